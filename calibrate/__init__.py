@@ -1,0 +1,1 @@
+"""Measures hardware and reads what others measured; knows nothing of projections."""

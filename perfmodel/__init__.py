@@ -1,0 +1,24 @@
+"""How much slower does an embedding bag get when its tables are spread over many GPUs, and why."""
+
+from __future__ import annotations
+
+from typing import Any
+
+__version__ = "0.1.0"
+
+_PUBLIC = {
+    "predict_collectives": "perfmodel.predict",
+    "project": "perfmodel.project",
+}
+__all__ = ["__version__", "predict_collectives", "project"]
+
+
+def __getattr__(name: str) -> Any:
+    """Public functions are loaded on first use, so that ``import perfmodel`` stays cheap."""
+    if name in _PUBLIC:
+        import importlib
+
+        value = getattr(importlib.import_module(_PUBLIC[name]), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,55 @@
+"""What can go wrong, and the exit code of each: one hierarchy for the whole program.
+
+A message says what, where, the value, the allowed range and the next step, and fits one screen.
+Only the command line turns these into text on stderr and an exit code.
+"""
+
+from __future__ import annotations
+
+
+class PerfmodelError(Exception):
+    """Base of every error that the program raises on purpose.
+
+    message    what is wrong, where, and the value found
+    next_step  what the reader can do about it (printed indented under the message)
+    """
+
+    exit_code = 1
+
+    def __init__(self, message: str, next_step: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.next_step = next_step
+
+    def __str__(self) -> str:
+        return f"{self.message}\n{self.next_step}" if self.next_step else self.message
+
+
+class BadInputError(PerfmodelError):
+    """A value, option, file or log that cannot be used: exit code 2."""
+
+    exit_code = 2
+
+
+class NoCalibrationError(PerfmodelError):
+    """Nothing of any evidence class for what was asked: exit code 3."""
+
+    exit_code = 3
+
+
+class NoHardwareError(PerfmodelError):
+    """The hardware or library to measure is not on this machine: exit code 4."""
+
+    exit_code = 4
+
+
+class TooNoisyError(PerfmodelError):
+    """Measurements did not reach the noise target (``--strict``): exit code 5."""
+
+    exit_code = 5
+
+
+class OutsideBandError(PerfmodelError):
+    """A validation claim is outside its band: exit code 6."""
+
+    exit_code = 6

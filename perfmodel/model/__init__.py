@@ -1,0 +1,1 @@
+"""The science: one equation a function, no input or output, no state."""

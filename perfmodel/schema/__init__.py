@@ -1,0 +1,1 @@
+"""What files and tables hold, validated on the way in."""

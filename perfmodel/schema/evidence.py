@@ -1,0 +1,58 @@
+"""How we know a number (Evidence) and how a time was taken (Clock); names of collectives and backends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import StrEnum
+
+
+class Evidence(StrEnum):
+    """Where a number comes from, strongest first. A sum has the weakest evidence of its terms."""
+
+    MEASURED = "measured"  # this machine, this cell
+    INTERPOLATED = "interpolated"  # this machine, between measured cells
+    EXTRAPOLATED = "extrapolated"  # this machine, outside the measured range
+    TRANSFERRED = "transferred"  # another machine or another software stack
+    DATASHEET = "datasheet"  # a vendor's figure
+    ASSUMED = "assumed"  # nobody measured or published it for this machine
+
+    @property
+    def rank(self) -> int:
+        """0 for the strongest evidence, 5 for the weakest."""
+        return _RANKS[self]
+
+    @staticmethod
+    def from_rank(rank: int) -> Evidence:
+        """Inverse of ``rank``; raises IndexError outside 0..5."""
+        return list(Evidence)[rank]
+
+    @staticmethod
+    def weakest(items: Iterable[Evidence]) -> Evidence:
+        """The weakest of several; ``measured`` for none."""
+        return max(items, key=lambda e: e.rank, default=Evidence.MEASURED)
+
+
+_RANKS = {evidence: rank for rank, evidence in enumerate(Evidence)}
+
+
+class Clock(StrEnum):
+    """How a time was taken. Two clocks are never mixed in one sum without saying so."""
+
+    DEVICE = "device"  # inside a running kernel: no launch
+    GRAPH = "graph"  # replay of a captured CUDA graph
+    STREAM = "stream"  # back-to-back launches on a stream (nccl-tests)
+    EAGER = "eager"  # one host call each (PyTorch)
+
+
+class Backend(StrEnum):
+    """Communication library."""
+
+    NCCL = "nccl"
+    NVSHMEM = "nvshmem"
+
+
+COLLECTIVES = ("all_to_all", "reduce_scatter", "all_gather", "all_reduce", "broadcast")
+"""Collectives the model knows, as NCCL spells them in Python style."""
+
+SAMPLE_OPERATIONS = (*COLLECTIVES, "sendrecv")
+"""Operations that a sample may hold (sendrecv anchors link constants only)."""
