@@ -1,0 +1,346 @@
+"""Parse and format sizes, rates, times and counts: the only place that does either.
+
+Inside the program everything is SI (bytes, bytes per second, seconds). ``10TB`` is 10·10¹² bytes and
+``10TiB`` is 10·2⁴⁰; a spelling that people read in two ways (``10Tb``, ``400Gbps``, ``1M``) is refused with
+both readings.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+
+from perfmodel.errors import BadInputError
+
+BITS_PER_BYTE = 8
+_POWERS = {"": 0, "k": 1, "M": 2, "G": 3, "T": 4, "P": 5, "E": 6}
+_WORDS = {"": "", "k": "kilo", "M": "mega", "G": "giga", "T": "tera", "P": "peta", "E": "exa"}
+_BINARY_WORDS = {"k": "kibi", "M": "mebi", "G": "gibi", "T": "tebi", "P": "pebi", "E": "exbi"}
+_TIME_SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0}
+_BINARY_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+_DECIMAL_UNITS = ("B", "kB", "MB", "GB", "TB", "PB", "EB")
+_SUPERSCRIPT = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
+_NUMBER = re.compile(r"\s*([+-]?(?:[0-9][0-9_]*\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)\s*(\S*)\s*")
+_AMOUNT = re.compile(r"([kKmMgGtTpPeE]?)(i?)(B|b|bit|bits|byte|bytes|Byte|Bytes|)(ps|/s|)")
+_LONGEST_TEXT = 60
+
+QUANTITY_UNITS = ("byte", "byte/s", "s", "count", "ratio")
+"""Units that a machine value may have."""
+
+
+@dataclass(frozen=True)
+class _Text:
+    """A number and its unit as the user typed them, with the words that name it in a message."""
+
+    number: float
+    unit: str
+    digits: str
+    subject: str
+
+
+def _subject(name: str, text: str) -> str:
+    shown = text if len(text) <= _LONGEST_TEXT else text[:_LONGEST_TEXT] + "…"
+    printable = "".join(c if c.isprintable() else "?" for c in shown)
+    return f"{name} {printable}".strip()
+
+
+def _split(text: str, name: str, kind: str, example: str, *, zero: bool) -> _Text:
+    """Number and unit of ``text``; the number is finite and not negative."""
+    subject = _subject(name, text)
+    if not text.strip():
+        raise BadInputError(f"{name or kind} is empty.".strip(), f"write {kind}, for example {example}.")
+    match = _NUMBER.fullmatch(text) if len(text) <= _LONGEST_TEXT else None
+    if match is None:
+        raise BadInputError(f"{subject} is not {kind}.", f"write a number and a unit, for example {example}.")
+    digits, unit = match.group(1), match.group(2)
+    try:
+        number = float(digits)
+    except ValueError:
+        raise BadInputError(f"{subject} is not {kind}.", f"write {kind}, for example {example}.") from None
+    if not math.isfinite(number):
+        raise BadInputError(
+            f"{subject} is too large to be a number.", f"write {kind}, for example {example}."
+        )
+    if number < 0:
+        raise BadInputError(f"{subject} is negative.", f"{kind} is more than 0, for example {example}.")
+    if number == 0 and not zero:
+        raise BadInputError(f"{subject} is zero.", f"{kind} is more than 0, for example {example}.")
+    return _Text(number, unit, digits, subject)
+
+
+def _prefix(letter: str) -> str:
+    """``k M G T P E`` of a letter in either case."""
+    return "k" if letter in "kK" and letter else letter.upper()
+
+
+def _power_text(base: int, exponent: int) -> str:
+    return f"{base}{str(exponent).translate(_SUPERSCRIPT)}" if exponent else "1"
+
+
+def _ambiguous(text: _Text, prefix: str, binary: bool, *, rate: bool, wanted_rate: bool) -> BadInputError:
+    """The refusal of bits-or-bytes spellings, with both readings and what to write instead."""
+    word = _BINARY_WORDS[prefix] if binary and prefix else _WORDS[prefix]
+    readings = f"{word}bits or {word}bytes" + (" per second" if rate else "") + "?"
+    digits, power = text.digits, _POWERS[prefix]
+    upper = prefix.upper()
+    if wanted_rate:
+        value = f"{digits}·{_power_text(10, 3 * power)}" if power else digits
+        step = f"write {digits}{prefix}B/s ({value} bytes/s), {digits}{prefix}bit/s (an eighth of that)"
+        step += f" or {digits}{upper}iB/s." if power else "."
+    elif power:
+        step = f"write {digits}{prefix}B ({digits}·{_power_text(10, 3 * power)} bytes), "
+        step += f"{digits}{upper}iB ({digits}·{_power_text(2, 10 * power)}) or {digits}{prefix}bit."
+    else:
+        step = f"write {digits}B or {digits}bit."
+    note = " and a rate, where a size is wanted" if rate and not wanted_rate else ""
+    return BadInputError(f"{text.subject} is ambiguous{note}: {readings}", step)
+
+
+def _unknown_unit(text: _Text, kind: str, example: str) -> BadInputError:
+    return BadInputError(f"{text.subject}: {text.unit!r} is not a unit of {kind}.", f"for example {example}.")
+
+
+def _amount(text: _Text, *, rate: bool, kind: str, example: str) -> float:
+    """Bytes (or bytes per second) of a number with a unit."""
+    match = _AMOUNT.fullmatch(text.unit)
+    if match is None:
+        raise _unknown_unit(text, kind, example)
+    letter, binary_mark, base, per = match.groups()
+    prefix, binary = _prefix(letter), bool(binary_mark)
+    if binary and not prefix:
+        raise _unknown_unit(text, kind, example)
+    if base == "b" or per == "ps" or letter in ("m", "g", "t", "p", "e"):
+        raise _ambiguous(text, prefix, binary, rate=bool(per), wanted_rate=rate)
+    if bool(per) != rate:
+        raise BadInputError(
+            f"{text.subject} is {'a rate' if per else 'a size'}; wanted is {kind}.", f"for example {example}."
+        )
+    if not base and (prefix or rate):
+        raise _bare_prefix(text, prefix, rate=rate)
+    scale = 2.0 ** (10 * _POWERS[prefix]) if binary else 10.0 ** (3 * _POWERS[prefix])
+    value = text.number * scale / (BITS_PER_BYTE if base.startswith("bit") else 1)
+    if not math.isfinite(value):
+        raise BadInputError(f"{text.subject} is too large to be {kind}.", f"for example {example}.")
+    return value
+
+
+def _bare_prefix(text: _Text, prefix: str, *, rate: bool) -> BadInputError:
+    power, upper, per = _POWERS[prefix], prefix.upper(), "/s" if rate else ""
+    if not power:
+        return BadInputError(f"{text.subject} has no unit.", f"write {text.digits}B/s or {text.digits}GB/s.")
+    decimal, binary = _power_text(10, 3 * power), _power_text(2, 10 * power)
+    return BadInputError(
+        f"{text.subject} is ambiguous: {decimal} or {binary} bytes{per}?",
+        f"write {text.digits}{prefix}B{per} ({text.digits}·{decimal} bytes) or {text.digits}{upper}iB{per}.",
+    )
+
+
+def parse_bytes(text: str, name: str = "", *, allow_zero: bool = False) -> float:
+    """Bytes of ``10TB``, ``10TiB``, ``64 KiB``, ``10Tbit`` or a bare number of bytes.
+
+    name        what the message calls the value, for example ``--table-size``
+    Limits: 1TB -> 1e12; 1TiB -> 2**40; 8bit -> 1; 10Tb, 10Tbps, 1M, negative, nan, empty -> BadInputError
+    """
+    kind, example = "a size in bytes", "10TB, 10TiB or 64KiB"
+    parts = _split(text, name, kind, example, zero=allow_zero)
+    value = _amount(parts, rate=False, kind=kind, example=example)
+    if 0 < value < 1:
+        raise BadInputError(
+            f"{parts.subject} is less than one byte.", f"write {kind}, for example {example}."
+        )
+    return value
+
+
+def parse_rate(text: str, name: str = "", *, allow_zero: bool = False) -> float:
+    """Bytes per second of ``100GB/s``, ``400Gbit/s`` or ``3TiB/s``.
+
+    Limits: 8Gbit/s -> 1e9; 400Gbps, 100GBps, 100Gb/s, 100 -> BadInputError
+    """
+    kind, example = "a rate", "100GB/s or 400Gbit/s"
+    parts = _split(text, name, kind, example, zero=allow_zero)
+    return _amount(parts, rate=True, kind=kind, example=example)
+
+
+def parse_time(text: str, name: str = "", *, allow_zero: bool = False) -> float:
+    """Seconds of ``20us``, ``20µs``, ``1.5ms``, ``2s`` or ``3min``.
+
+    Limits: 1000us -> 1ms; a number with no unit, or with one that is no time -> BadInputError
+    """
+    parts = _split(text, name, "a time", "20us, 1.5ms or 2s", zero=allow_zero)
+    if parts.unit not in _TIME_SECONDS:
+        found = f"{parts.unit!r} is not a unit of time" if parts.unit else "a time needs a unit"
+        digits = parts.digits
+        raise BadInputError(f"{parts.subject}: {found}.", f"write {digits}us, {digits}ms or {digits}s.")
+    value = parts.number * _TIME_SECONDS[parts.unit]
+    if not math.isfinite(value):
+        raise BadInputError(f"{parts.subject} is too long to be a time.", "for example 20us.")
+    return value
+
+
+def parse_count(text: str, name: str = "", *, allow_zero: bool = False) -> int:
+    """A whole number: ``128``, ``1_000_000`` or ``1e6``.
+
+    Limits: 1.5, 1k (1000 or 1024?), negative -> BadInputError; 0 -> BadInputError unless ``allow_zero``
+    """
+    parts = _split(text, name, "a whole number", "128 or 1_000_000", zero=allow_zero)
+    if parts.unit:
+        raise BadInputError(
+            f"{parts.subject} is not a whole number.", "write all the digits: 128 or 1_000_000."
+        )
+    if not parts.number.is_integer():
+        raise BadInputError(
+            f"{parts.subject} is not a whole number.", f"for example {math.ceil(parts.number)}."
+        )
+    plain = parts.digits.replace("_", "").lstrip("+")
+    return int(plain) if plain.isdigit() else int(parts.number)
+
+
+def parse_ratio(text: str, name: str = "", *, allow_zero: bool = False) -> float:
+    """A ratio: ``1.55``, ``62.8×``, ``62.8x`` or ``85 %``.
+
+    Limits: 85 % -> 0.85; 1.55× -> 1.55; negative, any other unit -> BadInputError
+    """
+    parts = _split(text, name, "a ratio", "1.55 or 85%", zero=allow_zero)
+    if parts.unit == "%":
+        return parts.number / 100
+    if parts.unit not in ("", "×", "x"):
+        raise BadInputError(f"{parts.subject}: {parts.unit!r} is not a ratio.", "write 1.55 or 85%.")
+    return parts.number
+
+
+_PLAIN_RATE_AT_LEAST = 1e6
+_PLAIN_TIME_AT_MOST = 1.0
+
+
+def parse_quantity(text: str, unit: str, name: str = "") -> float:
+    """SI value of ``text`` for a machine value of ``unit`` (one of ``QUANTITY_UNITS``).
+
+    A bare number is SI, because the value's own name says its unit (``nic_bytes_per_s=100e9``); a bare
+    number that cannot be meant so (a rate below 1e6, a time above 1 s) is refused. Zero is allowed: "none".
+    Limits: ("100GB/s", "byte/s") -> 1e11; ("20us", "s") -> 2e-5; ("100", "byte/s") -> BadInputError
+    """
+    if unit == "byte":
+        return parse_bytes(text, name, allow_zero=True)
+    if unit == "count":
+        return float(parse_count(text, name, allow_zero=True))
+    if unit == "ratio":
+        return parse_ratio(text, name, allow_zero=True)
+    bare = _bare(text)
+    if unit == "byte/s":
+        plausible = bare is not None and (bare == 0 or bare >= _PLAIN_RATE_AT_LEAST)
+        return bare if bare is not None and plausible else parse_rate(text, name, allow_zero=True)
+    if unit == "s":
+        plausible = bare is not None and 0 <= bare <= _PLAIN_TIME_AT_MOST
+        return bare if bare is not None and plausible else parse_time(text, name, allow_zero=True)
+    raise BadInputError(f"{name} unit {unit!r} is not known.".strip(), f"one of {', '.join(QUANTITY_UNITS)}.")
+
+
+def _bare(text: str) -> float | None:
+    """The number, when ``text`` is one with no unit and is finite."""
+    match = _NUMBER.fullmatch(text) if len(text) <= _LONGEST_TEXT else None
+    if match is None or match.group(2):
+        return None
+    try:
+        value = float(match.group(1))
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
+
+
+def _figures(value: float) -> str:
+    """At most three significant figures, no exponent below a million."""
+    if value == 0:
+        return "0"
+    exponent = math.floor(math.log10(abs(value)))
+    rounded = round(value, 2 - exponent)
+    if abs(rounded) >= 10.0 ** (exponent + 1):
+        exponent += 1
+    if abs(exponent) > 6:
+        return f"{value:.2e}"
+    return f"{rounded:.{max(0, 2 - exponent)}f}"
+
+
+def _not_a_number(value: float) -> str:
+    """Text of a value that has no digits: infinite or unknown; empty for a finite one."""
+    if math.isnan(value):
+        return "unknown"
+    return "" if math.isfinite(value) else ("∞" if value > 0 else "-∞")
+
+
+def _scaled(value: float, units: tuple[str, ...], step: float) -> str:
+    """``value`` in the unit that leaves fewer than four digits; exact whole numbers keep no decimals."""
+    odd = _not_a_number(value)
+    if odd:
+        return odd if odd == "unknown" else f"{odd} {units[0]}"
+    index, scaled = 0, value
+    while abs(scaled) >= 999.5 and index < len(units) - 1:
+        scaled /= step
+        index += 1
+    if abs(scaled) < 1000 and float(scaled).is_integer():
+        return f"{scaled:.0f} {units[index]}"
+    return f"{_figures(scaled)} {units[index]}"
+
+
+def format_bytes(size_bytes: float, *, binary: bool = True) -> str:
+    """``1 KiB``, ``20.1 MiB``; with ``binary=False`` ``10 TB``, ``78.1 GB``."""
+    return _scaled(size_bytes, _BINARY_UNITS, 1024) if binary else _scaled(size_bytes, _DECIMAL_UNITS, 1000)
+
+
+def format_rate(bytes_per_s: float) -> str:
+    """``50 GB/s``, ``3.35 TB/s``."""
+    text = _scaled(bytes_per_s, _DECIMAL_UNITS, 1000)
+    return text if text == "unknown" else f"{text}/s"
+
+
+def format_time(time_s: float) -> str:
+    """``393 µs``, ``9.00 µs``, ``1.21 ms``, ``2.50 s``."""
+    odd = _not_a_number(time_s)
+    if odd:
+        return odd if odd == "unknown" else f"{odd} s"
+    if time_s == 0:
+        return "0 s"
+    unit, scale = next(((u, s) for u, s in _TIME_STEPS if abs(time_s) / s < 999.5), ("s", 1.0))
+    return f"{_figures(time_s / scale)} {unit}"
+
+
+_TIME_STEPS = (("ns", 1e-9), ("µs", 1e-6), ("ms", 1e-3), ("s", 1.0))
+
+
+def format_ratio(ratio: float) -> str:
+    """``62.8×``, ``1.00×``, ``1230×``."""
+    return _not_a_number(ratio) or f"{_figures(ratio)}×"
+
+
+def format_fraction(fraction: float) -> str:
+    """A share in percent with one decimal: ``81.7 %``, ``100 %``, ``<0.1 %``."""
+    odd = _not_a_number(fraction)
+    if odd:
+        return odd
+    percent = 100 * fraction
+    if percent == 0:
+        return "0 %"
+    if abs(percent) < 0.05:
+        return "<0.1 %"
+    return f"{percent:.0f} %" if abs(percent) >= 99.95 else f"{percent:.1f} %"
+
+
+def format_count(count: float) -> str:
+    """A whole number with thin groups: ``1 000 000``."""
+    return _not_a_number(count) or f"{round(count):,}".replace(",", " ")
+
+
+def format_number(value: float) -> str:
+    """A plain number with at most three significant figures."""
+    return _not_a_number(value) or _figures(value)
+
+
+def format_quantity(value: float, unit: str) -> str:
+    """A machine value as people write it; ``unit`` is one of ``QUANTITY_UNITS``."""
+    if unit == "byte":
+        return format_bytes(value, binary=value < 1e9)
+    if unit == "byte/s":
+        return format_rate(value)
+    if unit == "s":
+        return format_time(value)
+    return format_count(value) if unit == "count" else format_number(value)

@@ -1,0 +1,212 @@
+"""units: spellings that are one thing, spellings that are two, and the way back."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perfmodel import units
+from perfmodel.errors import BadInputError
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("10TB", 10e12),
+        ("10TiB", 10 * 2**40),
+        ("64 KiB", 65536),
+        ("1kB", 1000),
+        ("1KB", 1000),
+        ("512", 512),
+        ("512B", 512),
+        ("1.5 GB", 1.5e9),
+        ("10Tbit", 1.25e12),
+        ("1e9", 1e9),
+        (" 1_000 MB ", 1e9),
+        ("2GiB", 2**31),
+    ],
+)
+def test_parse_bytes(text: str, expected: float) -> None:
+    assert units.parse_bytes(text) == expected
+
+
+def test_ambiguous_size_spells_out_both_readings() -> None:
+    with pytest.raises(BadInputError) as caught:
+        units.parse_bytes("10Tb", "--table-size")
+    assert caught.value.message == "--table-size 10Tb is ambiguous: terabits or terabytes?"
+    assert caught.value.next_step == "write 10TB (10·10¹² bytes), 10TiB (10·2⁴⁰) or 10Tbit."
+    assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize("text", ["10Tb", "10tb", "10Gib", "10gb", "10Tbps", "10GBps", "10Tbyteps", "10b"])
+def test_bits_or_bytes_is_refused_as_a_size(text: str) -> None:
+    with pytest.raises(BadInputError, match=r"ambiguous.*bits or .*bytes"):
+        units.parse_bytes(text)
+
+
+@pytest.mark.parametrize("text", ["400Gbps", "100GBps", "100Gb/s", "100gb/s"])
+def test_bits_or_bytes_is_refused_as_a_rate(text: str) -> None:
+    with pytest.raises(BadInputError, match="gigabits or gigabytes per second") as caught:
+        units.parse_rate(text)
+    assert "GB/s" in caught.value.next_step and "Gbit/s" in caught.value.next_step
+
+
+@pytest.mark.parametrize("text", ["1k", "1M", "1G"])
+def test_a_bare_prefix_is_refused_with_both_powers(text: str) -> None:
+    with pytest.raises(BadInputError, match=r"10.* or 2.* bytes"):
+        units.parse_bytes(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        " ",
+        "-1",
+        "-1TB",
+        "nan",
+        "inf",
+        "0",
+        "0TB",
+        "0.5B",
+        "1e400",
+        "1e308TB",
+        "TB",
+        "1..2GB",
+        "1iB",
+        "10XB",
+        "1,000",
+        "١TB",
+        "10GB/s",
+        "1" * 100,
+        "1 0",
+        "1\x00B",
+    ],
+)
+def test_not_a_size(text: str) -> None:
+    with pytest.raises(BadInputError):
+        units.parse_bytes(text)
+
+
+def test_zero_only_where_allowed() -> None:
+    assert units.parse_bytes("0", allow_zero=True) == 0
+    assert units.parse_count("0", allow_zero=True) == 0
+    for parse in (units.parse_bytes, units.parse_rate, units.parse_time, units.parse_count):
+        with pytest.raises(BadInputError):
+            parse("0")
+
+
+def test_parse_rate() -> None:
+    assert units.parse_rate("100GB/s") == 100e9
+    assert units.parse_rate("400Gbit/s") == 50e9
+    assert units.parse_rate("3 TiB/s") == 3 * 2**40
+    for text in ("100", "100GB", "100G/s", "fast"):
+        with pytest.raises(BadInputError):
+            units.parse_rate(text)
+
+
+def test_parse_time() -> None:
+    assert units.parse_time("20us") == pytest.approx(2e-5)
+    assert units.parse_time("20µs") == units.parse_time("20us") == units.parse_time("20 μs")
+    assert units.parse_time("1.5ms") == pytest.approx(1.5e-3)
+    for text in ("20", "20 m", "20 hours", "-1s"):
+        with pytest.raises(BadInputError):
+            units.parse_time(text)
+
+
+def test_parse_count() -> None:
+    assert units.parse_count("1_000_000") == 1_000_000
+    assert units.parse_count("9007199254740993") == 9007199254740993  # more than a float holds
+    assert units.parse_count("1e6") == 1_000_000
+    for text in ("1k", "1.5", "-3", "many", "1e400"):
+        with pytest.raises(BadInputError):
+            units.parse_count(text)
+
+
+def test_parse_quantity_takes_the_unit_of_the_value() -> None:
+    assert units.parse_quantity("100GB/s", "byte/s") == 100e9
+    assert units.parse_quantity("100e9", "byte/s") == 100e9
+    assert units.parse_quantity("20us", "s") == pytest.approx(2e-5)
+    assert units.parse_quantity("5e-6", "s") == 5e-6
+    assert units.parse_quantity("72", "count") == 72
+    assert units.parse_quantity("80GB", "byte") == 80e9
+    assert units.parse_quantity("85 %", "ratio") == 0.85
+    for text, unit in [("100", "byte/s"), ("20", "s"), ("100GB", "byte/s"), ("1", "parsec"), ("-1", "ratio")]:
+        with pytest.raises(BadInputError):
+            units.parse_quantity(text, unit)
+
+
+@pytest.mark.parametrize(
+    ("function", "value", "text"),
+    [
+        (units.format_bytes, 0, "0 B"),
+        (units.format_bytes, 1024, "1 KiB"),
+        (units.format_bytes, 262144, "256 KiB"),
+        (units.format_bytes, 1023, "0.999 KiB"),
+        (units.format_bytes, 21_000_000, "20.0 MiB"),
+        (units.format_time, 393.4e-6, "393 µs"),
+        (units.format_time, 9e-6, "9.00 µs"),
+        (units.format_time, 0.9996e-3, "1.00 ms"),
+        (units.format_time, 0, "0 s"),
+        (units.format_rate, 50e9, "50 GB/s"),
+        (units.format_rate, 3.35e12, "3.35 TB/s"),
+        (units.format_ratio, 62.81, "62.8×"),
+        (units.format_ratio, 1, "1.00×"),
+        (units.format_ratio, 1234, "1230×"),
+        (units.format_fraction, 0.8169, "81.7 %"),
+        (units.format_fraction, 1, "100 %"),
+        (units.format_fraction, 0.0001, "<0.1 %"),
+        (units.format_count, 1_000_000, "1 000 000"),
+        (units.format_time, math.nan, "unknown"),
+        (units.format_rate, math.inf, "∞ B/s"),
+    ],
+)
+def test_formats(function: object, value: float, text: str) -> None:
+    assert function(value) == text  # type: ignore[operator]
+
+
+def test_decimal_bytes_for_tables() -> None:
+    assert units.format_bytes(10e12, binary=False) == "10 TB"
+    assert units.format_bytes(78.125e9, binary=False) == "78.1 GB"
+
+
+def test_format_quantity() -> None:
+    assert units.format_quantity(50e9, "byte/s") == "50 GB/s"
+    assert units.format_quantity(80e9, "byte") == "80 GB"
+    assert units.format_quantity(32, "byte") == "32 B"
+    assert units.format_quantity(5e-6, "s") == "5.00 µs"
+    assert units.format_quantity(132, "count") == "132"
+    assert units.format_quantity(1.55, "ratio") == "1.55"
+
+
+@given(st.floats(1, 1e19))
+def test_bytes_round_trip(value: float) -> None:
+    assert units.parse_bytes(units.format_bytes(value)) == pytest.approx(value, rel=0.00502)
+    assert units.parse_bytes(units.format_bytes(value, binary=False)) == pytest.approx(value, rel=0.00502)
+
+
+@given(st.floats(1e-12, 1e5))
+def test_time_round_trip(value: float) -> None:
+    assert units.parse_time(units.format_time(value)) == pytest.approx(value, rel=0.00502)
+
+
+@given(st.floats(1, 1e18))
+def test_rate_and_ratio_round_trip(value: float) -> None:
+    assert units.parse_rate(units.format_rate(value)) == pytest.approx(value, rel=0.00502)
+    assert units.parse_ratio(units.format_ratio(value)) == pytest.approx(value, rel=0.00502)
+
+
+@given(st.text(max_size=80), st.sampled_from([*units.QUANTITY_UNITS, "other"]))
+def test_any_text_is_a_value_or_bad_input(text: str, unit: str) -> None:
+    parsers = (units.parse_bytes, units.parse_rate, units.parse_time, units.parse_count, units.parse_ratio)
+    for parse in parsers:
+        try:
+            assert parse(text) > 0
+        except BadInputError as error:
+            assert error.next_step and "\n" not in error.message
+    with contextlib.suppress(BadInputError):
+        assert units.parse_quantity(text, unit) >= 0
