@@ -1,0 +1,230 @@
+"""A machine: what one GPU, one node and one fabric can do, every value with its source."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple, Self
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+
+from perfmodel import resources, units
+from perfmodel.errors import BadInputError
+from perfmodel.schema.evidence import Backend, Clock, Evidence
+from perfmodel.schema.files import invalid_fields, looks_like_path, read_toml, unknown_name
+
+OVERRIDE_SOURCE = "--set"
+_FOLDER = "machines"
+_SUFFIX = ".toml"
+
+
+class _Key(NamedTuple):
+    """What a machine value must be: its unit, whether 0 is meant as "none", and what it says."""
+
+    unit: str
+    zero: bool
+    meaning: str
+
+
+KEYS: dict[str, _Key] = {
+    "hbm_bytes": _Key("byte", False, "memory of one GPU"),
+    "hbm_bytes_per_s": _Key("byte/s", False, "datasheet memory bandwidth of one GPU"),
+    "l2_bytes": _Key("byte", False, "L2 cache of one GPU"),
+    "l2_bytes_per_s": _Key("byte/s", False, "L2 read bandwidth of one GPU"),
+    "sm_count": _Key("count", False, "streaming multiprocessors of one GPU"),
+    "gpus_per_node": _Key("count", False, "GPUs of one node (one operating system)"),
+    "nvlink_domain_gpus": _Key("count", False, "GPUs that reach each other over NVLink; 1 = no NVLink"),
+    "nvlink_bytes_per_s": _Key("byte/s", True, "NVLink of one GPU, one direction, datasheet; 0 = none"),
+    "pcie_bytes_per_s": _Key("byte/s", False, "PCIe of one GPU, one direction, datasheet"),
+    "nic_bytes_per_s": _Key("byte/s", False, "network line rate per GPU, one direction"),
+    "nics_per_node": _Key("count", False, "network interfaces of one node"),
+    "gather_bytes_per_s": _Key("byte/s", False, "memory bandwidth that a gather of long rows reaches"),
+    "launch_floor_s": _Key("s", False, "time of a gather kernel with almost nothing to do"),
+    "sector_bytes": _Key("byte", False, "smallest read from memory"),
+    "small_row_penalty_32": _Key("ratio", False, "extra traffic of rows of at most 32 elements"),
+    "small_row_penalty_64": _Key("ratio", False, "extra traffic of rows of 33 to 64 elements"),
+    "bucketize_floor_s": _Key("s", False, "time to sort almost no ids by owner"),
+    "bucketize_bytes_per_s": _Key("byte/s", False, "bytes of ids sorted by owner per second"),
+    "local_sum_bytes_per_s": _Key("byte/s", False, "bytes read and written per second by a sum of buffers"),
+}
+"""Every value that a machine has; a file gives all of them and no other."""
+
+Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=2000)]
+Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]
+_FROZEN = ConfigDict(frozen=True, extra="forbid")
+
+
+class Quantity(BaseModel):
+    """One value with its unit, where it comes from, why it is this one, and how we know it."""
+
+    model_config = _FROZEN
+
+    value: float = Field(ge=0, allow_inf_nan=False, strict=True)
+    unit: str
+    source: Text
+    why: Text
+    evidence: Evidence
+
+    def __str__(self) -> str:
+        return units.format_quantity(self.value, self.unit)
+
+
+class Defaults(BaseModel):
+    """What a user of this machine gets without asking."""
+
+    model_config = _FROZEN
+
+    backend: Backend = Backend.NCCL
+    clock: Clock | None = None
+
+
+class Machine(BaseModel):
+    """A validated, immutable machine. ``machine.value("nic_bytes_per_s")`` is SI."""
+
+    model_config = _FROZEN
+
+    name: Name
+    title: Text
+    notes: str = ""
+    defaults: Defaults = Defaults()
+    values: Mapping[str, Quantity]
+    overrides: frozenset[str] = Field(default=frozenset(), exclude=True)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        missing = [key for key in KEYS if key not in self.values]
+        if missing:
+            raise ValueError(f"values: missing {', '.join(missing)}")
+        for key, quantity in self.values.items():
+            _check_quantity(key, quantity)
+        _check_domain(self)
+        return self
+
+    def quantity(self, key: str) -> Quantity:
+        """The value ``key`` with its source and evidence."""
+        if key not in KEYS:
+            raise unknown_name("machine value", key, KEYS)
+        return self.values[key]
+
+    def value(self, key: str) -> float:
+        """The SI value of ``key``."""
+        return self.quantity(key).value
+
+    def count(self, key: str) -> int:
+        """A whole-numbered value of ``key``."""
+        return int(self.value(key))
+
+    @property
+    def gpus_per_node(self) -> int:
+        """GPUs of one node."""
+        return self.count("gpus_per_node")
+
+    @property
+    def nvlink_domain_gpus(self) -> int:
+        """GPUs that reach each other over NVLink; 1 when there is no NVLink."""
+        return self.count("nvlink_domain_gpus")
+
+    @property
+    def nodes_per_domain(self) -> int:
+        """Nodes that one NVLink domain spans: 18 compute trays of 4 in an NVL72, else 1."""
+        return max(1, self.nvlink_domain_gpus // self.gpus_per_node)
+
+    @property
+    def default_backend(self) -> str:
+        """The library that a user gets without asking."""
+        return str(self.defaults.backend)
+
+    def with_overrides(self, values: Mapping[str, float | str], source: str = OVERRIDE_SOURCE) -> Machine:
+        """This machine with some values replaced: evidence ``assumed``, listed in ``overrides``.
+
+        values  SI numbers, or text with a unit (``"100GB/s"``)
+        A domain that ends at the node keeps ending there when ``gpus_per_node`` alone is replaced.
+        Limits: unknown key, impossible value -> BadInputError; nothing replaced -> this machine
+        """
+        if not values:
+            return self
+        given = {key: self._given(key, value, source) for key, value in values.items()}
+        replaced: dict[str, Quantity] = {**self.values, **given}
+        if "gpus_per_node" in given and "nvlink_domain_gpus" not in given:
+            follows = self._domain_following(given["gpus_per_node"])
+            replaced |= {"nvlink_domain_gpus": follows} if follows else {}
+        fields = {name: getattr(self, name) for name in ("name", "title", "notes", "defaults")}
+        try:
+            return Machine(**fields, values=replaced, overrides=self.overrides | set(given))
+        except ValidationError as error:
+            raise invalid_fields(error, source, " ".join(f"{k}={v}" for k, v in values.items())) from None
+
+    def _given(self, key: str, value: float | str, source: str) -> Quantity:
+        old = self.quantity(key)
+        number = units.parse_quantity(value, old.unit, f"{source} {key}") if isinstance(value, str) else value
+        try:
+            return Quantity(
+                value=float(number), unit=old.unit, source=source, why="a what-if", evidence=Evidence.ASSUMED
+            )
+        except ValidationError as error:
+            raise invalid_fields(error, source, f"{key}={value}") from None
+
+    def _domain_following(self, node: Quantity) -> Quantity | None:
+        ends_at_node = 1 < self.nvlink_domain_gpus == self.gpus_per_node
+        if not ends_at_node:
+            return None
+        return node.model_copy(update={"why": "the NVLink domain of this machine is one node"})
+
+
+def _check_quantity(key: str, quantity: Quantity) -> None:
+    if key not in KEYS:
+        raise ValueError(f"values.{key}: not a machine value; known: {', '.join(KEYS)}")
+    wanted = KEYS[key]
+    if quantity.unit != wanted.unit:
+        raise ValueError(f"values.{key}.unit: must be {wanted.unit!r}, not {quantity.unit!r}")
+    if quantity.value == 0 and not wanted.zero:
+        raise ValueError(f"values.{key}.value: must be more than 0")
+    if wanted.unit == "count" and not quantity.value.is_integer():
+        raise ValueError(f"values.{key}.value: must be a whole number, not {quantity.value:g}")
+    if wanted.unit == "ratio" and quantity.value < 1:
+        raise ValueError(f"values.{key}.value: a penalty is at least 1, not {quantity.value:g}")
+
+
+def _check_domain(machine: Machine) -> None:
+    domain, node = machine.nvlink_domain_gpus, machine.gpus_per_node
+    if domain > 1 and machine.value("nvlink_bytes_per_s") == 0:
+        raise ValueError(f"an NVLink domain of {domain} GPUs needs nvlink_bytes_per_s above 0")
+    if domain % node and node % domain:
+        raise ValueError(f"nvlink_domain_gpus {domain} does not fit nodes of {node} GPUs")
+
+
+def list_machines() -> list[str]:
+    """Names of the shipped machines."""
+    return resources.data_names(_FOLDER, _SUFFIX)
+
+
+def load_machine(name_or_path: str | Path) -> Machine:
+    """A shipped machine by name, or a user's own TOML file by path.
+
+    Limits: unknown name -> BadInputError listing the known ones; a bad file -> BadInputError with its field
+    """
+    text = str(name_or_path)
+    if isinstance(name_or_path, Path) or looks_like_path(text, [_SUFFIX]):
+        return read_machine(Path(text))
+    if text not in list_machines():
+        raise unknown_name("machine", text, list_machines())
+    return _shipped(text)
+
+
+@lru_cache(maxsize=32)
+def _shipped(name: str) -> Machine:
+    return read_machine(resources.data_path(_FOLDER, name + _SUFFIX))
+
+
+def read_machine(path: Path) -> Machine:
+    """A machine from a TOML file, validated."""
+    document: dict[str, Any] = read_toml(path, "machine file")
+    if "overrides" in document:
+        raise BadInputError(
+            f"machine file {path} has a field 'overrides'.", "overrides are given with --set."
+        )
+    try:
+        return Machine.model_validate(document)
+    except ValidationError as error:
+        raise invalid_fields(error, "machine file", str(path)) from None

@@ -1,0 +1,214 @@
+"""machine: shipped machines, overrides, and files that are wrong in every way."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from perfmodel import resources
+from perfmodel.errors import BadInputError
+from perfmodel.schema import machine as machines
+from perfmodel.schema.evidence import Evidence
+from perfmodel.schema.machine import KEYS, list_machines, load_machine
+
+SHIPPED = {
+    "a100-sxm-ib",
+    "b200-sxm-ib",
+    "gb200-nvl72",
+    "gh200-slingshot",
+    "h100-sxm-efa",
+    "h100-sxm-ib",
+    "h200-sxm-ib",
+    "l40s-pcie",
+    "rtx-pro-6000-pcie",
+}
+
+
+def toml_of(name: str = "h100-sxm-ib") -> str:
+    return resources.data_path("machines", f"{name}.toml").read_text(encoding="utf-8")
+
+
+def test_the_nine_machines_are_shipped() -> None:
+    assert set(list_machines()) == SHIPPED
+
+
+@pytest.mark.parametrize("name", sorted(SHIPPED))
+def test_every_value_has_source_why_and_evidence(name: str) -> None:
+    machine = load_machine(name)
+    assert machine.name == name and set(machine.values) == set(KEYS)
+    for key, quantity in machine.values.items():
+        assert quantity.unit == KEYS[key].unit
+        assert quantity.source and quantity.why
+        assert quantity.evidence.rank >= Evidence.TRANSFERRED.rank  # no file claims a measurement of its own
+    assert machine.value("gather_bytes_per_s") < machine.value("hbm_bytes_per_s")
+
+
+@pytest.mark.parametrize(
+    ("name", "per_node", "domain", "nodes"),
+    [
+        ("h100-sxm-ib", 8, 8, 1),
+        ("gb200-nvl72", 4, 72, 18),
+        ("gh200-slingshot", 4, 4, 1),
+        ("l40s-pcie", 8, 1, 1),
+    ],
+)
+def test_nodes_per_domain(name: str, per_node: int, domain: int, nodes: int) -> None:
+    machine = load_machine(name)
+    assert (machine.gpus_per_node, machine.nvlink_domain_gpus) == (per_node, domain)
+    assert machine.nodes_per_domain == nodes
+
+
+def test_h100_values_that_the_main_job_rests_on() -> None:
+    machine = load_machine("h100-sxm-ib")
+    assert 10e12 / machine.value("hbm_bytes") == 125
+    assert machine.value("nic_bytes_per_s") == 400e9 / 8
+    assert machine.value("gather_bytes_per_s") == 2.6e12
+    assert str(machine.quantity("nic_bytes_per_s")) == "50 GB/s"
+    assert machine.default_backend == "nccl"
+
+
+def test_unknown_machine_lists_the_known_ones_and_the_closest() -> None:
+    with pytest.raises(BadInputError) as caught:
+        load_machine("h100-smx-ib")
+    assert "did you mean h100-sxm-ib?" in caught.value.next_step
+    assert all(name in caught.value.next_step for name in SHIPPED)
+
+
+def test_overrides_are_assumed_and_listed() -> None:
+    machine = load_machine("h100-sxm-ib")
+    changed = machine.with_overrides({"nic_bytes_per_s": "100GB/s", "nvlink_domain_gpus": 72})
+    assert changed.value("nic_bytes_per_s") == 100e9
+    assert changed.nodes_per_domain == 9
+    assert changed.overrides == {"nic_bytes_per_s", "nvlink_domain_gpus"}
+    assert changed.quantity("nic_bytes_per_s").evidence is Evidence.ASSUMED
+    assert changed.quantity("nic_bytes_per_s").source == "--set"
+    assert changed.quantity("hbm_bytes").evidence is Evidence.DATASHEET
+    assert machine.value("nic_bytes_per_s") == 50e9 and not machine.overrides
+    assert machine.with_overrides({}) is machine
+    assert changed.with_overrides({"hbm_bytes": "141GB"}).overrides == changed.overrides | {"hbm_bytes"}
+
+
+def test_a_domain_that_is_one_node_follows_the_node() -> None:
+    fewer = load_machine("h100-sxm-ib").with_overrides({"gpus_per_node": 4})
+    assert fewer.nvlink_domain_gpus == 4 and fewer.nodes_per_domain == 1
+    assert fewer.quantity("nvlink_domain_gpus").evidence is Evidence.ASSUMED
+    assert load_machine("gb200-nvl72").with_overrides({"gpus_per_node": 2}).nodes_per_domain == 36
+    assert load_machine("l40s-pcie").with_overrides({"gpus_per_node": 4}).nvlink_domain_gpus == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("h100-sxm-ib", {"nic_bytes_per_s": "400Gbps"}),
+        ("h100-sxm-ib", {"nic_bytes_per_s": -1.0}),
+        ("h100-sxm-ib", {"nic_bytes_per_s": float("nan")}),
+        ("h100-sxm-ib", {"nic_bytes_per_s": float("inf")}),
+        ("h100-sxm-ib", {"hbm_bytes": 0.0}),
+        ("h100-sxm-ib", {"gpus_per_node": 2.5}),
+        ("h100-sxm-ib", {"gpus_per_node": "0"}),
+        ("h100-sxm-ib", {"nvlink_domain_gpus": 12}),
+        ("h100-sxm-ib", {"small_row_penalty_32": 0.5}),
+        ("h100-sxm-ib", {"nic_byte_per_s": 50e9}),
+        ("l40s-pcie", {"nvlink_domain_gpus": 8}),
+    ],
+)
+def test_impossible_overrides(name: str, values: dict[str, float | str]) -> None:
+    with pytest.raises(BadInputError) as caught:
+        load_machine(name).with_overrides(values)
+    assert caught.value.next_step
+
+
+def test_closest_key_is_named() -> None:
+    with pytest.raises(BadInputError, match="not known") as caught:
+        load_machine("h100-sxm-ib").with_overrides({"nic_byte_per_s": 50e9})
+    assert "did you mean nic_bytes_per_s?" in caught.value.next_step
+
+
+def test_a_users_own_file(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(toml_of().replace('name = "h100-sxm-ib"', 'name = "mine"'), encoding="utf-8")
+    assert load_machine(path).name == load_machine(str(path)).name == "mine"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "field"),
+    [
+        ("value = 80e9", "value = -80e9", "values.hbm_bytes.value"),
+        ("value = 80e9", "value = nan", "values.hbm_bytes.value"),
+        ("value = 80e9", 'value = "80GB"', "values.hbm_bytes.value"),
+        ("value = 80e9", "value = true", "values.hbm_bytes.value"),
+        ('evidence = "datasheet"', 'evidence = "certain"', "values.hbm_bytes.evidence"),
+        ('unit = "byte"', 'unit = "GB"', "values.hbm_bytes.unit"),
+        ("[values.hbm_bytes]", "[values.hbm_size]", "hbm_bytes"),
+        ("[values.hbm_bytes]", "[values.hbm_bytes]\ncolour = 1", "values.hbm_bytes.colour"),
+        ('name = "h100-sxm-ib"', 'name = "../x"', "name"),
+        ('title = "', 'overrides = ["a"]\ntitle = "', "overrides"),
+    ],
+)
+def test_the_wrong_field_is_named(tmp_path: Path, old: str, new: str, field: str) -> None:
+    path = tmp_path / "bad.toml"
+    path.write_text(toml_of().replace(old, new, 1), encoding="utf-8")
+    with pytest.raises(BadInputError) as caught:
+        load_machine(path)
+    assert field in caught.value.message and str(path) in caught.value.message
+    assert "\n" not in caught.value.message and len(caught.value.message) < 1500
+
+
+def test_missing_and_truncated_files(tmp_path: Path) -> None:
+    cut = tmp_path / "cut.toml"
+    cut.write_text(toml_of()[:2000], encoding="utf-8")
+    for path in (tmp_path / "none.toml", tmp_path, cut, Path("\0.toml")):
+        with pytest.raises(BadInputError):
+            load_machine(path)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150, deadline=None)
+@given(st.one_of(st.binary(max_size=300), st.text(max_size=300).map(str.encode)))
+def test_any_bytes_are_bad_input(tmp_path: Path, raw: bytes) -> None:
+    path = tmp_path / "fuzz.toml"
+    path.write_bytes(raw)
+    with pytest.raises(BadInputError):
+        load_machine(path)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150, deadline=None)
+@given(st.data())
+def test_a_damaged_file_is_bad_input_or_a_machine(tmp_path: Path, data: st.DataObject) -> None:
+    text = toml_of()
+    start = data.draw(st.integers(0, len(text) - 1))
+    length = data.draw(st.integers(0, 40))
+    patch = data.draw(
+        st.sampled_from(["", "e999", "9" * 400, "[[", "=", '"', "\n[values]\n", "nan", "-", "0x1"])
+    )
+    path = tmp_path / "damaged.toml"
+    path.write_text(text[:start] + patch + text[start + length :], encoding="utf-8")
+    with contextlib.suppress(BadInputError):
+        assert load_machine(path).value("hbm_bytes") > 0
+
+
+def test_deep_nesting_is_bad_input(tmp_path: Path) -> None:
+    path = tmp_path / "deep.toml"
+    path.write_text("a = " + "[" * 50_000, encoding="utf-8")
+    with pytest.raises(BadInputError):
+        load_machine(path)
+
+
+def test_data_is_found_from_any_folder(tmp_path: Path) -> None:
+    code = "from perfmodel.schema.machine import load_machine as m; print(m('h100-sxm-ib').gpus_per_node)"
+    root = str(Path(machines.__file__).parents[2])
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": root},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == "8"
