@@ -1,0 +1,116 @@
+"""Which rows a batch touches: unique rows, rows that stay in the L2 cache, shards that a bag reaches."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Array = NDArray[np.float64]
+
+
+def _array(value: ArrayLike) -> Array:
+    return np.asarray(value, dtype=np.float64)
+
+
+def touched_fraction(p: ArrayLike, n: ArrayLike) -> Array:
+    """Chance that an event of probability p happens at least once in n independent draws.
+
+        q = 1 - (1 - p)^n = -expm1(n log1p(-p))                               [-]
+
+    p      probability of one draw [-], array of any shape, broadcast against n
+    n      draws [-], > 0 (a mean, so it need not be whole)
+    Source: elementary probability; the second form keeps its digits when p is tiny
+    Limits: n = 1 -> p;  p = 1 -> 1;  p -> 0 -> n p;  n -> inf -> 1
+    """
+    with np.errstate(divide="ignore"):
+        return -np.expm1(_array(n) * np.log1p(-_array(p)))
+
+
+def unique_rows_uniform(E: ArrayLike, n: ArrayLike) -> Array:
+    """Expected distinct rows among n uniform draws from a table of E rows.
+
+        U = E (1 - (1 - 1/E)^n)                                               [rows]
+
+    E      rows of the table [rows], >= 1
+    n      look-ups [-], > 0
+    Source: Lin et al., arXiv 2201.07821 (owensgroup/ml_perf_model)
+    Limits: n = 1 -> 1;  E = 1 -> 1;  E -> inf -> n;  n -> inf -> E
+    """
+    rows = _array(E)
+    return rows * touched_fraction(1 / rows, n)
+
+
+def unique_rows_zipf(E: float, n: ArrayLike, s: float, bins_per_octave: int) -> Array:
+    """Expected distinct rows among n draws from E rows whose popularity follows Zipf's law.
+
+        U = sum over ranks v = 1..E of 1 - (1 - p_v)^n,   p_v = v^-s / sum_u u^-s     [rows]
+
+    E      rows of the table [rows], >= 1, a scalar (whole part taken)
+    n      look-ups [-], any shape
+    s      skew [-], 0 = uniform; EMBark uses 1.1-1.2
+    bins_per_octave  ranks up to that number are summed one by one; above it every doubling of the
+           rank is cut into that many bins of equal ratio, each standing for its rows at their
+           geometric mean rank
+    Source: p(v) ~ v^-s as in EMBark (RecSys 2024) and cuEmbed's benchmark
+    Limits: s = 0 -> the uniform law;  E = 1 -> 1;  n = 1 -> 1;  n -> inf -> E
+    """
+    ranks, counts = _rank_bins(int(E), bins_per_octave)
+    weight = ranks**-s
+    p = weight / np.sum(weight * counts)
+    draws = _array(n)[..., np.newaxis]
+    return np.asarray(np.sum(counts * touched_fraction(p, draws), axis=-1), dtype=np.float64)
+
+
+def _rank_bins(E: int, bins_per_octave: int) -> tuple[Array, Array]:
+    """Ranks 1..E as (representative rank, ranks in the bin): exact at the head, geometric in the tail."""
+    head = np.arange(1, min(E, bins_per_octave) + 1, dtype=np.float64)
+    if head.size >= E:
+        return head, np.ones_like(head)
+    octaves = np.log2(E / head[-1])
+    steps = np.linspace(0, octaves, int(np.ceil(octaves * bins_per_octave)) + 1)
+    edges = np.unique(np.round(head[-1] * 2**steps))
+    tail = np.sqrt((edges[:-1] + 1) * edges[1:])
+    return np.concatenate([head, tail]), np.concatenate([np.ones_like(head), np.diff(edges)])
+
+
+def resident_rows(E: ArrayLike, n: ArrayLike, row_bytes: ArrayLike, cache_bytes: ArrayLike) -> Array:
+    """Rows of one table that the L2 cache holds while n look-ups run.
+
+        X = min(C / b, E, n)                                                  [rows]
+
+    E            rows of the table [rows];  n  look-ups [-]
+    row_bytes    b, bytes of one row [bytes]
+    cache_bytes  C, the share of the L2 that this table gets [bytes]: (usable part) L2 / tables in flight
+    Source: Lin et al., arXiv 2201.07821
+    Limits: C = 0 -> 0;  C -> inf -> min(E, n)
+    """
+    return np.minimum(np.minimum(_array(cache_bytes) / _array(row_bytes), _array(E)), _array(n))
+
+
+def l2_hit_ratio(E: ArrayLike, n: ArrayLike, X: ArrayLike, U: ArrayLike) -> Array:
+    """Fraction of n uniform look-ups that find their row in the L2 cache.
+
+        hit = 1 - U/n                                     if U <= X  (every row is fetched once)
+        hit = 1 - [X + (n - X)(E - X)/E] / n              if U > X   (X rows fetched once, the rest by luck)
+
+    E      rows of the table [rows];  n  look-ups [-], > 0
+    X      rows that stay in the cache [rows];  U  distinct rows of the n look-ups [rows]
+    Source: Lin et al., arXiv 2201.07821 (owensgroup/ml_perf_model)
+    Limits: X = 0 -> 0;  E = 1 with X = 1 -> 1 - 1/n;  E -> inf -> 0;  n (1 - hit) never falls as n grows
+    """
+    rows, draws, kept, unique = (_array(a) for a in (E, n, X, U))
+    misses = np.where(unique <= kept, unique, kept + (draws - kept) * (rows - kept) / rows)
+    return np.clip(1 - misses / draws, 0, 1)
+
+
+def shards_touched(G: ArrayLike, L: ArrayLike) -> Array:
+    """Shards that hold at least one row of a bag: its non-empty partial bags.
+
+        m = G (1 - (1 - 1/G)^L)                                               [shards]
+
+    G      row shards [-], >= 1;  L  rows summed in the bag [-], ids spread evenly over the shards
+    Source: the law of unique rows with shards in place of rows (28 of 128 for L = 32, 4 for L = 4)
+    Limits: G = 1 -> 1;  L = 1 -> 1;  G -> inf -> L;  L -> inf -> G
+    """
+    shards = _array(G)
+    return shards * touched_fraction(1 / shards, L)

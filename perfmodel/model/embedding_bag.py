@@ -1,0 +1,110 @@
+"""Bytes of each step of one row-wise sharded forward pass, per rank, as TorchRec sends them.
+
+Order of the steps: bucketize the ids by owner; exchange splits, lengths and ids (three all-to-alls); gather
+the rows that this rank owns for everybody's samples into one partial bag per sample of every rank;
+reduce-scatter the partial bags. B samples per GPU, T tables, L rows summed per bag, D elements per row,
+w bytes per element, G ranks. Ids are taken as spread evenly over the shards: a rank looks up B T L rows
+whatever G is. All functions take arrays and broadcast; B T, B T L and B T D may be sums over unlike tables.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Array = NDArray[np.float64]
+
+
+def _array(value: ArrayLike) -> Array:
+    return np.asarray(value, dtype=np.float64)
+
+
+def splits_bytes(G: ArrayLike, fields: float, value_bytes: float) -> Array:
+    """Send buffer of the splits all-to-all: how much every peer will get.
+
+        fields value_bytes G                                                  [bytes]
+
+    G            ranks [-];  fields  numbers sent to each peer [-];  value_bytes  bytes of one number [bytes]
+    Source: TorchRec 1.x KeyedJaggedTensor all-to-all, logged on 128 fake ranks: 3 int64 a peer
+    Limits: G = 1 -> fields value_bytes;  3 fields of 8 bytes at G = 128 -> 3072
+    """
+    return fields * value_bytes * _array(G)
+
+
+def lengths_bytes(G: ArrayLike, bags: ArrayLike, length_bytes: float) -> Array:
+    """Send buffer of the lengths all-to-all: one length per bag for every shard.
+
+        G (B T) length_bytes                                                  [bytes]
+
+    G             ranks [-];  bags  B T, bags of one rank [-]
+    length_bytes  bytes of one length [bytes]: 8 in TorchRec (int64), 4 in the paper's own count
+    Source: TorchRec logged on 128 fake ranks: 8 N B F
+    Limits: G = 1 -> B T length_bytes;  proportional to G
+    """
+    return _array(G) * _array(bags) * length_bytes
+
+
+def ids_bytes(lookups: ArrayLike, id_bytes: ArrayLike) -> Array:
+    """Send buffer of the ids all-to-all: every id goes to exactly one owner.
+
+        (B T L) id_bytes                                                      [bytes]
+
+    lookups   B T L, ids of one rank [-];  id_bytes  bytes of one id [bytes]
+    Source: TorchRec logged on 128 fake ranks: 8 B L F
+    Limits: independent of G;  proportional to L
+    """
+    return _array(lookups) * _array(id_bytes)
+
+
+def partial_bags_bytes(G: ArrayLike, elements: ArrayLike, pooled_bytes: ArrayLike) -> Array:
+    """Send buffer of the reduce-scatter (or all-to-all) of partial bags: one for each sample of every rank.
+
+        G (B T D) w                                                           [bytes]
+
+    G             ranks [-];  elements  B T D, pooled elements of one rank's samples [-]
+    pooled_bytes  w, bytes of one pooled element [bytes]: 4, bags are summed in fp32
+    Source: TorchRec logged on 128 fake ranks: 4 N B D
+    Limits: G = 1 -> B T D w;  proportional to G
+    """
+    return _array(G) * _array(elements) * _array(pooled_bytes)
+
+
+def bucketize_bytes(
+    lookups: ArrayLike, id_bytes: ArrayLike, G: ArrayLike, bags: ArrayLike, length_bytes: float
+) -> Array:
+    """Bytes that bucketizing moves: ids read and written once, lengths read, lengths of G buckets written.
+
+        2 (B T L) id_bytes + (1 + G) (B T) length_bytes                       [bytes]
+
+    lookups, id_bytes, G, bags, length_bytes   as in ids_bytes and lengths_bytes
+    Source: FBGEMM block_bucketize_sparse_features: its inputs and outputs, each once
+    Limits: no ids -> the lengths alone;  G = 1 -> 2 ids + 2 lengths
+    """
+    return 2 * ids_bytes(lookups, id_bytes) + (1 + _array(G)) * _array(bags) * length_bytes
+
+
+def local_sum_bytes(G: ArrayLike, elements: ArrayLike, pooled_bytes: ArrayLike) -> Array:
+    """Bytes that summing G received partial bags moves: G read, one written.
+
+        (G + 1) (B T D) w                                                     [bytes]
+
+    G, elements, pooled_bytes   as in partial_bags_bytes
+    Source: arXiv 2512.05831: NVSHMEM 2.9 has no reduce-scatter, so an all-to-all and a local sum stand for it
+    Limits: G = 1 -> 2 B T D w;  G -> inf -> the all-to-all's buffer
+    """
+    return (_array(G) + 1) * _array(elements) * _array(pooled_bytes)
+
+
+def slowdown_limit(G: ArrayLike, L: ArrayLike, phi: ArrayLike, rate_ratio: ArrayLike) -> Array:
+    """Slowdown of row-wise sharding when only the bytes of rows and partial bags matter.
+
+        s = 1 + (G - 1)(1 + r) / (phi L + 1)                                  [-]
+
+    G           ranks [-];  L  rows summed per bag [-];  phi  small-row penalty [-]
+    rate_ratio  r = gather rate / bus rate of the reduce-scatter [-]
+    Source: ratio of (gather + reduce-scatter) to the local gather with floors, ids and lengths left out:
+            [phi L + G + (G - 1) r] / (phi L + 1)
+    Limits: G = 1 -> 1;  L -> inf -> 1;  L = 0 -> G + (G - 1) r
+    """
+    ranks = _array(G)
+    return 1 + (ranks - 1) * (1 + _array(rate_ratio)) / (_array(phi) * _array(L) + 1)

@@ -1,0 +1,97 @@
+"""Kernels of the embedding bag on one GPU: a roofline with a launch floor.
+
+Every time is on the stream clock: kernels launched back to back, without the host time of eager calls.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Array = NDArray[np.float64]
+
+
+def _array(value: ArrayLike) -> Array:
+    return np.asarray(value, dtype=np.float64)
+
+
+def sector_rounded(x: ArrayLike, sector: ArrayLike) -> Array:
+    """Bytes that DRAM moves to deliver x contiguous bytes that start on a sector.
+
+        ceil(x / sector) sector                                               [bytes]
+
+    x       bytes wanted [bytes];  sector  bytes of one DRAM sector [bytes]
+    Source: Lin et al., arXiv 2201.07821: row, indices and output each rounded to 32-byte sectors
+    Limits: x = 0 -> 0;  x = 1 -> sector;  x a multiple of the sector -> x
+    """
+    return np.ceil(_array(x) / _array(sector)) * _array(sector)
+
+
+def small_row_penalty(b: ArrayLike, b1: float, b2: float, phi1: float, phi2: float) -> Array:
+    """Factor on the bytes of a row that is too short to fill a warp's memory requests.
+
+        phi = phi1 if b <= b1;   phi2 if b1 < b <= b2;   1 if b > b2          [-]
+
+    b           bytes of one row [bytes]
+    b1, b2      row bytes up to which each factor holds [bytes];  phi1, phi2  the factors [-]
+    Source: Lin et al., arXiv 2201.07821: 1.55 for D <= 32, 1.1 for D <= 64 at 4 bytes an element
+    Limits: b = b1 -> phi1;  b = b2 -> phi2;  b -> inf -> 1
+    """
+    row = _array(b)
+    return np.where(row <= b1, phi1, np.where(row <= b2, phi2, 1.0))
+
+
+def gather_bytes(n: ArrayLike, r: ArrayLike, id_bytes: ArrayLike, bags: ArrayLike, o: ArrayLike) -> Array:
+    """Bytes that a gather-and-pool kernel moves.
+
+        n (r + id) + bags o                                                   [bytes]
+
+    n         rows looked up [-];  r  bytes moved for one row [bytes] (penalty and misses included)
+    id_bytes  id, bytes of one id [bytes]
+    bags      bags written [-];  o  bytes written and read for one bag: the pooled row and its offset
+    Source: FBGEMM's split table-batched embedding forward; SCIENCE form B T L (phi D w + 8) + bags (D w + 8)
+    Limits: n = 0 -> bags o;  bags = 0 -> n (r + id)
+    """
+    return _array(n) * (_array(r) + _array(id_bytes)) + _array(bags) * _array(o)
+
+
+def gather_pool_time(
+    dram_bytes: ArrayLike, l2_bytes: ArrayLike, t0: ArrayLike, dram_rate: ArrayLike, l2_rate: ArrayLike
+) -> Array:
+    """Gather and pool: launch floor, then the slower of DRAM and L2.
+
+        t = t0 + max(dram_bytes / dram_rate, l2_bytes / l2_rate)              [s]
+
+    dram_bytes  bytes that miss the L2 [bytes];  l2_bytes  all bytes that pass the L2 [bytes]
+    t0          launch floor [s];  dram_rate, l2_rate  achieved rates [bytes/s]
+    Source: Lin et al., arXiv 2201.07821 (roofline over DRAM and L2); the floor is a constant of the machine
+    Limits: no bytes -> t0;  l2_rate -> inf -> t0 + dram_bytes / dram_rate;
+            all hits -> t0 + l2_bytes / l2_rate
+    """
+    moved = np.maximum(_array(dram_bytes) / _array(dram_rate), _array(l2_bytes) / _array(l2_rate))
+    return _array(t0) + moved
+
+
+def stream_kernel_time(x: ArrayLike, t0: ArrayLike, rate: ArrayLike) -> Array:
+    """A kernel that streams x bytes: bucketize, local sum.
+
+        t = t0 + x / rate                                                     [s]
+
+    x      bytes read and written [bytes];  t0  launch floor [s];  rate  achieved bytes per second [bytes/s]
+    Source: roofline of a memory-bound kernel
+    Limits: x = 0 -> t0;  x -> inf -> x / t = rate
+    """
+    return _array(t0) + _array(x) / _array(rate)
+
+
+def error_factor(e: float, z: float) -> float:
+    """Factor that spans an interval around a time whose mean absolute relative error is e.
+
+        k = exp(z sqrt(pi/2) e);   interval [t / k, t k]                      [-]
+
+    e      mean absolute relative error [-], of a normal log-error: sd = sqrt(pi/2) e
+    z      normal quantile of the interval [-] (1.96 for 95 %)
+    Source: mean absolute deviation of a normal variable is sqrt(2/pi) of its standard deviation
+    Limits: e = 0 -> 1;  z = 0 -> 1;  small e -> 1 + z sqrt(pi/2) e
+    """
+    return float(np.exp(z * np.sqrt(np.pi / 2) * e))

@@ -1,0 +1,50 @@
+"""How many GPUs a table needs, and what a row shard holds."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Array = NDArray[np.float64]
+
+
+def gpus_needed(table_bytes: ArrayLike, hbm_bytes: ArrayLike, reserve: ArrayLike) -> Array:
+    """GPUs whose memory together holds the tables.
+
+        n = ceil(table_bytes / (hbm_bytes (1 - reserve)))                     [-]
+
+    table_bytes  bytes of all tables [bytes];  hbm_bytes  memory of one GPU [bytes]
+    reserve      fraction of the memory kept for everything else [-], 0 <= reserve < 1
+    Source: arXiv 2512.05831: G = table bytes / HBM bytes
+    Limits: table_bytes <= hbm_bytes -> 1;  10 TB over 80 GB -> 125
+    """
+    usable = np.asarray(hbm_bytes, dtype=np.float64) * (1 - np.asarray(reserve, dtype=np.float64))
+    ratio = np.asarray(table_bytes, dtype=np.float64) / usable
+    rounding = 2 * np.finfo(np.float64).eps  # a whole ratio that lands a hair above stays whole
+    return np.maximum(np.ceil(ratio * (1 - rounding)), 1)
+
+
+def whole_nodes(n: ArrayLike, g: ArrayLike) -> Array:
+    """GPUs allocated for n needed ones: as they are inside one node, whole nodes beyond.
+
+        G = n if n <= g;   ceil(n / g) g otherwise                            [-]
+
+    n      GPUs needed [-];  g  GPUs of one node [-]
+    Source: clusters are handed out in whole nodes (125 -> 128 with 8 GPUs a node)
+    Limits: n <= g -> n;  n a multiple of g -> n;  never more than n + g - 1
+    """
+    needed, node = np.asarray(n, dtype=np.float64), np.asarray(g, dtype=np.float64)
+    return np.where(needed <= node, needed, np.ceil(needed / node) * node)
+
+
+def rows_per_table(table_bytes: ArrayLike, T: ArrayLike, D: ArrayLike, w: ArrayLike) -> Array:
+    """Rows of each of T equal tables that fill table_bytes together.
+
+        E = table_bytes / (T D w), at least 1                                 [rows]
+
+    T      tables [-];  D  elements per row [-];  w  bytes per element [bytes]
+    Source: bytes = rows x columns x bytes per element
+    Limits: T D w = table_bytes -> 1;  10 TB, one table, D = 32, w = 4 -> 7.8125e10
+    """
+    row = np.asarray(D, dtype=np.float64) * np.asarray(w, dtype=np.float64)
+    return np.maximum(np.asarray(table_bytes, dtype=np.float64) / (np.asarray(T, dtype=np.float64) * row), 1)

@@ -1,0 +1,113 @@
+"""Limits of embedding_bag, sharding, bounds and bands, asserted as the docstrings state them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perfmodel.model import bands, bounds, sharding
+from perfmodel.model import embedding_bag as eb
+
+ranks = st.integers(1, 4096)
+
+
+def test_message_sizes_are_what_torchrec_sent_on_128_fake_ranks() -> None:
+    # the logged job: N=128 ranks, B=64 samples, F=1 table, L=10 ids, D=32, int64 ids, fp32 bags
+    N, B, F, L, D = 128, 64, 1, 10, 32
+    assert eb.splits_bytes(N, 3, 8) == 3 * 8 * N == 3072
+    assert eb.lengths_bytes(N, B * F, 8) == 8 * N * B * F
+    assert eb.ids_bytes(B * F * L, 8) == 8 * B * L * F
+    assert eb.partial_bags_bytes(N, B * F * D, 4) == 4 * N * B * D
+
+
+def test_message_limits() -> None:
+    assert eb.splits_bytes(1, 3, 8) == 24
+    assert eb.lengths_bytes(1, 10, 4) == 40
+    assert eb.partial_bags_bytes(1, 320, 4) == 1280
+    assert eb.lengths_bytes([2, 4], 10, 4).tolist() == [80, 160]
+    assert eb.ids_bytes([10, 20], 8).tolist() == [80, 160]
+
+
+def test_kernel_bytes_limits() -> None:
+    assert eb.bucketize_bytes(0, 8, 3, 10, 8) == 4 * 10 * 8
+    assert eb.bucketize_bytes(100, 8, 1, 10, 8) == 2 * 800 + 2 * 80
+    assert eb.local_sum_bytes(1, 320, 4) == 2 * 1280
+    big = 1e9
+    assert eb.local_sum_bytes(big, 320, 4) / eb.partial_bags_bytes(big, 320, 4) == pytest.approx(1)
+
+
+def test_slowdown_limit() -> None:
+    assert eb.slowdown_limit(1, 32, 1.55, 8) == 1
+    assert eb.slowdown_limit(128, 1e12, 1, 8) == pytest.approx(1)
+    assert eb.slowdown_limit(128, 0, 1, 8) == 128 + 127 * 8
+    # G=3, L=1, phi=1, r=1: (1 + 3 + 2) / 2 = 3
+    assert eb.slowdown_limit(3, 1, 1, 1) == 3
+
+
+def test_gpus_needed_limits() -> None:
+    assert sharding.gpus_needed(10e12, 80e9, 0) == 125
+    assert sharding.gpus_needed(80e9, 80e9, 0) == 1
+    assert sharding.gpus_needed(1, 80e9, 0) == 1
+    assert sharding.gpus_needed(80e9 + 1e3, 80e9, 0) == 2
+    assert sharding.gpus_needed(10e12, 80e9, 0.5) == 250
+    assert sharding.gpus_needed(0.3, 0.1, 0) == 3  # 0.3 / 0.1 is a hair below 3 in floats
+    assert sharding.gpus_needed(3 * 80e9, 80e9, 0) == 3
+
+
+def test_whole_nodes_limits() -> None:
+    assert sharding.whole_nodes([1, 5, 8, 9, 125, 128], 8).tolist() == [1, 5, 8, 16, 128, 128]
+
+
+@given(ranks, st.integers(1, 72))
+def test_whole_nodes_adds_less_than_a_node(n: int, g: int) -> None:
+    assert n <= sharding.whole_nodes(n, g) <= n + g - 1
+
+
+def test_rows_per_table_limits() -> None:
+    assert sharding.rows_per_table(128, 1, 32, 4) == 1
+    assert sharding.rows_per_table(10e12, 1, 32, 4) == 7.8125e10
+    assert sharding.rows_per_table(10e12, 10, 32, 4) == 7.8125e9
+
+
+def test_wire_floor_limits() -> None:
+    for floor in (bounds.all_to_all_floor_time, bounds.reduce_scatter_floor_time):
+        assert floor(1e6, 1, 1, 450e9, 50e9) == 0
+        assert floor(8e6, 8, 8, 100e9, 1e9) == pytest.approx(7e6 / 100e9)
+        assert floor(8e6, 8, 1, 100e9, 1e9) == pytest.approx(7e-3)
+    # 4 domains of 2: an all-to-all sends 6/8 outside, a reduce-scatter one reduced copy: 6/16
+    assert bounds.all_to_all_floor_time(8e6, 8, 2, 1e12, 1e9) == pytest.approx(6e-3)
+    assert bounds.reduce_scatter_floor_time(8e6, 8, 2, 1e12, 1e9) == pytest.approx(3e-3)
+
+
+def test_quadrature_limits() -> None:
+    assert bands.quadrature(3, 4) == 5
+    assert bands.quadrature(-3, 0) == 3
+    assert bands.quadrature(1, 1) == pytest.approx(np.sqrt(2))
+
+
+def test_slowdown_band_limits() -> None:
+    exact = (10.0, 10.0, 10.0)
+    none = (0.0, 0.0, 0.0)
+    assert bands.slowdown_band(none, (5, 10, 20), (5, 10, 20)) == (1, 1)
+    assert bands.slowdown_band((30.0, 30.0, 30.0), exact, exact) == (4, 4)
+    assert bands.slowdown_band((20.0, 30.0, 60.0), exact, exact) == (3, 7)
+
+
+def test_slowdown_band_grows_when_the_baseline_is_faster_than_thought() -> None:
+    # all kernels twice as fast: communication 30 over a baseline of 5, (30 + 5) / 5 = 7 against 4
+    low, high = bands.slowdown_band((30, 30, 30), (5, 10, 20), (5, 10, 20))
+    assert high == 7
+    assert low == 2.5
+
+
+@given(st.floats(0, 1), st.floats(1, 3), st.floats(1, 3))
+def test_band_brackets_the_centre(comm: float, comm_factor: float, kernel_factor: float) -> None:
+    low, high = bands.slowdown_band(
+        (comm / comm_factor, comm, comm * comm_factor),
+        (1 / kernel_factor, 1, kernel_factor),
+        (1 / kernel_factor, 1, kernel_factor),
+    )
+    assert low <= comm + 1 <= high
+    assert low >= 0

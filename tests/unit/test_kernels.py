@@ -1,0 +1,67 @@
+"""Limits of perfmodel.model.kernels, asserted as the docstrings state them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perfmodel.model import kernels
+
+sizes = st.floats(0, 1e13)
+rates = st.floats(1e9, 1e13)
+
+
+def test_sector_rounding() -> None:
+    assert kernels.sector_rounded([0, 1, 32, 33, 128], 32).tolist() == [0, 32, 32, 64, 128]
+
+
+def test_small_row_penalty_limits() -> None:
+    got = kernels.small_row_penalty([64, 128, 129, 256, 257, 4096], 128, 256, 1.55, 1.1)
+    assert got.tolist() == [1.55, 1.55, 1.1, 1.1, 1, 1]
+
+
+def test_gather_bytes_limits() -> None:
+    assert kernels.gather_bytes(0, 128, 8, 10, 136) == 1360
+    assert kernels.gather_bytes(10, 128, 8, 0, 136) == 1360
+    # 2 bags of 3 rows of 100 bytes: 6 * 108 read, 2 * 108 written
+    assert kernels.gather_bytes(6, 100, 8, 2, 108) == 864
+
+
+def test_gather_pool_time_limits() -> None:
+    assert kernels.gather_pool_time(0, 0, 5e-6, 1e12, 2e12) == 5e-6
+    assert kernels.gather_pool_time(1e9, 1e9, 5e-6, 1e12, np.inf) == pytest.approx(1.005e-3)
+    assert kernels.gather_pool_time(0, 1e9, 5e-6, 1e12, 2e12) == pytest.approx(505e-6)
+
+
+def test_stream_kernel_time_limits() -> None:
+    assert kernels.stream_kernel_time(0, 9e-6, 1e12) == 9e-6
+    assert kernels.stream_kernel_time(1e6, 9e-6, 1e12) == pytest.approx(10e-6)
+    far = 1e20
+    assert far / kernels.stream_kernel_time(far, 9e-6, 1e12) == pytest.approx(1e12)
+
+
+@given(sizes, sizes, rates, rates, st.floats(1.0, 10.0))
+def test_gather_time_is_monotone_and_above_its_floor(
+    dram: float, more: float, rate: float, l2_rate: float, factor: float
+) -> None:
+    t0 = 5e-6
+    short = kernels.gather_pool_time(dram, dram, t0, rate, l2_rate)
+    assert short >= t0
+    assert kernels.gather_pool_time(dram + more, dram + more, t0, rate, l2_rate) >= short
+    assert kernels.gather_pool_time(dram, dram, t0, rate * factor, l2_rate * factor) <= short
+
+
+def test_error_factor_limits() -> None:
+    assert kernels.error_factor(0, 2) == 1
+    assert kernels.error_factor(0.2, 0) == 1
+    assert kernels.error_factor(1e-6, 2) - 1 == pytest.approx(2e-6 * np.sqrt(np.pi / 2), rel=1e-4)
+
+
+def test_error_factor_covers_what_it_says() -> None:
+    rng = np.random.default_rng(3)
+    log_error = rng.normal(0, np.sqrt(np.pi / 2) * 0.2, 100_000)
+    assert np.mean(np.abs(log_error)) == pytest.approx(0.2, rel=0.01)
+    inside = np.abs(log_error) <= np.log(kernels.error_factor(0.2, 1.96))
+    assert np.mean(inside) == pytest.approx(0.95, abs=0.005)
