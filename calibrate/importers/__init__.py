@@ -1,1 +1,8 @@
 """Readers of the logs that people already have."""
+
+from __future__ import annotations
+
+from calibrate.importers.merge import ImportResult, Stack, import_logs, read_text
+from calibrate.importers.rows import UnreadLine
+
+__all__ = ["ImportResult", "Stack", "UnreadLine", "import_logs", "read_text"]

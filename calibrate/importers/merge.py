@@ -1,0 +1,313 @@
+"""Rows of several logs into one table of samples.
+
+Every row is checked, different stacks are never mixed, and what is left out is reported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from calibrate.importers.nccl_json import read_nccl_json
+from calibrate.importers.nccl_text import read_nccl_text
+from calibrate.importers.nvshmem_text import buffer_sizes, looks_like_nvshmem, read_nvshmem_text
+from calibrate.importers.rows import (
+    US_PER_S,
+    Reading,
+    Row,
+    Run,
+    UnreadLine,
+    infer_gpus,
+    operation_name,
+    why_unusable,
+)
+from calibrate.importers.samples_csv import looks_like_csv, read_samples_csv
+from perfmodel.errors import BadInputError
+from perfmodel.schema.evidence import SAMPLE_OPERATIONS, Clock
+from perfmodel.units import format_bytes, format_fraction
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+COLUMNS = (
+    "source_id", "backend", "library_version", "gpu", "machine", "collective", "clock", "variant",
+    "payload_bytes", "gpus", "nodes", "gpus_per_node", "datatype", "in_place", "time_s", "flag", "note",
+)  # fmt: skip
+MAX_LOG_BYTES = 512 * 1024 * 1024
+_FALL_WORTH_A_WARNING = 0.75
+
+
+class Stack(NamedTuple):
+    """What must be equal for two runs to be parts of one calibration."""
+
+    backend: str
+    library_version: str
+    gpu: str
+    clock: str
+
+    def __str__(self) -> str:
+        version = self.library_version or "(version unknown)"
+        return f"{self.backend} {version} · {self.gpu or '(GPU unknown)'} · {self.clock}"
+
+
+@dataclass
+class ImportResult:
+    """Samples in the columns of docs/formats.md, what could not be read, and the stack that they are of."""
+
+    samples: pd.DataFrame
+    unread: list[UnreadLine]
+    stack: list[Stack]
+    warnings: list[str] = field(default_factory=list)
+
+
+def import_logs(
+    paths: Sequence[str | Path],
+    *,
+    gpus_per_node: int | None = None,
+    machine: str = "",
+    op: str | None = None,
+    clock: str | None = None,
+    gpus: int | None = None,
+    library_version: str | None = None,
+    stack: str | None = None,
+) -> ImportResult:
+    """Samples from nccl-tests text and JSON, NVSHMEM perftest text and CSV files in our format.
+
+    gpus, gpus_per_node, op, library_version   say what a log does not; if it says otherwise: an error
+    clock, stack                               keep only what was taken with this clock, or this stack
+    Raises BadInputError when nothing can be used, or when several stacks are in the logs and none is chosen.
+    """
+    _check_options(paths, op, clock, gpus, gpus_per_node)
+    given = Run(operation_text=op or "", gpus=gpus or 0, gpus_per_node=gpus_per_node or 0)
+    given.library_version = library_version or ""
+    rows: list[Row] = []
+    unread: list[UnreadLine] = []
+    for path in paths:
+        reading = _read_file(Path(path))
+        unread.extend(reading.unread)
+        _settle(reading.rows, given)
+        rows.extend(reading.rows)
+    usable = []
+    for row in rows:
+        reason = _why_run_unusable(row.run) or why_unusable(row)
+        if reason:
+            unread.append(row.refuse(reason))
+        elif clock is None or row.run.clock == clock:
+            usable.append(row)
+    if not usable:
+        raise _nothing_usable(paths, unread, clock)
+    stacks = sorted({_stack(row.run) for row in usable})
+    chosen = _choose(stacks, stack)
+    kept = [row for row in usable if _stack(row.run) == chosen]
+    frame, warnings = _frame(kept, machine)
+    return ImportResult(frame, sorted(set(unread)), [chosen], warnings)
+
+
+def _check_options(
+    paths: Sequence[str | Path],
+    op: str | None,
+    clock: str | None,
+    gpus: int | None,
+    gpus_per_node: int | None,
+) -> None:
+    if not paths:
+        raise BadInputError("no log was given.", "perfmodel import all_gather.log reduce_scatter.log")
+    if op is not None and not operation_name(op):
+        raise BadInputError(f"--op {op} is not a collective.", f"one of {', '.join(SAMPLE_OPERATIONS)}.")
+    if clock is not None and clock not in list(Clock):
+        raise BadInputError(f"--clock {clock} is not a clock.", f"one of {', '.join(Clock)}.")
+    for name, value in (("--gpus", gpus), ("--gpus-per-node", gpus_per_node)):
+        if value is not None and value < 1:
+            raise BadInputError(f"{name} {value} is not a number of GPUs.", "at least 1.")
+
+
+def _read_file(path: Path) -> Reading:
+    if path.is_dir():
+        raise BadInputError(f"{path} is a folder.", f"name the logs in it: {path}/*")
+    try:
+        if not path.is_file():
+            raise BadInputError(f"{path}: no such file.", "name one or more logs.")
+        if path.stat().st_size > MAX_LOG_BYTES:
+            raise BadInputError(
+                f"{path} has more than 512 MiB: not a log.", "split it, or name another file."
+            )
+        content = path.read_bytes()
+    except (OSError, ValueError) as error:
+        raise BadInputError(f"{path} cannot be read: {error}.") from None
+    return read_text(content.decode("utf-8", errors="replace"), path.name)
+
+
+def read_text(text: str, file: str) -> Reading:
+    """Rows of one log of any known format, recognised by its content; never raises on any text."""
+    if text.lstrip("\ufeff \t\r\n").startswith("{"):
+        return read_nccl_json(text.lstrip("\ufeff"), file)
+    if looks_like_csv(text.lstrip("\ufeff")):
+        return read_samples_csv(text, file)
+    reading = read_nvshmem_text(text, file) if looks_like_nvshmem(text) else read_nccl_text(text, file)
+    for row in reading.rows:
+        if not row.run.operation_text:  # the file name is the last resort: all_gather_8x_h100.log
+            row.run.operation_text = row.run.operation = _operation_in(file)
+    return reading
+
+
+def _operation_in(file: str) -> str:
+    name = file.lower().replace("-", "_")
+    spellings = ("all_reduce", "allreduce", "all_gather", "allgather", "reduce_scatter", "reducescatter",
+                 "alltoall", "all_to_all", "broadcast", "sendrecv")  # fmt: skip
+    found = {operation_name(spelling) for spelling in spellings if spelling in name}
+    return found.pop() if len(found) == 1 else ""
+
+
+def _settle(rows: Iterable[Row], given: Run) -> None:
+    """Fill in what the logs of one file leave open; what they say and the options contradict is an error."""
+    by_run: dict[int, list[Row]] = {}
+    for row in rows:
+        by_run.setdefault(id(row.run), []).append(row)
+    for mine in by_run.values():
+        run, where = mine[0].run, f"{mine[0].file}, line {mine[0].line_no}"
+        if not run.operation_text:
+            run.operation = operation_name(given.operation_text)
+        elif given.operation_text and run.operation != operation_name(given.operation_text):
+            raise BadInputError(f"--op {given.operation_text}, but {where} is of {run.operation_text}.")
+        run.clock = run.clock or "stream"
+        run.library_version = run.library_version or given.library_version
+        _settle_count(run, given, "gpus", "--gpus", where)
+        if not run.gpus:
+            run.gpus = infer_gpus(run.operation, mine)
+            run.note = run.note or ("GPUs counted from busbw/algbw" if run.gpus else "")
+        _settle_count(run, given, "gpus_per_node", "--gpus-per-node", where)
+        if run.backend == "nvshmem":
+            buffer_sizes(mine)
+
+
+def _settle_count(run: Run, given: Run, name: str, option: str, where: str) -> None:
+    said, wanted = getattr(run, name), getattr(given, name)
+    if wanted and name == "gpus_per_node" and run.gpus:
+        wanted = min(wanted, run.gpus)
+    if said and wanted and said != wanted:
+        raise BadInputError(
+            f"{option} {wanted}, but the log says {said} ({where}).",
+            f"leave {option} out, or name another log.",
+        )
+    setattr(run, name, said or wanted)
+
+
+def _why_run_unusable(run: Run) -> str:
+    if run.trouble:
+        return run.trouble
+    if not run.operation:
+        if run.operation_text:
+            return f"'{run.operation_text[:40]}' is none of {', '.join(SAMPLE_OPERATIONS)}"
+        return "which collective? the log does not say: give --op"
+    if run.gpus == 1:
+        return "one rank: nothing was sent"
+    if not run.gpus:
+        return "how many GPUs? no 'Rank' lines and too few digits: give --gpus"
+    if not run.gpus_per_node:
+        return "how many nodes? the log does not say: give --gpus-per-node"
+    if run.gpus % run.gpus_per_node:
+        return f"{run.gpus} GPUs do not fill whole nodes of {run.gpus_per_node}"
+    return ""
+
+
+def _stack(run: Run) -> Stack:
+    return Stack(run.backend, run.library_version, run.gpu, run.clock)
+
+
+def _choose(stacks: list[Stack], wanted: str | None) -> Stack:
+    """The one stack that all samples have, or that ``wanted`` names by its words."""
+    words = (wanted or "").lower().replace(":", " ").replace("·", " ").split()
+    matching = [s for s in stacks if all(any(w in part.lower() for part in s) for w in words)]
+    listed = "\n".join(f"  {stack}" for stack in stacks)
+    if len(matching) == 1:
+        return matching[0]
+    if not matching:
+        raise BadInputError(f"--stack {wanted} is none of those in the logs:\n{listed}")
+    example = f"{matching[0].backend} {matching[0].library_version}".strip()
+    raise BadInputError(
+        f"the logs are of {len(matching)} stacks that cannot be one calibration:\n{listed}",
+        f'choose one with --stack "{example}" or --clock {matching[0].clock}, or import them one by one.',
+    )
+
+
+def _nothing_usable(
+    paths: Sequence[str | Path], unread: list[UnreadLine], clock: str | None
+) -> BadInputError:
+    names = ", ".join(Path(path).name for path in paths[:3]) + (" …" if len(paths) > 3 else "")
+    lines = [f"  {u.file}:{u.line_no}: {u.reason}" for u in sorted(set(unread))[:5]]
+    with_clock = f" taken with the clock {clock}" if clock else ""
+    message = f"no sample{with_clock} in {names}" + (":" if lines else ".")
+    return BadInputError(
+        "\n".join([message, *lines]),
+        "known formats: nccl-tests text and -J JSON, NVSHMEM perftest text, CSV (docs/formats.md).",
+    )
+
+
+def _frame(rows: list[Row], machine: str) -> tuple[pd.DataFrame, list[str]]:
+    """The table of samples, with duplicates and wrong results flagged, and warnings about the data."""
+    import pandas as pd
+
+    warnings: list[str] = []
+    seen: dict[tuple[object, ...], set[float]] = {}
+    records: list[dict[str, object]] = []
+    for row in rows:
+        record = _record(row, machine)
+        key = tuple(record[name] for name in COLUMNS if name not in ("source_id", "time_s", "flag", "note"))
+        times = seen.setdefault(key, set())
+        if record["time_s"] in times:
+            record["flag"] = record["flag"] or "duplicate"
+        times.add(row.time_us.value / US_PER_S)
+        records.append(record)
+    frame = pd.DataFrame.from_records(records, columns=list(COLUMNS))
+    for flag, what in (("duplicate", "repeated with the same time"), ("wrong", "of runs with wrong results")):
+        count = int((frame["flag"] == flag).sum())
+        if count:
+            warnings.append(
+                f"{count} row{'s' if count > 1 else ''} {what}: marked '{flag}', not used in the fit"
+            )
+    return frame, warnings + _falling_times(frame)
+
+
+def _record(row: Row, machine: str) -> dict[str, object]:
+    run = row.run
+    wrong = row.wrong != 0  # also for NaN
+    notes = [note for note in (row.note, run.note) if note]
+    return {
+        "source_id": Path(row.file).stem,
+        "backend": run.backend,
+        "library_version": run.library_version,
+        "gpu": run.gpu,
+        "machine": machine,
+        "collective": run.operation,
+        "clock": run.clock,
+        "variant": run.variant,
+        "payload_bytes": row.payload_bytes,
+        "gpus": run.gpus,
+        "nodes": run.gpus // run.gpus_per_node,
+        "gpus_per_node": run.gpus_per_node,
+        "datatype": row.datatype,
+        "in_place": row.in_place,
+        "time_s": row.time_us.value / US_PER_S,
+        "flag": "wrong" if wrong else "",
+        "note": "; ".join(notes),
+    }
+
+
+def _falling_times(frame: pd.DataFrame) -> list[str]:
+    """A warning for each curve whose median time falls clearly while the message grows."""
+    warnings = []
+    good = frame[frame["flag"] == ""]
+    keys = ["collective", "variant", "gpus", "gpus_per_node", "datatype", "in_place"]
+    for key, group in good.groupby(keys, sort=True):
+        medians = group.groupby("payload_bytes")["time_s"].median().sort_index()
+        ratio = medians / medians.shift(1)
+        worst = float(ratio.min())  # NaN for a single size
+        if worst < _FALL_WORTH_A_WARNING:
+            size = format_bytes(float(medians.index[int(ratio.argmin())]))
+            warnings.append(
+                f"{key[0]} on {key[2]} GPUs: the time falls by {format_fraction(1 - worst)} when the message "
+                f"grows to {size} (noise, or a protocol switch); the fit is monotone"
+            )
+    return warnings

@@ -1,0 +1,142 @@
+"""Reads the file that nccl-tests writes with ``-J out.json`` (versions 1 to 3), or several in a row.
+
+    {"version": 1, "args": ["./all_gather_perf", …], "nccl_version": 22907,
+     "config": {"nthreads": 1, "ngpus": 1, "graph": 0, "devices": [{"rank": 0, "hostname": …, …}]},
+     "results": [{"size": 1024, "count": 256, "type": "float", "redop": "none",
+                  "out_of_place": {"time": 12.3, "alg_bw": …, "bus_bw": …, "nwrong": 0}, "in_place": {…}}]}
+
+``devices`` has one entry a *process*; a process drives nthreads × ngpus ranks. Times are microseconds.
+The file also holds the whole environment of the run: none of it is kept.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from calibrate.importers.nccl_text import version_from_code
+from calibrate.importers.rows import Printed, Reading, Row, Run, UnreadLine, clip, operation_name
+
+_PRINTED_HALF_UNIT = 0.5e-6  # %lf prints six decimals
+
+
+def read_nccl_json(text: str, file: str) -> Reading:
+    """All rows of a nccl-tests JSON file; never raises on any text."""
+    reading = Reading()
+    decoder = json.JSONDecoder()
+    position = _skip_space(text, 0)
+    while position < len(text):
+        line_no = text.count("\n", 0, position) + 1
+        try:
+            document, position = decoder.raw_decode(text, position)
+        except (ValueError, RecursionError) as error:
+            line_no = getattr(error, "lineno", line_no)
+            reason = "JSON ends early or is damaged: the run was cut?"
+            reading.unread.append(UnreadLine(file, line_no, clip(text[position : position + 200]), reason))
+            break
+        _document(document, line_no, file, reading)
+        position = _skip_space(text, position)
+    return reading
+
+
+def _skip_space(text: str, position: int) -> int:
+    while position < len(text) and text[position] in " \t\r\n,":
+        position += 1
+    return position
+
+
+def _document(document: Any, line_no: int, file: str, reading: Reading) -> None:
+    results = document.get("results") if isinstance(document, dict) else None
+    if not isinstance(results, list):
+        reason = "JSON without a 'results' list: not written by nccl-tests -J"
+        reading.unread.append(UnreadLine(file, line_no, clip(str(document)[:200]), reason))
+        return
+    run = _run(document)
+    for index, result in enumerate(results):
+        label = f"results[{index}]"
+        for key, in_place in (("out_of_place", False), ("in_place", True)):
+            part = result.get(key) if isinstance(result, dict) else None
+            if part is None and isinstance(result, dict) and key in result:
+                continue  # null: this half was not run
+            row = _row(result, part, run)
+            if isinstance(row, str):
+                reading.unread.append(UnreadLine(file, line_no, f"{label}.{key}", row))
+                continue
+            row.file, row.line_no, row.text, row.in_place = file, line_no, f"{label}.{key}", in_place
+            reading.rows.append(row)
+
+
+def _int(value: Any, default: int = 0) -> int:
+    """A small non-negative whole number, also when it was written as a string."""
+    if isinstance(value, bool) or not isinstance(value, (int, str)):
+        return default
+    text = str(value).strip()
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 18 else default
+
+
+def _run(document: dict[str, Any]) -> Run:
+    config = document.get("config")
+    config = config if isinstance(config, dict) else {}
+    args = document.get("args")
+    program = str(args[0])[:200] if isinstance(args, list) and args else ""
+    run = Run(operation_text=program, operation=operation_name(program))
+    if version := _int(document.get("nccl_version")):
+        run.library_version = version_from_code(version)
+    run.clock = "graph" if _int(config.get("graph")) > 0 else "stream"
+    if str(config.get("blocking_collectives")).lower() == "true":
+        run.clock = "eager"
+    _devices(config, run)
+    return run
+
+
+def _devices(config: dict[str, Any], run: Run) -> None:
+    devices = config.get("devices")
+    devices = [d for d in devices if isinstance(d, dict)] if isinstance(devices, list) else []
+    if not devices:
+        return
+    per_process = max(_int(config.get("nthreads"), 1), 1) * max(_int(config.get("ngpus"), 1), 1)
+    ranks = sorted(_int(device.get("rank")) for device in devices)
+    one_each = ranks == list(range(len(ranks))) and len(ranks) > 1
+    run.gpus = len(ranks) if one_each else ranks[-1] + per_process
+    names = {str(device.get("device_info", "")).strip().removeprefix("NVIDIA ")[:80] for device in devices}
+    run.gpu = sorted(names)[0]
+    if len(names) > 1:
+        run.trouble = f"the ranks run on different GPUs ({'; '.join(sorted(names)[:3])})"
+    if len({_int(device.get("group")) for device in devices}) > 1:
+        run.trouble = "several communicators ran at once (more than one group): not the time of one"
+    hosts: dict[str, int] = {}
+    for device in devices:
+        host = str(device.get("hostname", ""))[:200]
+        hosts[host] = hosts.get(host, 0) + (1 if one_each else per_process)
+    if len(set(hosts.values())) == 1 and sum(hosts.values()) == run.gpus:
+        run.gpus_per_node = next(iter(hosts.values()))
+    elif not run.trouble:
+        run.trouble = "ranks are spread unevenly over the nodes, or the list of devices is incomplete"
+
+
+def _number(value: Any) -> Printed | None:
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        return None
+    try:
+        return Printed(float(value), _PRINTED_HALF_UNIT)
+    except (ValueError, OverflowError):
+        return None
+
+
+def _row(result: Any, part: Any, run: Run) -> Row | str:
+    if not isinstance(result, dict) or not isinstance(part, dict):
+        return "not an object with a time and bandwidths"
+    if "cpu_time" in part:
+        return "CPU time (-C): the time to enqueue, not to run"
+    size, time_us = result.get("size"), _number(part.get("time"))
+    if isinstance(size, bool) or not isinstance(size, int) or not 0 <= size < 10**18:
+        return "the size is not a whole number of bytes"
+    if time_us is None:
+        return "no time"
+    datatype, redop = str(result.get("type", ""))[:40], str(result.get("redop", ""))[:40]
+    row = Row("", 0, "", run, size, datatype, redop, False, time_us)
+    row.algbw, row.busbw = _number(part.get("alg_bw")), _number(part.get("bus_bw"))
+    wrong = _number(part.get("nwrong"))
+    row.wrong = wrong.value if wrong is not None else 0.0
+    row.note = "" if wrong is not None else "result not checked"
+    return row

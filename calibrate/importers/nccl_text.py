@@ -1,0 +1,220 @@
+"""Reads what nccl-tests prints (``all_gather_perf -b 8 -e 1G -f 2``): old and new layouts, several runs.
+
+    # nccl-tests version 2.18.3 nccl-headers=23003 nccl-library=23003      (new)
+    # Collective test starting: alltoall_perf                              (new)
+    # nThread 1 nGpus 1 minBytes 8 maxBytes 1073741824 … graph: 0
+    #  Rank  0 Group  0 Pid 50292 on node-1 device  0 [0000:0f:00] NVIDIA H200
+    #       size         count      type   redop    root     time   algbw   busbw  #wrong     time   algbw …
+         1048576        262144     float    none      -1    12.34   84.97   74.35       0    12.50   83.89 …
+
+The header names the columns, so a layout without ``root`` or with a time stamp reads the same way.
+The first ``time`` is out of place, the second in place. Sizes: bytes of one rank's buffer.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from calibrate.importers.rows import (
+    Reading,
+    Row,
+    Run,
+    UnreadLine,
+    clip,
+    operation_name,
+    parse_bytes,
+    parse_printed,
+)
+
+_PREFIX = re.compile(r"^\s*(?:\[\d+,\d+\]<std(?:out|err)>:|\[?\d+\]?:)\s?")
+_RANK = re.compile(
+    r"#\s*Rank\s+(\d{1,7})\s+(?:Group\s+(\d{1,7})\s+)?Pid\s+\S+\s+on\s+(\S+)\s+"
+    r"device\s+(\d{1,5})\s+\[([^\]]*)\]\s*(.*)"
+)
+_OPTIONS = re.compile(r"#\s*nThread\s+(\d{1,5})\s+nGpus\s+(\d{1,5})\b")
+_GRAPH = re.compile(r"\bgraph:\s*(\d{1,5})")
+_STARTING = re.compile(r"#\s*Collective test starting:\s*(\S+)")
+_LIBRARY = re.compile(r"nccl-library=(\d{1,7})\b")
+_VERSION = re.compile(r"NCCL version (\d{1,3}(?:\.\d{1,3}){1,3})")
+_COMMAND = re.compile(r"\b([a-z_]+_perf)\b")
+_UNTABLED = {
+    13: "size count type redop root time algbw busbw #wrong time algbw busbw #wrong",
+    12: "size count type redop time algbw busbw #wrong time algbw busbw #wrong",
+}
+
+
+def version_from_code(code: int) -> str:
+    """``23003`` -> 2.30.3; before NCCL 2.9 the code had one digit less (2804 -> 2.8.4)."""
+    if code >= 10000:
+        return f"{code // 10000}.{code % 10000 // 100}.{code % 100}"
+    return f"{code // 1000}.{code % 1000 // 100}.{code % 100}"
+
+
+@dataclass
+class _State:
+    """Where the reader is inside a file."""
+
+    run: Run = field(default_factory=Run)
+    columns: list[str] = field(default_factory=list)
+    seen: set[str] = field(default_factory=set)  # which headers this run has shown
+    groups: set[int] = field(default_factory=set)
+    rank_lines: int = 0
+    command: str = ""
+
+
+def read_nccl_text(text: str, file: str) -> Reading:
+    """All rows of a nccl-tests log; never raises on any text."""
+    reading = Reading()
+    state = _State()
+    runs = [state.run]
+    for line_no, raw in enumerate(text.splitlines(), start=1):
+        line = _PREFIX.sub("", raw, count=1) if _PREFIX.match(raw) else raw
+        stripped = line.strip()
+        if stripped.startswith("#"):
+            state = _header(stripped, state, runs)
+            continue
+        if version := _VERSION.search(line):
+            state.run.library_version = state.run.library_version or version.group(1)
+            continue
+        if (command := _COMMAND.search(line)) and not stripped[:1].isdigit():
+            state.command = command.group(1)
+            continue
+        _data_line(stripped, line_no, file, state, reading)
+    for run in runs:
+        _finish(run)
+    return reading
+
+
+def _starts_new_run(kind: str, state: _State, runs: list[Run]) -> _State:
+    """A header that repeats, or that follows rows, opens the next run of the same file."""
+    if kind in state.seen or "row" in state.seen:
+        state = _State(command=state.command)
+        runs.append(state.run)
+    state.seen.add(kind)
+    return state
+
+
+def _header(line: str, state: _State, runs: list[Run]) -> _State:
+    words = line.lstrip("#").split()
+    if "nccl-tests version" in line:
+        state = _starts_new_run("version", state, runs)
+        if code := _LIBRARY.search(line):
+            state.run.library_version = version_from_code(int(code.group(1)))
+    elif starting := _STARTING.search(line):
+        state = _starts_new_run("starting", state, runs)
+        state.run.operation_text = starting.group(1)
+    elif _OPTIONS.search(line):
+        state = _starts_new_run("options", state, runs)
+        graph = _GRAPH.search(line)
+        state.run.clock = "graph" if graph and int(graph.group(1)) > 0 else "stream"
+    elif "Blocking Enabled" in line:
+        state.run.clock = "eager"
+    elif rank := _RANK.match(line):
+        _rank_line(rank, state)
+    elif version := _VERSION.search(line):
+        state.run.library_version = state.run.library_version or version.group(1)
+    elif "size" in words and "busbw" in words:
+        state.columns = words
+    if not state.run.operation_text and state.command:
+        state.run.operation_text = state.command
+    return state
+
+
+def _rank_line(match: re.Match[str], state: _State) -> None:
+    rank, group, host, _device, bus, name = match.groups()
+    run = state.run
+    state.groups.add(int(group or 0))
+    state.rank_lines += 1
+    run.hosts[int(rank)] = host
+    run.devices.append((host, bus))
+    gpu = name.strip().removeprefix("NVIDIA ")[:80]
+    if run.gpu and gpu and run.gpu != gpu:
+        run.trouble = f"the ranks run on different GPUs ({run.gpu}; {gpu})"
+    run.gpu = run.gpu or gpu
+    if len(state.groups) > 1:
+        run.trouble = "several communicators ran at once (more than one 'Group'): not the time of one"
+    run.gpus = state.rank_lines
+
+
+def _data_line(line: str, line_no: int, file: str, state: _State, reading: Reading) -> None:
+    tokens = line.split()
+    if not tokens or not _looks_like_data(tokens):
+        return
+    state.seen.add("row")
+    columns = state.columns or _UNTABLED.get(len(tokens), "").split()
+
+    def refuse(reason: str) -> None:
+        reading.unread.append(UnreadLine(file, line_no, clip(line), reason))
+
+    times = [i for i, name in enumerate(columns) if name in ("time", "cputime")]
+    if not times:
+        return refuse("no column header before it")
+    if "cputime" in columns:
+        return refuse("CPU time (-C): the time to enqueue, not to run")
+    if len(tokens) != len(columns) and not ("timestamp" in columns and len(tokens) == len(columns) + 1):
+        return refuse(f"{len(tokens)} columns where the header has {len(columns)}: cut short?")
+    payload = parse_bytes(tokens[0])
+    if payload is None:
+        return refuse("the size is not a whole number of bytes")
+    if not state.run.operation_text and state.command:
+        state.run.operation_text = state.command
+    for place, start in enumerate(times[:2]):
+        row = _row(tokens, columns, start, state.run)
+        if isinstance(row, str):
+            refuse(row)
+            continue
+        row.file, row.line_no, row.text = file, line_no, line
+        row.payload_bytes, row.in_place = payload, place == 1
+        reading.rows.append(row)
+
+
+def _looks_like_data(tokens: list[str]) -> bool:
+    """A size first and numbers after it, among them one with a decimal point or a NaN."""
+    if not tokens[0].lstrip("+-").isdigit() or len(tokens) < 4:
+        return False
+    numbers = [parse_printed(token) is not None or token.upper() == "N/A" for token in tokens]
+    return sum(numbers) >= len(tokens) / 2
+
+
+def _row(tokens: list[str], columns: list[str], start: int, run: Run) -> Row | str:
+    """One of the two halves of a line (``file`` and the like are filled in by the caller), or why not."""
+    values = [parse_printed(token) for token in tokens[start : start + 3]]
+    if len(values) < 3 or values[0] is None:
+        return f"the time '{tokens[start]}' is not a number"
+    if values[1] is None or values[2] is None:
+        return "a bandwidth is not a number"
+    named = dict(zip(columns[:start], tokens, strict=False))
+    row = Row("", 0, "", run, 0, named.get("type", ""), named.get("redop", ""), False, values[0])
+    row.algbw, row.busbw = values[1], values[2]
+    has_check = start + 3 < len(columns) and columns[start + 3] in ("#wrong", "wrong", "error")
+    if has_check:
+        wrong = parse_printed(tokens[start + 3])
+        if wrong is None:
+            row.note = "result not checked"
+        elif columns[start + 3] == "error":
+            row.note = ""  # old layout: the largest rounding error, not a count
+        else:
+            row.wrong = wrong.value
+    return row
+
+
+def _finish(run: Run) -> None:
+    """Ranks, nodes and collective from what the headers said."""
+    run.operation = operation_name(run.operation_text)
+    if not run.gpus:
+        return
+    if run.gpus != max(run.hosts) + 1 and not run.trouble:
+        run.trouble = f"{run.gpus} 'Rank' lines for {max(run.hosts) + 1} ranks: the list is cut or repeated"
+    if len(set(run.devices)) < len(run.devices) and not run.trouble:
+        run.trouble = "two ranks share one GPU: such times say nothing about a fabric"
+    per_host: dict[str, int] = {}
+    for host, _bus in run.devices:
+        per_host[host] = per_host.get(host, 0) + 1
+    counts = set(per_host.values())
+    if len(counts) == 1:
+        run.gpus_per_node = counts.pop()
+    elif not run.trouble:
+        run.trouble = (
+            f"ranks are spread unevenly over the nodes ({', '.join(map(str, sorted(per_host.values())))})"
+        )

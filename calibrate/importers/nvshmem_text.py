@@ -1,0 +1,236 @@
+"""Reads what the NVSHMEM perftests print (``alltoall_latency``, ``fcollect_on_stream`` …), three layouts.
+
+    mype: 3 mype_node: 3 device name: NVIDIA H200 bus id: 78
+    #alltoall_device
+    size(B)     count     type      scope     latency(us)       algbw(GB/s)   busbw(GB/s)
+    32          8         32-bit    block     4.120000          0.008         0.007
+
+    | alltoall_device        | 32-bit-block         |      (NVSHMEM 2.x)
+    | size (Bytes)           | latency (us)         |
+    | 4                      | 5.120000             |
+
+    &&&& PERF alltoall_device___32-bit-block___size__32___latency 4.120000 -us
+
+``size(B)`` is the whole buffer of a rank in current versions, and the part for one peer in 2.x and some early
+3.x; the first row tells which, because the tests start at max(1, min_size/(G·w)) elements a peer.
+Tests named ``*_device`` and ``device_*`` time inside a kernel, ``*_on_stream`` by events around each launch.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from calibrate.importers.rows import (
+    Reading,
+    Row,
+    Run,
+    UnreadLine,
+    clip,
+    operation_name,
+    parse_bytes,
+    parse_printed,
+)
+
+_PREFIX = re.compile(r"^\s*(?:\[\d+,\d+\]<std(?:out|err)>:|\[?\d+\]?:)\s?")
+_PE = re.compile(r"mype:\s*(\d{1,6})\s+mype_node:\s*(\d{1,6})\s+device name:\s*(.*?)\s+bus id:\s*(\S+)")
+_VERSION = re.compile(r"NVSHMEM (?:v|version:?\s*)v?(\d{1,3}(?:\.\d{1,3}){1,3})")
+_MIN_SIZE = re.compile(r"\bmin_size:\s*(\d{1,18})\b")
+_GRAPH = re.compile(r"\buse_graph:\s*(\d)")
+_JOB = re.compile(r"^#?\s*([a-z_]+(?:_device|_on_stream|_latency|reduction|reducescatter))\s*$")
+_MACHINE_ROW = re.compile(r"^&&&& PERF (\w+?)___(.+?)___size__(\d{1,18})___(\w+) (\S+) \S(\w+)")
+_BYTES = {"32-bit": 4, "64-bit": 8, "int32": 4, "int64": 8, "int": 4, "float": 4, "double": 8, "long": 8}
+_SCOPES = {"t": "thread", "w": "warp", "b": "block", "thread": "thread", "warp": "warp", "block": "block"}
+_PER_PEER = ("all_to_all", "all_gather", "reduce_scatter")
+
+
+@dataclass
+class _State:
+    """Where the reader is inside a file."""
+
+    run: Run = field(default_factory=lambda: Run(backend="nvshmem"))
+    pes: dict[int, int] = field(default_factory=dict)  # PE -> its number on the node
+    job: str = ""
+    box: list[str] = field(default_factory=list)  # cells of the last header row of a boxed table
+    columns: list[str] = field(default_factory=list)
+    min_size: int = 0
+    graph: bool = False
+    tables: dict[tuple[str, str], Run] = field(default_factory=dict)  # (job, variant) -> run of this process
+
+
+def read_nvshmem_text(text: str, file: str) -> Reading:
+    """All rows of an NVSHMEM perftest log; never raises on any text."""
+    reading = Reading()
+    state = _State()
+    states = [state]
+    for line_no, raw in enumerate(text.splitlines(), start=1):
+        line = (_PREFIX.sub("", raw, count=1) if _PREFIX.match(raw) else raw).strip()
+        if (pe := _PE.search(line)) and state.tables:
+            state = _State()
+            states.append(state)
+        if pe:
+            _pe_line(pe, state)
+        elif not _header(line, state):
+            row = _data(line, state)
+            if isinstance(row, Row):
+                row.file, row.line_no, row.text = file, line_no, line
+                reading.rows.append(row)
+            elif row:
+                reading.unread.append(UnreadLine(file, line_no, clip(line), row))
+    for finished in states:
+        _finish(finished)
+    return reading
+
+
+def _pe_line(match: re.Match[str], state: _State) -> None:
+    pe, local, name, _bus = match.groups()
+    run = state.run
+    gpu = name.strip().removeprefix("NVIDIA ")[:80]
+    if run.gpu and gpu != run.gpu:
+        run.trouble = f"the PEs run on different GPUs ({run.gpu}; {gpu})"
+    run.gpu = run.gpu or gpu
+    state.pes[int(pe)] = int(local)
+
+
+def _header(line: str, state: _State) -> bool:
+    """Take in a line that is not data; True if it was one."""
+    if version := _VERSION.search(line):
+        state.run.library_version = version.group(1)
+        return True
+    if smallest := _MIN_SIZE.search(line):
+        state.min_size = int(smallest.group(1))
+        graph = _GRAPH.search(line)
+        state.graph = graph is not None and graph.group(1) != "0"
+        return True
+    if job := _JOB.match(line):
+        state.job, state.columns, state.box = job.group(1), [], []
+        return True
+    if line.startswith("size(B)"):
+        state.columns, state.box = line.split(), []
+        return True
+    if line.startswith("|"):
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if len(cells) == 2 and not cells[0][:1].isdigit():
+            if cells[0].lower().startswith("size"):
+                state.columns = ["boxed", cells[1]]
+            else:
+                state.job, state.box, state.columns = cells[0], cells, []
+            return True
+    return False
+
+
+def _data(line: str, state: _State) -> Row | str:
+    """The row of a data line, why it cannot be read, or "" for a line that is no data."""
+    if machine := _MACHINE_ROW.match(line):
+        job, sub, size, what, value, unit = machine.groups()
+        if what != "latency" or unit != "us":
+            return f"'{what}' in {unit}: only latency in us is read"
+        return _row(state, job, sub.split("-"), size, value, None, None)
+    if line.startswith("&&&&"):
+        return "a machine-readable row that could not be read: cut short?"
+    if line.startswith("|") and state.columns[:1] == ["boxed"]:
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if "us" not in state.columns[1] or len(cells) != 2:
+            return "a table row that is not a size and a latency in us"
+        return _row(state, state.job, state.box[1].split("-"), cells[0], cells[1], None, None, boxed=True)
+    tokens = line.split()
+    if len(tokens) < 3 or not tokens[0].lstrip("+-").isdigit():
+        return ""
+    if parse_printed(tokens[-1]) is None and parse_printed(tokens[min(4, len(tokens) - 1)]) is None:
+        return ""
+    if not state.columns or "latency(us)" not in state.columns:
+        return "no table header with latency(us) before it"
+    if len(tokens) != len(state.columns):
+        return f"{len(tokens)} columns where the header has {len(state.columns)}: cut short?"
+    cells_by_name = dict(zip(state.columns, tokens, strict=True))
+    sub = [cells_by_name.get("type", ""), cells_by_name.get("redop", ""), cells_by_name.get("scope", "")]
+    return _row(
+        state,
+        state.job,
+        [part for part in sub if part],
+        tokens[0],
+        cells_by_name["latency(us)"],
+        cells_by_name.get("algbw(GB/s)"),
+        cells_by_name.get("busbw(GB/s)"),
+    )
+
+
+def _row(
+    state: _State,
+    job: str,
+    sub: list[str],
+    size: str,
+    latency: str,
+    algbw: str | None,
+    busbw: str | None,
+    *,
+    boxed: bool = False,
+) -> Row | str:
+    payload, time_us = parse_bytes(size), parse_printed(latency)
+    if payload is None:
+        return "the size is not a whole number of bytes"
+    if time_us is None:
+        return f"the time '{latency}' is not a number"
+    sub = [sub[0] + "-" + sub[1], *sub[2:]] if sub[:1] in (["32"], ["64"]) and len(sub) > 1 else sub
+    scope = next((_SCOPES[part] for part in sub if part in _SCOPES), "")
+    redop = next((part for part in sub[1:] if part not in _SCOPES), "")
+    on_stream = job.endswith("_on_stream")
+    variant = (
+        ("on_stream_graph" if state.graph else "on_stream") if on_stream else f"device_{scope or 'block'}"
+    )
+    run = state.tables.setdefault((job, variant), Run(backend="nvshmem"))
+    run.operation_text, run.operation, run.variant = job, operation_name(job), variant
+    run.clock = ("graph" if state.graph else "stream") if on_stream else "device"
+    run.boxed = boxed
+    row = Row(
+        "", 0, "", run, payload, sub[0] if sub else "", "" if redop == "None" else redop, False, time_us
+    )
+    row.algbw = parse_printed(algbw) if algbw else None
+    row.busbw = parse_printed(busbw) if busbw else None
+    return row
+
+
+def looks_like_nvshmem(text: str) -> bool:
+    """True for a log of an NVSHMEM perftest."""
+    return (
+        "latency(us)" in text
+        or "&&&& PERF" in text
+        or bool(_PE.search(text))
+        or bool(re.search(r"^\W*\|\s*size \(bytes\)", text, re.IGNORECASE | re.MULTILINE))
+    )
+
+
+def _finish(state: _State) -> None:
+    """Give every table of one process its ranks and nodes."""
+    gpus = len(state.pes)
+    per_node = max(state.pes.values()) + 1 if state.pes else 0
+    trouble = state.run.trouble
+    if state.pes and gpus != max(state.pes) + 1:
+        gpus = per_node = 0  # the log of only some of the PEs
+    elif state.pes and gpus % per_node:
+        trouble = trouble or "PEs are spread unevenly over the nodes"
+    for run in state.tables.values():
+        run.gpu, run.library_version = state.run.gpu, state.run.library_version
+        run.gpus, run.gpus_per_node, run.trouble = gpus, per_node, trouble
+        run.min_size = state.min_size
+
+
+def buffer_sizes(rows: list[Row]) -> None:
+    """Turn sizes for one peer into buffer sizes, in the tables whose first row shows that they are such."""
+    for datatype in sorted({row.datatype for row in rows}):
+        _buffer_sizes([row for row in rows if row.datatype == datatype])
+
+
+def _buffer_sizes(rows: list[Row]) -> None:
+    run = rows[0].run
+    if run.operation not in _PER_PEER or run.gpus < 2:
+        return
+    width = _BYTES.get(rows[0].datatype, 4)
+    smallest = min(row.payload_bytes for row in rows)
+    first_for_a_peer = max(1, run.min_size // (run.gpus * width)) * width
+    per_peer = run.boxed or smallest % (run.gpus * width) != 0
+    if per_peer or (run.min_size and smallest == first_for_a_peer):
+        for row in rows:
+            row.payload_bytes *= run.gpus
+            row.note = "size column is for one peer"
+            row.algbw = row.busbw = None  # computed from the size for one peer

@@ -1,0 +1,200 @@
+"""What every reader of logs hands over, and the checks that each row must pass.
+
+A row is one timed size of one run. It becomes a sample only if its own numbers agree with each other:
+size/time must be the printed algorithm bandwidth, and the printed bus bandwidth must be that times the
+collective's bus factor at the number of ranks (nccl-tests doc/PERFORMANCE.md), both within the rounding
+of what was printed. Tables with a wrong label fail the second test.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from decimal import Decimal, InvalidOperation
+from typing import NamedTuple
+
+US_PER_S = 1e6
+GB = 1e9
+MAX_TEXT = 160
+
+OPERATIONS = {
+    "all_reduce": "all_reduce",
+    "allreduce": "all_reduce",
+    "all_gather": "all_gather",
+    "allgather": "all_gather",
+    "reduce_scatter": "reduce_scatter",
+    "reducescatter": "reduce_scatter",
+    "all_to_all": "all_to_all",
+    "alltoall": "all_to_all",
+    "broadcast": "broadcast",
+    "bcast": "broadcast",
+    "sendrecv": "sendrecv",
+    "reduction": "all_reduce",
+    "fcollect": "all_gather",
+}
+"""Names that nccl-tests and NVSHMEM give, and ours."""
+
+
+class UnreadLine(NamedTuple):
+    """A line that looked like data and was not used, and why."""
+
+    file: str
+    line_no: int
+    text: str
+    reason: str
+
+
+class Printed(NamedTuple):
+    """A number as it was printed: its value and half a unit of its last digit."""
+
+    value: float
+    half_unit: float
+
+
+@dataclass
+class Run:
+    """What one benchmark run says about itself before its rows."""
+
+    backend: str = "nccl"
+    operation: str = ""  # one of OPERATIONS' values; "" when the log does not say
+    operation_text: str = ""  # as the log names it
+    library_version: str = ""
+    gpu: str = ""
+    clock: str = ""
+    variant: str = "default"
+    hosts: dict[int, str] = field(default_factory=dict)  # rank -> host
+    devices: list[tuple[str, str]] = field(default_factory=list)  # (host, bus id)
+    gpus: int = 0  # number of ranks; 0 when the log does not say
+    gpus_per_node: int = 0  # 0 when the log does not say or the nodes differ
+    min_size: int = 0  # NVSHMEM perftests: the smallest size that was asked for
+    boxed: bool = False  # NVSHMEM 2.x tables, whose size is that for one peer
+    trouble: str = ""  # why no row of this run can be used
+    note: str = ""
+
+
+@dataclass
+class Row:
+    """One timed size, as read."""
+
+    file: str
+    line_no: int
+    text: str
+    run: Run
+    payload_bytes: int
+    datatype: str
+    redop: str
+    in_place: bool
+    time_us: Printed
+    algbw: Printed | None = None
+    busbw: Printed | None = None
+    wrong: float = 0.0
+    note: str = ""
+
+    def refuse(self, reason: str) -> UnreadLine:
+        """This row as an unread line."""
+        return UnreadLine(self.file, self.line_no, clip(self.text), reason)
+
+
+@dataclass
+class Reading:
+    """Everything found in one file."""
+
+    rows: list[Row] = field(default_factory=list)
+    unread: list[UnreadLine] = field(default_factory=list)
+
+
+def clip(text: str) -> str:
+    """One printable line of at most MAX_TEXT characters."""
+    line = " ".join("".join(c if c.isprintable() else " " for c in text[: 4 * MAX_TEXT]).split())
+    return line if len(line) <= MAX_TEXT else line[: MAX_TEXT - 1] + "…"
+
+
+def operation_name(text: str) -> str:
+    """Our name for ``alltoall_perf``, ``fcollect_device``, ``all_gather`` …; "" for one that is unknown."""
+    name = text.strip().lower().rsplit("/", 1)[-1].replace("-", "_")
+    for ending in ("_mpi", "_perf", "_device", "_on_stream", "_latency"):
+        name = name.removesuffix(ending)
+    return OPERATIONS.get(name.removeprefix("device_"), "")
+
+
+def parse_printed(text: str) -> Printed | None:
+    """A decimal number with the rounding that its digits imply; None if it is not a number."""
+    try:
+        number = Decimal(text)
+    except InvalidOperation:
+        return None
+    exponent = number.as_tuple().exponent
+    if not isinstance(exponent, int) or not -400 < number.adjusted() < 400 or abs(exponent) > 400:
+        return Printed(math.nan, 0.0)
+    return Printed(float(number), 0.5 * 10.0**exponent)
+
+
+def parse_bytes(text: str) -> int | None:
+    """A non-negative integer of a sane length; None otherwise."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 18 else None
+
+
+def bus_factor(operation: str, gpus: int) -> float:
+    """Bus bandwidth over algorithm bandwidth: 2(G-1)/G, (G-1)/G or 1 [-]."""
+    if operation == "all_reduce":
+        return 2.0 * (gpus - 1) / gpus
+    return 1.0 if operation in ("broadcast", "sendrecv") else (gpus - 1) / gpus
+
+
+def why_unusable(row: Row) -> str:
+    """The reason why a row cannot be a sample, or ""."""
+    time_s = row.time_us.value / US_PER_S
+    if not math.isfinite(time_s):
+        return "the time is not a finite number"
+    if time_s <= 0:
+        return f"the time is {row.time_us.value:g} µs: it must be positive"
+    if row.payload_bytes <= 0:
+        return "0 bytes: nothing was sent"
+    if row.redop not in ("", "none", "sum", "-1"):
+        return f"reduction '{row.redop}': only sum is modelled"
+    return _why_bandwidths_disagree(row, time_s)
+
+
+def _why_bandwidths_disagree(row: Row, time_s: float) -> str:
+    if row.algbw is None:
+        return ""
+    expected = row.payload_bytes / time_s / GB
+    # the printed time is only known to half a unit: size/time lies between size/(t+h) and size/(t-h)
+    slack = row.time_us.half_unit / row.time_us.value
+    low, high = expected / (1.0 + slack), expected / max(1.0 - slack, 0.5)
+    margin = 1.01 * row.algbw.half_unit + 1e-3 * expected
+    if not low - margin <= row.algbw.value <= high + margin:
+        return (
+            f"size/time is {expected:.3g} GB/s but algbw says {row.algbw.value:.3g}: the columns do not agree"
+        )
+    if row.busbw is None or row.run.gpus < 2:
+        return ""
+    factor = bus_factor(row.run.operation, row.run.gpus)
+    margin = 1.01 * (row.busbw.half_unit + factor * row.algbw.half_unit) + 1e-3 * row.busbw.value
+    if abs(row.busbw.value - factor * row.algbw.value) > margin:
+        return (
+            f"busbw/algbw is {row.busbw.value / max(row.algbw.value, 1e-300):.3g}, but {row.run.operation} "
+            f"on {row.run.gpus} GPUs gives {factor:.3g}: wrong collective or wrong number of GPUs"
+        )
+    return ""
+
+
+def infer_gpus(operation: str, rows: Iterable[Row], most: int = 4096) -> int:
+    """The only number of ranks that every printed busbw/algbw allows; 0 if none or several do.
+
+    all_reduce 2(G-1)/G and (G-1)/G say G when the bandwidths have enough digits; broadcast never does.
+    """
+    lowest, highest = 0.0, math.inf
+    for row in rows:
+        if row.algbw is None or row.busbw is None or not row.algbw.value > row.algbw.half_unit:
+            continue
+        scale = 2.0 if operation == "all_reduce" else 1.0
+        low = (row.busbw.value - row.busbw.half_unit) / (row.algbw.value + row.algbw.half_unit) / scale
+        high = (row.busbw.value + row.busbw.half_unit) / (row.algbw.value - row.algbw.half_unit) / scale
+        lowest = max(lowest, 1.0 / (1.0 - low) if low < 1.0 else math.inf)
+        highest = min(highest, 1.0 / (1.0 - high) if high < 1.0 else math.inf)
+    if operation in ("broadcast", "sendrecv") or not highest < most:
+        return 0
+    first, last = math.ceil(lowest - 1e-9), math.floor(highest + 1e-9)
+    return first if first == last and first >= 2 else 0

@@ -1,0 +1,104 @@
+"""Reads CSV files in our own format (docs/formats.md), one row a timed size, in bytes and seconds.
+
+The header row has at least ``collective, payload_bytes, gpus, time_s``; the other columns have defaults.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+
+from calibrate.importers.rows import (
+    US_PER_S,
+    Printed,
+    Reading,
+    Row,
+    Run,
+    UnreadLine,
+    clip,
+    operation_name,
+    parse_bytes,
+    parse_printed,
+)
+from perfmodel.schema.evidence import Backend, Clock
+
+REQUIRED = ("collective", "payload_bytes", "gpus", "time_s")
+_RUN_COLUMNS = (
+    "backend",
+    "library_version",
+    "gpu",
+    "clock",
+    "variant",
+    "collective",
+    "gpus",
+    "gpus_per_node",
+)
+
+
+def looks_like_csv(text: str) -> bool:
+    """True if the first line that is not blank is our header."""
+    for line in text.splitlines():
+        if line.strip():
+            names = [name.strip() for name in line.split(",")]
+            return all(name in names for name in REQUIRED)
+    return False
+
+
+def read_samples_csv(text: str, file: str) -> Reading:
+    """All rows of a CSV file in our format; never raises on any text."""
+    reading = Reading()
+    runs: dict[tuple[str, ...], Run] = {}
+    table = csv.DictReader(io.StringIO(text.lstrip("\ufeff \r\n")), skipinitialspace=True)
+    while True:
+        try:
+            record = next(table, None)
+        except csv.Error as error:
+            reading.unread.append(UnreadLine(file, table.line_num, "", f"not CSV: {error}"))
+            break
+        if record is None:
+            break
+        cells = {
+            str(key).strip(): (value or "").strip() for key, value in record.items() if isinstance(value, str)
+        }
+        line = ",".join(cells.values())
+        if not line.strip(","):
+            continue
+        row = _row(cells, runs)
+        if isinstance(row, str):
+            reading.unread.append(UnreadLine(file, table.line_num, clip(line), row))
+            continue
+        row.file, row.line_no, row.text = file, table.line_num, line
+        reading.rows.append(row)
+    return reading
+
+
+def _row(cells: dict[str, str], runs: dict[tuple[str, ...], Run]) -> Row | str:
+    payload, time_s = parse_bytes(cells.get("payload_bytes", "").removesuffix(".0")), cells.get("time_s", "")
+    printed = parse_printed(time_s)
+    if payload is None:
+        return "payload_bytes is not a whole number of bytes"
+    if printed is None:
+        return f"time_s '{clip(time_s)[:40]}' is not a number"
+    run = runs.setdefault(tuple(cells.get(name, "") for name in _RUN_COLUMNS), Run())
+    run.operation_text = cells.get("collective", "")
+    run.operation = operation_name(run.operation_text)
+    run.backend = cells.get("backend", "").lower() or "nccl"
+    run.library_version, run.gpu = cells.get("library_version", ""), cells.get("gpu", "")
+    run.clock, run.variant = cells.get("clock", "").lower(), cells.get("variant", "") or "default"
+    gpus = parse_bytes(cells.get("gpus", ""))
+    if gpus is None or gpus < 2:
+        return f"gpus '{clip(cells.get('gpus', ''))[:40]}': a whole number of at least 2"
+    run.gpus, run.gpus_per_node = gpus, parse_bytes(cells.get("gpus_per_node", "")) or 0
+    nodes = parse_bytes(cells.get("nodes", "")) or 0
+    if nodes and not run.gpus_per_node and gpus % nodes == 0:
+        run.gpus_per_node = gpus // nodes
+    if run.backend not in list(Backend):
+        return f"backend '{clip(run.backend)[:40]}': one of {', '.join(Backend)}"
+    if run.clock and run.clock not in list(Clock):
+        return f"clock '{clip(run.clock)[:40]}': one of {', '.join(Clock)}"
+    in_place = cells.get("in_place", "").lower() in ("true", "1", "yes")
+    scaled = Printed(printed.value * US_PER_S, printed.half_unit * US_PER_S)
+    row = Row("", 0, "", run, payload, cells.get("datatype", ""), "", in_place, scaled)
+    row.wrong = 1.0 if cells.get("flag", "") == "wrong" else 0.0
+    row.note = cells.get("note", "")[:200]
+    return row

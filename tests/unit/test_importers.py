@@ -1,0 +1,414 @@
+"""Importers: each known layout, each refusal, and arbitrary damage. The logs are made up."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from calibrate.importers import import_logs, read_text
+from calibrate.importers.nccl_text import version_from_code
+from calibrate.importers.rows import infer_gpus, operation_name, parse_printed
+from perfmodel.errors import BadInputError, PerfmodelError
+
+HEADER_NEW = (
+    "#       size         count      type   redop    root     time   algbw   busbw  #wrong"
+    "     time   algbw   busbw  #wrong"
+)
+HEADER_OLD = "# size count type redop     time   algbw   busbw  error     time   algbw   busbw  error"
+
+
+def ranks(gpus: int, hosts: int = 1, gpu: str = "NVIDIA H200") -> str:
+    per = gpus // hosts
+    return "\n".join(
+        f"#  Rank {r:2d} Group  0 Pid {100 + r} on node-{r // per} device {r % per:2d} "
+        f"[0000:{r % per:02x}:00] {gpu}"
+        for r in range(gpus)
+    )
+
+
+def line(size: int, time_us: float, gpus: int = 8, op: str = "all_gather", *, wrong: str = "0") -> str:
+    """A row whose columns agree: algbw = size/time, busbw = algbw·f(n)."""
+    factor = {"all_reduce": 2 * (gpus - 1) / gpus, "broadcast": 1.0}.get(op, (gpus - 1) / gpus)
+    algbw = size / time_us / 1e3
+    half = f"{time_us:8.2f} {algbw:7.2f} {algbw * factor:7.2f}"
+    return f"{size:12d} {size // 4:12d}     float    none      -1 {half}  {wrong:>6} {half}     N/A"
+
+
+def new_log(
+    rows: list[str],
+    *,
+    op: str = "all_gather",
+    gpus: int = 8,
+    hosts: int = 1,
+    code: int = 22907,
+    graph: int = 0,
+) -> str:
+    return "\n".join(
+        [
+            f"# nccl-tests version 2.18.3 nccl-headers={code} nccl-library={code}",
+            f"# Collective test starting: {op}_perf",
+            f"# nThread 1 nGpus 1 minBytes 8 maxBytes 1024 step: 2(factor) iters: 20 graph: {graph}",
+            "#",
+            "# Using devices",
+            ranks(gpus, hosts),
+            "#",
+            "#                                         out-of-place                       in-place",
+            HEADER_NEW,
+            "#        (B)    (elements)                        (us)  (GB/s)  (GB/s)  (us)  (GB/s)  (GB/s)",
+            *rows,
+            "# Out of bounds values : 0 OK",
+            "# Avg bus bandwidth    : 100.0",
+            f"# Collective test concluded: {op}_perf",
+        ]
+    )
+
+
+def write(folder: Path, name: str, text: str) -> Path:
+    path = folder / name
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_new_layout_gives_all_columns(tmp_path: Path) -> None:
+    log = write(
+        tmp_path,
+        "run.log",
+        new_log([line(8_000_000, 80.0, 16), line(16_000_000, 100.0, 16)], gpus=16, hosts=2),
+    )
+    result = import_logs([log], machine="h200-sxm-ib")
+    frame = result.samples
+    assert result.unread == []
+    assert len(frame) == 4  # two sizes, out of place and in place
+    first = frame.iloc[0]
+    assert (first.backend, first.library_version, first.gpu) == ("nccl", "2.29.7", "H200")
+    assert (first.collective, first.clock, first.variant) == ("all_gather", "stream", "default")
+    assert (first.payload_bytes, first.gpus, first.nodes, first.gpus_per_node) == (8_000_000, 16, 2, 8)
+    assert first.time_s == pytest.approx(80e-6)
+    assert (first.datatype, bool(first.in_place), first.machine) == ("float", False, "h200-sxm-ib")
+    assert str(result.stack[0]) == "nccl 2.29.7 · H200 · stream"
+
+
+def test_old_layout_and_labels_of_launchers(tmp_path: Path) -> None:
+    text = "\n".join(
+        [
+            "mpirun -np 4 ./build/all_reduce_perf -b 8 -e 1G",
+            "# nThread 1 nGpus 4 minBytes 8 maxBytes 8 step: 2(factor) iters: 20 validation: 1",
+            "#   Rank  0 Pid   1 on node-0 device  0 [0x07] NVIDIA A100-SXM4-80GB",
+            "#   Rank  1 Pid   1 on node-0 device  1 [0x0b] NVIDIA A100-SXM4-80GB",
+            "#   Rank  2 Pid   1 on node-0 device  2 [0x48] NVIDIA A100-SXM4-80GB",
+            "#   Rank  3 Pid   1 on node-0 device  3 [0x4c] NVIDIA A100-SXM4-80GB",
+            "NCCL version 2.8.4+cuda11.2",
+            HEADER_OLD,
+            " 4000000 1000000 float sum 40.00 100.00 150.00 2e-07 40.00 100.00 150.00 2e-07",
+        ]
+    )
+    tagged = "\n".join("[1,0]<stdout>:" + row for row in text.splitlines())
+    for name, content in (("plain.log", text), ("tagged.log", tagged)):
+        result = import_logs([write(tmp_path, name, content)])
+        assert list(result.samples.collective) == ["all_reduce", "all_reduce"], name
+        assert list(result.samples.flag) == ["", ""], "the old error column is a rounding error, not a count"
+        assert result.stack[0].library_version == "2.8.4"
+        assert list(result.samples.gpus) == [4, 4]
+
+
+def test_several_runs_in_one_file(tmp_path: Path) -> None:
+    both = new_log([line(8_000_000, 80.0)], gpus=8) + "\n" + new_log([line(8_000_000, 40.0, 4)], gpus=4)
+    frame = import_logs([write(tmp_path, "both.log", both)]).samples
+    assert sorted(set(frame.gpus)) == [4, 8]
+    assert frame[frame.gpus == 4].time_s.iloc[0] == pytest.approx(40e-6)
+
+
+def test_graph_and_blocking_change_the_clock(tmp_path: Path) -> None:
+    graph = new_log([line(8_000_000, 80.0)], graph=10)
+    assert import_logs([write(tmp_path, "g.log", graph)]).stack[0].clock == "graph"
+    blocking = new_log([line(8_000_000, 80.0)]).replace("#\n# Using", "# Blocking Enabled: wait\n#\n# Using")
+    assert import_logs([write(tmp_path, "b.log", blocking)]).stack[0].clock == "eager"
+
+
+def test_json_of_nccl_tests(tmp_path: Path) -> None:
+    half = {"time": 80.0, "alg_bw": 100.0, "bus_bw": 87.5, "nwrong": 0.0}
+    document = {
+        "version": 1,
+        "args": ["./build/all_gather_perf", "-J", "x.json"],
+        "env": ["SECRET=hunter2"],
+        "nccl_version": 22907,
+        "config": {
+            "nthreads": 8,
+            "ngpus": 1,
+            "graph": 0,
+            "blocking_collectives": "false",
+            "devices": [{"rank": 0, "group": 0, "hostname": "node-0", "device_info": "NVIDIA H200"}],
+        },
+        "results": [
+            {
+                "size": 8_000_000,
+                "count": 2,
+                "type": "float",
+                "redop": "none",
+                "out_of_place": half,
+                "in_place": None,
+            },
+            {
+                "size": 8_000_000,
+                "count": 2,
+                "type": "float",
+                "redop": "none",
+                "out_of_place": {"time": "nan"},
+            },
+        ],
+    }
+    result = import_logs([write(tmp_path, "x.json", json.dumps(document))])
+    assert len(result.samples) == 1
+    assert (result.samples.gpus.iloc[0], result.samples.gpus_per_node.iloc[0]) == (8, 8)
+    assert result.samples.time_s.iloc[0] == pytest.approx(80e-6)
+    assert [u.text for u in result.unread] == ["results[1].in_place", "results[1].out_of_place"]
+    assert "hunter2" not in result.samples.to_csv()
+
+
+PES = "\n".join(f"mype: {p} mype_node: {p} device name: NVIDIA H200 bus id: {p}" for p in range(8))
+NVSHMEM = f"""NVSHMEM v3.4.5
+{PES}
+Runtime options after parsing command line arguments
+min_size: 4, max_size: 4194304, step_factor: 2, use_graph: 0, use_mmap: 0
+#alltoall_device
+size(B)     count     type      scope     latency(us)       algbw(GB/s)   busbw(GB/s)
+32          8         32-bit    block     4.000000          0.008         0.007
+4000000     1000000   32-bit    block     40.000000         100.000       87.500
+"""
+
+
+def test_nvshmem_perftest_of_current_versions(tmp_path: Path) -> None:
+    frame = import_logs([write(tmp_path, "a2a.log", NVSHMEM)]).samples
+    assert list(frame.payload_bytes) == [32, 4_000_000]
+    assert list(frame.variant) == ["device_block"] * 2
+    assert set(frame.clock) == {"device"}
+    assert set(frame.collective) == {"all_to_all"}
+    assert frame.time_s.iloc[1] == pytest.approx(40e-6)
+    assert (frame.backend[0], frame.library_version[0], frame.gpus[0]) == ("nvshmem", "3.4.5", 8)
+
+
+def test_nvshmem_sizes_for_one_peer_become_buffer_sizes(tmp_path: Path) -> None:
+    text = NVSHMEM.replace("32          8  ", "4           1  ").replace(
+        "0.008         0.007", "0.001  0.001"
+    )
+    frame = import_logs([write(tmp_path, "a2a.log", text)]).samples
+    assert list(frame.payload_bytes) == [32, 32_000_000]
+    assert set(frame.note) == {"size column is for one peer"}
+
+
+def test_nvshmem_boxed_and_machine_readable_tables(tmp_path: Path) -> None:
+    boxed = f"""{PES}
++------------------------+----------------------+
+| fcollect_on_stream     | None                 |
++------------------------+----------------------+
+| size (Bytes)           | latency (us)         |
++------------------------+----------------------+
+| 4                      | 5.000000             |
++------------------------+----------------------+
+"""
+    frame = import_logs([write(tmp_path, "box.log", boxed)], library_version="2.9.0").samples
+    assert list(frame.payload_bytes) == [32]
+    assert list(frame.collective) == ["all_gather"]
+    assert list(frame.clock) == ["stream"]
+    machine = (
+        f"{PES}\nalltoall_device\n&&&& PERF alltoall_device___32-bit-warp___size__64___latency 4.5 -us\n"
+    )
+    frame = import_logs([write(tmp_path, "mr.log", machine)]).samples
+    assert (frame.variant[0], frame.payload_bytes[0], frame.datatype[0]) == ("device_warp", 64, "32-bit")
+    assert frame.time_s[0] == pytest.approx(4.5e-6)
+
+
+def test_only_sum_is_kept(tmp_path: Path) -> None:
+    text = f"""{PES}
+#device_reduction
+size(B)     count     type      redop     scope     latency(us)       algbw(GB/s)   busbw(GB/s)
+4000000     1000000   int32     sum       b         40.000000         100.000       175.000
+4000000     1000000   int32     xor       b         40.000000         100.000       175.000
+"""
+    result = import_logs([write(tmp_path, "r.log", text)])
+    assert len(result.samples) == 1
+    assert "reduction 'xor'" in result.unread[0].reason
+
+
+def test_csv_in_our_format(tmp_path: Path) -> None:
+    text = "collective,payload_bytes,gpus,gpus_per_node,time_s,clock\nall_to_all,1024,16,8,2e-5,graph\n"
+    result = import_logs([write(tmp_path, "mine.csv", text)])
+    assert result.samples.time_s.iloc[0] == pytest.approx(2e-5)
+    assert (result.samples.nodes.iloc[0], result.stack[0].clock) == (2, "graph")
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        (line(8_000_000, 80.0).replace("80.00", "nan", 1), "finite"),
+        (line(8_000_000, 80.0).replace("80.00", "0.00", 1), "positive"),
+        (line(8_000_000, 80.0).replace("80.00", "-80.0", 1), "positive"),
+        (line(8_000_000, 80.0).replace("80.00", "40.00", 1), "columns do not agree"),
+        ("0 0 float none -1 8.00 0.00 0.00 0 8.00 0.00 0.00 0", "0 bytes"),
+        (" ".join(line(8_000_000, 80.0).split()[:9]), "cut short"),
+        (line(8_000_000, 80.0, gpus=4), "wrong collective or wrong number of GPUs"),
+        (line(8_000_000, 80.0).replace("none", "prod"), "only sum"),
+    ],
+)
+def test_each_bad_row_is_reported_and_the_good_one_kept(tmp_path: Path, row: str, reason: str) -> None:
+    log = write(tmp_path, "bad.log", new_log([line(16_000_000, 100.0), row]))
+    result = import_logs([log])
+    assert 16_000_000 in set(result.samples.payload_bytes)
+    assert any(reason in u.reason for u in result.unread), result.unread
+    assert all(u.file == "bad.log" and u.line_no == 19 for u in result.unread)
+
+
+def test_wrong_results_and_duplicates_are_flagged(tmp_path: Path) -> None:
+    rows = [line(8_000_000, 80.0, wrong="3"), line(16_000_000, 100.0), line(16_000_000, 100.0)]
+    result = import_logs([write(tmp_path, "x.log", new_log(rows))])
+    out_of_place = result.samples[~result.samples.in_place]
+    assert list(out_of_place.flag) == ["wrong", "", "duplicate"]
+    assert any("duplicate" in w for w in result.warnings)
+
+
+def test_falling_times_are_a_warning(tmp_path: Path) -> None:
+    log = write(tmp_path, "x.log", new_log([line(8_000_000, 80.0), line(16_000_000, 40.0)]))
+    assert any("falls by 50.0 %" in w and "8 GPUs" in w for w in import_logs([log]).warnings)
+
+
+def test_different_stacks_are_refused_by_name_unless_one_is_chosen(tmp_path: Path) -> None:
+    old = write(tmp_path, "old.log", new_log([line(8_000_000, 80.0)], code=22703))
+    new = write(tmp_path, "new.log", new_log([line(8_000_000, 70.0)], code=22907))
+    with pytest.raises(BadInputError) as caught:
+        import_logs([old, new])
+    assert "nccl 2.27.3 · H200 · stream" in caught.value.message
+    assert "nccl 2.29.7 · H200 · stream" in caught.value.message
+    assert "--stack" in caught.value.next_step
+    assert import_logs([old, new], stack="nccl 2.29.7").samples.time_s.iloc[0] == pytest.approx(70e-6)
+    with pytest.raises(BadInputError, match="none of those"):
+        import_logs([old, new], stack="2.31")
+
+
+def test_layout_that_contradicts_the_option_is_refused(tmp_path: Path) -> None:
+    log = write(tmp_path, "x.log", new_log([line(8_000_000, 80.0, 16)], gpus=16, hosts=2))
+    with pytest.raises(BadInputError, match="--gpus-per-node 4, but the log says 8"):
+        import_logs([log], gpus_per_node=4)
+    with pytest.raises(BadInputError, match="--op"):
+        import_logs([log], op="all_reduce")
+
+
+def test_uneven_nodes_shared_gpus_and_single_ranks_are_refused(tmp_path: Path) -> None:
+    good = new_log([line(8_000_000, 80.0)])
+    for damage, reason in (
+        (good.replace("node-0 device  7", "node-1 device  0"), "unevenly"),
+        (good.replace("[0000:07:00]", "[0000:06:00]"), "share one GPU"),
+        (good.replace("Rank  7 Group  0", "Rank  7 Group  1"), "several communicators"),
+        (new_log([line(8_000_000, 80.0)], gpus=1), "one rank"),
+        (new_log([line(8_000_000, 80.0)], op="hypercube"), "none of"),
+    ):
+        with pytest.raises(BadInputError, match=reason):
+            import_logs([write(tmp_path, "bad.log", damage)])
+
+
+def test_a_log_without_ranks_needs_options_or_digits(tmp_path: Path) -> None:
+    bare = "\n".join([HEADER_NEW, line(8_000_000, 80.0)])
+    log = write(tmp_path, "alltoall_h200.log", bare)
+    with pytest.raises(BadInputError, match="how many nodes"):
+        import_logs([log])  # busbw/algbw = 0.875 with five digits can only be 8 GPUs
+    frame = import_logs([log], gpus_per_node=8).samples
+    assert (frame.collective[0], frame.gpus[0], frame.nodes[0]) == ("all_to_all", 8, 1)
+    with pytest.raises(BadInputError, match="how many GPUs"):
+        import_logs([write(tmp_path, "broadcast.log", bare)], gpus_per_node=8)
+
+
+def test_nothing_to_read_is_one_error(tmp_path: Path) -> None:
+    for name, text in (("empty.log", ""), ("words.txt", "hello\nworld 12\n"), ("cut.json", '{"results": [')):
+        with pytest.raises(BadInputError, match="no sample"):
+            import_logs([write(tmp_path, name, text)])
+    with pytest.raises(BadInputError, match="no such file"):
+        import_logs([tmp_path / "missing.log"])
+    with pytest.raises(BadInputError, match="folder"):
+        import_logs([tmp_path])
+    with pytest.raises(BadInputError, match="no log"):
+        import_logs([])
+
+
+def test_small_helpers() -> None:
+    assert [version_from_code(c) for c in (23003, 22907, 20900, 2804)] == [
+        "2.30.3",
+        "2.29.7",
+        "2.9.0",
+        "2.8.4",
+    ]
+    assert operation_name("./build/alltoall_perf_mpi") == "all_to_all"
+    assert operation_name("device_reducescatter") == "reduce_scatter"
+    assert operation_name("reduce_perf") == ""
+    assert parse_printed("1.0e1") == (10.0, 0.5)
+    assert parse_printed("12.34") == (12.34, pytest.approx(0.005))
+    assert parse_printed("x") is None
+    assert infer_gpus("all_gather", []) == 0
+
+
+GOOD_TEXTS = [new_log([line(8_000_000, 80.0), line(16_000_000, 90.0)]), NVSHMEM]
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_damaged_logs_never_raise_anything_else(tmp_path: Path, data: st.DataObject) -> None:
+    good = data.draw(st.sampled_from(GOOD_TEXTS))
+    cut = good[: data.draw(st.integers(0, len(good)))]
+    at = data.draw(st.integers(0, len(cut)))
+    content = cut[:at].encode() + data.draw(st.binary(max_size=20)) + cut[at:].encode()
+    path = tmp_path / "fuzz.log"
+    path.write_bytes(content)
+    try:
+        frame = import_logs([path], gpus_per_node=data.draw(st.sampled_from([None, 8]))).samples
+    except PerfmodelError:
+        return
+    assert (frame.time_s > 0).all()
+    assert (frame.payload_bytes > 0).all()
+
+
+_TOKENS = st.sampled_from(
+    [
+        "#",
+        "size",
+        "time",
+        "busbw",
+        "8",
+        "16",
+        "nan",
+        "inf",
+        "-1",
+        "1e999",
+        "0.00",
+        "|",
+        "\n",
+        "\n",
+        "Rank",
+        "{",
+        "}",
+        '{"results": [{"size": 1}]}',
+        ",",
+        "collective,payload_bytes,gpus,time_s",
+        "&&&& PERF a___b___size__4___latency",
+        '"results":[',
+        "latency(us)",
+        "size(B)",
+        "#alltoall_device\n",
+        "all_gather",
+        "9" * 30,
+        "\x00",
+        "²",
+        "٣",
+    ]
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.one_of(st.text(max_size=300), st.lists(_TOKENS, max_size=60).map(" ".join)),
+    st.sampled_from(["a.log", "a.csv"]),
+)
+def test_arbitrary_text_never_raises(text: str, name: str) -> None:
+    reading = read_text(text, name)
+    assert all(u.reason for u in reading.unread)
