@@ -1,0 +1,297 @@
+"""Samples: one timed collective a row, in one CSV format for public and own measurements.
+
+``payload_bytes`` is the bytes of one rank's buffer as nccl-tests prints it: the send buffer of an all-to-all
+and a reduce-scatter, the receive buffer of an all-gather, the buffer of an all-reduce and a broadcast.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from perfmodel import resources
+from perfmodel.errors import BadInputError
+from perfmodel.schema.evidence import SAMPLE_OPERATIONS, Backend, Clock
+from perfmodel.schema.files import FORMATS_PAGE, read_csv_rows, read_text, shown, unknown_name
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from numpy.typing import NDArray
+
+SAMPLE_BACKENDS = (*(str(backend) for backend in Backend), "custom_allreduce", "gloo")
+"""Libraries that a sample may come from; only ``Backend`` names can be projected with."""
+
+COLUMNS = (
+    "source_id",
+    "backend",
+    "library_version",
+    "gpu",
+    "machine",
+    "collective",
+    "clock",
+    "variant",
+    "payload_bytes",
+    "gpus",
+    "nodes",
+    "gpus_per_node",
+    "datatype",
+    "in_place",
+    "time_s",
+    "flag",
+    "note",
+)
+"""Columns of a sample file, in the order in which they are written."""
+
+_WHOLE = {"payload_bytes": 1, "gpus": 2, "nodes": 1, "gpus_per_node": 1}
+_NAMES = {
+    "backend": SAMPLE_BACKENDS,
+    "collective": SAMPLE_OPERATIONS,
+    "clock": tuple(str(clock) for clock in Clock),
+    "in_place": ("true", "false"),
+}
+_REQUIRED_TEXT = ("source_id", "variant", "flag")
+_LARGEST_WHOLE = 2**53
+_FOLDER = "measurements"
+_SOURCES = "sources.csv"
+_WHAT = "sample file"
+
+
+class SampleIssue(NamedTuple):
+    """One line of a sample file that was left out, and why."""
+
+    file: str
+    line: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a set of samples comes from."""
+
+    source_id: str
+    where: str
+    title: str
+    date: str
+    hardware: str
+    settings: str
+    quality: str
+    licence: str
+
+
+def load_samples(
+    path: str | Path | None = None,
+    *,
+    backend: str | None = None,
+    machine: str | None = None,
+    issues: list[SampleIssue] | None = None,
+) -> pd.DataFrame:
+    """Validated samples of a file, of a folder (``*.csv`` at any depth), or the shipped ones for ``None``.
+
+    backend, machine  keep only these rows
+    issues            left-out lines are appended here; without it a line that cannot be used is an error
+    Limits: unknown backend, missing or malformed file -> BadInputError; no matching row -> an empty frame
+    """
+    if backend is not None and backend not in SAMPLE_BACKENDS:
+        raise unknown_name("backend", backend, SAMPLE_BACKENDS)
+    rows: list[list[str]] = []
+    found: list[SampleIssue] = []
+    for file in _files(path, backend):
+        rows += _rows_of(file, found)
+    if found and issues is None:
+        raise _issues_error(found)
+    if issues is not None:
+        issues += found
+    frame = _frame(rows)
+    for column, wanted in (("backend", backend), ("machine", machine)):
+        if wanted is not None:
+            frame = frame[frame[column] == wanted]
+    return frame.reset_index(drop=True)
+
+
+def parse_samples(text: str, where: str, issues: list[SampleIssue] | None = None) -> pd.DataFrame:
+    """Validated samples of CSV text; ``where`` names it in messages."""
+    found: list[SampleIssue] = []
+    rows = _checked(_csv_lines(text, where), where, found)
+    if found and issues is None:
+        raise _issues_error(found)
+    if issues is not None:
+        issues += found
+    return _frame(rows)
+
+
+def write_samples(frame: pd.DataFrame, path: str | Path) -> None:
+    """Write samples in the canonical columns; the file appears whole or not at all.
+
+    Limits: what is written reads back equal, or is refused with BadInputError before anything is written
+    """
+    missing = [column for column in COLUMNS if column not in frame.columns]
+    if missing:
+        raise BadInputError(f"samples have no column {', '.join(missing)}.", FORMATS_PAGE)
+    ordered = frame[list(COLUMNS)].copy()
+    ordered["in_place"] = [str(bool(value)).lower() for value in ordered["in_place"]]
+    ordered["time_s"] = [f"{value:.9g}" for value in ordered["time_s"]]
+    text = ordered.to_csv(index=False, lineterminator="\n")
+    parse_samples(text, str(path))
+    target = Path(path)
+    draft = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        draft.write_text(text, encoding="utf-8")
+        draft.replace(target)
+    except OSError as error:
+        draft.unlink(missing_ok=True)
+        raise BadInputError(
+            f"{_WHAT} {target} cannot be written: {error.strerror}.", "check the path."
+        ) from None
+
+
+def list_sources() -> list[Source]:
+    """Where the shipped samples come from, by source_id."""
+    header, *lines = read_csv_rows(resources.data_path(_FOLDER, _SOURCES), "list of sources")
+    return sorted(
+        (Source(**dict(zip(header, line, strict=True))) for line in lines), key=lambda s: s.source_id
+    )
+
+
+def _files(path: str | Path | None, backend: str | None) -> list[Path]:
+    if path is None:
+        root = resources.data_path(_FOLDER)
+        return sorted(root.glob(f"{backend or '*'}/*.csv"))
+    folder = Path(path)
+    try:
+        if not folder.is_dir():
+            return [folder]
+        files = sorted(folder.rglob("*.csv"))
+    except (OSError, ValueError) as error:
+        raise BadInputError(f"{_WHAT} {path!s} cannot be read: {error}.", "check the path.") from None
+    if not files:
+        raise BadInputError(f"folder {folder} holds no sample file (*.csv).", FORMATS_PAGE)
+    return files
+
+
+def _rows_of(file: Path, issues: list[SampleIssue]) -> list[list[str]]:
+    return _checked(_csv_lines(read_text(file, _WHAT), str(file)), str(file), issues)
+
+
+def _csv_lines(text: str, where: str) -> list[tuple[int, list[str]]]:
+    """Line number and fields of each CSV row that is not blank."""
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    try:
+        return [(reader.line_num, row) for row in reader if row]
+    except csv.Error as error:
+        raise BadInputError(
+            f"{_WHAT} {where}, line {reader.line_num}: not valid CSV ({error}).",
+            "the file may have been cut short; " + FORMATS_PAGE,
+        ) from None
+
+
+def _checked(lines: list[tuple[int, list[str]]], where: str, issues: list[SampleIssue]) -> list[list[str]]:
+    """Rows in canonical column order; those that cannot be used go to ``issues``."""
+    order = _column_order(lines[0][1] if lines else [], where)
+    wanted = len(order)
+    whole: list[tuple[int, list[str]]] = []
+    for line, row in lines[1:]:
+        if len(row) == wanted:
+            whole.append((line, [row[i].strip() for i in order]))
+        else:
+            issues.append(SampleIssue(where, line, f"{len(row)} fields instead of {wanted}"))
+    reasons = _reasons([row for _, row in whole])
+    for i, reason in reasons.items():
+        issues.append(SampleIssue(where, whole[i][0], reason))
+    return [row for i, (_, row) in enumerate(whole) if i not in reasons]
+
+
+def _column_order(header: Sequence[str], where: str) -> list[int]:
+    names = [name.strip() for name in header]
+    missing = [name for name in COLUMNS if name not in names]
+    unknown = [name for name in names if name not in COLUMNS]
+    if missing or unknown or len(names) != len(set(names)):
+        problem = [f"missing column {', '.join(missing)}"] if missing else []
+        problem += [f"unknown column {', '.join(shown(name) for name in unknown[:5])}"] if unknown else []
+        problem += [] if problem else ["a column appears twice"]
+        raise BadInputError(f"{_WHAT} {where}: {'; '.join(problem)}.", FORMATS_PAGE)
+    return [names.index(name) for name in COLUMNS]
+
+
+def _reasons(rows: list[list[str]]) -> dict[int, str]:
+    """Why row i cannot be used: the first reason of each bad row."""
+    reasons: dict[int, str] = {}
+    if not rows:
+        return reasons
+    columns = dict(zip(COLUMNS, zip(*rows, strict=True), strict=True))
+
+    def mark(bad: NDArray[np.bool_], text: Callable[[int], str]) -> None:
+        for i in np.flatnonzero(bad):
+            reasons.setdefault(int(i), text(int(i)))
+
+    for name, known in _NAMES.items():
+        bad = np.array([value not in known for value in columns[name]], dtype=bool)
+        mark(bad, lambda i, name=name: f"{name} {shown(columns[name][i])} is not known")  # type: ignore[misc]
+    for name in _REQUIRED_TEXT:
+        bad = np.array([not value for value in columns[name]], dtype=bool)
+        mark(bad, lambda i, name=name: f"{name} is empty")  # type: ignore[misc]
+    numbers = {name: _numbers(columns[name]) for name in (*_WHOLE, "time_s")}
+    for name, least in _WHOLE.items():
+        value = numbers[name]
+        bad = ~((value >= least) & (value <= _LARGEST_WHOLE) & (value == np.floor(value)))
+        wanted = f"must be a whole number of at least {least}"
+        mark(bad, lambda i, name=name, wanted=wanted: f"{name} {wanted}, not {shown(columns[name][i])}")  # type: ignore[misc]
+    time_s = numbers["time_s"]
+    mark(
+        ~(np.isfinite(time_s) & (time_s > 0)),
+        lambda i: f"time_s must be a positive number, not {shown(columns['time_s'][i])}",
+    )
+    mark(
+        (numbers["gpus"] > numbers["nodes"] * numbers["gpus_per_node"])
+        | (numbers["nodes"] > numbers["gpus"]),
+        lambda i: "gpus do not fit nodes x gpus_per_node",
+    )
+    first: dict[tuple[str, ...], int] = {}
+    for i, row in enumerate(rows):
+        if i not in reasons and first.setdefault(tuple(row), i) != i:
+            reasons[i] = "the same as an earlier line"
+    return reasons
+
+
+def _numbers(texts: Sequence[str]) -> NDArray[np.float64]:
+    """Numbers of texts; what is not a number is NaN."""
+    try:
+        return np.array([float(text) for text in texts], dtype=np.float64)
+    except ValueError:
+        return np.array([_number(text) for text in texts], dtype=np.float64)
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return float("nan")
+
+
+def _frame(rows: list[list[str]]) -> pd.DataFrame:
+    import pandas as pd
+
+    columns = list(zip(*rows, strict=True)) if rows else [()] * len(COLUMNS)
+    data: dict[str, Any] = dict(zip(COLUMNS, columns, strict=True))
+    for name in COLUMNS:
+        if name in _WHOLE:
+            data[name] = _numbers(data[name]).astype(np.int64)
+        elif name == "time_s":
+            data[name] = _numbers(data[name])
+        elif name == "in_place":
+            data[name] = np.array([value == "true" for value in data[name]], dtype=bool)
+        else:
+            data[name] = pd.array(list(data[name]), dtype="str")
+    return pd.DataFrame(data)
+
+
+def _issues_error(issues: list[SampleIssue]) -> BadInputError:
+    first = issues[0]
+    more = f" (and {len(issues) - 1} more lines)" if len(issues) > 1 else ""
+    return BadInputError(f"{_WHAT} {first.file}, line {first.line}: {first.reason}{more}.", FORMATS_PAGE)

@@ -1,0 +1,211 @@
+"""samples: what is shipped is clean and sourced; what is wrong is named by line; nothing is silently lost."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from perfmodel import resources
+from perfmodel.errors import BadInputError
+from perfmodel.schema.machine import list_machines
+from perfmodel.schema.samples import (
+    COLUMNS,
+    SampleIssue,
+    list_sources,
+    load_samples,
+    parse_samples,
+    write_samples,
+)
+
+HEADER = ",".join(COLUMNS)
+GOOD = "mine,nccl,2.29.2,H100,h100-sxm-ib,all_to_all,stream,default,1048576,8,1,8,float,false,1.39e-05,ok,"
+
+
+@pytest.fixture(scope="module")
+def shipped() -> pd.DataFrame:
+    return load_samples()
+
+
+def changed(column: str, value: str) -> str:
+    fields = GOOD.split(",")
+    fields[COLUMNS.index(column)] = value
+    return ",".join(fields)
+
+
+def test_shipped_samples_are_clean_and_of_shipped_machines(shipped: pd.DataFrame) -> None:
+    assert len(shipped) > 16_000
+    assert set(shipped["machine"]) - {""} == set(list_machines())
+    assert shipped["nodes"].max() == 2 and shipped["gpus"].max() == 16
+    assert not shipped.duplicated().any()
+    assert tuple(shipped.columns) == COLUMNS
+
+
+def test_every_shipped_file_is_one_source_that_is_listed(shipped: pd.DataFrame) -> None:
+    sources = {source.source_id: source for source in list_sources()}
+    assert set(shipped["source_id"]) == set(sources)
+    page = resources.data_path("measurements", "SOURCES.md").read_text(encoding="utf-8")
+    for name, source in sources.items():
+        assert source.licence and source.where and source.date
+        assert f"| {name} |" in page
+    for path in resources.data_path("measurements").glob("*/*.csv"):
+        frame = load_samples(path)
+        assert set(frame["source_id"]) == {path.stem} and set(frame["backend"]) == {path.parent.name}
+
+
+@pytest.mark.parametrize(
+    ("source", "collective", "gpus", "payload_bytes", "time_s"),
+    [
+        ("aic_h100_nccl2.23", "all_gather", 2, 2048, 5.98e-6),  # first row of the transcription
+        ("nccltests_issue309", "all_reduce", 16, 16, 24.96e-6),
+        ("xxrjun_c00_pairs", "all_to_all", 16, 1073741824, 53554.7e-6),
+    ],
+)
+def test_rows_say_what_their_source_says(
+    shipped: pd.DataFrame, source: str, collective: str, gpus: int, payload_bytes: int, time_s: float
+) -> None:
+    row = shipped.query(
+        "source_id == @source and collective == @collective and gpus == @gpus"
+        " and payload_bytes == @payload_bytes and not in_place"
+    )
+    assert time_s in row["time_s"].round(9).to_list()
+
+
+def test_no_shipped_time_beats_the_link(shipped: pd.DataFrame) -> None:
+    """An all-to-all in one H200 node sends 7/8 of its buffer over at most 450 GB/s of NVLink."""
+    rows = shipped.query("machine == 'h200-sxm-ib' and collective == 'all_to_all' and gpus == 8")
+    assert len(rows) > 100
+    assert (rows["payload_bytes"] * 7 / 8 / rows["time_s"]).max() < 450e9
+
+
+def test_flags_mark_first_call_spikes(shipped: pd.DataFrame) -> None:
+    spikes = shipped.query("source_id == 'nccltests_issue309' and flag == 'outlier'")
+    assert sorted(spikes["payload_bytes"]) == [8, 256]
+
+
+def test_filters(shipped: pd.DataFrame) -> None:
+    nvshmem = load_samples(backend="nvshmem", machine="h200-sxm-ib")
+    assert set(nvshmem["backend"]) == {"nvshmem"} and set(nvshmem["machine"]) == {"h200-sxm-ib"}
+    assert {"device", "graph", "stream"} == set(nvshmem["clock"])
+    assert len(nvshmem) == len(shipped.query("backend == 'nvshmem' and machine == 'h200-sxm-ib'"))
+    assert load_samples(machine="no-such-machine").empty
+    with pytest.raises(BadInputError, match="not known"):
+        load_samples(backend="mpi")
+
+
+def test_types(shipped: pd.DataFrame) -> None:
+    assert shipped["payload_bytes"].dtype == np.int64 and shipped["gpus"].dtype == np.int64
+    assert shipped["time_s"].dtype == np.float64 and shipped["in_place"].dtype == np.bool_
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("time_s", "0"),
+        ("time_s", "nan"),
+        ("time_s", "-1e-6"),
+        ("time_s", "inf"),
+        ("time_s", "soon"),
+        ("payload_bytes", "0"),
+        ("payload_bytes", "1.5"),
+        ("payload_bytes", "1e400"),
+        ("gpus", "1"),
+        ("gpus", "0"),
+        ("nodes", "-1"),
+        ("gpus", "9"),
+        ("collective", "alltoall"),
+        ("backend", "mpi"),
+        ("clock", "wall"),
+        ("in_place", "maybe"),
+        ("source_id", ""),
+    ],
+)
+def test_a_row_that_cannot_be_used_is_named_by_line(column: str, value: str) -> None:
+    text = "\n".join([HEADER, GOOD, changed(column, value), changed("payload_bytes", "2097152")])
+    issues: list[SampleIssue] = []
+    frame = parse_samples(text, "mine.csv", issues)
+    assert frame["payload_bytes"].to_list() == [1048576, 2097152]
+    assert [(issue.file, issue.line) for issue in issues] == [("mine.csv", 3)]
+    assert column in issues[0].reason
+    with pytest.raises(BadInputError, match=r"mine\.csv, line 3"):
+        parse_samples(text, "mine.csv")
+
+
+def test_duplicates_are_reported_and_repeats_are_kept() -> None:
+    issues: list[SampleIssue] = []
+    text = "\n".join([HEADER, GOOD, changed("time_s", "1.40e-05"), GOOD])
+    assert len(parse_samples(text, "f", issues)) == 2
+    assert issues == [SampleIssue("f", 4, "the same as an earlier line")]
+
+
+def test_columns_may_be_in_any_order_and_must_be_known() -> None:
+    order = [*COLUMNS[1:], COLUMNS[0]]
+    fields = dict(zip(COLUMNS, GOOD.split(","), strict=True))
+    text = ",".join(order) + "\n" + ",".join(fields[name] for name in order)
+    assert parse_samples(text, "f").equals(parse_samples(f"{HEADER}\n{GOOD}", "f"))
+    for bad in (HEADER + ",colour", HEADER.replace("time_s", "time_us"), HEADER + ",time_s", "", "x"):
+        with pytest.raises(BadInputError, match="column"):
+            parse_samples(bad + "\n", "f")
+
+
+def test_a_truncated_line_is_reported(tmp_path: Path) -> None:
+    path = tmp_path / "cut.csv"
+    path.write_text("\n".join([HEADER, GOOD, GOOD[:40]]), encoding="utf-8")
+    issues: list[SampleIssue] = []
+    assert len(load_samples(path, issues=issues)) == 1
+    assert issues[0].line == 3 and "fields instead of 17" in issues[0].reason
+
+
+def test_missing_files_and_empty_folders(tmp_path: Path) -> None:
+    (tmp_path / "empty.csv").write_text("", encoding="utf-8")
+    (tmp_path / "folder").mkdir()
+    for path in (tmp_path / "none.csv", tmp_path / "empty.csv", tmp_path / "folder", "a\0b"):
+        with pytest.raises(BadInputError):
+            load_samples(path)
+
+
+def test_written_samples_read_back_equal(tmp_path: Path, shipped: pd.DataFrame) -> None:
+    part = shipped.query("source_id == 'xxrjun_c01_single'").reset_index(drop=True)
+    write_samples(part, tmp_path / "out.csv")
+    pd.testing.assert_frame_equal(load_samples(tmp_path / "out.csv"), part)
+    assert [path.name for path in tmp_path.iterdir()] == ["out.csv"]
+
+
+def test_bad_samples_are_not_written(tmp_path: Path, shipped: pd.DataFrame) -> None:
+    part = shipped.head(3).assign(time_s=[1e-6, 0.0, 1e-6])
+    for frame in (part, part.drop(columns="flag")):
+        with pytest.raises(BadInputError):
+            write_samples(frame, tmp_path / "out.csv")
+    with pytest.raises(BadInputError, match="cannot be written"):
+        write_samples(shipped.head(3), tmp_path / "no" / "out.csv")
+    assert list(tmp_path.iterdir()) == []
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=200, deadline=None)
+@given(st.one_of(st.binary(max_size=400), st.text(max_size=400).map(lambda t: t.encode(errors="replace"))))
+def test_any_bytes_are_bad_input(tmp_path: Path, raw: bytes) -> None:
+    path = tmp_path / "fuzz.csv"
+    path.write_bytes(raw)
+    with pytest.raises(BadInputError):
+        load_samples(path, issues=[])
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data())
+def test_damaged_rows_are_left_out_and_never_a_crash(data: st.DataObject) -> None:
+    text = "\n".join([HEADER, GOOD, changed("gpus", "4"), changed("gpus", "2")])
+    start = data.draw(st.integers(len(HEADER), len(text) - 1))
+    patch = data.draw(
+        st.sampled_from(["", ",", '"', "\n", "9" * 400, "nan", "\r", "é", "0x1", "1_0", "-", "\x85"])
+    )
+    damaged = text[:start] + patch + text[start + data.draw(st.integers(0, 30)) :]
+    issues: list[SampleIssue] = []
+    with contextlib.suppress(BadInputError):
+        frame = parse_samples(damaged, "f", issues)
+        assert (frame["time_s"] > 0).all() and (frame["gpus"] >= 2).all()
+        assert len(frame) + len(issues) >= 1
