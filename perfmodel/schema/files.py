@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import difflib
+import io
 import tomllib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -58,13 +59,27 @@ def read_toml(path: Path, what: str) -> dict[str, Any]:
         raise BadInputError(f"{what} {path} is not valid TOML: {reason}.", FORMATS_PAGE) from None
 
 
-def read_csv_rows(path: Path, what: str) -> list[list[str]]:
-    """All rows of a CSV file as text, header first."""
-    text = read_text(path, what)
+def read_csv_lines(path: Path, what: str) -> list[tuple[int, list[str]]]:
+    """Line number and fields of each CSV row that is not blank, header first."""
+    return csv_lines(read_text(path, what), f"{what} {path}")
+
+
+def csv_lines(text: str, where: str) -> list[tuple[int, list[str]]]:
+    """Line number and fields of each row of CSV text; ``where`` names it in a message.
+
+    Limits: no row at all, an open quote, a bad line end -> BadInputError with the line
+    """
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     try:
-        return [row for row in csv.reader(text.splitlines(), strict=True) if row]
+        lines = [(reader.line_num, row) for row in reader if row]
     except csv.Error as error:
-        raise BadInputError(f"{what} {path} is not valid CSV: {error}.", FORMATS_PAGE) from None
+        raise BadInputError(
+            f"{where}, line {reader.line_num}: not valid CSV ({error}).",
+            "the file may have been cut short; " + FORMATS_PAGE,
+        ) from None
+    if not lines:
+        raise BadInputError(f"{where} is empty.", FORMATS_PAGE)
+    return lines
 
 
 def first_line(text: str) -> str:
@@ -79,17 +94,28 @@ def shown(value: object) -> str:
     return text if len(text) <= _LONGEST_VALUE else text[:_LONGEST_VALUE] + "…"
 
 
-def invalid_fields(error: ValidationError, what: str, where: str) -> BadInputError:
-    """One screen of what pydantic found: the path of each field, the reason, and the value."""
+def invalid_fields(
+    error: ValidationError, what: str, where: str, line_numbers: Sequence[int] = ()
+) -> BadInputError:
+    """One screen of what pydantic found: the path of each field, the reason, and the value.
+
+    line_numbers  of the rows of a CSV file: ``tables.3.rows`` is then said as ``line 5, rows``
+    """
     lines = []
     for problem in error.errors(include_url=False)[:_SHOWN_PROBLEMS]:
-        field = ".".join(str(part) for part in problem["loc"]) or "the whole file"
+        field = _field(problem["loc"], line_numbers)
         reason = problem["msg"].removeprefix("Value error, ")
         value = "" if problem["type"] == "missing" else f" (found {shown(problem.get('input'))})"
         lines.append(f"{field}: {reason}{value}")
     left = error.error_count() - len(lines)
     more = f"; and {left} more" if left > 0 else ""
     return BadInputError(f"{what} {where} is not valid: {'; '.join(lines)}{more}.", FORMATS_PAGE)
+
+
+def _field(location: tuple[int | str, ...], line_numbers: Sequence[int]) -> str:
+    if line_numbers and len(location) > 1 and isinstance(location[1], int):
+        return ", ".join([f"line {line_numbers[location[1]]}", *(str(part) for part in location[2:])])
+    return ".".join(str(part) for part in location) or "the whole file"
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> BadInputError:

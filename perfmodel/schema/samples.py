@@ -6,8 +6,6 @@ and a reduce-scatter, the receive buffer of an all-gather, the buffer of an all-
 
 from __future__ import annotations
 
-import csv
-import io
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,7 +17,7 @@ import numpy as np
 from perfmodel import resources
 from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import SAMPLE_OPERATIONS, Backend, Clock
-from perfmodel.schema.files import FORMATS_PAGE, read_csv_rows, read_text, shown, unknown_name
+from perfmodel.schema.files import FORMATS_PAGE, csv_lines, read_csv_lines, shown, unknown_name
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -118,7 +116,7 @@ def load_samples(
 def parse_samples(text: str, where: str, issues: list[SampleIssue] | None = None) -> pd.DataFrame:
     """Validated samples of CSV text; ``where`` names it in messages."""
     found: list[SampleIssue] = []
-    rows = _checked(_csv_lines(text, where), where, found)
+    rows = _checked(csv_lines(text, f"{_WHAT} {where}"), where, found)
     if found and issues is None:
         raise _issues_error(found)
     if issues is not None:
@@ -153,9 +151,9 @@ def write_samples(frame: pd.DataFrame, path: str | Path) -> None:
 
 def list_sources() -> list[Source]:
     """Where the shipped samples come from, by source_id."""
-    header, *lines = read_csv_rows(resources.data_path(_FOLDER, _SOURCES), "list of sources")
+    (_, header), *lines = read_csv_lines(resources.data_path(_FOLDER, _SOURCES), "list of sources")
     return sorted(
-        (Source(**dict(zip(header, line, strict=True))) for line in lines), key=lambda s: s.source_id
+        (Source(**dict(zip(header, line, strict=True))) for _, line in lines), key=lambda s: s.source_id
     )
 
 
@@ -176,24 +174,12 @@ def _files(path: str | Path | None, backend: str | None) -> list[Path]:
 
 
 def _rows_of(file: Path, issues: list[SampleIssue]) -> list[list[str]]:
-    return _checked(_csv_lines(read_text(file, _WHAT), str(file)), str(file), issues)
-
-
-def _csv_lines(text: str, where: str) -> list[tuple[int, list[str]]]:
-    """Line number and fields of each CSV row that is not blank."""
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-    try:
-        return [(reader.line_num, row) for row in reader if row]
-    except csv.Error as error:
-        raise BadInputError(
-            f"{_WHAT} {where}, line {reader.line_num}: not valid CSV ({error}).",
-            "the file may have been cut short; " + FORMATS_PAGE,
-        ) from None
+    return _checked(read_csv_lines(file, _WHAT), str(file), issues)
 
 
 def _checked(lines: list[tuple[int, list[str]]], where: str, issues: list[SampleIssue]) -> list[list[str]]:
     """Rows in canonical column order; those that cannot be used go to ``issues``."""
-    order = _column_order(lines[0][1] if lines else [], where)
+    order = _column_order(lines[0][1], where)
     wanted = len(order)
     whole: list[tuple[int, list[str]]] = []
     for line, row in lines[1:]:

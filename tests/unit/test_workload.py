@@ -1,0 +1,249 @@
+"""workload: shipped table sets, users' files in three formats, and the uniform workload."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from perfmodel.errors import BadInputError
+from perfmodel.schema.workload import (
+    DTYPE_BYTES,
+    Table,
+    Workload,
+    dtype_bytes,
+    id_dtype_bytes,
+    list_models,
+    load_tables,
+)
+
+SHIPPED = {
+    "mlperf-dlrm-dcnv2": (26, 104_542_509_056),
+    "criteo-1tb": (26, None),
+    "criteo-kaggle": (26, None),
+    "embark-t180": (177, None),
+    "embark-t200": (200, None),
+    "embark-t510": (510, None),
+    "embark-t7": (7, 1_784_320_000_000),
+    "embark-dcnv2": (26, 104_542_509_056),
+    "distemb-tiny": (55, None),
+    "distemb-small": (107, None),
+    "distemb-medium": (311, None),
+    "distemb-large": (612, None),
+    "distemb-jumbo": (1022, None),
+    "distemb-colossal": (2002, None),
+    "distemb-criteo": (26, 26 * 100_000 * 128 * 4),
+}
+
+
+def test_the_shipped_table_sets() -> None:
+    assert set(list_models()) == set(SHIPPED)
+    for name, (count, total_bytes) in SHIPPED.items():
+        tables = load_tables(name)
+        assert tables.name == name and len(tables.tables) == count and tables.source
+        assert total_bytes is None or tables.total_bytes == total_bytes
+
+
+def test_dcnv2_by_hand() -> None:
+    tables = load_tables("mlperf-dlrm-dcnv2")
+    assert tables.tables[0] == Table("t0", 40_000_000, 128, 3, "fp32")
+    assert tables.tables[0].row_bytes == 512 and tables.tables[0].total_bytes == 20_480_000_000
+    hot = [3, 2, 1, 2, 6, 1, 1, 1, 1, 7, 3, 8, 1, 6, 9, 5, 1, 1, 1, 12, 100, 27, 10, 3, 1, 1]
+    assert [table.pooling for table in tables.tables] == hot
+    assert tables.lookups_per_sample == sum(hot) == 214
+
+
+def test_unknown_table_set_names_the_closest() -> None:
+    with pytest.raises(BadInputError) as caught:
+        load_tables("mlperf-dlrm-dcnv")
+    assert "did you mean mlperf-dlrm-dcnv2?" in caught.value.next_step
+
+
+CSV = "name,rows,dim,pooling,dtype\nusers,1000,64,2.5,fp16\nitems,2000,32,,\n"
+TOML = """
+name = "mine"
+note = "two tables"
+tables = [
+  { name = "users", rows = 1000, dim = 64, pooling = 2.5, dtype = "fp16" },
+  { name = "items", rows = 2000, dim = 32 },
+]
+"""
+YAML = """
+name: mine
+tables:
+- {name: users, rows: 1000, dim: 64, pooling: 2.5, dtype: fp16}
+- {name: items, rows: 2000, dim: 32}
+"""
+
+
+@pytest.mark.parametrize(("name", "text"), [("mine.csv", CSV), ("mine.toml", TOML), ("mine.yaml", YAML)])
+def test_the_three_formats_say_the_same(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    tables = load_tables(tmp_path / name)
+    assert tables.name == "mine"
+    assert tables.tables == (Table("users", 1000, 64, 2.5, "fp16"), Table("items", 2000, 32, 1.0, "fp32"))
+    assert tables.total_bytes == 1000 * 128 + 2000 * 128
+    assert load_tables(str(tmp_path / name)).tables == tables.tables
+
+
+def test_count_repeats_a_table(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("rows,dim,count\n10,4,3\n20,8,1\n", encoding="utf-8")
+    assert [(t.name, t.rows) for t in load_tables(path).tables] == [
+        ("t0", 10),
+        ("t1", 10),
+        ("t2", 10),
+        ("t3", 20),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("rows,dim\n0,4\n", "line 2, rows"),
+        ("rows,dim\n\n10,4\n10,-4\n", "line 4, dim"),
+        ("rows,dim\n10.5,4\n", "line 2, rows"),
+        ("rows,dim,pooling\n10,4,nan\n", "line 2, pooling"),
+        ("rows,dim,pooling\n10,4,0\n", "line 2, pooling"),
+        ("rows,dim,dtype\n10,4,fp33\n", "line 2, dtype"),
+        ("rows,dim\n10,4\n10\n", "line 3: 1 fields instead of 2"),
+        ("rows,dim\n10,\n", "line 2, dim"),
+        ("rows,dimension\n10,4\n", "missing column dim"),
+        ("rows,dim,colour\n10,4,red\n", "unknown column 'colour'"),
+        ("rows,dim,dim\n10,4,4\n", "twice"),
+        ("rows,dim\n", "tables"),
+        ('rows,dim\n"10,4\n', "line 2"),
+        ("rows,dim,count\n10,4,60000\n10,4,60000\n", "more than 100000"),
+    ],
+)
+def test_what_is_wrong_in_a_csv_is_named(tmp_path: Path, text: str, named: str) -> None:
+    path = tmp_path / "bad.csv"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(BadInputError) as caught:
+        load_tables(path)
+    assert named in caught.value.message and str(path) in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "named"),
+    [
+        ("a.toml", "tables = [{ rows = -1, dim = 4 }]", "tables.0.rows"),
+        ("a.toml", 'tables = [{ rows = "10", dim = 4 }]', "tables.0.rows"),
+        ("a.toml", "tables = []", "tables"),
+        ("a.toml", "[tables]\nrows = 1", "tables"),
+        ("a.toml", "tables = [{ rows = 1, dim = 4 }", "TOML"),
+        ("a.yaml", "tables:\n- {rows: true, dim: 4}", "tables.0.rows"),
+        ("a.yaml", "tables:\n- {rows: 1, dim: 4, colour: 2}", "tables.0.colour"),
+        ("a.yaml", "- rows: 1", "not a mapping"),
+        ("a.yaml", "1: 2", "not a mapping"),
+        ("a.yaml", "tables: [", "YAML"),
+        ("a.yaml", "tables: &x [1]\nname: *x", "aliases"),
+        ("a.yaml", "d: 2001-99-99", "YAML"),
+        ("a.yaml", "tables: !!python/object:os.system x", "YAML"),
+        ("a.json", "{}", "suffix"),
+        ("a.csv", "\n\n", "empty"),
+    ],
+)
+def test_what_is_wrong_in_a_file_is_named(tmp_path: Path, name: str, text: str, named: str) -> None:
+    path = tmp_path / name
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(BadInputError) as caught:
+        load_tables(path)
+    assert named in caught.value.message and "\n" not in caught.value.message
+
+
+def test_missing_file() -> None:
+    with pytest.raises(BadInputError, match="cannot be read"):
+        load_tables("no/such.csv")
+
+
+def test_deep_nesting_is_bad_input(tmp_path: Path) -> None:
+    for name in ("deep.yaml", "deep.toml"):
+        (tmp_path / name).write_text("tables: " + "[" * 5000, encoding="utf-8")
+        with pytest.raises(BadInputError):
+            load_tables(tmp_path / name)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=300, deadline=None)
+@given(
+    st.sampled_from(["f.csv", "f.yaml", "f.toml"]), st.one_of(st.binary(max_size=200), st.text(max_size=200))
+)
+def test_any_bytes_are_bad_input_or_tables(tmp_path: Path, name: str, raw: bytes | str) -> None:
+    path = tmp_path / name
+    path.write_bytes(raw if isinstance(raw, bytes) else raw.encode(errors="replace"))
+    with contextlib.suppress(BadInputError):
+        assert load_tables(path).total_bytes > 0
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=300, deadline=None)
+@given(st.data())
+def test_damaged_files_are_bad_input_or_tables(tmp_path: Path, data: st.DataObject) -> None:
+    name, text = data.draw(st.sampled_from([("f.csv", CSV), ("f.yaml", YAML), ("f.toml", TOML)]))
+    start = data.draw(st.integers(0, len(text) - 1))
+    patches = [
+        "",
+        "9" * 5000,
+        "nan",
+        "-",
+        "[",
+        "{",
+        ":",
+        "'",
+        "\t",
+        "1e999",
+        "0x",
+        "2001-13-01",
+        "? ",
+        "!!set",
+        "<<",
+    ]
+    patch = data.draw(st.sampled_from(patches))
+    path = tmp_path / name
+    path.write_text(text[:start] + patch + text[start + data.draw(st.integers(0, 20)) :], encoding="utf-8")
+    with contextlib.suppress(BadInputError):
+        assert load_tables(path).total_bytes > 0
+
+
+def test_uniform_workload_by_hand() -> None:
+    work = Workload(batch=1024, tables=2, pooling=32, dim=32, table_bytes=256e9)
+    assert work.row_bytes == 128 and work.element_bytes == 4 and work.id_bytes == 8
+    assert work.rows_per_table == 1e9
+
+
+def test_workload_takes_arrays() -> None:
+    work = Workload(
+        batch=np.array([1.0, 2.0]), tables=1, pooling=1, dim=32, table_bytes=np.array([[1e12], [2e12]])
+    )
+    assert np.asarray(work.rows_per_table).shape == (2, 1)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"batch": 0},
+        {"batch": -1},
+        {"tables": float("nan")},
+        {"pooling": float("inf")},
+        {"dim": "wide"},
+        {"dtype": "fp31"},
+        {"table_bytes": 100},
+        {"table_bytes": np.array([1e12, 0.0])},
+        {"batch": np.array([])},
+    ],
+)
+def test_impossible_workloads(wrong: dict[str, object]) -> None:
+    values: dict[str, object] = {"batch": 1, "tables": 1, "pooling": 1, "dim": 32, "table_bytes": 1e12}
+    with pytest.raises(BadInputError):
+        Workload(**{**values, **wrong})  # type: ignore[arg-type]
+
+
+def test_dtypes() -> None:
+    assert {name: dtype_bytes(name) for name in DTYPE_BYTES} == DTYPE_BYTES
+    assert id_dtype_bytes("int64") == 8 and id_dtype_bytes("int32") == 4
+    for function in (dtype_bytes, id_dtype_bytes):
+        with pytest.raises(BadInputError, match="not known"):
+            function("float")
