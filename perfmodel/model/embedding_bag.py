@@ -72,15 +72,16 @@ def partial_bags_bytes(G: ArrayLike, elements: ArrayLike, pooled_bytes: ArrayLik
 def bucketize_bytes(
     lookups: ArrayLike, id_bytes: ArrayLike, G: ArrayLike, bags: ArrayLike, length_bytes: float
 ) -> Array:
-    """Bytes that bucketizing moves: ids read and written once, lengths read, lengths of G buckets written.
+    """Bytes that bucketizing produces: ids sorted by owner, and one length per bag for every shard.
 
-        2 (B T L) id_bytes + (1 + G) (B T) length_bytes                       [bytes]
+        (B T L) id_bytes + G (B T) length_bytes                               [bytes]
 
-    lookups, id_bytes, G, bags, length_bytes   as in ids_bytes and lengths_bytes
-    Source: FBGEMM block_bucketize_sparse_features: its inputs and outputs, each once
-    Limits: no ids -> the lengths alone;  G = 1 -> 2 ids + 2 lengths
+    lookups, id_bytes, G, bags, length_bytes   as in ids_bytes and lengths_bytes; the rate that goes with it
+    counts produced bytes (each is read twice and written once: count, scan, scatter)
+    Source: FBGEMM block_bucketize_sparse_features: its outputs
+    Limits: no ids -> the lengths alone;  G = 1 -> ids + lengths
     """
-    return 2 * ids_bytes(lookups, id_bytes) + (1 + _array(G)) * _array(bags) * length_bytes
+    return ids_bytes(lookups, id_bytes) + lengths_bytes(G, bags, length_bytes)
 
 
 def local_sum_bytes(G: ArrayLike, elements: ArrayLike, pooled_bytes: ArrayLike) -> Array:

@@ -31,8 +31,8 @@ def test_message_limits() -> None:
 
 
 def test_kernel_bytes_limits() -> None:
-    assert eb.bucketize_bytes(0, 8, 3, 10, 8) == 4 * 10 * 8
-    assert eb.bucketize_bytes(100, 8, 1, 10, 8) == 2 * 800 + 2 * 80
+    assert eb.bucketize_bytes(0, 8, 3, 10, 8) == 3 * 10 * 8
+    assert eb.bucketize_bytes(100, 8, 1, 10, 8) == 800 + 80
     assert eb.local_sum_bytes(1, 320, 4) == 2 * 1280
     big = 1e9
     assert eb.local_sum_bytes(big, 320, 4) / eb.partial_bags_bytes(big, 320, 4) == pytest.approx(1)

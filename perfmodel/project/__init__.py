@@ -1,0 +1,178 @@
+"""Projection: workload x machine x number of GPUs -> time of every step, slowdown, and how sure it is.
+
+``perfmodel.project(...)`` is this room itself: the module can be called (see ``_Callable`` below).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from perfmodel.errors import BadInputError
+from perfmodel.project import inputs
+from perfmodel.project.costs import AUTO, REDUCTIONS, Forward, Memory
+from perfmodel.project.grid import Grid, project_grid
+from perfmodel.project.inputs import Work
+from perfmodel.project.projection import GpuCount, Projection, StepRow, local_memory_work, project_work
+from perfmodel.project.scenarios import CLUSTER, Setting, list_scenarios, load_setting
+from perfmodel.schema.evidence import Evidence
+from perfmodel.schema.files import unknown_name
+from perfmodel.schema.machine import Machine, load_machine
+from perfmodel.schema.workload import TableSet, Workload, load_tables
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+DEFAULT_MACHINE = "h100-sxm-ib"
+_COLUMNS = ("table_bytes", "gpus", "batch", "table_count", "pooling", "dim", "dtype", "id_bytes")
+
+
+def prepare(
+    workload: Workload | TableSet | Mapping[str, Any] | pd.DataFrame | None = None,
+    machine: str | Machine = DEFAULT_MACHINE,
+    *,
+    tables: str | TableSet | None = None,
+    backend: str | None = None,
+    clock: str | None = None,
+    reserve: float = 0.0,
+    gpus_per_node: int | None = None,
+    scenario: str = CLUSTER,
+    local_memory: Memory | tuple[float, float] | None = None,
+    overrides: Mapping[str, float | str] | None = None,
+    calibration: str | Path | None = None,
+    reduction: str = AUTO,
+    setting: Setting | None = None,
+    **values: Any,
+) -> tuple[Forward, Work]:
+    """Check everything that a user gave; the model and the configurations, ready to be costed."""
+    unknown = [name for name in values if name not in _COLUMNS]
+    if unknown:
+        raise unknown_name("argument", unknown[0], _COLUMNS)
+    if reduction not in REDUCTIONS:
+        raise unknown_name("reduction", reduction, REDUCTIONS)
+    box = (load_machine(machine) if isinstance(machine, str) else machine).with_overrides(overrides or {})
+    if gpus_per_node is not None and not 1 <= gpus_per_node <= box.gpus_per_node:
+        raise BadInputError(
+            f"gpus_per_node {gpus_per_node} cannot be used.",
+            f"{box.name} has 1 to {box.gpus_per_node} in a node.",
+        )
+    chosen = setting or load_setting(box, backend or box.default_backend, clock, scenario, calibration)
+    memory = Memory(*local_memory) if isinstance(local_memory, tuple) else local_memory
+    forward = Forward(chosen, reduction, gpus_per_node, memory)
+    work = _work(
+        workload, tables, values, chosen.machine, reserve, gpus_per_node or box.gpus_per_node, memory
+    )
+    return forward, work
+
+
+def _work(
+    workload: Any,
+    tables: str | TableSet | None,
+    values: Mapping[str, Any],
+    machine: Machine,
+    reserve: float,
+    node: int,
+    memory: Memory | None,
+) -> Work:
+    """The configurations: keywords before the workload's own values before the defaults."""
+    if isinstance(workload, TableSet):
+        tables, workload = workload, None
+    given = {**_workload_values(workload), **{k: v for k, v in values.items() if v is not None}}
+    if tables is not None:
+        known = load_tables(tables) if isinstance(tables, str) else tables
+        work = inputs.table_set(known, given, machine, reserve, node)
+    else:
+        work = inputs.equal_tables(given, machine, reserve, node)
+    return work if memory is None else local_memory_work(work, memory)
+
+
+def _workload_values(workload: Any) -> dict[str, Any]:
+    """The values of a Workload, a mapping or a data frame under this module's names."""
+    if workload is None:
+        return {}
+    if is_dataclass(workload):
+        raw = {field.name: getattr(workload, field.name) for field in fields(workload)}
+        raw["table_count"] = raw.pop("tables", None)
+    else:
+        raw = {str(name): workload[name] for name in workload}
+        unknown = [name for name in raw if name not in _COLUMNS]
+        if unknown:
+            raise unknown_name("workload column", unknown[0], _COLUMNS)
+    return {name: value for name, value in raw.items() if value is not None}
+
+
+def project(
+    workload: Workload | TableSet | Mapping[str, Any] | pd.DataFrame | None = None,
+    machine: str | Machine = DEFAULT_MACHINE,
+    **options: Any,
+) -> pd.DataFrame:
+    """How much slower is each configuration, and which step takes the time? One row a configuration.
+
+    workload  a Workload, a TableSet, a mapping or data frame of arrays, or None with keywords only
+    options   table_bytes, gpus, batch, table_count, pooling, dim, dtype, id_bytes: numbers, or arrays of one
+              length (``grids.product`` makes all combinations); tables (a table set or its name), backend
+              (nccl, nvshmem, best), clock, reserve, gpus_per_node, scenario, local_memory (bytes, bytes/s),
+              overrides of machine values, calibration, reduction (how partial bags become bags)
+    Columns: the configuration, those of ``project_grid``, evidence in words, clock.
+    """
+    import pandas as pd
+
+    forward, work = prepare(workload, machine, **options)
+    grid = project_grid(forward, work)
+    columns: dict[str, Any] = {
+        "table_bytes": work.table_bytes,
+        "batch": work.batch,
+        "id_bytes": work.id_bytes,
+    }
+    if len(work.groups) == 1:
+        only = work.groups[0]
+        for name, values in (("table_count", only.count), ("pooling", only.pooling), ("dim", only.dim)):
+            columns[name] = np.broadcast_to(values, work.gpus.shape)
+    columns |= grid.columns
+    words = pd.Index([str(e) for e in Evidence])
+    columns["evidence"] = pd.Categorical.from_codes(columns["evidence"], words, ordered=True)
+    names = "+".join(dict.fromkeys(str(c) for c in forward.setting.links.clocks))
+    columns["clock"] = pd.Categorical.from_codes(np.zeros(len(work), dtype=np.int8), pd.Index([names]))
+    return pd.DataFrame(columns, copy=False)
+
+
+def project_one(
+    workload: Workload | TableSet | Mapping[str, Any] | None = None,
+    machine: str | Machine = DEFAULT_MACHINE,
+    **options: Any,
+) -> Projection:
+    """One configuration in full, with the options of ``project``."""
+    forward, work = prepare(workload, machine, **options)
+    return project_work(forward, work, float(options.get("reserve") or 0.0))
+
+
+class _Callable(ModuleType):
+    """``perfmodel.project`` names both this room and its main function, whichever was imported first."""
+
+    def __call__(self, *args: Any, **options: Any) -> pd.DataFrame:
+        return project(*args, **options)
+
+
+sys.modules[__name__].__class__ = _Callable
+
+__all__ = [
+    "DEFAULT_MACHINE",
+    "Forward",
+    "GpuCount",
+    "Grid",
+    "Memory",
+    "Projection",
+    "StepRow",
+    "Work",
+    "list_scenarios",
+    "prepare",
+    "project",
+    "project_grid",
+    "project_one",
+]

@@ -1,0 +1,284 @@
+"""The cost of every step of a row-wise forward pass, for many configurations at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.model import access, bounds, kernels
+from perfmodel.model import embedding_bag as eb
+from perfmodel.project.inputs import TableGroup, Work
+from perfmodel.project.links import Timing, constant, nothing, select
+from perfmodel.project.scenarios import BEST, Setting
+from perfmodel.schema.evidence import Backend, Evidence
+
+Array = NDArray[np.float64]
+
+REDUCE_SCATTER, ALL_TO_ALL, TWO_LEVEL, SPARSE = (
+    "reduce_scatter",
+    "all_to_all",
+    "two_level",
+    "sparse_all_to_all",
+)
+AUTO = "auto"
+REDUCTIONS = (AUTO, REDUCE_SCATTER, ALL_TO_ALL, TWO_LEVEL, SPARSE)
+"""How partial bags become bags. ``auto``: reduce-scatter for NCCL, all-to-all and local sum for NVSHMEM (2.9
+has no reduce-scatter), the faster of the two for ``best``."""
+
+KERNEL_LIBRARY = "kernel"
+_GATHER_KEYS = ("gather_bytes_per_s", "launch_floor_s", "l2_bytes_per_s", "small_row_penalty_32")
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of the pass: what it is, how many bytes a GPU sends or moves in it, and its times."""
+
+    name: str
+    collective: str  # "" for a kernel
+    payload_bytes: Array
+    timing: Timing
+
+    @property
+    def is_kernel(self) -> bool:
+        """Whether it runs on one GPU, without communication."""
+        return not self.collective
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """What one rank looks up, sends and moves; sums over the tables."""
+
+    lookups: Array  # ids that leave the rank
+    bags: Array  # bags of sharded tables, of the rank's own samples
+    elements: Array  # elements of those bags
+    sparse_bytes: Array  # non-empty partial bags with their positions
+    sparse_sum_bytes: Array  # what adding those up moves
+    dram_bytes: Array
+    l2_bytes: Array
+    bare_bytes: Array  # DRAM bytes without the penalty of short rows
+    base_dram_bytes: Array
+    base_l2_bytes: Array
+
+
+@dataclass(frozen=True)
+class Memory:
+    """The memory that a rank gathers from, when it is not the machine's own."""
+
+    capacity_bytes: float
+    bytes_per_s: float
+
+
+@dataclass(frozen=True)
+class Forward:
+    """A row-wise forward pass on one setting; ``steps`` and ``baseline`` cost it for any configurations."""
+
+    setting: Setting
+    reduction: str = AUTO
+    gpus_per_node: int | None = None
+    memory: Memory | None = None
+
+    def constant(self, key: str) -> float:
+        """A constant of the software or of the kernel model."""
+        return self.setting.constants.value(key)
+
+    @property
+    def kernel_factor(self) -> float:
+        """Half-width of the band of a kernel's time, as a factor."""
+        return kernels.error_factor(self.constant("mean_relative_error"), self.constant("normal_quantile_95"))
+
+    def traffic(self, work: Work) -> Traffic:
+        """Bytes and counts of all tables together."""
+        parts = [self._group_traffic(work, group) for group in work.groups]
+        columns = zip(*parts, strict=True)
+        return Traffic(*(np.broadcast_to(sum(column[1:], column[0]), work.gpus.shape) for column in columns))
+
+    def _group_traffic(self, work: Work, t: TableGroup) -> tuple[Array, ...]:
+        """The same of equal tables; those with fewer rows than GPUs are on every GPU, without exchange."""
+        sharded = t.rows >= work.gpus
+        shards = np.where(sharded, work.gpus, 1.0)
+        bags, lookups = work.batch * t.count, work.batch * t.count * t.pooling
+        touched = access.shards_touched(shards, t.pooling)
+        written = bags * (touched if self.reduction == SPARSE else shards)
+        pooled = t.dim * self.constant("pooled_element_bytes")
+        indexed = pooled + self.constant("sparse_bag_index_bytes")
+        here = self._gather_bytes(work, t, shards, lookups, written)
+        local = self._gather_bytes(work, t, np.ones_like(shards), lookups, bags)
+        return (
+            lookups * sharded,
+            bags * sharded,
+            bags * t.dim * sharded,
+            bags * touched * indexed * sharded,
+            bags * (touched * indexed + pooled) * sharded,
+            *here,
+            *local[:2],
+        )
+
+    def _gather_bytes(
+        self, work: Work, t: TableGroup, shards: Array, lookups: Array, bags: Array
+    ) -> tuple[Array, Array, Array]:
+        """DRAM bytes, L2 bytes and penalty-free DRAM bytes of gathering from one shard."""
+        value = self.setting.machine.value
+        row = t.dim * t.element_bytes
+        moved = kernels.sector_rounded(row, value("sector_bytes"))
+        phi = kernels.small_row_penalty(
+            row,
+            self.constant("small_row_bytes"),
+            self.constant("medium_row_bytes"),
+            value("small_row_penalty_32"),
+            value("small_row_penalty_64"),
+        )
+        miss = 1 - self._hits(work, t, shards, row)
+        bag = t.dim * self.constant("pooled_element_bytes") + self.constant("offset_bytes")
+        dram = kernels.gather_bytes(lookups, phi * moved * miss, work.id_bytes, bags, bag)
+        l2 = kernels.gather_bytes(lookups, phi * moved, work.id_bytes, bags, bag)
+        bare = kernels.gather_bytes(lookups, row * miss, work.id_bytes, bags, bag)
+        return dram, l2, bare
+
+    def _hits(self, work: Work, t: TableGroup, shards: Array, row: Array) -> Array:
+        """L2 hits of one table's look-ups, all tables sharing the cache evenly."""
+        tables = sum(group.count for group in work.groups)
+        cache = self.setting.machine.value("l2_bytes") * self.constant("l2_usable_fraction") / tables
+        rows, draws = t.rows / shards, work.batch * t.pooling
+        kept = access.resident_rows(rows, draws, row, cache)
+        return access.l2_hit_ratio(rows, draws, kept, access.unique_rows_uniform(rows, draws))
+
+    def baseline(self, traffic: Traffic) -> Timing:
+        """The gather of the same batch from local memory, nothing else."""
+        return self._gather(traffic.base_dram_bytes, traffic.base_l2_bytes, None)
+
+    def steps(self, work: Work, traffic: Traffic) -> list[Step]:
+        """All steps in the order in which they run."""
+        several = work.gpus > 1
+        gather = self._gather(traffic.dram_bytes, traffic.l2_bytes, self.memory)
+        exchange = [step for step in self._permute(work, traffic, several) if step.payload_bytes.any()]
+        pool = Step("gather_pool", "", traffic.dram_bytes, gather)
+        return [*exchange, pool, *self._reduce(work, traffic, several)]
+
+    def _permute(self, work: Work, traffic: Traffic, several: NDArray[np.bool_]) -> list[Step]:
+        length = self.constant("length_bytes")
+        sent = {
+            "splits": eb.splits_bytes(
+                work.gpus, self.constant("splits_per_peer"), self.constant("split_bytes")
+            ),
+            "lengths": eb.lengths_bytes(work.gpus, traffic.bags, length),
+            "ids": eb.ids_bytes(traffic.lookups, work.id_bytes),
+        }
+        sorted_bytes = eb.bucketize_bytes(traffic.lookups, work.id_bytes, work.gpus, traffic.bags, length)
+        bucketize = self._stream(sorted_bytes, "bucketize_floor_s", "bucketize_bytes_per_s")
+        return [
+            Step("bucketize", "", sorted_bytes, bucketize.where(several)),
+            *(self._collective(f"all_to_all_{name}", "all_to_all", x, work.gpus) for name, x in sent.items()),
+        ]
+
+    def _reduce(self, work: Work, traffic: Traffic, several: NDArray[np.bool_]) -> list[Step]:
+        """Partial bags to bags."""
+        G = work.gpus
+        dense = eb.partial_bags_bytes(G, traffic.elements, self.constant("pooled_element_bytes"))
+        way = self._way()
+        if way == TWO_LEVEL:
+            return self._two_level(dense, G)
+        if way == REDUCE_SCATTER:
+            return [self._collective("reduce_scatter_bags", "reduce_scatter", dense, G)]
+        sparse = way == SPARSE
+        size = traffic.sparse_bytes if sparse else dense
+        exchange = self._collective("all_to_all_bags", "all_to_all", size, G)
+        summed = eb.local_sum_bytes(G, traffic.elements, self.constant("pooled_element_bytes"))
+        moved = traffic.sparse_sum_bytes if sparse else summed
+        sum_time = self._stream(moved, "launch_floor_s", "local_sum_bytes_per_s").where(several)
+        local_sum = Step("local_sum", "", moved, sum_time)
+        if way != BEST:
+            return [exchange, local_sum]
+        flat = self._collective("reduce_scatter_bags", "reduce_scatter", dense, G)
+        wins = flat.timing.time_s <= exchange.timing.time_s + sum_time.time_s
+        chosen = select(wins, flat.timing, exchange.timing)
+        none = nothing(G.shape)
+        return [
+            Step("exchange_bags", "reduce_scatter or all_to_all", dense, chosen),
+            Step("local_sum", "", np.where(wins, 0, moved), select(wins, none, sum_time)),
+        ]
+
+    def _way(self) -> str:
+        if self.reduction != AUTO:
+            return self.reduction
+        ways = {str(Backend.NCCL): REDUCE_SCATTER, str(Backend.NVSHMEM): ALL_TO_ALL}
+        return ways.get(self.setting.backend, BEST)
+
+    def domain(self, G: Array) -> Array:
+        """Ranks of one fast domain: an NVLink domain, or a node where there is no NVLink."""
+        if self.setting.one_domain:
+            return G
+        machine = self.setting.machine
+        node = self.gpus_per_node or machine.gpus_per_node
+        wide = machine.nvlink_domain_gpus
+        size = wide if wide > machine.gpus_per_node else min(wide, node) if wide > 1 else node
+        return np.minimum(G, size)
+
+    def _two_level(self, dense: Array, G: Array) -> list[Step]:
+        """Reduce-scatter inside each domain, then among the ranks of equal place; flat where G is uneven."""
+        g = self.domain(G)
+        even = np.mod(G, g) == 0
+        inside, groups = np.where(even, g, G), np.where(even, G / g, 1)
+        first = self._collective("reduce_scatter_inside", "reduce_scatter", dense, inside)
+        across = self._collective(
+            "reduce_scatter_across", "reduce_scatter", dense / inside, groups, per_node=1
+        )
+        return [first, across]
+
+    def _collective(
+        self, name: str, collective: str, payload: Array, gpus: Array, per_node: int | None = None
+    ) -> Step:
+        node = self.gpus_per_node if per_node is None else per_node
+        return Step(name, collective, payload, self.setting.links.timing(collective, payload, gpus, node))
+
+    def _gather(self, dram: Array, l2: Array, memory: Memory | None) -> Timing:
+        value = self.setting.machine.value
+        rate = value("gather_bytes_per_s")
+        keys: tuple[str, ...] = _GATHER_KEYS
+        if memory is not None:  # the stated rate of the memory compares with the stated rate of the HBM
+            rate = rate / value("hbm_bytes_per_s") * memory.bytes_per_s
+            keys = ()
+        time = kernels.gather_pool_time(dram, l2, value("launch_floor_s"), rate, value("l2_bytes_per_s"))
+        return self._kernel(time, value("launch_floor_s"), keys)
+
+    def _stream(self, moved: Array, floor: str, rate: str) -> Timing:
+        value = self.setting.machine.value
+        time = kernels.stream_kernel_time(moved, value(floor), value(rate))
+        return self._kernel(time, value(floor), (floor, rate))
+
+    def _kernel(self, time: Array, floor: float, keys: tuple[str, ...]) -> Timing:
+        """A kernel's time with the band of the kernel model and the evidence of its weakest constant."""
+        shape, k = time.shape, self.kernel_factor
+        quantities = {key: self.setting.machine.quantity(key) for key in keys}
+        weakest = max(
+            quantities, key=lambda key: quantities[key].evidence.rank, default="a memory that was assumed"
+        )
+        rank = quantities[weakest].evidence.rank if quantities else Evidence.ASSUMED.rank
+        code = constant(0, shape)
+        floors = np.broadcast_to(np.float64(floor), shape)
+        return Timing(
+            time, time / k, time * k, floors, constant(rank, shape), code, (weakest,), code, (KERNEL_LIBRARY,)
+        )
+
+    def light_time(self, work: Work, traffic: Traffic, steps: list[Step]) -> Array:
+        """Time at the stated rates of memory and links, with no latency and no penalty [s].
+
+        Source: every step's bytes over the datasheet rate of what carries them, steps one after the other
+        Limits: one GPU -> bytes of the gather / HBM rate
+        """
+        value = self.setting.machine.value
+        hbm = value("hbm_bytes_per_s") if self.memory is None else self.memory.bytes_per_s
+        total = traffic.bare_bytes / hbm
+        inside = value("nvlink_bytes_per_s") or value("pcie_bytes_per_s")
+        nic = value("nic_bytes_per_s")
+        g = self.domain(work.gpus)
+        for step in steps:
+            if step.is_kernel:
+                continue
+            if step.name == "reduce_scatter_across":  # counted with the level inside
+                continue
+            scatter = step.collective != "all_to_all"
+            bound = bounds.reduce_scatter_floor_time if scatter else bounds.all_to_all_floor_time
+            total = total + bound(step.payload_bytes, work.gpus, g, inside, nic)
+        return total

@@ -1,0 +1,122 @@
+"""Projection of many configurations: arrays in, arrays out, in chunks on all cores."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.model import bands
+from perfmodel.project.costs import Forward, Step
+from perfmodel.project.inputs import Work
+from perfmodel.project.links import Timing
+
+Array = NDArray[np.float64]
+CHUNK = 65_536
+"""Configurations costed at a time: small enough for the caches, large enough that Python does not matter."""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Everything about many configurations, one array element each."""
+
+    columns: dict[str, NDArray[Any]]
+    step_names: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return int(self.columns["time_s"].size)
+
+
+def project_grid(forward: Forward, work: Work) -> Grid:
+    """Cost all configurations. Columns, in SI:
+
+    gpus, gpus_needed, baseline_time_s (_low_s, _high_s), time_s, low_s, high_s, floor_time_s, light_time_s,
+    slowdown, slowdown_low, slowdown_high, slowdown_floor_part + slowdown_bytes_part = slowdown,
+    slowdown_light, throughput_ratio (samples a second of all GPUs over those of one), evidence (rank of
+    the weakest step), and <step>_time_s of every step.
+    Limits: one GPU -> slowdown, low and high exactly 1
+    """
+    spans = [slice(at, min(at + CHUNK, len(work))) for at in range(0, len(work), CHUNK)]
+
+    def part(span: slice) -> Grid:
+        return _chunk(forward, work.part(span))
+
+    out: dict[str, NDArray[Any]] = {}
+    names: tuple[str, ...] = ()
+    for span, grid in zip(spans, _mapped(part, spans), strict=True):
+        names = grid.step_names
+        for name, values in grid.columns.items():
+            if name not in out:
+                out[name] = np.empty(len(work), dtype=values.dtype)
+            out[name][span] = values
+    return Grid(out, names)
+
+
+def _mapped(function: Callable[[slice], Grid], spans: list[slice]) -> Iterator[Grid]:
+    """Results in order; several threads when there are several chunks (numpy releases the lock)."""
+    workers = min(len(spans), os.cpu_count() or 1)
+    if workers == 1:
+        yield from map(function, spans)
+        return
+    with ThreadPoolExecutor(workers) as pool:
+        yield from pool.map(function, spans)
+
+
+def _chunk(forward: Forward, work: Work) -> Grid:
+    traffic = forward.traffic(work)
+    base, steps = forward.baseline(traffic), forward.steps(work, traffic)
+    total = totals(base, steps)
+    light = forward.light_time(work, traffic, steps)
+    time, local = total["time_s"], base.time_s
+    columns = {
+        "gpus": work.gpus,
+        "gpus_needed": work.needed,
+        "baseline_time_s": local,
+        "baseline_low_s": base.low_s,
+        "baseline_high_s": base.high_s,
+        **total,
+        "light_time_s": light,
+        "slowdown_floor_part": total["floor_time_s"] / local,
+        "slowdown_bytes_part": (time - total["floor_time_s"]) / local,
+        "slowdown_light": light / local,
+        "throughput_ratio": work.gpus * local / time,
+        **{f"{step.name}_time_s": step.timing.time_s for step in steps},
+    }
+    return Grid(columns, tuple(step.name for step in steps))
+
+
+def totals(base: Timing, steps: list[Step]) -> dict[str, NDArray[Any]]:
+    """Sum of the steps, its band, and the slowdown with its band (see ``bands.slowdown_band``)."""
+    comm = _sum([step.timing for step in steps if not step.is_kernel], base.time_s.shape)
+    kern = _sum([step.timing for step in steps if step.is_kernel], base.time_s.shape)
+    time = comm[1] + kern[1]
+    local = (base.low_s, base.time_s, base.high_s)
+    low, high = bands.slowdown_band(comm, kern, local)
+    floor = np.zeros_like(time)
+    rank = base.evidence.copy()
+    for step in steps:
+        floor = floor + step.timing.floor_s
+        rank = np.maximum(rank, step.timing.evidence)
+    return {
+        "time_s": time,
+        "low_s": time - bands.quadrature(comm[1] - comm[0], kern[1] - kern[0]),
+        "high_s": time + bands.quadrature(comm[2] - comm[1], kern[2] - kern[1]),
+        "floor_time_s": floor,
+        "slowdown": time / base.time_s,
+        "slowdown_low": low,
+        "slowdown_high": high,
+        "evidence": rank,
+    }
+
+
+def _sum(timings: list[Timing], shape: tuple[int, ...]) -> tuple[Array, Array, Array]:
+    """Low, centre and high of steps whose errors have one cause: they add as if fully correlated."""
+    low, centre, high = np.zeros(shape), np.zeros(shape), np.zeros(shape)
+    for timing in timings:
+        low, centre, high = low + timing.low_s, centre + timing.time_s, high + timing.high_s
+    return low, centre, high

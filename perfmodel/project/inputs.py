@@ -1,0 +1,210 @@
+"""What is asked: table sizes, batches, poolings ... of any number of configurations, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.errors import BadInputError
+from perfmodel.model import sharding
+from perfmodel.schema.machine import Machine
+from perfmodel.schema.workload import DTYPE_BYTES, ID_DTYPE_BYTES, TableSet, dtype_bytes
+from perfmodel.units import format_bytes
+
+Array = NDArray[np.float64]
+
+DEFAULTS: dict[str, Any] = {
+    "batch": 1024,
+    "table_count": 1,
+    "pooling": 32,
+    "dim": 32,
+    "dtype": "fp32",
+    "id_bytes": 8,
+}
+"""The configuration of the question as it is usually asked: one table, 1024 samples a GPU, 128-byte rows."""
+
+_WHOLE = ("gpus", "batch", "table_count", "dim")
+_MOST_GPUS = 2**20
+
+
+@dataclass(frozen=True)
+class TableGroup:
+    """Equal tables: how many, and what each looks like (scalars, or one value a configuration)."""
+
+    count: Array
+    rows: Array
+    dim: Array
+    pooling: Array
+    element_bytes: Array
+
+    def part(self, span: slice) -> TableGroup:
+        """The same for some of the configurations."""
+        cut = (self.count, self.rows, self.dim, self.pooling, self.element_bytes)
+        return TableGroup(*(a[span] if a.ndim else a for a in cut))
+
+
+@dataclass(frozen=True)
+class Work:
+    """Configurations, one an element: what every GPU does, and over how many."""
+
+    table_bytes: Array
+    gpus: Array
+    needed: Array
+    batch: Array
+    id_bytes: Array
+    groups: tuple[TableGroup, ...]
+    given_gpus: bool
+
+    def __len__(self) -> int:
+        return self.gpus.size
+
+    def part(self, span: slice) -> Work:
+        """Some of the configurations."""
+        cut = (a[span] for a in (self.table_bytes, self.gpus, self.needed, self.batch, self.id_bytes))
+        table_bytes, gpus, needed, batch, ids = cut
+        groups = tuple(group.part(span) for group in self.groups)
+        return Work(table_bytes, gpus, needed, batch, ids, groups, self.given_gpus)
+
+
+def shaped(values: Mapping[str, Any]) -> dict[str, Array]:
+    """The given values as one-dimensional arrays of one length, each finite and above 0.
+
+    Limits: shapes that do not broadcast, 0, negative, NaN, fractions where whole -> BadInputError
+    """
+    given = {name: value for name, value in values.items() if value is not None}
+    arrays = {
+        name: _element_bytes(value) if name == "dtype" else _numbers(name, value)
+        for name, value in given.items()
+    }
+    try:
+        spread = np.broadcast_arrays(*arrays.values())
+    except ValueError:
+        shapes = ", ".join(f"{name} {array.shape}" for name, array in arrays.items() if array.ndim)
+        raise BadInputError(
+            f"the values given do not combine: {shapes}.", "give single values, or arrays of one length."
+        ) from None
+    return {name: np.atleast_1d(array).reshape(-1) for name, array in zip(arrays, spread, strict=True)}
+
+
+def _numbers(name: str, value: Any) -> Array:
+    try:
+        array = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise BadInputError(
+            f"{name} {value!r:.60} is not a number.", "give a number or an array of them."
+        ) from None
+    if array.size == 0:
+        raise BadInputError(f"{name} is empty.", "give at least one value.")
+    bad = ~np.isfinite(array) | (array <= 0)
+    if name in _WHOLE:
+        bad |= array != np.floor(array)
+    if name == "id_bytes":
+        bad |= ~np.isin(array, list(ID_DTYPE_BYTES.values()))
+    if name == "gpus":
+        bad |= array > _MOST_GPUS
+    if bad.any():
+        kind = "a whole number above 0" if name in _WHOLE else "a number above 0"
+        wanted = {"id_bytes": "4 or 8", "gpus": f"{kind}, at most {_MOST_GPUS}"}.get(name, kind)
+        raise BadInputError(f"{name} {_shown(array[bad].flat[0])} cannot be used.", f"it must be {wanted}.")
+    return array
+
+
+def _shown(value: float) -> str:
+    return f"{value:.15g}"
+
+
+def _element_bytes(value: Any) -> Array:
+    """Bytes an element of a dtype name, of an array of names, or of a pandas column."""
+    if isinstance(value, str):
+        names, codes = [value], np.zeros((), dtype=np.intp)
+    else:
+        unique, codes = np.unique(np.asarray(value, dtype=str), return_inverse=True)
+        names = list(unique)
+    return np.array([float(dtype_bytes(name)) for name in names])[codes]
+
+
+def equal_tables(values: Mapping[str, Any], machine: Machine, reserve: float, node: int) -> Work:
+    """Configurations whose tables are all alike; sizes and GPUs follow from one another."""
+    a = shaped({**DEFAULTS, **{k: v for k, v in values.items() if v is not None}})
+    usable = _usable(machine, reserve)
+    given = "gpus" in a
+    if "table_bytes" not in a:
+        if not given:
+            raise BadInputError(
+                "neither a table size nor a number of GPUs is given.", "give --table-size or --gpus."
+            )
+        a["table_bytes"] = a["gpus"] * usable
+    needed = sharding.gpus_needed(a["table_bytes"], machine.value("hbm_bytes"), reserve)
+    gpus = a["gpus"] if given else sharding.whole_nodes(needed, np.float64(node))
+    _check_fit(a["table_bytes"], gpus, needed, usable)
+    row = a["dim"] * a["dtype"]
+    _check_rows(a["table_bytes"] / (a["table_count"] * row), gpus, row)
+    rows = sharding.rows_per_table(a["table_bytes"], a["table_count"], a["dim"], a["dtype"])
+    group = TableGroup(a["table_count"], rows, a["dim"], a["pooling"], a["dtype"])
+    return Work(a["table_bytes"], gpus, needed, a["batch"], a["id_bytes"], (group,), given)
+
+
+def table_set(
+    tables: TableSet, values: Mapping[str, Any], machine: Machine, reserve: float, node: int
+) -> Work:
+    """Configurations of a set of unlike tables: only batch, ids and GPUs vary."""
+    free = {name: values.get(name) for name in ("batch", "gpus", "id_bytes")}
+    fixed = [
+        n for n in ("table_bytes", "table_count", "dim", "pooling", "dtype") if values.get(n) is not None
+    ]
+    if fixed:
+        raise BadInputError(
+            f"{fixed[0]} is given beside the table set {tables.name}, which has its own.",
+            "leave one of them out.",
+        )
+    defaults = {name: DEFAULTS[name] for name in ("batch", "id_bytes")}
+    a = shaped({**defaults, **{k: v for k, v in free.items() if v is not None}})
+    total = np.full(a["batch"].shape, float(tables.total_bytes))
+    needed = sharding.gpus_needed(total, machine.value("hbm_bytes"), reserve)
+    gpus = a["gpus"] if "gpus" in a else sharding.whole_nodes(needed, np.float64(node))
+    _check_fit(total, gpus, needed, _usable(machine, reserve))
+    return Work(total, gpus, needed, a["batch"], a["id_bytes"], _groups(tables), "gpus" in a)
+
+
+def _groups(tables: TableSet) -> tuple[TableGroup, ...]:
+    kinds = [(t.rows, t.dim, t.pooling, DTYPE_BYTES[t.dtype]) for t in tables.tables]
+    unique, counts = np.unique(np.array(kinds, dtype=np.float64), axis=0, return_counts=True)
+    return tuple(
+        TableGroup(np.float64(n), *(np.asarray(x) for x in kind))  # type: ignore[arg-type]
+        for kind, n in zip(unique, counts, strict=True)
+    )
+
+
+def _usable(machine: Machine, reserve: float) -> float:
+    if not 0 <= reserve < 1:
+        raise BadInputError(
+            f"reserve {reserve:g} cannot be used.", "it is a fraction of the memory: 0 <= reserve < 1."
+        )
+    return machine.value("hbm_bytes") * (1 - reserve)
+
+
+def _check_fit(table_bytes: Array, gpus: Array, needed: Array, usable: float) -> None:
+    small = gpus < needed
+    if small.any():
+        at = int(np.argmax(small))
+        size, count = table_bytes.flat[at], gpus.flat[at]
+        whole, each, room = (format_bytes(x, binary=False) for x in (size, size / count, usable))
+        raise BadInputError(
+            f"{whole} of tables over {count:.0f} GPUs is {each} each, above the {room} usable.",
+            f"use at least {needed.flat[at]:.0f} GPUs, or a smaller --reserve.",
+        )
+
+
+def _check_rows(rows: Array, gpus: Array, row_bytes: Array) -> None:
+    few = (rows < 1) | (gpus > rows)
+    if few.any():
+        at = int(np.argmax(few))
+        raise BadInputError(
+            f"a table of {rows.flat[at]:.6g} rows of {row_bytes.flat[at]:.0f} bytes "
+            f"cannot be cut into {gpus.flat[at]:.0f} row shards.",
+            "use fewer GPUs or tables, a larger --table-size, or shorter rows.",
+        )

@@ -1,0 +1,264 @@
+"""One configuration in full: where the time goes, how sure that is, and how the number of GPUs came about."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from perfmodel.errors import BadInputError
+from perfmodel.project.costs import Forward, Memory
+from perfmodel.project.grid import project_grid
+from perfmodel.project.inputs import Work
+from perfmodel.project.links import Crossover, Faster, crossover
+from perfmodel.project.scenarios import Setting
+from perfmodel.schema.evidence import Clock, Evidence
+from perfmodel.units import format_bytes
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+KERNEL_CLOCK = Clock.STREAM
+"""Kernel floors are those of back-to-back launches."""
+
+LABELS = {
+    "bucketize": "bucketize indices",
+    "all_to_all_splits": "all-to-all (splits)",
+    "all_to_all_lengths": "all-to-all (lengths)",
+    "all_to_all_ids": "all-to-all (indices)",
+    "gather_pool": "gather + pool",
+    "reduce_scatter_bags": "reduce-scatter (bags)",
+    "all_to_all_bags": "all-to-all (bags)",
+    "exchange_bags": "reduce-scatter or all-to-all (bags)",
+    "reduce_scatter_inside": "reduce-scatter (inside a domain)",
+    "reduce_scatter_across": "reduce-scatter (across domains)",
+    "local_sum": "local sum",
+}
+_SMALLEST_CROSSOVER, _LARGEST_CROSSOVER, _CROSSOVER_POINTS = 128.0, 2.0**32, 201
+
+
+@dataclass(frozen=True)
+class GpuCount:
+    """How the number of GPUs came about."""
+
+    gpus: int
+    needed: int  # table bytes over usable memory, rounded up
+    rule: str  # in words
+    table_bytes: float
+    hbm_bytes: float
+    usable_bytes: float  # of one GPU
+    reserve: float
+    gpus_per_node: int
+    shard_bytes: float
+
+    def __str__(self) -> str:
+        size, usable = (format_bytes(x, binary=False) for x in (self.table_bytes, self.usable_bytes))
+        ratio = self.table_bytes / self.usable_bytes
+        if self.rule == "given":
+            return f"{size} over {self.gpus} GPUs as given (at least {self.needed} needed)"
+        if self.gpus == 1:
+            return f"{size} ÷ {usable} = {ratio:.3g}  →  1 ({self.rule})"
+        return f"{size} ÷ {usable} = {ratio:.4g}  →  {self.gpus} ({self.rule})"
+
+
+@dataclass(frozen=True)
+class StepRow:
+    """One line of the answer."""
+
+    name: str
+    label: str
+    collective: str  # "" for a kernel
+    library: str  # nccl, nvshmem or kernel
+    payload_bytes: float  # of one GPU: sent by a collective, moved by a kernel
+    time_s: float
+    share: float
+    low_s: float
+    high_s: float
+    floor_s: float
+    clock: Clock
+    evidence: Evidence
+    limit: str  # the number that the evidence hangs on
+
+
+@dataclass(frozen=True)
+class Projection:
+    """The answer for one configuration, with everything that explains it."""
+
+    setting: Setting
+    forward: Forward
+    work: Work
+    gpu_count: GpuCount
+    steps: tuple[StepRow, ...]
+    totals: dict[str, float]  # the columns of ``project_grid``
+    evidence: Evidence
+    clocks: tuple[Clock, ...]
+    calibrations: tuple[str, ...]
+    notes: tuple[str, ...]
+    crossovers: tuple[Crossover, ...]
+
+    @property
+    def gpus(self) -> int:
+        """GPUs that the tables are spread over."""
+        return self.gpu_count.gpus
+
+    @property
+    def slowdown(self) -> float:
+        """Time over that of the same batch in local memory."""
+        return self.totals["slowdown"]
+
+    @property
+    def band(self) -> tuple[float, float]:
+        """95 % band of the slowdown."""
+        return self.totals["slowdown_low"], self.totals["slowdown_high"]
+
+    @property
+    def time_s(self) -> float:
+        """Time of a batch."""
+        return self.totals["time_s"]
+
+    @property
+    def baseline_time_s(self) -> float:
+        """Time of the same batch in local memory."""
+        return self.totals["baseline_time_s"]
+
+    def evidence_shares(self) -> dict[Evidence, float]:
+        """Share of the time of each evidence class, strongest first."""
+        shares = {e: sum(s.share for s in self.steps if s.evidence is e) for e in Evidence}
+        return {e: share for e, share in shares.items() if share > 0}
+
+    def to_frame(self) -> pd.DataFrame:
+        """The steps as a table."""
+        import pandas as pd
+
+        return pd.DataFrame([vars(step) for step in self.steps])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers and words, for JSON."""
+        return {
+            "machine": self.setting.machine.name,
+            "scenario": self.setting.scenario,
+            "backend": self.setting.backend,
+            "gpu_count": vars(self.gpu_count) | {"text": str(self.gpu_count)},
+            **{k: v for k, v in self.totals.items() if not k.endswith("_time_s") or k in _KEPT_TIMES},
+            "evidence": str(self.evidence),
+            "clocks": [str(c) for c in self.clocks],
+            "calibrations": list(self.calibrations),
+            "steps": [
+                {k: str(v) if k in ("clock", "evidence") else v for k, v in vars(s).items()}
+                for s in self.steps
+            ],
+            "crossovers": [vars(c) | {"clocks": [str(x) for x in c.clocks]} for c in self.crossovers],
+            "notes": list(self.notes),
+        }
+
+
+_KEPT_TIMES = ("baseline_time_s", "floor_time_s", "light_time_s")
+
+
+def project_work(forward: Forward, work: Work, reserve: float) -> Projection:
+    """The projection of a single configuration."""
+    if len(work) != 1:
+        raise BadInputError(
+            f"{len(work)} configurations are given.", "a projection in full is of one of them."
+        )
+    setting = forward.setting
+    grid = project_grid(forward, work)
+    totals = {name: float(values[0]) for name, values in grid.columns.items() if name != "evidence"}
+    steps = tuple(_rows(forward, work, totals["time_s"]))
+    clocks = tuple(dict.fromkeys(s.clock for s in steps))
+    return Projection(
+        setting=setting,
+        forward=forward,
+        work=work,
+        gpu_count=_gpu_count(forward, work, reserve),
+        steps=steps,
+        totals=totals,
+        evidence=Evidence.from_rank(int(grid.columns["evidence"][0])),
+        clocks=clocks,
+        calibrations=setting.links.calibrations,
+        notes=(*setting.notes, *_notes(work, clocks, forward)),
+        crossovers=tuple(_crossovers(setting, forward, steps, int(work.gpus[0]))),
+    )
+
+
+def _rows(forward: Forward, work: Work, total_s: float) -> Iterator[StepRow]:
+    for step in forward.steps(work, forward.traffic(work)):
+        t = step.timing
+        time = float(t.time_s[0])
+        if time == 0:
+            continue
+        library = t.library_names[int(t.library[0])]
+        yield StepRow(
+            name=step.name,
+            label=LABELS[step.name],
+            collective=step.collective,
+            library=library,
+            payload_bytes=float(step.payload_bytes.flat[0]),
+            time_s=time,
+            share=time / total_s,
+            low_s=float(t.low_s[0]),
+            high_s=float(t.high_s[0]),
+            floor_s=float(t.floor_s[0]),
+            clock=KERNEL_CLOCK if step.is_kernel else _clock_of(forward.setting, library),
+            evidence=Evidence.from_rank(int(t.evidence[0])),
+            limit=t.limit_names[int(t.limit[0])],
+        )
+
+
+def _clock_of(setting: Setting, library: str) -> Clock:
+    links = setting.links
+    if isinstance(links, Faster):
+        return (links.first if library == links.first.name else links.second).times.clock
+    return links.times.clock
+
+
+def _gpu_count(forward: Forward, work: Work, reserve: float) -> GpuCount:
+    machine = forward.setting.machine
+    gpus, needed = int(work.gpus[0]), int(work.needed[0])
+    node = forward.gpus_per_node or machine.gpus_per_node
+    hbm = machine.value("hbm_bytes")
+    if forward.memory is not None:
+        rule, usable = "one memory holds it", forward.memory.capacity_bytes
+    else:
+        usable = hbm * (1 - reserve)
+        alone = "fits one GPU" if gpus == 1 else "inside one node, not rounded"
+        rule = "given" if work.given_gpus else alone if gpus <= node else f"whole nodes of {node}"
+    size = float(work.table_bytes[0])
+    return GpuCount(gpus, needed, rule, size, hbm, usable, reserve, node, size / gpus)
+
+
+def _notes(work: Work, clocks: tuple[Clock, ...], forward: Forward) -> Iterator[str]:
+    if len(clocks) > 1:
+        yield f"this sum mixes clocks: {', '.join(clocks)} (kernels are on the {KERNEL_CLOCK} clock)"
+    copies = sum(float(g.count) for g in work.groups if np.all(g.rows < work.gpus[0]) and g.rows.ndim == 0)
+    if copies:
+        yield f"{copies:.0f} tables have fewer rows than {work.gpus[0]:.0f} GPUs: every GPU holds them whole"
+    if forward.memory is not None:
+        yield "the memory's rate is a stated one, like the HBM's: a gather reaches the same part of both"
+
+
+def _crossovers(
+    setting: Setting, forward: Forward, steps: tuple[StepRow, ...], gpus: int
+) -> Iterator[Crossover]:
+    links = setting.links
+    if not isinstance(links, Faster) or gpus == 1:
+        return
+    smallest = max(_SMALLEST_CROSSOVER, 16.0 * gpus)
+    sizes = np.geomspace(smallest, _LARGEST_CROSSOVER, _CROSSOVER_POINTS)
+    for collective in ("all_to_all", "reduce_scatter"):
+        if any(collective in step.collective for step in steps):
+            yield crossover(links, collective, gpus, forward.gpus_per_node, sizes.tolist())
+
+
+def local_memory_work(work: Work, memory: Memory) -> Work:
+    """The same tables in one memory, beside one GPU."""
+    largest = float(work.table_bytes.max())
+    if largest > memory.capacity_bytes:
+        sizes = [format_bytes(x, binary=False) for x in (largest, memory.capacity_bytes)]
+        raise BadInputError(
+            f"tables of {sizes[0]} do not fit a local memory of {sizes[1]}.", "give a larger one."
+        )
+    one = np.ones_like(work.gpus)
+    return Work(work.table_bytes, one, one, work.batch, work.id_bytes, work.groups, False)

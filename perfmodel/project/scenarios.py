@@ -1,0 +1,181 @@
+"""Named sets of assumptions about the fabric, and the libraries of a machine under each of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from perfmodel.errors import BadInputError, NoCalibrationError
+from perfmodel.model.collectives import bus_factor
+from perfmodel.predict import CollectiveEstimate, CollectiveModel
+from perfmodel.project.links import Array, CollectiveTimes, Faster, Library, Links
+from perfmodel.schema.constants import (
+    Constants,
+    ScenarioFile,
+    list_scenario_files,
+    load_kernel_constants,
+    load_scenario_file,
+)
+from perfmodel.schema.evidence import Backend, Clock, Evidence
+from perfmodel.schema.files import unknown_name
+from perfmodel.schema.machine import Machine
+
+CLUSTER = "cluster"
+BEST = "best"
+BACKENDS = (*(str(b) for b in Backend), BEST)
+
+
+def list_scenarios() -> list[str]:
+    """The real cluster, and every shipped scenario file."""
+    return [CLUSTER, *list_scenario_files()]
+
+
+@dataclass(frozen=True)
+class OneDomain:
+    """Collectives if all GPUs were in one NVLink domain, from curves measured on a smaller one.
+
+        G <= G0:  the measured model
+        G > G0:   t = alpha(G0) + (G - G0) a + S f(G) / beta                        [s]
+
+    S       payload [bytes];  G  ranks;  G0  anchor_gpus;  alpha(G0)  measured floor at G0 ranks [s]
+    a       extra_peer_s [s];  beta  bus_bytes_per_s [bytes/s]
+    f       bus factor (perfmodel.model.collectives.bus_factor)
+    Source: data/scenarios/nvlink-everywhere.toml
+    Limits: G <= G0 -> the measured model;  S -> 0 -> alpha(G0) + (G - G0) a;  S -> inf -> bus rate beta
+    """
+
+    measured: CollectiveTimes
+    assumed: ScenarioFile
+
+    @property
+    def clock(self) -> Clock:
+        """That of the measured curves."""
+        return self.measured.clock
+
+    @property
+    def calibration_id(self) -> str:
+        """The measured curves and the scenario."""
+        return f"{self.measured.calibration_id} + {self.assumed.name}"
+
+    def estimate(
+        self, collective: str, payload_bytes: Any, gpus: Any, gpus_per_node: Any = None
+    ) -> CollectiveEstimate:
+        """As ``CollectiveModel.estimate``; ``gpus_per_node`` means nothing here."""
+        anchor = self.assumed.value("anchor_gpus")
+        payload, ranks = np.broadcast_arrays(
+            np.asarray(payload_bytes, dtype=np.float64), np.asarray(gpus, dtype=np.float64)
+        )
+        inside = np.minimum(ranks, anchor)
+        near = self.measured.estimate(collective, payload, inside, inside)
+        beyond = ranks > anchor
+        floor = near.floor_s + (ranks - inside) * self.assumed.value("extra_peer_s")
+        far = floor + payload * bus_factor(collective, ranks) / self.assumed.value("bus_bytes_per_s")
+        spread = 1 + self.assumed.value("relative_error")
+
+        def pick(outside: Array, measured: Array) -> Array:
+            return np.where(beyond, outside, measured)
+
+        limit = np.where(beyond, len(near.limit_names), near.limit).astype(np.int8)
+        evidence = np.where(beyond, Evidence.ASSUMED.rank, near.evidence).astype(np.int8)
+        return CollectiveEstimate(
+            time_s=pick(far, near.time_s),
+            low_s=pick(far / spread, near.low_s),
+            high_s=pick(far * spread, near.high_s),
+            floor_s=pick(floor, near.floor_s),
+            evidence=evidence,
+            limit=limit,
+            limit_names=(*near.limit_names, "one NVLink domain"),
+            clock=near.clock,
+        )
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A machine under a scenario: what a projection computes with."""
+
+    machine: Machine
+    links: Links
+    constants: Constants
+    scenario: str
+    backend: str
+    clock: str | None = None  # as asked for; the clocks that are used are those of ``links``
+    calibration: str | Path | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def one_domain(self) -> bool:
+        """Whether all GPUs are taken to be in one NVLink domain."""
+        return self.scenario != CLUSTER
+
+
+def load_setting(
+    machine: Machine,
+    backend: str,
+    clock: str | None = None,
+    scenario: str = CLUSTER,
+    calibration: str | Path | None = None,
+) -> Setting:
+    """The libraries of ``machine`` (as the user changed it) under ``scenario``.
+
+    Limits: unknown backend or scenario -> BadInputError; no curves for the library -> NoCalibrationError
+    """
+    if backend not in BACKENDS:
+        raise unknown_name("backend", backend, BACKENDS)
+    if scenario not in list_scenarios():
+        raise unknown_name("scenario", scenario, list_scenarios())
+    assumed = None if scenario == CLUSTER else load_scenario_file(scenario)
+    if backend == BEST:
+        links, notes = _best(machine, clock, calibration, assumed)
+    else:
+        links, notes = _library(machine, str(backend), clock, calibration, assumed), ()
+    constants = load_kernel_constants()
+    if assumed is not None:
+        machine, constants = _under(assumed, machine), constants.replaced(assumed.constants)
+    return Setting(machine, links, constants, scenario, backend, clock, calibration, notes)
+
+
+def _under(assumed: ScenarioFile, machine: Machine) -> Machine:
+    """The scenario's machine values, but never over a user's own what-if."""
+    if machine.name != assumed.machine_values_of:
+        return machine
+    values = {key: q.value for key, q in assumed.machine.items() if key not in machine.overrides}
+    changed = machine.with_overrides(values, source=f"scenario {assumed.name}")
+    return changed.model_copy(update={"overrides": machine.overrides})
+
+
+def _library(
+    machine: Machine,
+    backend: str,
+    clock: str | None,
+    calibration: str | Path | None,
+    assumed: ScenarioFile | None,
+) -> Library:
+    model: CollectiveTimes = CollectiveModel.load(machine, backend, clock, calibration)
+    return Library(str(backend), model if assumed is None else OneDomain(model, assumed))
+
+
+def _best(
+    machine: Machine, clock: str | None, calibration: str | Path | None, assumed: ScenarioFile | None
+) -> tuple[Links, tuple[str, ...]]:
+    """NCCL and NVSHMEM at one clock if both have it, else each at its own, said in a note."""
+    if calibration is not None:
+        raise BadInputError(
+            f"--calibration {calibration} is one library; --backend best compares two.",
+            "use --backend nccl or --backend nvshmem with --calibration.",
+        )
+    nccl = _library(machine, Backend.NCCL, clock, None, assumed)
+    try:
+        nvshmem = _library(machine, Backend.NVSHMEM, str(nccl.times.clock), None, assumed)
+        return Faster(nccl, nvshmem), ()
+    except NoCalibrationError as error:
+        if clock is not None:
+            return nccl, (f"best is NCCL alone: {error.message}",)
+    try:
+        nvshmem = _library(machine, Backend.NVSHMEM, None, None, assumed)
+    except NoCalibrationError as error:
+        return nccl, (f"best is NCCL alone: {error.message}",)
+    clocks = f"NCCL on the {nccl.times.clock} clock, NVSHMEM on the {nvshmem.times.clock} clock"
+    return Faster(nccl, nvshmem), (f"the two libraries are compared across clocks: {clocks}",)

@@ -1,0 +1,160 @@
+"""What would change the answer, and what to measure next to be surer of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from perfmodel.errors import NoCalibrationError
+from perfmodel.project.costs import AUTO, SPARSE, TWO_LEVEL, Forward, Memory
+from perfmodel.project.grid import project_grid
+from perfmodel.project.inputs import Work
+from perfmodel.project.projection import Projection, StepRow, local_memory_work
+from perfmodel.project.scenarios import BEST, load_setting
+from perfmodel.schema.evidence import Evidence
+from perfmodel.units import format_bytes, format_rate
+
+WELL_KNOWN = Evidence.INTERPOLATED
+"""Evidence up to which a number needs no new measurement."""
+
+_WORTH_MEASURING = 0.01
+
+
+@dataclass(frozen=True)
+class Sensitivity:
+    """One change and the slowdown that it leaves."""
+
+    label: str
+    option: str  # the option that makes the change
+    before: float
+    after: float
+    low: float
+    high: float
+    evidence: Evidence
+
+
+@dataclass(frozen=True)
+class NextExperiment:
+    """The cheapest measurement that replaces numbers nobody measured here."""
+
+    share: float  # of the time that rests on them
+    numbers: int  # how many distinct measurements
+    only: tuple[str, ...]  # what to measure, as backend:operation
+    nodes: int  # least number of nodes
+    command: str
+
+
+def sensitivities(p: Projection) -> tuple[Sensitivity, ...]:
+    """The changes worth knowing for this projection, each computed in full; none on one GPU.
+
+    Limits: one GPU -> nothing to change
+    """
+    if p.gpus == 1:
+        return ()
+    found = [*_exchanges(p), *_hardware(p), *_libraries(p), *_appliance(p)]
+    return tuple(found)
+
+
+def _result(p: Projection, label: str, option: str, forward: Forward, work: Work) -> Sensitivity:
+    columns = project_grid(forward, work).columns
+    after, low, high = (float(columns[key][0]) for key in ("slowdown", "slowdown_low", "slowdown_high"))
+    evidence = Evidence.from_rank(int(columns["evidence"][0]))
+    return Sensitivity(label, option, p.slowdown, after, low, high, evidence)
+
+
+def _exchanges(p: Projection) -> Iterator[Sensitivity]:
+    """Other ways to turn partial bags into bags."""
+    if p.forward.reduction != AUTO:
+        return
+    domain = float(p.forward.domain(p.work.gpus)[0])
+    bags = next(s for s in p.steps if s.name.endswith("_bags"))
+    flat = bags.collective.replace("_", "-").removesuffix(" or all-to-all")
+    if 1 < domain < p.gpus and p.gpus % domain == 0:
+        label = f"two-level exchange instead of a flat {flat}"
+        yield _result(p, label, f"--reduction {TWO_LEVEL}", replace(p.forward, reduction=TWO_LEVEL), p.work)
+    sparse = replace(p.forward, reduction=SPARSE)
+    yield _result(
+        p, "sending only the partial bags that are not empty", f"--reduction {SPARSE}", sparse, p.work
+    )
+
+
+def _hardware(p: Projection) -> Iterator[Sensitivity]:
+    """Twice the network, and one NVLink domain for all."""
+    machine, setting = p.setting.machine, p.setting
+    if setting.one_domain or float(p.forward.domain(p.work.gpus)[0]) >= p.gpus:
+        return
+    nic = machine.value("nic_bytes_per_s")
+    label = f"NIC {format_rate(nic)} → {format_rate(2 * nic)} per GPU"
+    yield from _changed(p, label, {"nic_bytes_per_s": 2 * nic}, f"nic_bytes_per_s={format_rate(2 * nic)}")
+    if machine.value("nvlink_bytes_per_s") > 0:
+        wide = -(-p.gpus // machine.gpus_per_node) * machine.gpus_per_node
+        label = f"NVLink domain {machine.nvlink_domain_gpus} → {wide} GPUs"
+        yield from _changed(p, label, {"nvlink_domain_gpus": wide}, f"nvlink_domain_gpus={wide}")
+
+
+def _changed(p: Projection, label: str, values: dict[str, float | str], text: str) -> Iterator[Sensitivity]:
+    s = p.setting
+    machine = s.machine.with_overrides(values)
+    setting = load_setting(machine, s.backend, s.clock, s.scenario, s.calibration)
+    option = f"--set {text.replace(' ', '')}"
+    yield _result(p, label, option, replace(p.forward, setting=setting), p.work)
+
+
+def _libraries(p: Projection) -> Iterator[Sensitivity]:
+    """The faster library for each step, where a second one is known for this machine."""
+    s = p.setting
+    if s.backend == BEST or s.calibration is not None:
+        return
+    try:
+        setting = load_setting(s.machine, BEST, s.clock, s.scenario)
+    except NoCalibrationError:
+        return
+    if len(setting.links.clocks) > 1:
+        label = "the faster of NCCL and NVSHMEM for each step"
+        yield _result(p, label, "--backend best", replace(p.forward, setting=setting), p.work)
+
+
+def _appliance(p: Projection) -> Iterator[Sensitivity]:
+    """One local memory that holds the tables."""
+    if p.forward.memory is not None:
+        return
+    size, rate = float(p.work.table_bytes[0]), p.forward.constant("appliance_bytes_per_s")
+    memory = Memory(size, rate)
+    bytes_text, rate_text = format_bytes(size, binary=False), format_rate(rate)
+    option = f"--local-memory {bytes_text}@{rate_text}".replace(" ", "").replace("memory", "memory ", 1)
+    forward = replace(p.forward, memory=memory)
+    label = f"one memory of {bytes_text} at {rate_text} (appliance)"
+    yield _result(p, label, option, forward, local_memory_work(p.work, memory))
+
+
+def next_experiment(p: Projection) -> NextExperiment | None:
+    """The measurements that would replace what is extrapolated or weaker, the largest share of time first.
+
+    Communication only counts when its weak share is the larger; otherwise the kernels are proposed.
+    Limits: all evidence interpolated or measured -> None
+    """
+    weak = [s for s in p.steps if s.evidence.rank > WELL_KNOWN.rank]
+    shares: dict[str, float] = {}
+    for step in weak:
+        for name in _experiments(step):
+            shares[name] = shares.get(name, 0.0) + step.share
+    worth = sorted((n for n, share in shares.items() if share >= _WORTH_MEASURING), key=lambda n: -shares[n])
+    kernels = [n for n in worth if n.startswith("kernel:")]
+    links = [n for n in worth if n not in kernels]
+    heavier = sum(shares[n] for n in links) >= sum(shares[n] for n in kernels)
+    chosen = links if links and heavier else kernels
+    if not chosen:
+        return None
+    node = p.gpu_count.gpus_per_node
+    nodes = 2 if chosen is links and p.gpus > node else 1
+    share = sum(s.share for s in weak if any(n in chosen for n in _experiments(s)))
+    return NextExperiment(
+        share, len(chosen), tuple(chosen), nodes, f"perfmodel calibrate --only {','.join(chosen)}"
+    )
+
+
+def _experiments(step: StepRow) -> tuple[str, ...]:
+    """What to measure for a step: backend:collective, or the kernel."""
+    if not step.collective:
+        return (f"kernel:{step.name}",)
+    return tuple(f"{step.library}:{c}" for c in step.collective.split(" or "))

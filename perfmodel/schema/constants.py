@@ -1,0 +1,76 @@
+"""Constants of the model that belong to no machine, and named scenarios: TOML, each value with its source."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from perfmodel import resources
+from perfmodel.schema.files import invalid_fields, read_toml, unknown_name
+from perfmodel.schema.machine import Name, Quantity, Text
+
+_SUFFIX = ".toml"
+
+
+class Constants(BaseModel):
+    """Values with unit, source, why and evidence."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    values: Mapping[str, Quantity]
+
+    def value(self, key: str) -> float:
+        """The SI value of ``key``."""
+        return self.quantity(key).value
+
+    def quantity(self, key: str) -> Quantity:
+        """The value ``key`` with its source and evidence."""
+        if key not in self.values:
+            raise unknown_name("constant", key, self.values)
+        return self.values[key]
+
+    def replaced(self, others: Mapping[str, Quantity]) -> Constants:
+        """These constants with some of them replaced."""
+        for key in others:
+            self.quantity(key)
+        return Constants(values={**self.values, **others})
+
+
+class ScenarioFile(Constants):
+    """A named set of assumptions: its own values, and what it replaces in machine and constants."""
+
+    name: Name
+    title: Text
+    notes: str = ""
+    machine_values_of: str = ""
+    machine: Mapping[str, Quantity] = {}
+    constants: Mapping[str, Quantity] = {}
+
+
+@lru_cache(maxsize=1)
+def load_kernel_constants() -> Constants:
+    """The shipped constants of the embedding-bag steps."""
+    path = resources.data_path("kernels", "kernel_model" + _SUFFIX)
+    try:
+        return Constants.model_validate(read_toml(path, "kernel constants"))
+    except ValidationError as error:
+        raise invalid_fields(error, "kernel constants", str(path)) from None
+
+
+def list_scenario_files() -> list[str]:
+    """Names of the shipped scenario files."""
+    return resources.data_names("scenarios", _SUFFIX)
+
+
+@lru_cache(maxsize=8)
+def load_scenario_file(name: str) -> ScenarioFile:
+    """A shipped scenario by name; an unknown one -> BadInputError that lists the known ones."""
+    if name not in list_scenario_files():
+        raise unknown_name("scenario", name, list_scenario_files())
+    path = resources.data_path("scenarios", name + _SUFFIX)
+    try:
+        return ScenarioFile.model_validate(read_toml(path, "scenario file"))
+    except ValidationError as error:
+        raise invalid_fields(error, "scenario file", str(path)) from None
