@@ -1,0 +1,53 @@
+"""docs/formats.md: its examples are read by the program, and its lists are the program's."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from perfmodel.schema import machine
+from perfmodel.schema.evidence import SAMPLE_OPERATIONS
+from perfmodel.schema.machine import KEYS, Quantity
+from perfmodel.schema.samples import COLUMNS, SAMPLE_BACKENDS, load_samples
+from perfmodel.schema.workload import DTYPE_BYTES, load_tables
+
+PAGE = Path(machine.__file__).parents[2] / "docs" / "formats.md"
+
+
+def examples() -> list[tuple[str, str]]:
+    return re.findall(r"```(\w+)\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.S)
+
+
+def test_table_examples_are_read(tmp_path: Path) -> None:
+    tables = [(kind, text) for kind, text in examples() if "rows" in text]
+    assert [kind for kind, _ in tables] == ["csv", "yaml", "toml"]
+    for kind, text in tables:
+        path = tmp_path / f"mine.{kind}"
+        path.write_text(text, encoding="utf-8")
+        assert load_tables(path).tables[0].rows == 50_000_000
+
+
+def test_sample_example_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "mine.csv"
+    path.write_text(next(text for _, text in examples() if "payload_bytes" in text), encoding="utf-8")
+    assert load_samples(path)["time_s"].to_list() == [1.39e-5]
+
+
+def test_machine_example_is_a_value() -> None:
+    document = tomllib.loads(next(text for _, text in examples() if "[values." in text))
+    assert Quantity.model_validate(document["values"]["nic_bytes_per_s"]).value == 50e9
+
+
+@pytest.mark.parametrize("names", [KEYS, COLUMNS, SAMPLE_BACKENDS, SAMPLE_OPERATIONS, DTYPE_BYTES])
+def test_the_page_names_everything(names: list[str]) -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    assert [name for name in names if f"`{name}`" not in page] == []
+
+
+def test_key_table_has_the_programs_units() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    for key, meaning in KEYS.items():
+        assert f"| `{key}` | {meaning.unit} | {meaning.meaning} |" in page
