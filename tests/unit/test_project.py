@@ -1,0 +1,399 @@
+"""Projection: by hand, by its limits, and over the whole domain; communication is a plain alpha-beta fake."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import perfmodel
+from perfmodel.errors import BadInputError
+from perfmodel.model.embedding_bag import slowdown_limit
+from perfmodel.project import Memory, grids, prepare, project_grid, project_one
+from perfmodel.project.links import Faster, Library
+from perfmodel.project.scenarios import BEST, CLUSTER, OneDomain, Setting
+from perfmodel.project.sensitivity import next_experiment, sensitivities
+from perfmodel.schema.constants import load_kernel_constants, load_scenario_file
+from perfmodel.schema.evidence import Clock, Evidence
+from perfmodel.schema.machine import Machine, load_machine
+from perfmodel.schema.workload import Table, TableSet, Workload
+
+
+@dataclass(frozen=True)
+class Estimate:
+    time_s: Any
+    low_s: Any
+    high_s: Any
+    floor_s: Any
+    evidence: Any
+    limit: Any
+    limit_names: tuple[str, ...]
+    clock: Clock
+
+
+@dataclass(frozen=True)
+class AlphaBeta:
+    """t = alpha + S (G-1)/G / beta for every collective; nothing on one GPU; 30 % either way."""
+
+    alpha: float = 10e-6
+    beta: float = 100e9
+    evidence: Evidence = Evidence.EXTRAPOLATED
+    clock: Clock = Clock.STREAM
+    calibration_id: str = "fake"
+
+    def estimate(self, collective: str, payload: Any, gpus: Any, gpus_per_node: Any = None) -> Estimate:
+        payload, gpus = np.broadcast_arrays(np.asarray(payload, float), np.asarray(gpus, float))
+        floor = np.where(gpus > 1, self.alpha, 0.0)
+        time = floor + payload * (gpus - 1) / gpus / self.beta
+        rank = np.full(time.shape, self.evidence.rank, dtype=np.int8)
+        zero = np.zeros(time.shape, dtype=np.int8)
+        return Estimate(time, time / 1.3, time * 1.3, floor, rank, zero, ("the fabric",), self.clock)
+
+
+def setting(times: Any = None, machine: Machine | None = None, backend: str = "nccl") -> Setting:
+    links = times if isinstance(times, Faster) else Library(backend, times or AlphaBeta())
+    return Setting(machine or load_machine("h100-sxm-ib"), links, load_kernel_constants(), CLUSTER, backend)
+
+
+def one(times: Any = None, machine: Machine | None = None, backend: str = "nccl", **values: Any) -> Any:
+    chosen = setting(times, machine, backend)
+    return project_one(None, chosen.machine, setting=chosen, **values)
+
+
+def test_ten_terabytes_step_by_step() -> None:
+    p = one(table_bytes=10e12)
+    assert (p.gpus, p.gpu_count.needed) == (128, 125)
+    assert str(p.gpu_count) == "10 TB ÷ 80 GB = 125  →  128 (whole nodes of 8)"
+    assert p.gpu_count.shard_bytes == 10e12 / 128
+    times = {step.name: step.time_s for step in p.steps}
+    # ids: 1024 * 32 * 8 bytes, 127/128 of them over the wire at 100 GB/s
+    assert times["all_to_all_ids"] == pytest.approx(10e-6 + 262_144 * 127 / 128 / 100e9)
+    assert times["reduce_scatter_bags"] == pytest.approx(10e-6 + 128 * 1024 * 128 * 127 / 128 / 100e9)
+    read = 1024 * 32 * (1.55 * 128 + 8)
+    assert times["gather_pool"] == pytest.approx(5e-6 + (read + 128 * 1024 * 136) / 2.6e12, rel=1e-4)
+    assert p.baseline_time_s == pytest.approx(5e-6 + (read + 1024 * 136) / 2.6e12, rel=1e-4)
+    assert p.time_s == pytest.approx(sum(times.values()))
+    assert p.slowdown == pytest.approx(p.time_s / p.baseline_time_s)
+    assert p.totals["throughput_ratio"] == pytest.approx(128 / p.slowdown)
+    assert sum(step.share for step in p.steps) == pytest.approx(1)
+
+
+def test_messages_are_those_that_torchrec_sent() -> None:
+    p = one(gpus=128, batch=64, dim=32, pooling=10)
+    sent = {step.name: step.payload_bytes for step in p.steps if step.collective}
+    assert sent == {
+        "all_to_all_splits": 3 * 8 * 128,
+        "all_to_all_lengths": 8 * 128 * 64,
+        "all_to_all_ids": 8 * 64 * 10,
+        "reduce_scatter_bags": 4 * 128 * 64 * 32,
+    }
+
+
+def test_a_table_that_fits_one_gpu() -> None:
+    p = one(table_bytes=50e9)
+    assert (p.gpus, p.slowdown, p.band) == (1, 1.0, (1.0, 1.0))
+    assert [step.name for step in p.steps] == ["gather_pool"]
+    assert p.gpu_count.rule == "fits one GPU"
+    assert sensitivities(p) == ()
+
+
+@pytest.mark.parametrize(
+    ("values", "gpus", "rule"),
+    [
+        ({"table_bytes": 400e9}, 5, "inside one node, not rounded"),
+        ({"table_bytes": 720e9}, 16, "whole nodes of 8"),
+        ({"table_bytes": 720e9, "gpus_per_node": 4}, 12, "whole nodes of 4"),
+        ({"table_bytes": 80e9, "reserve": 0.5}, 2, "inside one node, not rounded"),
+        ({"table_bytes": 80e9, "gpus": 6}, 6, "given"),
+        ({"gpus": 32}, 32, "given"),
+    ],
+)
+def test_how_the_gpus_came_about(values: dict[str, Any], gpus: int, rule: str) -> None:
+    p = one(**values)
+    assert (p.gpus, p.gpu_count.rule) == (gpus, rule)
+
+
+def test_bytes_alone_reach_the_published_limit() -> None:
+    quick = load_machine("h100-sxm-ib").with_overrides(
+        {"launch_floor_s": 1e-15, "bucketize_floor_s": 1e-15, "l2_bytes_per_s": 1e15}
+    )
+    p = one(AlphaBeta(alpha=0.0, beta=300e9), quick, gpus=64, dim=8192, pooling=16)
+    assert p.slowdown == pytest.approx(float(slowdown_limit(64, 16, 1, 2.6e12 / 300e9)), rel=0.005)
+
+
+def test_nvshmem_sends_all_to_all_and_adds_up_locally() -> None:
+    p = one(backend="nvshmem", gpus=8)
+    names = [step.name for step in p.steps]
+    assert names[-2:] == ["all_to_all_bags", "local_sum"]
+    moved = {step.name: step.payload_bytes for step in p.steps}
+    assert moved["all_to_all_bags"] == 8 * 1024 * 32 * 4
+    assert moved["local_sum"] == 9 * 1024 * 32 * 4
+    newer = one(backend="nvshmem", gpus=8, reduction="reduce_scatter")
+    assert newer.steps[-1].name == "reduce_scatter_bags"
+
+
+def test_best_takes_the_faster_library_at_each_size() -> None:
+    large = Library("nccl", AlphaBeta(alpha=20e-6, beta=400e9))
+    small = Library("nvshmem", AlphaBeta(alpha=2e-6, beta=50e9, clock=Clock.DEVICE))
+    p = one(Faster(large, small), backend=BEST, gpus=64, batch=4096)
+    used = {step.name: step.library for step in p.steps if step.collective}
+    assert used["all_to_all_splits"] == "nvshmem"
+    assert used["exchange_bags"] == "nccl"
+    alone = [one(library.times, backend=library.name, gpus=64, batch=4096) for library in (large, small)]
+    assert p.time_s < min(q.time_s for q in alone)
+    # 18 us of floor against (1/50 - 1/400) ns a byte: 64/63 * 18e-6 / 17.5e-12 bytes
+    cross = p.crossovers[0]
+    assert (cross.collective, cross.small, cross.large) == ("all_to_all", "nvshmem", "nccl")
+    assert cross.payload_bytes == pytest.approx(64 / 63 * 18e-6 / 17.5e-12, rel=0.1)
+    assert any("mixes clocks" in note for note in p.notes)
+
+
+def test_two_levels_send_the_full_buffer_inside_and_an_eighth_across() -> None:
+    p = one(gpus=64, reduction="two_level")
+    inside, across = p.steps[-2:]
+    assert (inside.name, across.name) == ("reduce_scatter_inside", "reduce_scatter_across")
+    assert inside.payload_bytes == 64 * 1024 * 32 * 4
+    assert across.payload_bytes == inside.payload_bytes / 8
+    # fake law: 7/8 of the buffer inside, 7/8 of an eighth across
+    assert inside.time_s == pytest.approx(10e-6 + inside.payload_bytes * 7 / 8 / 100e9)
+    assert across.time_s == pytest.approx(10e-6 + across.payload_bytes * 7 / 8 / 100e9)
+
+
+def test_sparse_exchange_sends_only_the_shards_that_a_bag_touches() -> None:
+    p = one(gpus=128, pooling=4, reduction="sparse_all_to_all")
+    sent = next(step.payload_bytes for step in p.steps if step.name == "all_to_all_bags")
+    assert sent == pytest.approx(1024 * (128 * (1 - (127 / 128) ** 4)) * (128 + 4))
+
+
+def test_one_local_memory() -> None:
+    p = one(table_bytes=10e12, local_memory=(10e12, 3.35e12))
+    assert p.gpus == 1
+    assert p.slowdown == pytest.approx(1.0)
+    assert p.evidence is Evidence.ASSUMED
+    half = one(table_bytes=10e12, local_memory=Memory(10e12, 1.675e12), batch=2**20)
+    assert half.slowdown == pytest.approx(2.0, rel=0.01)
+    with pytest.raises(BadInputError, match="do not fit"):
+        one(table_bytes=10e12, local_memory=(9e12, 3e12))
+
+
+def test_weakest_evidence_wins() -> None:
+    machine = load_machine("h100-sxm-ib")
+    known = {k: q.model_copy(update={"evidence": Evidence.MEASURED}) for k, q in machine.values.items()}
+    measured = machine.model_copy(update={"values": known})
+    for evidence in (Evidence.MEASURED, Evidence.EXTRAPOLATED, Evidence.DATASHEET):
+        assert one(AlphaBeta(evidence=evidence), measured, gpus=16).evidence is evidence
+    assert one(AlphaBeta(evidence=Evidence.MEASURED), machine, gpus=16).evidence is Evidence.ASSUMED
+    what_if = measured.with_overrides({"gather_bytes_per_s": 3e12})
+    assert one(AlphaBeta(evidence=Evidence.MEASURED), what_if, gpus=16).evidence is Evidence.ASSUMED
+
+
+def test_band_of_communication_alone() -> None:
+    """With exact kernels the band is the 30 % of the communication steps, added up."""
+    chosen = setting()
+    constants = chosen.constants
+    exact = constants.quantity("mean_relative_error").model_copy(update={"value": 0.0})
+    chosen = replace(chosen, constants=constants.replaced({"mean_relative_error": exact}))
+    p = project_one(None, chosen.machine, setting=chosen, gpus=64)
+    links = sum(step.time_s for step in p.steps if step.collective)
+    assert p.totals["high_s"] - p.time_s == pytest.approx(0.3 * links)
+    assert p.band[1] - p.slowdown == pytest.approx(0.3 * links / p.baseline_time_s)
+
+
+def test_a_set_of_equal_tables_is_the_uniform_workload() -> None:
+    tables = TableSet("four", tuple(Table(f"t{i}", 10**9, 64, 8.0) for i in range(4)), "made up")
+    chosen = setting()
+    p = project_one(tables, chosen.machine, setting=chosen)
+    q = one(table_bytes=4 * 10**9 * 256, table_count=4, dim=64, pooling=8)
+    assert p.gpus == q.gpus == 16
+    assert p.time_s == pytest.approx(q.time_s, rel=1e-12)
+
+
+def test_unlike_tables_add_up_and_tiny_ones_are_not_sharded() -> None:
+    big, tiny = Table("big", 10**9, 32, 4.0), Table("tiny", 3, 128, 1.0)
+    chosen = setting()
+    both = project_one(TableSet("two", (big, tiny), ""), chosen.machine, setting=chosen, gpus=8)
+    alone = project_one(TableSet("one", (big,), ""), chosen.machine, setting=chosen, gpus=8)
+    sent = [{s.name: s.payload_bytes for s in p.steps if s.collective} for p in (both, alone)]
+    assert sent[0] == sent[1]
+    assert both.baseline_time_s > alone.baseline_time_s
+    assert any("1 tables have fewer rows than 8 GPUs" in note for note in both.notes)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"table_bytes": -1}, "table_bytes -1"),
+        ({"table_bytes": float("nan")}, "table_bytes nan"),
+        ({"table_bytes": "ten"}, "not a number"),
+        ({"gpus": 0}, "gpus 0"),
+        ({"gpus": 2.5}, "gpus 2.5"),
+        ({"gpus": 8, "batch": 0}, "batch 0"),
+        ({"gpus": 8, "pooling": -2}, "pooling -2"),
+        ({"gpus": 8, "dtype": "fp31"}, "fp31"),
+        ({"gpus": 8, "id_bytes": 5}, "id_bytes 5"),
+        ({"gpus": 8, "bacth": 5}, "bacth"),
+        ({"gpus": 8, "reserve": 1.0}, "reserve 1"),
+        ({"gpus": 8, "gpus_per_node": 9}, "gpus_per_node 9"),
+        ({"gpus": 8, "reduction": "magic"}, "magic"),
+        ({"gpus": [2, 4], "batch": [1, 2, 3]}, "do not combine"),
+        ({"gpus": []}, "empty"),
+        ({}, "neither a table size"),
+        ({"table_bytes": 10e12, "gpus": 64}, "above the 80 GB usable"),
+        ({"table_bytes": 100, "table_count": 1}, "cannot be cut into"),
+        ({"table_bytes": 1280, "gpus": 128}, "cannot be cut into 128 row shards"),
+    ],
+)
+def test_bad_input_is_refused(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadInputError, match=message):
+        one(**values)
+
+
+def test_names_that_do_not_exist_are_refused() -> None:
+    for values in ({"machine": "h100-sxm"}, {"backend": "mpi"}, {"scenario": "elsewhere"}):
+        with pytest.raises(BadInputError, match="known"):
+            perfmodel.project(gpus=8, **values)
+
+
+sizes = st.floats(1e9, 1e14)
+config = {
+    "table_bytes": sizes,
+    "batch": st.integers(1, 1 << 16),
+    "table_count": st.integers(1, 64),
+    "pooling": st.integers(1, 256),
+    "dim": st.sampled_from([4, 16, 32, 48, 64, 128, 256, 1024]),
+    "dtype": st.sampled_from(["fp32", "bf16", "int8"]),
+    "backend": st.sampled_from(["nccl", "nvshmem"]),
+    "reduction": st.sampled_from(["auto", "reduce_scatter", "all_to_all", "two_level", "sparse_all_to_all"]),
+}
+
+
+def columns(backend: str, reduction: str, **values: Any) -> dict[str, Any]:
+    slow = AlphaBeta(beta=20e9)  # below the network card of the machine, as any library is
+    chosen = setting(slow, backend=backend)
+    forward, work = prepare(None, chosen.machine, setting=chosen, reduction=reduction, **values)
+    return project_grid(forward, work).columns
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.fixed_dictionaries(config))
+def test_what_holds_everywhere(values: dict[str, Any]) -> None:
+    c = columns(**values)
+    assert np.all(np.isfinite(c["time_s"])) and np.all(c["time_s"] > 0)
+    assert np.all(c["floor_time_s"] <= c["time_s"])
+    assert np.all(c["light_time_s"] <= c["time_s"])
+    assert np.all(c["low_s"] <= c["time_s"]) and np.all(c["time_s"] <= c["high_s"])
+    assert np.all(c["slowdown_low"] <= c["slowdown"]) and np.all(c["slowdown"] <= c["slowdown_high"])
+    assert np.all(c["slowdown_low"] > 0)
+    parts = c["slowdown_floor_part"] + c["slowdown_bytes_part"]
+    assert parts == pytest.approx(c["slowdown"])
+    if c["gpus"][0] == 1:
+        assert (c["slowdown"][0], c["slowdown_low"][0], c["slowdown_high"][0]) == (1, 1, 1)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.fixed_dictionaries(config), st.sampled_from(["batch", "pooling"]))
+def test_more_work_never_takes_less_time(values: dict[str, Any], axis: str) -> None:
+    more = np.unique(np.round(values[axis] * np.array([1, 1.5, 2, 8, 64])))
+    c = columns(**{**values, axis: more})
+    for name in ("time_s", "baseline_time_s", "low_s", "high_s", "floor_time_s"):
+        assert np.all(np.diff(c[name]) >= -1e-12 * c[name][1:]), name
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.fixed_dictionaries(config))
+def test_larger_tables_never_take_less_time(values: dict[str, Any]) -> None:
+    if values["reduction"] == "two_level":  # an uneven number of domains falls back to the flat exchange
+        return
+    c = columns(**{**values, "table_bytes": values["table_bytes"] * np.array([1, 2, 4, 16, 64])})
+    assert np.all(np.diff(c["gpus"]) >= 0)
+    assert np.all(np.diff(c["time_s"]) >= -1e-12 * c["time_s"][1:])
+
+
+def test_many_configurations_are_the_single_ones_in_order() -> None:
+    axes = grids.product(gpus=(1, 8, 64, 128), batch=range(1, 1501), pooling=range(1, 13))
+    chosen = setting()
+    frame = perfmodel.project(axes, chosen.machine, setting=chosen)
+    assert len(frame) == 72_000  # more than one chunk
+    for at in (0, 17_999, 65_535, 65_536, 71_999):
+        row = frame.iloc[at]
+        p = one(gpus=int(row["gpus"]), batch=int(row["batch"]), pooling=float(row["pooling"]))
+        assert p.slowdown == row["slowdown"]
+        assert p.totals["high_s"] == row["high_s"]
+        assert str(p.evidence) == row["evidence"]
+
+
+def test_workload_and_frame_say_the_same() -> None:
+    chosen = setting()
+    frame = perfmodel.project(table_bytes=[1e12, 10e12], dim=[64, 32], machine=chosen.machine, setting=chosen)
+    work = Workload(batch=1024, tables=1, pooling=32, dim=32, table_bytes=10e12)
+    single = perfmodel.project(work, chosen.machine, setting=chosen)
+    assert single["time_s"][0] == frame["time_s"][1]
+    again = perfmodel.project(frame[["table_bytes", "dim"]], chosen.machine, setting=chosen)
+    assert again["time_s"].tolist() == frame["time_s"].tolist()
+
+
+def test_the_paper_grids_have_their_sizes() -> None:
+    assert [len(grid()["gpus"]) for grid in grids.GRIDS.values()] == [192, 168]
+    first = grids.paper_1((128,))
+    assert {name: len(np.unique(a)) for name, a in first.items()} == {
+        "gpus": 1, "table_count": 1, "batch": 4, "dim": 4, "pooling": 3,
+    }  # fmt: skip
+
+
+def test_one_domain_limits() -> None:
+    near = AlphaBeta(alpha=10e-6, beta=300e9, evidence=Evidence.MEASURED)
+    assumed = load_scenario_file("nvlink-everywhere")
+    wide = OneDomain(near, assumed)
+    same = wide.estimate("all_to_all", 1e6, np.array([2.0, 8.0]))
+    assert same.time_s.tolist() == near.estimate("all_to_all", 1e6, np.array([2.0, 8.0])).time_s.tolist()
+    assert same.evidence.tolist() == [0, 0]
+    far = wide.estimate("reduce_scatter", np.array([1e-9, 1e15]), 128.0)
+    assert far.time_s[0] == pytest.approx(10e-6 + 120 * 0.65e-6)
+    assert 1e15 * 127 / 128 / far.time_s[1] == pytest.approx(330e9)
+    assert far.evidence.tolist() == [Evidence.ASSUMED.rank] * 2
+
+
+def test_nvlink_everywhere_meets_the_published_range_without_tuning() -> None:
+    """arXiv 2512.05831 figure 9: 22.8x to 108.2x at 128 GPUs over its two grids."""
+    both = [perfmodel.project(grid((128,)), scenario="nvlink-everywhere") for grid in grids.GRIDS.values()]
+    rows = [frame.iloc[i] for frame in both for i in range(len(frame))]
+    low, high = min(rows, key=lambda r: r["slowdown"]), max(rows, key=lambda r: r["slowdown"])
+    assert low["slowdown"] == pytest.approx(22.8, rel=0.1)
+    assert high["slowdown"] == pytest.approx(108.2, rel=0.1)
+    corner = ["table_count", "batch", "pooling", "dim"]
+    assert low[corner].tolist() == [64, 4096, 32, 32]
+    assert high[corner].tolist() == [1, 1024, 4, 256]
+
+
+def test_next_experiment_names_what_carries_the_time() -> None:
+    p = one(AlphaBeta(alpha=300e-6), gpus=128)
+    nxt = next_experiment(p)
+    assert nxt is not None
+    assert nxt.only == ("nccl:all_to_all", "nccl:reduce_scatter")
+    assert nxt.command == "perfmodel calibrate --only nccl:all_to_all,nccl:reduce_scatter"
+    assert nxt.nodes == 2
+    assert nxt.share == pytest.approx(sum(s.share for s in p.steps if s.collective))
+    known = next_experiment(one(AlphaBeta(evidence=Evidence.MEASURED), gpus=8))
+    assert known is not None and known.only == ("kernel:bucketize", "kernel:gather_pool")
+    assert known.nodes == 1
+
+
+def test_sensitivities_of_the_main_question() -> None:
+    p = project_one(table_bytes=10e12)
+    found = {s.option: s for s in sensitivities(p)}
+    assert {"--reduction two_level", "--set nic_bytes_per_s=100GB/s", "--local-memory 10TB@3TB/s"} <= set(
+        found
+    )
+    assert found["--local-memory 10TB@3TB/s"].after == pytest.approx(1.0, abs=0.1)
+    assert found["--set nic_bytes_per_s=100GB/s"].after < p.slowdown
+    assert all(s.before == p.slowdown and s.low <= s.after <= s.high for s in found.values())
+
+
+def test_the_room_can_be_called() -> None:
+    import perfmodel.project as room
+
+    assert len(room(gpus=[8, 16])) == 2  # type: ignore[operator]
