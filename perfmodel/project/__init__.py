@@ -89,7 +89,11 @@ def _work(
         work = inputs.table_set(known, given, machine, reserve, node)
     else:
         work = inputs.equal_tables(given, machine, reserve, node)
-    return work if memory is None else local_memory_work(work, memory)
+    if memory is None:
+        return work
+    if work.given_gpus:
+        raise BadInputError("a local memory is beside one GPU; gpus is given too.", "leave one of them out.")
+    return local_memory_work(work, memory)
 
 
 def _workload_values(workload: Any) -> dict[str, Any]:

@@ -40,7 +40,8 @@ class OneDomain:
         G <= G0:  the measured model
         G > G0:   t = alpha(G0) + (G - G0) a + S f(G) / beta                        [s]
 
-    S       payload [bytes];  G  ranks;  G0  anchor_gpus;  alpha(G0)  measured floor at G0 ranks [s]
+    S       payload [bytes];  G  ranks;  G0  anchor_gpus, or the whole domain if that is smaller
+    alpha(G0)  measured floor at G0 ranks [s]
     a       extra_peer_s [s];  beta  bus_bytes_per_s [bytes/s]
     f       bus factor (perfmodel.model.collectives.bus_factor)
     Source: data/scenarios/nvlink-everywhere.toml
@@ -49,6 +50,7 @@ class OneDomain:
 
     measured: CollectiveTimes
     assumed: ScenarioFile
+    anchor: int
 
     @property
     def clock(self) -> Clock:
@@ -64,13 +66,12 @@ class OneDomain:
         self, collective: str, payload_bytes: Any, gpus: Any, gpus_per_node: Any = None
     ) -> CollectiveEstimate:
         """As ``CollectiveModel.estimate``; ``gpus_per_node`` means nothing here."""
-        anchor = self.assumed.value("anchor_gpus")
         payload, ranks = np.broadcast_arrays(
             np.asarray(payload_bytes, dtype=np.float64), np.asarray(gpus, dtype=np.float64)
         )
-        inside = np.minimum(ranks, anchor)
-        near = self.measured.estimate(collective, payload, inside, inside)
-        beyond = ranks > anchor
+        inside = np.minimum(ranks, self.anchor)
+        near = self.measured.estimate(collective, payload, inside)
+        beyond = ranks > self.anchor
         floor = near.floor_s + (ranks - inside) * self.assumed.value("extra_peer_s")
         far = floor + payload * bus_factor(collective, ranks) / self.assumed.value("bus_bytes_per_s")
         spread = 1 + self.assumed.value("relative_error")
@@ -154,7 +155,19 @@ def _library(
     assumed: ScenarioFile | None,
 ) -> Library:
     model: CollectiveTimes = CollectiveModel.load(machine, backend, clock, calibration)
-    return Library(str(backend), model if assumed is None else OneDomain(model, assumed))
+    if assumed is not None:
+        model = OneDomain(model, assumed, _anchor(machine, assumed))
+    return Library(str(backend), model)
+
+
+def _anchor(machine: Machine, assumed: ScenarioFile) -> int:
+    """GPUs of the widest domain whose curves hold; a machine without NVLink has none."""
+    if machine.nvlink_domain_gpus == 1:
+        raise BadInputError(
+            f"scenario {assumed.name} widens an NVLink domain, and {machine.name} has none.",
+            "use --scenario cluster, or a machine with NVLink (perfmodel machines).",
+        )
+    return min(int(assumed.value("anchor_gpus")), machine.nvlink_domain_gpus)
 
 
 def _best(

@@ -178,6 +178,8 @@ def test_one_local_memory() -> None:
     assert half.slowdown == pytest.approx(2.0, rel=0.01)
     with pytest.raises(BadInputError, match="do not fit"):
         one(table_bytes=10e12, local_memory=(9e12, 3e12))
+    with pytest.raises(BadInputError, match="beside one GPU"):
+        one(gpus=8, local_memory=(9e12, 3e12))
 
 
 def test_weakest_evidence_wins() -> None:
@@ -347,7 +349,7 @@ def test_the_paper_grids_have_their_sizes() -> None:
 def test_one_domain_limits() -> None:
     near = AlphaBeta(alpha=10e-6, beta=300e9, evidence=Evidence.MEASURED)
     assumed = load_scenario_file("nvlink-everywhere")
-    wide = OneDomain(near, assumed)
+    wide = OneDomain(near, assumed, 8)
     same = wide.estimate("all_to_all", 1e6, np.array([2.0, 8.0]))
     assert same.time_s.tolist() == near.estimate("all_to_all", 1e6, np.array([2.0, 8.0])).time_s.tolist()
     assert same.evidence.tolist() == [0, 0]
@@ -355,6 +357,11 @@ def test_one_domain_limits() -> None:
     assert far.time_s[0] == pytest.approx(10e-6 + 120 * 0.65e-6)
     assert 1e15 * 127 / 128 / far.time_s[1] == pytest.approx(330e9)
     assert far.evidence.tolist() == [Evidence.ASSUMED.rank] * 2
+
+
+def test_one_domain_needs_nvlink() -> None:
+    with pytest.raises(BadInputError, match="has none"):
+        project_one(gpus=8, machine="l40s-pcie", scenario="nvlink-everywhere")
 
 
 def test_nvlink_everywhere_meets_the_published_range_without_tuning() -> None:
