@@ -26,15 +26,13 @@ from calibrate.importers.rows import (
 from calibrate.importers.samples_csv import looks_like_csv, read_samples_csv
 from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import SAMPLE_OPERATIONS, Clock
+from perfmodel.schema.samples import COLUMNS
 from perfmodel.units import format_bytes, format_fraction
 
 if TYPE_CHECKING:
     import pandas as pd
 
-COLUMNS = (
-    "source_id", "backend", "library_version", "gpu", "machine", "collective", "clock", "variant",
-    "payload_bytes", "gpus", "nodes", "gpus_per_node", "datatype", "in_place", "time_s", "flag", "note",
-)  # fmt: skip
+OK = "ok"  # the flag of a sample that nothing speaks against
 MAX_LOG_BYTES = 512 * 1024 * 1024
 _FALL_WORTH_A_WARNING = 0.75
 
@@ -257,7 +255,7 @@ def _frame(rows: list[Row], machine: str) -> tuple[pd.DataFrame, list[str]]:
         key = tuple(record[name] for name in COLUMNS if name not in ("source_id", "time_s", "flag", "note"))
         times = seen.setdefault(key, set())
         if record["time_s"] in times:
-            record["flag"] = record["flag"] or "duplicate"
+            record["flag"] = "duplicate" if record["flag"] == OK else record["flag"]
         times.add(row.time_us.value / US_PER_S)
         records.append(record)
     frame = pd.DataFrame.from_records(records, columns=list(COLUMNS))
@@ -290,7 +288,7 @@ def _record(row: Row, machine: str) -> dict[str, object]:
         "datatype": row.datatype,
         "in_place": row.in_place,
         "time_s": row.time_us.value / US_PER_S,
-        "flag": "wrong" if wrong else "",
+        "flag": "wrong" if wrong else OK,
         "note": "; ".join(notes),
     }
 
@@ -298,7 +296,7 @@ def _record(row: Row, machine: str) -> dict[str, object]:
 def _falling_times(frame: pd.DataFrame) -> list[str]:
     """A warning for each curve whose median time falls clearly while the message grows."""
     warnings = []
-    good = frame[frame["flag"] == ""]
+    good = frame[frame["flag"] == OK]
     keys = ["collective", "variant", "gpus", "gpus_per_node", "datatype", "in_place"]
     for key, group in good.groupby(keys, sort=True):
         medians = group.groupby("payload_bytes")["time_s"].median().sort_index()

@@ -110,7 +110,7 @@ def test_old_layout_and_labels_of_launchers(tmp_path: Path) -> None:
     for name, content in (("plain.log", text), ("tagged.log", tagged)):
         result = import_logs([write(tmp_path, name, content)])
         assert list(result.samples.collective) == ["all_reduce", "all_reduce"], name
-        assert list(result.samples.flag) == ["", ""], "the old error column is a rounding error, not a count"
+        assert list(result.samples.flag) == ["ok", "ok"], "the old error column is a rounding error, not a count"
         assert result.stack[0].library_version == "2.8.4"
         assert list(result.samples.gpus) == [4, 4]
 
@@ -266,7 +266,7 @@ def test_wrong_results_and_duplicates_are_flagged(tmp_path: Path) -> None:
     rows = [line(8_000_000, 80.0, wrong="3"), line(16_000_000, 100.0), line(16_000_000, 100.0)]
     result = import_logs([write(tmp_path, "x.log", new_log(rows))])
     out_of_place = result.samples[~result.samples.in_place]
-    assert list(out_of_place.flag) == ["wrong", "", "duplicate"]
+    assert list(out_of_place.flag) == ["wrong", "ok", "duplicate"]
     assert any("duplicate" in w for w in result.warnings)
 
 

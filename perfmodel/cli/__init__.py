@@ -1,0 +1,66 @@
+"""The command line: parses, calls, prints, and turns errors into exit codes.
+
+Heavy imports wait inside the commands.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from perfmodel.cli.output import ReaderLeftError, fail, report_bug, warn_stopped
+from perfmodel.errors import PerfmodelError
+
+INTERRUPTED = 130
+BUG = 1
+BAD_USAGE = 2
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run one command and leave with its exit code (see docs of ``perfmodel.errors``)."""
+    given = list(sys.argv[1:] if argv is None else argv)
+    options = given[: given.index("--")] if "--" in given else given
+    verbose = any(word in ("-v", "--verbose") for word in options)
+    arguments = [word for word in options if word not in ("-v", "--verbose")] + given[len(options) :]
+    sys.exit(run(arguments, verbose=verbose))
+
+
+def run(arguments: list[str], *, verbose: bool = False) -> int:
+    """Exit code of one command; every error becomes text on stderr."""
+    import typer
+
+    from perfmodel.cli.app import app
+
+    usage_error = typer.BadParameter.__mro__[2]  # the base of all errors about the arguments themselves
+    try:
+        result = app(args=arguments, prog_name="perfmodel", standalone_mode=False)
+        if result == INTERRUPTED:
+            warn_stopped()
+        return result if isinstance(result, int) else 0
+    except PerfmodelError as error:
+        return fail(error, verbose=verbose)
+    except (KeyboardInterrupt, typer.Abort):
+        warn_stopped()
+        return INTERRUPTED
+    except ReaderLeftError:
+        return 0
+    except Exception as error:
+        if isinstance(error, usage_error):
+            return _bad_usage(error)
+        report_bug(error, arguments, verbose=verbose)
+        return BUG
+
+
+def _bad_usage(error: Exception) -> int:
+    from perfmodel.errors import BadInputError
+
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context is not None else "perfmodel"
+    message = getattr(error, "format_message", lambda: str(error))().strip()
+    if not message:  # no arguments at all: the help has been shown
+        return 0
+    fail(BadInputError(message, f"see {command} --help"), verbose=False)
+    return BAD_USAGE
+
+
+__all__ = ["main", "run"]

@@ -1,0 +1,71 @@
+"""All commands in one place. Nothing heavy is imported here: ``perfmodel --help`` must be quick."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated
+
+import typer
+
+from perfmodel.cli.calibrations import calibrations, import_, show
+from perfmodel.cli.catalogue import machines, models
+from perfmodel.cli.collective import collective
+from perfmodel.cli.output import emit
+from perfmodel.cli.project import project
+from perfmodel.cli.sweep import sweep
+
+HELP = """How much slower does an embedding bag get when its tables are spread over many GPUs, and why?
+
+\b
+Examples
+  perfmodel project --table-size 10TB
+  perfmodel collective --op all_to_all --size 1GiB --gpus 128
+  perfmodel COMMAND --help
+
+Exit codes: 0 ok, 2 bad input, 3 no calibration for it, 6 outside a validation band, 1 a bug (-v shows the
+traceback). The answer goes to stdout, warnings and progress to stderr.
+"""
+
+app = typer.Typer(
+    help=HELP,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    no_args_is_help=True,
+    context_settings={"max_content_width": 100},
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from perfmodel import __version__
+
+        emit(f"perfmodel {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Show the traceback of an error (anywhere on the line).")
+    ] = False,
+) -> None:
+    """Options of the program itself; ``--verbose`` is taken out before, in ``perfmodel.cli.main``."""
+
+
+COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
+    "project": (project, "How much slower, and because of what?"),
+    "collective": (collective, "What does a collective take, at any number of GPUs?"),
+    "sweep": (sweep, "A grid of configurations to CSV or Parquet."),
+    "import": (import_, "Calibrate from nccl-tests or NVSHMEM logs that you already have."),
+    "show": (show, "What is in a calibration?"),
+    "calibrations": (calibrations, "What is shipped, and how well does it predict?"),
+    "machines": (machines, "The shipped machines, with sources."),
+    "models": (models, "The shipped sets of embedding tables, with sources."),
+}
+
+for name, (command, summary) in COMMANDS.items():
+    app.command(name, short_help=summary)(command)

@@ -1,0 +1,51 @@
+"""``perfmodel machines`` and ``perfmodel models``: what is shipped, with sources."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from perfmodel.cli.options import JsonOption
+from perfmodel.cli.output import emit, emit_json
+
+NameArgument = Annotated[str | None, typer.Argument(help="Show this one in full; leave out for the list.")]
+
+
+def machines(name: NameArgument = None, as_json: JsonOption = False) -> None:
+    """The shipped machines; with a name, every value with its source.
+
+    \b
+    Examples
+      perfmodel machines
+      perfmodel machines h100-sxm-ib
+      perfmodel machines my-cluster.toml --json
+    """
+    from perfmodel.schema.machine import list_machines, load_machine
+
+    chosen = [load_machine(item) for item in ([name] if name else list_machines())]
+    if as_json:
+        emit_json("machines", machines=[machine.model_dump(mode="json") for machine in chosen])
+        return
+    from perfmodel.report import catalogue
+
+    emit(catalogue.machine_text(chosen[0]) if name else catalogue.machines_text(chosen))
+
+
+def models(name: NameArgument = None, as_json: JsonOption = False) -> None:
+    """The shipped sets of embedding tables; with a name, what is in it.
+
+    \b
+    Examples
+      perfmodel models
+      perfmodel models mlperf-dlrm-dcnv2
+      perfmodel models my-tables.yaml --json
+    """
+    from perfmodel.report import catalogue
+    from perfmodel.schema.workload import list_models, load_tables
+
+    chosen = [load_tables(item) for item in ([name] if name else list_models())]
+    if as_json:
+        emit_json("models", models=[catalogue.model_record(item, full=bool(name)) for item in chosen])
+    else:
+        emit(catalogue.model_text(chosen[0]) if name else catalogue.models_text(chosen))

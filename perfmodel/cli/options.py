@@ -1,0 +1,157 @@
+"""Options that several commands share, and the small parsers behind them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from perfmodel.errors import BadInputError
+
+if TYPE_CHECKING:
+    from perfmodel.schema.machine import Machine
+
+DEFAULT_MACHINE = "h100-sxm-ib"
+
+MachineOption = Annotated[
+    str,
+    typer.Option("--machine", metavar="NAME", help="A shipped machine (perfmodel machines) or a TOML file."),
+]
+BackendOption = Annotated[
+    str | None,
+    typer.Option("--backend", metavar="NAME", help="nccl, nvshmem or best (the faster one of each step)."),
+]
+LibraryOption = Annotated[str | None, typer.Option("--backend", metavar="NAME", help="nccl or nvshmem.")]
+ClockOption = Annotated[
+    str | None,
+    typer.Option("--clock", metavar="NAME", help="How times were taken: device, graph, stream or eager."),
+]
+CalibrationOption = Annotated[
+    str | None,
+    typer.Option("--calibration", metavar="FILE", help="A calibration file or the id of a shipped one."),
+]
+GpusPerNodeOption = Annotated[
+    int | None,
+    typer.Option("--gpus-per-node", metavar="N", help="GPUs used in each node (default: all of them)."),
+]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Change a machine value, e.g. nic_bytes_per_s=100GB/s. Repeat for more.",
+    ),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+CsvOption = Annotated[bool, typer.Option("--csv", help="Print CSV, SI units.")]
+ForceOption = Annotated[bool, typer.Option("--force", help="Replace an existing file.")]
+OutOption = Annotated[Path | None, typer.Option("--out", metavar="FILE", help="File to write.")]
+
+_MOST_VALUES = 4096
+
+
+def apply_settings(machine: Machine, settings: list[str] | None) -> Machine:
+    """``machine`` with ``--set key=value`` applied; each changed value is marked as assumed."""
+    values: dict[str, str] = {}
+    for text in settings or []:
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip() or not value.strip():
+            raise BadInputError(
+                f"--set {text} is not key=value.", "for example --set nic_bytes_per_s=100GB/s"
+            )
+        if key.strip() in values:
+            raise BadInputError(f"--set {key.strip()} is given twice.", "keep one of them.")
+        values[key.strip()] = value.strip()
+    return machine.with_overrides(dict(values)) if values else machine
+
+
+def machine_of(name: str, settings: list[str] | None = None) -> Machine:
+    """A machine by name or file, with the user's what-ifs."""
+    from perfmodel.schema.machine import load_machine
+
+    return apply_settings(load_machine(name), settings)
+
+
+def one_output(**chosen: bool) -> None:
+    """Refuse two output formats at once."""
+    given = [f"--{name}" for name, wanted in chosen.items() if wanted]
+    if len(given) > 1:
+        raise BadInputError(f"{' and '.join(given)} exclude each other.", "choose one output format.")
+
+
+def split_values(texts: list[str], option: str) -> list[str]:
+    """Values of a repeatable option that also takes comma lists."""
+    values = [part.strip() for text in texts for part in text.split(",")]
+    if not values or any(not value for value in values):
+        raise BadInputError(
+            f"{option} {','.join(texts)}: an empty value.", f"for example {option} 1MiB,16MiB"
+        )
+    return values
+
+
+def size_values(texts: list[str], option: str = "--size") -> list[int]:
+    """Whole bytes of ``64KiB,1MiB`` and of ranges by powers of two, ``1MiB..1GiB``."""
+    from perfmodel.units import parse_bytes
+
+    sizes: list[int] = []
+    for text in split_values(texts, option):
+        low, dots, high = (part.strip() for part in text.partition(".."))
+        first = _whole_bytes(parse_bytes(low, option), text, option)
+        if not dots:
+            sizes.append(first)
+            continue
+        last = _whole_bytes(parse_bytes(high, option), text, option)
+        if last < first:
+            raise BadInputError(f"{option} {text} runs backwards.", f"write {option} {high}..{low}")
+        sizes += _doubling(first, last)
+    return _not_too_many(sizes, option)
+
+
+def count_values(texts: list[str], option: str, least: int = 1) -> list[int]:
+    """Whole numbers of ``8,16`` and of ranges by powers of two, ``8..1024``."""
+    from perfmodel.units import parse_count
+
+    counts: list[int] = []
+    for text in split_values(texts, option):
+        low, dots, high = (part.strip() for part in text.partition(".."))
+        first = parse_count(low, option)
+        last = parse_count(high, option) if dots else first
+        if first < least or last < first:
+            raise BadInputError(f"{option} {text}: at least {least}, and a range runs upwards.")
+        counts += _doubling(first, last)
+    return _not_too_many(counts, option)
+
+
+def _whole_bytes(value: float, text: str, option: str) -> int:
+    if abs(value - round(value)) > 1e-9 * value:
+        raise BadInputError(f"{option} {text} is not a whole number of bytes ({value:.3f}).")
+    return round(value)
+
+
+def _doubling(first: int, last: int) -> list[int]:
+    values = [first]
+    while 2 * values[-1] <= last:
+        values.append(2 * values[-1])
+    return values if values[-1] == last else [*values, last]
+
+
+def _not_too_many(values: list[int], option: str) -> list[int]:
+    unique = sorted(set(values))
+    if len(unique) > _MOST_VALUES:
+        raise BadInputError(f"{option}: {len(unique)} values; at most {_MOST_VALUES}.")
+    return unique
+
+
+def collective_name(text: str, option: str = "--op") -> str:
+    """Our name of a collective, also for ``all-to-all``, ``alltoall`` and ``AllReduce``."""
+    from perfmodel.schema.evidence import COLLECTIVES
+
+    plain = re.sub(r"[^a-z]", "", text.lower())
+    for name in COLLECTIVES:
+        if plain == name.replace("_", ""):
+            return name
+    from perfmodel.schema.files import unknown_name
+
+    raise unknown_name(f"{option} collective", text, COLLECTIVES)

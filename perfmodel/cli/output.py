@@ -1,0 +1,193 @@
+"""Printing: the answer on stdout, everything else on stderr, files whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from perfmodel.errors import BadInputError, PerfmodelError
+
+SCHEMA_VERSION = 1
+"""Version of every JSON document that the command line prints (docs/formats.md)."""
+
+_INDENT = " " * len("error: ")
+_LONGEST_ERROR_LINES = 40
+
+
+class ReaderLeftError(Exception):
+    """The reader of our output (``| head``) has gone: nothing is wrong, and nothing more can be printed."""
+
+
+def emit(text: str) -> None:
+    """Print the answer."""
+    try:
+        sys.stdout.write(_encodable(text.rstrip("\n"), sys.stdout.encoding) + "\n")
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nothing left to flush at exit
+        raise ReaderLeftError from None
+
+
+def emit_json(command: str, **content: Any) -> None:
+    """Print the one JSON document of a command: keys in a fixed order, no NaN (it becomes null)."""
+    document = {"schema_version": SCHEMA_VERSION, "command": command, **content}
+    emit(json.dumps(plain(document), indent=2, ensure_ascii=False, allow_nan=False))
+
+
+def plain(value: Any) -> Any:
+    """Python numbers, text, lists and dictionaries of anything that a command hands over."""
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        items = sorted(value) if isinstance(value, (set, frozenset)) else value
+        return [plain(item) for item in items]
+    if hasattr(value, "tolist"):  # numpy scalars and arrays
+        return plain(value.tolist())
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, (bool, int, float)) or value is None:
+        return value
+    return str(value)
+
+
+def warn(text: str) -> None:
+    """One warning on stderr."""
+    _write_error("warning: " + text.strip().replace("\n", "\n" + " " * len("warning: ")))
+
+
+def note(text: str) -> None:
+    """Progress or a remark on stderr."""
+    _write_error(text)
+
+
+def fail(error: PerfmodelError, *, verbose: bool) -> int:
+    """Print an error as UX asks: what, where, what to do; its exit code."""
+    lines = ["error: " + error.message.strip().replace("\n", "\n" + _INDENT)]
+    if error.next_step:
+        lines.append(_INDENT + error.next_step.strip().replace("\n", "\n" + _INDENT))
+    shown = "\n".join(lines).splitlines()
+    if len(shown) > _LONGEST_ERROR_LINES:
+        shown = [
+            *shown[:_LONGEST_ERROR_LINES],
+            _INDENT + f"… and {len(shown) - _LONGEST_ERROR_LINES} more lines",
+        ]
+    if verbose:
+        import traceback
+
+        shown = [*"".join(traceback.format_exception(error)).splitlines(), *shown]
+    _write_error("\n".join(shown))
+    return error.exit_code
+
+
+def report_bug(error: BaseException, arguments: list[str], *, verbose: bool) -> None:
+    """An exception that nobody expected: say so on one screen."""
+    import shlex
+    import traceback
+
+    from perfmodel import __version__
+
+    if verbose:
+        _write_error("".join(traceback.format_exception(error)).rstrip())
+    where = traceback.extract_tb(error.__traceback__)[-1:]
+    place = f" at {Path(where[0].filename).name}:{where[0].lineno}" if where else ""
+    text = " ".join(str(error).split())[:300]
+    _write_error(
+        f"error: this is a bug in perfmodel {__version__}: {type(error).__name__}{place}: {text}\n"
+        f"{_INDENT}please report it with this command: perfmodel {shlex.join(arguments)}\n"
+        f"{_INDENT}add -v for the traceback."
+    )
+
+
+def warn_stopped() -> None:
+    """Ctrl-C."""
+    _write_error("\nstopped.")
+
+
+def _write_error(text: str) -> None:
+    try:
+        sys.stderr.write(_encodable(text, sys.stderr.encoding) + "\n")
+        sys.stderr.flush()
+    except OSError:
+        pass  # nobody is listening
+
+
+def _encodable(text: str, encoding: str | None) -> str:
+    """Text that the terminal's encoding can show: µ, × and · become u, x and . where it cannot."""
+    name = encoding or "utf-8"
+    try:
+        text.encode(name)
+        return text
+    except (UnicodeEncodeError, LookupError):
+        for fancy, simple in _SIMPLE.items():
+            text = text.replace(fancy, simple)
+        return text.encode("ascii", errors="replace").decode("ascii")
+
+
+_SIMPLE = {
+    "µ": "u", "×": "x", "·": "*", "–": "-", "→": "->", "≤": "<=", "≥": ">=", "÷": "/", "±": "+-",
+    "α": "alpha", "β": "beta", "…": "...", "≈": "~", "²": "^2",
+}  # fmt: skip
+
+
+def check_target(path: Path, *, force: bool) -> None:
+    """Refuse a file that exists, or a folder that does not, before any work is done."""
+    if path.is_dir():
+        raise BadInputError(f"{path} is a folder.", f"name a file in it: {path}/…")
+    if path.exists() and not force:
+        raise BadInputError(f"{path} exists already.", "name another file, or replace it with --force.")
+    if not path.parent.is_dir():
+        raise BadInputError(f"{path.parent} is not a folder.", f"make it first: mkdir -p {path.parent}")
+
+
+def write_whole(path: Path, write: Callable[[Path], None]) -> None:
+    """Write a file under another name beside it and rename it: readers see the old file or the new one."""
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=path.suffix, dir=path.parent)
+    os.close(handle)
+    temporary = Path(name)
+    try:
+        write(temporary)
+        temporary.chmod(0o666 & ~_umask())
+        os.replace(temporary, path)
+    except OSError as error:
+        raise BadInputError(
+            f"{path} cannot be written: {error.strerror or error}.", "name another file."
+        ) from None
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+class Progress:
+    """A bar on stderr when a person is watching it; silent otherwise."""
+
+    _CELLS = 30
+
+    def __init__(self, total: int, what: str) -> None:
+        self.total, self.what, self.done = max(total, 1), what, 0
+        self.shown = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+
+    def advance(self, count: int) -> None:
+        """``count`` more are done."""
+        self.done += count
+        if self.shown:
+            filled = self._CELLS * self.done // self.total
+            bar = "#" * filled + "." * (self._CELLS - filled)
+            sys.stderr.write(f"\r[{bar}] {100 * self.done // self.total:3d} %  {self.what}")
+            sys.stderr.flush()
+
+    def close(self) -> None:
+        """Take the bar away."""
+        if self.shown:
+            sys.stderr.write("\r" + " " * (self._CELLS + len(self.what) + 12) + "\r")
+            sys.stderr.flush()

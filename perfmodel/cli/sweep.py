@@ -1,0 +1,207 @@
+"""``perfmodel sweep``: a grid of configurations to CSV or Parquet."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from perfmodel.cli.options import (
+    DEFAULT_MACHINE,
+    BackendOption,
+    CalibrationOption,
+    ClockOption,
+    CsvOption,
+    ForceOption,
+    GpusPerNodeOption,
+    JsonOption,
+    OutOption,
+    SetOption,
+    count_values,
+    machine_of,
+    one_output,
+    size_values,
+    split_values,
+)
+from perfmodel.cli.output import Progress, check_target, emit, emit_json, note, write_whole
+from perfmodel.cli.project import IdDtypeOption, ReductionOption, ReserveOption, ScenarioOption, reserve_of
+from perfmodel.errors import BadInputError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_CHUNK = 1 << 18
+_MOST = 50_000_000
+_MOST_PRINTED = 100_000
+
+GridOption = Annotated[
+    str | None,
+    typer.Option(
+        "--grid", metavar="NAME", help="The paper's grid: paper-1 (192 points) or paper-2 (168 points)."
+    ),
+]
+Many = list[str] | None
+
+
+def sweep(
+    grid: GridOption = None,
+    table_size: Annotated[
+        Many, typer.Option("--table-size", metavar="SIZE", help="1TB,10TB or 80GB..100TB (doubling).")
+    ] = None,
+    gpus: Annotated[Many, typer.Option("--gpus", metavar="N", help="8,128 or 8..1024 (doubling).")] = None,
+    batch: Annotated[Many, typer.Option("--batch", metavar="N", help="Samples per GPU.")] = None,
+    tables: Annotated[Many, typer.Option("--tables", metavar="N", help="Numbers of tables.")] = None,
+    pooling: Annotated[Many, typer.Option("--pooling", metavar="N", help="Rows summed per bag.")] = None,
+    dim: Annotated[Many, typer.Option("--dim", metavar="N", help="Elements of a row.")] = None,
+    dtype: Annotated[
+        Many, typer.Option("--dtype", metavar="TYPE", help="fp32, fp16, bf16, fp8, int8.")
+    ] = None,
+    id_dtype: IdDtypeOption = "int64",
+    machine: Annotated[
+        list[str] | None, typer.Option("--machine", metavar="NAME", help="One or more machines.")
+    ] = None,
+    backend: BackendOption = None,
+    clock: ClockOption = None,
+    reserve: ReserveOption = "0",
+    gpus_per_node: GpusPerNodeOption = None,
+    scenario: ScenarioOption = "cluster",
+    reduction: ReductionOption = "auto",
+    settings: SetOption = None,
+    calibration: CalibrationOption = None,
+    out: OutOption = None,
+    force: ForceOption = False,
+    as_json: JsonOption = False,
+    as_csv: CsvOption = False,
+) -> None:
+    """All combinations of the given values, one row each, in SI units.
+
+    Lists are separated by commas, ranges double: 1TB..16TB is 1, 2, 4, 8 and 16 TB.
+
+    \b
+    Examples
+      perfmodel sweep --grid paper-1 --out paper-1.csv
+      perfmodel sweep --grid paper-2 --gpus 128 --scenario nvlink-everywhere --csv
+      perfmodel sweep --table-size 1TB..64TB --batch 128..4096 --dim 32,128 --out sweep.parquet
+      perfmodel sweep --gpus 16,128 --machine h100-sxm-ib,gb200-nvl72 --csv
+    """
+    one_output(json=as_json, csv=as_csv, out=out is not None)
+    if out is not None:
+        _check_kind(out)
+        check_target(out, force=force)
+    from perfmodel.schema.workload import id_dtype_bytes
+
+    given = {
+        "table_size": table_size,
+        "gpus": gpus,
+        "batch": batch,
+        "tables": tables,
+        "pooling": pooling,
+        "dim": dim,
+    }
+    axes = _axes(grid, {name: values for name, values in given.items() if values})
+    dtypes = split_values(dtype, "--dtype") if dtype else ["fp32"]
+    options = {
+        "backend": backend,
+        "clock": clock,
+        "reserve": reserve_of(reserve),
+        "gpus_per_node": gpus_per_node,
+        "scenario": scenario,
+        "calibration": calibration,
+        "reduction": reduction,
+        "id_bytes": id_dtype_bytes(id_dtype),
+    }
+    names = split_values(machine, "--machine") if machine else [DEFAULT_MACHINE]
+    machines = [machine_of(name, settings) for name in dict.fromkeys(names)]
+    frame = _run(axes, dtypes, machines, options)
+    _deliver(frame, out, as_json=as_json, as_csv=as_csv)
+
+
+def _axes(grid: str | None, given: dict[str, list[str]]) -> dict[str, list[float]]:
+    """The values of every axis: those of the preset, replaced by the ones that were typed."""
+    from perfmodel.project.grids import GRIDS
+    from perfmodel.schema.files import unknown_name
+
+    axes: dict[str, list[float]] = {}
+    if grid is not None:
+        if grid not in GRIDS:
+            raise unknown_name("--grid", grid, GRIDS)
+        preset = GRIDS[grid]()
+        axes = {name: [float(v) for v in dict.fromkeys(column.tolist())] for name, column in preset.items()}
+    if "table_size" in given:
+        if "gpus" not in given:
+            axes.pop("gpus", None)
+        axes["table_bytes"] = [float(v) for v in size_values(given["table_size"], "--table-size")]
+    for name in ("gpus", "batch", "tables", "dim"):
+        if name in given:
+            key = "table_count" if name == "tables" else name
+            axes[key] = [float(v) for v in count_values(given[name], f"--{name}")]
+    if "pooling" in given:
+        from perfmodel.units import parse_ratio
+
+        texts = split_values(given["pooling"], "--pooling")
+        ranges = [text for text in texts if ".." in text]
+        single = [parse_ratio(text, "--pooling") for text in texts if ".." not in text]
+        axes["pooling"] = single + [float(v) for v in (count_values(ranges, "--pooling") if ranges else [])]
+    if "gpus" not in axes and "table_bytes" not in axes:
+        raise BadInputError("which tables?", "give --table-size, --gpus or --grid, e.g. --grid paper-1")
+    return axes
+
+
+def _run(
+    axes: dict[str, list[float]], dtypes: list[str], machines: list[Any], options: dict[str, Any]
+) -> pd.DataFrame:
+    import math
+
+    import pandas as pd
+
+    from perfmodel.project import project
+    from perfmodel.project.grids import product
+
+    points = math.prod(len(values) for values in axes.values())
+    total = points * len(dtypes) * len(machines)
+    if total > _MOST:
+        raise BadInputError(
+            f"{total} configurations are too many at once (at most {_MOST}).", "split the grid."
+        )
+    columns = product(**axes)
+    bar = Progress(total, f"{total} configurations")
+    frames = []
+    for machine in machines:
+        for dtype in dtypes:
+            for start in range(0, points, _CHUNK):
+                part = {name: column[start : start + _CHUNK] for name, column in columns.items()}
+                frame = project(part, machine, dtype=dtype, **options)
+                frame.insert(0, "dtype", dtype)
+                frame.insert(0, "machine", machine.name)
+                frames.append(frame)
+                bar.advance(len(frame))
+    bar.close()
+    return frames[0] if len(frames) == 1 else pd.concat(frames, ignore_index=True)
+
+
+def _check_kind(path: Path) -> None:
+    if path.suffix not in (".csv", ".parquet"):
+        raise BadInputError(f"--out {path}: what kind of file?", "end the name in .csv or .parquet")
+
+
+def _deliver(frame: pd.DataFrame, out: Path | None, *, as_json: bool, as_csv: bool) -> None:
+    if out is not None:
+        if out.suffix == ".csv":
+            write_whole(out, lambda path: frame.to_csv(path, index=False))
+        else:
+            write_whole(out, lambda path: frame.to_parquet(path, index=False))
+        note(f"{len(frame)} configurations written to {out}")
+        return
+    if len(frame) > _MOST_PRINTED and (as_json or as_csv):
+        raise BadInputError(
+            f"{len(frame)} rows are too many to print.", "write them with --out sweep.parquet"
+        )
+    if as_csv:
+        emit(frame.to_csv(index=False))
+    elif as_json:
+        emit_json("sweep", rows=frame.astype({"evidence": str, "clock": str}).to_dict(orient="records"))
+    else:
+        from perfmodel.report.sweep import sweep_text
+
+        emit(sweep_text(frame))

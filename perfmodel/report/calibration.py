@@ -1,0 +1,250 @@
+"""Text of a calibration: curves as formulas with numbers, laws with intervals, doubts, comparisons."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from perfmodel.model.curves import anchored_time
+from perfmodel.report.terminal import facts, paragraph, table
+from perfmodel.schema.calibration import Calibration, Curve, Interval, Law
+from perfmodel.units import (
+    format_bytes,
+    format_count,
+    format_fraction,
+    format_number,
+    format_rate,
+    format_ratio,
+    format_time,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_NORMAL_95 = 1.96
+_COMPARED_BYTES = (8 * 2**10, 2**20, 256 * 2**20)
+_MOST_SAMPLES = 200
+_DOUBTFUL_MEDIAN = 0.1
+
+
+def calibration_record(item: Calibration) -> dict[str, Any]:
+    """The head of a calibration, for lists."""
+    medians = [curve.loo_median for curve in item.curves if curve.loo_median is not None]
+    p90s = [curve.loo_p90 for curve in item.curves if curve.loo_p90 is not None]
+    return {
+        "calibration_id": item.calibration_id,
+        "machine": item.machine,
+        "backend": str(item.backend),
+        "library_version": item.library_version,
+        "clock": str(item.clock),
+        "curves": len(item.curves),
+        "samples": item.sample_count,
+        "loo_median": median(medians) if medians else None,
+        "loo_p90": median(p90s) if p90s else None,
+        "complete": item.complete,
+    }
+
+
+def calibrations_text(found: Sequence[Calibration]) -> str:
+    """One line a calibration."""
+    rows = []
+    for item in found:
+        record = calibration_record(item)
+        gpus = [curve.gpus for curve in item.curves]
+        rows.append(
+            [
+                item.calibration_id,
+                str(item.clock),
+                str(len(item.curves)),
+                f"{min(gpus)} – {max(gpus)}" if gpus else "",
+                format_count(item.sample_count),
+                _errors(record["loo_median"], record["loo_p90"]),
+                "" if item.complete else "partial",
+            ]
+        )
+    headers = ["calibration", "clock", "curves", "GPUs", "samples", "LOO p50/p90", ""]
+    return (
+        table(headers, rows, left=(0, 1, 6))
+        + "\n\nLOO: error on sizes left out of the fit, median over curves."
+    )
+
+
+def calibration_text(item: Calibration) -> str:
+    """Head, fitted curves, their formulas, and the laws beyond the measured cells."""
+    state = ("complete" if item.complete else "partial") + ("" if item.checked else ", results not checked")
+    head = facts(
+        [
+            ("Calibration", item.calibration_id),
+            ("Machine", f"{item.machine}, {item.domain_gpus} GPUs in an NVLink domain"),
+            ("Stack", f"{item.backend} {item.library_version}, clock {item.clock}"),
+            ("Samples", f"{format_count(item.sample_count)}, {state}"),
+            ("Note", item.note),
+            ("Environment", ", ".join(f"{k}={v}" for k, v in sorted(item.environment.items()))),
+        ]
+    )
+    parts = [head]
+    if item.curves:
+        parts.append("Fitted   t = (α^p + (S/β)^p)^(1/p)\n" + _curve_table(item.curves))
+        parts.append("Formulas   S is the payload of one rank\n" + _formulas(item.curves))
+    parts += [_law_text(law) for law in item.laws]
+    return "\n\n".join(parts)
+
+
+def _curve_table(curves: Sequence[Curve]) -> str:
+    rows = [
+        [
+            curve.collective,
+            str(curve.gpus),
+            f"{format_time(curve.alpha_s.value)} {_plus_minus(curve.alpha_s)}",
+            f"{format_rate(curve.beta_bytes_per_s.value)} {_plus_minus(curve.beta_bytes_per_s)}",
+            format_number(curve.p.value),
+            _errors(curve.loo_median, curve.loo_p90),
+            f"{format_bytes(curve.anchor_bytes[0])} – {format_bytes(curve.anchor_bytes[-1])}",
+            "at bound: " + ", ".join(curve.at_bound) if curve.at_bound else "",
+        ]
+        for curve in curves
+    ]
+    return table(["collective", "G", "α", "β (algbw)", "p", "LOO p50/p90", "range", ""], rows, left=(0, 7))
+
+
+def _plus_minus(interval: Interval) -> str:
+    """Half the relative width of a 95 % interval."""
+    return f"± {format_fraction((interval.high - interval.low) / (2 * interval.value))}"
+
+
+def _errors(middle: float | None, high: float | None) -> str:
+    if middle is None or high is None:
+        return "too few points"
+    return f"{100 * middle:.1f} / {100 * high:.1f} %"
+
+
+def _formulas(curves: Sequence[Curve]) -> str:
+    return facts([(f"{curve.collective} G={curve.gpus}", curve.formula()) for curve in curves], indent=1)
+
+
+def _law_text(law: Law) -> str:
+    title = f"Beyond the measured cells   {law.law.replace('_', '-')} law for {', '.join(law.collectives)}"
+    rows = []
+    for i, (name, value) in enumerate(zip(law.names, law.values, strict=True)):
+        spread = math.exp(_NORMAL_95 * math.sqrt(max(law.log_covariance[i][i], 0.0)))
+        rows.append([name, _si(name, value), f"{_si(name, value / spread)} – {_si(name, value * spread)}"])
+    scatter = format_fraction(math.expm1(law.residual_log_sd))
+    basis = f"fitted on up to {law.fitted_gpus} GPUs in {law.fitted_domains} domains; scatter {scatter}"
+    return paragraph(title) + "\n" + table(["constant", "value", "95 % interval"], rows) + f"\n {basis}"
+
+
+def _si(name: str, value: float) -> str:
+    if name.endswith("_bytes_per_s"):
+        return format_rate(value)
+    if name.endswith("_bytes"):
+        return format_bytes(value)
+    return format_time(value) if name.endswith("_s") else format_number(value)
+
+
+def samples_text(points: pd.DataFrame) -> str:
+    """Medians of the measured points, one line a size."""
+    keys = ["collective", "gpus", "nodes", "variant", "payload_bytes"]
+    rows = []
+    for key, group in points.groupby(keys, sort=True):
+        times = group["time_s"]
+        flags = sorted({flag for flag in group["flag"] if flag != "ok"})
+        collective, gpus, nodes, variant, payload = key
+        spread = float(times.max() / times.min() - 1)
+        rows.append(
+            [
+                str(collective),
+                str(gpus),
+                str(nodes),
+                str(variant),
+                format_bytes(float(str(payload))),
+                format_time(float(times.median())),
+                str(len(times)),
+                format_fraction(spread),
+                ", ".join(flags),
+            ]
+        )
+    more = (
+        f"\n … and {len(rows) - _MOST_SAMPLES} more sizes (--json has all)"
+        if len(rows) > _MOST_SAMPLES
+        else ""
+    )
+    headers = ["collective", "GPUs", "nodes", "variant", "size", "median", "n", "spread", ""]
+    return f"Samples   {format_count(len(points))} points\n" + table(
+        headers, rows[:_MOST_SAMPLES], left=(0, 3, 8)
+    ) + more  # fmt: skip
+
+
+def doubts(item: Calibration) -> list[str]:
+    """What to doubt in a calibration that is valid in form."""
+    found = []
+    if not item.complete:
+        found.append("it is partial: some planned points are missing")
+    if not item.checked:
+        found.append("the results of the timed operations were not checked")
+    for curve in item.curves:
+        name = f"{curve.collective} on {curve.gpus} GPUs"
+        if curve.at_bound:
+            found.append(f"{name}: {', '.join(curve.at_bound)} ended at a bound of the fit")
+        if curve.loo_median is None:
+            found.append(f"{name}: too few points for a leave-one-out error")
+        elif curve.loo_median > _DOUBTFUL_MEDIAN:
+            found.append(f"{name}: median error {format_fraction(curve.loo_median)} on points left out")
+        if curve.library_version != item.library_version or curve.clock != item.clock:
+            found.append(
+                f"{name}: from {curve.library_version}, clock {curve.clock}, not the calibration's own"
+            )
+    return found
+
+
+def doubts_text(found: Sequence[str]) -> str:
+    """The doubts as a list; "nothing to doubt" is an answer."""
+    if not found:
+        return "Checked   valid; nothing to doubt"
+    return f"Checked   valid; {len(found)} to doubt\n" + "\n".join(
+        paragraph(line, indent=3) for line in found
+    )
+
+
+def comparison(first: Calibration, second: Calibration) -> list[dict[str, Any]]:
+    """Curves that both calibrations have: floors, rates and times, and the ratio second over first."""
+    rows = []
+    for curve in first.curves:
+        other = second.curve(curve.collective, curve.gpus, curve.domain_gpus)
+        if other is None:
+            continue
+        row: dict[str, Any] = {"collective": curve.collective, "gpus": curve.gpus}
+        for size in _COMPARED_BYTES:
+            a, b = _time(curve, size), _time(other, size)
+            row[f"time_{size}_bytes_s"] = [a, b]
+            row[f"ratio_{size}_bytes"] = b / a
+        rows.append(row)
+    return rows
+
+
+def _time(curve: Curve, payload_bytes: float) -> float:
+    """Time of one measured cell: anchors inside the measured range, its curve outside."""
+    anchors = np.asarray(curve.anchor_bytes), np.asarray(curve.anchor_times_s)
+    parameters = curve.alpha_s.value, curve.beta_bytes_per_s.value, curve.p.value
+    return float(anchored_time(payload_bytes, *parameters, *anchors))
+
+
+def comparison_text(first: Calibration, second: Calibration, rows: Sequence[dict[str, Any]]) -> str:
+    """Times of both at three sizes, and how they differ."""
+    head = facts([("A", first.calibration_id), ("B", second.calibration_id)])
+    if not rows:
+        return head + "\n\nThey have no curve in common."
+    lines = []
+    for row in rows:
+        cells = [str(row["collective"]), str(row["gpus"])]
+        for size in _COMPARED_BYTES:
+            a, b = row[f"time_{size}_bytes_s"]
+            cells += [format_time(a), format_time(b), format_ratio(b / a)]
+        lines.append(cells)
+    headers = ["collective", "G"]
+    for size in _COMPARED_BYTES:
+        headers += [f"A {format_bytes(size)}", "B", "B/A"]
+    return head + "\n\n" + table(headers, lines)

@@ -1,0 +1,39 @@
+"""Text of ``perfmodel collective``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from perfmodel.report.projection import band
+from perfmodel.report.terminal import paragraph, table
+from perfmodel.schema.machine import Machine
+from perfmodel.units import format_bytes, format_rate, format_time
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def collective_text(answers: pd.DataFrame, calibration_id: str, machine: Machine) -> str:
+    """One line a question: time, band, bandwidths, clock and evidence."""
+    rows = []
+    for record in answers.to_dict(orient="records"):
+        rows.append(
+            [
+                str(record["collective"]),
+                str(int(record["gpus"])),
+                str(int(record["gpus_per_node"])),
+                format_bytes(float(record["payload_bytes"])),
+                format_time(float(record["time_s"])),
+                band(float(record["low_s"]), float(record["high_s"])),
+                format_rate(float(record["algbw_bytes_per_s"])),
+                format_rate(float(record["busbw_bytes_per_s"])),
+                str(record["evidence"]),
+            ]
+        )
+    headers = ["collective", "GPUs", "/node", "size", "time", "95 % band", "algbw", "busbw", "evidence"]
+    changed = ", ".join(f"{key} = {machine.quantity(key)}" for key in sorted(machine.overrides))
+    clocks = ", ".join(sorted({str(clock) for clock in answers["clock"]}))
+    origin = f"Machine {machine.name}" + (f" · assumed: {changed}" if changed else "") + f" · clock {clocks}"
+    return "\n\n".join(
+        [table(headers, rows, left=(0, 8)), paragraph(f"{origin} · calibration {calibration_id}")]
+    )

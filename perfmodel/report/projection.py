@@ -1,0 +1,165 @@
+"""The answer of ``perfmodel project`` as a person reads it: one sentence, then why, then how sure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from perfmodel.project import Projection, StepRow
+from perfmodel.project.sensitivity import NextExperiment, Sensitivity
+from perfmodel.report.terminal import facts, paragraph, sides, table
+from perfmodel.schema.evidence import Evidence
+from perfmodel.units import (
+    format_bytes,
+    format_fraction,
+    format_ratio,
+    format_time,
+)
+
+_WEAK = Evidence.EXTRAPOLATED.rank
+
+
+def projection_text(
+    answer: Projection, changes: Sequence[Sensitivity], experiment: NextExperiment | None
+) -> str:
+    """The whole screen."""
+    parts = [headline(answer), gpu_line(answer)]
+    if answer.steps:
+        parts.append(step_table(answer))
+    if answer.crossovers:
+        parts.append(crossover_text(answer))
+    if changes:
+        parts.append(change_table(answer, changes))
+    if experiment is not None:
+        parts.append(experiment_text(answer, experiment))
+    parts.append(footer(answer))
+    return "\n\n".join(parts)
+
+
+def headline(answer: Projection) -> str:
+    """Slowdown in one sentence, with both absolute times, the throughput, the band and the light floor."""
+    low, high = answer.band
+    if answer.gpus == 1:
+        size = format_bytes(answer.gpu_count.table_bytes, binary=False)
+        where = "one memory" if answer.forward.memory is not None else "one GPU"
+        first = f"{format_ratio(answer.slowdown)}: {size} of tables fit {where}, so nothing is sharded."
+        return f"{first}\n     {format_time(answer.time_s)} per batch"
+    ratio = format_ratio(answer.slowdown)
+    first = f"{ratio} slower sharded over {answer.gpus} GPUs than if the tables fitted in one."
+    throughput = format_ratio(answer.totals["throughput_ratio"])
+    second = (
+        f"     {format_time(answer.time_s)} per batch, instead of {format_time(answer.baseline_time_s)}; "
+        f"{throughput} the samples per second"
+    )
+    floor = format_ratio(answer.totals["slowdown_floor_part"])
+    data = format_ratio(answer.totals["slowdown_bytes_part"])
+    return "\n".join(
+        [
+            sides(first, f"band {format_ratio(low)} – {format_ratio(high)}"),
+            sides(second, f"speed of light {format_ratio(answer.totals['slowdown_light'])}"),
+            f"     {floor} of it are latency floors, {data} are bytes",
+        ]
+    )
+
+
+def gpu_line(answer: Projection) -> str:
+    """How the number of GPUs came about."""
+    count = answer.gpu_count
+    shard = f"row-wise shards of {format_bytes(count.shard_bytes, binary=False)}" if answer.gpus > 1 else ""
+    reserve = f", {format_fraction(count.reserve)} reserved" if count.reserve else ""
+    return sides(f"GPUs     {count}{reserve}", shard).rstrip()
+
+
+def step_table(answer: Projection) -> str:
+    """Steps with bytes, time, share, band, clock and evidence; the total under the times."""
+    rows = [_step(step) for step in answer.steps]
+    rows.append(["", "", format_time(answer.time_s), "", "", "", "", ""])
+    headers = ["step", "bytes/GPU", "time", "share", "95 % band", "clock", "evidence", ""]
+    return table(headers, rows, left=(0, 5, 6, 7))
+
+
+def _step(step: StepRow) -> list[str]:
+    return [
+        step.label,
+        format_bytes(step.payload_bytes),
+        format_time(step.time_s),
+        format_fraction(step.share),
+        band(step.low_s, step.high_s),
+        str(step.clock),
+        str(step.evidence),
+        step.limit if step.evidence.rank >= _WEAK else "",
+    ]
+
+
+def band(low_s: float, high_s: float) -> str:
+    """``8.60 – 9.50 µs``: the unit once when both have the same."""
+    low, high = format_time(low_s), format_time(high_s)
+    number, _, unit = low.rpartition(" ")
+    return f"{number} – {high}" if high.endswith(f" {unit}") else f"{low} – {high}"
+
+
+def crossover_text(answer: Projection) -> str:
+    """From which size on the other library is faster."""
+    pairs = []
+    for item in answer.crossovers:
+        clocks = " against ".join(dict.fromkeys(str(clock) for clock in item.clocks))
+        if item.payload_bytes is None:
+            text = f"{item.large} is faster at every size ({item.gpus} GPUs, {clocks})"
+        else:
+            size = format_bytes(item.payload_bytes)
+            text = f"{item.small} is faster below {size}, {item.large} above ({item.gpus} GPUs, {clocks})"
+        pairs.append((item.collective, text))
+    return "Crossover\n" + facts(pairs, indent=3)
+
+
+def change_table(answer: Projection, changes: Sequence[Sensitivity]) -> str:
+    """What would change the answer, and the option that makes the change."""
+    rows = [
+        ["  " + c.label, f"{format_ratio(c.before)} → {format_ratio(c.after)}", str(c.evidence), c.option]
+        for c in changes
+    ]
+    return table(["What would change the answer", "slowdown", "evidence", ""], rows, left=(0, 2, 3), indent=0)
+
+
+def experiment_text(answer: Projection, experiment: NextExperiment) -> str:
+    """How much of the time nobody measured here, and the cheapest measurement that replaces it."""
+    count = experiment.numbers
+    numbers = f"{count} number{'s' if count > 1 else ''}"
+    first = f"{format_fraction(experiment.share)} of the time rests on {numbers} nobody measured here."
+    links = [name.split(":") for name in experiment.only if not name.startswith("kernel:")]
+    if not links:
+        kernels = ", ".join(name.removeprefix("kernel:").replace("_", " ") for name in experiment.only)
+        return paragraph(
+            f"{first} They are kernel times ({kernels}): --set gather_bytes_per_s=… takes yours."
+        )
+    tests = ", ".join(dict.fromkeys(_test_name(library, operation) for library, operation in links))
+    where = f"≥ {experiment.nodes} nodes" if experiment.nodes > 1 else "one node"
+    command = f"perfmodel import *.log --machine {answer.setting.machine.name} --out mine.json"
+    return paragraph(f"{first} To replace them, run {tests} on {where}, then") + f"\n   {command}"
+
+
+def _test_name(library: str, operation: str) -> str:
+    """The benchmark that people run for it: ``alltoall_perf`` (NCCL), ``alltoall_latency`` (NVSHMEM)."""
+    if library == "nvshmem":
+        names = {"all_to_all": "alltoall", "reduce_scatter": "reducescatter", "all_gather": "fcollect"}
+        return f"{names.get(operation, operation)}_latency"
+    return f"{'alltoall' if operation == 'all_to_all' else operation}_perf"
+
+
+def footer(answer: Projection) -> str:
+    """Where the numbers come from."""
+    machine = answer.setting.machine
+    parts = [f"Machine {machine.name}"]
+    if machine.overrides:
+        parts.append(
+            "assumed: " + ", ".join(f"{k} = {machine.quantity(k)}" for k in sorted(machine.overrides))
+        )
+    if answer.setting.scenario != "cluster":
+        parts.append(f"scenario {answer.setting.scenario}")
+    parts.append("calibration " + ", ".join(dict.fromkeys(answer.calibrations)))
+    collective = next(
+        (s.collective for s in sorted(answer.steps, key=lambda s: -s.time_s) if s.collective), ""
+    )
+    if collective:
+        step = max((s for s in answer.steps if s.collective), key=lambda s: s.time_s)
+        parts.append(f"`perfmodel explain {step.name.replace('_', '-')}` for the equation")
+    return paragraph(" · ".join(parts))

@@ -1,0 +1,53 @@
+"""What a sweep found, in a few lines: the range of the slowdown and the configurations at its two ends."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from perfmodel.report.terminal import table
+from perfmodel.units import format_bytes, format_count, format_number, format_ratio, format_time
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_SHOWN = 5
+_CONFIGURATION = ("machine", "table_bytes", "gpus", "batch", "table_count", "pooling", "dim", "dtype")
+
+
+def sweep_text(frame: pd.DataFrame) -> str:
+    """Range and median of the slowdown, then the least and the most slowed configurations."""
+    ordered = frame.sort_values("slowdown", kind="stable")
+    slowest, fastest = ordered.tail(_SHOWN).iloc[::-1], ordered.head(_SHOWN)
+    low, high = (format_ratio(float(ordered["slowdown"].iloc[i])) for i in (0, -1))
+    middle = format_ratio(float(ordered["slowdown"].median()))
+    count = format_count(len(frame))
+    head = f"{count} configurations: slowdown {low} to {high}, median {middle}."
+    parts = [head, "Least slowed\n" + _rows(fastest)]
+    if len(frame) > _SHOWN:
+        parts.append("Most slowed\n" + _rows(slowest))
+    parts.append("All rows: --out sweep.csv (or .parquet), or --csv on stdout.")
+    return "\n\n".join(parts)
+
+
+def _rows(frame: pd.DataFrame) -> str:
+    varying = [name for name in _CONFIGURATION if name in frame.columns]
+    rows = []
+    for record in frame.to_dict(orient="records"):
+        cells = [_cell(name, record[name]) for name in varying]
+        ratio, low, high = (float(record[k]) for k in ("slowdown", "slowdown_low", "slowdown_high"))
+        band = f"{format_ratio(low)} – {format_ratio(high)}"
+        rows.append([*cells, format_time(float(record["time_s"])), format_ratio(ratio), band])
+    names = [_HEADERS.get(name, name) for name in varying]
+    return table([*names, "time", "slowdown", "95 % band"], rows)
+
+
+_HEADERS = {"table_bytes": "tables' bytes", "table_count": "tables"}
+
+
+def _cell(name: str, value: object) -> str:
+    if isinstance(value, str):
+        return value
+    number = float(str(value))
+    if name == "table_bytes":
+        return format_bytes(number, binary=False)
+    return format_number(number) if name == "pooling" else str(int(number))
