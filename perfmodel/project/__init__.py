@@ -54,8 +54,9 @@ def prepare(
     unknown = [name for name in values if name not in _COLUMNS]
     if unknown:
         raise unknown_name("argument", unknown[0], _COLUMNS)
-    if reduction not in REDUCTIONS:
-        raise unknown_name("reduction", reduction, REDUCTIONS)
+    way = reduction.replace("-", "_")
+    if way not in REDUCTIONS:
+        raise unknown_name("reduction", reduction, [name.replace("_", "-") for name in REDUCTIONS])
     box = (load_machine(machine) if isinstance(machine, str) else machine).with_overrides(overrides or {})
     if gpus_per_node is not None and not 1 <= gpus_per_node <= box.gpus_per_node:
         raise BadInputError(
@@ -64,7 +65,7 @@ def prepare(
         )
     chosen = setting or load_setting(box, backend or box.default_backend, clock, scenario, calibration)
     memory = Memory(*local_memory) if isinstance(local_memory, tuple) else local_memory
-    forward = Forward(chosen, reduction, gpus_per_node, memory)
+    forward = Forward(chosen, way, gpus_per_node, memory)
     work = _work(
         workload, tables, values, chosen.machine, reserve, gpus_per_node or box.gpus_per_node, memory
     )

@@ -20,12 +20,12 @@ REDUCE_SCATTER, ALL_TO_ALL, TWO_LEVEL, SPARSE = (
     "reduce_scatter",
     "all_to_all",
     "two_level",
-    "sparse_all_to_all",
+    "sparse",
 )
 AUTO = "auto"
 REDUCTIONS = (AUTO, REDUCE_SCATTER, ALL_TO_ALL, TWO_LEVEL, SPARSE)
 """How partial bags become bags. ``auto``: reduce-scatter for NCCL, all-to-all and local sum for NVSHMEM (2.9
-has no reduce-scatter), the faster of the two for ``best``."""
+has no reduce-scatter), the faster of the two for ``best``. ``sparse``: all-to-all of non-empty bags."""
 
 KERNEL_LIBRARY = "kernel"
 _GATHER_KEYS = ("gather_bytes_per_s", "launch_floor_s", "l2_bytes_per_s", "small_row_penalty_32")

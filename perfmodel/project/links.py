@@ -95,23 +95,24 @@ class Library:
         return (self.times.calibration_id,)
 
     def timing(self, collective: str, payload: Array, gpus: Array, gpus_per_node: int | None) -> Timing:
-        """Time of a collective; 0 on one GPU."""
+        """Time of a collective; nothing on one GPU, and nothing where nothing is sent."""
         per_node = None if gpus_per_node is None else np.asarray(gpus_per_node, dtype=np.float64)
-        e = self.times.estimate(collective, payload, gpus, per_node)
         shape = np.broadcast_shapes(np.shape(payload), np.shape(gpus))
         fill = np.broadcast_to
-        several = np.broadcast_to(np.asarray(gpus) > 1, shape)
-        return Timing(
+        sent = fill((np.asarray(gpus) > 1) & (np.asarray(payload) > 0), shape)
+        e = self.times.estimate(collective, np.maximum(payload, 1), gpus, per_node)
+        timing = Timing(
             fill(e.time_s, shape),
             fill(e.low_s, shape),
             fill(e.high_s, shape),
             np.minimum(fill(e.floor_s, shape), e.time_s),
-            np.where(several, e.evidence, 0).astype(np.int8),
+            fill(np.asarray(e.evidence, dtype=np.int8), shape),
             fill(np.asarray(e.limit, dtype=np.int8), shape),
             tuple(e.limit_names),
             constant(0, shape),
             (self.name,),
         )
+        return timing if sent.all() else timing.where(sent)
 
 
 @dataclass(frozen=True)

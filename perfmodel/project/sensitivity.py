@@ -71,11 +71,9 @@ def _exchanges(p: Projection) -> Iterator[Sensitivity]:
     flat = bags.collective.replace("_", "-").removesuffix(" or all-to-all")
     if 1 < domain < p.gpus and p.gpus % domain == 0:
         label = f"two-level exchange instead of a flat {flat}"
-        yield _result(p, label, f"--reduction {TWO_LEVEL}", replace(p.forward, reduction=TWO_LEVEL), p.work)
+        yield _result(p, label, "--reduction two-level", replace(p.forward, reduction=TWO_LEVEL), p.work)
     sparse = replace(p.forward, reduction=SPARSE)
-    yield _result(
-        p, "sending only the partial bags that are not empty", f"--reduction {SPARSE}", sparse, p.work
-    )
+    yield _result(p, "sending only the partial bags that are not empty", "--reduction sparse", sparse, p.work)
 
 
 def _hardware(p: Projection) -> Iterator[Sensitivity]:

@@ -153,7 +153,7 @@ def test_best_takes_the_faster_library_at_each_size() -> None:
 
 
 def test_two_levels_send_the_full_buffer_inside_and_an_eighth_across() -> None:
-    p = one(gpus=64, reduction="two_level")
+    p = one(gpus=64, reduction="two-level")
     inside, across = p.steps[-2:]
     assert (inside.name, across.name) == ("reduce_scatter_inside", "reduce_scatter_across")
     assert inside.payload_bytes == 64 * 1024 * 32 * 4
@@ -164,7 +164,7 @@ def test_two_levels_send_the_full_buffer_inside_and_an_eighth_across() -> None:
 
 
 def test_sparse_exchange_sends_only_the_shards_that_a_bag_touches() -> None:
-    p = one(gpus=128, pooling=4, reduction="sparse_all_to_all")
+    p = one(gpus=128, pooling=4, reduction="sparse")
     sent = next(step.payload_bytes for step in p.steps if step.name == "all_to_all_bags")
     assert sent == pytest.approx(1024 * (128 * (1 - (127 / 128) ** 4)) * (128 + 4))
 
@@ -222,6 +222,8 @@ def test_unlike_tables_add_up_and_tiny_ones_are_not_sharded() -> None:
     sent = [{s.name: s.payload_bytes for s in p.steps if s.collective} for p in (both, alone)]
     assert sent[0] == sent[1]
     assert both.baseline_time_s > alone.baseline_time_s
+    only = project_one(TableSet("one", (tiny,), ""), chosen.machine, setting=chosen, gpus=8)
+    assert [s.name for s in only.steps if s.collective] == ["all_to_all_splits"]
     assert any("1 tables have fewer rows than 8 GPUs" in note for note in both.notes)
 
 
@@ -269,7 +271,7 @@ config = {
     "dim": st.sampled_from([4, 16, 32, 48, 64, 128, 256, 1024]),
     "dtype": st.sampled_from(["fp32", "bf16", "int8"]),
     "backend": st.sampled_from(["nccl", "nvshmem"]),
-    "reduction": st.sampled_from(["auto", "reduce_scatter", "all_to_all", "two_level", "sparse_all_to_all"]),
+    "reduction": st.sampled_from(["auto", "reduce_scatter", "all_to_all", "two_level", "sparse"]),
 }
 
 
@@ -392,7 +394,7 @@ def test_next_experiment_names_what_carries_the_time() -> None:
 def test_sensitivities_of_the_main_question() -> None:
     p = project_one(table_bytes=10e12)
     found = {s.option: s for s in sensitivities(p)}
-    assert {"--reduction two_level", "--set nic_bytes_per_s=100GB/s", "--local-memory 10TB@3TB/s"} <= set(
+    assert {"--reduction two-level", "--set nic_bytes_per_s=100GB/s", "--local-memory 10TB@3TB/s"} <= set(
         found
     )
     assert found["--local-memory 10TB@3TB/s"].after == pytest.approx(1.0, abs=0.1)
