@@ -23,8 +23,8 @@ def hockney_time(
     alpha  floor: the time of an empty message [s], > 0
     beta   asymptotic algorithm bandwidth S / t [bytes/s], > 0
     p      sharpness of the knee [-], > 0: 1 is the alpha-beta model of Hockney (1994), infinity is max()
-    Source: R. W. Hockney, Parallel Computing 20 (1994), for p = 1; p-norm generalisation: docs/model.md#curves
-    Limits: S = 0 -> alpha;  S -> inf -> S / beta;  S = alpha*beta -> alpha * 2^(1/p);  p = 1 -> alpha + S/beta
+    Source: R. W. Hockney, Parallel Computing 20 (1994), for p = 1; its p-norm: docs/model.md#curves
+    Limits: S = 0 -> alpha;  S -> inf -> S/beta;  S = alpha*beta -> alpha * 2^(1/p);  p = 1 -> alpha + S/beta
     """
     return join_power(alpha_s, np.asarray(payload_bytes, float) / np.asarray(beta_bytes_per_s, float), p)
 
@@ -66,7 +66,7 @@ def anchored_time(
     anchor_bytes     measured sizes, strictly increasing [bytes], length n >= 1
     anchor_times_s   medians made non-decreasing (isotonic), length n [s]
     Source: docs/model.md#curves; interpolating along the fitted curve keeps the knee between two sizes
-    Limits: S = anchor -> its time;  non-decreasing in S;  S -> inf -> slope of the curve;  n = 1 -> shifted curve
+    Limits: S = anchor -> its time;  non-decreasing in S;  S -> inf -> shifted curve;  n = 1 -> shifted curve
     """
     size = np.asarray(payload_bytes, float)
     curve = np.log(hockney_time(size, alpha_s, beta_bytes_per_s, p))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, Self
+from typing import Annotated, Any, Literal, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
@@ -79,6 +79,16 @@ class Defaults(BaseModel):
     clock: Clock | None = None
 
 
+class Links(BaseModel):
+    """What connects the GPUs, in words: which constants a prediction starts from, and whose it may borrow."""
+
+    model_config = _FROZEN
+
+    network: Literal["infiniband", "efa", "slingshot", "ethernet", "none"] = "infiniband"
+    nvls: bool = False
+    like: str = ""
+
+
 class Machine(BaseModel):
     """A validated, immutable machine. ``machine.value("nic_bytes_per_s")`` is SI."""
 
@@ -88,8 +98,10 @@ class Machine(BaseModel):
     title: Text
     notes: str = ""
     defaults: Defaults = Defaults()
+    links: Links = Links()
     values: Mapping[str, Quantity]
     overrides: frozenset[str] = Field(default=frozenset(), exclude=True)
+    originals: Mapping[str, float] = Field(default={}, exclude=True)
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -114,6 +126,10 @@ class Machine(BaseModel):
     def count(self, key: str) -> int:
         """A whole-numbered value of ``key``."""
         return int(self.value(key))
+
+    def original(self, key: str) -> float:
+        """The SI value of ``key`` before any override: what the shipped measurements were taken on."""
+        return self.originals[key] if key in self.originals else self.value(key)
 
     @property
     def gpus_per_node(self) -> int:
@@ -149,9 +165,12 @@ class Machine(BaseModel):
         if "gpus_per_node" in given and "nvlink_domain_gpus" not in given:
             follows = self._domain_following(given["gpus_per_node"])
             replaced |= {"nvlink_domain_gpus": follows} if follows else {}
-        fields = {name: getattr(self, name) for name in ("name", "title", "notes", "defaults")}
+        before = {**{key: self.value(key) for key in given}, **self.originals}
+        fields = {name: getattr(self, name) for name in ("name", "title", "notes", "defaults", "links")}
         try:
-            return Machine(**fields, values=replaced, overrides=self.overrides | set(given))
+            return Machine(
+                **fields, values=replaced, overrides=self.overrides | set(given), originals=before
+            )
         except ValidationError as error:
             raise invalid_fields(error, source, " ".join(f"{k}={v}" for k, v in values.items())) from None
 

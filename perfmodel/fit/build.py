@@ -1,0 +1,221 @@
+"""Samples of one machine, library and clock to a Calibration: every cell a curve, every collective a law."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from perfmodel.errors import BadInputError, NoCalibrationError
+from perfmodel.fit.curves import CurveFit, fit_curve, leave_one_out
+from perfmodel.fit.links import RING_TREE_COLLECTIVES, Cell, fit_law, rounded
+from perfmodel.model.laws import Group
+from perfmodel.schema.calibration import Calibration, Curve, Interval, Law
+from perfmodel.schema.evidence import COLLECTIVES, Backend, Clock
+from perfmodel.schema.machine import Machine, load_machine
+from perfmodel.schema.priors import load_priors
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_FEWEST_SIZES = 3
+_INTEGER_TYPES = ("int8", "uint8")
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What a calibration is called and how it was made."""
+
+    machine: str
+    backend: Backend
+    library_version: str
+    clock: Clock
+    preferred: bool = False
+    complete: bool = True
+    checked: bool = False
+    note: str = ""
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def calibration_id(self) -> str:
+        """``machine/backend-version-clock``; the path of a shipped file below data/calibrations."""
+        return f"{self.machine}/{self.backend}-{self.library_version or 'unknown'}-{self.clock}"
+
+
+def domain_gpus_of(machine: Machine, gpus_per_node: int) -> int:
+    """GPUs that reach each other without a network card when each node gives ``gpus_per_node``.
+
+    A DGX: the node's. An NVL72 (18 trays of 4): 18 times the tray's, up to its domain.
+    """
+    if gpus_per_node > machine.gpus_per_node:
+        return gpus_per_node
+    return gpus_per_node * machine.nodes_per_domain
+
+
+def fit_calibration(
+    samples: pd.DataFrame,
+    machine: Machine,
+    identity: Identity,
+    links: pd.DataFrame | None = None,
+    like: Calibration | None = None,
+) -> Calibration:
+    """Fit one calibration.
+
+    samples  columns of ``schema.samples``; each (collective, gpus, domain) cell becomes a curve
+    links    further samples that inform the laws but make no curve
+    like     calibration of a machine on the same kind of network: what the laws start from across nodes
+    Raises BadInputError when no sample is of a known collective.
+    """
+    usable = _usable(samples)
+    if usable.empty:
+        raise NoCalibrationError(
+            f"no sample of a collective for {identity.calibration_id}.",
+            f"known collectives: {', '.join(COLLECTIVES)}.",
+        )
+    cells = _cells(usable, machine)
+    curves = [_curve(cell, rows, identity) for cell, rows in cells]
+    further = _cells(_usable(links), machine) if links is not None else []
+    laws = _laws(
+        [cell for cell, rows in (*cells, *further) if _for_laws(rows)], machine, identity.backend, like
+    )
+    return Calibration(
+        schema_version=1,
+        calibration_id=identity.calibration_id,
+        machine=identity.machine,
+        backend=identity.backend,
+        library_version=identity.library_version,
+        clock=identity.clock,
+        domain_gpus=domain_gpus_of(machine, machine.gpus_per_node),
+        complete=identity.complete,
+        checked=identity.checked,
+        preferred=identity.preferred,
+        note=identity.note,
+        sample_count=len(usable),
+        samples_sha256=_fingerprint(usable),
+        environment=dict(identity.environment),
+        curves=curves,
+        laws=laws,
+    )
+
+
+def _usable(samples: pd.DataFrame) -> pd.DataFrame:
+    """Rows that a fit may use: known collectives, good flags, out of place, floating-point reductions."""
+    reduction = samples["collective"].isin(["all_reduce", "reduce_scatter"])
+    whole = samples["datatype"].isin(_INTEGER_TYPES)
+    floats_exist = ~(reduction & ~whole).any() if len(samples) else True
+    keep = (
+        samples["collective"].isin(COLLECTIVES)
+        & samples["flag"].isin(["", "ok"])
+        & ~samples["in_place"].astype(bool)
+        & (~(reduction & whole) | floats_exist)
+    )
+    return samples[keep]
+
+
+def _cells(samples: pd.DataFrame, machine: Machine) -> list[tuple[Cell, pd.DataFrame]]:
+    frame = samples.assign(
+        domain=[
+            min(int(g), domain_gpus_of(machine, int(n)))
+            for g, n in zip(samples["gpus"], samples["gpus_per_node"], strict=True)
+        ]
+    )
+    found = []
+    for (collective, gpus, domain), rows in frame.groupby(["collective", "gpus", "domain"], observed=True):
+        medians = rows.groupby("payload_bytes")["time_s"].median()
+        cell = Cell(
+            str(collective),
+            Group.of(int(gpus), int(domain)),
+            medians.index.to_numpy(float),
+            medians.to_numpy(float),
+            tuple(sorted(rows["source_id"].astype(str).unique())),
+        )
+        found.append((cell, rows))
+    return found
+
+
+def _curve(cell: Cell, rows: pd.DataFrame, identity: Identity) -> Curve:
+    sizes, times = rows["payload_bytes"].to_numpy(float), rows["time_s"].to_numpy(float)
+    fit = fit_curve(sizes, times)
+    errors = leave_one_out(sizes, times)
+    plain = leave_one_out(sizes, times, sharpness=1.0, anchored=False)
+    versions = sorted(rows["library_version"].astype(str).unique())
+    clocks = sorted(rows["clock"].astype(str).unique())
+    return Curve(
+        collective=cell.collective,  # type: ignore[arg-type]
+        gpus=cell.group.gpus,
+        domain_gpus=cell.group.domain_gpus,
+        alpha_s=_interval(fit.alpha_s, fit.alpha_interval),
+        beta_bytes_per_s=_interval(fit.beta_bytes_per_s, fit.beta_interval),
+        p=_interval(fit.p, fit.p_interval),
+        anchor_bytes=[float(v) for v in fit.anchor_bytes],
+        anchor_times_s=_non_decreasing(fit),
+        anchor_log_sd=rounded(fit.anchor_log_sd, 3),
+        sample_count=len(rows),
+        loo_median=_quantile(errors, 0.5),
+        loo_p90=_quantile(errors, 0.9),
+        alpha_beta_loo_median=_quantile(plain, 0.5),
+        alpha_beta_loo_p90=_quantile(plain, 0.9),
+        at_bound=list(fit.at_bound),
+        sources=list(cell.source_ids),
+        library_version=" and ".join(v or "unknown" for v in versions),
+        clock=Clock(clocks[0]) if len(clocks) == 1 else identity.clock,
+    )
+
+
+def _laws(cells: Sequence[Cell], machine: Machine, backend: Backend, like: Calibration | None) -> list[Law]:
+    """NCCL: one ring and tree law, one for the all-to-all. NVSHMEM: one pairwise law a collective."""
+    priors = load_priors()
+    if backend is Backend.NCCL:
+        ring = [c for c in cells if c.collective in RING_TREE_COLLECTIVES and _informs(c, cells)]
+        pairs = [c for c in cells if c.collective == "all_to_all"]
+        sibling = load_machine(like.machine) if like else None
+        fitted: list[Law] = []
+        for law, own, names in (
+            ("pairwise", pairs, ["all_to_all"]),
+            ("ring_tree", ring, sorted(RING_TREE_COLLECTIVES)),
+        ):
+            start = like.law(names[0]) if like else None
+            found = fit_law(law, own, machine, priors, start, sibling, fitted)
+            fitted.append(found.model_copy(update={"collectives": names}))
+        return fitted
+    names = sorted({c.collective for c in cells})
+    return [fit_law("pairwise", [c for c in cells if c.collective == n], machine, priors) for n in names]
+
+
+def _for_laws(rows: pd.DataFrame) -> bool:
+    return "informs_laws" not in rows.columns or bool(rows["informs_laws"].all())
+
+
+def _informs(cell: Cell, cells: Sequence[Cell]) -> bool:
+    """Pairs of GPUs use fewer NVLink channels than a ring of more: left out where larger groups exist."""
+    larger = any(c.collective == cell.collective and c.group.gpus > 2 for c in cells)
+    return cell.time_s.size >= _FEWEST_SIZES and (cell.group.gpus > 2 or not larger)
+
+
+def _interval(value: float, bounds: tuple[float, float]) -> Interval:
+    low, high = (min(bounds[0], value), max(bounds[1], value))
+    centre = rounded(value)
+    return Interval(value=centre, low=min(rounded(low), centre), high=max(rounded(high), centre))
+
+
+def _non_decreasing(fit: CurveFit) -> list[float]:
+    return [float(v) for v in np.maximum.accumulate([rounded(float(t), 6) for t in fit.anchor_times_s])]
+
+
+def _quantile(errors: np.ndarray, share: float) -> float | None:
+    return rounded(float(np.quantile(errors, share)), 3) if errors.size else None
+
+
+def _fingerprint(samples: pd.DataFrame) -> str:
+    columns = ["source_id", "collective", "payload_bytes", "gpus", "gpus_per_node", "datatype", "time_s"]
+    text = samples[columns].sort_values(columns, kind="stable").to_csv(index=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def require_samples(samples: pd.DataFrame, what: str) -> None:
+    """Raise BadInputError when a selection of samples is empty."""
+    if samples.empty:
+        raise BadInputError(f"{what} selects no samples.", "perfmodel show --samples lists what there is.")

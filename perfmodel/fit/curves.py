@@ -1,0 +1,166 @@
+"""One measured cell to one curve: relative residuals, robust, with intervals and leave-one-out error."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy.optimize import isotonic_regression, least_squares
+
+from perfmodel.errors import BadInputError
+from perfmodel.model.curves import anchored_time, hockney_time
+
+Floats = npt.NDArray[np.float64]
+
+KNEE_BOUNDS = (0.3, 10.0)
+"""Allowed sharpness of the knee: below, a curve has no floor or no slope left; above, it is max()."""
+_ROBUST_LOG_SCALE = 0.05
+_Z95 = 1.96
+_FEWEST_POINTS = 3
+
+
+@dataclass(frozen=True)
+class CurveFit:
+    """A fitted cell. ``*_interval`` are 95 % intervals (low, high); leave-one-out errors are relative."""
+
+    alpha_s: float
+    beta_bytes_per_s: float
+    p: float
+    alpha_interval: tuple[float, float]
+    beta_interval: tuple[float, float]
+    p_interval: tuple[float, float]
+    anchor_bytes: Floats
+    anchor_times_s: Floats
+    anchor_log_sd: float
+    at_bound: tuple[str, ...]
+
+    def time(self, payload_bytes: npt.ArrayLike) -> Floats:
+        """Time of a payload [s]: anchors inside the measured range, the curve outside (``anchored_time``)."""
+        return anchored_time(
+            payload_bytes,
+            self.alpha_s,
+            self.beta_bytes_per_s,
+            self.p,
+            self.anchor_bytes,
+            self.anchor_times_s,
+        )
+
+
+def fit_curve(
+    payload_bytes: npt.ArrayLike, time_s: npt.ArrayLike, sharpness: float | None = None
+) -> CurveFit:
+    """Fit the generalised Hockney curve to one cell.
+
+    payload_bytes, time_s   equal lengths; repeats of a size are allowed and become their median
+    sharpness               fixes p (1 is the alpha-beta model); fitted when None and >= 4 sizes are there
+    Minimises the soft-l1 loss of ln(t / t_fit) at scale 5 %. Raises BadInputError for empty, non-positive
+    or non-finite input.
+    """
+    sizes, medians = _medians(payload_bytes, time_s)
+    fixed = sharpness if sharpness is not None else (1.0 if sizes.size <= _FEWEST_POINTS else None)
+    solution = _solve(sizes, np.log(medians), fixed)
+    log_alpha, log_beta, log_p = solution.x if fixed is None else [*solution.x, np.log(fixed)]
+    spread = _standard_errors(solution)
+    errors = [*spread, 0.0] if fixed is not None else list(spread)
+    intervals = [
+        (float(np.exp(v - _Z95 * e)), float(np.exp(v + _Z95 * e)))
+        for v, e in zip((log_alpha, log_beta, log_p), errors, strict=True)
+    ]
+    anchors = np.exp(isotonic_regression(np.log(medians)).x)
+    bound = () if fixed is not None else _at_bound(float(np.exp(log_p)))
+    return CurveFit(
+        float(np.exp(log_alpha)),
+        float(np.exp(log_beta)),
+        float(np.exp(log_p)),
+        *intervals,
+        sizes,
+        np.asarray(anchors, float),
+        _anchor_spread(sizes, medians, np.asarray(payload_bytes, float), np.asarray(time_s, float)),
+        bound,
+    )
+
+
+def leave_one_out(
+    payload_bytes: npt.ArrayLike, time_s: npt.ArrayLike, sharpness: float | None = None, anchored: bool = True
+) -> Floats:
+    """Relative error of each size when it is left out of the fit: |t_fit / t - 1|, one value a size.
+
+    anchored   predict from the anchors (as ``CurveFit.time``) or from the bare curve
+    Limits: fewer than 4 sizes -> empty
+    """
+    sizes, medians = _medians(payload_bytes, time_s)
+    if sizes.size <= _FEWEST_POINTS:
+        return np.empty(0)
+    errors = np.empty(sizes.size)
+    for i in range(sizes.size):
+        rest = np.arange(sizes.size) != i
+        fit = fit_curve(sizes[rest], medians[rest], sharpness)
+        predicted = (
+            fit.time(sizes[i])
+            if anchored
+            else hockney_time(sizes[i], fit.alpha_s, fit.beta_bytes_per_s, fit.p)
+        )
+        errors[i] = abs(float(predicted) / medians[i] - 1)
+    return errors
+
+
+def _medians(payload_bytes: npt.ArrayLike, time_s: npt.ArrayLike) -> tuple[Floats, Floats]:
+    sizes = np.asarray(payload_bytes, float).ravel()
+    times = np.asarray(time_s, float).ravel()
+    if sizes.size == 0 or sizes.size != times.size:
+        raise BadInputError(
+            f"a curve needs equally many sizes and times; got {sizes.size} and {times.size}.",
+            "give one time for each size.",
+        )
+    bad = ~(np.isfinite(sizes) & np.isfinite(times) & (sizes > 0) & (times > 0))
+    if bad.any():
+        i = int(np.argmax(bad))
+        raise BadInputError(
+            f"sample {i}: {sizes[i]:g} bytes in {times[i]:g} s cannot be fitted.",
+            "sizes and times must be finite and above 0.",
+        )
+    unique, where = np.unique(sizes, return_inverse=True)
+    return unique, np.array([np.median(times[where == i]) for i in range(unique.size)])
+
+
+def _solve(sizes: Floats, logs: Floats, fixed: float | None):  # type: ignore[no-untyped-def]
+    head = float(np.median(logs[: max(1, logs.size // 5)]))
+    tail = float(np.log(sizes[-1]) - logs[-1])
+    low, high = np.log(KNEE_BOUNDS)
+
+    def residual(q: Floats) -> Floats:
+        p = fixed if fixed is not None else float(np.exp(q[2]))
+        return np.asarray(np.log(hockney_time(sizes, np.exp(q[0]), np.exp(q[1]), p)) - logs)
+
+    start = [head, tail] if fixed is not None else [head, tail, np.log(1.3)]
+    lower = [-60.0, -20.0] if fixed is not None else [-60.0, -20.0, low]
+    upper = [30.0, 80.0] if fixed is not None else [30.0, 80.0, high]
+    return least_squares(
+        residual, start, loss="soft_l1", f_scale=_ROBUST_LOG_SCALE, bounds=(lower, upper), xtol=1e-12
+    )
+
+
+def _standard_errors(solution) -> Floats:  # type: ignore[no-untyped-def]
+    """Standard errors of the log parameters from the Jacobian and the median residual."""
+    jacobian = solution.jac
+    points, parameters = jacobian.shape
+    if points <= parameters:
+        return np.full(parameters, np.log(2.0))
+    scale = 1.4826 * float(np.median(np.abs(solution.fun)))
+    information = jacobian.T @ jacobian + 1e-9 * np.eye(parameters)
+    return np.asarray(scale * np.sqrt(np.diag(np.linalg.inv(information))))
+
+
+def _anchor_spread(sizes: Floats, medians: Floats, raw_sizes: Floats, raw_times: Floats) -> float:
+    """Standard deviation of ln t between repeats of a size and against the isotonic anchors."""
+    raw_sizes, raw_times = raw_sizes.ravel(), raw_times.ravel()
+    centre = np.log(medians)[np.searchsorted(sizes, raw_sizes)]
+    repeats = np.abs(np.log(raw_times) - centre)
+    steps = np.abs(isotonic_regression(np.log(medians)).x - np.log(medians))
+    return float(max(1.4826 * np.median(repeats), np.mean(repeats), np.mean(steps)))
+
+
+def _at_bound(p: float) -> tuple[str, ...]:
+    low, high = KNEE_BOUNDS
+    return ("p",) if p < low * 1.001 or p > high / 1.001 else ()

@@ -1,0 +1,178 @@
+"""Measured cells of one machine to the unknowns of a law: least squares, NCCL's constants as the prior."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy.optimize import least_squares
+
+from perfmodel.model import laws
+from perfmodel.model.laws import Group, StepConstants
+from perfmodel.schema.calibration import Law
+from perfmodel.schema.machine import Machine
+from perfmodel.schema.priors import Belief, Priors
+
+Floats = npt.NDArray[np.float64]
+
+RING_TREE_COLLECTIVES = ("all_gather", "reduce_scatter", "all_reduce", "broadcast")
+_SEVERAL = 2
+_NETWORK = (
+    "ll_network_ratio",
+    "ll128_network_ratio",
+    "simple_network_ratio",
+    "nvls_tree_ratio",
+    "nic_bytes_per_s",
+    "ll_network_fraction",
+    "network_s",
+    "remote_peer_s",
+    "rendezvous_s",
+    "remote_peer_bytes_per_s",
+)
+_LAW_TIMES = {"ring_tree": laws.ring_tree_time, "pairwise": laws.pairwise_time}
+_LAW_NAMES = {"ring_tree": laws.RING_TREE, "pairwise": laws.PAIRWISE}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Medians of one collective on one group of ranks."""
+
+    collective: str
+    group: Group
+    payload_bytes: Floats
+    time_s: Floats
+    source_ids: tuple[str, ...]
+
+
+def law_time(
+    law: str, log_unknowns: Floats, steps: StepConstants, collective: str, group: Group, payload_bytes: Floats
+) -> Floats:
+    """Time of a collective by the named law [s]; see ``laws.ring_tree_time`` and ``laws.pairwise_time``."""
+    return _LAW_TIMES[law](log_unknowns, steps, collective, group, payload_bytes)
+
+
+def step_constants(machine: Machine, priors: Priors) -> StepConstants:
+    """NCCL's constants for this machine's links: NVLink or PCIe inside, its kind of network across."""
+    nccl = priors.nccl
+    nvlink = machine.nvlink_domain_gpus > 1
+    network = priors.network.get(str(machine.links.network))
+    return StepConstants(
+        ring_base_s=np.array(nccl.ring_base_s),
+        tree_base_s=np.array(nccl.tree_base_s),
+        ring_inside_s=np.array(nccl.nvlink_ring_step_s if nvlink else nccl.pcie_ring_step_s),
+        tree_inside_s=np.array(nccl.nvlink_tree_step_s if nvlink else nccl.pcie_tree_step_s),
+        ring_network_s=np.array(network.ring_step_s if network else nccl.network_ring_step_s),
+        tree_network_s=np.array(network.tree_step_s if network else nccl.network_tree_step_s),
+        network_overhead_s=np.array(nccl.network_overhead_s),
+        nvls_s=nccl.nvls_s,
+        nvls_tree_step_s=nccl.nvls_tree_step_s,
+        has_nvls=machine.links.nvls,
+        rate_sharpness=priors.shape.rate_sharpness,
+        rendezvous_half_bytes=priors.shape.rendezvous_half_bytes,
+    )
+
+
+def prior_of(law: str, machine: Machine, priors: Priors) -> tuple[Floats, Floats]:
+    """Centre and standard deviation of the logarithms of a law's unknowns, before any sample."""
+    beliefs = priors.ring_tree if law == "ring_tree" else priors.pairwise
+    ordered = [beliefs[name] for name in _LAW_NAMES[law]]
+    centre = [np.log(belief.value * _scale(belief, machine)) for belief in ordered]
+    return np.array(centre), np.array([belief.log_sd for belief in ordered])
+
+
+def network_prior(
+    law: str, machine: Machine, priors: Priors, like: Law | None, like_machine: Machine | None
+) -> tuple[Floats, Floats]:
+    """The prior with the unknowns of the network replaced by those of a machine on the same kind of network.
+
+    Its fitted values become the centre (rates relative to the line rate), with a standard deviation of at
+    least ``sibling_log_sd``: two clusters of one kind are alike, not the same. Limits: no sibling -> prior_of
+    """
+    centre, spread = prior_of(law, machine, priors)
+    if like is None or like_machine is None or like.fitted_domains < _SEVERAL:
+        return centre, spread
+    base, _ = prior_of(law, like_machine, priors)
+    for i, name in enumerate(_LAW_NAMES[law]):
+        if name in _NETWORK:
+            centre[i] += np.log(like.values[i]) - base[i]
+            own = max(np.sqrt(like.log_covariance[i][i]), priors.uncertainty.sibling_log_sd)
+            spread[i] = min(spread[i], own)
+    return centre, spread
+
+
+def _share_cards(law: str, centre: Floats, spread: Floats, fitted: Sequence[Law], priors: Priors) -> None:
+    """A network card has one realised rate: take it from a law of this machine that has seen it saturated."""
+    name = "nic_bytes_per_s"
+    for other in fitted:
+        if other.fitted_domains >= _SEVERAL:
+            i = _LAW_NAMES[law].index(name)
+            centre[i] = np.log(other.values[other.names.index(name)])
+            spread[i] = priors.uncertainty.card_log_sd
+
+
+def fit_law(
+    law: str,
+    cells: Sequence[Cell],
+    machine: Machine,
+    priors: Priors,
+    like: Law | None = None,
+    like_machine: Machine | None = None,
+    same_machine: Sequence[Law] = (),
+) -> Law:
+    """Unknowns of a law from cells, as the most probable values under the prior, with their covariance.
+
+    like, like_machine   the law of a machine on the same kind of network (``network_prior``)
+    same_machine         laws of this machine fitted before: they know its network cards
+
+    Residuals are relative (ln t), robust (soft l1) and weighted so that a curve counts as
+    ``effective_points`` points however many sizes it has. Limits: no cells -> the prior itself
+    """
+    steps = step_constants(machine, priors)
+    centre, spread = network_prior(law, machine, priors, like, like_machine)
+    _share_cards(law, centre, spread, same_machine, priors)
+    noise = priors.uncertainty
+    weights = [
+        np.sqrt(noise.effective_points / max(cell.time_s.size, noise.effective_points)) / noise.sample_log_sd
+        for cell in cells
+    ]
+
+    def raw(q: Floats) -> list[Floats]:
+        return [
+            np.log(law_time(law, q, steps, cell.collective, cell.group, cell.payload_bytes) / cell.time_s)
+            for cell in cells
+        ]
+
+    def residual(q: Floats) -> Floats:
+        data = [r * w for r, w in zip(raw(q), weights, strict=True)]
+        robust = [np.sign(r) * np.sqrt(2 * (np.sqrt(1 + r**2) - 1)) for r in data]
+        return np.concatenate([*robust, (q - centre) / spread])
+
+    best = least_squares(residual, centre, x_scale=spread, xtol=1e-10, ftol=1e-10, gtol=1e-10)
+    covariance = np.linalg.inv(best.jac.T @ best.jac)
+    scatter = np.concatenate(raw(best.x)) if cells else np.array([noise.unseen_log_sd])
+    return Law(
+        law="ring_tree" if law == "ring_tree" else "pairwise",
+        collectives=sorted({cell.collective for cell in cells}),
+        names=list(_LAW_NAMES[law]),
+        values=[rounded(v) for v in np.exp(best.x)],
+        log_covariance=[[rounded(v) for v in row] for row in covariance],
+        residual_log_sd=rounded(float(1.4826 * np.median(np.abs(scatter)))),
+        fitted_domains=max((cell.group.domains for cell in cells), default=1),
+        fitted_gpus=max((cell.group.gpus for cell in cells), default=1),
+        sources=sorted({source for cell in cells for source in cell.source_ids}),
+    )
+
+
+def rounded(value: float, digits: int = 5) -> float:
+    """A number cut to significant digits, so that files are the same on every machine."""
+    return float(f"{value:.{digits}g}")
+
+
+def _scale(belief: Belief, machine: Machine) -> float:
+    if not belief.relative_to:
+        return 1.0
+    if belief.relative_to == "nvlink_bytes_per_s" and machine.nvlink_domain_gpus <= 1:
+        return machine.value("pcie_bytes_per_s")
+    return machine.value(belief.relative_to)

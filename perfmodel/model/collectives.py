@@ -1,0 +1,243 @@
+"""Collectives at any scale: steps times per-step constants, bytes times per-link rates.
+
+Two laws. **Ring and tree** (NCCL's all-gather, reduce-scatter, all-reduce, broadcast): NCCL's own tuning
+model, whose constants are refitted per machine. **Pairwise** (all-to-all of any library, and every
+NVSHMEM collective, which are one-sided puts to each peer).
+
+A *domain* is a group of GPUs that reach each other without a network card (8 in a DGX, 72 in an NVL72).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+
+PROTOCOLS = ("LL", "LL128", "Simple")
+ALGORITHMS = ("ring LL", "ring LL128", "ring Simple", "tree LL", "tree LL128", "tree Simple", "NVLS")
+
+
+def bus_factor(collective: str, gpus: npt.ArrayLike) -> Floats:
+    """Bytes that a rank puts on the wire, per payload byte: what turns algorithm into bus bandwidth.
+
+        all_reduce 2 (G-1)/G;   all_gather, reduce_scatter, all_to_all (G-1)/G;   broadcast 1        [-]
+
+    G      gpus, ranks >= 1, any shape
+    Source: NVIDIA/nccl-tests doc/PERFORMANCE.md
+    Limits: G = 1 -> 0 (broadcast 1);  G = 2 -> 1/2 (all_reduce 1);  G -> inf -> 1 (all_reduce 2)
+    """
+    ranks = np.asarray(gpus, float)
+    if collective == "broadcast":
+        return np.ones_like(ranks)
+    share = (ranks - 1) / ranks
+    return np.asarray(2 * share if collective == "all_reduce" else share)
+
+
+def domains_of(gpus: int, domain_gpus: int) -> int:
+    """Number of domains that G ranks fill, N = ceil(G / g). Limits: G <= g -> 1;  G = g + 1 -> 2."""
+    return -(-gpus // domain_gpus)
+
+
+def ring_steps(collective: str, gpus: int, domains: int) -> tuple[int, int]:
+    """Steps of a ring inside domains and across them.
+
+        inside = k (G - N),   across = k (N - 1)  plus  k (1 - 1) ;   k = 2 for all_reduce, else 1
+        one domain: inside = k (G - 1), across = 0
+
+    G      gpus;  N  domains (a ring leaves each domain once, and the last step needs no crossing)
+    Source: NVIDIA/nccl src/graph/tuning.cc (nsteps, nInterSteps)
+    Limits: N = 1 -> (k (G-1), 0);  N = G -> (0, k (G-1));  inside + across = k (G-1)
+    """
+    passes = 2 if collective == "all_reduce" else 1
+    return passes * (gpus - domains), passes * (domains - 1)
+
+
+def tree_depth(domains: int) -> int:
+    """Levels between the root and the deepest domain of NCCL's binary tree, ceil(log2 N).
+
+    Source: NVIDIA/nccl src/graph/trees.cc (ncclGetBtree: the root has one child, the others two)
+    Limits: N = 1 -> 0;  N = 2 -> 1;  N = 3, 4 -> 2;  N = 512 -> 9
+    """
+    return max(domains - 1, 0).bit_length()
+
+
+def tree_network_share(domains: int) -> float:
+    """Payload copies that the busiest domain sends over its network cards in a double binary tree.
+
+    Each of the two trees carries half of the payload up and down. With two domains, each sends half up
+    and half down: 1. With three, the middle of one tree is a leaf of the other: 3/2. From four on, an
+    inner domain (parent and two children) is a leaf of the other tree: (3 + 1)/2 = 2.
+
+    Source: derived from NVIDIA/nccl src/graph/trees.cc; seen as the fall of the all-reduce bus bandwidth
+            by up to two between two domains and more (docs/model.md#all-reduce-across-domains)
+    Limits: N = 2 -> 1;  N = 3 -> 3/2;  N >= 4 -> 2
+    """
+    return min(domains, 2 + 2) / 2
+
+
+def join_rates(first: npt.ArrayLike, second: npt.ArrayLike, sharpness: float) -> Floats:
+    """Rate of two links in a row: the slower one, with a smooth corner.
+
+        (a^-n + b^-n)^(-1/n)
+
+    a, b   rates in one unit, > 0;  n  sharpness [-]
+    Source: definition (n = 1 is two links used one after the other, n -> inf is min)
+    Limits: b -> inf -> a;  n -> inf -> min(a, b)
+    """
+    a, b = np.asarray(first, float), np.asarray(second, float)
+    low, high = np.minimum(a, b), np.maximum(a, b)
+    return np.asarray(low * (1 + (low / high) ** sharpness) ** (-1 / sharpness))
+
+
+def ring_bus_bandwidth(
+    link_bytes_per_s: float, nic_bytes_per_s: float, gpus_per_domain: int, domains: int, sharpness: float
+) -> float:
+    """Bus bandwidth of a ring: it crosses a domain's boundary once, over all its network cards.
+
+        one domain: B_link;      several: min(B_link, g B_nic)                              [bytes/s]
+
+    B_link  ring rate inside a domain;  B_nic  realised rate of one card, one direction;  g  GPUs per domain
+    Source: every byte enters and leaves a domain once, already gathered or reduced (docs/model.md#rings)
+    Limits: N = 1 -> B_link;  g B_nic << B_link -> g B_nic;  B_nic -> inf -> B_link
+    """
+    if domains == 1:
+        return link_bytes_per_s
+    return float(join_rates(link_bytes_per_s, gpus_per_domain * nic_bytes_per_s, sharpness))
+
+
+def tree_bus_bandwidth(
+    link_bytes_per_s: float,
+    nic_bytes_per_s: float,
+    gpus: int,
+    gpus_per_domain: int,
+    domains: int,
+    sharpness: float,
+) -> float:
+    """Bus bandwidth of NCCL's double tree (and of NVLS joined by such trees) for an all-reduce.
+
+        one domain: B_link;   several: min(B_link, 2 (G-1)/G g B_nic / share(N))            [bytes/s]
+
+    share(N)  ``tree_network_share``: 1 for two domains, 2 from four on
+    Source: tree_network_share; NVIDIA/nccl src/graph/trees.cc
+    Limits: N = 1 -> B_link;  N = 2, slow cards -> 2 (G-1)/G g B_nic, twice what a ring reaches;
+            N >= 4, slow cards, G -> inf -> g B_nic, the same as a ring
+    """
+    if domains == 1:
+        return link_bytes_per_s
+    cards = 2 * (gpus - 1) / gpus * gpus_per_domain * nic_bytes_per_s / tree_network_share(domains)
+    return float(join_rates(link_bytes_per_s, cards, sharpness))
+
+
+def nvls_bus_bandwidth(link_bytes_per_s: float, gpus: int) -> float:
+    """Bus bandwidth of an all-reduce in the switch (NVLS) inside one domain.
+
+        algorithm bandwidth B / (1 + 1/G), hence bus bandwidth 2 (G-1)/G * B / (1 + 1/G)     [bytes/s]
+
+    B      NVLink rate that NVLS reaches per GPU [bytes/s]. In each direction a GPU moves the whole buffer
+           once (the switch reads it to reduce; the multicast writes it back) and its own 1/G once more.
+    Source: derived; NVIDIA/nccl src/device/all_reduce.h (NVLS: one reduce-scatter and one all-gather)
+    Limits: G -> inf -> 2 B;  G = 2 -> 2/3 B
+    """
+    return 2 * (gpus - 1) / gpus * link_bytes_per_s / (1 + 1 / gpus)
+
+
+def pairwise_latency(
+    launch_s: float,
+    peer_s: float,
+    network_s: float,
+    remote_peer_s: float,
+    gpus: int,
+    gpus_per_domain: int,
+    domains: int,
+) -> float:
+    """Floor of an exchange with every peer: one constant per peer and link class.
+
+        alpha = a0 + a1 (g - 1)                             one domain                       [s]
+        alpha = a0 + a1 (g - 1) + c + a2 (G - g)            several
+
+    a0  launch;  a1  per peer inside the domain;  c  once for leaving it;  a2  per remote peer   [s]
+    g   GPUs per domain (G where one domain holds all)
+    Source: docs/model.md#all-to-all; NCCL sends one message per peer, a proxy thread posts them in turn
+    Limits: G = 1 -> a0;  N = 1 -> a0 + a1 (G-1);  linear in G with slope a2 across domains
+    """
+    if domains == 1:
+        return launch_s + peer_s * (gpus - 1)
+    return launch_s + peer_s * (gpus_per_domain - 1) + network_s + remote_peer_s * (gpus - gpus_per_domain)
+
+
+def rendezvous_share(payload_bytes: npt.ArrayLike, gpus: int, half_bytes: float) -> Floats:
+    """Share of the rendezvous cost that a message to one peer pays: none when tiny, all when large.
+
+        rho = u / (u + u_half),    u = S / G                                                [-]
+
+    S       payload of one rank [bytes];  u  bytes for one peer
+    u_half  bytes per peer at which half the cost shows [bytes]
+    Source: NCCL sends short messages with its low-latency protocol (P2P_LL_THRESHOLD), long ones in
+            chunks after a handshake; seen on A100, H200 and B200 pairs (docs/model.md#all-to-all)
+    Limits: S = 0 -> 0;  S / G = u_half -> 1/2;  S -> inf -> 1
+    """
+    per_peer = np.asarray(payload_bytes, float) / gpus
+    return np.asarray(per_peer / (per_peer + half_bytes))
+
+
+def pairwise_transfer_time(
+    payload_bytes: npt.ArrayLike,
+    wire_copies: float,
+    link_bytes_per_s: float,
+    nic_bytes_per_s: float,
+    remote_peer_bytes_per_s: float,
+    gpus: int,
+    gpus_per_domain: int,
+    domains: int,
+    sharpness: float,
+) -> Floats:
+    """Time of the bytes of a pairwise exchange: the slower of the two link classes.
+
+        t = k max( S (g-1)/G / B_link,   S (G-g)/G / min(B_nic, (G-g) B_peer) )              [s]
+
+    S       payload of one rank [bytes];  g  GPUs per domain
+    k       wire copies of the payload (1; 2 for an all-reduce made of puts)
+    B_link  rate inside the domain;  B_nic  realised rate of one card;  B_peer  rate towards a single
+            remote peer (few peers cannot fill a card)                                    [bytes/s]
+    Source: hierarchical all-to-all, docs/model.md#all-to-all; B_peer seen on pairs of nodes with 1..8 GPUs
+    Limits: N = 1 -> k S (G-1)/G / B_link;  B_link -> inf, many peers -> k S (G-g)/G / B_nic
+    """
+    size = wire_copies * np.asarray(payload_bytes, float)
+    if domains == 1:
+        return np.asarray(size * (gpus - 1) / gpus / link_bytes_per_s)
+    remote = gpus - gpus_per_domain
+    card = join_rates(nic_bytes_per_s, remote * remote_peer_bytes_per_s, sharpness)
+    inside = size * (gpus_per_domain - 1) / gpus / link_bytes_per_s
+    return np.asarray(np.maximum(inside, size * remote / gpus / card))
+
+
+def speed_of_light_time(
+    collective: str,
+    payload_bytes: npt.ArrayLike,
+    gpus: int,
+    gpus_per_domain: int,
+    domains: int,
+    link_bytes_per_s: float,
+    nic_bytes_per_s: float,
+) -> Floats:
+    """Least time that the datasheet rates of the links allow, with no latency at all.
+
+        inside:  S (G-1)/G / B_link  (all-to-all, several domains: S (g-1)/G);   all_reduce in the switch: S
+        across:  all_to_all S (G-g)/G / B_nic;   others: S f / 2 / (g B_nic) with f the bus factor
+                 (all_reduce by two domains: S / (g B_nic));   the larger of inside and across    [s]
+
+    Source: bytes that must cross each boundary; NVLS reduces in the switch, so S crosses a link once
+    Limits: G = 1 -> 0;  both rates -> inf -> 0
+    """
+    size = np.asarray(payload_bytes, float)
+    if gpus == 1:
+        return np.zeros_like(size)
+    share = (gpus - 1) / gpus
+    if domains == 1:
+        return np.asarray(size * share / link_bytes_per_s)
+    if collective == "all_to_all":
+        inside = size * (gpus_per_domain - 1) / gpus / link_bytes_per_s
+        return np.asarray(np.maximum(inside, size * (gpus - gpus_per_domain) / gpus / nic_bytes_per_s))
+    across = size * (domains - 1) / domains / (gpus_per_domain * nic_bytes_per_s)
+    return np.asarray(np.maximum(size * share / link_bytes_per_s * (gpus_per_domain > 1), across))

@@ -1,0 +1,178 @@
+"""The two laws of ``collectives`` as functions of their unknowns: what a fit adjusts and a prediction reads.
+
+Unknowns travel as a vector of logarithms in the order of ``RING_TREE`` or ``PAIRWISE``, so that they stay
+positive and their errors are relative.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from perfmodel.model import collectives as laws
+
+Floats = npt.NDArray[np.float64]
+
+RING_TREE = (
+    "ll_base_ratio",
+    "ll128_base_ratio",
+    "simple_base_ratio",
+    "ll_inside_ratio",
+    "ll128_inside_ratio",
+    "simple_inside_ratio",
+    "ll_network_ratio",
+    "ll128_network_ratio",
+    "simple_network_ratio",
+    "nvls_ratio",
+    "nvls_tree_ratio",
+    "link_bytes_per_s",
+    "nic_bytes_per_s",
+    "nvls_bytes_per_s",
+    "ll_fraction",
+    "ll_network_fraction",
+    "ll128_fraction",
+    "tree_fraction",
+)
+"""Unknowns of the ring and tree law."""
+
+PAIRWISE = (
+    "launch_s",
+    "peer_s",
+    "network_s",
+    "remote_peer_s",
+    "rendezvous_s",
+    "link_rendezvous_s",
+    "link_bytes_per_s",
+    "nic_bytes_per_s",
+    "remote_peer_bytes_per_s",
+)
+"""Unknowns of the pairwise law."""
+
+
+@dataclass(frozen=True)
+class StepConstants:
+    """NCCL's constants for one class of links, seconds, one value per protocol (LL, LL128, Simple)."""
+
+    ring_base_s: Floats
+    tree_base_s: Floats
+    ring_inside_s: Floats
+    tree_inside_s: Floats
+    ring_network_s: Floats
+    tree_network_s: Floats
+    network_overhead_s: Floats
+    nvls_s: float
+    nvls_tree_step_s: float
+    has_nvls: bool
+    rate_sharpness: float
+    rendezvous_half_bytes: float
+
+
+@dataclass(frozen=True)
+class Group:
+    """The ranks of one communicator: how many, how many share a domain, how many domains."""
+
+    gpus: int
+    domain_gpus: int
+    domains: int
+
+    @staticmethod
+    def of(gpus: int, domain_gpus: int) -> Group:
+        """Ranks packed into domains of at most ``domain_gpus``. Limits: G <= g -> one domain of G."""
+        return Group(gpus, min(gpus, domain_gpus), laws.domains_of(gpus, domain_gpus))
+
+
+def ring_tree_latencies(log_unknowns: Floats, steps: StepConstants, collective: str, group: Group) -> Floats:
+    """Latency of each (algorithm, protocol) that NCCL could choose, in the order of ``ALGORITHMS``.
+
+        ring:  b_k base_k + m inside_k + n network_k,   (m, n) = ring_steps(collective, G, N)
+        tree:  b_k base_k + 2 [(g - 1) inside_k + depth(N) network_k]          all_reduce only
+        NVLS:  v nvls  (+ 2 depth(N) w nvls_step across domains)               all_reduce only     [s]
+
+    b, m-, n-ratios are the unknowns; across domains a step inside costs at least the network overhead
+    Source: NVIDIA/nccl src/graph/tuning.cc
+    Limits: N = 1 -> no network term;  G = 2, one domain, ring -> base + inside (all_reduce 2 inside)
+    """
+    ratio = np.exp(log_unknowns)
+    base, inside, network = ratio[0:3], ratio[3:6], ratio[6:9]
+    across = group.domains > 1
+    steps_inside, steps_across = laws.ring_steps(collective, group.gpus, group.domains)
+    step = steps.ring_inside_s * inside
+    if across:
+        step = np.maximum(step, steps.network_overhead_s * np.minimum(inside, 1))
+    ring = steps.ring_base_s * base + steps_inside * step + steps_across * steps.ring_network_s * network
+    if collective != "all_reduce":
+        return ring
+    depth = laws.tree_depth(group.domains)
+    levels = (group.domain_gpus - 1) * steps.tree_inside_s * inside + depth * steps.tree_network_s * network
+    tree = steps.tree_base_s * base + 2 * levels
+    if not steps.has_nvls:
+        return np.concatenate([ring, tree])
+    nvls = steps.nvls_s * ratio[9] + 2 * depth * steps.nvls_tree_step_s * ratio[10]
+    return np.concatenate([ring, tree, [nvls]])
+
+
+def ring_tree_bandwidths(log_unknowns: Floats, steps: StepConstants, collective: str, group: Group) -> Floats:
+    """Bus bandwidth of each (algorithm, protocol), in the order of ``ring_tree_latencies`` [bytes/s].
+
+    A protocol reaches a fraction of its links' rate: LL and LL128 carry flags, Simple carries none.
+    Source: NVIDIA/nccl src/graph/tuning.cc (busBw per protocol); ``collectives.*_bus_bandwidth``
+    Limits: Simple, one domain -> link rate;  NVLS, one domain -> ``nvls_bus_bandwidth``
+    """
+    value = np.exp(log_unknowns)
+    link, nic, nvls = value[11:14]
+    low = value[14] if group.domains == 1 else value[15]
+    fraction = np.array([low, value[16], 1.0])
+    sharp = steps.rate_sharpness
+    ring = laws.ring_bus_bandwidth(link, nic, group.domain_gpus, group.domains, sharp) * fraction
+    if collective != "all_reduce":
+        return np.asarray(ring)
+    args = (group.gpus, group.domain_gpus, group.domains, sharp)
+    tree = laws.tree_bus_bandwidth(link, nic, *args) * value[17] * fraction
+    if not steps.has_nvls:
+        return np.concatenate([ring, tree])
+    switch = laws.nvls_bus_bandwidth(nvls, group.gpus)
+    return np.concatenate([ring, tree, [laws.tree_bus_bandwidth(switch, nic, *args)]])
+
+
+def ring_tree_time(
+    log_unknowns: Floats, steps: StepConstants, collective: str, group: Group, payload_bytes: Floats
+) -> Floats:
+    """Time of a ring-or-tree collective: the cheapest (algorithm, protocol), as NCCL chooses.
+
+        t(S) = min_k [ latency_k + S f / bandwidth_k ]                                       [s]
+
+    S  payload_bytes [bytes], any shape;  f  ``bus_factor``
+    Source: NVIDIA/nccl src/graph/tuning.cc (ncclTopoGetAlgoTime)
+    Limits: S = 0 -> smallest latency;  S -> inf -> bus bandwidth of the fastest;  concave, increasing in S
+    """
+    latency = ring_tree_latencies(log_unknowns, steps, collective, group)
+    bandwidth = ring_tree_bandwidths(log_unknowns, steps, collective, group)
+    wire = np.asarray(payload_bytes, float) * laws.bus_factor(collective, group.gpus)
+    candidates = latency[:, None] + wire.reshape(1, -1) / bandwidth[:, None]
+    return np.asarray(candidates.min(axis=0).reshape(np.shape(payload_bytes)))
+
+
+def pairwise_time(
+    log_unknowns: Floats, steps: StepConstants, collective: str, group: Group, payload_bytes: Floats
+) -> Floats:
+    """Time of a pairwise exchange: floor, rendezvous and bytes add up.
+
+        t(S) = alpha(G, g) + r rho(S/G) + bytes(S, G, g)                                     [s]
+
+    alpha  ``pairwise_latency``;  rho  ``rendezvous_share``;  bytes  ``pairwise_transfer_time``
+    r      rendezvous cost, one constant inside a domain and one across
+    Source: docs/model.md#all-to-all
+    Limits: S = 0 -> alpha;  S -> inf -> slope of the bytes term;  increasing in S
+    """
+    launch, peer, network, remote, far, near, link, nic, single = np.exp(log_unknowns)
+    shape = (group.gpus, group.domain_gpus, group.domains)
+    alpha = laws.pairwise_latency(launch, peer, network, remote, *shape)
+    cost = near if group.domains == 1 else far
+    handshake = cost * laws.rendezvous_share(payload_bytes, group.gpus, steps.rendezvous_half_bytes)
+    copies = 2.0 if collective == "all_reduce" else 1.0
+    moved = laws.pairwise_transfer_time(
+        payload_bytes, copies, link, nic, single, *shape, steps.rate_sharpness
+    )
+    return np.asarray(alpha + handshake + moved)

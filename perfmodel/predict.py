@@ -1,0 +1,260 @@
+"""Times of collectives on a machine: measured cells where there are any, laws of the links beyond them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from perfmodel.errors import BadInputError, NoCalibrationError
+from perfmodel.model.collectives import bus_factor
+from perfmodel.prediction.choose import choose_calibration
+from perfmodel.prediction.tables import LIMITS, Table, build_table
+from perfmodel.schema.calibration import Calibration, load_calibration
+from perfmodel.schema.evidence import COLLECTIVES, Backend, Clock, Evidence
+from perfmodel.schema.machine import Machine, load_machine
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Floats = npt.NDArray[np.float64]
+Codes = npt.NDArray[np.int8]
+
+_PER_PEER = ("all_to_all", "reduce_scatter", "all_gather")
+
+
+@dataclass(frozen=True)
+class CollectiveEstimate:
+    """Times of many collectives, equal shapes. ``floor_s`` is what is left of time_s without bytes.
+
+    ``evidence`` holds ranks of ``Evidence``; ``limit`` indexes ``limit_names``: the number it rests on.
+    """
+
+    time_s: Floats
+    low_s: Floats
+    high_s: Floats
+    floor_s: Floats
+    evidence: Codes
+    limit: Codes
+    limit_names: tuple[str, ...]
+    clock: Clock
+
+
+@dataclass
+class CollectiveModel:
+    """Predicts the collectives of one library on one machine at one clock."""
+
+    machine: Machine
+    calibration: Calibration
+    borrowed: bool = False
+    _tables: dict[tuple[str, int, int], Table] = field(default_factory=dict, repr=False)
+
+    @staticmethod
+    def load(
+        machine: Machine,
+        backend: str = "nccl",
+        clock: str | None = None,
+        calibration: str | Path | None = None,
+    ) -> CollectiveModel:
+        """The shipped calibration for this machine, or the one that is named or lies at a path.
+
+        Prefers the calibration marked as preferred, then the newest version; ``clock`` narrows the choice.
+        Raises BadInputError for an unknown backend or clock, NoCalibrationError when nothing fits.
+        """
+        library = _member(Backend, backend, "backend")
+        wanted = None if clock is None else _member(Clock, clock, "clock")
+        if calibration is None:
+            chosen, borrowed = choose_calibration(machine, Backend(library), wanted)
+            return CollectiveModel(machine, chosen, borrowed)
+        chosen = load_calibration(calibration)
+        if str(chosen.backend) != library or (wanted is not None and str(chosen.clock) != wanted):
+            raise BadInputError(
+                f"calibration {chosen.calibration_id} is {chosen.backend} at clock {chosen.clock}, "
+                f"not {library}{' at ' + wanted if wanted else ''}.",
+                f"use --backend {chosen.backend} --clock {chosen.clock}, or another calibration.",
+            )
+        return CollectiveModel(machine, chosen, chosen.machine != machine.name)
+
+    @property
+    def calibration_id(self) -> str:
+        """Which calibration the times come from."""
+        return self.calibration.calibration_id
+
+    @property
+    def clock(self) -> Clock:
+        """How its times were taken."""
+        return self.calibration.clock
+
+    def table(self, collective: str, gpus: int, gpus_per_node: int) -> Table:
+        """Everything about one group of ranks, for all sizes; built once."""
+        if collective not in COLLECTIVES:
+            raise BadInputError(
+                f"unknown collective {collective!r}.", f"known collectives: {', '.join(COLLECTIVES)}."
+            )
+        key = (collective, gpus, gpus_per_node)
+        if key not in self._tables:
+            self._tables[key] = build_table(self.machine, self.calibration, self.borrowed, *key)
+        return self._tables[key]
+
+    def estimate(
+        self,
+        collective: str,
+        payload_bytes: npt.ArrayLike,
+        gpus: npt.ArrayLike,
+        gpus_per_node: npt.ArrayLike | None = None,
+    ) -> CollectiveEstimate:
+        """Times of a collective for arrays that broadcast together.
+
+        payload_bytes   one rank's buffer as nccl-tests prints it [bytes]
+        gpus            ranks; 1 takes no time
+        gpus_per_node   ranks on each node (default: the machine's, or all ranks where they fit one)
+        Raises BadInputError for non-positive input, NoCalibrationError where nothing is known.
+        """
+        per_node = self.machine.gpus_per_node if gpus_per_node is None else gpus_per_node
+        size, ranks, node = np.broadcast_arrays(
+            np.asarray(payload_bytes, float), np.asarray(gpus, float), np.asarray(per_node, float)
+        )
+        _check(size, ranks, node)
+        shape = size.shape
+        out = _Columns(size.size)
+        flat, group = size.ravel(), (ranks.ravel() * 65536 + np.minimum(node, ranks).ravel()).astype(np.int64)
+        if group.size and (group == group[0]).all():
+            out.fill(slice(None), flat, self._group_table(collective, int(group[0])))
+        else:
+            keys, inverse = np.unique(group, return_inverse=True)
+            order = np.argsort(inverse, kind="stable")
+            edges = np.searchsorted(inverse[order], np.arange(keys.size + 1))
+            for i, key in enumerate(keys):
+                rows = order[edges[i] : edges[i + 1]]
+                out.fill(rows, flat[rows], self._group_table(collective, int(key)))
+        return out.estimate(shape, self.clock)
+
+    def _group_table(self, collective: str, key: int) -> Table:
+        return self.table(collective, key // 65536, key % 65536)
+
+
+class _Columns:
+    """Result arrays, filled one group of ranks at a time."""
+
+    def __init__(self, size: int) -> None:
+        self.times = [np.empty(size) for _ in range(4)]
+        self.codes = [np.empty(size, np.int8) for _ in range(2)]
+
+    def fill(self, rows: Any, payload_bytes: Floats, table: Table) -> None:
+        values = table.read(payload_bytes)
+        for column, value in zip((*self.times, *self.codes), values, strict=True):
+            column[rows] = value
+
+    def estimate(self, shape: tuple[int, ...], clock: Clock) -> CollectiveEstimate:
+        time, low, high, floor = (column.reshape(shape) for column in self.times)
+        evidence, limit = (column.reshape(shape) for column in self.codes)
+        return CollectiveEstimate(time, low, high, floor, evidence, limit, LIMITS, clock)
+
+
+def predict_collectives(
+    frame: pd.DataFrame,
+    machine: str | Path | Machine = "h100-sxm-ib",
+    backend: str = "nccl",
+    clock: str | None = None,
+    calibration: str | Path | None = None,
+    overrides: Mapping[str, float | str] | None = None,
+) -> pd.DataFrame:
+    """Predict many collectives at once.
+
+    frame    columns collective, payload_bytes, gpus and optionally gpus_per_node (default: the machine's)
+    machine  a shipped name, the path of a TOML file, or a Machine
+    Returns the frame with time_s, low_s, high_s (95 % interval), algbw_bytes_per_s, busbw_bytes_per_s,
+    evidence and clock added; same rows, same order. Raises BadInputError for a missing column, an unknown
+    collective, a size below one byte a peer; NoCalibrationError where nothing is known.
+    """
+    missing = [c for c in ("collective", "payload_bytes", "gpus") if c not in frame.columns]
+    if missing:
+        raise BadInputError(
+            f"the frame lacks the column {missing[0]!r}.",
+            "it needs collective, payload_bytes and gpus; gpus_per_node is optional.",
+        )
+    where = machine if isinstance(machine, Machine) else load_machine(machine)
+    where = where.with_overrides(overrides or {})
+    model = CollectiveModel.load(where, backend, clock, calibration)
+    result = frame.copy()
+    names = frame["collective"].astype(str).to_numpy()
+    size = _numbers(frame["payload_bytes"], "payload_bytes")
+    ranks = _numbers(frame["gpus"], "gpus")
+    node = (
+        _numbers(frame["gpus_per_node"].fillna(where.gpus_per_node), "gpus_per_node")
+        if "gpus_per_node" in frame.columns
+        else np.full(len(frame), float(where.gpus_per_node))
+    )
+    columns = {name: np.zeros(len(frame)) for name in ("time_s", "low_s", "high_s")}
+    ratio, ranked = np.ones(len(frame)), np.zeros(len(frame), np.int8)
+    for name in dict.fromkeys(names):
+        rows = np.flatnonzero(names == name)
+        _check_per_peer(name, size[rows], ranks[rows])
+        estimate = model.estimate(name, size[rows], ranks[rows], node[rows])
+        for column in columns:
+            columns[column][rows] = getattr(estimate, column)
+        ratio[rows], ranked[rows] = bus_factor(name, ranks[rows]), estimate.evidence
+    for column, values in columns.items():
+        result[column] = values
+    with np.errstate(divide="ignore"):
+        result["algbw_bytes_per_s"] = np.where(columns["time_s"] > 0, size / columns["time_s"], np.inf)
+        result["busbw_bytes_per_s"] = result["algbw_bytes_per_s"] * ratio
+    result["evidence"] = np.array([str(e) for e in Evidence])[ranked]
+    result["clock"] = str(model.clock)
+    return result
+
+
+def _member(kind: type[Backend] | type[Clock], text: str, what: str) -> str:
+    known = [str(item) for item in kind]
+    if str(text) not in known:
+        raise BadInputError(f"unknown {what} {str(text)!r}.", f"known: {', '.join(known)}.")
+    return str(text)
+
+
+def _numbers(column: pd.Series[Any], name: str) -> Floats:
+    import pandas as pd
+
+    values = pd.to_numeric(column, errors="coerce").to_numpy(float)
+    if np.isnan(values).any():
+        row = int(np.argmax(np.isnan(values)))
+        raise BadInputError(f"{name} of row {row} is not a number: {column.iloc[row]!r}.", "give a number.")
+    return np.asarray(values, float)
+
+
+def _check(size: Floats, ranks: Floats, node: Floats) -> None:
+    for name, values, unit in (
+        ("payload_bytes", size, " bytes"),
+        ("gpus", ranks, ""),
+        ("gpus_per_node", node, ""),
+    ):
+        bad = ~(np.isfinite(values) & (values > 0))
+        if name != "payload_bytes":
+            bad |= values != np.floor(values)
+        if bad.any():
+            value = values.ravel()[int(np.argmax(bad.ravel()))]
+            raise BadInputError(
+                f"{name} must be {'a whole number ' if name != 'payload_bytes' else ''}above 0, "
+                f"not {value:g}{unit}.",
+                "give a positive value.",
+            )
+    if (ranks >= 2**31).any() or (node >= 65536).any():
+        raise BadInputError("more GPUs than this model can describe.", "use fewer than 2 billion GPUs.")
+
+
+def _check_per_peer(collective: str, size: Floats, ranks: Floats) -> None:
+    """A payload that leaves less than one byte a peer would time an empty call."""
+    short = (size < ranks) & (ranks > 1) & (collective in _PER_PEER)
+    if short.any():
+        i = int(np.argmax(short))
+        raise BadInputError(
+            f"{size[i]:g} B of {collective} over {ranks[i]:g} ranks is less than one byte a peer: "
+            "it would time an empty call.",
+            f"the smallest size here is {ranks[i]:g} B.",
+        )
+
+
+__all__ = ["CollectiveEstimate", "CollectiveModel", "NoCalibrationError", "predict_collectives"]

@@ -1,0 +1,47 @@
+"""Which calibration to use for a machine, and from whom to borrow when it has none."""
+
+from __future__ import annotations
+
+from perfmodel.errors import NoCalibrationError
+from perfmodel.schema.calibration import Calibration, list_calibrations, shipped_calibration
+from perfmodel.schema.evidence import Backend, Clock
+from perfmodel.schema.machine import Machine, list_machines, load_machine
+
+
+def version_key(version: str) -> tuple[int, ...]:
+    """Sort key of a dotted version; words count as nothing. Limits: "2.29.2" > "2.9" > "2"."""
+    return tuple(int(part) if part.isdigit() else 0 for part in version.replace("-", ".").split("."))
+
+
+def choose_calibration(machine: Machine, backend: Backend, clock: Clock | None) -> tuple[Calibration, bool]:
+    """The calibration for a machine and whether it is borrowed from the machine that it is like.
+
+    The preferred one first, then the newest version. Raises NoCalibrationError with what there is.
+    """
+    own = _matching(machine.name, backend, clock)
+    if own:
+        return own[0], False
+    seen = {machine.name}
+    like = machine.links.like
+    while like and like not in seen and like in list_machines():
+        seen.add(like)
+        borrowed = _matching(like, backend, clock)
+        if borrowed:
+            return borrowed[0], True
+        like = load_machine(like).links.like
+    known = list_calibrations(machine.name)
+    asked = f"{backend}{f' at clock {clock}' if clock else ''}"
+    raise NoCalibrationError(
+        f"nothing of any evidence class for {asked} on {machine.name}; "
+        f"calibrations: {', '.join(known) or 'none'}.",
+        "use --backend nccl, another --machine, or fit one from logs: perfmodel import LOG…",
+    )
+
+
+def _matching(machine: str, backend: Backend, clock: Clock | None) -> list[Calibration]:
+    found = []
+    for name in list_calibrations(machine):
+        stem = name.split("/", 1)[1]
+        if stem.startswith(f"{backend}-") and (clock is None or stem.endswith(f"-{clock}")):
+            found.append(shipped_calibration(name))
+    return sorted(found, key=lambda c: (c.preferred, version_key(c.library_version)), reverse=True)

@@ -1,0 +1,229 @@
+"""A calibration: the fitted curves and link constants of one machine, library, version and clock.
+
+Written by ``perfmodel.fit``, read by ``perfmodel.predict``; JSON with sorted keys and rounded numbers, so
+that the same samples give the same bytes. Every file is validated on the way in.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import os
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from perfmodel import resources
+from perfmodel.errors import BadInputError, NoCalibrationError
+from perfmodel.schema.evidence import COLLECTIVES, Backend, Clock
+from perfmodel.schema.files import invalid_fields, read_text
+
+SCHEMA_VERSION = 1
+_FOLDER = "calibrations"
+_SUFFIX = ".json"
+
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Share = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Whole = Annotated[int, Field(ge=1)]
+_STRICT = ConfigDict(frozen=True, extra="forbid")
+
+
+class Interval(BaseModel):
+    """A value with its 95 % interval."""
+
+    model_config = _STRICT
+
+    value: Positive
+    low: Positive
+    high: Positive
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Interval:
+        if not self.low <= self.value <= self.high:
+            raise ValueError(f"interval {self.low} .. {self.high} does not hold its value {self.value}")
+        return self
+
+
+class Curve(BaseModel):
+    """One measured cell: the fitted curve, its anchors, and how well it predicts sizes left out."""
+
+    model_config = _STRICT
+
+    collective: Literal["all_to_all", "reduce_scatter", "all_gather", "all_reduce", "broadcast"]
+    gpus: Annotated[int, Field(ge=2)]
+    domain_gpus: Whole
+    alpha_s: Interval
+    beta_bytes_per_s: Interval
+    p: Interval
+    anchor_bytes: list[Positive]
+    anchor_times_s: list[Positive]
+    anchor_log_sd: Share
+    sample_count: Whole
+    loo_median: Share | None
+    loo_p90: Share | None
+    alpha_beta_loo_median: Share | None = None
+    alpha_beta_loo_p90: Share | None = None
+    at_bound: list[str] = []
+    sources: list[str]
+    library_version: str
+    clock: Clock
+
+    @model_validator(mode="after")
+    def _anchors(self) -> Curve:
+        sizes, times = self.anchor_bytes, self.anchor_times_s
+        if len(sizes) != len(times) or not sizes:
+            raise ValueError(f"{len(sizes)} anchor_bytes but {len(times)} anchor_times_s")
+        if any(b <= a for a, b in itertools.pairwise(sizes)):
+            raise ValueError("anchor_bytes must increase")
+        if any(b < a for a, b in itertools.pairwise(times)):
+            raise ValueError("anchor_times_s must not decrease")
+        return self
+
+    def formula(self) -> str:
+        """The curve with its numbers in it, as text. S is the payload of one rank."""
+        alpha = self.alpha_s.value * 1e6
+        beta = self.beta_bytes_per_s.value / 1e9
+        p = self.p.value
+        return f"t = (({alpha:.3g} µs)^{p:.3g} + (S / {beta:.3g} GB/s)^{p:.3g})^(1/{p:.3g})"
+
+
+class Law(BaseModel):
+    """Fitted unknowns of one law: logarithms with covariance, so that relative errors carry over."""
+
+    model_config = _STRICT
+
+    law: Literal["ring_tree", "pairwise"]
+    collectives: list[str]
+    names: list[str]
+    values: list[Positive]
+    log_covariance: list[list[float]]
+    residual_log_sd: Share
+    fitted_domains: Whole
+    fitted_gpus: Annotated[int, Field(ge=1)]
+    sources: list[str]
+
+    @model_validator(mode="after")
+    def _shapes(self) -> Law:
+        n = len(self.names)
+        rows = self.log_covariance
+        if len(self.values) != n or len(rows) != n or any(len(row) != n for row in rows):
+            raise ValueError(f"{n} names need {n} values and a {n} x {n} log_covariance")
+        if not all(math.isfinite(v) for row in rows for v in row):
+            raise ValueError("log_covariance must be finite")
+        if unknown := [c for c in self.collectives if c not in COLLECTIVES]:
+            raise ValueError(f"unknown collectives {unknown}")
+        return self
+
+
+class Calibration(BaseModel):
+    """Everything fitted from one set of samples."""
+
+    model_config = _STRICT
+
+    schema_version: Literal[1]
+    calibration_id: str
+    machine: str
+    backend: Backend
+    library_version: str
+    clock: Clock
+    domain_gpus: Whole
+    complete: bool
+    checked: bool
+    preferred: bool = False
+    note: str = ""
+    sample_count: Annotated[int, Field(ge=0)]
+    samples_sha256: str
+    environment: Mapping[str, str] = {}
+    curves: list[Curve]
+    laws: list[Law]
+
+    def curve(self, collective: str, gpus: int, domain_gpus: int) -> Curve | None:
+        """The measured cell for these ranks, if there is one."""
+        group = min(gpus, domain_gpus)
+        for curve in self.curves:
+            own = min(curve.gpus, curve.domain_gpus)
+            if (curve.collective, curve.gpus, own) == (collective, gpus, group):
+                return curve
+        return None
+
+    def law(self, collective: str) -> Law | None:
+        """The law that predicts ``collective`` beyond the measured cells."""
+        return next((law for law in self.laws if collective in law.collectives), None)
+
+    def to_json(self) -> str:
+        """The file's text: sorted keys, a line per list, byte for byte the same for the same content."""
+        return json.dumps(self.model_dump(mode="json"), sort_keys=True, indent=1, allow_nan=False) + "\n"
+
+
+def save_calibration(calibration: Calibration, path: Path) -> None:
+    """Write a calibration in one step: the file is whole or was not touched."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        temporary.write_text(calibration.to_json(), encoding="utf-8")
+        temporary.replace(path)
+    except OSError as error:
+        raise BadInputError(
+            f"cannot write {path}: {error.strerror or error}.", "choose another file."
+        ) from None
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def read_calibration(path: Path) -> Calibration:
+    """A calibration from its file. Limits: not JSON, truncated, another schema version -> BadInputError."""
+    text = read_text(path, "calibration")
+    try:
+        document: Any = json.loads(text)
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise BadInputError(
+            f"calibration {path} is not JSON (truncated?): {error}.", "write it again with perfmodel import."
+        ) from None
+    if not isinstance(document, dict) or "schema_version" not in document:
+        raise BadInputError(
+            f"{path} is not a calibration: it has no schema_version.",
+            "perfmodel import writes one from logs.",
+        )
+    if document["schema_version"] != SCHEMA_VERSION:
+        raise BadInputError(
+            f"calibration {path} has schema_version {document['schema_version']!r}; this program reads "
+            f"{SCHEMA_VERSION}.",
+            "fit it again from its samples: perfmodel import LOG… --out FILE.",
+        )
+    try:
+        return Calibration.model_validate(document)
+    except ValidationError as error:
+        raise invalid_fields(error, "calibration", str(path)) from None
+
+
+def list_calibrations(machine: str | None = None) -> list[str]:
+    """Identifiers of the shipped calibrations, ``machine/backend-version-clock``."""
+    root = resources.data_path(_FOLDER)
+    found = sorted(root.glob(f"*/*{_SUFFIX}")) if root.is_dir() else []
+    names = [f"{path.parent.name}/{path.name.removesuffix(_SUFFIX)}" for path in found]
+    return [name for name in names if machine is None or name.startswith(machine + "/")]
+
+
+@lru_cache(maxsize=64)
+def shipped_calibration(calibration_id: str) -> Calibration:
+    """A shipped calibration by identifier."""
+    if calibration_id not in list_calibrations():
+        raise NoCalibrationError(
+            f"there is no calibration {calibration_id!r}.", "perfmodel calibrations lists what is shipped."
+        )
+    return read_calibration(resources.data_path(_FOLDER, calibration_id + _SUFFIX))
+
+
+def load_calibration(name_or_path: str | Path) -> Calibration:
+    """A shipped calibration by identifier, or a user's own file by path."""
+    text = str(name_or_path)
+    if isinstance(name_or_path, str) and text in list_calibrations():
+        return shipped_calibration(text)
+    path = Path(text)
+    if path.suffix == _SUFFIX or path.exists():
+        return read_calibration(path)
+    return shipped_calibration(text)

@@ -1,0 +1,109 @@
+"""What is believed about collectives before a machine is measured: ``data/priors/collectives.toml``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from perfmodel import resources
+from perfmodel.schema.files import invalid_fields, read_toml
+
+_STRICT = ConfigDict(frozen=True, extra="forbid")
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Triple = Annotated[list[Positive], Field(min_length=3, max_length=3)]
+
+
+class NcclConstants(BaseModel):
+    """NCCL's tuning constants, seconds; triples are LL, LL128, Simple."""
+
+    model_config = _STRICT
+
+    source: str
+    why: str
+    ring_base_s: Triple
+    tree_base_s: Triple
+    nvlink_ring_step_s: Triple
+    nvlink_tree_step_s: Triple
+    pcie_ring_step_s: Triple
+    pcie_tree_step_s: Triple
+    network_ring_step_s: Triple
+    network_tree_step_s: Triple
+    network_overhead_s: Triple
+    nvls_s: Positive
+    nvls_tree_step_s: Positive
+
+
+class NetworkSteps(BaseModel):
+    """Steps across one kind of network, where they differ from NCCL's."""
+
+    model_config = _STRICT
+
+    source: str
+    why: str
+    ring_step_s: Triple
+    tree_step_s: Triple
+
+
+class Belief(BaseModel):
+    """One unknown of a law: centre, standard deviation of its logarithm, reason.
+
+    ``relative_to`` names a machine value that the centre multiplies.
+    """
+
+    model_config = _STRICT
+
+    value: Positive
+    log_sd: Positive
+    why: str
+    relative_to: str = ""
+
+
+class Shape(BaseModel):
+    """Shape constants of the laws that are not fitted."""
+
+    model_config = _STRICT
+
+    rendezvous_half_bytes: Positive
+    rate_sharpness: Positive
+    why: str
+
+
+class Uncertainty(BaseModel):
+    """Errors of the laws themselves, as standard deviations of ln t."""
+
+    model_config = _STRICT
+
+    sample_log_sd: Positive
+    effective_points: Positive
+    growth_log_sd: Positive
+    unseen_log_sd: Positive
+    sibling_log_sd: Positive
+    card_log_sd: Positive
+    carry_fraction: Annotated[float, Field(ge=0, le=1)]
+    why: str
+
+
+class Priors(BaseModel):
+    """The whole file."""
+
+    model_config = _STRICT
+
+    nccl: NcclConstants
+    network: Mapping[str, NetworkSteps]
+    ring_tree: Mapping[str, Belief]
+    pairwise: Mapping[str, Belief]
+    shape: Shape
+    uncertainty: Uncertainty
+
+
+@lru_cache(maxsize=1)
+def load_priors() -> Priors:
+    """The shipped priors."""
+    path = resources.data_path("priors", "collectives.toml")
+    try:
+        return Priors.model_validate(read_toml(path, "priors"))
+    except ValidationError as error:
+        raise invalid_fields(error, "priors", str(path)) from None
