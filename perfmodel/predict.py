@@ -65,16 +65,16 @@ class CollectiveModel:
         Prefers the calibration marked as preferred, then the newest version; ``clock`` narrows the choice.
         Raises BadInputError for an unknown backend or clock, NoCalibrationError when nothing fits.
         """
-        library = _member(Backend, backend, "backend")
-        wanted = None if clock is None else _member(Clock, clock, "clock")
+        library = Backend(_member([str(item) for item in Backend], backend, "backend"))
+        wanted = None if clock is None else Clock(_member([str(item) for item in Clock], clock, "clock"))
         if calibration is None:
-            chosen, borrowed = choose_calibration(machine, Backend(library), wanted)
+            chosen, borrowed = choose_calibration(machine, library, wanted)
             return CollectiveModel(machine, chosen, borrowed)
         chosen = load_calibration(calibration)
-        if str(chosen.backend) != library or (wanted is not None and str(chosen.clock) != wanted):
+        if chosen.backend != library or (wanted is not None and chosen.clock != wanted):
             raise BadInputError(
                 f"calibration {chosen.calibration_id} is {chosen.backend} at clock {chosen.clock}, "
-                f"not {library}{' at ' + wanted if wanted else ''}.",
+                f"not {library}{f' at {wanted}' if wanted else ''}.",
                 f"use --backend {chosen.backend} --clock {chosen.clock}, or another calibration.",
             )
         return CollectiveModel(machine, chosen, chosen.machine != machine.name)
@@ -146,8 +146,10 @@ class _Columns:
 
     def fill(self, rows: Any, payload_bytes: Floats, table: Table) -> None:
         values = table.read(payload_bytes)
-        for column, value in zip((*self.times, *self.codes), values, strict=True):
-            column[rows] = value
+        for times, value in zip(self.times, values[:4], strict=True):
+            times[rows] = value
+        for codes, code in zip(self.codes, values[4:], strict=True):
+            codes[rows] = code
 
     def estimate(self, shape: tuple[int, ...], clock: Clock) -> CollectiveEstimate:
         time, low, high, floor = (column.reshape(shape) for column in self.times)
@@ -189,7 +191,7 @@ def predict_collectives(
         if "gpus_per_node" in frame.columns
         else np.full(len(frame), float(where.gpus_per_node))
     )
-    columns = {name: np.zeros(len(frame)) for name in ("time_s", "low_s", "high_s")}
+    columns: dict[str, Floats] = {name: np.zeros(len(frame)) for name in ("time_s", "low_s", "high_s")}
     ratio, ranked = np.ones(len(frame)), np.zeros(len(frame), np.int8)
     for name in dict.fromkeys(names):
         rows = np.flatnonzero(names == name)
@@ -208,8 +210,7 @@ def predict_collectives(
     return result
 
 
-def _member(kind: type[Backend] | type[Clock], text: str, what: str) -> str:
-    known = [str(item) for item in kind]
+def _member(known: list[str], text: str, what: str) -> str:
     if str(text) not in known:
         raise BadInputError(f"unknown {what} {str(text)!r}.", f"known: {', '.join(known)}.")
     return str(text)

@@ -105,14 +105,13 @@ def _usable(samples: pd.DataFrame) -> pd.DataFrame:
     """Rows that a fit may use: known collectives, good flags, out of place, floating-point reductions."""
     reduction = samples["collective"].isin(["all_reduce", "reduce_scatter"])
     whole = samples["datatype"].isin(_INTEGER_TYPES)
-    floats_exist = ~(reduction & ~whole).any() if len(samples) else True
+    floating = bool((reduction & ~whole).any())
     keep = (
         samples["collective"].isin(COLLECTIVES)
         & samples["flag"].isin(["", "ok"])
         & ~samples["in_place"].astype(bool)
-        & (~(reduction & whole) | floats_exist)
     )
-    return samples[keep]
+    return samples[keep & ~(reduction & whole)] if floating else samples[keep]
 
 
 def _cells(samples: pd.DataFrame, machine: Machine) -> list[tuple[Cell, pd.DataFrame]]:
@@ -123,10 +122,11 @@ def _cells(samples: pd.DataFrame, machine: Machine) -> list[tuple[Cell, pd.DataF
         ]
     )
     found = []
-    for (collective, gpus, domain), rows in frame.groupby(["collective", "gpus", "domain"], observed=True):
+    for key, rows in frame.groupby(["collective", "gpus", "domain"], observed=True):
+        collective, gpus, domain = (str(part) for part in key)
         medians = rows.groupby("payload_bytes")["time_s"].median()
         cell = Cell(
-            str(collective),
+            collective,
             Group.of(int(gpus), int(domain)),
             medians.index.to_numpy(float),
             medians.to_numpy(float),
@@ -144,7 +144,7 @@ def _curve(cell: Cell, rows: pd.DataFrame, identity: Identity) -> Curve:
     versions = sorted(rows["library_version"].astype(str).unique())
     clocks = sorted(rows["clock"].astype(str).unique())
     return Curve(
-        collective=cell.collective,  # type: ignore[arg-type]
+        collective=cell.collective,
         gpus=cell.group.gpus,
         domain_gpus=cell.group.domain_gpus,
         alpha_s=_interval(fit.alpha_s, fit.alpha_interval),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -63,21 +64,23 @@ def fit_curve(
     log_alpha, log_beta, log_p = solution.x if fixed is None else [*solution.x, np.log(fixed)]
     spread = _standard_errors(solution)
     errors = [*spread, 0.0] if fixed is not None else list(spread)
-    intervals = [
+    alpha, beta, knee = (
         (float(np.exp(v - _Z95 * e)), float(np.exp(v + _Z95 * e)))
         for v, e in zip((log_alpha, log_beta, log_p), errors, strict=True)
-    ]
+    )
     anchors = np.exp(isotonic_regression(np.log(medians)).x)
-    bound = () if fixed is not None else _at_bound(float(np.exp(log_p)))
+    raw_sizes, raw_times = np.asarray(payload_bytes, float), np.asarray(time_s, float)
     return CurveFit(
-        float(np.exp(log_alpha)),
-        float(np.exp(log_beta)),
-        float(np.exp(log_p)),
-        *intervals,
-        sizes,
-        np.asarray(anchors, float),
-        _anchor_spread(sizes, medians, np.asarray(payload_bytes, float), np.asarray(time_s, float)),
-        bound,
+        alpha_s=float(np.exp(log_alpha)),
+        beta_bytes_per_s=float(np.exp(log_beta)),
+        p=float(np.exp(log_p)),
+        alpha_interval=alpha,
+        beta_interval=beta,
+        p_interval=knee,
+        anchor_bytes=sizes,
+        anchor_times_s=np.asarray(anchors, float),
+        anchor_log_sd=_anchor_spread(sizes, medians, raw_sizes, raw_times),
+        at_bound=() if fixed is not None else _at_bound(float(np.exp(log_p))),
     )
 
 
@@ -124,7 +127,7 @@ def _medians(payload_bytes: npt.ArrayLike, time_s: npt.ArrayLike) -> tuple[Float
     return unique, np.array([np.median(times[where == i]) for i in range(unique.size)])
 
 
-def _solve(sizes: Floats, logs: Floats, fixed: float | None):  # type: ignore[no-untyped-def]
+def _solve(sizes: Floats, logs: Floats, fixed: float | None) -> Any:
     head = float(np.median(logs[: max(1, logs.size // 5)]))
     tail = float(np.log(sizes[-1]) - logs[-1])
     low, high = np.log(KNEE_BOUNDS)
@@ -141,7 +144,7 @@ def _solve(sizes: Floats, logs: Floats, fixed: float | None):  # type: ignore[no
     )
 
 
-def _standard_errors(solution) -> Floats:  # type: ignore[no-untyped-def]
+def _standard_errors(solution: Any) -> Floats:
     """Standard errors of the log parameters from the Jacobian and the median residual."""
     jacobian = solution.jac
     points, parameters = jacobian.shape

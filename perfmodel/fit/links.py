@@ -150,7 +150,8 @@ def fit_law(
         return np.concatenate([*robust, (q - centre) / spread])
 
     best = least_squares(residual, centre, x_scale=spread, xtol=1e-10, ftol=1e-10, gtol=1e-10)
-    covariance = np.linalg.inv(best.jac.T @ best.jac)
+    jacobian = np.asarray(best.jac, float)
+    covariance = np.linalg.inv(jacobian.T @ jacobian)
     scatter = np.concatenate(raw(best.x)) if cells else np.array([noise.unseen_log_sd])
     return Law(
         law="ring_tree" if law == "ring_tree" else "pairwise",

@@ -53,7 +53,7 @@ class Curve(BaseModel):
 
     model_config = _STRICT
 
-    collective: Literal["all_to_all", "reduce_scatter", "all_gather", "all_reduce", "broadcast"]
+    collective: str
     gpus: Annotated[int, Field(ge=2)]
     domain_gpus: Whole
     alpha_s: Interval
@@ -74,6 +74,8 @@ class Curve(BaseModel):
 
     @model_validator(mode="after")
     def _anchors(self) -> Curve:
+        if self.collective not in COLLECTIVES:
+            raise ValueError(f"unknown collective {self.collective!r}")
         sizes, times = self.anchor_bytes, self.anchor_times_s
         if len(sizes) != len(times) or not sizes:
             raise ValueError(f"{len(sizes)} anchor_bytes but {len(times)} anchor_times_s")
