@@ -195,8 +195,8 @@ def predict_collectives(
     ratio, ranked = np.ones(len(frame)), np.zeros(len(frame), np.int8)
     for name in dict.fromkeys(names):
         rows = np.flatnonzero(names == name)
-        _check_per_peer(name, size[rows], ranks[rows])
         estimate = model.estimate(name, size[rows], ranks[rows], node[rows])
+        _check_per_peer(name, size[rows], ranks[rows])
         for column in columns:
             columns[column][rows] = getattr(estimate, column)
         ratio[rows], ranked[rows] = bus_factor(name, ranks[rows]), estimate.evidence

@@ -1,0 +1,172 @@
+"""Calibration files: rebuilt byte for byte, written whole or not at all, refused with a reason."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from perfmodel import resources
+from perfmodel.errors import BadInputError, NoCalibrationError, PerfmodelError
+from perfmodel.fit.build import Identity, domain_gpus_of, fit_calibration
+from perfmodel.fit.links import Cell, fit_law, law_time, step_constants
+from perfmodel.fit.shipped import fit_entry, load_plan
+from perfmodel.model.laws import Group
+from perfmodel.schema.calibration import (
+    list_calibrations,
+    load_calibration,
+    read_calibration,
+    save_calibration,
+)
+from perfmodel.schema.evidence import Backend, Clock
+from perfmodel.schema.machine import load_machine
+from perfmodel.schema.priors import load_priors
+from perfmodel.schema.samples import load_samples
+
+
+def samples(rows: list[tuple[str, int, int, float]]) -> pd.DataFrame:
+    frame = pd.DataFrame(rows, columns=["collective", "gpus", "payload_bytes", "time_s"])
+    return frame.assign(
+        source_id="mine", backend="nccl", library_version="9.9", clock="stream", flag="", in_place=False,
+        datatype="float", gpus_per_node=frame["gpus"].clip(upper=8),
+    )  # fmt: skip
+
+
+ME = Identity("h100-sxm-ib", Backend.NCCL, "9.9", Clock.STREAM)
+
+
+def mine() -> pd.DataFrame:
+    sizes = 2.0 ** np.arange(10, 28)
+    rows = [("all_gather", g, int(s), 5e-6 + g * 1e-6 + s / 300e9) for g in (4, 8) for s in sizes]
+    return samples(rows)
+
+
+def test_shipped_calibration_is_rebuilt_byte_for_byte() -> None:
+    entry = next(e for e in load_plan() if e.machine == "rtx-pro-6000-pcie")
+    fresh = fit_entry(entry, load_samples(None))
+    shipped = resources.data_path("calibrations", f"{fresh.calibration_id}.json").read_text(encoding="utf-8")
+    assert fresh.to_json() == shipped
+
+
+def test_every_entry_of_the_plan_is_shipped_and_nothing_else() -> None:
+    planned = {f"{e.machine}/{e.backend}-{e.library_version}-{e.clock}" for e in load_plan()}
+    assert planned == set(list_calibrations())
+
+
+def test_each_machine_has_one_preferred_nccl_calibration() -> None:
+    for machine in {name.split("/")[0] for name in list_calibrations()}:
+        preferred = [n for n in list_calibrations(machine) if "/nccl-" in n and load_calibration(n).preferred]
+        assert len(preferred) == 1, machine
+
+
+def test_a_fit_of_own_samples_predicts_them(tmp_path: Path) -> None:
+    calibration = fit_calibration(mine(), load_machine("h100-sxm-ib"), ME)
+    curve = calibration.curve("all_gather", 8, 8)
+    assert curve is not None
+    assert curve.alpha_s.value == pytest.approx(13e-6, rel=0.02)
+    assert curve.beta_bytes_per_s.value == pytest.approx(300e9, rel=0.02)
+    assert "13 µs" in curve.formula()
+    save_calibration(calibration, tmp_path / "a" / "mine.json")
+    assert read_calibration(tmp_path / "a" / "mine.json") == calibration
+    assert [p.name for p in (tmp_path / "a").iterdir()] == ["mine.json"]
+
+
+def test_flagged_and_integer_reductions_are_left_out() -> None:
+    good = samples([("all_reduce", 8, 2**k, 1e-5 * k) for k in range(10, 20)])
+    int8 = good.assign(datatype="int8", time_s=good["time_s"] * 2)
+    wrong = good.assign(flag="wrong", time_s=good["time_s"] * 3)
+    calibration = fit_calibration(pd.concat([good, int8, wrong]), load_machine("h100-sxm-ib"), ME)
+    assert calibration.sample_count == 10
+    only_int8 = fit_calibration(int8, load_machine("h100-sxm-ib"), ME)
+    assert only_int8.sample_count == 10
+
+
+def test_no_usable_sample_is_an_error() -> None:
+    frame = mine().assign(collective="sendrecv")
+    with pytest.raises(NoCalibrationError):
+        fit_calibration(frame, load_machine("h100-sxm-ib"), ME)
+
+
+def test_law_recovers_constants_and_is_the_prior_without_samples() -> None:
+    machine, priors = load_machine("h100-sxm-ib"), load_priors()
+    steps = step_constants(machine, priors)
+    nothing = fit_law("pairwise", [], machine, priors)
+    assert nothing.values[nothing.names.index("remote_peer_s")] == pytest.approx(2.5e-6)
+    truth = np.log(np.array(nothing.values))
+    truth[3] = np.log(5e-6)
+    sizes = 2.0 ** np.arange(8, 32)
+    cells = [
+        Cell("all_to_all", g, sizes, law_time("pairwise", truth, steps, "all_to_all", g, sizes), ("x",))
+        for g in (Group.of(8, 8), Group.of(16, 8), Group.of(64, 8))
+    ]
+    found = fit_law("pairwise", cells, machine, priors)
+    assert found.values[found.names.index("remote_peer_s")] == pytest.approx(5e-6, rel=0.02)
+    assert np.diag(np.array(found.log_covariance))[3] < np.diag(np.array(nothing.log_covariance))[3] / 10
+
+
+def test_domains() -> None:
+    assert domain_gpus_of(load_machine("h100-sxm-ib"), 8) == 8
+    assert domain_gpus_of(load_machine("h100-sxm-ib"), 2) == 2
+    assert domain_gpus_of(load_machine("gb200-nvl72"), 4) == 72
+    assert domain_gpus_of(load_machine("gb200-nvl72"), 72) == 72
+
+
+def _document() -> dict[str, object]:
+    path = resources.data_path("calibrations", "gh200-slingshot", "nccl-2.23.4-stream.json")
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"schema_version": 2}, "schema_version 2"),
+        ({"schema_version": None}, "schema_version"),
+        ({"curves": 3}, "curves"),
+        ({"extra": 1}, "extra"),
+        ({"clock": "sundial"}, "clock"),
+    ],
+)
+def test_bad_files_are_refused(tmp_path: Path, change: dict[str, object], words: str) -> None:
+    path = tmp_path / "c.json"
+    path.write_text(json.dumps({**_document(), **change}), encoding="utf-8")
+    with pytest.raises(BadInputError, match=words):
+        read_calibration(path)
+
+
+def test_unordered_anchors_are_refused(tmp_path: Path) -> None:
+    document = _document()
+    curve = document["curves"][0]  # type: ignore[index]
+    curve["anchor_times_s"] = curve["anchor_times_s"][::-1]
+    path = tmp_path / "c.json"
+    path.write_text(json.dumps(document), encoding="utf-8")
+    with pytest.raises(BadInputError, match="decrease"):
+        read_calibration(path)
+
+
+@settings(max_examples=40, deadline=None)
+@given(cut=st.floats(0, 0.999))
+def test_a_truncated_file_is_refused(tmp_path_factory: pytest.TempPathFactory, cut: float) -> None:
+    text = json.dumps(_document())
+    path = tmp_path_factory.mktemp("cut") / "c.json"
+    path.write_text(text[: int(len(text) * cut)], encoding="utf-8")
+    with pytest.raises(BadInputError):
+        read_calibration(path)
+
+
+@settings(max_examples=60, deadline=None)
+@given(raw=st.binary(max_size=400))
+def test_any_bytes_are_refused_with_words(tmp_path_factory: pytest.TempPathFactory, raw: bytes) -> None:
+    path = tmp_path_factory.mktemp("raw") / "c.json"
+    path.write_bytes(raw)
+    with pytest.raises(PerfmodelError):
+        read_calibration(path)
+
+
+def test_unknown_names_list_what_there_is() -> None:
+    with pytest.raises(NoCalibrationError, match="nope"):
+        load_calibration("nope")

@@ -1,0 +1,156 @@
+"""Laws of collectives: the limits that each docstring promises, with numbers one can divide by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perfmodel.model import collectives as c
+from perfmodel.model import laws
+from perfmodel.model.laws import Group, StepConstants
+
+US = 1e-6
+STEPS = StepConstants(
+    ring_base_s=np.array([6, 14, 8]) * US,
+    tree_base_s=np.array([7, 14, 8]) * US,
+    ring_inside_s=np.array([1, 2, 4]) * US,
+    tree_inside_s=np.array([1, 2, 4]) * US,
+    ring_network_s=np.array([3, 4, 14]) * US,
+    tree_network_s=np.array([5, 8, 14]) * US,
+    network_overhead_s=np.array([2, 2, 2]) * US,
+    nvls_s=25 * US,
+    nvls_tree_step_s=20 * US,
+    has_nvls=True,
+    rate_sharpness=6.0,
+    rendezvous_half_bytes=65536.0,
+)
+RING = np.log([1] * 11 + [300e9, 50e9, 300e9, 0.4, 0.1, 0.9, 0.9])
+PAIRS = np.log([5 * US, 1 * US, 5 * US, 2 * US, 60 * US, 6 * US, 300e9, 50e9, 40e9])
+
+
+def test_bus_factor() -> None:
+    assert c.bus_factor("all_reduce", [1, 2, 4]).tolist() == [0, 1, 1.5]
+    assert c.bus_factor("all_gather", [1, 2, 4]).tolist() == [0, 0.5, 0.75]
+    assert c.bus_factor("broadcast", [1, 8]).tolist() == [1, 1]
+
+
+def test_ring_steps_add_up() -> None:
+    assert c.ring_steps("all_gather", 8, 1) == (7, 0)
+    assert c.ring_steps("all_gather", 16, 2) == (14, 1)
+    assert c.ring_steps("all_reduce", 16, 16) == (0, 30)
+
+
+@pytest.mark.parametrize(
+    ("domains", "depth", "share"), [(1, 0, 0.5), (2, 1, 1), (3, 2, 1.5), (4, 2, 2), (512, 9, 2)]
+)
+def test_tree_shape(domains: int, depth: int, share: float) -> None:
+    assert c.tree_depth(domains) == depth
+    if domains > 1:
+        assert c.tree_network_share(domains) == share
+
+
+def test_rates_of_two_links() -> None:
+    assert c.join_rates(100, 1e9, 6) == pytest.approx(100)
+    assert c.join_rates(100, 100, 1) == pytest.approx(50)
+    assert c.ring_bus_bandwidth(300e9, 1e9, 8, 1, 6) == 300e9
+    assert c.ring_bus_bandwidth(300e9, 1e9, 8, 4, 6) == pytest.approx(8e9, rel=1e-6)
+
+
+def test_two_domains_reduce_faster_than_many() -> None:
+    """With slow cards a double tree over two domains moves each byte once, over many twice."""
+    two = c.tree_bus_bandwidth(1e15, 50e9, 16, 8, 2, 6)
+    many = c.tree_bus_bandwidth(1e15, 50e9, 8192, 8, 1024, 6)
+    assert two == pytest.approx(2 * 15 / 16 * 400e9)
+    assert many == pytest.approx(400e9, rel=1e-3)
+
+
+def test_nvls_bandwidth() -> None:
+    assert c.nvls_bus_bandwidth(300e9, 2) == pytest.approx(200e9)
+    assert c.nvls_bus_bandwidth(300e9, 10**9) == pytest.approx(600e9)
+
+
+def test_pairwise_latency() -> None:
+    args = (5 * US, 1 * US, 4 * US, 2 * US)
+    assert c.pairwise_latency(*args, 1, 1, 1) == pytest.approx(5 * US)
+    assert c.pairwise_latency(*args, 8, 8, 1) == pytest.approx(12 * US)
+    assert c.pairwise_latency(*args, 24, 8, 3) == pytest.approx((5 + 7 + 4 + 32) * US)
+
+
+def test_rendezvous_share() -> None:
+    assert c.rendezvous_share([0, 8 * 65536, 1e30], 8, 65536).tolist() == pytest.approx([0, 0.5, 1])
+
+
+def test_pairwise_bytes() -> None:
+    assert c.pairwise_transfer_time(8e9, 1, 100e9, 1, 1, 8, 8, 1, 6) == pytest.approx(0.07)
+    far = c.pairwise_transfer_time(16e9, 1, 1e15, 50e9, 1e15, 16, 8, 2, 6)
+    assert far == pytest.approx(16e9 * 8 / 16 / 50e9)
+    lone = c.pairwise_transfer_time(2e9, 1, 1e15, 50e9, 10e9, 2, 1, 2, 6)
+    assert lone == pytest.approx(1e9 / 10e9, rel=1e-3)
+
+
+def test_speed_of_light() -> None:
+    assert c.speed_of_light_time("all_gather", 8e9, 1, 1, 1, 1e9, 1e9) == 0
+    assert c.speed_of_light_time("all_gather", 8e9, 8, 8, 1, 7e9, 1) == pytest.approx(1)
+    assert c.speed_of_light_time("all_to_all", 16e9, 16, 8, 2, 1e15, 8e9) == pytest.approx(1)
+    assert c.speed_of_light_time("reduce_scatter", 16e9, 16, 8, 2, 1e15, 1e9) == pytest.approx(1)
+
+
+def test_ring_latency_is_base_plus_steps() -> None:
+    pair = laws.ring_tree_latencies(RING, STEPS, "all_gather", Group.of(2, 8))
+    assert pair == pytest.approx(np.array([7, 16, 12]) * US)
+    two_nodes = laws.ring_tree_latencies(RING, STEPS, "all_gather", Group.of(16, 8))
+    assert two_nodes == pytest.approx(np.array([6 + 14 * 2 + 3, 14 + 14 * 2 + 4, 8 + 14 * 4 + 14]) * US)
+
+
+def test_all_reduce_offers_trees_and_the_switch() -> None:
+    latency = laws.ring_tree_latencies(RING, STEPS, "all_reduce", Group.of(32, 8))
+    assert latency.size == len(c.ALGORITHMS)
+    assert latency[3] == pytest.approx((7 + 2 * (7 * 1 + 2 * 5)) * US)
+    assert latency[6] == pytest.approx((25 + 2 * 2 * 20) * US)
+
+
+def test_ring_tree_time_takes_the_cheapest() -> None:
+    group = Group.of(8, 8)
+    small = laws.ring_tree_time(RING, STEPS, "all_gather", group, np.array([0.0]))
+    assert small == pytest.approx(13 * US)
+    large = laws.ring_tree_time(RING, STEPS, "all_gather", group, np.array([8e12]))
+    assert large == pytest.approx(7e12 / 300e9, rel=1e-3)
+
+
+def test_pairwise_law_limits() -> None:
+    assert laws.pairwise_time(PAIRS, STEPS, "all_to_all", Group.of(8, 8), np.array([0.0])) == pytest.approx(
+        12 * US
+    )
+    assert laws.pairwise_time(PAIRS, STEPS, "all_to_all", Group.of(16, 8), np.array([1e13])) == pytest.approx(
+        5e12 / 50e9, rel=1e-2
+    )
+
+
+@given(
+    gpus=st.integers(2, 2048),
+    domain=st.sampled_from([1, 2, 4, 8, 72]),
+    collective=st.sampled_from(["all_gather", "reduce_scatter", "all_reduce", "broadcast"]),
+)
+def test_laws_are_positive_and_never_fall(gpus: int, domain: int, collective: str) -> None:
+    sizes = np.exp2(np.linspace(0, 40, 161))
+    group = Group.of(gpus, domain)
+    for times in (
+        laws.ring_tree_time(RING, STEPS, collective, group, sizes),
+        laws.pairwise_time(PAIRS, STEPS, "all_to_all", group, sizes),
+    ):
+        assert (times > 0).all()
+        assert (np.diff(times) >= 0).all()
+
+
+@given(gpus=st.integers(9, 512), extra=st.integers(1, 64))
+def test_more_ranks_across_domains_never_lower_the_floor(gpus: int, extra: int) -> None:
+    size = np.array([1.0])
+    for law, q, name in (
+        (laws.ring_tree_time, RING, "all_gather"),
+        (laws.pairwise_time, PAIRS, "all_to_all"),
+    ):
+        fewer = law(q, STEPS, name, Group.of(gpus, 8), size)
+        more = law(q, STEPS, name, Group.of(gpus + extra, 8), size)
+        assert more[0] >= fewer[0] * (1 - 1e-12)

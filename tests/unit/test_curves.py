@@ -1,0 +1,110 @@
+"""Curve family and its fit: the docstrings' limits, monotone everywhere, known curves recovered."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perfmodel.errors import BadInputError
+from perfmodel.fit.curves import KNEE_BOUNDS, fit_curve, leave_one_out
+from perfmodel.model.curves import anchored_time, hockney_time, join_power
+
+SIZES = 2.0 ** np.arange(9, 30)
+
+
+def test_hockney_limits() -> None:
+    alpha, beta = 10e-6, 100e9
+    assert hockney_time(0, alpha, beta, 1.7) == pytest.approx(10e-6)
+    assert hockney_time(1e18, alpha, beta, 1.7) == pytest.approx(1e7)
+    assert hockney_time(1e6, alpha, beta, 2) == pytest.approx(10e-6 * 2**0.5)
+    assert hockney_time(1e6, alpha, beta, 1) == pytest.approx(20e-6)
+
+
+def test_join_power_limits() -> None:
+    assert join_power(3, 0, 1.3) == pytest.approx(3)
+    assert join_power(3, 4, 1) == pytest.approx(7)
+    assert join_power(3, 4, 2) == pytest.approx(5)
+    assert join_power(3, 4, 400) == pytest.approx(4)
+    assert join_power(0, 0, 2) == 0
+
+
+def test_anchors_are_met_and_ends_follow_the_curve() -> None:
+    sizes, times = np.array([1e3, 1e6]), np.array([20e-6, 40e-6])
+    read = anchored_time([1e3, 1e6, 1e9, 2e9], 10e-6, 100e9, 1.0, sizes, times)
+    assert read[:2] == pytest.approx(times)
+    assert read[3] / read[2] == pytest.approx(2, rel=1e-2)
+    single = anchored_time([0, 1e6], 10e-6, 100e9, 1.0, np.array([1e6]), np.array([40e-6]))
+    assert single == pytest.approx([20e-6, 40e-6])
+
+
+@given(
+    steps=st.lists(st.floats(1, 3), min_size=2, max_size=12),
+    alpha=st.floats(1e-6, 1e-3),
+    beta=st.floats(1e8, 1e12),
+    p=st.floats(*KNEE_BOUNDS),
+)
+def test_anchored_time_never_falls(steps: list[float], alpha: float, beta: float, p: float) -> None:
+    anchors = 2.0 ** np.arange(10, 10 + len(steps))
+    times = 1e-6 * np.cumprod(steps)
+    grid = np.exp2(np.linspace(0, 40, 400))
+    read = anchored_time(grid, alpha, beta, p, anchors, times)
+    assert (np.diff(np.log(read)) >= -1e-9).all()
+    assert (read > 0).all()
+
+
+@pytest.mark.parametrize("p", [0.7, 1.0, 2.0])
+def test_fit_recovers_a_known_curve(p: float) -> None:
+    fit = fit_curve(SIZES, hockney_time(SIZES, 12e-6, 150e9, p))
+    assert fit.alpha_s == pytest.approx(12e-6, rel=1e-3)
+    assert fit.beta_bytes_per_s == pytest.approx(150e9, rel=1e-3)
+    assert fit.p == pytest.approx(p, rel=1e-2)
+    assert fit.at_bound == ()
+
+
+def test_one_outlier_does_not_move_the_curve_much() -> None:
+    times = hockney_time(SIZES, 12e-6, 150e9, 1.3)
+    times[10] *= 5
+    fit = fit_curve(SIZES, times)
+    assert fit.alpha_s == pytest.approx(12e-6, rel=0.05)
+    assert fit.beta_bytes_per_s == pytest.approx(150e9, rel=0.05)
+
+
+def test_interval_holds_the_truth_under_noise() -> None:
+    rng = np.random.default_rng(5)
+    held = 0
+    for _ in range(40):
+        times = hockney_time(SIZES, 12e-6, 150e9, 1.3) * np.exp(rng.normal(0, 0.03, SIZES.size))
+        low, high = fit_curve(SIZES, times).beta_interval
+        held += low <= 150e9 <= high
+    assert held >= 32
+
+
+def test_non_monotone_samples_give_monotone_anchors() -> None:
+    fit = fit_curve([1e3, 2e3, 4e3, 8e3], [10e-6, 14e-6, 12e-6, 20e-6])
+    assert fit.anchor_times_s == pytest.approx(
+        [10e-6, (14 * 12) ** 0.5 * 1e-6, (14 * 12) ** 0.5 * 1e-6, 20e-6]
+    )
+
+
+def test_repeats_become_their_median() -> None:
+    fit = fit_curve([1e3, 1e3, 1e3, 1e6], [10e-6, 11e-6, 50e-6, 60e-6])
+    assert fit.anchor_times_s[0] == pytest.approx(11e-6)
+
+
+def test_leave_one_out_of_a_perfect_curve_is_small_and_of_noise_is_not() -> None:
+    perfect = hockney_time(SIZES, 12e-6, 150e9, 1.3)
+    assert np.median(leave_one_out(SIZES, perfect)) < 1e-3
+    jagged = perfect * np.where(np.arange(SIZES.size) % 2, 1.2, 1.0)
+    assert np.median(leave_one_out(SIZES, jagged)) > 0.05
+    assert leave_one_out(SIZES[:3], perfect[:3]).size == 0
+
+
+@pytest.mark.parametrize(
+    ("sizes", "times"),
+    [([], []), ([1e3], [0.0]), ([1e3], [float("nan")]), ([-1.0], [1e-6]), ([1e3, 2e3], [1e-6])],
+)
+def test_unusable_samples_are_refused(sizes: list[float], times: list[float]) -> None:
+    with pytest.raises(BadInputError):
+        fit_curve(sizes, times)

@@ -1,0 +1,203 @@
+"""Predictions of collectives: measured cells are met, invariants hold, what-ifs move the right part."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import perfmodel
+from perfmodel.errors import BadInputError, NoCalibrationError
+from perfmodel.model.collectives import speed_of_light_time
+from perfmodel.model.laws import Group
+from perfmodel.predict import CollectiveModel
+from perfmodel.prediction.choose import choose_calibration, version_key
+from perfmodel.schema.calibration import list_calibrations
+from perfmodel.schema.evidence import COLLECTIVES, Backend, Clock, Evidence
+from perfmodel.schema.machine import list_machines, load_machine
+
+NCCL_CALIBRATIONS = [name for name in list_calibrations() if "/nccl-" in name]
+
+
+def predict(machine: str = "h100-sxm-ib", **columns: object) -> pd.DataFrame:
+    return perfmodel.predict_collectives(pd.DataFrame(columns), machine=machine)
+
+
+def test_a_measured_point_is_given_back() -> None:
+    model = CollectiveModel.load(load_machine("h100-sxm-ib"))
+    curve = model.calibration.curve("all_gather", 8, 8)
+    assert curve is not None
+    answer = model.estimate("all_gather", curve.anchor_bytes, 8)
+    assert answer.time_s == pytest.approx(curve.anchor_times_s, rel=2e-3)
+    assert {Evidence.from_rank(r) for r in answer.evidence} == {Evidence.MEASURED}
+
+
+def test_evidence_by_distance() -> None:
+    answer = predict(
+        collective=["all_gather"] * 4,
+        payload_bytes=[2**20, 3 * 2**19, 2**20, 2**20],
+        gpus=[8, 8, 6, 64],
+    )
+    assert answer["evidence"].tolist() == ["measured", "interpolated", "interpolated", "transferred"]
+    far = predict("b200-sxm-ib", collective=["all_gather"], payload_bytes=[2**20], gpus=[64])
+    assert far["evidence"].tolist() == ["extrapolated"]
+
+
+def test_columns_and_rows_are_kept() -> None:
+    frame = pd.DataFrame(
+        {
+            "collective": ["all_reduce", "all_to_all"],
+            "payload_bytes": [2**20, 2**20],
+            "gpus": [8, 8],
+            "tag": "x",
+        },
+        index=[7, 3],
+    )
+    answer = perfmodel.predict_collectives(frame)
+    assert answer.index.tolist() == [7, 3]
+    assert list(answer.columns) == [
+        *frame.columns, "time_s", "low_s", "high_s",
+        "algbw_bytes_per_s", "busbw_bytes_per_s", "evidence", "clock",
+    ]  # fmt: skip
+    assert answer["algbw_bytes_per_s"].to_numpy() == pytest.approx(2**20 / answer["time_s"].to_numpy())
+    assert answer["busbw_bytes_per_s"].iloc[0] == pytest.approx(answer["algbw_bytes_per_s"].iloc[0] * 1.75)
+
+
+def test_one_rank_takes_no_time() -> None:
+    answer = predict(collective=["all_to_all"], payload_bytes=[2**20], gpus=[1])
+    assert answer["time_s"].tolist() == [0]
+    assert answer["high_s"].tolist() == [0]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    machine=st.sampled_from(list_machines()),
+    collective=st.sampled_from(COLLECTIVES),
+    gpus=st.integers(2, 2048),
+    per_node=st.sampled_from([1, 2, 4, 8]),
+)
+def test_invariants_over_the_whole_domain(machine: str, collective: str, gpus: int, per_node: int) -> None:
+    """Monotone in bytes, positive, inside its band, never faster than light, floor below everything."""
+    where = load_machine(machine)
+    model = CollectiveModel.load(where)
+    sizes = np.exp2(np.linspace(np.log2(gpus), 42, 200))
+    answer = model.estimate(collective, sizes, gpus, per_node)
+    assert (answer.time_s > 0).all()
+    assert (np.diff(answer.time_s) >= -1e-15).all()
+    assert (answer.low_s <= answer.time_s).all()
+    assert (answer.time_s <= answer.high_s).all()
+    assert (answer.floor_s <= answer.time_s * (1 + 1e-12)).all()
+    per_domain = per_node if per_node > where.gpus_per_node else per_node * where.nodes_per_domain
+    group = Group.of(gpus, per_domain)
+    link = where.value("nvlink_bytes_per_s") or where.value("pcie_bytes_per_s")
+    least = speed_of_light_time(
+        collective, sizes, group.gpus, group.domain_gpus, group.domains, link, where.value("nic_bytes_per_s")
+    )
+    assert (answer.low_s >= least * (1 - 1e-3)).all()
+
+
+@pytest.mark.parametrize("calibration", NCCL_CALIBRATIONS)
+def test_every_shipped_calibration_predicts_every_collective(calibration: str) -> None:
+    machine, stem = calibration.split("/")
+    clock = stem.rsplit("-", 1)[1]
+    model = CollectiveModel.load(load_machine(machine), "nccl", clock, calibration)
+    for name in COLLECTIVES:
+        answer = model.estimate(name, [2**12, 2**26], [[4], [100]])
+        assert np.isfinite(answer.time_s).all()
+
+
+def test_an_nvl72_is_one_domain_whatever_its_trays_hold() -> None:
+    trays = predict(
+        "gb200-nvl72", collective=["all_to_all"], payload_bytes=[2**26], gpus=[64], gpus_per_node=[4]
+    )
+    rack = predict(
+        "gb200-nvl72", collective=["all_to_all"], payload_bytes=[2**26], gpus=[64], gpus_per_node=[72]
+    )
+    plain = predict("gb200-nvl72", collective=["all_to_all"], payload_bytes=[2**26], gpus=[64])
+    assert trays["time_s"].tolist() == rack["time_s"].tolist() == plain["time_s"].tolist()
+    beyond = predict("gb200-nvl72", collective=["all_to_all"], payload_bytes=[2**26], gpus=[144])
+    assert beyond["time_s"].iloc[0] > 2 * plain["time_s"].iloc[0]
+
+
+def test_fewer_gpus_per_node_share_fewer_cards() -> None:
+    spread = predict(
+        collective=["reduce_scatter"] * 2, payload_bytes=[2**30] * 2, gpus=[16, 16], gpus_per_node=[8, 1]
+    )
+    assert spread["time_s"].iloc[1] > 4 * spread["time_s"].iloc[0]
+
+
+def test_a_faster_card_moves_bytes_and_not_floors() -> None:
+    machine = load_machine("h100-sxm-ib")
+    faster = machine.with_overrides({"nic_bytes_per_s": 100e9})
+    old = CollectiveModel.load(machine).estimate("all_to_all", [4096, 2**32], 128)
+    new = CollectiveModel.load(faster).estimate("all_to_all", [4096, 2**32], 128)
+    assert new.time_s[0] == pytest.approx(old.time_s[0], rel=0.02)
+    assert new.time_s[1] == pytest.approx(old.time_s[1] / 2, rel=0.05)
+    assert {Evidence.from_rank(r) for r in new.evidence} == {Evidence.ASSUMED}
+
+
+def test_a_wider_nvlink_domain_helps() -> None:
+    machine = load_machine("h100-sxm-ib")
+    wide = machine.with_overrides({"nvlink_domain_gpus": 128})
+    args = ("all_to_all", [2**28], 128)
+    assert (
+        CollectiveModel.load(wide).estimate(*args).time_s
+        < CollectiveModel.load(machine).estimate(*args).time_s / 3
+    )
+
+
+def test_an_override_that_changes_nothing_changes_no_time() -> None:
+    machine = load_machine("a100-sxm-ib")
+    same = machine.with_overrides({"nic_bytes_per_s": machine.value("nic_bytes_per_s")})
+    args = ("all_reduce", [2**24], [8, 64])
+    assert CollectiveModel.load(same).estimate(*args).time_s == pytest.approx(
+        CollectiveModel.load(machine).estimate(*args).time_s
+    )
+
+
+def test_borrowed_calibrations_are_transferred() -> None:
+    model = CollectiveModel.load(load_machine("h100-sxm-ib"), "nvshmem")
+    assert model.calibration.machine == "h200-sxm-ib"
+    answer = model.estimate("all_to_all", [2**16], 8)
+    assert Evidence.from_rank(int(answer.evidence[0])) is Evidence.TRANSFERRED
+
+
+def test_choice_of_calibration() -> None:
+    chosen, borrowed = choose_calibration(load_machine("h100-sxm-ib"), Backend.NCCL, None)
+    assert (chosen.library_version, str(chosen.clock), borrowed) == ("2.29.2", "stream", False)
+    graph, _ = choose_calibration(load_machine("h200-sxm-ib"), Backend.NCCL, Clock.GRAPH)
+    assert graph.clock is Clock.GRAPH
+    assert version_key("2.29.2") > version_key("2.9") > version_key("2")
+
+
+@pytest.mark.parametrize(
+    ("columns", "words"),
+    [
+        ({"collective": ["all_to_all"], "payload_bytes": [1]}, "gpus"),
+        ({"collective": ["gossip"], "payload_bytes": [64], "gpus": [8]}, "gossip"),
+        ({"collective": ["all_to_all"], "payload_bytes": [4], "gpus": [8]}, "less than one byte a peer"),
+        ({"collective": ["all_to_all"], "payload_bytes": [-4], "gpus": [8]}, "payload_bytes"),
+        ({"collective": ["all_to_all"], "payload_bytes": ["x"], "gpus": [8]}, "not a number"),
+        ({"collective": ["all_to_all"], "payload_bytes": [64], "gpus": [0]}, "gpus"),
+        ({"collective": ["all_to_all"], "payload_bytes": [64], "gpus": [2.5]}, "whole number"),
+        (
+            {"collective": ["all_to_all"], "payload_bytes": [64], "gpus": [8], "gpus_per_node": [0]},
+            "gpus_per_node",
+        ),
+    ],
+)
+def test_bad_frames_are_refused(columns: dict[str, list[object]], words: str) -> None:
+    with pytest.raises(BadInputError, match=words):
+        predict(**columns)
+
+
+def test_nothing_known_is_said() -> None:
+    with pytest.raises(NoCalibrationError, match="nvshmem"):
+        CollectiveModel.load(load_machine("l40s-pcie"), "nvshmem")
+    with pytest.raises(BadInputError, match="clock"):
+        CollectiveModel.load(load_machine("h100-sxm-ib"), "nccl", "sundial")
+    nvshmem = CollectiveModel.load(load_machine("h200-sxm-ib"), "nvshmem", "stream")
+    with pytest.raises(NoCalibrationError, match="all_reduce"):
+        nvshmem.estimate("all_reduce", [2**20], 8)
