@@ -47,7 +47,11 @@ def marked(name: str) -> str:
 
 @pytest.mark.parametrize(("page", "command"), commands() or [pytest.param("", "", marks=pytest.mark.skip)])
 def test_command_succeeds(
-    page: str, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    page: str,
+    command: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
     if (ROOT / "docs" / "examples").is_dir():

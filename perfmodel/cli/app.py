@@ -10,6 +10,7 @@ import typer
 from perfmodel.cli.calibrations import calibrations, import_, show
 from perfmodel.cli.catalogue import machines, models
 from perfmodel.cli.collective import collective
+from perfmodel.cli.explain import explain
 from perfmodel.cli.output import emit
 from perfmodel.cli.project import project
 from perfmodel.cli.sweep import sweep
@@ -59,6 +60,7 @@ def _options(
 COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
     "project": (project, "How much slower, and because of what?"),
     "collective": (collective, "What does a collective take, at any number of GPUs?"),
+    "explain": (explain, "The equation of a step with your numbers in it, each with its source."),
     "sweep": (sweep, "A grid of configurations to CSV or Parquet."),
     "import": (import_, "Calibrate from nccl-tests or NVSHMEM logs that you already have."),
     "show": (show, "What is in a calibration?"),

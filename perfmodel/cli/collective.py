@@ -18,6 +18,7 @@ from perfmodel.cli.options import (
     SetOption,
     collective_name,
     count_values,
+    library_of,
     machine_of,
     one_output,
     size_values,
@@ -74,7 +75,7 @@ def collective(
     """
     one_output(json=as_json, csv=as_csv)
     chosen = machine_of(machine, settings)
-    frame = _questions(op, size, gpus, gpus_per_node)
+    frame = _questions(op, size, gpus, gpus_per_node or chosen.gpus_per_node)
     model, answers = _predict(frame, chosen, backend, clock, calibration)
     if as_csv:
         emit(answers.to_csv(index=False))
@@ -85,7 +86,7 @@ def collective(
             "collective",
             machine=chosen.name,
             overrides=sorted(chosen.overrides),
-            backend=backend or chosen.default_backend,
+            backend=str(model.calibration.backend),
             calibration=model.calibration_id,
             **single,
             results=results,
@@ -96,7 +97,7 @@ def collective(
         emit(collective_text(answers, model.calibration_id, chosen))
 
 
-def _questions(ops: list[str], sizes: list[str], gpus: list[str], per_node: int | None) -> pd.DataFrame:
+def _questions(ops: list[str], sizes: list[str], gpus: list[str], per_node: int) -> pd.DataFrame:
     import pandas as pd
 
     from perfmodel.schema.evidence import COLLECTIVES
@@ -110,8 +111,7 @@ def _questions(ops: list[str], sizes: list[str], gpus: list[str], per_node: int 
         for payload in size_values(sizes)
     ]
     frame = pd.DataFrame(rows, columns=["collective", "payload_bytes", "gpus"])
-    if per_node is not None:
-        frame["gpus_per_node"] = per_node
+    frame["gpus_per_node"] = frame["gpus"].clip(upper=per_node)
     return frame
 
 
@@ -120,7 +120,7 @@ def _predict(
 ) -> tuple[CollectiveModel, pd.DataFrame]:
     from perfmodel.predict import CollectiveModel, predict_collectives
 
-    library = backend or machine.default_backend
+    library = library_of(machine, backend, calibration)
     model = CollectiveModel.load(machine, library, clock, calibration)
     answers = predict_collectives(
         frame, machine=machine, backend=library, clock=clock, calibration=calibration

@@ -74,6 +74,15 @@ def machine_of(name: str, settings: list[str] | None = None) -> Machine:
     return apply_settings(load_machine(name), settings)
 
 
+def library_of(machine: Machine, backend: str | None, calibration: str | None) -> str:
+    """The library that was asked for; else that of the calibration that was named; else the machine's own."""
+    if backend is not None or calibration is None:
+        return backend or machine.default_backend
+    from perfmodel.schema.calibration import load_calibration
+
+    return str(load_calibration(calibration).backend)
+
+
 def one_output(**chosen: bool) -> None:
     """Refuse two output formats at once."""
     given = [f"--{name}" for name, wanted in chosen.items() if wanted]

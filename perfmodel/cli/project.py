@@ -16,6 +16,7 @@ from perfmodel.cli.options import (
     JsonOption,
     MachineOption,
     SetOption,
+    library_of,
     machine_of,
     one_output,
 )
@@ -121,8 +122,9 @@ def project(
         table_size=table_size, gpus=gpus, model=model, batch=batch, tables=tables, pooling=pooling, dim=dim,
         dtype=dtype, id_dtype=id_dtype,
     )  # fmt: skip
+    chosen = machine_of(machine, settings)
     options: dict[str, Any] = {
-        "backend": backend,
+        "backend": library_of(chosen, backend, calibration),
         "clock": clock,
         "reserve": reserve_of(reserve),
         "gpus_per_node": gpus_per_node,
@@ -131,7 +133,6 @@ def project(
         "calibration": calibration,
         "local_memory": local_memory_of(local_memory),
     }
-    chosen = machine_of(machine, settings)
     from perfmodel.project import project_one
 
     answer = project_one(machine=chosen, **workload, **options)
@@ -140,7 +141,8 @@ def project(
         return
     from perfmodel.project.sensitivity import next_experiment, sensitivities
 
-    changes, experiment = sensitivities(answer), next_experiment(answer)
+    changes = sensitivities(answer)
+    experiment = next_experiment(answer) if answer.forward.memory is None else None
     if as_json:
         measure = vars(experiment) if experiment else None
         emit_json("project", **answer.to_dict(), changes=[vars(c) for c in changes], next_experiment=measure)

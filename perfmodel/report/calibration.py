@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -88,7 +88,10 @@ def calibration_text(item: Calibration) -> str:
     )
     parts = [head]
     if item.curves:
-        parts.append("Fitted   t = (α^p + (S/β)^p)^(1/p)\n" + _curve_table(item.curves))
+        parts.append(
+            "Fitted   t = (α^p + (S/β)^p)^(1/p), G ranks (/ those that share a domain)\n"
+            + _curve_table(item.curves)
+        )
         parts.append("Formulas   S is the payload of one rank\n" + _formulas(item.curves))
     parts += [_law_text(law) for law in item.laws]
     return "\n\n".join(parts)
@@ -98,9 +101,9 @@ def _curve_table(curves: Sequence[Curve]) -> str:
     rows = [
         [
             curve.collective,
-            str(curve.gpus),
-            f"{format_time(curve.alpha_s.value)} {_plus_minus(curve.alpha_s)}",
-            f"{format_rate(curve.beta_bytes_per_s.value)} {_plus_minus(curve.beta_bytes_per_s)}",
+            f"{curve.gpus} / {curve.domain_gpus}" if curve.domain_gpus < curve.gpus else str(curve.gpus),
+            _value(curve.alpha_s, format_time),
+            _value(curve.beta_bytes_per_s, format_rate),
             format_number(curve.p.value),
             _errors(curve.loo_median, curve.loo_p90),
             f"{format_bytes(curve.anchor_bytes[0])} – {format_bytes(curve.anchor_bytes[-1])}",
@@ -108,22 +111,28 @@ def _curve_table(curves: Sequence[Curve]) -> str:
         ]
         for curve in curves
     ]
-    return table(["collective", "G", "α", "β (algbw)", "p", "LOO p50/p90", "range", ""], rows, left=(0, 7))
+    return table(["collective", "G", "α", "β (algbw)", "p", "LOO p50/p90", "range", ""], rows, left=(0, 8))
 
 
-def _plus_minus(interval: Interval) -> str:
-    """Half the relative width of a 95 % interval."""
-    return f"± {format_fraction((interval.high - interval.low) / (2 * interval.value))}"
+def _value(interval: Interval, write: Callable[[float], str]) -> str:
+    """Value and half the relative width of its 95 % interval; one that the samples do not tell is unknown."""
+    half = (interval.high - interval.low) / (2 * interval.value)
+    return f"{write(interval.value)} ± {format_fraction(half)}" if half < 1 else "unknown"
 
 
 def _errors(middle: float | None, high: float | None) -> str:
     if middle is None or high is None:
-        return "too few points"
+        return "-"
     return f"{100 * middle:.1f} / {100 * high:.1f} %"
 
 
 def _formulas(curves: Sequence[Curve]) -> str:
-    return facts([(f"{curve.collective} G={curve.gpus}", curve.formula()) for curve in curves], indent=1)
+    return facts([(f"{curve.collective} {_ranks(curve)}", curve.formula()) for curve in curves], indent=1)
+
+
+def _ranks(curve: Curve) -> str:
+    """``G=16 g=8``; g only where the ranks span several domains."""
+    return f"G={curve.gpus}" + (f" g={curve.domain_gpus}" if curve.domain_gpus < curve.gpus else "")
 
 
 def _law_text(law: Law) -> str:

@@ -71,23 +71,49 @@ def gpu_line(answer: Projection) -> str:
 
 def step_table(answer: Projection) -> str:
     """Steps with bytes, time, share, band, clock and evidence; the total under the times."""
-    rows = [_step(step) for step in answer.steps]
+    rows = [_step(answer, step) for step in answer.steps]
     rows.append(["", "", format_time(answer.time_s), "", "", "", "", ""])
-    headers = ["step", "bytes/GPU", "time", "share", "95 % band", "clock", "evidence", ""]
+    headers = [
+        "step",
+        "bytes/GPU",
+        "time",
+        "share",
+        "95 % band",
+        "clock" if len(answer.clocks) > 1 else "",
+        "evidence",
+        "",
+    ]
     return table(headers, rows, left=(0, 5, 6, 7))
 
 
-def _step(step: StepRow) -> list[str]:
+def _step(answer: Projection, step: StepRow) -> list[str]:
     return [
-        step.label,
+        _label(answer, step),
         format_bytes(step.payload_bytes),
         format_time(step.time_s),
         format_fraction(step.share),
         band(step.low_s, step.high_s),
-        str(step.clock),
+        str(step.clock) if len(answer.clocks) > 1 else "",
         str(step.evidence),
-        step.limit if step.evidence.rank >= _WEAK else "",
+        _limit(step) if step.evidence.rank >= _WEAK else "",
     ]
+
+
+def _label(answer: Projection, step: StepRow) -> str:
+    """The step's name; with backend ``best`` also which exchange and which library won."""
+    label = step.label.replace(" a domain)", ")").replace(" domains)", ")")
+    if step.name == "exchange_bags":
+        summed = any(other.name == "local_sum" for other in answer.steps)
+        label = "all-to-all (bags)" if summed else "reduce-scatter (bags)"
+    if answer.setting.backend == "best" and step.collective:
+        label = label.replace(")", f", {step.library})")
+    return label
+
+
+def _limit(step: StepRow) -> str:
+    """What the evidence hangs on, in words: ``gather_bytes_per_s`` is the gather rate."""
+    words = step.limit.removesuffix("_bytes_per_s")
+    return (words + "_rate" if words != step.limit else step.limit.removesuffix("_s")).replace("_", " ")
 
 
 def band(low_s: float, high_s: float) -> str:
@@ -113,11 +139,8 @@ def crossover_text(answer: Projection) -> str:
 
 def change_table(answer: Projection, changes: Sequence[Sensitivity]) -> str:
     """What would change the answer, and the option that makes the change."""
-    rows = [
-        ["  " + c.label, f"{format_ratio(c.before)} → {format_ratio(c.after)}", str(c.evidence), c.option]
-        for c in changes
-    ]
-    return table(["What would change the answer", "slowdown", "evidence", ""], rows, left=(0, 2, 3), indent=0)
+    rows = [[" " + c.label, f"{format_ratio(c.before)} → {format_ratio(c.after)}", c.option] for c in changes]
+    return table(["What would change the answer", "slowdown", ""], rows, left=(0, 2), indent=0)
 
 
 def experiment_text(answer: Projection, experiment: NextExperiment) -> str:
@@ -128,9 +151,7 @@ def experiment_text(answer: Projection, experiment: NextExperiment) -> str:
     links = [name.split(":") for name in experiment.only if not name.startswith("kernel:")]
     if not links:
         kernels = ", ".join(name.removeprefix("kernel:").replace("_", " ") for name in experiment.only)
-        return paragraph(
-            f"{first} They are kernel times ({kernels}): --set gather_bytes_per_s=… takes yours."
-        )
+        return paragraph(f"{first} They are kernel times ({kernels}); yours go in with --set.")
     tests = ", ".join(dict.fromkeys(_test_name(library, operation) for library, operation in links))
     where = f"≥ {experiment.nodes} nodes" if experiment.nodes > 1 else "one node"
     command = f"perfmodel import *.log --machine {answer.setting.machine.name} --out mine.json"
@@ -155,6 +176,7 @@ def footer(answer: Projection) -> str:
         )
     if answer.setting.scenario != "cluster":
         parts.append(f"scenario {answer.setting.scenario}")
+    parts.append("clock " + ", ".join(str(clock) for clock in answer.clocks))
     parts.append("calibration " + ", ".join(dict.fromkeys(answer.calibrations)))
     collective = next(
         (s.collective for s in sorted(answer.steps, key=lambda s: -s.time_s) if s.collective), ""

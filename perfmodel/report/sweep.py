@@ -22,15 +22,19 @@ def sweep_text(frame: pd.DataFrame) -> str:
     middle = format_ratio(float(ordered["slowdown"].median()))
     count = format_count(len(frame))
     head = f"{count} configurations: slowdown {low} to {high}, median {middle}."
-    parts = [head, "Least slowed\n" + _rows(fastest)]
+    varying = [name for name in _CONFIGURATION if name in frame.columns and _differs(frame, name)]
+    parts = [head, "Least slowed\n" + _rows(fastest, varying)]
     if len(frame) > _SHOWN:
-        parts.append("Most slowed\n" + _rows(slowest))
+        parts.append("Most slowed\n" + _rows(slowest, varying))
     parts.append("All rows: --out sweep.csv (or .parquet), or --csv on stdout.")
     return "\n\n".join(parts)
 
 
-def _rows(frame: pd.DataFrame) -> str:
-    varying = [name for name in _CONFIGURATION if name in frame.columns]
+def _differs(frame: pd.DataFrame, name: str) -> bool:
+    return name == "gpus" or frame[name].nunique() > 1
+
+
+def _rows(frame: pd.DataFrame, varying: list[str]) -> str:
     rows = []
     for record in frame.to_dict(orient="records"):
         cells = [_cell(name, record[name]) for name in varying]

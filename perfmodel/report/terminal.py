@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 WIDTH = 100
 _GAP = 2
+_NARROWEST = 10
 
 
 def table(
@@ -27,10 +28,10 @@ def table(
     lefts = [i in left for i in used]
     widths = [max((len(row[k]) for row in cells), default=0) for k in range(len(used))]
     room = WIDTH - indent - sum(widths[:-1]) - _GAP * (len(widths) - 1)
-    wrap = bool(lefts) and lefts[-1] and widths[-1] > room >= 12
+    wrap = bool(lefts) and lefts[-1] and widths[-1] > room >= _NARROWEST
     lines: list[str] = []
     for row in cells:
-        last = textwrap.wrap(row[-1], room) or [""] if wrap else [row[-1]]
+        last = _lines(row[-1], room) if wrap else [row[-1]]
         start = [
             c.ljust(w) if is_left else c.rjust(w) for c, w, is_left in zip(row, widths, lefts, strict=True)
         ]
@@ -39,6 +40,10 @@ def table(
         hang = " " * (WIDTH - room)
         lines.extend(hang + more for more in last[1:])
     return "\n".join(line.rstrip() for line in lines)
+
+
+def _lines(text: str, room: int) -> list[str]:
+    return textwrap.wrap(text, room, break_long_words=False, break_on_hyphens=False) or [""]
 
 
 def facts(pairs: Sequence[tuple[str, str]], indent: int = 0) -> str:

@@ -1,0 +1,103 @@
+"""``perfmodel explain``: the equation of a step with the user's numbers in it, and where each comes from."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from perfmodel.cli.options import (
+    DEFAULT_MACHINE,
+    BackendOption,
+    CalibrationOption,
+    ClockOption,
+    GpusPerNodeOption,
+    JsonOption,
+    MachineOption,
+    SetOption,
+    library_of,
+    machine_of,
+)
+from perfmodel.cli.output import emit, emit_json
+from perfmodel.cli.project import (
+    BatchOption,
+    DimOption,
+    DtypeOption,
+    GpusOption,
+    IdDtypeOption,
+    ModelOption,
+    PoolingOption,
+    ReductionOption,
+    ReserveOption,
+    ScenarioOption,
+    TableSizeOption,
+    TablesOption,
+    reserve_of,
+    workload_values,
+)
+
+_DEFAULT_TABLE_SIZE = "10TB"
+
+
+def explain(
+    step: Annotated[
+        str, typer.Argument(help="A step of perfmodel project: reduce-scatter, gather, all-to-all-ids …")
+    ],
+    table_size: TableSizeOption = None,
+    gpus: GpusOption = None,
+    model: ModelOption = None,
+    batch: BatchOption = None,
+    tables: TablesOption = None,
+    pooling: PoolingOption = None,
+    dim: DimOption = None,
+    dtype: DtypeOption = None,
+    id_dtype: IdDtypeOption = "int64",
+    machine: MachineOption = DEFAULT_MACHINE,
+    backend: BackendOption = None,
+    clock: ClockOption = None,
+    reserve: ReserveOption = "0",
+    gpus_per_node: GpusPerNodeOption = None,
+    scenario: ScenarioOption = "cluster",
+    reduction: ReductionOption = "auto",
+    settings: SetOption = None,
+    calibration: CalibrationOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """The equation of one step with your numbers in it, each with unit, source and evidence.
+
+    Takes the options of project (default: --table-size 10TB).
+
+    \b
+    Examples
+      perfmodel explain reduce-scatter
+      perfmodel explain gather --table-size 10TB --dim 128
+      perfmodel explain all-to-all-ids --gpus 16 --machine h200-sxm-ib --json
+    """
+    if table_size is None and gpus is None and model is None:
+        table_size = _DEFAULT_TABLE_SIZE
+    workload = workload_values(
+        table_size=table_size, gpus=gpus, model=model, batch=batch, tables=tables, pooling=pooling, dim=dim,
+        dtype=dtype, id_dtype=id_dtype,
+    )  # fmt: skip
+    chosen = machine_of(machine, settings)
+    from perfmodel.project import project_one
+    from perfmodel.project.explain import explain_step
+
+    answer = project_one(
+        machine=chosen,
+        backend=library_of(chosen, backend, calibration),
+        clock=clock,
+        reserve=reserve_of(reserve),
+        gpus_per_node=gpus_per_node,
+        scenario=scenario,
+        reduction=reduction,
+        calibration=calibration,
+        **workload,
+    )
+    found = explain_step(answer, step)
+    if as_json:
+        emit_json("explain", **found.to_dict())
+        return
+    from perfmodel.report.explain import explanation_text
+
+    emit(explanation_text(found))

@@ -1,0 +1,56 @@
+"""Text of ``perfmodel explain``."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from perfmodel.project.explain import Explanation, Term
+from perfmodel.report.projection import band
+from perfmodel.report.terminal import facts, paragraph, sides, table
+from perfmodel.units import format_fraction, format_time
+
+_INDENT = 4
+_SHARED = 3
+
+
+def explanation_text(found: Explanation) -> str:
+    """Title and time, the two equations, the terms with their sources, the working."""
+    step = found.step
+    pad = " " * _INDENT
+    first = sides(
+        f"{found.title}: {format_time(step.time_s)}",
+        f"95 % band {band(step.low_s, step.high_s)}",
+    )
+    second = f"{format_fraction(step.share)} of the step time, clock {step.clock}, evidence {step.evidence}"
+    equation = "\n".join(pad + line for line in found.equation.splitlines())
+    payload = "\n".join(pad + line for line in found.payload_equation.splitlines())
+    notes = _footnotes(found)
+    parts = [
+        f"{first}\n{second}",
+        f"Time\n{equation}\n" + facts([("source", found.reference)], indent=_INDENT),
+        f"Bytes S\n{payload}",
+        _terms(found, notes),
+        "Working\n" + "\n".join(paragraph(line, indent=_INDENT) for line in found.working),
+    ]
+    return "\n\n".join(parts)
+
+
+def _origin(term: Term) -> str:
+    return "; ".join(text for text in (term.meaning, term.source) if text)
+
+
+def _footnotes(found: Explanation) -> list[str]:
+    """Origins that many terms share: said once, under the table."""
+    counts = Counter(_origin(term) for term in found.terms)
+    return [text for text, count in counts.items() if count >= _SHARED]
+
+
+def _terms(found: Explanation, notes: list[str]) -> str:
+    rows = []
+    for term in found.terms:
+        origin = _origin(term)
+        shown = f"[{notes.index(origin) + 1}]" if origin in notes else origin
+        rows.append([term.symbol, term.text, term.evidence, shown])
+    lines = [table(["term", "value (95 %)", "evidence", "meaning and source"], rows, left=(0, 1, 2, 3))]
+    lines += [facts([(f"[{i}]", text)], indent=1) for i, text in enumerate(notes, start=1)]
+    return "\n".join(lines)

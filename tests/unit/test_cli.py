@@ -1,0 +1,523 @@
+"""The command line: exit codes, error texts, one JSON document, nothing half written."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from perfmodel import __version__
+from perfmodel.cli import app, main, run
+from perfmodel.cli.options import collective_name, count_values, size_values, split_values
+from perfmodel.cli.output import plain, write_whole
+from perfmodel.errors import BadInputError, NoCalibrationError
+
+WIDTH = 100
+
+
+class Outcome(NamedTuple):
+    """What a command left behind."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str]) -> Any:
+    def call(*words: str) -> Outcome:
+        code = run(list(words))
+        captured = capsys.readouterr()
+        return Outcome(code, captured.out, captured.err)
+
+    return call
+
+
+def is_an_error(outcome: Outcome, code: int, *parts: str) -> None:
+    """One screen on stderr, nothing on stdout, the right exit code, no traceback."""
+    assert outcome.code == code, outcome
+    assert outcome.out == ""
+    assert outcome.err.startswith("error: "), outcome.err
+    assert "Traceback" not in outcome.err
+    assert len(outcome.err.splitlines()) <= 24
+    for part in parts:
+        assert part in outcome.err, outcome.err
+
+
+# --- the program itself ---------------------------------------------------------------------------------
+
+
+def test_version_and_help(cli: Any) -> None:
+    assert cli("--version").out.strip() == f"perfmodel {__version__}"
+    shown = cli("--help").out
+    for name in app.COMMANDS:
+        assert f"\n  {name} " in shown
+
+
+@pytest.mark.parametrize("name", sorted(app.COMMANDS))
+def test_every_command_has_an_example_in_its_help(cli: Any, name: str) -> None:
+    outcome = cli(name, "--help")
+    assert outcome.code == 0
+    assert f"\n    perfmodel {name}" in outcome.out, outcome.out
+    assert all(len(line) <= WIDTH for line in outcome.out.splitlines())
+
+
+def test_no_arguments_shows_the_help(cli: Any) -> None:
+    outcome = cli()
+    assert "Usage: perfmodel" in outcome.out + outcome.err
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = (
+        "import sys\nfrom perfmodel.cli import run\nrun(['--help'])\n"
+        "heavy = {'numpy', 'pandas', 'scipy', 'pydantic', 'plotly', 'rich', 'torch'} & set(sys.modules)\n"
+        "sys.exit(f'imported: {heavy}' if heavy else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_unknown_commands_and_options_are_bad_input(cli: Any) -> None:
+    is_an_error(cli("projekt"), 2, "projekt")
+    is_an_error(cli("machines", "--nope"), 2, "--nope", "perfmodel machines --help")
+    is_an_error(cli("collective", "--op", "all_gather"), 2, "--size")
+
+
+def test_exit_codes_follow_the_exception(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    import perfmodel.schema.machine as machines
+
+    def fail_with(error: BaseException) -> Any:
+        def broken() -> list[str]:
+            raise error
+
+        return broken
+
+    cases: list[tuple[BaseException, int, str]] = [
+        (NoCalibrationError("no curve", "measure it"), 3, "error: no curve\n       measure it\n"),
+        (KeyboardInterrupt(), 130, "stopped"),
+        (ZeroDivisionError("oops"), 1, "this is a bug in perfmodel"),
+    ]
+    for error, code, text in cases:
+        monkeypatch.setattr(machines, "list_machines", fail_with(error))
+        outcome = cli("machines")
+        assert (outcome.code, outcome.out) == (code, "")
+        assert text in outcome.err
+        assert "Traceback" not in outcome.err
+
+
+def test_a_traceback_only_with_v(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    for words, expected in ((["machines", "nope"], False), (["machines", "nope", "-v"], True)):
+        with pytest.raises(SystemExit) as left:
+            main(words)
+        assert left.value.code == 2
+        assert ("Traceback" in capsys.readouterr().err) is expected
+
+
+def test_a_reader_that_leaves_is_no_error() -> None:
+    done = subprocess.run(
+        f"{sys.executable} -c 'from perfmodel.cli import main; main()' machines | head -1; "
+        "echo ${PIPESTATUS[0]}",
+        shell=True,
+        executable="/bin/bash",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stderr == ""
+    assert done.stdout.splitlines()[-1] == "0"
+
+
+def test_output_is_plain_and_survives_an_ascii_terminal() -> None:
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0", "FORCE_COLOR": "1"}
+    code = "from perfmodel.cli import main; main(['machines', 'h100-sxm-ib'])"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "\x1b" not in done.stdout
+
+
+# --- options ----------------------------------------------------------------------------------------------
+
+
+def test_lists_and_ranges() -> None:
+    assert size_values(["1KiB..8KiB", "64"]) == [64, 1024, 2048, 4096, 8192]
+    assert size_values(["1MB..3MB"]) == [1_000_000, 2_000_000, 3_000_000]
+    assert count_values(["8..64,3"], "--gpus") == [3, 8, 16, 32, 64]
+    assert split_values(["a,b", "c"], "--x") == ["a", "b", "c"]
+    assert [collective_name(n) for n in ("all-to-all", "AllReduce", "broadcast")] == [
+        "all_to_all",
+        "all_reduce",
+        "broadcast",
+    ]
+    for bad in (["1MiB,"], ["2MiB..1MiB"], ["1Mb"], ["-1MiB"], ["0"]):
+        with pytest.raises(BadInputError):
+            size_values(bad)
+    with pytest.raises(BadInputError, match="all_gather"):
+        collective_name("all_gatter")
+
+
+def test_plain_values_for_json() -> None:
+    import numpy as np
+
+    value = {"a": np.float64("nan"), "b": np.arange(2), "c": {3, 1}, "d": (True, None, "x"), "e": np.int8(4)}
+    assert plain(value) == {"a": None, "b": [0, 1], "c": [1, 3], "d": [True, None, "x"], "e": 4}
+
+
+def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    target = tmp_path / "out.csv"
+    target.write_text("old")
+
+    def broken(path: Path) -> None:
+        path.write_text("half")
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(BadInputError, match="No space left"):
+        write_whole(target, broken)
+    assert target.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [target]
+
+
+# --- machines, models -------------------------------------------------------------------------------------
+
+
+def test_machines_and_models_list_what_is_shipped(cli: Any) -> None:
+    listed = json.loads(cli("machines", "--json").out)
+    assert listed["schema_version"] == 1
+    names = [machine["name"] for machine in listed["machines"]]
+    assert "h100-sxm-ib" in names
+    text = cli("machines").out
+    assert all(name in text for name in names)
+    one = cli("machines", "h100-sxm-ib").out
+    assert "nic_bytes_per_s" in one and "datasheet" in one
+    assert "mlperf-dlrm-dcnv2" in cli("models").out
+    full = json.loads(cli("models", "mlperf-dlrm-dcnv2", "--json").out)
+    assert len(full["models"][0]["table_list"]) == full["models"][0]["tables"] == 26
+
+
+@pytest.mark.parametrize(
+    "words", [("machines",), ("models",), ("machines", "h100-sxm-ib"), ("models", "criteo-1tb")]
+)
+def test_tables_fit_a_hundred_columns(cli: Any, words: tuple[str, ...]) -> None:
+    assert max(len(line) for line in cli(*words).out.splitlines()) <= WIDTH
+
+
+def test_unknown_names_say_what_is_known(cli: Any) -> None:
+    is_an_error(cli("machines", "h100"), 2, "h100-sxm-ib")
+    is_an_error(cli("models", "criteo"), 2, "criteo-kaggle")
+
+
+def test_stdout_that_is_no_terminal_gets_no_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    from perfmodel.cli.output import Progress
+
+    stream = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", stream)
+    bar = Progress(10, "things")
+    bar.advance(10)
+    bar.close()
+    assert stream.getvalue() == ""
+
+
+# --- project, collective, explain, sweep ------------------------------------------------------------------
+
+
+def test_project_answers_first_and_shows_how_it_came_about(cli: Any) -> None:
+    outcome = cli("project", "--table-size", "10TB")
+    lines = outcome.out.splitlines()
+    assert outcome.code == 0
+    assert "slower sharded over 128 GPUs than if the tables fitted in one." in lines[0]
+    assert "per batch, instead of" in lines[1] and "the samples per second" in lines[1]
+    assert "10 TB ÷ 80 GB = 125  →  128" in outcome.out
+    assert "What would change the answer" in outcome.out
+    assert "perfmodel explain" in outcome.out
+    assert max(len(line) for line in lines) <= WIDTH
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--backend", "best", "--machine", "h200-sxm-ib"),
+        ("--scenario", "nvlink-everywhere"),
+        ("--reduction", "two-level", "--tables", "64", "--dim", "128"),
+        ("--machine", "gb200-nvl72", "--reserve", "15%"),
+    ],
+)
+def test_every_projection_fits_the_page(cli: Any, words: tuple[str, ...]) -> None:
+    outcome = cli("project", "--table-size", "10TB", *words)
+    assert outcome.code == 0, outcome.err
+    assert max(len(line) for line in outcome.out.splitlines()) <= WIDTH
+
+
+def test_project_json_is_one_document_and_adds_up(cli: Any) -> None:
+    answer = json.loads(cli("project", "--table-size", "10TB", "--json").out)
+    assert (answer["schema_version"], answer["command"], answer["gpus"]) == (1, "project", 128)
+    assert sum(step["time_s"] for step in answer["steps"]) == pytest.approx(answer["time_s"])
+    assert answer["slowdown"] == pytest.approx(answer["time_s"] / answer["baseline_time_s"])
+    assert answer["changes"] and answer["next_experiment"]["share"] > 0
+
+
+def test_project_csv_has_the_steps(cli: Any) -> None:
+    import pandas as pd
+
+    frame = pd.read_csv(io.StringIO(cli("project", "--table-size", "10TB", "--csv").out))
+    assert "gather_pool" in set(frame["name"])
+    assert (frame["time_s"] > 0).all()
+
+
+def test_tables_that_fit_one_gpu_are_not_slower(cli: Any) -> None:
+    outcome = cli("project", "--table-size", "10GB")
+    assert outcome.out.startswith("1.00×: 10 GB of tables fit one GPU, so nothing is sharded.")
+
+
+def test_what_ifs_change_the_numbers_and_show_as_assumed(cli: Any) -> None:
+    plain_answer = json.loads(cli("project", "--table-size", "10TB", "--json").out)
+    words = ("project", "--table-size", "10TB", "--set", "nic_bytes_per_s=200GB/s")
+    faster = json.loads(cli(*words, "--json").out)
+    assert faster["slowdown"] < plain_answer["slowdown"]
+    assert faster["evidence"] == "assumed"
+    assert "assumed: nic_bytes_per_s = 200 GB/s" in cli(*words).out
+    near = cli("project", "--table-size", "10TB", "--local-memory", "10TB@3TB/s").out
+    assert near.startswith("1.0") and "one memory" in near
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        (("--table-size", "10Tb"), ("terabits or terabytes?", "write 10TB (10·10¹² bytes)")),
+        (("--table-size", "-1TB"), ("--table-size -1TB", "negative")),
+        (("--table-size", "0"), ("zero",)),
+        (("--table-size", "lots"), ("--table-size lots",)),
+        (("--gpus", "0"), ("--gpus 0", "zero")),
+        (("--gpus", "2.5"), ("whole number",)),
+        (("--table-size", "1TB", "--machine", "h100"), ("h100-sxm-ib",)),
+        (("--table-size", "1TB", "--backend", "mpi"), ("mpi", "nccl")),
+        (("--table-size", "1TB", "--clock", "wall"), ("wall", "stream")),
+        (("--table-size", "1TB", "--scenario", "dream"), ("dream", "nvlink-everywhere")),
+        (("--table-size", "1TB", "--dtype", "fp12"), ("fp12", "fp16")),
+        (("--table-size", "1TB", "--id-dtype", "int9"), ("int9", "int64")),
+        (("--table-size", "1TB", "--reserve", "100%"), ("--reserve",)),
+        (("--table-size", "1TB", "--set", "nic=1"), ("nic",)),
+        (("--table-size", "1TB", "--set", "nonsense"), ("key=value",)),
+        (("--table-size", "1TB", "--set", "nic_bytes_per_s=400Gbps"), ("ambiguous",)),
+        (("--table-size", "1TB", "--local-memory", "10TB"), ("SIZE@RATE",)),
+        (("--table-size", "1TB", "--gpus-per-node", "99"), ("99",)),
+        (("--table-size", "1TB", "--model", "criteo-1tb"), ("--model and --table-size",)),
+        (("--table-size", "1KB", "--gpus", "128"), ("row",)),
+        (("--table-size", "1TB", "--json", "--csv"), ("--json and --csv",)),
+        (("--table-size", "1TB", "--calibration", "missing.json"), ("missing.json",)),
+        ((), ("which tables?", "--table-size 10TB")),
+    ],
+)
+def test_bad_input_to_project_is_one_screen_and_exit_2(
+    cli: Any, words: tuple[str, ...], parts: tuple[str, ...]
+) -> None:
+    is_an_error(cli("project", *words), 2, *parts)
+
+
+def test_no_calibration_is_exit_3(cli: Any) -> None:
+    words = ("collective", "--op", "all_to_all", "--size", "1MiB", "--gpus", "8", "--machine", "l40s-pcie")
+    is_an_error(cli(*words, "--backend", "nvshmem"), 3, "nvshmem", "l40s-pcie")
+
+
+def test_collective_has_the_public_names(cli: Any) -> None:
+    words = (
+        "collective",
+        "--op",
+        "all_to_all",
+        "--size",
+        "1GiB",
+        "--gpus",
+        "128",
+        "--machine",
+        "h100-sxm-ib",
+    )
+    answer = json.loads(cli(*words, "--json").out)
+    names = ("collective", "payload_bytes", "gpus", "gpus_per_node", "time_s", "low_s", "high_s",
+             "algbw_bytes_per_s", "busbw_bytes_per_s", "evidence", "clock")  # fmt: skip
+    assert [name for name in names if name not in answer] == []
+    assert (answer["payload_bytes"], answer["gpus_per_node"]) == (2**30, 8)
+    assert answer["low_s"] < answer["time_s"] < answer["high_s"]
+    assert answer["algbw_bytes_per_s"] == pytest.approx(2**30 / answer["time_s"])
+    assert answer["busbw_bytes_per_s"] == pytest.approx(answer["algbw_bytes_per_s"] * 127 / 128)
+    assert answer["results"] == [{name: answer[name] for name in answer["results"][0]}]
+
+
+def test_collective_takes_lists_and_ranges(cli: Any) -> None:
+    words = ("collective", "--op", "all", "--size", "1MiB..4MiB", "--gpus", "4,8")
+    answer = json.loads(cli(*words, "--json").out)
+    assert len(answer["results"]) == 5 * 3 * 2
+    assert "time_s" not in answer
+    assert max(len(line) for line in cli(*words).out.splitlines()) <= WIDTH
+    assert len(cli(*words, "--csv").out.splitlines()) == 31
+
+
+def test_a_message_of_less_than_a_byte_a_peer_is_refused(cli: Any) -> None:
+    is_an_error(cli("collective", "--op", "all_to_all", "--size", "64", "--gpus", "128"), 2, "64 B", "128 B")
+
+
+@pytest.mark.parametrize(
+    "step", ["reduce-scatter", "all-to-all-ids", "gather", "bucketize", "reduce_scatter_bags"]
+)
+def test_explain_shows_equation_numbers_and_sources(cli: Any, step: str) -> None:
+    outcome = cli("explain", step)
+    assert outcome.code == 0, outcome.err
+    for part in ("\nTime\n", "\nBytes S\n", "meaning and source", "\nWorking\n", "evidence"):
+        assert part in outcome.out
+    assert max(len(line) for line in outcome.out.splitlines()) <= WIDTH
+    answer = json.loads(cli("explain", step, "--json").out)
+    assert answer["terms"][0]["symbol"] == "S"
+    assert all(term["text"] for term in answer["terms"])
+
+
+def test_explain_works_in_a_measured_cell_a_scenario_and_with_the_other_library(cli: Any) -> None:
+    measured = cli("explain", "reduce-scatter", "--gpus", "8").out
+    assert "measured" in measured and "alpha" in measured
+    assert "extra_peer_s" in cli("explain", "reduce-scatter", "--scenario", "nvlink-everywhere").out
+    best = cli("explain", "all-to-all-ids", "--machine", "h200-sxm-ib", "--backend", "best")
+    assert best.code == 0, best.err
+    is_an_error(cli("explain", "teleport"), 2, "teleport", "gather-pool")
+
+
+@pytest.mark.parametrize(("grid", "points"), [("paper-1", 192), ("paper-2", 168)])
+def test_the_papers_grids(cli: Any, grid: str, points: int, tmp_path: Path) -> None:
+    import pandas as pd
+
+    out = tmp_path / "grid.csv"
+    outcome = cli("sweep", "--grid", grid, "--out", str(out))
+    assert (outcome.code, outcome.out) == (0, "")
+    frame = pd.read_csv(out)
+    assert len(frame) == points
+    assert (frame.loc[frame["gpus"] == 1, "slowdown"] == 1).all()
+    is_an_error(cli("sweep", "--grid", grid, "--out", str(out)), 2, "exists already", "--force")
+    assert cli("sweep", "--grid", grid, "--out", str(out), "--force").code == 0
+    assert list(tmp_path.iterdir()) == [out]
+
+
+def test_sweep_writes_parquet_and_prints_a_summary(cli: Any, tmp_path: Path) -> None:
+    import pandas as pd
+
+    out = tmp_path / "s.parquet"
+    words = ("sweep", "--table-size", "1TB..4TB", "--batch", "128,1024", "--pooling", "4..16", "--dim", "32")
+    assert cli(*words, "--out", str(out)).code == 0
+    assert len(pd.read_parquet(out)) == 3 * 2 * 3
+    text = cli(*words).out
+    assert text.startswith("18 configurations: slowdown ")
+    assert max(len(line) for line in text.splitlines()) <= WIDTH
+    rows = json.loads(cli(*words, "--json").out)["rows"]
+    assert len(rows) == 18 and rows[0]["evidence"]
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        (("--grid", "paper-3"), ("paper-3", "paper-1")),
+        (("--grid", "paper-1", "--out", "x.xlsx"), (".csv or .parquet",)),
+        (("--grid", "paper-1", "--out", "nowhere/x.csv"), ("not a folder",)),
+        (("--batch", "128"), ("which tables?",)),
+        (("--table-size", "1TB,,2TB"), ("empty",)),
+        (("--gpus", "1..1000000000000"), ("gpus",)),
+    ],
+)
+def test_bad_sweeps(cli: Any, words: tuple[str, ...], parts: tuple[str, ...]) -> None:
+    is_an_error(cli("sweep", *words), 2, *parts)
+
+
+# --- calibrations -----------------------------------------------------------------------------------------
+
+SHIPPED = "h100-sxm-ib/nccl-2.29.2-stream"
+
+
+def test_calibrations_and_show(cli: Any) -> None:
+    assert SHIPPED in cli("calibrations").out
+    listed = json.loads(cli("calibrations", "--machine", "h200-sxm-ib", "--json").out)["calibrations"]
+    assert {item["machine"] for item in listed} == {"h200-sxm-ib"}
+    for words in (
+        ("calibrations",),
+        ("show", SHIPPED),
+        ("show", SHIPPED, "--samples"),
+        ("show", SHIPPED, "--check"),
+    ):
+        outcome = cli(*words)
+        assert outcome.code == 0, outcome.err
+        assert max(len(line) for line in outcome.out.splitlines()) <= WIDTH, words
+    assert "t = ((" in cli("show", SHIPPED).out
+    both = cli("show", "--compare", "h100-sxm-ib/nccl-2.27.3-stream", SHIPPED)
+    assert "B/A" in both.out
+    assert max(len(line) for line in both.out.splitlines()) <= WIDTH
+
+
+def test_show_refuses_what_is_no_calibration(cli: Any, tmp_path: Path) -> None:
+    from perfmodel.resources import data_path
+
+    good = data_path("calibrations", SHIPPED + ".json").read_text(encoding="utf-8")
+    path = tmp_path / "c.json"
+    for text, part in (
+        (good[: len(good) // 2], "not JSON"),
+        (good.replace('"schema_version": 1', '"schema_version": 99'), "schema_version 99"),
+        ("{}", "schema_version"),
+        ('{"schema_version": 1}', "Field required"),
+    ):
+        path.write_text(text, encoding="utf-8")
+        is_an_error(cli("show", str(path)), 2, part)
+    is_an_error(cli("show", "no-such/thing"), 3, "no-such/thing")
+    is_an_error(cli("show"), 2, "which calibration?")
+
+
+def nccl_log(gpus: int = 8, op: str = "all_gather") -> str:
+    rows = []
+    for size in (2**k for k in range(10, 31)):
+        time_us = 10.0 + size / 400e3
+        algbw = size / time_us / 1e3
+        bus = algbw * (gpus - 1) / gpus
+        half = f"{time_us:.2f} {algbw:.2f} {bus:.2f}"
+        rows.append(f"{size} {size // 4} float none -1 {half} 0 {half} 0")
+    ranks = [
+        f"#  Rank {r} Group 0 Pid {r} on host device {r} [0000:{r:02x}:00] NVIDIA H200" for r in range(gpus)
+    ]
+    return "\n".join(
+        [
+            "# nccl-tests version 2.18.3 nccl-headers=22907 nccl-library=22907",
+            f"# Collective test starting: {op}_perf",
+            "# nThread 1 nGpus 1 minBytes 8 maxBytes 8 step: 2(factor) graph: 0",
+            *ranks,
+            "# size count type redop root time algbw busbw #wrong time algbw busbw #wrong",
+            *rows,
+        ]
+    )
+
+
+def test_import_writes_a_calibration_that_projects(cli: Any, tmp_path: Path) -> None:
+    log, out = tmp_path / "ag.log", tmp_path / "mine.json"
+    log.write_text(nccl_log() + "\n4096 1024 float none -1 nan 0.00 0.00 0 nan 0.00 0.00 0\n")
+    words = ("import", str(log), "--machine", "h200-sxm-ib", "--out", str(out))
+    outcome = cli(*words)
+    assert outcome.code == 0, outcome.err
+    assert "warning: " in outcome.err and "ag.log:" in outcome.err and "not used" in outcome.err
+    assert "all_gather" in outcome.out and "nccl 2.29.7" in outcome.out
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["ag.log", "mine.json", "mine.samples.csv"]
+    is_an_error(cli(*words), 2, "exists already")
+    asked = ("collective", "--op", "all_gather", "--size", "1GiB", "--gpus", "8", "--machine", "h200-sxm-ib")
+    answer = json.loads(cli(*asked, "--calibration", str(out), "--json").out)
+    assert answer["time_s"] == pytest.approx(10e-6 + 2**30 / 400e9, rel=0.02)
+    assert "Samples   42 points" in cli("show", str(out), "--samples").out
+
+
+def test_import_refuses_and_writes_nothing(cli: Any, tmp_path: Path) -> None:
+    log, out = tmp_path / "ag.log", tmp_path / "mine.json"
+    log.write_text("this is no log\n")
+    is_an_error(cli("import", str(log), "--out", str(out)), 2, "no sample")
+    log.write_text(nccl_log())
+    other = tmp_path / "old.log"
+    other.write_text(nccl_log().replace("22907", "22703"))
+    is_an_error(
+        cli("import", str(log), str(other), "--out", str(out)), 2, "nccl 2.29.7", "nccl 2.27.3", "--stack"
+    )
+    is_an_error(cli("import", str(log), "--out", "mine.txt"), 2, ".json")
+    is_an_error(cli("import"), 2, "logs")
+    assert not out.exists()

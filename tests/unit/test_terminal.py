@@ -1,0 +1,46 @@
+"""Plain tables: alignment, width, wrapping."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perfmodel.report.terminal import WIDTH, facts, paragraph, sides, table
+
+
+def test_numbers_align_right_and_names_left() -> None:
+    text = table(["step", "time"], [["gather", "9.00 µs"], ["all-to-all", "393 µs"]])
+    assert text.splitlines() == [" step           time", " gather      9.00 µs", " all-to-all   393 µs"]
+
+
+def test_empty_columns_disappear_and_lines_have_no_trailing_spaces() -> None:
+    text = table(["a", "", "b"], [["1", "", "2"], ["3", "", ""]], left=(0, 2))
+    assert text.splitlines() == [" a  b", " 1  2", " 3"]
+
+
+def test_a_long_last_column_wraps_under_itself() -> None:
+    text = table(["key", "why"], [["x", "word " * 40]], left=(0, 1))
+    lines = text.splitlines()
+    assert len(lines) == 4
+    assert all(len(line) <= WIDTH for line in lines)
+    assert lines[2].startswith(" " * 6 + "word")
+
+
+def test_facts_and_paragraphs_stay_inside_the_page() -> None:
+    text = facts([("source", "long " * 60), ("note", "")])
+    assert "note" not in text
+    assert all(len(line) <= WIDTH for line in text.splitlines())
+    assert paragraph("one\ntwo").splitlines() == ["one", "two"]
+
+
+def test_two_sides_fill_the_line_or_take_two() -> None:
+    assert len(sides("left", "right")) == WIDTH
+    assert sides("left " * 18, "right " * 3).count("\n") == 1
+
+
+@given(st.lists(st.lists(st.text("abc 1", max_size=30), min_size=3, max_size=3), max_size=5))
+def test_every_row_is_one_line_with_its_cells(rows: list[list[str]]) -> None:
+    lines = table(["x", "y", "z"], rows, left=(0,)).split("\n")
+    assert len(lines) == len(rows) + 1
+    for row, line in zip(rows, lines[1:], strict=True):
+        assert "".join(row).replace(" ", "") == line.replace(" ", "")
