@@ -17,7 +17,8 @@ SCHEMA_VERSION = 1
 """Version of every JSON document that the command line prints (docs/formats.md)."""
 
 _INDENT = " " * len("error: ")
-_LONGEST_ERROR_LINES = 40
+_LONGEST_ERROR_LINES = 24
+_WIDTH = 100
 
 
 class ReaderLeftError(Exception):
@@ -68,21 +69,36 @@ def note(text: str) -> None:
 
 def fail(error: PerfmodelError, *, verbose: bool) -> int:
     """Print an error as UX asks: what, where, what to do; its exit code."""
-    lines = ["error: " + error.message.strip().replace("\n", "\n" + _INDENT)]
-    if error.next_step:
-        lines.append(_INDENT + error.next_step.strip().replace("\n", "\n" + _INDENT))
-    shown = "\n".join(lines).splitlines()
+    lines = [*error.message.strip().splitlines(), *error.next_step.strip().splitlines()]
+    shown = _wrapped(lines)
     if len(shown) > _LONGEST_ERROR_LINES:
-        shown = [
-            *shown[:_LONGEST_ERROR_LINES],
-            _INDENT + f"… and {len(shown) - _LONGEST_ERROR_LINES} more lines",
-        ]
+        left = len(shown) - _LONGEST_ERROR_LINES
+        shown = [*shown[:_LONGEST_ERROR_LINES], f"{_INDENT}… and {left} more lines"]
     if verbose:
         import traceback
 
         shown = [*"".join(traceback.format_exception(error)).splitlines(), *shown]
     _write_error("\n".join(shown))
     return error.exit_code
+
+
+def _wrapped(lines: list[str]) -> list[str]:
+    """``error:`` before the first line, the others under its text, at most 100 columns where words allow."""
+    import textwrap
+
+    shown: list[str] = []
+    for i, line in enumerate(lines or [""]):
+        own = _INDENT + line[: len(line) - len(line.lstrip())]
+        first = "error: " if i == 0 else own
+        shown += textwrap.wrap(
+            line.strip(),
+            _WIDTH,
+            initial_indent=first,
+            subsequent_indent=own,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+    return shown
 
 
 def report_bug(error: BaseException, arguments: list[str], *, verbose: bool) -> None:
