@@ -34,6 +34,9 @@ RING_TREE = (
     "ll_network_fraction",
     "ll128_fraction",
     "tree_fraction",
+    "ll_overhead_ratio",
+    "ll128_overhead_ratio",
+    "simple_overhead_ratio",
 )
 """Unknowns of the ring and tree law."""
 
@@ -90,7 +93,8 @@ def ring_tree_latencies(log_unknowns: Floats, steps: StepConstants, collective: 
         tree:  b_k base_k + 2 [(g - 1) inside_k + depth(N) network_k]          all_reduce only
         NVLS:  v nvls  (+ 2 depth(N) w nvls_step across domains)               all_reduce only     [s]
 
-    b, m-, n-ratios are the unknowns; across domains a step inside costs at least the network overhead
+    b_k and the ratios on inside_k and network_k are unknowns; in a ring over several domains a step inside
+    costs at least the network overhead, o_k overhead_k, because the ring turns at the pace of its proxies
     Source: NVIDIA/nccl src/graph/tuning.cc
     Limits: N = 1 -> no network term;  G = 2, one domain, ring -> base + inside (all_reduce 2 inside)
     """
@@ -100,7 +104,7 @@ def ring_tree_latencies(log_unknowns: Floats, steps: StepConstants, collective: 
     steps_inside, steps_across = laws.ring_steps(collective, group.gpus, group.domains)
     step = steps.ring_inside_s * inside
     if across:
-        step = np.maximum(step, steps.network_overhead_s * np.minimum(inside, 1))
+        step = np.maximum(step, steps.network_overhead_s * ratio[18:21])
     ring = steps.ring_base_s * base + steps_inside * step + steps_across * steps.ring_network_s * network
     if collective != "all_reduce":
         return ring

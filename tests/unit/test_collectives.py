@@ -26,7 +26,7 @@ STEPS = StepConstants(
     rate_sharpness=6.0,
     rendezvous_half_bytes=65536.0,
 )
-RING = np.log([1] * 11 + [300e9, 50e9, 300e9, 0.4, 0.1, 0.9, 0.9])
+RING = np.log([1] * 11 + [300e9, 50e9, 300e9, 0.4, 0.1, 0.9, 0.9, 1, 1, 1])
 PAIRS = np.log([5 * US, 1 * US, 5 * US, 2 * US, 60 * US, 6 * US, 300e9, 50e9, 40e9])
 
 
