@@ -1,6 +1,6 @@
 """Every ``perfmodel`` command in README.md and docs/ runs and succeeds; the README's set-up commands exist.
 
-Commands are lines that start with ``$ perfmodel`` in ```console blocks and with ``perfmodel`` in ```sh blocks.
+Commands are lines that start with ``$ perfmodel`` in console blocks and with ``perfmodel`` in sh blocks.
 A block after ``<!-- not-run: reason -->`` is left out (it needs a GPU, or the reader's own logs).
 """
 

@@ -110,7 +110,9 @@ def test_old_layout_and_labels_of_launchers(tmp_path: Path) -> None:
     for name, content in (("plain.log", text), ("tagged.log", tagged)):
         result = import_logs([write(tmp_path, name, content)])
         assert list(result.samples.collective) == ["all_reduce", "all_reduce"], name
-        assert list(result.samples.flag) == ["ok", "ok"], "the old error column is a rounding error, not a count"
+        assert list(result.samples.flag) == ["ok", "ok"], (
+            "the old error column is a rounding error, not a count"
+        )
         assert result.stack[0].library_version == "2.8.4"
         assert list(result.samples.gpus) == [4, 4]
 
