@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import numpy.typing as npt
 
@@ -26,16 +28,29 @@ def touches_links(machine: Machine) -> bool:
     return any(key in machine.overrides for key in _LINK_KEYS)
 
 
-def scaled_unknowns(log_unknowns: Floats, law: Law, machine: Machine) -> Floats:
-    """Unknowns with rates multiplied by new over old of the overridden machine values.
+def scaled_unknowns(
+    log_unknowns: Floats, law: Law, machine: Machine, lender: Machine | None = None
+) -> Floats:
+    """Unknowns with rates multiplied by this machine's link rates over those that were measured.
 
-    Floor and bandwidth scale apart: no latency changes. Limits: nothing overridden -> unchanged
+    lender   the machine whose calibration is borrowed; None for the machine's own, whose rates are those
+             before any override
+    Floor and bandwidth scale apart: no latency changes. Limits: same rates -> unchanged
     """
-    nvlink = machine.original("nvlink_bytes_per_s") > 0
-    inside = "nvlink_bytes_per_s" if nvlink else "pcie_bytes_per_s"
     scaled = log_unknowns.copy()
     for i, name in enumerate(law.names):
-        key = inside if name in _INSIDE else "nic_bytes_per_s" if name in _ACROSS else ""
-        if key in machine.overrides:
-            scaled[i] += np.log(machine.value(key) / machine.original(key))
+        if name in _INSIDE:
+            scaled[i] += np.log(_inside_rate(machine, machine.value) / _measured_inside(machine, lender))
+        elif name in _ACROSS:
+            measured = lender.value if lender else machine.original
+            scaled[i] += np.log(machine.value("nic_bytes_per_s") / measured("nic_bytes_per_s"))
     return scaled
+
+
+def _measured_inside(machine: Machine, lender: Machine | None) -> float:
+    return _inside_rate(lender, lender.value) if lender else _inside_rate(machine, machine.original)
+
+
+def _inside_rate(machine: Machine, value: Callable[[str], float]) -> float:
+    nvlink = machine.original("nvlink_bytes_per_s") > 0
+    return value("nvlink_bytes_per_s" if nvlink else "pcie_bytes_per_s")

@@ -20,7 +20,7 @@ from perfmodel.model.laws import Group
 from perfmodel.prediction.overrides import scaled_unknowns, touches_links
 from perfmodel.schema.calibration import Calibration, Curve, Law
 from perfmodel.schema.evidence import Evidence
-from perfmodel.schema.machine import Machine
+from perfmodel.schema.machine import Machine, load_machine
 from perfmodel.schema.priors import Uncertainty, load_priors
 
 Floats = npt.NDArray[np.float64]
@@ -133,9 +133,10 @@ def _from_curve(curve: Curve, calibration: Calibration) -> Spread:
     sizes = np.array(curve.anchor_bytes)
     inside = (sizes[0] * 0.999 <= GRID_BYTES) & (sizes[-1] * 1.001 >= GRID_BYTES)
     outside = np.where(sizes[-1] < GRID_BYTES, np.log2(GRID_BYTES / sizes[-1]), 0)
-    noise = max(_LEAST_LOG_SD, curve.anchor_log_sd)
+    across = load_priors().uncertainty.cluster_log_sd if curve.gpus > curve.domain_gpus else 0.0
+    noise = float(np.hypot(max(_LEAST_LOG_SD, curve.anchor_log_sd), across))
     left_out = max(noise, (curve.loo_p90 or 0.1) / 1.645)
-    bracket = np.hypot(noise, _half_gap(curve))
+    bracket = np.hypot(noise, _gap(curve))
     sd = np.hypot(np.where(inside, np.minimum(left_out, bracket), left_out), _OCTAVE_OUTSIDE_LOG_SD * outside)
     evidence = np.where(inside, Evidence.INTERPOLATED.rank, Evidence.EXTRAPOLATED.rank)
     return Spread(
@@ -146,14 +147,14 @@ def _from_curve(curve: Curve, calibration: Calibration) -> Spread:
     )
 
 
-def _half_gap(curve: Curve) -> Floats:
-    """Half of ln(t_{i+1} / t_i) around each grid size: times grow with size, so no error can be larger."""
+def _gap(curve: Curve) -> Floats:
+    """ln(t_{i+1} / t_i) around each grid size: times grow with size, so no error can be much larger."""
     sizes, logs = np.array(curve.anchor_bytes), np.log(np.array(curve.anchor_times_s))
     if sizes.size == 1:
         return np.zeros(GRID_BYTES.size)
     left = np.clip(np.searchsorted(sizes, GRID_BYTES * 1.001, side="right") - 1, 0, sizes.size - 2)
     wider = np.maximum(np.diff(logs), np.concatenate([[0], np.diff(logs)[:-1]]))
-    return np.asarray(wider[left] / 2)
+    return np.asarray(wider[left])
 
 
 def _slope(curve: Curve, left: int) -> float:
@@ -314,10 +315,13 @@ def _finish(
 ) -> Table:
     log_time, evidence = spread.log_time, spread.evidence
     weakest = Evidence.TRANSFERRED.rank if borrowed else 0
+    log_sd = spread.log_sd
     if touches_links(machine):
         weakest = Evidence.ASSUMED.rank
-        if law is not None:
-            log_time = log_time + _override_shift(machine, law, collective, group)
+    if law is not None and (borrowed or touches_links(machine)):
+        log_time = log_time + _rate_shift(machine, calibration, borrowed, law, collective, group)
+    if borrowed:
+        log_sd = np.hypot(log_sd, load_priors().uncertainty.unseen_log_sd)
     link = machine.value("nvlink_bytes_per_s") or machine.value("pcie_bytes_per_s")
     least = speed_of_light_time(
         collective,
@@ -330,8 +334,8 @@ def _finish(
     )
     log_least = np.log(np.maximum(least, 1e-12))
     log_time = np.maximum.accumulate(np.maximum(log_time, log_least))
-    low = np.maximum.accumulate(np.maximum(log_time - _Z95 * spread.log_sd, log_least))
-    high = np.maximum.accumulate(log_time + _Z95 * spread.log_sd)
+    low = np.maximum.accumulate(np.maximum(log_time - _Z95 * log_sd, log_least))
+    high = np.maximum.accumulate(log_time + _Z95 * log_sd)
     floor = float(np.exp(log_time[0]))
     bytes_rule = np.exp(log_time) > 2 * floor
     limit = np.where(bytes_rule, 2, 1) + (2 if group.domains > 1 else 0)
@@ -348,11 +352,15 @@ def _finish(
     )
 
 
-def _override_shift(machine: Machine, law: Law, collective: str, group: Group) -> Floats:
-    """Change of ln t that the law sees when link rates are overridden."""
-    steps = step_constants(machine, load_priors())
+def _rate_shift(
+    machine: Machine, calibration: Calibration, borrowed: bool, law: Law, collective: str, group: Group
+) -> Floats:
+    """Change of ln t that the law sees when link rates are overridden, or are not those of the lender."""
+    priors = load_priors()
+    lender = load_machine(calibration.machine) if borrowed else None
     before = np.log(np.array(law.values))
-    after = scaled_unknowns(before, law, machine)
-    new = law_time(law.law, after, steps, collective, group, GRID_BYTES)
-    old = law_time(law.law, before, steps, collective, group, GRID_BYTES)
+    after = scaled_unknowns(before, law, machine, lender)
+    own, theirs = step_constants(machine, priors), step_constants(lender or machine, priors)
+    new = law_time(law.law, after, own, collective, group, GRID_BYTES)
+    old = law_time(law.law, before, theirs, collective, group, GRID_BYTES)
     return np.asarray(np.log(new / old))

@@ -82,6 +82,7 @@ class Uncertainty(BaseModel):
     unseen_log_sd: Positive
     sibling_log_sd: Positive
     card_log_sd: Positive
+    cluster_log_sd: Positive
     carry_fraction: Annotated[float, Field(ge=0, le=1)]
     why: str
 
