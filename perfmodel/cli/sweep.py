@@ -31,7 +31,7 @@ from perfmodel.errors import BadInputError
 if TYPE_CHECKING:
     import pandas as pd
 
-_CHUNK = 1 << 18
+_CHUNK = 1 << 20
 _MOST = 50_000_000
 _MOST_PRINTED = 100_000
 
@@ -185,12 +185,22 @@ def _check_kind(path: Path) -> None:
         raise BadInputError(f"--out {path}: what kind of file?", "end the name in .csv or .parquet")
 
 
+def _write_parquet(frame: pd.DataFrame, path: Path) -> None:
+    """Dictionaries for words only: numbers that hardly repeat are written five times faster without."""
+    import pyarrow
+    import pyarrow.parquet
+
+    table = pyarrow.Table.from_pandas(frame, preserve_index=False)
+    words = [name for name in frame.columns if frame[name].dtype.kind not in "iufb"]
+    pyarrow.parquet.write_table(table, path, use_dictionary=words)
+
+
 def _deliver(frame: pd.DataFrame, out: Path | None, *, as_json: bool, as_csv: bool) -> None:
     if out is not None:
         if out.suffix == ".csv":
             write_whole(out, lambda path: frame.to_csv(path, index=False))
         else:
-            write_whole(out, lambda path: frame.to_parquet(path, index=False))
+            write_whole(out, lambda path: _write_parquet(frame, path))
         note(f"{len(frame)} configurations written to {out}")
         return
     if len(frame) > _MOST_PRINTED and (as_json or as_csv):
