@@ -26,15 +26,25 @@ def calibrations(
     machine: Annotated[
         str | None, typer.Option("--machine", metavar="NAME", help="Only those of this machine.")
     ] = None,
+    rebuild: Annotated[
+        Path | None,
+        typer.Option("--rebuild", metavar="FOLDER", help="Fit all of them again from the shipped samples."),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """The shipped calibrations: machine, library, version, clock, and its error on points left out.
+
+    --rebuild writes them anew, byte for byte those that are shipped (about half a minute).
 
     \b
     Examples
       perfmodel calibrations
       perfmodel calibrations --machine h200-sxm-ib
+      perfmodel calibrations --rebuild rebuilt
     """
+    if rebuild is not None:
+        _rebuild(rebuild, as_json)
+        return
     from perfmodel.report.calibration import calibration_record, calibrations_text
     from perfmodel.schema.calibration import list_calibrations, shipped_calibration
     from perfmodel.schema.machine import load_machine
@@ -46,6 +56,23 @@ def calibrations(
         emit_json("calibrations", calibrations=[calibration_record(item) for item in found])
     else:
         emit(calibrations_text(found))
+
+
+def _rebuild(folder: Path, as_json: bool) -> None:
+    """Write every shipped calibration below ``folder`` and say which differ from what is shipped."""
+    from perfmodel.fit.shipped import rebuild
+    from perfmodel.schema.calibration import list_calibrations, shipped_calibration
+
+    shipped = set(list_calibrations())
+    differing = []
+    for name, made in rebuild(folder):
+        same = name in shipped and made.to_json() == shipped_calibration(name).to_json()
+        differing += [] if same else [name]
+        note(f"{name}: {'as shipped' if same else 'differs from what is shipped'}")
+    if as_json:
+        emit_json("calibrations", folder=str(folder), differing=differing)
+    else:
+        emit(f"Wrote {folder}; {len(differing)} differ from the shipped ones.")
 
 
 def show(
