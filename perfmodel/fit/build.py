@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from perfmodel.errors import BadInputError, NoCalibrationError
-from perfmodel.fit.curves import CurveFit, fit_curve, leave_one_out
+from perfmodel.fit.curves import CurveFit, fit_curve, leave_one_out, local_spread
 from perfmodel.fit.links import RING_TREE_COLLECTIVES, Cell, fit_law, rounded
 from perfmodel.model.laws import Group
 from perfmodel.schema.calibration import Calibration, Curve, Interval, Law
@@ -153,6 +153,7 @@ def _curve(cell: Cell, rows: pd.DataFrame, identity: Identity) -> Curve:
         anchor_bytes=[float(v) for v in fit.anchor_bytes],
         anchor_times_s=_non_decreasing(fit),
         anchor_log_sd=rounded(fit.anchor_log_sd, 3),
+        left_out_log_sd=[rounded(float(v), 3) for v in local_spread(errors)],
         sample_count=len(rows),
         loo_median=_quantile(errors, 0.5),
         loo_p90=_quantile(errors, 0.9),

@@ -33,6 +33,7 @@ GRID_BYTES = np.exp2(GRID_LOG2)
 LIMITS = ("", "α in the domain", "link rate in the domain", "α across nodes", "NIC rate", "no link")
 _Z95 = 1.96
 _LEAST_LOG_SD = 0.03
+_UNKNOWN_LEFT_OUT = 0.06
 _OCTAVE_OUTSIDE_LOG_SD = 0.03
 _SMOOTHING_OCTAVES = 0.5
 _FADING_OCTAVES = 4.0
@@ -135,9 +136,9 @@ def _from_curve(curve: Curve, calibration: Calibration) -> Spread:
     outside = np.where(sizes[-1] < GRID_BYTES, np.log2(GRID_BYTES / sizes[-1]), 0)
     across = load_priors().uncertainty.cluster_log_sd if curve.gpus > curve.domain_gpus else 0.0
     noise = float(np.hypot(max(_LEAST_LOG_SD, curve.anchor_log_sd), across))
-    left_out = max(noise, (curve.loo_p90 or 0.1) / 1.645)
-    bracket = np.hypot(noise, _gap(curve))
-    sd = np.hypot(np.where(inside, np.minimum(left_out, bracket), left_out), _OCTAVE_OUTSIDE_LOG_SD * outside)
+    left_out = curve.left_out_log_sd or [_UNKNOWN_LEFT_OUT] * sizes.size
+    between = np.interp(GRID_LOG2, np.log2(sizes), left_out)
+    sd = np.hypot(np.hypot(noise, between), _OCTAVE_OUTSIDE_LOG_SD * outside)
     evidence = np.where(inside, Evidence.INTERPOLATED.rank, Evidence.EXTRAPOLATED.rank)
     return Spread(
         np.log(curve_time(curve, GRID_BYTES)),
@@ -145,16 +146,6 @@ def _from_curve(curve: Curve, calibration: Calibration) -> Spread:
         np.maximum(evidence, _stack_rank(curve, calibration)).astype(np.int8),
         f"measured on {curve.gpus} GPUs ({', '.join(curve.sources)})",
     )
-
-
-def _gap(curve: Curve) -> Floats:
-    """ln(t_{i+1} / t_i) around each grid size: times grow with size, so no error can be much larger."""
-    sizes, logs = np.array(curve.anchor_bytes), np.log(np.array(curve.anchor_times_s))
-    if sizes.size == 1:
-        return np.zeros(GRID_BYTES.size)
-    left = np.clip(np.searchsorted(sizes, GRID_BYTES * 1.001, side="right") - 1, 0, sizes.size - 2)
-    wider = np.maximum(np.diff(logs), np.concatenate([[0], np.diff(logs)[:-1]]))
-    return np.asarray(wider[left])
 
 
 def _slope(curve: Curve, left: int) -> float:

@@ -62,6 +62,7 @@ class Curve(BaseModel):
     anchor_bytes: list[Positive]
     anchor_times_s: list[Positive]
     anchor_log_sd: Share
+    left_out_log_sd: list[Share] = []
     sample_count: Whole
     loo_median: Share | None
     loo_p90: Share | None
@@ -77,6 +78,8 @@ class Curve(BaseModel):
         if self.collective not in COLLECTIVES:
             raise ValueError(f"unknown collective {self.collective!r}")
         sizes, times = self.anchor_bytes, self.anchor_times_s
+        if self.left_out_log_sd and len(self.left_out_log_sd) != len(sizes):
+            raise ValueError(f"{len(sizes)} anchor_bytes but {len(self.left_out_log_sd)} left_out_log_sd")
         if len(sizes) != len(times) or not sizes:
             raise ValueError(f"{len(sizes)} anchor_bytes but {len(times)} anchor_times_s")
         if any(b <= a for a, b in itertools.pairwise(sizes)):

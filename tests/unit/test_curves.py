@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfmodel.errors import BadInputError
-from perfmodel.fit.curves import KNEE_BOUNDS, fit_curve, leave_one_out
+from perfmodel.fit.curves import KNEE_BOUNDS, fit_curve, leave_one_out, local_spread
 from perfmodel.model.curves import anchored_time, hockney_time, join_power
 
 SIZES = 2.0 ** np.arange(9, 30)
@@ -108,3 +108,11 @@ def test_leave_one_out_of_a_perfect_curve_is_small_and_of_noise_is_not() -> None
 def test_unusable_samples_are_refused(sizes: list[float], times: list[float]) -> None:
     with pytest.raises(BadInputError):
         fit_curve(sizes, times)
+
+
+def test_local_spread() -> None:
+    assert local_spread(np.full(7, 0.1)) == pytest.approx(np.full(7, 0.1))
+    jump = local_spread(np.array([0, 0, 0, 0, 0.5, 0, 0, 0, 0.0]))
+    assert jump[:2].tolist() == [0, 0]
+    assert jump[2] == pytest.approx(0.5 / 5**0.5)
+    assert local_spread(np.empty(0)).size == 0
