@@ -1,0 +1,166 @@
+"""How wrong are the predictions? Every table of docs/accuracy.md, from the shipped samples.
+
+Run:    python benchmarks/accuracy.py            prints the tables (about 30 s)
+        python benchmarks/accuracy.py --write    also puts them into docs/accuracy.md and docs/model.md
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+
+from perfmodel.report.terminal import table
+from perfmodel.schema.evidence import Backend
+from perfmodel.units import format_bytes
+from perfmodel.validate import accuracy, crossover, validate
+from perfmodel.validate.measured import summary
+
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+PAGES = ("accuracy.md", "model.md")
+_NUMBERS = ("n", "median %", "p90 %", "bias %", "inside %", "width")
+
+
+def percent(value: float) -> str:
+    return f"{100 * value:.1f}"
+
+
+def summary_text(points: pd.DataFrame, by: list[str], names: list[str] | None = None) -> str:
+    """One line a group: how many points, the error's median, p90 and sign, and what the interval holds."""
+    rows = [
+        [
+            *(str(row[c]) for c in by),
+            str(row["n"]),
+            *(percent(row[c]) for c in ("median", "p90", "bias", "inside")),
+            f"x{row['width']:.2f}",
+        ]
+        for row in summary(points, by).to_dict("records")
+    ]
+    return table([*(names or by), *_NUMBERS], rows, left=range(len(by)))
+
+
+def in_node() -> str:
+    points = accuracy.leave_one_size_out()
+    whole = points.assign(all="all")
+    rows = []
+    for column in ("all", "machine", "collective", "gpus", "size"):
+        for row in summary(whole, [column]).to_dict("records"):
+            plain = whole[whole[column] == row[column]]["alpha_beta_error"]
+            what = f"{row[column]} GPUs" if column == "gpus" else str(row[column])
+            errors = [row["median"], row["p90"], plain.median(), plain.quantile(0.9), row["inside"]]
+            rows.append([what, str(row["n"]), *map(percent, errors), f"x{row['width']:.2f}"])
+    return table(["", "n", "median %", "p90 %", "a-b median %", "a-b p90 %", "inside %", "width"], rows)
+
+
+def two_nodes() -> str:
+    with_sibling = accuracy.one_node_to_two().assign(constants="sibling's")
+    alone = accuracy.one_node_to_two(with_siblings=False).assign(constants="NCCL's own")
+    return summary_text(pd.concat([with_sibling, alone]), ["constants", "size"])
+
+
+def two_nodes_by_machine(machines: tuple[str, ...] = ()) -> str:
+    return summary_text(accuracy.one_node_to_two(machines=machines), ["machine", "collective", "size"])
+
+
+def two_nodes_nvshmem() -> str:
+    points = accuracy.one_node_to_two(False, Backend.NVSHMEM)
+    return summary_text(points, ["machine", "collective", "size"])
+
+
+def other_clusters() -> str:
+    return summary_text(accuracy.other_clusters(), ["source_id", "collective", "size"], ["cluster", "", ""])
+
+
+def other_machines() -> str:
+    return summary_text(
+        accuracy.without_the_machine(), ["machine", "like", "where", "size"], ["machine", "from", "", ""]
+    )
+
+
+def crossovers() -> str:
+    rows = []
+    for row in crossover.table().to_dict("records"):
+        known = row["winner"] != "not measured"
+        size = row["crossover_bytes"]
+        ratio = f"{row['small_ratio']:.2f}" if known else ""
+        crossing = format_bytes(size) if known and pd.notna(size) else ""
+        clocks = (row["nvshmem_clock"], row["nccl_clock"])
+        rows.append([row["collective"], *clocks, ratio, crossing, row["winner"]])
+    headers = ["collective", "NVSHMEM clock", "NCCL clock", "NCCL/NVSHMEM", "crossover", "faster"]
+    return table(headers, rows, left=(0, 1, 2, 5))
+
+
+def claims() -> str:
+    rows = [[v.identifier, v.claim, v.got, str(v.verdict)] for v in validate(paper=True)]
+    lines = [f"{v[0]:4} {v[3]:10}  {v[1]}\n{'':17} got {v[2]}" for v in rows]
+    return "\n".join(lines)
+
+
+def curve_family() -> str:
+    columns = ("loo_median", "loo_p90", "alpha_beta_median", "alpha_beta_p90")
+    rows = [
+        [row["calibration"], str(row["curves"]), *(percent(row[c]) for c in columns)]
+        for row in accuracy.curve_family().to_dict("records")
+    ]
+    headers = ["calibration", "curves", "median %", "p90 %", "a-b median %", "a-b p90 %"]
+    return table(headers, rows)
+
+
+TABLES: dict[str, tuple[str, Callable[[], str]]] = {
+    "curve-family": ("All shipped curves, one size left out: this family and alpha-beta", curve_family),
+    "in-node": ("In a node, one size left out (NCCL, 2/4/8 GPUs)", in_node),
+    "two-nodes": ("Two nodes predicted from one", two_nodes),
+    "two-nodes-by-machine": ("The same by machine (constants of the sibling)", two_nodes_by_machine),
+    "two-nodes-nvshmem": ("The same for NVSHMEM on a stream", two_nodes_nvshmem),
+    "other-clusters": ("Clusters that informed no fit", other_clusters),
+    "other-machines": ("A machine predicted from its class", other_machines),
+    "crossovers": ("NCCL against NVSHMEM on 8 H200", crossovers),
+    "claims": ("Claims of arXiv 2512.05831", claims),
+}
+"""Title and maker of each table; a page holds it between ``<!-- table NAME -->`` and ``<!-- end -->``."""
+
+_BLOCK = re.compile(r"<!-- table (?P<name>[\w-]+) -->\n```text\n(?P<body>.*?)```\n<!-- end -->", re.DOTALL)
+
+
+def blocks(page: str) -> dict[str, str]:
+    """Tables of a page by name."""
+    text = (DOCS / page).read_text(encoding="utf-8")
+    return {match["name"]: match["body"].rstrip("\n") for match in _BLOCK.finditer(text)}
+
+
+def write(made: dict[str, str]) -> None:
+    """Put fresh tables into the pages."""
+    for page in PAGES:
+        path = DOCS / page
+        text = path.read_text(encoding="utf-8")
+        new = _BLOCK.sub(
+            lambda m: f"<!-- table {m['name']} -->\n```text\n{made[m['name']]}\n```\n<!-- end -->", text
+        )
+        path.write_text(new, encoding="utf-8")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--write", action="store_true", help="put the tables into docs/")
+    parser.add_argument("--only", choices=list(TABLES), help="one table")
+    options = parser.parse_args()
+    if options.write and options.only:
+        parser.error("--write needs all tables: leave --only out")
+    made = {}
+    for name, (title, make) in TABLES.items():
+        if options.only in (None, name):
+            made[name] = make()
+            print(f"{title}\n{made[name]}\n", flush=True)
+    if options.write:
+        write(made)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

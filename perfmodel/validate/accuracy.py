@@ -1,0 +1,224 @@
+"""How wrong predictions of collectives are, on points that the fit did not see.
+
+Each function returns a data frame of points with predictions; ``measured.summary`` turns it into a table.
+Nothing here prints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from perfmodel.errors import NoCalibrationError
+from perfmodel.fit.curves import CurveFit, fit_curve, leave_one_out, local_spread
+from perfmodel.fit.shipped import Entry, Selection, fit_entry
+from perfmodel.schema.calibration import Calibration, Curve, list_calibrations, shipped_calibration
+from perfmodel.schema.evidence import Backend
+from perfmodel.schema.machine import Machine, load_machine
+from perfmodel.validate import measured
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Floats = npt.NDArray[np.float64]
+
+IN_NODE_MACHINES = ("h100-sxm-ib", "h200-sxm-ib", "b200-sxm-ib", "a100-sxm-ib")
+IN_NODE_GPUS = (2, 4, 8)
+_TWO = 2
+_FEWEST_SIZES = 4
+"""Cells with fewer sizes cannot lose one and still show a curve."""
+
+
+def leave_one_size_out(machines: Iterable[str] = IN_NODE_MACHINES, alpha_beta: bool = True) -> pd.DataFrame:
+    """Every size of every one-node cell, predicted by the model when that size is left out of its curve.
+
+    Preferred NCCL calibration of each machine, 2, 4 and 8 GPUs. Beside the columns of ``judged``, with
+    ``alpha_beta``: alpha_beta_error, |error| of the plain alpha-beta model on the same points.
+    """
+    import pandas as pd
+
+    parts = []
+    for name in machines:
+        machine, entry = load_machine(name), measured.preferred_entries()[name]
+        calibration = shipped_calibration(identity(entry))
+        points = measured.measured_points(entry, measured.shipped_samples())
+        points = points[(points["nodes"] == 1) & points["gpus"].isin(IN_NODE_GPUS)]
+        for _, cell in points.groupby(["collective", "gpus"], observed=True):
+            if len(cell) >= _FEWEST_SIZES:
+                left_out = _cell_left_out(cell, machine, calibration).assign(machine=name)
+                parts.append(_with_alpha_beta(left_out) if alpha_beta else left_out)
+    return measured.judged(pd.concat(parts))
+
+
+def _cell_left_out(cell: pd.DataFrame, machine: Machine, calibration: Calibration) -> pd.DataFrame:
+    """One cell, each size predicted without itself."""
+    sizes, times = cell["payload_bytes"].to_numpy(float), cell["time_s"].to_numpy(float)
+    collective, gpus = str(cell["collective"].iloc[0]), int(cell["gpus"].iloc[0])
+    node = int(cell["gpus_per_node"].iloc[0])
+    curve = calibration.curve(collective, gpus, int(cell["domain_gpus"].iloc[0]))
+    if curve is None:
+        raise NoCalibrationError(
+            f"{calibration.calibration_id} has no curve for {collective} on {gpus} GPUs, but samples of it.",
+            "rebuild the shipped calibrations.",
+        )
+    others = [np.arange(sizes.size) != i for i in range(sizes.size)]
+    fits = [fit_curve(sizes[rest], times[rest]) for rest in others]
+    errors = np.array([float(f.time(s)) / t - 1 for f, s, t in zip(fits, sizes, times, strict=True)])
+    columns = np.empty((3, sizes.size))
+    for i, rest in enumerate(others):
+        alone = _refitted(curve, fits[i], errors[rest])
+        model = measured.model_of(machine, calibration.model_copy(update={"curves": [alone]}))
+        estimate = model.estimate(collective, sizes[i], gpus, node)
+        columns[:, i] = float(estimate.time_s), float(estimate.low_s), float(estimate.high_s)
+    return cell.assign(predicted_s=columns[0], low_s=columns[1], high_s=columns[2])
+
+
+def _with_alpha_beta(cell: pd.DataFrame) -> pd.DataFrame:
+    sizes, times = cell["payload_bytes"].to_numpy(float), cell["time_s"].to_numpy(float)
+    return cell.assign(alpha_beta_error=leave_one_out(sizes, times, sharpness=1.0, anchored=False))
+
+
+def _refitted(curve: Curve, fit: CurveFit, errors: Floats) -> Curve:
+    """A stored curve with the parameters, anchors and spread of fewer points.
+
+    errors   left-out errors of the points that stay: a point says nothing about its own interval
+    """
+
+    def near(value: float) -> dict[str, float]:
+        return {"value": value, "low": value, "high": value}
+
+    fewer = {
+        "alpha_s": near(fit.alpha_s),
+        "beta_bytes_per_s": near(fit.beta_bytes_per_s),
+        "p": near(fit.p),
+        "anchor_bytes": fit.anchor_bytes.tolist(),
+        "anchor_times_s": np.maximum.accumulate(fit.anchor_times_s).tolist(),
+        "anchor_log_sd": fit.anchor_log_sd,
+        "left_out_log_sd": local_spread(errors).tolist(),
+    }
+    return Curve.model_validate(curve.model_dump() | fewer)
+
+
+def identity(entry: Entry) -> str:
+    """Identifier of the shipped calibration of an entry."""
+    return f"{entry.machine}/{entry.backend}-{entry.library_version}-{entry.clock}"
+
+
+def one_node_to_two(
+    with_siblings: bool = True, backend: Backend = Backend.NCCL, machines: Collection[str] = ()
+) -> pd.DataFrame:
+    """Two-node cells of the preferred calibrations, predicted from a fit that saw one node only.
+
+    with_siblings   lets the machine that it is like (fitted alone) supply constants of the network; else
+                    they are NCCL's own and the datasheet's
+    machines        only these (none: all)
+    Columns of ``judged`` and machine, clock. On an NVL72 the second tray is in the same domain.
+    """
+    import pandas as pd
+
+    samples, parts = measured.shipped_samples(), []
+    for name, entry in measured.preferred_entries(backend).items():
+        points = measured.measured_points(entry, samples)
+        held_out = points[points["nodes"] >= _TWO]
+        if (machines and name not in machines) or held_out.empty or len(held_out) == len(points):
+            continue
+        siblings: Mapping[str, Calibration] = measured.siblings_without(name) if with_siblings else {}
+        model = measured.model_of(load_machine(name), _one_node_fit(name, backend, siblings))
+        parts.append(measured.predicted(held_out, model).assign(machine=name, clock=str(entry.clock)))
+    return pd.concat(parts)
+
+
+def _one_node_fit(machine: str, backend: Backend, siblings: Mapping[str, Calibration]) -> Calibration:
+    entry = measured.preferred_entries(backend)[machine]
+    return fit_entry(entry, measured.shipped_samples(), without_nodes=_TWO, siblings=siblings)
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A cluster that informed no fit: its samples, and the machine that it is, with what differs."""
+
+    source_id: str
+    machine: str
+    title: str
+    overrides: Mapping[str, float]
+
+
+OTHER_CLUSTERS = (
+    Cluster(
+        "surf_snellius_h100", "h100-sxm-ib", "4 H100 a node, half a 400G card each", {"nic_bytes_per_s": 25e9}
+    ),
+    Cluster("azure_aks_ib", "a100-sxm-ib", "8 A100 a node, HDR", {}),
+    Cluster("aws_readme_p5_2.18", "h100-sxm-efa", "p5, NCCL 2.18", {}),
+)
+"""Healthy two-node clusters in the samples, in no calibration. The first is the one that ``bands`` judges."""
+
+
+def other_clusters(clusters: Iterable[Cluster] = OTHER_CLUSTERS) -> pd.DataFrame:
+    """Two-node samples that no calibration was fitted from, by the shipped calibration of their machine.
+
+    Columns of ``judged`` and machine, source_id.
+    """
+    import pandas as pd
+
+    parts = []
+    for cluster in clusters:
+        machine = load_machine(cluster.machine).with_overrides(dict(cluster.overrides))
+        entry = measured.preferred_entries()[cluster.machine]
+        own = entry.model_copy(update={"cells": [Selection(sources=[cluster.source_id])]})
+        points = measured.measured_points(own, measured.shipped_samples())
+        model = measured.model_of(machine, shipped_calibration(identity(entry)))
+        two = points[points["nodes"] >= _TWO]
+        parts.append(
+            measured.predicted(two, model).assign(machine=cluster.machine, source_id=cluster.source_id)
+        )
+    return pd.concat(parts)
+
+
+def without_the_machine() -> pd.DataFrame:
+    """All cells of a machine, predicted with the calibration of the machine that it is like, fitted alone.
+
+    Cells whose samples the other machine's fit has seen (an instance with the same node) are left out.
+    Columns of ``judged`` and machine, like, where ("in" one NVLink domain or "across").
+    """
+    import pandas as pd
+
+    parts = []
+    for name, entry in measured.preferred_entries().items():
+        machine = load_machine(name)
+        if machine.links.like not in measured.preferred_entries():
+            continue
+        lender = measured.fitted_alone(machine.links.like)
+        seen = {source for curve in lender.curves for source in curve.sources}
+        points = measured.measured_points(entry, measured.shipped_samples())
+        own = points[[not seen & set(text.split()) for text in points["sources"]]]
+        if len(own):
+            result = measured.predicted(own, measured.model_of(machine, lender))
+            inside = result["gpus"] <= result["domain_gpus"]
+            where = np.where(inside, "in", "across")
+            parts.append(result.assign(machine=name, like=machine.links.like, where=where))
+    return pd.concat(parts)
+
+
+def curve_family() -> pd.DataFrame:
+    """Stored leave-one-out errors of every shipped calibration, this curve family beside alpha-beta.
+
+    One row a calibration: curves, and medians over its curves of the median and the 90th percentile of the
+    errors: loo_median, loo_p90, alpha_beta_median, alpha_beta_p90; a last row "all" over all curves.
+    """
+    import pandas as pd
+
+    curves = [
+        (name, c.loo_median, c.loo_p90, c.alpha_beta_loo_median, c.alpha_beta_loo_p90)
+        for name in list_calibrations()
+        for c in shipped_calibration(name).curves
+        if c.loo_median is not None
+    ]
+    columns = ["calibration", "loo_median", "loo_p90", "alpha_beta_median", "alpha_beta_p90"]
+    frame = pd.DataFrame(curves, columns=columns)
+    everything = pd.concat([frame, frame.assign(calibration="all")])
+    groups = everything.groupby("calibration", sort=False)
+    return groups.median().assign(curves=groups.size()).reset_index()

@@ -1,0 +1,122 @@
+"""NCCL against NVSHMEM on the same GPUs: how far apart when small, and from which size NCCL is the faster."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from perfmodel.errors import NoCalibrationError
+from perfmodel.predict import CollectiveModel
+from perfmodel.schema.calibration import Curve
+from perfmodel.schema.evidence import Backend, Clock
+from perfmodel.schema.machine import load_machine
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Floats = npt.NDArray[np.float64]
+
+MACHINE, GPUS = "h200-sxm-ib", 8
+COLLECTIVES = ("all_reduce", "all_gather", "all_to_all", "broadcast")
+PAIRS = (
+    (Clock.DEVICE, Clock.STREAM),
+    (Clock.DEVICE, Clock.EAGER),
+    (Clock.STREAM, Clock.STREAM),
+    (Clock.GRAPH, Clock.GRAPH),
+)
+"""Clock of NVSHMEM and of NCCL: the paper's, TorchRec's, and the two that are like for like."""
+SMALL_BYTES = 1024.0
+_PER_OCTAVE = 16
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two measured cells on the sizes that both have seen.
+
+    small_ratio      NCCL's time over NVSHMEM's at 1 KiB
+    crossover_bytes  size from which NCCL stays the faster; None if one library is the faster throughout
+    """
+
+    payload_bytes: Floats
+    nvshmem_s: Floats
+    nccl_s: Floats
+
+    @property
+    def small_ratio(self) -> float:
+        """Limits: above 1 -> NVSHMEM is the faster at 1 KiB."""
+        return float(np.interp(SMALL_BYTES, self.payload_bytes, self.nccl_s / self.nvshmem_s))
+
+    @property
+    def crossover_bytes(self) -> float | None:
+        """Limits: NCCL the faster throughout, or never at the largest size -> None."""
+        nccl_wins = self.nccl_s < self.nvshmem_s
+        if nccl_wins.all() or not nccl_wins[-1]:
+            return None
+        return float(self.payload_bytes[np.flatnonzero(~nccl_wins)[-1] + 1])
+
+    @property
+    def winner(self) -> str:
+        """Who is the faster: "nccl", "nvshmem", or "nvshmem, then nccl"."""
+        if self.crossover_bytes is not None:
+            return "nvshmem, then nccl"
+        return "nccl" if (self.nccl_s < self.nvshmem_s)[-1] else "nvshmem"
+
+    def rise(self, start_bytes: float, end_bytes: float) -> tuple[float, float]:
+        """Growth of NVSHMEM's and of NCCL's time between two sizes."""
+        ends = [start_bytes, end_bytes]
+        first, last = np.interp(ends, self.payload_bytes, self.nvshmem_s)
+        nccl_first, nccl_last = np.interp(ends, self.payload_bytes, self.nccl_s)
+        return float(last / first), float(nccl_last / nccl_first)
+
+
+@lru_cache(maxsize=32)
+def compare(collective: str, nvshmem_clock: Clock, nccl_clock: Clock) -> Comparison | None:
+    """Both libraries on 8 H200 GPUs of one node; None where one of the two was not measured."""
+    models = [_model(Backend.NVSHMEM, nvshmem_clock), _model(Backend.NCCL, nccl_clock)]
+    found = [(m, m.calibration.curve(collective, GPUS, GPUS)) for m in models if m is not None]
+    cells = [(m, curve) for m, curve in found if curve is not None]
+    if len(cells) < len(models):
+        return None
+    sizes = _common_sizes([curve for _, curve in cells])
+    times = [m.estimate(collective, sizes, GPUS).time_s for m, _ in cells]
+    return Comparison(sizes, *times)
+
+
+@lru_cache(maxsize=8)
+def _model(backend: Backend, clock: Clock) -> CollectiveModel | None:
+    try:
+        return CollectiveModel.load(load_machine(MACHINE), str(backend), str(clock))
+    except NoCalibrationError:
+        return None
+
+
+def _common_sizes(curves: list[Curve]) -> Floats:
+    low = max(c.anchor_bytes[0] for c in curves)
+    high = min(c.anchor_bytes[-1] for c in curves)
+    steps = round(np.log2(high / low) * _PER_OCTAVE)
+    return np.asarray(np.geomspace(low, high, steps + 1))
+
+
+def table() -> pd.DataFrame:
+    """All collectives at all pairs of clocks: small_ratio, crossover_bytes, winner."""
+    import pandas as pd
+
+    rows = []
+    for collective in COLLECTIVES:
+        for nvshmem_clock, nccl_clock in PAIRS:
+            found = compare(collective, nvshmem_clock, nccl_clock)
+            rows.append(
+                {
+                    "collective": collective,
+                    "nvshmem_clock": str(nvshmem_clock),
+                    "nccl_clock": str(nccl_clock),
+                    "small_ratio": found.small_ratio if found else None,
+                    "crossover_bytes": found.crossover_bytes if found else None,
+                    "winner": found.winner if found else "not measured",
+                }
+            )
+    return pd.DataFrame(rows)

@@ -1,0 +1,137 @@
+"""The measured points that a calibration was fitted from, as medians: what predictions are compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from perfmodel.fit.build import domain_gpus_of
+from perfmodel.fit.shipped import Entry, fit_entry, load_plan
+from perfmodel.predict import CollectiveModel
+from perfmodel.schema.calibration import Calibration
+from perfmodel.schema.evidence import COLLECTIVES, Backend
+from perfmodel.schema.machine import Machine, load_machine
+from perfmodel.schema.samples import load_samples
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MIB = 2.0**20
+FLOOR_BYTES = 2.0**16
+BULK_BYTES = 32 * MIB
+SIZES = ("floor", "middle", "bulk")
+"""Classes of message sizes: below 64 KiB, up to 32 MiB, and from there on."""
+_CELL = ["collective", "gpus", "gpus_per_node", "nodes"]
+_INTEGERS = ("int8", "uint8")
+
+
+@lru_cache(maxsize=1)
+def shipped_samples() -> pd.DataFrame:
+    """All shipped samples; read once."""
+    return load_samples(None)
+
+
+@lru_cache(maxsize=1)
+def shipped_plan() -> tuple[Entry, ...]:
+    """The entries of the shipped plan; read once."""
+    return tuple(load_plan())
+
+
+def preferred_entries(backend: Backend = Backend.NCCL) -> dict[str, Entry]:
+    """The calibration of each machine that a user gets without asking, by machine."""
+    return {e.machine: e for e in shipped_plan() if e.preferred and e.backend is backend}
+
+
+def measured_points(entry: Entry, samples: pd.DataFrame) -> pd.DataFrame:
+    """Median time of every size of every measured cell of one entry of the plan.
+
+    Columns collective, gpus, gpus_per_node, nodes, domain_gpus, payload_bytes, time_s, sources (a text).
+    Rows that a fit leaves out are left out here too: flagged, in place, integer reductions beside floats.
+    """
+    import pandas as pd
+
+    own = samples[samples["backend"] == str(entry.backend)]
+    rows = pd.concat([s.rows(own).assign(_rank=s.rank) for s in entry.cells])
+    reduces = rows["collective"].isin(["all_reduce", "reduce_scatter"])
+    whole = rows["datatype"].isin(_INTEGERS)
+    usable = rows["collective"].isin(COLLECTIVES) & rows["flag"].isin(["", "ok"]) & ~rows["in_place"]
+    floats_exist = bool((reduces & ~whole).any())
+    rows = rows[usable & ~(reduces & whole & floats_exist)]
+    rows = rows[rows["_rank"] == rows.groupby(_CELL, observed=True)["_rank"].transform("min")]
+    machine = load_machine(entry.machine)
+    cells = rows.groupby([*_CELL, "payload_bytes"], observed=True)
+    points = cells.agg(
+        time_s=("time_s", "median"),
+        sources=("source_id", lambda names: " ".join(sorted(set(names.astype(str))))),
+    ).reset_index()
+    domains = [domain_gpus_of(machine, int(n)) for n in points["gpus_per_node"]]
+    return points.assign(domain_gpus=np.minimum(points["gpus"], domains))
+
+
+@lru_cache(maxsize=16)
+def fitted_alone(machine: str) -> Calibration:
+    """The preferred NCCL calibration of a machine, fitted with no other machine's help."""
+    return fit_entry(preferred_entries()[machine], shipped_samples(), siblings={})
+
+
+def predicted(points: pd.DataFrame, model: CollectiveModel) -> pd.DataFrame:
+    """The points with predicted_s, low_s, high_s (95 %), error = predicted / measured - 1 and inside."""
+    import pandas as pd
+
+    parts = []
+    for collective, rows in points.groupby("collective", observed=True):
+        estimate = model.estimate(
+            str(collective),
+            rows["payload_bytes"].to_numpy(float),
+            rows["gpus"].to_numpy(float),
+            rows["gpus_per_node"].to_numpy(float),
+        )
+        parts.append(rows.assign(predicted_s=estimate.time_s, low_s=estimate.low_s, high_s=estimate.high_s))
+    return judged(pd.concat(parts)) if parts else points
+
+
+def judged(points: pd.DataFrame) -> pd.DataFrame:
+    """Adds error, inside (the interval) and size (``SIZES``) to points with predictions."""
+    time, size = points["time_s"], points["payload_bytes"]
+    return points.assign(
+        error=points["predicted_s"] / time - 1,
+        inside=(points["low_s"] <= time) & (time <= points["high_s"]),
+        size=np.select([size < FLOOR_BYTES, size < BULK_BYTES], SIZES[:2], SIZES[2]),
+    )
+
+
+def summary(points: pd.DataFrame, by: list[str]) -> pd.DataFrame:
+    """One row a group: n, median and p90 of |error|, bias (median error), inside, width (median high/low)."""
+    import pandas as pd
+
+    rows = []
+    ordered = points.assign(_order=[SIZES.index(s) for s in points["size"]])
+    ordered = ordered.sort_values([*(c for c in by if c != "size"), "_order"], kind="stable")
+    for key, group in ordered.groupby(by, sort=False, observed=True):
+        size = np.abs(group["error"])
+        rows.append(
+            dict(zip(by, key, strict=True))
+            | {
+                "n": len(group),
+                "median": float(size.median()),
+                "p90": float(size.quantile(0.9)),
+                "bias": float(group["error"].median()),
+                "inside": float(group["inside"].mean()),
+                "width": float((group["high_s"] / group["low_s"]).median()),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def model_of(machine: Machine, calibration: Calibration) -> CollectiveModel:
+    """A model on a calibration in memory; borrowed when it is another machine's."""
+    return CollectiveModel(machine, calibration, calibration.machine != machine.name)
+
+
+def siblings_without(machine: str) -> Mapping[str, Calibration]:
+    """Calibrations of the machine that this one is like, fitted without either knowing the other."""
+    like = load_machine(machine).links.like
+    return {like: fitted_alone(like)} if like in preferred_entries() else {}

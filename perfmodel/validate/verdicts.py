@@ -1,0 +1,127 @@
+"""A verdict, and the two files of what is to be judged: ``data/paper/claims.toml`` and ``bands.toml``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import lru_cache
+from typing import TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+
+from perfmodel import resources
+from perfmodel.schema.files import invalid_fields, read_toml
+
+_STRICT = ConfigDict(frozen=True, extra="forbid")
+_FOLDER = "paper"
+_Kind = TypeVar("_Kind", bound=BaseModel)
+
+
+class Outcome(StrEnum):
+    """What a check says."""
+
+    HOLDS = "holds"
+    FAILS = "fails"
+    CANNOT_SAY = "cannot say"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One claim or band, judged. ``regression``: it ought to make the program exit with 6."""
+
+    identifier: str
+    claim: str
+    expected: str
+    got: str
+    band: str
+    verdict: Outcome
+    why: str
+    regression: bool
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a check found: the number that is judged (None: nothing to judge by) and the words for it."""
+
+    value: float | None
+    words: str
+
+
+class Claim(BaseModel):
+    """A claim of the paper."""
+
+    model_config = _STRICT
+
+    id: str
+    claim: str
+    expected: str
+    check: str
+    low: float | None = None
+    high: float | None = None
+    band_why: str
+    recorded: Outcome
+    why: str
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Claim:
+        if (self.low is None) != (self.high is None):
+            raise ValueError("a band needs low and high")
+        return self
+
+
+class Paper(BaseModel):
+    """The source and its claims."""
+
+    model_config = _STRICT
+
+    source: dict[str, str]
+    claim: list[Claim]
+
+
+class Band(BaseModel):
+    """A band that predictions must keep."""
+
+    model_config = _STRICT
+
+    id: str
+    claim: str
+    check: str
+    low: float = 0.0
+    high: float
+    held_out: bool = False
+    why: str
+
+
+class Bands(BaseModel):
+    """All bands."""
+
+    model_config = _STRICT
+
+    band: list[Band]
+
+
+@lru_cache(maxsize=1)
+def load_claims() -> Paper:
+    """The shipped claims."""
+    return _read(Paper, "claims.toml", "claims file")
+
+
+@lru_cache(maxsize=1)
+def load_bands() -> list[Band]:
+    """The shipped bands."""
+    return _read(Bands, "bands.toml", "bands file").band
+
+
+def _read(kind: type[_Kind], name: str, what: str) -> _Kind:
+    path = resources.data_path(_FOLDER, name)
+    try:
+        return kind.model_validate(read_toml(path, what))
+    except ValidationError as error:
+        raise invalid_fields(error, what, str(path)) from None
+
+
+def outcome(value: float | None, low: float | None, high: float | None) -> Outcome:
+    """Holds inside [low, high], fails outside, cannot say without a value or a band."""
+    if value is None or low is None or high is None:
+        return Outcome.CANNOT_SAY
+    return Outcome.HOLDS if low <= value <= high else Outcome.FAILS
