@@ -14,6 +14,7 @@ from perfmodel.cli.explain import explain
 from perfmodel.cli.output import emit
 from perfmodel.cli.project import project
 from perfmodel.cli.sweep import sweep
+from perfmodel.cli.validate import validate
 
 HELP = """How much slower does an embedding bag get when its tables are spread over many GPUs, and why?
 
@@ -62,6 +63,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
     "collective": (collective, "What does a collective take, at any number of GPUs?"),
     "explain": (explain, "The equation of a step with your numbers in it, each with its source."),
     "sweep": (sweep, "A grid of configurations to CSV or Parquet."),
+    "validate": (validate, "How wrong is it, and what of the paper holds?"),
     "import": (import_, "Calibrate from nccl-tests or NVSHMEM logs that you already have."),
     "show": (show, "What is in a calibration?"),
     "calibrations": (calibrations, "What is shipped, and how well does it predict?"),

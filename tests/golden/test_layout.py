@@ -25,7 +25,8 @@ SCREENS = {
     "error_no_tables": ["project"],
 }
 _EVIDENCE = re.compile(rf"\b({'|'.join(Evidence)})\b.*")
-_NUMBER = re.compile(r"(?<![A-Za-z_])[<>]?\d(?:[\d .]*\d)?|∞")
+_NUMBER = re.compile(r"(?<![A-Za-z_0-9])[<>]?\d(?:[\d .]*\d)?|∞")
+_EXPERIMENT = re.compile(r"^\S+ % of the time rests on .*?(?=^$)", re.DOTALL | re.MULTILINE)
 _UNIT = re.compile(r"# ?(ns|µs|ms|s|B|KiB|MiB|GiB|TiB|kB|MB|GB|TB|GB/s|MB/s|TB/s|%)(?![\w/])")
 
 
@@ -40,6 +41,7 @@ def screen(words: list[str]) -> str:
 def mask(text: str) -> str:
     """``393 µs`` becomes ``#``, what follows an evidence class is dropped, runs of spaces become one."""
     lines = []
+    text = _EXPERIMENT.sub("EXPERIMENT\n", text)
     for line in text.splitlines():
         line = _EVIDENCE.sub("EVIDENCE", line)
         line = _UNIT.sub("#", _NUMBER.sub("#", line))

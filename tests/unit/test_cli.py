@@ -428,6 +428,44 @@ def test_bad_sweeps(cli: Any, words: tuple[str, ...], parts: tuple[str, ...]) ->
     is_an_error(cli("sweep", *words), 2, *parts)
 
 
+# --- validate ---------------------------------------------------------------------------------------------
+
+
+def verdicts(*, regression: bool) -> Any:
+    from perfmodel.validate import Outcome, Verdict
+
+    said = Outcome.FAILS if regression else Outcome.HOLDS
+
+    def judge(paper: bool = False, held_out: bool = False) -> list[Verdict]:
+        return [Verdict("size", "a claim", "2", "3", "1 to 2", said, "because", regression)]
+
+    return judge
+
+
+def test_validate_prints_verdicts_and_exits_6_outside_a_band(
+    cli: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import perfmodel.validate
+
+    monkeypatch.setattr(perfmodel.validate, "validate", verdicts(regression=False))
+    good = cli("validate")
+    assert (good.code, good.err) == (0, "")
+    assert "size: holds" in good.out and "1 bands: 1 holds, 0 fails" in good.out
+    monkeypatch.setattr(perfmodel.validate, "validate", verdicts(regression=True))
+    bad = cli("validate", "--json")
+    assert bad.code == 6
+    assert json.loads(bad.out)["outside"] == ["size"]
+    assert bad.err.startswith("error: 1 bands are left: size.")
+    assert "! size: fails" in cli("validate").out
+
+
+def test_the_papers_claims_are_judged(cli: Any) -> None:
+    outcome = cli("validate", "--paper")
+    assert outcome.code == 0, outcome.err
+    assert "claims of the paper" in outcome.out
+    assert max(len(line) for line in outcome.out.splitlines()) <= WIDTH
+
+
 # --- calibrations -----------------------------------------------------------------------------------------
 
 SHIPPED = "h100-sxm-ib/nccl-2.29.2-stream"
