@@ -1,0 +1,168 @@
+"""Whatever is typed or lies in a file: an answer, or one screen with exit code 2 or 3; never a traceback."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from pathlib import Path
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from perfmodel.cli import run
+from perfmodel.resources import data_path
+
+VALUES = st.one_of(
+    st.sampled_from(
+        [
+            "10TB",
+            "1GB",
+            "0",
+            "-1",
+            "1",
+            "2",
+            "3",
+            "8",
+            "128",
+            "1e3",
+            "1e400",
+            "nan",
+            "inf",
+            "1..8",
+            "8..1",
+            "1KiB..1MiB",
+        ]
+    ),
+    st.sampled_from(
+        ["fp32", "int8", "nccl", "nvshmem", "best", "graph", "all", "all_to_all", "l40s-pcie", "gb200-nvl72"]
+    ),
+    st.sampled_from(
+        ["nic_bytes_per_s=1GB/s", "gpus_per_node=3", "l2_bytes=0", "a=b", "10TB@3TB/s", "50%", "", ",", "@"]
+    ),
+    st.text(max_size=12).filter(lambda text: not text.startswith("-")),
+    st.integers(-5, 10**7).map(str),
+)
+OPTIONS = {
+    "project": [
+        "--table-size",
+        "--gpus",
+        "--batch",
+        "--tables",
+        "--pooling",
+        "--dim",
+        "--dtype",
+        "--id-dtype",
+        "--machine",
+        "--backend",
+        "--clock",
+        "--reserve",
+        "--gpus-per-node",
+        "--scenario",
+        "--reduction",
+        "--set",
+        "--local-memory",
+        "--calibration",
+        "--model",
+    ],
+    "collective": [
+        "--op",
+        "--size",
+        "--gpus",
+        "--machine",
+        "--backend",
+        "--clock",
+        "--gpus-per-node",
+        "--set",
+        "--calibration",
+    ],
+    "explain": ["--table-size", "--gpus", "--batch", "--machine", "--backend", "--dim", "--set"],
+    "sweep": [
+        "--grid",
+        "--table-size",
+        "--gpus",
+        "--batch",
+        "--tables",
+        "--pooling",
+        "--dim",
+        "--dtype",
+        "--machine",
+        "--backend",
+        "--clock",
+        "--reserve",
+        "--scenario",
+        "--set",
+    ],
+    "show": ["--compare"],
+    "machines": [],
+    "models": [],
+}
+
+
+def outcome(words: list[str]) -> tuple[int, str]:
+    """Exit code and stderr."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = run(words)
+    return code, err.getvalue()
+
+
+def is_handled(code: int, err: str, words: list[str]) -> None:
+    assert code in (0, 2, 3), (words, err)
+    assert "Traceback" not in err
+    assert len(err.splitlines()) <= 25, err
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.data())
+def test_any_words_are_answered_or_refused(data: st.DataObject) -> None:
+    command = data.draw(st.sampled_from(sorted(OPTIONS)))
+    words = [command]
+    base = {
+        "project": ["--table-size", "1TB"],
+        "collective": ["--op", "all_gather", "--size", "1MiB", "--gpus", "8"],
+        "sweep": ["--gpus", "16"],
+        "explain": ["gather"],
+    }
+    words += base.get(command, [data.draw(VALUES)])
+    if OPTIONS[command]:
+        for option in data.draw(st.lists(st.sampled_from(OPTIONS[command]), max_size=3)):
+            words += [option, data.draw(VALUES)]
+    code, err = outcome(words)
+    is_handled(code, err, words)
+
+
+FILES = {
+    ".json": data_path("calibrations", "h100-sxm-ib", "nccl-2.29.2-stream.json"),
+    ".toml": data_path("machines", "h100-sxm-ib.toml"),
+}
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_damaged_files_are_refused_or_read(tmp_path: Path, data: st.DataObject) -> None:
+    suffix = data.draw(st.sampled_from(sorted(FILES)))
+    good = FILES[suffix].read_bytes()
+    start = data.draw(st.integers(0, len(good)))
+    stop = data.draw(st.integers(start, min(len(good), start + 40)))
+    path = tmp_path / f"file{suffix}"
+    path.write_bytes(good[:start] + data.draw(st.binary(max_size=12)) + good[stop:])
+    words = (
+        ["show", str(path)]
+        if suffix == ".json"
+        else ["project", "--table-size", "1TB", "--machine", str(path)]
+    )
+    code, err = outcome(words)
+    is_handled(code, err, words)
+    if suffix == ".json" and code == 0:
+        words = [
+            "collective",
+            "--op",
+            "all_gather",
+            "--size",
+            "1MiB",
+            "--gpus",
+            "128",
+            "--calibration",
+            str(path),
+        ]
+        is_handled(*outcome(words), words)
