@@ -2,14 +2,17 @@
 
 Commands are lines that start with ``$ perfmodel`` in console blocks and with ``perfmodel`` in sh blocks.
 A block after ``<!-- not-run: reason -->`` is left out (it needs a GPU, or the reader's own logs).
+The output shown after ``<!-- checked-output -->`` is compared with what the command prints; ``python
+tests/test_docs.py`` writes it anew.
 """
 
 from __future__ import annotations
 
+import contextlib
+import io
 import re
 import shlex
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
@@ -63,6 +66,37 @@ def test_command_succeeds(
     assert captured.out or "--out" in words
 
 
+def outputs(text: str) -> list[tuple[str, str, str]]:
+    """(whole block, command, shown output) of every console block after ``<!-- checked-output -->``."""
+    pattern = r"<!-- checked-output -->\n(```console\n\$ (perfmodel [^\n]*)\n(.*?)```)"
+    return [(m[1], m[2], m[3]) for m in re.finditer(pattern, text, re.DOTALL)]
+
+
+def printed(command: str) -> str:
+    """What a command prints on stdout."""
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        code = run(shlex.split(command)[1:])
+    assert code == 0, command
+    return out.getvalue()
+
+
+def test_shown_output_is_what_the_command_prints() -> None:
+    shown = outputs((ROOT / "README.md").read_text(encoding="utf-8"))
+    assert shown
+    for _, command, text in shown:
+        assert text == printed(command), f"run python tests/test_docs.py: {command}"
+
+
+def refresh() -> None:
+    """Write the outputs of the README's checked blocks anew."""
+    page = ROOT / "README.md"
+    text = page.read_text(encoding="utf-8")
+    for block, command, _ in outputs(text):
+        text = text.replace(block, f"```console\n$ {command}\n{printed(command)}```")
+    page.write_text(text, encoding="utf-8")
+
+
 def test_readme_has_commands() -> None:
     assert commands(), "README.md shows no perfmodel command"
 
@@ -94,5 +128,4 @@ def test_ci_extracts_the_same_command() -> None:
 
 
 if __name__ == "__main__":
-    for page, command in commands():
-        sys.stdout.write(f"{page}: {command}\n")
+    refresh()

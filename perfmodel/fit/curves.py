@@ -117,7 +117,7 @@ def local_spread(errors: Floats) -> Floats:
     reach = 2
     squares = np.pad(errors**2, reach, mode="edge") if errors.size else errors
     windows = [squares[i : i + 2 * reach + 1].mean() for i in range(errors.size)]
-    return np.sqrt(np.array(windows))
+    return np.asarray(np.sqrt(np.array(windows, float)))
 
 
 def _medians(payload_bytes: npt.ArrayLike, time_s: npt.ArrayLike) -> tuple[Floats, Floats]:

@@ -168,9 +168,7 @@ class Machine(BaseModel):
         before = {**{key: self.value(key) for key in given}, **self.originals}
         fields = {name: getattr(self, name) for name in ("name", "title", "notes", "defaults", "links")}
         try:
-            return Machine(
-                **fields, values=replaced, overrides=self.overrides | set(given), originals=before
-            )
+            return Machine(**fields, values=replaced, overrides=self.overrides | set(given), originals=before)
         except ValidationError as error:
             raise invalid_fields(error, source, " ".join(f"{k}={v}" for k, v in values.items())) from None
 
