@@ -41,7 +41,6 @@ class NextExperiment:
     numbers: int  # how many distinct measurements
     only: tuple[str, ...]  # what to measure, as backend:operation
     nodes: int  # least number of nodes
-    command: str
 
 
 def sensitivities(p: Projection) -> tuple[Sensitivity, ...]:
@@ -146,9 +145,7 @@ def next_experiment(p: Projection) -> NextExperiment | None:
     node = p.gpu_count.gpus_per_node
     nodes = 2 if chosen is links and p.gpus > node else 1
     share = sum(s.share for s in weak if any(n in chosen for n in _experiments(s)))
-    return NextExperiment(
-        share, len(chosen), tuple(chosen), nodes, f"perfmodel calibrate --only {','.join(chosen)}"
-    )
+    return NextExperiment(share, len(chosen), tuple(chosen), nodes)
 
 
 def _experiments(step: StepRow) -> tuple[str, ...]:
