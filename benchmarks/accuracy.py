@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
@@ -95,8 +96,11 @@ def crossovers() -> str:
 
 
 def claims() -> str:
-    rows = [[v.identifier, v.claim, v.got, str(v.verdict)] for v in validate(paper=True)]
-    lines = [f"{v[0]:4} {v[3]:10}  {v[1]}\n{'':17} got {v[2]}" for v in rows]
+    lines = []
+    for v in validate(paper=True):
+        start, pad = f"{v.identifier:4} {v.verdict!s:10}  ", " " * 17
+        lines += textwrap.wrap(v.claim, 100, initial_indent=start, subsequent_indent=pad)
+        lines += textwrap.wrap(f"got {v.got}", 100, initial_indent=pad, subsequent_indent=pad)
     return "\n".join(lines)
 
 

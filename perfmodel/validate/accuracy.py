@@ -178,10 +178,11 @@ def other_clusters(clusters: Iterable[Cluster] = OTHER_CLUSTERS) -> pd.DataFrame
     return pd.concat(parts)
 
 
-def without_the_machine() -> pd.DataFrame:
+def without_the_machine(machines: Collection[str] = ()) -> pd.DataFrame:
     """All cells of a machine, predicted with the calibration of the machine that it is like, fitted alone.
 
     Cells whose samples the other machine's fit has seen (an instance with the same node) are left out.
+    machines   only these (none: all)
     Columns of ``judged`` and machine, like, where ("in" one NVLink domain or "across").
     """
     import pandas as pd
@@ -189,7 +190,8 @@ def without_the_machine() -> pd.DataFrame:
     parts = []
     for name, entry in measured.preferred_entries().items():
         machine = load_machine(name)
-        if machine.links.like not in measured.preferred_entries():
+        unwanted = bool(machines) and name not in machines
+        if unwanted or machine.links.like not in measured.preferred_entries():
             continue
         lender = measured.fitted_alone(machine.links.like)
         seen = {source for curve in lender.curves for source in curve.sources}

@@ -1,0 +1,333 @@
+"""Validation: summaries that a human can divide, verdicts, and the tables in docs/ against a fresh run."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.optimize import isotonic_regression
+
+from perfmodel.schema.calibration import shipped_calibration
+from perfmodel.validate import accuracy, bands, crossover, measured, validate
+from perfmodel.validate.crossover import Comparison
+from perfmodel.validate.verdicts import Finding, Outcome, load_bands, outcome
+
+ROOT = Path(__file__).resolve().parents[2]
+MIB = 2**20
+
+
+def points(**columns: list[float]) -> pd.DataFrame:
+    return pd.DataFrame({"payload_bytes": [1.0] * len(columns["time_s"]), **columns})
+
+
+def test_errors_are_relative_to_what_was_measured() -> None:
+    frame = measured.judged(
+        points(time_s=[2.0, 4.0], predicted_s=[3.0, 3.0], low_s=[1.0, 1.0], high_s=[2.0, 3.5])
+    )
+    assert list(frame["error"]) == [0.5, -0.25]
+    assert list(frame["inside"]) == [True, False]
+
+
+def test_sizes_fall_into_three_classes() -> None:
+    sizes = [1.0, 65535.0, 65536.0, 32 * MIB - 1, 32 * MIB, 1e12]
+    one = [1.0] * 6
+    frame = measured.judged(points(time_s=one, predicted_s=one, low_s=one, high_s=one, payload_bytes=sizes))
+    assert list(frame["size"]) == ["floor", "floor", "middle", "middle", "bulk", "bulk"]
+
+
+def test_summary_of_four_points() -> None:
+    frame = measured.judged(
+        points(
+            time_s=[10.0, 10.0, 10.0, 10.0],
+            predicted_s=[11.0, 9.0, 12.0, 15.0],
+            low_s=[5.0, 9.5, 10.0, 11.0],
+            high_s=[10.0, 19.0, 20.0, 22.0],
+        )
+    )
+    row = measured.summary(frame.assign(machine="m"), ["machine"]).iloc[0]
+    assert row["n"] == 4
+    assert row["median"] == pytest.approx(0.15)  # of 0.1 0.1 0.2 0.5
+    assert row["bias"] == pytest.approx(0.15)  # of -0.1 0.1 0.2 0.5
+    assert row["inside"] == 0.75
+    assert row["width"] == 2
+
+
+def test_summary_keeps_the_order_of_sizes() -> None:
+    sizes = [1e9, 1.0, 1e6]
+    one = [1.0] * 3
+    frame = measured.judged(points(time_s=one, predicted_s=one, low_s=one, high_s=one, payload_bytes=sizes))
+    table = measured.summary(frame.assign(machine="m"), ["machine", "size"])
+    assert list(table["size"]) == ["floor", "middle", "bulk"]
+
+
+@pytest.mark.parametrize("name", ["h100-sxm-ib", "a100-sxm-ib", "b200-sxm-ib", "gh200-slingshot"])
+def test_measured_points_are_those_of_the_shipped_curves(name: str) -> None:
+    entry = measured.preferred_entries()[name]
+    calibration = shipped_calibration(accuracy.identity(entry))
+    frame = measured.measured_points(entry, measured.shipped_samples())
+    seen = 0
+    for key, cell in frame.groupby(["collective", "gpus", "domain_gpus"], observed=True):
+        curve = calibration.curve(str(key[0]), int(key[1]), int(key[2]))
+        if curve is None or len(cell) != len(curve.anchor_bytes):
+            continue
+        logs = isotonic_regression(np.log(cell["time_s"].to_numpy(float))).x
+        assert np.exp(logs) == pytest.approx(curve.anchor_times_s, rel=1e-5)
+        seen += 1
+    assert seen >= min(8, len(calibration.curves))
+
+
+def test_two_node_points_are_held_out_of_the_fit() -> None:
+    alone = accuracy._one_node_fit("h100-sxm-ib", measured.Backend.NCCL, {})
+    assert all(curve.gpus <= curve.domain_gpus for curve in alone.curves)
+    assert all(law.fitted_domains == 1 for law in alone.laws)
+    held_out = accuracy.one_node_to_two(machines=("h100-sxm-ib",))
+    assert set(held_out["nodes"]) == {2}
+
+
+def test_the_sibling_never_saw_the_machine() -> None:
+    lender = measured.siblings_without("h100-sxm-ib")["h200-sxm-ib"]
+    own = set(shipped_calibration("h100-sxm-ib/nccl-2.29.2-stream").laws[0].sources)
+    assert not own & {source for law in lender.laws for source in law.sources}
+
+
+def test_cells_of_another_machine_that_the_lender_saw_are_left_out() -> None:
+    efa = accuracy.without_the_machine(machines=("h100-sxm-efa",))
+    assert not efa["sources"].str.contains("aic_h100").any()
+    assert set(efa["machine"]) == {"h100-sxm-efa"}
+    assert set(efa["where"]) == {"in", "across"}
+
+
+def test_other_clusters_inform_no_calibration() -> None:
+    used = {
+        source
+        for name in {cluster.machine for cluster in accuracy.OTHER_CLUSTERS}
+        for law in shipped_calibration(accuracy.identity(measured.preferred_entries()[name])).laws
+        for source in law.sources
+    }
+    assert not used & {cluster.source_id for cluster in accuracy.OTHER_CLUSTERS}
+
+
+# NCCL against NVSHMEM
+
+
+def comparison(nvshmem: list[float], nccl: list[float]) -> Comparison:
+    sizes = 1024.0 * 2.0 ** np.arange(len(nccl))
+    return Comparison(sizes, np.array(nvshmem), np.array(nccl))
+
+
+def test_crossover_is_the_size_from_which_nccl_stays_ahead() -> None:
+    found = comparison([1.0, 2.0, 4.0, 8.0], [3.0, 3.0, 3.0, 3.0])
+    assert found.small_ratio == 3
+    assert found.crossover_bytes == 4096
+    assert found.winner == "nvshmem, then nccl"
+    assert found.rise(1024, 8192) == (8, 1)
+
+
+def test_a_library_that_always_wins_has_no_crossover() -> None:
+    assert comparison([2.0, 2.0], [1.0, 1.0]).crossover_bytes is None
+    assert comparison([2.0, 2.0], [1.0, 1.0]).winner == "nccl"
+    assert comparison([1.0, 1.0], [2.0, 2.0]).crossover_bytes is None
+    assert comparison([1.0, 1.0], [2.0, 2.0]).winner == "nvshmem"
+
+
+@given(st.lists(st.floats(0.1, 10), min_size=2, max_size=8), st.data())
+def test_beyond_the_crossover_nccl_is_faster(nvshmem: list[float], data: st.DataObject) -> None:
+    nccl = data.draw(st.lists(st.floats(0.1, 10), min_size=len(nvshmem), max_size=len(nvshmem)))
+    found = comparison(nvshmem, nccl)
+    size = found.crossover_bytes
+    beyond = found.payload_bytes >= (size if size is not None else np.inf)
+    assert (found.nccl_s[beyond] < found.nvshmem_s[beyond]).all()
+    if size is not None:
+        assert not (found.nccl_s < found.nvshmem_s)[~beyond][-1]
+
+
+def test_unmeasured_pairs_are_said_to_be() -> None:
+    table = crossover.table().set_index(["collective", "nvshmem_clock", "nccl_clock"])
+    assert table.loc[("broadcast", "device", "stream"), "winner"] == "not measured"
+
+
+# verdicts
+
+
+@pytest.mark.parametrize(
+    ("value", "low", "high", "said"),
+    [
+        (1, 1, 2, "holds"),
+        (2, 1, 2, "holds"),
+        (3, 1, 2, "fails"),
+        (None, 1, 2, "cannot say"),
+        (1, None, None, "cannot say"),
+    ],
+)
+def test_outcome(value: float | None, low: float | None, high: float | None, said: str) -> None:
+    assert outcome(value, low, high) == said
+
+
+def test_every_band_has_its_check() -> None:
+    assert {band.check for band in load_bands()} == set(bands.CHECKS)
+
+
+def test_own_bands_hold_on_the_shipped_data() -> None:
+    broken = [(v.identifier, v.got, v.band) for v in validate() if v.regression]
+    assert not broken
+
+
+def test_a_broken_band_is_a_regression(monkeypatch: pytest.MonkeyPatch) -> None:
+    quick: dict[str, Callable[[], Finding]] = {
+        name: lambda: Finding(0.95, "made up") for name in bands.CHECKS
+    }
+    monkeypatch.setattr(bands, "CHECKS", quick)
+    said = {v.identifier: v for v in validate(held_out=True)}
+    assert said["in-node median"].regression
+    assert said["in-node median"].verdict is Outcome.FAILS
+    assert not said["in-node interval"].regression
+    assert len(said) == len(load_bands())
+
+
+def test_held_out_bands_are_asked_for() -> None:
+    slow = {band.id for band in load_bands() if band.held_out}
+    assert slow
+    assert not slow & {v.identifier for v in validate()}
+
+
+# the tables in docs/
+
+
+def benchmark() -> ModuleType:
+    path = ROOT / "benchmarks" / "accuracy.py"
+    spec = importlib.util.spec_from_file_location("benchmark_accuracy", path)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+_NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?")
+
+
+def same_within_rounding(shown: str, fresh: str) -> bool:
+    """Same words; numbers within the last digit shown or 2 %."""
+    if _NUMBER.sub("#", shown).split() != _NUMBER.sub("#", fresh).split():
+        return False
+    pairs = zip(_NUMBER.findall(shown), _NUMBER.findall(fresh), strict=True)
+    return all(abs(float(a) - float(b)) <= max(0.11, 0.02 * abs(float(b))) for a, b in pairs)
+
+
+def test_rounding_is_told_from_change() -> None:
+    assert same_within_rounding("a  1.0  x2.00", "a 1.1 x2.00")
+    assert not same_within_rounding("a 1.0", "a 1.3")
+    assert not same_within_rounding("a 1.0", "b 1.0")
+
+
+@pytest.mark.parametrize("name", ["curve-family", "in-node", "other-clusters", "crossovers", "claims"])
+def test_tables_in_docs_are_fresh(name: str) -> None:
+    module = benchmark()
+    shown = {key: body for page in module.PAGES for key, body in module.blocks(page).items()}
+    assert same_within_rounding(shown[name], module.TABLES[name][1]()), (
+        "python benchmarks/accuracy.py --write"
+    )
+
+
+def test_two_node_table_in_docs_is_fresh_for_one_machine() -> None:
+    module = benchmark()
+    shown = module.blocks("accuracy.md")["two-nodes-by-machine"].splitlines()
+    fresh = module.two_nodes_by_machine(("h100-sxm-ib",)).splitlines()
+    own = [line for line in shown if line.split()[0] == "h100-sxm-ib"]
+    assert same_within_rounding("\n".join(own), "\n".join(fresh[1:])), "python benchmarks/accuracy.py --write"
+
+
+def test_every_table_is_in_a_page_and_fits_it() -> None:
+    module = benchmark()
+    shown = {key: body for page in module.PAGES for key, body in module.blocks(page).items()}
+    assert set(shown) == set(module.TABLES)
+    assert max(len(line) for body in shown.values() for line in body.splitlines()) <= 100
+
+
+def slug(heading: str) -> str:
+    return re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-")
+
+
+def test_every_anchor_that_code_points_to_exists() -> None:
+    headings = re.findall(
+        r"^#+ (.+)$", (ROOT / "docs" / "model.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    known = {slug(heading) for heading in headings}
+    asked = set()
+    for folder in ("perfmodel", "calibrate", "data", "docs", "benchmarks"):
+        for path in (ROOT / folder).rglob("*"):
+            if path.suffix in {".py", ".toml", ".md"}:
+                asked |= set(re.findall(r"model\.md#([\w-]+)", path.read_text(encoding="utf-8")))
+    assert asked
+    assert not asked - known
+
+
+# numbers that docs/model.md quotes
+
+
+def bus_rates(source: str, collective: str, gpus: int, factor: float) -> pd.Series[float]:
+    """Bus bandwidth [GB/s] of the medians of one source, by size."""
+    samples = measured.shipped_samples()
+    rows = samples[
+        (samples["source_id"] == source)
+        & (samples["collective"] == collective)
+        & (samples["gpus"] == gpus)
+        & (samples["nodes"] == 2)
+        & samples["flag"].isin(["", "ok"])
+        & ~samples["in_place"]
+    ]
+    times = rows.groupby("payload_bytes")["time_s"].median()
+    return pd.Series(times.index.to_numpy(float) * factor / times.to_numpy(float) / 1e9, times.index)
+
+
+@pytest.mark.parametrize(
+    ("source", "collective", "gpus", "factor", "quoted"),
+    [
+        ("surf_snellius_h100", "all_gather", 8, 7 / 8, 97.7),
+        ("surf_snellius_h100", "reduce_scatter", 8, 7 / 8, 97.7),
+        ("surf_snellius_h100", "all_reduce", 8, 14 / 8, 155.9),
+        ("cscs_alps_gh200", "all_reduce", 8, 14 / 8, 155.3),
+        ("alcf_sophia_a100", "all_gather", 16, 15 / 16, 175.9),
+    ],
+)
+def test_quoted_bus_bandwidths(source: str, collective: str, gpus: int, factor: float, quoted: float) -> None:
+    assert bus_rates(source, collective, gpus, factor).max() == pytest.approx(quoted, abs=0.06)
+    assert f"{quoted} GB/s" in (ROOT / "docs" / "model.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("source", "variant", "quoted_us"),
+    [
+        ("alcf_sophia_a100", "", [11, 43, 51, 65, 58]),
+        ("ctc_h200", "host_graph_symm", [8, 23, 34, 57, 61]),
+        ("vultr_b200_poc", "alltoall_v2", [8, 27, 36, 43, 55]),
+    ],
+)
+def test_quoted_rendezvous(source: str, variant: str, quoted_us: list[float]) -> None:
+    samples = measured.shipped_samples()
+    two = samples[
+        (samples["source_id"] == source)
+        & (samples["collective"] == "all_to_all")
+        & (samples["nodes"] == 2)
+        & (samples["gpus"] == 16)
+        & (samples["variant"].str.contains(variant) if variant else samples["backend"].eq("nccl"))
+        & samples["flag"].isin(["", "ok"])
+        & ~samples["in_place"]
+    ]
+    times = two.groupby("payload_bytes")["time_s"].median()
+    sizes = times.index.to_numpy(float)
+    remote_share = 1 / 2
+    rate = sizes[-1] * remote_share / times.iloc[-1]
+    excess = times - times.iloc[:3].median() - sizes * remote_share / rate
+    per_peer = [16, 64, 256, 1024, 4096]
+    found = [1e6 * float(excess[kib * 1024 * 16]) for kib in per_peer]
+    assert found == pytest.approx(quoted_us, abs=0.6)
