@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from calibrate.importers import ImportResult, UnreadLine
     from perfmodel.schema.calibration import Calibration
+    from perfmodel.schema.evidence import Backend
     from perfmodel.schema.machine import Machine
 
 _SHOWN_UNREAD = 5
@@ -254,7 +255,22 @@ def _fit(result: ImportResult, machine: Machine) -> Calibration:
         machine.name, Backend(stack.backend), stack.library_version, Clock(stack.clock), checked=checked,
         note=f"imported from {sources}",
     )  # fmt: skip
-    return fit_calibration(points, machine, identity)
+    return fit_calibration(points, machine, identity, like=_shipped_like(machine, identity.backend))
+
+
+def _shipped_like(machine: Machine, backend: Backend) -> Calibration | None:
+    """What is shipped for this machine and library: where the laws start, and all that is known of the rest."""
+    from perfmodel.errors import NoCalibrationError
+    from perfmodel.prediction.choose import choose_calibration
+    from perfmodel.schema.machine import list_machines
+
+    if machine.name not in list_machines():
+        return None
+    try:
+        found, borrowed = choose_calibration(machine, backend, None)
+    except NoCalibrationError:
+        return None
+    return None if borrowed else found
 
 
 def _one_variant(points: pd.DataFrame) -> pd.DataFrame:

@@ -66,7 +66,8 @@ def fit_calibration(
 
     samples  columns of ``schema.samples``; each (collective, gpus, domain) cell becomes a curve
     links    further samples that inform the laws but make no curve
-    like     calibration of a machine on the same kind of network: what the laws start from across nodes
+    like     calibration of another cluster of this machine, or of one on the same kind of network: what
+             the laws start from
     Raises BadInputError when no sample is of a known collective.
     """
     usable = _usable(samples)
@@ -182,8 +183,19 @@ def _laws(cells: Sequence[Cell], machine: Machine, backend: Backend, like: Calib
             found = fit_law(law, own, machine, priors, start, sibling, fitted)
             fitted.append(found.model_copy(update={"collectives": names}))
         return fitted
+    sibling = load_machine(like.machine) if like else None
     names = sorted({c.collective for c in cells})
-    return [fit_law("pairwise", [c for c in cells if c.collective == n], machine, priors) for n in names]
+    return [
+        fit_law(
+            "pairwise",
+            [c for c in cells if c.collective == name],
+            machine,
+            priors,
+            like.law(name) if like else None,
+            sibling,
+        )
+        for name in names
+    ]
 
 
 def _for_laws(rows: pd.DataFrame) -> bool:

@@ -88,17 +88,20 @@ def prior_of(law: str, machine: Machine, priors: Priors) -> tuple[Floats, Floats
 def network_prior(
     law: str, machine: Machine, priors: Priors, like: Law | None, like_machine: Machine | None
 ) -> tuple[Floats, Floats]:
-    """The prior with the unknowns of the network replaced by those of a machine on the same kind of network.
+    """The prior with unknowns replaced by those of a law fitted elsewhere.
 
-    Its fitted values become the centre (rates relative to the line rate), with a standard deviation of at
-    least ``sibling_log_sd``: two clusters of one kind are alike, not the same. Limits: no sibling -> prior_of
+    Of a machine on the same kind of network: the unknowns of the network. Of another cluster of this very
+    machine: all of them. Its fitted values become the centre (rates relative to the line rate), with a
+    standard deviation of at least ``sibling_log_sd``: two clusters of one kind are alike, not the same.
+    Limits: no such law -> prior_of
     """
     centre, spread = prior_of(law, machine, priors)
-    if like is None or like_machine is None or like.fitted_domains < _SEVERAL:
+    if like is None or like_machine is None:
         return centre, spread
     base, _ = prior_of(law, like_machine, priors)
+    same = like_machine.name == machine.name
     for i, name in enumerate(_LAW_NAMES[law]):
-        if name in _NETWORK:
+        if same or (name in _NETWORK and like.fitted_domains >= _SEVERAL):
             centre[i] += np.log(like.values[i]) - base[i]
             own = max(np.sqrt(like.log_covariance[i][i]), priors.uncertainty.sibling_log_sd)
             spread[i] = min(spread[i], own)

@@ -109,6 +109,17 @@ def test_law_recovers_constants_and_is_the_prior_without_samples() -> None:
     assert np.diag(np.array(found.log_covariance))[3] < np.diag(np.array(nothing.log_covariance))[3] / 10
 
 
+def test_own_samples_start_from_what_is_shipped_for_the_machine() -> None:
+    """An all-gather of one node says nothing of the all-to-all across nodes; the shipped law does."""
+    shipped = load_calibration("h100-sxm-ib/nccl-2.29.2-stream")
+    own = fit_calibration(mine(), load_machine("h100-sxm-ib"), ME, like=shipped)
+    law, known = own.law("all_to_all"), shipped.law("all_to_all")
+    assert law is not None and known is not None
+    assert law.values == pytest.approx(known.values, rel=1e-3)
+    alone = fit_calibration(mine(), load_machine("h100-sxm-ib"), ME).law("all_to_all")
+    assert alone is not None and alone.values != pytest.approx(known.values, rel=0.05)
+
+
 def test_domains() -> None:
     assert domain_gpus_of(load_machine("h100-sxm-ib"), 8) == 8
     assert domain_gpus_of(load_machine("h100-sxm-ib"), 2) == 2
