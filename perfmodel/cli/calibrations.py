@@ -259,7 +259,7 @@ def _fit(result: ImportResult, machine: Machine) -> Calibration:
 
 
 def _shipped_like(machine: Machine, backend: Backend) -> Calibration | None:
-    """What is shipped for this machine and library: where the laws start, and all that is known of the rest."""
+    """What is shipped for this machine and library: where the laws start."""
     from perfmodel.errors import NoCalibrationError
     from perfmodel.prediction.choose import choose_calibration
     from perfmodel.schema.machine import list_machines
