@@ -25,7 +25,7 @@ _NETWORK = (
     "simple_network_ratio",
     "nvls_tree_ratio",
     "nic_bytes_per_s",
-    "ll_network_fraction",
+    "ll_network_bytes_per_s",
     "ll_overhead_ratio",
     "ll128_overhead_ratio",
     "simple_overhead_ratio",
@@ -73,6 +73,7 @@ def step_constants(machine: Machine, priors: Priors) -> StepConstants:
         nvls_tree_step_s=nccl.nvls_tree_step_s,
         has_nvls=machine.links.nvls,
         rate_sharpness=priors.shape.rate_sharpness,
+        choice_sharpness=priors.shape.choice_sharpness,
         rendezvous_half_bytes=priors.shape.rendezvous_half_bytes,
     )
 

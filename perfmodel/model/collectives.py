@@ -90,6 +90,19 @@ def join_rates(first: npt.ArrayLike, second: npt.ArrayLike, sharpness: float) ->
     return np.asarray(low * (1 + (low / high) ** sharpness) ** (-1 / sharpness))
 
 
+def soft_min(candidates: Floats, sharpness: float) -> Floats:
+    """Smallest along the first axis, with rounded corners: a tuner does not switch at exactly the best size.
+
+        (sum_k t_k^-n)^(-1/n)                                                        [unit of t]
+
+    candidates  t_k > 0, shape (k, ...);  n  sharpness [-]
+    Source: definition; smooth, so that a fit can follow it
+    Limits: one far below the others -> that one;  n -> inf -> min;  two equal -> 2^(-1/n) of them
+    """
+    least = candidates.min(axis=0)
+    return np.asarray(least * ((candidates / least) ** -sharpness).sum(axis=0) ** (-1 / sharpness))
+
+
 def ring_bus_bandwidth(
     link_bytes_per_s: float, nic_bytes_per_s: float, gpus_per_domain: int, domains: int, sharpness: float
 ) -> float:

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from perfmodel.model import collectives as laws
+from perfmodel.model.curves import join_power
 
 Floats = npt.NDArray[np.float64]
 
@@ -31,7 +32,7 @@ RING_TREE = (
     "nic_bytes_per_s",
     "nvls_bytes_per_s",
     "ll_fraction",
-    "ll_network_fraction",
+    "ll_network_bytes_per_s",
     "ll128_fraction",
     "tree_fraction",
     "ll_overhead_ratio",
@@ -69,6 +70,7 @@ class StepConstants:
     nvls_tree_step_s: float
     has_nvls: bool
     rate_sharpness: float
+    choice_sharpness: float
     rendezvous_half_bytes: float
 
 
@@ -104,7 +106,7 @@ def ring_tree_latencies(log_unknowns: Floats, steps: StepConstants, collective: 
     steps_inside, steps_across = laws.ring_steps(collective, group.gpus, group.domains)
     step = steps.ring_inside_s * inside
     if across:
-        step = np.maximum(step, steps.network_overhead_s * ratio[18:21])
+        step = join_power(step, steps.network_overhead_s * ratio[18:21], steps.choice_sharpness)
     ring = steps.ring_base_s * base + steps_inside * step + steps_across * steps.ring_network_s * network
     if collective != "all_reduce":
         return ring
@@ -120,16 +122,18 @@ def ring_tree_latencies(log_unknowns: Floats, steps: StepConstants, collective: 
 def ring_tree_bandwidths(log_unknowns: Floats, steps: StepConstants, collective: str, group: Group) -> Floats:
     """Bus bandwidth of each (algorithm, protocol), in the order of ``ring_tree_latencies`` [bytes/s].
 
-    A protocol reaches a fraction of its links' rate: LL and LL128 carry flags, Simple carries none.
+    A protocol reaches a fraction of its links' rate: LL and LL128 carry flags, Simple carries none. Across
+    domains LL has a rate of its own, whatever the cards: it waits for each line of 8 bytes.
     Source: NVIDIA/nccl src/graph/tuning.cc (busBw per protocol); ``collectives.*_bus_bandwidth``
     Limits: Simple, one domain -> link rate;  NVLS, one domain -> ``nvls_bus_bandwidth``
     """
     value = np.exp(log_unknowns)
     link, nic, nvls = value[11:14]
-    low = value[14] if group.domains == 1 else value[15]
-    fraction = np.array([low, value[16], 1.0])
     sharp = steps.rate_sharpness
-    ring = laws.ring_bus_bandwidth(link, nic, group.domain_gpus, group.domains, sharp) * fraction
+    full = laws.ring_bus_bandwidth(link, nic, group.domain_gpus, group.domains, sharp)
+    slow = value[14] if group.domains == 1 else laws.join_rates(value[14], value[15] / full, sharp)
+    fraction = np.array([float(slow), value[16], 1.0])
+    ring = full * fraction
     if collective != "all_reduce":
         return np.asarray(ring)
     args = (group.gpus, group.domain_gpus, group.domains, sharp)
@@ -147,7 +151,7 @@ def ring_tree_time(
 
         t(S) = min_k [ latency_k + S f / bandwidth_k ]                                       [s]
 
-    S  payload_bytes [bytes], any shape;  f  ``bus_factor``
+    S  payload_bytes [bytes], any shape;  f  ``bus_factor``;  the corners of min are rounded (``soft_min``)
     Source: NVIDIA/nccl src/graph/tuning.cc (ncclTopoGetAlgoTime)
     Limits: S = 0 -> smallest latency;  S -> inf -> bus bandwidth of the fastest;  concave, increasing in S
     """
@@ -155,7 +159,7 @@ def ring_tree_time(
     bandwidth = ring_tree_bandwidths(log_unknowns, steps, collective, group)
     wire = np.asarray(payload_bytes, float) * laws.bus_factor(collective, group.gpus)
     candidates = latency[:, None] + wire.reshape(1, -1) / bandwidth[:, None]
-    return np.asarray(candidates.min(axis=0).reshape(np.shape(payload_bytes)))
+    return laws.soft_min(candidates, steps.choice_sharpness).reshape(np.shape(payload_bytes))
 
 
 def pairwise_time(

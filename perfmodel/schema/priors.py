@@ -68,6 +68,7 @@ class Shape(BaseModel):
 
     rendezvous_half_bytes: Positive
     rate_sharpness: Positive
+    choice_sharpness: Positive
     why: str
 
 

@@ -19,14 +19,15 @@ STEPS = StepConstants(
     tree_inside_s=np.array([1, 2, 4]) * US,
     ring_network_s=np.array([3, 4, 14]) * US,
     tree_network_s=np.array([5, 8, 14]) * US,
-    network_overhead_s=np.array([2, 2, 2]) * US,
+    network_overhead_s=np.array([2, 1, 1]) * US,
     nvls_s=25 * US,
     nvls_tree_step_s=20 * US,
     has_nvls=True,
     rate_sharpness=6.0,
+    choice_sharpness=1e3,
     rendezvous_half_bytes=65536.0,
 )
-RING = np.log([1] * 11 + [300e9, 50e9, 300e9, 0.4, 0.1, 0.9, 0.9, 1, 1, 1])
+RING = np.log([1] * 11 + [300e9, 50e9, 300e9, 0.4, 15e9, 0.9, 0.9, 1, 1, 1])
 PAIRS = np.log([5 * US, 1 * US, 5 * US, 2 * US, 60 * US, 6 * US, 300e9, 50e9, 40e9])
 
 
@@ -56,6 +57,12 @@ def test_rates_of_two_links() -> None:
     assert c.join_rates(100, 100, 1) == pytest.approx(50)
     assert c.ring_bus_bandwidth(300e9, 1e9, 8, 1, 6) == 300e9
     assert c.ring_bus_bandwidth(300e9, 1e9, 8, 4, 6) == pytest.approx(8e9, rel=1e-6)
+
+
+def test_soft_min() -> None:
+    assert c.soft_min(np.array([[1.0], [1e9]]), 16) == pytest.approx(1)
+    assert c.soft_min(np.array([[3.0], [3.0]]), 1) == pytest.approx(1.5)
+    assert c.soft_min(np.array([[3.0, 5.0], [4.0, 2.0]]), 1e3) == pytest.approx([3, 2])
 
 
 def test_two_domains_reduce_faster_than_many() -> None:
