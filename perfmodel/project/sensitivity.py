@@ -54,11 +54,15 @@ def sensitivities(p: Projection) -> tuple[Sensitivity, ...]:
     return tuple(found)
 
 
-def _result(p: Projection, label: str, option: str, forward: Forward, work: Work) -> Sensitivity:
-    columns = project_grid(forward, work).columns
+def _result(p: Projection, label: str, option: str, forward: Forward, work: Work) -> Iterator[Sensitivity]:
+    """The slowdown after one change; nothing when no calibration covers what the change needs."""
+    try:
+        columns = project_grid(forward, work).columns
+    except NoCalibrationError:
+        return
     after, low, high = (float(columns[key][0]) for key in ("slowdown", "slowdown_low", "slowdown_high"))
     evidence = Evidence.from_rank(int(columns["evidence"][0]))
-    return Sensitivity(label, option, p.slowdown, after, low, high, evidence)
+    yield Sensitivity(label, option, p.slowdown, after, low, high, evidence)
 
 
 def _exchanges(p: Projection) -> Iterator[Sensitivity]:
@@ -70,9 +74,11 @@ def _exchanges(p: Projection) -> Iterator[Sensitivity]:
     flat = bags.collective.replace("_", "-").removesuffix(" or all-to-all")
     if 1 < domain < p.gpus and p.gpus % domain == 0:
         label = f"two-level exchange instead of a flat {flat}"
-        yield _result(p, label, "--reduction two-level", replace(p.forward, reduction=TWO_LEVEL), p.work)
+        yield from _result(p, label, "--reduction two-level", replace(p.forward, reduction=TWO_LEVEL), p.work)
     sparse = replace(p.forward, reduction=SPARSE)
-    yield _result(p, "sending only the partial bags that are not empty", "--reduction sparse", sparse, p.work)
+    yield from _result(
+        p, "sending only the partial bags that are not empty", "--reduction sparse", sparse, p.work
+    )
 
 
 def _hardware(p: Projection) -> Iterator[Sensitivity]:
@@ -94,7 +100,7 @@ def _changed(p: Projection, label: str, values: dict[str, float | str], text: st
     machine = s.machine.with_overrides(values)
     setting = load_setting(machine, s.backend, s.clock, s.scenario, s.calibration)
     option = f"--set {text.replace(' ', '')}"
-    yield _result(p, label, option, replace(p.forward, setting=setting), p.work)
+    yield from _result(p, label, option, replace(p.forward, setting=setting), p.work)
 
 
 def _libraries(p: Projection) -> Iterator[Sensitivity]:
@@ -108,7 +114,7 @@ def _libraries(p: Projection) -> Iterator[Sensitivity]:
         return
     if len(setting.links.clocks) > 1:
         label = "the faster of NCCL and NVSHMEM for each step"
-        yield _result(p, label, "--backend best", replace(p.forward, setting=setting), p.work)
+        yield from _result(p, label, "--backend best", replace(p.forward, setting=setting), p.work)
 
 
 def _appliance(p: Projection) -> Iterator[Sensitivity]:
@@ -121,7 +127,7 @@ def _appliance(p: Projection) -> Iterator[Sensitivity]:
     option = f"--local-memory {bytes_text}@{rate_text}".replace(" ", "").replace("memory", "memory ", 1)
     forward = replace(p.forward, memory=memory)
     label = f"one memory of {bytes_text} at {rate_text} (appliance)"
-    yield _result(p, label, option, forward, local_memory_work(p.work, memory))
+    yield from _result(p, label, option, forward, local_memory_work(p.work, memory))
 
 
 def next_experiment(p: Projection) -> NextExperiment | None:

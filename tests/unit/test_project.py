@@ -378,6 +378,13 @@ def test_nvlink_everywhere_meets_the_published_range_without_tuning() -> None:
     assert high[corner].tolist() == [1, 1024, 4, 256]
 
 
+def test_a_change_that_no_calibration_covers_is_left_out() -> None:
+    """NVSHMEM inside a kernel was never timed in a reduce-scatter, which a two-level exchange needs."""
+    p = project_one(gpus=16, machine="h200-sxm-ib", backend="nvshmem", clock="device")
+    labels = [s.label for s in sensitivities(p)]
+    assert labels and not any("two-level" in label for label in labels)
+
+
 def test_next_experiment_names_what_carries_the_time() -> None:
     p = one(AlphaBeta(alpha=300e-6), gpus=128)
     nxt = next_experiment(p)
