@@ -105,15 +105,15 @@ def build_table(
         return Table(nothing, nothing, nothing, 0.0, codes, codes, np.empty(0), 0, "one rank sends nothing")
     group = Group.of(gpus, domain_gpus_of(machine, gpus_per_node))
     law = calibration.law(collective)
-    measured = Group.of(gpus, group.domain_gpus)
+    measured_on = load_machine(calibration.machine) if borrowed else machine
     curve = calibration.curve(collective, gpus, group.domain_gpus)
     if curve is not None:
         spread = _from_curve(curve, calibration)
         if law is not None and not (_reaches_floor(curve) and _reaches_bandwidth(curve)):
-            spread = _completed(spread, curve, _from_law(machine, calibration, law, collective, measured))
+            spread = _completed(spread, curve, _from_law(measured_on, calibration, law, collective, group))
     else:
         spread = _between_cells(calibration, collective, group) or _from_law(
-            machine, calibration, law, collective, measured
+            measured_on, calibration, law, collective, group
         )
     return _finish(machine, calibration, borrowed, law, collective, group, spread, curve)
 
@@ -221,6 +221,7 @@ def _between_cells(calibration: Calibration, collective: str, group: Group) -> S
 def _from_law(
     machine: Machine, calibration: Calibration, law: Law | None, collective: str, group: Group
 ) -> Spread:
+    """The law on the machine that it was fitted on, corrected by the nearest measured cell."""
     if law is None:
         anchored = sorted({c.gpus for c in calibration.curves if c.collective == collective})
         raise NoCalibrationError(
