@@ -13,6 +13,7 @@ import numpy.typing as npt
 from perfmodel.errors import BadInputError, NoCalibrationError
 from perfmodel.model.collectives import bus_factor
 from perfmodel.prediction.choose import choose_calibration
+from perfmodel.prediction.spreads import LARGEST_BYTES
 from perfmodel.prediction.tables import LIMITS, Table, build_table
 from perfmodel.schema.calibration import Calibration, load_calibration
 from perfmodel.schema.evidence import COLLECTIVES, Backend, Clock, Evidence
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 Floats = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.int8]
 
+LARGEST_GPUS = 1_048_576
+_KEY_BASE = 2 * LARGEST_GPUS
 _PER_PEER = ("all_to_all", "reduce_scatter", "all_gather")
 
 
@@ -121,7 +124,10 @@ class CollectiveModel:
         _check(size, ranks, node)
         shape = size.shape
         out = _Columns(size.size)
-        flat, group = size.ravel(), (ranks.ravel() * 65536 + np.minimum(node, ranks).ravel()).astype(np.int64)
+        flat, group = (
+            size.ravel(),
+            (ranks.ravel() * _KEY_BASE + np.minimum(node, ranks).ravel()).astype(np.int64),
+        )
         if group.size and (group == group[0]).all():
             out.fill(slice(None), flat, self._group_table(collective, int(group[0])))
         else:
@@ -134,7 +140,7 @@ class CollectiveModel:
         return out.estimate(shape, self.clock)
 
     def _group_table(self, collective: str, key: int) -> Table:
-        return self.table(collective, key // 65536, key % 65536)
+        return self.table(collective, key // _KEY_BASE, key % _KEY_BASE)
 
 
 class _Columns:
@@ -183,6 +189,11 @@ def predict_collectives(
     where = where.with_overrides(overrides or {})
     model = CollectiveModel.load(where, backend, clock, calibration)
     result = frame.copy()
+    if frame["collective"].isna().any():
+        raise BadInputError(
+            f"row {int(np.argmax(frame['collective'].isna()))} names no collective.",
+            f"known collectives: {', '.join(COLLECTIVES)}.",
+        )
     names = frame["collective"].astype(str).to_numpy()
     size = _numbers(frame["payload_bytes"], "payload_bytes")
     ranks = _numbers(frame["gpus"], "gpus")
@@ -242,8 +253,16 @@ def _check(size: Floats, ranks: Floats, node: Floats) -> None:
                 f"not {value:g}{unit}.",
                 "give a positive value.",
             )
-    if (ranks >= 2**31).any() or (node >= 65536).any():
-        raise BadInputError("more GPUs than this model can describe.", "use fewer than 2 billion GPUs.")
+    if (ranks > LARGEST_GPUS).any() or (node > LARGEST_GPUS).any():
+        raise BadInputError(
+            f"{max(ranks.max(), node.max()):,.0f} GPUs are more than this model describes.",
+            f"use at most {LARGEST_GPUS}.",
+        )
+    if (size > LARGEST_BYTES).any():
+        raise BadInputError(
+            f"payload_bytes of {size.max():g} is more than any GPU holds.",
+            f"give at most {LARGEST_BYTES:.0f} bytes (256 TiB).",
+        )
 
 
 def _check_per_peer(collective: str, size: Floats, ranks: Floats) -> None:

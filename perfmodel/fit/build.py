@@ -79,9 +79,7 @@ def fit_calibration(
     cells = _cells(usable, machine)
     curves = [_curve(cell, rows, identity) for cell, rows in cells]
     further = _cells(_usable(links), machine) if links is not None else []
-    laws = _laws(
-        [cell for cell, rows in (*cells, *further) if _for_laws(rows)], machine, identity.backend, like
-    )
+    laws = _laws([cell for cell, rows in (*cells, *further) if _for_laws(rows)], machine, identity, like)
     return Calibration(
         schema_version=1,
         calibration_id=identity.calibration_id,
@@ -167,10 +165,11 @@ def _curve(cell: Cell, rows: pd.DataFrame, identity: Identity) -> Curve:
     )
 
 
-def _laws(cells: Sequence[Cell], machine: Machine, backend: Backend, like: Calibration | None) -> list[Law]:
+def _laws(cells: Sequence[Cell], machine: Machine, identity: Identity, like: Calibration | None) -> list[Law]:
     """NCCL: one ring and tree law, one for the all-to-all. NVSHMEM: one pairwise law a collective."""
     priors = load_priors()
-    if backend is Backend.NCCL:
+    whole = like is not None and (like.machine, like.clock) == (machine.name, identity.clock)
+    if identity.backend is Backend.NCCL:
         ring = [c for c in cells if c.collective in RING_TREE_COLLECTIVES and _informs(c, cells)]
         pairs = [c for c in cells if c.collective == "all_to_all"]
         sibling = load_machine(like.machine) if like else None
@@ -180,7 +179,7 @@ def _laws(cells: Sequence[Cell], machine: Machine, backend: Backend, like: Calib
             ("ring_tree", ring, sorted(RING_TREE_COLLECTIVES)),
         ):
             start = like.law(names[0]) if like else None
-            found = fit_law(law, own, machine, priors, start, sibling, fitted)
+            found = fit_law(law, own, machine, priors, start, sibling, fitted, whole)
             fitted.append(found.model_copy(update={"collectives": names}))
         return fitted
     sibling = load_machine(like.machine) if like else None
@@ -193,6 +192,7 @@ def _laws(cells: Sequence[Cell], machine: Machine, backend: Backend, like: Calib
             priors,
             like.law(name) if like else None,
             sibling,
+            whole=whole,
         )
         for name in names
     ]

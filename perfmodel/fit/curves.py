@@ -17,6 +17,9 @@ Floats = npt.NDArray[np.float64]
 KNEE_BOUNDS = (0.3, 10.0)
 """Allowed sharpness of the knee: below, a curve has no floor or no slope left; above, it is max()."""
 _ROBUST_LOG_SCALE = 0.05
+_FIRST_KNEE = 1.3
+_FARTHEST_LOG = 12.0  # a floor or bandwidth lies within e^12 of those that the samples show
+_WIDEST_LOG = 20.0  # an interval of e^20 says that the samples do not tell
 _Z95 = 1.96
 _FEWEST_POINTS = 3
 
@@ -64,9 +67,10 @@ def fit_curve(
     log_alpha, log_beta, log_p = solution.x if fixed is None else [*solution.x, np.log(fixed)]
     spread = _standard_errors(solution)
     errors = [*spread, 0.0] if fixed is not None else list(spread)
+    wide = [min(_Z95 * float(e), _WIDEST_LOG) for e in errors]
     alpha, beta, knee = (
-        (float(np.exp(v - _Z95 * e)), float(np.exp(v + _Z95 * e)))
-        for v, e in zip((log_alpha, log_beta, log_p), errors, strict=True)
+        (float(np.exp(v - e)), float(np.exp(v + e)))
+        for v, e in zip((log_alpha, log_beta, log_p), wide, strict=True)
     )
     anchors = np.exp(isotonic_regression(np.log(medians)).x)
     raw_sizes, raw_times = np.asarray(payload_bytes, float), np.asarray(time_s, float)
@@ -142,17 +146,23 @@ def _medians(payload_bytes: npt.ArrayLike, time_s: npt.ArrayLike) -> tuple[Float
 def _solve(sizes: Floats, logs: Floats, fixed: float | None) -> Any:
     head = float(np.median(logs[: max(1, logs.size // 5)]))
     tail = float(np.log(sizes[-1]) - logs[-1])
-    low, high = np.log(KNEE_BOUNDS)
+    alphas = (logs.min() - _FARTHEST_LOG, logs.max() + _FARTHEST_LOG)
+    betas = ((np.log(sizes) - logs).min() - _FARTHEST_LOG, (np.log(sizes) - logs).max() + _FARTHEST_LOG)
+    knees = (np.log(KNEE_BOUNDS[0]), np.log(KNEE_BOUNDS[1]))
 
     def residual(q: Floats) -> Floats:
         p = fixed if fixed is not None else float(np.exp(q[2]))
         return np.asarray(np.log(hockney_time(sizes, np.exp(q[0]), np.exp(q[1]), p)) - logs)
 
-    start = [head, tail] if fixed is not None else [head, tail, np.log(1.3)]
-    lower = [-60.0, -20.0] if fixed is not None else [-60.0, -20.0, low]
-    upper = [30.0, 80.0] if fixed is not None else [30.0, 80.0, high]
+    free = 2 if fixed is not None else 3
+    lower, upper = (list(side) for side in zip(alphas, betas, knees, strict=True))
     return least_squares(
-        residual, start, loss="soft_l1", f_scale=_ROBUST_LOG_SCALE, bounds=(lower, upper), xtol=1e-12
+        residual,
+        [head, tail, np.log(_FIRST_KNEE)][:free],
+        loss="soft_l1",
+        f_scale=_ROBUST_LOG_SCALE,
+        bounds=(lower[:free], upper[:free]),
+        xtol=1e-12,
     )
 
 

@@ -71,7 +71,7 @@ def step_constants(machine: Machine, priors: Priors) -> StepConstants:
         network_overhead_s=np.array(nccl.network_overhead_s),
         nvls_s=nccl.nvls_s,
         nvls_tree_step_s=nccl.nvls_tree_step_s,
-        has_nvls=machine.links.nvls,
+        has_nvls=machine.links.nvls and nvlink,
         rate_sharpness=priors.shape.rate_sharpness,
         choice_sharpness=priors.shape.choice_sharpness,
         rendezvous_half_bytes=priors.shape.rendezvous_half_bytes,
@@ -86,24 +86,32 @@ def prior_of(law: str, machine: Machine, priors: Priors) -> tuple[Floats, Floats
     return np.array(centre), np.array([belief.log_sd for belief in ordered])
 
 
-def network_prior(
-    law: str, machine: Machine, priors: Priors, like: Law | None, like_machine: Machine | None
+def sibling_prior(
+    law: str,
+    machine: Machine,
+    priors: Priors,
+    like: Law | None,
+    like_machine: Machine | None,
+    whole: bool,
 ) -> tuple[Floats, Floats]:
     """The prior with unknowns replaced by those of a law fitted elsewhere.
 
-    Of a machine on the same kind of network: the unknowns of the network. Of another cluster of this very
-    machine: all of them. Its fitted values become the centre (rates relative to the line rate), with a
-    standard deviation of at least ``sibling_log_sd``: two clusters of one kind are alike, not the same.
+    Of a machine on the same kind of network, or at another clock: the unknowns of the network. Of another
+    cluster of this very machine at this clock (``whole``): all of them. Its fitted values become the centre
+    (rates relative to the line rate). Those of the network get a standard deviation of at least
+    ``sibling_log_sd``: two clusters of one kind are alike, not the same; the others keep their own spread,
+    because a library's version changes them.
     Limits: no such law -> prior_of
     """
     centre, spread = prior_of(law, machine, priors)
     if like is None or like_machine is None:
         return centre, spread
     base, _ = prior_of(law, like_machine, priors)
-    same = like_machine.name == machine.name
     for i, name in enumerate(_LAW_NAMES[law]):
-        if same or (name in _NETWORK and like.fitted_domains >= _SEVERAL):
+        network = name in _NETWORK and (whole or like.fitted_domains >= _SEVERAL)
+        if whole or network:
             centre[i] += np.log(like.values[i]) - base[i]
+        if network:
             own = max(np.sqrt(like.log_covariance[i][i]), priors.uncertainty.sibling_log_sd)
             spread[i] = min(spread[i], own)
     return centre, spread
@@ -127,17 +135,19 @@ def fit_law(
     like: Law | None = None,
     like_machine: Machine | None = None,
     same_machine: Sequence[Law] = (),
+    whole: bool = False,
 ) -> Law:
     """Unknowns of a law from cells, as the most probable values under the prior, with their covariance.
 
-    like, like_machine   the law of a machine on the same kind of network (``network_prior``)
+    like, like_machine   the law of a machine on the same kind of network (``sibling_prior``)
+    whole                it is this very machine at this clock
     same_machine         laws of this machine fitted before: they know its network cards
 
     Residuals are relative (ln t), robust (soft l1) and weighted so that a curve counts as
     ``effective_points`` points however many sizes it has. Limits: no cells -> the prior itself
     """
     steps = step_constants(machine, priors)
-    centre, spread = network_prior(law, machine, priors, like, like_machine)
+    centre, spread = sibling_prior(law, machine, priors, like, like_machine, whole)
     _share_cards(law, centre, spread, same_machine, priors)
     noise = priors.uncertainty
     weights = [

@@ -121,8 +121,8 @@ def rebuild(folder: Path) -> Iterator[tuple[str, Calibration]]:
 
 
 def _sibling(machine: Machine, siblings: Mapping[str, Calibration]) -> Calibration | None:
-    """The calibration, fitted earlier, of the machine that this one is like, if their networks are alike."""
-    like = siblings.get(machine.links.like)
+    """The calibration, fitted earlier, of this machine, else of the one that it is like (same network)."""
+    like = siblings.get(machine.name) or siblings.get(machine.links.like)
     alike = like is not None and load_machine(like.machine).links.network == machine.links.network
     return like if alike else None
 

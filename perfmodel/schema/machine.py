@@ -131,6 +131,15 @@ class Machine(BaseModel):
         """The SI value of ``key`` before any override: what the shipped measurements were taken on."""
         return self.originals[key] if key in self.originals else self.value(key)
 
+    def unchanged(self) -> Machine:
+        """This machine before any override."""
+        if not self.originals:
+            return self
+        values = {
+            key: old.model_copy(update={"value": self.original(key)}) for key, old in self.values.items()
+        }
+        return self.model_copy(update={"values": values, "overrides": frozenset(), "originals": {}})
+
     @property
     def gpus_per_node(self) -> int:
         """GPUs of one node."""
@@ -207,6 +216,11 @@ def _check_domain(machine: Machine) -> None:
     domain, node = machine.nvlink_domain_gpus, machine.gpus_per_node
     if domain > 1 and machine.value("nvlink_bytes_per_s") == 0:
         raise ValueError(f"an NVLink domain of {domain} GPUs needs nvlink_bytes_per_s above 0")
+    if 1 < domain < node:
+        raise ValueError(
+            f"an NVLink domain of {domain} GPUs inside nodes of {node} is not modelled: give gpus_per_node "
+            f"{domain} as well, or nvlink_domain_gpus 1 for no NVLink"
+        )
     if domain % node and node % domain:
         raise ValueError(f"nvlink_domain_gpus {domain} does not fit nodes of {node} GPUs")
 

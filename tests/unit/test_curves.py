@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfmodel.errors import BadInputError
@@ -116,3 +116,24 @@ def test_local_spread() -> None:
     assert jump[:2].tolist() == [0, 0]
     assert jump[2] == pytest.approx(0.5 / 5**0.5)
     assert local_spread(np.empty(0)).size == 0
+
+
+@settings(max_examples=50, deadline=None)
+@given(times=st.lists(st.floats(1e-9, 1e3), min_size=1, max_size=22))
+def test_any_positive_times_give_a_finite_curve(times: list[float]) -> None:
+    """Falling, flat or wild samples: numbers without warnings, whatever they mean."""
+    sizes = 2.0 ** np.arange(9, 9 + len(times))
+    with np.errstate(all="raise", under="ignore"):
+        fit = fit_curve(sizes, times)
+        read = fit.time(np.exp2(np.linspace(0, 45, 100)))
+    numbers = [
+        fit.alpha_s,
+        fit.beta_bytes_per_s,
+        fit.p,
+        *fit.alpha_interval,
+        *fit.beta_interval,
+        *fit.p_interval,
+    ]
+    assert np.isfinite(numbers).all()
+    assert min(numbers) > 0
+    assert (np.diff(np.log(read)) >= -1e-9).all()

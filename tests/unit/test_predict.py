@@ -157,6 +157,47 @@ def test_an_override_that_changes_nothing_changes_no_time() -> None:
     )
 
 
+def test_no_nvlink_means_pcie_rates_and_steps() -> None:
+    machine = load_machine("h100-sxm-ib")
+    bare = machine.with_overrides({"nvlink_domain_gpus": 1})
+    old = CollectiveModel.load(machine).estimate("all_gather", [4096, 2**32], 8)
+    new = CollectiveModel.load(bare).estimate("all_gather", [4096, 2**32], 8)
+    assert new.time_s[1] == pytest.approx(old.time_s[1] * 450 / 64, rel=0.05)
+    assert old.time_s[0] < new.time_s[0] < old.time_s[0] * 3
+    with pytest.raises(BadInputError, match="not modelled"):
+        machine.with_overrides({"nvlink_domain_gpus": 4})
+    assert bare.unchanged().value("nvlink_domain_gpus") == 8 and not bare.unchanged().overrides
+
+
+def test_the_host_does_not_make_a_large_exchange_faster() -> None:
+    """Eager calls carry the host; across many nodes the network decides, whatever the clock."""
+    machine = load_machine("h200-sxm-ib")
+    eager = CollectiveModel.load(machine, "nccl", "eager").estimate("all_to_all", [2**16], 128)
+    stream = CollectiveModel.load(machine, "nccl", "stream").estimate("all_to_all", [2**16], 128)
+    assert eager.time_s > 0.6 * stream.time_s
+
+
+@pytest.mark.parametrize("machine", [name for name in list_machines() if name != "gb200-nvl72"])
+def test_more_domains_never_beat_one(machine: str) -> None:
+    """What the ranks of one domain need for their part bounds every larger group."""
+    model = CollectiveModel.load(load_machine(machine))
+    domain = model.calibration.domain_gpus
+    for name in ("all_gather", "reduce_scatter", "all_reduce"):
+        if model.calibration.curve(name, domain, domain) is None:
+            continue
+        one = model.estimate(name, 2.0 ** np.arange(12, 33), domain).time_s
+        many = model.estimate(name, 2.0 ** np.arange(12, 33), model.calibration.domain_gpus * 4).time_s
+        assert (many >= one * 0.999).all(), name
+
+
+def test_labels_say_what_the_time_rests_on() -> None:
+    model = CollectiveModel.load(load_machine("h100-sxm-ib"))
+    answer = model.estimate("all_to_all", [2**12, 2**34], 128)
+    assert [answer.limit_names[i] for i in answer.limit] == ["α across nodes", "NIC rate"]
+    inside = model.estimate("all_gather", [2**12, 2**34], 8)
+    assert [inside.limit_names[i] for i in inside.limit] == ["α in the domain", "link rate in the domain"]
+
+
 def test_borrowed_calibrations_are_transferred() -> None:
     model = CollectiveModel.load(load_machine("h100-sxm-ib"), "nvshmem")
     assert model.calibration.machine == "h200-sxm-ib"
@@ -182,6 +223,9 @@ def test_choice_of_calibration() -> None:
         ({"collective": ["all_to_all"], "payload_bytes": ["x"], "gpus": [8]}, "not a number"),
         ({"collective": ["all_to_all"], "payload_bytes": [64], "gpus": [0]}, "gpus"),
         ({"collective": ["all_to_all"], "payload_bytes": [64], "gpus": [2.5]}, "whole number"),
+        ({"collective": [None], "payload_bytes": [64], "gpus": [8]}, "no collective"),
+        ({"collective": ["all_to_all"], "payload_bytes": [1e300], "gpus": [8]}, "any GPU holds"),
+        ({"collective": ["all_to_all"], "payload_bytes": [2**30], "gpus": [2_000_000]}, "at most 1048576"),
         (
             {"collective": ["all_to_all"], "payload_bytes": [64], "gpus": [8], "gpus_per_node": [0]},
             "gpus_per_node",
