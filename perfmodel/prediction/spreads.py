@@ -190,7 +190,8 @@ def from_law(
     if reference is not None:
         own = Group.of(reference.gpus, reference.domain_gpus)
         residual = np.log(curve_time(reference, GRID_BYTES)) - log_time(unknowns, own)
-        centre = centre + noise.carry_fraction * _smoothed(residual, reference)
+        shift = _same_step_shift(collective, reference.gpus, group.gpus)
+        centre = centre + noise.carry_fraction * _smoothed(residual, reference, shift)
         basis += f", corrected by {reference.gpus} measured GPUs"
     sd = np.sqrt(variance + _model_variance(law, noise, group, reference))
     known = reference is not None and (group.domains == 1) == (reference.domain_gpus >= reference.gpus)
@@ -224,10 +225,23 @@ def _reference_cell(calibration: Calibration, collective: str, group: Group) -> 
     )
 
 
-def _smoothed(residual: Floats, reference: Curve) -> Floats:
-    """A residual held at its ends outside the measured sizes and averaged over about an octave inside."""
+def _same_step_shift(collective: str, reference_gpus: int, gpus: int) -> float:
+    """Octaves between sizes that make the same step of a ring: one step sends S/G.
+
+    A library changes its protocol where latency and bytes of a step balance, so at the same S/G whatever G.
+    Trees, broadcasts and all-to-alls showed no such shift. Source: docs/model.md#how-a-time-is-found
+    """
+    ring = collective in ("all_gather", "reduce_scatter")
+    return float(np.log2(gpus / reference_gpus)) if ring else 0.0
+
+
+def _smoothed(residual: Floats, reference: Curve, shift_octaves: float) -> Floats:
+    """A residual held at its ends outside the measured sizes and averaged over about an octave inside.
+
+    shift_octaves   how much larger the sizes are at which it is used
+    """
     sizes = np.log2(np.array(reference.anchor_bytes))
-    inside = np.clip(GRID_LOG2, sizes[0], sizes[-1])
+    inside = np.clip(GRID_LOG2 - shift_octaves, sizes[0], sizes[-1])
     held = np.interp(inside, GRID_LOG2, residual)
     width = _SMOOTHING_OCTAVES * PER_OCTAVE
     reach = int(3 * width)
