@@ -52,7 +52,7 @@ def _split(text: str, name: str, kind: str, example: str, *, zero: bool) -> _Tex
         raise BadInputError(f"{name or kind} is empty.".strip(), f"write {kind}, for example {example}.")
     match = _NUMBER.fullmatch(text) if len(text) <= _LONGEST_TEXT else None
     if match is None:
-        raise BadInputError(f"{subject} is not {kind}.", f"write a number and a unit, for example {example}.")
+        raise BadInputError(f"{subject} is not {kind}.", f"write {kind}, for example {example}.")
     digits, unit = match.group(1), match.group(2)
     try:
         number = float(digits)

@@ -26,6 +26,7 @@ from calibrate.importers.rows import (
 from calibrate.importers.samples_csv import looks_like_csv, read_samples_csv
 from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import SAMPLE_OPERATIONS, Clock
+from perfmodel.schema.files import read_bounded
 from perfmodel.schema.samples import COLUMNS
 from perfmodel.units import format_bytes, format_fraction
 
@@ -122,19 +123,23 @@ def _check_options(
 
 
 def _read_file(path: Path) -> Reading:
-    if path.is_dir():
-        raise BadInputError(f"{path} is a folder.", f"name the logs in it: {path}/*")
     try:
-        if not path.is_file():
-            raise BadInputError(f"{path}: no such file.", "name one or more logs.")
-        if path.stat().st_size > MAX_LOG_BYTES:
-            raise BadInputError(
-                f"{path} has more than 512 MiB: not a log.", "split it, or name another file."
-            )
-        content = path.read_bytes()
-    except (OSError, ValueError) as error:
-        raise BadInputError(f"{path} cannot be read: {error}.") from None
-    return read_text(content.decode("utf-8", errors="replace"), path.name)
+        folder = path.is_dir()
+    except (OSError, ValueError):
+        folder = False
+    if folder:
+        raise BadInputError(f"{path} is a folder.", f"name the logs in it: {path}/*")
+    content = read_bounded(path, "log", MAX_LOG_BYTES)
+    reading = read_text(content.decode("utf-8", errors="replace"), _log_name(path))
+    if not reading.rows and not reading.unread:
+        reason = "is empty" if not content.strip() else "nothing in it is a known format"
+        reading.unread.append(UnreadLine(_log_name(path), 0, "", reason))
+    return reading
+
+
+def _log_name(path: Path) -> str:
+    """The file's name; ``pipe-63`` for ``/dev/fd/63``, which is what a shell makes of ``<(cat a.log)``."""
+    return f"pipe-{path.name}" if path.parent.name == "fd" else path.name
 
 
 def read_text(text: str, file: str) -> Reading:
@@ -234,12 +239,12 @@ def _nothing_usable(
     paths: Sequence[str | Path], unread: list[UnreadLine], clock: str | None
 ) -> BadInputError:
     names = ", ".join(Path(path).name for path in paths[:3]) + (" …" if len(paths) > 3 else "")
-    lines = [f"  {u.file}:{u.line_no}: {u.reason}" for u in sorted(set(unread))[:5]]
+    lines = [f"  {u.place}: {u.reason}" for u in sorted(set(unread))[:5]]
     with_clock = f" taken with the clock {clock}" if clock else ""
     message = f"no sample{with_clock} in {names}" + (":" if lines else ".")
     return BadInputError(
         "\n".join([message, *lines]),
-        "known formats: nccl-tests text and -J JSON, NVSHMEM perftest text, CSV (docs/formats.md).",
+        "known formats: nccl-tests text and -J JSON, NVSHMEM perftest text, CSV (perfmodel import --help).",
     )
 
 

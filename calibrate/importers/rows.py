@@ -44,6 +44,11 @@ class UnreadLine(NamedTuple):
     text: str
     reason: str
 
+    @property
+    def place(self) -> str:
+        """``all_gather.log:12``; the file alone when the reason is about all of it."""
+        return f"{self.file}:{self.line_no}" if self.line_no else self.file
+
 
 class Printed(NamedTuple):
     """A number as it was printed: its value and half a unit of its last digit."""

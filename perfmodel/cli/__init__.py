@@ -8,7 +8,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from perfmodel.cli.output import ReaderLeftError, fail, report_bug, warn_stopped
+from perfmodel.cli.output import (
+    ReaderLeftError,
+    check_stdout,
+    fail,
+    report_bug,
+    show_help,
+    stdout_trouble,
+    warn_stopped,
+)
 from perfmodel.errors import PerfmodelError
 
 INTERRUPTED = 130
@@ -33,6 +41,7 @@ def run(arguments: list[str], *, verbose: bool = False) -> int:
 
     usage_error = typer.BadParameter.__mro__[2]  # the base of all errors about the arguments themselves
     try:
+        check_stdout()
         result = app(args=arguments, prog_name="perfmodel", standalone_mode=False)
         if result == INTERRUPTED:
             warn_stopped()
@@ -42,23 +51,37 @@ def run(arguments: list[str], *, verbose: bool = False) -> int:
     except (KeyboardInterrupt, typer.Abort):
         warn_stopped()
         return INTERRUPTED
-    except ReaderLeftError:
+    except (
+        ReaderLeftError,
+        SystemExit,
+    ):  # typer leaves in this mode only when the reader of the help has left
         return 0
     except Exception as error:
         if isinstance(error, usage_error):
-            return _bad_usage(error)
+            return _bad_usage(error, arguments)
+        if isinstance(error, OSError) and _while_printing(error):
+            trouble = stdout_trouble(error)
+            return fail(trouble, verbose=verbose) if isinstance(trouble, PerfmodelError) else 0
         report_bug(error, arguments, verbose=verbose)
         return BUG
 
 
-def _bad_usage(error: Exception) -> int:
+def _while_printing(error: BaseException) -> bool:
+    """Whether it was raised where typer prints the help or the version of itself (``echo``)."""
+    import traceback
+
+    return any(frame.name == "echo" for frame in traceback.extract_tb(error.__traceback__))
+
+
+def _bad_usage(error: Exception, arguments: list[str]) -> int:
     from perfmodel.errors import BadInputError
 
     context = getattr(error, "ctx", None)
     command = context.command_path if context is not None else "perfmodel"
     message = getattr(error, "format_message", lambda: str(error))().strip()
-    if not message:  # no arguments at all: the help has been shown
-        return 0
+    if not arguments or not message:
+        show_help(message)
+        return BAD_USAGE
     fail(BadInputError(message, f"see {command} --help"), verbose=False)
     return BAD_USAGE
 

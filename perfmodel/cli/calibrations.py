@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from perfmodel.cli.options import ClockOption, ForceOption, JsonOption
-from perfmodel.cli.output import check_target, emit, emit_json, note, warn
+from perfmodel.cli.output import check_folder, check_target, emit, emit_json, note, warn
 from perfmodel.errors import BadInputError
 
 if TYPE_CHECKING:
@@ -64,6 +64,7 @@ def _rebuild(folder: Path, as_json: bool) -> None:
     from perfmodel.fit.shipped import rebuild
     from perfmodel.schema.calibration import list_calibrations, shipped_calibration
 
+    check_folder(folder)
     shipped = set(list_calibrations())
     differing = []
     for name, made in rebuild(folder):
@@ -237,7 +238,7 @@ def unread_text(unread: list[UnreadLine]) -> list[str]:
         groups.setdefault(line.reason, []).append(line)
     texts = []
     for reason, lines in groups.items():
-        places = ", ".join(f"{line.file}:{line.line_no}" for line in lines[:_SHOWN_UNREAD])
+        places = ", ".join(line.place for line in lines[:_SHOWN_UNREAD])
         more = f" and {len(lines) - _SHOWN_UNREAD} more" if len(lines) > _SHOWN_UNREAD else ""
         count = f"{len(lines)} line{'s' if len(lines) > 1 else ''} not used"
         texts.append(f"{count}: {reason}\n{places}{more}\n{lines[0].text}")

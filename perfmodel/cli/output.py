@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import math
 import os
@@ -14,11 +16,18 @@ from typing import Any
 from perfmodel.errors import BadInputError, PerfmodelError
 
 SCHEMA_VERSION = 1
-"""Version of every JSON document that the command line prints (docs/formats.md)."""
+"""Version of every JSON document that the command line prints (docs/commands.md)."""
 
 _INDENT = " " * len("error: ")
 _LONGEST_ERROR_LINES = 24
 _WIDTH = 100
+
+
+class CannotWriteError(BadInputError):
+    """Nobody can take our answer: a full disk, a closed stdout."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"cannot write the answer: {reason}.")
 
 
 class ReaderLeftError(Exception):
@@ -27,12 +36,25 @@ class ReaderLeftError(Exception):
 
 def emit(text: str) -> None:
     """Print the answer."""
+    check_stdout()
     try:
         sys.stdout.write(_encodable(text.rstrip("\n"), sys.stdout.encoding) + "\n")
         sys.stdout.flush()
-    except BrokenPipeError:
+    except OSError as error:
+        raise stdout_trouble(error) from None
+
+
+def check_stdout() -> None:
+    """Refuse to work for an answer that cannot be printed (``>&-``)."""
+    if sys.stdout is None or sys.stdout.closed:
+        raise CannotWriteError("stdout is closed")
+
+
+def stdout_trouble(error: OSError) -> ReaderLeftError | CannotWriteError:
+    """What a failed write to stdout means; what is left in its buffer goes nowhere."""
+    with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nothing left to flush at exit
-        raise ReaderLeftError from None
+    return ReaderLeftError() if error.errno == errno.EPIPE else CannotWriteError(error.strerror or str(error))
 
 
 def emit_json(command: str, **content: Any) -> None:
@@ -120,12 +142,19 @@ def report_bug(error: BaseException, arguments: list[str], *, verbose: bool) -> 
     )
 
 
+def show_help(text: str) -> None:
+    """The help where an answer was not asked for."""
+    _write_error(text)
+
+
 def warn_stopped() -> None:
     """Ctrl-C."""
     _write_error("\nstopped.")
 
 
 def _write_error(text: str) -> None:
+    if sys.stderr is None:
+        return
     try:
         sys.stderr.write(_encodable(text, sys.stderr.encoding) + "\n")
         sys.stderr.flush()
@@ -153,17 +182,40 @@ _SIMPLE = {
 
 def check_target(path: Path, *, force: bool) -> None:
     """Refuse a file that exists, or a folder that does not, before any work is done."""
-    if path.is_dir():
+    try:
+        folder, there, parent = path.is_dir(), path.exists(), path.parent.is_dir()
+    except (OSError, ValueError) as error:
+        raise _unwritable(path, error) from None
+    if folder:
         raise BadInputError(f"{path} is a folder.", f"name a file in it: {path}/…")
-    if path.exists() and not force:
+    if there and not force:
         raise BadInputError(f"{path} exists already.", "name another file, or replace it with --force.")
-    if not path.parent.is_dir():
+    if not parent:
         raise BadInputError(f"{path.parent} is not a folder.", f"make it first: mkdir -p {path.parent}")
+
+
+def check_folder(path: Path) -> None:
+    """Make a folder before any work is done; one that cannot be made or written to is refused."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path)
+        os.close(handle)
+        Path(name).unlink()
+    except (OSError, ValueError) as error:
+        raise _unwritable(path, error) from None
+
+
+def _unwritable(path: Path, error: Exception) -> BadInputError:
+    reason = getattr(error, "strerror", None) or str(error)
+    return BadInputError(f"{path} cannot be written: {reason}.", "name another place that you may write to.")
 
 
 def write_whole(path: Path, write: Callable[[Path], None]) -> None:
     """Write a file under another name beside it and rename it: readers see the old file or the new one."""
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=path.suffix, dir=path.parent)
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=path.suffix, dir=path.parent)
+    except (OSError, ValueError) as error:
+        raise _unwritable(path, error) from None
     os.close(handle)
     temporary = Path(name)
     try:
@@ -171,11 +223,10 @@ def write_whole(path: Path, write: Callable[[Path], None]) -> None:
         temporary.chmod(0o666 & ~_umask())
         os.replace(temporary, path)
     except OSError as error:
-        raise BadInputError(
-            f"{path} cannot be written: {error.strerror or error}.", "name another file."
-        ) from None
+        raise _unwritable(path, error) from None
     finally:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
 
 
 def _umask() -> int:

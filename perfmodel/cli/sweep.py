@@ -181,7 +181,7 @@ def _run(
 
 
 def _check_kind(path: Path) -> None:
-    if path.suffix not in (".csv", ".parquet"):
+    if path.suffix.lower() not in (".csv", ".parquet"):
         raise BadInputError(f"--out {path}: what kind of file?", "end the name in .csv or .parquet")
 
 
@@ -197,7 +197,7 @@ def _write_parquet(frame: pd.DataFrame, path: Path) -> None:
 
 def _deliver(frame: pd.DataFrame, out: Path | None, *, as_json: bool, as_csv: bool) -> None:
     if out is not None:
-        if out.suffix == ".csv":
+        if out.suffix.lower() == ".csv":
             write_whole(out, lambda path: frame.to_csv(path, index=False))
         else:
             write_whole(out, lambda path: _write_parquet(frame, path))

@@ -6,6 +6,7 @@ that the same samples give the same bytes. Every file is validated on the way in
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import math
@@ -20,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from perfmodel import resources
 from perfmodel.errors import BadInputError, NoCalibrationError
 from perfmodel.schema.evidence import COLLECTIVES, Backend, Clock
-from perfmodel.schema.files import invalid_fields, read_text
+from perfmodel.schema.files import first_line, invalid_fields, read_text, shown, unknown_name
 
 SCHEMA_VERSION = 1
 _FOLDER = "calibrations"
@@ -166,9 +167,9 @@ class Calibration(BaseModel):
 
 def save_calibration(calibration: Calibration, path: Path) -> None:
     """Write a calibration in one step: the file is whole or was not touched."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         temporary.write_text(calibration.to_json(), encoding="utf-8")
         temporary.replace(path)
     except OSError as error:
@@ -176,7 +177,8 @@ def save_calibration(calibration: Calibration, path: Path) -> None:
             f"cannot write {path}: {error.strerror or error}.", "choose another file."
         ) from None
     finally:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
 
 
 def read_calibration(path: Path) -> Calibration:
@@ -184,9 +186,10 @@ def read_calibration(path: Path) -> Calibration:
     text = read_text(path, "calibration")
     try:
         document: Any = json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # ValueError: also an integer of thousands of digits
         raise BadInputError(
-            f"calibration {path} is not JSON (truncated?): {error}.", "write it again with perfmodel import."
+            f"calibration {path} is not JSON (truncated?): {first_line(str(error))}.",
+            "write it again with perfmodel import.",
         ) from None
     if not isinstance(document, dict) or "schema_version" not in document:
         raise BadInputError(
@@ -195,7 +198,7 @@ def read_calibration(path: Path) -> Calibration:
         )
     if document["schema_version"] != SCHEMA_VERSION:
         raise BadInputError(
-            f"calibration {path} has schema_version {document['schema_version']!r}; this program reads "
+            f"calibration {path} has schema_version {shown(document['schema_version'])}; this program reads "
             f"{SCHEMA_VERSION}.",
             "fit it again from its samples: perfmodel import LOG… --out FILE.",
         )
@@ -229,6 +232,13 @@ def load_calibration(name_or_path: str | Path) -> Calibration:
     if isinstance(name_or_path, str) and text in list_calibrations():
         return shipped_calibration(text)
     path = Path(text)
-    if path.suffix == _SUFFIX or path.exists():
+    if path.suffix == _SUFFIX or _is_there(path):
         return read_calibration(path)
-    return shipped_calibration(text)
+    raise unknown_name("calibration", text, list_calibrations())
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):  # a name too long, one with a NUL
+        return False

@@ -14,11 +14,24 @@ from perfmodel.errors import BadInputError
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
+    from pydantic_core import ErrorDetails
 
 LARGEST_TEXT_BYTES = 64 * 2**20
 _SHOWN_PROBLEMS = 5
 _LONGEST_VALUE = 60
-FORMATS_PAGE = "the format is described in docs/formats.md."
+_EXPECTED = {
+    "machine file": "TOML with name, title and a table [values.KEY] for each value, as in "
+    "perfmodel machines h100-sxm-ib --json",
+    "table file": "a list of tables with rows, dim, pooling and dtype; perfmodel models --help",
+    "sample file": "CSV with collective, payload_bytes, gpus, time_s and more; perfmodel import --help",
+    "calibration": "a file that perfmodel import wrote; perfmodel import --help",
+}
+
+
+def expected(what: str) -> str:
+    """What a file of this kind ("machine file") holds, in a few words: the next step of a refusal."""
+    text = next((text for kind, text in _EXPECTED.items() if what.startswith(kind)), "")
+    return f"expected: {text}." if text else "check the file."
 
 
 def read_text(path: Path, what: str) -> str:
@@ -26,14 +39,7 @@ def read_text(path: Path, what: str) -> str:
 
     Limits: missing, unreadable, not UTF-8, a folder, empty, or larger than 64 MiB -> BadInputError
     """
-    try:
-        size = path.stat().st_size
-        if size > LARGEST_TEXT_BYTES:
-            raise BadInputError(f"{what} {path} is too large: {size} bytes.", "at most 64 MiB are read.")
-        raw = path.read_bytes()
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise BadInputError(f"{what} {path!s} cannot be read: {reason}.", "check the path.") from None
+    raw = read_bounded(path, what)
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -41,12 +47,29 @@ def read_text(path: Path, what: str) -> str:
             f"{what} {path} is not UTF-8 text (byte {error.start}).", "save it as UTF-8, or check the file."
         ) from None
     if not text.strip():
-        raise BadInputError(f"{what} {path} is empty.", FORMATS_PAGE)
+        raise BadInputError(f"{what} {path} is empty.", expected(what))
     if "\x00" in text:
         raise BadInputError(
-            f"{what} {path} holds a NUL byte: it is not text, or it was cut short.", FORMATS_PAGE
+            f"{what} {path} holds a NUL byte: it is not text, or it was cut short.", expected(what)
         )
     return text
+
+
+def read_bounded(path: Path, what: str, most: int = LARGEST_TEXT_BYTES) -> bytes:
+    """Bytes of a file, a pipe or a device, never more than ``most``.
+
+    Limits: missing, unreadable, a folder, more than ``most`` (an endless stream) -> BadInputError
+    """
+    try:
+        with path.open("rb") as stream:
+            raw = stream.read(most + 1)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise BadInputError(f"{what} {path!s} cannot be read: {reason}.", "check the path.") from None
+    if len(raw) > most:
+        limit = f"{most // 2**20} MiB"
+        raise BadInputError(f"{what} {path} is too large: more than {limit}.", f"at most {limit} are read.")
+    return raw
 
 
 def read_toml(path: Path, what: str) -> dict[str, Any]:
@@ -56,7 +79,7 @@ def read_toml(path: Path, what: str) -> dict[str, Any]:
         return tomllib.loads(text)
     except (tomllib.TOMLDecodeError, ValueError, RecursionError) as error:
         reason = first_line(str(error)) or "nested too deeply"
-        raise BadInputError(f"{what} {path} is not valid TOML: {reason}.", FORMATS_PAGE) from None
+        raise BadInputError(f"{what} {path} is not valid TOML: {reason}.", expected(what)) from None
 
 
 def read_csv_lines(path: Path, what: str) -> list[tuple[int, list[str]]]:
@@ -75,10 +98,10 @@ def csv_lines(text: str, where: str) -> list[tuple[int, list[str]]]:
     except csv.Error as error:
         raise BadInputError(
             f"{where}, line {reader.line_num}: not valid CSV ({error}).",
-            "the file may have been cut short; " + FORMATS_PAGE,
+            "the file may have been cut short; " + expected(where),
         ) from None
     if not lines:
-        raise BadInputError(f"{where} is empty.", FORMATS_PAGE)
+        raise BadInputError(f"{where} is empty.", expected(where))
     return lines
 
 
@@ -104,26 +127,75 @@ def invalid_fields(
     lines = []
     for problem in error.errors(include_url=False)[:_SHOWN_PROBLEMS]:
         field = _field(problem["loc"], line_numbers)
-        reason = problem["msg"].removeprefix("Value error, ")
-        value = "" if problem["type"] == "missing" else f" (found {shown(problem.get('input'))})"
-        lines.append(f"{field}: {reason}{value}")
+        if (
+            problem["type"] == "value_error"
+        ):  # our own validators say the value and, for a whole file, the field
+            lines.append(f"{field}: {_reason(problem)}" if field else _reason(problem))
+            continue
+        value = "" if problem["type"] in _SAY_IT_ALL else f" (found {shown(problem.get('input'))})"
+        lines.append(f"{field or 'the whole file'}: {_reason(problem)}{value}")
     left = error.error_count() - len(lines)
     more = f"; and {left} more" if left > 0 else ""
-    return BadInputError(f"{what} {where} is not valid: {'; '.join(lines)}{more}.", FORMATS_PAGE)
+    return BadInputError(f"{what} {where} is not valid: {'; '.join(lines)}{more}.", expected(what))
+
+
+_SAY_IT_ALL = ("missing", "extra_forbidden")
+_REASONS = {
+    "missing": "is missing",
+    "extra_forbidden": "is not a field",
+    "greater_than": "must be more than {gt}",
+    "less_than_equal": "must be at most {le}",
+    "finite_number": "must be finite",
+    "float_type": "must be a number",
+    "float_parsing": "must be a number",
+    "int_type": "must be a whole number",
+    "int_parsing": "must be a whole number",
+    "int_parsing_size": "is too large",
+    "int_from_float": "must be a whole number",
+    "bool_type": "must be true or false",
+    "bool_parsing": "must be true or false",
+    "string_type": "must be text",
+    "string_too_short": "must not be empty",
+    "list_type": "must be a list",
+    "dict_type": "must be a table of fields",
+    "model_type": "must be a table of fields",
+    "model_attributes_type": "must be a table of fields",
+    "mapping_type": "must be a table of fields",
+    "literal_error": "must be one of {expected}",
+    "enum": "must be one of {expected}",
+}
+"""Plain words for what the library that checks fields reports."""
+
+
+def _reason(problem: ErrorDetails) -> str:
+    context = problem.get("ctx", {})
+    if problem["type"] == "greater_than_equal":
+        return "must not be negative" if context["ge"] == 0 else f"must be at least {context['ge']}"
+    plain = _REASONS.get(problem["type"])
+    return plain.format(**context) if plain else problem["msg"].removeprefix("Value error, ")
 
 
 def _field(location: tuple[int | str, ...], line_numbers: Sequence[int]) -> str:
     if line_numbers and len(location) > 1 and isinstance(location[1], int):
         return ", ".join([f"line {line_numbers[location[1]]}", *(str(part) for part in location[2:])])
-    return ".".join(str(part) for part in location) or "the whole file"
+    return ".".join(str(part) for part in location)
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> BadInputError:
     """The refusal of a name, with the closest known one first and all of them after it."""
     names = sorted(known)
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    hint = f"did you mean {close[0]}? " if close else ""
+    close = _closest(name, names)
+    hint = f"did you mean {close}? " if close else ""
     return BadInputError(f"{kind} {shown(name)} is not known.", f"{hint}known: {', '.join(names) or 'none'}.")
+
+
+def _closest(name: str, names: Sequence[str]) -> str:
+    """The known name that is meant: another case, the start of one, a slip of the keyboard; else ""."""
+    plain = {known.casefold(): known for known in reversed(names)}
+    text = name.strip().casefold()
+    begins = [known for known in names if len(text) >= 2 and known.casefold().startswith(text)]
+    alike = difflib.get_close_matches(text, list(plain), n=1, cutoff=0.75)
+    return plain.get(text) or (begins[0] if begins else plain[alike[0]] if alike else "")
 
 
 def looks_like_path(text: str, suffixes: Sequence[str]) -> bool:

@@ -184,6 +184,10 @@ class Machine(BaseModel):
     def _given(self, key: str, value: float | str, source: str) -> Quantity:
         old = self.quantity(key)
         number = units.parse_quantity(value, old.unit, f"{source} {key}") if isinstance(value, str) else value
+        if number == 0 and not KEYS[key].zero:
+            raise BadInputError(
+                f"{source} {key}={value}: it must be more than 0.", f"{KEYS[key].meaning}; here {old}."
+            )
         try:
             return Quantity(
                 value=float(number), unit=old.unit, source=source, why="a what-if", evidence=Evidence.ASSUMED

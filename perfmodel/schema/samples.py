@@ -6,6 +6,7 @@ and a reduce-scatter, the receive buffer of an all-gather, the buffer of an all-
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ import numpy as np
 from perfmodel import resources
 from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import SAMPLE_OPERATIONS, Backend, Clock
-from perfmodel.schema.files import FORMATS_PAGE, csv_lines, read_csv_lines, shown, unknown_name
+from perfmodel.schema.files import csv_lines, expected, read_csv_lines, shown, unknown_name
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -131,7 +132,7 @@ def write_samples(frame: pd.DataFrame, path: str | Path) -> None:
     """
     missing = [column for column in COLUMNS if column not in frame.columns]
     if missing:
-        raise BadInputError(f"samples have no column {', '.join(missing)}.", FORMATS_PAGE)
+        raise BadInputError(f"samples have no column {', '.join(missing)}.", expected(_WHAT))
     ordered = frame[list(COLUMNS)].copy()
     ordered["in_place"] = [str(bool(value)).lower() for value in ordered["in_place"]]
     ordered["time_s"] = [f"{value:.9g}" for value in ordered["time_s"]]
@@ -143,7 +144,8 @@ def write_samples(frame: pd.DataFrame, path: str | Path) -> None:
         draft.write_text(text, encoding="utf-8")
         draft.replace(target)
     except OSError as error:
-        draft.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            draft.unlink(missing_ok=True)
         raise BadInputError(
             f"{_WHAT} {target} cannot be written: {error.strerror}.", "check the path."
         ) from None
@@ -169,7 +171,7 @@ def _files(path: str | Path | None, backend: str | None) -> list[Path]:
     except (OSError, ValueError) as error:
         raise BadInputError(f"{_WHAT} {path!s} cannot be read: {error}.", "check the path.") from None
     if not files:
-        raise BadInputError(f"folder {folder} holds no sample file (*.csv).", FORMATS_PAGE)
+        raise BadInputError(f"folder {folder} holds no sample file (*.csv).", expected(_WHAT))
     return files
 
 
@@ -201,7 +203,7 @@ def _column_order(header: Sequence[str], where: str) -> list[int]:
         problem = [f"missing column {', '.join(missing)}"] if missing else []
         problem += [f"unknown column {', '.join(shown(name) for name in unknown[:5])}"] if unknown else []
         problem += [] if problem else ["a column appears twice"]
-        raise BadInputError(f"{_WHAT} {where}: {'; '.join(problem)}.", FORMATS_PAGE)
+        raise BadInputError(f"{_WHAT} {where}: {'; '.join(problem)}.", expected(_WHAT))
     return [names.index(name) for name in COLUMNS]
 
 
@@ -280,4 +282,4 @@ def _frame(rows: list[list[str]]) -> pd.DataFrame:
 def _issues_error(issues: list[SampleIssue]) -> BadInputError:
     first = issues[0]
     more = f" (and {len(issues) - 1} more lines)" if len(issues) > 1 else ""
-    return BadInputError(f"{_WHAT} {first.file}, line {first.line}: {first.reason}{more}.", FORMATS_PAGE)
+    return BadInputError(f"{_WHAT} {first.file}, line {first.line}: {first.reason}{more}.", expected(_WHAT))

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from perfmodel import resources
 from perfmodel.errors import BadInputError
 from perfmodel.schema.files import (
-    FORMATS_PAGE,
+    expected,
     first_line,
     invalid_fields,
     looks_like_path,
@@ -240,7 +240,7 @@ def _from_csv(path: Path) -> TableSet:
         if len(row) != len(names):
             raise BadInputError(
                 f"{_WHAT} {path}, line {line}: {len(row)} fields instead of {len(names)}.",
-                "the file may have been cut short; " + FORMATS_PAGE,
+                "the file may have been cut short; " + expected(_WHAT),
             )
         entries.append({name: text.strip() for name, text in zip(names, row, strict=True) if text.strip()})
     try:
@@ -266,10 +266,10 @@ def _read_yaml(path: Path) -> Mapping[str, Any]:
     except (yaml.YAMLError, ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         reason = " ".join(str(error).split()) or "nested too deeply"
         raise BadInputError(
-            f"{_WHAT} {path} is not valid YAML: {first_line(reason)}.", FORMATS_PAGE
+            f"{_WHAT} {path} is not valid YAML: {first_line(reason)}.", expected(_WHAT)
         ) from None
     if not isinstance(document, dict) or not all(isinstance(key, str) for key in document):
-        raise BadInputError(f"{_WHAT} {path} is not a mapping with a list 'tables'.", FORMATS_PAGE)
+        raise BadInputError(f"{_WHAT} {path} is not a mapping with a list 'tables'.", expected(_WHAT))
     return cast("Mapping[str, Any]", document)
 
 

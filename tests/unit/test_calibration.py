@@ -179,5 +179,5 @@ def test_any_bytes_are_refused_with_words(tmp_path_factory: pytest.TempPathFacto
 
 
 def test_unknown_names_list_what_there_is() -> None:
-    with pytest.raises(NoCalibrationError, match="nope"):
+    with pytest.raises(BadInputError, match="nope"):
         load_calibration("nope")

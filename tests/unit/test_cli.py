@@ -499,11 +499,11 @@ def test_show_refuses_what_is_no_calibration(cli: Any, tmp_path: Path) -> None:
         (good[: len(good) // 2], "not JSON"),
         (good.replace('"schema_version": 1', '"schema_version": 99'), "schema_version 99"),
         ("{}", "schema_version"),
-        ('{"schema_version": 1}', "Field required"),
+        ('{"schema_version": 1}', "is missing"),
     ):
         path.write_text(text, encoding="utf-8")
         is_an_error(cli("show", str(path)), 2, part)
-    is_an_error(cli("show", "no-such/thing"), 3, "no-such/thing")
+    is_an_error(cli("show", "no-such/thing"), 2, "no-such/thing", "known:")
     is_an_error(cli("show"), 2, "which calibration?")
 
 

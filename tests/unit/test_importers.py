@@ -326,7 +326,7 @@ def test_nothing_to_read_is_one_error(tmp_path: Path) -> None:
     for name, text in (("empty.log", ""), ("words.txt", "hello\nworld 12\n"), ("cut.json", '{"results": [')):
         with pytest.raises(BadInputError, match="no sample"):
             import_logs([write(tmp_path, name, text)])
-    with pytest.raises(BadInputError, match="no such file"):
+    with pytest.raises(BadInputError, match="No such file"):
         import_logs([tmp_path / "missing.log"])
     with pytest.raises(BadInputError, match="folder"):
         import_logs([tmp_path])

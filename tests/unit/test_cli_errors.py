@@ -1,0 +1,135 @@
+"""Streams that cannot be written or read, folders that are none, names that are nearly right."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from perfmodel.cli.output import check_folder, check_target, write_whole
+from perfmodel.errors import BadInputError
+from perfmodel.schema.calibration import load_calibration, read_calibration, save_calibration
+from perfmodel.schema.files import read_bounded, unknown_name
+from perfmodel.schema.machine import load_machine
+from perfmodel.units import parse_count
+
+MAIN = f"{sys.executable} -c 'from perfmodel.cli import main; main()'"
+SHIPPED = "h100-sxm-ib/nccl-2.29.2-stream"
+
+
+def shell(line: str) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr of one line of bash."""
+    done = subprocess.run(
+        line, shell=True, executable="/bin/bash", capture_output=True, text=True, check=False, timeout=60
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("words", ["machines", "machines --json", "--help", "machines --help", "--version"])
+@pytest.mark.parametrize("where", ["> /dev/full", ">&-"])
+def test_an_answer_that_cannot_be_written_is_one_line(words: str, where: str) -> None:
+    code, _, err = shell(f"{MAIN} {words} {where}")
+    assert code == 2
+    assert re.fullmatch(r"error: cannot write the answer: .*\.\n", err), err
+
+
+def test_help_for_a_reader_that_leaves_is_no_error() -> None:
+    assert shell(f"{MAIN} --help | true; echo ${{PIPESTATUS[0]}}") == (0, "0\n", "")
+
+
+def test_no_arguments_show_the_help_and_are_no_answer() -> None:
+    code, out, err = shell(MAIN)
+    assert (code, out) == (2, "")
+    assert err.startswith("Usage: perfmodel") and "error:" not in err
+
+
+@pytest.mark.parametrize("place", ["/proc/nowhere/x.csv", "/proc/x.csv", "a\0b.csv", "x" * 300 + ".csv"])
+def test_a_place_that_cannot_be_written_is_bad_input(place: str) -> None:
+    with pytest.raises(BadInputError):
+        check_target(Path(place), force=False)
+        write_whole(Path(place), lambda path: None)
+
+
+def test_a_folder_that_cannot_be_made_is_bad_input(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for place in (tmp_path / "file", Path("/proc/x")):
+        with pytest.raises(BadInputError, match="cannot be written"):
+            check_folder(place)
+    with pytest.raises(BadInputError, match="cannot write"):
+        save_calibration(load_calibration(SHIPPED), tmp_path / "file" / "c.json")
+    check_folder(tmp_path / "new" / "one")
+    assert list((tmp_path / "new" / "one").iterdir()) == []
+
+
+def test_endless_and_empty_streams(tmp_path: Path) -> None:
+    assert read_bounded(Path("/dev/null"), "log") == b""
+    with pytest.raises(BadInputError, match="too large"):
+        read_bounded(Path("/dev/full"), "calibration", 1024)
+    for path in (tmp_path, tmp_path / "none", Path("a\0b")):
+        with pytest.raises(BadInputError, match="cannot be read"):
+            read_bounded(path, "log")
+
+
+def test_a_number_of_thousands_of_digits_is_bad_input(tmp_path: Path) -> None:
+    path = tmp_path / "c.json"
+    for text in ('{"schema_version": ' + "9" * 5000 + "}", '{"schema_version": 1, "sample_count": 1e999}'):
+        path.write_text(text)
+        with pytest.raises(BadInputError):
+            read_calibration(path)
+
+
+def test_logs_come_from_pipes_too() -> None:
+    log = Path(__file__).resolve().parents[2] / "docs" / "examples" / "alltoall.log"
+    options = "--machine h200-sxm-ib"
+    plain = shell(f"{MAIN} import {log} {options}")
+    assert plain[0] == 0, plain
+    for line in (f"import <(cat {log}) {options}", f"import /dev/stdin {options} < {log}"):
+        code, out, err = shell(f"{MAIN} {line}")
+        assert code == 0, err
+        assert out.splitlines()[0] == plain[1].splitlines()[0]
+    code, _, err = shell(f"{MAIN} import /dev/null")
+    assert code == 2 and "is empty" in err
+
+
+def test_a_close_name_is_suggested_and_a_far_one_is_not() -> None:
+    known = ["h100-sxm-ib", "l40s-pcie", "nccl"]
+    for text, meant in (
+        ("H100-SXM-IB", "h100-sxm-ib"),
+        ("h100", "h100-sxm-ib"),
+        ("ncl", "nccl"),
+        ("NCCL", "nccl"),
+    ):
+        assert f"did you mean {meant}?" in unknown_name("name", text, known).next_step
+    for text in ("mpi", "tpu-v5", "", "x"):
+        assert "did you mean" not in unknown_name("name", text, known).next_step
+    with pytest.raises(BadInputError, match="nofile"):
+        load_calibration("nofile")
+
+
+def test_refusals_are_in_plain_words(tmp_path: Path) -> None:
+    machine = load_machine("h100-sxm-ib")
+    with pytest.raises(BadInputError) as zero:
+        machine.with_overrides({"hbm_bytes": "0"})
+    assert zero.value.message == "--set hbm_bytes=0: it must be more than 0."
+    with pytest.raises(BadInputError) as odd:
+        machine.with_overrides({"nvlink_domain_gpus": "12"})
+    assert "Value error" not in str(odd.value) and "found" not in str(odd.value)
+    with pytest.raises(BadInputError) as letters:
+        parse_count("abc", "--gpus")
+    assert letters.value.next_step == "write a whole number, for example 128 or 1_000_000."
+    from perfmodel.resources import data_path
+
+    text = data_path("machines", "h100-sxm-ib.toml").read_text(encoding="utf-8")
+    for bad, words in (
+        ("-1.0", "must not be negative"),
+        ("0.0", "must be more than 0"),
+        ('"x"', "must be a number"),
+    ):
+        path = tmp_path / "m.toml"
+        path.write_text(re.sub(r"(\[values.hbm_bytes\]\nvalue = )\S+", rf"\g<1>{bad}", text))
+        with pytest.raises(BadInputError, match=words) as said:
+            load_machine(path)
+        assert "docs/" not in str(said.value) and "Input should" not in str(said.value)
