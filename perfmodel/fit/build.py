@@ -211,7 +211,7 @@ def _informs(cell: Cell, cells: Sequence[Cell]) -> bool:
 def _interval(value: float, bounds: tuple[float, float]) -> Interval:
     low, high = (min(bounds[0], value), max(bounds[1], value))
     centre = rounded(value)
-    return Interval(value=centre, low=min(rounded(low), centre), high=max(rounded(high), centre))
+    return Interval(value=centre, low=min(rounded(low, 3), centre), high=max(rounded(high, 3), centre))
 
 
 def _non_decreasing(fit: CurveFit) -> list[float]:

@@ -19,6 +19,7 @@ Floats = npt.NDArray[np.float64]
 
 RING_TREE_COLLECTIVES = ("all_gather", "reduce_scatter", "all_reduce", "broadcast")
 _SEVERAL = 2
+_VARIANCE_DECIMALS = 5
 _NETWORK = (
     "ll_network_ratio",
     "ll128_network_ratio",
@@ -166,7 +167,7 @@ def fit_law(
         robust = [np.sign(r) * np.sqrt(2 * (np.sqrt(1 + r**2) - 1)) for r in data]
         return np.concatenate([*robust, (q - centre) / spread])
 
-    best = least_squares(residual, centre, x_scale=spread, xtol=1e-10, ftol=1e-10, gtol=1e-10)
+    best = least_squares(residual, centre, jac="3-point", x_scale=spread, xtol=1e-10, ftol=1e-10, gtol=1e-10)
     jacobian = np.asarray(best.jac, float)
     covariance = np.linalg.inv(jacobian.T @ jacobian)
     scatter = np.concatenate(raw(best.x)) if cells else np.array([noise.unseen_log_sd])
@@ -175,15 +176,15 @@ def fit_law(
         collectives=sorted({cell.collective for cell in cells}),
         names=list(_LAW_NAMES[law]),
         values=[rounded(v) for v in np.exp(best.x)],
-        log_covariance=[[rounded(v) for v in row] for row in covariance],
-        residual_log_sd=rounded(float(1.4826 * np.median(np.abs(scatter)))),
+        log_covariance=[[round(float(v), _VARIANCE_DECIMALS) + 0.0 for v in row] for row in covariance],
+        residual_log_sd=rounded(float(1.4826 * np.median(np.abs(scatter))), 3),
         fitted_domains=max((cell.group.domains for cell in cells), default=1),
         fitted_gpus=max((cell.group.gpus for cell in cells), default=1),
         sources=sorted({source for cell in cells for source in cell.source_ids}),
     )
 
 
-def rounded(value: float, digits: int = 5) -> float:
+def rounded(value: float, digits: int = 4) -> float:
     """A number cut to significant digits, so that files are the same on every machine."""
     return float(f"{value:.{digits}g}")
 

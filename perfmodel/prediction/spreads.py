@@ -193,7 +193,7 @@ def from_law(
         shift = _same_step_shift(collective, reference.gpus, group.gpus)
         centre = centre + noise.carry_fraction * _smoothed(residual, reference, shift)
         basis += f", corrected by {reference.gpus} measured GPUs"
-    sd = np.sqrt(variance + _model_variance(law, noise, group, reference))
+    sd = np.sqrt(np.maximum(variance, 0) + _model_variance(law, noise, group, reference))
     known = reference is not None and (group.domains == 1) == (reference.domain_gpus >= reference.gpus)
     rank = Evidence.EXTRAPOLATED.rank if known else Evidence.TRANSFERRED.rank
     return Spread(centre, sd, np.full(GRID_BYTES.size, rank, np.int8), basis)
