@@ -222,17 +222,32 @@ def _stack(run: Run) -> Stack:
 def _choose(stacks: list[Stack], wanted: str | None) -> Stack:
     """The one stack that all samples have, or that ``wanted`` names by its words."""
     words = (wanted or "").lower().replace(":", " ").replace("·", " ").split()
-    matching = [s for s in stacks if all(any(w in part.lower() for part in s) for w in words)]
+    matching = _selected(stacks, words)
     listed = "\n".join(f"  {stack}" for stack in stacks)
     if len(matching) == 1:
         return matching[0]
     if not matching:
         raise BadInputError(f"--stack {wanted} is none of those in the logs:\n{listed}")
-    example = f"{matching[0].backend} {matching[0].library_version}".strip()
     raise BadInputError(
-        f"the logs are of {len(matching)} stacks that cannot be one calibration:\n{listed}",
-        f'choose one with --stack "{example}" or --clock {matching[0].clock}, or import them one by one.',
+        f"the logs are of {len(matching)} stacks that cannot be one calibration:\n{listed}", _how_to(stacks)
     )
+
+
+def _selected(stacks: list[Stack], words: Sequence[str]) -> list[Stack]:
+    """Stacks that have all the words; those that have them as whole words, if there are any."""
+    whole = [s for s in stacks if set(words) <= set(" ".join(s).lower().split())]
+    return whole or [s for s in stacks if all(any(w in part.lower() for part in s) for w in words)]
+
+
+def _how_to(stacks: list[Stack]) -> str:
+    """The shortest words that select the first stack that any words select."""
+    for stack in stacks:
+        backend, version, gpu, clock = stack
+        for parts in ((backend, version), (gpu,), (clock,), (backend, version, gpu), tuple(stack)):
+            text = " ".join(part for part in parts if part)
+            if text and _selected(stacks, text.lower().split()) == [stack]:
+                return f'choose one, for example with --stack "{text}", or import them one by one.'
+    return "import them one by one."
 
 
 def _nothing_usable(
@@ -301,7 +316,7 @@ def _record(row: Row, machine: str) -> dict[str, object]:
 def _falling_times(frame: pd.DataFrame) -> list[str]:
     """A warning for each curve whose median time falls clearly while the message grows."""
     warnings = []
-    good = frame[frame["flag"] == OK]
+    good = frame[(frame["flag"] == OK) & ~frame["in_place"]]  # in-place rows are not fitted
     keys = ["collective", "variant", "gpus", "gpus_per_node", "datatype", "in_place"]
     for key, group in good.groupby(keys, sort=True):
         medians = group.groupby("payload_bytes")["time_s"].median().sort_index()

@@ -7,10 +7,11 @@ from typing import Annotated
 
 import typer
 
-from perfmodel.cli.calibrations import calibrations, import_, show
+from perfmodel.cli.calibrations import calibrations, show
 from perfmodel.cli.catalogue import machines, models
 from perfmodel.cli.collective import collective
 from perfmodel.cli.explain import explain
+from perfmodel.cli.imports import import_
 from perfmodel.cli.output import emit
 from perfmodel.cli.project import project
 from perfmodel.cli.sweep import sweep

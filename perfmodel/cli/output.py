@@ -7,9 +7,10 @@ import errno
 import json
 import math
 import os
+import re
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ SCHEMA_VERSION = 1
 _INDENT = " " * len("error: ")
 _LONGEST_ERROR_LINES = 24
 _WIDTH = 100
+_MOST_WARNINGS = 8
 
 
 class CannotWriteError(BadInputError):
@@ -82,6 +84,25 @@ def plain(value: Any) -> Any:
 def warn(text: str) -> None:
     """One warning on stderr."""
     _write_error("warning: " + text.strip().replace("\n", "\n" + " " * len("warning: ")))
+
+
+def numberless(text: str) -> str:
+    """Text with its numbers and units masked: two warnings are alike if this is the same."""
+    return re.sub(r"[-+]?\d[\d.,e+-]*( ?[kKMGT]?i?B)?", "#", text)
+
+
+def warn_all(texts: Sequence[str]) -> None:
+    """Warnings on at most one screen: of those that differ only by their numbers, the first and a count."""
+    groups: dict[str, list[str]] = {}
+    for text in dict.fromkeys(texts):
+        groups.setdefault(numberless(text), []).append(text)
+    shown = [
+        same[0] + (f" (and {len(same) - 1} more like it)" if same[1:] else "") for same in groups.values()
+    ]
+    for text in shown[:_MOST_WARNINGS]:
+        warn(text)
+    if len(shown) > _MOST_WARNINGS:
+        warn(f"and {len(shown) - _MOST_WARNINGS} more (--json has all)")
 
 
 def note(text: str) -> None:

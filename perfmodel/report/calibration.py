@@ -12,6 +12,7 @@ import numpy as np
 from perfmodel.model.curves import anchored_time
 from perfmodel.report.terminal import facts, paragraph, table
 from perfmodel.schema.calibration import Calibration, Curve, Interval, Law
+from perfmodel.schema.machine import Machine, list_machines, load_machine
 from perfmodel.units import (
     format_bytes,
     format_count,
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 _NORMAL_95 = 1.96
 _COMPARED_BYTES = (8 * 2**10, 2**20, 256 * 2**20)
 _MOST_SAMPLES = 200
-_DOUBTFUL_MEDIAN = 0.1
 
 
 def calibration_record(item: Calibration) -> dict[str, Any]:
@@ -73,13 +73,13 @@ def calibrations_text(found: Sequence[Calibration]) -> str:
     )
 
 
-def calibration_text(item: Calibration) -> str:
+def calibration_text(item: Calibration, machine: Machine | None = None) -> str:
     """Head, fitted curves, their formulas, and the laws beyond the measured cells."""
     state = ("complete" if item.complete else "partial") + ("" if item.checked else ", results not checked")
     head = facts(
         [
             ("Calibration", item.calibration_id),
-            ("Machine", f"{item.machine}, {item.domain_gpus} GPUs in an NVLink domain"),
+            ("Machine", f"{item.machine}, {_domain(item, machine)}"),
             ("Stack", f"{item.backend} {item.library_version}, clock {item.clock}"),
             ("Samples", f"{format_count(item.sample_count)}, {state}"),
             ("Note", item.note),
@@ -95,6 +95,20 @@ def calibration_text(item: Calibration) -> str:
         parts.append("Formulas   S is the payload of one rank\n" + _formulas(item.curves))
     parts += [_law_text(law) for law in item.laws]
     return "\n\n".join(parts)
+
+
+def _domain(item: Calibration, machine: Machine | None) -> str:
+    """How the GPUs of one domain reach each other."""
+    if machine is None and item.machine in list_machines():
+        machine = load_machine(item.machine)
+    if machine is None:
+        return f"{item.domain_gpus} GPUs in a domain"
+    wide = machine.nvlink_domain_gpus > 1
+    return (
+        f"{item.domain_gpus} GPUs in an NVLink domain"
+        if wide
+        else f"{item.domain_gpus} GPUs over PCIe in a node"
+    )
 
 
 def _curve_table(curves: Sequence[Curve]) -> str:
@@ -142,7 +156,10 @@ def _law_text(law: Law) -> str:
         spread = math.exp(_NORMAL_95 * math.sqrt(max(law.log_covariance[i][i], 0.0)))
         rows.append([name, _si(name, value), f"{_si(name, value / spread)} – {_si(name, value * spread)}"])
     scatter = format_fraction(math.expm1(law.residual_log_sd))
-    basis = f"fitted on up to {law.fitted_gpus} GPUs in {law.fitted_domains} domains; scatter {scatter}"
+    several = f"{law.fitted_domains} domain{'s' if law.fitted_domains > 1 else ''}"
+    basis = f"fitted on up to {law.fitted_gpus} GPUs in {several}; scatter {scatter}"
+    if not law.sources:
+        basis = "not fitted here: starts from what is known of this machine's kind"
     return paragraph(title) + "\n" + table(["constant", "value", "95 % interval"], rows) + f"\n {basis}"
 
 
@@ -185,37 +202,6 @@ def samples_text(points: pd.DataFrame) -> str:
     return f"Samples   {format_count(len(points))} points\n" + table(
         headers, rows[:_MOST_SAMPLES], left=(0, 3, 8)
     ) + more  # fmt: skip
-
-
-def doubts(item: Calibration) -> list[str]:
-    """What to doubt in a calibration that is valid in form."""
-    found = []
-    if not item.complete:
-        found.append("it is partial: some planned points are missing")
-    if not item.checked:
-        found.append("the results of the timed operations were not checked")
-    for curve in item.curves:
-        name = f"{curve.collective} on {curve.gpus} GPUs"
-        if curve.at_bound:
-            found.append(f"{name}: {', '.join(curve.at_bound)} ended at a bound of the fit")
-        if curve.loo_median is None:
-            found.append(f"{name}: too few points for a leave-one-out error")
-        elif curve.loo_median > _DOUBTFUL_MEDIAN:
-            found.append(f"{name}: median error {format_fraction(curve.loo_median)} on points left out")
-        if curve.library_version != item.library_version or curve.clock != item.clock:
-            found.append(
-                f"{name}: from {curve.library_version}, clock {curve.clock}, not the calibration's own"
-            )
-    return found
-
-
-def doubts_text(found: Sequence[str]) -> str:
-    """The doubts as a list; "nothing to doubt" is an answer."""
-    if not found:
-        return "Checked   valid; nothing to doubt"
-    return f"Checked   valid; {len(found)} to doubt\n" + "\n".join(
-        paragraph(line, indent=3) for line in found
-    )
 
 
 def comparison(first: Calibration, second: Calibration) -> list[dict[str, Any]]:

@@ -11,6 +11,7 @@ import itertools
 import json
 import math
 import os
+from collections import Counter
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -146,6 +147,16 @@ class Calibration(BaseModel):
     environment: Mapping[str, str] = {}
     curves: list[Curve]
     laws: list[Law]
+
+    @model_validator(mode="after")
+    def _distinct(self) -> Calibration:
+        cells = [(c.collective, c.gpus, min(c.gpus, c.domain_gpus)) for c in self.curves]
+        for cell, count in Counter(cells).items():
+            if count > 1:
+                raise ValueError(
+                    f"{count} curves of {cell[0]} on {cell[1]} GPUs, {cell[2]} in a domain: keep one"
+                )
+        return self
 
     def curve(self, collective: str, gpus: int, domain_gpus: int) -> Curve | None:
         """The measured cell for these ranks, if there is one."""

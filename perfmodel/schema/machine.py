@@ -260,6 +260,9 @@ def read_machine(path: Path) -> Machine:
             f"machine file {path} has a field 'overrides'.", "overrides are given with --set."
         )
     try:
-        return Machine.model_validate(document)
+        machine = Machine.model_validate(document)
     except ValidationError as error:
         raise invalid_fields(error, "machine file", str(path)) from None
+    if machine.links.like and machine.links.like not in list_machines():
+        raise unknown_name(f"machine file {path}: links.like", machine.links.like, list_machines())
+    return machine

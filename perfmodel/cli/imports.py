@@ -1,0 +1,288 @@
+"""``perfmodel import``: a calibration from logs that people already have."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import shlex
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from perfmodel.cli.calibrations import SAMPLES_SUFFIX
+from perfmodel.cli.options import ClockOption, JsonOption
+from perfmodel.cli.output import check_target, emit, emit_json, note, numberless, warn, warn_all
+from perfmodel.errors import BadInputError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from calibrate.importers import ImportResult, UnreadLine
+    from perfmodel.schema.calibration import Calibration
+    from perfmodel.schema.evidence import Backend
+    from perfmodel.schema.machine import Machine
+
+_SHOWN_UNREAD = 5
+
+
+def import_(
+    logs: Annotated[
+        list[Path], typer.Argument(help="Logs: nccl-tests text or -J JSON, NVSHMEM perftest, CSV.")
+    ],
+    machine: Annotated[
+        str | None,
+        typer.Option(
+            "--machine", metavar="NAME", help="The machine they were taken on (default: by its GPU)."
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="Calibration to write (.json).")
+    ] = None,
+    op: Annotated[
+        str | None, typer.Option("--op", metavar="NAME", help="The collective, when a log does not name it.")
+    ] = None,
+    gpus: Annotated[
+        int | None, typer.Option("--gpus", metavar="N", help="Ranks, when a log does not list them.")
+    ] = None,
+    gpus_per_node: Annotated[
+        int | None,
+        typer.Option("--gpus-per-node", metavar="N", help="GPUs in each node, when a log does not say."),
+    ] = None,
+    version: Annotated[
+        str | None,
+        typer.Option(
+            "--library-version", metavar="VERSION", help="Version of the library, when a log does not say."
+        ),
+    ] = None,
+    clock: ClockOption = None,
+    stack: Annotated[
+        str | None,
+        typer.Option("--stack", metavar="WORDS", help='Which of several stacks to take, e.g. "nccl 2.29.2".'),
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Replace existing files; take the logs of another GPU.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Calibrate from logs that people already have. Every line that cannot be used is reported.
+
+    Writes the calibration, and the samples beside it (FILE.samples.csv), only with --out.
+
+    \b
+    Examples
+      perfmodel import all_gather.log reduce_scatter.log --machine h100-sxm-ib --out mine.json
+      perfmodel import alltoall.json --machine h200-sxm-ib --gpus-per-node 8
+      perfmodel project --table-size 10TB --calibration mine.json
+    """
+    if out is not None:
+        _check_out(out, force=force)
+    from calibrate.importers import import_logs
+
+    result = import_logs(
+        logs, gpus_per_node=gpus_per_node, op=op, clock=clock, gpus=gpus, library_version=version, stack=stack
+    )
+    box = _machine_for(machine, result)
+    result.samples["machine"] = box.name
+    warn_all([*unread_text(result.unread), *result.warnings])
+    gpu_doubt = doubt_gpu(result.stack[0].gpu, box, force=force)
+    calibration = _fit(result, box, out.stem if out is not None else "own")
+    from perfmodel.report.doubts import data_doubts
+
+    doubtful = [*gpu_doubt, *data_doubts(calibration, box)]
+    warn_all(doubtful)
+    if out is not None:
+        _write(calibration, result, out)
+    _deliver(calibration, box, result, doubtful, as_json=as_json)
+    if out is not None:
+        note(f"wrote {out} and {_samples_path(out)}")
+        where = shlex.join(["--machine", machine or box.name, "--calibration", str(out)])
+        note(f"next: perfmodel project --table-size 10TB {where}")
+
+
+def _check_out(out: Path, *, force: bool) -> None:
+    if out.suffix != ".json":
+        raise BadInputError(f"--out {out}: a calibration is a .json file.", f"--out {out}.json")
+    for path in (out, _samples_path(out)):
+        check_target(path, force=force)
+
+
+def _machine_for(name: str | None, result: ImportResult) -> Machine:
+    """The machine that was named, or the only shipped one with this GPU."""
+    from perfmodel.schema.machine import list_machines, load_machine
+
+    if name is not None:
+        return load_machine(name)
+    gpu = result.stack[0].gpu
+    fitting = [item for item in list_machines() if gpu_class(item) <= words_of(gpu)]
+    if len(fitting) == 1:
+        note(f"machine: {fitting[0]} (the only shipped one with a {gpu})")
+        return load_machine(fitting[0])
+    names = ", ".join(fitting or list_machines())
+    raise BadInputError(
+        f"which machine? the logs are of {gpu or 'an unnamed GPU'}.",
+        f"give --machine: {names}; or a machine file of your own.",
+    )
+
+
+def words_of(text: str) -> set[str]:
+    """``NVIDIA H100 80GB HBM3`` -> nvidia, h100, 80gb, hbm3."""
+    return set(re.findall(r"[a-z0-9]+", text.lower()))
+
+
+def gpu_class(machine: str) -> set[str]:
+    """What the name of a GPU must hold to be that of a shipped machine: h100; rtx, pro and 6000."""
+    first, *rest = machine.split("-")
+    return {first} if any(c.isdigit() for c in first) else {first, *itertools.takewhile(_NO_LINK, rest)}
+
+
+def doubt_gpu(gpu: str, machine: Machine, *, force: bool) -> list[str]:
+    """A warning when the logs may be of another GPU than the machine's.
+
+    Limits: the machine's own GPU -> nothing; another shipped machine's -> BadInputError, or ``force``
+    """
+    from perfmodel.schema.machine import list_machines
+
+    found = words_of(gpu)
+    if not gpu:
+        return [f"the logs do not name their GPU: they are taken to be of {machine.name}"]
+    classes = {name: gpu_class(name) for name in list_machines()}
+    own = words_of(machine.name if machine.name in classes else f"{machine.name} {machine.title}")
+    named = [words for words in classes.values() if words <= found]
+    if any(words <= own for words in named):
+        return []
+    text = f"the logs are of {gpu}, and {machine.name} is another machine ({machine.title})"
+    if not named and found & {word for word in own if any(c.isdigit() for c in word)}:
+        return []
+    if named and machine.name in classes and not force:
+        fitting = ", ".join(name for name, words in classes.items() if words <= found)
+        raise BadInputError(text + ".", f"--machine {fitting}; or --force to take them all the same.")
+    return [text]
+
+
+_NO_LINK = "pcie".__ne__
+
+
+def unread_text(unread: list[UnreadLine]) -> list[str]:
+    """Warnings about lines that were not used, those with one reason (but for its numbers) together."""
+    groups: dict[str, list[UnreadLine]] = {}
+    for line in unread:
+        groups.setdefault(numberless(line.reason), []).append(line)
+    texts = []
+    for lines in groups.values():
+        places = ", ".join(line.place for line in lines[:_SHOWN_UNREAD])
+        more = f" and {len(lines) - _SHOWN_UNREAD} more" if len(lines) > _SHOWN_UNREAD else ""
+        if lines[0].line_no == 0:
+            texts.append(f"not used: {places}{more}: {lines[0].reason}")
+            continue
+        count = f"{len(lines)} line{'s' if len(lines) > 1 else ''} not used"
+        texts.append(f"{count}: {lines[0].reason}\n{places}{more}\n{lines[0].text}")
+    return texts
+
+
+def _fit(result: ImportResult, machine: Machine, own_name: str) -> Calibration:
+    from perfmodel.fit.build import Identity, fit_calibration
+    from perfmodel.schema.evidence import Backend, Clock
+
+    stack, points = result.stack[0], _one_variant(result.samples)
+    _require_fittable(points, result)
+    checked = not (points["note"].str.contains("not checked") & ~points["in_place"]).any()
+    sources = ", ".join(sorted(set(points["source_id"])))
+    identity = Identity(
+        machine.name, Backend(stack.backend), stack.library_version, Clock(stack.clock), checked=checked,
+        note=f"imported from {sources}",
+    )  # fmt: skip
+    found = fit_calibration(points, machine, identity, like=_shipped_like(machine, identity.backend))
+    return found.model_copy(update={"calibration_id": f"{found.calibration_id}+{own_name}"})
+
+
+def _require_fittable(points: pd.DataFrame, result: ImportResult) -> None:
+    """Refuse logs of which nothing can be fitted, with the reasons."""
+    from perfmodel.schema.evidence import COLLECTIVES
+
+    known, good, outside = points["collective"].isin(COLLECTIVES), points["flag"] == "ok", ~points["in_place"]
+    if (known & good & outside).any():
+        return
+    reasons = [f"  {line.place}: {line.reason}" for line in result.unread[:_SHOWN_UNREAD]]
+    for bad, what in (
+        (~known, "of no collective that is modelled"),
+        (~good, "of wrong results or repeated"),
+        (~outside, "in place: kept as samples, not fitted"),
+    ):
+        reasons += [f"  {int(bad.sum())} rows {what}"] if bad.any() else []
+    raise BadInputError("\n".join(["nothing in these logs can be fitted:", *reasons]), "name other logs.")
+
+
+def _shipped_like(machine: Machine, backend: Backend) -> Calibration | None:
+    """What is shipped for this machine and library: where the laws start."""
+    from perfmodel.errors import NoCalibrationError
+    from perfmodel.prediction.choose import choose_calibration
+    from perfmodel.schema.machine import list_machines
+
+    if machine.name not in list_machines():
+        return None
+    try:
+        found, borrowed = choose_calibration(machine, backend, None)
+    except NoCalibrationError:
+        return None
+    return None if borrowed else found
+
+
+def _one_variant(points: pd.DataFrame) -> pd.DataFrame:
+    """Samples of the variant with the largest message: thread- and warp-wide kernels stop at small ones."""
+    if points["variant"].nunique() == 1:
+        return points
+    reach = points.groupby("variant")["payload_bytes"].max().sort_index()
+    chosen = str(reach.idxmax())
+    left = ", ".join(name for name in reach.index if name != chosen)
+    warn(f"curves are of {chosen}, which reaches the largest messages; kept as samples only: {left}")
+    return points[points["variant"] == chosen]
+
+
+def _samples_path(out: Path) -> Path:
+    return out.with_name(out.name.removesuffix(".json") + SAMPLES_SUFFIX)
+
+
+def _write(calibration: Calibration, result: ImportResult, out: Path) -> None:
+    """Both files or none: they are written beside their places first, then renamed."""
+    from perfmodel.schema.calibration import save_calibration
+    from perfmodel.schema.samples import write_samples
+
+    samples = _samples_path(out)
+    try:
+        with tempfile.TemporaryDirectory(prefix=".import-", dir=out.parent) as name:
+            folder = Path(name)
+            write_samples(result.samples.drop_duplicates(), folder / samples.name)
+            save_calibration(calibration, folder / out.name)
+            os.replace(folder / samples.name, samples)
+            try:
+                os.replace(folder / out.name, out)
+            except OSError:
+                samples.unlink(missing_ok=True)
+                raise
+    except OSError as error:
+        raise BadInputError(
+            f"{out} cannot be written: {error.strerror or error}.",
+            "name another place that you may write to.",
+        ) from None
+
+
+def _deliver(
+    calibration: Calibration, machine: Machine, result: ImportResult, doubtful: list[str], *, as_json: bool
+) -> None:
+    if as_json:
+        unread: list[dict[str, Any]] = [line._asdict() for line in result.unread]
+        emit_json(
+            "import",
+            calibration=calibration.model_dump(mode="json"),
+            samples=len(result.samples),
+            unread=unread,
+            warnings=[*result.warnings, *doubtful],
+        )
+        return
+    from perfmodel.report.calibration import calibration_text
+
+    head = f"{len(result.samples)} samples of {result.stack[0]}"
+    emit(f"{head}\n\n{calibration_text(calibration, machine)}")

@@ -1,0 +1,93 @@
+"""What to doubt in a calibration that is valid in form: its fit, and its data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from perfmodel.model.collectives import domains_of, speed_of_light_time
+from perfmodel.prediction.overrides import inside_rate
+from perfmodel.report.terminal import paragraph
+from perfmodel.schema.calibration import Calibration, Curve
+from perfmodel.schema.machine import Machine, list_machines, load_machine
+from perfmodel.units import format_fraction, format_number
+
+_DOUBTFUL_MEDIAN = 0.1
+_FASTER_THAN_LIGHT = 1.02  # times are printed with three digits
+_LONG_RANGE = 1e6
+_GROWTH_OVER_A_LONG_RANGE = 1.5
+
+
+def doubts(item: Calibration, machine: Machine | None = None) -> list[str]:
+    """Everything to doubt, the data first; ``machine`` if it is not a shipped one."""
+    found = data_doubts(item, machine)
+    if not item.complete:
+        found.append("it is partial: some planned points are missing")
+    if not item.checked:
+        found.append("the results of the timed operations were not checked")
+    for curve in item.curves:
+        name = _name(curve)
+        if curve.at_bound:
+            found.append(f"{name}: {', '.join(curve.at_bound)} ended at a bound of the fit")
+        if curve.loo_median is None:
+            found.append(f"{name}: too few points for a leave-one-out error")
+        elif curve.loo_median > _DOUBTFUL_MEDIAN:
+            found.append(f"{name}: median error {format_fraction(curve.loo_median)} on points left out")
+        if curve.library_version != item.library_version or curve.clock != item.clock:
+            found.append(
+                f"{name}: from {curve.library_version}, clock {curve.clock}, not the calibration's own"
+            )
+    return found
+
+
+def data_doubts(item: Calibration, machine: Machine | None = None) -> list[str]:
+    """What no correct measurement looks like: faster than the links, no growth, a law without samples."""
+    if machine is None and item.machine in list_machines():
+        machine = load_machine(item.machine)
+    found = []
+    for curve in item.curves:
+        sizes, times = np.asarray(curve.anchor_bytes), np.asarray(curve.anchor_times_s)
+        if machine is not None:
+            factor = float((light_times(curve, machine) / times).max())
+            if factor > _FASTER_THAN_LIGHT:
+                found.append(
+                    f"{_name(curve)}: up to {format_number(factor)} times faster than the links of "
+                    f"{machine.name} allow (another machine, another number of GPUs, or not all bytes sent?)"
+                )
+        if sizes[-1] >= _LONG_RANGE * sizes[0] and times[-1] < _GROWTH_OVER_A_LONG_RANGE * times[0]:
+            found.append(f"{_name(curve)}: the time hardly grows while the message grows a million times")
+    for law in item.laws:
+        if not law.sources:
+            names = ", ".join(law.collectives)
+            found.append(
+                f"{names}: no sample; beyond measured cells it rests on what is known of the machine's kind"
+            )
+    return found
+
+
+def light_times(curve: Curve, machine: Machine) -> np.ndarray:
+    """Least times that the datasheet rates of ``machine`` allow at the curve's sizes [s]."""
+    domain = min(curve.gpus, curve.domain_gpus)
+    return speed_of_light_time(
+        curve.collective,
+        curve.anchor_bytes,
+        curve.gpus,
+        domain,
+        domains_of(curve.gpus, domain),
+        inside_rate(machine),
+        machine.value("nic_bytes_per_s"),
+    )
+
+
+def _name(curve: Curve) -> str:
+    return f"{curve.collective} on {curve.gpus} GPUs"
+
+
+def doubts_text(found: Sequence[str]) -> str:
+    """The verdict and the doubts as a list; "nothing to doubt" is an answer."""
+    if not found:
+        return "Checked   valid; nothing to doubt"
+    return f"Checked   valid; {len(found)} to doubt\n" + "\n".join(
+        paragraph(line, indent=3) for line in found
+    )

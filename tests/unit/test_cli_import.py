@@ -1,0 +1,220 @@
+"""``perfmodel import``: whose logs, how sure, which files; what it doubts and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from calibrate.importers.merge import Stack, _how_to, _selected
+from perfmodel.cli import run
+from perfmodel.cli.imports import doubt_gpu, gpu_class
+from perfmodel.errors import BadInputError
+from perfmodel.report.calibration import calibration_text
+from perfmodel.report.doubts import data_doubts, doubts
+from perfmodel.resources import data_path
+from perfmodel.schema.calibration import list_calibrations, load_calibration, read_calibration
+from perfmodel.schema.machine import list_machines, load_machine
+
+SHIPPED = "h100-sxm-ib/nccl-2.29.2-stream"
+
+
+class Outcome(NamedTuple):
+    """What a command left behind."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str]) -> Any:
+    def call(*words: str) -> Outcome:
+        code = run(list(words))
+        return Outcome(code, *capsys.readouterr())
+
+    return call
+
+
+def simple(size: int) -> float:
+    """Microseconds: 10 µs and 400 GB/s."""
+    return 10.0 + size / 400e3
+
+
+def csv_log(
+    path: Path, time_us: Callable[[int], float] = simple, gpu: str = "NVIDIA H200", op: str = "all_gather",
+    sizes: tuple[int, ...] = tuple(2**k for k in range(10, 31)), gpus: int = 8,
+) -> str:  # fmt: skip
+    head = "backend,library_version,gpu,collective,payload_bytes,gpus,gpus_per_node,time_s\n"
+    rows = [f"nccl,2.29.7,{gpu},{op},{s},{gpus},{min(gpus, 8)},{time_us(s) * 1e-6:.9g}\n" for s in sizes]
+    path.write_text(head + "".join(rows))
+    return str(path)
+
+
+def test_a_users_calibration_has_a_name_of_its_own(cli: Any, tmp_path: Path) -> None:
+    log, out = csv_log(tmp_path / "ag.csv"), tmp_path / "mine.json"
+    made = cli("import", log, "--machine", "h200-sxm-ib", "--out", str(out))
+    assert made.code == 0, made.err
+    assert read_calibration(out).calibration_id == "h200-sxm-ib/nccl-2.29.7-stream+mine"
+    assert f"--machine h200-sxm-ib --calibration {out}" in made.err
+    alone = json.loads(cli("import", log, "--machine", "h200-sxm-ib", "--json").out)
+    assert alone["calibration"]["calibration_id"].endswith("+own")
+
+
+def test_the_next_command_names_the_machine_as_it_was_given(cli: Any, tmp_path: Path) -> None:
+    machine = tmp_path / "my box.toml"
+    text = data_path("machines", "h200-sxm-ib.toml").read_text(encoding="utf-8")
+    machine.write_text(text.replace('name = "h200-sxm-ib"', 'name = "mine"'))
+    words = ("import", csv_log(tmp_path / "ag.csv"), "--machine", str(machine))
+    made = cli(*words, "--out", str(tmp_path / "c.json"))
+    assert made.code == 0, made.err
+    assert f"--machine '{machine}' --calibration" in made.err
+
+
+def test_both_files_or_none(cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log, out, samples = csv_log(tmp_path / "ag.csv"), tmp_path / "c.json", tmp_path / "c.samples.csv"
+    words = ("import", log, "--machine", "h200-sxm-ib", "--out", str(out))
+    samples.write_text("mine")
+    refused = cli(*words)
+    assert refused.code == 2 and "c.samples.csv exists already" in refused.err
+    assert samples.read_text() == "mine" and not out.exists()
+    samples.unlink()
+    import perfmodel.cli.imports as imports
+
+    real = imports.os.replace
+
+    def broken(source: Any, target: Any) -> None:
+        if str(target).endswith(".json"):
+            raise OSError(28, "No space left on device")
+        real(source, target)
+
+    monkeypatch.setattr(imports.os, "replace", broken)
+    assert "No space left" in cli(*words).err
+    assert [p.name for p in tmp_path.iterdir()] == ["ag.csv"]
+
+
+def test_logs_of_another_gpu(cli: Any, tmp_path: Path) -> None:
+    log = csv_log(tmp_path / "ag.csv")
+    refused = cli("import", log, "--machine", "h100-sxm-ib")
+    assert refused.code == 2
+    assert (
+        "NVIDIA H200" in refused.err and "--machine h200-sxm-ib" in refused.err and "--force" in refused.err
+    )
+    forced = cli("import", log, "--machine", "h100-sxm-ib", "--force")
+    assert forced.code == 0 and "warning: the logs are of NVIDIA H200" in forced.err
+    odd = cli("import", csv_log(tmp_path / "x.csv", gpu="NVIDIA X900"), "--machine", "h100-sxm-ib")
+    assert odd.code == 0 and "warning: the logs are of NVIDIA X900" in odd.err
+
+
+def test_every_shipped_machine_knows_its_own_gpu() -> None:
+    names = {"h100": "NVIDIA H100 80GB HBM3", "gb200": "NVIDIA GB200", "b200": "NVIDIA B200",
+             "a100": "A100-SXM4-80GB", "h200": "NVIDIA H200", "gh200": "NVIDIA GH200 480GB", "l40s": "NVIDIA L40S",
+             "rtx": "NVIDIA RTX PRO 6000 Blackwell Server Edition"}  # fmt: skip
+    for name in list_machines():
+        gpu = names[name.split("-")[0]]
+        assert doubt_gpu(gpu, load_machine(name), force=False) == []
+        assert [n for n in list_machines() if gpu_class(n) == gpu_class(name)] == [
+            n for n in list_machines() if n.split("-")[0] == name.split("-")[0]
+        ]
+    assert doubt_gpu("", load_machine("h100-sxm-ib"), force=False) != []
+
+
+def test_advice_selects_a_stack() -> None:
+    one = Stack("nccl", "2.29.2", "NVIDIA H100", "stream")
+    for other in (
+        one._replace(gpu="NVIDIA H200"),
+        one._replace(library_version="2.29.20"),
+        one._replace(clock="graph"),
+        one._replace(backend="nvshmem", library_version="3.3.9"),
+    ):
+        advice = _how_to([one, other])
+        words = advice.split('"')[1].lower().split()
+        assert len(_selected([one, other], words)) == 1, advice
+    assert "one by one" in _how_to([one, one._replace(library_version="")])
+
+
+def test_data_that_no_link_can_carry_is_doubted(cli: Any, tmp_path: Path) -> None:
+    fast = cli("import", csv_log(tmp_path / "a.csv", lambda s: 1 + s / 4e6), "--machine", "h200-sxm-ib")
+    assert fast.code == 0 and "times faster than the links of h200-sxm-ib allow" in fast.err
+    flat = cli("import", csv_log(tmp_path / "b.csv", lambda s: 5e4 + s * 1e-9), "--machine", "h200-sxm-ib")
+    assert "hardly grows" in flat.err
+    good = cli("import", csv_log(tmp_path / "c.csv"), "--machine", "h200-sxm-ib")
+    assert "faster" not in good.err and "hardly" not in good.err
+
+
+def test_no_shipped_calibration_is_faster_than_its_links() -> None:
+    for name in list_calibrations():
+        found = [d for d in data_doubts(load_calibration(name)) if "faster" in d or "grows" in d]
+        assert found == [], name
+
+
+def test_a_law_without_samples_says_so() -> None:
+    item = load_calibration(SHIPPED)
+    bare = item.model_copy(update={"laws": [law.model_copy(update={"sources": []}) for law in item.laws]})
+    assert "not fitted here: starts from" in calibration_text(bare)
+    assert "not fitted here" not in calibration_text(item)
+    assert sum("no sample" in d for d in doubts(bare)) == len(item.laws)
+
+
+def test_domains_are_named_after_their_links() -> None:
+    assert "GPUs in an NVLink domain" in calibration_text(load_calibration(SHIPPED))
+    assert "over PCIe" in calibration_text(load_calibration("l40s-pcie/nccl-2.27.3-stream"))
+
+
+def test_files_in_which_nothing_is_known_are_reported(cli: Any, tmp_path: Path) -> None:
+    log, other = csv_log(tmp_path / "ag.csv"), tmp_path / "notes.txt"
+    other.write_text("hello\n")
+    mixed = cli("import", log, str(other), "--machine", "h200-sxm-ib")
+    assert mixed.code == 0 and "warning: not used: notes.txt: nothing in it is a known format" in mixed.err
+    alone = cli("import", str(other))
+    assert alone.code == 2 and "notes.txt: nothing in it is a known format" in alone.err
+
+
+@pytest.mark.parametrize("time", ["nan", "inf", "-1", "0"])
+def test_logs_with_no_good_time_are_exit_2_with_the_reason(cli: Any, tmp_path: Path, time: str) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(
+        "gpu,collective,payload_bytes,gpus,gpus_per_node,time_s,in_place\n"
+        f"NVIDIA H200,all_gather,1024,8,8,{time},false\nNVIDIA H200,all_gather,1024,8,8,1e-5,true\n"
+    )
+    refused = cli("import", str(path), "--machine", "h200-sxm-ib")
+    assert refused.code == 2, refused
+    assert "a.csv:2: the time is" in refused.err and "in place" in refused.err
+
+
+def test_warnings_stay_on_one_screen_and_are_said_once(cli: Any, tmp_path: Path) -> None:
+    def bumpy(size: int) -> float:
+        return simple(size) * (5 if size == 2**20 else 1)
+
+    path = tmp_path / "a.csv"
+    text = []
+    for gpus in (2, 4, 8):
+        csv_log(path, bumpy, gpus=gpus)
+        text += path.read_text().splitlines()[(0 if gpus == 2 else 1) :]
+    path.write_text(
+        "\n".join(text) + "\n" + "\n".join(f"nccl,2,NVIDIA H200,all_gather,{i}x,8,8,1" for i in range(99))
+    )
+    outcome = cli("import", str(path), "--machine", "h200-sxm-ib")
+    assert outcome.code == 0, outcome.err
+    assert outcome.err.count("the time falls by") == 1 and "(and 2 more like it)" in outcome.err
+    assert len(outcome.err.splitlines()) <= 24
+
+
+def test_a_calibration_with_two_curves_of_one_cell_is_refused(tmp_path: Path) -> None:
+    document = json.loads(data_path("calibrations", SHIPPED + ".json").read_text(encoding="utf-8"))
+    document["curves"].append(document["curves"][0])
+    path = tmp_path / "c.json"
+    path.write_text(json.dumps(document))
+    with pytest.raises(BadInputError, match="2 curves of"):
+        read_calibration(path)
+
+
+def test_a_machine_like_one_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    text = data_path("machines", "h100-sxm-efa.toml").read_text(encoding="utf-8")
+    path = tmp_path / "m.toml"
+    path.write_text(text.replace('like = "h100-sxm-ib"', 'like = "nope"'))
+    with pytest.raises(BadInputError, match=r"links\.like"):
+        load_machine(path)
