@@ -85,16 +85,29 @@ def _work(
     if isinstance(workload, TableSet):
         tables, workload = workload, None
     given = {**_workload_values(workload), **{k: v for k, v in values.items() if v is not None}}
+    if memory is not None:
+        _check_beside_one_gpu(given, tables)
     if tables is not None:
         known = load_tables(tables) if isinstance(tables, str) else tables
         work = inputs.table_set(known, given, machine, reserve, node)
     else:
         work = inputs.equal_tables(given, machine, reserve, node)
-    if memory is None:
-        return work
-    if work.given_gpus:
-        raise BadInputError("a local memory is beside one GPU; gpus is given too.", "leave one of them out.")
-    return local_memory_work(work, memory)
+    return work if memory is None else local_memory_work(work, memory)
+
+
+def _check_beside_one_gpu(given: dict[str, Any], tables: str | TableSet | None) -> None:
+    """A local memory is beside one GPU, so more of them contradict it; one says nothing new."""
+    if "gpus" not in given:
+        return
+    gpus = inputs.shaped({"gpus": given["gpus"]})["gpus"]
+    if (gpus > 1).any():
+        raise BadInputError(
+            f"--local-memory is beside one GPU and --gpus {gpus.max():.0f} spreads the tables: "
+            "the two contradict each other.",
+            "leave one of them out.",
+        )
+    if tables is not None or given.get("table_bytes") is not None:
+        del given["gpus"]
 
 
 def _workload_values(workload: Any) -> dict[str, Any]:

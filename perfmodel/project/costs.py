@@ -158,10 +158,10 @@ class Forward:
 
     def _permute(self, work: Work, traffic: Traffic, several: NDArray[np.bool_]) -> list[Step]:
         length = self.constant("length_bytes")
+        splits = eb.splits_bytes(work.gpus, self.constant("splits_per_peer"), self.constant("split_bytes"))
+        several = several & (traffic.bags > 0)  # with every table on every GPU nothing is exchanged
         sent = {
-            "splits": eb.splits_bytes(
-                work.gpus, self.constant("splits_per_peer"), self.constant("split_bytes")
-            ),
+            "splits": splits * (traffic.bags > 0),
             "lengths": eb.lengths_bytes(work.gpus, traffic.bags, length),
             "ids": eb.ids_bytes(traffic.lookups, work.id_bytes),
         }
@@ -181,7 +181,7 @@ class Forward:
             return self._two_level(dense, G)
         if way == REDUCE_SCATTER:
             return [self._collective("reduce_scatter_bags", "reduce_scatter", dense, G)]
-        sparse = way == SPARSE
+        sparse, several = way == SPARSE, several & (traffic.bags > 0)
         size = traffic.sparse_bytes if sparse else dense
         exchange = self._collective("all_to_all_bags", "all_to_all", size, G)
         summed = eb.local_sum_bytes(G, traffic.elements, self.constant("pooled_element_bytes"))

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.errors import BadInputError
 from perfmodel.model import bands
 from perfmodel.project.costs import Forward, Step
 from perfmodel.project.inputs import Work
@@ -68,9 +69,22 @@ def _mapped(function: Callable[[slice], Grid], spans: list[slice]) -> Iterator[G
 
 
 def _chunk(forward: Forward, work: Work) -> Grid:
+    """Cost some configurations; values so extreme that a time is no number any more are refused."""
+    with np.errstate(all="ignore"):
+        grid = _costed(forward, work)
+    bad = [name for name in ("time_s", "slowdown") if not np.isfinite(grid.columns[name]).all()]
+    if bad:
+        raise BadInputError(
+            f"the {bad[0].removesuffix('_s')} of this is no finite number.",
+            "a value given with --set, or in the machine file, is too large or too small.",
+        )
+    return grid
+
+
+def _costed(forward: Forward, work: Work) -> Grid:
     traffic = forward.traffic(work)
     base, steps = forward.baseline(traffic), forward.steps(work, traffic)
-    total = totals(base, steps)
+    total = totals(base, steps, own_rate=forward.memory is not None)
     light = forward.light_time(work, traffic, steps)
     time, local = total["time_s"], base.time_s
     columns = {
@@ -90,13 +104,21 @@ def _chunk(forward: Forward, work: Work) -> Grid:
     return Grid(columns, tuple(step.name for step in steps))
 
 
-def totals(base: Timing, steps: list[Step]) -> dict[str, NDArray[Any]]:
-    """Sum of the steps, its band, and the slowdown with its band (see ``bands.slowdown_band``)."""
+def totals(base: Timing, steps: list[Step], *, own_rate: bool = False) -> dict[str, NDArray[Any]]:
+    """Sum of the steps, its band, and the slowdown with its band (see ``bands.slowdown_band``).
+
+    own_rate  the pass gathers from a memory of its own, whose assumed rate errs apart from the baseline's:
+              the slowdown then has the kernels' error once, instead of an error that cancels
+    """
     comm = _sum([step.timing for step in steps if not step.is_kernel], base.time_s.shape)
     kern = _sum([step.timing for step in steps if step.is_kernel], base.time_s.shape)
     time = comm[1] + kern[1]
     local = (base.low_s, base.time_s, base.high_s)
-    low, high = bands.slowdown_band(comm, kern, local)
+    if own_rate:
+        none, exact = (np.zeros_like(time),) * 3, (base.time_s,) * 3
+        low, high = bands.slowdown_band(kern, none, exact)
+    else:
+        low, high = bands.slowdown_band(comm, kern, local)
     floor = np.zeros_like(time)
     rank = base.evidence.copy()
     for step in steps:

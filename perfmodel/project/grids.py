@@ -1,4 +1,4 @@
-"""Grids of configurations: products of axes, and the two grids of the paper."""
+"""Grids of configurations: products of axes, which of them are possible, and the two grids of the paper."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from perfmodel.project import inputs
+from perfmodel.schema.machine import Machine
 
 Columns = dict[str, NDArray[Any]]
 
@@ -19,6 +22,17 @@ def product(**axes: Iterable[float]) -> Columns:
     values = [np.asarray(list(axis), dtype=np.float64) for axis in axes.values()]
     mesh = np.meshgrid(*values, indexing="ij")
     return {name: a.reshape(-1) for name, a in zip(axes, mesh, strict=True)}
+
+
+def feasible(
+    columns: Columns, machine: Machine, reserve: float = 0.0, gpus_per_node: int | None = None, **values: Any
+) -> NDArray[np.bool_]:
+    """Which points of a grid can be projected: tables fit the GPUs, and every GPU gets a row of each.
+
+    values  what the grid does not vary (dtype, ...)
+    Limits: 10 TB on 64 GPUs of 80 GB -> False, on 128 -> True
+    """
+    return inputs.feasible({**values, **columns}, machine, reserve, gpus_per_node or machine.gpus_per_node)
 
 
 def paper_1(gpus: Iterable[float] = (1, 2, 4, 8)) -> Columns:

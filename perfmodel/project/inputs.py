@@ -29,6 +29,8 @@ DEFAULTS: dict[str, Any] = {
 
 _WHOLE = ("gpus", "batch", "table_count", "dim")
 _MOST_GPUS = 2**20
+_MOST = {"gpus": _MOST_GPUS, "batch": 2**30, "table_count": 100_000, "pooling": 1e9, "dim": 2**20}
+"""Largest values: as in table files, and a batch whose ids alone would fill any memory."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,7 @@ class Work:
     id_bytes: Array
     groups: tuple[TableGroup, ...]
     given_gpus: bool
+    filled: bool = False  # no table size was given: the tables fill the memory
 
     def __len__(self) -> int:
         return self.gpus.size
@@ -67,7 +70,7 @@ class Work:
         cut = (a[span] for a in (self.table_bytes, self.gpus, self.needed, self.batch, self.id_bytes))
         table_bytes, gpus, needed, batch, ids = cut
         groups = tuple(group.part(span) for group in self.groups)
-        return Work(table_bytes, gpus, needed, batch, ids, groups, self.given_gpus)
+        return Work(table_bytes, gpus, needed, batch, ids, groups, self.given_gpus, self.filled)
 
 
 def shaped(values: Mapping[str, Any]) -> dict[str, Array]:
@@ -104,11 +107,12 @@ def _numbers(name: str, value: Any) -> Array:
         bad |= array != np.floor(array)
     if name == "id_bytes":
         bad |= ~np.isin(array, list(ID_DTYPE_BYTES.values()))
-    if name == "gpus":
-        bad |= array > _MOST_GPUS
+    if name in _MOST:
+        bad |= array > _MOST[name]
     if bad.any():
         kind = "a whole number above 0" if name in _WHOLE else "a number above 0"
-        wanted = {"id_bytes": "4 or 8", "gpus": f"{kind}, at most {_MOST_GPUS}"}.get(name, kind)
+        wanted = f"{kind}, at most {_MOST[name]:.0f}" if name in _MOST else kind
+        wanted = "4 or 8" if name == "id_bytes" else wanted
         raise BadInputError(f"{name} {_shown(array[bad].flat[0])} cannot be used.", f"it must be {wanted}.")
     return array
 
@@ -129,23 +133,41 @@ def _element_bytes(value: Any) -> Array:
 
 def equal_tables(values: Mapping[str, Any], machine: Machine, reserve: float, node: int) -> Work:
     """Configurations whose tables are all alike; sizes and GPUs follow from one another."""
+    a, needed, gpus, row_bytes = _sized(values, machine, reserve, node)
+    _check_fit(a["table_bytes"], gpus, needed, _usable(machine, reserve))
+    _check_rows(a["table_bytes"] / (a["table_count"] * row_bytes), gpus, row_bytes)
+    rows = sharding.rows_per_table(a["table_bytes"], a["table_count"], a["dim"], a["dtype"])
+    group = TableGroup(a["table_count"], rows, a["dim"], a["pooling"], a["dtype"])
+    filled = values.get("table_bytes") is None
+    return Work(a["table_bytes"], gpus, needed, a["batch"], a["id_bytes"], (group,), "gpus" in a, filled)
+
+
+def feasible(values: Mapping[str, Any], machine: Machine, reserve: float, node: int) -> NDArray[np.bool_]:
+    """Which configurations of equal tables can be projected: they fit their GPUs, and every GPU gets a row.
+
+    Limits: values that no configuration may have (0, text) -> BadInputError
+    """
+    a, needed, gpus, row_bytes = _sized(values, machine, reserve, node)
+    rows = a["table_bytes"] / (a["table_count"] * row_bytes)
+    return np.asarray((gpus >= needed) & (gpus <= _MOST_GPUS) & (rows >= np.maximum(gpus, 1)))
+
+
+def _sized(
+    values: Mapping[str, Any], machine: Machine, reserve: float, node: int
+) -> tuple[dict[str, Array], Array, Array, Array]:
+    """The values as arrays with the table size; the GPUs needed, the GPUs used, and the bytes of a row."""
     a = shaped({**DEFAULTS, **{k: v for k, v in values.items() if v is not None}})
     usable = _usable(machine, reserve)
-    given = "gpus" in a
     if "table_bytes" not in a:
-        if not given:
+        if "gpus" not in a:
             raise BadInputError(
                 "neither a table size nor a number of GPUs is given.", "give --table-size or --gpus."
             )
         a["table_bytes"] = a["gpus"] * usable
-    needed = sharding.gpus_needed(a["table_bytes"], machine.value("hbm_bytes"), reserve)
-    gpus = a["gpus"] if given else sharding.whole_nodes(needed, np.float64(node))
-    _check_fit(a["table_bytes"], gpus, needed, usable)
-    row = a["dim"] * a["dtype"]
-    _check_rows(a["table_bytes"] / (a["table_count"] * row), gpus, row)
-    rows = sharding.rows_per_table(a["table_bytes"], a["table_count"], a["dim"], a["dtype"])
-    group = TableGroup(a["table_count"], rows, a["dim"], a["pooling"], a["dtype"])
-    return Work(a["table_bytes"], gpus, needed, a["batch"], a["id_bytes"], (group,), given)
+    with np.errstate(all="ignore"):  # what overflows is refused by name: too many GPUs, too few rows
+        needed = sharding.gpus_needed(a["table_bytes"], machine.value("hbm_bytes"), reserve)
+        gpus = a["gpus"] if "gpus" in a else sharding.whole_nodes(needed, np.float64(node))
+    return a, needed, gpus, a["dim"] * a["dtype"]
 
 
 def table_set(
@@ -164,8 +186,9 @@ def table_set(
     defaults = {name: DEFAULTS[name] for name in ("batch", "id_bytes")}
     a = shaped({**defaults, **{k: v for k, v in free.items() if v is not None}})
     total = np.full(a["batch"].shape, float(tables.total_bytes))
-    needed = sharding.gpus_needed(total, machine.value("hbm_bytes"), reserve)
-    gpus = a["gpus"] if "gpus" in a else sharding.whole_nodes(needed, np.float64(node))
+    with np.errstate(all="ignore"):
+        needed = sharding.gpus_needed(total, machine.value("hbm_bytes"), reserve)
+        gpus = a["gpus"] if "gpus" in a else sharding.whole_nodes(needed, np.float64(node))
     _check_fit(total, gpus, needed, _usable(machine, reserve))
     return Work(total, gpus, needed, a["batch"], a["id_bytes"], _groups(tables), "gpus" in a)
 
@@ -188,6 +211,13 @@ def _usable(machine: Machine, reserve: float) -> float:
 
 
 def _check_fit(table_bytes: Array, gpus: Array, needed: Array, usable: float) -> None:
+    if (needed > _MOST_GPUS).any():
+        at = int(np.argmax(needed > _MOST_GPUS))
+        whole, room = (format_bytes(x, binary=False) for x in (table_bytes.flat[at], usable))
+        raise BadInputError(
+            f"{whole} of tables need {needed.flat[at]:.3g} GPUs of {room}.",
+            f"this model describes at most {_MOST_GPUS} GPUs: a smaller --table-size, or more hbm_bytes.",
+        )
     small = gpus < needed
     if small.any():
         at = int(np.argmax(small))

@@ -166,7 +166,8 @@ def project_work(forward: Forward, work: Work, reserve: float) -> Projection:
     setting = forward.setting
     grid = project_grid(forward, work)
     totals = {name: float(values[0]) for name, values in grid.columns.items() if name != "evidence"}
-    steps = tuple(_rows(forward, work, totals["time_s"]))
+    with np.errstate(all="ignore"):
+        steps = tuple(_rows(forward, work, totals["time_s"]))
     clocks = tuple(dict.fromkeys(s.clock for s in steps))
     return Projection(
         setting=setting,
@@ -232,9 +233,17 @@ def _gpu_count(forward: Forward, work: Work, reserve: float) -> GpuCount:
 def _notes(work: Work, clocks: tuple[Clock, ...], forward: Forward) -> Iterator[str]:
     if len(clocks) > 1:
         yield f"this sum mixes clocks: {', '.join(clocks)} (kernels are on the {KERNEL_CLOCK} clock)"
-    copies = sum(float(g.count) for g in work.groups if np.all(g.rows < work.gpus[0]) and g.rows.ndim == 0)
+    gpus = work.gpus[0]
+    small = [bool(np.all(g.rows < gpus)) for g in work.groups]
+    copies = sum(float(np.max(g.count)) for g, few in zip(work.groups, small, strict=True) if few)
     if copies:
-        yield f"{copies:.0f} tables have fewer rows than {work.gpus[0]:.0f} GPUs: every GPU holds them whole"
+        which = "1 table has" if copies == 1 else f"{copies:.0f} tables have"
+        text = f"{which} fewer rows than {gpus:.0f} GPUs and is whole on every GPU"
+        text = text if copies == 1 else text.replace("and is", "and are")
+        yield f"{text}, so nothing is exchanged" if all(small) else text
+    if work.filled and forward.memory is None:
+        size = format_bytes(float(work.table_bytes[0]), binary=False)
+        yield f"no table size is given: the tables are assumed to fill the memory, {size}"
     if forward.memory is not None:
         yield "the memory's rate is a stated one, like the HBM's: a gather reaches the same part of both"
 

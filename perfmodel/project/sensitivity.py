@@ -70,7 +70,9 @@ def _exchanges(p: Projection) -> Iterator[Sensitivity]:
     if p.forward.reduction != AUTO:
         return
     domain = float(p.forward.domain(p.work.gpus)[0])
-    bags = next(s for s in p.steps if s.name.endswith("_bags"))
+    bags = next((s for s in p.steps if s.name.endswith("_bags")), None)
+    if bags is None:  # every GPU holds every table
+        return
     flat = bags.collective.replace("_", "-").removesuffix(" or all-to-all")
     if 1 < domain < p.gpus and p.gpus % domain == 0:
         label = f"two-level exchange instead of a flat {flat}"

@@ -178,7 +178,7 @@ def test_one_local_memory() -> None:
     assert half.slowdown == pytest.approx(2.0, rel=0.01)
     with pytest.raises(BadInputError, match="do not fit"):
         one(table_bytes=10e12, local_memory=(9e12, 3e12))
-    with pytest.raises(BadInputError, match="beside one GPU"):
+    with pytest.raises(BadInputError, match="contradict"):
         one(gpus=8, local_memory=(9e12, 3e12))
 
 
@@ -223,8 +223,9 @@ def test_unlike_tables_add_up_and_tiny_ones_are_not_sharded() -> None:
     assert sent[0] == sent[1]
     assert both.baseline_time_s > alone.baseline_time_s
     only = project_one(TableSet("one", (tiny,), ""), chosen.machine, setting=chosen, gpus=8)
-    assert [s.name for s in only.steps if s.collective] == ["all_to_all_splits"]
-    assert any("1 tables have fewer rows than 8 GPUs" in note for note in both.notes)
+    assert [s.name for s in only.steps] == ["gather_pool"]
+    assert only.slowdown == 1
+    assert any("1 table has fewer rows than 8 GPUs" in note for note in both.notes)
 
 
 @pytest.mark.parametrize(

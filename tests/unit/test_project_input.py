@@ -1,0 +1,87 @@
+"""What a projection is asked: limits of the values, what cannot be, and what is assumed and said."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+
+from perfmodel.cli import run
+from perfmodel.errors import BadInputError
+from perfmodel.project import grids, project, project_one
+from perfmodel.project.sensitivity import sensitivities
+from perfmodel.schema.machine import load_machine
+from perfmodel.schema.workload import Table, TableSet
+
+
+def test_tables_smaller_than_the_number_of_gpus_need_no_exchange() -> None:
+    p = project_one(TableSet("tiny", (Table("a", 1, 64, 3.0), Table("b", 2, 64, 3.0)), ""), gpus=16)
+    assert [step.name for step in p.steps] == ["gather_pool"]
+    assert p.slowdown == 1
+    assert any("2 tables have fewer rows than 16 GPUs" in n and "nothing is exchanged" in n for n in p.notes)
+    assert sensitivities(p)[-1].option.startswith("--local-memory")
+
+
+@pytest.mark.parametrize(
+    "values", [{"pooling": 1e300}, {"pooling": 2e9}, {"batch": 2e9}, {"table_count": 2e5}, {"dim": 2e6}]
+)
+def test_values_have_sensible_limits(values: dict[str, Any]) -> None:
+    with pytest.raises(BadInputError, match="at most"):
+        grids.feasible(
+            {k: np.array([v]) for k, v in {"gpus": 8.0, **values}.items()}, load_machine("l40s-pcie")
+        )
+    with pytest.raises(BadInputError, match="at most"):
+        project(gpus=8, **values)
+
+
+@pytest.mark.parametrize("key", ["hbm_bytes", "hbm_bytes_per_s", "l2_bytes_per_s", "gather_bytes_per_s"])
+@pytest.mark.parametrize("extreme", [1e-300, 1e300])
+def test_absurd_machines_are_refused_or_answered_without_a_warning(key: str, extreme: float) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        try:
+            p = project_one(
+                table_bytes=10e12, machine=load_machine("h100-sxm-ib").with_overrides({key: extreme})
+            )
+        except BadInputError:
+            return
+        assert np.isfinite(p.slowdown)
+
+
+def test_which_points_of_a_grid_are_possible() -> None:
+    machine = load_machine("h100-sxm-ib")
+    columns = grids.product(table_bytes=(1e12, 10e12), gpus=(8, 64, 128))
+    assert grids.feasible(columns, machine).tolist() == [False, True, True, False, False, True]
+    assert grids.feasible(columns, machine, reserve=0.5).tolist() == [False, True, True, False, False, False]
+    # 1000 rows of 128 bytes cannot be cut into 1024 shards
+    rows = grids.product(table_bytes=(128_000,), gpus=(512, 1024))
+    assert grids.feasible(rows, machine).tolist() == [True, False]
+
+
+def test_a_local_memory_contradicts_several_gpus() -> None:
+    with pytest.raises(BadInputError, match="the two contradict"):
+        project_one(table_bytes=10e12, gpus=8, local_memory=(10e12, 3e12))
+    assert project_one(table_bytes=10e12, gpus=1, local_memory=(10e12, 3e12)).gpus == 1
+
+
+def test_the_rate_of_a_local_memory_errs_on_its_own() -> None:
+    """Same rate, same time: but the ratio has the kernel model's error once, not an error that cancels."""
+    p = project_one(table_bytes=10e12, local_memory=(10e12, 3.35e12))
+    assert p.slowdown == pytest.approx(1)
+    assert p.band == pytest.approx((1 / p.forward.kernel_factor, p.forward.kernel_factor))
+
+
+def test_tables_that_fill_the_memory_are_said() -> None:
+    assert any("assumed to fill the memory, 640 GB" in note for note in project_one(gpus=8).notes)
+    assert not any("fill" in note for note in project_one(gpus=8, table_bytes=640e9).notes)
+
+
+def test_a_sweep_leaves_out_what_is_impossible_and_counts_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["sweep", "--table-size", "1TB,10TB", "--gpus", "8,64,128", "--csv"]) == 0
+    captured = capsys.readouterr()
+    assert len(captured.out.splitlines()) == 1 + 3
+    assert "3 of 6 configurations left out" in captured.err
+    assert run(["sweep", "--table-size", "10TB", "--gpus", "8", "--csv"]) == 2
+    assert "none of 1 configurations is possible" in capsys.readouterr().err
