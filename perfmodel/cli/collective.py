@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from perfmodel.cli.options import (
-    DEFAULT_MACHINE,
     CalibrationOption,
     ClockOption,
     CsvOption,
@@ -16,6 +15,9 @@ from perfmodel.cli.options import (
     LibraryOption,
     MachineOption,
     SetOption,
+    advice,
+    calibration_file,
+    check_per_node,
     collective_name,
     count_values,
     library_of,
@@ -24,7 +26,8 @@ from perfmodel.cli.options import (
     size_values,
     split_values,
 )
-from perfmodel.cli.output import emit, emit_json
+from perfmodel.cli.output import emit, emit_json, note, warn
+from perfmodel.errors import BadInputError, NoCalibrationError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,6 +36,8 @@ if TYPE_CHECKING:
     from perfmodel.schema.machine import Machine
 
 _ALL = "all"
+_PER_PEER = ("all_to_all", "all_gather", "reduce_scatter")
+_NCCL_ALIGNMENT_BYTES = 16
 
 
 def collective(
@@ -53,7 +58,7 @@ def collective(
     gpus: Annotated[
         list[str], typer.Option("--gpus", metavar="N", help="Number of ranks: 128, 8,16 or 8..1024.")
     ],
-    machine: MachineOption = DEFAULT_MACHINE,
+    machine: MachineOption = None,
     backend: LibraryOption = None,
     clock: ClockOption = None,
     gpus_per_node: GpusPerNodeOption = None,
@@ -74,9 +79,20 @@ def collective(
       perfmodel collective --op all_gather --size 1GiB --gpus 64 --set nic_bytes_per_s=100GB/s --json
     """
     one_output(json=as_json, csv=as_csv)
-    chosen = machine_of(machine, settings)
+    chosen = machine_of(machine, settings, calibration)
+    check_per_node(gpus_per_node, chosen)
     frame = _questions(op, size, gpus, gpus_per_node or chosen.gpus_per_node)
-    model, answers = _predict(frame, chosen, backend, clock, calibration)
+    library = library_of(chosen, backend, calibration, best=False)
+    if library == "nccl":
+        _check_alignment(frame)
+    with advice(chosen, library, clock):
+        model, answers, missing = _predict(
+            frame, chosen, library, clock, calibration, split_values(op, "--op")
+        )
+    if missing:
+        warn(f"{library} has no {', '.join(missing)} on {chosen.name}: left out")
+    if (answers["gpus"] == 1).any():
+        note("one GPU sends nothing: 0 s")
     if as_csv:
         emit(answers.to_csv(index=False))
     elif as_json:
@@ -88,13 +104,16 @@ def collective(
             overrides=sorted(chosen.overrides),
             backend=str(model.calibration.backend),
             calibration=model.calibration_id,
+            calibration_file=calibration_file(calibration),
+            missing=missing,
             **single,
             results=results,
         )
     else:
         from perfmodel.report.collective import collective_text
+        from perfmodel.report.projection import origin
 
-        emit(collective_text(answers, model.calibration_id, chosen))
+        emit(collective_text(answers, origin(model.calibration_id, calibration_file(calibration)), chosen))
 
 
 def _questions(ops: list[str], sizes: list[str], gpus: list[str], per_node: int) -> pd.DataFrame:
@@ -115,14 +134,49 @@ def _questions(ops: list[str], sizes: list[str], gpus: list[str], per_node: int)
     return frame
 
 
+def _check_alignment(frame: pd.DataFrame) -> None:
+    """NCCL rounds what goes to one peer down to 16 bytes: below that a call sends nothing."""
+    split = frame[frame["collective"].isin(_PER_PEER) & (frame["gpus"] > 1)]
+    short = split[split["payload_bytes"] < _NCCL_ALIGNMENT_BYTES * split["gpus"]]
+    if len(short):
+        size, ranks = int(short["payload_bytes"].iloc[0]), int(short["gpus"].iloc[0])
+        raise BadInputError(
+            f"{size} B over {ranks} ranks is {size / ranks:.3g} B per peer, below NCCL's "
+            f"{_NCCL_ALIGNMENT_BYTES} B alignment: it would time an empty call.",
+            f"the smallest size here is {_NCCL_ALIGNMENT_BYTES * ranks} B.",
+        )
+
+
 def _predict(
-    frame: pd.DataFrame, machine: Machine, backend: str | None, clock: str | None, calibration: str | None
-) -> tuple[CollectiveModel, pd.DataFrame]:
+    frame: pd.DataFrame,
+    machine: Machine,
+    library: str,
+    clock: str | None,
+    calibration: str | None,
+    ops: list[str],
+) -> tuple[CollectiveModel, pd.DataFrame, list[str]]:
+    """The model, the answers, and the collectives of ``--op all`` that the library does not have."""
+    import numpy as np
+    import pandas as pd
+
     from perfmodel.predict import CollectiveModel, predict_collectives
 
-    library = library_of(machine, backend, calibration)
     model = CollectiveModel.load(machine, library, clock, calibration)
-    answers = predict_collectives(
-        frame, machine=machine, backend=library, clock=clock, calibration=calibration
-    )
-    return model, answers
+    parts, missing, first = [], [], None
+    for name, rows in frame.groupby("collective", sort=False):
+        try:
+            parts.append(
+                predict_collectives(
+                    rows, machine=machine, backend=library, clock=clock, calibration=calibration
+                )
+            )
+        except NoCalibrationError as error:
+            missing.append(str(name))
+            first = first or error
+    if first is not None and (ops != [_ALL] or not parts):
+        raise first
+    answers = pd.concat(parts, ignore_index=True)
+    alone = answers["gpus"] == 1
+    for column in ("algbw_bytes_per_s", "busbw_bytes_per_s"):
+        answers.loc[alone, column] = np.nan
+    return model, answers, missing

@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 
 from perfmodel.cli.options import (
-    DEFAULT_MACHINE,
     BackendOption,
     CalibrationOption,
     ClockOption,
@@ -15,6 +14,8 @@ from perfmodel.cli.options import (
     JsonOption,
     MachineOption,
     SetOption,
+    advice,
+    check_gpus,
     library_of,
     machine_of,
 )
@@ -52,7 +53,7 @@ def explain(
     dim: DimOption = None,
     dtype: DtypeOption = None,
     id_dtype: IdDtypeOption = "int64",
-    machine: MachineOption = DEFAULT_MACHINE,
+    machine: MachineOption = None,
     backend: BackendOption = None,
     clock: ClockOption = None,
     reserve: ReserveOption = "0",
@@ -79,22 +80,25 @@ def explain(
         table_size=table_size, gpus=gpus, model=model, batch=batch, tables=tables, pooling=pooling, dim=dim,
         dtype=dtype, id_dtype=id_dtype,
     )  # fmt: skip
-    chosen = machine_of(machine, settings)
+    chosen = machine_of(machine, settings, calibration)
+    library, kept = library_of(chosen, backend, calibration), reserve_of(reserve)
+    check_gpus(workload.get("table_bytes", 0), chosen, kept)
     from perfmodel.project import project_one
     from perfmodel.project.explain import explain_step
 
-    answer = project_one(
-        machine=chosen,
-        backend=library_of(chosen, backend, calibration),
-        clock=clock,
-        reserve=reserve_of(reserve),
-        gpus_per_node=gpus_per_node,
-        scenario=scenario,
-        reduction=reduction,
-        calibration=calibration,
-        **workload,
-    )
-    found = explain_step(answer, step)
+    with advice(chosen, library, clock):
+        answer = project_one(
+            machine=chosen,
+            backend=library,
+            clock=clock,
+            reserve=kept,
+            gpus_per_node=gpus_per_node,
+            scenario=scenario,
+            reduction=reduction,
+            calibration=calibration,
+            **workload,
+        )
+        found = explain_step(answer, step)
     if as_json:
         emit_json("explain", **found.to_dict())
         return

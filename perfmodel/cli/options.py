@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from perfmodel.cli.output import warn
 from perfmodel.errors import BadInputError
 
 if TYPE_CHECKING:
+    from perfmodel.schema.calibration import Calibration
     from perfmodel.schema.machine import Machine
 
 DEFAULT_MACHINE = "h100-sxm-ib"
 
 MachineOption = Annotated[
-    str,
-    typer.Option("--machine", metavar="NAME", help="A shipped machine (perfmodel machines) or a TOML file."),
+    str | None,
+    typer.Option(
+        "--machine",
+        metavar="NAME",
+        help=f"A shipped machine (perfmodel machines) or a TOML file (default: that of --calibration, "
+        f"else {DEFAULT_MACHINE}).",
+    ),
 ]
 BackendOption = Annotated[
     str | None,
@@ -67,20 +77,111 @@ def apply_settings(machine: Machine, settings: list[str] | None) -> Machine:
     return machine.with_overrides(dict(values)) if values else machine
 
 
-def machine_of(name: str, settings: list[str] | None = None) -> Machine:
-    """A machine by name or file, with the user's what-ifs."""
-    from perfmodel.schema.machine import load_machine
+def machine_of(
+    name: str | None, settings: list[str] | None = None, calibration: str | None = None
+) -> Machine:
+    """A machine by name or file, else the one that the calibration is of, with the user's what-ifs."""
+    from perfmodel.schema.machine import list_machines, load_machine
 
-    return apply_settings(load_machine(name), settings)
+    if name is None and calibration is not None:
+        name = load_calibration_file(calibration).machine
+        if name not in list_machines():
+            raise BadInputError(
+                f"calibration {calibration} is of {name}, which is not a shipped machine.",
+                "say where its machine file is: --machine PATH",
+            )
+    return apply_settings(load_machine(name or DEFAULT_MACHINE), settings)
 
 
-def library_of(machine: Machine, backend: str | None, calibration: str | None) -> str:
+def library_of(machine: Machine, backend: str | None, calibration: str | None, best: bool = True) -> str:
     """The library that was asked for; else that of the calibration that was named; else the machine's own."""
-    if backend is not None or calibration is None:
-        return backend or machine.default_backend
+    if backend is None:
+        return (
+            machine.default_backend
+            if calibration is None
+            else str(load_calibration_file(calibration).backend)
+        )
+    from perfmodel.schema.evidence import Backend
+    from perfmodel.schema.files import unknown_name
+
+    known = [*(str(item) for item in Backend), *(["best"] if best else [])]
+    if backend not in known:
+        raise unknown_name("--backend", backend, known)
+    return backend
+
+
+@lru_cache(maxsize=8)
+def load_calibration_file(calibration: str) -> Calibration:
+    """A user's own calibration, or a shipped one by id; a partial one is said to be so, once."""
     from perfmodel.schema.calibration import load_calibration
 
-    return str(load_calibration(calibration).backend)
+    found = load_calibration(calibration)
+    if not found.complete:
+        warn(f"calibration {calibration} is partial: some planned points are missing")
+    return found
+
+
+def calibration_file(calibration: str | None) -> str | None:
+    """The file that ``--calibration`` named; None for a shipped one."""
+    from perfmodel.schema.calibration import list_calibrations
+
+    return None if calibration is None or calibration in list_calibrations() else calibration
+
+
+@contextlib.contextmanager
+def advice(machine: Machine, library: str, clock: str | None) -> Iterator[None]:
+    """Where nothing is known for what was asked: say what there is, never what was just used."""
+    from perfmodel.errors import NoCalibrationError
+
+    try:
+        yield
+    except NoCalibrationError as error:
+        others = known_clocks(machine, library)
+        if clock is not None and others and clock not in others:
+            step = f"{library} on {machine.name} has --clock {' or '.join(others)}."
+        else:
+            names = [b for b in ("nccl", "nvshmem") if b != library and known_clocks(machine, b)]
+            step = f"use --backend {names[0]}, " if names and library != "best" else "use "
+            step += "another --machine, or fit one from logs: perfmodel import LOG…"
+        raise NoCalibrationError(error.message, step) from None
+
+
+def known_clocks(machine: Machine, library: str) -> list[str]:
+    """Clocks of the shipped calibrations of a library that ``machine`` has or borrows."""
+    from perfmodel.errors import NoCalibrationError
+    from perfmodel.prediction.choose import choose_calibration
+    from perfmodel.schema.evidence import Backend, Clock
+
+    found = []
+    for clock in Clock:
+        with contextlib.suppress(NoCalibrationError, ValueError):
+            choose_calibration(machine, Backend(library), clock)
+            found.append(str(clock))
+    return found
+
+
+def check_gpus(table_bytes: float, machine: Machine, reserve: float, what: str = "--table-size") -> None:
+    """Refuse tables that need more GPUs than the model describes."""
+    from perfmodel.predict import LARGEST_GPUS
+    from perfmodel.units import format_bytes, format_count
+
+    usable = machine.value("hbm_bytes") * (1 - reserve)
+    if table_bytes > LARGEST_GPUS * usable:
+        size, room = format_bytes(table_bytes, binary=False), format_bytes(usable, binary=False)
+        raise BadInputError(
+            f"{what} {size} needs {format_count(table_bytes / usable)} GPUs of {room}: "
+            "more than this model describes.",
+            f"at most {format_count(LARGEST_GPUS)} GPUs.",
+        )
+
+
+def check_per_node(gpus_per_node: int | None, machine: Machine) -> None:
+    """Refuse a number of GPUs in a node that the machine does not have."""
+    if gpus_per_node is not None and not 1 <= gpus_per_node <= machine.gpus_per_node:
+        raise BadInputError(
+            f"--gpus-per-node {gpus_per_node} cannot be used.",
+            f"{machine.name} has 1 to {machine.gpus_per_node} in a node.",
+        )
 
 
 def one_output(**chosen: bool) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from perfmodel.cli.options import (
-    DEFAULT_MACHINE,
     BackendOption,
     CalibrationOption,
     ClockOption,
@@ -16,12 +15,18 @@ from perfmodel.cli.options import (
     JsonOption,
     MachineOption,
     SetOption,
+    advice,
+    calibration_file,
+    check_gpus,
     library_of,
     machine_of,
     one_output,
 )
 from perfmodel.cli.output import emit, emit_json, warn
 from perfmodel.errors import BadInputError
+
+if TYPE_CHECKING:
+    from perfmodel.project import Projection
 
 TableSizeOption = Annotated[
     str | None,
@@ -49,7 +54,10 @@ PoolingOption = Annotated[
 ]
 DimOption = Annotated[str | None, typer.Option("--dim", metavar="N", help="Elements of a row (default 32).")]
 DtypeOption = Annotated[
-    str | None, typer.Option("--dtype", metavar="TYPE", help="Element of a row: fp32, fp16, bf16, fp8, int8.")
+    str | None,
+    typer.Option(
+        "--dtype", metavar="TYPE", help="Element of a row: fp64, fp32 (default), fp16, bf16, fp8 or int8."
+    ),
 ]
 IdDtypeOption = Annotated[
     str, typer.Option("--id-dtype", metavar="TYPE", help="Type of an id: int64 or int32.")
@@ -71,7 +79,9 @@ ScenarioOption = Annotated[
 ReductionOption = Annotated[
     str,
     typer.Option(
-        "--reduction", metavar="NAME", help="How partial bags become bags: auto, two-level or sparse."
+        "--reduction",
+        metavar="NAME",
+        help="How partial bags become bags: auto, reduce-scatter, all-to-all, two-level or sparse.",
     ),
 ]
 LocalMemoryOption = Annotated[
@@ -94,7 +104,7 @@ def project(
     dim: DimOption = None,
     dtype: DtypeOption = None,
     id_dtype: IdDtypeOption = "int64",
-    machine: MachineOption = DEFAULT_MACHINE,
+    machine: MachineOption = None,
     backend: BackendOption = None,
     clock: ClockOption = None,
     reserve: ReserveOption = "0",
@@ -122,7 +132,7 @@ def project(
         table_size=table_size, gpus=gpus, model=model, batch=batch, tables=tables, pooling=pooling, dim=dim,
         dtype=dtype, id_dtype=id_dtype,
     )  # fmt: skip
-    chosen = machine_of(machine, settings)
+    chosen = machine_of(machine, settings, calibration)
     options: dict[str, Any] = {
         "backend": library_of(chosen, backend, calibration),
         "clock": clock,
@@ -133,9 +143,12 @@ def project(
         "calibration": calibration,
         "local_memory": local_memory_of(local_memory),
     }
+    if local_memory is None:
+        check_gpus(workload.get("table_bytes", 0), chosen, options["reserve"])
     from perfmodel.project import project_one
 
-    answer = project_one(machine=chosen, **workload, **options)
+    with advice(chosen, options["backend"], clock):
+        answer = project_one(machine=chosen, **workload, **options)
     if as_csv:
         emit(answer.to_frame().to_csv(index=False))
         return
@@ -145,13 +158,44 @@ def project(
     experiment = next_experiment(answer) if answer.forward.memory is None else None
     if as_json:
         measure = vars(experiment) if experiment else None
-        emit_json("project", **answer.to_dict(), changes=[vars(c) for c in changes], next_experiment=measure)
+        asked = _question(answer, model, dtype, id_dtype, options)
+        rest = {"changes": [vars(c) for c in changes], "next_experiment": measure}
+        emit_json("project", **{**answer.to_dict(), **asked, **rest})
         return
     from perfmodel.report.projection import projection_text
 
-    emit(projection_text(answer, changes, experiment))
+    emit(projection_text(answer, changes, experiment, machine or chosen.name, calibration_file(calibration)))
     for line in answer.notes:
         warn(line)
+
+
+def _question(
+    answer: Projection, model: str | None, dtype: str | None, id_dtype: str, options: dict[str, Any]
+) -> dict[str, Any]:
+    """Everything that was asked, as it was understood; None where a model brings its own."""
+    work, setting = answer.work, answer.setting
+    only = work.groups[0] if model is None else None
+    memory = options["local_memory"]
+    return {
+        "model": model,
+        "table_bytes": float(work.table_bytes[0]),
+        "batch": int(work.batch[0]),
+        "tables": int(sum(float(group.count.flat[0]) for group in work.groups)),
+        "pooling": float(only.pooling.flat[0]) if only else None,
+        "dim": int(only.dim.flat[0]) if only else None,
+        "dtype": (dtype or "fp32") if only else None,
+        "id_dtype": id_dtype,
+        "machine": setting.machine.name,
+        "overrides": {key: setting.machine.value(key) for key in sorted(setting.machine.overrides)},
+        "backend": setting.backend,
+        "clock": options["clock"],
+        "scenario": setting.scenario,
+        "reduction": options["reduction"],
+        "reserve": options["reserve"],
+        "gpus_per_node": answer.gpu_count.gpus_per_node,
+        "local_memory": {"bytes": memory[0], "bytes_per_s": memory[1]} if memory else None,
+        "calibration_file": calibration_file(options["calibration"]),
+    }
 
 
 def workload_values(*, model: str | None, id_dtype: str, **texts: str | None) -> dict[str, Any]:

@@ -173,34 +173,71 @@ def _run(
     points = math.prod(len(values) for values in axes.values())
     total = points * len(dtypes) * len(machines)
     if total > _MOST:
-        raise BadInputError(
-            f"{total} configurations are too many at once (at most {_MOST}).", "split the grid."
-        )
+        raise BadInputError(f"{_count(total)} are too many at once (at most {_MOST}).", "split the grid.")
     columns = product(**axes)
-    bar = Progress(total, f"{total} configurations")
-    frames = []
+    bar = Progress(total, _count(total))
+    frames, constants = [], []
     where = {name: options[name] for name in ("reserve", "gpus_per_node")}
     for machine in machines:
-        for dtype in dtypes:
-            for start in range(0, points, _CHUNK):
-                part = {name: column[start : start + _CHUNK] for name, column in columns.items()}
-                kept = feasible(part, machine, dtype=dtype, **where)
-                bar.advance(kept.size)
-                if not kept.any():
-                    continue
-                part = {name: column[kept] for name, column in part.items()}
-                frame = project(part, machine, dtype=dtype, **options)
-                frame.insert(0, "dtype", dtype)
-                frame.insert(0, "machine", machine.name)
-                frames.append(frame)
+        own = {**options, "backend": library_of(machine, options["backend"], options["calibration"])}
+        with advice(machine, own["backend"], own["clock"]):
+            same = _constants(machine, own)
+            for dtype in dtypes:
+                for start in range(0, points, _CHUNK):
+                    part = {name: column[start : start + _CHUNK] for name, column in columns.items()}
+                    kept = feasible(part, machine, dtype=dtype, **where)
+                    bar.advance(kept.size)
+                    if not kept.any():
+                        continue
+                    part = {name: column[kept] for name, column in part.items()}
+                    frames.append(project(part, machine, dtype=dtype, **own))
+                    constants.append({**same, "dtype": dtype, "clock": str(frames[-1]["clock"].iloc[0])})
     bar.close()
     left_out = total - sum(map(len, frames))
     why = "tables that do not fit the GPUs, or have fewer rows than there are GPUs"
     if not frames:
-        raise BadInputError(f"none of {total} configurations is possible: {why}.", "use more GPUs.")
+        raise BadInputError(f"none of {_count(total)} is possible: {why}.", "use more GPUs.")
     if left_out:
-        warn(f"{left_out} of {total} configurations left out: {why}.")
-    return frames[0] if len(frames) == 1 else pd.concat(frames, ignore_index=True)
+        warn(f"{left_out} of {_count(total)} left out: {why}.")
+    return _joined(frames, constants)
+
+
+def _count(number: int) -> str:
+    return f"{number} configuration{'s' if number != 1 else ''}"
+
+
+def _constants(machine: Machine, options: dict[str, Any]) -> dict[str, str]:
+    """What is the same in every row of one machine, in words."""
+    from perfmodel.project.scenarios import load_setting
+
+    asked = (options["backend"], options["clock"], options["scenario"], options["calibration"])
+    names = ", ".join(dict.fromkeys(load_setting(machine, *asked).links.calibrations))
+    own = calibration_file(options["calibration"])
+    return {
+        "machine": machine.name,
+        "backend": options["backend"],
+        "scenario": options["scenario"],
+        "reduction": options["reduction"],
+        "calibration": f"{own} ({names})" if own else names,
+        "overrides": " ".join(f"{key}={machine.value(key):.15g}" for key in sorted(machine.overrides)),
+    }
+
+
+def _joined(frames: list[pd.DataFrame], constants: list[dict[str, str]]) -> pd.DataFrame:
+    """One frame: the constants as categories in front, counts as whole numbers."""
+    import numpy as np
+    import pandas as pd
+
+    words = {key: list(dict.fromkeys(one[key] for one in constants)) for key in constants[0]}
+    for frame, own in zip(frames, constants, strict=True):
+        for key, known in words.items():
+            codes = np.full(len(frame), known.index(own[key]), dtype=np.int16)
+            frame[key] = pd.Categorical.from_codes(codes, pd.Index(known, dtype=object))
+        for key in _COUNTS:
+            if key in frame.columns:
+                frame[key] = frame[key].to_numpy().astype(np.int64)
+    whole = frames[0] if len(frames) == 1 else pd.concat(frames, ignore_index=True)
+    return whole[[*words, *(name for name in whole.columns if name not in words)]]
 
 
 def _check_kind(path: Path) -> None:
@@ -223,12 +260,16 @@ def _write_csv(frame: pd.DataFrame, path: Path) -> None:
     import pyarrow
     import pyarrow.csv
 
-    plain = frame.astype({name: str for name in frame.columns if frame[name].dtype.kind not in "iufb"})
+    words = [name for name in frame.columns if frame[name].dtype.kind not in "iufb"]
+    plain = frame.astype(dict.fromkeys(words, str))
+    bare = not any(set(',"\n') & set(str(word)) for name in words for word in frame[name].unique())
     table = pyarrow.Table.from_pandas(plain, preserve_index=False)
     with path.open("wb") as stream:
         stream.write((",".join(frame.columns) + "\n").encode())
         pyarrow.csv.write_csv(
-            table, stream, pyarrow.csv.WriteOptions(include_header=False, quoting_style="needed")
+            table,
+            stream,
+            pyarrow.csv.WriteOptions(include_header=False, quoting_style="none" if bare else "needed"),
         )
 
 
@@ -238,7 +279,7 @@ def _deliver(frame: pd.DataFrame, out: Path | None, *, as_json: bool, as_csv: bo
             write_whole(out, lambda path: _write_csv(frame, path))
         else:
             write_whole(out, lambda path: _write_parquet(frame, path))
-        note(f"{len(frame)} configuration{'s' if len(frame) != 1 else ''} written to {out}")
+        note(f"{_count(len(frame))} written to {out}")
         return
     if len(frame) > _MOST_PRINTED and (as_json or as_csv):
         raise BadInputError(

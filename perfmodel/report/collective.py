@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from perfmodel.report.projection import band
@@ -25,8 +26,7 @@ def collective_text(answers: pd.DataFrame, calibration_id: str, machine: Machine
                 format_bytes(float(record["payload_bytes"])),
                 format_time(float(record["time_s"])),
                 band(float(record["low_s"]), float(record["high_s"])),
-                format_rate(float(record["algbw_bytes_per_s"])),
-                format_rate(float(record["busbw_bytes_per_s"])),
+                *(_rate(float(record[f"{kind}_bytes_per_s"])) for kind in ("algbw", "busbw")),
                 str(record["evidence"]),
             ]
         )
@@ -37,3 +37,8 @@ def collective_text(answers: pd.DataFrame, calibration_id: str, machine: Machine
     return "\n\n".join(
         [table(headers, rows, left=(0, 8)), paragraph(f"{origin} · calibration {calibration_id}")]
     )
+
+
+def _rate(bytes_per_s: float) -> str:
+    """A rate; "-" where nothing is sent."""
+    return "-" if math.isnan(bytes_per_s) else format_rate(bytes_per_s)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 
 from perfmodel.project import Projection, StepRow
@@ -19,9 +20,17 @@ _WEAK = Evidence.EXTRAPOLATED.rank
 
 
 def projection_text(
-    answer: Projection, changes: Sequence[Sensitivity], experiment: NextExperiment | None
+    answer: Projection,
+    changes: Sequence[Sensitivity],
+    experiment: NextExperiment | None,
+    machine: str = "",
+    calibration_file: str | None = None,
 ) -> str:
-    """The whole screen."""
+    """The whole screen.
+
+    machine           as the user gave it, for the commands that are suggested
+    calibration_file  the user's own, named at the end
+    """
     parts = [headline(answer), gpu_line(answer)]
     if answer.steps:
         parts.append(step_table(answer))
@@ -30,8 +39,8 @@ def projection_text(
     if changes:
         parts.append(change_table(answer, changes))
     if experiment is not None:
-        parts.append(experiment_text(answer, experiment))
-    parts.append(footer(answer))
+        parts.append(experiment_text(experiment, machine or answer.setting.machine.name))
+    parts.append(footer(answer, calibration_file))
     return "\n\n".join(parts)
 
 
@@ -143,7 +152,7 @@ def change_table(answer: Projection, changes: Sequence[Sensitivity]) -> str:
     return table(["What would change the answer", "slowdown", ""], rows, left=(0, 2), indent=0)
 
 
-def experiment_text(answer: Projection, experiment: NextExperiment) -> str:
+def experiment_text(experiment: NextExperiment, machine: str) -> str:
     """How much of the time nobody measured here, and the cheapest measurement that replaces it."""
     count = experiment.numbers
     numbers = f"{count} number{'s' if count > 1 else ''}"
@@ -154,7 +163,7 @@ def experiment_text(answer: Projection, experiment: NextExperiment) -> str:
         return paragraph(f"{first} They are kernel times ({kernels}); yours go in with --set.")
     tests = ", ".join(dict.fromkeys(_test_name(library, operation) for library, operation in links))
     where = f"≥ {experiment.nodes} nodes" if experiment.nodes > 1 else "one node"
-    command = f"perfmodel import *.log --machine {answer.setting.machine.name} --out mine.json"
+    command = f"perfmodel import *.log --machine {shlex.quote(machine)} --out mine.json"
     return paragraph(f"{first} To replace them, run {tests} on {where}, then") + f"\n   {command}"
 
 
@@ -166,7 +175,12 @@ def _test_name(library: str, operation: str) -> str:
     return f"{'alltoall' if operation == 'all_to_all' else operation}_perf"
 
 
-def footer(answer: Projection) -> str:
+def origin(calibration_id: str, calibration_file: str | None) -> str:
+    """``mine.json (h100-sxm-ib/nccl-2.29.2-stream+mine)`` for a user's own calibration."""
+    return f"{calibration_file} ({calibration_id})" if calibration_file else calibration_id
+
+
+def footer(answer: Projection, calibration_file: str | None = None) -> str:
     """Where the numbers come from."""
     machine = answer.setting.machine
     parts = [f"Machine {machine.name}"]
@@ -177,7 +191,7 @@ def footer(answer: Projection) -> str:
     if answer.setting.scenario != "cluster":
         parts.append(f"scenario {answer.setting.scenario}")
     parts.append("clock " + ", ".join(str(clock) for clock in answer.clocks))
-    parts.append("calibration " + ", ".join(dict.fromkeys(answer.calibrations)))
+    parts.append("calibration " + origin(", ".join(dict.fromkeys(answer.calibrations)), calibration_file))
     collective = next(
         (s.collective for s in sorted(answer.steps, key=lambda s: -s.time_s) if s.collective), ""
     )

@@ -21,7 +21,9 @@ def sweep_text(frame: pd.DataFrame) -> str:
     low, high = (format_ratio(float(ordered["slowdown"].iloc[i])) for i in (0, -1))
     middle = format_ratio(float(ordered["slowdown"].median()))
     count = format_count(len(frame))
-    head = f"{count} configurations: slowdown {low} to {high}, median {middle}."
+    head = (
+        f"{count} configuration{'s' if len(frame) != 1 else ''}: slowdown {low} to {high}, median {middle}."
+    )
     varying = [name for name in _CONFIGURATION if name in frame.columns and _differs(frame, name)]
     parts = [head, "Least slowed\n" + _rows(fastest, varying)]
     if len(frame) > _SHOWN:
@@ -54,4 +56,4 @@ def _cell(name: str, value: object) -> str:
     number = float(str(value))
     if name == "table_bytes":
         return format_bytes(number, binary=False)
-    return format_number(number) if name == "pooling" else str(int(number))
+    return format_number(number) if name == "pooling" else format_count(number)

@@ -357,8 +357,8 @@ def test_collective_takes_lists_and_ranges(cli: Any) -> None:
     assert len(cli(*words, "--csv").out.splitlines()) == 31
 
 
-def test_a_message_of_less_than_a_byte_a_peer_is_refused(cli: Any) -> None:
-    is_an_error(cli("collective", "--op", "all_to_all", "--size", "64", "--gpus", "128"), 2, "64 B", "128 B")
+def test_a_message_below_the_alignment_of_the_library_is_refused(cli: Any) -> None:
+    is_an_error(cli("collective", "--op", "all_to_all", "--size", "64", "--gpus", "128"), 2, "64 B", "2048 B")
 
 
 @pytest.mark.parametrize(
