@@ -26,6 +26,25 @@ def all_to_all_floor_time(S: ArrayLike, G: ArrayLike, g: ArrayLike, inside: floa
     return np.maximum(size * (domain - 1) / ranks / inside, size * (ranks - domain) / ranks / nic)
 
 
+def sharded_floor_time(
+    t: ArrayLike, local: ArrayLike, gather_bytes: ArrayLike, memory_rate: float, links: ArrayLike
+) -> Array:
+    """Least time of a sharded pass: datasheet rates and no latency, but never less than the local look-up.
+
+        min(t, max(local, gather_bytes / memory_rate) + links)                [s]
+
+    t             modelled time of the pass [s];  local  time of the same batch in local memory [s]
+    gather_bytes  what the gather must read and write, no penalty for short rows [bytes]
+    memory_rate   rate of the memory, the larger of datasheet and achieved [bytes/s]
+    links         sum of the floors of the collectives [s]
+    Source: a rank of the sharded pass reads as many rows as the local look-up and writes no fewer bags
+    Limits: one GPU -> local;  few bytes and links = 0 -> local;  never above t;
+            never below local unless t is
+    """
+    gather = np.maximum(_array(local), _array(gather_bytes) / memory_rate)
+    return np.minimum(_array(t), gather + _array(links))
+
+
 def reduce_scatter_floor_time(S: ArrayLike, G: ArrayLike, g: ArrayLike, inside: float, nic: float) -> Array:
     """Least time of a reduce-scatter of an S-byte send buffer per rank.
 

@@ -6,15 +6,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfmodel.errors import BadInputError
+from perfmodel.errors import BadInputError, PerfmodelError
 from perfmodel.project import inputs
 from perfmodel.project.costs import AUTO, REDUCTIONS, Forward, Memory
 from perfmodel.project.grid import Grid, project_grid
@@ -57,7 +57,7 @@ def prepare(
     way = reduction.replace("-", "_")
     if way not in REDUCTIONS:
         raise unknown_name("reduction", reduction, [name.replace("_", "-") for name in REDUCTIONS])
-    box = (load_machine(machine) if isinstance(machine, str) else machine).with_overrides(overrides or {})
+    box = _machine(machine, overrides)
     if gpus_per_node is not None and not 1 <= gpus_per_node <= box.gpus_per_node:
         raise BadInputError(
             f"gpus_per_node {gpus_per_node} cannot be used.",
@@ -70,6 +70,10 @@ def prepare(
         workload, tables, values, chosen.machine, reserve, gpus_per_node or box.gpus_per_node, memory
     )
     return forward, work
+
+
+def _machine(machine: str | Machine, overrides: Mapping[str, float | str] | None) -> Machine:
+    return (load_machine(machine) if isinstance(machine, str) else machine).with_overrides(overrides or {})
 
 
 def _work(
@@ -167,7 +171,31 @@ def project_one(
 ) -> Projection:
     """One configuration in full, with the options of ``project``."""
     forward, work = prepare(workload, machine, **options)
-    return project_work(forward, work, float(options.get("reserve") or 0.0))
+    answer = project_work(forward, work, float(options.get("reserve") or 0.0))
+    idle = _without_effect(workload, machine, options, answer)
+    return replace(answer, notes=(*answer.notes, *idle))
+
+
+def _without_effect(
+    workload: Any, machine: str | Machine, options: Mapping[str, Any], answer: Projection
+) -> Iterator[str]:
+    """Overrides without which the answer would be the same, said so that nobody trusts in them."""
+    box = _machine(machine, options.get("overrides"))
+    if options.get("setting") is not None:
+        return
+    rest = {name: value for name, value in options.items() if name != "overrides"}
+    for key in sorted(box.overrides):
+        others = {name: box.value(name) for name in box.overrides - {key}}
+        try:
+            forward, work = prepare(workload, box.unchanged().with_overrides(others), **rest)
+            columns = project_grid(forward, work).columns
+        except PerfmodelError:
+            continue
+        if all(float(columns[name][0]) == answer.totals[name] for name in _ANSWER):
+            yield f"{key} changes nothing in this answer"
+
+
+_ANSWER = ("gpus", "gpus_needed", "time_s", "baseline_time_s", "low_s", "high_s")
 
 
 class _Callable(ModuleType):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.fit.build import domain_gpus_of
 from perfmodel.model import access, bounds, kernels
 from perfmodel.model import embedding_bag as eb
 from perfmodel.project.inputs import TableGroup, Work
@@ -28,6 +29,7 @@ REDUCTIONS = (AUTO, REDUCE_SCATTER, ALL_TO_ALL, TWO_LEVEL, SPARSE)
 has no reduce-scatter), the faster of the two for ``best``. ``sparse``: all-to-all of non-empty bags."""
 
 KERNEL_LIBRARY = "kernel"
+_ASSUMED_MEMORY = "a memory that was assumed"
 _GATHER_KEYS = ("gather_bytes_per_s", "launch_floor_s", "l2_bytes_per_s", "small_row_penalty_32")
 
 
@@ -210,10 +212,7 @@ class Forward:
         if self.setting.one_domain:
             return G
         machine = self.setting.machine
-        node = self.gpus_per_node or machine.gpus_per_node
-        wide = machine.nvlink_domain_gpus
-        size = wide if wide > machine.gpus_per_node else min(wide, node) if wide > 1 else node
-        return np.minimum(G, size)
+        return np.minimum(G, domain_gpus_of(machine, self.gpus_per_node or machine.gpus_per_node))
 
     def _two_level(self, dense: Array, G: Array) -> list[Step]:
         """Reduce-scatter inside each domain, then among the ranks of equal place; flat where G is uneven."""
@@ -240,45 +239,60 @@ class Forward:
             rate = rate / value("hbm_bytes_per_s") * memory.bytes_per_s
             keys = ()
         time = kernels.gather_pool_time(dram, l2, value("launch_floor_s"), rate, value("l2_bytes_per_s"))
-        return self._kernel(time, value("launch_floor_s"), keys)
+        cached = dram / rate < l2 / value("l2_bytes_per_s")
+        slow = "gather_bytes_per_s" if memory is None else _ASSUMED_MEMORY
+        names = ("launch_floor_s", slow, "l2_bytes_per_s")
+        return self._kernel(time, value("launch_floor_s"), keys, names, cached)
 
     def _stream(self, moved: Array, floor: str, rate: str) -> Timing:
         value = self.setting.machine.value
         time = kernels.stream_kernel_time(moved, value(floor), value(rate))
-        return self._kernel(time, value(floor), (floor, rate))
+        return self._kernel(time, value(floor), (floor, rate), (floor, rate), np.bool_(False))
 
-    def _kernel(self, time: Array, floor: float, keys: tuple[str, ...]) -> Timing:
-        """A kernel's time with the band of the kernel model and the evidence of its weakest constant."""
+    def _kernel(
+        self,
+        time: Array,
+        floor: float,
+        keys: tuple[str, ...],
+        names: tuple[str, ...],
+        cached: NDArray[np.bool_] | np.bool_,
+    ) -> Timing:
+        """A kernel's time with the band of the kernel model and the evidence of its weakest constant.
+
+        keys    constants that it rests on; none: a memory that was assumed
+        names   what it hangs on: the floor; where the bytes take longer the rate, where ``cached`` the second
+        """
         shape, k = time.shape, self.kernel_factor
-        quantities = {key: self.setting.machine.quantity(key) for key in keys}
-        weakest = max(
-            quantities, key=lambda key: quantities[key].evidence.rank, default="a memory that was assumed"
-        )
-        rank = quantities[weakest].evidence.rank if quantities else Evidence.ASSUMED.rank
-        code = constant(0, shape)
+        ranks = [self.setting.machine.quantity(key).evidence.rank for key in keys]
+        rank, code = max(ranks, default=Evidence.ASSUMED.rank), constant(0, shape)
+        limit = np.where(time - floor > floor, 1 + cached.astype(np.int8), 0).astype(np.int8)
         floors = np.broadcast_to(np.float64(floor), shape)
         return Timing(
-            time, time / k, time * k, floors, constant(rank, shape), code, (weakest,), code, (KERNEL_LIBRARY,)
+            time, time / k, time * k, floors, constant(rank, shape), limit, names, code, (KERNEL_LIBRARY,)
         )
 
-    def light_time(self, work: Work, traffic: Traffic, steps: list[Step]) -> Array:
-        """Time at the stated rates of memory and links, with no latency and no penalty [s].
+    def light_time(self, work: Work, traffic: Traffic, steps: list[Step], local: Array) -> Array:
+        """Least time of the pass at datasheet rates, with no latency (``bounds.sharded_floor_time``) [s].
 
-        Source: every step's bytes over the datasheet rate of what carries them, steps one after the other
-        Limits: one GPU -> bytes of the gather / HBM rate
+        local  time of the same batch in local memory [s]
+        Limits: one GPU -> local;  never above the sum of the steps
         """
         value = self.setting.machine.value
-        hbm = value("hbm_bytes_per_s") if self.memory is None else self.memory.bytes_per_s
-        total = traffic.bare_bytes / hbm
+        hbm = max(value("hbm_bytes_per_s"), value("gather_bytes_per_s"))
+        if self.memory is not None:
+            hbm *= self.memory.bytes_per_s / value("hbm_bytes_per_s")
+        time = np.zeros(work.gpus.shape)
+        links = np.zeros(work.gpus.shape)
         inside = value("nvlink_bytes_per_s") or value("pcie_bytes_per_s")
         nic = value("nic_bytes_per_s")
         g = self.domain(work.gpus)
         for step in steps:
+            time = time + step.timing.time_s
             if step.is_kernel:
                 continue
             if step.name == "reduce_scatter_across":  # counted with the level inside
                 continue
             scatter = step.collective != "all_to_all"
             bound = bounds.reduce_scatter_floor_time if scatter else bounds.all_to_all_floor_time
-            total = total + bound(step.payload_bytes, work.gpus, g, inside, nic)
-        return total
+            links = links + bound(step.payload_bytes, work.gpus, g, inside, nic)
+        return bounds.sharded_floor_time(time, local, traffic.bare_bytes, hbm, links)

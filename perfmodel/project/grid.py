@@ -38,8 +38,9 @@ def project_grid(forward: Forward, work: Work) -> Grid:
 
     gpus, gpus_needed, baseline_time_s (_low_s, _high_s), time_s, low_s, high_s, floor_time_s, light_time_s,
     slowdown, slowdown_low, slowdown_high, slowdown_floor_part + slowdown_bytes_part = slowdown,
-    slowdown_light, throughput_ratio (samples a second of all GPUs over those of one), evidence (rank of
-    the weakest step), and <step>_time_s of every step.
+    slowdown_light (the least slowdown that datasheet rates allow: at least 1, at most slowdown),
+    throughput_ratio (samples a second of all GPUs over those of one), evidence (rank of the weakest
+    step), and <step>_time_s of every step.
     Limits: one GPU -> slowdown, low and high exactly 1
     """
     spans = [slice(at, min(at + CHUNK, len(work))) for at in range(0, len(work), CHUNK)]
@@ -85,8 +86,8 @@ def _costed(forward: Forward, work: Work) -> Grid:
     traffic = forward.traffic(work)
     base, steps = forward.baseline(traffic), forward.steps(work, traffic)
     total = totals(base, steps, own_rate=forward.memory is not None)
-    light = forward.light_time(work, traffic, steps)
     time, local = total["time_s"], base.time_s
+    light = forward.light_time(work, traffic, steps, local)
     columns = {
         "gpus": work.gpus,
         "gpus_needed": work.needed,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfmodel.errors import BadInputError
-from perfmodel.project.costs import Forward, Memory
+from perfmodel.project.costs import TWO_LEVEL, Forward, Memory
 from perfmodel.project.grid import project_grid
 from perfmodel.project.inputs import Work
 from perfmodel.project.links import Crossover, Faster, crossover
@@ -241,6 +241,10 @@ def _notes(work: Work, clocks: tuple[Clock, ...], forward: Forward) -> Iterator[
         text = f"{which} fewer rows than {gpus:.0f} GPUs and is whole on every GPU"
         text = text if copies == 1 else text.replace("and is", "and are")
         yield f"{text}, so nothing is exchanged" if all(small) else text
+    domain = forward.domain(work.gpus)[0]
+    if forward.reduction == TWO_LEVEL and gpus > 1 and (domain in (1, gpus) or gpus % domain):
+        why = f"all {gpus:.0f} GPUs are in one domain" if domain == gpus else f"domains of {domain:.0f} GPUs"
+        yield f"{why}: the two-level exchange is a flat reduce-scatter here"
     if work.filled and forward.memory is None:
         size = format_bytes(float(work.table_bytes[0]), binary=False)
         yield f"no table size is given: the tables are assumed to fill the memory, {size}"

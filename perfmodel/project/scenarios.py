@@ -22,10 +22,13 @@ from perfmodel.schema.constants import (
 from perfmodel.schema.evidence import Backend, Clock, Evidence
 from perfmodel.schema.files import unknown_name
 from perfmodel.schema.machine import Machine
+from perfmodel.units import format_number
 
 CLUSTER = "cluster"
 BEST = "best"
 BACKENDS = (*(str(b) for b in Backend), BEST)
+FOLLOW_MEMORY = ("gather_bytes_per_s", "bucketize_bytes_per_s", "local_sum_bytes_per_s")
+"""Rates of kernels that are a part of the memory's rate."""
 
 
 def list_scenarios() -> list[str]:
@@ -38,19 +41,21 @@ class OneDomain:
     """Collectives if all GPUs were in one NVLink domain, from curves measured on a smaller one.
 
         G <= G0:  the measured model
-        G > G0:   t = alpha(G0) + (G - G0) a + S f(G) / beta                        [s]
+        G > G0:   t = alpha(G0) + (G - G0) a + S f(G) / (k beta)                    [s]
 
     S       payload [bytes];  G  ranks;  G0  anchor_gpus, or the whole domain if that is smaller
     alpha(G0)  measured floor at G0 ranks [s]
     a       extra_peer_s [s];  beta  bus_bytes_per_s [bytes/s]
+    k       NVLink rate of a what-if over the machine's own [-], else 1
     f       bus factor (perfmodel.model.collectives.bus_factor)
     Source: data/scenarios/nvlink-everywhere.toml
-    Limits: G <= G0 -> the measured model;  S -> 0 -> alpha(G0) + (G - G0) a;  S -> inf -> bus rate beta
+    Limits: G <= G0 -> the measured model;  S -> 0 -> alpha(G0) + (G - G0) a;  S -> inf -> bus rate k beta
     """
 
     measured: CollectiveTimes
     assumed: ScenarioFile
     anchor: int
+    rate_ratio: float = 1.0
 
     @property
     def clock(self) -> Clock:
@@ -73,7 +78,8 @@ class OneDomain:
         near = self.measured.estimate(collective, payload, inside)
         beyond = ranks > self.anchor
         floor = near.floor_s + (ranks - inside) * self.assumed.value("extra_peer_s")
-        far = floor + payload * bus_factor(collective, ranks) / self.assumed.value("bus_bytes_per_s")
+        rate = self.rate_ratio * self.assumed.value("bus_bytes_per_s")
+        far = floor + payload * bus_factor(collective, ranks) / rate
         spread = 1 + self.assumed.value("relative_error")
 
         def pick(outside: Array, measured: Array) -> Array:
@@ -128,6 +134,7 @@ def load_setting(
     if scenario not in list_scenarios():
         raise unknown_name("scenario", scenario, list_scenarios())
     assumed = None if scenario == CLUSTER else load_scenario_file(scenario)
+    machine = _with_fewer_cards(machine)
     if backend == BEST:
         links, notes = _best(machine, clock, calibration, assumed)
     else:
@@ -135,7 +142,34 @@ def load_setting(
     constants = load_kernel_constants()
     if assumed is not None:
         machine, constants = _under(assumed, machine), constants.replaced(assumed.constants)
-    return Setting(machine, links, constants, scenario, backend, clock, calibration, notes)
+    machine, following = _with_memory_rates(machine, assumed)
+    return Setting(machine, links, constants, scenario, backend, clock, calibration, (*notes, *following))
+
+
+def _with_fewer_cards(machine: Machine) -> Machine:
+    """A what-if of ``nics_per_node`` changes each GPU's share of them, unless that is set itself."""
+    if "nics_per_node" not in machine.overrides or "nic_bytes_per_s" in machine.overrides:
+        return machine
+    share = machine.value("nics_per_node") / machine.original("nics_per_node")
+    return machine.with_overrides({"nic_bytes_per_s": machine.original("nic_bytes_per_s") * share})
+
+
+def _with_memory_rates(machine: Machine, assumed: ScenarioFile | None) -> tuple[Machine, tuple[str, ...]]:
+    """A what-if of ``hbm_bytes_per_s`` scales what kernels reach of it, unless that is set itself.
+
+    The note says so. Limits: done twice -> the same machine
+    """
+    if "hbm_bytes_per_s" not in machine.overrides:
+        return machine, ()
+    ratio = machine.value("hbm_bytes_per_s") / machine.original("hbm_bytes_per_s")
+    keys = [key for key in FOLLOW_MEMORY if key not in machine.overrides]
+    named = assumed.machine if assumed and assumed.machine_values_of == machine.name else {}
+    base = {key: named[key].value if key in named else machine.original(key) for key in keys}
+    values = {key: value * ratio for key, value in base.items()}
+    changed = machine.with_overrides(values, source="follows hbm_bytes_per_s")
+    words = ", ".join(f"{key} = {changed.quantity(key)}" for key in keys)
+    note = (f"these follow hbm_bytes_per_s, × {format_number(ratio)}: {words}",) if keys else ()
+    return changed.model_copy(update={"overrides": machine.overrides}), note
 
 
 def _under(assumed: ScenarioFile, machine: Machine) -> Machine:
@@ -156,7 +190,9 @@ def _library(
 ) -> Library:
     model: CollectiveTimes = CollectiveModel.load(machine, backend, clock, calibration)
     if assumed is not None:
-        model = OneDomain(model, assumed, _anchor(machine, assumed))
+        anchor, key = _anchor(machine, assumed), "nvlink_bytes_per_s"
+        own = machine.original(key)
+        model = OneDomain(model, assumed, anchor, machine.value(key) / own if own else 1.0)
     return Library(str(backend), model)
 
 

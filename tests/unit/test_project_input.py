@@ -84,4 +84,4 @@ def test_a_sweep_leaves_out_what_is_impossible_and_counts_it(capsys: pytest.Capt
     assert len(captured.out.splitlines()) == 1 + 3
     assert "3 of 6 configurations left out" in captured.err
     assert run(["sweep", "--table-size", "10TB", "--gpus", "8", "--csv"]) == 2
-    assert "none of 1 configurations is possible" in capsys.readouterr().err
+    assert "none of 1" in capsys.readouterr().err

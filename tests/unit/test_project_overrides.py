@@ -1,0 +1,107 @@
+"""What-ifs: what follows from a changed machine value, what does not, and the least slowdown there is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from perfmodel.model import bounds
+from perfmodel.project import prepare, project_grid, project_one
+from perfmodel.schema.evidence import Evidence
+
+
+def with_set(**options: Any) -> Any:
+    overrides = {k: options.pop(k) for k in list(options) if k.endswith("_s") or k in _COUNTS}
+    return project_one(overrides=overrides, **options)
+
+
+_COUNTS = ("nics_per_node", "sm_count", "nvlink_domain_gpus")
+
+
+def test_floor_of_a_sharded_pass() -> None:
+    # 200 bytes at 10 bytes/s take 20 s, longer than 7 s alone; links 5 s; 100 s in all
+    assert bounds.sharded_floor_time(100, 7, 200, 10, 5) == 25
+    assert bounds.sharded_floor_time(100, 30, 200, 10, 5) == 35
+    assert bounds.sharded_floor_time(100, 7, 0, 10, 0) == 7
+    assert bounds.sharded_floor_time(21, 7, 200, 10, 5) == 21
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.sampled_from([1, 2, 8, 16, 128, 1024]),
+    st.integers(1, 1 << 14),
+    st.integers(1, 64),
+    st.dictionaries(
+        st.sampled_from(["hbm_bytes_per_s", "gather_bytes_per_s", "nic_bytes_per_s", "nvlink_bytes_per_s"]),
+        st.floats(1e9, 1e14),
+        max_size=2,
+    ),
+    st.sampled_from(["cluster", "nvlink-everywhere"]),
+)
+def test_the_least_slowdown_is_a_bound(
+    gpus: int, batch: int, pooling: int, overrides: dict[str, float], scenario: str
+) -> None:
+    forward, work = prepare(gpus=gpus, batch=batch, pooling=pooling, overrides=overrides, scenario=scenario)
+    c = project_grid(forward, work).columns
+    assert np.all(c["slowdown_light"] <= c["slowdown"])
+    assert c["slowdown_light"][0] >= min(1, c["slowdown"][0])
+    if gpus == 1:
+        assert c["slowdown_light"][0] == 1
+
+
+def test_kernels_follow_the_rate_of_the_memory() -> None:
+    p = with_set(table_bytes=10e12, hbm_bytes_per_s=3.35e11)
+    machine = p.setting.machine
+    assert machine.value("gather_bytes_per_s") == pytest.approx(2.6e11)
+    assert machine.value("local_sum_bytes_per_s") == pytest.approx(3.015e11)
+    assert machine.value("bucketize_bytes_per_s") == pytest.approx(1.005e11)
+    assert machine.quantity("gather_bytes_per_s").evidence is Evidence.ASSUMED
+    assert machine.overrides == {"hbm_bytes_per_s"}
+    assert any("follow hbm_bytes_per_s, × 0.1" in note for note in p.notes)
+    own = with_set(table_bytes=10e12, hbm_bytes_per_s=3.35e11, gather_bytes_per_s=1e12)
+    assert own.setting.machine.value("gather_bytes_per_s") == 1e12
+    slow = with_set(table_bytes=10e12, scenario="nvlink-everywhere", hbm_bytes_per_s=3.35e11)
+    assert slow.setting.machine.value("gather_bytes_per_s") == pytest.approx(2.6e11)
+
+
+def test_half_the_cards_are_half_the_rate_of_each_gpu() -> None:
+    half = with_set(table_bytes=10e12, nics_per_node=4)
+    assert half.setting.machine.value("nic_bytes_per_s") == 25e9
+    assert half.time_s == with_set(table_bytes=10e12, nic_bytes_per_s=25e9).time_s
+    both = with_set(table_bytes=10e12, nics_per_node=4, nic_bytes_per_s=40e9)
+    assert both.setting.machine.value("nic_bytes_per_s") == 40e9
+
+
+def idle(answer: Any) -> list[str]:
+    return [note.split()[0] for note in answer.notes if note.endswith("changes nothing in this answer")]
+
+
+def test_values_that_change_nothing_are_said() -> None:
+    assert idle(with_set(table_bytes=10e12, sm_count=64, nic_bytes_per_s=25e9)) == ["sm_count"]
+    assert idle(with_set(gpus=8, nic_bytes_per_s=25e9)) == ["nic_bytes_per_s"]
+    assert idle(with_set(gpus=8, nvlink_bytes_per_s=100e9)) == []
+
+
+def test_one_domain_for_all_follows_nvlink_and_no_card() -> None:
+    wide = {"scenario": "nvlink-everywhere", "table_bytes": 10e12}
+    plain, fast = project_one(**wide), with_set(**wide, nvlink_bytes_per_s=900e9)
+    step, faster = plain.steps[-1], fast.steps[-1]
+    # twice the rate halves the time of the bytes beyond the anchored floor
+    assert faster.time_s - faster.floor_s == pytest.approx((step.time_s - step.floor_s) / 2)
+    assert idle(with_set(**wide, nic_bytes_per_s=1e9)) == ["nic_bytes_per_s"]
+    two = project_one(**wide, reduction="two-level")
+    assert two.time_s == plain.time_s
+    assert any("all 128 GPUs are in one domain" in note for note in two.notes)
+
+
+def test_a_kernel_is_labelled_by_its_larger_part() -> None:
+    limits = {s.name: s.limit for s in project_one(gpus=8, batch=1).steps if not s.collective}
+    assert limits == {"bucketize": "bucketize_floor_s", "gather_pool": "launch_floor_s"}
+    slow = with_set(machine="h200-sxm-ib", backend="nvshmem", gpus=8, local_sum_bytes_per_s=1e9)
+    assert next(s.limit for s in slow.steps if s.name == "local_sum") == "local_sum_bytes_per_s"
+    large = project_one(gpus=8, batch=1 << 16)
+    assert next(s.limit for s in large.steps if s.name == "gather_pool") == "gather_bytes_per_s"
