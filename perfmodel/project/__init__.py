@@ -20,6 +20,7 @@ from perfmodel.project.costs import AUTO, REDUCTIONS, Forward, Memory
 from perfmodel.project.grid import Grid, project_grid
 from perfmodel.project.inputs import Work
 from perfmodel.project.projection import GpuCount, Projection, StepRow, local_memory_work, project_work
+from perfmodel.project.question import DEFAULT_MACHINE, Question, question
 from perfmodel.project.scenarios import CLUSTER, Setting, list_scenarios, load_setting
 from perfmodel.schema.evidence import Evidence
 from perfmodel.schema.files import unknown_name
@@ -29,7 +30,6 @@ from perfmodel.schema.workload import TableSet, Workload, load_tables
 if TYPE_CHECKING:
     import pandas as pd
 
-DEFAULT_MACHINE = "h100-sxm-ib"
 _COLUMNS = ("table_bytes", "gpus", "batch", "table_count", "pooling", "dim", "dtype", "id_bytes")
 
 
@@ -173,7 +173,12 @@ def project_one(
     forward, work = prepare(workload, machine, **options)
     answer = project_work(forward, work, float(options.get("reserve") or 0.0))
     idle = _without_effect(workload, machine, options, answer)
-    return replace(answer, notes=(*answer.notes, *idle))
+    tables = options.get("tables") or (workload if isinstance(workload, TableSet) else None)
+    given = {} if isinstance(workload, TableSet) else _workload_values(workload)
+    given |= {name: value for name, value in options.items() if name in _COLUMNS and value is not None}
+    box = _machine(machine, options.get("overrides"))
+    asked = question(box, forward, work, {**given, "tables": tables}, options)
+    return replace(answer, notes=(*answer.notes, *idle), question=asked)
 
 
 def _without_effect(
@@ -214,6 +219,7 @@ __all__ = [
     "Grid",
     "Memory",
     "Projection",
+    "Question",
     "StepRow",
     "Work",
     "list_scenarios",

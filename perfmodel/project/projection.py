@@ -13,6 +13,7 @@ from perfmodel.project.costs import TWO_LEVEL, Forward, Memory
 from perfmodel.project.grid import project_grid
 from perfmodel.project.inputs import Work
 from perfmodel.project.links import Crossover, Faster, crossover
+from perfmodel.project.question import Question
 from perfmodel.project.scenarios import Setting
 from perfmodel.schema.evidence import Clock, Evidence
 from perfmodel.units import format_bytes
@@ -97,6 +98,7 @@ class Projection:
     calibrations: tuple[str, ...]
     notes: tuple[str, ...]
     crossovers: tuple[Crossover, ...]
+    question: Question | None = None
 
     @property
     def gpus(self) -> int:
@@ -136,12 +138,15 @@ class Projection:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and words, for JSON."""
+        asked = self.question.to_dict() if self.question else {}
+        totals: dict[str, Any] = {
+            k: v for k, v in self.totals.items() if not k.endswith("_time_s") or k in _KEPT_TIMES
+        }
         return {
-            "machine": self.setting.machine.name,
-            "scenario": self.setting.scenario,
-            "backend": self.setting.backend,
+            **asked,
             "gpu_count": vars(self.gpu_count) | {"text": str(self.gpu_count)},
-            **{k: v for k, v in self.totals.items() if not k.endswith("_time_s") or k in _KEPT_TIMES},
+            **totals,
+            **{k: int(totals[k]) for k in _COUNTS},
             "evidence": str(self.evidence),
             "clocks": [str(c) for c in self.clocks],
             "calibrations": list(self.calibrations),
@@ -154,6 +159,7 @@ class Projection:
         }
 
 
+_COUNTS = ("gpus", "gpus_needed")
 _KEPT_TIMES = ("baseline_time_s", "floor_time_s", "light_time_s")
 
 

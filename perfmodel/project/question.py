@@ -1,0 +1,167 @@
+"""What was asked for one configuration: for a record of the answer, and to ask the same again."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from perfmodel.errors import BadInputError
+from perfmodel.project.costs import AUTO, Forward, Memory
+from perfmodel.project.inputs import DEFAULTS, Work
+from perfmodel.project.scenarios import CLUSTER
+from perfmodel.schema.machine import Machine
+from perfmodel.schema.workload import ID_DTYPE_BYTES, TableSet
+from perfmodel.units import parse_quantity
+
+DEFAULT_MACHINE = "h100-sxm-ib"
+_OPTIONS = {"batch": "batch", "table_count": "tables", "pooling": "pooling", "dim": "dim"}
+_SUFFIXES = {
+    "byte": ("B", "kB", "MB", "GB", "TB", "PB", "KiB", "MiB", "GiB", "TiB", "PiB"),
+    "byte/s": ("B/s", "kB/s", "MB/s", "GB/s", "TB/s", "PB/s"),
+    "s": ("s", "ms", "us", "ns"),
+}
+
+
+@dataclass(frozen=True)
+class Question:
+    """One question as it was understood."""
+
+    machine: Machine  # with what the user changed
+    forward: Forward
+    work: Work
+    given: Mapping[str, Any]  # values of the workload that were given, under the names of ``project``
+    model: str | None  # name or path of a table set
+    clock: str | None
+    reserve: float
+    calibration: str | Path | None
+
+    @property
+    def overrides(self) -> dict[str, float]:
+        """Machine values that were given."""
+        return {key: self.machine.value(key) for key in sorted(self.machine.overrides)}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers and words, counts whole; None where the tables of a set differ."""
+        work, only = self.work, self.work.groups[0] if self.model is None else None
+        ids = {size: name for name, size in ID_DTYPE_BYTES.items()}
+        setting, memory = self.forward.setting, self.forward.memory
+        return {
+            "model": self.model,
+            "table_bytes": float(work.table_bytes[0]),
+            "batch": int(work.batch[0]),
+            "tables": int(sum(float(group.count.flat[0]) for group in work.groups)),
+            "pooling": float(only.pooling.flat[0]) if only else None,
+            "dim": int(only.dim.flat[0]) if only else None,
+            "dtype": str(self.given.get("dtype", DEFAULTS["dtype"])) if only else None,
+            "id_dtype": ids[int(work.id_bytes[0])],
+            "id_bytes": int(work.id_bytes[0]),
+            "machine": self.machine.name,
+            "overrides": self.overrides,
+            "backend": setting.backend,
+            "clock": self.clock,
+            "scenario": setting.scenario,
+            "reduction": self.forward.reduction.replace("_", "-"),
+            "reserve": self.reserve,
+            "gpus_per_node": self.forward.gpus_per_node or self.machine.gpus_per_node,
+            "local_memory": _memory(memory) if memory else None,
+        }
+
+    def arguments(self, machine: str = "") -> list[str]:
+        """Command-line options that ask this question, without those that have their default.
+
+        machine  as the user gave it: a name, or the path of a file
+        """
+        return [*self._of_the_workload(), *self._of_the_machine(machine)]
+
+    def _of_the_workload(self) -> Iterator[str]:
+        given = self.given
+        if self.model is not None:
+            yield from ("--model", self.model)
+        if "table_bytes" in given:
+            yield from ("--table-size", exact_text(float(given["table_bytes"]), "byte"))
+        if "gpus" in given:
+            yield from ("--gpus", f"{float(given['gpus']):.0f}")
+        for name, option in _OPTIONS.items():
+            if name in given and given[name] != DEFAULTS[name]:
+                yield from (f"--{option}", _plain(float(given[name])))
+        if str(given.get("dtype", DEFAULTS["dtype"])) != DEFAULTS["dtype"]:
+            yield from ("--dtype", str(given["dtype"]))
+        if self.work.id_bytes[0] != DEFAULTS["id_bytes"]:
+            yield from ("--id-dtype", "int32")
+
+    def _of_the_machine(self, machine: str) -> Iterator[str]:
+        setting, forward = self.forward.setting, self.forward
+        where = machine or self.machine.name
+        if where != DEFAULT_MACHINE:
+            yield from ("--machine", where)
+        for key, value in self.overrides.items():
+            yield from ("--set", f"{key}={exact_text(value, self.machine.quantity(key).unit)}")
+        if self.calibration is not None:
+            yield from ("--calibration", str(self.calibration))
+        elif setting.backend != self.machine.default_backend:
+            yield from ("--backend", setting.backend)
+        if self.clock is not None:
+            yield from ("--clock", self.clock)
+        if self.reserve:
+            yield from ("--reserve", _plain(self.reserve))
+        if forward.gpus_per_node is not None:
+            yield from ("--gpus-per-node", str(forward.gpus_per_node))
+        if setting.scenario != CLUSTER:
+            yield from ("--scenario", setting.scenario)
+        if forward.reduction != AUTO:
+            yield from ("--reduction", forward.reduction.replace("_", "-"))
+        if forward.memory is not None:
+            yield from ("--local-memory", memory_text(forward.memory))
+
+
+def question(
+    machine: Machine, forward: Forward, work: Work, given: Mapping[str, Any], options: Mapping[str, Any]
+) -> Question:
+    """The question of one configuration.
+
+    machine  with the user's overrides and no others;  given  values of the workload;  options  of ``project``
+    """
+    values = {name: np.asarray(value).reshape(-1)[0] for name, value in given.items() if value is not None}
+    tables = values.pop("tables", None)
+    model = tables.name if isinstance(tables, TableSet) else None if tables is None else str(tables)
+    clock, calibration = options.get("clock"), options.get("calibration")
+    reserve = float(options.get("reserve") or 0.0)
+    return Question(machine, forward, work, values, model, clock, reserve, calibration)
+
+
+def exact_text(value: float, unit: str) -> str:
+    """The text of fewest digits with a unit that is read as this value: ``10TB``, ``100GB/s``, ``7.5us``.
+
+    Limits: a count or ratio -> the plain number
+    """
+    best, fewest = "", math.inf
+    for suffix in _SUFFIXES.get(unit, ()):
+        one = parse_quantity(f"1{suffix}", unit)
+        text = f"{value / one:.12g}{suffix}"
+        digits = len(text.removesuffix(suffix).replace(".", ""))
+        if "e" in text.removesuffix(suffix) or digits > fewest or (best and value < one):
+            continue
+        try:
+            if math.isclose(parse_quantity(text, unit), value, rel_tol=1e-12):
+                best, fewest = text, digits
+        except BadInputError:
+            continue
+    return best or _plain(value)
+
+
+def memory_text(memory: Memory) -> str:
+    """``10TB@3TB/s``."""
+    return f"{exact_text(memory.capacity_bytes, 'byte')}@{exact_text(memory.bytes_per_s, 'byte/s')}"
+
+
+def _memory(memory: Memory) -> dict[str, float]:
+    return {"bytes": memory.capacity_bytes, "bytes_per_s": memory.bytes_per_s}
+
+
+def _plain(value: float) -> str:
+    return f"{value:.0f}" if float(value).is_integer() else repr(float(value))
