@@ -23,6 +23,7 @@ _DECIMAL_UNITS = ("B", "kB", "MB", "GB", "TB", "PB", "EB")
 _SUPERSCRIPT = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 _NUMBER = re.compile(r"\s*([+-]?(?:[0-9][0-9_]*\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)\s*(\S*)\s*")
 _AMOUNT = re.compile(r"([kKmMgGtTpPeE]?)(i?)(B|b|bit|bits|byte|bytes|Byte|Bytes|)(ps|/s|)")
+_GROUP_GAP = re.compile(r"(?<=\d) (?=\d{3}(?!\d))")
 _LONGEST_TEXT = 60
 
 QUANTITY_UNITS = ("byte", "byte/s", "s", "count", "ratio")
@@ -50,7 +51,7 @@ def _split(text: str, name: str, kind: str, example: str, *, zero: bool) -> _Tex
     subject = _subject(name, text)
     if not text.strip():
         raise BadInputError(f"{name or kind} is empty.".strip(), f"write {kind}, for example {example}.")
-    match = _NUMBER.fullmatch(text) if len(text) <= _LONGEST_TEXT else None
+    match = _NUMBER.fullmatch(_GROUP_GAP.sub("", text)) if len(text) <= _LONGEST_TEXT else None
     if match is None:
         raise BadInputError(f"{subject} is not {kind}.", f"write {kind}, for example {example}.")
     digits, unit = match.group(1), match.group(2)
@@ -249,15 +250,17 @@ def _bare(text: str) -> float | None:
 
 
 def _figures(value: float) -> str:
-    """At most three significant figures, no exponent below a million."""
+    """At most three significant figures; from 10 000 on in groups of digits, from 1e9 on with an exponent."""
     if value == 0:
         return "0"
     exponent = math.floor(math.log10(abs(value)))
     rounded = round(value, 2 - exponent)
     if abs(rounded) >= 10.0 ** (exponent + 1):
         exponent += 1
-    if abs(exponent) > 6:
+    if not -7 < exponent < 9:
         return f"{value:.2e}"
+    if exponent >= 4:
+        return f"{rounded:,.0f}".replace(",", " ")
     return f"{rounded:.{max(0, 2 - exponent)}f}"
 
 

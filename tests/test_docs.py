@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import re
 import shlex
 import shutil
@@ -74,6 +75,7 @@ def outputs(text: str) -> list[tuple[str, str, str]]:
 
 def printed(command: str) -> str:
     """What a command prints on stdout."""
+    os.environ.pop("COLUMNS", None)
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
         code = run(shlex.split(command)[1:])

@@ -38,7 +38,9 @@ def run(arguments: list[str], *, verbose: bool = False) -> int:
     import typer
 
     from perfmodel.cli.app import app
+    from perfmodel.cli.options import load_calibration_file
 
+    load_calibration_file.cache_clear()  # a process may run several commands; files change in between
     usage_error = typer.BadParameter.__mro__[2]  # the base of all errors about the arguments themselves
     try:
         check_stdout()

@@ -83,8 +83,7 @@ def collective(
     check_per_node(gpus_per_node, chosen)
     frame = _questions(op, size, gpus, gpus_per_node or chosen.gpus_per_node)
     library = library_of(chosen, backend, calibration, best=False)
-    if library == "nccl":
-        _check_alignment(frame)
+    _check_alignment(frame, library)
     with advice(chosen, library, clock):
         model, answers, missing = _predict(
             frame, chosen, library, clock, calibration, split_values(op, "--op")
@@ -134,16 +133,18 @@ def _questions(ops: list[str], sizes: list[str], gpus: list[str], per_node: int)
     return frame
 
 
-def _check_alignment(frame: pd.DataFrame) -> None:
+def _check_alignment(frame: pd.DataFrame, library: str) -> None:
     """NCCL rounds what goes to one peer down to 16 bytes: below that a call sends nothing."""
+    least = _NCCL_ALIGNMENT_BYTES if library == "nccl" else 1
     split = frame[frame["collective"].isin(_PER_PEER) & (frame["gpus"] > 1)]
-    short = split[split["payload_bytes"] < _NCCL_ALIGNMENT_BYTES * split["gpus"]]
+    short = split[split["payload_bytes"] < least * split["gpus"]]
     if len(short):
         size, ranks = int(short["payload_bytes"].iloc[0]), int(short["gpus"].iloc[0])
+        limit = f"NCCL's {least} B alignment" if library == "nccl" else "one byte"
         raise BadInputError(
-            f"{size} B over {ranks} ranks is {size / ranks:.3g} B per peer, below NCCL's "
-            f"{_NCCL_ALIGNMENT_BYTES} B alignment: it would time an empty call.",
-            f"the smallest size here is {_NCCL_ALIGNMENT_BYTES * ranks} B.",
+            f"{size} B over {ranks} ranks is {size / ranks:.3g} B per peer, below {limit}: "
+            "it would time an empty call.",
+            f"the smallest size here is {least * ranks} B.",
         )
 
 

@@ -21,7 +21,6 @@ SCHEMA_VERSION = 1
 
 _INDENT = " " * len("error: ")
 _LONGEST_ERROR_LINES = 24
-_WIDTH = 100
 _MOST_WARNINGS = 8
 
 
@@ -83,7 +82,7 @@ def plain(value: Any) -> Any:
 
 def warn(text: str) -> None:
     """One warning on stderr."""
-    _write_error("warning: " + text.strip().replace("\n", "\n" + " " * len("warning: ")))
+    _write_error("\n".join(_wrapped(text.strip().splitlines(), "warning: ")))
 
 
 def numberless(text: str) -> str:
@@ -125,17 +124,19 @@ def fail(error: PerfmodelError, *, verbose: bool) -> int:
     return error.exit_code
 
 
-def _wrapped(lines: list[str]) -> list[str]:
-    """``error:`` before the first line, the others under its text, at most 100 columns where words allow."""
+def _wrapped(lines: list[str], label: str = "error: ") -> list[str]:
+    """The label before the first line, the others under its text, at most 100 columns where words allow."""
     import textwrap
+
+    from perfmodel.report.terminal import page_width
 
     shown: list[str] = []
     for i, line in enumerate(lines or [""]):
-        own = _INDENT + line[: len(line) - len(line.lstrip())]
-        first = "error: " if i == 0 else own
+        own = " " * len(label) + line[: len(line) - len(line.lstrip())]
+        first = label if i == 0 else own
         shown += textwrap.wrap(
             line.strip(),
-            _WIDTH,
+            page_width(),
             initial_indent=first,
             subsequent_indent=own,
             break_long_words=False,

@@ -41,5 +41,11 @@ def validate(
 
         emit(verdicts_text(verdicts, paper=paper))
     if outside:
-        what = "verdicts are not those that are recorded" if paper else "bands are left"
+        several = len(outside) > 1
+        if paper:
+            what = (
+                "verdicts are not those that are recorded" if several else "verdict is not the recorded one"
+            )
+        else:
+            what = "bands are left" if several else "band is left"
         raise OutsideBandError(f"{len(outside)} {what}: {', '.join(outside)}.", "see the rows marked with !")

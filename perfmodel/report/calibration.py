@@ -68,8 +68,9 @@ def calibrations_text(found: Sequence[Calibration]) -> str:
         )
     headers = ["calibration", "clock", "curves", "GPUs", "samples", "LOO p50/p90", ""]
     return (
-        table(headers, rows, left=(0, 1, 6))
-        + "\n\nLOO: error on sizes left out of the fit, median over curves."
+        table(headers, rows, left=(0, 1, 6), drop=(1, 3, 2))
+        + "\n\n"
+        + paragraph("LOO: error on sizes left out of the fit, median over curves.")
     )
 
 
@@ -88,10 +89,8 @@ def calibration_text(item: Calibration, machine: Machine | None = None) -> str:
     )
     parts = [head]
     if item.curves:
-        parts.append(
-            "Fitted   t = (α^p + (S/β)^p)^(1/p), G ranks (/ those that share a domain)\n"
-            + _curve_table(item.curves)
-        )
+        title = "Fitted   t = (α^p + (S/β)^p)^(1/p), G ranks (/ those that share a domain)"
+        parts.append(paragraph(title) + "\n" + _curve_table(item.curves))
         parts.append("Formulas   S is the payload of one rank\n" + _formulas(item.curves))
     parts += [_law_text(law) for law in item.laws]
     return "\n\n".join(parts)
@@ -125,13 +124,15 @@ def _curve_table(curves: Sequence[Curve]) -> str:
         ]
         for curve in curves
     ]
-    return table(["collective", "G", "α", "β (algbw)", "p", "LOO p50/p90", "range", ""], rows, left=(0, 8))
+    return table(
+        ["collective", "G", "α", "β (algbw)", "p", "LOO p50/p90", "range", ""], rows, left=(0, 7), drop=(5,)
+    )
 
 
 def _value(interval: Interval, write: Callable[[float], str]) -> str:
     """Value and half the relative width of its 95 % interval; one that the samples do not tell is unknown."""
     half = (interval.high - interval.low) / (2 * interval.value)
-    return f"{write(interval.value)} ± {format_fraction(half)}" if half < 1 else "unknown"
+    return f"{write(interval.value)} ± {format_fraction(half)}" if interval.known else "unknown"
 
 
 def _errors(middle: float | None, high: float | None) -> str:
@@ -160,7 +161,13 @@ def _law_text(law: Law) -> str:
     basis = f"fitted on up to {law.fitted_gpus} GPUs in {several}; scatter {scatter}"
     if not law.sources:
         basis = "not fitted here: starts from what is known of this machine's kind"
-    return paragraph(title) + "\n" + table(["constant", "value", "95 % interval"], rows) + f"\n {basis}"
+    return (
+        paragraph(title)
+        + "\n"
+        + table(["constant", "value", "95 % interval"], rows)
+        + "\n"
+        + paragraph(basis, indent=1)
+    )
 
 
 def _si(name: str, value: float) -> str:
@@ -242,4 +249,4 @@ def comparison_text(first: Calibration, second: Calibration, rows: Sequence[dict
     headers = ["collective", "G"]
     for size in _COMPARED_BYTES:
         headers += [f"A {format_bytes(size)}", "B", "B/A"]
-    return head + "\n\n" + table(headers, lines)
+    return head + "\n\n" + table(headers, lines, drop=((8, 9, 10), (5, 6, 7)))

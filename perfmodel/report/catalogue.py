@@ -38,7 +38,7 @@ def machines_text(machines: Sequence[Machine]) -> str:
 
 def machine_text(machine: Machine) -> str:
     """Every value of a machine, with unit, evidence, source and reason."""
-    parts = [f"{machine.name}   {machine.title}"]
+    parts = [paragraph(f"{machine.name}   {machine.title}")]
     if machine.notes:
         parts.append(paragraph(machine.notes, indent=1))
     rows = []

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from perfmodel.report.projection import band
 from perfmodel.report.terminal import paragraph, table
 from perfmodel.schema.machine import Machine
-from perfmodel.units import format_bytes, format_rate, format_time
+from perfmodel.units import format_bytes, format_count, format_rate, format_time
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,7 +21,7 @@ def collective_text(answers: pd.DataFrame, calibration_id: str, machine: Machine
         rows.append(
             [
                 str(record["collective"]),
-                str(int(record["gpus"])),
+                format_count(int(record["gpus"])),
                 str(int(record["gpus_per_node"])),
                 format_bytes(float(record["payload_bytes"])),
                 format_time(float(record["time_s"])),
@@ -35,7 +35,10 @@ def collective_text(answers: pd.DataFrame, calibration_id: str, machine: Machine
     clocks = ", ".join(sorted({str(clock) for clock in answers["clock"]}))
     origin = f"Machine {machine.name}" + (f" · assumed: {changed}" if changed else "") + f" · clock {clocks}"
     return "\n\n".join(
-        [table(headers, rows, left=(0, 8)), paragraph(f"{origin} · calibration {calibration_id}")]
+        [
+            table(headers, rows, left=(0, 8), drop=(5, 2)),
+            paragraph(f"{origin} · calibration {calibration_id}"),
+        ]
     )
 
 

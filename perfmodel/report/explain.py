@@ -16,17 +16,16 @@ _SHARED = 3
 def explanation_text(found: Explanation) -> str:
     """Title and time, the two equations, the terms with their sources, the working."""
     step = found.step
-    pad = " " * _INDENT
     first = sides(
         f"{found.title}: {format_time(step.time_s)}",
         f"95 % band {band(step.low_s, step.high_s)}",
     )
     second = f"{format_fraction(step.share)} of the step time, clock {step.clock}, evidence {step.evidence}"
-    equation = "\n".join(pad + line for line in found.equation.splitlines())
-    payload = "\n".join(pad + line for line in found.payload_equation.splitlines())
+    equation = paragraph(found.equation, indent=_INDENT)
+    payload = paragraph(found.payload_equation, indent=_INDENT)
     notes = _footnotes(found)
     parts = [
-        f"{first}\n{second}",
+        f"{first}\n{paragraph(second)}",
         f"Time\n{equation}\n" + facts([("source", found.reference)], indent=_INDENT),
         f"Bytes S\n{payload}",
         _terms(found, notes),

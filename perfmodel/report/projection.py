@@ -7,11 +7,13 @@ from collections.abc import Sequence
 
 from perfmodel.project import Projection, StepRow
 from perfmodel.project.sensitivity import NextExperiment, Sensitivity
-from perfmodel.report.terminal import facts, paragraph, sides, table
+from perfmodel.report.terminal import command_lines, facts, paragraph, sides, table
 from perfmodel.schema.evidence import Evidence
 from perfmodel.units import (
     format_bytes,
+    format_count,
     format_fraction,
+    format_rate,
     format_ratio,
     format_time,
 )
@@ -40,7 +42,7 @@ def projection_text(
         parts.append(change_table(answer, changes))
     if experiment is not None:
         parts.append(experiment_text(experiment, machine or answer.setting.machine.name))
-    parts.append(footer(answer, calibration_file))
+    parts.append(footer(answer, calibration_file, machine))
     return "\n\n".join(parts)
 
 
@@ -51,9 +53,9 @@ def headline(answer: Projection) -> str:
         size = format_bytes(answer.gpu_count.table_bytes, binary=False)
         where = "one memory" if answer.forward.memory is not None else "one GPU"
         first = f"{format_ratio(answer.slowdown)}: {size} of tables fit {where}, so nothing is sharded."
-        return f"{first}\n     {format_time(answer.time_s)} per batch"
+        return paragraph(f"{first}\n     {format_time(answer.time_s)} per batch")
     ratio = format_ratio(answer.slowdown)
-    first = f"{ratio} slower sharded over {answer.gpus} GPUs than if the tables fitted in one."
+    first = f"{ratio} slower sharded over {format_count(answer.gpus)} GPUs than if the tables fitted in one."
     throughput = format_ratio(answer.totals["throughput_ratio"])
     second = (
         f"     {format_time(answer.time_s)} per batch, instead of {format_time(answer.baseline_time_s)}; "
@@ -65,7 +67,7 @@ def headline(answer: Projection) -> str:
         [
             sides(first, f"band {format_ratio(low)} – {format_ratio(high)}"),
             sides(second, f"speed of light {format_ratio(answer.totals['slowdown_light'])}"),
-            f"     {floor} of it are latency floors, {data} are bytes",
+            paragraph(f"     {floor} of it are latency floors, {data} are bytes"),
         ]
     )
 
@@ -92,7 +94,7 @@ def step_table(answer: Projection) -> str:
         "evidence",
         "",
     ]
-    return table(headers, rows, left=(0, 5, 6, 7))
+    return table(headers, rows, left=(0, 5, 6, 7), drop=(7, 4, 1))
 
 
 def _step(answer: Projection, step: StepRow) -> list[str]:
@@ -163,8 +165,8 @@ def experiment_text(experiment: NextExperiment, machine: str) -> str:
         return paragraph(f"{first} They are kernel times ({kernels}); yours go in with --set.")
     tests = ", ".join(dict.fromkeys(_test_name(library, operation) for library, operation in links))
     where = f"≥ {experiment.nodes} nodes" if experiment.nodes > 1 else "one node"
-    command = f"perfmodel import *.log --machine {shlex.quote(machine)} --out mine.json"
-    return paragraph(f"{first} To replace them, run {tests} on {where}, then") + f"\n   {command}"
+    words = f"perfmodel import *.log --machine {shlex.quote(machine)} --out mine.json"
+    return paragraph(f"{first} To replace them, run {tests} on {where}, then") + "\n" + command_lines(words)
 
 
 def _test_name(library: str, operation: str) -> str:
@@ -180,22 +182,24 @@ def origin(calibration_id: str, calibration_file: str | None) -> str:
     return f"{calibration_file} ({calibration_id})" if calibration_file else calibration_id
 
 
-def footer(answer: Projection, calibration_file: str | None = None) -> str:
-    """Where the numbers come from."""
-    machine = answer.setting.machine
+def footer(answer: Projection, calibration_file: str | None = None, given: str = "") -> str:
+    """Where the numbers come from, and the command that explains the longest collective of this very pass."""
+    machine, memory = answer.setting.machine, answer.forward.memory
     parts = [f"Machine {machine.name}"]
-    if machine.overrides:
-        parts.append(
-            "assumed: " + ", ".join(f"{k} = {machine.quantity(k)}" for k in sorted(machine.overrides))
-        )
+    assumed = [f"{k} = {machine.quantity(k)}" for k in sorted(machine.overrides)]
+    if memory is not None:
+        size, rate = format_bytes(memory.capacity_bytes, binary=False), format_rate(memory.bytes_per_s)
+        assumed.append(f"local memory = {size} at {rate}")
+    if assumed:
+        parts.append("assumed: " + ", ".join(assumed))
     if answer.setting.scenario != "cluster":
         parts.append(f"scenario {answer.setting.scenario}")
     parts.append("clock " + ", ".join(str(clock) for clock in answer.clocks))
     parts.append("calibration " + origin(", ".join(dict.fromkeys(answer.calibrations)), calibration_file))
-    collective = next(
-        (s.collective for s in sorted(answer.steps, key=lambda s: -s.time_s) if s.collective), ""
-    )
-    if collective:
-        step = max((s for s in answer.steps if s.collective), key=lambda s: s.time_s)
-        parts.append(f"`perfmodel explain {step.name.replace('_', '-')}` for the equation")
-    return paragraph(" · ".join(parts))
+    text = paragraph(" · ".join(parts))
+    step = max((s for s in answer.steps if s.collective), key=lambda s: s.time_s, default=None)
+    if step is None:
+        return text
+    options = answer.question.arguments(given) if answer.question else []
+    words = shlex.join(["perfmodel", "explain", step.name.replace("_", "-"), *options])
+    return f"{text}\nThe equation behind the longest exchange:\n{command_lines(words)}"

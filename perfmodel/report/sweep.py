@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from perfmodel.report.terminal import table
+from perfmodel.report.terminal import paragraph, table
 from perfmodel.units import format_bytes, format_count, format_number, format_ratio, format_time
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def sweep_text(frame: pd.DataFrame) -> str:
         f"{count} configuration{'s' if len(frame) != 1 else ''}: slowdown {low} to {high}, median {middle}."
     )
     varying = [name for name in _CONFIGURATION if name in frame.columns and _differs(frame, name)]
-    parts = [head, "Least slowed\n" + _rows(fastest, varying)]
+    parts = [paragraph(head), "Least slowed\n" + _rows(fastest, varying)]
     if len(frame) > _SHOWN:
         parts.append("Most slowed\n" + _rows(slowest, varying))
     parts.append("All rows: --out sweep.csv (or .parquet), or --csv on stdout.")
@@ -44,7 +44,7 @@ def _rows(frame: pd.DataFrame, varying: list[str]) -> str:
         band = f"{format_ratio(low)} – {format_ratio(high)}"
         rows.append([*cells, format_time(float(record["time_s"])), format_ratio(ratio), band])
     names = [_HEADERS.get(name, name) for name in varying]
-    return table([*names, "time", "slowdown", "95 % band"], rows)
+    return table([*names, "time", "slowdown", "95 % band"], rows, drop=(len(names) + 2,))
 
 
 _HEADERS = {"table_bytes": "tables' bytes", "table_count": "tables"}

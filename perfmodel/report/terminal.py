@@ -1,82 +1,143 @@
-"""Plain tables for a terminal or an issue: right-aligned, no boxes, at most 100 columns.
+"""Plain tables for a terminal or an issue: right-aligned, no boxes, as wide as the terminal, at most 100.
 
 Cells are text that ``perfmodel.units`` has formatted; nothing here formats a number.
 """
 
 from __future__ import annotations
 
+import os
+import shutil
+import sys
 import textwrap
 from collections.abc import Sequence
 
 WIDTH = 100
+_LEAST_WIDTH = 60
 _GAP = 2
-_NARROWEST = 10
+_NARROWEST = 6
+
+
+def page_width() -> int:
+    """Columns to fill: 100; fewer, but at least 60, on a narrower terminal or where COLUMNS says so."""
+    asked = os.environ.get("COLUMNS", "")
+    if asked.isascii() and asked.isdigit() and len(asked) < _NARROWEST:
+        columns = int(asked)
+    elif sys.stdout is not None and sys.stdout.isatty():
+        columns = shutil.get_terminal_size((WIDTH, 24)).columns
+    else:
+        columns = WIDTH
+    return max(_LEAST_WIDTH, min(WIDTH, columns or WIDTH))
 
 
 def table(
-    headers: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[int] = (0,), indent: int = 1
+    headers: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    left: Sequence[int] = (0,),
+    indent: int = 1,
+    drop: Sequence[int | tuple[int, ...]] = (),
 ) -> str:
     """Rows under a header, columns right-aligned except those named in ``left``.
 
-    A last column that would pass 100 columns is wrapped under itself; empty columns are left out.
-    Limits: no rows -> the header alone; a line never ends in spaces
+    Empty columns are left out. Where the page is too narrow, the columns of ``drop`` go first, in that order;
+    then cells are wrapped, those of the last column first.
+    Limits: no rows -> the header alone; a line never ends in spaces and never passes the page
     """
     used = [i for i in range(len(headers)) if headers[i] or any(row[i] for row in rows)]
+    room = page_width() - indent
+    for gone in drop:
+        if _total(_natural(headers, rows, used)) > room:
+            used = [i for i in used if i not in (gone if isinstance(gone, tuple) else (gone,))]
     cells = [[headers[i] for i in used], *([row[i] for i in used] for row in rows)]
     if not any(cells[0]):
         cells = cells[1:]
     lefts = [i in left for i in used]
-    widths = [max((len(row[k]) for row in cells), default=0) for k in range(len(used))]
-    room = WIDTH - indent - sum(widths[:-1]) - _GAP * (len(widths) - 1)
-    wrap = bool(lefts) and lefts[-1] and widths[-1] > room >= _NARROWEST
+    widths = _shrunk(cells, _natural(headers, rows, used), lefts, room)
     lines: list[str] = []
     for row in cells:
-        last = _lines(row[-1], room) if wrap else [row[-1]]
-        start = [
-            c.ljust(w) if is_left else c.rjust(w) for c, w, is_left in zip(row, widths, lefts, strict=True)
-        ]
-        end = last[0] if wrap else start[-1]
-        lines.append(" " * indent + (" " * _GAP).join([*start[:-1], end]))
-        hang = " " * (WIDTH - room)
-        lines.extend(hang + more for more in last[1:])
-    return "\n".join(line.rstrip() for line in lines)
+        parts = [_lines(cell, width) for cell, width in zip(row, widths, strict=True)]
+        for k in range(max(map(len, parts), default=1)):
+            texts = [
+                (part[k] if k < len(part) else "").ljust(w)
+                if is_left
+                else (part[k] if k < len(part) else "").rjust(w)
+                for part, w, is_left in zip(parts, widths, lefts, strict=True)
+            ]
+            lines.append((" " * indent + (" " * _GAP).join(texts)).rstrip())
+    return "\n".join(lines)
+
+
+def _natural(headers: Sequence[str], rows: Sequence[Sequence[str]], used: Sequence[int]) -> list[int]:
+    return [max(len(headers[i]), *(len(row[i]) for row in rows), 0) for i in used]
+
+
+def _total(widths: Sequence[int]) -> int:
+    return sum(widths) + _GAP * max(len(widths) - 1, 0)
+
+
+def _shrunk(cells: Sequence[Sequence[str]], widths: list[int], lefts: Sequence[bool], room: int) -> list[int]:
+    """Widths that fit the room: text columns give way first, the last one before the others."""
+    order = sorted(range(len(widths)), key=lambda k: (not lefts[k], -k))
+    longest = [max((len(word) for row in cells for word in row[k].split()), default=0) for k in order]
+    for most in (WIDTH, 2 * _NARROWEST, _NARROWEST, _NARROWEST // 2):
+        for k, word in zip(order, longest, strict=True):
+            least = max(min(word, most), _NARROWEST // 2)
+            spare = max(widths[k] - least, 0)
+            widths[k] -= min(spare, max(_total(widths) - room, 0))
+    return widths
 
 
 def _lines(text: str, room: int) -> list[str]:
-    return textwrap.wrap(text, room, break_long_words=False, break_on_hyphens=False) or [""]
+    if len(text) <= room:
+        return [text]
+    return textwrap.wrap(text, room, break_on_hyphens=False) or [""]
 
 
 def facts(pairs: Sequence[tuple[str, str]], indent: int = 0) -> str:
-    """``name  text`` lines with the texts aligned and wrapped at 100 columns; empty texts are left out."""
+    """``name  text`` lines with the texts aligned and wrapped at the page; empty texts are left out."""
     shown = [(name, text) for name, text in pairs if text]
     width = max((len(name) for name, _ in shown), default=0)
     start = indent + width + 2
     lines = []
     for name, text in shown:
-        parts = textwrap.wrap(text, WIDTH - start, break_long_words=False, break_on_hyphens=False) or [""]
+        parts = _lines(text, max(page_width() - start, _NARROWEST))
         lines.append(" " * indent + name.ljust(width) + "  " + parts[0])
         lines.extend(" " * start + part for part in parts[1:])
     return "\n".join(line.rstrip() for line in lines)
 
 
 def paragraph(text: str, indent: int = 0) -> str:
-    """Text wrapped at 100 columns; its own line breaks are kept."""
+    """Text wrapped at the page; its own line breaks are kept."""
     pad = " " * indent
     wrapped = []
     for line in text.splitlines():
         own = line[: len(line) - len(line.lstrip())]
         wrapped += textwrap.wrap(
             line.strip(),
-            WIDTH,
+            page_width(),
             initial_indent=pad + own,
             subsequent_indent=pad + own,
-            break_long_words=False,
             break_on_hyphens=False,
         ) or [""]
     return "\n".join(wrapped)
 
 
+def command_lines(words: str, indent: int = 3) -> str:
+    """A command to paste, continued on further lines where it passes the page."""
+    if indent + len(words) <= page_width():
+        return " " * indent + words
+    lines = textwrap.wrap(
+        words,
+        page_width() - indent - 4,
+        break_long_words=False,
+        break_on_hyphens=False,
+        subsequent_indent="  ",
+    )
+    return (" \\\n").join(" " * indent + line for line in lines)
+
+
 def sides(left: str, right: str) -> str:
-    """Two texts on one line, the right one flush with column 100 (two lines when they do not fit)."""
-    room = WIDTH - len(left) - len(right)
-    return left + " " * room + right if room >= 2 else f"{left}\n{right.rjust(WIDTH)}"
+    """Two texts on one line, the right one flush with the page (more lines when they do not fit)."""
+    room = page_width() - len(left) - len(right)
+    if room >= 2 or not right:
+        return left + " " * room + right if right else paragraph(left)
+    return f"{paragraph(left)}\n{right.rjust(page_width())}"

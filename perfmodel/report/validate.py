@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from perfmodel.report.terminal import facts, paragraph
+from perfmodel.units import format_bytes, format_fraction, format_number, format_ratio
 from perfmodel.validate import Outcome, Verdict
 
 
@@ -19,11 +21,30 @@ def _block(verdict: Verdict) -> str:
     mark = "! " if verdict.regression else ""
     title = f"{mark}{verdict.identifier}: {verdict.verdict}\n" + paragraph(verdict.claim, indent=3)
     expected = "" if verdict.expected == verdict.band else verdict.expected
-    rows = [("expected", expected), ("band", verdict.band), ("got", verdict.got), ("why", verdict.why)]
+    rows = [
+        ("expected", expected),
+        ("band", in_unit_of(verdict.band, verdict.got)),
+        ("got", verdict.got),
+        ("why", verdict.why),
+    ]
     return title + "\n" + facts(rows, indent=3)
 
 
 def _count(verdicts: Sequence[Verdict], *, paper: bool) -> str:
     counts = [f"{sum(v.verdict is kind for v in verdicts)} {kind}" for kind in Outcome]
     what = "claims of the paper" if paper else "bands"
+    what = what.replace("s", "", 1) if len(verdicts) == 1 else what
     return f"{len(verdicts)} {what}: {', '.join(counts)}"
+
+
+_NUMBER = re.compile(r"\d[\d.]*(?:e[+-]?\d+)?")
+_UNIT = re.compile(r"[\d. ]*\d ?(%|×|[KMGT]?i?B\b)?")
+_WRITERS = {"%": format_fraction, "×": format_ratio, "B": format_bytes, "": format_number}
+
+
+def in_unit_of(band: str, got: str) -> str:
+    """The numbers of a band as what came out is written: ``0.035`` beside ``2.2 %`` becomes ``3.5 %``."""
+    found = _UNIT.match(got)
+    unit = (found.group(1) or "") if found else ""
+    write = _WRITERS["B" if unit.endswith("B") else unit]
+    return _NUMBER.sub(lambda number: write(float(number.group())), band)

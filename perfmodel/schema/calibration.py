@@ -43,6 +43,11 @@ class Interval(BaseModel):
     low: Positive
     high: Positive
 
+    @property
+    def known(self) -> bool:
+        """Whether the samples tell the value: half its interval is less than the value itself."""
+        return self.high - self.low < 2 * self.value
+
     @model_validator(mode="after")
     def _ordered(self) -> Interval:
         if not self.low <= self.value <= self.high:
@@ -92,10 +97,12 @@ class Curve(BaseModel):
 
     def formula(self) -> str:
         """The curve with its numbers in it, as text. S is the payload of one rank."""
-        alpha = self.alpha_s.value * 1e6
-        beta = self.beta_bytes_per_s.value / 1e9
+        alpha = f"{self.alpha_s.value * 1e6:.3g} µs" if self.alpha_s.known else "floor unknown"
+        beta = (
+            f"{self.beta_bytes_per_s.value / 1e9:.3g} GB/s" if self.beta_bytes_per_s.known else "rate unknown"
+        )
         p = self.p.value
-        return f"t = (({alpha:.3g} µs)^{p:.3g} + (S / {beta:.3g} GB/s)^{p:.3g})^(1/{p:.3g})"
+        return f"t = (({alpha})^{p:.3g} + (S / {beta})^{p:.3g})^(1/{p:.3g})"
 
 
 class Law(BaseModel):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import re
 from pathlib import Path
 
@@ -32,6 +33,7 @@ _UNIT = re.compile(r"# ?(ns|µs|ms|s|B|KiB|MiB|GiB|TiB|kB|MB|GB|TB|GB/s|MB/s|TB/
 
 def screen(words: list[str]) -> str:
     """What a command prints on either stream, numbers masked and gaps closed."""
+    os.environ.pop("COLUMNS", None)
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         code = run(words)

@@ -450,12 +450,12 @@ def test_validate_prints_verdicts_and_exits_6_outside_a_band(
     monkeypatch.setattr(perfmodel.validate, "validate", verdicts(regression=False))
     good = cli("validate")
     assert (good.code, good.err) == (0, "")
-    assert "size: holds" in good.out and "1 bands: 1 holds, 0 fails" in good.out
+    assert "size: holds" in good.out and "1 band: 1 holds, 0 fails" in good.out
     monkeypatch.setattr(perfmodel.validate, "validate", verdicts(regression=True))
     bad = cli("validate", "--json")
     assert bad.code == 6
     assert json.loads(bad.out)["outside"] == ["size"]
-    assert bad.err.startswith("error: 1 bands are left: size.")
+    assert bad.err.startswith("error: 1 band is left: size.")
     assert "! size: fails" in cli("validate").out
 
 

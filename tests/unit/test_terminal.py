@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfmodel.report.terminal import WIDTH, facts, paragraph, sides, table
+from perfmodel.report.terminal import WIDTH, command_lines, facts, page_width, paragraph, sides, table
 
 
 def test_numbers_align_right_and_names_left() -> None:
@@ -44,3 +45,40 @@ def test_every_row_is_one_line_with_its_cells(rows: list[list[str]]) -> None:
     assert len(lines) == len(rows) + 1
     for row, line in zip(rows, lines[1:], strict=True):
         assert "".join(row).replace(" ", "") == line.replace(" ", "")
+
+
+@pytest.mark.parametrize(
+    ("columns", "page"), [("", 100), ("80", 80), ("40", 60), ("500", 100), ("many", 100)]
+)
+def test_the_page_is_as_wide_as_a_narrow_terminal(
+    monkeypatch: pytest.MonkeyPatch, columns: str, page: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    assert page_width() == page
+    row = ["name", "1 GiB", "word " * 20, "95 % band of it"]
+    for text in (
+        table(["a", "b", "c", "d"], [row] * 2, left=(0, 2)),
+        table(["a"], [["x" * 300]]),
+        facts([("a", "word " * 50)]),
+        paragraph("word " * 50 + "x" * 200),
+        sides("left " * 20, "right"),
+        command_lines("perfmodel " + "--option value " * 12),
+    ):
+        assert max(map(len, text.splitlines())) <= page
+
+
+def test_columns_are_dropped_before_cells_are_wrapped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    headers, row = ["name", "time", "band", "limit"], ["x" * 20, "9.00 µs", "8 – 10 µs", "y" * 28]
+    assert "limit" not in (text := table(headers, [row], drop=(3, 2))) and "band" in text
+    assert "band" not in table(headers[:3], [["x" * 20, "y" * 20, "z" * 20]], drop=(2, 1))
+    monkeypatch.setenv("COLUMNS", "100")
+    assert "limit" in table(headers, [row], drop=(3, 2))
+
+
+def test_a_long_command_goes_on_after_a_backslash(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    words = "perfmodel project --table-size 10TB --machine h100-sxm-ib --batch 1024"
+    text = command_lines(words)
+    assert " ".join(text.replace("\\\n", " ").split()) == words and text.count("\\\n") == 1
+    assert command_lines("perfmodel models") == "   perfmodel models"

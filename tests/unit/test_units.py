@@ -210,3 +210,16 @@ def test_any_text_is_a_value_or_bad_input(text: str, unit: str) -> None:
             assert error.next_step and "\n" not in error.message
     with contextlib.suppress(BadInputError):
         assert units.parse_quantity(text, unit) >= 0
+
+
+def test_large_numbers_are_grouped_and_read_back() -> None:
+    assert [units.format_ratio(v) for v in (1230, 20200, 1.0e6, 2.02e9)] == [
+        "1230×",
+        "20 200×",
+        "1 000 000×",
+        "2.02e+09×",
+    ]
+    assert units.parse_ratio("20 200×") == 20200
+    assert units.parse_count("1 048 576") == 1048576
+    with pytest.raises(BadInputError):
+        units.parse_count("1 04")

@@ -334,3 +334,18 @@ def test_quoted_rendezvous(source: str, variant: str, quoted_us: list[float]) ->
     per_peer = [16, 64, 256, 1024, 4096]
     found = [1e6 * float(excess[kib * 1024 * 16]) for kib in per_peer]
     assert found == pytest.approx(quoted_us, abs=0.6)
+
+
+@pytest.mark.parametrize(
+    ("band", "got", "shown"),
+    [
+        ("at most 0.035", "2.2 % of 1048 points", "at most 3.5 %"),
+        ("20.52 to 25.08", "24.0× (band 15.1× to 37.9×)", "20.5× to 25.1×"),
+        ("1024 to 1.04858e+06", "16.7 KiB", "1 KiB to 1.00 MiB"),
+        ("192 to 192", "192 of 192 points", "192 to 192"),
+    ],
+)
+def test_bands_are_written_as_what_came_out_is(band: str, got: str, shown: str) -> None:
+    from perfmodel.report.validate import in_unit_of
+
+    assert in_unit_of(band, got) == shown
