@@ -250,9 +250,7 @@ def _law_working(
 ) -> Iterator[str]:
     """The law's time in numbers, and what the nearest measured cell makes of it."""
     steps = step_constants(model.machine, load_priors())
-    unknowns = scaled_unknowns(
-        np.log(np.array(law.values)), law, model.machine, model.machine.unchanged()
-    )
+    unknowns = scaled_unknowns(np.log(np.array(law.values)), law, model.machine, model.machine.unchanged())
     size = np.array([step.payload_bytes])
     if law.law == "ring_tree":
         latency = laws.ring_tree_latencies(unknowns, steps, collective, group)

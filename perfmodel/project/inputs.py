@@ -29,7 +29,7 @@ DEFAULTS: dict[str, Any] = {
 
 _WHOLE = ("gpus", "batch", "table_count", "dim")
 _MOST_GPUS = 2**20
-_MOST = {"gpus": _MOST_GPUS, "batch": 2**30, "table_count": 100_000, "pooling": 1e9, "dim": 2**20}
+LARGEST = {"gpus": _MOST_GPUS, "batch": 2**30, "table_count": 100_000, "pooling": 1e9, "dim": 2**20}
 """Largest values: as in table files, and a batch whose ids alone would fill any memory."""
 
 
@@ -107,11 +107,11 @@ def _numbers(name: str, value: Any) -> Array:
         bad |= array != np.floor(array)
     if name == "id_bytes":
         bad |= ~np.isin(array, list(ID_DTYPE_BYTES.values()))
-    if name in _MOST:
-        bad |= array > _MOST[name]
+    if name in LARGEST:
+        bad |= array > LARGEST[name]
     if bad.any():
         kind = "a whole number above 0" if name in _WHOLE else "a number above 0"
-        wanted = f"{kind}, at most {_MOST[name]:.0f}" if name in _MOST else kind
+        wanted = f"{kind}, at most {LARGEST[name]:.0f}" if name in LARGEST else kind
         wanted = "4 or 8" if name == "id_bytes" else wanted
         raise BadInputError(f"{name} {_shown(array[bad].flat[0])} cannot be used.", f"it must be {wanted}.")
     return array

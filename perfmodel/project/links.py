@@ -152,10 +152,11 @@ class Crossover:
     large: str  # the faster library above
     payload_bytes: float | None  # None: the same library is the faster at every size
     clocks: tuple[Clock, ...]
+    group: str = ""  # which ranks, where they are not all
 
 
 def crossover(
-    links: Faster, collective: str, gpus: int, per_node: int | None, sizes: Sequence[float]
+    links: Faster, collective: str, gpus: int, per_node: int | None, sizes: Sequence[float], group: str = ""
 ) -> Crossover:
     """The message size from which on the winner stays the same, between neighbours of ``sizes``.
 
@@ -169,7 +170,7 @@ def crossover(
     last = names[int(first_wins[-1])]
     others = np.flatnonzero(first_wins != first_wins[-1])
     if others.size == 0:
-        return Crossover(collective, gpus, last, last, None, links.clocks)
+        return Crossover(collective, gpus, last, last, None, links.clocks, group)
     at = int(others[-1])
     meet = float(np.sqrt(payload[at] * payload[at + 1]))
-    return Crossover(collective, gpus, names[int(first_wins[at])], last, meet, links.clocks)
+    return Crossover(collective, gpus, names[int(first_wins[at])], last, meet, links.clocks, group)

@@ -264,11 +264,31 @@ def _crossovers(
     links = setting.links
     if not isinstance(links, Faster) or gpus == 1:
         return
-    smallest = max(_SMALLEST_CROSSOVER, 16.0 * gpus)
-    sizes = np.geomspace(smallest, _LARGEST_CROSSOVER, _CROSSOVER_POINTS)
-    for collective in ("all_to_all", "reduce_scatter"):
-        if any(collective in step.collective for step in steps):
-            yield crossover(links, collective, gpus, forward.gpus_per_node, sizes.tolist())
+    names = {step.name for step in steps}
+    domain = int(forward.domain(np.array([float(gpus)]))[0])
+    groups = [
+        ("all_to_all", gpus, forward.gpus_per_node, "", any("all_to_all" in s.collective for s in steps)),
+        (
+            "reduce_scatter",
+            gpus,
+            forward.gpus_per_node,
+            "",
+            "exchange_bags" in names or "reduce_scatter_bags" in names,
+        ),
+        (
+            "reduce_scatter",
+            domain,
+            forward.gpus_per_node,
+            "inside a domain",
+            "reduce_scatter_inside" in names,
+        ),
+        ("reduce_scatter", gpus // domain, 1, "across domains", "reduce_scatter_across" in names),
+    ]
+    for collective, ranks, node, group, used in groups:
+        if used:
+            smallest = max(_SMALLEST_CROSSOVER, 16.0 * ranks)
+            sizes = np.geomspace(smallest, _LARGEST_CROSSOVER, _CROSSOVER_POINTS)
+            yield crossover(links, collective, ranks, node, sizes.tolist(), group)
 
 
 def local_memory_work(work: Work, memory: Memory) -> Work:

@@ -8,16 +8,19 @@ from dataclasses import dataclass, replace
 from perfmodel.errors import NoCalibrationError
 from perfmodel.project.costs import AUTO, SPARSE, TWO_LEVEL, Forward, Memory
 from perfmodel.project.grid import project_grid
-from perfmodel.project.inputs import Work
+from perfmodel.project.inputs import LARGEST, Work
 from perfmodel.project.projection import Projection, StepRow, local_memory_work
+from perfmodel.project.question import exact_text, memory_text
 from perfmodel.project.scenarios import BEST, load_setting
 from perfmodel.schema.evidence import Evidence
-from perfmodel.units import format_bytes, format_rate
+from perfmodel.units import format_bytes, format_rate, format_ratio
 
 WELL_KNOWN = Evidence.INTERPOLATED
 """Evidence up to which a number needs no new measurement."""
 
 _WORTH_MEASURING = 0.01
+_WORTH_SAYING = 0.02
+_MORE_SAMPLES = 4
 
 
 @dataclass(frozen=True)
@@ -41,17 +44,23 @@ class NextExperiment:
     numbers: int  # how many distinct measurements
     only: tuple[str, ...]  # what to measure, as backend:operation
     nodes: int  # least number of nodes
+    where: str  # on what, in words
 
 
 def sensitivities(p: Projection) -> tuple[Sensitivity, ...]:
     """The changes worth knowing for this projection, each computed in full; none on one GPU.
 
+    Those that help by at least 2 %; of the other exchanges only the best; the appliance always.
     Limits: one GPU -> nothing to change
     """
     if p.gpus == 1:
         return ()
-    found = [*_exchanges(p), *_hardware(p), *_libraries(p), *_appliance(p)]
-    return tuple(found)
+    exchanges = sorted(_helping(_exchanges(p)), key=lambda s: s.after)[:1]
+    return (*exchanges, *_helping(_hardware(p)), *_helping(_libraries(p)), *_batch(p), *_appliance(p))
+
+
+def _helping(found: Iterator[Sensitivity]) -> list[Sensitivity]:
+    return [s for s in found if s.after <= (1 - _WORTH_SAYING) * s.before]
 
 
 def _result(p: Projection, label: str, option: str, forward: Forward, work: Work) -> Iterator[Sensitivity]:
@@ -84,25 +93,33 @@ def _exchanges(p: Projection) -> Iterator[Sensitivity]:
 
 
 def _hardware(p: Projection) -> Iterator[Sensitivity]:
-    """Twice the network, and one NVLink domain for all."""
-    machine, setting = p.setting.machine, p.setting
-    if setting.one_domain or float(p.forward.domain(p.work.gpus)[0]) >= p.gpus:
+    """Twice the network, twice NVLink, and one NVLink domain for all."""
+    machine, domain = p.setting.machine, int(p.forward.domain(p.work.gpus)[0])
+    several = domain < p.gpus and not p.setting.one_domain
+    if several:
+        yield from _doubled(p, "NIC", "nic_bytes_per_s")
+    if machine.nvlink_domain_gpus == 1:
         return
-    nic = machine.value("nic_bytes_per_s")
-    label = f"NIC {format_rate(nic)} → {format_rate(2 * nic)} per GPU"
-    yield from _changed(p, label, {"nic_bytes_per_s": 2 * nic}, f"nic_bytes_per_s={format_rate(2 * nic)}")
-    if machine.value("nvlink_bytes_per_s") > 0:
-        wide = -(-p.gpus // machine.gpus_per_node) * machine.gpus_per_node
-        label = f"NVLink domain {machine.nvlink_domain_gpus} → {wide} GPUs"
+    yield from _doubled(p, "NVLink", "nvlink_bytes_per_s")
+    if several:
+        nodes = -(-p.gpus // p.gpu_count.gpus_per_node)
+        wide = nodes * machine.gpus_per_node
+        label = f"NVLink domain {domain} → {p.gpus} GPUs"
         yield from _changed(p, label, {"nvlink_domain_gpus": wide}, f"nvlink_domain_gpus={wide}")
+
+
+def _doubled(p: Projection, name: str, key: str) -> Iterator[Sensitivity]:
+    """Twice a rate of the links."""
+    rate = p.setting.machine.value(key)
+    label = f"{name} {format_rate(rate)} → {format_rate(2 * rate)} per GPU"
+    yield from _changed(p, label, {key: 2 * rate}, f"{key}={exact_text(2 * rate, 'byte/s')}")
 
 
 def _changed(p: Projection, label: str, values: dict[str, float | str], text: str) -> Iterator[Sensitivity]:
     s = p.setting
     machine = s.machine.with_overrides(values)
     setting = load_setting(machine, s.backend, s.clock, s.scenario, s.calibration)
-    option = f"--set {text.replace(' ', '')}"
-    yield from _result(p, label, option, replace(p.forward, setting=setting), p.work)
+    yield from _result(p, label, f"--set {text}", replace(p.forward, setting=setting), p.work)
 
 
 def _libraries(p: Projection) -> Iterator[Sensitivity]:
@@ -119,16 +136,33 @@ def _libraries(p: Projection) -> Iterator[Sensitivity]:
         yield from _result(p, label, "--backend best", replace(p.forward, setting=setting), p.work)
 
 
+def _batch(p: Projection) -> Iterator[Sensitivity]:
+    """More samples at a time, where the latency of communication takes most of the time.
+
+    It is the samples a second that this helps, so they are in the label.
+    """
+    links = [step for step in p.steps if step.collective]
+    latency = sum(step.floor_s for step in links)
+    batch = float(p.work.batch[0])
+    if latency < p.time_s / 2 or _MORE_SAMPLES * batch > LARGEST["batch"]:
+        return
+    work = replace(p.work, batch=p.work.batch * _MORE_SAMPLES)
+    time = float(project_grid(p.forward, work).columns["time_s"][0])
+    gain = _MORE_SAMPLES * p.time_s / time
+    label = f"{_MORE_SAMPLES} times the batch: {format_ratio(gain)} the samples per second"
+    if gain > 1 + _WORTH_SAYING:
+        yield from _result(p, label, f"--batch {_MORE_SAMPLES * batch:.0f}", p.forward, work)
+
+
 def _appliance(p: Projection) -> Iterator[Sensitivity]:
     """One local memory that holds the tables."""
     if p.forward.memory is not None:
         return
     size, rate = float(p.work.table_bytes[0]), p.forward.constant("appliance_bytes_per_s")
     memory = Memory(size, rate)
-    bytes_text, rate_text = format_bytes(size, binary=False), format_rate(rate)
-    option = f"--local-memory {bytes_text}@{rate_text}".replace(" ", "").replace("memory", "memory ", 1)
     forward = replace(p.forward, memory=memory)
-    label = f"one memory of {bytes_text} at {rate_text} (appliance)"
+    label = f"one memory of {format_bytes(size, binary=False)} at {format_rate(rate)} (appliance)"
+    option = f"--local-memory {memory_text(memory)}"
     yield from _result(p, label, option, forward, local_memory_work(p.work, memory))
 
 
@@ -150,10 +184,22 @@ def next_experiment(p: Projection) -> NextExperiment | None:
     chosen = links if links and heavier else kernels
     if not chosen:
         return None
-    node = p.gpu_count.gpus_per_node
-    nodes = 2 if chosen is links and p.gpus > node else 1
+    node, domain = p.gpu_count.gpus_per_node, int(p.forward.domain(p.work.gpus)[0])
+    across = chosen is links and not p.setting.one_domain and domain < p.gpus
+    nodes = domain // node + 1 if across else 1
     share = sum(s.share for s in weak if any(n in chosen for n in _experiments(s)))
-    return NextExperiment(share, len(chosen), tuple(chosen), nodes)
+    where = _place(p) if chosen is links else "one GPU"
+    return NextExperiment(share, len(chosen), tuple(chosen), nodes, where)
+
+
+def _place(p: Projection) -> str:
+    """The smallest machine that shows what the links of this projection do."""
+    node, domain = p.gpu_count.gpus_per_node, int(p.forward.domain(p.work.gpus)[0])
+    if p.gpus <= node:
+        return "one node"
+    if p.setting.one_domain or domain >= p.gpus:
+        return f"{p.gpus} GPUs of one NVLink domain (or as many as there are)"
+    return "≥ 2 nodes" if domain <= node else "≥ 2 NVLink domains"
 
 
 def _experiments(step: StepRow) -> tuple[str, ...]:

@@ -136,7 +136,7 @@ def band(low_s: float, high_s: float) -> str:
 
 def crossover_text(answer: Projection) -> str:
     """From which size on the other library is faster."""
-    pairs = []
+    pairs: list[tuple[str, str]] = []
     for item in answer.crossovers:
         clocks = " against ".join(dict.fromkeys(str(clock) for clock in item.clocks))
         if item.payload_bytes is None:
@@ -144,7 +144,7 @@ def crossover_text(answer: Projection) -> str:
         else:
             size = format_bytes(item.payload_bytes)
             text = f"{item.small} is faster below {size}, {item.large} above ({item.gpus} GPUs, {clocks})"
-        pairs.append((item.collective, text))
+        pairs.append((f"{item.collective} {item.group}".strip(), text))
     return "Crossover\n" + facts(pairs, indent=3)
 
 
@@ -162,11 +162,18 @@ def experiment_text(experiment: NextExperiment, machine: str) -> str:
     links = [name.split(":") for name in experiment.only if not name.startswith("kernel:")]
     if not links:
         kernels = ", ".join(name.removeprefix("kernel:").replace("_", " ") for name in experiment.only)
-        return paragraph(f"{first} They are kernel times ({kernels}); yours go in with --set.")
+        what = "They are kernel times" if count > 1 else "It is a kernel time"
+        return paragraph(
+            f"{first} {what} ({kernels}); {'yours go' if count > 1 else 'yours goes'} in with --set."
+        )
     tests = ", ".join(dict.fromkeys(_test_name(library, operation) for library, operation in links))
-    where = f"≥ {experiment.nodes} nodes" if experiment.nodes > 1 else "one node"
+    them = "them" if count > 1 else "it"
     words = f"perfmodel import *.log --machine {shlex.quote(machine)} --out mine.json"
-    return paragraph(f"{first} To replace them, run {tests} on {where}, then") + "\n" + command_lines(words)
+    return (
+        paragraph(f"{first} To replace {them}, run {tests} on {experiment.where}, then")
+        + "\n"
+        + command_lines(words)
+    )
 
 
 def _test_name(library: str, operation: str) -> str:

@@ -386,6 +386,66 @@ def test_a_change_that_no_calibration_covers_is_left_out() -> None:
     assert labels and not any("two-level" in label for label in labels)
 
 
+def test_what_does_not_help_is_left_out_but_for_the_appliance() -> None:
+    cards = one(AlphaBeta(alpha=0.0, beta=1e15), gpus=16)  # nothing to gain from links
+    assert [s.option.split()[0] for s in sensitivities(cards)] == ["--local-memory"]
+    p = project_one(gpus=8, batch=2**20)
+    options = [s.option for s in sensitivities(p)]
+    assert "--set nvlink_bytes_per_s=900GB/s" in options  # bytes rule
+    assert not any(option.startswith("--batch") for option in options)
+
+
+def test_more_samples_where_latency_rules() -> None:
+    p = one(AlphaBeta(alpha=1e-3, beta=1e15), gpus=16, batch=256)
+    more = next(s for s in sensitivities(p) if s.option == "--batch 1024")
+    larger = one(AlphaBeta(alpha=1e-3, beta=1e15), gpus=16, batch=1024)
+    assert more.after == larger.slowdown
+    gain = 4 * p.time_s / larger.time_s
+    assert gain == pytest.approx(4, rel=1e-3)
+    assert more.label == "4 times the batch: 4.00× the samples per second"
+
+
+def test_the_domain_in_use_is_widened_to_all() -> None:
+    p = project_one(gpus=64, gpus_per_node=4, machine="h200-sxm-ib")
+    wide = next(s for s in sensitivities(p) if "domain" in s.label)
+    assert wide.label == "NVLink domain 4 → 64 GPUs"
+    assert wide.option == "--set nvlink_domain_gpus=128"  # 16 nodes of 8, of which 4 are used
+    again = project_one(
+        gpus=64, gpus_per_node=4, machine="h200-sxm-ib", overrides={"nvlink_domain_gpus": 128}
+    )
+    assert again.slowdown == wide.after
+    assert float(again.forward.domain(again.work.gpus)[0]) == 64
+
+
+def test_crossovers_are_those_of_the_groups_in_use() -> None:
+    fast = Library("nvshmem", AlphaBeta(alpha=1e-6, beta=10e9))
+    both = Faster(Library("nccl", AlphaBeta()), fast)
+    p = one(both, backend=BEST, gpus=64, reduction="two_level")
+    groups = [(c.collective, c.gpus, c.group) for c in p.crossovers]
+    assert groups == [
+        ("all_to_all", 64, ""),
+        ("reduce_scatter", 8, "inside a domain"),
+        ("reduce_scatter", 8, "across domains"),
+    ]
+    flat = one(both, backend=BEST, gpus=64)
+    assert [(c.collective, c.gpus) for c in flat.crossovers] == [("all_to_all", 64), ("reduce_scatter", 64)]
+
+
+@pytest.mark.parametrize(
+    ("options", "nodes", "where"),
+    [
+        ({"gpus": 128}, 2, "≥ 2 nodes"),
+        ({"gpus": 128, "scenario": "nvlink-everywhere"}, 1, "128 GPUs of one NVLink domain"),
+        ({"gpus": 36, "machine": "gb200-nvl72"}, 1, "36 GPUs of one NVLink domain"),
+        ({"gpus": 144, "machine": "gb200-nvl72"}, 19, "≥ 2 NVLink domains"),
+    ],
+)
+def test_where_to_measure_next(options: dict[str, Any], nodes: int, where: str) -> None:
+    found = next_experiment(project_one(**options))
+    assert found is not None
+    assert found.nodes == nodes and found.where.startswith(where)
+
+
 def test_next_experiment_names_what_carries_the_time() -> None:
     p = one(AlphaBeta(alpha=300e-6), gpus=128)
     nxt = next_experiment(p)
@@ -401,11 +461,12 @@ def test_next_experiment_names_what_carries_the_time() -> None:
 def test_sensitivities_of_the_main_question() -> None:
     p = project_one(table_bytes=10e12)
     found = {s.option: s for s in sensitivities(p)}
-    assert {"--reduction two-level", "--set nic_bytes_per_s=100GB/s", "--local-memory 10TB@3TB/s"} <= set(
+    assert {"--reduction two-level", "--set nvlink_domain_gpus=128", "--local-memory 10TB@3TB/s"} <= set(
         found
     )
     assert found["--local-memory 10TB@3TB/s"].after == pytest.approx(1.0, abs=0.1)
-    assert found["--set nic_bytes_per_s=100GB/s"].after < p.slowdown
+    assert all(s.after <= 0.98 * p.slowdown for s in found.values())
+    assert "--reduction sparse" not in found  # the other exchange is the better one
     assert all(s.before == p.slowdown and s.low <= s.after <= s.high for s in found.values())
 
 
