@@ -38,13 +38,13 @@ def table(
 ) -> str:
     """Rows under a header, columns right-aligned except those named in ``left``.
 
-    Empty columns are left out. Where the page is too narrow, the columns of ``drop`` go first, in that order;
-    then cells are wrapped, those of the last column first.
+    Empty columns are left out. On a narrow terminal the columns of ``drop`` go first, in that order. Then, and
+    at once on a whole page, cells are wrapped, those of the last column first.
     Limits: no rows -> the header alone; a line never ends in spaces and never passes the page
     """
     used = [i for i in range(len(headers)) if headers[i] or any(row[i] for row in rows)]
     room = page_width() - indent
-    for gone in drop:
+    for gone in drop if page_width() < WIDTH else ():
         if _total(_natural(headers, rows, used)) > room:
             used = [i for i in used if i not in (gone if isinstance(gone, tuple) else (gone,))]
     cells = [[headers[i] for i in used], *([row[i] for i in used] for row in rows)]
