@@ -229,15 +229,17 @@ def _joined(frames: list[pd.DataFrame], constants: list[dict[str, str]]) -> pd.D
     import pandas as pd
 
     words = {key: list(dict.fromkeys(one[key] for one in constants)) for key in constants[0]}
+    parts = []
     for frame, own in zip(frames, constants, strict=True):
+        columns: dict[str, Any] = {}
         for key, known in words.items():
-            codes = np.full(len(frame), known.index(own[key]), dtype=np.int16)
-            frame[key] = pd.Categorical.from_codes(codes, pd.Index(known, dtype=object))
-        for key in _COUNTS:
-            if key in frame.columns:
-                frame[key] = frame[key].to_numpy().astype(np.int64)
-    whole = frames[0] if len(frames) == 1 else pd.concat(frames, ignore_index=True)
-    return whole[[*words, *(name for name in whole.columns if name not in words)]]
+            codes = np.full(len(frame), known.index(own[key]), dtype=np.int8)
+            columns[key] = pd.Categorical.from_codes(codes, pd.Index(known, dtype=object))
+        for key in frame.columns:
+            if key not in words:
+                columns[key] = frame[key].to_numpy().astype(np.int64) if key in _COUNTS else frame[key]
+        parts.append(pd.DataFrame(columns, copy=False))  # the frame's own arrays: nothing is copied
+    return parts[0] if len(parts) == 1 else pd.concat(parts, ignore_index=True)
 
 
 def _check_kind(path: Path) -> None:

@@ -38,8 +38,8 @@ def table(
 ) -> str:
     """Rows under a header, columns right-aligned except those named in ``left``.
 
-    Empty columns are left out. On a narrow terminal the columns of ``drop`` go first, in that order. Then, and
-    at once on a whole page, cells are wrapped, those of the last column first.
+    Empty columns are left out. On a narrow terminal the columns of ``drop`` go first, in that order. Then,
+    and at once on a whole page, cells are wrapped, those of the last column first.
     Limits: no rows -> the header alone; a line never ends in spaces and never passes the page
     """
     used = [i for i in range(len(headers)) if headers[i] or any(row[i] for row in rows)]
