@@ -6,56 +6,38 @@ Equations and their sources are the docstrings of the model's own functions, so 
 from __future__ import annotations
 
 import inspect
-import math
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from perfmodel.errors import BadInputError
 from perfmodel.fit.build import domain_gpus_of
-from perfmodel.fit.links import step_constants
-from perfmodel.model import collectives, curves, embedding_bag, kernels, laws
+from perfmodel.model import collectives, curves, kernels, laws
 from perfmodel.predict import CollectiveModel
-from perfmodel.prediction.overrides import scaled_unknowns
+from perfmodel.project import laws_explained as laws_of
 from perfmodel.project.links import Faster
-from perfmodel.project.projection import Projection, StepRow
+from perfmodel.project.projection import LABELS, Projection, StepRow
 from perfmodel.project.scenarios import OneDomain
-from perfmodel.schema.calibration import Curve, Law
-from perfmodel.schema.evidence import Evidence
-from perfmodel.schema.machine import KEYS
-from perfmodel.schema.priors import load_priors
-from perfmodel.units import format_bytes, format_number, format_quantity, format_rate, format_time
+from perfmodel.project.terms import Term as Term
+from perfmodel.project.terms import kernel_terms, payload_equation, payload_terms
+from perfmodel.schema.calibration import Curve
+from perfmodel.units import format_bytes, format_number, format_rate, format_time
 
-_Z95 = 1.96
-_PAYLOADS: dict[str, Callable[..., Any]] = {
-    "bucketize": embedding_bag.bucketize_bytes,
-    "all_to_all_splits": embedding_bag.splits_bytes,
-    "all_to_all_lengths": embedding_bag.lengths_bytes,
-    "all_to_all_ids": embedding_bag.ids_bytes,
-    "gather_pool": kernels.gather_bytes,
-    "local_sum": embedding_bag.local_sum_bytes,
+ALIASES = {
+    "gather": "gather_pool",
+    "pool": "gather_pool",
+    "lookup": "gather_pool",
+    "permute": "bucketize",
+    "splits": "all_to_all_splits",
+    "lengths": "all_to_all_lengths",
+    "ids": "all_to_all_ids",
+    "indices": "all_to_all_ids",
 }
-_KERNEL_KEYS = {
-    "bucketize": ("bucketize_floor_s", "bucketize_bytes_per_s"),
-    "gather_pool": ("launch_floor_s", "gather_bytes_per_s", "l2_bytes_per_s", "l2_bytes", "sector_bytes",
-                    "small_row_penalty_32", "small_row_penalty_64"),
-    "local_sum": ("launch_floor_s", "local_sum_bytes_per_s"),
-}  # fmt: skip
-_ALIASES = {"gather": "gather_pool", "pool": "gather_pool", "lookup": "gather_pool", "permute": "bucketize"}
-
-
-@dataclass(frozen=True)
-class Term:
-    """One number of an equation."""
-
-    symbol: str
-    value: float
-    text: str  # the value with its unit, as people write it
-    source: str
-    evidence: str
-    meaning: str
+"""Other names of steps; beside them every step has its own name, its label, and any part of its name from the
+start that no other step shares. ``bags`` is the exchange of bags, whatever does it."""
+_SHORTEST = 3
+_OF_BAGS = ("reduce_scatter_bags", "all_to_all_bags", "exchange_bags")
 
 
 Parts = tuple[str, str, tuple[Term, ...], tuple[str, ...]]
@@ -91,23 +73,20 @@ class Explanation:
 
 
 def explain_step(answer: Projection, name: str) -> Explanation:
-    """Explain the step that ``name`` means: its name, a part of it, or its collective.
+    """Explain the step that ``name`` means.
 
-    Limits: several steps fit -> the longest one; none fits -> BadInputError listing the steps
+    Limits: as ``find_step``
     """
     step = find_step(answer, name)
     parts = _kernel(answer, step) if not step.collective else _communication(answer, step)
     equation, reference, terms, working = parts
-    size = format_bytes(step.payload_bytes)
-    payload = Term("S", step.payload_bytes, size, "", "", "bytes of one GPU in this step")
-    shape = Term("G", answer.gpus, str(answer.gpus), str(answer.gpu_count), "", "GPUs")
     return Explanation(
         step=step,
         title=f"{step.label} on {answer.gpus} GPUs of {answer.setting.machine.name}",
-        payload_equation=equation_of(_PAYLOADS.get(step.name, embedding_bag.partial_bags_bytes)),
+        payload_equation=payload_equation(answer, step, equation_of),
         equation=equation,
         reference=reference,
-        terms=(payload, shape, *terms),
+        terms=(*payload_terms(answer, step), *terms),
         working=working,
         gpus=answer.gpus,
     )
@@ -116,33 +95,71 @@ def explain_step(answer: Projection, name: str) -> Explanation:
 def _kernel(answer: Projection, step: StepRow) -> Parts:
     function = kernels.gather_pool_time if step.name == "gather_pool" else kernels.stream_kernel_time
     working = tuple(_kernel_working(answer, step))
-    return equation_of(function), source_of(function), tuple(_kernel_terms(answer, step)), working
+    return equation_of(function), source_of(function), tuple(kernel_terms(answer, step)), working
+
+
+def _kernel_working(answer: Projection, step: StepRow) -> Iterator[str]:
+    rest = format_time(step.time_s - step.floor_s)
+    yield f"t = {format_time(step.floor_s)} + {rest} for the bytes = {format_time(step.time_s)}"
+    if step.name == "gather_pool":
+        yield f"the same batch from local memory: {format_time(answer.baseline_time_s)}"
 
 
 def _communication(answer: Projection, step: StepRow) -> Parts:
     model, scenario = _model_of(answer, step)
-    if scenario is None or answer.gpus <= scenario.assumed.value("anchor_gpus"):
+    if scenario is None or answer.gpus <= scenario.anchor:
         return _collective(answer, step, model)
-    terms = tuple(
-        Term(key, q.value, str(q), q.source, str(q.evidence), q.why)
-        for key, q in scenario.assumed.values.items()
-    )
-    rest = format_time(step.time_s - step.floor_s)
-    working = (f"t = {format_time(step.floor_s)} + {rest} for the bytes = {format_time(step.time_s)}",)
+    working = (_one_domain_working(answer, step, scenario),)
+    terms = tuple(_one_domain_terms(answer, step, scenario))
     return equation_of(OneDomain), source_of(OneDomain), terms, working
 
 
+def _one_domain_terms(answer: Projection, step: StepRow, scenario: OneDomain) -> Iterator[Term]:
+    rows = (("G0", "anchor_gpus"), ("a", "extra_peer_s"), ("beta", "bus_bytes_per_s"))
+    for symbol, key in rows:
+        q = scenario.assumed.quantity(key)
+        value = float(scenario.anchor) if symbol == "G0" else q.value
+        text = str(scenario.anchor) if symbol == "G0" else str(q)
+        yield Term(symbol, value, text, q.source, str(q.evidence), f"{key}: {q.why}")
+    far = step.floor_s - (answer.gpus - scenario.anchor) * scenario.assumed.value("extra_peer_s")
+    yield Term("alpha(G0)", far, format_time(far), scenario.measured.calibration_id, "", "floor on G0 GPUs")
+    factor = float(collectives.bus_factor(_collective_of(step), answer.gpus))
+    yield Term("f(G)", factor, f"{factor:.3f}", "", "", "bus factor: bytes on the wire over S")
+    ratio = scenario.rate_ratio
+    yield Term(
+        "k", ratio, format_number(ratio), "", "", "what-if of nvlink_bytes_per_s over the machine's own"
+    )
+
+
+def _one_domain_working(answer: Projection, step: StepRow, scenario: OneDomain) -> str:
+    peers, extra = answer.gpus - scenario.anchor, scenario.assumed.value("extra_peer_s")
+    far = format_time(step.floor_s - peers * extra)
+    rest = format_time(step.time_s - step.floor_s)
+    total = format_time(step.time_s)
+    return f"t = {far} + {peers} × {format_time(extra)} + {rest} for the bytes = {total}"
+
+
 def find_step(answer: Projection, name: str) -> StepRow:
-    """The step that a user means."""
-    wanted = name.strip().lower().replace("-", "_").replace(" ", "_")
-    wanted = _ALIASES.get(wanted, wanted)
-    exact = [s for s in answer.steps if wanted in (s.name, s.collective)]
-    partial = [s for s in answer.steps if wanted and (wanted in s.name or wanted in s.collective)]
-    found = exact or partial
-    if not found:
-        known = ", ".join(step.name.replace("_", "-") for step in answer.steps)
-        raise BadInputError(f"{name!r} is no step of this projection.", f"its steps: {known}.")
-    return max(found, key=lambda step: step.time_s)
+    """The step that a user means: its name, its label, an alias, or the start of one name alone.
+
+    Limits: '' and names of no step -> BadInputError with the steps; of several -> BadInputError with those
+    """
+    wanted = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
+    steps = {step.name: step for step in answer.steps}
+    labels = {re.sub(r"[^a-z0-9]+", "_", label.lower()).strip("_"): key for key, label in LABELS.items()}
+    wanted = labels.get(wanted, ALIASES.get(wanted, wanted))
+    if wanted in steps:
+        return steps[wanted]
+    bags = next((step for step in answer.steps if step.name in _OF_BAGS), None)
+    if bags is not None and wanted in ("bags", "reduce_scatter" if bags.name == "exchange_bags" else "bags"):
+        return bags
+    found = [s for s in answer.steps if s.name.startswith(wanted)] if len(wanted) >= _SHORTEST else []
+    if len(found) == 1:
+        return found[0]
+    known = ", ".join(step.name.replace("_", "-") for step in found or answer.steps)
+    if found:
+        raise BadInputError(f"{name!r} means several steps of this projection.", f"one of: {known}.")
+    raise BadInputError(f"{name!r} is no step of this projection.", f"its steps: {known}.")
 
 
 def equation_of(function: Callable[..., Any]) -> str:
@@ -187,36 +204,56 @@ def _unknown(times: object) -> Any:
     )
 
 
+def _collective_of(step: StepRow) -> str:
+    """The collective that a step runs; of the two that ``best`` chooses from, the first."""
+    return step.collective.split(" or ")[0]
+
+
+def _ranks(answer: Projection, step: StepRow) -> tuple[int, int]:
+    """Ranks of the step's group, and how many of them are in a node."""
+    node = answer.gpu_count.gpus_per_node
+    domain = int(answer.forward.domain(answer.work.gpus)[0])
+    if step.name == "reduce_scatter_inside" and answer.gpus % domain == 0:
+        return domain, node
+    if step.name == "reduce_scatter_across":
+        return answer.gpus // domain, 1
+    return answer.gpus, node
+
+
 def _collective(answer: Projection, step: StepRow, model: CollectiveModel) -> Parts:
     """Equation, source, terms and working of a collective: its measured cell, or the law of its links."""
-    collective = step.collective.split(" or ")[0] if step.name != "all_to_all_bags" else "all_to_all"
-    node = answer.gpu_count.gpus_per_node
-    gpus = answer.gpus
-    domain = domain_gpus_of(model.machine, node)
-    group = laws.Group.of(gpus, domain)
+    collective = _collective_of(step)
+    gpus, node = _ranks(answer, step)
+    group = laws.Group.of(gpus, domain_gpus_of(model.machine, node))
     basis = model.table(collective, gpus, node).basis
-    calibration = model.calibration
-    curve = calibration.curve(collective, gpus, group.domain_gpus)
-    law = calibration.law(collective)
+    curve = model.calibration.curve(collective, gpus, group.domain_gpus)
+    law = model.calibration.law(collective)
     total = f"t = {format_time(step.time_s)}: {basis}"
     hockney = curves.hockney_time
     if curve is not None:
         fitted = curve.formula().replace("S", format_bytes(step.payload_bytes), 1)
-        return equation_of(hockney), source_of(hockney), tuple(_curve_terms(curve)), (fitted, total)
+        values = (curve.alpha_s.value, curve.beta_bytes_per_s.value, curve.p.value)
+        fitted += f" = {format_time(float(hockney(step.payload_bytes, *values)))} by the curve alone"
+        return equation_of(hockney), source_of(hockney), tuple(_curve_terms(curve, step)), (fitted, total)
     if law is None:
         return equation_of(hockney), source_of(hockney), (), (total,)
-    terms = (*_shape_terms(group), *_law_terms(law))
-    function: Callable[..., Any] = laws.ring_tree_time if law.law == "ring_tree" else laws.pairwise_time
-    working = tuple(_law_working(model, law, collective, group, step))
-    return equation_of(function), source_of(function), terms, (*working, total)
+    case = laws_of.Case(model, law, collective, group, step)
+    fit = f"fitted to {', '.join(law.sources)}" if law.sources else "the prior alone, no samples"
+    if law.law == "ring_tree":
+        function: Callable[..., Any] = laws.ring_tree_time
+        more, own, working = (
+            laws_of.RING_EQUATION,
+            laws_of.ring_terms(case),
+            laws_of.ring_working(case, basis),
+        )
+    else:
+        function, more = laws.pairwise_time, laws_of.pairwise_equations(case)
+        own, working = laws_of.pairwise_terms(case), laws_of.pairwise_working(case, basis)
+    terms = (*laws_of.shape_terms(group), *own)
+    return f"{equation_of(function)}\n{more}", f"{source_of(function)}; {fit}", terms, tuple(working)
 
 
-def _shape_terms(group: laws.Group) -> Iterator[Term]:
-    yield Term("g", group.domain_gpus, str(group.domain_gpus), "", "", "GPUs of one NVLink domain (or node)")
-    yield Term("N", group.domains, str(group.domains), "", "", "domains")
-
-
-def _curve_terms(curve: Curve) -> Iterator[Term]:
+def _curve_terms(curve: Curve, step: StepRow) -> Iterator[Term]:
     sources = ", ".join(curve.sources)
     rows: tuple[tuple[str, Any, Callable[[float], str], str], ...] = (
         ("alpha", curve.alpha_s, format_time, "floor"),
@@ -225,59 +262,4 @@ def _curve_terms(curve: Curve) -> Iterator[Term]:
     )
     for symbol, interval, write, meaning in rows:
         text = f"{write(interval.value)} ({write(interval.low)} – {write(interval.high)})"
-        yield Term(symbol, interval.value, text, sources, str(Evidence.MEASURED), meaning)
-
-
-def _law_terms(law: Law) -> Iterator[Term]:
-    """Fitted unknowns with their 95 % intervals."""
-    sources = ", ".join(law.sources) or "prior"
-    known = Evidence.EXTRAPOLATED if law.fitted_domains > 1 else Evidence.TRANSFERRED
-    for i, (name, value) in enumerate(zip(law.names, law.values, strict=True)):
-        spread = math.exp(_Z95 * math.sqrt(max(law.log_covariance[i][i], 0.0)))
-        write = _writer(name)
-        text = f"{write(value)} ({write(value / spread)} – {write(value * spread)})"
-        yield Term(name, value, text, sources, str(known), "fitted, NCCL's constants as the prior")
-
-
-def _writer(name: str) -> Callable[[float], str]:
-    if name.endswith("_bytes_per_s"):
-        return format_rate
-    return format_time if name.endswith("_s") else format_number
-
-
-def _law_working(
-    model: CollectiveModel, law: Law, collective: str, group: laws.Group, step: StepRow
-) -> Iterator[str]:
-    """The law's time in numbers, and what the nearest measured cell makes of it."""
-    steps = step_constants(model.machine, load_priors())
-    unknowns = scaled_unknowns(np.log(np.array(law.values)), law, model.machine, model.machine.unchanged())
-    size = np.array([step.payload_bytes])
-    if law.law == "ring_tree":
-        latency = laws.ring_tree_latencies(unknowns, steps, collective, group)
-        rate = laws.ring_tree_bandwidths(unknowns, steps, collective, group)
-        factor = float(collectives.bus_factor(collective, group.gpus))
-        k = int(np.argmin(latency + size * factor / rate))
-        time = float(latency[k] + size[0] * factor / rate[k])
-        size_text, chosen = format_bytes(step.payload_bytes), collectives.ALGORITHMS[k]
-        sum_text = f"{format_time(latency[k])} + {size_text} · {factor:.3f} / {format_rate(rate[k])}"
-        yield f"cheapest: {chosen}: {sum_text} = {format_time(time)}"
-    else:
-        time = float(laws.pairwise_time(unknowns, steps, collective, group, size)[0])
-        floor = float(laws.pairwise_time(unknowns, steps, collective, group, np.zeros(1))[0])
-        rest = format_time(time - floor)
-        yield f"floor {format_time(floor)} + rendezvous and bytes {rest} = {format_time(time)}"
-
-
-def _kernel_terms(answer: Projection, step: StepRow) -> Iterator[Term]:
-    machine = answer.setting.machine
-    for key in _KERNEL_KEYS[step.name]:
-        quantity = machine.quantity(key)
-        text = format_quantity(quantity.value, quantity.unit)
-        yield Term(key, quantity.value, text, quantity.source, str(quantity.evidence), KEYS[key].meaning)
-
-
-def _kernel_working(answer: Projection, step: StepRow) -> Iterator[str]:
-    rest = format_time(step.time_s - step.floor_s)
-    yield f"t = {format_time(step.floor_s)} + {rest} for the bytes = {format_time(step.time_s)}"
-    if step.name == "gather_pool":
-        yield f"the same batch from local memory: {format_time(answer.baseline_time_s)}"
+        yield Term(symbol, interval.value, text, sources, str(step.evidence), meaning)

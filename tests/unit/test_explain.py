@@ -1,0 +1,130 @@
+"""Explanations: every symbol defined, the working adds up, and a name means one step."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from perfmodel.errors import BadInputError
+from perfmodel.project import project_one
+from perfmodel.project.explain import ALIASES, explain_step, find_step
+from perfmodel.units import parse_time
+
+QUESTIONS: list[dict[str, Any]] = [
+    {"table_bytes": 10e12},
+    {"gpus": 8},
+    {"gpus": 6},
+    {"table_bytes": 10e12, "scenario": "nvlink-everywhere"},
+    {"gpus": 64, "reduction": "two_level", "gpus_per_node": 4},
+    {"gpus": 64, "reduction": "sparse", "pooling": 4},
+    {"gpus": 16, "backend": "nvshmem", "machine": "h200-sxm-ib"},
+    {"gpus": 128, "backend": "best", "machine": "gb200-nvl72"},
+    {"gpus": 32, "tables": "mlperf-dlrm-dcnv2"},
+    {"gpus": 16, "machine": "l40s-pcie"},
+]
+_WORDS = {"t", "min_k", "max", "min", "ceil", "bytes", "s", "the", "measured", "model", "rho(u)"}
+
+
+@pytest.mark.parametrize("options", QUESTIONS, ids=lambda o: " ".join(f"{v}" for v in o.values()))
+def test_every_symbol_is_defined(options: dict[str, Any]) -> None:
+    answer = project_one(**options)
+    for step in answer.steps:
+        found = explain_step(answer, step.name)
+        symbols = {part for term in found.terms for part in re.findall(r"[A-Za-z_0-9]+", term.symbol)}
+        written = f"{found.equation}\n{found.payload_equation}"
+        used = set(re.findall(r"[A-Za-z_][A-Za-z_0-9]*", written)) - _WORDS
+        assert used <= symbols, (step.name, used - symbols)
+
+
+def value_of(found: Any, symbol: str) -> float:
+    return float(next(term.value for term in found.terms if term.symbol == symbol))
+
+
+def test_the_bytes_add_up() -> None:
+    for options in QUESTIONS:
+        if "tables" in options:
+            continue
+        answer = project_one(**options)
+        gather = explain_step(answer, "gather")
+        n, r, ids, bags, o = (value_of(gather, s) for s in ("n", "r", "id", "bags", "o"))
+        assert n * (r + ids) + bags * o == pytest.approx(gather.step.payload_bytes)
+        assert value_of(gather, "dram_bytes") == gather.step.payload_bytes
+
+
+def test_the_latency_of_a_ring_adds_up() -> None:
+    found = explain_step(project_one(table_bytes=10e12), "reduce-scatter")
+    names = ("latency_k", "b_k", "base_k", "m", "inside_k", "n", "network_k")
+    latency, b, base, m, inside, n, across = (value_of(found, name) for name in names)
+    assert (m, n) == (112, 15)
+    assert b * base + m * inside + n * across == pytest.approx(latency)
+    assert found.working[0].split(": ")[1] == f"{b:.3g} × 6.60 µs = {b * 6.6:.2f} µs"
+    candidate = latency + found.step.payload_bytes * value_of(found, "f") / value_of(found, "bandwidth_k")
+    assert candidate >= 0.999 * found.step.time_s  # corners are rounded down
+
+
+def test_the_floor_of_an_exchange_adds_up() -> None:
+    found = explain_step(project_one(table_bytes=10e12), "ids")
+    alpha, a0, a1, c, a2 = (value_of(found, name) for name in ("alpha", "a0", "a1", "c", "a2"))
+    assert a0 + 7 * a1 + c + 120 * a2 == pytest.approx(alpha)
+    u, half, rho = (value_of(found, name) for name in ("u", "u_half", "rho"))
+    assert (u, rho) == (2**18 / 128, pytest.approx(u / (u + half)))
+    line = found.working[-1]
+    match = re.match(r"t = law (.*) × correction ([\d.]+) = (.*?): ", line)
+    if match is None:  # the correction is 1: nothing to show
+        assert line.startswith("t = ")
+        return
+    law, ratio, total = match.groups()
+    assert parse_time(law) * float(ratio) == pytest.approx(parse_time(total), rel=0.01)
+
+
+@pytest.mark.parametrize("options", QUESTIONS[:4])
+def test_terms_are_as_sure_as_the_step(options: dict[str, Any]) -> None:
+    answer = project_one(**options)
+    for step in answer.steps:
+        if step.collective and "scenario" not in options:
+            fitted = [t for t in explain_step(answer, step.name).terms if "(" in t.text]
+            assert fitted and {t.evidence for t in fitted} == {str(step.evidence)}
+
+
+def test_two_levels_are_explained_with_their_own_groups() -> None:
+    answer = project_one(gpus=64, reduction="two_level", machine="h200-sxm-ib")
+    inside, across = (explain_step(answer, f"reduce-scatter-{where}") for where in ("inside", "across"))
+    assert across.payload_equation == "G (B T D) w / g"
+    assert "8 GPUs" in inside.working[-1]  # a measured cell
+    assert (value_of(across, "g"), value_of(across, "N")) == (1, 8)
+
+
+@pytest.mark.parametrize(
+    ("name", "step"),
+    [
+        ("reduce-scatter", "reduce_scatter_bags"),
+        ("Reduce_Scatter_Bags", "reduce_scatter_bags"),
+        ("bags", "reduce_scatter_bags"),
+        ("all-to-all (indices)", "all_to_all_ids"),
+        ("all-to-all-l", "all_to_all_lengths"),
+        ("buck", "bucketize"),
+        *ALIASES.items(),
+    ],
+)
+def test_names_that_mean_one_step(name: str, step: str) -> None:
+    assert find_step(project_one(table_bytes=10e12), name).name == step
+
+
+def test_best_answers_to_reduce_scatter_too() -> None:
+    answer = project_one(gpus=64, backend="best", machine="h200-sxm-ib")
+    assert find_step(answer, "reduce-scatter").name == find_step(answer, "bags").name == "exchange_bags"
+
+
+@pytest.mark.parametrize("name", ["", " ", "-", "a", "s", "teleport", "scatter", "bags-of", "o"])
+def test_names_of_no_step(name: str) -> None:
+    with pytest.raises(BadInputError, match="no step") as caught:
+        find_step(project_one(table_bytes=10e12), name)
+    assert "gather-pool" in caught.value.next_step
+
+
+def test_a_name_of_several_steps() -> None:
+    with pytest.raises(BadInputError, match="several steps") as caught:
+        find_step(project_one(table_bytes=10e12), "all-to-all")
+    assert "all-to-all-splits, all-to-all-lengths, all-to-all-ids" in caught.value.next_step
