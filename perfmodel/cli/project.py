@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -24,9 +24,6 @@ from perfmodel.cli.options import (
 )
 from perfmodel.cli.output import emit, emit_json, warn
 from perfmodel.errors import BadInputError
-
-if TYPE_CHECKING:
-    from perfmodel.project import Projection
 
 TableSizeOption = Annotated[
     str | None,
@@ -158,44 +155,19 @@ def project(
     experiment = next_experiment(answer) if answer.forward.memory is None else None
     if as_json:
         measure = vars(experiment) if experiment else None
-        asked = _question(answer, model, dtype, id_dtype, options)
-        rest = {"changes": [vars(c) for c in changes], "next_experiment": measure}
-        emit_json("project", **{**answer.to_dict(), **asked, **rest})
+        emit_json(
+            "project",
+            **answer.to_dict(),
+            calibration_file=calibration_file(calibration),
+            changes=[vars(c) for c in changes],
+            next_experiment=measure,
+        )
         return
     from perfmodel.report.projection import projection_text
 
     emit(projection_text(answer, changes, experiment, machine or chosen.name, calibration_file(calibration)))
     for line in answer.notes:
         warn(line)
-
-
-def _question(
-    answer: Projection, model: str | None, dtype: str | None, id_dtype: str, options: dict[str, Any]
-) -> dict[str, Any]:
-    """Everything that was asked, as it was understood; None where a model brings its own."""
-    work, setting = answer.work, answer.setting
-    only = work.groups[0] if model is None else None
-    memory = options["local_memory"]
-    return {
-        "model": model,
-        "table_bytes": float(work.table_bytes[0]),
-        "batch": int(work.batch[0]),
-        "tables": int(sum(float(group.count.flat[0]) for group in work.groups)),
-        "pooling": float(only.pooling.flat[0]) if only else None,
-        "dim": int(only.dim.flat[0]) if only else None,
-        "dtype": (dtype or "fp32") if only else None,
-        "id_dtype": id_dtype,
-        "machine": setting.machine.name,
-        "overrides": {key: setting.machine.value(key) for key in sorted(setting.machine.overrides)},
-        "backend": setting.backend,
-        "clock": options["clock"],
-        "scenario": setting.scenario,
-        "reduction": options["reduction"],
-        "reserve": options["reserve"],
-        "gpus_per_node": answer.gpu_count.gpus_per_node,
-        "local_memory": {"bytes": memory[0], "bytes_per_s": memory[1]} if memory else None,
-        "calibration_file": calibration_file(options["calibration"]),
-    }
 
 
 def workload_values(*, model: str | None, id_dtype: str, **texts: str | None) -> dict[str, Any]:

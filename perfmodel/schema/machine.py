@@ -174,7 +174,8 @@ class Machine(BaseModel):
         if "gpus_per_node" in given and "nvlink_domain_gpus" not in given:
             follows = self._domain_following(given["gpus_per_node"])
             replaced |= {"nvlink_domain_gpus": follows} if follows else {}
-        before = {**{key: self.value(key) for key in given}, **self.originals}
+        changed = [key for key in replaced if replaced[key] is not self.values[key]]
+        before = {**{key: self.value(key) for key in changed}, **self.originals}
         fields = {name: getattr(self, name) for name in ("name", "title", "notes", "defaults", "links")}
         try:
             return Machine(**fields, values=replaced, overrides=self.overrides | set(given), originals=before)

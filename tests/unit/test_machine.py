@@ -212,3 +212,10 @@ def test_data_is_found_from_any_folder(tmp_path: Path) -> None:
         check=True,
     )
     assert done.stdout.strip() == "8"
+
+
+def test_unchanged_undoes_what_followed_an_override() -> None:
+    wide = load_machine("h100-sxm-ib").with_overrides({"gpus_per_node": 4.0})
+    assert (wide.gpus_per_node, wide.nvlink_domain_gpus) == (4, 4)
+    assert (wide.unchanged().gpus_per_node, wide.unchanged().nvlink_domain_gpus) == (8, 8)
+    assert wide.overrides == {"gpus_per_node"}
