@@ -32,7 +32,7 @@ _PER_PEER = ("all_to_all", "reduce_scatter", "all_gather")
 
 @dataclass(frozen=True)
 class CollectiveEstimate:
-    """Times of many collectives, equal shapes. ``floor_s`` is what is left of time_s without bytes.
+    """Times of many collectives, equal shapes. ``floor_s`` is the part of time_s that is latency.
 
     ``evidence`` holds ranks of ``Evidence``; ``limit`` indexes ``limit_names``: the number it rests on.
     """
@@ -164,7 +164,7 @@ class _Columns:
 
 
 def predict_collectives(
-    frame: pd.DataFrame,
+    frame: pd.DataFrame | Mapping[str, Any],
     machine: str | Path | Machine = "h100-sxm-ib",
     backend: str = "nccl",
     clock: str | None = None,
@@ -179,6 +179,7 @@ def predict_collectives(
     evidence and clock added; same rows, same order. Raises BadInputError for a missing column, an unknown
     collective, a size below one byte a peer; NoCalibrationError where nothing is known.
     """
+    frame = _frame(frame)
     missing = [c for c in ("collective", "payload_bytes", "gpus") if c not in frame.columns]
     if missing:
         raise BadInputError(
@@ -219,6 +220,19 @@ def predict_collectives(
     result["evidence"] = np.array([str(e) for e in Evidence])[ranked]
     result["clock"] = str(model.clock)
     return result
+
+
+def _frame(given: Any) -> pd.DataFrame:
+    import pandas as pd
+
+    if isinstance(given, pd.DataFrame):
+        return given
+    try:
+        return pd.DataFrame(given)
+    except (TypeError, ValueError) as error:
+        raise BadInputError(
+            f"the questions are not a table: {error}.", "give a DataFrame, or columns of one length."
+        ) from None
 
 
 def _member(known: list[str], text: str, what: str) -> str:

@@ -237,8 +237,8 @@ def speed_of_light_time(
     """Least time that the datasheet rates of the links allow, with no latency at all.
 
         inside:  S (G-1)/G / B_link  (all-to-all, several domains: S (g-1)/G);   all_reduce in the switch: S
-        across:  all_to_all S (G-g)/G / B_nic;   others: S f / 2 / (g B_nic) with f the bus factor
-                 (all_reduce by two domains: S / (g B_nic));   the larger of inside and across    [s]
+        across:  all_to_all S (G-g)/G / B_nic;   others: S (G-g)/G / (g B_nic), what a domain of g ranks
+                 must receive through its cards;   the larger of inside and across                [s]
 
     Source: bytes that must cross each boundary; NVLS reduces in the switch, so S crosses a link once
     Limits: G = 1 -> 0;  both rates -> inf -> 0
@@ -252,5 +252,5 @@ def speed_of_light_time(
     if collective == "all_to_all":
         inside = size * (gpus_per_domain - 1) / gpus / link_bytes_per_s
         return np.asarray(np.maximum(inside, size * (gpus - gpus_per_domain) / gpus / nic_bytes_per_s))
-    across = size * (domains - 1) / domains / (gpus_per_domain * nic_bytes_per_s)
+    across = size * (gpus - gpus_per_domain) / gpus / (gpus_per_domain * nic_bytes_per_s)
     return np.asarray(np.maximum(size * share / link_bytes_per_s * (gpus_per_domain > 1), across))

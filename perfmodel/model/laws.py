@@ -87,6 +87,11 @@ class Group:
         """Ranks packed into domains of at most ``domain_gpus``. Limits: G <= g -> one domain of G."""
         return Group(gpus, min(gpus, domain_gpus), laws.domains_of(gpus, domain_gpus))
 
+    @property
+    def smallest_domain_gpus(self) -> int:
+        """Ranks of the domain that is filled last: its few cards carry what comes from all the others."""
+        return self.gpus - self.domain_gpus * (self.domains - 1)
+
 
 def ring_tree_latencies(log_unknowns: Floats, steps: StepConstants, collective: str, group: Group) -> Floats:
     """Latency of each (algorithm, protocol) that NCCL could choose, in the order of ``ALGORITHMS``.
@@ -130,13 +135,14 @@ def ring_tree_bandwidths(log_unknowns: Floats, steps: StepConstants, collective:
     value = np.exp(log_unknowns)
     link, nic, nvls = value[11:14]
     sharp = steps.rate_sharpness
-    full = laws.ring_bus_bandwidth(link, nic, group.domain_gpus, group.domains, sharp)
+    cards = group.smallest_domain_gpus
+    full = laws.ring_bus_bandwidth(link, nic, cards, group.domains, sharp)
     slow = value[14] if group.domains == 1 else laws.join_rates(value[14], value[15] / full, sharp)
     fraction = np.array([float(slow), value[16], 1.0])
     ring = full * fraction
     if collective != "all_reduce":
         return np.asarray(ring)
-    args = (group.gpus, group.domain_gpus, group.domains, sharp)
+    args = (group.gpus, cards, group.domains, sharp)
     tree = laws.tree_bus_bandwidth(link, nic, *args) * value[17] * fraction
     if not steps.has_nvls:
         return np.concatenate([ring, tree])
@@ -171,6 +177,7 @@ def pairwise_time(
 
     alpha  ``pairwise_latency``;  rho  ``rendezvous_share``;  bytes  ``pairwise_transfer_time``
     r      rendezvous cost, one constant inside a domain and one across
+    A last domain with fewer ranks has more remote peers: the larger of both domains' bytes counts
     Source: docs/model.md#all-to-all
     Limits: S = 0 -> alpha;  S -> inf -> slope of the bytes term;  increasing in S
     """
@@ -183,4 +190,10 @@ def pairwise_time(
     moved = laws.pairwise_transfer_time(
         payload_bytes, copies, link, nic, single, *shape, steps.rate_sharpness
     )
+    if group.smallest_domain_gpus < group.domain_gpus:
+        small = (group.gpus, group.smallest_domain_gpus, group.domains)
+        lonely = laws.pairwise_transfer_time(
+            payload_bytes, copies, link, nic, single, *small, steps.rate_sharpness
+        )
+        moved = np.maximum(moved, lonely)
     return np.asarray(alpha + handshake + moved)

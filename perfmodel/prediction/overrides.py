@@ -17,6 +17,7 @@ _LINK_KEYS = (
     "nvlink_bytes_per_s",
     "pcie_bytes_per_s",
     "nic_bytes_per_s",
+    "nics_per_node",
     "gpus_per_node",
     "nvlink_domain_gpus",
 )
@@ -40,6 +41,17 @@ def inside_rate(machine: Machine) -> float:
     return machine.value("nvlink_bytes_per_s" if machine.nvlink_domain_gpus > 1 else "pcie_bytes_per_s")
 
 
+def across_rate(machine: Machine) -> float:
+    """Rate of one GPU towards other domains [bytes/s]: its share of the cards.
+
+    An overridden PCIe bounds it. The shipped PCIe does not: a faster card comes with a bus that feeds it.
+    """
+    card = machine.value("nic_bytes_per_s")
+    if "nics_per_node" in machine.overrides and "nic_bytes_per_s" not in machine.overrides:
+        card *= machine.value("nics_per_node") / machine.original("nics_per_node")
+    return min(card, machine.value("pcie_bytes_per_s")) if "pcie_bytes_per_s" in machine.overrides else card
+
+
 def scaled_unknowns(log_unknowns: Floats, law: Law, machine: Machine, measured_on: Machine) -> Floats:
     """Unknowns with rates multiplied by this machine's link rates over those of the measured machine.
 
@@ -47,7 +59,7 @@ def scaled_unknowns(log_unknowns: Floats, law: Law, machine: Machine, measured_o
     """
     ratios = {
         "inside": inside_rate(machine) / inside_rate(measured_on),
-        "across": machine.value("nic_bytes_per_s") / measured_on.value("nic_bytes_per_s"),
+        "across": across_rate(machine) / across_rate(measured_on),
     }
     shifts = [np.log(ratios.get(_KINDS.get(name, ""), 1.0)) for name in law.names]
     return np.asarray(log_unknowns + np.array(shifts, float))

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from perfmodel.fit.build import domain_gpus_of
 from perfmodel.model.collectives import speed_of_light_time
 from perfmodel.model.laws import Group
-from perfmodel.prediction.overrides import inside_rate, rate_shares, rate_shift, touches_links
+from perfmodel.prediction.overrides import across_rate, inside_rate, rate_shares, rate_shift, touches_links
 from perfmodel.prediction.spreads import (
     GRID_BYTES,
     GRID_LOG2,
@@ -50,6 +50,7 @@ class Table:
     log_low: Floats
     log_high: Floats
     floor_s: float
+    floor_share: Floats
     evidence: Codes
     limit: Codes
     anchors: Floats
@@ -73,7 +74,8 @@ class Table:
             near = np.minimum(np.searchsorted(self.anchors, payload_bytes * 0.999), self.anchors.size - 1)
             exact = np.abs(self.anchors[near] / payload_bytes - 1) < 2e-3
             evidence = np.where(exact, np.int8(self.anchor_evidence), evidence)
-        floor = np.minimum(np.full(time.shape, self.floor_s), time)
+        share = self.floor_share[left] + part * (self.floor_share[left + 1] - self.floor_share[left])
+        floor = time * share
         return time, low, high, floor, evidence.astype(np.int8), self.limit[left]
 
 
@@ -94,7 +96,9 @@ def build_table(
     if gpus == 1:
         nothing = np.zeros(GRID_LOG2.size)
         codes = np.zeros(GRID_LOG2.size, np.int8)
-        return Table(nothing, nothing, nothing, 0.0, codes, codes, np.empty(0), 0, "one rank sends nothing")
+        return Table(
+            nothing, nothing, nothing, 0.0, nothing, codes, codes, np.empty(0), 0, "one rank sends nothing"
+        )
     group = Group.of(gpus, domain_gpus_of(machine, gpus_per_node))
     law = calibration.law(collective)
     measured_on = load_machine(calibration.machine) if borrowed else machine
@@ -136,13 +140,15 @@ def _finish(
     log_least = np.log(np.maximum(_speed_of_light(machine, collective, group), _SHORTEST_S))
     log_time = np.maximum.accumulate(np.maximum(log_time, log_least))
     low = np.maximum.accumulate(np.maximum(log_time - _Z95 * log_sd, log_least))
+    share, limit = _latency_share(machine, law, collective, group, log_time)
     return Table(
         log_time,
         np.minimum(low, log_time),
         np.maximum.accumulate(log_time + _Z95 * log_sd),
         float(np.exp(log_time[0])),
+        share,
         np.maximum(spread.evidence, weakest).astype(np.int8),
-        _limit(machine, law, collective, group, log_time),
+        limit,
         np.array(curve.anchor_bytes) if curve else np.empty(0),
         max(stack_rank(curve, calibration), weakest) if curve else 0,
         spread.basis,
@@ -150,23 +156,29 @@ def _finish(
 
 
 def _speed_of_light(machine: Machine, collective: str, group: Group) -> Floats:
-    link = inside_rate(machine)
-    nic = machine.value("nic_bytes_per_s")
-    shape = (group.gpus, group.domain_gpus, group.domains)
-    return speed_of_light_time(collective, GRID_BYTES, *shape, link, nic)
+    rates = (inside_rate(machine), across_rate(machine))
+    times = [
+        speed_of_light_time(collective, GRID_BYTES, group.gpus, ranks, group.domains, *rates)
+        for ranks in (group.domain_gpus, group.smallest_domain_gpus)
+    ]
+    return np.maximum(*times) if group.domains > 1 else times[0]
 
 
-def _limit(machine: Machine, law: Law | None, collective: str, group: Group, log_time: Floats) -> Codes:
-    """What the time rests on most at each size: the largest of its sensitivities to latency and to each rate.
+def _latency_share(
+    machine: Machine, law: Law | None, collective: str, group: Group, log_time: Floats
+) -> tuple[Floats, Codes]:
+    """Share of the time at each size that no link rate would shorten, and what the time rests on most.
 
-    By the law, d ln t / d ln rate; latency has what is left of 1. Without a law, by the floor.
+    By the law, 1 - sum of d ln t / d ln rate, which is latency over time for the protocol in use; without a
+    law, the time of the smallest message over the time.
     """
     across = group.domains > 1
     if law is None:
-        bytes_rule = log_time > log_time[0] + np.log(2)
-        return np.asarray(np.where(bytes_rule, 2, 1) + (2 if across else 0), np.int8)
+        share = np.exp(log_time[0] - log_time)
+        codes = np.where(share < 0.5, 2, 1) + (2 if across else 0)
+        return share, np.asarray(codes, np.int8)
     shares = rate_shares(machine, law, collective, group, GRID_BYTES)
-    latency = 1 - sum(shares.values())
+    latency = np.clip(1 - sum(shares.values()), 0, 1)
     columns = np.stack([latency, shares["inside"], shares["across"], shares["protocol"]])
-    codes = np.array([3 if across else 1, 2, 4, 5], np.int8)
-    return np.asarray(codes[columns.argmax(axis=0)], np.int8)
+    names = np.array([3 if across else 1, 2, 4, 5], np.int8)
+    return np.asarray(latency), np.asarray(names[columns.argmax(axis=0)], np.int8)

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.errors import NoCalibrationError
 from perfmodel.schema.evidence import Clock
 
 Array = NDArray[np.float64]
@@ -133,9 +134,19 @@ class Faster:
         return self.first.calibrations + self.second.calibrations
 
     def timing(self, collective: str, payload: Array, gpus: Array, gpus_per_node: int | None) -> Timing:
-        """Time of the faster of the two, element by element."""
-        a = self.first.timing(collective, payload, gpus, gpus_per_node)
-        b = self.second.timing(collective, payload, gpus, gpus_per_node)
+        """Time of the faster of the two, element by element; of the one that knows the collective.
+
+        Limits: neither knows it -> NoCalibrationError of the first
+        """
+        known, refused = [], []
+        for library in (self.first, self.second):
+            try:
+                known.append(library.timing(collective, payload, gpus, gpus_per_node))
+            except NoCalibrationError as error:
+                refused.append(error)
+        if not known:
+            raise refused[0]
+        a, b = known[0], known[-1]
         return select(a.time_s <= b.time_s, a, b)
 
 
@@ -157,14 +168,18 @@ class Crossover:
 
 def crossover(
     links: Faster, collective: str, gpus: int, per_node: int | None, sizes: Sequence[float], group: str = ""
-) -> Crossover:
+) -> Crossover | None:
     """The message size from which on the winner stays the same, between neighbours of ``sizes``.
 
-    Limits: one library faster at all sizes -> payload_bytes None and small == large
+    Limits: one library faster at all sizes -> payload_bytes None and small == large;
+            one library does not know the collective -> None
     """
     payload, ranks = np.asarray(sizes, dtype=np.float64), np.full(len(sizes), float(gpus))
-    a = links.first.timing(collective, payload, ranks, per_node).time_s
-    b = links.second.timing(collective, payload, ranks, per_node).time_s
+    try:
+        a = links.first.timing(collective, payload, ranks, per_node).time_s
+        b = links.second.timing(collective, payload, ranks, per_node).time_s
+    except NoCalibrationError:
+        return None
     first_wins = a <= b
     names = (links.second.name, links.first.name)
     last = names[int(first_wins[-1])]

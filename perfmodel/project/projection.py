@@ -288,7 +288,9 @@ def _crossovers(
         if used:
             smallest = max(_SMALLEST_CROSSOVER, 16.0 * ranks)
             sizes = np.geomspace(smallest, _LARGEST_CROSSOVER, _CROSSOVER_POINTS)
-            yield crossover(links, collective, ranks, node, sizes.tolist(), group)
+            found = crossover(links, collective, ranks, node, sizes.tolist(), group)
+            if found is not None:
+                yield found
 
 
 def local_memory_work(work: Work, memory: Memory) -> Work:

@@ -190,6 +190,39 @@ def test_more_domains_never_beat_one(machine: str) -> None:
         assert (many >= one * 0.999).all(), name
 
 
+def test_a_lone_gpu_on_the_last_node_carries_the_rest_through_one_card() -> None:
+    answer = predict(collective=["all_to_all", "all_gather"], payload_bytes=[9 * 2**30] * 2, gpus=[9, 9])
+    assert (answer["low_s"] >= 8 * 2**30 / 50e9 * 0.999).all()
+    even = predict(collective=["all_to_all"], payload_bytes=[9 * 2**30], gpus=[16])
+    assert answer["time_s"].iloc[0] > even["time_s"].iloc[0]
+
+
+def test_fewer_or_slower_cards_slow_what_crosses() -> None:
+    machine = load_machine("h100-sxm-ib")
+    args = ("all_to_all", [2**30], 128)
+    plain = CollectiveModel.load(machine).estimate(*args).time_s
+    one = CollectiveModel.load(machine.with_overrides({"nics_per_node": 1.0})).estimate(*args).time_s
+    assert one == pytest.approx(plain * 8, rel=0.1)
+    slow = CollectiveModel.load(machine.with_overrides({"pcie_bytes_per_s": 1e9})).estimate(*args).time_s
+    assert slow > 2**30 * 120 / 128 / 1e9
+
+
+def test_latency_is_the_part_that_no_rate_shortens() -> None:
+    model = CollectiveModel.load(load_machine("h100-sxm-ib"))
+    answer = model.estimate("reduce_scatter", [2**12, 2**24, 2**36], 128)
+    share = answer.floor_s / answer.time_s
+    assert share[0] > 0.95
+    assert share[2] < 0.05
+    assert (np.diff(share) < 0).all()
+
+
+def test_columns_in_a_mapping_will_do() -> None:
+    given = {"collective": ["all_gather"], "payload_bytes": [2**20], "gpus": [8]}
+    assert perfmodel.predict_collectives(given)["time_s"].tolist() == predict(**given)["time_s"].tolist()
+    with pytest.raises(BadInputError, match="not a table"):
+        perfmodel.predict_collectives({"collective": ["all_gather"], "payload_bytes": [1, 2], "gpus": [8]})
+
+
 def test_labels_say_what_the_time_rests_on() -> None:
     model = CollectiveModel.load(load_machine("h100-sxm-ib"))
     answer = model.estimate("all_to_all", [2**12, 2**34], 128)

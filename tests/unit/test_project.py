@@ -379,6 +379,12 @@ def test_nvlink_everywhere_meets_the_published_range_without_tuning() -> None:
     assert high[corner].tolist() == [1, 1024, 4, 256]
 
 
+def test_best_takes_the_library_that_knows_a_collective() -> None:
+    p = project_one(gpus=16, machine="h200-sxm-ib", backend="best", clock="graph", reduction="reduce-scatter")
+    bags = next(s for s in p.steps if s.name.endswith("_bags"))
+    assert bags.library == "nccl"
+
+
 def test_a_change_that_no_calibration_covers_is_left_out() -> None:
     """NVSHMEM inside a kernel was never timed in a reduce-scatter, which a two-level exchange needs."""
     p = project_one(gpus=16, machine="h200-sxm-ib", backend="nvshmem", clock="device")
