@@ -77,7 +77,8 @@ class OneDomain:
         inside = np.minimum(ranks, self.anchor)
         near = self.measured.estimate(collective, payload, inside)
         beyond = ranks > self.anchor
-        floor = near.floor_s + (ranks - inside) * self.assumed.value("extra_peer_s")
+        empty = self.measured.estimate(collective, inside, inside).time_s  # one byte a peer
+        floor = empty + (ranks - inside) * self.assumed.value("extra_peer_s")
         rate = self.rate_ratio * self.assumed.value("bus_bytes_per_s")
         far = floor + payload * bus_factor(collective, ranks) / rate
         spread = 1 + self.assumed.value("relative_error")
