@@ -27,12 +27,6 @@ OCTAVES = 48
 GRID_LOG2 = np.arange(OCTAVES * PER_OCTAVE + 1) / PER_OCTAVE
 GRID_BYTES = np.exp2(GRID_LOG2)
 LARGEST_BYTES = float(GRID_BYTES[-1])
-_LEAST_LOG_SD = 0.03
-_UNKNOWN_LEFT_OUT = 0.06
-_OCTAVE_OUTSIDE_LOG_SD = 0.03
-_SMOOTHING_OCTAVES = 0.5
-_FADING_OCTAVES = 4.0
-_FLOOR_SLOPE = 0.3
 
 
 @dataclass(frozen=True)
@@ -63,10 +57,10 @@ def from_curve(curve: Curve, calibration: Calibration) -> Spread:
     inside = (sizes[0] * 0.999 <= GRID_BYTES) & (sizes[-1] * 1.001 >= GRID_BYTES)
     outside = np.where(sizes[-1] < GRID_BYTES, np.log2(GRID_BYTES / sizes[-1]), 0)
     across = load_priors().uncertainty.cluster_log_sd if curve.gpus > curve.domain_gpus else 0.0
-    noise = float(np.hypot(max(_LEAST_LOG_SD, curve.anchor_log_sd), across))
-    left_out = curve.left_out_log_sd or [_UNKNOWN_LEFT_OUT] * sizes.size
+    noise = float(np.hypot(max(load_priors().uncertainty.least_log_sd, curve.anchor_log_sd), across))
+    left_out = curve.left_out_log_sd or [load_priors().uncertainty.unknown_left_out_log_sd] * sizes.size
     between = np.interp(GRID_LOG2, np.log2(sizes), left_out)
-    sd = np.hypot(np.hypot(noise, between), _OCTAVE_OUTSIDE_LOG_SD * outside)
+    sd = np.hypot(np.hypot(noise, between), load_priors().uncertainty.outside_octave_log_sd * outside)
     evidence = np.where(inside, Evidence.INTERPOLATED.rank, Evidence.EXTRAPOLATED.rank)
     return Spread(
         np.log(curve_time(curve, GRID_BYTES)),
@@ -84,18 +78,21 @@ def _slope(curve: Curve, left: int) -> float:
 
 def reaches_floor(curve: Curve) -> bool:
     """Whether the smallest measured sizes show the floor, so that the curve may be read below them."""
-    return len(curve.anchor_bytes) > 1 and _slope(curve, 0) < _FLOOR_SLOPE
+    return len(curve.anchor_bytes) > 1 and _slope(curve, 0) < load_priors().shape.floor_slope
 
 
 def reaches_bandwidth(curve: Curve) -> bool:
     """Whether the largest measured sizes show the bandwidth, so that the curve may be read above them."""
-    return len(curve.anchor_bytes) > 1 and _slope(curve, len(curve.anchor_bytes) - 2) > 1 - _FLOOR_SLOPE
+    return (
+        len(curve.anchor_bytes) > 1
+        and _slope(curve, len(curve.anchor_bytes) - 2) > 1 - load_priors().shape.floor_slope
+    )
 
 
 def _joined(spread: Spread, law: Spread, edge: int, outside: npt.NDArray[np.bool_]) -> Spread:
     """A cell that stops short of its floor or bandwidth: beyond its edge the law, joined to it there."""
     octaves = np.abs(GRID_LOG2 - GRID_LOG2[edge])
-    fade = np.exp(-octaves / _FADING_OCTAVES)
+    fade = np.exp(-octaves / load_priors().shape.fading_octaves)
     log_time = law.log_time + (spread.log_time[edge] - law.log_time[edge]) * fade
     log_sd = np.hypot(law.log_sd * (1 - fade), spread.log_sd[edge])
     return Spread(
@@ -153,7 +150,7 @@ def between_cells(calibration: Calibration, collective: str, group: Group) -> Sp
     low, high = from_curve(below[-1], calibration), from_curve(above[0], calibration)
     share = (group.gpus - below[-1].gpus) / (above[0].gpus - below[-1].gpus)
     log_time = low.log_time + share * (high.log_time - low.log_time)
-    log_sd = np.hypot(np.maximum(low.log_sd, high.log_sd), _LEAST_LOG_SD)
+    log_sd = np.hypot(np.maximum(low.log_sd, high.log_sd), load_priors().uncertainty.least_log_sd)
     evidence = np.maximum(np.maximum(low.evidence, high.evidence), Evidence.INTERPOLATED.rank)
     basis = f"between {below[-1].gpus} and {above[0].gpus} measured GPUs"
     return Spread(log_time, log_sd, evidence.astype(np.int8), basis)
@@ -243,7 +240,7 @@ def _smoothed(residual: Floats, reference: Curve, shift_octaves: float) -> Float
     sizes = np.log2(np.array(reference.anchor_bytes))
     inside = np.clip(GRID_LOG2 - shift_octaves, sizes[0], sizes[-1])
     held = np.interp(inside, GRID_LOG2, residual)
-    width = _SMOOTHING_OCTAVES * PER_OCTAVE
+    width = load_priors().shape.smoothing_octaves * PER_OCTAVE
     reach = int(3 * width)
     kernel = np.exp(-0.5 * (np.arange(-reach, reach + 1) / width) ** 2)
     padded = np.pad(held, reach, mode="edge")

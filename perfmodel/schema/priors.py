@@ -69,6 +69,9 @@ class Shape(BaseModel):
     rendezvous_half_bytes: Positive
     rate_sharpness: Positive
     choice_sharpness: Positive
+    smoothing_octaves: Positive
+    fading_octaves: Positive
+    floor_slope: Annotated[float, Field(gt=0, lt=1)]
     why: str
 
 
@@ -84,6 +87,9 @@ class Uncertainty(BaseModel):
     sibling_log_sd: Positive
     card_log_sd: Positive
     cluster_log_sd: Positive
+    least_log_sd: Positive
+    outside_octave_log_sd: Positive
+    unknown_left_out_log_sd: Positive
     carry_fraction: Annotated[float, Field(ge=0, le=1)]
     why: str
 
