@@ -1,0 +1,110 @@
+"""What a rank can be asked to time: the small interface between libraries, kernels and the measuring loop.
+
+A *provider* is a library (mpi, gloo, nccl, ...), a set of kernels (torch, perfmodel, fbgemm) or a whole pass
+(exchange, torchrec). It turns a ``Point`` into an ``Operation``; ``calibrate.clocks`` times operations;
+``calibrate.rank`` serves them to the coordinator. A provider knows nothing of rounds, noise or files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from perfmodel.schema.evidence import Clock
+from perfmodel.schema.runs import Conditions, Point
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where this rank is: its number in the job, its node, its device."""
+
+    rank: int
+    ranks: int
+    node: int = 0
+    local_rank: int = 0
+    local_ranks: int = 1
+    device: str = "cpu"  # cpu or cuda
+
+
+@dataclass(frozen=True)
+class Availability:
+    """Whether a provider can run here; if not, why, and the line that would install it."""
+
+    usable: bool
+    why_not: str = ""
+    install: str = ""
+    version: str = ""
+    clocks: tuple[Clock, ...] = ()
+    operations: tuple[str, ...] = ()
+    functional_only: str = ""  # it runs, and its times are no calibration: why
+
+
+class Operation(Protocol):
+    """One call to time on this rank, its buffers made. Buffers may be shared with other operations."""
+
+    @property
+    def bytes_sent(self) -> int:
+        """Bytes that this rank sends to others in one call."""
+
+    def prepare(self, salt: int) -> None:
+        """Fill the inputs with the pattern of ``salt`` and poison the outputs. Not timed."""
+
+    def before(self) -> None:
+        """What precedes every timed call, untimed: the next index set, a gather that clears the caches."""
+
+    def run(self) -> None:
+        """The call. Returns when the host may go on (asynchronous on a GPU)."""
+
+    def check(self) -> tuple[int, int]:
+        """(wrong, checked) elements of the outputs against the pattern of the last ``prepare``."""
+
+    def steps_s(self) -> Mapping[str, float]:
+        """Composed passes: this rank's time of each step of the last run [s]; else empty."""
+
+
+class Provider(Protocol):
+    """A library of collectives, a set of kernels, or a whole pass, on one rank."""
+
+    name: str
+
+    def open(self, place: Place, address: Mapping[str, str]) -> None:
+        """Join the job. Called on every rank, in the same order. ``address``: see calibrate.rank."""
+
+    def open_group(self, ranks: Sequence[int]) -> None:
+        """Make a communicator for these ranks. Called on every rank of the job, in the same order."""
+
+    def operation(self, point: Point, ranks: Sequence[int]) -> Operation:
+        """The operation of a point for this rank, which is one of ``ranks``.
+
+        Raises BadInputError for what the library cannot do, before anything is sent.
+        """
+
+    def barrier(self, ranks: Sequence[int]) -> None:
+        """Wait for all of ``ranks``: the ranks leave together, as close as the library can."""
+
+    def synchronize(self) -> None:
+        """Wait until the device is idle; nothing on a CPU."""
+
+    def versions(self) -> Mapping[str, str]:
+        """Versions that matter for timings: library, runtime, transport."""
+
+    def close(self) -> None:
+        """Leave the job; never hangs on a peer that died."""
+
+
+@dataclass(frozen=True)
+class RankTimes:
+    """What one rank saw in one visit.
+
+    starts_s, ends_s  this rank's monotonic clock around each timed call (or batch of calls), equal lengths
+    """
+
+    starts_s: list[float]
+    ends_s: list[float]
+    calls_each: int = 1
+    bytes_sent: int = 0
+    checked: int = 0
+    wrong: int = 0
+    steps_s: Mapping[str, list[float]] = field(default_factory=dict)
+    conditions: Conditions | None = None

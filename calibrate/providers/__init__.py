@@ -1,0 +1,1 @@
+"""One file a library: what turns a point into calls of it."""

@@ -1,0 +1,186 @@
+"""A calibration run on disk: what was measured, one JSON object a line, appended and never rewritten.
+
+    {"type": "run", ...}      first line: the stack, the machine, the allow-listed environment
+    {"type": "point", ...}    what is measured, before its first visit
+    {"type": "visit", ...}    one batch of timed calls of a point, checked
+    {"type": "finish", ...}   a point is done, and how
+
+A file that ends in the middle of a line (a machine that lost power) reads without that line.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from perfmodel.schema.evidence import SAMPLE_OPERATIONS, Clock
+
+SCHEMA_VERSION = 1
+
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=0)]
+_STRICT = ConfigDict(frozen=True, extra="forbid")
+
+KERNELS = ("gather_pool", "bucketize", "permute", "partial_sum", "copy", "launch_floor")
+"""Kernel cells: gather and pool, ids to owners, received ids to table order, sum of partial bags, copies."""
+
+COMPOSED = ("row_wise",)
+"""Whole passes: the row-wise embedding bag, end to end."""
+
+
+class Kind(StrEnum):
+    """What a point times."""
+
+    COLLECTIVE = "collective"
+    KERNEL = "kernel"
+    COMPOSED = "composed"
+
+
+class Status(StrEnum):
+    """How a point ended."""
+
+    OK = "ok"  # the interval reached the target
+    NOISY = "noisy"  # the time for it ran out first
+    THROTTLED = "throttled"  # a clock was held down while it ran
+    FAILED = "failed"  # wrong result, or an error; its times are not used
+
+
+class Work(BaseModel):
+    """What a kernel or a whole pass looks up: SCIENCE letters B T L D E in long names."""
+
+    model_config = _STRICT
+
+    batch: Annotated[int, Field(ge=1)]
+    tables: Annotated[int, Field(ge=1)] = 1
+    pooling: Annotated[float, Field(ge=0)] = 1
+    dim: Annotated[int, Field(ge=1)] = 32
+    rows: Annotated[int, Field(ge=1)] = 1
+    id_bytes: Literal[4, 8] = 8
+    distribution: str = "uniform"  # uniform | zipf:ALPHA | one-row
+
+
+class Point(BaseModel):
+    """One cell of the plan: what is timed, where, and on which clock. ``key`` names it for ever."""
+
+    model_config = _STRICT
+
+    kind: Kind
+    operation: str
+    backend: str = ""  # library of the collectives; "" for a kernel
+    implementation: str = ""  # kernels: torch, numpy, perfmodel, fbgemm; composed: exchange, torchrec
+    clock: Clock
+    variant: str = "default"  # default | uneven | after_kernel
+    payload_bytes: Count = 0  # collectives: as nccl-tests prints it; kernels: bytes that the model counts
+    gpus: Annotated[int, Field(ge=1)]
+    nodes: Annotated[int, Field(ge=1)] = 1
+    gpus_per_node: Annotated[int, Field(ge=1)]
+    dtype: str = "fp32"
+    work: Work | None = None
+    held_out: bool = False  # never used by a fit; validate compares with it
+
+    @model_validator(mode="after")
+    def _known(self) -> Point:
+        known = {
+            Kind.COLLECTIVE: SAMPLE_OPERATIONS,
+            Kind.KERNEL: KERNELS,
+            Kind.COMPOSED: COMPOSED,
+        }[self.kind]
+        if self.operation not in known:
+            raise ValueError(f"unknown {self.kind} {self.operation!r}; known: {', '.join(known)}")
+        if self.gpus > self.nodes * self.gpus_per_node or self.nodes > self.gpus:
+            raise ValueError(f"{self.gpus} ranks do not fit {self.nodes} nodes of {self.gpus_per_node}")
+        return self
+
+    @property
+    def key(self) -> str:
+        """Canonical text of all fields that are not defaults: equal points have equal keys."""
+        fields = self.model_dump(mode="json", exclude_defaults=True)
+        return json.dumps(fields, sort_keys=True, separators=(",", ":"))
+
+
+class Conditions(BaseModel):
+    """State of the slowest device while a batch ran. Absent where nobody can read it (CPUs)."""
+
+    model_config = _STRICT
+
+    sm_clock_hz: float | None = None
+    sm_clock_max_hz: float | None = None
+    memory_clock_hz: float | None = None
+    temperature_c: float | None = None
+    power_w: float | None = None
+    throttle_reasons: list[str] = []
+
+
+class RunHeader(BaseModel):
+    """First line of a run: everything that must be equal for samples to be mixed, and what is worth knowing.
+
+    stack        versions and topology; its hash is the fingerprint
+    environment  allow-listed variables only
+    """
+
+    model_config = _STRICT
+
+    type: Literal["run"] = "run"
+    schema_version: Literal[1] = 1
+    fingerprint: str
+    started_at: str
+    machine: str
+    stack: Mapping[str, str]
+    environment: Mapping[str, str] = {}
+    host: str = ""  # a hash, unless --keep-hostnames
+    ranks: Annotated[int, Field(ge=1)]
+    nodes: Annotated[int, Field(ge=1)]
+
+
+class PointLine(BaseModel):
+    """A point is about to be measured for the first time."""
+
+    model_config = _STRICT
+
+    type: Literal["point"] = "point"
+    key: str
+    point: Point
+
+
+class Visit(BaseModel):
+    """One batch of timed calls. ``times_s``: slowest rank of each call, in order."""
+
+    model_config = _STRICT
+
+    type: Literal["visit"] = "visit"
+    key: str
+    round: Count
+    at: str
+    calls_each: Annotated[int, Field(ge=1)] = 1  # calls behind each time (back-to-back clocks: many)
+    times_s: list[Positive]
+    skew_s: Annotated[float, Field(ge=0)] = 0.0  # median over calls of slowest minus fastest rank
+    slowest_rank: Count = 0
+    bytes_sent: Count = 0  # by one rank in one call, as counted by who sent them
+    checked: Count = 0
+    wrong: Count = 0
+    steps_s: Mapping[str, list[float]] = {}  # composed: slowest rank's time of each step
+    conditions: Conditions | None = None
+    note: str = ""
+
+
+class Finish(BaseModel):
+    """A point is done. ``median_s`` with its 95 % interval over visits."""
+
+    model_config = _STRICT
+
+    type: Literal["finish"] = "finish"
+    key: str
+    status: Status
+    reason: str = ""
+    median_s: Positive | None = None
+    low_s: Positive | None = None
+    high_s: Positive | None = None
+    visits: Count = 0
+    calls: Count = 0
+
+
+Line = Annotated[RunHeader | PointLine | Visit | Finish, Field(discriminator="type")]
