@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
 import os
-import re
 import shlex
 import tempfile
 from pathlib import Path
@@ -111,6 +109,7 @@ def _check_out(out: Path, *, force: bool) -> None:
 
 def _machine_for(name: str | None, result: ImportResult) -> Machine:
     """The machine that was named, or the only shipped one with this GPU."""
+    from calibrate.host import gpu_class, words_of
     from perfmodel.schema.machine import list_machines, load_machine
 
     if name is not None:
@@ -127,22 +126,12 @@ def _machine_for(name: str | None, result: ImportResult) -> Machine:
     )
 
 
-def words_of(text: str) -> set[str]:
-    """``NVIDIA H100 80GB HBM3`` -> nvidia, h100, 80gb, hbm3."""
-    return set(re.findall(r"[a-z0-9]+", text.lower()))
-
-
-def gpu_class(machine: str) -> set[str]:
-    """What the name of a GPU must hold to be that of a shipped machine: h100; rtx, pro and 6000."""
-    first, *rest = machine.split("-")
-    return {first} if any(c.isdigit() for c in first) else {first, *itertools.takewhile(_NO_LINK, rest)}
-
-
 def doubt_gpu(gpu: str, machine: Machine, *, force: bool) -> list[str]:
     """A warning when the logs may be of another GPU than the machine's.
 
     Limits: the machine's own GPU -> nothing; another shipped machine's -> BadInputError, or ``force``
     """
+    from calibrate.host import gpu_class, words_of
     from perfmodel.schema.machine import list_machines
 
     found = words_of(gpu)
@@ -160,9 +149,6 @@ def doubt_gpu(gpu: str, machine: Machine, *, force: bool) -> list[str]:
         fitting = ", ".join(name for name, words in classes.items() if words <= found)
         raise BadInputError(text + ".", f"--machine {fitting}; or --force to take them all the same.")
     return [text]
-
-
-_NO_LINK = "pcie".__ne__
 
 
 def unread_text(unread: list[UnreadLine]) -> list[str]:

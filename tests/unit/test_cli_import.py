@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from calibrate.host import gpu_class
 from calibrate.importers.merge import Stack, _how_to, _selected
 from perfmodel.cli import run
-from perfmodel.cli.imports import doubt_gpu, gpu_class
+from perfmodel.cli.imports import doubt_gpu
 from perfmodel.errors import BadInputError
 from perfmodel.report.calibration import calibration_text
 from perfmodel.report.doubts import data_doubts, doubts

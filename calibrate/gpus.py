@@ -1,0 +1,194 @@
+"""The GPUs of this machine, read without touching them: no CUDA context is made.
+
+``nvidia-smi`` comes with the driver and is asked first; where it is missing (some containers), the Python
+binding of NVML; where that is missing too, torch, which names the devices and nothing else.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+_FIELDS = {
+    "index": "index",
+    "name": "name",
+    "uuid": "uuid",
+    "driver": "driver_version",
+    "ecc": "ecc.mode.current",
+    "mig": "mig.mode.current",
+    "compute_mode": "compute_mode",
+    "sm_clock_mhz": "clocks.sm",
+    "sm_clock_max_mhz": "clocks.max.sm",
+    "throttle": "clocks_throttle_reasons.active",
+    "utilization": "utilization.gpu",
+    "memory_used_mib": "memory.used",
+    "memory_mib": "memory.total",
+    "temperature_c": "temperature.gpu",
+}
+_UNKNOWN = ("", "n/a", "[n/a]", "[not supported]", "[unknown error]", "not available")
+_SECONDS = 20.0
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One GPU as its driver describes it. What nobody could read is None or empty."""
+
+    index: int
+    name: str
+    uuid: str = ""
+    driver: str = ""
+    ecc: bool | None = None
+    mig: bool | None = None
+    exclusive: bool = False  # only one process may use it
+    sm_clock_hz: float | None = None
+    sm_clock_max_hz: float | None = None
+    throttle_mask: int = 0  # bits of NVML's clocks event reasons
+    busy_fraction: float | None = None
+    memory_used_bytes: float | None = None
+    memory_bytes: float | None = None
+    temperature_c: float | None = None
+
+
+def find_gpus(environ: Mapping[str, str] | None = None) -> tuple[Gpu, ...]:
+    """GPUs that a process started here would see, in its order.
+
+    Limits: no driver, no GPU, CUDA_VISIBLE_DEVICES empty -> none
+    """
+    environment = os.environ if environ is None else environ
+    readers: tuple[Callable[[], list[Gpu] | None], ...] = (_by_nvidia_smi, _by_nvml)
+    for read in readers:
+        found = read()
+        if found is not None:
+            return visible(found, environment.get("CUDA_VISIBLE_DEVICES"))
+    return tuple(_by_torch())
+
+
+def visible(found: Sequence[Gpu], chosen: str | None) -> tuple[Gpu, ...]:
+    """Those of ``found`` that CUDA_VISIBLE_DEVICES leaves: numbers or the start of a UUID.
+
+    Limits: not set -> all; as CUDA does, nothing from the first entry on that names no GPU
+    """
+    if chosen is None:
+        return tuple(found)
+    kept = []
+    for word in (part.strip() for part in chosen.split(",")):
+        match = [
+            gpu
+            for gpu in found
+            if (word.isdigit() and gpu.index == int(word))
+            or (word[:4] == "GPU-" and gpu.uuid[: len(word)] == word)
+        ]
+        if len(match) != 1:
+            break
+        kept += match
+    return tuple(kept)
+
+
+def _by_nvidia_smi() -> list[Gpu] | None:
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return None
+    query = f"--query-gpu={','.join(_FIELDS.values())}"
+    try:
+        done = subprocess.run(
+            [program, query, "--format=csv,noheader,nounits"],
+            capture_output=True,
+            text=True,
+            timeout=_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return read_query(done.stdout) if done.returncode == 0 else None
+
+
+def read_query(text: str) -> list[Gpu]:
+    """GPUs of what ``nvidia-smi --query-gpu`` prints as bare CSV; lines that are not a GPU are left out."""
+    found = []
+    for cells in csv.reader(text.splitlines(), skipinitialspace=True):
+        if len(cells) == len(_FIELDS) and cells[0].strip().isdigit():
+            found.append(_gpu(dict(zip(_FIELDS, (cell.strip() for cell in cells), strict=True))))
+    return found
+
+
+def _gpu(cells: Mapping[str, str]) -> Gpu:
+    def scaled(name: str, scale: float) -> float | None:
+        number = _number(cells[name])
+        return None if number is None else number * scale
+
+    mask = cells["throttle"]
+    return Gpu(
+        index=int(cells["index"]),
+        name=cells["name"],
+        uuid=cells["uuid"],
+        driver=cells["driver"],
+        ecc=_switch(cells["ecc"]),
+        mig=_switch(cells["mig"]),
+        exclusive=cells["compute_mode"].lower().startswith("exclusive"),
+        sm_clock_hz=scaled("sm_clock_mhz", 1e6),
+        sm_clock_max_hz=scaled("sm_clock_max_mhz", 1e6),
+        throttle_mask=int(mask, 16) if mask.lower().startswith("0x") else 0,
+        busy_fraction=scaled("utilization", 0.01),
+        memory_used_bytes=scaled("memory_used_mib", 2**20),
+        memory_bytes=scaled("memory_mib", 2**20),
+        temperature_c=scaled("temperature_c", 1.0),
+    )
+
+
+def _number(text: str) -> float | None:
+    try:
+        return None if text.lower() in _UNKNOWN else float(text)
+    except ValueError:
+        return None
+
+
+def _switch(text: str) -> bool | None:
+    return {"enabled": True, "disabled": False}.get(text.lower())
+
+
+def _by_nvml() -> list[Gpu] | None:
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+    except Exception:  # not installed, or no driver: NVML's own error class is not importable then
+        return None
+    try:
+        found = []
+        for index in range(pynvml.nvmlDeviceGetCount()):
+            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+            found.append(
+                Gpu(
+                    index=index,
+                    name=_text(pynvml.nvmlDeviceGetName(handle)),
+                    uuid=_text(pynvml.nvmlDeviceGetUUID(handle)),
+                    driver=_text(pynvml.nvmlSystemGetDriverVersion()),
+                    memory_bytes=float(pynvml.nvmlDeviceGetMemoryInfo(handle).total),
+                )
+            )
+        return found
+    except pynvml.NVMLError:
+        return None
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def _by_torch() -> list[Gpu]:
+    """Names by torch, only where a device file says that there is an NVIDIA GPU: torch is slow to import."""
+    if not os.path.exists("/dev/nvidiactl"):
+        return []
+    try:
+        import torch
+
+        count = torch.cuda.device_count()
+        return [Gpu(index, str(torch.cuda.get_device_properties(index).name)) for index in range(count)]
+    except (ImportError, OSError, RuntimeError, AssertionError):  # torch without CUDA asserts
+        return []

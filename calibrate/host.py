@@ -1,0 +1,233 @@
+"""Which machine this is: the shipped one that its GPUs fit, or a name made of its processor.
+
+Reads files of the kernel and asks the driver; starts no CUDA context and measures nothing.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import platform
+import re
+import subprocess
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from calibrate.gpus import Gpu, find_gpus
+from perfmodel.errors import BadInputError
+from perfmodel.schema.files import looks_like_path, unknown_name
+from perfmodel.schema.machine import list_machines, load_machine
+
+_ROOT = Path("/")
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
+_UNITS = {"K": 2**10, "M": 2**20, "G": 2**30}
+_NOISE_WORDS = re.compile(
+    r"\(r\)|\(tm\)|\(c\)|@.*$|with .* graphics|\b\d+(st|nd|rd|th) gen\b|\b\d+-core\b|\b(cpu|processor)\b",
+    re.IGNORECASE,
+)
+_LONGEST_CPU_NAME = 48
+
+
+@dataclass(frozen=True)
+class Host:
+    """This node as a calibration names it.
+
+    machine  name of a shipped machine, or one made here (``cpu-amd-epyc-2``)
+    shipped  whether ``machine`` is a shipped one (or a file that ``--machine`` named)
+    cores    physical cores that this process may use, containers' limits included
+    caches   bytes of one cache by its level (``L2``: of one core; ``L3``: of those that share it)
+    """
+
+    machine: str
+    shipped: bool
+    cpu: str
+    cores: int
+    cores_online: int
+    caches: Mapping[str, int] = field(default_factory=dict)
+    gpus: tuple[Gpu, ...] = ()
+    network: str = ""  # infiniband, efa, slingshot, or nothing known
+    note: str = ""  # what was chosen among several, or why nothing shipped fits
+
+    @property
+    def device(self) -> str:
+        """``cuda`` where there is a GPU to use, else ``cpu``."""
+        return "cuda" if self.gpus else "cpu"
+
+
+def identify(machine: str | None = None, root: Path = _ROOT) -> Host:
+    """This node, and the machine that it is; ``machine`` says otherwise.
+
+    Limits: ``machine`` is neither a shipped one, nor a file, nor a plain name -> BadInputError
+    """
+    gpus = find_gpus()
+    cpu, network = cpu_name(root), network_name(root)
+    cores, online = usable_cores(root), _online_cores(root)
+    if machine is not None:
+        name, shipped = _named(machine)
+        note = ""
+    elif gpus:
+        name, note = gpu_machine([gpu.name for gpu in gpus], network)
+        shipped = name in list_machines()
+    else:
+        name, shipped, note = f"cpu-{slug(cpu)}-{cores}", False, ""
+    return Host(name, shipped, cpu, cores, online, cache_sizes(root), gpus, network, note)
+
+
+def _named(machine: str) -> tuple[str, bool]:
+    """The name of the machine that the user gave, and whether its values are in a file already."""
+    if looks_like_path(machine, [".toml"]):
+        return load_machine(machine).name, True
+    if machine in list_machines():
+        return machine, True
+    if not _NAME.fullmatch(machine):
+        raise unknown_name("--machine", machine, list_machines())
+    if machine.split("-")[0] in {name.split("-")[0] for name in list_machines()}:
+        raise unknown_name("--machine", machine, list_machines())
+    return machine, False
+
+
+def gpu_machine(names: Iterable[str], network: str = "") -> tuple[str, str]:
+    """The shipped machine with these GPUs, else a name made of theirs; and what to say about the choice.
+
+    Two shipped machines with one GPU differ by their network: ``network`` chooses, else InfiniBand.
+    Limits: GPUs of several kinds -> BadInputError; a PCIe card is not a shipped SXM machine
+    """
+    kinds = sorted(set(names))
+    if len(kinds) > 1:
+        raise BadInputError(
+            f"GPUs of {len(kinds)} kinds here: {', '.join(kinds)}: one calibration is of one kind.",
+            "choose with CUDA_VISIBLE_DEVICES, for example CUDA_VISIBLE_DEVICES=0,1",
+        )
+    name = kinds[0]
+    words = words_of(name)
+    card = bool(words & {"pcie", "nvl"})
+    fitting = [
+        item
+        for item in list_machines()
+        if gpu_class(item) <= words and not (card and "sxm" in item.split("-"))
+    ]
+    if not fitting:
+        return f"gpu-{slug(name)}", f"no shipped machine has the GPU {name}: values come from this run"
+    chosen = min(fitting, key=lambda item: _network_order(item, network))
+    others = [item for item in fitting if item != chosen]
+    return chosen, f"also possible: --machine {' or '.join(others)}" if others else ""
+
+
+def _network_order(machine: str, network: str) -> tuple[bool, bool, str]:
+    own = load_machine(machine).links.network
+    return own != network, own != "infiniband", machine
+
+
+def words_of(text: str) -> set[str]:
+    """``NVIDIA H100 80GB HBM3`` -> nvidia, h100, 80gb, hbm3."""
+    return set(re.findall(r"[a-z0-9]+", text.lower()))
+
+
+def gpu_class(machine: str) -> set[str]:
+    """What the name of a GPU must hold to be that of a shipped machine: h100; rtx, pro and 6000."""
+    first, *rest = machine.split("-")
+    return {first} if any(c.isdigit() for c in first) else {first, *itertools.takewhile("pcie".__ne__, rest)}
+
+
+def slug(text: str) -> str:
+    """Lower-case words joined by ``-``: ``Intel(R) Xeon(R) Platinum 8375C CPU @ 2.90GHz`` ->
+    ``intel-xeon-platinum-8375c``; ``unknown`` for nothing."""
+    words = re.findall(r"[a-z0-9]+", _NOISE_WORDS.sub(" ", text).lower())
+    return "-".join(words)[:_LONGEST_CPU_NAME].strip("-") or "unknown"
+
+
+def cpu_name(root: Path = _ROOT) -> str:
+    """The processor's name as it calls itself."""
+    fields = _first_block(_text(root / "proc/cpuinfo"))
+    for key in ("model name", "cpu model", "Model", "Hardware"):
+        if fields.get(key):
+            return fields[key]
+    if platform.system() == "Darwin":
+        return _sysctl("machdep.cpu.brand_string") or platform.machine()
+    return platform.processor() or platform.machine() or "unknown"
+
+
+def _first_block(text: str) -> dict[str, str]:
+    lines = itertools.takewhile(str.strip, text.lstrip().splitlines())
+    pairs = (line.partition(":") for line in lines)
+    return {key.strip(): value.strip() for key, _, value in pairs}
+
+
+def _sysctl(key: str) -> str:
+    try:
+        done = subprocess.run(["sysctl", "-n", key], capture_output=True, text=True, timeout=5.0, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip()
+
+
+def allowed_cpus() -> list[int]:
+    """Logical processors that this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return sorted(os.sched_getaffinity(0))
+    return list(range(os.cpu_count() or 1))
+
+
+def usable_cores(root: Path = _ROOT) -> int:
+    """Physical cores that this process may use: its affinity, two threads of a core counted once, and
+    no more than a container's share of processor time. At least 1."""
+    cores = len(_physical(allowed_cpus(), root))
+    share = cpu_share(root)
+    return max(1, min(cores, int(share)) if share is not None else cores)
+
+
+def _online_cores(root: Path) -> int:
+    return len(_physical(range(os.cpu_count() or 1), root))
+
+
+def _physical(cpus: Iterable[int], root: Path) -> set[tuple[str, str]]:
+    """(package, core) of each logical processor; each its own where the kernel does not say."""
+    found = set()
+    for cpu in cpus:
+        topology = root / f"sys/devices/system/cpu/cpu{cpu}/topology"
+        core = _text(topology / "core_id").strip()
+        found.add((_text(topology / "physical_package_id").strip(), core) if core else ("", str(cpu)))
+    return found
+
+
+def cpu_share(root: Path = _ROOT) -> float | None:
+    """Processors' worth of time that a container may use; None without a limit."""
+    quota, _, period = _text(root / "sys/fs/cgroup/cpu.max").strip().partition(" ")
+    if not quota:  # the first version of control groups
+        folder = root / "sys/fs/cgroup/cpu"
+        quota, period = (_text(folder / f"cpu.cfs_{name}_us").strip() for name in ("quota", "period"))
+    if not (quota.isdigit() and period.isdigit() and int(period)):
+        return None
+    return int(quota) / int(period)
+
+
+def cache_sizes(root: Path = _ROOT) -> dict[str, int]:
+    """Bytes of the data caches that the first core uses: ``{"L1": 49152, "L2": …, "L3": …}``."""
+    found = {}
+    for index in sorted((root / "sys/devices/system/cpu/cpu0/cache").glob("index*")):
+        size, kind = _text(index / "size").strip(), _text(index / "type").strip()
+        match = re.fullmatch(r"(\d+)([KMG]?)", size)
+        if match and kind != "Instruction":
+            found[f"L{_text(index / 'level').strip()}"] = int(match[1]) * _UNITS.get(match[2], 1)
+    return found
+
+
+def network_name(root: Path = _ROOT) -> str:
+    """Kind of the fast network cards: ``efa``, ``infiniband``, ``slingshot``; nothing where none is seen."""
+    cards = [path.name for path in sorted((root / "sys/class/infiniband").glob("*"))]
+    drivers = {
+        os.path.basename(os.path.realpath(root / f"sys/class/infiniband/{c}/device/driver")) for c in cards
+    }
+    if "efa" in drivers or any(card.startswith(("efa", "rdmap")) for card in cards):
+        return "efa"
+    if list((root / "sys/class/cxi").glob("*")):
+        return "slingshot"
+    return "infiniband" if cards else ""
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""

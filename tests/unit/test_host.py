@@ -1,0 +1,169 @@
+"""Which machine this is, from names of GPUs and from the kernel's files: fakes, no hardware."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from calibrate import host
+from calibrate.gpus import Gpu, read_query, visible
+from calibrate.host import cache_sizes, cpu_name, cpu_share, gpu_machine, identify, network_name, slug
+from perfmodel.errors import BadInputError
+
+SMI = """0, NVIDIA H100 80GB HBM3, GPU-aa, 550.54.15, Enabled, Disabled, Default, 1410, 1980, \
+0x0000000000000020, 37, 1024, 81559, 83
+1, NVIDIA H100 80GB HBM3, GPU-ab, 550.54.15, Disabled, [N/A], Exclusive_Process, 1980, 1980, \
+0x0000000000000001, [N/A], 0, 81559, [N/A]
+Failed to initialize NVML
+"""
+
+
+def write(root: Path, files: dict[str, str]) -> Path:
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return root
+
+
+@pytest.mark.parametrize(
+    ("gpu", "network", "machine"),
+    [
+        ("NVIDIA H100 80GB HBM3", "", "h100-sxm-ib"),
+        ("NVIDIA H100 80GB HBM3", "efa", "h100-sxm-efa"),
+        ("NVIDIA H200", "infiniband", "h200-sxm-ib"),
+        ("NVIDIA GB200", "", "gb200-nvl72"),
+        ("NVIDIA GH200 480GB", "", "gh200-slingshot"),
+        ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "", "rtx-pro-6000-pcie"),
+        ("NVIDIA A100-PCIE-40GB", "", "gpu-nvidia-a100-pcie-40gb"),
+        ("NVIDIA H200 NVL", "", "gpu-nvidia-h200-nvl"),
+    ],
+)
+def test_the_shipped_machine_with_these_gpus(gpu: str, network: str, machine: str) -> None:
+    assert gpu_machine([gpu, gpu], network)[0] == machine
+
+
+def test_gpus_of_two_kinds_are_no_machine() -> None:
+    with pytest.raises(BadInputError, match="2 kinds"):
+        gpu_machine(["NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-80GB"])
+
+
+def test_nvidia_smi_is_read_and_what_it_does_not_know_is_none() -> None:
+    first, second = read_query(SMI)
+    assert first.name == "NVIDIA H100 80GB HBM3" and first.driver == "550.54.15"
+    assert (first.ecc, first.mig, first.throttle_mask) == (True, False, 0x20)
+    assert first.sm_clock_hz == 1410e6 and first.busy_fraction == pytest.approx(0.37)
+    assert first.memory_used_bytes == 2**30
+    assert (second.ecc, second.mig, second.exclusive) == (False, None, True)
+    assert second.busy_fraction is None and second.temperature_c is None
+
+
+@pytest.mark.parametrize(
+    ("chosen", "kept"),
+    [(None, [0, 1]), ("1", [1]), ("1,0", [1, 0]), ("", []), ("GPU-ab", [1]), ("0,7,1", [0]), ("-1", [])],
+)
+def test_cuda_visible_devices(chosen: str | None, kept: list[int]) -> None:
+    assert [gpu.index for gpu in visible(read_query(SMI), chosen)] == kept
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("Intel(R) Xeon(R) Platinum 8375C CPU @ 2.90GHz", "intel-xeon-platinum-8375c"),
+        ("AMD EPYC 7763 64-Core Processor", "amd-epyc-7763"),
+        ("13th Gen Intel(R) Core(TM) i7-1370P", "intel-core-i7-1370p"),
+        ("AMD Ryzen 7 PRO 6850U with Radeon Graphics", "amd-ryzen-7-pro-6850u"),
+        ("", "unknown"),
+    ],
+)
+def test_names_of_processors(name: str, expected: str) -> None:
+    assert slug(name) == expected
+
+
+def fake_node(root: Path) -> Path:
+    """Four logical processors on two cores of a made-up processor."""
+    files = {"proc/cpuinfo": "processor : 0\nmodel name\t: ACME 9000 CPU @ 3GHz\n\nprocessor : 1\n"}
+    for cpu in range(4):
+        topology = f"sys/devices/system/cpu/cpu{cpu}/topology"
+        files |= {f"{topology}/core_id": f"{cpu % 2}\n", f"{topology}/physical_package_id": "0\n"}
+    for index, (level, kind, size) in enumerate(
+        [
+            ("1", "Data", "48K"),
+            ("1", "Instruction", "32K"),
+            ("2", "Unified", "1024K"),
+            ("3", "Unified", "32M"),
+        ]
+    ):
+        cache = f"sys/devices/system/cpu/cpu0/cache/index{index}"
+        files |= {f"{cache}/level": level, f"{cache}/type": kind, f"{cache}/size": size}
+    return write(root, files)
+
+
+def test_a_host_without_gpus_is_named_after_its_processor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = fake_node(tmp_path)
+    monkeypatch.setattr(host, "find_gpus", lambda: ())
+    monkeypatch.setattr(host, "allowed_cpus", lambda: [0, 1, 2, 3])
+    monkeypatch.setattr(host.os, "cpu_count", lambda: 4)
+    found = identify(root=root)
+    assert (found.machine, found.cores, found.cores_online) == ("cpu-acme-9000-2", 2, 2)
+    assert (found.device, found.shipped) == ("cpu", False)
+    assert found.caches == {"L1": 48 * 1024, "L2": 2**20, "L3": 32 * 2**20}
+
+
+def test_threads_of_one_core_are_one_core(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = fake_node(tmp_path)
+    monkeypatch.setattr(host, "allowed_cpus", lambda: [0, 2])
+    assert host.usable_cores(root) == 1
+
+
+@pytest.mark.parametrize(
+    ("files", "share"),
+    [
+        ({"sys/fs/cgroup/cpu.max": "150000 100000\n"}, 1.5),
+        ({"sys/fs/cgroup/cpu.max": "max 100000\n"}, None),
+        (
+            {"sys/fs/cgroup/cpu/cpu.cfs_quota_us": "300000", "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000"},
+            3.0,
+        ),
+        ({"sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1", "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000"}, None),
+        ({}, None),
+    ],
+)
+def test_a_containers_share(tmp_path: Path, files: dict[str, str], share: float | None) -> None:
+    assert cpu_share(write(tmp_path, files)) == share
+
+
+def test_a_containers_share_limits_the_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = write(fake_node(tmp_path), {"sys/fs/cgroup/cpu.max": "50000 100000\n"})
+    monkeypatch.setattr(host, "allowed_cpus", lambda: [0, 1, 2, 3])
+    assert host.usable_cores(root) == 1
+
+
+def test_what_the_kernel_does_not_say(tmp_path: Path) -> None:
+    assert cache_sizes(tmp_path) == {} and network_name(tmp_path) == ""
+    assert cpu_name(tmp_path)
+
+
+def test_network_cards_by_name(tmp_path: Path) -> None:
+    assert network_name(write(tmp_path / "a", {"sys/class/infiniband/mlx5_0/x": ""})) == "infiniband"
+    assert network_name(write(tmp_path / "b", {"sys/class/infiniband/rdmap0s6/x": ""})) == "efa"
+    assert network_name(write(tmp_path / "c", {"sys/class/cxi/cxi0/x": ""})) == "slingshot"
+
+
+def test_machine_says_otherwise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "find_gpus", lambda: (Gpu(0, "NVIDIA H100 80GB HBM3"),))
+    assert identify().machine == "h100-sxm-ib"
+    assert identify("h100-sxm-efa").shipped
+    own = identify("my-box")
+    assert (own.machine, own.shipped, own.device) == ("my-box", False, "cuda")
+    with pytest.raises(BadInputError, match="h100-sxm-id"):
+        identify("h100-sxm-id")
+    with pytest.raises(BadInputError, match="No Spaces"):
+        identify("No Spaces")
+
+
+def test_this_machine_has_a_name() -> None:
+    assert host.identify().cores >= 1
