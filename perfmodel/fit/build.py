@@ -14,7 +14,7 @@ from perfmodel.fit.curves import CurveFit, fit_curve, leave_one_out, local_sprea
 from perfmodel.fit.links import RING_TREE_COLLECTIVES, Cell, fit_law, rounded
 from perfmodel.model.laws import Group
 from perfmodel.schema.calibration import Calibration, Curve, Interval, Law
-from perfmodel.schema.evidence import COLLECTIVES, Backend, Clock
+from perfmodel.schema.evidence import COLLECTIVES, LAW_BACKENDS, Backend, Clock
 from perfmodel.schema.machine import Machine, load_machine
 from perfmodel.schema.priors import load_priors
 
@@ -166,7 +166,12 @@ def _curve(cell: Cell, rows: pd.DataFrame, identity: Identity) -> Curve:
 
 
 def _laws(cells: Sequence[Cell], machine: Machine, identity: Identity, like: Calibration | None) -> list[Law]:
-    """NCCL: one ring and tree law, one for the all-to-all. NVSHMEM: one pairwise law a collective."""
+    """NCCL: one ring and tree law, one for the all-to-all. NVSHMEM: one pairwise law a collective.
+
+    Other libraries have none: nothing is known of them beyond the measured cells.
+    """
+    if identity.backend not in LAW_BACKENDS:
+        return []
     priors = load_priors()
     whole = like is not None and (like.machine, like.clock) == (machine.name, identity.clock)
     if identity.backend is Backend.NCCL:

@@ -25,8 +25,9 @@ REDUCE_SCATTER, ALL_TO_ALL, TWO_LEVEL, SPARSE = (
 )
 AUTO = "auto"
 REDUCTIONS = (AUTO, REDUCE_SCATTER, ALL_TO_ALL, TWO_LEVEL, SPARSE)
-"""How partial bags become bags. ``auto``: reduce-scatter for NCCL, all-to-all and local sum for NVSHMEM (2.9
-has no reduce-scatter), the faster of the two for ``best``. ``sparse``: all-to-all of non-empty bags."""
+"""How partial bags become bags. ``auto``: all-to-all and local sum for NVSHMEM (2.9 has no reduce-scatter),
+the faster of the two for ``best``, reduce-scatter for every other library. ``sparse``: all-to-all of non-empty
+bags."""
 
 KERNEL_LIBRARY = "kernel"
 _ASSUMED_MEMORY = "a memory that was assumed"
@@ -204,8 +205,8 @@ class Forward:
     def _way(self) -> str:
         if self.reduction != AUTO:
             return self.reduction
-        ways = {str(Backend.NCCL): REDUCE_SCATTER, str(Backend.NVSHMEM): ALL_TO_ALL}
-        return ways.get(self.setting.backend, BEST)
+        ways = {BEST: BEST, str(Backend.NVSHMEM): ALL_TO_ALL}
+        return ways.get(self.setting.backend, REDUCE_SCATTER)
 
     def domain(self, G: Array) -> Array:
         """Ranks of one fast domain: an NVLink domain, or a node where there is no NVLink."""

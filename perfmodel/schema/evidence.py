@@ -49,6 +49,14 @@ class Backend(StrEnum):
 
     NCCL = "nccl"
     NVSHMEM = "nvshmem"
+    SYMMETRIC_MEMORY = "symmetric_memory"  # PyTorch's one-shot and two-shot kernels
+    MPI = "mpi"
+    GLOO = "gloo"
+    SHMEM = "shmem"  # one-sided puts through the shared memory of one machine
+
+
+LAW_BACKENDS = (Backend.NCCL, Backend.NVSHMEM)
+"""Libraries whose times follow known laws of the links; the others are known where they were measured."""
 
 
 COLLECTIVES = ("all_to_all", "reduce_scatter", "all_gather", "all_reduce", "broadcast")

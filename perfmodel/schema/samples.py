@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
-SAMPLE_BACKENDS = (*(str(backend) for backend in Backend), "custom_allreduce", "gloo")
+SAMPLE_BACKENDS = (*(str(backend) for backend in Backend), "custom_allreduce")
 """Libraries that a sample may come from; only ``Backend`` names can be projected with."""
 
 COLUMNS = (

@@ -95,7 +95,7 @@ def test_filters(shipped: pd.DataFrame) -> None:
     assert len(nvshmem) == len(shipped.query("backend == 'nvshmem' and machine == 'h200-sxm-ib'"))
     assert load_samples(machine="no-such-machine").empty
     with pytest.raises(BadInputError, match="not known"):
-        load_samples(backend="mpi")
+        load_samples(backend="rccl")
 
 
 def test_types(shipped: pd.DataFrame) -> None:
@@ -119,7 +119,7 @@ def test_types(shipped: pd.DataFrame) -> None:
         ("nodes", "-1"),
         ("gpus", "9"),
         ("collective", "alltoall"),
-        ("backend", "mpi"),
+        ("backend", "rccl"),
         ("clock", "wall"),
         ("in_place", "maybe"),
         ("source_id", ""),

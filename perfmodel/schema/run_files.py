@@ -1,0 +1,198 @@
+"""Reading a calibration run: its lines checked, its points with their visits, and tables for the fits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from pydantic import TypeAdapter, ValidationError
+
+from perfmodel.errors import BadInputError
+from perfmodel.schema.files import invalid_fields, read_bounded
+from perfmodel.schema.home import SAMPLES_NAME
+from perfmodel.schema.runs import Finish, Kind, Line, Point, PointLine, RunHeader, Status, Visit, Work
+from perfmodel.schema.samples import COLUMNS
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_MOST_BYTES = 2**30
+_WHAT = "run file"
+_FLAGS = {Status.OK: "ok", Status.NOISY: "noisy", Status.THROTTLED: "throttled"}
+_IN_PLACE = {"all_reduce": ("gloo", "nccl")}
+"""What PyTorch's process groups do in the caller's buffer."""
+
+_LINE: TypeAdapter[Any] = TypeAdapter(Line)
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run: the header, and by key its points, their visits in order, and how they ended."""
+
+    header: RunHeader
+    points: dict[str, Point]
+    visits: dict[str, list[Visit]]
+    finishes: dict[str, Finish]
+    where: str = ""
+
+    @property
+    def run_id(self) -> str:
+        """``machine-fingerprint``, as the folder of the run is called."""
+        return f"{self.header.machine}-{self.header.fingerprint[:8]}"
+
+    @property
+    def complete(self) -> bool:
+        """Whether every point that was begun has ended."""
+        return all(key in self.finishes for key in self.points)
+
+    def usable(self, kind: Kind) -> Iterator[tuple[Point, list[Visit], str]]:
+        """Points of a kind whose times count, with their visits and flag (ok, noisy, throttled).
+
+        A point that failed or is still under way, and a visit with a wrong element, are left out.
+        """
+        for key, point in self.points.items():
+            finish = self.finishes.get(key)
+            flag = _FLAGS.get(finish.status) if finish else None
+            visits = [visit for visit in self.visits.get(key, []) if visit.times_s and not visit.wrong]
+            if point.kind is kind and flag is not None and visits:
+                yield point, visits, flag
+
+    def library_version(self, backend: str) -> str:
+        """Version of a library as the run's stack has it; empty where it does not say."""
+        return self.header.stack.get(backend, "")
+
+    def collective_samples(self) -> pd.DataFrame:
+        """Collectives in the columns of ``schema.samples``: the median of each visit, one row a visit.
+
+        Noisy and throttled points have that as their flag, variants keep their name.
+        """
+        import pandas as pd
+
+        rows = [
+            (
+                self.run_id,
+                point.backend,
+                self.library_version(point.backend),
+                self.header.stack.get("gpu", ""),
+                self.header.machine,
+                point.operation,
+                str(point.clock),
+                point.variant,
+                point.payload_bytes,
+                point.gpus,
+                point.nodes,
+                point.gpus_per_node,
+                point.dtype,
+                point.backend in _IN_PLACE.get(point.operation, ()),
+                float(np.median(visit.times_s)),
+                flag,
+                f"visit {number}",
+            )
+            for point, visits, flag in self.usable(Kind.COLLECTIVE)
+            for number, visit in enumerate(visits, 1)
+        ]
+        return pd.DataFrame(rows, columns=list(COLUMNS))
+
+    def kernel_samples(self) -> pd.DataFrame:
+        """Kernels, one row a point: the fields of Point and Work, and the median of the visits' medians.
+
+        ``time_s`` with ``low_s``, ``high_s`` of the finish; ``flag`` is ok, noisy or throttled.
+        """
+        return self._work_samples(Kind.KERNEL)
+
+    def composed_samples(self) -> pd.DataFrame:
+        """Whole passes as ``kernel_samples``, and ``<step>_time_s`` of every step.
+
+        Limits: a step that an implementation does not time -> NaN
+        """
+        return self._work_samples(Kind.COMPOSED)
+
+    def _work_samples(self, kind: Kind) -> pd.DataFrame:
+        import pandas as pd
+
+        rows = [self._work_row(*found) for found in self.usable(kind)]
+        return pd.DataFrame(rows) if rows else pd.DataFrame(columns=list(_WORK_COLUMNS))
+
+    def _work_row(self, point: Point, visits: list[Visit], flag: str) -> dict[str, Any]:
+        work, finish = point.work or _NO_WORK, self.finishes[point.key]
+        own = {"key": point.key, "clock": str(point.clock), "low_s": finish.low_s, "high_s": finish.high_s}
+        own |= {"time_s": _median_of_medians([visit.times_s for visit in visits]), "flag": flag}
+        row = {name: _field(name, own, point, work) for name in _WORK_COLUMNS}
+        for name in dict.fromkeys(name for visit in visits for name in visit.steps_s):
+            times = [visit.steps_s[name] for visit in visits if visit.steps_s.get(name)]
+            row[f"{name}_time_s"] = _median_of_medians(times)
+        return row
+
+
+_WORK_COLUMNS = (
+    *("key", "operation", "backend", "implementation", "clock", "variant", "gpus", "nodes", "gpus_per_node"),
+    *("dtype", "batch", "tables", "pooling", "dim", "rows", "id_bytes", "distribution", "payload_bytes"),
+    *("held_out", "time_s", "low_s", "high_s", "flag"),
+)
+_NO_WORK = Work(batch=1)
+"""What a copy or an empty launch looks up: nothing; its bytes are those of the point."""
+
+
+def _field(name: str, own: dict[str, Any], point: Point, work: Work) -> Any:
+    if name in own:
+        return own[name]
+    return getattr(point if name in Point.model_fields else work, name)
+
+
+def _median_of_medians(times: list[list[float]]) -> float:
+    return float(np.median([np.median(part) for part in times]))
+
+
+def read_run(path: Path | str) -> Run:
+    """A run from its folder or its file.
+
+    Limits: a last line without its end (lost power) -> left out; any other line that cannot be read, or that
+    belongs to no point -> BadInputError with its number
+    """
+    file = Path(path)
+    file = file / SAMPLES_NAME if file.is_dir() else file
+    raw = read_bounded(file, _WHAT, _MOST_BYTES)
+    lines = raw.split(b"\n")[:-1]
+    if not lines:
+        raise BadInputError(f"{_WHAT} {file} holds no whole line.", "perfmodel calibrate starts a new run.")
+    header = _line(lines[0], 1, file)
+    if not isinstance(header, RunHeader):
+        raise BadInputError(f"{_WHAT} {file}, line 1: not the header of a run.", _next_step(file))
+    run = Run(header, {}, {}, {}, str(file))
+    for number, line in enumerate(lines[1:], 2):
+        _add(run, _line(line, number, file), number, file)
+    return run
+
+
+def _line(text: bytes, number: int, file: Path) -> RunHeader | PointLine | Visit | Finish:
+    try:
+        line: RunHeader | PointLine | Visit | Finish = _LINE.validate_json(text)
+    except ValidationError as error:
+        problem = invalid_fields(error, _WHAT, f"{file}, line {number},")
+        raise BadInputError(problem.message, _next_step(file)) from None
+    return line
+
+
+def _add(run: Run, line: RunHeader | PointLine | Visit | Finish, number: int, file: Path) -> None:
+    problem = ""
+    if isinstance(line, RunHeader):
+        problem = "a second header"
+    elif isinstance(line, PointLine):
+        problem = "" if line.key == line.point.key else "the key is not that of the point"
+    elif line.key not in run.points:
+        problem = f"a {line.type} of a point that no line before it names"
+    if problem:
+        raise BadInputError(f"{_WHAT} {file}, line {number}: {problem}.", _next_step(file))
+    if isinstance(line, PointLine):
+        run.points[line.key] = line.point
+    elif isinstance(line, Visit):
+        run.visits.setdefault(line.key, []).append(line)
+    elif isinstance(line, Finish):
+        run.finishes[line.key] = line
+
+
+def _next_step(file: Path) -> str:
+    return f"put the folder away and measure again (mv {file.parent} {file.parent}.broken), or mend the line."

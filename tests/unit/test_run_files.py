@@ -1,0 +1,166 @@
+"""A run's file: read line by line, refused where it is damaged, and turned into tables."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from perfmodel.errors import BadInputError, NoCalibrationError
+from perfmodel.schema import home
+from perfmodel.schema.run_files import read_run
+from perfmodel.schema.runs import Finish, Kind, Point, PointLine, RunHeader, Status, Visit, Work
+from perfmodel.schema.samples import parse_samples, write_samples
+
+HEADER = RunHeader(
+    fingerprint="0123456789abcdef", started_at="2026-01-02T03:04:05Z", machine="two-cores", ranks=2, nodes=1,
+    stack={"mpi": "5.0.11", "gpu": "a CPU"},
+)  # fmt: skip
+
+
+def collective(size: int = 1024, **fields: object) -> Point:
+    known = {"kind": "collective", "operation": "all_to_all", "backend": "mpi", "clock": "eager", "gpus": 2}
+    return Point.model_validate({**known, "gpus_per_node": 2, "payload_bytes": size, **fields})
+
+
+def kernel(operation: str = "gather_pool", **fields: object) -> Point:
+    known = {"kind": "kernel", "operation": operation, "implementation": "torch", "clock": "eager"}
+    work = Work(batch=64, pooling=4, rows=1000)
+    return Point.model_validate({**known, "gpus": 1, "gpus_per_node": 1, "work": work, **fields})
+
+
+def visit(point: Point, *times_s: float, **fields: object) -> Visit:
+    line = {"key": point.key, "round": 0, "at": "2026-01-02T03:04:06Z", "times_s": list(times_s)}
+    return Visit.model_validate({**line, **fields})
+
+
+def finish(point: Point, status: Status = Status.OK) -> Finish:
+    return Finish(key=point.key, status=status, median_s=2e-6, low_s=1e-6, high_s=3e-6, visits=1, calls=3)
+
+
+def lines_of(point: Point, *visits: Visit, status: Status | None = Status.OK) -> list[object]:
+    end = [] if status is None else [finish(point, status)]
+    return [PointLine(key=point.key, point=point), *visits, *end]
+
+
+def write(folder: Path, *lines: object, tail: str = "") -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    text = "".join(line if isinstance(line, str) else line.model_dump_json() + "\n" for line in lines)  # type: ignore[attr-defined]
+    (folder / home.SAMPLES_NAME).write_text(text + tail, encoding="utf-8")
+    return folder
+
+
+def test_a_visit_is_a_row_with_its_median(tmp_path: Path) -> None:
+    point = collective()
+    lines = lines_of(point, visit(point, 1e-6, 2e-6, 9e-6), visit(point, 4e-6))
+    run = read_run(write(tmp_path, HEADER, *lines))
+    frame = run.collective_samples()
+    assert frame["time_s"].to_list() == [2e-6, 4e-6]
+    assert set(frame["library_version"]) == {"5.0.11"}
+    assert set(frame["source_id"]) == {"two-cores-01234567"}
+    write_samples(frame, tmp_path / "samples.csv")
+    text = (tmp_path / "samples.csv").read_text(encoding="utf-8")
+    assert len(parse_samples(text, "mine")) == 2
+
+
+def test_what_ended_badly_is_left_out_and_what_is_doubtful_is_flagged(tmp_path: Path) -> None:
+    lines: list[object] = [HEADER]
+    for size, status in ((16, Status.FAILED), (32, None), (64, Status.NOISY), (128, Status.THROTTLED)):
+        point = collective(size)
+        lines += lines_of(point, visit(point, 1e-6), status=status)
+    wrong = collective(256)
+    lines += lines_of(wrong, visit(wrong, 1e-6, wrong=1), visit(wrong, 5e-6))
+    run = read_run(write(tmp_path, *lines))
+    frame = run.collective_samples()
+    assert dict(zip(frame["payload_bytes"], frame["flag"], strict=True)) == {
+        64: "noisy", 128: "throttled", 256: "ok",
+    }  # fmt: skip
+    assert frame["time_s"].to_list() == [1e-6, 1e-6, 5e-6]
+    assert not run.complete
+
+
+def test_torch_reduces_in_place_and_mpi_does_not(tmp_path: Path) -> None:
+    lines: list[object] = [HEADER]
+    for backend in ("gloo", "mpi"):
+        point = collective(operation="all_reduce", backend=backend)
+        lines += lines_of(point, visit(point, 1e-6))
+    frame = read_run(write(tmp_path, *lines)).collective_samples()
+    assert dict(zip(frame["backend"], frame["in_place"], strict=True)) == {"gloo": True, "mpi": False}
+
+
+def test_kernels_and_passes_are_apart(tmp_path: Path) -> None:
+    gather, copy = kernel(), kernel("copy", payload_bytes=4096, work=None)
+    whole = Point.model_validate(
+        {"kind": "composed", "operation": "row_wise", "backend": "mpi", "clock": "eager", "gpus": 2,
+         "gpus_per_node": 2, "work": Work(batch=8), "held_out": True}
+    )  # fmt: skip
+    steps = {"gather_pool": [2e-6, 4e-6]}
+    run = read_run(write(
+        tmp_path, HEADER, *lines_of(gather, visit(gather, 1e-6)), *lines_of(copy, visit(copy, 3e-6)),
+        *lines_of(whole, visit(whole, 5e-6, 7e-6, steps_s=steps)),
+    ))  # fmt: skip
+    kernels, composed = run.kernel_samples(), run.composed_samples()
+    assert kernels["operation"].to_list() == ["gather_pool", "copy"]
+    assert kernels["pooling"].to_list() == [4, 1]
+    assert kernels["payload_bytes"].to_list() == [0, 4096]
+    assert composed[["time_s", "gather_pool_time_s"]].to_numpy().tolist() == [[6e-6, 3e-6]]
+    assert composed["held_out"].to_list() == [True]
+    assert [len(list(run.usable(kind))) for kind in Kind] == [0, 2, 1]
+
+
+def test_a_torn_last_line_is_left_out_even_if_it_could_be_read(tmp_path: Path) -> None:
+    point = collective()
+    torn = visit(point, 2e-6).model_dump_json()
+    for tail in (torn[:30], torn):
+        run = read_run(write(tmp_path, HEADER, *lines_of(point, visit(point, 1e-6), status=None), tail=tail))
+        assert [v.times_s for v in run.visits[point.key]] == [[1e-6]]
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ('{"type": "visit", "key"\n', "line 3"),
+        ("\n", "line 3"),
+        (visit(collective(99), 1e-6).model_dump_json() + "\n", "a visit of a point"),
+        (finish(collective(99)).model_dump_json() + "\n", "a finish of a point"),
+        (HEADER.model_dump_json() + "\n", "second header"),
+        (PointLine(key="other", point=collective()).model_dump_json() + "\n", "not that of the point"),
+        (visit(collective(), 1e-6).model_dump_json().replace("[1e-6]", "[-1]") + "\n", "times_s"),
+    ],
+)
+def test_a_damaged_line_is_named(tmp_path: Path, line: str, said: str) -> None:
+    point = collective()
+    path = write(tmp_path, HEADER, *lines_of(point, status=None), line, visit(point, 1e-6))
+    with pytest.raises(BadInputError, match="line 3") as refused:
+        read_run(path)
+    assert said in str(refused.value)
+
+
+def test_files_that_are_no_run_are_refused(tmp_path: Path) -> None:
+    point = collective()
+    with pytest.raises(BadInputError, match="line 1"):
+        read_run(write(tmp_path, *lines_of(point)))
+    with pytest.raises(BadInputError, match="no whole line"):
+        read_run(write(tmp_path))
+    with pytest.raises(BadInputError, match="cannot be read"):
+        read_run(tmp_path / "nowhere")
+
+
+def test_home_follows_the_variable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv(home.HOME_VARIABLE, str(tmp_path))
+    assert home.runs_folder() == tmp_path / "runs"
+    monkeypatch.setenv(home.HOME_VARIABLE, "  ")
+    assert home.home_folder().name == "perfmodel"
+
+
+def test_latest_is_the_run_written_to_last(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv(home.HOME_VARIABLE, str(tmp_path))
+    with pytest.raises(NoCalibrationError, match="nothing was measured"):
+        home.latest_run()
+    for name, at in (("new", 2000), ("old", 1000)):
+        file = write(tmp_path / "runs" / name, HEADER) / home.SAMPLES_NAME
+        os.utime(file, (at, at))
+    (tmp_path / "runs" / "empty").mkdir()
+    assert home.latest_run() == tmp_path / "runs" / "new"
+    assert read_run(home.latest_run()).header.machine == "two-cores"
