@@ -1,0 +1,224 @@
+"""What on this machine would spoil a measurement: cores, clocks, neighbours, containers, GPUs.
+
+Each check reads a file or what ``calibrate.host`` has found; only the noise probe takes time (0.3 s).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from calibrate.gpus import Gpu
+from calibrate.host import Host, allowed_cpus, cpu_share
+
+_ROOT = Path("/")
+PROBE_S = 0.3
+_GAP_S = 20e-6  # longer than a timer interrupt, shorter than a time slice
+_NOISY_SHARE = 0.02
+_BUSY_LOAD = 0.5  # running processes a core
+_LEAST_SHARED_BYTES = 256 * 2**20  # a rank: buffers of the transports and a symmetric heap
+_LEAST_MEMORY_BYTES = 2**30  # a rank
+_MOST_FOREIGN_BYTES = 2**30  # memory of a GPU that a driver alone does not take
+_BUSY_GPU = 0.05
+_HELD_DOWN = {
+    0x4: "power cap",
+    0x8: "hardware slowdown",
+    0x20: "temperature",
+    0x40: "temperature (hardware)",
+    0x80: "power brake",
+}
+_CLOCKS_SET = 0x2
+_STEADY_GOVERNORS = ("performance", "userspace")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing to doubt: its name, what was found, and what helps."""
+
+    name: str
+    text: str
+    advice: str = ""
+
+
+@dataclass(frozen=True)
+class Noise:
+    """What a spinning process saw of its cores.
+
+    stolen_share  share of the time in which it did not run, on the worst core
+    longest_s     its longest pause [s]
+    load          processes that run or wait, mean of the last minute
+    """
+
+    stolen_share: float
+    longest_s: float
+    load: float
+
+
+def examine(
+    host: Host, ranks: int | None = None, noise: Noise | None = None, root: Path = _ROOT
+) -> list[Finding]:
+    """Everything that would spoil a calibration by ``ranks`` ranks on this node, the worst first.
+
+    ranks  those that this node would run (default: one a GPU, else one a core)
+    noise  what the probe saw (default: it is run, 0.3 s)
+    Limits: nothing to say -> empty
+    """
+    wanted = ranks or len(host.gpus) or host.cores
+    seen = probe_noise() if noise is None else noise
+    found = [
+        *_ranks(host, wanted),
+        *_noise(seen, host),
+        *_frequency(root),
+        *_battery(root),
+        *_container(wanted, root),
+        *_shared_memory(wanted, root),
+        *_memory(wanted, root),
+    ]
+    return found + gpu_findings(host.gpus)
+
+
+def _ranks(host: Host, ranks: int) -> list[Finding]:
+    if ranks <= host.cores:
+        return []
+    if host.gpus:
+        text = f"{host.cores} cores for {ranks} GPUs: the hosts' threads wait for each other"
+        return [Finding("cores", text, "give this process more cores: one a GPU at least")]
+    text = f"{ranks} ranks on {host.cores} cores: they take turns, and times are those of the scheduler"
+    return [
+        Finding("cores", text, f"--ranks {host.cores}" if host.cores > 1 else "a machine with more cores")
+    ]
+
+
+def probe_noise(duration_s: float = PROBE_S, clock: Callable[[], float] = time.perf_counter) -> Noise:
+    """Spin on the cores that this process may use, ``duration_s`` in all, and add up the pauses.
+
+    At most four cores, spread over all of them. The affinity is put back.
+    """
+    cpus = allowed_cpus()
+    chosen = cpus[:: max(1, len(cpus) // 4)][:4]
+    seen = [_spin(cpu, duration_s / len(chosen), clock) for cpu in chosen]
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, cpus)
+    try:
+        load = os.getloadavg()[0]
+    except OSError:
+        load = 0.0
+    return Noise(max(share for share, _ in seen), max(longest for _, longest in seen), load)
+
+
+def _spin(cpu: int, duration_s: float, clock: Callable[[], float]) -> tuple[float, float]:
+    """(share of the time lost, longest pause [s]) of a loop that does nothing but read the clock."""
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, [cpu])
+    start = last = clock()
+    lost = longest = 0.0
+    while last - start < duration_s:
+        now = clock()
+        gap = now - last
+        if gap > _GAP_S:
+            lost += gap
+            longest = max(longest, gap)
+        last = now
+    return lost / (last - start), longest
+
+
+def _noise(noise: Noise, host: Host) -> list[Finding]:
+    found = []
+    if noise.stolen_share > _NOISY_SHARE:
+        text = (
+            f"others took {100 * noise.stolen_share:.0f} % of a core during {PROBE_S} s "
+            f"(longest pause {1e3 * noise.longest_s:.1f} ms)"
+        )
+        found.append(Finding("noise", text, "stop them, or expect points that stay noisy"))
+    elif noise.load > _BUSY_LOAD * host.cores:
+        text = f"{noise.load:.1f} processes have been running on {host.cores} cores in the last minute"
+        found.append(Finding("noise", text, "stop them, or expect points that stay noisy"))
+    return found
+
+
+def _frequency(root: Path) -> list[Finding]:
+    governor = _text(root / "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
+    if not governor or governor in _STEADY_GOVERNORS:
+        return []
+    text = f"the processors' clock follows the load (governor {governor})"
+    return [Finding("frequency", text, "sudo cpupower frequency-set -g performance")]
+
+
+def _battery(root: Path) -> list[Finding]:
+    supplies = (root / "sys/class/power_supply").glob("*/status")
+    if not any(_text(path) == "Discharging" for path in supplies):
+        return []
+    return [Finding("power", "on battery: clocks are held down", "plug it in")]
+
+
+def _container(ranks: int, root: Path) -> list[Finding]:
+    share = cpu_share(root)
+    if share is None or share >= ranks + 1:
+        return []
+    text = f"this container may use {share:g} cores' time: {ranks} busy ranks are paused when it is spent"
+    return [Finding("container", text, f"allow it {ranks + 1} (docker run --cpus {ranks + 1})")]
+
+
+def _shared_memory(ranks: int, root: Path) -> list[Finding]:
+    try:
+        state = os.statvfs(root / "dev/shm")
+    except OSError:
+        return []
+    free, needed = state.f_bavail * state.f_frsize, ranks * _LEAST_SHARED_BYTES
+    if free >= needed:
+        return []
+    text = f"/dev/shm has {free // 2**20} MiB left; {ranks} ranks may need {needed // 2**20} MiB"
+    return [Finding("shared memory", text, "docker run --shm-size=1g (or --ipc=host), or empty it")]
+
+
+def _memory(ranks: int, root: Path) -> list[Finding]:
+    limits = [_text(root / "sys/fs/cgroup" / name) for name in ("memory.max", "memory/memory.limit_in_bytes")]
+    known = [int(text) for text in limits if text.isdigit()]
+    if not known or min(known) >= ranks * _LEAST_MEMORY_BYTES:
+        return []
+    text = f"this container may use {min(known) // 2**20} MiB of memory: large messages will be left out"
+    return [Finding("memory", text, "allow it 1 GiB a rank")]
+
+
+def gpu_findings(gpus: Sequence[Gpu]) -> list[Finding]:
+    """What is unusual about the GPUs. Limits: none, or nothing readable -> empty"""
+    found: list[Finding] = []
+    for gpu in gpus:
+        found += _gpu(gpu)
+    clocks = {gpu.sm_clock_max_hz for gpu in gpus if gpu.sm_clock_max_hz}
+    if len(clocks) > 1:
+        words = " and ".join(f"{1e-6 * clock:.0f} MHz" for clock in sorted(clocks))
+        found.append(Finding("GPU clocks", f"the GPUs differ in their highest clock: {words}"))
+    return found
+
+
+def _gpu(gpu: Gpu) -> list[Finding]:
+    name = f"GPU {gpu.index}"
+    found = []
+    if gpu.mig:
+        text = "MIG is on: a slice of a GPU is not the machine's GPU"
+        found.append(Finding(name, text, "measure a whole GPU"))
+    if gpu.ecc is False:
+        found.append(Finding(name, "ECC is off: memory is a little faster than where it is on"))
+    held = [text for bit, text in _HELD_DOWN.items() if gpu.throttle_mask & bit]
+    if held:
+        found.append(
+            Finding(name, f"its clock is held down now: {', '.join(held)}", "let it cool, or raise the cap")
+        )
+    elif gpu.throttle_mask & _CLOCKS_SET:
+        found.append(Finding(name, "its clocks were set by hand", "nvidia-smi -rac, unless that is meant"))
+    used, busy = gpu.memory_used_bytes or 0.0, gpu.busy_fraction or 0.0
+    if busy > _BUSY_GPU or used > _MOST_FOREIGN_BYTES:
+        text = f"others use it: {100 * busy:.0f} % busy, {used / 2**30:.1f} GiB taken"
+        found.append(Finding(name, text, "wait for them, or choose others with CUDA_VISIBLE_DEVICES"))
+    return found
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return ""
