@@ -61,6 +61,7 @@ class Work(BaseModel):
     rows: Annotated[int, Field(ge=1)] = 1
     id_bytes: Literal[4, 8] = 8
     distribution: str = "uniform"  # uniform | zipf:ALPHA | one-row
+    shards: Annotated[int, Field(ge=1)] = 1  # kernels: owners of ids, sources of them, partial bags to sum
 
 
 class Point(BaseModel):

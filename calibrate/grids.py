@@ -1,0 +1,294 @@
+"""Which kernels and whole passes a calibration times: the cells behind the constants of the model.
+
+A kernel cell runs on every rank of one node at the same time, as in a real pass, where all ranks share the
+node's memory. Its ``payload_bytes`` is what the model counts as moved or produced (``payload_bytes`` below).
+Lists are deterministic: the same hosts and preset give the same points in the same order.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from calibrate.operations import Availability
+from perfmodel.schema.evidence import Clock
+from perfmodel.schema.runs import Kind, Point, Work
+
+KIB, MIB, GIB = 2**10, 2**20, 2**30
+ELEMENT_BYTES = {"fp32": 4, "fp16": 2}
+POOLED_BYTES = 4
+"""Bytes of one element of a bag: sums are kept and sent in fp32, whatever the rows are stored in."""
+
+SMALL_BYTES = 8
+"""Bytes of a length, of an offset and of a split: int64."""
+
+POOLINGS = (0.5, 1, 2, 4.5, 8, 13.5, 32)
+"""Rows a bag: whole numbers give equal bags, others bags of random length, as an exchange leaves them."""
+
+
+class Hosts(Protocol):
+    """What a grid must know of the job; ``calibrate.plan.World`` is one."""
+
+    @property
+    def ranks(self) -> int: ...
+    @property
+    def ranks_per_node(self) -> int: ...
+    @property
+    def device(self) -> str: ...
+    @property
+    def providers(self) -> Mapping[str, Availability]: ...
+    @property
+    def memory_bytes(self) -> float: ...
+
+
+@dataclass(frozen=True)
+class Extent:
+    """How far a preset goes. Working sets and look-ups are of one rank."""
+
+    dims: tuple[int, ...]
+    draws: int  # look-up counts for each dim and working set
+    stream_cells: int  # cells of each streaming kernel
+    passes: int  # whole passes for each library and implementation
+
+
+EXTENTS = {
+    "quick": Extent((32, 64, 128), 2, 4, 10),
+    "standard": Extent((16, 32, 64, 96, 128), 3, 8, 24),
+    "rigorous": Extent((16, 32, 48, 64, 96, 128, 256), 5, 16, 48),
+}
+WORKING_SETS = {
+    ("cpu", "quick"): (4 * MIB, 16 * MIB, 128 * MIB),
+    ("cpu", "standard"): (MIB, 4 * MIB, 16 * MIB, 128 * MIB, 512 * MIB),
+    ("cpu", "rigorous"): (MIB, 4 * MIB, 16 * MIB, 64 * MIB, 256 * MIB, GIB),
+    ("cuda", "quick"): (16 * MIB, 256 * MIB, 4 * GIB),
+    ("cuda", "standard"): (16 * MIB, 64 * MIB, 256 * MIB, 2 * GIB, 8 * GIB),
+    ("cuda", "rigorous"): (8 * MIB, 32 * MIB, 128 * MIB, 512 * MIB, 2 * GIB, 8 * GIB, 32 * GIB),
+}
+LOOKUPS = {"cpu": (64, 2**17), "cuda": (2**10, 2**23)}
+MOST_BYTES = {"cpu": 32 * MIB, "cuda": 2 * GIB}
+COPY_LIMITS = {"quick": 256 * MIB, "standard": GIB, "rigorous": GIB}
+
+
+def payload_bytes(operation: str, work: Work, dtype: str) -> int:
+    """Bytes that the model counts for one call of a kernel on one rank [bytes].
+
+        gather_pool    n (D w + id) + bags (4 D + 8)    rows and ids read, fp32 bags written, offsets read
+        bucketize      n id + 8 G bags                  ids sorted by owner, a length for each bag and owner
+        permute        2 (n id + 8 G bags)              received ids and lengths, read and written
+        partial_sum    4 (G + 1) bags D                 G partial bags read, one written
+        copy           2 D                              D bytes read and written
+        launch_floor   0
+
+    n = round(B T L) look-ups;  bags = B T;  G = ``work.shards``;  w  bytes of an element;  id  bytes of an id
+    Raises KeyError for an unknown kernel or type. No penalty of short rows, no cache: the fit adds them.
+    """
+    n, bags, G = lookups(work), work.batch * work.tables, work.shards
+    lengths = SMALL_BYTES * G * bags
+    return {
+        "gather_pool": n * (work.dim * ELEMENT_BYTES[dtype] + work.id_bytes)
+        + bags * (POOLED_BYTES * work.dim + SMALL_BYTES),
+        "bucketize": n * work.id_bytes + lengths,
+        "permute": 2 * (n * work.id_bytes + lengths),
+        "partial_sum": POOLED_BYTES * (G + 1) * bags * work.dim,
+        "copy": 2 * work.dim,
+        "launch_floor": 0,
+    }[operation]
+
+
+def lookups(work: Work) -> int:
+    """Ids of one rank: B T L, to the nearest whole number, and at least one."""
+    return max(1, round(work.batch * work.tables * work.pooling))
+
+
+def kernel_points(hosts: Hosts, preset: str) -> list[Point]:
+    """Kernel cells of ``preset`` (quick, standard, rigorous), for every kernel library that can run.
+
+    On CPUs every cell is timed with one host call each (eager). On GPUs every cell is timed back to back
+    (stream) and as a CUDA graph, and a few with one host call each. Empty without PyTorch.
+    """
+    works = list(_kernel_works(hosts, preset))
+    points = []
+    for library in ("torch", "fbgemm"):
+        known = hosts.providers.get(library)
+        if known is None or not known.usable:
+            continue
+        for index, (operation, work, dtype) in enumerate(works):
+            if library == "fbgemm" and operation not in ("gather_pool", "bucketize", "permute"):
+                continue
+            for clock in _clocks(hosts.device, operation, index):
+                points.append(_kernel_point(hosts, library, operation, work, dtype, clock))
+    return points
+
+
+def composed_points(hosts: Hosts, preset: str) -> list[Point]:
+    """Whole row-wise passes of ``preset`` over every library that has the two collectives; half held out.
+
+    Ours runs over any library, TorchRec over gloo or nccl. One host call each (eager): a pass waits for the
+    number of ids that it is going to get. Empty for one rank.
+    """
+    works = _composed_works(hosts, preset)
+    points = []
+    for backend, implementation in _ways(hosts):
+        kept = works if implementation == "exchange" or preset != "quick" else works[:4]
+        for ranks in _rank_counts(hosts, preset):
+            per_node = min(ranks, hosts.ranks_per_node)
+            for index, (work, dtype) in enumerate(kept):
+                point = Point(
+                    kind=Kind.COMPOSED,
+                    operation="row_wise",
+                    backend=backend,
+                    implementation=implementation,
+                    clock=Clock.EAGER,
+                    payload_bytes=POOLED_BYTES * ranks * work.batch * work.tables * work.dim,
+                    dtype=dtype,
+                    work=work,
+                    held_out=index % 2 == 1,
+                    gpus=ranks,
+                    nodes=math.ceil(ranks / per_node),
+                    gpus_per_node=per_node,
+                )
+                points.append(point)
+    return points
+
+
+def _kernel_point(hosts: Hosts, library: str, operation: str, work: Work, dtype: str, clock: Clock) -> Point:
+    ranks = min(hosts.ranks, hosts.ranks_per_node)
+    return Point(
+        kind=Kind.KERNEL,
+        operation=operation,
+        implementation=library,
+        clock=clock,
+        payload_bytes=payload_bytes(operation, work, dtype),
+        dtype=dtype,
+        work=work,
+        gpus=ranks,
+        gpus_per_node=ranks,
+    )
+
+
+def _clocks(device: str, operation: str, index: int) -> tuple[Clock, ...]:
+    if device == "cpu":
+        return (Clock.EAGER,)
+    some = operation == "launch_floor" or index % 8 == 0
+    return (Clock.STREAM, Clock.GRAPH, Clock.EAGER) if some else (Clock.STREAM, Clock.GRAPH)
+
+
+def _rank_counts(hosts: Hosts, preset: str) -> list[int]:
+    """World, and outside ``quick`` the powers of two below it that fill whole nodes."""
+    if hosts.ranks < 2:
+        return []
+    powers = [2**k for k in range(1, hosts.ranks.bit_length()) if 2**k < hosts.ranks]
+    whole = [p for p in powers if p <= hosts.ranks_per_node or p % hosts.ranks_per_node == 0]
+    return [hosts.ranks] if preset == "quick" else [*whole, hosts.ranks]
+
+
+def _ways(hosts: Hosts) -> Iterator[tuple[str, str]]:
+    """(library of the collectives, implementation of the pass)."""
+
+    def usable(name: str) -> bool:
+        known = hosts.providers.get(name)
+        return known is not None and known.usable
+
+    for backend in ("mpi", "gloo", "shmem", "nccl"):
+        ours = usable("torch") and usable(backend)
+        if ours and {"all_to_all", "reduce_scatter"} <= set(hosts.providers[backend].operations):
+            yield backend, "exchange"
+    torchrec_over = "gloo" if hosts.device == "cpu" else "nccl"
+    if usable("torchrec") and usable(torchrec_over):
+        yield torchrec_over, "torchrec"
+
+
+def _kernel_works(hosts: Hosts, preset: str) -> Iterator[tuple[str, Work, str]]:
+    """(kernel, work, type of the rows), the cheapest first."""
+    yield "launch_floor", Work(batch=1), "fp32"
+    limit = min(COPY_LIMITS[preset], int(hosts.memory_bytes / 4))
+    step = 8 if preset == "quick" else 4 if preset == "standard" else 2
+    moved = 64 * KIB
+    while moved <= limit:
+        yield "copy", Work(batch=1, dim=moved // 2), "fp32"
+        moved *= step
+    yield from _streams(hosts, EXTENTS[preset].stream_cells)
+    yield from _gathers(hosts, preset)
+
+
+def _streams(hosts: Hosts, cells: int) -> Iterator[tuple[str, Work, str]]:
+    """Bucketize and permute over 64 ids … the most, sums over 2 … 8 partial bags of 4 KiB … 16 MiB."""
+    low, high = LOOKUPS[hosts.device]
+    owners = sorted({2, 8, min(hosts.ranks, 255)} - {1})
+    for index in range(cells):
+        n = _between(low, high, index, cells)
+        tables, pooling, G = (1, 4, 8)[index % 3], (4, 20, 1, 7)[index % 4], owners[index % len(owners)]
+        batch = max(1, round(n / tables / pooling))
+        work = Work(batch=batch, tables=tables, pooling=pooling, rows=100_000, shards=G)
+        yield "bucketize", work, "fp32"
+        per_source = work.model_copy(update={"batch": max(1, batch // G), "pooling": pooling})
+        yield "permute", per_source, "fp32"
+        chunk = _between(4 * KIB, 16 * MIB, index, cells)
+        dim = (32, 128, 64)[index % 3]
+        bags = max(1, chunk // (POOLED_BYTES * dim))
+        yield "partial_sum", Work(batch=bags, dim=dim, shards=(2, 8, 4)[index % 3]), "fp32"
+
+
+def _gathers(hosts: Hosts, preset: str) -> Iterator[tuple[str, Work, str]]:
+    """Gather and pool: dims x working sets x drawn look-ups, then skewed ids and half-size rows."""
+    extent = EXTENTS[preset]
+    sets = [size for size in WORKING_SETS[hosts.device, preset] if size <= hosts.memory_bytes / 8]
+    rng = random.Random(f"gather {hosts.device} {preset}")
+    for dim in extent.dims:
+        for size in sets:
+            for draw in range(extent.draws):
+                yield "gather_pool", _drawn(hosts.device, rng, dim, size, draw, extent.draws, 4), "fp32"
+    for size in sets[-2:]:
+        for dim in extent.dims[1:3]:
+            for distribution in ("zipf:1.05", "one-row"):
+                work = _drawn(hosts.device, rng, dim, size, 1, 2, 4)
+                yield "gather_pool", work.model_copy(update={"distribution": distribution}), "fp32"
+    for size in sets:
+        for dim in extent.dims[1:3]:
+            yield "gather_pool", _drawn(hosts.device, rng, dim, size, 1, 2, 2), "fp16"
+
+
+def _drawn(
+    device: str, rng: random.Random, dim: int, size: int, draw: int, draws: int, element_bytes: int
+) -> Work:
+    """A work whose look-ups lie in part ``draw`` of ``draws`` of the range, over tables of ``size`` bytes."""
+    low, high = LOOKUPS[device]
+    start = low * (high / low) ** (draw / draws)
+    n = start * (high / low) ** (rng.random() / draws)
+    pooling = rng.choice([each for each in POOLINGS if each <= n / 8])
+    tables = rng.choice([count for count in (1, 2, 4, 8) if count * pooling <= n / 8])
+    rows = max(1, size // (tables * dim * element_bytes))
+    per_sample = tables * (pooling * (dim * element_bytes + SMALL_BYTES) + POOLED_BYTES * dim + SMALL_BYTES)
+    batch = min(round(n / tables / pooling), int(MOST_BYTES[device] / per_sample))
+    return Work(batch=batch, tables=tables, pooling=pooling, dim=dim, rows=rows)
+
+
+def _composed_works(hosts: Hosts, preset: str) -> list[tuple[Work, str]]:
+    """Drawn passes; look-ups and partial bags of one rank stay below limits that the device sets."""
+    rng = random.Random(f"row_wise {hosts.device} {preset}")
+    most_lookups = LOOKUPS[hosts.device][1]
+    most_bytes = min(hosts.memory_bytes / 16, (16 if hosts.device == "cpu" else 1024) * MIB)
+    table_bytes = min(hosts.memory_bytes / 8, (64 if hosts.device == "cpu" else 4096) * MIB)
+    works: list[tuple[Work, str]] = []
+    while len(works) < EXTENTS[preset].passes:
+        batch = rng.choice((32, 64, 100, 128, 256, 500, 512, 1024, 2048))
+        tables = rng.choice((1, 1, 2, 3, 4, 8))
+        pooling = rng.choice((1, 2, 4, 7.5, 10, 16, 30, 64))
+        dim = rng.choice((32, 48, 64, 96, 128))
+        if batch * tables * pooling > most_lookups:
+            continue
+        if POOLED_BYTES * hosts.ranks * batch * tables * dim > most_bytes:
+            continue
+        dtype = "fp16" if len(works) % 5 == 4 else "fp32"
+        per_row = tables * dim * ELEMENT_BYTES[dtype]
+        rows = max(hosts.ranks, int(table_bytes * rng.choice((0.1, 0.3, 1)) / per_row) * hosts.ranks)
+        works.append((Work(batch=batch, tables=tables, pooling=pooling, dim=dim, rows=rows), dtype))
+    return works
+
+
+def _between(low: int, high: int, index: int, count: int) -> int:
+    """The ``index``-th of ``count`` sizes from ``low`` to ``high``, equal steps in the logarithm."""
+    return round(low * math.pow(high / low, index / max(1, count - 1)))
