@@ -1,0 +1,235 @@
+"""Text of ``perfmodel doctor``: what can be timed here, and what a projection from here would rest on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from perfmodel.report.terminal import facts, paragraph, table
+from perfmodel.schema.calibration import list_calibrations
+from perfmodel.schema.evidence import COLLECTIVES, Evidence
+from perfmodel.schema.machine import Machine, list_machines, load_machine
+from perfmodel.units import format_bytes
+
+if TYPE_CHECKING:
+    from calibrate.doctor import Finding
+    from calibrate.host import Host
+    from calibrate.operations import Availability
+
+GPU_LIBRARIES = ("nccl", "nvshmem", "symmetric_memory")
+CPU_LIBRARIES = ("mpi", "gloo", "shmem")
+_KERNELS = "torch"
+
+
+@dataclass(frozen=True)
+class Prospect:
+    """One part of a projection from this machine: how it would be known after a calibration, and why."""
+
+    part: str
+    evidence: str
+    why: str
+
+
+def prospects(host: Host, libraries: Mapping[str, Availability]) -> list[Prospect]:
+    """What a projection for this machine would rest on after ``perfmodel calibrate``."""
+    usable = {name for name, found in libraries.items() if found.usable and not found.functional_only}
+    kernels = _KERNELS in usable
+    rows = [
+        Prospect(
+            "kernels",
+            Evidence.MEASURED if kernels else _without_kernels(host),
+            "by torch's own kernels" if kernels else "torch is missing here",
+        )
+    ]
+    rows += _cpu(host, usable) if host.device == "cpu" else _gpu(host, usable)
+    passes = sorted({"exchange", "torchrec"} & usable)
+    whole = f"by {' and '.join(passes)}, to compare with" if passes else "nothing here runs one"
+    rows.append(Prospect("whole passes", Evidence.MEASURED if passes else "not checked", whole))
+    return rows
+
+
+def _without_kernels(host: Host) -> str:
+    return Evidence.TRANSFERRED if host.shipped else Evidence.ASSUMED
+
+
+def _cpu(host: Host, usable: set[str]) -> list[Prospect]:
+    libraries = [name for name in CPU_LIBRARIES if name in usable]
+    if libraries and host.cores > 1:
+        inside = Prospect(
+            f"collectives of 2 – {host.cores} ranks", Evidence.MEASURED, f"by {', '.join(libraries)}"
+        )
+    else:
+        why = "a single core" if libraries else "no library for them here"
+        inside = Prospect("collectives", "nothing known", why)
+    return [
+        inside,
+        Prospect("collectives of more nodes", "nothing known", "unless the job spans them (srun, mpirun)"),
+        Prospect(
+            "any GPU", Evidence.TRANSFERRED, "shipped calibrations; nothing measured here goes into them"
+        ),
+    ]
+
+
+def _gpu(host: Host, usable: set[str]) -> list[Prospect]:
+    machine = load_machine(host.machine) if host.machine in list_machines() else None
+    libraries = [name for name in GPU_LIBRARIES if name in usable]
+    here, node = len(host.gpus), machine.gpus_per_node if machine else len(host.gpus)
+    rows = []
+    if here > 1:
+        evidence, why = _inside(libraries, machine)
+        rows.append(Prospect(f"collectives of 2 – {here} GPUs", evidence, why))
+    if node > max(here, 1):
+        if here > 1 and libraries:
+            rows.append(
+                Prospect(
+                    f"collectives of {here + 1} – {node} GPUs", Evidence.EXTRAPOLATED, "no such GPUs here"
+                )
+            )
+        else:
+            rows.append(Prospect(f"collectives of 2 – {node} GPUs", *_shipped(machine)))
+    rows.append(_across(here, libraries, machine))
+    return rows
+
+
+def _inside(libraries: Sequence[str], machine: Machine | None) -> tuple[str, str]:
+    return (Evidence.MEASURED, f"by {', '.join(libraries)}") if libraries else _shipped(machine)
+
+
+def _shipped(machine: Machine | None) -> tuple[str, str]:
+    """Evidence of the collectives of a machine of which nothing was measured here."""
+    if machine is None:
+        return "nothing known", "no shipped calibration for these GPUs: --machine, or perfmodel import"
+    for name in (machine.name, machine.links.like):
+        count = len(list_calibrations(name)) if name else 0
+        if count:
+            several = f"{count} shipped calibrations" if count > 1 else "the shipped calibration"
+            return Evidence.TRANSFERRED, f"{several} of {name}: another machine of this kind"
+    return Evidence.ASSUMED, "no shipped calibration"
+
+
+def _across(here: int, libraries: Sequence[str], machine: Machine | None) -> Prospect:
+    part = "collectives of more nodes"
+    if here > 1 and libraries:
+        return Prospect(
+            part, Evidence.EXTRAPOLATED, "measured if the job spans 2 nodes or more (torchrun, srun)"
+        )
+    evidence, why = _shipped(machine)
+    return Prospect(part, Evidence.EXTRAPOLATED if machine else evidence, why)
+
+
+def host_words(host: Host) -> str:
+    """The machine on one line: GPUs or processor, cores, caches."""
+    if host.gpus:
+        names = f"{len(host.gpus)}× {host.gpus[0].name}"
+        driver = f"driver {host.gpus[0].driver}" if host.gpus[0].driver else ""
+        parts = [names, driver, f"{host.cores} cores"]
+    else:
+        caches = ", ".join(f"{level} {format_bytes(size)}" for level, size in sorted(host.caches.items()))
+        parts = [host.cpu, f"{host.cores} cores", caches]
+    if host.cores < host.cores_online:
+        parts[-1 if host.gpus else 1] += f" (of {host.cores_online})"
+    return " · ".join(part for part in parts if part)
+
+
+def doctor_text(
+    host: Host,
+    libraries: Mapping[str, Availability],
+    rows: Sequence[Prospect],
+    findings: Sequence[Finding],
+) -> str:
+    """The page: machine, libraries, what is missing, what a projection rests on, warnings, next command."""
+    known = "" if host.shipped else "not a shipped machine: its values come from the run"
+    parts = [
+        facts([("Machine", f"{host.machine}: {host_words(host)}"), ("", host.note or known)]),
+        _measures(libraries),
+        _missing(libraries),
+        "A projection of this machine would rest on\n"
+        + table(["", "evidence", ""], [[row.part, row.evidence, row.why] for row in rows], left=(0, 1, 2)),
+        warnings_text(findings),
+        _next(libraries),
+    ]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _measures(libraries: Mapping[str, Availability]) -> str:
+    rows = [
+        [
+            name,
+            found.version,
+            ", ".join(found.clocks),
+            found.functional_only or operation_words(found.operations),
+        ]
+        for name, found in libraries.items()
+        if found.usable
+    ]
+    if not rows:
+        return "Nothing can be timed here."
+    headers = ["library", "version", "clocks", "times (functional check only where it says why)"]
+    if not any(found.functional_only for found in libraries.values() if found.usable):
+        headers[3] = "times"
+    return "Can be timed here\n" + table(headers, rows, left=(0, 1, 2, 3))
+
+
+def operation_words(operations: Sequence[str]) -> str:
+    """All five collectives are said to be so, with what comes besides."""
+    if set(COLLECTIVES) <= set(operations):
+        return ", ".join(["all collectives", *(name for name in operations if name not in COLLECTIVES)])
+    return ", ".join(operations)
+
+
+def _missing(libraries: Mapping[str, Availability]) -> str:
+    rows = [[name, found.why_not, found.install] for name, found in libraries.items() if not found.usable]
+    return (
+        "Cannot be timed here\n" + table(["", "because", "to install"], rows, left=(0, 1, 2)) if rows else ""
+    )
+
+
+def warnings_text(findings: Sequence[Finding]) -> str:
+    """Numbered warnings, each with what helps; nothing for none."""
+    lines = []
+    for number, finding in enumerate(findings, start=1):
+        advice = f" Try: {finding.advice}" if finding.advice else ""
+        lines.append(paragraph(f"{number}  {finding.name}: {finding.text}.{advice}", indent=1))
+    return "\n".join(["Warnings", *lines]) if lines else ""
+
+
+def _next(libraries: Mapping[str, Availability]) -> str:
+    if not any(found.usable for found in libraries.values()):
+        return ""
+    return facts([("Next", "perfmodel calibrate --quick")])
+
+
+def doctor_record(
+    host: Host,
+    libraries: Mapping[str, Availability],
+    rows: Sequence[Prospect],
+    findings: Sequence[Finding],
+) -> dict[str, Any]:
+    """The same as one document."""
+    return {
+        "machine": host.machine,
+        "shipped": host.shipped,
+        "device": host.device,
+        "cpu": host.cpu,
+        "cores": host.cores,
+        "caches": dict(host.caches),
+        "gpus": [{"index": g.index, "name": g.name, "driver": g.driver} for g in host.gpus],
+        "network": host.network,
+        "note": host.note,
+        "libraries": [
+            {
+                "name": name,
+                "usable": found.usable,
+                "version": found.version,
+                "clocks": list(found.clocks),
+                "operations": list(found.operations),
+                "functional_only": found.functional_only,
+                "why_not": found.why_not,
+                "install": found.install,
+            }
+            for name, found in libraries.items()
+        ],
+        "prospects": [{"part": row.part, "evidence": row.evidence, "why": row.why} for row in rows],
+        "warnings": [{"name": f.name, "text": f.text, "advice": f.advice} for f in findings],
+    }
