@@ -53,3 +53,16 @@ class OutsideBandError(PerfmodelError):
     """A validation claim is outside its band: exit code 6."""
 
     exit_code = 6
+
+
+class RankLostError(PerfmodelError):
+    """A rank died or stopped answering while it measured: exit code 4.
+
+    rank    its name for people: "rank 3 (node 0, GPU 3)"
+    """
+
+    exit_code = 4
+
+    def __init__(self, rank: str, what: str = "died", next_step: str = "") -> None:
+        super().__init__(f"{rank} {what}.", next_step or "run the same command again: it resumes.")
+        self.rank = rank

@@ -1,0 +1,304 @@
+"""What a calibration measures here: every point, in one order, and what is left out and why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from calibrate import sizes
+from calibrate.operations import Availability
+from calibrate.presets import Preset, find_preset
+from calibrate.selection import Selection, read_selection
+from calibrate.stopping import Target
+from calibrate.world import World as World
+from calibrate.world import group_ranks as group_ranks
+from calibrate.world import shapes
+from perfmodel.errors import BadInputError, NoHardwareError
+from perfmodel.schema.evidence import SAMPLE_OPERATIONS, Clock
+from perfmodel.schema.files import unknown_name
+from perfmodel.schema.runs import Kind, Point
+
+BACKENDS = ("nccl", "nvshmem", "symmetric_memory", "mpi", "shmem", "gloo")
+"""Libraries of collectives that can be calibrated, in the order of a plan."""
+
+_ONE_NODE = ("shmem", "symmetric_memory")  # shared memory and NVLink end at the node
+_VISIT_OVERHEAD_S = 0.012  # fill, warm-up, check, two messages, fsync: seen on two CPU ranks
+
+
+@dataclass(frozen=True)
+class Request:
+    """What was asked.
+
+    only         "mpi", "mpi:all_to_all", "kernels", "kernels:gather_pool", "composed", "composed:torchrec"
+    ranks        rank counts of the collectives; None: the preset's steps up to the world
+    sizes        payloads in bytes; None: 128 B up to what the preset and the memory allow
+    backends     libraries; None: the preset's for the device
+    oversubscribe  more CPU ranks than cores are let through (their times say nothing about the hardware)
+    """
+
+    preset: str = "standard"
+    only: Sequence[str] = ()
+    ranks: Sequence[int] | None = None
+    sizes: Sequence[int] | None = None
+    clocks: Sequence[Clock] | None = None
+    backends: Sequence[str] | None = None
+    oversubscribe: bool = False
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """What was asked or is usual, and is not in the plan: why, and the line that would install it."""
+
+    what: str
+    why: str
+    install: str = ""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Points in a fixed order; a run measures them in a random one."""
+
+    points: tuple[Point, ...]
+    left_out: tuple[LeftOut, ...]
+    preset: Preset
+    world: World
+
+    @property
+    def target(self) -> Target:
+        """The stop rule of every point of this plan."""
+        return self.preset.target(len(self.points))
+
+    @property
+    def by_key(self) -> dict[str, Point]:
+        """Points by their key."""
+        return {point.key: point for point in self.points}
+
+
+def make_plan(request: Request, world: World) -> Plan:
+    """All points of ``request`` that ``world`` can measure.
+
+    Raises BadInputError for an unknown name, rank count or size; NoHardwareError when something asked for by
+    name cannot run here, or when nothing is left to measure.
+    Limits: equal arguments -> equal plans; one rank -> kernels only
+    """
+    preset = find_preset(request.preset)
+    selection = read_selection(request.only, request.backends or (), BACKENDS)
+    _check_world(request, world)
+    left_out: list[LeftOut] = []
+    backends = _backends(request, selection, preset, world, left_out)
+    points = [
+        point
+        for backend in backends
+        if selection.wants_backend(backend)
+        for point in _collective_points(request, selection, preset, world, backend, left_out)
+    ]
+    points += _grid_points(request, selection, world, backends, left_out)
+    unique = tuple({point.key: point for point in points}.values())
+    if not unique:
+        raise _nothing_left(left_out)
+    return Plan(unique, tuple(dict.fromkeys(left_out)), preset, world)
+
+
+def estimate_time_s(plan: Plan) -> float:
+    """About how long the plan takes [s]: the fewest visits of every point, and half as many again for noise.
+
+    The times of single calls are guesses (``sizes.guess_call_s``): right to a factor of two at best.
+    """
+    return sum(estimate_point_s(point, plan) for point in plan.points)
+
+
+def estimate_point_s(point: Point, plan: Plan) -> float:
+    """About how long one point takes [s]."""
+    visit_s = sizes.guess_visit_s(point, plan.world.device, plan.target) + _VISIT_OVERHEAD_S
+    return 1.5 * plan.target.min_visits * visit_s
+
+
+def _check_world(request: Request, world: World) -> None:
+    cores = world.cores_per_node
+    if world.device == "cpu" and cores and world.ranks_per_node > cores and not request.oversubscribe:
+        raise BadInputError(
+            f"{world.ranks_per_node} ranks on {cores} cores would take turns: their times say nothing.",
+            f"use at most {cores} ranks, or --oversubscribe for a functional check.",
+        )
+    for count in request.ranks or ():
+        if not 2 <= count <= world.ranks:
+            raise BadInputError(
+                f"--ranks {count}: this job has {world.ranks} ranks.",
+                f"give counts from 2 to {world.ranks}." if world.ranks > 1 else "start more ranks.",
+            )
+        if not shapes(world, "rigorous", [count]):
+            raise BadInputError(
+                f"--ranks {count} cannot be spread evenly over nodes of {world.ranks_per_node} ranks.",
+                "give a count that fits one node, or the same number of ranks on each node.",
+            )
+
+
+def _backends(
+    request: Request, selection: Selection, preset: Preset, world: World, left_out: list[LeftOut]
+) -> list[str]:
+    """Libraries of the plan. One asked for by name must run here; one of the preset may be left out."""
+    named = list(dict.fromkeys([*(request.backends or ()), *selection.backends]))
+    if named:
+        for name in named:
+            if name not in BACKENDS:
+                raise unknown_name("backend", name, BACKENDS)
+            why = _why_not(world.providers.get(name), name)
+            if why and world.ranks > 1:
+                raise NoHardwareError(f"{name} cannot be calibrated here: {why.why}.", why.install)
+        wanted = named
+    else:
+        wanted = list(preset.backends[world.device])
+    if world.ranks == 1:
+        left_out.append(LeftOut("collectives", "one rank has nobody to exchange with"))
+        return []
+    usable: list[str] = []
+    for name in wanted:
+        why = _why_not(world.providers.get(name), name)
+        if why:
+            left_out.append(why)
+        elif not (preset.one_backend and world.device == "cpu" and not named and usable):
+            usable.append(name)
+    return [name for name in BACKENDS if name in usable]
+
+
+def _why_not(availability: Availability | None, name: str) -> LeftOut | None:
+    if availability is None:
+        return LeftOut(name, "this team does not offer it")
+    if not availability.usable:
+        return LeftOut(name, availability.why_not or "it does not run here", availability.install)
+    if availability.functional_only:
+        return LeftOut(name, f"its times are no calibration: {availability.functional_only}")
+    return None
+
+
+def _collective_points(
+    request: Request,
+    selection: Selection,
+    preset: Preset,
+    world: World,
+    backend: str,
+    left_out: list[LeftOut],
+) -> Iterator[Point]:
+    offered = world.providers[backend]
+    clocks = _clocks(request, preset, world, backend, left_out)
+    for operation in SAMPLE_OPERATIONS:
+        if not selection.wants(backend, operation):
+            continue
+        if operation not in offered.operations:
+            left_out.append(LeftOut(f"{backend} {operation}", "the library has no such operation here"))
+            continue
+        for nodes, per_node in shapes(world, preset.name, request.ranks):
+            if nodes > 1 and backend in _ONE_NODE:
+                left_out.append(LeftOut(f"{backend} across nodes", "it ends at the node"))
+                continue
+            cell = _Cell(backend, operation, nodes, per_node)
+            yield from cell.points(request, preset, world, clocks)
+
+
+@dataclass(frozen=True)
+class _Cell:
+    """One collective of one library on one group of ranks."""
+
+    backend: str
+    operation: str
+    nodes: int
+    per_node: int
+
+    @property
+    def ranks(self) -> int:
+        return self.nodes * self.per_node
+
+    def points(
+        self, request: Request, preset: Preset, world: World, clocks: Sequence[Clock]
+    ) -> Iterator[Point]:
+        """Every size on every clock; some sizes again uneven and, on one CPU node, right after a kernel."""
+        grid = sizes.payloads(self.backend, self.operation, self.ranks, preset, world, request.sizes)
+        for clock in clocks:
+            for payload_bytes in grid:
+                yield self._point(clock, "default", payload_bytes)
+        if self.operation == "all_to_all" and clocks:
+            for payload_bytes in sizes.uneven(grid, self.ranks, preset.uneven_sizes):
+                yield self._point(clocks[0], "uneven", payload_bytes)
+        follows = self.operation in ("all_to_all", "reduce_scatter") and self.nodes == 1
+        if follows and world.device == "cpu" and Clock.EAGER in clocks:
+            for payload_bytes in sizes.spread(grid, preset.after_kernel_sizes):
+                yield self._point(Clock.EAGER, "after_kernel", payload_bytes)
+
+    def _point(self, clock: Clock, variant: str, payload_bytes: int) -> Point:
+        return Point(
+            kind=Kind.COLLECTIVE,
+            operation=self.operation,
+            backend=self.backend,
+            clock=clock,
+            variant=variant,
+            payload_bytes=payload_bytes,
+            gpus=self.ranks,
+            nodes=self.nodes,
+            gpus_per_node=self.per_node,
+        )
+
+
+def _clocks(
+    request: Request, preset: Preset, world: World, backend: str, left_out: list[LeftOut]
+) -> list[Clock]:
+    wanted = preset.clocks[world.device] if request.clocks is None else tuple(request.clocks)
+    offered = world.providers[backend].clocks
+    if request.clocks is not None:
+        left_out += [
+            LeftOut(f"{backend} on the {clock} clock", "the library does not offer it here")
+            for clock in wanted
+            if clock not in offered
+        ]
+    return [clock for clock in wanted if clock in offered]
+
+
+def _grid_points(
+    request: Request, selection: Selection, world: World, backends: Sequence[str], left_out: list[LeftOut]
+) -> list[Point]:
+    """Kernels and whole passes of ``calibrate.grids`` whose providers run here."""
+    grids: list[tuple[str, Callable[[World, str], list[Point]]]] = []
+    from calibrate.grids import composed_points, kernel_points
+
+    if selection.wants_group("kernels"):
+        grids.append(("kernels", kernel_points))
+    if selection.wants_group("composed") and world.ranks > 1:
+        grids.append(("composed", composed_points))
+    points: list[Point] = []
+    for group, grid in grids:
+        for point in grid(world, request.preset):
+            name = point.operation if group == "kernels" else point.implementation
+            wanted_clock = request.clocks is None or point.clock in request.clocks
+            if not selection.wants(group, name) or not wanted_clock:
+                continue
+            if group == "composed" and not _composed_here(point, request, selection, world, backends):
+                continue
+            why = _why_not(world.providers.get(point.implementation), point.implementation)
+            if why:
+                left_out.append(why)
+            else:
+                points.append(point)
+    return points
+
+
+def _composed_here(
+    point: Point, request: Request, selection: Selection, world: World, backends: Sequence[str]
+) -> bool:
+    """Whether a pass over this library is wanted: one of the plan, or any if the pass itself was named."""
+    named = not request.backends and ("composed", point.implementation) in selection.pairs
+    offered = world.providers.get(point.backend)
+    usable = offered is not None and offered.usable and not offered.functional_only
+    fits = point.nodes == 1 or point.backend not in _ONE_NODE
+    return (
+        (point.backend in backends or (named and usable))
+        and fits
+        and (not request.ranks or point.gpus in request.ranks)
+    )
+
+
+def _nothing_left(left_out: Sequence[LeftOut]) -> NoHardwareError:
+    reasons = "; ".join(f"{item.what}: {item.why}" for item in dict.fromkeys(left_out))
+    install = next((item.install for item in left_out if item.install), "")
+    return NoHardwareError(
+        f"nothing can be measured here{f' ({reasons})' if reasons else ''}.",
+        install or "perfmodel doctor says what is missing.",
+    )

@@ -1,0 +1,101 @@
+"""What quick, standard and rigorous mean: how dense, how large, how exact, how long."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from calibrate.stopping import Target
+from perfmodel.schema.evidence import Clock
+from perfmodel.schema.files import unknown_name
+
+MIB = 2**20
+
+
+@dataclass(frozen=True)
+class Preset:
+    """How much is measured, by device (``cpu``, ``cuda``) where that matters.
+
+    relative        half of the 95 % interval that ends a point
+    min_visits      visits of every point
+    point_s         time of one point at most
+    total_s         time that all points share at most, as far as ``min_visits`` leaves a choice
+    size_step       each size is this many times the one before
+    most_bytes      largest payload
+    clocks          what is timed, where the library offers it
+    backends        libraries of the default plan, best first; with ``one_backend`` the first usable one
+    """
+
+    name: str
+    relative: float
+    min_visits: int
+    point_s: float
+    total_s: float | None
+    size_step: int
+    most_bytes: Mapping[str, int]
+    clocks: Mapping[str, tuple[Clock, ...]]
+    backends: Mapping[str, tuple[str, ...]]
+    one_backend: bool = False
+    uneven_sizes: int = 3
+    after_kernel_sizes: int = 6
+    smallest_batch_s: float = 0.015
+
+    def target(self, points: int) -> Target:
+        """Stop rule of a plan of so many points: they share ``total_s``."""
+        share = self.point_s if self.total_s is None else min(self.point_s, self.total_s / max(points, 1))
+        return Target(self.relative, self.min_visits, share, batch_s=self.smallest_batch_s)
+
+
+_GPU = ("nccl", "nvshmem", "symmetric_memory")
+_CPU = ("mpi", "shmem", "gloo")
+_EAGER = (Clock.EAGER,)
+
+_PRESETS = (
+    Preset(
+        name="quick",
+        relative=0.05,
+        min_visits=3,
+        point_s=2.0,
+        total_s=50.0,
+        size_step=4,
+        most_bytes={"cpu": 8 * MIB, "cuda": 512 * MIB},
+        clocks={"cpu": _EAGER, "cuda": (Clock.STREAM, Clock.GRAPH)},
+        backends={"cpu": _CPU, "cuda": _GPU},
+        one_backend=True,
+        smallest_batch_s=0.010,
+    ),
+    Preset(
+        name="standard",
+        relative=0.02,
+        min_visits=5,
+        point_s=6.0,
+        total_s=None,
+        size_step=2,
+        most_bytes={"cpu": 64 * MIB, "cuda": 4096 * MIB},
+        clocks={"cpu": (Clock.EAGER, Clock.STREAM), "cuda": (Clock.STREAM, Clock.GRAPH, Clock.EAGER)},
+        backends={"cpu": ("mpi", "shmem"), "cuda": _GPU},
+        uneven_sizes=6,
+    ),
+    Preset(
+        name="rigorous",
+        relative=0.01,
+        min_visits=7,
+        point_s=15.0,
+        total_s=None,
+        size_step=2,
+        most_bytes={"cpu": 256 * MIB, "cuda": 16384 * MIB},
+        clocks={"cpu": (Clock.EAGER, Clock.STREAM), "cuda": tuple(Clock)},
+        backends={"cpu": _CPU, "cuda": _GPU},
+        uneven_sizes=64,
+        smallest_batch_s=0.020,
+    ),
+)
+
+PRESETS: Mapping[str, Preset] = {preset.name: preset for preset in _PRESETS}
+
+
+def find_preset(name: str) -> Preset:
+    """The preset of that name. Limits: any other name -> BadInputError with the known ones."""
+    if name not in PRESETS:
+        raise unknown_name("preset", name, list(PRESETS))
+    return PRESETS[name]

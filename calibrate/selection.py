@@ -1,0 +1,67 @@
+"""``--only``: which libraries, kernels and whole passes a plan takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from perfmodel.errors import BadInputError
+from perfmodel.schema.evidence import SAMPLE_OPERATIONS
+from perfmodel.schema.files import unknown_name
+from perfmodel.schema.runs import KERNELS
+
+IMPLEMENTATIONS = ("exchange", "torchrec")
+"""Whole passes: our own exchange, and TorchRec's."""
+
+_GROUPS = {"kernels": KERNELS, "composed": IMPLEMENTATIONS}
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Pairs of a group (a library, ``kernels``, ``composed``) and a name in it; "" takes all of the group.
+
+    No pairs take everything.
+    """
+
+    pairs: tuple[tuple[str, str], ...]
+
+    @property
+    def backends(self) -> list[str]:
+        """Libraries that were named."""
+        return list(dict.fromkeys(group for group, _ in self.pairs if group not in _GROUPS))
+
+    def wants(self, group: str, name: str) -> bool:
+        """Whether this operation, kernel or implementation is taken."""
+        return not self.pairs or (group, "") in self.pairs or (group, name) in self.pairs
+
+    def wants_group(self, group: str) -> bool:
+        """Whether anything of ``kernels`` or ``composed`` is taken."""
+        return not self.pairs or any(group == pair[0] for pair in self.pairs)
+
+    def wants_backend(self, backend: str) -> bool:
+        """Whether any collective of this library is taken."""
+        return self.wants_group(backend)
+
+
+def read_selection(only: Iterable[str], backends: Sequence[str], known: Sequence[str]) -> Selection:
+    """Selection of ``--only`` texts; each may hold several, with commas between.
+
+    Limits: "" or nothing -> everything; an unknown group or name -> BadInputError with the known ones;
+    a library that ``--backend`` excludes -> BadInputError
+    """
+    texts = [part.strip() for text in only for part in text.split(",") if part.strip()]
+    pairs: list[tuple[str, str]] = []
+    for text in texts:
+        group, _, name = (part.strip().replace("-", "_") for part in text.partition(":"))
+        if group not in (*_GROUPS, *known):
+            raise unknown_name("--only", group, [*_GROUPS, *known])
+        names = _GROUPS.get(group, SAMPLE_OPERATIONS)
+        if name and name not in names:
+            raise unknown_name(f"--only {group}:", name, names)
+        if backends and group in known and group not in backends:
+            raise BadInputError(
+                f"--only {group} and --backend {', '.join(backends)} exclude each other.",
+                "give one of the two.",
+            )
+        pairs.append((group, name))
+    return Selection(tuple(dict.fromkeys(pairs)))

@@ -1,0 +1,113 @@
+"""When a point has been measured well enough: statistics over visits, and how long a visit should be.
+
+A *visit* is one batch of timed calls; its median is one observation. Calls inside a visit share clocks,
+caches and neighbours, so only visits count as independent.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from perfmodel.errors import BadInputError
+from perfmodel.schema.runs import Status
+
+LEAST_VISITS = 3
+_TRIMMED_SHARE = 8  # one visit in eight is trimmed at each end
+_CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class Target:
+    """How well, and how long at most.
+
+    relative      half of the 95 % interval, as a share of the time
+    min_visits    visits before anything is decided
+    max_time_s    of one point, all of its visits together, checks included; then it is noisy
+    batch_s       what a visit should last
+    slow_batch_s  what a visit may last when even the fewest calls take longer than ``batch_s``
+    """
+
+    relative: float
+    min_visits: int = LEAST_VISITS
+    max_time_s: float = 1.0
+    max_visits: int = 100
+    batch_s: float = 0.015
+    slow_batch_s: float = 0.25
+    min_calls: int = 5
+    max_calls: int = 200
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Time of a point with its 95 % interval over visits [s]; the half-width is a share of the time."""
+
+    median_s: float
+    low_s: float
+    high_s: float
+    relative_halfwidth: float
+    visits: int
+
+
+@functools.lru_cache(maxsize=256)
+def _student(degrees: int) -> float:
+    """Two-sided 95 % quantile of Student's t."""
+    from scipy import special
+
+    return float(special.stdtrit(degrees, 0.5 + _CONFIDENCE / 2))
+
+
+def summarise(visit_medians_s: Sequence[float]) -> Summary | None:
+    """Trimmed mean of the logarithms of visit medians, and its interval.
+
+        k = floor(n / 8) visits trimmed at each end,   h = n - 2k
+        centre = exp(mean of the h middle logs)
+        halfwidth = t(h - 1) * sqrt((n - 1) s_w² / (h (h - 1))),   s_w: standard deviation after winsorising
+
+    For n < 8 it is Student's t on logs. A visit that a neighbour doubled stops to matter from 8 visits on.
+    Source: Tukey and McLaughlin 1963, Yuen 1974.
+    Limits: fewer than 3 visits -> None; equal visits -> half-width 0; a time <= 0 -> BadInputError
+    """
+    count = len(visit_medians_s)
+    if any(not (time_s > 0 and math.isfinite(time_s)) for time_s in visit_medians_s):
+        raise BadInputError("a visit's median must be above 0 s.", "drop visits that the clock spoiled.")
+    if count < LEAST_VISITS:
+        return None
+    logs = sorted(math.log(time_s) for time_s in visit_medians_s)
+    cut = count // _TRIMMED_SHARE
+    kept = logs[cut : count - cut]
+    centre = math.fsum(kept) / len(kept)
+    bounded = [min(max(log, kept[0]), kept[-1]) for log in logs]
+    mean = math.fsum(bounded) / count
+    squares = math.fsum((log - mean) ** 2 for log in bounded)
+    half = _student(len(kept) - 1) * math.sqrt(squares / (len(kept) * (len(kept) - 1)))
+    half = min(half, 700.0 - abs(centre))  # exp stays finite
+    return Summary(
+        math.exp(centre), math.exp(centre - half), math.exp(centre + half), math.expm1(half), count
+    )
+
+
+def calls_for(target: Target, call_s: float) -> int:
+    """Calls of one visit when a call takes about ``call_s``.
+
+    Limits: 1 µs -> max_calls; batch_s / 10 -> 10; slow calls -> min_calls, fewer only above slow_batch_s;
+    never below 1
+    """
+    if not call_s > 0:
+        return target.min_calls
+    wanted = min(max(round(target.batch_s / call_s), target.min_calls), target.max_calls)
+    return max(1, min(wanted, int(max(target.slow_batch_s, target.batch_s) / call_s)))
+
+
+def verdict(summary: Summary | None, spent_s: float, visits: int, target: Target) -> Status | None:
+    """OK when the interval is narrow enough, noisy when time or visits ran out, None to go on.
+
+    Limits: fewer than min_visits -> None, however long it took
+    """
+    if summary is None or summary.visits < target.min_visits:
+        return None
+    if summary.relative_halfwidth <= target.relative:
+        return Status.OK
+    return Status.NOISY if spent_s >= target.max_time_s or visits >= target.max_visits else None

@@ -1,0 +1,91 @@
+"""The ranks that will measure, and which of them take part in a point."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from calibrate.operations import Availability
+from perfmodel.errors import BadInputError
+from perfmodel.schema.runs import Point
+
+_PER_NODE = (1, 2, 4, 8)
+
+
+@dataclass(frozen=True)
+class World:
+    """The ranks that will measure, as their team describes them. Every node has ``ranks_per_node`` of them.
+
+    memory_bytes    what one rank may use for its buffers
+    cores_per_node  physical cores of one node that ranks may use; 0: unknown
+    versions        what the ranks say about themselves (libraries, GPUs, fabric): part of the stack
+    hosts           name of each node
+    """
+
+    ranks: int
+    nodes: int = 1
+    ranks_per_node: int = 0
+    device: str = "cpu"
+    providers: Mapping[str, Availability] = field(default_factory=dict)
+    memory_bytes: float = 2.0**30
+    cores_per_node: int = 0
+    versions: Mapping[str, str] = field(default_factory=dict)
+    hosts: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.ranks_per_node == 0:
+            object.__setattr__(self, "ranks_per_node", self.ranks // max(self.nodes, 1))
+        if self.ranks < 1 or self.nodes < 1 or self.nodes * self.ranks_per_node != self.ranks:
+            raise BadInputError(
+                f"{self.ranks} ranks on {self.nodes} nodes: not the same number on each node.",
+                "start as many ranks on every node.",
+            )
+
+
+def group_ranks(point: Point, world: World) -> list[int]:
+    """Ranks that take part: the first ``gpus_per_node`` of each of the first ``nodes`` nodes.
+
+    Limits: a point larger than the world -> BadInputError
+    """
+    if point.nodes > world.nodes or point.gpus_per_node > world.ranks_per_node:
+        raise BadInputError(
+            f"{point.gpus} ranks on {point.nodes} nodes do not fit "
+            f"{world.nodes} nodes of {world.ranks_per_node} ranks.",
+            "start more ranks, or measure this point elsewhere.",
+        )
+    ranks = [
+        node * world.ranks_per_node + local
+        for node in range(point.nodes)
+        for local in range(point.gpus_per_node)
+    ]
+    return ranks[: point.gpus]
+
+
+def shapes(world: World, preset: str, ranks: Sequence[int] | None = None) -> list[tuple[int, int]]:
+    """Groups of ranks to measure, as (nodes, ranks on each), smaller first.
+
+    ranks    only groups of these sizes, in every shape that the world allows
+    Limits: quick -> 2 and world; standard -> powers of two and world; rigorous -> every count; 1 rank -> none
+    """
+    if ranks:
+        inside = list(range(2, world.ranks_per_node + 1))
+        across = [(n, g) for n in range(2, world.nodes + 1) for g in range(1, world.ranks_per_node + 1)]
+    else:
+        inside = _steps(world.ranks_per_node, preset)
+        per_node = {1, world.ranks_per_node}
+        if preset != "quick":
+            per_node |= {count for count in _PER_NODE if count < world.ranks_per_node}
+        node_counts = [world.nodes] if preset == "quick" else _steps(world.nodes, preset)
+        across = [(n, g) for n in node_counts if n > 1 for g in sorted(per_node)]
+    found = [(1, count) for count in inside] + across
+    return [(n, g) for n, g in found if not ranks or n * g in ranks]
+
+
+def _steps(most: int, preset: str) -> list[int]:
+    """Counts from 2 to ``most`` that a preset visits."""
+    if most < 2:
+        return []
+    if preset == "rigorous":
+        return list(range(2, most + 1))
+    powers = [2**k for k in range(1, most.bit_length() + 1) if 2**k <= most]
+    return sorted({2, most} if preset == "quick" else {*powers, most})
