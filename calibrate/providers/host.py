@@ -1,0 +1,213 @@
+"""What the providers on CPUs share: buffers, patterns, rotation, and the gather that clears the caches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrate import patterns
+from calibrate.patterns import Layout
+from perfmodel.errors import BadInputError
+from perfmodel.schema.evidence import Clock
+from perfmodel.schema.runs import Kind, Point
+
+ROTATING_L2_SHARE = 4
+LEAST_ROTATING = 8
+MOST_ROTATING_BYTES = 64 * 2**20
+"""Send buffers rotate: together at least 4 times the L2 and at least 8, while they fit 64 MiB; at least 2."""
+
+LINE_BYTES = 64
+_GATHERED_ROW_BYTES = 256
+_DEFAULT_L2_BYTES = 2**20
+_L2_FILE = "/sys/devices/system/cpu/cpu0/cache/index2/size"
+
+Call = Callable[[Any, Any], None]
+"""One call of the library: send buffer, receive buffer."""
+
+
+def l2_bytes(path: str = _L2_FILE) -> int:
+    """Bytes of one core's L2 cache; 1 MiB where the system does not say."""
+    try:
+        with open(path, encoding="ascii") as file:
+            text = file.read().strip()
+        return int(text.removesuffix("K")) * 1024
+    except (OSError, ValueError):
+        return _DEFAULT_L2_BYTES
+
+
+def rotating_count(send_bytes: int, l2: int) -> int:
+    """How many send buffers rotate for one of ``send_bytes``."""
+    wanted = max(LEAST_ROTATING, -(-ROTATING_L2_SHARE * l2 // send_bytes))
+    return max(2, min(wanted, MOST_ROTATING_BYTES // send_bytes))
+
+
+class Pool:
+    """Memory that all operations of a provider share: buffers are valid until the next ``prepare``."""
+
+    def __init__(self) -> None:
+        self._memory: dict[str, NDArray[np.uint8]] = {}
+
+    def rows(self, name: str, count: int, elements: int, dtype: np.dtype[Any]) -> NDArray[Any]:
+        """``count`` buffers of ``elements`` as rows of a matrix, each at the start of a cache line."""
+        stride = -(-elements * dtype.itemsize // LINE_BYTES) * LINE_BYTES
+        needed = count * stride + LINE_BYTES
+        memory = self._memory.get(name)
+        if memory is None or memory.size < needed:
+            memory = self._memory[name] = np.zeros(needed, np.uint8)
+        skip = -memory.ctypes.data % LINE_BYTES
+        lines = memory[skip : skip + count * stride].reshape(count, stride)
+        return lines.view(dtype)[:, :elements]
+
+
+class CacheClearer:
+    """A gather of table rows, twice the L2 out of eight times the L2: what a look-up does to the caches."""
+
+    def __init__(self, l2: int) -> None:
+        words = _GATHERED_ROW_BYTES // 4
+        rows = max(8 * l2 // _GATHERED_ROW_BYTES, 8)
+        self._table = np.ones((rows, words), np.float32)
+        self._ids = np.random.default_rng(0).permutation(rows)[: rows // 4]
+        self._out = np.zeros((rows // 4, words), np.float32)
+
+    def __call__(self) -> None:
+        np.take(self._table, self._ids, axis=0, out=self._out, mode="clip")
+
+
+class HostOperation:
+    """A collective on CPU buffers. ``before`` moves to the next send buffer, and may clear the caches."""
+
+    def __init__(
+        self,
+        layout: Layout,
+        call: Call,
+        pool: Pool,
+        *,
+        rotating: int = 1,
+        clear: Callable[[], None] | None = None,
+        wrap: Callable[[NDArray[Any]], Any] = lambda array: array,
+    ) -> None:
+        self._layout, self._call, self._pool = layout, call, pool
+        self._rotating, self._clear, self._wrap = rotating, clear, wrap
+        self._row = 0
+        self._salt = 0
+
+    @property
+    def bytes_sent(self) -> int:
+        """Bytes that this rank hands over for others in one call."""
+        return self._layout.bytes_sent
+
+    @property
+    def payload_bytes(self) -> int:
+        """Bytes of the buffer that were really used: whole elements a peer."""
+        return self._layout.payload_bytes
+
+    def prepare(self, salt: int) -> None:
+        """Fill every send buffer, poison the output."""
+        one, self._salt = self._layout, salt
+        self._rows = self._pool.rows("send", self._rotating, one.send_elements, one.dtype)
+        patterns.fill_rows(self._rows, patterns.send_pieces(one, salt))
+        self._recv = self._pool.rows("recv", 1, one.recv_elements, one.dtype)[0]
+        self._recv[...] = patterns.POISON
+        self._wrapped_recv = self._wrap(self._recv)
+        self._use(0)
+
+    def before(self) -> None:
+        """The next send buffer; after a kernel: a gather between."""
+        if self._rotating > 1:
+            self._use((self._row + 1) % self._rotating)
+        if self._clear is not None:
+            self._clear()
+
+    def run(self) -> None:
+        """The call."""
+        self._call(self._send, self._wrapped_recv)
+
+    def check(self) -> tuple[int, int]:
+        """(wrong, checked): the output against the pattern, and the send buffer that must be unchanged."""
+        received = patterns.expected_pieces(self._layout, self._salt)
+        sent = patterns.send_pieces(self._layout, self._salt)
+        wrong = patterns.count_wrong(self._recv, received, self._row)
+        wrong += patterns.count_wrong(self._rows[self._row], sent, self._row)
+        return wrong, self._layout.recv_elements + self._layout.send_elements
+
+    def steps_s(self) -> Mapping[str, float]:
+        """Nothing: one call has no steps."""
+        return {}
+
+    def _use(self, row: int) -> None:
+        self._row = row
+        self._send = self._wrap(self._rows[row])
+
+
+class HostCollectives:
+    """A provider of collectives on CPUs, less the library: subclasses give ``_call``.
+
+    Groups are looked up by their ranks, in order; ``open_group`` of a subclass adds to ``_groups``.
+    """
+
+    name = ""
+    clocks: tuple[Clock, ...] = (Clock.EAGER, Clock.STREAM)
+
+    def __init__(self) -> None:
+        self._pool = Pool()
+        self._groups: dict[tuple[int, ...], Any] = {}
+        self._rank = 0
+        self._l2 = l2_bytes()
+        self._clear: CacheClearer | None = None
+
+    def operation(self, point: Point, ranks: Sequence[int]) -> HostOperation:
+        """A collective of a point over ``ranks``.
+
+        Limits: no collective, a clock of GPUs, a size below one element a peer -> BadInputError
+        """
+        if point.kind is not Kind.COLLECTIVE:
+            raise BadInputError(f"{self.name} times collectives, not {point.operation}.")
+        if point.clock not in self.clocks:
+            raise BadInputError(
+                f"{self.name} has no clock {point.clock}.", f"it has: {', '.join(self.clocks)}."
+            )
+        one = patterns.layout(
+            point.operation,
+            point.payload_bytes,
+            len(ranks),
+            list(ranks).index(self._rank),
+            dtype=point.dtype,
+            variant=point.variant,
+        )
+        eager = point.clock is Clock.EAGER
+        return HostOperation(
+            one,
+            self._call(one, point.variant, self._group(ranks)),
+            self._pool,
+            rotating=rotating_count(one.sender_bytes, self._l2) if eager else 1,
+            clear=self._clearer() if point.variant == "after_kernel" else None,
+            wrap=self._wrap,
+        )
+
+    def synchronize(self) -> None:
+        """Nothing: calls return when they are done."""
+
+    def _call(self, one: Layout, variant: str, group: Any) -> Call:
+        raise NotImplementedError
+
+    def _wrap(self, array: NDArray[Any]) -> Any:
+        return array
+
+    def _group(self, ranks: Sequence[int]) -> Any:
+        group = self._groups.get(tuple(ranks))
+        if group is None:
+            raise BadInputError(f"{self.name} has no group of ranks {list(ranks)}.", "open it on every rank.")
+        return group
+
+    def _clearer(self) -> CacheClearer:
+        if self._clear is None:
+            self._clear = CacheClearer(self._l2)
+        return self._clear
+
+
+def as_numpy(buffer: Any) -> NDArray[Any]:
+    """A numpy array, or the memory of a torch tensor on the CPU seen as one."""
+    return buffer if isinstance(buffer, np.ndarray) else buffer.detach().numpy()

