@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from scipy.optimize import isotonic_regression, least_squares
+from scipy.stats import t as student_t
 
 from perfmodel.errors import BadInputError
 from perfmodel.model.curves import anchored_time, hockney_time
@@ -20,7 +21,6 @@ _ROBUST_LOG_SCALE = 0.05
 _FIRST_KNEE = 1.3
 _FARTHEST_LOG = 12.0  # a floor or bandwidth lies within e^12 of those that the samples show
 _WIDEST_LOG = 20.0  # an interval of e^20 says that the samples do not tell
-_Z95 = 1.96
 _FEWEST_POINTS = 3
 
 
@@ -65,9 +65,8 @@ def fit_curve(
     fixed = sharpness if sharpness is not None else (1.0 if sizes.size <= _FEWEST_POINTS else None)
     solution = _solve(sizes, np.log(medians), fixed)
     log_alpha, log_beta, log_p = solution.x if fixed is None else [*solution.x, np.log(fixed)]
-    spread = _standard_errors(solution)
-    errors = [*spread, 0.0] if fixed is not None else list(spread)
-    wide = [min(_Z95 * float(e), _WIDEST_LOG) for e in errors]
+    wide = _half_widths(solution)
+    wide = [*wide, 0.0] if fixed is not None else wide
     alpha, beta, knee = (
         (float(np.exp(v - e)), float(np.exp(v + e)))
         for v, e in zip((log_alpha, log_beta, log_p), wide, strict=True)
@@ -166,15 +165,30 @@ def _solve(sizes: Floats, logs: Floats, fixed: float | None) -> Any:
     )
 
 
-def _standard_errors(solution: Any) -> Floats:
-    """Standard errors of the log parameters from the Jacobian and the median residual."""
-    jacobian = solution.jac
-    points, parameters = jacobian.shape
-    if points <= parameters:
-        return np.full(parameters, np.log(2.0))
-    scale = 1.4826 * float(np.median(np.abs(solution.fun)))
-    information = jacobian.T @ jacobian + 1e-9 * np.eye(parameters)
-    return np.asarray(scale * np.sqrt(np.diag(np.linalg.inv(information))))
+def _half_widths(solution: Any) -> list[float]:
+    """Half-widths of the 95 % intervals of the log parameters, by Student's t with n - k degrees of freedom.
+
+        cov = K^2 [sum psi_i^2 / (n - k)] / mean(psi')^2 (X^T X)^-1,   K = 1 + (k/n) var(psi') / mean(psi')^2
+
+    n points, k parameters; X Jacobian of the residuals r; psi = r / sqrt(1 + z), psi' = (1 + z)^-1.5 with
+    z = (r / scale)^2: first and second derivative of the soft-l1 loss. Source: P. J. Huber, Robust Statistics
+    (1981), 7.6. A median of few residuals, which are smaller than the noise by n - k over n, is too small a
+    scale and 1.96 too small a quantile: such intervals of 6 sizes held the truth in 75 of 100 cases.
+    Limits: residuals far below the scale -> ordinary least squares;  n <= k -> a factor of 4 either way
+    """
+    points, parameters = solution.jac.shape
+    free = points - parameters
+    if free <= 0:
+        return [float(np.log(4.0))] * parameters
+    z = (solution.fun / _ROBUST_LOG_SCALE) ** 2
+    slope = (1 + z) ** -1.5
+    plain = solution.jac / np.sqrt(slope)[:, np.newaxis]  # scipy gives sqrt(psi') X
+    scatter = float(np.sum(solution.fun**2 / (1 + z))) / free / float(slope.mean()) ** 2
+    few = 1 + parameters / points * float(slope.var()) / float(slope.mean()) ** 2
+    information = plain.T @ plain + 1e-9 * np.eye(parameters)
+    errors = few * np.sqrt(scatter * np.diag(np.linalg.inv(information)))
+    quantile = float(student_t.ppf(0.975, free))
+    return [min(quantile * float(error), _WIDEST_LOG) for error in errors]
 
 
 def _anchor_spread(sizes: Floats, medians: Floats, raw_sizes: Floats, raw_times: Floats) -> float:

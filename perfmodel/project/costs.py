@@ -26,8 +26,8 @@ REDUCE_SCATTER, ALL_TO_ALL, TWO_LEVEL, SPARSE = (
 AUTO = "auto"
 REDUCTIONS = (AUTO, REDUCE_SCATTER, ALL_TO_ALL, TWO_LEVEL, SPARSE)
 """How partial bags become bags. ``auto``: all-to-all and local sum for NVSHMEM (2.9 has no reduce-scatter),
-the faster of the two for ``best``, reduce-scatter for every other library. ``sparse``: all-to-all of non-empty
-bags."""
+the faster of the two for ``best``, reduce-scatter for every other library. ``sparse``: all-to-all of the
+non-empty bags."""
 
 KERNEL_LIBRARY = "kernel"
 _ASSUMED_MEMORY = "a memory that was assumed"
