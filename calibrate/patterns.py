@@ -3,7 +3,7 @@
 A pattern is a table of PERIOD whole numbers, read cyclically from a start that depends on sender, receiver,
 salt and send buffer: element i of a block is ``table[(start + i) mod PERIOD]``. Filling and comparing are
 strided copies, and the sum over ranks is again such a table. Numbers are so small that sums over up to
-MOST_RANKS ranks are exact in every datatype. PERIOD is prime, so blocks that land at another power of two differ.
+MOST_RANKS ranks are exact in every datatype. PERIOD is prime: what lands at another power of two differs.
 """
 
 from __future__ import annotations

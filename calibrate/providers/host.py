@@ -142,6 +142,42 @@ class HostOperation:
         self._send = self._wrap(self._rows[row])
 
 
+class InPlaceHostOperation(HostOperation):
+    """A sum that a library offers in place only: the receive buffer is refilled before a call, untimed.
+
+    Back-to-back calls sum sums; ``check`` then makes one more call from fresh inputs and looks at that.
+    """
+
+    def prepare(self, salt: int) -> None:
+        """As always; the buffer starts as this rank's summand."""
+        super().prepare(salt)
+        self._refill()
+
+    def before(self) -> None:
+        """The next summand is copied into the buffer, then as always."""
+        if self._rotating > 1:
+            self._use((self._row + 1) % self._rotating)
+        self._refill()
+        if self._clear is not None:
+            self._clear()
+
+    def run(self) -> None:
+        """The call, in place."""
+        self._calls += 1
+        super().run()
+
+    def check(self) -> tuple[int, int]:
+        """(wrong, checked) of one call from fresh inputs: the last, or one more that all ranks make here."""
+        if self._calls != 1:
+            self._refill()
+            self.run()
+        return super().check()
+
+    def _refill(self) -> None:
+        self._recv[...] = self._rows[self._row]
+        self._calls = 0
+
+
 class HostCollectives:
     """A provider of collectives on CPUs, less the library: subclasses give ``_call``.
 
@@ -178,7 +214,8 @@ class HostCollectives:
             variant=point.variant,
         )
         eager = point.clock is Clock.EAGER
-        return HostOperation(
+        kind = InPlaceHostOperation if self._in_place(one.operation) else HostOperation
+        return kind(
             one,
             self._call(one, point.variant, self._group(ranks)),
             self._pool,
@@ -192,6 +229,10 @@ class HostCollectives:
 
     def _call(self, one: Layout, variant: str, group: Any) -> Call:
         raise NotImplementedError
+
+    @staticmethod
+    def _in_place(operation: str) -> bool:
+        return False
 
     def _wrap(self, array: NDArray[Any]) -> Any:
         return array
