@@ -36,6 +36,7 @@ class Host:
     machine  name of a shipped machine, or one made here (``cpu-amd-epyc-2``)
     shipped  whether ``machine`` is a shipped one (or a file that ``--machine`` named)
     cores    physical cores that this process may use, containers' limits included
+    cores_online  those of the node, or of the container: a launcher that binds this process changes nothing
     caches   bytes of one cache by its level (``L2``: of one core; ``L3``: of those that share it)
     """
 
@@ -62,7 +63,7 @@ def identify(machine: str | None = None, root: Path = _ROOT) -> Host:
     """
     gpus = find_gpus()
     cpu, network = cpu_name(root), network_name(root)
-    cores, online = usable_cores(root), _online_cores(root)
+    cores, online = usable_cores(root), node_cores(root)
     if machine is not None:
         name, shipped = _named(machine)
         note = ""
@@ -70,7 +71,7 @@ def identify(machine: str | None = None, root: Path = _ROOT) -> Host:
         name, note = gpu_machine([gpu.name for gpu in gpus], network)
         shipped = name in list_machines()
     else:
-        name, shipped, note = f"cpu-{slug(cpu)}-{cores}", False, ""
+        name, shipped, note = f"cpu-{slug(cpu)}-{online}", False, ""
     return Host(name, shipped, cpu, cores, online, cache_sizes(root), gpus, network, note)
 
 
@@ -172,13 +173,27 @@ def allowed_cpus() -> list[int]:
 def usable_cores(root: Path = _ROOT) -> int:
     """Physical cores that this process may use: its affinity, two threads of a core counted once, and
     no more than a container's share of processor time. At least 1."""
-    cores = len(_physical(allowed_cpus(), root))
+    return _within_share(len(_physical(allowed_cpus(), root)), root)
+
+
+def node_cores(root: Path = _ROOT) -> int:
+    """Physical cores of this node, or of this container where that has fewer. At least 1."""
+    given = _text(root / "sys/fs/cgroup/cpuset.cpus.effective").strip()
+    cpus = _cpu_list(given) or list(range(os.cpu_count() or 1))
+    return _within_share(len(_physical(cpus, root)), root)
+
+
+def _within_share(cores: int, root: Path) -> int:
     share = cpu_share(root)
-    return max(1, min(cores, int(share)) if share is not None else cores)
+    return max(1, cores if share is None else min(cores, int(share)))
 
 
-def _online_cores(root: Path) -> int:
-    return len(_physical(range(os.cpu_count() or 1), root))
+def _cpu_list(text: str) -> list[int]:
+    """``0-2,8`` -> 0, 1, 2, 8; nothing for anything else."""
+    if not re.fullmatch(r"\d+(-\d+)?(,\d+(-\d+)?)*", text):
+        return []
+    ends = [part.partition("-") for part in text.split(",")]
+    return [cpu for low, _, high in ends for cpu in range(int(low), int(high or low) + 1)]
 
 
 def _physical(cpus: Iterable[int], root: Path) -> set[tuple[str, str]]:

@@ -142,6 +142,23 @@ def test_a_containers_share_limits_the_cores(tmp_path: Path, monkeypatch: pytest
     assert host.usable_cores(root) == 1
 
 
+def test_a_launcher_that_binds_this_process_does_not_rename_the_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = fake_node(tmp_path)
+    monkeypatch.setattr(host, "find_gpus", lambda: ())
+    monkeypatch.setattr(host, "allowed_cpus", lambda: [1])
+    monkeypatch.setattr(host.os, "cpu_count", lambda: 4)
+    found = identify(root=root)
+    assert (found.machine, found.cores, found.cores_online) == ("cpu-acme-9000-2", 1, 2)
+
+
+def test_a_container_is_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = write(fake_node(tmp_path), {"sys/fs/cgroup/cpuset.cpus.effective": "1,3\n"})
+    monkeypatch.setattr(host.os, "cpu_count", lambda: 4)
+    assert host.node_cores(root) == 1
+
+
 def test_what_the_kernel_does_not_say(tmp_path: Path) -> None:
     assert cache_sizes(tmp_path) == {} and network_name(tmp_path) == ""
     assert cpu_name(tmp_path)
