@@ -10,6 +10,7 @@ import typer
 from perfmodel.cli.calibrations import calibrations, show
 from perfmodel.cli.catalogue import machines, models
 from perfmodel.cli.collective import collective
+from perfmodel.cli.doctor import doctor
 from perfmodel.cli.explain import explain
 from perfmodel.cli.imports import import_
 from perfmodel.cli.output import emit
@@ -25,8 +26,9 @@ Examples
   perfmodel collective --op all_to_all --size 1GiB --gpus 128
   perfmodel COMMAND --help
 
-Exit codes: 0 ok, 2 bad input, 3 no calibration for it, 6 outside a validation band, 1 a bug (-v shows the
-traceback). The answer goes to stdout, warnings and progress to stderr.
+Exit codes: 0 ok, 2 bad input, 3 no calibration for it, 4 no such hardware, 5 too noisy (--strict),
+6 outside a validation band, 130 stopped, 1 a bug (-v shows the traceback). The answer goes to stdout,
+warnings and progress to stderr.
 """
 
 app = typer.Typer(
@@ -65,6 +67,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
     "explain": (explain, "The equation of a step with your numbers in it, each with its source."),
     "sweep": (sweep, "A grid of configurations to CSV or Parquet."),
     "validate": (validate, "How wrong is it, and what of the paper holds?"),
+    "doctor": (doctor, "What can be measured on this machine, and what would be assumed?"),
     "import": (import_, "Calibrate from nccl-tests or NVSHMEM logs that you already have."),
     "show": (show, "What is in a calibration?"),
     "calibrations": (calibrations, "What is shipped, and how well does it predict?"),

@@ -1,0 +1,55 @@
+"""``perfmodel doctor``: what can be measured on this machine, and what would have to be assumed?"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from perfmodel.cli.options import JsonOption
+from perfmodel.cli.output import emit, emit_json
+
+HostMachineOption = Annotated[
+    str | None,
+    typer.Option(
+        "--machine",
+        metavar="NAME",
+        help="What this machine is: a shipped machine, a TOML file, or a name of your own "
+        "(default: by its GPUs, else by its processor).",
+    ),
+]
+
+
+def doctor(
+    machine: HostMachineOption = None,
+    ranks: Annotated[
+        int | None,
+        typer.Option(
+            "--ranks", metavar="N", min=1, help="Ranks on this node (default: one a GPU, else one a core)."
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """What can be measured here, what a projection from here would rest on, what would spoil a measurement.
+
+    Reads and asks; the only thing it times is a 0.3 s loop that looks for noisy neighbours.
+
+    \b
+    Examples
+      perfmodel doctor
+      perfmodel doctor --ranks 8
+      perfmodel doctor --machine h100-sxm-efa --json
+    """
+    from calibrate.doctor import examine
+    from calibrate.host import identify
+    from calibrate.providers import PROVIDERS, availability
+    from perfmodel.report.doctor import doctor_record, doctor_text, prospects
+
+    host = identify(machine)
+    findings = examine(host, ranks)
+    libraries = {name: availability(name) for name in PROVIDERS}
+    rows = prospects(host, libraries)
+    if as_json:
+        emit_json("doctor", **doctor_record(host, libraries, rows, findings))
+    else:
+        emit(doctor_text(host, libraries, rows, findings))
