@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from calibrate import sizes
 from calibrate.operations import Availability
@@ -68,7 +69,7 @@ class Plan:
         """The stop rule of every point of this plan."""
         return self.preset.target(len(self.points))
 
-    @property
+    @cached_property
     def by_key(self) -> dict[str, Point]:
         """Points by their key."""
         return {point.key: point for point in self.points}

@@ -133,6 +133,7 @@ class RunHeader(BaseModel):
     stack: Mapping[str, str]
     environment: Mapping[str, str] = {}
     host: str = ""  # a hash, unless --keep-hostnames
+    seed: Count = 0  # of the random order of rounds
     ranks: Annotated[int, Field(ge=1)]
     nodes: Annotated[int, Field(ge=1)]
 
@@ -148,7 +149,8 @@ class PointLine(BaseModel):
 
 
 class Visit(BaseModel):
-    """One batch of timed calls. ``times_s``: slowest rank of each call, in order."""
+    """One batch of timed calls. ``times_s``: one call on its slowest rank, in order; none when ``note`` says
+    why the clock could not be believed."""
 
     model_config = _STRICT
 
@@ -182,6 +184,7 @@ class Finish(BaseModel):
     high_s: Positive | None = None
     visits: Count = 0
     calls: Count = 0
+    target: Positive | None = None  # half of the interval that was aimed at, as a share of the time
 
 
 Line = Annotated[RunHeader | PointLine | Visit | Finish, Field(discriminator="type")]

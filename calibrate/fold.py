@@ -1,0 +1,143 @@
+"""From what each rank saw to what a visit was: slowest rank, skew, and whether its clock can be believed."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrate.operations import RankTimes
+from perfmodel.errors import PerfmodelError
+from perfmodel.schema.evidence import Clock
+from perfmodel.schema.runs import Conditions, Kind, Point, Visit
+
+_FIGURES = 6
+_SLACK = 1.05
+_SLACK_S = 0.01
+AFTER_KERNEL = "after_kernel"
+
+
+def fold(
+    point: Point, ranks: Sequence[int], seen: Sequence[RankTimes], *, round: int, at: str, elapsed_s: float
+) -> Visit:
+    """One visit of all ranks' times.
+
+        default        time of a call = max over ranks (end - start)
+        after_kernel   time of a call = max over ranks end - max over ranks start, on one node's common clock
+
+    ranks      ranks of the job, in the order of ``seen``
+    elapsed_s  what the visit took on the coordinator's clock, everything included
+    Times are seconds of one call, rounded to six figures. A visit whose clock cannot be believed has no times
+    and says why in ``note``.
+    Limits: end <= start, not finite, together longer than ``elapsed_s`` -> no times;
+    another number of ranks or of calls -> PerfmodelError
+    """
+    _check_shape(ranks, seen)
+    starts = np.array([rank.starts_s for rank in seen], dtype=np.float64)
+    ends = np.array([rank.ends_s for rank in seen], dtype=np.float64)
+    common = point.variant == AFTER_KERNEL and point.nodes == 1
+    note = _clock_problem(point, starts, ends, elapsed_s, common=common)
+    visit = Visit(
+        key=point.key,
+        round=round,
+        at=at,
+        calls_each=seen[0].calls_each,
+        times_s=[],
+        bytes_sent=max(rank.bytes_sent for rank in seen),
+        checked=sum(rank.checked for rank in seen),
+        wrong=sum(rank.wrong for rank in seen),
+        conditions=_worst([rank.conditions for rank in seen if rank.conditions is not None]),
+        note=note,
+    )
+    if note:
+        return visit
+    spans = ends - starts
+    slowest = np.argmax(starts if common else spans, axis=0)
+    times = ends.max(axis=0) - starts.max(axis=0) if common else spans.max(axis=0)
+    calls_each = seen[0].calls_each
+    skew_s = float(np.median(spans.max(axis=0) - spans.min(axis=0))) / calls_each
+    return visit.model_copy(
+        update={
+            "times_s": [_figures(time_s / calls_each) for time_s in times],
+            "skew_s": _figures(skew_s),
+            "slowest_rank": ranks[Counter(slowest.tolist()).most_common(1)[0][0]],
+            "steps_s": _steps(seen, slowest.tolist()),
+        }
+    )
+
+
+def visit_median_s(visit: Visit) -> float | None:
+    """Median time of a call [s]; None for a visit without believable times."""
+    return statistics.median(visit.times_s) if visit.times_s else None
+
+
+def problem_of(point: Point, visit: Visit) -> str:
+    """Why the visit fails its point, in words; "" when it does not.
+
+    Limits: one wrong element -> fails; a collective or a whole pass that sent or checked nothing -> fails
+    """
+    if visit.wrong:
+        return f"{visit.wrong} of {visit.checked} elements are wrong"
+    if point.kind is Kind.KERNEL:
+        return ""
+    if not visit.checked:
+        return "no element of the result was checked"
+    if point.gpus > 1 and not visit.bytes_sent:
+        return "no rank sent a byte"
+    return ""
+
+
+def _check_shape(ranks: Sequence[int], seen: Sequence[RankTimes]) -> None:
+    if len(seen) != len(ranks):
+        raise PerfmodelError(f"{len(seen)} of {len(ranks)} ranks gave times.")
+    shapes = {(len(rank.starts_s), len(rank.ends_s), rank.calls_each) for rank in seen}
+    calls, ends, calls_each = next(iter(shapes))
+    if len(shapes) > 1 or calls != ends or calls < 1 or calls_each < 1:
+        raise PerfmodelError(f"ranks timed different numbers of calls: {sorted(shapes)}.")
+
+
+def _clock_problem(
+    point: Point, starts: NDArray[np.float64], ends: NDArray[np.float64], elapsed_s: float, *, common: bool
+) -> str:
+    """Why the times cannot be believed; "" when they can."""
+    if not (np.isfinite(starts).all() and np.isfinite(ends).all()):
+        return "dropped: a time is not a number"
+    spans = ends - starts
+    if (spans <= 0).any():
+        return f"dropped: a call of {spans.min():.3g} s: the clock jumped back or stood still"
+    if point.clock is Clock.EAGER and (starts[:, 1:] < ends[:, :-1]).any():
+        return "dropped: a call began before the one before it ended: the clock jumped back"
+    most_s = _SLACK * max(elapsed_s, 0.0) + _SLACK_S
+    longest = float(spans.sum(axis=1).max())
+    if longest > most_s:
+        return f"dropped: calls of {longest:.3g} s in a visit of {elapsed_s:.3g} s: the clock jumped ahead"
+    if common and float(np.ptp(starts, axis=0).max()) > most_s:
+        return "dropped: the ranks have no common clock"
+    return ""
+
+
+def _steps(seen: Sequence[RankTimes], slowest: Sequence[int]) -> dict[str, list[float]]:
+    """Times of the steps of each call, of the rank that was slowest in it."""
+    names = [name for name in seen[0].steps_s if all(name in rank.steps_s for rank in seen)]
+    return {
+        name: [_figures(seen[rank].steps_s[name][call]) for call, rank in enumerate(slowest)]
+        for name in names
+        if all(len(rank.steps_s[name]) == len(slowest) for rank in seen)
+    }
+
+
+def _worst(conditions: Sequence[Conditions]) -> Conditions | None:
+    """Those of the device with the lowest clock; reasons to throttle of all devices."""
+    if not conditions:
+        return None
+    worst = min(conditions, key=lambda c: math.inf if c.sm_clock_hz is None else c.sm_clock_hz)
+    reasons = sorted({reason for c in conditions for reason in c.throttle_reasons})
+    return worst.model_copy(update={"throttle_reasons": reasons})
+
+
+def _figures(value: float) -> float:
+    return float(f"{value:.{_FIGURES}g}")

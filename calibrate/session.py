@@ -1,0 +1,302 @@
+"""Measures a plan: random rounds over the points that are not done, until each is exact enough.
+
+Nothing here prints, sleeps or knows a library: a ``Team`` times calls, a ``Listener`` is told what happens.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from calibrate import stack
+from calibrate.fold import fold, problem_of, visit_median_s
+from calibrate.interfaces import Listener as Listener
+from calibrate.interfaces import Options as Options
+from calibrate.interfaces import Outcome as Outcome
+from calibrate.interfaces import Team as Team
+from calibrate.interrupts import Interrupts
+from calibrate.journal import Journal
+from calibrate.plan import Plan, estimate_point_s, make_plan
+from calibrate.sizes import FIRST_VISIT_CALLS, guess_call_s
+from calibrate.stopping import Summary, calls_for, summarise, verdict
+from calibrate.world import group_ranks
+from perfmodel.errors import PerfmodelError, RankLostError
+from perfmodel.schema.runs import Finish, Point, RunHeader, Status, Visit
+
+MOST_DROPPED = 3
+"""Visits of one point that a jumping clock may spoil before the point fails."""
+
+_ESTIMATE_EVERY_S = 0.5
+_DEADLINE_FACTOR = 20
+
+
+def calibrate(
+    options: Options, team: Team, listener: Listener, clock: Callable[[], float] = time.monotonic
+) -> Outcome:
+    """Measure what is not done yet, and say how it ended. The caller closes the team.
+
+    clock    seconds of a clock that only goes forward
+
+    Ctrl-C, SIGTERM and SIGHUP end the run after the visit under way. A lost rank or a full disk ends it with
+    the error, after ``listener.finished``; what was written stays, and the next start goes on from there.
+    Limits: everything done already -> no visit; another run in the folder -> BadInputError
+    """
+    world = team.world()
+    plan = make_plan(options.request, world)
+    header = stack.make_header(
+        world,
+        machine=options.machine,
+        values=options.stack,
+        environ=options.environment,
+        keep_hostnames=options.keep_hostnames,
+        seed=random.SystemRandom().randrange(2**31) if options.seed is None else options.seed,
+    )
+    folder = run_folder(options.runs_folder, header)
+    with Journal.open(folder, header) as journal:
+        session = _Session(options, plan, team, listener, journal, clock)
+        return session.run()
+
+
+def run_folder(runs_folder: Path, header: RunHeader) -> Path:
+    """Where a run with this header is kept: ``<machine>-<first 8 of the fingerprint>``."""
+    return runs_folder / f"{header.machine}-{header.fingerprint[:8]}"
+
+
+@dataclass
+class _Progress:
+    """What this start knows of a point that is not done."""
+
+    spent_s: float = 0.0
+    visit_s: float = 0.0  # the last visit, everything included
+    dropped: int = 0
+
+
+class _Session:
+    """One start of a run."""
+
+    def __init__(
+        self,
+        options: Options,
+        plan: Plan,
+        team: Team,
+        listener: Listener,
+        journal: Journal,
+        clock: Callable[[], float],
+    ) -> None:
+        self.options, self.plan, self.team = options, plan, team
+        self.listener, self.journal, self.clock = listener, journal, clock
+        self.world, self.target = plan.world, plan.target
+        self.open: dict[str, Point] = {}
+        self.progress: dict[str, _Progress] = {}
+        self.warned: dict[str, None] = {}
+        self.salt = 0
+        self.started_s = clock()
+        self.estimated = (-_ESTIMATE_EVERY_S, 0.0)  # seconds since the start, seconds left then
+
+    def run(self) -> Outcome:
+        """All rounds; what ended them is in the outcome, or raised after the listener knows."""
+        self._find_open()
+        done = len(self.plan.points) - len(self.open)
+        self.listener.started(self.plan, self.journal.header, self.journal.folder, done)
+        for text in self.journal.notes:
+            self._warn(text)
+        stopped, error = "", None
+        try:
+            with Interrupts() as interrupts:
+                stopped = self._rounds(interrupts)
+        except KeyboardInterrupt:
+            stopped = "interrupted"
+        except PerfmodelError as problem:
+            stopped, error = "error", problem
+        outcome = self._outcome(stopped, error)
+        self.listener.finished(outcome)
+        if error is not None:
+            raise error
+        return outcome
+
+    def _find_open(self) -> None:
+        """Points to measure. One with a wrong result of which only the end is missing ends here."""
+        for key, point in self.plan.by_key.items():
+            state = self.journal.states.get(key)
+            if state is None:
+                self.open[key] = point
+            elif state.finish is None:
+                problem = next((text for visit in state.visits if (text := problem_of(point, visit))), "")
+                if not problem:
+                    self.open[key] = point
+                elif self.options.retry_failed:
+                    self._again(point)
+                else:
+                    self._finish(point, Status.FAILED, problem)
+            elif state.finish.status is Status.FAILED:
+                if self.options.retry_failed:
+                    self._again(point)
+            elif not self._good_enough(state.finish):
+                self.open[key] = point
+
+    def _again(self, point: Point) -> None:
+        self.journal.begin(point)
+        self.open[point.key] = point
+
+    def _good_enough(self, finish: Finish) -> bool:
+        """Whether an earlier start aimed as high as this one, or got there anyway."""
+        if finish.target is not None and finish.target <= self.target.relative:
+            return True
+        if finish.status is not Status.OK or not (finish.median_s and finish.high_s):
+            return False
+        return finish.high_s / finish.median_s - 1 <= self.target.relative
+
+    def _rounds(self, interrupts: Interrupts) -> str:
+        """Visit open points in a new random order each round; returns what stopped it, or ""."""
+        while self.open:
+            number = self.journal.last_round + 1
+            order = sorted(self.open)
+            random.Random(f"{self.journal.header.seed}:{number}").shuffle(order)
+            for key in order:
+                if interrupts.requested:
+                    return "interrupted"
+                limit_s = self.options.time_limit_s
+                if limit_s is not None and self._since() >= limit_s:
+                    return "time limit"
+                self._visit(self.open[key], number)
+            self.journal.last_round = number
+        return ""
+
+    def _visit(self, point: Point, number: int) -> None:
+        """One visit: timed, folded, written down, and judged."""
+        if point.key not in self.journal.states:
+            self.journal.begin(point)
+        ranks = group_ranks(point, self.world)
+        calls, expected_s = self._calls(point)
+        progress = self.progress.setdefault(point.key, _Progress())
+        self.salt += 1
+        began_s, at = self.clock(), datetime.now(UTC).isoformat(timespec="milliseconds")
+        try:
+            seen = self.team.visit(
+                point,
+                ranks,
+                calls=calls,
+                round=number,
+                salt=number * len(self.plan.points) + self.salt,
+                deadline_s=self.options.deadline_s + _DEADLINE_FACTOR * expected_s,
+            )
+            progress.visit_s = max(self.clock() - began_s, 0.0)
+            visit = fold(point, ranks, seen, round=number, at=at, elapsed_s=progress.visit_s)
+        except RankLostError as error:
+            self._finish(point, Status.FAILED, str(error.message))
+            raise
+        except PerfmodelError as error:
+            self._finish(point, Status.FAILED, error.message)
+            return
+        progress.spent_s += progress.visit_s
+        self.journal.add(visit)
+        self._judge(point, visit, progress)
+
+    def _calls(self, point: Point) -> tuple[int, float]:
+        """Calls of the next visit, and about how long they take together [s]. The first visit is a pilot."""
+        visits = self.journal.states[point.key].visits
+        median_s = next((time_s for visit in reversed(visits) if (time_s := visit_median_s(visit))), None)
+        call_s = guess_call_s(point, self.world.device) if median_s is None else median_s
+        calls = calls_for(self.target, call_s)
+        if median_s is None:
+            calls = min(calls, FIRST_VISIT_CALLS)
+        return calls, calls * call_s
+
+    def _judge(self, point: Point, visit: Visit, progress: _Progress) -> None:
+        """End the point when it is wrong, cannot be timed, is exact enough, or had its time."""
+        state = self.journal.states[point.key]
+        problem = problem_of(point, visit)
+        if visit.note:
+            progress.dropped += 1
+            if progress.dropped >= MOST_DROPPED:
+                problem = problem or f"{progress.dropped} visits {visit.note}"
+        summary = self._summary(point)
+        if problem:
+            self._finish(point, Status.FAILED, problem)
+        else:
+            status = verdict(summary, progress.spent_s, len(state.visits), self.target)
+            if status is not None:
+                self._end_well(point, status, summary)
+        done = len(self.plan.points) - len(self.open)
+        self.listener.progress(done, len(self.plan.points), point, summary, self._left_s())
+
+    def _summary(self, point: Point) -> Summary | None:
+        visits = self.journal.states[point.key].visits
+        return summarise([time_s for visit in visits if (time_s := visit_median_s(visit))])
+
+    def _end_well(self, point: Point, status: Status, summary: Summary | None) -> None:
+        """OK or noisy; throttled when at least half of the visits were."""
+        visits = self.journal.states[point.key].visits
+        throttled = [v for v in visits if v.conditions is not None and v.conditions.throttle_reasons]
+        if 2 * len(throttled) >= len(visits):
+            reasons = sorted({r for v in throttled if v.conditions for r in v.conditions.throttle_reasons})
+            self._finish(point, Status.THROTTLED, ", ".join(reasons), summary)
+        elif status is Status.NOISY and summary is not None:
+            reason = f"±{100 * summary.relative_halfwidth:.1f} % after {summary.visits} visits"
+            self._finish(point, status, reason, summary)
+        else:
+            self._finish(point, status, "", summary)
+
+    def _finish(self, point: Point, status: Status, reason: str, summary: Summary | None = None) -> None:
+        visits = self.journal.states[point.key].visits
+        self.journal.add(
+            Finish(
+                key=point.key,
+                status=status,
+                reason=reason,
+                median_s=summary.median_s if summary else None,
+                low_s=summary.low_s if summary else None,
+                high_s=summary.high_s if summary else None,
+                visits=len(visits),
+                calls=sum(len(visit.times_s) * visit.calls_each for visit in visits),
+                target=self.target.relative,
+            )
+        )
+        self.open.pop(point.key, None)
+        if status is Status.FAILED:
+            what = ":".join(part for part in (point.backend or point.implementation, point.operation) if part)
+            self._warn(f"{what} failed: {reason}.")
+
+    def _warn(self, text: str) -> None:
+        if text not in self.warned:
+            self.warned[text] = None
+            self.listener.warning(text)
+
+    def _since(self) -> float:
+        return self.clock() - self.started_s
+
+    def _left_s(self) -> float:
+        """Seconds to go: for each open point, the visits that it lacks at what its last one took."""
+        at, left = self.estimated
+        now = self._since()
+        if 0 <= now - at < _ESTIMATE_EVERY_S:
+            return max(left - (now - at), 0.0)
+        left = sum(self._point_left_s(key, point) for key, point in self.open.items())
+        if self.options.time_limit_s is not None:
+            left = min(left, max(self.options.time_limit_s - now, 0.0))
+        self.estimated = (now, left)
+        return left
+
+    def _point_left_s(self, key: str, point: Point) -> float:
+        progress, state = self.progress.get(key), self.journal.states.get(key)
+        if progress is None or state is None:
+            return estimate_point_s(point, self.plan)
+        missing = max(1.5 * self.target.min_visits - len(state.visits), 1.0)
+        budget_s = max(self.target.max_time_s - progress.spent_s, progress.visit_s)
+        return min(missing * progress.visit_s, budget_s)
+
+    def _outcome(self, stopped: str, error: PerfmodelError | None) -> Outcome:
+        return Outcome(
+            plan=self.plan,
+            header=self.journal.header,
+            folder=self.journal.folder,
+            states={k: s for k, s in self.journal.states.items() if k in self.plan.by_key},
+            stopped=stopped,
+            error=error,
+            seconds=self._since(),
+            warnings=tuple(self.warned),
+        )

@@ -1,0 +1,151 @@
+"""What must be equal for samples to be mixed: versions, devices, topology, settings, this program itself."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+import os
+import platform
+import re
+import subprocess
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+
+from calibrate.host import Host, identify
+from calibrate.world import World
+from perfmodel.schema.runs import RunHeader
+
+_ALLOWED = re.compile(
+    r"(NCCL|NVSHMEM|TORCH|OMPI_MCA|GLOO|MALLOC|FI|UCX)_[A-Z0-9_]+|CUDA_VISIBLE_DEVICES|OMP_NUM_THREADS",
+    re.IGNORECASE,
+)
+_PRIVATE = re.compile(
+    r"HOST|ADDR|COMM_ID|SOCK_IF|NODELIST|URI|JOBID|TOKEN|SECRET|PASSW|KEY|CRED|USER|SESSION|PLUGIN_PATH"
+    r"|OMPI_MCA_(ORTE|PRTE|ESS|PMIX|PLM|MPI_PARAM_FILE|INITIAL_WDIR)",
+    re.IGNORECASE,
+)
+_CODE = ("calibrate", "perfmodel", "kernels")
+_GIT_SECONDS = 5.0
+
+
+def make_header(
+    world: World,
+    *,
+    machine: str,
+    seed: int,
+    values: Mapping[str, str] | None = None,
+    environ: Mapping[str, str] | None = None,
+    keep_hostnames: bool = False,
+) -> RunHeader:
+    """First line of a run of these ranks on this machine.
+
+    values   versions and topology; None: ``describe(world)``
+    environ  variables of which the allowed ones are kept; None: the process's own
+    """
+    environment = allowed_environment(os.environ if environ is None else environ)
+    stack = dict(describe(world) if values is None else values)
+    return RunHeader(
+        fingerprint=fingerprint(stack, environment),
+        started_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        machine=machine,
+        stack=stack,
+        environment=environment,
+        host=host_names(world, keep_hostnames=keep_hostnames),
+        seed=seed,
+        ranks=world.ranks,
+        nodes=world.nodes,
+    )
+
+
+def describe(world: World, host: Host | None = None) -> dict[str, str]:
+    """Versions and topology, sorted by name; what nobody knows is left out.
+
+    A library of the plan has its version under its own name (``mpi``, ``torch``); ``gpu`` is the GPUs' name.
+    """
+    host = host or identify()
+    found = {
+        "perfmodel": _installed("perfmodel"),
+        "git": git_revision(Path(__file__).resolve().parents[1]),
+        "python": platform.python_version(),
+        "kernel": f"{platform.system()} {platform.release().split('.')[0]}",
+        "cpu": host.cpu,
+        "cores": str(host.cores),
+        "caches": ", ".join(f"{level} {size}" for level, size in sorted(host.caches.items())),
+        "network": host.network,
+        "topology": f"{world.nodes} nodes of {world.ranks_per_node} ranks, {world.device}",
+    }
+    if host.gpus:
+        found["gpu"] = ", ".join(dict.fromkeys(gpu.name for gpu in host.gpus))
+        found["gpus"] = str(len(host.gpus))
+        found["driver"] = host.gpus[0].driver
+    found |= {name: known.version for name, known in world.providers.items() if known.usable}
+    found |= world.versions
+    return {name: value for name, value in sorted(found.items()) if value}
+
+
+def fingerprint(stack: Mapping[str, str], environment: Mapping[str, str]) -> str:
+    """Hash of a stack and its settings: 64 hexadecimal digits. Limits: order matters not, any value does."""
+    text = json.dumps([dict(stack), dict(environment)], sort_keys=True, ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def allowed_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """Variables that change timings and tell nothing private; the home folder in a value is written ``~``.
+
+    Limits: names of hosts, addresses, keys, identifiers of one job -> left out
+    """
+    home = environ.get("HOME", "").rstrip("/")
+    return {
+        name: value.replace(home, "~") if home else value
+        for name, value in sorted(environ.items())
+        if _ALLOWED.fullmatch(name) and not _PRIVATE.search(name)
+    }
+
+
+def host_names(world: World, *, keep_hostnames: bool) -> str:
+    """Names of the nodes, as they are or as a hash of eight digits each, with commas between."""
+    names = world.hosts or (platform.node(),)
+    if keep_hostnames:
+        return ",".join(names)
+    return ",".join(hashlib.sha256(name.encode()).hexdigest()[:8] for name in names)
+
+
+def git_revision(folder: Path) -> str:
+    """``4f1c2ab`` or, with changes to the program, ``4f1c2ab-dirty-9d3c``; empty outside a checkout.
+
+    Never fails: without git, or when git fails or is slow, it is empty.
+    """
+    if not (folder / ".git").exists():
+        return ""
+    revision = _git(folder, "rev-parse", "--short=12", "HEAD")
+    if not revision:
+        return ""
+    changes = _git(folder, "diff", "HEAD", "--", *_CODE) + _git(
+        folder, "ls-files", "--others", "--exclude-standard", "--", *_CODE
+    )
+    return f"{revision}-dirty-{hashlib.sha256(changes.encode()).hexdigest()[:4]}" if changes else revision
+
+
+def _git(folder: Path, *words: str) -> str:
+    environ = {k: v for k, v in os.environ.items() if not k.startswith("GIT_")} | {"GIT_OPTIONAL_LOCKS": "0"}
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(folder), *words],
+            capture_output=True,
+            timeout=_GIT_SECONDS,
+            check=False,
+            env=environ,
+            stdin=subprocess.DEVNULL,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stdout.decode("utf-8", "replace").strip() if done.returncode == 0 else ""
+
+
+def _installed(name: str) -> str:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
