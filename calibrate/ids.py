@@ -1,0 +1,128 @@
+"""Ids to look up: how they are spread, how many a bag has, and enough sets that no cache flatters.
+
+A *set* is what one rank looks up in one call: ids in the order table, sample, and the length of every bag.
+Calls rotate through sets: a table larger than the cache is then read from memory in every call, as it is
+when every batch is a new one.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from calibrate.grids import ELEMENT_BYTES, lookups
+from perfmodel.errors import BadInputError
+from perfmodel.schema.runs import Work
+
+Ids = NDArray[np.int64]
+
+COLD_BYTES = 256 * 2**20
+"""Rows that all sets together touch [bytes]: the rows of one call left the cache before their turn."""
+
+FEWEST_SETS, MOST_SETS, MOST_IDS = 4, 1024, 2**23
+_ZIPF_HEAD = 2**16
+
+
+@dataclass(frozen=True)
+class IdSet:
+    """One call's look-ups. ids [n] rows of their own table; lengths [T B] ids of each bag, table by table."""
+
+    ids: Ids
+    lengths: Ids
+
+
+def draw_ids(n: int, rows: int, distribution: str, rng: np.random.Generator) -> Ids:
+    """n rows out of ``rows``, drawn as ``distribution`` says: uniform, one-row or zipf:ALPHA.
+
+    zipf    p(k) ~ k^-ALPHA for the k-th most popular row; popular rows lie scattered over the table
+    Raises BadInputError for an unknown distribution or an ALPHA that is no positive number.
+    """
+    if distribution == "uniform":
+        return rng.integers(0, rows, n)
+    if distribution == "one-row":
+        return np.full(n, rows // 2, dtype=np.int64)
+    ranks = _zipf_ranks(n, rows, _alpha(distribution), rng)
+    return _scattered(ranks, rows)
+
+
+def bag_lengths(bags: int, pooling: float, rng: np.random.Generator) -> Ids:
+    """Ids of each bag: all equal for a whole pooling factor, else round(bags pooling) thrown at random.
+
+    Limits: pooling 2 -> every bag 2;  pooling 0.5 -> about e^-0.5 of the bags are empty
+    """
+    if float(pooling).is_integer() and pooling > 0:
+        return np.full(bags, int(pooling), dtype=np.int64)
+    thrown = rng.integers(0, bags, max(1, round(bags * pooling)))
+    return np.bincount(thrown, minlength=bags)
+
+
+def draw_set(work: Work, rng: np.random.Generator) -> IdSet:
+    """What one rank looks up in one call; the number of ids is ``grids.lookups(work)`` in every set."""
+    lengths = bag_lengths(work.batch * work.tables, work.pooling, rng)
+    return IdSet(draw_ids(int(lengths.sum()), work.rows, work.distribution, rng), lengths)
+
+
+def draw_sets(work: Work, dtype: str, seed: int, most_sets: int = MOST_SETS) -> list[IdSet]:
+    """Sets for rotation: as many as ``set_count`` says; the same for the same seed."""
+    rng = np.random.default_rng(seed)
+    return [draw_set(work, rng) for _ in range(min(most_sets, set_count(work, dtype)))]
+
+
+def set_count(work: Work, dtype: str) -> int:
+    """Sets that together touch ``COLD_BYTES`` of rows, between 4 and 1024, of at most 8 Mi ids in all."""
+    n = lookups(work)
+    wanted = math.ceil(COLD_BYTES / (n * work.dim * ELEMENT_BYTES[dtype]))
+    return max(FEWEST_SETS, min(wanted, MOST_SETS, MOST_IDS // n))
+
+
+def _alpha(distribution: str) -> float:
+    name, _, text = distribution.partition(":")
+    try:
+        alpha = float(text)
+    except ValueError:
+        alpha = -1.0
+    if name != "zipf" or not 0 < alpha < math.inf:
+        raise BadInputError(
+            f"unknown distribution of ids {distribution!r}.",
+            "known: uniform, one-row, zipf:ALPHA with a positive ALPHA, like zipf:1.05.",
+        )
+    return alpha
+
+
+def _zipf_ranks(n: int, rows: int, alpha: float, rng: np.random.Generator) -> Ids:
+    """Popularity ranks 0 … rows - 1: the first 65536 exactly, the others from the integral of k^-alpha."""
+    head = min(rows, _ZIPF_HEAD)
+    weights = np.arange(1, head + 1, dtype=np.float64) ** -alpha
+    cumulative = np.cumsum(weights)
+    tail = _power_integral(head + 0.5, rows + 0.5, alpha)
+    u = rng.random(n) * (cumulative[-1] + tail)
+    ranks = np.searchsorted(cumulative, u, side="right")
+    beyond = u >= cumulative[-1]
+    if beyond.any():
+        left = u[beyond] - cumulative[-1]
+        ranks[beyond] = np.round(_power_inverse(head + 0.5, left, alpha)) - 1
+    return np.asarray(np.minimum(ranks, rows - 1), dtype=np.int64)
+
+
+def _power_integral(low: float, high: float, alpha: float) -> float:
+    if math.isclose(alpha, 1):
+        return math.log(high / low)
+    return float((high ** (1 - alpha) - low ** (1 - alpha)) / (1 - alpha))
+
+
+def _power_inverse(low: float, area: NDArray[np.float64], alpha: float) -> NDArray[np.float64]:
+    """x with the integral of k^-alpha from ``low`` to x equal to ``area``."""
+    if math.isclose(alpha, 1):
+        return np.asarray(low * np.exp(area))
+    return np.asarray((low ** (1 - alpha) + area * (1 - alpha)) ** (1 / (1 - alpha)))
+
+
+def _scattered(ranks: Ids, rows: int) -> Ids:
+    """A one-to-one map of 0 … rows - 1 onto itself that puts neighbours far apart."""
+    step = max(1, int(rows * 0.6180339887))
+    while math.gcd(step, rows) != 1:
+        step += 1
+    return np.asarray((ranks * step + rows // 3) % rows)

@@ -1,0 +1,261 @@
+"""Kernel cells: the computations of a look-up, one at a time, through torch or FBGEMM, on a CPU or a GPU.
+
+On a CPU the ids of each call are copied into one fixed buffer before it, as a receive leaves them. On a GPU,
+where calls run back to back, each call reads the next set in place. Results are compared with pattern rows
+(``pattern_rows``) or with a numpy reference; every element must be equal.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from calibrate import lookup
+from calibrate.ids import IdSet, draw_sets
+from calibrate.operations import Availability, Place
+from calibrate.pattern_rows import bag_sums, fill_rows, require_exact
+from calibrate.reference import bucketized, count_wrong, permuted
+from perfmodel.errors import BadInputError
+from perfmodel.schema.evidence import Clock
+from perfmodel.schema.runs import KERNELS, Kind, Point, Work
+
+CLOCKS = (Clock.EAGER, Clock.STREAM, Clock.GRAPH)
+
+Inputs = tuple[Any, ...]
+Outputs = tuple[Any, ...]
+Call = Callable[[Inputs], Outputs]
+Reference = Callable[[Inputs], Outputs]
+
+
+class KernelOperation:
+    """One kernel on one device: ``call`` of the inputs of the set whose turn it is.
+
+    sets       inputs of every set, tensors of equal shapes; a single set stays where it is
+    call       the kernel: inputs to outputs
+    reference  the outputs that inputs must give, not through the kernel
+    fixed      outputs that the kernel always writes, or none where it makes new ones
+    """
+
+    bytes_sent = 0
+
+    def __init__(
+        self, device: Any, sets: Sequence[Inputs], call: Call, reference: Reference, fixed: Outputs = ()
+    ) -> None:
+        self._sets, self._call, self._reference, self._fixed = sets, call, reference, fixed
+        self._in_place = device.type != "cpu" or len(sets) == 1
+        self._inputs: Inputs = sets[0] if self._in_place else tuple(x.clone() for x in sets[0])
+        self._at = 0
+        self._outputs: Outputs = ()
+        self._captured: tuple[int, Outputs] | None = None
+
+    def prepare(self, salt: int) -> None:
+        """Start the rotation at another set; forget or poison the outputs."""
+        self._at = salt * 7919 % len(self._sets)
+        self._outputs = ()
+        for output in self._fixed:
+            output.fill_(97)
+
+    def before(self) -> None:
+        """CPU: the next set arrives in the fixed buffer."""
+        if not self._in_place:
+            self._advance()
+            for buffer, arrived in zip(self._inputs, self._sets[self._at], strict=True):
+                buffer.copy_(arrived)
+
+    def run(self) -> None:
+        """The kernel; on a GPU on the next set."""
+        if self._in_place:
+            self._advance()
+            self._inputs = self._sets[self._at]
+        self._outputs = self._call(self._inputs)
+        if self._inputs[0].is_cuda and _capturing():
+            self._captured = self._at, self._outputs
+
+    def check(self) -> tuple[int, int]:
+        """(wrong, checked) elements of the last call, and of the last call of a captured graph."""
+        wrong = checked = 0
+        for at, outputs in [(self._at, self._outputs), *([self._captured] if self._captured else [])]:
+            expected = self._reference(self._sets[at])
+            checked += sum(want.numel() for want in expected)
+            if not outputs:
+                wrong += checked  # nothing ran since the outputs were forgotten
+                continue
+            wrong += sum(count_wrong(got, want) for got, want in zip(outputs, expected, strict=True))
+        return wrong, checked
+
+    def steps_s(self) -> Mapping[str, float]:
+        """Nothing: one kernel has no steps."""
+        return {}
+
+    def _advance(self) -> None:
+        self._at = (self._at + 1) % len(self._sets)
+
+
+class TorchKernels:
+    """Kernel cells through torch."""
+
+    name = "torch"
+    operations: tuple[str, ...] = KERNELS
+
+    def open(self, place: Place, address: Mapping[str, str]) -> None:
+        """Take this rank's device."""
+        import torch
+
+        self._torch = torch
+        self._device = (
+            torch.device("cuda", place.local_rank) if place.device == "cuda" else torch.device("cpu")
+        )
+        self._tables: dict[tuple[int, str], Any] = {}
+
+    def open_group(self, ranks: Sequence[int]) -> None:
+        """Nothing: a kernel runs on its rank alone."""
+
+    def barrier(self, ranks: Sequence[int]) -> None:
+        """Nothing: ranks are kept in step by a library of collectives."""
+
+    def operation(self, point: Point, ranks: Sequence[int]) -> KernelOperation:
+        """The kernel cell of a point.
+
+        Limits: not a kernel, or one that this library lacks -> BadInputError
+        """
+        if point.kind is not Kind.KERNEL or point.operation not in self.operations or point.work is None:
+            raise BadInputError(
+                f"{self.name} has no kernel {point.operation!r}.", f"it has: {', '.join(self.operations)}."
+            )
+        seed = zlib.crc32(point.key.encode())
+        made: KernelOperation = getattr(self, f"_{point.operation}")(point.work, point.dtype, seed)
+        return made
+
+    def synchronize(self) -> None:
+        """Wait for the GPU."""
+        if self._device.type == "cuda":
+            self._torch.cuda.synchronize(self._device)
+
+    def versions(self) -> Mapping[str, str]:
+        """torch, and the threads that it uses in one rank."""
+        return {"torch": self._torch.__version__, "threads": str(self._torch.get_num_threads())}
+
+    def close(self) -> None:
+        """Give the tables back."""
+        self._tables.clear()
+
+    def table(self, rows: int, dim: int, dtype: str) -> Any:
+        """Pattern rows 0 … rows - 1 [rows, dim]: the beginning of the largest table of that width so far."""
+        kept = self._tables.get((dim, dtype))
+        if kept is None or kept.shape[0] < rows:
+            kept = self._torch.empty(rows, dim, dtype=torch_type(dtype), device=self._device)
+            fill_rows(kept, 0)
+            self._tables[dim, dtype] = kept
+        return kept[:rows]
+
+    def _tensors(self, one: IdSet) -> tuple[Any, Any]:
+        from_numpy = self._torch.from_numpy
+        return from_numpy(one.ids).to(self._device), from_numpy(one.lengths).to(self._device)
+
+    def _looked_up(self, work: Work, one: IdSet, dtype: str) -> Inputs:
+        """Rows of the joined tables, the first id of each bag, and the lengths."""
+        torch = self._torch
+        require_exact(dtype, int(one.lengths.max()))
+        ids, lengths = self._tensors(one)
+        table = torch.arange(lengths.numel(), device=self._device) // work.batch
+        ids += torch.repeat_interleave(table * work.rows, lengths)
+        kind = torch.int32 if work.id_bytes == 4 else torch.int64
+        return ids.to(kind), (lengths.cumsum(0) - lengths).to(kind), lengths
+
+    def _gather_pool(self, work: Work, dtype: str, seed: int) -> KernelOperation:
+        table = self.table(work.tables * work.rows, work.dim, dtype)
+        sets = [self._looked_up(work, one, dtype) for one in draw_sets(work, dtype, seed)]
+
+        def reference(inputs: Inputs) -> Outputs:
+            return (bag_sums(inputs[0].long(), inputs[2], work.dim),)
+
+        def call(inputs: Inputs) -> Outputs:
+            return (lookup.gather_pool(table, inputs[0], inputs[1]),)
+
+        return KernelOperation(self._device, sets, call, reference)
+
+    def _bucketize(self, work: Work, dtype: str, seed: int) -> KernelOperation:
+        sets = [self._tensors(one) for one in draw_sets(work, dtype, seed, most_sets=64)]
+        block = -(-work.rows // work.shards)
+
+        def reference(inputs: Inputs) -> Outputs:
+            return bucketized(*inputs, work.tables, block, work.shards)
+
+        def call(inputs: Inputs) -> Outputs:
+            return lookup.bucketize(*inputs, work.tables, block, work.shards)[:2]
+
+        return KernelOperation(self._device, sets, call, reference)
+
+    def _permute(self, work: Work, dtype: str, seed: int) -> KernelOperation:
+        received = work.model_copy(update={"batch": work.batch * work.shards})
+        sets = [self._tensors(one) for one in draw_sets(received, dtype, seed, most_sets=64)]
+
+        def reference(inputs: Inputs) -> Outputs:
+            return permuted(*inputs, work.shards, work.tables)
+
+        def call(inputs: Inputs) -> Outputs:
+            return lookup.permute(*inputs, work.shards, work.tables)
+
+        return KernelOperation(self._device, sets, call, reference)
+
+    def _partial_sum(self, work: Work, dtype: str, seed: int) -> KernelOperation:
+        torch, elements = self._torch, work.batch * work.tables * work.dim
+        values = (torch.arange(work.shards * elements, device=self._device) + seed % 1000) % 251
+        parts = values.to(torch.float32).view(work.shards, elements)
+        out = torch.empty(elements, device=self._device)
+
+        def call(inputs: Inputs) -> Outputs:
+            torch.sum(inputs[0], dim=0, out=out)
+            return (out,)
+
+        def reference(inputs: Inputs) -> Outputs:
+            return (values.view(work.shards, elements).sum(0).to(torch.float32),)
+
+        return KernelOperation(self._device, [(parts,)], call, reference, (out,))
+
+    def _copy(self, work: Work, dtype: str, seed: int) -> KernelOperation:
+        torch = self._torch
+        source = (torch.arange(work.dim, dtype=torch.int32, device=self._device) % 251).to(torch.uint8)
+        out = torch.empty_like(source)
+
+        def call(inputs: Inputs) -> Outputs:
+            return (out.copy_(inputs[0]),)
+
+        return KernelOperation(self._device, [(source,)], call, lambda inputs: inputs, (out,))
+
+    def _launch_floor(self, work: Work, dtype: str, seed: int) -> KernelOperation:
+        torch = self._torch
+        one = torch.full((1,), seed % 1000, dtype=torch.float32, device=self._device)
+        out = torch.empty_like(one)
+
+        def call(inputs: Inputs) -> Outputs:
+            return (torch.add(inputs[0], 1, out=out),)
+
+        return KernelOperation(self._device, [(one,)], call, lambda inputs: (inputs[0] + 1,), (out,))
+
+
+def torch_type(dtype: str) -> Any:
+    """torch's name of an element type. Raises BadInputError for others than fp32 and fp16."""
+    import torch
+
+    known = {"fp32": torch.float32, "fp16": torch.float16}
+    if dtype not in known:
+        raise BadInputError(f"rows of {dtype} cannot be measured.", f"known: {', '.join(known)}.")
+    return known[dtype]
+
+
+def torch_availability() -> Availability:
+    """Whether torch is installed; it is not imported."""
+    if importlib.util.find_spec("torch") is None:
+        return Availability(False, "torch is not installed", "pip install torch")
+    version = importlib.metadata.version("torch")
+    return Availability(True, version=f"torch {version}", clocks=CLOCKS, operations=KERNELS)
+
+
+def _capturing() -> bool:
+    import torch
+
+    return bool(torch.cuda.is_current_stream_capturing())

@@ -1,0 +1,136 @@
+"""Kernel cells through FBGEMM's operators, as TorchRec calls them."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+from collections.abc import Mapping
+from typing import Any
+
+from calibrate.ids import IdSet, draw_sets
+from calibrate.kernels import CLOCKS, Inputs, KernelOperation, Outputs, TorchKernels
+from calibrate.operations import Availability, Place
+from calibrate.pattern_rows import bag_sums, fill_rows, require_exact
+from calibrate.reference import bucketized, permuted
+from perfmodel.schema.runs import Work
+
+INSTALL = "pip install --no-deps torchrec==1.8.0 fbgemm-gpu-cpu==1.8.0 torchmetrics==1.0.3"
+PACKAGES = ("fbgemm-gpu-cpu", "fbgemm-gpu", "fbgemm-gpu-nightly")
+_OPERATIONS = ("gather_pool", "bucketize", "permute")
+
+
+def availability() -> Availability:
+    """Whether FBGEMM's operators are installed; they are not loaded."""
+    if importlib.util.find_spec("fbgemm_gpu") is None:
+        return Availability(False, "fbgemm_gpu is not installed", INSTALL)
+    return Availability(True, version=f"fbgemm {version()}", clocks=CLOCKS, operations=_OPERATIONS)
+
+
+def version() -> str:
+    """Version of the distribution that brings ``fbgemm_gpu``."""
+    for name in PACKAGES:
+        try:
+            return importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return "unknown"
+
+
+class FbgemmKernels(TorchKernels):
+    """Rows fp32 or fp16, bags fp32; tables stay apart, so bags come out as [batch, T D]."""
+
+    name = "fbgemm"
+    operations = _OPERATIONS
+
+    def open(self, place: Place, address: Mapping[str, str]) -> None:
+        """Load the operators."""
+        import fbgemm_gpu  # noqa: F401  (registers torch.ops.fbgemm)
+
+        super().open(place, address)
+        self._ops = self._torch.ops.fbgemm
+
+    def versions(self) -> Mapping[str, str]:
+        """FBGEMM beside torch."""
+        return {**super().versions(), "fbgemm": version()}
+
+    def _gather_pool(self, work: Work, dtype: str, seed: int) -> KernelOperation:
+        lookup = self._batched_tables(work, dtype)
+        sets = [self._with_offsets(one, dtype) for one in draw_sets(work, dtype, seed)]
+
+        def call(inputs: Inputs) -> Outputs:
+            with self._torch.no_grad():
+                return (lookup(inputs[0], inputs[1]),)
+
+        def reference(inputs: Inputs) -> Outputs:
+            ids, _, lengths = inputs
+            table = self._torch.arange(lengths.numel(), device=ids.device) // work.batch
+            rows = ids + self._torch.repeat_interleave(table * work.rows, lengths)
+            sums = bag_sums(rows, lengths, work.dim).view(work.tables, work.batch, work.dim)
+            return (sums.transpose(0, 1).reshape(work.batch, -1),)
+
+        return KernelOperation(self._device, sets, call, reference)
+
+    def _batched_tables(self, work: Work, dtype: str) -> Any:
+        """FBGEMM's split table-batched embedding bags, filled with pattern rows."""
+        from fbgemm_gpu.split_embedding_configs import SparseType
+        from fbgemm_gpu.split_table_batched_embeddings_ops_common import EmbeddingLocation
+        from fbgemm_gpu.split_table_batched_embeddings_ops_training import (
+            ComputeDevice,
+            SplitTableBatchedEmbeddingBagsCodegen,
+        )
+
+        gpu = self._device.type == "cuda"
+        place = EmbeddingLocation.DEVICE if gpu else EmbeddingLocation.HOST
+        device = ComputeDevice.CUDA if gpu else ComputeDevice.CPU
+        made = SplitTableBatchedEmbeddingBagsCodegen(
+            [(work.rows, work.dim, place, device)] * work.tables,
+            weights_precision=SparseType.FP16 if dtype == "fp16" else SparseType.FP32,
+            output_dtype=SparseType.FP32,
+            device=self._device,
+        )
+        for table, rows in enumerate(made.split_embedding_weights()):
+            fill_rows(rows.detach(), table * work.rows)
+        return made
+
+    def _with_offsets(self, one: IdSet, dtype: str) -> Inputs:
+        """Rows of their own table, first id of each bag and the end of the last, lengths."""
+        require_exact(dtype, int(one.lengths.max()))
+        ids, lengths = self._tensors(one)
+        ends = lengths.cumsum(0)
+        return ids, self._torch.cat([ends.new_zeros(1), ends]), lengths
+
+    def _bucketize(self, work: Work, dtype: str, seed: int) -> KernelOperation:
+        sets = [self._tensors(one) for one in draw_sets(work, dtype, seed, most_sets=64)]
+        block = -(-work.rows // work.shards)
+        blocks = self._torch.full((work.tables,), block, device=self._device)
+
+        def call(inputs: Inputs) -> Outputs:
+            ids, lengths = inputs
+            moved = self._ops.block_bucketize_sparse_features(
+                lengths, ids, False, False, blocks, work.shards, None
+            )
+            return moved[1], moved[0].view(work.shards, -1)
+
+        def reference(inputs: Inputs) -> Outputs:
+            rows, sent = bucketized(*inputs, work.tables, block, work.shards)
+            return rows % block, sent  # FBGEMM numbers rows in each table of the owner
+
+        return KernelOperation(self._device, sets, call, reference)
+
+    def _permute(self, work: Work, dtype: str, seed: int) -> KernelOperation:
+        torch = self._torch
+        received = work.model_copy(update={"batch": work.batch * work.shards})
+        sets = [self._tensors(one) for one in draw_sets(received, dtype, seed, most_sets=64)]
+        order = torch.arange(work.shards * work.tables, dtype=torch.int32, device=self._device)
+        order = order.view(work.shards, work.tables).t().reshape(-1).contiguous()
+
+        def call(inputs: Inputs) -> Outputs:
+            ids, lengths = inputs
+            by_piece = lengths.view(work.shards * work.tables, -1)
+            moved = self._ops.permute_2D_sparse_data(order, by_piece, ids, None, ids.numel())
+            return moved[1], moved[0].view(-1)
+
+        def reference(inputs: Inputs) -> Outputs:
+            return permuted(*inputs, work.shards, work.tables)
+
+        return KernelOperation(self._device, sets, call, reference)

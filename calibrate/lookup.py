@@ -1,0 +1,73 @@
+"""The computations of a row-wise look-up on one rank, in torch: what the kernel cells time and the pass runs.
+
+All take and return torch tensors on one device and queue work without waiting for it. Tables of one rank lie
+one after the other in one tensor [T R, D] of R rows each, so ids that arrive in the order source, table,
+sample are looked up as they come: a received id is a row of that tensor and needs no sorting by table.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def gather_pool(table: Any, ids: Any, offsets: Any, weights: Any = None) -> Any:
+    """Sums of the rows of each bag, fp32 [bags, D]; bags of no rows are 0.
+
+    table  [rows, D] fp32 or fp16;  ids  rows to look up [n];  offsets  first id of each bag [bags]
+    weights  factor of each looked-up row [n] in the type of the table, or none
+    torch writes the bags of fp16 rows in fp16 (each sum is rounded once); turning them to fp32 is included.
+    """
+    import torch
+
+    bags = torch.embedding_bag(table, ids, offsets, False, 0, False, weights)[0]
+    return bags.float()
+
+
+def bucketize(
+    ids: Any, lengths: Any, tables: int, block: int, owners: int, weights: Any = None
+) -> tuple[Any, Any, Any]:
+    """Ids sorted by owner, as rows of the owner's tensor, the lengths for each owner, and the sorted weights.
+
+    ids      rows of their own table, in the order table, sample [n];  lengths  of each bag [T B]
+    block    R, rows of each table that an owner holds: row r of table t belongs to owner r // R, where it
+             is row t R + r mod R
+    returns  ids [n] in the order owner, table, sample; lengths [owners, T B]; weights [n] or None
+    """
+    import torch
+
+    bags = lengths.numel()
+    bag = torch.repeat_interleave(lengths, output_size=ids.numel())
+    owner = torch.div(ids, block, rounding_mode="floor")
+    sent = torch.zeros(owners * bags, dtype=torch.int64, device=ids.device)
+    sent.scatter_add_(0, owner * bags + bag, torch.ones_like(bag))
+    order = torch.sort(owner.to(torch.uint8 if owners <= 256 else torch.int32), stable=True)[1]
+    row = ids - owner * block
+    if tables > 1:
+        row += torch.div(bag, bags // tables, rounding_mode="floor") * block
+    sorted_weights = None if weights is None else weights.index_select(0, order)
+    return row.index_select(0, order), sent.view(owners, bags), sorted_weights
+
+
+def offsets_of(lengths: Any, offsets: Any) -> None:
+    """Write the first id of each bag into ``offsets`` [bags + 1], whose first element is 0 already."""
+    import torch
+
+    torch.cumsum(lengths, 0, out=offsets[1:])
+
+
+def permute(ids: Any, lengths: Any, sources: int, tables: int) -> tuple[Any, Any]:
+    """Received ids and lengths, from the order source, table, sample to table, source, sample.
+
+    ids  [n];  lengths  [sources T B];  returns  ids [n] and lengths [T sources B]
+    What libraries with one kernel call a table need (TorchRec); our pass does not.
+    """
+    import torch
+
+    by_table = lengths.view(sources, tables, -1)
+    counts = by_table.sum(2)
+    starts = (counts.view(-1).cumsum(0) - counts.view(-1)).view(sources, tables)
+    moved_counts = counts.t().reshape(-1)
+    shift = starts.t().reshape(-1) - (moved_counts.cumsum(0) - moved_counts)
+    index = torch.arange(ids.numel(), device=ids.device)
+    index += torch.repeat_interleave(shift, moved_counts, output_size=ids.numel())
+    return ids.index_select(0, index), by_table.transpose(0, 1).reshape(-1)

@@ -1,0 +1,37 @@
+"""What the computations of ``lookup`` must give, worked out in another way: masks and slices, no sort.
+
+Slow and plain on purpose; torch tensors in and out, on the device of the inputs.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def bucketized(ids: Any, lengths: Any, tables: int, block: int, owners: int) -> tuple[Any, Any]:
+    """Ids [n] and lengths [owners, T B] by owner, as ``lookup.bucketize`` returns them."""
+    import torch
+
+    bags = lengths.numel()
+    bag = torch.arange(bags, device=ids.device).repeat_interleave(lengths)
+    owner, row = ids // block, bag // (bags // tables) * block + ids % block
+    mine = [owner == one for one in range(owners)]
+    counts = [torch.bincount(bag[mask], minlength=bags) for mask in mine]
+    return torch.cat([row[mask] for mask in mine]), torch.stack(counts)
+
+
+def permuted(ids: Any, lengths: Any, sources: int, tables: int) -> tuple[Any, Any]:
+    """Ids [n] and lengths [T sources B] by table, as ``lookup.permute`` returns them."""
+    import torch
+
+    bags = lengths.view(sources * tables, -1)
+    pieces = ids.split(bags.sum(1).tolist())
+    order = [source * tables + table for table in range(tables) for source in range(sources)]
+    return torch.cat([pieces[one] for one in order]), torch.cat([bags[one] for one in order])
+
+
+def count_wrong(got: Any, want: Any) -> int:
+    """Elements that differ; all of them where the shapes do."""
+    if got.shape != want.shape:
+        return int(max(got.numel(), want.numel()))
+    return int((got != want).sum())

@@ -1,0 +1,131 @@
+"""Grids of kernel cells and whole passes, and the ids that they look up."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from calibrate import ids
+from calibrate.grids import EXTENTS, composed_points, kernel_points, lookups, payload_bytes
+from calibrate.operations import Availability
+from calibrate.world import World
+from perfmodel.errors import BadInputError
+from perfmodel.model import embedding_bag, kernels
+from perfmodel.schema.evidence import Clock
+from perfmodel.schema.runs import KERNELS, Work
+
+EVERYTHING = {
+    name: Availability(True, operations=("all_to_all", "reduce_scatter"))
+    for name in ("torch", "fbgemm", "torchrec", "mpi", "gloo", "shmem", "nccl")
+}
+
+
+def world(ranks: int = 2, nodes: int = 1, device: str = "cpu", **others: object) -> World:
+    arguments: dict[str, object] = {"providers": EVERYTHING, "memory_bytes": 8e9, **others}
+    return World(ranks=ranks, nodes=nodes, device=device, **arguments)  # type: ignore[arg-type]
+
+
+def test_payloads_are_the_models_bytes() -> None:
+    # 2 tables of 3 samples of 4 rows of 8 fp16 elements over 5 ranks: 24 ids, 6 bags
+    work = Work(batch=3, tables=2, pooling=4, dim=8, rows=9, shards=5)
+    assert payload_bytes("gather_pool", work, "fp16") == kernels.gather_bytes(24, 16, 8, 6, 40) == 816
+    assert payload_bytes("bucketize", work, "fp16") == embedding_bag.bucketize_bytes(24, 8, 5, 6, 8) == 432
+    assert payload_bytes("permute", work, "fp16") == 864
+    assert payload_bytes("partial_sum", work, "fp16") == embedding_bag.local_sum_bytes(5, 48, 4) == 1152
+    assert payload_bytes("copy", Work(batch=1, dim=100), "fp32") == 200
+    assert payload_bytes("launch_floor", work, "fp32") == 0
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+@pytest.mark.parametrize("preset", sorted(EXTENTS))
+def test_grids_cover_what_the_model_has_constants_for(device: str, preset: str) -> None:
+    points = kernel_points(world(device=device), preset)
+    assert {point.operation for point in points} == set(KERNELS)
+    assert len({point.key for point in points}) == len(points)
+    assert points == kernel_points(world(device=device), preset)
+    gathers = [p for p in points if p.operation == "gather_pool" and p.work is not None]
+    assert {p.dtype for p in gathers} == {"fp32", "fp16"}
+    assert {p.work.distribution for p in gathers if p.work} == {"uniform", "zipf:1.05", "one-row"}
+    assert {p.clock for p in points} == ({Clock.EAGER} if device == "cpu" else set(Clock) - {Clock.DEVICE})
+    most = 2**25 if device == "cpu" else 2**31
+    assert max(p.payload_bytes for p in gathers) <= most * 1.01
+    tables = [p.work.tables * p.work.rows * p.work.dim * 4 for p in gathers if p.work and p.dtype == "fp32"]
+    assert max(tables) / min(tables) > 30
+
+
+def test_quick_copies_stay_below_256_mib_and_tables_fit_the_memory() -> None:
+    points = kernel_points(world(memory_bytes=2e8), "quick")
+    copies = [p.payload_bytes for p in points if p.operation == "copy"]
+    assert min(copies) == 2**16 and max(copies) <= 5e7
+    assert max(p.payload_bytes for p in kernel_points(world(), "quick") if p.operation == "copy") == 2**28
+    for point in points:
+        if point.operation == "gather_pool" and point.work is not None:
+            assert point.work.rows * point.work.tables * point.work.dim * 4 <= 2e8 / 8
+
+
+def test_whole_passes_half_held_out_over_every_library() -> None:
+    points = composed_points(world(), "standard")
+    ways = {(p.backend, p.implementation) for p in points}
+    assert ways == {(b, "exchange") for b in ("mpi", "gloo", "shmem", "nccl")} | {("gloo", "torchrec")}
+    assert sum(p.held_out for p in points) * 2 == len(points)
+    assert len({p.key for p in points}) == len(points)
+    assert {p.dtype for p in points if p.held_out} == {p.dtype for p in points} == {"fp32", "fp16"}
+    for point in points:
+        assert point.work is not None and lookups(point.work) <= 2**17
+
+
+def test_whole_passes_take_whole_nodes() -> None:
+    points = composed_points(world(ranks=24, nodes=3), "standard")
+    assert {(p.gpus, p.nodes, p.gpus_per_node) for p in points} == {
+        (2, 1, 2), (4, 1, 4), (8, 1, 8), (16, 2, 8), (24, 3, 8),
+    }  # fmt: skip
+    assert {p.gpus for p in composed_points(world(ranks=24, nodes=3), "quick")} == {24}
+
+
+def test_nothing_without_torch_or_without_peers() -> None:
+    assert kernel_points(world(providers={"mpi": EVERYTHING["mpi"]}), "quick") == []
+    assert composed_points(world(providers={"mpi": EVERYTHING["mpi"]}), "quick") == []
+    assert composed_points(world(ranks=1), "quick") == []
+    missing = {**EVERYTHING, "fbgemm": Availability(False, "not installed")}
+    assert {p.implementation for p in kernel_points(world(providers=missing), "quick")} == {"torch"}
+
+
+@pytest.mark.parametrize(("alpha", "rows"), [(1.05, 100), (1.0, 10**6), (1.2, 10**8)])
+def test_zipf_draws_follow_the_law(alpha: float, rows: int) -> None:
+    drawn = ids.draw_ids(200_000, rows, f"zipf:{alpha}", np.random.default_rng(1))
+    assert drawn.min() >= 0 and drawn.max() < rows
+    counts = np.sort(np.unique(drawn, return_counts=True)[1])[::-1] / 200_000
+    total = np.sum(np.arange(1, rows + 1, dtype=float) ** -alpha)
+    assert counts[0] == pytest.approx(1 / total, rel=0.03)
+    assert counts[1] == pytest.approx(2**-alpha / total, rel=0.05)
+    halves = np.mean(drawn < rows // 2)
+    assert 0.1 < halves < 0.9  # popular rows are not all at one end, which one rank would own
+
+
+def test_other_distributions() -> None:
+    rng = np.random.default_rng(0)
+    assert set(ids.draw_ids(10, 100, "one-row", rng)) == {50}
+    assert len(set(ids.draw_ids(10_000, 16, "uniform", rng))) == 16
+    for wrong in ("normal", "zipf", "zipf:-1", "zipf:nan", "zipf:inf"):
+        with pytest.raises(BadInputError, match="unknown distribution"):
+            ids.draw_ids(1, 1, wrong, rng)
+
+
+def test_bag_lengths() -> None:
+    rng = np.random.default_rng(0)
+    assert ids.bag_lengths(3, 2.0, rng).tolist() == [2, 2, 2]
+    lengths = ids.bag_lengths(10_000, 0.5, rng)
+    assert lengths.sum() == 5000
+    assert np.mean(lengths == 0) == pytest.approx(np.exp(-0.5), rel=0.03)
+
+
+def test_every_set_has_the_same_number_of_ids_and_enough_rows_are_touched() -> None:
+    work = Work(batch=16, tables=2, pooling=4.5, dim=32, rows=10**6)
+    sets = ids.draw_sets(work, "fp32", seed=3)
+    assert {one.ids.size for one in sets} == {lookups(work)} == {144}
+    assert all(one.lengths.size == 32 and one.lengths.sum() == 144 for one in sets)
+    assert len(sets) == 1024
+    big = Work(batch=4096, tables=4, pooling=8, dim=128, rows=10**6)
+    assert ids.set_count(big, "fp32") == 4  # 64 MiB a set
+    assert np.array_equal(sets[5].ids, ids.draw_sets(work, "fp32", seed=3)[5].ids)
+    assert not np.array_equal(sets[5].ids, ids.draw_sets(work, "fp32", seed=4)[5].ids)

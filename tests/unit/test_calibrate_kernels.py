@@ -1,0 +1,169 @@
+"""Kernel cells: every kernel of every library gives what a plain loop gives, and a wrong result shows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from calibrate import lookup, reference  # noqa: E402
+from calibrate.kernels import TorchKernels  # noqa: E402
+from calibrate.kernels_fbgemm import FbgemmKernels  # noqa: E402
+from calibrate.operations import Place  # noqa: E402
+from calibrate.pattern_rows import bag_sums, column_term, fill_rows, require_exact, row_terms  # noqa: E402
+from perfmodel.errors import BadInputError  # noqa: E402
+from perfmodel.schema.evidence import Clock  # noqa: E402
+from perfmodel.schema.runs import Kind, Point, Work  # noqa: E402
+
+WORK = Work(batch=5, tables=3, pooling=2.5, dim=8, rows=40, shards=4)
+IDS, LENGTHS = [7, 0, 9, 3, 8], [2, 0, 1, 2]
+
+
+def point(operation: str, work: Work, dtype: str = "fp32") -> Point:
+    return Point(
+        kind=Kind.KERNEL,
+        operation=operation,
+        clock=Clock.EAGER,
+        gpus=1,
+        gpus_per_node=1,
+        dtype=dtype,
+        work=work,
+    )
+
+
+def opened(library: type[TorchKernels]) -> TorchKernels:
+    if library is FbgemmKernels:
+        pytest.importorskip("fbgemm_gpu")
+    made = library()
+    made.open(Place(rank=0, ranks=1), {})
+    return made
+
+
+def test_bucketize_by_hand() -> None:
+    # two tables of two samples, two owners of 5 rows of each table: row 7 of table 0 is row 2 of owner 1
+    rows, sent, weights = lookup.bucketize(
+        torch.tensor(IDS), torch.tensor(LENGTHS), 2, 5, 2, torch.arange(5.0)
+    )
+    assert rows.tolist() == [0, 5 + 3, 2, 5 + 4, 5 + 3]
+    assert sent.tolist() == [[1, 0, 0, 1], [1, 0, 1, 1]]
+    assert weights.tolist() == [1, 3, 0, 2, 4]
+
+
+def test_permute_by_hand() -> None:
+    # two sources of two tables of one bag: source 0 has [7, 0] and [], source 1 has [9] and [3, 8]
+    ids, lengths = lookup.permute(torch.tensor(IDS), torch.tensor(LENGTHS), 2, 2)
+    assert ids.tolist() == [7, 0, 9, 3, 8] and lengths.tolist() == [2, 1, 0, 2]
+    ids, lengths = lookup.permute(torch.tensor(IDS), torch.tensor([1, 2, 2, 0]), 2, 2)
+    assert ids.tolist() == [7, 3, 8, 0, 9] and lengths.tolist() == [1, 2, 2, 0]
+
+
+def test_gather_pool_by_hand() -> None:
+    table = torch.tensor([[1.0, 10.0], [2.0, 20.0], [4.0, 40.0]])
+    bags = lookup.gather_pool(table, torch.tensor([2, 0, 1]), torch.tensor([0, 2, 2]))
+    assert bags.tolist() == [[5, 50], [0, 0], [2, 20]]
+    half = lookup.gather_pool(table.half(), torch.tensor([2, 0, 1]), torch.tensor([0, 2, 2]))
+    assert half.dtype == torch.float32 and half.tolist() == bags.tolist()
+
+
+@pytest.mark.parametrize(("tables", "owners"), [(1, 2), (3, 4), (2, 300)])
+def test_bucketize_equals_a_numpy_sort(tables: int, owners: int) -> None:
+    rng = np.random.default_rng(tables)
+    lengths = rng.integers(0, 4, tables * 6)
+    ids = rng.integers(0, 1000, lengths.sum())
+    block = -(-1000 // owners)
+    bag = np.repeat(np.arange(lengths.size), lengths)
+    order = np.lexsort((np.arange(ids.size), ids // block))
+    rows = (ids % block + bag // 6 * block)[order]
+    sent = np.zeros((owners, lengths.size), int)
+    np.add.at(sent, (ids // block, bag), 1)
+    for function in (lookup.bucketize, reference.bucketized):
+        got = function(torch.from_numpy(ids), torch.from_numpy(lengths), tables, block, owners)
+        assert np.array_equal(got[0], rows) and np.array_equal(got[1], sent)
+
+
+@pytest.mark.parametrize(("sources", "tables"), [(1, 1), (4, 3), (2, 5)])
+def test_permute_equals_slices(sources: int, tables: int) -> None:
+    rng = np.random.default_rng(sources)
+    lengths = torch.from_numpy(rng.integers(0, 3, sources * tables * 4))
+    ids = torch.arange(int(lengths.sum()))
+    got, want = (f(ids, lengths, sources, tables) for f in (lookup.permute, reference.permuted))
+    assert torch.equal(got[0], want[0]) and torch.equal(got[1], want[1])
+
+
+def test_pattern_sums_equal_a_loop_over_the_table() -> None:
+    table = torch.empty(50, 7)
+    fill_rows(table, 100)
+    u, m = row_terms(np.arange(100, 150))
+    assert np.array_equal(table, u[:, None] + m[:, None] * column_term(np.arange(7))[None, :])
+    rows, lengths = torch.tensor([103, 149, 100, 103]), torch.tensor([1, 0, 3])
+    weights = torch.tensor([2.0, 1.0, 3.0, 1.0])
+    want = [2 * table[3], 0 * table[0], table[49] + 3 * table[0] + table[3]]
+    assert torch.equal(bag_sums(rows, lengths, 7, weights), torch.stack(want))
+    assert table.abs().max() <= 11
+
+
+def test_sums_that_would_be_rounded_are_refused() -> None:
+    require_exact("fp16", 186)
+    with pytest.raises(BadInputError, match="187 fp16 rows"):
+        require_exact("fp16", 187)
+
+
+@pytest.mark.parametrize("library", [TorchKernels, FbgemmKernels])
+@pytest.mark.parametrize("dtype", ["fp32", "fp16"])
+def test_gathers_are_exact(library: type[TorchKernels], dtype: str) -> None:
+    made = opened(library)
+    for pooling, distribution in ((2.5, "uniform"), (3, "zipf:1.05"), (0.5, "one-row")):
+        work = WORK.model_copy(update={"pooling": pooling, "distribution": distribution, "dim": 32})
+        operation = made.operation(point("gather_pool", work, dtype), [0])
+        for salt in range(3):
+            operation.prepare(salt)
+            operation.before()
+            operation.run()
+            assert operation.check() == (0, 5 * 3 * 32)
+
+
+@pytest.mark.parametrize("library", [TorchKernels, FbgemmKernels])
+@pytest.mark.parametrize("kernel", ["bucketize", "permute", "partial_sum", "copy", "launch_floor"])
+def test_other_kernels_are_exact(library: type[TorchKernels], kernel: str) -> None:
+    made = opened(library)
+    if kernel not in made.operations:
+        with pytest.raises(BadInputError, match="has no kernel"):
+            made.operation(point(kernel, WORK), [0])
+        return
+    operation = made.operation(point(kernel, WORK), [0])
+    operation.prepare(1)
+    for _ in range(3):
+        operation.before()
+        operation.run()
+    wrong, checked = operation.check()
+    assert wrong == 0 and checked > 0
+
+
+def test_a_wrong_row_and_a_missing_call_show() -> None:
+    made = opened(TorchKernels)
+    operation = made.operation(point("gather_pool", WORK), [0])
+    operation.prepare(0)
+    operation.before()
+    operation.run()
+    made.table(120, 8, "fp32")[:] += 1  # every row is off by one: every element of a bag that is not empty
+    operation.run()
+    wrong, checked = operation.check()
+    assert 0 < wrong < checked
+    idle = made.operation(point("copy", Work(batch=1, dim=1000)), [0])
+    idle.run()
+    idle.prepare(3)
+    assert idle.check() == (1000, 1000)  # nothing ran since the outputs were forgotten
+
+
+def test_sets_rotate() -> None:
+    made = opened(TorchKernels)
+    operation = made.operation(point("gather_pool", WORK), [0])
+    operation.prepare(0)
+    seen = set()
+    for _ in range(5):
+        operation.before()
+        operation.run()
+        assert operation.check()[0] == 0
+        seen.add(float(operation._outputs[0].sum()))
+    assert len(seen) > 1
