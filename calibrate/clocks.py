@@ -1,0 +1,263 @@
+"""The timing loops: one visit of one operation on one rank, by each clock.
+
+    eager    barrier, clock, one call, wait for it, clock: what one call costs who makes it
+    stream   barrier, then calls back to back: between two events on a GPU, by the host's clock on a CPU
+    graph    the same calls, captured once in a CUDA graph and replayed
+
+Host times are of the machine's monotonic clock, which the ranks of one node share. The clocks are never
+mixed: each gives its own points.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from calibrate.control import Progress
+from calibrate.operations import Operation, RankTimes
+from perfmodel.errors import BadInputError
+from perfmodel.schema.evidence import Clock
+from perfmodel.schema.runs import Conditions
+
+WARM_UP_CALLS = 3
+"""Untimed calls before the timed ones of every visit: code, buffers and connections are warm."""
+
+BATCHES = 5
+"""Times that a visit of a back-to-back clock gives; its calls are shared out among them."""
+
+GRAPH_CALLS = 16
+"""Most calls in one CUDA graph."""
+
+AFTER_KERNEL = "after_kernel"
+
+Action = Callable[[], None]
+
+
+class Device(Protocol):
+    """What runs the calls, and times batches of them."""
+
+    def synchronize(self) -> None:
+        """Wait until all that was launched is done."""
+
+    def timed(self, batch: Action, lead_in: Action) -> tuple[float, float]:
+        """Monotonic times at which ``batch`` began and ended [s].
+
+        lead_in  one more call, untimed, that keeps a GPU busy while the batch is being launched
+        """
+
+    def capture(self, run: Action, calls: int) -> Action:
+        """``calls`` calls of ``run`` as one replay. Raises BadInputError where nothing can be captured."""
+
+    def conditions(self) -> Conditions | None:
+        """The state of the device in the last batch, or now; None where nobody can read it."""
+
+
+class Cpu:
+    """Calls return when they are done."""
+
+    def __init__(self, now: Callable[[], float] = time.perf_counter) -> None:
+        self._now = now
+
+    def synchronize(self) -> None:
+        """Nothing is under way."""
+
+    def timed(self, batch: Action, lead_in: Action) -> tuple[float, float]:
+        """By the host's clock. A CPU needs no lead-in."""
+        start = self._now()
+        batch()
+        return start, self._now()
+
+    def capture(self, run: Action, calls: int) -> Action:
+        """A CPU has no graphs."""
+        raise BadInputError("there is no graph clock on a CPU.", "use --clock eager or --clock stream.")
+
+    def conditions(self) -> Conditions | None:
+        """Nobody can read a CPU's clock without rights to do so."""
+        return None
+
+
+class Cuda:
+    """One NVIDIA GPU through torch; the calls run on torch's current stream.
+
+    watch    reads the state of the GPU (calibrate.gpu_conditions)
+    """
+
+    def __init__(
+        self,
+        torch: Any,
+        watch: Callable[[], Conditions | None] = lambda: None,
+        now: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._cuda = torch.cuda
+        self._watch = watch
+        self._now = now
+        self._seen: Conditions | None = None
+
+    def synchronize(self) -> None:
+        """All streams of the GPU."""
+        self._cuda.synchronize()
+
+    def timed(self, batch: Action, lead_in: Action) -> tuple[float, float]:
+        """By two events of the stream. The state of the GPU is read while it works on the batch."""
+        first = self._cuda.Event(enable_timing=True)
+        last = self._cuda.Event(enable_timing=True)
+        start = self._now()
+        lead_in()
+        first.record()
+        batch()
+        last.record()
+        self._seen = self._watch()
+        last.synchronize()
+        return start, start + first.elapsed_time(last) * 1e-3
+
+    def capture(self, run: Action, calls: int) -> Action:
+        """Warms up and captures on one side stream: libraries keep state per stream, and allocate it."""
+        self.synchronize()
+        side = self._cuda.Stream()
+        side.wait_stream(self._cuda.current_stream())
+        with self._cuda.stream(side):
+            for _ in range(WARM_UP_CALLS):
+                run()
+        self._cuda.current_stream().wait_stream(side)
+        self.synchronize()
+        graph = self._cuda.CUDAGraph()
+        with self._cuda.graph(graph, stream=side, capture_error_mode="thread_local"):
+            for _ in range(calls):
+                run()
+        self.synchronize()
+        replay: Action = graph.replay
+        return replay
+
+    def conditions(self) -> Conditions | None:
+        """Those of the last batch; without one, those of now."""
+        seen, self._seen = self._seen, None
+        return seen or self._watch()
+
+
+class Timer:
+    """Times the visits of one operation.
+
+    barrier  waits for the ranks of the group, and leaves with them
+    """
+
+    def __init__(
+        self, operation: Operation, clock: Clock, variant: str, device: Device, barrier: Action
+    ) -> None:
+        if clock not in (Clock.EAGER, Clock.STREAM, Clock.GRAPH):
+            raise BadInputError(
+                f"the clock {clock} is read inside a kernel; nothing here can be timed by it."
+            )
+        self.operation = operation
+        self._clock = clock
+        self._variant = variant
+        self._device = device
+        self._barrier = barrier
+        self._captured = 1
+        self._action: Action = operation.run
+
+    def prepare(self, salt: int, calls: int) -> None:
+        """Fills the buffers, and captures what ``calls`` calls need anew: buffers may have moved."""
+        self.operation.prepare(salt)
+        if self._clock is Clock.GRAPH:
+            self._captured = graph_calls(calls)
+            self._action = self._device.capture(self.operation.run, self._captured)
+
+    def visit(
+        self, calls: int, progress: Progress | None = None, now: Callable[[], float] = time.perf_counter
+    ) -> RankTimes:
+        """Times about ``calls`` calls and checks the last one's result."""
+        progress = progress or Progress()
+        starts: list[float] = []
+        ends: list[float] = []
+        steps: dict[str, list[float]] = {}
+        progress.enter("warm-up")
+        self._warm_up()
+        progress.enter("timed calls", ends)
+        collecting = gc.isenabled()
+        gc.disable()
+        try:
+            if self._clock is Clock.EAGER:
+                each = 1
+                self._eager(calls, starts, ends, steps, now)
+            else:
+                each = self._batches(calls, starts, ends)
+        finally:
+            if collecting:
+                gc.enable()
+        progress.enter("check")
+        conditions = self._device.conditions()
+        self._device.synchronize()
+        wrong, checked = self.operation.check()
+        return RankTimes(
+            starts_s=starts,
+            ends_s=ends,
+            calls_each=each,
+            bytes_sent=self.operation.bytes_sent,
+            checked=checked,
+            wrong=wrong,
+            steps_s=steps,
+            conditions=conditions,
+        )
+
+    def _warm_up(self) -> None:
+        for _ in range(WARM_UP_CALLS):
+            self.operation.before()
+            self.operation.run()
+        self._device.synchronize()
+
+    def _eager(
+        self,
+        calls: int,
+        starts: list[float],
+        ends: list[float],
+        steps: dict[str, list[float]],
+        now: Callable[[], float],
+    ) -> None:
+        """One call at a time. After a kernel the barrier goes first, so that nothing comes between."""
+        operation, barrier, synchronize = self.operation, self._barrier, self._device.synchronize
+        joined = self._variant == AFTER_KERNEL
+        for _ in range(calls):
+            if joined:
+                barrier()
+            operation.before()
+            synchronize()
+            if not joined:
+                barrier()
+            start = now()
+            operation.run()
+            synchronize()
+            end = now()
+            starts.append(start)
+            ends.append(end)
+            for name, seconds in operation.steps_s().items():
+                steps.setdefault(name, []).append(seconds)
+
+    def _batches(self, calls: int, starts: list[float], ends: list[float]) -> int:
+        """Back-to-back calls; returns the calls behind each time."""
+        batches = min(BATCHES, calls)
+        size, action = self._captured, self._action
+        times = -(-calls // (batches * size))
+
+        def batch() -> None:
+            for _ in range(times):
+                action()
+
+        for _ in range(batches):
+            self.operation.before()
+            self._device.synchronize()
+            self._barrier()
+            start, end = self._device.timed(batch, action)
+            starts.append(start)
+            ends.append(end)
+        return times * size
+
+
+def graph_calls(calls: int) -> int:
+    """Calls captured in one graph for a visit of ``calls``: a power of two, so that few graphs are kept.
+
+    Limits: fewer than 2 calls a batch -> 1; many -> GRAPH_CALLS
+    """
+    each = calls // BATCHES
+    return min(GRAPH_CALLS, 1 << (each.bit_length() - 1)) if each else 1

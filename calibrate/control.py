@@ -1,0 +1,343 @@
+"""Messages between the coordinator and its ranks: JSON objects over sockets, whole or not at all.
+
+Nothing is unpickled: a stranger who reached the port could send numbers, never code. Both sides prove first
+that they know the key of the run. A rank is *dead* when its socket closes, and *hung* when it misses a
+deadline; nothing is sent while a rank measures, so that nothing wakes up beside the timed calls.
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import select
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Connection, answer_challenge, deliver_challenge, wait
+from typing import Any
+
+from perfmodel import errors
+from perfmodel.errors import NoHardwareError, PerfmodelError, RankLostError
+
+Message = Mapping[str, Any]
+
+GRACE_S = 10.0
+"""How long the others may take to answer after a rank failed: they may wait for it in a collective."""
+
+WHERE_S = 2.0
+"""How long a rank that missed its deadline has to say where it is."""
+
+_HELLO_S = 5
+_LONGEST_HELLO = 1 << 16
+_CONNECT_PAUSE_S = 0.1
+
+STAGES = ("idle", "open", "group", "build", "warm-up", "timed calls", "check", "close")
+"""What a rank does, in the order of a visit: the rank that hangs is the one that came least far."""
+
+
+def send(connection: Connection, message: Message) -> None:
+    """One JSON object out. Raises OSError when the other side is gone."""
+    connection.send_bytes(json.dumps(message, separators=(",", ":")).encode())
+
+
+def receive(connection: Connection, longest: int | None = None) -> dict[str, Any]:
+    """One JSON object in. Raises EOFError or OSError when the other side is gone or sends something else."""
+    data = connection.recv_bytes() if longest is None else connection.recv_bytes(longest)
+    try:
+        message = json.loads(data)
+    except ValueError as error:
+        raise OSError("not a JSON message") from error
+    if not isinstance(message, dict):
+        raise OSError("not a JSON object")
+    return message
+
+
+@dataclass
+class Peer:
+    """One rank as the coordinator sees it. ``name`` is for people: ``rank 3 (node 0, GPU 3)``."""
+
+    rank: int
+    connection: Connection
+    hello: Message
+    name: str
+
+
+class Coordinator:
+    """The side that asks: one socket to each rank.
+
+    why_dead    says more about a rank whose socket closed (its exit code, its last words); may be empty
+    """
+
+    def __init__(
+        self,
+        key: bytes,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        why_dead: Callable[[int], str] = lambda rank: "",
+    ) -> None:
+        self._key = key
+        self._why_dead = why_dead
+        self._count = 0
+        self.peers: dict[int, Peer] = {}
+        try:
+            self._server = _listen(host, port)
+        except OSError as error:
+            raise NoHardwareError(
+                f"the ranks cannot meet on port {port} of {host or 'this node'}: {error.strerror or error}.",
+                "choose a free one: PERFMODEL_PORT=29655 (the same on every rank).",
+            ) from error
+        self.port: int = self._server.getsockname()[1]
+
+    def gather(self, ranks: int, timeout_s: float, failed: Callable[[], str] = lambda: "") -> list[Message]:
+        """Waits for ``ranks`` ranks to join; their hellos, by rank. ``failed``: why one never will, or "".
+
+        Raises NoHardwareError when one is missing at the deadline, or ``failed`` says something.
+        """
+        ends = time.monotonic() + timeout_s
+        while len(self.peers) < ranks:
+            readable, _, _ = select.select([self._server], [], [], 0.2)
+            if readable:
+                self._admit(ranks)
+                continue
+            reason = failed()
+            if not reason and time.monotonic() < ends:
+                continue
+            missing = [str(rank) for rank in range(ranks) if rank not in self.peers]
+            raise NoHardwareError(
+                f"{len(missing)} of {ranks} ranks did not start (missing: {', '.join(missing[:8])})"
+                f"{': ' + reason if reason else f' within {timeout_s:.0f} s'}."
+            )
+        return [self.peers[rank].hello for rank in range(ranks)]
+
+    def _admit(self, ranks: int) -> None:
+        """Takes one caller in; who does not know the key, or is no rank that is missing, is turned away."""
+        sock, _ = self._server.accept()
+        sock.setblocking(True)
+        _tune(sock)
+        limit = struct.pack("ll", _HELLO_S, 0)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
+        connection = Connection(sock.detach())
+        try:
+            deliver_challenge(connection, self._key)
+            answer_challenge(connection, self._key)
+            hello = receive(connection, _LONGEST_HELLO)
+            rank = hello["rank"]
+            if not isinstance(rank, int) or not 0 <= rank < ranks or rank in self.peers:
+                raise OSError("no rank that is missing")
+        except (AuthenticationError, OSError, EOFError, KeyError):
+            connection.close()
+            return
+        handle = socket.socket(fileno=connection.fileno())
+        handle.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", 0, 0))
+        handle.detach()
+        self.peers[rank] = Peer(rank, connection, hello, f"rank {rank}")
+
+    def ask(self, messages: Mapping[int, Message], deadline_s: float) -> dict[int, Any]:
+        """Sends each rank its message and waits for all answers: rank -> answer.
+
+        Raises RankLostError for a rank that died, or that has not answered after ``deadline_s``; the error of
+        the first rank that refused (BadInputError and its like) when all have answered.
+        """
+        self._count += 1
+        for rank, message in messages.items():
+            self._send(self.peers[rank], {**message, "id": self._count})
+        answers: dict[int, dict[str, Any]] = {}
+        ends = time.monotonic() + deadline_s
+        while len(answers) < len(messages):
+            left_s = ends - time.monotonic()
+            if left_s <= 0:
+                raise self._hung(messages, answers, deadline_s)
+            for peer, answer in self._arrived(left_s):
+                if answer.get("id") == self._count:
+                    answers[peer.rank] = answer
+                    if "error" in answer:
+                        ends = min(ends, time.monotonic() + GRACE_S)
+        for rank in sorted(answers):
+            if "error" in answers[rank]:
+                raise _error_of(self.peers[rank].name, answers[rank]["error"])
+        return {rank: answer["ok"] for rank, answer in answers.items()}
+
+    def close(self) -> None:
+        """Hangs up: every rank that is still there leaves by itself."""
+        for peer in self.peers.values():
+            peer.connection.close()
+        self.peers.clear()
+        self._server.close()
+
+    def _send(self, peer: Peer, message: Message) -> None:
+        try:
+            send(peer.connection, message)
+        except OSError as error:
+            raise self._dead(peer) from error
+
+    def _arrived(self, left_s: float) -> Iterable[tuple[Peer, dict[str, Any]]]:
+        """Answers that came in; a rank that hung up, of the group or not, ends the waiting."""
+        by_connection = {peer.connection: peer for peer in self.peers.values()}
+        for connection in wait(list(by_connection), left_s):
+            peer = by_connection[connection]  # type: ignore[index]
+            try:
+                yield peer, receive(peer.connection)
+            except (EOFError, OSError) as error:
+                raise self._dead(peer) from error
+
+    def _dead(self, peer: Peer) -> RankLostError:
+        why = self._why_dead(peer.rank)
+        return RankLostError(peer.name, f"died{': ' + why if why else ''}")
+
+    def _hung(
+        self, asked: Mapping[int, Message], answers: Mapping[int, Mapping[str, Any]], deadline_s: float
+    ) -> RankLostError:
+        """Who is to blame: a rank that failed, one that does not even say where it is, the one least far."""
+        for rank, answer in sorted(answers.items()):
+            if "error" in answer:
+                return RankLostError(
+                    self.peers[rank].name, f"failed and the others wait for it: {answer['error']['message']}"
+                )
+        waiting = [self.peers[rank] for rank in sorted(asked) if rank not in answers]
+        stages = self._where(waiting)
+        late = f"has not answered for {deadline_s:.0f} s"
+        for peer in waiting:
+            if peer.rank not in stages:
+                return RankLostError(
+                    peer.name, f"{late}: it is stopped, or stuck in a call that never returns"
+                )
+        least = min(stages.values())
+        behind = [peer for peer in waiting if stages[peer.rank] == least]
+        place = f"{STAGES[least[0]]}{f', after {least[1]} calls' if least[1] else ''}"
+        alone = len(behind) == 1
+        return RankLostError(
+            behind[0].name if alone else ", ".join(peer.name for peer in behind),
+            f"{late}: it hangs ({place})"
+            if alone
+            else f"wait for each other for {deadline_s:.0f} s ({place})",
+        )
+
+    def _where(self, waiting: Iterable[Peer]) -> dict[int, tuple[int, int]]:
+        """Rank -> (number of its stage, calls done there), of those who still answer."""
+        missing = {peer.rank for peer in waiting}
+        stages: dict[int, tuple[int, int]] = {}
+        for rank in missing:
+            self._send(self.peers[rank], {"do": "where"})
+        ends = time.monotonic() + WHERE_S
+        while missing - stages.keys() and (left_s := ends - time.monotonic()) > 0:
+            for peer, answer in self._arrived(left_s):
+                if "where" in answer:
+                    stages[peer.rank] = (STAGES.index(answer["where"]), int(answer["done"]))
+        return stages
+
+
+@dataclass
+class Progress:
+    """Where a rank is, for the coordinator to ask about: written by who measures, read by who answers."""
+
+    stage: str = "idle"
+    done: list[float] = field(default_factory=list)  # grows by one a timed call
+
+    def enter(self, stage: str, done: list[float] | None = None) -> None:
+        """From here on this rank does ``stage``; ``done`` is the list that grows with the calls."""
+        self.done = [] if done is None else done
+        self.stage = stage
+
+
+class Desk:
+    """The side that answers, on one rank.
+
+    A thread waits in a blocking read: it wakes up when a message comes, and never beside a timed call. When
+    the coordinator is gone it calls ``lost``, whatever the rest of the process is stuck in.
+    """
+
+    def __init__(self, connection: Connection, lost: Callable[[], None]) -> None:
+        self._connection = connection
+        self._lost = lost
+        self._inbox: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
+        self._sending = threading.Lock()
+        self.progress = Progress()
+        threading.Thread(target=self._read, name="perfmodel-control", daemon=True).start()
+
+    def next(self) -> dict[str, Any] | None:
+        """The next message; None when the coordinator is gone."""
+        return self._inbox.get()
+
+    def answer(self, message: Message, result: Any) -> None:
+        """``message`` is done; ``result`` is JSON."""
+        self._send({"id": message["id"], "ok": result})
+
+    def refuse(self, message: Message, error: BaseException) -> None:
+        """``message`` cannot be done: why."""
+        known = isinstance(error, PerfmodelError)
+        text = error.message if isinstance(error, PerfmodelError) else f"{type(error).__name__}: {error}"
+        self._send(
+            {
+                "id": message["id"],
+                "error": {
+                    "kind": type(error).__name__ if known else "",
+                    "message": text,
+                    "next_step": error.next_step if isinstance(error, PerfmodelError) else "",
+                },
+            }
+        )
+
+    def _send(self, message: Message) -> None:
+        with self._sending:
+            send(self._connection, message)
+
+    def _read(self) -> None:
+        while True:
+            try:
+                message = receive(self._connection)
+                if message.get("do") == "where":
+                    self._send({"where": self.progress.stage, "done": len(self.progress.done)})
+                else:
+                    self._inbox.put(message)
+            except (EOFError, OSError):
+                self._inbox.put(None)
+                self._lost()
+                return
+
+
+def join(host: str, port: int, key: bytes, hello: Message, timeout_s: float) -> Connection:
+    """A rank's connection to the coordinator, which may start later than the rank.
+
+    Raises NoHardwareError when nobody who knows the key listens there within ``timeout_s``.
+    """
+    ends = time.monotonic() + timeout_s
+    while True:
+        try:
+            sock = socket.create_connection((host, port), timeout=timeout_s)
+            sock.settimeout(None)
+            _tune(sock)
+            connection = Connection(sock.detach())
+            answer_challenge(connection, key)
+            deliver_challenge(connection, key)
+            send(connection, hello)
+            return connection
+        except (OSError, EOFError, AuthenticationError) as error:
+            if time.monotonic() + _CONNECT_PAUSE_S > ends:
+                raise NoHardwareError(
+                    f"no coordinator on {host}:{port} within {timeout_s:.0f} s: {error}."
+                ) from error
+            time.sleep(_CONNECT_PAUSE_S)
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    if host == "" and socket.has_dualstack_ipv6():
+        return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=1024)
+    return socket.create_server((host, port), backlog=1024)
+
+
+def _tune(sock: socket.socket) -> None:
+    """Small messages leave at once, and a node that vanished is noticed some minutes later."""
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+
+
+def _error_of(name: str, error: Mapping[str, str]) -> PerfmodelError:
+    kind = getattr(errors, error["kind"], PerfmodelError) if error["kind"] else PerfmodelError
+    if error["kind"] and kind is not RankLostError:
+        found: PerfmodelError = kind(error["message"], error["next_step"])
+        return found
+    return PerfmodelError(f"{name}: {error['message']}")

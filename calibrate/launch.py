@@ -1,0 +1,230 @@
+"""Starts the ranks of this machine, or joins those that a launcher has started."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from calibrate.control import Coordinator
+from calibrate.external import ExternalTeam, detect_launcher, follow
+from calibrate.gpus import find_gpus
+from calibrate.host import usable_cores
+from calibrate.providers import COLLECTIVE_PROVIDERS, PROVIDERS
+from calibrate.team import RankTeam, TeamRequest
+from perfmodel.errors import NoHardwareError, RankLostError
+
+RANK_PROGRAM = (sys.executable, "-P", "-m", "calibrate.rank")
+
+_LAUNCHERS = ("SLURM_", "PMIX_", "PMI_", "PRTE_", "OMPI_COMM_WORLD_", "TORCHELASTIC_")
+_LAUNCHED = (
+    "RANK",
+    "WORLD_SIZE",
+    "LOCAL_RANK",
+    "LOCAL_WORLD_SIZE",
+    "GROUP_RANK",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+)
+_LAST_LINES = 12
+_LEAVE_S = 5.0
+_DYING_S = 1.0
+
+
+def open_team(request: TeamRequest, environ: Mapping[str, str] | None = None) -> RankTeam | None:
+    """The ranks that a calibration measures with.
+
+    Under torchrun, srun or mpirun every process calls this: rank 0 gets the team, the others serve it until
+    it closes, and then get None: they have nothing to say and should end.
+    Raises NoHardwareError when the ranks cannot start or meet.
+    """
+    environ = os.environ if environ is None else environ
+    launcher = detect_launcher(environ)
+    if launcher is None:
+        return LocalTeam(request)
+    if launcher.rank == 0:
+        return ExternalTeam(launcher, request, device_of(request))
+    follow(launcher)
+    return None
+
+
+def device_of(request: TeamRequest) -> str:
+    """``cuda`` or ``cpu``. Limits: auto -> cuda where a driver names a GPU"""
+    if request.device != "auto":
+        return request.device
+    return "cuda" if find_gpus() else "cpu"
+
+
+class LocalTeam(RankTeam):
+    """Ranks on this machine, started here: by mpirun when MPI is to be measured, else one process each.
+
+    program   the command of a rank
+    """
+
+    def __init__(
+        self,
+        request: TeamRequest,
+        program: Sequence[str] = RANK_PROGRAM,
+        providers: Sequence[str] = tuple(PROVIDERS),
+        collectives: Sequence[str] = tuple(COLLECTIVE_PROVIDERS),
+    ) -> None:
+        device = device_of(request)
+        ranks = request.ranks or (len(find_gpus()) if device == "cuda" else usable_cores())
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the ranks
+        self._processes: list[subprocess.Popen[bytes]] = []
+        key = secrets.token_bytes(32)
+        coordinator = Coordinator(key, why_dead=self._why_dead)
+        try:
+            self._start(ranks, device, request.backends, program, key, coordinator.port)
+            super().__init__(
+                coordinator,
+                ranks,
+                device,
+                request.backends,
+                failed=self._failed,
+                providers=providers,
+                collectives=collectives,
+            )
+        except BaseException:
+            self.lost = True
+            coordinator.close()
+            self._end()
+            raise
+
+    def close(self) -> None:
+        """The ranks leave; those that do not within seconds are ended."""
+        super().close()
+        self._end()
+
+    def _start(
+        self, ranks: int, device: str, backends: Sequence[str], program: Sequence[str], key: bytes, port: int
+    ) -> None:
+        shared = rank_environment(os.environ, device)
+        shared |= {"PERFMODEL_TEAM_ADDRESS": f"127.0.0.1:{port}", "PERFMODEL_TEAM_KEY": key.hex()}
+        mpirun = find_mpirun() if ranks > 1 and wants_mpi(backends) else None
+        if mpirun:
+            self._spawn(mpirun_command(mpirun, ranks, program), shared)
+            return
+        for rank in range(ranks):
+            self._spawn(list(program), {**shared, "PERFMODEL_TEAM_RANK": str(rank)})
+
+    def _spawn(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
+        """In a session of its own: Ctrl-C reaches the coordinator alone."""
+        try:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=self._log,
+                stderr=self._log,
+                env=dict(environment),
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise NoHardwareError(f"a rank cannot be started: {command[0]}: {error.strerror}.") from error
+        self._processes.append(process)
+
+    def _failed(self) -> str:
+        """Why the ranks will not all come: one has ended."""
+        ended = [process for process in self._processes if process.poll() is not None]
+        return f"{how_ended(ended[0].returncode)}\n{self.last_lines()}".strip() if ended else ""
+
+    def _why_dead(self, rank: int) -> str:
+        """How a rank ended. Under mpirun only mpirun knows, and says so in its last lines."""
+        if len(self._processes) != len(self.places):
+            return ""
+        return how_ended(_code(self._processes[rank], _DYING_S))
+
+    def _explain(self, error: RankLostError) -> RankLostError:
+        if len(self._processes) == 1:
+            _code(self._processes[0], _DYING_S)
+        lines = self.last_lines()
+        if lines:
+            error.next_step += f"\nlast lines of the ranks:\n{lines}"
+        return error
+
+    def last_lines(self) -> str:
+        """What the ranks and their launcher printed last, indented."""
+        self._log.seek(0, os.SEEK_END)
+        self._log.seek(max(0, self._log.tell() - 8192))
+        lines = self._log.read().decode(errors="replace").splitlines()
+        kept = [line.rstrip() for line in lines if line.strip(" -=*")]
+        return "\n".join(f"  {line}" for line in kept[-_LAST_LINES:])
+
+    def _end(self) -> None:
+        """Every process that was started here is gone afterwards, with those that mpirun started."""
+        if not self.lost:
+            for process in self._processes:
+                _code(process, _LEAVE_S)
+        for process in self._processes:
+            if process.poll() is None:
+                self._signal(process, signal.SIGTERM)
+        for process in self._processes:
+            if _code(process, _LEAVE_S if len(self._processes) == 1 else 0.2) is None:
+                self._signal(process, signal.SIGKILL)
+                process.wait()
+        self._log.close()
+        self._processes.clear()
+
+    @staticmethod
+    def _signal(process: subprocess.Popen[bytes], number: int) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+
+
+def find_mpirun() -> str | None:
+    """mpirun of the environment that runs this Python, else of the path."""
+    beside = Path(sys.executable).parent / "mpirun"
+    return str(beside) if os.access(beside, os.X_OK) else shutil.which("mpirun")
+
+
+def wants_mpi(backends: Sequence[str]) -> bool:
+    """Whether MPI is to be measured: asked for, or nothing was asked for and mpi4py is here."""
+    return "mpi" in backends or (not backends and importlib.util.find_spec("mpi4py") is not None)
+
+
+def mpirun_command(mpirun: str, ranks: int, program: Sequence[str]) -> list[str]:
+    """mpirun that ends with this process; each rank binds itself (calibrate.process.bind)."""
+    watched = [sys.executable, "-P", "-m", "calibrate.process", str(os.getpid())]
+    layout = ["--bind-to", "none", "--map-by", ":OVERSUBSCRIBE"]
+    return [*watched, mpirun, "-n", str(ranks), *layout, *program]
+
+
+def rank_environment(environ: Mapping[str, str], device: str) -> dict[str, str]:
+    """The environment of ranks that are started here: no trace of a launcher, one thread on a CPU."""
+    kept = {
+        name: value
+        for name, value in environ.items()
+        if not name.startswith(_LAUNCHERS) and name not in _LAUNCHED
+    }
+    if device == "cpu":
+        kept |= {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    loopback = "lo" if sys.platform.startswith("linux") else "lo0"
+    kept.setdefault("GLOO_SOCKET_IFNAME", loopback)
+    if hasattr(os, "getuid") and os.getuid() == 0:
+        kept |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    return kept
+
+
+def how_ended(code: int | None) -> str:
+    """An exit code in words. Limits: still running -> "" """
+    if code is None:
+        return ""
+    if code < 0:
+        return f"killed by signal {-code} ({signal.Signals(-code).name})"
+    return f"it exited with code {code}"
+
+
+def _code(process: subprocess.Popen[bytes], timeout_s: float) -> int | None:
+    """Exit code of a process, waiting a little for it."""
+    try:
+        return process.wait(timeout_s)
+    except subprocess.TimeoutExpired:
+        return None

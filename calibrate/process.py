@@ -1,0 +1,116 @@
+"""What a rank asks of its operating system: to die with its parent, its own cores, memory that stays mapped.
+
+``python -m calibrate.process PARENT COMMAND...`` becomes COMMAND, which gets SIGTERM when PARENT dies.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+_PR_SET_PDEATHSIG = 1
+_M_TRIM_THRESHOLD, _M_MMAP_MAX, _M_ARENA_MAX = -1, -4, -8
+_ROOT = Path("/")
+_MEMORY_SHARE = 0.5
+"""Of the free memory, what the ranks of a node may use for their buffers."""
+
+
+def die_with_parent(parent: int, signal_number: int = signal.SIGKILL) -> None:
+    """This process ends when the thread that started it does, whatever it is stuck in; exits when it is late.
+
+    parent   process that started this one
+    Limits: not Linux -> nothing happens; the closed socket ends the rank there
+    """
+    if not sys.platform.startswith("linux"):
+        return
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, int(signal_number), 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(0)
+
+
+def keep_freed_memory() -> bool:
+    """Freed memory stays in the process; False where the C library has no such switch.
+
+    Otherwise a fresh 1 MB output in every call faults its pages in again, which doubles the time of the call.
+    """
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError):
+        return False
+    return all(
+        mallopt(name, value) for name, value in ((_M_MMAP_MAX, 0), (_M_TRIM_THRESHOLD, -1), (_M_ARENA_MAX, 1))
+    )
+
+
+def node_identity(root: Path = _ROOT) -> str:
+    """What all processes of one node have in common: the kernel's boot number, else the host's name."""
+    return _text(root / "proc/sys/kernel/random/boot_id") or socket.gethostname()
+
+
+def cores(root: Path = _ROOT) -> list[list[int]]:
+    """Processors that this process may use, those of one physical core together, in the order of the kernel.
+
+    Limits: an unknown topology -> one processor a core; no affinity on this system -> none
+    """
+    if not hasattr(os, "sched_getaffinity"):
+        return []
+    groups: dict[tuple[str, str], list[int]] = {}
+    for cpu in sorted(os.sched_getaffinity(0)):
+        topology = root / f"sys/devices/system/cpu/cpu{cpu}/topology"
+        core = _text(topology / "core_id")
+        groups.setdefault((_text(topology / "physical_package_id"), core or f"cpu{cpu}"), []).append(cpu)
+    return list(groups.values())
+
+
+def share_out(cores_of_ranks: Sequence[Sequence[Sequence[int]]]) -> list[list[int]]:
+    """Processors for each rank of one node: neighbouring whole cores, the same number each.
+
+    cores_of_ranks   what ``cores`` gives on each rank
+    Limits: ranks that a launcher bound already (different cores), more ranks than cores -> nothing for anyone
+    """
+    ranks = len(cores_of_ranks)
+    common = cores_of_ranks[0]
+    each = len(common) // ranks
+    if each == 0 or any(list(one) != list(common) for one in cores_of_ranks):
+        return [[] for _ in range(ranks)]
+    return [
+        [cpu for core in common[index * each : (index + 1) * each] for cpu in core] for index in range(ranks)
+    ]
+
+
+def bind(cpus: Sequence[int]) -> None:
+    """Keeps this thread, and those that it starts from now on, on ``cpus``. Nothing for none."""
+    if cpus and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, cpus)
+
+
+def host_memory_bytes(local_ranks: int, root: Path = _ROOT) -> float:
+    """Memory that one of ``local_ranks`` ranks may use for buffers: an equal part of half of what is free.
+
+    Limits: a container's limit counts; unknown -> of 2 GiB
+    """
+    free = [2.0**31]
+    for line in _text(root / "proc/meminfo").splitlines():
+        if line.startswith("MemAvailable:"):
+            free = [float(line.split()[1]) * 1024]
+    limit, used = (_text(root / f"sys/fs/cgroup/memory.{name}") for name in ("max", "current"))
+    if limit.isdigit() and used.isdigit():
+        free.append(max(float(limit) - float(used), 0.0))
+    return min(free) * _MEMORY_SHARE / max(local_ranks, 1)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="ascii", errors="replace").strip()
+    except OSError:
+        return ""
+
+
+if __name__ == "__main__":
+    die_with_parent(int(sys.argv[1]), signal.SIGTERM)
+    os.execvp(sys.argv[2], sys.argv[2:])

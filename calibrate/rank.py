@@ -1,0 +1,253 @@
+"""One rank of a calibration: does what the coordinator says, and ends when the coordinator is gone.
+
+``python -m calibrate.rank`` is started by ``calibrate.launch`` with these variables:
+
+    PERFMODEL_TEAM_ADDRESS   host:port of the coordinator
+    PERFMODEL_TEAM_KEY       key of the run, hexadecimal
+    PERFMODEL_TEAM_RANK      number of this rank; without it, the one that mpirun gave
+
+The coordinator's messages, in the order of a run: ``welcome`` (the place of this rank), ``open`` (join the
+job through one library), ``group`` (make a communicator), then for each visit ``prepare`` and ``time``; at
+the end ``close``. The ``address`` that a provider opens with: ``host`` and ``port``, free on the node of
+rank 0, where rank 0 may listen for the others; ``run``, a word that no other run on these nodes has.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import socket
+import sys
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from calibrate import process
+from calibrate.clocks import Cpu, Cuda, Device, Timer
+from calibrate.control import Desk, join
+from calibrate.gpu_conditions import watch_gpu
+from calibrate.operations import Availability, Place, Provider, RankTimes
+from perfmodel.errors import BadInputError, NoHardwareError
+from perfmodel.schema.runs import Kind, Point
+
+KEPT_OPERATIONS = 16
+LEAVE_S = 10.0
+"""A rank that has been told to leave, and hangs in a library's farewell, is ended after this time."""
+
+JOIN_S = 120.0
+LOCAL_JOIN_S = 5.0
+"""How long a rank looks for the coordinator: one on the same machine listens before its ranks start."""
+
+MPI_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK")
+"""One of them is set where a launcher of MPI started this process."""
+
+Loader = Callable[[str], Provider]
+Describer = Callable[[str], Availability]
+
+
+class RankServer:
+    """Answers the coordinator's messages on one rank.
+
+    load, describe   a provider by its name, and whether it can run here (calibrate.providers)
+    """
+
+    def __init__(self, desk: Desk, load: Loader, describe: Describer) -> None:
+        self._desk = desk
+        self._load = load
+        self._describe = describe
+        self._place = Place(0, 1)
+        self._device: Device = Cpu()
+        self._open: dict[str, Provider] = {}
+        self._timers: OrderedDict[tuple[str, tuple[int, ...]], Timer] = OrderedDict()
+        self._current: Timer | None = None
+        self.leaving = False
+
+    def serve(self) -> None:
+        """Until told to leave, or until the coordinator is gone."""
+        tasks: dict[str, Callable[[Mapping[str, Any]], Any]] = {
+            "welcome": self._welcome,
+            "open": self._open_provider,
+            "group": self._open_group,
+            "prepare": self._prepare,
+            "time": self._time,
+            "close": self._close,
+        }
+        while not self.leaving:
+            message = self._desk.next()
+            if message is None:
+                return
+            try:
+                result = tasks[message["do"]](message)
+            except Exception as error:  # whatever a library raises is the coordinator's to judge
+                self._desk.refuse(message, error)
+            else:
+                self._desk.answer(message, result)
+            self._desk.progress.enter("idle")
+
+    def _welcome(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        """Takes this rank's place; says what it has."""
+        self._place = Place(**message["place"])
+        process.bind(message["cpus"])
+        described = {
+            "device": "",
+            "uuid": "",
+            "memory_bytes": process.host_memory_bytes(self._place.local_ranks),
+        }
+        versions: dict[str, str] = {}
+        if self._place.device == "cuda":
+            described, versions = self._use_gpu()
+        providers = {name: asdict(self._availability(name)) for name in message["providers"]}
+        return {**described, "versions": versions, "providers": providers}
+
+    def _use_gpu(self) -> tuple[dict[str, Any], dict[str, str]]:
+        try:
+            import torch
+        except ImportError as error:
+            raise NoHardwareError(
+                f"torch cannot be imported ({error}).", "pip install 'perfmodel[gpu]'"
+            ) from error
+
+        count = torch.cuda.device_count()
+        if count == 0:
+            raise NoHardwareError(
+                f"torch {torch.__version__} sees no GPU on {self._place}.",
+                "install a torch with CUDA, or calibrate the CPUs with --device cpu.",
+            )
+        torch.cuda.set_device(self._place.local_rank % count)
+        found = torch.cuda.get_device_properties(torch.cuda.current_device())
+        uuid = f"GPU-{found.uuid}"
+        self._device = Cuda(torch, watch_gpu(uuid))
+        free, _ = torch.cuda.mem_get_info()
+        versions = {"torch": str(torch.__version__), "cuda": str(torch.version.cuda), "gpu": str(found.name)}
+        return {"device": found.name, "uuid": uuid, "memory_bytes": 0.8 * free}, versions
+
+    def _availability(self, name: str) -> Availability:
+        if name == "mpi" and self._place.ranks > 1 and not any(word in os.environ for word in MPI_VARIABLES):
+            return Availability(False, "the ranks were not started by mpirun or srun --mpi=pmix")
+        return self._describe(name)
+
+    def _open_provider(self, message: Mapping[str, Any]) -> dict[str, str]:
+        self._desk.progress.enter("open")
+        name = message["provider"]
+        provider = self._load(name)
+        provider.open(self._place, message["address"])
+        self._open[name] = provider
+        if self._place.device == "cpu" and "torch" in sys.modules:
+            sys.modules["torch"].set_num_threads(1)
+        gc.collect()
+        gc.freeze()
+        return dict(provider.versions())
+
+    def _open_group(self, message: Mapping[str, Any]) -> None:
+        self._desk.progress.enter("group")
+        self._open[message["provider"]].open_group(message["ranks"])
+
+    def _prepare(self, message: Mapping[str, Any]) -> None:
+        """Builds the operation, or takes the one that is kept, and fills its buffers."""
+        self._desk.progress.enter("build")
+        self._current = None
+        point = Point.model_validate(message["point"])
+        ranks = tuple(message["ranks"])
+        key = (point.key, ranks)
+        timer = self._timers.pop(key, None)
+        while len(self._timers) >= KEPT_OPERATIONS:
+            self._timers.popitem(last=False)
+        timer = timer or self._timer(point, ranks, message["barrier"])
+        timer.prepare(message["salt"], message["calls"])
+        self._timers[key] = self._current = timer
+
+    def _timer(self, point: Point, ranks: tuple[int, ...], barrier_of: str) -> Timer:
+        name = provider_name(point)
+        if name not in self._open:
+            raise BadInputError(f"{name} is not open on rank {self._place.rank}.")
+        operation = self._open[name].operation(point, ranks)
+        if len(ranks) == 1 or not barrier_of:
+            return Timer(operation, point.clock, point.variant, self._device, lambda: None)
+        barrier = self._open[barrier_of].barrier
+        return Timer(operation, point.clock, point.variant, self._device, lambda: barrier(ranks))
+
+    def _time(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        if self._current is None:
+            raise BadInputError("nothing is prepared.")
+        return pack(self._current.visit(message["calls"], self._desk.progress))
+
+    def _close(self, message: Mapping[str, Any]) -> None:
+        self._desk.progress.enter("close")
+        self.leaving = True
+        self._timers.clear()
+        self._current = None
+        for name in reversed(self._open):
+            self._open[name].close()
+        self._open.clear()
+
+
+def provider_name(point: Point) -> str:
+    """Who makes the operation of a point: the library, or who implements the kernel or the whole pass."""
+    return point.backend if point.kind is Kind.COLLECTIVE else point.implementation
+
+
+def pack(times: RankTimes) -> dict[str, Any]:
+    """RankTimes as JSON."""
+    conditions = times.conditions.model_dump() if times.conditions else None
+    return {**asdict(times), "steps_s": dict(times.steps_s), "conditions": conditions}
+
+
+def hello(rank: int) -> dict[str, Any]:
+    """What a rank says first."""
+    return {
+        "rank": rank,
+        "pid": os.getpid(),
+        "node": process.node_identity(),
+        "host": socket.gethostname(),
+        "cores": process.cores(),
+    }
+
+
+def serve(
+    host: str,
+    port: int,
+    key: bytes,
+    rank: int,
+    load: Loader | None = None,
+    describe: Describer | None = None,
+    own_process: bool = True,
+    timeout_s: float = JOIN_S,
+) -> None:
+    """Joins the coordinator and serves it to the end.
+
+    own_process   this process is only this rank: it ends, whatever it is stuck in, when the coordinator goes
+    Raises NoHardwareError when there is no coordinator.
+    """
+    from calibrate import providers
+
+    process.keep_freed_memory()
+    connection = join(host, port, key, hello(rank), timeout_s)
+    server: RankServer | None = None
+
+    def lost() -> None:
+        if own_process:
+            if server is not None and server.leaving:
+                time.sleep(LEAVE_S)
+            os._exit(0)
+
+    desk = Desk(connection, lost)
+    server = RankServer(desk, load or providers.load, describe or providers.availability)
+    server.serve()
+
+
+def main(load: Loader | None = None, describe: Describer | None = None) -> None:
+    """A rank in its own process."""
+    process.die_with_parent(os.getppid())
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    environ = os.environ
+    host, _, port = environ["PERFMODEL_TEAM_ADDRESS"].rpartition(":")
+    rank = environ.get("PERFMODEL_TEAM_RANK") or environ["OMPI_COMM_WORLD_RANK"]
+    key = bytes.fromhex(environ["PERFMODEL_TEAM_KEY"])
+    serve(host, int(port), key, int(rank), load, describe, timeout_s=LOCAL_JOIN_S)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,281 @@
+"""Real ranks as a calibration sees them: one world, and visits that either come back whole or name a rank."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Self
+
+from calibrate import process
+from calibrate.control import Coordinator, Message
+from calibrate.host import usable_cores
+from calibrate.operations import Availability, Place, RankTimes
+from calibrate.providers import COLLECTIVE_PROVIDERS, PROVIDERS
+from calibrate.rank import provider_name
+from calibrate.world import World
+from perfmodel.errors import BadInputError, PerfmodelError, RankLostError
+from perfmodel.schema.evidence import Clock
+from perfmodel.schema.runs import Conditions, Point
+
+WELCOME_S = 120.0
+OPEN_S = 180.0
+"""How long the ranks may take to import a library and to join the job through it."""
+
+CLOSE_S = 5.0
+_LEAST_S = 1.0
+
+
+@dataclass(frozen=True)
+class TeamRequest:
+    """What a calibration wants of its ranks.
+
+    ranks      how many to start here; None: one a GPU, or one a core. A launcher decides for itself
+    device     cpu, cuda, or auto: GPUs where there are any
+    backends   libraries of collectives to open; empty: all that can run here
+    """
+
+    ranks: int | None = None
+    device: str = "auto"
+    backends: tuple[str, ...] = ()
+
+
+class RankTeam:
+    """Ranks that have joined a coordinator.
+
+    start_s, failed   how long to wait for them, and why one never comes (``""``: it may still)
+    host              where rank 0's node is reached by the others
+    """
+
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        ranks: int,
+        device: str,
+        backends: Sequence[str] = (),
+        *,
+        host: str = "127.0.0.1",
+        start_s: float = WELCOME_S,
+        failed: Callable[[], str] = lambda: "",
+        providers: Sequence[str] = tuple(PROVIDERS),
+        collectives: Sequence[str] = tuple(COLLECTIVE_PROVIDERS),
+    ) -> None:
+        self._coordinator = coordinator
+        self._host = host
+        self._run = secrets.token_hex(4)
+        self._collectives = collectives
+        self._open: set[str] = set()
+        self._groups: set[tuple[str, tuple[int, ...]]] = set()
+        self._versions: dict[str, list[str]] = {}
+        self.lost = False
+        hellos = coordinator.gather(ranks, start_s, failed)
+        self.places = places_of(hellos, device)
+        self._world = self._welcome(hellos, providers)
+        self._open_backends(backends)
+
+    def world(self) -> World:
+        """The ranks, and what they can measure."""
+        versions = {name: " | ".join(values) for name, values in sorted(self._versions.items())}
+        return replace(self._world, versions=versions)
+
+    def visit(
+        self, point: Point, ranks: Sequence[int], calls: int, round: int, salt: int, deadline_s: float
+    ) -> list[RankTimes]:
+        """Times ``calls`` calls of a point on ``ranks``; what each of them saw, in their order.
+
+        deadline_s   for building, filling, warming up, timing and checking; opening a library comes on top
+        Raises RankLostError for a rank that died or hangs; BadInputError for a point that a library refuses;
+        another PerfmodelError for what a rank raised. After RankLostError the team is of no use.
+        """
+        barrier = self._ready(point, ranks)
+        ends = time.monotonic() + deadline_s
+        prepare = {
+            "do": "prepare",
+            "point": point.model_dump(mode="json"),
+            "ranks": list(ranks),
+            "calls": calls,
+            "salt": salt,
+            "barrier": barrier,
+        }
+        self._ask(dict.fromkeys(ranks, prepare), deadline_s)
+        left_s = max(ends - time.monotonic(), _LEAST_S)
+        timing = {"do": "time", "calls": calls}
+        answers = self._ask(dict.fromkeys(ranks, timing), left_s)
+        return [unpack(answers[rank]) for rank in ranks]
+
+    def close(self) -> None:
+        """The ranks leave; those that do not are ended. May be called again."""
+        if self._coordinator.peers and not self.lost:
+            try:
+                self._ask_all({"do": "close"}, CLOSE_S)
+            except PerfmodelError:
+                self.lost = True
+        self._coordinator.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def _explain(self, error: RankLostError) -> RankLostError:
+        """More about a rank that is lost, where the team knows more."""
+        return error
+
+    def _ask(self, messages: Mapping[int, Message], deadline_s: float) -> dict[int, Any]:
+        try:
+            return self._coordinator.ask(messages, deadline_s)
+        except RankLostError as error:
+            self.lost = True
+            raise self._explain(error) from error
+
+    def _ask_all(self, message: Message, deadline_s: float) -> dict[int, Any]:
+        return self._ask(dict.fromkeys(range(len(self.places)), message), deadline_s)
+
+    def _welcome(self, hellos: Sequence[Message], providers: Sequence[str]) -> World:
+        """Gives every rank its place; the world that they make."""
+        nodes = {place.node for place in self.places}
+        cpus: list[list[int]] = []
+        for node in sorted(nodes):
+            local = [
+                hello["cores"] for hello, place in zip(hellos, self.places, strict=True) if place.node == node
+            ]
+            cpus += process.share_out(local)
+        messages = {
+            place.rank: {
+                "do": "welcome",
+                "place": asdict(place),
+                "cpus": cpus[place.rank] if place.device == "cpu" else [],
+                "providers": list(providers) if place.rank == 0 else [],
+            }
+            for place in self.places
+        }
+        for place in self.places:
+            self._coordinator.peers[place.rank].name = name_of(place)
+        answers = self._ask(messages, WELCOME_S)
+        for answer in answers.values():
+            self._remember(answer["versions"])
+        first = [place.rank for place in self.places if place.local_rank == 0]
+        distinct = {
+            tuple(core) for hello in hellos if hello["node"] == hellos[0]["node"] for core in hello["cores"]
+        }
+        return World(
+            ranks=len(self.places),
+            nodes=len(nodes),
+            device=self.places[0].device,
+            providers=availabilities(
+                answers[0]["providers"], [answer["uuid"] for answer in answers.values()]
+            ),
+            memory_bytes=min(answer["memory_bytes"] for answer in answers.values()),
+            cores_per_node=min(len(distinct) or usable_cores(), usable_cores()),
+            hosts=tuple(hellos[rank]["host"] for rank in first),
+        )
+
+    def _open_backends(self, backends: Sequence[str]) -> None:
+        """Opens the libraries that can run here: what one says when it opens belongs to the world, too."""
+        found = dict(self._world.providers)
+        for name in backends or self._collectives:
+            if len(self.places) > 1 and name in found and found[name].usable:
+                try:
+                    self._open_provider(name)
+                except RankLostError:
+                    raise
+                except PerfmodelError as error:
+                    found[name] = Availability(False, error.message, error.next_step)
+        self._world = replace(self._world, providers=found)
+
+    def _open_provider(self, name: str) -> None:
+        address = {"host": self._host, "port": str(free_port()), "run": self._run}
+        answers = self._ask_all({"do": "open", "provider": name, "address": address}, OPEN_S)
+        self._open.add(name)
+        for versions in answers.values():
+            self._remember(versions)
+
+    def _remember(self, versions: Mapping[str, str]) -> None:
+        """Versions of all ranks; where they differ, each that there is."""
+        for name, value in versions.items():
+            known = self._versions.setdefault(name, [])
+            if value not in known:
+                known.append(value)
+
+    def _ready(self, point: Point, ranks: Sequence[int]) -> str:
+        """Opens what the point needs, on all ranks in the same order; whose barrier the ranks meet at."""
+        alone = len(ranks) == 1
+        barrier = "" if alone else point.backend or self._first_open()
+        needed = [name for name in (barrier, point.backend, provider_name(point)) if name]
+        for name in dict.fromkeys(needed):
+            if name not in self._open:
+                self._open_provider(name)
+            group = (name, tuple(ranks))
+            if not alone and group not in self._groups:
+                self._ask_all({"do": "group", "provider": name, "ranks": list(ranks)}, OPEN_S)
+                self._groups.add(group)
+        return barrier
+
+    def _first_open(self) -> str:
+        """A library of collectives whose barrier kernels can use."""
+        for name in self._collectives:
+            if name in self._open:
+                return name
+        raise BadInputError(
+            "no library of collectives is open: the ranks cannot start a kernel together.",
+            "measure kernels with one rank, or install a library (perfmodel doctor says which).",
+        )
+
+
+def places_of(hellos: Sequence[Message], device: str) -> list[Place]:
+    """Node and place in it of every rank, from where each says it runs.
+
+    Limits: ranks that do not fill the nodes one after the other -> BadInputError
+    """
+    nodes: dict[str, list[int]] = {}
+    for rank, hello in enumerate(hellos):
+        nodes.setdefault(hello["node"], []).append(rank)
+    if sorted(rank for ranks in nodes.values() for rank in ranks) != [
+        r for ranks in nodes.values() for r in ranks
+    ]:
+        raise BadInputError(
+            "the ranks do not fill the nodes one after the other.",
+            "number them by node: srun --distribution=block, mpirun --map-by slot.",
+        )
+    return [
+        Place(rank, len(hellos), node, local, len(ranks), device)
+        for node, ranks in enumerate(nodes.values())
+        for local, rank in enumerate(ranks)
+    ]
+
+
+def name_of(place: Place) -> str:
+    """What people call a rank: ``rank 3 (node 0, GPU 3)``, on CPUs ``rank 3 (node 0)``."""
+    gpu = f", GPU {place.local_rank}" if place.device == "cuda" else ""
+    return f"rank {place.rank} (node {place.node}{gpu})"
+
+
+def availabilities(
+    described: Mapping[str, Mapping[str, Any]], uuids: Sequence[str]
+) -> dict[str, Availability]:
+    """What rank 0 can run. Ranks that share a GPU (equal ``uuids``) measure nothing but that it works."""
+    known = [uuid for uuid in uuids if uuid]
+    shared = "ranks share a GPU" if len(set(known)) < len(known) else ""
+    found = {}
+    for name, fields in described.items():
+        clocks = tuple(Clock(clock) for clock in fields["clocks"])
+        plain = {**fields, "clocks": clocks, "operations": tuple(fields["operations"])}
+        found[name] = Availability(**{**plain, "functional_only": fields["functional_only"] or shared})
+    return found
+
+
+def unpack(answer: Mapping[str, Any]) -> RankTimes:
+    """RankTimes of JSON (calibrate.rank.pack)."""
+    conditions = answer["conditions"]
+    return RankTimes(**{**answer, "conditions": Conditions(**conditions) if conditions else None})
+
+
+def free_port() -> int:
+    """A port of this node that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        port: int = probe.getsockname()[1]
+        return port
