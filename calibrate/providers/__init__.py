@@ -11,6 +11,7 @@ from perfmodel.errors import BadInputError
 COLLECTIVE_PROVIDERS = {
     "mpi": "calibrate.providers.mpi:Mpi",
     "gloo": "calibrate.providers.gloo:Gloo",
+    "shmem": "calibrate.providers.shmem:Shmem",
 }
 """Libraries of collectives: the name is the backend of a point."""
 

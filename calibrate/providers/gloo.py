@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from calibrate.operations import Availability, Place
 from calibrate.patterns import Layout
 from calibrate.providers import torch_world
-from calibrate.providers.host import Call, HostCollectives
+from calibrate.providers.host import Call, HostCollectives, HostOperation, InPlaceHostOperation
 from perfmodel.schema.evidence import SAMPLE_OPERATIONS
 
 _INSTALL = "pip install torch==2.13.0 --index-url https://download.pytorch.org/whl/cpu"
@@ -89,8 +89,8 @@ class Gloo(HostCollectives):
         return _tensor(array)
 
     @staticmethod
-    def _in_place(operation: str) -> bool:
-        return operation == "all_reduce"
+    def _kind(operation: str) -> type[HostOperation]:
+        return InPlaceHostOperation if operation == "all_reduce" else HostOperation
 
 
 def _tensor(buffer: Any) -> Any:

@@ -214,8 +214,7 @@ class HostCollectives:
             variant=point.variant,
         )
         eager = point.clock is Clock.EAGER
-        kind = InPlaceHostOperation if self._in_place(one.operation) else HostOperation
-        return kind(
+        return self._kind(one.operation)(
             one,
             self._call(one, point.variant, self._group(ranks)),
             self._pool,
@@ -231,8 +230,8 @@ class HostCollectives:
         raise NotImplementedError
 
     @staticmethod
-    def _in_place(operation: str) -> bool:
-        return False
+    def _kind(operation: str) -> type[HostOperation]:
+        return HostOperation
 
     def _wrap(self, array: NDArray[Any]) -> Any:
         return array

@@ -1,0 +1,204 @@
+"""A symmetric heap: every rank of a group maps the landing zones of all others, and writes into them.
+
+Each rank owns one segment of shared memory: words for signals, one a sender, and two landing zones that take
+turns. A segment is a sparse file without a name: the name goes as soon as every rank has mapped it, and its
+owner holds a lock on it, so what a killed run leaves in between is recognised and removed later.
+
+Calls are numbered. In every call each rank signals every other rank once, after what it wrote for it. A rank
+writes for call e only when all others have entered call e - 1, so what a call brought stays whole until its
+receiver enters the next call. Plain stores are seen in order on x86-64; other processors would need fences.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import mmap
+import os
+import re
+import time
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.errors import BadInputError, NoHardwareError
+
+FOLDER = Path("/dev/shm")
+PREFIX = "perfmodel-"
+ZONE_BYTES = 2**30
+"""Bytes of one landing zone: addresses only, memory is taken when it is first written."""
+
+ATTACH_S = 60.0
+_STALE_S = 10.0
+_SIGNAL_STRIDE = 128  # bytes from one sender's word to the next: no two on one cache line or its neighbour
+_PAGE_BYTES = 4096
+_SPINS = 500  # looks before the processor is offered to others
+_YIELDS = 20_000  # offers before the wait sleeps
+_SLEEP_S = 50e-6
+
+
+class SymmetricHeap:
+    """The landing zones of one group, seen by rank number ``index`` of it."""
+
+    def __init__(self, run: str, ranks: Sequence[int], index: int, attach_s: float = ATTACH_S) -> None:
+        self.index, self.size = index, len(ranks)
+        self._others = [(index + step) % self.size for step in range(1, self.size)]
+        self._control_bytes = -(-(2 * self.size * _SIGNAL_STRIDE) // _PAGE_BYTES) * _PAGE_BYTES
+        self._bytes = self._control_bytes + 2 * ZONE_BYTES
+        self._stem = f"{PREFIX}{_plain(run)}-{zlib.crc32(repr(list(ranks)).encode()):08x}"
+        self._call = 0
+        self._reserved: dict[tuple[int, int], int] = {}
+        self._files = [-1] * self.size
+        self._maps: list[mmap.mmap] = []
+        try:
+            self._attach(time.monotonic() + attach_s)
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            with contextlib.suppress(OSError):
+                self._path(index).unlink()
+
+    def zone(self, half: int, peer: int, begin: int, count: int, dtype: np.dtype[Any]) -> NDArray[Any]:
+        """``count`` elements from byte ``begin`` of a landing zone of ``peer``, in memory from now on.
+
+        Limits: beyond ZONE_BYTES, or no shared memory left -> BadInputError
+        """
+        end = begin + count * dtype.itemsize
+        if end > ZONE_BYTES:
+            raise BadInputError(
+                f"{end} bytes do not fit the symmetric heap.", f"a rank can receive up to {ZONE_BYTES} bytes."
+            )
+        at = self._control_bytes + half * ZONE_BYTES + begin
+        self._reserve(peer, at, count * dtype.itemsize)
+        return np.frombuffer(self._maps[peer], dtype, count, at)
+
+    def enter(self) -> int:
+        """Begin a call: wait until all others have entered the one before; returns the half in turn."""
+        self.wait(self._others)
+        self._call += 1
+        return self._call & 1
+
+    def signal(self, peer: int) -> None:
+        """Tell ``peer`` that what this call writes for it is there. Once a call, to every other rank."""
+        self._signals[peer][self._my_word] = self._call
+
+    def signal_all(self) -> None:
+        """``signal`` to every other rank."""
+        for peer in self._others:
+            self.signal(peer)
+
+    def wait(self, peers: Sequence[int]) -> None:
+        """Wait for this call's signals of ``peers``."""
+        mine, call = self._signals[self.index], self._call
+        for peer in peers:
+            word = peer * _SIGNAL_STRIDE // 8
+            looks = 0
+            while mine[word] < call:
+                looks += 1
+                if looks > _YIELDS:
+                    time.sleep(_SLEEP_S)
+                elif looks > _SPINS:
+                    os.sched_yield()
+
+    def barrier(self) -> None:
+        """Wait for all ranks of the group."""
+        self.enter()
+        self.signal_all()
+        self.wait(self._others)
+
+    @property
+    def others(self) -> list[int]:
+        """The other ranks of the group, the next one first."""
+        return self._others
+
+    def close(self) -> None:
+        """Give the memory back; views that are still held keep theirs."""
+        self._signals: list[memoryview] = []
+        for one in self._maps:
+            with contextlib.suppress(BufferError):
+                one.close()
+        self._maps = []
+        for file in self._files:
+            if file >= 0:
+                os.close(file)
+        self._files = []
+
+    def _attach(self, deadline_s: float) -> None:
+        self._files[self.index] = self._create()
+        for peer in self._others:
+            self._files[peer] = self._find(peer, deadline_s)
+        self._maps = [mmap.mmap(file, self._bytes) for file in self._files]
+        self._signals = [memoryview(one)[: self._control_bytes].cast("q") for one in self._maps]
+        self._my_word = self.index * _SIGNAL_STRIDE // 8
+        attached = self.size * _SIGNAL_STRIDE // 8
+        for peer in self._others:
+            self._signals[peer][attached + self._my_word] = 1
+        for peer in self._others:
+            while not self._signals[self.index][attached + peer * _SIGNAL_STRIDE // 8]:
+                self._pause(peer, deadline_s)
+
+    def _create(self) -> int:
+        file = os.open(self._path(self.index), os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.ftruncate(file, self._bytes)
+        os.posix_fallocate(file, 0, self._control_bytes)
+        return file
+
+    def _find(self, peer: int, deadline_s: float) -> int:
+        while True:
+            with contextlib.suppress(FileNotFoundError):
+                file = os.open(self._path(peer), os.O_RDWR)
+                if os.fstat(file).st_size == self._bytes:
+                    return file
+                os.close(file)
+            self._pause(peer, deadline_s)
+
+    def _pause(self, peer: int, deadline_s: float) -> None:
+        if time.monotonic() > deadline_s:
+            raise NoHardwareError(
+                f"rank {peer} of the group did not map the symmetric heap.",
+                "see whether that rank still runs.",
+            )
+        time.sleep(1e-3)
+
+    def _path(self, index: int) -> Path:
+        return FOLDER / f"{self._stem}-{index}"
+
+    def _reserve(self, peer: int, begin: int, count: int) -> None:
+        """Take memory for a part of a segment now: a store into a full file system would end the process."""
+        if count <= self._reserved.get((peer, begin), 0):
+            return
+        try:
+            os.posix_fallocate(self._files[peer], begin, count)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EFBIG, errno.ENOMEM):
+                raise
+            raise BadInputError(
+                f"{FOLDER} has no room for {count} bytes more of symmetric heap.",
+                f"use smaller sizes, or give {FOLDER} more room (containers: --shm-size).",
+            ) from None
+        self._reserved[peer, begin] = count
+
+
+def remove_stale() -> None:
+    """Remove segments of runs that were killed while they attached: nobody holds a lock on them."""
+    for path in FOLDER.glob(f"{PREFIX}*"):
+        with contextlib.suppress(OSError):
+            if time.time() - path.stat().st_mtime < _STALE_S:
+                continue
+            file = os.open(path, os.O_RDWR)
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                path.unlink()
+            finally:
+                os.close(file)
+
+
+def _plain(word: str) -> str:
+    return re.sub(r"[^A-Za-z0-9]", "", word)[:64]
