@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 
 from calibrate.operations import Availability, Provider
 from perfmodel.errors import BadInputError
@@ -17,8 +16,10 @@ COLLECTIVE_PROVIDERS = {
 
 PROVIDERS = {
     **COLLECTIVE_PROVIDERS,
+    "torch": "calibrate.kernels:TorchKernels:torch_availability",
+    "fbgemm": "calibrate.kernels_fbgemm:FbgemmKernels",
 }
-"""Every provider: its module and class. A module has ``availability() -> Availability``."""
+"""Every provider: module, class and, where it is not ``availability``, the function that says if it can run."""
 
 
 def availability(name: str) -> Availability:
@@ -26,9 +27,9 @@ def availability(name: str) -> Availability:
 
     Limits: unknown name -> BadInputError; a module that is missing or does not import -> not usable, with why
     """
-    module, _ = _place(name)
+    module, _, function = _place(name)
     try:
-        answer: Availability = importlib.import_module(module).availability()
+        answer: Availability = getattr(importlib.import_module(module), function)()
     except ImportError as error:
         return Availability(False, f"it cannot be imported ({error})")
     return answer
@@ -36,13 +37,13 @@ def availability(name: str) -> Availability:
 
 def load(name: str) -> Provider:
     """A provider that is not open yet."""
-    module, kind = _place(name)
+    module, kind, _ = _place(name)
     provider: Provider = getattr(importlib.import_module(module), kind)()
     return provider
 
 
-def _place(name: str) -> tuple[str, str]:
+def _place(name: str) -> tuple[str, str, str]:
     if name not in PROVIDERS:
         raise BadInputError(f"unknown provider {name!r}.", f"known: {', '.join(PROVIDERS)}.")
-    module, kind = PROVIDERS[name].split(":")
-    return module, kind
+    module, kind, function = [*PROVIDERS[name].split(":"), "availability"][:3]
+    return module, kind, function

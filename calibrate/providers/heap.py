@@ -19,6 +19,7 @@ import os
 import re
 import time
 import zlib
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,8 @@ _SPINS = 500  # looks before the processor is offered to others
 _YIELDS = 20_000  # offers before the wait sleeps
 _SLEEP_S = 50e-6
 
+_opened: Counter[str] = Counter()  # heaps of this process by group: a second one of a group has another name
+
 
 class SymmetricHeap:
     """The landing zones of one group, seen by rank number ``index`` of it."""
@@ -50,7 +53,9 @@ class SymmetricHeap:
         self._others = [(index + step) % self.size for step in range(1, self.size)]
         self._control_bytes = -(-(2 * self.size * _SIGNAL_STRIDE) // _PAGE_BYTES) * _PAGE_BYTES
         self._bytes = self._control_bytes + 2 * ZONE_BYTES
-        self._stem = f"{PREFIX}{_plain(run)}-{zlib.crc32(repr(list(ranks)).encode()):08x}"
+        group = f"{PREFIX}{_plain(run)}-{zlib.crc32(repr(list(ranks)).encode()):08x}"
+        _opened[group] += 1
+        self._stem = f"{group}-{_opened[group]}"
         self._call = 0
         self._reserved: dict[tuple[int, int], int] = {}
         self._files = [-1] * self.size
