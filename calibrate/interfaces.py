@@ -29,6 +29,7 @@ class Options:
     time_limit_s  ends the run after the visit that passes it
     deadline_s    time that a visit may take beyond twenty times what its calls should, then its ranks hang
     retry_failed  measure again what failed in an earlier start
+    fresh         measure every point of the plan again; what an earlier start has of it no longer counts
     """
 
     request: Request
@@ -41,6 +42,7 @@ class Options:
     deadline_s: float = 60.0
     keep_hostnames: bool = False
     retry_failed: bool = False
+    fresh: bool = False
 
 
 class Team(Protocol):
@@ -133,15 +135,14 @@ class Outcome:
     @property
     def calls(self) -> int:
         """Timed calls of all visits."""
-        visits = (visit for state in self.states.values() for visit in state.visits)
-        return sum(len(visit.times_s) * visit.calls_each for visit in visits)
+        return sum(state.calls for state in self.states.values())
 
     @property
     def checked(self) -> int:
         """Elements of results that were compared with what they must be."""
-        return sum(visit.checked for state in self.states.values() for visit in state.visits)
+        return sum(state.checked for state in self.states.values())
 
     @property
     def wrong(self) -> int:
         """Elements that were not what they must be."""
-        return sum(visit.wrong for state in self.states.values() for visit in state.visits)
+        return sum(state.wrong for state in self.states.values())

@@ -16,6 +16,7 @@ from types import TracebackType
 
 from pydantic import TypeAdapter, ValidationError
 
+from calibrate.fold import problem_of, visit_median_s
 from perfmodel.errors import BadInputError
 from perfmodel.schema.home import SAMPLES_NAME
 from perfmodel.schema.runs import Finish, Line, Point, PointLine, RunHeader, Visit
@@ -29,11 +30,37 @@ _NO_SYNC = (errno.EINVAL, errno.ENOTSUP)
 
 @dataclass
 class PointState:
-    """What a run holds of one point: its visits since it was (last) begun, and how it ended."""
+    """What a run holds of one point since it was (last) begun; the times themselves stay in the file.
+
+    medians_s  median of each visit whose clock could be believed, in order
+    problem    why a visit failed the point; "" when none did
+    throttled  visits in which a device was held down, and ``reasons`` for it
+    """
 
     point: Point
-    visits: list[Visit] = field(default_factory=list)
+    medians_s: list[float] = field(default_factory=list)
+    visits: int = 0
+    calls: int = 0
+    checked: int = 0
+    wrong: int = 0
+    problem: str = ""
+    throttled: int = 0
+    reasons: set[str] = field(default_factory=set)
     finish: Finish | None = None
+
+    def add(self, visit: Visit) -> None:
+        """Count one more visit."""
+        median_s = visit_median_s(visit)
+        if median_s is not None:
+            self.medians_s.append(median_s)
+        self.visits += 1
+        self.calls += len(visit.times_s) * visit.calls_each
+        self.checked += visit.checked
+        self.wrong += visit.wrong
+        self.problem = self.problem or problem_of(self.point, visit)
+        if visit.conditions is not None and visit.conditions.throttle_reasons:
+            self.throttled += 1
+            self.reasons.update(visit.conditions.throttle_reasons)
 
 
 class Journal:
@@ -136,7 +163,7 @@ class Journal:
         if state is None:
             raise self._corrupt(number, "its point was never begun")
         if isinstance(line, Visit):
-            state.visits.append(line)
+            state.add(line)
             self.last_round = max(self.last_round, line.round)
         else:
             state.finish = line

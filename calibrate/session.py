@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from calibrate import stack
-from calibrate.fold import fold, problem_of, visit_median_s
+from calibrate.fold import fold
 from calibrate.interfaces import Listener as Listener
 from calibrate.interfaces import Options as Options
 from calibrate.interfaces import Outcome as Outcome
@@ -124,14 +124,15 @@ class _Session:
             state = self.journal.states.get(key)
             if state is None:
                 self.open[key] = point
+            elif self.options.fresh:
+                self._again(point)
             elif state.finish is None:
-                problem = next((text for visit in state.visits if (text := problem_of(point, visit))), "")
-                if not problem:
+                if not state.problem:
                     self.open[key] = point
                 elif self.options.retry_failed:
                     self._again(point)
                 else:
-                    self._finish(point, Status.FAILED, problem)
+                    self._finish(point, Status.FAILED, state.problem)
             elif state.finish.status is Status.FAILED:
                 if self.options.retry_failed:
                     self._again(point)
@@ -170,12 +171,12 @@ class _Session:
         """One visit: timed, folded, written down, and judged."""
         if point.key not in self.journal.states:
             self.journal.begin(point)
-        ranks = group_ranks(point, self.world)
         calls, expected_s = self._calls(point)
         progress = self.progress.setdefault(point.key, _Progress())
         self.salt += 1
         began_s, at = self.clock(), datetime.now(UTC).isoformat(timespec="milliseconds")
         try:
+            ranks = group_ranks(point, self.world)
             seen = self.team.visit(
                 point,
                 ranks,
@@ -198,43 +199,34 @@ class _Session:
 
     def _calls(self, point: Point) -> tuple[int, float]:
         """Calls of the next visit, and about how long they take together [s]. The first visit is a pilot."""
-        visits = self.journal.states[point.key].visits
-        median_s = next((time_s for visit in reversed(visits) if (time_s := visit_median_s(visit))), None)
-        call_s = guess_call_s(point, self.world.device) if median_s is None else median_s
+        medians_s = self.journal.states[point.key].medians_s
+        call_s = medians_s[-1] if medians_s else guess_call_s(point, self.world.device)
         calls = calls_for(self.target, call_s)
-        if median_s is None:
+        if not medians_s:
             calls = min(calls, FIRST_VISIT_CALLS)
         return calls, calls * call_s
 
     def _judge(self, point: Point, visit: Visit, progress: _Progress) -> None:
         """End the point when it is wrong, cannot be timed, is exact enough, or had its time."""
         state = self.journal.states[point.key]
-        problem = problem_of(point, visit)
-        if visit.note:
-            progress.dropped += 1
-            if progress.dropped >= MOST_DROPPED:
-                problem = problem or f"{progress.dropped} visits {visit.note}"
-        summary = self._summary(point)
-        if problem:
-            self._finish(point, Status.FAILED, problem)
+        summary = summarise(state.medians_s)
+        progress.dropped += bool(visit.note)
+        if state.problem:
+            self._finish(point, Status.FAILED, state.problem)
+        elif progress.dropped >= MOST_DROPPED:
+            self._finish(point, Status.FAILED, f"{progress.dropped} visits {visit.note}")
         else:
-            status = verdict(summary, progress.spent_s, len(state.visits), self.target)
+            status = verdict(summary, progress.spent_s, state.visits, self.target)
             if status is not None:
                 self._end_well(point, status, summary)
         done = len(self.plan.points) - len(self.open)
         self.listener.progress(done, len(self.plan.points), point, summary, self._left_s())
 
-    def _summary(self, point: Point) -> Summary | None:
-        visits = self.journal.states[point.key].visits
-        return summarise([time_s for visit in visits if (time_s := visit_median_s(visit))])
-
     def _end_well(self, point: Point, status: Status, summary: Summary | None) -> None:
         """OK or noisy; throttled when at least half of the visits were."""
-        visits = self.journal.states[point.key].visits
-        throttled = [v for v in visits if v.conditions is not None and v.conditions.throttle_reasons]
-        if 2 * len(throttled) >= len(visits):
-            reasons = sorted({r for v in throttled if v.conditions for r in v.conditions.throttle_reasons})
-            self._finish(point, Status.THROTTLED, ", ".join(reasons), summary)
+        state = self.journal.states[point.key]
+        if 2 * state.throttled >= state.visits:
+            self._finish(point, Status.THROTTLED, ", ".join(sorted(state.reasons)), summary)
         elif status is Status.NOISY and summary is not None:
             reason = f"±{100 * summary.relative_halfwidth:.1f} % after {summary.visits} visits"
             self._finish(point, status, reason, summary)
@@ -242,7 +234,7 @@ class _Session:
             self._finish(point, status, "", summary)
 
     def _finish(self, point: Point, status: Status, reason: str, summary: Summary | None = None) -> None:
-        visits = self.journal.states[point.key].visits
+        state = self.journal.states[point.key]
         self.journal.add(
             Finish(
                 key=point.key,
@@ -251,8 +243,8 @@ class _Session:
                 median_s=summary.median_s if summary else None,
                 low_s=summary.low_s if summary else None,
                 high_s=summary.high_s if summary else None,
-                visits=len(visits),
-                calls=sum(len(visit.times_s) * visit.calls_each for visit in visits),
+                visits=state.visits,
+                calls=state.calls,
                 target=self.target.relative,
             )
         )
@@ -285,7 +277,7 @@ class _Session:
         progress, state = self.progress.get(key), self.journal.states.get(key)
         if progress is None or state is None:
             return estimate_point_s(point, self.plan)
-        missing = max(1.5 * self.target.min_visits - len(state.visits), 1.0)
+        missing = max(1.5 * self.target.min_visits - state.visits, 1.0)
         budget_s = max(self.target.max_time_s - progress.spent_s, progress.visit_s)
         return min(missing * progress.visit_s, budget_s)
 

@@ -11,13 +11,17 @@ import random
 import signal
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 
+from calibrate.interfaces import Outcome
 from calibrate.operations import Availability, RankTimes
+from calibrate.plan import Plan
+from calibrate.stopping import Summary
 from calibrate.world import World
 from perfmodel.errors import PerfmodelError, RankLostError
 from perfmodel.schema.evidence import SAMPLE_OPERATIONS, Clock
-from perfmodel.schema.runs import KERNELS, Conditions, Kind, Point
+from perfmodel.schema.runs import KERNELS, Conditions, Kind, Point, RunHeader
 
 BATCHES = 5  # times of a visit on a clock of back-to-back calls, as real ranks give them
 
@@ -167,6 +171,32 @@ class SimulatedTeam:
             raise PerfmodelError("the library refuses this size.")
         if fault == "interrupt":
             signal.raise_signal(signal.SIGINT)
+
+
+@dataclass
+class Recorder:
+    """A listener that keeps what it is told."""
+
+    done_at_start: int = -1
+    seen: list[tuple[int, int, Summary | None, float]] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    outcome: Outcome | None = None
+
+    def started(self, plan: Plan, header: RunHeader, folder: Path, done: int) -> None:
+        """Keeps ``done``."""
+        self.done_at_start = done
+
+    def progress(self, done: int, total: int, point: Point, summary: Summary | None, left_s: float) -> None:
+        """Keeps all but the point."""
+        self.seen.append((done, total, summary, left_s))
+
+    def warning(self, text: str) -> None:
+        """Keeps the text."""
+        self.warnings.append(text)
+
+    def finished(self, outcome: Outcome) -> None:
+        """Keeps the outcome."""
+        self.outcome = outcome
 
 
 _JUMPS = {"back": -5.0, "zero": 0.0, "ahead": 3600.0, "nan": math.nan}  # length of the last call [s]
