@@ -59,6 +59,8 @@ class RankServer:
         self._load = load
         self._describe = describe
         self._place = Place(0, 1)
+        self._bound: list[int] = []
+        self._all: list[int] = []
         self._device: Device = Cpu()
         self._open: dict[str, Provider] = {}
         self._timers: OrderedDict[tuple[str, tuple[int, ...]], Timer] = OrderedDict()
@@ -90,7 +92,8 @@ class RankServer:
     def _welcome(self, message: Mapping[str, Any]) -> dict[str, Any]:
         """Takes this rank's place; says what it has."""
         self._place = Place(**message["place"])
-        process.bind(message["cpus"])
+        self._bound, self._all = message["cpus"], sorted(cpu for core in process.cores() for cpu in core)
+        process.bind(self._bound)
         described = {
             "device": "",
             "uuid": "",
@@ -133,7 +136,10 @@ class RankServer:
         self._desk.progress.enter("open")
         name = message["provider"]
         provider = self._load(name)
-        provider.open(self._place, message["address"])
+        use = getattr(provider, "use", None)
+        if use:  # a whole pass runs over the libraries that are open
+            use(self._open)
+        self._unbound(lambda: provider.open(self._place, message["address"]))
         self._open[name] = provider
         if self._place.device == "cpu" and "torch" in sys.modules:
             sys.modules["torch"].set_num_threads(1)
@@ -143,7 +149,16 @@ class RankServer:
 
     def _open_group(self, message: Mapping[str, Any]) -> None:
         self._desk.progress.enter("group")
-        self._open[message["provider"]].open_group(message["ranks"])
+        provider = self._open[message["provider"]]
+        self._unbound(lambda: provider.open_group(message["ranks"]))
+
+    def _unbound(self, start: Callable[[], None]) -> None:
+        """Threads that a library starts may use all cores: on this rank's own they would stand in its way."""
+        process.bind(self._all)
+        try:
+            start()
+        finally:
+            process.bind(self._bound)
 
     def _prepare(self, message: Mapping[str, Any]) -> None:
         """Builds the operation, or takes the one that is kept, and fills its buffers."""
