@@ -18,8 +18,9 @@ PROVIDERS = {
     **COLLECTIVE_PROVIDERS,
     "torch": "calibrate.kernels:TorchKernels:torch_availability",
     "fbgemm": "calibrate.kernels_fbgemm:FbgemmKernels",
+    "exchange": "calibrate.exchange:Exchange",
 }
-"""Every provider: module, class and, where it is not ``availability``, the function that says if it can run."""
+"""Every provider: module, class and, where it is not ``availability``, the function that says if it runs."""
 
 
 def availability(name: str) -> Availability:

@@ -9,6 +9,7 @@ from typing import Any
 
 from calibrate.operations import Place
 from calibrate.patterns import Layout
+from perfmodel.errors import BadInputError
 
 _TIMEOUT = timedelta(minutes=10)
 
@@ -44,7 +45,14 @@ def join(place: Place, address: Mapping[str, str]) -> Any:
 
 
 def new_group(dist: Any, ranks: Sequence[int], backend: str) -> Any:
-    """A group of ``ranks``; called by every rank of the job, in the same order."""
+    """A group of ``ranks``; called by every rank of the job, in the same order.
+
+    Limits: ranks not in rising order -> BadInputError (torch sorts them, and parts would be mixed up)
+    """
+    if list(ranks) != sorted(ranks):
+        raise BadInputError(
+            f"torch makes no group in the order {list(ranks)}.", "give ranks in rising order."
+        )
     return dist.new_group(list(ranks), backend=backend, timeout=_TIMEOUT)
 
 

@@ -1,0 +1,161 @@
+"""One rank of test_providers.py: every operation of a library, and one JSON line of what was seen.
+
+python provider_ranks.py PROVIDER RANK RANKS PORT RUN TASK     RANK "mpi": the launcher gave it
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from calibrate import providers
+from calibrate.operations import Place
+from perfmodel.errors import BadInputError
+from perfmodel.schema.evidence import SAMPLE_OPERATIONS, Clock
+from perfmodel.schema.runs import Kind, Point
+
+SIZES = (1, 128, 1000, 4_004, 65_536, 300_001)
+"""Payloads; 1 stands for the smallest that the collective takes. 4004 B and 300 001 B leave remainders."""
+
+
+def point(name: str, operation: str, ranks: int, size: int, **more: Any) -> Point:
+    return Point(
+        kind=Kind.COLLECTIVE,
+        operation=operation,
+        backend=name,
+        payload_bytes=size,
+        gpus=ranks,
+        gpus_per_node=ranks,
+        **{"clock": Clock.EAGER, **more},
+    )
+
+
+def once(provider: Any, one: Point, ranks: Sequence[int], salt: int, calls: int = 3) -> dict[str, Any]:
+    """A visit as calibrate.rank makes it; then one element of the result is spoilt."""
+    operation = provider.operation(one, ranks)
+    operation.prepare(salt)
+    for _ in range(calls):
+        provider.barrier(ranks)
+        operation.before()
+        operation.run()
+    wrong, checked = operation.check()
+    spoilt = 0
+    if operation._recv.size:
+        operation._recv[-1] += 1
+        spoilt = operation.check()[0]
+    provider.barrier(ranks)
+    return {
+        "operation": one.operation,
+        "variant": one.variant,
+        "clock": one.clock,
+        "dtype": one.dtype,
+        "payload_bytes": one.payload_bytes,
+        "used_bytes": operation.payload_bytes,
+        "bytes_sent": operation.bytes_sent,
+        "wrong": wrong,
+        "checked": checked,
+        "spoilt": spoilt,
+        "received": int(operation._recv.size),
+    }
+
+
+def everything(provider: Any, ranks: Sequence[int]) -> list[dict[str, Any]]:
+    name, many = provider.name, len(ranks)
+    seen: list[dict[str, Any]] = []
+    for operation in SAMPLE_OPERATIONS:
+        variants = ("default", "after_kernel", *(("uneven",) if operation == "all_to_all" else ()))
+        for salt, size in enumerate(SIZES, 1):
+            for variant in variants:
+                one = point(name, operation, many, max(size, 4 * many), variant=variant)
+                seen.append(once(provider, one, ranks, salt))
+        for dtype in ("fp16", "int64"):
+            seen.append(once(provider, point(name, operation, many, 8_000, dtype=dtype), ranks, 9))
+        back_to_back = point(name, operation, many, 8_000, clock=Clock.STREAM)
+        made = provider.operation(back_to_back, ranks)
+        made.prepare(5)
+        for _ in range(20):
+            made.run()
+        seen.append({"operation": operation, "clock": "stream", "wrong": made.check()[0]})
+    return seen
+
+
+def raw(provider: Any, ranks: Sequence[int], index: int) -> dict[str, Any]:
+    """Rank r sends 10 r + p + 1 elements to p, all of value 100 r + p; and sums of small whole numbers."""
+    many = len(ranks)
+    counts = [10 * index + peer + 1 for peer in range(many)]
+    into = [10 * source + index + 1 for source in range(many)]
+    answer: dict[str, Any] = {}
+    for dtype in ("int64", "float32", "float16"):
+        send = np.repeat([100 * index + peer for peer in range(many)], counts).astype(dtype)
+        recv = np.full(sum(into), -1, dtype)
+        for _ in range(3):
+            provider.raw_all_to_all(send, counts, recv, into, ranks)
+        expected = np.repeat([100 * source + index for source in range(many)], into)
+        answer[f"all_to_all {dtype}"] = int((recv != expected).sum())
+        out = np.arange(5 * many).astype(dtype) + index
+        total = np.full(5, -1, dtype)
+        for _ in range(3):
+            provider.raw_reduce_scatter(out, total, ranks)
+        sums = many * (np.arange(5) + 5 * index) + sum(range(many))
+        answer[f"reduce_scatter {dtype}"] = int((total != sums).sum())
+    send = np.arange(many) + 10 * index
+    recv = np.full(many, -1)
+    provider.raw_all_to_all(send, [1] * many, recv, [1] * many, ranks, equal=True)
+    answer["equal"] = int((recv != np.arange(many) * 10 + index).sum())
+    return answer
+
+
+def refused(provider: Any, ranks: Sequence[int]) -> str:
+    try:
+        provider.open_group(ranks)
+    except BadInputError as error:
+        return str(error)
+    return ""
+
+
+def main() -> None:
+    name, rank_text, ranks_text, port, run, task = sys.argv[1:]
+    rank = int(os.environ["OMPI_COMM_WORLD_RANK"] if rank_text == "mpi" else rank_text)
+    many = int(ranks_text)
+    provider: Any = providers.load(name)
+    place = Place(rank, many, local_rank=rank, local_ranks=many)
+    address = {"host": "127.0.0.1", "port": port, "run": run}
+    provider.open(place, address)
+    everyone = list(range(many))
+    answer: dict[str, Any] = {"rank": rank}
+    if task == "hang":
+        provider.open_group(everyone)
+        print(json.dumps(answer), flush=True)
+        time.sleep(60)
+    elif task == "groups":
+        groups = [everyone, [0, 2], [1, 2]]
+        if name == "gloo":
+            answer["refused"] = refused(provider, [2, 0, 1])
+        else:
+            groups.append([2, 0, 1])
+        for group in groups:
+            provider.open_group(group)
+        answer["groups"] = {
+            str(group): [
+                once(provider, point(name, op, len(group), 3_000), group, 2) for op in SAMPLE_OPERATIONS
+            ]
+            for group in groups
+            if rank in group
+        }
+    else:
+        provider.open_group(everyone)
+        answer["seen"] = everything(provider, everyone)
+        answer["raw"] = raw(provider, everyone, rank)
+        answer["versions"] = dict(provider.versions())
+    provider.close()
+    print(json.dumps(answer), flush=True)
+
+
+if __name__ == "__main__":
+    main()

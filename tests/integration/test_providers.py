@@ -1,0 +1,139 @@
+"""Libraries of collectives with real ranks: every operation, variant and size brings exactly what it must."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from calibrate import providers
+from calibrate.providers import heap
+
+WORKER = Path(__file__).with_name("provider_ranks.py")
+SECONDS = 120
+
+
+def free_port() -> str:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return str(one.getsockname()[1])
+
+
+def needs(name: str) -> None:
+    found = providers.availability(name)
+    if not found.usable:
+        pytest.skip(f"{name}: {found.why_not}")
+
+
+def start(
+    name: str, ranks: int, task: str, run: str, only: Sequence[int] | None = None
+) -> list[subprocess.Popen[str]]:
+    port = free_port()
+    if name == "mpi":
+        environment = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+        mpirun = Path(sys.executable).parent / "mpirun"
+        launcher = [str(mpirun) if mpirun.exists() else "mpirun", "--oversubscribe", "-n", str(ranks)]
+        commands = [[*launcher, sys.executable, str(WORKER), name, "mpi", str(ranks), port, run, task]]
+    else:
+        environment = dict(os.environ)
+        commands = [
+            [sys.executable, str(WORKER), name, str(rank), str(ranks), port, run, task]
+            for rank in (range(ranks) if only is None else only)
+        ]
+    return [subprocess.Popen(one, env=environment, stdout=subprocess.PIPE, text=True) for one in commands]
+
+
+def answers(name: str, ranks: int, task: str) -> dict[int, dict[str, Any]]:
+    """What each rank printed, by its number."""
+    started = start(name, ranks, task, f"test{os.getpid()}{task}")
+    try:
+        texts = [one.communicate(timeout=SECONDS)[0] for one in started]
+    finally:
+        for one in started:
+            one.kill()
+    assert [one.returncode for one in started] == [0] * len(started)
+    lines = [json.loads(line) for text in texts for line in text.splitlines() if line.startswith("{")]
+    assert sorted(line["rank"] for line in lines) == list(range(ranks))
+    return {line["rank"]: line for line in lines}
+
+
+def segments() -> set[str]:
+    folder = Path("/dev/shm")
+    return {path.name for path in folder.glob("perfmodel-test*")} if folder.exists() else set()
+
+
+@pytest.mark.parametrize("name", ["mpi", "gloo", "shmem"])
+def test_two_ranks(name: str) -> None:
+    needs(name)
+    for rank, answer in answers(name, 2, "all").items():
+        timed = [one for one in answer["seen"] if "bytes_sent" in one]
+        assert len(timed) == 6 * (6 * 2 + 2) + 6  # sizes x variants, two more datatypes; uneven
+        assert [one for one in answer["seen"] if one["wrong"]] == []
+        assert [one for one in timed if one["spoilt"] != (1 if one["received"] else 0)] == []
+        assert all(one["checked"] > 0 for one in timed)
+        by_cell = {(one["operation"], one["variant"], one["payload_bytes"]): one for one in timed}
+        assert by_cell["all_to_all", "default", 65_536]["bytes_sent"] == 32_768
+        assert by_cell["reduce_scatter", "default", 65_536]["bytes_sent"] == 32_768
+        assert by_cell["all_gather", "default", 65_536]["bytes_sent"] == 32_768
+        assert by_cell["broadcast", "default", 65_536]["bytes_sent"] == (0 if rank else 65_536)
+        assert by_cell["all_to_all", "default", 300_001]["used_bytes"] == 300_000
+        # 16384 elements: one each, 16382 more in the ratio 2 : 1 -> 10922 and 5462
+        uneven = by_cell["all_to_all", "uneven", 65_536]["bytes_sent"]
+        assert uneven == 4 * (10_922 if rank else 5_462)
+        assert set(answer["raw"].values()) == {0}
+        assert answer["versions"]
+    assert segments() == set()
+
+
+@pytest.mark.parametrize("name", ["mpi", "gloo", "shmem"])
+def test_groups_of_three_ranks(name: str) -> None:
+    needs(name)
+    for rank, answer in answers(name, 3, "groups").items():
+        groups = answer["groups"]
+        assert len(groups) == (2, 2, 3)[rank] + (name != "gloo")
+        assert "rising order" in answer.get("refused", "rising order")
+        for group, seen in groups.items():
+            assert [one for one in seen if one["wrong"]] == [], group
+            assert sum(one["spoilt"] for one in seen) == sum(bool(one["received"]) for one in seen)
+
+
+def test_nothing_is_left_of_killed_ranks() -> None:
+    needs("shmem")
+    started = start("shmem", 2, "hang", f"test{os.getpid()}killed")
+    try:
+        for one in started:
+            assert one.stdout is not None
+            assert json.loads(one.stdout.readline())
+        assert segments() == set()
+    finally:
+        for one in started:
+            one.send_signal(signal.SIGKILL)
+            one.wait(10)
+    assert segments() == set()
+
+
+def test_what_a_rank_killed_alone_leaves_is_removed_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    needs("shmem")
+    monkeypatch.setattr(heap, "_STALE_S", 0.0)
+    lonely = start("shmem", 2, "hang", f"test{os.getpid()}lonely", only=[0])[0]
+    try:
+        deadline = time.monotonic() + 20
+        while not segments() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        time.sleep(0.1)
+        heap.remove_stale()
+        assert len(segments()) == 1  # its owner lives and waits for the other rank
+    finally:
+        lonely.kill()
+        lonely.wait(10)
+    heap.remove_stale()
+    assert segments() == set()
