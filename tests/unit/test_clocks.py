@@ -1,0 +1,295 @@
+"""The timing loops on a fake machine: every call takes a known time and everything that happens is noted."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from calibrate.clocks import BATCHES, GRAPH_CALLS, WARM_UP_CALLS, Cpu, Cuda, Timer, graph_calls
+from calibrate.control import Progress
+from perfmodel.errors import BadInputError
+from perfmodel.schema.evidence import Clock
+from perfmodel.schema.runs import Conditions
+
+
+class Machine:
+    """A clock that moves only when something happens; ``log`` is what happened."""
+
+    def __init__(self, call_s: float = 3.0, sync_s: float = 1.0) -> None:
+        self.now_s = 100.0
+        self.log: list[str] = []
+        self.call_s, self.sync_s = call_s, sync_s
+
+    def now(self) -> float:
+        self.log.append("clock")
+        return self.now_s
+
+    def barrier(self) -> None:
+        self.log.append("barrier")
+        self.now_s += 50
+
+
+class FakeOperation:
+    """Takes ``call_s``; its two steps take a third and two thirds."""
+
+    bytes_sent = 512
+
+    def __init__(self, machine: Machine, wrong: int = 0) -> None:
+        self.machine, self.wrong, self.salt = machine, wrong, -1
+
+    def prepare(self, salt: int) -> None:
+        self.salt = salt
+
+    def before(self) -> None:
+        self.machine.log.append("before")
+        self.machine.now_s += 20
+
+    def run(self) -> None:
+        assert not gc.isenabled() or len(self.machine.log) < 3 * WARM_UP_CALLS
+        self.machine.log.append("run")
+        self.machine.now_s += self.machine.call_s
+
+    def check(self) -> tuple[int, int]:
+        self.machine.log.append("check")
+        return self.wrong, 64
+
+    def steps_s(self) -> Mapping[str, float]:
+        return {"first": self.machine.call_s / 3, "second": self.machine.call_s * 2 / 3}
+
+
+def timed(log: list[str]) -> list[str]:
+    """What happened after the warm-up calls."""
+    return log[2 * WARM_UP_CALLS :]
+
+
+def test_eager_times_one_call_at_a_time_after_a_barrier() -> None:
+    machine = Machine()
+    timer = Timer(FakeOperation(machine), Clock.EAGER, "default", Cpu(), machine.barrier)
+    timer.prepare(7, 2)
+    found = timer.visit(2, now=machine.now)
+    assert timed(machine.log) == ["before", "barrier", "clock", "run", "clock"] * 2 + ["check"]
+    assert [end - start for start, end in zip(found.starts_s, found.ends_s, strict=True)] == [3.0, 3.0]
+    assert (found.calls_each, found.bytes_sent, found.wrong, found.checked) == (1, 512, 0, 64)
+    assert found.steps_s == {"first": [1.0, 1.0], "second": [2.0, 2.0]}
+    assert found.conditions is None
+
+
+def test_after_a_kernel_nothing_stands_between_it_and_the_call() -> None:
+    machine = Machine()
+    timer = Timer(FakeOperation(machine), Clock.EAGER, "after_kernel", Cpu(), machine.barrier)
+    timer.visit(1, now=machine.now)
+    assert timed(machine.log) == ["barrier", "before", "clock", "run", "clock", "check"]
+
+
+def test_stream_shares_the_calls_out_among_batches() -> None:
+    machine = Machine()
+    timer = Timer(FakeOperation(machine), Clock.STREAM, "default", Cpu(machine.now), machine.barrier)
+    found = timer.visit(3 * BATCHES, now=machine.now)
+    assert timed(machine.log) == ["before", "barrier", "clock", "run", "run", "run", "clock"] * BATCHES + [
+        "check"
+    ]
+    assert found.calls_each == 3
+    assert [end - start for start, end in zip(found.starts_s, found.ends_s, strict=True)] == [9.0] * BATCHES
+
+
+@pytest.mark.parametrize(
+    ("calls", "times", "each"), [(1, 1, 1), (4, 4, 1), (5, 5, 1), (6, 5, 2), (100, 5, 20)]
+)
+def test_stream_never_times_fewer_calls_than_asked(calls: int, times: int, each: int) -> None:
+    machine = Machine()
+    found = Timer(FakeOperation(machine), Clock.STREAM, "default", Cpu(), machine.barrier).visit(calls)
+    assert (len(found.starts_s), found.calls_each) == (times, each)
+
+
+def test_wrong_elements_are_reported_and_the_salt_reaches_the_operation() -> None:
+    machine = Machine()
+    operation = FakeOperation(machine, wrong=2)
+    timer = Timer(operation, Clock.EAGER, "default", Cpu(), machine.barrier)
+    timer.prepare(41, 1)
+    assert operation.salt == 41
+    assert timer.visit(1).wrong == 2
+
+
+def test_the_garbage_collector_rests_during_a_visit_and_runs_again_when_it_fails() -> None:
+    machine = Machine()
+
+    class Failing(FakeOperation):
+        def steps_s(self) -> Mapping[str, float]:
+            raise RuntimeError("boom")
+
+    with pytest.raises(RuntimeError):
+        Timer(Failing(machine), Clock.EAGER, "default", Cpu(), machine.barrier).visit(1)
+    assert gc.isenabled()
+
+
+def test_progress_says_how_far_a_visit_came() -> None:
+    machine, progress = Machine(), Progress()
+
+    class Counting(FakeOperation):
+        def run(self) -> None:
+            seen.append((progress.stage, len(progress.done)))
+
+    seen: list[tuple[str, int]] = []
+    Timer(Counting(machine), Clock.EAGER, "default", Cpu(), machine.barrier).visit(3, progress)
+    assert seen[-3:] == [("timed calls", 0), ("timed calls", 1), ("timed calls", 2)]
+    assert seen[0] == ("warm-up", 0)
+    assert progress.stage == "check"
+
+
+def test_a_cpu_has_no_graphs_and_nothing_here_reads_a_clock_inside_a_kernel() -> None:
+    machine = Machine()
+    timer = Timer(FakeOperation(machine), Clock.GRAPH, "default", Cpu(), machine.barrier)
+    with pytest.raises(BadInputError, match="no graph clock on a CPU"):
+        timer.prepare(1, 5)
+    with pytest.raises(BadInputError, match="inside a kernel"):
+        Timer(FakeOperation(machine), Clock.DEVICE, "default", Cpu(), machine.barrier)
+
+
+@pytest.mark.parametrize(
+    ("calls", "captured"), [(1, 1), (9, 1), (10, 2), (25, 4), (80, GRAPH_CALLS), (10_000, GRAPH_CALLS)]
+)
+def test_graphs_hold_a_power_of_two_of_calls(calls: int, captured: int) -> None:
+    assert graph_calls(calls) == captured
+
+
+class FakeTorch:
+    """torch.cuda as far as the clocks use it. The GPU works when someone waits for it, 2 ms a call."""
+
+    CALL_MS = 2.0
+
+    def __init__(self) -> None:
+        self.cuda = self
+        self.log: list[str] = []
+        self.queue_ms = 0.0  # launched work, since ever
+        self.capturing = False
+        self.captured = 0
+
+    def launch(self) -> None:
+        if self.capturing:
+            self.captured += 1
+        else:
+            self.queue_ms += self.CALL_MS
+        self.log.append("capture" if self.capturing else "launch")
+
+    def synchronize(self) -> None:
+        self.log.append("synchronize")
+        if self.capturing:
+            raise RuntimeError("operation not permitted when stream is capturing")
+
+    def Event(self, enable_timing: bool) -> Any:
+        torch = self
+
+        class Event:
+            def record(self) -> None:
+                self.ms = torch.queue_ms
+                torch.log.append("record")
+
+            def synchronize(self) -> None:
+                torch.log.append("wait")
+
+            def elapsed_time(self, last: Any) -> float:
+                return float(last.ms - self.ms)
+
+        assert enable_timing
+        return Event()
+
+    def Stream(self) -> Any:
+        return self
+
+    def current_stream(self) -> Any:
+        return self
+
+    def wait_stream(self, stream: Any) -> None:
+        self.log.append("wait_stream")
+
+    @contextmanager
+    def stream(self, stream: Any) -> Iterator[None]:
+        self.log.append("side")
+        yield
+        self.log.append("main")
+
+    def CUDAGraph(self) -> Any:
+        torch = self
+
+        class Graph:
+            def replay(self) -> None:
+                torch.queue_ms += torch.CALL_MS * torch.captured
+                torch.log.append("replay")
+
+        return Graph()
+
+    @contextmanager
+    def graph(self, graph: Any, stream: Any, capture_error_mode: str) -> Iterator[None]:
+        assert capture_error_mode == "thread_local"
+        self.capturing, self.captured = True, 0
+        yield
+        self.capturing = False
+
+
+class GpuOperation(FakeOperation):
+    def __init__(self, torch: FakeTorch) -> None:
+        super().__init__(Machine())
+        self.torch = torch
+
+    def run(self) -> None:
+        self.torch.launch()
+
+    def steps_s(self) -> Mapping[str, float]:
+        return {}
+
+
+def test_a_stream_is_timed_between_two_events_with_the_gpu_kept_busy_before() -> None:
+    torch = FakeTorch()
+    read = Conditions(temperature_c=61.0)
+    device = Cuda(torch, lambda: torch.log.append("watch") or read)
+    found = Timer(GpuOperation(torch), Clock.STREAM, "default", device, lambda: None).visit(3 * BATCHES)
+    assert [
+        round((end - start) * 1e3, 6) for start, end in zip(found.starts_s, found.ends_s, strict=True)
+    ] == [6.0] * BATCHES
+    assert found.calls_each == 3
+    batch = ["synchronize", "launch", "record", "launch", "launch", "launch", "record", "watch", "wait"]
+    assert torch.log[WARM_UP_CALLS + 1 :][: len(batch)] == batch
+    assert found.conditions is read
+
+
+def test_a_graph_is_warmed_up_and_captured_on_one_side_stream_then_replayed() -> None:
+    torch = FakeTorch()
+    timer = Timer(GpuOperation(torch), Clock.GRAPH, "default", Cuda(torch), lambda: None)
+    timer.prepare(1, 40)
+    warm = [
+        "synchronize",
+        "wait_stream",
+        "side",
+        *["launch"] * WARM_UP_CALLS,
+        "main",
+        "wait_stream",
+        "synchronize",
+    ]
+    assert torch.log == [*warm, *["capture"] * 8, "synchronize"]
+    found = timer.visit(40)
+    assert found.calls_each == 8
+    assert [
+        round((end - start) * 1e3, 6) for start, end in zip(found.starts_s, found.ends_s, strict=True)
+    ] == [16.0] * BATCHES
+    torch.log.clear()
+    timer.prepare(2, 40)
+    assert torch.log.count("capture") == 8  # buffers may have moved: captured anew
+
+
+def test_eager_on_a_gpu_waits_for_every_call() -> None:
+    torch = FakeTorch()
+    timer = Timer(
+        GpuOperation(torch), Clock.EAGER, "default", Cuda(torch), lambda: torch.log.append("barrier")
+    )
+    timer.visit(1)
+    assert torch.log[WARM_UP_CALLS + 1 :] == [
+        "synchronize",
+        "barrier",
+        "launch",
+        "synchronize",
+        "synchronize",
+    ]

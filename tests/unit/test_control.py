@@ -1,0 +1,226 @@
+"""Messages between the coordinator and its ranks, with ranks that are threads of this process."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection
+from typing import Any
+
+import pytest
+
+from calibrate import control
+from calibrate.control import Coordinator, Desk, join, receive, send
+from perfmodel.errors import BadInputError, NoHardwareError, PerfmodelError, RankLostError
+
+KEY = b"the key of this run"
+
+
+class Ranks:
+    """Ranks in threads: each answers a message with what ``act`` makes of it."""
+
+    def __init__(self, count: int, act: Callable[[int, dict[str, Any]], Any]) -> None:
+        self.coordinator = Coordinator(KEY)
+        self.connections: dict[int, Connection] = {}
+        self.desks: dict[int, Desk] = {}
+        self.lost = [threading.Event() for _ in range(count)]
+        self._act = act
+        for rank in range(count):
+            threading.Thread(target=self._serve, args=(rank,), daemon=True).start()
+        self.coordinator.gather(count, 5)
+
+    def _serve(self, rank: int) -> None:
+        connection = join("127.0.0.1", self.coordinator.port, KEY, {"rank": rank}, 5)
+        self.connections[rank] = connection
+        desk = self.desks[rank] = Desk(connection, self.lost[rank].set)
+        while (message := desk.next()) is not None:
+            try:
+                desk.answer(message, self._act(rank, message))
+            except Exception as error:
+                desk.refuse(message, error)
+
+
+@pytest.fixture
+def ranks() -> Iterator[Callable[..., Ranks]]:
+    made: list[Ranks] = []
+
+    def make(count: int, act: Callable[[int, dict[str, Any]], Any]) -> Ranks:
+        made.append(Ranks(count, act))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.coordinator.close()
+
+
+def test_every_rank_answers_its_own_message(ranks: Callable[..., Ranks]) -> None:
+    team = ranks(3, lambda rank, message: message["value"] + rank)
+    assert team.coordinator.ask({0: {"value": 10}, 2: {"value": 20}}, 5) == {0: 10, 2: 22}
+
+
+def test_floats_arrive_as_they_were(ranks: Callable[..., Ranks]) -> None:
+    values = [0.1, 1 / 3, 12345.678901234567, 1e-9]
+    team = ranks(1, lambda rank, message: message["values"])
+    assert team.coordinator.ask({0: {"values": values}}, 5)[0] == values
+
+
+def test_a_refusal_arrives_as_the_error_that_it_was(ranks: Callable[..., Ranks]) -> None:
+    def act(rank: int, message: dict[str, Any]) -> None:
+        if rank == 1:
+            raise BadInputError("8 B a peer is too small.", "the smallest size here is 128 B.")
+
+    team = ranks(2, act)
+    with pytest.raises(BadInputError, match=r"8 B a peer") as caught:
+        team.coordinator.ask({0: {}, 1: {}}, 5)
+    assert caught.value.next_step == "the smallest size here is 128 B."
+
+
+def test_an_error_nobody_foresaw_names_its_rank(ranks: Callable[..., Ranks]) -> None:
+    team = ranks(2, lambda rank, message: 1 // (1 - rank))
+    with pytest.raises(PerfmodelError, match=r"rank 1: ZeroDivisionError"):
+        team.coordinator.ask({0: {}, 1: {}}, 5)
+    assert team.coordinator.ask({0: {}}, 5) == {0: 1}  # the ranks are still there
+
+
+def test_a_rank_that_hangs_up_is_dead_at_once_and_named(ranks: Callable[..., Ranks]) -> None:
+    def act(rank: int, message: dict[str, Any]) -> None:
+        if rank == 1:
+            socket.socket(fileno=team.connections[1].fileno()).shutdown(socket.SHUT_RDWR)
+        time.sleep(20)
+
+    team = ranks(2, act)
+    team.coordinator.peers[1].name = "rank 1 (node 0, GPU 1)"
+    began = time.monotonic()
+    with pytest.raises(RankLostError, match=r"rank 1 \(node 0, GPU 1\) died"):
+        team.coordinator.ask({0: {}, 1: {}}, 20)
+    assert time.monotonic() - began < 5
+
+
+def test_a_rank_that_came_least_far_is_the_one_that_hangs(ranks: Callable[..., Ranks]) -> None:
+    def act(rank: int, message: dict[str, Any]) -> None:
+        team.desks[rank].progress.enter("timed calls", [0.0] * (17 if rank == 1 else 18))
+        time.sleep(20)
+
+    team = ranks(3, act)
+    began = time.monotonic()
+    with pytest.raises(
+        RankLostError, match=r"^rank 1 has not answered for 0 s: it hangs \(timed calls, after 17"
+    ):
+        team.coordinator.ask({0: {}, 1: {}, 2: {}}, 0.3)
+    assert time.monotonic() - began < 3
+
+
+def test_ranks_equally_far_wait_for_each_other(ranks: Callable[..., Ranks]) -> None:
+    team = ranks(2, lambda rank, message: time.sleep(20))
+    with pytest.raises(RankLostError, match=r"^rank 0, rank 1 wait for each other for 0 s \(idle\)"):
+        team.coordinator.ask({0: {}, 1: {}}, 0.2)
+
+
+def test_a_rank_that_does_not_even_say_where_it_is_is_named(
+    ranks: Callable[..., Ranks], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control, "WHERE_S", 0.3)
+    team = ranks(1, lambda rank, message: time.sleep(20))
+    frozen = threading.Event()
+
+    def stopped() -> None:
+        connection = join("127.0.0.1", team.coordinator.port, KEY, {"rank": 1}, 5)
+        frozen.wait(20)
+        connection.close()
+
+    threading.Thread(target=stopped, daemon=True).start()
+    team.coordinator.gather(2, 5)
+    with pytest.raises(RankLostError, match=r"^rank 1 has not answered .* stopped, or stuck in a call"):
+        team.coordinator.ask({0: {}, 1: {}}, 0.2)
+    frozen.set()
+
+
+def test_a_rank_that_fails_while_the_others_wait_for_it_is_named(
+    ranks: Callable[..., Ranks], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control, "GRACE_S", 0.3)
+
+    def act(rank: int, message: dict[str, Any]) -> None:
+        if rank == 1:
+            raise MemoryError("no room")
+        time.sleep(20)
+
+    team = ranks(2, act)
+    with pytest.raises(
+        RankLostError, match=r"^rank 1 failed and the others wait for it: MemoryError: no room"
+    ):
+        team.coordinator.ask({0: {}, 1: {}}, 30)
+
+
+def test_an_answer_that_comes_too_late_is_not_taken_for_the_next_one(ranks: Callable[..., Ranks]) -> None:
+    def act(rank: int, message: dict[str, Any]) -> int:
+        time.sleep(message["pause_s"])
+        return int(message["value"])
+
+    team = ranks(1, act)
+    with pytest.raises(RankLostError):
+        team.coordinator.ask({0: {"value": 1, "pause_s": 0.5}}, 0.1)
+    assert team.coordinator.ask({0: {"value": 2, "pause_s": 0}}, 5) == {0: 2}
+
+
+def test_ranks_notice_that_the_coordinator_is_gone(ranks: Callable[..., Ranks]) -> None:
+    team = ranks(2, lambda rank, message: None)
+    team.coordinator.close()
+    assert all(event.wait(5) for event in team.lost)
+
+
+def test_strangers_are_turned_away_and_do_not_hold_the_ranks_up() -> None:
+    coordinator = Coordinator(KEY)
+    address = ("127.0.0.1", coordinator.port)
+    with socket.create_connection(address) as noise, socket.create_connection(address) as closed:
+        noise.sendall(b"GET / HTTP/1.0\r\n\r\n")
+        closed.close()
+        threading.Thread(target=coordinator.gather, args=(1, 8), daemon=True).start()
+        with pytest.raises(NoHardwareError, match="no coordinator"):
+            join("127.0.0.1", coordinator.port, b"another key", {"rank": 0}, 0.3)
+        connection = join("127.0.0.1", coordinator.port, KEY, {"rank": 0}, 8)
+        deadline = time.monotonic() + 5
+        while 0 not in coordinator.peers and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert list(coordinator.peers) == [0]
+        connection.close()
+    coordinator.close()
+
+
+def test_ranks_that_do_not_come_are_named() -> None:
+    coordinator = Coordinator(KEY)
+    connection = None
+
+    def one() -> None:
+        nonlocal connection
+        connection = join("127.0.0.1", coordinator.port, KEY, {"rank": 0}, 5)
+
+    threading.Thread(target=one, daemon=True).start()
+    with pytest.raises(NoHardwareError, match=r"2 of 3 ranks did not start \(missing: 1, 2\) within 1 s"):
+        coordinator.gather(3, 1.0)
+    with pytest.raises(NoHardwareError, match=r"it exited with code 3"):
+        coordinator.gather(3, 30.0, lambda: "it exited with code 3")
+    coordinator.close()
+
+
+def test_a_port_in_use_is_said_with_what_to_do() -> None:
+    taken = Coordinator(KEY)
+    with pytest.raises(NoHardwareError, match=rf"port {taken.port}") as caught:
+        Coordinator(KEY, port=taken.port)
+    assert "PERFMODEL_PORT" in caught.value.next_step
+    taken.close()
+
+
+def test_what_is_no_json_object_ends_the_connection() -> None:
+    left, right = socket.socketpair()
+    sender, receiver = Connection(left.detach()), Connection(right.detach())
+    for data in (b"\x80\x04pickled", b"[1, 2]"):
+        sender.send_bytes(data)
+        with pytest.raises(OSError, match="JSON"):
+            receive(receiver)
+    send(sender, {"do": "close"})
+    assert receive(receiver) == {"do": "close"}
+    sender.close()
+    receiver.close()

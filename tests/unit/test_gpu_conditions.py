@@ -1,0 +1,116 @@
+"""What NVML and nvidia-smi say about a GPU, with fakes of both."""
+
+from __future__ import annotations
+
+import stat
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from calibrate.gpu_conditions import nvml_reader, read_query, slowdowns, smi_reader, watch_gpu
+
+UUID = "GPU-0f1e2d3c"
+
+
+class NVMLError(Exception):
+    pass
+
+
+def fake_nvml(**answers: Any) -> types.ModuleType:
+    """NVML with one GPU; a function without an answer raises as NVML does."""
+    module: Any = types.ModuleType("pynvml")
+    module.NVMLError = NVMLError
+    module.NVML_CLOCK_SM, module.NVML_CLOCK_MEM, module.NVML_TEMPERATURE_GPU = 1, 2, 0
+    module.nvmlInit = lambda: None
+
+    def by_uuid(uuid: str) -> str:
+        if uuid != UUID:
+            raise NVMLError("not found")
+        return "handle"
+
+    module.nvmlDeviceGetHandleByUUID = by_uuid
+    for name in ("GetClockInfo", "GetMaxClockInfo", "GetTemperature", "GetPowerUsage"):
+
+        def ask(handle: str, *arguments: Any, name: str = name) -> Any:
+            if name not in answers:
+                raise NVMLError("not supported")
+            assert handle == "handle"
+            return answers[name](*arguments)
+
+        setattr(module, f"nvmlDevice{name}", ask)
+    for name in ("GetCurrentClocksEventReasons", "GetCurrentClocksThrottleReasons"):
+        if name in answers:
+            setattr(module, f"nvmlDevice{name}", lambda handle, name=name: answers[name])
+    return module
+
+
+def test_nvml_gives_clocks_in_hertz_power_in_watts_and_what_holds_the_clock_down(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    nvml = fake_nvml(
+        GetClockInfo=lambda kind: {1: 1410, 2: 2619}[kind],
+        GetMaxClockInfo=lambda kind: {1: 1980}[kind],
+        GetTemperature=lambda sensor: 83,
+        GetPowerUsage=lambda: 412_500,
+        GetCurrentClocksEventReasons=0x40 | 0x1,
+    )
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    found = watch_gpu(UUID)()
+    assert found is not None
+    assert (found.sm_clock_hz, found.sm_clock_max_hz, found.memory_clock_hz) == (1410e6, 1980e6, 2619e6)
+    assert (found.temperature_c, found.power_w) == (83.0, 412.5)
+    assert found.throttle_reasons == ["thermal (hardware)"]
+
+
+def test_an_older_binding_and_a_gpu_that_does_not_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    nvml = fake_nvml(GetClockInfo=lambda kind: 900, GetCurrentClocksThrottleReasons=0x4)
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    read = nvml_reader(UUID)
+    assert read is not None
+    found = read()
+    assert found is not None
+    assert (found.sm_clock_hz, found.power_w, found.temperature_c) == (900e6, None, None)
+    assert found.throttle_reasons == ["power cap"]
+
+
+def test_without_nvml_or_with_another_gpu_nobody_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    monkeypatch.setenv("PATH", "")
+    assert nvml_reader(UUID) is None
+    assert watch_gpu(UUID)() is None
+    monkeypatch.setitem(sys.modules, "pynvml", fake_nvml())
+    assert nvml_reader("GPU-another") is None
+
+
+def test_an_idle_gpu_and_clocks_set_on_purpose_are_no_slowdown() -> None:
+    assert slowdowns(0x0) == slowdowns(0x1) == slowdowns(0x2) == []
+    assert slowdowns(0x4 | 0x20) == ["power cap", "thermal (software)"]
+
+
+def test_one_line_of_nvidia_smi() -> None:
+    found = read_query("1410, 1980, 2619, 83, 412.50, 0x0000000000000020\n")
+    assert found is not None
+    assert (found.sm_clock_hz, found.memory_clock_hz, found.power_w) == (1410e6, 2619e6, 412.5)
+    assert found.throttle_reasons == ["thermal (software)"]
+    unknown = read_query("[N/A], [N/A], [N/A], 40, [N/A], [N/A]\n")
+    assert unknown is not None
+    assert (unknown.sm_clock_hz, unknown.temperature_c, unknown.throttle_reasons) == (None, 40.0, [])
+    assert read_query("No devices were found\n") is None
+
+
+def test_nvidia_smi_of_an_older_driver_is_asked_by_the_older_name(tmp_path: Path) -> None:
+    program = tmp_path / "nvidia-smi"
+    program.write_text(
+        "#!/bin/sh\n"
+        f'[ "$1" = "--id={UUID}" ] || exit 9\n'
+        'case "$2" in *clocks_event_reasons*) echo "Field is not a valid field to query."; exit 2;; esac\n'
+        'echo "1200, 1980, 2619, 50, 300.00, 0x0000000000000004"\n'
+    )
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    found = smi_reader(UUID, str(program))()
+    assert found is not None
+    assert (found.sm_clock_hz, found.throttle_reasons) == (1200e6, ["power cap"])
+    assert smi_reader("GPU-another", str(program))() is None

@@ -1,0 +1,234 @@
+"""Who started this process, where ranks meet, which cores they get, and what their environment holds."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from calibrate import launch, process
+from calibrate.external import Launcher, detect_launcher, first_host
+from calibrate.launch import LocalTeam, find_mpirun, how_ended, mpirun_command, rank_environment, wants_mpi
+from calibrate.operations import Place
+from calibrate.team import TeamRequest, availabilities, name_of, places_of
+from perfmodel.errors import BadInputError, NoHardwareError
+
+TORCHRUN = {
+    "RANK": "3",
+    "WORLD_SIZE": "16",
+    "MASTER_ADDR": "node07",
+    "MASTER_PORT": "29500",
+    "TORCHELASTIC_RUN_ID": "job",
+}
+MPIRUN = {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "4", "PMIX_RANK": "1"}
+SRUN = {
+    "SLURM_JOB_ID": "4711",
+    "SLURM_STEP_ID": "0",
+    "SLURM_PROCID": "5",
+    "SLURM_STEP_NUM_TASKS": "8",
+    "SLURM_STEP_NODELIST": "gnode[08-09]",
+    "SLURM_NTASKS": "8",
+}
+
+
+def found(environ: dict[str, str]) -> Launcher:
+    launcher = detect_launcher(environ)
+    assert launcher is not None
+    return launcher
+
+
+def test_no_launcher() -> None:
+    assert detect_launcher({}) is None
+    assert detect_launcher({"PATH": "/usr/bin", "MASTER_ADDR": "node07"}) is None
+
+
+def test_torchrun_meets_beside_its_own_port() -> None:
+    one = found(TORCHRUN)
+    assert (one.name, one.rank, one.ranks, one.host, one.port) == ("torchrun", 3, 16, "node07", 29501)
+    assert found({**TORCHRUN, "PERFMODEL_PORT": "31000"}).port == 31000
+
+
+def test_srun_meets_on_the_first_node_of_the_step_at_a_port_of_the_job() -> None:
+    one, other = found(SRUN), found({**SRUN, "SLURM_PROCID": "0"})
+    assert (one.name, one.rank, one.ranks, one.host) == ("srun", 5, 8, "gnode08")
+    assert (one.port, one.key) == (other.port, other.key)
+    assert 20000 <= one.port < 40000
+    another = found({**SRUN, "SLURM_JOB_ID": "4712"})
+    assert (another.port, another.key) != (one.port, one.key)
+
+
+def test_mpirun_tells_the_meeting_point_itself() -> None:
+    one = found(MPIRUN)
+    assert (one.name, one.rank, one.ranks, one.host, one.port) == ("mpirun", 1, 4, "", 0)
+    assert found({"PMI_RANK": "2", "PMI_SIZE": "4"}).rank == 2
+
+
+def test_the_innermost_launcher_counts() -> None:
+    assert found({**SRUN, **TORCHRUN}).name == "torchrun"
+    assert found({**SRUN, **MPIRUN}).name == "mpirun"
+    assert found({**SRUN, "PMI_RANK": "5", "PMI_SIZE": "8"}).name == "srun"
+
+
+def test_a_batch_script_and_a_single_process_are_no_launcher() -> None:
+    batch = {name: value for name, value in SRUN.items() if "STEP" not in name}
+    assert detect_launcher({**batch, "SLURM_PROCID": "0"}) is None
+    assert detect_launcher({**SRUN, "SLURM_STEP_NUM_TASKS": "1"}) is None
+    assert detect_launcher({**TORCHRUN, "WORLD_SIZE": "1", "RANK": "0"}) is None
+
+
+def test_a_variable_that_is_no_number_is_named() -> None:
+    with pytest.raises(BadInputError, match="MASTER_PORT='http'"):
+        detect_launcher({**TORCHRUN, "MASTER_PORT": "http"})
+
+
+@pytest.mark.parametrize(
+    ("nodes", "first"),
+    [
+        ("node1", "node1"),
+        ("gnode[10,20,25,37]", "gnode10"),
+        ("node[03-05,9],b1", "node03"),
+        ("a[1-2]b[7-8]", "a1b7"),
+        ("login-1,login-2", "login-1"),
+        ("", ""),
+    ],
+)
+def test_first_name_of_a_node_list(nodes: str, first: str) -> None:
+    assert first_host(nodes) == first
+
+
+def hello(node: str, cores: list[list[int]] | None = None) -> dict[str, object]:
+    return {"node": node, "host": f"host-{node}", "cores": cores or []}
+
+
+def test_places_follow_from_where_the_ranks_run() -> None:
+    places = places_of([hello("a"), hello("a"), hello("b"), hello("b")], "cuda")
+    assert places[3] == Place(3, 4, node=1, local_rank=1, local_ranks=2, device="cuda")
+    assert [name_of(place) for place in places] == [
+        "rank 0 (node 0, GPU 0)",
+        "rank 1 (node 0, GPU 1)",
+        "rank 2 (node 1, GPU 0)",
+        "rank 3 (node 1, GPU 1)",
+    ]
+    assert name_of(places_of([hello("a")], "cpu")[0]) == "rank 0 (node 0)"
+
+
+def test_ranks_that_alternate_between_nodes_are_refused() -> None:
+    with pytest.raises(BadInputError, match="one after the other") as caught:
+        places_of([hello("a"), hello("b"), hello("a"), hello("b")], "cpu")
+    assert "--distribution=block" in caught.value.next_step
+
+
+def test_ranks_on_one_gpu_only_show_that_it_works() -> None:
+    fields = {
+        "usable": True,
+        "why_not": "",
+        "install": "",
+        "version": "2.29",
+        "clocks": ["stream"],
+        "operations": ["all_to_all"],
+        "functional_only": "",
+    }
+    assert availabilities({"nccl": fields}, ["GPU-1", "GPU-2"])["nccl"].functional_only == ""
+    assert availabilities({"nccl": fields}, ["", ""])["nccl"].functional_only == ""
+    assert availabilities({"nccl": fields}, ["GPU-1", "GPU-1"])["nccl"].functional_only == "ranks share a GPU"
+
+
+def test_cores_are_shared_out_whole_and_evenly() -> None:
+    four = [[0, 4], [1, 5], [2, 6], [3, 7]]
+    assert process.share_out([four] * 2) == [[0, 4, 1, 5], [2, 6, 3, 7]]
+    assert process.share_out([four] * 3) == [[0, 4], [1, 5], [2, 6]]
+    assert process.share_out([four] * 5) == [[], [], [], [], []]
+    assert process.share_out([[[0]], [[1]]]) == [[], []]  # a launcher bound them already
+
+
+def test_processors_of_one_core_belong_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 2, 3}, raising=False)
+    for cpu, core in enumerate("0101"):
+        folder = tmp_path / f"sys/devices/system/cpu/cpu{cpu}/topology"
+        folder.mkdir(parents=True)
+        (folder / "core_id").write_text(f"{core}\n")
+        (folder / "physical_package_id").write_text("0\n")
+    assert process.cores(tmp_path) == [[0, 2], [1, 3]]
+    assert process.cores(tmp_path / "nothing") == [[0], [1], [2], [3]]
+
+
+def test_memory_of_a_rank_is_its_part_of_half_of_what_is_free(tmp_path: Path) -> None:
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/meminfo").write_text("MemTotal: 9000000 kB\nMemAvailable:    8000000 kB\n")
+    assert process.host_memory_bytes(4, tmp_path) == 8000000 * 1024 / 8
+    (tmp_path / "sys/fs/cgroup").mkdir(parents=True)
+    (tmp_path / "sys/fs/cgroup/memory.max").write_text("3000\n")
+    (tmp_path / "sys/fs/cgroup/memory.current").write_text("1000\n")
+    assert process.host_memory_bytes(1, tmp_path) == 1000
+    (tmp_path / "sys/fs/cgroup/memory.max").write_text("max\n")
+    assert process.host_memory_bytes(4, tmp_path) == 8000000 * 1024 / 8
+
+
+def test_ranks_see_no_launcher_and_run_on_one_thread() -> None:
+    environ = {
+        **TORCHRUN,
+        **MPIRUN,
+        **SRUN,
+        "OMPI_MCA_btl": "self,sm",
+        "HOME": "/home/a",
+        "OMP_NUM_THREADS": "8",
+    }
+    kept = rank_environment(environ, "cpu")
+    assert detect_launcher(kept) is None
+    assert (kept["OMPI_MCA_btl"], kept["HOME"], kept["OMP_NUM_THREADS"]) == ("self,sm", "/home/a", "1")
+    assert rank_environment(environ, "cuda")["OMP_NUM_THREADS"] == "8"
+
+
+def test_mpirun_only_where_mpi_is_measured() -> None:
+    assert wants_mpi(["gloo", "mpi"])
+    assert not wants_mpi(["gloo", "shmem"])
+    command = mpirun_command("/opt/bin/mpirun", 2, ["python", "-m", "calibrate.rank"])
+    assert command[command.index("/opt/bin/mpirun") :][:3] == ["/opt/bin/mpirun", "-n", "2"]
+    assert command[-3:] == ["python", "-m", "calibrate.rank"]
+
+
+def test_mpirun_beside_python_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for folder in ("env", "path"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "mpirun").write_text("#!/bin/sh\n")
+        (tmp_path / folder / "mpirun").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path / "path"))
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "env/python"))
+    assert find_mpirun() == str(tmp_path / "env/mpirun")
+    (tmp_path / "env/mpirun").unlink()
+    assert find_mpirun() == str(tmp_path / "path/mpirun")
+    (tmp_path / "path/mpirun").unlink()
+    assert find_mpirun() is None
+
+
+def test_an_exit_in_words() -> None:
+    assert how_ended(None) == ""
+    assert how_ended(3) == "it exited with code 3"
+    assert how_ended(-9) == "killed by signal 9 (SIGKILL)"
+
+
+def test_a_rank_that_does_not_start_says_its_last_words() -> None:
+    program = [sys.executable, "-c", "import sys; print('no such library'); sys.exit(7)"]
+    request = TeamRequest(ranks=2, device="cpu", backends=("shmem",))
+    with pytest.raises(NoHardwareError, match=r"it exited with code 7\n  no such library"):
+        LocalTeam(request, program)
+    with pytest.raises(NoHardwareError, match="cannot be started"):
+        LocalTeam(request, ["/nowhere/python"])
+
+
+def test_a_rank_without_a_coordinator_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    environment = {
+        **os.environ,
+        "PERFMODEL_TEAM_ADDRESS": "127.0.0.1:1",
+        "PERFMODEL_TEAM_KEY": "00",
+        "PERFMODEL_TEAM_RANK": "0",
+    }
+    began = time.monotonic()
+    done = subprocess.run(launch.RANK_PROGRAM, env=environment, capture_output=True, text=True, timeout=30)
+    assert done.returncode != 0
+    assert "no coordinator on 127.0.0.1:1" in done.stderr
+    assert time.monotonic() - began < 15
