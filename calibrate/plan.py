@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from calibrate import sizes
@@ -35,6 +35,7 @@ class Request:
     sizes        payloads in bytes; None: 128 B up to what the preset and the memory allow
     backends     libraries; None: the preset's for the device
     oversubscribe  more CPU ranks than cores are let through (their times say nothing about the hardware)
+    noise        half of the 95 % interval to aim at, as a share of the time; None: the preset's
     """
 
     preset: str = "standard"
@@ -44,6 +45,7 @@ class Request:
     clocks: Sequence[Clock] | None = None
     backends: Sequence[str] | None = None
     oversubscribe: bool = False
+    noise: float | None = None
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,10 @@ def make_plan(request: Request, world: World) -> Plan:
     Limits: equal arguments -> equal plans; one rank -> kernels only
     """
     preset = find_preset(request.preset)
+    if request.noise is not None:
+        if not 0 < request.noise < 1:
+            raise BadInputError(f"--noise {request.noise:g} is no share of a time.", "give 0.02 for 2 %.")
+        preset = replace(preset, relative=request.noise)
     selection = read_selection(request.only, request.backends or (), BACKENDS)
     _check_world(request, world)
     left_out: list[LeftOut] = []

@@ -1,0 +1,256 @@
+"""What is measured, on which ranks, in which sizes; and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from calibrate import sizes
+from calibrate.operations import Availability
+from calibrate.plan import Plan, Request, World, estimate_time_s, group_ranks, make_plan
+from calibrate.presets import PRESETS
+from calibrate.stopping import Target
+from calibrate.world import shapes
+from perfmodel.errors import BadInputError, NoHardwareError
+from perfmodel.schema.evidence import SAMPLE_OPERATIONS, Clock
+from perfmodel.schema.runs import Kind, Point
+
+LIBRARY = Availability(True, version="1", clocks=(Clock.EAGER, Clock.STREAM), operations=SAMPLE_OPERATIONS)
+GPU = Availability(True, version="2", clocks=tuple(Clock), operations=SAMPLE_OPERATIONS)
+TORCH = Availability(True, version="3", clocks=(Clock.EAGER,))
+
+
+def cpu(ranks: int = 2, **more: Any) -> World:
+    providers = {"mpi": LIBRARY, "shmem": LIBRARY, "gloo": LIBRARY} | more.pop("providers", {})
+    return World(ranks, providers=providers, memory_bytes=2.0**33, **more)
+
+
+def gpus(ranks: int, nodes: int) -> World:
+    return World(ranks, nodes, device="cuda", providers={"nccl": GPU}, memory_bytes=2.0**36)
+
+
+def collectives(plan: Plan) -> list[Point]:
+    return [point for point in plan.points if point.kind is Kind.COLLECTIVE]
+
+
+def payloads(plan: Plan, operation: str, variant: str = "default", gpus: int = 2) -> list[int]:
+    return [
+        point.payload_bytes
+        for point in collectives(plan)
+        if (point.operation, point.variant, point.gpus) == (operation, variant, gpus)
+    ]
+
+
+def test_quick_on_two_ranks() -> None:
+    plan = make_plan(Request("quick"), cpu())
+    assert {point.backend for point in plan.points} == {"mpi"}
+    assert {point.clock for point in plan.points} == {Clock.EAGER}
+    expected = [128 * 4**k for k in range(9)]  # 128 B … 8 MiB
+    assert payloads(plan, "all_to_all") == payloads(plan, "broadcast") == expected
+    assert len(payloads(plan, "all_to_all", "after_kernel")) == 6
+    assert payloads(plan, "reduce_scatter", "after_kernel")[0] == 128
+    assert payloads(plan, "all_gather", "after_kernel") == []
+    assert len(payloads(plan, "all_to_all", "uneven")) == 3
+    assert {point.operation for point in plan.points} == set(SAMPLE_OPERATIONS)
+
+
+def test_plans_are_the_same_every_time() -> None:
+    first, second = (make_plan(Request(), cpu(4, providers={"torch": TORCH})) for _ in range(2))
+    assert first.points == second.points
+    assert len({point.key for point in first.points}) == len(first.points)
+    assert first.by_key[first.points[0].key] == first.points[0]
+
+
+def test_standard_takes_shared_memory_too_and_rigorous_gloo() -> None:
+    assert {p.backend for p in make_plan(Request(), cpu()).points} == {"mpi", "shmem"}
+    assert {p.backend for p in make_plan(Request("rigorous"), cpu()).points} == {"mpi", "shmem", "gloo"}
+    without = cpu(providers={"mpi": Availability(False, "no mpi4py", "pip install mpi4py")})
+    plan = make_plan(Request("quick"), without)
+    assert {p.backend for p in plan.points} == {"shmem"}
+    left = {item.what: item for item in plan.left_out}
+    assert (left["mpi"].why, left["mpi"].install) == ("no mpi4py", "pip install mpi4py")
+
+
+def test_kernels_come_with_their_provider_only() -> None:
+    assert all(p.kind is Kind.COLLECTIVE for p in make_plan(Request("quick"), cpu()).points)
+    plan = make_plan(Request("quick"), cpu(providers={"torch": TORCH, "exchange": TORCH}))
+    assert {p.kind for p in plan.points} == set(Kind)
+    assert {p.backend for p in plan.points if p.kind is Kind.COMPOSED} == {"mpi"}
+    alone = make_plan(Request("quick"), World(1, providers={"torch": TORCH}, memory_bytes=2.0**33))
+    assert {p.kind for p in alone.points} == {Kind.KERNEL}
+    assert "collectives" in {item.what for item in alone.left_out}
+
+
+def test_rank_counts_of_the_presets() -> None:
+    world = cpu(8)
+    assert shapes(world, "quick") == [(1, 2), (1, 8)]
+    assert shapes(world, "standard") == [(1, 2), (1, 4), (1, 8)]
+    assert shapes(world, "rigorous") == [(1, n) for n in range(2, 9)]
+    assert shapes(cpu(6), "standard") == [(1, 2), (1, 4), (1, 6)]
+    assert shapes(cpu(1), "rigorous") == []
+
+
+def test_groups_inside_a_node_and_across_nodes() -> None:
+    world = gpus(32, 4)
+    assert shapes(world, "quick") == [(1, 2), (1, 8), (4, 1), (4, 8)]
+    expected = [(1, 2), (1, 4), (1, 8), *((n, g) for n in (2, 4) for g in (1, 2, 4, 8))]
+    assert shapes(world, "standard") == expected
+    assert shapes(world, "standard", [8]) == [(1, 8), (2, 4), (4, 2)]
+    assert shapes(World(8, 8), "standard") == [(2, 1), (4, 1), (8, 1)]
+
+
+def test_which_ranks_take_part() -> None:
+    world = gpus(32, 4)
+
+    def ranks(count: int, nodes: int, per_node: int) -> list[int]:
+        point = Point(
+            kind=Kind.COLLECTIVE, operation="all_reduce", backend="nccl", clock=Clock.STREAM,
+            gpus=count, nodes=nodes, gpus_per_node=per_node,
+        )  # fmt: skip
+        return group_ranks(point, world)
+
+    assert ranks(4, 1, 4) == [0, 1, 2, 3]
+    assert ranks(4, 2, 2) == [0, 1, 8, 9]
+    assert ranks(4, 4, 1) == [0, 8, 16, 24]
+    assert ranks(3, 2, 2) == [0, 1, 8]
+    with pytest.raises(BadInputError, match="do not fit"):
+        ranks(10, 1, 10)
+
+
+@pytest.mark.parametrize(
+    ("only", "taken"),
+    [
+        (["mpi:all_to_all"], {("mpi", "all_to_all")}),
+        (["mpi:all-to-all, shmem:broadcast"], {("mpi", "all_to_all"), ("shmem", "broadcast")}),
+        (["gloo"], {("gloo", operation) for operation in SAMPLE_OPERATIONS}),
+        (["kernels:copy"], {("", "copy")}),
+        (["composed"], {("mpi", "row_wise")}),
+    ],
+)
+def test_only(only: list[str], taken: set[tuple[str, str]]) -> None:
+    plan = make_plan(Request("quick", only=only), cpu(providers={"torch": TORCH, "exchange": TORCH}))
+    assert {(point.backend, point.operation) for point in plan.points} == taken
+
+
+def test_a_whole_pass_asked_for_by_name_brings_its_library() -> None:
+    world = cpu(providers={"torch": TORCH, "exchange": TORCH, "torchrec": TORCH})
+    plan = make_plan(Request("quick", only=["composed:torchrec"]), world)
+    assert {(point.backend, point.implementation) for point in plan.points} == {("gloo", "torchrec")}
+
+
+def test_clocks_and_sizes_and_ranks_that_were_asked_for() -> None:
+    request = Request("quick", only=["mpi:all_to_all"], ranks=[3], sizes=[1024, 1000], clocks=[Clock.STREAM])
+    plan = make_plan(request, cpu(4))
+    assert {(p.payload_bytes, p.gpus, p.clock, p.variant) for p in plan.points} == {
+        (996, 3, Clock.STREAM, "default"),  # 1000 and 1024 in whole elements for each of 3 ranks
+        (1020, 3, Clock.STREAM, "default"),
+        (996, 3, Clock.STREAM, "uneven"),
+        (1020, 3, Clock.STREAM, "uneven"),
+    }
+    device = Request(only=["mpi"], clocks=[Clock.DEVICE])
+    with pytest.raises(NoHardwareError, match="mpi on the device clock"):
+        make_plan(device, cpu())
+
+
+@pytest.mark.parametrize(
+    ("request_", "message"),
+    [
+        (Request("fast"), "preset 'fast' is not known"),
+        (Request(noise=2.0), "--noise 2 is no share"),
+        (Request(only=["ncl"]), "did you mean nccl"),
+        (Request(only=["mpi:alltoall"]), "all_to_all"),
+        (Request(only=["mpi"], backends=["gloo"]), "exclude each other"),
+        (Request(backends=["tcp"]), "backend 'tcp' is not known"),
+        (Request(ranks=[1]), "--ranks 1: this job has 4 ranks"),
+        (Request(ranks=[5]), "counts from 2 to 4"),
+        (Request(only=["mpi:all_to_all"], sizes=[8], ranks=[4]), "the smallest size here is 16 B"),
+        (Request(only=["mpi:broadcast"], sizes=[3]), "below one element of 4 B"),
+        (Request(only=["mpi:broadcast"], sizes=[2**40]), "the largest size here is 1 GiB"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_in_words(request_: Request, message: str) -> None:
+    with pytest.raises(BadInputError) as caught:
+        make_plan(request_, cpu(4))
+    assert message in str(caught.value)
+
+
+def test_nccl_sends_nothing_below_sixteen_bytes_a_peer() -> None:
+    with pytest.raises(BadInputError) as caught:
+        make_plan(Request(only=["nccl:all_to_all"], sizes=[64], ranks=[8]), gpus(8, 1))
+    assert "64 B over 8 ranks is 8 B per peer, below nccl's 16 B alignment" in caught.value.message
+    assert caught.value.next_step == "the smallest size here is 128 B."
+
+
+def test_a_grid_starts_at_one_aligned_part_a_peer() -> None:
+    grid = sizes.payloads("nccl", "all_to_all", 32, PRESETS["standard"], gpus(32, 4), None)
+    assert grid[:2] == [512, 1024] and grid[-1] == 4 * 2**30
+    assert all(size % (16 * 32) == 0 for size in grid)
+    tight = World(2, memory_bytes=2.0**20)
+    assert sizes.payloads("mpi", "broadcast", 2, PRESETS["standard"], tight, None)[-1] == 2**17
+
+
+def test_spread_keeps_both_ends() -> None:
+    assert sizes.spread(range(10), 4) == [0, 3, 6, 9]
+    assert sizes.spread([5, 6], 4) == [5, 6]
+    assert sizes.spread([], 4) == []
+    assert sizes.uneven([128, 4096, 2**20], 2, 3) == [128, 4096, 2**20]
+    assert sizes.uneven([128, 4096, 2**20], 8, 3) == [4096, 2**20]
+
+
+def test_what_was_asked_by_name_must_run_here() -> None:
+    two_ranks_one_gpu = Availability(True, clocks=(Clock.STREAM,), functional_only="two ranks share GPU 0")
+    world = World(2, device="cuda", providers={"nccl": two_ranks_one_gpu})
+    with pytest.raises(NoHardwareError, match="two ranks share GPU 0"):
+        make_plan(Request(backends=["nccl"]), world)
+    with pytest.raises(NoHardwareError, match="nothing can be measured here"):
+        make_plan(Request(), world)
+    missing = cpu(providers={"mpi": Availability(False, "mpi4py is missing", "pip install perfmodel[mpi]")})
+    with pytest.raises(NoHardwareError) as caught:
+        make_plan(Request(only=["mpi"]), missing)
+    assert caught.value.next_step == "pip install perfmodel[mpi]"
+    assert caught.value.exit_code == 4
+
+
+def test_more_ranks_than_cores_take_turns() -> None:
+    with pytest.raises(BadInputError, match="4 ranks on 2 cores"):
+        make_plan(Request("quick"), cpu(4, cores_per_node=2))
+    assert make_plan(Request("quick", oversubscribe=True), cpu(4, cores_per_node=2)).points
+
+
+def test_a_library_of_one_node_is_left_out_across_nodes() -> None:
+    world = World(4, 2, providers={"mpi": LIBRARY, "shmem": LIBRARY}, memory_bytes=2.0**30)
+    plan = make_plan(Request(), world)
+    assert {point.nodes for point in plan.points if point.backend == "shmem"} == {1}
+    assert {point.nodes for point in plan.points if point.backend == "mpi"} == {1, 2}
+    assert "shmem across nodes" in {item.what for item in plan.left_out}
+    assert not [p for p in plan.points if p.variant == "after_kernel" and p.nodes > 1]
+
+
+def test_a_noise_target_of_ones_own() -> None:
+    assert make_plan(Request("quick", noise=0.1), cpu()).target.relative == 0.1
+
+
+def test_nodes_of_different_sizes_are_refused() -> None:
+    with pytest.raises(BadInputError, match="not the same number"):
+        World(5, 2)
+
+
+def test_the_estimate_is_about_a_minute_for_quick_and_longer_for_more() -> None:
+    world = cpu(providers={"torch": TORCH, "exchange": TORCH})
+    quick, standard, rigorous = (
+        estimate_time_s(make_plan(Request(name), world)) for name in ("quick", "standard", "rigorous")
+    )
+    assert 5 < quick < 60 < standard < rigorous
+
+
+def test_a_guess_grows_with_bytes_and_ranks() -> None:
+    def point(payload_bytes: int, gpus: int) -> Point:
+        return Point(
+            kind=Kind.COLLECTIVE, operation="all_to_all", backend="mpi", clock=Clock.EAGER,
+            payload_bytes=payload_bytes, gpus=gpus, gpus_per_node=gpus,
+        )  # fmt: skip
+
+    assert sizes.guess_call_s(point(128, 2), "cpu") < sizes.guess_call_s(point(128, 8), "cpu")
+    assert sizes.guess_call_s(point(15 * 10**8, 2), "cpu") == pytest.approx(1.0, rel=0.01)
+    assert sizes.guess_visit_s(point(15 * 10**6, 2), "cpu", Target(0.02)) == pytest.approx(0.05, rel=0.01)

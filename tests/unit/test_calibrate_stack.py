@@ -1,0 +1,124 @@
+"""What makes two runs mixable, and what is kept to oneself."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from calibrate import stack
+from calibrate.gpus import Gpu
+from calibrate.host import Host
+from calibrate.operations import Availability
+from calibrate.world import World
+
+HOST = Host(machine="cpu-x-2", shipped=False, cpu="Some CPU", cores=2, cores_online=4, caches={"L2": 1048576})
+MPI = Availability(True, version="Open MPI 5.0.11")
+
+
+def test_the_stack_names_versions_and_topology() -> None:
+    world = World(
+        8, 2, providers={"mpi": MPI, "nccl": Availability(False, version="2.29")}, versions={"x": "1"}
+    )
+    found = stack.describe(world, HOST)
+    assert found["mpi"] == "Open MPI 5.0.11" and "nccl" not in found
+    assert found["cpu"] == "Some CPU" and found["cores"] == "2" and found["x"] == "1"
+    assert found["topology"] == "2 nodes of 4 ranks, cpu"
+    assert list(found) == sorted(found)
+    assert re.fullmatch(r"\w+ \d+", found["kernel"])
+
+
+def test_gpus_and_their_driver_are_part_of_it() -> None:
+    gpus = tuple(Gpu(index, "NVIDIA H100", driver="550.54") for index in range(2))
+    host = Host(machine="h100", shipped=True, cpu="c", cores=2, cores_online=2, gpus=gpus)
+    found = stack.describe(World(2, device="cuda"), host)
+    assert (found["gpu"], found["gpus"], found["driver"]) == ("NVIDIA H100", "2", "550.54")
+
+
+def test_a_fingerprint_changes_with_any_value_and_with_nothing_else() -> None:
+    base = stack.fingerprint({"a": "1", "b": "2"}, {"NCCL_ALGO": "Ring"})
+    assert re.fullmatch("[0-9a-f]{64}", base)
+    assert stack.fingerprint({"b": "2", "a": "1"}, {"NCCL_ALGO": "Ring"}) == base
+    assert stack.fingerprint({"a": "1", "b": "3"}, {"NCCL_ALGO": "Ring"}) != base
+    assert stack.fingerprint({"a": "1", "b": "2"}, {"NCCL_ALGO": "Tree"}) != base
+    assert stack.fingerprint({"a": "1", "b": "2"}, {}) != base
+
+
+def test_only_settings_that_change_timings_are_kept() -> None:
+    kept = {
+        "NCCL_ALGO": "Ring",
+        "CUDA_VISIBLE_DEVICES": "0,1",
+        "OMP_NUM_THREADS": "1",
+        "MALLOC_MMAP_THRESHOLD_": "1",
+        "OMPI_MCA_btl": "self,sm",
+        "TORCH_NCCL_BLOCKING_WAIT": "1",
+    }
+    private = {
+        "PATH": "/bin",
+        "AWS_SECRET_ACCESS_KEY": "x",
+        "NCCL_COMM_ID": "10.0.0.1:99",
+        "NCCL_HOSTID": "me",
+        "NCCL_SECRET_TOKEN": "x",
+        "GLOO_SOCKET_HOST": "me",
+        "OMPI_MCA_ess_base_jobid": "7",
+        "OMPI_MCA_orte_hnp_uri": "tcp://10.0.0.1",
+        "TORCHELASTIC_RUN_ID": "7",
+        "XNCCL_ALGO": "x",
+    }
+    assert stack.allowed_environment(kept | private) == dict(sorted(kept.items()))
+
+
+def test_a_home_folder_is_written_as_a_tilde() -> None:
+    environ = {"HOME": "/home/ada", "NCCL_TOPO_FILE": "/home/ada/topo.xml"}
+    assert stack.allowed_environment(environ) == {"NCCL_TOPO_FILE": "~/topo.xml"}
+
+
+def test_host_names_are_hashed_unless_kept() -> None:
+    world = World(2, 2, hosts=("alpha", "beta"))
+    hashed = stack.host_names(world, keep_hostnames=False)
+    assert re.fullmatch("[0-9a-f]{8},[0-9a-f]{8}", hashed) and "alpha" not in hashed
+    assert stack.host_names(world, keep_hostnames=True) == "alpha,beta"
+
+
+def test_the_header_has_all_of_it() -> None:
+    header = stack.make_header(
+        World(4, 2), machine="m", seed=7, values={"mpi": "5"}, environ={"NCCL_ALGO": "Ring", "PATH": "/"}
+    )
+    assert (header.machine, header.seed, header.ranks, header.nodes) == ("m", 7, 4, 2)
+    assert header.stack == {"mpi": "5"} and header.environment == {"NCCL_ALGO": "Ring"}
+    assert header.fingerprint == stack.fingerprint(header.stack, header.environment)
+
+
+def git(folder: Path, *words: str) -> None:
+    name = ("-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false")
+    subprocess.run(["git", *name, "-C", str(folder), *words], check=True, capture_output=True)
+
+
+def test_a_changed_checkout_is_another_revision(tmp_path: Path) -> None:
+    code = tmp_path / "calibrate"
+    code.mkdir()
+    (code / "a.py").write_text("1\n")
+    git(tmp_path, "init", "-q")
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "-qm", "one")
+    clean = stack.git_revision(tmp_path)
+    assert re.fullmatch("[0-9a-f]{12}", clean)
+    (tmp_path / "notes.txt").write_text("not code\n")
+    assert stack.git_revision(tmp_path) == clean
+    (code / "a.py").write_text("2\n")
+    dirty = stack.git_revision(tmp_path)
+    assert dirty.startswith(f"{clean}-dirty-")
+    (code / "a.py").write_text("3\n")
+    assert stack.git_revision(tmp_path) not in (clean, dirty)
+
+
+def test_git_never_fails_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert stack.git_revision(tmp_path) == ""
+    (tmp_path / ".git").write_text("gitdir: /nowhere\n")
+    assert stack.git_revision(tmp_path) == ""
+    monkeypatch.setenv("PATH", "")
+    (tmp_path / ".git").unlink()
+    (tmp_path / ".git").mkdir()
+    assert stack.git_revision(tmp_path) == ""

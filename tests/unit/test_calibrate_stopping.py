@@ -1,0 +1,130 @@
+"""Statistics over visits and the rule that ends a point."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+from scipy import stats
+
+from calibrate.presets import PRESETS, find_preset
+from calibrate.stopping import Summary, Target, calls_for, summarise, verdict
+from perfmodel.errors import BadInputError
+from perfmodel.schema.runs import Status
+
+
+def summary_of(times_s: list[float]) -> Summary:
+    found = summarise(times_s)
+    assert found is not None
+    return found
+
+
+def test_fewer_than_three_visits_say_nothing() -> None:
+    assert summarise([]) is None
+    assert summarise([1.0, 1.0]) is None
+
+
+def test_equal_visits_leave_no_doubt() -> None:
+    found = summary_of([2e-6] * 3)
+    assert found.median_s == pytest.approx(2e-6)
+    assert (found.low_s, found.high_s) == pytest.approx((2e-6, 2e-6))
+    assert found.relative_halfwidth == pytest.approx(0.0, abs=1e-12)
+
+
+def test_the_interval_is_students_on_logs() -> None:
+    """Logs -1, 0, 1: mean 0, standard deviation 1, t with 2 degrees 4.303, half of it 4.303 / sqrt(3)."""
+    found = summary_of([math.exp(-1), 1.0, math.e])
+    assert found.median_s == pytest.approx(1.0)
+    assert found.high_s == pytest.approx(math.exp(4.302653 / math.sqrt(3)), rel=1e-6)
+    assert found.low_s == pytest.approx(1 / found.high_s)
+    assert found.relative_halfwidth == pytest.approx(found.high_s - 1)
+    assert found.visits == 3
+
+
+def test_a_visit_that_a_neighbour_doubled_does_not_count_from_eight_on() -> None:
+    quiet = [1.0, 1.01, 0.99, 1.0, 1.01, 0.99, 1.0]
+    seven, eight = summary_of([*quiet[:6], 2.0]), summary_of([*quiet, 2.0])
+    assert seven.relative_halfwidth > 0.2
+    assert eight.relative_halfwidth < 0.02
+    assert eight.median_s == pytest.approx(1.0, abs=0.01)
+
+
+def test_trimming_is_yuens() -> None:
+    """Sixteen visits: two trimmed at each end; winsorised variance over h (h - 1) as in the textbook."""
+    logs = [0.01 * k * k for k in range(16)]
+    kept = logs[2:14]
+    bounded = [min(max(x, kept[0]), kept[-1]) for x in logs]
+    variance = stats.tvar(bounded)
+    half = stats.t.ppf(0.975, 11) * math.sqrt(15 * variance / (12 * 11))
+    found = summary_of([math.exp(x) for x in logs])
+    assert math.log(found.median_s) == pytest.approx(sum(kept) / 12)
+    assert found.relative_halfwidth == pytest.approx(math.expm1(half))
+
+
+@pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, math.inf])
+def test_a_time_that_is_none_is_refused(bad: float) -> None:
+    with pytest.raises(BadInputError, match="above 0 s"):
+        summarise([1.0, bad, 1.0])
+
+
+def test_absurd_spread_stays_a_number() -> None:
+    found = summary_of([1e-300, 1.0, 1e300])
+    assert math.isfinite(found.high_s) and found.low_s > 0
+
+
+@pytest.mark.parametrize(
+    ("call_s", "calls"),
+    [
+        (1e-6, 200),  # 15 ms would be 15 000 calls
+        (1e-3, 15),
+        (10e-3, 5),  # 15 ms would be 2 calls
+        (100e-3, 2),  # 5 calls would be 0.5 s: only what fits 0.25 s
+        (10.0, 1),
+        (0.0, 5),  # no idea yet
+    ],
+)
+def test_a_visit_lasts_about_fifteen_milliseconds(call_s: float, calls: int) -> None:
+    assert calls_for(Target(0.02), call_s) == calls
+
+
+def test_a_point_ends_when_narrow_or_out_of_time() -> None:
+    target = Target(0.05, min_visits=3, max_time_s=1.0, max_visits=10)
+    narrow, wide = Summary(1, 0.95, 1.05, 0.05, 3), Summary(1, 0.5, 2, 1.0, 3)
+    assert verdict(None, 99.0, 99, target) is None
+    assert verdict(narrow, 0.0, 3, target) is Status.OK
+    assert verdict(wide, 0.9, 3, target) is None
+    assert verdict(wide, 1.0, 3, target) is Status.NOISY
+    assert verdict(wide, 0.0, 10, target) is Status.NOISY
+    few = Summary(1, 1, 1, 0.0, 3)
+    assert verdict(few, 99.0, 3, Target(0.05, min_visits=4)) is None
+
+
+@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("spread", [0.01, 0.03])
+def test_intervals_hold_the_truth_although_they_choose_when_to_stop(name: str, spread: float) -> None:
+    """A rule that stops when the interval is narrow stops too early now and then: 90 % at least remain."""
+    chance = random.Random(2)
+    target = PRESETS[name].target(1000)
+    held, trials = 0, 400
+    for _ in range(trials):
+        times: list[float] = []
+        while True:
+            times.append(math.exp(chance.gauss(0.0, spread)))
+            found = summarise(times)
+            if verdict(found, 0.0, len(times), target) is not None:
+                break
+        assert found is not None
+        held += found.low_s <= 1.0 <= found.high_s
+    assert 0.88 < held / trials < 0.99
+
+
+def test_presets_get_slower_and_better() -> None:
+    quick, standard, rigorous = (find_preset(name) for name in ("quick", "standard", "rigorous"))
+    assert (quick.relative, standard.relative, rigorous.relative) == (0.05, 0.02, 0.01)
+    assert quick.min_visits < standard.min_visits < rigorous.min_visits
+    assert quick.target(100).max_time_s == pytest.approx(0.5)  # 50 s shared by 100 points
+    assert quick.target(1).max_time_s == 2.0
+    assert standard.target(10_000).max_time_s == 6.0
+    with pytest.raises(BadInputError, match="preset 'fast' is not known"):
+        find_preset("fast")
