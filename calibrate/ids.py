@@ -22,7 +22,8 @@ Ids = NDArray[np.int64]
 COLD_BYTES = 256 * 2**20
 """Rows that all sets together touch [bytes]: the rows of one call left the cache before their turn."""
 
-FEWEST_SETS, MOST_SETS, MOST_IDS = 4, 1024, 2**23
+FEWEST_SETS, MOST_SETS, MOST_IDS = 4, 256, 2**22
+"""No visit makes more than 200 calls; the next one starts at another set."""
 _ZIPF_HEAD = 2**16
 
 
@@ -72,7 +73,7 @@ def draw_sets(work: Work, dtype: str, seed: int, most_sets: int = MOST_SETS) -> 
 
 
 def set_count(work: Work, dtype: str) -> int:
-    """Sets that together touch ``COLD_BYTES`` of rows, between 4 and 1024, of at most 8 Mi ids in all."""
+    """Sets that together touch ``COLD_BYTES`` of rows, 4 to 256, and at most 4 Mi ids beyond 4 sets."""
     n = lookups(work)
     wanted = math.ceil(COLD_BYTES / (n * work.dim * ELEMENT_BYTES[dtype]))
     return max(FEWEST_SETS, min(wanted, MOST_SETS, MOST_IDS // n))

@@ -101,13 +101,12 @@ class TorchKernels:
     operations: tuple[str, ...] = KERNELS
 
     def open(self, place: Place, address: Mapping[str, str]) -> None:
-        """Take this rank's device."""
+        """Take this rank's device: the CPU, or torch's current GPU."""
         import torch
 
         self._torch = torch
-        self._device = (
-            torch.device("cuda", place.local_rank) if place.device == "cuda" else torch.device("cpu")
-        )
+        gpu = place.device == "cuda"
+        self._device = torch.device("cuda", torch.cuda.current_device()) if gpu else torch.device("cpu")
         self._tables: dict[tuple[int, str], Any] = {}
 
     def open_group(self, ranks: Sequence[int]) -> None:
@@ -182,10 +181,13 @@ class TorchKernels:
         block = -(-work.rows // work.shards)
 
         def reference(inputs: Inputs) -> Outputs:
-            return bucketized(*inputs, work.tables, block, work.shards)
+            ids, lengths = inputs
+            return bucketized(ids, lengths, work.tables, block, work.shards)
 
         def call(inputs: Inputs) -> Outputs:
-            return lookup.bucketize(*inputs, work.tables, block, work.shards)[:2]
+            ids, lengths = inputs
+            sent = lookup.bucketize(ids, lengths, work.tables, block, work.shards)
+            return sent.ids, sent.lengths
 
         return KernelOperation(self._device, sets, call, reference)
 
@@ -194,10 +196,12 @@ class TorchKernels:
         sets = [self._tensors(one) for one in draw_sets(received, dtype, seed, most_sets=64)]
 
         def reference(inputs: Inputs) -> Outputs:
-            return permuted(*inputs, work.shards, work.tables)
+            ids, lengths = inputs
+            return permuted(ids, lengths, work.shards, work.tables)
 
         def call(inputs: Inputs) -> Outputs:
-            return lookup.permute(*inputs, work.shards, work.tables)
+            ids, lengths = inputs
+            return lookup.permute(ids, lengths, work.shards, work.tables)
 
         return KernelOperation(self._device, sets, call, reference)
 

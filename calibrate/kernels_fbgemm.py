@@ -112,7 +112,8 @@ class FbgemmKernels(TorchKernels):
             return moved[1], moved[0].view(work.shards, -1)
 
         def reference(inputs: Inputs) -> Outputs:
-            rows, sent = bucketized(*inputs, work.tables, block, work.shards)
+            ids, lengths = inputs
+            rows, sent = bucketized(ids, lengths, work.tables, block, work.shards)
             return rows % block, sent  # FBGEMM numbers rows in each table of the owner
 
         return KernelOperation(self._device, sets, call, reference)
@@ -131,6 +132,7 @@ class FbgemmKernels(TorchKernels):
             return moved[1], moved[0].view(-1)
 
         def reference(inputs: Inputs) -> Outputs:
-            return permuted(*inputs, work.shards, work.tables)
+            ids, lengths = inputs
+            return permuted(ids, lengths, work.shards, work.tables)
 
         return KernelOperation(self._device, sets, call, reference)

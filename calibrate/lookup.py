@@ -7,7 +7,23 @@ sample are looked up as they come: a received id is a row of that tensor and nee
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
+
+
+@dataclass(frozen=True)
+class Bucketized:
+    """Ids sorted by owner.
+
+    ids      [n] in the order owner, table, sample, as rows of the owner's tensor
+    lengths  [owners, T B] ids of each bag for each owner;  counts  [owners] ids for each owner
+    weights  [n] in the order of the ids, or none
+    """
+
+    ids: Any
+    lengths: Any
+    counts: Any
+    weights: Any = None
 
 
 def gather_pool(table: Any, ids: Any, offsets: Any, weights: Any = None) -> Any:
@@ -25,27 +41,50 @@ def gather_pool(table: Any, ids: Any, offsets: Any, weights: Any = None) -> Any:
 
 def bucketize(
     ids: Any, lengths: Any, tables: int, block: int, owners: int, weights: Any = None
-) -> tuple[Any, Any, Any]:
-    """Ids sorted by owner, as rows of the owner's tensor, the lengths for each owner, and the sorted weights.
+) -> Bucketized:
+    """Ids, lengths and weights for each owner.
 
     ids      rows of their own table, in the order table, sample [n];  lengths  of each bag [T B]
+    owners   at most 32768
     block    R, rows of each table that an owner holds: row r of table t belongs to owner r // R, where it
              is row t R + r mod R
-    returns  ids [n] in the order owner, table, sample; lengths [owners, T B]; weights [n] or None
+    weights  factor of each id [n], or none
     """
     import torch
 
     bags = lengths.numel()
     bag = torch.repeat_interleave(lengths, output_size=ids.numel())
-    owner = torch.div(ids, block, rounding_mode="floor")
+    owner = _whole_parts(ids, block)
     sent = torch.zeros(owners * bags, dtype=torch.int64, device=ids.device)
     sent.scatter_add_(0, owner * bags + bag, torch.ones_like(bag))
-    order = torch.sort(owner.to(torch.uint8 if owners <= 256 else torch.int32), stable=True)[1]
+    order = _stable_order(owner.to(torch.uint8 if owners <= 2**8 else torch.int16))
     row = ids - owner * block
     if tables > 1:
-        row += torch.div(bag, bags // tables, rounding_mode="floor") * block
+        row += _whole_parts(bag, bags // tables) * block
+    by_owner = sent.view(owners, bags)
     sorted_weights = None if weights is None else weights.index_select(0, order)
-    return row.index_select(0, order), sent.view(owners, bags), sorted_weights
+    return Bucketized(row.index_select(0, order), by_owner, by_owner.sum(1), sorted_weights)
+
+
+def _whole_parts(values: Any, divisor: int) -> Any:
+    """values // divisor. On a CPU through numpy, which divides by multiplying: four times as fast."""
+    import torch
+
+    if values.is_cuda:
+        return torch.div(values, divisor, rounding_mode="floor")
+    return torch.from_numpy(values.numpy() // divisor)
+
+
+def _stable_order(keys: Any) -> Any:
+    """Positions of 1-D keys of 8 or 16 bits in sorted order, equal keys in the order of their positions.
+
+    On a CPU through numpy, which sorts short keys by radix: its time grows with their number and no faster.
+    """
+    import torch
+
+    if keys.is_cuda:
+        return torch.sort(keys, stable=True)[1]
+    return torch.from_numpy(keys.numpy().argsort(kind="stable"))
 
 
 def offsets_of(lengths: Any, offsets: Any) -> None:

@@ -12,9 +12,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from calibrate.operations import Availability, Place
 from calibrate.patterns import Layout
 from calibrate.providers.host import Call, HostCollectives, as_numpy
@@ -90,7 +87,7 @@ class Mpi(HostCollectives):
         if equal:
             group.Alltoall(out, into)
         else:
-            group.Alltoallv([out, _parts(send_counts)], [into, _parts(recv_counts)])
+            group.Alltoallv([out, list(send_counts)], [into, list(recv_counts)])
 
     def raw_reduce_scatter(self, send: Any, recv: Any, ranks: Sequence[int]) -> None:
         """Sum 1-D send buffers over ranks; rank i of ``ranks`` receives part i in ``recv``."""
@@ -131,11 +128,5 @@ class Mpi(HostCollectives):
 
     @staticmethod
     def _uneven(one: Layout, group: Any) -> Call:
-        out, into = _parts(one.send_counts), _parts(one.recv_counts)
+        out, into = list(one.send_counts), list(one.recv_counts)
         return lambda send, recv: group.Alltoallv([send, out], [recv, into])
-
-
-def _parts(counts: Sequence[int]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """(counts, displacements) as MPI wants them."""
-    sizes = np.asarray(counts, dtype=np.int64)
-    return sizes, np.cumsum(sizes) - sizes

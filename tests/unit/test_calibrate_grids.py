@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from calibrate import ids
-from calibrate.grids import EXTENTS, composed_points, kernel_points, lookups, payload_bytes
+from calibrate.grids import ELEMENT_BYTES, EXTENTS, composed_points, kernel_points, lookups, payload_bytes
 from calibrate.operations import Availability
 from calibrate.world import World
 from perfmodel.errors import BadInputError
@@ -50,7 +50,7 @@ def test_grids_cover_what_the_model_has_constants_for(device: str, preset: str) 
     most = 2**25 if device == "cpu" else 2**31
     assert max(p.payload_bytes for p in gathers) <= most * 1.01
     tables = [p.work.tables * p.work.rows * p.work.dim * 4 for p in gathers if p.work and p.dtype == "fp32"]
-    assert max(tables) / min(tables) > 30
+    assert max(tables) / min(tables) > 15
 
 
 def test_quick_copies_stay_below_256_mib_and_tables_fit_the_memory() -> None:
@@ -60,7 +60,9 @@ def test_quick_copies_stay_below_256_mib_and_tables_fit_the_memory() -> None:
     assert max(p.payload_bytes for p in kernel_points(world(), "quick") if p.operation == "copy") == 2**28
     for point in points:
         if point.operation == "gather_pool" and point.work is not None:
-            assert point.work.rows * point.work.tables * point.work.dim * 4 <= 2e8 / 8
+            assert (
+                point.work.rows * point.work.tables * point.work.dim * ELEMENT_BYTES[point.dtype] <= 2e8 / 8
+            )
 
 
 def test_whole_passes_half_held_out_over_every_library() -> None:
@@ -124,7 +126,7 @@ def test_every_set_has_the_same_number_of_ids_and_enough_rows_are_touched() -> N
     sets = ids.draw_sets(work, "fp32", seed=3)
     assert {one.ids.size for one in sets} == {lookups(work)} == {144}
     assert all(one.lengths.size == 32 and one.lengths.sum() == 144 for one in sets)
-    assert len(sets) == 1024
+    assert len(sets) == 256
     big = Work(batch=4096, tables=4, pooling=8, dim=128, rows=10**6)
     assert ids.set_count(big, "fp32") == 4  # 64 MiB a set
     assert np.array_equal(sets[5].ids, ids.draw_sets(work, "fp32", seed=3)[5].ids)

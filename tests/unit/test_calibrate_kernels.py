@@ -42,12 +42,11 @@ def opened(library: type[TorchKernels]) -> TorchKernels:
 
 def test_bucketize_by_hand() -> None:
     # two tables of two samples, two owners of 5 rows of each table: row 7 of table 0 is row 2 of owner 1
-    rows, sent, weights = lookup.bucketize(
-        torch.tensor(IDS), torch.tensor(LENGTHS), 2, 5, 2, torch.arange(5.0)
-    )
-    assert rows.tolist() == [0, 5 + 3, 2, 5 + 4, 5 + 3]
-    assert sent.tolist() == [[1, 0, 0, 1], [1, 0, 1, 1]]
-    assert weights.tolist() == [1, 3, 0, 2, 4]
+    sent = lookup.bucketize(torch.tensor(IDS), torch.tensor(LENGTHS), 2, 5, 2, torch.arange(5.0))
+    assert sent.ids.tolist() == [0, 5 + 3, 2, 5 + 4, 5 + 3]
+    assert sent.lengths.tolist() == [[1, 0, 0, 1], [1, 0, 1, 1]]
+    assert sent.counts.tolist() == [2, 3]
+    assert sent.weights.tolist() == [1, 3, 0, 2, 4]
 
 
 def test_permute_by_hand() -> None:
@@ -77,9 +76,11 @@ def test_bucketize_equals_a_numpy_sort(tables: int, owners: int) -> None:
     rows = (ids % block + bag // 6 * block)[order]
     sent = np.zeros((owners, lengths.size), int)
     np.add.at(sent, (ids // block, bag), 1)
-    for function in (lookup.bucketize, reference.bucketized):
-        got = function(torch.from_numpy(ids), torch.from_numpy(lengths), tables, block, owners)
-        assert np.array_equal(got[0], rows) and np.array_equal(got[1], sent)
+    given = torch.from_numpy(ids), torch.from_numpy(lengths), tables, block, owners
+    got = lookup.bucketize(*given)
+    for ids_got, lengths_got in ((got.ids, got.lengths), reference.bucketized(*given)):
+        assert np.array_equal(ids_got, rows) and np.array_equal(lengths_got, sent)
+    assert np.array_equal(got.counts, sent.sum(1))
 
 
 @pytest.mark.parametrize(("sources", "tables"), [(1, 1), (4, 3), (2, 5)])

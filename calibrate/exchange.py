@@ -1,0 +1,381 @@
+"""Our row-wise pass over any library of collectives: the steps that ``perfmodel project`` adds up, in order.
+
+    bucketize            ids sorted by owner
+    all_to_all_splits    3 int64 a peer: bags, ids and samples that it will get
+    all_to_all_lengths   a length (int64) for each bag and owner
+    all_to_all_ids       every id to its owner, as a row of the owner's joined tables
+    permute              received lengths to offsets; ids stay as they came (``lookup``), whatever the tables
+    gather_pool          one partial bag for each bag of every rank, fp32
+    reduce_scatter       partial bags to bags
+
+Weighted ids take an all-to-all more (``all_to_all_weights``). Buffers for what is received are made once.
+"""
+
+from __future__ import annotations
+
+import time
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
+
+from calibrate import lookup
+from calibrate.grids import POOLED_BYTES, SMALL_BYTES, lookups
+from calibrate.ids import IdSet, draw_sets
+from calibrate.kernels import torch_availability, torch_type
+from calibrate.operations import Availability, Place, Provider
+from calibrate.pattern_rows import bag_sums, fill_rows, require_exact
+from calibrate.reference import count_wrong
+from perfmodel.errors import BadInputError
+from perfmodel.schema.evidence import Clock
+from perfmodel.schema.runs import Kind, Point, Work
+
+STEPS = (
+    "bucketize",
+    "all_to_all_splits",
+    "all_to_all_lengths",
+    "all_to_all_ids",
+    "permute",
+    "gather_pool",
+    "reduce_scatter",
+)
+SPLITS = 3
+"""Numbers that each rank tells each peer before it sends: bags, ids, samples."""
+
+OWNER_ROWS = 2**32
+"""Pattern rows that one owner may have: row r of the joined tables of owner g is number g OWNER_ROWS + r."""
+
+
+class Collectives(Protocol):
+    """The calls that a pass needs of a library; counts: elements for each peer, in the order of ``ranks``."""
+
+    def raw_all_to_all(
+        self,
+        send: Any,
+        send_counts: Sequence[int],
+        recv: Any,
+        recv_counts: Sequence[int],
+        ranks: Sequence[int],
+        *,
+        equal: bool = False,
+    ) -> None: ...
+
+    def raw_reduce_scatter(self, send: Any, recv: Any, ranks: Sequence[int]) -> None: ...
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is looked up, and by whom. ``block``: rows of each table that one rank owns."""
+
+    work: Work
+    ranks: tuple[int, ...]
+    index: int  # place of this rank among ``ranks``
+
+    @property
+    def owners(self) -> int:
+        """Ranks that share the tables."""
+        return len(self.ranks)
+
+    @property
+    def block(self) -> int:
+        """Rows of each table on one rank; the last owner may have fewer."""
+        return -(-self.work.rows // self.owners)
+
+    @property
+    def bags(self) -> int:
+        """Bags of one rank's samples."""
+        return self.work.batch * self.work.tables
+
+
+class Buffers:
+    """What a pass receives into; the ids' buffer grows when a rank gets more than it ever did."""
+
+    def __init__(self, job: Job, device: Any, dtype: Any, weighted: bool) -> None:
+        import torch
+
+        G, bags = job.owners, job.bags
+        self._empty = partial(torch.empty, device=device)
+        self.raw: Callable[[Any], Any] = _as_is if device.type == "cuda" else _memory
+        self.splits_sent = torch.zeros(G, SPLITS, dtype=torch.int64, device=device)
+        self.splits_sent[:, 0], self.splits_sent[:, 2] = bags, job.work.batch
+        self.splits = self._empty((G, SPLITS), dtype=torch.int64)
+        self.lengths = self._empty(G * bags, dtype=torch.int64)
+        self.raw_splits_sent, self.raw_splits = (
+            self.raw(x.view(-1)) for x in (self.splits_sent, self.splits)
+        )
+        self.raw_lengths = self.raw(self.lengths)
+        self.offsets = torch.zeros(G * bags + 1, dtype=torch.int64, device=device)
+        self.out = self._empty((bags, job.work.dim), dtype=torch.float32)
+        self.raw_out = self.raw(self.out.view(-1))
+        self._ids = self._empty(2 * lookups(job.work), dtype=torch.int64)
+        self._weights = self._empty(2 * lookups(job.work) if weighted else 0, dtype=dtype)
+
+    def ids(self, count: int) -> Any:
+        """Room for ``count`` ids."""
+        if self._ids.numel() < count:
+            self._ids = self._empty(count + count // 4, dtype=self._ids.dtype)
+        return self._ids[:count]
+
+    def weights(self, count: int) -> Any:
+        """Room for as many weights."""
+        if self._weights.numel() < count:
+            self._weights = self._empty(count + count // 4, dtype=self._weights.dtype)
+        return self._weights[:count]
+
+
+def _as_is(tensor: Any) -> Any:
+    return tensor
+
+
+def _memory(tensor: Any) -> Any:
+    """The memory of a CPU tensor as numpy sees it, which is what libraries on CPUs take."""
+    return tensor.numpy()
+
+
+def forward(
+    job: Job,
+    library: Collectives,
+    table: Any,
+    ids: Any,
+    lengths: Any,
+    buffers: Buffers,
+    mark: Callable[[str], None],
+    weights: Any = None,
+) -> Any:
+    """One pass; returns the bags of this rank's own samples, fp32 [T B, D].
+
+    table    this rank's rows of all tables, joined [T block, D], fp32 or fp16
+    ids      rows of their own table, in the order table, sample [n];  lengths  of each bag [T B]
+    mark     is told the name of each step when its last call has returned
+    weights  factor of each id [n], in the type of the table, or none
+    """
+    work, G, ranks, raw = job.work, job.owners, job.ranks, buffers.raw
+    fields, bags = [SPLITS] * G, [job.bags] * G
+    sent = lookup.bucketize(ids, lengths, work.tables, job.block, G, weights)
+    buffers.splits_sent[:, 1] = sent.counts
+    mark("bucketize")
+    library.raw_all_to_all(buffers.raw_splits_sent, fields, buffers.raw_splits, fields, ranks, equal=True)
+    send_counts, recv_counts = sent.counts.tolist(), buffers.splits[:, 1].tolist()
+    mark("all_to_all_splits")
+    library.raw_all_to_all(raw(sent.lengths.view(-1)), bags, buffers.raw_lengths, bags, ranks, equal=True)
+    mark("all_to_all_lengths")
+    received = buffers.ids(sum(recv_counts))
+    library.raw_all_to_all(raw(sent.ids), send_counts, raw(received), recv_counts, ranks)
+    mark("all_to_all_ids")
+    received_weights = None
+    if weights is not None:
+        received_weights = buffers.weights(received.numel())
+        library.raw_all_to_all(raw(sent.weights), send_counts, raw(received_weights), recv_counts, ranks)
+        mark("all_to_all_weights")
+    lookup.offsets_of(buffers.lengths, buffers.offsets)
+    mark("permute")
+    bags_of_all = lookup.gather_pool(table, received, buffers.offsets[:-1], received_weights)
+    mark("gather_pool")
+    library.raw_reduce_scatter(raw(bags_of_all.view(-1)), buffers.raw_out, ranks)
+    mark("reduce_scatter")
+    return buffers.out
+
+
+class ExchangeOperation:
+    """The pass over sets of ids in rotation, each copied into fixed buffers as a batch that arrives."""
+
+    def __init__(
+        self, job: Job, library: Collectives, table: Any, sets: Sequence[IdSet], buffers: Buffers, clock: Any
+    ) -> None:
+        import torch
+
+        self._job, self._library, self._table, self._buffers = job, library, table, buffers
+        self._sets = [tuple(torch.from_numpy(x).to(table.device) for x in (s.ids, s.lengths)) for s in sets]
+        self._ids, self._lengths = (x.clone() for x in self._sets[0])
+        self._clock = clock
+        self._at = 0
+        self._ran = False
+
+    @property
+    def bytes_sent(self) -> int:
+        """Bytes to other ranks in the last call: splits, lengths, ids and partial bags."""
+        job = self._job
+        to_each = SMALL_BYTES * (SPLITS + job.bags) + POOLED_BYTES * job.bags * job.work.dim
+        counts = self._buffers.splits_sent[:, 1].tolist()
+        ids = int(sum(counts) - counts[job.index])
+        return (job.owners - 1) * to_each + ids * SMALL_BYTES
+
+    def prepare(self, salt: int) -> None:
+        """Start at another set; poison the bags."""
+        self._at = salt * 7919 % len(self._sets)
+        self._buffers.out.fill_(float("nan"))
+        self._ran = False
+
+    def before(self) -> None:
+        """The next batch arrives."""
+        self._at = (self._at + 1) % len(self._sets)
+        ids, lengths = self._sets[self._at]
+        self._ids.copy_(ids)
+        self._lengths.copy_(lengths)
+
+    def run(self) -> None:
+        """The pass."""
+        clock = self._clock
+        clock.start()
+        forward(self._job, self._library, self._table, self._ids, self._lengths, self._buffers, clock.mark)
+        self._ran = True
+
+    def check(self) -> tuple[int, int]:
+        """(wrong, checked) elements of the bags of the last call against sums of pattern rows."""
+        out = self._buffers.out
+        if not self._ran:
+            return out.numel(), out.numel()
+        return count_wrong(out, expected_bags(self._job, self._ids, self._lengths)), out.numel()
+
+    def steps_s(self) -> Mapping[str, float]:
+        """This rank's time of each step of the last call."""
+        steps: Mapping[str, float] = self._clock.steps_s()
+        return steps
+
+
+def expected_bags(job: Job, ids: Any, lengths: Any, weights: Any = None) -> Any:
+    """Bags that pattern rows give, fp32 [T B, D]: worked out from the numbers of the rows, without tables."""
+    import torch
+
+    bag = torch.arange(job.bags, device=ids.device).repeat_interleave(lengths)
+    row = bag // job.work.batch * job.block + ids % job.block
+    return bag_sums(ids // job.block * OWNER_ROWS + row, lengths, job.work.dim, weights)
+
+
+class HostSteps:
+    """Times between marks by the host's clock: calls on a CPU have ended when they return."""
+
+    def start(self) -> None:
+        """Forget the last call."""
+        self._names: list[str] = []
+        self._times = [time.perf_counter()]
+
+    def mark(self, name: str) -> None:
+        """A step ended."""
+        self._times.append(time.perf_counter())
+        self._names.append(name)
+
+    def steps_s(self) -> dict[str, float]:
+        """Seconds of each step."""
+        pairs = zip(self._times, self._times[1:], strict=False)
+        return {name: end - start for name, (start, end) in zip(self._names, pairs, strict=True)}
+
+
+class CudaSteps:
+    """Times between marks by events of the GPU's stream; read when the stream is idle."""
+
+    def start(self) -> None:
+        """Forget the last call."""
+        self._names: list[str] = []
+        self._events = [self._event()]
+
+    def mark(self, name: str) -> None:
+        """A step's last call is queued."""
+        self._events.append(self._event())
+        self._names.append(name)
+
+    def steps_s(self) -> dict[str, float]:
+        """Seconds of each step."""
+        pairs = zip(self._events, self._events[1:], strict=False)
+        return {
+            name: first.elapsed_time(last) * 1e-3
+            for name, (first, last) in zip(self._names, pairs, strict=True)
+        }
+
+    def _event(self) -> Any:
+        import torch
+
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+
+class Exchange:
+    """Provider of our row-wise pass."""
+
+    name = "exchange"
+
+    def __init__(self) -> None:
+        self._libraries: Mapping[str, Provider] = {}
+        self._tables: dict[tuple[int, int, str], Any] = {}
+
+    def open(self, place: Place, address: Mapping[str, str]) -> None:
+        """Take this rank's device."""
+        import torch
+
+        gpu = place.device == "cuda"
+        self._device = torch.device("cuda", torch.cuda.current_device()) if gpu else torch.device("cpu")
+        self._torch, self._rank = torch, place.rank
+
+    def use(self, libraries: Mapping[str, Provider]) -> None:
+        """The libraries that are open on this rank, by name; those that open later join the mapping."""
+        self._libraries = libraries
+
+    def open_group(self, ranks: Sequence[int]) -> None:
+        """Nothing: the library of collectives has the groups."""
+
+    def operation(self, point: Point, ranks: Sequence[int]) -> ExchangeOperation:
+        """The pass of a point.
+
+        Limits: no whole pass, one rank, a library that is not open or lacks the calls, rows that no rank
+        would own, or bags whose sums would be rounded -> BadInputError
+        """
+        work = point.work
+        if (
+            point.kind is not Kind.COMPOSED
+            or work is None
+            or len(ranks) < 2
+            or point.clock is not Clock.EAGER
+        ):
+            raise BadInputError("exchange times whole passes of two or more ranks, one host call each.")
+        library = self._libraries.get(point.backend)
+        if library is None or not hasattr(library, "raw_reduce_scatter"):
+            raise BadInputError(
+                f"{point.backend!r} has no exchange for a whole pass.", "use mpi, gloo or shmem."
+            )
+        job = Job(work, tuple(ranks), list(ranks).index(self._rank))
+        if work.rows < job.owners or work.id_bytes != SMALL_BYTES:
+            raise BadInputError(
+                f"{work.rows} rows over {job.owners} ranks, with ids of {work.id_bytes} bytes.",
+                "every rank must own a row, and ids have 8 bytes.",
+            )
+        sets = draw_sets(work, point.dtype, zlib.crc32(f"{self._rank} {point.key}".encode()))
+        require_exact(point.dtype, max(int(one.lengths.max()) for one in sets))
+        table = self._table(job.index, work.tables * job.block, work.dim, point.dtype)
+        buffers = Buffers(job, self._device, table.dtype, weighted=False)
+        steps = CudaSteps() if self._device.type == "cuda" else HostSteps()
+        return ExchangeOperation(job, library, table, sets, buffers, steps)  # type: ignore[arg-type]
+
+    def barrier(self, ranks: Sequence[int]) -> None:
+        """Nothing: the library of collectives keeps the ranks in step."""
+
+    def synchronize(self) -> None:
+        """Wait for the GPU."""
+        if self._device.type == "cuda":
+            self._torch.cuda.synchronize(self._device)
+
+    def versions(self) -> Mapping[str, str]:
+        """torch, which looks up and sorts."""
+        return {"torch": self._torch.__version__}
+
+    def close(self) -> None:
+        """Give the tables back."""
+        self._tables.clear()
+
+    def _table(self, index: int, rows: int, dim: int, dtype: str) -> Any:
+        """This rank's joined tables: the beginning of the largest tensor of that width so far."""
+        kept = self._tables.get((index, dim, dtype))
+        if kept is None or kept.shape[0] < rows:
+            kept = self._torch.empty(rows, dim, dtype=torch_type(dtype), device=self._device)
+            fill_rows(kept, index * OWNER_ROWS)
+            self._tables[index, dim, dtype] = kept
+        return kept[:rows]
+
+
+def availability() -> Availability:
+    """As torch: any library of collectives carries it."""
+    torch = torch_availability()
+    if not torch.usable:
+        return torch
+    return Availability(True, version=torch.version, clocks=(Clock.EAGER,), operations=("row_wise",))
