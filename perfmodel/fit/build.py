@@ -101,16 +101,19 @@ def fit_calibration(
 
 
 def _usable(samples: pd.DataFrame) -> pd.DataFrame:
-    """Rows that a fit may use: known collectives, good flags, out of place, floating-point reductions."""
+    """Rows that a fit may use: known collectives, good flags, floating-point reductions, out of place.
+
+    A cell that was timed in place only (the all-reduce of PyTorch) is fitted from that. A noisy point counts:
+    its time was measured, with a wider spread.
+    """
     reduction = samples["collective"].isin(["all_reduce", "reduce_scatter"])
     whole = samples["datatype"].isin(_INTEGER_TYPES)
     floating = bool((reduction & ~whole).any())
-    keep = (
-        samples["collective"].isin(COLLECTIVES)
-        & samples["flag"].isin(["", "ok"])
-        & ~samples["in_place"].astype(bool)
-    )
-    return samples[keep & ~(reduction & whole)] if floating else samples[keep]
+    keep = samples["collective"].isin(COLLECTIVES) & samples["flag"].isin(["", "ok", "noisy"])
+    usable = samples[keep & ~(reduction & whole)] if floating else samples[keep]
+    in_place = usable["in_place"].astype(bool)
+    cells = [usable[name] for name in ("collective", "gpus", "gpus_per_node")]
+    return usable[~in_place | in_place.groupby(cells).transform("all")]
 
 
 def _cells(samples: pd.DataFrame, machine: Machine) -> list[tuple[Cell, pd.DataFrame]]:

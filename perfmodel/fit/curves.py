@@ -7,20 +7,18 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import isotonic_regression, least_squares
-from scipy.stats import t as student_t
+from scipy.optimize import isotonic_regression
 
 from perfmodel.errors import BadInputError
+from perfmodel.fit.robust import half_widths, solve
 from perfmodel.model.curves import anchored_time, hockney_time
 
 Floats = npt.NDArray[np.float64]
 
 KNEE_BOUNDS = (0.3, 10.0)
 """Allowed sharpness of the knee: below, a curve has no floor or no slope left; above, it is max()."""
-_ROBUST_LOG_SCALE = 0.05
 _FIRST_KNEE = 1.3
 _FARTHEST_LOG = 12.0  # a floor or bandwidth lies within e^12 of those that the samples show
-_WIDEST_LOG = 20.0  # an interval of e^20 says that the samples do not tell
 _FEWEST_POINTS = 3
 
 
@@ -65,7 +63,7 @@ def fit_curve(
     fixed = sharpness if sharpness is not None else (1.0 if sizes.size <= _FEWEST_POINTS else None)
     solution = _solve(sizes, np.log(medians), fixed)
     log_alpha, log_beta, log_p = solution.x if fixed is None else [*solution.x, np.log(fixed)]
-    wide = _half_widths(solution)
+    wide = half_widths(solution)
     wide = [*wide, 0.0] if fixed is not None else wide
     alpha, beta, knee = (
         (float(np.exp(v - e)), float(np.exp(v + e)))
@@ -154,41 +152,7 @@ def _solve(sizes: Floats, logs: Floats, fixed: float | None) -> Any:
         return np.asarray(np.log(hockney_time(sizes, np.exp(q[0]), np.exp(q[1]), p)) - logs)
 
     free = 2 if fixed is not None else 3
-    lower, upper = (list(side) for side in zip(alphas, betas, knees, strict=True))
-    return least_squares(
-        residual,
-        [head, tail, np.log(_FIRST_KNEE)][:free],
-        loss="soft_l1",
-        f_scale=_ROBUST_LOG_SCALE,
-        bounds=(lower[:free], upper[:free]),
-        xtol=1e-12,
-    )
-
-
-def _half_widths(solution: Any) -> list[float]:
-    """Half-widths of the 95 % intervals of the log parameters, by Student's t with n - k degrees of freedom.
-
-        cov = K^2 [sum psi_i^2 / (n - k)] / mean(psi')^2 (X^T X)^-1,   K = 1 + (k/n) var(psi') / mean(psi')^2
-
-    n points, k parameters; X Jacobian of the residuals r; psi = r / sqrt(1 + z), psi' = (1 + z)^-1.5 with
-    z = (r / scale)^2: first and second derivative of the soft-l1 loss. Source: P. J. Huber, Robust Statistics
-    (1981), 7.6. A median of few residuals, which are smaller than the noise by n - k over n, is too small a
-    scale and 1.96 too small a quantile: such intervals of 6 sizes held the truth in 75 of 100 cases.
-    Limits: residuals far below the scale -> ordinary least squares;  n <= k -> a factor of 4 either way
-    """
-    points, parameters = solution.jac.shape
-    free = points - parameters
-    if free <= 0:
-        return [float(np.log(4.0))] * parameters
-    z = (solution.fun / _ROBUST_LOG_SCALE) ** 2
-    slope = (1 + z) ** -1.5
-    plain = solution.jac / np.sqrt(slope)[:, np.newaxis]  # scipy gives sqrt(psi') X
-    scatter = float(np.sum(solution.fun**2 / (1 + z))) / free / float(slope.mean()) ** 2
-    few = 1 + parameters / points * float(slope.var()) / float(slope.mean()) ** 2
-    information = plain.T @ plain + 1e-9 * np.eye(parameters)
-    errors = few * np.sqrt(scatter * np.diag(np.linalg.inv(information)))
-    quantile = float(student_t.ppf(0.975, free))
-    return [min(quantile * float(error), _WIDEST_LOG) for error in errors]
+    return solve(residual, [head, tail, np.log(_FIRST_KNEE)][:free], [alphas, betas, knees][:free])
 
 
 def _anchor_spread(sizes: Floats, medians: Floats, raw_sizes: Floats, raw_times: Floats) -> float:

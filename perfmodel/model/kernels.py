@@ -5,8 +5,12 @@ Every time is on the stream clock: kernels launched back to back, without the ho
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from perfmodel.model import access
 
 Array = NDArray[np.float64]
 
@@ -55,6 +59,48 @@ def gather_bytes(n: ArrayLike, r: ArrayLike, id_bytes: ArrayLike, bags: ArrayLik
     return _array(n) * (_array(r) + _array(id_bytes)) + _array(bags) * _array(o)
 
 
+class GatherTraffic(NamedTuple):
+    """Bytes of a gather: through DRAM, through the L2, and through DRAM without the penalty of short rows."""
+
+    dram_bytes: Array
+    l2_bytes: Array
+    bare_bytes: Array
+
+
+def gather_traffic(
+    E: ArrayLike,
+    draws: ArrayLike,
+    n: ArrayLike,
+    row: ArrayLike,
+    phi: ArrayLike,
+    cache: ArrayLike,
+    sector: float,
+    id_bytes: ArrayLike,
+    bags: ArrayLike,
+    o: ArrayLike,
+) -> GatherTraffic:
+    """Bytes that gathering from equal tables moves (``gather_bytes``), with uniform ids and an L2 cache.
+
+        dram = gather_bytes(n, phi s miss),   l2 = gather_bytes(n, phi s),   bare = gather_bytes(n, row miss)
+
+    E         rows of one table on this GPU [-];  draws  look-ups that decide its hits in the L2 [-]
+    n         rows looked up, all tables together [-];  row  bytes of one row, s of its sectors [bytes]
+    phi       factor of short rows [-];  miss  1 - ``access.l2_hit_ratio``
+    cache     bytes of the L2 for one table [bytes];  sector  smallest read [bytes]
+    id_bytes, bags, o   as in ``gather_bytes``
+    Source: Lin et al., arXiv 2201.07821
+    Limits: cache = 0 -> dram = l2;  phi = 1 and whole sectors -> bare = dram
+    """
+    kept = access.resident_rows(E, draws, row, cache)
+    miss = 1 - access.l2_hit_ratio(E, draws, kept, access.unique_rows_uniform(E, draws))
+    moved = _array(phi) * sector_rounded(row, sector)
+    return GatherTraffic(
+        gather_bytes(n, moved * miss, id_bytes, bags, o),
+        gather_bytes(n, moved, id_bytes, bags, o),
+        gather_bytes(n, _array(row) * miss, id_bytes, bags, o),
+    )
+
+
 def gather_pool_time(
     dram_bytes: ArrayLike, l2_bytes: ArrayLike, t0: ArrayLike, dram_rate: ArrayLike, l2_rate: ArrayLike
 ) -> Array:
@@ -82,6 +128,19 @@ def stream_kernel_time(x: ArrayLike, t0: ArrayLike, rate: ArrayLike) -> Array:
     Limits: x = 0 -> t0;  x -> inf -> x / t = rate
     """
     return _array(t0) + _array(x) / _array(rate)
+
+
+def handover_time(h_exchange: ArrayLike, h_bags: ArrayLike) -> Array:
+    """What the collectives of a pass lose because a kernel ran right before them.
+
+        t = h_exchange + h_bags                                               [s]
+
+    h_exchange, h_bags   for the collective after bucketize and the one after the gather: its time after a
+                         kernel less its time in a loop of its own [s], whose caches stay warm
+    Source: the variant after_kernel of a calibration's own collectives, median over sizes
+    Limits: not measured -> 0;  independent of the bytes
+    """
+    return _array(h_exchange) + _array(h_bags)
 
 
 def error_factor(e: float, z: float) -> float:

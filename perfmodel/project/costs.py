@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +15,7 @@ from perfmodel.model import embedding_bag as eb
 from perfmodel.project.inputs import TableGroup, Work
 from perfmodel.project.links import Timing, constant, nothing, select
 from perfmodel.project.scenarios import BEST, Setting
+from perfmodel.schema.calibration import KernelFit
 from perfmodel.schema.evidence import Backend, Evidence
 
 Array = NDArray[np.float64]
@@ -30,6 +33,7 @@ the faster of the two for ``best``, reduce-scatter for every other library. ``sp
 non-empty bags."""
 
 KERNEL_LIBRARY = "kernel"
+HANDOVER = "handover"
 _ASSUMED_MEMORY = "a memory that was assumed"
 _GATHER_KEYS = ("gather_bytes_per_s", "launch_floor_s", "l2_bytes_per_s", "small_row_penalty_32")
 
@@ -46,7 +50,7 @@ class Step:
     @property
     def is_kernel(self) -> bool:
         """Whether it runs on one GPU, without communication."""
-        return not self.collective
+        return not self.collective and self.name != HANDOVER
 
 
 @dataclass(frozen=True)
@@ -86,10 +90,17 @@ class Forward:
         """A constant of the software or of the kernel model."""
         return self.setting.constants.value(key)
 
-    @property
-    def kernel_factor(self) -> float:
-        """Half-width of the band of a kernel's time, as a factor."""
-        return kernels.error_factor(self.constant("mean_relative_error"), self.constant("normal_quantile_95"))
+    def kernel_factor(self, step: str) -> float:
+        """Half-width of the band of a kernel's time, as a factor: of its own fit, else the published one."""
+        z, fit = self.constant("normal_quantile_95"), self.kernel_fit(step)
+        if fit is None:
+            return kernels.error_factor(self.constant("mean_relative_error"), z)
+        return float(np.exp(z * fit.log_sd))
+
+    def kernel_fit(self, step: str) -> KernelFit | None:
+        """How well the calibration's constants fit this kernel; None where they are the machine file's."""
+        known = self.setting.kernels
+        return known.fits.get(step) if known else None  # type: ignore[call-overload]
 
     def traffic(self, work: Work) -> Traffic:
         """Bytes and counts of all tables together."""
@@ -124,7 +135,6 @@ class Forward:
         """DRAM bytes, L2 bytes and penalty-free DRAM bytes of gathering from one shard."""
         value = self.setting.machine.value
         row = t.dim * t.element_bytes
-        moved = kernels.sector_rounded(row, value("sector_bytes"))
         phi = kernels.small_row_penalty(
             row,
             self.constant("small_row_bytes"),
@@ -132,20 +142,11 @@ class Forward:
             value("small_row_penalty_32"),
             value("small_row_penalty_64"),
         )
-        miss = 1 - self._hits(work, t, shards, row)
+        tables = sum(group.count for group in work.groups)  # all share the cache evenly
+        cache = value("l2_bytes") * self.constant("l2_usable_fraction") / tables
         bag = t.dim * self.constant("pooled_element_bytes") + self.constant("offset_bytes")
-        dram = kernels.gather_bytes(lookups, phi * moved * miss, work.id_bytes, bags, bag)
-        l2 = kernels.gather_bytes(lookups, phi * moved, work.id_bytes, bags, bag)
-        bare = kernels.gather_bytes(lookups, row * miss, work.id_bytes, bags, bag)
-        return dram, l2, bare
-
-    def _hits(self, work: Work, t: TableGroup, shards: Array, row: Array) -> Array:
-        """L2 hits of one table's look-ups, all tables sharing the cache evenly."""
-        tables = sum(group.count for group in work.groups)
-        cache = self.setting.machine.value("l2_bytes") * self.constant("l2_usable_fraction") / tables
-        rows, draws = t.rows / shards, work.batch * t.pooling
-        kept = access.resident_rows(rows, draws, row, cache)
-        return access.l2_hit_ratio(rows, draws, kept, access.unique_rows_uniform(rows, draws))
+        rows, draws, sector = t.rows / shards, work.batch * t.pooling, value("sector_bytes")
+        return kernels.gather_traffic(rows, draws, lookups, row, phi, cache, sector, work.id_bytes, bags, bag)
 
     def baseline(self, traffic: Traffic) -> Timing:
         """The gather of the same batch from local memory, nothing else."""
@@ -157,7 +158,23 @@ class Forward:
         gather = self._gather(traffic.dram_bytes, traffic.l2_bytes, self.memory)
         exchange = [step for step in self._permute(work, traffic, several) if step.payload_bytes.any()]
         pool = Step("gather_pool", "", traffic.dram_bytes, gather)
-        return [*exchange, pool, *self._reduce(work, traffic, several)]
+        return list(self._with_handover([*exchange, pool, *self._reduce(work, traffic, several)]))
+
+    def _with_handover(self, steps: list[Step]) -> Iterator[Step]:
+        """The steps, and the time that collectives lose by a kernel before them, where it was measured."""
+        yield from steps
+        after = [b for a, b in pairwise(steps) if a.is_kernel and b.collective in self.setting.handover_s]
+        parts = [(self.setting.handover_s[step.collective], step.timing.time_s > 0) for step in after]
+        if not parts:
+            return
+        low, time, high = (
+            np.asarray(sum(np.where(taken, getattr(each, name), 0.0) for each, taken in parts))
+            for name in ("low", "value", "high")
+        )
+        evidence, none = constant(Evidence.INTERPOLATED.rank, time.shape), constant(0, time.shape)
+        names = (self.setting.backend,)
+        timing = Timing(time, low, high, time, evidence, none, ("handover_s",), none, names)
+        yield Step(HANDOVER, "", np.zeros_like(time), timing)
 
     def _permute(self, work: Work, traffic: Traffic, several: NDArray[np.bool_]) -> list[Step]:
         length = self.constant("length_bytes")
@@ -169,7 +186,7 @@ class Forward:
             "ids": eb.ids_bytes(traffic.lookups, work.id_bytes),
         }
         sorted_bytes = eb.bucketize_bytes(traffic.lookups, work.id_bytes, work.gpus, traffic.bags, length)
-        bucketize = self._stream(sorted_bytes, "bucketize_floor_s", "bucketize_bytes_per_s")
+        bucketize = self._stream("bucketize", sorted_bytes, "bucketize_floor_s", "bucketize_bytes_per_s")
         return [
             Step("bucketize", "", sorted_bytes, bucketize.where(several)),
             *(self._collective(f"all_to_all_{name}", "all_to_all", x, work.gpus) for name, x in sent.items()),
@@ -189,7 +206,7 @@ class Forward:
         exchange = self._collective("all_to_all_bags", "all_to_all", size, G)
         summed = eb.local_sum_bytes(G, traffic.elements, self.constant("pooled_element_bytes"))
         moved = traffic.sparse_sum_bytes if sparse else summed
-        sum_time = self._stream(moved, "launch_floor_s", "local_sum_bytes_per_s").where(several)
+        sum_time = self._stream("local_sum", moved, "launch_floor_s", "local_sum_bytes_per_s").where(several)
         local_sum = Step("local_sum", "", moved, sum_time)
         if way != BEST:
             return [exchange, local_sum]
@@ -243,15 +260,17 @@ class Forward:
         cached = dram / rate < l2 / value("l2_bytes_per_s")
         slow = "gather_bytes_per_s" if memory is None else _ASSUMED_MEMORY
         names = ("launch_floor_s", slow, "l2_bytes_per_s")
-        return self._kernel(time, value("launch_floor_s"), keys, names, cached)
+        return self._kernel("gather_pool", dram, time, value("launch_floor_s"), keys, names, cached)
 
-    def _stream(self, moved: Array, floor: str, rate: str) -> Timing:
+    def _stream(self, step: str, moved: Array, floor: str, rate: str) -> Timing:
         value = self.setting.machine.value
         time = kernels.stream_kernel_time(moved, value(floor), value(rate))
-        return self._kernel(time, value(floor), (floor, rate), (floor, rate), np.bool_(False))
+        return self._kernel(step, moved, time, value(floor), (floor, rate), (floor, rate), np.bool_(False))
 
     def _kernel(
         self,
+        step: str,
+        moved: Array,
         time: Array,
         floor: float,
         keys: tuple[str, ...],
@@ -260,17 +279,21 @@ class Forward:
     ) -> Timing:
         """A kernel's time with the band of the kernel model and the evidence of its weakest constant.
 
+        moved   bytes that it moves: beyond those that were timed, its own constants are extrapolated
         keys    constants that it rests on; none: a memory that was assumed
         names   what it hangs on: the floor; where the bytes take longer the rate, where ``cached`` the second
         """
-        shape, k = time.shape, self.kernel_factor
+        shape, k = time.shape, self.kernel_factor(step)
         ranks = [self.setting.machine.quantity(key).evidence.rank for key in keys]
-        rank, code = max(ranks, default=Evidence.ASSUMED.rank), constant(0, shape)
+        rank, code = constant(max(ranks, default=Evidence.ASSUMED.rank), shape), constant(0, shape)
+        fit = self.kernel_fit(step)
+        if fit is not None:
+            inside = (moved >= 0.999 * fit.low_bytes) & (moved <= 1.001 * fit.high_bytes)
+            own = np.where(inside, Evidence.INTERPOLATED.rank, Evidence.EXTRAPOLATED.rank)
+            rank = np.maximum(rank, own).astype(np.int8)
         limit = np.where(time - floor > floor, 1 + cached.astype(np.int8), 0).astype(np.int8)
         floors = np.broadcast_to(np.float64(floor), shape)
-        return Timing(
-            time, time / k, time * k, floors, constant(rank, shape), limit, names, code, (KERNEL_LIBRARY,)
-        )
+        return Timing(time, time / k, time * k, floors, rank, limit, names, code, (KERNEL_LIBRARY,))
 
     def light_time(self, work: Work, traffic: Traffic, steps: list[Step], local: Array) -> Array:
         """Least time of the pass at datasheet rates, with no latency (``bounds.sharded_floor_time``) [s].
@@ -289,7 +312,7 @@ class Forward:
         g = self.domain(work.gpus)
         for step in steps:
             time = time + step.timing.time_s
-            if step.is_kernel:
+            if not step.collective:
                 continue
             if step.name == "reduce_scatter_across":  # counted with the level inside
                 continue

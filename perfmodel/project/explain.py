@@ -16,6 +16,7 @@ from perfmodel.fit.build import domain_gpus_of
 from perfmodel.model import collectives, curves, kernels, laws
 from perfmodel.predict import CollectiveModel
 from perfmodel.project import laws_explained as laws_of
+from perfmodel.project.costs import HANDOVER
 from perfmodel.project.links import Faster
 from perfmodel.project.projection import LABELS, Projection, StepRow
 from perfmodel.project.scenarios import OneDomain
@@ -78,6 +79,8 @@ def explain_step(answer: Projection, name: str) -> Explanation:
     Limits: as ``find_step``
     """
     step = find_step(answer, name)
+    if step.name == HANDOVER:
+        return _handover(answer, step)
     parts = _kernel(answer, step) if not step.collective else _communication(answer, step)
     equation, reference, terms, working = parts
     return Explanation(
@@ -88,6 +91,32 @@ def explain_step(answer: Projection, name: str) -> Explanation:
         reference=reference,
         terms=(*payload_terms(answer, step), *terms),
         working=working,
+        gpus=answer.gpus,
+    )
+
+
+def _handover(answer: Projection, step: StepRow) -> Explanation:
+    function = kernels.handover_time
+    source = ", ".join(answer.calibrations)
+    terms = tuple(
+        Term(
+            f"h({name})",
+            each.value,
+            f"{format_time(each.value)} ({format_time(each.low)} – {format_time(each.high)})",
+            source,
+            str(step.evidence),
+            f"{name} after a kernel, less the same in a loop of its own",
+        )
+        for name, each in sorted(answer.setting.handover_s.items())
+    )
+    return Explanation(
+        step=step,
+        title=f"{step.label} on {answer.gpus} GPUs of {answer.setting.machine.name}",
+        payload_equation="0",
+        equation=equation_of(function),
+        reference=source_of(function),
+        terms=terms,
+        working=(f"t = {format_time(step.time_s)} (h of each collective that follows a kernel)",),
         gpus=answer.gpus,
     )
 

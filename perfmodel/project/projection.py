@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfmodel.errors import BadInputError
-from perfmodel.project.costs import TWO_LEVEL, Forward, Memory
+from perfmodel.project.costs import HANDOVER, TWO_LEVEL, Forward, Memory
 from perfmodel.project.grid import project_grid
 from perfmodel.project.inputs import Work
 from perfmodel.project.links import Crossover, Faster, crossover
@@ -20,9 +20,6 @@ from perfmodel.units import format_bytes
 
 if TYPE_CHECKING:
     import pandas as pd
-
-KERNEL_CLOCK = Clock.STREAM
-"""Kernel floors are those of back-to-back launches."""
 
 LABELS = {
     "bucketize": "bucketize indices",
@@ -36,6 +33,7 @@ LABELS = {
     "reduce_scatter_inside": "reduce-scatter (inside a domain)",
     "reduce_scatter_across": "reduce-scatter (across domains)",
     "local_sum": "local sum",
+    HANDOVER: "hand-over",
 }
 _SMALLEST_CROSSOVER, _LARGEST_CROSSOVER, _CROSSOVER_POINTS = 128.0, 2.0**32, 201
 
@@ -208,7 +206,7 @@ def _rows(forward: Forward, work: Work, total_s: float) -> Iterator[StepRow]:
             low_s=float(t.low_s[0]),
             high_s=float(t.high_s[0]),
             floor_s=float(t.floor_s[0]),
-            clock=KERNEL_CLOCK if step.is_kernel else _clock_of(forward.setting, library),
+            clock=forward.setting.kernel_clock if step.is_kernel else _clock_of(forward.setting, library),
             evidence=Evidence.from_rank(int(t.evidence[0])),
             limit=t.limit_names[int(t.limit[0])],
         )
@@ -238,7 +236,8 @@ def _gpu_count(forward: Forward, work: Work, reserve: float) -> GpuCount:
 
 def _notes(work: Work, clocks: tuple[Clock, ...], forward: Forward) -> Iterator[str]:
     if len(clocks) > 1:
-        yield f"this sum mixes clocks: {', '.join(clocks)} (kernels are on the {KERNEL_CLOCK} clock)"
+        kernels = forward.setting.kernel_clock
+        yield f"this sum mixes clocks: {', '.join(clocks)} (kernels are on the {kernels} clock)"
     gpus = work.gpus[0]
     small = [bool(np.all(g.rows < gpus)) for g in work.groups]
     copies = sum(float(np.max(g.count)) for g, few in zip(work.groups, small, strict=True) if few)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from perfmodel.errors import BadInputError, NoCalibrationError
 from perfmodel.model.collectives import bus_factor
 from perfmodel.predict import CollectiveEstimate, CollectiveModel
 from perfmodel.project.links import Array, CollectiveTimes, Faster, Library, Links
+from perfmodel.schema.calibration import Calibration, Interval, KernelConstants
 from perfmodel.schema.constants import (
     Constants,
     ScenarioFile,
@@ -21,7 +23,7 @@ from perfmodel.schema.constants import (
 )
 from perfmodel.schema.evidence import Backend, Clock, Evidence
 from perfmodel.schema.files import unknown_name
-from perfmodel.schema.machine import Machine
+from perfmodel.schema.machine import KEYS, Machine, Quantity
 from perfmodel.units import format_number
 
 CLUSTER = "cluster"
@@ -112,6 +114,13 @@ class Setting:
     clock: str | None = None  # as asked for; the clocks that are used are those of ``links``
     calibration: str | Path | None = None
     notes: tuple[str, ...] = ()
+    kernels: KernelConstants | None = None  # of the calibration: they are in ``machine`` already
+    handover_s: Mapping[str, Interval] = field(default_factory=dict)
+
+    @property
+    def kernel_clock(self) -> Clock:
+        """How the kernels' times were taken; those of a machine file are of back-to-back launches."""
+        return self.kernels.clock if self.kernels else Clock.STREAM
 
     @property
     def one_domain(self) -> bool:
@@ -136,15 +145,44 @@ def load_setting(
         raise unknown_name("scenario", scenario, list_scenarios())
     assumed = None if scenario == CLUSTER else load_scenario_file(scenario)
     machine = _with_fewer_cards(machine)
+    kernels: KernelConstants | None = None
+    handover: Mapping[str, Interval] = {}
     if backend == BEST:
         links, notes = _best(machine, clock, calibration, assumed)
     else:
-        links, notes = _library(machine, str(backend), clock, calibration, assumed), ()
+        library, notes = _library(machine, str(backend), clock, calibration, assumed), ()
+        links, own = library, _own_calibration(library.times)
+        if own is not None:
+            machine, kernels, handover = _with_kernels(machine, own), own.kernels, own.handover_s
     constants = load_kernel_constants()
     if assumed is not None:
         machine, constants = _under(assumed, machine), constants.replaced(assumed.constants)
     machine, following = _with_memory_rates(machine, assumed)
-    return Setting(machine, links, constants, scenario, backend, clock, calibration, (*notes, *following))
+    notes = (*notes, *following)
+    return Setting(machine, links, constants, scenario, backend, clock, calibration, notes, kernels, handover)
+
+
+def _own_calibration(times: CollectiveTimes) -> Calibration | None:
+    """The calibration behind the times, if it is of this very machine."""
+    model = times.measured if isinstance(times, OneDomain) else times
+    return model.calibration if isinstance(model, CollectiveModel) and not model.borrowed else None
+
+
+def _with_kernels(machine: Machine, calibration: Calibration) -> Machine:
+    """The machine with the kernel constants that the calibration measured, but for a user's own what-ifs."""
+    fitted = calibration.kernels
+    if fitted is None:
+        return machine
+    source = f"calibration {calibration.calibration_id}"
+    why = f"fitted to {fitted.sample_count} kernels of {fitted.implementation} on the {fitted.clock} clock"
+    found = {
+        key: Quantity(
+            value=interval.value, unit=KEYS[key].unit, source=source, why=why, evidence=Evidence.MEASURED
+        )
+        for key, interval in fitted.values.items()
+        if key not in machine.overrides
+    }
+    return machine.model_copy(update={"values": {**machine.values, **found}})
 
 
 def _with_fewer_cards(machine: Machine) -> Machine:

@@ -25,6 +25,8 @@ from perfmodel.schema.evidence import COLLECTIVES, Backend, Clock
 from perfmodel.schema.files import first_line, invalid_fields, read_text, shown, unknown_name
 
 SCHEMA_VERSION = 1
+_OPTIONAL = ("kernels", "handover_s")
+"""Fields that a file without them does not mention."""
 _FOLDER = "calibrations"
 _SUFFIX = ".json"
 
@@ -133,8 +135,76 @@ class Law(BaseModel):
         return self
 
 
+KERNEL_KEYS = (
+    "launch_floor_s",
+    "gather_bytes_per_s",
+    "l2_bytes_per_s",
+    "small_row_penalty_32",
+    "small_row_penalty_64",
+    "bucketize_floor_s",
+    "bucketize_bytes_per_s",
+    "local_sum_bytes_per_s",
+)
+"""Machine values that kernel samples can tell."""
+
+KernelStep = Literal["gather_pool", "bucketize", "local_sum"]
+
+
+class KernelFit(BaseModel):
+    """How well one kernel of the model fits its samples, and over which bytes (those that the model counts).
+
+    log_sd  of ln t, of samples left out of the fit
+    """
+
+    model_config = _STRICT
+
+    log_sd: Share
+    sample_count: Whole
+    loo_median: Share | None
+    loo_p90: Share | None
+    low_bytes: Positive
+    high_bytes: Positive
+
+    @model_validator(mode="after")
+    def _ordered(self) -> KernelFit:
+        if self.high_bytes < self.low_bytes:
+            raise ValueError(f"low_bytes {self.low_bytes} is above high_bytes {self.high_bytes}")
+        return self
+
+
+class KernelConstants(BaseModel):
+    """Constants of the kernel model, fitted to kernels timed on the machine itself, all ranks at once.
+
+    values     by machine key; they stand for those of the machine file
+    fits       by step of a projection, only for those that were timed
+    log_sd, sample_count, loo_median, loo_p90   of all fits together
+    at_bound   keys whose value ended at a bound: the samples do not tell it
+    """
+
+    model_config = _STRICT
+
+    values: Mapping[str, Interval]
+    fits: Mapping[KernelStep, KernelFit]
+    log_sd: Share
+    sample_count: Whole
+    loo_median: Share | None
+    loo_p90: Share | None
+    at_bound: list[str] = []
+    implementation: str
+    clock: Clock
+
+    @model_validator(mode="after")
+    def _known(self) -> KernelConstants:
+        if unknown := [key for key in (*self.values, *self.at_bound) if key not in KERNEL_KEYS]:
+            raise ValueError(f"unknown kernel constants {unknown}")
+        return self
+
+
 class Calibration(BaseModel):
-    """Everything fitted from one set of samples."""
+    """Everything fitted from one set of samples.
+
+    handover_s  by collective: how much longer it takes after a kernel than in a loop of its own
+    """
 
     model_config = _STRICT
 
@@ -154,9 +224,13 @@ class Calibration(BaseModel):
     environment: Mapping[str, str] = {}
     curves: list[Curve]
     laws: list[Law]
+    kernels: KernelConstants | None = None
+    handover_s: Mapping[str, Interval] = {}
 
     @model_validator(mode="after")
     def _distinct(self) -> Calibration:
+        if unknown := [name for name in self.handover_s if name not in COLLECTIVES]:
+            raise ValueError(f"handover_s: unknown collectives {unknown}")
         cells = [(c.collective, c.gpus, min(c.gpus, c.domain_gpus)) for c in self.curves]
         for cell, count in Counter(cells).items():
             if count > 1:
@@ -180,7 +254,11 @@ class Calibration(BaseModel):
 
     def to_json(self) -> str:
         """The file's text: sorted keys, a line per list, byte for byte the same for the same content."""
-        return json.dumps(self.model_dump(mode="json"), sort_keys=True, indent=1, allow_nan=False) + "\n"
+        content = self.model_dump(mode="json")
+        for name in _OPTIONAL:
+            if not content[name]:
+                del content[name]
+        return json.dumps(content, sort_keys=True, indent=1, allow_nan=False) + "\n"
 
 
 def save_calibration(calibration: Calibration, path: Path) -> None:

@@ -129,8 +129,8 @@ class Run:
 
 _WORK_COLUMNS = (
     *("key", "operation", "backend", "implementation", "clock", "variant", "gpus", "nodes", "gpus_per_node"),
-    *("dtype", "batch", "tables", "pooling", "dim", "rows", "id_bytes", "distribution", "payload_bytes"),
-    *("held_out", "time_s", "low_s", "high_s", "flag"),
+    *("dtype", "batch", "tables", "pooling", "dim", "rows", "id_bytes", "distribution", "shards"),
+    *("payload_bytes", "held_out", "time_s", "low_s", "high_s", "flag"),
 )
 _NO_WORK = Work(batch=1)
 """What a copy or an empty launch looks up: nothing; its bytes are those of the point."""

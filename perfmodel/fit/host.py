@@ -1,0 +1,197 @@
+"""The machine file of a host that is not shipped: what its own run measured, and what had to be assumed."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from perfmodel.fit.kernels import fit_kernels
+from perfmodel.fit.links import rounded
+from perfmodel.schema.evidence import Backend, Clock, Evidence
+from perfmodel.schema.machine import KEYS, Machine
+from perfmodel.schema.run_files import Run
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_CACHE_LINE_BYTES = 64
+_ASSUMED_MEMORY_BYTES = 4 * 2**30
+_LARGE_BYTES = 64 * 2**20
+"""A copy of more bytes than this does not fit the caches."""
+
+
+class _Value(NamedTuple):
+    value: float
+    source: str
+    why: str
+    evidence: Evidence
+
+
+def machine_from_run(run: Run, memory_bytes: float | None = None) -> Machine:
+    """The machine of a run on a host that is not shipped; as ``machine_text`` writes it."""
+    return Machine.model_validate(tomllib.loads(machine_text(run, memory_bytes)))
+
+
+def machine_text(run: Run, memory_bytes: float | None = None) -> str:
+    """TOML of the machine of a run: a rank is a GPU of it, a host a node.
+
+    memory_bytes  memory of one rank, where the caller knows it
+    Every value has its source: this run's kernels and copies where they were timed, else why it is assumed.
+    """
+    values = _values(run, memory_bytes)
+    backend, clock = _defaults(run)
+    cpu = run.header.stack.get("gpu") or run.header.stack.get("cpu", "an unnamed processor")
+    title = f"{cpu}, {_per_node(run)} ranks a node"
+    lines = [
+        f"name = {_quoted(run.header.machine)}",
+        f"title = {_quoted(title)}",
+        f"notes = {_quoted('made by perfmodel calibrate; a rank stands for a GPU, a host for a node')}",
+        "",
+        "[defaults]",
+        f"backend = {_quoted(backend)}",
+        *([f"clock = {_quoted(clock)}"] if clock else []),
+        "",
+        "[links]",
+        f"network = {_quoted(_network(run))}",
+    ]
+    for key, known in KEYS.items():
+        found = values[key]
+        lines += [
+            "",
+            f"[values.{key}]",
+            f"value = {found.value!r}",
+            f"unit = {_quoted(known.unit)}",
+            f"source = {_quoted(found.source)}",
+            f"why = {_quoted(found.why)}",
+            f"evidence = {_quoted(str(found.evidence))}",
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _per_node(run: Run) -> int:
+    return max(1, run.header.ranks // run.header.nodes)
+
+
+def _defaults(run: Run) -> tuple[str, str]:
+    from perfmodel.fit.runs import CLOCK_ORDER
+
+    seen = {(point.backend, point.clock) for point in run.points.values() if point.backend in list(Backend)}
+    if not seen:
+        return str(Backend.MPI), ""
+    backend, clock = min(
+        seen, key=lambda pair: (list(Backend).index(Backend(pair[0])), CLOCK_ORDER.index(pair[1]))
+    )
+    return backend, str(clock)
+
+
+def _network(run: Run) -> str:
+    known = ("infiniband", "efa", "slingshot")
+    found = run.header.stack.get("network", "")
+    if found in known:
+        return found
+    return "none" if run.header.nodes == 1 else "ethernet"
+
+
+def _values(run: Run, memory_bytes: float | None) -> dict[str, _Value]:
+    """Every value of a machine, the later ones over the earlier ones."""
+    found = dict(_of_the_host(run, memory_bytes))
+    kernels = run.kernel_samples()
+    found |= dict(_of_copies(run, kernels))
+    draft = _machine(run, found)
+    for clock in (Clock.EAGER, Clock.STREAM, Clock.GRAPH):
+        constants = fit_kernels(kernels, draft, clock)
+        if constants is not None:
+            what = f"fitted to {constants.sample_count} kernels of {constants.implementation}, {clock} clock"
+            found |= {
+                key: _Value(interval.value, _source(run), what, Evidence.MEASURED)
+                for key, interval in constants.values.items()
+            }
+            break
+    return found
+
+
+def _machine(run: Run, values: dict[str, _Value]) -> Machine:
+    quantities = {key: {"unit": KEYS[key].unit, **found._asdict()} for key, found in values.items()}
+    return Machine.model_validate({"name": run.header.machine, "title": "a host", "values": quantities})
+
+
+def _source(run: Run) -> str:
+    return f"run {run.run_id}"
+
+
+def _of_the_host(run: Run, memory_bytes: float | None) -> Iterator[tuple[str, _Value]]:
+    measured, assumed = Evidence.MEASURED, Evidence.ASSUMED
+    source = _source(run)
+    if memory_bytes is None:
+        yield "hbm_bytes", _Value(_ASSUMED_MEMORY_BYTES, "nobody", "the run does not say it", assumed)
+    else:
+        yield "hbm_bytes", _Value(memory_bytes, source, "memory that one rank may use", measured)
+    for key, value, why in (
+        ("gpus_per_node", _per_node(run), "ranks that ran on each host"),
+        ("nvlink_domain_gpus", 1, "ranks meet in the memory of their host"),
+        ("nvlink_bytes_per_s", 0, "there is no NVLink"),
+    ):
+        yield key, _Value(value, source, why, measured)
+    yield "sm_count", _Value(1, source, "one rank is one core", assumed)
+    yield "nics_per_node", _Value(1, "nobody", "one network card a host", assumed)
+    yield "sector_bytes", _Value(_CACHE_LINE_BYTES, "x86-64 and Arm servers", "one cache line", assumed)
+    yield "l2_bytes", _cache(run)
+    yield "nic_bytes_per_s", _Value(1.25e9, "nobody", "10 Gbit/s Ethernet; collectives are measured", assumed)
+    for name, typical in _TYPICAL.items():
+        yield (
+            name,
+            _Value(typical, "nobody", "the order of a server's core; this run did not time it", assumed),
+        )
+
+
+_TYPICAL = {
+    "hbm_bytes_per_s": 10e9,
+    "pcie_bytes_per_s": 10e9,
+    "l2_bytes_per_s": 30e9,
+    "gather_bytes_per_s": 5e9,
+    "launch_floor_s": 5e-6,
+    "small_row_penalty_32": 1.5,
+    "small_row_penalty_64": 1.2,
+    "bucketize_floor_s": 30e-6,
+    "bucketize_bytes_per_s": 0.5e9,
+    "local_sum_bytes_per_s": 5e9,
+}
+"""Orders of magnitude for what a run left out."""
+
+
+def _cache(run: Run) -> _Value:
+    """One rank's share of the last cache that the host's cores have."""
+    sizes = {
+        level: int(size) for level, size in re.findall(r"(L\d) (\d+)", run.header.stack.get("caches", ""))
+    }
+    if not sizes:
+        return _Value(2**20, "nobody", "the run does not say its caches", Evidence.ASSUMED)
+    last = max(sizes)
+    shared = _per_node(run) if last != "L2" else 1
+    why = f"{last} cache of the host" + (f" over {shared} ranks" if shared > 1 else "")
+    return _Value(sizes[last] / shared, _source(run), why, Evidence.DATASHEET)
+
+
+def _of_copies(run: Run, kernels: pd.DataFrame) -> Iterator[tuple[str, _Value]]:
+    """Rates of memory, cache and links: the fastest copies, and for links the fastest collectives too."""
+    source, measured = _source(run), Evidence.MEASURED
+    seen = run.collective_samples()
+    links = (seen["payload_bytes"] / seen["time_s"]).tolist()
+    copies = kernels[kernels["operation"] == "copy"]
+    if not copies.empty:
+        rate, size = copies["payload_bytes"] / copies["time_s"], copies["payload_bytes"]
+        large = rate[size >= min(_LARGE_BYTES, int(size.max()))]
+        memory, cache = rounded(float(large.max())), rounded(float(rate.max()))
+        links.append(cache)
+        yield "hbm_bytes_per_s", _Value(memory, source, "fastest large copy, all ranks at once", measured)
+        yield "l2_bytes_per_s", _Value(cache, source, "fastest copy of any size", measured)
+    if links:
+        why = "ranks of a host meet in its memory: no copy and no collective was faster"
+        yield "pcie_bytes_per_s", _Value(rounded(float(max(links))), source, why, measured)

@@ -1,0 +1,256 @@
+"""Kernel samples to the constants of the kernel model, with the bytes that a projection counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from perfmodel.fit.links import rounded
+from perfmodel.fit.robust import half_widths, solve
+from perfmodel.model import embedding_bag, kernels
+from perfmodel.schema.calibration import Interval, KernelConstants, KernelFit, KernelStep
+from perfmodel.schema.constants import Constants, load_kernel_constants
+from perfmodel.schema.evidence import Clock
+from perfmodel.schema.machine import Machine
+from perfmodel.schema.workload import dtype_bytes
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Floats = npt.NDArray[np.float64]
+
+_STEPS: dict[str, KernelStep] = {
+    "gather_pool": "gather_pool",
+    "bucketize": "bucketize",
+    "partial_sum": "local_sum",
+}
+"""Kernel cells by operation: the step of a projection that they tell about."""
+_OF_THE_PASS = "torch"
+"""The kernels that our own pass runs."""
+
+_FIRST_PENALTY = 1.2
+_LARGEST_PENALTY = 20.0
+_FARTHEST = 1e3
+"""A floor or rate lies within this factor of those that the samples show."""
+_AT_BOUND = 1e-3
+
+
+@dataclass(frozen=True)
+class _Problem:
+    """One kernel: ``time`` of the parameters (natural units) for some of its samples, and their times.
+
+    keys, start, bounds   one a parameter
+    payload_bytes         bytes that the model counts, without penalty of short rows
+    """
+
+    keys: tuple[str, ...]
+    start: tuple[float, ...]
+    bounds: tuple[tuple[float, float], ...]
+    time: Callable[[Floats, npt.NDArray[np.bool_]], Floats]
+    time_s: Floats
+    payload_bytes: Floats
+
+
+def fit_kernels(samples: pd.DataFrame, machine: Machine, clock: Clock) -> KernelConstants | None:
+    """Constants of the kernel model from kernel samples (``Run.kernel_samples``) at one clock.
+
+    Used are samples that are not held out and not throttled, of uniform ids, of the kernels of our own pass
+    (torch) where they were timed, on the most ranks at once. Relative residuals, soft-l1 loss. The floor of
+    the local sum is that of the gather, as in a projection.
+    Limits: fewer samples of a kernel than constants + 1 -> its constants are left to the machine file;
+    of all kernels -> None
+    """
+    implementation, rows = _usable(samples, clock)
+    constants = load_kernel_constants()
+    found: dict[str, Interval] = {}
+    fits: dict[KernelStep, KernelFit] = {}
+    errors, bounds = [np.empty(0)], list[str]()
+    for operation, step in _STEPS.items():
+        cells = rows[rows["operation"] == operation]
+        problem = _problem(step, cells, machine, constants, found)
+        if problem is None or problem.time_s.size <= len(problem.keys):
+            continue
+        values, at_bound = _fitted(problem)
+        found |= values
+        left_out = _left_out(problem)
+        fits[step] = _summary(problem, left_out)
+        errors.append(left_out)
+        bounds += at_bound
+    if not fits:
+        return None
+    together = np.concatenate(errors)
+    return KernelConstants(
+        values=found,
+        fits=fits,
+        log_sd=_log_sd(together),
+        sample_count=sum(fit.sample_count for fit in fits.values()),
+        loo_median=_share(together, 0.5),
+        loo_p90=_share(together, 0.9),
+        at_bound=bounds,
+        implementation=implementation,
+        clock=clock,
+    )
+
+
+def _usable(samples: pd.DataFrame, clock: Clock) -> tuple[str, pd.DataFrame]:
+    """The implementation that is used, and its samples that a fit may use."""
+    keep = (samples["clock"] == str(clock)) & (samples["distribution"] == "uniform")
+    keep &= ~samples["held_out"].astype(bool) & (samples["flag"] != "throttled")
+    keep &= samples["operation"].isin(list(_STEPS))
+    rows = samples[keep]
+    if rows.empty:
+        return "", rows
+    names = [str(name) for name in rows["implementation"]]
+    chosen = max(sorted(set(names)), key=lambda name: (name == _OF_THE_PASS, names.count(name)))
+    rows = rows[rows["implementation"] == chosen]
+    return chosen, rows[rows["gpus"] == rows["gpus"].max()]
+
+
+def _problem(
+    step: str, cells: pd.DataFrame, machine: Machine, constants: Constants, known: dict[str, Interval]
+) -> _Problem | None:
+    if cells.empty:
+        return None
+    if step == "gather_pool":
+        return _gather(cells, machine, constants)
+    bags = (cells["batch"] * cells["tables"]).to_numpy(float)
+    shards = cells["shards"].to_numpy(float)
+    if step == "bucketize":
+        moved = embedding_bag.bucketize_bytes(
+            _lookups(cells), cells["id_bytes"].to_numpy(float), shards, bags, constants.value("length_bytes")
+        )
+        return _stream(cells, moved, "bucketize_floor_s", "bucketize_bytes_per_s", None)
+    width = constants.value("pooled_element_bytes")
+    moved = embedding_bag.local_sum_bytes(shards, bags * cells["dim"].to_numpy(float), width)
+    floor = known["launch_floor_s"].value if "launch_floor_s" in known else machine.value("launch_floor_s")
+    return _stream(cells, moved, "", "local_sum_bytes_per_s", floor)
+
+
+def _lookups(cells: pd.DataFrame) -> Floats:
+    return (cells["batch"] * cells["tables"] * cells["pooling"]).to_numpy(float)
+
+
+def _stream(cells: pd.DataFrame, moved: Floats, floor: str, rate: str, fixed: float | None) -> _Problem:
+    """``stream_kernel_time``; the floor is ``fixed`` or a parameter."""
+    times = cells["time_s"].to_numpy(float)
+
+    def time(q: Floats, rows: npt.NDArray[np.bool_]) -> Floats:
+        return kernels.stream_kernel_time(moved[rows], q[0] if fixed is None else fixed, q[-1])
+
+    keys, start, bounds = _floor_and_rate(times, moved, floor, rate)
+    few = slice(None) if fixed is None else slice(1, None)
+    return _Problem(keys[few], start[few], bounds[few], time, times, moved)
+
+
+def _floor_and_rate(times: Floats, moved: Floats, floor: str, rate: str) -> tuple[Any, Any, Any]:
+    """Keys, first guesses and bounds of a floor and a rate."""
+    least, fastest = float(times.min()), float((moved / times).max())
+    bounds = tuple((value / _FARTHEST, value * _FARTHEST) for value in (least, fastest))
+    return (floor, rate), (least / 2, fastest), bounds
+
+
+def _gather(cells: pd.DataFrame, machine: Machine, constants: Constants) -> _Problem:
+    """``gather_pool_time`` of the traffic of local tables; penalties of the row widths that were timed."""
+    times = cells["time_s"].to_numpy(float)
+    dim, tables = cells["dim"].to_numpy(float), cells["tables"].to_numpy(float)
+    row = dim * np.array([float(dtype_bytes(name)) for name in cells["dtype"]])
+    draws = (cells["batch"] * cells["pooling"]).to_numpy(float)
+    cache = machine.value("l2_bytes") * constants.value("l2_usable_fraction") / tables
+    bag = dim * constants.value("pooled_element_bytes") + constants.value("offset_bytes")
+    widths = constants.value("small_row_bytes"), constants.value("medium_row_bytes")
+    number, ids = cells["rows"].to_numpy(float), cells["id_bytes"].to_numpy(float)
+    bags, sector = (cells["batch"] * cells["tables"]).to_numpy(float), machine.value("sector_bytes")
+
+    def traffic(phi: Floats) -> kernels.GatherTraffic:
+        return kernels.gather_traffic(number, draws, _lookups(cells), row, phi, cache, sector, ids, bags, bag)
+
+    short, medium = row <= widths[0], (row > widths[0]) & (row <= widths[1])
+    names = {"small_row_penalty_32": short, "small_row_penalty_64": medium}
+    penalties = [name for name, which in names.items() if which.any()]
+
+    def time(q: Floats, rows: npt.NDArray[np.bool_]) -> Floats:
+        factors = dict(zip(penalties, q[3:], strict=True))
+        one, two = (factors.get(name, machine.value(name)) for name in names)
+        moved = traffic(kernels.small_row_penalty(row, *widths, one, two))
+        return kernels.gather_pool_time(moved.dram_bytes[rows], moved.l2_bytes[rows], q[0], q[1], q[2])
+
+    plain = traffic(np.ones_like(row))
+    keys, start, bounds = _floor_and_rate(times, plain.dram_bytes, "launch_floor_s", "gather_bytes_per_s")
+    fastest = float((plain.l2_bytes / times).max())
+    return _Problem(
+        (*keys, "l2_bytes_per_s", *penalties),
+        (*start, 2 * fastest, *[_FIRST_PENALTY] * len(penalties)),
+        (*bounds, (fastest / 2, fastest * _FARTHEST), *[(1.0, _LARGEST_PENALTY)] * len(penalties)),
+        time,
+        times,
+        plain.dram_bytes,
+    )
+
+
+def _solution(problem: _Problem, rows: npt.NDArray[np.bool_], start: Sequence[float]) -> Any:
+    logs = np.log(problem.time_s[rows])
+
+    def residual(q: Floats) -> Floats:
+        return np.asarray(np.log(problem.time(np.exp(q), rows)) - logs)
+
+    bounds = [(float(np.log(low)), float(np.log(high))) for low, high in problem.bounds]
+    return solve(residual, [float(np.log(value)) for value in start], bounds)
+
+
+def _best(problem: _Problem) -> Any:
+    """The better of two starts: the maximum of two roofs has a fold between them."""
+    everything = np.ones(problem.time_s.size, bool)
+    starts = [list(problem.start), list(problem.start)]
+    if "l2_bytes_per_s" in problem.keys:
+        starts[1][1] = 4 * problem.start[1]
+        starts[1][2] = problem.start[2] / 2
+    return min((_solution(problem, everything, start) for start in starts), key=lambda s: float(s.cost))
+
+
+def _fitted(problem: _Problem) -> tuple[dict[str, Interval], list[str]]:
+    solution = _best(problem)
+    found, at_bound = {}, []
+    for key, q, wide, limits in zip(
+        problem.keys, solution.x, half_widths(solution), problem.bounds, strict=True
+    ):
+        value = rounded(float(np.exp(q)))
+        low, high = (rounded(float(np.exp(q + sign * wide)), 3) for sign in (-1, 1))
+        found[key] = Interval(value=value, low=min(low, value), high=max(high, value))
+        if min(abs(q - np.log(limit)) for limit in limits) < _AT_BOUND:
+            at_bound.append(key)
+    return found, at_bound
+
+
+def _left_out(problem: _Problem) -> Floats:
+    """ln(t_fit / t) of each sample, fitted to all others."""
+    start = [float(value) for value in np.exp(_best(problem).x)]
+    errors = np.empty(problem.time_s.size)
+    for i in range(errors.size):
+        rest = np.arange(errors.size) != i
+        q = _solution(problem, rest, start).x
+        errors[i] = float(np.log(problem.time(np.exp(q), ~rest)[0] / problem.time_s[i]))
+    return errors
+
+
+def _summary(problem: _Problem, left_out: Floats) -> KernelFit:
+    return KernelFit(
+        log_sd=_log_sd(left_out),
+        sample_count=left_out.size,
+        loo_median=_share(left_out, 0.5),
+        loo_p90=_share(left_out, 0.9),
+        low_bytes=rounded(float(problem.payload_bytes.min())),
+        high_bytes=rounded(float(problem.payload_bytes.max())),
+    )
+
+
+def _log_sd(errors: Floats) -> float:
+    """Root mean square: an outlier is an error that a projection makes too."""
+    return rounded(float(np.sqrt(np.mean(errors**2))), 3)
+
+
+def _share(errors: Floats, share: float) -> float:
+    return rounded(float(np.quantile(np.abs(np.expm1(errors)), share)), 3)
