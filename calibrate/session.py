@@ -263,6 +263,8 @@ class _Session:
 
     def _left_s(self) -> float:
         """Seconds to go: for each open point, the visits that it lacks at what its last one took."""
+        if not self.open:
+            return 0.0
         at, left = self.estimated
         now = self._since()
         if 0 <= now - at < _ESTIMATE_EVERY_S:

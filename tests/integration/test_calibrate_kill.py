@@ -1,0 +1,126 @@
+"""``kill -9`` in the middle of a run: at most the visit under way is lost, and the next start goes on."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from perfmodel.schema.run_files import read_run
+
+PROGRAM = """
+import sys
+from pathlib import Path
+from calibrate.plan import Request
+from calibrate.session import Options, calibrate
+from calibrate.simulated import Recorder, SimulatedTeam, TrueCurve
+
+class Loud(Recorder):
+    def progress(self, done, total, point, summary, left_s):
+        print("visit", flush=True)
+
+    def finished(self, outcome):
+        print("finished", outcome.stopped or "whole", outcome.done, outcome.total, flush=True)
+
+team = SimulatedTeam({"": TrueCurve(5e-6, 1e9)}, pause_s=float(sys.argv[2]))
+request = Request("quick", only=["mpi:all_to_all", "mpi:all_reduce"])
+options = Options(request, "m", Path(sys.argv[1]), {"mpi": "5"}, {}, seed=1)
+calibrate(options, team, Loud(), team.clock)
+"""
+POINTS = 9 + 9 + 3 + 6  # all-to-all, all-reduce, uneven and after a kernel
+
+
+def start(folder: Path, pause_s: float) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", PROGRAM, str(folder), str(pause_s)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def visits_before_the_end(process: subprocess.Popen[str], count: int) -> None:
+    assert process.stdout is not None
+    for _ in range(count):
+        line = process.stdout.readline()
+        assert line == "visit\n", (line, process.stderr and process.stderr.read())
+
+
+def visits_on_disk(folder: Path) -> int:
+    (samples,) = folder.glob("*/samples.jsonl")
+    return sum(len(found) for found in read_run(samples).visits.values())
+
+
+@pytest.mark.parametrize("after", [1, 12, 40])
+def test_killed_at_any_moment_it_goes_on(tmp_path: Path, after: int) -> None:
+    first = start(tmp_path, 0.01)
+    visits_before_the_end(first, after)
+    time.sleep(0.004 * (after % 4))  # somewhere in the next visit
+    first.kill()
+    assert first.wait(10) == -signal.SIGKILL
+    told = after + (first.stdout.read().count("visit") if first.stdout else 0)
+    kept = visits_on_disk(tmp_path)
+    assert told <= kept <= told + 1  # written first, told second
+    second = start(tmp_path, 0.0)
+    out, problems = second.communicate(timeout=30)
+    assert second.returncode == 0, problems
+    assert out.splitlines()[-1] == f"finished whole {POINTS} {POINTS}"
+    assert out.count("visit") == 3 * POINTS - kept
+    assert visits_on_disk(tmp_path) == 3 * POINTS
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_asked_to_end_it_ends_clean_after_the_visit(tmp_path: Path, number: signal.Signals) -> None:
+    process = start(tmp_path, 0.05)
+    visits_before_the_end(process, 2)
+    process.send_signal(number)
+    out, problems = process.communicate(timeout=20)
+    assert process.returncode == 0, problems
+    assert out.splitlines()[-1] == f"finished interrupted 0 {POINTS}"
+    assert visits_on_disk(tmp_path) == 2 + out.count("visit\n")
+    assert out.count("visit\n") <= 2
+
+
+def test_the_second_of_two_is_refused_and_the_first_goes_on(tmp_path: Path) -> None:
+    first = start(tmp_path, 0.05)
+    visits_before_the_end(first, 1)
+    second = start(tmp_path, 0.0)
+    _, problems = second.communicate(timeout=20)
+    assert second.returncode == 1
+    assert f"another calibration is writing to {tmp_path}" in problems
+    assert f"(process {first.pid})" in problems
+    visits_before_the_end(first, 1)
+    first.kill()
+    first.wait(10)
+    third = start(tmp_path, 0.0)  # the lock died with its holder
+    assert "finished whole" in third.communicate(timeout=30)[0]
+
+
+FULL = """
+set -e
+mount -t tmpfs -o size=48k none "$1"
+"$2" -c "$3" "$1" 0 && echo "no error" || true
+"$2" -c "from perfmodel.schema.run_files import read_run; import glob, sys
+print('kept', sum(map(len, read_run(glob.glob(sys.argv[1] + '/*/samples.jsonl')[0]).visits.values())))" "$1"
+mount -t tmpfs -o remount,size=10m none "$1"
+"$2" -c "$3" "$1" 0
+"""
+
+
+def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
+    """A file system of 48 KiB, seen by this test's processes only; then the same one with room again."""
+    own = ["unshare", "--map-root-user", "--mount"]
+    probe = [*own, "mount", "-t", "tmpfs", "none", str(tmp_path)]
+    if shutil.which("unshare") is None or subprocess.run(probe, capture_output=True, check=False).returncode:
+        pytest.skip("this system lets nobody mount a file system of one's own: no really full disk here")
+    command = [*own, "sh", "-c", FULL, "sh", str(tmp_path), sys.executable, PROGRAM]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert "samples.jsonl cannot be written: no space left on device" in done.stderr
+    assert "make room and run the same command again" in done.stderr
+    lines = done.stdout.splitlines()
+    stopped = next(i for i, line in enumerate(lines) if line.startswith("finished error"))
+    kept = int(lines[stopped + 1].removeprefix("kept "))
+    assert lines[:stopped].count("visit") <= kept < 3 * POINTS
+    assert done.returncode == 0 and lines[-1] == f"finished whole {POINTS} {POINTS}"
+    assert lines[stopped:].count("visit") == 3 * POINTS - kept

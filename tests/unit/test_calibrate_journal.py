@@ -1,0 +1,283 @@
+"""The file of a run under torn lines, full disks, foreign hands and second writers."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from calibrate import journal as journal_module
+from calibrate.journal import LOCK, Journal
+from perfmodel.errors import BadInputError
+from perfmodel.schema.evidence import Clock
+from perfmodel.schema.run_files import read_run
+from perfmodel.schema.runs import Conditions, Finish, Kind, Point, RunHeader, Status, Visit
+
+POINT = Point(
+    kind=Kind.COLLECTIVE, operation="all_to_all", backend="mpi", clock=Clock.EAGER, payload_bytes=1024,
+    gpus=2, gpus_per_node=2,
+)  # fmt: skip
+
+
+def header(fingerprint: str = "a" * 64, machine: str = "m") -> RunHeader:
+    return RunHeader(
+        fingerprint=fingerprint,
+        started_at="now",
+        machine=machine,
+        stack={"mpi": "5"},
+        ranks=2,
+        nodes=1,
+        seed=7,
+    )
+
+
+def visit(number: int = 1, time_s: float = 1e-5, wrong: int = 0) -> Visit:
+    return Visit(
+        key=POINT.key, round=number, at="now", times_s=[time_s] * 3, bytes_sent=512, checked=8, wrong=wrong
+    )
+
+
+def finish(status: Status = Status.OK) -> Finish:
+    return Finish(key=POINT.key, status=status, median_s=1e-5, visits=1)
+
+
+def start(folder: Path) -> None:
+    """A run with one finished point."""
+    with Journal.open(folder, header()) as journal:
+        journal.begin(POINT)
+        journal.add(visit())
+        journal.add(finish())
+
+
+def test_what_was_written_is_there_again(tmp_path: Path) -> None:
+    start(tmp_path / "deep" / "run")
+    with Journal.open(tmp_path / "deep" / "run", header()) as journal:
+        state = journal.states[POINT.key]
+        assert state.point == POINT and state.finish == finish()
+        assert (state.medians_s, state.visits, state.calls, state.checked) == ([1e-5], 1, 3, 8)
+        assert journal.last_round == 1 and journal.notes == []
+        assert len(journal.path.read_bytes().splitlines()) == 4
+
+
+def test_the_first_start_stays_in_the_header(tmp_path: Path) -> None:
+    start(tmp_path)
+    later = header().model_copy(update={"seed": 99, "started_at": "later"})
+    with Journal.open(tmp_path, later) as journal:
+        assert (journal.header.seed, journal.header.started_at) == (7, "now")
+
+
+def test_a_file_cut_at_any_byte_goes_on(tmp_path: Path) -> None:
+    """Whatever part of the file reached the disk, the next start reads the whole lines and adds to them."""
+    start(tmp_path / "whole")
+    raw = (tmp_path / "whole" / "samples.jsonl").read_bytes()
+    ends = [index + 1 for index, byte in enumerate(raw) if byte == ord("\n")]
+    cuts = {0, 1, len(raw) - 1, *ends, *(end - 1 for end in ends), *(end + 5 for end in ends[:-1])}
+    for cut in sorted(cuts):
+        folder = tmp_path / str(cut)
+        folder.mkdir()
+        (folder / "samples.jsonl").write_bytes(raw[:cut])
+        whole = sum(end <= cut for end in ends)
+        with Journal.open(folder, header()) as journal:
+            assert len(journal.path.read_bytes().splitlines()) == max(whole, 1)
+            assert bool(journal.notes) == (cut not in (0, *ends)), cut
+            if whole < 2:
+                journal.begin(POINT)
+            journal.add(visit(2))
+        assert len(read_run(folder).visits[POINT.key]) == (2 if whole >= 3 else 1)
+
+
+def test_zeros_that_a_lost_machine_leaves_are_cut_off(tmp_path: Path) -> None:
+    start(tmp_path)
+    with (tmp_path / "samples.jsonl").open("ab") as file:
+        file.write(bytes(100))
+    with Journal.open(tmp_path, header()) as journal:
+        assert "cut short" in journal.notes[0]
+    assert read_run(tmp_path).complete
+
+
+@pytest.mark.parametrize(
+    ("line", "junk", "why"),
+    [
+        (3, b"{not json", "line 3 cannot be read"),
+        (3, b"", "line 3"),
+        (3, bytes(10), "line 3"),
+        (3, b"\xff\xfe", "line 3"),
+        (1, b'{"type": "visit"}', "line 1"),
+        (2, b'{"type": "other"}', "line 2"),
+        (3, header().model_dump_json().encode(), "a second description of the run"),
+        (2, visit().model_dump_json().encode(), "its point was never begun"),
+        (4, visit().model_dump_json().replace("0.00001", "-1.0").encode(), "line 4"),
+        (1, visit().model_dump_json().encode(), "the first line does not describe the run"),
+        (1, header().model_dump_json().replace('version":1', 'version":2').encode(), "schema_version"),
+    ],
+)
+def test_a_corrupted_line_is_named_and_never_skipped(
+    tmp_path: Path, line: int, junk: bytes, why: str
+) -> None:
+    start(tmp_path)
+    path = tmp_path / "samples.jsonl"
+    lines = path.read_bytes().splitlines()
+    lines[line - 1] = junk
+    before = b"\n".join(lines) + b"\n"
+    path.write_bytes(before)
+    with pytest.raises(BadInputError) as caught:
+        Journal.open(tmp_path, header())
+    assert why in caught.value.message
+    assert "delete that line" in caught.value.next_step
+    assert path.read_bytes() == before
+
+
+def test_a_key_that_is_not_its_points_is_refused(tmp_path: Path) -> None:
+    start(tmp_path)
+    path = tmp_path / "samples.jsonl"
+    path.write_text(path.read_text().replace('"payload_bytes":1024', '"payload_bytes":2048', 1))
+    with pytest.raises(BadInputError, match="the key is not that of the point"):
+        Journal.open(tmp_path, header())
+
+
+@pytest.mark.parametrize("other", [header("b" * 64), header(machine="n")])
+def test_runs_of_two_stacks_are_never_mixed(tmp_path: Path, other: RunHeader) -> None:
+    start(tmp_path)
+    with pytest.raises(BadInputError, match="never mixed"):
+        Journal.open(tmp_path, other)
+
+
+def test_the_second_writer_is_told_who_is_first(tmp_path: Path) -> None:
+    with Journal.open(tmp_path, header()) as journal:
+        journal.begin(POINT)
+        with pytest.raises(BadInputError, match=rf"another calibration .* \(process {os.getpid()}\)"):
+            Journal.open(tmp_path, header())
+        journal.add(visit())  # the first goes on undisturbed
+    Journal.open(tmp_path, header()).close()
+
+
+def test_a_file_system_without_locks_is_a_note(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(number: int, how: int) -> None:
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr("fcntl.flock", none)
+    with Journal.open(tmp_path, header()) as journal:
+        assert "without locks" in journal.notes[0]
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EIO])
+@pytest.mark.parametrize("when", ["write", "half", "fsync"])
+def test_a_full_disk_keeps_every_line_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, when: str
+) -> None:
+    start(tmp_path)
+    path, write = tmp_path / "samples.jsonl", os.write
+    before = path.read_bytes()
+
+    def full(number: int, data: bytes) -> int:
+        if when == "half" and len(data) > 20:
+            return write(number, data[:20])
+        raise OSError(code, os.strerror(code))
+
+    def unsynced(number: int) -> None:
+        raise OSError(code, os.strerror(code))
+
+    with Journal.open(tmp_path, header()) as journal:
+        with monkeypatch.context() as patch:
+            patch.setattr("os.fsync", unsynced) if when == "fsync" else patch.setattr("os.write", full)
+            with pytest.raises(BadInputError) as caught:
+                journal.add(visit(2))
+        assert os.strerror(code).lower() in caught.value.message
+        assert path.read_bytes() == before
+        assert journal.states[POINT.key].visits == 1
+        journal.add(visit(3))  # there is room again
+    assert [found.round for found in read_run(tmp_path).visits[POINT.key]] == [1, 3]
+
+
+@contextmanager
+def largest_file(size_bytes: int) -> Iterator[None]:
+    """Files of this process cannot grow beyond so much: what a full disk is, for one process."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_real_limit_on_the_file(tmp_path: Path) -> None:
+    start(tmp_path)
+    path = tmp_path / "samples.jsonl"
+    size = path.stat().st_size
+    with Journal.open(tmp_path, header()) as journal, largest_file(size + 600):
+        journal.add(visit(2))
+        with pytest.raises(BadInputError, match="file too large") as caught:
+            for number in range(3, 9):
+                journal.add(visit(number))
+    assert "make room" in caught.value.next_step
+    kept = read_run(tmp_path).visits[POINT.key]
+    assert 2 <= len(kept) < 8 and path.read_bytes().endswith(b"\n")
+    with Journal.open(tmp_path, header()) as journal:
+        assert journal.notes == [] and journal.states[POINT.key].visits == len(kept)
+
+
+def test_no_room_for_the_first_line(tmp_path: Path) -> None:
+    with largest_file(50), pytest.raises(BadInputError, match="cannot be written"):
+        Journal.open(tmp_path / "run", header())
+    Journal.open(tmp_path / "run", header()).close()
+    assert read_run(tmp_path / "run").header == header()
+
+
+def test_places_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(BadInputError, match="cannot be written"):
+        Journal.open(tmp_path / "file" / "run", header())
+    (tmp_path / "run" / "samples.jsonl").mkdir(parents=True)
+    with pytest.raises(BadInputError, match="is a directory"):
+        Journal.open(tmp_path / "run", header())
+    with pytest.raises(BadInputError, match="is a directory"):  # the first refusal left no lock behind
+        Journal.open(tmp_path / "run", header())
+    assert (tmp_path / "run" / LOCK).exists()
+
+
+def test_pipes_and_network_disks_that_cannot_sync_are_let_through(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def invalid(number: int) -> None:
+        raise OSError(errno.EINVAL, "Invalid argument")
+
+    monkeypatch.setattr(journal_module.os, "fsync", invalid)
+    start(tmp_path)
+    assert read_run(tmp_path).complete
+
+
+def test_every_line_is_on_the_disk_when_add_returns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[int] = []
+    with Journal.open(tmp_path, header()) as journal:
+        size = journal.path.stat
+        monkeypatch.setattr(journal_module.os, "fsync", lambda number: synced.append(size().st_size))
+        journal.begin(POINT)
+        journal.add(visit())
+        assert synced[-1] == size().st_size and len(synced) == 2
+
+
+def test_a_point_begun_afresh_forgets_its_visits(tmp_path: Path) -> None:
+    with Journal.open(tmp_path, header()) as journal:
+        journal.begin(POINT)
+        journal.add(visit(wrong=2))
+        journal.add(finish(Status.FAILED))
+        assert journal.states[POINT.key].problem == "2 of 8 elements are wrong"
+        journal.begin(POINT)
+    with Journal.open(tmp_path, header()) as journal:
+        state = journal.states[POINT.key]
+        assert (state.finish, state.visits, state.problem) == (None, 0, "")
+
+
+def test_throttled_visits_are_counted(tmp_path: Path) -> None:
+    hot = visit().model_copy(update={"conditions": Conditions(throttle_reasons=["thermal"])})
+    with Journal.open(tmp_path, header()) as journal:
+        journal.begin(POINT)
+        journal.add(hot)
+        journal.add(visit())
+        state = journal.states[POINT.key]
+        assert (state.throttled, state.reasons) == (1, {"thermal"})

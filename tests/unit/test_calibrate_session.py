@@ -1,0 +1,312 @@
+"""A whole calibration on simulated ranks: what it finds, what stops it, and how it goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from calibrate.journal import Journal
+from calibrate.plan import Request
+from calibrate.session import Options, Outcome, calibrate
+from calibrate.simulated import Recorder, SimulatedTeam, TrueCurve
+from perfmodel.errors import BadInputError, RankLostError
+from perfmodel.schema.evidence import Clock
+from perfmodel.schema.run_files import read_run
+from perfmodel.schema.runs import Kind, Status
+
+CURVE = TrueCurve(alpha_s=4e-6, beta_bytes_per_s=1e9)
+STACK = {"mpi": "5"}
+SIZES = (1000, 4000, 16000)
+
+
+def team(**changes: Any) -> SimulatedTeam:
+    return SimulatedTeam({"": CURVE}, **changes)
+
+
+def options(folder: Path, preset: str = "quick", **changes: Any) -> Options:
+    request = Request(preset, only=["mpi:all_reduce"], sizes=SIZES)
+    fields: dict[str, Any] = {"stack": STACK, "environment": {}, "seed": 5}
+    return Options(request, "m", folder, **(fields | changes))
+
+
+def run(folder: Path, ranks: SimulatedTeam, recorder: Recorder | None = None, **changes: Any) -> Outcome:
+    return calibrate(options(folder, **changes), ranks, recorder or Recorder(), ranks.clock)
+
+
+def test_a_curve_without_noise_is_found_exactly(tmp_path: Path) -> None:
+    """4 µs + S / 1 GB/s: 5, 8 and 20 µs; three visits each and no more."""
+    ranks, recorder = team(), Recorder()
+    outcome = run(tmp_path, ranks, recorder)
+    assert {point.payload_bytes: finish.median_s for point, finish in outcome.finishes} == pytest.approx(
+        {1000: 5e-6, 4000: 8e-6, 16000: 20e-6}
+    )
+    assert all(finish.status is Status.OK and finish.visits == 3 for _, finish in outcome.finishes)
+    assert outcome.complete and outcome.stopped == "" and len(ranks.visits) == 9
+    assert recorder.done_at_start == 0 and recorder.outcome is outcome
+    assert [done for done, *_ in recorder.seen] == [0] * 6 + [1, 2, 3]
+    assert recorder.seen[-1][3] == 0.0
+    assert outcome.wrong == 0 and outcome.checked == 3 * 2 * (250 + 1000 + 4000)
+    assert outcome.folder.parent == tmp_path and outcome.folder.name == f"m-{outcome.header.fingerprint[:8]}"
+
+
+def test_the_file_holds_what_the_outcome_says(tmp_path: Path) -> None:
+    outcome = run(tmp_path, team(visit_noise=0.02, call_noise=0.05, seed=3))
+    found = read_run(outcome.folder)
+    assert found.header == outcome.header and found.complete
+    samples = found.collective_samples()
+    assert set(samples.payload_bytes) == set(SIZES) and set(samples.flag) == {"ok"}
+    for point, finish in outcome.finishes:
+        medians = samples.loc[samples.payload_bytes == point.payload_bytes, "time_s"]
+        assert len(medians) == finish.visits
+        assert finish.median_s == pytest.approx(medians.median(), rel=0.05)
+        assert finish.low_s is not None and finish.high_s is not None
+        assert finish.low_s <= CURVE.time_s(point.payload_bytes) * 1.2 <= finish.high_s * 1.4
+
+
+def test_rounds_are_random_and_recorded(tmp_path: Path) -> None:
+    ranks = team()
+    run(tmp_path / "a", ranks, seed=5)
+    again, other = team(), team()
+    run(tmp_path / "b", again, seed=5)
+    run(tmp_path / "c", other, seed=6)
+    order = [point.payload_bytes for point, _ in ranks.visits]
+    assert order == [point.payload_bytes for point, _ in again.visits]
+    assert order != [point.payload_bytes for point, _ in other.visits]
+    for number in range(3):
+        assert sorted(order[3 * number : 3 * number + 3]) == list(SIZES)
+    visits = (tmp_path / "a").glob("*/samples.jsonl")
+    assert json.loads(next(visits).read_text().splitlines()[0])["seed"] == 5
+
+
+def test_the_first_visit_is_short_and_later_ones_last_ten_milliseconds(tmp_path: Path) -> None:
+    slow = SimulatedTeam({"": TrueCurve(1e-4, 1e12)})
+    run(tmp_path, slow)
+    assert [calls for _, calls in slow.visits][:3] == [20, 20, 20]
+    assert [calls for _, calls in slow.visits][3:] == [100] * 6
+
+
+def test_back_to_back_clocks_say_what_one_call_takes(tmp_path: Path) -> None:
+    ranks = team(clocks=[Clock.STREAM])
+    request = Request("quick", only=["mpi:all_reduce"], sizes=[1000], clocks=[Clock.STREAM])
+    outcome = calibrate(Options(request, "m", tmp_path, STACK), ranks, Recorder(), ranks.clock)
+    assert outcome.finishes[0][1].median_s == pytest.approx(5e-6)
+    assert outcome.calls == sum(calls for _, calls in ranks.visits)
+
+
+def test_noise_ends_a_point_as_noisy_after_its_time(tmp_path: Path) -> None:
+    outcome = run(tmp_path, team(visit_noise=0.5))
+    noisy = outcome.with_status(Status.NOISY)
+    assert noisy and outcome.complete
+    assert all("% after" in finish.reason and finish.median_s for _, finish in noisy)
+    assert outcome.seconds < 3 * 2.0 + 1.0  # 2 s a point
+
+
+def test_starting_again_measures_nothing_twice(tmp_path: Path) -> None:
+    run(tmp_path, team())
+    ranks, recorder = team(), Recorder()
+    outcome = run(tmp_path, ranks, recorder)
+    assert (ranks.visits, recorder.done_at_start, outcome.complete) == ([], 3, True)
+
+
+def test_a_higher_aim_goes_on_where_the_lower_one_stopped(tmp_path: Path) -> None:
+    first = run(tmp_path, team(visit_noise=0.02))
+    ranks = team(visit_noise=0.02, seed=1)
+    second = run(tmp_path, ranks, preset="rigorous")
+    finishes = {point.payload_bytes: finish for point, finish in second.finishes}
+    assert all(finish.target == 0.01 for finish in finishes.values())
+    earlier = sum(finish.visits for _, finish in first.finishes)
+    assert sum(finish.visits for finish in finishes.values()) == earlier + len(ranks.visits)
+    again = team()
+    run(tmp_path, again)  # quick is content with what rigorous found
+    assert again.visits == []
+
+
+def test_a_time_limit_ends_after_a_visit_and_the_next_start_goes_on(tmp_path: Path) -> None:
+    first = team()
+    outcome = run(tmp_path, first, time_limit_s=0.012)  # two visits of 5 ms and the calls
+    assert outcome.stopped == "time limit" and not outcome.complete
+    assert len(first.visits) == 3
+    second = team()
+    assert run(tmp_path, second).complete
+    assert len(first.visits) + len(second.visits) == 9
+
+
+def test_ctrl_c_ends_after_the_visit_under_way(tmp_path: Path) -> None:
+    ranks = team(faults={4: "interrupt"})
+    outcome = run(tmp_path, ranks)
+    assert outcome.interrupted and len(ranks.visits) == 4
+    assert sum(len(v) for v in read_run(outcome.folder).visits.values()) == 4
+    assert len((second := team()).visits) == 0 and run(tmp_path, second).complete
+    assert len(second.visits) == 5
+
+
+def test_a_second_ctrl_c_ends_at_once(tmp_path: Path) -> None:
+    class Impatient(SimulatedTeam):
+        def visit(self, *words: Any, **named: Any) -> Any:
+            if len(self.visits) == 2:
+                self._fail("interrupt", [0], 0.0)
+                self._fail("interrupt", [0], 0.0)
+            return super().visit(*words, **named)
+
+    recorder = Recorder()
+    outcome = run(tmp_path, Impatient({"": CURVE}), recorder)
+    assert outcome.interrupted and recorder.outcome is outcome
+    assert sum(len(v) for v in read_run(outcome.folder).visits.values()) == 2
+    with pytest.raises(KeyboardInterrupt):  # Ctrl-C means what it always does again
+        os.kill(os.getpid(), 2)
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [
+        ("wrong", "1 of 2000 elements are wrong"),
+        ("unchecked", "no element of the result was checked"),
+        ("silent", "no rank sent a byte"),
+        ("refused", "the library refuses this size."),
+    ],
+)
+def test_a_wrong_result_fails_its_point_and_the_run_goes_on(tmp_path: Path, fault: str, reason: str) -> None:
+    recorder, ranks = Recorder(), team()
+    first = options(tmp_path)
+    order = team()
+    run(tmp_path / "order", order)
+    number = next(i for i, (point, _) in enumerate(order.visits, 1) if point.payload_bytes == 4000)
+    ranks.faults = {number: fault}
+    outcome = calibrate(first, ranks, recorder, ranks.clock)
+    ((point, finish),) = outcome.with_status(Status.FAILED)
+    assert (point.payload_bytes, finish.reason, finish.median_s) == (4000, reason, None)
+    assert len(outcome.with_status(Status.OK)) == 2 and outcome.complete
+    assert len(recorder.warnings) == 1 and reason.rstrip(".") in recorder.warnings[0]
+    assert set(read_run(outcome.folder).collective_samples().payload_bytes) == {1000, 16000}
+
+
+def test_a_failed_point_is_measured_again_only_when_asked(tmp_path: Path) -> None:
+    run(tmp_path, team(faults={1: "wrong"}))
+    again = team()
+    assert len(run(tmp_path, again).with_status(Status.FAILED)) == 1 and again.visits == []
+    outcome = run(tmp_path, team(), retry_failed=True)
+    assert len(outcome.with_status(Status.OK)) == 3
+    assert all(finish.visits == 3 for _, finish in outcome.finishes)
+
+
+@pytest.mark.parametrize("fault", ["back", "zero", "ahead", "nan"])
+def test_a_clock_that_jumps_costs_a_visit_and_the_third_time_the_point(tmp_path: Path, fault: str) -> None:
+    outcome = run(tmp_path / "once", ranks := team(faults={1: fault, 5: fault}))
+    assert len(outcome.with_status(Status.OK)) == 3 and len(ranks.visits) == 11
+    visits = [v for found in read_run(outcome.folder).visits.values() for v in found]
+    assert [bool(v.note) for v in visits].count(True) == 2
+    assert all(bool(v.note) != bool(v.times_s) for v in visits)
+    always = run(tmp_path / "always", ranks := team(faults=dict.fromkeys(range(1, 99), fault)))
+    assert len(always.with_status(Status.FAILED)) == 3 and len(ranks.visits) == 9
+    assert "3 visits dropped" in always.finishes[0][1].reason
+
+
+@pytest.mark.parametrize(("fault", "what"), [("dead", "died"), ("hung", "did not answer")])
+def test_a_lost_rank_ends_the_run_and_is_named(tmp_path: Path, fault: str, what: str) -> None:
+    ranks, recorder = team(faults={5: fault}), Recorder()
+    with pytest.raises(RankLostError, match=f"rank 1 .*{what}") as caught:
+        run(tmp_path, ranks, recorder)
+    assert caught.value.exit_code == 4 and len(ranks.visits) == 5
+    assert recorder.outcome is not None and recorder.outcome.stopped == "error"
+    assert recorder.outcome.error is caught.value
+    ((_, finish),) = recorder.outcome.with_status(Status.FAILED)
+    assert finish.reason.startswith("rank 1 (node 0) ")
+    after = run(tmp_path, team())  # the rest is measured, the point stays as failed
+    assert (len(after.with_status(Status.OK)), len(after.with_status(Status.FAILED))) == (2, 1)
+
+
+def test_a_hung_rank_gets_a_deadline_that_grows_with_the_work(tmp_path: Path) -> None:
+    seen: list[float] = []
+
+    class Watched(SimulatedTeam):
+        def visit(self, *words: Any, **named: Any) -> Any:
+            seen.append(named["deadline_s"])
+            return super().visit(*words, **named)
+
+    run(tmp_path, Watched({"": TrueCurve(0.1, 1e12)}), deadline_s=30.0)
+    assert seen[-1] == pytest.approx(30.0 + 20 * 2 * 0.1)
+
+
+def test_throttled_points_are_flagged(tmp_path: Path) -> None:
+    outcome = run(tmp_path, team(faults=dict.fromkeys(range(1, 7), "throttled")))
+    throttled = outcome.with_status(Status.THROTTLED)
+    assert len(throttled) == 3 and {finish.reason for _, finish in throttled} == {"thermal"}
+    once = run(tmp_path / "once", team(faults={1: "throttled"}))
+    assert len(once.with_status(Status.OK)) == 3
+
+
+def test_a_full_disk_ends_the_run_and_loses_nothing(tmp_path: Path) -> None:
+    recorder, ranks = Recorder(), team(call_noise=0.1)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (6000, hard))
+    try:
+        with pytest.raises(BadInputError, match="cannot be written: file too large"):
+            run(tmp_path, ranks, recorder)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert recorder.outcome is not None and recorder.outcome.stopped == "error"
+    kept = sum(len(v) for v in read_run(recorder.outcome.folder).visits.values())
+    assert 0 < kept == len(ranks.visits) - 1
+    second = team(call_noise=0.1)
+    assert run(tmp_path, second).complete
+    assert kept + len(second.visits) >= 9
+
+
+def test_two_at_once_in_one_folder_are_refused(tmp_path: Path) -> None:
+    outcome = run(tmp_path, team())
+    writing = pytest.raises(BadInputError, match="another calibration is writing")
+    with Journal.open(outcome.folder, outcome.header), writing:
+        run(tmp_path, team())
+
+
+def test_another_stack_is_another_folder(tmp_path: Path) -> None:
+    first = run(tmp_path, team())
+    ranks = team()
+    second = run(tmp_path, ranks, stack={"mpi": "6"})
+    assert first.folder != second.folder and len(ranks.visits) == 9
+    third = run(tmp_path, team(), environment={"OMP_NUM_THREADS": "2", "SECRET": "x"})
+    assert third.folder not in (first.folder, second.folder)
+    assert "SECRET" not in third.samples.read_text()
+
+
+def test_a_visit_that_was_wrong_before_a_kill_still_fails_its_point(tmp_path: Path) -> None:
+    outcome = run(tmp_path, team(faults={1: "wrong"}))
+    lines = outcome.samples.read_text().splitlines(keepends=True)
+    ended = next(i for i, line in enumerate(lines) if '"failed"' in line)
+    outcome.samples.write_text("".join(lines[:ended]))  # killed between the visit and the end
+    after = run(tmp_path, team())
+    ((_, finish),) = after.with_status(Status.FAILED)
+    assert "elements are wrong" in finish.reason
+
+
+def test_kernels_and_whole_passes_go_the_same_way(tmp_path: Path) -> None:
+    ranks = team(kernels=True)
+    request = Request("quick", only=["kernels:copy", "composed"])
+    outcome = calibrate(Options(request, "m", tmp_path, STACK), ranks, Recorder(), ranks.clock)
+    assert {point.kind for point, _ in outcome.finishes} == {Kind.KERNEL, Kind.COMPOSED}
+    assert len(outcome.with_status(Status.OK)) == outcome.total
+
+
+def test_groups_get_their_own_ranks(tmp_path: Path) -> None:
+    seen: set[tuple[int, ...]] = set()
+
+    class Watched(SimulatedTeam):
+        def visit(self, point: Any, ranks: Any, **named: Any) -> Any:
+            seen.add(tuple(ranks))
+            return super().visit(point, ranks, **named)
+
+    ranks = Watched({"": CURVE}, ranks=4, nodes=2)
+    request = Request("standard", only=["mpi:broadcast"], sizes=[4096], clocks=[Clock.EAGER])
+    outcome = calibrate(Options(request, "m", tmp_path, STACK), ranks, Recorder(), ranks.clock)
+    assert seen == {(0, 1), (0, 2), (0, 1, 2, 3)} and outcome.complete
+
+
+def test_simulated_curves_have_their_limits() -> None:
+    assert TrueCurve(4e-6, 1e9, 2.0).time_s(0) == 4e-6
+    assert TrueCurve(3e-6, 1e9, 2.0).time_s(4000) == pytest.approx(5e-6)
+    assert TrueCurve(4e-6, 1e9, 1.0).time_s(1e12) == pytest.approx(1000.0, rel=1e-6)
