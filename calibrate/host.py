@@ -56,12 +56,13 @@ class Host:
         return "cuda" if self.gpus else "cpu"
 
 
-def identify(machine: str | None = None, root: Path = _ROOT) -> Host:
+def identify(machine: str | None = None, root: Path = _ROOT, device: str = "auto") -> Host:
     """This node, and the machine that it is; ``machine`` says otherwise.
 
+    device  ``cpu``: its GPUs do not count
     Limits: ``machine`` is neither a shipped one, nor a file, nor a plain name -> BadInputError
     """
-    gpus = find_gpus()
+    gpus = () if device == "cpu" else find_gpus()
     cpu, network = cpu_name(root), network_name(root)
     cores, online = usable_cores(root), node_cores(root)
     if machine is not None:

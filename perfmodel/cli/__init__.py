@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from perfmodel.cli.output import (
     ReaderLeftError,
+    SaidError,
     check_stdout,
     fail,
     report_bug,
@@ -48,6 +49,8 @@ def run(arguments: list[str], *, verbose: bool = False) -> int:
         if result == INTERRUPTED:
             warn_stopped()
         return result if isinstance(result, int) else 0
+    except SaidError as end:
+        return end.exit_code
     except PerfmodelError as error:
         return fail(error, verbose=verbose)
     except (KeyboardInterrupt, typer.Abort):

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from perfmodel.cli.calibrate import calibrate
 from perfmodel.cli.calibrations import calibrations, show
 from perfmodel.cli.catalogue import machines, models
 from perfmodel.cli.collective import collective
@@ -68,6 +69,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
     "sweep": (sweep, "A grid of configurations to CSV or Parquet."),
     "validate": (validate, "How wrong is it, and what of the paper holds?"),
     "doctor": (doctor, "What can be measured on this machine, and what would be assumed?"),
+    "calibrate": (calibrate, "What does this machine do? Measures it, and fits a calibration."),
     "import": (import_, "Calibrate from nccl-tests or NVSHMEM logs that you already have."),
     "show": (show, "What is in a calibration?"),
     "calibrations": (calibrations, "What is shipped, and how well does it predict?"),

@@ -35,6 +35,14 @@ class ReaderLeftError(Exception):
     """The reader of our output (``| head``) has gone: nothing is wrong, and nothing more can be printed."""
 
 
+class SaidError(Exception):
+    """The command ends here with ``exit_code``, and what there was to say has been said."""
+
+    def __init__(self, exit_code: int) -> None:
+        super().__init__(exit_code)
+        self.exit_code = exit_code
+
+
 def emit(text: str) -> None:
     """Print the answer."""
     check_stdout()
@@ -164,6 +172,16 @@ def report_bug(error: BaseException, arguments: list[str], *, verbose: bool) -> 
     )
 
 
+def rewrite(text: str) -> None:
+    """Progress on a terminal: one line that the next one replaces; empty text clears it."""
+    _write_error(f"\r{text}\x1b[K", end="")
+
+
+def on_terminal() -> bool:
+    """Whether somebody watches stderr."""
+    return sys.stderr is not None and not sys.stderr.closed and sys.stderr.isatty()
+
+
 def show_help(text: str) -> None:
     """The help where an answer was not asked for."""
     _write_error(text)
@@ -174,11 +192,11 @@ def warn_stopped() -> None:
     _write_error("\nstopped.")
 
 
-def _write_error(text: str) -> None:
+def _write_error(text: str, end: str = "\n") -> None:
     if sys.stderr is None:
         return
     try:
-        sys.stderr.write(_encodable(text, sys.stderr.encoding) + "\n")
+        sys.stderr.write(_encodable(text, sys.stderr.encoding) + end)
         sys.stderr.flush()
     except OSError:
         pass  # nobody is listening

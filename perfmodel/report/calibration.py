@@ -62,7 +62,7 @@ def calibrations_text(found: Sequence[Calibration]) -> str:
                 str(len(item.curves)),
                 f"{min(gpus)} – {max(gpus)}" if gpus else "",
                 format_count(item.sample_count),
-                _errors(record["loo_median"], record["loo_p90"]),
+                errors_text(record["loo_median"], record["loo_p90"]),
                 "" if item.complete else "partial",
             ]
         )
@@ -115,10 +115,10 @@ def _curve_table(curves: Sequence[Curve]) -> str:
         [
             curve.collective,
             f"{curve.gpus} / {curve.domain_gpus}" if curve.domain_gpus < curve.gpus else str(curve.gpus),
-            _value(curve.alpha_s, format_time),
-            _value(curve.beta_bytes_per_s, format_rate),
+            with_interval(curve.alpha_s, format_time),
+            with_interval(curve.beta_bytes_per_s, format_rate),
             format_number(curve.p.value),
-            _errors(curve.loo_median, curve.loo_p90),
+            errors_text(curve.loo_median, curve.loo_p90),
             f"{format_bytes(curve.anchor_bytes[0])} – {format_bytes(curve.anchor_bytes[-1])}",
             "at bound: " + ", ".join(curve.at_bound) if curve.at_bound else "",
         ]
@@ -129,13 +129,14 @@ def _curve_table(curves: Sequence[Curve]) -> str:
     )
 
 
-def _value(interval: Interval, write: Callable[[float], str]) -> str:
+def with_interval(interval: Interval, write: Callable[[float], str]) -> str:
     """Value and half the relative width of its 95 % interval; one that the samples do not tell is unknown."""
     half = (interval.high - interval.low) / (2 * interval.value)
     return f"{write(interval.value)} ± {format_fraction(half)}" if interval.known else "unknown"
 
 
-def _errors(middle: float | None, high: float | None) -> str:
+def errors_text(middle: float | None, high: float | None) -> str:
+    """Median and 90th percentile of a relative error: ``2.1 / 6.3 %``."""
     if middle is None or high is None:
         return "-"
     return f"{100 * middle:.1f} / {100 * high:.1f} %"

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.report.terminal import facts, paragraph, table
+from perfmodel.report.terminal import facts, table
 from perfmodel.schema.calibration import list_calibrations
 from perfmodel.schema.evidence import COLLECTIVES, Evidence
 from perfmodel.schema.machine import Machine, list_machines, load_machine
@@ -187,11 +187,18 @@ def _missing(libraries: Mapping[str, Availability]) -> str:
 
 def warnings_text(findings: Sequence[Finding]) -> str:
     """Numbered warnings, each with what helps; nothing for none."""
-    lines = []
-    for number, finding in enumerate(findings, start=1):
-        advice = f" Try: {finding.advice}" if finding.advice else ""
-        lines.append(paragraph(f"{number}  {finding.name}: {finding.text}.{advice}", indent=1))
-    return "\n".join(["Warnings", *lines]) if lines else ""
+    texts = [
+        f"{finding.name}: {finding.text}." + (f" Try: {finding.advice}" if finding.advice else "")
+        for finding in findings
+    ]
+    return numbered(texts)
+
+
+def numbered(texts: Sequence[str]) -> str:
+    """``Warnings`` as a numbered list; nothing for none."""
+    if not texts:
+        return ""
+    return "Warnings\n" + facts([(str(number), text) for number, text in enumerate(texts, start=1)], indent=1)
 
 
 def _next(libraries: Mapping[str, Availability]) -> str:

@@ -1,0 +1,191 @@
+"""``perfmodel calibrate``: what does this machine do? The options; ``perfmodel.cli.measuring`` does it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from perfmodel.cli.doctor import HostMachineOption
+from perfmodel.cli.options import JsonOption, count_values, size_values, split_values
+from perfmodel.errors import BadInputError
+
+if TYPE_CHECKING:
+    from calibrate.plan import Request
+    from perfmodel.schema.evidence import Clock
+
+DEVICES = ("auto", "cpu", "cuda")
+_NOT_AGAIN = ("fresh", "plan_only")  # a run that goes on does not begin afresh
+
+
+def calibrate(
+    context: typer.Context,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--only",
+            metavar="WHAT",
+            help="Only LIBRARY, LIBRARY:COLLECTIVE, kernels, kernels:NAME or composed. Repeat, or commas.",
+        ),
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="About a minute: few sizes and rank counts, noise target 5 %.")
+    ] = False,
+    rigorous: Annotated[
+        bool, typer.Option("--rigorous", help="Every rank count, all libraries, noise target 1 %.")
+    ] = False,
+    plan_only: Annotated[
+        bool, typer.Option("--plan-only", help="Say what would be measured, and stop.")
+    ] = False,
+    ranks: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--ranks", metavar="N", help="Numbers of ranks, e.g. 2,4,8 (default: up to one a GPU or a core)."
+        ),
+    ] = None,
+    sizes: Annotated[
+        list[str] | None,
+        typer.Option("--sizes", metavar="SIZE", help="Payloads, e.g. 1KiB,1MiB or 1KiB..64MiB (doubling)."),
+    ] = None,
+    backend: Annotated[
+        list[str] | None, typer.Option("--backend", metavar="NAME", help="Libraries, e.g. nccl or mpi,gloo.")
+    ] = None,
+    clock: Annotated[
+        list[str] | None,
+        typer.Option("--clock", metavar="NAME", help="Clocks, of eager, stream, graph and device."),
+    ] = None,
+    device: Annotated[
+        str, typer.Option("--device", metavar="NAME", help="cuda, cpu, or auto: GPUs where there are any.")
+    ] = "auto",
+    machine: HostMachineOption = None,
+    noise: Annotated[
+        str | None,
+        typer.Option("--noise", metavar="SHARE", help="Half of the 95 % interval to reach, e.g. 2%."),
+    ] = None,
+    time_limit: Annotated[
+        str | None,
+        typer.Option("--time-limit", metavar="TIME", help="Stop after this time, e.g. 90s or 10min."),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="DIR", help="Where runs lie (default: runs in $PERFMODEL_HOME)."),
+    ] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Measure again what an earlier start has.")] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Exit code 5 when a point failed or stayed noisy.")
+    ] = False,
+    keep_hostnames: Annotated[
+        bool, typer.Option("--keep-hostnames", help="Write the names of hosts, not hashes of them.")
+    ] = False,
+    oversubscribe: Annotated[
+        bool, typer.Option("--oversubscribe", help="Allow more ranks than cores: a functional check only.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Measure this machine: collectives, kernels and whole passes, every result checked, until noise is low.
+
+    Starts its own ranks, or uses those of torchrun, srun or mpirun. Every sample is on disk at once: Ctrl-C
+    or a crash loses at most one visit, and the same command goes on. More in docs/calibrating.md.
+
+    \b
+    Examples
+      perfmodel calibrate --quick
+      perfmodel calibrate --plan-only
+      perfmodel calibrate --only mpi:all_to_all,mpi:reduce_scatter --ranks 2
+      perfmodel calibrate --rigorous --time-limit 30min --out runs
+      torchrun --nproc-per-node 8 --no-python perfmodel calibrate
+    """
+    from perfmodel.cli import measuring
+
+    with measuring.rank_zero_speaks():
+        counts = count_values(ranks, "--ranks") if ranks else []
+        asked = measuring.Asked(
+            request=_request(
+                only, _preset(quick, rigorous), counts, sizes, backend, clock, noise, oversubscribe
+            ),
+            start=max(counts, default=None),
+            device=_device(device),
+            machine=machine,
+            limit_s=_limit(time_limit),
+            out=out,
+            fresh=fresh,
+            keep_hostnames=keep_hostnames,
+            again=_again(context),
+        )
+    measuring.run(asked, plan_only=plan_only, strict=strict, as_json=as_json)
+
+
+def _request(
+    only: list[str] | None,
+    preset: str,
+    counts: list[int],
+    sizes: list[str] | None,
+    backend: list[str] | None,
+    clock: list[str] | None,
+    noise: str | None,
+    oversubscribe: bool,
+) -> Request:
+    from calibrate.plan import Request
+    from perfmodel.units import parse_ratio
+
+    share = parse_ratio(noise, "--noise") if noise else None
+    if share is not None and not 0 < share < 1:
+        raise BadInputError(f"--noise {noise} is not a share between 0 and 1.", "for example --noise 2%")
+    return Request(
+        preset=preset,
+        only=split_values(only, "--only") if only else (),
+        ranks=[count for count in counts if count > 1] or None,
+        sizes=size_values(sizes, "--sizes") if sizes else None,
+        clocks=_clocks(clock) if clock else None,
+        backends=split_values(backend, "--backend") if backend else None,
+        oversubscribe=oversubscribe,
+        noise=share,
+    )
+
+
+def _preset(quick: bool, rigorous: bool) -> str:
+    if quick and rigorous:
+        raise BadInputError("--quick and --rigorous exclude each other.", "give one of them, or neither.")
+    return "quick" if quick else "rigorous" if rigorous else "standard"
+
+
+def _clocks(texts: list[str]) -> list[Clock]:
+    from perfmodel.schema.evidence import Clock
+    from perfmodel.schema.files import unknown_name
+
+    names = split_values(texts, "--clock")
+    known = [str(clock) for clock in Clock]
+    for name in names:
+        if name not in known:
+            raise unknown_name("--clock", name, known)
+    return [Clock(name) for name in dict.fromkeys(names)]
+
+
+def _device(text: str) -> str:
+    from perfmodel.schema.files import unknown_name
+
+    if text not in DEVICES:
+        raise unknown_name("--device", text, DEVICES)
+    return text
+
+
+def _limit(text: str | None) -> float | None:
+    from perfmodel.units import parse_time
+
+    return parse_time(text, "--time-limit") if text else None
+
+
+def _again(context: typer.Context) -> str:
+    """The command that goes on with this run: the options that were given, but for those of a first start."""
+    import shlex
+
+    words = ["perfmodel", "calibrate"]
+    for option in context.command.params:
+        source = context.get_parameter_source(str(option.name))
+        if source is None or source.name != "COMMANDLINE" or option.name in _NOT_AGAIN:
+            continue
+        value = context.params[str(option.name)]
+        for item in value if isinstance(value, (list, tuple)) else [value]:
+            words += [option.opts[0]] if item is True else [option.opts[0], str(item)]
+    return shlex.join(words)

@@ -1,0 +1,276 @@
+"""A calibration from the command line: who measures, what is shown and written, how it ends."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from calibrate.doctor import Finding, examine
+from calibrate.external import detect_launcher
+from calibrate.host import Host, identify
+from calibrate.interfaces import Options, Outcome, Team
+from calibrate.plan import Request, estimate_time_s, make_plan
+from calibrate.selection import read_selection
+from calibrate.session import calibrate as measure
+from calibrate.stack import make_header
+from calibrate.team import TeamRequest
+from perfmodel.cli.output import SaidError, emit, emit_json, note
+from perfmodel.cli.progress import Progress
+from perfmodel.errors import NoCalibrationError, NoHardwareError, PerfmodelError, TooNoisyError
+from perfmodel.report import run as pages
+from perfmodel.report import run_result as results
+from perfmodel.report.doctor import warnings_text
+from perfmodel.schema.calibration import Calibration, save_calibration
+from perfmodel.schema.home import MACHINE_NAME, runs_folder
+from perfmodel.schema.machine import Machine, load_machine, read_machine
+from perfmodel.schema.runs import Status
+
+STOPPED = 130
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The command line, read.
+
+    start   ranks to start on this machine; None: one a GPU or a core
+    again   the command that goes on with this run
+    """
+
+    request: Request
+    start: int | None
+    device: str
+    machine: str | None
+    limit_s: float | None
+    out: Path | None
+    fresh: bool
+    keep_hostnames: bool
+    again: str
+
+    @property
+    def folder(self) -> Path:
+        """Holds a folder for each machine and stack."""
+        return runs_folder() if self.out is None else self.out
+
+    def team(self) -> TeamRequest:
+        """The ranks to start; of the libraries, those that were named."""
+        from calibrate.plan import BACKENDS
+
+        named = read_selection(self.request.only, self.request.backends or (), BACKENDS).backends
+        return TeamRequest(
+            self.start, self.device, tuple(dict.fromkeys([*(self.request.backends or ()), *named]))
+        )
+
+
+@contextlib.contextmanager
+def rank_zero_speaks() -> Iterator[None]:
+    """Of the ranks that a launcher started, the first says what is wrong; the others leave with its code."""
+    try:
+        yield
+    except PerfmodelError as error:
+        launcher = detect_launcher(os.environ)
+        if launcher is not None and launcher.rank > 0:
+            raise SaidError(error.exit_code) from None
+        raise
+
+
+def run(asked: Asked, *, plan_only: bool, strict: bool, as_json: bool) -> None:
+    """The whole command. A rank that is not the first serves until the end, and says nothing."""
+    with rank_zero_speaks():
+        host = identify(asked.machine, device=asked.device)
+        team = open_team(asked.team())
+    if team is None:
+        return
+    with contextlib.closing(team):
+        findings = examine(host, team.world().ranks_per_node)
+        if plan_only:
+            show_plan(asked, host, team, findings, as_json=as_json)
+            return
+        progress = Progress(host, findings, quiet=as_json)
+        outcome = _measured(asked, host, team, progress)
+    deliver(asked, host, outcome, findings, as_json=as_json)
+    judge(asked, outcome, strict=strict)
+
+
+def open_team(request: TeamRequest) -> Team | None:
+    """Real ranks. Tests put a simulated team here."""
+    from calibrate import launch
+
+    return launch.open_team(request)
+
+
+def _measured(asked: Asked, host: Host, team: Team, progress: Progress) -> Outcome:
+    options = Options(
+        request=asked.request,
+        machine=host.machine,
+        runs_folder=asked.folder,
+        time_limit_s=asked.limit_s,
+        keep_hostnames=asked.keep_hostnames,
+        fresh=asked.fresh,
+    )
+    try:
+        return measure(options, team, progress)
+    except PerfmodelError as error:
+        progress.clear()
+        if progress.outcome is not None:
+            kept = f"{progress.outcome.samples} ({results.state_words(progress.outcome)})"
+            error.next_step = f"{error.next_step}\nkept: {kept}\ngo on with: {again(asked)}".strip()
+        raise
+
+
+def again(asked: Asked) -> str:
+    """How to go on, by the launcher that started this."""
+    launcher = detect_launcher(os.environ)
+    return asked.again if launcher is None else f"{launcher.name} … {asked.again}"
+
+
+def show_plan(asked: Asked, host: Host, team: Team, findings: Sequence[Finding], *, as_json: bool) -> None:
+    """What would be measured."""
+    world = team.world()
+    plan = make_plan(asked.request, world)
+    header = make_header(world, machine=host.machine, seed=0, keep_hostnames=asked.keep_hostnames)
+    seconds = estimate_time_s(plan)
+    if as_json:
+        emit_json(
+            "calibrate",
+            plan_only=True,
+            machine=host.machine,
+            stack=dict(header.stack),
+            points=[point.model_dump(mode="json") for point in plan.points],
+            left_out=[{"what": i.what, "why": i.why, "install": i.install} for i in plan.left_out],
+            noise=plan.target.relative,
+            estimate_s=seconds,
+            findings=[{"name": f.name, "text": f.text, "advice": f.advice} for f in findings],
+        )
+        return
+    doubts = warnings_text(findings)
+    emit(pages.head_text(host, header, plan, seconds, 0) + (f"\n{doubts}" if doubts else ""))
+
+
+def deliver(
+    asked: Asked, host: Host, outcome: Outcome, findings: Sequence[Finding], *, as_json: bool
+) -> None:
+    """Fit, write, show. A run that Ctrl-C ended is not fitted: it goes on later."""
+    calibrations, written = ([], []) if outcome.interrupted else fitted(asked, host, outcome)
+    if as_json:
+        emit_json("calibrate", **record(outcome, calibrations, written, findings))
+    elif not outcome.interrupted:
+        commands = next_commands(asked, outcome, written)
+        emit("\n" + results.outcome_text(outcome, calibrations, [str(path) for path in written], commands))
+
+
+def fitted(asked: Asked, host: Host, outcome: Outcome) -> tuple[list[Calibration], list[Path]]:
+    """Calibrations of everything that the run holds, written beside its samples, and the files written."""
+    from perfmodel.fit.runs import calibration_file_name, fit_run
+    from perfmodel.schema.run_files import Run, read_run
+
+    found: Run = read_run(outcome.samples)
+    machine, written = _machine(asked, host, outcome, found)
+    try:
+        calibrations = fit_run(found, machine, outcome.complete and found.complete)
+    except NoCalibrationError:
+        return [], written
+    for item in calibrations:
+        path = outcome.folder / calibration_file_name(item)
+        save_calibration(item, path)
+        written.append(path)
+    return calibrations, written
+
+
+def _machine(asked: Asked, host: Host, outcome: Outcome, found: Any) -> tuple[Machine, list[Path]]:
+    """The shipped machine or the user's own; else one made of the run, written beside it."""
+    from perfmodel.fit.host import machine_text
+
+    if host.shipped:
+        return load_machine(asked.machine or host.machine), []
+    path = outcome.folder / MACHINE_NAME
+    memory_bytes = outcome.plan.world.memory_bytes
+    path.write_text(machine_text(found, memory_bytes), encoding="utf-8")
+    return read_machine(path), [path]
+
+
+def next_commands(asked: Asked, outcome: Outcome, written: Sequence[Path]) -> list[str]:
+    """What to do with the result."""
+    commands = []
+    if outcome.stopped == "time limit":
+        commands.append(again(asked))
+    calibrations = [path for path in written if path.suffix == ".json"]
+    if calibrations:
+        commands += _project(asked, outcome, calibrations[0])
+    held_out = any(point.held_out for point, finish in outcome.finishes if finish.status is not Status.FAILED)
+    if calibrations and held_out:
+        where = "latest" if asked.out is None else str(outcome.folder)
+        commands.append(f"perfmodel validate --run {where}")
+    return commands
+
+
+def _project(asked: Asked, outcome: Outcome, first: Path) -> list[str]:
+    world = outcome.plan.world
+    size = "10TB" if world.device == "cuda" else "1GB"
+    gpus = "" if world.device == "cuda" else f" --gpus {world.ranks}"
+    where = "latest" if asked.out is None else str(first)
+    return [f"perfmodel project --table-size {size}{gpus} --calibration {where}"]
+
+
+def judge(asked: Asked, outcome: Outcome, *, strict: bool) -> None:
+    """The exit code: 130 stopped, 4 nothing could be measured, 5 noisy with ``--strict``."""
+    bad = [
+        (point, finish)
+        for status in (Status.FAILED, Status.NOISY, Status.THROTTLED)
+        for point, finish in outcome.with_status(status)
+    ]
+    failed = outcome.with_status(Status.FAILED)
+    if outcome.interrupted:
+        note(f"stopped; kept {outcome.samples} ({results.state_words(outcome)})")
+        note(f"go on with: {again(asked)}")
+        raise SaidError(STOPPED)
+    if failed and len(failed) == outcome.done == outcome.total:
+        raise NoHardwareError(
+            f"no point could be measured: {failed[0][1].reason}.", "perfmodel doctor says what can be."
+        )
+    if strict and bad:
+        raise TooNoisyError(
+            f"{len(bad)} of {outcome.total} points failed or stayed noisy (--strict).",
+            f"quieten the machine and measure them again: {again(asked)} --fresh",
+        )
+
+
+def record(
+    outcome: Outcome,
+    calibrations: Sequence[Calibration],
+    written: Sequence[Path],
+    findings: Sequence[Finding],
+) -> dict[str, Any]:
+    """The run as one document."""
+    header = outcome.header
+    return {
+        "machine": header.machine,
+        "fingerprint": header.fingerprint,
+        "stack": dict(header.stack),
+        "environment": dict(header.environment),
+        "ranks": header.ranks,
+        "nodes": header.nodes,
+        "folder": str(outcome.folder),
+        "samples": str(outcome.samples),
+        "written": [str(path) for path in written],
+        "stopped": outcome.stopped,
+        "complete": outcome.complete,
+        "done": outcome.done,
+        "total": outcome.total,
+        "seconds": outcome.seconds,
+        "calls": outcome.calls,
+        "checked": outcome.checked,
+        "wrong": outcome.wrong,
+        "points": [
+            {**point.model_dump(mode="json"), **finish.model_dump(mode="json", exclude={"type", "key"})}
+            for point, finish in outcome.finishes
+        ],
+        "calibrations": [item.model_dump(mode="json") for item in calibrations],
+        "crossovers": results.crossovers(calibrations),
+        "left_out": [{"what": i.what, "why": i.why, "install": i.install} for i in outcome.plan.left_out],
+        "warnings": results.outcome_warnings(outcome),
+        "findings": [{"name": f.name, "text": f.text, "advice": f.advice} for f in findings],
+    }

@@ -1,0 +1,86 @@
+"""Tells the reader of the terminal how a calibration goes: the answer on stdout, progress on stderr."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from perfmodel.cli.output import emit, note, on_terminal, rewrite, warn
+
+if TYPE_CHECKING:
+    from calibrate.doctor import Finding
+    from calibrate.host import Host
+    from calibrate.interfaces import Outcome
+    from calibrate.plan import Plan
+    from calibrate.stopping import Summary
+    from perfmodel.schema.runs import Point, RunHeader
+
+_LINE_EVERY_S = 0.2  # on a terminal
+_PLAIN_EVERY_S = 15.0  # in a pipe or a file of a batch system
+
+
+class Progress:
+    """A listener that prints: one line rewritten on a terminal, a plain line now and then anywhere else.
+
+    quiet     print no page, only progress (``--json``)
+    outcome   of the run, once it has ended
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        findings: Sequence[Finding],
+        *,
+        quiet: bool,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._host, self._findings, self._quiet, self._clock = host, findings, quiet, clock
+        self._live = on_terminal()
+        self._last_s = clock()
+        self._shown = False
+        self.outcome: Outcome | None = None
+
+    def started(self, plan: Plan, header: RunHeader, folder: Path, done: int) -> None:
+        """Machine, stack, plan and what to doubt, before anything is measured."""
+        from calibrate.plan import estimate_time_s
+        from perfmodel.report.doctor import warnings_text
+        from perfmodel.report.run import head_text
+
+        if self._quiet:
+            return
+        seconds = estimate_time_s(plan) * (1 - done / max(len(plan.points), 1))
+        doubts = warnings_text(self._findings)
+        emit(head_text(self._host, header, plan, seconds, done) + (f"\n{doubts}" if doubts else ""))
+
+    def progress(self, done: int, total: int, point: Point, summary: Summary | None, left_s: float) -> None:
+        """A visit ended: show it, unless the last line is too fresh."""
+        now = self._clock()
+        if now - self._last_s < (_LINE_EVERY_S if self._live else _PLAIN_EVERY_S):
+            return
+        from perfmodel.report.run import progress_text
+
+        self._last_s = now
+        text = progress_text(done, total, point, summary, left_s)
+        if self._live:
+            rewrite(text)
+            self._shown = True
+        else:
+            note(text)
+
+    def warning(self, text: str) -> None:
+        """On a line of its own; the page repeats it."""
+        self.clear()
+        warn(text)
+
+    def finished(self, outcome: Outcome) -> None:
+        """The line has done its work; what is there is kept for who handles an error."""
+        self.clear()
+        self.outcome = outcome
+
+    def clear(self) -> None:
+        """Take the line away."""
+        if self._shown:
+            rewrite("")
+            self._shown = False

@@ -1,0 +1,155 @@
+"""Text of a calibration run while it goes: machine, stack, plan, progress."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from perfmodel.model.collectives import bus_factor
+from perfmodel.report.doctor import host_words
+from perfmodel.report.terminal import facts, page_width
+from perfmodel.schema.runs import Kind, Point, RunHeader
+from perfmodel.units import (
+    format_bytes,
+    format_count,
+    format_fraction,
+    format_rate,
+    format_time,
+)
+
+if TYPE_CHECKING:
+    from calibrate.host import Host
+    from calibrate.plan import LeftOut, Plan
+    from calibrate.stopping import Summary
+
+_LIBRARIES = ("nccl", "nvshmem", "symmetric_memory", "mpi", "shmem", "gloo")
+_STACK = (*_LIBRARIES, "torch", "cuda", "torchrec", "fbgemm")
+_MOST_LEFT_OUT = 8
+
+
+def head_text(host: Host, header: RunHeader, plan: Plan, seconds: float, done: int) -> str:
+    """Machine, stack and plan, as a run begins."""
+    many = f"{header.nodes} node{'s' if header.nodes > 1 else ''}, {header.ranks} ranks"
+    lines = [
+        ("Machine", f"{header.machine}: {host_words(host)} · {many}"),
+        ("", host.note),
+        ("Stack", stack_words(header.stack)),
+        *plan_lines(plan, seconds, done),
+    ]
+    return facts([(name, text) for name, text in lines if text])
+
+
+def stack_words(stack: Mapping[str, str]) -> str:
+    """The libraries of a run with their versions, and this program's."""
+    known = [
+        version if version.lower().startswith(name) else f"{name} {version}"
+        for name in _STACK
+        if (version := stack.get(name))
+    ]
+    git = f" (git {stack['git']})" if stack.get("git") else ""
+    return " · ".join([*known, f"perfmodel {stack.get('perfmodel', '')}{git}".strip()])
+
+
+def plan_lines(plan: Plan, seconds: float, done: int = 0) -> list[tuple[str, str]]:
+    """What is measured, in words, and how long that takes."""
+    lines = [*_collective_words(plan.points), *_work_words(plan.points)]
+    total = f"{format_count(len(plan.points))} points"
+    if done:
+        total += f", {format_count(done)} of them done already"
+    aim = f"noise target {format_fraction(plan.target.relative)}, about {_duration(seconds)}"
+    lines.append(f"{total}; {aim}. Ctrl-C is safe: finished points are kept.")
+    named = [("Plan" if i == 0 else "", line) for i, line in enumerate(lines)]
+    return named + left_out_lines(plan.left_out)
+
+
+def left_out_lines(items: Sequence[LeftOut]) -> list[tuple[str, str]]:
+    """What is not measured and why."""
+    lines = [f"{item.what}: {item.why}" + (f" ({item.install})" if item.install else "") for item in items]
+    more = [f"and {len(lines) - _MOST_LEFT_OUT} more (--json has all)"] if lines[_MOST_LEFT_OUT:] else []
+    shown = [*lines[:_MOST_LEFT_OUT], *more]
+    return [("Left out" if i == 0 else "", line) for i, line in enumerate(shown)]
+
+
+def _collective_words(points: Sequence[Point]) -> list[str]:
+    """One line a library: operations × ranks × sizes × clocks."""
+    lines = []
+    for backend in dict.fromkeys(point.backend for point in points if point.kind is Kind.COLLECTIVE):
+        own = [p for p in points if p.kind is Kind.COLLECTIVE and p.backend == backend]
+        sizes = [point.payload_bytes for point in own]
+        operations = dict.fromkeys(point.operation for point in own)
+        parts = [
+            f"{len(operations)} collectives" if len(operations) > 3 else ", ".join(operations),
+            f"G = {_ranks(own)}",
+            f"{len(set(sizes))} sizes {format_bytes(min(sizes))} – {format_bytes(max(sizes))}",
+            ", ".join(dict.fromkeys(str(point.clock) for point in own)),
+        ]
+        others = [v.replace("_", " ") for v in dict.fromkeys(p.variant for p in own) if v != "default"]
+        lines.append(f"{backend}: {' × '.join(parts)}" + (f"; also {', '.join(others)}" if others else ""))
+    return lines
+
+
+def _ranks(points: Iterable[Point]) -> str:
+    groups = dict.fromkeys((point.gpus, point.nodes) for point in points)
+    return ", ".join(f"{gpus} on {nodes} nodes" if nodes > 1 else str(gpus) for gpus, nodes in sorted(groups))
+
+
+def _work_words(points: Sequence[Point]) -> list[str]:
+    kernels = [point for point in points if point.kind is Kind.KERNEL]
+    passes = [point for point in points if point.kind is Kind.COMPOSED]
+    lines = []
+    if kernels:
+        names = ", ".join(dict.fromkeys(point.operation for point in kernels))
+        by = ", ".join(dict.fromkeys(point.implementation for point in kernels))
+        lines.append(f"{len(kernels)} kernel cells of {by}: {names}")
+    if passes:
+        by = ", ".join(dict.fromkeys(f"{point.implementation} over {point.backend}" for point in passes))
+        held = sum(point.held_out for point in passes)
+        lines.append(f"{len(passes)} whole row-wise passes ({by}), {held} of them held out to check with")
+    return lines
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"
+
+
+def clock_words(seconds: float) -> str:
+    """``0:07``, ``11:06``, ``1:02:03``."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def point_name(point: Point) -> str:
+    """``nccl all_to_all G=8 1 MiB stream``, with what is unusual about it."""
+    by = point.backend if point.kind is Kind.COLLECTIVE else point.implementation
+    size = format_bytes(point.payload_bytes) if point.payload_bytes else ""
+    if point.kind is Kind.COMPOSED and point.work is not None:
+        size = f"B={point.work.batch} T={point.work.tables} L={point.work.pooling:g} D={point.work.dim}"
+    variant = "" if point.variant == "default" else point.variant.replace("_", " ")
+    where = f"G={point.gpus}" + (f"/{point.nodes} nodes" if point.nodes > 1 else "")
+    return " ".join(part for part in (by, point.operation, where, size, str(point.clock), variant) if part)
+
+
+def progress_text(done: int, total: int, point: Point, summary: Summary | None, left_s: float) -> str:
+    """One line: how far, the point just visited with its time so far, and the time left."""
+    width = len(str(total))
+    parts = [f"[{done:>{width}}/{total}] {point_name(point)}"]
+    if summary is not None:
+        noise = format_fraction(summary.relative_halfwidth)
+        parts.append(
+            f"{format_time(summary.median_s)} ± {noise}  n={summary.visits}  {rate_words(point, summary)}"
+        )
+    left = f"{clock_words(left_s)} left"
+    text = "  ".join(part.strip() for part in parts)
+    room = page_width() - 1 - len(left) - 2  # a line as wide as the terminal would not be rewritten
+    return f"{text[:room]:<{room}}  {left}"
+
+
+def rate_words(point: Point, summary: Summary) -> str:
+    """``66 GB/s bus`` of a collective, ``12 GB/s`` of a kernel; nothing where no bytes are counted."""
+    if not point.payload_bytes or point.kind is Kind.COMPOSED:
+        return ""
+    if point.kind is Kind.COLLECTIVE and point.operation != "sendrecv":
+        factor = float(bus_factor(point.operation, point.gpus))
+        return f"{format_rate(point.payload_bytes * factor / summary.median_s)} bus"
+    return format_rate(point.payload_bytes / summary.median_s)

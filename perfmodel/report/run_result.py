@@ -1,0 +1,228 @@
+"""Text of a calibration run when it has ended: curves, constants, crossovers, warnings, files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from perfmodel.model.collectives import bus_factor
+from perfmodel.model.curves import anchored_time
+from perfmodel.report.calibration import errors_text, with_interval
+from perfmodel.report.doctor import numbered
+from perfmodel.report.run import point_name
+from perfmodel.report.terminal import facts, table
+from perfmodel.schema.calibration import Calibration, Curve, Interval
+from perfmodel.schema.machine import KEYS
+from perfmodel.schema.runs import Finish, Kind, Point, Status
+from perfmodel.units import (
+    format_bytes,
+    format_count,
+    format_fraction,
+    format_number,
+    format_quantity,
+    format_rate,
+    format_time,
+)
+
+if TYPE_CHECKING:
+    from calibrate.interfaces import Outcome
+
+_PER_OCTAVE = 8
+_DECIDED = 0.01  # two libraries this close are alike
+_MOST_WARNINGS = 12
+
+
+def outcome_text(
+    outcome: Outcome,
+    calibrations: Sequence[Calibration],
+    written: Sequence[str],
+    next_commands: Sequence[str],
+) -> str:
+    """The result: fitted curves, kernels, crossovers, warnings, what was checked and written, what next."""
+    parts = [
+        fitted_text(calibrations),
+        constants_text(calibrations),
+        _crossover_text(calibrations),
+        numbered(_most(outcome_warnings(outcome))),
+        facts(
+            [
+                ("Checked", checked_words(outcome)),
+                *_labelled("Wrote", [*written, f"{outcome.samples} ({state_words(outcome)})"]),
+                *_labelled("Next", next_commands),
+            ]
+        ),
+    ]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _most(texts: Sequence[str]) -> list[str]:
+    more = len(texts) - _MOST_WARNINGS
+    return [*texts[:_MOST_WARNINGS], *([f"and {more} more (--json has all)"] if more > 0 else [])]
+
+
+def _labelled(name: str, texts: Sequence[str]) -> list[tuple[str, str]]:
+    return [(name if i == 0 else "", text) for i, text in enumerate(texts)]
+
+
+def state_words(outcome: Outcome) -> str:
+    """``876 points, complete`` or how many of them are there."""
+    if outcome.complete:
+        return f"{format_count(outcome.total)} points, complete"
+    return f"{format_count(outcome.done)} of {format_count(outcome.total)} points"
+
+
+def checked_words(outcome: Outcome) -> str:
+    """How many results were compared with what they must be."""
+    calls, checked = format_count(outcome.calls), format_count(outcome.checked)
+    if not outcome.checked:
+        return "nothing was measured"
+    if outcome.wrong:
+        return f"{format_count(outcome.wrong)} of {checked} elements are wrong: those points are not used"
+    return f"every point's result verified (0 wrong of {checked} elements; {calls} timed calls)"
+
+
+def fitted_text(calibrations: Sequence[Calibration]) -> str:
+    """Curves of all calibrations in one table. β is the bus bandwidth: f times payload over time."""
+    rows = [
+        [
+            str(item.backend),
+            curve.collective,
+            f"{curve.gpus} / {curve.domain_gpus}" if curve.domain_gpus < curve.gpus else str(curve.gpus),
+            str(curve.clock),
+            with_interval(curve.alpha_s, format_time),
+            with_interval(_bus(curve), format_rate),
+            format_number(curve.p.value),
+            errors_text(curve.loo_median, curve.loo_p90),
+            f"{format_bytes(curve.anchor_bytes[0])} – {format_bytes(curve.anchor_bytes[-1])}",
+        ]
+        for item in calibrations
+        for curve in item.curves
+    ]
+    if not rows:
+        return ""
+    headers = ["backend", "collective", "G", "clock", "α", "β (bus)", "p", "LOO p50/p90", "range"]
+    title = "Fitted   t = (α^p + (S·f/β)^p)^(1/p)      LOO = leave-one-out"
+    return f"{title}\n" + table(headers, rows, left=(0, 1, 3), drop=(3, 6))
+
+
+def _bus(curve: Curve) -> Interval:
+    """The rate of a curve as bus bandwidth."""
+    factor, rate = float(bus_factor(curve.collective, curve.gpus)), curve.beta_bytes_per_s
+    return Interval(value=rate.value * factor, low=rate.low * factor, high=rate.high * factor)
+
+
+def constants_text(calibrations: Sequence[Calibration]) -> str:
+    """Constants of the kernels, once a clock, and how much longer collectives take after a kernel."""
+    kernels = {item.kernels.clock: item.kernels for item in calibrations if item.kernels is not None}
+    parts = []
+    for clock, constants in kernels.items():
+        rows = [[key, with_interval(value, _writer(key))] for key, value in constants.values.items()]
+        errors = errors_text(constants.loo_median, constants.loo_p90)
+        title = f"Kernels   {constants.implementation}, {clock}; LOO p50/p90 {errors}"
+        parts.append(f"{title}\n" + table(["constant", "value"], rows))
+    lines = [
+        f"{item.backend} {name}, {item.clock}: {with_interval(value, format_time)} more after a kernel"
+        for item in calibrations
+        for name, value in item.handover_s.items()
+    ]
+    return "\n\n".join([*parts, *([facts(_labelled("Hand-over", lines))] if lines else [])])
+
+
+def _writer(key: str) -> Callable[[float], str]:
+    return lambda number: format_quantity(number, KEYS[key].unit)
+
+
+def crossovers(calibrations: Sequence[Calibration]) -> list[dict[str, Any]]:
+    """Where one library overtakes another, of cells that two of them measured on one clock."""
+    cells: dict[tuple[str, int, int, str], list[tuple[str, Curve]]] = {}
+    for item in calibrations:
+        for curve in item.curves:
+            key = (curve.collective, curve.gpus, min(curve.gpus, curve.domain_gpus), str(curve.clock))
+            cells.setdefault(key, []).append((str(item.backend), curve))
+    found = []
+    for (collective, gpus, _, clock), curves in cells.items():
+        for i, first in enumerate(curves):
+            for second in curves[i + 1 :]:
+                meeting = _meeting(first, second)
+                if meeting is not None:
+                    found.append({"collective": collective, "gpus": gpus, "clock": clock, **meeting})
+    return found
+
+
+def _meeting(first: tuple[str, Curve], second: tuple[str, Curve]) -> dict[str, Any] | None:
+    """Who is faster for small and for large payloads, and between which sizes that changes for good."""
+    low = max(curve.anchor_bytes[0] for _, curve in (first, second))
+    high = min(curve.anchor_bytes[-1] for _, curve in (first, second))
+    if high <= low:
+        return None
+    count = max(2, round(np.log2(high / low) * _PER_OCTAVE))
+    sizes = np.geomspace(low, high, count)
+    ratio = np.log(_times(first[1], sizes) / _times(second[1], sizes))
+    signs = np.where(np.abs(ratio) < _DECIDED, 0, np.sign(ratio))
+    decided = np.flatnonzero(signs)
+    if decided.size == 0:
+        return None
+    names = {-1.0: first[0], 1.0: second[0]}
+    large = float(signs[decided[-1]])
+    other = np.flatnonzero(signs == -large)
+    if other.size == 0:
+        return {"small": names[large], "large": names[large], "payload_bytes": None}
+    at = int(other[-1])
+    meet = float(np.sqrt(sizes[at] * sizes[at + 1]))
+    return {"small": names[-large], "large": names[large], "payload_bytes": meet}
+
+
+def _times(curve: Curve, sizes: np.ndarray) -> np.ndarray:
+    parameters = curve.alpha_s.value, curve.beta_bytes_per_s.value, curve.p.value
+    return anchored_time(sizes, *parameters, np.asarray(curve.anchor_bytes), np.asarray(curve.anchor_times_s))
+
+
+def _crossover_text(calibrations: Sequence[Calibration]) -> str:
+    lines = []
+    for item in crossovers(calibrations):
+        where = f"({item['collective']}, G={item['gpus']}, {item['clock']})"
+        if item["payload_bytes"] is None:
+            lines.append(f"{item['large']} is faster at every size {where}")
+        else:
+            size = format_bytes(item["payload_bytes"])
+            lines.append(f"{item['small']} is faster below {size}, {item['large']} above {where}")
+    return facts(_labelled("Crossover", lines))
+
+
+def outcome_warnings(outcome: Outcome) -> list[str]:
+    """What the run said; points that stayed noisy, were throttled or failed, by library and operation."""
+    texts = [text for text in outcome.warnings if " failed: " not in text]
+    for status in (Status.FAILED, Status.THROTTLED, Status.NOISY):
+        groups: dict[tuple[str, str], list[tuple[Point, Finish]]] = {}
+        for point, finish in outcome.with_status(status):
+            groups.setdefault((_group(point), point.operation), []).append((point, finish))
+        texts += [_group_text(status, *names, found) for names, found in groups.items()]
+    return texts
+
+
+def _group(point: Point) -> str:
+    return {Kind.COLLECTIVE: point.backend, Kind.KERNEL: "kernels", Kind.COMPOSED: "composed"}[point.kind]
+
+
+def _group_text(status: Status, group: str, operation: str, found: Sequence[tuple[Point, Finish]]) -> str:
+    points = [point for point, _ in found]
+    many = f"{len(found)} points" if found[1:] else point_name(points[0])
+    name = points[0].implementation if group == "composed" else operation
+    retry = f"Try: perfmodel calibrate --only {group}:{name}"
+    reasons = list(dict.fromkeys(finish.reason for _, finish in found if finish.reason))
+    if status is Status.FAILED:
+        return f"{group} {operation}: {many} failed: {'; '.join(reasons[:2])}. Not used. {retry} --fresh"
+    if status is Status.THROTTLED:
+        why = "; ".join(reasons[:2])
+        return f"{group} {operation}: {many} while a clock was held down ({why}). Kept, marked."
+    worst = max((_halfwidth(finish) for _, finish in found), default=0.0)
+    return (
+        f"{group} {operation}: {many} stayed noisy, up to ± {format_fraction(worst)}. "
+        f"Kept, marked noisy. {retry} --rigorous"
+    )
+
+
+def _halfwidth(finish: Finish) -> float:
+    return finish.high_s / finish.median_s - 1 if finish.high_s and finish.median_s else 0.0
