@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from perfmodel.cli.options import JsonOption
+from perfmodel.cli.options import JsonOption, calibration_of
 from perfmodel.cli.output import check_folder, emit, emit_json, note
 from perfmodel.errors import BadInputError
 
@@ -76,7 +76,7 @@ def _rebuild(folder: Path, as_json: bool) -> None:
 
 def show(
     name: Annotated[
-        str | None, typer.Argument(help="A calibration file, or the id of a shipped one.")
+        str | None, typer.Argument(help="A calibration file, the id of a shipped one, or latest.")
     ] = None,
     samples: Annotated[bool, typer.Option("--samples", help="The measured points behind it.")] = False,
     check: Annotated[bool, typer.Option("--check", help="What to doubt in it.")] = False,
@@ -92,7 +92,7 @@ def show(
     Examples
       perfmodel show h100-sxm-ib/nccl-2.29.2-stream
       perfmodel show h100-sxm-ib/nccl-2.29.2-stream --samples
-      perfmodel show mine.json --check
+      perfmodel show latest --check
       perfmodel show --compare h100-sxm-ib/nccl-2.27.3-stream h100-sxm-ib/nccl-2.29.2-stream
     """
     from perfmodel.report import calibration as report
@@ -103,7 +103,7 @@ def show(
     if compare is not None:
         if name is not None or samples or check:
             raise BadInputError("--compare takes two calibrations and nothing else.", "show --compare A B")
-        first, second = (load_calibration(item) for item in compare)
+        first, second = (load_calibration(calibration_of(item) or item) for item in compare)
         rows = report.comparison(first, second)
         if as_json:
             emit_json("show", compare=list(compare), curves=rows)
@@ -112,6 +112,7 @@ def show(
         return
     if name is None:
         raise BadInputError("which calibration?", "perfmodel calibrations lists the shipped ones.")
+    name = calibration_of(name) or name
     found = load_calibration(name)
     points = _samples_of(found, name) if samples else None
     doubts = doubts_of(found) if check else None
@@ -128,8 +129,14 @@ def show(
 
 def _samples_of(calibration: Calibration, name: str) -> pd.DataFrame:
     """The points that a calibration was fitted from: beside its file, or among the shipped ones."""
+    from perfmodel.schema.home import SAMPLES_NAME
+    from perfmodel.schema.run_files import read_run
     from perfmodel.schema.samples import load_samples
 
+    folder = Path(name).parent
+    if name.endswith(".json") and (folder / SAMPLES_NAME).is_file():
+        frame = read_run(folder).collective_samples()
+        return frame[(frame["backend"] == calibration.backend) & (frame["clock"] == calibration.clock)]
     beside = Path(name).with_name(Path(name).name.removesuffix(".json") + SAMPLES_SUFFIX)
     if name.endswith(".json") and beside.is_file():
         return load_samples(beside)

@@ -17,6 +17,7 @@ from perfmodel.cli.options import (
     SetOption,
     advice,
     calibration_file,
+    calibration_of,
     check_per_node,
     collective_name,
     count_values,
@@ -79,6 +80,7 @@ def collective(
       perfmodel collective --op all_gather --size 1GiB --gpus 64 --set nic_bytes_per_s=100GB/s --json
     """
     one_output(json=as_json, csv=as_csv)
+    calibration = calibration_of(calibration, backend, clock)
     chosen = machine_of(machine, settings, calibration)
     check_per_node(gpus_per_node, chosen)
     frame = _questions(op, size, gpus, gpus_per_node or chosen.gpus_per_node)

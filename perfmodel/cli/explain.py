@@ -15,6 +15,7 @@ from perfmodel.cli.options import (
     MachineOption,
     SetOption,
     advice,
+    calibration_of,
     check_gpus,
     library_of,
     machine_of,
@@ -80,6 +81,7 @@ def explain(
         table_size=table_size, gpus=gpus, model=model, batch=batch, tables=tables, pooling=pooling, dim=dim,
         dtype=dtype, id_dtype=id_dtype,
     )  # fmt: skip
+    calibration = calibration_of(calibration, backend, clock)
     chosen = machine_of(machine, settings, calibration)
     library, kept = library_of(chosen, backend, calibration), reserve_of(reserve)
     check_gpus(workload.get("table_bytes", 0), chosen, kept)

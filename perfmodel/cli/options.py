@@ -31,16 +31,27 @@ MachineOption = Annotated[
 ]
 BackendOption = Annotated[
     str | None,
-    typer.Option("--backend", metavar="NAME", help="nccl, nvshmem or best (the faster one of each step)."),
+    typer.Option(
+        "--backend",
+        metavar="NAME",
+        help="nccl, nvshmem or best (the faster one of each step); any library of your own calibration.",
+    ),
 ]
-LibraryOption = Annotated[str | None, typer.Option("--backend", metavar="NAME", help="nccl or nvshmem.")]
+LibraryOption = Annotated[
+    str | None,
+    typer.Option("--backend", metavar="NAME", help="nccl, nvshmem, or any library of your own calibration."),
+]
 ClockOption = Annotated[
     str | None,
     typer.Option("--clock", metavar="NAME", help="How times were taken: device, graph, stream or eager."),
 ]
 CalibrationOption = Annotated[
     str | None,
-    typer.Option("--calibration", metavar="FILE", help="A calibration file or the id of a shipped one."),
+    typer.Option(
+        "--calibration",
+        metavar="FILE",
+        help="A calibration file, the id of a shipped one, or latest: of your newest run.",
+    ),
 ]
 GpusPerNodeOption = Annotated[
     int | None,
@@ -60,6 +71,7 @@ ForceOption = Annotated[bool, typer.Option("--force", help="Replace an existing 
 OutOption = Annotated[Path | None, typer.Option("--out", metavar="FILE", help="File to write.")]
 
 _MOST_VALUES = 4096
+_SHIPPED_LIBRARIES = ("nccl", "nvshmem")
 
 
 def apply_settings(machine: Machine, settings: list[str] | None) -> Machine:
@@ -77,6 +89,22 @@ def apply_settings(machine: Machine, settings: list[str] | None) -> Machine:
     return machine.with_overrides(dict(values)) if values else machine
 
 
+def calibration_of(text: str | None, backend: str | None = None, clock: str | None = None) -> str | None:
+    """``--calibration`` with ``latest``, or the folder of a run, as the file that it means.
+
+    backend, clock   as asked for: they choose among the calibrations of a run (``best`` chooses nothing)
+    """
+    from perfmodel.schema.calibration import list_calibrations
+    from perfmodel.schema.run_folders import calibration_in, run_folder
+
+    if text is None or text in list_calibrations():
+        return text
+    folder = run_folder(text)
+    return (
+        text if folder is None else str(calibration_in(folder, None if backend == "best" else backend, clock))
+    )
+
+
 def machine_of(
     name: str | None, settings: list[str] | None = None, calibration: str | None = None
 ) -> Machine:
@@ -84,12 +112,17 @@ def machine_of(
     from perfmodel.schema.machine import list_machines, load_machine
 
     if name is None and calibration is not None:
+        from perfmodel.schema.run_folders import machine_file_beside
+
         name = load_calibration_file(calibration).machine
         if name not in list_machines():
-            raise BadInputError(
-                f"calibration {calibration} is of {name}, which is not a shipped machine.",
-                "say where its machine file is: --machine PATH",
-            )
+            beside = machine_file_beside(calibration)
+            if beside is None:
+                raise BadInputError(
+                    f"calibration {calibration} is of {name}, which is not a shipped machine.",
+                    "say where its machine file is: --machine PATH",
+                )
+            name = str(beside)
     return apply_settings(load_machine(name or DEFAULT_MACHINE), settings)
 
 
@@ -137,10 +170,12 @@ def advice(machine: Machine, library: str, clock: str | None) -> Iterator[None]:
         yield
     except NoCalibrationError as error:
         others = known_clocks(machine, library)
+        if library not in (*_SHIPPED_LIBRARIES, "best"):
+            raise
         if clock is not None and others and clock not in others:
             step = f"{library} on {machine.name} has --clock {' or '.join(others)}."
         else:
-            names = [b for b in ("nccl", "nvshmem") if b != library and known_clocks(machine, b)]
+            names = [b for b in _SHIPPED_LIBRARIES if b != library and known_clocks(machine, b)]
             step = f"use --backend {names[0]}, " if names and library != "best" else "use "
             step += "another --machine, or fit one from logs: perfmodel import LOG…"
         raise NoCalibrationError(error.message, step) from None

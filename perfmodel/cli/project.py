@@ -17,6 +17,7 @@ from perfmodel.cli.options import (
     SetOption,
     advice,
     calibration_file,
+    calibration_of,
     check_gpus,
     library_of,
     machine_of,
@@ -129,6 +130,7 @@ def project(
         table_size=table_size, gpus=gpus, model=model, batch=batch, tables=tables, pooling=pooling, dim=dim,
         dtype=dtype, id_dtype=id_dtype,
     )  # fmt: skip
+    calibration = calibration_of(calibration, backend, clock)
     chosen = machine_of(machine, settings, calibration)
     options: dict[str, Any] = {
         "backend": library_of(chosen, backend, calibration),
@@ -165,7 +167,7 @@ def project(
         return
     from perfmodel.report.projection import projection_text
 
-    emit(projection_text(answer, changes, experiment, machine or chosen.name, calibration_file(calibration)))
+    emit(projection_text(answer, changes, experiment, machine or "", calibration_file(calibration)))
     for line in answer.notes:
         warn(line)
 

@@ -20,6 +20,7 @@ from perfmodel.cli.options import (
     SetOption,
     advice,
     calibration_file,
+    calibration_of,
     check_gpus,
     count_values,
     library_of,
@@ -113,6 +114,7 @@ def sweep(
     }
     axes = _axes(grid, {name: values for name, values in given.items() if values})
     dtypes = split_values(dtype, "--dtype") if dtype else ["fp32"]
+    calibration = calibration_of(calibration, backend, clock)
     options: dict[str, Any] = {
         "backend": backend,
         "clock": clock,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from perfmodel.errors import NoCalibrationError
 from perfmodel.schema.calibration import Calibration, list_calibrations, shipped_calibration
-from perfmodel.schema.evidence import Backend, Clock
+from perfmodel.schema.evidence import LAW_BACKENDS, Backend, Clock
 from perfmodel.schema.machine import Machine, list_machines, load_machine
 
 
@@ -30,11 +30,14 @@ def choose_calibration(machine: Machine, backend: Backend, clock: Clock | None) 
             return borrowed[0], True
         like = load_machine(like).links.like
     known = list_calibrations(machine.name)
+    own_run = "measure it (perfmodel calibrate) and use --calibration latest."
     asked = f"{backend}{f' at clock {clock}' if clock else ''}"
     raise NoCalibrationError(
         f"nothing of any evidence class for {asked} on {machine.name}; "
         f"calibrations: {', '.join(known) or 'none'}.",
-        "use --backend nccl, another --machine, or fit one from logs: perfmodel import LOG…",
+        "use --backend nccl, another --machine, or fit one from logs: perfmodel import LOG…"
+        if backend in LAW_BACKENDS
+        else own_run,
     )
 
 

@@ -15,7 +15,7 @@ from perfmodel.fit.links import law_time, step_constants
 from perfmodel.model.curves import anchored_time
 from perfmodel.model.laws import Group
 from perfmodel.schema.calibration import Calibration, Curve, Law
-from perfmodel.schema.evidence import Evidence
+from perfmodel.schema.evidence import LAW_BACKENDS, Evidence
 from perfmodel.schema.machine import Machine
 from perfmodel.schema.priors import Uncertainty, load_priors
 
@@ -165,7 +165,9 @@ def from_law(
         raise NoCalibrationError(
             f"nothing of any evidence class for {collective}/{calibration.backend} on {group.gpus} GPUs "
             f"({calibration.calibration_id}; anchored: G = {', '.join(map(str, anchored)) or 'none'}).",
-            "use --backend nccl, or another --calibration.",
+            f"ask for one of these, or measure it: perfmodel calibrate --ranks {group.gpus}"
+            if calibration.backend not in LAW_BACKENDS
+            else "use --backend nccl, or another --calibration.",
         )
     priors = load_priors()
     steps = step_constants(machine, priors)

@@ -14,7 +14,7 @@ from perfmodel.errors import BadInputError
 from perfmodel.project.costs import AUTO, Forward, Memory
 from perfmodel.project.inputs import DEFAULTS, Work
 from perfmodel.project.scenarios import CLUSTER
-from perfmodel.schema.machine import Machine
+from perfmodel.schema.machine import Machine, list_machines
 from perfmodel.schema.workload import ID_DTYPE_BYTES, TableSet
 from perfmodel.units import parse_quantity
 
@@ -97,7 +97,8 @@ class Question:
     def _of_the_machine(self, machine: str) -> Iterator[str]:
         setting, forward = self.forward.setting, self.forward
         where = machine or self.machine.name
-        if where != DEFAULT_MACHINE:
+        beside = self.calibration is not None and where not in list_machines() and not machine
+        if where != DEFAULT_MACHINE and not beside:  # else its file lies beside the calibration
             yield from ("--machine", where)
         for key, value in self.overrides.items():
             yield from ("--set", f"{key}={exact_text(value, self.machine.quantity(key).unit)}")
