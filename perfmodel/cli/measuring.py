@@ -199,7 +199,7 @@ def next_commands(asked: Asked, outcome: Outcome, written: Sequence[Path]) -> li
         commands.append(again(asked))
     calibrations = [path for path in written if path.suffix == ".json"]
     if calibrations:
-        commands += _project(asked, outcome, calibrations[0])
+        commands += _project(asked, outcome)
     held_out = any(point.held_out for point, finish in outcome.finishes if finish.status is not Status.FAILED)
     if calibrations and held_out:
         where = "latest" if asked.out is None else str(outcome.folder)
@@ -207,11 +207,11 @@ def next_commands(asked: Asked, outcome: Outcome, written: Sequence[Path]) -> li
     return commands
 
 
-def _project(asked: Asked, outcome: Outcome, first: Path) -> list[str]:
+def _project(asked: Asked, outcome: Outcome) -> list[str]:
     world = outcome.plan.world
     size = "10TB" if world.device == "cuda" else "1GB"
     gpus = "" if world.device == "cuda" else f" --gpus {world.ranks}"
-    where = "latest" if asked.out is None else str(first)
+    where = "latest" if asked.out is None else str(outcome.folder)
     return [f"perfmodel project --table-size {size}{gpus} --calibration {where}"]
 
 

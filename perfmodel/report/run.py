@@ -136,13 +136,18 @@ def progress_text(done: int, total: int, point: Point, summary: Summary | None, 
     parts = [f"[{done:>{width}}/{total}] {point_name(point)}"]
     if summary is not None:
         noise = format_fraction(summary.relative_halfwidth)
-        parts.append(
-            f"{format_time(summary.median_s)} ± {noise}  n={summary.visits}  {rate_words(point, summary)}"
-        )
+        parts += [
+            f"{format_time(summary.median_s)} ± {noise}",
+            f"n={summary.visits}",
+            rate_words(point, summary),
+        ]
     left = f"{clock_words(left_s)} left"
-    text = "  ".join(part.strip() for part in parts)
     room = page_width() - 1 - len(left) - 2  # a line as wide as the terminal would not be rewritten
-    return f"{text[:room]:<{room}}  {left}"
+    shown = ""
+    for part in parts:
+        longer = f"{shown}  {part}" if shown else part[:room]
+        shown = longer if part and len(longer) <= room else shown
+    return f"{shown:<{room}}  {left}"
 
 
 def rate_words(point: Point, summary: Summary) -> str:

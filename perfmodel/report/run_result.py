@@ -70,7 +70,9 @@ def state_words(outcome: Outcome) -> str:
     """``876 points, complete`` or how many of them are there."""
     if outcome.complete:
         return f"{format_count(outcome.total)} points, complete"
-    return f"{format_count(outcome.done)} of {format_count(outcome.total)} points"
+    begun = len(outcome.states) - outcome.done
+    also = f", {format_count(begun)} more begun" if begun else ""
+    return f"{format_count(outcome.done)} of {format_count(outcome.total)} points{also}"
 
 
 def checked_words(outcome: Outcome) -> str:
