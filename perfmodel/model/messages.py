@@ -1,0 +1,95 @@
+"""Bytes of every message of a pooled look-up, for each way of sharding tables, per rank and forward pass.
+
+One sharding decides three things about a table: how many ranks hear of each bag, how many get each id, and
+what comes back.
+
+    sharding         lengths go to   each id goes to   back
+    table-wise       1 rank          1 rank            whole bags of the own tables to all G ranks
+    column-wise      k ranks         k ranks           bags of the own columns to all G ranks
+    row-wise         G ranks         1 rank            partial bags, reduce-scatter over G
+    table-row-wise   g ranks         1 rank            partial bags, reduce-scatter in the node of g ranks,
+                                                       then bags to the same place in all N nodes
+
+B samples per rank, T tables, L rows summed per bag, D elements per row, G ranks, N nodes of g ranks, k column
+shards of a table. Every size is the send buffer of one rank. Splits are ``embedding_bag.splits_bytes``: 3
+int64 a peer (bags, ids, samples), 4 with weighted ids. Bags are fp32, whatever the rows are stored in. All
+functions take arrays and broadcast; B T, B T L and B D may be sums over unlike tables.
+Source of all: TorchRec 1.8, every collective of one of 8 and of 128 ranks logged
+(tests/integration/test_message_sizes.py asserts equality).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Array = NDArray[np.float64]
+
+
+def _array(value: ArrayLike) -> Array:
+    return np.asarray(value, dtype=np.float64)
+
+
+def routed_lengths_bytes(holders: ArrayLike, bags: ArrayLike, length_bytes: ArrayLike) -> Array:
+    """Send buffer of the lengths all-to-all: a length of each bag for every rank with part of its table.
+
+        holders (B T) length_bytes                                            [bytes]
+
+    holders       ranks that hold part of one table [-]: 1 table-wise, k column-wise, G row-wise,
+                  g table-row-wise
+    bags          B T, bags of one rank [-];  length_bytes  bytes of one length [bytes]: 8
+    Limits: holders = 1 -> B T length_bytes;  holders = G -> ``embedding_bag.lengths_bytes``
+    """
+    return _array(holders) * _array(bags) * _array(length_bytes)
+
+
+def routed_ids_bytes(copies: ArrayLike, lookups: ArrayLike, id_bytes: ArrayLike) -> Array:
+    """Send buffer of the ids all-to-all: each id for every rank that holds columns of its row.
+
+        copies (B T L) id_bytes                                               [bytes]
+
+    copies    ranks that hold columns of one row [-]: k column-wise, else 1
+    lookups   B T L, ids of one rank [-];  id_bytes  bytes of one id [bytes]: 8; of one weight: 4
+    Limits: copies = 1 -> ``embedding_bag.ids_bytes``;  no ids -> 0
+    """
+    return _array(copies) * _array(lookups) * _array(id_bytes)
+
+
+def pooled_exchange_bytes(G: ArrayLike, own_elements: ArrayLike, pooled_bytes: ArrayLike) -> Array:
+    """Send buffer of the all-to-all of bags: whole ones of the tables or columns that this rank holds.
+
+        G (B D_own) w                                                         [bytes]
+
+    G             ranks [-]
+    own_elements  B D_own, elements of one rank's bags of the tables or columns that this rank holds [-]
+    pooled_bytes  w, bytes of one pooled element [bytes]: 4
+    Limits: a rank that holds nothing -> 0;  proportional to G;  all ranks together -> G (B T D) w
+    """
+    return _array(G) * _array(own_elements) * _array(pooled_bytes)
+
+
+def node_reduce_scatter_bytes(G: ArrayLike, node_elements: ArrayLike, pooled_bytes: ArrayLike) -> Array:
+    """Send buffer of the reduce-scatter inside a node: partial bags of the samples of all G ranks.
+
+        G (B D_node) w                                                        [bytes]
+
+    G              ranks of the job, not of the node [-]: the samples come from everywhere
+    node_elements  B D_node, elements of one rank's bags of the tables that this node holds [-]
+    pooled_bytes   w, bytes of one pooled element [bytes]: 4
+    Limits: a node that holds nothing -> 0;  one node that holds all -> ``embedding_bag.partial_bags_bytes``
+    """
+    return _array(G) * _array(node_elements) * _array(pooled_bytes)
+
+
+def node_exchange_bytes(N: ArrayLike, node_elements: ArrayLike, pooled_bytes: ArrayLike) -> Array:
+    """Send buffer of the all-to-all between nodes: bags summed in the node, to the same place in all nodes.
+
+        N (B D_node) w                                                        [bytes]
+
+    N              nodes [-]: 1/g of what the node's reduce-scatter took, for it left each rank its g-th part
+    node_elements  B D_node, elements of one rank's bags of the tables that this node holds [-]
+    pooled_bytes   w, bytes of one pooled element [bytes]: 4
+    Limits: a node that holds nothing -> 0;  N = 1 -> the rank's own bags: nothing to send, and
+            TorchRec leaves the message out
+    """
+    return _array(N) * _array(node_elements) * _array(pooled_bytes)
