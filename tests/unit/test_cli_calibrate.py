@@ -1,0 +1,223 @@
+"""``perfmodel calibrate`` on simulated ranks: what it prints and writes, and how it ends."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from calibrate.session import calibrate as measure
+from calibrate.simulated import SimulatedTeam, TrueCurve
+from perfmodel.cli import measuring, run
+
+ONLY = ("calibrate", "--only", "mpi:all_to_all", "--clock", "eager")
+SIZES = ("--sizes", "1KiB..1MiB")
+QUICK = (*ONLY, *SIZES, "--quick")
+
+
+class Outcome(NamedTuple):
+    """What a command left behind."""
+
+    code: int
+    out: str
+    err: str
+
+
+class Ranks:
+    """Puts simulated ranks in the place of real ones; ``last`` is the team of the last command."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.fields: dict[str, Any] = {}
+        self.last: SimulatedTeam | None = None
+        monkeypatch.setattr(measuring, "open_team", self.open)
+        monkeypatch.setattr(measuring, "examine", lambda *_: [])
+        self._monkeypatch = monkeypatch
+
+    def open(self, request: object) -> SimulatedTeam:
+        curve = TrueCurve(4e-6, 2e9)
+        self.last = SimulatedTeam({"": curve}, **{"visit_noise": 0.002, **self.fields})
+        self._monkeypatch.setattr(measuring, "measure", functools.partial(measure, clock=self.last.clock))
+        return self.last
+
+
+@pytest.fixture
+def ranks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Ranks:
+    monkeypatch.setenv("PERFMODEL_HOME", str(tmp_path / "home"))
+    for name in [name for name in os.environ if name.startswith(("OMPI_", "SLURM_", "PMIX_"))]:
+        monkeypatch.delenv(name)
+    return Ranks(monkeypatch)
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
+    def call(*words: str) -> Outcome:
+        code = run(list(words))
+        captured = capsys.readouterr()
+        return Outcome(code, captured.out, captured.err)
+
+    return call
+
+
+def folder(tmp_path: Path) -> Path:
+    (found,) = (tmp_path / "home" / "runs").iterdir()
+    return found
+
+
+def test_a_whole_run(ranks: Ranks, cli: Any, tmp_path: Path) -> None:
+    """4 µs and 2 GB/s at 2 ranks: the bus carries half of it."""
+    found = cli(*QUICK)
+    assert found.code == 0 and found.err == ""
+    for word in ("Machine", "Stack", "Plan", "Fitted", "Checked", "Wrote", "Next"):
+        assert f"\n{word} " in f"\n{found.out}", found.out
+    row = next(line for line in found.out.splitlines() if line.startswith(" mpi"))
+    assert "µs" in row and "1.00 GB/s" in row.replace("1 GB/s", "1.00 GB/s")
+    assert "0 wrong" in found.out and "complete" in found.out
+    assert max(map(len, found.out.splitlines())) <= 100 or str(tmp_path) in found.out
+    names = sorted(path.name for path in folder(tmp_path).iterdir())
+    assert "samples.jsonl" in names and "machine.toml" in names
+    assert ranks.last is not None and ranks.last.closed
+
+
+def test_the_calibration_that_it_writes_can_be_shown(ranks: Ranks, cli: Any, tmp_path: Path) -> None:
+    assert cli(*QUICK).code == 0
+    (path,) = folder(tmp_path).glob("*.json")
+    shown = cli("show", str(path), "--json")
+    assert shown.code == 0
+    calibration = json.loads(shown.out)["calibration"]
+    (curve,) = calibration["curves"]
+    assert calibration["checked"] and calibration["complete"]
+    assert curve["alpha_s"]["value"] == pytest.approx(4e-6, rel=0.05)
+    assert curve["beta_bytes_per_s"]["value"] == pytest.approx(2e9, rel=0.05)
+
+
+def test_one_document(ranks: Ranks, cli: Any) -> None:
+    found = cli(*QUICK, "--json")
+    document = json.loads(found.out)
+    assert (document["schema_version"], document["command"], document["stopped"]) == (1, "calibrate", "")
+    assert document["done"] == document["total"] == len(document["points"])
+    assert document["wrong"] == 0 < document["checked"]
+    assert document["calibrations"][0]["backend"] == "mpi"
+    assert {point["status"] for point in document["points"]} == {"ok"}
+
+
+def test_a_plan_measures_and_writes_nothing(ranks: Ranks, cli: Any, tmp_path: Path) -> None:
+    found = cli(*ONLY, "--sizes", "1KiB,1MiB", "--plan-only")
+    assert found.code == 0 and "2 sizes 1 KiB – 1 MiB" in found.out
+    assert not (tmp_path / "home").exists()
+    assert ranks.last is not None and ranks.last.closed and not ranks.last.visits
+    document = json.loads(cli(*ONLY, "--sizes", "1KiB,1MiB", "--plan-only", "--json").out)
+    assert {p["payload_bytes"] for p in document["points"]} == {1024, 2**20}
+
+
+def test_interrupted_and_resumed(ranks: Ranks, cli: Any, tmp_path: Path) -> None:
+    ranks.fields = {"faults": {20: "interrupt"}}
+    found = cli(*QUICK)
+    assert found.code == 130
+    assert "Fitted" not in found.out
+    assert "go on with: perfmodel calibrate --only mpi:all_to_all --quick --sizes 1KiB..1MiB" in found.err
+    assert not list(folder(tmp_path).glob("*.json"))
+    ranks.fields = {}
+    again = json.loads(cli(*QUICK, "--json").out)
+    assert again["complete"] and ranks.last is not None
+    assert 20 + len(ranks.last.visits) == 3 * again["total"]
+    nothing = cli(*QUICK)
+    assert nothing.code == 0 and ranks.last.visits == []
+
+
+def test_fresh_measures_again(ranks: Ranks, cli: Any) -> None:
+    assert cli(*QUICK).code == 0
+    assert cli(*QUICK, "--fresh").code == 0
+    assert ranks.last is not None and ranks.last.visits
+
+
+def test_noise_that_stays_is_a_warning_or_with_strict_an_error(ranks: Ranks, cli: Any) -> None:
+    ranks.fields = {"visit_noise": 0.8, "overhead_s": 0.5}
+    found = cli(*QUICK)
+    assert found.code == 0
+    page = " ".join(found.out.split())
+    assert "stayed noisy" in page and "Try: perfmodel calibrate --only mpi:all_to_all --rigorous" in page
+    strict = cli(*QUICK, "--strict")
+    assert strict.code == 5 and "--strict" in strict.err and "Fitted" in strict.out
+
+
+def test_a_noise_target_of_ones_own(ranks: Ranks, cli: Any) -> None:
+    found = cli(*QUICK, "--noise", "50%", "--plan-only")
+    assert "noise target 50.0 %" in found.out
+
+
+def test_a_lost_rank_is_named_and_what_is_kept_is_said(ranks: Ranks, cli: Any) -> None:
+    ranks.fields = {"faults": {5: "dead"}}
+    found = cli(*QUICK)
+    assert found.code == 4
+    assert "rank 1 (node 0)" in found.err and "go on with: perfmodel calibrate" in found.err
+    assert ranks.last is not None and ranks.last.closed
+
+
+def test_wrong_results_only(ranks: Ranks, cli: Any) -> None:
+    ranks.fields = {"faults": dict.fromkeys(range(1, 200), "wrong")}
+    found = cli(*ONLY, "--sizes", "1KiB", "--quick")
+    assert found.code == 4 and "elements are wrong" in found.err
+    assert "Fitted" not in found.out
+
+
+def test_a_time_limit_keeps_what_is_done(ranks: Ranks, cli: Any) -> None:
+    ranks.fields = {"overhead_s": 1.0}
+    found = cli(*QUICK, "--time-limit", "30s")
+    assert found.code == 0
+    assert "more begun" in found.out and "Next     perfmodel calibrate" in found.out
+
+
+def test_out_is_another_place(ranks: Ranks, cli: Any, tmp_path: Path) -> None:
+    found = cli(*QUICK, "--out", str(tmp_path / "mine"))
+    assert found.code == 0 and not (tmp_path / "home").exists()
+    assert list((tmp_path / "mine").glob("*/samples.jsonl"))
+    assert f"--calibration {tmp_path / 'mine'}" in " ".join(found.out.split())
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--quick", "--rigorous"), "exclude each other"),
+        (("--clock", "sundial"), "sundial"),
+        (("--device", "tpu"), "tpu"),
+        (("--noise", "200%"), "share between 0 and 1"),
+        (("--only", "mpi:all_to_none"), "all_to_none"),
+        (("--ranks", "3"), "has 2 ranks"),
+        (("--sizes", "4"), "smallest"),
+        (("--time-limit", "soon"), "--time-limit"),
+        (("--machine", "h100-sxm-id"), "h100-sxm-id"),
+    ],
+)
+def test_bad_input(ranks: Ranks, cli: Any, words: tuple[str, ...], said: str) -> None:
+    found = cli("calibrate", *words)
+    assert found.code == 2 and said in found.err and found.out == "", found
+    assert ranks.last is None or ranks.last.closed
+
+
+def test_what_cannot_run_here(ranks: Ranks, cli: Any) -> None:
+    found = cli("calibrate", "--backend", "nccl")
+    assert found.code == 4 and "nccl" in found.err
+
+
+def test_only_rank_zero_speaks(ranks: Ranks, cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    launched = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}
+    for name, value in launched.items():
+        monkeypatch.setenv(name, value)
+    assert cli("calibrate", "--clock", "sundial") == (2, "", "")
+    monkeypatch.setattr(measuring, "open_team", lambda request: None)
+    assert cli(*QUICK) == (0, "", "")
+
+
+def test_under_a_launcher_one_goes_on_as_one_began(
+    ranks: Ranks, cli: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launched = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}
+    for name, value in launched.items():
+        monkeypatch.setenv(name, value)
+    ranks.fields = {"faults": {4: "interrupt"}}
+    assert "go on with: torchrun … perfmodel calibrate" in cli(*QUICK).err

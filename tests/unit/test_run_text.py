@@ -1,0 +1,197 @@
+"""Text of a run: numbers that a human can divide, lines that fit, what the terminal sees."""
+
+from __future__ import annotations
+
+import io
+import sys
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from calibrate.gpus import Gpu
+from calibrate.host import Host
+from calibrate.stopping import Summary
+from perfmodel.cli import progress
+from perfmodel.cli.progress import Progress
+from perfmodel.report.doctor import host_words
+from perfmodel.report.run import clock_words, plan_lines, point_name, progress_text, rate_words, stack_words
+from perfmodel.report.run_result import constants_text, crossovers, fitted_text
+from perfmodel.schema.calibration import Calibration, Curve, Interval
+from perfmodel.schema.evidence import Clock
+from perfmodel.schema.runs import Kind, Point, Work
+
+HOST = Host("cpu-acme-2", False, "ACME", 2, 2)
+A2A = Point(
+    kind=Kind.COLLECTIVE, operation="all_to_all", backend="nccl", clock=Clock.STREAM, payload_bytes=2**20,
+    gpus=8, gpus_per_node=8,
+)  # fmt: skip
+PASS = Point(
+    kind=Kind.COMPOSED, operation="row_wise", backend="mpi", implementation="exchange", clock=Clock.EAGER,
+    payload_bytes=4096, gpus=2, gpus_per_node=2, work=Work(batch=64, tables=2, pooling=4.5, dim=48),
+)  # fmt: skip
+SUMMARY = Summary(14e-6, 13.9e-6, 14.1e-6, 0.004, 6)
+
+
+def interval(value: float) -> Interval:
+    return Interval(value=value, low=0.9 * value, high=1.1 * value)
+
+
+def curve(
+    alpha_s: float, rate: float, sizes: tuple[int, ...] = (1024, 2**15, 2**20), **changes: Any
+) -> Curve:
+    """t = alpha + S / rate, exactly on its anchors."""
+    fields: dict[str, Any] = {
+        "collective": "all_to_all", "gpus": 2, "domain_gpus": 2, "alpha_s": interval(alpha_s),
+        "beta_bytes_per_s": interval(rate), "p": Interval(value=1, low=1, high=1),
+        "anchor_bytes": list(sizes),
+        "anchor_times_s": [alpha_s + size / rate for size in sizes], "anchor_log_sd": 0.01, "sample_count": 3,
+        "loo_median": 0.02, "loo_p90": 0.06, "sources": ["here"], "library_version": "5",
+        "clock": Clock.EAGER,
+    }  # fmt: skip
+    return Curve.model_validate(fields | changes)
+
+
+def calibration(backend: str, *curves: Curve) -> Calibration:
+    return Calibration(
+        schema_version=1, calibration_id=f"here/{backend}-5-eager", machine="here", backend=backend,
+        library_version="5", clock=Clock.EAGER, domain_gpus=2, complete=True, checked=True, sample_count=9,
+        samples_sha256="", curves=list(curves), laws=[],
+    )  # fmt: skip
+
+
+def test_names_of_points() -> None:
+    assert point_name(A2A) == "nccl all_to_all G=8 1 MiB stream"
+    across = A2A.model_copy(update={"nodes": 2, "gpus": 16, "variant": "uneven"})
+    assert point_name(across) == "nccl all_to_all G=16/2 nodes 1 MiB stream uneven"
+    assert point_name(PASS) == "exchange row_wise G=2 B=64 T=2 L=4.5 D=48 eager"
+
+
+def test_bus_bandwidth_of_a_collective_and_plain_of_a_kernel() -> None:
+    """1 MiB · 7/8 in 14 µs is 65.5 GB/s on the bus; a pass has no bytes that mean anything."""
+    assert rate_words(A2A, SUMMARY) == "65.5 GB/s bus"
+    kernel = A2A.model_copy(update={"kind": Kind.KERNEL, "operation": "copy", "payload_bytes": 28_000_000})
+    assert rate_words(kernel, replace(SUMMARY, median_s=14e-3)) == "2 GB/s"
+    assert rate_words(PASS, SUMMARY) == ""
+
+
+def test_the_progress_line() -> None:
+    line = progress_text(211, 876, A2A, SUMMARY, 666)
+    assert line.startswith("[211/876] nccl all_to_all G=8 1 MiB stream  14.0 µs ± 0.4 %  n=6  65.5 GB/s bus")
+    assert line.endswith("11:06 left") and len(line) == 99
+    assert "µs" not in progress_text(0, 876, A2A, None, 666)
+
+
+def test_a_narrow_terminal_drops_whole_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    line = progress_text(211, 876, A2A, SUMMARY, 666)
+    assert len(line) == 59 and "GB/s" not in line and line.endswith("11:06 left")
+
+
+@pytest.mark.parametrize(("seconds", "words"), [(7, "0:07"), (666, "11:06"), (3723, "1:02:03")])
+def test_time_left(seconds: float, words: str) -> None:
+    assert clock_words(seconds) == words
+
+
+def test_versions_are_not_said_twice() -> None:
+    stack = {"torch": "torch 2.13.0", "mpi": "5.0.11", "perfmodel": "0.1.0", "git": "4f1c2ab"}
+    assert stack_words(stack) == "mpi 5.0.11 · torch 2.13.0 · perfmodel 0.1.0 (git 4f1c2ab)"
+
+
+def test_hosts_in_words() -> None:
+    assert host_words(HOST) == "ACME · 2 cores"
+    gpus = tuple(Gpu(i, "NVIDIA H100 80GB HBM3", driver="550.54.15") for i in range(8))
+    assert host_words(replace(HOST, gpus=gpus)) == "8× NVIDIA H100 80GB HBM3 · driver 550.54.15 · 2 cores"
+
+
+def test_crossover_is_where_two_lines_meet() -> None:
+    """1 µs + S / 1 GB/s and 11 µs + S / 2 GB/s meet at 20 kB."""
+    (found,) = crossovers([calibration("mpi", curve(11e-6, 2e9)), calibration("shmem", curve(1e-6, 1e9))])
+    assert (found["small"], found["large"]) == ("shmem", "mpi")
+    assert found["payload_bytes"] == pytest.approx(20_000, rel=0.1)
+
+
+def test_no_crossover_without_two_libraries_or_common_sizes() -> None:
+    slow, fast = curve(11e-6, 1e9), curve(1e-6, 2e9)
+    (found,) = crossovers([calibration("mpi", slow), calibration("shmem", fast)])
+    assert found["payload_bytes"] is None and found["large"] == "shmem"
+    assert crossovers([calibration("mpi", slow)]) == []
+    apart = curve(1e-6, 2e9, (2**21, 2**22, 2**23))
+    assert crossovers([calibration("mpi", slow), calibration("shmem", apart)]) == []
+    assert crossovers([calibration("mpi", slow), calibration("shmem", curve(1e-6, 2e9, gpus=4))]) == []
+
+
+def test_the_fitted_table_shows_bus_bandwidth() -> None:
+    """2 GB/s of payload between 2 ranks: half of it crosses the bus."""
+    text = fitted_text([calibration("mpi", curve(4e-6, 2e9))])
+    assert "4 µs ± 10.0 %" in text.replace("4.00", "4") and "1 GB/s ± 10.0 %" in text
+    assert "2.0 / 6.0 %" in text and "1 KiB – 1 MiB" in text
+    assert fitted_text([calibration("mpi")]) == ""
+
+
+def test_hand_overs() -> None:
+    item = calibration("mpi", curve(4e-6, 2e9)).model_copy(
+        update={"handover_s": {"reduce_scatter": interval(3e-6)}}
+    )
+    text = constants_text([item])
+    assert (
+        text.replace("3.00", "3") == "Hand-over  mpi reduce_scatter, eager: 3 µs ± 10.0 % more after a kernel"
+    )
+
+
+class Terminal(io.StringIO):
+    """A stderr that somebody watches."""
+
+    encoding = "utf-8"
+
+    def isatty(self) -> bool:
+        return True
+
+
+class Now:
+    """A clock that is set by hand."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def test_one_line_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen, now = Terminal(), Now()
+    monkeypatch.setattr(sys, "stderr", screen)
+    listener = Progress(HOST, [], quiet=False, clock=now)
+    for second in range(1, 4):
+        now.now_s = second
+        listener.progress(second, 9, A2A, SUMMARY, 60)
+    listener.clear()
+    assert screen.getvalue().count("\r") == 4 and "\n" not in screen.getvalue()
+    assert screen.getvalue().endswith("\r\x1b[K")
+
+
+def test_a_plain_line_now_and_then_in_a_pipe(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = Now()
+    listener = Progress(HOST, [], quiet=False, clock=now)
+    for second in range(1, 61):
+        now.now_s = second
+        listener.progress(second, 99, A2A, SUMMARY, 60)
+    listener.clear()
+    seen = capsys.readouterr()
+    assert len(seen.err.splitlines()) == 60 / progress._PLAIN_EVERY_S
+    assert "\r" not in seen.err and seen.out == ""
+
+
+def test_a_plan_in_words() -> None:
+    from calibrate.plan import Request, make_plan
+    from calibrate.simulated import SimulatedTeam
+
+    team = SimulatedTeam({}, backends=("mpi", "shmem"), kernels=True)
+    plan = make_plan(Request("quick", sizes=[1024, 4096]), team.world())
+    lines = dict.fromkeys(text for _, text in plan_lines(plan, 600))
+    words = "\n".join(lines)
+    assert "mpi: 6 collectives × G = 2 × 2 sizes 1 KiB – 4 KiB × eager" in words
+    assert f"{len(plan.points)} points; noise target 5.0 %, about 10 min" in words
+    assert "kernel cells of torch" in words and "held out" in words
