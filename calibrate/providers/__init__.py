@@ -8,6 +8,9 @@ from calibrate.operations import Availability, Provider
 from perfmodel.errors import BadInputError
 
 COLLECTIVE_PROVIDERS = {
+    "nccl": "calibrate.providers.nccl:Nccl",
+    "nvshmem": "calibrate.providers.nvshmem:Nvshmem",
+    "symmetric_memory": "calibrate.providers.symmetric_memory:SymmetricMemory",
     "mpi": "calibrate.providers.mpi:Mpi",
     "gloo": "calibrate.providers.gloo:Gloo",
     "shmem": "calibrate.providers.shmem:Shmem",

@@ -62,10 +62,7 @@ class Gloo(HostCollectives):
         equal  every part of every rank has one size (the same answer on all ranks): a faster call
         """
         out, into, group = _tensor(send), _tensor(recv), self._group(ranks)[0]
-        if equal:
-            self._dist.all_to_all_single(into, out, group=group)
-        else:
-            self._dist.all_to_all_single(into, out, list(recv_counts), list(send_counts), group=group)
+        torch_world.all_to_all(self._dist, out, send_counts, into, recv_counts, group, equal)
 
     def raw_reduce_scatter(self, send: Any, recv: Any, ranks: Sequence[int]) -> None:
         """Sum 1-D send buffers over ranks; rank i of ``ranks`` receives part i in ``recv``."""

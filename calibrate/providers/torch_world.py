@@ -90,6 +90,22 @@ def calls(
     return known[one.operation]
 
 
+def all_to_all(
+    dist: Any,
+    send: Any,
+    send_counts: Sequence[int],
+    recv: Any,
+    recv_counts: Sequence[int],
+    group: Any,
+    equal: bool,
+) -> None:
+    """Exchange parts of 1-D tensors; counts in elements a peer, not needed where all parts are ``equal``."""
+    if equal:
+        dist.all_to_all_single(recv, send, group=group)
+    else:
+        dist.all_to_all_single(recv, send, list(recv_counts), list(send_counts), group=group)
+
+
 def scatter_and_gather(dist: Any) -> tuple[Any, Any]:
     """Reduce-scatter and all-gather of whole tensors, (output, input): PyTorch 2.13 renamed them."""
     if hasattr(dist, "reduce_scatter_single"):

@@ -1,0 +1,177 @@
+"""What the providers on GPUs share: buffers, patterns, and sums that exist in place only."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from calibrate import patterns
+from calibrate.operations import Availability
+from calibrate.patterns import Layout
+from perfmodel.errors import BadInputError
+from perfmodel.schema.evidence import Clock
+from perfmodel.schema.runs import Kind, Point
+
+CLOCKS = (Clock.EAGER, Clock.STREAM, Clock.GRAPH)
+BYTES_A_PEER = 16
+"""GPU libraries move words of 16 bytes, and nccl-tests rounds to them: less a peer is not what it seems."""
+
+INSTALL = "pip install 'perfmodel[gpu]'"
+Call = Callable[[Any, Any], None]
+
+
+def torch_with_cuda(operations: tuple[str, ...]) -> Availability:
+    """Whether PyTorch is installed with CUDA, and whether there is a GPU; no CUDA context is made."""
+    from calibrate.gpus import find_gpus
+
+    if importlib.util.find_spec("torch") is None:
+        return Availability(False, "PyTorch is not installed", INSTALL)
+    version = importlib.metadata.version("torch")
+    if version.endswith("+cpu"):
+        return Availability(False, f"torch {version} is built without CUDA", INSTALL)
+    if not find_gpus():
+        return Availability(False, "there is no NVIDIA GPU here")
+    return Availability(True, version=f"torch {version}", clocks=CLOCKS, operations=operations)
+
+
+class DeviceOperation:
+    """A collective on GPU buffers that stay where they are, so that CUDA graphs can be captured once.
+
+    send, recv  1-D tensors of at least the layout's elements
+    in_place    the call sums into ``recv``, which starts as this rank's summand
+    """
+
+    def __init__(self, layout: Layout, call: Call, send: Any, recv: Any, *, in_place: bool = False) -> None:
+        self._layout, self._call, self._in_place = layout, call, in_place
+        self._send, self._recv = send[: layout.send_elements], recv[: layout.recv_elements]
+        self._salt = 0
+
+    @property
+    def bytes_sent(self) -> int:
+        """Bytes that this rank hands over for others in one call."""
+        return self._layout.bytes_sent
+
+    @property
+    def payload_bytes(self) -> int:
+        """Bytes of the buffer that were really used: whole elements a peer."""
+        return self._layout.payload_bytes
+
+    def prepare(self, salt: int) -> None:
+        """Fill the input, poison the output."""
+        self._salt = salt
+        patterns.fill(self._send, patterns.send_pieces(self._layout, salt))
+        self._recv.fill_(patterns.POISON)
+        self.before()
+
+    def before(self) -> None:
+        """A sum in place starts afresh; otherwise nothing."""
+        if self._in_place:
+            self._recv.copy_(self._send)
+        self._calls = 0
+
+    def run(self) -> None:
+        """The call, on the current stream."""
+        self._calls += 1
+        self._call(self._send, self._recv)
+
+    def check(self) -> tuple[int, int]:
+        """(wrong, checked). A sum in place that ran more than once is made once more by all ranks here."""
+        if self._in_place and self._calls != 1:
+            self.before()
+            self.run()
+        wrong = patterns.count_wrong(self._recv, patterns.expected_pieces(self._layout, self._salt))
+        wrong += patterns.count_wrong(self._send, patterns.send_pieces(self._layout, self._salt))
+        return wrong, self._layout.recv_elements + self._layout.send_elements
+
+    def steps_s(self) -> Mapping[str, float]:
+        """Nothing: one call has no steps."""
+        return {}
+
+
+class DeviceCollectives:
+    """A provider of collectives on GPUs, less the library: subclasses give ``_make``."""
+
+    name = ""
+    operations: tuple[str, ...] = ()
+
+    def __init__(self) -> None:
+        self._groups: dict[tuple[int, ...], Any] = {}
+        self._rank = 0
+
+    def operation(self, point: Point, ranks: Sequence[int]) -> DeviceOperation:
+        """A collective of a point over ``ranks``.
+
+        Limits: what the library does not offer, less than BYTES_A_PEER a peer -> BadInputError
+        """
+        if point.kind is not Kind.COLLECTIVE or point.operation not in self.operations:
+            raise BadInputError(
+                f"{self.name} has no {point.operation}.", f"it has: {', '.join(self.operations)}."
+            )
+        if point.clock not in CLOCKS or point.variant == "after_kernel":
+            what = point.variant if point.variant == "after_kernel" else f"clock {point.clock}"
+            raise BadInputError(f"{self.name} has no {what} on a GPU.", f"clocks: {', '.join(CLOCKS)}.")
+        one = patterns.layout(
+            point.operation,
+            point.payload_bytes,
+            len(ranks),
+            list(ranks).index(self._rank),
+            dtype=point.dtype,
+            variant=point.variant,
+            bytes_a_peer=BYTES_A_PEER,
+        )
+        return self._make(one, point.variant, tuple(ranks))
+
+    def synchronize(self) -> None:
+        """Wait until the GPU is idle."""
+        import torch
+
+        torch.cuda.synchronize()
+
+    def _make(self, one: Layout, variant: str, ranks: tuple[int, ...]) -> DeviceOperation:
+        raise NotImplementedError
+
+    def _group(self, ranks: Sequence[int]) -> Any:
+        group = self._groups.get(tuple(ranks))
+        if group is None:
+            raise BadInputError(f"{self.name} has no group of ranks {list(ranks)}.", "open it on every rank.")
+        return group
+
+
+class Arena:
+    """Two buffers that operations take turns to use: allocated once, because that takes every rank.
+
+    empty  elements -> a 1-D uint8 tensor that other ranks can reach
+    """
+
+    def __init__(self, empty: Callable[[int], Any], bytes_each: int) -> None:
+        self.bytes_each = bytes_each
+        self.send, self.recv = empty(bytes_each), empty(bytes_each)
+
+    def views(self, one: Layout, dtype: Any) -> tuple[Any, Any]:
+        """(send, receive) from the start of the buffers. Limits: they do not fit -> BadInputError."""
+        width = one.dtype.itemsize
+        needed = max(one.elements, one.send_elements, one.recv_elements) * width
+        if needed > self.bytes_each:
+            raise BadInputError(
+                f"{one.operation} of {one.payload_bytes} B needs {needed} B of symmetric memory.",
+                f"{self.bytes_each} B are there.",
+            )
+        whole = self.bytes_each // width * width
+        return self.send[:whole].view(dtype), self.recv[:whole].view(dtype)
+
+
+def torch_dtype(one: Layout) -> Any:
+    """PyTorch's name of a layout's datatype."""
+    import torch
+
+    return getattr(torch, one.dtype.name)
+
+
+def arena_bytes() -> int:
+    """Bytes of one buffer of an arena: a sixteenth of the GPU, the same on every rank, and at most 8 GiB."""
+    import torch
+
+    total: int = torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory
+    return min(total // 16, 8 * 2**30) // 4096 * 4096

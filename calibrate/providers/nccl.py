@@ -1,0 +1,120 @@
+"""Collectives of NCCL on GPUs, through torch.distributed: what TorchRec calls."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from calibrate.operations import Availability, Place
+from calibrate.patterns import Layout
+from calibrate.providers import torch_world
+from calibrate.providers.device import DeviceCollectives, DeviceOperation, torch_dtype, torch_with_cuda
+from perfmodel.errors import NoHardwareError
+from perfmodel.schema.evidence import SAMPLE_OPERATIONS
+
+SHARES_A_GPU_FROM = (2, 30)
+"""The first NCCL that lets two ranks use one GPU: an experiment, to see that it works, never to time it."""
+
+SHARE_VARIABLE = "NCCL_MULTI_RANK_GPU_ENABLE"
+
+
+def availability() -> Availability:
+    """Whether PyTorch with CUDA and a GPU are here."""
+    found = torch_with_cuda(SAMPLE_OPERATIONS)
+    for package in ("nvidia-nccl-cu13", "nvidia-nccl-cu12"):
+        try:
+            version = f"NCCL {importlib.metadata.version(package)}, {found.version}"
+        except importlib.metadata.PackageNotFoundError:
+            continue
+        return replace(found, version=version) if found.usable else found
+    return found
+
+
+class Nccl(DeviceCollectives):
+    """Collectives of torch.distributed on CUDA tensors. An all-reduce is in place."""
+
+    name = "nccl"
+    operations = SAMPLE_OPERATIONS
+
+    def open(self, place: Place, address: Mapping[str, str]) -> None:
+        """Join torch.distributed; ``address`` as in ``torch_world.join``.
+
+        Limits: more ranks than GPUs on a node with NCCL below 2.30 -> NoHardwareError
+        """
+        import torch
+
+        self._version = tuple(torch.cuda.nccl.version())
+        if place.local_ranks > torch.cuda.device_count():
+            share_gpu(self._version, place.local_ranks, torch.cuda.device_count())
+        self._dist = torch_world.join(place, address)
+        self._rank = place.rank
+        self._token = torch.zeros(1, device="cuda")
+
+    def open_group(self, ranks: Sequence[int]) -> None:
+        """An NCCL communicator for ``ranks``; every rank of the job calls this."""
+        if tuple(ranks) not in self._groups:
+            group = torch_world.new_group(self._dist, ranks, "nccl")
+            self._groups[tuple(ranks)] = group
+            if self._rank in ranks:  # the communicator is made by the first call
+                self.barrier(ranks)
+
+    def barrier(self, ranks: Sequence[int]) -> None:
+        """An all-reduce of one element, waited for."""
+        self._dist.all_reduce(self._token, group=self._group(ranks))
+        self.synchronize()
+
+    def raw_all_to_all(
+        self,
+        send: Any,
+        send_counts: Sequence[int],
+        recv: Any,
+        recv_counts: Sequence[int],
+        ranks: Sequence[int],
+        *,
+        equal: bool = False,
+    ) -> None:
+        """Exchange parts of 1-D CUDA tensors; counts in elements a peer, in the order of ``ranks``.
+
+        equal  every part of every rank has one size (the same answer on all ranks)
+        """
+        torch_world.all_to_all(self._dist, send, send_counts, recv, recv_counts, self._group(ranks), equal)
+
+    def raw_reduce_scatter(self, send: Any, recv: Any, ranks: Sequence[int]) -> None:
+        """Sum 1-D send tensors over ranks; rank i of ``ranks`` receives part i in ``recv``."""
+        torch_world.scatter_and_gather(self._dist)[0](recv, send, group=self._group(ranks))
+
+    def versions(self) -> Mapping[str, str]:
+        """NCCL and PyTorch."""
+        return {"nccl": ".".join(map(str, self._version)), "torch": importlib.metadata.version("torch")}
+
+    def close(self) -> None:
+        """Leave torch.distributed."""
+        if self._groups:
+            self._groups.clear()
+            torch_world.leave()
+
+    def _make(self, one: Layout, variant: str, ranks: tuple[int, ...]) -> DeviceOperation:
+        import torch
+
+        kind = torch_dtype(one)
+        send = torch.empty(one.send_elements, dtype=kind, device="cuda")
+        recv = torch.empty(one.recv_elements, dtype=kind, device="cuda")
+        call = torch_world.calls(self._dist, one, variant, self._group(ranks), ranks)
+        return DeviceOperation(one, call, send, recv, in_place=one.operation == "all_reduce")
+
+
+def share_gpu(version: tuple[int, ...], ranks: int, gpus: int) -> None:
+    """Let ranks share GPUs where NCCL can: its times are no calibration.
+
+    Limits: NCCL below 2.30 -> NoHardwareError
+    """
+    if version[:2] < SHARES_A_GPU_FROM:
+        found = ".".join(map(str, version))
+        raise NoHardwareError(
+            f"{ranks} ranks share {gpus} GPU{'s' if gpus > 1 else ''}, and NCCL {found} cannot do that.",
+            f"start one rank a GPU; NCCL 2.30 can share one with {SHARE_VARIABLE}=1, as a functional check.",
+        )
+    os.environ[SHARE_VARIABLE] = "1"

@@ -1,0 +1,196 @@
+"""Collectives of NVSHMEM on a CUDA stream, through nvshmem4py. An uneven all-to-all is puts and a barrier."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import importlib.util
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import accumulate, pairwise
+from typing import Any
+
+import numpy as np
+
+from calibrate.operations import Availability, Place
+from calibrate.patterns import Layout
+from calibrate.providers import torch_world
+from calibrate.providers.device import (
+    INSTALL,
+    Arena,
+    Call,
+    DeviceCollectives,
+    DeviceOperation,
+    arena_bytes,
+    torch_dtype,
+    torch_with_cuda,
+)
+from perfmodel.errors import BadInputError, NoHardwareError
+from perfmodel.schema.evidence import COLLECTIVES
+
+_NAMES = {"float32": "float", "float16": "half", "int32": "int32", "int64": "int64"}
+
+
+def availability() -> Availability:
+    """Whether PyTorch with CUDA, a GPU and nvshmem4py are here; NVSHMEM is not started."""
+    found = torch_with_cuda(COLLECTIVES)
+    if not found.usable:
+        return found
+    if importlib.util.find_spec("nvshmem") is None:
+        return Availability(False, "nvshmem4py is not installed", INSTALL)
+    versions = [
+        f"{package} {importlib.metadata.version(package)}"
+        for package in ("nvidia-nvshmem-cu13", "nvshmem4py-cu13", "nvidia-nvshmem-cu12", "nvshmem4py-cu12")
+        if _installed(package)
+    ]
+    return replace(found, version=", ".join(versions) or found.version)
+
+
+class Nvshmem(DeviceCollectives):
+    """One PE a rank, started with a unique id that rank 0 makes; one team a group."""
+
+    name = "nvshmem"
+    operations = COLLECTIVES
+
+    def open(self, place: Place, address: Mapping[str, str]) -> None:
+        """Start NVSHMEM; the unique id travels through torch.distributed (``address`` as in ``join``).
+
+        Limits: more ranks than GPUs on a node -> NoHardwareError: team collectives would end the process
+        """
+        import torch
+
+        if place.local_ranks > torch.cuda.device_count():
+            raise NoHardwareError(
+                f"{place.local_ranks} ranks share {torch.cuda.device_count()} GPUs: "
+                "NVSHMEM's team collectives end a process that shares its GPU.",
+                "start one rank a GPU.",
+            )
+        dist = torch_world.join(place, address)
+        import nvshmem.bindings as bindings
+        import nvshmem.core as core
+
+        self._core, self._bindings, self._rank, self._ranks = core, bindings, place.rank, place.ranks
+        device = importlib.import_module("cuda.core").Device(torch.cuda.current_device())
+        device.set_current()
+        unique = core.get_unique_id(empty=place.rank != 0)
+        dist.broadcast(torch.from_numpy(np.asarray(unique._data).view(np.int8)), 0)
+        core.init(device=device, uid=unique, rank=place.rank, nranks=place.ranks, initializer_method="uid")
+        self._arena = Arena(lambda size: core.tensor((size,), dtype=torch.uint8), arena_bytes())
+        self._groups[tuple(range(place.ranks))] = core.Teams.TEAM_WORLD
+
+    def open_group(self, ranks: Sequence[int]) -> None:
+        """A team for ``ranks``; every rank of the job calls this. Ranks at unequal distances get none."""
+        key = tuple(ranks)
+        stride = strided(key)
+        if key in self._groups or not stride:
+            return
+        team = self._core.team_split_strided(
+            self._core.Teams.TEAM_WORLD,
+            key[0],
+            stride,
+            len(key),
+            self._core.TeamConfig(),
+            0,
+            new_team_name=f"perfmodel_{'_'.join(map(str, key))}",
+        )
+        if self._rank in key:
+            self._groups[key] = team
+
+    def barrier(self, ranks: Sequence[int]) -> None:
+        """NVSHMEM's barrier on the stream, waited for."""
+        team = self._group(ranks)
+        self._bindings.barrier_on_stream(team, _stream())
+        self.synchronize()
+
+    def versions(self) -> Mapping[str, str]:
+        """NVSHMEM, its binding, PyTorch."""
+        found = self._core.get_version()
+        return {
+            "nvshmem": found.libnvshmem_version,
+            "nvshmem4py": found.nvshmem4py_version,
+            "torch": importlib.metadata.version("torch"),
+        }
+
+    def close(self) -> None:
+        """Give the memory back and leave NVSHMEM."""
+        if not self._groups:
+            return
+        self._groups.clear()
+        self._core.free_tensor(self._arena.send)
+        self._core.free_tensor(self._arena.recv)
+        self._core.finalize()
+        torch_world.leave()
+
+    def _group(self, ranks: Sequence[int]) -> Any:
+        if not strided(ranks):
+            raise BadInputError(
+                f"NVSHMEM has no team of ranks {list(ranks)}.", "the ranks of a team are equally far apart."
+            )
+        return super()._group(ranks)
+
+    def _make(self, one: Layout, variant: str, ranks: tuple[int, ...]) -> DeviceOperation:
+        send, recv = self._arena.views(one, torch_dtype(one))
+        team = self._group(ranks)
+        call = self._uneven(one, team, ranks) if variant == "uneven" else self._collective(one, team, recv)
+        return DeviceOperation(one, call, send, recv)
+
+    def _collective(self, one: Layout, team: Any, recv: Any) -> Call:
+        """NVSHMEM counts elements of a peer's part, of the output, or of the input, by collective."""
+        name, count = {
+            "all_to_all": ("alltoall", one.elements // one.ranks),
+            "reduce_scatter": ("sum_reducescatter", one.elements // one.ranks),
+            "all_gather": ("fcollect", one.elements // one.ranks),
+            "all_reduce": ("sum_reduce", one.elements),
+            "broadcast": ("broadcast", one.elements),
+        }[one.operation]
+        function = getattr(self._bindings, f"{_NAMES[one.dtype.name]}_{name}_on_stream")
+        into = recv.data_ptr()  # also where the layout receives nothing: the root of a broadcast
+        if one.operation == "broadcast":
+            out = self._arena.send.data_ptr()
+            return lambda send, _: function(team, into, out, count, 0, _stream())
+        return lambda send, _: function(team, into, send.data_ptr(), count, _stream())
+
+    def _uneven(self, one: Layout, team: Any, ranks: tuple[int, ...]) -> Call:
+        """Part p of this rank goes to the p-th rank's buffer, behind the parts of earlier ranks."""
+        width = one.dtype.itemsize
+        begins = [0, *accumulate(one.send_counts)][:-1]
+        base, put = self._arena.recv.data_ptr(), self._bindings.putmem_on_stream
+        order = [(one.index + step) % one.ranks for step in range(1, one.ranks + 1)]
+        parts = [
+            (
+                base + one.index * one.send_counts[p] * width,
+                begins[p] * width,
+                one.send_counts[p] * width,
+                ranks[p],
+            )
+            for p in order
+        ]
+
+        def call(send: Any, _: Any) -> None:
+            stream, source = _stream(), send.data_ptr()
+            for into, begin, count, rank in parts:
+                put(into, source + begin, count, rank, stream)
+            self._bindings.barrier_on_stream(team, stream)
+
+        return call
+
+
+def strided(ranks: Sequence[int]) -> int:
+    """The distance between neighbours where it is the same everywhere, else 0. Limits: one rank -> 1."""
+    distances = {after - before for before, after in pairwise(ranks)} or {1}
+    return distances.pop() if len(distances) == 1 and min(distances) > 0 else 0
+
+
+def _stream() -> int:
+    import torch
+
+    handle: int = torch.cuda.current_stream().cuda_stream
+    return handle
+
+
+def _installed(package: str) -> bool:
+    try:
+        importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True
