@@ -137,7 +137,7 @@ class Coordinator:
         self.peers[rank] = Peer(rank, connection, hello, f"rank {rank}")
 
     def ask(self, messages: Mapping[int, Message], deadline_s: float) -> dict[int, Any]:
-        """Sends each rank its message and waits for all answers: rank -> answer.
+        """Sends each rank its message and waits for all answers: rank -> answer, by rank.
 
         Raises RankLostError for a rank that died, or that has not answered after ``deadline_s``; the error of
         the first rank that refused (BadInputError and its like) when all have answered.
@@ -159,7 +159,7 @@ class Coordinator:
         for rank in sorted(answers):
             if "error" in answers[rank]:
                 raise _error_of(self.peers[rank].name, answers[rank]["error"])
-        return {rank: answer["ok"] for rank, answer in answers.items()}
+        return {rank: answers[rank]["ok"] for rank in sorted(answers)}
 
     def close(self) -> None:
         """Hangs up: every rank that is still there leaves by itself."""

@@ -141,6 +141,9 @@ class RankServer:
             use(self._open)
         self._unbound(lambda: provider.open(self._place, message["address"]))
         self._open[name] = provider
+        use = getattr(provider, "use", None)
+        if use is not None:  # a whole pass over the libraries that are open
+            use(self._open)
         if self._place.device == "cpu" and "torch" in sys.modules:
             sys.modules["torch"].set_num_threads(1)
         gc.collect()

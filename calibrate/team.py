@@ -89,7 +89,7 @@ class RankTeam:
         Raises RankLostError for a rank that died or hangs; BadInputError for a point that a library refuses;
         another PerfmodelError for what a rank raised. After RankLostError the team is of no use.
         """
-        barrier = self._ready(point, ranks)
+        barrier = self._ready(point, ranks, deadline_s)
         ends = time.monotonic() + deadline_s
         prepare = {
             "do": "prepare",
@@ -200,7 +200,7 @@ class RankTeam:
             if value not in known:
                 known.append(value)
 
-    def _ready(self, point: Point, ranks: Sequence[int]) -> str:
+    def _ready(self, point: Point, ranks: Sequence[int], deadline_s: float) -> str:
         """Opens what the point needs, on all ranks in the same order; whose barrier the ranks meet at."""
         alone = len(ranks) == 1
         barrier = "" if alone else point.backend or self._first_open()
@@ -210,7 +210,7 @@ class RankTeam:
                 self._open_provider(name)
             group = (name, tuple(ranks))
             if not alone and group not in self._groups:
-                self._ask_all({"do": "group", "provider": name, "ranks": list(ranks)}, OPEN_S)
+                self._ask_all({"do": "group", "provider": name, "ranks": list(ranks)}, deadline_s)
                 self._groups.add(group)
         return barrier
 

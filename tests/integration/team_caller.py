@@ -1,0 +1,40 @@
+"""A coordinator in a process of its own, for test_team.py: prints the ranks' process ids, then measures.
+
+python team_caller.py BACKEND RANKS CALLS     under a launcher, RANKS is what the launcher says
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from calibrate.launch import open_team
+from calibrate.team import TeamRequest
+from perfmodel.schema.evidence import Clock
+from perfmodel.schema.runs import Kind, Point
+
+
+def main() -> None:
+    backend, ranks, calls = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    team = open_team(TeamRequest(ranks=ranks, device="cpu", backends=(backend,)))
+    if team is None:
+        return
+    with team:
+        ids = [peer.hello["pid"] for peer in team._coordinator.peers.values()]
+        print(json.dumps({"pids": ids}), flush=True)
+        point = Point(
+            kind=Kind.COLLECTIVE,
+            operation="all_to_all",
+            backend=backend,
+            clock=Clock.EAGER,
+            payload_bytes=65536,
+            gpus=ranks,
+            gpus_per_node=ranks,
+        )
+        seen = team.visit(point, list(range(ranks)), calls, 0, 1, 100.0)
+        found = [[len(one.starts_s), one.wrong, one.checked, one.bytes_sent] for one in seen]
+        print(json.dumps({"seen": found, "hosts": len(team.world().hosts)}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,348 @@
+"""Real ranks: they measure, they are named when they die or hang, and none outlives its coordinator."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from calibrate.launch import LocalTeam, find_mpirun
+from calibrate.providers import availability
+from calibrate.team import RankTeam, TeamRequest
+from perfmodel.errors import BadInputError, PerfmodelError, RankLostError
+from perfmodel.schema.evidence import Clock
+from perfmodel.schema.runs import Kind, Point, Work
+
+HERE = Path(__file__).parent
+FAKE = (sys.executable, str(HERE / "team_rank.py"))
+CALLER = (sys.executable, str(HERE / "team_caller.py"))
+GONE_S = 10.0
+
+
+def usable(name: str) -> None:
+    found = availability(name)
+    if not found.usable:
+        pytest.skip(f"{name}: {found.why_not}")
+
+
+def alive(pid: int) -> bool:
+    """Whether a process is there and no zombie."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return not Path("/proc/self/stat").exists()
+
+
+def gone(pids: Sequence[int], within_s: float = GONE_S) -> bool:
+    ends = time.monotonic() + within_s
+    while any(alive(pid) for pid in pids) and time.monotonic() < ends:
+        time.sleep(0.05)
+    return not any(alive(pid) for pid in pids)
+
+
+def pids_of(team: RankTeam) -> list[int]:
+    """Process ids, by rank."""
+    return [team._coordinator.peers[place.rank].hello["pid"] for place in team.places]
+
+
+def collective(backend: str, **more: object) -> Point:
+    fields = {
+        "operation": "all_to_all",
+        "clock": Clock.EAGER,
+        "payload_bytes": 4096,
+        "gpus": 2,
+        "gpus_per_node": 2,
+    }
+    return Point(kind=Kind.COLLECTIVE, backend=backend, **{**fields, **more})  # type: ignore[arg-type]
+
+
+def kernel(what: str, ranks: int = 2) -> Point:
+    return Point(
+        kind=Kind.KERNEL,
+        operation="copy",
+        implementation=what,
+        clock=Clock.EAGER,
+        gpus=ranks,
+        gpus_per_node=ranks,
+    )
+
+
+@pytest.fixture
+def fake() -> Iterator[Callable[..., LocalTeam]]:
+    """Teams of misbehaving ranks; each is closed, and nothing of it may be left."""
+    teams: list[LocalTeam] = []
+    pids: list[int] = []
+
+    def make(ranks: int = 2, names: Sequence[str] = ("library",)) -> LocalTeam:
+        request = TeamRequest(ranks=ranks, device="cpu", backends=names)
+        team = LocalTeam(request, FAKE, providers=names, collectives=names)
+        teams.append(team)
+        pids.extend(pids_of(team))
+        return team
+
+    yield make
+    for team in teams:
+        team.close()
+    assert gone(pids, 1.0)
+
+
+@pytest.mark.parametrize("backend", ["mpi", "gloo", "shmem"])
+def test_real_ranks_time_checked_collectives(backend: str) -> None:
+    usable(backend)
+    with LocalTeam(TeamRequest(ranks=2, device="cpu", backends=(backend,))) as team:
+        pids = pids_of(team)
+        world = team.world()
+        assert (world.ranks, world.nodes, world.ranks_per_node, world.device) == (2, 1, 2, "cpu")
+        assert world.providers[backend].usable
+        assert world.memory_bytes > 2**20
+        assert world.versions
+        for clock in (Clock.EAGER, Clock.STREAM):
+            for salt in (1, 2):
+                seen = team.visit(collective(backend, clock=clock), [0, 1], 20, 0, salt, 60.0)
+                assert [one.wrong for one in seen] == [0, 0]
+                assert all(one.checked >= 1024 for one in seen)
+                assert [one.bytes_sent for one in seen] == [2048, 2048]
+                assert all(len(one.starts_s) * one.calls_each >= 20 for one in seen)
+                assert all(e > s for one in seen for s, e in zip(one.starts_s, one.ends_s, strict=True))
+        first, second = seen
+        assert abs(first.starts_s[0] - second.starts_s[0]) < 5.0  # one monotonic clock
+        with pytest.raises(BadInputError):
+            team.visit(collective(backend, payload_bytes=1), [0, 1], 5, 0, 1, 60.0)
+        again = team.visit(collective(backend), [0, 1], 5, 1, 3, 60.0)
+        assert [one.wrong for one in again] == [0, 0]  # a refused point harms no other
+    assert gone(pids, 1.0)
+
+
+def test_groups_of_ranks_and_a_kernel_on_all_of_them_and_on_one() -> None:
+    usable("shmem")
+    usable("torch")
+    work = Work(batch=8, pooling=4, dim=32, rows=1000)
+    with LocalTeam(TeamRequest(ranks=3, device="cpu", backends=("shmem",))) as team:
+        for group in ([0, 1], [1, 2], [0, 1, 2]):
+            many = len(group)
+            point = collective("shmem", gpus=many, gpus_per_node=many, payload_bytes=4 * 3 * 2 * 128)
+            assert [one.wrong for one in team.visit(point, group, 5, 0, 1, 60.0)] == [0] * many
+            cell = Point(
+                kind=Kind.KERNEL,
+                operation="gather_pool",
+                implementation="torch",
+                clock=Clock.EAGER,
+                gpus=many,
+                gpus_per_node=many,
+                work=work,
+            )
+            assert all(one.wrong == 0 < one.checked for one in team.visit(cell, group, 5, 0, 1, 60.0))
+
+
+def test_a_single_rank_needs_no_library_of_collectives(fake: Callable[..., LocalTeam]) -> None:
+    team = fake(1, ())
+    (seen,) = team.visit(kernel("sleep", 1), [0], 3, 0, 7, 10.0)
+    assert (len(seen.starts_s), seen.checked) == (3, 7)
+    assert all(e - s >= 0.001 for s, e in zip(seen.starts_s, seen.ends_s, strict=True))
+
+
+def test_what_a_rank_raises_fails_the_point_and_the_ranks_go_on(fake: Callable[..., LocalTeam]) -> None:
+    team = fake()
+    with pytest.raises(PerfmodelError, match=r"rank 1 \(node 0\): RuntimeError: a library gave up"):
+        team.visit(kernel("fail"), [0, 1], 3, 0, 1, 10.0)
+    with pytest.raises(BadInputError, match="no room"):
+        team.visit(kernel("refuse"), [0, 1], 3, 0, 1, 10.0)
+    assert len(team.visit(kernel("sleep"), [0, 1], 3, 0, 1, 10.0)) == 2
+
+
+def test_versions_that_differ_between_ranks_are_all_kept(fake: Callable[..., LocalTeam]) -> None:
+    assert fake(3).world().versions == {"library": "1.0 | 1.1"}
+
+
+def test_a_library_that_cannot_run_is_in_the_world_with_why(fake: Callable[..., LocalTeam]) -> None:
+    found = fake(2, ("library", "absent")).world().providers
+    assert (found["library"].usable, found["absent"].usable) == (True, False)
+    assert found["absent"].why_not == "it is absent"
+
+
+def test_a_rank_that_ends_is_named_with_its_exit_code_and_last_words(fake: Callable[..., LocalTeam]) -> None:
+    team = fake()
+    began = time.monotonic()
+    with pytest.raises(RankLostError, match=r"rank 1 \(node 0\) died: it exited with code 3") as caught:
+        team.visit(kernel("die"), [0, 1], 3, 0, 1, 60.0)
+    assert time.monotonic() - began < GONE_S
+    assert "  out of luck" in caught.value.next_step
+
+
+def test_a_stopped_rank_is_named_soon_after_its_deadline(fake: Callable[..., LocalTeam]) -> None:
+    team = fake()
+    stopped = pids_of(team)[1]
+    os.kill(stopped, signal.SIGSTOP)
+    began = time.monotonic()
+    with pytest.raises(RankLostError, match=r"rank 1 \(node 0\) has not answered for 1 s: it is stopped"):
+        team.visit(kernel("sleep"), [0, 1], 3, 0, 1, 1.0)
+    assert time.monotonic() - began < 8
+    team.close()
+    assert gone([stopped], 1.0)
+
+
+@pytest.mark.parametrize("backend", ["mpi", "shmem"])
+def test_a_rank_killed_in_a_collective_is_named_at_once(backend: str) -> None:
+    usable(backend)
+    team = LocalTeam(TeamRequest(ranks=2, device="cpu", backends=(backend,)))
+    pids = pids_of(team)
+    threading.Timer(0.7, os.kill, (pids[1], signal.SIGKILL)).start()
+    began = time.monotonic()
+    with pytest.raises(RankLostError, match=r"rank 1 \(node 0\) died") as caught:
+        team.visit(collective(backend), [0, 1], 10**8, 0, 1, 100.0)
+    assert time.monotonic() - began < GONE_S
+    assert "signal 9" in f"{caught.value.message} {caught.value.next_step}"
+    team.close()
+    assert gone(pids, 5.0)
+
+
+@pytest.mark.parametrize("backend", ["mpi", "shmem"])
+def test_a_rank_stopped_in_a_collective_is_named_after_its_deadline(backend: str) -> None:
+    usable(backend)
+    team = LocalTeam(TeamRequest(ranks=2, device="cpu", backends=(backend,)))
+    pids = pids_of(team)
+    threading.Timer(0.5, os.kill, (pids[1], signal.SIGSTOP)).start()
+    began = time.monotonic()
+    with pytest.raises(RankLostError, match=r"rank 1 \(node 0\) has not answered"):
+        team.visit(collective(backend), [0, 1], 10**8, 0, 1, 2.0)
+    assert time.monotonic() - began < GONE_S
+    team.close()
+    assert gone(pids, 5.0)
+
+
+def start_caller(
+    backend: str, calls: int, prefix: Sequence[str] = ()
+) -> tuple[subprocess.Popen[str], list[int]]:
+    """A coordinator in its own process, and the ids of its ranks."""
+    process = subprocess.Popen(
+        [*prefix, *CALLER, backend, "2", str(calls)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env=launcher_environment(),
+    )
+    assert process.stdout is not None
+    first = process.stdout.readline()
+    if not first:
+        pytest.fail(process.communicate()[1])
+    return process, json.loads(first)["pids"]
+
+
+def launcher_environment() -> dict[str, str]:
+    allowed = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    return {**os.environ, **(allowed if os.getuid() == 0 else {})}
+
+
+@pytest.mark.parametrize("backend", ["mpi", "shmem", "gloo"])
+def test_no_rank_outlives_a_coordinator_that_is_killed(backend: str) -> None:
+    usable(backend)
+    process, pids = start_caller(backend, 10**8)
+    time.sleep(0.5)
+    assert all(alive(pid) for pid in pids)
+    process.kill()
+    process.communicate()
+    assert gone(pids)
+
+
+def test_no_rank_outlives_a_coordinator_even_in_a_call_that_never_returns(
+    fake: Callable[..., LocalTeam], tmp_path: Path
+) -> None:
+    """The call keeps the interpreter's lock: no thread of the rank can run."""
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1])\n"
+        "from test_team import *\n"
+        "team = LocalTeam(TeamRequest(2, 'cpu', ('library',)), FAKE, ('library',), ('library',))\n"
+        "print(json.dumps(pids_of(team)), flush=True)\n"
+        "team.visit(kernel('hold'), [0, 1], 3, 0, 1, 100.0)\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code, str(HERE)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    pids = json.loads(process.stdout.readline())
+    time.sleep(0.5)
+    assert all(alive(pid) for pid in pids)
+    process.kill()
+    process.communicate()
+    assert gone(pids)
+
+
+def test_ctrl_c_reaches_the_coordinator_alone_and_ends_everything() -> None:
+    usable("shmem")
+    process, pids = start_caller("shmem", 10**8)
+    time.sleep(0.3)
+    os.killpg(process.pid, signal.SIGINT)
+    process.communicate(timeout=30)
+    assert process.returncode != 0
+    assert gone(pids, 1.0)
+
+
+def seen_by(processes: Sequence[subprocess.Popen[str]]) -> tuple[list[str], list[str]]:
+    """All lines that the processes printed, and what went wrong."""
+    outputs = [process.communicate(timeout=90) for process in processes]
+    lines = [line for output, _ in outputs for line in output.splitlines()]
+    assert [process.returncode for process in processes] == [0] * len(processes), [e for _, e in outputs]
+    return lines, [errors for _, errors in outputs]
+
+
+def check_lines(lines: Sequence[str]) -> None:
+    """Only rank 0 prints: its two lines; both ranks measured 10 checked calls."""
+    assert len(lines) == 2
+    seen = json.loads(lines[1])
+    assert seen == {"seen": [[10, 0, seen["seen"][0][2], 32768]] * 2, "hosts": 1}
+    assert seen["seen"][0][2] > 0
+
+
+def run_external(command: Sequence[str], **variables: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**launcher_environment(), **variables},
+    )
+
+
+def test_ranks_that_mpirun_started() -> None:
+    usable("mpi")
+    mpirun = find_mpirun()
+    assert mpirun is not None
+    lines, _ = seen_by([run_external([mpirun, "-n", "2", *CALLER, "mpi", "2", "10"])])
+    check_lines(lines)
+
+
+def test_ranks_that_torchrun_started() -> None:
+    usable("shmem")
+    beside = Path(sys.executable).parent / "torchrun"
+    torchrun = str(beside) if beside.exists() else shutil.which("torchrun")
+    if torchrun is None:
+        pytest.skip("torchrun is not installed")
+    command = [torchrun, "--standalone", "--nproc-per-node=2", *CALLER[1:], "shmem", "2", "10"]
+    lines, _ = seen_by([run_external(command)])
+    check_lines(lines)
+
+
+def test_ranks_that_srun_started() -> None:
+    """SLURM's variables are all that its ranks have in common."""
+    usable("gloo")
+    job = {
+        "SLURM_JOB_ID": str(os.getpid()),
+        "SLURM_STEP_ID": "0",
+        "SLURM_STEP_NUM_TASKS": "2",
+        "SLURM_STEP_NODELIST": "localhost",
+    }
+    ranks = [run_external([*CALLER, "gloo", "2", "10"], SLURM_PROCID=rank, **job) for rank in "10"]
+    lines, _ = seen_by(ranks)
+    check_lines(lines)
