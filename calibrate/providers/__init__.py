@@ -22,6 +22,9 @@ PROVIDERS = {
     "torch": "calibrate.kernels:TorchKernels:torch_availability",
     "fbgemm": "calibrate.kernels_fbgemm:FbgemmKernels",
     "exchange": "calibrate.exchange:Exchange",
+    "torchrec": "calibrate.torchrec_pass:TorchRec",
+    "exchange": "calibrate.exchange:Exchange",
+    "torchrec": "calibrate.torchrec_pass:TorchRec",
 }
 """Every provider: module, class and, where it is not ``availability``, the function that says if it runs."""
 
