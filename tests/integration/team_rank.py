@@ -1,7 +1,8 @@
 """A rank whose providers misbehave on purpose; started by test_team.py instead of ``calibrate.rank``.
 
 The implementation of a point says what its operation does: ``sleep`` a millisecond, ``hold`` the
-interpreter's lock in a C call for ever, ``fail`` on rank 1, ``refuse`` on rank 1 while it is built, ``die`` on rank 1.
+interpreter's lock in a C call for ever, ``fail`` on rank 1, ``refuse`` on rank 1 while it is built, ``die`` on
+rank 1.
 """
 
 from __future__ import annotations
