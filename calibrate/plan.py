@@ -23,7 +23,6 @@ BACKENDS = ("nccl", "nvshmem", "symmetric_memory", "mpi", "shmem", "gloo")
 """Libraries of collectives that can be calibrated, in the order of a plan."""
 
 _ONE_NODE = ("shmem", "symmetric_memory")  # shared memory and NVLink end at the node
-_VISIT_OVERHEAD_S = 0.012  # fill, warm-up, check, two messages, fsync: seen on two CPU ranks
 
 
 @dataclass(frozen=True)
@@ -69,7 +68,7 @@ class Plan:
     @property
     def target(self) -> Target:
         """The stop rule of every point of this plan."""
-        return self.preset.target(len(self.points))
+        return self.preset.target
 
     @cached_property
     def by_key(self) -> dict[str, Point]:
@@ -107,17 +106,20 @@ def make_plan(request: Request, world: World) -> Plan:
 
 
 def estimate_time_s(plan: Plan) -> float:
-    """About how long the plan takes [s]: the fewest visits of every point, and half as many again for noise.
+    """About how long the plan takes [s]: for each point a pilot and half as many visits again as the fewest.
 
-    The times of single calls are guesses (``sizes.guess_call_s``): right to a factor of two at best.
+    The times of single calls are guesses (``sizes.guess_call_s``): right to a factor of two at best. A noisy
+    machine takes longer, at most ``plan.target.max_time_s`` a point.
     """
     return sum(estimate_point_s(point, plan) for point in plan.points)
 
 
 def estimate_point_s(point: Point, plan: Plan) -> float:
     """About how long one point takes [s]."""
-    visit_s = sizes.guess_visit_s(point, plan.world.device, plan.target) + _VISIT_OVERHEAD_S
-    return 1.5 * plan.target.min_visits * visit_s
+    visit_s = sizes.guess_visit_s(point, plan.world.device, plan.target)
+    overhead_s = sizes.guess_overhead_s(point, plan.world.device)
+    visits = 1.5 * plan.target.min_visits
+    return visits * visit_s + (visits + 1) * overhead_s
 
 
 def _check_world(request: Request, world: World) -> None:

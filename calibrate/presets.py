@@ -19,7 +19,8 @@ class Preset:
     relative        half of the 95 % interval that ends a point
     min_visits      visits of every point
     point_s         time of one point at most
-    total_s         time that all points share at most, as far as ``min_visits`` leaves a choice
+    total_s         time after which points that have their ``min_visits`` end as they are
+    batch_s         what the calls of one visit last together
     size_step       each size is this many times the one before
     most_bytes      largest payload
     clocks          what is timed, where the library offers it
@@ -38,12 +39,13 @@ class Preset:
     one_backend: bool = False
     uneven_sizes: int = 3
     after_kernel_sizes: int = 6
-    smallest_batch_s: float = 0.015
+    batch_s: float = 0.015
+    most_visits: int = 100
 
-    def target(self, points: int) -> Target:
-        """Stop rule of a plan of so many points: they share ``total_s``."""
-        share = self.point_s if self.total_s is None else min(self.point_s, self.total_s / max(points, 1))
-        return Target(self.relative, self.min_visits, share, batch_s=self.smallest_batch_s)
+    @property
+    def target(self) -> Target:
+        """Stop rule of every point."""
+        return Target(self.relative, self.min_visits, self.point_s, self.most_visits, self.batch_s)
 
 
 _GPU = ("nccl", "nvshmem", "symmetric_memory")
@@ -56,19 +58,19 @@ _PRESETS = (
         relative=0.05,
         min_visits=3,
         point_s=2.0,
-        total_s=50.0,
+        total_s=45.0,
         size_step=4,
         most_bytes={"cpu": 8 * MIB, "cuda": 512 * MIB},
         clocks={"cpu": _EAGER, "cuda": (Clock.STREAM, Clock.GRAPH)},
         backends={"cpu": _CPU, "cuda": _GPU},
         one_backend=True,
-        smallest_batch_s=0.010,
+        batch_s=0.010,
     ),
     Preset(
         name="standard",
         relative=0.02,
         min_visits=5,
-        point_s=6.0,
+        point_s=3.0,
         total_s=None,
         size_step=2,
         most_bytes={"cpu": 64 * MIB, "cuda": 4096 * MIB},
@@ -87,7 +89,8 @@ _PRESETS = (
         clocks={"cpu": (Clock.EAGER, Clock.STREAM), "cuda": tuple(Clock)},
         backends={"cpu": _CPU, "cuda": _GPU},
         uneven_sizes=64,
-        smallest_batch_s=0.020,
+        batch_s=0.020,
+        most_visits=200,
     ),
 )
 

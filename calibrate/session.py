@@ -5,6 +5,7 @@ Nothing here prints, sleeps or knows a library: a ``Team`` times calls, a ``List
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from calibrate import stack
-from calibrate.fold import fold
+from calibrate.fold import fold, problem_of, visit_median_s
 from calibrate.interfaces import Listener as Listener
 from calibrate.interfaces import Options as Options
 from calibrate.interfaces import Outcome as Outcome
@@ -21,7 +22,7 @@ from calibrate.interfaces import Team as Team
 from calibrate.interrupts import Interrupts
 from calibrate.journal import Journal
 from calibrate.plan import Plan, estimate_point_s, make_plan
-from calibrate.sizes import FIRST_VISIT_CALLS, guess_call_s
+from calibrate.sizes import PILOT_CALLS, guess_call_s
 from calibrate.stopping import Summary, calls_for, summarise, verdict
 from calibrate.world import group_ranks
 from perfmodel.errors import PerfmodelError, RankLostError
@@ -72,6 +73,7 @@ class _Progress:
 
     spent_s: float = 0.0
     visit_s: float = 0.0  # the last visit, everything included
+    call_s: float = 0.0  # a call of the pilot
     dropped: int = 0
 
 
@@ -163,48 +165,72 @@ class _Session:
                 limit_s = self.options.time_limit_s
                 if limit_s is not None and self._since() >= limit_s:
                     return "time limit"
-                self._visit(self.open[key], number)
+                if not self._had_its_share(self.open[key]):
+                    self._visit(self.open[key], number)
             self.journal.last_round = number
         return ""
+
+    def _had_its_share(self, point: Point) -> bool:
+        """End a point that stays noisy once the preset's time for all points is used up."""
+        total_s, state = self.plan.preset.total_s, self.journal.states.get(point.key)
+        if total_s is None or self._since() < total_s or state is None:
+            return False
+        summary = summarise(state.medians_s)
+        status = verdict(summary, math.inf, state.visits, self.target)
+        if status is not None:
+            self._end_well(point, status, summary)
+        return status is not None
 
     def _visit(self, point: Point, number: int) -> None:
         """One visit: timed, folded, written down, and judged."""
         if point.key not in self.journal.states:
             self.journal.begin(point)
-        calls, expected_s = self._calls(point)
         progress = self.progress.setdefault(point.key, _Progress())
-        self.salt += 1
-        began_s, at = self.clock(), datetime.now(UTC).isoformat(timespec="milliseconds")
         try:
-            ranks = group_ranks(point, self.world)
-            seen = self.team.visit(
-                point,
-                ranks,
-                calls=calls,
-                round=number,
-                salt=number * len(self.plan.points) + self.salt,
-                deadline_s=self.options.deadline_s + _DEADLINE_FACTOR * expected_s,
-            )
-            progress.visit_s = max(self.clock() - began_s, 0.0)
-            visit = fold(point, ranks, seen, round=number, at=at, elapsed_s=progress.visit_s)
+            visit = self._piloted(point, number, progress)
         except RankLostError as error:
-            self._finish(point, Status.FAILED, str(error.message))
+            self._finish(point, Status.FAILED, error.message.rstrip("."))
             raise
         except PerfmodelError as error:
-            self._finish(point, Status.FAILED, error.message)
+            self._finish(point, Status.FAILED, error.message.rstrip("."))
             return
         progress.spent_s += progress.visit_s
         self.journal.add(visit)
         self._judge(point, visit, progress)
 
-    def _calls(self, point: Point) -> tuple[int, float]:
-        """Calls of the next visit, and about how long they take together [s]. The first visit is a pilot."""
+    def _piloted(self, point: Point, number: int, progress: _Progress) -> Visit:
+        """A visit of as many calls as the last one suggests; before the first a short pilot says how many.
+
+        The pilot also makes buffers and connections. It is kept only when its result is wrong.
+        """
         medians_s = self.journal.states[point.key].medians_s
-        call_s = medians_s[-1] if medians_s else guess_call_s(point, self.world.device)
-        calls = calls_for(self.target, call_s)
-        if not medians_s:
-            calls = min(calls, FIRST_VISIT_CALLS)
-        return calls, calls * call_s
+        call_s = medians_s[-1] if medians_s else progress.call_s
+        if call_s:
+            return self._timed(point, number, call_s, calls_for(self.target, call_s), progress)
+        guess_s = guess_call_s(point, self.world.device)
+        calls = min(calls_for(self.target, guess_s), PILOT_CALLS)
+        pilot = self._timed(point, number, guess_s, calls, progress)
+        if problem_of(point, pilot):
+            return pilot
+        progress.call_s = visit_median_s(pilot) or guess_s
+        calls = calls_for(self.target, progress.call_s)
+        return self._timed(point, number, progress.call_s, calls, progress)
+
+    def _timed(self, point: Point, number: int, call_s: float, calls: int, progress: _Progress) -> Visit:
+        """One batch of ``calls`` calls, which take about ``call_s`` each, on the ranks of the point."""
+        ranks = group_ranks(point, self.world)
+        self.salt += 1
+        began_s, at = self.clock(), datetime.now(UTC).isoformat(timespec="milliseconds")
+        seen = self.team.visit(
+            point,
+            ranks,
+            calls=calls,
+            round=number,
+            salt=self.salt,
+            deadline_s=self.options.deadline_s + _DEADLINE_FACTOR * calls * call_s,
+        )
+        progress.visit_s = max(self.clock() - began_s, 0.0)
+        return fold(point, ranks, seen, round=number, at=at, elapsed_s=progress.visit_s)
 
     def _judge(self, point: Point, visit: Visit, progress: _Progress) -> None:
         """End the point when it is wrong, cannot be timed, is exact enough, or had its time."""

@@ -25,7 +25,9 @@ _FLOOR_S = {"cpu": 8e-6, "cuda": 15e-6}
 _PEER_S = {"cpu": 3e-6, "cuda": 1e-6}
 _BYTES_PER_S = {"cpu": 1.5e9, "cuda": 5e10}
 _COMPOSED_FLOORS = 20
-FIRST_VISIT_CALLS = 20
+_OVERHEAD_S = {Kind.COLLECTIVE: 0.008, Kind.KERNEL: 0.035, Kind.COMPOSED: 0.035}
+_CHECKED_BYTES_PER_S = {"cpu": 3e8, "cuda": 1e10}
+PILOT_CALLS = 10
 
 
 class Memory(Protocol):
@@ -105,6 +107,11 @@ def guess_call_s(point: Point, device: str) -> float:
         if work is not None:
             payload_bytes = work.batch * work.tables * work.dim * ELEMENT_BYTES * (work.pooling + point.gpus)
     return floor_s + payload_bytes / _BYTES_PER_S[device]
+
+
+def guess_overhead_s(point: Point, device: str) -> float:
+    """About what a visit takes besides its timed calls [s]: filling, warm-up, checking, writing down."""
+    return _OVERHEAD_S[point.kind] + point.payload_bytes / _CHECKED_BYTES_PER_S[device]
 
 
 def guess_visit_s(point: Point, device: str, target: Target) -> float:

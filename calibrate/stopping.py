@@ -36,7 +36,7 @@ class Target:
     max_visits: int = 100
     batch_s: float = 0.015
     slow_batch_s: float = 0.25
-    min_calls: int = 5
+    min_calls: int = 10
     max_calls: int = 200
 
 
