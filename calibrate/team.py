@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from calibrate import process
 from calibrate.control import Coordinator, Message
-from calibrate.host import usable_cores
+from calibrate.host import node_cores
 from calibrate.operations import Availability, Place, RankTimes
 from calibrate.providers import COLLECTIVE_PROVIDERS, PROVIDERS
 from calibrate.rank import provider_name
@@ -169,7 +169,7 @@ class RankTeam:
                 answers[0]["providers"], [answer["uuid"] for answer in answers.values()]
             ),
             memory_bytes=min(answer["memory_bytes"] for answer in answers.values()),
-            cores_per_node=min(len(distinct) or usable_cores(), usable_cores()),
+            cores_per_node=min(len(distinct) or node_cores(), node_cores()),
             hosts=tuple(hellos[rank]["host"] for rank in first),
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +85,11 @@ def run(asked: Asked, *, plan_only: bool, strict: bool, as_json: bool) -> None:
     if team is None:
         return
     with contextlib.closing(team):
-        findings = examine(host, team.world().ranks_per_node)
+        world = team.world()
+        host = replace(
+            host, cores=world.cores_per_node or host.cores
+        )  # a launcher binds this rank to its own
+        findings = examine(host, world.ranks_per_node)
         if plan_only:
             show_plan(asked, host, team, findings, as_json=as_json)
             return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,8 +62,8 @@ class Run:
                 yield point, visits, flag
 
     def library_version(self, backend: str) -> str:
-        """Version of a library as the run's stack has it; empty where it does not say."""
-        return self.header.stack.get(backend, "")
+        """Version of a library as the run's stack has it, in one word; empty where it does not say."""
+        return "-".join(re.findall(r"[A-Za-z0-9._+]+", self.header.stack.get(backend, "")))
 
     def collective_samples(self) -> pd.DataFrame:
         """Collectives in the columns of ``schema.samples``: the median of each visit, one row a visit.

@@ -1,0 +1,130 @@
+"""The whole command on two real ranks: measure, Ctrl-C, go on, show, project."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from calibrate.host import usable_cores
+from calibrate.launch import find_mpirun
+from calibrate.providers import availability
+from perfmodel.schema.run_files import read_run
+
+COMMAND = (sys.executable, "-c", "from perfmodel.cli import main; main()")
+LINE = (
+    *("calibrate", "--only", "mpi:all_to_all,mpi:reduce_scatter", "--sizes", "256B..64KiB", "--ranks", "2"),
+    *("--clock", "eager", "--quick"),
+)
+pytestmark = [
+    pytest.mark.skipif(not availability("mpi").usable or find_mpirun() is None, reason="no MPI here"),
+    pytest.mark.skipif(usable_cores() < 2, reason="two ranks need two cores"),
+]
+
+
+def perfmodel(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*COMMAND, *words], env=environment(home), capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+def environment(home: Path) -> dict[str, str]:
+    return {**os.environ, "PERFMODEL_HOME": str(home)}
+
+
+def samples(home: Path) -> Path:
+    (found,) = home.glob("runs/*/samples.jsonl")
+    return found
+
+
+def wait_for_visits(home: Path, count: int, process: subprocess.Popen[str]) -> None:
+    """Until the file holds so many visits."""
+    ends = time.monotonic() + 60
+    while time.monotonic() < ends and process.poll() is None:
+        files = list(home.glob("runs/*/samples.jsonl"))
+        if files and files[0].read_text(encoding="utf-8").count('"type":"visit"') >= count:
+            return
+        time.sleep(0.02)
+    pytest.fail(f"no {count} visits: {process.communicate(timeout=30) if process.poll() is not None else ''}")
+
+
+def test_measure_stop_go_on_show_project(tmp_path: Path) -> None:
+    """Noise is no matter here: a target of half the time, so that a busy machine ends the run as well."""
+    line = (*LINE, "--noise", "50%")
+    with subprocess.Popen(
+        [*COMMAND, *LINE, "--noise", "0.01%"],  # it would go on for a while
+        env=environment(tmp_path),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        wait_for_visits(tmp_path, 10, process)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert "Plan " in out and "Fitted" not in out
+    assert "go on with: perfmodel calibrate --only mpi:all_to_all,mpi:reduce_scatter" in err
+    before = samples(tmp_path).read_bytes()
+
+    found = perfmodel(tmp_path, *line)
+    assert found.returncode == 0, found.stderr
+    assert samples(tmp_path).read_bytes().startswith(before)
+    assert "every point's result verified (0 wrong of " in found.stdout
+    assert "complete)" in found.stdout
+    run = read_run(samples(tmp_path))
+    assert run.complete and run.header.ranks == 2
+    assert all(visit.bytes_sent and visit.checked for visits in run.visits.values() for visit in visits)
+
+    shown = perfmodel(tmp_path, "show", "latest", "--check")
+    assert shown.returncode == 0, shown.stderr
+    assert "all_to_all" in shown.stdout and "reduce_scatter" in shown.stdout
+    asked = ("--table-size", "64MB", "--gpus", "2", "--batch", "64", "--calibration", "latest", "--json")
+    projected = perfmodel(tmp_path, "project", *asked)
+    assert projected.returncode == 0, projected.stderr
+    steps = {step["name"]: step for step in json.loads(projected.stdout)["steps"]}
+    assert steps["all_to_all_ids"]["evidence"] in ("measured", "interpolated"), steps
+    assert steps["all_to_all_ids"]["clock"] == "eager"
+
+
+def test_json_on_real_ranks(tmp_path: Path) -> None:
+    words = ("calibrate", "--only", "mpi:broadcast", "--sizes", "1KiB", "--quick", "--noise", "50%", "--json")
+    found = perfmodel(tmp_path, *words, "--ranks", "2", "--clock", "eager")
+    assert found.returncode == 0, found.stderr
+    document = json.loads(found.stdout)
+    assert document["done"] == document["total"] == 1 and document["wrong"] == 0
+    assert document["points"][0]["median_s"] > 0
+    assert "Open MPI" in document["stack"]["mpi"]
+
+
+def test_external_ranks_speak_once(tmp_path: Path) -> None:
+    """Two ranks under mpirun: one page, from rank 0."""
+    mpirun = find_mpirun()
+    assert mpirun is not None
+    root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    words = ("--only", "mpi:all_to_all", "--sizes", "1KiB", "--quick", "--noise", "50%", "--clock", "eager")
+    done = subprocess.run(
+        [mpirun, "-n", "2", *COMMAND, "calibrate", *words],
+        env={**environment(tmp_path), **root},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("Machine ") == 1 and done.stdout.count("Checked ") == 1
+    assert read_run(samples(tmp_path)).header.ranks == 2
+    bad = subprocess.run(
+        [mpirun, "-n", "2", *COMMAND, "calibrate", "--clock", "sundial"],
+        env={**environment(tmp_path), **root},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert bad.returncode != 0 and bad.stderr.count("error: --clock") == 1, bad.stderr
