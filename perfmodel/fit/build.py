@@ -100,6 +100,12 @@ def fit_calibration(
     )
 
 
+def fit_curves(samples: pd.DataFrame, machine: Machine, identity: Identity) -> list[Curve]:
+    """The curves of ``fit_calibration`` alone; none for no usable sample."""
+    usable = _usable(samples)
+    return [_curve(cell, rows, identity) for cell, rows in _cells(usable, machine)] if len(usable) else []
+
+
 def _usable(samples: pd.DataFrame) -> pd.DataFrame:
     """Rows that a fit may use: known collectives, good flags, floating-point reductions, out of place.
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from perfmodel.fit.context import median_interval, passes_to_fit, step_times
 from perfmodel.fit.links import rounded
 from perfmodel.fit.robust import half_widths, solve
 from perfmodel.model import embedding_bag, kernels
@@ -55,12 +56,16 @@ class _Problem:
     payload_bytes: Floats
 
 
-def fit_kernels(samples: pd.DataFrame, machine: Machine, clock: Clock) -> KernelConstants | None:
+def fit_kernels(
+    samples: pd.DataFrame, machine: Machine, clock: Clock, composed: pd.DataFrame | None = None
+) -> KernelConstants | None:
     """Constants of the kernel model from kernel samples (``Run.kernel_samples``) at one clock.
 
     Used are samples that are not held out and not throttled, of uniform ids, of the kernels of our own pass
     (torch) where they were timed, on the most ranks at once. Relative residuals, soft-l1 loss. The floor of
     the local sum is that of the gather, as in a projection.
+    composed   whole passes (``Run.composed_samples``): those that are not held out say by which factor the
+               same kernel is slower there (caches that another step has left, ``in_pass``)
     Limits: fewer samples of a kernel than constants + 1 -> its constants are left to the machine file;
     of all kernels -> None
     """
@@ -68,16 +73,20 @@ def fit_kernels(samples: pd.DataFrame, machine: Machine, clock: Clock) -> Kernel
     constants = load_kernel_constants()
     found: dict[str, Interval] = {}
     fits: dict[KernelStep, KernelFit] = {}
+    in_pass: dict[KernelStep, Interval] = {}
     errors, bounds = [np.empty(0)], list[str]()
     for operation, step in _STEPS.items():
         cells = rows[rows["operation"] == operation]
         problem = _problem(step, cells, machine, constants, found)
         if problem is None or problem.time_s.size <= len(problem.keys):
             continue
-        values, at_bound = _fitted(problem)
+        solution = _best(problem)
+        factor, off = _in_pass(step, composed, clock, machine, constants, solution.x, problem)
+        values, at_bound = _fitted(problem, solution, factor)
         found |= values
-        left_out = _left_out(problem)
-        fits[step] = _summary(problem, left_out)
+        in_pass |= {step: factor} if factor else {}
+        left_out = _left_out(problem, solution)
+        fits[step] = _summary(problem, left_out, off)
         errors.append(left_out)
         bounds += at_bound
     if not fits:
@@ -91,6 +100,7 @@ def fit_kernels(samples: pd.DataFrame, machine: Machine, clock: Clock) -> Kernel
         loo_median=_share(together, 0.5),
         loo_p90=_share(together, 0.9),
         at_bound=bounds,
+        in_pass=in_pass,
         implementation=implementation,
         clock=clock,
     )
@@ -154,7 +164,7 @@ def _floor_and_rate(times: Floats, moved: Floats, floor: str, rate: str) -> tupl
 
 
 def _gather(cells: pd.DataFrame, machine: Machine, constants: Constants) -> _Problem:
-    """``gather_pool_time`` of the traffic of local tables; penalties of the row widths that were timed."""
+    """``gather_pool_time`` of one shard of the tables; penalties of the row widths that were timed."""
     times = cells["time_s"].to_numpy(float)
     dim, tables = cells["dim"].to_numpy(float), cells["tables"].to_numpy(float)
     row = dim * np.array([float(dtype_bytes(name)) for name in cells["dtype"]])
@@ -162,8 +172,9 @@ def _gather(cells: pd.DataFrame, machine: Machine, constants: Constants) -> _Pro
     cache = machine.value("l2_bytes") * constants.value("l2_usable_fraction") / tables
     bag = dim * constants.value("pooled_element_bytes") + constants.value("offset_bytes")
     widths = constants.value("small_row_bytes"), constants.value("medium_row_bytes")
-    number, ids = cells["rows"].to_numpy(float), cells["id_bytes"].to_numpy(float)
-    bags, sector = (cells["batch"] * cells["tables"]).to_numpy(float), machine.value("sector_bytes")
+    shards, ids = cells["shards"].to_numpy(float), cells["id_bytes"].to_numpy(float)
+    number, sector = cells["rows"].to_numpy(float) / shards, machine.value("sector_bytes")
+    bags = (cells["batch"] * cells["tables"]).to_numpy(float) * shards
 
     def traffic(phi: Floats) -> kernels.GatherTraffic:
         return kernels.gather_traffic(number, draws, _lookups(cells), row, phi, cache, sector, ids, bags, bag)
@@ -211,23 +222,56 @@ def _best(problem: _Problem) -> Any:
     return min((_solution(problem, everything, start) for start in starts), key=lambda s: float(s.cost))
 
 
-def _fitted(problem: _Problem) -> tuple[dict[str, Interval], list[str]]:
-    solution = _best(problem)
+def _fitted(
+    problem: _Problem, solution: Any, factor: Interval | None
+) -> tuple[dict[str, Interval], list[str]]:
+    """Constants with their intervals, floors and rates by ``factor`` slower; and those at a bound."""
     found, at_bound = {}, []
+    slower = factor.value if factor else 1.0
     for key, q, wide, limits in zip(
         problem.keys, solution.x, half_widths(solution), problem.bounds, strict=True
     ):
-        value = rounded(float(np.exp(q)))
-        low, high = (rounded(float(np.exp(q + sign * wide)), 3) for sign in (-1, 1))
+        scale = slower if key.endswith("floor_s") else 1 / slower if key.endswith("per_s") else 1.0
+        value = rounded(float(np.exp(q)) * scale)
+        low, high = (rounded(float(np.exp(q + sign * wide)) * scale, 3) for sign in (-1, 1))
         found[key] = Interval(value=value, low=min(low, value), high=max(high, value))
         if min(abs(q - np.log(limit)) for limit in limits) < _AT_BOUND:
             at_bound.append(key)
     return found, at_bound
 
 
-def _left_out(problem: _Problem) -> Floats:
+def _in_pass(
+    step: KernelStep,
+    composed: pd.DataFrame | None,
+    clock: Clock,
+    machine: Machine,
+    constants: Constants,
+    solution: Floats,
+    problem: _Problem,
+) -> tuple[Interval | None, Floats]:
+    """How many times slower the kernel is in a whole pass, and what ln t misses there with that factor."""
+    nothing = np.empty(0)
+    if composed is None or composed.empty:
+        return None, nothing
+    passes = passes_to_fit(composed, None, str(clock))
+    times = step_times(passes, step)
+    passes = passes[np.isfinite(times)].assign(time_s=times[np.isfinite(times)])
+    there = _problem(step, passes.assign(shards=passes["gpus"]), machine, constants, {})
+    if there is None:
+        return None, nothing
+    known = dict(zip(problem.keys, solution, strict=True))
+    q = np.array([known.get(key, np.log(machine.value(key))) for key in there.keys])
+    ratios = np.log(there.time_s / there.time(np.exp(q), np.ones(there.time_s.size, bool)))
+    interval = median_interval(ratios)
+    if interval is None:
+        return None, nothing
+    value, low, high = (rounded(float(np.exp(part))) for part in interval)
+    return Interval(value=value, low=low, high=high), ratios - np.log(value)
+
+
+def _left_out(problem: _Problem, solution: Any) -> Floats:
     """ln(t_fit / t) of each sample, fitted to all others."""
-    start = [float(value) for value in np.exp(_best(problem).x)]
+    start = [float(value) for value in np.exp(solution.x)]
     errors = np.empty(problem.time_s.size)
     for i in range(errors.size):
         rest = np.arange(errors.size) != i
@@ -236,10 +280,10 @@ def _left_out(problem: _Problem) -> Floats:
     return errors
 
 
-def _summary(problem: _Problem, left_out: Floats) -> KernelFit:
+def _summary(problem: _Problem, left_out: Floats, in_pass: Floats) -> KernelFit:
     return KernelFit(
-        log_sd=_log_sd(left_out),
-        sample_count=left_out.size,
+        log_sd=max(_log_sd(left_out), _log_sd(in_pass) if in_pass.size else 0.0),
+        sample_count=left_out.size + in_pass.size,
         loo_median=_share(left_out, 0.5),
         loo_p90=_share(left_out, 0.9),
         low_bytes=rounded(float(problem.payload_bytes.min())),

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
-import numpy as np
-import numpy.typing as npt
-from scipy.stats import t as student_t
-
 from perfmodel.errors import NoCalibrationError
-from perfmodel.fit.build import Identity, domain_gpus_of, fit_calibration
+from perfmodel.fit.build import Identity, fit_calibration, fit_curves
+from perfmodel.fit.context import handovers, passes_to_fit
 from perfmodel.fit.kernels import fit_kernels
-from perfmodel.fit.links import rounded
-from perfmodel.model.curves import anchored_time
 from perfmodel.schema.calibration import (
     Calibration,
-    Curve,
-    Interval,
     KernelConstants,
     list_calibrations,
     shipped_calibration,
@@ -29,15 +23,9 @@ from perfmodel.schema.runs import Kind
 if TYPE_CHECKING:
     import pandas as pd
 
-Floats = npt.NDArray[np.float64]
-
 DEFAULT_VARIANT, AFTER_KERNEL = "default", "after_kernel"
 CLOCK_ORDER = (Clock.STREAM, Clock.GRAPH, Clock.EAGER, Clock.DEVICE)
 """Which clock a projection takes when nobody says: that of the shipped calibrations first."""
-
-_FEWEST_DIFFERENCES = 3
-_MEDIAN_OVER_MEAN = 1.2533
-"""Standard error of a median over that of a mean, of normal values: the square root of pi / 2."""
 
 
 def fit_run(run: Run, machine: Machine, complete: bool | None = None) -> list[Calibration]:
@@ -66,7 +54,7 @@ def fit_run(run: Run, machine: Machine, complete: bool | None = None) -> list[Ca
         identity = Identity(
             machine=machine.name,
             backend=backend,
-            library_version=run.library_version(backend),
+            library_version=_version(run.library_version(backend)),
             clock=clock,
             preferred=not found,
             complete=ended,
@@ -76,66 +64,28 @@ def fit_run(run: Run, machine: Machine, complete: bool | None = None) -> list[Ca
         )
         like = _shipped(machine, backend)
         calibration = fit_calibration(rows, machine, identity, like=like)
-        own = known[(known["backend"] == backend) & (known["clock"] == clock)]
-        after = own[own["variant"] == AFTER_KERNEL]
-        more = {
-            "kernels": _kernels(run, machine, clock),
-            "handover_s": handovers(calibration, after, machine),
-        }
-        found.append(calibration.model_copy(update=more))
+        after = known[(known["backend"] == backend) & (known["clock"] == clock)]
+        calibration = _in_use(calibration, after[after["variant"] == AFTER_KERNEL], run, machine, identity)
+        found.append(calibration.model_copy(update={"kernels": _kernels(run, machine, clock)}))
     return found
+
+
+def _in_use(
+    calibration: Calibration, after: pd.DataFrame, run: Run, machine: Machine, identity: Identity
+) -> Calibration:
+    """The calibration with what a whole pass does to its collectives."""
+    more = fit_curves(after, machine, identity)
+    calibration = calibration.model_copy(update={"after_kernel": more})
+    composed = run.composed_samples()
+    if composed.empty:
+        return calibration
+    passes = passes_to_fit(composed, str(identity.backend), str(identity.clock))
+    return calibration.model_copy(update={"handover_s": handovers(calibration, passes, machine)})
 
 
 def calibration_file_name(calibration: Calibration) -> str:
     """Name of its file in the folder of its run: ``mpi-5.0.11-eager.json``."""
     return calibration.calibration_id.rsplit("/", 1)[-1] + ".json"
-
-
-def handovers(calibration: Calibration, after: pd.DataFrame, machine: Machine) -> dict[str, Interval]:
-    """By collective: how much longer it takes right after a kernel than in a loop of its own [s].
-
-    The median over sizes and groups of ranks of the difference of medians, with the interval of a median.
-    Limits: fewer than 3 differences, or an interval that holds 0 -> the collective is left out
-    """
-    found = {}
-    usable = after[after["flag"] != "throttled"]
-    cells = ["gpus", "gpus_per_node", "payload_bytes"]
-    for name, rows in usable.groupby("collective"):
-        differences = []
-        for key, times in rows.groupby(cells)["time_s"]:
-            gpus, node, size = (int(str(part)) for part in _parts(key))
-            curve = calibration.curve(str(name), gpus, domain_gpus_of(machine, node))
-            if curve is not None:
-                differences.append(float(times.median()) - _curve_time(curve, size))
-        interval = _median_interval(np.array(differences))
-        if interval is not None:
-            found[str(name)] = interval
-    return found
-
-
-def _median_interval(values: Floats) -> Interval | None:
-    if values.size < _FEWEST_DIFFERENCES:
-        return None
-    centre = float(np.median(values))
-    error = _MEDIAN_OVER_MEAN * float(np.std(values, ddof=1)) / float(np.sqrt(values.size))
-    reach = float(student_t.ppf(0.975, values.size - 1)) * error
-    if centre - reach <= 0:
-        return None
-    value = rounded(centre)
-    low, high = min(rounded(centre - reach, 3), value), max(rounded(centre + reach, 3), value)
-    return Interval(value=value, low=low, high=high)
-
-
-def _curve_time(curve: Curve, payload_bytes: float) -> float:
-    time = anchored_time(
-        payload_bytes,
-        curve.alpha_s.value,
-        curve.beta_bytes_per_s.value,
-        curve.p.value,
-        np.array(curve.anchor_bytes),
-        np.array(curve.anchor_times_s),
-    )
-    return float(time)
 
 
 def _by_library(samples: pd.DataFrame) -> list[tuple[tuple[str, str], pd.DataFrame]]:
@@ -144,6 +94,12 @@ def _by_library(samples: pd.DataFrame) -> list[tuple[tuple[str, str], pd.DataFra
         backend, clock = (str(part) for part in _parts(key))
         found.append(((backend, clock), rows))
     return found
+
+
+def _version(text: str) -> str:
+    """The number in how a library names its version: ``Open MPI v5.0.11`` -> ``5.0.11``."""
+    found = re.search(r"\d[\w.+-]*", text)
+    return found[0] if found else text
 
 
 def _parts(key: object) -> tuple[object, ...]:
@@ -163,10 +119,8 @@ def _checked(run: Run, backend: Backend, clock: Clock) -> bool:
 
 def _kernels(run: Run, machine: Machine, clock: Clock) -> KernelConstants | None:
     """Kernels at the clock of the collectives; else at the first clock that they were timed on."""
-    samples = run.kernel_samples()
-    if samples.empty:
-        return None
-    fits = (fit_kernels(samples, machine, each) for each in dict.fromkeys((clock, *CLOCK_ORDER)))
+    samples, composed = run.kernel_samples(), run.composed_samples()
+    fits = (fit_kernels(samples, machine, each, composed) for each in dict.fromkeys((clock, *CLOCK_ORDER)))
     return next((fit for fit in fits if fit is not None), None)
 
 

@@ -130,19 +130,6 @@ def stream_kernel_time(x: ArrayLike, t0: ArrayLike, rate: ArrayLike) -> Array:
     return _array(t0) + _array(x) / _array(rate)
 
 
-def handover_time(h_exchange: ArrayLike, h_bags: ArrayLike) -> Array:
-    """What the collectives of a pass lose because a kernel ran right before them.
-
-        t = h_exchange + h_bags                                               [s]
-
-    h_exchange, h_bags   for the collective after bucketize and the one after the gather: its time after a
-                         kernel less its time in a loop of its own [s], whose caches stay warm
-    Source: the variant after_kernel of a calibration's own collectives, median over sizes
-    Limits: not measured -> 0;  independent of the bytes
-    """
-    return _array(h_exchange) + _array(h_bags)
-
-
 def error_factor(e: float, z: float) -> float:
     """Factor that spans an interval around a time whose mean absolute relative error is e.
 

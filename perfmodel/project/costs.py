@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 from perfmodel.fit.build import domain_gpus_of
 from perfmodel.model import access, bounds, kernels
 from perfmodel.model import embedding_bag as eb
+from perfmodel.project.handover import Sent
 from perfmodel.project.inputs import TableGroup, Work
 from perfmodel.project.links import Timing, constant, nothing, select
 from perfmodel.project.scenarios import BEST, Setting
@@ -158,22 +158,24 @@ class Forward:
         gather = self._gather(traffic.dram_bytes, traffic.l2_bytes, self.memory)
         exchange = [step for step in self._permute(work, traffic, several) if step.payload_bytes.any()]
         pool = Step("gather_pool", "", traffic.dram_bytes, gather)
-        return list(self._with_handover([*exchange, pool, *self._reduce(work, traffic, several)]))
+        return list(self._with_handover(work, [*exchange, pool, *self._reduce(work, traffic, several)]))
 
-    def _with_handover(self, steps: list[Step]) -> Iterator[Step]:
-        """The steps, and the time that collectives lose by a kernel before them, where it was measured."""
+    def _with_handover(self, work: Work, steps: list[Step]) -> Iterator[Step]:
+        """The steps, and what the pass adds to its collectives, where that was measured."""
         yield from steps
-        after = [b for a, b in pairwise(steps) if a.is_kernel and b.collective in self.setting.handover_s]
-        parts = [(self.setting.handover_s[step.collective], step.timing.time_s > 0) for step in after]
-        if not parts:
+        known = self.setting.handover
+        if not known.known:
             return
-        low, time, high = (
-            np.asarray(sum(np.where(taken, getattr(each, name), 0.0) for each, taken in parts))
-            for name in ("low", "value", "high")
-        )
-        evidence, none = constant(Evidence.INTERPOLATED.rank, time.shape), constant(0, time.shape)
-        names = (self.setting.backend,)
-        timing = Timing(time, low, high, time, evidence, none, ("handover_s",), none, names)
+        sent = [
+            Sent(step.name, step.collective, step.payload_bytes, work.gpus, step.timing.time_s)
+            for step in steps
+            if step.collective
+        ]
+        *times, rank = known.times(sent)
+        low, time, high = (np.asarray(np.broadcast_to(part, work.gpus.shape), float) for part in times)
+        rank = np.broadcast_to(rank, work.gpus.shape)
+        none = constant(0, time.shape)
+        timing = Timing(time, low, high, time, rank, none, (HANDOVER,), none, (self.setting.backend,))
         yield Step(HANDOVER, "", np.zeros_like(time), timing)
 
     def _permute(self, work: Work, traffic: Traffic, several: NDArray[np.bool_]) -> list[Step]:

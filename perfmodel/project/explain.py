@@ -17,6 +17,7 @@ from perfmodel.model import collectives, curves, kernels, laws
 from perfmodel.predict import CollectiveModel
 from perfmodel.project import laws_explained as laws_of
 from perfmodel.project.costs import HANDOVER
+from perfmodel.project.handover import Handover
 from perfmodel.project.links import Faster
 from perfmodel.project.projection import LABELS, Projection, StepRow
 from perfmodel.project.scenarios import OneDomain
@@ -96,27 +97,31 @@ def explain_step(answer: Projection, name: str) -> Explanation:
 
 
 def _handover(answer: Projection, step: StepRow) -> Explanation:
-    function = kernels.handover_time
-    source = ", ".join(answer.calibrations)
-    terms = tuple(
+    known, source = answer.setting.handover, ", ".join(answer.calibrations)
+    terms = [
         Term(
-            f"h({name})",
+            f"h({name.replace('_', ' ')})",
             each.value,
             f"{format_time(each.value)} ({format_time(each.low)} – {format_time(each.high)})",
             source,
             str(step.evidence),
-            f"{name} after a kernel, less the same in a loop of its own",
+            "median over whole passes of what the step takes there beyond its curve",
         )
-        for name, each in sorted(answer.setting.handover_s.items())
-    )
+        for name, each in sorted(known.constants.items())
+    ]
+    for name, pairs in sorted(known.pairs.items()):
+        counts = ", ".join(str(after.gpus) for after, _ in pairs)
+        text = f"{counts} ranks"
+        meaning = f"curves of {name} after a kernel and in a loop of its own"
+        terms.append(Term("t_after, t_alone", float(pairs[0][0].gpus), text, source, "measured", meaning))
     return Explanation(
         step=step,
         title=f"{step.label} on {answer.gpus} GPUs of {answer.setting.machine.name}",
         payload_equation="0",
-        equation=equation_of(function),
-        reference=source_of(function),
-        terms=terms,
-        working=(f"t = {format_time(step.time_s)} (h of each collective that follows a kernel)",),
+        equation=equation_of(Handover),
+        reference=source_of(Handover),
+        terms=tuple(terms),
+        working=(f"t = {format_time(step.time_s)} for all collectives together",),
         gpus=answer.gpus,
     )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,9 @@ import numpy as np
 from perfmodel.errors import BadInputError, NoCalibrationError
 from perfmodel.model.collectives import bus_factor
 from perfmodel.predict import CollectiveEstimate, CollectiveModel
+from perfmodel.project.handover import Handover
 from perfmodel.project.links import Array, CollectiveTimes, Faster, Library, Links
-from perfmodel.schema.calibration import Calibration, Interval, KernelConstants
+from perfmodel.schema.calibration import Calibration, KernelConstants
 from perfmodel.schema.constants import (
     Constants,
     ScenarioFile,
@@ -115,7 +115,7 @@ class Setting:
     calibration: str | Path | None = None
     notes: tuple[str, ...] = ()
     kernels: KernelConstants | None = None  # of the calibration: they are in ``machine`` already
-    handover_s: Mapping[str, Interval] = field(default_factory=dict)
+    handover: Handover = field(default_factory=Handover)
 
     @property
     def kernel_clock(self) -> Clock:
@@ -146,14 +146,14 @@ def load_setting(
     assumed = None if scenario == CLUSTER else load_scenario_file(scenario)
     machine = _with_fewer_cards(machine)
     kernels: KernelConstants | None = None
-    handover: Mapping[str, Interval] = {}
+    handover = Handover()
     if backend == BEST:
         links, notes = _best(machine, clock, calibration, assumed)
     else:
         library, notes = _library(machine, str(backend), clock, calibration, assumed), ()
         links, own = library, _own_calibration(library.times)
         if own is not None:
-            machine, kernels, handover = _with_kernels(machine, own), own.kernels, own.handover_s
+            machine, kernels, handover = _with_kernels(machine, own), own.kernels, Handover.of(own)
     constants = load_kernel_constants()
     if assumed is not None:
         machine, constants = _under(assumed, machine), constants.replaced(assumed.constants)

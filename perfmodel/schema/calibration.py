@@ -25,7 +25,7 @@ from perfmodel.schema.evidence import COLLECTIVES, Backend, Clock
 from perfmodel.schema.files import first_line, invalid_fields, read_text, shown, unknown_name
 
 SCHEMA_VERSION = 1
-_OPTIONAL = ("kernels", "handover_s")
+_OPTIONAL = ("kernels", "after_kernel", "handover_s")
 """Fields that a file without them does not mention."""
 _FOLDER = "calibrations"
 _SUFFIX = ".json"
@@ -150,6 +150,16 @@ KERNEL_KEYS = (
 KernelStep = Literal["gather_pool", "bucketize", "local_sum"]
 
 
+PASS_STEPS = (
+    "all_to_all_splits",
+    "all_to_all_lengths",
+    "all_to_all_ids",
+    "reduce_scatter_bags",
+    "between_steps",
+)
+"""Steps of a whole row-wise pass that may take longer there than alone, and the time between steps."""
+
+
 class KernelFit(BaseModel):
     """How well one kernel of the model fits its samples, and over which bytes (those that the model counts).
 
@@ -176,6 +186,7 @@ class KernelConstants(BaseModel):
     """Constants of the kernel model, fitted to kernels timed on the machine itself, all ranks at once.
 
     values     by machine key; they stand for those of the machine file
+    in_pass    by step: factor on its times, in ``values`` already, from loops of one kernel to a whole pass
     fits       by step of a projection, only for those that were timed
     log_sd, sample_count, loo_median, loo_p90   of all fits together
     at_bound   keys whose value ended at a bound: the samples do not tell it
@@ -190,6 +201,7 @@ class KernelConstants(BaseModel):
     loo_median: Share | None
     loo_p90: Share | None
     at_bound: list[str] = []
+    in_pass: Mapping[KernelStep, Interval] = {}
     implementation: str
     clock: Clock
 
@@ -203,7 +215,9 @@ class KernelConstants(BaseModel):
 class Calibration(BaseModel):
     """Everything fitted from one set of samples.
 
-    handover_s  by collective: how much longer it takes after a kernel than in a loop of its own
+    after_kernel  curves of collectives that were timed right after something that cleared the caches
+    handover_s    by step of a whole pass: how much longer it takes there than its curve (after a kernel where
+                  there is one) says; ``between_steps``: what the pass takes beyond its steps
     """
 
     model_config = _STRICT
@@ -225,24 +239,28 @@ class Calibration(BaseModel):
     curves: list[Curve]
     laws: list[Law]
     kernels: KernelConstants | None = None
+    after_kernel: list[Curve] = []
     handover_s: Mapping[str, Interval] = {}
 
     @model_validator(mode="after")
     def _distinct(self) -> Calibration:
-        if unknown := [name for name in self.handover_s if name not in COLLECTIVES]:
-            raise ValueError(f"handover_s: unknown collectives {unknown}")
-        cells = [(c.collective, c.gpus, min(c.gpus, c.domain_gpus)) for c in self.curves]
-        for cell, count in Counter(cells).items():
-            if count > 1:
-                raise ValueError(
-                    f"{count} curves of {cell[0]} on {cell[1]} GPUs, {cell[2]} in a domain: keep one"
-                )
+        if unknown := [name for name in self.handover_s if name not in PASS_STEPS]:
+            raise ValueError(f"handover_s: unknown steps {unknown}")
+        for curves in (self.curves, self.after_kernel):
+            cells = [(c.collective, c.gpus, min(c.gpus, c.domain_gpus)) for c in curves]
+            for cell, count in Counter(cells).items():
+                if count > 1:
+                    raise ValueError(
+                        f"{count} curves of {cell[0]} on {cell[1]} GPUs, {cell[2]} in a domain: keep one"
+                    )
         return self
 
-    def curve(self, collective: str, gpus: int, domain_gpus: int) -> Curve | None:
+    def curve(
+        self, collective: str, gpus: int, domain_gpus: int, *, after_kernel: bool = False
+    ) -> Curve | None:
         """The measured cell for these ranks, if there is one."""
         group = min(gpus, domain_gpus)
-        for curve in self.curves:
+        for curve in self.after_kernel if after_kernel else self.curves:
             own = min(curve.gpus, curve.domain_gpus)
             if (curve.collective, curve.gpus, own) == (collective, gpus, group):
                 return curve

@@ -1,0 +1,136 @@
+"""What a whole pass does to its steps: cold caches, ranks that arrive apart, the host between two calls.
+
+A step in a loop of its own runs with warm caches and ranks that a barrier has put in step. The whole passes
+of a run that are not held out say how much longer the same step takes where it is used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+from scipy.stats import binom
+
+from perfmodel.fit.build import domain_gpus_of
+from perfmodel.fit.links import rounded
+from perfmodel.model import embedding_bag
+from perfmodel.model.curves import anchored_time
+from perfmodel.schema.calibration import Calibration, Curve, Interval
+from perfmodel.schema.constants import load_kernel_constants
+from perfmodel.schema.machine import Machine
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Floats = npt.NDArray[np.float64]
+
+OWN_PASS = "exchange"
+"""The implementation whose steps are those of a projection."""
+
+TIMED_AS = {
+    "bucketize": "bucketize",
+    "all_to_all_splits": "all_to_all_splits",
+    "all_to_all_lengths": "all_to_all_lengths",
+    "all_to_all_ids": "all_to_all_ids",
+    "gather_pool": "gather_pool",
+    "reduce_scatter_bags": "reduce_scatter",
+}
+"""Steps of a projection: the names that our own pass times them under."""
+
+_COLLECTIVES = {step: step.rsplit("_", 1)[0] for step in TIMED_AS if step.count("_") > 1}
+_ALSO = ("permute",)
+_FEWEST = 3
+
+
+def passes_to_fit(composed: pd.DataFrame, backend: str | None, clock: str) -> pd.DataFrame:
+    """Whole passes of our own that a fit may use: not held out, not throttled, at this clock."""
+    keep = (composed["implementation"] == OWN_PASS) & (composed["clock"] == clock)
+    keep &= ~composed["held_out"].astype(bool) & (composed["flag"] != "throttled")
+    if backend is not None:
+        keep &= composed["backend"] == backend
+    return composed[keep]
+
+
+def step_times(passes: pd.DataFrame, step: str) -> Floats:
+    """Measured times of a step [s]; NaN where it was not timed."""
+    column = f"{TIMED_AS.get(step, step)}_time_s"
+    if column not in passes.columns:
+        return np.full(len(passes), np.nan)
+    return passes[column].to_numpy(float)
+
+
+def payloads(passes: pd.DataFrame) -> dict[str, Floats]:
+    """Bytes of every collective step of each pass, as a projection counts them."""
+    value = load_kernel_constants().value
+    G = passes["gpus"].to_numpy(float)
+    bags = (passes["batch"] * passes["tables"]).to_numpy(float)
+    lookups = bags * passes["pooling"].to_numpy(float)
+    elements, ids = bags * passes["dim"].to_numpy(float), passes["id_bytes"].to_numpy(float)
+    return {
+        "all_to_all_splits": embedding_bag.splits_bytes(G, value("splits_per_peer"), value("split_bytes")),
+        "all_to_all_lengths": embedding_bag.lengths_bytes(G, bags, value("length_bytes")),
+        "all_to_all_ids": embedding_bag.ids_bytes(lookups, ids),
+        "reduce_scatter_bags": embedding_bag.partial_bags_bytes(G, elements, value("pooled_element_bytes")),
+    }
+
+
+def handovers(calibration: Calibration, passes: pd.DataFrame, machine: Machine) -> dict[str, Interval]:
+    """How much longer each collective step takes in a pass than its curve says, and what is between steps.
+
+    Medians over passes with their intervals. Limits: fewer than 3 passes, an interval that holds 0, or no
+    curve for the ranks -> the step is left out
+    """
+    found = {}
+    differences = {
+        step: step_times(passes, step) - _alone(calibration, machine, passes, step, sizes)
+        for step, sizes in payloads(passes).items()
+    }
+    timed = [step_times(passes, step) for step in (*TIMED_AS, *_ALSO)]
+    named = [times for times in timed if not np.isnan(times).all()]
+    together = np.sum(named, axis=0) if named else np.full(len(passes), np.nan)
+    differences["between_steps"] = passes["time_s"].to_numpy(float) - together
+    for step, values in differences.items():
+        interval = median_interval(values[np.isfinite(values)])
+        if interval is not None and interval[1] > 0:
+            found[step] = Interval(value=interval[0], low=interval[1], high=interval[2])
+    return found
+
+
+def _alone(
+    calibration: Calibration, machine: Machine, passes: pd.DataFrame, step: str, sizes: Floats
+) -> Floats:
+    """Time of a step's collective by its curve after a kernel, else by its plain one [s]; NaN without one."""
+    times = np.full(len(passes), np.nan)
+    for i, (gpus, node) in enumerate(zip(passes["gpus"], passes["gpus_per_node"], strict=True)):
+        cell = (_COLLECTIVES[step], int(gpus), domain_gpus_of(machine, int(node)))
+        curve = calibration.curve(*cell, after_kernel=True) or calibration.curve(*cell)
+        if curve is not None:
+            times[i] = curve_time(curve, sizes[i : i + 1])[0]
+    return times
+
+
+def curve_time(curve: Curve, payload_bytes: Floats) -> Floats:
+    """Time of a stored curve [s]; see ``anchored_time``."""
+    return anchored_time(
+        payload_bytes,
+        curve.alpha_s.value,
+        curve.beta_bytes_per_s.value,
+        curve.p.value,
+        np.array(curve.anchor_bytes),
+        np.array(curve.anchor_times_s),
+    )
+
+
+def median_interval(values: Floats) -> tuple[float, float, float] | None:
+    """Median with the interval between two of the values that holds it in at least 95 of 100 cases.
+
+    Source: sign test. Limits: 3 to 5 values -> the least and the largest (75 to 94 of 100);  fewer -> None
+    """
+    if values.size < _FEWEST:
+        return None
+    ordered = np.sort(values)
+    outside = max(0, int(binom.ppf(0.025, values.size, 0.5)) - 1)
+    low, high = float(ordered[outside]), float(ordered[values.size - 1 - outside])
+    centre = rounded(float(np.median(values)))
+    return centre, min(rounded(low, 3), centre), max(rounded(high, 3), centre)

@@ -1,0 +1,101 @@
+"""What a whole pass adds to its collectives: their caches are cold, their ranks arrive apart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.prediction.spreads import curve_time
+from perfmodel.schema.calibration import Calibration, Curve, Interval
+from perfmodel.schema.evidence import Evidence
+
+Array = NDArray[np.float64]
+
+BETWEEN = "between_steps"
+_Z95 = 1.96
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A collective step of some configurations."""
+
+    name: str
+    collective: str
+    payload_bytes: Array
+    gpus: Array
+    time_s: Array
+
+
+@dataclass(frozen=True)
+class Handover:
+    """Of one calibration: pairs of curves (after a kernel, alone) of each collective, and constants by step.
+
+        t = sum over steps of max(0, t_after(S) - t_alone(S)) + h(step),   + h(between steps)        [s]
+
+    t_after, t_alone   curves of the measured group of ranks whose number is nearest [s]
+    h                  median over the run's own passes of what a step takes beyond that [s]
+    Source: variant after_kernel and the composed passes of a calibration, those that are not held out
+    Limits: neither was measured -> 0;  nothing is sent -> 0
+    """
+
+    pairs: Mapping[str, tuple[tuple[Curve, Curve], ...]] = field(default_factory=dict)
+    constants: Mapping[str, Interval] = field(default_factory=dict)
+
+    @staticmethod
+    def of(calibration: Calibration) -> Handover:
+        """What a calibration knows of it."""
+        pairs: dict[str, tuple[tuple[Curve, Curve], ...]] = {}
+        for after in calibration.after_kernel:
+            alone = calibration.curve(after.collective, after.gpus, after.domain_gpus)
+            if alone is not None:
+                pairs[after.collective] = (*pairs.get(after.collective, ()), (after, alone))
+        return Handover(pairs, calibration.handover_s)
+
+    @property
+    def known(self) -> bool:
+        """Whether anything was measured."""
+        return bool(self.pairs or self.constants)
+
+    def times(self, steps: Iterable[Sent]) -> tuple[Array, Array, Array, NDArray[np.int8]]:
+        """low, time, high [s] and rank of the evidence, of all collective steps of a pass together."""
+        low, time, high = np.zeros(1), np.zeros(1), np.zeros(1)
+        rank, taken = np.zeros(1, np.int8), np.zeros(1, bool)
+        for step in steps:
+            sent = step.time_s > 0
+            middle, error, own = self._colder(step)
+            constant = self.constants.get(step.name)
+            for_step = (constant.low, constant.value, constant.high) if constant else (0.0, 0.0, 0.0)
+            low = low + np.where(sent, np.maximum(middle - error, 0) + for_step[0], 0)
+            time = time + np.where(sent, middle + for_step[1], 0)
+            high = high + np.where(sent, middle + error + for_step[2], 0)
+            rank, taken = np.maximum(rank, np.where(sent, own, 0)), taken | sent
+        between = self.constants.get(BETWEEN)
+        if between is not None:
+            low, time, high = (
+                total + np.where(taken, part, 0)
+                for total, part in ((low, between.low), (time, between.value), (high, between.high))
+            )
+        return low, time, high, rank.astype(np.int8)
+
+    def _colder(self, step: Sent) -> tuple[Array, Array, NDArray[np.int8]]:
+        """Time after a kernel beyond the time alone, its 95 % half-width, and the rank of its evidence."""
+        size, gpus = np.broadcast_arrays(np.asarray(step.payload_bytes, float), np.asarray(step.gpus, float))
+        more, error = np.zeros(size.shape), np.zeros(size.shape)
+        rank = np.full(size.shape, Evidence.INTERPOLATED.rank, np.int8)
+        pairs = self.pairs.get(step.collective, ())
+        if not pairs:
+            return more, error, rank
+        for count in np.unique(gpus):
+            after, alone = min(pairs, key=lambda pair: abs(np.log2(pair[0].gpus / count)))
+            rows = gpus == count
+            slow = curve_time(after, np.maximum(size[rows], 1))
+            more[rows] = np.maximum(slow - curve_time(alone, np.maximum(size[rows], 1)), 0)
+            noise = float(np.sqrt(np.mean(np.square(after.left_out_log_sd or [after.anchor_log_sd]))))
+            error[rows] = np.minimum(_Z95 * noise * slow, more[rows])
+            inside = (size[rows] >= after.anchor_bytes[0]) & (size[rows] <= after.anchor_bytes[-1])
+            known = inside & (after.gpus == count)
+            rank[rows] = np.where(known, Evidence.INTERPOLATED.rank, Evidence.EXTRAPOLATED.rank)
+        return more, error, rank
