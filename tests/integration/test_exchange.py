@@ -1,0 +1,86 @@
+"""Our row-wise pass on real ranks over each library of CPUs: exact bags, all steps, the model's bytes."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from calibrate.exchange import STEPS
+from calibrate.launch import LocalTeam
+from calibrate.providers import availability
+from calibrate.team import TeamRequest
+from perfmodel.errors import BadInputError
+from perfmodel.model import embedding_bag as eb
+from perfmodel.schema.evidence import Clock
+from perfmodel.schema.runs import Kind, Point, Work
+
+pytest.importorskip("torch")
+
+WORKS = [
+    (Work(batch=16, tables=1, pooling=4, dim=8, rows=1000), "fp32"),
+    (Work(batch=33, tables=3, pooling=2.5, dim=12, rows=101), "fp32"),
+    (Work(batch=16, tables=2, pooling=0.5, dim=32, rows=64), "fp16"),
+    (Work(batch=64, tables=2, pooling=20, dim=16, rows=5000, distribution="one-row"), "fp32"),
+    (Work(batch=64, tables=1, pooling=7.5, dim=16, rows=5000, distribution="zipf:1.05"), "fp16"),
+]
+
+
+def point(backend: str, ranks: int, work: Work, dtype: str = "fp32", **more: str) -> Point:
+    return Point(
+        kind=Kind.COMPOSED,
+        operation="row_wise",
+        backend=backend,
+        implementation=more.get("implementation", "exchange"),
+        clock=Clock.EAGER,
+        gpus=ranks,
+        gpus_per_node=ranks,
+        dtype=dtype,
+        work=work,
+    )
+
+
+@pytest.mark.parametrize("backend", ["mpi", "gloo", "shmem"])
+def test_bags_are_exact_and_steps_add_up(backend: str) -> None:
+    if not availability(backend).usable:
+        pytest.skip(f"{backend} is not installed")
+    ranks, everyone = 2, [0, 1]
+    with LocalTeam(TeamRequest(ranks=ranks, device="cpu", backends=(backend,))) as team:
+        for salt, (work, dtype) in enumerate(WORKS):
+            one = point(backend, ranks, work, dtype)
+            seen = team.visit(one, everyone, calls=4, round=0, salt=salt, deadline_s=60)
+            bags = work.batch * work.tables
+            for times in seen:
+                assert (times.wrong, times.checked) == (0, bags * work.dim)
+                assert tuple(times.steps_s) == STEPS
+                spent = np.subtract(times.ends_s, times.starts_s)
+                steps = np.sum([times.steps_s[name] for name in STEPS], axis=0)
+                assert np.all(steps <= spent) and np.all(steps > 0.5 * spent)
+            check_bytes(work, ranks, [times.bytes_sent for times in seen])
+        with pytest.raises(BadInputError, match="rows over"):
+            lost = work.model_copy(update={"rows": 1})
+            team.visit(point(backend, ranks, lost), everyone, calls=1, round=0, salt=0, deadline_s=60)
+
+
+def check_bytes(work: Work, G: int, sent: list[int]) -> None:
+    """What the model counts, less what stays on the rank: 1/G of all but the ids, and the ids it owns."""
+    bags = work.batch * work.tables
+    counted = [eb.splits_bytes(G, 3, 8), eb.lengths_bytes(G, bags, 8)]
+    counted.append(eb.partial_bags_bytes(G, bags * work.dim, 4))
+    away = float(sum(counted)) * (G - 1) / G
+    ids = float(eb.ids_bytes(round(bags * work.pooling), 8))
+    assert all(away <= each <= away + ids for each in sent)
+    if work.distribution == "one-row":  # row 2500 of 5000 belongs to rank G/2: the others send it everything
+        assert sorted(sent) == [away, *itertools.repeat(away + ids, G - 1)]
+
+
+def test_torchrec_as_a_point_is_exact() -> None:
+    pytest.importorskip("torchrec")
+    with LocalTeam(TeamRequest(ranks=2, device="cpu", backends=("gloo",))) as team:
+        for work, dtype in WORKS[1:3]:
+            work = work.model_copy(update={"dim": 32})
+            one = point("gloo", 2, work, dtype, implementation="torchrec")
+            for times in team.visit(one, [0, 1], calls=3, round=0, salt=1, deadline_s=60):
+                assert times.wrong == 0 and times.checked == work.batch * work.tables * 32
+                assert times.bytes_sent > 0

@@ -1,0 +1,133 @@
+"""One rank of test_torchrec.py: our pass, TorchRec's and torch's embedding_bag on the same random weights.
+
+python torchrec_ranks.py RANK RANKS PORT: prints one JSON line, the largest error of each case against sums in
+double precision, as a share of what rounding allows (below 1: equal).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import warnings
+from typing import Any
+
+import torch
+
+from calibrate.exchange import Buffers, Job, forward
+from calibrate.operations import Place
+from calibrate.providers.gloo import Gloo
+from calibrate.torchrec_pass import TorchRec, features, local_shards, row_wise_module
+from perfmodel.schema.runs import Work
+
+ROWS, DIM, BATCH = 101, 12, 7  # 101 rows: the last rank owns fewer
+CASES = [
+    {"name": f"{dtype}-{lengths}-{'weighted' if weighted else 'plain'}", **more}
+    for dtype in ("fp32", "fp16")
+    for lengths in ("even", "uneven", "empty")
+    for weighted in (False, True)
+    for more in [{"dtype": dtype, "lengths": lengths, "weighted": weighted}]
+]
+HALF, SINGLE = 2.0**-11, 2.0**-24
+"""Largest relative error of rounding one number to fp16 and to fp32."""
+
+
+def batch(case: dict[str, Any], tables: int, rank: int) -> tuple[Any, Any, Any]:
+    """ids, lengths, weights of this rank: 3 ids a bag, or 0 to 8, or none at all on even ranks."""
+    generator = torch.Generator().manual_seed(10 + rank)
+    lengths = torch.full((tables * BATCH,), 3)
+    if case["lengths"] != "even":
+        lengths = torch.randint(0, 9, lengths.shape, generator=generator)
+    if case["lengths"] == "empty":
+        lengths[::2] = 0
+        lengths *= rank % 2
+    count = int(lengths.sum())
+    ids = torch.randint(0, ROWS, (count,), generator=generator)
+    weights = torch.randint(-8, 9, (count,), generator=generator) / 4  # exact in fp16
+    return ids, lengths, weights if case["weighted"] else None
+
+
+def truth(tables: list[Any], ids: Any, lengths: Any, weights: Any) -> Any:
+    """Bags in double precision [T B, D], through torch's embedding_bag on the whole tables."""
+    counts = lengths.view(len(tables), BATCH).sum(1).tolist()
+    factors = (torch.ones(ids.numel()) if weights is None else weights).double().split(counts)
+    bags = []
+    for table, rows, sizes, factor in zip(
+        tables, ids.split(counts), lengths.view(-1, BATCH), factors, strict=True
+    ):
+        offsets = sizes.cumsum(0) - sizes
+        bags.append(
+            torch.nn.functional.embedding_bag(
+                rows, table.double(), offsets, mode="sum", per_sample_weights=factor
+            )
+        )
+    return torch.cat(bags)
+
+
+def errors(case: dict[str, Any], job: Job, tables: list[Any], ours: Any, theirs: Any, given: Any) -> Any:
+    """Largest error of each pass over what rounding allows.
+
+    fp32 additions: each of at most n rounds by 2^-24 of a partial sum, which the sum of magnitudes bounds.
+    torch writes partial bags of fp16 rows in fp16: each is rounded by 2^-11 of itself once more.
+    """
+    ids, lengths, weights = given
+    want = truth(tables, ids, lengths, weights)
+    sizes = truth([table.abs() for table in tables], ids, lengths, None if weights is None else weights.abs())
+    added = (int(lengths.max()) + job.owners) * SINGLE * sizes + 1e-30
+    halves = HALF * sizes if case["dtype"] == "fp16" else 0.0
+    return {
+        "ours": float(((ours - want).abs() / (added + halves)).max()),
+        "torchrec": float(((theirs - want).abs() / added).max()),
+        "both": float(((ours - theirs).abs() / (2 * added + halves)).max()),
+        "largest": float(want.abs().max()),
+    }
+
+
+def compare(case: dict[str, Any], rank: int, ranks: int, gloo: Gloo, group: Any) -> dict[str, float]:
+    count = 2 if case["lengths"] == "uneven" else 1
+    kind = torch.float16 if case["dtype"] == "fp16" else torch.float32
+    generator = torch.Generator().manual_seed(1)
+    tables = [torch.randn(ROWS, DIM, generator=generator).to(kind) for _ in range(count)]
+    job = Job(Work(batch=BATCH, tables=count, dim=DIM, rows=ROWS), tuple(range(ranks)), rank)
+    given = ids, lengths, weights = batch(case, count, rank)
+
+    mine = torch.zeros(count, job.block, DIM, dtype=kind)
+    for table, whole in enumerate(tables):
+        held = whole[rank * job.block : (rank + 1) * job.block]
+        mine[table, : held.shape[0]] = held
+    buffers = Buffers(job, torch.device("cpu"), kind, weighted=weights is not None)
+    cast = None if weights is None else weights.to(kind)
+    steps: list[str] = []
+    ours = forward(job, gloo, mine.view(-1, DIM), ids, lengths, buffers, steps.append, cast)
+
+    module = row_wise_module(
+        [(ROWS, DIM)] * count, case["dtype"], weights is not None, group, ranks, torch.device("cpu")
+    )
+    for table, first, rows in local_shards(module):
+        rows.copy_(tables[table][first : first + rows.shape[0]])
+    with torch.no_grad():
+        theirs = module(features(count, ids, lengths, weights)).wait().values()
+    theirs = theirs.view(BATCH, count, DIM).transpose(0, 1).reshape(count * BATCH, DIM)
+    return errors(case, job, tables, ours, theirs, given)
+
+
+def main() -> None:
+    warnings.filterwarnings("ignore")
+    logging.disable(logging.CRITICAL)
+    rank, ranks, port = (int(word) for word in sys.argv[1:4])
+    torch.set_num_threads(1)
+    place = Place(rank, ranks, local_rank=rank, local_ranks=ranks)
+    gloo, torchrec, everyone = Gloo(), TorchRec(), range(ranks)
+    for provider in (gloo, torchrec):
+        provider.open(place, {"host": "127.0.0.1", "port": str(port), "run": "torchrec"})
+        provider.open_group(everyone)
+    group = torchrec._groups[tuple(everyone)]
+    seen = {case["name"]: compare(case, rank, ranks, gloo, group) for case in CASES}
+    gloo.barrier(everyone)
+    print(json.dumps(seen), flush=True)
+    torchrec.close()
+    gloo.close()
+
+
+if __name__ == "__main__":
+    main()
