@@ -187,8 +187,10 @@ def _add(run: Run, line: RunHeader | PointLine | Visit | Finish, number: int, fi
         problem = f"a {line.type} of a point that no line before it names"
     if problem:
         raise BadInputError(f"{_WHAT} {file}, line {number}: {problem}.", _next_step(file))
-    if isinstance(line, PointLine):
+    if isinstance(line, PointLine):  # a second one begins the point afresh
         run.points[line.key] = line.point
+        run.visits.pop(line.key, None)
+        run.finishes.pop(line.key, None)
     elif isinstance(line, Visit):
         run.visits.setdefault(line.key, []).append(line)
     elif isinstance(line, Finish):

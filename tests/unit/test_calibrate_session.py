@@ -125,6 +125,8 @@ def test_fresh_measures_all_of_it_again(tmp_path: Path) -> None:
     outcome = run(tmp_path, slower, fresh=True)
     assert len(slower.visits) == 12
     assert [finish.median_s for _, finish in outcome.finishes] == pytest.approx([1e-4] * 3, rel=1e-3)
+    samples = read_run(outcome.folder).collective_samples()
+    assert samples.time_s.to_list() == pytest.approx([1e-4] * 9, rel=1e-3)
 
 
 def test_starting_again_measures_nothing_twice(tmp_path: Path) -> None:
