@@ -19,6 +19,9 @@ LEAST_ROTATING = 8
 MOST_ROTATING_BYTES = 64 * 2**20
 """Send buffers rotate: together at least 4 times the L2 and at least 8, while they fit 64 MiB; at least 2."""
 
+ROWS_A_ROW_SENT = 10
+"""Rows that a look-up reads for each row that it sends: a usual pooling factor."""
+
 LINE_BYTES = 64
 _GATHERED_ROW_BYTES = 256
 _DEFAULT_L2_BYTES = 2**20
@@ -63,7 +66,11 @@ class Pool:
 
 
 class CacheClearer:
-    """A gather of table rows, twice the L2 out of eight times the L2: what a look-up does to the caches."""
+    """Gathers of table rows, from eight times the L2: what a look-up does to the caches before its results go.
+
+    A small look-up leaves the caches mostly as they were, a large one sweeps them: ``gather`` reads
+    ROWS_A_ROW_SENT times what is sent, and at most twice the L2.
+    """
 
     def __init__(self, l2: int) -> None:
         words = _GATHERED_ROW_BYTES // 4
@@ -72,8 +79,15 @@ class CacheClearer:
         self._ids = np.random.default_rng(0).permutation(rows)[: rows // 4]
         self._out = np.zeros((rows // 4, words), np.float32)
 
-    def __call__(self) -> None:
-        np.take(self._table, self._ids, axis=0, out=self._out, mode="clip")
+    def gather(self, send_bytes: int) -> Callable[[], None]:
+        """The gather before a send buffer of ``send_bytes`` goes; always the same rows."""
+        rows = min(len(self._ids), -(-ROWS_A_ROW_SENT * send_bytes // _GATHERED_ROW_BYTES))
+        ids, out = self._ids[:rows], self._out[:rows]
+
+        def clear() -> None:
+            np.take(self._table, ids, axis=0, out=out, mode="clip")
+
+        return clear
 
 
 class HostOperation:
@@ -219,7 +233,7 @@ class HostCollectives:
             self._call(one, point.variant, self._group(ranks)),
             self._pool,
             rotating=rotating_count(one.sender_bytes, self._l2) if eager else 1,
-            clear=self._clearer() if point.variant == "after_kernel" else None,
+            clear=self._clearer().gather(one.sender_bytes) if point.variant == "after_kernel" else None,
             wrap=self._wrap,
         )
 
