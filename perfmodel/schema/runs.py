@@ -1,7 +1,7 @@
 """A calibration run on disk: what was measured, one JSON object a line, appended and never rewritten.
 
     {"type": "run", ...}      first line: the stack, the machine, the allow-listed environment
-    {"type": "point", ...}    what is measured, before its first visit; again: begun afresh, earlier visits void
+    {"type": "point", ...}    what is measured, before its first visit; a second one voids earlier visits
     {"type": "visit", ...}    one batch of timed calls of a point, checked
     {"type": "finish", ...}   a point is done, and how
 
