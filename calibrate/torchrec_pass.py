@@ -175,12 +175,12 @@ class TorchRec:
         work = point.work
         if point.kind is not Kind.COMPOSED or work is None or len(ranks) < 2 or point.clock != Clock.EAGER:
             raise BadInputError("torchrec times whole passes of two or more ranks, one host call each.")
+        job = Job(work, tuple(ranks), list(ranks).index(self._rank))
         if point.backend != self._backend or work.rows < len(ranks) or work.id_bytes != SMALL_BYTES:
             raise BadInputError(
-                f"TorchRec over {point.backend}: {work.rows} rows, ranks {list(ranks)}, {work.id_bytes} B ids.",
+                f"TorchRec over {point.backend}: {work.rows} rows, {job.owners} ranks, {work.id_bytes} B ids.",
                 f"here it runs over {self._backend}, with a row for every rank and ids of 8 B.",
             )
-        job = Job(work, tuple(ranks), list(ranks).index(self._rank))
         sets = draw_sets(work, point.dtype, zlib.crc32(f"{self._rank} {point.key}".encode()))
         require_exact(point.dtype, max(int(one.lengths.max()) for one in sets))
         module = row_wise_module(

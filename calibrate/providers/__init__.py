@@ -23,8 +23,6 @@ PROVIDERS = {
     "fbgemm": "calibrate.kernels_fbgemm:FbgemmKernels",
     "exchange": "calibrate.exchange:Exchange",
     "torchrec": "calibrate.torchrec_pass:TorchRec",
-    "exchange": "calibrate.exchange:Exchange",
-    "torchrec": "calibrate.torchrec_pass:TorchRec",
 }
 """Every provider: module, class and, where it is not ``availability``, the function that says if it runs."""
 
