@@ -8,7 +8,7 @@ import typer
 
 from perfmodel.cli.options import JsonOption
 from perfmodel.cli.output import emit, emit_json
-from perfmodel.errors import OutsideBandError
+from perfmodel.errors import BadInputError, OutsideBandError
 
 
 def validate(
@@ -18,6 +18,14 @@ def validate(
     held_out: Annotated[
         bool, typer.Option("--held-out", help="Also fits without a part of the samples (about 15 s).")
     ] = False,
+    run: Annotated[
+        str | None,
+        typer.Option(
+            "--run",
+            metavar="FOLDER",
+            help="The whole passes of your own run instead: its folder, or latest.",
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """How wrong is the tool, and what of the paper holds? Exit code 6 when a band is left.
@@ -29,7 +37,16 @@ def validate(
       perfmodel validate
       perfmodel validate --held-out
       perfmodel validate --paper
+      perfmodel validate --run latest
     """
+    if run is not None:
+        if paper or held_out:
+            raise BadInputError(
+                f"--run and --{'paper' if paper else 'held-out'} exclude each other.",
+                "leave one of them out.",
+            )
+        _own_run(run, as_json=as_json)
+        return
     from perfmodel.validate import validate as judge
 
     verdicts = judge(paper=paper, held_out=held_out)
@@ -49,3 +66,30 @@ def validate(
         else:
             what = "bands are left" if several else "band is left"
         raise OutsideBandError(f"{len(outside)} {what}: {', '.join(outside)}.", "see the rows marked with !")
+
+
+def _own_run(text: str, *, as_json: bool) -> None:
+    from perfmodel.schema.run_folders import run_folder
+    from perfmodel.validate.own import compare_run, judge_run, step_errors
+
+    folder = run_folder(text)
+    if folder is None:
+        raise BadInputError(f"--run {text} is not a folder.", "give the folder of a run, or latest.")
+    passes = compare_run(folder)
+    steps, verdicts = step_errors(passes), judge_run(passes)
+    outside = [verdict.identifier for verdict in verdicts if verdict.regression]
+    if as_json:
+        emit_json(
+            "validate",
+            run=str(folder),
+            passes=passes.drop(columns="key").to_dict(orient="records"),
+            steps=steps.to_dict(orient="records"),
+            verdicts=[vars(v) for v in verdicts],
+            outside=outside,
+        )
+    else:
+        from perfmodel.report.own_run import own_run_text
+
+        emit(own_run_text(passes, steps, verdicts))
+    if outside:
+        raise OutsideBandError(f"outside: {', '.join(outside)}.", "see the rows marked with !")

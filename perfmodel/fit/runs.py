@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 from perfmodel.errors import NoCalibrationError
@@ -54,7 +53,7 @@ def fit_run(run: Run, machine: Machine, complete: bool | None = None) -> list[Ca
         identity = Identity(
             machine=machine.name,
             backend=backend,
-            library_version=_version(run.library_version(backend)),
+            library_version=run.library_version(backend),
             clock=clock,
             preferred=not found,
             complete=ended,
@@ -94,12 +93,6 @@ def _by_library(samples: pd.DataFrame) -> list[tuple[tuple[str, str], pd.DataFra
         backend, clock = (str(part) for part in _parts(key))
         found.append(((backend, clock), rows))
     return found
-
-
-def _version(text: str) -> str:
-    """The number in how a library names its version: ``Open MPI v5.0.11`` -> ``5.0.11``."""
-    found = re.search(r"\d[\w.+-]*", text)
-    return found[0] if found else text
 
 
 def _parts(key: object) -> tuple[object, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path

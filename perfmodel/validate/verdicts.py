@@ -112,6 +112,12 @@ def load_bands() -> list[Band]:
     return _read(Bands, "bands.toml", "bands file").band
 
 
+@lru_cache(maxsize=1)
+def load_run_bands() -> list[Band]:
+    """The bands for a user's own run."""
+    return _read(Bands, "run.toml", "bands file").band
+
+
 def _read(kind: type[_Kind], name: str, what: str) -> _Kind:
     path = resources.data_path(_FOLDER, name)
     try:

@@ -1,0 +1,159 @@
+"""A user's own run: the projection of its whole passes against what was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from perfmodel.errors import NoCalibrationError
+from perfmodel.fit.context import OWN_PASS, TIMED_AS
+from perfmodel.project import project
+from perfmodel.schema.home import MACHINE_NAME
+from perfmodel.schema.machine import Machine, load_machine
+from perfmodel.schema.run_files import Run, read_run
+from perfmodel.schema.run_folders import calibrations_of
+from perfmodel.schema.workload import dtype_bytes
+from perfmodel.units import format_fraction, format_ratio
+from perfmodel.validate.verdicts import Finding, Outcome, Verdict, load_run_bands, outcome
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def compare_run(folder: Path) -> pd.DataFrame:
+    """Every whole pass of a run beside its projection, one row a pass.
+
+    Columns: those of ``Run.composed_samples``, calibration, projected_s with projected_low_s and
+    projected_high_s (95 % band), error (projected over measured, less 1), inside, and
+    ``<step>_projected_s`` of every step that was projected.
+    Limits: no pass, or no calibration of its library -> NoCalibrationError
+    """
+    import pandas as pd
+
+    run = read_run(folder)
+    passes = run.composed_samples()
+    if passes.empty:
+        raise NoCalibrationError(
+            f"run {run.run_id} holds no whole pass.", "perfmodel calibrate --only composed measures some."
+        )
+    machine = machine_of_run(run, folder)
+    parts = [
+        _projected(rows.reset_index(drop=True), folder, machine, str(backend))
+        for backend, rows in passes.groupby("backend")
+    ]
+    return pd.concat(parts, ignore_index=True)
+
+
+def machine_of_run(run: Run, folder: Path) -> Machine:
+    """The machine file in the folder of the run, else the shipped machine that it names."""
+    own = folder / MACHINE_NAME
+    return load_machine(own if own.is_file() else run.header.machine)
+
+
+def _projected(passes: pd.DataFrame, folder: Path, machine: Machine, backend: str) -> pd.DataFrame:
+    """Passes over one library with their projection by its calibration, at their clock where there is one."""
+    found = {path: one for path, one in calibrations_of(folder).items() if str(one.backend) == backend}
+    if not found:
+        raise NoCalibrationError(
+            f"run {folder.name} holds no calibration of {backend}.",
+            "perfmodel calibrate goes on where it stopped.",
+        )
+    clock = str(passes["clock"].iloc[0])
+    path = min(found, key=lambda p: str(found[p].clock) != clock)
+    width = np.array([float(dtype_bytes(name)) for name in passes["dtype"]])
+    columns = ("gpus", "batch", "pooling", "dim", "dtype", "id_bytes")
+    asked: dict[str, Any] = {name: passes[name].to_numpy() for name in columns}
+    asked["table_count"] = passes["tables"].to_numpy()
+    asked["table_bytes"] = (
+        passes["tables"].to_numpy() * passes["rows"].to_numpy(float) * passes["dim"] * width
+    )
+    frame = project(asked, machine, backend=backend, calibration=path)
+    measured = passes["time_s"].to_numpy(float)
+    projected, low, high = (frame[name].to_numpy(float) for name in ("time_s", "low_s", "high_s"))
+    more = {
+        "calibration": found[path].calibration_id,
+        "projected_s": projected,
+        "projected_low_s": low,
+        "projected_high_s": high,
+        "error": projected / measured - 1,
+        "inside": (low <= measured) & (measured <= high),
+    }
+    steps = [name for name in (*TIMED_AS, "handover") if f"{name}_time_s" in frame.columns]
+    more |= {f"{name}_projected_s": frame[f"{name}_time_s"].to_numpy(float) for name in steps}
+    return passes.assign(**more)
+
+
+def judged(passes: pd.DataFrame) -> pd.DataFrame:
+    """Passes that say how wrong the projection is: of our own exchange, held out, not throttled."""
+    own = passes["implementation"] == OWN_PASS
+    return passes[own & passes["held_out"].astype(bool) & (passes["flag"] != "throttled")]
+
+
+def judge_run(passes: pd.DataFrame) -> list[Verdict]:
+    """Verdicts of ``compare_run`` by the bands of ``data/paper/run.toml``."""
+    own = judged(passes)
+    verdicts = []
+    for band in load_run_bands():
+        found = CHECKS[band.check](own)
+        said = outcome(found.value, band.low, band.high)
+        text = f"at most {band.high:g}" if band.low == 0 else f"{band.low:g} to {band.high:g}"
+        failed = said is Outcome.FAILS
+        verdicts.append(Verdict(band.id, band.claim, text, found.words, text, said, band.why, failed))
+    return verdicts
+
+
+def median_error(own: pd.DataFrame) -> Finding:
+    """Median of the size of the error."""
+    if own.empty:
+        return _NOTHING
+    value = float(own["error"].abs().median())
+    return Finding(value, f"{format_fraction(value)} of {len(own)} passes")
+
+
+def median_ratio(own: pd.DataFrame) -> Finding:
+    """Median of projected over measured time."""
+    if own.empty:
+        return _NOTHING
+    value = 1 + float(own["error"].median())
+    return Finding(value, f"{format_ratio(value)} of {len(own)} passes")
+
+
+def inside(own: pd.DataFrame) -> Finding:
+    """Share of passes inside their band."""
+    if own.empty:
+        return _NOTHING
+    value = float(own["inside"].mean())
+    return Finding(value, f"{format_fraction(value)} of {len(own)} passes")
+
+
+_NOTHING = Finding(None, "no held-out pass was measured")
+CHECKS: dict[str, Callable[[Any], Finding]] = {
+    "median_error": median_error,
+    "median_ratio": median_ratio,
+    "inside": inside,
+}
+"""Check of each band by name."""
+
+
+def step_errors(passes: pd.DataFrame) -> pd.DataFrame:
+    """How each step of our own passes was projected: columns step, n, share, error (medians).
+
+    The hand-over is beside the steps: it is what they take together beyond their own curves.
+    """
+    import pandas as pd
+
+    own = passes[passes["implementation"] == OWN_PASS]
+    rows = []
+    for step, timed in TIMED_AS.items():
+        columns = f"{timed}_time_s", f"{step}_projected_s"
+        if own.empty or not set(columns) <= set(own.columns):
+            continue
+        both = own[[*columns, "time_s"]].dropna()
+        if len(both):
+            share = float((both[columns[0]] / both["time_s"]).median())
+            error = float((both[columns[1]] / both[columns[0]] - 1).median())
+            rows.append((step, len(both), share, error))
+    return pd.DataFrame(rows, columns=["step", "n", "share", "error"])
