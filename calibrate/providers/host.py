@@ -66,7 +66,7 @@ class Pool:
 
 
 class CacheClearer:
-    """Gathers of table rows, from eight times the L2: what a look-up does to the caches before its results go.
+    """Gathers of table rows, from eight times the L2: what a look-up does to the caches before it sends.
 
     A small look-up leaves the caches mostly as they were, a large one sweeps them: ``gather`` reads
     ROWS_A_ROW_SENT times what is sent, and at most twice the L2.
