@@ -178,7 +178,7 @@ class TorchRec:
         job = Job(work, tuple(ranks), list(ranks).index(self._rank))
         if point.backend != self._backend or work.rows < len(ranks) or work.id_bytes != SMALL_BYTES:
             raise BadInputError(
-                f"TorchRec over {point.backend}: {work.rows} rows, {job.owners} ranks, {work.id_bytes} B ids.",
+                f"TorchRec over {point.backend}: {work.rows} rows, {job.owners} ranks, {work.id_bytes} B/id.",
                 f"here it runs over {self._backend}, with a row for every rank and ids of 8 B.",
             )
         sets = draw_sets(work, point.dtype, zlib.crc32(f"{self._rank} {point.key}".encode()))
