@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,8 +62,10 @@ class Run:
                 yield point, visits, flag
 
     def library_version(self, backend: str) -> str:
-        """Version of a library as the run's stack has it, in one word; empty where it does not say."""
-        return "-".join(re.findall(r"[A-Za-z0-9._+]+", self.header.stack.get(backend, "")))
+        """The number in the version of a library: ``Open MPI v5.0.11`` -> ``5.0.11``; empty for none."""
+        words = re.findall(r"[A-Za-z0-9._+]+", self.header.stack.get(backend, ""))
+        numbers = re.findall(r"\d[\w.+]*", " ".join(words))
+        return numbers[0] if numbers else "-".join(words)
 
     def collective_samples(self) -> pd.DataFrame:
         """Collectives in the columns of ``schema.samples``: the median of each visit, one row a visit.
