@@ -75,6 +75,7 @@ class _Progress:
     visit_s: float = 0.0  # the last visit, everything included
     call_s: float = 0.0  # a call of the pilot
     dropped: int = 0
+    wanted_visits: float = 0.0  # in all, by the interval so far
 
 
 class _Session:
@@ -237,6 +238,9 @@ class _Session:
         state = self.journal.states[point.key]
         summary = summarise(state.medians_s)
         progress.dropped += bool(visit.note)
+        if summary is not None:  # an interval narrows with the root of the visits
+            narrower = summary.relative_halfwidth / self.target.relative
+            progress.wanted_visits = summary.visits * narrower**2
         if state.problem:
             self._finish(point, Status.FAILED, state.problem)
         elif progress.dropped >= MOST_DROPPED:
@@ -288,7 +292,7 @@ class _Session:
         return self.clock() - self.started_s
 
     def _left_s(self) -> float:
-        """Seconds to go: for each open point, the visits that it lacks at what its last one took."""
+        """Seconds to go: for each open point, the visits that it will want, at what its last one took."""
         if not self.open:
             return 0.0
         at, left = self.estimated
@@ -305,7 +309,8 @@ class _Session:
         progress, state = self.progress.get(key), self.journal.states.get(key)
         if progress is None or state is None:
             return estimate_point_s(point, self.plan)
-        missing = max(1.5 * self.target.min_visits - state.visits, 1.0)
+        wanted = progress.wanted_visits or 1.5 * self.target.min_visits
+        missing = max(wanted - state.visits, 1.0)
         budget_s = max(self.target.max_time_s - progress.spent_s, progress.visit_s)
         return min(missing * progress.visit_s, budget_s)
 

@@ -71,7 +71,9 @@ def _check(size_bytes: int, unit: int, most: int, backend: str, operation: str, 
     if size_bytes < unit:
         part = ALIGNMENT_BYTES.get(backend, ELEMENT_BYTES)
         below = (
-            f"{backend}'s {part} B alignment" if backend in ALIGNMENT_BYTES else f"one element of {part} B"
+            f"{backend.upper()}'s {part} B alignment"
+            if backend in ALIGNMENT_BYTES
+            else f"one element of {part} B"
         )
         a_peer = f" over {ranks} ranks is {size_bytes // ranks} B per peer," if operation in _SPLIT else " is"
         raise BadInputError(

@@ -178,7 +178,7 @@ def test_what_cannot_be_meant_is_refused_in_words(request_: Request, message: st
 def test_nccl_sends_nothing_below_sixteen_bytes_a_peer() -> None:
     with pytest.raises(BadInputError) as caught:
         make_plan(Request(only=["nccl:all_to_all"], sizes=[64], ranks=[8]), gpus(8, 1))
-    assert "64 B over 8 ranks is 8 B per peer, below nccl's 16 B alignment" in caught.value.message
+    assert "64 B over 8 ranks is 8 B per peer, below NCCL's 16 B alignment" in caught.value.message
     assert caught.value.next_step == "the smallest size here is 128 B."
 
 

@@ -121,6 +121,16 @@ def test_the_time_of_a_preset_ends_what_stays_noisy(tmp_path: Path) -> None:
     assert {finish.visits for _, finish in outcome.finishes} == {3}
 
 
+def test_the_time_left_falls_to_nothing_and_is_about_right(tmp_path: Path) -> None:
+    ranks, recorder = team(visit_noise=0.1, overhead_s=0.05), Recorder()
+    began_s = ranks.clock()
+    run(tmp_path, ranks, recorder)
+    left = [seconds for *_, seconds in recorder.seen]
+    assert left[-1] == 0.0 and max(left) < 3 * 2.0
+    halfway = left[len(left) // 2] / ((ranks.clock() - began_s) / 2)
+    assert 0.4 < halfway < 2.5
+
+
 def test_fresh_measures_all_of_it_again(tmp_path: Path) -> None:
     run(tmp_path, team())
     slower = SimulatedTeam({"": TrueCurve(1e-4, 1e12)})
