@@ -44,9 +44,11 @@ def once(provider: Any, one: Point, ranks: Sequence[int], salt: int, calls: int 
         provider.barrier(ranks)
         operation.before()
         operation.run()
+        provider.synchronize()
     wrong, checked = operation.check()
     spoilt = 0
-    if operation._recv.size:
+    received = len(operation._recv)
+    if received:
         operation._recv[-1] += 1
         spoilt = operation.check()[0]
     provider.barrier(ranks)
@@ -61,7 +63,7 @@ def once(provider: Any, one: Point, ranks: Sequence[int], salt: int, calls: int 
         "wrong": wrong,
         "checked": checked,
         "spoilt": spoilt,
-        "received": int(operation._recv.size),
+        "received": received,
     }
 
 
@@ -81,6 +83,26 @@ def everything(provider: Any, ranks: Sequence[int]) -> list[dict[str, Any]]:
         made.prepare(5)
         for _ in range(20):
             made.run()
+        seen.append({"operation": operation, "clock": "stream", "wrong": made.check()[0]})
+    return seen
+
+
+def on_gpus(provider: Any, ranks: Sequence[int]) -> list[dict[str, Any]]:
+    """Every operation that the library has, on whole multiples of 16 B a peer, eager and back to back."""
+    name, many = provider.name, len(ranks)
+    seen: list[dict[str, Any]] = []
+    for operation in provider.operations:
+        for salt, size in enumerate((16 * many, 4_096 * many, 400_000 * many), 1):
+            variants = ("default", "uneven") if operation == "all_to_all" else ("default",)
+            for variant in variants:
+                one = point(name, operation, many, size, variant=variant)
+                seen.append(once(provider, one, ranks, salt))
+        made = provider.operation(point(name, operation, many, 8_000 * many, clock=Clock.STREAM), ranks)
+        made.prepare(5)
+        provider.barrier(ranks)
+        for _ in range(20):
+            made.run()
+        provider.synchronize()
         seen.append({"operation": operation, "clock": "stream", "wrong": made.check()[0]})
     return seen
 
@@ -124,7 +146,8 @@ def main() -> None:
     rank = int(os.environ["OMPI_COMM_WORLD_RANK"] if rank_text == "mpi" else rank_text)
     many = int(ranks_text)
     provider: Any = providers.load(name)
-    place = Place(rank, many, local_rank=rank, local_ranks=many)
+    device = "cuda" if task == "gpus" else "cpu"
+    place = Place(rank, many, local_rank=rank, local_ranks=many, device=device)
     address = {"host": "127.0.0.1", "port": port, "run": run}
     provider.open(place, address)
     everyone = list(range(many))
@@ -148,6 +171,10 @@ def main() -> None:
             for group in groups
             if rank in group
         }
+    elif task == "gpus":
+        provider.open_group(everyone)
+        answer["seen"] = on_gpus(provider, everyone)
+        answer["versions"] = dict(provider.versions())
     else:
         provider.open_group(everyone)
         answer["seen"] = everything(provider, everyone)

@@ -1,0 +1,61 @@
+"""Libraries of collectives on GPUs: one rank a GPU where there are two, else two ranks on one as a check.
+
+Two ranks on one GPU show that a library works; their times say nothing of a fabric and are never kept.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from calibrate import providers
+from calibrate.gpus import find_gpus
+from calibrate.providers.nccl import SHARES_A_GPU_FROM
+
+WORKER = Path(__file__).parents[1] / "integration" / "provider_ranks.py"
+GPUS = len(find_gpus())
+
+
+def run_two(name: str) -> list[dict[str, Any]]:
+    from calibrate.team import free_port
+
+    port = str(free_port())
+    started = [
+        subprocess.Popen(
+            [sys.executable, str(WORKER), name, str(rank), "2", port, f"gpu{port}", "gpus"],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    try:
+        texts = [one.communicate(timeout=300)[0] for one in started]
+    finally:
+        for one in started:
+            one.kill()
+    assert [one.returncode for one in started] == [0, 0]
+    return [json.loads(text.splitlines()[-1]) for text in texts]
+
+
+@pytest.mark.parametrize("name", ["nccl", "nvshmem", "symmetric_memory"])
+def test_two_ranks(name: str) -> None:
+    found = providers.availability(name)
+    if not found.usable:
+        pytest.skip(f"NOT TESTED on a GPU, {name}: {found.why_not}")
+    if GPUS < 2:
+        if name != "nccl":
+            pytest.skip(f"NOT TESTED on a GPU, {name}: it needs two GPUs")
+        import torch
+
+        version = tuple(torch.cuda.nccl.version())
+        if version[:2] < SHARES_A_GPU_FROM:
+            pytest.skip(f"NOT TESTED on a GPU, nccl {version} cannot share the one that is here")
+    for answer in run_two(name):
+        assert [one for one in answer["seen"] if one["wrong"]] == []
+        timed = [one for one in answer["seen"] if "spoilt" in one]
+        assert [one for one in timed if one["spoilt"] != (1 if one["received"] else 0)] == []
