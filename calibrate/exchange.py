@@ -153,7 +153,7 @@ def forward(
     work, G, ranks, raw = job.work, job.owners, job.ranks, buffers.raw
     fields, bags = [SPLITS] * G, [job.bags] * G
     sent = lookup.bucketize(ids, lengths, work.tables, job.block, G, weights)
-    buffers.splits_sent[:, 1] = sent.counts
+    buffers.raw_splits_sent[1::SPLITS] = raw(sent.counts)
     mark("bucketize")
     library.raw_all_to_all(buffers.raw_splits_sent, fields, buffers.raw_splits, fields, ranks, equal=True)
     send_counts, recv_counts = sent.counts.tolist(), buffers.splits[:, 1].tolist()

@@ -1,8 +1,10 @@
 """Kernel cells: the computations of a look-up, one at a time, through torch or FBGEMM, on a CPU or a GPU.
 
-On a CPU the ids of each call are copied into one fixed buffer before it, as a receive leaves them. On a GPU,
-where calls run back to back, each call reads the next set in place. Results are compared with pattern rows
-(``pattern_rows``) or with a numpy reference; every element must be equal.
+On a CPU the ids of each call are copied into one fixed buffer before it, as a receive leaves them, and other
+rows are looked up in between: a call in a tight loop finds its code and data in the caches, where in a pass
+the step before took their place. On a GPU, where calls run back to back, each reads the next set in place.
+Results are compared with pattern rows (``pattern_rows``) or with what another way of computing gives
+(``reference``); every element must be equal.
 """
 
 from __future__ import annotations
@@ -14,9 +16,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from calibrate import lookup
+from calibrate.grids import POOLED_BYTES
 from calibrate.ids import IdSet, draw_sets
 from calibrate.operations import Availability, Place
 from calibrate.pattern_rows import bag_sums, fill_rows, require_exact
+from calibrate.providers.host import CacheClearer, l2_bytes
 from calibrate.reference import bucketized, count_wrong, permuted
 from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import Clock
@@ -37,14 +41,22 @@ class KernelOperation:
     call       the kernel: inputs to outputs
     reference  the outputs that inputs must give, not through the kernel
     fixed      outputs that the kernel always writes, or none where it makes new ones
+    between    what else happens before each call on a CPU, untimed
     """
 
     bytes_sent = 0
 
     def __init__(
-        self, device: Any, sets: Sequence[Inputs], call: Call, reference: Reference, fixed: Outputs = ()
+        self,
+        device: Any,
+        sets: Sequence[Inputs],
+        call: Call,
+        reference: Reference,
+        fixed: Outputs = (),
+        between: Callable[[], None] | None = None,
     ) -> None:
         self._sets, self._call, self._reference, self._fixed = sets, call, reference, fixed
+        self._between = between
         self._in_place = device.type != "cpu" or len(sets) == 1
         self._inputs: Inputs = sets[0] if self._in_place else tuple(x.clone() for x in sets[0])
         self._at = 0
@@ -59,11 +71,13 @@ class KernelOperation:
             output.fill_(97)
 
     def before(self) -> None:
-        """CPU: the next set arrives in the fixed buffer."""
+        """CPU: the next set arrives in the fixed buffer; other rows are looked up."""
         if not self._in_place:
             self._advance()
             for buffer, arrived in zip(self._inputs, self._sets[self._at], strict=True):
                 buffer.copy_(arrived)
+        if self._between is not None:
+            self._between()
 
     def run(self) -> None:
         """The kernel; on a GPU on the next set."""
@@ -108,6 +122,7 @@ class TorchKernels:
         gpu = place.device == "cuda"
         self._device = torch.device("cuda", torch.cuda.current_device()) if gpu else torch.device("cpu")
         self._tables: dict[tuple[int, str], Any] = {}
+        self._clearer = None if gpu else CacheClearer(l2_bytes())
 
     def open_group(self, ranks: Sequence[int]) -> None:
         """Nothing: a kernel runs on its rank alone."""
@@ -150,6 +165,12 @@ class TorchKernels:
             self._tables[dim, dtype] = kept
         return kept[:rows]
 
+    def _between(self, work: Work) -> Callable[[], None] | None:
+        """On a CPU: a look-up that clears the caches as much as one of the size of ``work`` does."""
+        if self._clearer is None:
+            return None
+        return self._clearer.gather(2 * POOLED_BYTES * work.batch * work.tables * work.dim)
+
     def _tensors(self, one: IdSet) -> tuple[Any, Any]:
         from_numpy = self._torch.from_numpy
         return from_numpy(one.ids).to(self._device), from_numpy(one.lengths).to(self._device)
@@ -174,7 +195,7 @@ class TorchKernels:
         def call(inputs: Inputs) -> Outputs:
             return (lookup.gather_pool(table, inputs[0], inputs[1]),)
 
-        return KernelOperation(self._device, sets, call, reference)
+        return KernelOperation(self._device, sets, call, reference, between=self._between(work))
 
     def _bucketize(self, work: Work, dtype: str, seed: int) -> KernelOperation:
         sets = [self._tensors(one) for one in draw_sets(work, dtype, seed, most_sets=64)]
@@ -189,7 +210,7 @@ class TorchKernels:
             sent = lookup.bucketize(ids, lengths, work.tables, block, work.shards)
             return sent.ids, sent.lengths
 
-        return KernelOperation(self._device, sets, call, reference)
+        return KernelOperation(self._device, sets, call, reference, between=self._between(work))
 
     def _permute(self, work: Work, dtype: str, seed: int) -> KernelOperation:
         received = work.model_copy(update={"batch": work.batch * work.shards})
@@ -203,7 +224,7 @@ class TorchKernels:
             ids, lengths = inputs
             return lookup.permute(ids, lengths, work.shards, work.tables)
 
-        return KernelOperation(self._device, sets, call, reference)
+        return KernelOperation(self._device, sets, call, reference, between=self._between(work))
 
     def _partial_sum(self, work: Work, dtype: str, seed: int) -> KernelOperation:
         torch, elements = self._torch, work.batch * work.tables * work.dim

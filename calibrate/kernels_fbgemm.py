@@ -68,7 +68,7 @@ class FbgemmKernels(TorchKernels):
             sums = bag_sums(rows, lengths, work.dim).view(work.tables, work.batch, work.dim)
             return (sums.transpose(0, 1).reshape(work.batch, -1),)
 
-        return KernelOperation(self._device, sets, call, reference)
+        return KernelOperation(self._device, sets, call, reference, between=self._between(work))
 
     def _batched_tables(self, work: Work, dtype: str) -> Any:
         """FBGEMM's split table-batched embedding bags, filled with pattern rows."""
@@ -116,7 +116,7 @@ class FbgemmKernels(TorchKernels):
             rows, sent = bucketized(ids, lengths, work.tables, block, work.shards)
             return rows % block, sent  # FBGEMM numbers rows in each table of the owner
 
-        return KernelOperation(self._device, sets, call, reference)
+        return KernelOperation(self._device, sets, call, reference, between=self._between(work))
 
     def _permute(self, work: Work, dtype: str, seed: int) -> KernelOperation:
         torch = self._torch
@@ -135,4 +135,4 @@ class FbgemmKernels(TorchKernels):
             ids, lengths = inputs
             return permuted(ids, lengths, work.shards, work.tables)
 
-        return KernelOperation(self._device, sets, call, reference)
+        return KernelOperation(self._device, sets, call, reference, between=self._between(work))
