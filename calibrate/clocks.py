@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from calibrate import process
 from calibrate.control import Progress
 from calibrate.operations import Operation, RankTimes
 from perfmodel.errors import BadInputError
@@ -53,6 +54,9 @@ class Device(Protocol):
     def conditions(self) -> Conditions | None:
         """The state of the device in the last batch, or now; None where nobody can read it."""
 
+    def held_bytes(self) -> float:
+        """Memory of the device that this process holds now."""
+
 
 class Cpu:
     """Calls return when they are done."""
@@ -76,6 +80,10 @@ class Cpu:
     def conditions(self) -> Conditions | None:
         """Nobody can read a CPU's clock without rights to do so."""
         return None
+
+    def held_bytes(self) -> float:
+        """Memory of the process."""
+        return process.held_bytes()
 
 
 class Cuda:
@@ -134,6 +142,10 @@ class Cuda:
         """Those of the last batch; without one, those of now."""
         seen, self._seen = self._seen, None
         return seen or self._watch()
+
+    def held_bytes(self) -> float:
+        """Memory that torch has taken from the GPU for tensors."""
+        return float(self._cuda.memory_allocated())
 
 
 class Timer:

@@ -7,6 +7,7 @@ deadline; nothing is sent while a rank measures, so that nothing wakes up beside
 
 from __future__ import annotations
 
+import contextlib
 import json
 import queue
 import select
@@ -139,12 +140,13 @@ class Coordinator:
     def ask(self, messages: Mapping[int, Message], deadline_s: float) -> dict[int, Any]:
         """Sends each rank its message and waits for all answers: rank -> answer, by rank.
 
+        Rank 0 is told last: it may live in this process, and hold the interpreter until the others join in.
         Raises RankLostError for a rank that died, or that has not answered after ``deadline_s``; the error of
         the first rank that refused (BadInputError and its like) when all have answered.
         """
         self._count += 1
-        for rank, message in messages.items():
-            self._send(self.peers[rank], {**message, "id": self._count})
+        for rank in sorted(messages, reverse=True):
+            self._send(self.peers[rank], {**messages[rank], "id": self._count})
         answers: dict[int, dict[str, Any]] = {}
         ends = time.monotonic() + deadline_s
         while len(answers) < len(messages):
@@ -282,7 +284,8 @@ class Desk:
         )
 
     def _send(self, message: Message) -> None:
-        with self._sending:
+        """A coordinator that is gone gets nothing: the reading thread notices."""
+        with self._sending, contextlib.suppress(OSError):
             send(self._connection, message)
 
     def _read(self) -> None:

@@ -104,6 +104,12 @@ def host_memory_bytes(local_ranks: int, root: Path = _ROOT) -> float:
     return min(free) * _MEMORY_SHARE / max(local_ranks, 1)
 
 
+def held_bytes(root: Path = _ROOT) -> float:
+    """Memory that this process holds now. Limits: a system that does not say -> 0"""
+    fields = _text(root / "proc/self/statm").split()
+    return float(fields[1]) * os.sysconf("SC_PAGE_SIZE") if len(fields) > 1 else 0.0
+
+
 def _text(path: Path) -> str:
     try:
         return path.read_text(encoding="ascii", errors="replace").strip()

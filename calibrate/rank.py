@@ -20,7 +20,6 @@ import signal
 import socket
 import sys
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
@@ -33,7 +32,6 @@ from calibrate.operations import Availability, Place, Provider, RankTimes
 from perfmodel.errors import BadInputError, NoHardwareError
 from perfmodel.schema.runs import Kind, Point
 
-KEPT_OPERATIONS = 16
 LEAVE_S = 10.0
 """A rank that has been told to leave, and hangs in a library's farewell, is ended after this time."""
 
@@ -63,7 +61,7 @@ class RankServer:
         self._all: list[int] = []
         self._device: Device = Cpu()
         self._open: dict[str, Provider] = {}
-        self._timers: OrderedDict[tuple[str, tuple[int, ...]], Timer] = OrderedDict()
+        self._timers: dict[str, Timer] = {}
         self._current: Timer | None = None
         self.leaving = False
 
@@ -163,19 +161,18 @@ class RankServer:
         finally:
             process.bind(self._bound)
 
-    def _prepare(self, message: Mapping[str, Any]) -> None:
-        """Builds the operation, or takes the one that is kept, and fills its buffers."""
+    def _prepare(self, message: Mapping[str, Any]) -> float:
+        """Builds the operation, or takes the one that is kept, and fills its buffers; bytes then held."""
         self._desk.progress.enter("build")
         self._current = None
         point = Point.model_validate(message["point"])
         ranks = tuple(message["ranks"])
-        key = (point.key, ranks)
-        timer = self._timers.pop(key, None)
-        while len(self._timers) >= KEPT_OPERATIONS:
-            self._timers.popitem(last=False)
-        timer = timer or self._timer(point, ranks, message["barrier"])
+        for name in message["drop"]:
+            self._timers.pop(name, None)
+        timer = self._timers.pop(message["name"], None) or self._timer(point, ranks, message["barrier"])
         timer.prepare(message["salt"], message["calls"])
-        self._timers[key] = self._current = timer
+        self._timers[message["name"]] = self._current = timer
+        return self._device.held_bytes()
 
     def _timer(self, point: Point, ranks: tuple[int, ...], barrier_of: str) -> Timer:
         name = provider_name(point)

@@ -12,6 +12,7 @@ from typing import Any, Self
 from calibrate import process
 from calibrate.control import Coordinator, Message
 from calibrate.host import node_cores
+from calibrate.kept import KEPT_SHARE, Kept
 from calibrate.operations import Availability, Place, RankTimes
 from calibrate.providers import COLLECTIVE_PROVIDERS, PROVIDERS
 from calibrate.rank import provider_name
@@ -73,6 +74,7 @@ class RankTeam:
         hellos = coordinator.gather(ranks, start_s, failed)
         self.places = places_of(hellos, device)
         self._world = self._welcome(hellos, providers)
+        self._kept = Kept(self._world.memory_bytes * KEPT_SHARE)
         self._open_backends(backends)
 
     def world(self) -> World:
@@ -91,15 +93,19 @@ class RankTeam:
         """
         barrier = self._ready(point, ranks, deadline_s)
         ends = time.monotonic() + deadline_s
+        name = f"{list(ranks)} {point.key}"
         prepare = {
             "do": "prepare",
+            "name": name,
             "point": point.model_dump(mode="json"),
             "ranks": list(ranks),
             "calls": calls,
             "salt": salt,
             "barrier": barrier,
         }
-        self._ask(dict.fromkeys(ranks, prepare), deadline_s)
+        drops = self._kept.visit(name, ranks)
+        held = self._ask({rank: {**prepare, "drop": drops[rank]} for rank in ranks}, deadline_s)
+        self._kept.weigh(max(held.values()))
         left_s = max(ends - time.monotonic(), _LEAST_S)
         timing = {"do": "time", "calls": calls}
         answers = self._ask(dict.fromkeys(ranks, timing), left_s)

@@ -87,7 +87,9 @@ def test_an_error_nobody_foresaw_names_its_rank(ranks: Callable[..., Ranks]) -> 
 def test_a_rank_that_hangs_up_is_dead_at_once_and_named(ranks: Callable[..., Ranks]) -> None:
     def act(rank: int, message: dict[str, Any]) -> None:
         if rank == 1:
-            socket.socket(fileno=team.connections[1].fileno()).shutdown(socket.SHUT_RDWR)
+            handle = socket.socket(fileno=team.connections[1].fileno())
+            handle.shutdown(socket.SHUT_RDWR)
+            handle.detach()
         time.sleep(20)
 
     team = ranks(2, act)

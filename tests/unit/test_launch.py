@@ -12,6 +12,7 @@ import pytest
 
 from calibrate import launch, process
 from calibrate.external import Launcher, detect_launcher, first_host
+from calibrate.kept import Kept
 from calibrate.launch import LocalTeam, find_mpirun, how_ended, mpirun_command, rank_environment, wants_mpi
 from calibrate.operations import Place
 from calibrate.team import TeamRequest, availabilities, name_of, places_of
@@ -232,3 +233,17 @@ def test_a_rank_without_a_coordinator_gives_up(monkeypatch: pytest.MonkeyPatch) 
     assert done.returncode != 0
     assert "no coordinator on 127.0.0.1:1" in done.stderr
     assert time.monotonic() - began < 15
+
+
+def test_operations_are_kept_while_memory_lasts_and_dropped_on_all_their_ranks() -> None:
+    kept = Kept(100.0)
+    assert kept.visit("a", [0, 1, 2]) == {0: [], 1: [], 2: []}
+    kept.weigh(150.0)  # the only one stays
+    kept.visit("b", [0, 1])
+    kept.weigh(90.0)
+    kept.visit("a", [0, 1, 2])  # now b was visited longest ago
+    kept.weigh(101.0)
+    assert kept.visit("c", [1, 2]) == {1: ["b"], 2: []}
+    kept.weigh(101.0)  # a goes: from ranks 0, 1 and 2
+    assert kept.visit("a", [0, 1, 2]) == {0: ["b", "a"], 1: ["a"], 2: ["a"]}
+    assert kept.visit("a", [0, 1, 2]) == {0: [], 1: [], 2: []}
