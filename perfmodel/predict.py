@@ -17,7 +17,7 @@ from perfmodel.prediction.spreads import LARGEST_BYTES
 from perfmodel.prediction.tables import LIMITS, Table, build_table
 from perfmodel.schema.calibration import Calibration, load_calibration
 from perfmodel.schema.evidence import COLLECTIVES, Backend, Clock, Evidence
-from perfmodel.schema.machine import Machine, load_machine
+from perfmodel.schema.machine import Machine, list_machines, load_machine
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -80,7 +80,13 @@ class CollectiveModel:
                 f"not {library}{f' at {wanted}' if wanted else ''}.",
                 f"use --backend {chosen.backend} --clock {chosen.clock}, or another calibration.",
             )
-        return CollectiveModel(machine, chosen, chosen.machine != machine.name)
+        borrowed = chosen.machine != machine.name
+        if borrowed and chosen.machine not in list_machines():
+            raise BadInputError(
+                f"calibration {chosen.calibration_id} is of {chosen.machine}, not of {machine.name}.",
+                "leave --machine out, or use another --calibration.",
+            )
+        return CollectiveModel(machine, chosen, borrowed)
 
     @property
     def calibration_id(self) -> str:

@@ -45,7 +45,7 @@ class _Problem:
     """One kernel: ``time`` of the parameters (natural units) for some of its samples, and their times.
 
     keys, start, bounds   one a parameter
-    payload_bytes         bytes that the model counts, without penalty of short rows
+    moved_bytes           bytes that the model counts, of the parameters
     """
 
     keys: tuple[str, ...]
@@ -53,7 +53,7 @@ class _Problem:
     bounds: tuple[tuple[float, float], ...]
     time: Callable[[Floats, npt.NDArray[np.bool_]], Floats]
     time_s: Floats
-    payload_bytes: Floats
+    moved_bytes: Callable[[Floats], Floats]
 
 
 def fit_kernels(
@@ -72,21 +72,23 @@ def fit_kernels(
     implementation, rows = _usable(samples, clock)
     constants = load_kernel_constants()
     found: dict[str, Interval] = {}
+    alone: dict[str, float] = {}  # in loops of one kernel
     fits: dict[KernelStep, KernelFit] = {}
     in_pass: dict[KernelStep, Interval] = {}
     errors, bounds = [np.empty(0)], list[str]()
     for operation, step in _STEPS.items():
         cells = rows[rows["operation"] == operation]
-        problem = _problem(step, cells, machine, constants, found)
+        problem = _problem(step, cells, machine, constants, alone)
         if problem is None or problem.time_s.size <= len(problem.keys):
             continue
         solution = _best(problem)
         factor, off = _in_pass(step, composed, clock, machine, constants, solution.x, problem)
         values, at_bound = _fitted(problem, solution, factor)
         found |= values
+        alone |= dict(zip(problem.keys, np.exp(solution.x).tolist(), strict=True))
         in_pass |= {step: factor} if factor else {}
         left_out = _left_out(problem, solution)
-        fits[step] = _summary(problem, left_out, off)
+        fits[step] = _summary(problem.moved_bytes(np.exp(solution.x)), left_out, off)
         errors.append(left_out)
         bounds += at_bound
     if not fits:
@@ -121,7 +123,7 @@ def _usable(samples: pd.DataFrame, clock: Clock) -> tuple[str, pd.DataFrame]:
 
 
 def _problem(
-    step: str, cells: pd.DataFrame, machine: Machine, constants: Constants, known: dict[str, Interval]
+    step: str, cells: pd.DataFrame, machine: Machine, constants: Constants, known: dict[str, float]
 ) -> _Problem | None:
     if cells.empty:
         return None
@@ -136,7 +138,7 @@ def _problem(
         return _stream(cells, moved, "bucketize_floor_s", "bucketize_bytes_per_s", None)
     width = constants.value("pooled_element_bytes")
     moved = embedding_bag.local_sum_bytes(shards, bags * cells["dim"].to_numpy(float), width)
-    floor = known["launch_floor_s"].value if "launch_floor_s" in known else machine.value("launch_floor_s")
+    floor = known.get("launch_floor_s", machine.value("launch_floor_s"))
     return _stream(cells, moved, "", "local_sum_bytes_per_s", floor)
 
 
@@ -153,7 +155,7 @@ def _stream(cells: pd.DataFrame, moved: Floats, floor: str, rate: str, fixed: fl
 
     keys, start, bounds = _floor_and_rate(times, moved, floor, rate)
     few = slice(None) if fixed is None else slice(1, None)
-    return _Problem(keys[few], start[few], bounds[few], time, times, moved)
+    return _Problem(keys[few], start[few], bounds[few], time, times, lambda q: moved)
 
 
 def _floor_and_rate(times: Floats, moved: Floats, floor: str, rate: str) -> tuple[Any, Any, Any]:
@@ -183,10 +185,13 @@ def _gather(cells: pd.DataFrame, machine: Machine, constants: Constants) -> _Pro
     names = {"small_row_penalty_32": short, "small_row_penalty_64": medium}
     penalties = [name for name, which in names.items() if which.any()]
 
-    def time(q: Floats, rows: npt.NDArray[np.bool_]) -> Floats:
+    def moved_of(q: Floats) -> kernels.GatherTraffic:
         factors = dict(zip(penalties, q[3:], strict=True))
         one, two = (factors.get(name, machine.value(name)) for name in names)
-        moved = traffic(kernels.small_row_penalty(row, *widths, one, two))
+        return traffic(kernels.small_row_penalty(row, *widths, one, two))
+
+    def time(q: Floats, rows: npt.NDArray[np.bool_]) -> Floats:
+        moved = moved_of(q)
         return kernels.gather_pool_time(moved.dram_bytes[rows], moved.l2_bytes[rows], q[0], q[1], q[2])
 
     plain = traffic(np.ones_like(row))
@@ -198,7 +203,7 @@ def _gather(cells: pd.DataFrame, machine: Machine, constants: Constants) -> _Pro
         (*bounds, (fastest / 2, fastest * _FARTHEST), *[(1.0, _LARGEST_PENALTY)] * len(penalties)),
         time,
         times,
-        plain.dram_bytes,
+        lambda q: moved_of(q).dram_bytes,
     )
 
 
@@ -280,14 +285,14 @@ def _left_out(problem: _Problem, solution: Any) -> Floats:
     return errors
 
 
-def _summary(problem: _Problem, left_out: Floats, in_pass: Floats) -> KernelFit:
+def _summary(moved: Floats, left_out: Floats, in_pass: Floats) -> KernelFit:
     return KernelFit(
         log_sd=max(_log_sd(left_out), _log_sd(in_pass) if in_pass.size else 0.0),
         sample_count=left_out.size + in_pass.size,
         loo_median=_share(left_out, 0.5),
         loo_p90=_share(left_out, 0.9),
-        low_bytes=rounded(float(problem.payload_bytes.min())),
-        high_bytes=rounded(float(problem.payload_bytes.max())),
+        low_bytes=rounded(float(moved.min())),
+        high_bytes=rounded(float(moved.max())),
     )
 
 

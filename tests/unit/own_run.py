@@ -1,0 +1,185 @@
+"""A made-up run on a host of four cores: every time follows from constants that are written here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from perfmodel.fit.host import machine_from_run
+from perfmodel.model.curves import hockney_time
+from perfmodel.project import project
+from perfmodel.project.links import Library
+from perfmodel.project.scenarios import CLUSTER, Setting
+from perfmodel.schema.constants import load_kernel_constants
+from perfmodel.schema.evidence import Clock
+from perfmodel.schema.home import MACHINE_NAME, SAMPLES_NAME
+from perfmodel.schema.machine import Machine
+from perfmodel.schema.run_files import Run
+from perfmodel.schema.runs import Finish, Kind, Point, PointLine, RunHeader, Status, Visit, Work
+
+HEADER = RunHeader(
+    fingerprint="0123456789abcdef", started_at="2026-01-02T03:04:05Z", machine="four-cores", ranks=4, nodes=1,
+    stack={"mpi": "Open MPI v5.0.11", "gloo": "2.13", "cpu": "a CPU", "caches": "L1 32768, L2 1048576"},
+)  # fmt: skip
+KERNELS = {
+    "launch_floor_s": 4e-6, "gather_bytes_per_s": 8e9, "l2_bytes_per_s": 24e9, "small_row_penalty_32": 1.5,
+    "small_row_penalty_64": 1.2, "bucketize_floor_s": 20e-6, "bucketize_bytes_per_s": 1e9,
+    "local_sum_bytes_per_s": 6e9,
+}  # fmt: skip
+ALPHA_S, BETA, P = 2e-6, 4e9, 1.2
+COLDER_S = 1.5e-6
+"""What a collective takes longer after a kernel."""
+IN_PASS_S = {
+    "all_to_all_splits": 3e-6,
+    "all_to_all_lengths": 1e-6,
+    "all_to_all_ids": 2e-6,
+    "reduce_scatter_bags": 4e-6,
+}
+"""What a step takes longer in a pass than after a kernel."""
+BETWEEN_S = 5e-6
+SLOWER = {"bucketize": 1.5, "gather_pool": 1.1}
+"""Kernels in a pass over kernels in a loop."""
+SIZES = [128 * 4**k for k in range(10)]
+PASSES = [
+    Work(batch=b, tables=t, pooling=pooling, dim=d, rows=400_000)
+    for b, t, pooling, d in (
+        (64, 1, 4, 32),
+        (128, 2, 10, 64),
+        (256, 1, 30, 128),
+        (512, 4, 2, 32),
+        (1024, 1, 16, 96),
+        (100, 8, 7, 48),
+    )
+]
+
+
+def truth() -> Machine:
+    """The host, with the constants of this page."""
+    machine = machine_from_run(Run(HEADER, {}, {}, {}), 8e9).with_overrides(
+        {key: value for key, value in KERNELS.items()} | {"pcie_bytes_per_s": 1e12}
+    )
+    return machine.unchanged().model_copy(update={"values": machine.values})
+
+
+class Fabric:
+    """Every collective follows the one curve of this page."""
+
+    clock, calibration_id = Clock.EAGER, "truth"
+
+    def estimate(self, collective: str, payload: Any, gpus: Any, gpus_per_node: Any = None) -> Any:
+        from types import SimpleNamespace
+
+        payload, gpus = np.broadcast_arrays(np.asarray(payload, float), np.asarray(gpus, float))
+        time, code = hockney_time(payload, ALPHA_S, BETA, P), np.zeros(payload.shape, np.int8)
+        floor = np.full(time.shape, ALPHA_S)
+        return SimpleNamespace(
+            time_s=time, low_s=time, high_s=time, floor_s=floor, evidence=code, limit=code, limit_names=("",),
+            clock=self.clock,
+        )  # fmt: skip
+
+
+def answer(work: Work, gpus: int, **options: Any) -> dict[str, float]:
+    """Times of a projection with the constants of this page [s]."""
+    machine = truth()
+    setting = Setting(machine, Library("mpi", Fabric()), load_kernel_constants(), CLUSTER, "mpi")
+    size = 4.0 * work.tables * work.rows * work.dim
+    frame = project(
+        None, machine, setting=setting, table_bytes=size, gpus=gpus, batch=work.batch, dim=work.dim,
+        table_count=work.tables, pooling=work.pooling, **options,
+    )  # fmt: skip
+    return {str(name): float(frame[name].iloc[0]) for name in frame.columns if str(name).endswith("_s")}
+
+
+def collectives(backend: str = "mpi", clock: str = "eager") -> Iterator[tuple[Point, float]]:
+    for operation in ("all_to_all", "reduce_scatter", "all_reduce"):
+        for gpus in (2, 4):
+            for size in SIZES:
+                for variant, more in (("default", 0.0), ("after_kernel", COLDER_S), ("uneven", 1.0)):
+                    point = Point.model_validate(
+                        {"kind": "collective", "operation": operation, "backend": backend, "clock": clock,
+                         "variant": variant, "payload_bytes": size, "gpus": gpus, "gpus_per_node": gpus}
+                    )  # fmt: skip
+                    yield point, float(hockney_time(size, ALPHA_S, BETA, P)) + more
+
+
+def kernels() -> Iterator[tuple[Point, float]]:
+    for dim in (16, 32, 64, 128):
+        for rows in (1_000, 1_000_000):
+            for batch in (16, 128, 1024, 8192):
+                work = Work(batch=batch, pooling=8, dim=dim, rows=rows)
+                yield _kernel("gather_pool", work), answer(work, 1)["baseline_time_s"]
+    for batch in (16, 64, 256, 1024, 4096):
+        work = Work(batch=batch, tables=2, pooling=4, rows=100_000, shards=4)
+        yield _kernel("bucketize", work), answer(work, 4)["bucketize_time_s"]
+        time = answer(work, 4, reduction="all_to_all")["local_sum_time_s"]
+        yield _kernel("partial_sum", work), time
+    for size in (2**16, 2**24, 2**27):
+        yield _kernel("copy", Work(batch=1, dim=size // 2), payload_bytes=size), size / 10e9
+
+
+def _kernel(operation: str, work: Work, **fields: Any) -> Point:
+    known = {"kind": "kernel", "operation": operation, "implementation": "torch", "clock": "eager"}
+    return Point.model_validate({**known, "gpus": 4, "gpus_per_node": 4, "work": work, **fields})
+
+
+def passes() -> Iterator[tuple[Point, dict[str, float]]]:
+    """Whole passes with their steps under the names of our exchange; the last three are held out."""
+    for index, work in enumerate(PASSES):
+        times = answer(work, 2)
+        steps = {
+            name: times[f"{name}_time_s"] * SLOWER.get(name, 1.0)
+            + (COLDER_S + IN_PASS_S[name] if name in IN_PASS_S else 0.0)
+            for name in ("bucketize", *IN_PASS_S, "gather_pool")
+        }
+        steps["reduce_scatter"] = steps.pop("reduce_scatter_bags")
+        point = Point.model_validate(
+            {"kind": "composed", "operation": "row_wise", "backend": "mpi", "implementation": "exchange",
+             "clock": "eager", "gpus": 2, "gpus_per_node": 2, "work": work, "held_out": index >= 3}
+        )  # fmt: skip
+        yield point, steps
+
+
+def lines(noise: float = 0.0, seed: int = 1, held_out_factor: float = 1.0) -> Iterator[Any]:
+    """Every line of the run: four visits a point; ``held_out_factor`` makes the model wrong."""
+    rng = np.random.default_rng(seed)
+
+    def visits(point: Point, time: float, steps: dict[str, float]) -> Iterator[Any]:
+        yield PointLine(key=point.key, point=point)
+        for number in range(4):
+            factor = float(np.exp(rng.normal(0, noise)))
+            yield Visit(
+                key=point.key, round=number, at="2026-01-02T03:04:06Z", times_s=[time * factor],
+                checked=0 if point.kind is Kind.KERNEL else 8,
+                steps_s={name: [value * factor] for name, value in steps.items()},
+            )  # fmt: skip
+        yield Finish(
+            key=point.key, status=Status.OK, median_s=time, low_s=time, high_s=time, visits=4, calls=4
+        )
+
+    yield HEADER
+    for point, time in (*collectives(), *kernels()):
+        yield from visits(point, time, {})
+    for point, steps in passes():
+        factor = held_out_factor if point.held_out else 1.0
+        yield from visits(point, (sum(steps.values()) + BETWEEN_S) * factor, steps)
+
+
+def write_run(folder: Path, **options: Any) -> Path:
+    """The run's folder with its samples, its machine file and its calibrations."""
+    from perfmodel.fit.host import machine_text
+    from perfmodel.fit.runs import calibration_file_name, fit_run
+    from perfmodel.schema.calibration import save_calibration
+    from perfmodel.schema.machine import read_machine
+    from perfmodel.schema.run_files import read_run
+
+    folder.mkdir(parents=True, exist_ok=True)
+    text = "".join(line.model_dump_json() + "\n" for line in lines(**options))
+    (folder / SAMPLES_NAME).write_text(text, encoding="utf-8")
+    run = read_run(folder)
+    (folder / MACHINE_NAME).write_text(machine_text(run, 8e9), encoding="utf-8")
+    for calibration in fit_run(run, read_machine(folder / MACHINE_NAME)):
+        save_calibration(calibration, folder / calibration_file_name(calibration))
+    return folder

@@ -1,0 +1,288 @@
+"""From a user's own run to a projection: constants that are known come back, and are used where they hold."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import own_run
+import pytest
+
+from perfmodel.cli import run
+from perfmodel.errors import BadInputError, NoCalibrationError
+from perfmodel.fit.build import _usable
+from perfmodel.fit.context import median_interval
+from perfmodel.fit.host import machine_from_run, machine_text
+from perfmodel.fit.runs import fit_run
+from perfmodel.project import project_one
+from perfmodel.schema.calibration import Calibration, read_calibration
+from perfmodel.schema.evidence import Clock, Evidence
+from perfmodel.schema.home import HOME_VARIABLE, MACHINE_NAME, SAMPLES_NAME
+from perfmodel.schema.machine import KEYS, Machine, read_machine
+from perfmodel.schema.run_files import Run, read_run
+from perfmodel.schema.run_folders import calibration_in, run_folder
+from perfmodel.schema.runs import Status
+from perfmodel.validate.own import compare_run, judge_run, step_errors
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
+    def call(*words: str) -> SimpleNamespace:
+        code = run(list(words))
+        seen = capsys.readouterr()
+        return SimpleNamespace(code=code, out=seen.out, err=seen.err)
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return own_run.write_run(tmp_path_factory.mktemp("home") / "runs" / "four-cores-01234567")
+
+
+@pytest.fixture(scope="module")
+def noisy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return own_run.write_run(tmp_path_factory.mktemp("noisy"), noise=0.05)
+
+
+def calibration_of(folder: Path) -> Calibration:
+    return read_calibration(calibration_in(folder))
+
+
+def machine_of(folder: Path) -> Machine:
+    return read_machine(folder / MACHINE_NAME)
+
+
+def asked(folder: Path, gpus: int = 2, **options: Any) -> Any:
+    values = {"table_bytes": 100e6, "gpus": gpus, "batch": 128, "table_count": 2, "pooling": 10, "dim": 64}
+    known = {"backend": "mpi", "calibration": calibration_in(folder)}
+    return project_one(None, machine_of(folder), **{**values, **known, **options})
+
+
+def test_constants_come_back(folder: Path) -> None:
+    found = calibration_of(folder)
+    assert found.kernels is not None
+    values = {key: interval.value for key, interval in found.kernels.values.items()}
+    assert values["bucketize_floor_s"] == pytest.approx(1.5 * 20e-6, rel=1e-3)
+    assert values["bucketize_bytes_per_s"] == pytest.approx(1e9 / 1.5, rel=1e-3)
+    assert values["launch_floor_s"] == pytest.approx(1.1 * 4e-6, rel=1e-3)
+    assert values["gather_bytes_per_s"] == pytest.approx(8e9 / 1.1, rel=1e-3)
+    assert values["l2_bytes_per_s"] == pytest.approx(24e9 / 1.1, rel=1e-3)
+    assert values["local_sum_bytes_per_s"] == pytest.approx(6e9, rel=1e-3)
+    assert values["small_row_penalty_32"] == pytest.approx(1.5, rel=1e-3)
+    assert values["small_row_penalty_64"] == pytest.approx(1.2, rel=1e-3)
+    assert found.kernels.loo_p90 == pytest.approx(0, abs=1e-6)
+    assert found.kernels.at_bound == []
+
+
+def test_hand_overs_come_back(folder: Path) -> None:
+    found = calibration_of(folder)
+    assert {name: round(each.value * 1e6, 1) for name, each in found.handover_s.items()} == {
+        "all_to_all_splits": 3.0,
+        "all_to_all_lengths": 1.0,
+        "all_to_all_ids": 2.0,
+        "reduce_scatter_bags": 4.0,
+        "between_steps": 5.0,
+    }
+    cold = found.curve("all_to_all", 2, 2, after_kernel=True)
+    warm = found.curve("all_to_all", 2, 2)
+    assert cold is not None and warm is not None
+    assert cold.alpha_s.value - warm.alpha_s.value == pytest.approx(1.5e-6, rel=0.1)
+
+
+def test_one_calibration_of_measured_cells_and_no_law(folder: Path) -> None:
+    found = calibration_of(folder)
+    assert found.calibration_id == "four-cores/mpi-5.0.11-eager"
+    assert (found.preferred, found.complete, found.checked, found.laws) == (True, True, True, [])
+    assert {(c.collective, c.gpus) for c in found.curves} == {
+        (name, gpus) for name in ("all_to_all", "reduce_scatter", "all_reduce") for gpus in (2, 4)
+    }
+    assert all(max(c.anchor_times_s) < 0.5 for c in found.curves)  # the uneven ones take a second
+    curve = found.curve("all_to_all", 4, 4)
+    assert curve is not None and curve.alpha_s.value == pytest.approx(2e-6, rel=1e-2)
+    assert calibration_in(folder).name == "mpi-5.0.11-eager.json"
+
+
+def test_constants_survive_noise(noisy: Path) -> None:
+    """5 % of noise in each visit: intervals hold the truth, log_sd says about how much noise there is."""
+    found = calibration_of(noisy).kernels
+    assert found is not None
+    assert 0.01 < found.log_sd < 0.1
+    rate = found.values["gather_bytes_per_s"]
+    assert rate.low < 8e9 / 1.1 < rate.high
+    assert rate.high / rate.low < 1.3
+
+
+def test_a_projection_takes_them(folder: Path) -> None:
+    answer = asked(folder)
+    steps = {step.name: step for step in answer.steps}
+    # 128 x 2 x 10 ids of 8 bytes and 2 x 256 lengths of 8: 24 576 bytes at 1 GB/s, 1.5 times slower in a pass
+    assert steps["bucketize"].time_s == pytest.approx(1.5 * (20e-6 + 24_576 / 1e9), rel=1e-3)
+    # four exchanges 1.5 us colder, 3 + 1 + 2 + 4 us in a pass, 5 us between the steps
+    assert steps["handover"].time_s == pytest.approx(4 * 1.5e-6 + 10e-6 + 5e-6, rel=0.02)
+    assert steps["handover"].label == "hand-over"
+    assert {step.clock for step in answer.steps} == {Clock.EAGER}
+    assert steps["gather_pool"].evidence is Evidence.INTERPOLATED
+    assert sum(step.time_s for step in answer.steps) == pytest.approx(answer.time_s)
+    assert answer.evidence.rank <= Evidence.EXTRAPOLATED.rank
+
+
+def test_its_band_is_that_of_its_own_fit(folder: Path, noisy: Path) -> None:
+    exact, wide = ({s.name: s for s in asked(one).steps}["gather_pool"] for one in (folder, noisy))
+    assert exact.high_s / exact.low_s < 1.02
+    fit = calibration_of(noisy).kernels
+    assert fit is not None
+    assert wide.high_s / wide.time_s == pytest.approx(np.exp(1.96 * fit.fits["gather_pool"].log_sd), rel=1e-3)
+
+
+def test_kernels_beyond_their_grid_are_extrapolated(folder: Path) -> None:
+    large = asked(folder, batch=200_000)
+    assert {s.name: s.evidence for s in large.steps}["gather_pool"] is Evidence.EXTRAPOLATED
+
+
+def test_a_what_if_wins_over_the_calibration(folder: Path) -> None:
+    answer = asked(folder, overrides={"gather_bytes_per_s": 1e9})
+    assert answer.setting.machine.value("gather_bytes_per_s") == 1e9
+    assert {s.name: s.evidence for s in answer.steps}["gather_pool"] is Evidence.ASSUMED
+
+
+def test_another_machine_cannot_have_it(folder: Path) -> None:
+    other = machine_of(folder).model_copy(update={"name": "other"})
+    with pytest.raises(BadInputError, match="is of four-cores"):
+        project_one(None, other, table_bytes=100e6, gpus=2, backend="mpi", calibration=calibration_in(folder))
+
+
+def test_beyond_the_measured_ranks_nothing_is_known(folder: Path) -> None:
+    with pytest.raises(NoCalibrationError, match="anchored: G = 2, 4") as refused:
+        asked(folder, gpus=8)
+    assert "perfmodel calibrate --ranks 8" in refused.value.next_step
+    between = asked(folder, gpus=3)
+    names = {s.name: s.evidence for s in between.steps}
+    assert names["all_to_all_ids"] is Evidence.INTERPOLATED
+
+
+def test_in_place_sums_are_fitted_where_there_is_nothing_else() -> None:
+    import pandas as pd
+
+    own = Run(own_run.HEADER, {}, {}, {})
+    for line in own_run.lines():
+        if getattr(line, "type", "") == "point" and line.point.operation == "all_reduce":
+            point = line.point.model_copy(update={"backend": "gloo"})
+            seen = own_run.Visit(key=point.key, round=0, at="now", times_s=[1e-5], checked=1)
+            own.points[point.key], own.visits[point.key] = point, [seen]
+            own.finishes[point.key] = own_run.Finish(key=point.key, status=Status.NOISY, median_s=1e-5)
+    (found,) = fit_run(own, own_run.truth())
+    assert {c.collective for c in found.curves} == {"all_reduce"} and found.library_version == "2.13"
+    frame = own.collective_samples()
+    both = pd.concat([frame, frame.assign(in_place=False, time_s=2e-5)])
+    assert set(_usable(both)["time_s"]) == {2e-5}
+
+
+def test_an_unfinished_run_is_partial_and_an_empty_one_has_nothing(folder: Path) -> None:
+    found = read_run(folder)
+    del found.finishes[list(found.finishes)[-1]]
+    assert [c.complete for c in fit_run(found, machine_of(folder))] == [False]
+    assert [c.complete for c in fit_run(found, machine_of(folder), complete=True)] == [True]
+    with pytest.raises(NoCalibrationError, match="no finished point"):
+        fit_run(Run(own_run.HEADER, {}, {}, {}), machine_of(folder))
+
+
+def test_machine_file_says_where_each_value_is_from(folder: Path) -> None:
+    machine = machine_of(folder)
+    assert machine.name == "four-cores" and set(machine.values) == set(KEYS)
+    assert (machine.gpus_per_node, machine.nvlink_domain_gpus, machine.default_backend) == (4, 1, "mpi")
+    assert machine.value("hbm_bytes") == 8e9 and machine.value("hbm_bytes_per_s") == 10e9
+    assert machine.value("l2_bytes") == 2**20
+    assert machine.quantity("bucketize_floor_s").evidence is Evidence.MEASURED
+    assert machine.quantity("bucketize_floor_s").value == pytest.approx(20e-6, rel=1e-3)
+    assert machine.quantity("nic_bytes_per_s").evidence is Evidence.ASSUMED
+    assert all(q.source and q.why for q in machine.values.values())
+
+
+def test_machine_of_a_run_without_kernels_is_assumed() -> None:
+    machine = machine_from_run(Run(own_run.HEADER, {}, {}, {}))
+    assert machine.quantity("gather_bytes_per_s").evidence is Evidence.ASSUMED
+    odd = own_run.HEADER.model_copy(update={"stack": {"cpu": 'a "quoted" \\ µ name'}})
+    assert 'a "quoted" \\ µ name' in machine_from_run(Run(odd, {}, {}, {})).title
+    assert "[values.hbm_bytes]" in machine_text(Run(odd, {}, {}, {}))
+
+
+def test_median_interval() -> None:
+    assert median_interval(np.array([1.0, 2.0])) is None
+    assert median_interval(np.array([3.0, 1.0, 2.0])) == (2, 1, 3)
+    values = np.arange(1.0, 21.0)  # of 20 values the 6th and the 15th hold the median in 95.9 of 100 cases
+    assert median_interval(values) == (10.5, 6, 15)
+
+
+def test_the_nearest_thing_to_latest(folder: Path) -> None:
+    assert run_folder(str(folder)) == folder and run_folder(str(folder / SAMPLES_NAME)) == folder
+    assert run_folder("mine.json") is None
+    with pytest.raises(NoCalibrationError, match="nothing of gloo") as refused:
+        calibration_in(folder, "gloo")
+    assert "--backend mpi --clock eager" in refused.value.next_step
+    with pytest.raises(NoCalibrationError, match="no calibration"):
+        calibration_in(folder.parent)
+
+
+def test_validation_of_an_exact_run(folder: Path) -> None:
+    passes = compare_run(folder)
+    assert passes["error"].abs().max() < 1e-3
+    assert passes["inside"].all() and passes["held_out"].sum() == 3
+    assert [str(v.verdict) for v in judge_run(passes)] == ["holds"] * 3
+    steps = step_errors(passes).set_index("step")
+    assert steps.loc["gather_pool", "error"] == pytest.approx(0, abs=1e-3)
+    assert steps["share"].sum() == pytest.approx(0.98, abs=0.1)
+
+
+def test_validation_sees_what_the_steps_do_not(tmp_path: Path) -> None:
+    """Passes that no fit has seen take three times as long as the others say."""
+    odd = own_run.write_run(tmp_path, held_out_factor=3.0)
+    verdicts = judge_run(compare_run(odd))
+    assert [v.regression for v in verdicts] == [True] * 3
+
+
+def test_commands_take_latest(folder: Path, cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(HOME_VARIABLE, str(folder.parents[1]))
+    words = ("--table-size", "100MB", "--gpus", "2", "--calibration", "latest")
+    done = cli("project", *words, "--json")
+    assert done.code == 0, done.err
+    document = json.loads(done.out)
+    assert document["calibrations"] == ["four-cores/mpi-5.0.11-eager"]
+    assert "handover" in {step["name"] for step in document["steps"]}
+    shown = cli("project", *words)
+    assert "hand-over" in shown.out and "--machine" not in shown.out
+    assert cli("explain", "handover", *words).code == 0
+    assert cli("collective", "--op", "all_to_all", "--size", "1MiB", *words[2:]).code == 0
+    assert cli("sweep", "--table-size", "100MB", "--gpus", "2,4", *words[4:]).code == 0
+    assert "four-cores/mpi-5.0.11-eager" in cli("show", "latest").out
+    assert "after_kernel" in cli("show", str(folder), "--samples").out
+    beyond = cli("project", "--table-size", "100MB", "--gpus", "8", "--calibration", "latest")
+    assert beyond.code == 3 and "G = 2, 4" in beyond.err and "--ranks 8" in beyond.err
+    missing = cli("project", *words, "--backend", "gloo")
+    assert missing.code == 3 and "--backend mpi" in missing.err
+
+
+def test_validate_takes_a_run(folder: Path, tmp_path: Path, cli: Any) -> None:
+    done = cli("validate", "--run", str(folder))
+    assert done.code == 0 and "3 bands: 3 holds" in done.out, done.err
+    assert len(json.loads(cli("validate", "--run", str(folder), "--json").out)["passes"]) == 6
+    odd = own_run.write_run(tmp_path / "odd", held_out_factor=3.0)
+    assert cli("validate", "--run", str(odd)).code == 6
+    assert cli("validate", "--run", "nowhere").code == 2
+    assert cli("validate", "--run", str(folder), "--paper").code == 2
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    assert cli("validate", "--run", str(bare)).code == 2
+
+
+def test_a_calibration_without_its_machine_file_asks_for_it(folder: Path, tmp_path: Path, cli: Any) -> None:
+    alone = tmp_path / "mine.json"
+    alone.write_text(calibration_in(folder).read_text(encoding="utf-8"), encoding="utf-8")
+    done = cli("project", "--table-size", "100MB", "--gpus", "2", "--calibration", str(alone))
+    assert done.code == 2 and "--machine" in done.err
+    with pytest.raises(BadInputError):
+        read_run(alone)
