@@ -65,3 +65,15 @@ def test_error_factor_covers_what_it_says() -> None:
     assert np.mean(np.abs(log_error)) == pytest.approx(0.2, rel=0.01)
     inside = np.abs(log_error) <= np.log(kernels.error_factor(0.2, 1.96))
     assert np.mean(inside) == pytest.approx(0.95, abs=0.005)
+
+
+def test_gather_traffic_limits() -> None:
+    # 10 rows of 96 bytes (3 sectors of 32), ids of 8, 2 bags of 100; no cache: all of it passes DRAM and L2
+    plain = kernels.gather_traffic(1000, 10, 10, 96, 1.0, 0.0, 32, 8, 2, 100)
+    assert [float(part) for part in plain] == [10 * 104 + 200] * 3
+    # rows of 100 bytes take 4 sectors, a penalty of 1.5 makes 192 bytes; without both 100
+    short = kernels.gather_traffic(1000, 10, 10, 100, 1.5, 0.0, 32, 8, 2, 100)
+    assert [float(part) for part in short] == [10 * 200 + 200, 10 * 200 + 200, 10 * 108 + 200]
+    # one row that stays: of 10 look-ups one misses
+    kept = kernels.gather_traffic(1, 10, 10, 96, 1.0, 1e6, 32, 8, 2, 100)
+    assert float(kept.dram_bytes) == pytest.approx(10 * (9.6 + 8) + 200)
