@@ -153,10 +153,11 @@ def forward(
     work, G, ranks, raw = job.work, job.owners, job.ranks, buffers.raw
     fields, bags = [SPLITS] * G, [job.bags] * G
     sent = lookup.bucketize(ids, lengths, work.tables, job.block, G, weights)
-    buffers.raw_splits_sent[1::SPLITS] = raw(sent.counts)
+    counts = raw(sent.counts)
+    buffers.raw_splits_sent[1::SPLITS] = counts
     mark("bucketize")
     library.raw_all_to_all(buffers.raw_splits_sent, fields, buffers.raw_splits, fields, ranks, equal=True)
-    send_counts, recv_counts = sent.counts.tolist(), buffers.splits[:, 1].tolist()
+    send_counts, recv_counts = counts.tolist(), buffers.raw_splits[1::SPLITS].tolist()
     mark("all_to_all_splits")
     library.raw_all_to_all(raw(sent.lengths.view(-1)), bags, buffers.raw_lengths, bags, ranks, equal=True)
     mark("all_to_all_lengths")

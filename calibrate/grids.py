@@ -104,14 +104,14 @@ def lookups(work: Work) -> int:
 
 
 def kernel_points(hosts: Hosts, preset: str) -> list[Point]:
-    """Kernel cells of ``preset`` (quick, standard, rigorous), for every kernel library that can run.
+    """Kernel cells of ``preset`` (quick, standard, rigorous); quick leaves FBGEMM out.
 
     On CPUs every cell is timed with one host call each (eager). On GPUs every cell is timed back to back
     (stream) and as a CUDA graph, and a few with one host call each. Empty without PyTorch.
     """
     works = list(_kernel_works(hosts, preset))
     points = []
-    for library in ("torch", "fbgemm"):
+    for library in ("torch",) if preset == "quick" else ("torch", "fbgemm"):
         known = hosts.providers.get(library)
         if known is None or not known.usable:
             continue

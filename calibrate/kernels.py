@@ -61,17 +61,25 @@ class KernelOperation:
         self._inputs: Inputs = sets[0] if self._in_place else tuple(x.clone() for x in sets[0])
         self._at = 0
         self._outputs: Outputs = ()
+        self._preparing = False
         self._captured: tuple[int, Outputs] | None = None
 
     def prepare(self, salt: int) -> None:
-        """Start the rotation at another set; forget or poison the outputs."""
+        """Start the rotation at another set; forget or poison the outputs.
+
+        Calls from here to the first ``before`` are those that a CUDA graph captures.
+        """
         self._at = salt * 7919 % len(self._sets)
         self._outputs = ()
+        self._preparing = True
         for output in self._fixed:
             output.fill_(97)
 
     def before(self) -> None:
         """CPU: the next set arrives in the fixed buffer; other rows are looked up."""
+        if self._preparing and self._outputs:
+            self._captured = self._at, self._outputs
+        self._preparing = False
         if not self._in_place:
             self._advance()
             for buffer, arrived in zip(self._inputs, self._sets[self._at], strict=True):
@@ -85,8 +93,6 @@ class KernelOperation:
             self._advance()
             self._inputs = self._sets[self._at]
         self._outputs = self._call(self._inputs)
-        if self._inputs[0].is_cuda and _capturing():
-            self._captured = self._at, self._outputs
 
     def check(self) -> tuple[int, int]:
         """(wrong, checked) elements of the last call, and of the last call of a captured graph."""
@@ -243,7 +249,8 @@ class TorchKernels:
 
     def _copy(self, work: Work, dtype: str, seed: int) -> KernelOperation:
         torch = self._torch
-        source = (torch.arange(work.dim, dtype=torch.int32, device=self._device) % 251).to(torch.uint8)
+        tile = torch.arange(251, dtype=torch.uint8, device=self._device)
+        source = tile.repeat(-(-work.dim // 251))[: work.dim].clone()
         out = torch.empty_like(source)
 
         def call(inputs: Inputs) -> Outputs:
@@ -278,9 +285,3 @@ def torch_availability() -> Availability:
         return Availability(False, "torch is not installed", "pip install torch")
     version = importlib.metadata.version("torch")
     return Availability(True, version=f"torch {version}", clocks=CLOCKS, operations=KERNELS)
-
-
-def _capturing() -> bool:
-    import torch
-
-    return bool(torch.cuda.is_current_stream_capturing())

@@ -89,7 +89,9 @@ def test_nothing_without_torch_or_without_peers() -> None:
     assert composed_points(world(providers={"mpi": EVERYTHING["mpi"]}), "quick") == []
     assert composed_points(world(ranks=1), "quick") == []
     missing = {**EVERYTHING, "fbgemm": Availability(False, "not installed")}
-    assert {p.implementation for p in kernel_points(world(providers=missing), "quick")} == {"torch"}
+    assert {p.implementation for p in kernel_points(world(providers=missing), "standard")} == {"torch"}
+    assert {p.implementation for p in kernel_points(world(), "standard")} == {"torch", "fbgemm"}
+    assert {p.implementation for p in kernel_points(world(), "quick")} == {"torch"}
 
 
 @pytest.mark.parametrize(("alpha", "rows"), [(1.05, 100), (1.0, 10**6), (1.2, 10**8)])

@@ -168,3 +168,20 @@ def test_sets_rotate() -> None:
         assert operation.check()[0] == 0
         seen.add(float(operation._outputs[0].sum()))
     assert len(seen) > 1
+
+
+def test_the_result_of_a_captured_graph_is_checked_too() -> None:
+    made = opened(TorchKernels)
+    operation = made.operation(point("gather_pool", WORK), [0])
+    operation.prepare(0)
+    operation.run()  # what a graph captures, between prepare and the first call that is timed
+    captured = operation._outputs[0]
+    operation.before()
+    operation.run()
+    assert operation.check() == (0, 2 * 15 * 8)
+    captured[0, 0] += 1
+    assert operation.check() == (1, 2 * 15 * 8)
+    operation.prepare(1)
+    operation.before()
+    operation.run()
+    assert operation.check()[0] == 1  # a replay writes there again; here nothing did
