@@ -25,6 +25,9 @@ from perfmodel.schema.runs import Conditions
 WARM_UP_CALLS = 3
 """Untimed calls before the timed ones of every visit: code, buffers and connections are warm."""
 
+LONG_BYTES = 64 * 2**20
+"""From this size on one such call is enough: it takes the pages, and nothing stays in a cache."""
+
 BATCHES = 5
 """Times that a visit of a back-to-back clock gives; its calls are shared out among them."""
 
@@ -155,7 +158,13 @@ class Timer:
     """
 
     def __init__(
-        self, operation: Operation, clock: Clock, variant: str, device: Device, barrier: Action
+        self,
+        operation: Operation,
+        clock: Clock,
+        variant: str,
+        device: Device,
+        barrier: Action,
+        payload_bytes: int = 0,
     ) -> None:
         if clock not in (Clock.EAGER, Clock.STREAM, Clock.GRAPH):
             raise BadInputError(
@@ -166,6 +175,7 @@ class Timer:
         self._variant = variant
         self._device = device
         self._barrier = barrier
+        self._warm_up_calls = 1 if payload_bytes >= LONG_BYTES else WARM_UP_CALLS
         self._captured = 1
         self._action: Action = operation.run
 
@@ -214,7 +224,7 @@ class Timer:
         )
 
     def _warm_up(self) -> None:
-        for _ in range(WARM_UP_CALLS):
+        for _ in range(self._warm_up_calls):
             self.operation.before()
             self.operation.run()
         self._device.synchronize()

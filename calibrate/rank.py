@@ -179,10 +179,9 @@ class RankServer:
         if name not in self._open:
             raise BadInputError(f"{name} is not open on rank {self._place.rank}.")
         operation = self._open[name].operation(point, ranks)
-        if len(ranks) == 1 or not barrier_of:
-            return Timer(operation, point.clock, point.variant, self._device, lambda: None)
-        barrier = self._open[barrier_of].barrier
-        return Timer(operation, point.clock, point.variant, self._device, lambda: barrier(ranks))
+        meet = self._open[barrier_of].barrier if len(ranks) > 1 and barrier_of else None
+        barrier = (lambda: meet(ranks)) if meet else (lambda: None)
+        return Timer(operation, point.clock, point.variant, self._device, barrier, point.payload_bytes)
 
     def _time(self, message: Mapping[str, Any]) -> dict[str, Any]:
         if self._current is None:

@@ -126,6 +126,13 @@ def test_the_garbage_collector_rests_during_a_visit_and_runs_again_when_it_fails
     assert gc.isenabled()
 
 
+@pytest.mark.parametrize(("payload_bytes", "calls"), [(0, 3), (64 * 2**20 - 1, 3), (64 * 2**20, 1)])
+def test_one_long_call_warms_up(payload_bytes: int, calls: int) -> None:
+    machine = Machine()
+    Timer(FakeOperation(machine), Clock.EAGER, "default", Cpu(), machine.barrier, payload_bytes).visit(1)
+    assert machine.log.index("barrier") == 2 * calls + 1
+
+
 def test_progress_says_how_far_a_visit_came() -> None:
     machine, progress = Machine(), Progress()
 
