@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,6 +31,8 @@ from perfmodel.schema.machine import Machine, load_machine, read_machine
 from perfmodel.schema.runs import Status
 
 STOPPED = 130
+SPEAKS_FIRST_S = 2.0
+"""Rank 0 has this long to say what is wrong: a launcher ends all ranks when one leaves with an error."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,7 @@ def rank_zero_speaks() -> Iterator[None]:
     except PerfmodelError as error:
         launcher = detect_launcher(os.environ)
         if launcher is not None and launcher.rank > 0:
+            time.sleep(SPEAKS_FIRST_S)
             raise SaidError(error.exit_code) from None
         raise
 

@@ -35,7 +35,8 @@ def perfmodel(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 def environment(home: Path) -> dict[str, str]:
-    return {**os.environ, "PERFMODEL_HOME": str(home)}
+    """Without git on the path: a checkout that changes between two starts would be two stacks, and two runs."""
+    return {**os.environ, "PERFMODEL_HOME": str(home), "PATH": str(Path(sys.executable).parent)}
 
 
 def samples(home: Path) -> Path:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from calibrate import stack
 from calibrate.session import calibrate as measure
 from calibrate.simulated import SimulatedTeam, TrueCurve
 from perfmodel.cli import measuring, run
@@ -36,6 +37,7 @@ class Ranks:
         self.last: SimulatedTeam | None = None
         monkeypatch.setattr(measuring, "open_team", self.open)
         monkeypatch.setattr(measuring, "examine", lambda *_: [])
+        monkeypatch.setattr(stack, "git_revision", lambda _: "")  # a checkout may change between two starts
         self._monkeypatch = monkeypatch
 
     def open(self, request: object) -> SimulatedTeam:
@@ -208,6 +210,7 @@ def test_only_rank_zero_speaks(ranks: Ranks, cli: Any, monkeypatch: pytest.Monke
     launched = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}
     for name, value in launched.items():
         monkeypatch.setenv(name, value)
+    monkeypatch.setattr(measuring, "SPEAKS_FIRST_S", 0.0)
     assert cli("calibrate", "--clock", "sundial") == (2, "", "")
     monkeypatch.setattr(measuring, "open_team", lambda request: None)
     assert cli(*QUICK) == (0, "", "")
