@@ -70,7 +70,9 @@ def test_the_rate_of_a_local_memory_errs_on_its_own() -> None:
     """Same rate, same time: but the ratio has the kernel model's error once, not an error that cancels."""
     p = project_one(table_bytes=10e12, local_memory=(10e12, 3.35e12))
     assert p.slowdown == pytest.approx(1)
-    assert p.band == pytest.approx((1 / p.forward.kernel_factor("gather_pool"), p.forward.kernel_factor))
+    assert p.band == pytest.approx(
+        (1 / p.forward.kernel_factor("gather_pool"), p.forward.kernel_factor("gather_pool"))
+    )
 
 
 def test_tables_that_fill_the_memory_are_said() -> None:
