@@ -111,7 +111,7 @@ class Cuda:
         self._cuda.synchronize()
 
     def timed(self, batch: Action, lead_in: Action) -> tuple[float, float]:
-        """By two events of the stream. The state of the GPU is read while it works on the batch."""
+        """By two events of the stream. The GPU's state is read while it works on a visit's first batch."""
         first = self._cuda.Event(enable_timing=True)
         last = self._cuda.Event(enable_timing=True)
         start = self._now()
@@ -119,7 +119,8 @@ class Cuda:
         first.record()
         batch()
         last.record()
-        self._seen = self._watch()
+        if self._seen is None:
+            self._seen = self._watch()
         last.synchronize()
         return start, start + first.elapsed_time(last) * 1e-3
 

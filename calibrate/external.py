@@ -155,7 +155,12 @@ def follow(launcher: Launcher) -> None:
     Raises NoHardwareError when rank 0 is not to be found.
     """
     process.die_with_parent(os.getppid())
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in (
+        signal.SIGINT,
+        signal.SIGTERM,
+        signal.SIGHUP,
+    ):  # launchers send them to all: rank 0 decides
+        signal.signal(number, signal.SIG_IGN)
     host, port, key = launcher.host, launcher.port, launcher.key
     if launcher.name == "mpirun":
         meeting = _mpi().COMM_WORLD.bcast(None, 0)

@@ -109,7 +109,7 @@ class LocalTeam(RankTeam):
     ) -> None:
         shared = rank_environment(os.environ, device)
         shared |= {"PERFMODEL_TEAM_ADDRESS": f"127.0.0.1:{port}", "PERFMODEL_TEAM_KEY": key.hex()}
-        mpirun = find_mpirun() if ranks > 1 and wants_mpi(backends) else None
+        mpirun = find_mpirun() if ranks > 1 and wants_mpi(backends, device) else None
         if mpirun:
             self._spawn(mpirun_command(mpirun, ranks, program), shared)
             return
@@ -185,9 +185,11 @@ def find_mpirun() -> str | None:
     return str(beside) if os.access(beside, os.X_OK) else shutil.which("mpirun")
 
 
-def wants_mpi(backends: Sequence[str]) -> bool:
-    """Whether MPI is to be measured: asked for, or nothing was asked for and mpi4py is here."""
-    return "mpi" in backends or (not backends and importlib.util.find_spec("mpi4py") is not None)
+def wants_mpi(backends: Sequence[str], device: str) -> bool:
+    """Whether MPI is to be measured: asked for, or nothing was asked for on CPUs and mpi4py is here."""
+    if backends or device != "cpu":
+        return "mpi" in backends
+    return importlib.util.find_spec("mpi4py") is not None
 
 
 def mpirun_command(mpirun: str, ranks: int, program: Sequence[str]) -> list[str]:

@@ -14,6 +14,7 @@ from calibrate.control import Coordinator, Message
 from calibrate.host import node_cores
 from calibrate.kept import KEPT_SHARE, Kept
 from calibrate.operations import Availability, Place, RankTimes
+from calibrate.presets import find_preset
 from calibrate.providers import COLLECTIVE_PROVIDERS, PROVIDERS
 from calibrate.rank import provider_name
 from calibrate.world import World
@@ -35,7 +36,7 @@ class TeamRequest:
 
     ranks      how many to start here; None: one a GPU, or one a core. A launcher decides for itself
     device     cpu, cuda, or auto: GPUs where there are any
-    backends   libraries of collectives to open; empty: all that can run here
+    backends   libraries of collectives to open; empty: all of the device that can run here
     """
 
     ranks: int | None = None
@@ -182,7 +183,8 @@ class RankTeam:
     def _open_backends(self, backends: Sequence[str]) -> None:
         """Opens the libraries that can run here: what one says when it opens belongs to the world, too."""
         found = dict(self._world.providers)
-        for name in backends or self._collectives:
+        device = self._world.device
+        for name in backends or find_preset("rigorous").backends[device]:
             if len(self.places) > 1 and name in found and found[name].usable:
                 try:
                     self._open_provider(name)

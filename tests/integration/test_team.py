@@ -334,15 +334,34 @@ def test_ranks_that_torchrun_started() -> None:
     check_lines(lines)
 
 
-def test_ranks_that_srun_started() -> None:
-    """SLURM's variables are all that its ranks have in common."""
-    usable("gloo")
+def step_of_srun(backend: str, calls: int, step: int) -> list[subprocess.Popen[str]]:
+    """Two ranks, rank 0 first. SLURM's variables are all that they have in common."""
     job = {
         "SLURM_JOB_ID": str(os.getpid()),
-        "SLURM_STEP_ID": "0",
+        "SLURM_STEP_ID": str(step),
         "SLURM_STEP_NUM_TASKS": "2",
         "SLURM_STEP_NODELIST": "localhost",
     }
-    ranks = [run_external([*CALLER, "gloo", "2", "10"], SLURM_PROCID=rank, **job) for rank in "10"]
-    lines, _ = seen_by(ranks)
+    return [run_external([*CALLER, backend, "2", str(calls)], SLURM_PROCID=rank, **job) for rank in "01"]
+
+
+def test_ranks_that_srun_started() -> None:
+    usable("gloo")
+    lines, _ = seen_by(step_of_srun("gloo", 10, 0))
     check_lines(lines)
+
+
+@pytest.mark.parametrize("killed", [0, 1])
+def test_a_rank_of_srun_that_is_killed_ends_the_others(killed: int) -> None:
+    usable("shmem")
+    ranks = step_of_srun("shmem", 10**8, 1 + killed)
+    assert ranks[0].stdout is not None
+    assert "pids" in ranks[0].stdout.readline()
+    time.sleep(0.3)
+    os.kill(ranks[1].pid, signal.SIGTERM)  # a launcher's request to end is for rank 0 to judge
+    time.sleep(0.3)
+    assert all(rank.poll() is None for rank in ranks)
+    ranks[killed].kill()
+    _, errors = ranks[0].communicate(timeout=GONE_S)
+    ranks[1].communicate(timeout=GONE_S)
+    assert killed == 0 or "RankLostError: rank 1 (node 0) died" in errors

@@ -260,6 +260,7 @@ def test_a_stream_is_timed_between_two_events_with_the_gpu_kept_busy_before() ->
     assert found.calls_each == 3
     batch = ["synchronize", "launch", "record", "launch", "launch", "launch", "record", "watch", "wait"]
     assert torch.log[WARM_UP_CALLS + 1 :][: len(batch)] == batch
+    assert torch.log.count("watch") == 1
     assert found.conditions is read
 
 

@@ -185,8 +185,9 @@ def test_ranks_see_no_launcher_and_run_on_one_thread() -> None:
 
 
 def test_mpirun_only_where_mpi_is_measured() -> None:
-    assert wants_mpi(["gloo", "mpi"])
-    assert not wants_mpi(["gloo", "shmem"])
+    assert wants_mpi(["gloo", "mpi"], "cpu")
+    assert not wants_mpi(["gloo", "shmem"], "cpu")
+    assert not wants_mpi([], "cuda")
     command = mpirun_command("/opt/bin/mpirun", 2, ["python", "-m", "calibrate.rank"])
     assert command[command.index("/opt/bin/mpirun") :][:3] == ["/opt/bin/mpirun", "-n", "2"]
     assert command[-3:] == ["python", "-m", "calibrate.rank"]
