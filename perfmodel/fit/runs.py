@@ -32,7 +32,8 @@ def fit_run(run: Run, machine: Machine, complete: bool | None = None) -> list[Ca
 
     machine   whose cells these are: the shipped one that the run names, or ``machine_from_run``
     complete  whether the plan was measured to its end (None: whether every point that was begun has ended)
-    Limits: no collective was measured -> NoCalibrationError
+    Limits: kernels alone (one GPU) -> the shipped calibration of the machine with these kernels;
+    nothing, or kernels of a machine that is not shipped -> NoCalibrationError
     """
     samples = run.collective_samples()
     known = samples[samples["backend"].isin(list(Backend)) & samples["collective"].isin(COLLECTIVES)]
@@ -40,13 +41,10 @@ def fit_run(run: Run, machine: Machine, complete: bool | None = None) -> list[Ca
         (Backend(backend), Clock(clock)): rows
         for (backend, clock), rows in _by_library(known[known["variant"] == DEFAULT_VARIANT])
     }
-    if not groups:
-        raise NoCalibrationError(
-            f"run {run.run_id} holds no finished point of a collective.",
-            "perfmodel calibrate goes on where it stopped.",
-        )
-    order = sorted(groups, key=lambda key: (list(Backend).index(key[0]), CLOCK_ORDER.index(key[1])))
     ended = run.complete if complete is None else complete
+    if not groups:
+        return [_kernels_alone(run, machine, ended)]
+    order = sorted(groups, key=lambda key: (list(Backend).index(key[0]), CLOCK_ORDER.index(key[1])))
     found: list[Calibration] = []
     for backend, clock in order:
         rows = groups[backend, clock]
@@ -67,6 +65,26 @@ def fit_run(run: Run, machine: Machine, complete: bool | None = None) -> list[Ca
         calibration = _in_use(calibration, after[after["variant"] == AFTER_KERNEL], run, machine, identity)
         found.append(calibration.model_copy(update={"kernels": _kernels(run, machine, clock)}))
     return found
+
+
+def _kernels_alone(run: Run, machine: Machine, complete: bool) -> Calibration:
+    """The shipped collectives of the machine with the run's own kernels."""
+    shipped = _shipped(machine, machine.defaults.backend)
+    kernels = _kernels(run, machine, shipped.clock) if shipped else None
+    if shipped is None or kernels is None:
+        raise NoCalibrationError(
+            f"run {run.run_id} holds no finished point of a collective.",
+            "perfmodel calibrate goes on where it stopped.",
+        )
+    return shipped.model_copy(
+        update={
+            "calibration_id": f"{shipped.calibration_id}+{run.run_id}",
+            "kernels": kernels,
+            "complete": complete,
+            "preferred": True,
+            "note": f"collectives of {shipped.calibration_id}, kernels of run {run.run_id}",
+        }
+    )
 
 
 def _in_use(

@@ -22,7 +22,7 @@ from perfmodel.project import project_one
 from perfmodel.schema.calibration import Calibration, read_calibration
 from perfmodel.schema.evidence import Clock, Evidence
 from perfmodel.schema.home import HOME_VARIABLE, MACHINE_NAME, SAMPLES_NAME
-from perfmodel.schema.machine import KEYS, Machine, read_machine
+from perfmodel.schema.machine import KEYS, Machine, load_machine, read_machine
 from perfmodel.schema.run_files import Run, read_run
 from perfmodel.schema.run_folders import calibration_in, run_folder
 from perfmodel.schema.runs import Status
@@ -189,6 +189,19 @@ def test_an_unfinished_run_is_partial_and_an_empty_one_has_nothing(folder: Path)
     assert [c.complete for c in fit_run(found, machine_of(folder), complete=True)] == [True]
     with pytest.raises(NoCalibrationError, match="no finished point"):
         fit_run(Run(own_run.HEADER, {}, {}, {}), machine_of(folder))
+
+
+def test_one_gpu_has_its_own_kernels_and_the_shipped_collectives(folder: Path) -> None:
+    run = read_run(folder)
+    gpu = own_run.HEADER.model_copy(update={"machine": "h100-sxm-ib"})
+    kernels = {key: point for key, point in run.points.items() if point.kind == "kernel"}
+    (found,) = fit_run(Run(gpu, kernels, run.visits, run.finishes), load_machine("h100-sxm-ib"))
+    assert found.calibration_id == "h100-sxm-ib/nccl-2.29.2-stream+h100-sxm-ib-01234567"
+    assert found.kernels is not None and found.kernels.clock is Clock.EAGER
+    assert found.kernels.values["bucketize_floor_s"].value == pytest.approx(20e-6, rel=1e-3)
+    assert found.curve("all_to_all", 8, 8) is not None and found.handover_s == {}
+    with pytest.raises(NoCalibrationError):
+        fit_run(Run(own_run.HEADER, kernels, run.visits, run.finishes), machine_of(folder))
 
 
 def test_machine_file_says_where_each_value_is_from(folder: Path) -> None:
