@@ -167,16 +167,16 @@ _TYPICAL = {
 
 
 def _cache(run: Run) -> _Value:
-    """One rank's share of the last cache that the host's cores have."""
+    """The cache of one core: its L2, else the largest that the run names."""
     sizes = {
         level: int(size) for level, size in re.findall(r"(L\d) (\d+)", run.header.stack.get("caches", ""))
     }
     if not sizes:
         return _Value(2**20, "nobody", "the run does not say its caches", Evidence.ASSUMED)
-    last = max(sizes)
-    shared = _per_node(run) if last != "L2" else 1
-    why = f"{last} cache of the host" + (f" over {shared} ranks" if shared > 1 else "")
-    return _Value(sizes[last] / shared, _source(run), why, Evidence.DATASHEET)
+    level = "L2" if "L2" in sizes else max(sizes)
+    return _Value(
+        sizes[level], _source(run), f"{level} cache of a core, as the system says", Evidence.DATASHEET
+    )
 
 
 def _of_copies(run: Run, kernels: pd.DataFrame) -> Iterator[tuple[str, _Value]]:
