@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -89,12 +90,11 @@ def fitted_text(calibrations: Sequence[Calibration]) -> str:
     """Curves of all calibrations in one table. β is the bus bandwidth: f times payload over time."""
     rows = [
         [
-            str(item.backend),
-            curve.collective,
+            f"{item.backend} {curve.collective}",
             f"{curve.gpus} / {curve.domain_gpus}" if curve.domain_gpus < curve.gpus else str(curve.gpus),
             str(curve.clock),
-            with_interval(curve.alpha_s, format_time),
-            with_interval(_bus(curve), format_rate),
+            _short(curve.alpha_s, format_time),
+            _short(_bus(curve), format_rate),
             format_number(curve.p.value),
             errors_text(curve.loo_median, curve.loo_p90),
             f"{format_bytes(curve.anchor_bytes[0])} – {format_bytes(curve.anchor_bytes[-1])}",
@@ -104,9 +104,17 @@ def fitted_text(calibrations: Sequence[Calibration]) -> str:
     ]
     if not rows:
         return ""
-    headers = ["backend", "collective", "G", "clock", "α", "β (bus)", "p", "LOO p50/p90", "range"]
+    headers = ["collective", "G", "clock", "α", "β (bus)", "p", "LOO p50/p90", "range"]
     title = "Fitted   t = (α^p + (S·f/β)^p)^(1/p)      LOO = leave-one-out"
-    return f"{title}\n" + table(headers, rows, left=(0, 1, 3), drop=(3, 6))
+    return f"{title}\n" + table(headers, rows, left=(0, 2), drop=(2, 5))
+
+
+def _short(interval: Interval, write: Callable[[float], str]) -> str:
+    """Value and half of its interval in whole percents; what the samples do not tell is unknown."""
+    half = (interval.high - interval.low) / (2 * interval.value)
+    if not interval.known:
+        return "unknown"
+    return f"{write(interval.value)} ± {f'{100 * half:.0f}' if half >= _DECIDED else '<1'} %"
 
 
 def _bus(curve: Curve) -> Interval:
@@ -128,6 +136,7 @@ def constants_text(calibrations: Sequence[Calibration]) -> str:
         f"{item.backend} {name}, {item.clock}: {with_interval(value, format_time)} more after a kernel"
         for item in calibrations
         for name, value in item.handover_s.items()
+        if value.known
     ]
     return "\n\n".join([*parts, *([facts(_labelled("Hand-over", lines))] if lines else [])])
 
@@ -194,13 +203,13 @@ def _crossover_text(calibrations: Sequence[Calibration]) -> str:
 
 
 def outcome_warnings(outcome: Outcome) -> list[str]:
-    """What the run said; points that stayed noisy, were throttled or failed, by library and operation."""
+    """What the run said; points that stayed noisy, were throttled or failed, by library."""
     texts = [text for text in outcome.warnings if " failed: " not in text]
     for status in (Status.FAILED, Status.THROTTLED, Status.NOISY):
-        groups: dict[tuple[str, str], list[tuple[Point, Finish]]] = {}
+        groups: dict[str, list[tuple[Point, Finish]]] = {}
         for point, finish in outcome.with_status(status):
-            groups.setdefault((_group(point), point.operation), []).append((point, finish))
-        texts += [_group_text(status, *names, found) for names, found in groups.items()]
+            groups.setdefault(_group(point), []).append((point, finish))
+        texts += [_group_text(status, name, found) for name, found in groups.items()]
     return texts
 
 
@@ -208,22 +217,28 @@ def _group(point: Point) -> str:
     return {Kind.COLLECTIVE: point.backend, Kind.KERNEL: "kernels", Kind.COMPOSED: "composed"}[point.kind]
 
 
-def _group_text(status: Status, group: str, operation: str, found: Sequence[tuple[Point, Finish]]) -> str:
-    points = [point for point, _ in found]
-    many = f"{len(found)} points" if found[1:] else point_name(points[0])
-    name = points[0].implementation if group == "composed" else operation
-    retry = f"Try: perfmodel calibrate --only {group}:{name}"
-    reasons = list(dict.fromkeys(finish.reason for _, finish in found if finish.reason))
+def _group_text(status: Status, group: str, found: Sequence[tuple[Point, Finish]]) -> str:
+    many = f"{len(found)} points ({_operations(found)})" if found[1:] else point_name(found[0][0])
+    names = dict.fromkeys(_name(point) for point, _ in found)
+    only = group if len(names) > 1 else f"{group}:{next(iter(names))}"
+    reasons = "; ".join(list(dict.fromkeys(finish.reason for _, finish in found if finish.reason))[:2])
     if status is Status.FAILED:
-        return f"{group} {operation}: {many} failed: {'; '.join(reasons[:2])}. Not used. {retry} --fresh"
+        return f"{group}: {many} failed: {reasons}. Not used. Try: perfmodel calibrate --only {only} --fresh"
     if status is Status.THROTTLED:
-        why = "; ".join(reasons[:2])
-        return f"{group} {operation}: {many} while a clock was held down ({why}). Kept, marked."
-    worst = max((_halfwidth(finish) for _, finish in found), default=0.0)
-    return (
-        f"{group} {operation}: {many} stayed noisy, up to ± {format_fraction(worst)}. "
-        f"Kept, marked noisy. {retry} --rigorous"
-    )
+        return f"{group}: {many} while a clock was held down ({reasons}). Kept, marked."
+    worst = format_fraction(max(_halfwidth(finish) for _, finish in found))
+    step = f"perfmodel calibrate --only {only} --rigorous"
+    return f"{group}: {many} stayed noisy, up to ± {worst}. Kept, marked noisy. Try: {step}"
+
+
+def _name(point: Point) -> str:
+    return point.implementation if point.kind is Kind.COMPOSED else point.operation
+
+
+def _operations(found: Sequence[tuple[Point, Finish]]) -> str:
+    """``all_to_all 11, copy 1``; the name alone when there is one."""
+    counts = Counter(_name(point) for point, _ in found)
+    return ", ".join(f"{name} {count}" if counts.keys() - {name} else name for name, count in counts.items())
 
 
 def _halfwidth(finish: Finish) -> float:
