@@ -277,7 +277,7 @@ def record(
             for point, finish in outcome.finishes
         ],
         "calibrations": [item.model_dump(mode="json") for item in calibrations],
-        "crossovers": results.crossovers(calibrations),
+        "crossovers": results.crossovers(results.measured_here(calibrations, outcome.folder.name)),
         "left_out": [{"what": i.what, "why": i.why, "install": i.install} for i in outcome.plan.left_out],
         "warnings": results.outcome_warnings(outcome),
         "findings": [{"name": f.name, "text": f.text, "advice": f.advice} for f in findings],

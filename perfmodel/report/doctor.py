@@ -57,7 +57,7 @@ def _cpu(host: Host, usable: set[str]) -> list[Prospect]:
     libraries = [name for name in CPU_LIBRARIES if name in usable]
     if libraries and host.cores > 1:
         inside = Prospect(
-            f"collectives of 2 – {host.cores} ranks", Evidence.MEASURED, f"by {', '.join(libraries)}"
+            f"collectives of {_counts(2, host.cores)} ranks", Evidence.MEASURED, f"by {', '.join(libraries)}"
         )
     else:
         why = "a single core" if libraries else "no library for them here"
@@ -78,18 +78,24 @@ def _gpu(host: Host, usable: set[str]) -> list[Prospect]:
     rows = []
     if here > 1:
         evidence, why = _inside(libraries, machine)
-        rows.append(Prospect(f"collectives of 2 – {here} GPUs", evidence, why))
+        rows.append(Prospect(f"collectives of {_counts(2, here)} GPUs", evidence, why))
     if node > max(here, 1):
         if here > 1 and libraries:
             rows.append(
                 Prospect(
-                    f"collectives of {here + 1} – {node} GPUs", Evidence.EXTRAPOLATED, "no such GPUs here"
+                    f"collectives of {_counts(here + 1, node)} GPUs",
+                    Evidence.EXTRAPOLATED,
+                    "no such GPUs here",
                 )
             )
         else:
-            rows.append(Prospect(f"collectives of 2 – {node} GPUs", *_shipped(machine)))
+            rows.append(Prospect(f"collectives of {_counts(2, node)} GPUs", *_shipped(machine)))
     rows.append(_across(here, libraries, machine))
     return rows
+
+
+def _counts(low: int, high: int) -> str:
+    return str(low) if low == high else f"{low} – {high}"
 
 
 def _inside(libraries: Sequence[str], machine: Machine | None) -> tuple[str, str]:
@@ -143,7 +149,7 @@ def doctor_text(
     parts = [
         facts([("Machine", f"{host.machine}: {host_words(host)}"), ("", host.note or known)]),
         _measures(libraries),
-        _missing(libraries),
+        _missing(host, libraries),
         "A projection of this machine would rest on\n"
         + table(["", "evidence", ""], [[row.part, row.evidence, row.why] for row in rows], left=(0, 1, 2)),
         warnings_text(findings),
@@ -178,8 +184,15 @@ def operation_words(operations: Sequence[str]) -> str:
     return ", ".join(operations)
 
 
-def _missing(libraries: Mapping[str, Availability]) -> str:
-    rows = [[name, found.why_not, found.install] for name, found in libraries.items() if not found.usable]
+def _missing(host: Host, libraries: Mapping[str, Availability]) -> str:
+    """Why each library cannot run. Without a GPU nothing that could be installed helps those of GPUs."""
+    rows = [
+        [name, "no GPU here", ""]
+        if name in GPU_LIBRARIES and not host.gpus
+        else [name, found.why_not, found.install]
+        for name, found in libraries.items()
+        if not found.usable
+    ]
     return (
         "Cannot be timed here\n" + table(["", "because", "to install"], rows, left=(0, 1, 2)) if rows else ""
     )

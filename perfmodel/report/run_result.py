@@ -42,10 +42,13 @@ def outcome_text(
     next_commands: Sequence[str],
 ) -> str:
     """The result: fitted curves, kernels, crossovers, warnings, what was checked and written, what next."""
+    own = measured_here(calibrations, outcome.folder.name)
+    borrowed = [old.note for old, new in zip(calibrations, own, strict=True) if old.curves and not new.curves]
     parts = [
-        fitted_text(calibrations),
-        constants_text(calibrations),
-        _crossover_text(calibrations),
+        fitted_text(own),
+        constants_text(own),
+        _crossover_text(own),
+        facts(_labelled("Collectives", [f"not measured here: {note}" for note in borrowed])),
         numbered(_most(outcome_warnings(outcome))),
         facts(
             [
@@ -56,6 +59,14 @@ def outcome_text(
         ),
     ]
     return "\n\n".join(part for part in parts if part)
+
+
+def measured_here(calibrations: Sequence[Calibration], run_id: str) -> list[Calibration]:
+    """The calibrations with those of their curves that this run measured."""
+    return [
+        item.model_copy(update={"curves": [curve for curve in item.curves if run_id in curve.sources]})
+        for item in calibrations
+    ]
 
 
 def _most(texts: Sequence[str]) -> list[str]:

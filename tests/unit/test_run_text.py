@@ -16,7 +16,7 @@ from perfmodel.cli import progress
 from perfmodel.cli.progress import Progress
 from perfmodel.report.doctor import host_words
 from perfmodel.report.run import clock_words, plan_lines, point_name, progress_text, rate_words, stack_words
-from perfmodel.report.run_result import constants_text, crossovers, fitted_text
+from perfmodel.report.run_result import constants_text, crossovers, fitted_text, measured_here
 from perfmodel.schema.calibration import Calibration, Curve, Interval
 from perfmodel.schema.evidence import Clock
 from perfmodel.schema.runs import Kind, Point, Work
@@ -127,6 +127,14 @@ def test_the_fitted_table_shows_bus_bandwidth() -> None:
     assert "4.00 µs ± 10 %" in text and "1 GB/s ± 10 %" in text
     assert "2.0 / 6.0 %" in text and "1 KiB – 1 MiB" in text
     assert fitted_text([calibration("mpi")]) == ""
+
+
+def test_borrowed_curves_are_not_shown_as_measured() -> None:
+    """A run of kernels alone comes with the shipped collectives of its machine."""
+    ours = calibration("mpi", curve(4e-6, 2e9), curve(4e-6, 2e9, collective="broadcast", sources=["shipped"]))
+    (kept,) = measured_here([ours], "here")
+    assert [item.collective for item in kept.curves] == ["all_to_all"]
+    assert measured_here([ours], "another run")[0].curves == []
 
 
 def test_hand_overs() -> None:
