@@ -8,6 +8,7 @@ import re
 import secrets
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -111,6 +112,7 @@ class ExternalTeam(RankTeam):
     """The ranks of a launcher, led by rank 0: it asks in its main thread and answers in another."""
 
     def __init__(self, launcher: Launcher, request: TeamRequest, device: str) -> None:
+        _end_with(launcher, signal.SIGTERM)
         key = launcher.key or secrets.token_bytes(32)
         coordinator = Coordinator(key, host="", port=launcher.port)
         host = launcher.host or socket.gethostname()
@@ -154,7 +156,7 @@ def follow(launcher: Launcher) -> None:
 
     Raises NoHardwareError when rank 0 is not to be found.
     """
-    process.die_with_parent(os.getppid())
+    _end_with(launcher, signal.SIGKILL)
     for number in (
         signal.SIGINT,
         signal.SIGTERM,
@@ -171,6 +173,12 @@ def follow(launcher: Launcher) -> None:
     _leave_mpi()
 
 
+def _end_with(launcher: Launcher, number: int) -> None:
+    """A launcher that is killed takes this process along. SLURM's step daemon sees to that itself."""
+    if launcher.name != "srun":
+        process.die_with_parent(os.getppid(), number)
+
+
 def _mpi() -> Any:
     """MPI, started; it is ended by ``_leave_mpi`` or by the provider that used it."""
     try:
@@ -185,8 +193,6 @@ def _mpi() -> Any:
 
 
 def _leave_mpi() -> None:
-    import sys
-
     if "mpi4py.MPI" in sys.modules:
         mpi = sys.modules["mpi4py.MPI"]
         if mpi.Is_initialized() and not mpi.Is_finalized():

@@ -36,7 +36,7 @@ _LAUNCHED = (
 )
 _LAST_LINES = 12
 _LEAVE_S = 5.0
-_DYING_S = 1.0
+_DYING_S = 3.0
 
 
 def open_team(request: TeamRequest, environ: Mapping[str, str] | None = None) -> RankTeam | None:
@@ -137,14 +137,12 @@ class LocalTeam(RankTeam):
         return f"{how_ended(ended[0].returncode)}\n{self.last_lines()}".strip() if ended else ""
 
     def _why_dead(self, rank: int) -> str:
-        """How a rank ended. Under mpirun only mpirun knows, and says so in its last lines."""
-        if len(self._processes) != len(self.places):
-            return ""
-        return how_ended(_code(self._processes[rank], _DYING_S))
+        """How a rank ended. Under mpirun only mpirun knows, and says so in its last lines before it ends."""
+        alone = len(self._processes) == len(self.places)
+        code = _code(self._processes[rank if alone else 0], _DYING_S)
+        return how_ended(code) if alone else ""
 
     def _explain(self, error: RankLostError) -> RankLostError:
-        if len(self._processes) == 1:
-            _code(self._processes[0], _DYING_S)
         lines = self.last_lines()
         if lines:
             error.next_step += f"\nlast lines of the ranks:\n{lines}"

@@ -195,7 +195,8 @@ class RankTeam:
         self._world = replace(self._world, providers=found)
 
     def _open_provider(self, name: str) -> None:
-        address = {"host": self._host, "port": str(free_port()), "run": self._run}
+        host = self._host if self._world.nodes > 1 else "127.0.0.1"
+        address = {"host": host, "port": str(free_port()), "run": self._run}
         answers = self._ask_all({"do": "open", "provider": name, "address": address}, OPEN_S)
         self._open.add(name)
         for versions in answers.values():

@@ -323,15 +323,29 @@ def test_ranks_that_mpirun_started() -> None:
     check_lines(lines)
 
 
-def test_ranks_that_torchrun_started() -> None:
+def by_torchrun(calls: int) -> subprocess.Popen[str]:
     usable("shmem")
     beside = Path(sys.executable).parent / "torchrun"
     torchrun = str(beside) if beside.exists() else shutil.which("torchrun")
     if torchrun is None:
         pytest.skip("torchrun is not installed")
-    command = [torchrun, "--standalone", "--nproc-per-node=2", *CALLER[1:], "shmem", "2", "10"]
-    lines, _ = seen_by([run_external(command)])
+    return run_external(
+        [torchrun, "--standalone", "--nproc-per-node=2", *CALLER[1:], "shmem", "2", str(calls)]
+    )
+
+
+def test_ranks_that_torchrun_started() -> None:
+    lines, _ = seen_by([by_torchrun(10)])
     check_lines(lines)
+
+
+def test_no_rank_outlives_a_launcher_that_is_killed() -> None:
+    launcher = by_torchrun(10**8)
+    assert launcher.stdout is not None
+    pids = json.loads(launcher.stdout.readline())["pids"]
+    launcher.kill()
+    assert gone(pids)
+    launcher.communicate()
 
 
 def step_of_srun(backend: str, calls: int, step: int) -> list[subprocess.Popen[str]]:
