@@ -1,0 +1,218 @@
+"""What a rank makes of the coordinator's messages: its GPU, its libraries, what it keeps ready."""
+
+from __future__ import annotations
+
+import queue
+import sys
+from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from calibrate import process
+from calibrate.control import Progress
+from calibrate.operations import Availability, Place, RankTimes
+from calibrate.rank import RankServer, pack, provider_name
+from calibrate.team import unpack
+from perfmodel.schema.evidence import Clock
+from perfmodel.schema.runs import Conditions, Kind, Point
+
+PLACE = {"rank": 5, "ranks": 8, "node": 1, "local_rank": 1, "local_ranks": 4, "device": "cuda"}
+
+
+class FakeDesk:
+    """Hands out messages; ``answers`` are results, or texts of refusals."""
+
+    def __init__(self, *messages: dict[str, Any]) -> None:
+        self.progress = Progress()
+        self.answers: list[Any] = []
+        self._inbox: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
+        for message in (*messages, None):
+            self._inbox.put(message)
+
+    def next(self) -> dict[str, Any] | None:
+        return self._inbox.get()
+
+    def answer(self, message: Mapping[str, Any], result: Any) -> None:
+        self.answers.append(result)
+
+    def refuse(self, message: Mapping[str, Any], error: BaseException) -> None:
+        self.answers.append(f"{type(error).__name__}: {error}")
+
+
+class FakeOperation:
+    bytes_sent = 8
+
+    def __init__(self) -> None:
+        self.salts: list[int] = []
+
+    def prepare(self, salt: int) -> None:
+        self.salts.append(salt)
+
+    def before(self) -> None: ...
+
+    def run(self) -> None: ...
+
+    def check(self) -> tuple[int, int]:
+        return 0, self.salts[-1]
+
+    def steps_s(self) -> Mapping[str, float]:
+        return {}
+
+
+class FakeProvider:
+    """A library, or a whole pass that is told which libraries are open."""
+
+    def __init__(self, name: str, made: list[FakeOperation]) -> None:
+        self.name, self.made, self.opened = name, made, False
+        if name == "exchange":
+            self.use = lambda libraries: made.append(libraries)
+
+    def open(self, place: Place, address: Mapping[str, str]) -> None:
+        self.opened = True
+
+    def open_group(self, ranks: Sequence[int]) -> None: ...
+
+    def operation(self, point: Point, ranks: Sequence[int]) -> FakeOperation:
+        self.made.append(FakeOperation())
+        return self.made[-1]
+
+    def barrier(self, ranks: Sequence[int]) -> None: ...
+
+    def synchronize(self) -> None: ...
+
+    def versions(self) -> Mapping[str, str]:
+        return {"library": "2.0"}
+
+    def close(self) -> None:
+        self.opened = False
+
+
+def fake_torch(gpus: int) -> Any:
+    """torch with this many GPUs; ``chosen`` is the current one."""
+    cuda = SimpleNamespace(chosen=-1)
+    cuda.device_count = lambda: gpus
+    cuda.set_device = lambda index: setattr(cuda, "chosen", index)
+    cuda.current_device = lambda: cuda.chosen
+    cuda.get_device_properties = lambda index: SimpleNamespace(name="NVIDIA H100", uuid=f"0000-{index}")
+    cuda.mem_get_info = lambda: (1000, 2000)
+    cuda.memory_allocated = lambda: 10
+    return SimpleNamespace(__version__="2.13.0", version=SimpleNamespace(cuda="13.0"), cuda=cuda)
+
+
+def serve(*messages: dict[str, Any], load: Any = None) -> list[Any]:
+    desk = FakeDesk(*messages)
+    describe = lambda name: Availability(True, version="1", clocks=(Clock.EAGER,))  # noqa: E731
+    RankServer(desk, load, describe).serve()  # type: ignore[arg-type]
+    return desk.answers
+
+
+def welcome(**more: Any) -> dict[str, Any]:
+    return {"do": "welcome", "place": PLACE, "cpus": [], "providers": [], **more}
+
+
+@pytest.mark.parametrize(("gpus", "chosen"), [(4, 1), (1, 0)])
+def test_a_rank_takes_the_gpu_of_its_place(gpus: int, chosen: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One GPU is visible where the launcher gives each rank its own: it is number 0 there."""
+    torch = fake_torch(gpus)
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    (answer,) = serve(welcome())
+    assert torch.cuda.chosen == chosen
+    assert (answer["device"], answer["uuid"], answer["memory_bytes"]) == (
+        "NVIDIA H100",
+        f"GPU-0000-{chosen}",
+        800,
+    )
+    assert answer["versions"] == {"torch": "2.13.0", "cuda": "13.0", "gpu": "NVIDIA H100"}
+
+
+def test_no_gpu_and_no_torch_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", fake_torch(0))
+    assert "NoHardwareError: torch 2.13.0 sees no GPU" in serve(welcome())[0]
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert "NoHardwareError: torch cannot be imported" in serve(welcome())[0]
+
+
+def test_mpi_needs_ranks_that_a_launcher_of_mpi_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"):
+        monkeypatch.delenv(name, raising=False)
+    message = welcome(place={**PLACE, "device": "cpu"}, providers=["mpi", "gloo"])
+    found = serve(message)[0]["providers"]
+    assert (found["mpi"]["usable"], found["gloo"]["usable"]) == (False, True)
+    monkeypatch.setenv("PMIX_RANK", "5")
+    assert serve(message)[0]["providers"]["mpi"]["usable"]
+
+
+def test_operations_stay_ready_until_they_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "bind", lambda cpus: None)
+    made: list[FakeOperation] = []
+    point = Point(
+        kind=Kind.COLLECTIVE,
+        operation="all_to_all",
+        backend="library",
+        clock=Clock.EAGER,
+        gpus=2,
+        gpus_per_node=2,
+    )
+    prepare = {
+        "do": "prepare",
+        "name": "a",
+        "drop": [],
+        "point": point.model_dump(mode="json"),
+        "ranks": [0, 1],
+        "salt": 3,
+        "calls": 2,
+        "barrier": "library",
+    }
+    timing = {"do": "time", "calls": 2}
+    answers = serve(
+        {"do": "open", "provider": "library", "address": {}},
+        prepare,
+        timing,
+        {**prepare, "salt": 4},
+        timing,
+        {**prepare, "name": "b", "drop": ["a"]},
+        {**prepare, "salt": 6},
+        {**prepare, "point": {**prepare["point"], "backend": "unknown"}, "name": "c"},
+        timing,
+        {"do": "close"},
+        load=lambda name: FakeProvider(name, made),
+    )
+    assert [one.salts for one in made] == [[3, 4], [3], [6]]
+    assert answers[0] == {"library": "2.0"}
+    assert [answers[index]["checked"] for index in (2, 4)] == [3, 4]
+    assert "unknown is not open" in answers[7]
+    assert "nothing is prepared" in answers[8]  # a refused point leaves no operation behind to be timed
+    assert answers[9] is None
+
+
+def test_a_whole_pass_is_told_which_libraries_are_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "bind", lambda cpus: None)
+    made: list[Any] = []
+    serve(
+        {"do": "open", "provider": "exchange", "address": {}},
+        {"do": "open", "provider": "library", "address": {}},
+        load=lambda name: FakeProvider(name, made),
+    )
+    assert sorted(made[0]) == ["exchange", "library"]
+
+
+def test_times_travel_whole() -> None:
+    times = RankTimes(
+        [1.25, 2.5], [1.5, 2.75], 4, 128, 64, 1, {"gather_pool": [0.1, 0.2]}, Conditions(power_w=300.0)
+    )
+    assert unpack(pack(times)) == times
+    assert unpack(pack(RankTimes([1.0], [2.0]))) == RankTimes([1.0], [2.0])
+
+
+def test_who_makes_an_operation() -> None:
+    def point(**fields: Any) -> Point:
+        return Point(clock=Clock.EAGER, gpus=2, gpus_per_node=2, **fields)
+
+    assert provider_name(point(kind=Kind.COLLECTIVE, operation="all_to_all", backend="mpi")) == "mpi"
+    kernel = point(kind=Kind.KERNEL, operation="copy", implementation="torch")
+    assert provider_name(kernel) == "torch"
+    whole = point(kind=Kind.COMPOSED, operation="row_wise", implementation="exchange", backend="mpi")
+    assert provider_name(whole) == "exchange"
