@@ -159,21 +159,26 @@ def experiment_text(experiment: NextExperiment, machine: str) -> str:
     count = experiment.numbers
     numbers = f"{count} number{'s' if count > 1 else ''}"
     first = f"{format_fraction(experiment.share)} of the time rests on {numbers} nobody measured here."
+    them = "them" if count > 1 else "it"
     links = [name.split(":") for name in experiment.only if not name.startswith("kernel:")]
     if not links:
         kernels = ", ".join(name.removeprefix("kernel:").replace("_", " ") for name in experiment.only)
         what = "They are kernel times" if count > 1 else "It is a kernel time"
-        return paragraph(
-            f"{first} {what} ({kernels}); {'yours go' if count > 1 else 'yours goes'} in with --set."
-        )
-    tests = ", ".join(dict.fromkeys(_test_name(library, operation) for library, operation in links))
-    them = "them" if count > 1 else "it"
-    words = f"perfmodel import *.log --machine {shlex.quote(machine)} --out mine.json"
-    return (
-        paragraph(f"{first} To replace {them}, run {tests} on {experiment.where}, then")
-        + "\n"
-        + command_lines(words)
-    )
+        text = f"{first} {what} ({kernels}). To replace {them}, run on this machine"
+        return f"{paragraph(text)}\n{command_lines('perfmodel calibrate --only kernels')}"
+    only = ",".join(f"{library}:{operation}" for library, operation in links)
+    lines = [
+        paragraph(f"{first} To replace {them}, run on {experiment.where}"),
+        command_lines(f"perfmodel calibrate --only {only}"),
+    ]
+    tests = [_test_name(*link) for link in links if link[0] in _TESTS]
+    if tests:
+        words = f"perfmodel import *.log --machine {shlex.quote(machine)} --out mine.json"
+        lines += [f"or {', '.join(dict.fromkeys(tests))}, and then", command_lines(words)]
+    return "\n".join(lines)
+
+
+_TESTS = ("nccl", "nvshmem")
 
 
 def _test_name(library: str, operation: str) -> str:

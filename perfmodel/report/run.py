@@ -29,7 +29,7 @@ _MOST_LEFT_OUT = 8
 
 def head_text(host: Host, header: RunHeader, plan: Plan, seconds: float, done: int) -> str:
     """Machine, stack and plan, as a run begins."""
-    many = f"{header.nodes} node{'s' if header.nodes > 1 else ''}, {header.ranks} ranks"
+    many = f"{header.nodes} node{'s' * (header.nodes > 1)}, {header.ranks} rank{'s' * (header.ranks > 1)}"
     lines = [
         ("Machine", f"{header.machine}: {host_words(host)} · {many}"),
         ("", host.note),

@@ -50,7 +50,7 @@ def outcome_text(
         _crossover_text(own),
         facts(_labelled("Collectives", [f"not measured here: {note}" for note in borrowed])),
         numbered(_most(outcome_warnings(outcome))),
-        facts(
+        _to_paste(
             [
                 ("Checked", checked_words(outcome)),
                 *_labelled("Wrote", [*written, f"{outcome.samples} ({state_words(outcome)})"]),
@@ -59,6 +59,12 @@ def outcome_text(
         ),
     ]
     return "\n\n".join(part for part in parts if part)
+
+
+def _to_paste(pairs: Sequence[tuple[str, str]]) -> str:
+    """Facts that are not wrapped: a file name or a command is whole on its line."""
+    width = max(len(name) for name, _ in pairs)
+    return "\n".join(f"{name:<{width}}  {text}" for name, text in pairs)
 
 
 def measured_here(calibrations: Sequence[Calibration], run_id: str) -> list[Calibration]:

@@ -12,7 +12,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
+import calibrate.host
 from calibrate import stack
+from calibrate.gpus import Gpu
 from calibrate.session import calibrate as measure
 from calibrate.simulated import SimulatedTeam, TrueCurve
 from perfmodel.cli import measuring, run
@@ -96,6 +98,25 @@ def test_the_calibration_that_it_writes_can_be_shown(ranks: Ranks, cli: Any, tmp
     assert calibration["checked"] and calibration["complete"]
     assert curve["alpha_s"]["value"] == pytest.approx(4e-6, rel=0.05)
     assert curve["beta_bytes_per_s"]["value"] == pytest.approx(2e9, rel=0.05)
+
+
+def test_one_gpu_measures_kernels_and_borrows_collectives(
+    ranks: Ranks, cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(calibrate.host, "find_gpus", lambda: (Gpu(0, "NVIDIA H200", driver="580.1"),))
+    ranks.fields = {"ranks": 1, "device": "cuda", "kernels": True, "backends": ()}
+    found = cli("calibrate", "--quick")
+    assert found.code == 0, found.err
+    assert "Machine   h200-sxm-ib: 1× NVIDIA H200" in found.out and "1 node, 1 rank\n" in found.out
+    assert "one rank has nobody to exchange with" in found.out
+    assert "Fitted" not in found.out and "gather_bytes_per_s" in found.out
+    assert "not measured here: collectives of h200-sxm-ib/nccl" in found.out
+    assert not (folder(tmp_path) / "machine.toml").exists()
+    projected = json.loads(cli("project", "--table-size", "10TB", "--calibration", "latest", "--json").out)
+    assert {step["name"]: step["evidence"] for step in projected["steps"]}["gather_pool"] in (
+        "measured",
+        "interpolated",
+    )
 
 
 def test_one_document(ranks: Ranks, cli: Any) -> None:
