@@ -162,10 +162,12 @@ def experiment_text(experiment: NextExperiment, machine: str) -> str:
     them = "them" if count > 1 else "it"
     links = [name.split(":") for name in experiment.only if not name.startswith("kernel:")]
     if not links:
-        kernels = ", ".join(name.removeprefix("kernel:").replace("_", " ") for name in experiment.only)
+        names = [name.removeprefix("kernel:") for name in experiment.only]
         what = "They are kernel times" if count > 1 else "It is a kernel time"
-        text = f"{first} {what} ({kernels}). To replace {them}, run on this machine"
-        return f"{paragraph(text)}\n{command_lines('perfmodel calibrate --only kernels')}"
+        words = ", ".join(_KERNEL_WORDS.get(name, name.replace("_", " ")) for name in names)
+        only = ",".join(dict.fromkeys("composed" if name in _KERNEL_WORDS else "kernels" for name in names))
+        text = f"{first} {what} ({words}). To replace {them}, run on this machine"
+        return f"{paragraph(text)}\n{command_lines(f'perfmodel calibrate --only {only}')}"
     only = ",".join(f"{library}:{operation}" for library, operation in links)
     lines = [
         paragraph(f"{first} To replace {them}, run on {experiment.where}"),
@@ -179,6 +181,7 @@ def experiment_text(experiment: NextExperiment, machine: str) -> str:
 
 
 _TESTS = ("nccl", "nvshmem")
+_KERNEL_WORDS = {"handover": "from kernels to collectives and back"}
 
 
 def _test_name(library: str, operation: str) -> str:
