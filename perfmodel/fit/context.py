@@ -43,13 +43,11 @@ _ALSO = ("permute",)
 _FEWEST = 3
 
 
-def passes_to_fit(composed: pd.DataFrame, backend: str | None, clock: str) -> pd.DataFrame:
-    """Whole passes of our own that a fit may use: not held out, not throttled, at this clock."""
+def passes_to_fit(composed: pd.DataFrame, backend: str, clock: str) -> pd.DataFrame:
+    """Whole passes of our own over a library that a fit may use: not held out, not throttled."""
     keep = (composed["implementation"] == OWN_PASS) & (composed["clock"] == clock)
     keep &= ~composed["held_out"].astype(bool) & (composed["flag"] != "throttled")
-    if backend is not None:
-        keep &= composed["backend"] == backend
-    return composed[keep]
+    return composed[keep & (composed["backend"] == backend)]
 
 
 def step_times(passes: pd.DataFrame, step: str) -> Floats:

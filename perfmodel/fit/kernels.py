@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from perfmodel.fit.context import median_interval, passes_to_fit, step_times
+from perfmodel.fit.context import step_times
 from perfmodel.fit.links import rounded
 from perfmodel.fit.robust import half_widths, solve
 from perfmodel.model import embedding_bag, kernels
-from perfmodel.schema.calibration import Interval, KernelConstants, KernelFit, KernelStep
+from perfmodel.schema.calibration import InPass, Interval, KernelConstants, KernelFit, KernelStep
 from perfmodel.schema.constants import Constants, load_kernel_constants
 from perfmodel.schema.evidence import Clock
 from perfmodel.schema.machine import Machine
@@ -38,6 +38,9 @@ _LARGEST_PENALTY = 20.0
 _FARTHEST = 1e3
 """A floor or rate lies within this factor of those that the samples show."""
 _AT_BOUND = 1e-3
+_FEWEST_PASSES = 3
+_FACTORS = (float(np.log(0.5)), float(np.log(20.0)))
+_SHORTEST_S = 1e-9
 
 
 @dataclass(frozen=True)
@@ -57,15 +60,15 @@ class _Problem:
 
 
 def fit_kernels(
-    samples: pd.DataFrame, machine: Machine, clock: Clock, composed: pd.DataFrame | None = None
+    samples: pd.DataFrame, machine: Machine, clock: Clock, passes: pd.DataFrame | None = None
 ) -> KernelConstants | None:
     """Constants of the kernel model from kernel samples (``Run.kernel_samples``) at one clock.
 
     Used are samples that are not held out and not throttled, of uniform ids, of the kernels of our own pass
     (torch) where they were timed, on the most ranks at once. Relative residuals, soft-l1 loss. The floor of
     the local sum is that of the gather, as in a projection.
-    composed   whole passes (``Run.composed_samples``): those that are not held out say by which factor the
-               same kernel is slower there (caches that another step has left, ``in_pass``)
+    passes   whole passes that a fit may use (``passes_to_fit``): they say by which factor the same kernel is
+             slower there, in caches that another step has left (``in_pass``)
     Limits: fewer samples of a kernel than constants + 1 -> its constants are left to the machine file;
     of all kernels -> None
     """
@@ -74,7 +77,7 @@ def fit_kernels(
     found: dict[str, Interval] = {}
     alone: dict[str, float] = {}  # in loops of one kernel
     fits: dict[KernelStep, KernelFit] = {}
-    in_pass: dict[KernelStep, Interval] = {}
+    in_pass: dict[KernelStep, InPass] = {}
     errors, bounds = [np.empty(0)], list[str]()
     for operation, step in _STEPS.items():
         cells = rows[rows["operation"] == operation]
@@ -82,13 +85,13 @@ def fit_kernels(
         if problem is None or problem.time_s.size <= len(problem.keys):
             continue
         solution = _best(problem)
-        factor, off = _in_pass(step, composed, clock, machine, constants, solution.x, problem)
-        values, at_bound = _fitted(problem, solution, factor)
+        there = _in_pass(step, passes, machine, constants, solution.x, problem)
+        values, at_bound = _fitted(problem, solution, there)
         found |= values
         alone |= dict(zip(problem.keys, np.exp(solution.x).tolist(), strict=True))
-        in_pass |= {step: factor} if factor else {}
+        in_pass |= {step: there} if there else {}
         left_out = _left_out(problem, solution)
-        fits[step] = _summary(problem.moved_bytes(np.exp(solution.x)), left_out, off)
+        fits[step] = _summary(problem.moved_bytes(np.exp(solution.x)), left_out, there)
         errors.append(left_out)
         bounds += at_bound
     if not fits:
@@ -227,18 +230,17 @@ def _best(problem: _Problem) -> Any:
     return min((_solution(problem, everything, start) for start in starts), key=lambda s: float(s.cost))
 
 
-def _fitted(
-    problem: _Problem, solution: Any, factor: Interval | None
-) -> tuple[dict[str, Interval], list[str]]:
-    """Constants with their intervals, floors and rates by ``factor`` slower; and those at a bound."""
+def _fitted(problem: _Problem, solution: Any, there: InPass | None) -> tuple[dict[str, Interval], list[str]]:
+    """Constants with their intervals, as they are in a pass; and those at a bound."""
     found, at_bound = {}, []
-    slower = factor.value if factor else 1.0
+    factor, more_s = (there.factor, there.more_s) if there else (1.0, 0.0)
     for key, q, wide, limits in zip(
         problem.keys, solution.x, half_widths(solution), problem.bounds, strict=True
     ):
-        scale = slower if key.endswith("floor_s") else 1 / slower if key.endswith("per_s") else 1.0
-        value = rounded(float(np.exp(q)) * scale)
-        low, high = (rounded(float(np.exp(q + sign * wide)) * scale, 3) for sign in (-1, 1))
+        scale = factor if key.endswith("floor_s") else 1 / factor if key.endswith("per_s") else 1.0
+        shift = more_s if key.endswith("floor_s") else 0.0
+        value = rounded(float(np.exp(q)) * scale + shift)
+        low, high = (rounded(float(np.exp(q + sign * wide)) * scale + shift, 3) for sign in (-1, 1))
         found[key] = Interval(value=value, low=min(low, value), high=max(high, value))
         if min(abs(q - np.log(limit)) for limit in limits) < _AT_BOUND:
             at_bound.append(key)
@@ -247,31 +249,43 @@ def _fitted(
 
 def _in_pass(
     step: KernelStep,
-    composed: pd.DataFrame | None,
-    clock: Clock,
+    passes: pd.DataFrame | None,
     machine: Machine,
     constants: Constants,
     solution: Floats,
     problem: _Problem,
-) -> tuple[Interval | None, Floats]:
-    """How many times slower the kernel is in a whole pass, and what ln t misses there with that factor."""
-    nothing = np.empty(0)
-    if composed is None or composed.empty:
-        return None, nothing
-    passes = passes_to_fit(composed, None, str(clock))
+) -> InPass | None:
+    """How a whole pass slows the kernel: cold caches by a factor, threads of a library by a constant.
+
+    Limits: fewer than 3 passes -> None;  3 -> a factor alone
+    """
+    if passes is None or passes.empty:
+        return None
     times = step_times(passes, step)
     passes = passes[np.isfinite(times)].assign(time_s=times[np.isfinite(times)])
     there = _problem(step, passes.assign(shards=passes["gpus"]), machine, constants, {})
-    if there is None:
-        return None, nothing
+    if there is None or there.time_s.size < _FEWEST_PASSES:
+        return None
     known = dict(zip(problem.keys, solution, strict=True))
     q = np.array([known.get(key, np.log(machine.value(key))) for key in there.keys])
-    ratios = np.log(there.time_s / there.time(np.exp(q), np.ones(there.time_s.size, bool)))
-    interval = median_interval(ratios)
-    if interval is None:
-        return None, nothing
-    value, low, high = (rounded(float(np.exp(part))) for part in interval)
-    return Interval(value=value, low=low, high=high), ratios - np.log(value)
+    alone = there.time(np.exp(q), np.ones(there.time_s.size, bool))
+    logs = np.log(there.time_s)
+
+    def residual(x: Floats) -> Floats:
+        more = np.exp(x[1]) if x.size > 1 else 0.0
+        return np.asarray(np.log(np.exp(x[0]) * alone + more) - logs)
+
+    shifts = (float(np.log(_SHORTEST_S)), float(np.log(there.time_s.max())))
+    start, bounds = [0.0, float(np.log(there.time_s.min() / 10))], [_FACTORS, shifts]
+    free = 1 if there.time_s.size <= _FEWEST_PASSES else 2
+    best = solve(residual, start[:free], bounds[:free])
+    more_s = float(np.exp(best.x[1])) if free > 1 else 0.0
+    return InPass(
+        factor=rounded(float(np.exp(best.x[0]))),
+        more_s=rounded(more_s) if more_s > 2 * _SHORTEST_S else 0.0,
+        log_sd=_log_sd(np.asarray(best.fun)),
+        passes=there.time_s.size,
+    )
 
 
 def _left_out(problem: _Problem, solution: Any) -> Floats:
@@ -285,10 +299,10 @@ def _left_out(problem: _Problem, solution: Any) -> Floats:
     return errors
 
 
-def _summary(moved: Floats, left_out: Floats, in_pass: Floats) -> KernelFit:
+def _summary(moved: Floats, left_out: Floats, there: InPass | None) -> KernelFit:
     return KernelFit(
-        log_sd=max(_log_sd(left_out), _log_sd(in_pass) if in_pass.size else 0.0),
-        sample_count=left_out.size + in_pass.size,
+        log_sd=max(_log_sd(left_out), there.log_sd if there else 0.0),
+        sample_count=left_out.size + (there.passes if there else 0),
         loo_median=_share(left_out, 0.5),
         loo_p90=_share(left_out, 0.9),
         low_bytes=rounded(float(moved.min())),

@@ -63,14 +63,14 @@ def fit_run(run: Run, machine: Machine, complete: bool | None = None) -> list[Ca
         calibration = fit_calibration(rows, machine, identity, like=like)
         after = known[(known["backend"] == backend) & (known["clock"] == clock)]
         calibration = _in_use(calibration, after[after["variant"] == AFTER_KERNEL], run, machine, identity)
-        found.append(calibration.model_copy(update={"kernels": _kernels(run, machine, clock)}))
+        found.append(calibration.model_copy(update={"kernels": _kernels(run, machine, backend, clock)}))
     return found
 
 
 def _kernels_alone(run: Run, machine: Machine, complete: bool) -> Calibration:
     """The shipped collectives of the machine with the run's own kernels."""
     shipped = _shipped(machine, machine.defaults.backend)
-    kernels = _kernels(run, machine, shipped.clock) if shipped else None
+    kernels = _kernels(run, machine, shipped.backend, shipped.clock) if shipped else None
     if shipped is None or kernels is None:
         raise NoCalibrationError(
             f"run {run.run_id} holds no finished point of a collective.",
@@ -93,10 +93,7 @@ def _in_use(
     """The calibration with what a whole pass does to its collectives."""
     more = fit_curves(after, machine, identity)
     calibration = calibration.model_copy(update={"after_kernel": more})
-    composed = run.composed_samples()
-    if composed.empty:
-        return calibration
-    passes = passes_to_fit(composed, str(identity.backend), str(identity.clock))
+    passes = passes_to_fit(run.composed_samples(), str(identity.backend), str(identity.clock))
     return calibration.model_copy(update={"handover_s": handovers(calibration, passes, machine)})
 
 
@@ -128,11 +125,14 @@ def _checked(run: Run, backend: Backend, clock: Clock) -> bool:
     return all(visit.checked > 0 for visit in visits)
 
 
-def _kernels(run: Run, machine: Machine, clock: Clock) -> KernelConstants | None:
-    """Kernels at the clock of the collectives; else at the first clock that they were timed on."""
+def _kernels(run: Run, machine: Machine, backend: Backend, clock: Clock) -> KernelConstants | None:
+    """Kernels at the clock of the collectives, as they are in passes over the library; else at another."""
     samples, composed = run.kernel_samples(), run.composed_samples()
-    fits = (fit_kernels(samples, machine, each, composed) for each in dict.fromkeys((clock, *CLOCK_ORDER)))
-    return next((fit for fit in fits if fit is not None), None)
+    for each in dict.fromkeys((clock, *CLOCK_ORDER)):
+        found = fit_kernels(samples, machine, each, passes_to_fit(composed, str(backend), str(each)))
+        if found is not None:
+            return found
+    return None
 
 
 def _shipped(machine: Machine, backend: Backend) -> Calibration | None:

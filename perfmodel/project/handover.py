@@ -15,6 +15,8 @@ from perfmodel.schema.evidence import Evidence
 Array = NDArray[np.float64]
 
 BETWEEN = "between_steps"
+_LIKE = dict.fromkeys(("all_to_all_bags", "exchange_bags", "reduce_scatter_inside"), "reduce_scatter_bags")
+"""Other collectives that run after the gather: they lose what the one that was measured there loses."""
 _Z95 = 1.96
 
 
@@ -38,7 +40,7 @@ class Handover:
     t_after, t_alone   curves of the measured group of ranks whose number is nearest [s]
     h                  median over the run's own passes of what a step takes beyond that [s]
     Source: variant after_kernel and the composed passes of a calibration, those that are not held out
-    Limits: neither was measured -> 0;  nothing is sent -> 0
+    Limits: neither was measured -> 0;  nothing is sent -> 0;  S below the smallest size -> that of the floors
     """
 
     pairs: Mapping[str, tuple[tuple[Curve, Curve], ...]] = field(default_factory=dict)
@@ -66,7 +68,7 @@ class Handover:
         for step in steps:
             sent = step.time_s > 0
             middle, error, own = self._colder(step)
-            constant = self.constants.get(step.name)
+            constant = self.constants.get(_LIKE.get(step.name, step.name))
             for_step = (constant.low, constant.value, constant.high) if constant else (0.0, 0.0, 0.0)
             low = low + np.where(sent, np.maximum(middle - error, 0) + for_step[0], 0)
             time = time + np.where(sent, middle + for_step[1], 0)
@@ -95,7 +97,6 @@ class Handover:
             more[rows] = np.maximum(slow - curve_time(alone, np.maximum(size[rows], 1)), 0)
             noise = float(np.sqrt(np.mean(np.square(after.left_out_log_sd or [after.anchor_log_sd]))))
             error[rows] = np.minimum(_Z95 * noise * slow, more[rows])
-            inside = (size[rows] >= after.anchor_bytes[0]) & (size[rows] <= after.anchor_bytes[-1])
-            known = inside & (after.gpus == count)
+            known = (size[rows] <= after.anchor_bytes[-1]) & (after.gpus == count)
             rank[rows] = np.where(known, Evidence.INTERPOLATED.rank, Evidence.EXTRAPOLATED.rank)
         return more, error, rank

@@ -182,11 +182,22 @@ class KernelFit(BaseModel):
         return self
 
 
+class InPass(BaseModel):
+    """What a whole pass does to a kernel: t_pass = more_s + factor t_loop; ``log_sd`` of what ln t misses."""
+
+    model_config = _STRICT
+
+    factor: Positive
+    more_s: Share
+    log_sd: Share
+    passes: Whole
+
+
 class KernelConstants(BaseModel):
     """Constants of the kernel model, fitted to kernels timed on the machine itself, all ranks at once.
 
     values     by machine key; they stand for those of the machine file
-    in_pass    by step: factor on its times, in ``values`` already, from loops of one kernel to a whole pass
+    in_pass    by step: from loops of one kernel to a whole pass; in ``values`` already
     fits       by step of a projection, only for those that were timed
     log_sd, sample_count, loo_median, loo_p90   of all fits together
     at_bound   keys whose value ended at a bound: the samples do not tell it
@@ -201,7 +212,7 @@ class KernelConstants(BaseModel):
     loo_median: Share | None
     loo_p90: Share | None
     at_bound: list[str] = []
-    in_pass: Mapping[KernelStep, Interval] = {}
+    in_pass: Mapping[KernelStep, InPass] = {}
     implementation: str
     clock: Clock
 
