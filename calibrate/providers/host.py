@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import mmap
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -47,6 +49,22 @@ def rotating_count(send_bytes: int, l2: int) -> int:
     return max(2, min(wanted, MOST_ROTATING_BYTES // send_bytes))
 
 
+def small_pages(size_bytes: int) -> NDArray[np.uint8]:
+    """Memory in pages of the usual size, zeroed [bytes].
+
+    numpy asks for huge pages where they fit, torch does not: a library that copies from process to process
+    then sends half of the buffers twice as fast as the buffers of a real pass. Where the system knows no huge
+    pages it has only small ones.
+    """
+    memory = mmap.mmap(-1, size_bytes)
+    if hasattr(mmap, "MADV_NOHUGEPAGE"):
+        with contextlib.suppress(OSError):
+            memory.madvise(mmap.MADV_NOHUGEPAGE)
+    array = np.frombuffer(memory, np.uint8)
+    array[:] = 0
+    return array
+
+
 class Pool:
     """Memory that all operations of a provider share: buffers are valid until the next ``prepare``."""
 
@@ -59,7 +77,7 @@ class Pool:
         needed = count * stride + LINE_BYTES
         memory = self._memory.get(name)
         if memory is None or memory.size < needed:
-            memory = self._memory[name] = np.zeros(needed, np.uint8)
+            memory = self._memory[name] = small_pages(needed)
         skip = -memory.ctypes.data % LINE_BYTES
         lines = memory[skip : skip + count * stride].reshape(count, stride)
         return lines.view(dtype)[:, :elements]
