@@ -72,7 +72,7 @@ WORKING_SETS = {
 }
 LOOKUPS = {"cpu": (64, 2**17), "cuda": (2**10, 2**23)}
 MOST_BYTES = {"cpu": 32 * MIB, "cuda": 2 * GIB}
-COPY_LIMITS = {"quick": 256 * MIB, "standard": GIB, "rigorous": GIB}
+COPY_LIMITS = {"quick": 64 * MIB, "standard": GIB, "rigorous": GIB}
 
 
 def payload_bytes(operation: str, work: Work, dtype: str) -> int:
@@ -208,7 +208,7 @@ def _kernel_works(hosts: Hosts, preset: str) -> Iterator[tuple[str, Work, str]]:
     """(kernel, work, type of the rows), the cheapest first."""
     yield "launch_floor", Work(batch=1), "fp32"
     limit = min(COPY_LIMITS[preset], int(hosts.memory_bytes / 4))
-    step = 8 if preset == "quick" else 4 if preset == "standard" else 2
+    step = 2 if preset == "rigorous" else 4
     moved = 64 * KIB
     while moved <= limit:
         yield "copy", Work(batch=1, dim=moved // 2), "fp32"

@@ -21,7 +21,6 @@ class Preset:
     point_s         time of one point at most
     total_s         time after which points that have their ``min_visits`` end as they are
     batch_s         what the calls of one visit last together
-    size_step       each size is this many times the one before
     most_bytes      largest payload
     clocks          what is timed, where the library offers it
     backends        libraries of the default plan, best first; with ``one_backend`` the first usable one
@@ -32,7 +31,6 @@ class Preset:
     min_visits: int
     point_s: float
     total_s: float | None
-    size_step: int
     most_bytes: Mapping[str, int]
     clocks: Mapping[str, tuple[Clock, ...]]
     backends: Mapping[str, tuple[str, ...]]
@@ -59,7 +57,6 @@ _PRESETS = (
         min_visits=3,
         point_s=2.0,
         total_s=45.0,
-        size_step=4,
         most_bytes={"cpu": 8 * MIB, "cuda": 512 * MIB},
         clocks={"cpu": _EAGER, "cuda": (Clock.STREAM, Clock.GRAPH)},
         backends={"cpu": _CPU, "cuda": _GPU},
@@ -72,7 +69,6 @@ _PRESETS = (
         min_visits=5,
         point_s=3.0,
         total_s=None,
-        size_step=2,
         most_bytes={"cpu": 64 * MIB, "cuda": 4096 * MIB},
         clocks={"cpu": (Clock.EAGER, Clock.STREAM), "cuda": (Clock.STREAM, Clock.GRAPH, Clock.EAGER)},
         backends={"cpu": ("mpi", "shmem"), "cuda": _GPU},
@@ -84,7 +80,6 @@ _PRESETS = (
         min_visits=7,
         point_s=15.0,
         total_s=None,
-        size_step=2,
         most_bytes={"cpu": 256 * MIB, "cuda": 16384 * MIB},
         clocks={"cpu": (Clock.EAGER, Clock.STREAM), "cuda": tuple(Clock)},
         backends={"cpu": _CPU, "cuda": _GPU},

@@ -12,6 +12,8 @@ from perfmodel.schema.runs import Kind, Point
 from perfmodel.units import format_bytes
 
 SMALLEST_BYTES = 128
+SIZE_STEP = 2
+"""Each payload of a plan is this many times the one before: protocols change between neighbours."""
 ELEMENT_BYTES = 4  # fp32
 ALIGNMENT_BYTES = {"nccl": 16, "nvshmem": 16, "symmetric_memory": 16}
 """Bytes a peer below which a library sends nothing, or refuses."""
@@ -63,7 +65,7 @@ def payloads(
     size_bytes, grid = SMALLEST_BYTES, set()
     while size_bytes <= most:
         grid.add(max(size_bytes // unit, 1) * unit)
-        size_bytes *= preset.size_step
+        size_bytes *= SIZE_STEP
     return sorted(grid)
 
 

@@ -46,7 +46,7 @@ def test_quick_on_two_ranks() -> None:
     plan = make_plan(Request("quick"), cpu())
     assert {point.backend for point in plan.points} == {"mpi"}
     assert {point.clock for point in plan.points} == {Clock.EAGER}
-    expected = [128 * 4**k for k in range(9)]  # 128 B … 8 MiB
+    expected = [128 * 2**k for k in range(17)]  # 128 B … 8 MiB
     assert payloads(plan, "all_to_all") == payloads(plan, "broadcast") == expected
     assert len(payloads(plan, "all_to_all", "after_kernel")) == 6
     assert payloads(plan, "reduce_scatter", "after_kernel")[0] == 128
