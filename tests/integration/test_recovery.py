@@ -1,4 +1,4 @@
-"""Known curves, known noise, a simulated clock: what calibrate and fit say holds the truth as often as said."""
+"""Known curves, known noise, a simulated clock: intervals hold the truth as often as they say."""
 
 from __future__ import annotations
 
