@@ -159,6 +159,9 @@ def test_fresh_measures_again(ranks: Ranks, cli: Any) -> None:
     assert cli(*QUICK).code == 0
     assert cli(*QUICK, "--fresh").code == 0
     assert ranks.last is not None and ranks.last.visits
+    ranks.fields = {"faults": {4: "interrupt"}}
+    stopped = cli(*QUICK, "--fresh")
+    assert stopped.code == 130 and "go on with" in stopped.err and "--fresh" not in stopped.err
 
 
 def test_noise_that_stays_is_a_warning_or_with_strict_an_error(ranks: Ranks, cli: Any) -> None:
