@@ -105,11 +105,13 @@ def checked_words(outcome: Outcome) -> str:
 
 def fitted_text(calibrations: Sequence[Calibration]) -> str:
     """Curves of all calibrations in one table. β is the bus bandwidth: f times payload over time."""
+    clocks = dict.fromkeys(str(curve.clock) for item in calibrations for curve in item.curves)
+    one_clock = len(clocks) == 1
     rows = [
         [
             f"{item.backend} {curve.collective}",
             f"{curve.gpus} / {curve.domain_gpus}" if curve.domain_gpus < curve.gpus else str(curve.gpus),
-            str(curve.clock),
+            "" if one_clock else str(curve.clock),
             _short(curve.alpha_s, format_time),
             _short(_bus(curve), format_rate),
             format_number(curve.p.value),
@@ -121,8 +123,8 @@ def fitted_text(calibrations: Sequence[Calibration]) -> str:
     ]
     if not rows:
         return ""
-    headers = ["collective", "G", "clock", "α", "β (bus)", "p", "LOO p50/p90", "range"]
-    title = "Fitted   t = (α^p + (S·f/β)^p)^(1/p)      LOO = leave-one-out"
+    headers = ["collective", "G", "" if one_clock else "clock", "α", "β (bus)", "p", "LOO p50/p90", "range"]
+    title = f"Fitted   t = (α^p + (S·f/β)^p)^(1/p)   clock {', '.join(clocks)}   LOO = leave-one-out"
     return f"{title}\n" + table(headers, rows, left=(0, 2), drop=(2, 5))
 
 
