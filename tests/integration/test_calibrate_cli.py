@@ -35,7 +35,7 @@ def perfmodel(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 def environment(home: Path) -> dict[str, str]:
-    """Without git on the path: a checkout that changes between two starts would be two stacks, and two runs."""
+    """Without git on the path: a checkout that changes between two starts would be two stacks."""
     return {**os.environ, "PERFMODEL_HOME": str(home), "PATH": str(Path(sys.executable).parent)}
 
 
