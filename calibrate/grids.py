@@ -58,7 +58,7 @@ class Extent:
 
 
 EXTENTS = {
-    "quick": Extent((32, 64, 128), 2, 4, 10),
+    "quick": Extent((32, 64, 96, 128), 3, 8, 20),
     "standard": Extent((16, 32, 64, 96, 128), 3, 8, 24),
     "rigorous": Extent((16, 32, 48, 64, 96, 128, 256), 5, 16, 48),
 }
@@ -71,7 +71,7 @@ WORKING_SETS = {
     ("cuda", "rigorous"): (8 * MIB, 32 * MIB, 128 * MIB, 512 * MIB, 2 * GIB, 8 * GIB, 32 * GIB),
 }
 LOOKUPS = {"cpu": (64, 2**17), "cuda": (2**10, 2**23)}
-MOST_BYTES = {"cpu": 32 * MIB, "cuda": 2 * GIB}
+MOST_BYTES = {"cpu": 16 * MIB, "cuda": 2 * GIB}
 COPY_LIMITS = {"quick": 64 * MIB, "standard": GIB, "rigorous": GIB}
 
 
@@ -220,7 +220,8 @@ def _kernel_works(hosts: Hosts, preset: str) -> Iterator[tuple[str, Work, str]]:
 def _streams(hosts: Hosts, cells: int) -> Iterator[tuple[str, Work, str]]:
     """Bucketize and permute over 64 ids … the most, sums over 2 … 8 partial bags of 4 KiB … 16 MiB."""
     low, high = LOOKUPS[hosts.device]
-    owners = sorted({2, 8, min(hosts.ranks, 255)} - {1})
+    own = min(hosts.ranks, 255)
+    owners = sorted(({2, own} if hosts.device == "cpu" else {2, 8, 64, own}) - {1})
     for index in range(cells):
         n = _between(low, high, index, cells)
         tables, pooling, G = (1, 4, 8)[index % 3], (4, 20, 1, 7)[index % 4], owners[index % len(owners)]
