@@ -1,8 +1,8 @@
 """What a rank can be asked to time: the small interface between libraries, kernels and the measuring loop.
 
 A *provider* is a library (mpi, gloo, nccl, ...), a set of kernels (torch, perfmodel, fbgemm) or a whole pass
-(exchange, torchrec). It turns a ``Point`` into an ``Operation``; ``calibrate.clocks`` times operations;
-``calibrate.rank`` serves them to the coordinator. A provider knows nothing of rounds, noise or files.
+(exchange, torchrec). It turns a ``Point`` into an ``Operation``; ``calibrate.ranks.clocks`` times operations;
+``calibrate.ranks.rank`` serves them to the coordinator. A provider knows nothing of rounds, noise or files.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Provider(Protocol):
     name: str
 
     def open(self, place: Place, address: Mapping[str, str]) -> None:
-        """Join the job. Called on every rank, in the same order. ``address``: see calibrate.rank."""
+        """Join the job. Called on every rank, in the same order. ``address``: see calibrate.ranks.rank."""
 
     def open_group(self, ranks: Sequence[int]) -> None:
         """Make a communicator for these ranks. Called on every rank of the job, in the same order."""

@@ -19,10 +19,10 @@ COLLECTIVE_PROVIDERS = {
 
 PROVIDERS = {
     **COLLECTIVE_PROVIDERS,
-    "torch": "calibrate.kernels:TorchKernels:torch_availability",
-    "fbgemm": "calibrate.kernels_fbgemm:FbgemmKernels",
-    "exchange": "calibrate.exchange:Exchange",
-    "torchrec": "calibrate.torchrec_pass:TorchRec",
+    "torch": "calibrate.passes.kernels:TorchKernels:torch_availability",
+    "fbgemm": "calibrate.passes.kernels_fbgemm:FbgemmKernels",
+    "exchange": "calibrate.passes.exchange:Exchange",
+    "torchrec": "calibrate.passes.torchrec_pass:TorchRec",
 }
 """Every provider: module, class and, where it is not ``availability``, the function that says if it runs."""
 

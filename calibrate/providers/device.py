@@ -24,7 +24,7 @@ Call = Callable[[Any, Any], None]
 
 def torch_with_cuda(operations: tuple[str, ...]) -> Availability:
     """Whether PyTorch is installed with CUDA, and whether there is a GPU; no CUDA context is made."""
-    from calibrate.gpus import find_gpus
+    from calibrate.machine.gpus import find_gpus
 
     if importlib.util.find_spec("torch") is None:
         return Availability(False, "PyTorch is not installed", INSTALL)

@@ -16,7 +16,7 @@ from calibrate.providers import torch_world
 from calibrate.providers.host import Call, HostCollectives, HostOperation, InPlaceHostOperation
 from perfmodel.schema.evidence import SAMPLE_OPERATIONS
 
-_INSTALL = "pip install torch==2.13.0 --index-url https://download.pytorch.org/whl/cpu"
+_INSTALL = "pip install torch==2.13.0"
 
 
 def availability() -> Availability:

@@ -12,7 +12,7 @@ from perfmodel.cli.options import JsonOption, count_values, size_values, split_v
 from perfmodel.errors import BadInputError
 
 if TYPE_CHECKING:
-    from calibrate.plan import Request
+    from calibrate.planning.plan import Request
     from perfmodel.schema.evidence import Clock
 
 DEVICES = ("auto", "cpu", "cuda")
@@ -126,7 +126,7 @@ def _request(
     noise: str | None,
     oversubscribe: bool,
 ) -> Request:
-    from calibrate.plan import Request
+    from calibrate.planning.plan import Request
     from perfmodel.units import parse_ratio
 
     share = parse_ratio(noise, "--noise") if noise else None

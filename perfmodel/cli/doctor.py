@@ -40,8 +40,8 @@ def doctor(
       perfmodel doctor --ranks 8
       perfmodel doctor --machine h100-sxm-efa --json
     """
-    from calibrate.doctor import examine
-    from calibrate.host import identify
+    from calibrate.machine.doctor import examine
+    from calibrate.machine.host import identify
     from calibrate.providers import PROVIDERS, availability
     from perfmodel.report.doctor import doctor_record, doctor_text, prospects
 

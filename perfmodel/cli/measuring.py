@@ -10,15 +10,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from calibrate.doctor import Finding, examine
-from calibrate.external import detect_launcher
-from calibrate.host import Host, identify
-from calibrate.interfaces import Options, Outcome, Team
-from calibrate.plan import Request, estimate_time_s, make_plan
-from calibrate.selection import read_selection
-from calibrate.session import calibrate as measure
-from calibrate.stack import make_header
-from calibrate.team import TeamRequest
+from calibrate.machine.doctor import Finding, examine
+from calibrate.machine.host import Host, identify
+from calibrate.planning.plan import Request, estimate_time_s, make_plan
+from calibrate.planning.selection import read_selection
+from calibrate.ranks.external import detect_launcher
+from calibrate.ranks.team import TeamRequest
+from calibrate.running.interfaces import Options, Outcome, Team
+from calibrate.running.session import calibrate as measure
+from calibrate.running.stack import make_header
 from perfmodel.cli.output import SaidError, emit, emit_json, note
 from perfmodel.cli.progress import Progress
 from perfmodel.errors import NoCalibrationError, NoHardwareError, PerfmodelError, TooNoisyError
@@ -60,7 +60,7 @@ class Asked:
 
     def team(self) -> TeamRequest:
         """The ranks to start; of the libraries, those that were named."""
-        from calibrate.plan import BACKENDS
+        from calibrate.planning.plan import BACKENDS
 
         named = read_selection(self.request.only, self.request.backends or (), BACKENDS).backends
         return TeamRequest(
@@ -105,7 +105,7 @@ def run(asked: Asked, *, plan_only: bool, strict: bool, as_json: bool) -> None:
 
 def open_team(request: TeamRequest) -> Team | None:
     """Real ranks. Tests put a simulated team here."""
-    from calibrate import launch
+    from calibrate.ranks import launch
 
     return launch.open_team(request)
 

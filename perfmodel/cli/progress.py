@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 from perfmodel.cli.output import emit, note, on_terminal, rewrite, warn
 
 if TYPE_CHECKING:
-    from calibrate.doctor import Finding
-    from calibrate.host import Host
-    from calibrate.interfaces import Outcome
-    from calibrate.plan import Plan
-    from calibrate.stopping import Summary
+    from calibrate.machine.doctor import Finding
+    from calibrate.machine.host import Host
+    from calibrate.planning.plan import Plan
+    from calibrate.running.interfaces import Outcome
+    from calibrate.running.stopping import Summary
     from perfmodel.schema.runs import Point, RunHeader
 
 _LINE_EVERY_S = 0.2  # on a terminal
@@ -44,7 +44,7 @@ class Progress:
 
     def started(self, plan: Plan, header: RunHeader, folder: Path, done: int) -> None:
         """Machine, stack, plan and what to doubt, before anything is measured."""
-        from calibrate.plan import estimate_time_s
+        from calibrate.planning.plan import estimate_time_s
         from perfmodel.report.doctor import warnings_text
         from perfmodel.report.run import head_text
 

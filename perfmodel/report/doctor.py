@@ -13,8 +13,8 @@ from perfmodel.schema.machine import Machine, list_machines, load_machine
 from perfmodel.units import format_bytes
 
 if TYPE_CHECKING:
-    from calibrate.doctor import Finding
-    from calibrate.host import Host
+    from calibrate.machine.doctor import Finding
+    from calibrate.machine.host import Host
     from calibrate.operations import Availability
 
 GPU_LIBRARIES = ("nccl", "nvshmem", "symmetric_memory")

@@ -18,9 +18,9 @@ from perfmodel.units import (
 )
 
 if TYPE_CHECKING:
-    from calibrate.host import Host
-    from calibrate.plan import LeftOut, Plan
-    from calibrate.stopping import Summary
+    from calibrate.machine.host import Host
+    from calibrate.planning.plan import LeftOut, Plan
+    from calibrate.running.stopping import Summary
 
 _LIBRARIES = ("nccl", "nvshmem", "symmetric_memory", "mpi", "shmem", "gloo")
 _STACK = (*_LIBRARIES, "torch", "cuda", "torchrec", "fbgemm")

@@ -28,7 +28,7 @@ from perfmodel.units import (
 )
 
 if TYPE_CHECKING:
-    from calibrate.interfaces import Outcome
+    from calibrate.running.interfaces import Outcome
 
 _PER_OCTAVE = 8
 _DECIDED = 0.01  # two libraries this close are alike

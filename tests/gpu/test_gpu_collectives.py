@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from calibrate import providers
-from calibrate.gpus import find_gpus
+from calibrate.machine.gpus import find_gpus
 from calibrate.providers.nccl import SHARES_A_GPU_FROM
 
 WORKER = Path(__file__).parents[1] / "integration" / "provider_ranks.py"
@@ -22,7 +22,7 @@ GPUS = len(find_gpus())
 
 
 def run_two(name: str) -> list[dict[str, Any]]:
-    from calibrate.team import free_port
+    from calibrate.ranks.team import free_port
 
     port = str(free_port())
     started = [

@@ -37,7 +37,7 @@ def point(name: str, operation: str, ranks: int, size: int, **more: Any) -> Poin
 
 
 def once(provider: Any, one: Point, ranks: Sequence[int], salt: int, calls: int = 3) -> dict[str, Any]:
-    """A visit as calibrate.rank makes it; then one element of the result is spoilt."""
+    """A visit as calibrate.ranks.rank makes it; then one element of the result is spoilt."""
     operation = provider.operation(one, ranks)
     operation.prepare(salt)
     for _ in range(calls):

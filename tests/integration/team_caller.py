@@ -8,8 +8,8 @@ from __future__ import annotations
 import json
 import sys
 
-from calibrate.launch import open_team
-from calibrate.team import TeamRequest
+from calibrate.ranks.launch import open_team
+from calibrate.ranks.team import TeamRequest
 from perfmodel.schema.evidence import Clock
 from perfmodel.schema.runs import Kind, Point
 

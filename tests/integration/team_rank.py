@@ -1,8 +1,8 @@
-"""A rank whose providers misbehave on purpose; started by test_team.py instead of ``calibrate.rank``.
+"""A rank whose providers misbehave on purpose; started by test_team.py instead of ``calibrate.ranks.rank``.
 
 The implementation of a point says what its operation does: ``sleep`` a millisecond, ``hold`` the
-interpreter's lock in a C call for ever, ``fail`` on rank 1, ``refuse`` on rank 1 while it is built, ``die`` on
-rank 1.
+interpreter's lock in a C call for ever, ``fail`` on rank 1, ``refuse`` on rank 1 while it is built, ``die``
+on rank 1.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from calibrate.operations import Availability, Place
-from calibrate.rank import main
+from calibrate.ranks.rank import main
 from perfmodel.errors import BadInputError
 from perfmodel.schema.runs import Point
 

@@ -16,9 +16,9 @@ from perfmodel.schema.run_files import read_run
 PROGRAM = """
 import sys
 from pathlib import Path
-from calibrate.plan import Request
-from calibrate.session import Options, calibrate
-from calibrate.simulated import Recorder, SimulatedTeam, TrueCurve
+from calibrate.planning.plan import Request
+from calibrate.running.session import Options, calibrate
+from calibrate.running.simulated import Recorder, SimulatedTeam, TrueCurve
 
 class Loud(Recorder):
     def progress(self, done, total, point, summary, left_s):
@@ -32,7 +32,7 @@ request = Request("quick", only=["mpi:all_to_all", "mpi:all_reduce"])
 options = Options(request, "m", Path(sys.argv[1]), {"mpi": "5"}, {}, seed=1)
 calibrate(options, team, Loud(), team.clock)
 """
-POINTS = 9 + 9 + 3 + 6  # all-to-all, all-reduce, uneven and after a kernel
+POINTS = 17 + 17 + 3 + 6  # all-to-all, all-reduce, uneven and after a kernel
 
 
 def start(folder: Path, pause_s: float) -> subprocess.Popen[str]:

@@ -7,10 +7,10 @@ import itertools
 import numpy as np
 import pytest
 
-from calibrate.exchange import STEPS
-from calibrate.launch import LocalTeam
+from calibrate.passes.exchange import STEPS
 from calibrate.providers import availability
-from calibrate.team import TeamRequest
+from calibrate.ranks.launch import LocalTeam
+from calibrate.ranks.team import TeamRequest
 from perfmodel.errors import BadInputError
 from perfmodel.model import embedding_bag as eb
 from perfmodel.schema.evidence import Clock

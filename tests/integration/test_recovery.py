@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from calibrate.plan import Request
-from calibrate.session import Options, calibrate
-from calibrate.simulated import Recorder, SimulatedTeam, TrueCurve
+from calibrate.planning.plan import Request
+from calibrate.running.session import Options, calibrate
+from calibrate.running.simulated import Recorder, SimulatedTeam, TrueCurve
 from perfmodel.fit.curves import fit_curve
 from perfmodel.schema.run_files import read_run
 

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from calibrate.launch import LocalTeam, find_mpirun
 from calibrate.providers import availability
-from calibrate.team import RankTeam, TeamRequest
+from calibrate.ranks.launch import LocalTeam, find_mpirun
+from calibrate.ranks.team import RankTeam, TeamRequest
 from perfmodel.errors import BadInputError, PerfmodelError, RankLostError
 from perfmodel.schema.evidence import Clock
 from perfmodel.schema.runs import Kind, Point, Work

@@ -14,10 +14,10 @@ from typing import Any
 
 import torch
 
-from calibrate.exchange import Buffers, Job, forward
 from calibrate.operations import Place
+from calibrate.passes.exchange import Buffers, Job, forward
+from calibrate.passes.torchrec_pass import TorchRec, features, local_shards, row_wise_module
 from calibrate.providers.gloo import Gloo
-from calibrate.torchrec_pass import TorchRec, features, local_shards, row_wise_module
 from perfmodel.schema.runs import Work
 
 ROWS, DIM, BATCH = 101, 12, 7  # 101 rows: the last rank owns fewer

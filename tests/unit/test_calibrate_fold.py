@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from calibrate.fold import fold, problem_of, visit_median_s
 from calibrate.operations import RankTimes
+from calibrate.running.fold import fold, problem_of, visit_median_s
 from perfmodel.errors import PerfmodelError
 from perfmodel.schema.evidence import Clock
 from perfmodel.schema.runs import Conditions, Kind, Point, Visit

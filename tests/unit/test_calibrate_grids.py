@@ -5,10 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from calibrate import ids
-from calibrate.grids import ELEMENT_BYTES, EXTENTS, composed_points, kernel_points, lookups, payload_bytes
 from calibrate.operations import Availability
-from calibrate.world import World
+from calibrate.passes import ids
+from calibrate.planning.grids import (
+    ELEMENT_BYTES,
+    EXTENTS,
+    composed_points,
+    kernel_points,
+    lookups,
+    payload_bytes,
+)
+from calibrate.planning.world import World
 from perfmodel.errors import BadInputError
 from perfmodel.model import embedding_bag, kernels
 from perfmodel.schema.evidence import Clock

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from calibrate import journal as journal_module
-from calibrate.journal import LOCK, Journal
+from calibrate.running import journal as journal_module
+from calibrate.running.journal import LOCK, Journal
 from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import Clock
 from perfmodel.schema.run_files import read_run

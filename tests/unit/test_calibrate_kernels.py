@@ -7,11 +7,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from calibrate import lookup, reference  # noqa: E402
-from calibrate.kernels import TorchKernels  # noqa: E402
-from calibrate.kernels_fbgemm import FbgemmKernels  # noqa: E402
 from calibrate.operations import Place  # noqa: E402
-from calibrate.pattern_rows import bag_sums, column_term, fill_rows, require_exact, row_terms  # noqa: E402
+from calibrate.passes import lookup, reference  # noqa: E402
+from calibrate.passes.kernels import TorchKernels  # noqa: E402
+from calibrate.passes.kernels_fbgemm import FbgemmKernels  # noqa: E402
+from calibrate.passes.pattern_rows import bag_sums, column_term, fill_rows, require_exact, row_terms  # noqa: E402
 from perfmodel.errors import BadInputError  # noqa: E402
 from perfmodel.schema.evidence import Clock  # noqa: E402
 from perfmodel.schema.runs import Kind, Point, Work  # noqa: E402

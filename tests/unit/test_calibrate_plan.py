@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from calibrate import sizes
 from calibrate.operations import Availability
-from calibrate.plan import Plan, Request, World, estimate_time_s, group_ranks, make_plan
-from calibrate.presets import PRESETS
-from calibrate.stopping import Target
-from calibrate.world import shapes
+from calibrate.planning import sizes
+from calibrate.planning.plan import Plan, Request, World, estimate_time_s, group_ranks, make_plan
+from calibrate.planning.presets import PRESETS
+from calibrate.planning.world import shapes
+from calibrate.running.stopping import Target
 from perfmodel.errors import BadInputError, NoHardwareError
 from perfmodel.schema.evidence import SAMPLE_OPERATIONS, Clock
 from perfmodel.schema.runs import Kind, Point

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from calibrate.journal import Journal
-from calibrate.plan import Request
-from calibrate.session import Options, Outcome, calibrate
-from calibrate.simulated import Recorder, SimulatedTeam, TrueCurve
+from calibrate.planning.plan import Request
+from calibrate.running.journal import Journal
+from calibrate.running.session import Options, Outcome, calibrate
+from calibrate.running.simulated import Recorder, SimulatedTeam, TrueCurve
 from perfmodel.errors import BadInputError, RankLostError
 from perfmodel.schema.evidence import Clock
 from perfmodel.schema.run_files import read_run

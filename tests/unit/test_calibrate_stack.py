@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from calibrate import stack
-from calibrate.gpus import Gpu
-from calibrate.host import Host
+from calibrate.machine.gpus import Gpu
+from calibrate.machine.host import Host
 from calibrate.operations import Availability
-from calibrate.world import World
+from calibrate.planning.world import World
+from calibrate.running import stack
 
 HOST = Host(machine="cpu-x-2", shipped=False, cpu="Some CPU", cores=2, cores_online=4, caches={"L2": 1048576})
 MPI = Availability(True, version="Open MPI 5.0.11")

@@ -8,8 +8,8 @@ import random
 import pytest
 from scipy import stats
 
-from calibrate.presets import PRESETS, find_preset
-from calibrate.stopping import Summary, Target, calls_for, summarise, verdict
+from calibrate.planning.presets import PRESETS, find_preset
+from calibrate.running.stopping import Summary, Target, calls_for, summarise, verdict
 from perfmodel.errors import BadInputError
 from perfmodel.schema.runs import Status
 

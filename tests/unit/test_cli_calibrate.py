@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 
 import pytest
 
-import calibrate.host
-from calibrate import stack
-from calibrate.gpus import Gpu
-from calibrate.session import calibrate as measure
-from calibrate.simulated import SimulatedTeam, TrueCurve
+import calibrate.machine.host
+from calibrate.machine.gpus import Gpu
+from calibrate.running import stack
+from calibrate.running.session import calibrate as measure
+from calibrate.running.simulated import SimulatedTeam, TrueCurve
 from perfmodel.cli import measuring, run
 
 ONLY = ("calibrate", "--only", "mpi:all_to_all", "--clock", "eager")
@@ -103,7 +103,7 @@ def test_the_calibration_that_it_writes_can_be_shown(ranks: Ranks, cli: Any, tmp
 def test_one_gpu_measures_kernels_and_borrows_collectives(
     ranks: Ranks, cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(calibrate.host, "find_gpus", lambda: (Gpu(0, "NVIDIA H200", driver="580.1"),))
+    monkeypatch.setattr(calibrate.machine.host, "find_gpus", lambda: (Gpu(0, "NVIDIA H200", driver="580.1"),))
     ranks.fields = {"ranks": 1, "device": "cuda", "kernels": True, "backends": ()}
     found = cli("calibrate", "--quick")
     assert found.code == 0, found.err

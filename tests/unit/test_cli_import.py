@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from calibrate.host import gpu_class
 from calibrate.importers.merge import Stack, _how_to, _selected
+from calibrate.machine.host import gpu_class
 from perfmodel.cli import run
 from perfmodel.cli.imports import doubt_gpu
 from perfmodel.errors import BadInputError

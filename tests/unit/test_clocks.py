@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from calibrate.clocks import BATCHES, GRAPH_CALLS, WARM_UP_CALLS, Cpu, Cuda, Timer, graph_calls
-from calibrate.control import Progress
+from calibrate.ranks.clocks import BATCHES, GRAPH_CALLS, WARM_UP_CALLS, Cpu, Cuda, Timer, graph_calls
+from calibrate.ranks.control import Progress
 from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import Clock
 from perfmodel.schema.runs import Conditions

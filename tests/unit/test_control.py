@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from calibrate import control
-from calibrate.control import Coordinator, Desk, join, receive, send
+from calibrate.ranks import control
+from calibrate.ranks.control import Coordinator, Desk, join, receive, send
 from perfmodel.errors import BadInputError, NoHardwareError, PerfmodelError, RankLostError
 
 KEY = b"the key of this run"

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from calibrate import doctor
-from calibrate.doctor import Noise, examine, gpu_findings, probe_noise
-from calibrate.gpus import Gpu
-from calibrate.host import Host
+from calibrate.machine import doctor
+from calibrate.machine.doctor import Noise, examine, gpu_findings, probe_noise
+from calibrate.machine.gpus import Gpu
+from calibrate.machine.host import Host
 
 QUIET = Noise(0.0, 0.0, 0.0)
 HOST = Host("cpu-acme-9000-4", False, "ACME 9000", cores=4, cores_online=4)

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from calibrate.doctor import Finding
-from calibrate.gpus import Gpu
-from calibrate.host import Host
+from calibrate.machine.doctor import Finding
+from calibrate.machine.gpus import Gpu
+from calibrate.machine.host import Host
 from calibrate.operations import Availability
 from perfmodel.cli import run
 from perfmodel.report.doctor import doctor_record, doctor_text, prospects

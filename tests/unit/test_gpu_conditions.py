@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from calibrate.gpu_conditions import nvml_reader, read_query, slowdowns, smi_reader, watch_gpu
+from calibrate.ranks.gpu_conditions import nvml_reader, read_query, slowdowns, smi_reader, watch_gpu
 
 UUID = "GPU-0f1e2d3c"
 

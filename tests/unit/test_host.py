@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from calibrate import host
-from calibrate.gpus import Gpu, read_query, visible
-from calibrate.host import cache_sizes, cpu_name, cpu_share, gpu_machine, identify, network_name, slug
+from calibrate.machine import host
+from calibrate.machine.gpus import Gpu, read_query, visible
+from calibrate.machine.host import cache_sizes, cpu_name, cpu_share, gpu_machine, identify, network_name, slug
 from perfmodel.errors import BadInputError
 
 SMI = """0, NVIDIA H100 80GB HBM3, GPU-aa, 550.54.15, Enabled, Disabled, Default, 1410, 1980, \

@@ -10,12 +10,19 @@ from pathlib import Path
 
 import pytest
 
-from calibrate import launch, process
-from calibrate.external import Launcher, detect_launcher, first_host
-from calibrate.kept import Kept
-from calibrate.launch import LocalTeam, find_mpirun, how_ended, mpirun_command, rank_environment, wants_mpi
 from calibrate.operations import Place
-from calibrate.team import TeamRequest, availabilities, name_of, places_of
+from calibrate.ranks import launch, process
+from calibrate.ranks.external import Launcher, detect_launcher, first_host
+from calibrate.ranks.kept import Kept
+from calibrate.ranks.launch import (
+    LocalTeam,
+    find_mpirun,
+    how_ended,
+    mpirun_command,
+    rank_environment,
+    wants_mpi,
+)
+from calibrate.ranks.team import TeamRequest, availabilities, name_of, places_of
 from perfmodel.errors import BadInputError, NoHardwareError
 
 TORCHRUN = {
@@ -188,9 +195,9 @@ def test_mpirun_only_where_mpi_is_measured() -> None:
     assert wants_mpi(["gloo", "mpi"], "cpu")
     assert not wants_mpi(["gloo", "shmem"], "cpu")
     assert not wants_mpi([], "cuda")
-    command = mpirun_command("/opt/bin/mpirun", 2, ["python", "-m", "calibrate.rank"])
+    command = mpirun_command("/opt/bin/mpirun", 2, ["python", "-m", "calibrate.ranks.rank"])
     assert command[command.index("/opt/bin/mpirun") :][:3] == ["/opt/bin/mpirun", "-n", "2"]
-    assert command[-3:] == ["python", "-m", "calibrate.rank"]
+    assert command[-3:] == ["python", "-m", "calibrate.ranks.rank"]
 
 
 def test_mpirun_beside_python_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

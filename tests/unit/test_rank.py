@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from calibrate import process
-from calibrate.control import Progress
 from calibrate.operations import Availability, Place, RankTimes
-from calibrate.rank import RankServer, pack, provider_name
-from calibrate.team import unpack
+from calibrate.ranks import process
+from calibrate.ranks.control import Progress
+from calibrate.ranks.rank import RankServer, pack, provider_name
+from calibrate.ranks.team import unpack
 from perfmodel.schema.evidence import Clock
 from perfmodel.schema.runs import Conditions, Kind, Point
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from calibrate.gpus import Gpu
-from calibrate.host import Host
-from calibrate.stopping import Summary
+from calibrate.machine.gpus import Gpu
+from calibrate.machine.host import Host
+from calibrate.running.stopping import Summary
 from perfmodel.cli import progress
 from perfmodel.cli.progress import Progress
 from perfmodel.report.doctor import host_words
@@ -193,8 +193,8 @@ def test_a_plain_line_now_and_then_in_a_pipe(
 
 
 def test_a_plan_in_words() -> None:
-    from calibrate.plan import Request, make_plan
-    from calibrate.simulated import SimulatedTeam
+    from calibrate.planning.plan import Request, make_plan
+    from calibrate.running.simulated import SimulatedTeam
 
     team = SimulatedTeam({}, backends=("mpi", "shmem"), kernels=True)
     plan = make_plan(Request("quick", sizes=[1024, 4096]), team.world())

@@ -15,9 +15,9 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from calibrate import process
-from calibrate.control import Progress
 from calibrate.operations import Operation, RankTimes
+from calibrate.ranks import process
+from calibrate.ranks.control import Progress
 from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import Clock
 from perfmodel.schema.runs import Conditions
@@ -92,7 +92,7 @@ class Cpu:
 class Cuda:
     """One NVIDIA GPU through torch; the calls run on torch's current stream.
 
-    watch    reads the state of the GPU (calibrate.gpu_conditions)
+    watch    reads the state of the GPU (calibrate.ranks.gpu_conditions)
     """
 
     def __init__(

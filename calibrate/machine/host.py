@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from calibrate.gpus import Gpu, find_gpus
+from calibrate.machine.gpus import Gpu, find_gpus
 from perfmodel.errors import BadInputError
 from perfmodel.schema.files import looks_like_path, unknown_name
 from perfmodel.schema.machine import list_machines, load_machine

@@ -14,10 +14,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from calibrate import process
-from calibrate.control import Coordinator
-from calibrate.rank import JOIN_S, serve
-from calibrate.team import RankTeam, TeamRequest
+from calibrate.ranks import process
+from calibrate.ranks.control import Coordinator
+from calibrate.ranks.rank import JOIN_S, serve
+from calibrate.ranks.team import RankTeam, TeamRequest
 from perfmodel.errors import BadInputError, NoHardwareError, PerfmodelError
 
 _FIRST_PORT, _PORTS = 20000, 20000

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from calibrate.journal import PointState
 from calibrate.operations import RankTimes
-from calibrate.plan import Plan, Request
-from calibrate.stopping import Summary
-from calibrate.world import World
+from calibrate.planning.plan import Plan, Request
+from calibrate.planning.world import World
+from calibrate.running.journal import PointState
+from calibrate.running.stopping import Summary
 from perfmodel.errors import PerfmodelError
 from perfmodel.schema.home import SAMPLES_NAME
 from perfmodel.schema.runs import Finish, Point, RunHeader, Status
@@ -46,7 +46,7 @@ class Options:
 
 
 class Team(Protocol):
-    """The ranks that measure. ``calibrate.launch`` has real ones, ``calibrate.simulated`` one for tests."""
+    """The ranks that measure: real ones in ``calibrate.ranks.launch``, simulated ones beside this file."""
 
     def world(self) -> World:
         """Who is there, and what can run."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrate.grids import ELEMENT_BYTES, lookups
+from calibrate.planning.grids import ELEMENT_BYTES, lookups
 from perfmodel.errors import BadInputError
 from perfmodel.schema.runs import Work
 

@@ -1,6 +1,6 @@
 """One rank of a calibration: does what the coordinator says, and ends when the coordinator is gone.
 
-``python -m calibrate.rank`` is started by ``calibrate.launch`` with these variables:
+``python -m calibrate.ranks.rank`` is started by ``calibrate.ranks.launch`` with these variables:
 
     PERFMODEL_TEAM_ADDRESS   host:port of the coordinator
     PERFMODEL_TEAM_KEY       key of the run, hexadecimal
@@ -24,11 +24,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from calibrate import process
-from calibrate.clocks import Cpu, Cuda, Device, Timer
-from calibrate.control import Desk, join
-from calibrate.gpu_conditions import watch_gpu
 from calibrate.operations import Availability, Place, Provider, RankTimes
+from calibrate.ranks import process
+from calibrate.ranks.clocks import Cpu, Cuda, Device, Timer
+from calibrate.ranks.control import Desk, join
+from calibrate.ranks.gpu_conditions import watch_gpu
 from perfmodel.errors import BadInputError, NoHardwareError
 from perfmodel.schema.runs import Kind, Point
 
@@ -114,7 +114,7 @@ class RankServer:
         count = torch.cuda.device_count()
         if count == 0:
             raise NoHardwareError(
-                f"torch {torch.__version__} sees no GPU on {self._place}.",
+                f"torch {torch.__version__} sees no GPU on rank {self._place.rank}.",
                 "install a torch with CUDA, or calibrate the CPUs with --device cpu.",
             )
         torch.cuda.set_device(self._place.local_rank % count)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from calibrate.presets import Preset
-from calibrate.stopping import Target, calls_for
+from calibrate.planning.presets import Preset
+from calibrate.running.stopping import Target, calls_for
 from perfmodel.errors import BadInputError
 from perfmodel.schema.runs import Kind, Point
 from perfmodel.units import format_bytes
@@ -33,7 +33,7 @@ PILOT_CALLS = 10
 
 
 class Memory(Protocol):
-    """What sizes depend on; ``calibrate.plan.World`` is one."""
+    """What sizes depend on; ``calibrate.planning.plan.World`` is one."""
 
     @property
     def device(self) -> str: ...

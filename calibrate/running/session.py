@@ -13,18 +13,18 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from calibrate import stack
-from calibrate.fold import fold, problem_of, visit_median_s
-from calibrate.interfaces import Listener as Listener
-from calibrate.interfaces import Options as Options
-from calibrate.interfaces import Outcome as Outcome
-from calibrate.interfaces import Team as Team
-from calibrate.interrupts import Interrupts
-from calibrate.journal import Journal
-from calibrate.plan import Plan, estimate_point_s, make_plan
-from calibrate.sizes import PILOT_CALLS, guess_call_s
-from calibrate.stopping import Summary, calls_for, summarise, verdict
-from calibrate.world import group_ranks
+from calibrate.planning.plan import Plan, estimate_point_s, make_plan
+from calibrate.planning.sizes import PILOT_CALLS, guess_call_s
+from calibrate.planning.world import group_ranks
+from calibrate.running import stack
+from calibrate.running.fold import fold, problem_of, visit_median_s
+from calibrate.running.interfaces import Listener as Listener
+from calibrate.running.interfaces import Options as Options
+from calibrate.running.interfaces import Outcome as Outcome
+from calibrate.running.interfaces import Team as Team
+from calibrate.running.interrupts import Interrupts
+from calibrate.running.journal import Journal
+from calibrate.running.stopping import Summary, calls_for, summarise, verdict
 from perfmodel.errors import PerfmodelError, RankLostError
 from perfmodel.schema.runs import Finish, Point, RunHeader, Status, Visit
 

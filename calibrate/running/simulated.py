@@ -14,11 +14,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from calibrate.interfaces import Outcome
 from calibrate.operations import Availability, RankTimes
-from calibrate.plan import Plan
-from calibrate.stopping import Summary
-from calibrate.world import World
+from calibrate.planning.plan import Plan
+from calibrate.planning.world import World
+from calibrate.running.interfaces import Outcome
+from calibrate.running.stopping import Summary
 from perfmodel.errors import PerfmodelError, RankLostError
 from perfmodel.schema.evidence import SAMPLE_OPERATIONS, Clock
 from perfmodel.schema.runs import KERNELS, Conditions, Kind, Point, RunHeader

@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from calibrate import sizes
 from calibrate.operations import Availability
-from calibrate.presets import Preset, find_preset
-from calibrate.selection import Selection, read_selection
-from calibrate.stopping import Target
-from calibrate.world import World as World
-from calibrate.world import group_ranks as group_ranks
-from calibrate.world import shapes
+from calibrate.planning import sizes
+from calibrate.planning.presets import Preset, find_preset
+from calibrate.planning.selection import Selection, read_selection
+from calibrate.planning.world import World as World
+from calibrate.planning.world import group_ranks as group_ranks
+from calibrate.planning.world import shapes
+from calibrate.running.stopping import Target
 from perfmodel.errors import BadInputError, NoHardwareError
 from perfmodel.schema.evidence import SAMPLE_OPERATIONS, Clock
 from perfmodel.schema.files import unknown_name
@@ -264,9 +264,9 @@ def _clocks(
 def _grid_points(
     request: Request, selection: Selection, world: World, backends: Sequence[str], left_out: list[LeftOut]
 ) -> list[Point]:
-    """Kernels and whole passes of ``calibrate.grids`` whose providers run here."""
+    """Kernels and whole passes of ``calibrate.planning.grids`` whose providers run here."""
     grids: list[tuple[str, Callable[[World, str], list[Point]]]] = []
-    from calibrate.grids import composed_points, kernel_points
+    from calibrate.planning.grids import composed_points, kernel_points
 
     if selection.wants_group("kernels"):
         grids.append(("kernels", kernel_points))

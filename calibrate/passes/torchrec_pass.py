@@ -15,14 +15,14 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from calibrate.exchange import OWNER_ROWS, SPLITS, Job, expected_bags
-from calibrate.grids import POOLED_BYTES, SMALL_BYTES
-from calibrate.ids import IdSet, draw_sets
-from calibrate.kernels_fbgemm import INSTALL
 from calibrate.operations import Availability, Place
-from calibrate.pattern_rows import fill_rows, require_exact
+from calibrate.passes.exchange import OWNER_ROWS, SPLITS, Job, expected_bags
+from calibrate.passes.ids import IdSet, draw_sets
+from calibrate.passes.kernels_fbgemm import INSTALL
+from calibrate.passes.pattern_rows import fill_rows, require_exact
+from calibrate.passes.reference import count_wrong
+from calibrate.planning.grids import POOLED_BYTES, SMALL_BYTES
 from calibrate.providers import torch_world
-from calibrate.reference import count_wrong
 from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import Clock
 from perfmodel.schema.runs import Kind, Point

@@ -7,11 +7,11 @@ import importlib.util
 from collections.abc import Mapping
 from typing import Any
 
-from calibrate.ids import IdSet, draw_sets
-from calibrate.kernels import CLOCKS, Inputs, KernelOperation, Outputs, TorchKernels
 from calibrate.operations import Availability, Place
-from calibrate.pattern_rows import bag_sums, fill_rows, require_exact
-from calibrate.reference import bucketized, permuted
+from calibrate.passes.ids import IdSet, draw_sets
+from calibrate.passes.kernels import CLOCKS, Inputs, KernelOperation, Outputs, TorchKernels
+from calibrate.passes.pattern_rows import bag_sums, fill_rows, require_exact
+from calibrate.passes.reference import bucketized, permuted
 from perfmodel.schema.runs import Work
 
 INSTALL = "pip install --no-deps torchrec==1.8.0 fbgemm-gpu-cpu==1.8.0 torchmetrics==1.0.3"

@@ -1,6 +1,6 @@
 """What a rank asks of its operating system: to die with its parent, its own cores, memory that stays mapped.
 
-``python -m calibrate.process PARENT COMMAND...`` becomes COMMAND, which gets SIGTERM when PARENT dies.
+``python -m calibrate.ranks.process PARENT COMMAND...`` becomes COMMAND, which gets SIGTERM when PARENT dies.
 """
 
 from __future__ import annotations

@@ -15,13 +15,13 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from calibrate import lookup
-from calibrate.grids import POOLED_BYTES
-from calibrate.ids import IdSet, draw_sets
 from calibrate.operations import Availability, Place
-from calibrate.pattern_rows import bag_sums, fill_rows, require_exact
+from calibrate.passes import lookup
+from calibrate.passes.ids import IdSet, draw_sets
+from calibrate.passes.pattern_rows import bag_sums, fill_rows, require_exact
+from calibrate.passes.reference import bucketized, count_wrong, permuted
+from calibrate.planning.grids import POOLED_BYTES
 from calibrate.providers.host import CacheClearer, l2_bytes
-from calibrate.reference import bucketized, count_wrong, permuted
 from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import Clock
 from perfmodel.schema.runs import KERNELS, Kind, Point, Work

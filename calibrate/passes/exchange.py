@@ -20,13 +20,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
-from calibrate import lookup
-from calibrate.grids import POOLED_BYTES, SMALL_BYTES, lookups
-from calibrate.ids import IdSet, draw_sets
-from calibrate.kernels import torch_availability, torch_type
 from calibrate.operations import Availability, Place, Provider
-from calibrate.pattern_rows import bag_sums, fill_rows, require_exact
-from calibrate.reference import count_wrong
+from calibrate.passes import lookup
+from calibrate.passes.ids import IdSet, draw_sets
+from calibrate.passes.kernels import torch_availability, torch_type
+from calibrate.passes.pattern_rows import bag_sums, fill_rows, require_exact
+from calibrate.passes.reference import count_wrong
+from calibrate.planning.grids import POOLED_BYTES, SMALL_BYTES, lookups
 from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import Clock
 from perfmodel.schema.runs import Kind, Point, Work

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from calibrate.stopping import Target
+from calibrate.running.stopping import Target
 from perfmodel.schema.evidence import Clock
 from perfmodel.schema.files import unknown_name
 

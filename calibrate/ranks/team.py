@@ -9,15 +9,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
-from calibrate import process
-from calibrate.control import Coordinator, Message
-from calibrate.host import node_cores
-from calibrate.kept import KEPT_SHARE, Kept
+from calibrate.machine.host import node_cores
 from calibrate.operations import Availability, Place, RankTimes
-from calibrate.presets import find_preset
+from calibrate.planning.presets import find_preset
+from calibrate.planning.world import World
 from calibrate.providers import COLLECTIVE_PROVIDERS, PROVIDERS
-from calibrate.rank import provider_name
-from calibrate.world import World
+from calibrate.ranks import process
+from calibrate.ranks.control import Coordinator, Message
+from calibrate.ranks.kept import KEPT_SHARE, Kept
+from calibrate.ranks.rank import provider_name
 from perfmodel.errors import BadInputError, PerfmodelError, RankLostError
 from perfmodel.schema.evidence import Clock
 from perfmodel.schema.runs import Conditions, Point
@@ -277,7 +277,7 @@ def availabilities(
 
 
 def unpack(answer: Mapping[str, Any]) -> RankTimes:
-    """RankTimes of JSON (calibrate.rank.pack)."""
+    """RankTimes of JSON (calibrate.ranks.rank.pack)."""
     conditions = answer["conditions"]
     return RankTimes(**{**answer, "conditions": Conditions(**conditions) if conditions else None})
 

@@ -33,7 +33,7 @@ Short bags are random: a CPU that guesses the next length right looks up single 
 
 
 class Hosts(Protocol):
-    """What a grid must know of the job; ``calibrate.plan.World`` is one."""
+    """What a grid must know of the job; ``calibrate.planning.plan.World`` is one."""
 
     @property
     def ranks(self) -> int: ...

@@ -16,7 +16,7 @@ from types import TracebackType
 
 from pydantic import TypeAdapter, ValidationError
 
-from calibrate.fold import problem_of, visit_median_s
+from calibrate.running.fold import problem_of, visit_median_s
 from perfmodel.errors import BadInputError
 from perfmodel.schema.home import SAMPLES_NAME
 from perfmodel.schema.runs import Finish, Line, Point, PointLine, RunHeader, Visit

@@ -1,6 +1,6 @@
 """What on this machine would spoil a measurement: cores, clocks, neighbours, containers, GPUs.
 
-Each check reads a file or what ``calibrate.host`` has found; only the noise probe takes time (0.3 s).
+Each check reads a file or what ``calibrate.machine.host`` has found; only the noise probe takes time (0.3 s).
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from calibrate.gpus import Gpu
-from calibrate.host import Host, allowed_cpus, cpu_share
+from calibrate.machine.gpus import Gpu
+from calibrate.machine.host import Host, allowed_cpus, cpu_share
 
 _ROOT = Path("/")
 PROBE_S = 0.3

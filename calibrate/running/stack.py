@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
-from calibrate.host import Host, identify
-from calibrate.world import World
+from calibrate.machine.host import Host, identify
+from calibrate.planning.world import World
 from perfmodel.schema.runs import RunHeader
 
 _ALLOWED = re.compile(
@@ -67,7 +67,7 @@ def describe(world: World, host: Host | None = None) -> dict[str, str]:
     host = host or identify()
     found = {
         "perfmodel": _installed("perfmodel"),
-        "git": git_revision(Path(__file__).resolve().parents[1]),
+        "git": git_revision(Path(__file__).resolve().parents[2]),
         "python": platform.python_version(),
         "kernel": f"{platform.system()} {platform.release().split('.')[0]}",
         "cpu": host.cpu,

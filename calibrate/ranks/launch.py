@@ -14,15 +14,15 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from calibrate.control import Coordinator
-from calibrate.external import ExternalTeam, detect_launcher, follow
-from calibrate.gpus import find_gpus
-from calibrate.host import usable_cores
+from calibrate.machine.gpus import find_gpus
+from calibrate.machine.host import usable_cores
 from calibrate.providers import COLLECTIVE_PROVIDERS, PROVIDERS
-from calibrate.team import RankTeam, TeamRequest
+from calibrate.ranks.control import Coordinator
+from calibrate.ranks.external import ExternalTeam, detect_launcher, follow
+from calibrate.ranks.team import RankTeam, TeamRequest
 from perfmodel.errors import NoHardwareError, RankLostError
 
-RANK_PROGRAM = (sys.executable, "-P", "-m", "calibrate.rank")
+RANK_PROGRAM = (sys.executable, "-P", "-m", "calibrate.ranks.rank")
 
 _LAUNCHERS = ("SLURM_", "PMIX_", "PMI_", "PRTE_", "OMPI_COMM_WORLD_", "TORCHELASTIC_")
 _LAUNCHED = (
@@ -191,8 +191,8 @@ def wants_mpi(backends: Sequence[str], device: str) -> bool:
 
 
 def mpirun_command(mpirun: str, ranks: int, program: Sequence[str]) -> list[str]:
-    """mpirun that ends with this process; each rank binds itself (calibrate.process.bind)."""
-    watched = [sys.executable, "-P", "-m", "calibrate.process", str(os.getpid())]
+    """mpirun that ends with this process; each rank binds itself (calibrate.ranks.process.bind)."""
+    watched = [sys.executable, "-P", "-m", "calibrate.ranks.process", str(os.getpid())]
     layout = ["--bind-to", "none", "--map-by", ":OVERSUBSCRIBE"]
     return [*watched, mpirun, "-n", str(ranks), *layout, *program]
 

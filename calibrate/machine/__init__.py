@@ -1,0 +1,1 @@
+"""Which machine this is, and what can be measured on it."""

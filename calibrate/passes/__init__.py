@@ -1,0 +1,1 @@
+"""What ranks time besides single collectives: kernels of a look-up, and whole row-wise passes."""

@@ -1,0 +1,1 @@
+"""What a run measures: presets, sizes, groups of ranks, grids of kernels and passes."""
