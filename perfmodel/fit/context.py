@@ -41,6 +41,7 @@ TIMED_AS = {
 _COLLECTIVES = {step: step.rsplit("_", 1)[0] for step in TIMED_AS if step.count("_") > 1}
 _ALSO = ("permute",)
 _FEWEST = 3
+_SHORTEST_S = 1e-9
 
 
 def passes_to_fit(composed: pd.DataFrame, backend: str, clock: str) -> pd.DataFrame:
@@ -76,8 +77,9 @@ def payloads(passes: pd.DataFrame) -> dict[str, Floats]:
 def handovers(calibration: Calibration, passes: pd.DataFrame, machine: Machine) -> dict[str, Interval]:
     """How much longer each collective step takes in a pass than its curve says, and what is between steps.
 
-    Medians over passes with their intervals. Limits: fewer than 3 passes, an interval that holds 0, or no
-    curve for the ranks -> the step is left out
+    Medians over passes with their intervals, from a nanosecond up: to leave out what is not surely above 0
+    would make every projection too short. Limits: fewer than 3 passes, a median of 0 or less, or no curve for
+    the ranks -> the step is left out
     """
     found = {}
     differences = {
@@ -90,8 +92,8 @@ def handovers(calibration: Calibration, passes: pd.DataFrame, machine: Machine) 
     differences["between_steps"] = passes["time_s"].to_numpy(float) - together
     for step, values in differences.items():
         interval = median_interval(values[np.isfinite(values)])
-        if interval is not None and interval[1] > 0:
-            found[step] = Interval(value=interval[0], low=interval[1], high=interval[2])
+        if interval is not None and interval[0] > _SHORTEST_S:
+            found[step] = Interval(value=interval[0], low=max(interval[1], _SHORTEST_S), high=interval[2])
     return found
 
 
