@@ -13,9 +13,9 @@ import numpy.typing as npt
 from scipy.stats import binom
 
 from perfmodel.fit.build import domain_gpus_of
+from perfmodel.fit.curves import curve_time
 from perfmodel.fit.links import rounded
 from perfmodel.model import embedding_bag
-from perfmodel.model.curves import anchored_time
 from perfmodel.schema.calibration import Calibration, Curve, Interval
 from perfmodel.schema.constants import load_kernel_constants
 from perfmodel.schema.machine import Machine
@@ -108,18 +108,6 @@ def _alone(
         if curve is not None:
             times[i] = curve_time(curve, sizes[i : i + 1])[0]
     return times
-
-
-def curve_time(curve: Curve, payload_bytes: Floats) -> Floats:
-    """Time of a stored curve [s]; see ``anchored_time``."""
-    return anchored_time(
-        payload_bytes,
-        curve.alpha_s.value,
-        curve.beta_bytes_per_s.value,
-        curve.p.value,
-        np.array(curve.anchor_bytes),
-        np.array(curve.anchor_times_s),
-    )
 
 
 def median_interval(values: Floats) -> tuple[float, float, float] | None:

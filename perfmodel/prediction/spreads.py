@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from perfmodel.errors import NoCalibrationError
+from perfmodel.fit.curves import curve_time
 from perfmodel.fit.links import law_time, step_constants
-from perfmodel.model.curves import anchored_time
 from perfmodel.model.laws import Group
 from perfmodel.schema.calibration import Calibration, Curve, Law
 from perfmodel.schema.evidence import LAW_BACKENDS, Evidence
@@ -37,18 +37,6 @@ class Spread:
     log_sd: Floats
     evidence: Codes
     basis: str
-
-
-def curve_time(curve: Curve, payload_bytes: Floats) -> Floats:
-    """Time of a stored curve [s]; see ``anchored_time``."""
-    return anchored_time(
-        payload_bytes,
-        curve.alpha_s.value,
-        curve.beta_bytes_per_s.value,
-        curve.p.value,
-        np.array(curve.anchor_bytes),
-        np.array(curve.anchor_times_s),
-    )
 
 
 def from_curve(curve: Curve, calibration: Calibration) -> Spread:
