@@ -16,7 +16,7 @@ from perfmodel.fit.build import domain_gpus_of
 from perfmodel.fit.curves import curve_time
 from perfmodel.fit.links import rounded
 from perfmodel.model import embedding_bag
-from perfmodel.schema.calibration import Calibration, Curve, Interval
+from perfmodel.schema.calibration import Calibration, Interval
 from perfmodel.schema.constants import load_kernel_constants
 from perfmodel.schema.machine import Machine
 
