@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import csv
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 _FIELDS = {
     "index": "index",
@@ -23,12 +24,15 @@ _FIELDS = {
     "compute_mode": "compute_mode",
     "sm_clock_mhz": "clocks.sm",
     "sm_clock_max_mhz": "clocks.max.sm",
-    "throttle": "clocks_throttle_reasons.active",
+    "throttle": "clocks_event_reasons.active",
     "utilization": "utilization.gpu",
     "memory_used_mib": "memory.used",
     "memory_mib": "memory.total",
     "temperature_c": "temperature.gpu",
 }
+_OLD_NAMES = {"clocks_event_reasons.active": "clocks_throttle_reasons.active"}
+"""What drivers before 535 call a field."""
+
 _UNKNOWN = ("", "n/a", "[n/a]", "[not supported]", "[unknown error]", "not available")
 _SECONDS = 20.0
 
@@ -43,6 +47,7 @@ class Gpu:
     driver: str = ""
     ecc: bool | None = None
     mig: bool | None = None
+    slices: tuple[str, ...] = ()  # UUIDs of its MIG slices
     exclusive: bool = False  # only one process may use it
     sm_clock_hz: float | None = None
     sm_clock_max_hz: float | None = None
@@ -68,9 +73,10 @@ def find_gpus(environ: Mapping[str, str] | None = None) -> tuple[Gpu, ...]:
 
 
 def visible(found: Sequence[Gpu], chosen: str | None) -> tuple[Gpu, ...]:
-    """Those of ``found`` that CUDA_VISIBLE_DEVICES leaves: numbers or the start of a UUID.
+    """Those of ``found`` that CUDA_VISIBLE_DEVICES leaves: numbers, the start of a UUID, a slice of MIG.
 
-    Limits: not set -> all; as CUDA does, nothing from the first entry on that names no GPU
+    Limits: not set -> all; as CUDA does, nothing from the first entry on that names no GPU;
+    a slice -> that one alone
     """
     if chosen is None:
         return tuple(found)
@@ -81,10 +87,13 @@ def visible(found: Sequence[Gpu], chosen: str | None) -> tuple[Gpu, ...]:
             for gpu in found
             if (word.isdigit() and gpu.index == int(word))
             or (word[:4] == "GPU-" and gpu.uuid[: len(word)] == word)
+            or (word[:4] == "MIG-" and any(one[: len(word)] == word for one in gpu.slices))
         ]
         if len(match) != 1:
             break
         kept += match
+        if word[:4] == "MIG-":
+            break
     return tuple(kept)
 
 
@@ -92,18 +101,46 @@ def _by_nvidia_smi() -> list[Gpu] | None:
     program = shutil.which("nvidia-smi")
     if program is None:
         return None
-    query = f"--query-gpu={','.join(_FIELDS.values())}"
+    for names in (_FIELDS.values(), [_OLD_NAMES.get(name, name) for name in _FIELDS.values()]):
+        text = _asked([program, f"--query-gpu={','.join(names)}", "--format=csv,noheader,nounits"])
+        if text is not None:
+            return _with_slices(read_query(text), program)
+    return None
+
+
+def _with_slices(found: list[Gpu], program: str) -> list[Gpu]:
+    """Those cut by MIG with the UUIDs of their slices, which only ``nvidia-smi -L`` names."""
+    listing = _asked([program, "-L"]) if any(gpu.mig for gpu in found) else None
+    slices = read_listing(listing or "")
+    return [replace(gpu, slices=slices.get(gpu.uuid, ())) for gpu in found]
+
+
+def _asked(command: Sequence[str]) -> str | None:
+    """What a program prints; None where it fails."""
     try:
         done = subprocess.run(
-            [program, query, "--format=csv,noheader,nounits"],
+            command,
             capture_output=True,
             text=True,
             timeout=_SECONDS,
             check=False,
+            stdin=subprocess.DEVNULL,
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return read_query(done.stdout) if done.returncode == 0 else None
+    return done.stdout if done.returncode == 0 else None
+
+
+def read_listing(text: str) -> dict[str, tuple[str, ...]]:
+    """UUIDs of the MIG slices of each GPU, by its UUID, of what ``nvidia-smi -L`` prints."""
+    found: dict[str, tuple[str, ...]] = {}
+    gpu = ""
+    for uuid in re.findall(r"\(UUID: ([^)]+)\)", text):
+        if uuid.startswith("MIG-"):
+            found[gpu] = (*found.get(gpu, ()), uuid)
+        else:
+            gpu = uuid
+    return found
 
 
 def read_query(text: str) -> list[Gpu]:

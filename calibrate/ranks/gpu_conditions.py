@@ -7,22 +7,27 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from perfmodel.schema.runs import Conditions
 
 SLOWDOWNS = {
-    0x0000_0000_0000_0004: "power cap",
-    0x0000_0000_0000_0008: "hardware slowdown",
-    0x0000_0000_0000_0010: "sync boost",
-    0x0000_0000_0000_0020: "thermal (software)",
-    0x0000_0000_0000_0040: "thermal (hardware)",
-    0x0000_0000_0000_0080: "power brake",
-    0x0000_0000_0000_0100: "display clock",
+    0x08: "hardware slowdown",
+    0x20: "thermal (software)",
+    0x40: "thermal (hardware)",
+    0x80: "power brake",
 }
-"""Bits of NVML's clocks event reasons that hold a clock down. An idle GPU and clocks that were set on purpose
-(bits 1 and 2) are not among them."""
+"""Bits of NVML's clocks event reasons that say: this GPU is slower than it should be."""
+
+LIMITS = {
+    0x02: "clocks set",
+    0x04: "power cap",
+    0x10: "sync boost",
+    0x100: "display clock",
+}
+"""Bits that say what a clock is at: a GPU at work is often at its power cap, and always where it is capped.
+Bit 1, an idle GPU, says nothing of a batch."""
 
 _FIELDS = ("clocks.sm", "clocks.max.sm", "clocks.mem", "temperature.gpu", "power.draw")
 _REASONS = ("clocks_event_reasons.active", "clocks_throttle_reasons.active")  # the newer name, the older name
@@ -31,9 +36,9 @@ _SECONDS = 10.0
 Reader = Callable[[], Conditions | None]
 
 
-def slowdowns(mask: int) -> list[str]:
-    """What the bits of ``mask`` say, in their order. Limits: 0 or only idle -> nothing."""
-    return [name for bit, name in SLOWDOWNS.items() if mask & bit]
+def names_of(mask: int, known: Mapping[int, str]) -> list[str]:
+    """What the ``known`` bits of ``mask`` say, in their order. Limits: 0 or only idle -> nothing."""
+    return [name for bit, name in known.items() if mask & bit]
 
 
 def watch_gpu(uuid: str) -> Reader:
@@ -128,7 +133,8 @@ def _conditions(
         memory_clock_hz=_scaled(memory_mhz, 1e6),
         temperature_c=temperature_c,
         power_w=power_w,
-        throttle_reasons=slowdowns(mask),
+        throttle_reasons=names_of(mask, SLOWDOWNS),
+        limits=names_of(mask, LIMITS),
     )
 
 

@@ -131,12 +131,13 @@ def _steps(seen: Sequence[RankTimes], slowest: Sequence[int]) -> dict[str, list[
 
 
 def _worst(conditions: Sequence[Conditions]) -> Conditions | None:
-    """Those of the device with the lowest clock; reasons to throttle of all devices."""
+    """Those of the device with the lowest clock; reasons to throttle, and limits, of all devices."""
     if not conditions:
         return None
     worst = min(conditions, key=lambda c: math.inf if c.sm_clock_hz is None else c.sm_clock_hz)
     reasons = sorted({reason for c in conditions for reason in c.throttle_reasons})
-    return worst.model_copy(update={"throttle_reasons": reasons})
+    limits = sorted({limit for c in conditions for limit in c.limits})
+    return worst.model_copy(update={"throttle_reasons": reasons, "limits": limits})
 
 
 def _figures(value: float) -> float:

@@ -104,7 +104,11 @@ class Point(BaseModel):
 
 
 class Conditions(BaseModel):
-    """State of the slowest device while a batch ran. Absent where nobody can read it (CPUs)."""
+    """State of the slowest device while a batch ran. Absent where nobody can read it (CPUs).
+
+    throttle_reasons  what slows a device down that should be faster: heat, a power brake; marks the visit
+    limits            what holds a clock where such a device runs by design, its power cap first; marks nothing
+    """
 
     model_config = _STRICT
 
@@ -114,6 +118,7 @@ class Conditions(BaseModel):
     temperature_c: float | None = None
     power_w: float | None = None
     throttle_reasons: list[str] = []
+    limits: list[str] = []
 
 
 class RunHeader(BaseModel):

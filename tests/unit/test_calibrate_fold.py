@@ -123,12 +123,14 @@ def test_what_fails_a_point() -> None:
 
 
 def test_the_slowest_clock_and_every_reason_are_kept() -> None:
-    hot = Conditions(sm_clock_hz=1.4e9, throttle_reasons=["thermal"])
+    hot = Conditions(sm_clock_hz=1.4e9, throttle_reasons=["thermal"], limits=["power cap"])
     fast = Conditions(sm_clock_hz=2.0e9, throttle_reasons=["power"])
     unknown = Conditions(temperature_c=50)
     seen = [times([0.0], [1.0], conditions=c) for c in (fast, hot, unknown, None)]
     visit = folded(seen, ranks=[0, 1, 2, 3], gpus=4, gpus_per_node=4)
-    assert visit.conditions == Conditions(sm_clock_hz=1.4e9, throttle_reasons=["power", "thermal"])
+    assert visit.conditions == Conditions(
+        sm_clock_hz=1.4e9, throttle_reasons=["power", "thermal"], limits=["power cap"]
+    )
 
 
 def test_times_are_rounded_to_six_figures() -> None:

@@ -278,6 +278,6 @@ def test_throttled_visits_are_counted(tmp_path: Path) -> None:
     with Journal.open(tmp_path, header()) as journal:
         journal.begin(POINT)
         journal.add(hot)
-        journal.add(visit())
+        journal.add(visit().model_copy(update={"conditions": Conditions(limits=["power cap"])}))
         state = journal.states[POINT.key]
         assert (state.throttled, state.reasons) == (1, {"thermal"})

@@ -10,7 +10,15 @@ from typing import Any
 
 import pytest
 
-from calibrate.ranks.gpu_conditions import nvml_reader, read_query, slowdowns, smi_reader, watch_gpu
+from calibrate.ranks.gpu_conditions import (
+    LIMITS,
+    SLOWDOWNS,
+    names_of,
+    nvml_reader,
+    read_query,
+    smi_reader,
+    watch_gpu,
+)
 
 UUID = "GPU-0f1e2d3c"
 
@@ -73,7 +81,7 @@ def test_an_older_binding_and_a_gpu_that_does_not_say(monkeypatch: pytest.Monkey
     found = read()
     assert found is not None
     assert (found.sm_clock_hz, found.power_w, found.temperature_c) == (900e6, None, None)
-    assert found.throttle_reasons == ["power cap"]
+    assert (found.throttle_reasons, found.limits) == ([], ["power cap"])
 
 
 def test_without_nvml_or_with_another_gpu_nobody_reads(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,9 +93,20 @@ def test_without_nvml_or_with_another_gpu_nobody_reads(monkeypatch: pytest.Monke
     assert nvml_reader("GPU-another") is None
 
 
-def test_an_idle_gpu_and_clocks_set_on_purpose_are_no_slowdown() -> None:
-    assert slowdowns(0x0) == slowdowns(0x1) == slowdowns(0x2) == []
-    assert slowdowns(0x4 | 0x20) == ["power cap", "thermal (software)"]
+@pytest.mark.parametrize(
+    ("mask", "slower", "at"),
+    [
+        (0x0, [], []),
+        (0x1, [], []),  # idle
+        (0x2, [], ["clocks set"]),
+        (0x4, [], ["power cap"]),  # what a GPU at work says: no reason to doubt its times
+        (0x4 | 0x20, ["thermal (software)"], ["power cap"]),
+        (0x8 | 0x40 | 0x80, ["hardware slowdown", "thermal (hardware)", "power brake"], []),
+        (0x10 | 0x100, [], ["sync boost", "display clock"]),
+    ],
+)
+def test_only_what_slows_a_gpu_down_marks_its_times(mask: int, slower: list[str], at: list[str]) -> None:
+    assert (names_of(mask, SLOWDOWNS), names_of(mask, LIMITS)) == (slower, at)
 
 
 def test_one_line_of_nvidia_smi() -> None:
@@ -112,5 +131,5 @@ def test_nvidia_smi_of_an_older_driver_is_asked_by_the_older_name(tmp_path: Path
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
     found = smi_reader(UUID, str(program))()
     assert found is not None
-    assert (found.sm_clock_hz, found.throttle_reasons) == (1200e6, ["power cap"])
+    assert (found.sm_clock_hz, found.throttle_reasons, found.limits) == (1200e6, [], ["power cap"])
     assert smi_reader("GPU-another", str(program))() is None

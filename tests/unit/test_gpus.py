@@ -1,0 +1,67 @@
+"""What nvidia-smi says of the GPUs of a node, with a program in its place."""
+
+from __future__ import annotations
+
+import stat
+import sys
+from pathlib import Path
+
+import pytest
+
+from calibrate.machine.gpus import find_gpus, read_listing
+
+LISTING = """GPU 0: NVIDIA H200 (UUID: GPU-aa)
+  MIG 3g.71gb     Device  0: (UUID: MIG-c1)
+  MIG 1g.18gb     Device  1: (UUID: MIG-c2)
+GPU 1: NVIDIA H200 (UUID: GPU-ab)
+"""
+
+
+def line(index: int, uuid: str, mig: str) -> str:
+    return (
+        f"{index}, NVIDIA H200, {uuid}, 580.159.03, Enabled, {mig}, Default, 345, 1980, "
+        "0x0000000000000001, [N/A], 0, 143771, 30"
+    )
+
+
+@pytest.fixture
+def smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """nvidia-smi of a driver that knows only the older names, two GPUs, one of them cut by MIG."""
+    program = tmp_path / "nvidia-smi"
+    program.write_text(
+        "#!/bin/sh\n"
+        f'if [ "$1" = -L ]; then printf "{LISTING}"; exit 0; fi\n'
+        'case "$1" in *clocks_event_reasons*) echo "not a valid field"; exit 2;; esac\n'
+        f'echo "{line(0, "GPU-aa", "Enabled")}"\n'
+        f'echo "{line(1, "GPU-ab", "Disabled")}"\n'
+    )
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    return program
+
+
+@pytest.mark.usefixtures("smi")
+def test_a_driver_that_knows_the_older_names_is_asked_by_them() -> None:
+    first, second = find_gpus({})
+    assert (first.name, first.driver, first.mig, second.mig) == ("NVIDIA H200", "580.159.03", True, False)
+    assert first.memory_bytes == 143771 * 2**20
+    assert (first.slices, second.slices) == (("MIG-c1", "MIG-c2"), ())
+
+
+@pytest.mark.usefixtures("smi")
+@pytest.mark.parametrize(
+    ("chosen", "kept"), [("MIG-c2", [0]), ("MIG-c1,1", [0]), ("MIG-zz", []), ("1,0", [1, 0])]
+)
+def test_a_slice_is_found_on_its_gpu(chosen: str, kept: list[int]) -> None:
+    assert [gpu.index for gpu in find_gpus({"CUDA_VISIBLE_DEVICES": chosen})] == kept
+
+
+def test_a_program_that_fails_names_no_gpu(smi: Path) -> None:
+    smi.write_text("#!/bin/sh\nexit 9\n")
+    assert find_gpus({}) == ()
+
+
+def test_slices_belong_to_the_gpu_above_them() -> None:
+    assert read_listing(LISTING) == {"GPU-aa": ("MIG-c1", "MIG-c2")}
+    assert read_listing("No devices found.\n") == {}
