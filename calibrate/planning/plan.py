@@ -176,7 +176,8 @@ def _why_not(availability: Availability | None, name: str) -> LeftOut | None:
     if not availability.usable:
         return LeftOut(name, availability.why_not or "it does not run here", availability.install)
     if availability.functional_only:
-        return LeftOut(name, f"its times are no calibration: {availability.functional_only}")
+        why = f"its times are no calibration: {availability.functional_only}"
+        return LeftOut(name, why, availability.install)
     return None
 
 

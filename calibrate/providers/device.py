@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from calibrate import patterns
-from calibrate.operations import Availability
+from calibrate.operations import Availability, Place
 from calibrate.patterns import Layout
 from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import Clock
@@ -62,13 +62,14 @@ class DeviceOperation:
         """Fill the input, poison the output."""
         self._salt = salt
         patterns.fill(self._send, patterns.send_pieces(self._layout, salt))
-        self._recv.fill_(patterns.POISON)
         self.before()
 
     def before(self) -> None:
-        """A sum in place starts afresh; otherwise nothing."""
+        """Poison the output: only what calls bring from here on passes. A sum in place starts afresh."""
         if self._in_place:
             self._recv.copy_(self._send)
+        else:
+            self._recv.fill_(patterns.POISON)
         self._calls = 0
 
     def run(self) -> None:
@@ -140,9 +141,9 @@ class DeviceCollectives:
 
 
 class Arena:
-    """Two buffers that operations take turns to use: allocated once, because that takes every rank.
+    """Two buffers that operations take turns to use: kept apart, those of a plan would not fit a GPU.
 
-    empty  elements -> a 1-D uint8 tensor that other ranks can reach
+    empty  elements -> a 1-D uint8 tensor; memory that other ranks can reach takes every rank to allocate
     """
 
     def __init__(self, empty: Callable[[int], Any], bytes_each: int) -> None:
@@ -151,8 +152,7 @@ class Arena:
 
     def views(self, one: Layout, dtype: Any) -> tuple[Any, Any]:
         """(send, receive) from the start of the buffers. Limits: they do not fit -> BadInputError."""
-        width = one.dtype.itemsize
-        needed = max(one.elements, one.send_elements, one.recv_elements) * width
+        width, needed = one.dtype.itemsize, bytes_needed(one)
         if needed > self.bytes_each:
             raise BadInputError(
                 f"{one.operation} of {one.payload_bytes} B needs {needed} B of symmetric memory.",
@@ -160,6 +160,21 @@ class Arena:
             )
         whole = self.bytes_each // width * width
         return self.send[:whole].view(dtype), self.recv[:whole].view(dtype)
+
+
+def bytes_needed(one: Layout) -> int:
+    """Bytes of the larger buffer of a layout, as if its root sent and received."""
+    return max(one.elements, one.send_elements, one.recv_elements) * one.dtype.itemsize
+
+
+def gpus_of_node(place: Place, address: Mapping[str, str]) -> int:
+    """GPUs that the ranks of this node use together.
+
+    Limits: ``address`` does not say -> those that this rank sees (a launcher may show each rank its own one)
+    """
+    import torch
+
+    return int(address.get("gpus", 0)) or int(torch.cuda.device_count())
 
 
 def torch_dtype(one: Layout) -> Any:

@@ -6,12 +6,22 @@ import importlib.metadata
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from calibrate.operations import Availability, Place
 from calibrate.patterns import Layout
 from calibrate.providers import torch_world
-from calibrate.providers.device import DeviceCollectives, DeviceOperation, torch_dtype, torch_with_cuda
+from calibrate.providers.device import (
+    Arena,
+    DeviceCollectives,
+    DeviceOperation,
+    arena_bytes,
+    bytes_needed,
+    gpus_of_node,
+    torch_dtype,
+    torch_with_cuda,
+)
 from perfmodel.errors import NoHardwareError
 from perfmodel.schema.evidence import SAMPLE_OPERATIONS
 
@@ -47,11 +57,13 @@ class Nccl(DeviceCollectives):
         import torch
 
         self._version = tuple(torch.cuda.nccl.version())
-        if place.local_ranks > torch.cuda.device_count():
-            share_gpu(self._version, place.local_ranks, torch.cuda.device_count())
+        gpus = gpus_of_node(place, address)
+        if place.local_ranks > gpus:
+            share_gpu(self._version, place.local_ranks, gpus)
         self._dist = torch_world.join(place, address)
         self._rank = place.rank
         self._token = torch.zeros(1, device="cuda")
+        self._arena: Arena | None = None
 
     def open_group(self, ranks: Sequence[int]) -> None:
         """An NCCL communicator for ``ranks``; every rank of the job calls this."""
@@ -92,18 +104,26 @@ class Nccl(DeviceCollectives):
 
     def close(self) -> None:
         """Leave torch.distributed."""
+        self._arena = None
         if self._groups:
             self._groups.clear()
             torch_world.leave()
 
     def _make(self, one: Layout, variant: str, ranks: tuple[int, ...]) -> DeviceOperation:
+        call = torch_world.calls(self._dist, one, variant, self._group(ranks), ranks)
+        send, recv = self._buffers(one)
+        return DeviceOperation(one, call, send, recv, in_place=one.operation == "all_reduce")
+
+    def _buffers(self, one: Layout) -> tuple[Any, Any]:
+        """(send, receive): of the arena, or of their own where they are larger."""
         import torch
 
-        kind = torch_dtype(one)
-        send = torch.empty(one.send_elements, dtype=kind, device="cuda")
-        recv = torch.empty(one.recv_elements, dtype=kind, device="cuda")
-        call = torch_world.calls(self._dist, one, variant, self._group(ranks), ranks)
-        return DeviceOperation(one, call, send, recv, in_place=one.operation == "all_reduce")
+        empty = partial(torch.empty, dtype=torch.uint8, device="cuda")
+        if self._arena is None:
+            self._arena = Arena(empty, arena_bytes())
+        needed = bytes_needed(one)
+        arena = self._arena if needed <= self._arena.bytes_each else Arena(empty, needed)
+        return arena.views(one, torch_dtype(one))
 
 
 def share_gpu(version: tuple[int, ...], ranks: int, gpus: int) -> None:

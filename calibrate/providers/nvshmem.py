@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 import importlib.util
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate, pairwise
@@ -22,11 +23,15 @@ from calibrate.providers.device import (
     DeviceCollectives,
     DeviceOperation,
     arena_bytes,
+    gpus_of_node,
     torch_dtype,
     torch_with_cuda,
 )
 from perfmodel.errors import BadInputError, NoHardwareError
 from perfmodel.schema.evidence import COLLECTIVES
+
+_HEAP_SLACK_BYTES = 2**30
+"""Of the symmetric heap for NVSHMEM itself, where it cannot grow."""
 
 _NAMES = {"float32": "float", "float16": "half", "int32": "int32", "int64": "int64"}
 
@@ -59,9 +64,10 @@ class Nvshmem(DeviceCollectives):
         """
         import torch
 
-        if place.local_ranks > torch.cuda.device_count():
+        gpus = gpus_of_node(place, address)
+        if place.local_ranks > gpus:
             raise NoHardwareError(
-                f"{place.local_ranks} ranks share {torch.cuda.device_count()} GPUs: "
+                f"{place.local_ranks} ranks share {gpus} GPUs: "
                 "NVSHMEM's team collectives end a process that shares its GPU.",
                 "start one rank a GPU.",
             )
@@ -72,6 +78,7 @@ class Nvshmem(DeviceCollectives):
         self._core, self._bindings, self._rank, self._ranks = core, bindings, place.rank, place.ranks
         device = importlib.import_module("cuda.core").Device(torch.cuda.current_device())
         device.set_current()
+        os.environ.setdefault("NVSHMEM_SYMMETRIC_SIZE", str(2 * arena_bytes() + _HEAP_SLACK_BYTES))
         unique = core.get_unique_id(empty=place.rank != 0)
         dist.broadcast(torch.from_numpy(np.asarray(unique._data).view(np.int8)), 0)
         core.init(device=device, uid=unique, rank=place.rank, nranks=place.ranks, initializer_method="uid")

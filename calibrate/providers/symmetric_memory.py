@@ -20,6 +20,7 @@ from calibrate.providers.device import (
     DeviceCollectives,
     DeviceOperation,
     arena_bytes,
+    gpus_of_node,
     torch_dtype,
     torch_with_cuda,
 )
@@ -48,16 +49,17 @@ class SymmetricMemory(DeviceCollectives):
         import torch
         import torch.distributed._symmetric_memory as symmetric
 
-        if place.local_ranks > torch.cuda.device_count():
+        gpus = gpus_of_node(place, address)
+        if place.local_ranks > gpus:
             raise NoHardwareError(
-                f"{place.local_ranks} ranks share {torch.cuda.device_count()} GPUs: "
-                "symmetric memory joins different GPUs.",
+                f"{place.local_ranks} ranks share {gpus} GPUs: symmetric memory joins different GPUs.",
                 "start one rank a GPU.",
             )
         self._dist, self._symmetric = torch_world.join(place, address), symmetric
         self._place, self._rank = place, place.rank
+        device = torch.device("cuda", torch.cuda.current_device())
         self._arena = Arena(
-            lambda size: symmetric.empty(size, dtype=torch.uint8, device="cuda"), arena_bytes()
+            lambda size: symmetric.empty(size, dtype=torch.uint8, device=device), arena_bytes()
         )
 
     def open_group(self, ranks: Sequence[int]) -> None:

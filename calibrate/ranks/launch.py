@@ -204,6 +204,7 @@ def rank_environment(environ: Mapping[str, str], device: str) -> dict[str, str]:
         for name, value in environ.items()
         if not name.startswith(_LAUNCHERS) and name not in _LAUNCHED
     }
+    kept |= import_path(environ)
     if device == "cpu":
         kept |= {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     loopback = "lo" if sys.platform.startswith("linux") else "lo0"
@@ -211,6 +212,19 @@ def rank_environment(environ: Mapping[str, str], device: str) -> dict[str, str]:
     if hasattr(os, "getuid") and os.getuid() == 0:
         kept |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     return kept
+
+
+def import_path(environ: Mapping[str, str], package: Path | None = None) -> dict[str, str]:
+    """PYTHONPATH with which a rank imports this program, be it a checkout that nobody installed.
+
+    package   folder of ``calibrate``
+    Limits: installed beside other packages -> nothing, it is found anyway
+    """
+    folder = (package or Path(__file__).resolve().parents[1]).parent
+    if folder.name in ("site-packages", "dist-packages"):
+        return {}
+    rest = environ.get("PYTHONPATH", "")
+    return {"PYTHONPATH": f"{folder}{os.pathsep}{rest}" if rest else str(folder)}
 
 
 def how_ended(code: int | None) -> str:

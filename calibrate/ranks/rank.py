@@ -9,7 +9,8 @@
 The coordinator's messages, in the order of a run: ``welcome`` (the place of this rank), ``open`` (join the
 job through one library), ``group`` (make a communicator), then for each visit ``prepare`` and ``time``; at
 the end ``close``. The ``address`` that a provider opens with: ``host`` and ``port``, free on the node of
-rank 0, where rank 0 may listen for the others; ``run``, a word that no other run on these nodes has.
+rank 0, where rank 0 may listen for the others; ``run``, a word that no other run on these nodes has;
+``gpus``, on GPUs: how many the ranks of a node use together.
 """
 
 from __future__ import annotations
@@ -139,9 +140,6 @@ class RankServer:
             use(self._open)
         self._unbound(lambda: provider.open(self._place, message["address"]))
         self._open[name] = provider
-        use = getattr(provider, "use", None)
-        if use is not None:  # a whole pass over the libraries that are open
-            use(self._open)
         if self._place.device == "cpu" and "torch" in sys.modules:
             sys.modules["torch"].set_num_threads(1)
         gc.collect()

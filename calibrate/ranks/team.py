@@ -26,6 +26,8 @@ WELCOME_S = 120.0
 OPEN_S = 180.0
 """How long the ranks may take to import a library and to join the job through it."""
 
+ONE_A_GPU = "start one rank a GPU (--ranks 1 where there is one GPU)."
+
 CLOSE_S = 5.0
 _LEAST_S = 1.0
 
@@ -71,6 +73,7 @@ class RankTeam:
         self._open: set[str] = set()
         self._groups: set[tuple[str, tuple[int, ...]]] = set()
         self._versions: dict[str, list[str]] = {}
+        self._gpus = 0  # on the node with the fewest, where the ranks say which they have
         self.lost = False
         hellos = coordinator.gather(ranks, start_s, failed)
         self.places = places_of(hellos, device)
@@ -164,6 +167,7 @@ class RankTeam:
         answers = self._ask(messages, WELCOME_S)
         for answer in answers.values():
             self._remember(answer["versions"])
+        self._gpus = min(gpus_used(self.places, [answer["uuid"] for answer in answers.values()]))
         first = [place.rank for place in self.places if place.local_rank == 0]
         distinct = {
             tuple(core) for hello in hellos if hello["node"] == hellos[0]["node"] for core in hello["cores"]
@@ -181,11 +185,12 @@ class RankTeam:
         )
 
     def _open_backends(self, backends: Sequence[str]) -> None:
-        """Opens the libraries that can run here: what one says when it opens belongs to the world, too."""
+        """Opens the libraries that can be timed here: what one says when it opens belongs to the world."""
         found = dict(self._world.providers)
         device = self._world.device
         for name in backends or find_preset("rigorous").backends[device]:
-            if len(self.places) > 1 and name in found and found[name].usable:
+            known = found.get(name)
+            if len(self.places) > 1 and known and known.usable and not known.functional_only:
                 try:
                     self._open_provider(name)
                 except RankLostError:
@@ -197,6 +202,8 @@ class RankTeam:
     def _open_provider(self, name: str) -> None:
         host = self._host if self._world.nodes > 1 else "127.0.0.1"
         address = {"host": host, "port": str(free_port()), "run": self._run}
+        if self._gpus:
+            address["gpus"] = str(self._gpus)
         answers = self._ask_all({"do": "open", "provider": name, "address": address}, OPEN_S)
         self._open.add(name)
         for versions in answers.values():
@@ -256,6 +263,14 @@ def places_of(hellos: Sequence[Message], device: str) -> list[Place]:
     ]
 
 
+def gpus_used(places: Sequence[Place], uuids: Sequence[str]) -> list[int]:
+    """GPUs that the ranks of each node use together, by node. Limits: a rank that names none -> 0."""
+    used: dict[int, set[str]] = {}
+    for place, uuid in zip(places, uuids, strict=True):
+        used.setdefault(place.node, set()).add(uuid)
+    return [0 if "" in names else len(names) for _, names in sorted(used.items())]
+
+
 def name_of(place: Place) -> str:
     """What people call a rank: ``rank 3 (node 0, GPU 3)``, on CPUs ``rank 3 (node 0)``."""
     gpu = f", GPU {place.local_rank}" if place.device == "cuda" else ""
@@ -267,12 +282,15 @@ def availabilities(
 ) -> dict[str, Availability]:
     """What rank 0 can run. Ranks that share a GPU (equal ``uuids``) measure nothing but that it works."""
     known = [uuid for uuid in uuids if uuid]
-    shared = "ranks share a GPU" if len(set(known)) < len(known) else ""
+    gpus = len(set(known))
+    shared = f"{len(known)} ranks share {gpus} GPU{'s' if gpus > 1 else ''}" if gpus < len(known) else ""
     found = {}
     for name, fields in described.items():
         clocks = tuple(Clock(clock) for clock in fields["clocks"])
         plain = {**fields, "clocks": clocks, "operations": tuple(fields["operations"])}
-        found[name] = Availability(**{**plain, "functional_only": fields["functional_only"] or shared})
+        if shared:
+            plain |= {"functional_only": shared, "install": ONE_A_GPU}
+        found[name] = Availability(**plain)
     return found
 
 

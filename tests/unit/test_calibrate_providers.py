@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import ctypes
-import os
-from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from calibrate import patterns, providers
-from calibrate.providers import device, heap, host, nccl, nvshmem, symmetric_memory, torch_world
+from calibrate.providers import heap, host
 from perfmodel.errors import BadInputError, NoHardwareError
-from perfmodel.schema.evidence import COLLECTIVES, SAMPLE_OPERATIONS, Clock
+from perfmodel.schema.evidence import Clock
 from perfmodel.schema.runs import Kind, Point
 
 torch = pytest.importorskip("torch")
@@ -189,203 +185,6 @@ def test_a_group_that_nobody_opened_is_refused() -> None:
         Alone().operation(point("all_to_all", 64), [0, 1])
 
 
-def test_gpu_libraries_refuse_less_than_16_bytes_a_peer() -> None:
-    provider = nccl.Nccl()
-    with pytest.raises(BadInputError, match="the smallest size is 128 B") as caught:
-        provider.operation(point("all_to_all", 127, 8), range(8))
-    assert "16 bytes" in str(caught.value)
-    with pytest.raises(BadInputError, match="after_kernel"):
-        provider.operation(point("all_to_all", 128, 8, variant="after_kernel"), range(8))
-    with pytest.raises(BadInputError, match="has no reduce_scatter"):
-        symmetric_memory.SymmetricMemory().operation(point("reduce_scatter", 128), [0, 1])
-
-
-def test_two_ranks_on_one_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(nccl.SHARE_VARIABLE, "0")
-    with pytest.raises(NoHardwareError, match=r"2 ranks share 1 GPU, and NCCL 2\.29\.7 cannot"):
-        nccl.share_gpu((2, 29, 7), 2, 1)
-    assert os.environ[nccl.SHARE_VARIABLE] == "0"
-    nccl.share_gpu((2, 30, 1), 2, 1)
-    assert os.environ[nccl.SHARE_VARIABLE] == "1"
-
-
-def test_a_sum_in_place_is_checked_from_fresh_inputs() -> None:
-    one = patterns.layout("all_reduce", 64, 2, 0)
-    other = torch.empty(16)
-    calls = []
-
-    def add(send: Any, recv: Any) -> None:
-        patterns.fill(other, patterns.send_pieces(patterns.layout("all_reduce", 64, 2, 1), 3))
-        recv += other
-        calls.append(1)
-
-    made = device.DeviceOperation(one, add, torch.empty(99), torch.empty(99), in_place=True)
-    made.prepare(3)
-    made.run()
-    assert made.check() == (0, 32)
-    assert len(calls) == 1
-    made.run()  # back to back: a sum of sums
-    assert patterns.count_wrong(made._recv, patterns.expected_pieces(one, 3)) > 10
-    assert made.check() == (0, 32)
-    assert len(calls) == 3
-    made._recv[4] += 1
-    assert made.check() == (1, 32)
-
-
-def test_an_arena_that_is_too_small_is_refused() -> None:
-    arena = device.Arena(lambda size: torch.zeros(size, dtype=torch.uint8), 4096)
-    send, recv = arena.views(patterns.layout("all_to_all", 4096, 2, 0), torch.float32)
-    assert send.numel() == recv.numel() == 1024
-    with pytest.raises(BadInputError, match="4096 B are there"):
-        arena.views(patterns.layout("all_to_all", 8192, 2, 0), torch.float32)
-
-
-class World:
-    """GPU ranks in one process: CPU memory for each, and NVSHMEM's calls on it, as documented."""
-
-    def __init__(self, ranks: int, size: int) -> None:
-        self.ranks = ranks
-        self.arenas = [device.Arena(lambda n: torch.zeros(n, dtype=torch.uint8), size) for _ in range(ranks)]
-        self.calls: list[tuple[Any, ...]] = []
-        self.me = 0
-
-    def __getattr__(self, name: str) -> Any:
-        return lambda *arguments: self.calls.append((name, *arguments))
-
-    def putmem_on_stream(self, into: int, source: int, count: int, rank: int, stream: int) -> None:
-        offset = into - self.arenas[self.me].recv.data_ptr()
-        ctypes.memmove(self.arenas[rank].recv.data_ptr() + offset, source, count)
-
-    def barrier_on_stream(self, team: Any, stream: int) -> None:
-        self.calls.append(("barrier", team, stream))
-
-
-@pytest.fixture
-def stream(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nvshmem, "_stream", lambda: 77)
-
-
-def pe(world: World, rank: int, group: Sequence[int]) -> nvshmem.Nvshmem:
-    provider = nvshmem.Nvshmem()
-    provider._bindings, provider._arena, provider._rank = world, world.arenas[rank], rank
-    provider._groups[tuple(group)] = 5
-    return provider
-
-
-@pytest.mark.usefixtures("stream")
-@pytest.mark.parametrize("group", [[0, 1, 2], [0, 2], [1, 2]])
-def test_nvshmem_puts_bring_the_uneven_all_to_all(group: list[int]) -> None:
-    world = World(3, 65_536)
-    made = {
-        rank: pe(world, rank, group).operation(point("all_to_all", 6000, len(group), variant="uneven"), group)
-        for rank in group
-    }
-    for one in made.values():
-        one.prepare(4)
-    for rank, one in made.items():
-        world.me = rank
-        one.run()
-    assert [one.check()[0] for one in made.values()] == [0] * len(group)
-    assert world.calls == [("barrier", 5, 77)] * len(group)
-
-
-@pytest.mark.usefixtures("stream")
-def test_nvshmem_collectives_are_told_what_they_count() -> None:
-    world = World(4, 65_536)
-    told = {}
-    for operation in COLLECTIVES:
-        made = pe(world, 1, range(4)).operation(point(operation, 4096, 4, dtype="fp16"), range(4))
-        made.prepare(1)
-        made.run()
-        told[operation] = world.calls.pop()
-    recv, send = world.arenas[1].recv.data_ptr(), world.arenas[1].send.data_ptr()
-    # 4096 B are 2048 elements, 512 a peer
-    assert told == {
-        "all_to_all": ("half_alltoall_on_stream", 5, recv, send, 512, 77),
-        "reduce_scatter": ("half_sum_reducescatter_on_stream", 5, recv, send, 512, 77),
-        "all_gather": ("half_fcollect_on_stream", 5, recv, send, 512, 77),
-        "all_reduce": ("half_sum_reduce_on_stream", 5, recv, send, 2048, 77),
-        "broadcast": ("half_broadcast_on_stream", 5, recv, send, 2048, 0, 77),
-    }
-
-
-@pytest.mark.parametrize(
-    ("ranks", "distance"), [([0, 1, 2], 1), ([1, 9, 17], 8), ([0, 1, 8, 9], 0), ([2, 1], 0), ([4], 1)]
-)
-def test_teams_are_equally_spaced(ranks: list[int], distance: int) -> None:
-    assert nvshmem.strided(ranks) == distance
-    if not distance:
-        with pytest.raises(BadInputError, match="equally far apart"):
-            nvshmem.Nvshmem().barrier(ranks)
-
-
-class Handle:
-    """The symmetric memory of a group, in CPU tensors."""
-
-    def __init__(self, buffers: Sequence[Any]) -> None:
-        self.buffers = buffers
-        self.barriers = 0
-
-    def get_buffer(self, rank: int, sizes: Sequence[int], dtype: Any, storage_offset: int) -> Any:
-        return self.buffers[rank].view(dtype)[storage_offset : storage_offset + sizes[0]]
-
-    def barrier(self, channel: int = 0) -> None:
-        self.barriers += 1
-
-
-@pytest.mark.parametrize(
-    ("operation", "variant"),
-    [("all_to_all", "default"), ("all_to_all", "uneven"), ("all_gather", "default")],
-)
-def test_symmetric_memory_copies_land_where_they_must(operation: str, variant: str) -> None:
-    world = World(3, 65_536)
-    handle = Handle([arena.recv for arena in world.arenas])
-    made = []
-    for rank in range(3):
-        provider = symmetric_memory.SymmetricMemory()
-        provider._arena, provider._rank = world.arenas[rank], rank
-        provider._groups[0, 1, 2] = ("group", None, handle)
-        made.append(provider.operation(point(operation, 6000, 3, variant=variant), [0, 1, 2]))
-    for one in made:
-        one.prepare(4)
-    for one in made:
-        one.run()
-    assert [one.check()[0] for one in made] == [0, 0, 0]
-    assert handle.barriers == 3
-
-
-def test_symmetric_memory_reduces_in_one_shot_or_two() -> None:
-    provider = symmetric_memory.SymmetricMemory()
-    provider._arena = device.Arena(lambda n: torch.zeros(n, dtype=torch.uint8), 2**20)
-    provider._groups[0, 1] = ("group", None, None)
-    small = provider.operation(point("all_reduce", symmetric_memory.ONE_SHOT_BYTES), [0, 1])
-    large = provider.operation(point("all_reduce", symmetric_memory.ONE_SHOT_BYTES + 16), [0, 1])
-    assert (small._in_place, large._in_place) == (False, True)
-    with pytest.raises(BadInputError, match="fp32 only"):
-        provider.operation(point("all_reduce", 4096, dtype="fp16"), [0, 1])
-
-
-def test_torch_calls_name_the_global_root_and_neighbours() -> None:
-    seen: list[Any] = []
-    dist = SimpleNamespace(
-        broadcast=lambda tensor, source, group: seen.append((tensor, source, group)),
-        P2POp=lambda kind, tensor, peer, group: (kind, tensor, peer, group),
-        batch_isend_irecv=lambda both: seen.append(both) or [],
-        isend="isend",
-        irecv="irecv",
-        reduce_scatter_tensor=None,
-        all_gather_into_tensor=None,
-    )
-    last = patterns.layout("broadcast", 64, 3, 2)
-    torch_world.calls(dist, last, "default", "group", [4, 6, 8])("send", "recv")
-    ring = patterns.layout("sendrecv", 64, 3, 2)
-    torch_world.calls(dist, ring, "default", "group", [4, 6, 8])("send", "recv")
-    assert seen == [
-        ("recv", 4, "group"),
-        [("isend", "send", 4, "group"), ("irecv", "recv", 6, "group")],
-    ]
-
-
 def test_a_heap_that_is_full_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(heap, "FOLDER", tmp_path)
     alone = heap.SymmetricHeap("run/../x", [3], 0)
@@ -407,8 +206,3 @@ def test_a_member_that_does_not_come_is_named(monkeypatch: pytest.MonkeyPatch, t
     with pytest.raises(NoHardwareError, match="rank 1 of the group"):
         heap.SymmetricHeap("run", [0, 1], 0, attach_s=0.05)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_operations_of_the_libraries() -> None:
-    assert set(symmetric_memory.OPERATIONS) < set(SAMPLE_OPERATIONS)
-    assert nvshmem.Nvshmem.operations == COLLECTIVES

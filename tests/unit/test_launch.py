@@ -18,11 +18,12 @@ from calibrate.ranks.launch import (
     LocalTeam,
     find_mpirun,
     how_ended,
+    import_path,
     mpirun_command,
     rank_environment,
     wants_mpi,
 )
-from calibrate.ranks.team import TeamRequest, availabilities, name_of, places_of
+from calibrate.ranks.team import ONE_A_GPU, TeamRequest, availabilities, gpus_used, name_of, places_of
 from perfmodel.errors import BadInputError, NoHardwareError
 
 TORCHRUN = {
@@ -142,7 +143,15 @@ def test_ranks_on_one_gpu_only_show_that_it_works() -> None:
     }
     assert availabilities({"nccl": fields}, ["GPU-1", "GPU-2"])["nccl"].functional_only == ""
     assert availabilities({"nccl": fields}, ["", ""])["nccl"].functional_only == ""
-    assert availabilities({"nccl": fields}, ["GPU-1", "GPU-1"])["nccl"].functional_only == "ranks share a GPU"
+    shared = availabilities({"nccl": fields}, ["GPU-1", "GPU-1"])["nccl"]
+    assert (shared.functional_only, shared.install) == ("2 ranks share 1 GPU", ONE_A_GPU)
+    assert availabilities({"nccl": fields}, ["a", "b", "b"])["nccl"].functional_only == "3 ranks share 2 GPUs"
+
+
+def test_gpus_are_counted_by_node() -> None:
+    places = places_of([hello("a"), hello("a"), hello("b"), hello("b")], "cuda")
+    assert gpus_used(places, ["GPU-1", "GPU-2", "GPU-3", "GPU-3"]) == [2, 1]
+    assert gpus_used(places, ["", "", "GPU-3", "GPU-4"]) == [0, 2]
 
 
 def test_cores_are_shared_out_whole_and_evenly() -> None:
@@ -189,6 +198,26 @@ def test_ranks_see_no_launcher_and_run_on_one_thread() -> None:
     assert detect_launcher(kept) is None
     assert (kept["OMPI_MCA_btl"], kept["HOME"], kept["OMP_NUM_THREADS"]) == ("self,sm", "/home/a", "1")
     assert rank_environment(environ, "cuda")["OMP_NUM_THREADS"] == "8"
+
+
+def test_ranks_import_the_program_that_starts_them(tmp_path: Path) -> None:
+    """Also from a checkout that nobody installed: a rank's Python does not look where it stands."""
+    checkout = tmp_path / "checkout/calibrate"
+    assert import_path({}, checkout) == {"PYTHONPATH": str(tmp_path / "checkout")}
+    assert import_path({"PYTHONPATH": "/a"}, checkout) == {
+        "PYTHONPATH": f"{tmp_path / 'checkout'}{os.pathsep}/a"
+    }
+    assert import_path({}, tmp_path / "lib/site-packages/calibrate") == {}
+    program = "import calibrate; print(calibrate.__file__)"
+    isolated = [sys.executable, "-S", "-P", "-c", program]  # -S: without what is installed
+    done = subprocess.run(
+        isolated,
+        env=rank_environment({"PATH": os.environ["PATH"]}, "cuda"),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert Path(done.stdout.strip()) == Path(launch.__file__).parents[1] / "__init__.py"
 
 
 def test_mpirun_only_where_mpi_is_measured() -> None:
