@@ -29,7 +29,11 @@ class Place:
 
 @dataclass(frozen=True)
 class Availability:
-    """Whether a provider can run here; if not, why, and the line that would install it."""
+    """Whether a provider can run here; if not, why, and the line that would install it.
+
+    devices          of the ranks that it works for
+    functional_only  it runs, and its times are no calibration: why
+    """
 
     usable: bool
     why_not: str = ""
@@ -37,7 +41,8 @@ class Availability:
     version: str = ""
     clocks: tuple[Clock, ...] = ()
     operations: tuple[str, ...] = ()
-    functional_only: str = ""  # it runs, and its times are no calibration: why
+    functional_only: str = ""
+    devices: tuple[str, ...] = ("cpu", "cuda")
 
 
 class Operation(Protocol):

@@ -15,7 +15,8 @@ from calibrate.passes.reference import bucketized, permuted
 from perfmodel.schema.runs import Work
 
 INSTALL = "pip install --no-deps torchrec==1.8.0 fbgemm-gpu-cpu==1.8.0 torchmetrics==1.0.3"
-PACKAGES = ("fbgemm-gpu-cpu", "fbgemm-gpu", "fbgemm-gpu-nightly")
+CPU_PACKAGE = "fbgemm-gpu-cpu"
+PACKAGES = (CPU_PACKAGE, "fbgemm-gpu", "fbgemm-gpu-nightly")
 _OPERATIONS = ("gather_pool", "bucketize", "permute")
 
 
@@ -23,17 +24,30 @@ def availability() -> Availability:
     """Whether FBGEMM's operators are installed; they are not loaded."""
     if importlib.util.find_spec("fbgemm_gpu") is None:
         return Availability(False, "fbgemm_gpu is not installed", INSTALL)
-    return Availability(True, version=f"fbgemm {version()}", clocks=CLOCKS, operations=_OPERATIONS)
+    return Availability(
+        True, version=f"fbgemm {version()}", clocks=CLOCKS, operations=_OPERATIONS, devices=devices()
+    )
+
+
+def devices() -> tuple[str, ...]:
+    """Devices that the installed distribution has kernels for."""
+    return ("cpu",) if _distribution() == CPU_PACKAGE else ("cpu", "cuda")
 
 
 def version() -> str:
     """Version of the distribution that brings ``fbgemm_gpu``."""
+    name = _distribution()
+    return importlib.metadata.version(name) if name else "unknown"
+
+
+def _distribution() -> str:
     for name in PACKAGES:
         try:
-            return importlib.metadata.version(name)
+            importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             continue
-    return "unknown"
+        return name
+    return ""
 
 
 class FbgemmKernels(TorchKernels):

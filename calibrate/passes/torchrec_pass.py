@@ -18,7 +18,7 @@ from typing import Any
 from calibrate.operations import Availability, Place
 from calibrate.passes.exchange import OWNER_ROWS, SPLITS, Job, expected_bags
 from calibrate.passes.ids import IdSet, draw_sets
-from calibrate.passes.kernels_fbgemm import INSTALL
+from calibrate.passes.kernels_fbgemm import INSTALL, devices
 from calibrate.passes.pattern_rows import fill_rows, require_exact
 from calibrate.passes.reference import count_wrong
 from calibrate.planning.grids import POOLED_BYTES, SMALL_BYTES
@@ -34,7 +34,9 @@ def availability() -> Availability:
         if importlib.util.find_spec(name) is None:
             return Availability(False, f"{name} is not installed", INSTALL)
     version = f"torchrec {importlib.metadata.version('torchrec')}"
-    return Availability(True, version=version, clocks=(Clock.EAGER,), operations=("row_wise",))
+    return Availability(
+        True, version=version, clocks=(Clock.EAGER,), operations=("row_wise",), devices=devices()
+    )
 
 
 def row_wise_module(

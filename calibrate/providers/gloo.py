@@ -24,7 +24,9 @@ def availability() -> Availability:
     if importlib.util.find_spec("torch") is None:
         return Availability(False, "PyTorch is not installed", _INSTALL)
     version = f"torch {importlib.metadata.version('torch')}"
-    return Availability(True, version=version, clocks=Gloo.clocks, operations=SAMPLE_OPERATIONS)
+    return Availability(
+        True, version=version, clocks=Gloo.clocks, operations=SAMPLE_OPERATIONS, devices=("cpu",)
+    )
 
 
 class Gloo(HostCollectives):

@@ -31,7 +31,9 @@ def availability() -> Availability:
     if not (started or beside.exists() or shutil.which("mpirun")):
         return Availability(False, "mpirun is not on the path", _INSTALL)
     version = f"mpi4py {importlib.metadata.version('mpi4py')}"
-    return Availability(True, version=version, clocks=Mpi.clocks, operations=SAMPLE_OPERATIONS)
+    return Availability(
+        True, version=version, clocks=Mpi.clocks, operations=SAMPLE_OPERATIONS, devices=("cpu",)
+    )
 
 
 class Mpi(HostCollectives):

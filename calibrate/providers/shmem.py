@@ -40,7 +40,9 @@ def availability() -> Availability:
     if platform.machine() not in ("x86_64", "AMD64"):
         return Availability(False, f"plain stores may be seen out of order on {platform.machine()}")
     version = f"numpy {importlib.metadata.version('numpy')}"
-    return Availability(True, version=version, clocks=Shmem.clocks, operations=SAMPLE_OPERATIONS)
+    return Availability(
+        True, version=version, clocks=Shmem.clocks, operations=SAMPLE_OPERATIONS, devices=("cpu",)
+    )
 
 
 class ShmemOperation(HostOperation):

@@ -2,7 +2,10 @@
 
     eager    barrier, clock, one call, wait for it, clock: what one call costs who makes it
     stream   barrier, then calls back to back: between two events on a GPU, by the host's clock on a CPU
-    graph    the same calls, captured once in a CUDA graph and replayed
+    graph    the same calls, captured in one CUDA graph that is replayed between two events
+
+On a GPU the calls of a batch are queued behind a kernel that only waits, and one untimed call: short kernels
+are timed as fast as the GPU takes them from its queue, not as fast as Python launches them.
 
 Host times are of the machine's monotonic clock, which the ranks of one node share. The clocks are never
 mixed: each gives its own points.
@@ -18,7 +21,7 @@ from typing import Any, Protocol
 from calibrate.operations import Operation, RankTimes
 from calibrate.ranks import process
 from calibrate.ranks.control import Progress
-from perfmodel.errors import BadInputError
+from perfmodel.errors import BadInputError, NoHardwareError
 from perfmodel.schema.evidence import Clock
 from perfmodel.schema.runs import Conditions
 
@@ -31,8 +34,13 @@ LONG_BYTES = 64 * 2**20
 BATCHES = 5
 """Times that a visit of a back-to-back clock gives; its calls are shared out among them."""
 
-GRAPH_CALLS = 16
-"""Most calls in one CUDA graph."""
+GRAPH_CALLS = 64
+"""Most calls in one CUDA graph: it holds a whole batch, so that no call of a batch comes twice."""
+
+HOLD_HZ = 2e9
+"""Ticks of a GPU's clock in a second, about: it holds a little longer where the clock is slower."""
+
+_HOLD_MARGIN, _HOLD_LEAST_S, _HOLD_MOST_S = 1.3, 50e-6, 20e-3
 
 AFTER_KERNEL = "after_kernel"
 
@@ -45,10 +53,14 @@ class Device(Protocol):
     def synchronize(self) -> None:
         """Wait until all that was launched is done."""
 
-    def timed(self, batch: Action, lead_in: Action) -> tuple[float, float]:
+    def queueing_s(self, action: Action) -> float:
+        """Host time that launching ``action`` takes [s]; 0 where calls have ended when they return."""
+
+    def timed(self, batch: Action, lead_in: Action, queue_s: float = 0.0) -> tuple[float, float]:
         """Monotonic times at which ``batch`` began and ended [s].
 
-        lead_in  one more call, untimed, that keeps a GPU busy while the batch is being launched
+        lead_in  one more call, untimed: ranks come out of it together
+        queue_s  host time that launching the batch takes [s]: a GPU begins when all of it is queued
         """
 
     def capture(self, run: Action, calls: int) -> Action:
@@ -60,6 +72,9 @@ class Device(Protocol):
     def held_bytes(self) -> float:
         """Memory of the device that this process holds now."""
 
+    def require_alive(self, error: BaseException) -> None:
+        """Raises NoHardwareError where ``error`` left a device that does nothing any more."""
+
 
 class Cpu:
     """Calls return when they are done."""
@@ -70,7 +85,11 @@ class Cpu:
     def synchronize(self) -> None:
         """Nothing is under way."""
 
-    def timed(self, batch: Action, lead_in: Action) -> tuple[float, float]:
+    def queueing_s(self, action: Action) -> float:
+        """Nothing is queued, and nothing is called."""
+        return 0.0
+
+    def timed(self, batch: Action, lead_in: Action, queue_s: float = 0.0) -> tuple[float, float]:
         """By the host's clock. A CPU needs no lead-in."""
         start = self._now()
         batch()
@@ -87,6 +106,9 @@ class Cpu:
     def held_bytes(self) -> float:
         """Memory of the process."""
         return process.held_bytes()
+
+    def require_alive(self, error: BaseException) -> None:
+        """A CPU is."""
 
 
 class Cuda:
@@ -105,16 +127,25 @@ class Cuda:
         self._watch = watch
         self._now = now
         self._seen: Conditions | None = None
+        self._side: Any = None
 
     def synchronize(self) -> None:
         """All streams of the GPU."""
         self._cuda.synchronize()
 
-    def timed(self, batch: Action, lead_in: Action) -> tuple[float, float]:
+    def queueing_s(self, action: Action) -> float:
+        """By one call into an empty queue."""
+        start = self._now()
+        action()
+        return self._now() - start
+
+    def timed(self, batch: Action, lead_in: Action, queue_s: float = 0.0) -> tuple[float, float]:
         """By two events of the stream. The GPU's state is read while it works on a visit's first batch."""
         first = self._cuda.Event(enable_timing=True)
         last = self._cuda.Event(enable_timing=True)
         start = self._now()
+        hold_s = min(_HOLD_LEAST_S + _HOLD_MARGIN * queue_s, _HOLD_MOST_S)
+        self._cuda._sleep(int(hold_s * HOLD_HZ))
         lead_in()
         first.record()
         batch()
@@ -125,9 +156,14 @@ class Cuda:
         return start, start + first.elapsed_time(last) * 1e-3
 
     def capture(self, run: Action, calls: int) -> Action:
-        """Warms up and captures on one side stream: libraries keep state per stream, and allocate it."""
+        """Warms up and captures on one side stream: libraries keep state per stream, and allocate it.
+
+        Memory that calls take while they are captured is the graph's own, as long as its replay is kept.
+        """
         self.synchronize()
-        side = self._cuda.Stream()
+        if self._side is None:
+            self._side = self._cuda.Stream()
+        side = self._side
         side.wait_stream(self._cuda.current_stream())
         with self._cuda.stream(side):
             for _ in range(WARM_UP_CALLS):
@@ -148,8 +184,18 @@ class Cuda:
         return seen or self._watch()
 
     def held_bytes(self) -> float:
-        """Memory that torch has taken from the GPU for tensors."""
-        return float(self._cuda.memory_allocated())
+        """Memory of tensors and of captured graphs; what torch only kept for later is given back."""
+        self._cuda.empty_cache()
+        return float(self._cuda.memory_reserved())
+
+    def require_alive(self, error: BaseException) -> None:
+        """After some errors of a kernel every later call fails: this process can only end."""
+        if "CUDA error" not in str(error):
+            return
+        try:
+            self.synchronize()
+        except RuntimeError as problem:
+            raise NoHardwareError(f"the GPU does not answer any more: {error}") from problem
 
 
 class Timer:
@@ -182,6 +228,7 @@ class Timer:
 
     def prepare(self, salt: int, calls: int) -> None:
         """Fills the buffers, and captures what ``calls`` calls need anew: buffers may have moved."""
+        self._action = self.operation.run
         self.operation.prepare(salt)
         if self._clock is Clock.GRAPH:
             self._captured = graph_calls(calls)
@@ -211,8 +258,11 @@ class Timer:
                 gc.enable()
         progress.enter("check")
         conditions = self._device.conditions()
+        if self._clock is Clock.GRAPH:
+            self._replay_once_more()
         self._device.synchronize()
         wrong, checked = self.operation.check()
+        self._action = self.operation.run  # the memory of a graph is free again
         return RankTimes(
             starts_s=starts,
             ends_s=ends,
@@ -223,6 +273,13 @@ class Timer:
             steps_s=steps,
             conditions=conditions,
         )
+
+    def _replay_once_more(self) -> None:
+        """What a check sees then is what the graph wrote, and no call beside it."""
+        self.operation.before()
+        self._device.synchronize()
+        self._barrier()
+        self._action()
 
     def _warm_up(self) -> None:
         for _ in range(self._warm_up_calls):
@@ -262,6 +319,7 @@ class Timer:
         batches = min(BATCHES, calls)
         size, action = self._captured, self._action
         times = -(-calls // (batches * size))
+        queue_s = times * self._device.queueing_s(action)
 
         def batch() -> None:
             for _ in range(times):
@@ -271,16 +329,15 @@ class Timer:
             self.operation.before()
             self._device.synchronize()
             self._barrier()
-            start, end = self._device.timed(batch, action)
+            start, end = self._device.timed(batch, self.operation.run, queue_s)
             starts.append(start)
             ends.append(end)
         return times * size
 
 
 def graph_calls(calls: int) -> int:
-    """Calls captured in one graph for a visit of ``calls``: a power of two, so that few graphs are kept.
+    """Calls captured in one graph for a visit of ``calls``: those of a batch.
 
-    Limits: fewer than 2 calls a batch -> 1; many -> GRAPH_CALLS
+    Limits: up to BATCHES calls -> 1; more than BATCHES GRAPH_CALLS -> GRAPH_CALLS
     """
-    each = calls // BATCHES
-    return min(GRAPH_CALLS, 1 << (each.bit_length() - 1)) if each else 1
+    return min(GRAPH_CALLS, -(-calls // BATCHES))

@@ -83,6 +83,7 @@ class RankServer:
             try:
                 result = tasks[message["do"]](message)
             except Exception as error:  # whatever a library raises is the coordinator's to judge
+                self._device.require_alive(error)
                 self._desk.refuse(message, error)
             else:
                 self._desk.answer(message, result)
@@ -129,7 +130,10 @@ class RankServer:
     def _availability(self, name: str) -> Availability:
         if name == "mpi" and self._place.ranks > 1 and not any(word in os.environ for word in MPI_VARIABLES):
             return Availability(False, "the ranks were not started by mpirun or srun --mpi=pmix")
-        return self._describe(name)
+        found, device = self._describe(name), self._place.device
+        if found.usable and device not in found.devices:
+            return Availability(False, f"it has nothing for ranks on {device}", version=found.version)
+        return found
 
     def _open_provider(self, message: Mapping[str, Any]) -> dict[str, str]:
         self._desk.progress.enter("open")
@@ -182,9 +186,10 @@ class RankServer:
         return Timer(operation, point.clock, point.variant, self._device, barrier, point.payload_bytes)
 
     def _time(self, message: Mapping[str, Any]) -> dict[str, Any]:
-        if self._current is None:
+        timer, self._current = self._current, None
+        if timer is None:
             raise BadInputError("nothing is prepared.")
-        return pack(self._current.visit(message["calls"], self._desk.progress))
+        return pack(timer.visit(message["calls"], self._desk.progress))
 
     def _close(self, message: Mapping[str, Any]) -> None:
         self._desk.progress.enter("close")

@@ -286,8 +286,10 @@ def availabilities(
     shared = f"{len(known)} ranks share {gpus} GPU{'s' if gpus > 1 else ''}" if gpus < len(known) else ""
     found = {}
     for name, fields in described.items():
-        clocks = tuple(Clock(clock) for clock in fields["clocks"])
-        plain = {**fields, "clocks": clocks, "operations": tuple(fields["operations"])}
+        plain: dict[str, Any] = {
+            field: tuple(value) if isinstance(value, list) else value for field, value in fields.items()
+        }
+        plain["clocks"] = tuple(Clock(clock) for clock in fields["clocks"])
         if shared:
             plain |= {"functional_only": shared, "install": ONE_A_GPU}
         found[name] = Availability(**plain)

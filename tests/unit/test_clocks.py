@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Mapping
 
 import pytest
 
-from calibrate.ranks.clocks import BATCHES, GRAPH_CALLS, WARM_UP_CALLS, Cpu, Cuda, Timer, graph_calls
+from calibrate.ranks.clocks import BATCHES, GRAPH_CALLS, WARM_UP_CALLS, Cpu, Timer, graph_calls
 from calibrate.ranks.control import Progress
 from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import Clock
-from perfmodel.schema.runs import Conditions
 
 
 class Machine:
@@ -157,147 +154,9 @@ def test_a_cpu_has_no_graphs_and_nothing_here_reads_a_clock_inside_a_kernel() ->
 
 
 @pytest.mark.parametrize(
-    ("calls", "captured"), [(1, 1), (9, 1), (10, 2), (25, 4), (80, GRAPH_CALLS), (10_000, GRAPH_CALLS)]
+    ("calls", "captured"), [(1, 1), (5, 1), (10, 2), (12, 3), (200, 40), (10_000, GRAPH_CALLS)]
 )
-def test_graphs_hold_a_power_of_two_of_calls(calls: int, captured: int) -> None:
+def test_a_graph_holds_a_batch(calls: int, captured: int) -> None:
+    """5 batches: 200 calls are 40 each, replayed once, so that no set of ids comes twice in a batch."""
     assert graph_calls(calls) == captured
-
-
-class FakeTorch:
-    """torch.cuda as far as the clocks use it. The GPU works when someone waits for it, 2 ms a call."""
-
-    CALL_MS = 2.0
-
-    def __init__(self) -> None:
-        self.cuda = self
-        self.log: list[str] = []
-        self.queue_ms = 0.0  # launched work, since ever
-        self.capturing = False
-        self.captured = 0
-
-    def launch(self) -> None:
-        if self.capturing:
-            self.captured += 1
-        else:
-            self.queue_ms += self.CALL_MS
-        self.log.append("capture" if self.capturing else "launch")
-
-    def synchronize(self) -> None:
-        self.log.append("synchronize")
-        if self.capturing:
-            raise RuntimeError("operation not permitted when stream is capturing")
-
-    def Event(self, enable_timing: bool) -> Any:
-        torch = self
-
-        class Event:
-            def record(self) -> None:
-                self.ms = torch.queue_ms
-                torch.log.append("record")
-
-            def synchronize(self) -> None:
-                torch.log.append("wait")
-
-            def elapsed_time(self, last: Any) -> float:
-                return float(last.ms - self.ms)
-
-        assert enable_timing
-        return Event()
-
-    def Stream(self) -> Any:
-        return self
-
-    def current_stream(self) -> Any:
-        return self
-
-    def wait_stream(self, stream: Any) -> None:
-        self.log.append("wait_stream")
-
-    @contextmanager
-    def stream(self, stream: Any) -> Iterator[None]:
-        self.log.append("side")
-        yield
-        self.log.append("main")
-
-    def CUDAGraph(self) -> Any:
-        torch = self
-
-        class Graph:
-            def replay(self) -> None:
-                torch.queue_ms += torch.CALL_MS * torch.captured
-                torch.log.append("replay")
-
-        return Graph()
-
-    @contextmanager
-    def graph(self, graph: Any, stream: Any, capture_error_mode: str) -> Iterator[None]:
-        assert capture_error_mode == "thread_local"
-        self.capturing, self.captured = True, 0
-        yield
-        self.capturing = False
-
-
-class GpuOperation(FakeOperation):
-    def __init__(self, torch: FakeTorch) -> None:
-        super().__init__(Machine())
-        self.torch = torch
-
-    def run(self) -> None:
-        self.torch.launch()
-
-    def steps_s(self) -> Mapping[str, float]:
-        return {}
-
-
-def test_a_stream_is_timed_between_two_events_with_the_gpu_kept_busy_before() -> None:
-    torch = FakeTorch()
-    read = Conditions(temperature_c=61.0)
-    device = Cuda(torch, lambda: torch.log.append("watch") or read)
-    found = Timer(GpuOperation(torch), Clock.STREAM, "default", device, lambda: None).visit(3 * BATCHES)
-    assert [
-        round((end - start) * 1e3, 6) for start, end in zip(found.starts_s, found.ends_s, strict=True)
-    ] == [6.0] * BATCHES
-    assert found.calls_each == 3
-    batch = ["synchronize", "launch", "record", "launch", "launch", "launch", "record", "watch", "wait"]
-    assert torch.log[WARM_UP_CALLS + 1 :][: len(batch)] == batch
-    assert torch.log.count("watch") == 1
-    assert found.conditions is read
-
-
-def test_a_graph_is_warmed_up_and_captured_on_one_side_stream_then_replayed() -> None:
-    torch = FakeTorch()
-    timer = Timer(GpuOperation(torch), Clock.GRAPH, "default", Cuda(torch), lambda: None)
-    timer.prepare(1, 40)
-    warm = [
-        "synchronize",
-        "wait_stream",
-        "side",
-        *["launch"] * WARM_UP_CALLS,
-        "main",
-        "wait_stream",
-        "synchronize",
-    ]
-    assert torch.log == [*warm, *["capture"] * 8, "synchronize"]
-    found = timer.visit(40)
-    assert found.calls_each == 8
-    assert [
-        round((end - start) * 1e3, 6) for start, end in zip(found.starts_s, found.ends_s, strict=True)
-    ] == [16.0] * BATCHES
-    torch.log.clear()
-    timer.prepare(2, 40)
-    assert torch.log.count("capture") == 8  # buffers may have moved: captured anew
-
-
-def test_eager_on_a_gpu_waits_for_every_call() -> None:
-    torch = FakeTorch()
-    timer = Timer(
-        GpuOperation(torch), Clock.EAGER, "default", Cuda(torch), lambda: torch.log.append("barrier")
-    )
-    timer.visit(1)
-    assert torch.log[WARM_UP_CALLS + 1 :] == [
-        "synchronize",
-        "barrier",
-        "launch",
-        "synchronize",
-        "synchronize",
-    ]
+    assert captured == GRAPH_CALLS or captured * BATCHES >= calls

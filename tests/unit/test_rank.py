@@ -10,11 +10,13 @@ from typing import Any
 
 import pytest
 
+from calibrate import providers
 from calibrate.operations import Availability, Place, RankTimes
 from calibrate.ranks import process
 from calibrate.ranks.control import Progress
 from calibrate.ranks.rank import RankServer, pack, provider_name
-from calibrate.ranks.team import unpack
+from calibrate.ranks.team import availabilities, unpack
+from perfmodel.errors import NoHardwareError
 from perfmodel.schema.evidence import Clock
 from perfmodel.schema.runs import Conditions, Kind, Point
 
@@ -143,6 +145,41 @@ def test_mpi_needs_ranks_that_a_launcher_of_mpi_started(monkeypatch: pytest.Monk
     assert (found["mpi"]["usable"], found["gloo"]["usable"]) == (False, True)
     monkeypatch.setenv("PMIX_RANK", "5")
     assert serve(message)[0]["providers"]["mpi"]["usable"]
+
+
+def test_a_library_for_cpus_alone_is_nothing_for_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", fake_torch(1))
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    host_only = Availability(True, version="1.8", clocks=(Clock.EAGER,), devices=("cpu",))
+    for device, usable in (("cpu", True), ("cuda", False)):
+        desk = FakeDesk(welcome(place={**PLACE, "device": device}, providers=["fbgemm"]))
+        RankServer(desk, providers.load, lambda name: host_only).serve()  # type: ignore[arg-type]
+        known = availabilities(desk.answers[0]["providers"], [""])["fbgemm"]
+        assert (known.usable, known.version) == (usable, "1.8")
+        assert usable or "ranks on cuda" in known.why_not
+
+
+def test_a_rank_whose_gpu_is_lost_ends_and_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every later point would fail as well: the run ends, and goes on later."""
+    torch = fake_torch(1)
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    monkeypatch.setattr(process, "bind", lambda cpus: None)
+
+    def lost(*_: Any) -> None:
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    def load(name: str) -> Any:
+        provider = FakeProvider(name, [])
+        provider.versions = lost  # type: ignore[method-assign]
+        return provider
+
+    opening = {"do": "open", "provider": "library", "address": {}}
+    torch.cuda.synchronize = lambda: None  # the GPU works again
+    assert "illegal memory access" in serve(welcome(), opening, load=load)[1]
+    torch.cuda.synchronize = lost
+    with pytest.raises(NoHardwareError, match="does not answer any more"):
+        serve(welcome(), opening, load=load)
 
 
 def test_operations_stay_ready_until_they_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
