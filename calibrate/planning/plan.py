@@ -122,13 +122,18 @@ def estimate_point_s(point: Point, plan: Plan) -> float:
     return visits * visit_s + (visits + 1) * overhead_s
 
 
-def _check_world(request: Request, world: World) -> None:
-    cores = world.cores_per_node
-    if world.device == "cpu" and cores and world.ranks_per_node > cores and not request.oversubscribe:
+def refuse_turns(ranks: int, cores: int) -> None:
+    """BadInputError for more ranks on a node than it has cores."""
+    if ranks > cores:
         raise BadInputError(
-            f"{world.ranks_per_node} ranks on {cores} cores would take turns: their times say nothing.",
+            f"{ranks} ranks on {cores} cores would take turns: their times say nothing.",
             f"use at most {cores} ranks, or --oversubscribe for a functional check.",
         )
+
+
+def _check_world(request: Request, world: World) -> None:
+    if world.device == "cpu" and world.cores_per_node and not request.oversubscribe:
+        refuse_turns(world.ranks_per_node, world.cores_per_node)
     for count in request.ranks or ():
         if not 2 <= count <= world.ranks:
             raise BadInputError(

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from calibrate.machine.gpus import find_gpus
 from calibrate.machine.host import usable_cores
+from calibrate.planning.plan import refuse_turns
 from calibrate.providers import COLLECTIVE_PROVIDERS, PROVIDERS
 from calibrate.ranks.control import Coordinator
 from calibrate.ranks.external import ExternalTeam, detect_launcher, follow
@@ -44,11 +45,13 @@ def open_team(request: TeamRequest, environ: Mapping[str, str] | None = None) ->
 
     Under torchrun, srun or mpirun every process calls this: rank 0 gets the team, the others serve it until
     it closes, and then get None: they have nothing to say and should end.
-    Raises NoHardwareError when the ranks cannot start or meet.
+    Raises NoHardwareError when the ranks cannot start or meet, BadInputError for more than there are cores.
     """
     environ = os.environ if environ is None else environ
     launcher = detect_launcher(environ)
     if launcher is None:
+        if request.ranks and device_of(request) == "cpu" and not request.oversubscribe:
+            refuse_turns(request.ranks, usable_cores())
         return LocalTeam(request)
     if launcher.rank == 0:
         return ExternalTeam(launcher, request, device_of(request))

@@ -39,11 +39,13 @@ class TeamRequest:
     ranks      how many to start here; None: one a GPU, or one a core. A launcher decides for itself
     device     cpu, cuda, or auto: GPUs where there are any
     backends   libraries of collectives to open; empty: all of the device that can run here
+    oversubscribe  more CPU ranks than cores may be started here
     """
 
     ranks: int | None = None
     device: str = "auto"
     backends: tuple[str, ...] = ()
+    oversubscribe: bool = False
 
 
 class RankTeam:

@@ -64,7 +64,10 @@ class Asked:
 
         named = read_selection(self.request.only, self.request.backends or (), BACKENDS).backends
         return TeamRequest(
-            self.start, self.device, tuple(dict.fromkeys([*(self.request.backends or ()), *named]))
+            self.start,
+            self.device,
+            tuple(dict.fromkeys([*(self.request.backends or ()), *named])),
+            self.request.oversubscribe,
         )
 
 

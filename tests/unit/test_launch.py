@@ -284,3 +284,9 @@ def test_operations_are_kept_while_memory_lasts_and_dropped_on_all_their_ranks()
     kept.weigh(101.0)  # a goes: from ranks 0, 1 and 2
     assert kept.visit("a", [0, 1, 2]) == {0: ["b", "a"], 1: ["a"], 2: ["a"]}
     assert kept.visit("a", [0, 1, 2]) == {0: [], 1: [], 2: []}
+
+
+def test_more_ranks_than_cores_are_refused_before_any_is_started() -> None:
+    """A thousand ranks: no machine of the tests has the cores."""
+    with pytest.raises(BadInputError, match="1000 ranks on [0-9]+ cores would take turns"):
+        launch.open_team(TeamRequest(1000, "cpu"), {})
