@@ -23,9 +23,10 @@ from typing import Any, Protocol
 from calibrate.operations import Availability, Place, Provider
 from calibrate.passes import lookup
 from calibrate.passes.ids import IdSet, draw_sets
-from calibrate.passes.kernels import torch_availability, torch_type
-from calibrate.passes.pattern_rows import bag_sums, fill_rows, require_exact
+from calibrate.passes.kernels import torch_availability
+from calibrate.passes.pattern_rows import bag_sums, require_exact
 from calibrate.passes.reference import count_wrong
+from calibrate.passes.tables import Borrowed, PatternTables, torch_type
 from calibrate.planning.grids import POOLED_BYTES, SMALL_BYTES, lookups
 from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import Clock
@@ -182,12 +183,19 @@ class ExchangeOperation:
     """The pass over sets of ids in rotation, each copied into fixed buffers as a batch that arrives."""
 
     def __init__(
-        self, job: Job, library: Collectives, table: Any, sets: Sequence[IdSet], buffers: Buffers, clock: Any
+        self,
+        job: Job,
+        library: Collectives,
+        table: Borrowed,
+        sets: Sequence[IdSet],
+        buffers: Buffers,
+        clock: Any,
     ) -> None:
         import torch
 
         self._job, self._library, self._table, self._buffers = job, library, table, buffers
-        self._sets = [tuple(torch.from_numpy(x).to(table.device) for x in (s.ids, s.lengths)) for s in sets]
+        device = buffers.out.device
+        self._sets = [tuple(torch.from_numpy(x).to(device) for x in (s.ids, s.lengths)) for s in sets]
         self._ids, self._lengths = (x.clone() for x in self._sets[0])
         self._clock = clock
         self._at = 0
@@ -204,6 +212,7 @@ class ExchangeOperation:
 
     def prepare(self, salt: int) -> None:
         """Start at another set; poison the bags."""
+        self._table.take()
         self._at = salt * 7919 % len(self._sets)
         self._buffers.out.fill_(float("nan"))
         self._ran = False
@@ -219,12 +228,14 @@ class ExchangeOperation:
         """The pass."""
         clock = self._clock
         clock.start()
-        forward(self._job, self._library, self._table, self._ids, self._lengths, self._buffers, clock.mark)
+        table, buffers = self._table.rows, self._buffers
+        forward(self._job, self._library, table, self._ids, self._lengths, buffers, clock.mark)
         self._ran = True
 
     def check(self) -> tuple[int, int]:
         """(wrong, checked) elements of the bags of the last call against sums of pattern rows."""
         out = self._buffers.out
+        self._table.give_back()
         if not self._ran:
             return out.numel(), out.numel()
         return count_wrong(out, expected_bags(self._job, self._ids, self._lengths)), out.numel()
@@ -299,7 +310,6 @@ class Exchange:
 
     def __init__(self) -> None:
         self._libraries: Mapping[str, Provider] = {}
-        self._tables: dict[tuple[int, int, str], Any] = {}
 
     def open(self, place: Place, address: Mapping[str, str]) -> None:
         """Take this rank's device."""
@@ -308,6 +318,7 @@ class Exchange:
         gpu = place.device == "cuda"
         self._device = torch.device("cuda", torch.cuda.current_device()) if gpu else torch.device("cpu")
         self._torch, self._rank = torch, place.rank
+        self._tables = PatternTables(self._device, shared=gpu)
 
     def use(self, libraries: Mapping[str, Provider]) -> None:
         """The libraries that are open on this rank, by name; those that open later join the mapping."""
@@ -343,8 +354,9 @@ class Exchange:
             )
         sets = draw_sets(work, point.dtype, zlib.crc32(f"{self._rank} {point.key}".encode()))
         require_exact(point.dtype, max(int(one.lengths.max()) for one in sets))
-        table = self._table(job.index, work.tables * job.block, work.dim, point.dtype)
-        buffers = Buffers(job, self._device, table.dtype, weighted=False)
+        first, rows = job.index * OWNER_ROWS, work.tables * job.block
+        table = Borrowed(lambda: self._tables.rows(first, rows, work.dim, point.dtype))
+        buffers = Buffers(job, self._device, torch_type(point.dtype), weighted=False)
         steps = CudaSteps() if self._device.type == "cuda" else HostSteps()
         return ExchangeOperation(job, library, table, sets, buffers, steps)  # type: ignore[arg-type]
 
@@ -363,15 +375,6 @@ class Exchange:
     def close(self) -> None:
         """Give the tables back."""
         self._tables.clear()
-
-    def _table(self, index: int, rows: int, dim: int, dtype: str) -> Any:
-        """This rank's joined tables: the beginning of the largest tensor of that width so far."""
-        kept = self._tables.get((index, dim, dtype))
-        if kept is None or kept.shape[0] < rows:
-            kept = self._torch.empty(rows, dim, dtype=torch_type(dtype), device=self._device)
-            fill_rows(kept, index * OWNER_ROWS)
-            self._tables[index, dim, dtype] = kept
-        return kept[:rows]
 
 
 def availability() -> Availability:

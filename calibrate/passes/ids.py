@@ -79,6 +79,14 @@ def set_count(work: Work, dtype: str) -> int:
     return max(FEWEST_SETS, min(wanted, MOST_SETS, MOST_IDS // n))
 
 
+def table_copies(table_bytes: int, sets: int) -> int:
+    """How often a table lies in the memory of a GPU, for the sets to read in turn.
+
+    Limits: a table of COLD_BYTES or more -> 1; never more than there are sets
+    """
+    return max(1, min(math.ceil(COLD_BYTES / table_bytes), sets))
+
+
 def _alpha(distribution: str) -> float:
     name, _, text = distribution.partition(":")
     try:

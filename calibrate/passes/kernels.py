@@ -2,7 +2,8 @@
 
 On a CPU the ids of each call are copied into one fixed buffer before it, as a receive leaves them, and other
 rows are looked up in between: a call in a tight loop finds its code and data in the caches, where in a pass
-the step before took their place. On a GPU, where calls run back to back, each reads the next set in place.
+the step before took their place. On a GPU, where calls run back to back, each reads the next set in place,
+and tables that fit the L2 cache lie there several times over: a call finds nothing that the one before left.
 Results are compared with pattern rows (``pattern_rows``) or with what another way of computing gives
 (``reference``); every element must be equal.
 """
@@ -17,16 +18,19 @@ from typing import Any
 
 from calibrate.operations import Availability, Place
 from calibrate.passes import lookup
-from calibrate.passes.ids import IdSet, draw_sets
-from calibrate.passes.pattern_rows import bag_sums, fill_rows, require_exact
+from calibrate.passes.ids import COLD_BYTES, IdSet, draw_sets, table_copies
+from calibrate.passes.pattern_rows import bag_sums, require_exact
 from calibrate.passes.reference import bucketized, count_wrong, permuted
-from calibrate.planning.grids import POOLED_BYTES
+from calibrate.passes.tables import Borrowed, PatternTables
+from calibrate.planning.grids import ELEMENT_BYTES, POOLED_BYTES
 from calibrate.providers.host import CacheClearer, l2_bytes
 from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import Clock
 from perfmodel.schema.runs import KERNELS, Kind, Point, Work
 
 CLOCKS = (Clock.EAGER, Clock.STREAM, Clock.GRAPH)
+_MOST_COPIES = 256
+"""Of the inputs of a short sum on a GPU."""
 
 Inputs = tuple[Any, ...]
 Outputs = tuple[Any, ...]
@@ -41,23 +45,26 @@ class KernelOperation:
     call       the kernel: inputs to outputs
     reference  the outputs that inputs must give, not through the kernel
     fixed      outputs that the kernel always writes, or none where it makes new ones
-    between    what else happens before each call on a CPU, untimed
+    between    CPU: what else happens before each call; GPU: what empties the cache before a graph is replayed
+    table      rows that the kernel reads
     """
 
     bytes_sent = 0
 
     def __init__(
         self,
-        device: Any,
+        gpu: bool,
         sets: Sequence[Inputs],
         call: Call,
         reference: Reference,
         fixed: Outputs = (),
         between: Callable[[], None] | None = None,
+        table: Borrowed | None = None,
     ) -> None:
         self._sets, self._call, self._reference, self._fixed = sets, call, reference, fixed
-        self._between = between
-        self._in_place = device.type != "cpu" or len(sets) == 1
+        self._between, self._table = between, table
+        self._gpu = gpu
+        self._in_place = gpu or len(sets) == 1
         self._inputs: Inputs = sets[0] if self._in_place else tuple(x.clone() for x in sets[0])
         self._at = 0
         self._outputs: Outputs = ()
@@ -69,33 +76,42 @@ class KernelOperation:
 
         Calls from here to the first ``before`` are those that a CUDA graph captures.
         """
+        if self._table is not None:
+            self._table.take()
         self._at = salt * 7919 % len(self._sets)
-        self._outputs = ()
+        self._forget()
         self._preparing = True
-        for output in self._fixed:
-            output.fill_(97)
+        _poison(self._fixed)
 
     def before(self) -> None:
-        """CPU: the next set arrives in the fixed buffer; other rows are looked up."""
-        if self._preparing and self._outputs:
+        """CPU: the next set arrives in the fixed buffer; other rows are looked up.
+
+        GPU with a graph: its outputs are poisoned, and its rows leave the cache, where the last replay and
+        no other call has read them.
+        """
+        if self._gpu and self._preparing and self._outputs:
             self._captured = self._at, self._outputs
         self._preparing = False
+        if self._captured is not None:
+            _poison(self._captured[1])
         if not self._in_place:
             self._advance()
             for buffer, arrived in zip(self._inputs, self._sets[self._at], strict=True):
                 buffer.copy_(arrived)
-        if self._between is not None:
+        if self._between is not None and (not self._gpu or self._captured is not None):
             self._between()
 
     def run(self) -> None:
-        """The kernel; on a GPU on the next set."""
+        """The kernel; on a GPU on the next set, and into the memory of the last outputs."""
         if self._in_place:
             self._advance()
             self._inputs = self._sets[self._at]
+        if self._gpu:
+            self._outputs = ()
         self._outputs = self._call(self._inputs)
 
     def check(self) -> tuple[int, int]:
-        """(wrong, checked) elements of the last call, and of the last call of a captured graph."""
+        """(wrong, checked) elements of the last call, and of the last one in a graph; then forgets them."""
         wrong = checked = 0
         for at, outputs in [(self._at, self._outputs), *([self._captured] if self._captured else [])]:
             expected = self._reference(self._sets[at])
@@ -104,6 +120,9 @@ class KernelOperation:
                 wrong += checked  # nothing ran since the outputs were forgotten
                 continue
             wrong += sum(count_wrong(got, want) for got, want in zip(outputs, expected, strict=True))
+        self._forget()
+        if self._table is not None:
+            self._table.give_back()
         return wrong, checked
 
     def steps_s(self) -> Mapping[str, float]:
@@ -112,6 +131,15 @@ class KernelOperation:
 
     def _advance(self) -> None:
         self._at = (self._at + 1) % len(self._sets)
+
+    def _forget(self) -> None:
+        """Outputs of a graph and of large calls take gigabytes that the next visit needs."""
+        self._outputs, self._captured = (), None
+
+
+def _poison(outputs: Outputs) -> None:
+    for output in outputs:
+        output.fill_(97)
 
 
 class TorchKernels:
@@ -125,10 +153,11 @@ class TorchKernels:
         import torch
 
         self._torch = torch
-        gpu = place.device == "cuda"
+        self._gpu = gpu = place.device == "cuda"
         self._device = torch.device("cuda", torch.cuda.current_device()) if gpu else torch.device("cpu")
-        self._tables: dict[tuple[int, str], Any] = {}
+        self.tables = PatternTables(self._device, shared=gpu)
         self._clearer = None if gpu else CacheClearer(l2_bytes())
+        self._swept: Any = None
 
     def open_group(self, ranks: Sequence[int]) -> None:
         """Nothing: a kernel runs on its rank alone."""
@@ -151,7 +180,7 @@ class TorchKernels:
 
     def synchronize(self) -> None:
         """Wait for the GPU."""
-        if self._device.type == "cuda":
+        if self._gpu:
             self._torch.cuda.synchronize(self._device)
 
     def versions(self) -> Mapping[str, str]:
@@ -160,48 +189,55 @@ class TorchKernels:
 
     def close(self) -> None:
         """Give the tables back."""
-        self._tables.clear()
+        self.tables.clear()
+        self._swept = None
 
-    def table(self, rows: int, dim: int, dtype: str) -> Any:
-        """Pattern rows 0 … rows - 1 [rows, dim]: the beginning of the largest table of that width so far."""
-        kept = self._tables.get((dim, dtype))
-        if kept is None or kept.shape[0] < rows:
-            kept = self._torch.empty(rows, dim, dtype=torch_type(dtype), device=self._device)
-            fill_rows(kept, 0)
-            self._tables[dim, dtype] = kept
-        return kept[:rows]
-
-    def _between(self, work: Work) -> Callable[[], None] | None:
-        """On a CPU: a look-up that clears the caches as much as one of the size of ``work`` does."""
+    def _between(self, work: Work) -> Callable[[], None]:
+        """CPU: a look-up that clears the caches as much as one of the size of ``work``; GPU: ``_sweep``."""
         if self._clearer is None:
-            return None
+            return self._sweep
         return self._clearer.gather(2 * POOLED_BYTES * work.batch * work.tables * work.dim)
+
+    def _sweep(self) -> None:
+        """Read more than any L2 cache of a GPU holds."""
+        torch = self._torch
+        if self._swept is None:
+            self._swept = (
+                torch.zeros(COLD_BYTES // 4, device=self._device),
+                torch.zeros((), device=self._device),
+            )
+        torch.sum(self._swept[0], dim=0, out=self._swept[1])
 
     def _tensors(self, one: IdSet) -> tuple[Any, Any]:
         from_numpy = self._torch.from_numpy
         return from_numpy(one.ids).to(self._device), from_numpy(one.lengths).to(self._device)
 
-    def _looked_up(self, work: Work, one: IdSet, dtype: str) -> Inputs:
-        """Rows of the joined tables, the first id of each bag, and the lengths."""
+    def _looked_up(self, work: Work, one: IdSet, dtype: str, first_row: int) -> Inputs:
+        """Rows of the joined tables, the first of them ``first_row``, first id of each bag, lengths."""
         torch = self._torch
         require_exact(dtype, int(one.lengths.max()))
         ids, lengths = self._tensors(one)
         table = torch.arange(lengths.numel(), device=self._device) // work.batch
-        ids += torch.repeat_interleave(table * work.rows, lengths)
+        ids += torch.repeat_interleave(table * work.rows, lengths, output_size=ids.numel()) + first_row
         kind = torch.int32 if work.id_bytes == 4 else torch.int64
         return ids.to(kind), (lengths.cumsum(0) - lengths).to(kind), lengths
 
     def _gather_pool(self, work: Work, dtype: str, seed: int) -> KernelOperation:
-        table = self.table(work.tables * work.rows, work.dim, dtype)
-        sets = [self._looked_up(work, one, dtype) for one in draw_sets(work, dtype, seed)]
+        joined = work.tables * work.rows
+        drawn = draw_sets(work, dtype, seed)
+        table_bytes = joined * work.dim * ELEMENT_BYTES[dtype]
+        copies = table_copies(table_bytes, len(drawn)) if self._gpu else 1
+        table = Borrowed(lambda: self.tables.rows(0, copies * joined, work.dim, dtype))
+        sets = [self._looked_up(work, one, dtype, index % copies * joined) for index, one in enumerate(drawn)]
 
         def reference(inputs: Inputs) -> Outputs:
             return (bag_sums(inputs[0].long(), inputs[2], work.dim),)
 
         def call(inputs: Inputs) -> Outputs:
-            return (lookup.gather_pool(table, inputs[0], inputs[1]),)
+            return (lookup.gather_pool(table.rows, inputs[0], inputs[1]),)
 
-        return KernelOperation(self._device, sets, call, reference, between=self._between(work))
+        between = self._between(work)
+        return KernelOperation(self._gpu, sets, call, reference, between=between, table=table)
 
     def _bucketize(self, work: Work, dtype: str, seed: int) -> KernelOperation:
         sets = [self._tensors(one) for one in draw_sets(work, dtype, seed, most_sets=64)]
@@ -216,7 +252,7 @@ class TorchKernels:
             sent = lookup.bucketize(ids, lengths, work.tables, block, work.shards)
             return sent.ids, sent.lengths
 
-        return KernelOperation(self._device, sets, call, reference, between=self._between(work))
+        return KernelOperation(self._gpu, sets, call, reference, between=self._between(work))
 
     def _permute(self, work: Work, dtype: str, seed: int) -> KernelOperation:
         received = work.model_copy(update={"batch": work.batch * work.shards})
@@ -230,12 +266,18 @@ class TorchKernels:
             ids, lengths = inputs
             return lookup.permute(ids, lengths, work.shards, work.tables)
 
-        return KernelOperation(self._device, sets, call, reference, between=self._between(work))
+        return KernelOperation(self._gpu, sets, call, reference, between=self._between(work))
 
     def _partial_sum(self, work: Work, dtype: str, seed: int) -> KernelOperation:
         torch, elements = self._torch, work.batch * work.tables * work.dim
-        values = (torch.arange(work.shards * elements, device=self._device) + seed % 1000) % 251
-        parts = values.to(torch.float32).view(work.shards, elements)
+
+        def values() -> Any:
+            whole = torch.arange(work.shards * elements, device=self._device)
+            return ((whole + seed % 1000) % 251).view(work.shards, elements)
+
+        part_bytes = POOLED_BYTES * work.shards * elements
+        copies = min(-(-COLD_BYTES // part_bytes), _MOST_COPIES) if self._gpu else 1
+        parts = values().to(torch.float32).repeat(copies, 1, 1)
         out = torch.empty(elements, device=self._device)
 
         def call(inputs: Inputs) -> Outputs:
@@ -243,9 +285,9 @@ class TorchKernels:
             return (out,)
 
         def reference(inputs: Inputs) -> Outputs:
-            return (values.view(work.shards, elements).sum(0).to(torch.float32),)
+            return (values().sum(0).to(torch.float32),)
 
-        return KernelOperation(self._device, [(parts,)], call, reference, (out,))
+        return KernelOperation(self._gpu, [(one,) for one in parts], call, reference, (out,))
 
     def _copy(self, work: Work, dtype: str, seed: int) -> KernelOperation:
         torch = self._torch
@@ -256,7 +298,7 @@ class TorchKernels:
         def call(inputs: Inputs) -> Outputs:
             return (out.copy_(inputs[0]),)
 
-        return KernelOperation(self._device, [(source,)], call, lambda inputs: inputs, (out,))
+        return KernelOperation(self._gpu, [(source,)], call, lambda inputs: inputs, (out,))
 
     def _launch_floor(self, work: Work, dtype: str, seed: int) -> KernelOperation:
         torch = self._torch
@@ -266,17 +308,7 @@ class TorchKernels:
         def call(inputs: Inputs) -> Outputs:
             return (torch.add(inputs[0], 1, out=out),)
 
-        return KernelOperation(self._device, [(one,)], call, lambda inputs: (inputs[0] + 1,), (out,))
-
-
-def torch_type(dtype: str) -> Any:
-    """torch's name of an element type. Raises BadInputError for others than fp32 and fp16."""
-    import torch
-
-    known = {"fp32": torch.float32, "fp16": torch.float16}
-    if dtype not in known:
-        raise BadInputError(f"rows of {dtype} cannot be measured.", f"known: {', '.join(known)}.")
-    return known[dtype]
+        return KernelOperation(self._gpu, [(one,)], call, lambda inputs: (inputs[0] + 1,), (out,))
 
 
 def torch_availability() -> Availability:

@@ -78,11 +78,11 @@ class FbgemmKernels(TorchKernels):
         def reference(inputs: Inputs) -> Outputs:
             ids, _, lengths = inputs
             table = self._torch.arange(lengths.numel(), device=ids.device) // work.batch
-            rows = ids + self._torch.repeat_interleave(table * work.rows, lengths)
+            rows = ids + self._torch.repeat_interleave(table * work.rows, lengths, output_size=ids.numel())
             sums = bag_sums(rows, lengths, work.dim).view(work.tables, work.batch, work.dim)
             return (sums.transpose(0, 1).reshape(work.batch, -1),)
 
-        return KernelOperation(self._device, sets, call, reference, between=self._between(work))
+        return KernelOperation(self._gpu, sets, call, reference, between=self._between(work))
 
     def _batched_tables(self, work: Work, dtype: str) -> Any:
         """FBGEMM's split table-batched embedding bags, filled with pattern rows."""
@@ -93,9 +93,8 @@ class FbgemmKernels(TorchKernels):
             SplitTableBatchedEmbeddingBagsCodegen,
         )
 
-        gpu = self._device.type == "cuda"
-        place = EmbeddingLocation.DEVICE if gpu else EmbeddingLocation.HOST
-        device = ComputeDevice.CUDA if gpu else ComputeDevice.CPU
+        place = EmbeddingLocation.DEVICE if self._gpu else EmbeddingLocation.HOST
+        device = ComputeDevice.CUDA if self._gpu else ComputeDevice.CPU
         made = SplitTableBatchedEmbeddingBagsCodegen(
             [(work.rows, work.dim, place, device)] * work.tables,
             weights_precision=SparseType.FP16 if dtype == "fp16" else SparseType.FP32,
@@ -130,7 +129,7 @@ class FbgemmKernels(TorchKernels):
             rows, sent = bucketized(ids, lengths, work.tables, block, work.shards)
             return rows % block, sent  # FBGEMM numbers rows in each table of the owner
 
-        return KernelOperation(self._device, sets, call, reference, between=self._between(work))
+        return KernelOperation(self._gpu, sets, call, reference, between=self._between(work))
 
     def _permute(self, work: Work, dtype: str, seed: int) -> KernelOperation:
         torch = self._torch
@@ -149,4 +148,4 @@ class FbgemmKernels(TorchKernels):
             ids, lengths = inputs
             return permuted(ids, lengths, work.shards, work.tables)
 
-        return KernelOperation(self._device, sets, call, reference, between=self._between(work))
+        return KernelOperation(self._gpu, sets, call, reference, between=self._between(work))

@@ -1,0 +1,182 @@
+"""Kernel cells as they run on a GPU, in a CPU's memory: rotation, graphs, one memory for all tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from calibrate.operations import Place  # noqa: E402
+from calibrate.passes import ids, kernels  # noqa: E402
+from calibrate.passes.ids import table_copies  # noqa: E402
+from calibrate.passes.kernels import KernelOperation, TorchKernels  # noqa: E402
+from calibrate.passes.tables import PatternTables  # noqa: E402
+from calibrate.ranks.clocks import BATCHES, WARM_UP_CALLS, Cpu, Timer  # noqa: E402
+from perfmodel.schema.evidence import Clock  # noqa: E402
+from perfmodel.schema.runs import KERNELS, Kind, Point, Work  # noqa: E402
+
+WORK = Work(batch=5, tables=3, pooling=2.5, dim=8, rows=40, shards=4)
+ROW_BYTES = 32
+
+
+def point(operation: str, clock: Clock, work: Work = WORK, dtype: str = "fp32") -> Point:
+    return Point(
+        kind=Kind.KERNEL, operation=operation, clock=clock, gpus=1, gpus_per_node=1, dtype=dtype, work=work
+    )
+
+
+@pytest.fixture
+def library(monkeypatch: pytest.MonkeyPatch) -> TorchKernels:
+    """Kernels that take their tensors for a GPU's. Caches of 10 KB; a table of WORK has 3840 B."""
+    monkeypatch.setattr(ids, "COLD_BYTES", 10_000)
+    monkeypatch.setattr(kernels, "COLD_BYTES", 10_000)
+    made = TorchKernels()
+    made.open(Place(0, 1), {})
+    made._gpu, made._clearer = True, None
+    made.tables = PatternTables(made._device, shared=True)
+    return made
+
+
+class GraphDevice(Cpu):
+    """A graph is its calls made again, with the inputs that it was captured with, into the same outputs."""
+
+    def __init__(self, operation: KernelOperation) -> None:
+        super().__init__()
+        self.operation = operation
+        self.replays = 0
+        self.inputs: list[Any] = []
+        self.dead = False
+
+    def queueing_s(self, action: Callable[[], None]) -> float:
+        action()
+        return 0.0
+
+    def timed(
+        self, batch: Callable[[], None], lead_in: Callable[[], None], queue_s: float = 0.0
+    ) -> tuple[float, float]:
+        lead_in()
+        return super().timed(batch, lead_in, queue_s)
+
+    def capture(self, run: Callable[[], None], calls: int) -> Callable[[], None]:
+        for _ in range(WARM_UP_CALLS):
+            run()
+        self.inputs = []
+        for _ in range(calls):
+            run()
+            self.inputs.append(self.operation._inputs)
+        outputs = self.operation._outputs
+
+        def replay() -> None:
+            self.replays += 1
+            for one in () if self.dead else self.inputs:
+                for out, new in zip(outputs, self.operation._call(one), strict=True):
+                    out.copy_(new)
+
+        return replay
+
+
+def graph_timer(operation: KernelOperation) -> tuple[Timer, GraphDevice]:
+    device = GraphDevice(operation)
+    return Timer(operation, Clock.GRAPH, "default", device, lambda: None), device
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("clock", [Clock.EAGER, Clock.STREAM, Clock.GRAPH])
+def test_every_kernel_is_exact_at_every_clock(library: TorchKernels, kernel: str, clock: Clock) -> None:
+    operation = library.operation(point(kernel, clock), [0])
+    timer = Timer(operation, clock, "default", GraphDevice(operation), lambda: None)
+    for salt in range(3):
+        timer.prepare(salt, 20)
+        found = timer.visit(20)
+        assert found.wrong == 0 < found.checked
+    assert operation._outputs == () and operation._captured is None  # their memory is free again
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_a_graph_that_writes_nothing_is_wrong(library: TorchKernels, kernel: str) -> None:
+    """Calls beside the graph write the right result: the outputs that are checked are the graph's own."""
+    timer, device = graph_timer(library.operation(point(kernel, Clock.GRAPH), [0]))
+    timer.prepare(1, 20)
+    device.dead = True
+    found = timer.visit(20)
+    assert 0 < found.wrong <= found.checked
+
+
+def test_a_graph_reads_each_set_once_and_the_cache_is_emptied_before_it(
+    library: TorchKernels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = WORK.model_copy(update={"pooling": 1, "batch": 1, "tables": 1})  # 32 B a call: 256 sets at most
+    operation = library.operation(point("gather_pool", Clock.GRAPH, work), [0])
+    swept: list[int] = []
+    timer, device = graph_timer(operation)
+    monkeypatch.setattr(operation, "_between", lambda: swept.append(device.replays))
+    timer.prepare(1, 200)
+    timer.visit(200)
+    assert len(device.inputs) == len({one[0].data_ptr() for one in device.inputs}) == 200 // BATCHES
+    # warm-up, a replay that says how long launching takes, one a batch, the one that is checked
+    assert swept == [0] * WARM_UP_CALLS + [1, 2, 3, 4, 5, 6]
+
+
+def test_small_tables_lie_several_times_in_memory(library: TorchKernels) -> None:
+    """3 tables of 40 rows of 32 B: three copies are more than the cache holds, and calls take turns."""
+    operation = library.operation(point("gather_pool", Clock.STREAM), [0])
+    operation.prepare(0)
+    assert library.tables._memory.numel() == 3 * 120 * ROW_BYTES
+    copies = [int(one[0].min()) // 120 for one in operation._sets]
+    assert copies[:4] == [0, 1, 2, 0] and len(copies) >= 8
+    assert all(int(one[0].max()) // 120 == copy for one, copy in zip(operation._sets, copies, strict=True))
+    assert [table_copies(*case) for case in ((10_000, 8), (9_999, 8), (100, 4), (10**9, 8))] == [1, 2, 4, 1]
+
+
+def test_partial_sums_read_other_parts_in_each_call(library: TorchKernels) -> None:
+    """4 parts of 120 sums are 1920 B: six of them are more than the cache holds."""
+    operation = library.operation(point("partial_sum", Clock.STREAM), [0])
+    assert len({one[0].data_ptr() for one in operation._sets}) == 6
+
+
+def test_outputs_are_given_back_before_the_next_call_makes_its_own(library: TorchKernels) -> None:
+    operation = library.operation(point("gather_pool", Clock.STREAM), [0])
+    operation.prepare(0)
+    held: list[Any] = []
+    call = operation._call
+    operation._call = lambda inputs: held.append(operation._outputs) or call(inputs)
+    operation.run()
+    operation.run()
+    assert held == [(), ()]
+
+
+def test_widths_take_turns_in_one_memory(library: TorchKernels) -> None:
+    """Visits of operations of other widths and sizes in between: each finds its own rows."""
+    wide = WORK.model_copy(update={"dim": 16, "rows": 400})
+    timers = [
+        Timer(library.operation(asked, [0]), Clock.STREAM, "default", Cpu(), lambda: None)
+        for asked in (
+            point("gather_pool", Clock.STREAM),
+            point("gather_pool", Clock.STREAM, wide),
+            point("gather_pool", Clock.STREAM, WORK, "fp16"),
+        )
+    ]
+    for salt in range(3):
+        for timer in timers:
+            timer.prepare(salt, 5)
+            assert timer.visit(5).wrong == 0
+    assert library.tables._memory.numel() == 1200 * 16 * 4  # the largest
+
+
+def test_rows_are_written_when_they_are_not_there() -> None:
+    tables = PatternTables(torch.device("cpu"), shared=True)
+    first = tables.rows(0, 10, 4, "fp32").clone()
+    tables.rows(0, 10, 4, "fp32")[:] = 99  # the same rows again: nothing is written
+    assert int((tables.rows(0, 8, 4, "fp32") == 99).sum()) == 32
+    tables.rows(5, 10, 4, "fp32")
+    assert torch.equal(tables.rows(0, 10, 4, "fp32"), first)
+    assert torch.equal(tables.rows(0, 20, 4, "fp32")[:10], first)
+    half = tables.rows(0, 20, 4, "fp16")
+    assert half.dtype == torch.float16 and torch.equal(half[:10].float(), first)
+    own = PatternTables(torch.device("cpu"), shared=False)
+    kept = own.rows(0, 10, 4, "fp32")
+    own.rows(0, 10, 8, "fp32")
+    assert own.rows(0, 10, 4, "fp32").data_ptr() == kept.data_ptr()
