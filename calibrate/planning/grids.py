@@ -72,7 +72,9 @@ WORKING_SETS = {
 }
 LOOKUPS = {"cpu": (64, 2**17), "cuda": (2**10, 2**23)}
 MOST_BYTES = {"cpu": 16 * MIB, "cuda": 2 * GIB}
-COPY_LIMITS = {"quick": 64 * MIB, "standard": GIB, "rigorous": GIB}
+COPY_LIMITS = {("cpu", "quick"): 64 * MIB}
+"""Bytes that the longest copy reads and writes, where it is not DEFAULT_COPY_LIMIT."""
+DEFAULT_COPY_LIMIT = GIB
 
 
 def payload_bytes(operation: str, work: Work, dtype: str) -> int:
@@ -195,7 +197,7 @@ def _ways(hosts: Hosts) -> Iterator[tuple[str, str]]:
         known = hosts.providers.get(name)
         return known is not None and known.usable
 
-    for backend in ("mpi", "gloo", "shmem", "nccl"):
+    for backend in ("mpi", "gloo", "shmem") if hosts.device == "cpu" else ("nccl",):
         ours = usable("torch") and usable(backend)
         if ours and {"all_to_all", "reduce_scatter"} <= set(hosts.providers[backend].operations):
             yield backend, "exchange"
@@ -207,7 +209,8 @@ def _ways(hosts: Hosts) -> Iterator[tuple[str, str]]:
 def _kernel_works(hosts: Hosts, preset: str) -> Iterator[tuple[str, Work, str]]:
     """(kernel, work, type of the rows), the cheapest first."""
     yield "launch_floor", Work(batch=1), "fp32"
-    limit = min(COPY_LIMITS[preset], int(hosts.memory_bytes / 4))
+    most = COPY_LIMITS.get((hosts.device, preset), DEFAULT_COPY_LIMIT)
+    limit = min(most, int(hosts.memory_bytes / 4))
     step = 2 if preset == "rigorous" else 4
     moved = 64 * KIB
     while moved <= limit:

@@ -107,7 +107,7 @@ class Conditions(BaseModel):
     """State of the slowest device while a batch ran. Absent where nobody can read it (CPUs).
 
     throttle_reasons  what slows a device down that should be faster: heat, a power brake; marks the visit
-    limits            what holds a clock where such a device runs by design, its power cap first; marks nothing
+    limits            what holds a clock where such devices run by design, a power cap first; marks nothing
     """
 
     model_config = _STRICT
