@@ -1,0 +1,140 @@
+"""Kernels on one real GPU: exact at every clock, nothing waits while it is timed, tables of gigabytes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from calibrate.machine.gpus import find_gpus
+from calibrate.operations import Place
+from calibrate.ranks.clocks import BATCHES, Cuda, Timer
+from calibrate.ranks.gpu_conditions import watch_gpu
+from perfmodel.schema.evidence import Clock
+from perfmodel.schema.runs import KERNELS, Kind, Point, Work
+
+if not find_gpus():
+    pytest.skip("NOT TESTED on a GPU: there is none here", allow_module_level=True)
+torch = pytest.importorskip("torch")
+
+from calibrate.passes.kernels import TorchKernels  # noqa: E402
+from calibrate.passes.pattern_rows import fill_rows  # noqa: E402
+
+COMMAND = (sys.executable, "-c", "from perfmodel.cli import main; main()")
+WORK = Work(batch=100, tables=4, pooling=5.5, dim=32, rows=50_000, shards=8)
+CLOCKS = (Clock.EAGER, Clock.STREAM, Clock.GRAPH)
+
+
+@pytest.fixture(scope="module")
+def library() -> Iterator[TorchKernels]:
+    made = TorchKernels()
+    made.open(Place(0, 1, device="cuda"), {})
+    yield made
+    made.close()
+
+
+def point(operation: str, clock: Clock, work: Work = WORK, dtype: str = "fp32") -> Point:
+    return Point(
+        kind=Kind.KERNEL, operation=operation, clock=clock, gpus=1, gpus_per_node=1, dtype=dtype, work=work
+    )
+
+
+def visit(library: TorchKernels, asked: Point, calls: int) -> Any:
+    operation = library.operation(asked, [0])
+    timer = Timer(operation, asked.clock, "default", Cuda(torch), lambda: None)
+    for salt in range(2):
+        timer.prepare(salt, calls)
+        found = timer.visit(calls)
+        assert found.wrong == 0 < found.checked
+    return found
+
+
+def call_s(found: Any) -> float:
+    spans = sorted(end - start for start, end in zip(found.starts_s, found.ends_s, strict=True))
+    return float(spans[len(spans) // 2] / found.calls_each)
+
+
+@pytest.mark.parametrize("clock", CLOCKS)
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_every_kernel_is_exact_at_every_clock(library: TorchKernels, kernel: str, clock: Clock) -> None:
+    work = WORK.model_copy(update={"dim": 4_000_000}) if kernel == "copy" else WORK
+    found = visit(library, point(kernel, clock, work), 20 * BATCHES)
+    print(f"{kernel} {clock}: {1e6 * call_s(found):.2f} us")
+    assert 0 < call_s(found) < 0.01
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "fp16"])
+@pytest.mark.parametrize("clock", CLOCKS)
+def test_ids_of_32_bits_and_rows_of_16(library: TorchKernels, clock: Clock, dtype: str) -> None:
+    visit(library, point("gather_pool", clock, WORK.model_copy(update={"id_bytes": 4}), dtype), 20)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_nothing_waits_inside_a_call(library: TorchKernels, kernel: str) -> None:
+    operation = library.operation(point(kernel, Clock.STREAM), [0])
+    operation.prepare(1)
+    operation.run()
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        for _ in range(3):
+            operation.run()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert operation.check()[0] == 0
+
+
+def test_a_short_kernel_is_timed_without_the_host(library: TorchKernels) -> None:
+    """Back to back as in a graph; one host call each takes several times as long."""
+    times = {clock: call_s(visit(library, point("launch_floor", clock), 200)) for clock in CLOCKS}
+    print({str(clock): f"{1e6 * time_s:.2f} us" for clock, time_s in times.items()})
+    assert times[Clock.STREAM] < 2 * times[Clock.GRAPH] + 2e-6
+    assert times[Clock.STREAM] < times[Clock.EAGER]
+
+
+def test_tables_of_gigabytes_are_written_on_the_gpu_in_one_memory(library: TorchKernels) -> None:
+    size = min(8 * 2**30, torch.cuda.mem_get_info()[0] // 4)
+    for dim in (32, 128, 64):
+        began = time.monotonic()
+        rows = library.tables.rows(0, size // (4 * dim), dim, "fp32")
+        torch.cuda.synchronize()
+        print(f"{size / 2**30:.0f} GiB of rows of {4 * dim} B in {time.monotonic() - began:.3f} s")
+        assert time.monotonic() - began < 5
+        last = torch.empty(1, dim)
+        fill_rows(last, rows.shape[0] - 1)
+        assert torch.equal(rows[-1:].cpu(), last)
+        del rows
+    library.tables.clear()
+    assert Cuda(torch).held_bytes() < 2 * 2**30
+
+
+def test_the_state_of_the_gpu_can_be_read() -> None:
+    uuid = f"GPU-{torch.cuda.get_device_properties(0).uuid}"
+    found = watch_gpu(uuid)()
+    print(found)
+    if found is None:
+        pytest.skip("NOT TESTED on a GPU: neither NVML nor nvidia-smi tells the state of this one")
+    assert found.throttle_reasons == [], "something slows this GPU down"
+
+
+def calibrate(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    line = [*COMMAND, "calibrate", "--quick", "--device", "cuda", "--out", str(folder), *words]
+    return subprocess.run(line, capture_output=True, text=True, timeout=240, check=False)
+
+
+def test_one_rank_calibrates(tmp_path: Path) -> None:
+    done = calibrate(tmp_path, "--ranks", "1", "--only", "kernels:launch_floor,kernels:copy")
+    assert done.returncode == 0, done.stderr
+    assert "(0 wrong of " in done.stdout
+
+
+@pytest.mark.skipif(len(find_gpus()) > 1, reason="each rank has a GPU of its own here")
+def test_two_ranks_on_one_gpu_are_no_calibration(tmp_path: Path) -> None:
+    done = calibrate(tmp_path, "--ranks", "2")
+    assert done.returncode == 4, done.stdout
+    assert "2 ranks share 1 GPU" in done.stderr

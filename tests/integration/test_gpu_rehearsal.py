@@ -1,0 +1,71 @@
+"""A calibration of one GPU from end to end, with a rank whose GPU is this CPU: only times are made up."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+from calibrate.planning.plan import Request
+from calibrate.ranks.launch import LocalTeam
+from calibrate.ranks.team import TeamRequest
+from calibrate.running import session
+from calibrate.running.interfaces import Listener, Options
+from perfmodel.errors import NoHardwareError
+from perfmodel.schema.evidence import Clock
+from perfmodel.schema.run_files import read_run
+from perfmodel.schema.runs import KERNELS, Kind, Status
+
+RANK = (sys.executable, str(Path(__file__).with_name("fake_gpu.py")))
+
+
+class Silent(Listener):
+    def started(self, *_: object) -> None: ...
+
+    def progress(self, *_: object) -> None: ...
+
+    def warning(self, text: str) -> None:
+        print(text)
+
+    def finished(self, *_: object) -> None: ...
+
+
+def options(folder: Path, **more: object) -> Options:
+    request = Request(preset="quick", only=["kernels"], noise=0.9, **more)  # type: ignore[arg-type]
+    return Options(request, "h200-sxm-ib", folder, stack={"gpu": "none"}, environment={}, time_limit_s=150)
+
+
+def test_every_kernel_at_every_clock_through_a_whole_run(tmp_path: Path) -> None:
+    """The shortest point of each kernel and clock of the quick grid for a small GPU, every result exact."""
+    with LocalTeam(TeamRequest(1, "cuda"), program=RANK) as team:
+        world = team.world()
+        assert (world.ranks, world.device, world.providers["torch"].usable) == (1, "cuda", True)
+        assert not world.providers["mpi"].usable
+        kept = options(tmp_path)
+        plan = session.make_plan(kept.request, world)
+        shortest = {}
+        for point in sorted(plan.points, key=lambda one: -one.payload_bytes):
+            shortest[point.operation, point.clock, point.dtype] = point
+        with pytest.MonkeyPatch.context() as patch:
+            small = type(plan)(tuple(shortest.values()), (), plan.preset, plan.world)
+            patch.setattr(session, "make_plan", lambda request, world: small)
+            outcome = session.calibrate(kept, team, Silent())
+    assert outcome.with_status(Status.FAILED) == []
+    assert outcome.complete and outcome.wrong == 0 < outcome.checked
+    run = read_run(outcome.samples)
+    clocks = (Clock.EAGER, Clock.STREAM, Clock.GRAPH)
+    seen = {(p.operation, p.clock) for p, _, _ in run.usable(Kind.KERNEL)}
+    assert {(kernel, clock) for kernel in KERNELS for clock in clocks[1:]} <= seen
+    assert ("launch_floor", Clock.EAGER) in seen
+
+
+def test_two_ranks_on_one_gpu_measure_nothing(tmp_path: Path) -> None:
+    with (
+        LocalTeam(TeamRequest(2, "cuda"), program=RANK) as team,
+        pytest.raises(NoHardwareError, match="2 ranks share 1 GPU") as caught,
+    ):
+        session.calibrate(options(tmp_path), team, Silent())
+    assert "one rank a GPU" in caught.value.next_step
