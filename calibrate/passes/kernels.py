@@ -93,7 +93,8 @@ class KernelOperation:
             self._captured = self._at, self._outputs
         self._preparing = False
         if self._captured is not None:
-            _poison(self._captured[1])
+            at, outputs = self._captured
+            _poison(outputs, self._sets[at])
         if not self._in_place:
             self._advance()
             for buffer, arrived in zip(self._inputs, self._sets[self._at], strict=True):
@@ -137,9 +138,12 @@ class KernelOperation:
         self._outputs, self._captured = (), None
 
 
-def _poison(outputs: Outputs) -> None:
+def _poison(outputs: Outputs, inputs: Inputs = ()) -> None:
+    """What an operation passes on as it came (lengths of a single table) is an input, and stays."""
+    kept = {one.untyped_storage().data_ptr() for one in inputs}
     for output in outputs:
-        output.fill_(97)
+        if output.untyped_storage().data_ptr() not in kept:
+            output.fill_(97)
 
 
 class TorchKernels:
