@@ -288,5 +288,5 @@ def test_operations_are_kept_while_memory_lasts_and_dropped_on_all_their_ranks()
 
 def test_more_ranks_than_cores_are_refused_before_any_is_started() -> None:
     """A thousand ranks: no machine of the tests has the cores."""
-    with pytest.raises(BadInputError, match="1000 ranks on [0-9]+ cores would take turns"):
+    with pytest.raises(BadInputError, match=r"1000 ranks on [0-9]+ cores would take turns"):
         launch.open_team(TeamRequest(1000, "cpu"), {})
