@@ -121,7 +121,7 @@ def kernel_points(hosts: Hosts, preset: str) -> list[Point]:
         if known is None or not known.usable:
             continue
         for index, (operation, work, dtype) in enumerate(works):
-            if library == "fbgemm" and operation not in ("gather_pool", "bucketize", "permute"):
+            if library == "fbgemm" and not _in_fbgemm(hosts, operation, work):
                 continue
             for clock in _clocks(hosts.device, operation, index):
                 points.append(_kernel_point(hosts, library, operation, work, dtype, clock))
@@ -157,6 +157,14 @@ def composed_points(hosts: Hosts, preset: str) -> list[Point]:
                 )
                 points.append(point)
     return points
+
+
+def _in_fbgemm(hosts: Hosts, operation: str, work: Work) -> bool:
+    """Whether FBGEMM times a cell. On a GPU each of its operations has tables of its own: no large ones."""
+    table_bytes = work.tables * work.rows * work.dim * ELEMENT_BYTES["fp32"]
+    if operation == "gather_pool" and hosts.device != "cpu":
+        return table_bytes <= hosts.memory_bytes / 32
+    return operation in ("gather_pool", "bucketize", "permute")
 
 
 def _kernel_point(hosts: Hosts, library: str, operation: str, work: Work, dtype: str, clock: Clock) -> Point:

@@ -163,17 +163,20 @@ class Cuda:
         self.synchronize()
         if self._side is None:
             self._side = self._cuda.Stream()
-        side = self._side
-        side.wait_stream(self._cuda.current_stream())
+        main, side = self._cuda.current_stream(), self._side
+        side.wait_stream(main)
         with self._cuda.stream(side):
             for _ in range(WARM_UP_CALLS):
                 run()
-        self._cuda.current_stream().wait_stream(side)
+        main.wait_stream(side)
         self.synchronize()
         graph = self._cuda.CUDAGraph()
-        with self._cuda.graph(graph, stream=side, capture_error_mode="thread_local"):
-            for _ in range(calls):
-                run()
+        try:
+            with self._cuda.graph(graph, stream=side, capture_error_mode="thread_local"):
+                for _ in range(calls):
+                    run()
+        finally:
+            self._cuda.set_stream(main)  # torch does not when what was captured cannot be a graph
         self.synchronize()
         replay: Action = graph.replay
         return replay

@@ -104,6 +104,7 @@ class FakeTorch(ModuleType):
             current_stream=lambda: stream,
             Stream=lambda: stream,
             stream=lambda chosen: nullcontext(),
+            set_stream=lambda chosen: None,
             Event=Event,
             CUDAGraph=SimpleNamespace,
             graph=graph,

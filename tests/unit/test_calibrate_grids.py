@@ -87,6 +87,19 @@ def test_whole_passes_half_held_out_over_every_library() -> None:
         assert point.work is not None and lookups(point.work) <= 2**17
 
 
+def test_fbgemm_keeps_no_large_tables_on_a_gpu() -> None:
+    """Each of its operations has its own: 8 GB take 250 MB at most, where torch's share one memory."""
+    largest = {
+        library: max(
+            p.work.tables * p.work.rows * p.work.dim * 4
+            for p in kernel_points(world(device="cuda"), "standard")
+            if p.implementation == library and p.operation == "gather_pool" and p.work is not None
+        )
+        for library in ("torch", "fbgemm")
+    }
+    assert largest["fbgemm"] <= 8e9 / 32 < largest["torch"] <= 8e9 / 8
+
+
 def test_whole_passes_take_whole_nodes() -> None:
     points = composed_points(world(ranks=24, nodes=3), "standard")
     assert {(p.gpus, p.nodes, p.gpus_per_node) for p in points} == {

@@ -102,6 +102,9 @@ class FakeTorch:
         self.stream_name = "main"
         self.log.append("main")
 
+    def set_stream(self, stream: Any) -> None:
+        self.stream_name = "main"
+
     def CUDAGraph(self) -> Any:
         torch = self
 
@@ -118,9 +121,15 @@ class FakeTorch:
     @contextmanager
     def graph(self, graph: Any, stream: Any, capture_error_mode: str) -> Iterator[None]:
         assert capture_error_mode == "thread_local"
-        self.captured = []
-        with self.stream(stream):
+        self.captured, self.stream_name = [], "side"
+        self.log.append("side")
+        try:
             yield
+        except BaseException:
+            self.captured = None
+            raise  # torch's own graph forgets to leave its stream here
+        self.log.append("main")
+        self.stream_name = "main"
         graph.effects, self.captured = tuple(self.captured), None
 
 
@@ -206,6 +215,13 @@ def test_a_graph_is_captured_on_one_side_stream_and_replayed_once_a_batch() -> N
     made.prepare(2, 40)
     assert torch.log.count("capture") == 8  # buffers may have moved: captured anew
     assert "new stream" not in torch.log  # libraries keep state for each stream
+
+
+def test_what_no_graph_can_hold_leaves_the_stream_as_it_was() -> None:
+    torch = FakeTorch()
+    with pytest.raises(RuntimeError, match="not permitted when stream is capturing"):
+        Cuda(torch).capture(lambda: torch.synchronize() if torch.captured is not None else None, 2)
+    assert torch.stream_name == "main"
 
 
 def test_a_graph_that_writes_nothing_is_wrong() -> None:
