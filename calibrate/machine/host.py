@@ -68,6 +68,11 @@ def identify(machine: str | None = None, root: Path = _ROOT, device: str = "auto
     if machine is not None:
         name, shipped = _named(machine)
         note = ""
+        if not gpus and name in list_machines():
+            raise BadInputError(
+                f"--machine {name}: there is no GPU here, and times of CPUs say nothing about one.",
+                "leave --machine out, or give a name of your own.",
+            )
     elif gpus:
         name, note = gpu_machine([gpu.name for gpu in gpus], network)
         shipped = name in list_machines()

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 _MOST_BYTES = 2**30
 _WHAT = "run file"
+_FEWEST_VISITS = 3
+"""Visits from which on a point that is still under way counts, as a noisy one."""
 _FLAGS = {Status.OK: "ok", Status.NOISY: "noisy", Status.THROTTLED: "throttled"}
 _IN_PLACE = {"all_reduce": ("gloo", "nccl")}
 """What PyTorch's process groups do in the caller's buffer."""
@@ -52,12 +54,14 @@ class Run:
     def usable(self, kind: Kind) -> Iterator[tuple[Point, list[Visit], str]]:
         """Points of a kind whose times count, with their visits and flag (ok, noisy, throttled).
 
-        A point that failed or is still under way, and a visit with a wrong element, are left out.
+        Left out are a point that failed, one under way with fewer than 3 visits, and a visit with a wrong
+        element; a point under way with more visits is noisy.
         """
         for key, point in self.points.items():
             finish = self.finishes.get(key)
-            flag = _FLAGS.get(finish.status) if finish else None
             visits = [visit for visit in self.visits.get(key, []) if visit.times_s and not visit.wrong]
+            under_way = _FLAGS[Status.NOISY] if len(visits) >= _FEWEST_VISITS else None
+            flag = _FLAGS.get(finish.status) if finish else under_way
             if point.kind is kind and flag is not None and visits:
                 yield point, visits, flag
 
@@ -120,8 +124,9 @@ class Run:
         return pd.DataFrame(rows) if rows else pd.DataFrame(columns=list(_WORK_COLUMNS))
 
     def _work_row(self, point: Point, visits: list[Visit], flag: str) -> dict[str, Any]:
-        work, finish = point.work or _NO_WORK, self.finishes[point.key]
-        own = {"key": point.key, "clock": str(point.clock), "low_s": finish.low_s, "high_s": finish.high_s}
+        work, finish = point.work or _NO_WORK, self.finishes.get(point.key)
+        low_s, high_s = (finish.low_s, finish.high_s) if finish else (None, None)
+        own = {"key": point.key, "clock": str(point.clock), "low_s": low_s, "high_s": high_s}
         own |= {"time_s": _median_of_medians([visit.times_s for visit in visits]), "flag": flag}
         row = {name: _field(name, own, point, work) for name in _WORK_COLUMNS}
         for name in dict.fromkeys(name for visit in visits for name in visit.steps_s):

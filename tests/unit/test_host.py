@@ -184,3 +184,10 @@ def test_machine_says_otherwise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_this_machine_has_a_name() -> None:
     assert host.identify().cores >= 1
+
+
+def test_cpus_are_no_shipped_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("calibrate.machine.host.find_gpus", tuple)
+    with pytest.raises(BadInputError, match="--machine h100-sxm-ib: there is no GPU here"):
+        identify("h100-sxm-ib")
+    assert identify("my-box").machine == "my-box"

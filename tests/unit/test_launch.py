@@ -290,3 +290,9 @@ def test_more_ranks_than_cores_are_refused_before_any_is_started() -> None:
     """A thousand ranks: no machine of the tests has the cores."""
     with pytest.raises(BadInputError, match=r"1000 ranks on [0-9]+ cores would take turns"):
         launch.open_team(TeamRequest(1000, "cpu"), {})
+
+
+def test_without_a_gpu_no_rank_of_one_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch, "find_gpus", tuple)
+    with pytest.raises(NoHardwareError, match="there is no GPU here"):
+        launch.open_team(TeamRequest(None, "cuda"), {})
