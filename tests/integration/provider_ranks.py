@@ -41,8 +41,9 @@ def once(provider: Any, one: Point, ranks: Sequence[int], salt: int, calls: int 
     operation = provider.operation(one, ranks)
     operation.prepare(salt)
     for _ in range(calls):
-        provider.barrier(ranks)
         operation.before()
+        provider.synchronize()
+        provider.barrier(ranks)  # nobody writes into an output before it is poisoned
         operation.run()
         provider.synchronize()
     wrong, checked = operation.check()
