@@ -126,6 +126,7 @@ class RunHeader(BaseModel):
 
     stack        versions and topology; its hash is the fingerprint
     environment  allow-listed variables only
+    functional_only  the ranks took turns on too few cores: it shows that the code works, and is no calibration
     """
 
     model_config = _STRICT
@@ -141,6 +142,7 @@ class RunHeader(BaseModel):
     seed: Count = 0  # of the random order of rounds
     ranks: Annotated[int, Field(ge=1)]
     nodes: Annotated[int, Field(ge=1)]
+    functional_only: bool = False
 
 
 class PointLine(BaseModel):
