@@ -76,11 +76,12 @@ def _quoted(text: str) -> str:
 
 
 def _per_node(run: Run) -> int:
-    return max(1, run.header.ranks // run.header.nodes)
+    """Most ranks that a node had in any start of the run."""
+    return max([run.header.ranks // run.header.nodes, *(p.gpus_per_node for p in run.points.values())])
 
 
 def _defaults(run: Run) -> tuple[str, str]:
-    from perfmodel.fit.runs import CLOCK_ORDER
+    from perfmodel.schema.run_folders import CLOCK_ORDER
 
     seen = {(point.backend, point.clock) for point in run.points.values() if point.backend in list(Backend)}
     if not seen:

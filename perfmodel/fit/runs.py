@@ -17,14 +17,13 @@ from perfmodel.schema.calibration import (
 from perfmodel.schema.evidence import COLLECTIVES, LAW_BACKENDS, Backend, Clock
 from perfmodel.schema.machine import Machine
 from perfmodel.schema.run_files import Run
+from perfmodel.schema.run_folders import CLOCK_ORDER, preference
 from perfmodel.schema.runs import Kind
 
 if TYPE_CHECKING:
     import pandas as pd
 
 DEFAULT_VARIANT, AFTER_KERNEL = "default", "after_kernel"
-CLOCK_ORDER = (Clock.STREAM, Clock.GRAPH, Clock.EAGER, Clock.DEVICE)
-"""Which clock a projection takes when nobody says: that of the shipped calibrations first."""
 
 
 def fit_run(run: Run, machine: Machine, complete: bool | None = None) -> list[Calibration]:
@@ -35,6 +34,11 @@ def fit_run(run: Run, machine: Machine, complete: bool | None = None) -> list[Ca
     Limits: kernels alone (one GPU) -> the shipped calibration of the machine with these kernels;
     nothing, or kernels of a machine that is not shipped -> NoCalibrationError
     """
+    if run.header.functional_only:
+        raise NoCalibrationError(
+            f"run {run.run_id} had more ranks than cores: a functional check, nothing is fitted to it.",
+            "measure without --oversubscribe.",
+        )
     samples = run.collective_samples()
     known = samples[samples["backend"].isin(list(Backend)) & samples["collective"].isin(COLLECTIVES)]
     groups = {
@@ -53,7 +57,7 @@ def fit_run(run: Run, machine: Machine, complete: bool | None = None) -> list[Ca
             backend=backend,
             library_version=run.library_version(backend),
             clock=clock,
-            preferred=not found,
+            preferred=False,
             complete=ended,
             checked=_checked(run, backend, clock),
             note=f"measured by run {run.run_id}, started {run.header.started_at}",
@@ -64,7 +68,8 @@ def fit_run(run: Run, machine: Machine, complete: bool | None = None) -> list[Ca
         after = known[(known["backend"] == backend) & (known["clock"] == clock)]
         calibration = _in_use(calibration, after[after["variant"] == AFTER_KERNEL], run, machine, identity)
         found.append(calibration.model_copy(update={"kernels": _kernels(run, machine, backend, clock)}))
-    return found
+    first, *others = sorted(found, key=preference)
+    return [first.model_copy(update={"preferred": True}), *others]
 
 
 def _kernels_alone(run: Run, machine: Machine, complete: bool) -> Calibration:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from perfmodel.errors import NoCalibrationError
-
 LATEST = "latest"
-"""What a user says for the newest run."""
+"""What a user says for the newest run that holds a calibration."""
 
 SAMPLES_NAME = "samples.jsonl"
 MACHINE_NAME = "machine.toml"
@@ -32,18 +30,14 @@ def runs_folder() -> Path:
     return home_folder() / "runs"
 
 
-def latest_run(folder: Path | None = None) -> Path:
-    """The folder of the run that was written to last, below ``folder`` or ``runs_folder``.
+def runs_by_age(folder: Path | None = None) -> list[Path]:
+    """Folders of runs below ``folder`` or ``runs_folder``, the one that was written to last first.
 
-    Limits: no run -> NoCalibrationError; two written at the same instant -> the last by name
+    Limits: no run, or a folder that cannot be read -> empty; written at the same instant -> the last by name
     """
     root = folder or runs_folder()
     try:
-        runs = [(path.stat().st_mtime_ns, path.parent) for path in root.glob(f"*/{SAMPLES_NAME}")]
+        found = [(path.stat().st_mtime_ns, path.parent) for path in root.glob(f"*/{SAMPLES_NAME}")]
     except OSError:
-        runs = []
-    if not runs:
-        raise NoCalibrationError(
-            f"nothing was measured yet: no run in {root}.", "perfmodel calibrate --quick"
-        )
-    return max(runs)[1]
+        found = []
+    return [run for _, run in sorted(found, reverse=True)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _MOST_BYTES = 2**30
+_LONGEST_HEADER = 2**20
 _WHAT = "run file"
 _FEWEST_VISITS = 3
 """Visits from which on a point that is still under way counts, as a noisy one."""
@@ -165,14 +167,33 @@ def read_run(path: Path | str) -> Run:
     raw = read_bounded(file, _WHAT, _MOST_BYTES)
     lines = raw.split(b"\n")[:-1]
     if not lines:
-        raise BadInputError(f"{_WHAT} {file} holds no whole line.", "perfmodel calibrate starts a new run.")
-    header = _line(lines[0], 1, file)
-    if not isinstance(header, RunHeader):
-        raise BadInputError(f"{_WHAT} {file}, line 1: not the header of a run.", _next_step(file))
-    run = Run(header, {}, {}, {}, str(file))
+        raise BadInputError(f"{_WHAT} {file} holds no whole line.", _next_step(file))
+    run = Run(_header(lines[0], file), {}, {}, {}, str(file))
     for number, line in enumerate(lines[1:], 2):
         _add(run, _line(line, number, file), number, file)
     return run
+
+
+def read_header(path: Path | str) -> RunHeader:
+    """The first line of a run, from its folder or its file: cheap, however long the run is.
+
+    Limits: no whole line, or not a header -> BadInputError
+    """
+    file = Path(path)
+    file = file / SAMPLES_NAME if file.is_dir() else file
+    try:
+        with file.open("rb") as stream:
+            first = stream.readline(_LONGEST_HEADER)
+    except OSError as error:
+        raise BadInputError(f"{_WHAT} {file} cannot be read: {error.strerror or error}.") from None
+    return _header(first, file)
+
+
+def _header(first: bytes, file: Path) -> RunHeader:
+    header = _line(first, 1, file)
+    if not isinstance(header, RunHeader):
+        raise BadInputError(f"{_WHAT} {file}, line 1: not the header of a run.", _next_step(file))
+    return header
 
 
 def _line(text: bytes, number: int, file: Path) -> RunHeader | PointLine | Visit | Finish:
@@ -205,4 +226,5 @@ def _add(run: Run, line: RunHeader | PointLine | Visit | Finish, number: int, fi
 
 
 def _next_step(file: Path) -> str:
-    return f"put the folder away and measure again (mv {file.parent} {file.parent}.broken), or mend the line."
+    words = shlex.join(["mv", str(file.parent), f"{file.parent}.broken"])
+    return f"mend the line, or put the folder away and measure again:\n  {words}"

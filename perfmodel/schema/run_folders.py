@@ -6,15 +6,22 @@ from pathlib import Path
 
 from perfmodel.errors import NoCalibrationError
 from perfmodel.schema.calibration import Calibration, read_calibration
-from perfmodel.schema.home import LATEST, MACHINE_NAME, SAMPLES_NAME, latest_run
+from perfmodel.schema.evidence import Backend, Clock
+from perfmodel.schema.home import LATEST, MACHINE_NAME, SAMPLES_NAME, runs_by_age, runs_folder
+from perfmodel.schema.run_files import read_header
+
+CLOCK_ORDER = (Clock.STREAM, Clock.GRAPH, Clock.EAGER, Clock.DEVICE)
+"""Which clock a projection takes when nobody says: that of the shipped calibrations first."""
 
 _SUFFIX = ".json"
+_PASS = ("all_to_all", "reduce_scatter")
+_PASS_OF_NVSHMEM = ("all_to_all",)  # bags are exchanged and summed: it has no reduce-scatter
 
 
 def run_folder(text: str) -> Path | None:
     """The folder that ``latest``, the path of a run's folder, or that of its samples means; else None.
 
-    Limits: ``latest`` without any run -> NoCalibrationError
+    Limits: ``latest`` without any run that holds a calibration -> NoCalibrationError
     """
     if text == LATEST:
         return latest_run()
@@ -26,14 +33,59 @@ def run_folder(text: str) -> Path | None:
         return None
 
 
+def latest_run(folder: Path | None = None) -> Path:
+    """The run below ``folder`` or ``runs_folder`` that was written to last, of those with a calibration.
+
+    A functional check (``--oversubscribe``) is none of them, whatever lies in its folder.
+    Limits: no such run -> NoCalibrationError; a calibration that cannot be read -> BadInputError
+    """
+    runs, root = runs_by_age(folder), folder or runs_folder()
+    for run in runs:
+        if calibrations_of(run) and not read_header(run).functional_only:
+            return run
+    why = "nothing was measured yet: no run"
+    if runs:
+        why = "no run holds a calibration (no collective at its end yet, or a functional check only)"
+    raise NoCalibrationError(f"{why} in {root}.", "measure this machine:\n  perfmodel calibrate --quick")
+
+
 def calibrations_of(folder: Path) -> dict[Path, Calibration]:
-    """Calibrations in the folder of a run by file, the preferred one first."""
+    """Calibrations in the folder of a run by file, the one that a projection takes first."""
     found = {path: read_calibration(path) for path in sorted(folder.glob(f"*{_SUFFIX}"))}
-    return dict(sorted(found.items(), key=lambda item: (not item[1].preferred, item[0].name)))
+    return dict(sorted(found.items(), key=lambda item: preference(item[1])))
+
+
+def preference(item: Calibration) -> tuple[bool, bool, int, int, int]:
+    """Sort key among the calibrations of one run, the best first.
+
+    Those with the collectives of a whole pass beyond what was measured (by law), then complete ones, then by
+    how many groups of ranks know all collectives of a pass, then by library, then by clock.
+    """
+    groups, by_law = measured_groups(item), all(item.law(name) for name in _collectives(item))
+    return (
+        not (by_law or groups),
+        not item.complete,
+        -(10**6 if by_law else len(groups)),
+        list(Backend).index(item.backend),
+        CLOCK_ORDER.index(item.clock),
+    )
+
+
+def measured_groups(item: Calibration, collectives: tuple[str, ...] = ()) -> list[int]:
+    """Numbers of ranks on which all of the collectives were measured (those of a whole pass unless given)."""
+    needed = collectives or _collectives(item)
+    cells = {(curve.collective, curve.gpus, min(curve.gpus, curve.domain_gpus)) for curve in item.curves}
+    groups = {cell[1:] for cell in cells}
+    known = [group for group in groups if all((name, *group) in cells for name in needed)]
+    return sorted({gpus for gpus, _ in known})
+
+
+def _collectives(item: Calibration) -> tuple[str, ...]:
+    return _PASS_OF_NVSHMEM if item.backend is Backend.NVSHMEM else _PASS
 
 
 def calibration_in(folder: Path, backend: str | None = None, clock: str | None = None) -> Path:
-    """The calibration of a run for a library and clock; the preferred one where nobody says.
+    """The calibration of a run for a library and clock; the first of ``calibrations_of`` where nobody says.
 
     Limits: no calibration in the folder, or none of that library and clock -> NoCalibrationError
     """
@@ -41,7 +93,7 @@ def calibration_in(folder: Path, backend: str | None = None, clock: str | None =
     if not found:
         raise NoCalibrationError(
             f"run {folder.name} holds no calibration: no collective was measured to its end.",
-            "perfmodel calibrate goes on where it stopped.",
+            "the line that began it goes on where it stopped.",
         )
     for path, one in found.items():
         if backend in (None, str(one.backend)) and clock in (None, str(one.clock)):

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from perfmodel.errors import BadInputError, NoCalibrationError
+from perfmodel.errors import BadInputError
 from perfmodel.schema import home
-from perfmodel.schema.run_files import read_run
+from perfmodel.schema.run_files import read_header, read_run
 from perfmodel.schema.runs import Finish, Kind, Point, PointLine, RunHeader, Status, Visit, Work
 from perfmodel.schema.samples import parse_samples, write_samples
 
@@ -154,13 +154,16 @@ def test_home_follows_the_variable(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     assert home.home_folder().name == "perfmodel"
 
 
-def test_latest_is_the_run_written_to_last(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_runs_by_age(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv(home.HOME_VARIABLE, str(tmp_path))
-    with pytest.raises(NoCalibrationError, match="nothing was measured"):
-        home.latest_run()
-    for name, at in (("new", 2000), ("old", 1000)):
+    assert home.runs_by_age() == []
+    for name, at in (("old", 1000), ("new", 2000)):
         file = write(tmp_path / "runs" / name, HEADER) / home.SAMPLES_NAME
         os.utime(file, (at, at))
     (tmp_path / "runs" / "empty").mkdir()
-    assert home.latest_run() == tmp_path / "runs" / "new"
-    assert read_run(home.latest_run()).header.machine == "two-cores"
+    assert [path.name for path in home.runs_by_age()] == ["new", "old"]
+    assert read_header(tmp_path / "runs" / "new") == HEADER
+    with pytest.raises(BadInputError, match="line 1"):
+        read_header(write(tmp_path / "odd", finish(collective())))
+    with pytest.raises(BadInputError, match="cannot be read"):
+        read_header(tmp_path / "nowhere")

@@ -1,0 +1,126 @@
+"""What ``latest`` means: which run, and which of its calibrations."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import own_run
+import pytest
+
+from perfmodel.errors import NoCalibrationError
+from perfmodel.fit.host import machine_from_run
+from perfmodel.fit.runs import fit_run
+from perfmodel.schema.calibration import Calibration, read_calibration, save_calibration
+from perfmodel.schema.evidence import Backend, Clock
+from perfmodel.schema.home import HOME_VARIABLE, SAMPLES_NAME
+from perfmodel.schema.run_files import Run, read_run
+from perfmodel.schema.run_folders import calibration_in, latest_run, measured_groups, run_folder
+from perfmodel.schema.runs import Finish, Point, Status, Visit
+
+FULL = "mpi-5.0.11-eager.json"
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One calibration: curves of three collectives at 2 and 4 ranks."""
+    return own_run.write_run(tmp_path_factory.mktemp("runs") / "four-cores-01234567")
+
+
+@pytest.fixture
+def folder(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv(HOME_VARIABLE, str(tmp_path))
+    return Path(shutil.copytree(made, tmp_path / "runs" / made.name))
+
+
+def add(folder: Path, name: str, keep: Any = lambda _: True, **fields: Any) -> Calibration:
+    """Another calibration in the folder, with some of the curves of the full one."""
+    full = read_calibration(folder / FULL)
+    curves = [curve for curve in full.curves if keep(curve)]
+    item = full.model_copy(update={"curves": curves, **fields})
+    save_calibration(item, folder / name)
+    return item
+
+
+def test_the_fuller_calibration_is_taken_before_the_preferred_clock(folder: Path) -> None:
+    add(folder, "mpi-5.0.11-stream.json", lambda c: c.collective == "all_to_all", clock=Clock.STREAM)
+    assert calibration_in(folder).name == FULL
+    add(folder, "a.json", lambda c: c.gpus == 2, clock=Clock.STREAM)  # one group of two
+    assert calibration_in(folder).name == FULL
+    add(folder, "b.json", clock=Clock.STREAM)  # as full: the clock decides
+    assert calibration_in(folder).name == "b.json"
+    assert calibration_in(folder, clock="eager").name == FULL
+
+
+def test_a_complete_calibration_goes_before_a_partial_one_and_one_that_projects_before_both(
+    folder: Path,
+) -> None:
+    add(folder, FULL, complete=False)
+    add(folder, "gloo.json", lambda c: c.gpus == 2, backend=Backend.GLOO, complete=True)
+    assert calibration_in(folder).name == "gloo.json"
+    add(folder, "gloo.json", lambda c: c.collective == "all_to_all", backend=Backend.GLOO, complete=True)
+    assert calibration_in(folder).name == FULL
+
+
+def test_groups_that_a_pass_needs(folder: Path) -> None:
+    full = read_calibration(folder / FULL)
+    assert measured_groups(full) == [2, 4] == measured_groups(full, ("all_reduce",))
+    less = add(folder, FULL, lambda c: (c.collective, c.gpus) != ("reduce_scatter", 4))
+    assert measured_groups(less) == [2] and measured_groups(less, ("all_to_all",)) == [2, 4]
+    assert measured_groups(less.model_copy(update={"backend": Backend.NVSHMEM})) == [2, 4]
+
+
+def test_a_fit_prefers_what_a_projection_takes() -> None:
+    """Stream goes before eager, but not with all-to-alls alone."""
+    own, few = list(own_run.collectives()), list(own_run.collectives(clock="stream"))
+    few = [(point, time) for point, time in few if point.operation == "all_to_all"]
+    assert [(c.clock, c.preferred) for c in fit_run(run_of(own + few), machine())] == [
+        (Clock.EAGER, True),
+        (Clock.STREAM, False),
+    ]
+    both = own + list(own_run.collectives(clock="stream"))
+    assert [c.clock for c in fit_run(run_of(both), machine())] == [Clock.STREAM, Clock.EAGER]
+
+
+def test_latest_is_the_newest_run_with_a_calibration(folder: Path) -> None:
+    newer = folder.with_name("newer")
+    newer.mkdir()
+    (newer / SAMPLES_NAME).write_text(own_run.HEADER.model_dump_json() + "\n", encoding="utf-8")
+    os.utime(folder / SAMPLES_NAME, (1000, 1000))
+    assert latest_run() == folder == run_folder("latest")
+    shutil.copy(folder / FULL, newer)
+    assert latest_run() == newer
+
+
+def test_a_functional_check_is_never_latest_and_never_fitted(folder: Path) -> None:
+    lines = (folder / SAMPLES_NAME).read_text(encoding="utf-8").split("\n", 1)
+    header = {**json.loads(lines[0]), "functional_only": True}
+    (folder / SAMPLES_NAME).write_text(json.dumps(header) + "\n" + lines[1], encoding="utf-8")
+    with pytest.raises(NoCalibrationError, match="no run holds a calibration"):
+        latest_run()
+    with pytest.raises(NoCalibrationError, match="functional check"):
+        fit_run(read_run(folder), machine())
+
+
+def test_nothing_measured_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(HOME_VARIABLE, str(tmp_path))
+    with pytest.raises(NoCalibrationError, match="nothing was measured yet"):
+        latest_run()
+
+
+def machine() -> Any:
+    return machine_from_run(Run(own_run.HEADER, {}, {}, {}), 8e9)
+
+
+def run_of(points: list[tuple[Point, float]]) -> Run:
+    """A run of collectives without noise: one visit a point."""
+    run = Run(own_run.HEADER, {}, {}, {})
+    for point, time in points:
+        key, fields = point.key, {"median_s": time, "low_s": time, "high_s": time}
+        run.points[key] = point
+        run.visits[key] = [Visit(key=key, round=0, at="2026-01-02T03:04:06Z", times_s=[time], checked=8)]
+        run.finishes[key] = Finish(key=key, status=Status.OK, **fields)
+    return run
