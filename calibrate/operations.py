@@ -91,9 +91,6 @@ class Provider(Protocol):
     def synchronize(self) -> None:
         """Wait until the device is idle; nothing on a CPU."""
 
-    def versions(self) -> Mapping[str, str]:
-        """Versions that matter for timings: library, runtime, transport."""
-
     def close(self) -> None:
         """Leave the job; never hangs on a peer that died."""
 

@@ -368,10 +368,6 @@ class Exchange:
         if self._device.type == "cuda":
             self._torch.cuda.synchronize(self._device)
 
-    def versions(self) -> Mapping[str, str]:
-        """torch, which looks up and sorts."""
-        return {"torch": self._torch.__version__}
-
     def close(self) -> None:
         """Give the tables back."""
         self._tables.clear()

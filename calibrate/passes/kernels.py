@@ -187,10 +187,6 @@ class TorchKernels:
         if self._gpu:
             self._torch.cuda.synchronize(self._device)
 
-    def versions(self) -> Mapping[str, str]:
-        """torch, and the threads that it uses in one rank."""
-        return {"torch": self._torch.__version__, "threads": str(self._torch.get_num_threads())}
-
     def close(self) -> None:
         """Give the tables back."""
         self.tables.clear()

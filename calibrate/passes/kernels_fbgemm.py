@@ -63,10 +63,6 @@ class FbgemmKernels(TorchKernels):
         super().open(place, address)
         self._ops = self._torch.ops.fbgemm
 
-    def versions(self) -> Mapping[str, str]:
-        """FBGEMM beside torch."""
-        return {**super().versions(), "fbgemm": version()}
-
     def _gather_pool(self, work: Work, dtype: str, seed: int) -> KernelOperation:
         lookup = self._batched_tables(work, dtype)
         sets = [self._with_offsets(one, dtype) for one in draw_sets(work, dtype, seed)]

@@ -207,10 +207,6 @@ class TorchRec:
         if self._device.type == "cuda":
             self._torch.cuda.synchronize(self._device)
 
-    def versions(self) -> Mapping[str, str]:
-        """TorchRec and torch."""
-        return {"torchrec": importlib.metadata.version("torchrec"), "torch": self._torch.__version__}
-
     def close(self) -> None:
         """Forget the groups; the library of collectives leaves torch.distributed."""
         self._groups.clear()

@@ -18,7 +18,7 @@ class World:
 
     memory_bytes    what one rank may use for its buffers
     cores_per_node  physical cores of one node that ranks may use; 0: unknown
-    versions        what the ranks say about themselves (libraries, GPUs, fabric): part of the stack
+    versions        of what the ranks can measure with: part of the stack, whatever is measured
     hosts           name of each node
     """
 

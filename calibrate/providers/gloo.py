@@ -71,10 +71,6 @@ class Gloo(HostCollectives):
         reduce_scatter, _ = torch_world.scatter_and_gather(self._dist)
         reduce_scatter(_tensor(recv), _tensor(send), group=self._group(ranks)[0])
 
-    def versions(self) -> Mapping[str, str]:
-        """PyTorch, which brings gloo."""
-        return {"torch": importlib.metadata.version("torch")}
-
     def close(self) -> None:
         """Leave torch.distributed."""
         if self._groups:

@@ -95,11 +95,6 @@ class Mpi(HostCollectives):
         """Sum 1-D send buffers over ranks; rank i of ``ranks`` receives part i in ``recv``."""
         self._group(ranks).Reduce_scatter_block(as_numpy(send), as_numpy(recv))
 
-    def versions(self) -> Mapping[str, str]:
-        """MPI library, mpi4py."""
-        library = self._mpi.Get_library_version().split(",")[0].strip(" \x00")
-        return {"mpi": library, "mpi4py": importlib.metadata.version("mpi4py")}
-
     def close(self) -> None:
         """Leave MPI; a peer that died cannot hold it for more than 5 s."""
         mpi = getattr(self, "_mpi", None)

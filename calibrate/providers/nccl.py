@@ -56,10 +56,10 @@ class Nccl(DeviceCollectives):
         """
         import torch
 
-        self._version = tuple(torch.cuda.nccl.version())
+        version = tuple(torch.cuda.nccl.version())
         gpus = gpus_of_node(place, address)
         if place.local_ranks > gpus:
-            share_gpu(self._version, place.local_ranks, gpus)
+            share_gpu(version, place.local_ranks, gpus)
         self._dist = torch_world.join(place, address)
         self._rank = place.rank
         self._token = torch.zeros(1, device="cuda")
@@ -97,10 +97,6 @@ class Nccl(DeviceCollectives):
     def raw_reduce_scatter(self, send: Any, recv: Any, ranks: Sequence[int]) -> None:
         """Sum 1-D send tensors over ranks; rank i of ``ranks`` receives part i in ``recv``."""
         torch_world.scatter_and_gather(self._dist)[0](recv, send, group=self._group(ranks))
-
-    def versions(self) -> Mapping[str, str]:
-        """NCCL and PyTorch."""
-        return {"nccl": ".".join(map(str, self._version)), "torch": importlib.metadata.version("torch")}
 
     def close(self) -> None:
         """Leave torch.distributed."""

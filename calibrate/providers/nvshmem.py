@@ -109,15 +109,6 @@ class Nvshmem(DeviceCollectives):
         self._bindings.barrier_on_stream(team, _stream())
         self.synchronize()
 
-    def versions(self) -> Mapping[str, str]:
-        """NVSHMEM, its binding, PyTorch."""
-        found = self._core.get_version()
-        return {
-            "nvshmem": found.libnvshmem_version,
-            "nvshmem4py": found.nvshmem4py_version,
-            "torch": importlib.metadata.version("torch"),
-        }
-
     def close(self) -> None:
         """Give the memory back and leave NVSHMEM."""
         if not self._groups:

@@ -135,10 +135,6 @@ class Shmem(HostCollectives):
             call = self._raw_calls[key] = _reduce_scatter(self._group(ranks), out.size, out.dtype)
         call(out, into)
 
-    def versions(self) -> Mapping[str, str]:
-        """Python and numpy make the stores."""
-        return {"numpy": importlib.metadata.version("numpy"), "python": platform.python_version()}
-
     def close(self) -> None:
         """Give the memory back."""
         self._raw_calls.clear()

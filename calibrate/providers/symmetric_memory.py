@@ -6,7 +6,6 @@ All-to-all and all-gather write into the peers' buffers and end with the signal 
 
 from __future__ import annotations
 
-import importlib.metadata
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import Any
@@ -78,10 +77,6 @@ class SymmetricMemory(DeviceCollectives):
         """The barrier of the signal pads, waited for."""
         self._group(ranks)[2].barrier(channel=0)
         self.synchronize()
-
-    def versions(self) -> Mapping[str, str]:
-        """PyTorch."""
-        return {"torch": importlib.metadata.version("torch")}
 
     def close(self) -> None:
         """Leave torch.distributed."""

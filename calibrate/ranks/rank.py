@@ -30,6 +30,7 @@ from calibrate.ranks import process
 from calibrate.ranks.clocks import Cpu, Cuda, Device, Timer
 from calibrate.ranks.control import Desk, join
 from calibrate.ranks.gpu_conditions import watch_gpu
+from calibrate.running.versions import library_versions
 from perfmodel.errors import BadInputError, NoHardwareError
 from perfmodel.schema.runs import Kind, Point
 
@@ -103,6 +104,7 @@ class RankServer:
         if self._place.device == "cuda":
             described, versions = self._use_gpu()
         providers = {name: asdict(self._availability(name)) for name in message["providers"]}
+        versions |= library_versions(self._place)
         return {**described, "versions": versions, "providers": providers}
 
     def _use_gpu(self) -> tuple[dict[str, Any], dict[str, str]]:
@@ -124,7 +126,7 @@ class RankServer:
         uuid = f"GPU-{found.uuid}"
         self._device = Cuda(torch, watch_gpu(uuid))
         free, _ = torch.cuda.mem_get_info()
-        versions = {"torch": str(torch.__version__), "cuda": str(torch.version.cuda), "gpu": str(found.name)}
+        versions = {"cuda": str(torch.version.cuda), "gpu": str(found.name)}
         return {"device": found.name, "uuid": uuid, "memory_bytes": 0.8 * free}, versions
 
     def _availability(self, name: str) -> Availability:
@@ -135,7 +137,7 @@ class RankServer:
             return Availability(False, f"it has nothing for ranks on {device}", version=found.version)
         return found
 
-    def _open_provider(self, message: Mapping[str, Any]) -> dict[str, str]:
+    def _open_provider(self, message: Mapping[str, Any]) -> None:
         self._desk.progress.enter("open")
         name = message["provider"]
         provider = self._load(name)
@@ -148,7 +150,6 @@ class RankServer:
             sys.modules["torch"].set_num_threads(1)
         gc.collect()
         gc.freeze()
-        return dict(provider.versions())
 
     def _open_group(self, message: Mapping[str, Any]) -> None:
         self._desk.progress.enter("group")

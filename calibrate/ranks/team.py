@@ -187,7 +187,7 @@ class RankTeam:
         )
 
     def _open_backends(self, backends: Sequence[str]) -> None:
-        """Opens the libraries that can be timed here: what one says when it opens belongs to the world."""
+        """Opens the libraries that can be timed here: one that does not open cannot be used."""
         found = dict(self._world.providers)
         device = self._world.device
         for name in backends or find_preset("rigorous").backends[device]:
@@ -206,10 +206,8 @@ class RankTeam:
         address = {"host": host, "port": str(free_port()), "run": self._run}
         if self._gpus:
             address["gpus"] = str(self._gpus)
-        answers = self._ask_all({"do": "open", "provider": name, "address": address}, OPEN_S)
+        self._ask_all({"do": "open", "provider": name, "address": address}, OPEN_S)
         self._open.add(name)
-        for versions in answers.values():
-            self._remember(versions)
 
     def _remember(self, versions: Mapping[str, str]) -> None:
         """Versions of all ranks; where they differ, each that there is."""

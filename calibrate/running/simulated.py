@@ -97,6 +97,7 @@ class SimulatedTeam:
             device=device,
             providers=providers,
             memory_bytes=memory_bytes,
+            versions=dict.fromkeys((*backends, *(("torch",) if kernels else ())), "1.0"),
             hosts=tuple(f"node{number}" for number in range(nodes)),
         )
 

@@ -18,9 +18,14 @@ from calibrate.planning.world import World
 from perfmodel.schema.runs import RunHeader
 
 _ALLOWED = re.compile(
-    r"(NCCL|NVSHMEM|TORCH|OMPI_MCA|GLOO|MALLOC|FI|UCX)_[A-Z0-9_]+|CUDA_VISIBLE_DEVICES|OMP_NUM_THREADS",
+    r"(NCCL|NVSHMEM|TORCH|OMPI_MCA|GLOO|MALLOC|FI|UCX)_[A-Z0-9_]+|CUDA_VISIBLE_DEVICES",
     re.IGNORECASE,
 )
+_OF_A_LAUNCH = re.compile(
+    r"OMP_NUM_THREADS|TORCH_NCCL_ASYNC_ERROR_HANDLING|OMPI_MCA_(NUM_PROCS|CPU_TYPE|PREFIXES)", re.IGNORECASE
+)
+"""What torchrun and mpirun set for every program: a rank has one thread on a CPU whoever starts it."""
+
 _PRIVATE = re.compile(
     r"HOST|ADDR|COMM_ID|SOCK_IF|NODELIST|URI|JOBID|TOKEN|SECRET|PASSW|KEY|CRED|USER|SESSION|PLUGIN_PATH"
     r"|OMPI_MCA_(ORTE|PRTE|ESS|PMIX|PLM|MPI_PARAM_FILE|INITIAL_WDIR)",
@@ -62,7 +67,8 @@ def make_header(
 def describe(world: World, host: Host | None = None) -> dict[str, str]:
     """Versions and topology, sorted by name; what nobody knows is left out.
 
-    A library of the plan has its version under its own name (``mpi``, ``torch``); ``gpu`` is the GPUs' name.
+    A library has its version under its own name (``mpi``, ``torch``), whether it is measured or not; ``gpu``
+    is the GPUs' name. How many ranks there are is no part of it: every point names its own.
     """
     host = host or identify()
     found = {
@@ -71,16 +77,15 @@ def describe(world: World, host: Host | None = None) -> dict[str, str]:
         "python": platform.python_version(),
         "kernel": f"{platform.system()} {platform.release().split('.')[0]}",
         "cpu": host.cpu,
-        "cores": str(host.cores),
+        "cores": str(host.cores_online),
         "caches": ", ".join(f"{level} {size}" for level, size in sorted(host.caches.items())),
         "network": host.network,
-        "topology": f"{world.nodes} nodes of {world.ranks_per_node} ranks, {world.device}",
+        "topology": f"{world.nodes} node{'s' * (world.nodes > 1)}, {world.device}",
     }
     if host.gpus:
         found["gpu"] = ", ".join(dict.fromkeys(gpu.name for gpu in host.gpus))
         found["gpus"] = str(len(host.gpus))
         found["driver"] = host.gpus[0].driver
-    found |= {name: known.version for name, known in world.providers.items() if known.usable}
     found |= world.versions
     return {name: value for name, value in sorted(found.items()) if value}
 
@@ -94,13 +99,13 @@ def fingerprint(stack: Mapping[str, str], environment: Mapping[str, str]) -> str
 def allowed_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """Variables that change timings and tell nothing private; the home folder in a value is written ``~``.
 
-    Limits: names of hosts, addresses, keys, identifiers of one job -> left out
+    Limits: names of hosts, addresses, keys, identifiers of one job, what a launcher sets -> left out
     """
     home = environ.get("HOME", "").rstrip("/")
     return {
         name: value.replace(home, "~") if home else value
         for name, value in sorted(environ.items())
-        if _ALLOWED.fullmatch(name) and not _PRIVATE.search(name)
+        if _ALLOWED.fullmatch(name) and not _PRIVATE.search(name) and not _OF_A_LAUNCH.fullmatch(name)
     }
 
 

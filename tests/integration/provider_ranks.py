@@ -175,12 +175,10 @@ def main() -> None:
     elif task == "gpus":
         provider.open_group(everyone)
         answer["seen"] = on_gpus(provider, everyone)
-        answer["versions"] = dict(provider.versions())
     else:
         provider.open_group(everyone)
         answer["seen"] = everything(provider, everyone)
         answer["raw"] = raw(provider, everyone, rank)
-        answer["versions"] = dict(provider.versions())
     provider.close()
     print(json.dumps(answer), flush=True)
 

@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from calibrate.operations import Availability, Place
-from calibrate.ranks.rank import main
+from calibrate.ranks import rank
 from perfmodel.errors import BadInputError
 from perfmodel.schema.runs import Point
 
@@ -21,8 +21,8 @@ from perfmodel.schema.runs import Point
 class Operation:
     bytes_sent = 0
 
-    def __init__(self, what: str, rank: int) -> None:
-        self._what = what if rank == 1 or what in ("sleep", "hold") else "sleep"
+    def __init__(self, what: str, number: int) -> None:
+        self._what = what if number == 1 or what in ("sleep", "hold") else "sleep"
 
     def prepare(self, salt: int) -> None:
         self._salt = salt
@@ -68,15 +68,13 @@ class Provider:
     def synchronize(self) -> None:
         pass
 
-    def versions(self) -> Mapping[str, str]:
-        return {self.name: f"1.{self._place.rank // 2}"}
-
     def close(self) -> None:
         pass
 
 
 if __name__ == "__main__":
-    main(
+    rank.library_versions = lambda place: {"library": f"1.{place.rank // 2}"}
+    rank.main(
         Provider,
         lambda name: Availability(name != "absent", why_not="it is absent" if name == "absent" else ""),
     )

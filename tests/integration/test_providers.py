@@ -90,7 +90,6 @@ def test_two_ranks(name: str) -> None:
         uneven = by_cell["all_to_all", "uneven", 65_536]["bytes_sent"]
         assert uneven == 4 * (10_922 if rank else 5_462)
         assert set(answer["raw"].values()) == {0}
-        assert answer["versions"]
     assert segments() == set()
 
 

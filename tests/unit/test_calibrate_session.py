@@ -304,7 +304,7 @@ def test_another_stack_is_another_folder(tmp_path: Path) -> None:
     ranks = team()
     second = run(tmp_path, ranks, stack={"mpi": "6"})
     assert first.folder != second.folder and len(recorded(ranks)) == 9
-    third = run(tmp_path, team(), environment={"OMP_NUM_THREADS": "2", "SECRET": "x"})
+    third = run(tmp_path, team(), environment={"MALLOC_ARENA_MAX": "2", "SECRET": "x"})
     assert third.folder not in (first.folder, second.folder)
     assert "SECRET" not in third.samples.read_text()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import re
 import subprocess
 from pathlib import Path
@@ -10,24 +11,63 @@ import pytest
 
 from calibrate.machine.gpus import Gpu
 from calibrate.machine.host import Host
-from calibrate.operations import Availability
+from calibrate.operations import Availability, Place
 from calibrate.planning.world import World
-from calibrate.running import stack
+from calibrate.running import stack, versions
 
 HOST = Host(machine="cpu-x-2", shipped=False, cpu="Some CPU", cores=2, cores_online=4, caches={"L2": 1048576})
-MPI = Availability(True, version="Open MPI 5.0.11")
+MPI = Availability(True, version="mpi4py 4.1.2")
+GLOO = Availability(True, version="torch 2.13.0")
 
 
 def test_the_stack_names_versions_and_topology() -> None:
-    world = World(
-        8, 2, providers={"mpi": MPI, "nccl": Availability(False, version="2.29")}, versions={"x": "1"}
-    )
-    found = stack.describe(world, HOST)
-    assert found["mpi"] == "Open MPI 5.0.11" and "nccl" not in found
-    assert found["cpu"] == "Some CPU" and found["cores"] == "2" and found["x"] == "1"
-    assert found["topology"] == "2 nodes of 4 ranks, cpu"
+    found = stack.describe(World(8, 2, versions={"mpi": "Open MPI v5.0.11"}), HOST)
+    assert found["mpi"] == "Open MPI v5.0.11" and "nccl" not in found
+    assert found["cpu"] == "Some CPU" and found["topology"] == "2 nodes, cpu"
+    assert found["cores"] == "4"  # of the node: a launcher binds this process to some of them
     assert list(found) == sorted(found)
     assert re.fullmatch(r"\w+ \d+", found["kernel"])
+
+
+def test_what_is_measured_and_on_how_many_ranks_changes_nothing() -> None:
+    """``--only``, ``--backend`` and ``--ranks`` decide what can be used, never what is installed."""
+    known = {"mpi": "Open MPI v5.0.11", "torch": "2.13.0"}
+    whole = World(4, providers={"mpi": MPI, "gloo": GLOO}, versions=known)
+    part = World(2, providers={"mpi": Availability(False, "no mpirun"), "gloo": GLOO}, versions=known)
+    assert stack.describe(whole, HOST) == stack.describe(part, HOST)
+    for other in (
+        World(4, 2, versions=known),
+        World(4, device="cuda", versions=known),
+        World(4, versions={**known, "torch": "2.14.0"}),
+    ):
+        assert stack.describe(other, HOST) != stack.describe(whole, HOST)
+
+
+def test_versions_are_told_without_opening_anything(monkeypatch: pytest.MonkeyPatch) -> None:
+    installed = {"torch": "2.13.0", "numpy": "2.4.6", "fbgemm-gpu": "1.8.0", "nvidia-nvshmem-cu12": "3.4.5"}
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: installed[name])
+    monkeypatch.setattr(importlib.metadata, "PackageNotFoundError", KeyError)
+    monkeypatch.setattr(versions, "mpi_version", lambda: "Open MPI v5.0.11")
+    monkeypatch.setattr(versions, "nccl_version", lambda: "2.29.7")
+    common = {"torch": "2.13.0", "fbgemm": "1.8.0"}
+    host = common | {"numpy": "2.4.6", "shmem": "numpy 2.4.6", "gloo": "torch 2.13.0"}
+    assert versions.library_versions(Place(0, 2)) == host | {"mpi": "Open MPI v5.0.11"}
+    assert versions.library_versions(Place(1, 2, local_rank=1)) == host
+    assert versions.library_versions(Place(0, 1, device="cuda")) == common | {
+        "nccl": "2.29.7",
+        "nvshmem": "3.4.5",
+        "symmetric_memory": "torch 2.13.0",
+    }
+
+
+def test_mpi_is_asked_in_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("mpi4py")
+    found = versions.mpi_version()
+    assert re.fullmatch(r"[\w ]+ v?\d+\.\d+.*", found), found
+    monkeypatch.setattr(versions, "_ASK_MPI", "raise SystemExit(1)")
+    assert versions.mpi_version() == ""
+    monkeypatch.setattr(versions, "_ASK_MPI", "pass")
+    assert versions.mpi_version() == ""
 
 
 def test_gpus_and_their_driver_are_part_of_it() -> None:
@@ -50,7 +90,6 @@ def test_only_settings_that_change_timings_are_kept() -> None:
     kept = {
         "NCCL_ALGO": "Ring",
         "CUDA_VISIBLE_DEVICES": "0,1",
-        "OMP_NUM_THREADS": "1",
         "MALLOC_MMAP_THRESHOLD_": "1",
         "OMPI_MCA_btl": "self,sm",
         "TORCH_NCCL_BLOCKING_WAIT": "1",
@@ -65,6 +104,9 @@ def test_only_settings_that_change_timings_are_kept() -> None:
         "OMPI_MCA_ess_base_jobid": "7",
         "OMPI_MCA_orte_hnp_uri": "tcp://10.0.0.1",
         "TORCHELASTIC_RUN_ID": "7",
+        "OMP_NUM_THREADS": "1",
+        "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
+        "OMPI_MCA_num_procs": "2",
         "XNCCL_ALGO": "x",
     }
     assert stack.allowed_environment(kept | private) == dict(sorted(kept.items()))

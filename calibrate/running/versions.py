@@ -1,0 +1,94 @@
+"""Versions of what this machine can measure with, found the same way every time.
+
+What a run was asked to measure opens some libraries and not others; their versions are part of a run's
+fingerprint all the same. So none is asked of a library that is open: packages say theirs, MPI and NCCL are
+asked in a way that does not start them.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import subprocess
+import sys
+from collections.abc import Sequence
+
+from calibrate.operations import Place
+
+_ASK_MPI = (
+    "import mpi4py; mpi4py.rc.initialize = mpi4py.rc.finalize = False; "
+    "from mpi4py import MPI; print(MPI.Get_library_version())"
+)
+_ASK_MPI_S = 30.0
+_PACKAGES = {
+    "mpi4py": ("mpi4py",),
+    "numpy": ("numpy",),
+    "nvshmem": ("nvidia-nvshmem-cu13", "nvidia-nvshmem-cu12"),
+    "nvshmem4py": ("nvshmem4py-cu13", "nvshmem4py-cu12"),
+    "torch": ("torch",),
+    "torchrec": ("torchrec",),
+    "fbgemm": ("fbgemm-gpu-cpu", "fbgemm-gpu", "fbgemm-gpu-nightly"),
+}
+_OF_DEVICE = {"cpu": ("mpi4py", "numpy"), "cuda": ("nvshmem", "nvshmem4py")}
+_ANYWHERE = ("torch", "torchrec", "fbgemm")
+_PART_OF = {"cpu": {"shmem": "numpy", "gloo": "torch"}, "cuda": {"symmetric_memory": "torch"}}
+
+
+def library_versions(place: Place) -> dict[str, str]:
+    """Versions of the libraries that are installed for a rank's device, by name; none is opened.
+
+    ``torch``, ``numpy``, ``torchrec``, ``fbgemm``, ``nvshmem``: of the package; ``mpi``, ``nccl``: of the
+    library that is loaded; ``gloo``, ``shmem``, ``symmetric_memory``: of the package that brings them.
+    Limits: not installed -> left out; MPI is asked by the first rank of each node alone
+    """
+    device = place.device
+    found = {name: package_version(_PACKAGES[name]) for name in (*_OF_DEVICE[device], *_ANYWHERE)}
+    for name, package in _PART_OF[device].items():
+        found[name] = f"{package} {found[package]}" if found[package] else ""
+    if device == "cuda":
+        found["nccl"] = nccl_version()
+    elif place.local_rank == 0:
+        found["mpi"] = mpi_version()
+    return {name: version for name, version in found.items() if version}
+
+
+def package_version(names: Sequence[str]) -> str:
+    """Version of the first of these packages that is installed; empty for none."""
+    for name in names:
+        try:
+            return importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return ""
+
+
+def mpi_version() -> str:
+    """``Open MPI v5.0.11``: what the library behind mpi4py calls itself, asked in a process of its own.
+
+    Limits: no mpi4py, or an MPI that does not load -> empty
+    """
+    if importlib.util.find_spec("mpi4py") is None:
+        return ""
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", _ASK_MPI],
+            capture_output=True,
+            timeout=_ASK_MPI_S,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    text = done.stdout.decode("utf-8", "replace") if done.returncode == 0 else ""
+    return text.split(",")[0].splitlines()[0].strip(" \x00") if text.strip() else ""
+
+
+def nccl_version() -> str:
+    """``2.29.7``: the NCCL that PyTorch loads. Limits: a PyTorch without NCCL -> empty"""
+    import torch
+
+    try:
+        found = torch.cuda.nccl.version()
+    except (AttributeError, RuntimeError):
+        return ""
+    return ".".join(map(str, found))
