@@ -8,6 +8,7 @@ import json
 import math
 import os
 import re
+import shlex
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
@@ -20,6 +21,7 @@ SCHEMA_VERSION = 1
 """Version of every JSON document that the command line prints (docs/commands.md)."""
 
 _INDENT = " " * len("error: ")
+_COMMAND = "  "
 _LONGEST_ERROR_LINES = 24
 _MOST_WARNINGS = 8
 
@@ -118,8 +120,8 @@ def note(text: str) -> None:
 
 
 def fail(error: PerfmodelError, *, verbose: bool) -> int:
-    """Print an error as UX asks: what, where, what to do; its exit code."""
-    lines = [*error.message.strip().splitlines(), *error.next_step.strip().splitlines()]
+    """Print an error as UX asks: what, where, what to do; its exit code. An indented line is a command."""
+    lines = [*error.message.strip().splitlines(), *error.next_step.rstrip().splitlines()]
     shown = _wrapped(lines)
     if len(shown) > _LONGEST_ERROR_LINES:
         left = len(shown) - _LONGEST_ERROR_LINES
@@ -133,7 +135,10 @@ def fail(error: PerfmodelError, *, verbose: bool) -> int:
 
 
 def _wrapped(lines: list[str], label: str = "error: ") -> list[str]:
-    """The label before the first line, the others under its text, at most 100 columns where words allow."""
+    """The label before the first line, the others under its text, at most 100 columns where words allow.
+
+    An indented line is a command to paste: it stays whole, however long it is.
+    """
     import textwrap
 
     from perfmodel.report.terminal import page_width
@@ -141,6 +146,9 @@ def _wrapped(lines: list[str], label: str = "error: ") -> list[str]:
     shown: list[str] = []
     for i, line in enumerate(lines or [""]):
         own = " " * len(label) + line[: len(line) - len(line.lstrip())]
+        if line.startswith(_COMMAND):
+            shown.append(own + line.strip())
+            continue
         first = label if i == 0 else own
         shown += textwrap.wrap(
             line.strip(),
@@ -155,7 +163,6 @@ def _wrapped(lines: list[str], label: str = "error: ") -> list[str]:
 
 def report_bug(error: BaseException, arguments: list[str], *, verbose: bool) -> None:
     """An exception that nobody expected: say so on one screen."""
-    import shlex
     import traceback
 
     from perfmodel import __version__
@@ -167,19 +174,29 @@ def report_bug(error: BaseException, arguments: list[str], *, verbose: bool) -> 
     text = " ".join(str(error).split())[:300]
     _write_error(
         f"error: this is a bug in perfmodel {__version__}: {type(error).__name__}{place}: {text}\n"
-        f"{_INDENT}please report it with this command: perfmodel {shlex.join(arguments)}\n"
+        f"{_INDENT}please report it with this command:\n"
+        f"{_INDENT}{_COMMAND}perfmodel {shlex.join(arguments)}\n"
         f"{_INDENT}add -v for the traceback."
     )
 
 
-def rewrite(text: str) -> None:
-    """Progress on a terminal: one line that the next one replaces; empty text clears it."""
-    _write_error(f"\r{text}\x1b[K", end="")
+def rewrite(text: str, before: str = "") -> None:
+    """Progress on a terminal: one line in the place of ``before``; empty text clears it. No escape codes."""
+    _write_error(f"\r{text:<{len(before)}}" + ("" if text else "\r"), end="")
 
 
 def on_terminal() -> bool:
-    """Whether somebody watches stderr."""
-    return sys.stderr is not None and not sys.stderr.closed and sys.stderr.isatty()
+    """Whether somebody watches stderr on a terminal that can go back to the start of a line."""
+    seen = sys.stderr is not None and not sys.stderr.closed and sys.stderr.isatty()
+    return seen and os.environ.get("TERM") != "dumb"
+
+
+def terminal_columns() -> int | None:
+    """Columns of the terminal that shows stderr; None where it is none, or does not say."""
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns or None
+    except (OSError, ValueError, AttributeError):
+        return None
 
 
 def show_help(text: str) -> None:
@@ -231,7 +248,8 @@ def check_target(path: Path, *, force: bool) -> None:
     if there and not force:
         raise BadInputError(f"{path} exists already.", "name another file, or replace it with --force.")
     if not parent:
-        raise BadInputError(f"{path.parent} is not a folder.", f"make it first: mkdir -p {path.parent}")
+        words = shlex.join(["mkdir", "-p", str(path.parent)])
+        raise BadInputError(f"{path.parent} is not a folder.", f"make it first:\n  {words}")
 
 
 def check_folder(path: Path) -> None:
@@ -282,7 +300,7 @@ class Progress:
 
     def __init__(self, total: int, what: str) -> None:
         self.total, self.what, self.done = max(total, 1), what, 0
-        self.shown = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+        self.shown = on_terminal()
 
     def advance(self, count: int) -> None:
         """``count`` more are done."""

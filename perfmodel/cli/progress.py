@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from perfmodel.cli.output import emit, note, on_terminal, rewrite, warn
+from perfmodel.cli.output import emit, note, on_terminal, rewrite, terminal_columns, warn
 
 if TYPE_CHECKING:
     from calibrate.machine.doctor import Finding
@@ -39,7 +39,7 @@ class Progress:
         self._host, self._findings, self._quiet, self._clock = host, findings, quiet, clock
         self._live = on_terminal()
         self._last_s = clock()
-        self._shown = False
+        self._shown = ""
         self.outcome: Outcome | None = None
 
     def started(self, plan: Plan, header: RunHeader, folder: Path, done: int) -> None:
@@ -62,10 +62,10 @@ class Progress:
         from perfmodel.report.run import progress_text
 
         self._last_s = now
-        text = progress_text(done, total, point, summary, left_s)
+        text = progress_text(done, total, point, summary, left_s, terminal_columns() if self._live else None)
         if self._live:
-            rewrite(text)
-            self._shown = True
+            rewrite(text, self._shown)
+            self._shown = text
         else:
             note(text)
 
@@ -82,5 +82,5 @@ class Progress:
     def clear(self) -> None:
         """Take the line away."""
         if self._shown:
-            rewrite("")
-            self._shown = False
+            rewrite("", self._shown)
+            self._shown = ""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from perfmodel.model.collectives import bus_factor
 from perfmodel.report.doctor import host_words
-from perfmodel.report.terminal import facts, page_width
+from perfmodel.report.terminal import WIDTH, facts, page_width
 from perfmodel.schema.runs import Kind, Point, RunHeader
 from perfmodel.units import (
     format_bytes,
@@ -130,10 +130,14 @@ def point_name(point: Point) -> str:
     return " ".join(part for part in (by, point.operation, where, size, str(point.clock), variant) if part)
 
 
-def progress_text(done: int, total: int, point: Point, summary: Summary | None, left_s: float) -> str:
-    """One line: how far, the point just visited with its time so far, and the time left."""
-    width = len(str(total))
-    parts = [f"[{done:>{width}}/{total}] {point_name(point)}"]
+def progress_text(
+    done: int, total: int, point: Point, summary: Summary | None, left_s: float, columns: int | None = None
+) -> str:
+    """One line: how far, the point just visited with its time so far, and the time left.
+
+    columns  of the terminal that shows it (None: the page's)
+    """
+    parts = [f"[{done:>{len(str(total))}}/{total}] {point_name(point)}"]
     if summary is not None:
         noise = format_fraction(summary.relative_halfwidth)
         parts += [
@@ -142,12 +146,13 @@ def progress_text(done: int, total: int, point: Point, summary: Summary | None, 
             rate_words(point, summary),
         ]
     left = f"{clock_words(left_s)} left"
-    room = page_width() - 1 - len(left) - 2  # a line as wide as the terminal would not be rewritten
+    width = min(columns or page_width(), WIDTH) - 1
+    room = width - len(left) - 2  # a line as wide as the terminal would not be rewritten
     shown = ""
     for part in parts:
         longer = f"{shown}  {part}" if shown else part[:room]
         shown = longer if part and len(longer) <= room else shown
-    return f"{shown:<{room}}  {left}"
+    return f"{shown:<{max(room, 0)}}  {left}"[:width]
 
 
 def rate_words(point: Point, summary: Summary) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from perfmodel.cli.output import check_folder, check_target, write_whole
+from perfmodel.cli.output import check_folder, check_target, fail, write_whole
 from perfmodel.errors import BadInputError
 from perfmodel.schema.calibration import load_calibration, read_calibration, save_calibration
 from perfmodel.schema.files import read_bounded, unknown_name
@@ -133,3 +133,24 @@ def test_refusals_are_in_plain_words(tmp_path: Path) -> None:
         with pytest.raises(BadInputError, match=words) as said:
             load_machine(path)
         assert "docs/" not in str(said.value) and "Input should" not in str(said.value)
+
+
+def test_a_command_in_an_error_stays_whole(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An indented line is a command: on a line of its own, whole, whatever the terminal."""
+    monkeypatch.setenv("COLUMNS", "60")
+    command = "perfmodel calibrate " + "--only mpi:all_to_all " * 8 + "--out '/a place/of my own'"
+    fail(BadInputError("a long story " * 9, f"{'go on with ' * 9}\n  {command}"), verbose=False)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines.count(f"         {command}") == 1
+    assert max(len(line) for line in lines if command not in line) <= 60
+    fail(BadInputError("short.", f"  {command}"), verbose=False)
+    assert capsys.readouterr().err.splitlines()[1] == f"         {command}"
+
+
+def test_a_folder_to_make_is_quoted(tmp_path: Path) -> None:
+    with pytest.raises(BadInputError) as refused:
+        check_target(tmp_path / "my results" / "x.csv", force=False)
+    command = refused.value.next_step.splitlines()[1]
+    assert shell(command)[0] == 0 and (tmp_path / "my results").is_dir()

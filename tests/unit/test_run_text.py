@@ -169,13 +169,32 @@ class Now:
 def test_one_line_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     screen, now = Terminal(), Now()
     monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setenv("TERM", "xterm")
     listener = Progress(HOST, [], quiet=False, clock=now)
     for second in range(1, 4):
         now.now_s = second
         listener.progress(second, 9, A2A, SUMMARY, 60)
     listener.clear()
-    assert screen.getvalue().count("\r") == 4 and "\n" not in screen.getvalue()
-    assert screen.getvalue().endswith("\r\x1b[K")
+    written = screen.getvalue()
+    assert written.count("\r") == 5 and "\n" not in written and "\x1b" not in written
+    assert written.split("\r")[-2:] == [" " * 99, ""]  # as wide as the line that was there
+
+
+@pytest.mark.parametrize("columns", [40, 72])
+def test_the_line_fits_the_terminal_that_shows_it(monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
+    monkeypatch.setenv("COLUMNS", "100")  # of the page, which may go elsewhere
+    line = progress_text(211, 876, A2A, SUMMARY, 666, columns)
+    assert len(line) == columns - 1 and line.endswith("11:06 left")
+
+
+def test_a_dumb_terminal_gets_plain_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen, now = Terminal(), Now()
+    monkeypatch.setattr(sys, "stderr", screen)
+    monkeypatch.setenv("TERM", "dumb")
+    listener = Progress(HOST, [], quiet=False, clock=now)
+    now.now_s = 20
+    listener.progress(1, 9, A2A, SUMMARY, 60)
+    assert screen.getvalue().endswith("left\n") and not {"\r", "\x1b"} & set(screen.getvalue())
 
 
 def test_a_plain_line_now_and_then_in_a_pipe(
