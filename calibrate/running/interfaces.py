@@ -28,7 +28,6 @@ class Options:
     seed          of the random order; None: the run's own, or a new one
     time_limit_s  ends the run after the visit that passes it
     deadline_s    time that a visit may take beyond twenty times what its calls should, then its ranks hang
-    retry_failed  measure again what failed in an earlier start
     fresh         measure every point of the plan again; what an earlier start has of it no longer counts
     """
 
@@ -41,7 +40,6 @@ class Options:
     time_limit_s: float | None = None
     deadline_s: float = 60.0
     keep_hostnames: bool = False
-    retry_failed: bool = False
     fresh: bool = False
 
 

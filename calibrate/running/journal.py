@@ -19,7 +19,7 @@ from pydantic import TypeAdapter, ValidationError
 from calibrate.running.fold import problem_of, visit_median_s
 from perfmodel.errors import BadInputError
 from perfmodel.schema.home import SAMPLES_NAME
-from perfmodel.schema.runs import Finish, Line, Point, PointLine, RunHeader, Visit
+from perfmodel.schema.runs import Finish, Line, Point, PointLine, RunHeader, Status, Visit
 
 LOCK = "lock"
 
@@ -47,6 +47,11 @@ class PointState:
     throttled: int = 0
     reasons: set[str] = field(default_factory=set)
     finish: Finish | None = None
+
+    @property
+    def failed(self) -> bool:
+        """Whether it ended so, or would have but for a kill: such a point is measured afresh."""
+        return bool(self.problem) or (self.finish is not None and self.finish.status is Status.FAILED)
 
     def add(self, visit: Visit) -> None:
         """Count one more visit."""

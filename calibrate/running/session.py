@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,8 +23,8 @@ from calibrate.running.interfaces import Options as Options
 from calibrate.running.interfaces import Outcome as Outcome
 from calibrate.running.interfaces import Team as Team
 from calibrate.running.interrupts import Interrupts
-from calibrate.running.journal import Journal
-from calibrate.running.stopping import Summary, calls_for, summarise, verdict
+from calibrate.running.journal import Journal, PointState
+from calibrate.running.stopping import Summary, Target, calls_for, summarise, verdict
 from perfmodel.errors import PerfmodelError, RankLostError
 from perfmodel.schema.runs import Finish, Point, RunHeader, Status, Visit
 
@@ -67,6 +67,30 @@ def run_folder(runs_folder: Path, header: RunHeader) -> Path:
     return runs_folder / f"{header.machine}-{header.fingerprint[:8]}"
 
 
+def still_open(plan: Plan, states: Mapping[str, PointState], *, fresh: bool = False) -> list[Point]:
+    """Points that a start would measure, in the plan's order, when the run holds ``states`` already.
+
+    Limits: nothing held, or ``fresh`` -> all; a point that failed is open; so is one of a lower aim
+    """
+    return [
+        point
+        for key, point in plan.by_key.items()
+        if fresh or (state := states.get(key)) is None or not _is_done(state, plan.target)
+    ]
+
+
+def _is_done(state: PointState, target: Target) -> bool:
+    """Whether an earlier start ended it and aimed as high as this one, or got there anyway."""
+    finish = state.finish
+    if finish is None or state.failed:
+        return False
+    if finish.target is not None and finish.target <= target.relative:
+        return True
+    if finish.status is not Status.OK or not (finish.median_s and finish.high_s):
+        return False
+    return finish.high_s / finish.median_s - 1 <= target.relative
+
+
 @dataclass
 class _Progress:
     """What this start knows of a point that is not done."""
@@ -94,6 +118,7 @@ class _Session:
         self.listener, self.journal, self.clock = listener, journal, clock
         self.world, self.target = plan.world, plan.target
         self.open: dict[str, Point] = {}
+        self.failed_before: set[str] = set()  # may take the ranks along once more: they come last
         self.progress: dict[str, _Progress] = {}
         self.warned: dict[str, None] = {}
         self.salt = 0
@@ -122,43 +147,20 @@ class _Session:
         return outcome
 
     def _find_open(self) -> None:
-        """Points to measure. One with a wrong result of which only the end is missing ends here."""
-        for key, point in self.plan.by_key.items():
-            state = self.journal.states.get(key)
-            if state is None:
-                self.open[key] = point
-            elif self.options.fresh:
-                self._again(point)
-            elif state.finish is None:
-                if not state.problem:
-                    self.open[key] = point
-                elif self.options.retry_failed:
-                    self._again(point)
-                else:
-                    self._finish(point, Status.FAILED, state.problem)
-            elif state.finish.status is Status.FAILED:
-                if self.options.retry_failed:
-                    self._again(point)
-            elif not self._good_enough(state.finish):
-                self.open[key] = point
-
-    def _again(self, point: Point) -> None:
-        self.journal.begin(point)
-        self.open[point.key] = point
-
-    def _good_enough(self, finish: Finish) -> bool:
-        """Whether an earlier start aimed as high as this one, or got there anyway."""
-        if finish.target is not None and finish.target <= self.target.relative:
-            return True
-        if finish.status is not Status.OK or not (finish.median_s and finish.high_s):
-            return False
-        return finish.high_s / finish.median_s - 1 <= self.target.relative
+        """Points to measure. What failed in an earlier start begins afresh, after all others."""
+        for point in still_open(self.plan, self.journal.states, fresh=self.options.fresh):
+            state = self.journal.states.get(point.key)
+            if state is not None and (self.options.fresh or state.failed):
+                if state.failed:
+                    self.failed_before.add(point.key)
+                self.journal.begin(point)
+            self.open[point.key] = point
 
     def _rounds(self, interrupts: Interrupts) -> str:
         """Visit open points in a new random order each round; returns what stopped it, or ""."""
         while self.open:
             number = self.journal.last_round + 1
-            order = sorted(self.open)
+            order = sorted(set(self.open) - self.failed_before) or sorted(self.open)
             random.Random(f"{self.journal.header.seed}:{number}").shuffle(order)
             for key in order:
                 if interrupts.requested:

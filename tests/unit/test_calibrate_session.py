@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 import resource
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from calibrate.operations import RankTimes
 from calibrate.planning.plan import Request
 from calibrate.running.journal import Journal
 from calibrate.running.session import Options, Outcome, calibrate
@@ -17,7 +19,7 @@ from calibrate.running.simulated import Recorder, SimulatedTeam, TrueCurve
 from perfmodel.errors import BadInputError, RankLostError
 from perfmodel.schema.evidence import Clock
 from perfmodel.schema.run_files import read_run
-from perfmodel.schema.runs import Kind, Status
+from perfmodel.schema.runs import Kind, Point, Status
 
 CURVE = TrueCurve(alpha_s=4e-6, beta_bytes_per_s=1e9)
 STACK = {"mpi": "5"}
@@ -221,13 +223,40 @@ def test_a_wrong_result_fails_its_point_and_the_run_goes_on(tmp_path: Path, faul
     assert set(read_run(outcome.folder).collective_samples().payload_bytes) == {1000, 16000}
 
 
-def test_a_failed_point_is_measured_again_only_when_asked(tmp_path: Path) -> None:
-    run(tmp_path, team(faults={1: "wrong"}))
-    again = team()
-    assert len(run(tmp_path, again).with_status(Status.FAILED)) == 1 and again.visits == []
-    outcome = run(tmp_path, team(), retry_failed=True)
-    assert len(outcome.with_status(Status.OK)) == 3
+def test_a_failed_point_is_measured_again_by_the_same_line(tmp_path: Path) -> None:
+    failed = run(tmp_path, team(faults={1: "wrong"}))
+    assert len(failed.with_status(Status.FAILED)) == 1
+    recorder, again = Recorder(), team()
+    outcome = run(tmp_path, again, recorder)
+    assert recorder.done_at_start == 2 and len(again.visits) == 1 + 3  # a pilot, and three visits
+    assert len(outcome.with_status(Status.OK)) == 3 and outcome.wrong == 0
     assert all(finish.visits == 3 for _, finish in outcome.finishes)
+    nothing = team()
+    assert run(tmp_path, nothing).complete and nothing.visits == []
+
+
+class Deadly(SimulatedTeam):
+    """Loses a rank whenever 4000 B are exchanged."""
+
+    def visit(self, point: Point, ranks: Sequence[int], **more: Any) -> list[RankTimes]:
+        self.faults = {len(self.visits) + 1: "dead"} if point.payload_bytes == 4000 else {}
+        return super().visit(point, ranks, **more)
+
+
+def test_a_point_that_always_fails_is_tried_once_a_start_and_last(tmp_path: Path) -> None:
+    """What it would spoil is measured before it, whatever the random order."""
+    with pytest.raises(RankLostError):
+        run(tmp_path, Deadly({"": CURVE}))
+    for start, others in ((2, 2 * (1 + 3)), (3, 0), (4, 0)):
+        ranks, recorder = Deadly({"": CURVE}), Recorder()
+        with pytest.raises(RankLostError):
+            run(tmp_path, ranks, recorder)
+        sizes = [point.payload_bytes for point, _ in ranks.visits]
+        assert sizes.count(4000) == 1 and sizes[-1] == 4000, start
+        assert len(sizes) - 1 <= others
+        assert recorder.outcome is not None
+        assert len(recorder.outcome.with_status(Status.OK)) == 2
+        assert len(recorder.outcome.with_status(Status.FAILED)) == 1
 
 
 @pytest.mark.parametrize("fault", ["back", "zero", "ahead", "nan"])
@@ -252,8 +281,8 @@ def test_a_lost_rank_ends_the_run_and_is_named(tmp_path: Path, fault: str, what:
     assert recorder.outcome.error is caught.value
     ((_, finish),) = recorder.outcome.with_status(Status.FAILED)
     assert finish.reason.startswith("rank 1 (node 0) ")
-    after = run(tmp_path, team())  # the rest is measured, the point stays as failed
-    assert (len(after.with_status(Status.OK)), len(after.with_status(Status.FAILED))) == (2, 1)
+    after = run(tmp_path, team())  # the rest is measured, and that point once more
+    assert (len(after.with_status(Status.OK)), len(after.with_status(Status.FAILED))) == (3, 0)
 
 
 def test_a_hung_rank_gets_a_deadline_that_grows_with_the_work(tmp_path: Path) -> None:
@@ -309,14 +338,14 @@ def test_another_stack_is_another_folder(tmp_path: Path) -> None:
     assert "SECRET" not in third.samples.read_text()
 
 
-def test_a_visit_that_was_wrong_before_a_kill_still_fails_its_point(tmp_path: Path) -> None:
+def test_a_visit_that_was_wrong_before_a_kill_no_longer_counts(tmp_path: Path) -> None:
     outcome = run(tmp_path, team(faults={1: "wrong"}))
     lines = outcome.samples.read_text().splitlines(keepends=True)
     ended = next(i for i, line in enumerate(lines) if '"failed"' in line)
     outcome.samples.write_text("".join(lines[:ended]))  # killed between the visit and the end
     after = run(tmp_path, team())
-    ((_, finish),) = after.with_status(Status.FAILED)
-    assert "elements are wrong" in finish.reason
+    assert len(after.with_status(Status.OK)) == 3 and after.wrong == 0
+    assert all(finish.visits == 3 for _, finish in after.finishes)
 
 
 def test_kernels_and_whole_passes_go_the_same_way(tmp_path: Path) -> None:
