@@ -16,6 +16,7 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from calibrate.machine.libraries import install_torch
 from calibrate.operations import Availability, Place
 from calibrate.passes import lookup
 from calibrate.passes.ids import COLD_BYTES, IdSet, draw_sets, table_copies
@@ -314,6 +315,6 @@ class TorchKernels:
 def torch_availability() -> Availability:
     """Whether torch is installed; it is not imported."""
     if importlib.util.find_spec("torch") is None:
-        return Availability(False, "torch is not installed", "pip install torch")
+        return Availability(False, "torch is not installed", install_torch())
     version = importlib.metadata.version("torch")
     return Availability(True, version=f"torch {version}", clocks=CLOCKS, operations=KERNELS)

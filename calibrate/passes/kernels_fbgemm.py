@@ -7,6 +7,7 @@ import importlib.util
 from collections.abc import Mapping
 from typing import Any
 
+from calibrate.machine.libraries import install_torchrec
 from calibrate.operations import Availability, Place
 from calibrate.passes.ids import IdSet, draw_sets
 from calibrate.passes.kernels import CLOCKS, Inputs, KernelOperation, Outputs, TorchKernels
@@ -14,7 +15,6 @@ from calibrate.passes.pattern_rows import bag_sums, fill_rows, require_exact
 from calibrate.passes.reference import bucketized, permuted
 from perfmodel.schema.runs import Work
 
-INSTALL = "pip install --no-deps torchrec==1.8.0 fbgemm-gpu-cpu==1.8.0 torchmetrics==1.0.3"
 CPU_PACKAGE = "fbgemm-gpu-cpu"
 PACKAGES = (CPU_PACKAGE, "fbgemm-gpu", "fbgemm-gpu-nightly")
 _OPERATIONS = ("gather_pool", "bucketize", "permute")
@@ -23,7 +23,7 @@ _OPERATIONS = ("gather_pool", "bucketize", "permute")
 def availability() -> Availability:
     """Whether FBGEMM's operators are installed; they are not loaded."""
     if importlib.util.find_spec("fbgemm_gpu") is None:
-        return Availability(False, "fbgemm_gpu is not installed", INSTALL)
+        return Availability(False, "fbgemm_gpu is not installed", install_torchrec())
     return Availability(
         True, version=f"fbgemm {version()}", clocks=CLOCKS, operations=_OPERATIONS, devices=devices()
     )

@@ -15,10 +15,11 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from calibrate.machine.libraries import install_torchrec
 from calibrate.operations import Availability, Place
 from calibrate.passes.exchange import OWNER_ROWS, SPLITS, Job, expected_bags
 from calibrate.passes.ids import IdSet, draw_sets
-from calibrate.passes.kernels_fbgemm import INSTALL, devices
+from calibrate.passes.kernels_fbgemm import devices
 from calibrate.passes.pattern_rows import fill_rows, require_exact
 from calibrate.passes.reference import count_wrong
 from calibrate.planning.grids import POOLED_BYTES, SMALL_BYTES
@@ -30,9 +31,9 @@ from perfmodel.schema.runs import Kind, Point
 
 def availability() -> Availability:
     """Whether TorchRec is installed; it is not imported."""
-    for name in ("torchrec", "fbgemm_gpu", "torch"):
+    for name in ("torchrec", "fbgemm_gpu", "torch", "torchmetrics", "tensordict"):
         if importlib.util.find_spec(name) is None:
-            return Availability(False, f"{name} is not installed", INSTALL)
+            return Availability(False, f"{name} is not installed", install_torchrec())
     version = f"torchrec {importlib.metadata.version('torchrec')}"
     return Availability(
         True, version=version, clocks=(Clock.EAGER,), operations=("row_wise",), devices=devices()

@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 
+from calibrate.machine.libraries import (
+    import_troubles,
+    install_mpi,
+    install_nvshmem,
+    install_torch,
+    install_torchrec,
+)
 from calibrate.operations import Availability, Provider
 from perfmodel.errors import BadInputError
 
@@ -26,6 +35,17 @@ PROVIDERS = {
 }
 """Every provider: module, class and, where it is not ``availability``, the function that says if it runs."""
 
+_TORCH = ("import torch", install_torch)
+IMPORTS: Mapping[str, tuple[str, Callable[[], str]]] = {
+    **dict.fromkeys(("nccl", "gloo", "torch", "exchange"), _TORCH),
+    "symmetric_memory": ("import torch.distributed._symmetric_memory", install_torch),
+    "nvshmem": ("import torch, nvshmem.core", install_nvshmem),
+    "mpi": ("import mpi4py; mpi4py.rc.initialize = False; from mpi4py import MPI", install_mpi),
+    "fbgemm": ("import torch, fbgemm_gpu", install_torchrec),
+    "torchrec": ("import torchrec", install_torchrec),
+}
+"""What a provider imports when it opens, and the line that installs that; ``shmem`` needs nothing."""
+
 
 def availability(name: str) -> Availability:
     """Whether a provider can run here, without starting it.
@@ -38,6 +58,17 @@ def availability(name: str) -> Availability:
     except ImportError as error:
         return Availability(False, f"it cannot be imported ({error})")
     return answer
+
+
+def proven(found: Mapping[str, Availability]) -> dict[str, Availability]:
+    """``found``, less what does not import: each import is tried, in a process of its own. Takes seconds."""
+    tried = {name: IMPORTS[name] for name, one in found.items() if one.usable and name in IMPORTS}
+    troubles = import_troubles([statement for statement, _ in tried.values()])
+    kept = dict(found)
+    for name, (statement, install) in tried.items():
+        if troubles.get(statement):
+            kept[name] = replace(found[name], usable=False, why_not=troubles[statement], install=install())
+    return kept
 
 
 def load(name: str) -> Provider:

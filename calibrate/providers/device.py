@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from calibrate import patterns
+from calibrate.machine.gpus import find_gpus
+from calibrate.machine.libraries import install_torch
 from calibrate.operations import Availability, Place
 from calibrate.patterns import Layout
 from perfmodel.errors import BadInputError
@@ -18,21 +20,18 @@ CLOCKS = (Clock.EAGER, Clock.STREAM, Clock.GRAPH)
 BYTES_A_PEER = 16
 """GPU libraries move words of 16 bytes, and nccl-tests rounds to them: less a peer is not what it seems."""
 
-INSTALL = "pip install 'perfmodel[gpu]'"
 Call = Callable[[Any, Any], None]
 
 
 def torch_with_cuda(operations: tuple[str, ...]) -> Availability:
     """Whether PyTorch is installed with CUDA, and whether there is a GPU; no CUDA context is made."""
-    from calibrate.machine.gpus import find_gpus
-
+    if not find_gpus():  # nothing that could be installed would help
+        return Availability(False, "there is no NVIDIA GPU here")
     if importlib.util.find_spec("torch") is None:
-        return Availability(False, "PyTorch is not installed", INSTALL)
+        return Availability(False, "torch is not installed", install_torch())
     version = importlib.metadata.version("torch")
     if version.endswith("+cpu"):
-        return Availability(False, f"torch {version} is built without CUDA", INSTALL)
-    if not find_gpus():
-        return Availability(False, "there is no NVIDIA GPU here")
+        return Availability(False, f"torch {version} is built without CUDA", install_torch())
     return Availability(True, version=f"torch {version}", clocks=CLOCKS, operations=operations)
 
 

@@ -10,19 +10,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from calibrate.machine.libraries import install_torch
 from calibrate.operations import Availability, Place
 from calibrate.patterns import Layout
 from calibrate.providers import torch_world
 from calibrate.providers.host import Call, HostCollectives, HostOperation, InPlaceHostOperation
 from perfmodel.schema.evidence import SAMPLE_OPERATIONS
 
-_INSTALL = "pip install torch==2.13.0"
-
 
 def availability() -> Availability:
     """Whether PyTorch is installed; it is not imported."""
     if importlib.util.find_spec("torch") is None:
-        return Availability(False, "PyTorch is not installed", _INSTALL)
+        return Availability(False, "torch is not installed", install_torch())
     version = f"torch {importlib.metadata.version('torch')}"
     return Availability(
         True, version=version, clocks=Gloo.clocks, operations=SAMPLE_OPERATIONS, devices=("cpu",)

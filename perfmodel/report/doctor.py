@@ -185,17 +185,28 @@ def operation_words(operations: Sequence[str]) -> str:
 
 
 def _missing(host: Host, libraries: Mapping[str, Availability]) -> str:
-    """Why each library cannot run. Without a GPU nothing that could be installed helps those of GPUs."""
-    rows = [
-        [name, "no GPU here", ""]
-        if name in GPU_LIBRARIES and not host.gpus
-        else [name, found.why_not, found.install]
-        for name, found in libraries.items()
-        if not found.usable
-    ]
-    return (
-        "Cannot be timed here\n" + table(["", "because", "to install"], rows, left=(0, 1, 2)) if rows else ""
-    )
+    """Why each library cannot run, and the lines that install what is missing, whole: they are for pasting.
+
+    Without a GPU nothing that could be installed helps those of GPUs.
+    """
+    absent = {name: found for name, found in libraries.items() if not found.usable}
+    without = [name for name in absent if name in GPU_LIBRARIES and not host.gpus]
+    rows = [[name, "no GPU here" if name in without else found.why_not] for name, found in absent.items()]
+    if not rows:
+        return ""
+    lines: dict[str, list[str]] = {}
+    for name, found in absent.items():
+        if found.install and name not in without:
+            lines.setdefault(found.install, []).append(name)
+    text = "Cannot be timed here\n" + table(["", "because"], rows, left=(0, 1))
+    for line, names in lines.items():
+        text += f"\n\nTo install {', '.join(names)}\n{command(line)}"
+    return text
+
+
+def command(line: str) -> str:
+    """A command to paste: never wrapped at the page, a new line at each ``&&``."""
+    return " " + " && \\\n   ".join(line.split(" && "))
 
 
 def warnings_text(findings: Sequence[Finding]) -> str:

@@ -88,6 +88,17 @@ def test_the_page() -> None:
     assert max(map(len, text.splitlines())) <= 100
 
 
+def test_the_lines_that_install_are_whole_and_said_once() -> None:
+    """A line that a table wraps cannot be pasted: the shell takes its second half for a command."""
+    long = Availability(False, "not here", "pip install torch==2.13.0 && pip install " + "x" * 120)
+    libraries = {"torchrec": long, "fbgemm": long, "mpi": NONE, "nccl": replace(NONE, install="drivers")}
+    text = doctor_text(CPU, libraries, [], [])
+    assert (
+        "To install torchrec, fbgemm\n pip install torch==2.13.0 && \\\n   pip install " + "x" * 120
+    ) in text
+    assert "To install mpi\n pip install x==1" in text and "drivers" not in text
+
+
 def test_nothing_to_measure_advises_nothing() -> None:
     text = doctor_text(CPU, {"mpi": NONE}, [], [])
     assert "Nothing can be timed here" in text and "calibrate" not in text

