@@ -22,6 +22,7 @@ from perfmodel.schema.runs import Kind, Point
 BACKENDS = ("nccl", "nvshmem", "symmetric_memory", "mpi", "shmem", "gloo")
 """Libraries of collectives that can be calibrated, in the order of a plan."""
 
+_CARRIER = {"kernels": "torch", "composed": "exchange"}  # without it there is nothing of the group
 _ONE_NODE = ("shmem", "symmetric_memory")  # shared memory and NVLink end at the node
 
 
@@ -158,7 +159,9 @@ def _backends(
                 raise unknown_name("backend", name, BACKENDS)
             why = _why_not(world.providers.get(name), name)
             if why and world.ranks > 1:
-                raise NoHardwareError(f"{name} cannot be calibrated here: {why.why}.", why.install)
+                raise NoHardwareError(
+                    f"{name} cannot be calibrated here: {why.why}.", why.install or _instead(world)
+                )
         wanted = named
     else:
         wanted = list(preset.backends[world.device])
@@ -168,11 +171,17 @@ def _backends(
     usable: list[str] = []
     for name in wanted:
         why = _why_not(world.providers.get(name), name)
-        if why:
+        if why and (selection.wants_backend(name) or selection.wants_group("composed")):
             left_out.append(why)
-        elif not (preset.one_backend and world.device == "cpu" and not named and usable):
+        elif not why and not (preset.one_backend and world.device == "cpu" and not named and usable):
             usable.append(name)
     return [name for name in BACKENDS if name in usable]
+
+
+def _instead(world: World) -> str:
+    """Libraries of collectives that work here. Limits: none -> ``perfmodel doctor``"""
+    names = [name for name in BACKENDS if name in world.providers and not _why_not(world.providers[name], "")]
+    return f"these work here: {', '.join(names)}." if names else "perfmodel doctor says what is missing."
 
 
 def _why_not(availability: Availability | None, name: str) -> LeftOut | None:
@@ -278,6 +287,9 @@ def _grid_points(
         grids.append(("kernels", kernel_points))
     if selection.wants_group("composed") and world.ranks > 1:
         grids.append(("composed", composed_points))
+    for group, grid in grids:
+        if not grid(world, request.preset) and (why := _why_not(world.providers.get(_CARRIER[group]), group)):
+            left_out.append(why)
     points: list[Point] = []
     for group, grid in grids:
         for point in grid(world, request.preset):
@@ -312,7 +324,7 @@ def _composed_here(
 
 def _nothing_left(left_out: Sequence[LeftOut]) -> NoHardwareError:
     reasons = "; ".join(f"{item.what}: {item.why}" for item in dict.fromkeys(left_out))
-    install = next((item.install for item in left_out if item.install), "")
+    install = "\n".join(dict.fromkeys(item.install for item in left_out if item.install))
     return NoHardwareError(
         f"nothing can be measured here{f' ({reasons})' if reasons else ''}.",
         install or "perfmodel doctor says what is missing.",

@@ -212,6 +212,32 @@ def test_what_was_asked_by_name_must_run_here() -> None:
     assert caught.value.exit_code == 4
 
 
+def test_a_library_of_gpus_on_a_machine_without_one_names_those_that_work_here() -> None:
+    no_gpu = Availability(False, "there is no NVIDIA GPU here")
+    for name in ("nccl", "nvshmem", "symmetric_memory"):
+        with pytest.raises(NoHardwareError, match="there is no NVIDIA GPU here") as caught:
+            make_plan(Request(backends=[name]), cpu(providers={name: no_gpu}))
+        assert caught.value.next_step == "these work here: mpi, shmem, gloo."
+
+
+def test_kernels_and_passes_without_torch_say_what_is_missing() -> None:
+    missing = Availability(False, "torch is not installed", "pip install torch==2.13.0")
+    world = cpu(providers={"torch": missing, "exchange": missing, "gloo": missing})
+    left = [(item.what, item.why, item.install) for item in make_plan(Request("quick"), world).left_out]
+    for group in ("kernels", "composed"):
+        assert (group, "torch is not installed", "pip install torch==2.13.0") in left
+    for only in ("kernels", "composed:exchange"):
+        with pytest.raises(NoHardwareError, match="torch is not installed") as caught:
+            make_plan(Request("quick", only=[only]), world)
+        assert caught.value.next_step == "pip install torch==2.13.0"
+
+
+def test_what_nobody_asked_for_is_not_missing() -> None:
+    """Kernels need no MPI."""
+    world = cpu(providers={"mpi": Availability(False, "no mpi4py", "pip install mpi4py"), "torch": TORCH})
+    assert make_plan(Request("quick", only=["kernels"]), world).left_out == ()
+
+
 def test_more_ranks_than_cores_take_turns() -> None:
     with pytest.raises(BadInputError, match="4 ranks on 2 cores"):
         make_plan(Request("quick"), cpu(4, cores_per_node=2))
