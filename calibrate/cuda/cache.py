@@ -1,0 +1,52 @@
+"""Compiled kernels on disk: made once for a source, a target and a compiler; never half written."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from perfmodel.errors import BadInputError
+from perfmodel.resources import kernels_path
+from perfmodel.schema.home import home_folder
+
+FOLDER = "kernels"
+"""Name of the folder of compiled kernels in the user's home folder of perfmodel."""
+
+
+def source_text() -> bytes:
+    """All sources, one after the other: what any compiled kernel depends on."""
+    files = [path for path in sorted(kernels_path().iterdir()) if path.suffix in (".cu", ".cuh", ".hpp")]
+    return b"".join(path.name.encode() + b"\0" + path.read_bytes() for path in files)
+
+
+def cached(parts: Sequence[str], suffix: str, make: Callable[[Path], None]) -> Path:
+    """The file of what ``parts`` (target, compiler, options, names) and the sources describe.
+
+    make  writes the file where it is told to; called where there is none yet
+    Raises BadInputError where the folder cannot be written.
+    """
+    digest = hashlib.sha256(source_text() + "\0".join(parts).encode()).hexdigest()[:32]
+    folder = home_folder() / FOLDER
+    path = folder / f"{digest}{suffix}"
+    if path.is_file():
+        return path
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(suffix=suffix, dir=folder)
+        os.close(handle)
+    except OSError as error:
+        raise BadInputError(
+            f"compiled kernels cannot be kept in {folder}: {error.strerror}.",
+            "set PERFMODEL_HOME to a folder that can be written.",
+        ) from None
+    try:
+        make(Path(name))
+        os.replace(name, path)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(name)
+    return path

@@ -1,0 +1,110 @@
+"""The same sources for a CPU, with g++ and ``kernels/cpu.hpp``: right, slow, and without a GPU."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from calibrate.cuda.cache import cached
+from calibrate.cuda.kernel import SYMBOL_ENTRY, Kernel
+from perfmodel.errors import NoHardwareError, PerfmodelError
+from perfmodel.resources import kernels_path
+
+OPTIONS = ("-std=c++17", "-O2", "-fPIC", "-shared", "-U_FORTIFY_SOURCE", "-Wall", "-Wextra", "-Werror")
+CHECKED = ("-g", "-fsanitize=undefined", "-fno-sanitize-recover=undefined")
+"""Misaligned accesses, shifts and overflows end the process: for tests."""
+
+RESULTS = {
+    -1: "was given another number of arguments than it has",
+    1: "waits for ever: a barrier that not all of its threads reach, or a signal that does not come",
+    2: "found no memory for its threads",
+    3: "asks for more shared memory than a GPU has",
+}
+
+
+class CpuLibrary:
+    """Kernels built for this CPU."""
+
+    def __init__(self, path: Path, kernels: Sequence[Kernel]) -> None:
+        self._library = ctypes.CDLL(str(path))
+        self._entries = {
+            kernel: getattr(self._library, f"{SYMBOL_ENTRY}{index}") for index, kernel in enumerate(kernels)
+        }
+        for entry in self._entries.values():
+            entry.restype = ctypes.c_int
+            entry.argtypes = [
+                ctypes.c_void_p,
+                ctypes.c_void_p,
+                ctypes.c_size_t,
+                ctypes.c_void_p,
+                ctypes.c_size_t,
+            ]
+
+    def launch(
+        self,
+        kernel: Kernel,
+        grid: Sequence[int],
+        block: Sequence[int],
+        arguments: Sequence[ctypes._SimpleCData[object]],
+        shared_bytes: int = 0,
+    ) -> None:
+        """Run a kernel to its end. Raises PerfmodelError where it cannot end."""
+        grid_of, block_of = (ctypes.c_uint * 3)(*grid), (ctypes.c_uint * 3)(*block)
+        pointers = (ctypes.c_void_p * len(arguments))(*[ctypes.addressof(one) for one in arguments])
+        result = self._entries[kernel](grid_of, block_of, shared_bytes, pointers, len(arguments))
+        if result:
+            raise PerfmodelError(f"{kernel} {RESULTS[result]}.", "this is a defect: report it.")
+
+    def order(self, order: int) -> None:
+        """In which order threads take turns: 0 rising, 1 falling, others seed random orders."""
+        self._library.pm_cpu_order(order)
+
+
+def build(kernels: Sequence[Kernel], *, checked: bool = False) -> CpuLibrary:
+    """A library of ``kernels``, all of one source, from the cache or from g++.
+
+    Raises NoHardwareError without g++, PerfmodelError with the compiler's words for code that is wrong.
+    """
+    compiler = os.environ.get("CXX") or shutil.which("g++")
+    if compiler is None:
+        raise NoHardwareError(
+            "there is neither a GPU nor a C++ compiler for the kernels.", "apt install g++, or set CXX."
+        )
+    ordered = sorted(kernels)
+    (source,) = {kernel.source for kernel in ordered}
+    options = [*OPTIONS, *(CHECKED if checked else ())]
+    version = subprocess.run(
+        [compiler, "-dumpfullversion"], capture_output=True, text=True, check=False
+    ).stdout
+    parts = [
+        "cpu",
+        platform.machine(),
+        compiler,
+        version,
+        source,
+        *options,
+        *(kernel.name for kernel in ordered),
+    ]
+    entries = [f"PM_CPU_ENTRY({SYMBOL_ENTRY}{at}, {kernel.name})" for at, kernel in enumerate(ordered)]
+    text = "\n".join([f'#include "{source}"', "PM_CPU_LIBRARY", *entries, ""])
+
+    def make(path: Path) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            unit = Path(folder, "unit.cpp")
+            unit.write_text(text)
+            # A .cu that is included keeps its own includes: they lie in the same folder.
+            line = [compiler, *options, "-x", "c++", f"-I{kernels_path()}", str(unit), "-o", str(path)]
+            done = subprocess.run(line, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise PerfmodelError(
+                f"kernels/{source} does not compile for a CPU:\n{done.stderr[-4000:]}",
+                "this is a defect: report it.",
+            )
+
+    return CpuLibrary(cached(parts, ".so", make), ordered)

@@ -1,0 +1,136 @@
+"""One way to launch a kernel on tensors, on the GPU or the CPU where they lie."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+from calibrate.cuda.cpu_build import CpuLibrary, build
+from calibrate.cuda.gpu_build import compile_cubin
+from calibrate.cuda.kernel import Kernel
+from perfmodel.errors import PerfmodelError
+
+CPU_BLOCKS = 3
+"""Blocks that a CPU is said to run at once: few, so that blocks which take several turns are exercised."""
+
+_STATIC_SHARED_BYTES = 48 * 1024
+
+_cpu: dict[Kernel, CpuLibrary] = {}
+_gpu: dict[tuple[int, Kernel], Any] = {}
+
+
+def launch(
+    kernel: Kernel,
+    device: Any,
+    grid: int | Sequence[int],
+    block: int,
+    arguments: Sequence[Any],
+    shared_bytes: int = 0,
+) -> None:
+    """Queue a kernel on torch's current stream of ``device`` (a torch.device); on a CPU run it.
+
+    arguments  tensors (their address), None (a null pointer) or ctypes values, in the kernel's order
+    shared_bytes  dynamic shared memory of a block [bytes]
+    Nothing is launched for an empty grid.
+    """
+    sizes = (*([grid] if isinstance(grid, int) else grid), 1, 1)[:3]
+    if 0 in sizes:
+        return
+    values = [_value(argument) for argument in arguments]
+    if device.type == "cpu":
+        _cpu_library(kernel).launch(kernel, sizes, (block, 1, 1), values, shared_bytes)
+        return
+    import torch
+
+    driver = _driver()
+    stream = torch.cuda.current_stream(device).cuda_stream
+    packed = tuple(value.value for value in values), tuple(type(value) for value in values)
+    function = gpu_function(kernel, device, shared_bytes)
+    _ok(driver, driver.cuLaunchKernel(function, *sizes, block, 1, 1, shared_bytes, stream, packed, 0))
+
+
+def blocks_at_once(kernel: Kernel, device: Any, block: int, shared_bytes: int = 0) -> int:
+    """Blocks of ``kernel`` that run at the same time on the whole device: the grid of a persistent kernel."""
+    if device.type == "cpu":
+        return CPU_BLOCKS
+    import torch
+
+    driver = _driver()
+    function = gpu_function(kernel, device, shared_bytes)
+    each = _ok(driver, driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(function, block, shared_bytes))
+    if each < 1:
+        raise PerfmodelError(f"no block of {kernel} fits the GPU.", "this is a defect: report it.")
+    return int(each) * int(torch.cuda.get_device_properties(device).multi_processor_count)
+
+
+def prebuild(kernels: Sequence[Kernel], device: Any, *, checked: bool = False) -> None:
+    """Build many kernels of one source together, which takes less time than one by one.
+
+    checked  on a CPU: with checks of alignment and overflow, which end the process
+    """
+    if device.type == "cpu":
+        library = build(kernels, checked=checked)
+        _cpu.update(dict.fromkeys(kernels, library))
+        return
+    _load(kernels, device)
+
+
+def cpu_order(kernel: Kernel, order: int) -> None:
+    """On a CPU, in which order the threads of a block take turns: 0 rising, 1 falling, others random."""
+    _cpu_library(kernel).order(order)
+
+
+def gpu_function(kernel: Kernel, device: Any, shared_bytes: int = 0) -> Any:
+    """The driver's handle of a kernel, allowed to take ``shared_bytes``."""
+    key = device.index or 0, kernel
+    if key not in _gpu:
+        _load([kernel], device)
+    if shared_bytes > _STATIC_SHARED_BYTES:
+        driver = _driver()
+        attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        _ok(driver, driver.cuFuncSetAttribute(_gpu[key], attribute, shared_bytes))
+    return _gpu[key]
+
+
+def _load(kernels: Sequence[Kernel], device: Any) -> None:
+    import torch
+
+    driver = _driver()
+    torch.cuda.current_stream(device)  # the device's context exists from here on
+    with torch.cuda.device(device):
+        major, minor = torch.cuda.get_device_capability(device)
+        cubin = compile_cubin(kernels, f"sm_{major}{minor}")
+        library = _ok(driver, driver.cuLibraryLoadData(cubin.code, [], [], 0, [], [], 0))
+        for kernel in kernels:
+            handle = _ok(driver, driver.cuLibraryGetKernel(library, cubin.symbols[kernel.name].encode()))
+            _gpu[device.index or 0, kernel] = _ok(driver, driver.cuKernelGetFunction(handle))
+
+
+def _cpu_library(kernel: Kernel) -> CpuLibrary:
+    if kernel not in _cpu:
+        _cpu[kernel] = build([kernel])
+    return _cpu[kernel]
+
+
+def _value(argument: Any) -> Any:
+    if argument is None:
+        return ctypes.c_void_p(0)
+    if isinstance(argument, ctypes._SimpleCData):
+        return argument
+    return ctypes.c_void_p(argument.data_ptr())
+
+
+@lru_cache
+def _driver() -> Any:
+    from cuda.bindings import driver
+
+    return driver
+
+
+def _ok(driver: Any, answer: tuple[Any, ...]) -> Any:
+    result, *values = answer
+    if result != driver.CUresult.CUDA_SUCCESS:
+        raise PerfmodelError(f"the CUDA driver says {result.name}.", "see the launch that is named above.")
+    return values[0] if values else None

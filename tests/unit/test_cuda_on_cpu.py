@@ -1,0 +1,147 @@
+"""The stand-in for a GPU keeps a GPU's promises, and says so where a kernel breaks them."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from calibrate.cuda import launch as launching  # noqa: E402
+from calibrate.cuda.gpu_build import ARCHITECTURES, compile_cubin  # noqa: E402
+from calibrate.cuda.kernel import Kernel  # noqa: E402
+from perfmodel.errors import PerfmodelError  # noqa: E402
+
+SOURCE = str(Path(__file__).parent / "cuda_sources" / "emulator.cu")
+NAMES = (
+    "block_sum", "reverse", "groups", "votes", "early", "stuck", "whole_number", "rounded<pm::bf16>",
+    "rounded<pm::f16>", "first_fault", "unwritten",
+)  # fmt: skip
+KERNELS = {name: Kernel(SOURCE, f"pm::{name}") for name in NAMES}
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PERFMODEL_HOME", str(tmp_path_factory.mktemp("home")))
+        launching.prebuild(list(KERNELS.values()), CPU, checked=True)
+        yield
+
+
+@pytest.fixture(params=[0, 1, 7, 12345], ids=lambda order: f"order{order}")
+def order(request: pytest.FixtureRequest) -> Iterator[None]:
+    kernel = KERNELS["block_sum"]
+    launching.cpu_order(kernel, request.param)
+    yield
+    launching.cpu_order(kernel, 0)
+
+
+def run(name: str, grid: int, block: int, *arguments: Any, shared_bytes: int = 0) -> None:
+    launching.launch(KERNELS[name], CPU, grid, block, arguments, shared_bytes)
+
+
+def test_blocks_add_up_what_their_threads_hold(order: None) -> None:
+    out = torch.full((3,), -1)
+    run("block_sum", 3, 96, torch.arange(288), out)
+    assert out.tolist() == [95 * 48, 95 * 48 + 96 * 96, 95 * 48 + 2 * 96 * 96]
+
+
+def test_shared_memory_holds_after_a_barrier(order: None) -> None:
+    out = torch.full((50,), -1, dtype=torch.int32)
+    run("reverse", 1, 50, torch.arange(50, dtype=torch.int32), out, shared_bytes=200)
+    assert out.tolist() == list(range(49, -1, -1))
+
+
+def test_groups_of_lanes_shuffle_among_themselves(order: None) -> None:
+    terms = torch.tensor([0, 1, 8, 3], dtype=torch.int32)
+    out = torch.full((32,), -1, dtype=torch.int32)
+    run("groups", 1, 32, terms, out)
+    want = [sum((8 * g + i % 8) * (i + 1) for i in range(int(terms[g]))) for g in range(4)]
+    assert out.tolist() == [want[lane // 8] for lane in range(32)]
+
+
+def test_votes_matches_and_shifts(order: None) -> None:
+    values = torch.arange(32, dtype=torch.int32) % 3
+    out = torch.zeros(65, dtype=torch.int32)
+    run("votes", 1, 32, values, out)
+    got = out.numpy().view(np.uint32)
+    same = [sum(1 << other for other in range(32) if other % 3 == lane % 3) for lane in range(32)]
+    assert got[:32].tolist() == same
+    assert got[32] == sum(1 << lane for lane in range(32) if lane % 3 != 1)
+    assert got[33:].tolist() == [0, *(values[:-1].tolist())]
+
+
+def test_threads_that_ended_hold_nobody_up() -> None:
+    out = torch.zeros(64, dtype=torch.int32)
+    run("early", 1, 64, out)
+    assert out.tolist() == [1] * 40 + [0] * 24
+
+
+def test_a_barrier_that_not_all_reach_is_an_error() -> None:
+    with pytest.raises(PerfmodelError, match="waits for ever"):
+        run("stuck", 1, 32, torch.zeros(32, dtype=torch.int32))
+
+
+def test_a_wrong_number_of_arguments_is_an_error() -> None:
+    with pytest.raises(PerfmodelError, match="another number of arguments"):
+        run("early", 1, 32, torch.zeros(32), torch.zeros(32))
+
+
+def test_every_half_goes_to_float_and_back() -> None:
+    bits = torch.arange(-(2**15), 2**15, dtype=torch.int16)
+    halves = bits.view(torch.float16)
+    wide, back = torch.empty(2**16), torch.empty(2**16, dtype=torch.float16)
+    run("whole_number", 2, 64, halves, wide, back, ctypes.c_int64(2**16))
+    assert torch.equal(torch.nan_to_num(wide, nan=7.0), torch.nan_to_num(halves.float(), nan=7.0))
+    assert torch.equal(torch.nan_to_num(back, nan=7.0), torch.nan_to_num(halves, nan=7.0))
+
+
+@pytest.mark.parametrize(("name", "dtype"), [("pm::bf16", torch.bfloat16), ("pm::f16", torch.float16)])
+def test_floats_round_as_torch_rounds_them(name: str, dtype: Any) -> None:
+    rng = np.random.default_rng(3)
+    values = torch.from_numpy(rng.standard_normal(20_000).astype(np.float32))
+    values = values * torch.from_numpy(2.0 ** rng.integers(-30, 20, 20_000)).float()
+    ties = torch.tensor(
+        [1 + 2**-11, 1 + 3 * 2**-11, 1 + 2**-8, 1 + 3 * 2**-8, 65519.9, 65520.0, 2**-25, 3 * 2**-26]
+    )
+    values = torch.cat([values, ties, -ties, torch.tensor([0.0, torch.inf, -torch.inf, torch.nan])])
+    out = torch.empty(values.numel(), dtype=dtype)
+    run(f"rounded<{name}>", 1, 64, values, out, ctypes.c_int64(values.numel()))
+    want = values.to(dtype)
+    assert torch.equal(torch.nan_to_num(out.float(), nan=7.0), torch.nan_to_num(want.float(), nan=7.0))
+
+
+def test_ids_out_of_range_are_counted_and_the_first_is_named() -> None:
+    ids = torch.tensor([0, 9, -1, 4, 10, 3])
+    faults = torch.tensor([0, -1])
+    run("first_fault", 2, 4, ids, ctypes.c_int64(9), ctypes.c_int64(6), faults)
+    assert faults.tolist() == [3, 1]
+
+
+def test_shared_memory_that_nobody_wrote_is_poisoned() -> None:
+    out = torch.zeros(32, dtype=torch.int32)
+    run("unwritten", 1, 32, out, shared_bytes=128)
+    assert set(out.numpy().view(np.uint32).tolist()) == {0xA5A5A5A5}
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_it_compiles_for_a_gpu_too(architecture: str) -> None:
+    cubin = compile_cubin(list(KERNELS.values()), architecture)
+    assert set(cubin.symbols) == {kernel.name for kernel in KERNELS.values()}
+    assert cubin.code[:4] == b"\x7fELF"
+    assert all(usage.spilled_bytes == 0 for usage in cubin.usage.values()) and len(cubin.usage) == len(
+        KERNELS
+    )
+
+
+def test_code_that_is_wrong_is_an_error_with_the_compilers_words(tmp_path: Path) -> None:
+    bad = tmp_path / "bad.cu"
+    bad.write_text("__global__ void k(int* out) { *out = unknown; }")
+    with pytest.raises(PerfmodelError, match="unknown"):
+        compile_cubin([Kernel(str(bad), "k")], "sm_90")
