@@ -20,6 +20,7 @@ from calibrate.planning.plan import refuse_turns
 from calibrate.providers import COLLECTIVE_PROVIDERS, PROVIDERS
 from calibrate.ranks.control import Coordinator
 from calibrate.ranks.external import ExternalTeam, detect_launcher, follow
+from calibrate.ranks.scratch import Scratch
 from calibrate.ranks.team import RankTeam, TeamRequest
 from perfmodel.errors import NoHardwareError, RankLostError
 
@@ -85,6 +86,7 @@ class LocalTeam(RankTeam):
             raise NoHardwareError("there is no GPU here.", "leave --device out to measure the CPUs.")
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the ranks
         self._processes: list[subprocess.Popen[bytes]] = []
+        self._scratch: Scratch | None = None
         key = secrets.token_bytes(32)
         coordinator = Coordinator(key, why_dead=self._why_dead)
         try:
@@ -116,7 +118,9 @@ class LocalTeam(RankTeam):
         shared |= {"PERFMODEL_TEAM_ADDRESS": f"127.0.0.1:{port}", "PERFMODEL_TEAM_KEY": key.hex()}
         mpirun = find_mpirun() if ranks > 1 and wants_mpi(backends, device) else None
         if mpirun:
-            self._spawn(mpirun_command(mpirun, ranks, program), shared)
+            self._scratch = Scratch()
+            own = {**self._scratch.environment(), **shared}  # what the user says about them goes first
+            self._spawn(mpirun_command(mpirun, ranks, program), own)
             return
         for rank in range(ranks):
             self._spawn(list(program), {**shared, "PERFMODEL_TEAM_RANK": str(rank)})
@@ -175,6 +179,8 @@ class LocalTeam(RankTeam):
                 process.wait()
         self._log.close()
         self._processes.clear()
+        if self._scratch is not None:
+            self._scratch.close()
 
     @staticmethod
     def _signal(process: subprocess.Popen[bytes], number: int) -> None:

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -256,6 +257,32 @@ def test_no_rank_outlives_a_coordinator_that_is_killed(backend: str) -> None:
     process.kill()
     process.communicate()
     assert gone(pids)
+
+
+def test_what_open_mpi_leaves_when_all_is_killed_is_removed_by_the_next_start() -> None:
+    """Ranks, launcher and coordinator at once, as a node does that runs out of memory: nobody tidies up."""
+    usable("mpi")
+    before = mpi_files()
+    process, pids = start_caller("mpi", 10**8)
+    time.sleep(0.5)
+    (folder,) = {path.parts[3] for path in mpi_files() - before if path.parts[2] == "shm"}
+    assert folder.startswith("perfmodel-mpi-")
+    launcher = int(Path(f"/proc/{pids[0]}/stat").read_text().rpartition(")")[2].split()[1])
+    for pid in (launcher, process.pid, *pids):
+        os.kill(pid, signal.SIGKILL)
+    process.communicate()
+    assert gone([launcher, *pids])
+    assert any("sm_segment" in path.name for path in mpi_files() - before)
+    with LocalTeam(TeamRequest(ranks=2, device="cpu", backends=("mpi",))):
+        assert folder not in {path.parts[3] for path in mpi_files() if path.parts[2] == "shm"}
+    assert mpi_files() <= before
+
+
+def mpi_files() -> set[Path]:
+    """Everything of Open MPI in the places where it keeps such files."""
+    kept = {path for path in Path("/dev/shm").rglob("*") if "perfmodel-mpi-" in str(path)}
+    kept |= set(Path("/dev/shm").glob("sm_segment*"))
+    return kept | set(Path(tempfile.gettempdir()).glob("ompi.*"))
 
 
 def test_no_rank_outlives_a_coordinator_even_in_a_call_that_never_returns(
