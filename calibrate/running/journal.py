@@ -14,16 +14,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 
-from pydantic import TypeAdapter, ValidationError
-
 from calibrate.running.fold import problem_of, visit_median_s
 from perfmodel.errors import BadInputError
 from perfmodel.schema.home import SAMPLES_NAME
-from perfmodel.schema.runs import Finish, Line, Point, PointLine, RunHeader, Status, Visit
+from perfmodel.schema.run_files import damaged, parse_line
+from perfmodel.schema.runs import Finish, Point, PointLine, RunHeader, Status, Visit
 
 LOCK = "lock"
 
-_LINE: TypeAdapter[RunHeader | PointLine | Visit | Finish] = TypeAdapter(Line)
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 _NO_SYNC = (errno.EINVAL, errno.ENOTSUP)
 
@@ -108,6 +106,22 @@ class Journal:
             raise
         return journal
 
+    @classmethod
+    def peek(cls, folder: Path, header: RunHeader) -> Journal:
+        """What the run of ``header`` in ``folder`` holds, as ``open`` would find it; changes nothing.
+
+        Limits: no run there -> no points; as ``open`` for what cannot be read. It cannot be written to.
+        """
+        journal = cls(folder, header, -1, -1)
+        try:
+            raw = journal.path.read_bytes()
+        except FileNotFoundError:
+            return journal
+        except OSError as error:
+            raise _cannot_write(journal.path, error) from None
+        journal._replay(raw[: raw.rfind(b"\n") + 1])
+        return journal
+
     def _start(self) -> None:
         try:
             self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
@@ -123,15 +137,20 @@ class Journal:
             self._append(self.header)
             _sync_folder(self.folder)
             return
+        self._replay(whole)
+
+    def _replay(self, whole: bytes) -> None:
+        """All lines of the file, applied; nothing for none."""
         lines = whole.split(b"\n")[:-1]
-        self._read_header(lines[0])
+        if lines:
+            self._read_header(lines[0])
         for number, line in enumerate(lines[1:], start=2):
-            self._apply(self._parse(line, number), number)
+            self._apply(parse_line(line, number, self.path), number)
 
     def _read_header(self, raw: bytes) -> None:
-        found = self._parse(raw, 1)
+        found = parse_line(raw, 1, self.path)
         if not isinstance(found, RunHeader):
-            raise self._corrupt(1, "the first line does not describe the run")
+            raise damaged(self.path, 1, "not the header of a run")
         wanted = self.header
         if (found.fingerprint, found.machine) != (wanted.fingerprint, wanted.machine):
             raise BadInputError(
@@ -141,32 +160,18 @@ class Journal:
             )
         self.header = found
 
-    def _parse(self, raw: bytes, number: int) -> RunHeader | PointLine | Visit | Finish:
-        try:
-            return _LINE.validate_json(raw)
-        except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]
-            where = ".".join(str(part) for part in first["loc"])
-            raise self._corrupt(number, f"{where}: {first['msg']}" if where else first["msg"]) from None
-
-    def _corrupt(self, number: int, why: str) -> BadInputError:
-        return BadInputError(
-            f"{self.path}, line {number} cannot be read: {why}.",
-            f"delete that line (what it holds is measured again), or move {self.folder} away, and run again.",
-        )
-
     def _apply(self, line: RunHeader | PointLine | Visit | Finish, number: int) -> None:
         """Bring ``states`` up to date with one line. A point's line begins it, or begins it afresh."""
         if isinstance(line, RunHeader):
-            raise self._corrupt(number, "a second description of the run")
+            raise damaged(self.path, number, "a second header")
         if isinstance(line, PointLine):
             if line.key != line.point.key:
-                raise self._corrupt(number, "the key is not that of the point")
+                raise damaged(self.path, number, "the key is not that of the point")
             self.states[line.key] = PointState(line.point)
             return
         state = self.states.get(line.key)
         if state is None:
-            raise self._corrupt(number, "its point was never begun")
+            raise damaged(self.path, number, f"a {line.type} of a point that no line before it names")
         if isinstance(line, Visit):
             state.add(line)
             self.last_round = max(self.last_round, line.round)

@@ -12,6 +12,9 @@ SAMPLES_NAME = "samples.jsonl"
 MACHINE_NAME = "machine.toml"
 """Names of the files in the folder of a run, beside its calibrations (``*.json``)."""
 
+BROKEN = ".broken"
+"""In the name of a folder that was put away because its samples cannot be read."""
+
 HOME_VARIABLE = "PERFMODEL_HOME"
 
 
@@ -33,11 +36,16 @@ def runs_folder() -> Path:
 def runs_by_age(folder: Path | None = None) -> list[Path]:
     """Folders of runs below ``folder`` or ``runs_folder``, the one that was written to last first.
 
-    Limits: no run, or a folder that cannot be read -> empty; written at the same instant -> the last by name
+    Limits: no run, or a folder that cannot be read -> empty; a run that was put away -> left out; written at
+    the same instant -> the last by name
     """
     root = folder or runs_folder()
     try:
-        found = [(path.stat().st_mtime_ns, path.parent) for path in root.glob(f"*/{SAMPLES_NAME}")]
+        found = [
+            (path.stat().st_mtime_ns, path.parent)
+            for path in root.glob(f"*/{SAMPLES_NAME}")
+            if BROKEN not in path.parent.name
+        ]
     except OSError:
         found = []
     return [run for _, run in sorted(found, reverse=True)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import shlex
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from perfmodel.errors import BadInputError
 from perfmodel.schema.files import invalid_fields, read_bounded
-from perfmodel.schema.home import SAMPLES_NAME
+from perfmodel.schema.home import BROKEN, SAMPLES_NAME
 from perfmodel.schema.runs import Finish, Kind, Line, Point, PointLine, RunHeader, Status, Visit, Work
 from perfmodel.schema.samples import COLUMNS
 
@@ -167,10 +168,10 @@ def read_run(path: Path | str) -> Run:
     raw = read_bounded(file, _WHAT, _MOST_BYTES)
     lines = raw.split(b"\n")[:-1]
     if not lines:
-        raise BadInputError(f"{_WHAT} {file} holds no whole line.", _next_step(file))
+        raise BadInputError(f"{_WHAT} {file} holds no whole line.", _repair(file, 1))
     run = Run(_header(lines[0], file), {}, {}, {}, str(file))
     for number, line in enumerate(lines[1:], 2):
-        _add(run, _line(line, number, file), number, file)
+        _add(run, parse_line(line, number, file), number, file)
     return run
 
 
@@ -190,19 +191,26 @@ def read_header(path: Path | str) -> RunHeader:
 
 
 def _header(first: bytes, file: Path) -> RunHeader:
-    header = _line(first, 1, file)
+    header = parse_line(first, 1, file)
     if not isinstance(header, RunHeader):
-        raise BadInputError(f"{_WHAT} {file}, line 1: not the header of a run.", _next_step(file))
+        raise damaged(file, 1, "not the header of a run")
     return header
 
 
-def _line(text: bytes, number: int, file: Path) -> RunHeader | PointLine | Visit | Finish:
+def parse_line(text: bytes, number: int, file: Path) -> RunHeader | PointLine | Visit | Finish:
+    """Line ``number`` (from 1) of a run's file. Limits: anything else -> BadInputError (``damaged``)"""
     try:
         line: RunHeader | PointLine | Visit | Finish = _LINE.validate_json(text)
     except ValidationError as error:
-        problem = invalid_fields(error, _WHAT, f"{file}, line {number},")
-        raise BadInputError(problem.message, _next_step(file)) from None
+        raise BadInputError(
+            invalid_fields(error, _WHAT, f"{file}, line {number},").message, _repair(file, number)
+        ) from None
     return line
+
+
+def damaged(file: Path, number: int, why: str) -> BadInputError:
+    """The error of a line that cannot be used, for whoever reads the file: what is wrong, what helps."""
+    return BadInputError(f"{_WHAT} {file}, line {number}: {why}.", _repair(file, number))
 
 
 def _add(run: Run, line: RunHeader | PointLine | Visit | Finish, number: int, file: Path) -> None:
@@ -214,7 +222,7 @@ def _add(run: Run, line: RunHeader | PointLine | Visit | Finish, number: int, fi
     elif line.key not in run.points:
         problem = f"a {line.type} of a point that no line before it names"
     if problem:
-        raise BadInputError(f"{_WHAT} {file}, line {number}: {problem}.", _next_step(file))
+        raise damaged(file, number, problem)
     if isinstance(line, PointLine):  # a second one begins the point afresh
         run.points[line.key] = line.point
         run.visits.pop(line.key, None)
@@ -225,6 +233,13 @@ def _add(run: Run, line: RunHeader | PointLine | Visit | Finish, number: int, fi
         run.finishes[line.key] = line
 
 
-def _next_step(file: Path) -> str:
-    words = shlex.join(["mv", str(file.parent), f"{file.parent}.broken"])
-    return f"mend the line, or put the folder away and measure again:\n  {words}"
+def _repair(file: Path, number: int) -> str:
+    """What helps: without its first line nothing in a file can be used, any other line may be left out."""
+    folder = file.parent
+    aside = next(
+        path
+        for count in itertools.count(1)
+        if not (path := folder.with_name(f"{folder.name}{BROKEN}{count if count > 1 else ''}")).exists()
+    )
+    away = f"put the folder away and measure again:\n  {shlex.join(['mv', str(folder), str(aside)])}"
+    return away if number == 1 else f"delete that line (what it holds is measured again), or {away}"

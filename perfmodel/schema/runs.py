@@ -126,7 +126,7 @@ class RunHeader(BaseModel):
 
     stack        versions and topology; its hash is the fingerprint
     environment  allow-listed variables only
-    functional_only  the ranks took turns on too few cores: it shows that the code works, and is no calibration
+    functional_only  ranks took turns on too few cores: it shows that the code works, and is no calibration
     """
 
     model_config = _STRICT

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import resource
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +16,7 @@ from calibrate.running import journal as journal_module
 from calibrate.running.journal import LOCK, Journal
 from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import Clock
+from perfmodel.schema.home import runs_by_age
 from perfmodel.schema.run_files import read_run
 from perfmodel.schema.runs import Conditions, Finish, Kind, Point, RunHeader, Status, Visit
 
@@ -103,16 +105,16 @@ def test_zeros_that_a_lost_machine_leaves_are_cut_off(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "junk", "why"),
     [
-        (3, b"{not json", "line 3 cannot be read"),
+        (3, b"{not json", "line 3"),
         (3, b"", "line 3"),
         (3, bytes(10), "line 3"),
         (3, b"\xff\xfe", "line 3"),
         (1, b'{"type": "visit"}', "line 1"),
         (2, b'{"type": "other"}', "line 2"),
-        (3, header().model_dump_json().encode(), "a second description of the run"),
-        (2, visit().model_dump_json().encode(), "its point was never begun"),
+        (3, header().model_dump_json().encode(), "a second header"),
+        (2, visit().model_dump_json().encode(), "no line before it names"),
         (4, visit().model_dump_json().replace("0.00001", "-1.0").encode(), "line 4"),
-        (1, visit().model_dump_json().encode(), "the first line does not describe the run"),
+        (1, visit().model_dump_json().encode(), "not the header of a run"),
         (1, header().model_dump_json().replace('version":1', 'version":2').encode(), "schema_version"),
     ],
 )
@@ -128,8 +130,42 @@ def test_a_corrupted_line_is_named_and_never_skipped(
     with pytest.raises(BadInputError) as caught:
         Journal.open(tmp_path, header())
     assert why in caught.value.message
-    assert "delete that line" in caught.value.next_step
+    assert ("delete that line" in caught.value.next_step) == (line > 1)
     assert path.read_bytes() == before
+    with pytest.raises(BadInputError) as read:
+        read_run(tmp_path)
+    assert str(read.value) == str(caught.value)  # calibrate and validate give one advice
+
+
+@pytest.mark.parametrize("first", [b"", b"{}", visit().model_dump_json().encode()])
+def test_the_advice_for_a_damaged_first_line_works(tmp_path: Path, first: bytes) -> None:
+    folder = tmp_path / "runs" / "m-1"
+    for broken in ("m-1.broken", "m-1.broken2"):  # twice: the first folder that was put away stays
+        start(folder)
+        path = folder / "samples.jsonl"
+        path.write_bytes(b"\n".join([first, *path.read_bytes().splitlines()[1:]]) + b"\n")
+        with pytest.raises(BadInputError) as caught:
+            Journal.open(folder, header())
+        assert "delete" not in caught.value.next_step
+        subprocess.run(caught.value.next_step.splitlines()[1], shell=True, check=True)
+        assert (tmp_path / "runs" / broken / "samples.jsonl").exists()
+        with Journal.open(folder, header()) as journal:
+            assert journal.states == {}
+    assert runs_by_age(tmp_path / "runs") == [folder]
+
+
+def test_a_look_changes_nothing_and_waits_for_nobody(tmp_path: Path) -> None:
+    folder = tmp_path / "m-1"
+    assert Journal.peek(folder, header()).states == {} and not folder.exists()
+    start(folder)
+    path = folder / "samples.jsonl"
+    with Journal.open(folder, header()):  # another start is writing
+        path.write_bytes(path.read_bytes() + b'{"type":"vis')
+        before = path.read_bytes()
+        seen = Journal.peek(folder, header())
+        assert list(seen.states) == [POINT.key] and path.read_bytes() == before
+    with pytest.raises(BadInputError, match="never mixed"):
+        Journal.peek(folder, header("b" * 64))
 
 
 def test_a_key_that_is_not_its_points_is_refused(tmp_path: Path) -> None:
