@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -37,6 +37,7 @@ from perfmodel.cli.project import (
     reserve_of,
     workload_values,
 )
+from perfmodel.cli.suggest import Typed, answerable
 
 _DEFAULT_TABLE_SIZE = "10TB"
 
@@ -81,6 +82,7 @@ def explain(
         table_size=table_size, gpus=gpus, model=model, batch=batch, tables=tables, pooling=pooling, dim=dim,
         dtype=dtype, id_dtype=id_dtype,
     )  # fmt: skip
+    typed = Typed.of(machine, calibration, backend)
     calibration = calibration_of(calibration, backend, clock)
     chosen = machine_of(machine, settings, calibration)
     library, kept = library_of(chosen, backend, calibration), reserve_of(reserve)
@@ -88,19 +90,27 @@ def explain(
     from perfmodel.project import project_one
     from perfmodel.project.explain import explain_step
 
-    with advice(chosen, library, clock):
-        answer = project_one(
-            machine=chosen,
-            backend=library,
-            clock=clock,
-            reserve=kept,
-            gpus_per_node=gpus_per_node,
-            scenario=scenario,
-            reduction=reduction,
-            calibration=calibration,
-            **workload,
+    options: dict[str, Any] = {
+        "backend": library,
+        "clock": clock,
+        "reserve": kept,
+        "gpus_per_node": gpus_per_node,
+        "scenario": scenario,
+        "reduction": reduction,
+        "calibration": calibration,
+    }
+
+    def instead() -> str | None:
+        words = ("perfmodel", "explain", step)
+        known = calibration is not None
+        return (
+            answerable(words, typed, workload, chosen, options, lambda answer: explain_step(answer, step))
+            if known
+            else None
         )
-        found = explain_step(answer, step)
+
+    with advice(chosen, library, clock, instead):
+        found = explain_step(project_one(machine=chosen, **workload, **options), step)
     if as_json:
         emit_json("explain", **found.to_dict())
         return

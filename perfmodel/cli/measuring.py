@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -21,13 +22,14 @@ from calibrate.running.session import calibrate as measure
 from calibrate.running.stack import make_header
 from perfmodel.cli.output import SaidError, emit, emit_json, note
 from perfmodel.cli.progress import Progress
+from perfmodel.cli.suggest import after_calibration
 from perfmodel.errors import NoCalibrationError, NoHardwareError, PerfmodelError, TooNoisyError
 from perfmodel.report import run as pages
 from perfmodel.report import run_result as results
 from perfmodel.report.doctor import warnings_text
 from perfmodel.schema.calibration import Calibration, save_calibration
-from perfmodel.schema.home import MACHINE_NAME, runs_folder
-from perfmodel.schema.machine import Machine, load_machine, read_machine
+from perfmodel.schema.home import LATEST, MACHINE_NAME, runs_folder
+from perfmodel.schema.machine import Machine, list_machines, load_machine, read_machine
 from perfmodel.schema.runs import Status
 
 STOPPED = 130
@@ -128,7 +130,7 @@ def _measured(asked: Asked, host: Host, team: Team, progress: Progress) -> Outco
         progress.clear()
         if progress.outcome is not None:
             kept = f"{progress.outcome.samples} ({results.state_words(progress.outcome)})"
-            error.next_step = f"{error.next_step}\nkept: {kept}\ngo on with: {again(asked)}".strip()
+            error.next_step = f"{error.next_step}\nkept: {kept}\ngo on with:\n  {again(asked)}".lstrip("\n")
         raise
 
 
@@ -195,35 +197,30 @@ def _machine(asked: Asked, host: Host, outcome: Outcome, found: Any) -> tuple[Ma
     """The shipped machine or the user's own; else one made of the run, written beside it."""
     from perfmodel.fit.host import machine_text
 
-    if host.shipped:
-        return load_machine(asked.machine or host.machine), []
     path = outcome.folder / MACHINE_NAME
+    if host.shipped:
+        given = load_machine(asked.machine or host.machine)
+        if given.name in list_machines():
+            return given, []
+        path.write_bytes(Path(asked.machine or "").read_bytes())
+        return given, [path]
     memory_bytes = outcome.plan.world.memory_bytes
     path.write_text(machine_text(found, memory_bytes), encoding="utf-8")
     return read_machine(path), [path]
 
 
 def next_commands(asked: Asked, outcome: Outcome, written: Sequence[Path]) -> list[str]:
-    """What to do with the result."""
+    """What to do with the result: lines that have an answer."""
     commands = []
     if outcome.stopped == "time limit":
         commands.append(again(asked))
-    calibrations = [path for path in written if path.suffix == ".json"]
-    if calibrations:
-        commands += _project(asked, outcome)
-    held_out = any(point.held_out for point, finish in outcome.finishes if finish.status is not Status.FAILED)
-    if calibrations and held_out:
-        where = "latest" if asked.out is None else str(outcome.folder)
-        commands.append(f"perfmodel validate --run {where}")
+    if any(path.suffix == ".json" for path in written):
+        where = LATEST if asked.out is None else str(outcome.folder)
+        many = outcome.plan.world.device == "cuda"
+        commands.append(after_calibration(str(outcome.folder), where, 10e12 if many else 1e9, many))
+        if any(point.held_out and finish.status is not Status.FAILED for point, finish in outcome.finishes):
+            commands.append(shlex.join(["perfmodel", "validate", "--run", where]))
     return commands
-
-
-def _project(asked: Asked, outcome: Outcome) -> list[str]:
-    world = outcome.plan.world
-    size = "10TB" if world.device == "cuda" else "1GB"
-    gpus = "" if world.device == "cuda" else f" --gpus {world.ranks}"
-    where = "latest" if asked.out is None else str(outcome.folder)
-    return [f"perfmodel project --table-size {size}{gpus} --calibration {where}"]
 
 
 def judge(asked: Asked, outcome: Outcome, *, strict: bool) -> None:
@@ -236,7 +233,7 @@ def judge(asked: Asked, outcome: Outcome, *, strict: bool) -> None:
     failed = outcome.with_status(Status.FAILED)
     if outcome.interrupted:
         note(f"stopped; kept {outcome.samples} ({results.state_words(outcome)})")
-        note(f"go on with: {again(asked)}")
+        note(f"go on with:\n  {again(asked)}")
         raise SaidError(STOPPED)
     if failed and len(failed) == outcome.done == outcome.total:
         raise NoHardwareError(
@@ -245,7 +242,7 @@ def judge(asked: Asked, outcome: Outcome, *, strict: bool) -> None:
     if strict and bad:
         raise TooNoisyError(
             f"{len(bad)} of {outcome.total} points failed or stayed noisy (--strict).",
-            f"quieten the machine and measure them again: {again(asked)} --fresh",
+            f"quieten the machine and measure them again:\n  {again(asked)} --fresh",
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -162,13 +162,21 @@ def calibration_file(calibration: str | None) -> str | None:
 
 
 @contextlib.contextmanager
-def advice(machine: Machine, library: str, clock: str | None) -> Iterator[None]:
-    """Where nothing is known for what was asked: say what there is, never what was just used."""
+def advice(
+    machine: Machine, library: str, clock: str | None, instead: Callable[[], str | None] = lambda: None
+) -> Iterator[None]:
+    """Where nothing is known for what was asked: say what there is, never what was just used.
+
+    instead  finds lines that have an answer; empty or None: there are none
+    """
     from perfmodel.errors import NoCalibrationError
 
     try:
         yield
     except NoCalibrationError as error:
+        lines = instead()
+        if lines:
+            raise NoCalibrationError(error.message, lines) from None
         others = known_clocks(machine, library)
         if library not in (*_SHIPPED_LIBRARIES, "best"):
             raise

@@ -24,7 +24,10 @@ from perfmodel.cli.options import (
     one_output,
 )
 from perfmodel.cli.output import emit, emit_json, warn
+from perfmodel.cli.suggest import Typed, answerable
 from perfmodel.errors import BadInputError
+
+_COMMAND = ("perfmodel", "project")
 
 TableSizeOption = Annotated[
     str | None,
@@ -130,6 +133,7 @@ def project(
         table_size=table_size, gpus=gpus, model=model, batch=batch, tables=tables, pooling=pooling, dim=dim,
         dtype=dtype, id_dtype=id_dtype,
     )  # fmt: skip
+    typed = Typed.of(machine, calibration, backend)
     calibration = calibration_of(calibration, backend, clock)
     chosen = machine_of(machine, settings, calibration)
     options: dict[str, Any] = {
@@ -146,7 +150,12 @@ def project(
         check_gpus(workload.get("table_bytes", 0), chosen, options["reserve"])
     from perfmodel.project import project_one
 
-    with advice(chosen, options["backend"], clock):
+    with advice(
+        chosen,
+        options["backend"],
+        clock,
+        lambda: calibration and answerable(_COMMAND, typed, workload, chosen, options),
+    ):
         answer = project_one(machine=chosen, **workload, **options)
     if as_csv:
         emit(answer.to_frame().to_csv(index=False))
@@ -167,7 +176,8 @@ def project(
         return
     from perfmodel.report.projection import projection_text
 
-    emit(projection_text(answer, changes, experiment, machine or "", calibration_file(calibration)))
+    file = calibration_file(calibration)
+    emit(projection_text(answer, changes, experiment, typed.machine, file, lambda w: typed.line(w, answer)))
     for line in answer.notes:
         warn(line)
 

@@ -153,7 +153,7 @@ def from_law(
         raise NoCalibrationError(
             f"nothing of any evidence class for {collective}/{calibration.backend} on {group.gpus} GPUs "
             f"({calibration.calibration_id}; anchored: G = {', '.join(map(str, anchored)) or 'none'}).",
-            f"ask for one of these, or measure it: perfmodel calibrate --ranks {group.gpus}"
+            "ask for one of these, measure on more ranks, or use a shipped machine."
             if calibration.backend not in LAW_BACKENDS
             else "use --backend nccl, or another --calibration.",
         )

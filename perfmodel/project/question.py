@@ -71,12 +71,13 @@ class Question:
             "local_memory": _memory(memory) if memory else None,
         }
 
-    def arguments(self, machine: str = "") -> list[str]:
+    def arguments(self, machine: str = "", calibration: str = "", backend: str = "") -> list[str]:
         """Command-line options that ask this question, without those that have their default.
 
-        machine  as the user gave it: a name, or the path of a file
+        machine, calibration  as the user gave them: a name, ``latest``, or the path of a file
+        backend               as the user gave it beside a calibration: it chooses among those of a run
         """
-        return [*self._of_the_workload(), *self._of_the_machine(machine)]
+        return [*self._of_the_workload(), *self._of_the_machine(machine, calibration, backend)]
 
     def _of_the_workload(self) -> Iterator[str]:
         given = self.given
@@ -94,7 +95,7 @@ class Question:
         if self.work.id_bytes[0] != DEFAULTS["id_bytes"]:
             yield from ("--id-dtype", "int32")
 
-    def _of_the_machine(self, machine: str) -> Iterator[str]:
+    def _of_the_machine(self, machine: str, calibration: str, backend: str) -> Iterator[str]:
         setting, forward = self.forward.setting, self.forward
         where = machine or self.machine.name
         beside = self.calibration is not None and where not in list_machines() and not machine
@@ -103,7 +104,8 @@ class Question:
         for key, value in self.overrides.items():
             yield from ("--set", f"{key}={exact_text(value, self.machine.quantity(key).unit)}")
         if self.calibration is not None:
-            yield from ("--calibration", str(self.calibration))
+            yield from ("--calibration", calibration or str(self.calibration))
+            yield from ("--backend", backend) if backend else ()
         elif setting.backend != self.machine.default_backend:
             yield from ("--backend", setting.backend)
         if self.clock is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from perfmodel.project import Projection, StepRow
 from perfmodel.project.sensitivity import NextExperiment, Sensitivity
@@ -27,11 +27,13 @@ def projection_text(
     experiment: NextExperiment | None,
     machine: str = "",
     calibration_file: str | None = None,
+    again: Callable[[Sequence[str]], str] | None = None,
 ) -> str:
     """The whole screen.
 
     machine           as the user gave it, for the commands that are suggested
     calibration_file  the user's own, named at the end
+    again             the line that asks another command the same question, as the user typed it
     """
     parts = [headline(answer), gpu_line(answer)]
     if answer.steps:
@@ -42,7 +44,7 @@ def projection_text(
         parts.append(change_table(answer, changes))
     if experiment is not None:
         parts.append(experiment_text(experiment, machine or answer.setting.machine.name))
-    parts.append(footer(answer, calibration_file, machine))
+    parts.append(footer(answer, calibration_file, again))
     return "\n\n".join(parts)
 
 
@@ -197,7 +199,11 @@ def origin(calibration_id: str, calibration_file: str | None) -> str:
     return f"{calibration_file} ({calibration_id})" if calibration_file else calibration_id
 
 
-def footer(answer: Projection, calibration_file: str | None = None, given: str = "") -> str:
+def footer(
+    answer: Projection,
+    calibration_file: str | None = None,
+    again: Callable[[Sequence[str]], str] | None = None,
+) -> str:
     """Where the numbers come from, and the command that explains the longest collective of this very pass."""
     machine, memory = answer.setting.machine, answer.forward.memory
     parts = [f"Machine {machine.name}"]
@@ -215,6 +221,6 @@ def footer(answer: Projection, calibration_file: str | None = None, given: str =
     step = max((s for s in answer.steps if s.collective), key=lambda s: s.time_s, default=None)
     if step is None:
         return text
-    options = answer.question.arguments(given) if answer.question else []
-    words = shlex.join(["perfmodel", "explain", step.name.replace("_", "-"), *options])
-    return f"{text}\nThe equation behind the longest exchange:\n{command_lines(words)}"
+    words = ["perfmodel", "explain", step.name.replace("_", "-")]
+    line = again(words) if again is not None else shlex.join(words)
+    return f"{text}\nThe equation behind the longest exchange:\n{command_lines(line)}"

@@ -6,6 +6,7 @@ Cells are text that ``perfmodel.units`` has formatted; nothing here formats a nu
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 import textwrap
@@ -15,6 +16,7 @@ WIDTH = 100
 _LEAST_WIDTH = 60
 _GAP = 2
 _NARROWEST = 6
+_SHELL_WORD = re.compile(r"""(?:'[^']*'|"[^"]*"|\\.|[^\s'"\\])+""")
 
 
 def page_width() -> int:
@@ -122,16 +124,17 @@ def paragraph(text: str, indent: int = 0) -> str:
 
 
 def command_lines(words: str, indent: int = 3) -> str:
-    """A command to paste, continued on further lines where it passes the page."""
-    if indent + len(words) <= page_width():
+    """A command to paste, continued on further lines between its words where it passes the page."""
+    room = page_width() - indent - 2
+    if len(words) <= room + 2:
         return " " * indent + words
-    lines = textwrap.wrap(
-        words,
-        page_width() - indent - 4,
-        break_long_words=False,
-        break_on_hyphens=False,
-        subsequent_indent="  ",
-    )
+    lines: list[str] = []
+    for word in _SHELL_WORD.findall(words):
+        longer = f"{lines[-1]} {word}" if lines else word
+        if lines and len(longer) > room:
+            lines.append(f"  {word}")
+        else:
+            lines[-1:] = [longer]
     return (" \\\n").join(" " * indent + line for line in lines)
 
 

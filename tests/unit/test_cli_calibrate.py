@@ -6,6 +6,7 @@ import functools
 import json
 import os
 import re
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -100,6 +101,36 @@ def test_the_calibration_that_it_writes_can_be_shown(ranks: Ranks, cli: Any, tmp
     assert curve["beta_bytes_per_s"]["value"] == pytest.approx(2e9, rel=0.05)
 
 
+@pytest.mark.parametrize("only", ["mpi", "mpi:all_to_all", "mpi:broadcast"])
+@pytest.mark.parametrize("out", [(), ("--out", "my runs")])
+def test_the_lines_it_prints_next_run(
+    ranks: Ranks, cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, only: str, out: tuple[str, ...]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = cli("calibrate", "--only", only, "--clock", "eager", *SIZES, "--quick", *out)
+    lines = [line[9:] for line in found.out[found.out.index("\nNext ") + 1 :].splitlines()]
+    assert lines and all(line.startswith("perfmodel ") for line in lines), found.out
+    for line in lines:
+        done = cli(*shlex.split(line)[1:])
+        assert done.code == 0, (line, done.err)
+
+
+def test_a_machine_file_of_ones_own_lies_beside_the_calibration(
+    ranks: Ranks, cli: Any, tmp_path: Path
+) -> None:
+    assert cli("calibrate", "--only", "mpi", *SIZES, "--quick").code == 0
+    (own,) = (tmp_path / "home" / "runs").glob("*/machine.toml")
+    mine = tmp_path / "mine.toml"
+    mine.write_text(
+        re.sub("(?m)^name = .*$", 'name = "my-box"', own.read_text(encoding="utf-8")), encoding="utf-8"
+    )
+    found = cli("calibrate", "--only", "mpi", *SIZES, "--quick", "--machine", str(mine))
+    assert found.code == 0 and "my-box" in found.out, found.err
+    (beside,) = (tmp_path / "home" / "runs").glob("my-box-*/machine.toml")
+    assert beside.read_bytes() == mine.read_bytes() and str(beside) in found.out
+    assert cli("project", "--gpus", "2", "--calibration", "latest").code == 0
+
+
 def test_one_gpu_measures_kernels_and_borrows_collectives(
     ranks: Ranks, cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -143,7 +174,7 @@ def test_interrupted_and_resumed(ranks: Ranks, cli: Any, tmp_path: Path) -> None
     found = cli(*QUICK)
     assert found.code == 130
     assert "Fitted" not in found.out
-    assert "go on with: perfmodel calibrate --only mpi:all_to_all --quick --sizes 1KiB..1MiB" in found.err
+    assert "go on with:\n  perfmodel calibrate --only mpi:all_to_all --quick --sizes 1KiB..1MiB" in found.err
     assert not list(folder(tmp_path).glob("*.json"))
     kept = (folder(tmp_path) / "samples.jsonl").read_text(encoding="utf-8")
     assert kept.count('"type":"visit"') > 3
@@ -183,7 +214,7 @@ def test_a_lost_rank_is_named_and_what_is_kept_is_said(ranks: Ranks, cli: Any) -
     ranks.fields = {"faults": {5: "dead"}}
     found = cli(*QUICK)
     assert found.code == 4
-    assert "rank 1 (node 0)" in found.err and "go on with: perfmodel calibrate" in found.err
+    assert "rank 1 (node 0)" in found.err and "go on with:\n         perfmodel calibrate" in found.err
     assert ranks.last is not None and ranks.last.closed
 
 
@@ -250,4 +281,4 @@ def test_under_a_launcher_one_goes_on_as_one_began(
     for name, value in launched.items():
         monkeypatch.setenv(name, value)
     ranks.fields = {"faults": {4: "interrupt"}}
-    assert "go on with: torchrun … perfmodel calibrate" in cli(*QUICK).err
+    assert "go on with:\n  torchrun … perfmodel calibrate" in cli(*QUICK).err

@@ -159,7 +159,7 @@ def test_another_machine_cannot_have_it(folder: Path) -> None:
 def test_beyond_the_measured_ranks_nothing_is_known(folder: Path) -> None:
     with pytest.raises(NoCalibrationError, match="anchored: G = 2, 4") as refused:
         asked(folder, gpus=8)
-    assert "perfmodel calibrate --ranks 8" in refused.value.next_step
+    assert "measure on more ranks" in refused.value.next_step
     between = asked(folder, gpus=3)
     names = {s.name: s.evidence for s in between.steps}
     assert names["all_to_all_ids"] is Evidence.INTERPOLATED
@@ -274,7 +274,7 @@ def test_commands_take_latest(folder: Path, cli: Any, monkeypatch: pytest.Monkey
     assert "four-cores/mpi-5.0.11-eager" in cli("show", "latest").out
     assert "after_kernel" in cli("show", str(folder), "--samples").out
     beyond = cli("project", "--table-size", "100MB", "--gpus", "8", "--calibration", "latest")
-    assert beyond.code == 3 and "G = 2, 4" in beyond.err and "--ranks 8" in beyond.err
+    assert beyond.code == 3 and "G = 2, 4" in beyond.err and "--gpus 4" in beyond.err
     missing = cli("project", *words, "--backend", "gloo")
     assert missing.code == 3 and "--backend mpi" in missing.err
 

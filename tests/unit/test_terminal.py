@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -82,3 +84,11 @@ def test_a_long_command_goes_on_after_a_backslash(monkeypatch: pytest.MonkeyPatc
     text = command_lines(words)
     assert " ".join(text.replace("\\\n", " ").split()) == words and text.count("\\\n") == 1
     assert command_lines("perfmodel models") == "   perfmodel models"
+
+
+def test_a_long_command_is_never_cut_inside_a_quoted_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A backslash at the end of a line means nothing inside quotes."""
+    monkeypatch.setenv("COLUMNS", "60")
+    words = ["perfmodel", "show", "a place / with many words, none of them short, 'and' quotes", "--check"]
+    text = command_lines(shlex.join(words))
+    assert "\\\n" in text and shlex.split(text.replace("\\\n", " ")) == words
