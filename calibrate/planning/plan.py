@@ -23,6 +23,12 @@ BACKENDS = ("nccl", "nvshmem", "symmetric_memory", "mpi", "shmem", "gloo")
 """Libraries of collectives that can be calibrated, in the order of a plan."""
 
 _CARRIER = {"kernels": "torch", "composed": "exchange"}  # without it there is nothing of the group
+LEAST_NOISE = 1e-4
+"""Half of an interval that no machine reaches, as a share of the time: an aim below it is a slip."""
+
+MOST_A_CORE = 64
+"""Ranks for each core or GPU of a node beyond which not even a functional check starts."""
+
 _ONE_NODE = ("shmem", "symmetric_memory")  # shared memory and NVLink end at the node
 
 
@@ -86,12 +92,17 @@ def make_plan(request: Request, world: World) -> Plan:
     """
     preset = find_preset(request.preset)
     if request.noise is not None:
-        if not 0 < request.noise < 1:
-            raise BadInputError(f"--noise {request.noise:g} is no share of a time.", "give 0.02 for 2 %.")
+        if not LEAST_NOISE <= request.noise < 1:
+            raise BadInputError(
+                f"--noise {request.noise:g}: half of an interval, as a share of the time.",
+                f"from {100 * LEAST_NOISE:g}% to 99%, for example --noise 2%.",
+            )
         preset = replace(preset, relative=request.noise)
     selection = read_selection(request.only, request.backends or (), BACKENDS)
     _check_world(request, world)
     left_out: list[LeftOut] = []
+    if world.ranks > 1 and 1 in (request.ranks or ()):
+        left_out.append(LeftOut("1 rank", "nobody to exchange with; --ranks 1 alone times kernels on one"))
     backends = _backends(request, selection, preset, world, left_out)
     points = [
         point
@@ -127,21 +138,39 @@ def refuse_turns(ranks: int, cores: int) -> None:
     """BadInputError for more ranks on a node than it has cores."""
     if ranks > cores:
         raise BadInputError(
-            f"{ranks} ranks on {cores} cores would take turns: their times say nothing.",
-            f"use at most {cores} ranks, or --oversubscribe for a functional check.",
+            f"{_many(ranks, 'rank')} on {_many(cores, 'core')} would take turns: their times say nothing.",
+            f"use at most {_many(cores, 'rank')}, or --oversubscribe for a functional check.",
         )
+
+
+def refuse_crowd(ranks: int, places: int, what: str) -> None:
+    """BadInputError for more ranks than one node could start: ``places`` of its cores or GPUs (``what``)."""
+    if ranks > MOST_A_CORE * max(places, 1):
+        raise BadInputError(
+            f"--ranks {ranks}: that many cannot be started on {_many(places, what)}.",
+            f"use at most {_many(max(places, 1), 'rank')}, one a {what}.",
+        )
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 def _check_world(request: Request, world: World) -> None:
     if world.device == "cpu" and world.cores_per_node and not request.oversubscribe:
         refuse_turns(world.ranks_per_node, world.cores_per_node)
+    if world.ranks > 1 and request.ranks and set(request.ranks) == {1}:
+        raise BadInputError(
+            f"--ranks 1: this job has {world.ranks} ranks, and kernels run on all of them at once.",
+            f"start one rank, or give counts from 2 to {world.ranks}.",
+        )
     for count in request.ranks or ():
-        if not 2 <= count <= world.ranks:
+        if not 1 <= count <= world.ranks:
             raise BadInputError(
-                f"--ranks {count}: this job has {world.ranks} ranks.",
+                f"--ranks {count}: this job has {_many(world.ranks, 'rank')}.",
                 f"give counts from 2 to {world.ranks}." if world.ranks > 1 else "start more ranks.",
             )
-        if not shapes(world, "rigorous", [count]):
+        if count > 1 and not shapes(world, "rigorous", [count]):
             raise BadInputError(
                 f"--ranks {count} cannot be spread evenly over nodes of {world.ranks_per_node} ranks.",
                 "give a count that fits one node, or the same number of ranks on each node.",

@@ -46,16 +46,22 @@ class Selection:
 def read_selection(only: Iterable[str], backends: Sequence[str], known: Sequence[str]) -> Selection:
     """Selection of ``--only`` texts; each may hold several, with commas between.
 
-    Limits: "" or nothing -> everything; an unknown group or name -> BadInputError with the known ones;
+    Limits: "" or nothing -> everything; an unknown group or name, or a colon and no name -> BadInputError
+    with the known ones;
     a library that ``--backend`` excludes -> BadInputError
     """
     texts = [part.strip() for text in only for part in text.split(",") if part.strip()]
     pairs: list[tuple[str, str]] = []
     for text in texts:
-        group, _, name = (part.strip().replace("-", "_") for part in text.partition(":"))
+        group, colon, name = (part.strip().replace("-", "_") for part in text.partition(":"))
         if group not in (*_GROUPS, *known):
             raise unknown_name("--only", group, [*_GROUPS, *known])
         names = _GROUPS.get(group, SAMPLE_OPERATIONS)
+        if colon and not name:
+            raise BadInputError(
+                f"--only {group}: names nothing after the colon.",
+                f"write --only {group} for all of it, or one of {', '.join(names)}.",
+            )
         if name and name not in names:
             raise unknown_name(f"--only {group}:", name, names)
         if backends and group in known and group not in backends:

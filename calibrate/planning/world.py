@@ -42,6 +42,14 @@ class World:
             )
 
 
+def takes_turns(world: World) -> str:
+    """``4 ranks on 2 cores``, where the ranks of a node take turns on its cores; empty where none does."""
+    cores = world.cores_per_node
+    if world.device != "cpu" or not cores or world.ranks_per_node <= cores:
+        return ""
+    return f"{world.ranks_per_node} ranks on {cores} core{'s' * (cores > 1)}"
+
+
 def group_ranks(point: Point, world: World) -> list[int]:
     """Ranks that take part: the first ``gpus_per_node`` of each of the first ``nodes`` nodes.
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from calibrate.machine.gpus import find_gpus
 from calibrate.machine.host import usable_cores
-from calibrate.planning.plan import refuse_turns
+from calibrate.planning.plan import refuse_crowd, refuse_turns
 from calibrate.providers import COLLECTIVE_PROVIDERS, PROVIDERS
 from calibrate.ranks.control import Coordinator
 from calibrate.ranks.external import ExternalTeam, detect_launcher, follow
@@ -51,8 +51,12 @@ def open_team(request: TeamRequest, environ: Mapping[str, str] | None = None) ->
     environ = os.environ if environ is None else environ
     launcher = detect_launcher(environ)
     if launcher is None:
-        if request.ranks and device_of(request) == "cpu" and not request.oversubscribe:
-            refuse_turns(request.ranks, usable_cores())
+        if request.ranks and device_of(request) == "cpu":
+            if not request.oversubscribe:
+                refuse_turns(request.ranks, usable_cores())
+            refuse_crowd(request.ranks, usable_cores(), "core")
+        elif request.ranks:
+            refuse_crowd(request.ranks, len(find_gpus()), "GPU")
         return LocalTeam(request)
     if launcher.rank == 0:
         return ExternalTeam(launcher, request, device_of(request))

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from calibrate.planning.plan import Plan, estimate_point_s, make_plan
 from calibrate.planning.sizes import PILOT_CALLS, guess_call_s
-from calibrate.planning.world import group_ranks
+from calibrate.planning.world import group_ranks, takes_turns
 from calibrate.running import stack
 from calibrate.running.fold import fold, problem_of, visit_median_s
 from calibrate.running.interfaces import Listener as Listener
@@ -132,6 +132,8 @@ class _Session:
         self.listener.started(self.plan, self.journal.header, self.journal.folder, done)
         for text in self.journal.notes:
             self._warn(text)
+        if self.journal.header.functional_only:
+            self._warn(f"functional check only, not a calibration: {takes_turns(self.world)}.")
         stopped, error = "", None
         try:
             with Interrupts() as interrupts:

@@ -78,6 +78,7 @@ class SimulatedTeam:
         seed: int = 0,
         pause_s: float = 0.0,
         memory_bytes: float = 2.0**33,
+        cores_per_node: int = 0,
     ) -> None:
         self.curves = dict(curves)
         self.visit_noise, self.call_noise, self.skew = visit_noise, call_noise, skew
@@ -97,6 +98,7 @@ class SimulatedTeam:
             device=device,
             providers=providers,
             memory_bytes=memory_bytes,
+            cores_per_node=cores_per_node,
             versions=dict.fromkeys((*backends, *(("torch",) if kernels else ())), "1.0"),
             hosts=tuple(f"node{number}" for number in range(nodes)),
         )

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from calibrate.machine.host import Host, identify
-from calibrate.planning.world import World
+from calibrate.planning.world import World, takes_turns
 from perfmodel.schema.runs import RunHeader
 
 _ALLOWED = re.compile(
@@ -31,6 +31,9 @@ _PRIVATE = re.compile(
     r"|OMPI_MCA_(ORTE|PRTE|ESS|PMIX|PLM|MPI_PARAM_FILE|INITIAL_WDIR)",
     re.IGNORECASE,
 )
+TURNS = "turns"
+"""In the stack of a functional check: how many ranks took turns on how many cores."""
+
 _CODE = ("calibrate", "perfmodel", "kernels")
 _GIT_SECONDS = 5.0
 
@@ -51,6 +54,9 @@ def make_header(
     """
     environment = allowed_environment(os.environ if environ is None else environ)
     stack = dict(describe(world) if values is None else values)
+    turns = takes_turns(world)
+    if turns:  # never in one folder with a calibration
+        stack[TURNS] = turns
     return RunHeader(
         fingerprint=fingerprint(stack, environment),
         started_at=datetime.now(UTC).isoformat(timespec="seconds"),
@@ -61,6 +67,7 @@ def make_header(
         seed=seed,
         ranks=world.ranks,
         nodes=world.nodes,
+        functional_only=bool(turns),
     )
 
 

@@ -157,12 +157,16 @@ def test_clocks_and_sizes_and_ranks_that_were_asked_for() -> None:
     ("request_", "message"),
     [
         (Request("fast"), "preset 'fast' is not known"),
-        (Request(noise=2.0), "--noise 2 is no share"),
+        (Request(noise=2.0), "--noise 2: half of an interval"),
+        (Request(noise=1e-12), "from 0.01% to 99%"),
         (Request(only=["ncl"]), "did you mean nccl"),
         (Request(only=["mpi:alltoall"]), "all_to_all"),
         (Request(only=["mpi"], backends=["gloo"]), "exclude each other"),
         (Request(backends=["tcp"]), "backend 'tcp' is not known"),
-        (Request(ranks=[1]), "--ranks 1: this job has 4 ranks"),
+        (Request(only=["kernels:"]), "--only kernels: names nothing after the colon"),
+        (Request(only=["mpi:"]), "write --only mpi for all of it, or one of all_to_all"),
+        (Request(ranks=[1]), "--ranks 1: this job has 4 ranks, and kernels run on all of them"),
+        (Request(ranks=[2, 10**9]), "--ranks 1000000000: this job has 4 ranks"),
         (Request(ranks=[5]), "counts from 2 to 4"),
         (Request(only=["mpi:all_to_all"], sizes=[8], ranks=[4]), "the smallest size here is 16 B"),
         (Request(only=["mpi:broadcast"], sizes=[3]), "below one element of 4 B"),
@@ -236,6 +240,15 @@ def test_what_nobody_asked_for_is_not_missing() -> None:
     """Kernels need no MPI."""
     world = cpu(providers={"mpi": Availability(False, "no mpi4py", "pip install mpi4py"), "torch": TORCH})
     assert make_plan(Request("quick", only=["kernels"]), world).left_out == ()
+
+
+def test_one_rank_among_others_is_said_to_be_left_out() -> None:
+    plan = make_plan(Request("quick", only=["mpi"], ranks=[1, 2]), cpu(2))
+    assert {point.gpus for point in plan.points} == {2}
+    assert [item.what for item in plan.left_out] == ["1 rank"]
+    alone = make_plan(Request("quick", ranks=[1]), cpu(1, providers={"torch": TORCH}))
+    assert {point.gpus for point in alone.points} == {1}
+    assert [item.what for item in alone.left_out] == ["collectives"]
 
 
 def test_more_ranks_than_cores_take_turns() -> None:

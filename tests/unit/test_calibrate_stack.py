@@ -6,6 +6,7 @@ import importlib.metadata
 import re
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ from calibrate.machine.host import Host
 from calibrate.operations import Availability, Place
 from calibrate.planning.world import World
 from calibrate.running import stack, versions
+from perfmodel.schema.runs import RunHeader
 
 HOST = Host(machine="cpu-x-2", shipped=False, cpu="Some CPU", cores=2, cores_online=4, caches={"L2": 1048576})
 MPI = Availability(True, version="mpi4py 4.1.2")
@@ -131,6 +133,19 @@ def test_the_header_has_all_of_it() -> None:
     assert (header.machine, header.seed, header.ranks, header.nodes) == ("m", 7, 4, 2)
     assert header.stack == {"mpi": "5"} and header.environment == {"NCCL_ALGO": "Ring"}
     assert header.fingerprint == stack.fingerprint(header.stack, header.environment)
+
+
+def test_ranks_that_take_turns_are_a_functional_check_in_a_folder_of_their_own() -> None:
+    def header(ranks: int, **more: Any) -> RunHeader:
+        return stack.make_header(World(ranks, **more), machine="m", seed=7, values={"a": "1"}, environ={})
+
+    check, measured = header(4, cores_per_node=2), header(2, cores_per_node=2)
+    assert check.functional_only and not measured.functional_only
+    assert check.stack == {"a": "1", "turns": "4 ranks on 2 cores"} and measured.stack == {"a": "1"}
+    assert check.fingerprint != measured.fingerprint == header(1, cores_per_node=2).fingerprint
+    assert not header(4, nodes=2, cores_per_node=2).functional_only  # 2 on each node
+    assert not header(8, device="cuda", cores_per_node=2).functional_only
+    assert header(2, cores_per_node=1).stack["turns"] == "2 ranks on 1 core"
 
 
 def git(folder: Path, *words: str) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from calibrate.machine.gpus import Gpu
 from calibrate.operations import Place
 from calibrate.ranks import launch, process
 from calibrate.ranks.external import Launcher, detect_launcher, first_host
@@ -290,6 +291,18 @@ def test_more_ranks_than_cores_are_refused_before_any_is_started() -> None:
     """A thousand ranks: no machine of the tests has the cores."""
     with pytest.raises(BadInputError, match=r"1000 ranks on [0-9]+ cores would take turns"):
         launch.open_team(TeamRequest(1000, "cpu"), {})
+
+
+@pytest.mark.parametrize(("device", "places"), [("cpu", "core"), ("cuda", "GPU")])
+def test_a_slip_in_the_number_of_ranks_starts_none(
+    device: str, places: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thousand million ranks are an error at once, also where ranks may take turns."""
+    monkeypatch.setattr(launch, "LocalTeam", lambda *_, **__: pytest.fail("ranks were started"))
+    monkeypatch.setattr(launch, "find_gpus", lambda: (Gpu(0, "NVIDIA H100"),))
+    monkeypatch.setattr(launch, "usable_cores", lambda: 1)
+    with pytest.raises(BadInputError, match=rf"1000000000: that many cannot be started on 1 {places}\."):
+        launch.open_team(TeamRequest(10**9, device, oversubscribe=True), {})
 
 
 def test_without_a_gpu_no_rank_of_one_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
