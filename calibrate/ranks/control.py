@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import queue
 import select
 import socket
@@ -32,12 +33,24 @@ GRACE_S = 10.0
 WHERE_S = 2.0
 """How long a rank that missed its deadline has to say where it is."""
 
+LATE_S = 5.0
+"""After this time it is said which ranks have not come yet."""
+
 _HELLO_S = 5
+_MOST_NAMED = 16
 _LONGEST_HELLO = 1 << 16
 _CONNECT_PAUSE_S = 0.1
 
 STAGES = ("idle", "open", "group", "build", "warm-up", "timed calls", "check", "close")
 """What a rank does, in the order of a visit: the rank that hangs is the one that came least far."""
+
+
+class LeaderMissingError(NoHardwareError):
+    """Rank 0 did not come: who waits for it is the one to say so."""
+
+
+def say_nothing(text: str) -> None:
+    """Where nobody listens."""
 
 
 def send(connection: Connection, message: Message) -> None:
@@ -93,13 +106,25 @@ class Coordinator:
             ) from error
         self.port: int = self._server.getsockname()[1]
 
-    def gather(self, ranks: int, timeout_s: float, failed: Callable[[], str] = lambda: "") -> list[Message]:
-        """Waits for ``ranks`` ranks to join; their hellos, by rank. ``failed``: why one never will, or "".
+    def gather(
+        self,
+        ranks: int,
+        timeout_s: float,
+        failed: Callable[[], str] = lambda: "",
+        say: Callable[[str], None] = say_nothing,
+    ) -> list[Message]:
+        """Waits for ``ranks`` ranks to join; their hellos, by rank.
 
+        failed   why one never will, or ""
+        say      told once, after LATE_S, who is missing
         Raises NoHardwareError when one is missing at the deadline, or ``failed`` says something.
         """
-        ends = time.monotonic() + timeout_s
+        began = time.monotonic()
+        ends, late = began + timeout_s, began + LATE_S
         while len(self.peers) < ranks:
+            if time.monotonic() > late:
+                say(f"waiting for {self._missing(ranks)}; they have {timeout_s:.0f} s to start")
+                late = math.inf
             readable, _, _ = select.select([self._server], [], [], 0.2)
             if readable:
                 self._admit(ranks)
@@ -107,12 +132,15 @@ class Coordinator:
             reason = failed()
             if not reason and time.monotonic() < ends:
                 continue
-            missing = [str(rank) for rank in range(ranks) if rank not in self.peers]
-            raise NoHardwareError(
-                f"{len(missing)} of {ranks} ranks did not start (missing: {', '.join(missing[:8])})"
-                f"{': ' + reason if reason else f' within {timeout_s:.0f} s'}."
-            )
+            why = f": {reason}" if reason else f" within {timeout_s:.0f} s"
+            raise NoHardwareError(f"{self._missing(ranks)} did not start{why}.")
         return [self.peers[rank].hello for rank in range(ranks)]
+
+    def _missing(self, ranks: int) -> str:
+        """``2 of 8 ranks (missing: 3, 5)``."""
+        missing = [str(rank) for rank in range(ranks) if rank not in self.peers]
+        more = ", …" if len(missing) > _MOST_NAMED else ""
+        return f"{len(missing)} of {ranks} ranks (missing: {', '.join(missing[:_MOST_NAMED])}{more})"
 
     def _admit(self, ranks: int) -> None:
         """Takes one caller in; who does not know the key, or is no rank that is missing, is turned away."""
@@ -302,15 +330,26 @@ class Desk:
                 return
 
 
-def join(host: str, port: int, key: bytes, hello: Message, timeout_s: float) -> Connection:
+def join(
+    host: str,
+    port: int,
+    key: bytes,
+    hello: Message,
+    timeout_s: float,
+    late: Callable[[], None] = lambda: None,
+) -> Connection:
     """A rank's connection to the coordinator, which may start later than the rank.
 
-    Raises NoHardwareError when nobody who knows the key listens there within ``timeout_s``.
+    late   called once, when nobody has answered for LATE_S
+    Raises LeaderMissingError when nobody who knows the key listens there within ``timeout_s``.
     """
-    ends = time.monotonic() + timeout_s
+    began = time.monotonic()
+    ends, said = began + timeout_s, False
     while True:
         try:
-            sock = socket.create_connection((host, port), timeout=timeout_s)
+            sock = socket.create_connection(
+                (host, port), timeout=max(ends - time.monotonic(), _CONNECT_PAUSE_S)
+            )
             sock.settimeout(None)
             _tune(sock)
             connection = Connection(sock.detach())
@@ -320,9 +359,13 @@ def join(host: str, port: int, key: bytes, hello: Message, timeout_s: float) -> 
             return connection
         except (OSError, EOFError, AuthenticationError) as error:
             if time.monotonic() + _CONNECT_PAUSE_S > ends:
-                raise NoHardwareError(
-                    f"no coordinator on {host}:{port} within {timeout_s:.0f} s: {error}."
+                raise LeaderMissingError(
+                    f"rank 0 did not start: no coordinator on {host}:{port} "
+                    f"within {timeout_s:.0f} s: {error}."
                 ) from error
+            if not said and time.monotonic() > began + LATE_S:
+                said = True
+                late()
             time.sleep(_CONNECT_PAUSE_S)
 
 

@@ -10,13 +10,15 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from calibrate.machine.libraries import install_mpi
 from calibrate.ranks import process
-from calibrate.ranks.control import Coordinator
+from calibrate.ranks.control import LATE_S, Coordinator, LeaderMissingError, say_nothing
+from calibrate.ranks.meeting import hear, job_folder, tell, untell
 from calibrate.ranks.rank import JOIN_S, serve
 from calibrate.ranks.team import RankTeam, TeamRequest
 from perfmodel.errors import BadInputError, NoHardwareError, PerfmodelError
@@ -112,7 +114,13 @@ def _key(job: str) -> bytes:
 class ExternalTeam(RankTeam):
     """The ranks of a launcher, led by rank 0: it asks in its main thread and answers in another."""
 
-    def __init__(self, launcher: Launcher, request: TeamRequest, device: str) -> None:
+    def __init__(
+        self,
+        launcher: Launcher,
+        request: TeamRequest,
+        device: str,
+        say: Callable[[str], None] = say_nothing,
+    ) -> None:
         _end_with(launcher, signal.SIGTERM)
         key = launcher.key or secrets.token_bytes(32)
         coordinator = Coordinator(key, host="", port=launcher.port)
@@ -122,21 +130,24 @@ class ExternalTeam(RankTeam):
             target=self._serve_own, args=(coordinator.port, key), name="perfmodel-rank-0", daemon=True
         )
         self._own.start()
-        if launcher.name == "mpirun":
-            meeting = {
-                "host": host,
-                "port": coordinator.port,
-                "key": key.hex(),
-                "node": process.node_identity(),
-            }
-            _mpi().COMM_WORLD.bcast(meeting, 0)
+        folder = job_folder(os.environ) if launcher.name == "mpirun" else None
         try:
+            if launcher.name == "mpirun":
+                _announce(folder, host, coordinator.port, key)
             super().__init__(
-                coordinator, launcher.ranks, device, request.backends, host=host, failed=lambda: self._trouble
+                coordinator,
+                launcher.ranks,
+                device,
+                request.backends,
+                host=host,
+                failed=lambda: self._trouble,
+                say=say,
             )
         except BaseException:
             coordinator.close()
             raise
+        finally:
+            untell(folder)
 
     def close(self) -> None:
         """The ranks leave; MPI, where it was used to meet, ends."""
@@ -152,11 +163,26 @@ class ExternalTeam(RankTeam):
             self._trouble = error.message
 
 
-def follow(launcher: Launcher) -> None:
+def _announce(folder: Path | None, host: str, port: int, key: bytes) -> None:
+    """Rank 0 of an mpirun says where the ranks meet."""
+    meeting = {"host": host, "port": port, "key": key.hex(), "node": process.node_identity()}
+    if folder is None:
+        _mpi().COMM_WORLD.bcast(meeting, 0)
+    else:
+        tell(folder, meeting)
+
+
+def follow(launcher: Launcher, say: Callable[[str], None] = say_nothing) -> None:
     """A rank that is not the first: serves it until it is done. Prints nothing.
 
-    Raises NoHardwareError when rank 0 is not to be found.
+    say   told once that rank 0 is late; on rank 1 alone, which speaks for all of them
+    Raises LeaderMissingError when rank 0 is not to be found.
     """
+
+    def late() -> None:
+        if launcher.rank == 1:
+            say(f"waiting for rank 0; it has {JOIN_S:.0f} s to start")
+
     _end_with(launcher, signal.SIGKILL)
     for number in (
         signal.SIGINT,
@@ -166,12 +192,24 @@ def follow(launcher: Launcher) -> None:
         signal.signal(number, signal.SIG_IGN)
     host, port, key = launcher.host, launcher.port, launcher.key
     if launcher.name == "mpirun":
-        meeting = _mpi().COMM_WORLD.bcast(None, 0)
+        meeting = _meeting(late)
         same = meeting["node"] == process.node_identity()
         host, port = _LOCALHOST if same else meeting["host"], meeting["port"]
         key = bytes.fromhex(meeting["key"])
-    serve(host, port, key, launcher.rank)
+    serve(host, port, key, launcher.rank, late=late)
     _leave_mpi()
+
+
+def _meeting(late: Callable[[], None]) -> Mapping[str, Any]:
+    """Where the ranks of this mpirun meet."""
+    folder = job_folder(os.environ)
+    if folder is None:
+        found: Mapping[str, Any] = _mpi().COMM_WORLD.bcast(None, 0)
+        return found
+    meeting = hear(folder, JOIN_S, LATE_S, late)
+    if meeting is None:
+        raise LeaderMissingError(f"rank 0 did not start within {JOIN_S:.0f} s.")
+    return meeting
 
 
 def _end_with(launcher: Launcher, number: int) -> None:

@@ -11,14 +11,14 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from calibrate.machine.gpus import find_gpus
 from calibrate.machine.host import usable_cores
 from calibrate.planning.plan import refuse_crowd, refuse_turns
 from calibrate.providers import COLLECTIVE_PROVIDERS, PROVIDERS
-from calibrate.ranks.control import Coordinator
+from calibrate.ranks.control import Coordinator, say_nothing
 from calibrate.ranks.external import ExternalTeam, detect_launcher, follow
 from calibrate.ranks.scratch import Scratch
 from calibrate.ranks.team import RankTeam, TeamRequest
@@ -41,8 +41,12 @@ _LEAVE_S = 5.0
 _DYING_S = 3.0
 
 
-def open_team(request: TeamRequest, environ: Mapping[str, str] | None = None) -> RankTeam | None:
-    """The ranks that a calibration measures with.
+def open_team(
+    request: TeamRequest,
+    environ: Mapping[str, str] | None = None,
+    say: Callable[[str], None] = say_nothing,
+) -> RankTeam | None:
+    """The ranks that a calibration measures with. ``say`` is told for whom it waits.
 
     Under torchrun, srun or mpirun every process calls this: rank 0 gets the team, the others serve it until
     it closes, and then get None: they have nothing to say and should end.
@@ -57,10 +61,10 @@ def open_team(request: TeamRequest, environ: Mapping[str, str] | None = None) ->
             refuse_crowd(request.ranks, usable_cores(), "core")
         elif request.ranks:
             refuse_crowd(request.ranks, len(find_gpus()), "GPU")
-        return LocalTeam(request)
+        return LocalTeam(request, say=say)
     if launcher.rank == 0:
-        return ExternalTeam(launcher, request, device_of(request))
-    follow(launcher)
+        return ExternalTeam(launcher, request, device_of(request), say)
+    follow(launcher, say)
     return None
 
 
@@ -83,6 +87,7 @@ class LocalTeam(RankTeam):
         program: Sequence[str] = RANK_PROGRAM,
         providers: Sequence[str] = tuple(PROVIDERS),
         collectives: Sequence[str] = tuple(COLLECTIVE_PROVIDERS),
+        say: Callable[[str], None] = say_nothing,
     ) -> None:
         device = device_of(request)
         ranks = request.ranks or (len(find_gpus()) if device == "cuda" else usable_cores())
@@ -101,6 +106,7 @@ class LocalTeam(RankTeam):
                 device,
                 request.backends,
                 failed=self._failed,
+                say=say,
                 providers=providers,
                 collectives=collectives,
             )

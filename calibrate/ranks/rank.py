@@ -233,16 +233,18 @@ def serve(
     describe: Describer | None = None,
     own_process: bool = True,
     timeout_s: float = JOIN_S,
+    late: Callable[[], None] = lambda: None,
 ) -> None:
     """Joins the coordinator and serves it to the end.
 
     own_process   this process is only this rank: it ends, whatever it is stuck in, when the coordinator goes
-    Raises NoHardwareError when there is no coordinator.
+    late          called once, when the coordinator is not there after some seconds
+    Raises LeaderMissingError when there is no coordinator.
     """
     from calibrate import providers
 
     process.keep_freed_memory()
-    connection = join(host, port, key, hello(rank), timeout_s)
+    connection = join(host, port, key, hello(rank), timeout_s, late)
     server: RankServer | None = None
 
     def lost() -> None:

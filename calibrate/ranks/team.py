@@ -15,7 +15,7 @@ from calibrate.planning.presets import find_preset
 from calibrate.planning.world import World
 from calibrate.providers import COLLECTIVE_PROVIDERS, PROVIDERS
 from calibrate.ranks import process
-from calibrate.ranks.control import Coordinator, Message
+from calibrate.ranks.control import Coordinator, Message, say_nothing
 from calibrate.ranks.kept import KEPT_SHARE, Kept
 from calibrate.ranks.rank import provider_name
 from perfmodel.errors import BadInputError, PerfmodelError, RankLostError
@@ -52,6 +52,7 @@ class RankTeam:
     """Ranks that have joined a coordinator.
 
     start_s, failed   how long to wait for them, and why one never comes (``""``: it may still)
+    say               told who is missing when they are late
     host              where rank 0's node is reached by the others
     """
 
@@ -65,6 +66,7 @@ class RankTeam:
         host: str = "127.0.0.1",
         start_s: float = WELCOME_S,
         failed: Callable[[], str] = lambda: "",
+        say: Callable[[str], None] = say_nothing,
         providers: Sequence[str] = tuple(PROVIDERS),
         collectives: Sequence[str] = tuple(COLLECTIVE_PROVIDERS),
     ) -> None:
@@ -77,7 +79,7 @@ class RankTeam:
         self._versions: dict[str, list[str]] = {}
         self._gpus = 0  # on the node with the fewest, where the ranks say which they have
         self.lost = False
-        hellos = coordinator.gather(ranks, start_s, failed)
+        hellos = coordinator.gather(ranks, start_s, failed, say)
         self.places = places_of(hellos, device)
         self._world = self._welcome(hellos, providers)
         self._kept = Kept(self._world.memory_bytes * KEPT_SHARE)

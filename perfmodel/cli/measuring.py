@@ -15,6 +15,7 @@ from calibrate.machine.doctor import Finding, examine
 from calibrate.machine.host import Host, identify
 from calibrate.planning.plan import Request, estimate_time_s, make_plan
 from calibrate.planning.selection import read_selection
+from calibrate.ranks.control import LeaderMissingError
 from calibrate.ranks.external import detect_launcher
 from calibrate.ranks.team import TeamRequest
 from calibrate.running.interfaces import Options, Outcome, Team
@@ -75,12 +76,16 @@ class Asked:
 
 @contextlib.contextmanager
 def rank_zero_speaks() -> Iterator[None]:
-    """Of the ranks that a launcher started, the first says what is wrong; the others leave with its code."""
+    """Of the ranks that a launcher started, the first says what is wrong; the others leave with its code.
+
+    Where the first is missing, the second says that.
+    """
     try:
         yield
     except PerfmodelError as error:
         launcher = detect_launcher(os.environ)
-        if launcher is not None and launcher.rank > 0:
+        alone = isinstance(error, LeaderMissingError) and launcher is not None and launcher.rank == 1
+        if launcher is not None and launcher.rank > 0 and not alone:
             time.sleep(SPEAKS_FIRST_S)
             raise SaidError(error.exit_code) from None
         raise
@@ -112,7 +117,7 @@ def open_team(request: TeamRequest) -> Team | None:
     """Real ranks. Tests put a simulated team here."""
     from calibrate.ranks import launch
 
-    return launch.open_team(request)
+    return launch.open_team(request, say=note)
 
 
 def _measured(asked: Asked, host: Host, team: Team, progress: Progress) -> Outcome:

@@ -16,7 +16,8 @@ from perfmodel.schema.runs import Kind, Point
 
 def main() -> None:
     backend, ranks, calls = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-    team = open_team(TeamRequest(ranks=ranks, device="cpu", backends=(backend,)))
+    request = TeamRequest(ranks=ranks, device="cpu", backends=(backend,))
+    team = open_team(request, say=lambda text: print(text, file=sys.stderr, flush=True))
     if team is None:
         return
     with team:

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from calibrate.providers import availability
+from calibrate.ranks.control import LATE_S
 from calibrate.ranks.launch import LocalTeam, find_mpirun
 from calibrate.ranks.team import RankTeam, TeamRequest
 from perfmodel.errors import BadInputError, PerfmodelError, RankLostError
@@ -350,6 +351,27 @@ def test_ranks_that_mpirun_started() -> None:
     check_lines(lines)
 
 
+LATE = """
+import os, runpy, sys, time
+if os.environ["OMPI_COMM_WORLD_RANK"] == sys.argv[1]:
+    time.sleep(LATE_S + 1)
+sys.argv = sys.argv[2:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+""".replace("LATE_S", str(LATE_S))
+
+
+@pytest.mark.parametrize(("late", "words"), [("1", "1 of 2 ranks (missing: 1)"), ("0", "rank 0; it has")])
+def test_a_rank_of_mpirun_that_is_late_is_named_and_awaited(late: str, words: str) -> None:
+    usable("mpi")
+    mpirun = find_mpirun()
+    assert mpirun is not None
+    program = [sys.executable, "-c", LATE, late, CALLER[1], "mpi", "2", "10"]
+    lines, (errors,) = seen_by([run_external([mpirun, "-n", "2", *program])])
+    check_lines(lines)
+    assert errors.count("waiting for") == 1
+    assert f"waiting for {words}" in errors
+
+
 def by_torchrun(calls: int) -> subprocess.Popen[str]:
     usable("shmem")
     beside = Path(sys.executable).parent / "torchrun"
@@ -384,6 +406,20 @@ def step_of_srun(backend: str, calls: int, step: int) -> list[subprocess.Popen[s
         "SLURM_STEP_NODELIST": "localhost",
     }
     return [run_external([*CALLER, backend, "2", str(calls)], SLURM_PROCID=rank, **job) for rank in "01"]
+
+
+def test_the_first_rank_of_srun_is_awaited() -> None:
+    usable("shmem")
+    first, second = step_of_srun("shmem", 10, 3)
+    first.kill()
+    first.communicate()
+    time.sleep(LATE_S + 1)
+    again, spare = step_of_srun("shmem", 10, 3)
+    spare.kill()
+    spare.communicate()
+    lines, errors = seen_by([again, second])
+    check_lines(lines)
+    assert "waiting for rank 0; it has 120 s to start" in errors[1]
 
 
 def test_ranks_that_srun_started() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from calibrate.ranks import control
-from calibrate.ranks.control import Coordinator, Desk, join, receive, send
+from calibrate.ranks.control import Coordinator, Desk, LeaderMissingError, join, receive, send
 from perfmodel.errors import BadInputError, NoHardwareError, PerfmodelError, RankLostError
 
 KEY = b"the key of this run"
@@ -200,11 +200,34 @@ def test_ranks_that_do_not_come_are_named() -> None:
         connection = join("127.0.0.1", coordinator.port, KEY, {"rank": 0}, 5)
 
     threading.Thread(target=one, daemon=True).start()
-    with pytest.raises(NoHardwareError, match=r"2 of 3 ranks did not start \(missing: 1, 2\) within 1 s"):
+    with pytest.raises(NoHardwareError, match=r"2 of 3 ranks \(missing: 1, 2\) did not start within 1 s"):
         coordinator.gather(3, 1.0)
     with pytest.raises(NoHardwareError, match=r"it exited with code 3"):
         coordinator.gather(3, 30.0, lambda: "it exited with code 3")
     coordinator.close()
+
+
+def test_ranks_that_are_late_are_named_once_while_they_may_still_come(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(control, "LATE_S", 0.3)
+    coordinator, said = Coordinator(KEY), []
+    threading.Timer(
+        1.0, lambda: said.append(join("127.0.0.1", coordinator.port, KEY, {"rank": 0}, 5))
+    ).start()
+    with pytest.raises(NoHardwareError, match=r"2 of 3 ranks \(missing: 1, 2\) did not start within 2 s"):
+        coordinator.gather(3, 2.0, say=said.append)
+    assert said[0] == "waiting for 3 of 3 ranks (missing: 0, 1, 2); they have 2 s to start"
+    assert len(said) == 2  # and the connection
+    coordinator.close()
+
+
+def test_a_rank_says_once_that_the_first_is_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(control, "LATE_S", 0.2)
+    said: list[str] = []
+    with pytest.raises(LeaderMissingError, match=r"rank 0 did not start: no coordinator on 127\.0\.0\.1:1"):
+        join("127.0.0.1", 1, KEY, {"rank": 1}, 0.6, lambda: said.append("late"))
+    assert said == ["late"]
 
 
 def test_a_port_in_use_is_said_with_what_to_do() -> None:
