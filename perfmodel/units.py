@@ -333,6 +333,11 @@ def format_count(count: float) -> str:
     return _not_a_number(count) or f"{round(count):,}".replace(",", " ")
 
 
+def counted(count: int, noun: str, nouns: str = "") -> str:
+    """``1 point``, ``2 points``; ``nouns`` where an s does not do (``pass``, ``passes``)."""
+    return f"{format_count(count)} {noun if count == 1 else nouns or noun + 's'}"
+
+
 def format_number(value: float) -> str:
     """A plain number with at most three significant figures."""
     return _not_a_number(value) or _figures(value)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -117,13 +117,13 @@ def make_plan(request: Request, world: World) -> Plan:
     return Plan(unique, tuple(dict.fromkeys(left_out)), preset, world)
 
 
-def estimate_time_s(plan: Plan) -> float:
-    """About how long the plan takes [s]: for each point a pilot and half as many visits again as the fewest.
+def estimate_points_s(points: Iterable[Point], plan: Plan) -> float:
+    """About how long points of a plan take [s]: each a pilot and half as many visits again as the fewest.
 
     The times of single calls are guesses (``sizes.guess_call_s``): right to a factor of two at best. A noisy
     machine takes longer, at most ``plan.target.max_time_s`` a point.
     """
-    return sum(estimate_point_s(point, plan) for point in plan.points)
+    return sum(estimate_point_s(point, plan) for point in points)
 
 
 def estimate_point_s(point: Point, plan: Plan) -> float:

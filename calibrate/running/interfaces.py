@@ -65,8 +65,8 @@ class Team(Protocol):
 class Listener(Protocol):
     """Is told what happens, in the coordinator's thread."""
 
-    def started(self, plan: Plan, header: RunHeader, folder: Path, done: int) -> None:
-        """The run begins, or goes on with ``done`` points of the plan already done."""
+    def started(self, plan: Plan, header: RunHeader, folder: Path, done: int, left_s: float) -> None:
+        """The run begins, or goes on with ``done`` points already done; the rest takes about ``left_s``."""
 
     def progress(self, done: int, total: int, point: Point, summary: Summary | None, left_s: float) -> None:
         """A visit of ``point`` ended; about ``left_s`` seconds are left."""

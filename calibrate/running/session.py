@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from calibrate.planning.plan import Plan, estimate_point_s, make_plan
+from calibrate.planning.plan import Plan, estimate_point_s, estimate_points_s, make_plan
 from calibrate.planning.sizes import PILOT_CALLS, guess_call_s
 from calibrate.planning.world import group_ranks, takes_turns
 from calibrate.running import stack
@@ -129,7 +129,8 @@ class _Session:
         """All rounds; what ended them is in the outcome, or raised after the listener knows."""
         self._find_open()
         done = len(self.plan.points) - len(self.open)
-        self.listener.started(self.plan, self.journal.header, self.journal.folder, done)
+        left_s = estimate_points_s(self.open.values(), self.plan)
+        self.listener.started(self.plan, self.journal.header, self.journal.folder, done, left_s)
         for text in self.journal.notes:
             self._warn(text)
         if self.journal.header.functional_only:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from calibrate.operations import Availability, RankTimes
-from calibrate.planning.plan import Plan
+from calibrate.planning.plan import BACKENDS, Plan
 from calibrate.planning.world import World
 from calibrate.running.interfaces import Outcome
 from calibrate.running.stopping import Summary
@@ -99,7 +99,7 @@ class SimulatedTeam:
             providers=providers,
             memory_bytes=memory_bytes,
             cores_per_node=cores_per_node,
-            versions=dict.fromkeys((*backends, *(("torch",) if kernels else ())), "1.0"),
+            versions=dict.fromkeys((*BACKENDS, "torch"), "1.0"),
             hosts=tuple(f"node{number}" for number in range(nodes)),
         )
 
@@ -185,7 +185,7 @@ class Recorder:
     warnings: list[str] = field(default_factory=list)
     outcome: Outcome | None = None
 
-    def started(self, plan: Plan, header: RunHeader, folder: Path, done: int) -> None:
+    def started(self, plan: Plan, header: RunHeader, folder: Path, done: int, left_s: float) -> None:
         """Keeps ``done``."""
         self.done_at_start = done
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from perfmodel.schema.evidence import Clock
 
 DEVICES = ("auto", "cpu", "cuda")
+LEAST_LIMIT_S = 1.0
 _NOT_AGAIN = ("fresh", "plan_only")  # a run that goes on does not begin afresh
 
 
@@ -68,12 +69,13 @@ def calibrate(
         typer.Option("--time-limit", metavar="TIME", help="Stop after this time, e.g. 90s or 10min."),
     ] = None,
     out: Annotated[
-        Path | None,
+        str | None,
         typer.Option("--out", metavar="DIR", help="Where runs lie (default: runs in $PERFMODEL_HOME)."),
     ] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Measure again what an earlier start has.")] = False,
     strict: Annotated[
-        bool, typer.Option("--strict", help="Exit code 5 when a point failed or stayed noisy.")
+        bool,
+        typer.Option("--strict", help="Exit code 5 when a point failed, is noisy or was not reached."),
     ] = False,
     keep_hostnames: Annotated[
         bool, typer.Option("--keep-hostnames", help="Write the names of hosts, not hashes of them.")
@@ -108,7 +110,7 @@ def calibrate(
             device=_device(device),
             machine=machine,
             limit_s=_limit(time_limit),
-            out=out,
+            out=_folder(out),
             fresh=fresh,
             keep_hostnames=keep_hostnames,
             again=_again(context),
@@ -127,21 +129,30 @@ def _request(
     oversubscribe: bool,
 ) -> Request:
     from calibrate.planning.plan import Request
-    from perfmodel.units import parse_ratio
 
-    share = parse_ratio(noise, "--noise") if noise else None
-    if share is not None and not 0 < share < 1:
-        raise BadInputError(f"--noise {noise} is not a share between 0 and 1.", "for example --noise 2%")
     return Request(
         preset=preset,
         only=split_values(only, "--only") if only else (),
-        ranks=[count for count in counts if count > 1] or None,
+        ranks=counts or None,
         sizes=size_values(sizes, "--sizes") if sizes else None,
         clocks=_clocks(clock) if clock else None,
         backends=split_values(backend, "--backend") if backend else None,
         oversubscribe=oversubscribe,
-        noise=share,
+        noise=None if noise is None else _noise(noise),
     )
+
+
+def _noise(text: str) -> float:
+    from calibrate.planning.plan import LEAST_NOISE
+    from perfmodel.units import parse_ratio
+
+    share = parse_ratio(text, "--noise")
+    if not LEAST_NOISE <= share < 1:
+        raise BadInputError(
+            f"--noise {text}: half of the 95 % interval is a share of the time.",
+            f"from {100 * LEAST_NOISE:g}% to 99%, for example --noise 2%.",
+        )
+    return share
 
 
 def _preset(quick: bool, rigorous: bool) -> str:
@@ -171,9 +182,29 @@ def _device(text: str) -> str:
 
 
 def _limit(text: str | None) -> float | None:
+    """Seconds of ``--time-limit``. Limits: no unit, or less than LEAST_LIMIT_S -> BadInputError"""
     from perfmodel.units import parse_time
 
-    return parse_time(text, "--time-limit") if text else None
+    if text is None:
+        return None
+    bare = text.strip()
+    if bare.replace(".", "", 1).isdecimal():
+        raise BadInputError(f"--time-limit {bare}: seconds or minutes?", f"write {bare}s or {bare}min.")
+    try:
+        seconds = parse_time(text, "--time-limit")
+    except BadInputError as error:
+        raise BadInputError(error.message, "write seconds or minutes: 90s or 10min.") from None
+    if seconds < LEAST_LIMIT_S:
+        raise BadInputError(
+            f"--time-limit {bare} is over before anything is measured.", f"at least {LEAST_LIMIT_S:g}s."
+        )
+    return seconds
+
+
+def _folder(text: str | None) -> Path | None:
+    if text is not None and not text.strip():
+        raise BadInputError("--out is empty.", "give a folder, or leave --out out: runs in $PERFMODEL_HOME.")
+    return None if text is None else Path(text)
 
 
 def _again(context: typer.Context) -> str:

@@ -13,13 +13,15 @@ from typing import Any
 
 from calibrate.machine.doctor import Finding, examine
 from calibrate.machine.host import Host, identify
-from calibrate.planning.plan import Request, estimate_time_s, make_plan
+from calibrate.planning.plan import Request, estimate_points_s, make_plan
 from calibrate.planning.selection import read_selection
 from calibrate.ranks.control import LeaderMissingError
 from calibrate.ranks.external import detect_launcher
 from calibrate.ranks.team import TeamRequest
 from calibrate.running.interfaces import Options, Outcome, Team
+from calibrate.running.journal import Journal
 from calibrate.running.session import calibrate as measure
+from calibrate.running.session import run_folder, still_open
 from calibrate.running.stack import make_header
 from perfmodel.cli.output import SaidError, emit, emit_json, note
 from perfmodel.cli.progress import Progress
@@ -34,6 +36,7 @@ from perfmodel.schema.machine import Machine, list_machines, load_machine, read_
 from perfmodel.schema.runs import Status
 
 STOPPED = 130
+_NOT_WELL = (Status.NOISY, Status.THROTTLED, Status.FAILED)
 SPEAKS_FIRST_S = 2.0
 """Rank 0 has this long to say what is wrong: a launcher ends all ranks when one leaves with an error."""
 
@@ -146,17 +149,23 @@ def again(asked: Asked) -> str:
 
 
 def show_plan(asked: Asked, host: Host, team: Team, findings: Sequence[Finding], *, as_json: bool) -> None:
-    """What would be measured."""
+    """What would be measured, what the run holds of it already, and how long the rest takes."""
     world = team.world()
     plan = make_plan(asked.request, world)
     header = make_header(world, machine=host.machine, seed=0, keep_hostnames=asked.keep_hostnames)
-    seconds = estimate_time_s(plan)
+    folder = run_folder(asked.folder, header)
+    left = still_open(plan, Journal.peek(folder, header).states, fresh=asked.fresh)
+    seconds, done = estimate_points_s(left, plan), len(plan.points) - len(left)
     if as_json:
         emit_json(
             "calibrate",
             plan_only=True,
             machine=host.machine,
+            folder=str(folder),
+            functional_only=header.functional_only,
             stack=dict(header.stack),
+            done=done,
+            remaining=len(left),
             points=[point.model_dump(mode="json") for point in plan.points],
             left_out=[{"what": i.what, "why": i.why, "install": i.install} for i in plan.left_out],
             noise=plan.target.relative,
@@ -165,7 +174,7 @@ def show_plan(asked: Asked, host: Host, team: Team, findings: Sequence[Finding],
         )
         return
     doubts = warnings_text(findings)
-    emit(pages.head_text(host, header, plan, seconds, 0) + (f"\n{doubts}" if doubts else ""))
+    emit(pages.head_text(host, header, plan, seconds, done) + (f"\n{doubts}" if doubts else ""))
 
 
 def deliver(
@@ -181,10 +190,15 @@ def deliver(
 
 
 def fitted(asked: Asked, host: Host, outcome: Outcome) -> tuple[list[Calibration], list[Path]]:
-    """Calibrations of everything that the run holds, written beside its samples, and the files written."""
+    """Calibrations of everything that the run holds, written beside its samples, and the files written.
+
+    Limits: a functional check -> nothing
+    """
     from perfmodel.fit.runs import calibration_file_name, fit_run
     from perfmodel.schema.run_files import Run, read_run
 
+    if outcome.header.functional_only:
+        return [], []
     found: Run = read_run(outcome.samples)
     machine, written = _machine(asked, host, outcome, found)
     try:
@@ -229,12 +243,7 @@ def next_commands(asked: Asked, outcome: Outcome, written: Sequence[Path]) -> li
 
 
 def judge(asked: Asked, outcome: Outcome, *, strict: bool) -> None:
-    """The exit code: 130 stopped, 4 nothing could be measured, 5 noisy with ``--strict``."""
-    bad = [
-        (point, finish)
-        for status in (Status.FAILED, Status.NOISY, Status.THROTTLED)
-        for point, finish in outcome.with_status(status)
-    ]
+    """The exit code: 130 stopped, 4 nothing could be measured, 5 with ``--strict`` for what is not well."""
     failed = outcome.with_status(Status.FAILED)
     if outcome.interrupted:
         note(f"stopped; kept {outcome.samples} ({results.state_words(outcome)})")
@@ -244,11 +253,20 @@ def judge(asked: Asked, outcome: Outcome, *, strict: bool) -> None:
         raise NoHardwareError(
             f"no point could be measured: {failed[0][1].reason}.", "perfmodel doctor says what can be."
         )
-    if strict and bad:
-        raise TooNoisyError(
-            f"{len(bad)} of {outcome.total} points failed or stayed noisy (--strict).",
-            f"quieten the machine and measure them again:\n  {again(asked)} --fresh",
-        )
+    if strict:
+        _judge_strictly(asked, outcome)
+
+
+def _judge_strictly(asked: Asked, outcome: Outcome) -> None:
+    """TooNoisyError unless every point of the plan ended well: what did not, and the line that helps."""
+    counts = {str(status): len(outcome.with_status(status)) for status in _NOT_WELL}
+    not_reached = outcome.total - outcome.done
+    steps = [f"go on with:\n  {again(asked)}"] if not_reached else []
+    if any(counts.values()):
+        steps.append(f"quieten the machine and measure them again:\n  {again(asked)} --fresh")
+    words = [f"{word} {count}" for word, count in (counts | {"not reached": not_reached}).items() if count]
+    if words:
+        raise TooNoisyError(f"--strict: {', '.join(words)}, of {outcome.total} points.", "\n".join(steps))
 
 
 def record(
@@ -264,6 +282,7 @@ def record(
         "fingerprint": header.fingerprint,
         "stack": dict(header.stack),
         "environment": dict(header.environment),
+        "functional_only": header.functional_only,
         "ranks": header.ranks,
         "nodes": header.nodes,
         "folder": str(outcome.folder),

@@ -42,17 +42,15 @@ class Progress:
         self._shown = ""
         self.outcome: Outcome | None = None
 
-    def started(self, plan: Plan, header: RunHeader, folder: Path, done: int) -> None:
+    def started(self, plan: Plan, header: RunHeader, folder: Path, done: int, left_s: float) -> None:
         """Machine, stack, plan and what to doubt, before anything is measured."""
-        from calibrate.planning.plan import estimate_time_s
         from perfmodel.report.doctor import warnings_text
         from perfmodel.report.run import head_text
 
         if self._quiet:
             return
-        seconds = estimate_time_s(plan) * (1 - done / max(len(plan.points), 1))
         doubts = warnings_text(self._findings)
-        emit(head_text(self._host, header, plan, seconds, done) + (f"\n{doubts}" if doubts else ""))
+        emit(head_text(self._host, header, plan, left_s, done) + (f"\n{doubts}" if doubts else ""))
 
     def progress(self, done: int, total: int, point: Point, summary: Summary | None, left_s: float) -> None:
         """A visit ended: show it, unless the last line is too fresh."""

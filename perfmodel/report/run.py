@@ -28,15 +28,23 @@ _MOST_LEFT_OUT = 8
 
 
 def head_text(host: Host, header: RunHeader, plan: Plan, seconds: float, done: int) -> str:
-    """Machine, stack and plan, as a run begins."""
-    many = f"{header.nodes} node{'s' * (header.nodes > 1)}, {header.ranks} rank{'s' * (header.ranks > 1)}"
+    """Machine, stack and plan, as a run begins with ``done`` points done and ``seconds`` to go."""
+    many = f"{_many(header.nodes, 'node')}, {_many(header.ranks, 'rank')}"
     lines = [
         ("Machine", f"{header.machine}: {host_words(host)} · {many}"),
         ("", host.note),
+        ("", functional_words(header)),
         ("Stack", stack_words(header.stack)),
         *plan_lines(plan, seconds, done),
     ]
     return facts([(name, text) for name, text in lines if text])
+
+
+def functional_words(header: RunHeader) -> str:
+    """What a run with more ranks than cores is; nothing for any other."""
+    if not header.functional_only:
+        return ""
+    return f"functional check only, not a calibration: {header.stack.get('turns', 'more ranks than cores')}"
 
 
 def stack_words(stack: Mapping[str, str]) -> str:
@@ -53,13 +61,21 @@ def stack_words(stack: Mapping[str, str]) -> str:
 def plan_lines(plan: Plan, seconds: float, done: int = 0) -> list[tuple[str, str]]:
     """What is measured, in words, and how long that takes."""
     lines = [*_collective_words(plan.points), *_work_words(plan.points)]
-    total = f"{format_count(len(plan.points))} points"
-    if done:
-        total += f", {format_count(done)} of them done already"
-    aim = f"noise target {format_fraction(plan.target.relative)}, about {_duration(seconds)}"
-    lines.append(f"{total}; {aim}. Ctrl-C is safe: finished points are kept.")
+    lines.append(_amount_words(plan, seconds, done))
     named = [("Plan" if i == 0 else "", line) for i, line in enumerate(lines)]
     return named + left_out_lines(plan.left_out)
+
+
+def _amount_words(plan: Plan, seconds: float, done: int) -> str:
+    """How many points, how many of them are left, and how long those take."""
+    left = len(plan.points) - done
+    total, noise = counted(len(plan.points), "point"), format_fraction(plan.target.relative)
+    if not left:
+        return f"{total}, all of them done already; noise target {noise}. --fresh measures them again."
+    if done:
+        total += f", {format_count(done)} of them done already, {format_count(left)} to go"
+    aim = f"noise target {noise}, about {_duration(seconds)}"
+    return f"{total}; {aim}. Ctrl-C is safe: finished points are kept."
 
 
 def left_out_lines(items: Sequence[LeftOut]) -> list[tuple[str, str]]:
@@ -80,7 +96,7 @@ def _collective_words(points: Sequence[Point]) -> list[str]:
         parts = [
             f"{len(operations)} collectives" if len(operations) > 3 else ", ".join(operations),
             f"G = {_ranks(own)}",
-            f"{len(set(sizes))} sizes {format_bytes(min(sizes))} – {format_bytes(max(sizes))}",
+            _sizes(sizes),
             ", ".join(dict.fromkeys(str(point.clock) for point in own)),
         ]
         others = [v.replace("_", " ") for v in dict.fromkeys(p.variant for p in own) if v != "default"]
@@ -100,11 +116,12 @@ def _work_words(points: Sequence[Point]) -> list[str]:
     if kernels:
         names = ", ".join(dict.fromkeys(point.operation for point in kernels))
         by = ", ".join(dict.fromkeys(point.implementation for point in kernels))
-        lines.append(f"{len(kernels)} kernel cells of {by}: {names}")
+        lines.append(f"{counted(len(kernels), 'kernel cell')} of {by}: {names}")
     if passes:
         by = ", ".join(dict.fromkeys(f"{point.implementation} over {point.backend}" for point in passes))
         held = sum(point.held_out for point in passes)
-        lines.append(f"{len(passes)} whole row-wise passes ({by}), {held} of them held out to check with")
+        many = counted(len(passes), "whole row-wise pass", "whole row-wise passes")
+        lines.append(f"{many} ({by}), {held} of them held out to check with")
     return lines
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from calibrate.operations import Availability
 from calibrate.planning import sizes
-from calibrate.planning.plan import Plan, Request, World, estimate_time_s, group_ranks, make_plan
+from calibrate.planning.plan import Plan, Request, World, estimate_points_s, group_ranks, make_plan
 from calibrate.planning.presets import PRESETS
 from calibrate.planning.world import shapes
 from calibrate.running.stopping import Target
@@ -277,9 +277,8 @@ def test_nodes_of_different_sizes_are_refused() -> None:
 
 def test_the_estimate_is_about_a_minute_for_quick_and_longer_for_more() -> None:
     world = cpu(providers={"torch": TORCH, "exchange": TORCH})
-    quick, standard, rigorous = (
-        estimate_time_s(make_plan(Request(name), world)) for name in ("quick", "standard", "rigorous")
-    )
+    plans = [make_plan(Request(name), world) for name in ("quick", "standard", "rigorous")]
+    quick, standard, rigorous = (estimate_points_s(plan.points, plan) for plan in plans)
     assert 5 < quick < 60 < standard < rigorous
 
 

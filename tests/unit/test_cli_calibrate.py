@@ -54,6 +54,7 @@ class Ranks:
 @pytest.fixture
 def ranks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Ranks:
     monkeypatch.setenv("PERFMODEL_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
     for name in [name for name in os.environ if name.startswith(("OMPI_", "SLURM_", "PMIX_"))]:
         monkeypatch.delenv(name)
     return Ranks(monkeypatch)
@@ -80,7 +81,7 @@ def test_a_whole_run(ranks: Ranks, cli: Any, tmp_path: Path) -> None:
     assert found.code == 0 and found.err == ""
     for word in ("Machine", "Stack", "Plan", "Fitted", "Checked", "Wrote", "Next"):
         assert f"\n{word} " in f"\n{found.out}", found.out
-    row = next(line for line in found.out.splitlines() if line.startswith(" mpi"))
+    row = next(line for line in found.out.splitlines() if line.startswith(" all_to_all"))
     assert re.search(r" (3\.9\d|4(\.0\d)?) µs .* (99\d MB|1(\.0\d)? GB)/s", row), row
     assert "0 wrong" in found.out and "complete" in found.out
     assert max(map(len, found.out.splitlines())) <= 100 or str(tmp_path) in found.out
@@ -169,6 +170,58 @@ def test_a_plan_measures_and_writes_nothing(ranks: Ranks, cli: Any, tmp_path: Pa
     assert {p["payload_bytes"] for p in document["points"]} == {1024, 2**20}
 
 
+def test_a_plan_says_what_is_done_and_what_the_rest_takes(ranks: Ranks, cli: Any) -> None:
+    """Of 4 sizes 2 are there: the other 2 take what a plan of those alone says."""
+    line = (*ONLY, "--quick", "--noise", "50%")
+    assert cli(*line, "--sizes", "1KiB,4KiB").code == 0
+    alone = json.loads(cli(*line, "--sizes", "2KiB,8KiB", "--plan-only", "--json").out)
+    assert (alone["done"], alone["remaining"]) == (0, len(alone["points"]))
+    part = json.loads(cli(*line, "--sizes", "1KiB..8KiB", "--plan-only", "--json").out)
+    done, total = part["done"], len(part["points"])
+    assert 0 < done < total and part["remaining"] == total - done
+    assert (
+        0
+        < part["estimate_s"]
+        < json.loads(cli(*line, "--sizes", "1KiB..8KiB", "--plan-only", "--json", "--fresh").out)[
+            "estimate_s"
+        ]
+    )
+    page = " ".join(cli(*line, "--sizes", "1KiB..8KiB", "--plan-only").out.split())
+    assert f"{total} points, {done} of them done already, {total - done} to go" in page
+    ended = cli(*line, "--sizes", "1KiB,4KiB", "--plan-only")
+    assert "all of them done already" in ended.out and "about" not in ended.out
+    assert ranks.last is not None and not ranks.last.visits
+
+
+def test_what_is_measured_apart_lies_together(ranks: Ranks, cli: Any, tmp_path: Path) -> None:
+    ranks.fields = {"backends": ("mpi", "gloo")}
+    assert cli("calibrate", "--only", "mpi:broadcast", "--sizes", "1KiB", "--quick").code == 0
+    ranks.fields = {"backends": ("gloo",), "ranks": 3}
+    assert cli("calibrate", "--only", "gloo:broadcast", "--sizes", "1KiB", "--quick").code == 0
+    ranks.fields = {"backends": ("mpi", "gloo")}
+    assert cli("calibrate", "--only", "mpi:broadcast", "--sizes", "1KiB", "--rigorous").code == 0
+    lines = (folder(tmp_path) / "samples.jsonl").read_text(encoding="utf-8").splitlines()
+    points = [json.loads(line)["point"] for line in lines if '"type":"point"' in line]
+    assert {(point["backend"], point["gpus"]) for point in points} >= {("mpi", 2), ("gloo", 2), ("gloo", 3)}
+
+
+def test_more_ranks_than_cores_are_no_calibration(ranks: Ranks, cli: Any, tmp_path: Path) -> None:
+    assert cli(*QUICK).code == 0
+    measured = folder(tmp_path)
+    ranks.fields = {"ranks": 4, "cores_per_node": 2}
+    assert cli(*QUICK).code == 2
+    planned = cli(*QUICK, "--oversubscribe", "--plan-only")
+    check = "functional check only, not a calibration: 4 ranks on 2 cores"
+    assert check in " ".join(planned.out.split())
+    found = cli(*QUICK, "--oversubscribe")
+    assert found.code == 0 and check in found.err and "Fitted" not in found.out and "Next" not in found.out
+    assert found.out.count(check) == 2  # as it begins, and among the warnings
+    (own,) = set(measured.parent.iterdir()) - {measured}
+    assert sorted(path.name for path in own.iterdir()) == ["lock", "samples.jsonl"]
+    assert json.loads(cli(*QUICK, "--oversubscribe", "--json").out)["functional_only"]
+    assert json.loads(cli("show", "latest", "--json").out)["calibration"]["curves"][0]["gpus"] == 2
+
+
 def test_interrupted_and_resumed(ranks: Ranks, cli: Any, tmp_path: Path) -> None:
     ranks.fields = {"faults": {20: "interrupt"}}
     found = cli(*QUICK)
@@ -202,7 +255,16 @@ def test_noise_that_stays_is_a_warning_or_with_strict_an_error(ranks: Ranks, cli
     page = " ".join(found.out.split())
     assert "stayed noisy" in page and "Try: perfmodel calibrate --only mpi:all_to_all --rigorous" in page
     strict = cli(*QUICK, "--strict")
-    assert strict.code == 5 and "--strict" in strict.err and "Fitted" in strict.out
+    assert strict.code == 5 and "Fitted" in strict.out
+    assert re.search(r"--strict: noisy \d+, of \d+ points", strict.err), strict.err
+
+
+def test_strict_counts_what_the_time_limit_left(ranks: Ranks, cli: Any) -> None:
+    ranks.fields = {"overhead_s": 1.0}
+    found = cli(*QUICK, "--time-limit", "20s", "--strict")
+    assert found.code == 5
+    assert re.search(r"--strict: not reached \d+, of \d+ points", found.err), found.err
+    assert "go on with:\n" in re.sub(r"\n +", "\n", found.err) and "--fresh" not in found.err
 
 
 def test_a_noise_target_of_ones_own(ranks: Ranks, cli: Any) -> None:
@@ -216,6 +278,14 @@ def test_a_lost_rank_is_named_and_what_is_kept_is_said(ranks: Ranks, cli: Any) -
     assert found.code == 4
     assert "rank 1 (node 0)" in found.err and "go on with:\n         perfmodel calibrate" in found.err
     assert ranks.last is not None and ranks.last.closed
+
+
+def test_what_failed_is_measured_again_by_the_same_line(ranks: Ranks, cli: Any) -> None:
+    ranks.fields = {"faults": {5: "dead"}}
+    assert cli(*QUICK).code == 4
+    ranks.fields = {}
+    again = json.loads(cli(*QUICK, "--json").out)
+    assert again["complete"] and {point["status"] for point in again["points"]} == {"ok"}
 
 
 def test_wrong_results_only(ranks: Ranks, cli: Any) -> None:
@@ -245,7 +315,17 @@ def test_out_is_another_place(ranks: Ranks, cli: Any, tmp_path: Path) -> None:
         (("--quick", "--rigorous"), "exclude each other"),
         (("--clock", "sundial"), "sundial"),
         (("--device", "tpu"), "tpu"),
-        (("--noise", "200%"), "share between 0 and 1"),
+        (("--noise", "200%"), "from 0.01% to 99%"),
+        (("--noise", "1e-12"), "from 0.01% to 99%"),
+        (("--noise", ""), "--noise is empty"),
+        (("--time-limit", "5"), "5s or 5min"),
+        (("--time-limit", "2h"), "90s or 10min"),
+        (("--time-limit", "1us"), "at least 1s"),
+        (("--time-limit", ""), "--time-limit is empty"),
+        (("--out", ""), "--out"),
+        (("--out", " "), "--out"),
+        (("--only", "kernels:"), "nothing after the colon"),
+        (("--ranks", "2..1000000000"), "--ranks"),
         (("--only", "mpi:all_to_none"), "all_to_none"),
         (("--ranks", "3"), "has 2 ranks"),
         (("--sizes", "4"), "smallest"),
@@ -257,6 +337,13 @@ def test_bad_input(ranks: Ranks, cli: Any, words: tuple[str, ...], said: str) ->
     found = cli("calibrate", *words)
     assert found.code == 2 and said in found.err and found.out == "", found
     assert ranks.last is None or ranks.last.closed
+
+
+def test_one_rank_among_others_is_said_to_be_left_out(ranks: Ranks, cli: Any) -> None:
+    found = cli(*ONLY, "--ranks", "1,2", "--sizes", "1KiB", "--quick", "--plan-only")
+    page = " ".join(found.out.split())
+    assert found.code == 0 and "1 rank: nobody to exchange with" in page
+    assert "1 size 1 KiB" in page and "1 sizes" not in page
 
 
 def test_what_cannot_run_here(ranks: Ranks, cli: Any) -> None:
