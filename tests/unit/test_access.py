@@ -75,8 +75,9 @@ def test_l2_hit_ratio_limits() -> None:
     assert access.l2_hit_ratio(1000, 100, 0, 95) == 0
     assert access.l2_hit_ratio(1, 10, 1, 1) == pytest.approx(0.9)
     assert access.l2_hit_ratio(1e15, 1000, 500, 1000) == pytest.approx(0, abs=1e-9)
-    # 10 rows kept of 100, 20 look-ups, 18 distinct: 10 + 10 * 90 % = 19 misses of 20
-    assert access.l2_hit_ratio(100, 20, 10, 18) == pytest.approx(0.05)
+    # 2 draws from 4 rows ask for 4 (1 - (3/4)^2) = 1.75 different ones and fill a cache of 1.75 rows; of the
+    # 8 draws left, 2.25/4 miss: 1.75 + 4.5 = 6.25 misses of 10
+    assert access.l2_hit_ratio(4, 10, 1.75, 3.8) == pytest.approx(0.375)
 
 
 @given(rows, draws, st.floats(1, 1e6), st.floats(1.0, 4.0))
