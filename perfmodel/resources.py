@@ -1,13 +1,18 @@
-"""Where the shipped data lies: inside the installed package, or next to it in a source checkout."""
+"""What this process has: the shipped data, inside the package or next to it in a checkout; its memory."""
 
 from __future__ import annotations
 
+import errno
 from importlib import resources
 from pathlib import Path
 
-from perfmodel.errors import PerfmodelError
+from perfmodel.errors import NoHardwareError, PerfmodelError
+from perfmodel.units import format_bytes
 
 _PACKAGE = "perfmodel"
+_LIMITS = {"RLIMIT_AS": ("address space", "-v"), "RLIMIT_DATA": ("data", "-d")}
+_NO_ROOM = ("annot allocate memory", "an't allocate memory", "failed to map segment", "an't start new thread")
+"""How libraries say that the system gave them no memory. That of a GPU is another matter."""
 
 
 def data_path(*parts: str) -> Path:
@@ -42,3 +47,40 @@ def _folder(name: str) -> Path:
         f"the shipped folder {name!r} is missing: this installation of {_PACKAGE} is incomplete.",
         "install it again from a wheel or a source checkout.",
     )
+
+
+def address_space_bytes() -> float:
+    """Addresses that this process may use in all (``ulimit -v``). Limits: none, or no such system -> inf"""
+    return dict(_limits()).get("RLIMIT_AS", float("inf"))
+
+
+def memory_limits() -> str:
+    """What this process may use, by the shell: ``address space 4 GiB (ulimit -v)``; "" for all."""
+    return ", ".join(
+        f"{_LIMITS[name][0]} {format_bytes(value)} (ulimit {_LIMITS[name][1]})" for name, value in _limits()
+    )
+
+
+def _limits() -> list[tuple[str, int]]:
+    try:
+        import resource
+    except ImportError:  # not a Unix
+        return []
+    found = [(name, resource.getrlimit(getattr(resource, name))[0]) for name in _LIMITS]
+    return [(name, value) for name, value in found if value != resource.RLIM_INFINITY]
+
+
+def out_of_memory(error: BaseException) -> NoHardwareError | None:
+    """``error`` in words where it means that memory ran out, with the limit that did it; else None."""
+    text = " ".join(str(error).split())
+    no_room = isinstance(error, OSError) and error.errno == errno.ENOMEM
+    if not (no_room or isinstance(error, MemoryError) or any(words in text for words in _NO_ROOM)):
+        return None
+    said = f" ({text})" if text else ""
+    allowed = memory_limits()
+    if allowed:
+        return NoHardwareError(
+            f"memory ran out{said}: this process is limited to {allowed}.",
+            "allow it more (ulimit -v unlimited -d unlimited), or ask for less.",
+        )
+    return NoHardwareError(f"memory ran out{said}.", "end other programs, or ask for less.")

@@ -28,6 +28,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.errors import BadInputError, NoHardwareError
+from perfmodel.resources import address_space_bytes, memory_limits
+from perfmodel.units import format_bytes
 
 FOLDER = Path("/dev/shm")
 PREFIX = "perfmodel-"
@@ -189,6 +191,17 @@ class SymmetricHeap:
                 f"use smaller sizes, or give {FOLDER} more room (containers: --shm-size).",
             ) from None
         self._reserved[peer, begin] = count
+
+
+def require_addresses(ranks: int) -> None:
+    """NoHardwareError where a process may not use the addresses that the zones of ``ranks`` ranks take."""
+    needed, allowed = ranks * 2 * ZONE_BYTES, address_space_bytes()
+    if needed > allowed:
+        raise NoHardwareError(
+            f"the symmetric heap maps {format_bytes(needed)} of addresses for {ranks} ranks, "
+            f"and a process is limited to {memory_limits()}.",
+            "ulimit -v unlimited: addresses alone take no memory",
+        )
 
 
 def remove_stale() -> None:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from calibrate.operations import Availability, Place
 from calibrate.patterns import Layout
-from calibrate.providers.heap import FOLDER, ZONE_BYTES, SymmetricHeap, remove_stale
+from calibrate.providers.heap import FOLDER, ZONE_BYTES, SymmetricHeap, remove_stale, require_addresses
 from calibrate.providers.host import Call, HostCollectives, HostOperation, as_numpy
 from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import SAMPLE_OPERATIONS
@@ -70,7 +70,11 @@ class Shmem(HostCollectives):
         self._raw_calls: dict[tuple[tuple[int, ...], int, Any], Landing] = {}
 
     def open(self, place: Place, address: Mapping[str, str]) -> None:
-        """Remember the place and the run; remove what killed runs left behind."""
+        """Remember the place and the run; remove what killed runs left behind.
+
+        Limits: too few addresses to map the zones of all ranks of the node -> NoHardwareError
+        """
+        require_addresses(place.local_ranks)
         remove_stale()
         self._place, self._rank, self._run = place, place.rank, address["run"]
 

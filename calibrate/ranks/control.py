@@ -24,6 +24,7 @@ from typing import Any
 
 from perfmodel import errors
 from perfmodel.errors import NoHardwareError, PerfmodelError, RankLostError
+from perfmodel.resources import out_of_memory
 
 Message = Mapping[str, Any]
 
@@ -224,9 +225,9 @@ class Coordinator:
         """Who is to blame: a rank that failed, one that does not even say where it is, the one least far."""
         for rank, answer in sorted(answers.items()):
             if "error" in answer:
-                return RankLostError(
-                    self.peers[rank].name, f"failed and the others wait for it: {answer['error']['message']}"
-                )
+                error = answer["error"]
+                what = f"failed and the others wait for it: {error['message'].removesuffix('.')}"
+                return RankLostError(self.peers[rank].name, what, error["next_step"])
         waiting = [self.peers[rank] for rank in sorted(asked) if rank not in answers]
         stages = self._where(waiting)
         late = f"has not answered for {deadline_s:.0f} s"
@@ -298,18 +299,10 @@ class Desk:
 
     def refuse(self, message: Message, error: BaseException) -> None:
         """``message`` cannot be done: why."""
-        known = isinstance(error, PerfmodelError)
-        text = error.message if isinstance(error, PerfmodelError) else f"{type(error).__name__}: {error}"
-        self._send(
-            {
-                "id": message["id"],
-                "error": {
-                    "kind": type(error).__name__ if known else "",
-                    "message": text,
-                    "next_step": error.next_step if isinstance(error, PerfmodelError) else "",
-                },
-            }
-        )
+        kind = type(error).__name__ if isinstance(error, PerfmodelError) else ""
+        said = error if isinstance(error, PerfmodelError) else out_of_memory(error)
+        text, step = (said.message, said.next_step) if said else (f"{type(error).__name__}: {error}", "")
+        self._send({"id": message["id"], "error": {"kind": kind, "message": text, "next_step": step}})
 
     def _send(self, message: Message) -> None:
         """A coordinator that is gone gets nothing: the reading thread notices."""
@@ -386,4 +379,4 @@ def _error_of(name: str, error: Mapping[str, str]) -> PerfmodelError:
     if error["kind"] and kind is not RankLostError:
         found: PerfmodelError = kind(error["message"], error["next_step"])
         return found
-    return PerfmodelError(f"{name}: {error['message']}")
+    return PerfmodelError(f"{name}: {error['message'].removesuffix('.')}.", error["next_step"])

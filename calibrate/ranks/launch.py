@@ -23,6 +23,7 @@ from calibrate.ranks.external import ExternalTeam, detect_launcher, follow
 from calibrate.ranks.scratch import Scratch
 from calibrate.ranks.team import RankTeam, TeamRequest
 from perfmodel.errors import NoHardwareError, RankLostError
+from perfmodel.resources import memory_limits
 
 RANK_PROGRAM = (sys.executable, "-P", "-m", "calibrate.ranks.rank")
 
@@ -153,7 +154,11 @@ class LocalTeam(RankTeam):
     def _failed(self) -> str:
         """Why the ranks will not all come: one has ended."""
         ended = [process for process in self._processes if process.poll() is not None]
-        return f"{how_ended(ended[0].returncode)}\n{self.last_lines()}".strip() if ended else ""
+        if not ended:
+            return ""
+        limits = memory_limits()
+        doubt = f" (a rank is limited to {limits})" if limits else ""
+        return f"{how_ended(ended[0].returncode)}{doubt}\n{self.last_lines()}".strip()
 
     def _why_dead(self, rank: int) -> str:
         """How a rank ended. Under mpirun only mpirun knows, and says so in its last lines before it ends."""
@@ -162,7 +167,9 @@ class LocalTeam(RankTeam):
         return how_ended(code) if alone else ""
 
     def _explain(self, error: RankLostError) -> RankLostError:
-        lines = self.last_lines()
+        limits, lines = memory_limits(), self.last_lines()
+        if limits and limits not in str(error):
+            error.next_step += f"\nit may have run out of memory: a rank is limited to {limits}."
         if lines:
             error.next_step += f"\nlast lines of the ranks:\n{lines}"
         return error

@@ -13,6 +13,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from perfmodel.resources import address_space_bytes
+
 _PR_SET_PDEATHSIG = 1
 _M_TRIM_THRESHOLD, _M_MMAP_MAX, _M_ARENA_MAX = -1, -4, -8
 _ROOT = Path("/")
@@ -92,7 +94,7 @@ def bind(cpus: Sequence[int]) -> None:
 def host_memory_bytes(local_ranks: int, root: Path = _ROOT) -> float:
     """Memory that one of ``local_ranks`` ranks may use for buffers: an equal part of half of what is free.
 
-    Limits: a container's limit counts; unknown -> of 2 GiB
+    Limits: a container's limit counts, and that of a process's addresses (``ulimit -v``); unknown -> of 2 GiB
     """
     free = [2.0**31]
     for line in _text(root / "proc/meminfo").splitlines():
@@ -101,7 +103,10 @@ def host_memory_bytes(local_ranks: int, root: Path = _ROOT) -> float:
     limit, used = (_text(root / f"sys/fs/cgroup/memory.{name}") for name in ("max", "current"))
     if limit.isdigit() and used.isdigit():
         free.append(max(float(limit) - float(used), 0.0))
-    return min(free) * _MEMORY_SHARE / max(local_ranks, 1)
+    taken = _text(root / "proc/self/statm").split()[:1]
+    used_bytes = float(taken[0]) * os.sysconf("SC_PAGE_SIZE") if taken else 0.0
+    own = max(address_space_bytes() - used_bytes, 0.0)
+    return min(min(free) / max(local_ranks, 1), own) * _MEMORY_SHARE
 
 
 def held_bytes(root: Path = _ROOT) -> float:

@@ -200,7 +200,7 @@ class RankTeam:
                 except RankLostError:
                     raise
                 except PerfmodelError as error:
-                    found[name] = Availability(False, error.message, error.next_step)
+                    found[name] = Availability(False, error.message.removesuffix("."), error.next_step)
         self._world = replace(self._world, providers=found)
 
     def _open_provider(self, name: str) -> None:

@@ -19,6 +19,7 @@ from perfmodel.cli.output import (
     warn_stopped,
 )
 from perfmodel.errors import PerfmodelError
+from perfmodel.resources import out_of_memory
 
 INTERRUPTED = 130
 BUG = 1
@@ -61,12 +62,15 @@ def run(arguments: list[str], *, verbose: bool = False) -> int:
         SystemExit,
     ):  # typer leaves in this mode only when the reader of the help has left
         return 0
-    except Exception as error:
+    except Exception as error:  # whatever is left is sorted here: a usage error, no memory, or a bug
         if isinstance(error, usage_error):
             return _bad_usage(error, arguments)
         if isinstance(error, OSError) and _while_printing(error):
             trouble = stdout_trouble(error)
             return fail(trouble, verbose=verbose) if isinstance(trouble, PerfmodelError) else 0
+        no_memory = out_of_memory(error)
+        if no_memory is not None:
+            return fail(no_memory, verbose=verbose)
         report_bug(error, arguments, verbose=verbose)
         return BUG
 

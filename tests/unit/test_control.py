@@ -151,7 +151,7 @@ def test_a_rank_that_fails_while_the_others_wait_for_it_is_named(
 
     team = ranks(2, act)
     with pytest.raises(
-        RankLostError, match=r"^rank 1 failed and the others wait for it: MemoryError: no room"
+        RankLostError, match=r"^rank 1 failed and the others wait for it: memory ran out \(no room\)"
     ):
         team.coordinator.ask({0: {}, 1: {}}, 30)
 
