@@ -14,6 +14,7 @@ from perfmodel.report.terminal import facts, paragraph, table
 from perfmodel.schema.calibration import Calibration, Curve, Interval, Law
 from perfmodel.schema.machine import Machine, list_machines, load_machine
 from perfmodel.units import (
+    counted,
     format_bytes,
     format_count,
     format_fraction,
@@ -68,7 +69,7 @@ def calibrations_text(found: Sequence[Calibration]) -> str:
         )
     headers = ["calibration", "clock", "curves", "GPUs", "samples", "LOO p50/p90", ""]
     return (
-        table(headers, rows, left=(0, 1, 6), drop=(1, 3, 2))
+        table(headers, rows, left=(0, 1, 6), drop=(3, 2, 4))
         + "\n\n"
         + paragraph("LOO: error on sizes left out of the fit, median over curves.")
     )
@@ -101,7 +102,7 @@ def _domain(item: Calibration, machine: Machine | None) -> str:
     if machine is None and item.machine in list_machines():
         machine = load_machine(item.machine)
     if machine is None:
-        return f"{item.domain_gpus} GPUs in a domain"
+        return f"{counted(item.domain_gpus, 'rank')} in a domain"
     wide = machine.nvlink_domain_gpus > 1
     return (
         f"{item.domain_gpus} GPUs in an NVLink domain"
@@ -125,7 +126,7 @@ def _curve_table(curves: Sequence[Curve]) -> str:
         for curve in curves
     ]
     return table(
-        ["collective", "G", "α", "β (algbw)", "p", "LOO p50/p90", "range", ""], rows, left=(0, 7), drop=(5,)
+        ["collective", "G", "α", "β (algbw)", "p", "LOO p50/p90", "range", ""], rows, left=(0, 7), drop=(4, 5)
     )
 
 
@@ -158,8 +159,8 @@ def _law_text(law: Law) -> str:
         spread = math.exp(_NORMAL_95 * math.sqrt(max(law.log_covariance[i][i], 0.0)))
         rows.append([name, _si(name, value), f"{_si(name, value / spread)} – {_si(name, value * spread)}"])
     scatter = format_fraction(math.expm1(law.residual_log_sd))
-    several = f"{law.fitted_domains} domain{'s' if law.fitted_domains > 1 else ''}"
-    basis = f"fitted on up to {law.fitted_gpus} GPUs in {several}; scatter {scatter}"
+    domains = counted(law.fitted_domains, "domain")
+    basis = f"fitted on up to {law.fitted_gpus} GPUs in {domains}; scatter {scatter}"
     if not law.sources:
         basis = "not fitted here: starts from what is known of this machine's kind"
     return (
@@ -207,7 +208,7 @@ def samples_text(points: pd.DataFrame) -> str:
         else ""
     )
     headers = ["collective", "GPUs", "nodes", "variant", "size", "median", "n", "spread", ""]
-    return f"Samples   {format_count(len(points))} points\n" + table(
+    return f"Samples   {counted(len(points), 'point')}\n" + table(
         headers, rows[:_MOST_SAMPLES], left=(0, 3, 8)
     ) + more  # fmt: skip
 

@@ -32,7 +32,11 @@ def machines_text(machines: Sequence[Machine]) -> str:
     headers = ["machine", "GPUs/node", "NVLink domain", "HBM", "HBM rate", "NVLink/GPU", "NIC/GPU"]
     titles = facts([(machine.name, machine.title) for machine in machines], indent=1)
     return "\n\n".join(
-        [table(headers, rows), titles, "perfmodel machines NAME shows every value with its source."]
+        [
+            table(headers, rows, drop=(4, 1)),
+            titles,
+            "perfmodel machines NAME shows every value with its source.",
+        ]
     )
 
 
@@ -66,7 +70,7 @@ def models_text(models: Sequence[TableSet]) -> str:
             ]
         )
     headers = ["model", "tables", "rows", "bytes", "look-ups per bag", "dim"]
-    return table(headers, rows) + "\n\nperfmodel models NAME shows its source and its tables."
+    return table(headers, rows, drop=(4,)) + "\n\nperfmodel models NAME shows its source and its tables."
 
 
 def model_text(model: TableSet) -> str:

@@ -36,7 +36,7 @@ def collective_text(answers: pd.DataFrame, calibration_id: str, machine: Machine
     origin = f"Machine {machine.name}" + (f" · assumed: {changed}" if changed else "") + f" · clock {clocks}"
     return "\n\n".join(
         [
-            table(headers, rows, left=(0, 8), drop=(5, 2)),
+            table(headers, rows, left=(0, 8), drop=(5, 2, 6)),
             paragraph(f"{origin} · calibration {calibration_id}"),
         ]
     )

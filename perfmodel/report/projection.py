@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from perfmodel.project import Projection, StepRow
 from perfmodel.project.sensitivity import NextExperiment, Sensitivity
-from perfmodel.report.terminal import command_lines, facts, paragraph, sides, table
+from perfmodel.report.terminal import command_lines, facts, paragraph, sides, table, unbroken
 from perfmodel.schema.evidence import Evidence
 from perfmodel.units import (
     format_bytes,
@@ -79,7 +79,7 @@ def gpu_line(answer: Projection) -> str:
     count = answer.gpu_count
     shard = f"row-wise shards of {format_bytes(count.shard_bytes, binary=False)}" if answer.gpus > 1 else ""
     reserve = f", {format_fraction(count.reserve)} reserved" if count.reserve else ""
-    return sides(f"GPUs     {count}{reserve}", shard).rstrip()
+    return sides(f"GPUs     {count}{reserve}", shard, indent=9).rstrip()
 
 
 def step_table(answer: Projection) -> str:
@@ -96,7 +96,7 @@ def step_table(answer: Projection) -> str:
         "evidence",
         "",
     ]
-    return table(headers, rows, left=(0, 5, 6, 7), drop=(7, 4, 1))
+    return table(headers, rows, left=(0, 5, 6, 7), drop=(7, 1, 4))
 
 
 def _step(answer: Projection, step: StepRow) -> list[str]:
@@ -152,7 +152,10 @@ def crossover_text(answer: Projection) -> str:
 
 def change_table(answer: Projection, changes: Sequence[Sensitivity]) -> str:
     """What would change the answer, and the option that makes the change."""
-    rows = [[" " + c.label, f"{format_ratio(c.before)} → {format_ratio(c.after)}", c.option] for c in changes]
+    rows = [
+        [" " + c.label, f"{format_ratio(c.before)} → {format_ratio(c.after)}", unbroken(c.option)]
+        for c in changes
+    ]
     return table(["What would change the answer", "slowdown", ""], rows, left=(0, 2), indent=0)
 
 
@@ -216,8 +219,9 @@ def footer(
     if answer.setting.scenario != "cluster":
         parts.append(f"scenario {answer.setting.scenario}")
     parts.append("clock " + ", ".join(str(clock) for clock in answer.clocks))
-    parts.append("calibration " + origin(", ".join(dict.fromkeys(answer.calibrations)), calibration_file))
+    parts.append("calibration " + ", ".join(dict.fromkeys(answer.calibrations)))
     text = paragraph(" · ".join(parts))
+    text += f"\nCalibration file {calibration_file}" if calibration_file else ""
     step = max((s for s in answer.steps if s.collective), key=lambda s: s.time_s, default=None)
     if step is None:
         return text

@@ -18,6 +18,7 @@ from perfmodel.schema.calibration import Calibration, Curve, Interval
 from perfmodel.schema.machine import KEYS
 from perfmodel.schema.runs import Finish, Kind, Point, Status
 from perfmodel.units import (
+    counted,
     format_bytes,
     format_count,
     format_fraction,
@@ -87,31 +88,32 @@ def _labelled(name: str, texts: Sequence[str]) -> list[tuple[str, str]]:
 def state_words(outcome: Outcome) -> str:
     """``876 points, complete`` or how many of them are there."""
     if outcome.complete:
-        return f"{format_count(outcome.total)} points, complete"
+        return f"{counted(outcome.total, 'point')}, complete"
     begun = len(outcome.states) - outcome.done
     also = f", {format_count(begun)} more begun" if begun else ""
-    return f"{format_count(outcome.done)} of {format_count(outcome.total)} points{also}"
+    return f"{format_count(outcome.done)} of {counted(outcome.total, 'point')}{also}"
 
 
 def checked_words(outcome: Outcome) -> str:
     """How many results were compared with what they must be."""
-    calls, checked = format_count(outcome.calls), format_count(outcome.checked)
+    calls, checked = counted(outcome.calls, "timed call"), counted(outcome.checked, "element")
     if not outcome.checked:
         return "nothing was measured"
     if outcome.wrong:
-        return f"{format_count(outcome.wrong)} of {checked} elements are wrong: those points are not used"
-    return f"every point's result verified (0 wrong of {checked} elements; {calls} timed calls)"
+        return f"{format_count(outcome.wrong)} of {checked} wrong: those points are not used"
+    return f"every point's result verified (0 wrong of {checked}; {calls})"
 
 
 def fitted_text(calibrations: Sequence[Calibration]) -> str:
     """Curves of all calibrations in one table. β is the bus bandwidth: f times payload over time."""
     clocks = dict.fromkeys(str(curve.clock) for item in calibrations for curve in item.curves)
-    one_clock = len(clocks) == 1
+    libraries = dict.fromkeys(str(item.backend) for item in calibrations if item.curves)
     rows = [
         [
-            f"{item.backend} {curve.collective}",
+            str(item.backend) if len(libraries) > 1 else "",
+            curve.collective,
             f"{curve.gpus} / {curve.domain_gpus}" if curve.domain_gpus < curve.gpus else str(curve.gpus),
-            "" if one_clock else str(curve.clock),
+            str(curve.clock) if len(clocks) > 1 else "",
             _short(curve.alpha_s, format_time),
             _short(_bus(curve), format_rate),
             format_number(curve.p.value),
@@ -123,9 +125,14 @@ def fitted_text(calibrations: Sequence[Calibration]) -> str:
     ]
     if not rows:
         return ""
-    headers = ["collective", "G", "" if one_clock else "clock", "α", "β (bus)", "p", "LOO p50/p90", "range"]
-    title = f"Fitted   t = (α^p + (S·f/β)^p)^(1/p)   clock {', '.join(clocks)}   LOO = leave-one-out"
-    return f"{title}\n" + table(headers, rows, left=(0, 2), drop=(2, 5))
+    names = "library" if len(libraries) > 1 else "", "clock" if len(clocks) > 1 else ""
+    headers = [names[0], "collective", "G", names[1], "α", "β (bus)", "p", "LOO p50/p90", "range"]
+    title = f"t = (α^p + (S·f/β)^p)^(1/p)   {', '.join(libraries)}, clock {', '.join(clocks)}"
+    return (
+        facts([("Fitted", title), ("", "LOO: error on sizes left out of the fit")])
+        + "\n"
+        + table(headers, rows, left=(0, 1, 3), drop=(6, 8, 7))
+    )
 
 
 def _short(interval: Interval, write: Callable[[float], str]) -> str:
@@ -152,12 +159,16 @@ def constants_text(calibrations: Sequence[Calibration]) -> str:
         title = f"Kernels   {constants.implementation}, {clock}; LOO p50/p90 {errors}"
         parts.append(f"{title}\n" + table(["constant", "value"], rows))
     lines = [
-        f"{item.backend} {name}, {item.clock}: {with_interval(value, format_time)} more after a kernel"
+        f"{item.backend} {name}, {item.clock}: {with_interval(value, format_time)} {_more(name)}"
         for item in calibrations
         for name, value in item.handover_s.items()
         if value.known
     ]
     return "\n\n".join([*parts, *([facts(_labelled("Hand-over", lines))] if lines else [])])
+
+
+def _more(step: str) -> str:
+    return "a whole pass" if step == "between_steps" else "more in a whole pass"
 
 
 def _writer(key: str) -> Callable[[float], str]:
@@ -242,12 +253,12 @@ def _group_text(status: Status, group: str, found: Sequence[tuple[Point, Finish]
     only = group if len(names) > 1 else f"{group}:{next(iter(names))}"
     reasons = "; ".join(list(dict.fromkeys(finish.reason for _, finish in found if finish.reason))[:2])
     if status is Status.FAILED:
-        return f"{group}: {many} failed: {reasons}. Not used. Try: perfmodel calibrate --only {only} --fresh"
+        return f"{group}: {many} failed: {reasons}. Not used. Try:\nperfmodel calibrate --only {only} --fresh"
     if status is Status.THROTTLED:
         return f"{group}: {many} while a clock was held down ({reasons}). Kept, marked."
     worst = format_fraction(max(_halfwidth(finish) for _, finish in found))
     step = f"perfmodel calibrate --only {only} --rigorous"
-    return f"{group}: {many} stayed noisy, up to ± {worst}. Kept, marked noisy. Try: {step}"
+    return f"{group}: {many} stayed noisy, up to ± {worst}. Kept, marked noisy. Try:\n{step}"
 
 
 def _name(point: Point) -> str:

@@ -16,7 +16,7 @@ from perfmodel.schema.machine import Machine, load_machine
 from perfmodel.schema.run_files import Run, read_run
 from perfmodel.schema.run_folders import calibrations_of
 from perfmodel.schema.workload import dtype_bytes
-from perfmodel.units import format_fraction, format_ratio
+from perfmodel.units import counted, format_fraction, format_ratio
 from perfmodel.validate.verdicts import Finding, Outcome, Verdict, load_run_bands, outcome
 
 if TYPE_CHECKING:
@@ -37,7 +37,8 @@ def compare_run(folder: Path) -> pd.DataFrame:
     passes = run.composed_samples()
     if passes.empty:
         raise NoCalibrationError(
-            f"run {run.run_id} holds no whole pass.", "perfmodel calibrate --only composed measures some."
+            f"run {run.run_id} holds no whole pass.",
+            "measure some, and what they consist of:\n  perfmodel calibrate --quick",
         )
     machine = machine_of_run(run, folder)
     parts = [
@@ -59,7 +60,7 @@ def _projected(passes: pd.DataFrame, folder: Path, machine: Machine, backend: st
     if not found:
         raise NoCalibrationError(
             f"run {folder.name} holds no calibration of {backend}.",
-            "perfmodel calibrate goes on where it stopped.",
+            "the line that began it goes on where it stopped.",
         )
     clock = str(passes["clock"].iloc[0])
     path = min(found, key=lambda p: str(found[p].clock) != clock)
@@ -110,7 +111,7 @@ def median_error(own: pd.DataFrame) -> Finding:
     if own.empty:
         return _NOTHING
     value = float(own["error"].abs().median())
-    return Finding(value, f"{format_fraction(value)} of {len(own)} passes")
+    return Finding(value, f"{format_fraction(value)} of {counted(len(own), 'pass', 'passes')}")
 
 
 def median_ratio(own: pd.DataFrame) -> Finding:
@@ -118,7 +119,7 @@ def median_ratio(own: pd.DataFrame) -> Finding:
     if own.empty:
         return _NOTHING
     value = 1 + float(own["error"].median())
-    return Finding(value, f"{format_ratio(value)} of {len(own)} passes")
+    return Finding(value, f"{format_ratio(value)} of {counted(len(own), 'pass', 'passes')}")
 
 
 def inside(own: pd.DataFrame) -> Finding:
@@ -126,7 +127,7 @@ def inside(own: pd.DataFrame) -> Finding:
     if own.empty:
         return _NOTHING
     value = float(own["inside"].mean())
-    return Finding(value, f"{format_fraction(value)} of {len(own)} passes")
+    return Finding(value, f"{format_fraction(value)} of {counted(len(own), 'pass', 'passes')}")
 
 
 _NOTHING = Finding(None, "no held-out pass was measured")

@@ -143,7 +143,8 @@ def test_hand_overs() -> None:
     )
     text = constants_text([item])
     assert (
-        text.replace("3.00", "3") == "Hand-over  mpi reduce_scatter, eager: 3 µs ± 10.0 % more after a kernel"
+        text.replace("3.00", "3")
+        == "Hand-over  mpi reduce_scatter, eager: 3 µs ± 10.0 % more in a whole pass"
     )
 
 
@@ -222,3 +223,33 @@ def test_a_plan_in_words() -> None:
     assert "mpi: 6 collectives × G = 2 × 2 sizes 1 KiB – 4 KiB × eager" in words
     assert f"{len(plan.points)} points; noise target 5.0 %, about 10 min" in words
     assert "kernel cells of torch" in words and "held out" in words
+
+
+def test_the_fitted_table_says_clock_and_library_where_they_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However narrow the page: in the title for all, or in a column where the curves differ."""
+    monkeypatch.setenv("COLUMNS", "60")
+    one = fitted_text([calibration("mpi", curve(4e-6, 2e9, collective="reduce_scatter"))])
+    assert "mpi, clock eager" in one and max(map(len, one.splitlines())) <= 60
+    fields = {"collective": "reduce_scatter", "clock": Clock.STREAM}
+    two = fitted_text(
+        [calibration("mpi", curve(4e-6, 2e9)), calibration("shmem", curve(4e-6, 2e9, **fields))]
+    )
+    for column in ("library", "clock", " G ", "α", "β (bus)"):
+        assert column in two, two
+    rows = [line.split() for line in two.splitlines() if line.startswith((" mpi", " shmem"))]
+    assert [row[:4] for row in rows] == [
+        ["mpi", "all_to_all", "2", "eager"],
+        ["shmem", "reduce_scatter", "2", "stream"],
+    ]
+    assert max(map(len, two.splitlines())) <= 60
+
+
+def test_what_to_try_stands_on_a_line_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    from perfmodel.report.doctor import numbered
+    from perfmodel.report.run_result import _group_text
+    from perfmodel.schema.runs import Finish, Status
+
+    monkeypatch.setenv("COLUMNS", "60")
+    end = Finish(key=A2A.key, status=Status.NOISY, median_s=1e-6, low_s=9e-7, high_s=1.2e-6)
+    lines = numbered([_group_text(Status.NOISY, "nccl", [(A2A, end)])]).splitlines()
+    assert lines[-1].strip() == "perfmodel calibrate --only nccl:all_to_all --rigorous"

@@ -115,3 +115,25 @@ def test_the_equation_behind_it_is_asked_as_it_was_typed(folder: Path, cli: Any)
         (line,) = pasted(shown.out.replace(" \\\n", " "))
         assert line[:2] == ["explain", "all-to-all-ids"] and line[-1] == named
         assert cli(*line).code == 0
+
+
+def test_key_columns_stay_on_a_narrow_terminal(
+    folder: Path, cli: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    asked = ("--table-size", "1GB", "--gpus", "2", "--calibration", "latest")
+    for words, columns in (
+        (("project", *asked), ("step", "time", "share", "evidence")),
+        (("show", "latest"), ("collective", "G", "α", "β (algbw)", "range")),
+        (("calibrations",), ("calibration", "clock", "LOO p50/p90")),
+        (("machines",), ("machine", "HBM", "NVLink/GPU", "NIC/GPU")),
+        (("models",), ("model", "tables", "rows", "bytes", "dim")),
+        (
+            ("collective", "--op", "all_to_all", "--size", "1MiB", "--gpus", "128"),
+            ("time", "busbw", "evidence"),
+        ),
+    ):
+        page = cli(*words).out
+        (header,) = [line for line in page.splitlines() if all(name in line for name in columns)]
+        table = page[page.index(header) :].split("\n\n")[0]
+        assert max(map(len, table.splitlines())) <= 60

@@ -8,7 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfmodel.report.terminal import WIDTH, command_lines, facts, page_width, paragraph, sides, table
+from perfmodel.report.terminal import (
+    WIDTH,
+    command_lines,
+    facts,
+    page_width,
+    paragraph,
+    sides,
+    table,
+    unbroken,
+)
 
 
 def test_numbers_align_right_and_names_left() -> None:
@@ -92,3 +101,35 @@ def test_a_long_command_is_never_cut_inside_a_quoted_word(monkeypatch: pytest.Mo
     words = ["perfmodel", "show", "a place / with many words, none of them short, 'and' quotes", "--check"]
     text = command_lines(shlex.join(words))
     assert "\\\n" in text and shlex.split(text.replace("\\\n", " ")) == words
+
+
+def test_text_is_folded_before_a_column_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    headers, row = ["step", "time", "clock"], ["some words that fold " * 3, "9.00 µs", "eager"]
+    assert "clock" in (text := table(headers, [row], left=(0, 2), drop=(2,))) and "9.00 µs" in text
+    assert "clock" not in table(headers, [["x" * 50, "9.00 µs", "eager"]], left=(0, 2), drop=(2,))
+
+
+def test_a_number_stays_with_its_unit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    row = ["x" * 40, "716 ns ± 34.1 %", "128 B – 8 MiB"]
+    lines = [line.split() for line in table(["name", "alpha", "range"], [row]).splitlines()]
+    assert lines[1:] == [["x" * 40, "716", "ns", "128", "B"], ["±", "34.1", "%", "–", "8", "MiB"]]
+
+
+def test_an_option_to_copy_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    row = ["a change in many words, told at length", "250× → 131×", unbroken("--local-memory 10TB@3TB/s")]
+    assert "--local-memory 10TB@3TB/s" in table(["what", "slowdown", ""], [row], left=(0, 2))
+
+
+def test_further_lines_of_a_fact_are_commands(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    command = "perfmodel calibrate " + "--only mpi:all_to_all " * 4 + "--fresh"
+    lines = facts([("1", f"{'so many words ' * 6}\n{command}")]).splitlines()
+    assert lines[-1].strip() == command and max(map(len, lines[:-1])) <= 60
+
+
+def test_the_right_side_is_below_where_there_is_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    assert sides("x" * 50, "band 1 – 2 µs").splitlines()[1] == "     band 1 – 2 µs"
