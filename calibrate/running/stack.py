@@ -26,6 +26,8 @@ _OF_A_LAUNCH = re.compile(
 )
 """What torchrun and mpirun set for every program: a rank has one thread on a CPU whoever starts it."""
 
+_LOOPBACK = ("lo", "lo0")
+
 _PRIVATE = re.compile(
     r"HOST|ADDR|COMM_ID|SOCK_IF|NODELIST|URI|JOBID|TOKEN|SECRET|PASSW|KEY|CRED|USER|SESSION|PLUGIN_PATH"
     r"|OMPI_MCA_(ORTE|PRTE|ESS|PMIX|PLM|MPI_PARAM_FILE|INITIAL_WDIR)",
@@ -112,8 +114,13 @@ def allowed_environment(environ: Mapping[str, str]) -> dict[str, str]:
     return {
         name: value.replace(home, "~") if home else value
         for name, value in sorted(environ.items())
-        if _ALLOWED.fullmatch(name) and not _PRIVATE.search(name) and not _OF_A_LAUNCH.fullmatch(name)
+        if _ALLOWED.fullmatch(name) and not _PRIVATE.search(name) and not _of_a_launch(name, value)
     }
+
+
+def _of_a_launch(name: str, value: str) -> bool:
+    """Whether a launcher sets it, or this program for ranks that meet on one machine."""
+    return bool(_OF_A_LAUNCH.fullmatch(name)) or (name == "GLOO_SOCKET_IFNAME" and value in _LOOPBACK)
 
 
 def host_names(world: World, *, keep_hostnames: bool) -> str:

@@ -10,6 +10,7 @@ from perfmodel.report.doctor import host_words
 from perfmodel.report.terminal import WIDTH, facts, page_width
 from perfmodel.schema.runs import Kind, Point, RunHeader
 from perfmodel.units import (
+    counted,
     format_bytes,
     format_count,
     format_fraction,
@@ -29,7 +30,7 @@ _MOST_LEFT_OUT = 8
 
 def head_text(host: Host, header: RunHeader, plan: Plan, seconds: float, done: int) -> str:
     """Machine, stack and plan, as a run begins with ``done`` points done and ``seconds`` to go."""
-    many = f"{_many(header.nodes, 'node')}, {_many(header.ranks, 'rank')}"
+    many = f"{counted(plan.world.nodes, 'node')}, {counted(plan.world.ranks, 'rank')}"
     lines = [
         ("Machine", f"{header.machine}: {host_words(host)} · {many}"),
         ("", host.note),
@@ -102,6 +103,12 @@ def _collective_words(points: Sequence[Point]) -> list[str]:
         others = [v.replace("_", " ") for v in dict.fromkeys(p.variant for p in own) if v != "default"]
         lines.append(f"{backend}: {' × '.join(parts)}" + (f"; also {', '.join(others)}" if others else ""))
     return lines
+
+
+def _sizes(sizes: Sequence[int]) -> str:
+    """``14 sizes 128 B – 1 MiB``; ``1 size 1 KiB``."""
+    low, high = format_bytes(min(sizes)), format_bytes(max(sizes))
+    return f"{counted(len(set(sizes)), 'size')} {low if low == high else f'{low} – {high}'}"
 
 
 def _ranks(points: Iterable[Point]) -> str:

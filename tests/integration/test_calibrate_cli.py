@@ -93,6 +93,34 @@ def test_measure_stop_go_on_show_project(tmp_path: Path) -> None:
     assert steps["all_to_all_ids"]["clock"] == "eager"
 
 
+def test_what_is_measured_apart_lies_together(tmp_path: Path) -> None:
+    """Other libraries, other ranks, another launcher: one machine and stack, one folder."""
+    line = ("--sizes", "1KiB", "--quick", "--noise", "50%", "--clock", "eager", "--json")
+    folders = []
+    for words in (
+        ("--only", "shmem:broadcast", "--ranks", "2"),
+        ("--only", "mpi:broadcast", "--ranks", "2"),
+        ("--only", "kernels:copy", "--ranks", "1"),
+    ):
+        if words[1] == "kernels:copy" and not availability("torch").usable:
+            continue
+        found = perfmodel(tmp_path, "calibrate", *words, *line)
+        assert found.returncode == 0, found.stderr
+        folders.append(json.loads(found.stdout)["folder"])
+    mpirun, root = find_mpirun(), {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    done = subprocess.run(
+        [str(mpirun), "-n", "2", *COMMAND, "calibrate", "--only", "mpi:all_reduce", *line],
+        env={**environment(tmp_path), **root},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    folders.append(json.loads(done.stdout)["folder"])
+    assert len(set(folders)) == 1 and samples(tmp_path).parent == Path(folders[0])
+
+
 def test_json_on_real_ranks(tmp_path: Path) -> None:
     words = ("calibrate", "--only", "mpi:broadcast", "--sizes", "1KiB", "--quick", "--noise", "50%", "--json")
     found = perfmodel(tmp_path, *words, "--ranks", "2", "--clock", "eager")

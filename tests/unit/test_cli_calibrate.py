@@ -197,7 +197,8 @@ def test_what_is_measured_apart_lies_together(ranks: Ranks, cli: Any, tmp_path: 
     ranks.fields = {"backends": ("mpi", "gloo")}
     assert cli("calibrate", "--only", "mpi:broadcast", "--sizes", "1KiB", "--quick").code == 0
     ranks.fields = {"backends": ("gloo",), "ranks": 3}
-    assert cli("calibrate", "--only", "gloo:broadcast", "--sizes", "1KiB", "--quick").code == 0
+    other = cli("calibrate", "--only", "gloo:broadcast", "--sizes", "1KiB", "--quick")
+    assert other.code == 0 and "1 node, 3 ranks\n" in other.out
     ranks.fields = {"backends": ("mpi", "gloo")}
     assert cli("calibrate", "--only", "mpi:broadcast", "--sizes", "1KiB", "--rigorous").code == 0
     lines = (folder(tmp_path) / "samples.jsonl").read_text(encoding="utf-8").splitlines()
