@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from perfmodel.schema.evidence import Clock
 from perfmodel.schema.runs import Conditions, Point
@@ -93,6 +93,35 @@ class Provider(Protocol):
 
     def close(self) -> None:
         """Leave the job; never hangs on a peer that died."""
+
+
+class RawCollectives(Protocol):
+    """What a whole pass needs of a library: two collectives on buffers that the pass owns.
+
+    Buffers are 1-D: numpy arrays or torch tensors on a CPU, CUDA tensors on a GPU, whose calls are queued on
+    the current stream. Called by every rank of ``ranks``, which is open (``open_group``), in the same order.
+    """
+
+    def raw_all_to_all(
+        self,
+        send: Any,
+        send_counts: Sequence[int],
+        recv: Any,
+        recv_counts: Sequence[int],
+        ranks: Sequence[int],
+        *,
+        equal: bool = False,
+    ) -> None:
+        """Part p of ``send`` goes to the p-th of ``ranks``; part p of ``recv`` comes from it.
+
+        send_counts, recv_counts   elements of each part, in the order of ``ranks``
+        equal                      every part of every rank has one size (the same answer on all ranks): where
+                                   a library has a faster call for that, it is used
+        Raises BadInputError for parts that the library cannot hold.
+        """
+
+    def raw_reduce_scatter(self, send: Any, recv: Any, ranks: Sequence[int]) -> None:
+        """The i-th of ``ranks`` gets in ``recv`` the sum over ranks of the i-th equal part of ``send``."""
 
 
 @dataclass(frozen=True)

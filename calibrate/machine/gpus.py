@@ -101,21 +101,33 @@ def _by_nvidia_smi() -> list[Gpu] | None:
     program = shutil.which("nvidia-smi")
     if program is None:
         return None
-    for names in (_FIELDS.values(), [_OLD_NAMES.get(name, name) for name in _FIELDS.values()]):
-        text = _asked([program, f"--query-gpu={','.join(names)}", "--format=csv,noheader,nounits"])
-        if text is not None:
-            return _with_slices(read_query(text), program)
-    return None
+    text = ask_smi(program, list(_FIELDS.values()))
+    return None if text is None else _with_slices(read_query(text), program)
 
 
 def _with_slices(found: list[Gpu], program: str) -> list[Gpu]:
     """Those cut by MIG with the UUIDs of their slices, which only ``nvidia-smi -L`` names."""
-    listing = _asked([program, "-L"]) if any(gpu.mig for gpu in found) else None
+    listing = _said_by(program, "-L") if any(gpu.mig for gpu in found) else None
     slices = read_listing(listing or "")
     return [replace(gpu, slices=slices.get(gpu.uuid, ())) for gpu in found]
 
 
-def _asked(command: Sequence[str]) -> str | None:
+def ask_smi(program: str, fields: Sequence[str], gpu: str = "") -> str | None:
+    """What ``nvidia-smi`` says of ``fields``, one line a GPU, by their older names where it knows no others.
+
+    program   nvidia-smi with its path
+    gpu       UUID of the one to ask about; "": all
+    Limits: it fails, or takes more than 20 s -> None
+    """
+    which = [f"--id={gpu}"] if gpu else []
+    for names in (fields, [_OLD_NAMES.get(name, name) for name in fields]):
+        text = _said_by(program, *which, f"--query-gpu={','.join(names)}", "--format=csv,noheader,nounits")
+        if text is not None:
+            return text
+    return None
+
+
+def _said_by(*command: str) -> str | None:
     """What a program prints; None where it fails."""
     try:
         done = subprocess.run(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -90,7 +91,7 @@ class DeviceOperation:
         return {}
 
 
-class DeviceCollectives:
+class DeviceCollectives(ABC):
     """A provider of collectives on GPUs, less the library: subclasses give ``_make``."""
 
     name = ""
@@ -129,8 +130,9 @@ class DeviceCollectives:
 
         torch.cuda.synchronize()
 
+    @abstractmethod
     def _make(self, one: Layout, variant: str, ranks: tuple[int, ...]) -> DeviceOperation:
-        raise NotImplementedError
+        """The operation of a layout: the library's call on its buffers."""
 
     def _group(self, ranks: Sequence[int]) -> Any:
         group = self._groups.get(tuple(ranks))

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrate.machine.libraries import install_torch
-from calibrate.operations import Availability, Place
+from calibrate.operations import Availability, Place, RawCollectives
 from calibrate.patterns import Layout
 from calibrate.providers import torch_world
 from calibrate.providers.host import Call, HostCollectives, HostOperation, InPlaceHostOperation
@@ -28,7 +28,7 @@ def availability() -> Availability:
     )
 
 
-class Gloo(HostCollectives):
+class Gloo(HostCollectives, RawCollectives):
     """Collectives of torch.distributed on CPU tensors that share memory with the numpy buffers."""
 
     name = "gloo"
@@ -58,15 +58,12 @@ class Gloo(HostCollectives):
         *,
         equal: bool = False,
     ) -> None:
-        """Exchange parts of 1-D buffers; counts in elements a peer, in the order of ``ranks``.
-
-        equal  every part of every rank has one size (the same answer on all ranks): a faster call
-        """
+        """As RawCollectives has it, by ``all_to_all_single``; equal parts need no counts."""
         out, into, group = _tensor(send), _tensor(recv), self._group(ranks)[0]
         torch_world.all_to_all(self._dist, out, send_counts, into, recv_counts, group, equal)
 
     def raw_reduce_scatter(self, send: Any, recv: Any, ranks: Sequence[int]) -> None:
-        """Sum 1-D send buffers over ranks; rank i of ``ranks`` receives part i in ``recv``."""
+        """As RawCollectives has it, by torch's reduce-scatter of whole tensors."""
         reduce_scatter, _ = torch_world.scatter_and_gather(self._dist)
         reduce_scatter(_tensor(recv), _tensor(send), group=self._group(ranks)[0])
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import mmap
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -210,7 +211,7 @@ class InPlaceHostOperation(HostOperation):
         self._calls = 0
 
 
-class HostCollectives:
+class HostCollectives(ABC):
     """A provider of collectives on CPUs, less the library: subclasses give ``_call``.
 
     Groups are looked up by their ranks, in order; ``open_group`` of a subclass adds to ``_groups``.
@@ -257,9 +258,11 @@ class HostCollectives:
 
     def synchronize(self) -> None:
         """Nothing: calls return when they are done."""
+        return
 
+    @abstractmethod
     def _call(self, one: Layout, variant: str, group: Any) -> Call:
-        raise NotImplementedError
+        """The call of the library for a layout over a group."""
 
     @staticmethod
     def _kind(operation: str) -> type[HostOperation]:

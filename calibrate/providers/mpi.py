@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from calibrate.machine.libraries import install_mpi
-from calibrate.operations import Availability, Place
+from calibrate.operations import Availability, Place, RawCollectives
 from calibrate.patterns import Layout
 from calibrate.providers.host import Call, HostCollectives, as_numpy
 from perfmodel.errors import NoHardwareError
@@ -36,7 +36,7 @@ def availability() -> Availability:
     )
 
 
-class Mpi(HostCollectives):
+class Mpi(HostCollectives, RawCollectives):
     """Blocking MPI collectives. One communicator a group, in the order of its ranks."""
 
     name = "mpi"
@@ -81,10 +81,7 @@ class Mpi(HostCollectives):
         *,
         equal: bool = False,
     ) -> None:
-        """Exchange parts of 1-D buffers; counts in elements a peer, in the order of ``ranks``.
-
-        equal  every part of every rank has one size (the same answer on all ranks): a faster call
-        """
+        """As RawCollectives has it, by ``Alltoallv``; equal parts by ``Alltoall``."""
         group, out, into = self._group(ranks), as_numpy(send), as_numpy(recv)
         if equal:
             group.Alltoall(out, into)
@@ -92,7 +89,7 @@ class Mpi(HostCollectives):
             group.Alltoallv([out, list(send_counts)], [into, list(recv_counts)])
 
     def raw_reduce_scatter(self, send: Any, recv: Any, ranks: Sequence[int]) -> None:
-        """Sum 1-D send buffers over ranks; rank i of ``ranks`` receives part i in ``recv``."""
+        """As RawCollectives has it, by ``Reduce_scatter_block``."""
         self._group(ranks).Reduce_scatter_block(as_numpy(send), as_numpy(recv))
 
     def close(self) -> None:

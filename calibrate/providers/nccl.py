@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from calibrate.operations import Availability, Place
+from calibrate.operations import Availability, Place, RawCollectives
 from calibrate.patterns import Layout
 from calibrate.providers import torch_world
 from calibrate.providers.device import (
@@ -43,7 +43,7 @@ def availability() -> Availability:
     return found
 
 
-class Nccl(DeviceCollectives):
+class Nccl(DeviceCollectives, RawCollectives):
     """Collectives of torch.distributed on CUDA tensors. An all-reduce is in place."""
 
     name = "nccl"
@@ -88,14 +88,11 @@ class Nccl(DeviceCollectives):
         *,
         equal: bool = False,
     ) -> None:
-        """Exchange parts of 1-D CUDA tensors; counts in elements a peer, in the order of ``ranks``.
-
-        equal  every part of every rank has one size (the same answer on all ranks)
-        """
+        """As RawCollectives has it, by ``all_to_all_single``; equal parts need no counts."""
         torch_world.all_to_all(self._dist, send, send_counts, recv, recv_counts, self._group(ranks), equal)
 
     def raw_reduce_scatter(self, send: Any, recv: Any, ranks: Sequence[int]) -> None:
-        """Sum 1-D send tensors over ranks; rank i of ``ranks`` receives part i in ``recv``."""
+        """As RawCollectives has it, by torch's reduce-scatter of whole tensors."""
         torch_world.scatter_and_gather(self._dist)[0](recv, send, group=self._group(ranks))
 
     def close(self) -> None:

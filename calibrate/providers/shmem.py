@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrate.operations import Availability, Place
+from calibrate.operations import Availability, Place, RawCollectives
 from calibrate.patterns import Layout
 from calibrate.providers.heap import FOLDER, ZONE_BYTES, SymmetricHeap, remove_stale, require_addresses
 from calibrate.providers.host import Call, HostCollectives, HostOperation, as_numpy
@@ -60,7 +60,7 @@ class ShmemOperation(HostOperation):
         return self._call  # type: ignore[return-value]
 
 
-class Shmem(HostCollectives):
+class Shmem(HostCollectives, RawCollectives):
     """A symmetric heap a group; ranks of one node only."""
 
     name = "shmem"
@@ -104,9 +104,8 @@ class Shmem(HostCollectives):
         *,
         equal: bool = False,
     ) -> None:
-        """Exchange parts of 1-D buffers; counts in elements a peer, in the order of ``ranks``.
+        """As RawCollectives has it, by puts; what lands is copied to ``recv``, equal parts like others.
 
-        What lands is copied to ``recv``. ``equal`` changes nothing here.
         Limits: a part above ZONE_BYTES / ranks -> BadInputError
         """
         heap: SymmetricHeap = self._group(ranks)
@@ -131,7 +130,7 @@ class Shmem(HostCollectives):
             into[at[peer] : at[peer + 1]] = zone
 
     def raw_reduce_scatter(self, send: Any, recv: Any, ranks: Sequence[int]) -> None:
-        """Sum 1-D send buffers over ranks; rank i of ``ranks`` receives part i in ``recv``."""
+        """As RawCollectives has it, by puts and a sum in ``recv``."""
         out, into = as_numpy(send), as_numpy(recv)
         key = (tuple(ranks), out.size, out.dtype)
         call = self._raw_calls.get(key)

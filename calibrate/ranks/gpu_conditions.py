@@ -6,10 +6,10 @@ Read through NVML's Python binding, else by ``nvidia-smi``; where neither is the
 from __future__ import annotations
 
 import shutil
-import subprocess
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from calibrate.machine.gpus import ask_smi
 from perfmodel.schema.runs import Conditions
 
 SLOWDOWNS = {
@@ -29,9 +29,14 @@ LIMITS = {
 """Bits that say what a clock is at: a GPU at work is often at its power cap, and always where it is capped.
 Bit 1, an idle GPU, says nothing of a batch."""
 
-_FIELDS = ("clocks.sm", "clocks.max.sm", "clocks.mem", "temperature.gpu", "power.draw")
-_REASONS = ("clocks_event_reasons.active", "clocks_throttle_reasons.active")  # the newer name, the older name
-_SECONDS = 10.0
+_FIELDS = (
+    "clocks.sm",
+    "clocks.max.sm",
+    "clocks.mem",
+    "temperature.gpu",
+    "power.draw",
+    "clocks_event_reasons.active",
+)
 
 Reader = Callable[[], Conditions | None]
 
@@ -84,27 +89,10 @@ def _by_nvml(nvml: Any, handle: Any) -> Conditions:
 
 def smi_reader(uuid: str, program: str) -> Reader:
     """Reads by ``nvidia-smi``, in some tens of milliseconds."""
-    names = list(_REASONS)
 
     def read() -> Conditions | None:
-        while names:
-            query = f"--query-gpu={','.join((*_FIELDS, names[0]))}"
-            command = [program, f"--id={uuid}", query, "--format=csv,noheader,nounits"]
-            try:
-                done = subprocess.run(
-                    command,
-                    capture_output=True,
-                    text=True,
-                    timeout=_SECONDS,
-                    check=False,
-                    stdin=subprocess.DEVNULL,
-                )
-            except (OSError, subprocess.TimeoutExpired):
-                return None
-            if done.returncode == 0:
-                return read_query(done.stdout)
-            names.pop(0)  # a driver that does not know this name
-        return None
+        text = ask_smi(program, _FIELDS, uuid)
+        return None if text is None else read_query(text)
 
     return read
 
@@ -112,7 +100,7 @@ def smi_reader(uuid: str, program: str) -> Reader:
 def read_query(text: str) -> Conditions | None:
     """Conditions of the one line that ``nvidia-smi`` prints; None when it is not that line."""
     cells = [cell.strip() for cell in text.strip().split(",")]
-    if len(cells) != len(_FIELDS) + 1:
+    if len(cells) != len(_FIELDS):
         return None
     sm_mhz, sm_max_mhz, memory_mhz, temperature_c, power_w = (_number(cell) for cell in cells[:-1])
     mask = int(cells[-1], 16) if cells[-1].lower().startswith("0x") else 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,8 @@ import numpy as np
 import pytest
 
 from calibrate import patterns, providers
-from calibrate.providers import heap, host
+from calibrate.operations import RawCollectives
+from calibrate.providers import device, heap, host
 from perfmodel.errors import BadInputError, NoHardwareError
 from perfmodel.schema.evidence import Clock
 from perfmodel.schema.runs import Kind, Point
@@ -38,6 +40,20 @@ def test_every_provider_says_whether_it_runs_here() -> None:
             assert found.clocks and found.operations and found.version
     with pytest.raises(BadInputError, match="unknown provider 'rccl'"):
         providers.availability("rccl")
+
+
+def test_a_library_without_its_call_is_no_provider() -> None:
+    for half in (host.HostCollectives, device.DeviceCollectives):
+        with pytest.raises(TypeError, match="abstract"):
+            half()
+
+
+@pytest.mark.parametrize("name", ["gloo", "mpi", "nccl", "shmem"])
+@pytest.mark.parametrize("call", ["raw_all_to_all", "raw_reduce_scatter"])
+def test_passes_call_every_library_alike(name: str, call: str) -> None:
+    made = type(providers.load(name))
+    assert made.__dict__[call]  # its own, not the description
+    assert inspect.signature(getattr(made, call)) == inspect.signature(getattr(RawCollectives, call))
 
 
 def test_a_module_that_does_not_import_is_not_usable(monkeypatch: pytest.MonkeyPatch) -> None:
