@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from perfmodel.fit.context import step_times
+from perfmodel.fit.hits import miss_ratios
 from perfmodel.fit.links import rounded
 from perfmodel.fit.robust import half_widths, solve
 from perfmodel.model import embedding_bag, kernels
@@ -111,6 +112,17 @@ def fit_kernels(
     )
 
 
+def gather_times(cells: pd.DataFrame, machine: Machine, known: KernelConstants) -> Floats:
+    """Times of gather cells by fitted constants, in loops of one kernel [s].
+
+    cells  rows of ``Run.kernel_samples``, of any distribution of ids
+    known  of ``fit_kernels``, to which no passes were given
+    """
+    problem = _gather(cells, machine, load_kernel_constants())
+    values = [known.values[key].value if key in known.values else machine.value(key) for key in problem.keys]
+    return problem.time(np.array(values), np.ones(len(cells), bool))
+
+
 def _usable(samples: pd.DataFrame, clock: Clock) -> tuple[str, pd.DataFrame]:
     """The implementation that is used, and its samples that a fit may use."""
     keep = (samples["clock"] == str(clock)) & (samples["distribution"] == "uniform")
@@ -173,16 +185,15 @@ def _gather(cells: pd.DataFrame, machine: Machine, constants: Constants) -> _Pro
     times = cells["time_s"].to_numpy(float)
     dim, tables = cells["dim"].to_numpy(float), cells["tables"].to_numpy(float)
     row = dim * np.array([float(dtype_bytes(name)) for name in cells["dtype"]])
-    draws = (cells["batch"] * cells["pooling"]).to_numpy(float)
     cache = machine.value("l2_bytes") * constants.value("l2_usable_fraction") / tables
     bag = dim * constants.value("pooled_element_bytes") + constants.value("offset_bytes")
     widths = constants.value("small_row_bytes"), constants.value("medium_row_bytes")
     shards, ids = cells["shards"].to_numpy(float), cells["id_bytes"].to_numpy(float)
-    number, sector = cells["rows"].to_numpy(float) / shards, machine.value("sector_bytes")
+    miss, sector = miss_ratios(cells, row, cache), machine.value("sector_bytes")
     bags = (cells["batch"] * cells["tables"]).to_numpy(float) * shards
 
     def traffic(phi: Floats) -> kernels.GatherTraffic:
-        return kernels.gather_traffic(number, draws, _lookups(cells), row, phi, cache, sector, ids, bags, bag)
+        return kernels.traffic_of_misses(miss, _lookups(cells), row, phi, sector, ids, bags, bag)
 
     short, medium = row <= widths[0], (row > widths[0]) & (row <= widths[1])
     names = {"small_row_penalty_32": short, "small_row_penalty_64": medium}

@@ -93,11 +93,33 @@ def gather_traffic(
     """
     kept = access.resident_rows(E, draws, row, cache)
     miss = 1 - access.l2_hit_ratio(E, draws, kept, access.unique_rows_uniform(E, draws))
-    moved = _array(phi) * sector_rounded(row, sector)
+    return traffic_of_misses(miss, n, row, phi, sector, id_bytes, bags, o)
+
+
+def traffic_of_misses(
+    miss: ArrayLike,
+    n: ArrayLike,
+    row: ArrayLike,
+    phi: ArrayLike,
+    sector: float,
+    id_bytes: ArrayLike,
+    bags: ArrayLike,
+    o: ArrayLike,
+) -> GatherTraffic:
+    """Bytes that a gather moves when a known part of its look-ups misses the L2 cache.
+
+        dram = gather_bytes(n, phi s miss),   l2 = gather_bytes(n, phi s),   bare = gather_bytes(n, row miss)
+
+    miss      part of the look-ups that misses [-]: ``access``, ``caching`` for ids that are not uniform
+    n, row, phi, sector, id_bytes, bags, o   as in ``gather_traffic``
+    Source: Lin et al., arXiv 2201.07821
+    Limits: miss = 1 -> dram = l2;  miss = 0 -> ids and bags alone pass DRAM
+    """
+    moved, part = _array(phi) * sector_rounded(row, sector), _array(miss)
     return GatherTraffic(
-        gather_bytes(n, moved * miss, id_bytes, bags, o),
+        gather_bytes(n, moved * part, id_bytes, bags, o),
         gather_bytes(n, moved, id_bytes, bags, o),
-        gather_bytes(n, _array(row) * miss, id_bytes, bags, o),
+        gather_bytes(n, _array(row) * part, id_bytes, bags, o),
     )
 
 

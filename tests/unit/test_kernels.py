@@ -67,6 +67,16 @@ def test_error_factor_covers_what_it_says() -> None:
     assert np.mean(inside) == pytest.approx(0.95, abs=0.005)
 
 
+def test_traffic_of_misses_limits() -> None:
+    every = kernels.traffic_of_misses(1, 10, 96, 1.0, 32, 8, 2, 100)
+    assert (every.dram_bytes, every.l2_bytes) == (10 * (96 + 8) + 200, 10 * (96 + 8) + 200)
+    none = kernels.traffic_of_misses(0, 10, 96, 1.0, 32, 8, 2, 100)
+    assert (none.dram_bytes, none.bare_bytes) == (10 * 8 + 200, 10 * 8 + 200)
+    half = kernels.traffic_of_misses(0.5, 10, 100, 1.5, 32, 8, 2, 100)
+    assert half.dram_bytes == 10 * (128 * 1.5 / 2 + 8) + 200
+    assert half.bare_bytes == 10 * (100 / 2 + 8) + 200
+
+
 def test_gather_traffic_limits() -> None:
     # 10 rows of 96 bytes (3 sectors of 32), ids of 8, 2 bags of 100; no cache: all of it passes DRAM and L2
     plain = kernels.gather_traffic(1000, 10, 10, 96, 1.0, 0.0, 32, 8, 2, 100)
