@@ -139,9 +139,7 @@ def _wrapped(lines: list[str], label: str = "error: ") -> list[str]:
 
     An indented line is a command to paste: it stays whole, however long it is.
     """
-    import textwrap
-
-    from perfmodel.report.terminal import page_width
+    from perfmodel.report.terminal import page_width, wrapped
 
     shown: list[str] = []
     for i, line in enumerate(lines or [""]):
@@ -150,14 +148,7 @@ def _wrapped(lines: list[str], label: str = "error: ") -> list[str]:
             shown.append(own + line.strip())
             continue
         first = label if i == 0 else own
-        shown += textwrap.wrap(
-            line.strip(),
-            page_width(),
-            initial_indent=first,
-            subsequent_indent=own,
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
+        shown += wrapped(line.strip(), page_width(), first, own, long_words=False)
     return shown
 
 

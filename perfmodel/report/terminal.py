@@ -124,15 +124,24 @@ def _lines(text: str, room: int) -> list[str]:
     if len(text) <= room:
         return [text]
     own = " " * (len(text) - len(text.lstrip()))
-    whole = _glued(text.strip())
+    return wrapped(text.strip(), room, own, own) or [""]
+
+
+def wrapped(text: str, width: int, first: str = "", rest: str = "", long_words: bool = True) -> list[str]:
+    """Lines of at most ``width`` letters, broken between words; between a number and its unit only at need.
+
+    first, rest  what the first line and the others begin with;  long_words  break a word that passes a line
+    """
+    whole = _glued(text)
     parts = textwrap.wrap(
-        whole if _longest([whole]) <= room - len(own) else text.strip(),
-        room,
-        initial_indent=own,
-        subsequent_indent=own,
+        whole if _longest([whole]) <= width - len(rest) else text,
+        width,
+        initial_indent=first,
+        subsequent_indent=rest,
+        break_long_words=long_words,
         break_on_hyphens=False,
     )
-    return [part.replace(_FIXED_SPACE, " ") for part in parts] or [""]
+    return [part.replace(_FIXED_SPACE, " ") for part in parts]
 
 
 def facts(pairs: Sequence[tuple[str, str]], indent: int = 0) -> str:
@@ -155,17 +164,11 @@ def facts(pairs: Sequence[tuple[str, str]], indent: int = 0) -> str:
 def paragraph(text: str, indent: int = 0) -> str:
     """Text wrapped at the page; its own line breaks are kept."""
     pad = " " * indent
-    wrapped = []
+    lines = []
     for line in text.splitlines():
-        own = line[: len(line) - len(line.lstrip())]
-        wrapped += textwrap.wrap(
-            line.strip(),
-            page_width(),
-            initial_indent=pad + own,
-            subsequent_indent=pad + own,
-            break_on_hyphens=False,
-        ) or [""]
-    return "\n".join(wrapped)
+        own = pad + line[: len(line) - len(line.lstrip())]
+        lines += wrapped(line.strip(), page_width(), own, own) or [""]
+    return "\n".join(lines)
 
 
 def command_lines(words: str, indent: int = 3) -> str:
