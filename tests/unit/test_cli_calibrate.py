@@ -6,6 +6,7 @@ import functools
 import json
 import os
 import re
+import subprocess
 import shlex
 from collections.abc import Callable
 from pathlib import Path
@@ -287,6 +288,17 @@ def test_what_failed_is_measured_again_by_the_same_line(ranks: Ranks, cli: Any) 
     ranks.fields = {}
     again = json.loads(cli(*QUICK, "--json").out)
     assert again["complete"] and {point["status"] for point in again["points"]} == {"ok"}
+
+
+def test_a_damaged_run_gets_one_advice_and_it_works(ranks: Ranks, cli: Any, tmp_path: Path) -> None:
+    assert cli(*QUICK).code == 0
+    path = folder(tmp_path) / "samples.jsonl"
+    path.write_bytes(b"\n" + path.read_bytes().split(b"\n", 1)[1])
+    found = [cli(*QUICK), cli(*QUICK, "--plan-only"), cli("validate", "--run", str(path.parent))]
+    assert {one.code for one in found} == {2} and len({one.err for one in found}) == 1
+    (move,) = [line for line in found[0].err.splitlines() if line.strip().startswith("mv ")]
+    subprocess.run(move, shell=True, check=True)
+    assert cli(*QUICK).code == 0 and cli("show", "latest").code == 0
 
 
 def test_wrong_results_only(ranks: Ranks, cli: Any) -> None:
