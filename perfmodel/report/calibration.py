@@ -207,9 +207,9 @@ def samples_text(points: pd.DataFrame) -> str:
         if len(rows) > _MOST_SAMPLES
         else ""
     )
-    headers = ["collective", "GPUs", "nodes", "variant", "size", "median", "n", "spread", ""]
+    headers = ["collective", "G", "nodes", "variant", "size", "median", "n", "spread", ""]
     return f"Samples   {counted(len(points), 'point')}\n" + table(
-        headers, rows[:_MOST_SAMPLES], left=(0, 3, 8)
+        headers, rows[:_MOST_SAMPLES], left=(0, 3, 8), drop=(2, 7, 6)
     ) + more  # fmt: skip
 
 

@@ -21,8 +21,9 @@ def own_run_text(passes: pd.DataFrame, steps: pd.DataFrame, verdicts: Sequence[V
     """Every pass, the steps, and the verdicts."""
     rows = [_row(record) for record in passes.to_dict("records")]
     parts = [
-        "Whole passes: measured, and projected from this run's own calibration\n"
-        + table(_HEADERS, rows, left=(0, 1, 7, 11), drop=(7,))
+        paragraph("Whole passes: measured, and projected from this run's own calibration")
+        + "\n"
+        + table(_HEADERS, rows, left=(0, 1, 7, 11), drop=(7, 9, 2, 0))
         + "\n"
         + paragraph("held out: no fit has seen it · fitted: it says what a pass does to its steps")
     ]
@@ -32,7 +33,8 @@ def own_run_text(passes: pd.DataFrame, steps: pd.DataFrame, verdicts: Sequence[V
             for row in steps.to_dict("records")
         ]
         parts.append(
-            "Steps of our own passes: median share of the time, and error without the hand-over\n"
+            paragraph("Steps of our own passes: median share of the time, and error without the hand-over")
+            + "\n"
             + table(["step", "n", "share", "error"], named)
         )
     return "\n\n".join([*parts, verdicts_text(verdicts, paper=False)])

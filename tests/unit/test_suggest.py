@@ -126,6 +126,8 @@ def test_key_columns_stay_on_a_narrow_terminal(
         (("project", *asked), ("step", "time", "share", "evidence")),
         (("show", "latest"), ("collective", "G", "α", "β (algbw)", "range")),
         (("calibrations",), ("calibration", "clock", "LOO p50/p90")),
+        (("show", "latest", "--samples"), ("collective", "G", "variant", "size", "median")),
+        (("validate", "--run", "latest"), ("pass", "B", "T", "L", "D", "measured", "error", "band")),
         (("machines",), ("machine", "HBM", "NVLink/GPU", "NIC/GPU")),
         (("models",), ("model", "tables", "rows", "bytes", "dim")),
         (
@@ -137,3 +139,4 @@ def test_key_columns_stay_on_a_narrow_terminal(
         (header,) = [line for line in page.splitlines() if all(name in line for name in columns)]
         table = page[page.index(header) :].split("\n\n")[0]
         assert max(map(len, table.splitlines())) <= 60
+        assert len(page.splitlines()[0]) <= 60
