@@ -112,16 +112,13 @@ def machine_of(
     from perfmodel.schema.machine import list_machines, load_machine
 
     if name is None and calibration is not None:
-        from perfmodel.schema.run_folders import machine_file_beside
+        from perfmodel.schema.run_folders import machine_file_beside, no_machine_file
 
         name = load_calibration_file(calibration).machine
         if name not in list_machines():
             beside = machine_file_beside(calibration)
             if beside is None:
-                raise BadInputError(
-                    f"calibration {calibration} is of {name}, which is not a shipped machine.",
-                    "say where its machine file is: --machine PATH",
-                )
+                raise no_machine_file(f"calibration {calibration}", name, Path(calibration).parent)
             name = str(beside)
     return apply_settings(load_machine(name or DEFAULT_MACHINE), settings)
 

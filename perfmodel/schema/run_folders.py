@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from perfmodel.errors import NoCalibrationError
+from perfmodel.errors import BadInputError, NoCalibrationError
 from perfmodel.schema.calibration import Calibration, read_calibration
 from perfmodel.schema.evidence import Backend, Clock
 from perfmodel.schema.home import LATEST, MACHINE_NAME, SAMPLES_NAME, runs_by_age, runs_folder
@@ -101,6 +101,14 @@ def calibration_in(folder: Path, backend: str | None = None, clock: str | None =
     asked = " at clock ".join(part for part in (backend, clock) if part)
     there = ", ".join(f"--backend {one.backend} --clock {one.clock}" for one in found.values())
     raise NoCalibrationError(f"run {folder.name} has nothing of {asked}.", f"it has {there}.")
+
+
+def no_machine_file(what: str, machine: str, folder: Path) -> BadInputError:
+    """A run or calibration of a machine whose values are nowhere."""
+    return BadInputError(
+        f"{what} is of {machine}, which is not a shipped machine, and {folder / MACHINE_NAME} is not there.",
+        "put it there (perfmodel calibrate wrote it beside the samples), or name it: --machine PATH",
+    )
 
 
 def machine_file_beside(calibration: str) -> Path | None:

@@ -12,9 +12,9 @@ from perfmodel.errors import NoCalibrationError
 from perfmodel.fit.context import OWN_PASS, TIMED_AS
 from perfmodel.project import project
 from perfmodel.schema.home import MACHINE_NAME
-from perfmodel.schema.machine import Machine, load_machine
+from perfmodel.schema.machine import Machine, list_machines, load_machine
 from perfmodel.schema.run_files import Run, read_run
-from perfmodel.schema.run_folders import calibrations_of
+from perfmodel.schema.run_folders import calibrations_of, no_machine_file
 from perfmodel.schema.workload import dtype_bytes
 from perfmodel.units import counted, format_fraction, format_ratio
 from perfmodel.validate.verdicts import Finding, Outcome, Verdict, load_run_bands, outcome
@@ -49,9 +49,14 @@ def compare_run(folder: Path) -> pd.DataFrame:
 
 
 def machine_of_run(run: Run, folder: Path) -> Machine:
-    """The machine file in the folder of the run, else the shipped machine that it names."""
-    own = folder / MACHINE_NAME
-    return load_machine(own if own.is_file() else run.header.machine)
+    """The machine file in the folder of the run, else the shipped machine that it names.
+
+    Limits: neither -> BadInputError
+    """
+    own, name = folder / MACHINE_NAME, run.header.machine
+    if not own.is_file() and name not in list_machines():
+        raise no_machine_file(f"run {run.run_id}", name, folder)
+    return load_machine(own if own.is_file() else name)
 
 
 def _projected(passes: pd.DataFrame, folder: Path, machine: Machine, backend: str) -> pd.DataFrame:

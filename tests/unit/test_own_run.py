@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -297,5 +298,10 @@ def test_a_calibration_without_its_machine_file_asks_for_it(folder: Path, tmp_pa
     alone.write_text(calibration_in(folder).read_text(encoding="utf-8"), encoding="utf-8")
     done = cli("project", "--table-size", "100MB", "--gpus", "2", "--calibration", str(alone))
     assert done.code == 2 and "--machine" in done.err
+    assert f"{tmp_path / 'machine.toml'} is not there" in " ".join(done.err.split())
+    moved = Path(shutil.copytree(folder, tmp_path / "moved"))
+    (moved / MACHINE_NAME).unlink()
+    done = cli("validate", "--run", str(moved))
+    assert done.code == 2 and f"{moved / MACHINE_NAME} is not there" in " ".join(done.err.split())
     with pytest.raises(BadInputError):
         read_run(alone)
