@@ -118,7 +118,8 @@ def machine_of(
         if name not in list_machines():
             beside = machine_file_beside(calibration)
             if beside is None:
-                raise no_machine_file(f"calibration {calibration}", name, Path(calibration).parent)
+                what, folder = f"calibration {calibration}", Path(calibration).parent
+                raise no_machine_file(what, name, folder, "; or name it with --machine PATH")
             name = str(beside)
     return apply_settings(load_machine(name or DEFAULT_MACHINE), settings)
 

@@ -103,11 +103,11 @@ def calibration_in(folder: Path, backend: str | None = None, clock: str | None =
     raise NoCalibrationError(f"run {folder.name} has nothing of {asked}.", f"it has {there}.")
 
 
-def no_machine_file(what: str, machine: str, folder: Path) -> BadInputError:
+def no_machine_file(what: str, machine: str, folder: Path, more: str = "") -> BadInputError:
     """A run or calibration of a machine whose values are nowhere."""
     return BadInputError(
         f"{what} is of {machine}, which is not a shipped machine, and {folder / MACHINE_NAME} is not there.",
-        "put it there (perfmodel calibrate wrote it beside the samples), or name it: --machine PATH",
+        f"put it there: perfmodel calibrate wrote it beside the samples of the run{more}.",
     )
 
 
