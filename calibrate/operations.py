@@ -29,7 +29,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Availability:
-    """Whether a provider can run here; if not, why, and the line that would install it.
+    """Whether a provider can run here; if not, why, and the line that would install it (for other devices).
 
     devices          of the ranks that it works for
     functional_only  it runs, and its times are no calibration: why

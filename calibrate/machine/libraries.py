@@ -41,15 +41,21 @@ def install_nvshmem() -> str:
 
 
 def install_torchrec() -> str:
-    """TorchRec and FBGEMM with the torch that they are built for: kernels for GPUs where there is one."""
-    kernels = "fbgemm-gpu==1.8.0" if find_gpus() else "fbgemm-gpu-cpu==1.8.0"
-    return " && ".join(
-        [
-            _install(_TORCH),
-            _install("--no-deps", "torchrec==1.8.0", kernels, "torchmetrics==1.0.3"),
-            _install(*_ABOVE_TORCH),
-        ]
-    )
+    """TorchRec and FBGEMM with the torch that they are built for: kernels for GPUs where there is one.
+
+    The builds for CPUs and for GPUs lie in one folder: where one was, the other is written anew.
+    """
+    if find_gpus():
+        before = [_pip("uninstall -y fbgemm-gpu-cpu")]
+        alone, kernels = ("--no-deps", "--force-reinstall"), "fbgemm-gpu==1.8.0"
+    else:
+        before, alone, kernels = [], ("--no-deps",), "fbgemm-gpu-cpu==1.8.0"
+    lines = [
+        _install(_TORCH),
+        _install(*alone, "torchrec==1.8.0", kernels, "torchmetrics==1.0.3"),
+        _install(*_ABOVE_TORCH),
+    ]
+    return " && ".join([*before, *lines])
 
 
 def _install(*words: str) -> str:

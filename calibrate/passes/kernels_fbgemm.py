@@ -25,7 +25,12 @@ def availability() -> Availability:
     if importlib.util.find_spec("fbgemm_gpu") is None:
         return Availability(False, "fbgemm_gpu is not installed", install_torchrec())
     return Availability(
-        True, version=f"fbgemm {version()}", clocks=CLOCKS, operations=_OPERATIONS, devices=devices()
+        True,
+        install="" if "cuda" in devices() else install_torchrec(),
+        version=f"fbgemm {version()}",
+        clocks=CLOCKS,
+        operations=_OPERATIONS,
+        devices=devices(),
     )
 
 

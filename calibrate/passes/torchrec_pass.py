@@ -36,7 +36,12 @@ def availability() -> Availability:
             return Availability(False, f"{name} is not installed", install_torchrec())
     version = f"torchrec {importlib.metadata.version('torchrec')}"
     return Availability(
-        True, version=version, clocks=(Clock.EAGER,), operations=("row_wise",), devices=devices()
+        True,
+        install="" if "cuda" in devices() else install_torchrec(),
+        version=version,
+        clocks=(Clock.EAGER,),
+        operations=("row_wise",),
+        devices=devices(),
     )
 
 

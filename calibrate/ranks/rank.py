@@ -134,7 +134,7 @@ class RankServer:
         if name == "mpi" and found.usable and not launched:
             return Availability(False, "the ranks were not started by mpirun or srun --mpi=pmix")
         if found.usable and device not in found.devices:
-            return Availability(False, f"it has nothing for ranks on {device}", version=found.version)
+            return Availability(False, f"it has nothing for ranks on {device}", found.install, found.version)
         return found
 
     def _open_provider(self, message: Mapping[str, Any]) -> None:

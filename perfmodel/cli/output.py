@@ -137,14 +137,14 @@ def fail(error: PerfmodelError, *, verbose: bool) -> int:
 def _wrapped(lines: list[str], label: str = "error: ") -> list[str]:
     """The label before the first line, the others under its text, at most 100 columns where words allow.
 
-    An indented line is a command to paste: it stays whole, however long it is.
+    An indented line, or one that installs something, is a command to paste: it stays whole, however long.
     """
     from perfmodel.report.terminal import page_width, wrapped
 
     shown: list[str] = []
     for i, line in enumerate(lines or [""]):
         own = " " * len(label) + line[: len(line) - len(line.lstrip())]
-        if line.startswith(_COMMAND):
+        if line.startswith(_COMMAND) or (i > 0 and "pip install" in line):
             shown.append(own + line.strip())
             continue
         first = label if i == 0 else own

@@ -257,7 +257,7 @@ def doctor_record(
                 "operations": list(found.operations),
                 "functional_only": found.functional_only,
                 "why_not": found.why_not,
-                "install": found.install,
+                "install": "" if found.usable else found.install,
             }
             for name, found in libraries.items()
         ],

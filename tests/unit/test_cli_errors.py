@@ -147,6 +147,9 @@ def test_a_command_in_an_error_stays_whole(
     assert max(len(line) for line in lines if command not in line) <= 60
     fail(BadInputError("short.", f"  {command}"), verbose=False)
     assert capsys.readouterr().err.splitlines()[1] == f"         {command}"
+    install = "pip install " + "a-package==1.0 " * 6 + "&& pip install another"
+    fail(BadInputError("short.", install), verbose=False)
+    assert capsys.readouterr().err.splitlines()[1] == f"       {install}"
 
 
 def test_a_folder_to_make_is_quoted(tmp_path: Path) -> None:

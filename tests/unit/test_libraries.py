@@ -46,7 +46,12 @@ def test_torchrec_comes_after_its_torch_and_without_what_it_asks_for(monkeypatch
     ]
     assert libraries.install_torch() == "pip install torch==2.13.0"
     with_gpus(monkeypatch, 1)
-    assert "--no-deps torchrec==1.8.0 fbgemm-gpu==1.8.0 torchmetrics" in libraries.install_torchrec()
+    assert libraries.install_torchrec().split(" && ") == [
+        "pip uninstall -y fbgemm-gpu-cpu",
+        "pip install torch==2.13.0",
+        "pip install --no-deps --force-reinstall torchrec==1.8.0 fbgemm-gpu==1.8.0 torchmetrics==1.0.3",
+        "pip install tensordict==0.15.3 tqdm pyre-extensions lightning-utilities",
+    ]
     assert libraries.install_torch() == "pip uninstall -y torch && pip install torch==2.13.0"
 
 

@@ -147,13 +147,14 @@ def test_mpi_needs_ranks_that_a_launcher_of_mpi_started(monkeypatch: pytest.Monk
 def test_a_library_for_cpus_alone_is_nothing_for_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", fake_torch(1))
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    host_only = Availability(True, version="1.8", clocks=(Clock.EAGER,), devices=("cpu",))
+    line = "pip install fbgemm-gpu"
+    host_only = Availability(True, install=line, version="1.8", clocks=(Clock.EAGER,), devices=("cpu",))
     for device, usable in (("cpu", True), ("cuda", False)):
         desk = FakeDesk(welcome(place={**PLACE, "device": device}, providers=["fbgemm"]))
         RankServer(desk, providers.load, lambda name: host_only).serve()  # type: ignore[arg-type]
         known = availabilities(desk.answers[0]["providers"], [""])["fbgemm"]
         assert (known.usable, known.version) == (usable, "1.8")
-        assert usable or "ranks on cuda" in known.why_not
+        assert usable or ("ranks on cuda" in known.why_not and known.install == line)
 
 
 def test_a_rank_whose_gpu_is_lost_ends_and_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
