@@ -16,7 +16,17 @@ from calibrate.cuda.kernel import SYMBOL_ENTRY, Kernel
 from perfmodel.errors import NoHardwareError, PerfmodelError
 from perfmodel.resources import kernels_path
 
-OPTIONS = ("-std=c++17", "-O2", "-fPIC", "-shared", "-U_FORTIFY_SOURCE", "-Wall", "-Wextra", "-Werror")
+OPTIONS = (
+    "-std=c++17",
+    "-O2",
+    "-fPIC",
+    "-shared",
+    "-U_FORTIFY_SOURCE",
+    "-Wall",
+    "-Wextra",
+    "-Werror",
+    "-Wno-unknown-pragmas",
+)
 CHECKED = ("-g", "-fsanitize=undefined", "-fno-sanitize-recover=undefined")
 """Misaligned accesses, shifts and overflows end the process: for tests."""
 
