@@ -119,6 +119,15 @@ class SymmetricHeap:
         self.signal_all()
         self.wait(self._others)
 
+    def left(self, peer: int) -> bool:
+        """Whether ``peer`` has closed its heap or died: nobody holds the lock on its segment."""
+        try:
+            fcntl.flock(self._files[peer], fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return False
+        fcntl.flock(self._files[peer], fcntl.LOCK_UN)
+        return True
+
     @property
     def others(self) -> list[int]:
         """The other ranks of the group, the next one first."""
