@@ -150,12 +150,12 @@ class Forward:
 
     def baseline(self, traffic: Traffic) -> Timing:
         """The gather of the same batch from local memory, nothing else."""
-        return self._gather(traffic.base_dram_bytes, traffic.base_l2_bytes, None)
+        return self.gather_timing(traffic.base_dram_bytes, traffic.base_l2_bytes, None)
 
     def steps(self, work: Work, traffic: Traffic) -> list[Step]:
         """All steps in the order in which they run."""
         several = work.gpus > 1
-        gather = self._gather(traffic.dram_bytes, traffic.l2_bytes, self.memory)
+        gather = self.gather_timing(traffic.dram_bytes, traffic.l2_bytes, self.memory)
         exchange = [step for step in self._permute(work, traffic, several) if step.payload_bytes.any()]
         pool = Step("gather_pool", "", traffic.dram_bytes, gather)
         return list(self._with_handover(work, [*exchange, pool, *self._reduce(work, traffic, several)]))
@@ -188,7 +188,9 @@ class Forward:
             "ids": eb.ids_bytes(traffic.lookups, work.id_bytes),
         }
         sorted_bytes = eb.bucketize_bytes(traffic.lookups, work.id_bytes, work.gpus, traffic.bags, length)
-        bucketize = self._stream("bucketize", sorted_bytes, "bucketize_floor_s", "bucketize_bytes_per_s")
+        bucketize = self.stream_timing(
+            "bucketize", sorted_bytes, "bucketize_floor_s", "bucketize_bytes_per_s"
+        )
         return [
             Step("bucketize", "", sorted_bytes, bucketize.where(several)),
             *(self._collective(f"all_to_all_{name}", "all_to_all", x, work.gpus) for name, x in sent.items()),
@@ -208,7 +210,9 @@ class Forward:
         exchange = self._collective("all_to_all_bags", "all_to_all", size, G)
         summed = eb.local_sum_bytes(G, traffic.elements, self.constant("pooled_element_bytes"))
         moved = traffic.sparse_sum_bytes if sparse else summed
-        sum_time = self._stream("local_sum", moved, "launch_floor_s", "local_sum_bytes_per_s").where(several)
+        sum_time = self.stream_timing("local_sum", moved, "launch_floor_s", "local_sum_bytes_per_s").where(
+            several
+        )
         local_sum = Step("local_sum", "", moved, sum_time)
         if way != BEST:
             return [exchange, local_sum]
@@ -251,7 +255,8 @@ class Forward:
         node = self.gpus_per_node if per_node is None else per_node
         return Step(name, collective, payload, self.setting.links.timing(collective, payload, gpus, node))
 
-    def _gather(self, dram: Array, l2: Array, memory: Memory | None) -> Timing:
+    def gather_timing(self, dram: Array, l2: Array, memory: Memory | None) -> Timing:
+        """Gather and pool of that many bytes, ``kernels.gather_pool_time``."""
         value = self.setting.machine.value
         rate = value("gather_bytes_per_s")
         keys: tuple[str, ...] = _GATHER_KEYS
@@ -264,7 +269,8 @@ class Forward:
         names = ("launch_floor_s", slow, "l2_bytes_per_s")
         return self._kernel("gather_pool", dram, time, value("launch_floor_s"), keys, names, cached)
 
-    def _stream(self, step: str, moved: Array, floor: str, rate: str) -> Timing:
+    def stream_timing(self, step: str, moved: Array, floor: str, rate: str) -> Timing:
+        """A kernel that streams ``moved`` bytes, with the machine's constants ``floor`` and ``rate``."""
         value = self.setting.machine.value
         time = kernels.stream_kernel_time(moved, value(floor), value(rate))
         return self._kernel(step, moved, time, value(floor), (floor, rate), (floor, rate), np.bool_(False))

@@ -1,0 +1,242 @@
+"""Bytes that one shard of a table costs its rank, and every rank, for each way of splitting and exchanging.
+
+A table is cut into r row parts and c column parts: r c shards, each on one rank. What comes back from the
+look-up travels in one of six ways (``Exchange``). Two kinds of load follow: what the *holder* of a shard does
+for everybody's samples, and what *every rank* does for its own samples because the table is sharded so.
+
+    exchange    to the holders                 back                                    local sum
+    dp          nothing: a copy everywhere     nothing                                 -
+    rb          lengths, ids                   partial bags, all-to-all                of r bags, r > 1
+    rs          lengths, ids; r = G, c = 1     partial bags, reduce-scatter over G     -
+    sparse      lengths, ids                   non-empty partial bags, all-to-all      of G q bags, r > 1
+    two_level   lengths, ids; r = k g          reduce-scatter in each domain of g,     of k bags, 1 < k < N
+                                               all-to-all (k < N) or reduce-scatter
+                                               (k = N) across the N domains
+    ub          unique ids of the rank         unique rows, all-to-all; pooled here    -
+
+B samples per rank, L rows summed per bag, E rows, D elements of a row, w bytes of a stored element, v bytes
+of a pooled element as it is sent, G ranks, N domains of g ranks, q chance that a bag has a row in a row part,
+U distinct rows among one rank's B L look-ups. Ids are spread evenly over the row parts. All functions take
+arrays and broadcast. With r = G, c = 1 they are those of ``embedding_bag``; with r = 1 those of ``messages``.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from perfmodel.model import access
+
+Array = NDArray[np.float64]
+
+
+class Exchange(IntEnum):
+    """How looked-up rows or bags reach the samples' owners (see the module's table)."""
+
+    DP = 0
+    RB = 1
+    RS = 2
+    SPARSE = 3
+    TWO_LEVEL = 4
+    UB = 5
+
+
+def _array(value: ArrayLike) -> Array:
+    return np.asarray(value, dtype=np.float64)
+
+
+def shard_lookups(G: ArrayLike, B: ArrayLike, L: ArrayLike, r: ArrayLike) -> Array:
+    """Rows that the holder of a shard looks up for the samples of all ranks.
+
+        G B L / r                                                             [rows]
+
+    G  ranks [-];  B  samples of one rank [-];  L  rows of a bag [-];  r  row parts [-]
+    Source: every id goes to the one row part that holds it (and to each of its column parts)
+    Limits: r = 1 -> all G B L;  r = G -> B L, as without sharding
+    """
+    return _array(G) * _array(B) * _array(L) / _array(r)
+
+
+def filled_share(r: ArrayLike, L: ArrayLike) -> Array:
+    """Share of bags that have at least one row in a given row part.
+
+        q = 1 - (1 - 1/r)^L = ``access.shards_touched(r, L)`` / r             [-]
+
+    r  row parts [-];  L  rows of a bag [-]
+    Source: ``access.shards_touched``
+    Limits: r = 1 -> 1;  L = 1 -> 1/r;  L -> inf -> 1;  r -> inf -> L/r
+    """
+    return access.touched_fraction(1 / _array(r), L)
+
+
+def part_elements(D: ArrayLike, c: ArrayLike) -> Array:
+    """Elements of a row that the widest of c column parts holds: ceil(D / c).
+
+    D  elements of a row [-];  c  column parts [-]
+    Limits: c = 1 -> D;  c = D -> 1;  D = 128, c = 3 -> 43
+    """
+    return np.ceil(_array(D) / _array(c))
+
+
+def holder_lengths_bytes(G: ArrayLike, B: ArrayLike, length_bytes: ArrayLike) -> Array:
+    """Lengths that the holder of a shard receives: one for each bag of every rank.
+
+        G B length_bytes                                                      [bytes]
+
+    G  ranks;  B  samples of one rank;  length_bytes  of one length [bytes]: 8
+    Source: TorchRec 1.8 (``messages.routed_lengths_bytes`` is what the senders send)
+    Limits: over the r c shards of a table: r c G B length_bytes, what all G ranks send
+    """
+    return _array(G) * _array(B) * _array(length_bytes)
+
+
+def bag_bytes(elements: ArrayLike, v: ArrayLike, index_bytes: ArrayLike = 0) -> Array:
+    """Bytes of one bag on the wire: its elements and, in a sparse exchange, its position.
+
+        elements v + index_bytes                                              [bytes]
+
+    elements  of the holder's columns [-];  v  bytes of a sent element [bytes];  index_bytes  position [bytes]
+    Limits: index_bytes = 0 -> a dense exchange's;  D = 32, v = 4, index 4 -> 132
+    """
+    return _array(elements) * _array(v) + _array(index_bytes)
+
+
+def bags_sent_bytes(G: ArrayLike, B: ArrayLike, q: ArrayLike, bag: ArrayLike) -> Array:
+    """Bags that the holder of a shard sends (its own share included, as in every send buffer).
+
+        G B q bag                                                             [bytes]
+
+    G  ranks;  B  samples of one rank;  q  share of the bags that is sent [-]: 1, or ``filled_share``
+    bag  ``bag_bytes`` of the holder's columns [bytes]
+    Source: ``messages.pooled_exchange_bytes`` with q = 1
+    Limits: q = 1, r = 1 -> whole bags of the table;  q = 1, r = G -> ``embedding_bag.partial_bags_bytes``
+    """
+    return _array(G) * _array(B) * _array(q) * _array(bag)
+
+
+def bags_received_bytes(
+    B: ArrayLike, r: ArrayLike, q: ArrayLike, D: ArrayLike, v: ArrayLike, c: ArrayLike, index_bytes: ArrayLike
+) -> Array:
+    """Bags that every rank receives for its own samples, from all shards of a table.
+
+        B r q (D v + c index_bytes)                                           [bytes]
+
+    B, r, q, D, v, c, index_bytes   as above; all c column parts of a bag arrive, each with its position
+    Limits: r = 1 -> B D v;  r = G, q = 1 -> G B D v, what a holder sends;  q = 1/r -> one bag a sample
+    """
+    return _array(B) * _array(r) * _array(q) * (_array(D) * _array(v) + _array(c) * _array(index_bytes))
+
+
+def bag_sum_bytes(B: ArrayLike, received: ArrayLike, D: ArrayLike, w: ArrayLike) -> Array:
+    """Bytes that adding up received partial bags moves: all read, whole bags written.
+
+        received + B D w                                                      [bytes]
+
+    B  samples of one rank;  received  ``bags_received_bytes`` [bytes];  D  elements of a row [-]
+    w  bytes of a pooled element [bytes]
+    Source: ``embedding_bag.local_sum_bytes`` with received = G B D w
+    Limits: received = 0 -> B D w;  r = G dense -> (G + 1) B D w
+    """
+    return _array(received) + _array(B) * _array(D) * _array(w)
+
+
+def across_bytes(B: ArrayLike, domains: ArrayLike, elements: ArrayLike, v: ArrayLike) -> Array:
+    """Bags summed inside a domain that each of its ranks sends across: to its place in all N domains.
+
+        N B elements v                                                        [bytes]
+
+    B  samples of one rank;  domains  N [-];  elements  of the domain's columns [-];  v  bytes of each [bytes]
+    Source: ``messages.node_exchange_bytes``: 1/g of the G B elements v that the domain reduced
+    Limits: N = 1 -> the rank's own bags, nothing to send
+    """
+    return _array(domains) * _array(B) * _array(elements) * _array(v)
+
+
+def row_request_bytes(U: ArrayLike, c: ArrayLike, id_bytes: ArrayLike) -> Array:
+    """Distinct ids that every rank sends to the holders of their rows, once for each column part.
+
+        c U id_bytes                                                          [bytes]
+
+    U  distinct rows of one rank's look-ups [rows];  c  column parts [-];  id_bytes  of one id [bytes]
+    Source: EMBark (RecSys 2024), unique-based clusters
+    Limits: U = B L, c = 1 -> ``embedding_bag.ids_bytes``;  one row -> id_bytes
+    """
+    return _array(c) * _array(U) * _array(id_bytes)
+
+
+def requested_rows(G: ArrayLike, U: ArrayLike, r: ArrayLike) -> Array:
+    """Rows that the holder of a shard reads and sends: those that each rank asked for.
+
+        G U / r                                                               [rows]
+
+    G  ranks;  U  distinct rows of one rank's look-ups [rows];  r  row parts [-]
+    Source: EMBark; a row that two ranks ask for is sent to both
+    Limits: r = 1 -> G U;  r = G -> U, as many as every rank receives;  U = B L -> ``shard_lookups``
+    """
+    return _array(G) * _array(U) / _array(r)
+
+
+def deduplicated_bytes(lookups: ArrayLike, U: ArrayLike, id_bytes: ArrayLike) -> Array:
+    """Bytes that deduplicating produces: the place of every id among the distinct ones, and those.
+
+        (B L + U) id_bytes                                                    [bytes]
+
+    lookups  B L, ids of one rank [-];  U  distinct ones [-];  id_bytes  of one id [bytes]
+    Source: derived; counted like ``embedding_bag.bucketize_bytes``, and taken at the same rate
+    Limits: all ids equal -> (B L + 1) id_bytes;  all distinct -> 2 B L id_bytes
+    """
+    return (_array(lookups) + _array(U)) * _array(id_bytes)
+
+
+def shard_rows(E: ArrayLike, r: ArrayLike) -> Array:
+    """Rows that the largest of r row parts holds: ceil(E / r).
+
+    E  rows of the table [rows];  r  row parts [-]
+    Source: TorchRec's row-wise block size
+    Limits: r = 1 -> E;  r = E -> 1;  E = 10, r = 4 -> 3
+    """
+    return np.ceil(_array(E) / _array(r))
+
+
+def shard_bytes(
+    E: ArrayLike, r: ArrayLike, elements: ArrayLike, w: ArrayLike, per_element: ArrayLike, per_row: ArrayLike
+) -> Array:
+    """Memory of one shard: its rows and the optimizer's state.
+
+        ceil(E / r) [elements (w + per_element) + per_row]                    [bytes]
+
+    E  rows;  r  row parts;  elements  ``part_elements`` [-];  w  bytes of a stored element [bytes]
+    per_element, per_row  state of the optimizer for each element, for each row of a shard [bytes]:
+        none 0, 0;  row-wise Adagrad 0, 4;  Adagrad 4, 0;  Adam 8, 0
+    Source: FBGEMM's fused optimizers keep fp32 state
+    Limits: r = E, one element, no state -> w
+    """
+    row = _array(elements) * (_array(w) + _array(per_element)) + _array(per_row)
+    return shard_rows(E, r) * row
+
+
+def sparse_pays(G: ArrayLike, L: ArrayLike, D: ArrayLike, w: ArrayLike, index_bytes: ArrayLike) -> Array:
+    """Bytes of a sparse exchange over those of a dense one, row-wise: below 1 sparse sends less.
+
+        touched(G, L) (D w + index) / (G D w)                                 [-]
+
+    G  row parts [-];  L  rows of a bag;  D  elements of a row;  w, index_bytes  as in ``bag_bytes``
+    Source: derived from ``bags_sent_bytes``
+    Limits: G = 1 -> 1 + index/(D w);  L -> inf -> the same;  L = 1 -> that / G
+    """
+    bag = bag_bytes(D, w)
+    return filled_share(G, L) * (bag + _array(index_bytes)) / bag
+
+
+def unique_pays(r: ArrayLike, L: ArrayLike, u: ArrayLike) -> Array:
+    """Bytes that exchanging unique rows receives over those of partial bags: below 1 unique rows are fewer.
+
+        u L / r                                                               [-]
+
+    r  row parts [-];  L  rows of a bag [-];  u  distinct share of a rank's look-ups [-], U / (B L)
+    Source: EMBark's rule (reduction-based wins when row shards < u L), rows and bags in equal precision
+    Limits: r = u L -> 1;  u -> 0 -> 0;  r = 1 -> u L
+    """
+    return _array(u) * _array(L) / _array(r)

@@ -1,0 +1,35 @@
+"""Plans: which rank holds which part of which table, what a step of it costs, and what limits it."""
+
+from perfmodel.plan.cost import Evaluator, Memory, StepCost, StepRow
+from perfmodel.plan.files import plan_from, plan_record, read_plan, write_plan
+from perfmodel.plan.loads import RESOURCES, Loads, ShardLoads
+from perfmodel.plan.placement import (
+    EXCHANGES,
+    SHARDINGS,
+    Placement,
+    Plan,
+    Scheme,
+    uniform_plan,
+)
+from perfmodel.plan.tables import PlanTables
+
+__all__ = [
+    "EXCHANGES",
+    "RESOURCES",
+    "SHARDINGS",
+    "Evaluator",
+    "Loads",
+    "Memory",
+    "Placement",
+    "Plan",
+    "PlanTables",
+    "Scheme",
+    "ShardLoads",
+    "StepCost",
+    "StepRow",
+    "plan_from",
+    "plan_record",
+    "read_plan",
+    "uniform_plan",
+    "write_plan",
+]

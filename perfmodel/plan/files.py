@@ -1,0 +1,124 @@
+"""Plans in files: JSON that a later run, or another program, reads back."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from perfmodel.errors import BadInputError
+from perfmodel.plan.placement import EXCHANGES, Placement, Plan, Scheme
+from perfmodel.plan.tables import PlanTables
+from perfmodel.schema.files import first_line, invalid_fields, read_text, shown
+
+SCHEMA_VERSION = 1
+_WHAT = "plan file"
+_MOST_GPUS = 2**20
+_STRICT = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class _Entry(BaseModel):
+    """One table of a plan file; ``sharding`` is for people, the rest says everything."""
+
+    model_config = _STRICT
+
+    table: str
+    sharding: str = ""
+    exchange: Literal["dp", "rb", "rs", "sparse", "two_level", "ub"]
+    row_parts: int = Field(ge=1)
+    col_parts: int = Field(ge=1)
+    ranks: list[Annotated[int, Field(ge=0, le=_MOST_GPUS)]]
+
+
+class _File(BaseModel):
+    """A whole plan file."""
+
+    model_config = _STRICT
+
+    schema_version: Literal[1]
+    model: str
+    tables_fingerprint: str
+    gpus: int = Field(ge=1, le=_MOST_GPUS)
+    domain_gpus: int = Field(ge=1, le=_MOST_GPUS)
+    placements: list[_Entry]
+
+
+def plan_record(plan: Plan) -> dict[str, Any]:
+    """A plan as plain data: what ``write_plan`` writes."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "model": plan.tables.model,
+        "tables_fingerprint": plan.tables.fingerprint,
+        "gpus": plan.gpus,
+        "domain_gpus": plan.domain,
+        "placements": [
+            {
+                "table": name,
+                "sharding": placement.sharding(plan.gpus, plan.domain),
+                "exchange": placement.scheme.kind.name.lower(),
+                "row_parts": placement.scheme.row_parts,
+                "col_parts": placement.scheme.col_parts,
+                "ranks": placement.ranks.tolist(),
+            }
+            for name, placement in zip(plan.tables.names, plan.placements, strict=True)
+        ],
+    }
+
+
+def write_plan(plan: Plan, path: Path) -> None:
+    """The plan as JSON. Limits: a path that cannot be written -> BadInputError"""
+    try:
+        path.write_text(json.dumps(plan_record(plan), indent=1) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise BadInputError(
+            f"{_WHAT} {path} cannot be written: {error.strerror}.", "check the path."
+        ) from None
+
+
+def read_plan(path: Path, tables: PlanTables) -> Plan:
+    """A plan of these tables from a JSON file.
+
+    Limits: not JSON, unknown fields or names, another version, a plan of other tables -> BadInputError
+    """
+    try:
+        document = json.loads(read_text(path, _WHAT))
+    except (ValueError, RecursionError) as error:
+        raise BadInputError(
+            f"{_WHAT} {path} is not valid JSON: {first_line(str(error))}.",
+            "the file may have been cut short.",
+        ) from None
+    return plan_from(document, tables, str(path))
+
+
+def plan_from(document: object, tables: PlanTables, where: str = "given") -> Plan:
+    """A plan of these tables from ``plan_record``'s data; errors as ``read_plan``."""
+    try:
+        file = _File.model_validate(document)
+    except ValidationError as error:
+        raise invalid_fields(error, _WHAT, where) from None
+    if file.tables_fingerprint != tables.fingerprint:
+        raise BadInputError(
+            f"{_WHAT} {where} is for the tables of {shown(file.model)}, not for those of {tables.model}"
+            f"{_difference(file, tables)}.",
+            f"use it with {shown(file.model)} as it was, or plan {tables.model} anew.",
+        )
+    by_name = {entry.table: entry for entry in file.placements}
+    missing = [name for name in tables.names if name not in by_name]
+    if missing or len(file.placements) != len(tables):
+        what = f"does not place table {missing[0]!r}" if missing else "places tables twice"
+        raise BadInputError(f"{_WHAT} {where} {what}.", "the file may have been cut short.")
+    placements = (
+        Placement.of(Scheme(EXCHANGES[e.exchange], e.row_parts, e.col_parts), e.ranks)
+        for e in (by_name[name] for name in tables.names)
+    )
+    return Plan(tables, tuple(placements), file.gpus, file.domain_gpus)
+
+
+def _difference(file: _File, tables: PlanTables) -> str:
+    if file.model != tables.model:
+        return ""
+    if len(file.placements) != len(tables):
+        return f": {len(file.placements)} tables there, {len(tables)} here"
+    return ": same names, other rows or dims"

@@ -1,0 +1,106 @@
+"""The memory of every rank: rows, optimizer state, exchange buffers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from perfmodel.errors import BadInputError
+from perfmodel.model import exchanges as ex
+from perfmodel.plan.loads import Loads
+from perfmodel.plan.placement import Plan
+from perfmodel.plan.tables import PlanTables
+from perfmodel.plan.timing import PassTimes
+from perfmodel.schema.files import unknown_name
+from perfmodel.units import format_bytes
+
+Array = NDArray[np.float64]
+
+OPTIMIZERS: dict[str, tuple[int, int]] = {
+    "none": (0, 0),
+    "sgd": (0, 0),
+    "rowwise-adagrad": (0, 1),
+    "adagrad": (1, 0),
+    "adam": (2, 0),
+}
+"""fp32 numbers of state of each optimizer: for every element, and for every row of a shard (FBGEMM)."""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes of every rank, [G]: rows, the optimizer's state, the two buffers of the largest exchange."""
+
+    rows_bytes: Array
+    optimizer_bytes: Array
+    buffer_bytes: Array
+
+    @property
+    def total_bytes(self) -> Array:
+        """All together, [G]."""
+        return self.rows_bytes + self.optimizer_bytes + self.buffer_bytes
+
+    def check(self, limit_bytes: float) -> None:
+        """Limits: a rank that needs more than ``limit_bytes`` -> BadInputError: which, and by how much"""
+        total = self.total_bytes
+        at, over = int(np.argmax(total)), int(np.sum(total > limit_bytes))
+        if not over:
+            return
+        needs, room, more = (
+            format_bytes(x, binary=False)
+            for x in (float(total[at]), limit_bytes, float(total[at]) - limit_bytes)
+        )
+        raise BadInputError(
+            f"rank {at} needs {needs}, {more} more than the {room} that it may use "
+            f"({over} of {total.size} ranks do not fit).",
+            "split large tables further, use more GPUs, or allow more memory.",
+        )
+
+
+@dataclass(frozen=True)
+class MemoryModel:
+    """Memory of tables under an optimizer; ``state_bytes`` is one number of its state [bytes].
+
+    Limits: unknown optimizer -> BadInputError
+    """
+
+    tables: PlanTables
+    optimizer: str
+    state_bytes: float
+
+    def __post_init__(self) -> None:
+        if self.optimizer not in OPTIMIZERS:
+            raise unknown_name("optimizer", self.optimizer, OPTIMIZERS)
+
+    def shard(self, table: ArrayLike, r: ArrayLike, c: ArrayLike) -> tuple[Array, Array]:
+        """(rows, optimizer's state) of one shard of r x c parts [bytes]; arrays broadcast (dp: r = c = 1)."""
+        t = np.asarray(table, dtype=np.int64)
+        per_element, per_row = (self.state_bytes * count for count in OPTIMIZERS[self.optimizer])
+        elements = ex.part_elements(self.tables.dim[t], c)
+        rows, width = self.tables.rows[t], self.tables.element_bytes[t]
+        held = ex.shard_bytes(rows, r, elements, width, 0, 0)
+        return held, ex.shard_bytes(rows, r, elements, width, per_element, per_row) - held
+
+    def ranks(self, plan: Plan, loads: Loads, times: PassTimes) -> Memory:
+        """Bytes of every rank of a plan with these loads."""
+        tables, ranks = plan.shards
+        copies = np.array([p.ranks.size == 0 for p in plan.placements])
+        sums = []
+        for part in self.shard(np.arange(len(self.tables)), plan.row_parts, plan.col_parts):
+            held = np.bincount(ranks, weights=part[tables], minlength=plan.gpus)
+            sums.append(held + np.sum(part[copies]))
+        return Memory(sums[0], sums[1], buffer_bytes(loads.values, times))
+
+
+def buffer_bytes(values: Array, times: PassTimes) -> Array:
+    """Send and receive buffer of the largest collective on every rank [G], from loads [K, G]."""
+    most = np.zeros(values.shape[-1])
+    for step in times.steps:
+        if not step.collective or step.splits:
+            continue
+        sides = [values[resource] for resource in step.resources]
+        if len(sides) == 1:  # a reduce-scatter leaves each rank its part
+            sides.append(sides[0] / times.group(step)[0])
+        most = np.maximum(most, sides[0] + sides[1])
+    return most
