@@ -253,7 +253,8 @@ def _group_text(status: Status, group: str, found: Sequence[tuple[Point, Finish]
     only = group if len(names) > 1 else f"{group}:{next(iter(names))}"
     reasons = "; ".join(list(dict.fromkeys(finish.reason for _, finish in found if finish.reason))[:2])
     if status is Status.FAILED:
-        return f"{group}: {many} failed: {reasons}. Not used. Try:\nperfmodel calibrate --only {only} --fresh"
+        step = f"The same line tries again, or:\nperfmodel calibrate --only {only}"
+        return f"{group}: {many} failed: {reasons}. Not used. {step}"
     if status is Status.THROTTLED:
         return f"{group}: {many} while a clock was held down ({reasons}). Kept, marked."
     worst = format_fraction(max(_halfwidth(finish) for _, finish in found))

@@ -217,6 +217,14 @@ def test_machine_file_says_where_each_value_is_from(folder: Path) -> None:
     assert all(q.source and q.why for q in machine.values.values())
 
 
+def test_a_node_has_as_many_ranks_as_any_start_of_the_run_had(folder: Path) -> None:
+    """The first start had two (``--ranks 2``), a later one four: the folder is the same."""
+    run = read_run(folder)
+    first = run.header.model_copy(update={"ranks": 2})
+    assert machine_from_run(Run(first, run.points, run.visits, run.finishes)).gpus_per_node == 4
+    assert machine_from_run(Run(first, {}, {}, {})).gpus_per_node == 2
+
+
 def test_machine_of_a_run_without_kernels_is_assumed() -> None:
     machine = machine_from_run(Run(own_run.HEADER, {}, {}, {}))
     assert machine.quantity("gather_bytes_per_s").evidence is Evidence.ASSUMED
