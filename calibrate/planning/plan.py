@@ -317,8 +317,11 @@ def _grid_points(
     if selection.wants_group("composed") and world.ranks > 1:
         grids.append(("composed", composed_points))
     for group, grid in grids:
-        if not grid(world, request.preset) and (why := _why_not(world.providers.get(_CARRIER[group]), group)):
-            left_out.append(why)
+        made = {point.implementation for point in grid(world, request.preset)}
+        named = [name for kind, name in selection.pairs if kind == group and name in world.providers]
+        for carrier in [one for one in named or [_CARRIER[group]] if one not in made]:
+            why = _why_not(world.providers.get(carrier), carrier if named else group)
+            left_out += [why] if why else []
     points: list[Point] = []
     for group, grid in grids:
         for point in grid(world, request.preset):

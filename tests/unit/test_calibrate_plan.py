@@ -236,6 +236,15 @@ def test_kernels_and_passes_without_torch_say_what_is_missing() -> None:
         assert caught.value.next_step == "pip install torch==2.13.0"
 
 
+def test_a_pass_that_was_named_says_what_it_misses_itself() -> None:
+    missing = Availability(False, "torchrec is not installed", "pip install torchrec==1.8.0")
+    world = cpu(providers={"torch": TORCH, "exchange": TORCH, "torchrec": missing})
+    with pytest.raises(NoHardwareError, match=r"\(torchrec: torchrec is not installed\)") as caught:
+        make_plan(Request("quick", only=["composed:torchrec"]), world)
+    assert caught.value.next_step == "pip install torchrec==1.8.0"
+    assert "torchrec" not in {item.what for item in make_plan(Request("quick"), world).left_out}
+
+
 def test_what_nobody_asked_for_is_not_missing() -> None:
     """Kernels need no MPI."""
     world = cpu(providers={"mpi": Availability(False, "no mpi4py", "pip install mpi4py"), "torch": TORCH})
