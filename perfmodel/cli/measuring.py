@@ -174,7 +174,7 @@ def show_plan(asked: Asked, host: Host, team: Team, findings: Sequence[Finding],
         )
         return
     doubts = warnings_text(findings)
-    emit(pages.head_text(host, header, plan, seconds, done) + (f"\n{doubts}" if doubts else ""))
+    emit(pages.head_text(host, header, plan, seconds, done) + (f"\n\n{doubts}" if doubts else ""))
 
 
 def deliver(

@@ -50,7 +50,7 @@ class Progress:
         if self._quiet:
             return
         doubts = warnings_text(self._findings)
-        emit(head_text(self._host, header, plan, left_s, done) + (f"\n{doubts}" if doubts else ""))
+        emit(head_text(self._host, header, plan, left_s, done) + (f"\n\n{doubts}" if doubts else ""))
 
     def progress(self, done: int, total: int, point: Point, summary: Summary | None, left_s: float) -> None:
         """A visit ended: show it, unless the last line is too fresh."""

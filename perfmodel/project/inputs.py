@@ -222,10 +222,11 @@ def _check_fit(table_bytes: Array, gpus: Array, needed: Array, usable: float) ->
     if small.any():
         at = int(np.argmax(small))
         size, count = table_bytes.flat[at], gpus.flat[at]
-        whole, each, room = (format_bytes(x, binary=False) for x in (size, size / count, usable))
+        sizes = (size, size / count, usable, usable * count)
+        whole, each, room, most = (format_bytes(x, binary=False) for x in sizes)
         raise BadInputError(
             f"{whole} of tables over {count:.0f} GPUs is {each} each, above the {room} usable.",
-            f"use at least {needed.flat[at]:.0f} GPUs, or a smaller --reserve.",
+            f"use at least {needed.flat[at]:.0f} GPUs, or tables of at most {most}.",
         )
 
 

@@ -23,6 +23,7 @@ from perfmodel import resources
 from perfmodel.errors import BadInputError, NoCalibrationError
 from perfmodel.schema.evidence import COLLECTIVES, Backend, Clock
 from perfmodel.schema.files import first_line, invalid_fields, read_text, shown, unknown_name
+from perfmodel.schema.home import LATEST
 
 SCHEMA_VERSION = 1
 _OPTIONAL = ("kernels", "after_kernel", "handover_s")
@@ -359,7 +360,7 @@ def load_calibration(name_or_path: str | Path) -> Calibration:
     path = Path(text)
     if path.suffix == _SUFFIX or _is_there(path):
         return read_calibration(path)
-    raise unknown_name("calibration", text, list_calibrations())
+    raise unknown_name("calibration", text, [LATEST, *list_calibrations()])
 
 
 def _is_there(path: Path) -> bool:

@@ -107,6 +107,8 @@ def test_a_close_name_is_suggested_and_a_far_one_is_not() -> None:
         assert "did you mean" not in unknown_name("name", text, known).next_step
     with pytest.raises(BadInputError, match="nofile"):
         load_calibration("nofile")
+    with pytest.raises(BadInputError, match="did you mean latest"):
+        load_calibration("latset")
 
 
 def test_refusals_are_in_plain_words(tmp_path: Path) -> None:
