@@ -45,17 +45,15 @@ def install_torchrec() -> str:
 
     The builds for CPUs and for GPUs lie in one folder: where one was, the other is written anew.
     """
-    if find_gpus():
-        before = [_pip("uninstall -y fbgemm-gpu-cpu")]
-        alone, kernels = ("--no-deps", "--force-reinstall"), "fbgemm-gpu==1.8.0"
-    else:
-        before, alone, kernels = [], ("--no-deps",), "fbgemm-gpu-cpu==1.8.0"
+    gpus = bool(find_gpus())
+    alone = "--no-deps --force-reinstall" if gpus else "--no-deps"
+    kernels = "fbgemm-gpu==1.8.0" if gpus else "fbgemm-gpu-cpu==1.8.0"
     lines = [
         _install(_TORCH),
-        _install(*alone, "torchrec==1.8.0", kernels, "torchmetrics==1.0.3"),
+        _install(alone, "torchrec==1.8.0", kernels, "torchmetrics==1.0.3"),
         _install(*_ABOVE_TORCH),
     ]
-    return " && ".join([*before, *lines])
+    return " && ".join([_pip("uninstall -y fbgemm-gpu-cpu"), *lines] if gpus else lines)
 
 
 def _install(*words: str) -> str:
