@@ -140,3 +140,10 @@ def test_key_columns_stay_on_a_narrow_terminal(
         table = page[page.index(header) :].split("\n\n")[0]
         assert max(map(len, table.splitlines())) <= 60
         assert len(page.splitlines()[0]) <= 60
+
+
+def test_tables_that_do_not_fit_are_told_what_would(folder: Path, cli: Any) -> None:
+    """2 ranks of 8 GB."""
+    refused = cli("project", "--table-size", "10TB", "--gpus", "2", "--calibration", "latest")
+    assert refused.code == 2 and "tables of at most 16 GB" in " ".join(refused.err.split())
+    assert cli("project", "--table-size", "16GB", "--gpus", "2", "--calibration", "latest").code == 0
