@@ -41,7 +41,7 @@ ModelOption = Annotated[
     typer.Option(
         "--model",
         metavar="NAME",
-        help="A shipped set of tables (perfmodel models), or a CSV, YAML, TOML file.",
+        help="A shipped set of tables (perfmodel models), or a CSV, JSON, YAML, TOML file.",
     ),
 ]
 BatchOption = Annotated[

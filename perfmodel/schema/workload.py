@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -13,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from perfmodel import resources
 from perfmodel.errors import BadInputError
+from perfmodel.schema import torchrec_tables
 from perfmodel.schema.files import (
     expected,
     first_line,
@@ -38,7 +40,7 @@ ID_DTYPE_BYTES: dict[str, int] = {"int64": 8, "int32": 4}
 
 _FOLDER = "models"
 _SUFFIX = ".toml"
-_FILE_SUFFIXES = (".csv", ".yaml", ".yml", ".toml")
+_FILE_SUFFIXES = (".csv", ".json", ".yaml", ".yml", ".toml")
 _WHAT = "table file"
 _MOST_TABLES = 100_000
 _MOST_ROWS = 2**53
@@ -186,7 +188,7 @@ def list_models() -> list[str]:
 
 
 def load_tables(name_or_path: str | Path) -> TableSet:
-    """A shipped table set by name, or a user's CSV, YAML or TOML file by path.
+    """A shipped table set by name, or a user's CSV, JSON, YAML or TOML file by path.
 
     Limits: unknown name -> BadInputError listing the known ones; a bad file -> BadInputError with its field
     """
@@ -204,28 +206,65 @@ def _shipped(name: str) -> TableSet:
 
 
 def read_tables(path: Path) -> TableSet:
-    """A table set from a file, validated; the suffix says which format."""
+    """A table set from a file, validated; the suffix says which format.
+
+    Tables are our own (rows, dim, pooling, dtype) or TorchRec's (``torchrec_tables``); in JSON and YAML the
+    list may stand alone.
+    """
     suffix = path.suffix.lower()
     if suffix == ".csv":
         return _from_csv(path)
+    if suffix == ".json":
+        return _validated(_read_json(path), path)
     if suffix in (".yaml", ".yml"):
         return _validated(_read_yaml(path), path)
     if suffix == ".toml":
         return _validated(read_toml(path, _WHAT), path)
-    raise BadInputError(f"{_WHAT} {path}: suffix {shown(suffix)} is not known.", "use .csv, .yaml or .toml.")
+    raise BadInputError(
+        f"{_WHAT} {path}: suffix {shown(suffix)} is not known.", "use .csv, .json, .yaml or .toml."
+    )
 
 
 def _validated(document: Mapping[str, Any], path: Path) -> TableSet:
+    if isinstance(tables := document.get("tables"), list):
+        document = {**document, "tables": _own_entries(tables, path)}
     try:
         return _table_set(_TableFile.model_validate(document, strict=True), path)
     except ValidationError as error:
         raise invalid_fields(error, _WHAT, str(path)) from None
 
 
+def _own_entries(tables: list[Any], path: Path) -> list[Any]:
+    """The entries of a list of tables with TorchRec's translated; anything else is left to the check."""
+    where = f"{_WHAT} {path}"
+    return [torchrec_tables.table_entry(t, where) if torchrec_tables.is_config(t) else t for t in tables]
+
+
 def _from_csv(path: Path) -> TableSet:
     """One table a line; the header names the columns, ``rows`` and ``dim`` among them."""
     (_, header), *lines = read_csv_lines(path, _WHAT)
     names = [name.strip() for name in header]
+    foreign = torchrec_tables.MARK in names
+    if not foreign:
+        _check_columns(names, path)
+    entries = []
+    for line, row in lines:
+        if len(row) != len(names):
+            raise BadInputError(
+                f"{_WHAT} {path}, line {line}: {len(row)} fields instead of {len(names)}.",
+                "the file may have been cut short; " + expected(_WHAT),
+            )
+        entries.append({name: text.strip() for name, text in zip(names, row, strict=True) if text.strip()})
+    if foreign:
+        entries = _own_entries(entries, path)
+    try:
+        return _table_set(_TableFile.model_validate({"tables": entries}), path)
+    except ValidationError as error:
+        raise invalid_fields(error, _WHAT, str(path), [line for line, _ in lines]) from None
+
+
+def _check_columns(names: Sequence[str], path: Path) -> None:
+    """Columns of a CSV file of our own tables: all known, none twice, rows and dim among them."""
     known = _TableEntry.model_fields
     unknown = [name for name in names if name not in known]
     missing = [name for name in ("rows", "dim") if name not in names]
@@ -235,18 +274,24 @@ def _from_csv(path: Path) -> TableSet:
         )
         problem = f"missing column {', '.join(missing)}" if missing else problem
         raise BadInputError(f"{_WHAT} {path}: {problem}.", f"columns: {', '.join(known)}.")
-    entries = []
-    for line, row in lines:
-        if len(row) != len(names):
-            raise BadInputError(
-                f"{_WHAT} {path}, line {line}: {len(row)} fields instead of {len(names)}.",
-                "the file may have been cut short; " + expected(_WHAT),
-            )
-        entries.append({name: text.strip() for name, text in zip(names, row, strict=True) if text.strip()})
+
+
+def _read_json(path: Path) -> Mapping[str, Any]:
     try:
-        return _table_set(_TableFile.model_validate({"tables": entries}), path)
-    except ValidationError as error:
-        raise invalid_fields(error, _WHAT, str(path), [line for line, _ in lines]) from None
+        document = json.loads(read_text(path, _WHAT))
+    except (ValueError, RecursionError) as error:
+        reason = first_line(str(error)) or "nested too deeply"
+        raise BadInputError(f"{_WHAT} {path} is not valid JSON: {reason}.", expected(_WHAT)) from None
+    return _document(document, path)
+
+
+def _document(document: object, path: Path) -> Mapping[str, Any]:
+    """A mapping with a list ``tables``, or that list alone."""
+    if isinstance(document, list):
+        return {"tables": document}
+    if not isinstance(document, dict) or not all(isinstance(key, str) for key in document):
+        raise BadInputError(f"{_WHAT} {path} is not a mapping with a list 'tables'.", expected(_WHAT))
+    return cast("Mapping[str, Any]", document)
 
 
 def _read_yaml(path: Path) -> Mapping[str, Any]:
@@ -268,9 +313,7 @@ def _read_yaml(path: Path) -> Mapping[str, Any]:
         raise BadInputError(
             f"{_WHAT} {path} is not valid YAML: {first_line(reason)}.", expected(_WHAT)
         ) from None
-    if not isinstance(document, dict) or not all(isinstance(key, str) for key in document):
-        raise BadInputError(f"{_WHAT} {path} is not a mapping with a list 'tables'.", expected(_WHAT))
-    return cast("Mapping[str, Any]", document)
+    return _document(document, path)
 
 
 def _table_set(file: _TableFile, path: Path) -> TableSet:

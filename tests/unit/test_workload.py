@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from pathlib import Path
 
 import numpy as np
@@ -90,6 +91,59 @@ def test_the_three_formats_say_the_same(tmp_path: Path, name: str, text: str) ->
     assert load_tables(str(tmp_path / name)).tables == tables.tables
 
 
+TORCHREC = [
+    {
+        "num_embeddings": 1000,
+        "embedding_dim": 64,
+        "name": "users",
+        "data_type": "DataType.FP16",
+        "feature_names": ["user"],
+        "pooling": "SUM",
+        "pooling_factor": 2.5,
+    },
+    {"num_embeddings": 2000, "embedding_dim": 32, "name": "items", "feature_names": ["item"]},
+]
+TORCHREC_CSV = """num_embeddings,embedding_dim,name,data_type,feature_names,pooling,pooling_factor
+1000,64,users,FP16,user,SUM,2.5
+2000,32,items,,item,SUM,
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("mine.json", json.dumps(TORCHREC)),
+        ("mine.yaml", json.dumps({"tables": TORCHREC})),
+        ("mine.csv", TORCHREC_CSV),
+    ],
+)
+def test_torchrec_configs_say_the_same(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    tables = load_tables(str(tmp_path / name)).tables
+    assert tables == (Table("users", 1000, 64, 2.5, "fp16"), Table("items", 2000, 32, 1.0, "fp32"))
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "named"),
+    [
+        ("feature_names", ["a", "b"], "2 features (a, b)"),
+        ("data_type", "INT4", "data_type 'INT4'"),
+        ("poolingfactor", 3, "'poolingfactor'"),
+        ("pooling_factors", [1, 2], "2 pooling factors"),
+        ("pooling_factor", -1, "tables.0.pooling: must be more than 0"),
+        ("num_embeddings", 0, "tables.0.rows"),
+    ],
+)
+def test_what_is_wrong_in_a_torchrec_config_is_named(
+    tmp_path: Path, field: str, value: object, named: str
+) -> None:
+    path = tmp_path / "bad.json"
+    path.write_text(json.dumps([{**TORCHREC[0], field: value}]), encoding="utf-8")
+    with pytest.raises(BadInputError) as caught:
+        load_tables(path)
+    assert named in caught.value.message and str(path) in caught.value.message
+
+
 def test_count_repeats_a_table(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text("rows,dim,count\n10,4,3\n20,8,1\n", encoding="utf-8")
@@ -138,13 +192,16 @@ def test_what_is_wrong_in_a_csv_is_named(tmp_path: Path, text: str, named: str) 
         ("a.toml", "tables = [{ rows = 1, dim = 4 }", "TOML"),
         ("a.yaml", "tables:\n- {rows: true, dim: 4}", "tables.0.rows"),
         ("a.yaml", "tables:\n- {rows: 1, dim: 4, colour: 2}", "tables.0.colour"),
-        ("a.yaml", "- rows: 1", "not a mapping"),
+        ("a.yaml", "- rows: 1", "tables.0.dim"),
+        ("a.yaml", "{}", "tables: is missing"),
+        ("a.json", "3", "not a mapping"),
+        ("a.json", '{"tables": [', "not valid JSON"),
         ("a.yaml", "1: 2", "not a mapping"),
         ("a.yaml", "tables: [", "YAML"),
         ("a.yaml", "tables: &x [1]\nname: *x", "aliases"),
         ("a.yaml", "d: 2001-99-99", "YAML"),
         ("a.yaml", "tables: !!python/object:os.system x", "YAML"),
-        ("a.json", "{}", "suffix"),
+        ("a.txt", "{}", "suffix"),
         ("a.csv", "\n\n", "empty"),
     ],
 )

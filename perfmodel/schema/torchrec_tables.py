@@ -1,0 +1,94 @@
+"""TorchRec's ``EmbeddingBagConfig`` as this program's tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from perfmodel.errors import BadInputError
+from perfmodel.schema.files import shown, unknown_name
+
+MARK = "num_embeddings"
+"""A field that every ``EmbeddingBagConfig`` has, and no table of our own."""
+
+_NAMES = {MARK: "rows", "embedding_dim": "dim", "name": "name", "count": "count"}
+_POOLING = ("pooling_factor", "pooling_factors")
+_UNUSED = frozenset(
+    (
+        *("feature_names", "embedding_names", "pooling", "data_type", "need_pos", "input_dim", "init_fn"),
+        *("weight_init_max", "weight_init_min", "num_embeddings_post_pruning", "total_num_buckets"),
+        *("use_virtual_table", "virtual_table_eviction_policy", "enable_embedding_update", "stash_weights"),
+    )
+)
+_DTYPES = {
+    "fp64": "fp64",
+    "float64": "fp64",
+    "fp32": "fp32",
+    "float32": "fp32",
+    "fp16": "fp16",
+    "float16": "fp16",
+    "bf16": "bf16",
+    "bfloat16": "bf16",
+    "fp8": "fp8",
+    "int8": "int8",
+    "uint8": "int8",
+}
+
+
+def is_config(entry: object) -> bool:
+    """Whether an entry of a table file is an ``EmbeddingBagConfig``."""
+    return isinstance(entry, Mapping) and MARK in entry
+
+
+def table_entry(config: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """The fields of a table of our own: rows, dim, pooling, dtype, name.
+
+    config  fields of an ``EmbeddingBagConfig``. It does not say how many rows a bag sums: ``pooling_factor``
+            does, or ``pooling_factors`` as in TorchRec's ``ParameterConstraints``; without them 1, as there
+    where   names the file in a message
+    Limits: a field that neither has, an unknown data_type, several features of one table -> BadInputError
+    """
+    name = shown(config.get("name", "?"))
+    known = {*_NAMES, *_POOLING, *_UNUSED}
+    for field in config:
+        if field not in known:
+            error = unknown_name("field", str(field), known)
+            raise BadInputError(f"{where}, table {name}: {error.message}", error.next_step)
+    features = _listed(config.get("feature_names"))
+    if len(features) > 1:
+        raise BadInputError(
+            f"{where}, table {name} is looked up by {len(features)} features ({', '.join(features[:3])}).",
+            "one feature a table is understood: give each feature a table of its own.",
+        )
+    entry = {ours: config[theirs] for theirs, ours in _NAMES.items() if theirs in config}
+    entry["pooling"] = _pooling(config, where, name)
+    entry["dtype"] = _dtype(config.get("data_type", "FP32"), where, name)
+    return entry
+
+
+def _pooling(config: Mapping[str, Any], where: str, name: str) -> Any:
+    value = config.get("pooling_factors", config.get("pooling_factor", 1.0))
+    if isinstance(value, list):
+        if len(value) != 1:
+            raise BadInputError(
+                f"{where}, table {name}: {len(value)} pooling factors for one feature.", "give one."
+            )
+        value = value[0]
+    return value
+
+
+def _dtype(value: object, where: str, name: str) -> str:
+    text = str(value).rsplit(".", 1)[-1].lower()
+    if text not in _DTYPES:
+        raise BadInputError(
+            f"{where}, table {name}: data_type {shown(value)} is not known.",
+            f"known: {', '.join(sorted(set(_DTYPES.values())))}.",
+        )
+    return _DTYPES[text]
+
+
+def _listed(value: object) -> list[str]:
+    """Feature names: a list, or text with ; or | between them as in a CSV field."""
+    if isinstance(value, str):
+        return [part.strip() for part in value.replace("|", ";").split(";") if part.strip()]
+    return [str(part) for part in value] if isinstance(value, (list, tuple)) else []
