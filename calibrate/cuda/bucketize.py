@@ -1,0 +1,231 @@
+"""Ids of bags sorted by the rank and the shard that hold their rows (kernels/bucketize.cu)."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from typing import Any
+
+from calibrate.cuda.faults import new_faults, raise_faults
+from calibrate.cuda.kernel import Kernel
+from calibrate.cuda.launch import blocks_at_once, launch
+from calibrate.cuda.scan import SCAN_LENGTHS, new_state, queue_scan
+from calibrate.cuda.split import Split
+from perfmodel.errors import BadInputError
+
+SOURCE = "bucketize.cu"
+LANES = (1, 4, 8, 32)
+"""Lanes that may share a bag."""
+
+ID_TYPES = {"torch.int32": "int", "torch.int64": "pm::i64"}
+
+_THREADS = 128
+_SHARED_BYTES = 48 * 1024
+_TURNS = 8  # blocks for each that runs at once: bags differ in length
+
+
+@dataclass(frozen=True)
+class Buckets:
+    """Ids by bucket (rank, table, part), then sample, then place in the bag; K buckets of B samples.
+
+    ids        rows of the shards [n], then what was there before: n = offsets[K B]
+    lengths    ids of each bag [K, B], int32;  offsets  where its ids begin [K B + 1], int64
+    counts     ids for each rank [ranks], int64;  rank_offsets  where they begin [ranks + 1], int64
+    positions  of each id among those that came in [n], int32 below 2^31 ids, else int64; or none
+    weights    of each id [n], or none
+    """
+
+    ids: Any
+    lengths: Any
+    offsets: Any
+    counts: Any
+    rank_offsets: Any
+    positions: Any = None
+    weights: Any = None
+
+    @property
+    def bucket_offsets(self) -> Any:
+        """Where the ids of each bucket begin [K + 1], a view."""
+        return self.offsets[:: self.lengths.shape[1]]
+
+
+class Bucketizer:
+    """Bucketize ``ids`` ids of ``batch`` samples repeatedly: memory is allocated here, run() only queues.
+
+    split  of the tables;  ids  number of ids [n];  id_type  torch.int32 or torch.int64
+    weights  torch type of the weights (fp32, fp16 or bf16), or none;  positions  whether they are wanted
+    lanes  that share a bag, from LANES; none: by the average length of a bag
+    shared_bytes  for the counts of a block [bytes]: parts that do not fit take further turns over the ids
+    faults  ids outside their tables since this was made: number, first position, int64 [2]
+
+    run() waits for nothing and can be captured in a graph. Its results are overwritten by the next run().
+    Reads each id twice and its bag's offsets; writes each id once for every column part.
+    Limits: other types, less than one sample, ids that shards cannot number in their type -> BadInputError;
+            a bag of fewer than 2^31 ids
+    """
+
+    def __init__(
+        self,
+        split: Split,
+        batch: int,
+        ids: int,
+        id_type: Any,
+        device: Any,
+        *,
+        weights: Any = None,
+        positions: bool = True,
+        lanes: int | None = None,
+        shared_bytes: int = _SHARED_BYTES,
+    ) -> None:
+        import torch
+
+        self.split, self.batch, self.id_count, self.device = split, batch, ids, device
+        self.id_type, self.weight_type = id_type, weights
+        _check_types(split, batch, id_type, weights)
+        self.lanes = lanes or _lanes(ids / (len(split.rows) * batch))
+        tile_bags = max(32, _THREADS // self.lanes)
+        row_bytes = 4 * (tile_bags + 1)
+        window = max(1, min(max(split.parts), shared_bytes // row_bytes))
+        self._shared_bytes = window * row_bytes
+        self._splits = split.arguments(device, batch, tile_bags, window)
+        self._count = Kernel(SOURCE, f"pm::count_ids<{ID_TYPES[str(id_type)]}, {self.lanes}>")
+        self._scatter = Kernel(SOURCE, f"pm::scatter_ids<{ID_TYPES[str(id_type)]}, {self.lanes}>")
+        most = _TURNS * blocks_at_once(self._count, device, _THREADS, self._shared_bytes)
+        self._grid = min(most, len(split.rows) * -(-batch // tile_bags))
+        self.faults = new_faults(device)
+        self._state = new_state(len(split.shards) * batch, device)
+        self.buckets = self._empty(torch, positions)
+
+    def _empty(self, torch: Any, positions: bool) -> Buckets:
+        def empty(*shape: int, dtype: Any) -> Any:
+            return torch.empty(shape, dtype=dtype, device=self.device)
+
+        most, buckets, ranks = self.id_count * self.split.copies, len(self.split.shards), self.split.ranks
+        place = torch.int32 if self.id_count < 2**31 else torch.int64
+        return Buckets(
+            ids=empty(most, dtype=self.id_type),
+            lengths=empty(buckets, self.batch, dtype=torch.int32),
+            offsets=empty(buckets * self.batch + 1, dtype=torch.int64),
+            counts=empty(ranks, dtype=torch.int64),
+            rank_offsets=empty(ranks + 1, dtype=torch.int64),
+            positions=empty(most, dtype=place) if positions else None,
+            weights=empty(most, dtype=self.weight_type) if self.weight_type else None,
+        )
+
+    def run(self, ids: Any, offsets: Any, weights: Any = None) -> Buckets:
+        """Queue a bucketize of ids [n], weights [n] and offsets [T B + 1] (int64), see bucketize()."""
+        self._check(ids, offsets, weights)
+        out = self.buckets
+        launch(
+            self._count,
+            self.device,
+            self._grid,
+            _THREADS,
+            [*self._splits, ids, offsets, out.lengths, self.faults],
+            self._shared_bytes,
+        )
+        queue_scan(out.lengths, out.offsets, self._state)
+        wide = out.positions is not None and out.positions.element_size() == 8
+        launch(
+            self._scatter,
+            self.device,
+            self._grid,
+            _THREADS,
+            [
+                *self._splits,
+                ids,
+                offsets,
+                out.offsets,
+                self._state,
+                ctypes.c_int64(self._state.numel()),
+                out.counts,
+                out.rank_offsets,
+                out.ids,
+                None if wide else out.positions,
+                out.positions if wide else None,
+                weights,
+                out.weights,
+                ctypes.c_int32(0 if weights is None else weights.element_size()),
+            ],
+            self._shared_bytes,
+        )
+        return out
+
+    def _check(self, ids: Any, offsets: Any, weights: Any) -> None:
+        import torch
+
+        bags = len(self.split.rows) * self.batch
+        wanted = [("ids", ids, self.id_count, self.id_type), ("offsets", offsets, bags + 1, torch.int64)]
+        if weights is not None or self.weight_type:
+            wanted.append(("weights", weights, self.id_count, self.weight_type))
+        for name, given, count, dtype in wanted:
+            shape = None if given is None else (tuple(given.shape), given.dtype)
+            if shape != ((count,), dtype) or not given.is_contiguous() or given.device != self.device:
+                raise BadInputError(
+                    f"{name} to bucketize are {shape}.", f"({count},) of {dtype} on {self.device} are wanted."
+                )
+
+
+def bucketize(
+    split: Split,
+    batch: int,
+    ids: Any,
+    offsets: Any,
+    weights: Any = None,
+    *,
+    positions: bool = True,
+    check: bool = True,
+) -> Buckets:
+    """Ids of bags for every rank and shard, stable.
+
+    split    of the T tables over ranks;  batch  B, samples
+    ids      rows of their own table [n], int32 or int64, by table, then sample
+    offsets  where the ids of each bag begin [T B + 1], int64;  weights  of each id [n], or none
+    check    wait for the device; ids outside their table -> BadInputError. False: they are dropped.
+    Source: numpy specification in calibrate.cuda.reference.bucketize
+    Limits: those of Bucketizer, which serves repeated calls without allocating; offsets rise from 0 to n
+    """
+    weight_type = None if weights is None else weights.dtype
+    made = Bucketizer(
+        split, batch, ids.numel(), ids.dtype, ids.device, weights=weight_type, positions=positions
+    )
+    buckets = made.run(ids, offsets, weights)
+    if check:
+        raise_faults(made.faults, "ids are outside their tables", "see the rows of the split.")
+    return buckets
+
+
+def kernels() -> list[Kernel]:
+    """Every kernel of bucketize.cu."""
+    names = [
+        f"pm::{step}_ids<{kind}, {lanes}>"
+        for step in ("count", "scatter")
+        for kind in ID_TYPES.values()
+        for lanes in LANES
+    ]
+    names += ["pm::permute_lengths", "pm::permute_segments"]
+    names += [f"pm::permute_copy<pm::{kind}>" for kind in ("u16", "u32", "u64")]
+    return [SCAN_LENGTHS, *(Kernel(SOURCE, name) for name in names)]
+
+
+def _lanes(length: float) -> int:
+    """Lanes for bags of this average length: as few as take most bags in one turn."""
+    return next((lanes for lanes in LANES if length <= lanes), LANES[-1])
+
+
+def _check_types(split: Split, batch: int, id_type: Any, weights: Any) -> None:
+    import torch
+
+    if str(id_type) not in ID_TYPES or batch < 1:
+        raise BadInputError(
+            f"{batch} samples with ids of {id_type} cannot be bucketized.",
+            f"at least one sample, ids of one of {', '.join(ID_TYPES)} are wanted.",
+        )
+    known = (None, torch.float32, torch.float16, torch.bfloat16)
+    if weights not in known:
+        raise BadInputError(f"weights of {weights} are unknown.", f"known: {', '.join(map(str, known[1:]))}.")
+    most = torch.iinfo(id_type).max
+    held = [min(block, rows) for block, rows in zip(split.blocks, split.rows, strict=True)]
+    last = max(shard.first_row + held[shard.table] for shard in split.shards) - 1
+    if last > most:
+        raise BadInputError(f"a shard's last row is {last}, above the {most} of {id_type}.", "use int64.")

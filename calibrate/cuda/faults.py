@@ -1,0 +1,24 @@
+"""Ids that no table has: what kernels report of them (``pm::Faults``)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from perfmodel.errors import BadInputError
+
+
+def new_faults(device: Any) -> Any:
+    """Faults of a call that has met none: number, position of the first (-1), int64 [2]."""
+    import torch
+
+    return torch.tensor([0, -1], device=device)
+
+
+def raise_faults(faults: Any, what: str, next_step: str) -> None:
+    """Wait for the device; raise BadInputError where ``faults`` has met any.
+
+    what  "ids outside their tables"
+    """
+    count, first = faults.tolist()
+    if count:
+        raise BadInputError(f"{count} {what}, the first at position {first}.", next_step)

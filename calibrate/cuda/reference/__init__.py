@@ -1,0 +1,1 @@
+"""What the kernels must give, in numpy: plain, slow, and the specification of each family."""

@@ -1,0 +1,272 @@
+"""Bucketize and permute, on the CPU that stands in for a GPU, against one id after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from calibrate.cuda import launch as launching  # noqa: E402
+from calibrate.cuda import scan  # noqa: E402
+from calibrate.cuda.bucketize import LANES, Bucketizer, bucketize, kernels  # noqa: E402
+from calibrate.cuda.gpu_build import ARCHITECTURES, compile_cubin  # noqa: E402
+from calibrate.cuda.permute import Permuter, permute  # noqa: E402
+from calibrate.cuda.reference import bucketize as reference  # noqa: E402
+from calibrate.cuda.split import Shard, Split, make_split, row_wise  # noqa: E402
+from calibrate.passes import lookup  # noqa: E402
+from perfmodel.errors import BadInputError  # noqa: E402
+
+CPU = torch.device("cpu")
+GUARD = 5
+POISON = -77
+
+
+@pytest.fixture(scope="module", autouse=True)
+def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PERFMODEL_HOME", str(tmp_path_factory.mktemp("home")))
+        launching.prebuild(kernels(), CPU, checked=True)
+        yield
+
+
+@pytest.fixture
+def rng() -> Iterator[np.random.Generator]:
+    seed = int(np.random.SeedSequence().generate_state(1)[0])
+    print(f"seed {seed}")  # pytest shows it where a test fails
+    return np.random.default_rng(seed)
+
+
+@pytest.fixture(params=[0, 1, 12345], ids=lambda order: f"order{order}")
+def order(request: pytest.FixtureRequest) -> Iterator[None]:
+    launching.cpu_order(kernels()[0], request.param)
+    yield
+    launching.cpu_order(kernels()[0], 0)
+
+
+def bags(rng: np.random.Generator, rows: Any, batch: int, length: int, dtype: Any) -> tuple[Any, Any]:
+    """Ids [n] of bags of 0 .. 2 length ids, and offsets [T B + 1]."""
+    lengths = rng.integers(0, 2 * length + 1, len(rows) * batch)
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    rows_of_id = np.repeat(np.repeat(rows, batch), lengths)
+    return (rng.random(offsets[-1]) * rows_of_id).astype(dtype), offsets
+
+
+def guarded(tensor: Any) -> tuple[Any, Any]:
+    """Poisoned memory as large as ``tensor`` between guards: the middle, and all of it."""
+    flat = torch.full((tensor.numel() + 2 * GUARD,), POISON, dtype=tensor.dtype)
+    return flat[GUARD : GUARD + tensor.numel()].view(tensor.shape), flat
+
+
+def poison(outputs: Any) -> list[Any]:
+    """Let the tensors of ``outputs`` lie between guards; returns what lies around them."""
+    all_of_it = []
+    for name, tensor in vars(outputs).items():
+        if tensor is not None:
+            inside, outside = guarded(tensor)
+            object.__setattr__(outputs, name, inside)
+            all_of_it.append(outside)
+    return all_of_it
+
+
+def assert_guards_hold(memory: list[Any]) -> None:
+    for one in memory:
+        assert (one[:GUARD] == POISON).all() and (one[-GUARD:] == POISON).all()
+
+
+def assert_equal_to_reference(split: Split, batch: int, ids: Any, offsets: Any, **options: Any) -> Any:
+    want = reference.bucketize(split, batch, ids, offsets)
+    weights = torch.arange(len(ids)).to(torch.float16)
+    dtype = torch.from_numpy(ids).dtype
+    made = Bucketizer(split, batch, len(ids), dtype, CPU, weights=torch.float16, **options)
+    memory = poison(made.buckets)
+    for _ in range(2):  # the second call finds the state of the scan as the first did
+        got = made.run(torch.from_numpy(ids), torch.from_numpy(offsets), weights)
+        n = int(got.offsets[-1])
+        assert np.array_equal(got.lengths.numpy(), want["lengths"])
+        assert got.offsets.tolist() == [0, *np.cumsum(want["lengths"]).tolist()]
+        assert np.array_equal(got.ids[:n].numpy(), want["ids"]) and (got.ids[n:] == POISON).all()
+        assert np.array_equal(got.positions[:n].numpy(), want["positions"])
+        assert torch.equal(got.weights[:n], weights[got.positions[:n]])
+        assert np.array_equal(got.counts.numpy(), want["counts"])
+        assert got.rank_offsets.tolist() == [0, *np.cumsum(want["counts"]).tolist()]
+    assert_guards_hold(memory)
+    first = want["faults"][0] if want["faults"] else -1
+    assert made.faults.tolist() == [2 * len(want["faults"]), first]
+    return made
+
+
+def three_ways() -> Split:
+    """Table 0 on one rank, 1 in two columns, 2 in rows, 3 in rows and columns; rank 3 gets nothing."""
+    shards = [Shard(2, 0), Shard(0, 1, 0, 1, 40), Shard(4, 1, 0, 0)]
+    shards += [Shard(rank, 2, rank) for rank in range(3)]
+    shards += [Shard(4 - part, 3, part, column, 1000 * column) for part in (0, 2, 3) for column in range(2)]
+    shards += [Shard(1, 3, 1), Shard(1, 3, 1, 1)]
+    return make_split([7, 100, 25, 8], [7, 100, 10, 2], 5, shards)
+
+
+def test_a_split_that_can_be_followed_by_hand() -> None:
+    """Two tables of 4 rows on 2 ranks, 2 samples; table 0: bags 3 0 1 | 2; table 1: bags none | 1 1 3."""
+    ids, offsets = torch.tensor([3, 0, 1, 2, 1, 1, 3]), torch.tensor([0, 3, 4, 4, 7])
+    got = bucketize(row_wise([4, 4], 2), 2, ids, offsets)
+    assert got.lengths.tolist() == [[2, 0], [0, 2], [1, 1], [0, 1]]
+    assert got.ids.tolist() == [0, 1, 3, 3, 1, 0, 3]  # rank 0: rows 0 1 | 2+1 2+1; rank 1: 3-2 2-2 | 2+3-2
+    assert got.positions.tolist() == [1, 2, 4, 5, 0, 3, 6]
+    assert got.counts.tolist() == [4, 3] and got.rank_offsets.tolist() == [0, 4, 7]
+    assert got.bucket_offsets.tolist() == [0, 2, 4, 6, 7]
+
+
+@pytest.mark.parametrize("lanes", LANES)
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+def test_every_split_is_the_reference(rng: np.random.Generator, order: None, lanes: int, dtype: Any) -> None:
+    split = three_ways()
+    ids, offsets = bags(rng, split.rows, 45, 3, dtype)
+    assert_equal_to_reference(split, 45, ids, offsets, lanes=lanes)
+
+
+@pytest.mark.parametrize(
+    ("rows", "ranks", "batch", "length"),
+    [([1], 1, 1, 1), ([1, 1], 3, 1, 0), ([5], 7, 1, 70), ([1000, 3], 4, 33, 1), ([40] * 12, 3, 130, 1)],
+)
+def test_shapes_at_the_edge(
+    rng: np.random.Generator, rows: list[int], ranks: int, batch: int, length: int
+) -> None:
+    """One row, one rank, one sample, no id at all, fewer rows than ranks, long bags, many tiles."""
+    ids, offsets = bags(rng, rows, batch, length, np.int64)
+    assert_equal_to_reference(row_wise(rows, ranks), batch, ids, offsets)
+
+
+@pytest.mark.parametrize("lanes", LANES)
+def test_parts_that_do_not_fit_take_further_turns(rng: np.random.Generator, lanes: int) -> None:
+    split = three_ways()
+    ids, offsets = bags(rng, split.rows, 5, 4, np.int64)
+    made = assert_equal_to_reference(split, 5, ids, offsets, lanes=lanes, shared_bytes=1)
+    assert made._shared_bytes == 4 * (max(32, 128 // lanes) + 1)
+
+
+def test_more_sums_than_one_tile_holds(rng: np.random.Generator) -> None:
+    """3 tables x 40 ranks x 90 samples = 10800 lengths: 11 tiles of the scan."""
+    ids, offsets = bags(rng, [1000] * 3, 90, 1, np.int32)
+    assert_equal_to_reference(row_wise([1000] * 3, 40), 90, ids, offsets)
+
+
+@pytest.mark.parametrize("lanes", LANES)
+def test_ids_outside_their_table_are_dropped_and_reported(rng: np.random.Generator, lanes: int) -> None:
+    split = three_ways()
+    ids, offsets = bags(rng, split.rows, 9, 4, np.int64)
+    for position, wrong in ((len(ids) // 2, -1), (len(ids) - 1, 8), (len(ids) // 3, 2**62), (7, -(2**63))):
+        ids[position] = wrong
+    assert_equal_to_reference(split, 9, ids, offsets, lanes=lanes, shared_bytes=1)
+    with pytest.raises(BadInputError, match=r"4 ids are outside their tables, the first at position 7\."):
+        bucketize(split, 9, torch.from_numpy(ids), torch.from_numpy(offsets))
+    bucketize(split, 9, torch.from_numpy(ids), torch.from_numpy(offsets), check=False)
+
+
+def test_row_wise_equals_the_pass_bit_for_bit(rng: np.random.Generator) -> None:
+    tables, ranks, block, batch = 3, 4, 13, 20
+    rows = [ranks * block] * tables
+    ids, offsets = (torch.from_numpy(values) for values in bags(rng, rows, batch, 6, np.int64))
+    weights = torch.from_numpy(rng.random(len(ids)).astype(np.float32))
+    want = lookup.bucketize(ids, offsets.diff(), tables, block, ranks, weights)
+    got = bucketize(row_wise(rows, ranks, block=block), batch, ids, offsets, weights)
+    assert torch.equal(got.ids, want.ids) and torch.equal(got.weights, want.weights)
+    assert torch.equal(got.lengths.view(ranks, -1), want.lengths) and torch.equal(got.counts, want.counts)
+
+
+@pytest.mark.parametrize("divisor", [1, 2, 3, 7, 10**6, 2**31 - 1, 2**40 + 1, 2**63 - 1])
+def test_division_by_a_reciprocal_is_exact(divisor: int) -> None:
+    for x in {0, 1, divisor - 1, divisor, min(5 * divisor - 1, 2**63 - 1), 2**63 - 1, 2**62 + 12345}:
+        below = x * scan.reciprocal(divisor) >> 64
+        assert below + (x - below * divisor >= divisor) == x // divisor
+
+
+def test_large_blocks_and_rows_beyond_32_bits() -> None:
+    """Only the ids tell where rows are: no table is there."""
+    split = row_wise([2**62], 3, block=2**61 - 1)
+    ids = torch.tensor([2**62 - 1, 0, 2**61 - 2, 2**61 - 1, 2**62 - 2])
+    got = bucketize(split, 1, ids, torch.tensor([0, 5]))
+    assert got.ids.tolist() == [0, 2**61 - 2, 0, 1, 0]  # parts 0, 0 | 1 | 2, 2
+
+
+# ---- permute
+
+
+@pytest.mark.parametrize(
+    ("sources", "tables", "batch", "most"),
+    [(1, 1, 1, 5), (3, 2, 4, 3), (5, 7, 20, 20), (8, 3, 300, 1), (2, 2, 1, 3000)],
+)
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+def test_permute_is_the_reference_and_the_pass(
+    rng: np.random.Generator, order: None, sources: int, tables: int, batch: int, most: int, dtype: Any
+) -> None:
+    lengths = rng.integers(0, most + 1, (sources, tables, batch)).astype(np.int32)
+    n = int(lengths.sum())
+    ids = torch.arange(n + 3).to(dtype)  # three more than there are: room that is not used
+    weights = torch.arange(n + 3).to(torch.bfloat16)
+    made = Permuter(sources, tables, batch, n + 3, dtype, CPU, weights=torch.bfloat16)
+    memory = poison(made.permuted)
+    for _ in range(2):
+        got = made.run(ids, torch.from_numpy(lengths), weights)
+        want_ids, want_lengths = reference.permute(ids[:n].numpy(), lengths, sources, tables)
+        assert np.array_equal(got.ids[:n].numpy(), want_ids) and (got.ids[n:] == POISON).all()
+        assert np.array_equal(got.lengths.view(-1).numpy(), want_lengths)
+        assert got.offsets.tolist() == [0, *np.cumsum(want_lengths).tolist()]
+        assert torch.equal(got.weights[:n], got.ids[:n].to(torch.bfloat16))
+    assert_guards_hold(memory)
+    pass_ids, pass_lengths = lookup.permute(
+        ids[:n], torch.from_numpy(lengths).long().view(-1), sources, tables
+    )
+    assert torch.equal(got.ids[:n], pass_ids) and torch.equal(got.lengths.view(-1).long(), pass_lengths)
+
+
+def test_permute_by_hand() -> None:
+    """2 sources, 2 tables, 1 sample: source 0 sends 1 2 | 3, source 1 sends 4 | 5 6."""
+    got = permute(torch.tensor([1, 2, 3, 4, 5, 6]), torch.tensor([2, 1, 1, 2], dtype=torch.int32), 2, 2)
+    assert got.ids.tolist() == [1, 2, 4, 3, 5, 6] and got.lengths.view(-1).tolist() == [2, 1, 1, 2]
+
+
+# ---- what is refused, and what it takes
+
+
+def test_splits_that_cannot_be() -> None:
+    for words, arguments in {
+        r"0 tables": ([], [], 1, []),
+        r"all must be at least 1": ([0], [1], 1, [Shard(0, 0)]),
+        r"of 1 tables on 2 ranks": ([4], [4], 2, [Shard(2, 0)]),
+        r"begins before": ([4], [4], 1, [Shard(0, 0, -1)]),
+        r"two shards are equal": ([4], [4], 1, [Shard(0, 0), Shard(0, 0)]),
+        r"1 row parts lie on no rank": ([4], [2], 1, [Shard(0, 0, 1)]),
+        r"fewer than 2\^31": ([2**40], [2], 1, [Shard(0, 0)]),
+    }.items():
+        with pytest.raises(BadInputError, match=words):
+            make_split(*arguments)
+
+
+def test_what_cannot_be_bucketized_or_permuted() -> None:
+    split, ids, offsets = row_wise([8], 2), torch.arange(4), torch.tensor([0, 2, 4])
+    with pytest.raises(BadInputError, match=r"ids of torch.int16"):
+        bucketize(split, 2, ids.to(torch.int16), offsets)
+    with pytest.raises(BadInputError, match=r"offsets to bucketize are \(\(3,\), torch.int64\)"):
+        bucketize(split, 3, ids, offsets)
+    with pytest.raises(BadInputError, match=r"weights of torch.int64"):
+        bucketize(split, 2, ids, offsets, ids)
+    with pytest.raises(BadInputError, match=r"weights to bucketize are None"):
+        Bucketizer(split, 2, 4, torch.int64, CPU, weights=torch.float32).run(ids, offsets)
+    with pytest.raises(BadInputError, match=r"last row is 2147483648"):
+        bucketize(make_split([8], [8], 1, [Shard(0, 0, first_row=2**31 - 7)]), 2, ids.int(), offsets)
+    with pytest.raises(BadInputError, match=r"5 lengths of torch.int32"):
+        permute(ids, torch.ones(5, dtype=torch.int32), 2, 2)
+    with pytest.raises(BadInputError, match=r"0 samples cannot be permuted"):
+        permute(ids, torch.ones(3, dtype=torch.int32), 2, 2)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_it_compiles_for_gpus_without_spilling(architecture: str) -> None:
+    """An SM has 65536 registers: 56 let 9 blocks of 128 threads run at once, 48 let 10, or 5 of 256."""
+    usage = compile_cubin(kernels(), architecture).usage
+    assert len(usage) == len(kernels())
+    for name, used in usage.items():
+        assert used.spilled_bytes == 0 and used.registers <= (56 if "scatter" in name else 48), (name, used)
