@@ -44,7 +44,7 @@ class PassTimes:
             )
         else:
             timing = self.forward.stream_timing("local_sum", x[0], "launch_floor_s", "local_sum_bytes_per_s")
-        return timing if step.always else timing.where((x[0] > 0) & (self.gpus > 1))
+        return timing if step.always else timing.where((np.max(x, axis=0) > 0) & (self.gpus > 1))
 
     def payload(self, step: Step, most: Array) -> Array:
         """Bytes at which a collective takes its curve: the larger of sent and received, or of splits."""

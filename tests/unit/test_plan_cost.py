@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+from perfmodel.errors import BadInputError
+from perfmodel.model import messages
 from perfmodel.model.exchanges import Exchange
-from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme
+from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme, uniform_plan
+from perfmodel.plan.loads import Resource
 from perfmodel.project import project_one
 from perfmodel.schema.workload import Table, TableSet
 
@@ -45,3 +49,331 @@ def test_a_row_wise_plan_costs_what_a_projection_says(gpus: int, reduction: str)
     ).totals
     for name in ("time_s", "low_s", "high_s"):
         assert getattr(found, name) == pytest.approx(wanted[name], rel=1e-13)
+
+
+def test_messages_of_a_table_wise_plan_are_torchrecs() -> None:
+    """8 equal tables on 8 GPUs, one each: every rank sends what ``messages`` says."""
+    B, G, L, D = 10, 8, 4, 32
+    tables = tables_of(*[(1000, D, L)] * 8)
+    evaluator = Evaluator.on(MACHINE, tables, B, G)
+    loads = evaluator.loads(uniform_plan(tables, "table-wise", G, 8)).values
+    assert np.all(loads[Resource.LENGTHS_SENT] == messages.routed_lengths_bytes(1, B * 8, 8))
+    assert np.all(loads[Resource.IDS_SENT] == messages.routed_ids_bytes(1, B * 8 * L, 8))
+    assert np.all(loads[Resource.BAGS_SENT] == messages.pooled_exchange_bytes(G, B * D, 4))
+    assert np.all(loads[Resource.LENGTHS_RECEIVED] == loads[Resource.LENGTHS_SENT])
+    assert np.all(loads[Resource.IDS_RECEIVED] == loads[Resource.IDS_SENT])
+    assert np.all(loads[Resource.BAGS_RECEIVED] == loads[Resource.BAGS_SENT])
+    assert not loads[Resource.LOCAL_SUM].any()
+
+
+def test_messages_of_a_column_wise_plan_are_torchrecs() -> None:
+    B, G, L, D, k = 10, 8, 4, 32, 4
+    tables = tables_of(*[(1000, D, L)] * 2)
+    evaluator = Evaluator.on(MACHINE, tables, B, G)
+    loads = evaluator.loads(uniform_plan(tables, "column-wise", G, 8, col_parts=k)).values
+    assert np.all(loads[Resource.LENGTHS_SENT] == messages.routed_lengths_bytes(k, B * 2, 8))
+    assert np.all(loads[Resource.IDS_SENT] == messages.routed_ids_bytes(k, B * 2 * L, 8))
+    assert np.all(loads[Resource.BAGS_SENT] == messages.pooled_exchange_bytes(G, B * D / k, 4))
+    assert np.all(loads[Resource.BAGS_RECEIVED] == loads[Resource.BAGS_SENT])
+
+
+def test_messages_of_a_table_row_wise_plan_are_torchrecs() -> None:
+    B, G, L, D = 10, 16, 4, 32
+    tables = tables_of(*[(1000, D, L)] * 2)  # one for each of two nodes
+    evaluator = Evaluator.on(MACHINE, tables, B, G)
+    loads = evaluator.loads(uniform_plan(tables, "table-row-wise", G, 8)).values
+    assert np.all(loads[Resource.LENGTHS_SENT] == messages.routed_lengths_bytes(8, B * 2, 8))
+    assert np.all(loads[Resource.IDS_SENT] == messages.routed_ids_bytes(1, B * 2 * L, 8))
+    assert np.all(loads[Resource.REDUCE_INSIDE] == messages.node_reduce_scatter_bytes(G, B * D, 4))
+    assert np.all(loads[Resource.ACROSS_SENT] == messages.node_exchange_bytes(2, B * D, 4))
+    assert np.all(loads[Resource.ACROSS_RECEIVED] == loads[Resource.ACROSS_SENT])
+    assert not loads[Resource.REDUCE_ACROSS].any()
+
+
+def test_two_tables_on_two_gpus_by_hand() -> None:
+    """B = 10, dims 4 and 8, 2 and 3 rows a bag; table 0 on rank 0, table 1 on rank 1."""
+    tables = tables_of((100, 4, 2.0), (200, 8, 3.0))
+    evaluator = Evaluator.on(MACHINE, tables, 10, 2, optimizer="rowwise-adagrad")
+    plan = uniform_plan(tables, "table-wise", 2, 2)
+    loads = evaluator.loads(plan)
+    by_hand = {
+        Resource.LENGTHS_SENT: [2 * 10 * 8] * 2,
+        Resource.LENGTHS_RECEIVED: [2 * 10 * 8] * 2,
+        Resource.IDS_SENT: [10 * (2 + 3) * 8] * 2,
+        Resource.IDS_RECEIVED: [20 * 2 * 8, 20 * 3 * 8],
+        Resource.BAGS_SENT: [20 * 16, 20 * 32],
+        Resource.BAGS_RECEIVED: [10 * 16 + 10 * 32] * 2,
+        Resource.BUCKETIZE: [160 + 400] * 2,
+    }
+    for resource, wanted in by_hand.items():
+        assert loads.of(resource).tolist() == wanted, resource
+    cost = evaluator.step(loads)
+    rows = {row.name: row for row in cost.rows}
+    assert (rows["all_to_all_ids"].bytes, rows["all_to_all_ids"].mean_bytes) == (
+        480,
+        440,
+    )  # rank 1 receives 480
+    assert rows["all_to_all_ids"].rank == 1
+    assert (rows["all_to_all_bags"].bytes, rows["all_to_all_bags"].rank) == (640, 1)
+    assert rows["all_to_all_bags"].imbalance == 640 / ((480 + 640) / 2)
+    assert rows["all_to_all_splits"].bytes == 3 * 8 * 2
+    assert "local_sum" not in rows and "reduce_scatter_bags" not in rows
+    assert cost.time_s == sum(row.time_s for row in cost.rows)
+    memory = evaluator.memory(plan, loads)
+    assert memory.rows_bytes.tolist() == [100 * 16, 200 * 32]
+    assert memory.optimizer_bytes.tolist() == [400, 800]
+    assert memory.buffer_bytes.tolist() == [320 + 480, 640 + 480]  # bags, sent and received
+
+
+def test_unique_rows_by_hand() -> None:
+    """One table of one row in one part: whatever is asked, one row travels to each rank."""
+    tables = tables_of((1, 4, 5.0))
+    evaluator = Evaluator.on(MACHINE, tables, 10, 2)
+    plan = Plan(tables, (Placement.of(Scheme(Exchange.UB), [1]),), 2, 2)
+    loads = evaluator.loads(plan)
+    assert loads.of(Resource.REQUESTS_SENT).tolist() == [8, 8]
+    assert loads.of(Resource.REQUESTS_RECEIVED).tolist() == [0, 16]
+    assert loads.of(Resource.ROWS_SENT).tolist() == [0, 2 * 16]
+    assert loads.of(Resource.ROWS_RECEIVED).tolist() == [16, 16]
+    assert loads.of(Resource.DEDUPLICATE).tolist() == [(50 + 1) * 8] * 2
+    assert not loads.of(Resource.IDS_SENT).any() and not loads.of(Resource.LENGTHS_SENT).any()
+    names = [row.name for row in evaluator.step(loads).rows]
+    assert names == [
+        "deduplicate",
+        "all_to_all_request_splits",
+        "all_to_all_requests",
+        "gather_pool",
+        "all_to_all_rows",
+        "pool_unique_rows",
+    ]
+
+
+def test_skew_leaves_fewer_unique_rows() -> None:
+    shape = (10_000, 32, 100.0)
+    found = []
+    for alpha in (0.0, 0.8, 1.2):
+        tables = PlanTables.of(TableSet("mine", (Table("t", *shape),)), alpha)
+        evaluator = Evaluator.on(MACHINE, tables, 256, 8)
+        plan = Plan(tables, (Placement.of(Scheme(Exchange.UB, 8), range(8)),), 8, 8)
+        found.append(float(evaluator.loads(plan).of(Resource.ROWS_RECEIVED)[0]))
+    assert found[0] > found[1] > found[2] > 0
+
+
+def test_two_level_in_some_domains_sums_what_comes_from_each() -> None:
+    """Row parts in 2 of 3 domains of 8: each sends to 3 places, every rank adds 2 partial bags."""
+    B, D = 10, 32
+    tables = tables_of((1000, D, 4.0))
+    evaluator = Evaluator.on(MACHINE, tables, B, 24)
+    plan = Plan(tables, (Placement.of(Scheme(Exchange.TWO_LEVEL, 16), range(16)),), 24, 8)
+    loads = evaluator.loads(plan)
+    assert loads.of(Resource.REDUCE_INSIDE).tolist() == [24 * B * D * 4] * 16 + [0] * 8
+    assert loads.of(Resource.ACROSS_SENT).tolist() == [3 * B * D * 4] * 16 + [0] * 8
+    assert loads.of(Resource.ACROSS_RECEIVED).tolist() == [2 * B * D * 4] * 24
+    assert loads.of(Resource.LOCAL_SUM).tolist() == [3 * B * D * 4] * 24
+
+
+def test_half_precision_on_the_wire() -> None:
+    tables = tables_of((1000, 32, 4.0))
+    plan = uniform_plan(tables, "table-wise", 2, 2)
+    full, half = (Evaluator.on(MACHINE, tables, 10, 2, payload=p).loads(plan) for p in (None, "fp16"))
+    assert half.of(Resource.BAGS_SENT)[0] == full.of(Resource.BAGS_SENT)[0] / 2 == 20 * 32 * 2
+    assert half.of(Resource.CONVERT_OUT).tolist() == [20 * 32 * (2 + 4), 0]
+    assert half.of(Resource.CONVERT_IN).tolist() == [10 * 32 * (2 + 4)] * 2
+    assert not full.of(Resource.CONVERT_OUT).any()
+
+
+KINDS = [
+    Scheme(Exchange.DP),
+    Scheme(Exchange.RB),
+    Scheme(Exchange.RB, 4, 2),
+    Scheme(Exchange.RS, 16),
+    Scheme(Exchange.SPARSE, 16),
+    Scheme(Exchange.TWO_LEVEL, 8),
+    Scheme(Exchange.TWO_LEVEL, 8, 2),
+    Scheme(Exchange.TWO_LEVEL, 16),
+    Scheme(Exchange.UB, 2, 2),
+]
+
+
+def mixed_plan(tables: PlanTables, rng: np.random.Generator) -> Plan:
+    """One table of every kind on 16 GPUs, shards on random ranks."""
+    placements = []
+    for scheme in KINDS:
+        if scheme.kind == Exchange.TWO_LEVEL:
+            domains = rng.permutation(2)
+            ranks = domains[:, None] * 8 + np.arange(8)
+            ranks = ranks.ravel() if scheme.row_parts == 16 else ranks[: scheme.col_parts].T.ravel()
+        else:
+            ranks = rng.permutation(16)[: scheme.parts]
+        placements.append(Placement(scheme, ranks.astype(np.int64)))
+    return Plan(tables, tuple(placements), 16, 8)
+
+
+MIXED = tables_of(*[(10_000 + i, 32 * (1 + i % 3), 1.0 + i) for i in range(len(KINDS))])
+
+
+def test_loads_add_over_tables_and_shards() -> None:
+    evaluator = Evaluator.on(MACHINE, MIXED, 100, 16, payload="fp16")
+    plan = mixed_plan(MIXED, np.random.default_rng(1))
+    whole = evaluator.loads(plan).values
+    total = np.zeros_like(whole)
+    for at, placement in enumerate(plan.placements):
+        scheme = placement.scheme
+        found = evaluator.shard_loads(at, scheme.kind, scheme.row_parts, scheme.col_parts)
+        total += found.everywhere[:, None]
+        for rank in placement.ranks:
+            total[:, rank] += found.own
+    np.testing.assert_allclose(total, whole, rtol=1e-12)
+
+
+def test_what_is_sent_is_received() -> None:
+    evaluator = Evaluator.on(MACHINE, MIXED, 100, 16)
+    values = evaluator.loads(mixed_plan(MIXED, np.random.default_rng(2))).values.sum(axis=1)
+    for name in ("LENGTHS", "IDS", "REQUESTS", "ROWS", "BAGS", "SPARSE", "ACROSS"):
+        sent, received = (values[Resource[f"{name}_{side}"]] for side in ("SENT", "RECEIVED"))
+        assert sent > 0 and received == pytest.approx(sent, rel=1e-12), name
+
+
+def test_renaming_the_ranks_changes_nothing() -> None:
+    """Domains change places, and ranks inside each: loads follow, times do not."""
+    evaluator = Evaluator.on(MACHINE, MIXED, 100, 16)
+    plan = mixed_plan(MIXED, np.random.default_rng(3))
+    rng = np.random.default_rng(4)
+    new = np.concatenate([8 + rng.permutation(8), rng.permutation(8)])
+    moved = Plan(MIXED, tuple(Placement(p.scheme, new[p.ranks]) for p in plan.placements), 16, 8)
+    before, after = evaluator.loads(plan), evaluator.loads(moved)
+    np.testing.assert_allclose(after.values[:, new], before.values, rtol=1e-12)
+    assert evaluator.step(after).time_s == pytest.approx(evaluator.step(before).time_s, rel=1e-12)
+
+
+def test_more_bytes_never_take_less_time() -> None:
+    evaluator = Evaluator.on(MACHINE, MIXED, 100, 16)
+    rng = np.random.default_rng(6)
+    low = evaluator.loads(mixed_plan(MIXED, rng)).most * rng.uniform(0, 30, (2000, 1))
+    high = low * (1 + rng.uniform(0, 1, low.shape) * (rng.uniform(size=low.shape) < 0.3))
+    for name, time in evaluator.parts(low).items():
+        assert np.all(evaluator.parts(high)[name] >= time * (1 - 1e-12)), name
+
+
+@pytest.mark.parametrize("gpus", [8, 16, 1024])
+def test_fast_times_are_the_exact_ones(gpus: int) -> None:
+    """Within 0.1 % for every step, from a byte to 100 GB, not only at round sizes."""
+    evaluator = Evaluator.on(MACHINE, MIXED, 100, gpus)
+    rng = np.random.default_rng(7)
+    most = np.exp(rng.uniform(0, np.log(1e11), (3000, len(Resource))))
+    most[rng.uniform(size=most.shape) < 0.1] = 0
+    fast = evaluator.parts(most)
+    for step in evaluator.steps:
+        exact = evaluator.times.exact(step, most).time_s
+        np.testing.assert_allclose(fast.get(step.name, 0 * exact), exact, rtol=1e-3, err_msg=step.name)
+    total = sum(evaluator.times.exact(step, most).time_s for step in evaluator.steps)
+    np.testing.assert_allclose(evaluator.step_times(most), total, rtol=1e-3)
+
+
+def test_fast_times_of_the_faster_library() -> None:
+    evaluator = Evaluator.on(MACHINE, MIXED, 100, 16, backend="best")
+    most = np.exp(np.random.default_rng(8).uniform(0, np.log(1e10), (3000, len(Resource))))
+    total = sum(evaluator.times.exact(step, most).time_s for step in evaluator.steps)
+    np.testing.assert_allclose(evaluator.step_times(most), total, rtol=1e-3)
+
+
+def test_break_even_of_the_sparse_exchange() -> None:
+    """Where bytes alone matter, sparse beats dense all-to-all exactly when it sends less."""
+    for pooling, dim, wins in ((4.0, 32, True), (32.0, 32, True), (5000.0, 1, False)):
+        tables = tables_of((10**6, dim, pooling))
+        times = []
+        for kind in (Exchange.SPARSE, Exchange.RB):
+            evaluator = Evaluator.on(MACHINE, tables, 2**18 // dim, 128)
+            plan = Plan(tables, (Placement.of(Scheme(kind, 128), range(128)),), 128, 8)
+            rows = {row.name: row.time_s for row in evaluator.cost(plan).rows}
+            times.append(sum(rows.get(n, 0) for n in ("all_to_all_sparse_bags", "all_to_all_bags")))
+        less = 128 * (1 - (1 - 1 / 128) ** pooling) * (dim * 4 + 4) < 128 * dim * 4
+        assert wins == less == (times[0] < times[1])
+
+
+def bags_times(pooling: float, kinds: dict[str, Scheme], batch: int = 8192) -> dict[str, float]:
+    """Time of the exchange of bags on 128 GPUs under each scheme, for one table of 128 elements a row."""
+    tables = tables_of((10**9, 128, pooling))
+    evaluator = Evaluator.on(MACHINE, tables, batch, 128)
+    found = {}
+    for name, scheme in kinds.items():
+        ranks = [i * (128 // scheme.parts) for i in range(scheme.parts)]
+        cost = evaluator.cost(Plan(tables, (Placement.of(scheme, ranks),), 128, 8))
+        steps = ("reduce_scatter", "bags", "across", "rows")
+        found[name] = sum(row.time_s for row in cost.rows if any(part in row.name for part in steps))
+    return found
+
+
+def test_break_even_of_the_two_level_exchange() -> None:
+    """Bytes through the cards: 16 bags a sample after reducing inside, 1 to 128 in a sparse exchange."""
+    kinds = {
+        "dense": Scheme(Exchange.RB, 128),
+        "sparse": Scheme(Exchange.SPARSE, 128),
+        "two_level": Scheme(Exchange.TWO_LEVEL, 128),
+    }
+    few, many = bags_times(2.0, kinds), bags_times(500.0, kinds)
+    assert few["sparse"] < few["two_level"] < few["dense"]
+    assert many["two_level"] < many["sparse"] < many["dense"]
+
+
+@pytest.mark.parametrize(("row_parts", "rows_win"), [(2, False), (8, False), (32, True), (128, True)])
+def test_break_even_of_unique_rows_is_embarks_rule(row_parts: int, rows_win: bool) -> None:
+    """20 rows a bag, nearly all distinct (u = 1): bags win below 20 row parts, rows above."""
+    kinds = {"rb": Scheme(Exchange.RB, row_parts), "ub": Scheme(Exchange.UB, row_parts)}
+    tables = tables_of((10**9, 128, 20.0))
+    evaluator = Evaluator.on(MACHINE, tables, 8192, 128)
+    received = {}
+    for name, scheme in kinds.items():
+        plan = Plan(tables, (Placement.of(scheme, range(row_parts)),), 128, 8)
+        values = evaluator.loads(plan)
+        received[name] = values.of(Resource.BAGS_RECEIVED if name == "rb" else Resource.ROWS_RECEIVED)[0]
+    assert (received["ub"] < received["rb"]) == rows_win
+    if row_parts == 128:  # evenly spread: bytes are time
+        times = bags_times(20.0, kinds)
+        assert times["ub"] < times["rb"]
+
+
+def test_memory_of_copies_and_shards() -> None:
+    tables = tables_of((100, 4, 1.0), (103, 8, 1.0))
+    evaluator = Evaluator.on(MACHINE, tables, 10, 4, optimizer="adam")
+    plan = Plan(
+        tables, (Placement.of(Scheme(Exchange.DP)), Placement.of(Scheme(Exchange.RB, 2), [1, 3])), 4, 4
+    )
+    memory = evaluator.memory(plan)
+    assert memory.rows_bytes.tolist() == [1600, 1600 + 52 * 32, 1600, 1600 + 52 * 32]
+    assert memory.optimizer_bytes.tolist() == [3200, 3200 + 2 * 52 * 32, 3200, 3200 + 2 * 52 * 32]
+
+
+def test_memory_that_does_not_fit_says_by_how_much() -> None:
+    tables = tables_of((10**6, 256, 1.0), (10**3, 256, 1.0))
+    evaluator = Evaluator.on(MACHINE, tables, 1, 2)
+    memory = evaluator.memory(uniform_plan(tables, "table-wise", 2, 2))
+    memory.check(1.1e9)
+    said = r"rank 0 needs 1\.02\S* GB, 24\S* MB more .* 1 GB .*\(1 of 2 ranks"
+    with pytest.raises(BadInputError, match=said):
+        memory.check(1e9)
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"optimizer": "sgdd"}, "optimizer 'sgdd'"),
+        ({"payload": "fp3"}, "dtype 'fp3'"),
+        ({"batch": 0}, "batch 0"),
+        ({"gpus": -8}, "gpus -8"),
+        ({"id_dtype": "int6"}, "id dtype 'int6'"),
+    ],
+)
+def test_what_an_evaluator_refuses(options: dict[str, object], named: str) -> None:
+    with pytest.raises(BadInputError) as caught:
+        Evaluator.on(MACHINE, MIXED, **{"batch": 1, "gpus": 8, **options})  # type: ignore[arg-type]
+    assert named in caught.value.message
+
+
+def test_a_plan_for_other_gpus_or_tables_is_refused() -> None:
+    tables, others = tables_of((100, 4, 1.0)), tables_of((100, 8, 1.0))
+    evaluator = Evaluator.on(MACHINE, tables, 1, 8)
+    with pytest.raises(BadInputError, match="16 GPUs"):
+        evaluator.loads(uniform_plan(tables, "table-wise", 16, 8))
+    with pytest.raises(BadInputError, match="tables of"):
+        evaluator.loads(uniform_plan(others, "table-wise", 8, 8))

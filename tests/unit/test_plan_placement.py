@@ -1,0 +1,230 @@
+"""Tables, schemes, placements and plan files: what is understood, and what is refused with a reason."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from perfmodel.errors import BadInputError
+from perfmodel.model import access
+from perfmodel.model.exchanges import Exchange
+from perfmodel.plan import (
+    SHARDINGS,
+    Placement,
+    Plan,
+    PlanTables,
+    Scheme,
+    plan_from,
+    plan_record,
+    read_plan,
+    uniform_plan,
+    write_plan,
+)
+from perfmodel.schema.workload import Table, TableSet
+
+
+def tables_of(*shapes: tuple[int, int, float], name: str = "mine", alpha: Any = 0.0) -> PlanTables:
+    """Tables of (rows, dim, pooling)."""
+    return PlanTables.of(
+        TableSet(name, tuple(Table(f"t{i}", *shape) for i, shape in enumerate(shapes))), alpha
+    )
+
+
+TABLES = tables_of((1000, 32, 4.0), (2000, 64, 1.0))
+
+
+def test_tables_as_arrays() -> None:
+    tables = PlanTables.of(TableSet("x", (Table("a", 10, 4, 2.5, "fp16"), Table("b", 20, 8, 1.0))))
+    assert (tables.names, len(tables), tables.model) == (("a", "b"), 2, "x")
+    assert tables.rows.tolist() == [10, 20] and tables.dim.tolist() == [4, 8]
+    assert tables.element_bytes.tolist() == [2, 4] and tables.pooling.tolist() == [2.5, 1.0]
+    assert tables.total_bytes == 10 * 8 + 20 * 32
+    assert len(PlanTables.load("mlperf-dlrm-dcnv2")) == 26
+
+
+def test_unique_rows_of_uniform_and_skewed_ids() -> None:
+    tables = tables_of((100, 4, 2.0), (100, 4, 2.0), (1, 4, 5.0), alpha=[0.0, 1.2, 0.0])
+    found = tables.unique_rows(50)
+    assert found[0] == pytest.approx(100 * (1 - 0.99**100))
+    assert found[1] == pytest.approx(float(access.unique_rows_zipf(100, 100.0, 1.2, 64)))
+    assert found[1] < found[0] and found[2] == 1
+
+
+@pytest.mark.parametrize("alpha", [-1.0, float("nan"), float("inf"), [1.0, 1.0, 1.0]])
+def test_skew_that_cannot_be_is_refused(alpha: Any) -> None:
+    with pytest.raises(BadInputError, match="skew"):
+        tables_of((100, 4, 2.0), (100, 4, 2.0), alpha=alpha)
+
+
+def test_tables_of_one_name_are_refused() -> None:
+    with pytest.raises(BadInputError, match="two tables of the name 'a'"):
+        PlanTables.of(TableSet("x", (Table("a", 10, 4, 1.0), Table("a", 20, 4, 1.0))))
+
+
+def test_fingerprint_is_of_the_tables_alone() -> None:
+    same = tables_of((1000, 32, 9.0), (2000, 64, 1.0), name="other")
+    assert same.fingerprint == TABLES.fingerprint
+    assert tables_of((1000, 32, 4.0), (2001, 64, 1.0)).fingerprint != TABLES.fingerprint
+
+
+def test_named_schemes() -> None:
+    G, g = 128, 8
+    assert Scheme.named("row-wise", G, g) == Scheme(Exchange.RS, 128, 1)
+    assert Scheme.named("table-wise", G, g) == Scheme(Exchange.RB, 1, 1)
+    assert Scheme.named("column-wise", G, g, col_parts=4) == Scheme(Exchange.RB, 1, 4)
+    assert Scheme.named("table-row-wise", G, g) == Scheme(Exchange.TWO_LEVEL, 8, 1)
+    assert Scheme.named("grid", G, g, col_parts=4) == Scheme(Exchange.TWO_LEVEL, 8, 4)
+    assert Scheme.named("3d", G, g, 3, 4) == Scheme(Exchange.RB, 3, 4)
+    assert Scheme.named("data-parallel", G, g).parts == 0
+    with pytest.raises(BadInputError) as caught:
+        Scheme.named("row-wse", G, g)
+    assert "did you mean row-wise?" in caught.value.next_step
+
+
+@pytest.mark.parametrize("name", sorted(set(SHARDINGS) - {"3d"}))
+def test_a_uniform_plan_has_the_name_it_was_made_by(name: str) -> None:
+    tables = tables_of(*[(1000 + i, 32, 2.0) for i in range(5)])
+    plan = uniform_plan(tables, name, 32, 8, col_parts=4)
+    found = {placement.sharding(32, 8) for placement in plan.placements}
+    if name == "column-wise":  # four GPUs in turn are in one node
+        assert found == {"table-column-wise"}
+    else:
+        assert found == {name}
+
+
+def test_3d_name() -> None:
+    assert Placement.of(Scheme(Exchange.RB, 2, 3), range(6)).sharding(32, 8) == "3d"
+    assert Placement.of(Scheme(Exchange.RB, 1, 2), (0, 31)).sharding(32, 8) == "column-wise"
+
+
+def test_small_tables_of_a_row_wise_plan_are_copied() -> None:
+    plan = uniform_plan(tables_of((7, 4, 1.0), (8, 4, 1.0)), "row-wise", 8, 8)
+    assert [p.scheme.kind for p in plan.placements] == [Exchange.DP, Exchange.RS]
+
+
+def place(scheme: Scheme, ranks: Any, gpus: int = 16, domain: int = 8) -> Plan:
+    return Plan(tables_of((100, 8, 1.0)), (Placement.of(scheme, ranks),), gpus, domain)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "ranks", "named"),
+    [
+        (Scheme(Exchange.RB, 1, 9), range(9), "9 column parts of 8 columns"),
+        (Scheme(Exchange.RB, 101, 1), range(101), "101 row parts of 100 rows"),
+        (Scheme(Exchange.RB, 0, 1), (), "0 row parts"),
+        (Scheme(Exchange.RB, 4, 5), range(20), "4 x 5 shards on 16 GPUs"),
+        (Scheme(Exchange.RS, 8), range(8), "rs with 8 x 1 parts"),
+        (Scheme(Exchange.DP, 2), (), "dp in 2 x 1"),
+        (Scheme(Exchange.TWO_LEVEL, 4), range(4), "two_level with 4 row parts"),
+        (Scheme(Exchange.TWO_LEVEL, 8), range(4, 12), "4 of the 8 ranks of a domain"),
+        (Scheme(Exchange.RB, 2), (0,), "1 ranks are given for 2 shards"),
+        (Scheme(Exchange.DP), (0,), "1 ranks are given for 0 shards"),
+        (Scheme(Exchange.RB, 2), (0, 0), "one rank holds two"),
+        (Scheme(Exchange.RB, 2), (0, 16), "rank 16 does not exist"),
+        (Scheme(Exchange.RB, 2), (0, -1), "rank -1 does not exist"),
+    ],
+)
+def test_what_cannot_be_placed_says_why(scheme: Scheme, ranks: Any, named: str) -> None:
+    with pytest.raises(BadInputError) as caught:
+        place(scheme, ranks)
+    assert named in caught.value.message and "'t0'" in caught.value.message and caught.value.next_step
+
+
+def test_two_level_needs_whole_domains() -> None:
+    with pytest.raises(BadInputError, match="12 GPUs in domains of 8"):
+        place(Scheme(Exchange.TWO_LEVEL, 8), range(8), gpus=12)
+
+
+def test_placements_for_other_tables_are_refused() -> None:
+    with pytest.raises(BadInputError, match="1 placements are given for the 2 tables of mine"):
+        Plan(TABLES, (Placement.of(Scheme(Exchange.DP)),), 8, 8)
+
+
+def test_shards_of_a_plan() -> None:
+    plan = Plan(
+        TABLES,
+        (Placement.of(Scheme(Exchange.DP)), Placement.of(Scheme(Exchange.RB, 2, 2), (3, 1, 0, 2))),
+        4,
+        4,
+    )
+    tables, ranks = plan.shards
+    assert tables.tolist() == [1] * 4 and ranks.tolist() == [3, 1, 0, 2]
+    other = plan.replaced(1, Placement.of(Scheme(Exchange.RB), [2]))
+    assert other.shards[1].tolist() == [2] and plan.shards[1].size == 4
+
+
+def test_a_plan_comes_back_from_its_file(tmp_path: Path) -> None:
+    plan = uniform_plan(TABLES, "grid", 32, 8, col_parts=2)
+    write_plan(plan, tmp_path / "plan.json")
+    back = read_plan(tmp_path / "plan.json", TABLES)
+    assert (back.gpus, back.domain) == (32, 8)
+    for a, b in zip(plan.placements, back.placements, strict=True):
+        assert a.scheme == b.scheme and np.array_equal(a.ranks, b.ranks)
+
+
+def test_the_order_of_tables_in_a_file_does_not_matter() -> None:
+    plan = Plan(
+        TABLES, (Placement.of(Scheme(Exchange.RB), [0]), Placement.of(Scheme(Exchange.RB), [1])), 2, 2
+    )
+    record = plan_record(plan)
+    record["placements"].reverse()
+    assert plan_from(record, TABLES).shards[1].tolist() == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"schema_version": 2}, "schema_version"),
+        ({"gpus": 0}, "gpus"),
+        ({"gpus": 10**30}, "gpus"),
+        ({"colour": "red"}, "colour"),
+        ({"placements": []}, "does not place table 't0'"),
+        ({"tables_fingerprint": "0"}, "not for those of mine"),
+    ],
+)
+def test_a_damaged_plan_is_refused(tmp_path: Path, change: dict[str, Any], named: str) -> None:
+    record = plan_record(uniform_plan(TABLES, "table-wise", 2, 2)) | change
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps(record), encoding="utf-8")
+    with pytest.raises(BadInputError) as caught:
+        read_plan(path, TABLES)
+    assert named in caught.value.message and str(path) in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"exchange": "rbb"}, "placements.0.exchange"),
+        ({"ranks": [-1]}, "placements.0.ranks.0"),
+        ({"ranks": [0.5]}, "placements.0.ranks.0"),
+        ({"table": "t9"}, "does not place table 't0'"),
+        ({"row_parts": 2}, "1 ranks are given for 2 shards"),
+    ],
+)
+def test_a_damaged_placement_is_refused(change: dict[str, Any], named: str) -> None:
+    record = plan_record(uniform_plan(TABLES, "table-wise", 2, 2))
+    record["placements"][0] |= change
+    with pytest.raises(BadInputError) as caught:
+        plan_from(record, TABLES)
+    assert named in caught.value.message
+
+
+def test_a_plan_for_another_model_is_refused(tmp_path: Path) -> None:
+    write_plan(uniform_plan(TABLES, "table-wise", 2, 2), tmp_path / "p.json")
+    with pytest.raises(BadInputError, match=r"tables of 'mine', not for those of mlperf-dlrm-dcnv2\."):
+        read_plan(tmp_path / "p.json", PlanTables.load("mlperf-dlrm-dcnv2"))
+    with pytest.raises(BadInputError, match="same names, other rows or dims"):
+        read_plan(tmp_path / "p.json", tables_of((1000, 32, 4.0), (2001, 64, 1.0)))
+    with pytest.raises(BadInputError, match="2 tables there, 1 here"):
+        read_plan(tmp_path / "p.json", tables_of((1000, 32, 4.0)))
+
+
+@pytest.mark.parametrize("text", ["{", "[" * 100_000, "", "3", "[]"])
+def test_any_text_is_bad_input(tmp_path: Path, text: str) -> None:
+    (tmp_path / "p.json").write_text(text, encoding="utf-8")
+    with pytest.raises(BadInputError):
+        read_plan(tmp_path / "p.json", TABLES)
