@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from calibrate.cuda.cpu_build import CpuLibrary, build
-from calibrate.cuda.gpu_build import compile_cubin
+from calibrate.cuda.gpu_build import Cubin, compile_cubin
 from calibrate.cuda.kernel import Kernel
 from perfmodel.errors import PerfmodelError
 
@@ -94,18 +94,30 @@ def gpu_function(kernel: Kernel, device: Any, shared_bytes: int = 0) -> Any:
     return _gpu[key]
 
 
-def _load(kernels: Sequence[Kernel], device: Any) -> None:
+def has_gpu_function(kernel: Kernel, device: Any) -> bool:
+    """Whether a kernel has been loaded on a GPU."""
+    return (device.index or 0, kernel) in _gpu
+
+
+def load_gpu_functions(kernels: Sequence[Kernel], device: Any, cubin: Cubin) -> Any:
+    """Load machine code on a GPU; returns the driver's handle of it (a CUlibrary)."""
     import torch
 
     driver = _driver()
     torch.cuda.current_stream(device)  # the device's context exists from here on
     with torch.cuda.device(device):
-        major, minor = torch.cuda.get_device_capability(device)
-        cubin = compile_cubin(kernels, f"sm_{major}{minor}")
         library = _ok(driver, driver.cuLibraryLoadData(cubin.code, [], [], 0, [], [], 0))
         for kernel in kernels:
             handle = _ok(driver, driver.cuLibraryGetKernel(library, cubin.symbols[kernel.name].encode()))
             _gpu[device.index or 0, kernel] = _ok(driver, driver.cuKernelGetFunction(handle))
+    return library
+
+
+def _load(kernels: Sequence[Kernel], device: Any) -> None:
+    import torch
+
+    major, minor = torch.cuda.get_device_capability(device)
+    load_gpu_functions(kernels, device, compile_cubin(kernels, f"sm_{major}{minor}"))
 
 
 def _cpu_library(kernel: Kernel) -> CpuLibrary:

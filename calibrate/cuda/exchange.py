@@ -1,0 +1,264 @@
+"""The row-wise look-up over several PEs, one-sided: kernels/exchange.cu, on GPUs over NVSHMEM or on CPUs.
+
+Every PE (rank) holds an equal block of the rows of every table and has samples of its own. A call pushes each
+id to the PE that holds its row; that PE pools what it holds of each bag and writes the partial bag into the
+memory of the PE that asked, which adds up what arrives.
+
+    three    the paper's stages, one launch each: ids out, pool into a stage, push it, add up
+    fused    pooling, pushing and adding up in one launch: parts of a few bags, each with a signal of its own
+
+Source: arXiv 2512.05831 (three stages); fused: no collective, no barrier, see kernels/exchange.cu.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+from calibrate.cuda.exchange_memory import ID_TYPES, METHODS, Launches, Memory, Sizes, block_rows
+from calibrate.cuda.kernel import Kernel
+from calibrate.cuda.launch import blocks_at_once, launch
+from calibrate.cuda.symmetric import World
+from calibrate.cuda.tables import ROW_TYPES, Tables, make_tables
+from perfmodel.errors import BadInputError, RankLostError
+
+SOURCE, SOURCE_NVSHMEM = "exchange.cu", "exchange_nvshmem.cu"
+POOL, PUSH, SUM = 1, 2, 4
+"""Stages of ``pm::bags``."""
+
+PATIENCE_S = 10.0
+"""How long a rank waits for another one within a call."""
+
+_LOST_BAGS = 2**32
+
+
+def kernels(
+    dtype: str, id_type: str, *, wide: bool, method: str = "fused", source: str = SOURCE
+) -> dict[str, Kernel]:
+    """The kernels of an exchange, by what they do. wide: rows are read 16 bytes at a time."""
+    row, number = ROW_TYPES[dtype], ID_TYPES[id_type]
+    columns = (4 if dtype == "fp32" else 8) if wide else 1
+    names = {kernel: f"{kernel}<{number}>" for kernel in ("count_ids", "place_ids", "push_ids")}
+    names["scan_counts"] = "scan_counts"
+    stages = [POOL | PUSH | SUM] if method == "fused" else [POOL, PUSH, SUM]
+    for stage in stages:
+        many = stage & POOL  # who only moves bags does not look at rows or ids
+        names[f"bags{stage}"] = (
+            f"bags<{row}, {number}, {columns}, {stage}>" if many else f"bags<float, int, 1, {stage}>"
+        )
+    return {does: Kernel(source, f"pm::{name}") for does, name in names.items()}
+
+
+def all_kernels(source: str = SOURCE) -> list[Kernel]:
+    """Every variant, for building ahead and for compile tests."""
+    made = {
+        kernel
+        for dtype in ("fp32", "fp16", "bf16")
+        for id_type in ID_TYPES
+        for wide in (False, True)
+        for method in METHODS
+        for kernel in kernels(dtype, id_type, wide=wide, method=method, source=source).values()
+    }
+    return sorted(made)
+
+
+class RowWiseExchange:
+    """Row-wise look-ups of one rank and all others of a world.
+
+    world      the ranks (calibrate.cuda.symmetric)
+    held       this rank's rows of each table: torch tensors [rows, D], fp32, fp16 or bf16. Rank r holds the
+               rows r block .. (r + 1) block of a table of E rows, block = ceil(E / ranks); one that has none
+               of a table gives one row of anything
+    sizes      the same on all ranks
+    patience_s how long a call waits for another rank [s]
+    stage_all  bags go through a stage and a put even where memory of others is mapped
+    blocks     of the kernel that pools; none: as many as run at once
+
+    Making one is a meeting of all ranks. Calls need none: see kernels/exchange.cu.
+    Limits: sums only, no weights, one D; all ranks make the same calls with the same number of samples, on
+            one stream. Symmetric memory: about ranks (4 T B D + id bytes ids_of_pair) bytes, and
+            4 ranks T B D more where bags go through a stage.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        held: Sequence[Any],
+        sizes: Sizes,
+        *,
+        patience_s: float = PATIENCE_S,
+        stage_all: bool = False,
+        blocks: int | None = None,
+    ) -> None:
+        sizes.check()
+        self._world, self._sizes = world, sizes
+        self._tables = _tables(held, sizes, world)
+        wide = _wide(self._tables)
+        source = SOURCE_NVSHMEM if world.nvshmem else SOURCE
+        self._kernels = kernels(
+            self._tables.dtype, sizes.id_type, wide=wide, method=sizes.method, source=source
+        )
+        if world.nvshmem:
+            from calibrate.cuda.nvshmem_build import load
+
+            load(list(self._kernels.values()), world.device)
+        gpu = world.device.type == "cuda"
+        threads = 256 if gpu else 64
+        blocks = blocks or blocks_at_once(self._bags_kernels()[0], world.device, threads)
+        self._launches = Launches(threads, 1024 if gpu else 64, 16 if gpu else 3, blocks)
+        self._memory = Memory(world, sizes, self._tables, self._launches, patience_s, stage_all)
+        self._broken = ""
+        world.agree(f"{sizes} {self._tables.dtype} {stage_all} {self._launches.pieces}")
+
+    def run(self, ids: Any, lengths: Any, out: Any = None, *, check: bool = True) -> Any:
+        """Bags of this rank's samples, fp32 [B, T, D]. Queued on the current stream; a collective call.
+
+        ids      rows of their own table, in the order table, sample [n]
+        lengths  of each bag [T B], table by table, int32 or int64;  out  where to put the bags
+        check    wait for the device and raise what went wrong; else ``raise_faults`` later
+        Limits: more samples or ids than ``sizes`` allows, another type, lengths that do not add up to the ids
+                -> BadInputError; ids out of range (they add nothing) -> BadInputError with check; a rank that
+                does not come -> RankLostError with check
+        """
+        import torch
+
+        batch = self._batch(ids, lengths)
+        if self._broken:
+            raise RankLostError("the exchange", self._broken, "start all ranks again.")
+        if check and (int(lengths.sum()) != ids.numel() or int(lengths.min()) < 0):
+            found = f"add up to {int(lengths.sum())}, the least is {int(lengths.min())}"
+            raise BadInputError(
+                f"lengths {found}; there are {ids.numel()} ids.",
+                "a length for each bag, together as many as ids.",
+            )
+        sizes, memory, device = self._sizes, self._memory, self._world.device
+        if out is None:
+            out = torch.empty((batch, len(sizes.rows), sizes.dim), dtype=torch.float32, device=device)
+        torch.cumsum(lengths, 0, out=memory.offsets[1 : lengths.numel() + 1])
+        self._push(ids, batch)
+        for kernel in self._bags_kernels():
+            arguments = [memory.exchange, ctypes.c_int32(batch), out]
+            launch(kernel, device, self._launches.blocks, self._launches.threads, arguments)
+        if check:
+            self.raise_faults()
+        return out
+
+    def raise_faults(self) -> None:
+        """Wait for the device; raise what went wrong in calls since the last time.
+
+        Raises RankLostError for a rank that did not come (the exchange is of no use then), BadInputError for
+        ids out of range, for more ids for one rank than its landing zone takes, and for unequal batches.
+        """
+        memory, world = self._memory, self._world
+        status = memory.status.tolist()
+        count, first, overflow, owner, lost, other_batch, foreign = status
+        memory.reset_status()
+        if other_batch:
+            self._broken = "has mixed calls of different batches"
+            raise BadInputError(
+                f"rank {other_batch - 1} looks up another number of samples than rank {world.rank}.",
+                "all ranks make the same calls.",
+            )
+        if lost:
+            self._lost(lost)
+        if overflow:
+            raise BadInputError(
+                f"{overflow} ids are for rank {owner}, whose landing zone takes {self._sizes.capacity}: "
+                "the bags are wrong.",
+                "give ids_of_pair more, or none.",
+            )
+        if count:
+            raise BadInputError(
+                f"{count} ids are outside their tables, the first at position {first}.",
+                "ids are rows of their own table.",
+            )
+        if foreign:
+            raise BadInputError(
+                f"{foreign} ids that rank {world.rank} received are no rows here.",
+                "all ranks hold the rows that block_rows says.",
+            )
+
+    def close(self) -> None:
+        """Forget the memory; the world gives it back."""
+        self._broken = "is closed"
+
+    def _lost(self, lost: int) -> None:
+        what = "partial bags" if lost >= _LOST_BAGS else "ids"
+        rank = lost % _LOST_BAGS - 1
+        left = self._world.lost()
+        self._broken = f"has lost rank {(left or [rank])[0]}"
+        if left:
+            raise RankLostError(f"rank {left[0]}", "died or left while its " + what + " were awaited")
+        why = f"{self._world.why_lost(rank)}: no {what} of it for {self._memory.patience_s:g} s"
+        raise RankLostError(f"rank {rank}", why)
+
+    def _push(self, ids: Any, batch: int) -> None:
+        """Ids to their owners."""
+        memory, sizes, ranks = self._memory, self._sizes, self._world.ranks
+        tile = self._launches.tile
+        tiles = -(-len(sizes.rows) * batch // tile)
+        grid = min(
+            tiles, blocks_at_once(self._kernels["count_ids"], self._world.device, self._launches.threads)
+        )
+        number = ctypes.c_int32(batch)
+        sorting = [memory.exchange, ids, ctypes.c_int64(ids.numel()), memory.offsets, number]
+        self._launch("count_ids", grid, sorting, 4 * ranks * tile)
+        scanning = [memory.exchange, number, ctypes.c_int32(tile)]
+        launch(self._kernels["scan_counts"], self._world.device, ranks, self._launches.scan_threads, scanning)
+        self._launch("place_ids", grid, sorting, (8 + 4 * tile) * ranks)
+        self._launch("push_ids", ranks * self._launches.pieces, [memory.exchange, number])
+
+    def _launch(self, does: str, grid: int, arguments: Sequence[Any], shared_bytes: int = 0) -> None:
+        launch(self._kernels[does], self._world.device, grid, self._launches.threads, arguments, shared_bytes)
+
+    def _bags_kernels(self) -> list[Kernel]:
+        return [kernel for does, kernel in self._kernels.items() if does.startswith("bags")]
+
+    def _batch(self, ids: Any, lengths: Any) -> int:
+        """Samples of a call."""
+        sizes, device = self._sizes, self._world.device
+        tables = len(sizes.rows)
+        batch, rest = divmod(int(lengths.numel()), tables)
+        kind = str(ids.dtype).removeprefix("torch.")
+        if (
+            rest
+            or not 1 <= batch <= sizes.batch
+            or ids.numel() > sizes.ids
+            or kind != sizes.id_type
+            or not ids.is_contiguous()
+            or device.type != ids.device.type
+            or device.type != lengths.device.type
+        ):
+            given = f"{ids.numel()} ids of {kind} on {ids.device} and {lengths.numel()} lengths"
+            raise BadInputError(
+                f"{given} do not fit an exchange of {sizes.ids} {sizes.id_type} ids and "
+                f"{sizes.batch} samples of {tables} tables on {device}.",
+                "make an exchange with larger sizes.",
+            )
+        return batch
+
+
+def _tables(held: Sequence[Any], sizes: Sizes, world: World) -> Tables:
+    """The rows of this rank. Limits: another number of tables, rows or columns than said -> BadInputError"""
+    tables = make_tables(held)
+    blocks = block_rows(sizes.rows, world.ranks)
+    wanted = [
+        max(min(block, rows - world.rank * block), 1) for rows, block in zip(sizes.rows, blocks, strict=True)
+    ]
+    given = [table.shape[0] for table in held]
+    if given != wanted or set(tables.dims) != {sizes.dim} or tables.dtype == "int8":
+        raise BadInputError(
+            f"rank {world.rank} holds {given} rows of {sorted(set(tables.dims))} columns in {tables.dtype}.",
+            f"it holds {wanted} rows of {sizes.dim} columns, fp32, fp16 or bf16.",
+        )
+    return tables
+
+
+def _wide(tables: Tables) -> bool:
+    """Whether rows can be read 16 bytes at a time."""
+    width = 4 if tables.dtype == "fp32" else 2
+    return all(
+        rows.data_ptr() % 16 == 0 and row_bytes % 16 == 0 and dim * width % 16 == 0
+        for rows, row_bytes, dim in zip(tables.rows, tables.row_bytes, tables.dims, strict=True)
+    )

@@ -1,0 +1,199 @@
+"""Sizes of a one-sided exchange, and the memory that its kernels work on (``pm::Exchange``)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from calibrate.cuda.symmetric import ALIGN_BYTES, Region, World
+from calibrate.cuda.tables import Tables
+from perfmodel.errors import BadInputError
+
+METHODS = ("three", "fused")
+ID_TYPES = {"int32": "int", "int64": "long long"}
+
+PART_BYTES = {"three": 256 * 1024, "fused": 8 * 1024}
+"""Bytes of one put of partial bags, about."""
+
+FEWEST_BAGS = 8
+"""Of one put, however long they are."""
+
+LANES = 8
+"""Lanes that sort the ids of one bag."""
+
+_HEAD = 4
+_PLACES = (
+    *("peers", "tables", "splits", "status", "progress", "tile_sums", "totals", "ids_here", "bags_here"),
+    *("landed_offsets", "landed_ids", "landed_bags", "staged_offsets", "staged_ids", "staged_bags"),
+)
+_NUMBERS = ("table_count", "dim", "max_batch", "part_bags", "parts", "pieces", "lag", "stage_all")
+_EXCHANGE = np.dtype(
+    [(name, np.uint64) for name in _PLACES]
+    + [(name, np.int64) for name in ("capacity", "words", "patience_ns")]
+    + [(name, np.int32) for name in _NUMBERS]
+)
+"""``pm::Exchange``."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How large calls may get, and how they are cut. The same on all ranks.
+
+    rows      E of each table, over all ranks;  dim  D
+    batch     samples of a rank in a call, at most;  ids  of a rank in a call, at most
+    ids_of_pair  of one rank for one other in a call, at most; none: all of them (never too many)
+    id_type   int32 or int64
+    method    fused or three;  part_bags  bags of one put; none: about 8 KiB fused, 256 KiB else
+    """
+
+    rows: tuple[int, ...]
+    dim: int
+    batch: int
+    ids: int
+    ids_of_pair: int | None = None
+    id_type: str = "int64"
+    method: str = "fused"
+    part_bags: int | None = None
+
+    @property
+    def bags(self) -> int:
+        """T B."""
+        return len(self.rows) * self.batch
+
+    @property
+    def capacity(self) -> int:
+        """Ids of a pair that fit, in whole 16 bytes."""
+        wanted = self.ids if self.ids_of_pair is None else self.ids_of_pair
+        return max(-(-wanted // 4) * 4, 4)
+
+    @property
+    def bags_a_part(self) -> int:
+        """Bags of one put."""
+        of_bytes = max(PART_BYTES[self.method] // (4 * self.dim), FEWEST_BAGS)
+        return min(self.part_bags or of_bytes, self.bags)
+
+    @property
+    def parts(self) -> int:
+        """Puts of partial bags from one rank to another."""
+        return -(-self.bags // self.bags_a_part)
+
+    def check(self) -> None:
+        """Limits: an unknown method or type, sizes below 1, 2^31 ids or bags or more -> BadInputError"""
+        if self.method not in METHODS or self.id_type not in ID_TYPES:
+            known = f"methods {', '.join(METHODS)}; ids {', '.join(ID_TYPES)}"
+            raise BadInputError(
+                f"exchange {self.method!r} of {self.id_type} ids is unknown.", f"known: {known}."
+            )
+        least = min(*self.rows, self.dim, self.batch, self.ids, self.bags_a_part) if self.rows else 0
+        if least < 1 or max(self.ids, self.bags) >= 2**31 - 8:
+            raise BadInputError(f"sizes of an exchange: {self}.", "all are at least 1 and below 2^31.")
+
+
+def block_rows(rows: Sequence[int], ranks: int) -> list[int]:
+    """Rows of each table that one rank holds; the last ranks may hold fewer, or none."""
+    return [-(-count // ranks) for count in rows]
+
+
+@dataclass(frozen=True)
+class Launches:
+    """How the kernels are launched.
+
+    threads  of a block;  scan_threads  of a block of scan_counts;  pieces  puts of ids to one rank
+    blocks   that pool
+    """
+
+    threads: int
+    scan_threads: int
+    pieces: int
+    blocks: int
+
+    @property
+    def tile(self) -> int:
+        """Bags whose ids a block sorts at a time."""
+        return self.threads // LANES
+
+
+class Memory:
+    """What the kernels of one exchange work on."""
+
+    def __init__(
+        self,
+        world: World,
+        sizes: Sizes,
+        tables: Tables,
+        launches: Launches,
+        patience_s: float,
+        stage_all: bool,
+    ) -> None:
+        import torch
+
+        device, ranks = world.device, world.ranks
+        self.patience_s = patience_s
+        tile = launches.tile
+        tiles = -(-sizes.bags // tile)
+        staged = stage_all or sizes.method == "three" or not world.all_mapped
+        lengths = _lengths(sizes, ranks, launches.pieces, staged)
+        begins = np.concatenate(
+            [[0], np.cumsum([-(-n // ALIGN_BYTES) * ALIGN_BYTES for n in lengths.values()])]
+        )
+        self.region: Region = world.allocate(int(begins[-1]))
+        base = self.region.memory.data_ptr()
+        self.offsets = torch.zeros(sizes.bags + 1, dtype=torch.int64, device=device)
+        self.status = torch.zeros(7, dtype=torch.int64, device=device)
+        self.reset_status()
+        splits = np.stack([sizes.rows, block_rows(sizes.rows, ranks)], axis=1).astype(np.int64)
+        self._kept = {
+            "peers": self.region.peers(world.rank),
+            "tables": tables.descriptors(sizes.batch, "table"),
+            "splits": torch.from_numpy(splits).to(device),
+            "status": self.status,
+            "progress": torch.zeros(4, dtype=torch.int64, device=device),
+            "tile_sums": torch.zeros(ranks * tiles, dtype=torch.int32, device=device),
+            "totals": torch.zeros(ranks, dtype=torch.int64, device=device),
+        }
+        made = np.zeros(1, _EXCHANGE)
+        for name, tensor in self._kept.items():
+            made[name] = tensor.data_ptr()
+        for name, begin in zip(lengths, begins, strict=False):
+            made[name] = base + int(begin)
+        made["capacity"], made["words"], made["patience_ns"] = sizes.capacity, _words(sizes), patience_s * 1e9
+        numbers = {
+            "table_count": len(sizes.rows),
+            "dim": sizes.dim,
+            "max_batch": sizes.batch,
+            "part_bags": sizes.bags_a_part,
+            "parts": sizes.parts,
+            "pieces": launches.pieces,
+            "lag": -(-2 * launches.blocks // (ranks + 1)),
+            "stage_all": int(stage_all),
+        }
+        for name, value in numbers.items():
+            made[name] = value
+        self.exchange = torch.from_numpy(made.view(np.uint8).copy()).to(device)
+
+    def reset_status(self) -> None:
+        """Nothing went wrong yet."""
+        self.status.zero_()
+        self.status[1] = -1
+
+
+def _words(sizes: Sizes) -> int:
+    return _HEAD + -(-(sizes.bags + 1) // 4) * 4
+
+
+def _lengths(sizes: Sizes, ranks: int, pieces: int, staged: bool) -> dict[str, int]:
+    """Bytes of each part of a rank's symmetric region."""
+    id_bytes = 4 if sizes.id_type == "int32" else 8
+    bags = 4 * ranks * sizes.bags * sizes.dim
+    return {
+        "ids_here": 8 * ranks * 2 * pieces,
+        "bags_here": 8 * ranks * sizes.parts,
+        "landed_offsets": 4 * ranks * _words(sizes),
+        "landed_ids": id_bytes * ranks * sizes.capacity,
+        "landed_bags": bags,
+        "staged_offsets": 4 * ranks * _words(sizes),
+        "staged_ids": id_bytes * sizes.ids + 16 * ranks,
+        "staged_bags": bags if staged else 0,
+    }

@@ -1,0 +1,171 @@
+"""Kernels over NVSHMEM without a compiler and without a GPU: NVRTC, NVSHMEM's device library, and nvJitLink.
+
+The headers come with the wheels nvidia-nvshmem-cu13, nvidia-cuda-runtime and nvidia-cuda-cccl. A cubin that
+is loaded is told to NVSHMEM (nvshmemx_culibrary_init) before its kernels run: it holds NVSHMEM's state.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import importlib.util
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from calibrate.cuda import launch
+from calibrate.cuda.cache import cached
+from calibrate.cuda.gpu_build import Cubin, compile_cubin
+from calibrate.cuda.kernel import Kernel
+from perfmodel.errors import NoHardwareError, PerfmodelError
+
+INSTALL = (
+    "pip install nvidia-nvshmem-cu13==3.4.5 'nvidia-cuda-cccl==13.0.*' 'nvidia-cuda-runtime==13.0.*' "
+    "'nvidia-nvjitlink>=13,<14' 'cuda-bindings>=13,<14'"
+)
+
+
+@dataclass(frozen=True)
+class Wheels:
+    """Folders of what a build takes: NVSHMEM, and the headers of the CUDA runtime and CCCL."""
+
+    nvshmem: Path
+    cuda: Path
+
+    @property
+    def host_library(self) -> Path:
+        """NVSHMEM's library for the host."""
+        return self.nvshmem / "lib" / "libnvshmem_host.so.3"
+
+    @property
+    def device_library(self) -> Path:
+        """NVSHMEM's library for kernels."""
+        return self.nvshmem / "lib" / "libnvshmem_device.a"
+
+    @property
+    def includes(self) -> list[Path]:
+        """Folders of headers."""
+        return [self.nvshmem / "include", self.cuda / "include", self.cuda / "include" / "cccl"]
+
+
+def find_wheels() -> Wheels:
+    """Where the wheels are. Limits: one is missing -> NoHardwareError"""
+    found = importlib.util.find_spec("nvidia")
+    for folder in found.submodule_search_locations or [] if found else []:
+        wheels = Wheels(Path(folder, "nvshmem"), Path(folder, "cu13"))
+        missing = [
+            path
+            for path in (
+                wheels.host_library,
+                wheels.device_library,
+                wheels.includes[0] / "nvshmem.h",
+                wheels.includes[1] / "cuda_runtime.h",
+                wheels.includes[2] / "cuda" / "std" / "type_traits",
+            )
+            if not path.is_file()
+        ]
+        if not missing:
+            return wheels
+    raise NoHardwareError("NVSHMEM, or headers of CUDA that it needs, are not installed.", INSTALL)
+
+
+def build(kernels: Sequence[Kernel], architecture: str) -> Cubin:
+    """Machine code of ``kernels``, all of one source, linked with NVSHMEM; from the cache or made.
+
+    architecture  sm_80, sm_90, sm_100, ...: NVSHMEM's device library must have code for it
+    Raises NoHardwareError where a wheel is missing, PerfmodelError where compiler or linker refuse.
+    """
+    wheels = find_wheels()
+    compiled = compile_relocatable(kernels, architecture, wheels)
+    parts = ["nvshmem", _version("nvidia-nvshmem-cu13"), _version("nvidia-nvjitlink"), architecture]
+    parts.append(hashlib.sha256(compiled.code).hexdigest())
+
+    def make(path: Path) -> None:
+        path.write_bytes(_linked(compiled.code, architecture, wheels.device_library))
+
+    code = cached(parts, ".cubin", make).read_bytes()
+    return Cubin(code, compiled.symbols, compiled.usage)
+
+
+def compile_relocatable(kernels: Sequence[Kernel], architecture: str, wheels: Wheels | None = None) -> Cubin:
+    """Machine code before it is linked with NVSHMEM."""
+    folders = (wheels or find_wheels()).includes
+    options = ["--relocatable-device-code=true", *(f"--include-path={folder}" for folder in folders)]
+    return compile_cubin(kernels, architecture, options)
+
+
+def load(kernels: Sequence[Kernel], device: Any) -> None:
+    """Build kernels for the GPU that is here, load them, and tell NVSHMEM, which has been started."""
+    import torch
+
+    missing = [kernel for kernel in kernels if not launch.has_gpu_function(kernel, device)]
+    if not missing:
+        return
+    major, minor = torch.cuda.get_device_capability(device)
+    cubin = build(missing, f"sm_{major}{minor}")
+    library = launch.load_gpu_functions(missing, device, cubin)
+    result = host_library().nvshmemx_culibrary_init(ctypes.c_void_p(int(library)))
+    if result:
+        raise PerfmodelError(
+            f"NVSHMEM does not take its kernels (status {result}).",
+            f"the wheel of NVSHMEM must be the one they were built with: {INSTALL}",
+        )
+
+
+@lru_cache
+def host_library() -> Any:
+    """NVSHMEM's library for the host, loaded once."""
+    path = find_wheels().host_library
+    try:
+        library = ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
+    except OSError as error:
+        raise NoHardwareError(f"NVSHMEM cannot be loaded: {error}.", INSTALL) from None
+    library.nvshmem_malloc.restype = ctypes.c_void_p
+    library.nvshmem_malloc.argtypes = [ctypes.c_size_t]
+    library.nvshmem_free.argtypes = [ctypes.c_void_p]
+    library.nvshmem_ptr.restype = ctypes.c_void_p
+    library.nvshmem_ptr.argtypes = [ctypes.c_void_p, ctypes.c_int]
+    return library
+
+
+def _linked(code: bytes, architecture: str, library: Path) -> bytes:
+    linker = _linker()
+    handle = linker.create(1, [f"-arch={architecture}"])
+    try:
+        linker.add_data(handle, linker.InputType.CUBIN, code, len(code), "kernels")
+        archive = library.read_bytes()
+        linker.add_data(handle, linker.InputType.LIBRARY, archive, len(archive), library.name)
+        linker.complete(handle)
+        made = bytearray(linker.get_linked_cubin_size(handle))
+        linker.get_linked_cubin(handle, made)
+        return bytes(made)
+    except linker.nvJitLinkError as error:
+        said = bytearray(linker.get_error_log_size(handle))
+        linker.get_error_log(handle, said)
+        log = said.decode(errors="replace").strip("\0 \n")
+        raise PerfmodelError(
+            f"kernels do not link with {library.name} for {architecture}: {error} {log[-2000:]}",
+            "NVSHMEM 3.4.5 has device code for sm_80, sm_90, sm_100 and sm_120.",
+        ) from None
+    finally:
+        linker.destroy(handle)
+
+
+def _linker() -> Any:
+    try:
+        from cuda.bindings import nvjitlink
+
+        nvjitlink.version()
+    except (ImportError, RuntimeError) as error:
+        raise NoHardwareError(f"the CUDA linker cannot be loaded: {error}.", INSTALL) from None
+    return nvjitlink
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "unknown"

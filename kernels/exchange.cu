@@ -1,0 +1,433 @@
+// The row-wise look-up over several PEs, one-sided. Rows of every table are split over the PEs in equal blocks.
+//
+//   count_ids, scan_counts, place_ids   ids of this PE's samples sorted by owner, as rows of the owner's block
+//   push_ids                            offsets and ids into the owners' memory
+//   bags                                pool, push and sum: one partial bag for each bag of every PE, into the
+//                                       memory of the PE that asks for it, which adds up what arrives
+//
+// The paper's three stages (arXiv 2512.05831) are count .. push_ids, bags<kGather>, and bags<kPush> with bags<kAdd>.
+// Fused, bags<kGather | kPush | kAdd> is one launch: a block takes a part (a few consecutive bags of one PE), pools
+// it straight into that PE's memory, or, where only puts reach it, into a stage and puts that; every part has a
+// signal of its own, and its receiver adds up a part as soon as the signals of all PEs are there, in the same
+// launch. So pooling, transfers and sums go on side by side. Sums run over PEs in their order: the same bits always.
+//
+// Why nothing is overwritten too early, with one buffer of each kind and no barrier. Calls are numbered by each PE,
+// flags hold the number of the call that set them. Say PE s asks and PE p owns rows.
+//   (1) p makes bags of call e for s only after it saw s's ids of call e (bags: wait for ids_here).
+//   (2) s ends call e only after it saw p's signals for all its parts of call e, and p sets these after it has
+//       read s's offsets and ids of call e.
+//   (3) s pushes its ids of call e + 1 after its call e has ended, as kernels of a stream follow each other.
+//   landed_ids, landed_offsets at p: written by s in call e + 1, by (3) and (2) after p has read those of call e.
+//   staged_ids, staged_offsets at s: written again in call e + 1; by (2) p had seen what they held in call e.
+//   landed_bags at s: written by p for call e + 1, by (1) and (3) after s has added up those of call e.
+//   staged_bags at p, the part of s: written for call e + 1, by (1) after s has seen what it held in call e.
+//
+// Why blocks that wait for each other never hang, however few of them run at a time: work is handed out by a
+// ticket, in one order on all PEs, in which part k's making comes before part k's sum. A block that waits for
+// ids waits for a kernel that ended or will end without anybody's help. Of all sums that wait take the lowest
+// part k: its making was handed out on every PE to a block that waits for no sum.
+#include "symmetric.cuh"
+#include "tables.cuh"
+
+namespace pm {
+
+constexpr int kHead = 4;  // words before the offsets that a PE pushes: batch, and padding to 16 bytes
+constexpr int kLanes = 8;  // lanes that sort the ids of one bag
+constexpr int kTile = 32;  // bags of a block of 256 threads
+
+struct Split {
+  i64 rows;   // E, all PEs together
+  i64 block;  // rows of one PE; the last may have fewer
+};
+
+struct Status {
+  Faults faults;      // ids out of range, by position among this PE's ids
+  u64 overflow;       // ids for one PE, where they are more than its landing zone takes
+  u64 overflow_owner;
+  u64 lost;           // 1 + PE that did not come within the time, + kLostBags where it was bags that were awaited
+  u64 other_batch;    // 1 + PE that looks up another number of samples in the same call
+  u64 foreign;        // ids received that are no rows here
+};
+constexpr u64 kLostBags = 1ull << 32;
+
+struct Progress {
+  u64 call;
+  u64 tickets[3];  // of bags, by its lowest stage
+};
+
+struct Exchange {
+  const Peers* peers;
+  const Table* tables;  // the rows that lie here
+  const Split* splits;
+  Status* status;
+  Progress* progress;
+  i32* tile_sums;       // [PE][tiles]
+  i64* totals;          // [PE] ids of this call
+  // In the symmetric region:
+  u64* ids_here;        // [PE][2 pieces] flags of offsets and ids
+  u64* bags_here;       // [PE][parts] flags
+  i32* landed_offsets;  // [PE][words]
+  u8* landed_ids;       // [PE][capacity]
+  float* landed_bags;   // [PE][T max_batch][D]
+  i32* staged_offsets;  // [PE][words]
+  u8* staged_ids;       // [max_ids, and padding]
+  float* staged_bags;   // [PE][T max_batch][D], or null: all PEs are mapped
+  i64 capacity;         // ids of one PE for another
+  i64 words;            // of the offsets of one PE
+  i64 patience_ns;
+  i32 table_count, dim, max_batch, part_bags, parts, pieces, lag, stage_all;
+};
+
+struct Home {
+  i32 owner;  // -1: no such row
+  i64 row;    // of the owner's block
+};
+
+__device__ inline Home home_of(i64 id, const Split& split) {
+  if (id < 0 || id >= split.rows) return {-1, 0};
+  if (u64(split.rows) <= 0xffffffffull) {
+    const u32 owner = u32(id) / u32(split.block);
+    return {i32(owner), i64(u32(id) - owner * u32(split.block))};
+  }
+  const i64 owner = id / split.block;
+  return {i32(owner), id - owner * split.block};
+}
+
+struct Span {
+  i64 begin, end;
+};
+
+// The ids of a bag; lengths that do not fit the ids reach no memory outside of them.
+__device__ inline Span span_of(const i64* offsets, i64 bag, i64 ids) {
+  const i64 begin = max(i64(0), min(offsets[bag], ids));
+  return {begin, max(begin, min(offsets[bag + 1], ids))};
+}
+
+__device__ inline i64 bags_of(const Exchange& x, i32 batch) { return i64(x.table_count) * batch; }
+
+// Ids of each bag for each owner into staged_offsets, sums of a tile of bags into tile_sums; the call begins.
+// Dynamic shared memory: [PE][tile] ints.
+template <class Id>
+__global__ void count_ids(const Exchange* at, const Id* ids, i64 id_count, const i64* offsets, i32 batch) {
+  const Exchange& x = *at;
+  PM_DYNAMIC_SHARED(i32, counts);
+  const int PEs = int(x.peers->count), tile = int(blockDim.x) / kLanes;
+  const int mine = int(threadIdx.x) / kLanes, lane = int(threadIdx.x) % kLanes;
+  const i64 bags = bags_of(x, batch), tiles = (bags + tile - 1) / tile;
+  if (blockIdx.x == 0 && threadIdx.x == 0) {
+    ++x.progress->call;
+    for (int k = 0; k < 3; ++k) x.progress->tickets[k] = 0;
+  }
+  for (i64 t = blockIdx.x; t < tiles; t += gridDim.x) {
+    for (int i = threadIdx.x; i < PEs * tile; i += blockDim.x) counts[i] = 0;
+    __syncthreads();
+    const i64 bag = t * tile + mine;
+    if (bag < bags) {
+      const Split split = x.splits[u32(bag) / u32(batch)];
+      const Span span = span_of(offsets, bag, id_count);
+      for (i64 j = span.begin + lane; j < span.end; j += kLanes) {
+        const Home home = home_of(i64(ids[j]), split);
+        if (home.owner < 0)
+          report(&x.status->faults, j);
+        else
+          atomicAdd(&counts[home.owner * tile + mine], 1);
+      }
+    }
+    __syncthreads();
+    for (int i = threadIdx.x; i < PEs * tile; i += blockDim.x)
+      if (t * tile + i % tile < bags) x.staged_offsets[(i / tile) * x.words + kHead + t * tile + i % tile] = counts[i];
+    for (int owner = threadIdx.x; owner < PEs; owner += blockDim.x) {
+      i32 sum = 0;
+      for (int i = 0; i < tile; ++i) sum += counts[owner * tile + i];
+      x.tile_sums[owner * tiles + t] = sum;
+    }
+    __syncthreads();
+  }
+}
+
+// Sum of the values of the lanes up to and including this one.
+__device__ inline i64 scan_warp(i64 value) {
+  const int lane = int(threadIdx.x) % kWarp;
+  for (int by = 1; by < kWarp; by *= 2) {
+    const i64 before = __shfl_up_sync(kAllLanes, value, unsigned(by));
+    if (lane >= by) value += before;
+  }
+  return value;
+}
+
+// One block for each owner: tile_sums to where the tile's ids begin, totals, and whether they fit.
+__global__ void scan_counts(const Exchange* at, i32 batch, i32 tile) {
+  const Exchange& x = *at;
+  __shared__ i64 warp_sum[kWarp];
+  __shared__ i64 before_all;
+  const i64 tiles = (bags_of(x, batch) + tile - 1) / tile;
+  i32* sums = x.tile_sums + blockIdx.x * tiles;
+  const int warp = int(threadIdx.x) / kWarp, lane = int(threadIdx.x) % kWarp;
+  if (threadIdx.x == 0) before_all = 0;
+  __syncthreads();
+  for (i64 first = 0; first < tiles; first += blockDim.x) {
+    const i64 t = first + threadIdx.x;
+    const i64 mine = t < tiles ? i64(sums[t]) : 0, upto = scan_warp(mine);
+    if (lane == kWarp - 1) warp_sum[warp] = upto;
+    __syncthreads();
+    i64 before = before_all;
+    for (int w = 0; w < warp; ++w) before += warp_sum[w];
+    if (t < tiles) sums[t] = i32(before + upto - mine);
+    __syncthreads();
+    if (threadIdx.x == blockDim.x - 1) before_all = before + upto;
+    __syncthreads();
+  }
+  if (threadIdx.x != 0) return;
+  x.totals[blockIdx.x] = before_all;
+  if (before_all > x.capacity) {
+    atomicMax(&x.status->overflow, u64(before_all));
+    x.status->overflow_owner = blockIdx.x;
+  }
+}
+
+// Where the ids for an owner begin in staged_ids: a multiple of 16 bytes.
+template <class Id>
+__device__ inline i64 start_of(const Exchange& x, int owner) {
+  constexpr i64 kRound = 16 / sizeof(Id);
+  i64 start = 0;
+  for (int before = 0; before < owner; ++before) start += (x.totals[before] + kRound - 1) / kRound * kRound;
+  return start;
+}
+
+// Offsets of each bag for each owner, and the ids in the order owner, table, sample, place in the bag.
+// Dynamic shared memory: [PE] i64, [PE][tile] ints.
+template <class Id>
+__global__ void place_ids(const Exchange* at, const Id* ids, i64 id_count, const i64* offsets, i32 batch) {
+  const Exchange& x = *at;
+  PM_DYNAMIC_SHARED(i64, starts);
+  const int PEs = int(x.peers->count), tile = int(blockDim.x) / kLanes;
+  i32* cursor = reinterpret_cast<i32*>(starts + PEs);
+  const int mine = int(threadIdx.x) / kLanes, lane = int(threadIdx.x) % kLanes;
+  const u32 group = ((1u << kLanes) - 1) << (threadIdx.x % kWarp / kLanes * kLanes);
+  const u32 lower = (1u << (threadIdx.x % kWarp)) - 1;
+  const i64 bags = bags_of(x, batch), tiles = (bags + tile - 1) / tile;
+  for (int owner = threadIdx.x; owner < PEs; owner += blockDim.x) {
+    starts[owner] = start_of<Id>(x, owner);
+    if (blockIdx.x == 0) {
+      i32* pushed = x.staged_offsets + owner * x.words;
+      pushed[0] = batch;
+      pushed[kHead + bags] = i32(x.totals[owner]);
+    }
+  }
+  for (i64 t = blockIdx.x; t < tiles; t += gridDim.x) {
+    __syncthreads();
+    for (int owner = int(threadIdx.x) / kWarp; owner < PEs; owner += int(blockDim.x) / kWarp) {
+      const int lane_of_warp = int(threadIdx.x) % kWarp;
+      const bool here = lane_of_warp < tile && t * tile + lane_of_warp < bags;
+      i32* pushed = x.staged_offsets + owner * x.words + kHead + t * tile + lane_of_warp;
+      const i64 count = here ? i64(*pushed) : 0;
+      const i32 begin = i32(scan_warp(count) - count) + x.tile_sums[owner * tiles + t];
+      if (here) *pushed = cursor[owner * tile + lane_of_warp] = begin;
+    }
+    __syncthreads();
+    const i64 bag = t * tile + mine;
+    if (bag >= bags) continue;
+    const Split split = x.splits[u32(bag) / u32(batch)];
+    const Span span = span_of(offsets, bag, id_count);
+    for (i64 first = span.begin; first < span.end; first += kLanes) {
+      const i64 j = first + lane;
+      const Home home = j < span.end ? home_of(i64(ids[j]), split) : Home{-1, 0};
+      const u32 same = __match_any_sync(group, home.owner);
+      i32* next = &cursor[max(home.owner, 0) * tile + mine];
+      const i64 place = *next + __popc(same & lower);
+      __syncwarp(group);
+      if (home.owner >= 0) {
+        if ((same & lower) == 0) *next += __popc(same);
+        reinterpret_cast<Id*>(x.staged_ids)[starts[home.owner] + place] = Id(home.row);
+      }
+      __syncwarp(group);
+    }
+  }
+}
+
+// Piece `piece` of `pieces` of `bytes`, in whole 16 bytes.
+__device__ inline Span piece_of(i64 bytes, int piece, int pieces) {
+  const i64 each = (bytes + 16 * pieces - 1) / (16 * pieces) * 16;
+  return {min(bytes, each * piece), min(bytes, each * (piece + 1))};
+}
+
+// A block for each (PE, piece): offsets and ids into the memory of that PE. Ids that do not fit stay here.
+template <class Id>
+__global__ void push_ids(const Exchange* at, i32 batch) {
+  const Exchange& x = *at;
+  const Peers& peers = *x.peers;
+  const int PEs = int(peers.count), me = int(peers.me);
+  const int owner = (me + 1 + int(blockIdx.x) % PEs) % PEs, piece = int(blockIdx.x) / PEs;
+  const u64 call = x.progress->call;
+  u64* flags = x.ids_here + i64(me) * 2 * x.pieces + piece;
+  const Span head = piece_of((kHead + bags_of(x, batch) + 1) * 4, piece, x.pieces);
+  u8* offsets_to = reinterpret_cast<u8*>(x.landed_offsets + me * x.words);
+  const u8* offsets_from = reinterpret_cast<const u8*>(x.staged_offsets + owner * x.words);
+  put_signal_block(peers, offsets_to + head.begin, offsets_from + head.begin, head.end - head.begin, flags, call,
+                   owner);
+  const i64 total = x.totals[owner] <= x.capacity ? x.totals[owner] : 0;
+  const Span part = piece_of(total * i64(sizeof(Id)), piece, x.pieces);
+  const u8* ids_from = x.staged_ids + start_of<Id>(x, owner) * i64(sizeof(Id));
+  u8* ids_to = x.landed_ids + me * x.capacity * i64(sizeof(Id));
+  put_signal_block(peers, ids_to + part.begin, ids_from + part.begin, part.end - part.begin, flags + x.pieces, call,
+                   owner);
+}
+
+// Sums of N columns from `column` of the rows of a bag.
+template <class Row, class Id, int N>
+__device__ inline void pool(const Table& table, const Id* ids, i32 begin, i32 end, int column, float (&sum)[N],
+                            Status* status) {
+  constexpr int kFlight = 4, kBytes = N * int(sizeof(Row));
+  for (int n = 0; n < N; ++n) sum[n] = 0;
+  for (i32 j = begin; j < end; j += kFlight) {
+    Bytes<kBytes> got[kFlight];
+#pragma unroll
+    for (int k = 0; k < kFlight; ++k) {
+      got[k] = Bytes<kBytes>{};
+      if (j + k >= end) continue;
+      const i64 row = i64(ids[j + k]);
+      if (u64(row) < u64(table.row_count))
+        got[k] = load_once<kBytes>(table.rows + row * table.row_bytes + i64(column) * i64(sizeof(Row)));
+      else if (column == 0)
+        atomicAdd(&status->foreign, u64(1));
+    }
+#pragma unroll
+    for (int k = 0; k < kFlight; ++k)
+#pragma unroll
+      for (int n = 0; n < N; ++n) sum[n] += to_float(reinterpret_cast<const Row*>(&got[k])[n]);
+  }
+}
+
+template <int N>
+__device__ inline void store_sums(float* to, const float (&sum)[N]) {
+  if constexpr (N % 4 == 0) {
+    for (int n = 0; n < N; n += 4)
+      *reinterpret_cast<Bytes<16>*>(to + n) = *reinterpret_cast<const Bytes<16>*>(sum + n);
+  } else {
+    for (int n = 0; n < N; ++n) to[n] = sum[n];
+  }
+}
+
+// One block: the partial bags [first, first + count) of PE `asker`, [count][D] from `to` on. Neighbouring lanes take
+// neighbouring columns of a row; a group of lanes takes a bag.
+template <class Row, class Id, int N>
+__device__ inline void pool_part(const Exchange& x, int asker, i32 first, i32 count, i32 batch, float* to) {
+  const i32* offsets = x.landed_offsets + asker * x.words + kHead;
+  const Id* ids = reinterpret_cast<const Id*>(x.landed_ids) + asker * x.capacity;
+  const bool whole = offsets[bags_of(x, batch)] <= x.capacity;  // else the ids stayed where they were
+  int lanes = 1;
+  while (lanes < kWarp && lanes * N < x.dim) lanes *= 2;
+  const int lane = int(threadIdx.x) % lanes;
+  for (i32 bag = int(threadIdx.x) / lanes; bag < count; bag += int(blockDim.x) / lanes) {
+    const Table& table = x.tables[u32(first + bag) / u32(batch)];
+    const i32 begin = whole ? offsets[first + bag] : 0, end = whole ? offsets[first + bag + 1] : 0;
+    for (int column = lane * N; column < x.dim; column += lanes * N) {
+      float sum[N];
+      pool<Row, Id, N>(table, ids, begin, end, column, sum, x.status);
+      store_sums<N>(to + i64(bag) * x.dim + column, sum);
+    }
+  }
+}
+
+// All threads of a block wait until `count` flags are at least `call`; false: a PE did not come.
+__device__ inline bool wait_block(const Exchange& x, u64* flags, i32 count, i32 stride, u64 call, i32 per_pe,
+                                  i32 first_pe, u64 what) {
+  __shared__ int missing;
+  __syncthreads();
+  if (threadIdx.x == 0) missing = 0;
+  __syncthreads();
+  for (i32 i = threadIdx.x; i < count; i += blockDim.x)
+    if (!wait_at_least(flags + i64(i) * stride, call, x.patience_ns, &x.status->lost)) {
+      atomicCAS(&x.status->lost, u64(0), what + u64(1 + first_pe + i / per_pe));
+      atomicExch(&missing, 1);
+    }
+  __syncthreads();
+  return missing == 0;
+}
+
+enum Stage : int { kGather = 1, kPush = 2, kAdd = 4 };
+
+// A part of one PE's bags: pooled from what that PE asked for, and brought into its memory.
+template <class Row, class Id, int N, int Stages>
+__device__ inline void make_part(const Exchange& x, int asker, i32 part, i32 batch, u64 call) {
+  const Peers& peers = *x.peers;
+  const i32 first = part * x.part_bags, count = min(x.part_bags, i32(bags_of(x, batch)) - first);
+  const i64 zone = i64(x.table_count) * x.max_batch * x.dim, place = i64(first) * x.dim;
+  float* landed = x.landed_bags + peers.me * zone + place;
+  u64* flag = x.bags_here + peers.me * x.parts + part;
+  float* straight = (Stages & kPush) != 0 && !x.stage_all ? mapped(peers, landed, asker) : nullptr;
+  float* staged = x.staged_bags + asker * zone + place;
+  if constexpr ((Stages & kGather) != 0) {
+    if (!wait_block(x, x.ids_here + i64(asker) * 2 * x.pieces, 2 * x.pieces, 1, call, 2 * x.pieces, asker, 0))
+      return;
+    if (x.landed_offsets[asker * x.words] != batch) {
+      if (threadIdx.x == 0) atomicCAS(&x.status->other_batch, u64(0), u64(1 + asker));
+      return;
+    }
+    pool_part<Row, Id, N>(x, asker, first, count, batch, straight != nullptr ? straight : staged);
+  }
+  if constexpr ((Stages & kPush) != 0) {
+    if (straight == nullptr || (Stages & kGather) == 0) {
+      put_signal_block(peers, landed, staged, i64(count) * x.dim * 4, flag, call, asker);
+    } else {
+      __syncthreads();
+      if (threadIdx.x == 0) signal(peers, flag, call, asker);
+    }
+  }
+}
+
+// V columns at a time of the bags of a part: the partial bags of all PEs, in their order.
+template <int V>
+__device__ inline void add_up(const Exchange& x, i32 first, i32 count, i32 batch, float* out) {
+  const int PEs = int(x.peers->count);
+  const i64 zone = i64(x.table_count) * x.max_batch * x.dim;
+  const u32 each = u32(x.dim) / V;  // accesses of a bag
+  for (u32 i = threadIdx.x; i < u32(count) * each; i += blockDim.x) {
+    const u32 bag = u32(first) + i / each, column = i % each * V, table = bag / u32(batch);
+    const float* from = x.landed_bags + i64(bag) * x.dim + column;
+    Bytes<4 * V> sums{};
+    float* sum = reinterpret_cast<float*>(&sums);
+#pragma unroll 4
+    for (int pe = 0; pe < PEs; ++pe, from += zone) {
+      const Bytes<4 * V> got = *reinterpret_cast<const Bytes<4 * V>*>(from);
+      for (int v = 0; v < V; ++v) sum[v] += reinterpret_cast<const float*>(&got)[v];
+    }
+    const u32 sample = bag - table * u32(batch);
+    store_once<4 * V>(out + (i64(sample) * x.table_count + table) * x.dim + column, sums);
+  }
+}
+
+// Of the stages that the PE's kernel has: the parts of all PEs are made, its own parts are added up into
+// out [B, T, D]. Any number of blocks. In a fused launch the sum of a part follows `lag` parts behind its making.
+template <class Row, class Id, int N, int Stages>
+__global__ void __launch_bounds__(256, 2) bags(const Exchange* at, i32 batch, float* out) {
+  const Exchange& x = *at;
+  __shared__ u32 ticket;
+  constexpr bool kMakes = (Stages & (kGather | kPush)) != 0, kSums = (Stages & kAdd) != 0;
+  constexpr int kCounter = (Stages & kGather) != 0 ? 0 : (Stages & kPush) != 0 ? 1 : 2;
+  const int PEs = int(x.peers->count), me = int(x.peers->me);
+  const i32 bags = i32(bags_of(x, batch)), parts = (bags + x.part_bags - 1) / x.part_bags;
+  const int lag = kMakes && kSums ? x.lag : 0, width = (kMakes ? PEs : 0) + (kSums ? 1 : 0);
+  const u64 call = x.progress->call;
+  for (;;) {
+    __syncthreads();
+    if (threadIdx.x == 0) ticket = u32(atomicAdd(&x.progress->tickets[kCounter], u64(1)));
+    __syncthreads();
+    const i32 round = i32(ticket / u32(width)), turn = i32(ticket % u32(width));
+    if (round >= parts + lag) return;
+    if (kMakes && turn < PEs) {
+      if (round < parts) make_part<Row, Id, N, Stages>(x, (me + 1 + turn) % PEs, round, batch, call);
+      continue;
+    }
+    const i32 part = round - lag;
+    if (!kSums || part < 0) continue;
+    if (!wait_block(x, x.bags_here + part, PEs, x.parts, call, 1, 0, kLostBags)) continue;
+    const i32 first = part * x.part_bags, count = min(x.part_bags, bags - first);
+    if (x.dim % 4 == 0)
+      add_up<4>(x, first, count, batch, out);
+    else
+      add_up<1>(x, first, count, batch, out);
+  }
+}
+
+}  // namespace pm

@@ -1,0 +1,301 @@
+"""The one-sided row-wise exchange on threads that play PEs, on the CPU that stands in for a GPU."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from calibrate.cuda import launch as launching  # noqa: E402
+from calibrate.cuda import nvshmem_build  # noqa: E402
+from calibrate.cuda.exchange import SOURCE_NVSHMEM, RowWiseExchange, all_kernels, kernels  # noqa: E402
+from calibrate.cuda.exchange_memory import Sizes, block_rows  # noqa: E402
+from calibrate.cuda.gpu_build import compile_cubin  # noqa: E402
+from calibrate.cuda.reference import exchange as reference  # noqa: E402
+from calibrate.cuda.symmetric import ThreadWorld, threads_of  # noqa: E402
+from perfmodel.errors import BadInputError, NoHardwareError  # noqa: E402
+
+CPU = torch.device("cpu")
+TYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+POISON = 0xA5
+VARIANTS = [
+    kernels(dtype, id_type, wide=wide, method=method)
+    for method in ("fused", "three")
+    for dtype, id_type, wide in (
+        *(("fp32", id_type, wide) for id_type in ("int32", "int64") for wide in (False, True)),
+        *(("fp16", "int64", wide) for wide in (False, True)),
+        ("bf16", "int32", True),
+    )
+]
+Batch = tuple[Any, Any]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PERFMODEL_HOME", str(tmp_path_factory.mktemp("home")))
+        every = sorted({kernel for variant in VARIANTS for kernel in variant.values()})
+        launching.prebuild(every, CPU, checked=True)
+        yield
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    seed = int(np.random.SeedSequence().generate_state(1)[0])
+    print(f"seed {seed}")  # pytest shows it where a test fails
+    return np.random.default_rng(seed)
+
+
+def on_ranks(ranks: int, work: Callable[[ThreadWorld], Any]) -> list[Any]:
+    """What ``work`` gave or raised on each rank."""
+    answers: list[Any] = [None] * ranks
+
+    def one(world: ThreadWorld) -> None:
+        try:
+            answers[world.rank] = work(world)
+        except Exception as error:
+            answers[world.rank] = error
+
+    threads = [threading.Thread(target=one, args=(world,)) for world in threads_of(ranks, CPU)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    return answers
+
+
+def tables(rng: np.random.Generator, rows: Sequence[int], dim: int, dtype: str) -> list[Any]:
+    return [
+        torch.from_numpy(rng.standard_normal((count, dim)).astype(np.float32)).to(TYPES[dtype])
+        for count in rows
+    ]
+
+
+def part(whole: Sequence[Any], rank: int, ranks: int) -> list[Any]:
+    """The rows of a rank, in memory of their own; one row of nothing where it has none."""
+    blocks = block_rows([len(table) for table in whole], ranks)
+    held = [table[rank * block :][:block] for table, block in zip(whole, blocks, strict=True)]
+    return [
+        mine.clone() if len(mine) else torch.full((1, whole[0].shape[1]), torch.nan, dtype=mine.dtype)
+        for mine in held
+    ]
+
+
+def batches(
+    rng: np.random.Generator, rows: Sequence[int], batch: int, most: int, kind: str, ranks: int
+) -> list[Batch]:
+    """Ids and lengths of each rank: 0 .. most a bag."""
+    made = []
+    for _ in range(ranks):
+        lengths = rng.integers(0, most + 1, len(rows) * batch)
+        of_id = np.repeat(np.repeat(rows, batch), lengths)
+        ids = (rng.random(len(of_id)) * of_id).astype(kind)
+        made.append((torch.from_numpy(ids), torch.from_numpy(lengths)))
+    return made
+
+
+def want(whole: Sequence[Any], asked: Sequence[Batch], ranks: int) -> list[Any]:
+    held = [[table.float().numpy() for table in part(whole, rank, ranks)] for rank in range(ranks)]
+    return reference.row_wise(
+        held, [(i.numpy(), n.numpy()) for i, n in asked], [len(table) for table in whole]
+    )
+
+
+def poison(exchange: RowWiseExchange) -> None:
+    """All symmetric memory but the flags."""
+    memory = exchange._memory
+    made = np.frombuffer(memory.exchange.numpy().tobytes(), "u8")
+    first = int(made[9]) - memory.region.memory.data_ptr()  # landed_offsets
+    memory.region.memory[first:] = POISON
+
+
+def allowed(asked: Sequence[Batch], ranks: int) -> float:
+    """Of fp32 sums of values of order 1."""
+    longest = max(int(lengths.max()) for _, lengths in asked)
+    return (longest + ranks) ** 1.5 * 2.0**-22 + 1e-30
+
+
+CASES = [  # ranks, rows of each table, D, batch, most ids a bag, type of rows and ids
+    (1, (50,), 4, 3, 5, "fp32", "int64"),
+    (2, (101, 7, 50), 12, 7, 8, "fp32", "int64"),
+    (3, (40, 41), 33, 5, 3, "fp32", "int32"),
+    (4, (3, 1, 200), 8, 9, 20, "fp32", "int32"),  # ranks that hold no row of a table
+    (4, (30, 30), 64, 6, 4, "fp16", "int64"),
+    (3, (30, 29), 7, 6, 40, "fp16", "int64"),
+    (2, (30, 29), 16, 1, 9, "bf16", "int32"),
+    (5, (1,), 1, 1, 3, "fp32", "int64"),
+    (2, (9, 9), 136, 4, 0, "fp32", "int64"),  # bags of nothing; columns beyond one pass of a warp
+]
+
+
+@pytest.mark.parametrize("stage_all", [False, True], ids=["mapped", "staged"])
+@pytest.mark.parametrize("method", ["fused", "three"])
+@pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(str(x).replace(" ", "") for x in case))
+def test_bags_equal_the_reference(case: Any, method: str, stage_all: bool, rng: np.random.Generator) -> None:
+    ranks, rows, dim, batch, most, dtype, kind = case
+    whole = tables(rng, rows, dim, dtype)
+    sizes = Sizes(
+        rows, dim, batch, len(rows) * batch * max(most, 1), id_type=kind, method=method, part_bags=4
+    )
+    calls = [batches(rng, rows, max(batch - call, 1), most, kind, ranks) for call in range(3)]
+    launching.cpu_order(VARIANTS[0]["count_ids"], int(rng.integers(0, 100)))
+
+    def work(world: ThreadWorld) -> list[Any]:
+        exchange = RowWiseExchange(world, part(whole, world.rank, ranks), sizes, stage_all=stage_all)
+        poison(exchange)
+        world.agree("poisoned")
+        seen = []
+        for asked in calls:
+            ids, lengths = asked[world.rank]
+            guarded = torch.full((lengths.numel() * dim + 64,), -7.0)
+            inside = guarded[32:-32].view(-1, len(rows), dim)
+            exchange.run(ids, lengths, inside.fill_(torch.nan))
+            assert torch.all(guarded[:32] == -7) and torch.all(guarded[-32:] == -7)
+            seen.append(inside.numpy())
+        return seen
+
+    answers = on_ranks(ranks, work)
+    for call, asked in enumerate(calls):
+        for rank, right in enumerate(want(whole, asked, ranks)):
+            assert not isinstance(answers[rank], Exception), answers[rank]
+            assert np.abs(answers[rank][call] - right).max() <= allowed(asked, ranks), (rank, call)
+
+
+def test_lengths_of_32_bits_and_no_checks(rng: np.random.Generator) -> None:
+    whole, asked = tables(rng, (20,), 4, "fp32"), batches(rng, (20,), 3, 5, "int64", 2)
+
+    def work(world: ThreadWorld) -> Any:
+        exchange = RowWiseExchange(world, part(whole, world.rank, 2), Sizes((20,), 4, 3, 15))
+        ids, lengths = asked[world.rank]
+        out = [exchange.run(ids, lengths.int(), check=False) for _ in range(20)]
+        exchange.raise_faults()
+        return out
+
+    for seen, right in zip(on_ranks(2, work), want(whole, asked, 2), strict=True):
+        assert np.abs(seen[0].numpy() - right).max() < 1e-5
+        assert all(torch.equal(seen[0], one) for one in seen)  # the same bits every time
+
+
+@pytest.mark.parametrize("method", ["fused", "three"])
+def test_ids_out_of_range_add_nothing_and_are_reported(method: str) -> None:
+    whole = [torch.ones(10, 4), torch.ones(6, 4)]
+    sizes = Sizes((10, 6), 4, 1, 6, method=method)
+    lengths = torch.tensor([3, 3])
+    good, bad = torch.tensor([0, 9, 5, 5, 0, 1]), torch.tensor([0, 10, 9, 6, -1, 5])
+
+    def work(world: ThreadWorld) -> Any:
+        exchange = RowWiseExchange(world, part(whole, world.rank, 2), sizes)
+        out = torch.full((1, 2, 4), torch.nan)
+        with pytest.raises(BadInputError, match=r"3 ids are outside their tables, the first at position 1"):
+            exchange.run(bad, lengths, out)
+        return out[0, :, 0].tolist(), exchange.run(good, lengths)[0, :, 0].tolist()
+
+    assert on_ranks(2, work) == [([2, 1], [3, 3])] * 2
+
+
+def test_ids_beyond_a_landing_zone_are_reported_and_stay_where_they_are() -> None:
+    sizes = Sizes((10,), 4, 2, 20, ids_of_pair=4)
+    many, few = torch.tensor([0, 1, 2, 3, 4, 5]), torch.tensor([5, 6, 0, 1])
+
+    def work(world: ThreadWorld) -> Any:
+        exchange = RowWiseExchange(world, [torch.ones(5, 4)], sizes)
+        poison(exchange)
+        world.agree("poisoned")
+        out = torch.full((2, 1, 4), torch.nan)
+        try:
+            exchange.run(*((many, torch.tensor([5, 1])) if world.rank else (few, torch.tensor([2, 2]))), out)
+        except BadInputError as error:
+            said = str(error)
+        else:
+            said = ""
+        made = np.frombuffer(exchange._memory.exchange.numpy().tobytes(), "u8")
+        landed = int(made[10]) - exchange._memory.region.memory.data_ptr()
+        ids = exchange._memory.region.memory[landed : landed + 2 * 8 * 4].view(2, -1).clone()
+        world.agree("looked")
+        again = exchange.run(few, torch.tensor([4, 0]))[:, 0, 0].tolist()
+        return out[:, 0, 0].tolist(), said, ids[1], again
+
+    first, second = on_ranks(2, work)
+    assert first[0] == [2, 2] and first[1] == ""
+    assert torch.all(first[2] == POISON)  # rank 1 had 5 ids for rank 0: nothing of them came
+    assert "5 ids are for rank 0, whose landing zone takes 4" in second[1]
+    assert first[3] == second[3] == [4, 0]
+
+
+def test_ranks_must_mean_the_same() -> None:
+    def work(world: ThreadWorld) -> Any:
+        RowWiseExchange(world, [torch.ones(5, 4)], Sizes((10,), 4, 2, 20 + world.rank))
+
+    for error in on_ranks(2, work):
+        assert isinstance(error, BadInputError) and "make another exchange" in str(error)
+
+
+def test_calls_of_unequal_batches_are_an_error() -> None:
+    def work(world: ThreadWorld) -> Any:
+        exchange = RowWiseExchange(world, [torch.ones(5, 4)], Sizes((10,), 4, 2, 20), patience_s=0.2)
+        count = 1 + world.rank
+        with pytest.raises(BadInputError, match=r"another number of samples"):
+            exchange.run(torch.zeros(count, dtype=torch.int64), torch.ones(count, dtype=torch.int64))
+        return "refused"
+
+    assert on_ranks(2, work) == ["refused"] * 2
+
+
+@pytest.mark.parametrize(
+    ("ids", "lengths", "match"),
+    [
+        (torch.arange(3), torch.tensor([1, 1]), r"lengths add up to 2"),
+        (torch.arange(3), torch.tensor([4, -1]), r"the least is -1"),
+        (torch.arange(3).int(), torch.tensor([1, 2]), r"3 ids of int32"),
+        (torch.arange(21), torch.tensor([1, 20]), r"21 ids"),
+        (torch.arange(3), torch.tensor([1, 1, 1]), r"3 lengths"),
+    ],
+)
+def test_calls_that_do_not_fit(ids: Any, lengths: Any, match: str) -> None:
+    (world,) = threads_of(1, CPU)
+    exchange = RowWiseExchange(world, [torch.ones(40, 4)], Sizes((40,), 4, 2, 20))
+    with pytest.raises(BadInputError, match=match):
+        exchange.run(ids, lengths)
+
+
+@pytest.mark.parametrize(
+    "change", [{"method": "x"}, {"id_type": "int8"}, {"rows": ()}, {"ids": 0}, {"ids": 2**31}]
+)
+def test_sizes_that_cannot_be(change: Any) -> None:
+    given = {"rows": (10,), "dim": 4, "batch": 2, "ids": 20} | change
+    with pytest.raises(BadInputError):
+        Sizes(**given).check()
+
+
+def test_rows_that_are_not_the_ranks_own_are_refused() -> None:
+    (world,) = threads_of(1, CPU)
+    with pytest.raises(BadInputError, match=r"holds \[9\] rows"):
+        RowWiseExchange(world, [torch.ones(9, 4)], Sizes((10,), 4, 2, 20))
+
+
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90", "sm_100"])
+def test_it_compiles_for_a_gpu(architecture: str) -> None:
+    """Two blocks of 256 threads on an SM: 128 registers at most, none spilled."""
+    few = [*VARIANTS[1].values(), *kernels("fp16", "int64", wide=True, method="three").values()]
+    cubin = compile_cubin(all_kernels() if architecture == "sm_90" else sorted(set(few)), architecture)
+    for name, usage in cubin.usage.items():
+        assert usage.spilled_bytes == 0 and usage.registers <= 128, (name, usage)
+
+
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90", "sm_100"])
+def test_it_is_built_with_nvshmem(architecture: str) -> None:
+    try:
+        nvshmem_build.find_wheels()
+    except NoHardwareError as error:
+        pytest.skip(f"NOT BUILT with NVSHMEM: {error}")
+    one = kernels("fp32", "int64", wide=True, source=SOURCE_NVSHMEM)
+    cubin = nvshmem_build.build(list(one.values()), architecture)
+    assert cubin.code[:4] == b"\x7fELF"
+    assert all(cubin.symbols[kernel.name].encode() in cubin.code for kernel in one.values())
+    assert b"nvshmemi_device_state_d" in cubin.code  # what nvshmemx_culibrary_init fills in
+    assert all(usage.spilled_bytes == 0 for usage in cubin.usage.values())
