@@ -1,0 +1,130 @@
+"""How gather+pool lies on a GPU: lanes of a row, bags of a group, which of two kernels. Plain arithmetic."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+WARP = 32
+THREADS = 256
+"""Of a block; the kernels promise the compiler no more."""
+MOST_WIDTH = 16
+"""Bytes of the widest access."""
+MOST_CHUNKS = 2
+"""Accesses of one lane to one row of more than 512 bytes; wider rows are cut into pieces."""
+MOST_LANE_COLUMNS = 16
+"""Sums that a lane keeps in registers."""
+ROW_ACCESSES = 8
+"""Accesses that a lane has on their way: DEPTH times CHUNKS."""
+BYTES_IN_FLIGHT = 32 * 1024
+"""Of a multiprocessor, that hide the time of memory.
+
+Little's law: an H200 reads 4.3e12 bytes/s with some 0.8 us from asking to having, over 132 multiprocessors:
+4.3e12 x 0.8e-6 / 132 = 26 000 bytes; rounded up.
+"""
+RUN_IDS = 128
+"""Ids of a group's run of bags: a stream of 8 rows starts and drains in the time of about 2 x 8 of them."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How a group of lanes reads a row.
+
+    lanes   of a group, a power of two;  chunks  accesses of a lane to a row
+    width   bytes of an access;  depth   rows of a group on their way
+    """
+
+    lanes: int
+    chunks: int
+    width: int
+
+    @property
+    def depth(self) -> int:
+        """Rows of a group on their way: 8 accesses of a lane."""
+        return ROW_ACCESSES // self.chunks
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row that a group can hold."""
+        return self.lanes * self.chunks * self.width
+
+    def shared_bytes(self, threads: int, id_bytes: int, *, int8: bool, weighted: bool) -> int:
+        """Shared memory of a block: rows, tails of int8 rows, two chunks of ids, four of weights."""
+        turn = max(self.lanes, self.depth)
+        each = ROW_ACCESSES * self.width + (self.depth * 8 if int8 else 0)
+        return threads * each + threads // self.lanes * turn * (2 * id_bytes + (4 * 4 if weighted else 0))
+
+    def part_bytes(self, threads: int, element_bytes: int) -> int:
+        """Shared memory in which the warps of a long bag's block add their sums up."""
+        columns = self.chunks * self.width // element_bytes + 1
+        return threads // WARP * self.lanes * columns * 4
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How bags lie on a GPU.
+
+    long     a block for a bag, else a group of lanes for a run of bags
+    threads  of a block;  run  bags of a group;  blocks  of the grid
+    """
+
+    long: bool
+    threads: int
+    run: int
+    blocks: int
+
+
+def access_width(*addresses_and_bytes: int) -> int:
+    """Bytes of the widest access, up to 16, that all of these are multiples of.
+
+    Limits: 128-byte rows at a multiple of 16 -> 16;  33 fp32 columns -> 4;  an odd number of bytes -> 1
+    """
+    return math.gcd(MOST_WIDTH, *addresses_and_bytes)
+
+
+def shape_of(row_bytes: int, width: int, element_bytes: int) -> tuple[Shape, int]:
+    """Shape for rows of ``row_bytes`` in accesses of ``width``, and how many pieces a row is cut into.
+
+    Limits: 16 bytes -> 1 lane;  up to 512 bytes (width 16) -> 1 chunk and as many lanes as cover it;
+    1024 bytes -> 2 chunks of 32 lanes;  more -> pieces of that size
+    """
+    accesses = -(-row_bytes // width)
+    lanes = min(WARP, 1 << (accesses - 1).bit_length())
+    most = min(MOST_CHUNKS, max(1, MOST_LANE_COLUMNS * element_bytes // width))
+    chunks = min(most, 1 << (-(-accesses // lanes) - 1).bit_length())
+    shape = Shape(lanes, chunks, width)
+    return shape, -(-row_bytes // shape.row_bytes)
+
+
+def choose(
+    bags: int,
+    pooling: float,
+    row_bytes: int,
+    shape: Shape,
+    multiprocessors: int,
+    blocks_at_once: int,
+    most_threads: int = THREADS,
+) -> Plan:
+    """Plan for bags of one class of tables: a group for a run of bags, or a block for a bag.
+
+    bags            of all pieces of all tables;  pooling  ids of a bag on average
+    row_bytes       of one piece of a row
+    blocks_at_once  of ``most_threads`` threads, on the whole GPU
+
+    A group has min(ids of its bags, depth) rows on their way. Where a bag for each group leaves fewer bytes
+    on their way than hide the time of memory (``BYTES_IN_FLIGHT``), and a bag has more ids than a group keeps
+    on their way, a block takes a bag, with as many groups as make up for it. Else groups take runs of
+    ``RUN_IDS`` ids and more, of such a length that they all end at about the same time.
+    Limits: bags -> inf: a run;  one bag of many ids: a block of 256 threads;  pooling <= depth: a run
+    """
+    bags = max(1, bags)
+    wanted_rows = BYTES_IN_FLIGHT * multiprocessors / row_bytes
+    each = min(wanted_rows / bags, pooling) / shape.depth  # groups that a bag can use
+    threads = min(most_threads, WARP << math.ceil(math.log2(max(1.0, each * shape.lanes / WARP))))
+    if pooling > shape.depth and each > 1 and threads > shape.lanes:
+        return Plan(True, threads, 1, min(bags, blocks_at_once * most_threads // threads))
+    groups = blocks_at_once * most_threads // shape.lanes
+    shortest = min(math.ceil(RUN_IDS / max(pooling, 1.0)), -(-bags // groups))
+    turns = math.ceil(bags / (groups * shortest))
+    run = -(-bags // (groups * turns))
+    return Plan(False, most_threads, run, min(blocks_at_once, -(-bags * shape.lanes // (run * most_threads))))

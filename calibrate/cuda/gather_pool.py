@@ -1,0 +1,371 @@
+"""Gather and pool: rows of many tables, looked up and summed into bags in one launch a class of tables.
+
+Tables whose rows are read the same way (``Shape``) make one class. ``gather_pool`` prepares and launches;
+``GatherPool`` is prepared once and then only launches, as a CUDA graph and a timing need it.
+Bags and their order: ``kernels/tables.cuh``. Specification: ``calibrate.cuda.reference.gather_pool``.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from calibrate.cuda.faults import new_faults, raise_faults
+from calibrate.cuda.gather_plan import THREADS, Plan, Shape, access_width, choose, shape_of
+from calibrate.cuda.kernel import Kernel
+from calibrate.cuda.launch import blocks_at_once, launch
+from calibrate.cuda.tables import DESCRIPTOR, ROW_TYPES, Tables
+from perfmodel.errors import BadInputError
+
+SOURCE = "gather_pool.cu"
+MODES = ("sum", "mean", "max")
+OUT_TYPES = {"fp32": "float", "fp16": "pm::f16", "bf16": "pm::bf16"}
+ELEMENT_BYTES = {"fp32": 4, "fp16": 2, "bf16": 2, "int8": 1}
+_ID_TYPES = {4: "pm::i32", 8: "pm::i64"}
+_PLAIN, _WEIGHTED, _LARGEST = range(3)
+_MOST = 2**31 - 2
+"""Ids of a call, and bags: positions are numbers of 31 bits."""
+_CPU_THREADS, _CPU_MULTIPROCESSORS = 64, 1
+
+PIECE = np.dtype(
+    [
+        ("table", DESCRIPTOR),
+        ("number", np.int32),
+        ("tail_at", np.int32),
+        ("reports", np.int32),
+        ("padding", np.int32),
+    ]
+)
+"""``pm::Piece`` of kernels/row_stream.cuh."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a look-up does beside its tables.
+
+    id_bytes   4 or 8, of ids and offsets;  mode  sum, mean, max;  weighted  each id has a factor
+    out_dtype  fp32, fp16, bf16;  layout  of the bags (``Tables.out_shape``)
+    hot_rows   rows 0 .. hot_rows - 1 are asked to stay in the L2 cache, others to go first; 0: no difference
+    prefetch   ask the L2 cache for the rows of a chunk of ids before they are copied
+    """
+
+    id_bytes: int = 8
+    mode: str = "sum"
+    weighted: bool = False
+    out_dtype: str = "fp32"
+    layout: str = "sample"
+    hot_rows: int = 0
+    prefetch: bool = False
+
+    def kernel(self, shape: Shape, dtype: str, *, long: bool) -> Kernel:
+        """The kernel for rows of ``dtype`` in ``shape``."""
+        adding = _LARGEST if self.mode == "max" else _WEIGHTED if self.weighted else _PLAIN
+        types = f"{ROW_TYPES[dtype]}, {_ID_TYPES[self.id_bytes]}, {OUT_TYPES[self.out_dtype]}"
+        sizes = f"{shape.lanes}, {shape.chunks}, {shape.width}, {shape.depth}"
+        hot = "true" if self.hot_rows else "false"
+        return Kernel(SOURCE, f"pm::gather_pool{'_long' if long else ''}<{types}, {sizes}, {adding}, {hot}>")
+
+
+@dataclass(frozen=True)
+class Class:
+    """Pieces of tables that are read the same way.
+
+    pieces  ``pm::Piece`` of each, on the device;  count  of them
+    wide    bags can be written in wide accesses, if the output begins at a multiple of 16 bytes
+    """
+
+    shape: Shape
+    plan: Plan
+    kernel: Kernel
+    pieces: Any
+    count: int
+    wide: bool
+    shared_bytes: int
+    shared_before: int
+
+
+class GatherPool:
+    """Gather and pool of ``batch`` samples, prepared once.
+
+    batch    B, samples of a call;  pooling  ids of a bag to expect: decides how bags lie on the GPU
+    plan     how they lie, for all classes, instead of what ``choose`` finds
+    Limits: E, D and B as large as memory; at most 2^31 - 2 ids and bags; rows less than 4 GiB apart; unknown
+            words, weights with max -> BadInputError
+    """
+
+    def __init__(
+        self, tables: Tables, batch: int, options: Options, pooling: float = 1.0, plan: Plan | None = None
+    ) -> None:
+        _require(options, tables, batch)
+        self.tables, self.batch, self.options = tables, batch, options
+        self.bags = len(tables.rows) * batch
+        self._given = plan
+        self.classes = [
+            self._class(shape, pieces, pooling) for shape, pieces in _pieces(tables, batch, options).items()
+        ]
+
+    def __call__(self, ids: Any, offsets: Any, out: Any, weights: Any = None, faults: Any = None) -> None:
+        """Queue the launches: nothing is allocated, checked or waited for.
+
+        ids      [n] on the tables' device;  offsets  [T B + 1] of the type of ids: bag i has the ids
+                 offsets[i] .. offsets[i + 1]
+        out      of ``new_out``'s shape and type;  weights  fp32 [n] where the options say so
+        faults   ``new_faults``, counted on
+        """
+        options, wide_out = self.options, out.data_ptr() % 16 == 0
+        for each in self.classes:
+            plan = each.plan
+            arguments = (
+                each.pieces,
+                ctypes.c_int32(each.count),
+                ctypes.c_int32(self.batch),
+                ctypes.c_int32(each.shared_before if plan.long else plan.run),
+                ids,
+                ctypes.c_int32(ids.numel()),
+                offsets,
+                weights,
+                out,
+                ctypes.c_int32(each.wide and wide_out),
+                ctypes.c_int32(options.mode == "mean"),
+                ctypes.c_uint32(min(options.hot_rows, 2**32 - 1)),
+                ctypes.c_int32(options.prefetch),
+                faults,
+            )
+            launch(each.kernel, self.tables.device, plan.blocks, plan.threads, arguments, each.shared_bytes)
+
+    @property
+    def out_shape(self) -> tuple[int, ...]:
+        """Shape of the bags."""
+        return self.tables.out_shape(self.batch, self.options.layout)
+
+    @property
+    def out_type(self) -> Any:
+        """torch.dtype of the bags."""
+        import torch
+
+        return {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}[self.options.out_dtype]
+
+    def new_out(self) -> Any:
+        """Memory for the bags, not initialised."""
+        import torch
+
+        return torch.empty(self.out_shape, dtype=self.out_type, device=self.tables.device)
+
+    def _class(self, shape: Shape, pieces: Any, pooling: float) -> Class:
+        import torch
+
+        device, dtype, options = self.tables.device, self.tables.dtype, self.options
+        cpu = device.type == "cpu"
+        most = _CPU_THREADS if cpu else THREADS
+
+        def shared(threads: int) -> int:
+            return shape.shared_bytes(
+                threads, options.id_bytes, int8=dtype == "int8", weighted=options.weighted
+            )
+
+        row_bytes = int(pieces["table"]["dim"].max()) * ELEMENT_BYTES[dtype]
+        plan = self._given or choose(
+            self.batch * len(pieces),
+            pooling,
+            row_bytes,
+            shape,
+            _CPU_MULTIPROCESSORS if cpu else torch.cuda.get_device_properties(device).multi_processor_count,
+            blocks_at_once(options.kernel(shape, dtype, long=False), device, most, shared(most)),
+            most,
+        )
+        before = shared(plan.threads)
+        parts = shape.part_bytes(plan.threads, ELEMENT_BYTES[dtype]) if plan.long else 0
+        out_bytes = ELEMENT_BYTES[options.out_dtype]
+        store = min(16, shape.width // ELEMENT_BYTES[dtype] * out_bytes)
+        starts = [*pieces["table"]["out_at"].tolist(), *pieces["table"]["out_stride"].tolist()]
+        return Class(
+            shape,
+            plan,
+            options.kernel(shape, dtype, long=plan.long),
+            torch.from_numpy(pieces.view(np.uint8).copy()).to(device),
+            len(pieces),
+            all(start * out_bytes % store == 0 for start in starts),
+            before + parts,
+            before,
+        )
+
+
+def _pieces(tables: Tables, batch: int, options: Options) -> dict[Shape, Any]:
+    """``PIECE`` of all pieces of the tables, by how they are read."""
+    element = ELEMENT_BYTES[tables.dtype]
+    described = tables.descriptors(batch, options.layout).cpu().numpy().view(DESCRIPTOR)
+    found: dict[Shape, list[Any]] = {}
+    for number, table in enumerate(described):
+        row = int(table["dim"]) * element
+        width = access_width(int(table["rows"]), int(table["row_bytes"]), row)
+        shape, count = shape_of(row, width, element)
+        columns = shape.row_bytes // element
+        for index in range(count):
+            first = index * columns
+            piece = np.zeros((), PIECE)
+            piece["table"] = table
+            piece["table"]["rows"] += np.uint64(first * element)
+            piece["table"]["out_at"] += first
+            piece["table"]["dim"] = min(columns, int(table["dim"]) - first)
+            piece["number"], piece["reports"] = number, index == 0
+            piece["tail_at"] = row - first * element
+            found.setdefault(shape, []).append(piece)
+    return {shape: np.array(pieces) for shape, pieces in found.items()}
+
+
+def gather_pool(
+    tables: Tables,
+    ids: Any,
+    offsets: Any,
+    *,
+    weights: Any = None,
+    mode: str = "sum",
+    out: Any = None,
+    out_dtype: str = "fp32",
+    layout: str = "sample",
+    hot_rows: int = 0,
+    prefetch: bool = False,
+    faults: Any = None,
+    check: bool = True,
+) -> Any:
+    """Bags of looked-up rows, summed in fp32: ``out``, or a new tensor of ``Tables.out_shape``.
+
+    ids       [n] int32 or int64, rows of their tables;  offsets  [T B + 1] of the same type: the ids of bag
+              t B + b are offsets[t B + b] .. offsets[t B + b + 1]; of lengths see ``offsets_of``
+    weights   fp32 [n], factor of each id (sum and mean);  mode  sum, mean, max
+    faults    ``new_faults``: counted on;  check  wait, and raise BadInputError for faults
+    others    see ``Options``
+    Source: torch.nn.functional.embedding_bag, FBGEMM's table-batched embedding; a weighted mean divides by
+            the number of ids, as FBGEMM's does
+    Limits: a bag of no ids -> 0;  an id out of range adds nothing (a mean counts it) and is a fault; offsets
+            that fall or lie outside 0 .. n are faults, and what their bags hold is not said
+    """
+    _require_ids(tables, ids, offsets, weights)
+    batch = (offsets.numel() - 1) // len(tables.rows)
+    options = Options(
+        id_bytes=ids.element_size(),
+        mode=mode,
+        weighted=weights is not None,
+        out_dtype=out_dtype,
+        layout=layout,
+        hot_rows=hot_rows,
+        prefetch=prefetch,
+    )
+    prepared = GatherPool(tables, batch, options, ids.numel() / max(1, batch * len(tables.rows)))
+    if out is not None:
+        _require_out(out, tables, prepared.out_shape, prepared.out_type)
+    made = prepared.new_out() if out is None else out
+    met = new_gather_faults(ids.device) if faults is None else faults
+    prepared(ids, offsets, made, weights, met)
+    if check:
+        raise_gather_faults(met)
+    return made
+
+
+def offsets_of(lengths: Any, dtype: Any = None) -> Any:
+    """Offsets [bags + 1] of bags of ``lengths`` [bags], on their device; ``dtype``  of the ids (int64)."""
+    import torch
+
+    offsets = torch.zeros(lengths.numel() + 1, dtype=dtype or torch.int64, device=lengths.device)
+    torch.cumsum(lengths, 0, out=offsets[1:])
+    return offsets
+
+
+def new_gather_faults(device: Any) -> Any:
+    """Faults of look-ups that have met none, int64 [4]: number and first position of ids, of offsets."""
+    return new_faults(device).repeat(2)
+
+
+def raise_gather_faults(faults: Any) -> None:
+    """Wait for the device; raise BadInputError for ids or offsets that were wrong."""
+    raise_faults(
+        faults[2:], "offsets fall or lie outside the ids", "offsets rise from 0 to the number of ids."
+    )
+    raise_faults(faults[:2], "ids lie outside their tables", "an id is a row of its table: 0 .. E - 1.")
+
+
+def _require(options: Options, tables: Tables, batch: int) -> None:
+    for value, known, what in (
+        (options.mode, MODES, "mode"),
+        (options.out_dtype, tuple(OUT_TYPES), "type of the bags"),
+        (options.id_bytes, tuple(_ID_TYPES), "bytes of an id"),
+    ):
+        if value not in known:
+            raise BadInputError(f"{what} {value!r} is unknown.", f"known: {', '.join(map(str, known))}.")
+    if options.weighted and options.mode == "max":
+        raise BadInputError("a largest value has no weights.", "give weights with mode sum or mean.")
+    if (
+        options.hot_rows < 0
+        or batch < 0
+        or batch * len(tables.rows) > _MOST
+        or max(tables.row_bytes) >= 2**32
+    ):
+        raise BadInputError(
+            f"{len(tables.rows)} tables of rows {max(tables.row_bytes)} bytes apart, {batch} samples, "
+            f"{options.hot_rows} hot rows: too much, or less than nothing.",
+            f"at most {_MOST} bags, and rows less than 4 GiB apart.",
+        )
+
+
+def _require_ids(tables: Tables, ids: Any, offsets: Any, weights: Any) -> None:
+    import torch
+
+    count, given = len(tables.rows), [ids, offsets, *([] if weights is None else [weights])]
+    flat = all(one.ndim == 1 and one.is_contiguous() and one.device == tables.device for one in given)
+    if not flat or ids.dtype not in (torch.int32, torch.int64) or offsets.dtype != ids.dtype:
+        raise BadInputError(
+            f"ids {ids.dtype} {tuple(ids.shape)} and offsets {offsets.dtype} {tuple(offsets.shape)} "
+            "do not fit each other or the tables.",
+            f"both are one-dimensional int32 or int64 on {tables.device}, as weights are.",
+        )
+    if offsets.numel() < 1 or (offsets.numel() - 1) % count or ids.numel() > _MOST:
+        raise BadInputError(
+            f"{offsets.numel()} offsets of {ids.numel()} ids do not fit {count} tables.",
+            f"T B + 1 offsets are wanted, and at most {_MOST} ids.",
+        )
+    if weights is not None and (weights.dtype != torch.float32 or weights.shape != ids.shape):
+        raise BadInputError(
+            f"weights {weights.dtype} {tuple(weights.shape)} do not fit the ids.",
+            f"{ids.numel()} of float32 are wanted.",
+        )
+
+
+def _require_out(out: Any, tables: Tables, shape: Sequence[int], dtype: Any) -> None:
+    like = tuple(out.shape), out.dtype, out.device
+    if like != (tuple(shape), dtype, tables.device) or not out.is_contiguous():
+        raise BadInputError(
+            f"an output {out.dtype} {tuple(out.shape)} on {out.device} does not fit the bags.",
+            f"{dtype} {tuple(shape)} on {tables.device}, in one piece, is wanted.",
+        )
+
+
+def kernels() -> list[Kernel]:
+    """Both kernels in the variants that common tables take, and one of each kind that others take."""
+    options = [
+        Options(),
+        Options(id_bytes=4),
+        Options(weighted=True),
+        Options(mode="max"),
+        Options(hot_rows=1),
+    ]
+    common = Shape(32, 1, 16), Shape(8, 1, 16)
+    made = [
+        one.kernel(shape, "fp32", long=long) for one in options for shape in common for long in (False, True)
+    ]
+    plain = Options()
+    made += [plain.kernel(Shape(lanes, 1, 16), "fp32", long=False) for lanes in (1, 2, 4, 16)]
+    made += [plain.kernel(Shape(32, 2, 16), dtype, long=False) for dtype in ("fp32", "fp16")]
+    made += [
+        plain.kernel(Shape(lanes, 1, 16), dtype, long=False)
+        for lanes, dtype in ((16, "fp16"), (16, "bf16"), (8, "int8"), (4, "int8"))
+    ]
+    made += [
+        plain.kernel(Shape(32, 2, width), dtype, long=False)
+        for width, dtype in ((8, "fp32"), (4, "fp32"), (2, "fp16"), (1, "int8"))
+    ]
+    made += [Options(out_dtype=name).kernel(common[0], "fp16", long=False) for name in ("fp16", "bf16")]
+    return list(dict.fromkeys(made))

@@ -1,0 +1,46 @@
+"""Gather and pool in float64, bag by bag: what the kernels of gather_pool.cu must give."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+
+def int8_values(rows: Any, dim: int) -> Any:
+    """Values [E, D] of int8 rows [E, bytes]: scale * byte + bias, both fp32 after the bytes."""
+    tail = np.ascontiguousarray(rows[:, dim : dim + 8]).view(np.float32).astype(np.float64)
+    return rows[:, :dim] * tail[:, :1] + tail[:, 1:]
+
+
+def gather_pool(
+    tables: Sequence[Any], batch: int, ids: Any, offsets: Any, weights: Any = None, mode: str = "sum"
+) -> list[Any]:
+    """Bags [B, D] of each table, float64.
+
+    tables   values [E, D] of each;  ids  [n] of bag t B + b at offsets[t B + b] .. offsets[t B + b + 1]
+    weights  factor of each id [n], or none;  mode  sum, mean, max
+    An id out of range adds nothing, and counts in the length that a mean divides by. A bag of no rows is 0.
+    """
+    weights = np.ones(len(ids)) if weights is None else weights.astype(np.float64)
+    made = []
+    for number, table in enumerate(tables):
+        values = table.astype(np.float64)
+        bags = np.zeros((batch, values.shape[1]))
+        for sample in range(batch):
+            begin, end = offsets[number * batch + sample : number * batch + sample + 2]
+            kept = np.array([at for at in range(begin, end) if 0 <= ids[at] < len(values)], int)
+            rows = values[ids[kept]] * weights[kept, None]
+            if mode == "max":
+                bags[sample] = rows.max(0) if len(rows) else 0
+            else:
+                bags[sample] = rows.sum(0) / (max(1, end - begin) if mode == "mean" else 1)
+        made.append(bags)
+    return made
+
+
+def wrong_ids(rows: Sequence[int], batch: int, ids: Any, offsets: Any) -> list[int]:
+    """Positions of ids that their table does not have; ``rows``  E of each table."""
+    bag_of = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+    return [at for at, bag in enumerate(bag_of.tolist()) if not 0 <= ids[at] < rows[bag // batch]]

@@ -1,0 +1,344 @@
+"""Gather and pool on the CPU build against its specification, and what the compiler makes of it for GPUs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from calibrate.cuda import gather_pool as gp  # noqa: E402
+from calibrate.cuda import launch as launching  # noqa: E402
+from calibrate.cuda.gather_plan import BYTES_IN_FLIGHT, Plan, Shape, choose, shape_of  # noqa: E402
+from calibrate.cuda.gpu_build import ARCHITECTURES, compile_cubin  # noqa: E402
+from calibrate.cuda.reference import gather_pool as reference  # noqa: E402
+from calibrate.cuda.tables import Tables, make_tables, to_int8  # noqa: E402
+from perfmodel.errors import BadInputError  # noqa: E402
+
+CPU = torch.device("cpu")
+TYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+ROUNDING = {"fp32": 1e-5, "fp16": 1e-3, "bf16": 8e-3}
+LONG = Plan(long=True, threads=64, run=1, blocks=2)
+GUARD = 64
+
+
+PLAIN = gp.Options()
+
+
+@dataclass(frozen=True)
+class Case:
+    """Tables (E, D) of one type, and how they are looked up."""
+
+    tables: tuple[tuple[int, int], ...]
+    dtype: str = "fp32"
+    options: gp.Options = PLAIN
+    plan: Plan | None = None
+    most: int = 12  # ids of a bag
+
+
+WIDTHS = ((50, 128), (3, 32), (1, 4), (40, 16), (9, 64), (20, 8))
+CASES = {
+    "every-number-of-lanes": Case(WIDTHS),
+    "ids-of-32-bits-mean": Case(WIDTHS[:2], options=gp.Options(id_bytes=4, mode="mean")),
+    "weighted": Case(WIDTHS[:2], options=gp.Options(weighted=True)),
+    "weighted-mean": Case(WIDTHS[:2], options=gp.Options(weighted=True, mode="mean")),
+    "max": Case(WIDTHS[:2], options=gp.Options(mode="max")),
+    "hot-and-prefetched": Case(WIDTHS[:2], options=gp.Options(hot_rows=2, prefetch=True)),
+    "odd-columns-and-wide-rows": Case(((30, 33), (5, 260), (4, 7), (6, 1), (7, 2))),
+    "fp16": Case(((30, 64), (9, 7), (5, 320)), "fp16", gp.Options(out_dtype="fp16")),
+    "bf16-max": Case(((30, 64), (9, 6)), "bf16", gp.Options(out_dtype="bf16", mode="max")),
+    "int8": Case(((30, 64), (9, 33), (5, 12), (8, 24), (8, 600)), "int8"),
+    "int8-weighted-mean": Case(((30, 64), (9, 12)), "int8", gp.Options(weighted=True, mode="mean")),
+    "int8-max": Case(((30, 64), (9, 12)), "int8", gp.Options(mode="max", out_dtype="fp16")),
+    "table-by-table": Case(((30, 32), (5, 32)), options=gp.Options(layout="table")),
+    "long": Case(WIDTHS[:2], plan=LONG, most=70),
+    "long-one-warp": Case(WIDTHS[:2], plan=replace(LONG, threads=32), most=70),
+    "long-max": Case(WIDTHS[:2], options=gp.Options(mode="max"), plan=LONG, most=70),
+    "long-int8-weighted": Case(((30, 64), (9, 12)), "int8", gp.Options(weighted=True), LONG, 70),
+}
+
+
+def tables_of(case: Case, rng: Any) -> tuple[Tables, list[Any]]:
+    """Tables, and their values as the reference sees them."""
+    made = [torch.from_numpy(rng.standard_normal(shape).astype(np.float32)) for shape in case.tables]
+    if case.dtype == "int8":
+        rows = [to_int8(one, 16 if index % 2 == 0 else 1) for index, one in enumerate(made)]
+        dims = [dim for _, dim in case.tables]
+        return make_tables(rows, dims), [
+            reference.int8_values(one.numpy(), dim) for one, dim in zip(rows, dims, strict=True)
+        ]
+    made = [one.to(TYPES[case.dtype]) for one in made]
+    return make_tables(made), [one.double().numpy() for one in made]
+
+
+def prepared(case: Case, tables: Tables, batch: int, pooling: float = 3.0) -> gp.GatherPool:
+    return gp.GatherPool(tables, batch, case.options, pooling, case.plan)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    rng = np.random.default_rng(0)
+    wanted = {
+        each.kernel for case in CASES.values() for each in prepared(case, tables_of(case, rng)[0], 1).classes
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PERFMODEL_HOME", str(tmp_path_factory.mktemp("home")))
+        launching.prebuild(sorted(wanted), CPU, checked=True)
+        yield
+
+
+@pytest.fixture
+def seed() -> int:
+    return int.from_bytes(os.urandom(4), "little")
+
+
+def looked_up(
+    case: Case, batch: int, seed: int, guard: int = GUARD, wrong: float = 0.0, lengths: Any = None
+) -> tuple[Any, Any, list[int], list[int]]:
+    """Bags, those of the reference, faults, positions of wrong ids; around the output nothing is written."""
+    rng = np.random.default_rng(seed)
+    tables, values = tables_of(case, rng)
+    bags = batch * len(values)
+    if lengths is None:
+        lengths = rng.integers(0, case.most + 1, bags) * (rng.random(bags) < 0.7)
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    ids = np.concatenate(
+        [rng.integers(0, len(values[bag // batch]), lengths[bag]) for bag in range(bags)] or [[]]
+    )
+    bad = rng.random(len(ids)) < wrong
+    ids[bad] = rng.choice([-1, -(2**31), 2**31 - 1, 50, 51], int(bad.sum()))
+    kind = {4: np.int32, 8: np.int64}[case.options.id_bytes]
+    weights = rng.standard_normal(len(ids)).astype(np.float32) if case.options.weighted else None
+    kernel = prepared(case, tables, batch, len(ids) / max(1, bags))
+    shape = kernel.new_out().shape
+    memory = torch.full((shape.numel() + 2 * guard,), 97.0, dtype=kernel.new_out().dtype)
+    out, faults = memory[guard : guard + shape.numel()].view(shape), gp.new_gather_faults(CPU)
+    kernel(
+        torch.from_numpy(ids.astype(kind)),
+        torch.from_numpy(offsets.astype(kind)),
+        out,
+        None if weights is None else torch.from_numpy(weights),
+        faults,
+    )
+    assert bool((memory[:guard] == 97).all() and (memory[guard + shape.numel() :] == 97).all()), seed
+    wanted = reference.gather_pool(values, batch, ids, offsets, weights, case.options.mode)
+    joined = np.concatenate(wanted, 1) if case.options.layout == "sample" else np.stack(wanted)
+    return (
+        out.double().numpy(),
+        joined,
+        faults.tolist(),
+        reference.wrong_ids([len(v) for v in values], batch, ids, offsets),
+    )
+
+
+def close(case: Case, got: Any, want: Any, seed: int) -> None:
+    rounding = ROUNDING[case.options.out_dtype]
+    np.testing.assert_allclose(got, want, rtol=rounding, atol=5e-5 + rounding, err_msg=f"seed {seed}")
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("batch", [1, 13])
+def test_bags_are_those_of_the_reference(name: str, batch: int, seed: int) -> None:
+    got, want, faults, _ = looked_up(CASES[name], batch, seed)
+    close(CASES[name], got, want, seed)
+    assert faults == [0, -1, 0, -1], seed
+
+
+@pytest.mark.parametrize("name", ["every-number-of-lanes", "int8", "long-max"])
+@pytest.mark.parametrize("order", [1, 12345])
+def test_in_whatever_order_threads_run(name: str, order: int, seed: int) -> None:
+    kernel = prepared(CASES[name], tables_of(CASES[name], np.random.default_rng(0))[0], 1).classes[0].kernel
+    launching.cpu_order(kernel, order)
+    try:
+        got, want, _, _ = looked_up(CASES[name], 9, seed)
+    finally:
+        launching.cpu_order(kernel, 0)
+    close(CASES[name], got, want, seed)
+
+
+@pytest.mark.parametrize("lengths", [[0] * 12, [1] * 12, [0, 0, 0, 40, 0, 1, 0, 0, 9, 8, 7, 0], [100] * 12])
+@pytest.mark.parametrize("name", ["weighted", "max", "long"])
+def test_empty_short_and_long_bags(name: str, lengths: list[int], seed: int) -> None:
+    got, want, faults, _ = looked_up(CASES[name], 6, seed, lengths=np.array(lengths))
+    close(CASES[name], got, want, seed)
+    assert faults[0] == faults[2] == 0
+
+
+@pytest.mark.parametrize(
+    "name", ["every-number-of-lanes", "ids-of-32-bits-mean", "max", "int8", "long", "long-max"]
+)
+def test_ids_out_of_range_add_nothing_and_are_counted(name: str, seed: int) -> None:
+    got, want, faults, wrong = looked_up(CASES[name], 13, seed, wrong=0.2)
+    close(CASES[name], got, want, seed)
+    assert faults == [len(wrong), wrong[0], 0, -1], seed
+
+
+@pytest.mark.parametrize("name", ["every-number-of-lanes", "fp16", "int8-max"])
+def test_an_output_that_is_not_aligned_is_written_narrowly(name: str, seed: int) -> None:
+    got, want, _, _ = looked_up(CASES[name], 5, seed, guard=GUARD + 1)
+    close(CASES[name], got, want, seed)
+
+
+@pytest.mark.parametrize("plan", [None, LONG])
+@pytest.mark.parametrize(
+    "offsets", [[0, 5, 3, 8], [-4, 2, 5, 8], [0, 2, 5, 2**40], [8, 5, 3, 0], [9, 9, 9, 9]]
+)
+def test_wrong_offsets_are_counted_and_read_nothing_outside(plan: Plan | None, offsets: list[int]) -> None:
+    """Weights beyond the eight are not numbers: a bag that read one would not be one either."""
+    case = Case(((4, 32),), options=gp.Options(weighted=True), plan=plan)
+    tables, _ = tables_of(case, np.random.default_rng(1))
+    memory = torch.full((24,), float("nan"))
+    memory[8:16] = 1.0
+    kernel, faults = prepared(case, tables, 3), gp.new_gather_faults(CPU)
+    out = kernel.new_out().fill_(float("nan"))
+    ids = torch.full((24,), 10**6)
+    ids[8:16] = 1
+    kernel(ids[8:16], torch.tensor(offsets), out, memory[8:16], faults)
+    assert bool(out.isfinite().all())
+    bad = [i + 1 for i in range(3) if not 0 <= offsets[i] <= offsets[i + 1] <= 8]
+    assert faults.tolist() == [0, -1, len(bad), bad[0]]
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+def test_it_says_what_torch_says(mode: str, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    table, lengths = torch.randn(50, 32), torch.from_numpy(rng.integers(0, 9, 20))
+    offsets = gp.offsets_of(lengths)
+    ids = torch.from_numpy(rng.integers(0, 50, int(offsets[-1])))
+    want = torch.nn.functional.embedding_bag(ids, table, offsets, mode=mode, include_last_offset=True)
+    got = gp.gather_pool(make_tables([table]), ids, offsets, mode=mode)
+    torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-5)
+
+
+def test_what_is_not_a_number_stays_none() -> None:
+    table = torch.tensor([[1.0, float("nan")], [float("-inf"), 2.0]]).repeat(1, 16)
+    for mode, want in (("max", [1.0, float("nan")]), ("sum", [float("-inf"), float("nan")])):
+        got = gp.gather_pool(make_tables([table]), torch.tensor([0, 1]), torch.tensor([0, 2]), mode=mode)
+        torch.testing.assert_close(got, torch.tensor([want * 16]), equal_nan=True)
+    lowest = gp.gather_pool(make_tables([table]), torch.tensor([1]), torch.tensor([0, 1]), mode="max")
+    assert lowest.tolist() == [[float("-inf"), 2.0] * 16]
+
+
+def test_faults_are_errors_that_name_the_first() -> None:
+    tables, offsets = make_tables([torch.zeros(5, 32)]), torch.tensor([0, 3])
+    with pytest.raises(BadInputError, match=r"2 ids lie outside their tables, the first at position 1"):
+        gp.gather_pool(tables, torch.tensor([0, 5, -1]), offsets)
+    with pytest.raises(
+        BadInputError, match=r"1 offsets fall or lie outside the ids, the first at position 1"
+    ):
+        gp.gather_pool(tables, torch.tensor([0, 1]), offsets)
+    faults = gp.new_gather_faults(CPU)
+    for _ in range(2):
+        gp.gather_pool(tables, torch.tensor([0, 5, -1]), offsets, faults=faults, check=False)
+    assert faults.tolist() == [4, 1, 0, -1]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "match"),
+    [
+        ({"mode": "min"}, r"mode 'min' is unknown"),
+        ({"out_dtype": "fp8"}, r"type of the bags 'fp8' is unknown"),
+        ({"layout": "row"}, r"layout 'row'"),
+        ({"mode": "max", "weights": torch.ones(3)}, r"a largest value has no weights"),
+        ({"weights": torch.ones(2)}, r"weights .* do not fit"),
+        ({"ids": torch.zeros(3)}, r"do not fit"),
+        ({"offsets": torch.zeros(2, dtype=torch.int32)}, r"do not fit"),
+        ({"offsets": torch.zeros(0, dtype=torch.int64)}, r"0 offsets"),
+        ({"out": torch.zeros(1, 31)}, r"an output"),
+        ({"out": torch.zeros(1, 32, dtype=torch.float16)}, r"an output"),
+    ],
+)
+def test_what_does_not_fit_is_refused(wrong: dict[str, Any], match: str) -> None:
+    right = {"ids": torch.zeros(3, dtype=torch.int64), "offsets": torch.tensor([0, 3]), **wrong}
+    with pytest.raises(BadInputError, match=match):
+        gp.gather_pool(make_tables([torch.zeros(5, 32)]), right.pop("ids"), right.pop("offsets"), **right)
+
+
+def test_no_samples() -> None:
+    nothing = torch.zeros(0, dtype=torch.int64)
+    assert gp.gather_pool(make_tables([torch.zeros(5, 32)]), nothing, torch.tensor([0])).shape == (0, 32)
+
+
+# ---- how it lies on a GPU ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("row_bytes", "width", "element", "want", "pieces"),
+    [
+        (16, 16, 4, Shape(1, 1, 16), 1),
+        (128, 16, 4, Shape(8, 1, 16), 1),
+        (192, 16, 4, Shape(16, 1, 16), 1),
+        (512, 16, 4, Shape(32, 1, 16), 1),
+        (1024, 16, 4, Shape(32, 2, 16), 1),
+        (4096, 16, 4, Shape(32, 2, 16), 4),
+        (132, 4, 4, Shape(32, 2, 4), 1),
+        (1024, 16, 1, Shape(32, 1, 16), 2),
+        (1, 1, 1, Shape(1, 1, 1), 1),
+    ],
+)
+def test_lanes_cover_a_row(row_bytes: int, width: int, element: int, want: Shape, pieces: int) -> None:
+    assert shape_of(row_bytes, width, element) == (want, pieces)
+
+
+H200 = {"multiprocessors": 132, "blocks_at_once": 4 * 132}
+
+
+@pytest.mark.parametrize(
+    ("bags", "pooling", "row_bytes", "want"),
+    [
+        # 16 896 groups of 8 lanes run at once. As many bags: one each.
+        (16896, 64, 128, Plan(False, 256, 1, 528)),
+        # 131 072 bags of 1 id: 8 each is as even as it gets, and 7.76 turns become 8.
+        (131072, 1, 128, Plan(False, 256, 8, 512)),
+        # 128 ids are two bags of 64; 131 072 bags of 64 take four turns of 2 bags each.
+        (131072, 64, 128, Plan(False, 256, 2, 528)),
+        # 32 bags of 128 ids and 128-byte rows: 32 KiB x 132 are 33 792 rows, 1056 a bag; it has 128,
+        # 16 groups of 8 rows each: 128 lanes.
+        (32, 128, 128, Plan(True, 128, 1, 32)),
+        (1, 10**6, 128, Plan(True, 256, 1, 1)),
+        # short bags, however few: a group has all of a bag's rows on their way
+        (32, 8, 128, Plan(False, 256, 1, 1)),
+    ],
+)
+def test_the_plan(bags: int, pooling: float, row_bytes: int, want: Plan) -> None:
+    assert choose(bags, pooling, row_bytes, Shape(8, 1, 16), **H200) == want
+
+
+def test_every_plan_covers_every_bag() -> None:
+    rng = np.random.default_rng(5)
+    for _ in range(300):
+        lanes = 2 ** int(rng.integers(0, 6))
+        bags, pooling = int(2 ** rng.uniform(0, 24)), float(2 ** rng.uniform(-1, 10))
+        plan = choose(bags, pooling, lanes * 16, Shape(lanes, 1, 16), **H200)
+        groups = plan.blocks * plan.threads // lanes
+        assert 0 < plan.blocks <= H200["blocks_at_once"] * 8 and plan.threads <= 256
+        assert plan.long or groups * plan.run * -(-bags // (groups * plan.run)) >= bags
+
+
+@pytest.fixture(scope="module")
+def usage() -> dict[str, dict[str, Any]]:
+    return {name: dict(compile_cubin(gp.kernels(), name).usage) for name in ARCHITECTURES}
+
+
+def test_every_kernel_compiles_and_spills_nothing(usage: dict[str, dict[str, Any]]) -> None:
+    for used in usage.values():
+        assert len(used) == len(gp.kernels())
+        assert {name: one.spilled_bytes for name, one in used.items() if one.spilled_bytes} == {}
+
+
+def test_enough_bytes_are_in_flight(usage: dict[str, dict[str, Any]]) -> None:
+    """8 accesses of 16 bytes a thread, for all threads that registers and shared memory leave room for."""
+    for dim in (4, 16, 32, 64, 128, 256):
+        shape, _ = shape_of(4 * dim, 16, 4)
+        used = usage["sm_90"][gp.Options().kernel(shape, "fp32", long=False).name]
+        assert used.registers <= 64
+        by_registers = 65536 // (256 * used.registers)
+        shared = shape.shared_bytes(256, 8, int8=False, weighted=False)
+        blocks = min(by_registers, 227 * 1024 // (shared + 1024))
+        assert blocks * 256 >= 2048 * (0.5 if dim > 8 else 0.25)
+        assert blocks * 256 * 8 * 16 >= 2 * BYTES_IN_FLIGHT
