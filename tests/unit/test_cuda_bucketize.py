@@ -10,6 +10,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from cuda_memory import POISON, assert_guards_hold, fresh_random, poison  # noqa: E402
+
 from calibrate.cuda import launch as launching  # noqa: E402
 from calibrate.cuda import scan  # noqa: E402
 from calibrate.cuda.bucketize import LANES, Bucketizer, bucketize, kernels  # noqa: E402
@@ -21,8 +23,6 @@ from calibrate.passes import lookup  # noqa: E402
 from perfmodel.errors import BadInputError  # noqa: E402
 
 CPU = torch.device("cpu")
-GUARD = 5
-POISON = -77
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -34,10 +34,8 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 @pytest.fixture
-def rng() -> Iterator[np.random.Generator]:
-    seed = int(np.random.SeedSequence().generate_state(1)[0])
-    print(f"seed {seed}")  # pytest shows it where a test fails
-    return np.random.default_rng(seed)
+def rng() -> np.random.Generator:
+    return fresh_random()
 
 
 @pytest.fixture(params=[0, 1, 12345], ids=lambda order: f"order{order}")
@@ -53,28 +51,6 @@ def bags(rng: np.random.Generator, rows: Any, batch: int, length: int, dtype: An
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     rows_of_id = np.repeat(np.repeat(rows, batch), lengths)
     return (rng.random(offsets[-1]) * rows_of_id).astype(dtype), offsets
-
-
-def guarded(tensor: Any) -> tuple[Any, Any]:
-    """Poisoned memory as large as ``tensor`` between guards: the middle, and all of it."""
-    flat = torch.full((tensor.numel() + 2 * GUARD,), POISON, dtype=tensor.dtype)
-    return flat[GUARD : GUARD + tensor.numel()].view(tensor.shape), flat
-
-
-def poison(outputs: Any) -> list[Any]:
-    """Let the tensors of ``outputs`` lie between guards; returns what lies around them."""
-    all_of_it = []
-    for name, tensor in vars(outputs).items():
-        if tensor is not None:
-            inside, outside = guarded(tensor)
-            object.__setattr__(outputs, name, inside)
-            all_of_it.append(outside)
-    return all_of_it
-
-
-def assert_guards_hold(memory: list[Any]) -> None:
-    for one in memory:
-        assert (one[:GUARD] == POISON).all() and (one[-GUARD:] == POISON).all()
 
 
 def assert_equal_to_reference(split: Split, batch: int, ids: Any, offsets: Any, **options: Any) -> Any:

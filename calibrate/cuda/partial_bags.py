@@ -1,0 +1,264 @@
+"""Partial bags of several ranks: their sum, and the packing of those that are not empty
+(kernels/partial_bags.cu)."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from typing import Any
+
+from calibrate.cuda.faults import new_faults, raise_faults
+from calibrate.cuda.kernel import Kernel
+from calibrate.cuda.launch import blocks_at_once, launch
+from calibrate.cuda.scan import THREADS, new_state, reciprocal, tiles
+from perfmodel.errors import BadInputError
+
+SOURCE = "partial_bags.cu"
+TYPES = {"torch.float32": "float", "torch.float16": "pm::f16", "torch.bfloat16": "pm::bf16"}
+"""Element types of partial bags; sums are of the same type or fp32."""
+
+_WIDE_BYTES = 16
+_SIZES = {"float": 4, "pm::f16": 2, "pm::bf16": 2}
+_PACK_BAGS = Kernel(SOURCE, "pm::pack_bags")
+_CLEAR = Kernel(SOURCE, "pm::clear_table")
+_PLACE = Kernel(SOURCE, "pm::place_rows")
+
+
+def partial_sum(parts: Any, out: Any) -> Any:
+    """Queue out = sum over sources of partial bags; returns ``out``.
+
+    parts  [G, bags, D] fp32, fp16 or bf16, each [bags, D] together, sources may lie apart
+    out    [bags, D] in the type of the parts or fp32
+    Each sum is kept in fp32, adds sources in rising order and is rounded once. Accesses of 16 bytes where the
+    sources begin at multiples of 16 bytes, of one element elsewhere. Reads G + 1 times what it writes of one type.
+    Allocates nothing and waits for nothing: it can be captured in a graph.
+    Source: numpy specification in calibrate.cuda.reference.partial_bags
+    Limits: other types or shapes, more than one device, no source -> BadInputError
+    """
+    kind, out_kind = _types(parts, out)
+    sources = parts.shape[0]
+    if sources < 1 or tuple(parts.shape[1:]) != tuple(out.shape) or not _together(parts, out):
+        raise BadInputError(
+            f"partial bags {tuple(parts.shape)} with strides {parts.stride()} cannot be added into "
+            f"{tuple(out.shape)} with strides {out.stride()}.",
+            "[G, bags, D] into [bags, D] is wanted, each bag after the other, G at least 1.",
+        )
+    bytes_apart = (parts.stride(0) if sources > 1 else 0) * parts.element_size()
+    wide = _wide(parts, out, bytes_apart, out.numel() * parts.element_size())
+    each = _WIDE_BYTES // parts.element_size() if wide else 1
+    kernel = Kernel(SOURCE, f"pm::partial_sum<{kind}, {out_kind}, {each}>")
+    stride, count = ctypes.c_int64(parts.stride(0)), ctypes.c_int64(out.numel())
+    grid = _grid(kernel, out.device, out.numel() // each)
+    launch(kernel, out.device, grid, THREADS, [parts, stride, ctypes.c_int32(sources), count, out])
+    return out
+
+
+@dataclass(frozen=True)
+class Packed:
+    """Partial bags that are not empty, by destination, then bag.
+
+    rows   [n, D], then what was there before: n = sum of counts = offsets[G bags]
+    bag_numbers  of each row, within its destination's bags [n], int32;  counts  for each destination [G], int64
+    offsets  packed rows before each bag [G bags + 1], int64
+    """
+
+    rows: Any
+    bag_numbers: Any
+    counts: Any
+    offsets: Any
+
+
+class Packer:
+    """Pack the partial bags [G, bags, D] of one shape repeatedly: run() allocates nothing and only queues.
+
+    run() waits for nothing and can be captured in a graph. Its results are overwritten by the next run().
+    Limits: no destination, bag or column, 2^31 bags of one destination, an unknown type -> BadInputError
+    """
+
+    def __init__(self, destinations: int, bags: int, dim: int, dtype: Any, device: Any) -> None:
+        import torch
+
+        if min(destinations, bags, dim) < 1 or bags >= 2**31 or str(dtype) not in TYPES:
+            raise BadInputError(
+                f"{destinations} x {bags} bags of {dim} columns of {dtype} cannot be packed.",
+                f"at least one of each, fewer than 2^31 bags, one of {', '.join(TYPES)} are wanted.",
+            )
+        self.destinations, self.bags, self.dim, self.dtype, self.device = (
+            destinations,
+            bags,
+            dim,
+            dtype,
+            device,
+        )
+        slots = destinations * bags
+        self._state = new_state(slots, device)
+        self.packed = Packed(
+            rows=torch.empty(slots, dim, dtype=dtype, device=device),
+            bag_numbers=torch.empty(slots, dtype=torch.int32, device=device),
+            counts=torch.empty(destinations, dtype=torch.int64, device=device),
+            offsets=torch.empty(slots + 1, dtype=torch.int64, device=device),
+        )
+
+    def run(self, lengths: Any, bags: Any) -> Packed:
+        """Queue the packing of partial bags [G, bags, D]; lengths [G, bags] int32: ids of each, 0: empty."""
+        import torch
+
+        _check_tensors(
+            self.device,
+            ("lengths", lengths, (self.destinations, self.bags), torch.int32),
+            ("bags", bags, (self.destinations, self.bags, self.dim), self.dtype),
+        )
+        out, i32, i64 = self.packed, ctypes.c_int32, ctypes.c_int64
+        slots, each = i64(self.destinations * self.bags), i64(self.bags)
+        arguments = [lengths, slots, each, ctypes.c_uint64(reciprocal(self.bags)), self._state]
+        launch(
+            _PACK_BAGS, self.device, tiles(slots.value), THREADS, [*arguments, out.offsets, out.bag_numbers]
+        )
+        row_bytes = self.dim * bags.element_size()
+        widths = (_WIDE_BYTES if _wide(bags, out.rows, row_bytes) else 4, 4, 2)
+        width = next(width for width in widths if row_bytes % width == bags.data_ptr() % width == 0)
+        lanes = _lanes_log2(row_bytes // width)
+        kernel = Kernel(SOURCE, f"pm::pack_rows<{width}>")
+        sizes = [i32(self.destinations), each, i32(row_bytes // width), i32(lanes)]
+        state = [self._state, i64(self._state.numel())]
+        grid = _grid(kernel, self.device, slots.value << lanes)
+        launch(kernel, self.device, grid, THREADS, [bags, out.offsets, *sizes, *state, out.counts, out.rows])
+        return out
+
+
+class SparseSum:
+    """Sum the packed partial bags of several sources repeatedly: run() allocates nothing, only queues.
+
+    sources  G;  bags, dim  of the sum [bags, D];  rows  the most packed rows that come together
+    dtype, out_dtype  torch types of the rows and of the sum: the same, or fp32
+    faults  rows whose bag is not there or came already from the same source, and rows that were announced
+            beyond ``rows``, since this was made: number, first row, int64 [2]
+
+    run() waits for nothing and can be captured in a graph. Its result is overwritten by the next run().
+    Limits: no source, bag or column, 65536 sources, 2^31 rows or bags, an unknown type -> BadInputError
+    """
+
+    def __init__(
+        self, sources: int, bags: int, dim: int, rows: int, dtype: Any, device: Any, *, out_dtype: Any = None
+    ) -> None:
+        import torch
+
+        if min(sources, bags, dim) < 1 or sources > 65535 or max(rows, bags) >= 2**31:
+            raise BadInputError(
+                f"{rows} packed rows of {sources} sources cannot be added into {bags} bags of {dim} columns.",
+                "at least one of each, fewer than 65536 sources and 2^31 rows or bags are wanted.",
+            )
+        self.sources, self.bags, self.dim, self.rows, self.device = sources, bags, dim, rows, device
+        self.out = torch.empty(bags, dim, dtype=out_dtype or dtype, device=device)
+        self.dtype = dtype
+        self._kinds = _types(torch.empty(0, dtype=dtype, device=device), self.out)
+        self._row_of = torch.empty(sources, bags, dtype=torch.int32, device=device)
+        self.faults = new_faults(device)
+
+    def run(self, rows: Any, bag_numbers: Any, counts: Any) -> Any:
+        """Queue the sum [bags, D] of packed rows [n, D], bag numbers [n] int32, counts [G] int64 by source."""
+        import torch
+
+        _check_tensors(
+            self.device,
+            ("rows", rows, (self.rows, self.dim), self.dtype),
+            ("bag numbers", bag_numbers, (self.rows,), torch.int32),
+            ("counts", counts, (self.sources,), torch.int64),
+        )
+        i32, i64, device = ctypes.c_int32, ctypes.c_int64, self.device
+        slots, bags = self.sources * self.bags, i64(self.bags)
+        launch(_CLEAR, device, _grid(_CLEAR, device, slots), THREADS, [self._row_of, i64(slots)])
+        grid = max(1, _grid(_PLACE, device, -(-self.rows // self.sources))), self.sources
+        arguments = [bag_numbers, counts, i64(self.rows), bags, self._row_of, self.faults]
+        launch(_PLACE, device, grid, THREADS, arguments)
+        row_bytes = self.dim * rows.element_size()
+        each = _WIDE_BYTES // rows.element_size() if _wide(rows, self.out, row_bytes) else 1
+        lanes = _lanes_log2(self.dim // each)
+        kernel = Kernel(SOURCE, f"pm::sum_rows<{self._kinds[0]}, {self._kinds[1]}, {each}>")
+        arguments = [rows, self._row_of, i32(self.sources), bags, i32(self.dim // each), i32(lanes), self.out]
+        launch(kernel, device, _grid(kernel, device, self.bags << lanes), THREADS, arguments)
+        return self.out
+
+
+def pack(lengths: Any, bags: Any) -> Packed:
+    """Partial bags that are not empty, by destination, then bag.
+
+    lengths  ids of each partial bag [G, bags], int32, 0: empty;  bags  [G, bags, D] fp32, fp16 or bf16
+    Source: numpy specification in calibrate.cuda.reference.partial_bags
+    Limits: those of Packer, which serves repeated calls without allocating
+    """
+    destinations, count, dim = bags.shape
+    return Packer(destinations, count, dim, bags.dtype, bags.device).run(lengths, bags)
+
+
+def sparse_sum(
+    rows: Any, bag_numbers: Any, counts: Any, bags: int, *, out_dtype: Any = None, check: bool = True
+) -> Any:
+    """Sum [bags, D] of packed partial bags; bags that nobody sends are 0. Equals partial_sum bit for bit.
+
+    rows    [n, D] source by source;  bag_numbers  of each row [n], int32, each once a source
+    counts  rows of each source [G], int64;  out_dtype  the type of the rows, or torch.float32
+    check   wait for the device; a bag that is not there or comes twice from a source -> BadInputError
+    Source: numpy specification in calibrate.cuda.reference.partial_bags
+    Limits: those of SparseSum, which serves repeated calls without allocating
+    """
+    made = SparseSum(
+        counts.numel(), bags, rows.shape[1], rows.shape[0], rows.dtype, rows.device, out_dtype=out_dtype
+    )
+    out = made.run(rows, bag_numbers, counts)
+    if check:
+        what = "packed rows have no bag, a bag that came already, or are missing"
+        raise_faults(made.faults, what, f"bags are 0 .. {bags - 1}, each once a source.")
+    return out
+
+
+def kernels() -> list[Kernel]:
+    """Every kernel of partial_bags.cu."""
+    pairs = [(kind, out) for kind in TYPES.values() for out in sorted({kind, "float"})]
+    sums = [
+        f"pm::{name}<{kind}, {out}, {each}>"
+        for name in ("partial_sum", "sum_rows")
+        for kind, out in pairs
+        for each in (1, _WIDE_BYTES // _SIZES[kind])
+    ]
+    packs = [f"pm::pack_rows<{width}>" for width in (2, 4, 16)]
+    return [_PACK_BAGS, _CLEAR, _PLACE, *(Kernel(SOURCE, name) for name in (*packs, *sums))]
+
+
+def _types(parts: Any, out: Any) -> tuple[str, str]:
+    kinds = TYPES.get(str(parts.dtype)), TYPES.get(str(out.dtype))
+    if None in kinds or kinds[1] not in (kinds[0], "float") or parts.device != out.device:
+        raise BadInputError(
+            f"bags of {parts.dtype} on {parts.device} cannot be added into {out.dtype} on {out.device}.",
+            f"known: {', '.join(TYPES)}, into the same type or float32, on one device.",
+        )
+    return kinds  # type: ignore[return-value]
+
+
+def _check_tensors(device: Any, *wanted: tuple[str, Any, tuple[int, ...], Any]) -> None:
+    for name, given, shape, dtype in wanted:
+        if (tuple(given.shape), given.dtype) != (shape, dtype) or not given.is_contiguous():
+            raise BadInputError(
+                f"{name} are {tuple(given.shape)} of {given.dtype}.",
+                f"{shape} of {dtype} is wanted, together.",
+            )
+        if given.device != device:
+            raise BadInputError(f"{name} are on {given.device}.", f"{device} is wanted.")
+
+
+def _together(parts: Any, out: Any) -> bool:
+    return bool(parts.ndim == 3 and out.is_contiguous() and (parts.numel() == 0 or parts[0].is_contiguous()))
+
+
+def _wide(first: Any, second: Any, *sizes: int) -> bool:
+    """Whether both tensors, in steps of these sizes [bytes], can be accessed 16 bytes at a time."""
+    return all(number % _WIDE_BYTES == 0 for number in (first.data_ptr(), second.data_ptr(), *sizes))
+
+
+def _lanes_log2(accesses: int) -> int:
+    """Lanes that share a row of so many accesses: the least power of 2 that holds it, at most a warp."""
+    return min(5, (accesses - 1).bit_length())
+
+
+def _grid(kernel: Kernel, device: Any, threads: int) -> int:
+    return min(-(-threads // THREADS), 4 * blocks_at_once(kernel, device, THREADS))
