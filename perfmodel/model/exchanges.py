@@ -18,6 +18,10 @@ B samples per rank, L rows summed per bag, E rows, D elements of a row, w bytes 
 of a pooled element as it is sent, G ranks, N domains of g ranks, q chance that a bag has a row in a row part,
 U distinct rows among one rank's B L look-ups. Ids are spread evenly over the row parts. All functions take
 arrays and broadcast. With r = G, c = 1 they are those of ``embedding_bag``; with r = 1 those of ``messages``.
+
+Backward, gradients travel as the bags did, the other way: an all-to-all sends what it received, and an
+all-gather (its size is the receive buffer) stands for a reduce-scatter (its size is the send buffer). The
+bytes are the same.
 """
 
 from __future__ import annotations
@@ -215,6 +219,42 @@ def shard_bytes(
     """
     row = _array(elements) * (_array(w) + _array(per_element)) + _array(per_row)
     return shard_rows(E, r) * row
+
+
+def update_row_bytes(elements: ArrayLike, w: ArrayLike, per_element: ArrayLike, per_row: ArrayLike) -> Array:
+    """Bytes that updating one row of a shard moves: it and its optimizer's state, read and written.
+
+        2 [elements (w + per_element) + per_row]                              [bytes]
+
+    elements, w, per_element, per_row   as in ``shard_bytes``
+    Source: FBGEMM's fused backward: every distinct row that a batch touches is read and written once
+    Limits: no state -> 2 elements w
+    """
+    return 2 * (_array(elements) * (_array(w) + _array(per_element)) + _array(per_row))
+
+
+def touched_rows(U: ArrayLike, r: ArrayLike) -> Array:
+    """Distinct rows of a shard that the batches of all ranks touch: those whose update it runs.
+
+        U_G / r                                                               [rows]
+
+    U  U_G, distinct rows among the look-ups of all G ranks [rows];  r  row parts [-]
+    Source: a row that two ranks look up is updated once, with the sum of both gradients
+    Limits: r = 1 -> U_G;  never more than E / r
+    """
+    return _array(U) / _array(r)
+
+
+def copied_gradient_bytes(E: ArrayLike, D: ArrayLike, v: ArrayLike) -> Array:
+    """All-reduce of a table that is on every rank: the gradient of all its rows.
+
+        E D v                                                                 [bytes]
+
+    E  rows;  D  elements of a row;  v  bytes of an element of the gradient [bytes]
+    Source: TorchRec's data-parallel tables are dense parameters of DistributedDataParallel
+    Limits: one row -> D v;  independent of the batch
+    """
+    return _array(E) * _array(D) * _array(v)
 
 
 def sparse_pays(G: ArrayLike, L: ArrayLike, D: ArrayLike, w: ArrayLike, index_bytes: ArrayLike) -> Array:

@@ -10,10 +10,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from perfmodel.errors import BadInputError
 from perfmodel.model import bands
-from perfmodel.plan.loads import LoadModel, Loads, Resource, ShardLoads
+from perfmodel.plan.loads import LoadModel, Loads, Resource, ShardLoads, Training
 from perfmodel.plan.memory import Memory, MemoryModel
 from perfmodel.plan.placement import Plan
-from perfmodel.plan.steps import FORWARD, Step
+from perfmodel.plan.steps import BACKWARD, FORWARD, Step
 from perfmodel.plan.tables import PlanTables
 from perfmodel.plan.timing import PassTimes
 from perfmodel.project.costs import HANDOVER, Forward
@@ -51,7 +51,7 @@ class StepRow:
 
 @dataclass(frozen=True)
 class StepCost:
-    """A forward pass: its steps one after the other, and their sum with its band."""
+    """A pass: its steps one after the other, and their sum with its band."""
 
     rows: tuple[StepRow, ...]
     time_s: float
@@ -74,6 +74,7 @@ class Evaluator:
     gpus_per_node  ranks of a node, where they are fewer than the machine's
     id_dtype       of the ids;  payload  dtype of bags in exchanges: None as pooled, else fp16, bf16, fp8 ...
     optimizer      whose state is kept: a key of ``memory.OPTIMIZERS``
+    training       whether a pass is forward and backward, else forward alone
     Steps run one after the other; every step waits for its busiest rank. Kernels and collectives take the
     same functions as ``perfmodel.project``: its row-wise pass is one plan here.
     Limits: unknown names, a batch or a number of GPUs below 1 -> BadInputError
@@ -90,6 +91,7 @@ class Evaluator:
         id_dtype: str = "int64",
         payload: str | None = None,
         optimizer: str = "none",
+        training: bool = False,
     ) -> None:
         for name, value in (("batch", batch), ("gpus", gpus)):
             if value < 1 or value != int(value):
@@ -98,6 +100,11 @@ class Evaluator:
         self.forward = Forward(setting, gpus_per_node=gpus_per_node)
         self.domain = int(self.forward.domain(np.asarray(float(gpus))))
         pooled = self.forward.constant("pooled_element_bytes")
+        state = self.forward.constant("optimizer_state_bytes")
+        self.memories = MemoryModel(tables, optimizer, state)
+        backward = (
+            Training(*self.memories.state, tables.unique_rows(float(batch) * gpus)) if training else None
+        )
         self.model = LoadModel(
             tables,
             float(self.batch),
@@ -108,9 +115,10 @@ class Evaluator:
             float(id_dtype_bytes(id_dtype)),
             float(dtype_bytes(payload)) if payload else pooled,
             tables.unique_rows(float(batch)),
+            backward,
         )
-        self.times = PassTimes(self.forward, self.gpus, self.domain, FORWARD)
-        self.memories = MemoryModel(tables, optimizer, self.forward.constant("optimizer_state_bytes"))
+        steps = (*FORWARD, *BACKWARD) if training else FORWARD
+        self.times = PassTimes(self.forward, self.gpus, self.domain, steps)
 
     @staticmethod
     def on(machine: str | Machine, tables: PlanTables, batch: int, gpus: int, **options: Any) -> Evaluator:

@@ -52,6 +52,14 @@ class Resource(IntEnum):
     SPARSE_RECEIVED = 23
     CONVERT_IN = 24
     LOCAL_SUM = 25
+    SORT = 26  # training: look-ups sorted by row
+    UPDATE_DRAM = 27  # gradients added up by row, rows and optimizer state updated
+    UPDATE_L2 = 28
+    ACCUMULATE_DRAM = 29  # gradients of ub added up by row before they are sent
+    ACCUMULATE_L2 = 30
+    ROW_GRADIENTS_SENT = 31
+    ROW_GRADIENTS_RECEIVED = 32
+    COPIED_GRADIENTS = 33  # of tables on every rank
 
 
 RESOURCES: tuple[str, ...] = tuple(resource.name.lower() for resource in Resource)
@@ -94,6 +102,19 @@ class Loads:
 
 
 @dataclass(frozen=True)
+class Training:
+    """What the backward pass needs.
+
+    per_element, per_row  state of the optimizer [bytes]
+    unique_everywhere     U_G, distinct rows that all ranks' samples look up in each table [rows], shape [T]
+    """
+
+    per_element: float
+    per_row: float
+    unique_everywhere: Array
+
+
+@dataclass(frozen=True)
 class LoadModel:
     """Loads of tables on G ranks; ``constant`` and ``machine_value`` give what the equations need.
 
@@ -113,6 +134,7 @@ class LoadModel:
     id_bytes: float
     payload_bytes: float
     unique: Array  # U of each table for the samples of one rank
+    training: Training | None = None
 
     def shard_loads(self, table: ArrayLike, kind: ArrayLike, r: ArrayLike, c: ArrayLike) -> ShardLoads:
         """Loads of shards of tables (indices) cut into r x c parts and exchanged so; all broadcast.
@@ -126,6 +148,8 @@ class LoadModel:
         cut = _Cut(self, t, kinds, rows, cols)
         for fill in (_input, _look_up, _unique, _dense, _two_level, _partial, _convert):
             fill(cut, own, everywhere)
+        if self.training is not None:
+            _backward(cut, self.training, own, everywhere)
         return ShardLoads(own, everywhere)
 
     def loads(self, plan: Plan) -> Loads:
@@ -146,7 +170,7 @@ class _Cut:
     def __init__(
         self, model: LoadModel, t: NDArray[np.int64], kind: NDArray[Any], r: Array, c: Array
     ) -> None:
-        self.model, self.kind, self.r, self.c = model, kind, r, c
+        self.model, self.t, self.kind, self.r, self.c = model, t, kind, r, c
         self.B, self.G, self.g = model.batch, float(model.gpus), float(model.domain)
         tables = model.tables
         self.E, self.D, self.w = tables.rows[t], tables.dim[t], tables.element_bytes[t]
@@ -159,14 +183,23 @@ class _Cut:
         self.q = np.where(self.sparse, ex.filled_share(r, self.L), 1.0)
         self.index = np.where(self.sparse, model.constant("sparse_bag_index_bytes"), 0.0)
         self.lookups = ex.shard_lookups(self.G, self.B, self.L, r)
+        parts = np.where(self.dp, self.G, r * c)
+        self.shards = np.maximum(len(tables) * parts / self.G, 1)  # that share the L2 of their holder
         self.domains = np.maximum(r / self.g, 1)  # k, domains that hold row parts of one column
 
     def traffic(
-        self, E: Array, n: Array, elements: Array, bags: Array, bag: Array, shards: Array | float
+        self,
+        E: Array,
+        n: Array,
+        elements: Array,
+        bags: Array,
+        bag: Array,
+        shards: Array | float,
+        w: Array | float,
     ) -> kernels.GatherTraffic:
-        """DRAM and L2 bytes of gathering n rows of one table; ``shards``  tables that share the cache."""
+        """DRAM and L2 bytes of gathering n of E rows of w-byte elements; ``shards`` share the cache."""
         value, constant = self.model.machine_value, self.model.constant
-        row = elements * self.w
+        row = elements * w
         phi = kernels.small_row_penalty(
             row,
             constant("small_row_bytes"),
@@ -206,9 +239,7 @@ def _look_up(a: _Cut, own: Array, everywhere: Array) -> None:
     bags = np.where(a.dp, dp_bags, np.where(a.ub, asked, a.G * a.B * a.q))
     bag = a.elements * a.pooled + a.model.constant("offset_bytes")
     bag = np.where(a.ub, a.elements * a.w, bag)
-    parts = np.where(a.dp, a.G, a.r * a.c)
-    shards = np.maximum(len(a.model.tables) * parts / a.G, 1)
-    moved = a.traffic(a.E / a.r, n, a.elements, bags, bag, shards)
+    moved = a.traffic(a.E / a.r, n, a.elements, bags, bag, a.shards, a.w)
     for resource, size in ((Resource.GATHER_DRAM, moved.dram_bytes), (Resource.GATHER_L2, moved.l2_bytes)):
         own[..., resource] = size * ~a.dp
         everywhere[..., resource] = size * a.dp
@@ -220,7 +251,7 @@ def _unique(a: _Cut, own: Array, everywhere: Array) -> None:
     everywhere[..., Resource.ROWS_RECEIVED] = a.U * a.D * a.w * a.ub
     bag = a.D * a.pooled + a.model.constant("offset_bytes")
     arrived = np.maximum(a.U, 1)
-    moved = a.traffic(arrived, a.B * a.L, a.D, np.broadcast_to(a.B, a.U.shape), bag, len(a.model.tables))
+    moved = a.traffic(arrived, a.B * a.L, a.D, np.full(a.U.shape, a.B), bag, len(a.model.tables), a.w)
     everywhere[..., Resource.POOL_DRAM] = moved.dram_bytes * a.ub
     everywhere[..., Resource.POOL_L2] = moved.l2_bytes * a.ub
 
@@ -271,3 +302,31 @@ def _convert(a: _Cut, own: Array, everywhere: Array) -> None:
     received = np.where(a.two & (a.domains < a.G / a.g), a.domains, received)
     own[..., Resource.CONVERT_OUT] = a.G * a.B * a.q * a.elements * both * a.split
     everywhere[..., Resource.CONVERT_IN] = a.B * received * a.D * both * a.split
+
+
+def _backward(a: _Cut, training: Training, own: Array, everywhere: Array) -> None:
+    """The update of rows at their holders. Gradients of bags travel as the bags did: the same loads."""
+    U = training.unique_everywhere[a.t]
+    arrived = np.where(a.ub, ex.requested_rows(a.G, a.U, a.r), a.G * a.B * a.q)  # gradients at the holder
+    read = np.where(a.ub, arrived, a.lookups)
+    arrived, read = (np.where(a.dp, mine, x) for mine, x in ((a.B, arrived), (a.B * a.L, read)))
+    touched = np.where(a.dp, a.E, ex.touched_rows(U, a.r))  # a copy's gradient has all rows
+    row = ex.update_row_bytes(a.elements, a.w, training.per_element, training.per_row)
+    row = row + np.where(a.dp, 2 * a.D * a.pooled, 0)  # its dense gradient is written and read
+    moved = a.traffic(np.maximum(arrived, 1), read, a.elements, touched, row, a.shards, a.pooled)
+    sorted_bytes = ex.deduplicated_bytes(read, np.where(a.dp, 0, touched), a.model.id_bytes)
+    for resource, size in (
+        (Resource.SORT, sorted_bytes),
+        (Resource.UPDATE_DRAM, moved.dram_bytes),
+        (Resource.UPDATE_L2, moved.l2_bytes),
+    ):
+        own[..., resource] = size * ~a.dp
+        everywhere[..., resource] = size * a.dp
+    added = a.traffic(
+        np.full(a.U.shape, a.B), a.B * a.L, a.D, a.U, a.D * a.pooled, len(a.model.tables), a.pooled
+    )
+    everywhere[..., Resource.ACCUMULATE_DRAM] = added.dram_bytes * a.ub
+    everywhere[..., Resource.ACCUMULATE_L2] = added.l2_bytes * a.ub
+    everywhere[..., Resource.ROW_GRADIENTS_SENT] = a.U * a.D * a.v * a.ub
+    own[..., Resource.ROW_GRADIENTS_RECEIVED] = ex.requested_rows(a.G, a.U, a.r) * a.elements * a.v * a.ub
+    everywhere[..., Resource.COPIED_GRADIENTS] = ex.copied_gradient_bytes(a.E, a.D, a.pooled) * a.dp

@@ -73,10 +73,16 @@ class MemoryModel:
         if self.optimizer not in OPTIMIZERS:
             raise unknown_name("optimizer", self.optimizer, OPTIMIZERS)
 
+    @property
+    def state(self) -> tuple[float, float]:
+        """Bytes of the optimizer's state for every element, and for every row of a shard."""
+        per_element, per_row = OPTIMIZERS[self.optimizer]
+        return per_element * self.state_bytes, per_row * self.state_bytes
+
     def shard(self, table: ArrayLike, r: ArrayLike, c: ArrayLike) -> tuple[Array, Array]:
         """(rows, optimizer's state) of one shard of r x c parts [bytes]; arrays broadcast (dp: r = c = 1)."""
         t = np.asarray(table, dtype=np.int64)
-        per_element, per_row = (self.state_bytes * count for count in OPTIMIZERS[self.optimizer])
+        per_element, per_row = self.state
         elements = ex.part_elements(self.tables.dim[t], c)
         rows, width = self.tables.rows[t], self.tables.element_bytes[t]
         held = ex.shard_bytes(rows, r, elements, width, 0, 0)

@@ -25,6 +25,7 @@ class Step:
     resources   of a collective the bytes sent and, where they differ, received: the larger counts;
                 of a kernel the bytes it streams, or DRAM and L2 bytes of a gather
     splits      a collective of one size, which runs where the resource is in use
+    alone       whether a kernel runs on one GPU too
     like        the step of a projection whose hand-over and kernel constants it has
     """
 
@@ -33,6 +34,7 @@ class Step:
     collective: str = ""
     ranks: str = ALL
     splits: bool = False
+    alone: bool = False
     like: str = ""
 
     @property
@@ -90,6 +92,39 @@ FORWARD: tuple[Step, ...] = (
     Step("local_sum", (_R.LOCAL_SUM,)),
 )
 """The forward pass, in order."""
+
+BACKWARD: tuple[Step, ...] = (
+    Step("convert_gradients_out", (_R.CONVERT_IN,), like="local_sum"),
+    Step("all_to_all_gradients", (_R.BAGS_RECEIVED, _R.BAGS_SENT), "all_to_all", like="all_to_all_bags"),
+    Step(
+        "all_to_all_sparse_gradients",
+        (_R.SPARSE_RECEIVED, _R.SPARSE_SENT),
+        "all_to_all",
+        like="all_to_all_bags",
+    ),
+    Step(
+        "all_to_all_gradients_across",
+        (_R.ACROSS_RECEIVED, _R.ACROSS_SENT),
+        "all_to_all",
+        ACROSS,
+        like="reduce_scatter_across",
+    ),
+    Step("all_gather_across", (_R.REDUCE_ACROSS,), "all_gather", ACROSS),
+    Step("all_gather_inside", (_R.REDUCE_INSIDE,), "all_gather", INSIDE),
+    Step("all_gather_gradients", (_R.REDUCE_SCATTER,), "all_gather"),
+    Step("convert_gradients_in", (_R.CONVERT_OUT,), like="local_sum"),
+    Step("accumulate_row_gradients", (_R.ACCUMULATE_DRAM, _R.ACCUMULATE_L2), like="gather_pool"),
+    Step(
+        "all_to_all_row_gradients",
+        (_R.ROW_GRADIENTS_SENT, _R.ROW_GRADIENTS_RECEIVED),
+        "all_to_all",
+        like="all_to_all_bags",
+    ),
+    Step("sort_lookups", (_R.SORT,), alone=True, like="bucketize"),
+    Step("all_reduce_copies", (_R.COPIED_GRADIENTS,), "all_reduce"),
+    Step("update_rows", (_R.UPDATE_DRAM, _R.UPDATE_L2), alone=True, like="gather_pool"),
+)
+"""The backward pass of the tables, in order: the forward's exchanges transposed, and the update of rows."""
 
 _SMALLEST_LOG2, _LARGEST_LOG2, _CELL_BITS = -20, 48, 8
 _MANTISSA_BITS, _BIAS = 52, 1023

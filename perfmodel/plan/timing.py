@@ -44,7 +44,9 @@ class PassTimes:
             )
         else:
             timing = self.forward.stream_timing("local_sum", x[0], "launch_floor_s", "local_sum_bytes_per_s")
-        return timing if step.always else timing.where((np.max(x, axis=0) > 0) & (self.gpus > 1))
+        return (
+            timing if step.always else timing.where((np.max(x, axis=0) > 0) & (step.alone or self.gpus > 1))
+        )
 
     def payload(self, step: Step, most: Array) -> Array:
         """Bytes at which a collective takes its curve: the larger of sent and received, or of splits."""
@@ -99,7 +101,7 @@ class PassTimes:
         for step in self.steps:
             if step.collective and self.group(step)[0] > 1:
                 fast[step.name] = self._fast_collective(step)
-            elif not step.collective and (step.always or self.gpus > 1):
+            elif not step.collective and (step.always or step.alone or self.gpus > 1):
                 fast[step.name] = self._fast_kernel(step)
         between = self.forward.setting.handover.constants.get(BETWEEN)
         if between is not None and self.gpus > 1:

@@ -89,6 +89,20 @@ def test_shard_memory() -> None:
     assert ex.shard_bytes(10, 1, 32, 4, 8, 0) == 10 * 32 * 12  # Adam
 
 
+def test_update_of_a_row() -> None:
+    assert ex.update_row_bytes(32, 4, 0, 0) == 2 * 128
+    assert ex.update_row_bytes(32, 2, 0, 4) == 2 * (64 + 4)  # row-wise Adagrad
+    assert ex.update_row_bytes(32, 4, 8, 0) == 2 * 32 * 12  # Adam
+
+
+def test_touched_rows() -> None:
+    assert ex.touched_rows(100, 4) == 25
+
+
+def test_copied_gradient() -> None:
+    assert ex.copied_gradient_bytes(100, 8, 4) == 3200
+
+
 def test_sparse_pays_where_science_says() -> None:
     """Sparse sends less exactly when touched(G, L) (D w + 4) < G D w."""
     assert ex.sparse_pays(4, 1, 1, 4, 4) == pytest.approx(0.5)  # 1 of 4 bags, each twice as long

@@ -87,7 +87,7 @@ def test_messages_of_a_table_row_wise_plan_are_torchrecs() -> None:
     assert np.all(loads[Resource.REDUCE_INSIDE] == messages.node_reduce_scatter_bytes(G, B * D, 4))
     assert np.all(loads[Resource.ACROSS_SENT] == messages.node_exchange_bytes(2, B * D, 4))
     assert np.all(loads[Resource.ACROSS_RECEIVED] == loads[Resource.ACROSS_SENT])
-    assert not loads[Resource.REDUCE_ACROSS].any()
+    assert not loads[Resource.REDUCE_ACROSS].any() and not loads[Resource.LOCAL_SUM].any()
 
 
 def test_two_tables_on_two_gpus_by_hand() -> None:
@@ -137,6 +137,8 @@ def test_unique_rows_by_hand() -> None:
     assert loads.of(Resource.ROWS_RECEIVED).tolist() == [16, 16]
     assert loads.of(Resource.DEDUPLICATE).tolist() == [(50 + 1) * 8] * 2
     assert not loads.of(Resource.IDS_SENT).any() and not loads.of(Resource.LENGTHS_SENT).any()
+    short = evaluator.setting.machine.value("small_row_penalty_32")  # a row of 16 bytes is a sector of 32
+    assert loads.of(Resource.GATHER_L2).tolist() == [0, pytest.approx(2 * (short * 32 + 8) + 2 * 16)]
     names = [row.name for row in evaluator.step(loads).rows]
     assert names == [
         "deduplicate",
@@ -213,7 +215,7 @@ MIXED = tables_of(*[(10_000 + i, 32 * (1 + i % 3), 1.0 + i) for i in range(len(K
 
 
 def test_loads_add_over_tables_and_shards() -> None:
-    evaluator = Evaluator.on(MACHINE, MIXED, 100, 16, payload="fp16")
+    evaluator = Evaluator.on(MACHINE, MIXED, 100, 16, payload="fp16", training=True)
     plan = mixed_plan(MIXED, np.random.default_rng(1))
     whole = evaluator.loads(plan).values
     total = np.zeros_like(whole)
@@ -227,9 +229,9 @@ def test_loads_add_over_tables_and_shards() -> None:
 
 
 def test_what_is_sent_is_received() -> None:
-    evaluator = Evaluator.on(MACHINE, MIXED, 100, 16)
+    evaluator = Evaluator.on(MACHINE, MIXED, 100, 16, training=True)
     values = evaluator.loads(mixed_plan(MIXED, np.random.default_rng(2))).values.sum(axis=1)
-    for name in ("LENGTHS", "IDS", "REQUESTS", "ROWS", "BAGS", "SPARSE", "ACROSS"):
+    for name in ("LENGTHS", "IDS", "REQUESTS", "ROWS", "BAGS", "SPARSE", "ACROSS", "ROW_GRADIENTS"):
         sent, received = (values[Resource[f"{name}_{side}"]] for side in ("SENT", "RECEIVED"))
         assert sent > 0 and received == pytest.approx(sent, rel=1e-12), name
 
@@ -258,7 +260,7 @@ def test_more_bytes_never_take_less_time() -> None:
 @pytest.mark.parametrize("gpus", [8, 16, 1024])
 def test_fast_times_are_the_exact_ones(gpus: int) -> None:
     """Within 0.1 % for every step, from a byte to 100 GB, not only at round sizes."""
-    evaluator = Evaluator.on(MACHINE, MIXED, 100, gpus)
+    evaluator = Evaluator.on(MACHINE, MIXED, 100, gpus, training=True)
     rng = np.random.default_rng(7)
     most = np.exp(rng.uniform(0, np.log(1e11), (3000, len(Resource))))
     most[rng.uniform(size=most.shape) < 0.1] = 0
@@ -377,3 +379,62 @@ def test_a_plan_for_other_gpus_or_tables_is_refused() -> None:
         evaluator.loads(uniform_plan(tables, "table-wise", 16, 8))
     with pytest.raises(BadInputError, match="tables of"):
         evaluator.loads(uniform_plan(others, "table-wise", 8, 8))
+
+
+def test_training_adds_a_backward_pass_and_leaves_the_forward_alone() -> None:
+    forward, training = (Evaluator.on(MACHINE, MIXED, 100, 16, training=t) for t in (False, True))
+    plan = mixed_plan(MIXED, np.random.default_rng(9))
+    one, both = forward.cost(plan), training.cost(plan)
+    assert both.rows[: len(one.rows)] == one.rows
+    backward = {row.name: row for row in both.rows[len(one.rows) :]}
+    rows = {row.name: row for row in one.rows}
+    for back, there in {
+        "all_to_all_gradients": "all_to_all_bags",
+        "all_to_all_sparse_gradients": "all_to_all_sparse_bags",
+        "all_to_all_gradients_across": "all_to_all_across",
+    }.items():  # the transpose: as many bytes, as much time
+        assert (backward[back].bytes, backward[back].time_s) == (rows[there].bytes, rows[there].time_s)
+    for back, there in {
+        "all_gather_gradients": "reduce_scatter_bags",
+        "all_gather_inside": "reduce_scatter_inside",
+        "all_gather_across": "reduce_scatter_across",
+    }.items():
+        assert backward[back].bytes == rows[there].bytes and backward[back].collective == "all_gather"
+
+
+def test_backward_pass_by_hand() -> None:
+    """Two tables of one row: table 0 copied, table 1 on rank 1; 10 samples of 2 and 3 rows a rank."""
+    tables = tables_of((1, 64, 2.0), (1, 128, 3.0))
+    plan = Plan(tables, (Placement.of(Scheme(Exchange.DP)), Placement.of(Scheme(Exchange.RB), [1])), 2, 2)
+    evaluator = Evaluator.on(MACHINE, tables, 10, 2, optimizer="rowwise-adagrad", training=True)
+    loads = evaluator.loads(plan)
+    medium = evaluator.setting.machine.value("small_row_penalty_64")
+    assert loads.of(Resource.COPIED_GRADIENTS).tolist() == [256, 256]
+    assert loads.of(Resource.SORT).tolist() == [20 * 8, 20 * 8 + (60 + 1) * 8]
+    # gradients read for every look-up with its id, one row and its state read and written
+    copy = 20 * (medium * 256 + 8) + 2 * (256 + 4) + 2 * 256
+    shard = 60 * (512 + 8) + 2 * (512 + 4)
+    assert loads.of(Resource.UPDATE_L2).tolist() == pytest.approx([copy, copy + shard])
+    names = [row.name for row in evaluator.step(loads).rows]
+    assert names[-4:] == ["all_to_all_gradients", "sort_lookups", "all_reduce_copies", "update_rows"]
+
+
+def test_gradients_of_unique_rows_by_hand() -> None:
+    tables = tables_of((1, 128, 5.0), dtype="fp16")
+    evaluator = Evaluator.on(MACHINE, tables, 10, 2, training=True)
+    loads = evaluator.loads(Plan(tables, (Placement.of(Scheme(Exchange.UB), [1]),), 2, 2))
+    assert loads.of(Resource.ACCUMULATE_L2).tolist() == [50 * (512 + 8) + 512] * 2
+    assert loads.of(Resource.ROW_GRADIENTS_SENT).tolist() == [512, 512]  # fp32, though rows are fp16
+    assert loads.of(Resource.ROW_GRADIENTS_RECEIVED).tolist() == [0, 1024]
+    assert loads.of(Resource.UPDATE_L2).tolist() == [0, 2 * (512 + 8) + 2 * 256]
+
+
+def test_one_gpu_updates_rows_and_exchanges_nothing() -> None:
+    tables = tables_of((1000, 32, 4.0))
+    names = {
+        row.name
+        for row in Evaluator.on(MACHINE, tables, 10, 1, training=True)
+        .cost(uniform_plan(tables, "table-wise", 1, 1))
+        .rows
+    }
+    assert names == {"gather_pool", "sort_lookups", "update_rows"}
