@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -13,7 +13,8 @@ from perfmodel.model import embedding_bag as eb
 from perfmodel.plan.steps import ACROSS, ALL, INSIDE, FastCurve, Step
 from perfmodel.project.costs import Forward
 from perfmodel.project.handover import BETWEEN, Sent
-from perfmodel.project.links import Timing, nothing
+from perfmodel.project.links import Timing, constant, nothing
+from perfmodel.schema.evidence import Evidence
 
 Array = NDArray[np.float64]
 TimeOf = Callable[[Array], Array]
@@ -44,6 +45,8 @@ class PassTimes:
             )
         else:
             timing = self.forward.stream_timing("local_sum", x[0], "launch_floor_s", "local_sum_bytes_per_s")
+        if step.like:  # a kernel that nobody timed: the constants are another's
+            timing = replace(timing, evidence=constant(Evidence.ASSUMED.rank, timing.time_s.shape))
         return (
             timing if step.always else timing.where((np.max(x, axis=0) > 0) & (step.alone or self.gpus > 1))
         )

@@ -11,6 +11,8 @@ from perfmodel.model.exchanges import Exchange
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme, uniform_plan
 from perfmodel.plan.loads import Resource
 from perfmodel.project import project_one
+from perfmodel.schema.evidence import Evidence
+from perfmodel.schema.machine import load_machine
 from perfmodel.schema.workload import Table, TableSet
 
 MACHINE = "h100-sxm-ib"
@@ -257,7 +259,7 @@ def test_more_bytes_never_take_less_time() -> None:
         assert np.all(evaluator.parts(high)[name] >= time * (1 - 1e-12)), name
 
 
-@pytest.mark.parametrize("gpus", [8, 16, 1024])
+@pytest.mark.parametrize("gpus", [1, 8, 16, 1024])
 def test_fast_times_are_the_exact_ones(gpus: int) -> None:
     """Within 0.1 % for every step, from a byte to 100 GB, not only at round sizes."""
     evaluator = Evaluator.on(MACHINE, MIXED, 100, gpus, training=True)
@@ -438,3 +440,32 @@ def test_one_gpu_updates_rows_and_exchanges_nothing() -> None:
         .rows
     }
     assert names == {"gather_pool", "sort_lookups", "update_rows"}
+
+
+def test_rows_that_two_ranks_touch_are_updated_once() -> None:
+    """All 10 rows are touched by each rank: 5 on each of two holders, not 10."""
+    tables = tables_of((10, 128, 100.0))
+    evaluator = Evaluator.on(MACHINE, tables, 100, 2, training=True)
+    loads = evaluator.loads(Plan(tables, (Placement.of(Scheme(Exchange.RB, 2), [0, 1]),), 2, 2))
+    one_row, lookups = 2 * 512, 2 * 100 * 100 / 2
+    wanted = lookups * (512 + 8) + 5 * one_row
+    assert loads.of(Resource.UPDATE_L2).tolist() == pytest.approx([wanted] * 2)
+    found = tables_of((1000, 128, 1.0))
+    evaluator = Evaluator.on(MACHINE, found, 100, 4, training=True)
+    loads = evaluator.loads(Plan(found, (Placement.of(Scheme(Exchange.RB), [0]),), 4, 4))
+    rows = 1000 * (1 - (1 - 1 / 1000) ** 400)  # of all four ranks' look-ups
+    assert loads.of(Resource.UPDATE_L2)[0] == pytest.approx(400 * (512 + 8) + rows * one_row)
+
+
+def test_a_kernel_that_nobody_timed_is_assumed() -> None:
+    tables = tables_of((1000, 32, 4.0))
+    box = load_machine(MACHINE)
+    measured = {
+        key: quantity.model_copy(update={"evidence": Evidence.MEASURED})
+        for key, quantity in box.values.items()
+    }
+    evaluator = Evaluator.on(box.model_copy(update={"values": measured}), tables, 10, 2, training=True)
+    rows = evaluator.cost(uniform_plan(tables, "table-wise", 2, 2)).rows
+    found = {row.name: row.evidence for row in rows if not row.collective}
+    assert found["gather_pool"] == found["bucketize"] == Evidence.MEASURED
+    assert found["update_rows"] == found["sort_lookups"] == Evidence.ASSUMED
