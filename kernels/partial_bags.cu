@@ -61,15 +61,15 @@ __device__ inline void add_sources(i32 sources, float* sum, Where where) {
     const In* from[kInFlight];
     typename Access<In, EACH>::Type part[kInFlight];
 #pragma unroll
-    for (int g = 0; g < kInFlight; ++g) from[g] = first + g < sources ? where(first + g) : nullptr;
+    for (int g = 0; g < kInFlight; ++g) from[g] = where(min(first + g, sources - 1));
 #pragma unroll
     for (int g = 0; g < kInFlight; ++g)
-      if (from[g]) part[g] = load_once(reinterpret_cast<const typename Access<In, EACH>::Type*>(from[g]));
+      if (from[g] && first + g < sources) part[g] = load_once(reinterpret_cast<const typename Access<In, EACH>::Type*>(from[g]));
 #pragma unroll
     for (int g = 0; g < kInFlight; ++g)
 #pragma unroll
       for (int k = 0; k < EACH; ++k)
-        if (from[g]) sum[k] += element<In>(part[g], k);
+        if (from[g] && first + g < sources) sum[k] += element<In>(part[g], k);
   }
 }
 

@@ -30,7 +30,7 @@ def partial_sum(parts: Any, out: Any) -> Any:
     parts  [G, bags, D] fp32, fp16 or bf16, each [bags, D] together, sources may lie apart
     out    [bags, D] in the type of the parts or fp32
     Each sum is kept in fp32, adds sources in rising order and is rounded once. Accesses of 16 bytes where the
-    sources begin at multiples of 16 bytes, of one element elsewhere. Reads G + 1 times what it writes of one type.
+    sources begin at multiples of 16 bytes, of one element elsewhere.
     Allocates nothing and waits for nothing: it can be captured in a graph.
     Source: numpy specification in calibrate.cuda.reference.partial_bags
     Limits: other types or shapes, more than one device, no source -> BadInputError
@@ -58,7 +58,7 @@ class Packed:
     """Partial bags that are not empty, by destination, then bag.
 
     rows   [n, D], then what was there before: n = sum of counts = offsets[G bags]
-    bag_numbers  of each row, within its destination's bags [n], int32;  counts  for each destination [G], int64
+    bag_numbers  of each row among its destination's bags [n], int32;  counts  of destinations [G], int64
     offsets  packed rows before each bag [G bags + 1], int64
     """
 
@@ -156,7 +156,7 @@ class SparseSum:
         self.faults = new_faults(device)
 
     def run(self, rows: Any, bag_numbers: Any, counts: Any) -> Any:
-        """Queue the sum [bags, D] of packed rows [n, D], bag numbers [n] int32, counts [G] int64 by source."""
+        """Queue the sum [bags, D] of packed rows [n, D], bag numbers [n] (int32), counts [G] (int64)."""
         import torch
 
         _check_tensors(

@@ -1,0 +1,142 @@
+"""The different ids of each bucket, and where each id is among them (kernels/unique.cu)."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from typing import Any
+
+from calibrate.cuda.faults import new_faults, raise_faults
+from calibrate.cuda.kernel import Kernel
+from calibrate.cuda.launch import blocks_at_once, launch
+from calibrate.cuda.scan import THREADS, new_state, tiles
+from perfmodel.errors import BadInputError
+
+SOURCE = "unique.cu"
+_UNSIGNED = {4: "pm::u32", 8: "pm::u64"}
+
+
+@dataclass(frozen=True)
+class Unique:
+    """Different ids of K buckets, one bucket after the other, each in the order of first occurrence.
+
+    ids      [u], then what was there before: u = offsets[K];  offsets  where those of a bucket begin [K + 1]
+    counts   of each bucket [K], int64
+    inverse  which of its bucket's ids each id is [n], int32 below 2^31 ids, else int64; -1: a fault
+             ids[offsets[bucket] + inverse[i]] is id i
+    """
+
+    ids: Any
+    inverse: Any
+    counts: Any
+    offsets: Any
+
+
+class Uniquer:
+    """Find the different ids of up to ``ids`` ids in ``buckets`` buckets repeatedly: run() only queues.
+
+    id_type  torch.int32 or torch.int64;  wide  whether positions take 8 bytes: None: from 2^31 ids on
+    faults   negative ids, and offsets beyond the ids, since this was made: number, first position, int64 [2]
+
+    All memory is allocated here: for each id two slots of an id and a position, and two positions more (32
+    bytes for int64 below 2^31 ids). Slots are written and read at random places, all else in order.
+    run() waits for nothing and can be captured in a graph. Its results are overwritten by the next run().
+    Limits: another type, no bucket -> BadInputError
+    """
+
+    def __init__(
+        self, buckets: int, ids: int, id_type: Any, device: Any, *, wide: bool | None = None
+    ) -> None:
+        import torch
+
+        if id_type not in (torch.int32, torch.int64) or buckets < 1:
+            raise BadInputError(
+                f"ids of {id_type} in {buckets} buckets cannot be told apart.",
+                "torch.int32 or torch.int64, and at least one bucket are wanted.",
+            )
+
+        def empty(count: int, dtype: Any) -> Any:
+            return torch.empty(count, dtype=dtype, device=device)
+
+        self.buckets, self.ids, self.id_type, self.device = buckets, ids, id_type, device
+        position = torch.int64 if (ids >= 2**31 if wide is None else wide) else torch.int32
+        self._keys, self._first = empty(2 * ids, id_type), empty(2 * ids, position)
+        self._slot_of, self._rank = empty(ids, position), empty(ids + 1, position)
+        self._state = new_state(ids, device)
+        self.faults = new_faults(device)
+        place = _UNSIGNED[position.itemsize]
+        both = f"{_UNSIGNED[id_type.itemsize]}, {place}"
+        self._clear, self._insert, self._number = (
+            Kernel(SOURCE, f"pm::{name}<{both}>") for name in ("clear_slots", "insert_ids", "number_ids")
+        )
+        self._invert = Kernel(SOURCE, f"pm::invert_ids<{place}>")
+        self._grid = min(tiles(2 * ids), 4 * blocks_at_once(self._clear, device, THREADS))
+        self.unique = Unique(
+            ids=empty(ids, id_type),
+            inverse=empty(ids, position),
+            counts=torch.zeros(buckets, dtype=torch.int64, device=device),
+            offsets=torch.zeros(buckets + 1, dtype=torch.int64, device=device),
+        )
+
+    def run(self, ids: Any, offsets: Any) -> Unique:
+        """Queue the search among ids [n] by bucket; offsets [K + 1] int64, in steps of any length."""
+        self._check(ids, offsets)
+        out = self.unique
+        if not self.ids:
+            out.counts.zero_()
+            out.offsets.zero_()
+            return out
+        i64, device, grid = ctypes.c_int64, self.device, tiles(self.ids)
+        buckets = [i64(self.ids), offsets, i64(offsets.stride(0)), i64(self.buckets)]
+        launch(self._clear, device, self._grid, THREADS, [self._keys, self._first, i64(2 * self.ids)])
+        slots = [self._first, self._slot_of]
+        launch(self._insert, device, grid, THREADS, [ids, *buckets, self._keys, *slots, self.faults])
+        arguments = [ids, *buckets, *slots, self._state, self._rank, out.ids]
+        launch(self._number, device, grid, THREADS, arguments)
+        arguments = [*buckets, *slots, self._rank, self._state, i64(self._state.numel())]
+        launch(self._invert, device, grid, THREADS, [*arguments, out.inverse, out.counts, out.offsets])
+        return out
+
+    def _check(self, ids: Any, offsets: Any) -> None:
+        import torch
+
+        given = (tuple(ids.shape), ids.dtype), (tuple(offsets.shape), offsets.dtype)
+        wanted = ((self.ids,), self.id_type), ((self.buckets + 1,), torch.int64)
+        if given != wanted or not ids.is_contiguous():
+            raise BadInputError(f"ids {given[0]} and offsets {given[1]} were given.", f"{wanted} are wanted.")
+        if {ids.device, offsets.device} != {self.device}:
+            raise BadInputError(
+                f"ids are on {ids.device}, offsets on {offsets.device}.", f"{self.device} is wanted."
+            )
+
+
+def unique(ids: Any, offsets: Any, *, check: bool = True) -> Unique:
+    """The different ids of each bucket, in the order of first occurrence, and each id's place among them.
+
+    ids      [n] by bucket, int32 or int64, not negative; those behind the last bucket are left alone
+    offsets  where each bucket begins [K + 1], int64, rising from 0, such as ``Buckets.bucket_offsets`` and
+             ``Buckets.rank_offsets``; the latter where the tables of a rank lie in one tensor: in several of
+             them the same id is another row
+    check    wait for the device; a negative id, offsets beyond the ids -> BadInputError. False: dropped.
+    Source: numpy specification in calibrate.cuda.reference.unique
+    Limits: those of Uniquer, which serves repeated calls without allocating
+    """
+    made = Uniquer(offsets.numel() - 1, ids.numel(), ids.dtype, ids.device)
+    found = made.run(ids, offsets)
+    if check:
+        raise_faults(
+            made.faults, "ids are negative or not there", "see the ids and the offsets of the buckets."
+        )
+    return found
+
+
+def kernels() -> list[Kernel]:
+    """Every kernel of unique.cu."""
+    names = [
+        f"pm::{name}<{key}, {place}>"
+        for name in ("clear_slots", "insert_ids", "number_ids")
+        for key in _UNSIGNED.values()
+        for place in _UNSIGNED.values()
+    ]
+    names += [f"pm::invert_ids<{place}>" for place in _UNSIGNED.values()]
+    return [Kernel(SOURCE, name) for name in names]

@@ -1,0 +1,145 @@
+"""Different ids of buckets on the CPU that stands in for a GPU, against one id after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from cuda_memory import POISON, assert_guards_hold, fresh_random, poison
+
+torch = pytest.importorskip("torch")
+
+from calibrate.cuda import launch as launching  # noqa: E402
+from calibrate.cuda.gpu_build import ARCHITECTURES, compile_cubin  # noqa: E402
+from calibrate.cuda.reference import unique as reference  # noqa: E402
+from calibrate.cuda.unique import Uniquer, kernels, unique  # noqa: E402
+from perfmodel.errors import BadInputError  # noqa: E402
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PERFMODEL_HOME", str(tmp_path_factory.mktemp("home")))
+        launching.prebuild(kernels(), CPU, checked=True)
+        yield
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    return fresh_random()
+
+
+@pytest.fixture(params=[0, 1, 12345], ids=lambda order: f"order{order}")
+def order(request: pytest.FixtureRequest) -> Iterator[None]:
+    launching.cpu_order(kernels()[0], request.param)
+    yield
+    launching.cpu_order(kernels()[0], 0)
+
+
+def buckets_of(rng: np.random.Generator, buckets: int, ids: int) -> Any:
+    """Offsets [K + 1] of ``ids`` ids; some buckets have none."""
+    return np.concatenate([[0], np.sort(rng.integers(0, ids + 1, buckets - 1)), [ids]]).astype(np.int64)
+
+
+def assert_equal_to_reference(made: Uniquer, ids: Any, offsets: Any) -> None:
+    """``ids`` may be more than the last bucket holds."""
+    different, inverse, counts, faults = reference.unique(ids, offsets)
+    memory, n = poison(made.unique), int(offsets[-1])
+    strided = torch.from_numpy(np.repeat(offsets, 3))[::3]
+    before = made.faults.tolist()[0]
+    got = made.run(torch.from_numpy(ids), strided)
+    assert np.array_equal(got.ids[: len(different)].numpy(), different)
+    assert (got.ids[len(different) :] == POISON).all() and (got.inverse[n:] == POISON).all()
+    assert np.array_equal(got.inverse[:n].numpy(), inverse)
+    assert np.array_equal(got.counts.numpy(), counts)
+    assert got.offsets.tolist() == [0, *np.cumsum(counts).tolist()]
+    assert made.faults.tolist()[0] - before == len(faults)
+    assert_guards_hold(memory)
+
+
+def test_by_hand() -> None:
+    """Bucket 0: 7 3 7 7; bucket 1: none; bucket 2: 3 5 3; one more id behind the last bucket."""
+    got = unique(torch.tensor([7, 3, 7, 7, 3, 5, 3, 9]), torch.tensor([0, 4, 4, 7]))
+    assert got.ids[:4].tolist() == [7, 3, 3, 5]
+    assert got.inverse[:7].tolist() == [0, 1, 0, 0, 0, 1, 0]
+    assert got.counts.tolist() == [2, 0, 2] and got.offsets.tolist() == [0, 2, 2, 4]
+
+
+@pytest.mark.parametrize("wide", [False, True])
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+@pytest.mark.parametrize(
+    ("buckets", "ids", "rows"), [(1, 1, 1), (3, 50, 20), (9, 2500, 300), (40, 3000, 10**9)]
+)
+def test_different_ids_are_those_of_the_reference(
+    rng: np.random.Generator, order: None, buckets: int, ids: int, rows: int, dtype: Any, wide: bool
+) -> None:
+    made = Uniquer(buckets, ids, torch.from_numpy(np.empty(0, dtype)).dtype, CPU, wide=wide)
+    for room in (0, ids // 2):  # the second call finds slots and state as the first left them
+        offsets = buckets_of(rng, buckets, ids - room)
+        assert_equal_to_reference(made, rng.integers(0, rows, ids).astype(dtype), offsets)
+
+
+@pytest.mark.parametrize("step", [1, 2**32, 2**40 + 1, 0])
+def test_ids_in_steps_and_the_largest_id(order: None, step: int) -> None:
+    ids = np.arange(700, dtype=np.int64) * step
+    ids[::7] = 2**63 - 1
+    assert_equal_to_reference(Uniquer(2, 700, torch.int64, CPU), ids, np.array([0, 300, 700]))
+
+
+def test_zipf(rng: np.random.Generator) -> None:
+    ids = np.minimum(rng.zipf(1.2, 2000), 10**6).astype(np.int32)
+    assert_equal_to_reference(Uniquer(4, 2000, torch.int32, CPU), ids, np.array([0, 10, 1200, 1900, 2000]))
+
+
+def test_expanding_gives_the_ids_back(rng: np.random.Generator) -> None:
+    ids, offsets = torch.from_numpy(rng.integers(0, 50, 400)), torch.tensor([0, 100, 250, 400])
+    got = unique(ids, offsets)
+    bucket = torch.repeat_interleave(offsets.diff())
+    assert torch.equal(got.ids[got.offsets[bucket] + got.inverse], ids)
+
+
+def test_no_ids() -> None:
+    got = unique(torch.empty(0, dtype=torch.int64), torch.zeros(4, dtype=torch.int64))
+    assert got.counts.tolist() == [0, 0, 0] and got.offsets.tolist() == [0] * 4
+    got = unique(torch.tensor([5, 6]), torch.zeros(3, dtype=torch.int64))
+    assert got.counts.tolist() == [0, 0] and got.offsets.tolist() == [0] * 3
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+def test_negative_ids_are_dropped_and_reported(rng: np.random.Generator, dtype: Any) -> None:
+    ids, offsets = rng.integers(0, 30, 90).astype(dtype), np.array([0, 40, 90])
+    ids[[17, 41, 80]] = -1, np.iinfo(dtype).min, -5
+    assert_equal_to_reference(Uniquer(2, 90, torch.from_numpy(ids).dtype, CPU), ids, offsets)
+    with pytest.raises(BadInputError, match=r"3 ids are negative or not there, the first at position 17\."):
+        unique(torch.from_numpy(ids), torch.from_numpy(offsets))
+    unique(torch.from_numpy(ids), torch.from_numpy(offsets), check=False)
+
+
+def test_offsets_beyond_the_ids_are_reported() -> None:
+    with pytest.raises(BadInputError, match=r"1 ids are negative or not there, the first at position 3\."):
+        unique(torch.tensor([1, 2, 1]), torch.tensor([0, 2, 5]))
+
+
+def test_what_cannot_be_told_apart() -> None:
+    ids, offsets = torch.tensor([1, 2]), torch.tensor([0, 2])
+    with pytest.raises(BadInputError, match=r"ids of torch.int16 in 1 buckets"):
+        unique(ids.to(torch.int16), offsets)
+    with pytest.raises(BadInputError, match=r"in 0 buckets"):
+        unique(ids, offsets[:1])
+    with pytest.raises(BadInputError, match=r"offsets \(\(2,\), torch.int32\)"):
+        unique(ids, offsets.int())
+    with pytest.raises(BadInputError, match=r"ids \(\(2,\), torch.int64\)"):
+        Uniquer(1, 3, torch.int64, CPU).run(ids, offsets)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_it_compiles_for_gpus_without_spilling(architecture: str) -> None:
+    """48 registers let 5 blocks of 256 threads run at once on an SM of 65536."""
+    usage = compile_cubin(kernels(), architecture).usage
+    assert len(usage) == len(kernels())
+    for name, used in usage.items():
+        assert used.spilled_bytes == 0 and used.registers <= 48, (name, used)
