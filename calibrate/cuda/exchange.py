@@ -18,7 +18,7 @@ from typing import Any
 
 from calibrate.cuda.exchange_memory import ID_TYPES, METHODS, Launches, Memory, Sizes, block_rows
 from calibrate.cuda.kernel import Kernel
-from calibrate.cuda.launch import blocks_at_once, launch
+from calibrate.cuda.launch import blocks_at_once, is_built, launch, prebuild
 from calibrate.cuda.symmetric import World
 from calibrate.cuda.tables import ROW_TYPES, Tables, make_tables
 from perfmodel.errors import BadInputError, RankLostError
@@ -30,6 +30,10 @@ POOL, PUSH, SUM = 1, 2, 4
 PATIENCE_S = 10.0
 """How long a rank waits for another one within a call."""
 
+CPU_PATIENCE_S = 20.0
+"""The CPU that stands in for a GPU gives a wait up after this (kernels/cpu.hpp)."""
+
+_PATIENCE = f"give patience_s above 0 and below {CPU_PATIENCE_S:g} s."
 _LOST_BAGS = 2**32
 
 
@@ -71,7 +75,7 @@ class RowWiseExchange:
                rows r block .. (r + 1) block of a table of E rows, block = ceil(E / ranks); one that has none
                of a table gives one row of anything
     sizes      the same on all ranks
-    patience_s how long a call waits for another rank [s]
+    patience_s how long a call waits for another rank [s]; below 20 on CPUs
     stage_all  bags go through a stage and a put even where memory of others is mapped
     blocks     of the kernel that pools; none: as many as run at once
 
@@ -92,6 +96,8 @@ class RowWiseExchange:
         blocks: int | None = None,
     ) -> None:
         sizes.check()
+        if not 0 < patience_s < CPU_PATIENCE_S and world.device.type == "cpu":
+            raise BadInputError(f"a rank on a CPU cannot wait {patience_s:g} s for another one.", _PATIENCE)
         self._world, self._sizes = world, sizes
         self._tables = _tables(held, sizes, world)
         wide = _wide(self._tables)
@@ -99,10 +105,7 @@ class RowWiseExchange:
         self._kernels = kernels(
             self._tables.dtype, sizes.id_type, wide=wide, method=sizes.method, source=source
         )
-        if world.nvshmem:
-            from calibrate.cuda.nvshmem_build import load
-
-            load(list(self._kernels.values()), world.device)
+        _build(list(self._kernels.values()), world)
         gpu = world.device.type == "cuda"
         threads = 256 if gpu else 64
         blocks = blocks or blocks_at_once(self._bags_kernels()[0], world.device, threads)
@@ -187,11 +190,13 @@ class RowWiseExchange:
         what = "partial bags" if lost >= _LOST_BAGS else "ids"
         rank = lost % _LOST_BAGS - 1
         left = self._world.lost()
-        self._broken = f"has lost rank {(left or [rank])[0]}"
+        self._world.give_up()
+        gone = rank if rank in left or not left else left[0]
+        self._broken = f"has lost rank {gone}"
         if left:
-            raise RankLostError(f"rank {left[0]}", "died or left while its " + what + " were awaited")
-        why = f"{self._world.why_lost(rank)}: no {what} of it for {self._memory.patience_s:g} s"
-        raise RankLostError(f"rank {rank}", why)
+            raise RankLostError(f"rank {gone}", f"died or left while {what} were awaited")
+        late_s = f"{self._memory.patience_s:g} s"
+        raise RankLostError(f"rank {rank}", f"does not answer: no {what} of it for {late_s}")
 
     def _push(self, ids: Any, batch: int) -> None:
         """Ids to their owners."""
@@ -237,6 +242,16 @@ class RowWiseExchange:
                 "make an exchange with larger sizes.",
             )
         return batch
+
+
+def _build(kernels: Sequence[Kernel], world: World) -> None:
+    """Build what is not built yet, together."""
+    if world.nvshmem:
+        from calibrate.cuda.nvshmem_build import load
+
+        load(kernels, world.device)
+    elif not all(is_built(kernel, world.device) for kernel in kernels):
+        prebuild(kernels, world.device)
 
 
 def _tables(held: Sequence[Any], sizes: Sizes, world: World) -> Tables:

@@ -94,9 +94,15 @@ def gpu_function(kernel: Kernel, device: Any, shared_bytes: int = 0) -> Any:
     return _gpu[key]
 
 
-def has_gpu_function(kernel: Kernel, device: Any) -> bool:
-    """Whether a kernel has been loaded on a GPU."""
-    return (device.index or 0, kernel) in _gpu
+def is_built(kernel: Kernel, device: Any) -> bool:
+    """Whether a kernel can be launched on ``device`` without building it first."""
+    return kernel in _cpu if device.type == "cpu" else (device.index or 0, kernel) in _gpu
+
+
+def forget(kernels: Sequence[Kernel], device: Any) -> None:
+    """Kernels of a GPU that are built again before their next launch."""
+    for kernel in kernels:
+        _gpu.pop((device.index or 0, kernel), None)
 
 
 def load_gpu_functions(kernels: Sequence[Kernel], device: Any, cubin: Cubin) -> Any:

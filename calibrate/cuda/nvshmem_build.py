@@ -27,6 +27,8 @@ INSTALL = (
     "'nvidia-nvjitlink>=13,<14' 'cuda-bindings>=13,<14'"
 )
 
+_loaded: list[tuple[Any, list[Kernel], Any]] = []
+
 
 @dataclass(frozen=True)
 class Wheels:
@@ -101,7 +103,7 @@ def load(kernels: Sequence[Kernel], device: Any) -> None:
     """Build kernels for the GPU that is here, load them, and tell NVSHMEM, which has been started."""
     import torch
 
-    missing = [kernel for kernel in kernels if not launch.has_gpu_function(kernel, device)]
+    missing = [kernel for kernel in kernels if not launch.is_built(kernel, device)]
     if not missing:
         return
     major, minor = torch.cuda.get_device_capability(device)
@@ -113,6 +115,15 @@ def load(kernels: Sequence[Kernel], device: Any) -> None:
             f"NVSHMEM does not take its kernels (status {result}).",
             f"the wheel of NVSHMEM must be the one they were built with: {INSTALL}",
         )
+    _loaded.append((library, missing, device))
+
+
+def unload() -> None:
+    """Before NVSHMEM is left: it forgets the kernels, and they are not launched again."""
+    for library, kernels, device in _loaded:
+        host_library().nvshmemx_culibrary_finalize(ctypes.c_void_p(int(library)))
+        launch.forget(kernels, device)
+    _loaded.clear()
 
 
 @lru_cache

@@ -61,11 +61,11 @@ class World(Protocol):
         Raises BadInputError where one means something else than ``what``, RankLostError where one is missing.
         """
 
-    def why_lost(self, rank: int) -> str:
-        """What is known of a PE that does not answer: ``"died"``, or what was waited for."""
-
     def lost(self) -> list[int]:
         """PEs that are known to have died or left."""
+
+    def give_up(self) -> None:
+        """A PE is lost: ``close`` waits for nobody."""
 
     def close(self) -> None:
         """Give the memory back. After a PE was lost, without waiting for it."""
@@ -134,17 +134,17 @@ class SharedWorld:
         for peer in range(self.ranks):
             while heard[peer, 0] != self._agreed:
                 if time.monotonic() > deadline or self._heap.left(peer):
-                    raise RankLostError(f"rank {peer}", self.why_lost(peer), _ADVICE)
+                    what = "died or left" if self._heap.left(peer) else f"does not answer for {WAIT_S:g} s"
+                    raise RankLostError(f"rank {peer}", what, _ADVICE)
                 time.sleep(1e-4)
         require_equal(heard[:, 1].tolist(), self.rank)
-
-    def why_lost(self, rank: int) -> str:
-        """Whether it still holds its memory."""
-        return "died or left" if self._heap.left(rank) else "does not answer"
 
     def lost(self) -> list[int]:
         """Those whose memory nobody holds."""
         return [peer for peer in self._heap.others if self._heap.left(peer)]
+
+    def give_up(self) -> None:
+        """Nobody waits here anyway."""
 
     def close(self) -> None:
         """Nobody waits for anybody: what others still map stays theirs."""
@@ -186,13 +186,12 @@ class ThreadWorld:
         self._meet()
         require_equal(heard, self.rank)
 
-    def why_lost(self, rank: int) -> str:
-        """Nothing is known of threads."""
-        return "does not answer"
-
     def lost(self) -> list[int]:
         """Nothing is known of threads."""
         return []
+
+    def give_up(self) -> None:
+        """Nobody waits here anyway."""
 
     def close(self) -> None:
         """Memory goes with its tensors."""

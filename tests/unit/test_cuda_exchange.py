@@ -278,6 +278,12 @@ def test_rows_that_are_not_the_ranks_own_are_refused() -> None:
         RowWiseExchange(world, [torch.ones(9, 4)], Sizes((10,), 4, 2, 20))
 
 
+def test_a_cpu_has_no_more_patience_than_its_stand_in() -> None:
+    (world,) = threads_of(1, CPU)
+    with pytest.raises(BadInputError, match=r"cannot wait 20 s"):
+        RowWiseExchange(world, [torch.ones(10, 4)], Sizes((10,), 4, 2, 20), patience_s=20)
+
+
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90", "sm_100"])
 def test_it_compiles_for_a_gpu(architecture: str) -> None:
     """Two blocks of 256 threads on an SM: 128 registers at most, none spilled."""

@@ -1,0 +1,144 @@
+"""One-sided look-ups on 2 and 4 real processes over shared memory; NVSHMEM's start without MPI."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+
+from calibrate.cuda import launch, nvshmem_build
+from calibrate.cuda.exchange import kernels
+from perfmodel.errors import NoHardwareError
+
+PROGRAM = Path(__file__).with_name("one_sided_ranks.py")
+NVSHMEM_START = """
+import sys, os
+import torch.distributed as dist
+from calibrate.cuda import nvshmem_world
+rank, ranks, port = (int(word) for word in sys.argv[1:])
+store = dist.TCPStore("127.0.0.1", port, ranks, is_master=rank == 0)
+print(nvshmem_world.start(dist.PrefixStore("one", store), rank, ranks), flush=True)
+store.set(f"started/{rank}", "")
+store.wait([f"started/{peer}" for peer in range(ranks)])
+os._exit(0)  # NVSHMEM's own end wants a GPU
+"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The kernels are compiled once, before the processes that load them start."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PERFMODEL_HOME", str(tmp_path_factory.mktemp("home")))
+        for method in ("fused", "three"):
+            for dtype, wide in (("fp32", True), ("fp16", False)):
+                variant = kernels(dtype, "int64", wide=wide, method=method)
+                launch.prebuild(list(variant.values()), torch.device("cpu"))
+        yield
+        answers.cache_clear()
+
+
+def started(task: str, ranks: int) -> tuple[list[int], list[str], list[str]]:
+    """Exit codes, and what the processes said and complained of."""
+    run = f"onesided{os.getpid()}{task}{ranks}"
+    processes = [
+        subprocess.Popen(
+            [sys.executable, str(PROGRAM), task, str(rank), str(ranks), run],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(ranks)
+    ]
+    try:
+        said = [process.communicate(timeout=90) for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    codes = [int(process.returncode) for process in processes]
+    return codes, [text for text, _ in said], [complaint for _, complaint in said]
+
+
+@functools.cache
+def answers(task: str, ranks: int) -> list[dict[str, Any]]:
+    """What each rank saw, where all of them end well."""
+    codes, texts, complaints = started(task, ranks)
+    assert codes == [0] * ranks, complaints
+    return [json.loads(text.splitlines()[-1]) for text in texts]
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("method", ["fused", "three"])
+@pytest.mark.parametrize("dtype", ["fp32", "fp16"])
+def test_bags_are_those_of_the_whole_tables(dtype: str, method: str, ranks: int) -> None:
+    """Errors are shares of what rounding allows: below 1 the bags are equal."""
+    for seen in (answer[f"{dtype}-{method}"] for answer in answers("bags", ranks)):
+        assert seen["calls"] == 12 and seen["largest"] > 1
+        assert seen["reference"] < 1 and seen["torch"] < 1, seen
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_a_late_rank_is_waited_for(ranks: int) -> None:
+    """The last rank sleeps a second before one call."""
+    for of_rank in answers("bags", ranks)[:-1]:
+        assert all(seen["waited_s"] > 0.5 for seen in of_rank.values()), of_rank
+
+
+@pytest.mark.parametrize(
+    ("task", "ranks", "said"),
+    [
+        ("before-fused", 3, "rank 2 died or left while ids were awaited"),
+        ("within-fused", 3, "rank 2 died or left while partial bags were awaited"),
+        ("within-three", 2, "rank 1 died or left while partial bags were awaited"),
+        ("hangs-fused", 2, "rank 1 does not answer: no ids of it for 2.5 s"),
+    ],
+)
+def test_a_rank_that_is_lost_is_named_in_bounded_time(task: str, ranks: int, said: str) -> None:
+    codes, texts, complaints = started(task, ranks)
+    assert codes == [*[0] * (ranks - 1), 7], complaints
+    for text in texts[:-1]:
+        seen = json.loads(text.splitlines()[-1])
+        assert seen["said"].startswith(said)
+        assert seen["again"].startswith(f"the exchange has lost rank {ranks - 1}")
+        assert 2.4 < seen["said_s"] < 10 and seen["again_s"] - seen["said_s"] < 1
+
+
+def test_nvshmem_starts_through_a_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a GPU it gets as far as knowing all ranks: status 1."""
+    ranks = 2
+    try:
+        nvshmem_build.host_library()
+    except NoHardwareError as error:
+        pytest.skip(f"NOT TESTED, NVSHMEM's start: {error}")
+    if torch.cuda.is_available():
+        pytest.skip("tests/gpu starts NVSHMEM where there is a GPU")
+    monkeypatch.setenv("NVSHMEM_BOOTSTRAP_UID_SOCK_IFNAME", "lo")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", NVSHMEM_START, str(rank), str(ranks), port],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        for rank in range(ranks)
+    ]
+    try:
+        said = [process.communicate(timeout=60)[0].strip() for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    assert said == ["1"] * ranks
