@@ -1,4 +1,4 @@
-"""One rank of test_torchrec.py: our pass, TorchRec's and torch's embedding_bag on the same random weights.
+"""One rank of test_torchrec.py: our passes, TorchRec's and torch's embedding_bag on the same random weights.
 
 python torchrec_ranks.py RANK RANKS PORT: prints one JSON line, the largest error of each case against sums in
 double precision, as a share of what rounding allows (below 1: equal).
@@ -14,6 +14,9 @@ from typing import Any
 
 import torch
 
+from calibrate.cuda.exchange import RowWiseExchange
+from calibrate.cuda.exchange_memory import METHODS, Sizes, block_rows
+from calibrate.cuda.symmetric import SharedWorld
 from calibrate.operations import Place
 from calibrate.passes.exchange import Buffers, Job, forward
 from calibrate.passes.torchrec_pass import TorchRec, features, local_shards, row_wise_module
@@ -64,8 +67,23 @@ def truth(tables: list[Any], ids: Any, lengths: Any, weights: Any) -> Any:
     return torch.cat(bags)
 
 
-def errors(case: dict[str, Any], job: Job, tables: list[Any], ours: Any, theirs: Any, given: Any) -> Any:
-    """Largest error of each pass over what rounding allows.
+def one_sided(world: SharedWorld, tables: list[Any], ids: Any, lengths: Any) -> list[Any]:
+    """Bags of the one-sided look-ups [T B, D], by each method."""
+    blocks = block_rows([ROWS] * len(tables), world.ranks)
+    held = [table[world.rank * block :][:block].clone() for table, block in zip(tables, blocks, strict=True)]
+    made = []
+    for method in METHODS:
+        sizes = Sizes((ROWS,) * len(tables), DIM, BATCH, 8 * BATCH * len(tables), method=method)
+        exchange = RowWiseExchange(world, held, sizes)
+        made.append(exchange.run(ids, lengths).transpose(0, 1).reshape(-1, DIM))
+        exchange.close()
+    return made
+
+
+def errors(
+    case: dict[str, Any], job: Job, tables: list[Any], ours: Any, theirs: Any, given: Any, others: list[Any]
+) -> Any:
+    """Largest error of each pass over what rounding allows; ``others``: bags of the one-sided look-ups.
 
     fp32 additions: each of at most n rounds by 2^-24 of a partial sum, which the sum of magnitudes bounds.
     torch writes partial bags of fp16 rows in fp16: each is rounded by 2^-11 of itself once more.
@@ -75,7 +93,9 @@ def errors(case: dict[str, Any], job: Job, tables: list[Any], ours: Any, theirs:
     sizes = truth([table.abs() for table in tables], ids, lengths, None if weights is None else weights.abs())
     added = (int(lengths.max()) + job.owners) * SINGLE * sizes + 1e-30
     halves = HALF * sizes if case["dtype"] == "fp16" else 0.0
+    apart = [((bags - want).abs() / added, (bags - theirs).abs() / (2 * added)) for bags in others]
     return {
+        "one_sided": max((float(error.max()) for pair in apart for error in pair), default=-1.0),
         "ours": float(((ours - want).abs() / (added + halves)).max()),
         "torchrec": float(((theirs - want).abs() / added).max()),
         "both": float(((ours - theirs).abs() / (2 * added + halves)).max()),
@@ -83,7 +103,9 @@ def errors(case: dict[str, Any], job: Job, tables: list[Any], ours: Any, theirs:
     }
 
 
-def compare(case: dict[str, Any], rank: int, ranks: int, gloo: Gloo, group: Any) -> dict[str, float]:
+def compare(
+    case: dict[str, Any], rank: int, ranks: int, gloo: Gloo, group: Any, world: SharedWorld
+) -> dict[str, float]:
     count = 2 if case["lengths"] == "uneven" else 1
     kind = torch.float16 if case["dtype"] == "fp16" else torch.float32
     generator = torch.Generator().manual_seed(1)
@@ -108,7 +130,8 @@ def compare(case: dict[str, Any], rank: int, ranks: int, gloo: Gloo, group: Any)
     with torch.no_grad():
         theirs = module(features(count, ids, lengths, weights)).wait().values()
     theirs = theirs.view(BATCH, count, DIM).transpose(0, 1).reshape(count * BATCH, DIM)
-    return errors(case, job, tables, ours, theirs, given)
+    others = [] if case["weighted"] else one_sided(world, tables, ids, lengths)
+    return errors(case, job, tables, ours, theirs, given, others)
 
 
 def main() -> None:
@@ -122,8 +145,10 @@ def main() -> None:
         provider.open(place, {"host": "127.0.0.1", "port": str(port), "run": "torchrec"})
         provider.open_group(everyone)
     group = torchrec._groups[tuple(everyone)]
-    seen = {case["name"]: compare(case, rank, ranks, gloo, group) for case in CASES}
+    world = SharedWorld(f"torchrec{port}", rank, ranks)
+    seen = {case["name"]: compare(case, rank, ranks, gloo, group, world) for case in CASES}
     gloo.barrier(everyone)
+    world.close()
     print(json.dumps(seen), flush=True)
     torchrec.close()
     gloo.close()
