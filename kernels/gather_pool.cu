@@ -12,8 +12,8 @@
 namespace pm {
 
 constexpr int kThreads = 256;
-// Blocks of one multiprocessor: 4 of at most 64 registers a thread, or 3 of 80 where a lane adds up many columns.
-constexpr int blocks(int columns) { return columns > 8 ? 3 : 4; }
+// Blocks of one multiprocessor: 4 of at most 64 registers a thread, or 3 of 80 where a lane has many columns.
+constexpr int blocks(int chunks, int columns) { return chunks > 1 || columns > 8 ? 3 : 4; }
 constexpr i32 kNever = 0x7fffffff;
 
 template <class Id>
@@ -21,43 +21,67 @@ __device__ inline i32 within(Id offset, i32 id_count) {
   return offset < 0 ? 0 : offset > Id(id_count) ? id_count : i32(offset);
 }
 
-// The end of a bag, between 0 and id_count; a bag whose offsets are wrong is reported.
+// The end of the bag that begins at ``bag`` of the offsets, between 0 and id_count.
+// faults  of ids and of offsets: a bag whose offsets are wrong is reported in the latter, if ``reports``
 template <class Id>
-__device__ inline i32 end_of(const Id* offsets, i64 bag, i32 id_count, Faults* faults) {
-  const Id before = offsets[bag], end = offsets[bag + 1];
-  if (faults && (before < 0 || end < before || end > Id(id_count))) report(faults, bag + 1);
+__device__ inline i32 end_of(const Id* bag, i32 id_count, const Id* offsets, Faults* faults, bool reports) {
+  const Id before = bag[0], end = bag[1];
+  if (reports && (before < 0 || end < before || end > Id(id_count))) report(faults + 1, bag + 1 - offsets);
   return within(end, id_count);
 }
 
-__device__ inline float mean_of(i32 length) { return length > 0 ? 1.0f / float(length) : 1.0f; }
+// 1 / length to within one unit in the last place, without the many instructions of a division that rounds.
+__device__ inline float mean_of(i32 length) {
+  float factor = 1.0f / float(max(length, 1));
+#if PM_GPU
+  asm("rcp.approx.f32 %0, %1;" : "=f"(factor) : "f"(float(max(length, 1))));
+#endif
+  return factor;
+}
 
 // offsets  of all bags of all tables, and the end of the last one
 // run      bags of a group;  wide  whether bags can be written in wide accesses;  mean  divide by the bags' lengths
+// Shared memory: that of the stream, then two numbers for each thread.
 // faults   two: ids out of range (positions in ids), offsets that fall or lie outside (positions in offsets)
 template <class Row, class Id, class Out, int LANES, int CHUNKS, int WIDTH, int DEPTH, int ADDING, bool HOT>
-__global__ void __launch_bounds__(kThreads, blocks(CHUNKS * WIDTH / int(sizeof(Row))))
-    gather_pool(const Piece* pieces, i32 piece_count, i32 batch, i32 run, const Id* ids, i32 id_count, const Id* offsets,
-                const float* weights, Out* out, i32 wide, i32 mean, u32 hot_rows, i32 prefetch, Faults* faults) {
+__global__ void __launch_bounds__(kThreads, blocks(CHUNKS, CHUNKS * WIDTH / int(sizeof(Row))))
+    gather_pool(const Piece* pieces, i32 piece_count, i32 batch, i32 run, i32 shared_before, const Id* ids, i32 id_count,
+                const Id* offsets, const float* weights, Out* out, i32 wide, i32 mean, u32 hot_rows, i32 prefetch,
+                Faults* faults) {
   constexpr int kColumns = WIDTH / int(sizeof(Row));
   PM_DYNAMIC_SHARED(u8, shared);
   const int lane = threadIdx.x % LANES;
+  const Shared ends = shared_at(shared + shared_before) + threadIdx.x / LANES * (2 * LANES * 4);
   const u32 mask = group_mask<LANES>();
   const u32 runs = u32(batch + run - 1) / u32(run), groups = gridDim.x * blockDim.x / LANES;
 
   for (u32 tile = (blockIdx.x * blockDim.x + threadIdx.x) / LANES; tile < u32(piece_count) * runs; tile += groups) {
+    if constexpr (LANES > 1) __syncwarp(mask);  // all have read the ends of the run before
     const Piece& piece = pieces[tile / runs];
-    Faults* bad_offsets = piece.reports ? faults + 1 : nullptr;
+    const bool reports = piece.reports != 0;
     const i32 first = i32(tile % runs) * run, bags = min(run, batch - first);
-    const i64 bag_0 = i64(piece.number) * batch + first;
-    const i64 stride = piece.table.out_stride;
+    const Id* mine = offsets + i64(piece.number) * batch + first;
+    const i32 stride = i32(piece.table.out_stride);
     const i32 columns = piece.table.dim - lane * kColumns;
-    Out* to = out + piece.table.out_at + first * stride + lane * kColumns;
+    Out* to = out + piece.table.out_at + i64(first) * stride + lane * kColumns;
 
-    // Lane l holds the end of bag l of the next LANES ones, and of the LANES after them.
-    auto end_at = [&](i32 bag) { return bag < bags ? end_of(offsets, bag_0 + bag, id_count, bad_offsets) : kNever; };
-    const i32 start = within(offsets[bag_0], id_count), last = within(offsets[bag_0 + bags], id_count);
-    i32 ends = end_at(lane), later_ends = end_at(LANES + lane);
-    i32 bag = 0, begin = start, end = from_lane<LANES>(mask, ends, 0);
+    // The group keeps the ends of its next bags in shared memory, LANES of them at a time and each half of it
+    // in turn; each lane holds one of the LANES after those.
+    const i32 start = within(mine[0], id_count), count = within(mine[bags], id_count) - start;
+    auto end_at = [&](i32 bag) {
+      return bag < bags ? end_of(mine + bag, id_count, offsets, faults, reports) - start : kNever;
+    };
+    i32 bag = 0, begin = 0, later_end = end_at(lane);  // from ``start`` on
+    auto next_end = [&] {
+      const Shared at = ends + u32(bag) % (2 * LANES) * 4;
+      if (u32(bag) % LANES == 0) {
+        store_shared<4>(at + lane * 4, Words<4>{{u32(later_end)}});
+        if constexpr (LANES > 1) __syncwarp(mask);
+        later_end = end_at(bag + LANES + lane);
+      }
+      return i32(load_shared<4>(at).word[0]);
+    };
+    i32 end = next_end();
 
     BagPart<Row, LANES, CHUNKS, WIDTH, ADDING> sums;
     sums.clear();
@@ -66,25 +90,23 @@ __global__ void __launch_bounds__(kThreads, blocks(CHUNKS * WIDTH / int(sizeof(R
       sums.clear();
       to += stride;
       begin = end;
-      if (++bag % LANES == 0) {
-        ends = later_ends;
-        later_ends = end_at(bag + LANES + lane);
-      }
-      end = from_lane<LANES>(mask, ends, bag % LANES);
+      ++bag;
+      end = next_end();
     };
 
     RowStream<Row, Id, LANES, CHUNKS, WIDTH, DEPTH, ADDING, HOT> rows(shared, piece, ids, weights, hot_rows, faults);
-    rows.begin(start, 1, last - start, prefetch != 0);
+    rows.begin(start, 1, count, prefetch != 0);
 #if PM_GPU
 #pragma unroll 1
 #endif
-    for (i32 i = 0; i < last - start; ++i) {
+    for (i32 i = 0; i < count; ++i) {
       float weight = 1.0f;
       bool real;
       const auto row = rows.next(i, prefetch != 0, weight, real);
-      while (start + i >= end) finish();
+      while (i >= end) finish();
       sums.add(row, weight, real);
     }
+    rows.end();
     while (bag < bags) finish();
   }
 }
@@ -92,8 +114,8 @@ __global__ void __launch_bounds__(kThreads, blocks(CHUNKS * WIDTH / int(sizeof(R
 // The same, a block for a bag: group g of the block's G takes the bag's ids g, g + G, ...
 // Shared memory: that of the stream, then a float for each lane of a group, column and warp, and one more.
 template <class Row, class Id, class Out, int LANES, int CHUNKS, int WIDTH, int DEPTH, int ADDING, bool HOT>
-__global__ void __launch_bounds__(kThreads, blocks(CHUNKS * WIDTH / int(sizeof(Row))))
-    gather_pool_long(const Piece* pieces, i32 piece_count, i32 batch, i32 shared_before, const Id* ids, i32 id_count,
+__global__ void __launch_bounds__(kThreads, blocks(CHUNKS, CHUNKS * WIDTH / int(sizeof(Row))))
+    gather_pool_long(const Piece* pieces, i32 piece_count, i32 batch, i32, i32 shared_before, const Id* ids, i32 id_count,
                      const Id* offsets, const float* weights, Out* out, i32 wide, i32 mean, u32 hot_rows, i32 prefetch,
                      Faults* faults) {
   constexpr int kColumns = WIDTH / int(sizeof(Row));
@@ -106,9 +128,9 @@ __global__ void __launch_bounds__(kThreads, blocks(CHUNKS * WIDTH / int(sizeof(R
   for (u32 item = blockIdx.x; item < u32(piece_count) * u32(batch); item += gridDim.x) {
     const Piece& piece = pieces[item / u32(batch)];
     const i32 sample = i32(item % u32(batch));
-    const i64 bag = i64(piece.number) * batch + sample;
-    Faults* bad_offsets = piece.reports && threadIdx.x == 0 ? faults + 1 : nullptr;
-    const i32 start = within(offsets[bag], id_count), end = end_of(offsets, bag, id_count, bad_offsets);
+    const Id* bag = offsets + i64(piece.number) * batch + sample;
+    const bool reports = piece.reports != 0 && threadIdx.x == 0;
+    const i32 start = within(bag[0], id_count), end = end_of(bag, id_count, offsets, faults, reports);
     const i32 mine = start + group, count = end > mine ? (end - mine + groups - 1) / groups : 0;
 
     Bag sums;
@@ -124,6 +146,7 @@ __global__ void __launch_bounds__(kThreads, blocks(CHUNKS * WIDTH / int(sizeof(R
       const auto row = rows.next(i, prefetch != 0, weight, real);
       sums.add(row, weight, real);
     }
+    rows.end();
     sums.settle();
     for (int by = LANES; by < kWarp; by *= 2)
       for (int k = 0; k < Bag::kHeld; ++k) sums.combine(k, __shfl_xor_sync(kAllLanes, sums.held(k), by));

@@ -33,13 +33,56 @@ __device__ inline Keeping keeping() {
   return made;
 }
 
+// Where something lies in shared memory. On a GPU addresses of 32 bits: pointers would be turned into them each time.
 #if PM_GPU
-__device__ inline u32 shared_address(const void* at) {
-  u32 address;
-  asm("{ .reg .u64 wide; cvta.to.shared.u64 wide, %1; cvt.u32.u64 %0, wide; }" : "=r"(address) : "l"(at));
-  return address;
+using Shared = u32;
+__device__ inline Shared shared_at(const void* pointer) {
+  Shared at;
+  asm("{ .reg .u64 wide; cvta.to.shared.u64 wide, %1; cvt.u32.u64 %0, wide; }" : "=r"(at) : "l"(pointer));
+  return at;
 }
 #else
+using Shared = u8*;
+inline Shared shared_at(void* pointer) { return static_cast<u8*>(pointer); }
+#endif
+
+template <int N>
+__device__ inline Words<N> load_shared(Shared at) {
+#if PM_GPU
+  Words<N> got;
+  if constexpr (N == 16)
+    asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(got.word[0]), "=r"(got.word[1]), "=r"(got.word[2]), "=r"(got.word[3])
+                 : "r"(at));
+  else if constexpr (N == 8)
+    asm volatile("ld.shared.v2.u32 {%0,%1}, [%2];" : "=r"(got.word[0]), "=r"(got.word[1]) : "r"(at));
+  else if constexpr (N == 4)
+    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(got.word[0]) : "r"(at));
+  else if constexpr (N == 2)
+    asm volatile("ld.shared.u16 %0, [%1];" : "=r"(got.word[0]) : "r"(at));
+  else
+    asm volatile("ld.shared.u8 %0, [%1];" : "=r"(got.word[0]) : "r"(at));
+  return got;
+#else
+  return words_of(*reinterpret_cast<const Bytes<N>*>(at));
+#endif
+}
+
+template <int N>
+__device__ inline void store_shared(Shared at, const Words<N>& words) {
+#if PM_GPU
+  if constexpr (N == 4)
+    asm volatile("st.shared.u32 [%0], %1;" ::"r"(at), "r"(words.word[0]) : "memory");
+  else if constexpr (N == 2)
+    asm volatile("st.shared.u16 [%0], %1;" ::"r"(at), "h"(u16(words.word[0])) : "memory");
+  else
+    asm volatile("st.shared.u8 [%0], %1;" ::"r"(at), "r"(words.word[0]) : "memory");
+#else
+  *reinterpret_cast<Bytes<N>*>(at) = bytes_of(words);
+#endif
+}
+
+#if !PM_GPU
 // On a CPU a copy happens when it is awaited and no sooner: what reads it before finds what was there.
 struct Copies {
   static constexpr int kMost = 256;
@@ -59,19 +102,18 @@ inline Copies& my_copies() { return pending[pm_cpu::block.at]; }
 // N bytes from global to shared memory, or N zeros where there is nothing to copy (``from`` is valid all the same).
 // Copies of less than 4 bytes wait for their bytes.
 template <int N, bool HINT = false>
-__device__ inline void copy_async(void* to, const void* from, bool real, [[maybe_unused]] u64 policy = 0) {
+__device__ inline void copy_async(Shared to, const void* from, bool real, [[maybe_unused]] u64 policy = 0) {
   if constexpr (N < 4) {
-    *static_cast<Bytes<N>*>(to) = real ? *static_cast<const Bytes<N>*>(from) : Bytes<N>{};
+    store_shared<N>(to, real ? words_of(load_once<N>(from)) : Words<N>{});
   } else {
 #if PM_GPU
     const int bytes = real ? N : 0;
     if constexpr (N == 16 && HINT)
-      asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2, %3;" ::"r"(shared_address(to)),
-                   "l"(from), "r"(bytes), "l"(policy));
+      asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2, %3;" ::"r"(to), "l"(from), "r"(bytes), "l"(policy));
     else if constexpr (N == 16)
-      asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from), "r"(bytes));
+      asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes));
     else
-      asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(shared_address(to)), "l"(from), "n"(N),
+      asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(to), "l"(from), "n"(N),
                    "r"(bytes));
 #else
     if (reinterpret_cast<size_t>(to) % N || reinterpret_cast<size_t>(from) % N) std::abort();
@@ -115,10 +157,14 @@ __device__ inline void await_copies() {
 
 // ---- the stream -------------------------------------------------------------------------------------------
 
+// Shared memory of a block: for each warp DEPTH rows of each lane, for each warp DEPTH tails of int8 rows, for each group
+// two chunks of ids, for each group four chunks of weights.
 template <class Row, class Id, int LANES, int CHUNKS, int WIDTH, int DEPTH, int ADDING, bool HOT>
 struct RowStream {
   static constexpr int kTurn = LANES > DEPTH ? LANES : DEPTH;  // ids of a chunk
   static constexpr int kTail = WIDTH < 8 ? WIDTH : 8;          // of an int8 row, bytes of one copy
+  static constexpr u32 kSlot = CHUNKS * kWarp * WIDTH, kRing = DEPTH * kSlot, kTails = DEPTH * kWarp * 8;
+  static constexpr u32 kIds = 2 * kTurn * sizeof(Id), kFactors = 4 * kTurn * 4;
   static constexpr bool kInt8 = sizeof(Row) == 1;
   using Part = RowPart<Row, CHUNKS, WIDTH>;
 
@@ -126,70 +172,78 @@ struct RowStream {
   const Id* ids;
   const float* weights;
   Faults* faults;
-  u64 row_count;
+  bool reports;   // ids that the table does not have
+  u64 row_count;  // none in a lane beyond the last column
   u32 row_bytes, hot_rows, mask;
   int lane, inside, tail_at;  // bytes from this lane's first one: to the end of the columns, to scale and bias
   i32 start, step, count;     // the i-th id lies at start + i step
-  i32 issued;
   u32 there;                  // of the last rows asked for, the latest in the lowest bit: whether it is one
-  u8 *slots, *tails;          // this lane's
-  Id* held;                   // the group's: two chunks
-  float* factors;             // the group's: four chunks
+  Shared slots, tails;        // this lane's
+  Shared held, factors;       // the group's
   Keeping keep;
 
-  // shared  of the block: rows, then tails of int8 rows, ids, weights
   __device__ inline RowStream(u8* shared, const Piece& piece, const Id* ids, const float* weights, u32 hot_rows,
                               Faults* faults)
-      : rows(piece.table.rows),
-        ids(ids),
+      : ids(ids),
         weights(weights),
-        faults(piece.reports ? faults : nullptr),
-        row_count(u64(piece.table.row_count)),
+        faults(faults),
+        reports(piece.reports != 0 && threadIdx.x % LANES == 0),
         row_bytes(u32(piece.table.row_bytes)),
         hot_rows(hot_rows),
         mask(group_mask<LANES>()),
         lane(threadIdx.x % LANES),
         keep{0, 0} {
-    const u32 threads = blockDim.x, group = threadIdx.x / LANES;
+    const u32 warp = threadIdx.x / kWarp, warps = blockDim.x / kWarp, group = threadIdx.x / LANES;
+    rows = piece.table.rows + lane * WIDTH;
     inside = piece.table.dim * int(sizeof(Row)) - lane * WIDTH;
     tail_at = piece.tail_at - lane * WIDTH;
-    rows += lane * WIDTH;
-    slots = shared + threadIdx.x * WIDTH;
-    u8* after = shared + threads * DEPTH * CHUNKS * WIDTH;
-    tails = after + threadIdx.x * 8;
-    if constexpr (kInt8) after += threads * DEPTH * 8;
-    held = reinterpret_cast<Id*>(after) + group * 2 * kTurn;
-    after += threads / LANES * 2 * kTurn * sizeof(Id);
-    factors = reinterpret_cast<float*>(after) + group * 4 * kTurn;
+    row_count = inside > 0 ? u64(piece.table.row_count) : 0;
+    const Shared base = shared_at(shared);
+    slots = base + warp * kRing + threadIdx.x % kWarp * WIDTH;
+    Shared after = base + warps * kRing;
+    tails = after + warp * kTails + threadIdx.x % kWarp * 8;
+    if constexpr (kInt8) after += warps * kTails;
+    held = after + group * kIds;
+    factors = after + blockDim.x / LANES * kIds + group * kFactors;
     if constexpr (HOT) keep = keeping();
   }
 
   // Begin with a list of ids. All lanes of the group call it.
   __device__ inline void begin(i32 from, i32 every, i32 many, bool prefetch) {
-    start = from, step = every, count = many, issued = 0, there = 0;
-    if constexpr (LANES > 1) __syncwarp(mask);  // all have read the ids of the list before
+    start = from, step = every, count = many, there = 0;
+    meet();  // all have read the ids of the list before
     copy_ids(0);
     end_copies();
     await_copies<0>();
-    if constexpr (LANES > 1) __syncwarp(mask);
+    meet();
     copy_ids(kTurn);
-    if (prefetch) prefetch_chunk();
-    for (int u = 0; u + 1 < DEPTH; ++u) ask();
+    if (prefetch) prefetch_chunk(0);
+#if PM_GPU
+#pragma unroll 1
+#endif
+    for (int u = 0; u + 1 < DEPTH; ++u) ask(u);
   }
+
+  // After the last row: nothing of this thread is on its way any more.
+  __device__ inline void end() { await_copies<0>(); }
 
   // The i-th row, and its weight; i rises by one from 0 to count - 1, the same i in all lanes of the group.
   __device__ inline Part next(i32 i, bool prefetch, [[maybe_unused]] float& weight, bool& real) {
-    if (issued % kTurn == 0) turn(prefetch);
-    ask();
+    const i32 asked = i + DEPTH - 1;
+    if (u32(asked) % kTurn == 0) {  // the next chunk of ids has arrived; the one after it is asked for
+      meet();
+      copy_ids(asked + kTurn);
+      if (prefetch) prefetch_chunk(asked);
+    }
+    ask(asked);
     await_copies<DEPTH - 1>();
     real = there >> (DEPTH - 1) & 1u;
-    if constexpr (ADDING == kWeighted) weight = factors[i % (4 * kTurn)];
+    if constexpr (ADDING == kWeighted)
+      weight = bits_to_float(load_shared<4>(factors + u32(i) % (4 * kTurn) * 4).word[0]);
     Part got{};
-    const u32 threads = blockDim.x, slot = i % DEPTH;
-    for (int c = 0; c < CHUNKS; ++c)
-      got.chunk[c] = words_of(*reinterpret_cast<const Bytes<WIDTH>*>(slots + (slot * CHUNKS + c) * threads * WIDTH));
+    for (int c = 0; c < CHUNKS; ++c) got.chunk[c] = load_shared<WIDTH>(slots + slot_of(i) + c * kWarp * WIDTH);
     if constexpr (kInt8) {
-      const Words<8> tail = words_of(*reinterpret_cast<const Bytes<8>*>(tails + slot * threads * 8));
+      const Words<8> tail = load_shared<8>(tails + u32(i) % DEPTH * (kWarp * 8));
       got.scale = bits_to_float(tail.word[0]);
       got.bias = bits_to_float(tail.word[1]);
     }
@@ -197,54 +251,57 @@ struct RowStream {
   }
 
  private:
-  // The next chunk's ids have arrived: all lanes may read them; those of the chunk after it are asked for.
-  __device__ inline void turn(bool prefetch) {
+  __device__ inline void meet() const {
     if constexpr (LANES > 1) __syncwarp(mask);
-    copy_ids(issued + kTurn);
-    if (prefetch) prefetch_chunk();
   }
 
   __device__ inline void copy_ids(i32 from) {
     for (int h = 0; h < kTurn; h += LANES) {
       const i32 i = from + h + lane;
       if (i >= count) continue;
-      copy_async<sizeof(Id)>(held + i % (2 * kTurn), ids + start + i64(i) * step, true);
-      if constexpr (ADDING == kWeighted)
-        copy_async<4>(factors + i % (4 * kTurn), weights + start + i64(i) * step, true);
+      const i64 at = start + i64(i) * step;
+      copy_async<sizeof(Id)>(held + u32(i) % (2 * kTurn) * sizeof(Id), ids + at, true);
+      if constexpr (ADDING == kWeighted) copy_async<4>(factors + u32(i) % (4 * kTurn) * 4, weights + at, true);
     }
   }
 
-  __device__ inline void ask() {
-    if (issued < count) {
-      const Id id = held[issued % (2 * kTurn)];
-      const bool real = u64(i64(id)) < row_count;
-      if (!real && lane == 0 && faults) report(faults, start + i64(issued) * step);
-      there = there << 1 | u32(real);
-      const u8* at = rows + (real ? u64(id) * row_bytes : 0);
-      const u32 threads = blockDim.x, slot = issued % DEPTH;
-      for (int c = 0; c < CHUNKS; ++c) {
-        if (c * LANES * WIDTH >= inside) break;
-        copy_async<WIDTH, HOT>(slots + (slot * CHUNKS + c) * threads * WIDTH, at + c * LANES * WIDTH, real,
-                               u64(i64(id)) < hot_rows ? keep.hot : keep.cold);
-      }
-      if constexpr (kInt8)
-        for (int byte = 0; byte < 8; byte += kTail)
-          copy_async<kTail>(tails + slot * threads * 8 + byte, at + tail_at + byte, real);
-    } else {
-      there <<= 1;
-    }
-    ++issued;
+  __device__ inline Id id_in(Shared at) const {
+    const auto words = load_shared<sizeof(Id)>(at);
+    if constexpr (sizeof(Id) == 8)
+      return Id(u64(words.word[1]) << 32 | words.word[0]);
+    else
+      return Id(words.word[0]);
+  }
+
+  __device__ inline static u32 slot_of(i32 i) { return u32(i) % DEPTH * kSlot; }
+
+  // Ask for the i-th row; beyond the last id for none.
+  __device__ inline void ask(i32 i) {
+    const Id id = id_in(held + u32(i) % (2 * kTurn) * sizeof(Id));
+    const bool real = i < count && u64(i64(id)) < row_count;
+    if (!real && i < count && reports) report(faults, start + i64(i) * step);
+    const u8* at = rows + u64(real ? u32(id) : 0u) * row_bytes;
+    for (int c = 0; c < CHUNKS; ++c)
+      copy_async<WIDTH, HOT>(slots + slot_of(i) + c * kWarp * WIDTH, at + c * LANES * WIDTH,
+                             real && (c == 0 || c * LANES * WIDTH < inside), u32(id) < hot_rows ? keep.hot : keep.cold);
+    if constexpr (kInt8)
+      for (int byte = 0; byte < 8; byte += kTail)
+        copy_async<kTail>(tails + u32(i) % DEPTH * (kWarp * 8) + byte, at + tail_at + byte, real);
     end_copies();
+    there = there << 1 | u32(real);
   }
 
   // Each lane asks the L2 cache for whole rows of the chunk that is about to be read.
-  __device__ inline void prefetch_chunk() {
+  __device__ inline void prefetch_chunk(i32 from) {
     for (int h = 0; h < kTurn; h += LANES) {
-      const i32 i = issued + h + lane;
+      const i32 i = from + h + lane;
       if (i >= count) continue;
-      const Id id = held[i % (2 * kTurn)];
+      const Id id = id_in(held + u32(i) % (2 * kTurn) * sizeof(Id));
       if (u64(i64(id)) >= row_count) continue;
       const u8* row = rows - lane * WIDTH + u64(id) * row_bytes;
+#if PM_GPU
+#pragma unroll 1
+#endif
       for (int byte = 0; byte < inside + lane * WIDTH; byte += 32) prefetch_l2(row + byte);
     }
   }

@@ -48,14 +48,16 @@ class Shape:
         """Bytes of a row that a group can hold."""
         return self.lanes * self.chunks * self.width
 
-    def shared_bytes(self, threads: int, id_bytes: int, *, int8: bool, weighted: bool) -> int:
-        """Shared memory of a block: rows, tails of int8 rows, two chunks of ids, four of weights."""
+    def stream_bytes(self, threads: int, id_bytes: int, *, int8: bool, weighted: bool) -> int:
+        """Shared memory of a block's rows, tails of int8 rows, two chunks of ids, four of weights."""
         turn = max(self.lanes, self.depth)
         each = ROW_ACCESSES * self.width + (self.depth * 8 if int8 else 0)
         return threads * each + threads // self.lanes * turn * (2 * id_bytes + (4 * 4 if weighted else 0))
 
-    def part_bytes(self, threads: int, element_bytes: int) -> int:
-        """Shared memory in which the warps of a long bag's block add their sums up."""
+    def more_bytes(self, threads: int, element_bytes: int, *, long: bool) -> int:
+        """Shared memory behind that: of the ends of bags, or of the sums of a long bag's warps."""
+        if not long:
+            return threads * 2 * 4
         columns = self.chunks * self.width // element_bytes + 1
         return threads // WARP * self.lanes * columns * 4
 

@@ -76,6 +76,7 @@ class Class:
 
     pieces  ``pm::Piece`` of each, on the device;  count  of them
     wide    bags can be written in wide accesses, if the output begins at a multiple of 16 bytes
+    shared_before, shared_bytes  of a block: of the rows' stream, of all
     """
 
     shape: Shape
@@ -93,8 +94,8 @@ class GatherPool:
 
     batch    B, samples of a call;  pooling  ids of a bag to expect: decides how bags lie on the GPU
     plan     how they lie, for all classes, instead of what ``choose`` finds
-    Limits: E, D and B as large as memory; at most 2^31 - 2 ids and bags; rows less than 4 GiB apart; unknown
-            words, weights with max -> BadInputError
+    Limits: D and B as large as memory; at most 2^32 rows of a table, less than 4 GiB apart, and 2^31 - 2 ids
+            and bags; unknown words, weights with max -> BadInputError
     """
 
     def __init__(
@@ -123,7 +124,8 @@ class GatherPool:
                 each.pieces,
                 ctypes.c_int32(each.count),
                 ctypes.c_int32(self.batch),
-                ctypes.c_int32(each.shared_before if plan.long else plan.run),
+                ctypes.c_int32(plan.run),
+                ctypes.c_int32(each.shared_before),
                 ids,
                 ctypes.c_int32(ids.numel()),
                 offsets,
@@ -159,28 +161,28 @@ class GatherPool:
         import torch
 
         device, dtype, options = self.tables.device, self.tables.dtype, self.options
-        cpu = device.type == "cpu"
+        cpu, element = device.type == "cpu", ELEMENT_BYTES[dtype]
         most = _CPU_THREADS if cpu else THREADS
 
-        def shared(threads: int) -> int:
-            return shape.shared_bytes(
+        def shared(threads: int, long: bool) -> tuple[int, int]:
+            stream = shape.stream_bytes(
                 threads, options.id_bytes, int8=dtype == "int8", weighted=options.weighted
             )
+            return stream, stream + shape.more_bytes(threads, element, long=long)
 
-        row_bytes = int(pieces["table"]["dim"].max()) * ELEMENT_BYTES[dtype]
+        row_bytes = int(pieces["table"]["dim"].max()) * element
         plan = self._given or choose(
             self.batch * len(pieces),
             pooling,
             row_bytes,
             shape,
             _CPU_MULTIPROCESSORS if cpu else torch.cuda.get_device_properties(device).multi_processor_count,
-            blocks_at_once(options.kernel(shape, dtype, long=False), device, most, shared(most)),
+            blocks_at_once(options.kernel(shape, dtype, long=False), device, most, shared(most, False)[1]),
             most,
         )
-        before = shared(plan.threads)
-        parts = shape.part_bytes(plan.threads, ELEMENT_BYTES[dtype]) if plan.long else 0
+        before, shared_bytes = shared(plan.threads, plan.long)
         out_bytes = ELEMENT_BYTES[options.out_dtype]
-        store = min(16, shape.width // ELEMENT_BYTES[dtype] * out_bytes)
+        store = min(16, shape.width // element * out_bytes)
         starts = [*pieces["table"]["out_at"].tolist(), *pieces["table"]["out_stride"].tolist()]
         return Class(
             shape,
@@ -189,7 +191,7 @@ class GatherPool:
             torch.from_numpy(pieces.view(np.uint8).copy()).to(device),
             len(pieces),
             all(start * out_bytes % store == 0 for start in starts),
-            before + parts,
+            shared_bytes,
             before,
         )
 
@@ -345,27 +347,23 @@ def _require_out(out: Any, tables: Tables, shape: Sequence[int], dtype: Any) -> 
 
 def kernels() -> list[Kernel]:
     """Both kernels in the variants that common tables take, and one of each kind that others take."""
-    options = [
-        Options(),
+    plain, common = Options(), (Shape(32, 1, 16), Shape(8, 1, 16))
+    others = [
         Options(id_bytes=4),
         Options(weighted=True),
         Options(mode="max"),
         Options(hot_rows=1),
+        Options(out_dtype="fp16"),
+        Options(out_dtype="bf16"),
     ]
-    common = Shape(32, 1, 16), Shape(8, 1, 16)
-    made = [
-        one.kernel(shape, "fp32", long=long) for one in options for shape in common for long in (False, True)
+    rows = [
+        *((Shape(lanes, 1, 16), "fp32") for lanes in (1, 2, 4, 16)),
+        *((Shape(32, 2, width), "fp32") for width in (16, 8, 4)),
+        *((Shape(32, 2, width), "fp16") for width in (16, 2)),
+        *((Shape(16, 1, 16), dtype) for dtype in ("fp16", "bf16")),
+        *((Shape(lanes, 1, 16), "int8") for lanes in (4, 8)),
+        (Shape(32, 2, 1), "int8"),
     ]
-    plain = Options()
-    made += [plain.kernel(Shape(lanes, 1, 16), "fp32", long=False) for lanes in (1, 2, 4, 16)]
-    made += [plain.kernel(Shape(32, 2, 16), dtype, long=False) for dtype in ("fp32", "fp16")]
-    made += [
-        plain.kernel(Shape(lanes, 1, 16), dtype, long=False)
-        for lanes, dtype in ((16, "fp16"), (16, "bf16"), (8, "int8"), (4, "int8"))
-    ]
-    made += [
-        plain.kernel(Shape(32, 2, width), dtype, long=False)
-        for width, dtype in ((8, "fp32"), (4, "fp32"), (2, "fp16"), (1, "int8"))
-    ]
-    made += [Options(out_dtype=name).kernel(common[0], "fp16", long=False) for name in ("fp16", "bf16")]
-    return list(dict.fromkeys(made))
+    made = [plain.kernel(shape, "fp32", long=long) for shape in common for long in (False, True)]
+    made += [one.kernel(common[index % 2], "fp32", long=False) for index, one in enumerate(others)]
+    return made + [plain.kernel(shape, dtype, long=False) for shape, dtype in rows]
