@@ -382,9 +382,8 @@ struct Desk {  // what the block works on; not in registers, which are few
 
 __device__ inline void take(Desk& desk, const Item& next, const Table* tables, bool begins) {
   const Item& last = desk.item;
-  const bool same = !begins && last.table == next.table && last.first_column == next.first_column &&
-                    last.columns == next.columns && last.resident_rows == next.resident_rows;
-  desk.kept = same;
+  desk.kept = !begins && last.table == next.table && last.first_column == next.first_column &&
+              last.resident_rows == next.resident_rows;
   desk.item = next;
   desk.table = tables[next.table];
 }
