@@ -1,0 +1,85 @@
+"""The GPU benchmark of gather and pool, rehearsed on a CPU: its logic, and that all give the same bags."""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import sys
+import time
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def benchmark(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location("gather_benchmark", ROOT / "benchmarks" / "gather.py")
+    assert spec is not None and spec.loader is not None
+    made = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "gather_benchmark", made)
+    spec.loader.exec_module(made)
+    small = {"DEVICE": "cpu", "COPY_BYTES": 2**16, "SET_BYTES": 2**12, "LEAST_S": 1e-5, "REPLAYS": 3}
+    for name, value in {**small, "BATCHES": (8,), "POOLINGS": (1, 4), "ALPHAS": (0.0, 1.15)}.items():
+        monkeypatch.setattr(made, name, value)
+
+    def graph_of(_: Any, call: Any, sets: int, rounds: int) -> Any:
+        return lambda: [call(turn % sets) for turn in range(min(rounds * sets, 4))]
+
+    def replayed_s(_: Any, graph: Any) -> float:
+        began = time.perf_counter()
+        graph()
+        return time.perf_counter() - began
+
+    monkeypatch.setattr(made, "graph_of", graph_of)
+    monkeypatch.setattr(made, "replayed_s", replayed_s)
+    monkeypatch.setattr(made, "_fbgemm", lambda *_: None)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a CPU that stands in")
+    monkeypatch.setenv("PERFMODEL_HOME", str(tmp_path))
+    return made
+
+
+def test_every_cell_is_measured_and_compared(
+    benchmark: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "gather.csv"
+    monkeypatch.setattr(sys, "argv", ["gather.py", "--rows", "500", "--out", str(out)])
+    benchmark.main()
+    text = capsys.readouterr().out
+    with out.open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 2 * 2 * 2 * 2  # D, alpha, L, implementation
+    assert {row["wrong"] for row in rows} == {"0"}
+    assert "WRONG" not in text and "beside torch: geometric mean" in text
+    one = next(row for row in rows if row["dim"] == "32" and row["pooling"] == "4")
+    assert int(one["bytes"]) == 32 * (128 + 8) + 9 * 8 + 8 * 128
+
+
+def test_wrong_bags_are_shown_and_fail(
+    benchmark: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(
+        benchmark, "GOALS", {**benchmark.GOALS, "floor": 1e9, "geometric mean": 0.0, "slowest cell": 0.0}
+    )
+    monkeypatch.setattr(sys, "argv", ["gather.py", "--rows", "500"])
+    assert benchmark.main() == 0
+    capsys.readouterr()
+    real = torch.nn.functional.embedding_bag
+    monkeypatch.setattr(torch.nn.functional, "embedding_bag", lambda *a, **k: real(*a, **k) + 1)
+    assert benchmark.main() == 1
+    assert "WRONG" in capsys.readouterr().out
+
+
+def test_without_a_gpu_nothing_is_claimed(
+    benchmark: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(sys, "argv", ["gather.py"])
+    assert benchmark.main() == 4
+    assert "nothing was measured" in capsys.readouterr().err
