@@ -29,7 +29,7 @@ _PLACES = (
     *("landed_offsets", "landed_ids", "landed_bags", "staged_offsets", "staged_ids", "staged_bags"),
 )
 _NUMBERS = ("table_count", "dim", "max_batch", "part_bags", "parts", "pieces", "lag", "stage_all")
-_EXCHANGE = np.dtype(
+EXCHANGE = np.dtype(
     [(name, np.uint64) for name in _PLACES]
     + [(name, np.int64) for name in ("capacity", "words", "patience_ns")]
     + [(name, np.int32) for name in _NUMBERS]
@@ -153,7 +153,7 @@ class Memory:
             "tile_sums": torch.zeros(ranks * tiles, dtype=torch.int32, device=device),
             "totals": torch.zeros(ranks, dtype=torch.int64, device=device),
         }
-        made = np.zeros(1, _EXCHANGE)
+        made = np.zeros(1, EXCHANGE)
         for name, tensor in self._kept.items():
             made[name] = tensor.data_ptr()
         for name, begin in zip(lengths, begins, strict=False):

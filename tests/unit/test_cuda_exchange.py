@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch")
 from calibrate.cuda import launch as launching  # noqa: E402
 from calibrate.cuda import nvshmem_build  # noqa: E402
 from calibrate.cuda.exchange import SOURCE_NVSHMEM, RowWiseExchange, all_kernels, kernels  # noqa: E402
-from calibrate.cuda.exchange_memory import Sizes, block_rows  # noqa: E402
+from calibrate.cuda.exchange_memory import EXCHANGE, Sizes, block_rows  # noqa: E402
 from calibrate.cuda.gpu_build import compile_cubin  # noqa: E402
 from calibrate.cuda.reference import exchange as reference  # noqa: E402
 from calibrate.cuda.symmetric import ThreadWorld, threads_of  # noqa: E402
@@ -106,12 +106,16 @@ def want(whole: Sequence[Any], asked: Sequence[Batch], ranks: int) -> list[Any]:
     )
 
 
+def symmetric(exchange: RowWiseExchange, name: str) -> Any:
+    """The exchange's symmetric memory from one of its parts on, bytes."""
+    memory = exchange._memory
+    at = int(memory.exchange.numpy().view(EXCHANGE)[name][0])
+    return memory.region.memory[at - memory.region.memory.data_ptr() :]
+
+
 def poison(exchange: RowWiseExchange) -> None:
     """All symmetric memory but the flags."""
-    memory = exchange._memory
-    made = np.frombuffer(memory.exchange.numpy().tobytes(), "u8")
-    first = int(made[9]) - memory.region.memory.data_ptr()  # landed_offsets
-    memory.region.memory[first:] = POISON
+    symmetric(exchange, "landed_offsets").fill_(POISON)
 
 
 def allowed(asked: Sequence[Batch], ranks: int) -> float:
@@ -166,6 +170,38 @@ def test_bags_equal_the_reference(case: Any, method: str, stage_all: bool, rng: 
             assert np.abs(answers[rank][call] - right).max() <= allowed(asked, ranks), (rank, call)
 
 
+@pytest.mark.parametrize("kind", ["int32", "int64"])
+@pytest.mark.parametrize(
+    ("ranks", "rows", "batch", "most"), [(3, (40, 5), 30, 6), (2, (9,), 5, 70), (4, (2, 90), 1, 9)]
+)
+def test_what_is_pushed_is_what_the_reference_pushes(
+    ranks: int, rows: Any, batch: int, most: int, kind: str, rng: np.random.Generator
+) -> None:
+    """Ids in the order of their bags and places, as rows of the owner; offsets of all bags."""
+    whole, asked = tables(rng, rows, 4, "fp32"), batches(rng, rows, batch, most, kind, ranks)
+    sizes = Sizes(rows, 4, batch, len(rows) * batch * most, id_type=kind)
+
+    def work(world: ThreadWorld) -> Any:
+        exchange = RowWiseExchange(world, part(whole, world.rank, ranks), sizes)
+        exchange.run(*asked[world.rank])
+        made = exchange._memory.exchange.numpy().view(EXCHANGE)[0]
+        words, bags = int(made["words"]), len(rows) * batch
+        heads = symmetric(exchange, "landed_offsets").numpy()[: 4 * ranks * words].view(np.int32)
+        offsets = heads.reshape(ranks, words)[:, 4 : 5 + bags]
+        ids = symmetric(exchange, "landed_ids").numpy()[
+            : ranks * int(made["capacity"]) * np.dtype(kind).itemsize
+        ]
+        landed = ids.view(kind).reshape(ranks, -1)
+        return [(offsets[asker], landed[asker, : offsets[asker, -1]]) for asker in range(ranks)]
+
+    answers = on_ranks(ranks, work)
+    for asker, (ids, lengths) in enumerate(asked):
+        sent, offsets, _ = reference.pushed(ids.numpy(), lengths.numpy(), rows, ranks)
+        for owner in range(ranks):
+            assert np.array_equal(answers[owner][asker][0], offsets[owner])
+            assert np.array_equal(answers[owner][asker][1], sent[owner])
+
+
 def test_lengths_of_32_bits_and_no_checks(rng: np.random.Generator) -> None:
     whole, asked = tables(rng, (20,), 4, "fp32"), batches(rng, (20,), 3, 5, "int64", 2)
 
@@ -213,9 +249,7 @@ def test_ids_beyond_a_landing_zone_are_reported_and_stay_where_they_are() -> Non
             said = str(error)
         else:
             said = ""
-        made = np.frombuffer(exchange._memory.exchange.numpy().tobytes(), "u8")
-        landed = int(made[10]) - exchange._memory.region.memory.data_ptr()
-        ids = exchange._memory.region.memory[landed : landed + 2 * 8 * 4].view(2, -1).clone()
+        ids = symmetric(exchange, "landed_ids")[: 2 * 8 * 4].view(2, -1).clone()
         world.agree("looked")
         again = exchange.run(few, torch.tensor([4, 0]))[:, 0, 0].tolist()
         return out[:, 0, 0].tolist(), said, ids[1], again
