@@ -15,6 +15,7 @@ from perfmodel.cli.doctor import doctor
 from perfmodel.cli.explain import explain
 from perfmodel.cli.imports import import_
 from perfmodel.cli.output import emit
+from perfmodel.cli.plan import plan
 from perfmodel.cli.project import project
 from perfmodel.cli.sweep import sweep
 from perfmodel.cli.validate import validate
@@ -67,6 +68,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
     "collective": (collective, "What does a collective take, at any number of GPUs?"),
     "explain": (explain, "The equation of a step with your numbers in it, each with its source."),
     "sweep": (sweep, "A grid of configurations to CSV or Parquet."),
+    "plan": (plan, "Which sharding for which table, and how far from the best there can be?"),
     "validate": (validate, "How wrong is it, and what of the paper holds?"),
     "doctor": (doctor, "What can be measured on this machine, and what would be assumed?"),
     "calibrate": (calibrate, "What does this machine do? Measures it, and fits a calibration."),

@@ -1,0 +1,273 @@
+"""``perfmodel plan``: which sharding for which table, what it costs, and how far from the bound."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from perfmodel.cli.options import (
+    BackendOption,
+    CalibrationOption,
+    ClockOption,
+    CsvOption,
+    ForceOption,
+    GpusPerNodeOption,
+    JsonOption,
+    MachineOption,
+    OutOption,
+    SetOption,
+    advice,
+    calibration_file,
+    calibration_of,
+    check_per_node,
+    library_of,
+    machine_of,
+    one_output,
+)
+from perfmodel.cli.output import (
+    SaidError,
+    check_target,
+    emit,
+    emit_json,
+    note,
+    on_terminal,
+    rewrite,
+    terminal_columns,
+    warn,
+    warn_stopped,
+    write_whole,
+)
+from perfmodel.cli.project import BatchOption, IdDtypeOption, ScenarioOption
+from perfmodel.errors import BadInputError
+
+if TYPE_CHECKING:
+    from perfmodel.plan import Evaluator
+    from perfmodel.schema.machine import Machine
+
+_STOPPED = 130
+_LINE_EVERY_S = 0.2
+_DEFAULT_BATCH = "1024"
+_OBJECTIVES = ("latency", "throughput")
+
+ModelOption = Annotated[
+    str | None,
+    typer.Option(
+        "--model",
+        metavar="NAME",
+        help="A shipped set of tables (perfmodel models), or a CSV, JSON, YAML, TOML file.",
+    ),
+]
+GpusOption = Annotated[str | None, typer.Option("--gpus", metavar="N", help="GPUs to place the tables on.")]
+ObjectiveOption = Annotated[
+    str,
+    typer.Option(
+        "--objective",
+        metavar="NAME",
+        help="latency: the forward pass; throughput: forward and backward, as in training.",
+    ),
+]
+MaxHbmOption = Annotated[
+    str | None,
+    typer.Option(
+        "--max-hbm", metavar="SIZE", help="Memory of each GPU that tables may use (default: all of it)."
+    ),
+]
+OptimizerOption = Annotated[
+    str | None,
+    typer.Option(
+        "--optimizer",
+        metavar="NAME",
+        help="Whose state is kept: none, sgd, rowwise-adagrad, adagrad, adam (default: none; "
+        "rowwise-adagrad for throughput).",
+    ),
+]
+PayloadOption = Annotated[
+    str | None,
+    typer.Option("--payload", metavar="TYPE", help="Bags on the wire: fp32 (default), fp16, bf16, fp8."),
+]
+AlphaOption = Annotated[
+    str,
+    typer.Option("--alpha", metavar="A", help="Skew of the ids: Zipf's exponent, 0 for uniform (default)."),
+]
+LimitOption = Annotated[
+    str, typer.Option("--time-limit", metavar="TIME", help="Longest search, e.g. 10s (default).")
+]
+SeedOption = Annotated[int, typer.Option("--seed", metavar="N", help="Of the random moves of the search.")]
+
+
+def plan(
+    model: ModelOption = None,
+    gpus: GpusOption = None,
+    batch: BatchOption = None,
+    objective: ObjectiveOption = _OBJECTIVES[0],
+    max_hbm: MaxHbmOption = None,
+    optimizer: OptimizerOption = None,
+    payload: PayloadOption = None,
+    alpha: AlphaOption = "0",
+    id_dtype: IdDtypeOption = "int64",
+    machine: MachineOption = None,
+    backend: BackendOption = None,
+    clock: ClockOption = None,
+    gpus_per_node: GpusPerNodeOption = None,
+    scenario: ScenarioOption = "cluster",
+    settings: SetOption = None,
+    calibration: CalibrationOption = None,
+    time_limit: LimitOption = "10s",
+    seed: SeedOption = 0,
+    out: OutOption = None,
+    force: ForceOption = False,
+    as_json: JsonOption = False,
+    as_csv: CsvOption = False,
+) -> None:
+    """Which sharding for which table, what it costs, and how far it is from the best there can be?
+
+    Ctrl-C ends the search and prints the best plan so far.
+
+    \b
+    Examples
+      perfmodel plan --model mlperf-dlrm-dcnv2 --gpus 128
+      perfmodel plan --model mlperf-dlrm-dcnv2 --gpus 64 --objective throughput --max-hbm 60GB
+      perfmodel plan --model tables.csv --gpus 16 --machine h200-sxm-ib --out plan.json
+    """
+    one_output(json=as_json, csv=as_csv)
+    if out is not None:
+        if out.suffix.lower() != ".json":
+            raise BadInputError(f"--out {out}: a plan is a .json file.", f"--out {out}.json")
+        check_target(out, force=force)
+    texts = {"model": model, "gpus": gpus, "batch": batch, "alpha": alpha, "time_limit": time_limit}
+    numbers = _numbers(**texts)
+    training = _training(objective)
+    calibration = calibration_of(calibration, backend, clock)
+    box = machine_of(machine, settings, calibration)
+    check_per_node(gpus_per_node, box)
+    library = library_of(box, backend, calibration)
+    options: dict[str, Any] = {
+        "backend": library,
+        "clock": clock,
+        "scenario": scenario,
+        "calibration": calibration,
+        "gpus_per_node": gpus_per_node,
+        "id_dtype": id_dtype,
+        "payload": payload,
+        "optimizer": optimizer or ("rowwise-adagrad" if training else "none"),
+        "training": training,
+    }
+    with advice(box, library, clock):
+        evaluator = _evaluator(box, numbers, options)
+        answer = _search(evaluator, _limit(box, max_hbm), numbers["time_limit"], seed)
+    if out is not None:
+        from perfmodel.plan import write_plan
+
+        write_whole(out, lambda path: write_plan(answer.found.plan, path))
+    _deliver(answer, calibration_file(calibration), as_json=as_json, as_csv=as_csv)
+    if out is not None:
+        note(f"wrote {out}")
+    if answer.found.stopped == "interrupt":
+        warn_stopped()
+        raise SaidError(_STOPPED)
+
+
+def _numbers(**texts: str | None) -> dict[str, Any]:
+    """Numbers of what was typed; the model stays a name."""
+    from perfmodel.units import parse_count, parse_ratio, parse_time
+
+    if texts["model"] is None:
+        raise BadInputError(
+            "which tables?", "give --model, e.g. --model mlperf-dlrm-dcnv2 (perfmodel models lists them)"
+        )
+    if texts["gpus"] is None:
+        raise BadInputError("how many GPUs?", "give --gpus, e.g. --gpus 128")
+    from perfmodel.predict import LARGEST_GPUS
+
+    gpus = parse_count(texts["gpus"], "--gpus")
+    if gpus > LARGEST_GPUS:
+        raise BadInputError(f"--gpus {gpus} is more than this model describes.", f"at most {LARGEST_GPUS}.")
+    return {
+        "model": texts["model"],
+        "gpus": gpus,
+        "batch": parse_count(texts["batch"] or _DEFAULT_BATCH, "--batch"),
+        "alpha": parse_ratio(texts["alpha"] or "0", "--alpha", allow_zero=True),
+        "time_limit": parse_time(texts["time_limit"] or "", "--time-limit"),
+    }
+
+
+def _training(objective: str) -> bool:
+    if objective not in _OBJECTIVES:
+        from perfmodel.schema.files import unknown_name
+
+        raise unknown_name("--objective", objective, _OBJECTIVES)
+    return objective == "throughput"
+
+
+def _limit(machine: Machine, max_hbm: str | None) -> float:
+    """Bytes of each GPU that tables may use."""
+    from perfmodel.units import format_bytes, parse_bytes
+
+    whole = machine.value("hbm_bytes")
+    limit = whole if max_hbm is None else parse_bytes(max_hbm, "--max-hbm")
+    if limit > whole:
+        raise BadInputError(
+            f"--max-hbm {max_hbm} is more than the {format_bytes(whole, binary=False)} of {machine.name}.",
+            "give less, or change the machine: --set hbm_bytes=…",
+        )
+    return limit
+
+
+def _evaluator(machine: Machine, numbers: dict[str, Any], options: dict[str, Any]) -> Evaluator:
+    from perfmodel.plan import Evaluator, PlanTables
+
+    tables = PlanTables.load(numbers["model"], numbers["alpha"])
+    return Evaluator.on(machine, tables, numbers["batch"], numbers["gpus"], **options)
+
+
+def _search(evaluator: Evaluator, limit_bytes: float, time_limit_s: float, seed: int) -> Any:
+    from perfmodel.plan.outcome import outcome_of
+    from perfmodel.plan.search import Search
+
+    progress = _Progress(time_limit_s)
+    try:
+        search = Search(evaluator, limit_bytes, time_limit_s=time_limit_s, seed=seed, watch=progress)
+        found = search.run()
+    finally:
+        progress.clear()
+    return outcome_of(search, found)
+
+
+class _Progress:
+    """One line on a terminal: the best plan so far, the bound, the time that is left."""
+
+    def __init__(self, time_limit_s: float) -> None:
+        self._limit_s, self._began = time_limit_s, time.monotonic()
+        self._last_s, self._shown, self._live = -1.0, "", on_terminal()
+
+    def __call__(self, best_s: float, bound_s: float) -> None:
+        now = time.monotonic() - self._began
+        if not self._live or now - self._last_s < _LINE_EVERY_S:
+            return
+        from perfmodel.report.plan import progress_text
+
+        self._last_s = now
+        text = progress_text(best_s, bound_s, now, self._limit_s, terminal_columns())
+        rewrite(text, self._shown)
+        self._shown = text
+
+    def clear(self) -> None:
+        """Take the line away."""
+        if self._shown:
+            rewrite("", self._shown)
+            self._shown = ""
+
+
+def _deliver(answer: Any, calibration: str | None, *, as_json: bool, as_csv: bool) -> None:
+    from perfmodel.report.plan import plan_csv, plan_text
+
+    if as_json:
+        emit_json("plan", **answer.to_dict(), calibration_file=calibration)
+    elif as_csv:
+        emit(plan_csv(answer))
+    else:
+        emit(plan_text(answer, calibration))
+        for line in answer.evaluator.setting.notes:
+            warn(line)

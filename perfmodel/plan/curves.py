@@ -1,0 +1,75 @@
+"""The steps of a pass as rising curves of one size each: what a bound needs to know of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.plan.cost import Evaluator
+from perfmodel.plan.loads import RESOURCES
+
+Array = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_PIECES = 256
+_FIRST_LOG2, _LAST_LOG2 = 8, 48
+
+
+@dataclass(frozen=True)
+class StepCurves:
+    """P steps whose time rises with u = the most of their resources, each in the units of ``scale``.
+
+    sizes   [M] values of u, rising from 0;  times  [P, M] least time where u is at or above each size [s]
+    step, resource   [J] resource ``resource[j]`` is waited for by step ``step[j]``
+    scale   [J] bytes of the resource that are as much as one byte of the step's first resource
+    Limits: ``times`` at sizes[m] is the step's time at sizes[m - 1] (or above it, where that is less): never
+            more than at any u from there on, 1/256 octave of slack;  u = 0 -> 0, or the launch of the gather
+    """
+
+    sizes: Array
+    times: Array
+    step: Ints
+    resource: Ints
+    scale: Array
+
+    @staticmethod
+    def of(evaluator: Evaluator) -> StepCurves:
+        """Of the steps of a pass; a step that never runs here takes no time."""
+        octaves = np.arange(_FIRST_LOG2 * _PIECES, _LAST_LOG2 * _PIECES) / _PIECES
+        sizes = np.concatenate([2.0 ** np.arange(_FIRST_LOG2), 2.0**octaves])
+        value = evaluator.setting.machine.value
+        step, resource, scale = [], [], []
+        for p, found in enumerate(evaluator.steps):
+            for at, name in enumerate(found.resources):
+                step.append(p)
+                resource.append(int(name))
+                l2 = found.gathers and at == 1
+                scale.append(value("l2_bytes_per_s") / value("gather_bytes_per_s") if l2 else 1.0)
+        most = np.zeros((sizes.size, len(RESOURCES)))
+        for k, factor in zip(resource, scale, strict=True):
+            most[:, k] = sizes * factor
+        taken = evaluator.parts(most)
+        none = evaluator.parts(np.zeros((1, len(RESOURCES))))
+        times = np.zeros((len(evaluator.steps), sizes.size + 1))
+        for p, found in enumerate(evaluator.steps):
+            if found.name in taken:
+                at_least = np.minimum.accumulate(taken[found.name][::-1])[::-1]
+                times[p, 0] = none[found.name][0]
+                times[p, 1:] = np.concatenate([at_least[:1], at_least[:-1]])
+        return StepCurves(
+            np.concatenate([[0.0], sizes]), times, np.array(step), np.array(resource), np.array(scale)
+        )
+
+    def least(self, slope: Array, forced: NDArray[np.bool_], limit: Array) -> tuple[Array, Array]:
+        """Of every step the least of time - slope u, and the u where it is; shapes [P].
+
+        slope   [P] seconds for a byte;  forced  [P] u is above 0;  limit  [P] largest u that is possible
+        """
+        value = self.times - slope[:, np.newaxis] * self.sizes
+        value[:, 0] = np.where(forced & (self.times[:, 1] > self.times[:, 0]), np.inf, value[:, 0])
+        beyond = np.searchsorted(self.sizes, limit) + 1
+        value[np.arange(self.sizes.size) > beyond[:, np.newaxis]] = np.inf
+        at = np.argmin(value, axis=1)
+        return value[np.arange(len(at)), at], self.sizes[at]

@@ -1,0 +1,188 @@
+"""Every way to cut and exchange every table, with its loads: what a search chooses from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.errors import BadInputError
+from perfmodel.model.exchanges import Exchange
+from perfmodel.plan.cost import Evaluator
+from perfmodel.plan.placement import Scheme
+from perfmodel.plan.tables import PlanTables
+from perfmodel.units import format_bytes
+
+Array = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+NARROWEST = 4
+"""Columns of the narrowest column part that is considered: 16 bytes of fp32, one load of a GPU thread."""
+
+
+@dataclass(frozen=True, eq=False)
+class Options:
+    """Ways to shard Q kinds of table: arrays over O options, those of one kind side by side.
+
+    kind_of   [T] which of the Q kinds of table each table is; equal tables are of one kind
+    count     [Q] tables of each kind;  first  [Q + 1] where the options of each kind begin
+    group     [O] kind of table of each option;  exchange, r, c, parts  [O] the scheme; parts 0 for dp
+    own, everywhere   [O, K] ``ShardLoads`` [bytes];  memory  [O] of one shard [bytes]
+    average   [O, K] loads of a rank if the shards were spread evenly [bytes]
+    average_memory    [O] the same for memory [bytes]
+    """
+
+    kind_of: Ints
+    count: Ints
+    first: Ints
+    group: Ints
+    exchange: Ints
+    r: Ints
+    c: Ints
+    parts: Ints
+    own: Array
+    everywhere: Array
+    memory: Array
+    average: Array
+    average_memory: Array
+    gpus: int
+    domain: int
+
+    @property
+    def everywhere_held(self) -> NDArray[np.bool_]:
+        """[O] whether every rank holds as much: a copy, or a shard of its own."""
+        return np.asarray((self.parts == 0) | (self.parts == self.gpus))
+
+    def scheme(self, option: int) -> Scheme:
+        """What an option is."""
+        kind = Exchange(int(self.exchange[option]))
+        return Scheme(kind, int(self.r[option]), int(self.c[option]))
+
+    def of(self, table: int) -> slice:
+        """Options of a table."""
+        kind = self.kind_of[table]
+        return slice(int(self.first[kind]), int(self.first[kind + 1]))
+
+    def find(self, table: int, scheme: Scheme) -> int | None:
+        """The option of a table that is this scheme."""
+        at = self.of(table)
+        same = (self.exchange[at] == scheme.kind) & (self.r[at] == scheme.row_parts)
+        found = np.flatnonzero(same & (self.c[at] == scheme.col_parts))
+        return at.start + int(found[0]) if found.size else None
+
+    def kept(self, keep: NDArray[np.bool_]) -> Options:
+        """Some of the options. Limits: a kind of table must keep at least one"""
+        group = self.group[keep]
+        first = np.searchsorted(group, np.arange(self.count.size + 1))
+        some = {
+            name: getattr(self, name)[keep]
+            for name in (
+                *("exchange", "r", "c", "parts", "own", "everywhere"),
+                *("memory", "average", "average_memory"),
+            )
+        }
+        return Options(self.kind_of, self.count, first, group, gpus=self.gpus, domain=self.domain, **some)
+
+
+def options_of(evaluator: Evaluator, limit_bytes: float) -> Options:
+    """All options of the tables of ``evaluator`` whose shards fit a rank of ``limit_bytes``.
+
+    Row parts are powers of two, whole NVLink domains and all ranks; column parts divide the columns into
+    parts of ``NARROWEST`` or more.
+    Limits: a table that fits in no way -> BadInputError: by how much
+    """
+    tables, gpus, domain = evaluator.tables, evaluator.gpus, evaluator.domain
+    columns = [tables.rows, tables.dim, tables.element_bytes, tables.pooling, tables.alpha]
+    _, sample, kind_of, count = np.unique(
+        np.stack(columns, axis=1), axis=0, return_index=True, return_inverse=True, return_counts=True
+    )
+    kind_of = kind_of.reshape(-1)
+    listed = [
+        (q, scheme)
+        for q, at in enumerate(sample)
+        for scheme in schemes(int(tables.rows[at]), int(tables.dim[at]), gpus, domain)
+    ]
+    group = np.array([q for q, _ in listed])
+    exchange, r, c = (
+        np.array([getattr(scheme, name) for _, scheme in listed], dtype=np.int64)
+        for name in ("kind", "row_parts", "col_parts")
+    )
+    parts = np.where(exchange == Exchange.DP, 0, r * c)
+    memory = np.sum(evaluator.shard_memory(sample[group], r, c), axis=0)
+    loads = evaluator.shard_loads(sample[group], exchange, r, c)
+    spread = parts / gpus
+    found = Options(
+        kind_of,
+        count,
+        np.searchsorted(group, np.arange(count.size + 1)),
+        group,
+        exchange,
+        r,
+        c,
+        parts,
+        loads.own,
+        loads.everywhere,
+        memory,
+        loads.everywhere + loads.own * spread[:, np.newaxis],
+        np.where(parts == 0, memory, memory * spread),
+        gpus,
+        domain,
+    )
+    return _fitting(found, tables, sample, limit_bytes)
+
+
+def schemes(rows: int, dim: int, gpus: int, domain: int) -> Iterator[Scheme]:
+    """All schemes of a table that are considered, dp first.
+
+    Limits: one rank -> dp and one shard;  never more row parts than rows, or shards than ranks
+    """
+    yield Scheme(Exchange.DP)
+    powers = {1 << k for k in range(gpus.bit_length()) if 1 << k <= gpus}
+    row_parts = sorted(r for r in {*powers, *_domains(gpus, domain), gpus} if r <= rows)
+    widths = sorted({c for c in range(1, dim // NARROWEST + 1) if dim % c == 0 or c in powers} | {1})
+    for r in row_parts:
+        for c in widths:
+            if r * c > gpus:
+                break
+            yield Scheme(Exchange.RB, r, c)
+            if r > 1:
+                yield Scheme(Exchange.SPARSE, r, c)
+            if gpus > 1:
+                yield Scheme(Exchange.UB, r, c)
+            if domain > 1 and gpus % domain == 0 and r % domain == 0:
+                yield Scheme(Exchange.TWO_LEVEL, r, c)
+    if 1 < gpus <= rows:
+        yield Scheme(Exchange.RS, gpus)
+
+
+def _domains(gpus: int, domain: int) -> set[int]:
+    """Row parts that fill 1, 2, 4 ... NVLink domains."""
+    whole = gpus // domain
+    return {domain << k for k in range(whole.bit_length()) if 1 << k <= whole}
+
+
+def _fitting(found: Options, tables: PlanTables, sample: Ints, limit_bytes: float) -> Options:
+    fits = found.memory <= limit_bytes
+    left = np.bincount(found.group[fits], minlength=found.count.size)
+    for q in np.flatnonzero(left == 0):
+        name, least = tables.names[sample[q]], float(found.memory[found.group == q].min())
+        needs, room, more = (format_bytes(x, binary=False) for x in (least, limit_bytes, least - limit_bytes))
+        raise BadInputError(
+            f"table {name!r} fits nowhere: its smallest shard needs {needs}, "
+            f"{more} more than the {room} of a GPU.",
+            "use more GPUs (--gpus) or GPUs with more memory (--max-hbm).",
+        )
+    leanest = np.minimum.reduceat(np.where(fits, found.average_memory, np.inf), found.first[:-1])
+    total = float(np.sum(leanest * found.count))
+    if total > limit_bytes:
+        needs, room, more = (
+            format_bytes(x * found.gpus, binary=False) for x in (total, limit_bytes, total - limit_bytes)
+        )
+        raise BadInputError(
+            f"the tables of {tables.model} need {needs}, {more} more than the {room} of {found.gpus} GPUs.",
+            f"use {int(np.ceil(total * found.gpus / limit_bytes))} GPUs or more (--gpus), "
+            "or allow more of the memory of each (--max-hbm).",
+        )
+    return found.kept(fits) if not fits.all() else found

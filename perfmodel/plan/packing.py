@@ -1,0 +1,198 @@
+"""Shards on ranks: the state of a search, with the loads and the memory of every rank kept up to date."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.model.exchanges import Exchange
+from perfmodel.plan.cost import Evaluator
+from perfmodel.plan.memory import buffer_bytes
+from perfmodel.plan.options import Options
+from perfmodel.plan.placement import Placement, Plan
+
+Array = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_SHARPNESS = 3  # ranks are compared by the 2^3 th powers of their loads: the busiest ones decide
+_DUST_BYTES = 1e-3  # what is left of sums of floats that cancel
+
+
+class State:
+    """A plan while it is searched: some tables may have no ranks yet.
+
+    option  [T] of each table, -1: none yet;  ranks  of each table as in ``Placement.ranks``, None: not yet
+    base    [K] what every rank has [bytes];  held  [G, K] what its own shards bring to each rank besides
+    memory  [G] rows and optimizer state [bytes]
+    """
+
+    def __init__(self, evaluator: Evaluator, options: Options, limit_bytes: float) -> None:
+        self.evaluator, self.options, self.limit_bytes = evaluator, options, limit_bytes
+        tables, resources = options.kind_of.size, options.own.shape[1]
+        self.option: Ints = np.full(tables, -1, dtype=np.int64)
+        self.ranks: list[Ints | None] = [None] * tables
+        self.base = np.zeros(resources)
+        self.held = np.zeros((options.gpus, resources))
+        self.memory = np.zeros(options.gpus)
+
+    def choose(self, tables: Sequence[int] | Ints, option: Ints) -> None:
+        """Cut tables that have no scheme yet as ``option`` says; those that every rank holds are placed."""
+        o = self.options
+        self.option[tables] = option
+        self.base = self.base + o.everywhere[option].sum(axis=0)
+        fixed = o.everywhere_held[option]
+        self.base += o.own[option[fixed & (o.parts[option] > 0)]].sum(axis=0)
+        self.memory += o.memory[option[fixed]].sum()
+        for table, at, whole in zip(tables, option, fixed, strict=True):
+            self.ranks[table] = np.arange(o.parts[at]) if whole else None
+
+    def put(self, table: int, ranks: Ints) -> None:
+        """The shards of a table on these ranks."""
+        self.ranks[table] = ranks
+        at = self.option[table]
+        self.held[ranks] += self.options.own[at]
+        self.memory[ranks] += self.options.memory[at]
+
+    def clear(self, table: int) -> None:
+        """Take a table off all ranks."""
+        o, at, ranks = self.options, int(self.option[table]), self.ranks[table]
+        self.base -= o.everywhere[at]
+        if o.everywhere_held[at]:
+            self.base -= o.own[at] * (o.parts[at] > 0)
+            self.memory -= o.memory[at]
+        elif ranks is not None:
+            self.held[ranks] -= o.own[at]
+            self.memory[ranks] -= o.memory[at]
+            self.held[ranks] *= self.held[ranks] > _DUST_BYTES
+        self.base *= self.base > _DUST_BYTES
+        self.option[table], self.ranks[table] = -1, None
+
+    @property
+    def most(self) -> Array:
+        """The busiest rank's loads, [K]."""
+        return np.asarray(self.base + self.held.max(axis=0))
+
+    @property
+    def time_s(self) -> float:
+        """Time of the step, as ``Evaluator.step_times`` has it."""
+        return float(self.evaluator.step_times(self.most))
+
+    def needs(self) -> Array:
+        """Memory of every rank with its buffers, [G]."""
+        return self.memory + buffer_bytes((self.base + self.held).T, self.evaluator.times)
+
+    @property
+    def fits(self) -> bool:
+        """Whether every rank has room for what it holds."""
+        return bool(self.needs().max() <= self.limit_bytes)
+
+    def copy(self) -> State:
+        """Another state that may change without this one."""
+        other = State(self.evaluator, self.options, self.limit_bytes)
+        other.option, other.ranks = self.option.copy(), list(self.ranks)
+        other.base, other.held, other.memory = self.base.copy(), self.held.copy(), self.memory.copy()
+        return other
+
+    def plan(self) -> Plan:
+        """The plan that this is, all of its tables placed."""
+        o, placements = self.options, []
+        for at, ranks in zip(self.option, self.ranks, strict=True):
+            assert ranks is not None
+            placements.append(Placement(o.scheme(int(at)), ranks))
+        return Plan(self.evaluator.tables, tuple(placements), o.gpus, o.domain)
+
+
+@dataclass(frozen=True, eq=False)
+class Scale:
+    """What a load on a rank weighs: its part of the step's time if the fullest rank had as much.
+
+    target  [K] loads of a rank in balance, or of the largest shard
+    weight  [K] time that twice as much costs
+    """
+
+    target: Array
+    weight: Array
+
+    @staticmethod
+    def of(evaluator: Evaluator, target: Array) -> Scale:
+        """Of a balance of loads [K]."""
+        most = np.repeat(target[np.newaxis], target.size + 1, axis=0)
+        most[np.arange(target.size), np.arange(target.size)] *= 2
+        time = evaluator.step_times(most)
+        return Scale(np.where(target > 0, target, 1), (time[:-1] - time[-1]) * (target > 0))
+
+    def score(self, loads: Array) -> Array:
+        """How full ranks are, [...] of loads [..., K]."""
+        share: Array = loads / self.target
+        for _ in range(_SHARPNESS):
+            share = share * share
+        return np.asarray(share @ self.weight)
+
+
+def balance(options: Options, option: Ints) -> Array:
+    """Loads of a rank [K] if shards were spread evenly, or what one shard has where that is more."""
+    everywhere = options.everywhere[option].sum(axis=0)
+    largest = everywhere + options.own[option].max(axis=0)
+    return np.asarray(np.maximum(options.average[option].sum(axis=0), largest))
+
+
+def pack(evaluator: Evaluator, options: Options, option: Ints, limit_bytes: float) -> State | None:
+    """Tables cut as ``option`` [T] says on the ranks that become fullest least, largest shards first.
+
+    Limits: no rank has the room for a shard -> None
+    """
+    state = State(evaluator, options, limit_bytes)
+    state.choose(range(option.size), option)
+    scale = Scale.of(evaluator, balance(options, option))
+    size = scale.score(options.own[option] + state.base) + 1e-9 * options.memory[option] / limit_bytes
+    for table in np.argsort(-size, kind="stable"):
+        if state.ranks[table] is None:
+            ranks = place(state, int(option[table]), scale)
+            if ranks is None:
+                return None
+            state.put(int(table), ranks)
+    return state if state.fits else None
+
+
+def place(state: State, option: int, scale: Scale) -> Ints | None:
+    """Ranks for the shards of a table whose scheme is chosen: those that are least full with one of them.
+
+    Limits: too few ranks with room -> None
+    """
+    o = state.options
+    loads = state.base + state.held + o.own[option]
+    score = scale.score(loads)
+    needs = state.memory + o.memory[option] + buffer_bytes(loads.T, state.evaluator.times)
+    score[needs > state.limit_bytes] = np.inf
+    if o.exchange[option] == Exchange.TWO_LEVEL:
+        return _domains(o, option, score)
+    ranks = np.argsort(score, kind="stable")[: o.parts[option]]
+    return None if np.isinf(score[ranks[-1]]) else np.asarray(np.sort(ranks))
+
+
+def _domains(o: Options, option: int, score: Array) -> Ints | None:
+    """Whole domains for the row parts of each column part."""
+    by_domain = score.reshape(-1, o.domain).sum(axis=1)
+    each = int(o.r[option]) // o.domain
+    chosen = np.argsort(by_domain, kind="stable")[: each * int(o.c[option])]
+    if np.isinf(by_domain[chosen[-1]]):
+        return None
+    return in_domains(np.sort(chosen), o, option)
+
+
+def in_domains(chosen: Ints, o: Options, option: int) -> Ints:
+    """Ranks of the parts of a table on these domains, as ``Placement.ranks`` orders them."""
+    each, columns = int(o.r[option]) // o.domain, int(o.c[option])
+    ranks = chosen.reshape(columns, each)[:, :, np.newaxis] * o.domain + np.arange(o.domain)
+    return np.asarray(ranks.reshape(columns, -1).T.reshape(-1))
+
+
+def blocks(ranks: Ints, o: Options, option: int) -> Iterable[Ints]:
+    """What moves together: each shard alone, or the shards of one domain."""
+    if o.exchange[option] != Exchange.TWO_LEVEL:
+        return ranks[:, np.newaxis]
+    columns = ranks.reshape(int(o.r[option]), -1).T
+    return columns.reshape(-1, o.domain)

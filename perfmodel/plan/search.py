@@ -1,0 +1,170 @@
+"""The search for a plan: strong constructions first, then moves, until bound, time or nothing better."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.errors import BadInputError
+from perfmodel.model.exchanges import Exchange
+from perfmodel.plan.bound import Bounding
+from perfmodel.plan.cost import Evaluator, Memory, StepCost
+from perfmodel.plan.curves import StepCurves
+from perfmodel.plan.options import Options, options_of
+from perfmodel.plan.packing import State, pack
+from perfmodel.plan.placement import Plan
+from perfmodel.plan.relaxation import Problem, Relaxed, least_of
+from perfmodel.plan.schemes import Descent
+
+Array = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+_TOLERANCE = 1e-3
+_ROOMS = (1.0, 0.98, 0.95, 0.9, 0.8, 0.6)
+"""Shares of the memory that schemes are chosen for, when shards of uneven size do not fill all of it."""
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """A plan, what it costs, and how good it can be.
+
+    bound_s   no plan of these tables takes less [s];  stopped  "bound", "no improvement", "time", "interrupt"
+    """
+
+    plan: Plan
+    cost: StepCost
+    memory: Memory
+    limit_bytes: float
+    bound_s: float
+    stopped: str
+    seconds: float
+    tried: int
+
+    @property
+    def gap(self) -> float:
+        """How much longer the plan takes than the bound, as a share of the plan's time."""
+        return max(1 - self.bound_s / self.cost.time_s, 0.0)
+
+
+Watch = Callable[[float, float], None]
+
+
+class Search:
+    """One search; ``run`` gives the answer, and what was best when it is interrupted."""
+
+    def __init__(
+        self,
+        evaluator: Evaluator,
+        limit_bytes: float,
+        *,
+        time_limit_s: float = 10.0,
+        seed: int = 0,
+        watch: Watch = lambda best_s, bound_s: None,
+    ) -> None:
+        self.evaluator, self.limit_bytes, self.watch = evaluator, limit_bytes, watch
+        self.began = time.monotonic()
+        self.deadline = self.began + time_limit_s
+        self.random = np.random.default_rng(seed)
+        self.best: State | None = None
+        self.best_s = np.inf
+        self.bounding: Bounding | None = None
+        self.tried = 0
+        self.seen: set[bytes] = set()
+        self.options = options_of(evaluator, limit_bytes)
+
+    def late(self) -> bool:
+        """Whether the time is up."""
+        return time.monotonic() >= self.deadline
+
+    def run(self) -> Found:
+        """The best plan.
+
+        Limits: no plan fits in memory -> BadInputError;  Ctrl-C -> the best so far
+        """
+        stopped = "no improvement"
+        try:
+            self._begin()
+            problem = Problem(self.options, StepCurves.of(self.evaluator), self.limit_bytes, self.best_s)
+            self.bounding = Bounding(problem, self._near, _TOLERANCE)
+            self.bounding.run(self.late)
+            if self.bounding.bound_s >= self.best_s * (1 - _TOLERANCE):
+                stopped = "bound"
+        except KeyboardInterrupt:
+            stopped = "interrupt"
+        if stopped == "no improvement" and self.late():
+            stopped = "time"
+        return self._answer(stopped)
+
+    def _answer(self, stopped: str) -> Found:
+        if self.best is None:
+            raise BadInputError(
+                f"no plan was found that fits the memory of {self.options.gpus} GPUs.",
+                "use more GPUs (--gpus), allow more memory (--max-hbm) or more time (--time-limit).",
+            )
+        plan = self.best.plan()
+        loads = self.evaluator.loads(plan)
+        cost = self.evaluator.step(loads)
+        bound = min(self.bounding.bound_s if self.bounding else 0.0, cost.time_s)
+        seconds = time.monotonic() - self.began
+        memory = self.evaluator.memory(plan, loads)
+        return Found(plan, cost, memory, self.limit_bytes, bound, stopped, seconds, self.tried)
+
+    def _begin(self) -> None:
+        """One plan for each kind of exchange alone, and one for all together."""
+        o = self.options
+        kinds = [int(kind) for kind in np.unique(o.exchange) if kind != Exchange.DP]
+        for some in ([], *([kind] for kind in kinds), kinds):
+            mask = np.isin(o.exchange, [Exchange.DP, *some])
+            start = _leanest(o, mask)
+            if start is not None:
+                self._try(start, mask)
+
+    def _near(self, allowed: Mask, relaxed: Relaxed) -> float:
+        """Plans near the relaxed optimum of a branch."""
+        o = self.options
+        mask = allowed[o.exchange]
+        for column in _roundings(o, relaxed):
+            if self.late():
+                break
+            self._try(column[o.kind_of], mask)
+        return self.best_s
+
+    def _try(self, option: Ints, mask: Mask) -> None:
+        """Improve these schemes and pack them, in less and less memory until they fit."""
+        for room in _ROOMS:
+            better = Descent(self.evaluator, self.options, self.limit_bytes * room).run(
+                option, mask, self.late
+            )
+            if better.tobytes() in self.seen:
+                return
+            self.seen.add(better.tobytes())
+            self.tried += 1
+            state = pack(self.evaluator, self.options, better, self.limit_bytes)
+            if state is not None:
+                self._keep(state)
+                return
+
+    def _keep(self, state: State) -> None:
+        time_s = state.time_s
+        if time_s < self.best_s:
+            self.best, self.best_s = state, time_s
+            self.watch(time_s, self.bounding.bound_s if self.bounding else 0.0)
+
+
+def _leanest(o: Options, mask: Mask) -> Ints | None:
+    """The option of every table that needs least memory among those of ``mask``; None where one has none."""
+    memory, column = least_of(np.where(mask, o.average_memory, np.inf), o.first)
+    return column[o.kind_of] if np.isfinite(memory).all() else None
+
+
+def _roundings(o: Options, relaxed: Relaxed) -> Iterator[Ints]:
+    """Columns [Q]: the largest shares, and what the multipliers preferred last."""
+    share = np.zeros(o.group.size)
+    share[relaxed.chosen] = relaxed.share + 1e-12
+    yield np.array([a + int(np.argmax(share[a:b])) for a, b in zip(o.first[:-1], o.first[1:], strict=True)])
+    yield from relaxed.columns[:-4:-1]

@@ -1,0 +1,270 @@
+"""The answer of ``perfmodel plan`` as a person reads it: how long, how good, then what goes where and why."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.model.exchanges import Exchange
+from perfmodel.plan.cost import StepRow
+from perfmodel.plan.outcome import Baseline, Group, Outcome
+from perfmodel.plan.placement import Scheme
+from perfmodel.report.projection import band, origin
+from perfmodel.report.terminal import command_lines, facts, paragraph, sides, table
+from perfmodel.units import (
+    counted,
+    format_bytes,
+    format_count,
+    format_fraction,
+    format_number,
+    format_ratio,
+    format_time,
+)
+
+_EXCHANGES = {
+    Exchange.DP: "none",
+    Exchange.RB: "bags",
+    Exchange.RS: "reduce-scatter",
+    Exchange.SPARSE: "sparse bags",
+    Exchange.TWO_LEVEL: "two-level",
+    Exchange.UB: "unique rows",
+}
+_STOPPED = {
+    "bound": "no plan can be better",
+    "no improvement": "nothing better was found",
+    "time": "the time was up",
+    "interrupt": "it was stopped",
+}
+_MOST_GROUPS = 40
+
+
+def plan_text(answer: Outcome, calibration_file: str | None = None, again: str = "") -> str:
+    """The whole screen; ``again`` is the line that keeps this plan in a file, if it is not kept yet."""
+    parts = [headline(answer), gpu_lines(answer), placements(answer), steps(answer), limits(answer)]
+    parts.append(footer(answer, calibration_file))
+    if again:
+        parts[-1] += f"\nTo keep the plan:\n{command_lines(again)}"
+    return "\n\n".join(part for part in parts if part)
+
+
+def headline(answer: Outcome) -> str:
+    """Time with its band, gap to the bound, speed-up over plans without a planner, samples per second."""
+    cost, found, e = answer.found.cost, answer.found, answer.evaluator
+    what = "training step" if answer.training else "batch"
+    first = (
+        f"{format_time(cost.time_s)} per {what} of {format_count(e.batch)} samples on each of {e.gpus} GPUs."
+    )
+    compared = ", ".join(_compared(item, cost.time_s) for item in answer.baselines)
+    per_s = f"{format_number(e.batch * e.gpus / cost.time_s / 1e6)} M samples/s"
+    bound = (
+        f"No plan is faster than {format_time(found.bound_s)}: "
+        f"at most {format_fraction(found.gap)} is left to gain ({_STOPPED[found.stopped]})."
+    )
+    return "\n".join(
+        [
+            sides(first, f"band {band(cost.low_s, cost.high_s)}"),
+            sides(paragraph(f"     {compared}"), per_s),
+            paragraph(f"     {bound}"),
+        ]
+    )
+
+
+def _compared(item: Baseline, time_s: float) -> str:
+    if item.time_s is None:
+        return f"{item.name} would need {format_bytes(item.needs_bytes, binary=False)} on a GPU"
+    return f"{format_ratio(item.time_s / time_s)} as fast as {item.name} ({format_time(item.time_s)})"
+
+
+def gpu_lines(answer: Outcome) -> str:
+    """GPUs, and the memory of the fullest and of the mean one."""
+    e, memory = answer.evaluator, answer.found.memory
+    total = memory.total_bytes
+    at = int(np.argmax(total))
+    size = format_bytes(e.tables.total_bytes, binary=False)
+    domains = f", NVLink domains of {e.domain}" if 1 < e.domain < e.gpus else ""
+    gpus = f"{format_count(e.gpus)}{domains}, for {counted(len(e.tables), 'table')} of {size}"
+    parts = [
+        f"{name} {format_bytes(float(value[at]), binary=False)}"
+        for name, value in (
+            ("rows", memory.rows_bytes),
+            ("optimizer", memory.optimizer_bytes),
+            ("buffers", memory.buffer_bytes),
+        )
+        if value[at] > 0
+    ]
+    limit = format_bytes(answer.found.limit_bytes, binary=False)
+    fullest = (
+        f"{format_bytes(float(total[at]), binary=False)} of {limit} on the fullest "
+        f"(rank {at}: {', '.join(parts)}); {format_bytes(float(total.mean()), binary=False)} on average"
+    )
+    return facts([("GPUs", gpus), ("Memory", fullest)])
+
+
+def placements(answer: Outcome) -> str:
+    """One line for equal tables that are sharded alike."""
+    e = answer.evaluator
+    rows = []
+    for group in answer.groups[:_MOST_GROUPS]:
+        t = group.tables[0]
+        more = f" +{len(group.tables) - 1}" if len(group.tables) > 1 else ""
+        rows.append(
+            [
+                e.tables.names[t] + more,
+                format_count(float(e.tables.rows[t])),
+                f"{e.tables.dim[t]:.0f}",
+                group.sharding,
+                _EXCHANGES[group.scheme.kind],
+                _parts(group.scheme),
+                ranks_text(answer.ranks(group), e.gpus),
+                format_bytes(group.memory_bytes, binary=False),
+                _next_best(group),
+            ]
+        )
+    headers = [
+        "table", "rows", "dim", "sharding", "exchange", "parts", "ranks", "a GPU", "next best, and its cost",
+    ]  # fmt: skip
+    text = table(headers, rows, left=(0, 3, 4, 6, 8), drop=(2, 7, 1))
+    left = len(answer.groups) - len(rows)
+    return text + (f"\n … and {left} more groups of tables (--csv and --json have all)" if left else "")
+
+
+def _parts(scheme: Scheme) -> str:
+    return "-" if scheme.kind == Exchange.DP else f"{scheme.row_parts}×{scheme.col_parts}"
+
+
+def _next_best(group: Group) -> str:
+    """``row-wise, unique rows +120 µs``: what the plan takes longer with it."""
+    reason = group.reason
+    if reason is None:
+        return ""
+    if reason.scheme is None:
+        return "nothing else fits"
+    parts = "" if reason.scheme.parts < 2 else f" {_parts(reason.scheme)}"
+    return f"+{format_time(reason.more_s)}: {_EXCHANGES_SHORT[reason.scheme.kind]}{parts}"
+
+
+_EXCHANGES_SHORT = {**_EXCHANGES, Exchange.DP: "a copy on every GPU"}
+
+
+def ranks_text(ranks: NDArray[np.int64], gpus: int) -> str:
+    """``all``, ``8–15``, ``0, 3, 9`` or ``12 of 128``."""
+    if ranks.size in (0, gpus):
+        return "all"
+    if ranks.size > 1 and ranks[-1] - ranks[0] == ranks.size - 1:
+        return f"{ranks[0]}–{ranks[-1]}"
+    if ranks.size <= 3:
+        return ", ".join(str(rank) for rank in ranks)
+    return f"{ranks.size} of {gpus}"
+
+
+def steps(answer: Outcome) -> str:
+    """The steps with the busiest rank and its imbalance."""
+    cost = answer.found.cost
+    rows = [
+        [
+            label(row),
+            format_bytes(row.bytes),
+            str(row.rank) if row.imbalance > 1.0005 else "all",
+            format_ratio(row.imbalance),
+            format_time(row.time_s),
+            format_fraction(row.time_s / cost.time_s),
+            band(row.low_s, row.high_s),
+            str(row.evidence),
+        ]
+        for row in cost.rows
+    ]
+    rows.append(["", "", "", "", format_time(cost.time_s), "", "", ""])
+    headers = ["step", "bytes", "busiest", "to mean", "time", "share", "95 % band", "evidence"]
+    return table(headers, rows, left=(0, 7), drop=(6, 3, 1))
+
+
+def label(row: StepRow) -> str:
+    """``all-to-all (bags)`` of ``all_to_all_bags``."""
+    for prefix, words in (
+        ("all_to_all_", "all-to-all"),
+        ("reduce_scatter_", "reduce-scatter"),
+        ("all_gather_", "all-gather"),
+        ("all_reduce_", "all-reduce"),
+    ):
+        if row.name.startswith(prefix):
+            return f"{words} ({row.name.removeprefix(prefix).replace('_', ' ')})"
+    return {"gather_pool": "gather + pool", "bucketize": "bucketize indices"}.get(
+        row.name, row.name.replace("_", " ")
+    )
+
+
+def limits(answer: Outcome) -> str:
+    """What the time goes to, and whether balance or memory stands in the way."""
+    cost, memory = answer.found.cost, answer.found.memory
+    row = cost.limiting
+    share = format_fraction(row.time_s / cost.time_s)
+    text = f"{label(row)} takes {share} of it"
+    if row.imbalance > 1.05:
+        text += f", as rank {row.rank} has {format_ratio(row.imbalance)} the bytes of the mean rank"
+    floor = sum(item.time_s for item in cost.rows if item.collective and item.time_s < 1.5 * item.floor_s)
+    if floor > 0.2 * cost.time_s:
+        text += f"; collectives near their latency floor take {format_fraction(floor / cost.time_s)}"
+    full = float(memory.total_bytes.max()) / answer.found.limit_bytes
+    if full > 0.9:
+        text += f"; memory is {format_fraction(full)} full: more of it would allow more copies"
+    return facts([("Limits", text + ".")])
+
+
+def footer(answer: Outcome, calibration_file: str | None) -> str:
+    """Where the numbers come from, and what the bound assumes."""
+    from perfmodel.plan.bound import RELAXATION
+
+    e, found = answer.evaluator, answer.found
+    machine = e.setting.machine
+    parts = [f"Machine {machine.name}"]
+    assumed = [f"{k} = {machine.quantity(k)}" for k in sorted(machine.overrides)]
+    if assumed:
+        parts.append("assumed: " + ", ".join(assumed))
+    if e.setting.scenario != "cluster":
+        parts.append(f"scenario {e.setting.scenario}")
+    names = ", ".join(dict.fromkeys(e.setting.links.calibrations))
+    parts.append(f"calibration {origin(names, calibration_file)}")
+    seconds = f"{counted(found.tried, 'plan')} packed in {format_time(found.seconds)}"
+    return paragraph(f"Bound by relaxation ({RELAXATION}) · {seconds}\n{' · '.join(parts)}")
+
+
+def plan_csv(answer: Outcome) -> str:
+    """One line a table, in the order of the model."""
+    e, out = answer.evaluator, io.StringIO()
+    memory = {t: group.memory_bytes for group in answer.groups for t in group.tables}
+    shardings = {t: group.sharding for group in answer.groups for t in group.tables}
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(_COLUMNS)
+    for t, placement in enumerate(answer.plan.placements):
+        scheme = placement.scheme
+        writer.writerow(
+            [
+                e.tables.names[t],
+                f"{e.tables.rows[t]:.0f}",
+                f"{e.tables.dim[t]:.0f}",
+                shardings[t],
+                scheme.kind.name.lower(),
+                scheme.row_parts,
+                scheme.col_parts,
+                f"{memory[t]:.0f}",
+                " ".join(str(rank) for rank in placement.ranks),
+            ]
+        )
+    return out.getvalue()
+
+
+_COLUMNS: Sequence[str] = (
+    *("table", "rows", "dim", "sharding", "exchange", "row_parts", "col_parts"),
+    *("shard_bytes", "ranks"),
+)
+
+
+def progress_text(best_s: float, bound_s: float, spent_s: float, limit_s: float, columns: int | None) -> str:
+    """One line while it searches."""
+    gap = f", no plan is below {format_time(bound_s)}" if bound_s > 0 else ""
+    text = f"best {format_time(best_s)}{gap}   {spent_s:.0f} s of at most {format_time(limit_s)}"
+    return text[: (columns or len(text) + 1) - 1]
