@@ -6,7 +6,7 @@ import ctypes
 from dataclasses import dataclass
 from typing import Any
 
-from calibrate.cuda.faults import new_faults, raise_faults
+from calibrate.cuda.faults import new_faults, on_device, raise_faults
 from calibrate.cuda.kernel import Kernel
 from calibrate.cuda.launch import blocks_at_once, launch
 from calibrate.cuda.scan import SCAN_LENGTHS, new_state, queue_scan
@@ -56,6 +56,7 @@ class Bucketizer:
     weights  torch type of the weights (fp32, fp16 or bf16), or none;  positions  whether they are wanted
     lanes  that share a bag, from LANES; none: by the average length of a bag
     shared_bytes  for the counts of a block [bytes]: parts that do not fit take further turns over the ids
+    wide  whether positions take 8 bytes: None: from 2^31 ids on
     faults  ids outside their tables since this was made: number, first position, int64 [2]
 
     run() waits for nothing and can be captured in a graph. Its results are overwritten by the next run().
@@ -76,10 +77,11 @@ class Bucketizer:
         positions: bool = True,
         lanes: int | None = None,
         shared_bytes: int = _SHARED_BYTES,
+        wide: bool | None = None,
     ) -> None:
         import torch
 
-        self.split, self.batch, self.id_count, self.device = split, batch, ids, device
+        self.split, self.batch, self.id_count, self.device = split, batch, ids, on_device(device)
         self.id_type, self.weight_type = id_type, weights
         _check_types(split, batch, id_type, weights)
         self.lanes = lanes or _lanes(ids / (len(split.rows) * batch))
@@ -94,21 +96,21 @@ class Bucketizer:
         self._grid = min(most, len(split.rows) * -(-batch // tile_bags))
         self.faults = new_faults(device)
         self._state = new_state(len(split.shards) * batch, device)
-        self.buckets = self._empty(torch, positions)
+        place = torch.int64 if (ids >= 2**31 if wide is None else wide) else torch.int32
+        self.buckets = self._empty(torch, place if positions else None)
 
-    def _empty(self, torch: Any, positions: bool) -> Buckets:
+    def _empty(self, torch: Any, place: Any) -> Buckets:
         def empty(*shape: int, dtype: Any) -> Any:
             return torch.empty(shape, dtype=dtype, device=self.device)
 
         most, buckets, ranks = self.id_count * self.split.copies, len(self.split.shards), self.split.ranks
-        place = torch.int32 if self.id_count < 2**31 else torch.int64
         return Buckets(
             ids=empty(most, dtype=self.id_type),
             lengths=empty(buckets, self.batch, dtype=torch.int32),
             offsets=empty(buckets * self.batch + 1, dtype=torch.int64),
             counts=empty(ranks, dtype=torch.int64),
             rank_offsets=empty(ranks + 1, dtype=torch.int64),
-            positions=empty(most, dtype=place) if positions else None,
+            positions=empty(most, dtype=place) if place else None,
             weights=empty(most, dtype=self.weight_type) if self.weight_type else None,
         )
 

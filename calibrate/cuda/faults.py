@@ -7,6 +7,13 @@ from typing import Any
 from perfmodel.errors import BadInputError
 
 
+def on_device(device: Any) -> Any:
+    """The very device of tensors that are made on ``device``: cuda is cuda:0."""
+    import torch
+
+    return torch.empty(0, device=device).device
+
+
 def new_faults(device: Any) -> Any:
     """Faults of a call that has met none: number, position of the first (-1), int64 [2]."""
     import torch

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
-from calibrate.cuda.faults import new_faults, raise_faults
+from calibrate.cuda.faults import new_faults, on_device, raise_faults
 from calibrate.cuda.kernel import Kernel
 from calibrate.cuda.launch import blocks_at_once, launch
 from calibrate.cuda.scan import THREADS, new_state, reciprocal, tiles
@@ -83,13 +84,8 @@ class Packer:
                 f"{destinations} x {bags} bags of {dim} columns of {dtype} cannot be packed.",
                 f"at least one of each, fewer than 2^31 bags, one of {', '.join(TYPES)} are wanted.",
             )
-        self.destinations, self.bags, self.dim, self.dtype, self.device = (
-            destinations,
-            bags,
-            dim,
-            dtype,
-            device,
-        )
+        self.destinations, self.bags, self.dim, self.dtype = destinations, bags, dim, dtype
+        self.device = on_device(device)
         slots = destinations * bags
         self._state = new_state(slots, device)
         self.packed = Packed(
@@ -111,9 +107,8 @@ class Packer:
         out, i32, i64 = self.packed, ctypes.c_int32, ctypes.c_int64
         slots, each = i64(self.destinations * self.bags), i64(self.bags)
         arguments = [lengths, slots, each, ctypes.c_uint64(reciprocal(self.bags)), self._state]
-        launch(
-            _PACK_BAGS, self.device, tiles(slots.value), THREADS, [*arguments, out.offsets, out.bag_numbers]
-        )
+        arguments += [out.offsets, out.bag_numbers]
+        launch(_PACK_BAGS, self.device, tiles(slots.value), THREADS, arguments)
         row_bytes = self.dim * bags.element_size()
         widths = (_WIDE_BYTES if _wide(bags, out.rows, row_bytes) else 4, 4, 2)
         width = next(width for width in widths if row_bytes % width == bags.data_ptr() % width == 0)
@@ -122,7 +117,8 @@ class Packer:
         sizes = [i32(self.destinations), each, i32(row_bytes // width), i32(lanes)]
         state = [self._state, i64(self._state.numel())]
         grid = _grid(kernel, self.device, slots.value << lanes)
-        launch(kernel, self.device, grid, THREADS, [bags, out.offsets, *sizes, *state, out.counts, out.rows])
+        arguments = [bags, out.offsets, *sizes, *state, out.counts, out.rows]
+        launch(kernel, self.device, grid, THREADS, arguments)
         return out
 
 
@@ -148,7 +144,8 @@ class SparseSum:
                 f"{rows} packed rows of {sources} sources cannot be added into {bags} bags of {dim} columns.",
                 "at least one of each, fewer than 65536 sources and 2^31 rows or bags are wanted.",
             )
-        self.sources, self.bags, self.dim, self.rows, self.device = sources, bags, dim, rows, device
+        self.sources, self.bags, self.dim, self.rows = sources, bags, dim, rows
+        self.device = on_device(device)
         self.out = torch.empty(bags, dim, dtype=out_dtype or dtype, device=device)
         self.dtype = dtype
         self._kinds = _types(torch.empty(0, dtype=dtype, device=device), self.out)
@@ -261,4 +258,10 @@ def _lanes_log2(accesses: int) -> int:
 
 
 def _grid(kernel: Kernel, device: Any, threads: int) -> int:
-    return min(-(-threads // THREADS), 4 * blocks_at_once(kernel, device, THREADS))
+    return min(-(-threads // THREADS), _most_blocks(kernel, device))
+
+
+@lru_cache
+def _most_blocks(kernel: Kernel, device: Any) -> int:
+    """Four turns of the blocks that run at once."""
+    return 4 * blocks_at_once(kernel, device, THREADS)

@@ -6,6 +6,7 @@ import ctypes
 from dataclasses import dataclass
 from typing import Any
 
+from calibrate.cuda.faults import on_device
 from calibrate.cuda.kernel import Kernel
 from calibrate.cuda.launch import launch
 from calibrate.cuda.scan import THREADS, reciprocal, state_words, tiles
@@ -58,7 +59,8 @@ class Permuter:
                 f"{sources} sources, {tables} tables and {batch} samples cannot be permuted.",
                 "at least one of each, fewer than 2^31 sources x tables are wanted.",
             )
-        self.sources, self.tables, self.batch, self.device = sources, tables, batch, device
+        self.sources, self.tables, self.batch = sources, tables, batch
+        self.device = on_device(device)
         bags, segments = sources * tables * batch, sources * tables
         words = state_words(bags)
         self._both = torch.zeros(words + state_words(segments), dtype=torch.int64, device=device)

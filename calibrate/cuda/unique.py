@@ -6,7 +6,7 @@ import ctypes
 from dataclasses import dataclass
 from typing import Any
 
-from calibrate.cuda.faults import new_faults, raise_faults
+from calibrate.cuda.faults import new_faults, on_device, raise_faults
 from calibrate.cuda.kernel import Kernel
 from calibrate.cuda.launch import blocks_at_once, launch
 from calibrate.cuda.scan import THREADS, new_state, tiles
@@ -58,7 +58,8 @@ class Uniquer:
         def empty(count: int, dtype: Any) -> Any:
             return torch.empty(count, dtype=dtype, device=device)
 
-        self.buckets, self.ids, self.id_type, self.device = buckets, ids, id_type, device
+        self.buckets, self.ids, self.id_type = buckets, ids, id_type
+        self.device = on_device(device)
         position = torch.int64 if (ids >= 2**31 if wide is None else wide) else torch.int32
         self._keys, self._first = empty(2 * ids, id_type), empty(2 * ids, position)
         self._slot_of, self._rank = empty(ids, position), empty(ids + 1, position)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -100,7 +102,8 @@ def test_a_split_that_can_be_followed_by_hand() -> None:
 def test_every_split_is_the_reference(rng: np.random.Generator, order: None, lanes: int, dtype: Any) -> None:
     split = three_ways()
     ids, offsets = bags(rng, split.rows, 45, 3, dtype)
-    assert_equal_to_reference(split, 45, ids, offsets, lanes=lanes)
+    made = assert_equal_to_reference(split, 45, ids, offsets, lanes=lanes, wide=lanes == 8)
+    assert made.buckets.positions.element_size() == (8 if lanes == 8 else 4)
 
 
 @pytest.mark.parametrize(
@@ -127,6 +130,37 @@ def test_more_sums_than_one_tile_holds(rng: np.random.Generator) -> None:
     """3 tables x 40 ranks x 90 samples = 10800 lengths: 11 tiles of the scan."""
     ids, offsets = bags(rng, [1000] * 3, 90, 1, np.int32)
     assert_equal_to_reference(row_wise([1000] * 3, 40), 90, ids, offsets)
+
+
+@pytest.mark.parametrize("known", [0, 1, 7, 38, 69, 70, 99])
+def test_a_tile_looks_back_to_the_last_one_that_knows(known: int) -> None:
+    """Tile t sums t + 1. Of the 100 before ours, ``known`` was the last to know the sum up to its end."""
+    tile, lengths = 100, torch.ones(101 * scan.TILE, dtype=torch.int32)
+    state, offsets = scan.new_state(len(lengths), CPU), torch.full((len(lengths) + 1,), POISON)
+    state[0] = tile  # the next ticket
+    for before in range(tile):
+        upto = (before + 1) * (before + 2) // 2
+        state[1 + before] = 2**62 + before + 1 if before != known else -(2**63) + upto
+    count = ctypes.c_int64(len(lengths))
+    launching.launch(scan.SCAN_LENGTHS, CPU, 1, scan.THREADS, [lengths, count, state, offsets])
+    assert offsets[tile * scan.TILE :].tolist() == list(range(5050, 5050 + scan.TILE + 1))
+    assert int(state[1 + tile]) == -(2**63) + 5050 + scan.TILE
+
+
+def test_tiles_that_run_at_the_same_time_find_each_other(rng: np.random.Generator) -> None:
+    """Three threads take the 45 tiles of one scan in turn, each as a block: who looks back has to wait."""
+    lengths = torch.from_numpy(rng.integers(0, 100, 45 * scan.TILE - 3).astype(np.int32))
+    count, device = ctypes.c_int64(len(lengths)), lengths.device
+    for _ in range(5):
+        state, offsets = scan.new_state(len(lengths), device), torch.full((len(lengths) + 1,), POISON)
+        arguments = [scan.SCAN_LENGTHS, device, 15, scan.THREADS, [lengths, count, state, offsets]]
+        threads = [threading.Thread(target=launching.launch, args=arguments) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert offsets[0] == 0 and torch.equal(offsets[1:], lengths.cumsum(0))
+        assert int(state[0]) == 45
 
 
 @pytest.mark.parametrize("lanes", LANES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -93,6 +94,25 @@ def test_ids_in_steps_and_the_largest_id(order: None, step: int) -> None:
 def test_zipf(rng: np.random.Generator) -> None:
     ids = np.minimum(rng.zipf(1.2, 2000), 10**6).astype(np.int32)
     assert_equal_to_reference(Uniquer(4, 2000, torch.int32, CPU), ids, np.array([0, 10, 1200, 1900, 2000]))
+
+
+def test_threads_that_insert_at_the_same_time_agree(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three threads insert the same ids: the slots and the least positions are those of one."""
+
+    def three_times(kernel: Any, *arguments: Any) -> None:
+        count = 3 if "insert_ids" in kernel.name else 1
+        threads = [threading.Thread(target=launching.launch, args=(kernel, *arguments)) for _ in range(count)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    monkeypatch.setattr("calibrate.cuda.unique.launch", three_times)
+    for _ in range(3):
+        ids = rng.integers(0, 3000, 20_000)
+        assert_equal_to_reference(Uniquer(2, 20_000, torch.int64, CPU), ids, np.array([0, 9000, 20_000]))
 
 
 def test_expanding_gives_the_ids_back(rng: np.random.Generator) -> None:
