@@ -1,0 +1,140 @@
+"""A plan file for TorchRec as TorchRec's own objects: what shards a module, and what its planner asks for."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from calibrate.machine.libraries import install_torchrec
+from perfmodel.errors import BadInputError, NoHardwareError
+from perfmodel.schema.torchrec_plan import TorchRecPlan, TorchRecTable, read_torchrec_plan
+
+_MS = 1e-3
+"""TorchRec counts bandwidth in bytes per millisecond."""
+
+
+@contextlib.contextmanager
+def _quietly() -> Iterator[None]:
+    """Without what TorchRec prints and warns of when it is imported; NoHardwareError where it is missing."""
+    before = logging.root.manager.disable
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
+            warnings.simplefilter("ignore")
+            logging.disable(logging.WARNING)
+            yield
+    except ImportError as error:
+        raise NoHardwareError(f"TorchRec cannot be used: {error}.", install_torchrec()) from None
+    finally:
+        logging.disable(before)
+
+
+def load(path: Path | str) -> TorchRecPlan:
+    """The file that ``perfmodel plan --format torchrec`` wrote."""
+    return read_torchrec_plan(Path(path))
+
+
+def sharding_plan(plan: TorchRecPlan, module: Any = None, *, path: str = "", device: str = "cuda") -> Any:
+    """TorchRec's ``ShardingPlan`` of a model, for ``DistributedModelParallel(model, plan=...)``.
+
+    module  the EmbeddingBagCollection that is sharded, if its tables shall be compared with the plan's
+    path    of it in the model ("" if it is the model);  device  cuda or cpu, where the shards are
+    ``module_plan`` is the part that ``torchrec.distributed.shard.shard`` takes.
+    Limits: tables that the plan does not have, or of other rows or dims -> BadInputError
+    """
+    with _quietly():
+        from torchrec.distributed.types import ShardingPlan
+    return ShardingPlan(plan={path: module_plan(plan, module, device=device)})
+
+
+def module_plan(plan: TorchRecPlan, module: Any = None, *, device: str = "cuda") -> Any:
+    """TorchRec's ``EmbeddingModuleShardingPlan`` of one EmbeddingBagCollection; as ``sharding_plan``."""
+    if module is not None:
+        check(plan, module)
+    with _quietly():
+        from torchrec.distributed.types import EmbeddingModuleShardingPlan
+    return EmbeddingModuleShardingPlan(
+        {entry.table: _parameter(entry, plan.gpus_per_node, device) for entry in plan.tables}
+    )
+
+
+def _parameter(entry: TorchRecTable, node: int, device: str) -> Any:
+    with _quietly():
+        from torchrec.distributed.sharding_plan import placement
+        from torchrec.distributed.types import EnumerableShardingSpec, ParameterSharding, ShardMetadata
+    shards = [
+        ShardMetadata(shard_sizes=size, shard_offsets=offset, placement=placement(device, rank, node))
+        for size, offset, rank in zip(entry.shard_sizes, entry.shard_offsets, entry.ranks, strict=False)
+    ]
+    return ParameterSharding(
+        sharding_type=entry.sharding_type,
+        compute_kernel=entry.compute_kernel,
+        ranks=list(entry.ranks),
+        sharding_spec=EnumerableShardingSpec(shards) if shards else None,
+    )
+
+
+def check(plan: TorchRecPlan, module: Any) -> None:
+    """Limits: a module whose tables are not those of the plan -> BadInputError that names one"""
+    has = {
+        config.name: (config.num_embeddings, config.embedding_dim)
+        for config in module.embedding_bag_configs()
+    }
+    planned = {entry.table: (entry.rows, entry.dim) for entry in plan.tables}
+    for name in sorted({*has, *planned}):
+        here, there = has.get(name), planned.get(name)
+        if here != there:
+            what = [f"{shape[0]} x {shape[1]}" if shape else "no such table" for shape in (here, there)]
+            raise BadInputError(
+                f"the plan is for the tables of {plan.model}: table {name!r} is {what[1]} in the plan and "
+                f"{what[0]} in the module.",
+                "plan the tables of this module, or use the plan with the model that it was made for.",
+            )
+
+
+def topology(plan: TorchRecPlan, *, device: str = "cuda") -> Any:
+    """TorchRec's ``Topology``, bandwidths turned into bytes per millisecond.
+
+    Limits: rates are those of a datasheet; host memory is TorchRec's default, for the plan uses none
+    """
+    with _quietly():
+        from torchrec.distributed.planner.types import Topology
+
+        rates = plan.topology
+        pods = plan.domain_gpus // plan.gpus_per_node
+        return Topology(
+            world_size=plan.gpus,
+            compute_device=device,
+            local_world_size=plan.gpus_per_node,
+            pod_size=pods if pods > 1 else None,
+            hbm_cap=rates.hbm_bytes,
+            hbm_mem_bw=rates.hbm_bytes_per_s * _MS,
+            intra_host_bw=rates.intra_bytes_per_s * _MS,
+            inter_host_bw=rates.inter_bytes_per_s * _MS,
+        )
+
+
+def constraints(plan: TorchRecPlan) -> dict[str, Any]:
+    """TorchRec's ``ParameterConstraints`` by table: its ``EmbeddingShardingPlanner`` keeps to the sharding
+    types, column parts and kernels of the plan, knows the pooling factors, and chooses the ranks itself."""
+    with _quietly():
+        from torchrec.distributed.planner.types import ParameterConstraints
+    return {
+        entry.table: ParameterConstraints(
+            sharding_types=[entry.sharding_type],
+            compute_kernels=[entry.compute_kernel],
+            min_partition=_width(entry),
+            pooling_factors=[entry.pooling],
+        )
+        for entry in plan.tables
+    }
+
+
+def _width(entry: TorchRecTable) -> int | None:
+    """Columns of a part, where TorchRec's planner would choose them itself."""
+    split = entry.sharding_type in ("column_wise", "table_column_wise", "grid_shard")
+    return entry.shard_sizes[0][1] if split else None

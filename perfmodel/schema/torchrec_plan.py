@@ -1,0 +1,141 @@
+"""The file that carries a plan to TorchRec: what is sharded how, and on what hardware, in SI units."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Literal, Self, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from perfmodel.errors import BadInputError
+from perfmodel.schema.files import first_line, invalid_fields, read_text
+
+WHAT = "TorchRec plan file"
+ShardingType = Literal[
+    "data_parallel",
+    "table_wise",
+    "column_wise",
+    "row_wise",
+    "table_row_wise",
+    "table_column_wise",
+    "grid_shard",
+]
+SHARDING_TYPES: tuple[str, ...] = get_args(ShardingType)
+"""TorchRec's names of the ways to cut a table."""
+
+_MOST_GPUS = 2**20
+_STRICT = ConfigDict(frozen=True, extra="forbid", strict=True)
+Pair = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=2, max_length=2)]
+Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class TorchRecTable(BaseModel):
+    """One table.
+
+    ranks, shard_sizes, shard_offsets  of each shard in TorchRec's order: the rank that holds it, its [rows,
+    columns], and where it begins as [row, column]; a data_parallel table has all ranks and no shards
+    """
+
+    model_config = _STRICT
+
+    table: str
+    rows: int = Field(ge=1)
+    dim: int = Field(ge=1)
+    element_bytes: int = Field(ge=1)
+    pooling: float = Field(ge=0, allow_inf_nan=False)
+    sharding_type: ShardingType
+    compute_kernel: Literal["dense", "fused"]
+    ranks: list[Annotated[int, Field(ge=0, le=_MOST_GPUS)]]
+    shard_sizes: list[Pair]
+    shard_offsets: list[Pair]
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        shards = 0 if self.sharding_type == "data_parallel" else len(self.ranks)
+        if (len(self.shard_sizes), len(self.shard_offsets)) != (shards, shards):
+            raise ValueError(
+                f"{len(self.shard_sizes)} shard_sizes and {len(self.shard_offsets)} shard_offsets "
+                f"for {shards} shards"
+            )
+        held = sum(rows * columns for rows, columns in self.shard_sizes)
+        if shards and held != self.rows * self.dim:
+            raise ValueError(f"shards of {held} elements do not make up a table of {self.rows} x {self.dim}")
+        return self
+
+
+class TorchRecTopology(BaseModel):
+    """The hardware, in bytes and bytes per *second*; the loader hands TorchRec bytes per millisecond.
+
+    hbm_bytes          that a rank may use;  hbm_bytes_per_s  memory bandwidth of one GPU
+    intra_bytes_per_s  of one GPU inside a domain, one direction;  inter_bytes_per_s  between domains
+    """
+
+    model_config = _STRICT
+
+    hbm_bytes: int = Field(ge=1)
+    hbm_bytes_per_s: Rate
+    intra_bytes_per_s: Rate
+    inter_bytes_per_s: Rate
+
+
+class TorchRecPlan(BaseModel):
+    """A whole file.
+
+    gpus  ranks;  gpus_per_node  of one operating system;  domain_gpus  that NVLink joins;  batch  of one rank
+    """
+
+    model_config = _STRICT
+
+    schema_version: Literal[1]
+    kind: Literal["torchrec-plan"]
+    model: str
+    tables_fingerprint: str
+    gpus: int = Field(ge=1, le=_MOST_GPUS)
+    gpus_per_node: int = Field(ge=1, le=_MOST_GPUS)
+    domain_gpus: int = Field(ge=1, le=_MOST_GPUS)
+    batch: int = Field(ge=1)
+    topology: TorchRecTopology
+    tables: list[TorchRecTable] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        names = [entry.table for entry in self.tables]
+        if len(set(names)) < len(names):
+            raise ValueError("two tables have one name")
+        wrong = [entry.table for entry in self.tables if max(entry.ranks, default=0) >= self.gpus]
+        if wrong:
+            raise ValueError(f"table {wrong[0]!r} has a rank above {self.gpus - 1}")
+        return self
+
+
+def write_torchrec_plan(plan: TorchRecPlan, path: Path) -> None:
+    """The file as JSON, a table a line. Limits: a path that cannot be written -> BadInputError"""
+    try:
+        path.write_text(torchrec_plan_text(plan), encoding="utf-8")
+    except OSError as error:
+        raise BadInputError(
+            f"{WHAT} {path} cannot be written: {error.strerror}.", "check the path."
+        ) from None
+
+
+def torchrec_plan_text(plan: TorchRecPlan) -> str:
+    """What ``write_torchrec_plan`` writes."""
+    record = plan.model_dump(exclude={"tables"})
+    tables = ",\n".join("  " + json.dumps(entry.model_dump()) for entry in plan.tables)
+    head = json.dumps(record, indent=1)[:-2]
+    return f'{head},\n "tables": [\n{tables}\n ]\n}}\n'
+
+
+def read_torchrec_plan(path: Path) -> TorchRecPlan:
+    """A file back. Limits: not JSON, unknown fields, shards that are not the table -> BadInputError"""
+    try:
+        document = json.loads(read_text(path, WHAT))
+    except (ValueError, RecursionError) as error:
+        raise BadInputError(
+            f"{WHAT} {path} is not valid JSON: {first_line(str(error))}.", "the file may have been cut short."
+        ) from None
+    try:
+        return TorchRecPlan.model_validate(document)
+    except ValidationError as error:
+        raise invalid_fields(error, WHAT, str(path)) from None

@@ -1,0 +1,199 @@
+"""Plans shard real TorchRec modules over gloo ranks, and TorchRec's planner takes their topology."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from calibrate import torchrec_plan
+from perfmodel.errors import BadInputError
+from perfmodel.model.exchanges import Exchange
+from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme, torchrec
+from perfmodel.schema.torchrec_plan import TorchRecPlan
+from perfmodel.schema.workload import Table, TableSet
+
+pytest.importorskip("torch")
+pytest.importorskip("torchrec")
+
+PROGRAM = Path(__file__).with_name("torchrec_plan_ranks.py")
+
+
+def plan_of(gpus: int, per_node: int, **placed: Placement) -> TorchRecPlan:
+    """A plan for TorchRec of tables of 101 rows and 16 columns, placed so."""
+    tables = PlanTables.of(TableSet("mine", tuple(Table(name, 101, 16, 4.0) for name in placed)))
+    evaluator = Evaluator.on("h100-sxm-ib", tables, 5, gpus, gpus_per_node=per_node)
+    plan = Plan(tables, tuple(placed.values()), gpus, evaluator.domain)
+    return torchrec.torchrec_plan(evaluator, plan)
+
+
+def on_two() -> TorchRecPlan:
+    """Both ranks in one node."""
+    return plan_of(
+        gpus=2,
+        per_node=2,
+        copied=Placement.of(Scheme(Exchange.DP)),
+        whole=Placement.of(Scheme(Exchange.RB), [1]),
+        columns=Placement.of(Scheme(Exchange.RB, 1, 2), [1, 0]),
+        rows=Placement.of(Scheme(Exchange.RS, 2), [1, 0]),
+    )
+
+
+def on_four() -> TorchRecPlan:
+    """Two nodes of two ranks: everything that TorchRec has."""
+    return plan_of(
+        gpus=4,
+        per_node=2,
+        copied=Placement.of(Scheme(Exchange.DP)),
+        whole=Placement.of(Scheme(Exchange.RB), [3]),
+        columns=Placement.of(Scheme(Exchange.RB, 1, 4), [2, 0, 3, 1]),
+        inside=Placement.of(Scheme(Exchange.RB, 1, 2), [3, 2]),
+        rows=Placement.of(Scheme(Exchange.RS, 4), range(4)),
+        node=Placement.of(Scheme(Exchange.TWO_LEVEL, 2), [3, 2]),
+        grid=Placement.of(Scheme(Exchange.TWO_LEVEL, 2, 2), [2, 0, 3, 1]),
+    )
+
+
+HELD = {
+    2: {
+        0: {"copied": [[0, 0, 101, 16]], "columns": [[0, 8, 101, 8]], "rows": [[0, 0, 51, 16]]},
+        1: {
+            "copied": [[0, 0, 101, 16]],
+            "whole": [[0, 0, 101, 16]],
+            "columns": [[0, 0, 101, 8]],
+            "rows": [[51, 0, 50, 16]],
+        },
+    },
+    4: {
+        0: {
+            "copied": [[0, 0, 101, 16]],
+            "columns": [[0, 4, 101, 4]],
+            "rows": [[0, 0, 26, 16]],
+            "grid": [[0, 8, 51, 8]],
+        },
+        3: {
+            "copied": [[0, 0, 101, 16]],
+            "whole": [[0, 0, 101, 16]],
+            "columns": [[0, 8, 101, 4]],
+            "inside": [[0, 0, 101, 8]],
+            "rows": [[78, 0, 23, 16]],
+            "node": [[51, 0, 50, 16]],
+            "grid": [[51, 0, 50, 8]],
+        },
+    },
+}
+"""[first row, first column, rows, columns] of what some ranks hold of each table."""
+
+
+def ranks_run(plan: TorchRecPlan, folder: Path) -> list[dict[str, Any]]:
+    """What each rank says."""
+    path = folder / "plan.json"
+    torchrec.write_torchrec_plan(plan, path)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    processes = [
+        subprocess.Popen(
+            [sys.executable, str(PROGRAM), str(rank), str(plan.gpus), str(port), str(path)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(plan.gpus)
+    ]
+    try:
+        said = [process.communicate(timeout=120) for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    for process, (_, complaint) in zip(processes, said, strict=True):
+        assert process.returncode == 0, complaint[-3000:]
+    return [json.loads(text.strip().splitlines()[-1]) for text, _ in said]
+
+
+@pytest.mark.parametrize("make", [on_two, on_four])
+def test_a_sharded_module_gives_the_bags_of_the_whole(make: Any, tmp_path: Path) -> None:
+    """Every table is where the plan has it, and its bags are the unsharded module's."""
+    plan = make()
+    said = ranks_run(plan, tmp_path)
+    for rank, held in HELD[plan.gpus].items():
+        assert said[rank]["held"] == held
+    for one in said:
+        assert one["largest"] > 0.05  # rows are up to 0.1: bags are not empty
+        assert set(one["errors"]) == {entry.table for entry in plan.tables}
+        assert max(one["errors"].values()) < 1, one["errors"]
+
+
+def test_types_are_torchrecs() -> None:
+    from torchrec.distributed.types import ShardingType
+
+    from perfmodel.schema.torchrec_plan import SHARDING_TYPES
+
+    assert set(SHARDING_TYPES) == {kind.value for kind in ShardingType}
+    kinds = {entry.table: entry.sharding_type for entry in on_four().tables}
+    assert kinds == {
+        "copied": "data_parallel",
+        "whole": "table_wise",
+        "columns": "column_wise",
+        "inside": "table_column_wise",
+        "rows": "row_wise",
+        "node": "table_row_wise",
+        "grid": "grid_shard",
+    }
+
+
+def test_shards_are_those_that_torchrec_would_make() -> None:
+    """Its own planner, kept to the plan's shardings, cuts the same parts."""
+    import torch
+    from torchrec.distributed.sharding_plan import calculate_shard_sizes_and_offsets
+
+    for entry in on_four().tables:
+        if entry.sharding_type == "data_parallel":
+            continue
+        sizes, offsets = calculate_shard_sizes_and_offsets(
+            torch.empty(entry.rows, entry.dim, device="meta"),
+            *(4, 2, entry.sharding_type),
+            col_wise_shard_dim=entry.shard_sizes[0][1],
+        )
+        assert (entry.shard_sizes, entry.shard_offsets) == (sizes, offsets), entry.table
+
+
+def test_its_planner_takes_topology_and_constraints() -> None:
+    from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
+    from torchrec.distributed.planner import EmbeddingShardingPlanner
+    from torchrec_plan_ranks import module_of
+
+    plan = on_four()
+    topology = torchrec_plan.topology(plan)
+    assert topology.hbm_mem_bw == pytest.approx(3.35e9)  # bytes/ms: 3.35 TB/s
+    assert topology.inter_host_bw == pytest.approx(50e6) and topology.intra_host_bw == pytest.approx(450e6)
+    assert (topology.world_size, topology.intra_group_size) == (4, 2)
+    assert topology.devices[0].storage.hbm == 80_000_000_000
+    limits = torchrec_plan.constraints(plan)
+    planner = EmbeddingShardingPlanner(topology=topology, batch_size=plan.batch, constraints=limits)
+    found = planner.plan(module_of(plan, "meta"), [EmbeddingBagCollectionSharder()]).plan[""]
+    for entry in plan.tables:
+        assert found[entry.table].sharding_type == entry.sharding_type
+        assert found[entry.table].compute_kernel == entry.compute_kernel
+        if entry.shard_sizes:
+            sizes = [shard.shard_sizes for shard in found[entry.table].sharding_spec.shards]
+            assert sizes == entry.shard_sizes
+
+
+def test_a_module_of_another_model_is_refused() -> None:
+    from torchrec_plan_ranks import module_of
+
+    plan = on_two()
+    other = plan.model_copy(
+        update={"tables": [*plan.tables[:3], plan.tables[3].model_copy(update={"rows": 99})]}
+    )
+    with pytest.raises(BadInputError, match=r"'rows' is 101 x 16 in the plan and 99 x 16 in the module"):
+        torchrec_plan.sharding_plan(plan, module_of(other, "meta"))
+    fewer = plan.model_copy(update={"tables": plan.tables[:3]})
+    with pytest.raises(BadInputError, match=r"'rows' is no such table in the plan"):
+        torchrec_plan.module_plan(fewer, module_of(plan, "meta"))
