@@ -37,7 +37,9 @@ from perfmodel.cli.project import (
     reserve_of,
     workload_values,
 )
+from perfmodel.cli.shardings import ALL, ShardingOption, checked_sharding, explain_way
 from perfmodel.cli.suggest import Typed, answerable
+from perfmodel.errors import BadInputError
 
 _DEFAULT_TABLE_SIZE = "10TB"
 
@@ -62,6 +64,7 @@ def explain(
     gpus_per_node: GpusPerNodeOption = None,
     scenario: ScenarioOption = "cluster",
     reduction: ReductionOption = "auto",
+    sharding: ShardingOption = None,
     settings: SetOption = None,
     calibration: CalibrationOption = None,
     as_json: JsonOption = False,
@@ -75,7 +78,11 @@ def explain(
       perfmodel explain reduce-scatter
       perfmodel explain gather --table-size 10TB --dim 128
       perfmodel explain all-to-all-ids --gpus 16 --machine h200-sxm-ib --json
+      perfmodel explain all-to-all-rows --sharding ub
     """
+    way = checked_sharding(sharding, reduction)
+    if way == ALL:
+        raise BadInputError("--sharding all has the steps of many shardings.", "name one of them.")
     if table_size is None and gpus is None and model is None:
         table_size = _DEFAULT_TABLE_SIZE
     workload = workload_values(
@@ -110,7 +117,8 @@ def explain(
         )
 
     with advice(chosen, library, clock, instead):
-        found = explain_step(project_one(machine=chosen, **workload, **options), step)
+        answer = project_one(machine=chosen, **workload, **options)
+        found = explain_way(answer, way, step) if way is not None else explain_step(answer, step)
     if as_json:
         emit_json("explain", **found.to_dict())
         return

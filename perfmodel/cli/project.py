@@ -24,6 +24,7 @@ from perfmodel.cli.options import (
     one_output,
 )
 from perfmodel.cli.output import emit, emit_json, warn
+from perfmodel.cli.shardings import ALL, Output, ShardingOption, checked_sharding, print_all, print_one
 from perfmodel.cli.suggest import Typed, answerable
 from perfmodel.errors import BadInputError
 
@@ -112,6 +113,7 @@ def project(
     gpus_per_node: GpusPerNodeOption = None,
     scenario: ScenarioOption = "cluster",
     reduction: ReductionOption = "auto",
+    sharding: ShardingOption = None,
     settings: SetOption = None,
     local_memory: LocalMemoryOption = None,
     calibration: CalibrationOption = None,
@@ -127,8 +129,10 @@ def project(
       perfmodel project --model mlperf-dlrm-dcnv2 --gpus 16
       perfmodel project --table-size 10TB --set nic_bytes_per_s=100GB/s
       perfmodel project --table-size 10TB --local-memory 10TB@3TB/s
+      perfmodel project --table-size 10TB --sharding all
     """
     one_output(json=as_json, csv=as_csv)
+    way = checked_sharding(sharding, reduction, local_memory)
     workload = workload_values(
         table_size=table_size, gpus=gpus, model=model, batch=batch, tables=tables, pooling=pooling, dim=dim,
         dtype=dtype, id_dtype=id_dtype,
@@ -157,6 +161,13 @@ def project(
         lambda: calibration and answerable(_COMMAND, typed, workload, chosen, options),
     ):
         answer = project_one(machine=chosen, **workload, **options)
+    if way is not None:
+        out = Output(as_json, as_csv, calibration_file(calibration), typed.line)
+        if way == ALL:
+            print_all(answer, workload, lambda w: project_one(machine=chosen, **w, **options), out)
+        else:
+            print_one(answer, way, out)
+        return
     if as_csv:
         emit(answer.to_frame().to_csv(index=False))
         return

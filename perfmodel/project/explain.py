@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from perfmodel.errors import BadInputError
@@ -39,7 +39,7 @@ ALIASES = {
 """Other names of steps; beside them every step has its own name, its label, and any part of its name from the
 start that no other step shares. ``bags`` is the exchange of bags, whatever does it."""
 _SHORTEST = 3
-_OF_BAGS = ("reduce_scatter_bags", "all_to_all_bags", "exchange_bags")
+_OF_BAGS = ("reduce_scatter_bags", "all_to_all_bags", "exchange_bags", "all_to_all_sparse_bags")
 
 
 Parts = tuple[str, str, tuple[Term, ...], tuple[str, ...]]
@@ -80,18 +80,35 @@ def explain_step(answer: Projection, name: str) -> Explanation:
     Limits: as ``find_step``
     """
     step = find_step(answer, name)
+    payload = Payload(payload_equation(answer, step, equation_of), tuple(payload_terms(answer, step)))
+    return explained(answer, step, payload)
+
+
+@dataclass(frozen=True)
+class Payload:
+    """The bytes of a step: equation, terms, and how they add up where that needs words."""
+
+    equation: str
+    terms: tuple[Term, ...]
+    working: tuple[str, ...] = ()
+    like: str = ""  # the kernel of a projection whose constants the step has
+
+
+def explained(answer: Projection, step: StepRow, payload: Payload) -> Explanation:
+    """A step with the equation of its time beside that of its bytes."""
     if step.name == HANDOVER:
         return _handover(answer, step)
-    parts = _kernel(answer, step) if not step.collective else _communication(answer, step)
+    alike = replace(step, name=payload.like or step.name)
+    parts = _kernel(answer, alike) if not step.collective else _communication(answer, step)
     equation, reference, terms, working = parts
     return Explanation(
         step=step,
         title=f"{step.label} on {answer.gpus} GPUs of {answer.setting.machine.name}",
-        payload_equation=payload_equation(answer, step, equation_of),
+        payload_equation=payload.equation,
         equation=equation,
         reference=reference,
-        terms=(*payload_terms(answer, step), *terms),
-        working=working,
+        terms=(*payload.terms, *terms),
+        working=(*payload.working, *working),
         gpus=answer.gpus,
     )
 
@@ -247,9 +264,9 @@ def _ranks(answer: Projection, step: StepRow) -> tuple[int, int]:
     """Ranks of the step's group, and how many of them are in a node."""
     node = answer.gpu_count.gpus_per_node
     domain = int(answer.forward.domain(answer.work.gpus)[0])
-    if step.name == "reduce_scatter_inside" and answer.gpus % domain == 0:
+    if step.name.endswith("_inside") and answer.gpus % domain == 0:
         return domain, node
-    if step.name == "reduce_scatter_across":
+    if step.name.endswith("_across"):
         return answer.gpus // domain, 1
     return answer.gpus, node
 

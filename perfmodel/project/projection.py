@@ -21,7 +21,7 @@ from perfmodel.units import format_bytes
 if TYPE_CHECKING:
     import pandas as pd
 
-LABELS = {
+LABELS = {  # of the steps of a projection, and of any other sharding's (``perfmodel.plan.steps``)
     "bucketize": "bucketize indices",
     "all_to_all_splits": "all-to-all (splits)",
     "all_to_all_lengths": "all-to-all (lengths)",
@@ -33,6 +33,15 @@ LABELS = {
     "reduce_scatter_inside": "reduce-scatter (inside a domain)",
     "reduce_scatter_across": "reduce-scatter (across domains)",
     "local_sum": "local sum",
+    "deduplicate": "deduplicate indices",
+    "all_to_all_request_splits": "all-to-all (request splits)",
+    "all_to_all_requests": "all-to-all (requests)",
+    "all_to_all_rows": "all-to-all (unique rows)",
+    "pool_unique_rows": "pool unique rows",
+    "all_to_all_across": "all-to-all (across domains)",
+    "all_to_all_sparse_bags": "all-to-all (non-empty bags)",
+    "convert_out": "convert bags to send",
+    "convert_in": "convert bags that came",
     HANDOVER: "hand-over",
 }
 _SMALLEST_CROSSOVER, _LARGEST_CROSSOVER, _CROSSOVER_POINTS = 128.0, 2.0**32, 201
@@ -97,6 +106,7 @@ class Projection:
     notes: tuple[str, ...]
     crossovers: tuple[Crossover, ...]
     question: Question | None = None
+    shards: str = ""  # of a sharding other than row-wise: what a GPU holds
 
     @property
     def gpus(self) -> int:
@@ -206,13 +216,14 @@ def _rows(forward: Forward, work: Work, total_s: float) -> Iterator[StepRow]:
             low_s=float(t.low_s[0]),
             high_s=float(t.high_s[0]),
             floor_s=float(t.floor_s[0]),
-            clock=forward.setting.kernel_clock if step.is_kernel else _clock_of(forward.setting, library),
+            clock=forward.setting.kernel_clock if step.is_kernel else clock_of(forward.setting, library),
             evidence=Evidence.from_rank(int(t.evidence[0])),
             limit=t.limit_names[int(t.limit[0])],
         )
 
 
-def _clock_of(setting: Setting, library: str) -> Clock:
+def clock_of(setting: Setting, library: str) -> Clock:
+    """Clock of the curves of the library that a step used."""
     links = setting.links
     if isinstance(links, Faster):
         return (links.first if library == links.first.name else links.second).times.clock

@@ -39,6 +39,7 @@ class Question:
     clock: str | None
     reserve: float
     calibration: str | Path | None
+    sharding: str | None = None  # None: row-wise, as a projection has it
 
     @property
     def overrides(self) -> dict[str, float]:
@@ -118,6 +119,8 @@ class Question:
             yield from ("--scenario", setting.scenario)
         if forward.reduction != AUTO:
             yield from ("--reduction", forward.reduction.replace("_", "-"))
+        if self.sharding is not None:
+            yield from ("--sharding", self.sharding)
         if forward.memory is not None:
             yield from ("--local-memory", memory_text(forward.memory))
 

@@ -78,6 +78,7 @@ def gpu_line(answer: Projection) -> str:
     """How the number of GPUs came about."""
     count = answer.gpu_count
     shard = f"row-wise shards of {format_bytes(count.shard_bytes, binary=False)}" if answer.gpus > 1 else ""
+    shard = answer.shards or shard
     reserve = f", {format_fraction(count.reserve)} reserved" if count.reserve else ""
     return sides(f"GPUs     {count}{reserve}", shard, indent=9).rstrip()
 
@@ -112,9 +113,14 @@ def _step(answer: Projection, step: StepRow) -> list[str]:
     ]
 
 
+def short_label(step: StepRow) -> str:
+    """The step's name as tables have it."""
+    return step.label.replace(" a domain)", ")").replace(" domains)", ")")
+
+
 def _label(answer: Projection, step: StepRow) -> str:
     """The step's name; with backend ``best`` also which exchange and which library won."""
-    label = step.label.replace(" a domain)", ")").replace(" domains)", ")")
+    label = short_label(step)
     if step.name == "exchange_bags":
         summed = any(other.name == "local_sum" for other in answer.steps)
         label = "all-to-all (bags)" if summed else "reduce-scatter (bags)"

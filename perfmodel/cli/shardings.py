@@ -1,0 +1,180 @@
+"""``perfmodel project --sharding``: other ways to shard than row-wise, or all of them side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from perfmodel.cli.output import emit, emit_json, warn
+from perfmodel.errors import BadInputError
+
+if TYPE_CHECKING:
+    from perfmodel.plan.answer import Compared
+    from perfmodel.plan.sizes import Size
+    from perfmodel.project import Projection
+    from perfmodel.project.explain import Explanation
+
+ALL = "all"
+_ROW_WISE = "row-wise"
+
+ShardingOption = Annotated[
+    str | None,
+    typer.Option(
+        "--sharding",
+        metavar="NAME",
+        help="Another way than row-wise: data-parallel, table-wise, column-wise, table-row-wise, "
+        "table-column-wise, grid, 3d; row-wise with another exchange: two-level, sparse, ub; all compares.",
+    ),
+]
+
+
+@dataclass(frozen=True)
+class Output:
+    """How the answer is wanted, and the names that were typed."""
+
+    as_json: bool
+    as_csv: bool
+    calibration_file: str | None
+    again: Callable[[Any, Projection], str]
+
+
+def checked_sharding(name: str | None, reduction: str, local_memory: str | None = None) -> str | None:
+    """The way that was asked for; None: row-wise, as without the option.
+
+    Limits: unknown names, and options that mean another sharding or none -> BadInputError
+    """
+    if name is None:
+        return None
+    from perfmodel.plan.alike import way_named
+
+    way = ALL if name.strip().lower() == ALL else way_named(name)
+    clash = "--reduction" if reduction != "auto" else "--local-memory" if local_memory is not None else ""
+    if clash and way != _ROW_WISE:
+        why = "a sharding has its own exchange" if clash == "--reduction" else "one memory shards nothing"
+        raise BadInputError(f"--sharding {name} and {clash} exclude each other.", f"{why}: leave one out.")
+    return None if way == _ROW_WISE else way
+
+
+def one_way(base: Projection, way: str) -> Compared:
+    """The answer of one way. Limits: it is not possible -> BadInputError: why"""
+    from perfmodel.plan.answer import compared
+
+    found = next(compared(base, [way]))
+    if found.answer is None:
+        raise BadInputError(
+            f"{way} is not possible: {found.why}.", "perfmodel project --sharding all shows what is."
+        )
+    return found
+
+
+def print_one(base: Projection, way: str, out: Output) -> None:
+    """The screen, the document or the steps of one way."""
+    from perfmodel.report.projection import projection_text
+
+    found = one_way(base, way)
+    answer = found.answer
+    assert answer is not None and found.alike is not None
+    if out.as_csv:
+        emit(answer.to_frame().to_csv(index=False))
+        return
+    if out.as_json:
+        extra = {k: v for k, v in record(found).items() if k not in _IN_STEPS}
+        emit_json("project", **answer.to_dict(), calibration_file=out.calibration_file, **extra)
+        return
+    emit(projection_text(answer, (), None, "", out.calibration_file, lambda w: out.again(w, answer)))
+    for line in answer.notes:
+        warn(line)
+
+
+def explain_way(base: Projection, way: str, step: str) -> Explanation:
+    """A step of one way, explained."""
+    from perfmodel.plan.answer import evaluator_of
+    from perfmodel.plan.explain import explain_plan_step
+
+    found = one_way(base, way)
+    assert found.answer is not None and found.alike is not None
+    return explain_plan_step(found.answer, evaluator_of(base), found.alike, step)
+
+
+_IN_STEPS = ("time_s", "low_s", "high_s", "slowdown", "slowdown_low", "slowdown_high", "evidence")
+
+
+def print_all(base: Projection, workload: Mapping[str, Any], ask: Any, out: Output) -> None:
+    """Every way for one question, and for equal tables which wins at which size.
+
+    ask  the row-wise projection of another workload
+    """
+    from perfmodel.plan.answer import compared, winner
+    from perfmodel.plan.sizes import by_size
+    from perfmodel.report.shardings import shardings_text
+
+    found = list(compared(base))
+    rest = {name: value for name, value in workload.items() if name not in ("gpus", "table_bytes")}
+    several = "tables" not in workload and not out.as_csv
+    sizes = list(by_size(lambda size: ask({**rest, "table_bytes": size}))) if several else []
+    if out.as_csv:
+        import pandas as pd
+
+        emit(pd.DataFrame([record(each) for each in found]).to_csv(index=False))
+        return
+    if out.as_json:
+        asked = base.question.to_dict() if base.question else {}
+        asked.pop("reduction", None)
+        emit_json(
+            "project",
+            **asked,
+            calibration_file=out.calibration_file,
+            gpus=base.gpus,
+            gpu_count=vars(base.gpu_count) | {"text": str(base.gpu_count)},
+            baseline_time_s=base.baseline_time_s,
+            sharding=ALL,
+            winner=winner(found).way,
+            shardings=[record(each) for each in found],
+            sizes=[_size_record(size) for size in sizes],
+            calibrations=list(base.calibrations),
+        )
+        return
+    emit(shardings_text(base, found, sizes, out.calibration_file, lambda w: out.again(w, _best(found))))
+
+
+def _best(found: list[Compared]) -> Projection:
+    from perfmodel.plan.answer import winner
+
+    answer = winner(found).answer
+    assert answer is not None
+    return answer
+
+
+def record(each: Compared) -> dict[str, Any]:
+    """One way as plain data: null where it is not possible, and why."""
+    answer, longest, scheme = each.answer, each.limiting, each.alike.scheme if each.alike else None
+    low, high = answer.band if answer else (None, None)
+    return {
+        "sharding": each.way,
+        "exchange": scheme.kind.name.lower() if scheme else None,
+        "row_parts": scheme.row_parts if scheme else None,
+        "col_parts": scheme.col_parts if scheme else None,
+        "time_s": answer.time_s if answer else None,
+        "low_s": answer.totals["low_s"] if answer else None,
+        "high_s": answer.totals["high_s"] if answer else None,
+        "slowdown": answer.slowdown if answer else None,
+        "slowdown_low": low,
+        "slowdown_high": high,
+        "memory_bytes": each.memory_bytes if answer else None,
+        "longest_step": longest.name if longest else None,
+        "longest_share": longest.share if longest else None,
+        "evidence": str(answer.evidence) if answer else None,
+        "why_not": each.why or None,
+    }
+
+
+def _size_record(size: Size) -> dict[str, Any]:
+    return {
+        "table_bytes": size.table_bytes,
+        "gpus": size.base.gpus,
+        "winner": size.best.way,
+        "shardings": [record(each) for each in size.found],
+    }

@@ -1,0 +1,208 @@
+"""Every table sharded alike: the fastest plan of each way to shard that fits, or why none does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.errors import PerfmodelError
+from perfmodel.model.exchanges import Exchange
+from perfmodel.plan.cost import Evaluator, StepCost
+from perfmodel.plan.memory import Memory
+from perfmodel.plan.placement import SHARDINGS, Placement, Plan, Scheme, check_scheme
+from perfmodel.schema.files import unknown_name
+from perfmodel.units import format_bytes
+
+Array = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_EXCHANGES = {
+    "row-wise-two-level": Exchange.TWO_LEVEL,
+    "row-wise-sparse": Exchange.SPARSE,
+    "row-wise-ub": Exchange.UB,
+}
+WAYS: dict[str, str] = {
+    **SHARDINGS,
+    "row-wise-two-level": "rows over all GPUs; bags reduced inside each NVLink domain, then across",
+    "row-wise-sparse": "rows over all GPUs; only bags that are not empty are sent",
+    "row-wise-ub": "rows over all GPUs; unique rows are sent, and pooled where they arrive",
+}
+"""Ways to shard all tables alike: the shardings with their usual exchange, row-wise with three others."""
+ROW_WISE = "row-wise"
+_SHORT = {"two-level": "row-wise-two-level", "sparse": "row-wise-sparse", "ub": "row-wise-ub"}
+_ROUNDING = 1e-6  # row parts are whole rows: the largest has up to a row more
+
+
+def way_named(name: str) -> str:
+    """One of ``WAYS``; ``two-level``, ``sparse`` and ``ub`` are those exchanges of row-wise.
+
+    Limits: unknown name -> BadInputError
+    """
+    wanted = name.strip().lower().replace("_", "-")
+    wanted = _SHORT.get(wanted, wanted)
+    if wanted not in WAYS:
+        raise unknown_name("sharding", name, [*WAYS, "all"])
+    return wanted
+
+
+def schemes_of(way: str, gpus: int, domain: int, dim: int) -> list[Scheme]:
+    """The schemes that a way stands for: parts by powers of two, and as many as go.
+
+    gpus  G;  domain  g, ranks of an NVLink domain;  dim  elements of the widest row
+    Limits: a way that needs more GPUs, domains or columns than there are -> none
+    """
+    if way in _EXCHANGES:
+        return [Scheme(_EXCHANGES[way], gpus)]
+    most = {"column-wise": min(dim, gpus), "table-column-wise": min(dim, domain)}
+    most["grid"] = min(dim, gpus // domain)
+    if way in most:
+        return [Scheme.named(way, gpus, domain, col_parts=c) for c in _powers(2, most[way])]
+    if way == "3d":
+        return [
+            Scheme.named(way, gpus, domain, r, c)
+            for c in _powers(1, min(dim, gpus // 2))
+            for r in _powers(2, gpus // c)
+        ]
+    return [Scheme.named(way, gpus, domain)]
+
+
+def _powers(least: int, most: int) -> list[int]:
+    """Powers of two from ``least`` to ``most``, and ``most`` itself."""
+    found = [1 << k for k in range(most.bit_length()) if least <= 1 << k <= most]
+    return found if most < least or most in found else [*found, most]
+
+
+@dataclass(frozen=True, eq=False)
+class Alike:
+    """The fastest plan of one way. ``scheme`` of the tables that are not copied."""
+
+    way: str
+    scheme: Scheme
+    plan: Plan
+    cost: StepCost
+    memory: Memory
+
+    @property
+    def copied(self) -> int:
+        """Tables on every rank although the way is another: they have fewer rows than row parts."""
+        copies = sum(p.scheme.kind == Exchange.DP for p in self.plan.placements)
+        return 0 if self.scheme.kind == Exchange.DP else copies
+
+
+@dataclass(frozen=True)
+class Impossible:
+    """A way that these tables, GPUs and curves do not allow."""
+
+    way: str
+    why: str
+
+
+def best_alike(evaluator: Evaluator, way: str, usable_bytes: float) -> Alike | Impossible:
+    """All tables sharded in one way: the fastest of its schemes whose rows fit ``usable_bytes`` of each rank.
+
+    Optimizer state counts, exchange buffers do not: ``--reserve`` keeps room for them, as in a projection.
+    Tables are dealt largest first, by memory and by work, and the faster of the two plans is taken.
+    """
+    best: Alike | None = None
+    whys: list[tuple[float, str]] = []
+    widest = int(evaluator.tables.dim.max())
+    for scheme in schemes_of(way, evaluator.gpus, evaluator.domain, widest):
+        try:
+            for plan in _plans(evaluator, way, scheme):
+                loads = evaluator.loads(plan)
+                memory = evaluator.memory(plan, loads)
+                over = _too_much(evaluator, plan, memory, usable_bytes)
+                if over is not None:
+                    whys.append(over)
+                    continue
+                cost = evaluator.step(loads)
+                if best is None or cost.time_s < best.cost.time_s:
+                    best = Alike(way, scheme, plan, cost, memory)
+        except PerfmodelError as error:
+            whys.append((np.inf, error.message.rstrip(".")))
+    if best is not None:
+        return best
+    return Impossible(way, min(whys)[1] if whys else _nothing_to_cut(evaluator, way))
+
+
+def _nothing_to_cut(evaluator: Evaluator, way: str) -> str:
+    if way == "grid" and evaluator.gpus > 1:
+        return f"all {evaluator.gpus} GPUs are in one NVLink domain: that is table-row-wise"
+    return f"it needs at least 2 GPUs and 2 columns, here are {evaluator.gpus} GPU(s)"
+
+
+def _too_much(evaluator: Evaluator, plan: Plan, memory: Memory, usable: float) -> tuple[float, str] | None:
+    """(bytes, why) where a rank has more rows and optimizer state than it may."""
+    held = memory.rows_bytes + memory.optimizer_bytes
+    most = float(held.max())
+    if most <= usable * (1 + _ROUNDING):
+        return None
+    t = np.arange(len(evaluator.tables))
+    each = np.sum(evaluator.shard_memory(t, plan.row_parts, plan.col_parts), axis=0)
+    at = int(np.argmax(each))
+    part, room, need = (format_bytes(x, binary=False) for x in (float(each[at]), usable, most))
+    scheme = plan.placements[at].scheme
+    if scheme.kind == Exchange.DP and each.size > 1:
+        return most, f"every GPU would hold {need} of tables, and has room for {room}"
+    if each[at] <= usable:
+        return most, f"a GPU would hold {need} of tables, and has room for {room}"
+    if scheme.parts <= 1:
+        return most, f"one table is {part}, larger than a GPU ({room})"
+    parts = f"{scheme.row_parts} × {scheme.col_parts} parts" if scheme.row_parts > 1 else ""
+    parts = parts or f"{scheme.col_parts} column parts"
+    if scheme.col_parts == 1:
+        parts = f"{scheme.row_parts} row parts"
+    return most, f"{parts} of one table are {part} each, larger than a GPU ({room})"
+
+
+def _plans(evaluator: Evaluator, way: str, scheme: Scheme) -> Iterator[Plan]:
+    """Plans of one scheme: tables dealt by their memory, and by what their holders do."""
+    tables, gpus, domain = evaluator.tables, evaluator.gpus, evaluator.domain
+    cut = [_cut(scheme, int(rows), int(dim)) for rows, dim in zip(tables.rows, tables.dim, strict=True)]
+    for name, rows, dim, each in zip(tables.names, tables.rows, tables.dim, cut, strict=True):
+        check_scheme(name, int(rows), int(dim), each, gpus, domain)
+    t = np.arange(len(tables))
+    kinds, r, c = (
+        np.array(column) for column in zip(*((s.kind, s.row_parts, s.col_parts) for s in cut), strict=True)
+    )
+    memory = np.sum(evaluator.shard_memory(t, r, c), axis=0)
+    work = evaluator.shard_loads(t, kinds, r, c).own.sum(axis=1)
+    for weight in (memory, work) if len(tables) > 1 else (memory,):
+        placed = _dealt(way, cut, weight, gpus, domain)
+        yield Plan(tables, tuple(placed), gpus, domain)
+
+
+def _cut(scheme: Scheme, rows: int, dim: int) -> Scheme:
+    """The scheme of one table: copies of what has fewer rows than row parts; no more parts than columns."""
+    if scheme.row_parts > rows:
+        return Scheme(Exchange.DP)
+    return Scheme(scheme.kind, scheme.row_parts, min(scheme.col_parts, dim))
+
+
+def _dealt(way: str, cut: list[Scheme], weight: Array, gpus: int, domain: int) -> list[Placement]:
+    """Ranks for every table, the heaviest shards first, to the ranks (or domains) with the least weight."""
+    held = np.zeros(gpus)
+    placed: dict[int, Placement] = {}
+    for at in np.argsort(-weight, kind="stable"):
+        ranks = _lightest(way, cut[at], held, gpus, domain)
+        held[ranks] += weight[at]
+        placed[int(at)] = Placement.of(cut[at], ranks)
+    return [placed[at] for at in range(len(cut))]
+
+
+def _lightest(way: str, scheme: Scheme, held: Array, gpus: int, domain: int) -> Ints:
+    if scheme.parts == gpus and scheme.col_parts == 1:
+        return np.arange(gpus)
+    if scheme.kind == Exchange.TWO_LEVEL:
+        each = scheme.row_parts // domain
+        chosen = np.argsort(held.reshape(-1, domain).sum(axis=1), kind="stable")[: each * scheme.col_parts]
+        ranks = np.sort(chosen).reshape(-1, each)[:, :, np.newaxis] * domain + np.arange(domain)
+        return np.asarray(ranks.reshape(scheme.col_parts, -1).T.reshape(-1))
+    first = 0
+    if way == "table-column-wise" and gpus % domain == 0:
+        first = int(np.argmin(held.reshape(-1, domain).sum(axis=1))) * domain
+        held = held[first : first + domain]
+    return np.sort(np.argsort(held, kind="stable")[: scheme.parts]) + first

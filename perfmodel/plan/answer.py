@@ -1,0 +1,212 @@
+"""A plan of equal cuts as a projection: the same totals, bands and steps as the row-wise one has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from perfmodel.errors import BadInputError
+from perfmodel.model import bands, bounds
+from perfmodel.model.exchanges import Exchange
+from perfmodel.plan.alike import ROW_WISE, WAYS, Alike, Impossible, best_alike
+from perfmodel.plan.cost import Evaluator
+from perfmodel.plan.cost import StepRow as PlanRow
+from perfmodel.plan.tables import PlanTables
+from perfmodel.project.costs import HANDOVER
+from perfmodel.project.inputs import Work
+from perfmodel.project.projection import LABELS, Projection, StepRow, clock_of
+from perfmodel.units import format_bytes
+
+MOST_TABLES = 10_000
+"""Tables that can be compared: every one is dealt to its GPUs."""
+
+
+@dataclass(frozen=True, eq=False)
+class Compared:
+    """One way to shard: its answer, or why there is none.
+
+    alike  the plan; None where there is none;  answer  of row-wise the projection itself
+    memory_bytes  of the fullest GPU: rows and exchange buffers
+    """
+
+    way: str
+    alike: Alike | None
+    answer: Projection | None
+    memory_bytes: float
+    why: str = ""
+
+    @property
+    def limiting(self) -> StepRow | None:
+        """The longest step."""
+        return max(self.answer.steps, key=lambda step: step.time_s) if self.answer else None
+
+
+def evaluator_of(base: Projection) -> Evaluator:
+    """Costs plans of the tables of a projection, on its machine, batch and GPUs.
+
+    Limits: more than ``MOST_TABLES`` tables, or one memory for all -> BadInputError
+    """
+    if base.forward.memory is not None:
+        raise BadInputError("one local memory shards nothing.", "leave out --local-memory or --sharding.")
+    work, ids = base.work, {4: "int32", 8: "int64"}
+    return Evaluator(
+        base.setting,
+        tables_of(work, (base.question.model if base.question else None) or "the tables"),
+        int(work.batch[0]),
+        int(work.gpus[0]),
+        gpus_per_node=base.forward.gpus_per_node,
+        id_dtype=ids[int(work.id_bytes[0])],
+    )
+
+
+def tables_of(work: Work, model: str) -> PlanTables:
+    """The tables of one configuration, one by one. Limits: too many -> BadInputError"""
+    counts = [int(group.count.flat[0]) for group in work.groups]
+    if sum(counts) > MOST_TABLES:
+        raise BadInputError(
+            f"shardings of {sum(counts)} tables cannot be compared.", f"give at most {MOST_TABLES} --tables."
+        )
+    rows, dim, width, pooling = (
+        np.repeat([float(getattr(group, name).flat[0]) for group in work.groups], counts)
+        for name in ("rows", "dim", "element_bytes", "pooling")
+    )
+    names = tuple(f"table_{at}" for at in range(sum(counts)))
+    return PlanTables(model, names, rows, dim, width, pooling, np.zeros(sum(counts)))
+
+
+def compared(base: Projection, ways: Iterable[str] = WAYS) -> Iterator[Compared]:
+    """Each way to shard the tables of ``base``, a row-wise projection without a reduction of its own choice.
+
+    Row-wise is ``base`` itself; the others are plans of the same tables on the same GPUs.
+    """
+    evaluator = evaluator_of(base)
+    usable = base.gpu_count.usable_bytes
+    for way in ways:
+        found = best_alike(evaluator, way, usable)
+        if way == ROW_WISE:
+            plan = None if isinstance(found, Impossible) else found
+            yield Compared(way, plan, base, _memory(plan) if plan else base.gpu_count.shard_bytes)
+        elif isinstance(found, Impossible):
+            yield Compared(way, None, None, float("nan"), found.why)
+        else:
+            yield Compared(way, found, projection_of(base, evaluator, found), _memory(found))
+
+
+def winner(found: Iterable[Compared]) -> Compared:
+    """The fastest; the simpler one (earlier in ``WAYS``) of those that are as fast."""
+    best: Compared | None = None
+    for each in found:
+        if each.answer is None:
+            continue
+        if best is None or best.answer is None or each.answer.time_s < best.answer.time_s * (1 - _SAME):
+            best = each
+    if best is None:
+        raise BadInputError("no sharding of these tables fits.", "use more GPUs.")
+    return best
+
+
+_SAME = 1e-6
+
+
+def _memory(found: Alike) -> float:
+    return float(found.memory.total_bytes.max())
+
+
+def projection_of(base: Projection, evaluator: Evaluator, found: Alike) -> Projection:
+    """The projection of a plan: slowdown and band against the same local look-up as ``base``."""
+    cost, totals = found.cost, base.totals
+    local = (totals["baseline_low_s"], totals["baseline_time_s"], totals["baseline_high_s"])
+    comm = [row for row in cost.rows if row.collective or row.name == HANDOVER]
+    kern = [row for row in cost.rows if not (row.collective or row.name == HANDOVER)]
+    low, high = bands.slowdown_band(_sum(comm), _sum(kern), local)
+    floor = sum(row.floor_s for row in cost.rows)
+    light = _light_time(evaluator, cost.rows, cost.time_s, local[1])
+    steps = tuple(_row(base, row, cost.time_s) for row in cost.rows)
+    own = {
+        "time_s": cost.time_s,
+        "low_s": cost.low_s,
+        "high_s": cost.high_s,
+        "floor_time_s": floor,
+        "light_time_s": light,
+        "slowdown": cost.time_s / local[1],
+        "slowdown_low": float(low),
+        "slowdown_high": float(high),
+        "slowdown_floor_part": floor / local[1],
+        "slowdown_bytes_part": (cost.time_s - floor) / local[1],
+        "slowdown_light": light / local[1],
+        "throughput_ratio": base.gpus * local[1] / cost.time_s,
+    }
+    return replace(
+        base,
+        steps=steps,
+        totals={name: value for name, value in totals.items() if not name.endswith("_time_s")}
+        | {"baseline_time_s": local[1]}
+        | own,
+        evidence=cost.evidence,
+        clocks=tuple(dict.fromkeys(step.clock for step in steps)),
+        notes=(*base.setting.notes, *_notes(found)),
+        crossovers=(),
+        question=replace(base.question, sharding=found.way) if base.question else None,
+        shards=f"{found.way}: {shards_text(found)}" if base.gpus > 1 else "",
+    )
+
+
+def _sum(rows: list[PlanRow]) -> tuple[float, float, float]:
+    """Low, centre and high of steps whose errors have one cause."""
+    low, time, high = (sum(getattr(row, name) for row in rows) for name in ("low_s", "time_s", "high_s"))
+    return low, time, high
+
+
+def _row(base: Projection, row: PlanRow, total_s: float) -> StepRow:
+    kernel = not row.collective and row.name != HANDOVER
+    return StepRow(
+        name=row.name,
+        label=LABELS[row.name],
+        collective=row.collective,
+        library=row.library,
+        payload_bytes=row.bytes,
+        time_s=row.time_s,
+        share=row.time_s / total_s,
+        low_s=row.low_s,
+        high_s=row.high_s,
+        floor_s=row.floor_s,
+        clock=base.setting.kernel_clock if kernel else clock_of(base.setting, row.library),
+        evidence=row.evidence,
+        limit=row.limit,
+    )
+
+
+def _light_time(evaluator: Evaluator, rows: Iterable[PlanRow], time_s: float, local_s: float) -> float:
+    """Least time at datasheet rates and without latency (``bounds``): the local look-up and the links."""
+    value, links = evaluator.setting.machine.value, 0.0
+    inside = value("nvlink_bytes_per_s") or value("pcie_bytes_per_s")
+    steps = {step.name: step for step in evaluator.steps}
+    for row in rows:
+        if not row.collective:
+            continue
+        ranks, node = evaluator.times.group(steps[row.name])
+        domain = 1.0 if node == 1 else min(ranks, float(evaluator.domain))
+        scatter = row.collective == "reduce_scatter"
+        bound = bounds.reduce_scatter_floor_time if scatter else bounds.all_to_all_floor_time
+        links += float(bound(row.bytes, ranks, domain, inside, value("nic_bytes_per_s")))
+    return float(bounds.sharded_floor_time(time_s, local_s, 0.0, 1.0, links))
+
+
+def shards_text(found: Alike) -> str:
+    """How a table is cut, in words: ``8 row parts``."""
+    scheme = found.scheme
+    if scheme.kind == Exchange.DP:
+        return "a copy on every GPU"
+    r, c = scheme.row_parts, scheme.col_parts
+    words = [f"{n} {name} parts" for n, name in ((r, "row"), (c, "column")) if n > 1]
+    most = format_bytes(float(found.memory.rows_bytes.max()), binary=False)
+    return f"{' × '.join(words) or 'whole tables'}, at most {most} a GPU"
+
+
+def _notes(found: Alike) -> Iterator[str]:
+    if found.copied:
+        which = "1 table has" if found.copied == 1 else f"{found.copied} tables have"
+        verb = "is" if found.copied == 1 else "are"
+        yield f"{which} fewer rows than {found.scheme.row_parts} row parts and {verb} whole on every GPU"

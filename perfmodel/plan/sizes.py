@@ -1,0 +1,46 @@
+"""Which way to shard wins at which size of the tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from perfmodel.plan.answer import Compared, compared, winner
+from perfmodel.project.projection import Projection
+
+SIZES = (80e9, 160e9, 320e9, 640e9, 1.28e12, 2.5e12, 5e12, 10e12, 20e12, 50e12, 100e12)
+"""Table sizes from one GPU of 80 GB to 100 TB [bytes]."""
+
+
+@dataclass(frozen=True, eq=False)
+class Size:
+    """One size: the row-wise projection, and every way beside it."""
+
+    table_bytes: float
+    base: Projection
+    found: tuple[Compared, ...]
+
+    @property
+    def best(self) -> Compared:
+        """The fastest way."""
+        return winner(self.found)
+
+    @property
+    def second(self) -> Compared | None:
+        """The fastest of those that are slower; None where nothing is sharded, or nothing else goes."""
+        best = self.best
+        assert best.answer is not None
+        if self.base.gpus == 1:
+            return None
+        slower = [c for c in self.found if c.answer and c.answer.time_s > best.answer.time_s * (1 + _SAME)]
+        return winner(slower) if slower else None
+
+
+_SAME = 1e-6
+
+
+def by_size(ask: Callable[[float], Projection], sizes: tuple[float, ...] = SIZES) -> Iterator[Size]:
+    """Every size compared. ``ask`` gives the row-wise projection of tables of that many bytes."""
+    for table_bytes in sizes:
+        base = ask(table_bytes)
+        yield Size(table_bytes, base, tuple(compared(base)))

@@ -1,0 +1,257 @@
+"""Shardings side by side: row-wise is the projection, what cannot be says why, the bytes add up."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+from perfmodel.cli import run
+from perfmodel.errors import BadInputError
+from perfmodel.plan import Evaluator, PlanTables
+from perfmodel.plan.alike import WAYS, Alike, Impossible, best_alike, schemes_of, way_named
+from perfmodel.plan.answer import compared, evaluator_of, projection_of, winner
+from perfmodel.plan.explain import explain_plan_step
+from perfmodel.plan.sizes import by_size
+from perfmodel.project import Projection, project_one
+from perfmodel.schema.workload import Table, TableSet
+
+MACHINE = "h100-sxm-ib"
+QUESTIONS: list[dict[str, Any]] = [
+    {"table_bytes": 10e12},
+    {"table_bytes": 4e12, "table_count": 26, "dim": 128, "pooling": 4},
+    {"tables": "mlperf-dlrm-dcnv2", "gpus": 16},
+    {"tables": "embark-t7", "gpus": 64, "gpus_per_node": 4},
+]
+NAMES = [" ".join(str(value) for value in question.values()) for question in QUESTIONS]
+
+
+@pytest.fixture(scope="module", params=QUESTIONS, ids=NAMES)
+def base(request: pytest.FixtureRequest) -> Projection:
+    return project_one(**request.param)
+
+
+def test_names_and_short_names() -> None:
+    assert way_named("ub") == "row-wise-ub"
+    assert way_named("Two_Level") == "row-wise-two-level"
+    assert way_named("grid") == "grid"
+    with pytest.raises(BadInputError, match=r"did you mean column-wise"):
+        way_named("colum-wise")
+
+
+def test_schemes_of_each_way() -> None:
+    def parts(way: str, gpus: int, domain: int, dim: int) -> list[tuple[int, int]]:
+        return [(s.row_parts, s.col_parts) for s in schemes_of(way, gpus, domain, dim)]
+
+    assert parts("column-wise", 24, 8, 32) == [(1, 2), (1, 4), (1, 8), (1, 16), (1, 24)]
+    assert parts("table-column-wise", 24, 8, 32) == [(1, 2), (1, 4), (1, 8)]
+    assert parts("grid", 24, 8, 32) == [(8, 2), (8, 3)]
+    assert parts("grid", 8, 8, 32) == []
+    assert parts("row-wise-sparse", 24, 8, 32) == [(24, 1)]
+    assert parts("3d", 6, 6, 32) == [(2, 1), (4, 1), (6, 1), (2, 2), (3, 2), (2, 3)]
+    assert parts("column-wise", 24, 8, 1) == []
+
+
+def test_row_wise_as_a_plan_is_the_projection(base: Projection) -> None:
+    """All totals but the speed of light, for which a projection knows the bytes of the gather too."""
+    evaluator = evaluator_of(base)
+    found = best_alike(evaluator, "row-wise", base.gpu_count.usable_bytes)
+    assert isinstance(found, Alike)
+    answer = projection_of(base, evaluator, found)
+    for name, value in answer.totals.items():
+        if name.endswith("light") or name == "light_time_s":
+            assert value <= base.totals[name] * (1 + 1e-12)
+        else:
+            assert value == pytest.approx(base.totals[name], rel=1e-12), name
+    assert [(s.name, s.label, s.clock, s.evidence, s.limit) for s in answer.steps] == [
+        (s.name, s.label, s.clock, s.evidence, s.limit) for s in base.steps
+    ]
+
+
+@pytest.mark.parametrize("way", ["row-wise-two-level", "row-wise-sparse"])
+def test_exchanges_of_row_wise_are_the_reductions_of_a_projection(way: str) -> None:
+    base = project_one(table_bytes=10e12)
+    found = next(compared(base, [way]))
+    wanted = project_one(table_bytes=10e12, reduction=way.removeprefix("row-wise-"))
+    assert found.answer is not None
+    assert found.answer.time_s == pytest.approx(wanted.time_s, rel=1e-12)
+    assert found.answer.band == pytest.approx(wanted.band, rel=1e-12)
+
+
+def why(base: Projection, way: str) -> str:
+    return next(compared(base, [way])).why
+
+
+def test_what_is_impossible_says_why() -> None:
+    big = project_one(table_bytes=10e12)
+    assert why(big, "table-wise") == "one table is 10 TB, larger than a GPU (80 GB)"
+    assert why(big, "data-parallel") == "one table is 10 TB, larger than a GPU (80 GB)"
+    assert (
+        why(big, "column-wise") == "32 column parts of one table are 312 GB each, larger than a GPU (80 GB)"
+    )
+    assert (
+        why(big, "table-row-wise") == "8 row parts of one table are 1.25 TB each, larger than a GPU (80 GB)"
+    )
+    nine = project_one(table_bytes=600e9, table_count=9, gpus=8)  # 66.7 GB each: two of them on one GPU
+    assert why(nine, "table-wise") == "a GPU would hold 133 GB of tables, and has room for 80 GB"
+    assert why(nine, "data-parallel") == "every GPU would hold 600 GB of tables, and has room for 80 GB"
+    assert why(nine, "grid") == "all 8 GPUs are in one NVLink domain: that is table-row-wise"
+
+
+def test_a_table_that_just_fits_is_placed_whole() -> None:
+    """80 GB of table on 80 GB: rows alone count, as in a projection, and none is left over."""
+    base = project_one(table_bytes=160e9, table_count=2, gpus=2)
+    found = next(compared(base, ["table-wise"]))
+    assert found.alike is not None
+    assert list(found.alike.memory.rows_bytes) == [80e9, 80e9]
+
+
+def test_unlike_tables_are_dealt_evenly() -> None:
+    """Tables of 5, 4, 3, 3, 3 rows on 2 GPUs: the largest first, each to the emptier GPU: 8 and 10."""
+    shapes = [Table(f"t{i}", rows, 4, 1.0, "fp32") for i, rows in enumerate((3, 5, 3, 4, 3))]
+    evaluator = Evaluator.on(MACHINE, PlanTables.of(TableSet("mine", tuple(shapes))), 8, 2)
+    found = best_alike(evaluator, "table-wise", 160.0)
+    assert isinstance(found, Alike)
+    assert sorted(found.memory.rows_bytes) == [8 * 16, 10 * 16]
+    assert isinstance(best_alike(evaluator, "table-wise", 159.0), Impossible)
+
+
+def test_grids_fill_whole_domains() -> None:
+    base = project_one(table_bytes=10e12)
+    found = next(compared(base, ["grid"])).alike
+    assert found is not None and (found.scheme.row_parts, found.scheme.col_parts) == (8, 16)
+    assert sorted(found.plan.placements[0].ranks) == list(range(128))
+
+
+def test_small_tables_are_copied_and_said() -> None:
+    found = next(compared(project_one(tables="mlperf-dlrm-dcnv2", gpus=16), ["row-wise-sparse"]))
+    assert found.alike is not None and found.alike.copied == 4  # 3, 10, 4 and 14 rows
+    assert found.answer is not None
+    assert any("4 tables have fewer rows than 16 row parts" in note for note in found.answer.notes)
+
+
+def test_the_winner_is_the_fastest_and_the_simpler_of_equals() -> None:
+    base = project_one(table_bytes=640e9)  # one node: table-row-wise and two-level are row-wise
+    found = list(compared(base))
+    times = [c.answer.time_s for c in found if c.answer]
+    best = winner(found)
+    assert best.answer is not None
+    assert best.answer.time_s == pytest.approx(min(times))
+    assert best.way == "row-wise"
+
+
+def test_one_gpu_shards_nothing() -> None:
+    base = project_one(table_bytes=40e9)
+    for each in compared(base, ["data-parallel", "table-wise", "row-wise", "table-row-wise"]):
+        assert each.answer is not None and each.answer.slowdown == 1.0
+
+
+def test_sizes_use_as_many_gpus_as_they_need() -> None:
+    sizes = list(by_size(lambda size: project_one(table_bytes=size), (80e9, 640e9, 1.28e12)))
+    assert [size.base.gpus for size in sizes] == [1, 8, 16]
+    assert sizes[0].second is None
+    last = sizes[-1]
+    assert last.second is not None and last.best.answer is not None and last.second.answer is not None
+    assert last.second.answer.time_s > last.best.answer.time_s
+
+
+_WORDS = {"t", "min_k", "max", "min", "ceil", "bytes", "s", "the", "measured", "model", "rho(u)"}
+
+
+def value_of(text: str, values: dict[str, float]) -> float:
+    """An equation with its letters replaced: letters side by side are multiplied."""
+    written = re.sub(r"(?<=[\w)]) +(?=[\w(])", " * ", re.sub(r"\s*\[\w+\]", "", text))
+    return float(eval(written, {"__builtins__": {}}, values))
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_every_step_is_explained_and_its_bytes_add_up(way: str) -> None:
+    base = project_one(table_bytes=640e9, table_count=1 if "wise" in way else 8, gpus=16, dim=64)
+    if way in ("data-parallel", "table-wise"):
+        base = project_one(table_bytes=40e9, gpus=16)
+    found = next(compared(base, [way]))
+    assert found.answer is not None and found.alike is not None, found.why
+    evaluator = evaluator_of(base)
+    one_table = len(evaluator.tables) == 1
+    for step in found.answer.steps:
+        said = explain_plan_step(found.answer, evaluator, found.alike, step.name)
+        symbols = {part for term in said.terms for part in re.findall(r"[A-Za-z_0-9]+", term.symbol)}
+        used = set(re.findall(r"[A-Za-z_][A-Za-z_0-9]*", f"{said.equation}\n{said.payload_equation}"))
+        assert used - _WORDS <= symbols, (step.name, used - symbols)
+        values: dict[str, float] = {}
+        for term in said.terms:
+            values.setdefault(term.symbol, term.value)
+        if one_table:
+            assert value_of(said.payload_equation, values) == pytest.approx(values["S"], rel=1e-9), step.name
+        assert values["S"] == step.payload_bytes
+
+
+def printed(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    code = run(["project", *words])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def test_row_wise_prints_what_no_option_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    _, plain, _ = printed(capsys, "--table-size", "10TB", "--json")
+    code, named, _ = printed(capsys, "--table-size", "10TB", "--json", "--sharding", "row-wise")
+    assert code == 0 and named == plain
+
+
+def test_all_prints_every_way_and_every_size(capsys: pytest.CaptureFixture[str]) -> None:
+    code, text, _ = printed(capsys, "--table-size", "10TB", "--sharding", "all")
+    assert code == 0
+    assert all(way in text for way in WAYS)
+    assert re.search(r"80 GB +1 +fits one GPU", text)
+    assert re.search(r"100 TB +1 256 +row-wise-ub", text)
+    assert max(len(line) for line in text.splitlines()) <= 100
+
+
+def test_json_and_csv_have_one_entry_a_way(capsys: pytest.CaptureFixture[str]) -> None:
+    code, text, _ = printed(capsys, "--table-size", "10TB", "--sharding", "all", "--json")
+    document = json.loads(text)
+    assert code == 0 and document["command"] == "project" and document["sharding"] == "all"
+    assert [each["sharding"] for each in document["shardings"]] == list(WAYS)
+    assert document["winner"] == "row-wise-ub"
+    whole = next(each for each in document["shardings"] if each["sharding"] == "table-wise")
+    assert whole["time_s"] is None and "larger than a GPU" in whole["why_not"]
+    assert [size["table_bytes"] for size in document["sizes"]][::10] == [80e9, 100e12]
+    code, text, _ = printed(capsys, "--table-size", "10TB", "--sharding", "all", "--csv")
+    assert code == 0 and len(text.splitlines()) == 1 + len(WAYS)
+
+
+def test_one_way_as_json_has_its_cut(capsys: pytest.CaptureFixture[str]) -> None:
+    code, text, _ = printed(capsys, "--table-size", "10TB", "--sharding", "grid", "--json")
+    document = json.loads(text)
+    assert code == 0
+    names = ("sharding", "exchange", "row_parts", "col_parts")
+    assert [document[name] for name in names] == ["grid", "two_level", 8, 16]
+    assert np.isclose(sum(step["time_s"] for step in document["steps"]), document["time_s"])
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--sharding", "table-wise"), "one table is 10 TB, larger than a GPU"),
+        (("--sharding", "all", "--reduction", "sparse"), "--sharding all and --reduction exclude"),
+        (("--sharding", "ub", "--local-memory", "10TB@3TB/s"), "--sharding ub and --local-memory exclude"),
+        (("--sharding", "diagonal"), "sharding 'diagonal' is not known"),
+    ],
+)
+def test_what_cannot_be_asked(
+    words: tuple[str, ...], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _, said = printed(capsys, "--table-size", "10TB", *words)
+    assert code == 2 and message in " ".join(said.split())
+
+
+def test_explain_knows_shardings(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["explain", "rows", "--sharding", "ub"]) == 0
+    assert "(G U / parts) elements w" in capsys.readouterr().out
+    for name, way, step in (("across", "grid", "all-to-all (across"), ("bags", "sparse", "non-empty bags")):
+        assert run(["explain", name, "--sharding", way]) == 0
+        assert step in capsys.readouterr().out
+    assert run(["explain", "rows", "--sharding", "all"]) == 2
