@@ -26,8 +26,8 @@
 // ticket, in one order on all PEs, in which part k's making comes before part k's sum. A block that waits for
 // ids waits for a kernel that ended or will end without anybody's help. Of all sums that wait take the lowest
 // part k: its making was handed out on every PE to a block that waits for no sum.
+#include "rows.cuh"
 #include "symmetric.cuh"
-#include "tables.cuh"
 
 namespace pm {
 
@@ -280,29 +280,32 @@ __device__ inline void pool(const Table& table, const Id* ids, i32 begin, i32 en
   constexpr int kFlight = 4, kBytes = N * int(sizeof(Row));
   for (int n = 0; n < N; ++n) sum[n] = 0;
   for (i32 j = begin; j < end; j += kFlight) {
-    Bytes<kBytes> got[kFlight];
+    Words<kBytes> got[kFlight];
 #pragma unroll
     for (int k = 0; k < kFlight; ++k) {
-      got[k] = Bytes<kBytes>{};
+      got[k] = Words<kBytes>{};
       if (j + k >= end) continue;
       const i64 row = i64(ids[j + k]);
       if (u64(row) < u64(table.row_count))
-        got[k] = load_once<kBytes>(table.rows + row * table.row_bytes + i64(column) * i64(sizeof(Row)));
+        got[k] = words_of(load_once<kBytes>(table.rows + row * table.row_bytes + i64(column) * i64(sizeof(Row))));
       else if (column == 0)
         atomicAdd(&status->foreign, u64(1));
     }
 #pragma unroll
     for (int k = 0; k < kFlight; ++k)
 #pragma unroll
-      for (int n = 0; n < N; ++n) sum[n] += to_float(reinterpret_cast<const Row*>(&got[k])[n]);
+      for (int n = 0; n < N; ++n) sum[n] += element<Row>(got[k], n);
   }
 }
 
 template <int N>
 __device__ inline void store_sums(float* to, const float (&sum)[N]) {
   if constexpr (N % 4 == 0) {
-    for (int n = 0; n < N; n += 4)
-      *reinterpret_cast<Bytes<16>*>(to + n) = *reinterpret_cast<const Bytes<16>*>(sum + n);
+    for (int n = 0; n < N; n += 4) {
+      Words<16> words;
+      for (int i = 0; i < 4; ++i) words.word[i] = float_to_bits(sum[n + i]);
+      *reinterpret_cast<Bytes<16>*>(to + n) = bytes_of<16>(words);
+    }
   } else {
     for (int n = 0; n < N; ++n) to[n] = sum[n];
   }
@@ -385,22 +388,23 @@ __device__ inline void add_up(const Exchange& x, i32 first, i32 count, i32 batch
   for (u32 i = threadIdx.x; i < u32(count) * each; i += blockDim.x) {
     const u32 bag = u32(first) + i / each, column = i % each * V, table = bag / u32(batch);
     const float* from = x.landed_bags + i64(bag) * x.dim + column;
-    Bytes<4 * V> sums{};
-    float* sum = reinterpret_cast<float*>(&sums);
+    float sum[V] = {};
 #pragma unroll 4
     for (int pe = 0; pe < PEs; ++pe, from += zone) {
-      const Bytes<4 * V> got = *reinterpret_cast<const Bytes<4 * V>*>(from);
-      for (int v = 0; v < V; ++v) sum[v] += reinterpret_cast<const float*>(&got)[v];
+      const Words<4 * V> got = words_of(load_landed<4 * V>(from));
+      for (int v = 0; v < V; ++v) sum[v] += bits_to_float(got.word[v]);
     }
+    Words<4 * V> words;
+    for (int v = 0; v < V; ++v) words.word[v] = float_to_bits(sum[v]);
     const u32 sample = bag - table * u32(batch);
-    store_once<4 * V>(out + (i64(sample) * x.table_count + table) * x.dim + column, sums);
+    store_once<4 * V>(out + (i64(sample) * x.table_count + table) * x.dim + column, bytes_of<4 * V>(words));
   }
 }
 
 // Of the stages that the PE's kernel has: the parts of all PEs are made, its own parts are added up into
 // out [B, T, D]. Any number of blocks. In a fused launch the sum of a part follows `lag` parts behind its making.
 template <class Row, class Id, int N, int Stages>
-__global__ void __launch_bounds__(256, 2) bags(const Exchange* at, i32 batch, float* out) {
+__global__ void __launch_bounds__(256, 3) bags(const Exchange* at, i32 batch, float* out) {
   const Exchange& x = *at;
   __shared__ u32 ticket;
   constexpr bool kMakes = (Stages & (kGather | kPush)) != 0, kSums = (Stages & kAdd) != 0;

@@ -97,6 +97,24 @@ __device__ inline void store_release(u64* to, u64 value) {
 #endif
 }
 
+// What another PE wrote, after its flag was seen: no path that takes memory for constant, and one access.
+template <int N>
+__device__ inline Bytes<N> load_landed(const void* from) {
+#if PM_GPU
+  Bytes<N> to;
+  if constexpr (N == 16) {
+    uint4& v = reinterpret_cast<uint4&>(to);
+    asm volatile("ld.global.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(from) : "memory");
+  } else {
+    static_assert(N == 4, "16 or 4 bytes");
+    asm volatile("ld.global.u32 %0, [%1];" : "=r"(reinterpret_cast<u32&>(to)) : "l"(from) : "memory");
+  }
+  return to;
+#else
+  return *static_cast<const Bytes<N>*>(from);
+#endif
+}
+
 // One thread sets a flag of `pe`. Stores through mapped() that happened before (in this thread, or in threads that
 // met it in a barrier since) are seen by whoever sees the flag; earlier puts are not ordered by it.
 __device__ inline void signal(const Peers& peers, u64* flag, u64 value, int pe) {

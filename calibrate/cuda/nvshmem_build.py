@@ -23,7 +23,7 @@ from calibrate.cuda.kernel import Kernel
 from perfmodel.errors import NoHardwareError, PerfmodelError
 
 INSTALL = (
-    "pip install nvidia-nvshmem-cu13==3.4.5 'nvidia-cuda-cccl==13.0.*' 'nvidia-cuda-runtime==13.0.*' "
+    "pip install nvidia-nvshmem-cu13==3.4.5 'nvidia-cuda-cccl>=13,<14' 'nvidia-cuda-runtime>=13,<14' "
     "'nvidia-nvjitlink>=13,<14' 'cuda-bindings>=13,<14'"
 )
 

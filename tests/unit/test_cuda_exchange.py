@@ -320,11 +320,11 @@ def test_a_cpu_has_no_more_patience_than_its_stand_in() -> None:
 
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90", "sm_100"])
 def test_it_compiles_for_a_gpu(architecture: str) -> None:
-    """Two blocks of 256 threads on an SM: 128 registers at most, none spilled."""
+    """Three blocks of 256 threads on an SM: 80 registers at most, none spilled."""
     few = [*VARIANTS[1].values(), *kernels("fp16", "int64", wide=True, method="three").values()]
     cubin = compile_cubin(all_kernels() if architecture == "sm_90" else sorted(set(few)), architecture)
     for name, usage in cubin.usage.items():
-        assert usage.spilled_bytes == 0 and usage.registers <= 128, (name, usage)
+        assert usage.spilled_bytes == 0 and usage.registers <= 80, (name, usage)
 
 
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90", "sm_100"])
@@ -337,5 +337,6 @@ def test_it_is_built_with_nvshmem(architecture: str) -> None:
     cubin = nvshmem_build.build(list(one.values()), architecture)
     assert cubin.code[:4] == b"\x7fELF"
     assert all(cubin.symbols[kernel.name].encode() in cubin.code for kernel in one.values())
-    assert b"nvshmemi_device_state_d" in cubin.code  # what nvshmemx_culibrary_init fills in
-    assert all(usage.spilled_bytes == 0 for usage in cubin.usage.values())
+    for name in ("device_state", "ibgda_device_state", "device_lib_version"):  # for nvshmemx_culibrary_init
+        assert f"\0nvshmemi_{name}_d\0".encode() in cubin.code
+    assert all(usage.spilled_bytes == 0 and usage.registers <= 80 for usage in cubin.usage.values())
