@@ -30,7 +30,10 @@ MOST_STREAMED_ROWS = 2**30
 CHUNK_SHARE = 8
 """One of so many parts of a core's memory is one of the two chunks of a table that streams."""
 
-_GROWTH = 1.1
+_STEP = 1.1
+_FINEST = 8
+"""Parts of tables are cut down to one of so many parts of the mean load of a core."""
+
 _ROUNDS = 1000
 
 
@@ -166,14 +169,12 @@ def asymmetric(shapes: Sequence[Shape], batch: int, cores: int, capacity: int, c
         return _cheapest(shapes[table], table, batch, slices, capacity, cost)
 
     whole = [parts(table, 1)[0] for table in range(len(shapes))]
-    target, best = sum(whole) / cores, (inf, Plan(()))
-    while True:
+    best = inf, Plan(())
+    for target in _targets(whole, cores):
         cut = [item for table in range(len(shapes)) for item in _cut(parts, table, min(batch, cores), target)]
         spread = _spread([(cost(shapes[item.table], item), item) for item in cut], cores)
         best = min(best, spread, key=lambda made: made[0])
-        if target >= max(whole):
-            return best[1]
-        target = max(target * _GROWTH, 1e-30)
+    return best[1]
 
 
 def least_time_s(shapes: Sequence[Shape], batch: int, cores: int, capacity: int, cost: Cost) -> float:
@@ -270,6 +271,14 @@ def _cheapest(
 
 def _ranges(batch: int, slices: int) -> list[tuple[int, int]]:
     return [(batch * part // slices, batch * (part + 1) // slices) for part in range(slices)]
+
+
+def _targets(whole: Sequence[float], cores: int) -> Iterator[float]:
+    """Times that parts may take: from no cut at all to parts that are small beside the load of a core."""
+    target = max(whole)
+    yield target
+    while (target := target / _STEP) > sum(whole) / cores / _FINEST:
+        yield target
 
 
 def _cut(

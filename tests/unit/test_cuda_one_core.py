@@ -15,7 +15,7 @@ from calibrate.cuda import launch as launching  # noqa: E402
 from calibrate.cuda.faults import new_faults  # noqa: E402
 from calibrate.cuda.gpu_build import ARCHITECTURES, compile_cubin  # noqa: E402
 from calibrate.cuda.one_core import GPU_THREADS, OneCore, core_bytes, kernels, shapes_of  # noqa: E402
-from calibrate.cuda.one_core_plan import WAYS, Item, Plan, Shape, fitted, symmetric  # noqa: E402
+from calibrate.cuda.one_core_plan import WAYS, Item, Plan, Shape, asymmetric, fitted, symmetric  # noqa: E402
 from calibrate.cuda.reference import one_core as reference  # noqa: E402
 from calibrate.cuda.tables import make_tables  # noqa: E402
 from perfmodel.errors import BadInputError  # noqa: E402
@@ -183,6 +183,23 @@ def test_rows_that_lie_apart_and_begin_anywhere(rng: np.random.Generator) -> Non
     ids, offsets = bags(rng, [25, 25], 7, 4, torch.int64)
     for way in WAYS:
         agree(tables, symmetric(shapes_of(tables, 2), [way] * 2, 7, 2, 5000), ids, offsets, 7)
+
+
+def test_cores_that_own_tables(rng: np.random.Generator, order: None) -> None:
+    def cost(shape: Shape, item: Item) -> float:
+        """Look-ups from global memory cost 5 each; rows and look-ups inside a core 1."""
+        n, width = item.bags * shape.pooling, item.columns / shape.dim
+        if item.way == "GM":
+            return 5 * n * width
+        return (n + item.resident_rows + item.passes * (shape.rows - item.resident_rows)) * width
+
+    sizes = [(300, 16), (20, 16), (9, 8), (90, 6), (2000, 12), (60, 32)]
+    tables = made_tables(rng, sizes, torch.float32)
+    ids, offsets = bags(rng, [rows for rows, _ in sizes], 40, 6, torch.int64)
+    plan = asymmetric(shapes_of(tables, 3), 40, 4, 7000, cost)
+    every = [item for items in plan.cores for item in items]
+    assert {item.way for item in every} >= {"GM", "L1"} and any(item.first_column for item in every)
+    agree(tables, plan, ids, offsets, 40)
 
 
 def test_no_ids_at_all_are_bags_of_zeros(rng: np.random.Generator) -> None:
