@@ -108,7 +108,8 @@ __device__ inline i64 bags_of(const Exchange& x, i32 batch) { return i64(x.table
 // Ids of each bag for each owner into staged_offsets, sums of a tile of bags into tile_sums; the call begins.
 // Dynamic shared memory: [PE][tile] ints.
 template <class Id>
-__global__ void count_ids(const Exchange* at, const Id* ids, i64 id_count, const i64* offsets, i32 batch) {
+__global__ void __launch_bounds__(256, 3)
+    count_ids(const Exchange* at, const Id* ids, i64 id_count, const i64* offsets, i32 batch) {
   const Exchange& x = *at;
   PM_DYNAMIC_SHARED(i32, counts);
   const int PEs = int(x.peers->count), tile = int(blockDim.x) / kLanes;
@@ -156,7 +157,7 @@ __device__ inline i64 scan_warp(i64 value) {
 }
 
 // One block for each owner: tile_sums to where the tile's ids begin, totals, and whether they fit.
-__global__ void scan_counts(const Exchange* at, i32 batch, i32 tile) {
+__global__ void __launch_bounds__(1024) scan_counts(const Exchange* at, i32 batch, i32 tile) {
   const Exchange& x = *at;
   __shared__ i64 warp_sum[kWarp];
   __shared__ i64 before_all;
@@ -197,7 +198,8 @@ __device__ inline i64 start_of(const Exchange& x, int owner) {
 // Offsets of each bag for each owner, and the ids in the order owner, table, sample, place in the bag.
 // Dynamic shared memory: [PE] i64, [PE][tile] ints.
 template <class Id>
-__global__ void place_ids(const Exchange* at, const Id* ids, i64 id_count, const i64* offsets, i32 batch) {
+__global__ void __launch_bounds__(256, 3)
+    place_ids(const Exchange* at, const Id* ids, i64 id_count, const i64* offsets, i32 batch) {
   const Exchange& x = *at;
   PM_DYNAMIC_SHARED(i64, starts);
   const int PEs = int(x.peers->count), tile = int(blockDim.x) / kLanes;
@@ -253,7 +255,7 @@ __device__ inline Span piece_of(i64 bytes, int piece, int pieces) {
 
 // A block for each (PE, piece): offsets and ids into the memory of that PE. Ids that do not fit stay here.
 template <class Id>
-__global__ void push_ids(const Exchange* at, i32 batch) {
+__global__ void __launch_bounds__(256, 3) push_ids(const Exchange* at, i32 batch) {
   const Exchange& x = *at;
   const Peers& peers = *x.peers;
   const int PEs = int(peers.count), me = int(peers.me);

@@ -104,7 +104,10 @@ __device__ inline Bytes<N> load_landed(const void* from) {
   Bytes<N> to;
   if constexpr (N == 16) {
     uint4& v = reinterpret_cast<uint4&>(to);
-    asm volatile("ld.global.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(from) : "memory");
+    asm volatile("ld.global.v4.u32 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "l"(from)
+                 : "memory");
   } else {
     static_assert(N == 4, "16 or 4 bytes");
     asm volatile("ld.global.u32 %0, [%1];" : "=r"(reinterpret_cast<u32&>(to)) : "l"(from) : "memory");
