@@ -112,7 +112,7 @@ class OneCore:
         """Bags [B, sum D] of fp32.
 
         ids      [N] int32 or int64, N < 2^31
-        offsets  [T B + 1] int64: the ids of bag t B + b begin at offsets[t B + b]
+        offsets  [T B + 1] int64: the ids of bag t B + b begin at offsets[t B + b]; rising, 0 to N
         out      where the bags go (None: a new tensor);  threads  of a block, a multiple of 32, at most 512
         check    wait, and raise BadInputError for ids out of range, which add nothing; False: they are in
                  ``faults`` (number, position of the first)
@@ -128,6 +128,8 @@ class OneCore:
         if faults is None:
             faults = new_faults(device)
         block = threads or (CPU_THREADS if device.type == "cpu" else GPU_THREADS)
+        if block % 32 or not 0 < block <= GPU_THREADS:
+            raise BadInputError(f"blocks of {block} threads cannot run.", "32, 64, 96 .. 512 can.")
         arguments = [self._descriptors, self._items, self._starts, ids, offsets, out, faults]
         arguments += [ctypes.c_int32(self.batch), ctypes.c_int32(self._pooling)]
         kernel = _kernel(self.tables.dtype, str(ids.dtype))

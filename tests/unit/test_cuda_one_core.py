@@ -219,6 +219,8 @@ def test_what_cannot_run_is_said_before_it_does(rng: np.random.Generator) -> Non
         lookup(ids, offsets[:4])
     with pytest.raises(BadInputError, match=r"ids \[N\] of int32 or int64"):
         lookup(ids.float(), offsets)
+    with pytest.raises(BadInputError, match=r"blocks of 40 threads"):
+        lookup(ids, offsets, threads=40)
     with pytest.raises(BadInputError, match=r"rows of bf16"):
         OneCore(made_tables(rng, [(5, 8)], torch.bfloat16), plan, 4)
     with pytest.raises(BadInputError, match=r"exactly once"):
