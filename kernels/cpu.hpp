@@ -406,8 +406,13 @@ inline T atomicAdd(T* at, T value) {
     return __atomic_fetch_add(at, value, __ATOMIC_SEQ_CST);
   }
 }
+// In random orders the other threads of the block go first: whoever read *at just now may find it changed.
 template <class T>
 inline T atomicCAS(T* at, T expected, T desired) {
+  if (pm_cpu::order > 1) {
+    pm_cpu::block.moved = true;
+    pm_cpu::yield();
+  }
   __atomic_compare_exchange_n(at, &expected, desired, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
   return expected;
 }

@@ -110,7 +110,7 @@ class Packer:
         arguments += [out.offsets, out.bag_numbers]
         launch(_PACK_BAGS, self.device, tiles(slots.value), THREADS, arguments)
         row_bytes = self.dim * bags.element_size()
-        widths = (_WIDE_BYTES if _wide(bags, out.rows, row_bytes) else 4, 4, 2)
+        widths = (_WIDE_BYTES, 4, 2)
         width = next(width for width in widths if row_bytes % width == bags.data_ptr() % width == 0)
         lanes = _lanes_log2(row_bytes // width)
         kernel = Kernel(SOURCE, f"pm::pack_rows<{width}>")
