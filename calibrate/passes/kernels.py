@@ -282,13 +282,17 @@ class TorchKernels:
         out = torch.empty(elements, device=self._device)
 
         def call(inputs: Inputs) -> Outputs:
-            torch.sum(inputs[0], dim=0, out=out)
+            self._add(inputs[0], out)
             return (out,)
 
         def reference(inputs: Inputs) -> Outputs:
             return (values().sum(0).to(torch.float32),)
 
         return KernelOperation(self._gpu, [(one,) for one in parts], call, reference, (out,))
+
+    def _add(self, parts: Any, out: Any) -> None:
+        """Sum of parts [G, n] into out [n]."""
+        self._torch.sum(parts, dim=0, out=out)
 
     def _copy(self, work: Work, dtype: str, seed: int) -> KernelOperation:
         torch = self._torch

@@ -109,19 +109,19 @@ def lookups(work: Work) -> int:
 
 
 def kernel_points(hosts: Hosts, preset: str) -> list[Point]:
-    """Kernel cells of ``preset`` (quick, standard, rigorous); quick leaves FBGEMM out.
+    """Kernel cells of ``preset`` (quick, standard, rigorous); quick times torch alone.
 
     On CPUs every cell is timed with one host call each (eager). On GPUs every cell is timed back to back
     (stream) and as a CUDA graph, and a few with one host call each. Empty without PyTorch.
     """
     works = list(_kernel_works(hosts, preset))
     points = []
-    for library in ("torch",) if preset == "quick" else ("torch", "fbgemm"):
+    for library in ("torch",) if preset == "quick" else ("torch", "fbgemm", "perfmodel"):
         known = hosts.providers.get(library)
         if known is None or not known.usable:
             continue
         for index, (operation, work, dtype) in enumerate(works):
-            if library == "fbgemm" and not _in_fbgemm(hosts, operation, work):
+            if not _times(library, hosts, operation, work):
                 continue
             for clock in _clocks(hosts.device, operation, index):
                 points.append(_kernel_point(hosts, library, operation, work, dtype, clock))
@@ -159,8 +159,12 @@ def composed_points(hosts: Hosts, preset: str) -> list[Point]:
     return points
 
 
-def _in_fbgemm(hosts: Hosts, operation: str, work: Work) -> bool:
-    """Whether FBGEMM times a cell. On a GPU each of its operations has tables of its own: no large ones."""
+def _times(library: str, hosts: Hosts, operation: str, work: Work) -> bool:
+    """Whether a library times a cell. On a GPU each of FBGEMM's has tables of its own: no large ones."""
+    if library == "torch":
+        return True
+    if library == "perfmodel":  # this project's own kernels run on GPUs
+        return hosts.device != "cpu" and operation in ("gather_pool", "bucketize", "permute", "partial_sum")
     table_bytes = work.tables * work.rows * work.dim * ELEMENT_BYTES["fp32"]
     if operation == "gather_pool" and hosts.device != "cpu":
         return table_bytes <= hosts.memory_bytes / 32

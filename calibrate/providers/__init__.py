@@ -6,6 +6,7 @@ import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from calibrate.cuda.gpu_build import INSTALL
 from calibrate.machine.libraries import (
     import_troubles,
     install_mpi,
@@ -30,6 +31,7 @@ PROVIDERS = {
     **COLLECTIVE_PROVIDERS,
     "torch": "calibrate.passes.kernels:TorchKernels:torch_availability",
     "fbgemm": "calibrate.passes.kernels_fbgemm:FbgemmKernels",
+    "perfmodel": "calibrate.passes.kernels_own:OwnKernels",
     "exchange": "calibrate.passes.exchange:Exchange",
     "torchrec": "calibrate.passes.torchrec_pass:TorchRec",
 }
@@ -43,6 +45,7 @@ IMPORTS: Mapping[str, tuple[str, Callable[[], str]]] = {
     "mpi": ("import mpi4py; mpi4py.rc.initialize = False; from mpi4py import MPI", install_mpi),
     "fbgemm": ("import torch, fbgemm_gpu", install_torchrec),
     "torchrec": ("import torchrec", install_torchrec),
+    "perfmodel": ("import torch; from cuda.bindings import nvrtc; nvrtc.nvrtcVersion()", lambda: INSTALL),
 }
 """What a provider imports when it opens, and the line that installs that; ``shmem`` needs nothing."""
 

@@ -31,8 +31,12 @@ _STEPS: dict[str, KernelStep] = {
     "partial_sum": "local_sum",
 }
 """Kernel cells by operation: the step of a projection that they tell about."""
-_OF_THE_PASS = "torch"
-"""The kernels that our own pass runs."""
+_IMPLEMENTATIONS = ("torch", "fbgemm", "perfmodel")
+"""Which kernels a calibration is fitted to, where several were timed: the first of these.
+
+torch's are those of the pass that is timed step by step; systems that are projected do not run this project's
+own kernels.
+"""
 
 _FIRST_PENALTY = 1.2
 _LARGEST_PENALTY = 20.0
@@ -66,8 +70,8 @@ def fit_kernels(
     """Constants of the kernel model from kernel samples (``Run.kernel_samples``) at one clock.
 
     Used are samples that are not held out and not throttled, of uniform ids, of the kernels of our own pass
-    (torch) where they were timed, on the most ranks at once. Relative residuals, soft-l1 loss. The floor of
-    the local sum is that of the gather, as in a projection.
+    (torch) where they were timed, else of FBGEMM, else of this project, on the most ranks at once. Relative
+    residuals, soft-l1 loss. The floor of the local sum is that of the gather, as in a projection.
     passes   whole passes that a fit may use (``passes_to_fit``): they say by which factor the same kernel is
              slower there, in caches that another step has left (``in_pass``)
     Limits: fewer samples of a kernel than constants + 1 -> its constants are left to the machine file;
@@ -131,8 +135,8 @@ def _usable(samples: pd.DataFrame, clock: Clock) -> tuple[str, pd.DataFrame]:
     rows = samples[keep]
     if rows.empty:
         return "", rows
-    names = [str(name) for name in rows["implementation"]]
-    chosen = max(sorted(set(names)), key=lambda name: (name == _OF_THE_PASS, names.count(name)))
+    names = sorted({str(name) for name in rows["implementation"]})
+    chosen = next((name for name in _IMPLEMENTATIONS if name in names), names[0])
     rows = rows[rows["implementation"] == chosen]
     return chosen, rows[rows["gpus"] == rows["gpus"].max()]
 

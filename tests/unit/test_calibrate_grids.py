@@ -23,7 +23,7 @@ from perfmodel.schema.runs import KERNELS, Work
 
 EVERYTHING = {
     name: Availability(True, operations=("all_to_all", "reduce_scatter"))
-    for name in ("torch", "fbgemm", "torchrec", "mpi", "gloo", "shmem", "nccl")
+    for name in ("torch", "fbgemm", "perfmodel", "torchrec", "mpi", "gloo", "shmem", "nccl")
 }
 
 
@@ -116,6 +116,17 @@ def test_nothing_without_torch_or_without_peers() -> None:
     assert {p.implementation for p in kernel_points(world(providers=missing), "standard")} == {"torch"}
     assert {p.implementation for p in kernel_points(world(), "standard")} == {"torch", "fbgemm"}
     assert {p.implementation for p in kernel_points(world(), "quick")} == {"torch"}
+
+
+def test_own_kernels_are_timed_on_gpus_beside_those_of_libraries() -> None:
+    points = kernel_points(world(device="cuda"), "standard")
+    assert {p.implementation for p in points} == {"torch", "fbgemm", "perfmodel"}
+    cells = {
+        name: {(p.operation, p.work, p.dtype, p.clock) for p in points if p.implementation == name}
+        for name in ("torch", "perfmodel")
+    }
+    assert {cell[0] for cell in cells["torch"] - cells["perfmodel"]} == {"copy", "launch_floor"}
+    assert cells["perfmodel"] < cells["torch"]
 
 
 @pytest.mark.parametrize(("alpha", "rows"), [(1.05, 100), (1.0, 10**6), (1.2, 10**8)])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 
@@ -11,6 +13,7 @@ from calibrate.operations import Place  # noqa: E402
 from calibrate.passes import lookup, reference  # noqa: E402
 from calibrate.passes.kernels import TorchKernels  # noqa: E402
 from calibrate.passes.kernels_fbgemm import FbgemmKernels  # noqa: E402
+from calibrate.passes.kernels_own import OwnKernels  # noqa: E402
 from calibrate.passes.pattern_rows import bag_sums, column_term, fill_rows, require_exact, row_terms  # noqa: E402
 from perfmodel.errors import BadInputError  # noqa: E402
 from perfmodel.schema.evidence import Clock  # noqa: E402
@@ -18,6 +21,14 @@ from perfmodel.schema.runs import Kind, Point, Work  # noqa: E402
 
 WORK = Work(batch=5, tables=3, pooling=2.5, dim=8, rows=40, shards=4)
 IDS, LENGTHS = [7, 0, 9, 3, 8], [2, 0, 1, 2]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Where our own kernels are compiled to."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PERFMODEL_HOME", str(tmp_path_factory.mktemp("home")))
+        yield
 
 
 def point(operation: str, work: Work, dtype: str = "fp32") -> Point:
@@ -110,7 +121,7 @@ def test_sums_that_would_be_rounded_are_refused() -> None:
         require_exact("fp16", 187)
 
 
-@pytest.mark.parametrize("library", [TorchKernels, FbgemmKernels])
+@pytest.mark.parametrize("library", [TorchKernels, FbgemmKernels, OwnKernels])
 @pytest.mark.parametrize("dtype", ["fp32", "fp16"])
 def test_gathers_are_exact(library: type[TorchKernels], dtype: str) -> None:
     made = opened(library)
@@ -124,7 +135,7 @@ def test_gathers_are_exact(library: type[TorchKernels], dtype: str) -> None:
             assert operation.check() == (0, 5 * 3 * 32)
 
 
-@pytest.mark.parametrize("library", [TorchKernels, FbgemmKernels])
+@pytest.mark.parametrize("library", [TorchKernels, FbgemmKernels, OwnKernels])
 @pytest.mark.parametrize("kernel", ["bucketize", "permute", "partial_sum", "copy", "launch_floor"])
 def test_other_kernels_are_exact(library: type[TorchKernels], kernel: str) -> None:
     made = opened(library)

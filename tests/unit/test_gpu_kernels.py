@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -13,6 +13,7 @@ from calibrate.operations import Place  # noqa: E402
 from calibrate.passes import ids, kernels  # noqa: E402
 from calibrate.passes.ids import table_copies  # noqa: E402
 from calibrate.passes.kernels import KernelOperation, TorchKernels  # noqa: E402
+from calibrate.passes.kernels_own import OwnKernels  # noqa: E402
 from calibrate.passes.tables import PatternTables  # noqa: E402
 from calibrate.ranks.clocks import BATCHES, WARM_UP_CALLS, Cpu, Timer  # noqa: E402
 from perfmodel.schema.evidence import Clock  # noqa: E402
@@ -20,6 +21,14 @@ from perfmodel.schema.runs import KERNELS, Kind, Point, Work  # noqa: E402
 
 WORK = Work(batch=5, tables=3, pooling=2.5, dim=8, rows=40, shards=4)
 ROW_BYTES = 32
+
+
+@pytest.fixture(scope="module", autouse=True)
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Where our own kernels are compiled to."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PERFMODEL_HOME", str(tmp_path_factory.mktemp("home")))
+        yield
 
 
 def point(operation: str, clock: Clock, work: Work = WORK, dtype: str = "fp32") -> Point:
@@ -30,10 +39,14 @@ def point(operation: str, clock: Clock, work: Work = WORK, dtype: str = "fp32") 
 
 @pytest.fixture
 def library(monkeypatch: pytest.MonkeyPatch) -> TorchKernels:
-    """Kernels that take their tensors for a GPU's. Caches of 10 KB; a table of WORK has 3840 B."""
+    """torch's kernels, which take their tensors for a GPU's."""
+    return as_on_a_gpu(TorchKernels(), monkeypatch)
+
+
+def as_on_a_gpu(made: TorchKernels, monkeypatch: pytest.MonkeyPatch) -> TorchKernels:
+    """Caches of 10 KB; a table of WORK has 3840 B."""
     monkeypatch.setattr(ids, "COLD_BYTES", 10_000)
     monkeypatch.setattr(kernels, "COLD_BYTES", 10_000)
-    made = TorchKernels()
     made.open(Place(0, 1), {})
     made._gpu, made._clearer = True, None
     made.tables = PatternTables(made._device, shared=True)
@@ -94,6 +107,21 @@ def test_every_kernel_is_exact_at_every_clock(library: TorchKernels, kernel: str
         found = timer.visit(20)
         assert found.wrong == 0 < found.checked
     assert operation._outputs == () and operation._captured is None  # their memory is free again
+
+
+@pytest.mark.parametrize("kernel", OwnKernels.operations)
+@pytest.mark.parametrize("clock", [Clock.EAGER, Clock.STREAM, Clock.GRAPH])
+def test_our_own_kernels_are_exact_too(monkeypatch: pytest.MonkeyPatch, kernel: str, clock: Clock) -> None:
+    """Visits of another width in between: tables lie where they lay before, or elsewhere."""
+    library = as_on_a_gpu(OwnKernels(), monkeypatch)
+    works = WORK, WORK.model_copy(update={"id_bytes": 4, "dim": 16, "rows": 100})
+    operations = [library.operation(point(kernel, clock, work), [0]) for work in works]
+    timers = [Timer(one, clock, "default", GraphDevice(one), lambda: None) for one in operations]
+    for salt in range(2):
+        for timer in timers:
+            timer.prepare(salt, 20)
+            found = timer.visit(20)
+            assert found.wrong == 0 < found.checked
 
 
 def test_lengths_that_pass_through_are_not_poisoned(library: TorchKernels) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import own_run
+import pandas as pd
 import pytest
 
 from perfmodel.cli import run
@@ -18,9 +19,10 @@ from perfmodel.errors import BadInputError, NoCalibrationError
 from perfmodel.fit.build import _usable
 from perfmodel.fit.context import median_interval
 from perfmodel.fit.host import machine_from_run, machine_text
+from perfmodel.fit.kernels import fit_kernels
 from perfmodel.fit.runs import fit_run
 from perfmodel.project import project_one
-from perfmodel.schema.calibration import Calibration, read_calibration
+from perfmodel.schema.calibration import Calibration, KernelConstants, read_calibration
 from perfmodel.schema.evidence import Clock, Evidence
 from perfmodel.schema.home import HOME_VARIABLE, MACHINE_NAME, SAMPLES_NAME
 from perfmodel.schema.machine import KEYS, Machine, load_machine, read_machine
@@ -106,6 +108,29 @@ def test_one_calibration_of_measured_cells_and_no_law(folder: Path) -> None:
     curve = found.curve("all_to_all", 4, 4)
     assert curve is not None and curve.alpha_s.value == pytest.approx(2e-6, rel=1e-2)
     assert calibration_in(folder).name == "mpi-5.0.11-eager.json"
+
+
+def test_one_implementation_is_fitted_and_it_is_that_of_the_pass(folder: Path) -> None:
+    """Twice as fast and twice as many samples change nothing; without torch's, FBGEMM's come first."""
+    timed = read_run(folder / SAMPLES_NAME).kernel_samples()
+    fast = {
+        name: timed.assign(implementation=name, time_s=timed["time_s"] / 2)
+        for name in ("fbgemm", "perfmodel")
+    }
+
+    def fitted(*samples: pd.DataFrame) -> KernelConstants:
+        found = fit_kernels(pd.concat(samples), machine_of(folder), Clock.EAGER)
+        assert found is not None
+        return found
+
+    alone = fitted(timed)
+    assert fitted(fast["perfmodel"], fast["perfmodel"], timed) == alone
+    assert alone.implementation == "torch"
+    own = fitted(fast["perfmodel"])
+    assert own.implementation == "perfmodel"
+    ratio = own.values["gather_bytes_per_s"].value / alone.values["gather_bytes_per_s"].value
+    assert ratio == pytest.approx(2, rel=1e-3)
+    assert fitted(fast["perfmodel"], fast["fbgemm"]).implementation == "fbgemm"
 
 
 def test_constants_survive_noise(noisy: Path) -> None:

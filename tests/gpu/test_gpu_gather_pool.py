@@ -1,0 +1,100 @@
+"""Gather and pool on one real GPU: the specification in every variant, in a graph, and what faults do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from calibrate.machine.gpus import find_gpus
+
+if not find_gpus():
+    pytest.skip("NOT TESTED on a GPU: there is none here", allow_module_level=True)
+torch = pytest.importorskip("torch")
+pytest.importorskip("cuda.bindings")
+
+from calibrate.cuda import gather_pool as gp  # noqa: E402
+from calibrate.cuda.gather_plan import Plan  # noqa: E402
+from calibrate.cuda.reference import gather_pool as reference  # noqa: E402
+from calibrate.cuda.tables import make_tables, to_int8  # noqa: E402
+from perfmodel.errors import BadInputError  # noqa: E402
+
+GPU = torch.device("cuda", 0)
+TYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+SHAPES = ((5000, 128), (300, 32), (1, 4), (4000, 16), (900, 64), (20, 33), (70, 260), (50, 7))
+PLANS = {"chosen": None, "long": Plan(True, 128, 1, 500), "runs": Plan(False, 256, 5, 300)}
+OPTIONS = (
+    gp.Options(),
+    gp.Options(id_bytes=4, mode="mean"),
+    gp.Options(mode="max", out_dtype="fp16"),
+    gp.Options(weighted=True, hot_rows=10, prefetch=True),
+    gp.Options(mode="mean", weighted=True, out_dtype="bf16"),
+)
+
+
+def batch_of(shapes: Any, dtype: str, rng: Any) -> tuple[Any, list[Any]]:
+    made = [torch.from_numpy(rng.standard_normal(shape).astype(np.float32)) for shape in shapes]
+    if dtype == "int8":
+        rows, dims = [to_int8(one) for one in made], [dim for _, dim in shapes]
+        values = [reference.int8_values(one.numpy(), dim) for one, dim in zip(rows, dims, strict=True)]
+        return make_tables([one.to(GPU) for one in rows], dims), values
+    made = [one.to(TYPES[dtype]) for one in made]
+    return make_tables([one.to(GPU) for one in made]), [one.double().numpy() for one in made]
+
+
+@pytest.mark.parametrize("plan", PLANS)
+@pytest.mark.parametrize("options", OPTIONS, ids=lambda one: f"{one.mode}-{one.out_dtype}")
+@pytest.mark.parametrize("dtype", ["fp32", "fp16", "bf16", "int8"])
+def test_bags_are_those_of_the_reference(dtype: str, options: gp.Options, plan: str) -> None:
+    seed = int(np.random.default_rng().integers(2**31))
+    rng, batch = np.random.default_rng(seed), 301
+    tables, values = batch_of(SHAPES, dtype, rng)
+    bags = batch * len(values)
+    lengths = rng.integers(0, 40, bags) * (rng.random(bags) < 0.7)
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    ids = np.concatenate([rng.integers(0, len(values[bag // batch]), lengths[bag]) for bag in range(bags)])
+    wrong = rng.random(len(ids)) < 0.01
+    ids[wrong] = rng.choice([-1, 5000, 2**31 - 1], int(wrong.sum()))
+    kind = {4: np.int32, 8: np.int64}[options.id_bytes]
+    weights = rng.standard_normal(len(ids)).astype(np.float32) if options.weighted else None
+    prepared = gp.GatherPool(tables, batch, options, float(lengths.mean()), PLANS[plan])
+    shape = prepared.out_shape
+    memory = torch.full((shape[0] * shape[1] + 128,), 97.0, dtype=prepared.out_type, device=GPU)
+    out, faults = memory[64:-64].view(shape), gp.new_gather_faults(GPU)
+    given = [torch.from_numpy(one.astype(kind)).to(GPU) for one in (ids, offsets)]
+    prepared(*given, out, None if weights is None else torch.from_numpy(weights).to(GPU), faults)
+    want = np.concatenate(reference.gather_pool(values, batch, ids, offsets, weights, options.mode), 1)
+    rounding = {"fp32": 1e-5, "fp16": 1e-3, "bf16": 8e-3}[options.out_dtype]
+    np.testing.assert_allclose(
+        out.double().cpu(), want, rtol=rounding, atol=1e-4 + rounding, err_msg=f"seed {seed}"
+    )
+    assert bool((memory[:64] == 97).all() and (memory[-64:] == 97).all())
+    bad = reference.wrong_ids([len(one) for one in values], batch, ids, offsets)
+    assert faults.tolist() == [len(bad), bad[0], 0, -1], seed
+
+
+def test_wrong_offsets_are_reported_and_nothing_outside_is_read() -> None:
+    tables, ids = make_tables([torch.ones(10, 64, device=GPU)]), torch.zeros(8, dtype=torch.int64, device=GPU)
+    for offsets in ([0, 5, 3, 8], [-4, 2, 5, 8], [0, 2, 5, 2**40], [9, 9, 9, 9]):
+        with pytest.raises(BadInputError, match=r"offsets fall or lie outside"):
+            gp.gather_pool(tables, ids, torch.tensor(offsets, device=GPU))
+
+
+def test_a_graph_looks_up_what_its_ids_say_when_it_is_replayed() -> None:
+    table = torch.randn(10_000, 64, device=GPU)
+    prepared = gp.GatherPool(make_tables([table]), 500, gp.Options(), 4)
+    ids, offsets = torch.zeros(2000, dtype=torch.int64, device=GPU), torch.arange(0, 2001, 4, device=GPU)
+    out, faults = prepared.new_out(), gp.new_gather_faults(GPU)
+    prepared(ids, offsets, out, None, faults)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        prepared(ids, offsets, out, None, faults)
+    for _ in range(3):
+        ids.copy_(torch.randint(0, 10_000, (2000,), device=GPU))
+        out.fill_(float("nan"))
+        graph.replay()
+        want = torch.nn.functional.embedding_bag(ids, table, offsets, mode="sum", include_last_offset=True)
+        torch.testing.assert_close(out, want, rtol=1e-5, atol=1e-5)
+    assert faults.tolist() == [0, -1, 0, -1]
