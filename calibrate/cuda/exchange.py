@@ -135,9 +135,8 @@ class RowWiseExchange:
                 f"lengths {found}; there are {ids.numel()} ids.",
                 "a length for each bag, together as many as ids.",
             )
-        sizes, memory, device = self._sizes, self._memory, self._world.device
-        if out is None:
-            out = torch.empty((batch, len(sizes.rows), sizes.dim), dtype=torch.float32, device=device)
+        memory, device = self._memory, self._world.device
+        out = self._out(out, batch)
         torch.cumsum(lengths, 0, out=memory.offsets[1 : lengths.numel() + 1])
         self._push(ids, batch)
         for kernel in self._bags_kernels():
@@ -243,6 +242,21 @@ class RowWiseExchange:
             )
         return batch
 
+    def _out(self, out: Any, batch: int) -> Any:
+        """Where the bags go."""
+        import torch
+
+        shape = (batch, len(self._sizes.rows), self._sizes.dim)
+        if out is None:
+            return torch.empty(shape, dtype=torch.float32, device=self._world.device)
+        found = tuple(out.shape), out.dtype, out.device.type, out.is_contiguous()
+        if found != (shape, torch.float32, self._world.device.type, True):
+            raise BadInputError(
+                f"bags of {shape} do not fit an output of {tuple(out.shape)} {out.dtype} on {out.device}.",
+                f"it is contiguous fp32 {shape} on {self._world.device}.",
+            )
+        return out
+
 
 def _build(kernels: Sequence[Kernel], world: World) -> None:
     """Build what is not built yet, together."""
@@ -262,10 +276,12 @@ def _tables(held: Sequence[Any], sizes: Sizes, world: World) -> Tables:
         max(min(block, rows - world.rank * block), 1) for rows, block in zip(sizes.rows, blocks, strict=True)
     ]
     given = [table.shape[0] for table in held]
-    if given != wanted or set(tables.dims) != {sizes.dim} or tables.dtype == "int8":
+    elsewhere = tables.device.type != world.device.type
+    if given != wanted or set(tables.dims) != {sizes.dim} or tables.dtype == "int8" or elsewhere:
+        found = f"{given} rows of {sorted(set(tables.dims))} columns in {tables.dtype}"
         raise BadInputError(
-            f"rank {world.rank} holds {given} rows of {sorted(set(tables.dims))} columns in {tables.dtype}.",
-            f"it holds {wanted} rows of {sizes.dim} columns, fp32, fp16 or bf16.",
+            f"rank {world.rank} holds {found} on {tables.device}.",
+            f"it holds {wanted} rows of {sizes.dim} columns, fp32, fp16 or bf16, on {world.device}.",
         )
     return tables
 

@@ -17,8 +17,9 @@ ID_TYPES = {"int32": "int", "int64": "long long"}
 PART_BYTES = {"three": 256 * 1024, "fused": 8 * 1024}
 """Bytes of one put of partial bags, about."""
 
-FEWEST_BAGS = 8
-"""Of one put, however long they are."""
+FEWEST_BAGS, FEWEST_BYTES, FUSED_PARTS = 8, 512, 64
+"""A put has so many bags, however long they are, and so many bytes; within that, a fused call is cut into so
+many parts or more, for many blocks to work on."""
 
 LANES = 8
 """Lanes that sort the ids of one bag."""
@@ -71,8 +72,11 @@ class Sizes:
     @property
     def bags_a_part(self) -> int:
         """Bags of one put."""
-        of_bytes = max(PART_BYTES[self.method] // (4 * self.dim), FEWEST_BAGS)
-        return min(self.part_bags or of_bytes, self.bags)
+        most = max(PART_BYTES[self.method] // (4 * self.dim), FEWEST_BAGS)
+        if self.method == "fused":
+            fewest = max(-(-FEWEST_BYTES // (4 * self.dim)), FEWEST_BAGS)
+            most = min(most, max(fewest, self.bags // FUSED_PARTS))
+        return min(self.part_bags or most, self.bags)
 
     @property
     def parts(self) -> int:
@@ -89,6 +93,11 @@ class Sizes:
         least = min(*self.rows, self.dim, self.batch, self.ids, self.bags_a_part) if self.rows else 0
         if least < 1 or max(self.ids, self.bags) >= 2**31 - 8:
             raise BadInputError(f"sizes of an exchange: {self}.", "all are at least 1 and below 2^31.")
+        if self.bags_a_part * self.dim >= 2**31:
+            raise BadInputError(
+                f"puts of {self.bags_a_part} bags of {self.dim} columns are too large.",
+                "give part_bags less.",
+            )
 
 
 def block_rows(rows: Sequence[int], ranks: int) -> list[int]:
@@ -135,6 +144,11 @@ class Memory:
         tiles = -(-sizes.bags // tile)
         staged = stage_all or sizes.method == "three" or not world.all_mapped
         lengths = _lengths(sizes, ranks, launches.pieces, staged)
+        lag = -(-2 * launches.blocks // (ranks + 1))
+        if (sizes.parts + lag + 1) * (ranks + 1) + launches.blocks >= 2**31:
+            raise BadInputError(
+                f"{sizes.parts} puts to each of {ranks} ranks are too many.", "give part_bags more."
+            )
         begins = np.concatenate(
             [[0], np.cumsum([-(-n // ALIGN_BYTES) * ALIGN_BYTES for n in lengths.values()])]
         )
@@ -166,7 +180,7 @@ class Memory:
             "part_bags": sizes.bags_a_part,
             "parts": sizes.parts,
             "pieces": launches.pieces,
-            "lag": -(-2 * launches.blocks // (ranks + 1)),
+            "lag": lag,
             "stage_all": int(stage_all),
         }
         for name, value in numbers.items():

@@ -306,6 +306,41 @@ def test_sizes_that_cannot_be(change: Any) -> None:
         Sizes(**given).check()
 
 
+@pytest.mark.parametrize(
+    "out", [torch.empty(2, 1, 3), torch.empty(2, 1, 4).double(), torch.empty(2, 1, 8)[..., ::2]]
+)
+def test_an_output_that_does_not_fit_is_refused(out: Any) -> None:
+    (world,) = threads_of(1, CPU)
+    exchange = RowWiseExchange(world, [torch.ones(40, 4)], Sizes((40,), 4, 2, 20))
+    with pytest.raises(BadInputError, match=r"do not fit an output"):
+        exchange.run(torch.arange(3), torch.tensor([1, 2]), out)
+
+
+@pytest.mark.parametrize(
+    ("method", "tables", "batch", "dim", "bags"),
+    [
+        ("fused", 64, 4096, 128, 16),  # 8 KiB of 512 B
+        ("fused", 64, 4096, 32, 64),  # 8 KiB of 128 B
+        ("fused", 1, 128, 32, 8),  # 16 parts of 1 KiB
+        ("fused", 1, 128, 256, 8),
+        ("fused", 1, 12_800, 1, 200),  # 64 parts
+        ("fused", 1, 128, 1, 128),  # 512 B of 4 B
+        ("three", 64, 4096, 128, 512),  # 256 KiB
+        ("three", 1, 128, 128, 128),
+    ],
+)
+def test_bags_of_one_put(method: str, tables: int, batch: int, dim: int, bags: int) -> None:
+    assert Sizes((9,) * tables, dim, batch, 1, method=method).bags_a_part == bags
+
+
+def test_puts_that_are_too_large_or_too_many() -> None:
+    with pytest.raises(BadInputError, match=r"too large"):
+        Sizes((9,), 2**20, 2**12, 1, part_bags=2**11).check()
+    (world,) = threads_of(1, CPU)
+    with pytest.raises(BadInputError, match=r"too many"):
+        RowWiseExchange(world, [torch.ones(40, 4)], Sizes((40,), 4, 2**30, 20, part_bags=1))
+
+
 def test_rows_that_are_not_the_ranks_own_are_refused() -> None:
     (world,) = threads_of(1, CPU)
     with pytest.raises(BadInputError, match=r"holds \[9\] rows"):
