@@ -1,0 +1,31 @@
+"""The Python of docs/kernels.md runs, and gives what torch gives."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "kernels.md"
+
+
+def test_the_example_runs_and_is_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PERFMODEL_HOME", str(tmp_path))
+    code = re.search(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    assert code is not None
+    seen: dict[str, Any] = {}
+    exec(code[1], seen)  # the page's own words
+    device = seen["device"]
+    first = torch.tensor([0, 3, 3], device=device), seen["ids"][:5]
+    second = torch.tensor([0, 1, 2], device=device), seen["ids"][5:]
+    for mode, bags, tolerance in (("sum", seen["bags"], 1e-6), ("mean", seen["small"], 0.05)):
+        for at, (offsets, ids) in enumerate((first, second)):
+            want = torch.nn.functional.embedding_bag(ids, seen["rows"][at], offsets, mode=mode)
+            assert torch.allclose(bags[:, 64 * at : 64 * (at + 1)], want, atol=tolerance)
+    assert seen["sent"].counts.sum() == 11
+    per_rank = [set(part.tolist()) for part in seen["sent"].ids.split(seen["sent"].counts.tolist())]
+    assert seen["asked"].counts.tolist() == [len(ids) for ids in per_rank]
