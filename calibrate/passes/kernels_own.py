@@ -18,32 +18,29 @@ from calibrate.cuda.tables import make_tables
 from calibrate.operations import Availability
 from calibrate.passes.ids import IdSet, draw_sets, table_copies
 from calibrate.passes.kernels import (
-    CLOCKS,
     Inputs,
     KernelOperation,
     Outputs,
     TorchKernels,
-    torch_availability,
 )
 from calibrate.passes.pattern_rows import bag_sums, require_exact
 from calibrate.passes.reference import bucketized, permuted
 from calibrate.passes.tables import Borrowed
 from calibrate.planning.grids import ELEMENT_BYTES
+from calibrate.providers.device import torch_with_cuda
 from perfmodel.schema.runs import Work
 
 _OPERATIONS = ("gather_pool", "bucketize", "permute", "partial_sum")
 
 
 def availability() -> Availability:
-    """Whether torch and the CUDA run-time compiler are installed; neither is loaded. GPUs only."""
-    torch = torch_availability()
-    if not torch.usable:
-        return torch
+    """Whether there is a GPU, PyTorch for it and the CUDA run-time compiler; none of them is started."""
+    found = torch_with_cuda(_OPERATIONS)
+    if not found.usable:
+        return found
     if importlib.util.find_spec("cuda") is None or importlib.util.find_spec("cuda.bindings") is None:
         return Availability(False, "cuda-bindings is not installed", INSTALL)
-    return Availability(
-        True, version=f"perfmodel {version()}", clocks=CLOCKS, operations=_OPERATIONS, devices=("cuda",)
-    )
+    return replace(found, version=f"perfmodel {version()}", devices=("cuda",))
 
 
 def version() -> str:

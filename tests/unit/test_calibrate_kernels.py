@@ -10,11 +10,12 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from calibrate.operations import Place  # noqa: E402
-from calibrate.passes import lookup, reference  # noqa: E402
+from calibrate.passes import kernels_own, lookup, reference  # noqa: E402
 from calibrate.passes.kernels import TorchKernels  # noqa: E402
 from calibrate.passes.kernels_fbgemm import FbgemmKernels  # noqa: E402
 from calibrate.passes.kernels_own import OwnKernels  # noqa: E402
 from calibrate.passes.pattern_rows import bag_sums, column_term, fill_rows, require_exact, row_terms  # noqa: E402
+from calibrate.providers import device  # noqa: E402
 from perfmodel.errors import BadInputError  # noqa: E402
 from perfmodel.schema.evidence import Clock  # noqa: E402
 from perfmodel.schema.runs import Kind, Point, Work  # noqa: E402
@@ -150,6 +151,19 @@ def test_other_kernels_are_exact(library: type[TorchKernels], kernel: str) -> No
         operation.run()
     wrong, checked = operation.check()
     assert wrong == 0 and checked > 0
+
+
+def test_our_own_kernels_are_timed_where_there_is_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They run on a CPU too, slowly: that is for tests."""
+    monkeypatch.setattr(device, "find_gpus", lambda: [])
+    assert "no NVIDIA GPU" in kernels_own.availability().why_not
+    monkeypatch.setattr(device, "find_gpus", lambda: ["a GPU"])
+    monkeypatch.setattr(device.importlib.metadata, "version", lambda name: "2.13.0")
+    found = kernels_own.availability()
+    assert found.usable and found.devices == ("cuda",) and found.operations == OwnKernels.operations
+    assert found.version == f"perfmodel {kernels_own.version()}"
+    monkeypatch.setattr(kernels_own.importlib.util, "find_spec", lambda name: None if "cuda" in name else 1)
+    assert "cuda-bindings" in kernels_own.availability().install
 
 
 def test_a_wrong_row_and_a_missing_call_show() -> None:
