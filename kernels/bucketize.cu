@@ -1,9 +1,9 @@
-// Ids of bags to the ranks that hold their rows (bucketize), and what arrives from all ranks by table (permute).
+// Ids of bags to the ranks that hold their rows (bucketize), and what arrives from there by table (permute).
 //
 // A row part of a table is `block` rows; a bucket is what one rank is sent for one of its shards. Buckets are
-// numbered by rank, then table, then part, so what goes to a rank lies together. A row part whose columns lie on
-// several ranks has several buckets: its ids go to all of them. Inside a bucket ids keep their order: sample by
-// sample, and in a bag as they came. No atomics but for faults: one group of lanes owns a bag.
+// numbered by rank, then table, then part, so what goes to a rank lies together. A row part whose columns lie
+// on several ranks has several buckets: its ids go to all of them. Inside a bucket ids keep their order:
+// sample by sample, and in a bag as they came. No atomics but for faults: one group of lanes owns a bag.
 //
 //   count_ids       lengths[bucket, sample]
 //   scan_lengths    where each bag of each bucket begins
@@ -13,41 +13,41 @@
 
 namespace pm {
 
-struct Split {  // of one table by rows
-  i64 row_count;     // E
-  Divisor block;     // rows of one part
-  i32 first_part;    // its parts among the parts of all tables
+struct Split {     // of one table by rows
+  i64 row_count;   // E
+  Divisor block;   // rows of one part
+  i32 first_part;  // its parts among the parts of all tables
   i32 part_count;
 };
 
 struct Place {  // a bucket that a row part goes to
-  i64 shift;  // id + shift: the row at its owner
+  i64 shift;    // id + shift: the row at its owner
   i32 bucket;
-  i32 part;   // among the parts of its table
+  i32 part;  // among the parts of its table
 };
 
 struct Splits {  // made of a kernel's parameters, which take no registers
   const Split* tables;
-  const i32* places_at;     // [parts + 1] where the places of each part begin, table by table
+  const i32* places_at;  // [parts + 1] where the places of each part begin, table by table
   const Place* places;
   const i32* rank_buckets;  // [ranks + 1] where the buckets of each rank begin
   i64 batch;                // B
   Divisor tiles;            // tiles of bags of one table
   i32 table_count;          // T
   i32 ranks;
-  i32 window;               // parts whose counts fit the shared memory; more take several turns
+  i32 window;  // parts whose counts fit the shared memory; more take several turns
 };
-#define PM_SPLITS                                                                                              \
-  const Split *tables, const i32 *places_at, const Place *places, const i32 *rank_buckets, i64 batch, i64 tiles, \
-      u64 tiles_reciprocal, i32 table_count, i32 ranks, i32 window
+#define PM_SPLITS                                                                                     \
+  const Split *tables, const i32 *places_at, const Place *places, const i32 *rank_buckets, i64 batch, \
+      i64 tiles, u64 tiles_reciprocal, i32 table_count, i32 ranks, i32 window
 #define PM_THESE_SPLITS \
   {tables, places_at, places, rank_buckets, batch, {tiles, tiles_reciprocal}, table_count, ranks, window}
 
 constexpr int kSplitThreads = 128;
 
-// LANES lanes share a bag. A block takes as many bags as it has groups, at least 32, of one table: a row of lengths
-// is then written in whole lines. Counts lie [part][bag], a row one longer than it has bags: the parts of one bag
-// and the bags of one part lie in different banks.
+// LANES lanes share a bag. A block takes as many bags as it has groups, at least 32, of one table: a row of
+// lengths is then written in whole lines. Counts lie [part][bag], a row one longer than it has bags: the
+// parts of one bag and the bags of one part lie in different banks.
 template <int LANES>
 struct Tile {
   static constexpr int kGroups = kSplitThreads / LANES;
@@ -61,8 +61,8 @@ __device__ inline u32 group_mask() {
   return ((1u << (LANES % kWarp)) - 1) << (threadIdx.x % kWarp / LANES * LANES);
 }
 
-// The ids of one bag for the parts of one window, in order, LANES at a time: each(position, id, part, how many of
-// its part came before it). counts: of this bag, a part kRow apart; at the end what the bag has of each part.
+// The ids of one bag for the parts of a window, in order, LANES at a time: each(position, id, part, before);
+// before: how many of its part came before it. counts: of this bag, parts kRow apart; at the end all of them.
 template <class Id, int LANES, class Each>
 __device__ inline void walk_bag(const Id* ids, i64 begin, i32 length, const Split& split, i32 first_part,
                                 i32 parts, i32* counts, Faults* faults, Each each) {
@@ -98,10 +98,11 @@ __device__ inline void walk_bag(const Id* ids, i64 begin, i32 length, const Spli
   }
 }
 
-// Bags of one tile, a group each in turn, after their counts are 0: each(bag in the tile, position, id, part, before)
+// Bags of one tile, a group each in turn, after their counts are 0: each(bag, position, id, part, before)
 template <class Id, int LANES, class Each>
-__device__ inline void walk_tile(const Id* ids, const i64* offsets, i64 first_bag, int bags, const Split& split,
-                                 i32 first_part, i32 parts, i32* counts, Faults* faults, Each each) {
+__device__ inline void walk_tile(const Id* ids, const i64* offsets, i64 first_bag, int bags,
+                                 const Split& split, i32 first_part, i32 parts, i32* counts, Faults* faults,
+                                 Each each) {
 #pragma unroll 1
   for (int i = threadIdx.x; i < parts * Tile<LANES>::kRow; i += kSplitThreads) counts[i] = 0;
   __syncthreads();
@@ -114,7 +115,7 @@ __device__ inline void walk_tile(const Id* ids, const i64* offsets, i64 first_ba
   __syncthreads();
 }
 
-// Every tile of every table, in every window of its parts: todo(split, table, first sample, bags, first part, parts)
+// Every tile of every table, in every window: todo(split, table, first sample, bags, first part, parts)
 template <int LANES, class Todo>
 __device__ inline void for_each_tile(const Splits& splits, Todo todo) {
   for (i64 at = blockIdx.x; at < splits.tiles.divisor * splits.table_count; at += gridDim.x) {
@@ -132,24 +133,26 @@ __global__ void __launch_bounds__(kSplitThreads, 10)
     count_ids(PM_SPLITS, const Id* ids, const i64* offsets, i32* lengths, Faults* faults) {
   PM_DYNAMIC_SHARED(i32, counts);
   const Splits splits PM_THESE_SPLITS;
-  for_each_tile<LANES>(splits, [&](const Split& split, i64 table, i64 sample, int bags, i32 first, i32 parts) {
-    walk_tile<Id, LANES>(ids, offsets, table * splits.batch + sample, bags, split, first, parts, counts,
-                         first == 0 ? faults : nullptr, [](int, i64, Id, i32, i32) {});
-    const i32* places_at = splits.places_at + split.first_part + first;
-    const Place* places = splits.places + places_at[0];
-    const int count = places_at[parts] - places_at[0];
+  for_each_tile<LANES>(
+      splits, [&](const Split& split, i64 table, i64 sample, int bags, i32 first, i32 parts) {
+        walk_tile<Id, LANES>(ids, offsets, table * splits.batch + sample, bags, split, first, parts, counts,
+                             first == 0 ? faults : nullptr, [](int, i64, Id, i32, i32) {});
+        const i32* places_at = splits.places_at + split.first_part + first;
+        const Place* places = splits.places + places_at[0];
+        const int count = places_at[parts] - places_at[0];
 #pragma unroll 1
-    for (int i = threadIdx.x; i < count * Tile<LANES>::kBags; i += kSplitThreads) {
-      const int bag = i % Tile<LANES>::kBags;
-      const Place place = places[i / Tile<LANES>::kBags];
-      if (bag < bags)
-        lengths[place.bucket * splits.batch + sample + bag] = counts[(place.part - first) * Tile<LANES>::kRow + bag];
-    }
-    __syncthreads();
-  });
+        for (int i = threadIdx.x; i < count * Tile<LANES>::kBags; i += kSplitThreads) {
+          const int bag = i % Tile<LANES>::kBags;
+          const Place place = places[i / Tile<LANES>::kBags];
+          if (bag < bags)
+            lengths[place.bucket * splits.batch + sample + bag] =
+                counts[(place.part - first) * Tile<LANES>::kRow + bag];
+        }
+        __syncthreads();
+      });
 }
 
-// offsets[i] = sum of lengths before i, offsets[n] = their sum. One block a tile; state is cleared by a later kernel.
+// offsets[i] = sum of lengths before i, offsets[n] = their sum. A block a tile; a later kernel clears state.
 __global__ void __launch_bounds__(kScanThreads)
     scan_lengths(const i32* lengths, i64 n, u64* state, i64* offsets) {
   scan_tile(
@@ -160,8 +163,8 @@ __global__ void __launch_bounds__(kScanThreads)
       });
 }
 
-// counts [ranks], rank_offsets [ranks + 1]. positions: of each id among those that came in, in one of two types,
-// either may be null. weights: one of each id, of weight_bytes 2 or 4, or null.
+// counts [ranks], rank_offsets [ranks + 1]. positions: of each id among those that came in, in one of two
+// types, either may be null. weights: one of each id, of weight_bytes 2 or 4, or null.
 template <class Id, int LANES>
 __global__ void __launch_bounds__(kSplitThreads, 9)
     scatter_ids(PM_SPLITS, const Id* ids, const i64* offsets, const i64* bucket_offsets, u64* state,
@@ -177,25 +180,26 @@ __global__ void __launch_bounds__(kSplitThreads, 9)
     if (rank < splits.ranks)
       rank_counts[rank] = bucket_offsets[splits.rank_buckets[rank + 1] * splits.batch] - begin;
   }
-  for_each_tile<LANES>(splits, [&](const Split& split, i64 table, i64 sample, int bags, i32 first, i32 parts) {
-    const i32* places_at = splits.places_at + split.first_part + first;
-    walk_tile<Id, LANES>(
-        ids, offsets, table * splits.batch + sample, bags, split, first, parts, counts, nullptr,
-        [&](int bag, i64 at, Id id, i32 part, i32 before) {
+  for_each_tile<LANES>(
+      splits, [&](const Split& split, i64 table, i64 sample, int bags, i32 first, i32 parts) {
+        const i32* places_at = splits.places_at + split.first_part + first;
+        walk_tile<Id, LANES>(
+            ids, offsets, table * splits.batch + sample, bags, split, first, parts, counts, nullptr,
+            [&](int bag, i64 at, Id id, i32 part, i32 before) {
 #pragma unroll 1
-          for (i32 p = places_at[part]; p < places_at[part + 1]; ++p) {
-            const Place place = splits.places[p];
-            const i64 to = bucket_offsets[place.bucket * splits.batch + sample + bag] + before;
-            ids_out[to] = Id(id + place.shift);
-            if (positions_32) positions_32[to] = i32(at);
-            if (positions_64) positions_64[to] = at;
-            if (weights && weight_bytes == 4)
-              reinterpret_cast<u32*>(weights_out)[to] = reinterpret_cast<const u32*>(weights)[at];
-            if (weights && weight_bytes == 2)
-              reinterpret_cast<u16*>(weights_out)[to] = reinterpret_cast<const u16*>(weights)[at];
-          }
-        });
-  });
+              for (i32 p = places_at[part]; p < places_at[part + 1]; ++p) {
+                const Place place = splits.places[p];
+                const i64 to = bucket_offsets[place.bucket * splits.batch + sample + bag] + before;
+                ids_out[to] = Id(id + place.shift);
+                if (positions_32) positions_32[to] = i32(at);
+                if (positions_64) positions_64[to] = at;
+                if (weights && weight_bytes == 4)
+                  reinterpret_cast<u32*>(weights_out)[to] = reinterpret_cast<const u32*>(weights)[at];
+                if (weights && weight_bytes == 2)
+                  reinterpret_cast<u16*>(weights_out)[to] = reinterpret_cast<const u16*>(weights)[at];
+              }
+            });
+      });
 }
 
 // ---- permute: (source, table, sample) to (table, source, sample) ------------------------------------------
@@ -226,8 +230,7 @@ __global__ void __launch_bounds__(kScanThreads)
   const i32 n = sources * tables;
   const auto moved = [=](i64 i) { return i64(i32(i) % tables * sources + i32(i) / tables); };
   scan_tile(
-      n, state,
-      [&](i64 i) { return offsets_out[(moved(i) + 1) * batch] - offsets_out[moved(i) * batch]; },
+      n, state, [&](i64 i) { return offsets_out[(moved(i) + 1) * batch] - offsets_out[moved(i) * batch]; },
       [&](i64 i, i64 before, i64) { came_from[moved(i)] = before; });
 }
 

@@ -1,5 +1,5 @@
-// Partial bags of several ranks: their sum, the packing of those that are not empty, and the sum of packed ones.
-// Sums are kept in fp32 and add sources in rising order, so they are the same in every run, packed or not.
+// Partial bags of several ranks: their sum, the packing of those that are not empty, the sum of packed ones.
+// Sums are kept in fp32 and add sources in rising order: they are the same in every run, packed or not.
 #include "scan.cuh"
 
 namespace pm {
@@ -64,7 +64,8 @@ __device__ inline void add_sources(i32 sources, float* sum, Where where) {
     for (int g = 0; g < kInFlight; ++g) from[g] = where(min(first + g, sources - 1));
 #pragma unroll
     for (int g = 0; g < kInFlight; ++g)
-      if (from[g] && first + g < sources) part[g] = load_once(reinterpret_cast<const typename Access<In, EACH>::Type*>(from[g]));
+      if (from[g] && first + g < sources)
+        part[g] = load_once(reinterpret_cast<const typename Access<In, EACH>::Type*>(from[g]));
 #pragma unroll
     for (int g = 0; g < kInFlight; ++g)
 #pragma unroll
@@ -85,12 +86,12 @@ __global__ void __launch_bounds__(kBagThreads, 4)
   }
 }
 
-// ---- packing -----------------------------------------------------------------------------------------------
+// ---- packing -----------------------------------------------------------------------------------------
 
-// offsets[slot] = bags before slot that are not empty, and the number of each such bag within its destination.
-// n = destinations bags. One block a tile.
-__global__ void __launch_bounds__(kScanThreads)
-    pack_bags(const i32* lengths, i64 n, i64 bags, u64 reciprocal, u64* state, i64* offsets, i32* bag_numbers) {
+// offsets[slot] = bags before slot that are not empty, and the number of each such bag within its
+// destination. n = destinations bags. One block a tile.
+__global__ void __launch_bounds__(kScanThreads) pack_bags(const i32* lengths, i64 n, i64 bags, u64 reciprocal,
+                                                          u64* state, i64* offsets, i32* bag_numbers) {
   const Divisor by{bags, reciprocal};
   scan_tile(
       n, state, [&](i64 slot) { return lengths[slot] > 0 ? 1 : 0; },
@@ -105,11 +106,12 @@ __global__ void __launch_bounds__(kScanThreads)
 // A row is `accesses` of WIDTH bytes; 2^lanes_log2 lanes share it.
 template <int WIDTH>
 __global__ void __launch_bounds__(kBagThreads)
-    pack_rows(const Bytes<WIDTH>* rows, const i64* offsets, i32 destinations, i64 bags, i32 accesses, i32 lanes_log2,
-              u64* state, i64 state_words, i64* counts, Bytes<WIDTH>* packed) {
+    pack_rows(const Bytes<WIDTH>* rows, const i64* offsets, i32 destinations, i64 bags, i32 accesses,
+              i32 lanes_log2, u64* state, i64 state_words, i64* counts, Bytes<WIDTH>* packed) {
   clear_words(state, state_words);
   const i64 thread = i64(blockIdx.x) * kBagThreads + threadIdx.x, threads = i64(gridDim.x) * kBagThreads;
-  for (i64 d = thread; d < destinations; d += threads) counts[d] = offsets[(d + 1) * bags] - offsets[d * bags];
+  for (i64 d = thread; d < destinations; d += threads)
+    counts[d] = offsets[(d + 1) * bags] - offsets[d * bags];
   const i64 slots = destinations * bags, groups = threads >> lanes_log2;
   const int lane = int(thread & ((1 << lanes_log2) - 1));
   for (i64 first = thread >> lanes_log2; first < slots; first += groups * kInFlight) {
@@ -132,10 +134,11 @@ __global__ void __launch_bounds__(kBagThreads)
   }
 }
 
-// ---- the sum of packed bags --------------------------------------------------------------------------------
+// ---- the sum of packed bags --------------------------------------------------------------------------
 
 __global__ void __launch_bounds__(kBagThreads) clear_table(i32* row_of, i64 n) {
-  for (i64 i = i64(blockIdx.x) * kBagThreads + threadIdx.x; i < n; i += i64(gridDim.x) * kBagThreads) row_of[i] = -1;
+  for (i64 i = i64(blockIdx.x) * kBagThreads + threadIdx.x; i < n; i += i64(gridDim.x) * kBagThreads)
+    row_of[i] = -1;
 }
 
 // row_of[source, bag]: the packed row that holds the bag of the source. Blocks (x, source).
@@ -153,16 +156,18 @@ __global__ void __launch_bounds__(kBagThreads)
   __syncthreads();
   const i64 end = min(begin + counts[source], rows);
   if (blockIdx.x == 0 && threadIdx.x == 0 && end < begin + counts[source]) report(faults, rows);
-  for (i64 row = begin + i64(blockIdx.x) * kBagThreads + threadIdx.x; row < end; row += i64(gridDim.x) * kBagThreads) {
+  for (i64 row = begin + i64(blockIdx.x) * kBagThreads + threadIdx.x; row < end;
+       row += i64(gridDim.x) * kBagThreads) {
     const i32 bag = load_once(bag_numbers + row);
-    if (bag < 0 || bag >= bags || atomicExch(row_of + source * bags + bag, i32(row)) != -1) report(faults, row);
+    if (bag < 0 || bag >= bags || atomicExch(row_of + source * bags + bag, i32(row)) != -1)
+      report(faults, row);
   }
 }
 
 // out[bag] = sum over sources of rows[row_of[source, bag]]. A row is `accesses` of EACH elements.
 template <class In, class Out, int EACH>
-__global__ void __launch_bounds__(kBagThreads, 4)
-    sum_rows(const In* rows, const i32* row_of, i32 sources, i64 bags, i32 accesses, i32 lanes_log2, Out* out) {
+__global__ void __launch_bounds__(kBagThreads, 4) sum_rows(const In* rows, const i32* row_of, i32 sources,
+                                                           i64 bags, i32 accesses, i32 lanes_log2, Out* out) {
   const i64 thread = i64(blockIdx.x) * kBagThreads + threadIdx.x;
   const i64 groups = i64(gridDim.x) * kBagThreads >> lanes_log2;
   const int lane = int(thread & ((1 << lanes_log2) - 1));

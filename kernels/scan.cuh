@@ -1,21 +1,24 @@
 // Exclusive sums over a whole device in one pass, and where a position lies among segments.
 //
-// A block sums one tile of kScanTile values. It publishes the tile's sum at once and, as soon as it knows what
-// lies before the tile, the sum up to the tile's end; a later tile looks back over its predecessors, 32 at a time,
-// until it meets one that knows. Status and sum share one 64-bit word, so a word that is seen is whole and nothing
-// else has to be ordered. Tiles are handed out by a ticket: whoever waits, waits for blocks that already run.
+// A block sums one tile of kScanTile values. It publishes the tile's sum at once and, as soon as it knows
+// what lies before the tile, the sum up to the tile's end; a later tile looks back over its predecessors, 32
+// at a time, until it meets one that knows. Status and sum share one 64-bit word, so a word that is seen is
+// whole and nothing else has to be ordered. Tiles are handed out by a ticket: whoever waits, waits for blocks
+// that already run.
 //
-// state: scan_words(n) words, all 0 before the launch. The scan leaves them used; a later kernel clears them with
-// clear_words, so that each call finds them as the first one did, in a replayed graph too.
-// Source of the method: Merrill, Garland, "Single-pass parallel prefix scan with decoupled look-back" (2016).
-// Limits: sums below 2^62, values not negative, fewer than 2^31 tiles.
+// state: the ticket and a word for each tile, all 0 before the launch. The scan leaves them used; a later
+// kernel clears them with clear_words, so that each call finds them as the first did, in a graph too.
+//
+// Source of the method: Merrill, Garland, "Single-pass parallel prefix scan with decoupled look-back" (2016)
+//
+// Limits: sums below 2^62, values not negative, fewer than 2^31 tiles
 #pragma once
 #include "portable.cuh"
 
 namespace pm {
 
 constexpr int kScanThreads = 256;
-constexpr int kScanRows = 4;  // values of a thread: rows of 32 neighbours, so a warp's accesses are whole lines
+constexpr int kScanRows = 4;  // values of a thread; a warp's lie side by side, row by row
 constexpr int kScanTile = kScanThreads * kScanRows;
 
 constexpr u64 kTileSum = 1ull << 62, kSumSoFar = 2ull << 62, kSumBits = (1ull << 62) - 1;
@@ -51,7 +54,8 @@ __device__ inline u64 wait_for_word(const u64* at) {
 
 // All threads of the grid together.
 __device__ inline void clear_words(u64* words, i64 count) {
-  for (i64 i = i64(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += i64(gridDim.x) * blockDim.x) words[i] = 0;
+  for (i64 i = i64(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += i64(gridDim.x) * blockDim.x)
+    words[i] = 0;
 }
 
 // Sums over the lanes up to and with one's own.
@@ -154,8 +158,8 @@ __device__ inline Span span_of(i64 first, i64 last, i64 segments, Start start) {
   return mine;
 }
 
-// x / divisor for 0 <= x, with one multiplication. reciprocal = floor(2^64 / divisor), all ones for divisor 1:
-// x reciprocal / 2^64 lies above x / divisor - 1 and not above x / divisor, so one correction makes it exact.
+// x / divisor for 0 <= x. reciprocal = floor(2^64 / divisor), all ones for divisor 1: x reciprocal / 2^64 is
+// above x / divisor - 1 and not above x / divisor, so one correction makes it exact.
 struct Divisor {
   i64 divisor;
   u64 reciprocal;

@@ -1,8 +1,8 @@
 // The different ids of each bucket, in the order of their first occurrence, and where each id is among them.
 //
-// Open addressing in global memory. A bucket of n ids has 2 n slots of its own: the table is half full at most, its
-// size is known without asking the device, and a key is the id alone. A slot keeps the least position that holds its
-// id, so the order does not depend on who comes first.
+// Open addressing in global memory. A bucket of n ids has 2 n slots of its own: the table is half full at
+// most, its size is known without asking the device, and a key is the id alone. A slot keeps the least
+// position that holds its id, so the order does not depend on who comes first.
 //
 //   clear_slots    all slots empty
 //   insert_ids     each id's slot; the least position of each slot
@@ -14,7 +14,8 @@
 
 namespace pm {
 
-constexpr u64 kOdd1 = 0x9e3779b97f4a7c15ull, kOdd2 = 0xd6e8feb86659fd93ull;  // mix all bits into the high ones
+constexpr u64 kOdd1 = 0x9e3779b97f4a7c15ull;  // these two mix all bits of an id into the high ones
+constexpr u64 kOdd2 = 0xd6e8feb86659fd93ull;
 
 template <class T>
 constexpr T kNone = ~T(0);  // no key, no position, no slot
@@ -65,8 +66,8 @@ __device__ inline void for_positions(const BucketStarts& start, Each each) {
 
 template <class Key, class Pos>
 __global__ void __launch_bounds__(kScanThreads)
-    insert_ids(const Key* ids, i64 positions, const i64* offsets, i64 stride, i64 buckets, Key* keys, Pos* first,
-               Pos* slot_of, Faults* faults) {
+    insert_ids(const Key* ids, i64 positions, const i64* offsets, i64 stride, i64 buckets, Key* keys,
+               Pos* first, Pos* slot_of, Faults* faults) {
   const BucketStarts start{offsets, stride, buckets, positions};
   if (blockIdx.x == 0 && threadIdx.x == 0 && offsets[buckets * stride] > positions) report(faults, positions);
   for_positions(start, [&](i64 i, i64 bucket) {
@@ -107,11 +108,13 @@ __global__ void __launch_bounds__(kScanThreads, 5)
 // [buckets + 1] of the different ids.
 template <class Pos>
 __global__ void __launch_bounds__(kScanThreads)
-    invert_ids(i64 positions, const i64* offsets, i64 stride, i64 buckets, const Pos* first, const Pos* slot_of,
-               const Pos* rank, u64* state, i64 state_words, Pos* inverse, i64* counts, i64* starts) {
+    invert_ids(i64 positions, const i64* offsets, i64 stride, i64 buckets, const Pos* first,
+               const Pos* slot_of, const Pos* rank, u64* state, i64 state_words, Pos* inverse, i64* counts,
+               i64* starts) {
   const BucketStarts start{offsets, stride, buckets, positions};
   clear_words(state, state_words);
-  for (i64 k = i64(blockIdx.x) * kScanThreads + threadIdx.x; k <= buckets; k += i64(gridDim.x) * kScanThreads) {
+  for (i64 k = i64(blockIdx.x) * kScanThreads + threadIdx.x; k <= buckets;
+       k += i64(gridDim.x) * kScanThreads) {
     starts[k] = rank[start(k)];
     if (k < buckets) counts[k] = i64(rank[start(k + 1)]) - i64(rank[start(k)]);
   }

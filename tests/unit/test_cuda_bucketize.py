@@ -108,12 +108,12 @@ def test_every_split_is_the_reference(rng: np.random.Generator, order: None, lan
 
 @pytest.mark.parametrize(
     ("rows", "ranks", "batch", "length"),
-    [([1], 1, 1, 1), ([1, 1], 3, 1, 0), ([5], 7, 1, 70), ([1000, 3], 4, 33, 1), ([40] * 12, 3, 130, 1)],
+    [([1], 1, 1, 1), ([1, 1], 3, 1, 0), ([5], 7, 1, 70), ([1000, 3], 4, 33, 1), ([40] * 12, 3, 300, 1)],
 )
 def test_shapes_at_the_edge(
     rng: np.random.Generator, rows: list[int], ranks: int, batch: int, length: int
 ) -> None:
-    """One row, one rank, one sample, no id at all, fewer rows than ranks, long bags, many tiles."""
+    """One row, one rank, one sample, no id at all, few rows, long bags, 36 tiles for 24 blocks."""
     ids, offsets = bags(rng, rows, batch, length, np.int64)
     assert_equal_to_reference(row_wise(rows, ranks), batch, ids, offsets)
 

@@ -29,8 +29,9 @@ CPU = torch.device("cpu")
 TYPES = (torch.float32, torch.float16, torch.bfloat16)
 PAIRS = [(kind, out) for kind in TYPES for out in {kind, torch.float32}]
 ROUNDING = {torch.float32: 2.0**-24, torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8}
-SHAPES = [(1, 1, 1), (3, 5, 7), (2, 33, 4), (9, 10, 64), (4, 3, 132), (5, 300, 8)]
-"""Sources, bags, columns: fewer and more than are in flight, columns that 4 does and does not divide."""
+SHAPES = [(1, 1, 1), (3, 5, 7), (2, 33, 4), (9, 10, 64), (4, 3, 132), (5, 300, 8), (2, 200, 33)]
+"""Sources, bags, columns: fewer and more than are in flight, columns that 4 does and does not divide, more
+elements than the 12 blocks of 256 threads take in one turn."""
 
 
 @pytest.fixture(scope="module", autouse=True)
