@@ -1,11 +1,14 @@
 """A whole session on one GPU, in one folder and under ten minutes: what there is, what it does, what follows.
 
-    python benchmarks/one_gpu.py --out results [--minutes 7] [--machine NAME]
+    python benchmarks/one_gpu.py --out results [--minutes 4] [--machine NAME]
+    python benchmarks/one_gpu.py --out results --sanitize
 
 Leaves in the folder: environment.json, nvidia-smi.txt, doctor.json, runs/ (samples and calibration),
 calibrate.json, project.txt, summary.txt (kernels beside copies, and what did not end well), gpu_tests.txt
-(functional checks on the GPU; no timings), and for each part a .log with what it said on the way. A part that
-fails, or outlasts its time, ends alone: the others still run. Works from a checkout that is not installed.
+(functional checks on the GPU; no timings), gather.txt and gather.csv (our gather and pool beside torch's),
+one_core.txt, kernel_model.txt, and for each part a .log with what it said on the way. A part that fails, or
+outlasts its time, ends alone: the others still run. Works from a checkout that is not installed.
+--sanitize, a session of its own: the same checks under compute-sanitizer's four tools, in sanitizer_*.txt.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,8 +35,11 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[1]
 PERFMODEL = (sys.executable, "-c", "from perfmodel.cli import main; main()")
 TOTAL_S = 570.0
-AFTERWARDS_S = 100.0
+AFTERWARDS_S = 270.0
 """Kept for the start and the end of the calibration, and for what follows it."""
+
+TESTS_S, GATHER_S, ONE_CORE_S = 90.0, 110.0, 40.0
+SANITIZERS = ("memcheck", "racecheck", "initcheck", "synccheck")
 
 ENDING_S = 15.0
 """How long a part that outlasted its time may take to end by itself."""
@@ -112,18 +118,41 @@ def session(out: Path, minutes: float, machine: Sequence[str], total_s: float = 
     parts.part("doctor.json", [*PERFMODEL, "doctor", "--json", *machine], 60)
     limit_s = min(60 * minutes, parts.left_s() - AFTERWARDS_S - ENDING_S)
     runs = ["--device", "cuda", "--ranks", "1", "--out", str(out / "runs"), "--time-limit", f"{limit_s:.0f}s"]
-    code = parts.part(
-        "calibrate.json", [*PERFMODEL, "calibrate", *runs, *machine, "--json"], limit_s + 0.6 * AFTERWARDS_S
-    )
+    code = parts.part("calibrate.json", [*PERFMODEL, "calibrate", *runs, *machine, "--json"], limit_s + 60)
     found = sorted((out / "runs").glob("*/*.json"))
     if found:
         words = ["project", "--table-size", "10TB", "--calibration", str(found[0]), *machine]
         parts.part("project.txt", [*PERFMODEL, *words], 30)
     parts.part("summary.txt", [*own, "--only", "summary"], 30)
-    parts.part("gpu_tests.txt", [sys.executable, "-m", "pytest", "-q", "-rs", "tests/gpu"], parts.left_s())
+    parts.part("gpu_tests.txt", [sys.executable, "-m", "pytest", "-q", "-rs", "tests/gpu"], TESTS_S)
+    for name, words, most_s in _benchmarks(out):
+        parts.part(f"{name}.txt", [sys.executable, str(ROOT / "benchmarks" / f"{name}.py"), *words], most_s)
     summary = out / "summary.txt"
     print(summary.read_text(encoding="utf-8"), flush=True)
     return code
+
+
+def _benchmarks(out: Path) -> Iterator[tuple[str, list[str], float]]:
+    """Name, options and time of each benchmark."""
+    yield "gather", ["--minutes", f"{GATHER_S / 60 - 0.3:.2f}", "--out", str(out / "gather.csv")], GATHER_S
+    yield "one_core", [], ONE_CORE_S
+    for folder in sorted(path.parent for path in (out / "runs").glob("*/samples.jsonl")):
+        yield "kernel_model", [str(folder)], 20.0
+
+
+def sanitized(out: Path, total_s: float = TOTAL_S) -> int:
+    """The checks on the GPU under each tool of compute-sanitizer; 0 when none found anything."""
+    out.mkdir(parents=True, exist_ok=True)
+    tool = shutil.which("compute-sanitizer")
+    if tool is None:
+        print("compute-sanitizer is not there: nothing was checked (it comes with the CUDA toolkit)")
+        return 4
+    parts = Session(out, time.monotonic() + total_s)
+    tests = [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", "tests/gpu"]
+    for left, check in zip(range(len(SANITIZERS), 0, -1), SANITIZERS, strict=True):
+        words = ["--tool", check, "--error-exitcode", "9", "--target-processes", "all"]
+        parts.part(f"sanitizer_{check}.txt", [tool, *words, *tests], parts.left_s() / left)
+    return int(any(parts.codes.values()))
 
 
 def environment() -> dict[str, Any]:
@@ -234,9 +263,10 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--out", type=Path, required=True, help="folder for the results")
-    parser.add_argument("--minutes", type=float, default=7.0, help="time for the calibration, 7.5 at most")
+    parser.add_argument("--minutes", type=float, default=4.0, help="time for the calibration, 4.7 at most")
     parser.add_argument("--machine", help="a shipped machine or a file (default: by the GPU's name)")
     parser.add_argument("--only", choices=("environment", "summary"), help="one part, on stdout")
+    parser.add_argument("--sanitize", action="store_true", help="only checks, under compute-sanitizer")
     asked = parser.parse_args()
     out = asked.out.resolve()
     if asked.only == "environment":
@@ -245,6 +275,8 @@ def main() -> int:
     if asked.only == "summary":
         print(summary(out))
         return 0
+    if asked.sanitize:
+        return sanitized(out)
     return session(out, asked.minutes, ["--machine", asked.machine] if asked.machine else [])
 
 

@@ -134,3 +134,23 @@ def test_a_session_goes_on_when_parts_fail(
     assert "Copies reach 4000 GB/s" in (out / "summary.txt").read_text()
     told = capsys.readouterr().out
     assert "doctor.json: exit code 3" in told and "  broken" in told and "Copies reach" in told
+
+
+def test_without_the_sanitizer_nothing_is_claimed(
+    one_gpu: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(one_gpu.shutil, "which", lambda name: None)
+    assert one_gpu.sanitized(tmp_path) == 4
+    assert "nothing was checked" in capsys.readouterr().out
+
+
+def test_every_tool_of_the_sanitizer_runs_and_one_finding_fails(
+    one_gpu: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tool = tmp_path / "tool.sh"
+    tool.write_text('#!/bin/sh\necho "$2"; [ "$2" != racecheck ] || exit 9\n')
+    tool.chmod(0o755)
+    monkeypatch.setattr(one_gpu.shutil, "which", lambda name: str(tool))
+    assert one_gpu.sanitized(tmp_path / "out") == 1
+    seen = {path.read_text().strip() for path in (tmp_path / "out").glob("sanitizer_*.txt")}
+    assert seen == {"memcheck", "racecheck", "initcheck", "synccheck"}
