@@ -78,7 +78,8 @@ def start(store: Any, rank: int, ranks: int) -> int:
 class NvshmemWorld:
     """One PE a GPU, over the nodes that NVSHMEM reaches. Several PEs on a GPU work too, as a check.
 
-    store   of torch.distributed, which all ranks see;  device  torch.device of this rank's GPU
+    store   of torch.distributed, which all ranks see, with no other keys (a PrefixStore of its own)
+    device  torch.device of this rank's GPU
     Limits: no GPU -> NoHardwareError
     """
 

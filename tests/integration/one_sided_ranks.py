@@ -17,7 +17,7 @@ from calibrate.cuda.exchange import RowWiseExchange
 from calibrate.cuda.exchange_memory import Sizes, block_rows
 from calibrate.cuda.reference.exchange import row_wise
 from calibrate.cuda.symmetric import SharedWorld
-from perfmodel.errors import RankLostError
+from perfmodel.errors import PerfmodelError, RankLostError
 
 ROWS, DIM, BATCH, MOST = (101, 3, 57), 12, 7, 9
 LATE_S, PATIENCE_S = 1.0, 2.5
@@ -115,6 +115,21 @@ def lost(world: SharedWorld, task: str, method: str) -> dict[str, Any]:
     return answer
 
 
+def agreement(world: SharedWorld) -> dict[str, Any]:
+    """Ranks agree, agree again, mean different things, and then the last one is gone."""
+    answer: dict[str, Any] = {}
+    for _ in range(50):
+        world.agree("the same")
+    for what in (f"rank {world.rank}", "with a rank that died"):
+        try:
+            world.agree(what)
+        except PerfmodelError as error:
+            answer[type(error).__name__] = str(error)
+        if world.rank == world.ranks - 1:
+            os._exit(7)
+    return answer
+
+
 def main() -> None:
     task, rank, ranks, run = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
     torch.set_num_threads(1)
@@ -123,6 +138,8 @@ def main() -> None:
         answer: dict[str, Any] = {
             f"{dtype}-{method}": bags(world, dtype, method) for dtype in TYPES for method in METHODS
         }
+    elif task == "agreement":
+        answer = agreement(world)
     else:
         kind, method = task.rsplit("-", 1)
         answer = lost(world, kind, method)

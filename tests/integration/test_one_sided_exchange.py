@@ -114,6 +114,16 @@ def test_a_rank_that_is_lost_is_named_in_bounded_time(task: str, ranks: int, sai
         assert 2.4 < seen["said_s"] < 10 and seen["again_s"] - seen["said_s"] < 1
 
 
+def test_ranks_agree_or_say_who_does_not() -> None:
+    codes, texts, complaints = started("agreement", 3)
+    assert codes == [0, 0, 7], complaints
+    for rank, text in enumerate(texts[:-1]):
+        seen = json.loads(text.splitlines()[-1])
+        others = [peer for peer in range(3) if peer != rank]
+        assert seen["BadInputError"].startswith(f"ranks {others} make another exchange than rank {rank}")
+        assert seen["RankLostError"].startswith("rank 2 died or left")
+
+
 def test_nvshmem_starts_through_a_store(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a GPU it gets as far as knowing all ranks: status 1."""
     ranks = 2

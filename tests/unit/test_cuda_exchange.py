@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -215,6 +216,40 @@ def test_lengths_of_32_bits_and_no_checks(rng: np.random.Generator) -> None:
     for seen, right in zip(on_ranks(2, work), want(whole, asked, 2), strict=True):
         assert np.abs(seen[0].numpy() - right).max() < 1e-5
         assert all(torch.equal(seen[0], one) for one in seen)  # the same bits every time
+
+
+@pytest.mark.parametrize("stage_all", [False, True], ids=["mapped", "staged"])
+def test_blocks_that_run_side_by_side(stage_all: bool, rng: np.random.Generator) -> None:
+    """Three threads of a rank share the tickets of one fused launch, as blocks of a GPU do."""
+    rows, batch, ranks = (40, 30), 20, 2
+    whole, asked = tables(rng, rows, 12, "fp32"), batches(rng, rows, batch, 9, "int64", ranks)
+    sizes = Sizes(rows, 12, batch, len(rows) * batch * 9, part_bags=3)
+
+    def work(world: ThreadWorld) -> Any:
+        exchange = RowWiseExchange(world, part(whole, world.rank, ranks), sizes, stage_all=stage_all)
+        memory, (ids, lengths) = exchange._memory, asked[world.rank]
+        (bags,) = exchange._bags_kernels()
+        seen = []
+        for _ in range(5):
+            out = torch.full((batch, len(rows), 12), torch.nan)
+            torch.cumsum(lengths, 0, out=memory.offsets[1:])
+            exchange._push(ids, batch)
+            arguments = [memory.exchange, ctypes.c_int32(batch), out]
+            threads = [
+                threading.Thread(target=launching.launch, args=(bags, CPU, 2, 64, arguments))
+                for _ in range(3)
+            ]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join(30)
+            exchange.raise_faults()
+            seen.append(out.numpy())
+        return seen
+
+    for answers, right in zip(on_ranks(ranks, work), want(whole, asked, ranks), strict=True):
+        assert not isinstance(answers, Exception), answers
+        assert max(np.abs(seen - right).max() for seen in answers) < 1e-4
 
 
 @pytest.mark.parametrize("method", ["fused", "three"])
