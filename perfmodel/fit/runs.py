@@ -79,7 +79,7 @@ def _kernels_alone(run: Run, machine: Machine, complete: bool) -> Calibration:
     if shipped is None or kernels is None:
         raise NoCalibrationError(
             f"run {run.run_id} holds no finished point of a collective.",
-            "the line that began it goes on where it stopped.",
+            "measure some:\n  perfmodel calibrate --quick",
         )
     return shipped.model_copy(
         update={

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
-from perfmodel.errors import BadInputError, NoCalibrationError
+from perfmodel.errors import BadInputError, NoCalibrationError, PerfmodelError
 from perfmodel.schema.calibration import Calibration, read_calibration
 from perfmodel.schema.evidence import Backend, Clock
 from perfmodel.schema.home import LATEST, MACHINE_NAME, SAMPLES_NAME, runs_by_age, runs_folder
+from perfmodel.schema.machine import list_machines
 from perfmodel.schema.run_files import read_header
+from perfmodel.units import counted
 
 CLOCK_ORDER = (Clock.STREAM, Clock.GRAPH, Clock.EAGER, Clock.DEVICE)
 """Which clock a projection takes when nobody says: that of the shipped calibrations first."""
 
 _SUFFIX = ".json"
+_MOST_NAMED = 5
+_MADE_UP = ("cpu-", "gpu-")
+"""How the names begin that a host gets where nobody names it."""
 _PASS = ("all_to_all", "reduce_scatter")
 _PASS_OF_NVSHMEM = ("all_to_all",)  # bags are exchanged and summed: it has no reduce-scatter
 
@@ -50,9 +56,43 @@ def latest_run(folder: Path | None = None) -> Path:
 
 
 def calibrations_of(folder: Path) -> dict[Path, Calibration]:
-    """Calibrations in the folder of a run by file, the one that a projection takes first."""
-    found = {path: read_calibration(path) for path in sorted(folder.glob(f"*{_SUFFIX}"))}
+    """Calibrations in the folder of a run by file, the one that a projection takes first.
+
+    Limits: a file that is no calibration -> BadInputError; in a run, with the line that writes it anew
+    """
+    found = {}
+    for path in sorted(folder.glob(f"*{_SUFFIX}")):
+        try:
+            found[path] = read_calibration(path)
+        except BadInputError as error:
+            if (folder / SAMPLES_NAME).is_file():
+                step = f"the samples beside it are kept; to write it anew:\n  {calibrate_line(folder)}"
+                raise BadInputError(error.message, step) from None
+            raise
     return dict(sorted(found.items(), key=lambda item: preference(item[1])))
+
+
+def calibrate_line(folder: Path, *words: str) -> str:
+    """The command that measures what the run in ``folder`` lacks: in the same place, for the same machine.
+
+    words   what is measured; ``--only gloo``, or nothing for all that a projection takes
+    Limits: the stack may have changed since, and what is measured then lies in another folder beside it
+    """
+    more = [] if _same(folder.parent, runs_folder()) else ["--out", str(folder.parent)]
+    try:
+        machine = read_header(folder).machine
+    except PerfmodelError:
+        machine = ""
+    if machine and not machine.startswith(_MADE_UP) and machine not in list_machines():
+        more += ["--machine", machine]
+    return shlex.join(["perfmodel", "calibrate", *words, "--quick", *more])
+
+
+def _same(one: Path, other: Path) -> bool:
+    try:
+        return one.resolve() == other.resolve()
+    except OSError:
+        return False
 
 
 def preference(item: Calibration) -> tuple[bool, bool, int, int, int]:
@@ -87,13 +127,15 @@ def _collectives(item: Calibration) -> tuple[str, ...]:
 def calibration_in(folder: Path, backend: str | None = None, clock: str | None = None) -> Path:
     """The calibration of a run for a library and clock; the first of ``calibrations_of`` where nobody says.
 
-    Limits: no calibration in the folder, or none of that library and clock -> NoCalibrationError
+    Limits: no calibration in the folder, or none of that library and clock -> NoCalibrationError; a functional
+    check -> NoCalibrationError; a folder that is no run -> BadInputError
     """
+    _refuse_no_run(folder)
     found = calibrations_of(folder)
     if not found:
         raise NoCalibrationError(
             f"run {folder.name} holds no calibration: no collective was measured to its end.",
-            "the line that began it goes on where it stopped.",
+            f"measure them:\n  {calibrate_line(folder)}",
         )
     for path, one in found.items():
         if backend in (None, str(one.backend)) and clock in (None, str(one.clock)):
@@ -101,6 +143,34 @@ def calibration_in(folder: Path, backend: str | None = None, clock: str | None =
     asked = " at clock ".join(part for part in (backend, clock) if part)
     there = ", ".join(f"--backend {one.backend} --clock {one.clock}" for one in found.values())
     raise NoCalibrationError(f"run {folder.name} has nothing of {asked}.", f"it has {there}.")
+
+
+def _refuse_no_run(folder: Path) -> None:
+    """An error for a folder that is no run, and for a run of which no calibration is made."""
+    if (folder / SAMPLES_NAME).is_file():
+        if read_header(folder).functional_only:
+            raise NoCalibrationError(
+                f"run {folder.name} is a functional check (more ranks than cores): "
+                "there is no calibration of it.",
+                f"measure this machine:\n  {calibrate_line(folder)}",
+            )
+        return
+    try:
+        if calibrations_of(folder):
+            return
+    except BadInputError:
+        pass  # files of another kind
+    runs = runs_by_age(folder)
+    lines = [shlex.quote(str(run)) for run in runs[:_MOST_NAMED]]
+    if runs:
+        raise BadInputError(
+            f"{folder} is not a run, but holds {counted(len(runs), 'run')}.",
+            "name one of them, the newest first:\n" + "\n".join(f"  {line}" for line in lines),
+        )
+    raise BadInputError(
+        f"{folder} is not a run: it holds no {SAMPLES_NAME} and no calibration.",
+        "give the folder that perfmodel calibrate names under Wrote, a calibration file, or latest.",
+    )
 
 
 def no_machine_file(what: str, machine: str, folder: Path, more: str = "") -> BadInputError:

@@ -14,7 +14,7 @@ from perfmodel.project import project
 from perfmodel.schema.home import MACHINE_NAME
 from perfmodel.schema.machine import Machine, list_machines, load_machine
 from perfmodel.schema.run_files import Run, read_run
-from perfmodel.schema.run_folders import calibrations_of, no_machine_file
+from perfmodel.schema.run_folders import calibrate_line, calibrations_of, no_machine_file
 from perfmodel.schema.workload import dtype_bytes
 from perfmodel.units import counted, format_fraction, format_ratio
 from perfmodel.validate.verdicts import Finding, Outcome, Verdict, load_run_bands, outcome
@@ -38,7 +38,7 @@ def compare_run(folder: Path) -> pd.DataFrame:
     if passes.empty:
         raise NoCalibrationError(
             f"run {run.run_id} holds no whole pass.",
-            "measure some, and what they consist of:\n  perfmodel calibrate --quick",
+            f"measure some, and what they consist of:\n  {calibrate_line(folder)}",
         )
     machine = machine_of_run(run, folder)
     parts = [
@@ -64,8 +64,8 @@ def _projected(passes: pd.DataFrame, folder: Path, machine: Machine, backend: st
     found = {path: one for path, one in calibrations_of(folder).items() if str(one.backend) == backend}
     if not found:
         raise NoCalibrationError(
-            f"run {folder.name} holds no calibration of {backend}.",
-            "the line that began it goes on where it stopped.",
+            f"run {folder.name} holds whole passes over {backend} and no calibration of {backend}.",
+            f"measure its collectives:\n  {calibrate_line(folder, '--only', backend)}",
         )
     clock = str(passes["clock"].iloc[0])
     path = min(found, key=lambda p: str(found[p].clock) != clock)

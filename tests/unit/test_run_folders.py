@@ -18,7 +18,13 @@ from perfmodel.schema.calibration import Calibration, read_calibration, save_cal
 from perfmodel.schema.evidence import Backend, Clock
 from perfmodel.schema.home import HOME_VARIABLE, SAMPLES_NAME
 from perfmodel.schema.run_files import Run, read_run
-from perfmodel.schema.run_folders import calibration_in, latest_run, measured_groups, run_folder
+from perfmodel.schema.run_folders import (
+    calibrate_line,
+    calibration_in,
+    latest_run,
+    measured_groups,
+    run_folder,
+)
 from perfmodel.schema.runs import Finish, Point, Status, Visit
 
 FULL = "mpi-5.0.11-eager.json"
@@ -124,3 +130,59 @@ def run_of(points: list[tuple[Point, float]]) -> Run:
         run.visits[key] = [Visit(key=key, round=0, at="2026-01-02T03:04:06Z", times_s=[time], checked=8)]
         run.finishes[key] = Finish(key=key, status=Status.OK, **fields)
     return run
+
+
+def shown(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
+    from perfmodel.cli import run
+
+    code = run(list(words))
+    return code, " ".join(capsys.readouterr().err.split())
+
+
+def functional(folder: Path) -> None:
+    first, rest = (folder / SAMPLES_NAME).read_text(encoding="utf-8").split("\n", 1)
+    header = {**json.loads(first), "functional_only": True}
+    (folder / SAMPLES_NAME).write_text(json.dumps(header) + "\n" + rest, encoding="utf-8")
+
+
+@pytest.mark.parametrize("command", [("show",), ("project", "--table-size", "1GB", "--calibration")])
+def test_a_folder_that_gives_no_calibration_says_why(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], command: tuple[str, ...]
+) -> None:
+    other = tmp_path / "no run"
+    other.mkdir()
+    (other / "settings.json").write_text("{}", encoding="utf-8")
+    code, said = shown(capsys, *command, str(other))
+    assert code == 2 and "is not a run" in said
+    code, said = shown(capsys, *command, str(folder.parent))
+    assert code == 2 and "holds 1 run" in said and str(folder) in said
+    functional(folder)
+    code, said = shown(capsys, *command, str(folder))
+    assert code == 3 and "functional check" in said and "collective" not in said
+
+
+def test_a_calibration_cut_short_is_written_anew_by_the_line_that_is_printed(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / FULL).write_bytes((folder / FULL).read_bytes()[:200])
+    for words in (("show", "latest"), ("project", "--gpus", "2", "--calibration", str(folder))):
+        code, said = shown(capsys, *words)
+        assert code == 2 and FULL in said
+        assert "perfmodel calibrate --quick --machine four-cores" in said
+
+
+def test_the_line_that_measures_goes_to_the_same_place(folder: Path, tmp_path: Path) -> None:
+    assert calibrate_line(folder) == "perfmodel calibrate --quick --machine four-cores"
+    away = Path(shutil.copytree(folder, tmp_path / "my runs" / folder.name))
+    line = calibrate_line(away, "--only", "gloo")
+    assert line == (
+        f"perfmodel calibrate --only gloo --quick --out '{tmp_path / 'my runs'}' --machine four-cores"
+    )
+
+
+def test_passes_over_a_library_without_a_calibration_say_what_to_measure(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / FULL).unlink()
+    code, said = shown(capsys, "validate", "--run", str(folder))
+    assert code == 3 and "perfmodel calibrate --only mpi --quick" in said and "began" not in said
