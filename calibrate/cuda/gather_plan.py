@@ -116,7 +116,8 @@ def choose(
     A group has min(ids of its bags, depth) rows on their way. Where a bag for each group leaves fewer bytes
     on their way than hide the time of memory (``BYTES_IN_FLIGHT``), and a bag has more ids than a group keeps
     on their way, a block takes a bag, with as many groups as make up for it. Else groups take runs of
-    ``RUN_IDS`` ids and more, of such a length that they all end at about the same time.
+    ``RUN_IDS`` ids and more, of such a length that they all end at about the same time; few groups lie in
+    small blocks, so that every multiprocessor has some.
     Limits: bags -> inf: a run;  one bag of many ids: a block of 256 threads;  pooling <= depth: a run
     """
     bags = max(1, bags)
@@ -129,4 +130,7 @@ def choose(
     shortest = min(math.ceil(RUN_IDS / max(pooling, 1.0)), -(-bags // groups))
     turns = math.ceil(bags / (groups * shortest))
     run = -(-bags // (groups * turns))
-    return Plan(False, most_threads, run, min(blocks_at_once, -(-bags * shape.lanes // (run * most_threads))))
+    lanes = -(-bags // run) * shape.lanes
+    spread = max(1, lanes // multiprocessors).bit_length() - 1
+    threads = max(WARP, min(most_threads, 1 << spread))
+    return Plan(False, threads, run, min(blocks_at_once, -(-lanes // threads)))

@@ -302,22 +302,32 @@ H200 = {"multiprocessors": 132, "blocks_at_once": 4 * 132}
         (32, 128, 128, Plan(True, 128, 1, 32)),
         (1, 10**6, 128, Plan(True, 256, 1, 1)),
         # short bags, however few: a group has all of a bag's rows on their way
-        (32, 8, 128, Plan(False, 256, 1, 1)),
+        (32, 8, 128, Plan(False, 32, 1, 8)),
+        # 1024 groups are 62 lanes for each multiprocessor: blocks of 32
+        (1024, 1, 128, Plan(False, 32, 1, 256)),
     ],
 )
 def test_the_plan(bags: int, pooling: float, row_bytes: int, want: Plan) -> None:
     assert choose(bags, pooling, row_bytes, Shape(8, 1, 16), **H200) == want
 
 
-def test_every_plan_covers_every_bag() -> None:
+def test_work_is_spread_evenly() -> None:
+    """No group has a bag a turn more than the mean; no multiprocessor is idle while another has two warps."""
     rng = np.random.default_rng(5)
     for _ in range(300):
         lanes = 2 ** int(rng.integers(0, 6))
         bags, pooling = int(2 ** rng.uniform(0, 24)), float(2 ** rng.uniform(-1, 10))
         plan = choose(bags, pooling, lanes * 16, Shape(lanes, 1, 16), **H200)
-        groups = plan.blocks * plan.threads // lanes
-        assert 0 < plan.blocks <= H200["blocks_at_once"] * 8 and plan.threads <= 256
-        assert plan.long or groups * plan.run * -(-bags // (groups * plan.run)) >= bags
+        assert plan.threads in (32, 64, 128, 256)
+        assert 0 < plan.blocks * plan.threads <= H200["blocks_at_once"] * 256
+        if plan.long:
+            in_flight = bags * plan.threads * 8 * 16
+            assert pooling > 8 and (plan.threads in (32, 256) or in_flight < 2 * 132 * BYTES_IN_FLIGHT)
+            continue
+        tiles, groups = -(-bags // plan.run), plan.blocks * plan.threads // lanes
+        turns = -(-tiles // groups)
+        assert turns * plan.run <= bags / (H200["blocks_at_once"] * 256 // lanes) + turns
+        assert plan.blocks >= min(132, -(-tiles * lanes // 32))
 
 
 @pytest.fixture(scope="module")
