@@ -44,11 +44,14 @@ struct Status {
   Faults faults;      // ids out of range, by position among this PE's ids
   u64 overflow;       // ids for one PE, where they are more than its landing zone takes
   u64 overflow_owner;
-  u64 lost;           // 1 + PE that did not come within the time, + kLostBags where it was bags that were awaited
-  u64 other_batch;    // 1 + PE that looks up another number of samples in the same call
+  u64 lost;           // 1 + PE that ended the exchange, and a Reason; who waits then gives up
   u64 foreign;        // ids received that are no rows here
 };
-constexpr u64 kLostBags = 1ull << 32;
+enum Reason : u64 {
+  kNoIds = 0,               // its ids did not come within the time
+  kNoBags = 1ull << 32,     // its partial bags did not
+  kOtherBatch = 2ull << 32  // it looks up another number of samples in the same call
+};
 
 struct Progress {
   u64 call;
@@ -336,14 +339,14 @@ __device__ inline void pool_part(const Exchange& x, int asker, i32 first, i32 co
 
 // All threads of a block wait until `count` flags are at least `call`; false: a PE did not come.
 __device__ inline bool wait_block(const Exchange& x, u64* flags, i32 count, i32 stride, u64 call, i32 per_pe,
-                                  i32 first_pe, u64 what) {
+                                  i32 first_pe, Reason reason) {
   __shared__ int missing;
   __syncthreads();
   if (threadIdx.x == 0) missing = 0;
   __syncthreads();
   for (i32 i = threadIdx.x; i < count; i += blockDim.x)
     if (!wait_at_least(flags + i64(i) * stride, call, x.patience_ns, &x.status->lost)) {
-      atomicCAS(&x.status->lost, u64(0), what + u64(1 + first_pe + i / per_pe));
+      atomicCAS(&x.status->lost, u64(0), reason + u64(1 + first_pe + i / per_pe));
       atomicExch(&missing, 1);
     }
   __syncthreads();
@@ -363,10 +366,10 @@ __device__ inline void make_part(const Exchange& x, int asker, i32 part, i32 bat
   float* straight = (Stages & kPush) != 0 && !x.stage_all ? mapped(peers, landed, asker) : nullptr;
   float* staged = x.staged_bags + asker * zone + place;
   if constexpr ((Stages & kGather) != 0) {
-    if (!wait_block(x, x.ids_here + i64(asker) * 2 * x.pieces, 2 * x.pieces, 1, call, 2 * x.pieces, asker, 0))
+    if (!wait_block(x, x.ids_here + i64(asker) * 2 * x.pieces, 2 * x.pieces, 1, call, 2 * x.pieces, asker, kNoIds))
       return;
     if (x.landed_offsets[asker * x.words] != batch) {
-      if (threadIdx.x == 0) atomicCAS(&x.status->other_batch, u64(0), u64(1 + asker));
+      if (threadIdx.x == 0) atomicCAS(&x.status->lost, u64(0), kOtherBatch + u64(1 + asker));
       return;
     }
     pool_part<Row, Id, N>(x, asker, first, count, batch, straight != nullptr ? straight : staged);
@@ -427,7 +430,7 @@ __global__ void __launch_bounds__(256, 3) bags(const Exchange* at, i32 batch, fl
     }
     const i32 part = round - lag;
     if (!kSums || part < 0) continue;
-    if (!wait_block(x, x.bags_here + part, PEs, x.parts, call, 1, 0, kLostBags)) continue;
+    if (!wait_block(x, x.bags_here + part, PEs, x.parts, call, 1, 0, kNoBags)) continue;
     const i32 first = part * x.part_bags, count = min(x.part_bags, bags - first);
     if (x.dim % 4 == 0)
       add_up<4>(x, first, count, batch, out);

@@ -34,7 +34,7 @@ CPU_PATIENCE_S = 20.0
 """The CPU that stands in for a GPU gives a wait up after this (kernels/cpu.hpp)."""
 
 _PATIENCE = f"give patience_s above 0 and below {CPU_PATIENCE_S:g} s."
-_LOST_BAGS = 2**32
+_REASON = 2**32
 
 
 def kernels(
@@ -154,16 +154,10 @@ class RowWiseExchange:
         """
         memory, world = self._memory, self._world
         status = memory.status.tolist()
-        count, first, overflow, owner, lost, other_batch, foreign = status
+        count, first, overflow, owner, lost, foreign = status
         memory.reset_status()
-        if other_batch:
-            self._broken = "has mixed calls of different batches"
-            raise BadInputError(
-                f"rank {other_batch - 1} looks up another number of samples than rank {world.rank}.",
-                "all ranks make the same calls.",
-            )
         if lost:
-            self._lost(lost)
+            self._lost(*divmod(lost, _REASON))
         if overflow:
             raise BadInputError(
                 f"{overflow} ids are for rank {owner}, whose landing zone takes {self._sizes.capacity}: "
@@ -185,9 +179,14 @@ class RowWiseExchange:
         """Forget the memory; the world gives it back."""
         self._broken = "is closed"
 
-    def _lost(self, lost: int) -> None:
-        what = "partial bags" if lost >= _LOST_BAGS else "ids"
-        rank = lost % _LOST_BAGS - 1
+    def _lost(self, reason: int, number: int) -> None:
+        rank, what = number - 1, ("ids", "partial bags", "")[reason]
+        if not what:
+            self._broken = "has mixed calls of different batches"
+            raise BadInputError(
+                f"rank {rank} looks up another number of samples than rank {self._world.rank}.",
+                "all ranks make the same calls.",
+            )
         left = self._world.lost()
         self._world.give_up()
         gone = rank if rank in left or not left else left[0]

@@ -155,7 +155,7 @@ class Memory:
         self.region: Region = world.allocate(int(begins[-1]))
         base = self.region.memory.data_ptr()
         self.offsets = torch.zeros(sizes.bags + 1, dtype=torch.int64, device=device)
-        self.status = torch.zeros(7, dtype=torch.int64, device=device)
+        self.status = torch.zeros(6, dtype=torch.int64, device=device)
         self.reset_status()
         splits = np.stack([sizes.rows, block_rows(sizes.rows, ranks)], axis=1).astype(np.int64)
         self._kept = {

@@ -306,7 +306,7 @@ def test_ranks_must_mean_the_same() -> None:
 
 def test_calls_of_unequal_batches_are_an_error() -> None:
     def work(world: ThreadWorld) -> Any:
-        exchange = RowWiseExchange(world, [torch.ones(5, 4)], Sizes((10,), 4, 2, 20), patience_s=0.2)
+        exchange = RowWiseExchange(world, [torch.ones(5, 4)], Sizes((10,), 4, 2, 20))
         count = 1 + world.rank
         with pytest.raises(BadInputError, match=r"another number of samples"):
             exchange.run(torch.zeros(count, dtype=torch.int64), torch.ones(count, dtype=torch.int64))
