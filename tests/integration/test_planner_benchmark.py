@@ -1,0 +1,141 @@
+"""benchmarks/planner.py: its quick run, its baselines by hand, and plans to TorchRec and back."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from perfmodel.model.exchanges import Exchange
+from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme, torchrec, uniform_plan
+from perfmodel.schema.workload import Table, TableSet
+
+BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
+
+
+@pytest.fixture
+def beside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The benchmark's modules can be imported."""
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+
+
+def tables_of(*shapes: tuple[int, int, float]) -> PlanTables:
+    return PlanTables.of(TableSet("mine", tuple(Table(f"t{i}", *shape) for i, shape in enumerate(shapes))))
+
+
+def test_quick_run() -> None:
+    """Everything on one screen: eight planners, both scores; ours is the best by our model."""
+    pytest.importorskip("torchrec")
+    done = subprocess.run(
+        [sys.executable, str(BENCHMARKS / "planner.py"), "--quick"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={"COLUMNS": "160", "PATH": "/usr/bin:/bin"},
+    )
+    assert done.returncode == 0, done.stderr
+    first, second = done.stdout.split("\n\n")
+    assert first.startswith("mlperf-dlrm-dcnv2, 8 GPUs of h100-sxm-ib, throughput")
+    rows = [re.split(r"\s{2,}", line.strip())[0] for line in first.splitlines()[2:]]
+    names = ["ours", "ours for TorchRec", "TorchRec", "EMBark's greedy", "random"]
+    assert rows == [*names, "row-wise", "table-wise", "table-row-wise"]
+    ratios = [float(re.findall(r"\d+\.\d\d", line.split(" ms")[-1])[0]) for line in second.splitlines()[1:9]]
+    assert ratios[0] == 1 and min(ratios) == 1, second
+    assert "no plan in" not in first  # TorchRec's planner answers within its time
+    assert re.search(
+        r"TorchRec's own score of ours for TorchRec: .* more than 1 % worse in \d of 1\.", second
+    )
+    assert re.search(r"Gap of ours to the bound: \d+\.\d %", second)
+
+
+@pytest.mark.usefixtures("beside")
+def test_embark_by_hand() -> None:
+    """Two GPUs: R_bw = 3350 / 450, the costs of t0 and t1 are 64 (4 h + 7.44) with h = 8 and 1: 2524 and 732.
+
+    Apart they cost 2524; t0 is cut in two columns of 32 (1262 each), t1 joins one of them: 1994. Then t0 is
+    the costliest again: its columns are no wider than 32, and four parts have no four GPUs. So it stays.
+    """
+    from planner_baselines import Embark
+
+    tables = tables_of((1000, 64, 8.0), (1000, 64, 1.0))
+    greedy = Embark(Evaluator.on("h100-sxm-ib", tables, 16, 2), 80e9, 0.0)
+    assert greedy._cost(0) == pytest.approx(64 * (32 + 3350 / 450))
+    plan = greedy.plan()
+    assert plan is not None
+    first, second = plan.placements
+    assert first.scheme == Scheme(Exchange.RB, 1, 2) and sorted(first.ranks) == [0, 1]
+    assert second.scheme == Scheme(Exchange.RB) and second.ranks.size == 1
+
+
+@pytest.mark.usefixtures("beside")
+def test_embark_splits_what_does_not_fit_by_rows() -> None:
+    """100 GB on GPUs of 60 GB: two row parts, even though columns are wide; a small table is copied."""
+    from planner_baselines import Embark
+
+    tables = tables_of((200_000_000, 125, 1.0), (10, 125, 1.0))
+    plan = Embark(Evaluator.on("h100-sxm-ib", tables, 16, 2), 60e9, 1e5).plan()
+    assert plan is not None
+    assert [p.scheme for p in plan.placements] == [Scheme(Exchange.RB, 2), Scheme(Exchange.DP)]
+    assert Embark(Evaluator.on("h100-sxm-ib", tables, 16, 2), 40e9, 1e5).plan() is None
+
+
+@pytest.mark.usefixtures("beside")
+def test_random_search_is_valid_and_repeatable() -> None:
+    from planner_baselines import random_search
+
+    tables = tables_of((1000, 64, 8.0), (100_000, 64, 1.0), (10, 8, 1.0))
+    evaluator = Evaluator.on("h100-sxm-ib", tables, 16, 8, gpus_per_node=4)
+    plans = [random_search(evaluator, 80e9, 0.0, seed) for seed in (1, 1, 2)]
+    times = [evaluator.cost(plan).time_s for plan in plans if plan]
+    assert len(times) == 3 and times[0] == times[1]
+    longer = random_search(evaluator, 80e9, 0.3, 1)
+    assert longer is not None and evaluator.cost(longer).time_s <= times[0]
+    assert random_search(evaluator, 1e3, 0.0) is None
+
+
+@pytest.mark.usefixtures("beside")
+def test_plans_come_back_from_torchrec() -> None:
+    """Every kind of sharding: what is written for TorchRec is the same placement when it is read back."""
+    from planner import Loose, placement_of
+
+    tables = tables_of(*[(1000, 64, 2.0)] * 6)
+    evaluator = Evaluator.on("h100-sxm-ib", tables, 16, 4, gpus_per_node=2)
+    placements = (
+        Placement.of(Scheme(Exchange.DP)),
+        Placement.of(Scheme(Exchange.RB), [2]),
+        Placement.of(Scheme(Exchange.RB, 1, 2), [3, 0]),
+        Placement.of(Scheme(Exchange.RS, 4), range(4)),
+        Placement.of(Scheme(Exchange.TWO_LEVEL, 2), [2, 3]),
+        Placement.of(Scheme(Exchange.TWO_LEVEL, 2, 2), [2, 0, 3, 1]),
+    )
+    plan = Plan(tables, placements, 4, 2)
+    file = torchrec.torchrec_plan(evaluator, plan)
+    back = [placement_of({"type": entry.sharding_type, "ranks": entry.ranks}, 4, 2) for entry in file.tables]
+    for mine, theirs in zip(placements, back, strict=True):
+        assert mine.scheme == theirs.scheme and mine.ranks.tolist() == theirs.ranks.tolist()
+    loose: Any = Loose.of(tables, back, 4)
+    assert np.array_equal(evaluator.model.loads(loose).values, evaluator.loads(plan).values)
+
+
+@pytest.mark.usefixtures("beside")
+@pytest.mark.parametrize("training", [False, True])
+def test_torchrecs_score_of_its_own_plan(training: bool) -> None:
+    """TorchRec rates its plan as we have it rated after it went through our placements and our file."""
+    pytest.importorskip("torchrec")
+    from planner import placement_of
+    from planner_torchrec import module_of, planned, score_ms
+
+    tables = tables_of((100_000, 256, 20.0), (50_000_000, 64, 3.0), (1000, 16, 1.0), (2_000_000, 128, 50.0))
+    evaluator = Evaluator.on("h100-sxm-ib", tables, 512, 4, gpus_per_node=2, training=training)
+    file = torchrec.torchrec_plan(evaluator, uniform_plan(tables, "row-wise", 4, 2))
+    module = module_of(file, training)
+    found = planned(file, module, training, 10.0)
+    placements = tuple(placement_of(found["tables"][name], 4, 2) for name in tables.names)
+    theirs = torchrec.torchrec_plan(evaluator, Plan(tables, placements, 4, 2))
+    assert score_ms(theirs, module, training) == pytest.approx(found["ms"], rel=1e-9)
+    assert found["ms"] < score_ms(file, module, training)  # better than row-wise
