@@ -9,6 +9,7 @@ import typer
 
 from perfmodel.cli.doctor import HostMachineOption
 from perfmodel.cli.options import JsonOption, count_values, size_values, split_values
+from perfmodel.cli.typed_line import TypedLine
 from perfmodel.errors import BadInputError
 
 if TYPE_CHECKING:
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 
 DEVICES = ("auto", "cpu", "cuda")
 LEAST_LIMIT_S = 1.0
-_NOT_AGAIN = ("fresh", "plan_only")  # a run that goes on does not begin afresh
 
 
 def calibrate(
@@ -113,7 +113,7 @@ def calibrate(
             out=_folder(out),
             fresh=fresh,
             keep_hostnames=keep_hostnames,
-            again=_again(context),
+            typed=TypedLine.of(context),
         )
     measuring.run(asked, plan_only=plan_only, strict=strict, as_json=as_json)
 
@@ -205,18 +205,3 @@ def _folder(text: str | None) -> Path | None:
     if text is not None and not text.strip():
         raise BadInputError("--out is empty.", "give a folder, or leave --out out: runs in $PERFMODEL_HOME.")
     return None if text is None else Path(text)
-
-
-def _again(context: typer.Context) -> str:
-    """The command that goes on with this run: the options that were given, but for those of a first start."""
-    import shlex
-
-    words = ["perfmodel", "calibrate"]
-    for option in context.command.params:
-        source = context.get_parameter_source(str(option.name))
-        if source is None or source.name != "COMMANDLINE" or option.name in _NOT_AGAIN:
-            continue
-        value = context.params[str(option.name)]
-        for item in value if isinstance(value, (list, tuple)) else [value]:
-            words += [option.opts[0]] if item is True else [option.opts[0], str(item)]
-    return shlex.join(words)

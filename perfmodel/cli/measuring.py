@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shlex
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -15,6 +14,7 @@ from calibrate.machine.doctor import Finding, examine
 from calibrate.machine.host import Host, identify
 from calibrate.planning.plan import Request, estimate_points_s, make_plan
 from calibrate.planning.selection import read_selection
+from calibrate.planning.world import World
 from calibrate.ranks.control import LeaderMissingError
 from calibrate.ranks.external import detect_launcher
 from calibrate.ranks.team import TeamRequest
@@ -23,17 +23,18 @@ from calibrate.running.journal import Journal
 from calibrate.running.session import calibrate as measure
 from calibrate.running.session import run_folder, still_open
 from calibrate.running.stack import make_header
-from perfmodel.cli.output import SaidError, emit, emit_json, note
+from perfmodel.cli.next_lines import again, changed_stack, for_a_calibration, next_commands, retry
+from perfmodel.cli.output import SaidError, emit, emit_json, note, warn
 from perfmodel.cli.progress import Progress
-from perfmodel.cli.suggest import after_calibration
+from perfmodel.cli.typed_line import TypedLine
 from perfmodel.errors import NoCalibrationError, NoHardwareError, PerfmodelError, TooNoisyError
 from perfmodel.report import run as pages
 from perfmodel.report import run_result as results
 from perfmodel.report.doctor import warnings_text
 from perfmodel.schema.calibration import Calibration, save_calibration
-from perfmodel.schema.home import LATEST, MACHINE_NAME, runs_folder
+from perfmodel.schema.home import MACHINE_NAME, runs_folder
 from perfmodel.schema.machine import Machine, list_machines, load_machine, read_machine
-from perfmodel.schema.runs import Status
+from perfmodel.schema.runs import Kind, RunHeader, Status
 
 STOPPED = 130
 _NOT_WELL = (Status.NOISY, Status.THROTTLED, Status.FAILED)
@@ -46,7 +47,7 @@ class Asked:
     """The command line, read.
 
     start   ranks to start on this machine; None: one a GPU or a core
-    again   the command that goes on with this run
+    typed   the line itself
     """
 
     request: Request
@@ -57,7 +58,7 @@ class Asked:
     out: Path | None
     fresh: bool
     keep_hostnames: bool
-    again: str
+    typed: TypedLine
 
     @property
     def folder(self) -> Path:
@@ -110,7 +111,9 @@ def run(asked: Asked, *, plan_only: bool, strict: bool, as_json: bool) -> None:
         if plan_only:
             show_plan(asked, host, team, findings, as_json=as_json)
             return
-        progress = Progress(host, findings, quiet=as_json)
+        progress = Progress(
+            host, findings, quiet=as_json, new_stack=lambda *run: _new_stack(asked, world, *run)
+        )
         outcome = _measured(asked, host, team, progress)
     deliver(asked, host, outcome, findings, as_json=as_json)
     judge(asked, outcome, strict=strict)
@@ -121,6 +124,12 @@ def open_team(request: TeamRequest) -> Team | None:
     from calibrate.ranks import launch
 
     return launch.open_team(request, say=note)
+
+
+def _new_stack(asked: Asked, world: World, header: RunHeader, folder: Path) -> str:
+    """What to say at the start of a run with another stack than the last calibration's."""
+    collectives = any(point.kind is Kind.COLLECTIVE for point in make_plan(asked.request, world).points)
+    return changed_stack(header, folder, "" if collectives else for_a_calibration(asked.typed, world))
 
 
 def _measured(asked: Asked, host: Host, team: Team, progress: Progress) -> Outcome:
@@ -138,14 +147,10 @@ def _measured(asked: Asked, host: Host, team: Team, progress: Progress) -> Outco
         progress.clear()
         if progress.outcome is not None:
             kept = f"{progress.outcome.samples} ({results.state_words(progress.outcome)})"
-            error.next_step = f"{error.next_step}\nkept: {kept}\ngo on with:\n  {again(asked)}".lstrip("\n")
+            error.next_step = f"{error.next_step}\nkept: {kept}\ngo on with:\n  {again(asked.typed)}".lstrip(
+                "\n"
+            )
         raise
-
-
-def again(asked: Asked) -> str:
-    """How to go on, by the launcher that started this."""
-    launcher = detect_launcher(os.environ)
-    return asked.again if launcher is None else f"{launcher.name} … {asked.again}"
 
 
 def show_plan(asked: Asked, host: Host, team: Team, findings: Sequence[Finding], *, as_json: bool) -> None:
@@ -156,6 +161,9 @@ def show_plan(asked: Asked, host: Host, team: Team, findings: Sequence[Finding],
     folder = run_folder(asked.folder, header)
     left = still_open(plan, Journal.peek(folder, header).states, fresh=asked.fresh)
     seconds, done = estimate_points_s(left, plan), len(plan.points) - len(left)
+    changed = _new_stack(asked, world, header, folder)
+    if changed:
+        warn(changed)
     if as_json:
         emit_json(
             "calibrate",
@@ -183,10 +191,20 @@ def deliver(
     """Fit, write, show. A run that Ctrl-C ended is not fitted: it goes on later."""
     calibrations, written = ([], []) if outcome.interrupted else fitted(asked, host, outcome)
     if as_json:
-        emit_json("calibrate", **record(outcome, calibrations, written, findings))
+        emit_json("calibrate", **record(asked, outcome, calibrations, written, findings))
     elif not outcome.interrupted:
-        commands = next_commands(asked, outcome, written)
-        emit("\n" + results.outcome_text(outcome, calibrations, [str(path) for path in written], commands))
+        commands = next_commands(asked.typed, outcome, written, asked.out is not None)
+        doubts = warnings_of(asked, outcome)
+        emit("\n" + results.outcome_text(outcome, calibrations, [str(p) for p in written], commands, doubts))
+
+
+def warnings_of(asked: Asked, outcome: Outcome) -> list[str]:
+    """What to doubt of a run that has ended, with lines that keep what was typed."""
+
+    def once_more(only: str, rigorous: bool) -> str:
+        return retry(asked.typed, only, rigorous=rigorous)
+
+    return results.outcome_warnings(outcome, once_more)
 
 
 def fitted(asked: Asked, host: Host, outcome: Outcome) -> tuple[list[Calibration], list[Path]]:
@@ -228,26 +246,12 @@ def _machine(asked: Asked, host: Host, outcome: Outcome, found: Any) -> tuple[Ma
     return read_machine(path), [path]
 
 
-def next_commands(asked: Asked, outcome: Outcome, written: Sequence[Path]) -> list[str]:
-    """What to do with the result: lines that have an answer."""
-    commands = []
-    if outcome.stopped == "time limit":
-        commands.append(again(asked))
-    if any(path.suffix == ".json" for path in written):
-        where = LATEST if asked.out is None else str(outcome.folder)
-        many = outcome.plan.world.device == "cuda"
-        commands.append(after_calibration(str(outcome.folder), where, 10e12 if many else 1e9, many))
-        if any(point.held_out and finish.status is not Status.FAILED for point, finish in outcome.finishes):
-            commands.append(shlex.join(["perfmodel", "validate", "--run", where]))
-    return commands
-
-
 def judge(asked: Asked, outcome: Outcome, *, strict: bool) -> None:
     """The exit code: 130 stopped, 4 nothing could be measured, 5 with ``--strict`` for what is not well."""
     failed = outcome.with_status(Status.FAILED)
     if outcome.interrupted:
         note(f"stopped; kept {outcome.samples} ({results.state_words(outcome)})")
-        note(f"go on with:\n  {again(asked)}")
+        note(f"go on with:\n  {again(asked.typed)}")
         raise SaidError(STOPPED)
     if failed and len(failed) == outcome.done == outcome.total:
         raise NoHardwareError(
@@ -261,15 +265,16 @@ def _judge_strictly(asked: Asked, outcome: Outcome) -> None:
     """TooNoisyError unless every point of the plan ended well: what did not, and the line that helps."""
     counts = {str(status): len(outcome.with_status(status)) for status in _NOT_WELL}
     not_reached = outcome.total - outcome.done
-    steps = [f"go on with:\n  {again(asked)}"] if not_reached else []
+    steps = [f"go on with:\n  {again(asked.typed)}"] if not_reached else []
     if any(counts.values()):
-        steps.append(f"quieten the machine and measure them again:\n  {again(asked)} --fresh")
+        steps.append(f"quieten the machine and measure them again:\n  {again(asked.typed)} --fresh")
     words = [f"{word} {count}" for word, count in (counts | {"not reached": not_reached}).items() if count]
     if words:
         raise TooNoisyError(f"--strict: {', '.join(words)}, of {outcome.total} points.", "\n".join(steps))
 
 
 def record(
+    asked: Asked,
     outcome: Outcome,
     calibrations: Sequence[Calibration],
     written: Sequence[Path],
@@ -303,6 +308,6 @@ def record(
         "calibrations": [item.model_dump(mode="json") for item in calibrations],
         "crossovers": results.crossovers(results.measured_here(calibrations, outcome.folder.name)),
         "left_out": [{"what": i.what, "why": i.why, "install": i.install} for i in outcome.plan.left_out],
-        "warnings": results.outcome_warnings(outcome),
+        "warnings": warnings_of(asked, outcome),
         "findings": [{"name": f.name, "text": f.text, "advice": f.advice} for f in findings],
     }

@@ -24,7 +24,8 @@ _PLAIN_EVERY_S = 15.0  # in a pipe or a file of a batch system
 class Progress:
     """A listener that prints: one line rewritten on a terminal, a plain line now and then anywhere else.
 
-    quiet     print no page, only progress (``--json``)
+    quiet      print no page, only progress (``--json``)
+    new_stack  what to say of a run (header, folder) that begins because the stack changed
     outcome   of the run, once it has ended
     """
 
@@ -34,10 +35,11 @@ class Progress:
         findings: Sequence[Finding],
         *,
         quiet: bool,
+        new_stack: Callable[[RunHeader, Path], str] = lambda header, folder: "",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._host, self._findings, self._quiet, self._clock = host, findings, quiet, clock
-        self._live = on_terminal()
+        self._new_stack, self._live = new_stack, on_terminal()
         self._last_s = clock()
         self._shown = ""
         self.outcome: Outcome | None = None
@@ -47,10 +49,15 @@ class Progress:
         from perfmodel.report.doctor import warnings_text
         from perfmodel.report.run import head_text
 
+        changed = self._new_stack(header, folder)
         if self._quiet:
+            if changed:
+                warn(changed)
             return
         doubts = warnings_text(self._findings)
         emit(head_text(self._host, header, plan, left_s, done) + (f"\n\n{doubts}" if doubts else ""))
+        if changed:
+            warn(changed)
 
     def progress(self, done: int, total: int, point: Point, summary: Summary | None, left_s: float) -> None:
         """A visit ended: show it, unless the last line is too fresh."""

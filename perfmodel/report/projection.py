@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from perfmodel.project import Projection, StepRow
 from perfmodel.project.sensitivity import NextExperiment, Sensitivity
 from perfmodel.report.terminal import command_lines, facts, paragraph, sides, table, unbroken
 from perfmodel.schema.evidence import Evidence
+from perfmodel.schema.home import SAMPLES_NAME
+from perfmodel.schema.run_folders import calibrate_line
 from perfmodel.units import (
     format_bytes,
     format_count,
@@ -43,7 +46,8 @@ def projection_text(
     if changes:
         parts.append(change_table(answer, changes))
     if experiment is not None:
-        parts.append(experiment_text(experiment, machine or answer.setting.machine.name))
+        run = run_line(calibration_file)
+        parts.append(experiment_text(experiment, machine or answer.setting.machine.name, run))
     parts.append(footer(answer, calibration_file, again))
     return "\n\n".join(parts)
 
@@ -165,8 +169,20 @@ def change_table(answer: Projection, changes: Sequence[Sensitivity]) -> str:
     return table(["What would change the answer", "slowdown", ""], rows, left=(0, 2), indent=0)
 
 
-def experiment_text(experiment: NextExperiment, machine: str) -> str:
-    """How much of the time nobody measured here, and the cheapest measurement that replaces it."""
+def run_line(calibration_file: str | None) -> str:
+    """The line that leads to a calibration with kernels, where the user's own of a run has none; else "".
+
+    Kernels alone would go to a run of their own where the stack has changed since.
+    """
+    folder = Path(calibration_file or "").parent
+    return calibrate_line(folder) if calibration_file and (folder / SAMPLES_NAME).is_file() else ""
+
+
+def experiment_text(experiment: NextExperiment, machine: str, run: str = "") -> str:
+    """How much of the time nobody measured here, and the cheapest measurement that replaces it.
+
+    run   measures kernels too, beside the collectives of a calibration of one's own
+    """
     count = experiment.numbers
     numbers = f"{count} number{'s' if count > 1 else ''}"
     first = f"{format_fraction(experiment.share)} of the time rests on {numbers} nobody measured here."
@@ -178,7 +194,7 @@ def experiment_text(experiment: NextExperiment, machine: str) -> str:
         words = ", ".join(_KERNEL_WORDS.get(name, name.replace("_", " ")) for name in names)
         only = ",".join(dict.fromkeys("composed" if name in _KERNEL_WORDS else "kernels" for name in names))
         text = f"{first} {what} ({words}). To replace {them}, run on this machine"
-        return f"{paragraph(text)}\n{command_lines(f'perfmodel calibrate --only {only}')}"
+        return f"{paragraph(text)}\n{command_lines(run or f'perfmodel calibrate --only {only}')}"
     only = ",".join(f"{library}:{operation}" for library, operation in links)
     lines = [
         paragraph(f"{first} To replace {them}, run on {experiment.where}"),

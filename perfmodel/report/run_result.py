@@ -41,6 +41,7 @@ def outcome_text(
     calibrations: Sequence[Calibration],
     written: Sequence[str],
     next_commands: Sequence[str],
+    warnings: Sequence[str],
 ) -> str:
     """The result: fitted curves, kernels, crossovers, warnings, what was checked and written, what next."""
     own = measured_here(calibrations, outcome.folder.name)
@@ -50,7 +51,7 @@ def outcome_text(
         constants_text(own),
         _crossover_text(own),
         facts(_labelled("Collectives", [f"not measured here: {note}" for note in borrowed])),
-        numbered(_most(outcome_warnings(outcome))),
+        numbered(_most(warnings)),
         _to_paste(
             [
                 ("Checked", checked_words(outcome)),
@@ -232,14 +233,18 @@ def _crossover_text(calibrations: Sequence[Calibration]) -> str:
     return facts(_labelled("Crossover", lines))
 
 
-def outcome_warnings(outcome: Outcome) -> list[str]:
-    """What the run said; points that stayed noisy, were throttled or failed, by library."""
+def outcome_warnings(outcome: Outcome, retry: Callable[[str, bool], str]) -> list[str]:
+    """What the run said; points that stayed noisy, were throttled or failed, by library.
+
+    retry   the line that measures a part (``mpi:all_to_all``) once more; with True, with less noise
+    """
     texts = [text for text in outcome.warnings if " failed: " not in text]
-    for status in (Status.FAILED, Status.THROTTLED, Status.NOISY):
+    calm = outcome.header.functional_only  # its times say nothing anyway
+    for status in (Status.FAILED, Status.THROTTLED, *(() if calm else (Status.NOISY,))):
         groups: dict[str, list[tuple[Point, Finish]]] = {}
         for point, finish in outcome.with_status(status):
             groups.setdefault(_group(point), []).append((point, finish))
-        texts += [_group_text(status, name, found) for name, found in groups.items()]
+        texts += [_group_text(status, name, found, retry) for name, found in groups.items()]
     return texts
 
 
@@ -247,19 +252,24 @@ def _group(point: Point) -> str:
     return {Kind.COLLECTIVE: point.backend, Kind.KERNEL: "kernels", Kind.COMPOSED: "composed"}[point.kind]
 
 
-def _group_text(status: Status, group: str, found: Sequence[tuple[Point, Finish]]) -> str:
+def _group_text(
+    status: Status,
+    group: str,
+    found: Sequence[tuple[Point, Finish]],
+    retry: Callable[[str, bool], str],
+) -> str:
     many = f"{len(found)} points ({_operations(found)})" if found[1:] else point_name(found[0][0])
     names = dict.fromkeys(_name(point) for point, _ in found)
     only = group if len(names) > 1 else f"{group}:{next(iter(names))}"
     reasons = "; ".join(list(dict.fromkeys(finish.reason for _, finish in found if finish.reason))[:2])
     if status is Status.FAILED:
-        step = f"The same line tries again, or:\nperfmodel calibrate --only {only}"
+        step = f"The same line tries again, or:\n{retry(only, False)}"
         return f"{group}: {many} failed: {reasons}. Not used. {step}"
     if status is Status.THROTTLED:
         return f"{group}: {many} while a clock was held down ({reasons}). Kept, marked."
     worst = format_fraction(max(_halfwidth(finish) for _, finish in found))
-    step = f"perfmodel calibrate --only {only} --rigorous"
-    return f"{group}: {many} stayed noisy, up to ± {worst}. Kept, marked noisy. Try:\n{step}"
+    said = f"{group}: {many} stayed noisy, up to ± {worst}. Kept, marked noisy."
+    return f"{said} Try:\n{retry(only, True)}"
 
 
 def _name(point: Point) -> str:

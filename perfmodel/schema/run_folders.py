@@ -127,8 +127,8 @@ def _collectives(item: Calibration) -> tuple[str, ...]:
 def calibration_in(folder: Path, backend: str | None = None, clock: str | None = None) -> Path:
     """The calibration of a run for a library and clock; the first of ``calibrations_of`` where nobody says.
 
-    Limits: no calibration in the folder, or none of that library and clock -> NoCalibrationError; a functional
-    check -> NoCalibrationError; a folder that is no run -> BadInputError
+    Limits: no calibration in the folder, or none of that library and clock, or a functional check
+    -> NoCalibrationError; a folder that is no run -> BadInputError
     """
     _refuse_no_run(folder)
     found = calibrations_of(folder)

@@ -251,5 +251,5 @@ def test_what_to_try_stands_on_a_line_of_its_own(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setenv("COLUMNS", "60")
     end = Finish(key=A2A.key, status=Status.NOISY, median_s=1e-6, low_s=9e-7, high_s=1.2e-6)
-    lines = numbered([_group_text(Status.NOISY, "nccl", [(A2A, end)])]).splitlines()
-    assert lines[-1].strip() == "perfmodel calibrate --only nccl:all_to_all --rigorous"
+    text = _group_text(Status.NOISY, "nccl", [(A2A, end)], lambda only, rigorous: f"{'a b ' * 20}{only}")
+    assert numbered([text]).splitlines()[-1].strip() == "a b " * 20 + "nccl:all_to_all"

@@ -1,0 +1,39 @@
+"""The line that was typed, kept to be printed again: in full, or with a few of its options changed."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import typer
+
+
+@dataclass(frozen=True)
+class TypedLine:
+    """A command and the options that were given, each with its words: ``("ranks", ("--ranks", "2"))``."""
+
+    command: tuple[str, ...]
+    options: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+    @staticmethod
+    def of(context: typer.Context) -> TypedLine:
+        """Of a command that is running."""
+        options = []
+        for option in context.command.params:
+            name = str(option.name)
+            source = context.get_parameter_source(name)
+            if source is None or source.name != "COMMANDLINE":
+                continue
+            value, words = context.params[name], []
+            for item in value if isinstance(value, (list, tuple)) else [value]:
+                words += [option.opts[0]] if item is True else [option.opts[0], str(item)]
+            options.append((name, tuple(words)))
+        return TypedLine(tuple(context.command_path.split()), tuple(options))
+
+    def text(self, without: Sequence[str] = (), more: Sequence[str] = ()) -> str:
+        """To paste: ``more`` words, then all options but those ``without``."""
+        kept = [word for name, words in self.options if name not in without for word in words]
+        return shlex.join([*self.command, *more, *kept])
