@@ -73,6 +73,19 @@ def test_embark_by_hand() -> None:
 
 
 @pytest.mark.usefixtures("beside")
+def test_embark_puts_one_part_of_a_table_on_a_rank() -> None:
+    """t0 fills rank 0; both parts of t1 together are cheaper than t0, and yet one joins it."""
+    from planner_baselines import Embark
+
+    tables = tables_of((1000, 64, 100.0), (1000, 64, 1.0))
+    greedy = Embark(Evaluator.on("h100-sxm-ib", tables, 16, 2), 80e9, 0.0)
+    greedy.shapes[1].columns = 2
+    ranks, failed, cost = greedy._place()
+    assert failed is None and ranks == {0: [0], 1: [1, 0]}
+    assert cost == pytest.approx(64 * (400 + 3350 / 450) + 32 * (4 + 3350 / 450))
+
+
+@pytest.mark.usefixtures("beside")
 def test_embark_splits_what_does_not_fit_by_rows() -> None:
     """100 GB on GPUs of 60 GB: two row parts, even though columns are wide; a small table is copied."""
     from planner_baselines import Embark
