@@ -1,99 +1,176 @@
 """A time that no plan beats: the relaxed problem, branched on which kinds of exchange a plan uses.
 
-A kind in use costs the latency of its collectives once, however little it carries, so its curve starts with a
-step that a convex relaxation would not see. Every plan either uses a kind or does not: both are solved, until
-what is left cannot be below a plan that is known.
+A kind in use costs the latency of its collectives once, however little it carries, so its curve starts with
+a step that a convex relaxation would not see. Every plan either uses a kind or does not, copies so many
+tables of a kind or more, has a shard or an exchange above some size or has not: both are solved, until no
+part of all plans can hold a better one.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.model.exchanges import Exchange
-from perfmodel.plan.relaxation import Problem, Relaxed, relax
+from perfmodel.plan.relaxation import Part, Problem, Relaxed, relax
 
+Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 RELAXATION = (
     "linear: shares of the schemes of each table, loads and memory spread evenly over the ranks but for the "
-    "largest shard, convex hulls of the curves; branched on the kinds of exchange in use"
+    "largest shard, convex hulls of the curves; branched on the kinds of exchange in use, the numbers of "
+    "copies, the sizes of exchanges and of the largest shard"
 )
 """What the bound assumes, in words."""
 
-
-@dataclass(frozen=True, order=True)
-class Branch:
-    """Plans that use the kinds ``forced``, perhaps others of ``allowed``, and take ``bound_s`` or more."""
-
-    bound_s: float
-    depth: int
-    allowed: tuple[bool, ...]
-    forced: tuple[bool, ...]
+_SHARE = 1e-6
+_FIRST = 100  # more than there are kinds
+_WORTH = 1e-4  # of the bound: what a split must promise
+_SIZE_WORTH = 0.1  # of what the largest shard takes longer than is thought: it may be cut further
 
 
 class Bounding:
-    """Lower bounds of all plans, best first; each branch also shows where good plans are.
+    """Lower bounds of all plans, best first; each part also shows where good plans are.
 
-    found(branch, relaxed) -> s  is called with every branch that is solved, and says how long the best plan
-    known takes now
+    found(part, relaxed) -> s  is called with every part that is solved, and says how long the best plan known
+    takes now;  kinds  of exchange, those first that are likely to be in good plans
     """
 
-    def __init__(self, problem: Problem, found: Callable[[Mask, Relaxed], float], tolerance: float) -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        found: Callable[[Part, Relaxed], float],
+        tolerance: float,
+        kinds: Sequence[int] = (),
+    ) -> None:
         self.problem, self.found, self.tolerance = problem, found, tolerance
         self.best_s = problem.most_s
-        kinds = len(Exchange)
-        used = np.zeros(kinds, dtype=bool)
-        used[np.unique(problem.options.exchange)] = True
-        self.open = [Branch(0.0, 0, tuple(used), (False,) * kinds)]
+        self.open = [(0.0, i, part) for i, part in enumerate(by_kinds(Part.whole(problem), kinds))]
         self.known: Ints = np.zeros(0, dtype=np.int64)
-        self.closed_s = np.inf  # least bound of the branches that are not split further
+        self.closed_s = np.inf  # least bound of the parts that are not split further
         self.solved = 0
 
     @property
     def bound_s(self) -> float:
         """No plan takes less [s], unless it is the one that is known."""
-        return min(self.best_s, self.closed_s, self.open[0].bound_s if self.open else np.inf)
+        return min(self.best_s, self.closed_s, self.open[0][0] if self.open else np.inf)
 
     def run(self, until: Callable[[], bool]) -> None:
-        """Split branches until none can hold a plan that is better by more than the tolerance."""
-        while self.open and self.open[0].bound_s < self.best_s * (1 - self.tolerance) and not until():
-            self._solve(heapq.heappop(self.open), until)
+        """Split parts until none can hold a plan that is better by more than the tolerance."""
+        while self.open and self.bound_s < self.best_s * (1 - self.tolerance) and not until():
+            if self.open[0][0] > self.closed_s:
+                break  # no split can raise the bound any more
+            self._solve(*heapq.heappop(self.open), until)
 
-    def _solve(self, branch: Branch, until: Callable[[], bool]) -> None:
-        allowed, forced = np.array(branch.allowed), np.array(branch.forced)
-        relaxed = relax(
-            self.problem, allowed, forced, self.known,
-            tolerance=self.tolerance, stop_s=self.best_s, until=until,
-        )  # fmt: skip
+    def _solve(self, above_s: float, number: int, part: Part, until: Callable[[], bool]) -> None:
+        tolerance, stop_s = self.tolerance / 4, self.best_s * (1 - self.tolerance / 2)
+        relaxed = relax(self.problem, part, self.known, tolerance=tolerance, stop_s=stop_s, until=until)
         if relaxed is None:
             return
         self.solved += 1
-        bound = max(branch.bound_s, relaxed.bound_s)
-        self.known = np.union1d(self.known, relaxed.chosen[relaxed.share > 0])
-        self.best_s = min(self.best_s, self.found(allowed, relaxed))
-        undecided = self._undecided(branch, relaxed)
-        if bound >= self.best_s or undecided is None:
-            self.closed_s = min(self.closed_s, bound)
+        bound = max(above_s, relaxed.bound_s)
+        if bound >= self.best_s:
             return
-        for forced_in in (True, False):
-            kinds = list(branch.forced), list(branch.allowed)
-            kinds[0 if forced_in else 1][undecided] = forced_in
-            heapq.heappush(self.open, Branch(bound, branch.depth + 1, tuple(kinds[1]), tuple(kinds[0])))
+        self.known = np.union1d(self.known, relaxed.chosen[relaxed.share > 0])
+        self.best_s = min(self.best_s, self.found(part, relaxed))
+        parts = [] if bound >= self.best_s else split(self.problem, part, relaxed)
+        if not parts:
+            self.closed_s = min(self.closed_s, bound)
+        for at, child in enumerate(parts):
+            heapq.heappush(self.open, (bound, _FIRST + 2 * self.solved + at, child))
 
-    def _undecided(self, branch: Branch, relaxed: Relaxed) -> int | None:
-        """The kind that the relaxed optimum uses most without having paid for it."""
-        o = self.problem.options
-        used = np.bincount(
-            o.exchange[relaxed.chosen],
-            relaxed.share * self.problem.count[o.group[relaxed.chosen]],
-            len(Exchange),
-        )
-        used[np.array(branch.forced) | ~np.array(branch.allowed)] = 0
-        used[Exchange.DP] = 0
-        return int(np.argmax(used)) if used.max() > 1e-9 else None
+
+def by_kinds(whole: Part, kinds: Sequence[int]) -> list[Part]:
+    """All plans by the first of these kinds that they use: those that use it, and none before it."""
+    parts = []
+    for kind in kinds:
+        one = np.arange(whole.allowed.size) == kind
+        if (whole.allowed & one).any():
+            parts.append(replace(whole, forced=whole.forced | one))
+            whole = replace(whole, allowed=whole.allowed & ~one)
+    return [*parts, whole]
+
+
+def split(problem: Problem, part: Part, relaxed: Relaxed) -> list[Part]:
+    """Parts that hold the same plans between them, and not this relaxed optimum; none where it is a plan."""
+    used = relaxed.share > _SHARE
+    chosen, share = relaxed.chosen[used], relaxed.share[used]
+    by_kind = _by_kind(problem, part, chosen, share)
+    if by_kind:
+        return by_kind
+    tried = (
+        _by_copies(problem, part, relaxed),
+        _by_curve(problem, part, relaxed),
+        _by_size(problem, part, relaxed, chosen),
+    )
+    worth, parts = max(tried, key=lambda found: found[0])
+    return parts if worth > _WORTH * relaxed.bound_s else []
+
+
+def _by_kind(problem: Problem, part: Part, chosen: Ints, share: Array) -> list[Part]:
+    """On the kind of exchange that is used most without having been paid for."""
+    o = problem.options
+    used = np.bincount(o.exchange[chosen], share * problem.count[o.group[chosen]], len(Exchange))
+    used[part.forced | (np.arange(used.size) == Exchange.DP)] = 0
+    if not used.any():
+        return []
+    one = np.arange(used.size) == np.argmax(used)
+    return [replace(part, forced=part.forced | one), replace(part, allowed=part.allowed & ~one)]
+
+
+def _by_copies(problem: Problem, part: Part, relaxed: Relaxed) -> tuple[float, list[Part]]:
+    """On the number of copied tables of one kind, where it is not whole; and what that is worth [s]."""
+    o = problem.options
+    copied = o.exchange[relaxed.chosen] == Exchange.DP
+    at = relaxed.chosen[copied]
+    tables = relaxed.share[copied] * problem.count[o.group[at]]
+    odd = np.abs(tables - np.rint(tables))
+    worth = np.where(odd > 1e-4, odd, 0) * o.memory[at] / problem.limit_bytes * relaxed.room
+    if not worth.any():
+        return 0.0, []
+    pick = int(np.argmax(worth))
+    kind, count = o.group[at[pick]], problem.count[o.group[at[pick]]]
+    one = np.arange(o.count.size) == kind
+    more = np.where(one, np.ceil(tables[pick]) / count, part.fewest)
+    fewer = np.where(one, np.floor(tables[pick]) / count, part.most)
+    return float(worth[pick]), [replace(part, fewest=more), replace(part, most=fewer)]
+
+
+def _by_size(problem: Problem, part: Part, relaxed: Relaxed, chosen: Ints) -> tuple[float, list[Part]]:
+    """On the largest shard, where one in use is larger than the optimum allows for; and by how much [s]."""
+    curves, own = problem.curves, problem.own[chosen].max(axis=0)
+    place = np.searchsorted(curves.sizes, np.stack([relaxed.sizes, relaxed.everywhere + own]))
+    place = np.minimum(place, curves.sizes.size - 1)
+    more = curves.times[curves.step, place[1]] - curves.times[curves.step, place[0]]
+    j = int(np.argmax(more))
+    room = relaxed.sizes[j] - relaxed.everywhere[j]
+    if more[j] <= 0 or own[j] <= room:
+        return 0.0, []
+    one = np.arange(own.size) == j
+    middle = np.sqrt(max(room, own[j] * _SHARE) * own[j])
+    larger = problem.own[:, j][problem.own[:, j] > middle].min()
+    small = replace(part, cap=np.where(one, middle, part.cap))
+    large = replace(part, floor=np.where(one, np.maximum(part.floor, larger), part.floor))
+    return float(more[j]) * _SIZE_WORTH, [small, large]
+
+
+def _by_curve(problem: Problem, part: Part, relaxed: Relaxed) -> tuple[float, list[Part]]:
+    """On the size of a step whose time is furthest above the hull of its curve; and by how much [s]."""
+    curves = problem.curves
+    most = np.zeros(len(curves.times))
+    np.maximum.at(most, curves.step, relaxed.sizes)
+    place = np.clip(curves.at_most(most), part.first, part.last)
+    more = np.where(place > 0, curves.times[np.arange(place.size), place] - relaxed.step_s, 0)
+    inside = (place > np.maximum(part.first, 1)) & (place < part.last)
+    more = np.where(inside, more, 0)
+    p = int(np.argmax(more))
+    if more[p] <= 0:
+        return 0.0, []
+    one = np.arange(place.size) == p
+    small = replace(part, last=np.where(one, place, part.last))
+    return float(more[p]), [small, replace(part, first=np.where(one, place + 1, part.first))]

@@ -62,14 +62,16 @@ class StepCurves:
             np.concatenate([[0.0], sizes]), times, np.array(step), np.array(resource), np.array(scale)
         )
 
-    def least(self, slope: Array, forced: NDArray[np.bool_], limit: Array) -> tuple[Array, Array]:
-        """Of every step the least of time - slope u, and the u where it is; shapes [P].
+    def least(self, slope: Array, first: Ints, last: Ints) -> Array:
+        """Of every step the least of time - slope u, shape [P].
 
-        slope   [P] seconds for a byte;  forced  [P] u is above 0;  limit  [P] largest u that is possible
+        slope  [P] seconds for a byte;  first, last  [P] places of the sizes that count
         """
         value = self.times - slope[:, np.newaxis] * self.sizes
-        value[:, 0] = np.where(forced & (self.times[:, 1] > self.times[:, 0]), np.inf, value[:, 0])
-        beyond = np.searchsorted(self.sizes, limit) + 1
-        value[np.arange(self.sizes.size) > beyond[:, np.newaxis]] = np.inf
-        at = np.argmin(value, axis=1)
-        return value[np.arange(len(at)), at], self.sizes[at]
+        at = np.arange(self.sizes.size)
+        value[(at < first[:, np.newaxis]) | (at > last[:, np.newaxis])] = np.inf
+        return np.asarray(value.min(axis=1))
+
+    def at_most(self, size: Array) -> Ints:
+        """[P] the last of ``sizes`` that matters where u is at most ``size`` [P]."""
+        return np.minimum(np.searchsorted(self.sizes, size), self.sizes.size - 1)

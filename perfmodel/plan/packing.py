@@ -70,6 +70,17 @@ class State:
         self.base *= self.base > _DUST_BYTES
         self.option[table], self.ranks[table] = -1, None
 
+    def move(self, table: int, source: int, target: int) -> None:
+        """One shard of a table from a rank to one that holds none of it."""
+        ranks, at = self.ranks[table], self.option[table]
+        assert ranks is not None
+        self.ranks[table] = np.where(ranks == source, target, ranks)
+        self.held[source] -= self.options.own[at]
+        self.held[source] *= self.held[source] > _DUST_BYTES
+        self.held[target] += self.options.own[at]
+        self.memory[source] -= self.options.memory[at]
+        self.memory[target] += self.options.memory[at]
+
     @property
     def most(self) -> Array:
         """The busiest rank's loads, [K]."""

@@ -5,10 +5,11 @@
     u_p >= e_j + own_jt      for every table t: some rank holds one of its shards
     mean memory of the ranks <= limit
 
-Source: any plan satisfies it with shares of 0 and 1, for a maximum over ranks is no less than their mean, nor
-than what the holder of one shard has. A linear program of tangents (HiGHS) over few schemes of each table, to
-which those that its multipliers prefer are added; the bound is the Lagrangian's, which holds whatever the
-multipliers are.
+A ``Part`` of the problem holds the plans that use some kinds of exchange, no shard above some size or one
+that is, some numbers of copies, some sizes of exchanges. Source: any plan satisfies these with shares of 0
+and 1, for a maximum over ranks is no less than their mean, nor than what the holder of one shard has. A
+linear program of tangents (HiGHS) over few schemes of each table, to which those that its multipliers
+prefer are added; the bound is the Lagrangian's, which holds whatever the multipliers are.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.model.exchanges import Exchange
 from perfmodel.plan.curves import StepCurves
 from perfmodel.plan.options import Options
 
@@ -29,33 +31,85 @@ Mask = NDArray[np.bool_]
 
 _TO_US = 1e6
 _SLOPES_LOG2 = np.arange(6, 42, 0.75)
+_MEAN, _FLOOR = -1, -2  # rows of the linear program that are of no kind of table
+_MOST = -1  # and of no tangent: no more than the largest size
 _PENALTY_US = 1e7  # of a rank's memory that is too much by all of it
 
 
-@dataclass(frozen=True, eq=False)
 class Tangents:
-    """Lines under the curves: time >= slope u + cut, [P, I] each; times in us."""
+    """Lines under the curves: time >= slope u + cut, in us; those of each range of sizes are found once."""
 
-    slope: Array
-    free: Array  # cut where the step may not run at all
-    forced: Array  # cut where it runs
-
-    @staticmethod
-    def of(curves: StepCurves, limit: Array) -> Tangents:
-        """Of curves where u is at most ``limit`` [P]."""
+    def __init__(self, curves: StepCurves) -> None:
+        self.sizes, self.times = curves.sizes, curves.times * _TO_US
         at = 2.0**_SLOPES_LOG2
         place = np.searchsorted(curves.sizes, np.stack([at, 2 * at]))
-        times = curves.times * _TO_US
-        chords = np.maximum((times[:, place[1]] - times[:, place[0]]) / at, 0)
-        last = np.minimum(np.searchsorted(curves.sizes, limit) + 1, curves.sizes.size - 1)
-        beyond = np.arange(curves.sizes.size) > last[:, np.newaxis]
-        rise = np.where(beyond, np.inf, times - times[:, :1])[:, 1:] / curves.sizes[1:]
-        slope = np.concatenate([np.zeros((len(times), 1)), chords, rise.min(axis=1, keepdims=True)], axis=1)
-        least = np.empty_like(slope)
-        for p, line in enumerate(times):
-            line, sizes = line[1 : last[p] + 1], curves.sizes[1 : last[p] + 1]
-            least[p] = np.min(line - slope[p][:, np.newaxis] * sizes, axis=1)
-        return Tangents(slope, np.minimum(least, times[:, :1]), least)
+        self.chords = np.maximum((self.times[:, place[1]] - self.times[:, place[0]]) / at, 0)
+        self.known: dict[tuple[int, int, int], tuple[Array, Array]] = {}
+
+    def of(self, first: Ints, last: Ints) -> tuple[Array, Array]:
+        """Slopes and cuts [P, I] of curves where u is among the sizes ``first`` .. ``last`` [P]."""
+        found = []
+        for p in range(len(self.times)):
+            key = p, int(first[p]), int(last[p])
+            if key not in self.known:
+                self.known[key] = self._lines(*key)
+            found.append(self.known[key])
+        return np.stack([slope for slope, _ in found]), np.stack([cut for _, cut in found])
+
+    def _lines(self, p: int, first: int, last: int) -> tuple[Array, Array]:
+        here = slice(first, last + 1)
+        line, sizes = self.times[p, here], self.sizes[here]
+        ends = [0.0, 0.0, 0.0]  # flat, and the first and the last edge of the hull
+        if sizes.size > 1:
+            ends[1] = max(np.min((line[1:] - line[0]) / (sizes[1:] - sizes[0])), 0)
+            ends[2] = max(np.max((line[-1] - line[:-1]) / (sizes[-1] - sizes[:-1])), 0)
+        slope = np.concatenate([ends, self.chords[p]])
+        return slope, np.min(line - slope[:, np.newaxis] * sizes, axis=1)
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """Some of all plans.
+
+    allowed, forced  [6] kinds of exchange that a plan may use, and that it does use
+    cap, floor       [J] no shard has more of a resource than ``cap``; some rank has ``floor`` in one shard
+    fewest, most     [Q] share of the tables of each kind that every rank has a copy of
+    first, last      [P] places among ``StepCurves.sizes`` that the busiest rank's loads are at
+    """
+
+    allowed: Mask
+    forced: Mask
+    cap: Array
+    floor: Array
+    fewest: Array
+    most: Array
+    first: Ints
+    last: Ints
+
+    @staticmethod
+    def whole(problem: Problem) -> Part:
+        """All plans."""
+        kinds, o = len(Exchange), problem.options
+        used = np.isin(np.arange(kinds), o.exchange)
+        J, Q = problem.own.shape[1], o.count.size
+        return Part(
+            used,
+            np.zeros(kinds, dtype=bool),
+            np.full(J, np.inf),
+            np.zeros(J),
+            np.zeros(Q),
+            np.ones(Q),
+            np.zeros(len(problem.curves.times), dtype=np.int64),
+            problem.last,
+        )
+
+    def options(self, problem: Problem) -> Mask:
+        """[O] options that its plans may use."""
+        o = problem.options
+        fits = (problem.own <= self.cap).all(axis=1)
+        copied = o.exchange == Exchange.DP
+        possible = np.where(copied, self.most[o.group] > 0, self.fewest[o.group] < 1)
+        return np.asarray(self.allowed[o.exchange] & fits & possible)
 
 
 @dataclass(eq=False)
@@ -65,12 +119,19 @@ class Relaxed:
     bound_s  no plan of these kinds of exchange takes less [s]
     chosen   [n] options that were looked at;  share  [n] of each in the relaxed optimum
     columns  [m, Q] an option for every kind of table: what the multipliers preferred on the way
+    sizes    [J] largest load of a rank in the relaxed optimum;  everywhere  [J] what all ranks have of it
+    step_s   [P] what each step is thought to take [s]
+    room     what all the memory that there is once more would save [s]
     """
 
     bound_s: float
     chosen: Ints
     share: Array
     columns: Ints
+    sizes: Array
+    everywhere: Array
+    step_s: Array
+    room: float
 
 
 @dataclass(eq=False)
@@ -81,8 +142,9 @@ class Problem:
     curves: StepCurves
     limit_bytes: float
     most_s: float  # of a plan that is known: no better one has a step that takes longer
+    last: Ints = field(init=False)
     tangents: Tangents = field(init=False)
-    largest: Array = field(init=False)
+    binding: Ints = field(init=False)
 
     def __post_init__(self) -> None:
         times = self.curves.times
@@ -91,8 +153,9 @@ class Problem:
             np.searchsorted(line, max(self.most_s - more, 0), "right")
             for line, more in zip(times, rest, strict=True)
         ]
-        self.largest = self.curves.sizes[np.minimum(np.array(at), self.curves.sizes.size - 1)]
-        self.tangents = Tangents.of(self.curves, self.largest)
+        self.last = np.minimum(np.array(at), self.curves.sizes.size - 1)
+        self.tangents = Tangents(self.curves)
+        self.binding = np.zeros((0, 3), dtype=np.int64)  # rows of the last linear program that counted
         scale = self.curves.scale
         o = self.options
         self.count = o.count.astype(np.float64)
@@ -101,11 +164,11 @@ class Problem:
         self.everywhere = o.everywhere[:, self.curves.resource] / scale
         self.average = o.average[:, self.curves.resource] / scale
 
-    def forced_steps(self, forced: Mask) -> Mask:
+    def forced_steps(self, forced: Mask, mask: Mask) -> Mask:
         """[P] steps that run whenever the kinds of ``forced`` are in use."""
         steps = np.zeros(len(self.curves.times), dtype=bool)
         for kind in np.flatnonzero(forced):
-            at = self.options.exchange == kind
+            at = (self.options.exchange == kind) & mask
             if at.any():
                 steps[self.curves.step[(self.average[at] > 0).all(axis=0)]] = True
         return steps
@@ -114,15 +177,24 @@ class Problem:
 class Master:
     """The linear program over the schemes that are known so far."""
 
-    def __init__(self, problem: Problem, allowed: Mask, forced: Mask) -> None:
-        self.problem = problem
-        self.mask = allowed[problem.options.exchange]
-        self.forced = problem.forced_steps(forced & allowed)
-        tangents = problem.tangents
-        self.cuts = np.where(self.forced[:, np.newaxis], tangents.forced, tangents.free)
+    def __init__(self, problem: Problem, part: Part) -> None:
+        self.problem, self.part = problem, part
+        self.mask = part.options(problem)
+        forced = problem.forced_steps(part.forced, self.mask)
+        runs = forced & (problem.curves.times[:, 1] > problem.curves.times[:, 0])
+        self.first, self.last = np.maximum(part.first, runs), part.last
+        self.slope, self.cut = problem.tangents.of(self.first, self.last)
+        self.most = problem.curves.sizes[np.maximum(self.last, 1)]
         self.active = np.flatnonzero(problem.average[self.mask].any(axis=0))
         self.chosen = np.zeros(0, dtype=np.int64)
-        self.rows = np.zeros((0, 3), dtype=np.int64)  # resource, tangent, kind of table or -1
+        self.rows = self._usable(problem.binding)  # resource, tangent, and kind of table, _MEAN or _FLOOR
+
+    def _usable(self, rows: Ints) -> Ints:
+        """Rows of another part's program that this one may have too."""
+        j, line, kind = rows.T
+        bounded = self.last[self.problem.curves.step[j]] < self.problem.last[self.problem.curves.step[j]]
+        kept = ((line != _MOST) | bounded) & ((kind != _FLOOR) | (self.part.floor[j] > 0))
+        return np.asarray(rows[kept])
 
     def add(self, options: Ints) -> bool:
         """More schemes; False where all are known."""
@@ -133,35 +205,45 @@ class Master:
     def tighten(self, share: Array) -> bool:
         """Tangents at the point of these shares [n]; False where all were there."""
         problem = self.problem
-        at, shards = self._sizes(share)
+        at, shards, everywhere = self.sizes(share)
         kind = shards.argmax(axis=0)
         found = []
         for j in self.active:
             p = problem.curves.step[j]
-            for size, of in ((at[j], -1), (shards[kind[j], j], int(kind[j]))):
-                if of < 0 or size > at[j]:
-                    line = int(np.argmax(problem.tangents.slope[p] * size + self.cuts[p]))
+            floor = everywhere[j] + self.part.floor[j] if self.part.floor[j] else 0.0
+            for size, of in ((at[j], _MEAN), (shards[kind[j], j], int(kind[j])), (floor, _FLOOR)):
+                if of == _MEAN or size > at[j]:
+                    line = int(np.argmax(self.slope[p] * size + self.cut[p]))
                     found.append((int(j), line, of))
+            if self.last[p] < problem.last[p]:
+                found.append((int(j), _MOST, _MEAN))
         rows = np.unique(np.concatenate([self.rows, np.array(found, dtype=np.int64)]), axis=0)
         more = len(rows) > len(self.rows)
         self.rows = rows
         return more
 
-    def _sizes(self, share: Array) -> tuple[Array, Array]:
-        """Mean loads [J], and what the holder of a shard of each kind of table has [Q, J]."""
+    def sizes(self, share: Array) -> tuple[Array, Array, Array]:
+        """Mean loads [J], what the holder of a shard of each kind of table has [Q, J], what all have [J]."""
         problem, chosen = self.problem, self.chosen
         group = problem.options.group[chosen]
         tables = share * problem.count[group]
         own = np.zeros((problem.count.size, problem.own.shape[1]))
         np.add.at(own, group, share[:, np.newaxis] * problem.own[chosen])
-        return tables @ problem.average[chosen], own + tables @ problem.everywhere[chosen]
+        everywhere = tables @ problem.everywhere[chosen]
+        return tables @ problem.average[chosen], own + everywhere, everywhere
+
+    def step_times(self, sizes: Array) -> Array:
+        """What each step is thought to take at the largest loads [J] of a rank, [P] in us."""
+        most = np.zeros(len(self.problem.curves.times))
+        np.maximum.at(most, self.problem.curves.step, sizes)
+        return np.asarray((self.slope * most[:, np.newaxis] + self.cut).max(axis=1))
 
     def solve(self) -> tuple[Array, Array, float, float]:
         """Shares [n], multipliers of the rows [R] and of memory, and the value [us]."""
         from scipy.optimize import linprog
 
         problem, chosen, R = self.problem, self.chosen, len(self.rows)
-        n, steps, tangents = chosen.size, len(problem.curves.times), problem.tangents
+        n, steps = chosen.size, len(problem.curves.times)
         group = problem.options.group[chosen]
         count = problem.count[group]
         j, line, kind = self.rows.T
@@ -170,14 +252,21 @@ class Master:
         held = (problem.everywhere[chosen] * count[:, np.newaxis])[:, j]
         held = held + problem.own[chosen][:, j] * (group[:, np.newaxis] == kind)
         matrix, right = np.zeros((R + 1, n + steps + 1)), np.ones(R + 1)
-        matrix[:R, :n] = (np.where(kind < 0, mean, held) * tangents.slope[p, line]).T
-        matrix[np.arange(R), n + p] = -1
-        right[:R] = -self.cuts[p, line]
+        bounded = line == _MOST
+        slope = np.where(bounded, 1 / self.most[p], self.slope[p, line])
+        matrix[:R, :n] = (np.where(kind == _MEAN, mean, held) * slope).T
+        matrix[np.arange(R), n + p] = np.where(bounded, 0, -1)
+        matrix[np.flatnonzero(bounded), -1] = -1
+        right[:R] = np.where(bounded, 1, -self.cut[p, line])
+        right[:R] -= np.where(kind == _FLOOR, self.part.floor[j] * slope, 0)
         matrix[R, :n] = problem.options.average_memory[chosen] * count / problem.limit_bytes
         matrix[R, -1] = -1
         cost = np.concatenate([np.zeros(n), np.ones(steps), [_PENALTY_US]])
-        least = self.cuts.max(axis=1, where=tangents.slope == 0, initial=0)
+        least = self.cut.max(axis=1, where=self.slope == 0, initial=0)
         lower = np.concatenate([np.zeros(n), least, [0]])
+        upper = np.full(lower.size, np.inf)
+        copied = np.flatnonzero(problem.options.exchange[chosen] == Exchange.DP)
+        lower[copied], upper[copied] = self.part.fewest[group[copied]], self.part.most[group[copied]]
         whole = np.zeros((problem.count.size, n + steps + 1))
         whole[group, np.arange(n)] = 1
         found: Any = linprog(  # type: ignore[call-overload]
@@ -186,21 +275,28 @@ class Master:
             right,
             whole,
             np.ones(problem.count.size),
-            np.stack([lower, np.full(lower.size, np.inf)], axis=1),
+            np.stack([lower, upper], axis=1),
             method="highs",
         )
         dual = np.maximum(-found.ineqlin.marginals, 0)
+        problem.binding = self.rows[dual[:R] > 0]
         return found.x[:n], dual[:R], float(dual[R]), float(found.fun)
 
     def price(self, dual: Array, room: float) -> tuple[float, Ints]:
         """The Lagrangian's value [us] at these multipliers, and the option of each kind that it prefers."""
         problem, o = self.problem, self.problem.options
         j, line, kind = self.rows.T
-        weight = dual * problem.tangents.slope[problem.curves.step[j], line]
-        mean = np.bincount(j[kind < 0], weight[kind < 0], problem.curves.step.size)
+        weight = dual * np.where(
+            line == _MOST,
+            1 / self.most[problem.curves.step[j]],
+            self.slope[problem.curves.step[j], line],
+        )
+        mean, floor = (
+            np.bincount(j[kind == of], weight[kind == of], problem.curves.step.size) for of in (_MEAN, _FLOOR)
+        )
         held = np.zeros((o.count.size, problem.curves.step.size))
         np.add.at(held, (kind[kind >= 0], j[kind >= 0]), weight[kind >= 0])
-        everywhere = held.sum(axis=0)
+        everywhere = held.sum(axis=0) + floor
         price = problem.average @ mean + room * o.average_memory / problem.limit_bytes
         if everywhere.any():
             price += problem.everywhere @ everywhere
@@ -208,10 +304,25 @@ class Master:
         if everywhere.any():
             price += np.einsum("oj,oj->o", problem.own, held[o.group])
         price[~self.mask] = np.inf
-        least, column = least_of(price, o.first)
+        least, column = self._cheapest(price)
         slope = np.bincount(problem.curves.step, mean + everywhere, len(problem.curves.times))
-        value, _ = problem.curves.least(slope / _TO_US, self.forced, problem.largest)
-        return float(value.sum() * _TO_US + least.sum() - room), column
+        value = problem.curves.least(slope / _TO_US, self.first, self.last)
+        constant = float(floor @ self.part.floor) - room
+        return float(value.sum() * _TO_US + least.sum() + constant), column
+
+    def _cheapest(self, price: Array) -> tuple[Array, Ints]:
+        """Least cost of every kind of table with as many copies as there may be; the options that have it."""
+        o, part = self.problem.options, self.part
+        copied = o.exchange == Exchange.DP
+        least, column = least_of(price, o.first)
+        if not part.fewest.any() and (part.most == 1).all():
+            return least, column
+        copy, _ = least_of(np.where(copied, price, np.inf), o.first)
+        other, split = least_of(np.where(copied, np.inf, price), o.first)
+        share = np.where(copy < other, part.most, part.fewest)
+        cost = np.where(share > 0, share * np.where(share > 0, copy, 0), 0)
+        cost += np.where(share < 1, (1 - share) * np.where(share < 1, other, 0), 0)
+        return cost, np.where((share == 1) | ~np.isfinite(other), column, split)
 
 
 def least_of(value: Array, first: Ints) -> tuple[Array, Ints]:
@@ -225,21 +336,20 @@ def least_of(value: Array, first: Ints) -> tuple[Array, Ints]:
 
 def relax(
     problem: Problem,
-    allowed: Mask,
-    forced: Mask,
+    part: Part,
     known: Ints,
     *,
     tolerance: float,
     stop_s: float = np.inf,
     until: Callable[[], bool] = lambda: False,
 ) -> Relaxed | None:
-    """Solve the relaxed problem of plans that use the kinds of ``forced``, and others of ``allowed``.
+    """Solve the relaxed problem of one part of all plans.
 
-    allowed, forced  [6] of every ``Exchange``;  known  options to begin with;  until  whether to end early
-    tolerance        of the bound, as a share;  stop_s  no need to know more than that it is above [s]
-    Limits: a table that no allowed kind can shard -> None
+    known      options to begin with;  until  whether to end early
+    tolerance  of the bound, as a share;  stop_s  no need to know more than that it is above [s]
+    Limits: a table that can be sharded in no way of the part -> None
     """
-    master = Master(problem, allowed, forced)
+    master = Master(problem, part)
     o = problem.options
     if (np.add.reduceat(master.mask, o.first[:-1]) == 0).any():
         return None
@@ -247,7 +357,13 @@ def relax(
         least_of(np.where(master.mask, value, np.inf), o.first)[1]
         for value in (o.average_memory, problem.average.sum(axis=1))
     ]
-    master.add(np.concatenate([known[master.mask[known]], *columns]))
+    copied = np.flatnonzero((o.exchange == Exchange.DP) & master.mask)
+    split, _ = least_of(
+        np.where(master.mask & (o.exchange != Exchange.DP), o.average_memory, np.inf), o.first
+    )
+    if (np.isinf(split) & (part.most < 1)).any():
+        return None
+    master.add(np.concatenate([known[master.mask[known]], copied, *columns]))
     best = -np.inf
     master.tighten(np.isin(master.chosen, columns[0]).astype(np.float64))
     while True:
@@ -259,4 +375,9 @@ def relax(
         columns.append(column)
         done = best >= value * (1 - tolerance) or best >= stop_s * _TO_US or until()
         if done or not master.add(column):
-            return Relaxed(best / _TO_US, chosen, share, np.stack(columns))
+            at, shards, everywhere = master.sizes(share)
+            floor = np.where(part.floor > 0, everywhere + part.floor, 0)
+            sizes = np.maximum(np.maximum(at, shards.max(axis=0)), floor)
+            step_s = master.step_times(sizes) / _TO_US
+            room_s = room / _TO_US
+            return Relaxed(best / _TO_US, chosen, share, np.stack(columns), sizes, everywhere, step_s, room_s)

@@ -14,17 +14,21 @@ from perfmodel.model.exchanges import Exchange
 from perfmodel.plan.bound import Bounding
 from perfmodel.plan.cost import Evaluator, Memory, StepCost
 from perfmodel.plan.curves import StepCurves
+from perfmodel.plan.improve import improve, shake
 from perfmodel.plan.options import Options, options_of
 from perfmodel.plan.packing import State, pack
 from perfmodel.plan.placement import Plan
-from perfmodel.plan.relaxation import Problem, Relaxed, least_of
+from perfmodel.plan.relaxation import Part, Problem, Relaxed, least_of
 from perfmodel.plan.schemes import Descent
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
-_TOLERANCE = 1e-3
+_TOLERANCE = 0.01
+_PATIENCE = 150  # shakes in a row that do not help
+_SHAKEN = 6
+_WORTH_A_TRY = 1.02  # of the best plan's time: what is slower is not improved
 _ROOMS = (1.0, 0.98, 0.95, 0.9, 0.8, 0.6)
 """Shares of the memory that schemes are chosen for, when shards of uneven size do not fill all of it."""
 
@@ -74,6 +78,7 @@ class Search:
         self.best_s = np.inf
         self.bounding: Bounding | None = None
         self.tried = 0
+        self.kinds: list[int] = []
         self.seen: set[bytes] = set()
         self.options = options_of(evaluator, limit_bytes)
 
@@ -90,8 +95,12 @@ class Search:
         try:
             self._begin()
             problem = Problem(self.options, StepCurves.of(self.evaluator), self.limit_bytes, self.best_s)
-            self.bounding = Bounding(problem, self._near, _TOLERANCE)
-            self.bounding.run(self.late)
+            self.bounding = Bounding(problem, self._near, _TOLERANCE, self.kinds)
+            halfway = self.began + (self.deadline - self.began) / 2
+            self.bounding.run(lambda: time.monotonic() >= halfway)
+            if self.bounding.bound_s < self.best_s * (1 - _TOLERANCE):
+                self._shake()
+                self.bounding.run(self.late)
             if self.bounding.bound_s >= self.best_s * (1 - _TOLERANCE):
                 stopped = "bound"
         except KeyboardInterrupt:
@@ -117,37 +126,59 @@ class Search:
     def _begin(self) -> None:
         """One plan for each kind of exchange alone, and one for all together."""
         o = self.options
+        times: dict[int, float] = {}
         kinds = [int(kind) for kind in np.unique(o.exchange) if kind != Exchange.DP]
         for some in ([], *([kind] for kind in kinds), kinds):
             mask = np.isin(o.exchange, [Exchange.DP, *some])
             start = _leanest(o, mask)
             if start is not None:
-                self._try(start, mask)
+                times[some[0] if len(some) == 1 else -1] = self._try(start, mask)
+        self.kinds = sorted(kinds, key=lambda kind: times.get(kind, np.inf))
 
-    def _near(self, allowed: Mask, relaxed: Relaxed) -> float:
-        """Plans near the relaxed optimum of a branch."""
+    def _near(self, part: Part, relaxed: Relaxed) -> float:
+        """Plans near the relaxed optimum of a part of all plans."""
         o = self.options
-        mask = allowed[o.exchange]
-        for column in _roundings(o, relaxed):
+        assert self.bounding is not None
+        mask = part.options(self.bounding.problem)
+        for option in _roundings(o, relaxed):
             if self.late():
                 break
-            self._try(column[o.kind_of], mask)
+            self._try(option, mask)
         return self.best_s
 
-    def _try(self, option: Ints, mask: Mask) -> None:
-        """Improve these schemes and pack them, in less and less memory until they fit."""
+    def _try(self, option: Ints, mask: Mask) -> float:
+        """Improve these schemes and pack them, in less and less memory until they fit; the time [s]."""
         for room in _ROOMS:
             better = Descent(self.evaluator, self.options, self.limit_bytes * room).run(
                 option, mask, self.late
             )
             if better.tobytes() in self.seen:
-                return
+                return np.inf
             self.seen.add(better.tobytes())
             self.tried += 1
             state = pack(self.evaluator, self.options, better, self.limit_bytes)
             if state is not None:
+                if state.time_s < self.best_s * _WORTH_A_TRY:
+                    state = improve(state, mask, self.late)
                 self._keep(state)
-                return
+                return state.time_s
+        return np.inf
+
+    def _shake(self) -> None:
+        """Place a few tables of the best plan anew, again and again, until that has not helped for long."""
+        if self.best is None or self.bounding is None:
+            return
+        state, mask, idle = self.best.copy(), np.ones(self.options.group.size, dtype=bool), 0
+        while idle < _PATIENCE and not self.late():
+            count = int(self.random.integers(2, 2 + _SHAKEN))
+            if not shake(state, mask, self.random, count):
+                idle += 1
+                continue
+            idle = 0
+            self._keep(state.copy())
+            self.bounding.best_s = min(self.bounding.best_s, self.best_s)
+        self._keep(improve(state, mask, self.late))
+        self.bounding.best_s = min(self.bounding.best_s, self.best_s)
 
     def _keep(self, state: State) -> None:
         time_s = state.time_s
@@ -163,8 +194,21 @@ def _leanest(o: Options, mask: Mask) -> Ints | None:
 
 
 def _roundings(o: Options, relaxed: Relaxed) -> Iterator[Ints]:
-    """Columns [Q]: the largest shares, and what the multipliers preferred last."""
-    share = np.zeros(o.group.size)
-    share[relaxed.chosen] = relaxed.share + 1e-12
-    yield np.array([a + int(np.argmax(share[a:b])) for a, b in zip(o.first[:-1], o.first[1:], strict=True)])
-    yield from relaxed.columns[:-4:-1]
+    """Schemes [T]: shares of equal tables in whole numbers, and what the multipliers preferred last."""
+    option = np.zeros(o.kind_of.size, dtype=np.int64)
+    group = o.group[relaxed.chosen]
+    for kind in range(o.count.size):
+        at = np.flatnonzero(group == kind)
+        option[o.kind_of == kind] = _whole(relaxed.chosen[at], relaxed.share[at], int(o.count[kind]))
+    yield option
+    for column in relaxed.columns[:-3:-1]:
+        yield column[o.kind_of]
+
+
+def _whole(options: Ints, share: Array, count: int) -> Ints:
+    """``count`` options in these shares, rounded by largest remainders."""
+    exact = np.maximum(share, 0) / share.sum() * count
+    tables = np.floor(exact + 1e-9).astype(np.int64)
+    short = count - int(tables.sum())
+    tables[np.argsort(tables - exact, kind="stable")[:short]] += 1
+    return np.repeat(options, tables)

@@ -156,5 +156,5 @@ class FastCurve:
         """Times [s] of sizes [bytes]."""
         S = np.asarray(size, dtype=np.float64)
         piece = (S.view(np.int64) >> self._shift) - self._first
-        piece = np.clip(piece, 0, self._slope.size - 1)
+        piece = np.minimum(np.maximum(piece, 0), self._slope.size - 1)
         return np.asarray(self._base[piece] + self._slope[piece] * S)
