@@ -27,11 +27,11 @@ from perfmodel.cli.next_lines import again, changed_stack, for_a_calibration, ne
 from perfmodel.cli.output import SaidError, emit, emit_json, note, warn
 from perfmodel.cli.progress import Progress
 from perfmodel.cli.typed_line import TypedLine
-from perfmodel.errors import NoCalibrationError, NoHardwareError, PerfmodelError, TooNoisyError
+from perfmodel.errors import BadInputError, NoCalibrationError, NoHardwareError, PerfmodelError, TooNoisyError
 from perfmodel.report import run as pages
 from perfmodel.report import run_result as results
 from perfmodel.report.doctor import warnings_text
-from perfmodel.schema.calibration import Calibration, save_calibration
+from perfmodel.schema.calibration import Calibration, read_calibration, save_calibration
 from perfmodel.schema.home import MACHINE_NAME, runs_folder
 from perfmodel.schema.machine import Machine, list_machines, load_machine, read_machine
 from perfmodel.schema.runs import Kind, RunHeader, Status
@@ -220,14 +220,26 @@ def fitted(asked: Asked, host: Host, outcome: Outcome) -> tuple[list[Calibration
     found: Run = read_run(outcome.samples)
     machine, written = _machine(asked, host, outcome, found)
     try:
-        calibrations = fit_run(found, machine, outcome.complete and found.complete)
+        fits = fit_run(found, machine, outcome.plan.points)
     except NoCalibrationError:
         return [], written
-    for item in calibrations:
+    calibrations = []
+    for item in fits:
         path = outcome.folder / calibration_file_name(item)
-        save_calibration(item, path)
+        calibrations.append(_still_partial(item, path, outcome))
+        save_calibration(calibrations[-1], path)
         written.append(path)
     return calibrations, written
+
+
+def _still_partial(item: Calibration, path: Path, outcome: Outcome) -> Calibration:
+    """What an earlier start left partial stays so until a plan with its library and clock is at its end."""
+    if any((point.backend, point.clock) == (str(item.backend), item.clock) for point in outcome.plan.points):
+        return item
+    try:
+        return item if read_calibration(path).complete else item.model_copy(update={"complete": False})
+    except BadInputError:  # none there yet, or one that was cut short
+        return item
 
 
 def _machine(asked: Asked, host: Host, outcome: Outcome, found: Any) -> tuple[Machine, list[Path]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from perfmodel.errors import NoCalibrationError
@@ -18,7 +19,7 @@ from perfmodel.schema.evidence import COLLECTIVES, LAW_BACKENDS, Backend, Clock
 from perfmodel.schema.machine import Machine
 from perfmodel.schema.run_files import Run
 from perfmodel.schema.run_folders import CLOCK_ORDER, preference
-from perfmodel.schema.runs import Kind
+from perfmodel.schema.runs import Kind, Point
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,11 +27,14 @@ if TYPE_CHECKING:
 DEFAULT_VARIANT, AFTER_KERNEL = "default", "after_kernel"
 
 
-def fit_run(run: Run, machine: Machine, complete: bool | None = None) -> list[Calibration]:
+def fit_run(run: Run, machine: Machine, planned: Iterable[Point] = ()) -> list[Calibration]:
     """Calibrations of a run, the preferred one first.
 
+    A calibration is complete when every point of its library and clock that was begun or planned has ended,
+    whatever else the run holds.
+
     machine   whose cells these are: the shipped one that the run names, or ``machine_from_run``
-    complete  whether the plan was measured to its end (None: whether every point that was begun has ended)
+    planned   points that were to be measured, begun or not
     Limits: kernels alone (one GPU) -> the shipped calibration of the machine with these kernels;
     nothing, or kernels of a machine that is not shipped -> NoCalibrationError
     """
@@ -45,9 +49,10 @@ def fit_run(run: Run, machine: Machine, complete: bool | None = None) -> list[Ca
         (Backend(backend), Clock(clock)): rows
         for (backend, clock), rows in _by_library(known[known["variant"] == DEFAULT_VARIANT])
     }
-    ended = run.complete if complete is None else complete
+    missing = [p for p in (*run.points.values(), *planned) if p.key not in run.finishes]
     if not groups:
-        return [_kernels_alone(run, machine, ended)]
+        return [_kernels_alone(run, machine, not any(p.kind is Kind.KERNEL for p in missing))]
+    partial = {(p.backend, p.clock) for p in missing if p.kind is Kind.COLLECTIVE}
     order = sorted(groups, key=lambda key: (list(Backend).index(key[0]), CLOCK_ORDER.index(key[1])))
     found: list[Calibration] = []
     for backend, clock in order:
@@ -58,7 +63,7 @@ def fit_run(run: Run, machine: Machine, complete: bool | None = None) -> list[Ca
             library_version=run.library_version(backend),
             clock=clock,
             preferred=False,
-            complete=ended,
+            complete=(str(backend), clock) not in partial,
             checked=_checked(run, backend, clock),
             note=f"measured by run {run.run_id}, started {run.header.started_at}",
             environment=dict(run.header.environment),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from test_cli_calibrate import ONLY, SIZES, Ranks, cli, folder, ranks
 
 from calibrate.running import stack
+from perfmodel.schema.run_folders import latest_run
 
 __all__ = ["cli", "ranks"]  # fixtures
 KERNELS = ("calibrate", "--only", "kernels:copy", "--quick")
@@ -113,3 +115,23 @@ def test_a_projection_without_kernels_names_the_line_that_times_them_and_it_does
     torch("2.13")
     assert cli(*shlex.split(line)[1:]).code == 0
     assert "perfmodel calibrate" not in cli(*asked).out
+
+
+def test_other_work_in_a_run_makes_no_calibration_partial_or_complete(ranks: Ranks, cli: Any) -> None:
+    ranks.fields = {"kernels": True, "backends": ("mpi", "gloo"), "overhead_s": 1.0}
+    assert cli("calibrate", "--only", "mpi:all_to_all", *SIZES, "--quick").code == 0
+    gloo = ("calibrate", "--only", "gloo:all_to_all,kernels:copy", *SIZES, "--quick")
+    cut = cli(*gloo, "--time-limit", "85s")
+    assert cut.code == 0 and "more begun" in cut.out
+    assert states(cli) == {"mpi": True, "gloo": False}
+    assert cli(*KERNELS).code == 0  # whole by itself, and nothing of gloo
+    assert states(cli) == {"mpi": True, "gloo": False}
+    assert cli(*gloo).code == 0
+    assert states(cli) == {"mpi": True, "gloo": True}
+
+
+def states(cli: Any) -> dict[str, bool]:
+    """Whether the calibration of each library is complete."""
+    run = latest_run()
+    found = [json.loads(cli("show", str(path), "--json").out)["calibration"] for path in run.glob("*.json")]
+    return {item["backend"]: item["complete"] for item in found}
