@@ -17,6 +17,9 @@ from perfmodel.schema.torchrec_plan import TorchRecPlan, TorchRecTable, read_tor
 _MS = 1e-3
 """TorchRec counts bandwidth in bytes per millisecond."""
 
+_INSIDE = ("table_row_wise", "grid_shard")
+"""Shardings whose row parts are in one domain."""
+
 
 @contextlib.contextmanager
 def _quietly() -> Iterator[None]:
@@ -44,7 +47,8 @@ def sharding_plan(plan: TorchRecPlan, module: Any = None, *, path: str = "", dev
     module  the EmbeddingBagCollection that is sharded, if its tables shall be compared with the plan's
     path    of it in the model ("" if it is the model);  device  cuda or cpu, where the shards are
     ``module_plan`` is the part that ``torchrec.distributed.shard.shard`` takes.
-    Limits: tables that the plan does not have, or of other rows or dims -> BadInputError
+    Limits: tables that the plan does not have, or of other rows or dims; a job that runs already, on other
+            ranks or nodes than the plan's -> BadInputError
     """
     with _quietly():
         from torchrec.distributed.types import ShardingPlan
@@ -55,6 +59,7 @@ def module_plan(plan: TorchRecPlan, module: Any = None, *, device: str = "cuda")
     """TorchRec's ``EmbeddingModuleShardingPlan`` of one EmbeddingBagCollection; as ``sharding_plan``."""
     if module is not None:
         check(plan, module)
+    check_job(plan)
     with _quietly():
         from torchrec.distributed.types import EmbeddingModuleShardingPlan
     return EmbeddingModuleShardingPlan(
@@ -93,6 +98,36 @@ def check(plan: TorchRecPlan, module: Any) -> None:
                 f"the plan is for the tables of {plan.model}: table {name!r} is {what[1]} in the plan and "
                 f"{what[0]} in the module.",
                 "plan the tables of this module, or use the plan with the model that it was made for.",
+            )
+
+
+def check_job(plan: TorchRecPlan) -> None:
+    """Whether the job that runs, if torch.distributed is up, has the ranks, nodes and domains of the plan.
+
+    Source: TorchRec 1.8 takes ranks of a node from LOCAL_WORLD_SIZE, and nodes of a domain from
+            TORCHREC_RESOLVED_POD_SIZE; without them it guesses
+    """
+    with _quietly():
+        import torch.distributed as dist
+        from torchrec.distributed.comm import get_local_size, get_topology_group_world_size
+
+        if not dist.is_initialized():
+            return
+        ranks = dist.get_world_size()
+        here = {"GPUs": ranks, "GPUs a node": get_local_size(ranks)}
+        if any(entry.sharding_type in _INSIDE for entry in plan.tables):
+            here["GPUs a domain"] = get_topology_group_world_size(ranks)
+    planned = {
+        "GPUs": plan.gpus,
+        "GPUs a node": plan.gpus_per_node,
+        "GPUs a domain": plan.domain_gpus,
+    }
+    for what, count in here.items():
+        if count != planned[what]:
+            raise BadInputError(
+                f"the plan is for {planned[what]} {what}, and this job has {count}.",
+                "plan for this job; or tell TorchRec how its ranks lie: LOCAL_WORLD_SIZE, the GPUs of a "
+                "node, and TORCHREC_RESOLVED_POD_SIZE, the nodes of a domain where those are several.",
             )
 
 

@@ -197,3 +197,39 @@ def test_a_module_of_another_model_is_refused() -> None:
     fewer = plan.model_copy(update={"tables": plan.tables[:3]})
     with pytest.raises(BadInputError, match=r"'rows' is no such table in the plan"):
         torchrec_plan.module_plan(fewer, module_of(plan, "meta"))
+
+
+def test_a_job_on_other_ranks_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """TorchRec would cut rows for the ranks that it guesses."""
+    import torch.distributed as dist
+
+    plan = on_four()
+    monkeypatch.setattr(dist, "is_initialized", lambda: True)
+    monkeypatch.setattr(dist, "get_world_size", lambda: 8)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    with pytest.raises(BadInputError, match=r"for 4 GPUs, and this job has 8"):
+        torchrec_plan.module_plan(plan)
+    monkeypatch.setattr(dist, "get_world_size", lambda: 4)
+    torchrec_plan.module_plan(plan)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+    with pytest.raises(BadInputError, match=r"for 2 GPUs a node, and this job has 4"):
+        torchrec_plan.module_plan(plan)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    monkeypatch.setenv("TORCHREC_RESOLVED_POD_SIZE", "2")
+    with pytest.raises(BadInputError, match=r"for 2 GPUs a domain, and this job has 4"):
+        torchrec_plan.module_plan(plan)
+    whole = plan.model_copy(update={"tables": plan.tables[:2]})  # a copy and a whole table know no domain
+    torchrec_plan.module_plan(whole)
+
+
+def test_domains_of_several_nodes_are_pods() -> None:
+    """NVL72: 18 nodes of 4 GPUs in one domain; TorchRec counts them as a pod of 18."""
+    tables = PlanTables.of(TableSet("mine", (Table("t", 1000, 16, 4.0),)))
+    evaluator = Evaluator.on("gb200-nvl72", tables, 5, 144)
+    plan = Plan(tables, (Placement.of(Scheme(Exchange.TWO_LEVEL, 72), range(72, 144)),), 144, 72)
+    file = torchrec.torchrec_plan(evaluator, plan)
+    topology = torchrec_plan.topology(file)
+    assert (topology.local_world_size, topology.intra_group_size) == (4, 72)
+    assert file.tables[0].sharding_type == "table_row_wise"
+    spec = torchrec_plan.module_plan(file)["t"].sharding_spec
+    assert [str(shard.placement) for shard in spec.shards[:2]] == ["rank:72/cuda:0", "rank:73/cuda:1"]
