@@ -15,10 +15,10 @@ from perfmodel.errors import PerfmodelError
 CPU_BLOCKS = 3
 """Blocks that a CPU is said to run at once: few, so that blocks which take several turns are exercised."""
 
-_STATIC_SHARED_BYTES = 48 * 1024
-
 _cpu: dict[Kernel, CpuLibrary] = {}
 _gpu: dict[tuple[int, Kernel], Any] = {}
+_allowed: dict[tuple[int, Kernel], int] = {}
+"""Dynamic shared memory that a loaded kernel may take [bytes], where it was asked for."""
 
 
 def launch(
@@ -45,10 +45,20 @@ def launch(
     import torch
 
     driver = _driver()
-    stream = torch.cuda.current_stream(device).cuda_stream
-    packed = tuple(value.value for value in values), tuple(type(value) for value in values)
-    function = gpu_function(kernel, device, shared_bytes)
-    _ok(driver, driver.cuLaunchKernel(function, *sizes, block, 1, 1, shared_bytes, stream, packed, 0))
+    with torch.cuda.device(device):  # the driver launches in the current context, whatever the stream's is
+        stream = torch.cuda.current_stream(device).cuda_stream
+        function = gpu_function(kernel, device, shared_bytes)
+        packed = packed_values(values)
+        _ok(driver, driver.cuLaunchKernel(function, *sizes, block, 1, 1, shared_bytes, stream, packed, 0))
+
+
+def packed_values(values: Sequence[Any]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """ctypes values as cuda-bindings takes a kernel's arguments: numbers, and their types.
+
+    A null pointer is None to ctypes, which cuda-bindings refuses: it is 0 here.
+    """
+    numbers = tuple(0 if value.value is None else value.value for value in values)
+    return numbers, tuple(type(value) for value in values)
 
 
 def blocks_at_once(kernel: Kernel, device: Any, block: int, shared_bytes: int = 0) -> int:
@@ -58,8 +68,9 @@ def blocks_at_once(kernel: Kernel, device: Any, block: int, shared_bytes: int = 
     import torch
 
     driver = _driver()
-    function = gpu_function(kernel, device, shared_bytes)
-    each = _ok(driver, driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(function, block, shared_bytes))
+    with torch.cuda.device(device):
+        function = gpu_function(kernel, device, shared_bytes)
+        each = _ok(driver, driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(function, block, shared_bytes))
     if each < 1:
         raise PerfmodelError(f"no block of {kernel} fits the GPU.", "this is a defect: report it.")
     return int(each) * int(torch.cuda.get_device_properties(device).multi_processor_count)
@@ -83,26 +94,31 @@ def cpu_order(kernel: Kernel, order: int) -> None:
 
 
 def gpu_function(kernel: Kernel, device: Any, shared_bytes: int = 0) -> Any:
-    """The driver's handle of a kernel, allowed to take ``shared_bytes``."""
-    key = device.index or 0, kernel
+    """The driver's handle of a kernel, allowed to take ``shared_bytes``; the device is the current one.
+
+    Without leave a block takes 48 KiB at most, its static shared memory among them: leave is asked for any.
+    """
+    key = _index(device), kernel
     if key not in _gpu:
         _load([kernel], device)
-    if shared_bytes > _STATIC_SHARED_BYTES:
+    if shared_bytes > _allowed.get(key, 0):
         driver = _driver()
         attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         _ok(driver, driver.cuFuncSetAttribute(_gpu[key], attribute, shared_bytes))
+        _allowed[key] = shared_bytes
     return _gpu[key]
 
 
 def is_built(kernel: Kernel, device: Any) -> bool:
     """Whether a kernel can be launched on ``device`` without building it first."""
-    return kernel in _cpu if device.type == "cpu" else (device.index or 0, kernel) in _gpu
+    return kernel in _cpu if device.type == "cpu" else (_index(device), kernel) in _gpu
 
 
 def forget(kernels: Sequence[Kernel], device: Any) -> None:
     """Kernels of a GPU that are built again before their next launch."""
     for kernel in kernels:
-        _gpu.pop((device.index or 0, kernel), None)
+        for known in (_gpu, _allowed):
+            known.pop((_index(device), kernel), None)
 
 
 def load_gpu_functions(kernels: Sequence[Kernel], device: Any, cubin: Cubin) -> Any:
@@ -110,12 +126,12 @@ def load_gpu_functions(kernels: Sequence[Kernel], device: Any, cubin: Cubin) -> 
     import torch
 
     driver = _driver()
-    torch.cuda.current_stream(device)  # the device's context exists from here on
     with torch.cuda.device(device):
+        torch.cuda.current_stream(device).synchronize()  # the device's context is this thread's from here on
         library = _ok(driver, driver.cuLibraryLoadData(cubin.code, [], [], 0, [], [], 0))
         for kernel in kernels:
             handle = _ok(driver, driver.cuLibraryGetKernel(library, cubin.symbols[kernel.name].encode()))
-            _gpu[device.index or 0, kernel] = _ok(driver, driver.cuKernelGetFunction(handle))
+            _gpu[_index(device), kernel] = _ok(driver, driver.cuKernelGetFunction(handle))
     return library
 
 
@@ -124,6 +140,13 @@ def _load(kernels: Sequence[Kernel], device: Any) -> None:
 
     major, minor = torch.cuda.get_device_capability(device)
     load_gpu_functions(kernels, device, compile_cubin(kernels, f"sm_{major}{minor}"))
+
+
+def _index(device: Any) -> int:
+    """Number of a GPU: cuda is the current one."""
+    import torch
+
+    return int(torch.cuda.current_device() if device.index is None else device.index)
 
 
 def _cpu_library(kernel: Kernel) -> CpuLibrary:
