@@ -113,6 +113,7 @@ def _values(run: Run, memory_bytes: float | None) -> dict[str, _Value]:
             found |= {
                 key: _Value(interval.value, _source(run), what, Evidence.MEASURED)
                 for key, interval in constants.values.items()
+                if interval.known
             }
             break
     return found

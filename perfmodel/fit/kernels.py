@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +43,8 @@ _LARGEST_PENALTY = 20.0
 _FARTHEST = 1e3
 """A floor or rate lies within this factor of those that the samples show."""
 _AT_BOUND = 1e-3
+_CLEARLY_WORSE = 1.1
+"""Loss of a fit over that of a better one from which on its samples speak against it."""
 _FEWEST_PASSES = 3
 _FACTORS = (float(np.log(0.5)), float(np.log(20.0)))
 _SHORTEST_S = 1e-9
@@ -74,6 +76,8 @@ def fit_kernels(
     residuals, soft-l1 loss. The floor of the local sum is that of the gather, as in a projection.
     passes   whole passes that a fit may use (``passes_to_fit``): they say by which factor the same kernel is
              slower there, in caches that another step has left (``in_pass``)
+    A constant that the samples do not tell (an interval wider than the value itself) is left to the machine
+    file too (``untold``), unless its value there fits clearly worse.
     Limits: fewer samples of a kernel than constants + 1 -> its constants are left to the machine file;
     of all kernels -> None
     """
@@ -83,13 +87,14 @@ def fit_kernels(
     alone: dict[str, float] = {}  # in loops of one kernel
     fits: dict[KernelStep, KernelFit] = {}
     in_pass: dict[KernelStep, InPass] = {}
-    errors, bounds = [np.empty(0)], list[str]()
+    errors, bounds, untold = [np.empty(0)], list[str](), list[str]()
     for operation, step in _STEPS.items():
         cells = rows[rows["operation"] == operation]
         problem = _problem(step, cells, machine, constants, alone)
         if problem is None or problem.time_s.size <= len(problem.keys):
             continue
-        solution = _best(problem)
+        problem, solution, unseen = _told(problem, _best(problem), machine)
+        untold += unseen
         there = _in_pass(step, passes, machine, constants, solution.x, problem)
         values, at_bound = _fitted(problem, solution, there)
         found |= values
@@ -110,6 +115,7 @@ def fit_kernels(
         loo_median=_share(together, 0.5),
         loo_p90=_share(together, 0.9),
         at_bound=bounds,
+        untold=untold,
         in_pass=in_pass,
         implementation=implementation,
         clock=clock,
@@ -243,6 +249,42 @@ def _best(problem: _Problem) -> Any:
         starts[1][1] = 4 * problem.start[1]
         starts[1][2] = problem.start[2] / 2
     return min((_solution(problem, everything, start) for start in starts), key=lambda s: float(s.cost))
+
+
+def _told(problem: _Problem, solution: Any, machine: Machine) -> tuple[_Problem, Any, list[str]]:
+    """The fit without the constants that its samples do not tell, and those: they stay the machine's.
+
+    Limits: a fit with the machine's values that is clearly worse -> all are kept, those with wide intervals
+    """
+    wide = half_widths(solution)
+    unseen = [key for key, half in zip(problem.keys, wide, strict=True) if np.sinh(half) >= 1.0]
+    if not unseen or len(unseen) == len(problem.keys):
+        return problem, solution, []
+    fewer = _fixed(problem, {key: machine.value(key) for key in unseen})
+    start = [float(np.exp(q)) for key, q in zip(problem.keys, solution.x, strict=True) if key not in unseen]
+    again = _solution(fewer, np.ones(problem.time_s.size, bool), start)
+    if again.cost > _CLEARLY_WORSE * solution.cost:
+        return problem, solution, []
+    return fewer, again, unseen
+
+
+def _fixed(problem: _Problem, values: Mapping[str, float]) -> _Problem:
+    """The problem with some of its parameters known."""
+    kept = [i for i, key in enumerate(problem.keys) if key not in values]
+
+    def all_of(q: Floats) -> Floats:
+        full = np.array([values.get(key, 0.0) for key in problem.keys])
+        full[kept] = q
+        return full
+
+    return _Problem(
+        tuple(problem.keys[i] for i in kept),
+        tuple(problem.start[i] for i in kept),
+        tuple(problem.bounds[i] for i in kept),
+        lambda q, rows: problem.time(all_of(q), rows),
+        problem.time_s,
+        lambda q: problem.moved_bytes(all_of(q)),
+    )
 
 
 def _fitted(problem: _Problem, solution: Any, there: InPass | None) -> tuple[dict[str, Interval], list[str]]:

@@ -177,7 +177,11 @@ def _with_kernels(machine: Machine, calibration: Calibration) -> Machine:
     why = f"fitted to {fitted.sample_count} kernels of {fitted.implementation} on the {fitted.clock} clock"
     found = {
         key: Quantity(
-            value=interval.value, unit=KEYS[key].unit, source=source, why=why, evidence=Evidence.MEASURED
+            value=interval.value,
+            unit=KEYS[key].unit,
+            source=source,
+            why=why if interval.known else f"{why}, which do not tell it",
+            evidence=Evidence.MEASURED if interval.known else Evidence.ASSUMED,
         )
         for key, interval in fitted.values.items()
         if key not in machine.overrides

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from perfmodel.model import access, embedding_bag, kernels
 from perfmodel.project.costs import SPARSE
@@ -149,7 +149,21 @@ def kernel_terms(answer: Projection, step: StepRow) -> Iterator[Term]:
         size = format_bytes(step.payload_bytes)
         yield Term("x", step.payload_bytes, size, "", "", "S: bytes that the kernel moves")
     for symbol, key in _KERNEL_KEYS[step.name].items():
-        yield from _quantity(symbol, answer.setting.machine.quantity(key), f"{key}: {KEYS[key].meaning}")
+        quantity = answer.setting.machine.quantity(key)
+        (term,) = _quantity(symbol, quantity, f"{key}: {KEYS[key].meaning}")
+        yield replace(term, text=f"{term.text}{_interval_words(answer, key, quantity)}")
+
+
+def _interval_words(answer: Projection, key: str, quantity: Quantity) -> str:
+    """The interval of a constant that a calibration has fitted; nothing for any other."""
+    fitted = answer.setting.kernels
+    interval = fitted.values.get(key) if fitted is not None else None
+    if interval is None or interval.value != quantity.value:
+        return ""
+    if not interval.known:
+        return " (unknown: the samples do not tell it)"
+    low, high = (format_quantity(value, quantity.unit) for value in (interval.low, interval.high))
+    return f" ({low} – {high})"
 
 
 def _quantity(symbol: str, quantity: Quantity, meaning: str) -> Iterator[Term]:

@@ -11,14 +11,15 @@ import numpy as np
 
 from perfmodel.model.curves import anchored_time
 from perfmodel.report.terminal import facts, paragraph, table
-from perfmodel.schema.calibration import Calibration, Curve, Interval, Law
-from perfmodel.schema.machine import Machine, list_machines, load_machine
+from perfmodel.schema.calibration import Calibration, Curve, Interval, KernelConstants, Law
+from perfmodel.schema.machine import KEYS, Machine, list_machines, load_machine
 from perfmodel.units import (
     counted,
     format_bytes,
     format_count,
     format_fraction,
     format_number,
+    format_quantity,
     format_rate,
     format_ratio,
     format_time,
@@ -94,7 +95,21 @@ def calibration_text(item: Calibration, machine: Machine | None = None) -> str:
         parts.append(paragraph(title) + "\n" + _curve_table(item.curves))
         parts.append("Formulas   S is the payload of one rank\n" + _formulas(item.curves))
     parts += [_law_text(law) for law in item.laws]
+    parts += [kernels_text(item.kernels)] if item.kernels is not None else []
     return "\n\n".join(parts)
+
+
+def kernels_text(constants: KernelConstants) -> str:
+    """The constants of the kernels with their intervals; those that the samples do not tell are unknown."""
+    rows = [[key, with_interval(value, _writer(key))] for key, value in constants.values.items()]
+    rows += [[key, "unknown: the machine's value is used"] for key in constants.untold]
+    errors = errors_text(constants.loo_median, constants.loo_p90)
+    title = f"Kernels   {constants.implementation}, {constants.clock}; LOO p50/p90 {errors}"
+    return f"{title}\n" + table(["constant", "value"], rows)
+
+
+def _writer(key: str) -> Callable[[float], str]:
+    return lambda number: format_quantity(number, KEYS[key].unit)
 
 
 def _domain(item: Calibration, machine: Machine | None) -> str:

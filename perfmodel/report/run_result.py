@@ -10,12 +10,11 @@ import numpy as np
 
 from perfmodel.model.collectives import bus_factor
 from perfmodel.model.curves import anchored_time
-from perfmodel.report.calibration import errors_text, with_interval
+from perfmodel.report.calibration import errors_text, kernels_text, with_interval
 from perfmodel.report.doctor import numbered
 from perfmodel.report.run import point_name
 from perfmodel.report.terminal import facts, table
 from perfmodel.schema.calibration import Calibration, Curve, Interval
-from perfmodel.schema.machine import KEYS
 from perfmodel.schema.runs import Finish, Kind, Point, Status
 from perfmodel.units import (
     counted,
@@ -23,7 +22,6 @@ from perfmodel.units import (
     format_count,
     format_fraction,
     format_number,
-    format_quantity,
     format_rate,
     format_time,
 )
@@ -153,12 +151,7 @@ def _bus(curve: Curve) -> Interval:
 def constants_text(calibrations: Sequence[Calibration]) -> str:
     """Constants of the kernels, once a clock, and how much longer collectives take after a kernel."""
     kernels = {item.kernels.clock: item.kernels for item in calibrations if item.kernels is not None}
-    parts = []
-    for clock, constants in kernels.items():
-        rows = [[key, with_interval(value, _writer(key))] for key, value in constants.values.items()]
-        errors = errors_text(constants.loo_median, constants.loo_p90)
-        title = f"Kernels   {constants.implementation}, {clock}; LOO p50/p90 {errors}"
-        parts.append(f"{title}\n" + table(["constant", "value"], rows))
+    parts = [kernels_text(constants) for constants in kernels.values()]
     lines = [
         f"{item.backend} {name}, {item.clock}: {with_interval(value, format_time)} {_more(name)}"
         for item in calibrations
@@ -170,10 +163,6 @@ def constants_text(calibrations: Sequence[Calibration]) -> str:
 
 def _more(step: str) -> str:
     return "a whole pass" if step == "between_steps" else "more in a whole pass"
-
-
-def _writer(key: str) -> Callable[[float], str]:
-    return lambda number: format_quantity(number, KEYS[key].unit)
 
 
 def crossovers(calibrations: Sequence[Calibration]) -> list[dict[str, Any]]:

@@ -202,6 +202,7 @@ class KernelConstants(BaseModel):
     fits       by step of a projection, only for those that were timed
     log_sd, sample_count, loo_median, loo_p90   of all fits together
     at_bound   keys whose value ended at a bound: the samples do not tell it
+    untold     keys that the samples do not tell and that are not in ``values``: the machine's are used
     """
 
     model_config = _STRICT
@@ -213,13 +214,14 @@ class KernelConstants(BaseModel):
     loo_median: Share | None
     loo_p90: Share | None
     at_bound: list[str] = []
+    untold: list[str] = []
     in_pass: Mapping[KernelStep, InPass] = {}
     implementation: str
     clock: Clock
 
     @model_validator(mode="after")
     def _known(self) -> KernelConstants:
-        if unknown := [key for key in (*self.values, *self.at_bound) if key not in KERNEL_KEYS]:
+        if unknown := [key for key in (*self.values, *self.at_bound, *self.untold) if key not in KERNEL_KEYS]:
             raise ValueError(f"unknown kernel constants {unknown}")
         return self
 

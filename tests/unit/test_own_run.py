@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -22,7 +23,9 @@ from perfmodel.fit.host import machine_from_run, machine_text
 from perfmodel.fit.kernels import fit_kernels
 from perfmodel.fit.runs import fit_run
 from perfmodel.project import project_one
-from perfmodel.schema.calibration import Calibration, KernelConstants, read_calibration
+from perfmodel.project.explain import explain_step
+from perfmodel.report.calibration import calibration_text
+from perfmodel.schema.calibration import Calibration, KernelConstants, read_calibration, save_calibration
 from perfmodel.schema.evidence import Clock, Evidence
 from perfmodel.schema.home import HOME_VARIABLE, MACHINE_NAME, SAMPLES_NAME
 from perfmodel.schema.machine import KEYS, Machine, load_machine, read_machine
@@ -80,6 +83,57 @@ def test_constants_come_back(folder: Path) -> None:
     assert values["small_row_penalty_64"] == pytest.approx(1.2, rel=1e-3)
     assert found.kernels.loo_p90 == pytest.approx(0, abs=1e-6)
     assert found.kernels.at_bound == []
+
+
+def untold(factor: float = 1.0) -> Run:
+    """A run whose gathers all miss the cache: how fast the cache is does not show. 2 % of noise.
+
+    factor  of the time of the gathers: of fast ones the cache of the machine would be the limit
+    """
+    rng, made = np.random.default_rng(3), Run(own_run.HEADER, {}, {}, {})
+    for point, time in (*own_run.collectives(), *own_run.kernels()):
+        if point.operation == "gather_pool" and (point.work is None or point.work.rows < 1_000_000):
+            continue
+        time *= (factor if point.operation == "gather_pool" else 1.0) * float(np.exp(rng.normal(0, 0.02)))
+        seen = own_run.Visit(key=point.key, round=0, at="now", times_s=[time], checked=1)
+        made.points[point.key], made.visits[point.key] = point, [seen]
+        made.finishes[point.key] = own_run.Finish(key=point.key, status=Status.OK, median_s=time)
+    return made
+
+
+def test_a_constant_that_no_sample_tells_stays_the_machines_own(tmp_path: Path) -> None:
+    """Gathers that miss read 8 GB/s; the cache (copies: 10 GB/s) is at no time the limit."""
+    seen = untold()
+    machine = machine_from_run(seen, 8e9)
+    cache = machine.quantity("l2_bytes_per_s")
+    assert (cache.value, cache.why) == (pytest.approx(1e10, rel=0.05), "fastest copy of any size")
+    (found,) = fit_run(seen, machine)
+    assert found.kernels is not None
+    assert found.kernels.untold == ["l2_bytes_per_s"] and "l2_bytes_per_s" not in found.kernels.values
+    assert found.kernels.values["gather_bytes_per_s"].value == pytest.approx(8e9, rel=0.05)
+    assert "l2_bytes_per_s  unknown: the machine's value is used" in re.sub(
+        " {3,}", "  ", calibration_text(found, machine)
+    )
+    save_calibration(found, tmp_path / "mine.json")
+    asked = {"table_bytes": 1e9, "gpus": 2, "calibration": str(tmp_path / "mine.json"), "backend": "mpi"}
+    told = {term.symbol: term for term in explain_step(project_one(None, machine, **asked), "gather").terms}
+    assert told["l2_rate"].source == cache.source and told["l2_rate"].text == str(cache).split(" (")[0]
+    assert re.fullmatch(r"8\.\d+ GB/s \(\d\.\d+ GB/s – 8\.\d+ GB/s\)", told["dram_rate"].text)
+    assert told["dram_rate"].evidence == "measured"
+
+
+def test_a_constant_that_is_at_least_something_is_kept_and_is_not_measured(tmp_path: Path) -> None:
+    """Gathers three times as fast as the copies: their cache cannot be the machine's, but what is it?"""
+    seen = untold(1 / 3)
+    slow = machine_from_run(seen, 8e9).with_overrides({"l2_bytes_per_s": 1e10})
+    machine = slow.unchanged().model_copy(update={"values": slow.values})
+    (found,) = fit_run(seen, machine)
+    assert found.kernels is not None and found.kernels.untold == []
+    assert not found.kernels.values["l2_bytes_per_s"].known
+    save_calibration(found, tmp_path / "mine.json")
+    asked = {"table_bytes": 1e9, "gpus": 2, "calibration": str(tmp_path / "mine.json"), "backend": "mpi"}
+    told = {term.symbol: term for term in explain_step(project_one(None, machine, **asked), "gather").terms}
+    assert told["l2_rate"].evidence == "assumed" and "unknown" in told["l2_rate"].text
 
 
 def test_hand_overs_come_back(folder: Path) -> None:
