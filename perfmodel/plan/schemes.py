@@ -26,41 +26,34 @@ _TOO_MUCH_S = 1e3  # for a rank that would need twice its memory
 class Descent:
     """Improves schemes in rounds: the best change of every table, as many as pay together.
 
-    A plan's time is estimated from loads that are spread evenly, or that one shard has where that is more.
+    A plan's time is estimated from loads that are spread evenly, or that one shard has where that is more; so
+    is its memory. Loads and memory stand side by side: arrays [..., K + 1].
     room_bytes  of a rank, for rows, optimizer state and buffers
     """
 
     def __init__(self, evaluator: Evaluator, options: Options, room_bytes: float) -> None:
         self.evaluator, self.options, self.room_bytes = evaluator, options, room_bytes
+        o, copied = options, options.parts == 0
+        self.average = np.column_stack([o.average, o.average_memory])
+        self.everywhere = np.column_stack([o.everywhere, np.where(copied, o.memory, 0)])
+        self.own = np.column_stack([o.own, np.where(copied, 0, o.memory)])
 
-    def estimate(self, average: Array, everywhere: Array, largest: Array, memory: Array) -> Array:
-        """Times [...] with what does not fit made dear; loads [..., K], memory [...]."""
-        over = self.over(average, memory)
-        return np.asarray(self.time(average, everywhere, largest) + _TOO_MUCH_S * over)
-
-    def time(self, average: Array, everywhere: Array, largest: Array) -> Array:
-        """Times [...] alone."""
-        return self.evaluator.step_times(np.maximum(average, everywhere + largest))
-
-    def over(self, average: Array, memory: Array) -> Array:
-        """What does not fit, as a share of the room [...]."""
-        buffers = buffer_bytes(
-            np.moveaxis(average, -1, 0).reshape(average.shape[-1], -1), self.evaluator.times
-        )
-        needs = memory + buffers.reshape(np.shape(memory))
-        return np.asarray(np.maximum(needs - self.room_bytes, 0) / self.room_bytes)
+    def estimate(self, average: Array, everywhere: Array, largest: Array) -> tuple[Array, Array]:
+        """Times [...], and what does not fit as a share of the room [...]."""
+        most = np.maximum(average, everywhere + largest)
+        columns = np.moveaxis(average[..., :-1], -1, 0).reshape(average.shape[-1] - 1, -1)
+        buffers = buffer_bytes(columns, self.evaluator.times).reshape(average.shape[:-1])
+        over = np.maximum(most[..., -1] + buffers - self.room_bytes, 0) / self.room_bytes
+        return self.evaluator.step_times(most[..., :-1]), np.asarray(over)
 
     def value(self, option: Ints) -> float:
-        """Of a scheme for every table [T]."""
-        o = self.options
-        return float(
-            self.estimate(
-                o.average[option].sum(axis=0),
-                o.everywhere[option].sum(axis=0),
-                o.own[option].max(axis=0),
-                o.average_memory[option].sum(),
-            )
+        """Time of a scheme for every table [T], with what does not fit made dear [s]."""
+        time, over = self.estimate(
+            self.average[option].sum(axis=0),
+            self.everywhere[option].sum(axis=0),
+            self.own[option].max(axis=0),
         )
+        return float(time + _TOO_MUCH_S * over)
 
     def run(self, option: Ints, mask: Mask, until: Callable[[], bool]) -> Ints:
         """Better schemes [T] than ``option``, of those in ``mask`` [O]."""
@@ -78,46 +71,56 @@ class Descent:
         return option
 
     def _best_changes(self, option: Ints, mask: Mask) -> tuple[Ints, Ints]:
-        """Tables by what their best change alone gains, and that change."""
+        """Tables by what their best change gains, and that change: of one alone, or of all that are alike."""
         o = self.options
-        average, everywhere = o.average[option].sum(axis=0), o.everywhere[option].sum(axis=0)
-        memory, own = o.average_memory[option].sum(), o.own[option]
-        now = self.time(average, everywhere, own.max(axis=0))
-        over = self.over(average, memory)
-        alike = o.kind_of * o.group.size + option  # equal tables that are cut alike: one stands for all
-        _, sample, of = np.unique(alike, return_index=True, return_inverse=True)
-        which, to = self._candidates(option[sample], o.kind_of[sample], mask, average, memory)
-        away = option[sample][which]
-        first, second = largest_two(own)
-        rest = np.where(o.own[away] >= first, second, first)
-        loads = average - o.average[away] + o.average[to]
-        gain = now - self.time(
-            loads, everywhere - o.everywhere[away] + o.everywhere[to], np.maximum(rest, o.own[to])
-        )
-        still = self.over(loads, memory - o.average_memory[away] + o.average_memory[to])
+        alike = o.kind_of * o.group.size + option  # equal tables that are cut alike
+        _, sample, of, count = np.unique(alike, return_index=True, return_inverse=True, return_counts=True)
+        average = self.average[option].sum(axis=0)
+        which, to = self._candidates(option[sample], o.kind_of[sample], mask, average)
+        again = np.flatnonzero(count[which] > 1)
+        tables = np.concatenate([np.ones(which.size), count[which[again]]])
+        which, to = np.concatenate([which, which[again]]), np.concatenate([to, to[again]])
+        gain, freed, over = self._gains(option, sample, count, which, to, tables)
+        gain /= tables
         if over > 0:  # what frees memory at the least cost
-            freed = over - still
-            gain = np.where(
-                freed > 0, np.where(gain < 0, gain / np.where(freed > 0, freed, 1), gain), -np.inf
-            )
             good = freed > 0
+            gain = np.where(gain < 0, gain / np.maximum(freed / tables, 1e-12), gain)
         else:
-            good = (gain > now * 1e-9) & (still <= 0)
+            good = (gain > 0) & (freed >= 0)
         order = np.lexsort((-gain, which))
         order = order[good[order]]
         best = order[np.unique(which[order], return_index=True)[1]]  # of each sample that has candidates
         place = np.full(sample.size, -1)
         place[which[best]] = best
-        tables = np.flatnonzero(place[of] >= 0)
-        change = place[of[tables]]
-        by_gain = np.argsort(-gain[change], kind="stable")
-        return tables[by_gain], to[change[by_gain]]
+        changed = np.flatnonzero(place[of] >= 0)
+        change = place[of[changed]]
+        by_gain = np.lexsort((of[changed], -gain[change]))
+        return changed[by_gain], to[change[by_gain]]
 
-    def _candidates(
-        self, option: Ints, kind: Ints, mask: Mask, average: Array, memory: float
-    ) -> tuple[Ints, Ints]:
+    def _gains(
+        self, option: Ints, sample: Ints, count: Ints, which: Ints, to: Ints, tables: Array
+    ) -> tuple[Array, Array, float]:
+        """What changing ``tables`` of the samples ``which`` gains [s], what of the excess of memory it frees
+        (shares of the room; below 0 where it adds one), and that excess now."""
+        away, own = option[sample][which], self.own[option[sample]]
+        average, everywhere = self.average[option].sum(axis=0), self.everywhere[option].sum(axis=0)
+        now, over = self.estimate(average, everywhere, own.max(axis=0))
+        first, second = largest_two(own)
+        last = (tables == count[which])[:, np.newaxis]  # none of its kind stays as it was
+        rest = np.where(last & (self.own[away] >= first), second, first)
+        many = tables[:, np.newaxis]
+        time, still = self.estimate(
+            average + many * (self.average[to] - self.average[away]),
+            everywhere + many * (self.everywhere[to] - self.everywhere[away]),
+            np.maximum(rest, self.own[to]),
+        )
+        gain = np.asarray(now - time)
+        return np.where(gain > now * 1e-9, gain, np.minimum(gain, 0)), over - still, float(over)
+
+    def _candidates(self, option: Ints, kind: Ints, mask: Mask, average: Array) -> tuple[Ints, Ints]:
         """(which sample, option to try): of every exchange those that cost least at present slopes."""
         o = self.options
+        average, memory = average[:-1], float(average[-1])
         most = np.repeat(average[np.newaxis], average.size + 1, axis=0)
         step = np.maximum(average, average.max() * 1e-6) * _SLOPE
         most[np.arange(average.size), np.arange(average.size)] += step
@@ -142,18 +145,19 @@ class Descent:
         """Times after the first change, the first two ..."""
         if not tables.size:
             return np.zeros(0)
-        o, now = self.options, option[tables]
-        change = [
-            getattr(o, name)[option].sum(axis=0)
-            + np.cumsum(getattr(o, name)[better] - getattr(o, name)[now], axis=0)
-            for name in ("average", "everywhere", "average_memory")
-        ]
+        now = option[tables]
+        average, everywhere = (
+            values[option].sum(axis=0) + np.cumsum(values[better] - values[now], axis=0)
+            for values in (self.average, self.everywhere)
+        )
         left = np.ones(option.size, dtype=bool)
         left[tables] = False
-        rest = np.vstack([o.own[option[left]], np.zeros((1, o.own.shape[1]))]).max(axis=0)
-        new = np.maximum.accumulate(o.own[better], axis=0)
-        later = np.vstack([np.maximum.accumulate(o.own[now[::-1]], axis=0)[::-1][1:], rest[np.newaxis]])
-        return self.estimate(change[0], change[1], np.maximum(np.maximum(new, later), rest), change[2])
+        rest = np.vstack([self.own[option[left]], np.zeros((1, self.own.shape[1]))]).max(axis=0)
+        new = np.maximum.accumulate(self.own[better], axis=0)
+        later = np.maximum.accumulate(self.own[now[::-1]], axis=0)[::-1][1:]
+        later = np.vstack([later, rest[np.newaxis]])
+        time, over = self.estimate(average, everywhere, np.maximum(np.maximum(new, later), rest))
+        return np.asarray(time + _TOO_MUCH_S * over)
 
 
 def largest_two(own: Array) -> tuple[Array, Array]:
