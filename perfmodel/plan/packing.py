@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -47,7 +47,7 @@ class State:
         self.base += o.own[option[fixed & (o.parts[option] > 0)]].sum(axis=0)
         self.memory += o.memory[option[fixed]].sum()
         for table, at, whole in zip(tables, option, fixed, strict=True):
-            self.ranks[table] = np.arange(o.parts[at]) if whole else None
+            self.ranks[table] = on_all(o, int(at)) if whole else None
 
     def put(self, table: int, ranks: Ints) -> None:
         """The shards of a table on these ranks."""
@@ -194,16 +194,15 @@ def _domains(o: Options, option: int, score: Array) -> Ints | None:
     return in_domains(np.sort(chosen), o, option)
 
 
+def on_all(o: Options, option: int) -> Ints:
+    """Ranks of the parts of a table that every rank has one of; none of a copy."""
+    if o.exchange[option] == Exchange.TWO_LEVEL:
+        return in_domains(np.arange(o.gpus // o.domain), o, option)
+    return np.arange(o.parts[option])
+
+
 def in_domains(chosen: Ints, o: Options, option: int) -> Ints:
     """Ranks of the parts of a table on these domains, as ``Placement.ranks`` orders them."""
     each, columns = int(o.r[option]) // o.domain, int(o.c[option])
     ranks = chosen.reshape(columns, each)[:, :, np.newaxis] * o.domain + np.arange(o.domain)
     return np.asarray(ranks.reshape(columns, -1).T.reshape(-1))
-
-
-def blocks(ranks: Ints, o: Options, option: int) -> Iterable[Ints]:
-    """What moves together: each shard alone, or the shards of one domain."""
-    if o.exchange[option] != Exchange.TWO_LEVEL:
-        return ranks[:, np.newaxis]
-    columns = ranks.reshape(int(o.r[option]), -1).T
-    return columns.reshape(-1, o.domain)

@@ -6,8 +6,12 @@ import numpy as np
 import pytest
 
 from perfmodel.errors import BadInputError
-from perfmodel.plan import Evaluator, PlanTables
+from perfmodel.model.exchanges import Exchange
+from perfmodel.plan import Evaluator, PlanTables, Scheme
+from perfmodel.plan.improve import shake
+from perfmodel.plan.moves import Moves
 from perfmodel.plan.options import options_of
+from perfmodel.plan.packing import Scale, State, pack
 from perfmodel.plan.search import Found, Search
 from perfmodel.schema.workload import Table, TableSet
 
@@ -42,6 +46,85 @@ def test_a_table_that_fits_nowhere_is_named_with_what_is_too_much() -> None:
         BadInputError, match=r"table 't0' fits nowhere: .* needs 4 kB, 2 kB more than the 2 kB"
     ):
         options_of(evaluator, 2000)
+
+
+def packed(gpus: int = 8) -> State:
+    """Ten tables of three shapes, cut in several ways."""
+    tables = tables_of(*[(10**5, 64, 10)] * 4, *[(10**5, 32, 3)] * 4, (10**6, 16, 40), (500, 16, 2))
+    evaluator = Evaluator.on(MACHINE, tables, 512, gpus, gpus_per_node=4)
+    o = options_of(evaluator, 80e9)
+    schemes = [Scheme(Exchange.RB)] * 5 + [Scheme(Exchange.SPARSE, 2, 1)] * 3
+    schemes += [Scheme(Exchange.TWO_LEVEL, 4, 2), Scheme(Exchange.DP)]
+    option = np.array([o.find(t, scheme) for t, scheme in enumerate(schemes)])
+    state = pack(evaluator, o, option, 80e9)
+    assert state is not None
+    return state
+
+
+def assert_books_are_right(state: State) -> None:
+    """Loads and memory that are kept up to date are those of the plan."""
+    plan = state.plan()
+    loads = state.evaluator.loads(plan)
+    np.testing.assert_allclose((state.base + state.held).T, loads.values, rtol=1e-12, atol=1e-3)
+    needs = state.evaluator.memory(plan, loads).total_bytes
+    np.testing.assert_allclose(state.needs(), needs, rtol=1e-12)
+
+
+def test_loads_after_moves_are_those_of_the_plan() -> None:
+    state = packed()
+    assert_books_are_right(state)
+    moves = Moves(state, Scale.of(state.evaluator, state.most))
+    for table, target in ((0, 3), (5, 7), (1, 6)):
+        ranks = state.ranks[table]
+        assert ranks is not None
+        if target not in ranks:
+            one = np.array([[ranks[0]], [table], [target], [-1]])
+            expected = moves.value(one)[0][0]
+            moves.make(int(ranks[0]), table, target, -1)
+            assert state.time_s == pytest.approx(expected, rel=1e-12)
+    assert_books_are_right(state)
+    state.clear(8)
+    state.choose([8], np.array([state.options.find(8, Scheme(Exchange.UB, 8, 1))]))
+    assert_books_are_right(state)
+
+
+def test_a_swap_is_timed_as_it_turns_out() -> None:
+    state = packed()
+    moves = Moves(state, Scale.of(state.evaluator, state.most))
+    a, b = state.ranks[0], state.ranks[5]
+    assert a is not None
+    assert b is not None
+    source, target = int(a[0]), int(next(r for r in b if r != a[0]))
+    expected = moves.value(np.array([[source], [0], [target], [5]]))[0][0]
+    if source not in b:
+        moves.make(source, 0, target, 5)
+        assert state.time_s == pytest.approx(expected, rel=1e-12)
+        assert_books_are_right(state)
+
+
+def test_moves_even_out_what_is_heaped_on_one_rank() -> None:
+    tables = tables_of(*[(10**5, 64, 10)] * 8)
+    evaluator = Evaluator.on(MACHINE, tables, 512, 8)
+    o = options_of(evaluator, 80e9)
+    state = State(evaluator, o, 80e9)
+    state.choose(range(8), np.array([o.find(t, Scheme(Exchange.RB)) for t in range(8)]))
+    for table in range(8):
+        state.put(table, np.array([0]))
+    Moves(state, Scale.of(evaluator, state.held.mean(axis=0) + state.base)).run(100, lambda: False)
+    assert sorted(int(ranks[0]) for ranks in state.ranks if ranks is not None) == list(range(8))
+
+
+def test_a_shake_that_does_not_help_leaves_the_plan_as_it_was() -> None:
+    state, random = packed(), np.random.default_rng(1)
+    mask = np.ones(state.options.group.size, dtype=bool)
+    for _ in range(10):
+        before, now = state.copy(), state.time_s
+        if shake(state, mask, random, 3):
+            assert state.time_s < now
+        else:
+            np.testing.assert_array_equal(state.option, before.option)
+            assert state.time_s == pytest.approx(now, rel=1e-12)
+        assert_books_are_right(state)
 
 
 def test_two_searches_with_one_seed_find_one_plan() -> None:

@@ -1,0 +1,85 @@
+"""The best plan of a small case by trying all of them: what a search is judged by."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.errors import BadInputError
+from perfmodel.model.exchanges import Exchange
+from perfmodel.plan.cost import Evaluator
+from perfmodel.plan.memory import buffer_bytes
+from perfmodel.plan.options import Options, options_of
+from perfmodel.plan.packing import State, in_domains, on_all
+
+Array = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+MOST_PLANS = 20_000_000
+_CHUNK = 1 << 15
+
+
+def exact(evaluator: Evaluator, limit_bytes: float) -> State:
+    """The plan of ``options_of``'s schemes that takes least time and fits.
+
+    Limits: more than ``MOST_PLANS`` plans, or none that fits -> BadInputError
+    """
+    options = options_of(evaluator, limit_bytes)
+    ways = [list(placements(options, table)) for table in range(options.kind_of.size)]
+    sizes = [len(way) for way in ways]
+    if np.prod(np.array(sizes, dtype=np.float64)) > MOST_PLANS:
+        raise BadInputError(
+            f"{np.prod(np.array(sizes, dtype=np.float64)):.3g} plans are too many to try.",
+            f"at most {MOST_PLANS}: fewer tables or GPUs.",
+        )
+    loads = [np.stack([_loads(options, *way) for way in of_table]) for of_table in ways]
+    best, best_s = -1, np.inf
+    for start in range(0, int(np.prod(sizes)), _CHUNK):
+        plans = np.arange(start, min(start + _CHUNK, int(np.prod(sizes))))
+        chosen = np.unravel_index(plans, sizes)
+        total = np.sum(
+            [values[at] for values, at in zip(loads, chosen, strict=True)], axis=0
+        )  # [n, G, K + 1]
+        time = evaluator.step_times(total[..., :-1].max(axis=1))
+        flat = total[..., :-1].reshape(-1, total.shape[-1] - 1).T
+        needs = total[..., -1] + buffer_bytes(flat, evaluator.times).reshape(total.shape[:2])
+        time = np.where(needs.max(axis=1) <= limit_bytes, time, np.inf)
+        at = int(np.argmin(time))
+        if time[at] < best_s:
+            best, best_s = start + at, float(time[at])
+    if best < 0:
+        raise BadInputError("no plan fits in memory.", "allow more memory (--max-hbm).")
+    state = State(evaluator, options, limit_bytes)
+    for table, (way, index) in enumerate(zip(ways, np.unravel_index(best, sizes), strict=True)):
+        option, ranks = way[int(index)]
+        state.choose([table], np.array([option]))
+        if state.ranks[table] is None:
+            state.put(table, ranks)
+    return state
+
+
+def placements(o: Options, table: int) -> Iterator[tuple[int, Ints]]:
+    """Every scheme of a table on every choice of ranks."""
+    at = o.of(table)
+    for option in range(at.start, at.stop):
+        if o.everywhere_held[option]:
+            yield option, on_all(o, option)
+        elif o.exchange[option] == Exchange.TWO_LEVEL:
+            for domains in combinations(range(o.gpus // o.domain), int(o.parts[option]) // o.domain):
+                yield option, in_domains(np.array(domains), o, option)
+        else:
+            for ranks in combinations(range(o.gpus), int(o.parts[option])):
+                yield option, np.array(ranks)
+
+
+def _loads(o: Options, option: int, ranks: Ints) -> Array:
+    """Loads and memory [G, K + 1] of a table on its ranks."""
+    loads = np.tile(np.append(o.everywhere[option], 0.0), (o.gpus, 1))
+    if o.parts[option] == 0:
+        loads[:, -1] += o.memory[option]
+    else:
+        loads[ranks] += np.append(o.own[option], o.memory[option])
+    return loads

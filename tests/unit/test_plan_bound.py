@@ -1,0 +1,117 @@
+"""The bound holds for every plan that can be made, and the search meets the best plan of small cases."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from perfmodel.errors import BadInputError
+from perfmodel.model.exchanges import Exchange
+from perfmodel.plan import Evaluator, Plan, PlanTables, Scheme
+from perfmodel.plan.bound import Bounding
+from perfmodel.plan.curves import StepCurves
+from perfmodel.plan.exact import exact
+from perfmodel.plan.options import Options, options_of
+from perfmodel.plan.packing import State, in_domains
+from perfmodel.plan.relaxation import Part, Problem, relax
+from perfmodel.plan.search import Search
+from perfmodel.schema.workload import Table, TableSet
+
+MACHINE = "h100-sxm-ib"
+
+
+def random_tables(random: np.random.Generator, count: int) -> PlanTables:
+    """Tables of random shapes, some of them equal."""
+    shapes = [
+        (
+            int(10 ** random.uniform(2, 6)),
+            int(random.choice([4, 8, 16])),
+            float(random.choice([1, 4, 30])),
+        )
+        for _ in range(count)
+    ]
+    picked = [shapes[int(at)] for at in random.integers(0, count, count)]
+    return PlanTables.of(TableSet("random", tuple(Table(f"t{i}", *shape) for i, shape in enumerate(picked))))
+
+
+def random_plan(o: Options, evaluator: Evaluator, limit: float, random: np.random.Generator) -> State:
+    """Any scheme for every table, on any ranks."""
+    state = State(evaluator, o, limit)
+    for table in range(o.kind_of.size):
+        at = o.of(table)
+        option = int(random.integers(at.start, at.stop))
+        state.choose([table], np.array([option]))
+        if state.ranks[table] is not None:
+            continue
+        if o.exchange[option] == Exchange.TWO_LEVEL:
+            domains = random.permutation(o.gpus // o.domain)[: o.parts[option] // o.domain]
+            state.put(table, in_domains(domains, o, option))
+        else:
+            state.put(table, random.permutation(o.gpus)[: o.parts[option]])
+    return state
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_no_plan_takes_less_than_the_bound(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    tables = random_tables(random, 5)
+    batch = int(random.choice([64, 4096]))
+    evaluator = Evaluator.on(MACHINE, tables, batch, 16, gpus_per_node=4, training=bool(seed % 2))
+    o = options_of(evaluator, np.inf)
+    plans = [random_plan(o, evaluator, np.inf, random) for _ in range(300)]
+    limit = float(np.median([plan.needs().max() for plan in plans]))
+    plans = [plan for plan in plans if plan.needs().max() <= limit]
+    times = [evaluator.cost(plan.plan()).time_s for plan in plans]
+    problem = Problem(o, StepCurves.of(evaluator), limit, 1.0)
+    bounding = Bounding(problem, lambda part, relaxed: 1.0, 0.01)
+    solved = iter(range(60))
+    bounding.run(lambda: next(solved, None) is None)
+    assert 0 < bounding.bound_s <= min(times), f"seed {seed}"
+    for plan in plans[:5]:  # and of the plans that use the very same kinds of exchange
+        used = np.isin(np.arange(len(Exchange)), o.exchange[plan.option])
+        exchanged = used & (np.arange(used.size) != Exchange.DP)
+        part = replace(Part.whole(problem), allowed=used, forced=exchanged)
+        found = relax(problem, part, np.zeros(0, dtype=np.int64), tolerance=0.01)
+        assert found is not None
+        assert found.bound_s <= plan.time_s * (1 + 1e-9), f"seed {seed}"
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_search_finds_the_best_plan_of_a_small_case(seed: int) -> None:
+    random = np.random.default_rng(100 + seed)
+    gpus = int(random.choice([2, 3, 4]))
+    tables = random_tables(random, int(random.choice([1, 2, 3])))
+    node = 2 if gpus == 4 and seed % 2 else None
+    evaluator = Evaluator.on(
+        MACHINE, tables, int(random.choice([64, 8192])), gpus, gpus_per_node=node, training=seed % 3 == 0
+    )
+    buffers = evaluator.memory(random_plan_for_size(evaluator)).buffer_bytes.max()
+    limit = tables.total_bytes * random.choice([0.6, 0.9, 1.1]) + float(buffers)
+    best = exact(evaluator, limit)
+    found = Search(evaluator, limit, time_limit_s=5).run()
+    time_s = float(evaluator.step_times(evaluator.loads(found.plan).most))
+    assert time_s <= best.time_s * 1.01, f"seed {seed}"
+    assert found.bound_s <= best.time_s * 1.001, f"seed {seed}"
+
+
+def random_plan_for_size(evaluator: Evaluator) -> Plan:
+    """Any plan: for the size of its buffers."""
+    o = options_of(evaluator, np.inf)
+    return random_plan(o, evaluator, np.inf, np.random.default_rng(0)).plan()
+
+
+def test_the_best_of_two_tables_is_a_copy_of_the_busy_one() -> None:
+    # one fits beside the shards: it is the one that is looked up 50 times as often
+    tables = PlanTables.of(TableSet("two", (Table("rare", 10**6, 16, 1), Table("busy", 10**6, 16, 50))))
+    evaluator = Evaluator.on(MACHINE, tables, 256, 2)
+    best = exact(evaluator, 64e6 + 40e6)
+    assert best.options.scheme(int(best.option[1])) == Scheme(Exchange.DP)
+    assert best.options.scheme(int(best.option[0])).kind != Exchange.DP
+
+
+def test_too_many_plans_are_refused() -> None:
+    tables = PlanTables.load("mlperf-dlrm-dcnv2")
+    with pytest.raises(BadInputError, match=r"plans are too many to try"):
+        exact(Evaluator.on(MACHINE, tables, 64, 4), 80e9)
