@@ -15,10 +15,11 @@ from pathlib import Path
 
 import pandas as pd
 
+from perfmodel.report.dlrm import mlperf_table, share_table, speedup_table
 from perfmodel.report.terminal import table
 from perfmodel.schema.evidence import Backend
 from perfmodel.units import format_bytes
-from perfmodel.validate import accuracy, crossover, validate
+from perfmodel.validate import accuracy, crossover, dlrm, validate
 from perfmodel.validate.measured import summary
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
@@ -114,6 +115,10 @@ def curve_family() -> str:
     return table(headers, rows)
 
 
+def records(frame: pd.DataFrame) -> list[dict[str, object]]:
+    return [{str(name): value for name, value in row.items()} for row in frame.to_dict("records")]
+
+
 TABLES: dict[str, tuple[str, Callable[[], str]]] = {
     "curve-family": ("All shipped curves, one size left out: this family and alpha-beta", curve_family),
     "in-node": ("In a node, one size left out (NCCL, 2/4/8 GPUs)", in_node),
@@ -124,6 +129,9 @@ TABLES: dict[str, tuple[str, Callable[[], str]]] = {
     "other-machines": ("A machine predicted from its class", other_machines),
     "crossovers": ("NCCL against NVSHMEM on 8 H200", crossovers),
     "claims": ("Claims of arXiv 2512.05831", claims),
+    "mlperf-steps": ("MLPerf's training steps", lambda: mlperf_table(records(dlrm.mlperf_frame()))),
+    "embark-shares": ("EMBark's communication", lambda: share_table(records(dlrm.share_frame()))),
+    "embark-speedups": ("EMBark's speed-ups", lambda: speedup_table(records(dlrm.speedup_frame()))),
 }
 """Title and maker of each table; a page holds it between ``<!-- table NAME -->`` and ``<!-- end -->``."""
 

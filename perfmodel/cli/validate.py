@@ -26,6 +26,10 @@ def validate(
             help="The whole passes of your own run instead: its folder, or latest.",
         ),
     ] = None,
+    dlrm: Annotated[
+        bool,
+        typer.Option("--dlrm", help="Training steps that others measured instead: MLPerf's and EMBark's."),
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """How wrong is the tool, and what of the paper holds? Exit code 6 when a band is left.
@@ -38,7 +42,15 @@ def validate(
       perfmodel validate --held-out
       perfmodel validate --paper
       perfmodel validate --run latest
+      perfmodel validate --dlrm
     """
+    if dlrm:
+        others = [("--paper", paper), ("--held-out", held_out), ("--run", run is not None)]
+        clash = [name for name, given in others if given]
+        if clash:
+            raise BadInputError(f"--dlrm and {clash[0]} exclude each other.", "leave one of them out.")
+        _whole_models(as_json=as_json)
+        return
     if run is not None:
         if paper or held_out:
             raise BadInputError(
@@ -65,6 +77,38 @@ def validate(
             )
         else:
             what = "bands are left" if several else "band is left"
+        raise OutsideBandError(f"{len(outside)} {what}: {', '.join(outside)}.", "see the rows marked with !")
+
+
+def _whole_models(*, as_json: bool) -> None:
+    from perfmodel.validate import dlrm
+    from perfmodel.validate.dlrm_inputs import load_inputs
+
+    efficiency, fitted = dlrm.fitted_efficiency(), load_inputs().mlperf.fit_system
+    frames = dlrm.mlperf_frame(), dlrm.share_frame(), dlrm.speedup_frame()
+    rows, shares, speedups = (
+        [{str(k): v for k, v in row.items()} for row in f.to_dict("records")] for f in frames
+    )
+    verdicts = dlrm.judge_steps()
+    outside = [verdict.identifier for verdict in verdicts if verdict.regression]
+    if as_json:
+        emit_json(
+            "validate",
+            dense_efficiency=efficiency,
+            fitted_system=fitted,
+            rows=rows,
+            left_out=dlrm.left_out(),
+            shares=shares,
+            speedups=speedups,
+            verdicts=[vars(verdict) for verdict in verdicts],
+            outside=outside,
+        )
+    else:
+        from perfmodel.report.dlrm import dlrm_text
+
+        emit(dlrm_text(efficiency, fitted, rows, dlrm.left_out(), shares, speedups, verdicts))
+    if outside:
+        what = "verdict is not the recorded one" if len(outside) == 1 else "verdicts are not those recorded"
         raise OutsideBandError(f"{len(outside)} {what}: {', '.join(outside)}.", "see the rows marked with !")
 
 

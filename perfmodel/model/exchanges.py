@@ -280,3 +280,31 @@ def unique_pays(r: ArrayLike, L: ArrayLike, u: ArrayLike) -> Array:
     Limits: r = u L -> 1;  u -> 0 -> 0;  r = 1 -> u L
     """
     return _array(u) * _array(L) / _array(r)
+
+
+def sparse_over_two_level(
+    G: ArrayLike, g: ArrayLike, L: ArrayLike, D: ArrayLike, w: ArrayLike, index_bytes: ArrayLike
+) -> Array:
+    """Bytes that a sparse exchange sends across domains over a two-level one's: below 1 sparse sends less.
+
+        touched(G, L) (D w + index) / (N D w),   N = G / g                    [-]
+
+    G  row parts [-];  g  ranks of a domain;  L  rows of a bag;  D, w, index_bytes  as in ``sparse_pays``
+    Source: derived: of q G B bags the part (G - g)/G leaves a rank's domain, or (N - 1)/N of the G B/g sums
+            that it holds: q G (D w + index) against G/g D w, ``sparse_pays`` times g
+    Limits: g = 1 -> ``sparse_pays``;  L = 1 -> (1 + index/(D w)) / N;  L -> inf -> g (1 + index/(D w))
+    """
+    return sparse_pays(G, L, D, w, index_bytes) * _array(g)
+
+
+def break_even_pooling(r: ArrayLike, q: ArrayLike) -> Array:
+    """Rows of a bag at which a given share of the bags has a row in one of r row parts.
+
+        L = ln(1 - q) / ln(1 - 1/r)                                           [rows]
+
+    r  row parts [-], above 1;  q  share [-], at least 0 and below 1
+    Source: ``filled_share`` solved for L. Sparse and dense send as much at q = D w/(D w + index), sparse and
+            two-level across domains at that over g
+    Limits: q = 1/r -> 1;  q = 0 -> 0;  q -> 1 -> inf;  r = 2, q = 3/4 -> 2
+    """
+    return np.log1p(-_array(q)) / np.log1p(-1 / _array(r))

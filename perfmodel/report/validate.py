@@ -10,10 +10,13 @@ from perfmodel.units import format_bytes, format_fraction, format_number, format
 from perfmodel.validate import Outcome, Verdict
 
 
-def verdicts_text(verdicts: Sequence[Verdict], *, paper: bool) -> str:
-    """Each claim with what was expected, what came out, the band and the verdict; a count at the end."""
+def verdicts_text(verdicts: Sequence[Verdict], *, paper: bool, what: str = "") -> str:
+    """Each claim with what was expected, what came out, the band and the verdict; a count at the end.
+
+    what  is judged, where it is neither the paper nor the tool's own bands
+    """
     parts = [_block(verdict) for verdict in verdicts]
-    parts.append(_count(verdicts, paper=paper))
+    parts.append(_count(verdicts, what or ("claims of the paper" if paper else "bands")))
     return "\n\n".join(parts)
 
 
@@ -30,9 +33,8 @@ def _block(verdict: Verdict) -> str:
     return title + "\n" + facts(rows, indent=3)
 
 
-def _count(verdicts: Sequence[Verdict], *, paper: bool) -> str:
+def _count(verdicts: Sequence[Verdict], what: str) -> str:
     counts = [f"{sum(v.verdict is kind for v in verdicts)} {kind}" for kind in Outcome]
-    what = "claims of the paper" if paper else "bands"
     what = what.replace("s", "", 1) if len(verdicts) == 1 else what
     return f"{len(verdicts)} {what}: {', '.join(counts)}"
 

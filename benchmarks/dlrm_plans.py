@@ -1,0 +1,34 @@
+"""Writes the plans of ``perfmodel validate --dlrm``: ``python benchmarks/dlrm_plans.py [SECONDS]``.
+
+The planner searches each for SECONDS (10 unless given). The plans are data, so that what is validated is the
+cost model, and does not move with the speed of the machine or with the planner.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from perfmodel.plan import plan_record
+from perfmodel.plan.search import Search
+from perfmodel.validate.dlrm_inputs import load_inputs, planned
+
+FOLDER = Path(__file__).resolve().parents[1] / "data" / "dlrm" / "plans"
+
+
+def main(seconds: float) -> None:
+    """Plans of every case, one file each."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    for case in planned(load_inputs()):
+        evaluator = case.evaluator()
+        found = Search(evaluator, case.usable_bytes(evaluator), time_limit_s=seconds).run()
+        path = FOLDER / f"{case.name}.json"
+        path.write_text(json.dumps(plan_record(found.plan), separators=(",", ":")) + "\n", encoding="utf-8")
+        print(
+            f"{case.name}: {found.cost.time_s * 1e3:.3f} ms, {found.gap:.1%} above the bound, {found.stopped}"
+        )
+
+
+if __name__ == "__main__":
+    main(float(sys.argv[1]) if len(sys.argv) > 1 else 10.0)

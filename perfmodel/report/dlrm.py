@@ -1,0 +1,95 @@
+"""Text of ``perfmodel validate --dlrm``: every measured step beside its prediction, then the verdicts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from perfmodel.report.projection import band
+from perfmodel.report.terminal import facts, paragraph, table
+from perfmodel.report.validate import verdicts_text
+from perfmodel.units import format_count, format_fraction, format_ratio, format_time
+from perfmodel.validate import Verdict
+
+
+def dlrm_text(
+    efficiency: float,
+    fitted: str,
+    rows: Sequence[Mapping[str, Any]],
+    left_out: Mapping[str, str],
+    shares: Sequence[Mapping[str, Any]],
+    speedups: Sequence[Mapping[str, Any]],
+    verdicts: Sequence[Verdict],
+) -> str:
+    """The whole screen."""
+    assumed = (
+        f"Fitted on one row ({fitted}, marked =): dense layers reach {format_fraction(efficiency)} of the "
+        "datasheet's half-precision rate. All else is predicted."
+    )
+    parts = [
+        "MLPerf DLRM-DCNv2, a training step\n" + paragraph(assumed),
+        mlperf_table(rows),
+        "Not predicted\n" + facts(list(left_out.items()), indent=1),
+        share_table(shares),
+        speedup_table(speedups),
+        verdicts_text(verdicts, paper=False, what="claims of others"),
+    ]
+    return "\n\n".join(parts)
+
+
+def mlperf_table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Measured, predicted, band and ratio of every row; ! outside the band, = the fitted one."""
+    lines = [
+        [
+            _short(str(row["system"])),
+            format_count(row["gpus"]),
+            format_count(row["nodes"]),
+            format_count(row["global_batch"]),
+            format_time(row["measured_s"]),
+            format_time(row["predicted_s"]),
+            band(row["low_s"], row["high_s"]),
+            f"{row['ratio']:.2f}",
+            "=" if row["fitted"] else "" if row["inside"] else "!",
+        ]
+        for row in rows
+    ]
+    headers = ["system", "GPUs", "nodes", "batch", "measured", "predicted", "95 % band", "ratio", ""]
+    return table(headers, lines, left=(0, 8), drop=(6, 3))
+
+
+def _short(system: str) -> str:
+    """The round and the model, without the maker."""
+    words = system.split()
+    kept = words[:1] + words[2:] if len(words) > 2 else words
+    return " ".join(kept).replace("xFusion FusionServer ", "").replace("GIGABYTE ", "")
+
+
+def share_table(shares: Sequence[Mapping[str, Any]]) -> str:
+    """Embedding communication's share of a serial step."""
+    lines = [
+        [
+            format_count(row["gpus"]),
+            format_count(row["batch"]),
+            format_time(row["step_s"]),
+            format_fraction(row["share"]),
+            f"{row['kept']} batch kept",
+        ]
+        for row in shares
+    ]
+    title = (
+        "EMBark: embedding communication in a serial table-row-wise step (published: 25 % on 8, 51 % on 128)"
+    )
+    return paragraph(title) + "\n" + table(["GPUs", "batch/GPU", "step", "share", ""], lines, left=(4,))
+
+
+def speedup_table(speedups: Sequence[Mapping[str, Any]]) -> str:
+    """Serial table-row-wise against overlap, another plan, and both."""
+    names = ("serial_s", "overlap_s", "plan_s", "both_s")
+    lines = [
+        [str(row["model"]), *(format_time(row[name]) for name in names), format_ratio(row["speedup"])]
+        for row in speedups
+    ]
+    count = format_count(speedups[0]["gpus"])
+    title = f"EMBark: a step on {count} GPUs (published: 1.5× on average, 1.77× at most)"
+    headers = ["", "table-row-wise", "+ overlap", "planned", "planned + overlap", "speed-up"]
+    return f"{title}\n" + table(headers, lines)

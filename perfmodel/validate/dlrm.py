@@ -1,0 +1,301 @@
+"""Training steps of whole models that others measured, predicted: MLPerf's and EMBark's.
+
+Embeddings are costed like any plan (``perfmodel.plan``) and go into the overlap pipeline beside the dense
+layers (``model.pipeline``). One number is fitted, on one row: the share of the datasheet's rate that these
+layers reach.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from perfmodel.errors import BadInputError
+from perfmodel.model import bands
+from perfmodel.model.pipeline import Steady, overlapped, serial, steady
+from perfmodel.plan import Evaluator, Plan
+from perfmodel.plan.alike import Alike, best_alike
+from perfmodel.plan.cost import StepRow
+from perfmodel.plan.training import Dense, Pick, centre, embedding_communication_s, is_communication, parts_of
+from perfmodel.units import format_fraction, format_ratio
+from perfmodel.validate.dlrm_inputs import (
+    Case,
+    Gpu,
+    Inputs,
+    embark_case,
+    load_inputs,
+    mlperf_case,
+    mlperf_steps,
+)
+from perfmodel.validate.verdicts import Claim, Finding, Verdict, outcome
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+BASELINE = "table-row-wise"
+_LEAST_EFFICIENCY, _TOLERANCE = 0.01, 1e-6
+
+
+@dataclass(frozen=True, eq=False)
+class Planned:
+    """A case with its plan."""
+
+    evaluator: Evaluator
+    plan: Plan
+
+
+@lru_cache(maxsize=32)
+def _stored(case: Case) -> Planned:
+    evaluator = case.evaluator()
+    return Planned(evaluator, case.plan(evaluator))
+
+
+@lru_cache(maxsize=32)
+def _baseline(case: Case) -> Planned:
+    """All tables table-row-wise."""
+    evaluator = case.evaluator()
+    found = best_alike(evaluator, BASELINE, case.usable_bytes(evaluator))
+    if not isinstance(found, Alike):
+        raise BadInputError(f"{case.name} cannot be {BASELINE}: {found.why}.", "choose more GPUs.")
+    return Planned(evaluator, found.plan)
+
+
+def step_of(planned: Planned, dense: Dense, pick: Pick = centre, *, overlap: bool = True) -> Steady:
+    """The step of consecutive batches."""
+    parts = parts_of(planned.evaluator, planned.plan, dense, pick)
+    return steady(overlapped(parts) if overlap else serial(parts))
+
+
+def band_of(planned: Planned, dense: Dense) -> tuple[float, float]:
+    """95 % band of the overlapped step: the fabric and the kernels err apart, the dense time is exact."""
+    time = step_of(planned, dense).step_s
+    ends = []
+    for end in ("low_s", "high_s"):
+        moved = [step_of(planned, dense, _one_end(end, comm)).step_s - time for comm in (True, False)]
+        ends.append(float(bands.quadrature(*moved)))
+    return time - ends[0], time + ends[1]
+
+
+def _one_end(end: str, communication: bool) -> Pick:
+    """Takes the end of the band of the fabric's steps, or of the kernels', and the centre of the others."""
+
+    def pick(row: StepRow) -> float:
+        return float(getattr(row, end)) if is_communication(row) == communication else row.time_s
+
+    return pick
+
+
+def dense_of(inputs: Inputs, flops_per_s: float, efficiency: float) -> Dense:
+    """The dense layers on a GPU."""
+    return Dense(inputs.dense.model, flops_per_s, efficiency, inputs.dense.gradient_bytes)
+
+
+@lru_cache(maxsize=1)
+def fitted_efficiency() -> float:
+    """The share of the datasheet rate at which the fitted row's step is the measured one.
+
+    Limits: the embeddings alone take longer than the measured step -> BadInputError
+    """
+    from scipy.optimize import brentq
+
+    inputs = load_inputs()
+    row = next(row for row in mlperf_steps(inputs) if row.system == inputs.mlperf.fit_system)
+    gpu = next(gpu for gpu in inputs.gpu if gpu.name == row.gpu)
+    planned = _stored(mlperf_case(inputs, gpu, row))
+
+    def miss(efficiency: float) -> float:
+        found = step_of(planned, dense_of(inputs, gpu.flops_per_s, efficiency))
+        return float(found.step_s - row.step_time_s)
+
+    if miss(1.0) > 0:
+        raise BadInputError(f"{row.system} is faster than its embeddings alone.", "check the stored plan.")
+    return float(brentq(miss, _LEAST_EFFICIENCY, 1.0, xtol=_TOLERANCE))
+
+
+@lru_cache(maxsize=1)
+def mlperf_frame() -> pd.DataFrame:
+    """Every row that can be predicted: measured_s, predicted_s, low_s, high_s, ratio, inside, fitted,
+    embedding_s (all steps of the tables), dense_s, communication_s, exposed_s.
+    """
+    import pandas as pd
+
+    inputs, efficiency = load_inputs(), fitted_efficiency()
+    known = {gpu.name: gpu for gpu in inputs.gpu}
+    found: dict[tuple[Case, float], dict[str, float]] = {}
+    out = []
+    for row in mlperf_steps(inputs):
+        if row.gpu not in known:
+            continue
+        gpu = known[row.gpu]
+        case = mlperf_case(inputs, gpu, row)
+        key = (case, gpu.flops_per_s)
+        if key not in found:
+            found[key] = _predicted(case, dense_of(inputs, gpu.flops_per_s, efficiency))
+        times, measured = found[key], row.step_time_s
+        out.append(
+            {
+                "system": row.system,
+                "gpu": row.gpu,
+                "gpus": row.gpus,
+                "nodes": row.nodes,
+                "global_batch": row.global_batch,
+                "measured_s": measured,
+                **times,
+                "ratio": times["predicted_s"] / measured,
+                "inside": times["low_s"] <= measured <= times["high_s"],
+                "fitted": row.system == inputs.mlperf.fit_system,
+            }
+        )
+    return pd.DataFrame(out)
+
+
+def _predicted(case: Case, dense: Dense) -> dict[str, float]:
+    planned = _stored(case)
+    parts = parts_of(planned.evaluator, planned.plan, dense)
+    found = step_of(planned, dense)
+    low, high = band_of(planned, dense)
+    dense_s = parts.bottom + parts.bottom_backward + parts.top + parts.top_backward
+    return {
+        "predicted_s": found.step_s,
+        "low_s": low,
+        "high_s": high,
+        "embedding_s": found.serial_s - dense_s - parts.dense_reduce,
+        "dense_s": dense_s,
+        "communication_s": found.communication_s,
+        "exposed_s": found.exposed_s,
+    }
+
+
+def left_out() -> dict[str, str]:
+    """GPUs of measured rows that are not predicted, and why."""
+    inputs = load_inputs()
+    present = {row.gpu for row in mlperf_steps(inputs)}
+    return {each.name: each.why for each in inputs.left_out if each.name in present}
+
+
+def _embark_dense(inputs: Inputs) -> Dense:
+    gpu: Gpu = next(gpu for gpu in inputs.gpu if gpu.machine == inputs.embark.machine)
+    return dense_of(inputs, gpu.flops_per_s, fitted_efficiency())
+
+
+@lru_cache(maxsize=1)
+def share_frame() -> pd.DataFrame:
+    """Embedding communication in a serial table-row-wise step: gpus, batch (of one GPU), step_s, share.
+
+    The batch of all GPUs is kept (``batch``), or that of one GPU as on the fewest.
+    """
+    import pandas as pd
+
+    inputs = load_inputs()
+    e, dense = inputs.embark, _embark_dense(inputs)
+    per_gpu = e.batch // min(e.gpus)
+    out = []
+    for kept, gpus in ((kept, gpus) for kept in ("global", "per GPU") for gpus in e.gpus):
+        case = embark_case(inputs, e.figure_model, gpus, per_gpu if kept == "per GPU" else None)
+        planned = _baseline(case)
+        communication = embedding_communication_s(parts_of(planned.evaluator, planned.plan, dense))
+        step_s = step_of(planned, dense, overlap=False).step_s
+        out.append(
+            {
+                "kept": kept,
+                "gpus": gpus,
+                "batch": case.batch,
+                "step_s": step_s,
+                "share": communication / step_s,
+            }
+        )
+    return pd.DataFrame(out)
+
+
+@lru_cache(maxsize=1)
+def speedup_frame() -> pd.DataFrame:
+    """Each workload on the most GPUs: serial_s (table-row-wise), overlap_s (the same, overlapped), plan_s (of
+    the planner, serial), both_s (overlapped), speedup = serial_s / both_s.
+    """
+    import pandas as pd
+
+    inputs = load_inputs()
+    dense, out = _embark_dense(inputs), []
+    for model in inputs.embark.models:
+        case = embark_case(inputs, model, max(inputs.embark.gpus))
+        base, planned = _baseline(case), _stored(case)
+        times = {
+            "serial_s": step_of(base, dense, overlap=False).step_s,
+            "overlap_s": step_of(base, dense).step_s,
+            "plan_s": step_of(planned, dense, overlap=False).step_s,
+            "both_s": step_of(planned, dense).step_s,
+        }
+        speedup = times["serial_s"] / times["both_s"]
+        out.append({"model": model, "gpus": case.gpus, "batch": case.batch, **times, "speedup": speedup})
+    return pd.DataFrame(out)
+
+
+def _error(rows: pd.DataFrame, share: float) -> Finding:
+    value = float(np.quantile(np.abs(rows["ratio"] - 1), share))
+    return Finding(value, f"{format_fraction(value)} of {len(rows)} rows")
+
+
+def _of_h100(several: bool) -> pd.DataFrame:
+    """Rows of H100 whose GPUs, nodes or batch are not those of the fitted row."""
+    rows = mlperf_frame()
+    fitted = rows[rows["fitted"]].iloc[0]
+    alike = np.logical_and.reduce([rows[name] == fitted[name] for name in ("gpus", "nodes", "global_batch")])
+    mine: pd.DataFrame = rows[rows["gpu"].str.contains("H100") & ((rows["nodes"] > 1) == several) & ~alike]
+    return mine
+
+
+def _others() -> Finding:
+    rows = mlperf_frame()
+    return _error(rows[~rows["gpu"].str.contains("H100")], 1.0)
+
+
+def _inside() -> Finding:
+    rows = mlperf_frame()
+    rows = rows[~rows["fitted"]]
+    value = float(rows["inside"].mean())
+    return Finding(value, f"{format_fraction(value)} of {len(rows)} rows")
+
+
+def _share(which: int) -> Finding:
+    rows = share_frame()
+    e = load_inputs().embark
+    gpus = (min(e.gpus), max(e.gpus))[which]
+    of = {kept: float(each["share"].iloc[0]) for kept, each in rows[rows["gpus"] == gpus].groupby("kept")}
+    kept = of["global"]
+    other = f", {format_fraction(of['per GPU'])} with the batch of one GPU kept" if which else ""
+    return Finding(kept, f"{format_fraction(kept)}{other}")
+
+
+def _speedup(of: Callable[[pd.Series[float]], float]) -> Finding:
+    value = float(of(speedup_frame()["speedup"]))
+    return Finding(value, format_ratio(value))
+
+
+CHECKS: dict[str, Callable[[], Finding]] = {
+    "mlperf_node": lambda: _error(_of_h100(False), 0.5),
+    "mlperf_nodes": lambda: _error(_of_h100(True), 0.5),
+    "mlperf_others": _others,
+    "mlperf_inside": _inside,
+    "embark_share_8": lambda: _share(0),
+    "embark_share_128": lambda: _share(1),
+    "embark_average": lambda: _speedup(lambda values: float(values.mean())),
+    "embark_most": lambda: _speedup(lambda values: float(values.max())),
+}
+"""Check of each claim of ``checks.toml`` by name."""
+
+
+def judge_steps() -> list[Verdict]:
+    """Every claim judged; a verdict that is not the recorded one is a regression."""
+    return [_verdict(claim) for claim in load_inputs().claim]
+
+
+def _verdict(claim: Claim) -> Verdict:
+    found = CHECKS[claim.check]()
+    said = outcome(found.value, claim.low, claim.high)
+    band = f"{claim.low:g} to {claim.high:g}" if claim.low else f"at most {claim.high:g}"
+    changed = said is not claim.recorded
+    return Verdict(claim.id, claim.claim, claim.expected, found.words, band, said, claim.why, changed)

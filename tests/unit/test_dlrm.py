@@ -1,0 +1,158 @@
+"""Whole models: operations by hand, every step in one part of the pipeline, published steps predicted."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections import Counter
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+from perfmodel.cli import run
+from perfmodel.model.dense import DenseModel, cross_macs, mlp_macs
+from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme, uniform_plan
+from perfmodel.plan.loads import Exchange
+from perfmodel.plan.steps import BACKWARD, FORWARD
+from perfmodel.plan.training import PARTS, Dense, embedding_communication_s, parts_of
+from perfmodel.schema.workload import Table, TableSet
+from perfmodel.validate import dlrm
+from perfmodel.validate.dlrm_inputs import load_inputs, mlperf_steps, planned
+from perfmodel.validate.verdicts import Outcome
+
+ROOT = Path(__file__).resolve().parents[2]
+DCNV2 = DenseModel((13, 512, 256, 128), (1024, 1024, 512, 256, 1), 512, 3)
+
+
+def test_operations_by_hand() -> None:
+    assert mlp_macs((13, 512)) == 6656
+    assert mlp_macs((2, 3, 4)) == 18
+    assert cross_macs(2, 3, 1) == 12
+    small = DenseModel((2, 3), (5, 1), 4, 2)
+    assert small.width(7) == 10
+    assert small.bottom_flops() == 12
+    assert small.top_flops(7) == 2 * (2 * 2 * 10 * 4 + 10 * 5 + 5)
+    assert small.weights(7) == 6 + 160 + 55
+
+
+def test_dlrm_dcnv2_has_16_million_dense_weights() -> None:
+    """13-512-256-128; 3 layers of 2 x 3456 x 512; 3456-1024-1024-512-256-1."""
+    assert DCNV2.weights(26 * 128) == 170_496 + 10_616_832 + 5_243_136
+
+
+def test_every_step_is_in_one_part() -> None:
+    names = Counter(name for part in PARTS.values() for name in part)
+    assert set(names) == {step.name for step in (*FORWARD, *BACKWARD)} | {"handover"}
+    assert set(names.values()) == {1}
+
+
+def tables(count: int) -> PlanTables:
+    return PlanTables.of(TableSet("mine", tuple(Table(f"t{i}", 1000, 64, 4.0, "fp32") for i in range(count))))
+
+
+DENSE = Dense(DCNV2, 1e15, 0.5, 2)
+
+
+def test_parts_add_up_to_the_pass_and_the_dense_layers() -> None:
+    """1e15 x 0.5: 2 us for 1 GFLOP; forward and twice that backward."""
+    three = tables(3)
+    evaluator = Evaluator.on("h100-sxm-ib", three, 1024, 16, training=True)
+    copy, whole = Placement.of(Scheme(Exchange.DP)), Placement.of(Scheme(Exchange.RB), [3])
+    plan = Plan(three, (copy, whole, whole), 16, 8)
+    parts = parts_of(evaluator, plan, DENSE)
+    assert parts.bottom == pytest.approx(DCNV2.bottom_flops() * 1024 / 5e14)
+    assert parts.top_backward == pytest.approx(2 * DCNV2.top_flops(192) * 1024 / 5e14)
+    dense = parts.bottom * 3 + parts.top * 3 + parts.dense_reduce
+    assert sum(vars(parts).values()) - dense == pytest.approx(evaluator.cost(plan).time_s)
+    assert 0 < parts.dp_lookup < parts.lookup
+    assert parts.dp_update > 0 and parts.dp_reduce > 0
+    communication = parts.keys + parts.forward + parts.backward + parts.dp_reduce
+    assert embedding_communication_s(parts) == pytest.approx(communication)
+
+
+def test_copies_alone_have_nothing_else_to_look_up() -> None:
+    evaluator = Evaluator.on("h100-sxm-ib", tables(2), 256, 8, training=True)
+    parts = parts_of(evaluator, uniform_plan(tables(2), "data-parallel", 8, 8), DENSE)
+    assert parts.lookup == pytest.approx(0, abs=1e-15)
+    assert parts.keys == parts.forward == parts.backward == 0
+    assert parts.dp_lookup > 0
+    alone = parts_of(evaluator, uniform_plan(tables(2), "table-wise", 8, 8), DENSE)
+    assert alone.dp_lookup == alone.dp_update == alone.dp_reduce == 0
+
+
+def test_an_evaluator_without_training_has_no_step() -> None:
+    evaluator = Evaluator.on("h100-sxm-ib", tables(1), 256, 8)
+    with pytest.raises(ValueError, match=r"no backward pass"):
+        parts_of(evaluator, uniform_plan(tables(1), "table-wise", 8, 8), DENSE)
+
+
+def test_every_measured_row_is_predicted_or_left_out_by_name() -> None:
+    rows = mlperf_steps(load_inputs())
+    assert len(rows) == 23
+    known = set(dlrm.mlperf_frame()["gpu"]) | set(dlrm.left_out())
+    assert {row.gpu for row in rows} == known
+    assert len(dlrm.mlperf_frame()) == sum(row.gpu not in dlrm.left_out() for row in rows) == 19
+
+
+def test_one_row_is_fitted_and_met() -> None:
+    rows = dlrm.mlperf_frame()
+    assert rows["fitted"].sum() == 1
+    assert rows.loc[rows["fitted"], "ratio"].item() == pytest.approx(1, rel=1e-4)
+    assert 0.3 < dlrm.fitted_efficiency() < 0.5
+
+
+def test_predictions_are_between_their_parts_and_their_bands() -> None:
+    rows = dlrm.mlperf_frame()
+    assert (rows["low_s"] <= rows["predicted_s"]).all() and (rows["predicted_s"] <= rows["high_s"]).all()
+    assert (rows["exposed_s"] <= rows["communication_s"]).all()
+    assert (rows["predicted_s"] >= rows["dense_s"]).all()
+    assert (rows["predicted_s"] <= rows["embedding_s"] + rows["dense_s"] + rows["communication_s"]).all()
+    same = rows[(rows["gpus"] == 8) & (rows["nodes"] == 1) & rows["gpu"].str.contains("H100")]
+    assert len(same) == 10 and np.ptp(same["predicted_s"]) == 0
+
+
+def test_stored_plans_are_of_their_tables_and_fit() -> None:
+    for case in planned(load_inputs()):
+        evaluator = case.evaluator()
+        held = evaluator.memory(case.plan(evaluator)).total_bytes
+        assert held.max() <= case.usable_bytes(evaluator), case.name
+
+
+def test_overlap_never_slows_a_step() -> None:
+    rows = dlrm.speedup_frame()
+    assert (rows["overlap_s"] <= rows["serial_s"]).all() and (rows["both_s"] <= rows["plan_s"]).all()
+    assert (rows["speedup"] == rows["serial_s"] / rows["both_s"]).all()
+
+
+def test_verdicts_are_the_recorded_ones() -> None:
+    verdicts = dlrm.judge_steps()
+    assert not [v.identifier for v in verdicts if v.regression]
+    assert {claim.check for claim in load_inputs().claim} == set(dlrm.CHECKS)
+    said = {v.identifier: v.verdict for v in verdicts}
+    assert said["mlperf, bands"] is Outcome.FAILS
+
+
+def test_the_command_prints_every_row(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["validate", "--dlrm"]) == 0
+    text = capsys.readouterr().out
+    assert "v3.1 Eos_n8" in text and "NVIDIA A40" in text and "8 claims of others" in text
+    assert max(len(line) for line in text.splitlines()) <= 100
+    assert run(["validate", "--dlrm", "--paper"]) == 2
+
+
+def benchmark() -> ModuleType:
+    path = ROOT / "benchmarks" / "accuracy.py"
+    spec = importlib.util.spec_from_file_location("benchmark_accuracy_dlrm", path)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("name", ["mlperf-steps", "embark-shares", "embark-speedups"])
+def test_tables_in_docs_are_fresh(name: str) -> None:
+    module = benchmark()
+    assert module.blocks("accuracy.md")[name] == module.TABLES[name][1](), "benchmarks/accuracy.py --write"
