@@ -158,13 +158,14 @@ __device__ inline void await_copies() {
 // ---- the stream -------------------------------------------------------------------------------------------
 
 // Shared memory of a block: for each warp DEPTH rows of each lane, for each warp DEPTH tails of int8 rows, for each group
-// two chunks of ids, for each group four chunks of weights.
+// two chunks of ids, for each group four chunks of weights. The last two are one element longer than they need be:
+// the groups of a warp, which read the same places of their own chunks at once, do so in different banks.
 template <class Row, class Id, int LANES, int CHUNKS, int WIDTH, int DEPTH, int ADDING, bool HOT>
 struct RowStream {
   static constexpr int kTurn = LANES > DEPTH ? LANES : DEPTH;  // ids of a chunk
   static constexpr int kTail = WIDTH < 8 ? WIDTH : 8;          // of an int8 row, bytes of one copy
   static constexpr u32 kSlot = CHUNKS * kWarp * WIDTH, kRing = DEPTH * kSlot, kTails = DEPTH * kWarp * 8;
-  static constexpr u32 kIds = 2 * kTurn * sizeof(Id), kFactors = 4 * kTurn * 4;
+  static constexpr u32 kIds = (2 * kTurn + 1) * sizeof(Id), kFactors = (4 * kTurn + 1) * 4;
   static constexpr bool kInt8 = sizeof(Row) == 1;
   using Part = RowPart<Row, CHUNKS, WIDTH>;
 

@@ -49,10 +49,11 @@ class Shape:
         return self.lanes * self.chunks * self.width
 
     def stream_bytes(self, threads: int, id_bytes: int, *, int8: bool, weighted: bool) -> int:
-        """Shared memory of a block's rows, tails of int8 rows, two chunks of ids, four of weights."""
+        """Shared memory of a block's rows, tails of int8 rows, chunks of ids and of weights."""
         turn = max(self.lanes, self.depth)
         each = ROW_ACCESSES * self.width + (self.depth * 8 if int8 else 0)
-        return threads * each + threads // self.lanes * turn * (2 * id_bytes + (4 * 4 if weighted else 0))
+        beside = (2 * turn + 1) * id_bytes + ((4 * turn + 1) * 4 if weighted else 0)
+        return threads * each + threads // self.lanes * beside
 
     def more_bytes(self, threads: int, element_bytes: int, *, long: bool) -> int:
         """Shared memory behind that: of the ends of bags, or of the sums of a long bag's warps."""
