@@ -16,6 +16,7 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from calibrate.machine.gpus import find_gpus
 from calibrate.machine.libraries import install_torch
 from calibrate.operations import Availability, Place
 from calibrate.passes import lookup
@@ -321,4 +322,9 @@ def torch_availability() -> Availability:
     if importlib.util.find_spec("torch") is None:
         return Availability(False, "torch is not installed", install_torch())
     version = importlib.metadata.version("torch")
-    return Availability(True, version=f"torch {version}", clocks=CLOCKS, operations=KERNELS)
+    return Availability(True, version=f"torch {version}", clocks=clocks_here(), operations=KERNELS)
+
+
+def clocks_here() -> tuple[Clock, ...]:
+    """Clocks of kernels on this machine: graphs are of GPUs."""
+    return CLOCKS if find_gpus() else tuple(clock for clock in CLOCKS if clock is not Clock.GRAPH)

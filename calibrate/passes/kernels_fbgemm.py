@@ -10,7 +10,7 @@ from typing import Any
 from calibrate.machine.libraries import install_torchrec
 from calibrate.operations import Availability, Place
 from calibrate.passes.ids import IdSet, draw_sets
-from calibrate.passes.kernels import CLOCKS, Inputs, KernelOperation, Outputs, TorchKernels
+from calibrate.passes.kernels import Inputs, KernelOperation, Outputs, TorchKernels, clocks_here
 from calibrate.passes.pattern_rows import bag_sums, fill_rows, require_exact
 from calibrate.passes.reference import bucketized, permuted
 from perfmodel.schema.runs import Work
@@ -28,7 +28,7 @@ def availability() -> Availability:
         True,
         install="" if "cuda" in devices() else install_torchrec(),
         version=f"fbgemm {version()}",
-        clocks=CLOCKS,
+        clocks=clocks_here(),
         operations=_OPERATIONS,
         devices=devices(),
     )

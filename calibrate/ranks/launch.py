@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
+import re
 import secrets
 import shutil
 import signal
@@ -17,11 +18,12 @@ from pathlib import Path
 from calibrate.machine.gpus import find_gpus
 from calibrate.machine.host import usable_cores
 from calibrate.planning.plan import refuse_crowd, refuse_turns
+from calibrate.planning.presets import find_preset
 from calibrate.providers import COLLECTIVE_PROVIDERS, PROVIDERS
 from calibrate.ranks.control import Coordinator, say_nothing
 from calibrate.ranks.external import ExternalTeam, detect_launcher, follow
 from calibrate.ranks.scratch import Scratch
-from calibrate.ranks.team import RankTeam, TeamRequest
+from calibrate.ranks.team import RankTeam, TeamRequest, name_of
 from perfmodel.errors import NoHardwareError, RankLostError
 from perfmodel.resources import memory_limits
 
@@ -168,6 +170,10 @@ class LocalTeam(RankTeam):
 
     def _explain(self, error: RankLostError) -> RankLostError:
         limits, lines = memory_limits(), self.last_lines()
+        blamed = rank_that_ended(lines) if len(self._processes) < len(self.places) else None
+        if blamed is not None and blamed[0] < len(self.places):
+            rank, how = blamed  # mpirun ends the others, whose ends may be seen first
+            error = RankLostError(name_of(self.places[rank]), f"died: {how}", error.next_step)
         if limits and limits not in str(error):
             error.next_step += f"\nit may have run out of memory: a rank is limited to {limits}."
         if lines:
@@ -212,8 +218,11 @@ def find_mpirun() -> str | None:
 
 
 def wants_mpi(backends: Sequence[str], device: str) -> bool:
-    """Whether MPI is to be measured: asked for, or nothing was asked for on CPUs and mpi4py is here."""
-    if backends or device != "cpu":
+    """Whether MPI is to be measured: asked for, or nothing was asked for on CPUs and mpi4py is here.
+
+    Limits: only libraries of GPUs were asked for on CPUs -> as if nothing was: the ranks say what runs here
+    """
+    if device != "cpu" or any(name in find_preset("rigorous").backends["cpu"] for name in backends):
         return "mpi" in backends
     return importlib.util.find_spec("mpi4py") is not None
 
@@ -253,6 +262,15 @@ def import_path(environ: Mapping[str, str], package: Path | None = None) -> dict
         return {}
     rest = environ.get("PYTHONPATH", "")
     return {"PYTHONPATH": f"{folder}{os.pathsep}{rest}" if rest else str(folder)}
+
+
+def rank_that_ended(lines: str) -> tuple[int, str] | None:
+    """Which rank mpirun says ended first, and how; None where it does not say so. Of Open MPI 5 and 4."""
+    by_signal = re.search(r"process rank (\d+) with PID .*?exited on\s+signal (\d+)", lines, re.DOTALL)
+    if by_signal:
+        return int(by_signal[1]), how_ended(-int(by_signal[2]))
+    by_code = re.search(r"Process name: \[.*,\s*(\d+)\]\s+Exit code:\s+(\d+)", lines)
+    return (int(by_code[1]), how_ended(int(by_code[2]))) if by_code else None
 
 
 def how_ended(code: int | None) -> str:

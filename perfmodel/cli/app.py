@@ -28,9 +28,9 @@ Examples
   perfmodel collective --op all_to_all --size 1GiB --gpus 128
   perfmodel COMMAND --help
 
-Exit codes: 0 ok, 2 bad input, 3 no calibration for it, 4 no such hardware, 5 too noisy (--strict),
-6 outside a validation band, 130 stopped, 1 a bug (-v shows the traceback). The answer goes to stdout,
-warnings and progress to stderr.
+Exit codes: 0 ok, 2 bad input, 3 no calibration for it, 4 no such hardware or a rank was lost (run it
+again), 5 too noisy (--strict), 6 outside a validation band, 130 stopped, 1 a bug (-v shows the
+traceback). The answer goes to stdout, warnings and progress to stderr.
 """
 
 app = typer.Typer(

@@ -193,3 +193,13 @@ def test_sets_rotate() -> None:
         seen.add(float(operation._outputs[0].sum()))
         assert operation.check()[0] == 0
     assert len(seen) > 1
+
+
+def test_graphs_are_timed_where_there_is_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    from calibrate.machine.gpus import Gpu
+    from calibrate.passes import kernels
+
+    monkeypatch.setattr(kernels, "find_gpus", lambda: ())
+    assert [str(clock) for clock in kernels.torch_availability().clocks] == ["eager", "stream"]
+    monkeypatch.setattr(kernels, "find_gpus", lambda: (Gpu(0, "H100"),))
+    assert "graph" in kernels.torch_availability().clocks

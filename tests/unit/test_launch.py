@@ -22,6 +22,7 @@ from calibrate.ranks.launch import (
     import_path,
     mpirun_command,
     rank_environment,
+    rank_that_ended,
     wants_mpi,
 )
 from calibrate.ranks.team import ONE_A_GPU, TeamRequest, availabilities, gpus_used, name_of, places_of
@@ -225,6 +226,7 @@ def test_mpirun_only_where_mpi_is_measured() -> None:
     assert wants_mpi(["gloo", "mpi"], "cpu")
     assert not wants_mpi(["gloo", "shmem"], "cpu")
     assert not wants_mpi([], "cuda")
+    assert wants_mpi(["nccl"], "cpu") == wants_mpi([], "cpu")  # what runs here instead is said by the ranks
     command = mpirun_command("/opt/bin/mpirun", 2, ["python", "-m", "calibrate.ranks.rank"])
     assert command[command.index("/opt/bin/mpirun") :][:3] == ["/opt/bin/mpirun", "-n", "2"]
     assert command[-3:] == ["python", "-m", "calibrate.ranks.rank"]
@@ -248,6 +250,25 @@ def test_an_exit_in_words() -> None:
     assert how_ended(None) == ""
     assert how_ended(3) == "it exited with code 3"
     assert how_ended(-9) == "killed by signal 9 (SIGKILL)"
+
+
+@pytest.mark.parametrize(
+    ("lines", "blamed"),
+    [
+        (
+            "  prterun noticed that process rank 1 with PID 15472 on node vm exited on\n  signal 9 (Killed).",
+            (1, "killed by signal 9 (SIGKILL)"),
+        ),
+        (
+            "mpirun noticed that process rank 12 with PID 0 on node a exited on signal 11 (Segfault).",
+            (12, "killed by signal 11 (SIGSEGV)"),
+        ),
+        ("  Process name: [prterun-vm-15@1,3]\n  Exit code:    7", (3, "it exited with code 7")),
+        ("process rank 1 is well", None),
+    ],
+)
+def test_mpirun_says_which_rank_ended_first(lines: str, blamed: tuple[int, str] | None) -> None:
+    assert rank_that_ended(lines) == blamed
 
 
 def test_a_rank_that_does_not_start_says_its_last_words() -> None:
