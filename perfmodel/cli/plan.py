@@ -40,6 +40,7 @@ from perfmodel.cli.output import (
     write_whole,
 )
 from perfmodel.cli.project import BatchOption, IdDtypeOption, ScenarioOption
+from perfmodel.cli.typed_line import TypedLine
 from perfmodel.errors import BadInputError
 
 if TYPE_CHECKING:
@@ -98,6 +99,7 @@ SeedOption = Annotated[int, typer.Option("--seed", metavar="N", help="Of the ran
 
 
 def plan(
+    context: typer.Context,
     model: ModelOption = None,
     gpus: GpusOption = None,
     batch: BatchOption = None,
@@ -161,7 +163,8 @@ def plan(
         from perfmodel.plan import write_plan
 
         write_whole(out, lambda path: write_plan(answer.found.plan, path))
-    _deliver(answer, calibration_file(calibration), as_json=as_json, as_csv=as_csv)
+    again = TypedLine.of(context).text(more=["--out", "plan.json"]) if out is None else ""
+    _deliver(answer, calibration_file(calibration), again, as_json=as_json, as_csv=as_csv)
     if out is not None:
         note(f"wrote {out}")
     if answer.found.stopped == "interrupt":
@@ -260,7 +263,7 @@ class _Progress:
             self._shown = ""
 
 
-def _deliver(answer: Any, calibration: str | None, *, as_json: bool, as_csv: bool) -> None:
+def _deliver(answer: Any, calibration: str | None, again: str, *, as_json: bool, as_csv: bool) -> None:
     from perfmodel.report.plan import plan_csv, plan_text
 
     if as_json:
@@ -268,6 +271,6 @@ def _deliver(answer: Any, calibration: str | None, *, as_json: bool, as_csv: boo
     elif as_csv:
         emit(plan_csv(answer))
     else:
-        emit(plan_text(answer, calibration))
+        emit(plan_text(answer, calibration, again))
         for line in answer.evaluator.setting.notes:
             warn(line)

@@ -14,7 +14,7 @@ from perfmodel.plan.cost import StepRow
 from perfmodel.plan.outcome import Baseline, Group, Outcome
 from perfmodel.plan.placement import Scheme
 from perfmodel.report.projection import band, origin
-from perfmodel.report.terminal import command_lines, facts, paragraph, sides, table
+from perfmodel.report.terminal import command_lines, facts, paragraph, sides, table, unbroken
 from perfmodel.units import (
     counted,
     format_bytes,
@@ -28,10 +28,17 @@ from perfmodel.units import (
 _EXCHANGES = {
     Exchange.DP: "none",
     Exchange.RB: "bags",
-    Exchange.RS: "reduce-scatter",
-    Exchange.SPARSE: "sparse bags",
+    Exchange.RS: "reduced",
+    Exchange.SPARSE: "sparse",
     Exchange.TWO_LEVEL: "two-level",
-    Exchange.UB: "unique rows",
+    Exchange.UB: "unique",
+}
+_LEGEND = {
+    Exchange.RB: "bags: bags or their parts go to the samples' GPUs",
+    Exchange.RS: "reduced: parts of bags are reduce-scattered over all GPUs",
+    Exchange.SPARSE: "sparse: only parts of bags that are not empty are sent",
+    Exchange.TWO_LEVEL: "two-level: parts of bags are reduced inside NVLink domains, then sent across",
+    Exchange.UB: "unique: each GPU fetches the different rows that it needs, and pools them",
 }
 _STOPPED = {
     "bound": "no plan can be better",
@@ -124,11 +131,14 @@ def placements(answer: Outcome) -> str:
                 _next_best(group),
             ]
         )
-    headers = [
-        "table", "rows", "dim", "sharding", "exchange", "parts", "ranks", "a GPU", "next best, and its cost",
-    ]  # fmt: skip
+    headers = ["table", "rows", "dim", "sharding", "exchange", "parts", "ranks", "a GPU", "next best"]
     text = table(headers, rows, left=(0, 3, 4, 6, 8), drop=(2, 7, 1))
     left = len(answer.groups) - len(rows)
+    used = dict.fromkeys(group.scheme.kind for group in answer.groups)
+    words = "; ".join(_LEGEND[kind] for kind in used if kind in _LEGEND)
+    text += "\n" + paragraph(
+        f"Parts are rows × columns. The next best scheme of a table makes the plan so much longer. {words}", 1
+    )
     return text + (f"\n … and {left} more groups of tables (--csv and --json have all)" if left else "")
 
 
@@ -143,11 +153,9 @@ def _next_best(group: Group) -> str:
         return ""
     if reason.scheme is None:
         return "nothing else fits"
-    parts = "" if reason.scheme.parts < 2 else f" {_parts(reason.scheme)}"
-    return f"+{format_time(reason.more_s)}: {_EXCHANGES_SHORT[reason.scheme.kind]}{parts}"
-
-
-_EXCHANGES_SHORT = {**_EXCHANGES, Exchange.DP: "a copy on every GPU"}
+    scheme = "copies" if reason.scheme.kind == Exchange.DP else _EXCHANGES[reason.scheme.kind]
+    parts = "" if reason.scheme.parts == 0 else f" {_parts(reason.scheme)}"
+    return unbroken(f"+{format_time(reason.more_s)} {scheme}{parts}")
 
 
 def ranks_text(ranks: NDArray[np.int64], gpus: int) -> str:
