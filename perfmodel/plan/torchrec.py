@@ -49,15 +49,26 @@ def why_not(scheme: Scheme, dim: int, gpus: int, domain: int) -> str:
 
 
 def runnable(options: Options, evaluator: Evaluator) -> NDArray[np.bool_]:
-    """[O] which options TorchRec can run: the mask that keeps a search to them."""
+    """[O] which options TorchRec can run: the mask that keeps a search to them (``Options.kept``).
+
+    Limits: a table that fits in none of them -> BadInputError
+    """
+    tables = evaluator.tables
     _, sample = np.unique(options.kind_of, return_index=True)
-    dims = evaluator.tables.dim[sample][options.group]
-    return np.array(
+    dims = tables.dim[sample][options.group]
+    mask = np.array(
         [
             not why_not(options.scheme(at), int(dim), options.gpus, options.domain)
             for at, dim in enumerate(dims)
         ]
     )
+    left = np.bincount(options.group[mask], minlength=options.count.size)
+    for kind in np.flatnonzero(left == 0):
+        raise BadInputError(
+            f"table {tables.names[sample[kind]]!r} fits in no sharding that TorchRec has.",
+            "use more GPUs, allow more memory of each, or plan without TorchRec.",
+        )
+    return mask
 
 
 def sharding_type(placement: Placement, gpus: int, domain: int) -> ShardingType:

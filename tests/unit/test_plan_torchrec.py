@@ -156,3 +156,13 @@ def test_options_that_torchrec_can_run() -> None:
         Scheme(Exchange.TWO_LEVEL, 2, 2),
         Scheme(Exchange.RS, 4),
     }
+
+
+def test_a_table_that_fits_in_no_sharding_of_torchrec() -> None:
+    """3 rows of 24 bytes in rooms of 60 bytes: only two row parts fit, which TorchRec has not."""
+    tables = PlanTables.of(TableSet("mine", (Table("users", 3, 6, 1.0),)))
+    evaluator = Evaluator.on("h100-sxm-ib", tables, 5, 4)
+    options = options_of(evaluator, 60.0)
+    assert {options.scheme(at).row_parts for at in range(options.group.size)} == {2}
+    with pytest.raises(BadInputError, match=r"'users' fits in no sharding that TorchRec has"):
+        torchrec.runnable(options, evaluator)
