@@ -159,3 +159,23 @@ def test_a_folder_to_make_is_quoted(tmp_path: Path) -> None:
         check_target(tmp_path / "my results" / "x.csv", force=False)
     command = refused.value.next_step.splitlines()[1]
     assert shell(command)[0] == 0 and (tmp_path / "my results").is_dir()
+
+
+@pytest.mark.parametrize(
+    "module", ["perfmodel.cli.running", "perfmodel.errors", "typer", "perfmodel.cli.app"]
+)
+def test_ctrl_c_while_the_program_is_loaded_is_one_line(module: str) -> None:
+    program = f"""
+import sys
+
+class Impatient:
+    def find_spec(self, name, path, target=None):
+        if name == {module!r}:
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Impatient())
+from perfmodel.cli import main
+main(["machines"])
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr.strip()) == (130, "", "stopped.")

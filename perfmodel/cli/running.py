@@ -1,0 +1,88 @@
+"""One command from its words to its exit code: every error becomes text."""
+
+from __future__ import annotations
+
+from perfmodel.cli import INTERRUPTED
+from perfmodel.cli.output import (
+    ReaderLeftError,
+    SaidError,
+    check_stdout,
+    fail,
+    report_bug,
+    show_help,
+    stdout_trouble,
+    warn_stopped,
+)
+from perfmodel.errors import PerfmodelError
+from perfmodel.resources import out_of_memory
+
+BUG = 1
+BAD_USAGE = 2
+
+
+def command(given: list[str]) -> int:
+    """Run the words of a command line; ``-v`` may stand anywhere on it."""
+    options = given[: given.index("--")] if "--" in given else given
+    verbose = any(word in ("-v", "--verbose") for word in options)
+    arguments = [word for word in options if word not in ("-v", "--verbose")] + given[len(options) :]
+    return run(arguments, verbose=verbose)
+
+
+def run(arguments: list[str], *, verbose: bool = False) -> int:
+    """Exit code of one command; every error becomes text on stderr."""
+    import typer
+
+    from perfmodel.cli.app import app
+    from perfmodel.cli.options import load_calibration_file
+
+    load_calibration_file.cache_clear()  # a process may run several commands; files change in between
+    usage_error = typer.BadParameter.__mro__[2]  # the base of all errors about the arguments themselves
+    try:
+        check_stdout()
+        result = app(args=arguments, prog_name="perfmodel", standalone_mode=False)
+        if result == INTERRUPTED:
+            warn_stopped()
+        return result if isinstance(result, int) else 0
+    except SaidError as end:
+        return end.exit_code
+    except PerfmodelError as error:
+        return fail(error, verbose=verbose)
+    except (KeyboardInterrupt, typer.Abort):
+        warn_stopped()
+        return INTERRUPTED
+    except (
+        ReaderLeftError,
+        SystemExit,
+    ):  # typer leaves in this mode only when the reader of the help has left
+        return 0
+    except Exception as error:  # whatever is left is sorted here: a usage error, no memory, or a bug
+        if isinstance(error, usage_error):
+            return _bad_usage(error, arguments)
+        if isinstance(error, OSError) and _while_printing(error):
+            trouble = stdout_trouble(error)
+            return fail(trouble, verbose=verbose) if isinstance(trouble, PerfmodelError) else 0
+        no_memory = out_of_memory(error)
+        if no_memory is not None:
+            return fail(no_memory, verbose=verbose)
+        report_bug(error, arguments, verbose=verbose)
+        return BUG
+
+
+def _while_printing(error: BaseException) -> bool:
+    """Whether it was raised where typer prints the help or the version of itself (``echo``)."""
+    import traceback
+
+    return any(frame.name == "echo" for frame in traceback.extract_tb(error.__traceback__))
+
+
+def _bad_usage(error: Exception, arguments: list[str]) -> int:
+    from perfmodel.errors import BadInputError
+
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context is not None else "perfmodel"
+    message = getattr(error, "format_message", lambda: str(error))().strip()
+    if not arguments or not message:
+        show_help(message)
+        return BAD_USAGE
+    fail(BadInputError(message, f"see {command} --help"), verbose=False)
+    return BAD_USAGE
