@@ -41,7 +41,7 @@ _LEGEND = {
     Exchange.UB: "unique: each GPU fetches the different rows that it needs, and pools them",
 }
 _STOPPED = {
-    "bound": "no plan can be better",
+    "bound": "less than 1 % was enough",
     "no improvement": "nothing better was found",
     "time": "the time was up",
     "interrupt": "it was stopped",
