@@ -9,7 +9,7 @@
 // Shared memory of an item, in this order: resident rows, two chunks, sums of the bags of one pass, where their
 // ids begin, ids. A row there takes its bytes rounded up to 16, and no more: eight lanes read 128 bytes at once,
 // one row or several, and rows whose ids are random meet in the same banks least where they are aligned.
-#include "tables.cuh"
+#include "rows.cuh"
 
 #if PM_GPU
 #define PM_UNROLL _Pragma("unroll")
@@ -81,6 +81,8 @@ __device__ inline void copies_wait() {
 
 // ---- lanes that share a bag -------------------------------------------------------------------------------
 
+// Where a group is a whole warp the mask is written as the constant that it then is: a mask that is not constant is
+// compared with the lanes that are there, at every shuffle.
 struct Group {
   int width, lane, index, count, shift;
   u32 mask;
@@ -100,12 +102,10 @@ __device__ inline Group groups_for(int pieces) {  // as many lanes as a row has 
 }
 
 template <class T, int N, int V>
-__device__ inline void add(float (&sum)[V], const Bytes<N>& got) {
+__device__ inline void add(float (&sum)[V], const Words<N>& got) {
   static_assert(V * int(sizeof(T)) == N, "one sum an element");
-  T value[V];
-  memcpy(value, &got, N);
 PM_UNROLL
-  for (int k = 0; k < V; ++k) sum[k] += to_float(value[k]);
+  for (int k = 0; k < V; ++k) sum[k] += element<T>(got, k);
 }
 
 template <int V>
@@ -114,10 +114,10 @@ __device__ inline void store_bag(float* to, const float (&sum)[V], int left, flo
     if (left >= V && reinterpret_cast<u64>(to) % 16 == 0) {
 PM_UNROLL
       for (int k = 0; k < V; k += 4) {
-        const float four[4] = {sum[k] * scale, sum[k + 1] * scale, sum[k + 2] * scale, sum[k + 3] * scale};
-        Bytes<16> bytes;
-        memcpy(&bytes, four, 16);
-        store_once<16>(to + k, bytes);
+        Words<16> words;
+PM_UNROLL
+        for (int i = 0; i < 4; ++i) words.word[i] = float_to_bits(sum[k + i] * scale);
+        store_once<16>(to + k, bytes_of<16>(words));
       }
       return;
     }
@@ -135,40 +135,52 @@ __device__ inline float scale_of(int pooling, i32 count) {
 
 // A piece of a row; from global memory through the cache of the core, which small tables fit.
 template <int N, bool kShared>
-__device__ inline Bytes<N> load_piece(const u8* rows, i64 at) {
+__device__ inline Words<N> load_piece(const u8* rows, i64 at) {
   static_assert(N == 16 || N == 4 || N == 2, "a whole access, or one element");
-  Bytes<N> piece;
-  if constexpr (kShared) {
-    piece = *reinterpret_cast<const Bytes<N>*>(shared_at(int(at)));
-  } else if constexpr (N == 16) {
-    const uint4 got = __ldg(reinterpret_cast<const uint4*>(rows + at));
-    memcpy(&piece, &got, N);
+  const u8* from = kShared ? shared_at(int(at)) : rows + at;
+#if PM_GPU
+  if constexpr (N == 16) {
+    const uint4* place = reinterpret_cast<const uint4*>(from);
+    const uint4 got = kShared ? *place : __ldg(place);
+    return {{got.x, got.y, got.z, got.w}};
   } else if constexpr (N == 4) {
-    const u32 got = __ldg(reinterpret_cast<const u32*>(rows + at));
-    memcpy(&piece, &got, N);
+    const u32* place = reinterpret_cast<const u32*>(from);
+    return {{kShared ? *place : __ldg(place)}};
   } else {
-    const u16 got = __ldg(reinterpret_cast<const u16*>(rows + at));
-    memcpy(&piece, &got, N);
+    const u16* place = reinterpret_cast<const u16*>(from);
+    return {{kShared ? *place : __ldg(place)}};
   }
-  return piece;
+#else
+  return words_of(*reinterpret_cast<const Bytes<N>*>(from));
+#endif
 }
 
 // Adds kRows rows, numbers of which lanes from `first` on hold in `row`. All loads are under way before the first is
-// waited for: where there is no row, the first one of the table is loaded and not added.
+// waited for: where there is no row, the first one of the table is loaded and zeros are added.
 template <class T, int N, int kRows, bool kShared, int V>
 __device__ inline void add_rows(float (&sum)[V], const Group& group, u32 row, int first, const u8* rows, u32 pitch,
                                 int piece, int pieces) {
-  Bytes<N> got[kRows];
+  Words<N> got[kRows];
   bool there[kRows];
-  PM_UNROLL
-  for (int u = 0; u < kRows; ++u) {
-    const u32 wanted = __shfl_sync(group.mask, row, first + u, group.width);
-    there[u] = wanted != kNoRow;
-    got[u] = load_piece<N, kShared>(rows, i64(u64(there[u] ? wanted : 0u) * pitch) + min(piece, pieces - 1) * N);
+  u32 wanted[kRows];
+  if (group.width == kWarp) {
+    PM_UNROLL
+    for (int u = 0; u < kRows; ++u) wanted[u] = __shfl_sync(kAllLanes, row, first + u);
+  } else {
+    PM_UNROLL
+    for (int u = 0; u < kRows; ++u) wanted[u] = __shfl_sync(group.mask, row, first + u, group.width);
   }
   PM_UNROLL
-  for (int u = 0; u < kRows; ++u)
-    if (there[u]) add<T, N>(sum, got[u]);
+  for (int u = 0; u < kRows; ++u) {
+    there[u] = wanted[u] != kNoRow;
+    got[u] = load_piece<N, kShared>(rows, i64(u64(there[u] ? wanted[u] : 0u) * pitch) + min(piece, pieces - 1) * N);
+  }
+  PM_UNROLL
+  for (int u = 0; u < kRows; ++u) {  // no branch: the compiler would put the load behind it
+    PM_UNROLL
+    for (u32& word : got[u].word) word = there[u] ? word : 0u;
+    add<T, N>(sum, got[u]);
+  }
 }
 
 // Rows of `pitch` bytes at `rows`, or resident in shared memory; N bytes an access. While the rows of one bag are
@@ -284,10 +296,13 @@ __device__ inline void gather_chunk(const Places& at, const Group& group, const 
       bool some = false;
       for (int i = from; i < to; i += group.width) {
         const int row = i + group.lane < to ? ids[i + group.lane] - first : -1;
-        u32 here = __ballot_sync(group.mask, u32(row) < u32(count)) >> group.shift;
+        const bool is_here = u32(row) < u32(count), whole = group.width == kWarp;
+        u32 here = whole ? __ballot_sync(kAllLanes, is_here) : __ballot_sync(group.mask, is_here) >> group.shift;
         some = some || here != 0;
         while (here != 0) {
-          const int wanted = __shfl_sync(group.mask, row, __ffs(int(here)) - 1, group.width);
+          const int at_lane = __ffs(int(here)) - 1;
+          const int wanted =
+              whole ? __shfl_sync(kAllLanes, row, at_lane) : __shfl_sync(group.mask, row, at_lane, group.width);
           here &= here - 1;
           if (piece < pieces) add<T, 16>(sum, load_piece<16, true>(nullptr, buffer + wanted * at.pitch + piece * 16));
         }
