@@ -173,6 +173,7 @@ __global__ void __launch_bounds__(kSplitThreads, 9)
   PM_DYNAMIC_SHARED(i32, counts);
   const Splits splits PM_THESE_SPLITS;
   clear_words(state, state_words);
+#pragma unroll 1
   for (i64 rank = i64(blockIdx.x) * kSplitThreads + threadIdx.x; rank <= splits.ranks;
        rank += i64(gridDim.x) * kSplitThreads) {
     const i64 begin = bucket_offsets[splits.rank_buckets[rank] * splits.batch];

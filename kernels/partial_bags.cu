@@ -79,6 +79,7 @@ template <class In, class Out, int EACH>
 __global__ void __launch_bounds__(kBagThreads, 4)
     partial_sum(const In* parts, i64 stride, i32 sources, i64 n, Out* out) {
   const i64 step = i64(gridDim.x) * kBagThreads * EACH;
+#pragma unroll 1
   for (i64 i = (i64(blockIdx.x) * kBagThreads + threadIdx.x) * EACH; i < n; i += step) {
     float sum[EACH];
     add_sources<In, EACH>(sources, sum, [&](i32 g) { return parts + g * stride + i; });
@@ -103,17 +104,19 @@ __global__ void __launch_bounds__(kScanThreads) pack_bags(const i32* lengths, i6
 }
 
 // Rows of the bags that are not empty, one after the other, and their number for each destination.
-// A row is `accesses` of WIDTH bytes; 2^lanes_log2 lanes share it.
-template <int WIDTH>
+// A row is `accesses` of a Piece: 16, 4 or 2 bytes; 2^lanes_log2 lanes share it.
+template <class Piece>
 __global__ void __launch_bounds__(kBagThreads)
-    pack_rows(const Bytes<WIDTH>* rows, const i64* offsets, i32 destinations, i64 bags, i32 accesses,
-              i32 lanes_log2, u64* state, i64 state_words, i64* counts, Bytes<WIDTH>* packed) {
+    pack_rows(const Piece* rows, const i64* offsets, i32 destinations, i64 bags, i32 accesses,
+              i32 lanes_log2, u64* state, i64 state_words, i64* counts, Piece* packed) {
   clear_words(state, state_words);
   const i64 thread = i64(blockIdx.x) * kBagThreads + threadIdx.x, threads = i64(gridDim.x) * kBagThreads;
+#pragma unroll 1
   for (i64 d = thread; d < destinations; d += threads)
     counts[d] = offsets[(d + 1) * bags] - offsets[d * bags];
   const i64 slots = destinations * bags, groups = threads >> lanes_log2;
   const int lane = int(thread & ((1 << lanes_log2) - 1));
+#pragma unroll 1
   for (i64 first = thread >> lanes_log2; first < slots; first += groups * kInFlight) {
     i64 to[kInFlight];  // -1: empty
 #pragma unroll
@@ -123,13 +126,14 @@ __global__ void __launch_bounds__(kBagThreads)
       if (slot < slots && offsets[slot] < offsets[slot + 1]) to[k] = offsets[slot];
     }
     for (i32 at = lane; at < accesses; at += 1 << lanes_log2) {
-      Bytes<WIDTH> piece[kInFlight];
+      Piece piece[kInFlight];
 #pragma unroll
       for (int k = 0; k < kInFlight; ++k)
-        if (to[k] >= 0) piece[k] = load_once<WIDTH>(rows + (first + k * groups) * accesses + at);
+        if (to[k] >= 0) piece[k] = load_once(rows + (first + k * groups) * accesses + at);
 #pragma unroll
       for (int k = 0; k < kInFlight; ++k)
-        if (to[k] >= 0) store_once<WIDTH>(packed + to[k] * accesses + at, piece[k]);
+        if (to[k] >= 0)
+          store_once(packed + to[k] * accesses + at, reinterpret_cast<const Bytes<sizeof(Piece)>&>(piece[k]));
     }
   }
 }
@@ -137,6 +141,7 @@ __global__ void __launch_bounds__(kBagThreads)
 // ---- the sum of packed bags --------------------------------------------------------------------------
 
 __global__ void __launch_bounds__(kBagThreads) clear_table(i32* row_of, i64 n) {
+#pragma unroll 1
   for (i64 i = i64(blockIdx.x) * kBagThreads + threadIdx.x; i < n; i += i64(gridDim.x) * kBagThreads)
     row_of[i] = -1;
 }
@@ -156,6 +161,7 @@ __global__ void __launch_bounds__(kBagThreads)
   __syncthreads();
   const i64 end = min(begin + counts[source], rows);
   if (blockIdx.x == 0 && threadIdx.x == 0 && end < begin + counts[source]) report(faults, rows);
+#pragma unroll 1
   for (i64 row = begin + i64(blockIdx.x) * kBagThreads + threadIdx.x; row < end;
        row += i64(gridDim.x) * kBagThreads) {
     const i32 bag = load_once(bag_numbers + row);
@@ -171,6 +177,7 @@ __global__ void __launch_bounds__(kBagThreads, 4) sum_rows(const In* rows, const
   const i64 thread = i64(blockIdx.x) * kBagThreads + threadIdx.x;
   const i64 groups = i64(gridDim.x) * kBagThreads >> lanes_log2;
   const int lane = int(thread & ((1 << lanes_log2) - 1));
+#pragma unroll 1
   for (i64 bag = thread >> lanes_log2; bag < bags; bag += groups)
     for (i32 at = lane; at < accesses; at += 1 << lanes_log2) {
       float sum[EACH];

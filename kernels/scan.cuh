@@ -54,6 +54,7 @@ __device__ inline u64 wait_for_word(const u64* at) {
 
 // All threads of the grid together.
 __device__ inline void clear_words(u64* words, i64 count) {
+#pragma unroll 1
   for (i64 i = i64(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += i64(gridDim.x) * blockDim.x)
     words[i] = 0;
 }

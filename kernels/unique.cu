@@ -35,6 +35,7 @@ struct BucketStarts {
 
 template <class Key, class Pos>
 __global__ void __launch_bounds__(kScanThreads) clear_slots(Key* keys, Pos* first, i64 slots) {
+#pragma unroll 1
   for (i64 i = i64(blockIdx.x) * kScanThreads + threadIdx.x; i < slots; i += i64(gridDim.x) * kScanThreads) {
     keys[i] = kNone<Key>;
     first[i] = kNone<Pos>;
@@ -113,6 +114,7 @@ __global__ void __launch_bounds__(kScanThreads)
                i64* starts) {
   const BucketStarts start{offsets, stride, buckets, positions};
   clear_words(state, state_words);
+#pragma unroll 1
   for (i64 k = i64(blockIdx.x) * kScanThreads + threadIdx.x; k <= buckets;
        k += i64(gridDim.x) * kScanThreads) {
     starts[k] = rank[start(k)];

@@ -19,6 +19,9 @@ TYPES = {"torch.float32": "float", "torch.float16": "pm::f16", "torch.bfloat16":
 """Element types of partial bags; sums are of the same type or fp32."""
 
 _WIDE_BYTES = 16
+_PIECES = {_WIDE_BYTES: "pm::Words", 4: "pm::u32", 2: "pm::u16"}
+"""What rows are packed in, by its bytes; the widest first."""
+
 _SIZES = {"float": 4, "pm::f16": 2, "pm::bf16": 2}
 _PACK_BAGS = Kernel(SOURCE, "pm::pack_bags")
 _CLEAR = Kernel(SOURCE, "pm::clear_table")
@@ -110,10 +113,9 @@ class Packer:
         arguments += [out.offsets, out.bag_numbers]
         launch(_PACK_BAGS, self.device, tiles(slots.value), THREADS, arguments)
         row_bytes = self.dim * bags.element_size()
-        widths = (_WIDE_BYTES, 4, 2)
-        width = next(width for width in widths if row_bytes % width == bags.data_ptr() % width == 0)
+        width = next(width for width in _PIECES if row_bytes % width == bags.data_ptr() % width == 0)
         lanes = _lanes_log2(row_bytes // width)
-        kernel = Kernel(SOURCE, f"pm::pack_rows<{width}>")
+        kernel = Kernel(SOURCE, f"pm::pack_rows<{_PIECES[width]}>")
         sizes = [i32(self.destinations), each, i32(row_bytes // width), i32(lanes)]
         state = [self._state, i64(self._state.numel())]
         grid = _grid(kernel, self.device, slots.value << lanes)
@@ -218,7 +220,7 @@ def kernels() -> list[Kernel]:
         for kind, out in pairs
         for each in (1, _WIDE_BYTES // _SIZES[kind])
     ]
-    packs = [f"pm::pack_rows<{width}>" for width in (2, 4, 16)]
+    packs = [f"pm::pack_rows<{piece}>" for piece in _PIECES.values()]
     return [_PACK_BAGS, _CLEAR, _PLACE, *(Kernel(SOURCE, name) for name in (*packs, *sums))]
 
 
