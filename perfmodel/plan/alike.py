@@ -11,8 +11,10 @@ from numpy.typing import NDArray
 from perfmodel.errors import PerfmodelError
 from perfmodel.model.exchanges import Exchange
 from perfmodel.plan.cost import Evaluator, StepCost
+from perfmodel.plan.loads import Loads
 from perfmodel.plan.memory import Memory
 from perfmodel.plan.placement import SHARDINGS, Placement, Plan, Scheme, check_scheme
+from perfmodel.plan.tables import PlanTables
 from perfmodel.schema.files import unknown_name
 from perfmodel.units import format_bytes
 
@@ -33,6 +35,7 @@ WAYS: dict[str, str] = {
 """Ways to shard all tables alike: the shardings with their usual exchange, row-wise with three others."""
 ROW_WISE = "row-wise"
 _SHORT = {"two-level": "row-wise-two-level", "sparse": "row-wise-sparse", "ub": "row-wise-ub"}
+_TRIED = 4  # schemes of a way that fit and are dealt to GPUs
 _ROUNDING = 1e-6  # row parts are whole rows: the largest has up to a row more
 
 
@@ -103,35 +106,80 @@ class Impossible:
 def best_alike(evaluator: Evaluator, way: str, usable_bytes: float) -> Alike | Impossible:
     """All tables sharded in one way: the fastest of its schemes whose rows fit ``usable_bytes`` of each rank.
 
+    Of many schemes those four that fit and promise most are dealt out.
     Optimizer state counts, exchange buffers do not: ``--reserve`` keeps room for them, as in a projection.
     Tables are dealt largest first, by memory and by work, and the faster of the two plans is taken.
     """
+    if way in _OF_DOMAINS and evaluator.gpus % evaluator.domain:
+        return Impossible(way, f"{evaluator.gpus} GPUs do not fill NVLink domains of {evaluator.domain} GPUs")
     best: Alike | None = None
     whys: list[tuple[float, str]] = []
-    widest = int(evaluator.tables.dim.max())
-    for scheme in schemes_of(way, evaluator.gpus, evaluator.domain, widest):
+    fitting = 0
+    for scheme in _promising(evaluator, way):
+        if fitting == _TRIED:
+            break
         try:
-            for plan in _plans(evaluator, way, scheme):
-                loads = evaluator.loads(plan)
-                memory = evaluator.memory(plan, loads)
-                over = _too_much(evaluator, plan, memory, usable_bytes)
-                if over is not None:
-                    whys.append(over)
-                    continue
-                cost = evaluator.step(loads)
-                if best is None or cost.time_s < best.cost.time_s:
-                    best = Alike(way, scheme, plan, cost, memory)
+            found = [_costed(evaluator, way, scheme, p, usable_bytes) for p in _plans(evaluator, way, scheme)]
         except PerfmodelError as error:
             whys.append((np.inf, error.message.rstrip(".")))
+            continue
+        good = [each for each in found if isinstance(each, Alike)]
+        whys += [each for each in found if not isinstance(each, Alike)]
+        fitting += bool(good)
+        best = min([*good, *([best] if best else [])], key=lambda each: each.cost.time_s, default=None)
     if best is not None:
         return best
     return Impossible(way, min(whys)[1] if whys else _nothing_to_cut(evaluator, way))
 
 
+def _costed(
+    evaluator: Evaluator, way: str, scheme: Scheme, plan: Plan, usable_bytes: float
+) -> Alike | tuple[float, str]:
+    """A plan with its cost, or why it does not fit."""
+    loads = evaluator.loads(plan)
+    memory = evaluator.memory(plan, loads)
+    over = _too_much(evaluator, plan, memory, usable_bytes)
+    return over or Alike(way, scheme, plan, evaluator.step(loads), memory)
+
+
+def _promising(evaluator: Evaluator, way: str) -> list[Scheme]:
+    """The schemes of a way, best first by their time with shards spread evenly."""
+    tables = evaluator.tables
+    schemes = schemes_of(way, evaluator.gpus, evaluator.domain, int(tables.dim.max()))
+    if len(schemes) <= _TRIED:
+        return schemes
+    times = []
+    for scheme in schemes:
+        kinds, r, c = _columns([_cut(scheme, rows, dim) for rows, dim in _shapes(tables)])
+        each = evaluator.shard_loads(np.arange(len(tables)), kinds, r, c)
+        parts = np.where(kinds == Exchange.DP, 0, r * c)[:, np.newaxis]
+        own = np.maximum((each.own * parts).sum(axis=0) / evaluator.gpus, each.own.max(axis=0))
+        times.append(evaluator.step(Loads((own + each.everywhere.sum(axis=0))[:, np.newaxis])).time_s)
+    return [schemes[k] for k in np.argsort(times, kind="stable")]
+
+
+def _shapes(tables: PlanTables) -> list[tuple[int, int]]:
+    """(rows, elements of a row) of every table."""
+    return [(int(rows), int(dim)) for rows, dim in zip(tables.rows, tables.dim, strict=True)]
+
+
+def _columns(cut: list[Scheme]) -> tuple[Ints, Ints, Ints]:
+    """Exchanges, row parts and column parts of schemes."""
+    kinds, r, c = zip(*((s.kind, s.row_parts, s.col_parts) for s in cut), strict=True)
+    return np.array(kinds), np.array(r), np.array(c)
+
+
 def _nothing_to_cut(evaluator: Evaluator, way: str) -> str:
-    if way == "grid" and evaluator.gpus > 1:
-        return f"all {evaluator.gpus} GPUs are in one NVLink domain: that is table-row-wise"
-    return f"it needs at least 2 GPUs and 2 columns, here are {evaluator.gpus} GPU(s)"
+    """Why a way has no scheme here."""
+    gpus = evaluator.gpus
+    if gpus == 1:
+        return "there is one GPU"
+    if evaluator.tables.dim.max() == 1:
+        return "rows of one element have no columns to cut"
+    return f"all {gpus} GPUs are in one NVLink domain: that is table-row-wise"
+
+
+_OF_DOMAINS = ("table-row-wise", "table-column-wise", "grid", "row-wise-two-level")
 
 
 def _too_much(evaluator: Evaluator, plan: Plan, memory: Memory, usable: float) -> tuple[float, str] | None:
@@ -161,16 +209,14 @@ def _too_much(evaluator: Evaluator, plan: Plan, memory: Memory, usable: float) -
 def _plans(evaluator: Evaluator, way: str, scheme: Scheme) -> Iterator[Plan]:
     """Plans of one scheme: tables dealt by their memory, and by what their holders do."""
     tables, gpus, domain = evaluator.tables, evaluator.gpus, evaluator.domain
-    cut = [_cut(scheme, int(rows), int(dim)) for rows, dim in zip(tables.rows, tables.dim, strict=True)]
-    for name, rows, dim, each in zip(tables.names, tables.rows, tables.dim, cut, strict=True):
-        check_scheme(name, int(rows), int(dim), each, gpus, domain)
-    t = np.arange(len(tables))
-    kinds, r, c = (
-        np.array(column) for column in zip(*((s.kind, s.row_parts, s.col_parts) for s in cut), strict=True)
-    )
+    shapes = _shapes(tables)
+    cut = [_cut(scheme, *shape) for shape in shapes]
+    for name, shape, each in zip(tables.names, shapes, cut, strict=True):
+        check_scheme(name, *shape, each, gpus, domain)
+    t, (kinds, r, c) = np.arange(len(tables)), _columns(cut)
     memory = np.sum(evaluator.shard_memory(t, r, c), axis=0)
     work = evaluator.shard_loads(t, kinds, r, c).own.sum(axis=1)
-    for weight in (memory, work) if len(tables) > 1 else (memory,):
+    for weight in (memory, work) if np.ptp(memory) or np.ptp(work) else (memory,):
         placed = _dealt(way, cut, weight, gpus, domain)
         yield Plan(tables, tuple(placed), gpus, domain)
 
@@ -202,7 +248,7 @@ def _lightest(way: str, scheme: Scheme, held: Array, gpus: int, domain: int) -> 
         ranks = np.sort(chosen).reshape(-1, each)[:, :, np.newaxis] * domain + np.arange(domain)
         return np.asarray(ranks.reshape(scheme.col_parts, -1).T.reshape(-1))
     first = 0
-    if way == "table-column-wise" and gpus % domain == 0:
+    if way == "table-column-wise":
         first = int(np.argmin(held.reshape(-1, domain).sum(axis=1))) * domain
         held = held[first : first + domain]
     return np.sort(np.argsort(held, kind="stable")[: scheme.parts]) + first

@@ -101,6 +101,14 @@ def test_what_is_impossible_says_why() -> None:
     assert why(nine, "grid") == "all 8 GPUs are in one NVLink domain: that is table-row-wise"
 
 
+def test_ways_that_these_gpus_or_columns_do_not_allow() -> None:
+    twelve = project_one(gpus=12, table_count=5)
+    for way in ("grid", "table-row-wise", "row-wise-two-level", "table-column-wise"):
+        assert why(twelve, way) == "12 GPUs do not fill NVLink domains of 8 GPUs"
+    assert why(project_one(table_bytes=40e9), "column-wise") == "there is one GPU"
+    assert why(project_one(gpus=16, dim=1), "column-wise") == "rows of one element have no columns to cut"
+
+
 def test_a_table_that_just_fits_is_placed_whole() -> None:
     """80 GB of table on 80 GB: rows alone count, as in a projection, and none is left over."""
     base = project_one(table_bytes=160e9, table_count=2, gpus=2)
