@@ -307,9 +307,11 @@ template <int N>
 __device__ inline void store_sums(float* to, const float (&sum)[N]) {
   if constexpr (N % 4 == 0) {
     for (int n = 0; n < N; n += 4) {
-      Words<16> words;
-      for (int i = 0; i < 4; ++i) words.word[i] = float_to_bits(sum[n + i]);
-      *reinterpret_cast<Bytes<16>*>(to + n) = bytes_of<16>(words);
+#if PM_GPU
+      *reinterpret_cast<float4*>(to + n) = float4{sum[n], sum[n + 1], sum[n + 2], sum[n + 3]};
+#else
+      for (int i = 0; i < 4; ++i) to[n + i] = sum[n + i];
+#endif
     }
   } else {
     for (int n = 0; n < N; ++n) to[n] = sum[n];

@@ -145,6 +145,8 @@ __device__ inline void store_once(void* to, const Bytes<N>& value) {
   } else if constexpr (N == 8) {
     const uint2& v = reinterpret_cast<const uint2&>(value);
     asm volatile("st.global.cs.v2.u32 [%0], {%1,%2};" ::"l"(to), "r"(v.x), "r"(v.y) : "memory");
+  } else if constexpr (N == 4) {
+    asm volatile("st.global.cs.u32 [%0], %1;" ::"l"(to), "r"(reinterpret_cast<const u32&>(value)) : "memory");
   } else {
     *static_cast<Bytes<N>*>(to) = value;
   }

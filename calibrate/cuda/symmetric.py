@@ -172,6 +172,8 @@ class ThreadWorld:
 
         memory = torch.zeros(count + ALIGN_BYTES, dtype=torch.uint8, device=self.device)
         memory = memory[-memory.data_ptr() % ALIGN_BYTES :][:count]
+        if self.device.type == "cuda":  # zero before another thread's stream writes into it
+            torch.cuda.current_stream(self.device).synchronize()
         self._shared.said[self.rank] = memory
         self._meet()
         bases = tuple(other.data_ptr() for other in self._shared.said)
