@@ -37,7 +37,14 @@ from perfmodel.cli.project import (
     reserve_of,
     workload_values,
 )
-from perfmodel.cli.shardings import ALL, ShardingOption, checked_sharding, explain_way
+from perfmodel.cli.shardings import (
+    ALL,
+    AlphaOption,
+    ShardingOption,
+    checked_sharding,
+    explain_way,
+    skew_of,
+)
 from perfmodel.cli.suggest import Typed, answerable
 from perfmodel.errors import BadInputError
 
@@ -65,6 +72,7 @@ def explain(
     scenario: ScenarioOption = "cluster",
     reduction: ReductionOption = "auto",
     sharding: ShardingOption = None,
+    alpha: AlphaOption = None,
     settings: SetOption = None,
     calibration: CalibrationOption = None,
     as_json: JsonOption = False,
@@ -81,6 +89,7 @@ def explain(
       perfmodel explain all-to-all-rows --sharding ub
     """
     way = checked_sharding(sharding, reduction)
+    skew = skew_of(alpha, way)
     if way == ALL:
         raise BadInputError("--sharding all has the steps of many shardings.", "name one of them.")
     if table_size is None and gpus is None and model is None:
@@ -118,7 +127,7 @@ def explain(
 
     with advice(chosen, library, clock, instead):
         answer = project_one(machine=chosen, **workload, **options)
-        found = explain_way(answer, way, step) if way is not None else explain_step(answer, step)
+        found = explain_way(answer, way, skew, step) if way is not None else explain_step(answer, step)
     if as_json:
         emit_json("explain", **found.to_dict())
         return

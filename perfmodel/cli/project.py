@@ -24,7 +24,16 @@ from perfmodel.cli.options import (
     one_output,
 )
 from perfmodel.cli.output import emit, emit_json, warn
-from perfmodel.cli.shardings import ALL, Output, ShardingOption, checked_sharding, print_all, print_one
+from perfmodel.cli.shardings import (
+    ALL,
+    AlphaOption,
+    Output,
+    ShardingOption,
+    checked_sharding,
+    print_all,
+    print_one,
+    skew_of,
+)
 from perfmodel.cli.suggest import Typed, answerable
 from perfmodel.errors import BadInputError
 
@@ -114,6 +123,7 @@ def project(
     scenario: ScenarioOption = "cluster",
     reduction: ReductionOption = "auto",
     sharding: ShardingOption = None,
+    alpha: AlphaOption = None,
     settings: SetOption = None,
     local_memory: LocalMemoryOption = None,
     calibration: CalibrationOption = None,
@@ -133,6 +143,7 @@ def project(
     """
     one_output(json=as_json, csv=as_csv)
     way = checked_sharding(sharding, reduction, local_memory)
+    skew = skew_of(alpha, way)
     workload = workload_values(
         table_size=table_size, gpus=gpus, model=model, batch=batch, tables=tables, pooling=pooling, dim=dim,
         dtype=dtype, id_dtype=id_dtype,
@@ -164,9 +175,9 @@ def project(
     if way is not None:
         out = Output(as_json, as_csv, calibration_file(calibration), typed.line)
         if way == ALL:
-            print_all(answer, workload, lambda w: project_one(machine=chosen, **w, **options), out)
+            print_all(answer, workload, skew, lambda w: project_one(machine=chosen, **w, **options), out)
         else:
-            print_one(answer, way, out)
+            print_one(answer, way, skew, out)
         return
     if as_csv:
         emit(answer.to_frame().to_csv(index=False))

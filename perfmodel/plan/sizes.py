@@ -39,8 +39,10 @@ class Size:
 _SAME = 1e-6
 
 
-def by_size(ask: Callable[[float], Projection], sizes: tuple[float, ...] = SIZES) -> Iterator[Size]:
+def by_size(
+    ask: Callable[[float], Projection], sizes: tuple[float, ...] = SIZES, alpha: float = 0.0
+) -> Iterator[Size]:
     """Every size compared. ``ask`` gives the row-wise projection of tables of that many bytes."""
     for table_bytes in sizes:
         base = ask(table_bytes)
-        yield Size(table_bytes, base, tuple(compared(base)))
+        yield Size(table_bytes, base, tuple(compared(base, alpha=alpha)))

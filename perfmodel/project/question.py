@@ -40,6 +40,7 @@ class Question:
     reserve: float
     calibration: str | Path | None
     sharding: str | None = None  # None: row-wise, as a projection has it
+    alpha: float = 0.0  # skew of the ids, which the unique rows of a sharding depend on
 
     @property
     def overrides(self) -> dict[str, float]:
@@ -121,6 +122,8 @@ class Question:
             yield from ("--reduction", forward.reduction.replace("_", "-"))
         if self.sharding is not None:
             yield from ("--sharding", self.sharding)
+        if self.alpha:
+            yield from ("--alpha", _plain(self.alpha))
         if forward.memory is not None:
             yield from ("--local-memory", memory_text(forward.memory))
 

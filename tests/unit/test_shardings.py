@@ -256,6 +256,23 @@ def test_what_cannot_be_asked(
     assert code == 2 and message in " ".join(said.split())
 
 
+def test_skew_makes_unique_rows_fewer(capsys: pytest.CaptureFixture[str]) -> None:
+    _, text, _ = printed(capsys, "--table-size", "10TB", "--sharding", "ub", "--json")
+    even = json.loads(text)
+    code, text, _ = printed(capsys, "--table-size", "10TB", "--sharding", "ub", "--alpha", "1.1", "--json")
+    skewed = json.loads(text)
+    rows = [
+        next(s["payload_bytes"] for s in document["steps"] if s["name"] == "all_to_all_rows")
+        for document in (even, skewed)
+    ]
+    assert code == 0 and (even["alpha"], skewed["alpha"]) == (0, 1.1)
+    assert rows[0] == pytest.approx(1024 * 32 * 128, rel=1e-4) and rows[1] < 0.8 * rows[0]
+    _, text, _ = printed(capsys, "--table-size", "10TB", "--sharding", "ub", "--alpha", "1.1")
+    assert "--sharding row-wise-ub --alpha 1.1" in " ".join(text.split())
+    code, _, said = printed(capsys, "--table-size", "10TB", "--alpha", "1.1")
+    assert code == 2 and "--alpha is of no use here" in said
+
+
 def test_explain_knows_shardings(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["explain", "rows", "--sharding", "ub"]) == 0
     assert "(G U / parts) elements w" in capsys.readouterr().out
