@@ -178,7 +178,7 @@ def record(each: Compared) -> dict[str, Any]:
     low, high = answer.band if answer else (None, None)
     return {
         "sharding": each.way,
-        "exchange": scheme.kind.name.lower() if scheme else None,
+        "exchange": each.exchange,
         "row_parts": scheme.row_parts if scheme else None,
         "col_parts": scheme.col_parts if scheme else None,
         "time_s": answer.time_s if answer else None,

@@ -39,6 +39,14 @@ class Compared:
     why: str = ""
 
     @property
+    def exchange(self) -> str | None:
+        """Its exchange by the name of a plan file; of row-wise the one that the projection chose."""
+        if self.alike is None:
+            return None
+        summed = self.answer is not None and any(step.name == "local_sum" for step in self.answer.steps)
+        return "rb" if self.way == ROW_WISE and summed else self.alike.scheme.kind.name.lower()
+
+    @property
     def limiting(self) -> StepRow | None:
         """The longest step."""
         return max(self.answer.steps, key=lambda step: step.time_s) if self.answer else None

@@ -81,6 +81,12 @@ def test_exchanges_of_row_wise_are_the_reductions_of_a_projection(way: str) -> N
     assert found.answer.band == pytest.approx(wanted.band, rel=1e-12)
 
 
+@pytest.mark.parametrize(("backend", "exchange"), [("nccl", "rs"), ("nvshmem", "rb")])
+def test_row_wise_has_the_exchange_of_its_library(backend: str, exchange: str) -> None:
+    base = project_one(table_bytes=2e12, machine="h200-sxm-ib", backend=backend)
+    assert next(compared(base, ["row-wise"])).exchange == exchange
+
+
 def why(base: Projection, way: str) -> str:
     return next(compared(base, [way])).why
 
