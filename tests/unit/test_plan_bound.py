@@ -94,6 +94,25 @@ def test_the_search_finds_the_best_plan_of_a_small_case(seed: int) -> None:
     time_s = float(evaluator.step_times(evaluator.loads(found.plan).most))
     assert time_s <= best.time_s * 1.01, f"seed {seed}"
     assert found.bound_s <= best.time_s * 1.001, f"seed {seed}"
+    blind = bounded(evaluator, limit)  # the search's own bound knows its plan: this one does not
+    assert 0.2 * best.time_s < blind <= best.time_s, f"seed {seed}"
+
+
+def bounded(evaluator: Evaluator, limit: float, parts: int = 60) -> float:
+    """The bound of some parts, with no plan to stop at [s]."""
+    problem = Problem(options_of(evaluator, limit), StepCurves.of(evaluator), limit, 1.0)
+    bounding = Bounding(problem, lambda part, relaxed: 1.0, 0.01)
+    solved = iter(range(parts))
+    bounding.run(lambda: next(solved, None) is None)
+    return bounding.bound_s
+
+
+def test_all_plans_are_tried_whatever_the_portion(monkeypatch: pytest.MonkeyPatch) -> None:
+    tables = PlanTables.of(TableSet("two", (Table("rare", 10**6, 16, 1), Table("busy", 10**6, 16, 50))))
+    evaluator = Evaluator.on(MACHINE, tables, 256, 2)
+    whole = exact(evaluator, 64e6 + 40e6)
+    monkeypatch.setattr("perfmodel.plan.exact._CHUNK", 7)
+    np.testing.assert_array_equal(exact(evaluator, 64e6 + 40e6).option, whole.option)
 
 
 def random_plan_for_size(evaluator: Evaluator) -> Plan:

@@ -12,6 +12,7 @@ from perfmodel.plan.improve import shake
 from perfmodel.plan.moves import Moves
 from perfmodel.plan.options import options_of
 from perfmodel.plan.packing import Scale, State, pack
+from perfmodel.plan.schemes import Descent
 from perfmodel.plan.search import Found, Search
 from perfmodel.schema.workload import Table, TableSet
 
@@ -127,9 +128,23 @@ def test_a_shake_that_does_not_help_leaves_the_plan_as_it_was() -> None:
         assert_books_are_right(state)
 
 
+def test_schemes_are_improved_one_and_all_together() -> None:
+    tables = tables_of(*[(10**5, 64, 10)] * 6, (10**6, 16, 40))
+    evaluator = Evaluator.on(MACHINE, tables, 512, 8)
+    o = options_of(evaluator, 80e9)
+    start = np.array([o.find(t, Scheme(Exchange.RS, 8)) for t in range(7)])
+    better = Descent(evaluator, o, 80e9).run(start, np.ones(o.group.size, dtype=bool), lambda: False)
+    assert {o.scheme(int(at)).kind for at in better} == {Exchange.DP}
+    room = 200e6  # six tables of 25.6 MB and one of 64 MB: all but one of the small ones, at the most
+    tight = Descent(evaluator, o, room)
+    better = tight.run(better, np.ones(o.group.size, dtype=bool), lambda: False)
+    assert o.average_memory[better].sum() < room
+    assert tight.value(better) < tight.value(start)
+
+
 def test_two_searches_with_one_seed_find_one_plan() -> None:
-    tables = PlanTables.load("mlperf-dlrm-dcnv2")
-    first, second = (searched(tables, 8, seed=3) for _ in range(2))
+    tables = PlanTables.load("criteo-kaggle")
+    first, second = (searched(tables, 8, limit_bytes=500e6, seed=3) for _ in range(2))
     for one, other in zip(first.plan.placements, second.plan.placements, strict=True):
         assert one.scheme == other.scheme
         np.testing.assert_array_equal(one.ranks, other.ranks)
