@@ -68,8 +68,11 @@ class Listener(Protocol):
     def started(self, plan: Plan, header: RunHeader, folder: Path, done: int, left_s: float) -> None:
         """The run begins, or goes on with ``done`` points already done; the rest takes about ``left_s``."""
 
-    def progress(self, done: int, total: int, point: Point, summary: Summary | None, left_s: float) -> None:
-        """A visit of ``point`` ended; about ``left_s`` seconds are left."""
+    def progress(self, done: float, total: int, point: Point, summary: Summary | None, left_s: float) -> None:
+        """A visit of ``point`` ended; about ``left_s`` seconds are left.
+
+        done   of ``total`` points; one under way counts by its visits, of those that it will want
+        """
 
     def warning(self, text: str) -> None:
         """Something that the reader should know; each text once."""

@@ -122,6 +122,7 @@ class _Session:
         self.progress: dict[str, _Progress] = {}
         self.warned: dict[str, None] = {}
         self.salt = 0
+        self.far = 0.0  # points, those under way by part; never back
         self.started_s = clock()
         self.estimated = (-_ESTIMATE_EVERY_S, 0.0)  # seconds since the start, seconds left then
 
@@ -254,8 +255,8 @@ class _Session:
             status = verdict(summary, progress.spent_s, state.visits, self.target)
             if status is not None:
                 self._end_well(point, status, summary)
-        done = len(self.plan.points) - len(self.open)
-        self.listener.progress(done, len(self.plan.points), point, summary, self._left_s())
+        self.far = max(self.far, self._far())
+        self.listener.progress(self.far, len(self.plan.points), point, summary, self._left_s())
 
     def _end_well(self, point: Point, status: Status, summary: Summary | None) -> None:
         """OK or noisy; throttled when at least half of the visits were."""
@@ -309,6 +310,17 @@ class _Session:
             left = min(left, max(self.options.time_limit_s - now, 0.0))
         self.estimated = (now, left)
         return left
+
+    def _far(self) -> float:
+        """Points that are done; one under way counts by its visits, of those that it will want."""
+        return len(self.plan.points) - len(self.open) + sum(map(self._part, self.open))
+
+    def _part(self, key: str) -> float:
+        state, progress = self.journal.states.get(key), self.progress.get(key)
+        if state is None or not state.visits:
+            return 0.0
+        wanted = (progress.wanted_visits if progress else 0.0) or 1.5 * self.target.min_visits
+        return state.visits / max(wanted, state.visits + 1.0)
 
     def _point_left_s(self, key: str, point: Point) -> float:
         progress, state = self.progress.get(key), self.journal.states.get(key)

@@ -181,7 +181,7 @@ class Recorder:
     """A listener that keeps what it is told."""
 
     done_at_start: int = -1
-    seen: list[tuple[int, int, Summary | None, float]] = field(default_factory=list)
+    seen: list[tuple[float, int, Summary | None, float]] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     outcome: Outcome | None = None
 
@@ -189,7 +189,7 @@ class Recorder:
         """Keeps ``done``."""
         self.done_at_start = done
 
-    def progress(self, done: int, total: int, point: Point, summary: Summary | None, left_s: float) -> None:
+    def progress(self, done: float, total: int, point: Point, summary: Summary | None, left_s: float) -> None:
         """Keeps all but the point."""
         self.seen.append((done, total, summary, left_s))
 

@@ -262,7 +262,8 @@ def judge(asked: Asked, outcome: Outcome, *, strict: bool) -> None:
     """The exit code: 130 stopped, 4 nothing could be measured, 5 with ``--strict`` for what is not well."""
     failed = outcome.with_status(Status.FAILED)
     if outcome.interrupted:
-        note(f"stopped; kept {outcome.samples} ({results.state_words(outcome)})")
+        state = results.state_words(outcome)
+        note(f"stopped. Every time that was measured is kept in {outcome.samples}: {state}.")
         note(f"go on with:\n  {again(asked.typed)}")
         raise SaidError(STOPPED)
     if failed and len(failed) == outcome.done == outcome.total:

@@ -59,7 +59,7 @@ class Progress:
         if changed:
             warn(changed)
 
-    def progress(self, done: int, total: int, point: Point, summary: Summary | None, left_s: float) -> None:
+    def progress(self, done: float, total: int, point: Point, summary: Summary | None, left_s: float) -> None:
         """A visit ended: show it, unless the last line is too fresh."""
         now = self._clock()
         if now - self._last_s < (_LINE_EVERY_S if self._live else _PLAIN_EVERY_S):

@@ -287,7 +287,8 @@ class Forward:
     ) -> Timing:
         """A kernel's time with the band of the kernel model and the evidence of its weakest constant.
 
-        moved   bytes that it moves: beyond those that were timed, its own constants are extrapolated
+        moved   bytes that it moves: beyond those that were timed, its own constants are extrapolated, and
+                those that the samples do not tell count too
         keys    constants that it rests on; none: a memory that was assumed
         names   what it hangs on: the floor; where the bytes take longer the rate, where ``cached`` the second
         """
@@ -297,11 +298,19 @@ class Forward:
         fit = self.kernel_fit(step)
         if fit is not None:
             inside = (moved >= 0.999 * fit.low_bytes) & (moved <= 1.001 * fit.high_bytes)
-            own = np.where(inside, Evidence.INTERPOLATED.rank, Evidence.EXTRAPOLATED.rank)
-            rank = np.maximum(rank, own).astype(np.int8)
+            told = [r for r, key in zip(ranks, keys, strict=True) if not self._untold(key)]
+            known = max([*told, Evidence.INTERPOLATED.rank]) if keys else Evidence.ASSUMED.rank
+            rank = np.where(inside, known, np.maximum(rank, Evidence.EXTRAPOLATED.rank)).astype(np.int8)
         limit = np.where(time - floor > floor, 1 + cached.astype(np.int8), 0).astype(np.int8)
         floors = np.broadcast_to(np.float64(floor), shape)
         return Timing(time, time / k, time * k, floors, rank, limit, names, code, (KERNEL_LIBRARY,))
+
+    def _untold(self, key: str) -> bool:
+        """Whether the kernels that were timed do not tell a constant: nothing hangs on it where they were."""
+        known = self.setting.kernels
+        if known is None or key in self.setting.machine.overrides:
+            return False
+        return key in known.untold or (key in known.values and not known.values[key].known)
 
     def light_time(self, work: Work, traffic: Traffic, steps: list[Step], local: Array) -> Array:
         """Least time of the pass at datasheet rates, with no latency (``bounds.sharded_floor_time``) [s].

@@ -76,7 +76,7 @@ def _amount_words(plan: Plan, seconds: float, done: int) -> str:
     if done:
         total += f", {format_count(done)} of them done already, {format_count(left)} to go"
     aim = f"noise target {noise}, about {_duration(seconds)}"
-    return f"{total}; {aim}. Ctrl-C is safe: finished points are kept."
+    return f"{total}; {aim}. Ctrl-C is safe: what was measured is kept."
 
 
 def left_out_lines(items: Sequence[LeftOut]) -> list[tuple[str, str]]:
@@ -155,13 +155,14 @@ def point_name(point: Point) -> str:
 
 
 def progress_text(
-    done: int, total: int, point: Point, summary: Summary | None, left_s: float, columns: int | None = None
+    done: float, total: int, point: Point, summary: Summary | None, left_s: float, columns: int | None = None
 ) -> str:
     """One line: how far, the point just visited with its time so far, and the time left.
 
+    done      of ``total`` points, those under way by part: all points are measured in turns, again and again
     columns  of the terminal that shows it (None: the page's)
     """
-    parts = [f"[{done:>{len(str(total))}}/{total}] {point_name(point)}"]
+    parts = [f"[{int(100 * done / max(total, 1)):3d} %] {point_name(point)}"]
     if summary is not None:
         noise = format_fraction(summary.relative_halfwidth)
         parts += [

@@ -89,8 +89,8 @@ def state_words(outcome: Outcome) -> str:
     if outcome.complete:
         return f"{counted(outcome.total, 'point')}, complete"
     begun = len(outcome.states) - outcome.done
-    also = f", {format_count(begun)} more begun" if begun else ""
-    return f"{format_count(outcome.done)} of {counted(outcome.total, 'point')}{also}"
+    also = f", {format_count(begun)} more measured in part" if begun else ""
+    return f"{format_count(outcome.done)} of {counted(outcome.total, 'point')} done{also}"
 
 
 def checked_words(outcome: Outcome) -> str:

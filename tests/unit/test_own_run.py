@@ -120,6 +120,16 @@ def test_a_constant_that_no_sample_tells_stays_the_machines_own(tmp_path: Path) 
     assert told["l2_rate"].source == cache.source and told["l2_rate"].text == str(cache).split(" (")[0]
     assert re.fullmatch(r"8\.\d+ GB/s \(\d\.\d+ GB/s – 8\.\d+ GB/s\)", told["dram_rate"].text)
     assert told["dram_rate"].evidence == "measured"
+    assert gather_evidence(machine, asked) == "interpolated"  # nothing hangs on the cache where it was timed
+    assert gather_evidence(machine, {**asked, "batch": 10**6}) == "extrapolated"
+    assert gather_evidence(machine.with_overrides({"l2_bytes_per_s": 1e9}), asked) == "assumed"
+    alone = {name: value for name, value in asked.items() if name != "gpus"}
+    assert gather_evidence(machine, {**alone, "local_memory": (1e9, 1e10)}) == "assumed"
+
+
+def gather_evidence(machine: Machine, asked: dict[str, Any]) -> str:
+    (gather,) = [s for s in project_one(None, machine, **asked).steps if s.name == "gather_pool"]
+    return str(gather.evidence)
 
 
 def test_a_constant_that_is_at_least_something_is_kept_and_is_not_measured(tmp_path: Path) -> None:

@@ -77,9 +77,10 @@ def test_bus_bandwidth_of_a_collective_and_plain_of_a_kernel() -> None:
 
 def test_the_progress_line() -> None:
     line = progress_text(211, 876, A2A, SUMMARY, 666)
-    assert line.startswith("[211/876] nccl all_to_all G=8 1 MiB stream  14.0 µs ± 0.4 %  n=6  65.5 GB/s bus")
+    assert line.startswith("[ 24 %] nccl all_to_all G=8 1 MiB stream  14.0 µs ± 0.4 %  n=6  65.5 GB/s bus")
     assert line.endswith("11:06 left") and len(line) == 99
     assert "µs" not in progress_text(0, 876, A2A, None, 666)
+    assert progress_text(875.99, 876, A2A, None, 0).startswith("[ 99 %]")
 
 
 def test_a_narrow_terminal_drops_whole_parts(monkeypatch: pytest.MonkeyPatch) -> None:
