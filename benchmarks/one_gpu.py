@@ -39,6 +39,9 @@ AFTERWARDS_S = 270.0
 """Kept for the start and the end of the calibration, and for what follows it."""
 
 TESTS_S, GATHER_S, ONE_CORE_S = 90.0, 110.0, 40.0
+TESTS = ("gather_pool", "id_kernels", "one_core", "kernels", "exchange", "collectives")
+"""Checks on a GPU in the order in which they are made: time may end before the last."""
+
 SANITIZERS = ("memcheck", "racecheck", "initcheck", "synccheck")
 
 ENDING_S = 15.0
@@ -124,7 +127,8 @@ def session(out: Path, minutes: float, machine: Sequence[str], total_s: float = 
         words = ["project", "--table-size", "10TB", "--calibration", str(found[0]), *machine]
         parts.part("project.txt", [*PERFMODEL, *words], 30)
     parts.part("summary.txt", [*own, "--only", "summary"], 30)
-    parts.part("gpu_tests.txt", [sys.executable, "-m", "pytest", "-q", "-rs", "tests/gpu"], TESTS_S)
+    files = [f"tests/gpu/test_gpu_{name}.py" for name in TESTS]
+    parts.part("gpu_tests.txt", [sys.executable, "-m", "pytest", "-v", "-rs", *files], TESTS_S)
     for name, words, most_s in _benchmarks(out):
         parts.part(f"{name}.txt", [sys.executable, str(ROOT / "benchmarks" / f"{name}.py"), *words], most_s)
     summary = out / "summary.txt"
