@@ -88,7 +88,11 @@ def _named(machine: str) -> tuple[str, bool]:
     if machine in list_machines():
         return machine, True
     if not _NAME.fullmatch(machine):
-        raise unknown_name("--machine", machine, list_machines())
+        raise BadInputError(
+            f"--machine {machine!r} is neither a shipped machine nor a name of your own.",
+            "a name is of lower-case letters, digits, dots and dashes, such as my-box-2; "
+            "perfmodel machines lists the shipped ones.",
+        )
     if machine.split("-")[0] in {name.split("-")[0] for name in list_machines()}:
         raise unknown_name("--machine", machine, list_machines())
     return machine, False

@@ -146,9 +146,11 @@ def refuse_turns(ranks: int, cores: int) -> None:
 def refuse_crowd(ranks: int, places: int, what: str) -> None:
     """BadInputError for more ranks than one node could start: ``places`` of its cores or GPUs (``what``)."""
     if ranks > MOST_A_CORE * max(places, 1):
+        most = MOST_A_CORE * max(places, 1)
         raise BadInputError(
             f"--ranks {ranks}: that many cannot be started on {_many(places, what)}.",
-            f"use at most {_many(max(places, 1), 'rank')}, one a {what}.",
+            f"for times use at most {_many(max(places, 1), 'rank')}, one a {what}; "
+            f"not even a functional check starts more than {most}.",
         )
 
 

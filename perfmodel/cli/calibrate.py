@@ -66,7 +66,7 @@ def calibrate(
     ] = None,
     time_limit: Annotated[
         str | None,
-        typer.Option("--time-limit", metavar="TIME", help="Stop after this time, e.g. 90s or 10min."),
+        typer.Option("--time-limit", metavar="TIME", help="Stop after this time, e.g. 90s, 10min or 2h."),
     ] = None,
     out: Annotated[
         str | None,
@@ -188,12 +188,13 @@ def _limit(text: str | None) -> float | None:
     if text is None:
         return None
     bare = text.strip()
-    if bare.replace(".", "", 1).isdecimal():
+    if bare.replace(".", "", 1).isdecimal() and float(bare) > 0:
         raise BadInputError(f"--time-limit {bare}: seconds or minutes?", f"write {bare}s or {bare}min.")
     try:
         seconds = parse_time(text, "--time-limit")
     except BadInputError as error:
-        raise BadInputError(error.message, "write seconds or minutes: 90s or 10min.") from None
+        step = f"at least {LEAST_LIMIT_S:g}s, for example 90s, 10min or 2h."
+        raise BadInputError(error.message, step) from None
     if seconds < LEAST_LIMIT_S:
         raise BadInputError(
             f"--time-limit {bare} is over before anything is measured.", f"at least {LEAST_LIMIT_S:g}s."

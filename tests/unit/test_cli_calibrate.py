@@ -6,8 +6,8 @@ import functools
 import json
 import os
 import re
-import subprocess
 import shlex
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -230,6 +230,9 @@ def test_interrupted_and_resumed(ranks: Ranks, cli: Any, tmp_path: Path) -> None
     assert found.code == 130
     assert "Fitted" not in found.out
     assert "go on with:\n  perfmodel calibrate --only mpi:all_to_all --quick --sizes 1KiB..1MiB" in found.err
+    said = " ".join(found.err.split())
+    assert "Every time that was measured is kept in" in said
+    assert re.search(r"0 of 20 points done, \d+ more measured in part", said)
     assert not list(folder(tmp_path).glob("*.json"))
     kept = (folder(tmp_path) / "samples.jsonl").read_text(encoding="utf-8")
     assert kept.count('"type":"visit"') > 3
@@ -308,11 +311,16 @@ def test_wrong_results_only(ranks: Ranks, cli: Any) -> None:
     assert "Fitted" not in found.out
 
 
+def test_a_time_limit_may_be_in_hours(ranks: Ranks, cli: Any) -> None:
+    assert cli(*QUICK, "--time-limit", "1h").code == 0
+    assert "seconds or minutes" in cli(*QUICK, "--time-limit", "10").err
+
+
 def test_a_time_limit_keeps_what_is_done(ranks: Ranks, cli: Any) -> None:
     ranks.fields = {"overhead_s": 1.0}
     found = cli(*QUICK, "--time-limit", "30s")
     assert found.code == 0
-    assert "more begun" in found.out and "Next     perfmodel calibrate" in found.out
+    assert "more measured in part" in found.out and "Next     perfmodel calibrate" in found.out
 
 
 def test_out_is_another_place(ranks: Ranks, cli: Any, tmp_path: Path) -> None:
@@ -328,6 +336,9 @@ def test_out_is_another_place(ranks: Ranks, cli: Any, tmp_path: Path) -> None:
         (("--quick", "--rigorous"), "exclude each other"),
         (("--clock", "sundial"), "sundial"),
         (("--device", "tpu"), "tpu"),
+        (("--time-limit", "0"), "at least 1s"),
+        (("--machine", "a b"), "lower-case letters, digits, dots and dashes"),
+        (("--time-limit", "0s"), "at least 1s"),
         (("--noise", "200%"), "from 0.01% to 99%"),
         (("--noise", "1e-12"), "from 0.01% to 99%"),
         (("--noise", ""), "--noise is empty"),

@@ -322,8 +322,11 @@ def test_a_slip_in_the_number_of_ranks_starts_none(
     monkeypatch.setattr(launch, "LocalTeam", lambda *_, **__: pytest.fail("ranks were started"))
     monkeypatch.setattr(launch, "find_gpus", lambda: (Gpu(0, "NVIDIA H100"),))
     monkeypatch.setattr(launch, "usable_cores", lambda: 1)
-    with pytest.raises(BadInputError, match=rf"1000000000: that many cannot be started on 1 {places}\."):
+    with pytest.raises(
+        BadInputError, match=rf"1000000000: that many cannot be started on 1 {places}\."
+    ) as refused:
         launch.open_team(TeamRequest(10**9, device, oversubscribe=True), {})
+    assert "more than 64." in refused.value.next_step
 
 
 def test_without_a_gpu_no_rank_of_one_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
