@@ -88,7 +88,7 @@ def calibrate(
     """Measure this machine: collectives, kernels and whole passes, every result checked, until noise is low.
 
     Starts its own ranks, or uses those of torchrun, srun or mpirun. Every sample is on disk at once: Ctrl-C
-    or a crash loses at most one visit, and the same command goes on. More in docs/calibrating.md.
+    or a crash loses at most one visit, and the same command goes on.
 
     \b
     Examples

@@ -343,7 +343,7 @@ def test_out_is_another_place(ranks: Ranks, cli: Any, tmp_path: Path) -> None:
         (("--noise", "1e-12"), "from 0.01% to 99%"),
         (("--noise", ""), "--noise is empty"),
         (("--time-limit", "5"), "5s or 5min"),
-        (("--time-limit", "2h"), "90s or 10min"),
+        (("--time-limit", "2d"), "90s, 10min or 2h"),
         (("--time-limit", "1us"), "at least 1s"),
         (("--time-limit", ""), "--time-limit is empty"),
         (("--out", ""), "--out"),
@@ -393,3 +393,10 @@ def test_under_a_launcher_one_goes_on_as_one_began(
         monkeypatch.setenv(name, value)
     ranks.fields = {"faults": {4: "interrupt"}}
     assert "go on with:\n  torchrun … perfmodel calibrate" in cli(*QUICK).err
+
+
+def test_the_help_names_no_file_that_only_a_checkout_has(cli: Any) -> None:
+    from perfmodel.cli.app import COMMANDS
+
+    for name in COMMANDS:
+        assert not re.search(r"\bdocs/|\.md\b", cli(name, "--help").out), name
