@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -202,9 +203,15 @@ def experiment_text(experiment: NextExperiment, machine: str, run: str = "") -> 
     ]
     tests = [_test_name(*link) for link in links if link[0] in _TESTS]
     if tests:
-        words = f"perfmodel import *.log --machine {shlex.quote(machine)} --out mine.json"
+        words = f"perfmodel import *.log --machine {shlex.quote(machine)} --out {_free_name()}"
         lines += [f"or {', '.join(dict.fromkeys(tests))}, and then", command_lines(words)]
     return "\n".join(lines)
+
+
+def _free_name() -> str:
+    """A file for a calibration that is not here yet: ``mine.json``, ``mine-2.json``, …"""
+    names = itertools.chain(["mine.json"], (f"mine-{number}.json" for number in itertools.count(2)))
+    return next(name for name in names if not Path(name).exists())
 
 
 _TESTS = ("nccl", "nvshmem")

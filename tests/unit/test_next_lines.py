@@ -135,3 +135,13 @@ def states(cli: Any) -> dict[str, bool]:
     run = latest_run()
     found = [json.loads(cli("show", str(path), "--json").out)["calibration"] for path in run.glob("*.json")]
     return {item["backend"]: item["complete"] for item in found}
+
+
+def test_logs_are_imported_into_a_file_that_is_not_here_yet(
+    cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    asked = ("project", "--table-size", "10TB")
+    assert "--out mine.json" in cli(*asked).out
+    (tmp_path / "mine.json").touch()
+    assert "--out mine-2.json" in cli(*asked).out and "--out mine.json" not in cli(*asked).out
