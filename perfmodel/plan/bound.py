@@ -50,7 +50,9 @@ class Bounding:
     ) -> None:
         self.problem, self.found, self.tolerance = problem, found, tolerance
         self.best_s = problem.most_s
-        self.open = [(0.0, i, part) for i, part in enumerate(by_kinds(Part.whole(problem), kinds))]
+        parts = by_kinds(Part.whole(problem), kinds)
+        self.open = [(problem.least_s(part), i, part) for i, part in enumerate(parts)]
+        heapq.heapify(self.open)
         self.known: Ints = np.zeros(0, dtype=np.int64)
         self.closed_s = np.inf  # least bound of the parts that are not split further
         self.solved = 0

@@ -164,6 +164,11 @@ class Problem:
         self.everywhere = o.everywhere[:, self.curves.resource] / scale
         self.average = o.average[:, self.curves.resource] / scale
 
+    def least_s(self, part: Part) -> float:
+        """The latency of the steps that every plan of a part has [s]."""
+        forced = self.forced_steps(part.forced, part.options(self))
+        return float(np.where(forced, self.curves.times[:, 1], self.curves.times[:, 0]).sum())
+
     def forced_steps(self, forced: Mask, mask: Mask) -> Mask:
         """[P] steps that run whenever the kinds of ``forced`` are in use."""
         steps = np.zeros(len(self.curves.times), dtype=bool)

@@ -26,6 +26,7 @@ Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 _TOLERANCE = 0.01
+_SMALL = 30_000  # tables times GPUs: up to here every plan near the best is improved, above the best one
 _PATIENCE = 150  # shakes in a row that do not help
 _SHAKEN = 6
 _WORTH_A_TRY = 1.02  # of the best plan's time: what is slower is not improved
@@ -81,6 +82,7 @@ class Search:
         self.kinds: list[int] = []
         self.seen: set[bytes] = set()
         self.options = options_of(evaluator, limit_bytes)
+        self.small = self.options.kind_of.size * self.options.gpus <= _SMALL
 
     def late(self) -> bool:
         """Whether the time is up."""
@@ -158,7 +160,7 @@ class Search:
             self.tried += 1
             state = pack(self.evaluator, self.options, better, self.limit_bytes)
             if state is not None:
-                if state.time_s < self.best_s * _WORTH_A_TRY:
+                if self.bounding and self.small and state.time_s < self.best_s * _WORTH_A_TRY:
                     state = improve(state, mask, self.late)
                 self._keep(state)
                 return state.time_s
@@ -168,7 +170,9 @@ class Search:
         """Place a few tables of the best plan anew, again and again, until that has not helped for long."""
         if self.best is None or self.bounding is None:
             return
-        state, mask, idle = self.best.copy(), np.ones(self.options.group.size, dtype=bool), 0
+        mask, idle = np.ones(self.options.group.size, dtype=bool), 0
+        state = improve(self.best.copy(), mask, self.late)
+        self._keep(state.copy())
         while idle < _PATIENCE and not self.late():
             count = int(self.random.integers(2, 2 + _SHAKEN))
             if not shake(state, mask, self.random, count):
