@@ -56,7 +56,7 @@ def test_a_curve_without_noise_is_found_exactly(tmp_path: Path) -> None:
     assert all(finish.status is Status.OK and finish.visits == 3 for _, finish in outcome.finishes)
     assert outcome.complete and outcome.stopped == "" and len(ranks.visits) == 9 + 3
     assert recorder.done_at_start == 0 and recorder.outcome is outcome
-    far = [round(done, 3) for done, *_ in recorder.seen]  # of 4.5 visits until there is an interval, then of 3
+    far = [round(done, 3) for done, *_ in recorder.seen]  # of 4.5 visits, then of 3
     assert far == [0.222, 0.444, 0.667, 0.889, 1.111, 1.333, 1.889, 2.444, 3.0]
     assert recorder.seen[-1][3] == 0.0
     assert outcome.wrong == 0 and outcome.checked == 3 * 2 * (250 + 1000 + 4000)
