@@ -121,9 +121,9 @@ __device__ inline Bytes<N> load_landed(const void* from) {
 // One thread sets a flag of `pe`. Stores through mapped() that happened before (in this thread, or in threads that
 // met it in a barrier since) are seen by whoever sees the flag; earlier puts are not ordered by it.
 __device__ inline void signal(const Peers& peers, u64* flag, u64 value, int pe) {
-  __threadfence_system();
 #if PM_NVSHMEM
   (void)peers;
+  __threadfence_system();
   nvshmemx_signal_op(flag, value, NVSHMEM_SIGNAL_SET, pe);
 #else
   store_release(mapped(peers, flag, pe), value);
