@@ -10,6 +10,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -95,7 +96,7 @@ class Journal:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
-        except OSError as error:
+        except (OSError, ValueError) as error:
             raise _cannot_write(folder, error) from None
         journal = cls(folder, header, lock, -1)
         try:
@@ -271,9 +272,29 @@ def _sync_folder(folder: Path) -> None:
             os.close(number)
 
 
-def _cannot_write(path: Path, error: OSError) -> BadInputError:
-    reason = (error.strerror or str(error)).lower()
-    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+def require_writable(folder: Path) -> None:
+    """Refuse a folder in which no run could be kept; one that is not there yet is not made.
+
+    Limits: it, or the nearest folder above it that is there, takes no new folder -> BadInputError
+    """
+    place = folder
+    while True:
+        try:
+            place.lstat()
+            break
+        except (FileNotFoundError, NotADirectoryError):
+            place = place.parent
+        except (OSError, ValueError) as error:
+            raise _cannot_write(folder, error) from None
+    try:
+        os.rmdir(tempfile.mkdtemp(prefix=".perfmodel-", dir=place))
+    except OSError as error:
+        raise _cannot_write(folder, error) from None
+
+
+def _cannot_write(path: Path, error: OSError | ValueError) -> BadInputError:
+    reason = (getattr(error, "strerror", None) or str(error)).lower()
+    if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         step = "make room and run the same command again: it goes on from the last line that was written."
     else:
         step = "check the folder and its permissions, or give another one with --out."

@@ -19,7 +19,7 @@ from calibrate.ranks.control import LeaderMissingError
 from calibrate.ranks.external import detect_launcher
 from calibrate.ranks.team import TeamRequest
 from calibrate.running.interfaces import Options, Outcome, Team
-from calibrate.running.journal import Journal
+from calibrate.running.journal import Journal, require_writable
 from calibrate.running.session import calibrate as measure
 from calibrate.running.session import run_folder, still_open
 from calibrate.running.stack import make_header
@@ -159,6 +159,7 @@ def show_plan(asked: Asked, host: Host, team: Team, findings: Sequence[Finding],
     plan = make_plan(asked.request, world)
     header = make_header(world, machine=host.machine, seed=0, keep_hostnames=asked.keep_hostnames)
     folder = run_folder(asked.folder, header)
+    require_writable(folder)
     left = still_open(plan, Journal.peek(folder, header).states, fresh=asked.fresh)
     seconds, done = estimate_points_s(left, plan), len(plan.points) - len(left)
     changed = _new_stack(asked, world, header, folder)

@@ -171,6 +171,17 @@ def test_a_plan_measures_and_writes_nothing(ranks: Ranks, cli: Any, tmp_path: Pa
     assert {p["payload_bytes"] for p in document["points"]} == {1024, 2**20}
 
 
+@pytest.mark.parametrize("place", ["/proc/nowhere", "a file", "a file/below", "x" * 300, "a\0b"])
+def test_a_plan_refuses_a_folder_as_the_run_would(ranks: Ranks, cli: Any, tmp_path: Path, place: str) -> None:
+    (tmp_path / "a file").write_text("mine")
+    planned, begun = (cli(*QUICK, *more, "--out", place) for more in (("--plan-only",), ()))
+    assert planned.code == begun.code == 2 and planned.out == ""
+    assert "cannot be written" in planned.err and "--out" in planned.err
+    assert [path.name for path in tmp_path.iterdir()] == ["a file"]
+    assert cli(*QUICK, "--plan-only", "--out", "new/one").code == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["a file"]
+
+
 def test_a_plan_says_what_is_done_and_what_the_rest_takes(ranks: Ranks, cli: Any) -> None:
     """Of 4 sizes 2 are there: the other 2 take what a plan of those alone says."""
     line = (*ONLY, "--quick", "--noise", "50%")
