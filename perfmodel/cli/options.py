@@ -92,7 +92,8 @@ def apply_settings(machine: Machine, settings: list[str] | None) -> Machine:
 def calibration_of(text: str | None, backend: str | None = None, clock: str | None = None) -> str | None:
     """``--calibration`` with ``latest``, or the folder of a run, as the file that it means.
 
-    backend, clock   as asked for: they choose among the calibrations of a run (``best`` chooses nothing)
+    backend, clock   as asked for: they choose among the calibrations of a run
+    Limits: ``best`` on a run -> BadInputError with the libraries that the run holds
     """
     from perfmodel.schema.calibration import list_calibrations
     from perfmodel.schema.run_folders import calibration_in, run_folder
@@ -100,8 +101,23 @@ def calibration_of(text: str | None, backend: str | None = None, clock: str | No
     if text is None or text in list_calibrations():
         return text
     folder = run_folder(text)
-    return (
-        text if folder is None else str(calibration_in(folder, None if backend == "best" else backend, clock))
+    if folder is None:
+        return text
+    if backend == "best":
+        calibration_in(folder, None, clock)
+        raise _no_best_of_a_run(text, folder)
+    return str(calibration_in(folder, backend, clock))
+
+
+def _no_best_of_a_run(text: str, folder: Path) -> BadInputError:
+    from perfmodel.schema.run_folders import calibrations_of
+
+    held = list(dict.fromkeys(str(one.backend) for one in calibrations_of(folder).values()))
+    names = " or ".join(f"--backend {name}" for name in held)
+    return BadInputError(
+        f"--backend best compares the shipped NCCL and NVSHMEM, not a run; --calibration {text} holds "
+        f"{', '.join(held)}.",
+        f"use {names} with --calibration {text}.",
     )
 
 

@@ -13,7 +13,7 @@ from perfmodel.model.collectives import bus_factor
 from perfmodel.predict import CollectiveEstimate, CollectiveModel
 from perfmodel.project.handover import Handover
 from perfmodel.project.links import Array, CollectiveTimes, Faster, Library, Links
-from perfmodel.schema.calibration import Calibration, KernelConstants
+from perfmodel.schema.calibration import Calibration, KernelConstants, load_calibration
 from perfmodel.schema.constants import (
     Constants,
     ScenarioFile,
@@ -256,7 +256,7 @@ def _best(
     if calibration is not None:
         raise BadInputError(
             f"--calibration {calibration} is one library; --backend best compares two.",
-            "use --backend nccl or --backend nvshmem with --calibration.",
+            f"use --backend {load_calibration(calibration).backend} with it, or leave --calibration out.",
         )
     nccl = _library(machine, Backend.NCCL, clock, None, assumed)
     try:

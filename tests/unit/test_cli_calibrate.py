@@ -171,6 +171,19 @@ def test_a_plan_measures_and_writes_nothing(ranks: Ranks, cli: Any, tmp_path: Pa
     assert {p["payload_bytes"] for p in document["points"]} == {1024, 2**20}
 
 
+def test_best_of_a_run_names_what_the_run_holds(ranks: Ranks, cli: Any, tmp_path: Path) -> None:
+    ranks.fields = {"backends": ("mpi", "gloo")}
+    assert cli("calibrate", "--only", "mpi,gloo", "--clock", "eager", *SIZES, "--quick").code == 0
+    asked = ("project", "--gpus", "2", "--backend")
+    found = cli(*asked, "best", "--calibration", "latest")
+    words = " ".join(found.err.split())
+    assert found.code == 2 and "use --backend mpi or --backend gloo with --calibration latest." in words
+    assert cli(*asked, "gloo", "--calibration", "latest").code == 0
+    (file,) = folder(tmp_path).glob("gloo*.json")
+    alone = cli(*asked, "best", "--calibration", str(file))
+    assert alone.code == 2 and "use --backend gloo with it" in " ".join(alone.err.split())
+
+
 @pytest.mark.parametrize("place", ["/proc/nowhere", "a file", "a file/below", "x" * 300, "a\0b"])
 def test_a_plan_refuses_a_folder_as_the_run_would(ranks: Ranks, cli: Any, tmp_path: Path, place: str) -> None:
     (tmp_path / "a file").write_text("mine")
