@@ -313,12 +313,18 @@ def _not_too_many(values: list[int], option: str) -> list[int]:
 
 def collective_name(text: str, option: str = "--op") -> str:
     """Our name of a collective, also for ``all-to-all``, ``alltoall`` and ``AllReduce``."""
-    from perfmodel.schema.evidence import COLLECTIVES
+    from perfmodel.schema.evidence import COLLECTIVES, SAMPLES_ONLY
 
     plain = re.sub(r"[^a-z]", "", text.lower())
     for name in COLLECTIVES:
         if plain == name.replace("_", ""):
             return name
+    if plain in SAMPLES_ONLY:
+        raise BadInputError(
+            f"{option} {text} has no curve: calibrate measures it as a check of what one link gives "
+            "(samples only, not fitted).",
+            f"perfmodel show latest --samples prints its times; with a curve: {', '.join(COLLECTIVES)}.",
+        )
     from perfmodel.schema.files import unknown_name
 
     raise unknown_name(f"{option} collective", text, COLLECTIVES)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from perfmodel.model.collectives import bus_factor
 from perfmodel.report.doctor import host_words
 from perfmodel.report.terminal import WIDTH, facts, page_width
+from perfmodel.schema.evidence import SAMPLES_ONLY
 from perfmodel.schema.runs import Kind, Point, RunHeader
 from perfmodel.units import (
     counted,
@@ -93,9 +94,8 @@ def _collective_words(points: Sequence[Point]) -> list[str]:
     for backend in dict.fromkeys(point.backend for point in points if point.kind is Kind.COLLECTIVE):
         own = [p for p in points if p.kind is Kind.COLLECTIVE and p.backend == backend]
         sizes = [point.payload_bytes for point in own]
-        operations = dict.fromkeys(point.operation for point in own)
         parts = [
-            f"{len(operations)} collectives" if len(operations) > 3 else ", ".join(operations),
+            _operation_words(list(dict.fromkeys(point.operation for point in own))),
             f"G = {_ranks(own)}",
             _sizes(sizes),
             ", ".join(dict.fromkeys(str(point.clock) for point in own)),
@@ -103,6 +103,14 @@ def _collective_words(points: Sequence[Point]) -> list[str]:
         others = [v.replace("_", " ") for v in dict.fromkeys(p.variant for p in own) if v != "default"]
         lines.append(f"{backend}: {' × '.join(parts)}" + (f"; also {', '.join(others)}" if others else ""))
     return lines
+
+
+def _operation_words(operations: Sequence[str]) -> str:
+    """``5 collectives and sendrecv (samples only)``; up to three collectives by name."""
+    fitted = [name for name in operations if name not in SAMPLES_ONLY]
+    words = [f"{len(fitted)} collectives" if len(fitted) > 3 else ", ".join(fitted)] if fitted else []
+    words += [f"{name} (samples only)" for name in operations if name in SAMPLES_ONLY]
+    return " and ".join(words)
 
 
 def _sizes(sizes: Sequence[int]) -> str:
@@ -184,7 +192,7 @@ def rate_words(point: Point, summary: Summary) -> str:
     """``66 GB/s bus`` of a collective, ``12 GB/s`` of a kernel; nothing where no bytes are counted."""
     if not point.payload_bytes or point.kind is Kind.COMPOSED:
         return ""
-    if point.kind is Kind.COLLECTIVE and point.operation != "sendrecv":
+    if point.kind is Kind.COLLECTIVE and point.operation not in SAMPLES_ONLY:
         factor = float(bus_factor(point.operation, point.gpus))
         return f"{format_rate(point.payload_bytes * factor / summary.median_s)} bus"
     return format_rate(point.payload_bytes / summary.median_s)

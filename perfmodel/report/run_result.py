@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from perfmodel.report.doctor import numbered
 from perfmodel.report.run import point_name
 from perfmodel.report.terminal import facts, table
 from perfmodel.schema.calibration import Calibration, Curve, Interval
+from perfmodel.schema.evidence import SAMPLES_ONLY
 from perfmodel.schema.runs import Finish, Kind, Point, Status
 from perfmodel.units import (
     counted,
@@ -49,6 +51,7 @@ def outcome_text(
         constants_text(own),
         _crossover_text(own),
         facts(_labelled("Collectives", [f"not measured here: {note}" for note in borrowed])),
+        _samples_only_text(outcome, own),
         numbered(_most(warnings)),
         _to_paste(
             [
@@ -59,6 +62,18 @@ def outcome_text(
         ),
     ]
     return "\n\n".join(part for part in parts if part)
+
+
+def _samples_only_text(outcome: Outcome, calibrations: Sequence[Calibration]) -> str:
+    """What was measured and stands in no table of curves: why, and the line that shows it; "" for nothing."""
+    measured = [point for point, finish in outcome.finishes if finish.status is not Status.FAILED]
+    names = dict.fromkeys(p.operation for p in measured if p.operation in SAMPLES_ONLY)
+    fitted = any(item.curves for item in calibrations)
+    if not names or not fitted:
+        return ""
+    why = f"{', '.join(names)}: a check of what one link gives; samples only, not fitted:"
+    line = shlex.join(["perfmodel", "show", str(outcome.folder), "--samples"])
+    return _to_paste([("Samples", why), ("", line)])
 
 
 def _to_paste(pairs: Sequence[tuple[str, str]]) -> str:

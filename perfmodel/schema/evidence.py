@@ -62,5 +62,8 @@ LAW_BACKENDS = (Backend.NCCL, Backend.NVSHMEM)
 COLLECTIVES = ("all_to_all", "reduce_scatter", "all_gather", "all_reduce", "broadcast")
 """Collectives the model knows, as NCCL spells them in Python style."""
 
-SAMPLE_OPERATIONS = (*COLLECTIVES, "sendrecv")
-"""Operations that a sample may hold (sendrecv anchors link constants only)."""
+SAMPLES_ONLY = ("sendrecv",)
+"""Operations that are measured to see what one link gives, and not fitted."""
+
+SAMPLE_OPERATIONS = (*COLLECTIVES, *SAMPLES_ONLY)
+"""Operations that a sample may hold."""

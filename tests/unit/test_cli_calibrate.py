@@ -171,6 +171,20 @@ def test_a_plan_measures_and_writes_nothing(ranks: Ranks, cli: Any, tmp_path: Pa
     assert {p["payload_bytes"] for p in document["points"]} == {1024, 2**20}
 
 
+def test_what_is_measured_and_not_fitted_is_said(ranks: Ranks, cli: Any) -> None:
+    """sendrecv is in the plan, in no table of curves: plan, result, samples and ``--op`` say where it is."""
+    line = ("calibrate", "--only", "mpi", "--clock", "eager", *SIZES, "--quick")
+    assert "mpi: 5 collectives and sendrecv (samples only)" in cli(*line, "--plan-only").out
+    page = " ".join(cli(*line).out.split())
+    (command,) = re.findall(r"sendrecv: .*? not fitted: (perfmodel show \S+ --samples)", page)
+    shown = cli(*shlex.split(command)[1:])
+    assert shown.code == 0 and "\n sendrecv " in shown.out
+    asked = cli("collective", "--op", "sendrecv", "--size", "1KiB", "--gpus", "2", "--calibration", "latest")
+    words = " ".join(asked.err.split())
+    assert asked.code == 2 and "samples only, not fitted" in words and "show latest --samples" in words
+    assert "sendrecv" not in cli(*ONLY, *SIZES, "--quick", "--out", "other").out
+
+
 def test_best_of_a_run_names_what_the_run_holds(ranks: Ranks, cli: Any, tmp_path: Path) -> None:
     ranks.fields = {"backends": ("mpi", "gloo")}
     assert cli("calibrate", "--only", "mpi,gloo", "--clock", "eager", *SIZES, "--quick").code == 0

@@ -221,7 +221,7 @@ def test_a_plan_in_words() -> None:
     plan = make_plan(Request("quick", sizes=[1024, 4096]), team.world())
     lines = dict.fromkeys(text for _, text in plan_lines(plan, 600))
     words = "\n".join(lines)
-    assert "mpi: 6 collectives × G = 2 × 2 sizes 1 KiB – 4 KiB × eager" in words
+    assert "mpi: 5 collectives and sendrecv (samples only) × G = 2 × 2 sizes 1 KiB – 4 KiB × eager" in words
     assert f"{len(plan.points)} points; noise target 5.0 %, about 10 min" in words
     assert "kernel cells of torch" in words and "held out" in words
 
