@@ -1,14 +1,15 @@
 """A whole session on one GPU, in one folder and under ten minutes: what there is, what it does, what follows.
 
     python benchmarks/one_gpu.py --out results [--minutes 4] [--machine NAME]
-    python benchmarks/one_gpu.py --out results --sanitize
+    python benchmarks/one_gpu.py --out results --checks
 
 Leaves in the folder: environment.json, nvidia-smi.txt, doctor.json, runs/ (samples and calibration),
-calibrate.json, project.txt, summary.txt (kernels beside copies, and what did not end well), gpu_tests.txt
-(functional checks on the GPU; no timings), gather.txt and gather.csv (our gather and pool beside torch's),
-one_core.txt, kernel_model.txt, and for each part a .log with what it said on the way. A part that fails, or
-outlasts its time, ends alone: the others still run. Works from a checkout that is not installed.
---sanitize, a session of its own: the same checks under compute-sanitizer's four tools, in sanitizer_*.txt.
+calibrate.json, project.txt, summary.txt (kernels beside copies, and what did not end well), gather.txt and
+gather.csv (our gather and pool beside torch's), one_core.txt, kernel_model.txt, and for each part a .log with
+what it said on the way. A part that fails, or outlasts its time, ends alone: the others still run. Works from
+a checkout that is not installed.
+--checks, a session of its own, and the one to begin with: gpu_tests.txt (functional checks of everything on
+the GPU; no timings), then the same under compute-sanitizer's four tools, in sanitizer_*.txt.
 """
 
 from __future__ import annotations
@@ -35,10 +36,13 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[1]
 PERFMODEL = (sys.executable, "-c", "from perfmodel.cli import main; main()")
 TOTAL_S = 570.0
-AFTERWARDS_S = 270.0
+AFTERWARDS_S = 250.0
 """Kept for the start and the end of the calibration, and for what follows it."""
 
-TESTS_S, GATHER_S, ONE_CORE_S = 90.0, 110.0, 40.0
+STARTING_S = 60.0
+"""What a calibration takes beside its time limit: its start, the points under way, the fit."""
+
+TESTS_S, GATHER_S, ONE_CORE_S = 330.0, 110.0, 40.0
 TESTS = ("gather_pool", "id_kernels", "one_core", "kernels", "exchange", "collectives")
 """Checks on a GPU in the order in which they are made: time may end before the last."""
 
@@ -121,14 +125,14 @@ def session(out: Path, minutes: float, machine: Sequence[str], total_s: float = 
     parts.part("doctor.json", [*PERFMODEL, "doctor", "--json", *machine], 60)
     limit_s = min(60 * minutes, parts.left_s() - AFTERWARDS_S - ENDING_S)
     runs = ["--device", "cuda", "--ranks", "1", "--out", str(out / "runs"), "--time-limit", f"{limit_s:.0f}s"]
-    code = parts.part("calibrate.json", [*PERFMODEL, "calibrate", *runs, *machine, "--json"], limit_s + 60)
+    code = parts.part(
+        "calibrate.json", [*PERFMODEL, "calibrate", *runs, *machine, "--json"], limit_s + STARTING_S
+    )
     found = sorted((out / "runs").glob("*/*.json"))
     if found:
         words = ["project", "--table-size", "10TB", "--calibration", str(found[0]), *machine]
         parts.part("project.txt", [*PERFMODEL, *words], 30)
     parts.part("summary.txt", [*own, "--only", "summary"], 30)
-    files = [f"tests/gpu/test_gpu_{name}.py" for name in TESTS]
-    parts.part("gpu_tests.txt", [sys.executable, "-m", "pytest", "-v", "-rs", *files], TESTS_S)
     for name, words, most_s in _benchmarks(out):
         parts.part(f"{name}.txt", [sys.executable, str(ROOT / "benchmarks" / f"{name}.py"), *words], most_s)
     summary = out / "summary.txt"
@@ -144,15 +148,21 @@ def _benchmarks(out: Path) -> Iterator[tuple[str, list[str], float]]:
         yield "kernel_model", [str(folder)], 20.0
 
 
-def sanitized(out: Path, total_s: float = TOTAL_S) -> int:
-    """The checks on the GPU under each tool of compute-sanitizer; 0 when none found anything."""
+def checks(out: Path, total_s: float = TOTAL_S) -> int:
+    """Functional checks on the GPU, then under each tool of compute-sanitizer; 0 when none found anything.
+
+    Kernels are compiled once, by the first: they are kept in the folder of the results.
+    """
     out.mkdir(parents=True, exist_ok=True)
+    os.environ.setdefault("PERFMODEL_HOME", str(out / "home"))
+    parts = Session(out, time.monotonic() + total_s)
+    files = [f"tests/gpu/test_gpu_{name}.py" for name in TESTS]
+    tests = [sys.executable, "-m", "pytest", "-v", "-rs", "-p", "no:cacheprovider", *files]
+    parts.part("gpu_tests.txt", tests, TESTS_S)
     tool = shutil.which("compute-sanitizer")
     if tool is None:
-        print("compute-sanitizer is not there: nothing was checked (it comes with the CUDA toolkit)")
+        print("compute-sanitizer is not there: it checked nothing (it comes with the CUDA toolkit)")
         return 4
-    parts = Session(out, time.monotonic() + total_s)
-    tests = [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", "tests/gpu"]
     for left, check in zip(range(len(SANITIZERS), 0, -1), SANITIZERS, strict=True):
         words = ["--tool", check, "--error-exitcode", "9", "--target-processes", "all"]
         parts.part(f"sanitizer_{check}.txt", [tool, *words, *tests], parts.left_s() / left)
@@ -270,7 +280,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=4.0, help="time for the calibration, 4.7 at most")
     parser.add_argument("--machine", help="a shipped machine or a file (default: by the GPU's name)")
     parser.add_argument("--only", choices=("environment", "summary"), help="one part, on stdout")
-    parser.add_argument("--sanitize", action="store_true", help="only checks, under compute-sanitizer")
+    parser.add_argument("--checks", action="store_true", help="functional checks, and compute-sanitizer's")
     asked = parser.parse_args()
     out = asked.out.resolve()
     if asked.only == "environment":
@@ -279,8 +289,8 @@ def main() -> int:
     if asked.only == "summary":
         print(summary(out))
         return 0
-    if asked.sanitize:
-        return sanitized(out)
+    if asked.checks:
+        return checks(out)
     return session(out, asked.minutes, ["--machine", asked.machine] if asked.machine else [])
 
 

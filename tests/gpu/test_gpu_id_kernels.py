@@ -1,6 +1,6 @@
 """Bucketize, permute, partial bags and different ids on one real GPU, whose blocks run at the same time.
 
-tests/unit/test_cuda_*.py compares them with the numpy references at small sizes; here sizes are those of a
+tests/kernels/test_cuda_*.py compares them with the numpy references at small sizes; here sizes are those of a
 step, and the reference is torch.
 """
 

@@ -171,6 +171,19 @@ def test_a_plan_measures_and_writes_nothing(ranks: Ranks, cli: Any, tmp_path: Pa
     assert {p["payload_bytes"] for p in document["points"]} == {1024, 2**20}
 
 
+def test_an_unknown_floor_or_rate_has_its_reason_and_a_line_that_tells_it(ranks: Ranks, cli: Any) -> None:
+    """1 size tells neither; the line that is printed measures the sizes that do."""
+    assert cli(*ONLY, "--sizes", "64KiB", "--quick").code == 0
+    shown = cli("show", "latest")
+    words = " ".join(shown.out.split())
+    assert "floor unknown" in words and "rate unknown" in words
+    assert "1 size, 64 KiB: too few" in words and "smaller sizes for the floor, larger ones for the rate" in words
+    (line,) = [text.strip() for text in shown.out.splitlines() if text.startswith("  perfmodel calibrate ")]
+    assert cli(*shlex.split(line)[1:]).code == 0
+    told = cli("show", "latest").out
+    assert "unknown" not in told and "perfmodel calibrate" not in told
+
+
 def test_what_is_measured_and_not_fitted_is_said(ranks: Ranks, cli: Any) -> None:
     """sendrecv is in the plan, in no table of curves: plan, result, samples and ``--op`` say where it is."""
     line = ("calibrate", "--only", "mpi", "--clock", "eager", *SIZES, "--quick")

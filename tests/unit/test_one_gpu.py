@@ -109,7 +109,7 @@ def test_the_summary_sets_kernels_beside_copies(one_gpu: Any, tmp_path: Path) ->
 def test_a_session_goes_on_when_parts_fail(
     one_gpu: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Doctor fails, the calibration writes samples and hangs, pytest is not there: the summary is."""
+    """Doctor fails, the calibration writes samples and hangs, a benchmark is missing: the summary is."""
     out = tmp_path / "results"
     fake = tmp_path / "fake.sh"
     write_run(tmp_path / "made")
@@ -124,6 +124,9 @@ def test_a_session_goes_on_when_parts_fail(
     )
     monkeypatch.setattr(one_gpu, "PERFMODEL", ("sh", str(fake)))
     monkeypatch.setattr(one_gpu, "AFTERWARDS_S", 1.0)
+    monkeypatch.setattr(one_gpu, "STARTING_S", 1.0)
+    quick = [("missing", [], 5.0)]  # a benchmark that is not there fails alone too
+    monkeypatch.setattr(one_gpu, "_benchmarks", lambda out: iter(quick))
     monkeypatch.setattr(one_gpu.Session, "left_s", lambda self: 20.0)
     began = time.monotonic()
     assert one_gpu.session(out, 1 / 60, []) == 124
@@ -139,18 +142,23 @@ def test_a_session_goes_on_when_parts_fail(
 def test_without_the_sanitizer_nothing_is_claimed(
     one_gpu: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.setenv("PERFMODEL_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(sys, "executable", "true")
     monkeypatch.setattr(one_gpu.shutil, "which", lambda name: None)
-    assert one_gpu.sanitized(tmp_path) == 4
-    assert "nothing was checked" in capsys.readouterr().out
+    assert one_gpu.checks(tmp_path) == 4
+    assert "checked nothing" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(("finds", "code"), [("racecheck", 1), ("nothing", 0)])
 def test_every_tool_of_the_sanitizer_runs_and_one_finding_fails(
-    one_gpu: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    one_gpu: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, finds: str, code: int
 ) -> None:
     tool = tmp_path / "tool.sh"
-    tool.write_text('#!/bin/sh\necho "$2"; [ "$2" != racecheck ] || exit 9\n')
+    tool.write_text(f'#!/bin/sh\necho "$2"; [ "$2" != {finds} ] || exit 9\n')
     tool.chmod(0o755)
+    monkeypatch.setenv("PERFMODEL_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(sys, "executable", "true")
     monkeypatch.setattr(one_gpu.shutil, "which", lambda name: str(tool))
-    assert one_gpu.sanitized(tmp_path / "out") == 1
+    assert one_gpu.checks(tmp_path / "out") == code
     seen = {path.read_text().strip() for path in (tmp_path / "out").glob("sanitizer_*.txt")}
     assert seen == {"memcheck", "racecheck", "initcheck", "synccheck"}
