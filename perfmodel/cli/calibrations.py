@@ -121,21 +121,28 @@ def show(
         emit_json("show", calibration=found.model_dump(mode="json"), samples=records, doubts=doubts)
         return
     text = [doubts_text(doubts)] if doubts is not None else []
-    text.append(report.calibration_text(found))
+    text.append(report.calibration_text(found, run=_run_of(name)))
     if points is not None:
         text.append(report.samples_text(points))
     emit("\n\n".join(text))
 
 
+def _run_of(name: str) -> Path | None:
+    """The folder of the run that a calibration's file lies in; None for any other."""
+    from perfmodel.schema.home import SAMPLES_NAME
+
+    folder = Path(name).parent
+    return folder if name.endswith(".json") and (folder / SAMPLES_NAME).is_file() else None
+
+
 def _samples_of(calibration: Calibration, name: str) -> pd.DataFrame:
     """The points that a calibration was fitted from: beside its file, or among the shipped ones."""
-    from perfmodel.schema.home import SAMPLES_NAME
     from perfmodel.schema.run_files import read_run
     from perfmodel.schema.samples import load_samples
 
-    folder = Path(name).parent
-    if name.endswith(".json") and (folder / SAMPLES_NAME).is_file():
-        frame = read_run(folder).collective_samples()
+    run = _run_of(name)
+    if run is not None:
+        frame = read_run(run).collective_samples()
         return frame[(frame["backend"] == calibration.backend) & (frame["clock"] == calibration.clock)]
     beside = Path(name).with_name(Path(name).name.removesuffix(".json") + SAMPLES_SUFFIX)
     if name.endswith(".json") and beside.is_file():

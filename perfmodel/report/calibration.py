@@ -13,6 +13,7 @@ from perfmodel.model.curves import anchored_time
 from perfmodel.report.terminal import facts, paragraph, table
 from perfmodel.schema.calibration import Calibration, Curve, Interval, KernelConstants, Law
 from perfmodel.schema.machine import KEYS, Machine, list_machines, load_machine
+from perfmodel.schema.run_folders import calibrate_line
 from perfmodel.units import (
     counted,
     format_bytes,
@@ -26,11 +27,15 @@ from perfmodel.units import (
 )
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import pandas as pd
 
 _NORMAL_95 = 1.96
 _COMPARED_BYTES = (8 * 2**10, 2**20, 256 * 2**20)
 _MOST_SAMPLES = 200
+_MOST_NAMED = 2  # collectives in a line; of more, the whole library
+_FEW_SIZES = 10  # the quick preset has more
 
 
 def calibration_record(item: Calibration) -> dict[str, Any]:
@@ -76,8 +81,11 @@ def calibrations_text(found: Sequence[Calibration]) -> str:
     )
 
 
-def calibration_text(item: Calibration, machine: Machine | None = None) -> str:
-    """Head, fitted curves, their formulas, and the laws beyond the measured cells."""
+def calibration_text(item: Calibration, machine: Machine | None = None, run: Path | None = None) -> str:
+    """Head, fitted curves, their formulas, and the laws beyond the measured cells.
+
+    run   folder of the run that measured it: where floors or rates are unknown, the line that tells them
+    """
     state = ("complete" if item.complete else "partial") + ("" if item.checked else ", results not checked")
     head = facts(
         [
@@ -94,6 +102,7 @@ def calibration_text(item: Calibration, machine: Machine | None = None) -> str:
         title = "Fitted   t = (α^p + (S/β)^p)^(1/p), G ranks (/ those that share a domain)"
         parts.append(paragraph(title) + "\n" + _curve_table(item.curves))
         parts.append("Formulas   S is the payload of one rank\n" + _formulas(item.curves))
+        parts += _unknown_text(item, run)
     parts += [_law_text(law) for law in item.laws]
     parts += [kernels_text(item.kernels)] if item.kernels is not None else []
     return "\n\n".join(parts)
@@ -160,6 +169,36 @@ def errors_text(middle: float | None, high: float | None) -> str:
 
 def _formulas(curves: Sequence[Curve]) -> str:
     return facts([(f"{curve.collective} {_ranks(curve)}", curve.formula()) for curve in curves], indent=1)
+
+
+def _unknown_text(item: Calibration, run: Path | None) -> list[str]:
+    """Why floors or rates are unknown, and what tells them; nothing where all are known."""
+    vague = [c for c in item.curves if not (c.alpha_s.known and c.beta_bytes_per_s.known)]
+    if not vague:
+        return []
+    names = ["floor"] if any(not c.alpha_s.known for c in vague) else []
+    names += ["rate"] if any(not c.beta_bytes_per_s.known for c in vague) else []
+    fewest = min(vague, key=lambda c: len(c.anchor_bytes))
+    few = len(fewest.anchor_bytes) < _FEW_SIZES
+    low, high = (format_bytes(fewest.anchor_bytes[at]) for at in (0, -1))
+    sizes = f"{counted(len(fewest.anchor_bytes), 'size')} {low if low == high else f'{low} – {high}'}"
+    why = "too few" if few else "they do not reach it, or are too noisy"
+    text = (
+        f"Unknown {' or '.join(names)}: the samples do not tell it (half its 95 % interval is more than the "
+        f"value): {sizes}, {why}. Inside the range the measured times count, outside it the curve is rough. "
+        "What tells more: smaller sizes for the floor, larger ones for the rate"
+    )
+    line = "" if run is None else "\n  " + _more_line(item, vague, run, few)
+    return [paragraph(text + (":" if line else ".")) + line]
+
+
+def _more_line(item: Calibration, vague: Sequence[Curve], run: Path, few: bool) -> str:
+    """Measures the sizes of a preset on the same ranks; with few sizes so far, those of the quick one."""
+    library, names = str(item.backend), sorted({curve.collective for curve in vague})
+    only = library if len(names) > _MOST_NAMED else ",".join(f"{library}:{name}" for name in names)
+    ranks = ",".join(str(gpus) for gpus in sorted({curve.gpus for curve in vague}))
+    words = ("--only", only, "--clock", str(item.clock), "--ranks", ranks)
+    return calibrate_line(run, *words, preset="--quick" if few else "")
 
 
 def _ranks(curve: Curve) -> str:

@@ -72,10 +72,11 @@ def calibrations_of(folder: Path) -> dict[Path, Calibration]:
     return dict(sorted(found.items(), key=lambda item: preference(item[1])))
 
 
-def calibrate_line(folder: Path, *words: str) -> str:
+def calibrate_line(folder: Path, *words: str, preset: str = "--quick") -> str:
     """The command that measures what the run in ``folder`` lacks: in the same place, for the same machine.
 
     words   what is measured; ``--only gloo``, or nothing for all that a projection takes
+    preset  ``--quick``; "" for the standard one, with more sizes and less noise
     Limits: the stack may have changed since, and what is measured then lies in another folder beside it
     """
     more = [] if _same(folder.parent, runs_folder()) else ["--out", str(folder.parent)]
@@ -85,7 +86,7 @@ def calibrate_line(folder: Path, *words: str) -> str:
         machine = ""
     if machine and not machine.startswith(_MADE_UP) and machine not in list_machines():
         more += ["--machine", machine]
-    return shlex.join(["perfmodel", "calibrate", *words, "--quick", *more])
+    return shlex.join(["perfmodel", "calibrate", *words, *([preset] if preset else []), *more])
 
 
 def _same(one: Path, other: Path) -> bool:

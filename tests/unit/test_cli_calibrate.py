@@ -177,7 +177,9 @@ def test_an_unknown_floor_or_rate_has_its_reason_and_a_line_that_tells_it(ranks:
     shown = cli("show", "latest")
     words = " ".join(shown.out.split())
     assert "floor unknown" in words and "rate unknown" in words
-    assert "1 size, 64 KiB: too few" in words and "smaller sizes for the floor, larger ones for the rate" in words
+    assert (
+        "1 size 64 KiB, too few" in words and "smaller sizes for the floor, larger ones for the rate" in words
+    )
     (line,) = [text.strip() for text in shown.out.splitlines() if text.startswith("  perfmodel calibrate ")]
     assert cli(*shlex.split(line)[1:]).code == 0
     told = cli("show", "latest").out
