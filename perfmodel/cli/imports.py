@@ -12,7 +12,7 @@ import typer
 
 from perfmodel.cli.calibrations import SAMPLES_SUFFIX
 from perfmodel.cli.options import ClockOption, JsonOption
-from perfmodel.cli.output import check_target, emit, emit_json, note, numberless, warn, warn_all
+from perfmodel.cli.output import check_target, emit, emit_json, free_name, note, numberless, warn, warn_all
 from perfmodel.errors import BadInputError
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def _check_out(out: Path, *, force: bool) -> None:
     if out.suffix != ".json":
         raise BadInputError(f"--out {out}: a calibration is a .json file.", f"--out {out}.json")
     for path in (out, _samples_path(out)):
-        check_target(path, force=force)
+        check_target(path, force=force, free=lambda: free_name(out, _samples_path))
 
 
 def _machine_for(name: str | None, result: ImportResult) -> Machine:

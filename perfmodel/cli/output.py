@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import json
 import math
 import os
@@ -228,8 +229,11 @@ _SIMPLE = {
 }  # fmt: skip
 
 
-def check_target(path: Path, *, force: bool) -> None:
-    """Refuse a file that exists, or a folder that does not, before any work is done."""
+def check_target(path: Path, *, force: bool, free: Callable[[], Path] | None = None) -> None:
+    """Refuse a file that exists, or a folder that does not, before any work is done.
+
+    free   a name for ``--out`` that can be taken instead; None: ``free_name`` of the path
+    """
     try:
         folder, there, parent = path.is_dir(), path.exists(), path.parent.is_dir()
     except (OSError, ValueError) as error:
@@ -237,10 +241,22 @@ def check_target(path: Path, *, force: bool) -> None:
     if folder:
         raise BadInputError(f"{path} is a folder.", f"name a file in it: {path}/…")
     if there and not force:
-        raise BadInputError(f"{path} exists already.", "name another file, or replace it with --force.")
+        other = shlex.join(["--out", str(free() if free else free_name(path))])
+        raise BadInputError(f"{path} exists already.", f"{other} is free, or replace it with --force.")
     if not parent:
         words = shlex.join(["mkdir", "-p", str(path.parent)])
         raise BadInputError(f"{path.parent} is not a folder.", f"make it first:\n  {words}")
+
+
+_LONGEST_STEM = 60  # of 4 bytes each, with what follows, within the 255 of a file system
+
+
+def free_name(path: Path, beside: Callable[[Path], Path] = lambda path: path) -> Path:
+    """``mine-2.json`` for ``mine.json``, or the next number that is free, with the file ``beside`` it."""
+    names = (
+        path.with_name(f"{path.stem[:_LONGEST_STEM]}-{number}{path.suffix}") for number in itertools.count(2)
+    )
+    return next(name for name in names if not name.exists() and not beside(name).exists())
 
 
 def check_folder(path: Path) -> None:

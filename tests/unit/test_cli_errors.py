@@ -53,6 +53,18 @@ def test_a_place_that_cannot_be_written_is_bad_input(place: str) -> None:
         write_whole(Path(place), lambda path: None)
 
 
+def test_a_file_that_is_there_brings_a_name_that_is_free(tmp_path: Path) -> None:
+    for name in ("my plan.csv", "my plan-2.csv"):
+        (tmp_path / name).write_text("")
+    with pytest.raises(BadInputError, match="exists already") as found:
+        check_target(tmp_path / "my plan.csv", force=False)
+    assert found.value.next_step == f"--out '{tmp_path}/my plan-3.csv' is free, or replace it with --force."
+    longest = tmp_path / ("x" * 251 + ".csv")
+    longest.write_text("")
+    with pytest.raises(BadInputError, match=r"x{60}-2\.csv is free"):
+        check_target(longest, force=False)
+
+
 def test_a_folder_that_cannot_be_made_is_bad_input(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for place in (tmp_path / "file", Path("/proc/x")):

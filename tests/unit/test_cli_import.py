@@ -75,6 +75,16 @@ def test_the_next_command_names_the_machine_as_it_was_given(cli: Any, tmp_path: 
     assert f"--machine '{machine}' --calibration" in made.err
 
 
+def test_a_calibration_that_is_there_brings_a_name_that_is_free(cli: Any, tmp_path: Path) -> None:
+    """c.json is there, and of c-2 the samples: c-3 is free for both files."""
+    words = ("import", csv_log(tmp_path / "ag.csv"), "--machine", "h200-sxm-ib", "--out")
+    for name in ("c.json", "c-2.samples.csv"):
+        (tmp_path / name).write_text("mine")
+    refused, free = cli(*words, str(tmp_path / "c.json")), str(tmp_path / "c-3.json")
+    assert refused.code == 2 and f"--out {free} is free, or replace" in " ".join(refused.err.split())
+    assert cli(*words, free).code == 0
+
+
 def test_both_files_or_none(cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log, out, samples = csv_log(tmp_path / "ag.csv"), tmp_path / "c.json", tmp_path / "c.samples.csv"
     words = ("import", log, "--machine", "h200-sxm-ib", "--out", str(out))

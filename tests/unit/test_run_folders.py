@@ -173,6 +173,7 @@ def test_a_calibration_cut_short_is_written_anew_by_the_line_that_is_printed(
 
 def test_the_line_that_measures_goes_to_the_same_place(folder: Path, tmp_path: Path) -> None:
     assert calibrate_line(folder) == "perfmodel calibrate --quick --machine four-cores"
+    assert calibrate_line(folder, preset="") == "perfmodel calibrate --machine four-cores"
     away = Path(shutil.copytree(folder, tmp_path / "my runs" / folder.name))
     line = calibrate_line(away, "--only", "gloo")
     assert line == (
