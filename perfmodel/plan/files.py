@@ -94,6 +94,11 @@ def read_plan(path: Path, tables: PlanTables) -> Plan:
 
 def plan_from(document: object, tables: PlanTables, where: str = "given") -> Plan:
     """A plan of these tables from ``plan_record``'s data; errors as ``read_plan``."""
+    if isinstance(document, dict) and document.get("kind") == "torchrec-plan":
+        raise BadInputError(
+            f"{_WHAT} {where} is for TorchRec: it says nothing about exchanges.",
+            "give the plan that --out writes without --format torchrec.",
+        )
     try:
         file = _File.model_validate(document)
     except ValidationError as error:

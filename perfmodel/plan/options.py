@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -86,11 +86,12 @@ class Options:
         return Options(self.kind_of, self.count, first, group, gpus=self.gpus, domain=self.domain, **some)
 
 
-def options_of(evaluator: Evaluator, limit_bytes: float) -> Options:
+def options_of(evaluator: Evaluator, limit_bytes: float, more: Sequence[Scheme] = ()) -> Options:
     """All options of the tables of ``evaluator`` whose shards fit a rank of ``limit_bytes``.
 
     Row parts are powers of two, whole NVLink domains and all ranks; column parts divide the columns into
     parts of ``NARROWEST`` or more.
+    more  a scheme for each table [T] that is an option too, whatever its parts
     Limits: a table that fits in no way -> BadInputError: by how much
     """
     tables, gpus, domain = evaluator.tables, evaluator.gpus, evaluator.domain
@@ -99,11 +100,11 @@ def options_of(evaluator: Evaluator, limit_bytes: float) -> Options:
         np.stack(columns, axis=1), axis=0, return_index=True, return_inverse=True, return_counts=True
     )
     kind_of = kind_of.reshape(-1)
-    listed = [
-        (q, scheme)
-        for q, at in enumerate(sample)
-        for scheme in schemes(int(tables.rows[at]), int(tables.dim[at]), gpus, domain)
-    ]
+    listed = []
+    for q, at in enumerate(sample):
+        usual = schemes(int(tables.rows[at]), int(tables.dim[at]), gpus, domain)
+        others = (scheme for scheme, kind in zip(more, kind_of, strict=False) if kind == q)
+        listed += [(q, scheme) for scheme in dict.fromkeys([*usual, *others])]
     group = np.array([q for q, _ in listed])
     exchange, r, c = (
         np.array([getattr(scheme, name) for _, scheme in listed], dtype=np.int64)
@@ -172,7 +173,7 @@ def _fitting(found: Options, tables: PlanTables, sample: Ints, limit_bytes: floa
         raise BadInputError(
             f"table {name!r} fits nowhere: its smallest shard needs {needs}, "
             f"{more} more than the {room} of a GPU.",
-            "use more GPUs (--gpus) or GPUs with more memory (--max-hbm).",
+            "use more GPUs (--gpus) or GPUs with more memory (--max-hbm, --reserve).",
         )
     leanest = np.minimum.reduceat(np.where(fits, found.average_memory, np.inf), found.first[:-1])
     total = float(np.sum(leanest * found.count))
@@ -183,6 +184,6 @@ def _fitting(found: Options, tables: PlanTables, sample: Ints, limit_bytes: floa
         raise BadInputError(
             f"the tables of {tables.model} need {needs}, {more} more than the {room} of {found.gpus} GPUs.",
             f"use {int(np.ceil(total * found.gpus / limit_bytes))} GPUs or more (--gpus), "
-            "or allow more of the memory of each (--max-hbm).",
+            "or allow more of the memory of each (--max-hbm, --reserve).",
         )
     return found.kept(fits) if not fits.all() else found

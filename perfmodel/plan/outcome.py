@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.errors import BadInputError
 from perfmodel.model.exchanges import Exchange
 from perfmodel.plan.bound import RELAXATION
 from perfmodel.plan.cost import Evaluator
 from perfmodel.plan.files import plan_record
+from perfmodel.plan.options import options_of
 from perfmodel.plan.packing import State, pack
 from perfmodel.plan.placement import SHARDINGS, Plan, Scheme, uniform_plan
 from perfmodel.plan.reasons import Reason, reasons
 from perfmodel.plan.search import Found, Search
+from perfmodel.units import format_bytes
 
 _MOST_REASONS = 400
 
@@ -63,6 +67,11 @@ class Outcome:
         """Whether a pass is forward and backward."""
         return self.evaluator.model.training is not None
 
+    @property
+    def given(self) -> bool:
+        """Whether the plan was not searched for."""
+        return self.found.stopped == "given"
+
     def ranks(self, group: Group) -> NDArray[np.int64]:
         """Ranks that hold parts of a group's tables; empty where all do."""
         held = [self.plan.placements[t].ranks for t in group.tables]
@@ -89,10 +98,11 @@ class Outcome:
             "low_s": cost.low_s,
             "high_s": cost.high_s,
             "evidence": str(cost.evidence),
-            "bound_s": found.bound_s,
-            "gap": found.gap,
+            "bound_s": None if self.given else found.bound_s,
+            "gap": None if self.given else found.gap,
             "relaxation": RELAXATION,
             "stopped": found.stopped,
+            "restricted": found.restricted,
             "plans_tried": found.tried,
             "search_s": found.seconds,
             "memory_limit_bytes": found.limit_bytes,
@@ -131,17 +141,51 @@ def _scheme(scheme: Scheme) -> dict[str, Any]:
 def outcome_of(search: Search, found: Found) -> Outcome:
     """What a search found, with reasons and comparisons."""
     assert search.best is not None
-    return Outcome(search.evaluator, found, _groups(search.best, found.plan), _baselines(search))
+    return _outcome(search.best, found)
 
 
-def _groups(state: State, plan: Plan) -> tuple[Group, ...]:
+def given_outcome(evaluator: Evaluator, plan: Plan, limit_bytes: float) -> Outcome:
+    """What a plan costs that was not searched for, with reasons and comparisons.
+
+    Limits: a plan for other GPUs or domains, or that needs more than ``limit_bytes`` of one -> BadInputError
+    """
+    began = time.monotonic()
+    loads = evaluator.loads(plan)
+    memory = evaluator.memory(plan, loads)
+    at = int(np.argmax(memory.total_bytes))
+    if memory.total_bytes[at] > limit_bytes:
+        most = float(memory.total_bytes[at])
+        needs, room, more = (format_bytes(x, binary=False) for x in (most, limit_bytes, most - limit_bytes))
+        raise BadInputError(
+            f"the plan needs {needs} on rank {at}, {more} more than the {room} of a GPU.",
+            "plan anew (without --plan), or allow more memory (--max-hbm, --reserve).",
+        )
+    schemes = [placement.scheme for placement in plan.placements]
+    state = State(evaluator, options_of(evaluator, limit_bytes, schemes), limit_bytes)
+    for t, placement in enumerate(plan.placements):
+        option = state.options.find(t, placement.scheme)
+        assert option is not None
+        state.choose([t], np.array([option]))
+        if state.ranks[t] is None:
+            state.put(t, placement.ranks)
+    seconds = time.monotonic() - began
+    found = Found(plan, evaluator.step(loads), memory, limit_bytes, 0.0, "given", seconds, 0)
+    return _outcome(state, found)
+
+
+def _outcome(state: State, found: Found) -> Outcome:
+    least_s = -np.inf if found.stopped == "given" else 0.0
+    return Outcome(state.evaluator, found, _groups(state, found.plan, least_s), _baselines(state))
+
+
+def _groups(state: State, plan: Plan, least_s: float) -> tuple[Group, ...]:
     o = state.options
     keys: dict[tuple[str, int], list[int]] = {}
     for t, placement in enumerate(plan.placements):
         name = placement.sharding(o.gpus, o.domain)
         keys.setdefault((name, int(state.option[t])), []).append(t)
     samples = [tables[0] for tables in keys.values()]
-    found: list[Reason | None] = [*reasons(state, samples[:_MOST_REASONS])]
+    found: list[Reason | None] = [*reasons(state, samples[:_MOST_REASONS], least_s)]
     found += [None] * (len(samples) - len(found))
     order = list(SHARDINGS)
     size = state.evaluator.tables.rows * state.evaluator.tables.dim
@@ -152,17 +196,17 @@ def _groups(state: State, plan: Plan) -> tuple[Group, ...]:
     return tuple(sorted(groups, key=lambda g: (order.index(g.sharding), -size[g.tables[0]])))
 
 
-def _baselines(search: Search) -> tuple[Baseline, ...]:
+def _baselines(state: State) -> tuple[Baseline, ...]:
     """Row-wise as TorchRec does it, and whole tables packed as evenly as they go."""
-    evaluator, limit, found = search.evaluator, search.limit_bytes, []
+    evaluator, limit, found = state.evaluator, state.limit_bytes, []
     row_wise = uniform_plan(evaluator.tables, "row-wise", evaluator.gpus, evaluator.domain)
     found.append(_baseline(evaluator, "row-wise", row_wise, limit))
-    o = search.options
+    o = state.options
     whole = [o.find(t, Scheme(Exchange.RB)) for t in range(len(evaluator.tables))]
     options = np.array([at for at in whole if at is not None])
-    state = pack(evaluator, o, options, limit) if options.size == len(whole) else None
-    if state is not None:
-        found.append(_baseline(evaluator, "table-wise", state.plan(), limit))
+    packed = pack(evaluator, o, options, limit) if options.size == len(whole) else None
+    if packed is not None:
+        found.append(_baseline(evaluator, "table-wise", packed.plan(), limit))
     else:
         dealt = uniform_plan(evaluator.tables, "table-wise", evaluator.gpus, evaluator.domain)
         needs = float(evaluator.memory(dealt).total_bytes.max())

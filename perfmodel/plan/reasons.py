@@ -19,7 +19,7 @@ class Reason:
     """The next best scheme of some equal tables, tried with the other tables left where they are.
 
     scheme   None where no other one fits in memory;  sharding  its name
-    more_s   how much longer the plan takes with it for one of the tables [s]; below 0 never
+    more_s   how much longer the plan takes with it for one of the tables [s]; below 0: how much less
     """
 
     scheme: Scheme | None
@@ -27,12 +27,12 @@ class Reason:
     more_s: float = 0.0
 
 
-def reasons(state: State, tables: Sequence[int]) -> list[Reason]:
-    """The next best of each of some tables. The state is left as it was."""
-    return [_reason(state.copy(), table) for table in tables]
+def reasons(state: State, tables: Sequence[int], least_s: float = 0.0) -> list[Reason]:
+    """The next best of each of some tables, with ``more_s`` of at least that. The state is left as it was."""
+    return [_reason(state.copy(), table, least_s) for table in tables]
 
 
-def _reason(state: State, table: int) -> Reason:
+def _reason(state: State, table: int, least_s: float) -> Reason:
     o, now_s = state.options, state.time_s
     own, at = int(state.option[table]), state.options.of(table)
     state.clear(table)
@@ -50,7 +50,9 @@ def _reason(state: State, table: int) -> Reason:
     if best is None:
         return Reason(None)
     scheme = o.scheme(best[1])
-    return Reason(scheme, Placement(scheme, best[2]).sharding(o.gpus, o.domain), max(best[0] - now_s, 0.0))
+    return Reason(
+        scheme, Placement(scheme, best[2]).sharding(o.gpus, o.domain), max(best[0] - now_s, least_s)
+    )
 
 
 def _likely(state: State, at: slice, own: int) -> list[int]:

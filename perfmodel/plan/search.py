@@ -34,11 +34,16 @@ _ROOMS = (1.0, 0.98, 0.95, 0.9, 0.8, 0.6)
 """Shares of the memory that schemes are chosen for, when shards of uneven size do not fill all of it."""
 
 
+STOPPED = ("bound", "no improvement", "time", "interrupt", "given")
+"""Why a search ended; ``given``: there was none, and ``bound_s`` is 0."""
+
+
 @dataclass(frozen=True, eq=False)
 class Found:
     """A plan, what it costs, and how good it can be.
 
-    bound_s   no plan of these tables takes less [s];  stopped  "bound", "no improvement", "time", "interrupt"
+    bound_s   no plan of these tables takes less [s];  stopped  one of ``STOPPED``
+    restricted  whether that holds for the plans of a ``Restriction`` alone
     """
 
     plan: Plan
@@ -49,6 +54,7 @@ class Found:
     stopped: str
     seconds: float
     tried: int
+    restricted: bool = False
 
     @property
     def gap(self) -> float:
@@ -57,6 +63,8 @@ class Found:
 
 
 Watch = Callable[[float, float], None]
+Restriction = Callable[[Options, Evaluator], Mask]
+"""Which options [O] a plan may use; every table must keep one."""
 
 
 class Search:
@@ -69,6 +77,7 @@ class Search:
         *,
         time_limit_s: float = 10.0,
         seed: int = 0,
+        restrict: Restriction | None = None,
         watch: Watch = lambda best_s, bound_s: None,
     ) -> None:
         self.evaluator, self.limit_bytes, self.watch = evaluator, limit_bytes, watch
@@ -82,6 +91,9 @@ class Search:
         self.kinds: list[int] = []
         self.seen: set[bytes] = set()
         self.options = options_of(evaluator, limit_bytes)
+        self.restricted = restrict is not None
+        if restrict is not None:
+            self.options = self.options.kept(restrict(self.options, evaluator))
         self.small = self.options.kind_of.size * self.options.gpus <= _SMALL
 
     def late(self) -> bool:
@@ -115,7 +127,7 @@ class Search:
         if self.best is None:
             raise BadInputError(
                 f"no plan was found that fits the memory of {self.options.gpus} GPUs.",
-                "use more GPUs (--gpus), allow more memory (--max-hbm) or more time (--time-limit).",
+                "use more GPUs (--gpus), more memory (--max-hbm, --reserve) or more time (--time-limit).",
             )
         plan = self.best.plan()
         loads = self.evaluator.loads(plan)
@@ -123,7 +135,9 @@ class Search:
         bound = min(self.bounding.bound_s if self.bounding else 0.0, cost.time_s)
         seconds = time.monotonic() - self.began
         memory = self.evaluator.memory(plan, loads)
-        return Found(plan, cost, memory, self.limit_bytes, bound, stopped, seconds, self.tried)
+        return Found(
+            plan, cost, memory, self.limit_bytes, bound, stopped, seconds, self.tried, self.restricted
+        )
 
     def _begin(self) -> None:
         """One plan for each kind of exchange alone, and one for all together."""

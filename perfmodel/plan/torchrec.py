@@ -56,9 +56,12 @@ def runnable(options: Options, evaluator: Evaluator) -> NDArray[np.bool_]:
     tables = evaluator.tables
     _, sample = np.unique(options.kind_of, return_index=True)
     dims = tables.dim[sample][options.group]
+    odd = options.domain % _node(evaluator) > 0
+    inside = (options.exchange == Exchange.TWO_LEVEL) & (options.r != options.gpus)
     mask = np.array(
         [
-            not why_not(options.scheme(at), int(dim), options.gpus, options.domain)
+            not (odd and inside[at])
+            and not why_not(options.scheme(at), int(dim), options.gpus, options.domain)
             for at, dim in enumerate(dims)
         ]
     )
@@ -91,8 +94,7 @@ def torchrec_plan(evaluator: Evaluator, plan: Plan, hbm_bytes: float | None = No
     Limits: a sharding that TorchRec does not have, or GPUs of a domain that are no whole nodes where rows are
             split inside one -> BadInputError that names the table
     """
-    machine, gpus = evaluator.setting.machine, plan.gpus
-    node = min(evaluator.forward.gpus_per_node or machine.count("gpus_per_node"), gpus)
+    machine, gpus, node = evaluator.setting.machine, plan.gpus, _node(evaluator)
     return TorchRecPlan(
         schema_version=1,
         kind="torchrec-plan",
@@ -123,6 +125,12 @@ def topology(machine: Machine, hbm_bytes: float | None = None) -> TorchRecTopolo
     )
 
 
+def _node(evaluator: Evaluator) -> int:
+    """GPUs of a node."""
+    own = evaluator.forward.gpus_per_node or evaluator.setting.machine.count("gpus_per_node")
+    return min(own, evaluator.gpus)
+
+
 def _kind(plan: Plan, at: int, node: int) -> ShardingType:
     """TorchRec's name of how a table is cut; BadInputError where it has none."""
     placement, name = plan.placements[at], plan.tables.names[at]
@@ -135,7 +143,7 @@ def _kind(plan: Plan, at: int, node: int) -> ShardingType:
         problem = f"TorchRec splits rows inside whole nodes of {node} GPUs, not in domains of {plan.domain}"
     raise BadInputError(
         f"table {name!r} is {how.kind.name.lower()} with {how.row_parts} x {how.col_parts} parts: {problem}.",
-        "plan with the shardings that TorchRec has (--only-torchrec), or use the plan without TorchRec.",
+        "plan with the shardings that TorchRec has (--format torchrec), or use the plan without TorchRec.",
     )
 
 

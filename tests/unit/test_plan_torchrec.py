@@ -39,7 +39,7 @@ def test_what_torchrec_does_not_have_is_refused_by_name(
 ) -> None:
     with pytest.raises(BadInputError, match=r"table 'users' is .*" + reason) as error:
         torchrec.torchrec_plan(EVALUATOR, placed(Placement.of(scheme, ranks)))
-    assert "--only-torchrec" in error.value.next_step
+    assert "--format torchrec" in error.value.next_step
 
 
 def test_row_parts_are_torchrecs() -> None:
@@ -166,3 +166,12 @@ def test_a_table_that_fits_in_no_sharding_of_torchrec() -> None:
     assert {options.scheme(at).row_parts for at in range(options.group.size)} == {2}
     with pytest.raises(BadInputError, match=r"'users' fits in no sharding that TorchRec has"):
         torchrec.runnable(options, evaluator)
+
+
+def test_no_option_has_rows_in_a_domain_that_is_no_whole_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Domains of two GPUs in nodes of four: copies, whole tables, columns and rows over all are left."""
+    options = options_of(EVALUATOR, 80e9)
+    monkeypatch.setattr(torchrec, "_node", lambda evaluator: 4)
+    mask = torchrec.runnable(options, EVALUATOR)
+    kept = {options.scheme(at).kind for at in range(mask.size) if mask[at]}
+    assert kept == {Exchange.DP, Exchange.RB, Exchange.RS}
