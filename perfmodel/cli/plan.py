@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -39,7 +40,7 @@ from perfmodel.cli.output import (
     warn_stopped,
     write_whole,
 )
-from perfmodel.cli.project import BatchOption, IdDtypeOption, ScenarioOption
+from perfmodel.cli.project import BatchOption, IdDtypeOption, ReserveOption, ScenarioOption, reserve_of
 from perfmodel.cli.typed_line import TypedLine
 from perfmodel.errors import BadInputError
 
@@ -51,6 +52,9 @@ _STOPPED = 130
 _LINE_EVERY_S = 0.2
 _DEFAULT_BATCH = "1024"
 _OBJECTIVES = ("latency", "throughput")
+_FORMATS = ("plan", "torchrec")
+_WORTH_SAYING = 0.005  # of the time
+_OTHERS_SHARE = 0.1  # of the time limit, for a look at the schemes that a format leaves out
 
 ModelOption = Annotated[
     str | None,
@@ -92,6 +96,18 @@ AlphaOption = Annotated[
     str,
     typer.Option("--alpha", metavar="A", help="Skew of the ids: Zipf's exponent, 0 for uniform (default)."),
 ]
+FormatOption = Annotated[
+    str,
+    typer.Option(
+        "--format",
+        metavar="NAME",
+        help="Of --out: plan (default), or torchrec, with the shardings alone that TorchRec has.",
+    ),
+]
+PlanOption = Annotated[
+    Path | None,
+    typer.Option("--plan", metavar="FILE", help="What this plan costs, as --out wrote it; no search."),
+]
 LimitOption = Annotated[
     str, typer.Option("--time-limit", metavar="TIME", help="Longest search, e.g. 10s (default).")
 ]
@@ -105,6 +121,7 @@ def plan(
     batch: BatchOption = None,
     objective: ObjectiveOption = _OBJECTIVES[0],
     max_hbm: MaxHbmOption = None,
+    reserve: ReserveOption = "0",
     optimizer: OptimizerOption = None,
     payload: PayloadOption = None,
     alpha: AlphaOption = "0",
@@ -118,7 +135,9 @@ def plan(
     calibration: CalibrationOption = None,
     time_limit: LimitOption = "10s",
     seed: SeedOption = 0,
+    plan_file: PlanOption = None,
     out: OutOption = None,
+    file_format: FormatOption = _FORMATS[0],
     force: ForceOption = False,
     as_json: JsonOption = False,
     as_csv: CsvOption = False,
@@ -132,14 +151,13 @@ def plan(
       perfmodel plan --model mlperf-dlrm-dcnv2 --gpus 128
       perfmodel plan --model mlperf-dlrm-dcnv2 --gpus 64 --objective throughput --max-hbm 60GB
       perfmodel plan --model tables.csv --gpus 16 --machine h200-sxm-ib --out plan.json
+      perfmodel plan --model tables.csv --gpus 16 --reserve 20% --format torchrec --out plan.json
+      perfmodel plan --model tables.csv --plan plan.json --batch 4096
     """
     one_output(json=as_json, csv=as_csv)
-    if out is not None:
-        if out.suffix.lower() != ".json":
-            raise BadInputError(f"--out {out}: a plan is a .json file.", f"--out {out}.json")
-        check_target(out, force=force)
+    _check_out(out, file_format, force=force)
     texts = {"model": model, "gpus": gpus, "batch": batch, "alpha": alpha, "time_limit": time_limit}
-    numbers = _numbers(**texts)
+    numbers = _numbers(plan_file, **texts)
     training = _training(objective)
     calibration = calibration_of(calibration, backend, clock)
     box = machine_of(machine, settings, calibration)
@@ -157,35 +175,50 @@ def plan(
         "training": training,
     }
     with advice(box, library, clock):
-        evaluator = _evaluator(box, numbers, options)
-        answer = _search(evaluator, _limit(box, max_hbm), numbers["time_limit"], seed)
+        limit = _limit(box, max_hbm, reserve)
+        answer = _answer(box, numbers, options, limit, plan_file, seed, file_format)
     if out is not None:
-        from perfmodel.plan import write_plan
-
-        write_whole(out, lambda path: write_plan(answer.found.plan, path))
-    again = TypedLine.of(context).text(more=["--out", "plan.json"]) if out is None else ""
+        _write(answer, out, file_format)
+    kept = out is not None or plan_file is not None
+    again = "" if kept else TypedLine.of(context).text(more=["--out", "plan.json"])
     _deliver(answer, calibration_file(calibration), again, as_json=as_json, as_csv=as_csv)
     if out is not None:
         note(f"wrote {out}")
+    if file_format == "torchrec" and answer.found.stopped not in ("given", "interrupt"):
+        note(_cost_of_torchrec(answer, numbers["time_limit"] * _OTHERS_SHARE, seed))
     if answer.found.stopped == "interrupt":
         warn_stopped()
         raise SaidError(_STOPPED)
 
 
-def _numbers(**texts: str | None) -> dict[str, Any]:
-    """Numbers of what was typed; the model stays a name."""
+def _check_out(out: Path | None, file_format: str, *, force: bool) -> None:
+    if file_format not in _FORMATS:
+        from perfmodel.schema.files import unknown_name
+
+        raise unknown_name("--format", file_format, _FORMATS)
+    if out is None:
+        if file_format != _FORMATS[0]:
+            raise BadInputError(f"--format {file_format} needs a file.", "give --out, e.g. --out plan.json")
+        return
+    if out.suffix.lower() != ".json":
+        raise BadInputError(f"--out {out}: a plan is a .json file.", f"--out {out}.json")
+    check_target(out, force=force)
+
+
+def _numbers(plan_file: Path | None, **texts: str | None) -> dict[str, Any]:
+    """Numbers of what was typed; the model stays a name. GPUs may be left to a plan: None."""
     from perfmodel.units import parse_count, parse_ratio, parse_time
 
     if texts["model"] is None:
         raise BadInputError(
             "which tables?", "give --model, e.g. --model mlperf-dlrm-dcnv2 (perfmodel models lists them)"
         )
-    if texts["gpus"] is None:
+    if texts["gpus"] is None and plan_file is None:
         raise BadInputError("how many GPUs?", "give --gpus, e.g. --gpus 128")
     from perfmodel.predict import LARGEST_GPUS
 
-    gpus = parse_count(texts["gpus"], "--gpus")
-    if gpus > LARGEST_GPUS:
+    gpus = parse_count(texts["gpus"], "--gpus") if texts["gpus"] is not None else None
+    if gpus is not None and gpus > LARGEST_GPUS:
         raise BadInputError(f"--gpus {gpus} is more than this model describes.", f"at most {LARGEST_GPUS}.")
     return {
         "model": texts["model"],
@@ -204,8 +237,8 @@ def _training(objective: str) -> bool:
     return objective == "throughput"
 
 
-def _limit(machine: Machine, max_hbm: str | None) -> float:
-    """Bytes of each GPU that tables may use."""
+def _limit(machine: Machine, max_hbm: str | None, reserve: str) -> float:
+    """Bytes of each GPU that tables may use: what is not reserved, and no more than --max-hbm."""
     from perfmodel.units import format_bytes, parse_bytes
 
     whole = machine.value("hbm_bytes")
@@ -215,27 +248,77 @@ def _limit(machine: Machine, max_hbm: str | None) -> float:
             f"--max-hbm {max_hbm} is more than the {format_bytes(whole, binary=False)} of {machine.name}.",
             "give less, or change the machine: --set hbm_bytes=…",
         )
-    return limit
+    return min(limit, whole * (1 - reserve_of(reserve)))
 
 
-def _evaluator(machine: Machine, numbers: dict[str, Any], options: dict[str, Any]) -> Evaluator:
-    from perfmodel.plan import Evaluator, PlanTables
+def _answer(
+    machine: Machine,
+    numbers: dict[str, Any],
+    options: dict[str, Any],
+    limit_bytes: float,
+    plan_file: Path | None,
+    seed: int,
+    file_format: str,
+) -> Any:
+    """The outcome of a search, or of the plan in a file."""
+    from perfmodel.plan import Evaluator, PlanTables, read_plan
+    from perfmodel.plan.outcome import given_outcome
 
     tables = PlanTables.load(numbers["model"], numbers["alpha"])
-    return Evaluator.on(machine, tables, numbers["batch"], numbers["gpus"], **options)
+    plan = read_plan(plan_file, tables) if plan_file is not None else None
+    gpus = numbers["gpus"] or (plan.gpus if plan else 0)
+    evaluator = Evaluator.on(machine, tables, numbers["batch"], gpus, **options)
+    if plan is not None:
+        return given_outcome(evaluator, plan, limit_bytes)
+    return _search(evaluator, limit_bytes, numbers["time_limit"], seed, file_format)
 
 
-def _search(evaluator: Evaluator, limit_bytes: float, time_limit_s: float, seed: int) -> Any:
+def _search(
+    evaluator: Evaluator, limit_bytes: float, time_limit_s: float, seed: int, file_format: str
+) -> Any:
+    from perfmodel.plan import torchrec
     from perfmodel.plan.outcome import outcome_of
     from perfmodel.plan.search import Search
 
+    restrict = torchrec.runnable if file_format == "torchrec" else None
     progress = _Progress(time_limit_s)
     try:
-        search = Search(evaluator, limit_bytes, time_limit_s=time_limit_s, seed=seed, watch=progress)
+        search = Search(
+            evaluator, limit_bytes, time_limit_s=time_limit_s, seed=seed, restrict=restrict, watch=progress
+        )
         found = search.run()
     finally:
         progress.clear()
     return outcome_of(search, found)
+
+
+def _write(answer: Any, out: Path, file_format: str) -> None:
+    from perfmodel.plan import torchrec, write_plan
+
+    found = answer.found
+    if file_format == "torchrec":
+        write_whole(out, lambda path: torchrec.write(answer.evaluator, found.plan, path, found.limit_bytes))
+    else:
+        write_whole(out, lambda path: write_plan(found.plan, path))
+
+
+def _cost_of_torchrec(answer: Any, time_limit_s: float, seed: int) -> str:
+    """What a short search among all schemes finds besides."""
+    from perfmodel.plan.search import Search
+    from perfmodel.units import format_fraction, format_time
+
+    limit, restricted_s = answer.found.limit_bytes, answer.found.cost.time_s
+    try:
+        found = Search(answer.evaluator, limit, time_limit_s=time_limit_s, seed=seed).run()
+    except BadInputError:  # in so short a time
+        return f"no plan without TorchRec's limits was found in {format_time(time_limit_s)}"
+    gain = 1 - found.cost.time_s / restricted_s
+    if gain < _WORTH_SAYING:
+        return f"nothing faster without TorchRec's limits was found in {format_time(found.seconds)}"
+    return (
+        f"TorchRec's limits cost {format_fraction(gain)} or more of this time: "
+        f"{format_time(found.cost.time_s)} without them (without --format torchrec)"
+    )
 
 
 class _Progress:

@@ -67,10 +67,13 @@ def headline(answer: Outcome) -> str:
     )
     compared = ", ".join(_compared(item, cost.time_s) for item in answer.baselines)
     per_s = f"{format_number(e.batch * e.gpus / cost.time_s / 1e6)} M samples/s"
-    bound = (
-        f"No plan is faster than {format_time(found.bound_s)}: "
-        f"at most {format_fraction(found.gap)} is left to gain ({_STOPPED[found.stopped]})."
-    )
+    bound = "This plan was given: without --plan, a search says how much better one can be."
+    of_torchrec = " of TorchRec's shardings" if found.restricted else ""
+    if not answer.given:
+        bound = (
+            f"No plan{of_torchrec} is faster than {format_time(found.bound_s)}: "
+            f"at most {format_fraction(found.gap)} is left to gain ({_STOPPED[found.stopped]})."
+        )
     return "\n".join(
         [
             sides(first, f"band {band(cost.low_s, cost.high_s)}"),
@@ -136,9 +139,9 @@ def placements(answer: Outcome) -> str:
     left = len(answer.groups) - len(rows)
     used = dict.fromkeys(group.scheme.kind for group in answer.groups)
     words = "; ".join(_LEGEND[kind] for kind in used if kind in _LEGEND)
-    text += "\n" + paragraph(
-        f"Parts are rows × columns. The next best scheme of a table makes the plan so much longer. {words}", 1
-    )
+    shorter = " (−: shorter)" if answer.given else ""
+    next_best = f"The next best scheme of a table makes the plan so much longer{shorter}."
+    text += "\n" + paragraph(f"Parts are rows × columns. {next_best} {words}", 1)
     return text + (f"\n … and {left} more groups of tables (--csv and --json have all)" if left else "")
 
 
@@ -155,7 +158,8 @@ def _next_best(group: Group) -> str:
         return "nothing else fits"
     scheme = "copies" if reason.scheme.kind == Exchange.DP else _EXCHANGES[reason.scheme.kind]
     parts = "" if reason.scheme.parts == 0 else f" {_parts(reason.scheme)}"
-    return unbroken(f"+{format_time(reason.more_s)} {scheme}{parts}")
+    sign = "−" if reason.more_s < 0 else "+"
+    return unbroken(f"{sign}{format_time(abs(reason.more_s))} {scheme}{parts}")
 
 
 def ranks_text(ranks: NDArray[np.int64], gpus: int) -> str:
@@ -236,6 +240,8 @@ def footer(answer: Outcome, calibration_file: str | None) -> str:
         parts.append(f"scenario {e.setting.scenario}")
     names = ", ".join(dict.fromkeys(e.setting.links.calibrations))
     parts.append(f"calibration {origin(names, calibration_file)}")
+    if answer.given:
+        return paragraph(" · ".join(parts))
     seconds = f"{counted(found.tried, 'plan')} packed in {format_time(found.seconds)}"
     return paragraph(f"Bound by relaxation ({RELAXATION}) · {seconds}\n{' · '.join(parts)}")
 

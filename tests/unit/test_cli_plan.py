@@ -7,12 +7,14 @@ import csv
 import io
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from perfmodel.cli import run
-from perfmodel.plan import PlanTables, read_plan
+from perfmodel.plan import PlanTables, plan_record, read_plan, uniform_plan
 from perfmodel.plan.search import Search
+from perfmodel.schema.torchrec_plan import read_torchrec_plan
 
 TABLES = "rows,dim,pooling,name\n1000000,64,10,big\n1000,64,2,small\n1000000,64,5,other\n"
 
@@ -108,6 +110,10 @@ def test_ctrl_c_prints_the_best_so_far(model: str, monkeypatch: pytest.MonkeyPat
         (("--model", "mlperf-dlrm-dcnv2", "--gpus", "8", "--alpha", "-1"), "--alpha"),
         (("--model", "mlperf-dlrm-dcnv2", "--gpus", "8", "--time-limit", "10"), "--time-limit"),
         (("--model", "mlperf-dlrm-dcnv2", "--gpus", "8", "--out", "plan.csv"), "a plan is a .json file"),
+        (("--model", "mlperf-dlrm-dcnv2", "--gpus", "8", "--format", "torchrec"), "needs a file"),
+        (("--model", "mlperf-dlrm-dcnv2", "--gpus", "8", "--format", "xml"), "--format 'xml'"),
+        (("--model", "mlperf-dlrm-dcnv2", "--gpus", "8", "--reserve", "1"), "--reserve 1 leaves no memory"),
+        (("--model", "mlperf-dlrm-dcnv2", "--plan", "missing.json"), "missing.json"),
         (("--model", "embark-t7", "--gpus", "8"), "need 1.78 TB, 1.14 TB more than the 640 GB of 8 GPUs"),
     ],
 )
@@ -115,6 +121,102 @@ def test_bad_input_is_refused_in_words(words: tuple[str, ...], message: str) -> 
     code, out, err = asked(*words)
     assert (code, out) == (2, "")
     assert message in " ".join(err.split())
+
+
+def document_of(*words: str) -> dict[str, Any]:
+    """What ``--json`` prints."""
+    code, out, err = asked(*words, "--json")
+    assert code == 0, err
+    return dict(json.loads(out))
+
+
+def test_reserve_and_max_hbm_together_are_the_smaller(model: str) -> None:
+    """An H100 has 80 GB: 25 % kept free leaves 60 GB."""
+    words = ("--model", model, "--gpus", "8", "--reserve", "25%")
+    assert document_of(*words)["memory_limit_bytes"] == 60e9
+    assert document_of(*words, "--max-hbm", "70GB")["memory_limit_bytes"] == 60e9
+    assert document_of(*words, "--max-hbm", "40GB")["memory_limit_bytes"] == 40e9
+
+
+def test_torchrec_gets_a_plan_of_its_shardings(model: str, tmp_path: Path) -> None:
+    """With little memory the best plan exchanges unique rows, which TorchRec does not have."""
+    file, words = tmp_path / "torchrec.json", ("--model", model, "--gpus", "16", "--max-hbm", "300MB")
+    free = document_of(*words)
+    assert not free["restricted"]
+    assert {group["exchange"] for group in free["groups"]} & {"sparse", "ub"}
+    code, out, err = asked(*words, "--format", "torchrec", "--out", str(file))
+    assert code == 0
+    assert "No plan of TorchRec's shardings is faster than" in " ".join(out.split())
+    assert f"wrote {file}" in err
+    assert "TorchRec's limits cost" in err
+    written = read_torchrec_plan(file)
+    assert {entry.table for entry in written.tables} == {"big", "small", "other"}
+    assert written.topology.hbm_bytes == 300_000_000
+    with_limits = document_of(*words, "--format", "torchrec", "--out", str(file), "--force")
+    assert with_limits["restricted"]
+    assert with_limits["time_s"] > free["time_s"]
+
+
+def test_a_plan_that_was_found_costs_the_same_when_it_is_given(model: str, tmp_path: Path) -> None:
+    file, words = tmp_path / "plan.json", ("--model", model, "--max-hbm", "300MB")
+    found = document_of(*words, "--gpus", "16", "--out", str(file))
+    given = document_of(*words, "--plan", str(file))
+    for name in ("time_s", "low_s", "high_s", "memory_bytes", "steps", "baselines", "plan", "gpus"):
+        assert given[name] == found[name], name
+    assert (given["stopped"], given["bound_s"], given["gap"]) == ("given", None, None)
+    code, out, err = asked(*words, "--plan", str(file))
+    assert (code, err) == (0, "")
+    assert "This plan was given" in out
+    assert "--out plan.json" not in out
+
+
+def test_a_plan_of_any_parts_is_costed(model: str, tmp_path: Path) -> None:
+    """Three row parts of 7 column parts are nothing that is searched; copies are better, and it says so."""
+    file = given(tmp_path, model, row_parts=3, col_parts=7, ranks=list(range(21)))
+    answer = document_of("--model", model, "--plan", file)
+    big = next(group for group in answer["groups"] if group["tables"] == ["big"])
+    assert (big["sharding"], big["row_parts"], big["col_parts"]) == ("3d", 3, 7)
+    assert big["next_best"]["more_s"] < 0
+    code, out, _ = asked("--model", model, "--plan", file)
+    assert code == 0
+    assert "−" in next(line for line in out.splitlines() if line.startswith(" big"))
+
+
+@pytest.mark.parametrize(
+    ("change", "words", "message"),
+    [
+        ({"col_parts": 65, "ranks": list(range(65))}, (), "65 column parts of 64 columns"),
+        ({}, ("--gpus", "16"), "the plan is for 128 GPUs"),
+        ({"exchange": "dp"}, ("--max-hbm", "200MB"), "the plan needs 512 MB on rank 0, 312 MB more"),
+        ({}, ("--model", "criteo-kaggle"), "is for the tables of 'mine', not for those of criteo-kaggle"),
+    ],
+)
+def test_a_plan_that_cannot_be_is_refused(
+    change: dict[str, Any], words: tuple[str, ...], message: str, model: str, tmp_path: Path
+) -> None:
+    file = given(tmp_path, model, **{"exchange": "rb", "ranks": [0], **change})
+    code, out, err = asked("--model", model, "--plan", file, *words)
+    assert (code, out) == (2, "")
+    assert message in " ".join(err.split())
+
+
+def test_a_file_for_torchrec_is_no_plan_to_cost(model: str, tmp_path: Path) -> None:
+    file = tmp_path / "torchrec.json"
+    assert asked("--model", model, "--gpus", "8", "--format", "torchrec", "--out", str(file))[0] == 0
+    code, _, err = asked("--model", model, "--plan", str(file))
+    assert code == 2
+    assert "is for TorchRec" in " ".join(err.split())
+
+
+def given(folder: Path, model: str, **big: Any) -> str:
+    """A plan file for 128 GPUs: ``big`` so, the others copied."""
+    tables, file = PlanTables.load(model), folder / "given.json"
+    record = plan_record(uniform_plan(tables, "data-parallel", 128, 8))
+    record["placements"][0].update({"exchange": "rb", **big})
+    if big.get("exchange") == "dp":
+        record["placements"][0]["ranks"] = []
+    file.write_text(json.dumps(record), encoding="utf-8")
+    return str(file)
 
 
 def test_negative_pooling_is_refused_with_its_line(tmp_path: Path) -> None:
