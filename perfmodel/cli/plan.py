@@ -64,7 +64,10 @@ ModelOption = Annotated[
         help="A shipped set of tables (perfmodel models), or a CSV, JSON, YAML, TOML file.",
     ),
 ]
-GpusOption = Annotated[str | None, typer.Option("--gpus", metavar="N", help="GPUs to place the tables on.")]
+GpusOption = Annotated[
+    str | None,
+    typer.Option("--gpus", metavar="N", help="GPUs to place the tables on (default: those of --plan)."),
+]
 ObjectiveOption = Annotated[
     str,
     typer.Option(
