@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from cuda_memory import POISON, assert_guards_hold, fresh_random, poison  # noqa: E402
+from cuda_memory import POISON, assert_guards_hold, poison  # noqa: E402
 
 from calibrate.cuda import launch as launching  # noqa: E402
 from calibrate.cuda import scan  # noqa: E402
@@ -27,24 +26,7 @@ from perfmodel.errors import BadInputError  # noqa: E402
 CPU = torch.device("cpu")
 
 
-@pytest.fixture(scope="module", autouse=True)
-def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PERFMODEL_HOME", str(tmp_path_factory.mktemp("home")))
-        launching.prebuild(kernels(), CPU, checked=True)
-        yield
-
-
-@pytest.fixture
-def rng() -> np.random.Generator:
-    return fresh_random()
-
-
-@pytest.fixture(params=[0, 1, 12345], ids=lambda order: f"order{order}")
-def order(request: pytest.FixtureRequest) -> Iterator[None]:
-    launching.cpu_order(kernels()[0], request.param)
-    yield
-    launching.cpu_order(kernels()[0], 0)
+pytestmark = pytest.mark.usefixtures("built")
 
 
 def bags(rng: np.random.Generator, rows: Any, batch: int, length: int, dtype: Any) -> tuple[Any, Any]:

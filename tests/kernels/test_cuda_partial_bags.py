@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -10,9 +9,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from cuda_memory import POISON, assert_guards_hold, fresh_random, guarded, poison  # noqa: E402
+from cuda_memory import POISON, assert_guards_hold, guarded, poison  # noqa: E402
 
-from calibrate.cuda import launch as launching  # noqa: E402
 from calibrate.cuda.gpu_build import ARCHITECTURES, compile_cubin  # noqa: E402
 from calibrate.cuda.partial_bags import (  # noqa: E402
     Packer,
@@ -34,24 +32,7 @@ SHAPES = [(1, 1, 1), (3, 5, 7), (2, 33, 4), (9, 10, 64), (4, 3, 132), (5, 300, 8
 elements than the 12 blocks of 256 threads take in one turn."""
 
 
-@pytest.fixture(scope="module", autouse=True)
-def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PERFMODEL_HOME", str(tmp_path_factory.mktemp("home")))
-        launching.prebuild(kernels(), CPU, checked=True)
-        yield
-
-
-@pytest.fixture
-def rng() -> np.random.Generator:
-    return fresh_random()
-
-
-@pytest.fixture(params=[0, 1, 12345], ids=lambda order: f"order{order}")
-def order(request: pytest.FixtureRequest) -> Iterator[None]:
-    launching.cpu_order(kernels()[0], request.param)
-    yield
-    launching.cpu_order(kernels()[0], 0)
+pytestmark = pytest.mark.usefixtures("built")
 
 
 def floats(rng: np.random.Generator, dtype: Any, *shape: int) -> Any:

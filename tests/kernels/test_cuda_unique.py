@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
-from cuda_memory import POISON, assert_guards_hold, fresh_random, guarded, poison
+from cuda_memory import POISON, assert_guards_hold, guarded, poison
 
 torch = pytest.importorskip("torch")
 
-from calibrate.cuda import launch as launching  # noqa: E402
 from calibrate.cuda.gpu_build import ARCHITECTURES, compile_cubin  # noqa: E402
 from calibrate.cuda.reference import unique as reference  # noqa: E402
 from calibrate.cuda.unique import Uniquer, kernels, unique  # noqa: E402
@@ -20,24 +18,7 @@ from perfmodel.errors import BadInputError  # noqa: E402
 CPU = torch.device("cpu")
 
 
-@pytest.fixture(scope="module", autouse=True)
-def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PERFMODEL_HOME", str(tmp_path_factory.mktemp("home")))
-        launching.prebuild(kernels(), CPU, checked=True)
-        yield
-
-
-@pytest.fixture
-def rng() -> np.random.Generator:
-    return fresh_random()
-
-
-@pytest.fixture(params=[0, 1, 12345], ids=lambda order: f"order{order}")
-def order(request: pytest.FixtureRequest) -> Iterator[None]:
-    launching.cpu_order(kernels()[0], request.param)
-    yield
-    launching.cpu_order(kernels()[0], 0)
+pytestmark = pytest.mark.usefixtures("built")
 
 
 def buckets_of(rng: np.random.Generator, buckets: int, ids: int) -> Any:
