@@ -29,6 +29,9 @@ _TOLERANCE = 0.01
 _SMALL = 30_000  # tables times GPUs: up to here every plan near the best is improved, above the best one
 _PATIENCE = 150  # shakes in a row that do not help
 _SHAKEN = 6
+_FAMILY_PATIENCE = 40
+_WORTH_A_FAMILY = 1.3
+"""Of the best plan's time: a kind of exchange alone that comes out slower than that is not tried further."""
 _WORTH_A_TRY = 1.02  # of the best plan's time: what is slower is not improved
 _ROOMS = (1.0, 0.98, 0.95, 0.9, 0.8, 0.6)
 """Shares of the memory that schemes are chosen for, when shards of uneven size do not fill all of it."""
@@ -89,6 +92,7 @@ class Search:
         self.bounding: Bounding | None = None
         self.tried = 0
         self.kinds: list[int] = []
+        self.families: list[tuple[State, Mask]] = []
         self.seen: set[bytes] = set()
         self.options = options_of(evaluator, limit_bytes)
         self.restricted = restrict is not None
@@ -114,6 +118,7 @@ class Search:
             self.bounding.run(lambda: time.monotonic() >= halfway)
             if self.bounding.bound_s < self.best_s * (1 - _TOLERANCE):
                 self._shake()
+                self._other_families()
                 self.bounding.run(self.late)
             if self.bounding.bound_s >= self.best_s * (1 - _TOLERANCE):
                 stopped = "bound"
@@ -147,8 +152,10 @@ class Search:
         for some in ([], *([kind] for kind in kinds), kinds):
             mask = np.isin(o.exchange, [Exchange.DP, *some])
             start = _leanest(o, mask)
-            if start is not None:
-                times[some[0] if len(some) == 1 else -1] = self._try(start, mask)
+            state = None if start is None else self._try(start, mask)
+            if state is not None:
+                times[some[0] if len(some) == 1 else -1] = state.time_s
+                self.families.append((state.copy(), mask))
         self.kinds = sorted(kinds, key=lambda kind: times.get(kind, np.inf))
 
     def _near(self, part: Part, relaxed: Relaxed) -> float:
@@ -162,14 +169,14 @@ class Search:
             self._try(option, mask)
         return self.best_s
 
-    def _try(self, option: Ints, mask: Mask) -> float:
-        """Improve these schemes and pack them, in less and less memory until they fit; the time [s]."""
+    def _try(self, option: Ints, mask: Mask) -> State | None:
+        """Improve these schemes and pack them, in less and less memory until they fit; None: seen or never."""
         for room in _ROOMS:
             better = Descent(self.evaluator, self.options, self.limit_bytes * room).run(
                 option, mask, self.late
             )
             if better.tobytes() in self.seen:
-                return np.inf
+                return None
             self.seen.add(better.tobytes())
             self.tried += 1
             state = pack(self.evaluator, self.options, better, self.limit_bytes)
@@ -177,31 +184,50 @@ class Search:
                 if self.bounding and self.small and state.time_s < self.best_s * _WORTH_A_TRY:
                     state = improve(state, mask, self.late)
                 self._keep(state)
-                return state.time_s
-        return np.inf
+                return state
+        return None
 
     def _shake(self) -> None:
         """Place a few tables of the best plan anew, again and again, until that has not helped for long."""
-        if self.best is None or self.bounding is None:
+        if self.best is not None:
+            self._shaken(self.best.copy(), self._any(), _PATIENCE)
+
+    def _other_families(self) -> None:
+        """The same for the best plan of each kind of exchange alone, then with all kinds: another valley."""
+        if not self.small:
             return
-        mask, idle = np.ones(self.options.group.size, dtype=bool), 0
-        state = improve(self.best.copy(), mask, self.late)
+        for state, mask in sorted(self.families, key=lambda family: family[0].time_s):
+            if self.late() or state.time_s > _WORTH_A_FAMILY * self.best_s:
+                break
+            found = self._shaken(state, mask, _FAMILY_PATIENCE)
+            self._shaken(found, self._any(), _FAMILY_PATIENCE)
+
+    def _any(self) -> Mask:
+        """Every option is allowed."""
+        return np.ones(self.options.group.size, dtype=bool)
+
+    def _shaken(self, state: State, mask: Mask, patience: int) -> State:
+        """Improve a plan, and place a few of its tables anew until ``patience`` attempts did not help."""
+        idle = 0
+        state = improve(state, mask, self.late)
         self._keep(state.copy())
-        while idle < _PATIENCE and not self.late():
+        while idle < patience and not self.late():
             count = int(self.random.integers(2, 2 + _SHAKEN))
             if not shake(state, mask, self.random, count):
                 idle += 1
                 continue
             idle = 0
             self._keep(state.copy())
-            self.bounding.best_s = min(self.bounding.best_s, self.best_s)
-        self._keep(improve(state, mask, self.late))
-        self.bounding.best_s = min(self.bounding.best_s, self.best_s)
+        state = improve(state, mask, self.late)
+        self._keep(state.copy())
+        return state
 
     def _keep(self, state: State) -> None:
         time_s = state.time_s
         if time_s < self.best_s:
             self.best, self.best_s = state, time_s
+            if self.bounding is not None:
+                self.bounding.best_s = min(self.bounding.best_s, time_s)
             self.watch(time_s, self.bounding.bound_s if self.bounding else 0.0)
 
 
