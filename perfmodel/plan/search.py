@@ -170,7 +170,7 @@ class Search:
         return self.best_s
 
     def _try(self, option: Ints, mask: Mask) -> State | None:
-        """Improve these schemes and pack them, in less and less memory until they fit; None: seen or never."""
+        """Improve these schemes and pack them, in less and less memory until they fit; None: never."""
         for room in _ROOMS:
             better = Descent(self.evaluator, self.options, self.limit_bytes * room).run(
                 option, mask, self.late
