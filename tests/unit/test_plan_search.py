@@ -148,3 +148,21 @@ def test_two_searches_with_one_seed_find_one_plan() -> None:
     for one, other in zip(first.plan.placements, second.plan.placements, strict=True):
         assert one.scheme == other.scheme
         np.testing.assert_array_equal(one.ranks, other.ranks)
+
+
+def test_the_plan_of_each_kind_alone_is_improved_too_unless_it_is_far_off() -> None:
+    state = packed()
+    everything = np.ones(state.options.group.size, dtype=bool)
+    search = Search(state.evaluator, 80e9, time_limit_s=5)
+    search.best, search.best_s = state.copy(), state.time_s
+    search.families = [(state.copy(), everything)]
+    search._other_families()
+    assert search.best is not None
+    assert search.best.time_s == search.best_s < state.time_s
+    assert_books_are_right(search.best)
+
+    far = Search(state.evaluator, 80e9, time_limit_s=5)
+    far.best, far.best_s = state.copy(), state.time_s / 2
+    far.families = [(state.copy(), everything)]
+    far._other_families()
+    assert far.best_s == state.time_s / 2
