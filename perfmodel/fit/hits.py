@@ -54,7 +54,7 @@ def _skewed(name: str, rows: float, draws: float, room: float) -> float:
         s = np.nan
     if kind != "zipf" or not s >= 0:
         raise BadInputError(f"ids of {name!r} are unknown.", "known: uniform, zipf:ALPHA, one-row.")
-    p, counts = caching.zipf_popularity(rows, s, _BINS_PER_OCTAVE)
+    p, counts = access.zipf_popularity(rows, s, _BINS_PER_OCTAVE)
     if room >= rows:
         return float(caching.cold_misses(p, counts, draws, room)) / draws
     return float(caching.miss_ratio(p, counts, caching.characteristic_draws(p, counts, room)))

@@ -40,6 +40,36 @@ def unique_rows_uniform(E: ArrayLike, n: ArrayLike) -> Array:
     return rows * touched_fraction(1 / rows, n)
 
 
+def zipf_popularity(E: float, s: float, bins_per_octave: int) -> tuple[Array, Array]:
+    """Probability of one draw of a row, and how many rows have it, for E rows under Zipf's law.
+
+        p_v = v^-s / sum_u u^-s                                               [-]
+
+    E      rows of the table [rows], >= 1 (whole part taken);  s  skew [-], 0 = uniform
+    bins_per_octave  ranks up to that number are apart; above it every doubling of the rank is cut into that
+                     many bins, each standing for its rows at their geometric mean rank
+    Returns two arrays [bins]: p and the rows of each bin; sum of their product is 1.
+    Source: p(v) ~ v^-s as in EMBark (RecSys 2024) and cuEmbed's benchmark
+    Limits: s = 0 -> all p = 1/E;  E = 1 -> p = 1
+    """
+    ranks, counts = _rank_bins(int(E), bins_per_octave)
+    weight = ranks**-s
+    return weight / np.sum(weight * counts), counts
+
+
+def unique_rows(p: ArrayLike, rows: ArrayLike, n: ArrayLike) -> Array:
+    """Expected distinct rows among n draws.
+
+        U(n) = sum over bins of rows (1 - (1 - p)^n)                          [rows]
+
+    p, rows   probability of a row and number of such rows, arrays [bins];  n  draws [-], any shape
+    Source: linearity of expectation
+    Limits: n = 1 -> 1;  one bin of E rows -> ``unique_rows_uniform``;  n -> inf -> all rows
+    """
+    draws = _array(n)[..., np.newaxis]
+    return np.asarray(np.sum(_array(rows) * touched_fraction(_array(p), draws), axis=-1))
+
+
 def unique_rows_zipf(E: float, n: ArrayLike, s: float, bins_per_octave: int) -> Array:
     """Expected distinct rows among n draws from E rows whose popularity follows Zipf's law.
 
@@ -54,14 +84,11 @@ def unique_rows_zipf(E: float, n: ArrayLike, s: float, bins_per_octave: int) -> 
     Source: p(v) ~ v^-s as in EMBark (RecSys 2024) and cuEmbed's benchmark
     Limits: s = 0 -> the uniform law;  E = 1 -> 1;  n = 1 -> 1;  n -> inf -> E
     """
-    ranks, counts = rank_bins(int(E), bins_per_octave)
-    weight = ranks**-s
-    p = weight / np.sum(weight * counts)
-    draws = _array(n)[..., np.newaxis]
-    return np.asarray(np.sum(counts * touched_fraction(p, draws), axis=-1), dtype=np.float64)
+    p, counts = zipf_popularity(E, s, bins_per_octave)
+    return unique_rows(p, counts, n)
 
 
-def rank_bins(E: int, bins_per_octave: int) -> tuple[Array, Array]:
+def _rank_bins(E: int, bins_per_octave: int) -> tuple[Array, Array]:
     """Ranks 1..E as (representative rank, ranks in the bin): exact at the head, geometric in the tail.
 
     Limits: E <= bins_per_octave -> every rank in a bin of its own;  the bins hold E ranks together

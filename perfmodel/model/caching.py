@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from perfmodel.model.access import rank_bins, touched_fraction
+from perfmodel.model.access import unique_rows
 
 Array = NDArray[np.float64]
 
@@ -21,42 +21,12 @@ def _array(value: ArrayLike) -> Array:
     return np.asarray(value, dtype=np.float64)
 
 
-def zipf_popularity(E: float, s: float, bins_per_octave: int) -> tuple[Array, Array]:
-    """Probability of one draw of a row, and how many rows have it, for E rows under Zipf's law.
-
-        p_v = v^-s / sum_u u^-s                                               [-]
-
-    E      rows of the table [rows], >= 1 (whole part taken);  s  skew [-], 0 = uniform
-    bins_per_octave  ranks up to that number are apart; above it every doubling of the rank is cut into that
-                     many bins, each standing for its rows at their geometric mean rank
-    Returns two arrays [bins]: p and the rows of each bin; sum of their product is 1.
-    Source: p(v) ~ v^-s as in EMBark (RecSys 2024) and cuEmbed's benchmark
-    Limits: s = 0 -> all p = 1/E;  E = 1 -> p = 1
-    """
-    ranks, counts = rank_bins(int(E), bins_per_octave)
-    weight = ranks**-s
-    return weight / np.sum(weight * counts), counts
-
-
-def unique_rows(p: ArrayLike, rows: ArrayLike, n: ArrayLike) -> Array:
-    """Expected distinct rows among n draws.
-
-        U(n) = sum over bins of rows (1 - (1 - p)^n)                          [rows]
-
-    p, rows   probability of a row and number of such rows, arrays [bins];  n  draws [-], any shape
-    Source: linearity of expectation
-    Limits: n = 1 -> 1;  one bin of E rows -> ``access.unique_rows_uniform``;  n -> inf -> all rows
-    """
-    draws = _array(n)[..., np.newaxis]
-    return np.asarray(np.sum(_array(rows) * touched_fraction(_array(p), draws), axis=-1))
-
-
 def characteristic_draws(p: ArrayLike, rows: ArrayLike, X: ArrayLike) -> Array:
     """Draws after which X different rows were asked for: how long a row stays in a cache of X rows.
 
         T_c with U(T_c) = X                                                   [draws]
 
-    p, rows   as in ``unique_rows``;  X  rows that the cache holds [rows], any shape
+    p, rows   as in ``access.unique_rows``;  X  rows that the cache holds [rows], any shape
     Source: Che, Tung, Wang, "Hierarchical Web Caching Systems", IEEE JSAC 20 (2002): characteristic time
     Limits: X = 1 -> 1;  X = 0 -> 0;  X >= all rows -> inf;  equal p = 1/E -> ln(1 - X/E) / ln(1 - 1/E)
     """
@@ -77,7 +47,7 @@ def miss_ratio(p: ArrayLike, rows: ArrayLike, T: ArrayLike) -> Array:
 
         m = sum over bins of rows p (1 - p)^T_c                               [-]
 
-    p, rows   as in ``unique_rows``;  T  T_c of ``characteristic_draws`` [draws], any shape
+    p, rows   as in ``access.unique_rows``;  T  T_c of ``characteristic_draws`` [draws], any shape
     Source: Che et al. (2002)
     Limits: T = 0 -> 1;  T -> inf -> 0;  equal p = 1/E -> 1 - X/E
     """
@@ -93,7 +63,7 @@ def cold_misses(p: ArrayLike, rows: ArrayLike, n: ArrayLike, X: ArrayLike) -> Ar
         U(n)                     if n <= T_c  (nothing that was asked for has left yet)
         X + (n - T_c) m          if n > T_c                                   [rows]
 
-    p, rows   as in ``unique_rows``;  n  draws [-]; it and X broadcast
+    p, rows   as in ``access.unique_rows``;  n  draws [-]; it and X broadcast
     X         rows that the cache holds [rows]: none, or at least one
     Source: Che et al. (2002) for m and T_c; Lin et al., arXiv 2201.07821 has X for T_c
     Limits: X = 0 -> n;  X >= all rows -> U(n);  n = 1 -> 1

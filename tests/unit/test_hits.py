@@ -31,14 +31,14 @@ def test_one_row_is_fetched_once() -> None:
 
 
 def test_popular_rows_of_a_large_table_are_in_the_cache_already() -> None:
-    p, counts = caching.zipf_popularity(1000, 1.05, 1000)
+    p, counts = access.zipf_popularity(1000, 1.05, 1000)
     warm = float(caching.miss_ratio(p, counts, caching.characteristic_draws(p, counts, 100)))
     assert missed(cells("zipf:1.05"), 100) == pytest.approx([warm], rel=1e-3)
 
 
 def test_a_table_that_fits_is_fetched_once() -> None:
-    p, counts = caching.zipf_popularity(1000, 1.05, 1000)
-    unique = float(caching.unique_rows(p, counts, 2000))
+    p, counts = access.zipf_popularity(1000, 1.05, 1000)
+    unique = float(access.unique_rows(p, counts, 2000))
     assert missed(cells("zipf:1.05"), 1500) == pytest.approx([unique / 2000], rel=1e-3)
 
 
@@ -52,3 +52,10 @@ def test_more_skew_misses_less() -> None:
 def test_unknown_distributions_are_refused(name: str) -> None:
     with pytest.raises(BadInputError, match="unknown"):
         missed(cells(name), 100)
+
+
+@pytest.mark.parametrize("skew", [0.8, 1.15])
+def test_popularities_in_few_bins_miss_as_finely_binned_ones(skew: float) -> None:
+    p, counts = access.zipf_popularity(1e6, skew, 256)
+    fine = float(caching.miss_ratio(p, counts, caching.characteristic_draws(p, counts, 1e4)))
+    assert missed(cells(f"zipf:{skew}", rows=10**6), 1e4) == pytest.approx([fine], rel=1e-3)
