@@ -79,7 +79,9 @@ def part_elements(D: ArrayLike, c: ArrayLike) -> Array:
     """Elements of a row that the widest of c column parts holds: ceil(D / c).
 
     D  elements of a row [-];  c  column parts [-]
-    Limits: c = 1 -> D;  c = D -> 1;  D = 128, c = 3 -> 43
+    Source: TorchRec's column-wise block size
+    Limits: c = 1 -> D;  c = D -> 1;  D = 128, c = 3 -> 43;  c divides D -> all parts are as wide, else the
+    c parts together count c ceil(D / c) - D < c elements too many
     """
     return np.ceil(_array(D) / _array(c))
 

@@ -17,7 +17,7 @@ from perfmodel.model import embedding_bag as eb
 from perfmodel.model import exchanges as ex
 from perfmodel.model import kernels
 from perfmodel.model.exchanges import Exchange
-from perfmodel.plan.placement import Plan
+from perfmodel.plan.placement import Plan, Scheme, check_scheme
 from perfmodel.plan.tables import PlanTables
 
 Array = NDArray[np.float64]
@@ -139,11 +139,13 @@ class LoadModel:
     def shard_loads(self, table: ArrayLike, kind: ArrayLike, r: ArrayLike, c: ArrayLike) -> ShardLoads:
         """Loads of shards of tables (indices) cut into r x c parts and exchanged so; all broadcast.
 
-        Limits: whether a table can be cut so is not checked here (``placement.check_scheme``)
+        Limits: more parts than rows or columns -> BadInputError, for the equations spread ids evenly over
+        parts;  whatever else a plan checks is not checked here (``placement.check_scheme``)
         """
         t, kinds, rows, cols = np.broadcast_arrays(
             np.asarray(table, dtype=np.int64), np.asarray(kind), _array(r), _array(c)
         )
+        self._check_parts(t, kinds, rows, cols)
         own, everywhere = (np.zeros((*t.shape, len(Resource))) for _ in range(2))
         cut = _Cut(self, t, kinds, rows, cols)
         for fill in (_input, _look_up, _unique, _dense, _two_level, _partial, _convert):
@@ -151,6 +153,15 @@ class LoadModel:
         if self.training is not None:
             _backward(cut, self.training, own, everywhere)
         return ShardLoads(own, everywhere)
+
+    def _check_parts(self, t: NDArray[np.int64], kind: NDArray[Any], r: Array, c: Array) -> None:
+        empty = (r > self.tables.rows[t]) | (c > self.tables.dim[t])
+        if not empty.any():
+            return
+        at, parts = t[empty][0], (int(x[empty][0]) for x in (r, c))
+        rows, dim = int(self.tables.rows[at]), int(self.tables.dim[at])
+        scheme = Scheme(Exchange(int(kind[empty][0])), *parts)
+        check_scheme(self.tables.names[at], rows, dim, scheme, self.gpus, self.domain)
 
     def loads(self, plan: Plan) -> Loads:
         """Loads of all ranks: those of each rank's shards, and what every rank has."""

@@ -25,6 +25,10 @@ def test_part_elements() -> None:
     assert ex.part_elements(128, 1) == 128
     assert ex.part_elements(128, 4) == 32
     assert ex.part_elements(128, 3) == 43  # 43 + 43 + 42
+    for D in (1, 7, 65, 128):
+        for c in range(1, D + 1):
+            too_many = c * ex.part_elements(D, c) - D
+            assert 0 <= too_many < c and (too_many == 0) == (D % c == 0)
 
 
 def test_holder_lengths() -> None:

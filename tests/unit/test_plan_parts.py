@@ -1,0 +1,54 @@
+"""Parts that do not divide a table evenly, and more parts than there are rows or columns."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from perfmodel.errors import BadInputError
+from perfmodel.model.exchanges import Exchange
+from perfmodel.plan import Evaluator, PlanTables, uniform_plan
+from perfmodel.plan.loads import Resource
+from perfmodel.schema.workload import Table, TableSet
+
+TABLES = PlanTables.of(TableSet("mine", (Table("wide", 1000, 128, 4.0, "fp32"), Table("t", 3, 8, 1, "fp32"))))
+
+
+@pytest.fixture(scope="module")
+def evaluator() -> Evaluator:
+    return Evaluator.on("h100-sxm-ib", TABLES, 10, 8)
+
+
+def test_every_column_part_counts_as_the_widest(evaluator: Evaluator) -> None:
+    """128 columns in three parts are 43 + 43 + 42: one column in 129 is counted and not there."""
+    G, B, v = 8, 10, 4
+    wide = evaluator.shard_loads(0, Exchange.RB, 1, 3)
+    assert wide.own[Resource.BAGS_SENT] == G * B * 43 * v  # of the GPU with the most
+    assert wide.everywhere[Resource.BAGS_RECEIVED] == B * 128 * v  # whole bags arrive
+    plans = [uniform_plan(TABLES, "column-wise", G, 8, col_parts=c) for c in (1, 2, 4)]
+    sums = {float(evaluator.loads(plan).of(Resource.BAGS_SENT).sum()) for plan in plans}
+    assert sums == {G * B * (128 + 8) * v}  # equal parts: exact whatever they are
+    plan = uniform_plan(TABLES, "column-wise", G, 8, col_parts=3)
+    assert evaluator.loads(plan).of(Resource.BAGS_SENT).sum() == G * B * (129 + 9) * v
+    assert evaluator.memory(plan).rows_bytes.sum() == 1000 * 129 * v + 3 * 9 * v
+
+
+@pytest.mark.parametrize("kind", [Exchange.RB, Exchange.RS, Exchange.SPARSE, Exchange.TWO_LEVEL, Exchange.UB])
+def test_more_row_parts_than_rows_are_refused_not_nan(evaluator: Evaluator, kind: Exchange) -> None:
+    said = r"^table 't' cannot be cut so: 8 row parts of 3 rows\.\ngive fewer row parts"
+    with pytest.raises(BadInputError, match=said):
+        evaluator.shard_loads([0, 1], kind, 8, 1)
+    fits = evaluator.shard_loads(0, kind, 8, 1)
+    assert np.isfinite(fits.own).all() and np.isfinite(fits.everywhere).all()
+
+
+def test_more_column_parts_than_columns_are_refused(evaluator: Evaluator) -> None:
+    with pytest.raises(BadInputError, match=r"table 't' cannot be cut so: 9 column parts of 8 columns"):
+        evaluator.shard_loads(1, Exchange.RB, 1, [8, 9])
+    assert np.isfinite(evaluator.shard_loads(1, Exchange.RB, 1, 8).own).all()
+
+
+def test_as_many_row_parts_as_rows_are_finite(evaluator: Evaluator) -> None:
+    one_row = evaluator.shard_loads(1, Exchange.RB, 3, 1)
+    assert one_row.own[Resource.IDS_RECEIVED] == pytest.approx(8 * 10 * 1 / 3 * 8)
+    assert np.isfinite(one_row.own).all()
