@@ -71,7 +71,12 @@ Restriction = Callable[[Options, Evaluator], Mask]
 
 
 class Search:
-    """One search; ``run`` gives the answer, and what was best when it is interrupted."""
+    """One search; ``run`` gives the answer, and what was best when it is interrupted.
+
+    options  that plans may use, with their loads and memory: ``options_of`` all that fit, unless given
+    Source: of ``evaluator`` the search itself asks ``step_times``, ``tables`` and, of ``times``, the exchanges
+            with buffers; the bound ``parts`` and ``steps``; the answer ``loads``, ``step`` and ``memory``
+    """
 
     def __init__(
         self,
@@ -81,6 +86,7 @@ class Search:
         time_limit_s: float = 10.0,
         seed: int = 0,
         restrict: Restriction | None = None,
+        options: Options | None = None,
         watch: Watch = lambda best_s, bound_s: None,
     ) -> None:
         self.evaluator, self.limit_bytes, self.watch = evaluator, limit_bytes, watch
@@ -94,7 +100,7 @@ class Search:
         self.kinds: list[int] = []
         self.families: list[tuple[State, Mask]] = []
         self.seen: set[bytes] = set()
-        self.options = options_of(evaluator, limit_bytes)
+        self.options = options or options_of(evaluator, limit_bytes)
         self.restricted = restrict is not None
         if restrict is not None:
             self.options = self.options.kept(restrict(self.options, evaluator))
