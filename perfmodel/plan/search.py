@@ -74,8 +74,8 @@ class Search:
     """One search; ``run`` gives the answer, and what was best when it is interrupted.
 
     options  that plans may use, with their loads and memory: ``options_of`` all that fit, unless given
-    Source: of ``evaluator`` the search itself asks ``step_times``, ``tables`` and, of ``times``, the exchanges
-            with buffers; the bound ``parts`` and ``steps``; the answer ``loads``, ``step`` and ``memory``
+    Source: of ``evaluator`` the search asks ``step_times``, ``tables`` and, of ``times``, the exchanges that
+            need buffers; the bound ``parts`` and ``steps``; the answer ``loads``, ``step`` and ``memory``
     """
 
     def __init__(
