@@ -132,7 +132,7 @@ def _by_copies(problem: Problem, part: Part, relaxed: Relaxed) -> tuple[float, l
     at = relaxed.chosen[copied]
     tables = relaxed.share[copied] * problem.count[o.group[at]]
     odd = np.abs(tables - np.rint(tables))
-    worth = np.where(odd > 1e-4, odd, 0) * o.memory[at] / problem.limit_bytes * relaxed.room
+    worth = np.where(odd > 1e-4, odd, 0) * o.everywhere_memory[at] / problem.limit_bytes * relaxed.room
     if not worth.any():
         return 0.0, []
     pick = int(np.argmax(worth))

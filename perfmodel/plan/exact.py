@@ -77,9 +77,6 @@ def placements(o: Options, table: int) -> Iterator[tuple[int, Ints]]:
 
 def _loads(o: Options, option: int, ranks: Ints) -> Array:
     """Loads and memory [G, K + 1] of a table on its ranks."""
-    loads = np.tile(np.append(o.everywhere[option], 0.0), (o.gpus, 1))
-    if o.parts[option] == 0:
-        loads[:, -1] += o.memory[option]
-    else:
-        loads[ranks] += np.append(o.own[option], o.memory[option])
+    loads = np.tile(np.append(o.everywhere[option], o.everywhere_memory[option]), (o.gpus, 1))
+    loads[ranks] += np.append(o.own[option], o.own_memory[option])
     return loads

@@ -117,10 +117,10 @@ class Moves:
         """
         state, o = self.state, self.state.options
         source, table, target, back = moves
-        load, weight = o.own[state.option[table]], o.memory[state.option[table]]
+        load, weight = o.own[state.option[table]], o.own_memory[state.option[table]]
         returns = np.where(back >= 0, state.option[back], 0)
         load = load - o.own[returns] * (back >= 0)[:, np.newaxis]
-        weight = weight - o.memory[returns] * (back >= 0)
+        weight = weight - o.own_memory[returns] * (back >= 0)
         left, right = state.held[source] - load, state.held[target] + load
         most = state.base + np.maximum(self._others(source, target), np.maximum(left, right))
         uneven = np.zeros(table.size)

@@ -29,7 +29,8 @@ class Options:
     kind_of   [T] which of the Q kinds of table each table is; equal tables are of one kind
     count     [Q] tables of each kind;  first  [Q + 1] where the options of each kind begin
     group     [O] kind of table of each option;  exchange, r, c, parts  [O] the scheme; parts 0 for dp
-    own, everywhere   [O, K] ``ShardLoads`` [bytes];  memory  [O] of one shard [bytes]
+    own, everywhere   [O, K] ``ShardLoads`` [bytes]
+    own_memory, everywhere_memory   [O] memory of one shard, and of what every rank has a copy of [bytes]
     average   [O, K] loads of a rank if the shards were spread evenly [bytes]
     average_memory    [O] the same for memory [bytes]
     """
@@ -44,11 +45,17 @@ class Options:
     parts: Ints
     own: Array
     everywhere: Array
-    memory: Array
+    own_memory: Array
+    everywhere_memory: Array
     average: Array
     average_memory: Array
     gpus: int
     domain: int
+
+    @property
+    def memory(self) -> Array:
+        """[O] of a rank that holds a shard [bytes]."""
+        return self.own_memory + self.everywhere_memory
 
     @property
     def everywhere_held(self) -> NDArray[np.bool_]:
@@ -80,7 +87,7 @@ class Options:
             name: getattr(self, name)[keep]
             for name in (
                 *("exchange", "r", "c", "parts", "own", "everywhere"),
-                *("memory", "average", "average_memory"),
+                *("own_memory", "everywhere_memory", "average", "average_memory"),
             )
         }
         return Options(self.kind_of, self.count, first, group, gpus=self.gpus, domain=self.domain, **some)
@@ -113,7 +120,8 @@ def options_of(evaluator: Evaluator, limit_bytes: float, more: Sequence[Scheme] 
     parts = np.where(exchange == Exchange.DP, 0, r * c)
     memory = np.sum(evaluator.shard_memory(sample[group], r, c), axis=0)
     loads = evaluator.shard_loads(sample[group], exchange, r, c)
-    spread = parts / gpus
+    spread, copied = parts / gpus, parts == 0
+    own_memory, everywhere_memory = np.where(copied, 0, memory), np.where(copied, memory, 0)
     found = Options(
         kind_of,
         count,
@@ -125,9 +133,10 @@ def options_of(evaluator: Evaluator, limit_bytes: float, more: Sequence[Scheme] 
         parts,
         loads.own,
         loads.everywhere,
-        memory,
+        own_memory,
+        everywhere_memory,
         loads.everywhere + loads.own * spread[:, np.newaxis],
-        np.where(parts == 0, memory, memory * spread),
+        everywhere_memory + own_memory * spread,
         gpus,
         domain,
     )

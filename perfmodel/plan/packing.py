@@ -45,7 +45,7 @@ class State:
         self.base = self.base + o.everywhere[option].sum(axis=0)
         fixed = o.everywhere_held[option]
         self.base += o.own[option[fixed & (o.parts[option] > 0)]].sum(axis=0)
-        self.memory += o.memory[option[fixed]].sum()
+        self.memory += o.everywhere_memory[option].sum() + o.own_memory[option[fixed]].sum()
         for table, at, whole in zip(tables, option, fixed, strict=True):
             self.ranks[table] = on_all(o, int(at)) if whole else None
 
@@ -54,18 +54,19 @@ class State:
         self.ranks[table] = ranks
         at = self.option[table]
         self.held[ranks] += self.options.own[at]
-        self.memory[ranks] += self.options.memory[at]
+        self.memory[ranks] += self.options.own_memory[at]
 
     def clear(self, table: int) -> None:
         """Take a table off all ranks."""
         o, at, ranks = self.options, int(self.option[table]), self.ranks[table]
         self.base -= o.everywhere[at]
+        self.memory -= o.everywhere_memory[at]
         if o.everywhere_held[at]:
             self.base -= o.own[at] * (o.parts[at] > 0)
-            self.memory -= o.memory[at]
+            self.memory -= o.own_memory[at]
         elif ranks is not None:
             self.held[ranks] -= o.own[at]
-            self.memory[ranks] -= o.memory[at]
+            self.memory[ranks] -= o.own_memory[at]
             self.held[ranks] *= self.held[ranks] > _DUST_BYTES
         self.base *= self.base > _DUST_BYTES
         self.option[table], self.ranks[table] = -1, None
@@ -78,8 +79,8 @@ class State:
         self.held[source] -= self.options.own[at]
         self.held[source] *= self.held[source] > _DUST_BYTES
         self.held[target] += self.options.own[at]
-        self.memory[source] -= self.options.memory[at]
-        self.memory[target] += self.options.memory[at]
+        self.memory[source] -= self.options.own_memory[at]
+        self.memory[target] += self.options.own_memory[at]
 
     @property
     def most(self) -> Array:
@@ -158,7 +159,7 @@ def pack(evaluator: Evaluator, options: Options, option: Ints, limit_bytes: floa
     state = State(evaluator, options, limit_bytes)
     state.choose(range(option.size), option)
     scale = Scale.of(evaluator, balance(options, option))
-    size = scale.score(options.own[option] + state.base) + 1e-9 * options.memory[option] / limit_bytes
+    size = scale.score(options.own[option] + state.base) + 1e-9 * options.own_memory[option] / limit_bytes
     for table in np.argsort(-size, kind="stable"):
         if state.ranks[table] is None:
             ranks = place(state, int(option[table]), scale)
@@ -176,7 +177,7 @@ def place(state: State, option: int, scale: Scale) -> Ints | None:
     o = state.options
     loads = state.base + state.held + o.own[option]
     score = scale.score(loads)
-    needs = state.memory + o.memory[option] + buffer_bytes(loads.T, state.evaluator.times)
+    needs = state.memory + o.own_memory[option] + buffer_bytes(loads.T, state.evaluator.times)
     score[needs > state.limit_bytes] = np.inf
     if o.exchange[option] == Exchange.TWO_LEVEL:
         return _domains(o, option, score)
