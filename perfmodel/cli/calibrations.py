@@ -102,7 +102,9 @@ def show(
 
     if compare is not None:
         if name is not None or samples or check:
-            raise BadInputError("--compare takes two calibrations and nothing else.", "show --compare A B")
+            raise BadInputError(
+                "--compare takes two calibrations and nothing else.", "perfmodel show --compare A B"
+            )
         first, second = (load_calibration(calibration_of(item) or item) for item in compare)
         rows = report.comparison(first, second)
         if as_json:

@@ -91,7 +91,9 @@ def explain(
     way = checked_sharding(sharding, reduction)
     skew = skew_of(alpha, way)
     if way == ALL:
-        raise BadInputError("--sharding all has the steps of many shardings.", "name one of them.")
+        raise BadInputError(
+            "--sharding all has the steps of many shardings.", "name one of them, e.g. --sharding table-wise"
+        )
     if table_size is None and gpus is None and model is None:
         table_size = _DEFAULT_TABLE_SIZE
     workload = workload_values(
@@ -127,7 +129,11 @@ def explain(
 
     with advice(chosen, library, clock, instead):
         answer = project_one(machine=chosen, **workload, **options)
-        found = explain_way(answer, way, skew, step) if way is not None else explain_step(answer, step)
+        found = (
+            explain_way(answer, way, skew, step, typed.line)
+            if way is not None
+            else explain_step(answer, step)
+        )
     if as_json:
         emit_json("explain", **found.to_dict())
         return

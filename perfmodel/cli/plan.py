@@ -46,6 +46,8 @@ from perfmodel.errors import BadInputError
 
 if TYPE_CHECKING:
     from perfmodel.plan import Evaluator
+    from perfmodel.plan.dense import Dense, DenseTime
+    from perfmodel.plan.training import WholeStep
     from perfmodel.schema.machine import Machine
 
 _STOPPED = 130
@@ -99,6 +101,15 @@ AlphaOption = Annotated[
     str,
     typer.Option("--alpha", metavar="A", help="Skew of the ids: Zipf's exponent, 0 for uniform (default)."),
 ]
+DenseOption = Annotated[
+    str | None,
+    typer.Option(
+        "--dense",
+        metavar="VALUE",
+        help="Dense layers beside the tables, to show the whole step with overlap: dlrm-dcnv2 or a TOML file, "
+        "operations of a sample forward (32MFLOP), or the time of a batch on one GPU (3ms).",
+    ),
+]
 FormatOption = Annotated[
     str,
     typer.Option(
@@ -128,6 +139,7 @@ def plan(
     optimizer: OptimizerOption = None,
     payload: PayloadOption = None,
     alpha: AlphaOption = "0",
+    dense: DenseOption = None,
     id_dtype: IdDtypeOption = "int64",
     machine: MachineOption = None,
     backend: BackendOption = None,
@@ -153,6 +165,7 @@ def plan(
     Examples
       perfmodel plan --model mlperf-dlrm-dcnv2 --gpus 128
       perfmodel plan --model mlperf-dlrm-dcnv2 --gpus 64 --objective throughput --max-hbm 60GB
+      perfmodel plan --model mlperf-dlrm-dcnv2 --gpus 64 --objective throughput --dense dlrm-dcnv2
       perfmodel plan --model tables.csv --gpus 16 --machine h200-sxm-ib --out plan.json
       perfmodel plan --model tables.csv --gpus 16 --reserve 20% --format torchrec --out plan.json
       perfmodel plan --model tables.csv --plan plan.json --batch 4096
@@ -166,6 +179,7 @@ def plan(
     box = machine_of(machine, settings, calibration)
     check_per_node(gpus_per_node, box)
     library = library_of(box, backend, calibration)
+    layers = _layers(dense, box)
     options: dict[str, Any] = {
         "backend": library,
         "clock": clock,
@@ -184,7 +198,8 @@ def plan(
         _write(answer, out, file_format)
     kept = out is not None or plan_file is not None
     again = "" if kept else TypedLine.of(context).text(more=["--out", "plan.json"])
-    _deliver(answer, calibration_file(calibration), again, as_json=as_json, as_csv=as_csv)
+    whole = _whole(answer, layers)
+    _deliver(answer, whole, calibration_file(calibration), again, as_json=as_json, as_csv=as_csv)
     if out is not None:
         note(f"wrote {out}")
     if file_format == "torchrec" and answer.found.stopped not in ("given", "interrupt"):
@@ -249,7 +264,7 @@ def _limit(machine: Machine, max_hbm: str | None, reserve: str) -> float:
     if limit > whole:
         raise BadInputError(
             f"--max-hbm {max_hbm} is more than the {format_bytes(whole, binary=False)} of {machine.name}.",
-            "give less, or change the machine: --set hbm_bytes=…",
+            f"give less, or change the machine: --set hbm_bytes={max_hbm}",
         )
     return min(limit, whole * (1 - reserve_of(reserve)))
 
@@ -293,6 +308,23 @@ def _search(
     finally:
         progress.clear()
     return outcome_of(search, found)
+
+
+def _layers(dense: str | None, machine: Machine) -> Dense | DenseTime | None:
+    if dense is None:
+        return None
+    from perfmodel.plan.dense import dense_of
+
+    return dense_of(dense, machine.name)
+
+
+def _whole(answer: Any, layers: Dense | DenseTime | None) -> WholeStep | None:
+    """The step of the plan with its dense layers, where they are given."""
+    if layers is None:
+        return None
+    from perfmodel.plan.training import Costed, WholeStep
+
+    return WholeStep.of(Costed.of(answer.evaluator, answer.plan), layers)
 
 
 def _write(answer: Any, out: Path, file_format: str) -> None:
@@ -349,14 +381,24 @@ class _Progress:
             self._shown = ""
 
 
-def _deliver(answer: Any, calibration: str | None, again: str, *, as_json: bool, as_csv: bool) -> None:
+def _deliver(
+    answer: Any,
+    whole: WholeStep | None,
+    calibration: str | None,
+    again: str,
+    *,
+    as_json: bool,
+    as_csv: bool,
+) -> None:
     from perfmodel.report.plan import plan_csv, plan_text
 
     if as_json:
-        emit_json("plan", **answer.to_dict(), calibration_file=calibration)
+        samples = answer.evaluator.batch * answer.evaluator.gpus
+        step = whole.to_dict(samples) if whole else None
+        emit_json("plan", **answer.to_dict(), dense_step=step, calibration_file=calibration)
     elif as_csv:
         emit(plan_csv(answer))
     else:
-        emit(plan_text(answer, calibration, again))
+        emit(plan_text(answer, calibration, again, whole))
         for line in answer.evaluator.setting.notes:
             warn(line)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from perfmodel.plan.sizes import Size
     from perfmodel.project import Projection
     from perfmodel.project.explain import Explanation
+
+    Again = Callable[[Sequence[str], Projection], str]  # the line that asks a command for an answer again
 
 ALL = "all"
 _ROW_WISE = "row-wise"
@@ -46,7 +48,7 @@ class Output:
     as_json: bool
     as_csv: bool
     calibration_file: str | None
-    again: Callable[[Any, Projection], str]
+    again: Again
 
 
 def checked_sharding(name: str | None, reduction: str, local_memory: str | None = None) -> str | None:
@@ -80,23 +82,28 @@ def skew_of(text: str | None, way: str | None) -> float:
     return parse_ratio(text, "--alpha", allow_zero=True)
 
 
-def one_way(base: Projection, way: str, alpha: float) -> Compared:
-    """The answer of one way. Limits: it is not possible -> BadInputError: why"""
+def one_way(base: Projection, way: str, alpha: float, again: Again) -> Compared:
+    """The answer of one way. Limits: it is not possible -> BadInputError: why, and the line that compares"""
     from perfmodel.plan.answer import compared
 
     found = next(compared(base, [way], alpha))
     if found.answer is None:
-        raise BadInputError(
-            f"{way} is not possible: {found.why}.", "perfmodel project --sharding all shows what is."
-        )
+        line = again(("perfmodel", "project"), _with_sharding(base, ALL, alpha))
+        raise BadInputError(f"{way} is not possible: {found.why}.", f"what is possible:\n  {line}")
     return found
+
+
+def _with_sharding(base: Projection, way: str, alpha: float) -> Projection:
+    """The same question with a sharding, for a line that asks it."""
+    asked = base.question
+    return replace(base, question=replace(asked, sharding=way, alpha=alpha) if asked else None)
 
 
 def print_one(base: Projection, way: str, alpha: float, out: Output) -> None:
     """The screen, the document or the steps of one way."""
     from perfmodel.report.projection import projection_text
 
-    found = one_way(base, way, alpha)
+    found = one_way(base, way, alpha, out.again)
     answer = found.answer
     assert answer is not None and found.alike is not None
     if out.as_csv:
@@ -112,12 +119,12 @@ def print_one(base: Projection, way: str, alpha: float, out: Output) -> None:
         warn(line)
 
 
-def explain_way(base: Projection, way: str, alpha: float, step: str) -> Explanation:
-    """A step of one way, explained."""
+def explain_way(base: Projection, way: str, alpha: float, step: str, again: Again) -> Explanation:
+    """A step of one way, explained; ``again`` as in ``one_way``."""
     from perfmodel.plan.answer import evaluator_of
     from perfmodel.plan.explain import explain_plan_step
 
-    found = one_way(base, way, alpha)
+    found = one_way(base, way, alpha, again)
     assert found.answer is not None and found.alike is not None
     return explain_plan_step(found.answer, evaluator_of(base, alpha), found.alike, step)
 

@@ -245,4 +245,6 @@ def _fingerprint(samples: pd.DataFrame) -> str:
 def require_samples(samples: pd.DataFrame, what: str) -> None:
     """Raise BadInputError when a selection of samples is empty."""
     if samples.empty:
-        raise BadInputError(f"{what} selects no samples.", "perfmodel show --samples lists what there is.")
+        raise BadInputError(
+            f"{what} selects no samples.", "perfmodel show FILE --samples lists what a calibration has."
+        )

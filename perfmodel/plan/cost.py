@@ -149,9 +149,12 @@ class Evaluator:
 
     def _check(self, plan: Plan) -> None:
         if (plan.gpus, plan.domain) != (self.gpus, self.domain):
+            change = "leave out --gpus, for a plan brings its own"
+            if plan.gpus == self.gpus:
+                change = "name the machine and --gpus-per-node that it was made for"
             raise BadInputError(
                 f"the plan is for {plan.gpus} GPUs in NVLink domains of {plan.domain}.",
-                f"here are {self.gpus} in domains of {self.domain}: plan anew, or change --gpus.",
+                f"here are {self.gpus} in domains of {self.domain}: {change}; or plan anew without --plan.",
             )
         if plan.tables.fingerprint != self.tables.fingerprint:
             raise BadInputError(

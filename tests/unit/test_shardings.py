@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from typing import Any
 
 import numpy as np
@@ -260,6 +261,25 @@ def test_what_cannot_be_asked(
 ) -> None:
     code, _, said = printed(capsys, "--table-size", "10TB", *words)
     assert code == 2 and message in " ".join(said.split())
+
+
+def advised(said: str) -> list[str]:
+    """The words of the line that an error advises."""
+    line = next(line for line in said.splitlines() if line.strip().startswith("perfmodel "))
+    return shlex.split(line)[1:]
+
+
+def test_what_is_possible_is_asked_as_the_question_was_typed(capsys: pytest.CaptureFixture[str]) -> None:
+    """The advised line has all that was typed, and an answer."""
+    typed = ("--gpus", "16", "--tables", "2", "--dim", "64", "--set", "nic_bytes_per_s=100GB/s")
+    code, _, said = printed(capsys, *typed, "--sharding", "table-wise", "--alpha", "1.1")
+    assert code == 2 and "table-wise is not possible: one table is 640 GB" in said
+    wanted = [*typed, "--sharding", "all", "--alpha", "1.1"]
+    assert advised(said) == ["project", *wanted]
+    assert run(["explain", "gather", *typed, "--sharding", "table-wise", "--alpha", "1.1"]) == 2
+    again = advised(capsys.readouterr().err)
+    assert again == ["project", *wanted]
+    assert run([*again, "--csv"]) == 0
 
 
 def test_skew_makes_unique_rows_fewer(capsys: pytest.CaptureFixture[str]) -> None:
