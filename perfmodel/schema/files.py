@@ -22,6 +22,8 @@ _LONGEST_VALUE = 60
 _EXPECTED = {
     "machine file": "TOML with name, title and a table [values.KEY] for each value, as in "
     "perfmodel machines h100-sxm-ib --json",
+    "chip file": "TOML with name, title, [buffers] and a table [values.KEY] for each value, as in "
+    "perfmodel chips ascend-910 --json",
     "table file": "a list of tables with rows, dim, pooling and dtype; perfmodel models --help",
     "sample file": "CSV with collective, payload_bytes, gpus, time_s and more; perfmodel import --help",
     "calibration": "a file that perfmodel import wrote; perfmodel import --help",

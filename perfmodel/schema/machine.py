@@ -19,34 +19,45 @@ _FOLDER = "machines"
 _SUFFIX = ".toml"
 
 
-class _Key(NamedTuple):
-    """What a machine value must be: its unit, whether 0 is meant as "none", and what it says."""
+class ValueKey(NamedTuple):
+    """What a value of a machine or a chip must be: unit, whether 0 is meant as "none", and what it says."""
 
     unit: str
     zero: bool
     meaning: str
 
+    def check(self, key: str, quantity: Quantity) -> None:
+        """Raises ValueError unless the value is one that ``key`` may have."""
+        if quantity.unit != self.unit:
+            raise ValueError(f"values.{key}.unit: must be {self.unit!r}, not {quantity.unit!r}")
+        if quantity.value == 0 and not self.zero:
+            raise ValueError(f"values.{key}.value: must be more than 0")
+        if self.unit == "count" and not quantity.value.is_integer():
+            raise ValueError(f"values.{key}.value: must be a whole number, not {quantity.value:g}")
+        if self.unit == "ratio" and quantity.value < 1:
+            raise ValueError(f"values.{key}.value: a penalty is at least 1, not {quantity.value:g}")
 
-KEYS: dict[str, _Key] = {
-    "hbm_bytes": _Key("byte", False, "memory of one GPU"),
-    "hbm_bytes_per_s": _Key("byte/s", False, "datasheet memory bandwidth of one GPU"),
-    "l2_bytes": _Key("byte", False, "L2 cache of one GPU"),
-    "l2_bytes_per_s": _Key("byte/s", False, "L2 read bandwidth of one GPU"),
-    "sm_count": _Key("count", False, "streaming multiprocessors of one GPU"),
-    "gpus_per_node": _Key("count", False, "GPUs of one node (one operating system)"),
-    "nvlink_domain_gpus": _Key("count", False, "GPUs that reach each other over NVLink; 1 = no NVLink"),
-    "nvlink_bytes_per_s": _Key("byte/s", True, "NVLink of one GPU, one direction, datasheet; 0 = none"),
-    "pcie_bytes_per_s": _Key("byte/s", False, "PCIe of one GPU, one direction, datasheet"),
-    "nic_bytes_per_s": _Key("byte/s", False, "network line rate per GPU, one direction"),
-    "nics_per_node": _Key("count", False, "network interfaces of one node"),
-    "gather_bytes_per_s": _Key("byte/s", False, "memory bandwidth that a gather of long rows reaches"),
-    "launch_floor_s": _Key("s", False, "time of a gather kernel with almost nothing to do"),
-    "sector_bytes": _Key("byte", False, "smallest read from memory"),
-    "small_row_penalty_32": _Key("ratio", False, "extra traffic of rows of at most 32 elements"),
-    "small_row_penalty_64": _Key("ratio", False, "extra traffic of rows of 33 to 64 elements"),
-    "bucketize_floor_s": _Key("s", False, "time to sort almost no ids by owner"),
-    "bucketize_bytes_per_s": _Key("byte/s", False, "bytes of ids sorted by owner per second"),
-    "local_sum_bytes_per_s": _Key("byte/s", False, "bytes read and written per second by a sum of buffers"),
+
+KEYS: dict[str, ValueKey] = {
+    "hbm_bytes": ValueKey("byte", False, "memory of one GPU"),
+    "hbm_bytes_per_s": ValueKey("byte/s", False, "datasheet memory bandwidth of one GPU"),
+    "l2_bytes": ValueKey("byte", False, "L2 cache of one GPU"),
+    "l2_bytes_per_s": ValueKey("byte/s", False, "L2 read bandwidth of one GPU"),
+    "sm_count": ValueKey("count", False, "streaming multiprocessors of one GPU"),
+    "gpus_per_node": ValueKey("count", False, "GPUs of one node (one operating system)"),
+    "nvlink_domain_gpus": ValueKey("count", False, "GPUs that reach each other over NVLink; 1 = no NVLink"),
+    "nvlink_bytes_per_s": ValueKey("byte/s", True, "NVLink of one GPU, one direction, datasheet; 0 = none"),
+    "pcie_bytes_per_s": ValueKey("byte/s", False, "PCIe of one GPU, one direction, datasheet"),
+    "nic_bytes_per_s": ValueKey("byte/s", False, "network line rate per GPU, one direction"),
+    "nics_per_node": ValueKey("count", False, "network interfaces of one node"),
+    "gather_bytes_per_s": ValueKey("byte/s", False, "memory bandwidth that a gather of long rows reaches"),
+    "launch_floor_s": ValueKey("s", False, "time of a gather kernel with almost nothing to do"),
+    "sector_bytes": ValueKey("byte", False, "smallest read from memory"),
+    "small_row_penalty_32": ValueKey("ratio", False, "extra traffic of rows of at most 32 elements"),
+    "small_row_penalty_64": ValueKey("ratio", False, "extra traffic of rows of 33 to 64 elements"),
+    "bucketize_floor_s": ValueKey("s", False, "time to sort almost no ids by owner"),
+    "bucketize_bytes_per_s": ValueKey("byte/s", False, "bytes of ids sorted by owner per second"),
+    "local_sum_bytes_per_s": ValueKey("byte/s", False, "bytes read and written per second by a sum of buffers"),
 }
 """Every value that a machine has; a file gives all of them and no other."""
 
@@ -206,15 +217,7 @@ class Machine(BaseModel):
 def _check_quantity(key: str, quantity: Quantity) -> None:
     if key not in KEYS:
         raise ValueError(f"values.{key}: not a machine value; known: {', '.join(KEYS)}")
-    wanted = KEYS[key]
-    if quantity.unit != wanted.unit:
-        raise ValueError(f"values.{key}.unit: must be {wanted.unit!r}, not {quantity.unit!r}")
-    if quantity.value == 0 and not wanted.zero:
-        raise ValueError(f"values.{key}.value: must be more than 0")
-    if wanted.unit == "count" and not quantity.value.is_integer():
-        raise ValueError(f"values.{key}.value: must be a whole number, not {quantity.value:g}")
-    if wanted.unit == "ratio" and quantity.value < 1:
-        raise ValueError(f"values.{key}.value: a penalty is at least 1, not {quantity.value:g}")
+    KEYS[key].check(key, quantity)
 
 
 def _check_domain(machine: Machine) -> None:

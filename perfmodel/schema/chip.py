@@ -1,0 +1,174 @@
+"""A chip of many cores: what one core holds and how fast it gathers, and what all cores share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from perfmodel import resources, units
+from perfmodel.errors import BadInputError
+from perfmodel.schema.evidence import Evidence
+from perfmodel.schema.files import invalid_fields, looks_like_path, read_toml, unknown_name
+from perfmodel.schema.machine import OVERRIDE_SOURCE, Name, Quantity, Text, ValueKey
+
+_FOLDER = "chips"
+_SUFFIX = ".toml"
+_WHAT = "chip file"
+
+CHIP_KEYS: dict[str, ValueKey] = {
+    "cores": ValueKey("count", False, "cores that work side by side"),
+    "local_bytes": ValueKey("byte", False, "local buffer (L1) of a core, where rows stay"),
+    "vector_bytes": ValueKey("byte", False, "vector buffer (UB) of a core, where bags are summed"),
+    "core_bytes_per_s": ValueKey("byte/s", False, "most that one core takes from global memory as rows"),
+    "dma_bytes_per_s": ValueKey("byte/s", False, "long copies of one core from or to global memory"),
+    "local_bytes_per_s": ValueKey("byte/s", False, "rows that one core gathers from its local buffer"),
+    "vector_bytes_per_s": ValueKey("byte/s", False, "rows that one core gathers from its vector buffer"),
+    "local_to_vector_bytes_per_s": ValueKey(
+        "byte/s", True, "from the local to the vector buffer of a core; 0 = it gathers in place"
+    ),
+    "row_issue_s": ValueKey("s", True, "a core asks for one row (GM, L1), one after the other; 0 = side by side"),
+    "id_s": ValueKey("s", True, "a core looks at one id of a pass; 0 = ids come sorted by chunk"),
+    "row_latency_s": ValueKey("s", False, "from a row's request to its first byte from global memory"),
+    "rows_in_flight": ValueKey("count", False, "rows that one core has requested and not yet got"),
+    "access_bytes": ValueKey("byte", False, "smallest read from global memory"),
+    "gm_bytes_per_s": ValueKey("byte/s", False, "global memory, all cores together"),
+    "channels": ValueKey("count", False, "channels of global memory; a row is in one of them"),
+    "cache_bytes": ValueKey("byte", True, "cache that all cores share; 0 = none"),
+    "cache_bytes_per_s": ValueKey("byte/s", True, "cache, all cores together; 0 = none"),
+    "cache_slices": ValueKey("count", True, "slices of the cache; a row is in one of them; 0 = none"),
+    "cache_latency_s": ValueKey("s", True, "from a row's request to its first byte from the cache; 0 = none"),
+}
+"""Every value that a chip has; a file gives all of them and no other."""
+
+_CACHE = ("cache_bytes", "cache_bytes_per_s", "cache_slices", "cache_latency_s")
+_FROZEN = ConfigDict(frozen=True, extra="forbid")
+
+
+class Buffers(BaseModel):
+    """What the buffers of a core are.
+
+    persist  rows stay from one batch to the next: copying them is paid once, and not counted in a batch
+    shared   local and vector buffer are one memory: what rows take, bags do not have
+    """
+
+    model_config = _FROZEN
+
+    persist: bool
+    shared: bool
+    source: Text
+
+
+class Chip(BaseModel):
+    """A validated, immutable chip. ``chip.value("cores")`` is SI."""
+
+    model_config = _FROZEN
+
+    name: Name
+    title: Text
+    notes: str = ""
+    buffers: Buffers
+    values: Mapping[str, Quantity]
+    overrides: frozenset[str] = Field(default=frozenset(), exclude=True)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        missing = [key for key in CHIP_KEYS if key not in self.values]
+        if missing:
+            raise ValueError(f"values: missing {', '.join(missing)}")
+        for key, quantity in self.values.items():
+            if key not in CHIP_KEYS:
+                raise ValueError(f"values.{key}: not a chip value; known: {', '.join(CHIP_KEYS)}")
+            CHIP_KEYS[key].check(key, quantity)
+        _check_cache(self)
+        if self.buffers.shared and self.value("local_bytes") != self.value("vector_bytes"):
+            raise ValueError("buffers.shared: one memory has one size; local_bytes and vector_bytes differ")
+        if self.buffers.shared and self.value("local_to_vector_bytes_per_s") > 0:
+            raise ValueError("buffers.shared: nothing is copied inside one memory; give 0")
+        return self
+
+    def quantity(self, key: str) -> Quantity:
+        """The value ``key`` with its source and evidence."""
+        if key not in CHIP_KEYS:
+            raise unknown_name("chip value", key, CHIP_KEYS)
+        return self.values[key]
+
+    def value(self, key: str) -> float:
+        """The SI value of ``key``."""
+        return self.quantity(key).value
+
+    @property
+    def cores(self) -> int:
+        """Cores of the chip."""
+        return int(self.value("cores"))
+
+    def with_overrides(self, values: Mapping[str, float | str], source: str = OVERRIDE_SOURCE) -> Chip:
+        """This chip with some values replaced: evidence ``assumed``, listed in ``overrides``.
+
+        values  SI numbers, or text with a unit (``"40GB/s"``)
+        Limits: unknown key, impossible value -> BadInputError; nothing replaced -> this chip
+        """
+        if not values:
+            return self
+        given = {key: self._given(key, value, source) for key, value in values.items()}
+        fields = {name: getattr(self, name) for name in ("name", "title", "notes", "buffers")}
+        try:
+            return Chip(**fields, values={**self.values, **given}, overrides=self.overrides | set(given))
+        except ValidationError as error:
+            raise invalid_fields(error, source, " ".join(f"{k}={v}" for k, v in values.items())) from None
+
+    def _given(self, key: str, value: float | str, source: str) -> Quantity:
+        old = self.quantity(key)
+        number = units.parse_quantity(value, old.unit, f"{source} {key}") if isinstance(value, str) else value
+        try:
+            return Quantity(
+                value=float(number), unit=old.unit, source=source, why="a what-if", evidence=Evidence.ASSUMED
+            )
+        except ValidationError as error:
+            raise invalid_fields(error, source, f"{key}={value}") from None
+
+
+def _check_cache(chip: Chip) -> None:
+    given = [key for key in _CACHE if chip.value(key) > 0]
+    if given and len(given) < len(_CACHE):
+        none = ", ".join(key for key in _CACHE if key not in given)
+        raise ValueError(f"a chip with a cache gives all of {', '.join(_CACHE)}; {none} is 0")
+    if given and chip.value("cache_latency_s") > chip.value("row_latency_s"):
+        raise ValueError("cache_latency_s is more than row_latency_s: a cache is no slower than the memory")
+
+
+def list_chips() -> list[str]:
+    """Names of the shipped chips."""
+    return resources.data_names(_FOLDER, _SUFFIX)
+
+
+def load_chip(name_or_path: str | Path) -> Chip:
+    """A shipped chip by name, or a user's own TOML file by path.
+
+    Limits: unknown name -> BadInputError listing the known ones; a bad file -> BadInputError with its field
+    """
+    text = str(name_or_path)
+    if isinstance(name_or_path, Path) or looks_like_path(text, [_SUFFIX]):
+        return read_chip(Path(text))
+    if text not in list_chips():
+        raise unknown_name("chip", text, list_chips())
+    return _shipped(text)
+
+
+@lru_cache(maxsize=32)
+def _shipped(name: str) -> Chip:
+    return read_chip(resources.data_path(_FOLDER, name + _SUFFIX))
+
+
+def read_chip(path: Path) -> Chip:
+    """A chip from a TOML file, validated."""
+    document: dict[str, Any] = read_toml(path, _WHAT)
+    if "overrides" in document:
+        raise BadInputError(f"{_WHAT} {path} has a field 'overrides'.", "overrides are given with --set.")
+    try:
+        return Chip.model_validate(document)
+    except ValidationError as error:
+        raise invalid_fields(error, _WHAT, str(path)) from None
