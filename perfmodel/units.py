@@ -32,6 +32,8 @@ _DECIMAL_UNITS = ("B", "kB", "MB", "GB", "TB", "PB", "EB")
 _SUPERSCRIPT = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 _NUMBER = re.compile(r"\s*([+-]?(?:[0-9][0-9_]*\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)\s*(\S*)\s*")
 _AMOUNT = re.compile(r"([kKmMgGtTpPeE]?)(i?)(B|b|bit|bits|byte|bytes|Byte|Bytes|)(ps|/s|)")
+_FLOPS = re.compile(r"([kMGTP]?)FLOPs?")
+_FLOPS_UNITS = ("FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP")
 _GROUP_GAP = re.compile(r"(?<=\d) (?=\d{3}(?!\d))")
 _LONGEST_TEXT = 60
 
@@ -219,6 +221,18 @@ def parse_ratio(text: str, name: str = "", *, allow_zero: bool = False) -> float
     return parts.number
 
 
+def parse_flops(text: str, name: str = "") -> float:
+    """Floating-point operations of ``32MFLOP``, ``1.5 GFLOP`` or ``2e7FLOP``.
+
+    Limits: 1kFLOP -> 1000; no unit, another one, FLOP/s -> BadInputError
+    """
+    parts = _split(text, name, "a number of operations", "32MFLOP", zero=False)
+    match = _FLOPS.fullmatch(parts.unit)
+    if match is None:
+        raise _unknown_unit(parts, "operations", "32MFLOP")
+    return parts.number * 10.0 ** (3 * _POWERS[match.group(1)])
+
+
 _PLAIN_RATE_AT_LEAST = 1e6
 _PLAIN_TIME_AT_MOST = 1.0
 
@@ -303,6 +317,11 @@ def format_rate(bytes_per_s: float) -> str:
     """``50 GB/s``, ``3.35 TB/s``."""
     text = _scaled(bytes_per_s, _DECIMAL_UNITS, 1000)
     return text if text == "unknown" else f"{text}/s"
+
+
+def format_flops(flops: float) -> str:
+    """``32.1 MFLOP``; of a rate, ``989 TFLOP`` per second."""
+    return _scaled(flops, _FLOPS_UNITS, 1000)
 
 
 def format_time(time_s: float) -> str:

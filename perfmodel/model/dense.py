@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Protocol
 
 BACKWARD = 2.0
 """Operations of the backward pass over those of the forward: gradients of inputs, and of weights."""
@@ -32,6 +33,44 @@ def cross_macs(width: float, rank: float, layers: int) -> float:
     Limits: no layers -> 0;  width 2, rank 3, 1 layer -> 12
     """
     return layers * 2.0 * width * rank
+
+
+class Layers(Protocol):
+    """Dense layers before the embeddings are needed (bottom) and after (top), for one sample."""
+
+    def bottom_flops(self) -> float:
+        """Forward [FLOP]."""
+
+    def top_flops(self, embedding_elements: float) -> float:
+        """Forward, on all embeddings of a sample [FLOP]."""
+
+    def weights(self, embedding_elements: float) -> float:
+        """Weights whose gradients are reduced [-]."""
+
+
+@dataclass(frozen=True)
+class GivenFlops:
+    """Dense layers of which only the operations are known, all of them after the embeddings.
+
+        weights = flops / 2                                                   [-]
+
+    flops  forward, one sample [FLOP]
+    Source: definition of fully connected layers; a convolution or attention has fewer weights
+    """
+
+    flops: float
+
+    def bottom_flops(self) -> float:
+        """None: nothing runs before the embeddings are there."""
+        return 0.0
+
+    def top_flops(self, embedding_elements: float) -> float:
+        """All of them."""
+        return self.flops
+
+    def weights(self, embedding_elements: float) -> float:
+        """One for each multiply-add."""
+        return self.flops / 2
 
 
 @dataclass(frozen=True)

@@ -1,17 +1,21 @@
-"""A training step of a plan in the parts of the overlap pipeline, with its dense model."""
+"""A step of a plan with its dense layers: the parts of the overlap pipeline, and what overlap gains."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.model.dense import BACKWARD, DenseModel
+from perfmodel.model import bands
+from perfmodel.model.dense import BACKWARD
 from perfmodel.model.exchanges import Exchange
-from perfmodel.model.pipeline import Parts, dense_time
-from perfmodel.plan.cost import Evaluator, StepRow
+from perfmodel.model.pipeline import Parts, forward_overlapped, in_line, overlapped
+from perfmodel.model.schedule import Steady, alone, steady
+from perfmodel.plan.cost import Evaluator, StepCost, StepRow
+from perfmodel.plan.dense import Dense, DenseTime
 from perfmodel.plan.loads import Loads, Resource
 from perfmodel.plan.placement import Plan
 
@@ -54,21 +58,8 @@ PARTS: dict[str, tuple[str, ...]] = {
 """Steps of a pass in each part of the pipeline."""
 
 EMBEDDING_COMMUNICATION = ("keys", "forward", "backward", "dp_reduce")
-
-
-@dataclass(frozen=True)
-class Dense:
-    """The dense model on some GPU.
-
-    flops_per_s  of the datasheet, at the precision of training;  efficiency  share of it that is reached [-]
-    gradient_bytes  of one gradient in the all-reduce [bytes]
-    """
-
-    model: DenseModel
-    flops_per_s: float
-    efficiency: float
-    gradient_bytes: float
-
+DENSE_REDUCE = "dense reduce"
+"""The one task of communication that is not of the embeddings."""
 
 Pick = Callable[[StepRow], float]
 
@@ -78,24 +69,158 @@ def centre(row: StepRow) -> float:
     return row.time_s
 
 
-def parts_of(evaluator: Evaluator, plan: Plan, dense: Dense, pick: Pick = centre) -> Parts:
-    """Times of the parts of a step; ``evaluator`` with training.
+@dataclass(frozen=True, eq=False)
+class Costed:
+    """A plan with what it costs."""
 
-    pick  takes a step's time, or an end of its band
-    Limits: an evaluator without training -> ValueError
+    evaluator: Evaluator
+    plan: Plan
+    loads: Loads
+    cost: StepCost
+
+    @staticmethod
+    def of(evaluator: Evaluator, plan: Plan) -> Costed:
+        """Limits: a plan for other GPUs or tables -> BadInputError"""
+        loads = evaluator.loads(plan)
+        return Costed(evaluator, plan, loads, evaluator.step(loads))
+
+    @property
+    def training(self) -> bool:
+        """Whether a step is forward and backward."""
+        return self.evaluator.model.training is not None
+
+    def parts(self, dense: Dense | DenseTime, pick: Pick = centre) -> Parts:
+        """Times of the parts of a step.
+
+        pick  takes a step's time, or an end of its band
+        Limits: an evaluator without training -> nothing is backward, updated or reduced
+        """
+        times = {row.name: pick(row) for row in self.cost.rows}
+        sums = {part: sum(times.get(name, 0.0) for name in names) for part, names in PARTS.items()}
+        copied = _copied(self.evaluator, self.plan)
+        owned = (("lookup", "gather_pool", "dp_lookup"), ("update", "update_rows", "dp_update"))
+        for part, name, own in owned:
+            share = _copied_share(self.evaluator, self.loads, copied, name) if name in times else 0.0
+            sums[own] = times.get(name, 0.0) * share
+            sums[part] -= sums[own]
+        return Parts(**sums, **_dense_times(self.evaluator, dense, self.training))
+
+    def step(self, dense: Dense | DenseTime, pick: Pick = centre, *, overlap: bool = True) -> Steady:
+        """Training: consecutive batches; else one batch alone."""
+        tasks = (overlapped if self.training else forward_overlapped)(self.parts(dense, pick))
+        return (steady if self.training else alone)(tasks if overlap else in_line(tasks))
+
+    def band(self, dense: Dense | DenseTime) -> tuple[float, float]:
+        """95 % band of the overlapped step [s]: fabric and kernels err apart, the dense time is exact."""
+        time = self.step(dense).step_s
+        ends = []
+        for end in ("low_s", "high_s"):
+            moved = [self.step(dense, _one_end(end, comm)).step_s - time for comm in (True, False)]
+            ends.append(float(bands.quadrature(*moved)))
+        return time - ends[0], time + ends[1]
+
+
+def _one_end(end: str, communication: bool) -> Pick:
+    """Takes the end of the band of the fabric's steps, or of the kernels', and the centre of the others."""
+
+    def pick(row: StepRow) -> float:
+        return float(getattr(row, end)) if is_communication(row) == communication else row.time_s
+
+    return pick
+
+
+@dataclass(frozen=True, eq=False)
+class WholeStep:
+    """A step of a plan with its dense layers: training in a steady state, or one forward pass alone.
+
+    found  overlapped;  low_s, high_s  its 95 % band [s];  forward_flops  of the dense layers, one sample
     """
-    loads = evaluator.loads(plan)
-    cost = evaluator.step(loads)
-    if evaluator.model.training is None:
-        raise ValueError("the evaluator has no backward pass")
-    times = {row.name: pick(row) for row in cost.rows}
-    sums = {part: sum(times.get(name, 0.0) for name in names) for part, names in PARTS.items()}
-    copied = _copied(evaluator, plan)
-    for part, name, own in (("lookup", "gather_pool", "dp_lookup"), ("update", "update_rows", "dp_update")):
-        share = _copied_share(evaluator, loads, copied, name) if name in times else 0.0
-        sums[own] = times.get(name, 0.0) * share
-        sums[part] -= sums[own]
-    return Parts(**sums, **_dense_times(evaluator, dense))
+
+    dense: Dense | DenseTime
+    parts: Parts
+    found: Steady
+    low_s: float
+    high_s: float
+    training: bool
+    forward_flops: float | None
+    reduced_bytes: float
+
+    @staticmethod
+    def of(costed: Costed, dense: Dense | DenseTime) -> WholeStep:
+        """The step of a plan."""
+        low_s, high_s = costed.band(dense)
+        elements = float(costed.evaluator.tables.dim.sum())
+        flops = None
+        if isinstance(dense, Dense):
+            flops = dense.model.bottom_flops() + dense.model.top_flops(elements)
+        several = costed.training and costed.evaluator.gpus > 1
+        return WholeStep(
+            dense,
+            costed.parts(dense),
+            costed.step(dense),
+            low_s,
+            high_s,
+            costed.training,
+            flops,
+            dense.reduced_bytes(elements) if several else 0.0,
+        )
+
+    @property
+    def dense_s(self) -> float:
+        """All dense layers, without the reduction of their gradients [s]."""
+        p = self.parts
+        return p.bottom + p.bottom_backward + p.top + p.top_backward
+
+    @property
+    def communication_s(self) -> float:
+        """All communication of the embeddings, hidden or not [s]."""
+        return embedding_communication_s(self.parts)
+
+    @property
+    def exposed_s(self) -> float:
+        """What of it is not hidden behind compute [s]."""
+        exposed = sum(time for name, time in self.found.exposed().items() if name != DENSE_REDUCE)
+        return min(exposed, self.communication_s)
+
+    def tasks(self) -> list[dict[str, Any]]:
+        """Each task of a batch that takes time: name, stream, device, time_s, exposed_s (None of compute),
+        path_s (of it on the critical path)."""
+        exposed, path = self.found.exposed(), self.found.on_path()
+        return [
+            {
+                "task": task.name,
+                "stream": task.stream,
+                "device": task.device,
+                "time_s": task.duration_s,
+                "exposed_s": exposed.get(task.name),
+                "path_s": path[task.name],
+            }
+            for task in self.found.tasks
+            if task.duration_s > 0
+        ]
+
+    def to_dict(self, samples: float) -> dict[str, Any]:
+        """The public schema of ``--json``: SI units. ``samples`` of all GPUs in a step."""
+        found, dense = self.found, self.dense
+        return {
+            "dense": getattr(dense, "name", "") or None,
+            "dense_s": self.dense_s,
+            "dense_forward_flops": self.forward_flops,
+            "dense_flops_per_s": getattr(dense, "flops_per_s", None),
+            "dense_efficiency": getattr(dense, "efficiency", None),
+            "dense_reduced_bytes": self.reduced_bytes,
+            "serial_s": found.serial_s,
+            "step_s": found.step_s,
+            "low_s": self.low_s,
+            "high_s": self.high_s,
+            "samples_per_s": samples / found.step_s,
+            "communication_s": self.communication_s,
+            "exposed_s": self.exposed_s,
+            "serial_share": self.communication_s / found.serial_s,
+            "exposed_share": self.exposed_s / found.step_s,
+            "tasks": self.tasks(),
+            "timeline": found.timeline(),
+        }
 
 
 def _copied(evaluator: Evaluator, plan: Plan) -> Array:
@@ -113,22 +238,20 @@ def _copied_share(evaluator: Evaluator, loads: Loads, copied: Array, name: str) 
     return float(copied[step.resources[0]]) / most if most > 0 else 0.0
 
 
-def _dense_times(evaluator: Evaluator, dense: Dense) -> dict[str, float]:
+def _dense_times(evaluator: Evaluator, dense: Dense | DenseTime, training: bool) -> dict[str, float]:
     elements = float(evaluator.tables.dim.sum())
-    batch, rate = evaluator.batch, (dense.flops_per_s, dense.efficiency)
-    bottom = dense_time(dense.model.bottom_flops() * batch, *rate)
-    top = dense_time(dense.model.top_flops(elements) * batch, *rate)
-    reduce = 0.0
-    if evaluator.gpus > 1:
-        size = np.array([dense.model.weights(elements) * dense.gradient_bytes])
-        node = evaluator.forward.gpus_per_node
-        gpus = np.array([float(evaluator.gpus)])
-        reduce = float(evaluator.setting.links.timing("all_reduce", size, gpus, node).time_s[0])
+    again = BACKWARD if training else 0.0
+    bottom, top = dense.forward_s(elements, evaluator.batch, again)
+    reduce, size = 0.0, dense.reduced_bytes(elements)
+    if evaluator.gpus > 1 and training and size > 0:
+        node, gpus = evaluator.forward.gpus_per_node, np.array([float(evaluator.gpus)])
+        timing = evaluator.setting.links.timing("all_reduce", np.array([size]), gpus, node)
+        reduce = float(timing.time_s[0])
     return {
         "bottom": bottom,
-        "bottom_backward": BACKWARD * bottom,
+        "bottom_backward": again * bottom,
         "top": top,
-        "top_backward": BACKWARD * top,
+        "top_backward": again * top,
         "dense_reduce": reduce,
     }
 

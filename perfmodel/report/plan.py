@@ -13,8 +13,10 @@ from perfmodel.model.exchanges import Exchange
 from perfmodel.plan.cost import StepRow
 from perfmodel.plan.outcome import Baseline, Group, Outcome
 from perfmodel.plan.placement import Scheme
+from perfmodel.plan.training import WholeStep
 from perfmodel.report.projection import band, origin
 from perfmodel.report.terminal import command_lines, facts, paragraph, sides, table, unbroken
+from perfmodel.report.training import whole_text
 from perfmodel.units import (
     counted,
     format_bytes,
@@ -49,9 +51,16 @@ _STOPPED = {
 _MOST_GROUPS = 40
 
 
-def plan_text(answer: Outcome, calibration_file: str | None = None, again: str = "") -> str:
-    """The whole screen; ``again`` is the line that keeps this plan in a file, if it is not kept yet."""
+def plan_text(
+    answer: Outcome, calibration_file: str | None = None, again: str = "", whole: WholeStep | None = None
+) -> str:
+    """The whole screen; ``again`` is the line that keeps this plan in a file, if it is not kept yet.
+
+    whole  the step with its dense layers, if they were given
+    """
     parts = [headline(answer), gpu_lines(answer), placements(answer), steps(answer), limits(answer)]
+    if whole is not None:
+        parts.append(whole_text(whole, answer.evaluator.batch * answer.evaluator.gpus))
     parts.append(footer(answer, calibration_file))
     if again:
         parts[-1] += f"\nTo keep the plan:\n{command_lines(again)}"

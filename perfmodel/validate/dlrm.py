@@ -8,23 +8,20 @@ layers reach.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from perfmodel.errors import BadInputError
-from perfmodel.model import bands
-from perfmodel.model.pipeline import Steady, overlapped, serial, steady
-from perfmodel.plan import Evaluator, Plan
 from perfmodel.plan.alike import Alike, best_alike
-from perfmodel.plan.cost import StepRow
-from perfmodel.plan.training import Dense, Pick, centre, embedding_communication_s, is_communication, parts_of
+from perfmodel.plan.dense import Dense, from_file
+from perfmodel.plan.training import Costed, WholeStep, embedding_communication_s
+from perfmodel.schema.dense import load_dense
 from perfmodel.units import format_fraction, format_ratio
 from perfmodel.validate.dlrm_inputs import (
     Case,
-    Gpu,
     Inputs,
     embark_case,
     load_inputs,
@@ -40,58 +37,25 @@ BASELINE = "table-row-wise"
 _LEAST_EFFICIENCY, _TOLERANCE = 0.01, 1e-6
 
 
-@dataclass(frozen=True, eq=False)
-class Planned:
-    """A case with its plan."""
-
-    evaluator: Evaluator
-    plan: Plan
-
-
 @lru_cache(maxsize=32)
-def _stored(case: Case) -> Planned:
+def _stored(case: Case) -> Costed:
     evaluator = case.evaluator()
-    return Planned(evaluator, case.plan(evaluator))
+    return Costed.of(evaluator, case.plan(evaluator))
 
 
 @lru_cache(maxsize=32)
-def _baseline(case: Case) -> Planned:
+def _baseline(case: Case) -> Costed:
     """All tables table-row-wise."""
     evaluator = case.evaluator()
     found = best_alike(evaluator, BASELINE, case.usable_bytes(evaluator))
     if not isinstance(found, Alike):
         raise BadInputError(f"{case.name} cannot be {BASELINE}: {found.why}.", "choose more GPUs.")
-    return Planned(evaluator, found.plan)
+    return Costed.of(evaluator, found.plan)
 
 
-def step_of(planned: Planned, dense: Dense, pick: Pick = centre, *, overlap: bool = True) -> Steady:
-    """The step of consecutive batches."""
-    parts = parts_of(planned.evaluator, planned.plan, dense, pick)
-    return steady(overlapped(parts) if overlap else serial(parts))
-
-
-def band_of(planned: Planned, dense: Dense) -> tuple[float, float]:
-    """95 % band of the overlapped step: the fabric and the kernels err apart, the dense time is exact."""
-    time = step_of(planned, dense).step_s
-    ends = []
-    for end in ("low_s", "high_s"):
-        moved = [step_of(planned, dense, _one_end(end, comm)).step_s - time for comm in (True, False)]
-        ends.append(float(bands.quadrature(*moved)))
-    return time - ends[0], time + ends[1]
-
-
-def _one_end(end: str, communication: bool) -> Pick:
-    """Takes the end of the band of the fabric's steps, or of the kernels', and the centre of the others."""
-
-    def pick(row: StepRow) -> float:
-        return float(getattr(row, end)) if is_communication(row) == communication else row.time_s
-
-    return pick
-
-
-def dense_of(inputs: Inputs, flops_per_s: float, efficiency: float) -> Dense:
-    """The dense layers on a GPU."""
-    return Dense(inputs.dense.model, flops_per_s, efficiency, inputs.dense.gradient_bytes)
+def dense_of(inputs: Inputs, machine: str, efficiency: float) -> Dense:
+    """The dense layers on the GPU of a machine."""
+    return replace(from_file(load_dense(inputs.dense), machine), efficiency=efficiency)
 
 
 @lru_cache(maxsize=1)
@@ -108,7 +72,7 @@ def fitted_efficiency() -> float:
     planned = _stored(mlperf_case(inputs, gpu, row))
 
     def miss(efficiency: float) -> float:
-        found = step_of(planned, dense_of(inputs, gpu.flops_per_s, efficiency))
+        found = planned.step(dense_of(inputs, gpu.machine, efficiency))
         return float(found.step_s - row.step_time_s)
 
     if miss(1.0) > 0:
@@ -125,17 +89,16 @@ def mlperf_frame() -> pd.DataFrame:
 
     inputs, efficiency = load_inputs(), fitted_efficiency()
     known = {gpu.name: gpu for gpu in inputs.gpu}
-    found: dict[tuple[Case, float], dict[str, float]] = {}
+    found: dict[Case, dict[str, float]] = {}
     out = []
     for row in mlperf_steps(inputs):
         if row.gpu not in known:
             continue
         gpu = known[row.gpu]
         case = mlperf_case(inputs, gpu, row)
-        key = (case, gpu.flops_per_s)
-        if key not in found:
-            found[key] = _predicted(case, dense_of(inputs, gpu.flops_per_s, efficiency))
-        times, measured = found[key], row.step_time_s
+        if case not in found:
+            found[case] = _predicted(case, dense_of(inputs, gpu.machine, efficiency))
+        times, measured = found[case], row.step_time_s
         out.append(
             {
                 "system": row.system,
@@ -154,17 +117,14 @@ def mlperf_frame() -> pd.DataFrame:
 
 
 def _predicted(case: Case, dense: Dense) -> dict[str, float]:
-    planned = _stored(case)
-    parts = parts_of(planned.evaluator, planned.plan, dense)
-    found = step_of(planned, dense)
-    low, high = band_of(planned, dense)
-    dense_s = parts.bottom + parts.bottom_backward + parts.top + parts.top_backward
+    whole = WholeStep.of(_stored(case), dense)
+    found, parts = whole.found, whole.parts
     return {
         "predicted_s": found.step_s,
-        "low_s": low,
-        "high_s": high,
-        "embedding_s": found.serial_s - dense_s - parts.dense_reduce,
-        "dense_s": dense_s,
+        "low_s": whole.low_s,
+        "high_s": whole.high_s,
+        "embedding_s": found.serial_s - whole.dense_s - parts.dense_reduce,
+        "dense_s": whole.dense_s,
         "communication_s": found.communication_s,
         "exposed_s": found.exposed_s,
     }
@@ -178,8 +138,7 @@ def left_out() -> dict[str, str]:
 
 
 def _embark_dense(inputs: Inputs) -> Dense:
-    gpu: Gpu = next(gpu for gpu in inputs.gpu if gpu.machine == inputs.embark.machine)
-    return dense_of(inputs, gpu.flops_per_s, fitted_efficiency())
+    return dense_of(inputs, inputs.embark.machine, fitted_efficiency())
 
 
 @lru_cache(maxsize=1)
@@ -197,8 +156,8 @@ def share_frame() -> pd.DataFrame:
     for kept, gpus in ((kept, gpus) for kept in ("global", "per GPU") for gpus in e.gpus):
         case = embark_case(inputs, e.figure_model, gpus, per_gpu if kept == "per GPU" else None)
         planned = _baseline(case)
-        communication = embedding_communication_s(parts_of(planned.evaluator, planned.plan, dense))
-        step_s = step_of(planned, dense, overlap=False).step_s
+        communication = embedding_communication_s(planned.parts(dense))
+        step_s = planned.step(dense, overlap=False).step_s
         out.append(
             {
                 "kept": kept,
@@ -224,10 +183,10 @@ def speedup_frame() -> pd.DataFrame:
         case = embark_case(inputs, model, max(inputs.embark.gpus))
         base, planned = _baseline(case), _stored(case)
         times = {
-            "serial_s": step_of(base, dense, overlap=False).step_s,
-            "overlap_s": step_of(base, dense).step_s,
-            "plan_s": step_of(planned, dense, overlap=False).step_s,
-            "both_s": step_of(planned, dense).step_s,
+            "serial_s": base.step(dense, overlap=False).step_s,
+            "overlap_s": base.step(dense).step_s,
+            "plan_s": planned.step(dense, overlap=False).step_s,
+            "both_s": planned.step(dense).step_s,
         }
         speedup = times["serial_s"] / times["both_s"]
         out.append({"model": model, "gpus": case.gpus, "batch": case.batch, **times, "speedup": speedup})

@@ -9,31 +9,12 @@ from functools import lru_cache
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from perfmodel import resources
-from perfmodel.model.dense import DenseModel
 from perfmodel.plan import Evaluator, Plan, PlanTables, read_plan
 from perfmodel.schema.files import invalid_fields, read_toml
 from perfmodel.validate.verdicts import Claim
 
 _STRICT = ConfigDict(frozen=True, extra="forbid")
 _FOLDER = "dlrm"
-
-
-class DenseLayers(BaseModel):
-    """The dense model of all workloads."""
-
-    model_config = _STRICT
-
-    bottom: tuple[int, ...]
-    top: tuple[int, ...]
-    rank: int
-    layers: int
-    gradient_bytes: float
-    source: str
-
-    @property
-    def model(self) -> DenseModel:
-        """The same for the equations."""
-        return DenseModel(self.bottom, self.top, self.rank, self.layers)
 
 
 class Conditions(BaseModel):
@@ -74,8 +55,6 @@ class Gpu(BaseModel):
 
     name: str
     machine: str
-    flops_per_s: float
-    source: str
 
 
 class LeftOut(BaseModel):
@@ -92,7 +71,7 @@ class Inputs(BaseModel):
 
     model_config = _STRICT
 
-    dense: DenseLayers
+    dense: str
     mlperf: MlperfChecks
     embark: EmbarkChecks
     gpu: list[Gpu]

@@ -14,9 +14,10 @@ import pytest
 from perfmodel.cli import run
 from perfmodel.model.dense import DenseModel, cross_macs, mlp_macs
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme, uniform_plan
+from perfmodel.plan.dense import Dense
 from perfmodel.plan.loads import Exchange
 from perfmodel.plan.steps import BACKWARD, FORWARD
-from perfmodel.plan.training import PARTS, Dense, embedding_communication_s, parts_of
+from perfmodel.plan.training import PARTS, Costed, embedding_communication_s
 from perfmodel.schema.workload import Table, TableSet
 from perfmodel.validate import dlrm
 from perfmodel.validate.dlrm_inputs import load_inputs, mlperf_steps, planned
@@ -61,7 +62,7 @@ def test_parts_add_up_to_the_pass_and_the_dense_layers() -> None:
     evaluator = Evaluator.on("h100-sxm-ib", three, 1024, 16, training=True)
     copy, whole = Placement.of(Scheme(Exchange.DP)), Placement.of(Scheme(Exchange.RB), [3])
     plan = Plan(three, (copy, whole, whole), 16, 8)
-    parts = parts_of(evaluator, plan, DENSE)
+    parts = Costed.of(evaluator, plan).parts(DENSE)
     assert parts.bottom == pytest.approx(DCNV2.bottom_flops() * 1024 / 5e14)
     assert parts.top_backward == pytest.approx(2 * DCNV2.top_flops(192) * 1024 / 5e14)
     dense = parts.bottom * 3 + parts.top * 3 + parts.dense_reduce
@@ -74,18 +75,30 @@ def test_parts_add_up_to_the_pass_and_the_dense_layers() -> None:
 
 def test_copies_alone_have_nothing_else_to_look_up() -> None:
     evaluator = Evaluator.on("h100-sxm-ib", tables(2), 256, 8, training=True)
-    parts = parts_of(evaluator, uniform_plan(tables(2), "data-parallel", 8, 8), DENSE)
+    parts = Costed.of(evaluator, uniform_plan(tables(2), "data-parallel", 8, 8)).parts(DENSE)
     assert parts.lookup == pytest.approx(0, abs=1e-15)
     assert parts.keys == parts.forward == parts.backward == 0
     assert parts.dp_lookup > 0
-    alone = parts_of(evaluator, uniform_plan(tables(2), "table-wise", 8, 8), DENSE)
+    alone = Costed.of(evaluator, uniform_plan(tables(2), "table-wise", 8, 8)).parts(DENSE)
     assert alone.dp_lookup == alone.dp_update == alone.dp_reduce == 0
 
 
-def test_an_evaluator_without_training_has_no_step() -> None:
+def test_a_forward_pass_has_no_backward_parts() -> None:
     evaluator = Evaluator.on("h100-sxm-ib", tables(1), 256, 8)
-    with pytest.raises(ValueError, match=r"no backward pass"):
-        parts_of(evaluator, uniform_plan(tables(1), "table-wise", 8, 8), DENSE)
+    costed = Costed.of(evaluator, uniform_plan(tables(1), "table-wise", 8, 8))
+    parts = costed.parts(DENSE)
+    for name in (
+        "backward",
+        "update",
+        "unpool",
+        "dp_reduce",
+        "top_backward",
+        "bottom_backward",
+        "dense_reduce",
+    ):
+        assert getattr(parts, name) == 0, name
+    dense = parts.bottom + parts.top
+    assert sum(vars(parts).values()) - dense == pytest.approx(costed.cost.time_s)
 
 
 def test_every_measured_row_is_predicted_or_left_out_by_name() -> None:

@@ -8,18 +8,8 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from perfmodel.model.pipeline import (
-    COMPUTE,
-    NETWORK,
-    Parts,
-    Task,
-    critical_path_s,
-    dense_time,
-    overlapped,
-    schedule,
-    serial,
-    steady,
-)
+from perfmodel.model.pipeline import Parts, dense_time, forward_overlapped, in_line, overlapped, serial
+from perfmodel.model.schedule import COMPUTE, NETWORK, Task, alone, critical_path_s, schedule, steady
 
 
 def test_dense_time_by_hand() -> None:
@@ -139,6 +129,33 @@ def test_infinite_compute_hides_what_may_overlap() -> None:
     assert found.step_s == pytest.approx(found.serial_s - found.communication_s)
 
 
+def test_one_batch_alone_by_hand() -> None:
+    """FORK: 2 of the send are exposed, and it is on the path a, send, c of 2 + 5 + 1."""
+    found = alone(FORK)
+    assert (found.step_s, found.serial_s, found.communication_s, found.exposed_s) == (8, 11, 5, 2)
+    assert found.exposed() == {"send": 2}
+    assert found.on_path() == {"a": 2, "send": 5, "b": 0, "c": 1}
+    assert [record["start_s"] for record in found.timeline()] == [0, 2, 2, 7]
+
+
+def test_the_forward_pass_alone_by_hand() -> None:
+    """Bucketize 1, keys 2, lookup 3, exchange 6 beside the look-up of copies 1 and the bottom MLP 2, pool 1,
+    top 5: 18; one after the other 21."""
+    found = alone(forward_overlapped(PARTS))
+    assert (found.step_s, found.serial_s) == (18, 21)
+    assert found.exposed() == {"keys": 2, "forward exchange": 3}
+    assert alone(in_line(forward_overlapped(PARTS))).step_s == 21
+
+
+def test_the_timeline_is_of_settled_batches_and_begins_at_0() -> None:
+    """send 5 and work 4 on their own streams: a batch every 5."""
+    tasks = (Task("send", "n", 5.0, device=NETWORK), Task("work", "c", 4.0, device=COMPUTE))
+    records = steady(tasks).timeline(2)
+    assert [(r["batch"], r["task"]) for r in records] == [(b, n) for b in (0, 1) for n in ("send", "work")]
+    sends = [(r["start_s"], r["end_s"]) for r in records if r["task"] == "send"]
+    assert sends[1][0] - sends[0][0] == 5 and min(r["start_s"] for r in records) == 0
+
+
 durations = st.floats(0, 100, allow_nan=False)
 
 
@@ -155,6 +172,8 @@ def test_no_schedule_beats_its_work(parts: Parts) -> None:
     assert many.step_s <= many.serial_s * (1 + 1e-9) + 1e-12
     assert 0 <= many.exposed_s <= many.communication_s
     assert many.step_s >= work[COMPUTE] + many.exposed_s - 1e-9 * (1 + many.serial_s)
+    assert sum(many.on_path().values()) == pytest.approx(many.step_s)
+    assert sum(many.exposed().values()) == pytest.approx(many.exposed_s, abs=1e-9)
     ordered = [one.spans[k] for k in one.critical]
     for before, after in pairwise(ordered):
         assert after.start_s == before.end_s

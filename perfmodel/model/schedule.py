@@ -1,0 +1,302 @@
+"""Overlap of a training step as an explicit schedule: streams, tasks, dependencies, start and end of each.
+
+A stream runs its tasks in the order in which they are issued, as CUDA streams do. Tasks of different streams
+run at the same time, unless they name the same device: kernels that each fill the GPU, collectives that each
+fill the links. Batches follow one another; a task may wait for one of the batch before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+COMPUTE, NETWORK = "compute", "network"
+"""Devices that serve one task at a time; "" shares with nobody."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """One piece of work of every batch.
+
+    duration_s  time that it takes alone [s];  stream  that it is issued on
+    after       names of tasks of the same batch that must have ended
+    after_previous  names of tasks of the batch before: of the batch that was issued one earlier
+    device      COMPUTE, NETWORK or "";  a NETWORK task is communication
+    """
+
+    name: str
+    stream: str
+    duration_s: float
+    after: tuple[str, ...] = ()
+    after_previous: tuple[str, ...] = ()
+    device: str = ""
+
+    @property
+    def communicates(self) -> bool:
+        """Whether it is communication."""
+        return self.device == NETWORK
+
+
+@dataclass(frozen=True)
+class Span:
+    """A task of one batch with its start and end [s], and what it waited for last (-1: nothing)."""
+
+    task: Task
+    batch: int
+    start_s: float
+    end_s: float
+    waited_for: int
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Every task of every batch, in the order of issue: batch after batch."""
+
+    spans: tuple[Span, ...]
+    tasks: int  # of one batch
+
+    @property
+    def end_s(self) -> float:
+        """When the last task ends."""
+        return max((span.end_s for span in self.spans), default=0.0)
+
+    @property
+    def critical(self) -> tuple[int, ...]:
+        """Indices of the spans that the end hangs on, first to last: each begins when the one before ends."""
+        if not self.spans:
+            return ()
+        at = max(range(len(self.spans)), key=lambda k: self.spans[k].end_s)
+        path = [at]
+        while self.spans[at].waited_for >= 0:
+            at = self.spans[at].waited_for
+            path.append(at)
+        return tuple(reversed(path))
+
+    def records(self) -> list[dict[str, Any]]:
+        """The timeline as plain data, one entry a task: what a picture of it needs."""
+        critical = set(self.critical)
+        return [
+            {
+                "batch": span.batch,
+                "task": span.task.name,
+                "stream": span.task.stream,
+                "device": span.task.device,
+                "start_s": span.start_s,
+                "end_s": span.end_s,
+                "critical": at in critical,
+            }
+            for at, span in enumerate(self.spans)
+        ]
+
+    def exposed_s(self, first_s: float = 0.0, last_s: float | None = None) -> float:
+        """Time in [first_s, last_s] in which only communication runs, or communication and nothing else [s].
+
+        Limits: everything on one stream -> all communication;  compute all the time -> 0;
+                never more than ``communication_s``
+        """
+        last_s = self.end_s if last_s is None else last_s
+        busy = _union((s.start_s, s.end_s) for s in self.spans if s.task.device == COMPUTE)
+        comm = _union((s.start_s, s.end_s) for s in self.spans if s.task.communicates)
+        return _length(comm, first_s, last_s) - _overlap(comm, busy, first_s, last_s)
+
+
+@dataclass(frozen=True)
+class Steady:
+    """Consecutive batches once each takes as long as the one before, or one batch alone (``alone``).
+
+    schedule  of the batches that were simulated
+    first_s, last_s  the part of it that is looked at [s];  batches  that it holds
+    """
+
+    schedule: Schedule
+    first_s: float
+    last_s: float
+    batches: int
+
+    @property
+    def tasks(self) -> tuple[Task, ...]:
+        """Tasks of one batch."""
+        return tuple(span.task for span in self.schedule.spans[: self.schedule.tasks])
+
+    @property
+    def step_s(self) -> float:
+        """Time from one batch to the next [s]."""
+        return (self.last_s - self.first_s) / self.batches
+
+    @property
+    def serial_s(self) -> float:
+        """The sum of all tasks of a batch [s]."""
+        return sum(task.duration_s for task in self.tasks)
+
+    @property
+    def communication_s(self) -> float:
+        """Of one batch, hidden or not [s]."""
+        return sum(task.duration_s for task in self.tasks if task.communicates)
+
+    @property
+    def exposed_s(self) -> float:
+        """Of the communication of one batch, what is not hidden behind compute [s]."""
+        return min(self.schedule.exposed_s(self.first_s, self.last_s) / self.batches, self.communication_s)
+
+    def exposed(self) -> dict[str, float]:
+        """The same of each task that communicates; they add up, for the network serves one at a time."""
+        spans = self.schedule.spans
+        busy = _union((s.start_s, s.end_s) for s in spans if s.task.device == COMPUTE)
+        found = {task.name: 0.0 for task in self.tasks if task.communicates}
+        for span in spans:
+            if span.task.communicates:
+                own = [(span.start_s, span.end_s)]
+                alone_s = _length(own, self.first_s, self.last_s)
+                alone_s -= _overlap(own, busy, self.first_s, self.last_s)
+                found[span.task.name] += alone_s / self.batches
+        return found
+
+    def on_path(self) -> dict[str, float]:
+        """Time of each task on the critical path, of one batch [s]; they add up to ``step_s``."""
+        spans = self.schedule.spans
+        found = {task.name: 0.0 for task in self.tasks}
+        for at in self.schedule.critical:
+            own = [(spans[at].start_s, spans[at].end_s)]
+            found[spans[at].task.name] += _length(own, self.first_s, self.last_s) / self.batches
+        return found
+
+    def timeline(self, batches: int = 3) -> list[dict[str, Any]]:
+        """``Schedule.records`` of some consecutive batches, the first of them 0, its start 0 s."""
+        count = self.schedule.tasks
+        total = len(self.schedule.spans) // count
+        batches = min(batches, total)
+        skipped = (total - batches) // 2
+        found = self.schedule.records()[skipped * count : (skipped + batches) * count]
+        start_s = min((record["start_s"] for record in found), default=0.0)
+        for record in found:
+            record["batch"] -= skipped
+            record["start_s"] -= start_s
+            record["end_s"] -= start_s
+        return found
+
+
+def critical_path_s(tasks: Sequence[Task]) -> float:
+    """Longest chain of dependencies inside one batch [s]: no schedule of it is shorter, on any streams.
+
+    Limits: no dependencies -> the longest task;  a chain -> the sum
+    """
+    ends: dict[str, float] = {}
+    for task in tasks:
+        ends[task.name] = task.duration_s + max((ends[name] for name in task.after), default=0.0)
+    return max(ends.values(), default=0.0)
+
+
+def schedule(tasks: Sequence[Task], batches: int = 1) -> Schedule:
+    """List schedule: of the tasks next on their streams, the one that can begin first is begun, and so on.
+
+    tasks    of one batch, in the order of issue: each after those that it waits for
+    Source: CUDA streams; SCIENCE's overlap pipeline (EMBark, HugeCTR)
+    Limits: one stream -> the sum of the tasks;  own streams, no dependencies -> the longest task;
+            never shorter than ``critical_path_s``, nor than the work of any stream or device;
+            a name that is unknown or comes later -> ValueError
+    """
+    _check(tasks)
+    index = {task.name: at for at, task in enumerate(tasks)}
+    count = len(tasks)
+    queues: dict[str, list[int]] = {}
+    for at in range(count * batches):
+        queues.setdefault(tasks[at % count].stream, []).append(at)
+    heads = dict.fromkeys(queues, 0)
+    spans: dict[int, Span] = {}
+    last: dict[str, int] = {}  # of a stream or device, the task that it ran last
+    while len(spans) < count * batches:
+        best: tuple[float, int, int] | None = None
+        for stream, queue in queues.items():
+            if heads[stream] == len(queue):
+                continue
+            at = queue[heads[stream]]
+            needs = _needs(tasks, index, at)
+            if any(need not in spans for need in needs):
+                continue
+            device = tasks[at % count].device
+            needs += [last[name] for name in (f"stream {stream}", f"device {device}") if name in last]
+            start, waited = max(((spans[k].end_s, k) for k in needs), default=(0.0, -1))
+            best = min(best, (start, at, waited)) if best else (start, at, waited)
+        assert best is not None  # dependencies point backwards, so some task can always begin
+        start, at, waited = best
+        task = tasks[at % count]
+        spans[at] = Span(task, at // count, start, start + task.duration_s, waited)
+        heads[task.stream] += 1
+        last[f"stream {task.stream}"] = at
+        if task.device:
+            last[f"device {task.device}"] = at
+    return Schedule(tuple(spans[at] for at in range(count * batches)), count)
+
+
+IN_FLIGHT = 2
+"""Batches that are worked on at a time: a third begins when the first has ended."""
+
+
+def _needs(tasks: Sequence[Task], index: dict[str, int], at: int) -> list[int]:
+    """Spans that must have ended: of the same batch, and of the one before."""
+    count = len(tasks)
+    batch, task = at // count, tasks[at % count]
+    needs = [batch * count + index[name] for name in task.after]
+    needs += [(batch - 1) * count + index[name] for name in task.after_previous if batch > 0]
+    if batch >= IN_FLIGHT:
+        needs += range((batch - IN_FLIGHT) * count, (batch - IN_FLIGHT + 1) * count)
+    return needs
+
+
+def _check(tasks: Sequence[Task]) -> None:
+    known: set[str] = set()
+    everything = {task.name for task in tasks}
+    for task in tasks:
+        missing = [name for name in task.after if name not in known]
+        missing += [name for name in task.after_previous if name not in everything]
+        if missing or task.name in known or not task.duration_s >= 0:
+            raise ValueError(
+                f"task {task.name!r} waits for {missing}, repeats a name, or takes no time at all"
+            )
+        known.add(task.name)
+
+
+_BATCHES = 27
+
+
+def steady(tasks: Sequence[Task], batches: int = _BATCHES) -> Steady:
+    """Time of a step when batches follow one another without end.
+
+    The first half of the simulated batches settles, the second half is averaged; two are in flight at a time.
+    Limits: one stream -> the sum of the tasks;  nothing waits for the batch before -> the busiest stream or
+            device, or half a batch's critical path;  never less than either
+    """
+    found = schedule(tasks, batches)
+    count, first, last = len(tasks), batches // 2, batches - 1 - IN_FLIGHT  # what follows the last is there
+    ends = [max(span.end_s for span in found.spans[: (batch + 1) * count]) for batch in (first, last)]
+    return Steady(found, ends[0], ends[1], last - first)
+
+
+def alone(tasks: Sequence[Task]) -> Steady:
+    """One batch with nothing before or after it. Limits: one stream -> the sum of the tasks"""
+    found = schedule(tasks)
+    return Steady(found, 0.0, found.end_s, 1)
+
+
+Interval = tuple[float, float]
+
+
+def _union(intervals: Iterable[Interval]) -> list[Interval]:
+    """The same times without overlap."""
+    merged: list[Interval] = []
+    for start, end in sorted(intervals):
+        if merged and start <= merged[-1][1]:
+            merged[-1] = merged[-1][0], max(merged[-1][1], end)
+        else:
+            merged.append((start, end))
+    return merged
+
+
+def _length(intervals: Iterable[Interval], first: float, last: float) -> float:
+    return sum(max(min(end, last) - max(start, first), 0.0) for start, end in intervals)
+
+
+def _overlap(one: Iterable[Interval], two: Sequence[Interval], first: float, last: float) -> float:
+    """Time that lies in both."""
+    return sum(_length(two, max(start, first), min(end, last)) for start, end in one)

@@ -1,0 +1,98 @@
+"""The dense layers beside a plan: by name, as operations or as a time, on the GPU of a machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from perfmodel.errors import BadInputError
+from perfmodel.model.dense import DenseModel, GivenFlops, Layers
+from perfmodel.model.pipeline import dense_time
+from perfmodel.schema.dense import DenseFile, load_dense, load_rates
+from perfmodel.units import parse_flops, parse_time
+
+_OPTION = "--dense"
+_HALF_BYTES = 2.0
+
+
+@dataclass(frozen=True)
+class Dense:
+    """Dense layers on some GPU.
+
+    flops_per_s  of the datasheet, at the precision of training;  efficiency  share of it that is reached [-]
+    gradient_bytes  of one gradient in the all-reduce [bytes]
+    name  of shipped layers or of a file; "" where operations were given
+    """
+
+    model: Layers
+    flops_per_s: float
+    efficiency: float
+    gradient_bytes: float
+    name: str = ""
+
+    def forward_s(self, elements: float, batch: float, again: float) -> tuple[float, float]:
+        """Bottom and top, forward, for ``batch`` samples [s]; ``again`` is of the backward pass."""
+        flops = self.model.bottom_flops(), self.model.top_flops(elements)
+        bottom, top = (dense_time(each * batch, self.flops_per_s, self.efficiency) for each in flops)
+        return bottom, top
+
+    def reduced_bytes(self, elements: float) -> float:
+        """Gradients of all weights [bytes]."""
+        return self.model.weights(elements) * self.gradient_bytes
+
+
+@dataclass(frozen=True)
+class DenseTime:
+    """Dense layers of which only the time is known: of one batch on one GPU, forward and backward [s]."""
+
+    time_s: float
+
+    def forward_s(self, elements: float, batch: float, again: float) -> tuple[float, float]:
+        """All after the embeddings; the forward part of it where the backward takes ``again`` as long."""
+        return 0.0, self.time_s / (1 + again)
+
+    def reduced_bytes(self, elements: float) -> float:
+        """Nothing: weights are not known."""
+        return 0.0
+
+
+def dense_of(text: str, machine: str) -> Dense | DenseTime:
+    """What ``--dense`` says: a name, ``mine.toml``, ``32MFLOP`` (a sample, forward) or ``3ms`` (a batch).
+
+    machine  whose GPU runs them
+    Limits: neither a name, a file nor a number with such a unit, or operations on a machine whose GPU has no
+            known rate -> BadInputError
+    """
+    plain = text.strip()
+    if not plain:
+        raise BadInputError(f"{_OPTION} is empty.", "e.g. --dense dlrm-dcnv2, 32MFLOP or 3ms.")
+    number = plain[0].isdigit() or plain[0] in "+-."
+    if not number or plain.endswith(".toml"):
+        return from_file(load_dense(plain), machine)
+    if plain.lower().endswith(("flop", "flops")):
+        return on_machine(GivenFlops(parse_flops(plain, _OPTION)), machine, _HALF_BYTES)
+    try:
+        return DenseTime(parse_time(plain, _OPTION))
+    except BadInputError as error:
+        step = "write a time of a batch (3ms), operations of a sample (32MFLOP), or a name (dlrm-dcnv2)."
+        raise BadInputError(str(error.message), step) from None
+
+
+def from_file(file: DenseFile, machine: str) -> Dense:
+    """Layers of a file on the GPU of a machine."""
+    model = DenseModel(file.bottom, file.top, file.rank, file.layers)
+    return on_machine(model, machine, file.gradient_bytes, file.name)
+
+
+def on_machine(
+    model: Layers, machine: str, gradient_bytes: float, name: str = "", efficiency: float | None = None
+) -> Dense:
+    """Layers at the shipped efficiency (or another) of the rate of a machine's GPU."""
+    rates = load_rates()
+    rate = rates.of(machine)
+    if rate is None:
+        raise BadInputError(
+            f"no rate of dense layers is known for a GPU of {machine}.",
+            f"give their time for a batch, forward and backward, e.g. {_OPTION} 3ms; "
+            f"known: {', '.join(each.machine for each in rates.gpu)}.",
+        )
+    return Dense(model, rate.flops_per_s, efficiency or rates.efficiency.value, gradient_bytes, name)

@@ -1,0 +1,92 @@
+"""A plan's step with its dense layers as a person reads it: how long, what is exposed, what it hangs on."""
+
+from __future__ import annotations
+
+from perfmodel.plan.dense import Dense, DenseTime
+from perfmodel.plan.training import WholeStep
+from perfmodel.report.projection import band
+from perfmodel.report.terminal import facts, paragraph, sides, table
+from perfmodel.schema.dense import load_rates
+from perfmodel.units import (
+    format_bytes,
+    format_flops,
+    format_fraction,
+    format_number,
+    format_ratio,
+    format_time,
+)
+
+
+def whole_text(whole: WholeStep, samples: float) -> str:
+    """The step overlapped and in line, its communication, then every task; ``samples`` of all GPUs."""
+    return "\n".join([_headline(whole, samples), "", _tasks(whole), "", _dense(whole)])
+
+
+def _headline(whole: WholeStep, samples: float) -> str:
+    found = whole.found
+    what = "a training step" if whole.training else "a batch alone"
+    first = f"With dense layers: {format_time(found.step_s)} {what}, kernels and communication overlapped."
+    gain = (
+        f"{format_time(found.serial_s)} one after the other: overlap makes it "
+        f"{format_ratio(found.serial_s / found.step_s)} as fast."
+    )
+    share = (
+        f"Embedding communication {format_time(whole.communication_s)} "
+        f"({format_fraction(whole.communication_s / found.serial_s)} of all, one after the other), "
+        f"{format_time(whole.exposed_s)} of it exposed "
+        f"({format_fraction(whole.exposed_s / found.step_s)} of the overlapped step)."
+    )
+    per_s = f"{format_number(samples / found.step_s / 1e6)} M samples/s"
+    return "\n".join(
+        [
+            sides(first, f"band {band(whole.low_s, whole.high_s)}"),
+            sides(paragraph(f"     {gain}"), per_s),
+            paragraph(f"     {share}"),
+        ]
+    )
+
+
+def _tasks(whole: WholeStep) -> str:
+    """Every task that takes time; the last column adds up to the step."""
+    tasks, found = whole.tasks(), whole.found
+    rows = [
+        [
+            str(task["task"]),
+            str(task["stream"]),
+            str(task["device"]),
+            format_time(task["time_s"]),
+            "" if task["exposed_s"] is None else format_time(task["exposed_s"]),
+            format_time(task["path_s"]) if task["path_s"] > 0 else "-",
+        ]
+        for task in tasks
+    ]
+    sums = (found.serial_s, found.exposed_s, found.step_s)
+    rows.append(["", "", "", *(format_time(value) for value in sums)])
+    headers = ["task", "stream", "on", "time", "exposed", "critical path"]
+    return table(headers, rows, left=(0, 1, 2), drop=(2, 1))
+
+
+def _dense(whole: WholeStep) -> str:
+    """What the dense layers are, and what is assumed about them."""
+    text = f"{format_time(whole.dense_s)} a batch on each GPU, {_origin(whole.dense, whole)}"
+    if whole.reduced_bytes:
+        text += f"; their gradients, {format_bytes(whole.reduced_bytes, binary=False)}, are all-reduced"
+    return facts([("Dense", text + ".")])
+
+
+def _origin(dense: Dense | DenseTime, whole: WholeStep) -> str:
+    """Where their time comes from."""
+    if isinstance(dense, DenseTime):
+        passes = "forward and backward" if whole.training else "forward"
+        less = " (their gradients are not: their size is not known)" if whole.training else ""
+        return f"as given: {passes}, all of it after the embeddings{less}"
+    assert whole.forward_flops is not None
+    backward = ", twice that backward" if whole.training else ""
+    what = f"{dense.name}: " if dense.name else ""
+    after = "" if dense.name else ", all after the embeddings"
+    efficiency = load_rates().efficiency
+    return (
+        f"{what}{format_flops(whole.forward_flops)} a sample forward{backward}{after}, at "
+        f"{format_fraction(dense.efficiency)} of {format_flops(dense.flops_per_s)}/s (datasheet; the share "
+        f"is {efficiency.evidence}, from one MLPerf step of 8 H100)"
+    )

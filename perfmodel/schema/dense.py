@@ -1,0 +1,98 @@
+"""Dense layers of a model, and the rate that they reach on a GPU: shipped files, or a user's own."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError
+
+from perfmodel import resources
+from perfmodel.schema.evidence import Evidence
+from perfmodel.schema.files import invalid_fields, looks_like_path, read_toml, unknown_name
+
+_STRICT = ConfigDict(frozen=True, extra="forbid")
+_FOLDER, _SUFFIX = "dense", ".toml"
+_WHAT = "file of dense layers"
+
+
+class DenseFile(BaseModel):
+    """Bottom MLP, cross layers over all embeddings, top MLP: widths in elements.
+
+    bottom  from the dense features on;  top  after the cross layers;  rank, layers  of those
+    gradient_bytes  of one gradient in the all-reduce [bytes]
+    """
+
+    model_config = _STRICT
+
+    name: str = Field(min_length=1, max_length=64)
+    bottom: tuple[PositiveInt, ...] = Field(min_length=1, max_length=100)
+    top: tuple[PositiveInt, ...] = Field(min_length=1, max_length=100)
+    rank: int = Field(ge=0)
+    layers: int = Field(ge=0)
+    gradient_bytes: float = Field(gt=0, le=8)
+    source: str
+
+
+class Efficiency(BaseModel):
+    """Share of a GPU's datasheet rate that dense layers reach [-]."""
+
+    model_config = _STRICT
+
+    value: float = Field(gt=0, le=1)
+    evidence: Evidence
+    source: str
+
+
+class GpuRate(BaseModel):
+    """Rate of the GPU of a machine in half precision, from its datasheet [FLOP/s]."""
+
+    model_config = _STRICT
+
+    machine: str
+    flops_per_s: float = Field(gt=0)
+    source: str
+
+
+class Rates(BaseModel):
+    """``data/dlrm/rates.toml``."""
+
+    model_config = _STRICT
+
+    efficiency: Efficiency
+    gpu: list[GpuRate]
+
+    def of(self, machine: str) -> GpuRate | None:
+        """The rate of a shipped machine; None for any other."""
+        return next((each for each in self.gpu if each.machine == machine), None)
+
+
+def list_dense() -> list[str]:
+    """Names of the shipped dense layers."""
+    return resources.data_names(_FOLDER, _SUFFIX)
+
+
+def load_dense(name_or_path: str) -> DenseFile:
+    """Shipped dense layers by name, or a TOML file by path.
+
+    Limits: an unknown name, or a file with other fields -> BadInputError
+    """
+    path = Path(name_or_path)
+    if not looks_like_path(name_or_path, (_SUFFIX,)):
+        if name_or_path not in list_dense():
+            raise unknown_name("--dense", name_or_path, list_dense())
+        path = resources.data_path(_FOLDER, name_or_path + _SUFFIX)
+    try:
+        return DenseFile.model_validate(read_toml(path, _WHAT))
+    except ValidationError as error:
+        raise invalid_fields(error, _WHAT, str(path)) from None
+
+
+@lru_cache(maxsize=1)
+def load_rates() -> Rates:
+    """The shipped rates."""
+    path = resources.data_path("dlrm", "rates.toml")
+    try:
+        return Rates.model_validate(read_toml(path, "file of rates"))
+    except ValidationError as error:
+        raise invalid_fields(error, "file of rates", str(path)) from None
