@@ -30,7 +30,7 @@ CHIP_KEYS: dict[str, ValueKey] = {
     "local_to_vector_bytes_per_s": ValueKey(
         "byte/s", True, "from the local to the vector buffer of a core; 0 = it gathers in place"
     ),
-    "row_issue_s": ValueKey("s", True, "a core asks for one row (GM, L1), one after the other; 0 = side by side"),
+    "row_issue_s": ValueKey("s", True, "a core asks for one row (GM, L1) after the other; 0 = side by side"),
     "id_s": ValueKey("s", True, "a core looks at one id of a pass; 0 = ids come sorted by chunk"),
     "row_latency_s": ValueKey("s", False, "from a row's request to its first byte from global memory"),
     "rows_in_flight": ValueKey("count", False, "rows that one core has requested and not yet got"),

@@ -57,7 +57,9 @@ KEYS: dict[str, ValueKey] = {
     "small_row_penalty_64": ValueKey("ratio", False, "extra traffic of rows of 33 to 64 elements"),
     "bucketize_floor_s": ValueKey("s", False, "time to sort almost no ids by owner"),
     "bucketize_bytes_per_s": ValueKey("byte/s", False, "bytes of ids sorted by owner per second"),
-    "local_sum_bytes_per_s": ValueKey("byte/s", False, "bytes read and written per second by a sum of buffers"),
+    "local_sum_bytes_per_s": ValueKey(
+        "byte/s", False, "bytes read and written per second by a sum of buffers"
+    ),
 }
 """Every value that a machine has; a file gives all of them and no other."""
 

@@ -1,0 +1,149 @@
+"""How look-ups fall on the rows of a table, most popular first: shares and misses of any part of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from perfmodel.errors import BadInputError
+from perfmodel.model.access import touched_fraction, unique_rows
+from perfmodel.model.caching import characteristic_draws
+
+Array = NDArray[np.float64]
+
+_TOLERANCE = 1e-6
+_HALVINGS = 60
+
+
+@dataclass(frozen=True, eq=False)
+class Popularity:
+    """Probability of one draw of a row, and how many rows have it, most popular first: arrays [bins]."""
+
+    p: Array
+    rows: Array
+
+    @staticmethod
+    def of(p: ArrayLike, rows: ArrayLike, table_rows: float, name: str = "a table") -> Popularity:
+        """Checked, and sorted.
+
+        Limits: negative or infinite values, other than ``table_rows`` rows, a sum other than 1 ->
+                BadInputError
+        """
+        chance, count = (
+            np.atleast_1d(np.asarray(p, dtype=float)),
+            np.atleast_1d(np.asarray(rows, dtype=float)),
+        )
+        if chance.shape != count.shape or chance.ndim != 1 or not chance.size:
+            raise BadInputError(
+                f"the distribution of {name} has {chance.size} probabilities for {count.size} bins of rows.",
+                "give one probability and one number of rows for each bin.",
+            )
+        if not (np.isfinite(chance) & (chance >= 0) & np.isfinite(count) & (count > 0)).all():
+            raise BadInputError(
+                f"the distribution of {name} has values that are no probabilities or no numbers of rows.",
+                "probabilities are 0 or more, numbers of rows above 0.",
+            )
+        total, every = float(np.sum(chance * count)), float(np.sum(count))
+        if abs(total - 1) > _TOLERANCE:
+            raise BadInputError(
+                f"the probabilities of {name} sum to {total:g}.", "they must sum to 1 over all its rows."
+            )
+        if abs(every - table_rows) > _TOLERANCE * table_rows:
+            raise BadInputError(
+                f"the distribution of {name} is for {every:g} rows.", f"the table has {table_rows:g}."
+            )
+        order = np.argsort(-chance, kind="stable")
+        return Popularity(chance[order] / total, count[order])
+
+    @staticmethod
+    def uniform(rows: float) -> Popularity:
+        """Every row alike."""
+        return Popularity(np.array([1 / rows]), np.array([float(rows)]))
+
+    @staticmethod
+    def one_row(rows: float) -> Popularity:
+        """All look-ups ask for one row."""
+        if rows <= 1:
+            return Popularity.uniform(1.0)
+        return Popularity(np.array([1.0, 0.0]), np.array([1.0, float(rows) - 1]))
+
+    @property
+    def edges(self) -> Array:
+        """Rows before each bin, and after the last one, [bins + 1]."""
+        return np.concatenate([[0.0], np.cumsum(self.rows)])
+
+    def share(self, first: ArrayLike, end: ArrayLike) -> Array:
+        """Share of the look-ups that fall on rows first .. end - 1 [-]. Limits: all rows -> 1"""
+        return self.part(self.p, first, end)
+
+    def part(self, of_a_row: Array, first: ArrayLike, end: ArrayLike) -> Array:
+        """Sum over rows first .. end - 1 of what each row of a bin has."""
+        summed = np.concatenate([[0.0], np.cumsum(of_a_row * self.rows)])
+        upto, before = (np.interp(np.asarray(a, dtype=float), self.edges, summed) for a in (end, first))
+        return np.asarray(upto - before)
+
+    def at(self, of_a_row: Array, row: ArrayLike) -> Array:
+        """What the row with that number has."""
+        found = np.searchsorted(self.edges, np.asarray(row, dtype=float), side="right") - 1
+        return of_a_row[np.clip(found, 0, self.p.size - 1)]
+
+    def unique(self, draws: ArrayLike) -> Array:
+        """Expected distinct rows (``access.unique_rows``)."""
+        return unique_rows(self.p, self.rows, draws)
+
+    def misses(self, draws: float, stays: float) -> Array:
+        """Expected misses of one row of each bin, in a cache that is empty at first [bins].
+
+            1 - (1 - p)^n                                         n <= T_c
+            1 - (1 - p)^T_c + (n - T_c) p (1 - p)^T_c             n > T_c
+
+        draws  n;  stays  T_c, as of ``caching.characteristic_draws`` [draws]
+        Source: ``caching.cold_misses``, for one row
+        Limits: T_c = 0 -> n p;  T_c -> inf -> the chance that the row is asked for
+        """
+        if stays <= 0:
+            return np.asarray(draws * self.p)
+        if draws <= stays:
+            return touched_fraction(self.p, draws)
+        gone = 1 - touched_fraction(self.p, stays)
+        return np.asarray(1 - gone + (draws - stays) * self.p * gone)
+
+
+def stays_alone(popularity: Popularity, rows_held: float) -> float:
+    """T_c of a table that has the cache for itself [draws].
+
+    Limits: nothing held -> 0;  all rows that are ever asked for are held -> inf
+    """
+    if rows_held >= np.sum(popularity.rows[popularity.p > 0]):
+        return np.inf
+    return float(characteristic_draws(popularity.p, popularity.rows, rows_held))
+
+
+def stays_together(
+    popular: Sequence[Popularity], draws: Array, row_bytes: Array, cache_bytes: float
+) -> Array:
+    """T_c of each of several tables that are looked up side by side in one cache [draws].
+
+        n_t tau with sum over tables of row_t U_t(n_t tau) = C
+
+    draws  n_t of a batch [-];  row_bytes  of a row of each table [bytes];  cache_bytes  C [bytes]
+    Source: Che et al. (2002), with rows of all tables in one popularity, weighed by their bytes
+    Limits: C = 0 -> 0;  all distinct rows of the batch fit -> inf
+    """
+    if cache_bytes <= 0:
+        return np.zeros(len(popular))
+
+    def held(tau: float) -> float:
+        asked = [one.unique(max(n * tau, 1e-300)) for one, n in zip(popular, draws, strict=True)]
+        return float(np.sum(np.array(asked) * row_bytes))
+
+    if held(1.0) <= cache_bytes:
+        return np.full(len(popular), np.inf)
+    low, high = 0.0, 1.0
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if held(middle) < cache_bytes else (low, middle)
+    return np.asarray(draws * (low + high) / 2)

@@ -1,0 +1,105 @@
+"""What is looked up where: ways, pieces of tables, and what their work takes, as arrays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from enum import IntEnum
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+
+class Way(IntEnum):
+    """How one core looks a table up (``model.one_core``)."""
+
+    GM = 0
+    L1 = 1
+    GM_UB = 2
+    L1_UB = 3
+
+    @property
+    def label(self) -> str:
+        """As people write it: ``GM-UB``."""
+        return self.name.replace("_", "-")
+
+    @property
+    def streams(self) -> bool:
+        """Whether the table passes through the vector buffer."""
+        return self in (Way.GM_UB, Way.L1_UB)
+
+
+WAYS = tuple(Way)
+
+
+class Tables(Protocol):
+    """T tables as arrays [T], as ``plan.tables.PlanTables`` has them."""
+
+    @property
+    def rows(self) -> Array: ...
+    @property
+    def dim(self) -> Array: ...
+    @property
+    def element_bytes(self) -> Array: ...
+    @property
+    def pooling(self) -> Array: ...
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Rows, columns and bags of one table that one core looks up in one way; ranges are (first, end).
+
+    Rows are numbered from the most popular one where ``first_row`` of ``ChipCost.work`` is not 0.
+    """
+
+    table: int
+    way: Way
+    rows: tuple[int, int]
+    columns: tuple[int, int]
+    bags: tuple[int, int]
+
+
+@dataclass(frozen=True, eq=False)
+class Work:
+    """What pieces take, arrays of one shape.
+
+    core_s          of a core that does it alone, once rows that persist are there [s]
+    preload_s       of copying rows that persist, once and not in a batch [s]
+    gm_bytes        read from and written to global memory in a batch, all channels [bytes]
+    hot_gm_bytes    of these, to the channel of the table's hottest row, beyond an even share [bytes]
+    cache_bytes     that pass the cache [bytes];  hot_cache_bytes  the same of its hottest slice [bytes]
+    local_bytes     of the local buffer that rows take [bytes]
+    vector_bytes    of the vector buffer that chunks, bags and ids take [bytes]
+    fits            whether the buffers of one core hold it
+    """
+
+    core_s: Array
+    preload_s: Array
+    gm_bytes: Array
+    hot_gm_bytes: Array
+    cache_bytes: Array
+    hot_cache_bytes: Array
+    local_bytes: Array
+    vector_bytes: Array
+    fits: NDArray[np.bool_]
+
+    def take(self, index: NDArray[np.intp] | NDArray[np.bool_]) -> Work:
+        """Those of one index array."""
+        return Work(**{field.name: getattr(self, field.name)[index] for field in fields(self)})
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Time of one batch, and what decides it.
+
+    seconds  [s];  limit  ``core``, ``memory``, ``channel``, ``cache`` or ``slice``: what is busiest
+    core_s   time of each core alone [s], shape [cores]
+    shared_s time of each of the shared ones alone [s], by name
+    """
+
+    seconds: float
+    limit: str
+    core_s: Array
+    shared_s: dict[str, float]

@@ -1,0 +1,143 @@
+"""What the cores of one chip share, and what a core waits for: channels, cache, latency, partial bags.
+
+The ways to look a table up on one core are in ``model.one_core``; rates there are those of a core, here also
+those of all cores together.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Array = NDArray[np.float64]
+
+
+def _array(value: ArrayLike) -> Array:
+    return np.asarray(value, dtype=np.float64)
+
+
+def read_bytes(row: ArrayLike, access: ArrayLike) -> Array:
+    """Bytes that one row takes from global memory, which gives whole accesses.
+
+        x = a ceil(row / a)                                                   [bytes]
+
+    row  bytes of one row [bytes];  access  a, smallest read [bytes]
+    Source: definition; rows begin at an access
+    Limits: a = 1 -> row;  row = a -> a
+    """
+    smallest = _array(access)
+    return smallest * np.ceil(_array(row) / smallest)
+
+
+def issued_rate(row: ArrayLike, rate: ArrayLike, issue: ArrayLike) -> Array:
+    """Rate of rows that a core asks for one after the other.
+
+        BW(row) = min(BW, row / i)                                            [bytes/s]
+
+    row  bytes of one row [bytes];  rate  BW, of long reads [bytes/s];  issue  i, to ask for one row [s]
+    Source: definition: asking for the next row and copying this one overlap
+    Limits: i = 0 -> BW;  row -> inf -> BW
+    """
+    with np.errstate(divide="ignore"):
+        return np.minimum(_array(rate), _array(row) / _array(issue))
+
+
+def row_latency(row: ArrayLike, first_byte: ArrayLike, *rates: ArrayLike) -> Array:
+    """Time from a row's request to its last byte, where nobody else is served.
+
+        t = t_0 + sum of row / BW                                             [s]
+
+    row  bytes of one row [bytes];  first_byte  t_0 [s]
+    rates  BW of what it passes whole, one after the other: a cache slice, a channel [bytes/s]
+    Source: definition
+    Limits: row -> 0 -> t_0
+    """
+    return _array(first_byte) + sum((_array(row) / _array(rate) for rate in rates), _array(0.0))
+
+
+def gather_time(
+    n: ArrayLike, row: ArrayLike, latency: ArrayLike, in_flight: ArrayLike, peak: ArrayLike
+) -> Array:
+    """Time of one core to gather rows, some of which are on their way at once.
+
+        t = max(max(1, n / k) l, l + (n - 1) row / BW)   if n > 0             [s]
+
+    n  look-ups [-];  row  bytes of one row [bytes];  latency  l, of one row [s]
+    in_flight  k, rows requested and not yet there [-];  peak  BW, what the core can take [bytes/s]
+    Source: Little's law, or one row after the other; and the first row is waited for
+    Limits: n = 0 -> 0;  n = 1 -> l;  k = 1 -> n l;  n -> inf -> ``one_core.gm_time`` by ``one_core.row_rate``
+    """
+    draws, wait = _array(n), _array(latency)
+    waves = np.maximum(1, draws / _array(in_flight)) * wait
+    lined_up = wait + (draws - 1) * _array(row) / _array(peak)
+    return np.where(draws > 0, np.maximum(waves, lined_up), 0)
+
+
+def hottest_share(top: ArrayLike, rows: ArrayLike, parts: ArrayLike) -> Array:
+    """Share of the look-ups that goes to the part of the memory, or of the table, that holds the hottest row.
+
+        q = p + (1 - p) (ceil(m / C) - 1) / (m - 1)                           [-]
+
+    top  p, share of the hottest row [-];  rows  m, of the table [-]
+    parts  C, channels, slices or chunks that rows are dealt to in turn [-]
+    Source: rows of any popularity at any place: ceil(m / C) - 1 of the m - 1 others are with the hottest one
+    Limits: p = 1 -> 1;  C = 1 -> 1;  p = 1/m, m a multiple of C -> 1/C;  m <= C -> p;
+            m -> inf -> p + (1 - p) / C
+    """
+    share, every = _array(top), _array(rows)
+    others = (np.ceil(every / _array(parts)) - 1) / np.maximum(every - 1, 1)
+    return share + (1 - share) * others
+
+
+def touched_bags(bags: ArrayLike, pooling: ArrayLike, share: ArrayLike) -> Array:
+    """Bags that have at least one look-up in a part of the rows.
+
+        b (1 - (1 - f)^L)                                                     [-]
+
+    bags  b [-];  pooling  L, look-ups of a bag [-];  share  f, of the look-ups that fall into the part [-]
+    Source: elementary probability
+    Limits: f = 1 -> b;  L = 1 -> b f;  f = 0 -> 0
+    """
+    with np.errstate(divide="ignore"):
+        return -_array(bags) * np.expm1(_array(pooling) * np.log1p(-_array(share)))
+
+
+def chunk_times(
+    stream: ArrayLike, gather: ArrayLike, chunks: ArrayLike, hottest: ArrayLike, latency: ArrayLike
+) -> Array:
+    """One pass of a table past two buffers that take turns, one chunk of which has more look-ups.
+
+        t = l + s + f(q g) + (c - 2) f(r) + r,   r = (1 - q) g / (c - 1)      c > 1    [s]
+        t = l + s + g                                                         c = 1
+        f(g) = max(s, g, (s + g + l) / 2)
+
+    stream  s, of one chunk alone [s];  gather  g, of all chunks alone [s];  chunks  c [-], >= 1
+    hottest  q, share of the look-ups in the hottest chunk [-];  latency  l, of a copy [s]
+    Source: pipeline of two stages; a buffer is filled, waited for and looked up, and there are two of them
+    Limits: q = 1/c, l = 0 -> ``one_core.two_stages``;  q = 1 -> nothing of g overlaps but one chunk
+    """
+    s, g, c, q, wait = (_array(a) for a in (stream, gather, chunks, hottest, latency))
+    rest = (1 - q) * g / np.maximum(c - 1, 1)
+
+    def slot(of: Array) -> Array:
+        return np.maximum(np.maximum(s, of), (s + of + wait) / 2)
+
+    several = slot(q * g) + np.maximum(c - 2, 0) * slot(rest) + rest
+    return wait + s + np.where(c > 1, several, g)
+
+
+def chip_time(
+    core: ArrayLike, gm: ArrayLike, channel: ArrayLike, cache: ArrayLike, cache_slice: ArrayLike
+) -> Array:
+    """Time of work that all cores do side by side, each of which waits for nobody.
+
+        t = max(core, gm, channel, cache, slice)                              [s]
+
+    core     of the busiest core, if it were alone [s]
+    gm, channel    bytes of global memory, of its hottest channel, over their rates [s]
+    cache, cache_slice  the same for the cache and its hottest slice [s]
+    Source: definition: what is busiest decides
+    Limits: one of them far above the others -> that one;  several alike -> up to their sum is possible
+    """
+    every = np.broadcast_arrays(*(_array(a) for a in (core, gm, channel, cache, cache_slice)))
+    return np.asarray(np.max(np.stack(every), axis=0))
