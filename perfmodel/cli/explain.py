@@ -28,6 +28,7 @@ from perfmodel.cli.project import (
     GpusOption,
     IdDtypeOption,
     ModelOption,
+    PayloadOption,
     PoolingOption,
     ReductionOption,
     ReserveOption,
@@ -73,6 +74,7 @@ def explain(
     reduction: ReductionOption = "auto",
     sharding: ShardingOption = None,
     alpha: AlphaOption = None,
+    payload: PayloadOption = None,
     settings: SetOption = None,
     calibration: CalibrationOption = None,
     as_json: JsonOption = False,
@@ -87,6 +89,7 @@ def explain(
       perfmodel explain gather --table-size 10TB --dim 128
       perfmodel explain all-to-all-ids --gpus 16 --machine h200-sxm-ib --json
       perfmodel explain all-to-all-rows --sharding ub
+      perfmodel explain convert-out --payload fp16
     """
     way = checked_sharding(sharding, reduction)
     skew = skew_of(alpha, way)
@@ -115,6 +118,7 @@ def explain(
         "gpus_per_node": gpus_per_node,
         "scenario": scenario,
         "reduction": reduction,
+        "payload": payload,
         "calibration": calibration,
     }
 

@@ -95,6 +95,10 @@ ReductionOption = Annotated[
         help="How partial bags become bags: auto, reduce-scatter, all-to-all, two-level or sparse.",
     ),
 ]
+PayloadOption = Annotated[
+    str | None,
+    typer.Option("--payload", metavar="TYPE", help="Bags on the wire: fp32 (default), fp16, bf16, fp8."),
+]
 LocalMemoryOption = Annotated[
     str | None,
     typer.Option(
@@ -124,6 +128,7 @@ def project(
     reduction: ReductionOption = "auto",
     sharding: ShardingOption = None,
     alpha: AlphaOption = None,
+    payload: PayloadOption = None,
     settings: SetOption = None,
     local_memory: LocalMemoryOption = None,
     calibration: CalibrationOption = None,
@@ -139,6 +144,7 @@ def project(
       perfmodel project --model mlperf-dlrm-dcnv2 --gpus 16
       perfmodel project --table-size 10TB --set nic_bytes_per_s=100GB/s
       perfmodel project --table-size 10TB --local-memory 10TB@3TB/s
+      perfmodel project --table-size 10TB --payload fp16
       perfmodel project --table-size 10TB --sharding all
     """
     one_output(json=as_json, csv=as_csv)
@@ -158,6 +164,7 @@ def project(
         "gpus_per_node": gpus_per_node,
         "scenario": scenario,
         "reduction": reduction,
+        "payload": payload,
         "calibration": calibration,
         "local_memory": local_memory_of(local_memory),
     }

@@ -152,6 +152,19 @@ def across_bytes(B: ArrayLike, domains: ArrayLike, elements: ArrayLike, v: Array
     """Bags summed inside a domain that each of its ranks sends across: to its place in all N domains.
 
         N B elements v                                                        [bytes]
+def convert_bytes(bags: ArrayLike, elements: ArrayLike, v: ArrayLike, w: ArrayLike) -> Array:
+    """Bytes that changing the precision of bags moves: each element read in one and written in the other.
+
+        bags elements (v + w)                                                 [bytes]
+
+    bags  that are sent, or that came [-];  elements  of each [-]
+    v  bytes of a sent element, w of a pooled one [bytes]
+    Source: derived; before an exchange the holder converts what it sends, after it every rank what came
+    Limits: elements = 0 -> 0;  fp32 as fp16 -> 6 bytes an element
+    """
+    return _array(bags) * _array(elements) * (_array(v) + _array(w))
+
+
 
     B  samples of one rank;  domains  N [-];  elements  of the domain's columns [-];  v  bytes of each [bytes]
     Source: ``messages.node_exchange_bytes``: 1/g of the G B elements v that the domain reduced

@@ -21,7 +21,7 @@ from perfmodel.project.links import Timing
 from perfmodel.project.scenarios import CLUSTER, Setting, load_setting
 from perfmodel.schema.evidence import Evidence
 from perfmodel.schema.machine import Machine, load_machine
-from perfmodel.schema.workload import dtype_bytes, id_dtype_bytes
+from perfmodel.schema.workload import id_dtype_bytes
 
 Array = NDArray[np.float64]
 
@@ -72,7 +72,7 @@ class Evaluator:
     tables         T tables
     batch          B, samples of one rank [-];  gpus  G ranks [-]
     gpus_per_node  ranks of a node, where they are fewer than the machine's
-    id_dtype       of the ids;  payload  dtype of bags in exchanges: None as pooled, else fp16, bf16, fp8 ...
+    id_dtype       of the ids;  payload  dtype of bags in exchanges: None as pooled, else one of ``PAYLOADS``
     optimizer      whose state is kept: a key of ``memory.OPTIMIZERS``
     training       whether a pass is forward and backward, else forward alone
     Steps run one after the other; every step waits for its busiest rank. Kernels and collectives take the
@@ -97,9 +97,8 @@ class Evaluator:
             if value < 1 or value != int(value):
                 raise BadInputError(f"{name} {value} cannot be used.", "it must be a whole number above 0.")
         self.setting, self.tables, self.batch, self.gpus = setting, tables, int(batch), int(gpus)
-        self.forward = Forward(setting, gpus_per_node=gpus_per_node)
+        self.forward = Forward(setting, gpus_per_node=gpus_per_node, payload=payload)
         self.domain = int(self.forward.domain(np.asarray(float(gpus))))
-        pooled = self.forward.constant("pooled_element_bytes")
         state = self.forward.constant("optimizer_state_bytes")
         self.memories = MemoryModel(tables, optimizer, state)
         backward = (
@@ -113,7 +112,7 @@ class Evaluator:
             self.forward.constant,
             setting.machine.value,
             float(id_dtype_bytes(id_dtype)),
-            float(dtype_bytes(payload)) if payload else pooled,
+            self.forward.sent_element_bytes,
             tables.unique_rows(float(batch)),
             backward,
         )

@@ -52,6 +52,7 @@ def _sides() -> dict[Resource, _Side]:
     gather = _of(kernels.gather_bytes, "n r id bags o")
     ids = _of(messages.routed_ids_bytes, "copies B T L id_bytes")
     lengths = _of(messages.routed_lengths_bytes, "holders B T length_bytes")
+    convert, _ = _of(ex.convert_bytes, "")
     return {
         _R.BUCKETIZE: (f"{ids[0]} + {lengths[0]}", f"{ids[1]} {lengths[1]}"),
         _R.LENGTHS_SENT: lengths,
@@ -74,6 +75,8 @@ def _sides() -> dict[Resource, _Side]:
         _R.BAGS_RECEIVED: came,
         _R.SPARSE_SENT: bags,
         _R.SPARSE_RECEIVED: came,
+        _R.CONVERT_OUT: (convert.replace("bags", "G B q"), "G B q elements v w"),
+        _R.CONVERT_IN: (convert.replace("bags elements", "B parts q D"), "B parts q D v w"),
         _R.LOCAL_SUM: _of(ex.bag_sum_bytes, "received B D w"),
     }
 
@@ -88,8 +91,10 @@ _ALIASES = {
 """Other names of the steps that row-wise does not have, beside those of ``project.explain.ALIASES``."""
 _EVERY_RANK = {
     _R.BUCKETIZE, _R.LENGTHS_SENT, _R.IDS_SENT, _R.DEDUPLICATE, _R.REQUESTS_SENT, _R.ROWS_RECEIVED,
-    _R.POOL_DRAM, _R.ACROSS_RECEIVED, _R.BAGS_RECEIVED, _R.SPARSE_RECEIVED, _R.LOCAL_SUM,
+    _R.POOL_DRAM, _R.ACROSS_RECEIVED, _R.BAGS_RECEIVED, _R.SPARSE_RECEIVED, _R.CONVERT_IN, _R.LOCAL_SUM,
 }  # fmt: skip
+_BY_DOMAIN = (_R.ACROSS_RECEIVED, _R.CONVERT_IN, _R.LOCAL_SUM)
+"""What a rank has of two-level once for each domain that holds row parts."""
 _CONSTANTS = {
     "fields": ("splits_per_peer", "numbers that each peer is told"),
     "value_bytes": ("split_bytes", "bytes of one of them"),
@@ -137,7 +142,9 @@ class _Shard:
         q = float(ex.filled_share(r, L)) if sparse else 1.0
         index = constant("sparse_bag_index_bytes") if sparse else 0.0
         v, B = e.model.payload_bytes, float(e.batch)
-        if kind == Exchange.TWO_LEVEL and resource in (_R.ACROSS_RECEIVED, _R.LOCAL_SUM):
+        if resource == _R.CONVERT_IN and r == e.gpus and kind in (Exchange.RS, Exchange.TWO_LEVEL):
+            r = 1.0  # summed by reduce-scatters over all
+        elif kind == Exchange.TWO_LEVEL and resource in _BY_DOMAIN:
             r = max(r / e.domain, 1.0)
         stored = resource in (_R.ROWS_SENT, _R.ROWS_RECEIVED)
         return {

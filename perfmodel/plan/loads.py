@@ -308,11 +308,12 @@ def _convert(a: _Cut, own: Array, everywhere: Array) -> None:
     """Bags to the precision of the exchange and back, where it is not that of the pooling."""
     if a.v == a.pooled:
         return
-    both = a.v + a.pooled
     received = np.where((a.kind == Exchange.RB) | a.sparse, a.r * a.q, 1.0)
     received = np.where(a.two & (a.domains < a.G / a.g), a.domains, received)
-    own[..., Resource.CONVERT_OUT] = a.G * a.B * a.q * a.elements * both * a.split
-    everywhere[..., Resource.CONVERT_IN] = a.B * received * a.D * both * a.split
+    sent = ex.convert_bytes(a.G * a.B * a.q, a.elements, a.v, a.pooled)
+    came = ex.convert_bytes(a.B * received, a.D, a.v, a.pooled)
+    own[..., Resource.CONVERT_OUT] = sent * a.split
+    everywhere[..., Resource.CONVERT_IN] = came * a.split
 
 
 def _backward(a: _Cut, training: Training, own: Array, everywhere: Array) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -13,8 +13,7 @@ from perfmodel.model import embedding_bag as eb
 from perfmodel.plan.steps import ACROSS, ALL, INSIDE, FastCurve, Step
 from perfmodel.project.costs import Forward
 from perfmodel.project.handover import BETWEEN, Sent
-from perfmodel.project.links import Timing, constant, nothing
-from perfmodel.schema.evidence import Evidence
+from perfmodel.project.links import Timing, nothing, untimed
 
 Array = NDArray[np.float64]
 TimeOf = Callable[[Array], Array]
@@ -46,7 +45,7 @@ class PassTimes:
         else:
             timing = self.forward.stream_timing("local_sum", x[0], "launch_floor_s", "local_sum_bytes_per_s")
         if step.like:  # a kernel that nobody timed: the constants are another's
-            timing = replace(timing, evidence=constant(Evidence.ASSUMED.rank, timing.time_s.shape))
+            timing = untimed(timing)
         return (
             timing if step.always else timing.where((np.max(x, axis=0) > 0) & (step.alone or self.gpus > 1))
         )

@@ -25,7 +25,7 @@ from perfmodel.project.scenarios import CLUSTER, Setting, list_scenarios, load_s
 from perfmodel.schema.evidence import Evidence
 from perfmodel.schema.files import unknown_name
 from perfmodel.schema.machine import Machine, load_machine
-from perfmodel.schema.workload import TableSet, Workload, load_tables
+from perfmodel.schema.workload import TableSet, Workload, load_tables, payload_element_bytes
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -47,6 +47,7 @@ def prepare(
     overrides: Mapping[str, float | str] | None = None,
     calibration: str | Path | None = None,
     reduction: str = AUTO,
+    payload: str | None = None,
     setting: Setting | None = None,
     **values: Any,
 ) -> tuple[Forward, Work]:
@@ -65,7 +66,9 @@ def prepare(
         )
     chosen = setting or load_setting(box, backend or box.default_backend, clock, scenario, calibration)
     memory = Memory(*local_memory) if isinstance(local_memory, tuple) else local_memory
-    forward = Forward(chosen, way, gpus_per_node, memory)
+    if payload is not None:
+        payload_element_bytes(payload)  # known
+    forward = Forward(chosen, way, gpus_per_node, memory, payload)
     work = _work(
         workload, tables, values, chosen.machine, reserve, gpus_per_node or box.gpus_per_node, memory
     )
@@ -140,7 +143,8 @@ def project(
     options   table_bytes, gpus, batch, table_count, pooling, dim, dtype, id_bytes: numbers, or arrays of one
               length (``grids.product`` makes all combinations); tables (a table set or its name), backend
               (nccl, nvshmem, best), clock, reserve, gpus_per_node, scenario, local_memory (bytes, bytes/s),
-              overrides of machine values, calibration, reduction (how partial bags become bags)
+              overrides of machine values, calibration, reduction (how partial bags become bags), payload
+              (precision of bags on the wire)
     Columns: the configuration, those of ``project_grid``, evidence in words, clock.
     """
     import pandas as pd

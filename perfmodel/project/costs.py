@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,12 +11,14 @@ from numpy.typing import NDArray
 from perfmodel.fit.build import domain_gpus_of
 from perfmodel.model import access, bounds, kernels
 from perfmodel.model import embedding_bag as eb
+from perfmodel.model import exchanges as ex
 from perfmodel.project.handover import Sent
 from perfmodel.project.inputs import TableGroup, Work
-from perfmodel.project.links import Timing, constant, nothing, select
+from perfmodel.project.links import Timing, constant, nothing, select, untimed
 from perfmodel.project.scenarios import BEST, Setting
 from perfmodel.schema.calibration import KernelFit
 from perfmodel.schema.evidence import Backend, Evidence
+from perfmodel.schema.workload import payload_element_bytes
 
 Array = NDArray[np.float64]
 
@@ -34,6 +36,7 @@ non-empty bags."""
 
 KERNEL_LIBRARY = "kernel"
 HANDOVER = "handover"
+CONVERT_OUT, CONVERT_IN = "convert_out", "convert_in"
 _ASSUMED_MEMORY = "a memory that was assumed"
 _GATHER_KEYS = ("gather_bytes_per_s", "launch_floor_s", "l2_bytes_per_s", "small_row_penalty_32")
 
@@ -60,7 +63,8 @@ class Traffic:
     lookups: Array  # ids that leave the rank
     bags: Array  # bags of sharded tables, of the rank's own samples
     elements: Array  # elements of those bags
-    sparse_bytes: Array  # non-empty partial bags with their positions
+    sparse_elements: Array  # elements of non-empty partial bags
+    sparse_bytes: Array  # those bags with their positions
     sparse_sum_bytes: Array  # what adding those up moves
     dram_bytes: Array
     l2_bytes: Array
@@ -79,12 +83,23 @@ class Memory:
 
 @dataclass(frozen=True)
 class Forward:
-    """A row-wise forward pass on one setting; ``steps`` and ``baseline`` cost it for any configurations."""
+    """A row-wise forward pass on one setting; ``steps`` and ``baseline`` cost it for any configurations.
+
+    payload  precision of bags on the wire, one of ``schema.workload.PAYLOADS``; None: as they are pooled
+    """
 
     setting: Setting
     reduction: str = AUTO
     gpus_per_node: int | None = None
     memory: Memory | None = None
+    payload: str | None = None
+
+    @property
+    def sent_element_bytes(self) -> float:
+        """v, bytes of an element of a bag on the wire."""
+        if self.payload is None:
+            return self.constant("pooled_element_bytes")
+        return float(payload_element_bytes(self.payload))
 
     def constant(self, key: str) -> float:
         """A constant of the software or of the kernel model."""
@@ -116,15 +131,17 @@ class Forward:
         touched = access.shards_touched(shards, t.pooling)
         written = bags * (touched if self.reduction == SPARSE else shards)
         pooled = t.dim * self.constant("pooled_element_bytes")
-        indexed = pooled + self.constant("sparse_bag_index_bytes")
+        index = self.constant("sparse_bag_index_bytes")
+        sent = t.dim * self.sent_element_bytes + index
         here = self._gather_bytes(work, t, shards, lookups, written)
         local = self._gather_bytes(work, t, np.ones_like(shards), lookups, bags)
         return (
             lookups * sharded,
             bags * sharded,
             bags * t.dim * sharded,
-            bags * touched * indexed * sharded,
-            bags * (touched * indexed + pooled) * sharded,
+            bags * touched * t.dim * sharded,
+            bags * touched * sent * sharded,
+            bags * (touched * (pooled + index) + pooled) * sharded,
             *here,
             *local[:2],
         )
@@ -197,17 +214,20 @@ class Forward:
         ]
 
     def _reduce(self, work: Work, traffic: Traffic, several: NDArray[np.bool_]) -> list[Step]:
-        """Partial bags to bags."""
-        G = work.gpus
-        dense = eb.partial_bags_bytes(G, traffic.elements, self.constant("pooled_element_bytes"))
-        way = self._way()
+        """Partial bags to bags; where they travel in another precision, that before and after."""
+        G, way, several = work.gpus, self._way(), several & (traffic.bags > 0)
+        dense = eb.partial_bags_bytes(G, traffic.elements, self.sent_element_bytes)
+        sparse = way == SPARSE
+        parts = traffic.sparse_elements if sparse else G * traffic.elements
+        out = self._convert(CONVERT_OUT, parts, several)
+        whole = self._convert(CONVERT_IN, traffic.elements, several)
         if way == TWO_LEVEL:
-            return self._two_level(dense, G)
+            return [*out, *self._two_level(dense, G), *whole]
         if way == REDUCE_SCATTER:
-            return [self._collective("reduce_scatter_bags", "reduce_scatter", dense, G)]
-        sparse, several = way == SPARSE, several & (traffic.bags > 0)
+            return [*out, self._flat(dense, G), *whole]
         size = traffic.sparse_bytes if sparse else dense
         exchange = self._collective("all_to_all_bags", "all_to_all", size, G)
+        back = self._convert(CONVERT_IN, parts, several)
         summed = eb.local_sum_bytes(G, traffic.elements, self.constant("pooled_element_bytes"))
         moved = traffic.sparse_sum_bytes if sparse else summed
         sum_time = self.stream_timing("local_sum", moved, "launch_floor_s", "local_sum_bytes_per_s").where(
@@ -215,15 +235,25 @@ class Forward:
         )
         local_sum = Step("local_sum", "", moved, sum_time)
         if way != BEST:
-            return [exchange, local_sum]
-        flat = self._collective("reduce_scatter_bags", "reduce_scatter", dense, G)
-        wins = flat.timing.time_s <= exchange.timing.time_s + sum_time.time_s
-        chosen = select(wins, flat.timing, exchange.timing)
-        none = nothing(G.shape)
-        return [
-            Step("exchange_bags", "reduce_scatter or all_to_all", dense, chosen),
-            Step("local_sum", "", np.where(wins, 0, moved), select(wins, none, sum_time)),
-        ]
+            return [*out, exchange, *back, local_sum]
+        flat = self._flat(dense, G)
+        wins = _time([flat, *whole]) <= _time([exchange, *back, local_sum])
+        nowhere = Step("local_sum", "", np.zeros(G.shape), nothing(G.shape))
+        either = replace(flat, name="exchange_bags", collective="reduce_scatter or all_to_all")
+        ways = [(either, exchange), *zip(whole, back, strict=True), (nowhere, local_sum)]
+        return [*out, *(_either(wins, first, second) for first, second in ways)]
+
+    def _flat(self, dense: Array, G: Array) -> Step:
+        return self._collective("reduce_scatter_bags", "reduce_scatter", dense, G)
+
+    def _convert(self, name: str, elements: Array, several: NDArray[np.bool_]) -> list[Step]:
+        """Bags of that many elements to another precision, or back; no step where they travel as pooled."""
+        sent, pooled = self.sent_element_bytes, self.constant("pooled_element_bytes")
+        if sent == pooled:
+            return []
+        moved = ex.convert_bytes(1, elements, sent, pooled)
+        timing = self.stream_timing("local_sum", moved, "launch_floor_s", "local_sum_bytes_per_s")
+        return [Step(name, "", moved, untimed(timing).where(several))]
 
     def _way(self) -> str:
         if self.reduction != AUTO:
@@ -337,3 +367,14 @@ class Forward:
             bound = bounds.reduce_scatter_floor_time if scatter else bounds.all_to_all_floor_time
             links = links + bound(step.payload_bytes, work.gpus, g, inside, nic)
         return bounds.sharded_floor_time(time, local, traffic.bare_bytes, hbm, links)
+
+
+def _time(steps: list[Step]) -> Array:
+    """Of steps one after the other [s]."""
+    return np.asarray(sum(step.timing.time_s for step in steps))
+
+
+def _either(first: NDArray[np.bool_], a: Step, b: Step) -> Step:
+    """A step where ``first`` holds, another elsewhere; the name of the one."""
+    payload = np.where(first, a.payload_bytes, b.payload_bytes)
+    return replace(a, payload_bytes=payload, timing=select(first, a.timing, b.timing))

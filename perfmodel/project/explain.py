@@ -16,7 +16,7 @@ from perfmodel.fit.build import domain_gpus_of
 from perfmodel.model import collectives, curves, kernels, laws
 from perfmodel.predict import CollectiveModel
 from perfmodel.project import laws_explained as laws_of
-from perfmodel.project.costs import HANDOVER
+from perfmodel.project.costs import CONVERT_IN, CONVERT_OUT, HANDOVER
 from perfmodel.project.handover import Handover
 from perfmodel.project.links import Faster
 from perfmodel.project.projection import LABELS, Projection, StepRow
@@ -80,7 +80,9 @@ def explain_step(answer: Projection, name: str) -> Explanation:
     Limits: as ``find_step``
     """
     step = find_step(answer, name)
-    payload = Payload(payload_equation(answer, step, equation_of), tuple(payload_terms(answer, step)))
+    like = "local_sum" if step.name in (CONVERT_OUT, CONVERT_IN) else ""
+    terms = tuple(payload_terms(answer, step))
+    payload = Payload(payload_equation(answer, step, equation_of), terms, like=like)
     return explained(answer, step, payload)
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.errors import NoCalibrationError
-from perfmodel.schema.evidence import Clock
+from perfmodel.schema.evidence import Clock, Evidence
 
 Array = NDArray[np.float64]
 Codes = NDArray[np.int8]
@@ -56,6 +56,11 @@ def nothing(shape: tuple[int, ...]) -> Timing:
     """A step that is not taken."""
     zero, code = np.broadcast_to(np.float64(0), shape), constant(0, shape)
     return Timing(zero, zero, zero, zero, code, code, ("",), code, ("",))
+
+
+def untimed(timing: Timing) -> Timing:
+    """Of a kernel that nobody timed, with another's constants: assumed."""
+    return replace(timing, evidence=constant(Evidence.ASSUMED.rank, timing.time_s.shape))
 
 
 def select(mask: NDArray[np.bool_], a: Timing, b: Timing) -> Timing:

@@ -15,7 +15,7 @@ from perfmodel.project.costs import AUTO, Forward, Memory
 from perfmodel.project.inputs import DEFAULTS, Work
 from perfmodel.project.scenarios import CLUSTER
 from perfmodel.schema.machine import Machine, list_machines
-from perfmodel.schema.workload import ID_DTYPE_BYTES, TableSet
+from perfmodel.schema.workload import ID_DTYPE_BYTES, PAYLOADS, TableSet
 from perfmodel.units import parse_quantity
 
 DEFAULT_MACHINE = "h100-sxm-ib"
@@ -68,6 +68,7 @@ class Question:
             "clock": self.clock,
             "scenario": setting.scenario,
             "reduction": self.forward.reduction.replace("_", "-"),
+            "payload": self.forward.payload or PAYLOADS[0],
             "reserve": self.reserve,
             "gpus_per_node": self.forward.gpus_per_node or self.machine.gpus_per_node,
             "local_memory": _memory(memory) if memory else None,
@@ -120,6 +121,8 @@ class Question:
             yield from ("--scenario", setting.scenario)
         if forward.reduction != AUTO:
             yield from ("--reduction", forward.reduction.replace("_", "-"))
+        if forward.payload not in (None, PAYLOADS[0]):
+            yield from ("--payload", str(forward.payload))
         if self.sharding is not None:
             yield from ("--sharding", self.sharding)
         if self.alpha:

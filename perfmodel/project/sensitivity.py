@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from perfmodel.errors import NoCalibrationError
-from perfmodel.project.costs import AUTO, SPARSE, TWO_LEVEL, Forward, Memory
+from perfmodel.project.costs import AUTO, CONVERT_IN, CONVERT_OUT, SPARSE, TWO_LEVEL, Forward, Memory
 from perfmodel.project.grid import project_grid
 from perfmodel.project.inputs import LARGEST, Work
 from perfmodel.project.projection import Projection, StepRow, local_memory_work
@@ -203,7 +203,12 @@ def _place(p: Projection) -> str:
 
 
 def _experiments(step: StepRow) -> tuple[str, ...]:
-    """What to measure for a step: backend:collective, or the kernel (the hand-over counts as one)."""
+    """What to measure for a step: backend:collective, or the kernel (the hand-over counts as one).
+
+    Limits: a conversion of bags -> none, for calibrate has no such kernel
+    """
+    if step.name in (CONVERT_OUT, CONVERT_IN):
+        return ()
     if not step.collective:
         return (f"kernel:{step.name}",)
     return tuple(f"{step.library}:{c}" for c in step.collective.split(" or "))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from perfmodel.model import access, embedding_bag, kernels
-from perfmodel.project.costs import SPARSE
+from perfmodel.project.costs import CONVERT_IN, CONVERT_OUT, SPARSE
 from perfmodel.project.projection import Projection, StepRow
 from perfmodel.schema.machine import KEYS, Quantity
 from perfmodel.units import format_bytes, format_count, format_number, format_quantity
@@ -41,6 +41,7 @@ _SYMBOLS = {
 }
 _SPARSE_BYTES = {"all_to_all_bags": "(B T) m (D w + i)", "local_sum": "(B T) (m (D w + i) + D w)"}
 _ACROSS_BYTES = "G (B T D) w / g"
+_CONVERT_BYTES = "(B T D) (v + w)"  # of whole bags; of partial ones as many times G, or m of them
 _CONSTANTS = {
     "fields": ("splits_per_peer", "numbers that each peer is told"),
     "value_bytes": ("split_bytes", "bytes of one of them"),
@@ -71,8 +72,11 @@ _KERNEL_KEYS = {
 
 def payload_equation(answer: Projection, step: StepRow, of: Callable[[Callable[..., object]], str]) -> str:
     """The bytes of a step as an equation; ``of`` reads one from a docstring."""
-    if answer.forward.reduction == SPARSE and step.name in _SPARSE_BYTES:
+    sparse = answer.forward.reduction == SPARSE
+    if sparse and step.name in _SPARSE_BYTES:
         return _SPARSE_BYTES[step.name]
+    if step.name in (CONVERT_OUT, CONVERT_IN):
+        return f"{'m' if sparse else 'G'} {_CONVERT_BYTES}" if _partial(answer, step) else _CONVERT_BYTES
     if step.name == "reduce_scatter_across":
         return _ACROSS_BYTES
     return of(_PAYLOADS.get(step.name, embedding_bag.partial_bags_bytes))
@@ -89,19 +93,40 @@ def payload_terms(answer: Projection, step: StepRow) -> Iterator[Term]:
     symbols = _SYMBOLS.get(step.name, ("B T D", "w"))
     if answer.forward.reduction == SPARSE and step.name in _SPARSE_BYTES:
         symbols = ("B T D", "w", "m", "i")
+    if step.name in (CONVERT_OUT, CONVERT_IN):
+        sparse = answer.forward.reduction == SPARSE and _partial(answer, step)
+        symbols = ("B T D", "v", "w", *(["m"] if sparse else []))
     yield from _workload(answer, [symbol for symbol in symbols if symbol in _SUMS])
     for symbol in symbols:
-        if symbol in _CONSTANTS:
+        if symbol == "v" or (symbol == "w" and step.collective and answer.forward.payload is not None):
+            sent = answer.forward.sent_element_bytes
+            yield _plain(symbol, sent, f"bytes of an element on the wire: {answer.forward.payload}")
+        elif symbol in _CONSTANTS:
             key, meaning = _CONSTANTS[symbol]
             yield from _quantity(symbol, answer.setting.constants.quantity(key), meaning)
         elif symbol == "id_bytes":
             yield _plain("id_bytes", float(answer.work.id_bytes[0]), "bytes of an id")
         elif symbol == "m":
-            traffic = answer.forward.traffic(answer.work)
-            row = answer.forward.constant("pooled_element_bytes"), answer.forward.constant(_CONSTANTS["i"][0])
-            wide = float(traffic.elements[0]) / float(traffic.bags[0]) * row[0] + row[1]
-            touched = float(traffic.sparse_bytes[0]) / (float(traffic.bags[0]) * wide)
-            yield _plain("m", touched, "shards with a row of a bag, on average")
+            yield _plain("m", _touched(answer, step), "shards with a row of a bag, on average")
+
+
+def _partial(answer: Projection, step: StepRow) -> bool:
+    """Whether a conversion is of partial bags: before they are summed."""
+    return step.name == CONVERT_OUT or any(other.name == "local_sum" for other in answer.steps)
+
+
+def _touched(answer: Projection, step: StepRow) -> float:
+    """m: shards that hold a row of a bag, weighted as the bytes of the step are where tables differ."""
+    forward, traffic = answer.forward, answer.forward.traffic(answer.work)
+    bags, elements = float(traffic.bags[0]), float(traffic.elements[0])
+    if step.name in (CONVERT_OUT, CONVERT_IN):
+        return float(traffic.sparse_elements[0]) / elements
+    pooled, index = forward.constant("pooled_element_bytes"), forward.constant(_CONSTANTS["i"][0])
+    if step.collective:
+        width, size = forward.sent_element_bytes, float(traffic.sparse_bytes[0])
+    else:
+        width, size = pooled, float(traffic.sparse_sum_bytes[0]) - elements * pooled
+    return size / (elements * width + bags * index)
 
 
 def _workload(answer: Projection, products: list[str]) -> Iterator[Term]:

@@ -245,6 +245,8 @@ def footer(
         assumed.append(f"local memory = {size} at {rate}")
     if assumed:
         parts.append("assumed: " + ", ".join(assumed))
+    if answer.forward.payload is not None and answer.gpus > 1:
+        parts.append(f"bags {answer.forward.payload} on the wire")
     if answer.setting.scenario != "cluster":
         parts.append(f"scenario {answer.setting.scenario}")
     parts.append("clock " + ", ".join(str(clock) for clock in answer.clocks))

@@ -38,6 +38,9 @@ DTYPE_BYTES: dict[str, int] = {"fp64": 8, "fp32": 4, "fp16": 2, "bf16": 2, "fp8"
 ID_DTYPE_BYTES: dict[str, int] = {"int64": 8, "int32": 4}
 """Bytes of one id."""
 
+PAYLOADS = ("fp32", "fp16", "bf16", "fp8")
+"""Precisions in which bags travel: one scale for all, none beside the numbers."""
+
 _FOLDER = "models"
 _SUFFIX = ".toml"
 _FILE_SUFFIXES = (".csv", ".json", ".yaml", ".yml", ".toml")
@@ -52,6 +55,13 @@ def dtype_bytes(dtype: str) -> int:
     if dtype not in DTYPE_BYTES:
         raise unknown_name("dtype", dtype, DTYPE_BYTES)
     return DTYPE_BYTES[dtype]
+
+
+def payload_element_bytes(payload: str) -> int:
+    """Bytes of one element of a bag that travels in a precision; an unknown one is BadInputError."""
+    if payload not in PAYLOADS:
+        raise unknown_name("payload", payload, PAYLOADS)
+    return DTYPE_BYTES[payload]
 
 
 def id_dtype_bytes(dtype: str) -> int:

@@ -68,6 +68,11 @@ def test_bag_sum() -> None:
     assert ex.bag_sum_bytes(10, received, 32, 4) == eb.local_sum_bytes(8, 320, 4)
 
 
+def test_convert() -> None:
+    assert ex.convert_bytes(10, 32, 2, 4) == 10 * 32 * 6
+    assert ex.convert_bytes(10, 0, 1, 4) == 0
+
+
 def test_across() -> None:
     assert ex.across_bytes(10, 16, 32, 4) == 16 * 10 * 128
     inside = ex.bags_sent_bytes(128, 10, 1, ex.bag_bytes(32, 4))

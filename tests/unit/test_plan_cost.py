@@ -362,7 +362,7 @@ def test_memory_that_does_not_fit_says_by_how_much() -> None:
     ("options", "named"),
     [
         ({"optimizer": "sgdd"}, "optimizer 'sgdd'"),
-        ({"payload": "fp3"}, "dtype 'fp3'"),
+        ({"payload": "fp3"}, "payload 'fp3'"),
         ({"batch": 0}, "batch 0"),
         ({"gpus": -8}, "gpus -8"),
         ({"id_dtype": "int6"}, "id dtype 'int6'"),

@@ -1,0 +1,183 @@
+"""Bags in another precision: a projection has the steps of a plan, and bytes that divide by hand."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from perfmodel.cli import run
+from perfmodel.errors import BadInputError
+from perfmodel.model.exchanges import Exchange
+from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme
+from perfmodel.plan.alike import Alike, best_alike
+from perfmodel.plan.answer import compared, evaluator_of
+from perfmodel.plan.explain import explain_plan_step
+from perfmodel.project import Projection, StepRow, project_one
+from perfmodel.project.explain import Explanation, explain_step
+
+TABLES = PlanTables.load("mlperf-dlrm-dcnv2")
+KINDS = {
+    "reduce_scatter": Exchange.RS,
+    "all_to_all": Exchange.RB,
+    "two_level": Exchange.TWO_LEVEL,
+    "sparse": Exchange.SPARSE,
+}
+KIB, MIB = 2**10, 2**20
+
+
+def steps(answer: Projection) -> dict[str, StepRow]:
+    return {step.name: step for step in answer.steps}
+
+
+@pytest.mark.parametrize("payload", ["fp32", "fp16", "fp8"])
+@pytest.mark.parametrize("gpus", [8, 64])
+@pytest.mark.parametrize("reduction", KINDS)
+def test_a_row_wise_plan_has_the_steps_of_the_projection(reduction: str, gpus: int, payload: str) -> None:
+    machine = "h200-sxm-ib"
+    evaluator = Evaluator.on(machine, TABLES, 1024, gpus, payload=payload)
+    whole = Placement.of(Scheme(KINDS[reduction], gpus), range(gpus))
+    copy = Placement.of(Scheme(Exchange.DP))
+    placements = tuple(whole if rows >= gpus else copy for rows in TABLES.rows)
+    found = evaluator.cost(Plan(TABLES, placements, gpus, evaluator.domain))
+    asked = {"tables": TABLES.model, "machine": machine, "gpus": gpus, "reduction": reduction}
+    wanted = project_one(**asked, payload=payload)
+    same = {"all_to_all_sparse_bags": "all_to_all_bags"}
+    assert [same.get(row.name, row.name) for row in found.rows] == [step.name for step in wanted.steps]
+    for row, step in zip(found.rows, wanted.steps, strict=True):
+        close = {name: getattr(step, name) for name in ("time_s", "low_s", "high_s", "floor_s")}
+        assert {name: getattr(row, name) for name in close} == pytest.approx(close, rel=1e-12), row.name
+        assert row.bytes == pytest.approx(step.payload_bytes, rel=1e-12), row.name
+        assert row.evidence == step.evidence or row.name == "all_to_all_sparse_bags"
+    assert found.time_s == pytest.approx(wanted.time_s, rel=1e-12)
+    assert ("convert_out" in steps(wanted)) == (payload != "fp32")
+
+
+@pytest.mark.parametrize("reduction", ["auto", "all_to_all", "two_level", "sparse"])
+def test_fp32_is_what_no_payload_is(reduction: str) -> None:
+    asked: dict[str, Any] = {"table_bytes": 1e12, "reduction": reduction, "backend": "best"}
+    asked["machine"] = "h200-sxm-ib"
+    plain, fp32 = project_one(**asked), project_one(**asked, payload="fp32")
+    assert fp32.totals == plain.totals and fp32.steps == plain.steps
+
+
+def test_bytes_by_hand() -> None:
+    """B = 1024, D = 32, G = 128, one table: 16 MiB of fp32 bags; 6 bytes an element to convert to fp16."""
+    asked: dict[str, Any] = {"table_bytes": 10e12}
+    full, half, quarter = (steps(project_one(**asked, payload=p)) for p in (None, "fp16", "fp8"))
+    sizes = [each["reduce_scatter_bags"].payload_bytes for each in (full, half, quarter)]
+    assert sizes == [16 * MIB, 8 * MIB, 4 * MIB]
+    assert half["convert_out"].payload_bytes == 128 * 1024 * 32 * (4 + 2) == 24 * MIB
+    assert half["convert_in"].payload_bytes == 1024 * 32 * (4 + 2) == 192 * KIB
+    assert quarter["convert_in"].payload_bytes == 1024 * 32 * (4 + 1) == 160 * KIB
+    summed = steps(project_one(**asked, payload="fp16", reduction="all_to_all"))
+    assert summed["convert_in"].payload_bytes == 24 * MIB  # all parts come, each in fp16
+    assert summed["local_sum"].payload_bytes == 129 * 128 * KIB  # and are added up in fp32
+    lengths = {name: half[name] for name in ("all_to_all_lengths", "all_to_all_ids", "gather_pool")}
+    for name, step in lengths.items():
+        assert step == replace(full[name], share=step.share), name
+
+
+def test_a_sparse_exchange_keeps_its_positions() -> None:
+    """m bags of 32 v + 4 bytes: fp8 is not half of fp16, but for the positions it is."""
+    asked: dict[str, Any] = {"table_bytes": 10e12, "reduction": "sparse"}
+    full, half, quarter = (
+        steps(project_one(**asked, payload=p))["all_to_all_bags"].payload_bytes for p in (None, "fp16", "fp8")
+    )
+    assert half / full == pytest.approx((64 + 4) / (128 + 4))
+    assert quarter / full == pytest.approx((32 + 4) / (128 + 4))
+
+
+def test_of_two_exchanges_the_faster_with_its_conversions() -> None:
+    """``best``: 15/16 more bags to convert back turn 186 against 187 us into a win of the reduce-scatter."""
+    asked: dict[str, Any] = {"machine": "h200-sxm-ib", "gpus": 16, "dim": 512, "payload": "fp8"}
+    asked |= {"overrides": {"local_sum_bytes_per_s": 1e12}, "backend": "best"}
+    both = [steps(project_one(**asked, reduction=way)) for way in ("reduce_scatter", "all_to_all")]
+    flat, exchanged = (sum(s.time_s for s in each.values()) for each in both)
+    after_gather = [
+        sum(each[name].time_s for name in names)
+        for each, names in zip(both, (["reduce_scatter_bags"], ["all_to_all_bags", "local_sum"]), strict=True)
+    ]
+    assert after_gather[1] < after_gather[0] < 1.01 * after_gather[1] and flat < exchanged
+    best = project_one(**asked)
+    assert best.time_s == pytest.approx(flat, rel=1e-12)
+    assert steps(best)["convert_in"].payload_bytes == 1024 * 512 * (4 + 1)
+    small = steps(project_one(**{**asked, "dim": 32, "overrides": {}}))  # the all-to-all wins: 16 parts back
+    assert "local_sum" in small and small["convert_in"].payload_bytes == 16 * 1024 * 32 * (4 + 1)
+
+
+def test_every_sharding_has_the_payload() -> None:
+    asked: dict[str, Any] = {"tables": "mlperf-dlrm-dcnv2", "gpus": 16}
+    ways = ("table-wise", "row-wise", "table-row-wise", "grid", "3d", "row-wise-sparse", "row-wise-ub")
+    plain = {each.way: each.answer for each in compared(project_one(**asked), ways)}
+    half = {each.way: each.answer for each in compared(project_one(**asked, payload="fp16"), ways)}
+    for way in ways:
+        before, after = plain[way], half[way]
+        assert before is not None and after is not None
+        converted = {"convert_out", "convert_in"} & set(steps(after))
+        assert len(converted) == (0 if way == "row-wise-ub" else 2), way
+        assert (after.time_s == before.time_s) == (way == "row-wise-ub")
+    base = project_one(**asked, payload="fp16")
+    found = best_alike(evaluator_of(base), "row-wise", base.gpu_count.usable_bytes)
+    assert isinstance(found, Alike) and found.cost.time_s == pytest.approx(base.time_s, rel=1e-12)
+
+
+def product(found: Explanation) -> float:
+    """The equation of the bytes with the terms in it; letters side by side multiply."""
+    text = found.payload_equation.replace("B T D", "B * T * D").replace(" (", " * (")
+    text = text.replace("G B q elements", "G * B * q * elements").replace("B parts q D", "B * parts * q * D")
+    return float(eval(text, {term.symbol: term.value for term in found.terms}))
+
+
+@pytest.mark.parametrize("reduction", ["auto", "all_to_all", "two_level", "sparse"])
+def test_explained_conversions_multiply_to_their_bytes(reduction: str) -> None:
+    answer = project_one(table_bytes=10e12, payload="fp16", reduction=reduction)
+    for name in ("convert_out", "convert_in"):
+        found = explain_step(answer, name)
+        assert product(found) == pytest.approx(found.step.payload_bytes), found.payload_equation
+    bags = next(step for step in answer.steps if step.name.endswith(("_bags", "_inside")))
+    sent = {term.symbol: term.value for term in explain_step(answer, bags.name).terms}
+    assert sent["w"] == 2
+
+
+@pytest.mark.parametrize(
+    "way", ["table-wise", "table-row-wise", "grid", "3d", "row-wise-two-level", "row-wise-sparse"]
+)
+def test_explained_conversions_of_a_plan_multiply_to_their_bytes(way: str) -> None:
+    base = project_one(
+        table_bytes=600e9, table_count=1 if way != "table-wise" else 16, gpus=16, payload="fp8"
+    )
+    base = replace(base, gpu_count=replace(base.gpu_count, usable_bytes=1e12))
+    each = next(compared(base, [way]))
+    assert each.answer is not None and each.alike is not None, each.why
+    for name in ("convert_out", "convert_in"):
+        found = explain_plan_step(each.answer, evaluator_of(base), each.alike, name)
+        tables = 16 if way == "table-wise" and name == "convert_in" else 1
+        assert tables * product(found) == pytest.approx(found.step.payload_bytes), found.payload_equation
+
+
+def test_the_payload_is_said_and_asked_again(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["project", "--table-size", "10TB", "--payload", "fp16"]) == 0
+    text = capsys.readouterr().out
+    assert "convert bags to send" in text and "bags fp16 on the wire" in text
+    assert "perfmodel explain reduce-scatter-bags --table-size 10TB --payload fp16" in text
+    assert "kernel:convert" not in text
+    assert run(["project", "--table-size", "10TB", "--payload", "fp16", "--sharding", "ub", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["payload"] == "fp16"
+    assert run(["project", "--table-size", "10TB", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["payload"] == "fp32"
+    assert (
+        run(["explain", "convert-in", "--payload", "bf16", "--sharding", "grid", "--table-size", "1TB"]) == 0
+    )
+    assert "B parts q D (v + w)" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("payload", ["int8", "fp64", "fp4", ""])
+def test_other_precisions_are_refused(payload: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["project", "--table-size", "10TB", "--payload", payload]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"payload '{payload}' is not known" in said and "bf16, fp16, fp32, fp8" in said
+    with pytest.raises(BadInputError, match=r"payload '.*' is not known"):
+        Evaluator.on("h100-sxm-ib", TABLES, 8, 8, payload=payload)
