@@ -40,7 +40,14 @@ from perfmodel.cli.output import (
     warn_stopped,
     write_whole,
 )
-from perfmodel.cli.project import BatchOption, IdDtypeOption, ReserveOption, ScenarioOption, reserve_of
+from perfmodel.cli.project import (
+    BatchOption,
+    IdDtypeOption,
+    PayloadOption,
+    ReserveOption,
+    ScenarioOption,
+    reserve_of,
+)
 from perfmodel.cli.typed_line import TypedLine
 from perfmodel.errors import BadInputError
 
@@ -92,10 +99,6 @@ OptimizerOption = Annotated[
         help="Whose state is kept: none, sgd, rowwise-adagrad, adagrad, adam (default: none; "
         "rowwise-adagrad for throughput).",
     ),
-]
-PayloadOption = Annotated[
-    str | None,
-    typer.Option("--payload", metavar="TYPE", help="Bags on the wire: fp32 (default), fp16, bf16, fp8."),
 ]
 AlphaOption = Annotated[
     str,
