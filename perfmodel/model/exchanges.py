@@ -148,10 +148,6 @@ def bag_sum_bytes(B: ArrayLike, received: ArrayLike, D: ArrayLike, w: ArrayLike)
     return _array(received) + _array(B) * _array(D) * _array(w)
 
 
-def across_bytes(B: ArrayLike, domains: ArrayLike, elements: ArrayLike, v: ArrayLike) -> Array:
-    """Bags summed inside a domain that each of its ranks sends across: to its place in all N domains.
-
-        N B elements v                                                        [bytes]
 def convert_bytes(bags: ArrayLike, elements: ArrayLike, v: ArrayLike, w: ArrayLike) -> Array:
     """Bytes that changing the precision of bags moves: each element read in one and written in the other.
 
@@ -165,6 +161,10 @@ def convert_bytes(bags: ArrayLike, elements: ArrayLike, v: ArrayLike, w: ArrayLi
     return _array(bags) * _array(elements) * (_array(v) + _array(w))
 
 
+def across_bytes(B: ArrayLike, domains: ArrayLike, elements: ArrayLike, v: ArrayLike) -> Array:
+    """Bags summed inside a domain that each of its ranks sends across: to its place in all N domains.
+
+        N B elements v                                                        [bytes]
 
     B  samples of one rank;  domains  N [-];  elements  of the domain's columns [-];  v  bytes of each [bytes]
     Source: ``messages.node_exchange_bytes``: 1/g of the G B elements v that the domain reduced

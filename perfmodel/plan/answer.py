@@ -68,8 +68,8 @@ def evaluator_of(base: Projection, alpha: float = 0.0) -> Evaluator:
         int(work.gpus[0]),
         gpus_per_node=base.forward.gpus_per_node,
         id_dtype=ids[int(work.id_bytes[0])],
-    )
         payload=base.forward.payload,
+    )
 
 
 def tables_of(work: Work, model: str, alpha: float = 0.0) -> PlanTables:
