@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from perfmodel.cli.ids import AlphaOption, DistributionOption, ids_of
 from perfmodel.cli.options import (
     BackendOption,
     CalibrationOption,
@@ -100,10 +101,6 @@ OptimizerOption = Annotated[
         "rowwise-adagrad for throughput).",
     ),
 ]
-AlphaOption = Annotated[
-    str,
-    typer.Option("--alpha", metavar="A", help="Skew of the ids: Zipf's exponent, 0 for uniform (default)."),
-]
 DenseOption = Annotated[
     str | None,
     typer.Option(
@@ -141,7 +138,8 @@ def plan(
     reserve: ReserveOption = "0",
     optimizer: OptimizerOption = None,
     payload: PayloadOption = None,
-    alpha: AlphaOption = "0",
+    alpha: AlphaOption = None,
+    distribution: DistributionOption = None,
     dense: DenseOption = None,
     id_dtype: IdDtypeOption = "int64",
     machine: MachineOption = None,
@@ -175,8 +173,8 @@ def plan(
     """
     one_output(json=as_json, csv=as_csv)
     _check_out(out, file_format, force=force)
-    texts = {"model": model, "gpus": gpus, "batch": batch, "alpha": alpha, "time_limit": time_limit}
-    numbers = _numbers(plan_file, **texts)
+    texts = {"model": model, "gpus": gpus, "batch": batch, "time_limit": time_limit}
+    numbers = {**_numbers(plan_file, **texts), "ids": ids_of(alpha, distribution)}
     training = _training(objective)
     calibration = calibration_of(calibration, backend, clock)
     box = machine_of(machine, settings, calibration)
@@ -228,7 +226,7 @@ def _check_out(out: Path | None, file_format: str, *, force: bool) -> None:
 
 def _numbers(plan_file: Path | None, **texts: str | None) -> dict[str, Any]:
     """Numbers of what was typed; the model stays a name. GPUs may be left to a plan: None."""
-    from perfmodel.units import parse_count, parse_ratio, parse_time
+    from perfmodel.units import parse_count, parse_time
 
     if texts["model"] is None:
         raise BadInputError(
@@ -245,7 +243,6 @@ def _numbers(plan_file: Path | None, **texts: str | None) -> dict[str, Any]:
         "model": texts["model"],
         "gpus": gpus,
         "batch": parse_count(texts["batch"] or _DEFAULT_BATCH, "--batch"),
-        "alpha": parse_ratio(texts["alpha"] or "0", "--alpha", allow_zero=True),
         "time_limit": parse_time(texts["time_limit"] or "", "--time-limit"),
     }
 
@@ -285,7 +282,7 @@ def _answer(
     from perfmodel.plan import Evaluator, PlanTables, read_plan
     from perfmodel.plan.outcome import given_outcome
 
-    tables = PlanTables.load(numbers["model"], numbers["alpha"])
+    tables = PlanTables.load(numbers["model"], numbers["ids"])
     plan = read_plan(plan_file, tables) if plan_file is not None else None
     gpus = numbers["gpus"] or (plan.gpus if plan else 0)
     evaluator = Evaluator.on(machine, tables, numbers["batch"], gpus, **options)

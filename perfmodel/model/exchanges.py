@@ -63,16 +63,20 @@ def shard_lookups(G: ArrayLike, B: ArrayLike, L: ArrayLike, r: ArrayLike) -> Arr
     return _array(G) * _array(B) * _array(L) / _array(r)
 
 
-def filled_share(r: ArrayLike, L: ArrayLike) -> Array:
+def filled_share(r: ArrayLike, L: ArrayLike, tail: ArrayLike = 1) -> Array:
     """Share of bags that have at least one row in a given row part.
 
-        q = 1 - (1 - 1/r)^L = ``access.shards_touched(r, L)`` / r             [-]
+        q = 1 - (1 - tail/r)^L                                                [-]
 
-    r  row parts [-];  L  rows of a bag [-]
-    Source: ``access.shards_touched``
-    Limits: r = 1 -> 1;  L = 1 -> 1/r;  L -> inf -> 1;  r -> inf -> L/r
+    r  row parts [-];  L  rows of a bag that differ [-]
+    tail  share of the look-ups that ask for rows of the parts [-]; the others ask for hot rows, which are not
+          in them
+    Source: tail = 1: ``access.shards_touched(r, L)`` / r. Rows are in parts by chance, so that a row that a
+            bag has twice is in one part: with skewed ids L is the rows that differ
+    Limits: tail = 1: r = 1 -> 1, L = 1 -> 1/r, L -> inf -> 1, r -> inf -> L/r;  tail = 0 -> 0;
+            r = 1 -> the bags that are not all hot, 1 - (1 - tail)^L
     """
-    return access.touched_fraction(1 / _array(r), L)
+    return access.touched_fraction(_array(tail) / _array(r), L)
 
 
 def part_elements(D: ArrayLike, c: ArrayLike) -> Array:

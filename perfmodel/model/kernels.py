@@ -91,9 +91,21 @@ def gather_traffic(
     Source: Lin et al., arXiv 2201.07821
     Limits: cache = 0 -> dram = l2;  phi = 1 and whole sectors -> bare = dram
     """
-    kept = access.resident_rows(E, draws, row, cache)
-    miss = 1 - access.l2_hit_ratio(E, draws, kept, access.unique_rows_uniform(E, draws))
+    miss = uniform_misses(E, draws, row, cache)
     return traffic_of_misses(miss, n, row, phi, sector, id_bytes, bags, o)
+
+
+def uniform_misses(E: ArrayLike, draws: ArrayLike, row: ArrayLike, cache: ArrayLike) -> Array:
+    """Part of the look-ups of a gather with uniform ids that misses the L2 cache.
+
+        miss = 1 - ``access.l2_hit_ratio``                                    [-]
+
+    E, draws, row, cache   as in ``gather_traffic``
+    Source: Lin et al., arXiv 2201.07821
+    Limits: cache = 0 -> 1;  E = 1 -> 1/draws
+    """
+    kept = access.resident_rows(E, draws, row, cache)
+    return 1 - access.l2_hit_ratio(E, draws, kept, access.unique_rows_uniform(E, draws))
 
 
 def traffic_of_misses(

@@ -18,6 +18,7 @@ from perfmodel.project.costs import HANDOVER
 from perfmodel.project.inputs import Work
 from perfmodel.project.projection import LABELS, Projection, StepRow, clock_of
 from perfmodel.project.question import Question
+from perfmodel.schema.distributions import zipf
 from perfmodel.units import format_bytes
 
 MOST_TABLES = 10_000
@@ -84,7 +85,7 @@ def tables_of(work: Work, model: str, alpha: float = 0.0) -> PlanTables:
         for name in ("rows", "dim", "element_bytes", "pooling")
     )
     names = tuple(f"table_{at}" for at in range(sum(counts)))
-    return PlanTables(model, names, rows, dim, width, pooling, np.full(sum(counts), alpha))
+    return PlanTables(model, names, rows, dim, width, pooling, (zipf(alpha),) * sum(counts))
 
 
 def compared(base: Projection, ways: Iterable[str] = WAYS, alpha: float = 0.0) -> Iterator[Compared]:
@@ -166,7 +167,7 @@ def projection_of(base: Projection, evaluator: Evaluator, found: Alike) -> Proje
 
 def _asked(base: Projection, evaluator: Evaluator, way: str) -> Question | None:
     """The question of ``base`` with the sharding, and the skew if there is one."""
-    alpha = float(evaluator.tables.alpha[0])
+    alpha = evaluator.tables.ids[0].skew
     return replace(base.question, sharding=way, alpha=alpha) if base.question else None
 
 

@@ -137,9 +137,11 @@ class Evaluator:
         """The steps of a pass, in order."""
         return self.times.steps
 
-    def shard_loads(self, table: ArrayLike, kind: ArrayLike, r: ArrayLike, c: ArrayLike) -> ShardLoads:
-        """``LoadModel.shard_loads``: arrays of table indices, ``Exchange`` codes, row and column parts."""
-        return self.model.shard_loads(table, kind, r, c)
+    def shard_loads(
+        self, table: ArrayLike, kind: ArrayLike, r: ArrayLike, c: ArrayLike, hot: ArrayLike = 0
+    ) -> ShardLoads:
+        """``LoadModel.shard_loads``: table indices, ``Exchange`` codes, row and column parts, hot rows."""
+        return self.model.shard_loads(table, kind, r, c, hot)
 
     def loads(self, plan: Plan) -> Loads:
         """Bytes of every resource on every rank. Limits: a plan for other GPUs or tables -> BadInputError"""
@@ -241,9 +243,20 @@ class Evaluator:
         """The same for every step by its name (``PassTimes.parts``)."""
         return self.times.parts(most)
 
-    def shard_memory(self, table: ArrayLike, r: ArrayLike, c: ArrayLike) -> tuple[Array, Array]:
+    def shard_memory(
+        self, table: ArrayLike, r: ArrayLike, c: ArrayLike, hot: ArrayLike = 0
+    ) -> tuple[Array, Array]:
         """(rows, optimizer's state) of one shard of r x c parts [bytes] (``MemoryModel.shard``)."""
-        return self.memories.shard(table, r, c)
+        return self.memories.shard(table, r, c, hot)
+
+    def hot_share(self, table: int, hot: int) -> float:
+        """Share of the look-ups of a table that ask for its most popular ``hot`` rows [-]."""
+        asked = self.model.look_ups
+        return asked.kinds[int(asked.of[table])].hot_share(hot)
+
+    def copied_memory(self, table: ArrayLike, hot: ArrayLike) -> tuple[Array, Array]:
+        """(rows, optimizer's state) of copies of hot rows [bytes] (``MemoryModel.copies``)."""
+        return self.memories.copies(table, hot)
 
     def memory(self, plan: Plan, loads: Loads | None = None) -> Memory:
         """Bytes of every rank of a plan; ``loads`` if they are known already."""

@@ -29,6 +29,7 @@ class _Entry(BaseModel):
     exchange: Literal["dp", "rb", "rs", "sparse", "two_level", "ub"]
     row_parts: int = Field(ge=1)
     col_parts: int = Field(ge=1)
+    hot_rows: int = Field(default=0, ge=0)
     ranks: list[Annotated[int, Field(ge=0, le=_MOST_GPUS)]]
 
 
@@ -60,6 +61,7 @@ def plan_record(plan: Plan) -> dict[str, Any]:
                 "exchange": placement.scheme.kind.name.lower(),
                 "row_parts": placement.scheme.row_parts,
                 "col_parts": placement.scheme.col_parts,
+                "hot_rows": placement.scheme.hot_rows,
                 "ranks": placement.ranks.tolist(),
             }
             for name, placement in zip(plan.tables.names, plan.placements, strict=True)
@@ -115,7 +117,7 @@ def plan_from(document: object, tables: PlanTables, where: str = "given") -> Pla
         what = f"does not place table {missing[0]!r}" if missing else "places tables twice"
         raise BadInputError(f"{_WHAT} {where} {what}.", "the file may have been cut short.")
     placements = (
-        Placement.of(Scheme(EXCHANGES[e.exchange], e.row_parts, e.col_parts), e.ranks)
+        Placement.of(Scheme(EXCHANGES[e.exchange], e.row_parts, e.col_parts, e.hot_rows), e.ranks)
         for e in (by_name[name] for name in tables.names)
     )
     return Plan(tables, tuple(placements), file.gpus, file.domain_gpus)

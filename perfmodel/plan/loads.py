@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import IntEnum
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,52 +18,12 @@ from perfmodel.model import exchanges as ex
 from perfmodel.model import kernels
 from perfmodel.model.exchanges import Exchange
 from perfmodel.plan.placement import Plan, Scheme, check_scheme
+from perfmodel.plan.resources import RESOURCES, Resource
+from perfmodel.plan.skew import AllLookUps, Gather
 from perfmodel.plan.tables import PlanTables
 
 Array = NDArray[np.float64]
 
-
-class Resource(IntEnum):
-    """What a rank has of: all in bytes. SENT and RECEIVED are the two sides of one collective."""
-
-    BUCKETIZE = 0  # ids and lengths sorted by owner
-    LENGTHS_SENT = 1
-    LENGTHS_RECEIVED = 2
-    IDS_SENT = 3
-    IDS_RECEIVED = 4
-    DEDUPLICATE = 5  # ids of ub
-    REQUESTS_SENT = 6  # distinct ids of ub
-    REQUESTS_RECEIVED = 7
-    GATHER_DRAM = 8
-    GATHER_L2 = 9
-    ROWS_SENT = 10  # unique rows of ub
-    ROWS_RECEIVED = 11
-    POOL_DRAM = 12  # pooling of the unique rows that came
-    POOL_L2 = 13
-    CONVERT_OUT = 14  # bags to another precision before an exchange
-    REDUCE_SCATTER = 15
-    REDUCE_INSIDE = 16  # two_level, inside a domain
-    REDUCE_ACROSS = 17  # two_level, row parts in all domains
-    ACROSS_SENT = 18  # two_level, row parts in some domains
-    ACROSS_RECEIVED = 19
-    BAGS_SENT = 20
-    BAGS_RECEIVED = 21
-    SPARSE_SENT = 22
-    SPARSE_RECEIVED = 23
-    CONVERT_IN = 24
-    LOCAL_SUM = 25
-    SORT = 26  # training: look-ups sorted by row
-    UPDATE_DRAM = 27  # gradients added up by row, rows and optimizer state updated
-    UPDATE_L2 = 28
-    ACCUMULATE_DRAM = 29  # gradients of ub added up by row before they are sent
-    ACCUMULATE_L2 = 30
-    ROW_GRADIENTS_SENT = 31
-    ROW_GRADIENTS_RECEIVED = 32
-    COPIED_GRADIENTS = 33  # of tables on every rank
-
-
-RESOURCES: tuple[str, ...] = tuple(resource.name.lower() for resource in Resource)
-"""Names of the K resources, in the order of the arrays."""
 
 _SPLIT = (Exchange.RB, Exchange.RS, Exchange.SPARSE, Exchange.TWO_LEVEL)
 
@@ -136,29 +96,39 @@ class LoadModel:
     unique: Array  # U of each table for the samples of one rank
     training: Training | None = None
 
-    def shard_loads(self, table: ArrayLike, kind: ArrayLike, r: ArrayLike, c: ArrayLike) -> ShardLoads:
+    @cached_property
+    def look_ups(self) -> AllLookUps:
+        """Of all tables."""
+        tables = self.tables
+        return AllLookUps(tables.ids, tables.rows, tables.pooling, self.batch, float(self.gpus))
+
+    def shard_loads(
+        self, table: ArrayLike, kind: ArrayLike, r: ArrayLike, c: ArrayLike, hot: ArrayLike = 0
+    ) -> ShardLoads:
         """Loads of shards of tables (indices) cut into r x c parts and exchanged so; all broadcast.
+
+        hot  h, rows of each table that every rank has a copy of as well
 
         Limits: more parts than rows or columns -> BadInputError, for the equations spread ids evenly over
         parts;  whatever else a plan checks is not checked here (``placement.check_scheme``)
         """
-        t, kinds, rows, cols = np.broadcast_arrays(
-            np.asarray(table, dtype=np.int64), np.asarray(kind), _array(r), _array(c)
+        t, kinds, rows, cols, head = np.broadcast_arrays(
+            np.asarray(table, dtype=np.int64), np.asarray(kind), _array(r), _array(c), _array(hot)
         )
-        self._check_parts(t, kinds, rows, cols)
+        self._check_parts(t, kinds, rows, cols, head)
         own, everywhere = (np.zeros((*t.shape, len(Resource))) for _ in range(2))
-        cut = _Cut(self, t, kinds, rows, cols)
-        for fill in (_input, _look_up, _unique, _dense, _two_level, _partial, _convert):
+        cut = _Cut(self, t, kinds, rows, cols, head)
+        for fill in (_input, _look_up, _look_up_hot, _unique, _dense, _two_level, _partial, _convert):
             fill(cut, own, everywhere)
         if self.training is not None:
             _backward(cut, self.training, own, everywhere)
         return ShardLoads(own, everywhere)
 
-    def _check_parts(self, t: NDArray[np.int64], kind: NDArray[Any], r: Array, c: Array) -> None:
-        empty = (r > self.tables.rows[t]) | (c > self.tables.dim[t])
+    def _check_parts(self, t: NDArray[np.int64], kind: NDArray[Any], r: Array, c: Array, hot: Array) -> None:
+        empty = (r > self.tables.rows[t] - hot) | (c > self.tables.dim[t])
         if not empty.any():
             return
-        at, parts = t[empty][0], (int(x[empty][0]) for x in (r, c))
+        at, parts = t[empty][0], (int(x[empty][0]) for x in (r, c, hot))
         rows, dim = int(self.tables.rows[at]), int(self.tables.dim[at])
         scheme = Scheme(Exchange(int(kind[empty][0])), *parts)
         check_scheme(self.tables.names[at], rows, dim, scheme, self.gpus, self.domain)
@@ -166,7 +136,7 @@ class LoadModel:
     def loads(self, plan: Plan) -> Loads:
         """Loads of all ranks: those of each rank's shards, and what every rank has."""
         t = np.arange(len(plan.tables))
-        found = self.shard_loads(t, plan.kinds, plan.row_parts, plan.col_parts)
+        found = self.shard_loads(t, plan.kinds, plan.row_parts, plan.col_parts, plan.hot_rows)
         values = np.repeat(found.everywhere.sum(axis=0)[:, np.newaxis], plan.gpus, axis=1)
         tables, ranks = plan.shards
         for k in range(len(Resource)):
@@ -179,19 +149,25 @@ class _Cut:
     """Tables cut in some ways: the quantities of ``model.exchanges`` as arrays of one shape."""
 
     def __init__(
-        self, model: LoadModel, t: NDArray[np.int64], kind: NDArray[Any], r: Array, c: Array
+        self, model: LoadModel, t: NDArray[np.int64], kind: NDArray[Any], r: Array, c: Array, hot: Array
     ) -> None:
-        self.model, self.t, self.kind, self.r, self.c = model, t, kind, r, c
+        self.model, self.t, self.kind, self.r, self.c, self.hot = model, t, kind, r, c, hot
         self.B, self.G, self.g = model.batch, float(model.gpus), float(model.domain)
         tables = model.tables
-        self.E, self.D, self.w = tables.rows[t], tables.dim[t], tables.element_bytes[t]
-        self.L, self.U = tables.pooling[t], model.unique[t]
+        self.E, self.D, self.w = tables.rows[t] - hot, tables.dim[t], tables.element_bytes[t]
+        self.groups = model.look_ups.groups(t, hot)
+        self.hot_L = np.zeros(t.shape)
+        self.distinct, self.U = np.array(tables.pooling[t]), np.array(model.unique[t])
+        for where, asked, h in self.groups:
+            self.hot_L[where] = asked.hot_share(h) * asked.pooling
+            self.U[where], self.distinct[where] = asked.unique(h), asked.distinct_in_bag(h)
+        self.L = tables.pooling[t] - self.hot_L  # look-ups of a bag that ask for the tail
         self.v, self.pooled = model.payload_bytes, model.constant("pooled_element_bytes")
         self.split = np.isin(kind, _SPLIT)  # lengths and ids go to the holders
         self.dp, self.ub = kind == Exchange.DP, kind == Exchange.UB
         self.sparse, self.two = kind == Exchange.SPARSE, kind == Exchange.TWO_LEVEL
         self.elements = ex.part_elements(self.D, c)
-        self.q = np.where(self.sparse, ex.filled_share(r, self.L), 1.0)
+        self.q = np.where(self.sparse, ex.filled_share(r, self.distinct, self.L / tables.pooling[t]), 1.0)
         self.index = np.where(self.sparse, model.constant("sparse_bag_index_bytes"), 0.0)
         self.lookups = ex.shard_lookups(self.G, self.B, self.L, r)
         parts = np.where(self.dp, self.G, r * c)
@@ -207,8 +183,12 @@ class _Cut:
         bag: Array,
         shards: Array | float,
         w: Array | float,
+        gather: NDArray[np.int64] | Gather | None = None,
     ) -> kernels.GatherTraffic:
-        """DRAM and L2 bytes of gathering n of E rows of w-byte elements; ``shards`` share the cache."""
+        """DRAM and L2 bytes of gathering n of E rows of w-byte elements; ``shards`` share the cache.
+
+        gather  ``Gather`` that it is, of each; None: the rows are asked for alike, whatever the ids
+        """
         value, constant = self.model.machine_value, self.model.constant
         row = elements * w
         phi = kernels.small_row_penalty(
@@ -220,7 +200,18 @@ class _Cut:
         )
         cache = value("l2_bytes") * constant("l2_usable_fraction") / shards
         sector, ids = value("sector_bytes"), self.model.id_bytes
-        return kernels.gather_traffic(E, n, n, row, phi, cache, sector, ids, bags, bag)
+        miss = np.array(kernels.uniform_misses(E, np.maximum(n, _LEAST), row, cache))
+        if gather is not None:
+            kind = np.broadcast_to(np.asarray(gather), miss.shape)
+            for where, asked, h in self.groups:
+                for each in np.unique(kind[where]):
+                    at = where & (kind == each)
+                    parts = self.r[at] if each in (Gather.SHARD, Gather.REQUESTS) else 1
+                    miss[at] = asked.miss(Gather(each), h, parts * (cache / row)[at])
+        return kernels.traffic_of_misses(miss, n, row, phi, sector, ids, bags, bag)
+
+
+_LEAST = 1e-9  # look-ups
 
 
 def _array(value: ArrayLike) -> Array:
@@ -234,10 +225,10 @@ def _input(a: _Cut, own: Array, everywhere: Array) -> None:
     ids_sent = eb.ids_bytes(a.c * a.B * a.L, ids) * a.split
     everywhere[..., Resource.LENGTHS_SENT] = sent
     everywhere[..., Resource.IDS_SENT] = ids_sent
-    everywhere[..., Resource.BUCKETIZE] = sent + ids_sent
+    everywhere[..., Resource.BUCKETIZE] = sent + ids_sent + eb.ids_bytes(a.B * a.hot_L, ids) * a.split
     own[..., Resource.LENGTHS_RECEIVED] = ex.holder_lengths_bytes(a.G, a.B, length) * a.split
     own[..., Resource.IDS_RECEIVED] = eb.ids_bytes(a.lookups, ids) * a.split
-    everywhere[..., Resource.DEDUPLICATE] = ex.deduplicated_bytes(a.B * a.L, a.U, ids) * a.ub
+    everywhere[..., Resource.DEDUPLICATE] = ex.deduplicated_bytes(a.B * (a.L + a.hot_L), a.U, ids) * a.ub
     everywhere[..., Resource.REQUESTS_SENT] = ex.row_request_bytes(a.U, a.c, ids) * a.ub
     own[..., Resource.REQUESTS_RECEIVED] = ex.requested_rows(a.G, a.U, a.r) * ids * a.ub
 
@@ -250,10 +241,27 @@ def _look_up(a: _Cut, own: Array, everywhere: Array) -> None:
     bags = np.where(a.dp, dp_bags, np.where(a.ub, asked, a.G * a.B * a.q))
     bag = a.elements * a.pooled + a.model.constant("offset_bytes")
     bag = np.where(a.ub, a.elements * a.w, bag)
-    moved = a.traffic(a.E / a.r, n, a.elements, bags, bag, a.shards, a.w)
+    gather = np.where(a.dp, Gather.COPY, np.where(a.ub, Gather.REQUESTS, Gather.SHARD))
+    moved = a.traffic(a.E / a.r, n, a.elements, bags, bag, a.shards, a.w, gather)
     for resource, size in ((Resource.GATHER_DRAM, moved.dram_bytes), (Resource.GATHER_L2, moved.l2_bytes)):
         own[..., resource] = size * ~a.dp
         everywhere[..., resource] = size * a.dp
+
+
+def _look_up_hot(a: _Cut, own: Array, everywhere: Array) -> None:
+    """The gather of hot rows from their copies, and their part of each bag added to the tail's."""
+    hot = a.hot > 0
+    if not hot.any():
+        return
+    bag = a.D * a.pooled + a.model.constant("offset_bytes")
+    rows, n, bags = np.maximum(a.hot, 1), a.B * a.hot_L, np.full(a.hot.shape, a.B)
+    moved = a.traffic(rows, n, a.D, bags, bag, a.shards, a.w, Gather.HOT)
+    everywhere[..., Resource.GATHER_DRAM] += moved.dram_bytes * hot
+    everywhere[..., Resource.GATHER_L2] += moved.l2_bytes * hot
+    whole = ex.bags_received_bytes(a.B, 1, 1, a.D, a.pooled, a.c, 0)
+    one = ex.bag_sum_bytes(a.B, 2 * whole, a.D, a.pooled)  # to a bag that is whole
+    added = np.where(a.ub | (a.r == 1), one, whole)  # or to parts that are added up in any case
+    everywhere[..., Resource.LOCAL_SUM] += added * hot
 
 
 def _unique(a: _Cut, own: Array, everywhere: Array) -> None:
@@ -262,7 +270,8 @@ def _unique(a: _Cut, own: Array, everywhere: Array) -> None:
     everywhere[..., Resource.ROWS_RECEIVED] = a.U * a.D * a.w * a.ub
     bag = a.D * a.pooled + a.model.constant("offset_bytes")
     arrived = np.maximum(a.U, 1)
-    moved = a.traffic(arrived, a.B * a.L, a.D, np.full(a.U.shape, a.B), bag, len(a.model.tables), a.w)
+    bags = np.full(a.U.shape, a.B)
+    moved = a.traffic(arrived, a.B * a.L, a.D, bags, bag, len(a.model.tables), a.w, Gather.ARRIVED)
     everywhere[..., Resource.POOL_DRAM] = moved.dram_bytes * a.ub
     everywhere[..., Resource.POOL_L2] = moved.l2_bytes * a.ub
 
@@ -318,7 +327,9 @@ def _convert(a: _Cut, own: Array, everywhere: Array) -> None:
 
 def _backward(a: _Cut, training: Training, own: Array, everywhere: Array) -> None:
     """The update of rows at their holders. Gradients of bags travel as the bags did: the same loads."""
-    U = training.unique_everywhere[a.t]
+    U = np.array(training.unique_everywhere[a.t])
+    for where, asked, h in a.groups:
+        U[where] = asked.unique(h, everywhere=True)
     arrived = np.where(a.ub, ex.requested_rows(a.G, a.U, a.r), a.G * a.B * a.q)  # gradients at the holder
     read = np.where(a.ub, arrived, a.lookups)
     arrived, read = (np.where(a.dp, mine, x) for mine, x in ((a.B, arrived), (a.B * a.L, read)))
@@ -341,4 +352,22 @@ def _backward(a: _Cut, training: Training, own: Array, everywhere: Array) -> Non
     everywhere[..., Resource.ACCUMULATE_L2] = added.l2_bytes * a.ub
     everywhere[..., Resource.ROW_GRADIENTS_SENT] = a.U * a.D * a.v * a.ub
     own[..., Resource.ROW_GRADIENTS_RECEIVED] = ex.requested_rows(a.G, a.U, a.r) * a.elements * a.v * a.ub
-    everywhere[..., Resource.COPIED_GRADIENTS] = ex.copied_gradient_bytes(a.E, a.D, a.pooled) * a.dp
+    copied = np.where(a.dp, a.E, a.hot)
+    everywhere[..., Resource.COPIED_GRADIENTS] = ex.copied_gradient_bytes(copied, a.D, a.pooled)
+    _update_hot(a, training, everywhere)
+
+
+def _update_hot(a: _Cut, training: Training, everywhere: Array) -> None:
+    """The update of the copies of hot rows, as that of a copied table."""
+    hot = a.hot > 0
+    if not hot.any():
+        return
+    row = ex.update_row_bytes(a.D, a.w, training.per_element, training.per_row) + 2 * a.D * a.pooled
+    bags, read = np.full(a.hot.shape, a.B), a.B * a.hot_L
+    moved = a.traffic(bags, read, a.D, a.hot, row, a.shards, a.pooled)
+    everywhere[..., Resource.SORT] += ex.deduplicated_bytes(read, 0, a.model.id_bytes) * hot
+    everywhere[..., Resource.UPDATE_DRAM] += moved.dram_bytes * hot
+    everywhere[..., Resource.UPDATE_L2] += moved.l2_bytes * hot
+
+
+__all__ = ["RESOURCES", "LoadModel", "Loads", "Resource", "ShardLoads", "Training"]

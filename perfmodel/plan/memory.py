@@ -79,12 +79,23 @@ class MemoryModel:
         per_element, per_row = OPTIMIZERS[self.optimizer]
         return per_element * self.state_bytes, per_row * self.state_bytes
 
-    def shard(self, table: ArrayLike, r: ArrayLike, c: ArrayLike) -> tuple[Array, Array]:
-        """(rows, optimizer's state) of one shard of r x c parts [bytes]; arrays broadcast (dp: r = c = 1)."""
+    def shard(self, table: ArrayLike, r: ArrayLike, c: ArrayLike, hot: ArrayLike = 0) -> tuple[Array, Array]:
+        """(rows, optimizer's state) of one shard of r x c parts [bytes]; arrays broadcast (dp: r = c = 1).
+
+        hot  rows of the table that every rank has a copy of (``copies``): they are not in the parts
+        """
         t = np.asarray(table, dtype=np.int64)
+        return self._held(t, self.tables.rows[t] - np.asarray(hot), r, c)
+
+    def copies(self, table: ArrayLike, hot: ArrayLike) -> tuple[Array, Array]:
+        """(rows, optimizer's state) of the copy of the hot rows on every rank [bytes]. Limits: 0 rows -> 0"""
+        t = np.asarray(table, dtype=np.int64)
+        return self._held(t, np.asarray(hot, dtype=np.float64), 1, 1)
+
+    def _held(self, t: NDArray[np.int64], rows: ArrayLike, r: ArrayLike, c: ArrayLike) -> tuple[Array, Array]:
         per_element, per_row = self.state
         elements = ex.part_elements(self.tables.dim[t], c)
-        rows, width = self.tables.rows[t], self.tables.element_bytes[t]
+        width = self.tables.element_bytes[t]
         held = ex.shard_bytes(rows, r, elements, width, 0, 0)
         return held, ex.shard_bytes(rows, r, elements, width, per_element, per_row) - held
 
@@ -92,10 +103,11 @@ class MemoryModel:
         """Bytes of every rank of a plan with these loads."""
         tables, ranks = plan.shards
         copies = np.array([p.ranks.size == 0 for p in plan.placements])
-        sums = []
-        for part in self.shard(np.arange(len(self.tables)), plan.row_parts, plan.col_parts):
+        t, sums = np.arange(len(self.tables)), []
+        shards = self.shard(t, plan.row_parts, plan.col_parts, plan.hot_rows)
+        for part, hot in zip(shards, self.copies(t, plan.hot_rows), strict=True):
             held = np.bincount(ranks, weights=part[tables], minlength=plan.gpus)
-            sums.append(held + np.sum(part[copies]))
+            sums.append(held + np.sum(part[copies]) + np.sum(hot))
         return Memory(sums[0], sums[1], buffer_bytes(loads.values, times))
 
 

@@ -10,13 +10,18 @@ from numpy.typing import NDArray
 
 from perfmodel.errors import BadInputError
 from perfmodel.model.exchanges import Exchange
+from perfmodel.model.popularity import popularity_bins
 from perfmodel.plan.cost import Evaluator
-from perfmodel.plan.placement import Scheme
+from perfmodel.plan.placement import HOT, Scheme
 from perfmodel.plan.tables import PlanTables
+from perfmodel.schema.distributions import Distribution
 from perfmodel.units import format_bytes
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
+
+HOT_SHARES = (0.25, 0.5, 0.75, 0.9)
+"""Shares of a table's look-ups whose rows may be on every rank."""
 
 NARROWEST = 4
 """Columns of the narrowest column part that is considered: 16 bytes of fp32, one load of a GPU thread."""
@@ -28,7 +33,7 @@ class Options:
 
     kind_of   [T] which of the Q kinds of table each table is; equal tables are of one kind
     count     [Q] tables of each kind;  first  [Q + 1] where the options of each kind begin
-    group     [O] kind of table of each option;  exchange, r, c, parts  [O] the scheme; parts 0 for dp
+    group     [O] kind of table of each option;  exchange, r, c, hot, parts  [O] the scheme; parts 0 for dp
     own, everywhere   [O, K] ``ShardLoads`` [bytes]
     own_memory, everywhere_memory   [O] memory of one shard, and of what every rank has a copy of [bytes]
     average   [O, K] loads of a rank if the shards were spread evenly [bytes]
@@ -42,6 +47,7 @@ class Options:
     exchange: Ints
     r: Ints
     c: Ints
+    hot: Ints
     parts: Ints
     own: Array
     everywhere: Array
@@ -65,7 +71,7 @@ class Options:
     def scheme(self, option: int) -> Scheme:
         """What an option is."""
         kind = Exchange(int(self.exchange[option]))
-        return Scheme(kind, int(self.r[option]), int(self.c[option]))
+        return Scheme(kind, int(self.r[option]), int(self.c[option]), int(self.hot[option]))
 
     def of(self, table: int) -> slice:
         """Options of a table."""
@@ -76,6 +82,7 @@ class Options:
         """The option of a table that is this scheme."""
         at = self.of(table)
         same = (self.exchange[at] == scheme.kind) & (self.r[at] == scheme.row_parts)
+        same &= self.hot[at] == scheme.hot_rows
         found = np.flatnonzero(same & (self.c[at] == scheme.col_parts))
         return at.start + int(found[0]) if found.size else None
 
@@ -86,7 +93,7 @@ class Options:
         some = {
             name: getattr(self, name)[keep]
             for name in (
-                *("exchange", "r", "c", "parts", "own", "everywhere"),
+                *("exchange", "r", "c", "hot", "parts", "own", "everywhere"),
                 *("own_memory", "everywhere_memory", "average", "average_memory"),
             )
         }
@@ -102,26 +109,31 @@ def options_of(evaluator: Evaluator, limit_bytes: float, more: Sequence[Scheme] 
     Limits: a table that fits in no way -> BadInputError: by how much
     """
     tables, gpus, domain = evaluator.tables, evaluator.gpus, evaluator.domain
-    columns = [tables.rows, tables.dim, tables.element_bytes, tables.pooling, tables.alpha]
+    ids = {each: at for at, each in enumerate(dict.fromkeys(tables.ids))}
+    law = np.array([ids[each] for each in tables.ids], dtype=np.float64)
+    columns = [tables.rows, tables.dim, tables.element_bytes, tables.pooling, law]
     _, sample, kind_of, count = np.unique(
         np.stack(columns, axis=1), axis=0, return_index=True, return_inverse=True, return_counts=True
     )
     kind_of = kind_of.reshape(-1)
     listed = []
     for q, at in enumerate(sample):
-        usual = schemes(int(tables.rows[at]), int(tables.dim[at]), gpus, domain)
+        hot = hot_rows(tables.ids[at], float(tables.rows[at]))
+        usual = schemes(int(tables.rows[at]), int(tables.dim[at]), gpus, domain, hot)
         others = (scheme for scheme, kind in zip(more, kind_of, strict=False) if kind == q)
         listed += [(q, scheme) for scheme in dict.fromkeys([*usual, *others])]
     group = np.array([q for q, _ in listed])
-    exchange, r, c = (
+    exchange, r, c, hot_of = (
         np.array([getattr(scheme, name) for _, scheme in listed], dtype=np.int64)
-        for name in ("kind", "row_parts", "col_parts")
+        for name in ("kind", "row_parts", "col_parts", "hot_rows")
     )
     parts = np.where(exchange == Exchange.DP, 0, r * c)
-    memory = np.sum(evaluator.shard_memory(sample[group], r, c), axis=0)
-    loads = evaluator.shard_loads(sample[group], exchange, r, c)
+    memory = np.sum(evaluator.shard_memory(sample[group], r, c, hot_of), axis=0)
+    loads = evaluator.shard_loads(sample[group], exchange, r, c, hot_of)
     spread, copied = parts / gpus, parts == 0
-    own_memory, everywhere_memory = np.where(copied, 0, memory), np.where(copied, memory, 0)
+    everywhere_memory = np.sum(evaluator.copied_memory(sample[group], hot_of), axis=0)
+    own_memory = np.where(copied, 0, memory)
+    everywhere_memory = everywhere_memory + np.where(copied, memory, 0)
     found = Options(
         kind_of,
         count,
@@ -130,6 +142,7 @@ def options_of(evaluator: Evaluator, limit_bytes: float, more: Sequence[Scheme] 
         exchange,
         r,
         c,
+        hot_of,
         parts,
         loads.own,
         loads.everywhere,
@@ -143,9 +156,24 @@ def options_of(evaluator: Evaluator, limit_bytes: float, more: Sequence[Scheme] 
     return _fitting(found, tables, sample, limit_bytes)
 
 
-def schemes(rows: int, dim: int, gpus: int, domain: int) -> Iterator[Scheme]:
+def hot_rows(ids: Distribution, rows: float) -> tuple[int, ...]:
+    """Numbers of hot rows of a table that are considered: those that get ``HOT_SHARES`` of its look-ups.
+
+    Whole rows, and no more than half of the table.
+    Limits: uniform ids -> none
+    """
+    if ids.uniform:
+        return ()
+    p, count = popularity_bins(ids, rows)
+    share, below = np.cumsum(p * count), np.cumsum(count)
+    found = np.ceil(np.interp(HOT_SHARES, np.append(0, share), np.append(0, below)) - 1e-6)
+    return tuple(int(h) for h in np.unique(found) if 1 <= h <= rows / 2)
+
+
+def schemes(rows: int, dim: int, gpus: int, domain: int, hot: Sequence[int] = ()) -> Iterator[Scheme]:
     """All schemes of a table that are considered, dp first.
 
+    hot  numbers of hot rows that every rank may have a copy of
     Limits: one rank -> dp and one shard;  never more row parts than rows, or shards than ranks
     """
     yield Scheme(Exchange.DP)
@@ -161,6 +189,7 @@ def schemes(rows: int, dim: int, gpus: int, domain: int) -> Iterator[Scheme]:
                 yield Scheme(Exchange.SPARSE, r, c)
             if gpus > 1:
                 yield Scheme(Exchange.UB, r, c)
+                yield from (Scheme(kind, r, c, h) for h in hot for kind in HOT if r <= rows - h)
             if domain > 1 and gpus % domain == 0 and r % domain == 0:
                 yield Scheme(Exchange.TWO_LEVEL, r, c)
     if 1 < gpus <= rows:

@@ -89,6 +89,7 @@ class Outcome:
             "calibrations": list(e.setting.links.calibrations),
             "objective": "throughput" if self.training else "latency",
             "batch": e.batch,
+            "distribution": e.tables.distribution,
             "gpus": e.gpus,
             "domain_gpus": e.domain,
             "tables": len(e.tables),
@@ -123,6 +124,7 @@ class Outcome:
             "tables": [names[t] for t in group.tables],
             "sharding": group.sharding,
             **_scheme(group.scheme),
+            "hot_share": self.evaluator.hot_share(group.tables[0], group.scheme.hot_rows),
             "memory_bytes": group.memory_bytes,
             "next_best": {"sharding": reason.sharding, **_scheme(other), "more_s": reason.more_s}
             if reason and other
@@ -135,6 +137,7 @@ def _scheme(scheme: Scheme) -> dict[str, Any]:
         "exchange": scheme.kind.name.lower(),
         "row_parts": scheme.row_parts,
         "col_parts": scheme.col_parts,
+        "hot_rows": scheme.hot_rows,
     }
 
 

@@ -19,6 +19,9 @@ Ranks = NDArray[np.int64]
 EXCHANGES: dict[str, Exchange] = {kind.name.lower(): kind for kind in Exchange}
 """Exchanges by their name in a plan file: dp, rb, rs, sparse, two_level, ub."""
 
+HOT = (Exchange.RB, Exchange.SPARSE, Exchange.UB)
+"""Exchanges of tables whose hot rows may be on every rank as well."""
+
 SHARDINGS: dict[str, str] = {
     "data-parallel": "a copy on every GPU",
     "table-wise": "the whole table on one GPU",
@@ -38,11 +41,13 @@ class Scheme:
 
     kind        ``Exchange`` of what is looked up
     row_parts   r [-];  col_parts  c [-]
+    hot_rows    h, its most popular rows: every rank has a copy of them, and the parts hold all others [rows]
     """
 
     kind: Exchange
     row_parts: int = 1
     col_parts: int = 1
+    hot_rows: int = 0
 
     @property
     def parts(self) -> int:
@@ -184,6 +189,11 @@ class Plan:
         return np.array([p.scheme.col_parts for p in self.placements], dtype=np.int64)
 
     @cached_property
+    def hot_rows(self) -> Ranks:
+        """Rows of every table that are on every rank as well, shape [T]."""
+        return np.array([p.scheme.hot_rows for p in self.placements], dtype=np.int64)
+
+    @cached_property
     def shards(self) -> tuple[Ranks, Ranks]:
         """(table, rank) of every shard that has one holder, shapes [S]."""
         sizes = [p.ranks.size for p in self.placements]
@@ -197,12 +207,19 @@ class Plan:
 
 def check_scheme(name: str, rows: int, dim: int, scheme: Scheme, gpus: int, domain: int) -> None:
     """Whether a table of that shape can be cut so on that many GPUs; BadInputError says why not."""
-    r, c, kind = scheme.row_parts, scheme.col_parts, scheme.kind
+    r, c, kind, hot = scheme.row_parts, scheme.col_parts, scheme.kind, scheme.hot_rows
     problem: tuple[str, str] | None = None
     if r < 1 or c < 1:
         problem = f"{r} row parts and {c} column parts", "give 1 or more of each."
     elif c > dim:
         problem = f"{c} column parts of {dim} columns", f"give at most {dim} column parts."
+    elif hot < 0:
+        problem = f"{hot} hot rows", "give 0 or more."
+    elif hot and kind not in HOT:
+        names = ", ".join(each.name.lower() for each in HOT)
+        problem = f"{kind.name.lower()} with {hot} hot rows", f"hot rows go with {names}."
+    elif hot and r > rows - hot:
+        problem = f"{r} row parts beside {hot} hot rows of {rows}", "give fewer hot rows or row parts."
     elif r > rows:
         problem = (
             f"{r} row parts of {rows} rows",

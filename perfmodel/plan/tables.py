@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from perfmodel.errors import BadInputError
 from perfmodel.model import access
+from perfmodel.model.popularity import popularity
+from perfmodel.schema.distributions import UNIFORM, Distribution
 from perfmodel.schema.workload import DTYPE_BYTES, TableSet, load_tables
 
 Array = NDArray[np.float64]
-
-_BINS_PER_OCTAVE = 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,7 +28,7 @@ class PlanTables:
     dim            D, elements of a row [-]
     element_bytes  w, bytes of a stored element [bytes]
     pooling        L, rows summed for one sample [-]
-    alpha          exponent of Zipf's law of the ids [-]; 0: uniform
+    ids            distribution of the look-ups of each over its rows: a tuple
     Limits: no table, or two of one name -> BadInputError
     """
 
@@ -38,16 +38,16 @@ class PlanTables:
     dim: Array
     element_bytes: Array
     pooling: Array
-    alpha: Array
+    ids: tuple[Distribution, ...]
 
     def __len__(self) -> int:
         return len(self.names)
 
     @staticmethod
-    def of(tables: TableSet, alpha: ArrayLike = 0.0) -> PlanTables:
-        """The tables of a set; ``alpha`` is one exponent for all, or one for each.
+    def of(tables: TableSet, ids: Distribution | Sequence[Distribution] = UNIFORM) -> PlanTables:
+        """The tables of a set; ``ids`` is one distribution for all, or one for each.
 
-        Limits: negative or infinite alpha, names that repeat -> BadInputError
+        Limits: fewer or more distributions than tables, names that repeat -> BadInputError
         """
         names = tuple(table.name for table in tables.tables)
         if not names:
@@ -65,18 +65,24 @@ class PlanTables:
             _column(table.dim for table in tables.tables),
             _column(DTYPE_BYTES[table.dtype] for table in tables.tables),
             _column(table.pooling for table in tables.tables),
-            _exponents(alpha, len(names)),
+            _for_each(ids, len(names)),
         )
 
     @staticmethod
-    def load(name_or_path: str | Path, alpha: ArrayLike = 0.0) -> PlanTables:
+    def load(name_or_path: str | Path, ids: Distribution | Sequence[Distribution] = UNIFORM) -> PlanTables:
         """A shipped table set by name, or a file (``schema.workload.read_tables``)."""
-        return PlanTables.of(load_tables(name_or_path), alpha)
+        return PlanTables.of(load_tables(name_or_path), ids)
 
     @property
     def total_bytes(self) -> float:
         """Bytes of all tables."""
         return float(np.sum(self.rows * self.dim * self.element_bytes))
+
+    @property
+    def distribution(self) -> str | list[str]:
+        """Name of the distribution of ids: one for all tables, or one for each."""
+        names = [each.name for each in self.ids]
+        return names[0] if len(set(names)) == 1 else names
 
     @property
     def fingerprint(self) -> str:
@@ -92,15 +98,14 @@ class PlanTables:
     def unique_rows(self, samples: float) -> Array:
         """U, distinct rows among the look-ups of ``samples`` samples in each table [rows], shape [T].
 
-        Source: ``access.unique_rows_uniform`` where alpha is 0, else ``access.unique_rows_zipf``
+        Source: ``access.unique_rows_uniform``; of skewed ids ``access.unique_rows``
         Limits: never more than the rows of the table, nor than the look-ups
         """
         lookups = samples * self.pooling
         unique = access.unique_rows_uniform(self.rows, lookups)
-        for at in np.flatnonzero(self.alpha > 0):
-            unique[at] = access.unique_rows_zipf(
-                float(self.rows[at]), lookups[at], float(self.alpha[at]), _BINS_PER_OCTAVE
-            )
+        for at, ids in enumerate(self.ids):
+            if not ids.uniform:
+                unique[at] = popularity(ids, float(self.rows[at])).unique(float(lookups[at]), slice(None))
         return np.minimum(unique, np.minimum(self.rows, lookups))
 
 
@@ -108,16 +113,12 @@ def _column(values: Iterable[float]) -> Array:
     return np.fromiter(values, dtype=np.float64)
 
 
-def _exponents(alpha: ArrayLike, count: int) -> Array:
-    given = np.asarray(alpha, dtype=np.float64)
-    if given.shape not in ((), (count,)):
+def _for_each(ids: Distribution | Sequence[Distribution], count: int) -> tuple[Distribution, ...]:
+    if isinstance(ids, Distribution):
+        return (ids,) * count
+    if len(ids) != count:
         raise BadInputError(
-            f"{given.size} exponents of skew are given for {count} tables.",
+            f"{len(ids)} distributions of ids are given for {count} tables.",
             "give one, or one for each table.",
         )
-    bad = ~(np.isfinite(given) & (given >= 0))
-    if bad.any():
-        raise BadInputError(
-            f"skew {given[bad].flat[0]:g} cannot be used.", "it is an exponent: 0 (uniform ids) or more."
-        )
-    return np.array(np.broadcast_to(given, (count,)))
+    return tuple(ids)

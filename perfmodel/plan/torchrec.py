@@ -37,6 +37,8 @@ def why_not(scheme: Scheme, dim: int, gpus: int, domain: int) -> str:
     Source: TorchRec 1.8: row-wise is over all ranks, table-row-wise and grid over one domain's
     """
     kind, r, c = scheme.kind, scheme.row_parts, scheme.col_parts
+    if scheme.hot_rows:
+        return "TorchRec has a row once, not hot rows on every GPU besides"
     if kind in _UNKNOWN:
         return _UNKNOWN[kind]
     if kind == Exchange.RB and r > 1:

@@ -120,7 +120,9 @@ def gpu_lines(answer: Outcome) -> str:
         f"{format_bytes(float(total[at]), binary=False)} of {limit} on the fullest "
         f"(rank {at}: {', '.join(parts)}); {format_bytes(float(total.mean()), binary=False)} on average"
     )
-    return facts([("GPUs", gpus), ("Memory", fullest)])
+    names = dict.fromkeys(each.name for each in e.tables.ids)
+    ids = [] if list(names) == ["uniform"] else [("Ids", ", ".join(names))]
+    return facts([("GPUs", gpus), ("Memory", fullest), *ids])
 
 
 def placements(answer: Outcome) -> str:
@@ -150,12 +152,33 @@ def placements(answer: Outcome) -> str:
     words = "; ".join(_LEGEND[kind] for kind in used if kind in _LEGEND)
     shorter = " (−: shorter)" if answer.given else ""
     next_best = f"The next best scheme of a table makes the plan so much longer{shorter}."
+    shown = [group.scheme for group in answer.groups]
+    shown += [g.reason.scheme for g in answer.groups if g.reason and g.reason.scheme]
+    if any(scheme.hot_rows for scheme in shown):
+        next_best += " * beside a copy of its hottest rows on every GPU."
     text += "\n" + paragraph(f"Parts are rows × columns. {next_best} {words}", 1)
+    text += "".join(f"\n{line}" for line in hot_lines(answer))
     return text + (f"\n … and {left} more groups of tables (--csv and --json have all)" if left else "")
 
 
+def hot_lines(answer: Outcome) -> list[str]:
+    """A line for each group of tables whose hot rows are on every GPU."""
+    e, lines = answer.evaluator, []
+    for group in answer.groups[:_MOST_GROUPS]:
+        t, hot = group.tables[0], group.scheme.hot_rows
+        if hot:
+            name = e.tables.names[t] + (f" +{len(group.tables) - 1}" if len(group.tables) > 1 else "")
+            share = format_fraction(e.hot_share(t, hot))
+            size = format_bytes(float(np.sum(e.copied_memory(t, hot))), binary=False)
+            lines.append(
+                f" {name}: hottest {format_count(hot)} rows ({share} of look-ups, {size}) on every GPU"
+            )
+    return lines
+
+
 def _parts(scheme: Scheme) -> str:
-    return "-" if scheme.kind == Exchange.DP else f"{scheme.row_parts}×{scheme.col_parts}"
+    hot = "*" if scheme.hot_rows else ""
+    return "-" if scheme.kind == Exchange.DP else f"{scheme.row_parts}×{scheme.col_parts}{hot}"
 
 
 def _next_best(group: Group) -> str:
@@ -273,6 +296,7 @@ def plan_csv(answer: Outcome) -> str:
                 scheme.kind.name.lower(),
                 scheme.row_parts,
                 scheme.col_parts,
+                scheme.hot_rows,
                 f"{memory[t]:.0f}",
                 " ".join(str(rank) for rank in placement.ranks),
             ]
@@ -281,7 +305,7 @@ def plan_csv(answer: Outcome) -> str:
 
 
 _COLUMNS: Sequence[str] = (
-    *("table", "rows", "dim", "sharding", "exchange", "row_parts", "col_parts"),
+    *("table", "rows", "dim", "sharding", "exchange", "row_parts", "col_parts", "hot_rows"),
     *("shard_bytes", "ranks"),
 )
 

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from perfmodel import resources
 from perfmodel.plan import Evaluator, Plan, PlanTables, read_plan
+from perfmodel.schema.distributions import zipf
 from perfmodel.schema.files import invalid_fields, read_toml
 from perfmodel.validate.verdicts import Claim
 
@@ -110,7 +111,7 @@ class Case:
         had = self.conditions
         return Evaluator.on(
             self.machine,
-            PlanTables.load(self.model, had.alpha),
+            PlanTables.load(self.model, zipf(had.alpha)),
             self.batch,
             self.gpus,
             gpus_per_node=self.gpus_per_node,

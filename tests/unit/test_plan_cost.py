@@ -12,6 +12,7 @@ from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme, unifo
 from perfmodel.plan.loads import Resource
 from perfmodel.project import project_one
 from perfmodel.schema.evidence import Evidence
+from perfmodel.schema.distributions import zipf
 from perfmodel.schema.machine import load_machine
 from perfmodel.schema.workload import Table, TableSet
 
@@ -156,7 +157,7 @@ def test_skew_leaves_fewer_unique_rows() -> None:
     shape = (10_000, 32, 100.0)
     found = []
     for alpha in (0.0, 0.8, 1.2):
-        tables = PlanTables.of(TableSet("mine", (Table("t", *shape),)), alpha)
+        tables = PlanTables.of(TableSet("mine", (Table("t", *shape),)), zipf(alpha))
         evaluator = Evaluator.on(MACHINE, tables, 256, 8)
         plan = Plan(tables, (Placement.of(Scheme(Exchange.UB, 8), range(8)),), 8, 8)
         found.append(float(evaluator.loads(plan).of(Resource.ROWS_RECEIVED)[0]))

@@ -1,0 +1,41 @@
+"""Which rows ids ask for: the options that several commands have."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from perfmodel.errors import BadInputError
+
+if TYPE_CHECKING:
+    from perfmodel.schema.distributions import Distribution
+
+AlphaOption = Annotated[
+    str | None,
+    typer.Option("--alpha", metavar="A", help="Skew of the ids, Zipf's exponent: short for zipf:A."),
+]
+DistributionOption = Annotated[
+    str | None,
+    typer.Option(
+        "--distribution",
+        metavar="IDS",
+        help="Popularity of the rows: uniform (default), zipf:1.05, one-row, histogram:NAME, "
+        "histogram:FILE.csv.",
+    ),
+]
+
+
+def ids_of(alpha: str | None, distribution: str | None) -> Distribution:
+    """What ``--alpha`` or ``--distribution`` says; uniform without. Limits: both -> BadInputError"""
+    from perfmodel.schema.distributions import UNIFORM, parse_distribution, zipf
+    from perfmodel.units import parse_ratio
+
+    if alpha is not None and distribution is not None:
+        raise BadInputError(
+            "--alpha and --distribution exclude each other.",
+            f"--alpha {alpha} is --distribution zipf:{alpha}: give one of them.",
+        )
+    if alpha is not None:
+        return zipf(parse_ratio(alpha, "--alpha", allow_zero=True))
+    return UNIFORM if distribution is None else parse_distribution(distribution)

@@ -1,0 +1,154 @@
+"""How often each row of a table is asked for, and what follows: distinct rows, misses of a cache, hot rows.
+
+Rows are bins of equal popularity, the most popular first. Everything is linear in the bins, so a part of the
+rows (the hot ones, or all others) is asked for as those bins alone are, by the same draws: n draws of the
+table, of which the part gets its share.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property, lru_cache
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from perfmodel.model import access
+from perfmodel.schema.distributions import ONE_ROW, Distribution
+
+Array = NDArray[np.float64]
+
+BINS_PER_OCTAVE = 16
+"""Ranks of Zipf's law in that many bins a doubling: within 0.02 % of 256 a doubling."""
+_DRAWS_PER_OCTAVE = 8
+_MOST_DRAWS_LOG2 = 48
+_ALL_ASKED = 60.0  # draws for each time that the rarest row is asked for: none is left
+
+
+def popularity_bins(ids: Distribution, E: float) -> tuple[Array, Array]:
+    """Probability of one draw of a row, and how many rows have it: arrays [bins], the most popular first.
+
+        uniform       p = 1/E                                                 [-]
+        one-row       p = 1 of one row; the others are never asked for
+        zipf          ``access.zipf_popularity``
+        histogram     ``histogram_popularity``
+
+    ids  their distribution;  E  rows of the table [rows], >= 1
+    """
+    if ids == ONE_ROW:
+        return np.ones(1), np.ones(1)
+    if ids.bins:
+        row_share, lookup_share = np.array(ids.bins).T
+        return histogram_popularity(E, row_share, lookup_share)
+    if ids.uniform:
+        return np.full(1, 1 / E), np.full(1, float(E))
+    return access.zipf_popularity(E, ids.skew, BINS_PER_OCTAVE)
+
+
+def histogram_popularity(E: float, row_share: ArrayLike, lookup_share: ArrayLike) -> tuple[Array, Array]:
+    """Popularity of the rows of a table of E rows from that of another table, by shares.
+
+        rows = r_b E,   p = a_b / (r_b E)                                     [rows], [-]
+
+    E             rows of the table [rows], >= 1
+    row_share     r_b, share of the rows in each bin [-], > 0;  lookup_share  a_b, of the look-ups [-]
+    The most popular rows are as large a part of the rows here as there, and get as large a part of the
+    look-ups: tables of one model differ in size, not in shape. Bins that would have less than one row here
+    are one with the next, until they do.
+    Source: derived
+    Limits: equal shares -> uniform;  E = 1 -> p = 1;  twice the rows -> half the p
+    """
+    share, asked = (np.asarray(x, dtype=np.float64) for x in (row_share, lookup_share))
+    order = np.argsort(-asked / share, kind="stable")
+    bins = np.stack([share[order] / share.sum() * E, asked[order] / asked.sum()], axis=1)
+    found: list[Array] = []
+    for each in bins:
+        if found and found[-1][0] < 1:
+            found[-1] = found[-1] + each
+        else:
+            found.append(each)
+    if len(found) > 1 and found[-1][0] < 1:
+        found[-2:] = [found[-2] + found[-1]]
+    rows, asked = np.array(found).T
+    return asked[asked > 0] / rows[asked > 0], rows[asked > 0]
+
+
+class Popularity:
+    """Bins of rows in parts, tabulated over numbers of draws: what many options of a plan look up.
+
+    p, rows   as ``popularity_bins`` gives them;  starts  [S] the first bin of each part
+    A method's ``part`` is a slice of the parts.
+    """
+
+    def __init__(self, p: ArrayLike, rows: ArrayLike, starts: ArrayLike = (0,)) -> None:
+        self.p, self.rows = (np.asarray(x, dtype=np.float64) for x in (p, rows))
+        self.starts = np.asarray(starts, dtype=np.int64)
+
+    def bins(self, part: slice) -> tuple[Array, Array]:
+        """(p, rows) of a part."""
+        first, last, _ = part.indices(self.starts.size)
+        ends = [*self.starts.tolist(), self.p.size]
+        return self.p[ends[first] : ends[last]], self.rows[ends[first] : ends[last]]
+
+    def share(self, part: slice) -> float:
+        """Share of the draws that ask for a row of the part [-]."""
+        p, rows = self.bins(part)
+        return float(np.sum(p * rows))
+
+    def unique(self, n: float, part: slice) -> float:
+        """U(n), distinct rows of the part among n draws of the table (``access.unique_rows``) [rows]."""
+        p, rows = self.bins(part)
+        return min(float(access.unique_rows(p, rows, n)), float(rows.sum()), n)
+
+    @cached_property
+    def _draws(self) -> Array:
+        """Numbers of draws [I], from 1 until no row is left that was not asked for."""
+        with np.errstate(divide="ignore"):
+            most = min(max(np.log2(_ALL_ASKED / self.p.min()), 1.0), _MOST_DRAWS_LOG2)
+        return np.asarray(2.0 ** (np.arange(int(most * _DRAWS_PER_OCTAVE) + 2) / _DRAWS_PER_OCTAVE))
+
+    @cached_property
+    def _table(self) -> tuple[Array, Array]:
+        """U and ``caching.miss_ratio`` of every part after each number of draws, both [I, S]."""
+        with np.errstate(divide="ignore"):
+            stays = np.outer(self._draws, np.log1p(-self.p))
+        missing = np.exp(stays) * (self.rows * self.p)
+        asked = -np.expm1(stays) * self.rows
+        used = self.starts[self.starts < self.p.size]
+        return np.add.reduceat(asked, used, axis=1), np.add.reduceat(missing, used, axis=1)
+
+    def misses(self, n: float, X: ArrayLike, part: slice) -> Array:
+        """Misses among n draws of the table that ask for a row of the part, in a cache of X rows of it.
+
+            ``caching.cold_misses`` of the part's bins                        [rows]
+
+        n   draws of the whole table [-], > 0;  X  rows that the cache holds [rows], any shape
+        Limits: as there, within 0.1 % of the draws (interpolated in the logarithms of draws and rows);
+                X below U(1) -> every draw misses
+        """
+        _, rows = self.bins(part)
+        if not rows.size:
+            return np.zeros(np.shape(X))
+        asked, missing = (values[:, part].sum(axis=1) for values in self._table)
+        held, every = np.asarray(X, dtype=np.float64), float(rows.sum())
+        share, unique = self.share(part), self.unique(n, part)
+        with np.errstate(divide="ignore"):
+            stays = np.exp(np.interp(np.log(held), np.log(asked), np.log(self._draws)))
+            gone = np.exp(np.interp(np.log(stays), np.log(self._draws), np.log(np.maximum(missing, 1e-300))))
+        stays = np.where(held >= every * (1 - 1e-9), np.inf, stays)
+        later = held + np.where(np.isfinite(stays), n - stays, 0) * gone
+        found = np.where(n <= stays, unique, np.maximum(later, unique))
+        return np.asarray(np.minimum(np.where(held < asked[0] * (1 - 1e-9), n * share, found), n * share))
+
+
+@lru_cache(maxsize=4096)
+def popularity(ids: Distribution, E: float, heads: tuple[float, ...] = ()) -> Popularity:
+    """The rows of a table of E rows, in parts that end after the most popular h, for each of ``heads``.
+
+    heads  numbers of rows [rows], rising, above 0; a part after all rows that are asked for is empty
+    """
+    p, rows = popularity_bins(ids, E)
+    ends, at = np.cumsum(rows), np.array(heads, dtype=np.float64)
+    edges = np.union1d(ends, at[at < ends[-1]])
+    starts = np.searchsorted(edges, np.minimum(at, ends[-1])) + 1
+    cut = np.diff(edges, prepend=0.0)
+    return Popularity(p[np.searchsorted(ends, edges)], cut, [0, *starts])
