@@ -6,28 +6,47 @@ Run:    python benchmarks/planner.py            five table sets at 8, 64 and 128
 
 Every plan is scored twice: by this program's calibrated model ("step ms"), and by TorchRec's own
 EmbeddingPerfEstimator for the same machine ("theirs ms"; "-": it has no such sharding). All planners get the
-same tables, batch, machine and memory; rows stay in GPU memory, and ids are uniform. "ours for TorchRec" is
-our search kept to what TorchRec can run. "found s" is when our search had the plan that it gave; the rest of
-its time went into the bound and into plans that were no better. Without TorchRec its columns are empty, which
-is said.
+same tables, batch, machine and memory; rows stay in GPU memory, and ids are uniform. "found s" is when our
+search had the plan that it gave; the rest of its time went into the bound and into plans that were no better.
+Without TorchRec its columns and rows are missing, which is said. Three rows are our search kept to what
+TorchRec can run:
+
+    ours for TorchRec  the best plan by our model
+    ours by its score  the best one by TorchRec's estimator
+    ours by both       the best one by our model of those that it rates no worse than TorchRec's plan (where
+                       that is not known: than ours by its score, and 1 % more)
+
+The last two are in the memory that TorchRec counts, as TorchRec's plan is; "GB" is ours.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import math
-import subprocess
+import contextlib
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from planner_baselines import embark, random_search
+from planner_report import (
+    BOTH,
+    BY_SCORE,
+    EMBARK,
+    OURS,
+    PLANNERS,
+    RANDOM,
+    RESTRICTED,
+    THEIRS,
+    UNIFORM,
+    Row,
+    summary,
+    text,
+)
+from planner_score import Costs, runnable_options, search_by_score, search_within, shards
+from planner_worker import Worker
 
 from calibrate.passes import torchrec_pass
 from perfmodel.errors import BadInputError
@@ -35,59 +54,21 @@ from perfmodel.model.exchanges import Exchange
 from perfmodel.plan import Evaluator, Loads, Plan, PlanTables, torchrec, uniform_plan
 from perfmodel.plan.memory import Memory
 from perfmodel.plan.placement import Placement, Scheme
-from perfmodel.plan.search import Search
-from perfmodel.report.terminal import table
+from perfmodel.plan.search import Restriction, Search
 
-WORKER = Path(__file__).with_name("planner_torchrec.py")
 MODELS = ("mlperf-dlrm-dcnv2", "embark-t180", "embark-t200", "embark-t510", "embark-t7")
 """MLPerf's tables are EMBark's DLRM-DCNv2 as well: embark-dcnv2 has the same."""
-OURS, RESTRICTED, THEIRS, EMBARK = "ours", "ours for TorchRec", "TorchRec", "EMBark's greedy"
-UNIFORM = ("row-wise", "table-wise", "table-row-wise")
-_START_S = 60  # to import TorchRec and to score plans
 _TO_MS, _TO_GB = 1e3, 1e-9
+_SLACK = 0.01  # of the best score, where TorchRec has no plan
 _SHORT = {Exchange.TWO_LEVEL: "2-level"}
 
 
-@dataclass
-class Row:
-    """One plan, or why there is none."""
+@dataclass(frozen=True, eq=False)
+class Loose(Plan):
+    """What ``Plan`` would refuse: TorchRec puts two parts of a table on a rank, or cuts 3 rows in 8 parts."""
 
-    planner: str
-    plan_s: float | None = None
-    found: tuple[tuple[float, float], ...] = ()  # when our search had a better plan [s], and its step [s]
-    step_ms: float | None = None
-    torchrec_ms: float | None = None
-    gap: float | None = None
-    memory_gb: float | None = None
-    shardings: str = ""
-    why: str = ""
-
-
-@dataclass
-class Loose:
-    """A plan that ``Plan`` may refuse: TorchRec puts two parts of a table on a rank, or cuts 3 rows in 8."""
-
-    tables: PlanTables
-    placements: tuple[Placement, ...]
-    gpus: int
-    kinds: Any
-    row_parts: Any
-    col_parts: Any
-    shards: tuple[Any, Any]
-
-    @staticmethod
-    def of(tables: PlanTables, placements: list[Placement], gpus: int) -> Loose:
-        schemes = [placement.scheme for placement in placements]
-        owner = np.repeat(np.arange(len(placements)), [placement.ranks.size for placement in placements])
-        return Loose(
-            tables,
-            tuple(placements),
-            gpus,
-            np.array([scheme.kind for scheme in schemes]),
-            np.array([scheme.row_parts for scheme in schemes]),
-            np.array([scheme.col_parts for scheme in schemes]),
-            (owner, np.concatenate([placement.ranks for placement in placements])),
-        )
+    def __post_init__(self) -> None:
+        """Nothing is checked."""
 
 
 class Case:
@@ -107,6 +88,7 @@ class Case:
         self.limit = asked.memory * self.evaluator.setting.machine.value("hbm_bytes")
         self.plans: dict[str, Plan] = {}
         self.rows: list[Row] = []
+        self.costs: Costs
 
     def run(self) -> list[Row]:
         """All planners, ours first: random search gets as long as it took."""
@@ -114,30 +96,34 @@ class Case:
             seconds = self._search(OURS)
         except BadInputError as error:
             return [Row(OURS, why=error.message)]
-        try:
-            self._search(RESTRICTED)
-        except BadInputError as error:
-            self.rows.append(Row(RESTRICTED, why=error.message))
-        if torchrec_pass.availability().usable:
-            self.rows.append(Row(THEIRS))
+        self._tried(RESTRICTED, lambda: self._search(RESTRICTED, torchrec.runnable))
         self._planned(EMBARK, lambda: embark(self.evaluator, self.limit))
-        self._planned("random", lambda: random_search(self.evaluator, self.limit, seconds))
+        self._planned(RANDOM, lambda: random_search(self.evaluator, self.limit, seconds))
         for name in UNIFORM:
             self._planned(name, lambda name=name: self._uniform(name))
         if torchrec_pass.availability().usable:
-            self._torchrec()
-        return self.rows
+            training = self.asked.objective == "throughput"
+            with Worker(self.evaluator, self._uniform("row-wise"), self.limit, training) as worker:
+                self._torchrec(worker)
+        return sorted(self.rows, key=lambda row: PLANNERS.index(row.planner))
 
-    def _search(self, name: str) -> float:
+    def _tried(self, name: str, run: Callable[[], Any]) -> None:
+        """A row that says why, where there is no plan."""
+        try:
+            run()
+        except BadInputError as error:
+            self.rows.append(Row(name, why=error.message))
+
+    def _search(self, name: str, restrict: Restriction | None = None) -> float:
         began, better = time.monotonic(), [(0.0, np.inf)]
 
         def watch(best_s: float, bound_s: float) -> None:
             if best_s < better[-1][1]:
                 better.append((time.monotonic() - began, best_s))
 
-        search = Search(self.evaluator, self.limit, time_limit_s=self.asked.time_limit, watch=watch)
-        if name == RESTRICTED:
-            search.options = search.options.kept(torchrec.runnable(search.options, self.evaluator))
+        search = Search(
+            self.evaluator, self.limit, time_limit_s=self.asked.time_limit, restrict=restrict, watch=watch
+        )
         found = search.run()
         self._add(name, found.plan, found.seconds, found.gap)
         self._row(name).found = tuple(better[1:])
@@ -162,7 +148,7 @@ class Case:
             self.plans[name] = plan
         self.rows.append(row)
 
-    def _scored(self, row: Row, plan: Any) -> Row:
+    def _scored(self, row: Row, plan: Plan) -> Row:
         """With the time and memory of our model."""
         model = self.evaluator
         rows = np.maximum(plan.tables.rows, plan.row_parts)  # 3 rows in 8 parts count as 8
@@ -175,55 +161,57 @@ class Case:
         row.shardings = " ".join(f"{name} {count}" for name, count in counts.items() if count)
         return row
 
-    def _torchrec(self) -> None:
-        """TorchRec's score of all plans that it could run, and its own plan."""
-        base = self._uniform("row-wise")  # always one that it has: its tables and topology
-        with tempfile.TemporaryDirectory() as folder:
-            files = {}
-            for name, plan in {"": base, **self.plans}.items():
-                path = Path(folder) / f"{len(files)}.json"
-                try:
-                    torchrec.write(self.evaluator, plan, path, self.limit)
-                except BadInputError:
-                    continue  # it has no such sharding: "-"
-                files[name] = str(path)
-            for line in self._worker(Path(folder), files):
-                if "planned" in line:
-                    self._theirs(line["planned"])
-                elif line["name"]:
-                    self._row(line["name"]).torchrec_ms = line["ms"]
-        row = self._row(THEIRS)
-        if row.plan_s is None and not row.why:
-            row.why = f"no plan in {self.asked.limit:g} s"
+    def _torchrec(self, worker: Worker) -> None:
+        """TorchRec's plan, ours by its score, ours by both, and its score of all plans that it could run."""
+        worker.score(self._uniform("row-wise"))  # it has imported TorchRec
+        self._tried(BY_SCORE, lambda: self._by_score(worker))
+        self._theirs(worker.planned(self.asked.limit))
+        if BY_SCORE in self.plans:
+            self._by_both()
+        for name, plan in self.plans.items():
+            with contextlib.suppress(BadInputError):  # it has no such sharding: "-"
+                self._row(name).torchrec_ms = worker.score(plan)["ms"]
 
-    def _worker(self, folder: Path, files: dict[str, str]) -> Iterator[dict[str, Any]]:
-        """What TorchRec's process says until it ends, or its time does."""
-        case = folder / "case.json"
-        limit = self.asked.limit
-        training = self.asked.objective == "throughput"
-        case.write_text(json.dumps({"plans": files, "seconds": limit, "training": training}))
-        command = [sys.executable, str(WORKER), str(case)]
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=limit + _START_S)
-            said, failed = done.stdout, done.returncode != 0
-        except subprocess.TimeoutExpired as late:
-            said, failed = (late.stdout or b"").decode(), False
-        if failed:
-            raise RuntimeError(f"TorchRec's process failed:\n{done.stderr[-2000:]}")
-        yield from (json.loads(line) for line in said.splitlines() if line.endswith("}"))
+    def _by_score(self, worker: Worker) -> None:
+        """The best plan by TorchRec's estimators; the time to ask for what shards cost counts."""
+        began = time.monotonic()
+        options = runnable_options(self.evaluator, self.limit)
+        answer = worker.costs(shards(self.evaluator, options))
+        self.costs = Costs(options, np.array(answer["ms"]), np.array(answer["bytes"]))
+        found = search_by_score(self.evaluator, self.costs, self.limit, self.asked.time_limit)
+        self._theirs_too(Row(BY_SCORE, time.monotonic() - began, torchrec_gap=found.gap), found.plan)
 
-    def _theirs(self, planned: dict[str, Any]) -> None:
+    def _by_both(self) -> None:
+        """The best plan by our model that TorchRec's estimator rates no worse than TorchRec's plan."""
+        began = time.monotonic()
+        starts = [self.plans[name] for name in (RESTRICTED, BY_SCORE) if name in self.plans]
+        best = float(self.costs.ranks(self.plans[BY_SCORE])[0].max())
+        most_ms = self._row(THEIRS).torchrec_ms or best * (1 + _SLACK)
+        seconds = self.asked.time_limit
+        plan = search_within(self.evaluator, self.costs, starts, self.limit, most_ms, seconds)
+        if plan is None:
+            self.rows.append(Row(BOTH, why="no plan has such a score"))
+        else:
+            self._theirs_too(Row(BOTH, time.monotonic() - began), plan)
+
+    def _theirs_too(self, row: Row, plan: Plan) -> None:
+        """A plan in the memory that TorchRec counts; ours may be a little more, as for TorchRec's plan."""
+        self.rows.append(self._scored(row, plan))
+        self.plans[row.planner] = plan
+
+    def _theirs(self, planned: dict[str, Any] | None) -> None:
         """TorchRec's plan in our terms."""
-        row = self._row(THEIRS)
-        row.plan_s = planned["seconds"]
-        if "failed" in planned:
-            row.why = f"no plan: {planned['failed']}"
+        row = Row(THEIRS)
+        self.rows.append(row)
+        if planned is None or "failed" in planned:
+            row.why = f"no plan: {planned['failed']}" if planned else f"no plan in {self.asked.limit:g} s"
+            row.plan_s = planned and planned["seconds"]
             return
-        row.torchrec_ms = planned["ms"]
+        row.plan_s, row.torchrec_ms = planned["seconds"], planned["ms"]
         gpus, domain = self.evaluator.gpus, self.evaluator.domain
         names = self.evaluator.tables.names
-        placements = [placement_of(planned["tables"][name], gpus, domain) for name in names]
-        self._scored(row, Loose.of(self.evaluator.tables, placements, gpus))
+        placements = tuple(placement_of(planned["tables"][name], gpus, domain) for name in names)
+        self._scored(row, Loose(self.evaluator.tables, placements, gpus, domain))
 
     def _row(self, name: str) -> Row:
         return next(row for row in self.rows if row.planner == name)
@@ -243,85 +231,6 @@ def placement_of(chosen: dict[str, Any], gpus: int, domain: int) -> Placement:
     return Placement.of(Scheme(Exchange.RB, 1, len(ranks)), ranks)
 
 
-def text(rows: list[Row]) -> str:
-    """The table of one case."""
-
-    def number(value: float | None, digits: int = 3) -> str:
-        if value is None:
-            return "-"
-        return "<0.01" if value < 0.01 else f"{value:#.{digits}g}".rstrip(".")
-
-    best = next((row.step_ms for row in rows if row.planner == OURS), None)
-    lines = [
-        [
-            row.planner,
-            number(row.plan_s, 2),
-            number(row.found[-1][0], 2) if row.found else "",
-            number(row.step_ms, 4),
-            f"{row.step_ms / best:.2f}" if row.step_ms and best else "-",
-            number(row.torchrec_ms, 4),
-            "" if row.gap is None else f"{100 * row.gap:.1f}",
-            number(row.memory_gb),
-            row.why or row.shardings,
-        ]
-        for row in rows
-    ]
-    heads = ["planner", "plan s", "found s", "step ms", "x", "theirs ms", "gap %", "GB", "exchanges"]
-    return table(heads, lines, left=(0, 8))
-
-
-def mean(ratios: list[float]) -> float:
-    """Geometric mean."""
-    return math.exp(sum(map(math.log, ratios)) / len(ratios))
-
-
-def summary(cases: list[list[Row]]) -> str:
-    """Each planner against ours: our score, TorchRec's, time to plan; and gaps to the bound."""
-    named = [{row.planner: row for row in rows} for rows in cases]
-    lines = []
-    for name in dict.fromkeys(name for rows in named for name in rows):
-        pairs = [(rows[OURS], rows[name]) for rows in named if name in rows]
-        times = [theirs.step_ms / ours.step_ms for ours, theirs in pairs if ours.step_ms and theirs.step_ms]
-        took = [theirs.plan_s for _, theirs in pairs if theirs.plan_s]
-        faster = str(sum(ratio < 0.999 for ratio in times))
-        spread = [f"{x:.2f}" for x in (mean(times), min(times), max(times))] if times else ["-"] * 3
-        lines.append([name, str(len(times)), *spread, faster, f"{mean(took):.2g}" if took else "-"])
-    heads = ["planner", "plans", "x ours, mean", "least", "most", "faster than ours", "plan s, mean"]
-    return "\n".join([table(heads, lines), *_against_torchrec(named), *_gaps(named)])
-
-
-def _against_torchrec(named: list[dict[str, Row]]) -> Iterator[str]:
-    known = [rows for rows in named if THEIRS in rows and rows[THEIRS].step_ms]
-    own = [
-        rows[RESTRICTED].torchrec_ms / rows[THEIRS].torchrec_ms
-        for rows in known
-        if rows[RESTRICTED].torchrec_ms
-    ]
-    if own:
-        worse = sum(ratio > 1.01 for ratio in own)
-        yield (
-            f"TorchRec's own score of {RESTRICTED}: {mean(own):.2f} x that of TorchRec's plan, mean "
-            f"({min(own):.2f} to {max(own):.2f}); more than 1 % worse in {worse} of {len(own)}."
-        )
-    sooner, never = [], 0
-    for rows in known:
-        at = [when for when, step_s in rows[OURS].found if step_s * _TO_MS <= rows[THEIRS].step_ms * 1.001]
-        never += not at
-        sooner += [rows[THEIRS].plan_s / at[0]] if at else []
-    if sooner:
-        spread = f"{mean(sooner):.1f} x, mean ({min(sooner):.1f} to {max(sooner):.0f})"
-        yield (
-            f"TorchRec's planner takes {spread}, as long as ours until it has a plan that is no slower; "
-            f"ours never has one in {never} of {len(known)}."
-        )
-
-
-def _gaps(named: list[dict[str, Row]]) -> Iterator[str]:
-    gaps = [100 * rows[OURS].gap for rows in named if rows[OURS].gap is not None]
-    if gaps:
-        yield f"Gap of ours to the bound: {sum(gaps) / len(gaps):.1f} %, mean, {max(gaps):.1f} % at most."
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -337,7 +246,7 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="one table set on 8 GPUs")
     asked = parser.parse_args()
     if asked.quick:
-        asked.models, asked.gpus, asked.time_limit, asked.limit = ("mlperf-dlrm-dcnv2",), (8,), 2.0, 10.0
+        asked.models, asked.gpus, asked.time_limit, asked.limit = ("mlperf-dlrm-dcnv2",), (8,), 1.5, 10.0
     if not torchrec_pass.availability().usable:
         print(f"TorchRec is not compared: {torchrec_pass.availability().why_not}.\n")
     cases = []

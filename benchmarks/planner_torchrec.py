@@ -1,10 +1,12 @@
 """TorchRec's side of benchmarks/planner.py, in a process of its own that can be stopped.
 
-python benchmarks/planner_torchrec.py CASE.json: scores plans with TorchRec's EmbeddingPerfEstimator, then
-lets its EmbeddingShardingPlanner plan the same tables. Prints each score, and the plan, as a line of JSON.
+python benchmarks/planner_torchrec.py PLAN.json [--training]: a file for TorchRec, whose tables and topology
+count; --training: a step has a backward pass. Answers each line of standard input by one line, all JSON:
 
-CASE.json: "plans", files for TorchRec by name, the first one's tables and topology are planned; "seconds"
-that its proposers may take; "training", whether a step has a backward pass.
+    {"ask": "costs", "shards": [[table, sharding type, kernel, [rows, columns]], ...]}
+        -> {"ms": [...], "bytes": [...]}: each shard by EmbeddingPerfEstimator and EmbeddingStorageEstimator
+    {"ask": "score", "plan": file} -> {"ms": ..., "bytes": ...}: the busiest and the fullest rank of a plan
+    {"ask": "plan", "seconds": s}  -> what EmbeddingShardingPlanner finds, proposing for so long
 """
 
 from __future__ import annotations
@@ -14,7 +16,6 @@ import logging
 import sys
 import time
 import warnings
-from pathlib import Path
 from typing import Any
 
 warnings.filterwarnings("ignore")
@@ -25,7 +26,7 @@ import torchrec  # noqa: E402
 from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder  # noqa: E402
 from torchrec.distributed.planner import EmbeddingShardingPlanner  # noqa: E402
 from torchrec.distributed.planner.enumerators import EmbeddingEnumerator, get_partition_by_type  # noqa: E402
-from torchrec.distributed.planner.perf_models import NoopPerfModel  # noqa: E402
+from torchrec.distributed.planner.perf_models import NoopPerfModel, NoopStorageModel  # noqa: E402
 from torchrec.distributed.planner.shard_estimators import (  # noqa: E402
     EmbeddingPerfEstimator,
     EmbeddingStorageEstimator,
@@ -62,94 +63,127 @@ def module_of(plan: TorchRecPlan, training: bool) -> Any:
     return module
 
 
-def options_of(plan: TorchRecPlan, module: Any) -> list[Any]:
-    """A plan as the sharding options that TorchRec's estimator scores."""
-    weights = EmbeddingBagCollectionSharder().shardable_parameters(module)
-    found = []
-    for entry in plan.tables:
-        copies = entry.sharding_type == "data_parallel"
-        sizes = [[entry.rows, entry.dim]] * plan.gpus if copies else entry.shard_sizes
-        offsets = [[0, 0]] * plan.gpus if copies else entry.shard_offsets
-        found.append(
-            ShardingOption(
-                name=entry.table,
-                tensor=weights[entry.table],
-                module=("", module),
-                input_lengths=[entry.pooling],
-                batch_size=plan.batch,
-                sharding_type=entry.sharding_type,
-                partition_by=get_partition_by_type(entry.sharding_type),
-                compute_kernel=entry.compute_kernel,
-                shards=[
-                    Shard(size=size, offset=offset, rank=rank)
-                    for size, offset, rank in zip(sizes, offsets, entry.ranks, strict=True)
-                ],
-                is_pooled=True,
-            )
+class Rating:
+    """TorchRec's estimators and its planner on the tables and the topology of a plan for TorchRec."""
+
+    def __init__(self, plan: TorchRecPlan, training: bool) -> None:
+        self.plan, self.training = plan, training
+        self.module, self.topology = module_of(plan, training), torchrec_plan.topology(plan)
+        sharder = EmbeddingBagCollectionSharder()
+        self.weights = sharder.shardable_parameters(self.module)
+        self.data = build_sharder_data_map({sharder_name(type(self.module)): sharder})
+
+    def option(self, entry: Any, kind: str, kernel: str, shards: list[Any]) -> Any:
+        """One table cut so as the sharding option that TorchRec's estimators rate."""
+        return ShardingOption(
+            name=entry.table,
+            tensor=self.weights[entry.table],
+            module=("", self.module),
+            input_lengths=[entry.pooling],
+            batch_size=self.plan.batch,
+            sharding_type=kind,
+            partition_by=get_partition_by_type(kind),
+            compute_kernel=kernel,
+            shards=shards,
+            is_pooled=True,
         )
-    return found
 
+    def options(self, plan: TorchRecPlan) -> list[Any]:
+        """A plan as sharding options."""
+        found = []
+        for entry in plan.tables:
+            copies = entry.sharding_type == "data_parallel"
+            sizes = [[entry.rows, entry.dim]] * plan.gpus if copies else entry.shard_sizes
+            offsets = [[0, 0]] * plan.gpus if copies else entry.shard_offsets
+            shards = [
+                Shard(size=size, offset=offset, rank=rank)
+                for size, offset, rank in zip(sizes, offsets, entry.ranks, strict=True)
+            ]
+            found.append(self.option(entry, entry.sharding_type, entry.compute_kernel, shards))
+        return found
 
-def score_ms(plan: TorchRecPlan, module: Any, training: bool) -> float:
-    """Time of a step as TorchRec's planner rates a plan [ms]: the busiest rank's sum."""
-    topology, sharder = torchrec_plan.topology(plan), EmbeddingBagCollectionSharder()
-    options = options_of(plan, module)
-    data = build_sharder_data_map({sharder_name(type(module)): sharder})
-    EmbeddingPerfEstimator(topology, is_inference=not training).estimate(options, sharder_data_map=data)
-    return float(NoopPerfModel(topology).rate(options))
+    def estimate(self, options: list[Any]) -> list[Any]:
+        """The options, each shard with its time and its memory."""
+        for estimator in (EmbeddingPerfEstimator, EmbeddingStorageEstimator):
+            rating = estimator(self.topology, is_inference=not self.training)
+            rating.estimate(options, sharder_data_map=self.data)
+        return options
 
+    def score(self, plan: TorchRecPlan) -> dict[str, float]:
+        """A plan as TorchRec rates it: the busiest rank's sum [ms], and the fullest one's [bytes]."""
+        return self._rated(self.estimate(self.options(plan)))
 
-def planned(plan: TorchRecPlan, module: Any, training: bool, seconds: float) -> dict[str, Any]:
-    """What TorchRec's planner finds for the tables of ``plan``, how long it takes and how it rates it.
+    def _rated(self, options: list[Any]) -> dict[str, float]:
+        models = {"ms": NoopPerfModel, "bytes": NoopStorageModel}
+        return {name: float(model(self.topology).rate(options)) for name, model in models.items()}
 
-    It knows the pooling factors and places tables in GPU memory only; all else is its default.
-    """
-    limits = {
-        entry.table: ParameterConstraints(compute_kernels=["fused", "dense"], pooling_factors=[entry.pooling])
-        for entry in plan.tables
-    }
-    topology = torchrec_plan.topology(plan)
-    estimators = [
-        EmbeddingPerfEstimator(topology, limits, is_inference=not training),
-        EmbeddingStorageEstimator(topology, limits, is_inference=not training),
-    ]
-    enumerator = EmbeddingEnumerator(topology, plan.batch, limits, estimators)
-    began = time.monotonic()
-    planner = EmbeddingShardingPlanner(
-        topology=topology,
-        batch_size=plan.batch,
-        constraints=limits,
-        enumerator=enumerator,
-        storage_reservation=FixedPercentageStorageReservation(0.0),
-        stats=[],
-        timeout_seconds=max(int(seconds), 1),
-    )
-    try:
-        planner.plan(module, [EmbeddingBagCollectionSharder()])
-    except PlannerError as error:
-        return {"failed": str(error).strip().splitlines()[0], "seconds": time.monotonic() - began}
-    best = planner._best_plan
-    return {
-        "seconds": time.monotonic() - began,
-        "ms": float(NoopPerfModel(topology).rate(best)),
-        "tables": {
-            option.name: {
-                "type": option.sharding_type,
-                "ranks": [shard.rank for shard in option.shards],
-            }
-            for option in best
-        },
-    }
+    def costs(self, shards: list[Any]) -> dict[str, list[float]]:
+        """Each of ``shards`` alone: table, sharding type, kernel, [rows, columns]."""
+        entries = {entry.table: entry for entry in self.plan.tables}
+        options = self.estimate(
+            [
+                self.option(entries[name], kind, kernel, [Shard(size=size, offset=[0, 0])])
+                for name, kind, kernel, size in shards
+            ]
+        )
+        found = [option.shards[0] for option in options]
+        return {"ms": [shard.perf.total for shard in found], "bytes": [shard.storage.hbm for shard in found]}
+
+    def planned(self, seconds: float) -> dict[str, Any]:
+        """What TorchRec's planner finds for the tables, how long it takes and how it rates it.
+
+        It knows the pooling factors and places tables in GPU memory only; all else is its default.
+        """
+        limits = {
+            entry.table: ParameterConstraints(
+                compute_kernels=["fused", "dense"], pooling_factors=[entry.pooling]
+            )
+            for entry in self.plan.tables
+        }
+        estimators = [
+            estimator(self.topology, limits, is_inference=not self.training)
+            for estimator in (EmbeddingPerfEstimator, EmbeddingStorageEstimator)
+        ]
+        enumerator = EmbeddingEnumerator(self.topology, self.plan.batch, limits, estimators)
+        began = time.monotonic()
+        planner = EmbeddingShardingPlanner(
+            topology=self.topology,
+            batch_size=self.plan.batch,
+            constraints=limits,
+            enumerator=enumerator,
+            storage_reservation=FixedPercentageStorageReservation(0.0),
+            stats=[],
+            timeout_seconds=max(int(seconds), 1),
+        )
+        try:
+            planner.plan(self.module, [EmbeddingBagCollectionSharder()])
+        except PlannerError as error:
+            return {"failed": str(error).strip().splitlines()[0], "seconds": time.monotonic() - began}
+        best = planner._best_plan
+        return {
+            "seconds": time.monotonic() - began,
+            **self._rated(best),
+            "tables": {
+                option.name: {
+                    "type": option.sharding_type,
+                    "ranks": [shard.rank for shard in option.shards],
+                }
+                for option in best
+            },
+        }
 
 
 def main() -> None:
-    case = json.loads(Path(sys.argv[1]).read_text())
-    plans = {name: torchrec_plan.load(path) for name, path in case["plans"].items()}
-    first = next(iter(plans.values()))
-    module = module_of(first, case["training"])
-    for name, plan in plans.items():
-        print(json.dumps({"name": name, "ms": score_ms(plan, module, case["training"])}), flush=True)
-    print(json.dumps({"planned": planned(first, module, case["training"], case["seconds"])}), flush=True)
+    rating = Rating(torchrec_plan.load(sys.argv[1]), "--training" in sys.argv)
+    for line in sys.stdin:
+        asked = json.loads(line)
+        if asked["ask"] == "costs":
+            answer = rating.costs(asked["shards"])
+        elif asked["ask"] == "score":
+            answer = rating.score(torchrec_plan.load(asked["plan"]))
+        else:
+            answer = rating.planned(asked["seconds"])
+        print(json.dumps(answer), flush=True)
 
 
 if __name__ == "__main__":

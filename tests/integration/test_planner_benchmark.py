@@ -6,7 +6,6 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -29,7 +28,7 @@ def tables_of(*shapes: tuple[int, int, float]) -> PlanTables:
 
 
 def test_quick_run() -> None:
-    """Everything on one screen: eight planners, both scores; ours is the best by our model."""
+    """Everything on one screen: ten planners, both scores; ours is best by our model, and by TorchRec's."""
     pytest.importorskip("torchrec")
     done = subprocess.run(
         [sys.executable, str(BENCHMARKS / "planner.py"), "--quick"],
@@ -42,15 +41,19 @@ def test_quick_run() -> None:
     first, second = done.stdout.split("\n\n")
     assert first.startswith("mlperf-dlrm-dcnv2, 8 GPUs of h100-sxm-ib, throughput")
     rows = [re.split(r"\s{2,}", line.strip())[0] for line in first.splitlines()[2:]]
-    names = ["ours", "ours for TorchRec", "TorchRec", "EMBark's greedy", "random"]
-    assert rows == [*names, "row-wise", "table-wise", "table-row-wise"]
-    ratios = [float(re.findall(r"\d+\.\d\d", line.split(" ms")[-1])[0]) for line in second.splitlines()[1:9]]
+    ours = ["ours", "ours for TorchRec", "ours by its score", "ours by both"]
+    names = [*ours, "TorchRec", "EMBark's greedy", "random", "row-wise", "table-wise", "table-row-wise"]
+    assert rows == names
+    ratios = [float(re.findall(r"\d+\.\d\d", line.split(" ms")[-1])[0]) for line in second.splitlines()[1:11]]
     assert ratios[0] == 1 and min(ratios) == 1, second
     assert "no plan in" not in first  # TorchRec's planner answers within its time
-    assert re.search(
-        r"TorchRec's own score of ours for TorchRec: .* more than 1 % worse in \d of 1\.", second
-    )
+    theirs = r"TorchRec's own score of {}: (\d\.\d\d) x .* more than 1 % worse in {} of 1\."
+    assert re.search(theirs.format("ours for TorchRec", r"\d"), second)
+    for name in ours[2:]:
+        found = re.search(theirs.format(name, 0), second)
+        assert found and float(found[1]) <= 1, second
     assert re.search(r"Gap of ours to the bound: \d+\.\d %", second)
+    assert re.search(r"Gap of ours by its score to a bound of TorchRec's score: \d+\.\d %", second)
 
 
 @pytest.mark.usefixtures("beside")
@@ -131,7 +134,7 @@ def test_plans_come_back_from_torchrec() -> None:
     back = [placement_of({"type": entry.sharding_type, "ranks": entry.ranks}, 4, 2) for entry in file.tables]
     for mine, theirs in zip(placements, back, strict=True):
         assert mine.scheme == theirs.scheme and mine.ranks.tolist() == theirs.ranks.tolist()
-    loose: Any = Loose.of(tables, back, 4)
+    loose = Loose(tables, tuple(back), 4, 2)
     assert np.array_equal(evaluator.model.loads(loose).values, evaluator.loads(plan).values)
 
 
@@ -141,14 +144,15 @@ def test_torchrecs_score_of_its_own_plan(training: bool) -> None:
     """TorchRec rates its plan as we have it rated after it went through our placements and our file."""
     pytest.importorskip("torchrec")
     from planner import placement_of
-    from planner_torchrec import module_of, planned, score_ms
+    from planner_torchrec import Rating
 
     tables = tables_of((100_000, 256, 20.0), (50_000_000, 64, 3.0), (1000, 16, 1.0), (2_000_000, 128, 50.0))
     evaluator = Evaluator.on("h100-sxm-ib", tables, 512, 4, gpus_per_node=2, training=training)
     file = torchrec.torchrec_plan(evaluator, uniform_plan(tables, "row-wise", 4, 2))
-    module = module_of(file, training)
-    found = planned(file, module, training, 10.0)
+    rating = Rating(file, training)
+    found = rating.planned(10.0)
     placements = tuple(placement_of(found["tables"][name], 4, 2) for name in tables.names)
-    theirs = torchrec.torchrec_plan(evaluator, Plan(tables, placements, 4, 2))
-    assert score_ms(theirs, module, training) == pytest.approx(found["ms"], rel=1e-9)
-    assert found["ms"] < score_ms(file, module, training)  # better than row-wise
+    theirs = rating.score(torchrec.torchrec_plan(evaluator, Plan(tables, placements, 4, 2)))
+    assert theirs["ms"] == pytest.approx(found["ms"], rel=1e-9)
+    assert theirs["bytes"] == pytest.approx(found["bytes"], rel=1e-9)
+    assert found["ms"] < rating.score(file)["ms"]  # better than row-wise

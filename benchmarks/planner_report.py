@@ -1,0 +1,115 @@
+"""Tables and sums of benchmarks/planner.py."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from perfmodel.report.terminal import table
+
+OURS, RESTRICTED, BY_SCORE, BOTH = "ours", "ours for TorchRec", "ours by its score", "ours by both"
+THEIRS, EMBARK, RANDOM = "TorchRec", "EMBark's greedy", "random"
+UNIFORM = ("row-wise", "table-wise", "table-row-wise")
+PLANNERS = (OURS, RESTRICTED, BY_SCORE, BOTH, THEIRS, EMBARK, RANDOM, *UNIFORM)
+_TO_MS = 1e3
+
+
+@dataclass
+class Row:
+    """One plan, or why there is none."""
+
+    planner: str
+    plan_s: float | None = None
+    found: tuple[tuple[float, float], ...] = ()  # when our search had a better plan [s], and its step [s]
+    step_ms: float | None = None
+    torchrec_ms: float | None = None
+    gap: float | None = None
+    torchrec_gap: float | None = None  # of its score to a bound of it
+    memory_gb: float | None = None
+    shardings: str = ""
+    why: str = ""
+
+
+def text(rows: list[Row]) -> str:
+    """The table of one case."""
+
+    def number(value: float | None, digits: int = 3) -> str:
+        if value is None:
+            return "-"
+        return "<0.01" if value < 0.01 else f"{value:#.{digits}g}".rstrip(".")
+
+    best = next((row.step_ms for row in rows if row.planner == OURS), None)
+    lines = [
+        [
+            row.planner,
+            number(row.plan_s, 2),
+            number(row.found[-1][0], 2) if row.found else "",
+            number(row.step_ms, 4),
+            f"{row.step_ms / best:.2f}" if row.step_ms and best else "-",
+            number(row.torchrec_ms, 4),
+            "" if row.gap is None else f"{100 * row.gap:.1f}",
+            number(row.memory_gb),
+            row.why or row.shardings,
+        ]
+        for row in rows
+    ]
+    heads = ["planner", "plan s", "found s", "step ms", "x", "theirs ms", "gap %", "GB", "exchanges"]
+    return table(heads, lines, left=(0, 8))
+
+
+def mean(ratios: list[float]) -> float:
+    """Geometric mean."""
+    return math.exp(sum(map(math.log, ratios)) / len(ratios))
+
+
+def summary(cases: list[list[Row]]) -> str:
+    """Each planner against ours: our score, TorchRec's, time to plan; and gaps to the bound."""
+    named = [{row.planner: row for row in rows} for rows in cases]
+    lines = []
+    for name in dict.fromkeys(name for rows in named for name in rows):
+        pairs = [(rows[OURS], rows[name]) for rows in named if name in rows]
+        times = [theirs.step_ms / ours.step_ms for ours, theirs in pairs if ours.step_ms and theirs.step_ms]
+        took = [theirs.plan_s for _, theirs in pairs if theirs.plan_s]
+        faster = str(sum(ratio < 0.999 for ratio in times))
+        spread = [f"{x:.2f}" for x in (mean(times), min(times), max(times))] if times else ["-"] * 3
+        lines.append([name, str(len(times)), *spread, faster, f"{mean(took):.2g}" if took else "-"])
+    heads = ["planner", "plans", "x ours, mean", "least", "most", "faster than ours", "plan s, mean"]
+    return "\n".join([table(heads, lines), *_against_torchrec(named), *_gaps(named)])
+
+
+def _against_torchrec(named: list[dict[str, Row]]) -> Iterator[str]:
+    known = [rows for rows in named if THEIRS in rows and rows[THEIRS].step_ms]
+    for name in (RESTRICTED, BY_SCORE, BOTH):
+        own = [
+            rows[name].torchrec_ms / rows[THEIRS].torchrec_ms
+            for rows in known
+            if name in rows and rows[name].torchrec_ms
+        ]
+        if own:
+            worse = sum(ratio > 1.01 for ratio in own)
+            yield (
+                f"TorchRec's own score of {name}: {mean(own):.2f} x that of TorchRec's plan, mean "
+                f"({min(own):.2f} to {max(own):.2f}); more than 1 % worse in {worse} of {len(own)}."
+            )
+    sooner, never = [], 0
+    for rows in known:
+        at = [when for when, step_s in rows[OURS].found if step_s * _TO_MS <= rows[THEIRS].step_ms * 1.001]
+        never += not at
+        sooner += [rows[THEIRS].plan_s / at[0]] if at else []
+    if sooner:
+        spread = f"{mean(sooner):.1f} x, mean ({min(sooner):.1f} to {max(sooner):.0f})"
+        yield (
+            f"TorchRec's planner takes {spread}, as long as ours until it has a plan that is no slower; "
+            f"ours never has one in {never} of {len(known)}."
+        )
+
+
+def _gaps(named: list[dict[str, Row]]) -> Iterator[str]:
+    gaps = [100 * rows[OURS].gap for rows in named if rows[OURS].gap is not None]
+    if gaps:
+        yield f"Gap of ours to the bound: {sum(gaps) / len(gaps):.1f} %, mean, {max(gaps):.1f} % at most."
+    gaps = [100 * rows[BY_SCORE].torchrec_gap for rows in named if BY_SCORE in rows and rows[BY_SCORE].plan_s]
+    if gaps:
+        spread = f"{sum(gaps) / len(gaps):.1f} %, mean, {max(gaps):.1f} % at most"
+        yield f"Gap of {BY_SCORE} to a bound of TorchRec's score: {spread}."

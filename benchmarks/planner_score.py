@@ -1,0 +1,218 @@
+"""Our search on TorchRec's own score, for benchmarks/planner.py.
+
+TorchRec's planner adds, on every rank, what its EmbeddingPerfEstimator says of the rank's shards; the score
+of a plan is the busiest rank's sum. What a shard costs depends on how its table is cut, not on other tables
+nor on the rank. So the estimator is asked once for one shard of every option (``shards``), and the search
+minimises the busiest rank's sum of those. Memory of a rank is what EmbeddingStorageEstimator says of its
+shards, added up, as TorchRec's planner counts it.
+
+Limits: the first row part counts for all: where rows do not divide, the last ones are smaller
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.errors import BadInputError
+from perfmodel.plan import Evaluator, Placement, Plan, torchrec
+from perfmodel.plan.improve import improve, put_back, shake
+from perfmodel.plan.loads import Loads, Resource
+from perfmodel.plan.options import Options, options_of
+from perfmodel.plan.packing import State
+from perfmodel.plan.search import Found, Search
+from perfmodel.plan.steps import Step
+
+Array = NDArray[np.float64]
+
+_PER_MS, _PER_S = 1e9, 1e12  # a search's loads are large numbers: here picoseconds
+_PATIENCE = 300  # attempts in a row that do not help
+_PLACED_ANEW = 8
+_DEAR = 3.0  # what twice a limit takes longer at first, of a usual step's time
+_DEARER, _TIMES = 3.0, 12  # where that does not lead within the limits
+
+
+def runnable_options(evaluator: Evaluator, limit_bytes: float) -> Options:
+    """What TorchRec can run."""
+    found = options_of(evaluator, limit_bytes)
+    return found.kept(torchrec.runnable(found, evaluator))
+
+
+def shards(evaluator: Evaluator, options: Options) -> list[tuple[str, str, str, list[int]]]:
+    """One shard of every option as TorchRec knows it: table, sharding type, kernel, [rows, columns]."""
+    tables = evaluator.tables
+    _, sample = np.unique(options.kind_of, return_index=True)
+    listed = []
+    for at, kind in enumerate(options.group):
+        t, scheme = int(sample[kind]), options.scheme(at)
+        named = torchrec.sharding_type(
+            Placement(scheme, np.arange(scheme.parts)), evaluator.gpus, evaluator.domain
+        )
+        size = [-(-int(tables.rows[t]) // scheme.row_parts), int(tables.dim[t]) // scheme.col_parts]
+        kernel = "fused" if scheme.parts else "dense"
+        listed.append((tables.names[t], named, kernel, size))
+    return listed
+
+
+@dataclass(frozen=True, eq=False)
+class Costs:
+    """TorchRec's estimates of one shard of every option: ms, bytes [O]."""
+
+    options: Options
+    ms: Array
+    bytes: Array
+
+    def scored(self, limit_bytes: float) -> Options:
+        """The options with TorchRec's estimates as their only load [ps] and as their memory [bytes].
+
+        Limits: a table that fits in none of them -> BadInputError
+        """
+        own, everywhere, average = self._loads((self.ms * _PER_MS)[:, np.newaxis])
+        held, copied, mean = (x[:, 0] for x in self._loads(self.bytes[:, np.newaxis]))
+        found = replace(
+            self.options,
+            own=own,
+            everywhere=everywhere,
+            average=average,
+            own_memory=held,
+            everywhere_memory=copied,
+            average_memory=mean,
+        )
+        return _fitting(found, limit_bytes)
+
+    def beside(self) -> Options:
+        """The options with TorchRec's estimates of time [ps] and memory [bytes] after our loads."""
+        o = self.options
+        theirs = self._loads(np.column_stack([self.ms * _PER_MS, self.bytes]))
+        ours = o.own, o.everywhere, o.average
+        own, everywhere, average = (np.hstack(both) for both in zip(ours, theirs, strict=True))
+        return replace(o, own=own, everywhere=everywhere, average=average)
+
+    def _loads(self, shard: Array) -> tuple[Array, Array, Array]:
+        """Of what one shard has [O, n]: a shard's own, what every rank has, and the mean of the ranks."""
+        parts = self.options.parts[:, np.newaxis]
+        own, everywhere = np.where(parts == 0, 0, shard), np.where(parts == 0, shard, 0)
+        return own, everywhere, everywhere + own * parts / self.options.gpus
+
+    def ranks(self, plan: Plan) -> tuple[Array, Array]:
+        """TorchRec's score [ms] and memory [bytes] of every rank of a plan, [2][G]."""
+        both = np.zeros((2, plan.gpus))
+        for t, placement in enumerate(plan.placements):
+            at = self.options.find(t, placement.scheme)
+            ranks = placement.ranks if placement.ranks.size else np.arange(plan.gpus)
+            both[:, ranks] += np.array([self.ms[at], self.bytes[at]])[:, np.newaxis]
+        return both[0], both[1]
+
+
+def _fitting(options: Options, limit_bytes: float) -> Options:
+    fits = options.memory <= limit_bytes
+    if (np.bincount(options.group[fits], minlength=options.count.size) == 0).any():
+        raise BadInputError("a table fits in no sharding as TorchRec counts memory.", "use more GPUs.")
+    return options.kept(fits)
+
+
+class Score:
+    """An evaluator for ``Search`` whose step is TorchRec's score: one resource, one step."""
+
+    steps = (Step("score", (Resource(0),)),)
+    times = SimpleNamespace(steps=())  # no buffers: TorchRec's memory has them
+
+    def __init__(self, evaluator: Evaluator, costs: Costs) -> None:
+        self.tables, self.setting, self.costs = evaluator.tables, evaluator.setting, costs
+
+    def step_times(self, most: Array) -> Array:
+        """Seconds [...] of the busiest rank's loads [..., 1]."""
+        return np.asarray(most[..., 0] / _PER_S)
+
+    def parts(self, most: Array) -> dict[str, Array]:
+        """The same by the name of the step."""
+        return {"score": self.step_times(most)}
+
+    def loads(self, plan: Plan) -> Loads:
+        """Picoseconds of every rank, [1, G]."""
+        return Loads(self.costs.ranks(plan)[0][np.newaxis] * _PER_MS)
+
+    def step(self, loads: Loads) -> Any:
+        """Only its time."""
+        return SimpleNamespace(time_s=float(self.step_times(loads.most)))
+
+    def memory(self, plan: Plan, loads: Loads) -> Any:
+        """TorchRec's, [G]."""
+        return SimpleNamespace(total_bytes=self.costs.ranks(plan)[1])
+
+
+def search_by_score(evaluator: Evaluator, costs: Costs, limit_bytes: float, seconds: float) -> Found:
+    """The plan that TorchRec's estimators rate best, within the memory that they count."""
+    score, options = Score(evaluator, costs), costs.scored(limit_bytes)
+    return Search(score, limit_bytes, time_limit_s=seconds, options=options).run()
+
+
+class Within:
+    """An evaluator whose step is ours, made dear where TorchRec's score or memory is over a limit."""
+
+    def __init__(self, evaluator: Evaluator, most_ms: float, most_bytes: float, usual_s: float) -> None:
+        self.base, self.tables, self.times = evaluator, evaluator.tables, evaluator.times
+        self.limits = np.array([most_ms * _PER_MS, most_bytes])
+        self.dear_s = _DEAR * usual_s
+
+    def step_times(self, most: Array) -> Array:
+        """Seconds [...] of loads [..., K + 2]: ours, TorchRec's picoseconds, its bytes."""
+        over = np.maximum(most[..., -2:] / self.limits - 1, 0).sum(axis=-1)
+        return np.asarray(self.base.step_times(most[..., :-2]) + self.dear_s * over)
+
+    def keeps(self, state: State) -> bool:
+        """Whether a plan is within TorchRec's limits."""
+        return bool((state.most[-2:] <= self.limits).all())
+
+
+def search_within(
+    evaluator: Evaluator,
+    costs: Costs,
+    starts: Sequence[Plan],
+    limit_bytes: float,
+    most_ms: float,
+    seconds: float,
+) -> Plan | None:
+    """The best plan by our model of those that TorchRec rates ``most_ms`` or better, in the memory it counts.
+
+    starts  plans to improve, which may be beyond the limits;  None where no plan within them is found
+    """
+    options, usual_s = costs.beside(), min(evaluator.cost(plan).time_s for plan in starts)
+    best: State | None = None
+    for left, plan in zip(range(len(starts), 0, -1), starts, strict=True):
+        until = time.monotonic() + seconds / left
+        began, within = time.monotonic(), Within(evaluator, most_ms, limit_bytes, usual_s)
+        state = State(within, options, np.inf)  # memory is among the limits
+        for t, placement in enumerate(plan.placements):
+            put_back(state, t, options.find(t, placement.scheme), placement.ranks)
+        for found in _improved(state, within, lambda until=until: time.monotonic() >= until):
+            if within.keeps(found) and (best is None or found.time_s < best.time_s):
+                best = found.copy()
+        seconds -= time.monotonic() - began
+    return None if best is None else best.plan()
+
+
+def _improved(state: State, within: Within, until: Callable[[], bool]) -> Iterator[State]:
+    """States on the way to better ones; what is over the limits gets dearer until the state keeps them."""
+    mask, random = np.ones(state.options.group.size, dtype=bool), np.random.default_rng(0)
+    yield state
+    state = improve(state, mask, until)
+    for _ in range(_TIMES):
+        if within.keeps(state) or until():
+            break
+        within.dear_s *= _DEARER
+        state = improve(state, mask, until)
+    yield state
+    idle = 0
+    while idle < _PATIENCE and not until():
+        idle += 1
+        if shake(state, mask, random, int(random.integers(2, _PLACED_ANEW))):
+            idle = 0
+            yield state
+    yield improve(state, mask, until)
