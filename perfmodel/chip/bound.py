@@ -1,0 +1,124 @@
+"""No mapping is faster than this: shares of choices instead of one for each table, spread evenly over cores.
+
+    min  T
+    T >= sum of x (time of all cores) / N          T >= sum of x (time of what the cores share)
+    sum of x (bytes kept) <= N capacity            x >= 0, those of a table sum to 1
+
+and choices with a piece longer than T are left out. Source: any mapping satisfies these with shares of 0
+and 1: the busiest core is no less busy than the mean one, nor than its longest piece. A linear program
+(HiGHS) over few choices of each kind, to which those that its multipliers prefer are added; the bound is the
+Lagrangian's, which holds whatever the multipliers are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.chip.choices import Choices
+
+Array = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+_ROUNDS = 40
+_CLOSE = 1e-6
+_HALVINGS = 12
+_EXTRAS = (0.0, 0.1, 1.0)  # prices of room, in the time of all tables, that first choices are taken for
+
+
+@dataclass(frozen=True, eq=False)
+class Relaxed:
+    """The relaxed problem of some choices.
+
+    bound_s   no mapping of these choices is faster [s]; inf: a kind of table has none
+    chosen    choices that are taken;  share  how many tables of its kind take each [-]
+    price_s   [O] what each choice costs by the multipliers [s]
+    """
+
+    bound_s: float
+    chosen: Ints
+    share: Array
+    price_s: Array
+
+
+def lower_bound(choices: Choices, upper_s: float) -> float:
+    """No mapping is faster than this, where one of ``upper_s`` is known [s].
+
+        max over t of min(t, relaxed(choices whose longest piece is shorter than t))
+
+    Source: a mapping faster than t uses only such choices
+    Limits: never above ``upper_s``
+    """
+    best = min(upper_s, relaxed(choices, np.ones(choices.spread_s.size, dtype=bool)).bound_s)
+    low, high, at = best, upper_s, upper_s
+    for _ in range(_HALVINGS):
+        found = relaxed(choices, choices.longest_s < at).bound_s
+        best = max(best, min(at, found))
+        low, high = (max(low, at), high) if found >= at else (max(low, found), at)
+        inside = (choices.longest_s > low) & (choices.longest_s < high)
+        if high <= low * (1 + _CLOSE) or not inside.any():
+            break
+        at = (low + high) / 2
+    return best
+
+
+def relaxed(choices: Choices, allowed: Mask) -> Relaxed:
+    """The relaxed problem of the choices that are allowed.
+
+    Limits: a kind without any, no room whatever the shares -> bound_s inf;  all -> a bound of every mapping
+    """
+    c = choices
+    if np.any(np.add.reduceat(allowed, c.first[:-1]) == 0):
+        return Relaxed(np.inf, np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(allowed.size))
+    unit = float(np.sum(c.count * _least(c, c.loads.max(axis=1), allowed)[0])) or 1.0
+    begin = [
+        c.loads @ weight + extra * c.room * unit for weight in np.eye(c.loads.shape[1]) for extra in _EXTRAS
+    ]
+    chosen = np.unique(np.concatenate([_least(c, price, allowed)[1] for price in [c.room, *begin]]))
+    best, best_price = 0.0, np.zeros(allowed.size)
+    for _ in range(_ROUNDS):
+        share, weight, extra, value = _program(c, chosen, unit)
+        if np.isinf(value):
+            return Relaxed(np.inf, chosen, share, best_price)
+        price = c.loads @ weight + extra * c.room
+        least, at = _least(c, price, allowed)
+        bound = float(c.count @ least) - extra
+        if bound >= best:
+            best, best_price = bound, price
+        more = np.setdiff1d(at, chosen)
+        if more.size == 0 or best >= value * (1 - _CLOSE):
+            break
+        chosen = np.union1d(chosen, more)
+    return Relaxed(best, chosen, share, best_price)
+
+
+def _least(c: Choices, value: Array, allowed: Mask) -> tuple[Array, Ints]:
+    """The least value of each kind, and where it is."""
+    masked = np.where(allowed, value, np.inf)
+    least = np.minimum.reduceat(masked, c.first[:-1])
+    places = np.flatnonzero(masked == least[c.kind])
+    _, at = np.unique(c.kind[places], return_index=True)
+    return least, places[at]
+
+
+def _program(c: Choices, chosen: Ints, unit: float) -> tuple[Array, Array, float, float]:
+    """Shares, multipliers of the loads (their sum is 1) and of the room [s], and the optimum [s]."""
+    from scipy.optimize import linprog
+    from scipy.sparse import csr_array
+
+    n, loads = chosen.size, c.loads[chosen] / unit
+    above = np.vstack([np.column_stack([loads.T, -np.ones(loads.shape[1])]), np.append(c.room[chosen], 0.0)])
+    limit = np.append(np.zeros(loads.shape[1]), 1.0)
+    equal: Any = csr_array((np.ones(n), (c.kind[chosen], np.arange(n))), shape=(c.count.size, n + 1))
+    found: Any = linprog(
+        np.append(np.zeros(n), 1.0), above, limit, equal, c.count.astype(float), (0, None), "highs"
+    )
+    if found.status != 0:  # those that keep least are among them: no shares have room
+        return np.zeros(n), np.zeros(loads.shape[1]), unit, np.inf
+    multipliers = np.maximum(-found.ineqlin.marginals, 0)
+    weight = multipliers[:-1] / max(float(multipliers[:-1].sum()), 1e-300)
+    return found.x[:-1], weight, float(multipliers[-1]) * unit, float(found.fun) * unit

@@ -1,0 +1,228 @@
+"""Which pieces each choice makes: rows, columns and slices of the batch, and the way of each.
+
+A table of E rows may be looked up
+    in global memory by all cores in any shares,
+    in another way, cut into c column parts and k slices of the batch: c k pieces,
+    the same for its first h rows, in j row parts, the rows after them in global memory by all cores,
+where row parts of all rows are one case of the last. Rows are in order of popularity, the hottest first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.chip.choices import Choices
+from perfmodel.chip.cost import ChipCost
+from perfmodel.chip.work import Way, Work
+from perfmodel.schema.chip import Chip
+
+Array = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_MANY_KINDS = 64
+_MOST_COLUMN_PARTS = 8
+_NARROWEST = 4  # columns
+_HEADS = (1, 2, 4, 16, 64, 256)  # the first rows that are kept: those that a buffer holds, divided by this
+_FEW_SLICES = tuple(2**k for k in range(12))
+_SLICES = (*range(1, 9), 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128)
+
+
+@dataclass(frozen=True)
+class Cut:
+    """How one choice cuts a table.
+
+    way   of the first ``row_parts`` parts of ``rows`` rows each; rows after them are spread in global memory
+    Limits: row_parts 0 -> all rows spread
+    """
+
+    way: Way
+    rows: int = 0
+    row_parts: int = 0
+    col_parts: int = 1
+    slices: int = 1
+
+    @property
+    def head(self) -> int:
+        """Rows that are not spread; it may pass the end of the table."""
+        return self.rows * self.row_parts
+
+
+@dataclass(frozen=True, eq=False)
+class Cuts:
+    """Cuts of all tables.
+
+    choices  their costs;  sample  [Q] a table of each kind;  cuts  [O]
+    first_row, end_row  [P] rows of a part;  bags  [P] of one of its pieces
+    first_bag  [P] where the first of its slices of the batch begins
+    """
+
+    cost: ChipCost
+    choices: Choices
+    sample: Ints
+    cuts: tuple[Cut, ...]
+    first_row: Ints
+    end_row: Ints
+    bags: Ints
+    first_bag: Ints
+
+
+def cuts_of(cost: ChipCost, ways: tuple[Way, ...] = (Way.L1, Way.GM_UB, Way.L1_UB)) -> Cuts:
+    """Every cut of every table that fits, with its costs.
+
+    ways  besides global memory
+    """
+    kind_of, sample, count = kinds(cost)
+    slices = _SLICES if sample.size <= _MANY_KINDS else _FEW_SLICES
+    found = [
+        _Kind(cost, int(table), [Cut(Way.GM), *_cuts(cost, int(table), slices, ways)]) for table in sample
+    ]
+    parts = [kind.part for kind in found]
+    sizes = [len(kind.cuts) for kind in found]
+    of_choice = np.concatenate(
+        [at["choice"] + before for at, before in zip(parts, np.cumsum([0, *sizes]), strict=False)]
+    )
+    shared = cost.chip.buffers.shared
+    persist = cost.chip.buffers.persist
+    column = {
+        name: np.concatenate([getattr(kind, name) for kind in found])
+        for name in ("spread_s", "shared_s", "alone_s", "hot_s", "core_s", "local", "vector")
+    }
+    choices = Choices(
+        cores=cost.chip.cores,
+        capacity=cost.chip.value("local_bytes") if persist else np.inf,
+        kind_of=kind_of,
+        count=count,
+        first=np.cumsum([0, *sizes]),
+        parts=np.searchsorted(of_choice, np.arange(sum(sizes) + 1)),
+        number=np.concatenate([at["number"] for at in parts]),
+        **{name: value for name, value in column.items() if name not in ("local", "vector")},
+        local=column["local"] if persist else np.zeros(of_choice.size),
+        vector=column["vector"] if persist and shared else np.zeros(of_choice.size),
+    )
+    where = {
+        name: np.concatenate([at[name] for at in parts])
+        for name in ("first_row", "end_row", "bags", "first_bag")
+    }
+    return Cuts(cost, choices, sample, tuple(cut for kind in found for cut in kind.cuts), **where)
+
+
+def kinds(cost: ChipCost) -> tuple[Ints, Ints, Ints]:
+    """[T] which kind each table is, [Q] a table of each kind, [Q] how many there are."""
+    tables = cost.tables
+    known: dict[tuple[bytes, bytes], int] = {}
+    ids = [known.setdefault((one.p.tobytes(), one.rows.tobytes()), len(known)) for one in cost.popular]
+    columns = [tables.rows, tables.dim, tables.element_bytes, tables.pooling, np.array(ids, dtype=float)]
+    _, sample, kind_of, count = np.unique(
+        np.stack(columns, axis=1), axis=0, return_index=True, return_inverse=True, return_counts=True
+    )
+    return kind_of.reshape(-1), sample, count
+
+
+def shared_seconds(chip: Chip, gm_bytes: Array, cache_bytes: Array) -> Array:
+    """Time of what all cores share: memory and cache, [..., 2] [s]. Source: ``ChipCost.batch_s``"""
+    rates = chip.value("gm_bytes_per_s"), chip.value("cache_bytes_per_s") or np.inf
+    return np.stack([gm_bytes / rates[0], cache_bytes / rates[1]], axis=-1)
+
+
+def hot_seconds(chip: Chip, work: Work) -> Array:
+    """Time that the hottest channel, and slice, take beyond the mean one, [..., 2] [s]."""
+    many = np.array([chip.value("channels"), chip.value("cache_slices")])
+    return np.asarray(shared_seconds(chip, work.hot_gm_bytes, work.hot_cache_bytes) * many)
+
+
+class _Kind:
+    """Costs of the cuts of one table: those that fit."""
+
+    def __init__(self, cost: ChipCost, table: int, cuts: list[Cut]) -> None:
+        self.cost, self.table = cost, table
+        part = _parts(cost, table, cuts)
+        columns = cost.tables.dim[table] / part.pop("col_parts")
+        rows = part["end_row"] - part["first_row"]
+        work = cost.work(table, part["way"], rows, columns, part["bags"], part["first_row"])
+        fits = np.ones(len(cuts), dtype=bool)
+        fits[part["choice"][~work.fits]] = False
+        kept = fits[part["choice"]]
+        self.cuts = [cut for cut, fit in zip(cuts, fits, strict=True) if fit]
+        self.part = {name: value[kept] for name, value in part.items()}
+        self.part["choice"] = (np.cumsum(fits) - 1)[self.part["choice"]]
+        work = work.take(kept)
+        self.core_s, self.local, self.vector = work.core_s, work.local_bytes, work.vector_bytes
+        pieces = (
+            shared_seconds(cost.chip, work.gm_bytes, work.cache_bytes) * self.part["number"][:, np.newaxis]
+        )
+        head = np.array([cut.head for cut in self.cuts], dtype=float)
+        rest = np.maximum(float(cost.tables.rows[table]) - head, 0)
+        spread = cost.work(table, Way.GM, rest, cost.tables.dim[table], cost.batch, head)
+        some = rest > 0
+        one_bag = cost.work(table, Way.GM, rest, cost.tables.dim[table], 1, head)
+        self.spread_s = np.where(some, spread.core_s, 0)
+        self.alone_s = np.where(some, one_bag.core_s, 0)
+        self.hot_s = hot_seconds(cost.chip, spread) * some[:, np.newaxis]
+        self.shared_s = shared_seconds(cost.chip, spread.gm_bytes, spread.cache_bytes) * some[:, np.newaxis]
+        np.add.at(self.shared_s, self.part["choice"], pieces)
+
+
+def _cuts(cost: ChipCost, table: int, slices: tuple[int, ...], ways: tuple[Way, ...]) -> Iterator[Cut]:
+    """Cuts of one table that are considered, besides global memory; some may not fit."""
+    rows, dim = int(cost.tables.rows[table]), int(cost.tables.dim[table])
+    row_bytes = dim * float(cost.tables.element_bytes[table])
+    cores, bags = cost.chip.cores, int(cost.batch)
+    usual = sorted({k for k in slices if k < cores} | {cores, -(-cores // 2), -(-cores // 3)})
+    held = int(cost.chip.value("local_bytes") // row_bytes)
+    for way in ways:
+        resident = way != Way.GM_UB
+        for c in range(1, min(_MOST_COLUMN_PARTS, dim // _NARROWEST) + 1):
+            if dim % c == 0 and (not resident or rows <= held * c):
+                yield from (Cut(way, rows, 1, c, k) for k in usual if k <= bags and c * k <= cores)
+        for head, parts in _heads(rows, held, cores):
+            yield from (
+                Cut(way, head, parts, 1, k) for k in _few(usual, cores) if k <= bags and k * parts <= cores
+            )
+
+
+def _few(slices: list[int], cores: int) -> list[int]:
+    return [k for k in slices if k & (k - 1) == 0 or k == cores]
+
+
+def _heads(rows: int, held: int, cores: int) -> Iterator[tuple[int, int]]:
+    """First rows that a buffer holds, or parts of it; and more of them, in the buffers of several cores."""
+    if held < 1:
+        return
+    full = min(held, rows)
+    heads = dict.fromkeys([*(max(1, full // part) for part in _HEADS), 1])
+    yield from ((head, 1) for head in heads if head < rows)
+    whole = -(-rows // held)
+    for parts in (2**k for k in range(1, cores.bit_length())):
+        if parts < whole and parts <= cores:
+            yield held, parts
+    if 1 < whole <= cores:
+        yield -(-rows // whole), whole
+
+
+def _parts(cost: ChipCost, table: int, cuts: list[Cut]) -> dict[str, Ints]:
+    """Parts of every cut: its row parts, each with slices of b + 1 bags and of b bags."""
+    column = {
+        name: np.array([getattr(cut, name) for cut in cuts], dtype=np.int64)
+        for name in ("way", "rows", "row_parts", "col_parts", "slices")
+    }
+    choice = np.repeat(np.arange(len(cuts)), column["row_parts"])
+    before = np.cumsum(column["row_parts"]) - column["row_parts"]
+    first_row = (np.arange(choice.size) - before[choice]) * column["rows"][choice]
+    end_row = np.minimum(first_row + column["rows"][choice], int(cost.tables.rows[table]))
+    slices = column["slices"][choice]
+    bags, longer = int(cost.batch) // slices, int(cost.batch) % slices
+    both = {
+        name: np.repeat(value, 2)
+        for name, value in (("choice", choice), ("first_row", first_row), ("end_row", end_row))
+    }
+    both["way"], both["col_parts"] = (column[name][both["choice"]] for name in ("way", "col_parts"))
+    both["bags"] = np.column_stack([bags + 1, bags]).reshape(-1)
+    number = np.column_stack([longer, slices - longer]).reshape(-1)
+    both["number"] = number * both["col_parts"]
+    both["first_bag"] = np.column_stack([np.zeros_like(longer), longer * (bags + 1)]).reshape(-1)
+    some = (number > 0) & (both["bags"] > 0) & (both["end_row"] > both["first_row"])
+    return {name: value[some] for name, value in both.items()}

@@ -1,0 +1,230 @@
+"""The mapper: which choice for which table, on which cores, so that a batch takes least time.
+
+The relaxed problem (``bound``) of choices whose pieces are no longer than a target gives most tables one
+choice; its pieces are packed, largest first; then tables choose anew, pieces leave the busiest core, and some
+tables at random are taken off together and choose again, as long as that helps.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.chip.bound import Relaxed, lower_bound, relaxed
+from perfmodel.chip.choices import Choices
+from perfmodel.chip.packing import State, pack, place
+from perfmodel.errors import BadInputError
+
+Array = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_TARGETS = (1.0, 1.01, 1.03, 1.07, 1.15, 1.4, 2.0)  # of the bound
+_LIKELY = 6
+_GOOD_GAP = 2e-3
+_KICKED = 6
+_LEAST_GAIN = 1e-9
+
+
+@dataclass(frozen=True, eq=False)
+class Mapped:
+    """What a search came to.
+
+    state  the mapping;  time_s  of a batch [s];  bound_s  no mapping of these choices is faster [s]
+    tried  mappings that were looked at;  seconds  of the search
+    """
+
+    state: State
+    time_s: float
+    bound_s: float
+    tried: int
+    seconds: float
+
+    @property
+    def gap(self) -> float:
+        """How much could be left to gain, as a share of the time [-]."""
+        return max(0.0, 1 - self.bound_s / self.time_s) if self.time_s > 0 else 0.0
+
+
+class Mapper:
+    """Searches a mapping of choices.
+
+    time_limit_s  [s];  kicks  most trials of random changes;  seed  of these
+    """
+
+    def __init__(
+        self, choices: Choices, *, time_limit_s: float = 1.0, kicks: int = 400, seed: int = 0
+    ) -> None:
+        self.choices, self.kicks = choices, kicks
+        self.random = np.random.default_rng(seed)
+        self.began, self.limit_s = time.monotonic(), time_limit_s
+        self.best: State | None = None
+        self.tried = 0
+
+    def run(self, start: State | None = None) -> Mapped:
+        """The best mapping that was found, no worse than ``start``.
+
+        Limits: no mapping has room for all tables -> BadInputError
+        """
+        everything = np.ones(self.choices.spread_s.size, dtype=bool)
+        first = relaxed(self.choices, everything)
+        if start is not None:
+            self._keep(self._improved(start.copy()))
+        for factor in _TARGETS:
+            target = first.bound_s * factor
+            found = relaxed(self.choices, self.choices.longest_s <= target)
+            if np.isfinite(found.bound_s):
+                self._try(found, max(target, found.bound_s))
+            if self.best is not None and (self._close(first.bound_s) or self._late()):
+                break
+        if self.best is None:
+            self._try(first, first.bound_s)
+        if self.best is None:
+            raise BadInputError("no mapping has room for all tables.", "use a chip with larger buffers.")
+        bound = lower_bound(self.choices, self.best.time_s)
+        for _ in range(self.kicks):
+            if self._close(bound) or self._late():
+                break
+            self._kick()
+        seconds = time.monotonic() - self.began
+        return Mapped(self.best, self.best.time_s, min(bound, self.best.time_s), self.tried, seconds)
+
+    def _late(self) -> bool:
+        return time.monotonic() - self.began > self.limit_s
+
+    def _close(self, bound_s: float) -> bool:
+        assert self.best is not None
+        return self.best.time_s <= bound_s * (1 + _GOOD_GAP)
+
+    def _keep(self, state: State) -> None:
+        self.tried += 1
+        if self.best is None or state.score < self.best.score * (1 - _LEAST_GAIN):
+            self.best = state
+
+    def _try(self, found: Relaxed, target_s: float) -> None:
+        state = pack(self.choices, self._rounded(found, target_s), target_s)
+        if state is not None:
+            self._keep(self._improved(state))
+
+    def _rounded(self, found: Relaxed, target_s: float) -> list[list[int]]:
+        """Choices of each table to try: that of the relaxed problem, then the cheapest by its prices."""
+        c = self.choices
+        options: list[list[int]] = [[] for _ in range(c.kind_of.size)]
+        late = np.maximum(c.longest_s - target_s, 0)
+        price, pieces = found.price_s + late, np.diff(c.parts)
+        for kind in range(c.count.size):
+            tables = np.flatnonzero(c.kind_of == kind)
+            own = slice(int(c.first[kind]), int(c.first[kind + 1]))
+            order = own.start + np.argsort(price[own], kind="stable")
+            leanest = own.start + int(np.lexsort((price[own], pieces[own], c.total_local[own]))[0])
+            others = [*order[:_LIKELY].tolist(), leanest]
+            mine = np.flatnonzero(c.kind[found.chosen] == kind)
+            for table, choice in zip(tables, _dealt(found.chosen[mine], found.share[mine]), strict=False):
+                options[table] = [choice, *others]
+            for table in tables:
+                options[table] = options[table] or others
+        return options
+
+    def _improved(self, state: State) -> State:
+        """The same mapping after tables chose anew and pieces moved, until nothing helps."""
+        while not self._late():
+            before = state.score
+            for table in self.random.permutation(self.choices.kind_of.size):
+                self._choose(state, int(table))
+                if self._late():
+                    break
+            relieve(state)
+            if state.score >= before * (1 - 1e-4):
+                break
+        return state
+
+    def _choose(self, state: State, table: int) -> None:
+        """The choice for one table that makes the mapping fastest, the others left where they are."""
+        now, choice, where = state.score, int(state.choice[table]), state.where[table]
+        if choice >= 0:
+            state.clear(table)
+        best = (now, choice, where) if choice >= 0 else (np.inf, -1, where)
+        for other in likely(state, table, best[0]):
+            found = place(state, other, state.time_s)
+            if found is None:
+                continue
+            state.put(table, other, found)
+            if state.score < best[0] * (1 - _LEAST_GAIN):
+                best = state.score, other, found
+            state.clear(table)
+        if best[1] >= 0:
+            state.put(table, best[1], best[2])
+
+    def _kick(self) -> None:
+        """Some tables are taken off together and choose again, in any order."""
+        assert self.best is not None
+        c, state = self.choices, self.best.copy()
+        number = min(int(self.random.integers(2, _KICKED + 1)), c.kind_of.size)
+        tables = self.random.choice(c.kind_of.size, number, replace=False)
+        for table in tables:
+            state.clear(int(table))
+        for table in tables:
+            self._choose(state, int(table))
+            if state.choice[table] < 0:
+                return
+        relieve(state)
+        self._keep(state)
+
+
+def _dealt(chosen: Ints, share: Array) -> list[int]:
+    """Choices in the numbers that shares say, the largest shares first."""
+    whole = np.floor(share + 1e-6).astype(np.int64)
+    left = round(float(share.sum())) - int(whole.sum())
+    more = np.argsort(-(share - whole), kind="stable")[: max(left, 0)]
+    whole[more] += 1
+    return [int(choice) for choice, number in zip(chosen, whole, strict=True) for _ in range(number)]
+
+
+def likely(state: State, table: int, below_s: float) -> list[int]:
+    """Choices of a table that has none, those first with which the mapping could be fastest."""
+    c = state.choices
+    at = c.of(table)
+    level = (state.core_s.sum() + state.spread_s) / c.cores
+    loads = np.append(level, state.shared_s) + c.loads[at]
+    least = np.maximum(np.maximum(loads.max(axis=1), c.longest_s[at]), state.core_s.max())
+    least = least + 1e-3 * loads.sum(axis=1)
+    if np.isfinite(c.capacity):
+        free = float(np.maximum(c.capacity - state.local, 0).sum())
+        least = np.where(c.total_local[at] > free * (1 + 1e-9), np.inf, least)
+    order = np.argsort(least, kind="stable")[:_LIKELY]
+    return [at.start + int(k) for k in order if least[k] < below_s]
+
+
+def relieve(state: State) -> None:
+    """Move pieces off the busiest core for as long as that makes it less busy."""
+    c = state.choices
+    for _ in range(4 * c.cores):
+        level = (state.core_s.sum() + state.spread_s) / c.cores
+        busiest = int(np.argmax(state.core_s))
+        if state.core_s[busiest] <= max(level, float(state.shared_s.max(initial=0.0))) * (1 + 1e-6):
+            return
+        if not _relieved(state, busiest):
+            return
+
+
+def _relieved(state: State, busiest: int) -> bool:
+    """One piece to the core that is least busy with it and has room."""
+    c, limit = state.choices, state.core_s[busiest]
+    best: tuple[float, int, int, int] | None = None
+    for table, parts in enumerate(state.where):
+        for part, cores in enumerate(parts):
+            if busiest not in cores:
+                continue
+            at = int(c.parts[state.choice[table]]) + part
+            after = state.core_s + c.core_s[at]
+            after[state.room(at) > c.capacity * (1 + 1e-9)] = np.inf
+            after[cores] = np.inf
+            target = int(np.argmin(after))
+            most = max(float(after[target]), float(limit - c.core_s[at]))
+            if most < limit * (1 - 1e-9) and (best is None or most < best[0]):
+                best = most, table, part, target
+    if best is not None:
+        state.move(best[1], best[2], busiest, best[3])
+    return best is not None

@@ -1,0 +1,136 @@
+"""A mapping of tables to the cores of one chip: pieces on cores, and what they cost together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.chip.cost import ChipCost
+from perfmodel.chip.cuts import Cuts
+from perfmodel.chip.packing import State
+from perfmodel.chip.work import Batch, Piece, Way, Work
+
+Array = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_HALVINGS = 40
+_BETWEEN = 2  # of the batch, of which a half is looked at too: what one more piece costs
+
+
+@dataclass(frozen=True, eq=False)
+class Mapping:
+    """Pieces on cores; core  [n] of each piece."""
+
+    core: Ints
+    pieces: tuple[Piece, ...]
+
+    def work(self, cost: ChipCost) -> Work:
+        """What each piece takes, arrays [n]."""
+        column = {
+            name: np.array([getattr(piece, name) for piece in self.pieces])
+            for name in ("table", "way", "rows", "columns", "bags")
+        }
+        size = {name: column[name][:, 1] - column[name][:, 0] for name in ("rows", "columns", "bags")}
+        return cost.work(
+            column["table"], column["way"], size["rows"], size["columns"], size["bags"], column["rows"][:, 0]
+        )
+
+    def batch(self, cost: ChipCost, work: Work | None = None) -> Batch:
+        """Time of a batch, and what it is made of."""
+        table = np.array([piece.table for piece in self.pieces])
+        return cost.batch_s(self.core, table, work or self.work(cost))
+
+
+def mapping_of(cuts: Cuts, state: State) -> Mapping:
+    """The pieces of a mapping that was searched; what is spread is dealt to the cores that are least busy."""
+    core: list[int] = []
+    pieces: list[Piece] = []
+    for table in range(state.choice.size):
+        for part, cores in zip(
+            cuts.choices.parts_of(int(state.choice[table])), state.where[table], strict=True
+        ):
+            made = _pieces(cuts, table, part)
+            core += cores.tolist()
+            pieces += made
+    spread = _spread(cuts, state)
+    if spread:
+        for at, piece in _dealt(cuts.cost, state.core_s, spread):
+            core.append(at)
+            pieces.append(piece)
+    return Mapping(np.array(core, dtype=np.int64), tuple(pieces))
+
+
+def _pieces(cuts: Cuts, table: int, part: int) -> list[Piece]:
+    """The equal pieces that a part stands for: every column part of every slice."""
+    cut = cuts.cuts[cuts.choices.choice_of_part[part]]
+    width = int(cuts.cost.tables.dim[table]) // cut.col_parts
+    bags, first = int(cuts.bags[part]), int(cuts.first_bag[part])
+    rows = int(cuts.first_row[part]), int(cuts.end_row[part])
+    return [
+        Piece(table, cut.way, rows, (c * width, (c + 1) * width), (first + k * bags, first + (k + 1) * bags))
+        for k in range(int(cuts.choices.number[part]) // cut.col_parts)
+        for c in range(cut.col_parts)
+    ]
+
+
+def _spread(cuts: Cuts, state: State) -> list[tuple[int, int]]:
+    """(table, first row) of what is spread over all cores, longest first."""
+    found = [
+        (table, cuts.cuts[choice].head)
+        for table, choice in enumerate(state.choice)
+        if cuts.choices.spread_s[choice] > 0
+    ]
+    return sorted(found, key=lambda pair: -float(cuts.choices.spread_s[state.choice[pair[0]]]))
+
+
+def _dealt(cost: ChipCost, core_s: Array, spread: list[tuple[int, int]]) -> list[tuple[int, Piece]]:
+    """Look-ups in global memory on the cores, each filled up to one time: slices of whole bags.
+
+    The time is the least with which all have room, where a piece costs a fixed time and one for each bag.
+    """
+    table = np.array([at for at, _ in spread])
+    first = np.array([row for _, row in spread])
+    rows, dim, bags = cost.tables.rows[table] - first, cost.tables.dim[table], int(cost.batch)
+    whole, half = (
+        cost.work(table, Way.GM, rows, dim, number, first).core_s for number in (bags, bags / _BETWEEN)
+    )
+    each = np.maximum((whole - half) / (bags - bags / _BETWEEN), 1e-300)
+    fixed = np.maximum(whole - each * bags, 0)
+    low, high = float(core_s.min()), float(core_s.min() + np.sum(whole) + np.sum(fixed))
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        low, high = (
+            (low, middle) if _filled(core_s, fixed, each, bags, middle) is not None else (middle, high)
+        )
+    found = _filled(core_s, fixed, each, bags, high)
+    assert found is not None
+    made = []
+    for core, at, begin, end in found:
+        whole_rows = int(first[at]), int(first[at] + rows[at])
+        piece = Piece(int(table[at]), Way.GM, whole_rows, (0, int(dim[at])), (begin, end))
+        made.append((core, piece))
+    return made
+
+
+def _filled(
+    core_s: Array, fixed: Array, each: Array, bags: int, level_s: float
+) -> list[tuple[int, int, int, int]] | None:
+    """(core, item, first bag, end) with every core busy for ``level_s`` or less; None: not all have room."""
+    found, at, done = [], 0, 0
+    for core in np.argsort(core_s, kind="stable").tolist():
+        room = level_s - float(core_s[core])
+        while at < fixed.size:
+            take = min(int((room - fixed[at]) / each[at] + 1e-9), bags - done)
+            if take <= 0:
+                break
+            found.append((core, at, done, done + take))
+            room -= fixed[at] + take * each[at]
+            done += take
+            if done < bags:
+                break
+            at, done = at + 1, 0
+        if at == fixed.size:
+            return found
+    return None

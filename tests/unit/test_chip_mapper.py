@@ -1,0 +1,182 @@
+"""The mapper against all mappings of small cases, and its bound against both."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from perfmodel.chip.bound import lower_bound, relaxed
+from perfmodel.chip.choices import Choices
+from perfmodel.chip.exact import exact
+from perfmodel.chip.mapper import Mapper
+from perfmodel.chip.packing import State, pack, place
+from perfmodel.errors import BadInputError
+
+CLOSE = 1 + 1e-5
+
+
+def choices(
+    cores: int,
+    capacity: float,
+    kinds: list[list[tuple[float, float, list[tuple[int, float, float]]]]],
+    count: list[int] | None = None,
+    hot: float = 0.0,
+    vector: float = 0.0,
+) -> Choices:
+    """Each kind a list of (time spread, time shared, [(pieces, time of one, bytes of one)])."""
+    listed = [choice for kind in kinds for choice in kind]
+    parts = [part for _, _, pieces in listed for part in pieces]
+    number, core_s, local = (np.array([part[k] for part in parts], dtype=float) for k in range(3))
+    many = np.array(count or [1] * len(kinds))
+    spread = np.array([choice[0] for choice in listed], dtype=float)
+    return Choices(
+        cores=cores,
+        capacity=capacity,
+        kind_of=np.repeat(np.arange(len(kinds)), many),
+        count=many,
+        first=np.cumsum([0, *map(len, kinds)]),
+        spread_s=spread,
+        shared_s=np.array([[choice[1]] for choice in listed], dtype=float),
+        alone_s=np.zeros(len(listed)),
+        hot_s=np.where(spread > 0, hot, 0.0)[:, np.newaxis],
+        parts=np.cumsum([0, *(len(pieces) for _, _, pieces in listed)]),
+        number=number.astype(np.int64),
+        core_s=core_s,
+        local=local,
+        vector=np.full(number.size, vector),
+    )
+
+
+def random_choices(seed: int) -> Choices:
+    """Up to 5 tables, 4 cores: global memory, whole tables that stay or stream, first rows that stay."""
+    rng = np.random.default_rng(seed)
+    cores, capacity = int(rng.integers(1, 5)), float(rng.choice([0, 300, 1000, np.inf]))
+    kinds = []
+    for _ in range(int(rng.integers(1, 6))):
+        n, rows = float(rng.integers(10, 1000)), float(rng.integers(20, 3000))
+        ways: list[tuple[float, float, list[tuple[int, float, float]]]] = [(n, n * rng.random() / cores, [])]
+        for k in (1, 2):
+            if k <= cores and rows <= capacity:
+                ways.append((0.0, n * 0.05 / cores, [(k, 0.2 * n / k, rows)]))
+            if k <= cores:
+                ways.append((0.0, rows / cores * 0.1, [(k, 0.1 * rows + 0.1 * n / k, 0.0)]))
+        if rows > 100 and capacity > 0:
+            ways.append((0.4 * n, 0.4 * n / cores, [(1, 0.12 * n, min(rows / 4, capacity))]))
+        kinds.append(ways)
+    return choices(cores, capacity, kinds, hot=float(rng.choice([0, 50])))
+
+
+@given(st.integers(0, 10**9))
+@settings(max_examples=60, deadline=None)
+def test_bound_exact_and_mapper_come_in_this_order(seed: int) -> None:
+    case = random_choices(seed)
+    best = exact(case)
+    found = Mapper(case, time_limit_s=5, kicks=100).run()
+    assert found.bound_s <= best * CLOSE
+    assert best <= found.time_s * CLOSE
+    assert found.time_s <= best * 1.06
+    assert np.all(found.state.local <= case.capacity * CLOSE)
+
+
+def test_the_mapper_is_near_the_best_on_the_mean() -> None:
+    cases = [random_choices(seed) for seed in range(25)]
+    ratio = [Mapper(case, time_limit_s=5, kicks=200).run().time_s / exact(case) for case in cases]
+    assert np.mean(ratio) < 1.003
+
+
+def test_two_tables_that_both_fit_nowhere_together() -> None:
+    """Each takes 8 spread or 1 on a core where it stays; two cores with room for one: both stay."""
+    ways = [(8.0, 0.0, []), (0.0, 0.0, [(1, 1.0, 100.0)])]
+    assert Mapper(choices(2, 100, [ways, ways])).run().time_s == 1.0
+    # one core has room for one of them: 1 + 8
+    assert Mapper(choices(1, 100, [ways, ways])).run().time_s == 9.0
+    assert exact(choices(1, 100, [ways, ways])) == pytest.approx(9.0)
+
+
+def test_what_is_spread_fills_the_idle_cores() -> None:
+    """A piece of 3 on one of three cores, 6 spread: (3 + 6) / 3 each."""
+    case = choices(3, 100, [[(0.0, 0.0, [(1, 3.0, 0.0)])], [(6.0, 0.0, [])]])
+    found = Mapper(case).run()
+    assert found.time_s == found.bound_s == 3.0
+    longer = choices(3, 100, [[(0.0, 0.0, [(1, 5.0, 0.0)])], [(6.0, 0.0, [])]])
+    assert Mapper(longer).run().time_s == 5.0
+
+
+def test_the_hottest_row_counts_once_whatever_the_tables() -> None:
+    """Shared 1 + 2, and 4 more of the hottest row of one of them: 7, not 11."""
+    case = choices(4, 100, [[(1.0, 1.0, [])], [(1.0, 2.0, [])]], hot=4.0)
+    assert Mapper(case).run().time_s == 7.0
+    assert exact(case) == pytest.approx(7.0)
+
+
+def test_the_bound_leaves_out_choices_with_longer_pieces() -> None:
+    """One table, 2 cores: one piece of 10, or 9 in each of two. Half of the first choice would be 5 a core."""
+    case = choices(2, 100, [[(0.0, 0.0, [(1, 10.0, 0.0)]), (0.0, 0.0, [(2, 9.0, 0.0)])]])
+    assert relaxed(case, np.ones(2, dtype=bool)).bound_s == pytest.approx(5.0)
+    assert lower_bound(case, 9.0) == pytest.approx(9.0)
+
+
+def test_equal_tables_are_rounded_to_whole_ones() -> None:
+    """Five equal tables with room for 3: 3 stay, 2 x 8 are spread over 3 cores: (3 + 16) / 3."""
+    ways = [(8.0, 0.0, []), (0.0, 0.0, [(1, 1.0, 100.0)])]
+    found = Mapper(choices(3, 100, [ways], count=[5])).run()
+    assert found.time_s == pytest.approx(19 / 3)
+    assert found.bound_s <= 19 / 3 * CLOSE
+
+
+def test_a_piece_that_works_needs_room_beside_those_that_stay() -> None:
+    """One core with 100: what stays takes 60, a piece at work 50; two at work take turns."""
+    stays = [(9.0, 0.0, []), (0.0, 0.0, [(1, 1.0, 60.0)])]
+    case = choices(1, 100, [stays, stays], vector=50.0)
+    state = State(case)
+    assert place(state, 1, 1.0) is None
+    working = choices(1, 100, [[(0.0, 0.0, [(1, 1.0, 0.0)])]] * 2, vector=60.0)
+    both = pack(working, [[0], [1]], 2.0)
+    assert both is not None
+    assert both.vector.tolist() == [60.0]
+    both.clear(0)
+    assert both.vector.tolist() == [60.0]
+    both.clear(1)
+    assert both.vector.tolist() == [0.0]
+
+
+def test_a_start_is_never_made_worse() -> None:
+    case = random_choices(7)
+    first = Mapper(case, time_limit_s=5).run()
+    again = Mapper(case, time_limit_s=5, kicks=0, seed=3).run(first.state)
+    assert again.time_s <= first.time_s * CLOSE
+
+
+def test_the_same_seed_gives_the_same_mapping() -> None:
+    case = random_choices(12)
+    one, two = (Mapper(case, time_limit_s=60, kicks=50, seed=5).run() for _ in range(2))
+    assert one.time_s == two.time_s
+    assert one.state.choice.tolist() == two.state.choice.tolist()
+
+
+def test_no_room_at_all_is_said() -> None:
+    only = [(0.0, 0.0, [(1, 1.0, 200.0)])]
+    with pytest.raises(BadInputError, match="no mapping has room"):
+        Mapper(choices(2, 100, [only])).run()
+    with pytest.raises(BadInputError, match="no best mapping"):
+        exact(choices(2, 100, [only]))
+
+
+def test_a_large_case_is_refused_by_name() -> None:
+    ways = [(8.0, 0.0, [])] + [(0.0, 0.0, [(1, 1.0, 1.0)])] * 50
+    with pytest.raises(BadInputError, match="unknowns are too many"):
+        exact(choices(100, 100, [ways], count=[10]))
+
+
+def test_hundreds_of_tables_are_mapped_near_the_bound() -> None:
+    rng = np.random.default_rng(3)
+    kinds = []
+    for _ in range(200):
+        n, rows = rng.integers(10, 1000), rng.integers(20, 3000)
+        ways = [(float(n), 0.0, [])]
+        ways += [(0.0, 0.0, [(k, 0.2 * n / k, float(rows))]) for k in (1, 2, 4, 8) if rows < 1000]
+        kinds.append(ways)
+    found = Mapper(choices(64, 1000, kinds), time_limit_s=10, kicks=20).run()
+    assert found.gap < 0.03
