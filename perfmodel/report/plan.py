@@ -171,7 +171,7 @@ def hot_lines(answer: Outcome) -> list[str]:
             share = format_fraction(e.hot_share(t, hot))
             size = format_bytes(float(np.sum(e.copied_memory(t, hot))), binary=False)
             lines.append(
-                f" {name}: hottest {format_count(hot)} rows ({share} of look-ups, {size}) on every GPU"
+                f" {name}: hottest {counted(hot, 'row')} ({share} of look-ups, {size}) on every GPU"
             )
     return lines
 
