@@ -148,19 +148,22 @@ def _promising(evaluator: Evaluator, way: str) -> list[Scheme]:
     schemes = schemes_of(way, evaluator.gpus, evaluator.domain, int(tables.dim.max()))
     if len(schemes) <= _TRIED:
         return schemes
+    sample, _, count = tables.kinds
     times = []
     for scheme in schemes:
-        kinds, r, c = _columns([_cut(scheme, rows, dim) for rows, dim in _shapes(tables)])
-        each = evaluator.shard_loads(np.arange(len(tables)), kinds, r, c)
-        parts = np.where(kinds == Exchange.DP, 0, r * c)[:, np.newaxis]
+        kinds, r, c = _columns(_cuts(tables, scheme))
+        each = evaluator.shard_loads(sample, kinds, r, c)
+        parts = (np.where(kinds == Exchange.DP, 0, r * c) * count)[:, np.newaxis]
         own = np.maximum((each.own * parts).sum(axis=0) / evaluator.gpus, each.own.max(axis=0))
-        times.append(evaluator.step(Loads((own + each.everywhere.sum(axis=0))[:, np.newaxis])).time_s)
+        everywhere = (each.everywhere * count[:, np.newaxis]).sum(axis=0)
+        times.append(evaluator.step(Loads((own + everywhere)[:, np.newaxis])).time_s)
     return [schemes[k] for k in np.argsort(times, kind="stable")]
 
 
-def _shapes(tables: PlanTables) -> list[tuple[int, int]]:
-    """(rows, elements of a row) of every table."""
-    return [(int(rows), int(dim)) for rows, dim in zip(tables.rows, tables.dim, strict=True)]
+def _cuts(tables: PlanTables, scheme: Scheme) -> list[Scheme]:
+    """The scheme of each kind of table."""
+    sample, _, _ = tables.kinds
+    return [_cut(scheme, int(tables.rows[at]), int(tables.dim[at])) for at in sample]
 
 
 def _columns(cut: list[Scheme]) -> tuple[Ints, Ints, Ints]:
@@ -209,15 +212,15 @@ def _too_much(evaluator: Evaluator, plan: Plan, memory: Memory, usable: float) -
 def _plans(evaluator: Evaluator, way: str, scheme: Scheme) -> Iterator[Plan]:
     """Plans of one scheme: tables dealt by their memory, and by what their holders do."""
     tables, gpus, domain = evaluator.tables, evaluator.gpus, evaluator.domain
-    shapes = _shapes(tables)
-    cut = [_cut(scheme, *shape) for shape in shapes]
-    for name, shape, each in zip(tables.names, shapes, cut, strict=True):
-        check_scheme(name, *shape, each, gpus, domain)
-    t, (kinds, r, c) = np.arange(len(tables)), _columns(cut)
-    memory = np.sum(evaluator.shard_memory(t, r, c), axis=0)
-    work = evaluator.shard_loads(t, kinds, r, c).own.sum(axis=1)
+    sample, kind_of, _ = tables.kinds
+    cut = _cuts(tables, scheme)
+    for at, each in sorted(zip(sample.tolist(), cut, strict=True)):
+        check_scheme(tables.names[at], int(tables.rows[at]), int(tables.dim[at]), each, gpus, domain)
+    kinds, r, c = _columns(cut)
+    memory = np.sum(evaluator.shard_memory(sample, r, c), axis=0)
+    work = evaluator.shard_loads(sample, kinds, r, c).own.sum(axis=1)
     for weight in (memory, work) if np.ptp(memory) or np.ptp(work) else (memory,):
-        placed = _dealt(way, cut, weight, gpus, domain)
+        placed = _dealt(way, cut, kind_of, weight, gpus, domain)
         yield Plan(tables, tuple(placed), gpus, domain)
 
 
@@ -228,15 +231,32 @@ def _cut(scheme: Scheme, rows: int, dim: int) -> Scheme:
     return Scheme(scheme.kind, scheme.row_parts, min(scheme.col_parts, dim))
 
 
-def _dealt(way: str, cut: list[Scheme], weight: Array, gpus: int, domain: int) -> list[Placement]:
-    """Ranks for every table, the heaviest shards first, to the ranks (or domains) with the least weight."""
-    held = np.zeros(gpus)
-    placed: dict[int, Placement] = {}
-    for at in np.argsort(-weight, kind="stable"):
-        ranks = _lightest(way, cut[at], held, gpus, domain)
-        held[ranks] += weight[at]
-        placed[int(at)] = Placement.of(cut[at], ranks)
-    return [placed[at] for at in range(len(cut))]
+def _dealt(
+    way: str, cut: list[Scheme], kind_of: Ints, weight: Array, gpus: int, domain: int
+) -> list[Placement]:
+    """Ranks for every table [T], the heaviest shards first, to the ranks (or domains) with the least weight.
+
+    cut, weight   of each kind of table [Q]
+    Tables of one kind that begin with as much on every rank are dealt in rounds, each like the first. Equal
+    placements are one object.
+    """
+    held, placed = np.zeros(gpus), dict[int, Placement]()
+    made: dict[tuple[Scheme, bytes], Placement] = {}
+    order = np.argsort(-weight[kind_of], kind="stable")
+    for run in np.split(order, np.flatnonzero(np.diff(kind_of[order])) + 1):
+        scheme, each = cut[kind_of[run[0]]], float(weight[kind_of[run[0]]])
+        even, dealt = not np.ptp(held), list[Placement]()
+        while len(dealt) < run.size:
+            ranks = _lightest(way, scheme, held, gpus, domain)
+            held[ranks] += each
+            dealt.append(made.setdefault((scheme, ranks.tobytes()), Placement.of(scheme, ranks)))
+            if even and len(dealt) * scheme.parts % gpus == 0 and not np.ptp(held):
+                break
+        placed |= {at: dealt[n % len(dealt)] for n, at in enumerate(run.tolist())}
+        if len(placed) < order.size:
+            for n in range(len(dealt), run.size):
+                held[dealt[n % len(dealt)].ranks] += each
+    return [placed[at] for at in range(order.size)]
 
 
 def _lightest(way: str, scheme: Scheme, held: Array, gpus: int, domain: int) -> Ints:
@@ -247,6 +267,8 @@ def _lightest(way: str, scheme: Scheme, held: Array, gpus: int, domain: int) -> 
         chosen = np.argsort(held.reshape(-1, domain).sum(axis=1), kind="stable")[: each * scheme.col_parts]
         ranks = np.sort(chosen).reshape(-1, each)[:, :, np.newaxis] * domain + np.arange(domain)
         return np.asarray(ranks.reshape(scheme.col_parts, -1).T.reshape(-1))
+    if scheme.parts == 1:
+        return np.array([np.argmin(held)])
     first = 0
     if way == "table-column-wise":
         first = int(np.argmin(held.reshape(-1, domain).sum(axis=1))) * domain

@@ -109,13 +109,7 @@ def options_of(evaluator: Evaluator, limit_bytes: float, more: Sequence[Scheme] 
     Limits: a table that fits in no way -> BadInputError: by how much
     """
     tables, gpus, domain = evaluator.tables, evaluator.gpus, evaluator.domain
-    ids = {each: at for at, each in enumerate(dict.fromkeys(tables.ids))}
-    law = np.array([ids[each] for each in tables.ids], dtype=np.float64)
-    columns = [tables.rows, tables.dim, tables.element_bytes, tables.pooling, law]
-    _, sample, kind_of, count = np.unique(
-        np.stack(columns, axis=1), axis=0, return_index=True, return_inverse=True, return_counts=True
-    )
-    kind_of = kind_of.reshape(-1)
+    sample, kind_of, count = tables.kinds
     listed = []
     for q, at in enumerate(sample):
         hot = hot_rows(tables.ids[at], float(tables.rows[at]))

@@ -136,8 +136,12 @@ class Plan:
                 f"{self.tables.model}.",
                 "give one for every table.",
             )
-        for at, placement in enumerate(self.placements):
-            self._check(at, placement)
+        checked = set()  # of equal tables that are placed alike, one
+        shapes = zip(self.tables.rows.tolist(), self.tables.dim.tolist(), strict=True)
+        for at, (shape, placement) in enumerate(zip(shapes, self.placements, strict=True)):
+            if (shape, id(placement)) not in checked:
+                self._check(at, placement)
+                checked.add((shape, id(placement)))
 
     def _check(self, at: int, placement: Placement) -> None:
         name = self.tables.names[at]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from perfmodel.schema.distributions import UNIFORM, Distribution
 from perfmodel.schema.workload import DTYPE_BYTES, TableSet, load_tables
 
 Array = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +86,19 @@ class PlanTables:
         names = [each.name for each in self.ids]
         return names[0] if len(set(names)) == 1 else names
 
-    @property
+    @cached_property
+    def kinds(self) -> tuple[Ints, Ints, Ints]:
+        """Q kinds of table, alike in all but their names: the first of each [Q], the kind of every table [T],
+        and how many are of each [Q]."""
+        ids = {each: at for at, each in enumerate(dict.fromkeys(self.ids))}
+        law = np.array([ids[each] for each in self.ids], dtype=np.float64)
+        columns = [self.rows, self.dim, self.element_bytes, self.pooling, law]
+        _, first, kind_of, count = np.unique(
+            np.stack(columns, axis=1), axis=0, return_index=True, return_inverse=True, return_counts=True
+        )
+        return first, kind_of.reshape(-1), count
+
+    @cached_property
     def fingerprint(self) -> str:
         """The same for the same tables in the same order, and for no others; ids and batch do not count."""
         text = "\n".join(

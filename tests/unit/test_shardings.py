@@ -12,7 +12,7 @@ import pytest
 
 from perfmodel.cli import run
 from perfmodel.errors import BadInputError
-from perfmodel.plan import Evaluator, PlanTables
+from perfmodel.plan import Evaluator, PlanTables, alike
 from perfmodel.plan.alike import WAYS, Alike, Impossible, best_alike, schemes_of, way_named
 from perfmodel.plan.answer import compared, evaluator_of, projection_of, winner
 from perfmodel.plan.explain import explain_plan_step
@@ -162,6 +162,25 @@ def test_one_gpu_shards_nothing() -> None:
     base = project_one(table_bytes=40e9)
     for each in compared(base, ["data-parallel", "table-wise", "row-wise", "table-row-wise"]):
         assert each.answer is not None and each.answer.slowdown == 1.0
+
+
+@pytest.mark.parametrize(
+    "way", ["table-wise", "column-wise", "table-column-wise", "table-row-wise", "grid", "3d"]
+)
+@pytest.mark.parametrize("counts", [(33,), (16, 9), (5, 40, 3), (16, 16)])
+def test_equal_tables_are_dealt_as_one_by_one(way: str, counts: tuple[int, ...]) -> None:
+    """In rounds or not: the heaviest first, each to the ranks (or domains) that have the least."""
+    gpus, domain, weight = 16, 8, np.array([3.0, 7.0, 5.0])[: len(counts)]
+    schemes = schemes_of(way, gpus, domain, 32)[:3]
+    cut = [schemes[at % len(schemes)] for at in range(len(counts))]
+    kind_of = np.random.default_rng(len(counts)).permutation(np.repeat(np.arange(len(counts)), counts))
+    dealt = alike._dealt(way, cut, kind_of, weight, gpus, domain)
+    held = np.zeros(gpus)
+    for at in np.argsort(-weight[kind_of], kind="stable"):
+        kind = kind_of[at]
+        wanted = alike._lightest(way, cut[kind], held, gpus, domain)
+        held[wanted] += weight[kind]
+        assert dealt[at].scheme == cut[kind] and dealt[at].ranks.tolist() == wanted.tolist()
 
 
 def test_sizes_use_as_many_gpus_as_they_need() -> None:
