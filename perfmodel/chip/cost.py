@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from perfmodel.chip.layout import Layout, layout
+from perfmodel.chip.batch import batch_of
+from perfmodel.chip.layout import BURST_BYTES, Layout, layout
 from perfmodel.chip.popular import Popularity, stays_alone, stays_together
-from perfmodel.chip.work import WAYS, Batch, Tables, Way, Work
+from perfmodel.chip.work import WAYS, Batch, Step, Tables, Way, Work
 from perfmodel.errors import BadInputError
 from perfmodel.model import one_chip, one_core
 from perfmodel.schema.chip import Chip
@@ -22,8 +23,6 @@ GLOBAL_ID_BYTES = 8
 OFFSET_BYTES = 8
 BAG_BYTES = 4
 """In global memory: of an id, of the offset of a bag, of an element of a bag."""
-
-LIMITS = ("core", "memory", "channel", "cache", "slice")
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,21 +103,15 @@ class ChipCost:
         Limits: no bags -> no time beyond a latency;  a table that no buffer holds -> fits is False
         """
         piece = self._piece(table, way, rows, columns, bags, first_row, local, lockstep)
-        gather, preload = self._gather(piece)
-        around_s, around_bytes = self._around(piece)
-        gm, cache = self._traffic(piece)
-        hot_gm, hot_cache = self._hottest(piece)
-        persist = self.chip.buffers.persist
+        copy, persist = self._copied(piece), self.chip.buffers.persist
+        steps = (self._ids(piece), self._looked_up(piece), self._written(piece))
         return Work(
-            core_s=around_s + gather + (0 if persist else preload),
-            preload_s=preload if persist else np.zeros_like(preload),
-            gm_bytes=gm + around_bytes,
-            hot_gm_bytes=hot_gm,
-            cache_bytes=cache,
-            hot_cache_bytes=hot_cache,
+            steps=steps if persist else (copy, *steps),
+            preload_s=(copy.wait_s + copy.busy_s) * persist,
             local_bytes=piece.lay.local_bytes,
             vector_bytes=piece.lay.vector_bytes,
             fits=piece.lay.fits,
+            lockstep=lockstep,
         )
 
     def _piece(
@@ -160,27 +153,57 @@ class ChipCost:
         near = one_chip.row_latency(row, self._v["cache_latency_s"], inside)
         return share * near + (1 - share) * far
 
-    def _gather(self, p: _Piece) -> tuple[Array, Array]:
-        """Time to look rows up, and to copy those that stay [s]."""
-        v, n = self._v, p.draws
-        partial = p.share < 1
-        scan = one_core.scan_time(p.ids, 1, 1 / v["id_s"] if v["id_s"] else np.inf)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            hit = np.where(n > 0, 1 - self._missed(p) / np.maximum(n, 1e-300), 0)
-        peak = one_chip.issued_rate(p.row, v["core_bytes_per_s"], v["row_issue_s"])
-        gm = one_chip.gather_time(n, p.row, self.row_s(p.row, np.clip(hit, 0, 1)), v["rows_in_flight"], peak)
-        local = one_core.gm_time(
-            n, p.row, one_chip.issued_rate(p.row, v["local_bytes_per_s"], v["row_issue_s"])
+    def _copied(self, p: _Piece) -> Step:
+        """Rows that stay come to the local buffer."""
+        size = p.lay.resident * p.row
+        some = size > 0
+        busy = one_core.table_bytes(p.lay.resident, p.lay.resident, p.row) / self._v["dma_bytes_per_s"]
+        return self._copy_step(p, size, np.where(some, self._v["row_latency_s"], 0), busy, size)
+
+    def _ids(self, p: _Piece) -> Step:
+        """Ids and offsets are read."""
+        size = p.ids * GLOBAL_ID_BYTES + p.bags * OFFSET_BYTES
+        busy = one_core.ids_and_bags_time(
+            p.ids, GLOBAL_ID_BYTES, p.bags, OFFSET_BYTES, self._v["dma_bytes_per_s"]
         )
-        time = np.where(p.way == Way.GM, gm, local) + np.where(partial, scan, 0)
+        wait = np.where(p.bags > 0, self._v["row_latency_s"] * p.lay.passes, 0)
+        return _past_cache(wait, busy, size, self._v["channels"])
+
+    def _written(self, p: _Piece) -> Step:
+        """Bags are written; partial ones are read, and added to."""
+        part = p.rows < self.tables.rows[p.table]
+        bags = np.where(part, one_chip.touched_bags(p.bags, p.pooling, p.share), p.bags)
+        size = bags * p.columns * BAG_BYTES * np.where(part, 2, 1)
+        wait = np.where(part & (size > 0), self._v["row_latency_s"], 0)
+        busy = one_core.ids_and_bags_time(0, 0, 1, size, self._v["dma_bytes_per_s"])
+        return _past_cache(wait, busy, size, self._v["channels"])
+
+    def _looked_up(self, p: _Piece) -> Step:
+        """Rows are gathered, or stream past."""
+        wait, busy = self._gathered(p)
+        streamed = self._streamed(p)
+        moved = p.lay.passes * (p.rows - p.lay.resident) * p.row
+        one = self._copy_step(p, moved, np.zeros_like(streamed), streamed, (p.rows - p.lay.resident) * p.row)
+        other = self._gather_step(p, wait, busy)
         streams = (p.way == Way.GM_UB) | (p.way == Way.L1_UB)
-        preload = np.where(
-            p.lay.resident > 0, v["row_latency_s"] + p.lay.resident * p.row / v["dma_bytes_per_s"], 0
+        return Step(
+            **{f.name: np.where(streams, getattr(one, f.name), getattr(other, f.name)) for f in fields(Step)}
         )
-        return np.where(streams, self._streamed(p), time), preload
+
+    def _gathered(self, p: _Piece) -> tuple[Array, Array]:
+        """Time of GM and L1: waiting for the first row, and after that [s]."""
+        v, n = self._v, p.draws
+        hit = 1 - np.divide(self._missed(p), n, out=np.ones_like(n), where=n > 0)
+        peak = one_chip.issued_rate(p.row, v["core_bytes_per_s"], v["row_issue_s"])
+        latency = self.row_s(p.row, np.clip(hit, 0, 1))
+        gm = one_chip.gather_time(n, p.row, latency, v["rows_in_flight"], peak)
+        wait = np.where(p.way == Way.GM, np.minimum(latency, gm), 0)
+        local = one_chip.issued_rate(p.row, v["local_bytes_per_s"], v["row_issue_s"])
+        scan = np.where(p.rows < self.tables.rows[p.table], p.ids * v["id_s"], 0)
+        return wait, np.where(p.way == Way.GM, gm - wait, one_core.gm_time(n, p.row, local)) + scan
 
     def _streamed(self, p: _Piece) -> Array:
-        """Time of GM-UB and L1-UB, after what stays is there [s]."""
+        """Time of GM-UB and L1-UB, after what stays and the ids are there [s]."""
         v, lay = self._v, p.lay
         inside = v["local_to_vector_bytes_per_s"]
         chunks = np.maximum(lay.chunks, 1)
@@ -190,13 +213,12 @@ class ChipCost:
         still = np.where(inside > 0, 0, lay.resident / np.maximum(p.rows, 1))
         hottest = self._hot_share(p, chunks)
         wait = np.where(lay.resident < p.rows, v["row_latency_s"], 0)
-        passing = one_chip.chunk_times(
-            moved * p.row / chunks, looked * (1 - still) + scan * chunks, chunks, hottest, wait
-        )
-        passing = np.where(lay.chunks > 0, passing, 0)
-        first = np.where(lay.chunks > 0, wait + moved * p.row / chunks, 0)
-        stays = np.where(still > 0, np.maximum(looked * still + scan - first, 0), 0)
-        return lay.passes * (passing + stays)
+        stream = moved * p.row / chunks
+        passing = one_chip.chunk_times(stream, looked * (1 - still) + scan * chunks, chunks, hottest, wait)
+        stays = np.where(still > 0, looked * still + scan, 0)
+        after = np.where(lay.chunks > 0, np.maximum(stays - stream, 0) + passing - wait, stays)
+        hidden = np.where(wait > 0, 0, np.minimum(stream, v["row_latency_s"]))
+        return np.asarray(lay.passes * (after - hidden))
 
     def _hot_share(self, p: _Piece, parts: Array) -> Array:
         """Share of a piece's look-ups that goes to the part that has its hottest row."""
@@ -204,55 +226,61 @@ class ChipCost:
         within = np.divide(top, p.share, out=np.ones_like(top), where=p.share > 0)
         return one_chip.hottest_share(np.minimum(within, 1), p.rows, parts)
 
-    def _around(self, p: _Piece) -> tuple[Array, Array]:
-        """Time and bytes of ids and offsets read and bags written; partial bags are read and added to."""
-        bags = one_chip.touched_bags(p.bags, p.pooling, p.share)
-        times = np.where(p.share < 1, 2, 1)
-        moved = p.ids * GLOBAL_ID_BYTES + p.bags * OFFSET_BYTES + bags * times * p.columns * BAG_BYTES
-        wait = p.lay.passes * np.where(p.lay.chunks > 0, 0, self._v["row_latency_s"])
-        time = one_core.ids_and_bags_time(
-            p.ids, GLOBAL_ID_BYTES, 1, moved - p.ids * GLOBAL_ID_BYTES, self._v["dma_bytes_per_s"]
-        )
-        return np.where(p.bags > 0, time + wait, 0), moved
-
     # ---- what is shared -------------------------------------------------------------------------------
 
     def _missed(self, p: _Piece) -> Array:
         """Look-ups of a piece that miss the cache."""
         misses = self._misses[p.lockstep]
-        part = self._of_table(
-            p, lambda one, at: self.popular[one].part(misses[one], p.first[at], p.first[at] + p.rows[at])
-        )
-        return part * p.bags / self.batch
+        return self._sum(p, misses) * p.bags / self.batch
 
-    def _traffic(self, p: _Piece) -> tuple[Array, Array]:
-        """Bytes of rows from global memory, and through the cache."""
-        kept, m = p.lay.resident, p.rows
-        copied = np.where(self.chip.buffers.persist, 0, kept)
-        rows = copied + p.lay.passes * (m - kept)
-        streams = p.way != Way.GM
-        asked = np.where(streams, rows, p.draws) * p.row
-        once = np.where(streams, rows, self._missed(p)) * p.row
-        if self._v["cache_bytes"] <= 0:
-            return asked, np.zeros_like(asked)
-        together = p.bags / self.batch if p.lockstep else np.ones_like(p.bags)
-        again = np.where(m * p.row <= self._v["cache_bytes"], copied + (m - kept), rows)
-        once = np.where(streams, again * p.row * together, once)
-        return once, asked
-
-    def _hottest(self, p: _Piece) -> tuple[Array, Array]:
-        """Bytes beyond an even share of the channel, and of the cache slice, that have the hottest row."""
-        v, gathers = self._v, p.way == Way.GM
-        top = self._of_table(p, lambda one, at: self.popular[one].at(self.popular[one].p, p.first[at]))
-        every, asked = p.draws * p.row, p.bags * p.pooling * p.row * top
-        misses = self._misses[p.lockstep]
-        missed = self._of_table(p, lambda one, at: self.popular[one].at(misses[one], p.first[at]))
-        hot, total = missed * p.bags / self.batch * p.row, self._missed(p) * p.row
+    def _copy_step(self, p: _Piece, size: Array, wait: Array, busy: Array, once: Array) -> Step:
+        """A step that copies ``size`` bytes of the table, ``once`` of them different ones."""
+        v = self._v
+        bursts = np.maximum(once / BURST_BYTES, 1)
+        none = np.zeros_like(size)
         if v["cache_bytes"] <= 0:
-            return np.where(gathers, _beyond(asked, every, p.rows, v["channels"]), 0), np.zeros_like(every)
-        return (
-            np.where(gathers, _beyond(hot, total, p.rows, v["channels"]), 0),
-            np.where(gathers, _beyond(asked, every, p.rows, v["cache_slices"]), 0),
+            return Step(wait, busy, size, _beyond(size, bursts, v["channels"]), none, none, none, none)
+        read = np.where(once <= v["cache_bytes"], np.minimum(once, size), size)
+        read = read * (p.bags / self.batch if p.lockstep else 1)
+        return Step(
+            wait, busy, read, _beyond(read, bursts, v["channels"]), none,
+            size, _beyond(size, bursts, v["cache_slices"]), none,
+        )  # fmt: skip
+
+    def _gather_step(self, p: _Piece, wait: Array, busy: Array) -> Step:
+        """A step that looks rows up; only GM asks the memory for them."""
+        v, gathers = self._v, p.way == Way.GM
+        q = [self.batch * pool * one.p for pool, one in zip(self.tables.pooling, self.popular, strict=True)]
+        cached = v["cache_bytes"] > 0
+        asked = self._requests(p, q, [a + a * a for a in q], v["cache_slices"] if cached else v["channels"])
+        none = np.zeros_like(wait)
+        if not cached:
+            all_gm, all_cache = asked, (none, none, none)
+        else:
+            missed = self._misses[p.lockstep]
+            all_gm = self._requests(p, missed, [np.maximum(a, a * a) for a in missed], v["channels"])
+            all_cache = asked
+        return Step(wait, busy, *(np.where(gathers, a, 0) for a in (*all_gm, *all_cache)))
+
+    def _requests(
+        self, p: _Piece, of_a_row: list[Array], squares: list[Array], parts: float
+    ) -> tuple[Array, Array, Array]:
+        """Bytes of rows that are asked for, of the hottest part beyond an even share, and their spread.
+
+        of_a_row  requests of one row in a batch, of each bin of each table;  squares  mean of their squares
+        """
+        part = p.bags / self.batch
+        count = part * self._sum(p, of_a_row)
+        top = part * self._of_table(p, lambda one, at: self.popular[one].at(of_a_row[one], p.first[at]))
+        share = np.divide(top, count, out=np.zeros_like(count), where=count > 0)
+        beyond = np.maximum(one_chip.hottest_share(np.minimum(share, 1), p.rows, parts) - 1 / parts, 0)
+        spread = part * self._sum(p, squares) - count * count / np.maximum(p.rows * part, 1e-300)
+        return count * p.row, count * p.row * beyond, np.maximum(spread, 0) * p.row**2
+
+    def _sum(self, p: _Piece, of_a_row: list[Array]) -> Array:
+        """Sum over the rows of a piece of what each row of a bin has."""
+        return self._of_table(
+            p, lambda one, at: self.popular[one].part(of_a_row[one], p.first[at], p.first[at] + p.rows[at])
         )
 
     def _miss_arrays(self, lockstep: bool) -> list[Array]:
@@ -277,34 +305,8 @@ class ChipCost:
     # ---- batches --------------------------------------------------------------------------------------
 
     def batch_s(self, core: ArrayLike, table: ArrayLike, work: Work) -> Batch:
-        """Time of pieces that run side by side on their cores, each core one piece after the other.
-
-        core, table  of each piece, arrays of the shape of ``work``
-        Source: ``one_chip.chip_time``
-        Limits: one core, nothing shared is slower -> the sum of its pieces
-        """
-        v = self._v
-        owner, of = np.asarray(core, dtype=np.intp).ravel(), np.asarray(table, dtype=np.intp).ravel()
-        if owner.size and (owner.min() < 0 or owner.max() >= self.chip.cores):
-            raise BadInputError(
-                f"core {owner.max()} is asked for; {self.chip.name} has {self.chip.cores} cores.",
-                "cores are counted from 0.",
-            )
-        own = np.bincount(owner, work.core_s.ravel(), self.chip.cores).astype(np.float64)
-        gm, cache = float(np.sum(work.gm_bytes)), float(np.sum(work.cache_bytes))
-        shared = {"memory": gm / v["gm_bytes_per_s"], "channel": 0.0, "cache": 0.0, "slice": 0.0}
-        beyond = float(np.max(np.bincount(of, work.hot_gm_bytes.ravel()), initial=0))
-        shared["channel"] = (gm / v["channels"] + beyond) / self._channel
-        if v["cache_bytes"] > 0:
-            beyond = float(np.max(np.bincount(of, work.hot_cache_bytes.ravel()), initial=0))
-            inside = v["cache_bytes_per_s"] / v["cache_slices"]
-            shared["cache"] = cache / v["cache_bytes_per_s"]
-            shared["slice"] = (cache / v["cache_slices"] + beyond) / inside
-        times = {"core": float(np.max(own, initial=0)), **shared}
-        if not work.fits.all():
-            return Batch(float("inf"), "core", own, shared)
-        limit = max(LIMITS, key=lambda name: times[name])
-        return Batch(float(one_chip.chip_time(*(times[name] for name in LIMITS))), limit, own, shared)
+        """Time of pieces that run side by side on their cores (``batch.batch_of``)."""
+        return batch_of(self.chip, core, table, work)
 
     def symmetric(self) -> Array:
         """Time of each way for each table where every core takes B/N samples of it, shape [4, T] [s].
@@ -329,7 +331,13 @@ class ChipCost:
         return out
 
 
-def _beyond(hot: Array, total: Array, rows: Array, parts: float) -> Array:
-    """Bytes of the part with the hottest row, beyond an even share of all bytes [bytes]."""
-    share = np.divide(hot, total, out=np.zeros_like(total), where=total > 0)
-    return np.maximum(total * (one_chip.hottest_share(share, rows, parts) - 1 / parts), 0)
+def _beyond(size: Array, bursts: Array, parts: float) -> Array:
+    """Bytes of the fullest part beyond an even share, where copies go to the parts in turn [bytes]."""
+    return size * np.maximum(one_chip.hottest_share(1 / bursts, bursts, parts) - 1 / parts, 0)
+
+
+def _past_cache(wait: Array, busy: Array, size: Array, channels: float) -> Step:
+    """A step that copies ids or bags, from or to any place."""
+    none = np.zeros_like(size)
+    spread = np.minimum(size, channels * BURST_BYTES) * np.minimum(size, BURST_BYTES)
+    return Step(wait, busy, size, none, spread, none, none, none)

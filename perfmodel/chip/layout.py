@@ -17,6 +17,9 @@ SUM_BYTES = 4
 ID_BYTES = 4
 """Of an element of a sum, and of an id, inside a core."""
 
+BURST_BYTES = 1024
+"""A copy goes out in requests of so many bytes, each to one channel and one slice."""
+
 CHUNK_SHARE = 8
 """One of so many parts of the vector buffer is one of the two chunks of a table that streams."""
 

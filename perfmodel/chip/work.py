@@ -62,32 +62,92 @@ class Piece:
 
 
 @dataclass(frozen=True, eq=False)
+class Step:
+    """What pieces take in one step of their work, arrays of one shape.
+
+    wait_s           until something has come that nothing else hides [s];  busy_s  of the core after that [s]
+    gm_bytes         read from and written to global memory, all channels [bytes]
+    hot_gm_bytes     of these, to the channel of the table's hottest row, beyond an even share [bytes]
+    gm_spread        sum over requests that are dealt at random of bytes times bytes of one row [bytes^2]
+    cache_bytes, hot_cache_bytes, cache_spread  the same for the cache and its slices
+    """
+
+    wait_s: Array
+    busy_s: Array
+    gm_bytes: Array
+    hot_gm_bytes: Array
+    gm_spread: Array
+    cache_bytes: Array
+    hot_cache_bytes: Array
+    cache_spread: Array
+
+
+@dataclass(frozen=True, eq=False)
 class Work:
     """What pieces take, arrays of one shape.
 
-    core_s          of a core that does it alone, once rows that persist are there [s]
+    steps           rows copied to stay, ids read, look-ups, bags written: one after the other
     preload_s       of copying rows that persist, once and not in a batch [s]
-    gm_bytes        read from and written to global memory in a batch, all channels [bytes]
-    hot_gm_bytes    of these, to the channel of the table's hottest row, beyond an even share [bytes]
-    cache_bytes     that pass the cache [bytes];  hot_cache_bytes  the same of its hottest slice [bytes]
     local_bytes     of the local buffer that rows take [bytes]
     vector_bytes    of the vector buffer that chunks, bags and ids take [bytes]
     fits            whether the buffers of one core hold it
+    lockstep        as given to ``ChipCost.work``
     """
 
-    core_s: Array
+    steps: tuple[Step, ...]
     preload_s: Array
-    gm_bytes: Array
-    hot_gm_bytes: Array
-    cache_bytes: Array
-    hot_cache_bytes: Array
     local_bytes: Array
     vector_bytes: Array
     fits: NDArray[np.bool_]
+    lockstep: bool
 
     def take(self, index: NDArray[np.intp] | NDArray[np.bool_]) -> Work:
         """Those of one index array."""
-        return Work(**{field.name: getattr(self, field.name)[index] for field in fields(self)})
+        steps = tuple(
+            Step(**{one.name: getattr(step, one.name)[index] for one in fields(Step)}) for step in self.steps
+        )
+        return Work(
+            steps,
+            self.preload_s[index],
+            self.local_bytes[index],
+            self.vector_bytes[index],
+            self.fits[index],
+            self.lockstep,
+        )
+
+    def total(self, name: str) -> Array:
+        """Sum over the steps of one of their arrays."""
+        return np.asarray(sum(getattr(step, name) for step in self.steps))
+
+    @property
+    def wait_s(self) -> Array:
+        """Of all steps [s]."""
+        return self.total("wait_s")
+
+    @property
+    def core_s(self) -> Array:
+        """Time of a core that does it alone, once rows that persist are there [s]."""
+        return self.total("wait_s") + self.total("busy_s")
+
+    @property
+    def gm_bytes(self) -> Array:
+        """Of all steps [bytes]."""
+        return self.total("gm_bytes")
+
+    @property
+    def hot_gm_bytes(self) -> Array:
+        """Of all steps [bytes]."""
+        return self.total("hot_gm_bytes")
+
+    @property
+    def cache_bytes(self) -> Array:
+        """Of all steps [bytes]."""
+        return self.total("cache_bytes")
+
+    @property
+    def hot_cache_bytes(self) -> Array:
+        """Of all steps [bytes]."""
+        return self.total("hot_cache_bytes")
 
 
 @dataclass(frozen=True)

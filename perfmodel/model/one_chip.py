@@ -89,6 +89,19 @@ def hottest_share(top: ArrayLike, rows: ArrayLike, parts: ArrayLike) -> Array:
     return share + (1 - share) * others
 
 
+def uneven(spread: ArrayLike, parts: ArrayLike) -> Array:
+    """Bytes of the fullest of several parts beyond an even share, where requests are dealt at random.
+
+        x = sqrt(2 ln(C) sum of w^2 / C)                                      [bytes]
+
+    spread  sum of w^2 over the requests, or over rows with all their look-ups [bytes^2];  parts  C [-]
+    Source: Raab and Steger, "Balls into Bins" (RANDOM 1998), for balls of one weight; for others by variance
+    Limits: C = 1 -> 0;  n requests of w: x / (n w / C) -> 0 as n -> inf
+    """
+    many = _array(parts)
+    return np.asarray(np.sqrt(2 * np.log(many) * _array(spread) / many))
+
+
 def touched_bags(bags: ArrayLike, pooling: ArrayLike, share: ArrayLike) -> Array:
     """Bags that have at least one look-up in a part of the rows.
 
@@ -126,18 +139,19 @@ def chunk_times(
     return wait + s + np.where(c > 1, several, g)
 
 
-def chip_time(
-    core: ArrayLike, gm: ArrayLike, channel: ArrayLike, cache: ArrayLike, cache_slice: ArrayLike
-) -> Array:
-    """Time of work that all cores do side by side, each of which waits for nobody.
+def chip_time(wait: ArrayLike, core: ArrayLike, even: ArrayLike, fullest: ArrayLike) -> Array:
+    """Time of work that all cores do side by side, in steps that all of them are at together.
 
-        t = max(core, gm, channel, cache, slice)                              [s]
+        t = max(sum of max(core, wait + even), sum of wait + fullest)         [s]
 
-    core     of the busiest core, if it were alone [s]
-    gm, channel    bytes of global memory, of its hottest channel, over their rates [s]
-    cache, cache_slice  the same for the cache and its hottest slice [s]
-    Source: definition: what is busiest decides
+    wait     of each step, until what is shared has something to do [s], shape [..., steps]
+    core     of each step, of its busiest core if it were alone, waiting included [s]
+    even     of each step, bytes over rate of memory, cache, or what has the hottest row: the longest [s]
+    fullest  of all steps, bytes over rate of the channel or slice to which chance deals most [s]
+    Source: definition: what is busiest decides; no core waits for others between steps, and chance picks
+            another channel in the next one
     Limits: one of them far above the others -> that one;  several alike -> up to their sum is possible
     """
-    every = np.broadcast_arrays(*(_array(a) for a in (core, gm, channel, cache, cache_slice)))
-    return np.asarray(np.max(np.stack(every), axis=0))
+    waits = _array(wait)
+    steps = np.sum(np.maximum(_array(core), waits + _array(even)), axis=-1)
+    return np.asarray(np.maximum(steps, np.sum(waits, axis=-1) + _array(fullest)))

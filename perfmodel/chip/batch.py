@@ -1,0 +1,83 @@
+"""Time of a batch: pieces on cores, side by side, and what decides it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from perfmodel.chip.work import Batch, Step, Work
+from perfmodel.errors import BadInputError
+from perfmodel.model.one_chip import chip_time, uneven
+from perfmodel.schema.chip import Chip
+
+Ints = NDArray[np.intp]
+
+LIMITS = ("core", "memory", "cache", "channel", "slice")
+
+
+def batch_of(chip: Chip, core: ArrayLike, table: ArrayLike, work: Work) -> Batch:
+    """Time of pieces that run side by side on their cores, each core one piece after the other.
+
+    core, table  of each piece, arrays of the shape of ``work``
+    In lockstep all cores are at the same step of one table; else their steps are anywhere, and only the first
+    wait is one of all.
+    Source: ``one_chip.chip_time``
+    Limits: one core, nothing shared is slower -> the sum of its pieces;  buffers too small -> inf
+    """
+    owner, of = np.asarray(core, dtype=np.intp).ravel(), np.asarray(table, dtype=np.intp).ravel()
+    if owner.size and (owner.min() < 0 or owner.max() >= chip.cores):
+        raise BadInputError(
+            f"core {owner.max()} is asked for; {chip.name} has {chip.cores} cores.",
+            "cores are counted from 0.",
+        )
+    own = np.bincount(owner, work.core_s.ravel(), chip.cores).astype(np.float64)
+    if not work.fits.all():
+        return Batch(float("inf"), "core", own, dict.fromkeys(LIMITS[1:], 0.0))
+    groups = [(step,) for step in work.steps] if work.lockstep else [work.steps]
+    waits, cores, evens = np.zeros(len(groups)), np.zeros(len(groups)), np.zeros(len(groups))
+    alone = dict.fromkeys(LIMITS, 0.0)
+    for at, steps in enumerate(groups):
+        wait = np.asarray(sum(step.wait_s for step in steps)).ravel()
+        busy = np.asarray(sum(step.busy_s for step in steps)).ravel()
+        waits[at] = np.max(wait, initial=0)
+        cores[at] = np.max(np.bincount(owner, wait + busy, 1), initial=0)
+        took = _steady(chip, of, steps)
+        evens[at] = max(took.values())
+        most = max(took, key=lambda name: took[name])
+        alone["core" if cores[at] >= waits[at] + evens[at] else most] += max(cores[at], waits[at] + evens[at])
+    by_chance = _by_chance(chip, work.steps)
+    seconds = float(chip_time(waits, cores, evens, max(by_chance.values())))
+    decides = alone if seconds <= float(chip_time(waits, cores, evens, 0.0)) else by_chance
+    shared = _steady(chip, of, work.steps)
+    return Batch(seconds, max(decides, key=lambda name: decides[name]), own, shared)
+
+
+def _steady(chip: Chip, table: Ints, steps: Sequence[Step]) -> dict[str, float]:
+    """Time of memory and cache, and of the channel and the slice that have the hottest row [s]."""
+    memory, channel = _times(steps, "gm", chip.value("channels"), chip.value("gm_bytes_per_s"), table)
+    cache, part = _times(steps, "cache", chip.value("cache_slices"), chip.value("cache_bytes_per_s"), table)
+    return {"memory": memory, "cache": cache, "channel": channel, "slice": part}
+
+
+def _times(steps: Sequence[Step], prefix: str, parts: float, rate: float, table: Ints) -> tuple[float, float]:
+    if not parts:
+        return 0.0, 0.0
+    every = sum(float(np.sum(getattr(step, f"{prefix}_bytes"))) for step in steps)
+    hot = sum(np.bincount(table, getattr(step, f"hot_{prefix}_bytes").ravel(), 1) for step in steps)
+    return every / rate, (every + parts * float(np.max(hot))) / rate
+
+
+def _by_chance(chip: Chip, steps: Sequence[Step]) -> dict[str, float]:
+    """Time of the channel, and of the slice, to which chance deals most [s]."""
+    found = {}
+    for name, prefix, parts, rate in (
+        ("channel", "gm", "channels", "gm_bytes_per_s"),
+        ("slice", "cache", "cache_slices", "cache_bytes_per_s"),
+    ):
+        many = chip.value(parts)
+        every = sum(float(np.sum(getattr(step, f"{prefix}_bytes"))) for step in steps)
+        spread = sum(float(np.sum(getattr(step, f"{prefix}_spread"))) for step in steps)
+        found[name] = (every + many * float(uneven(spread, many))) / chip.value(rate) if many else 0.0
+    return found
