@@ -1,0 +1,226 @@
+"""Tables whose hot rows are on every rank: loads by hand, limits, files, and what a search makes of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from perfmodel.errors import BadInputError
+from perfmodel.model.exchanges import Exchange
+from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme, read_plan, torchrec, write_plan
+from perfmodel.plan.bound import Bounding
+from perfmodel.plan.curves import StepCurves
+from perfmodel.plan.exact import exact
+from perfmodel.plan.loads import Resource
+from perfmodel.plan.options import HOT_SHARES, hot_rows, options_of
+from perfmodel.plan.relaxation import Part, Problem, relax
+from perfmodel.plan.search import Search
+from perfmodel.schema.distributions import ONE_ROW, UNIFORM, Distribution, zipf
+from perfmodel.schema.workload import Table, TableSet
+
+MACHINE = "h100-sxm-ib"
+HALVES = Distribution("histogram:mine", 0.0, ((0.1, 0.5), (0.9, 0.5)))
+"""A tenth of the rows has half of the look-ups."""
+B, G, D, L = 10, 2, 8, 4.0
+
+
+def evaluator(ids: Distribution, rows: int = 100, pooling: float = L, **options: object) -> Evaluator:
+    tables = PlanTables.of(TableSet("mine", (Table("t", rows, D, pooling),)), ids)
+    return Evaluator.on(MACHINE, tables, B, G, **options)  # type: ignore[arg-type]
+
+
+def loads(e: Evaluator, scheme: Scheme) -> dict[Resource, list[float]]:
+    plan = Plan(e.tables, (Placement.of(scheme, range(scheme.parts)),), G, e.domain)
+    found = e.loads(plan)
+    return {resource: found.of(resource).tolist() for resource in Resource}
+
+
+def test_half_of_the_ids_stay_where_they_are() -> None:
+    """40 look-ups of a rank, 20 of them hot; the table on rank 0 but for its 10 hottest rows."""
+    found = loads(evaluator(HALVES), Scheme(Exchange.RB, hot_rows=10))
+    assert found[Resource.IDS_SENT] == [20 * 8] * 2
+    assert found[Resource.IDS_RECEIVED] == [2 * 20 * 8, 0]
+    assert found[Resource.LENGTHS_SENT] == [10 * 8] * 2
+    assert found[Resource.BUCKETIZE] == [10 * 8 + 40 * 8] * 2  # all are looked at
+    assert found[Resource.BAGS_SENT] == [2 * 10 * D * 4, 0]  # dense: every bag
+    assert found[Resource.LOCAL_SUM] == [3 * 10 * D * 4] * 2  # hot part + other part -> bag
+
+
+def test_bytes_of_the_gathers_of_hot_rows_and_of_the_others() -> None:
+    """What passes the L2: 20 rows of each rank from its copy, 40 of all ranks at the holder."""
+    e = evaluator(HALVES)
+    found = loads(e, Scheme(Exchange.RB, hot_rows=10))
+    row = 32 * e.setting.machine.value("small_row_penalty_32") + 8
+    bag = D * 4 + 8
+    assert found[Resource.GATHER_L2][1] == pytest.approx(20 * row + 10 * bag)
+    assert found[Resource.GATHER_L2][0] == pytest.approx(20 * row + 10 * bag + 40 * row + 20 * bag)
+    # from DRAM each row once: of 10 hot ones 10 (1 - 0.95^40)
+    row = 32 * e.setting.machine.value("small_row_penalty_32")
+    unique = 10 * (1 - 0.95**40)
+    assert found[Resource.GATHER_DRAM][1] == pytest.approx(unique * row + 20 * 8 + 10 * bag)
+
+
+def test_a_sparse_exchange_sends_bags_that_are_not_all_hot() -> None:
+    found = loads(evaluator(HALVES, rows=10**6), Scheme(Exchange.SPARSE, hot_rows=10**5))
+    bags = 10 * (1 - 0.5**4)
+    assert found[Resource.SPARSE_RECEIVED] == pytest.approx([bags * (D * 4 + 4)] * 2, rel=1e-4)
+    assert found[Resource.SPARSE_SENT] == pytest.approx([2 * bags * (D * 4 + 4), 0], rel=1e-4)
+
+
+def test_unique_rows_are_those_of_the_others() -> None:
+    found = loads(evaluator(HALVES), Scheme(Exchange.UB, hot_rows=10))
+    unique = 90 * (1 - (1 - 0.5 / 90) ** 40)
+    assert found[Resource.ROWS_RECEIVED] == pytest.approx([unique * D * 4] * 2)
+    assert found[Resource.REQUESTS_SENT] == pytest.approx([unique * 8] * 2)
+    assert found[Resource.DEDUPLICATE] == pytest.approx([(40 + unique) * 8] * 2)
+    assert found[Resource.LOCAL_SUM] == [3 * 10 * D * 4] * 2
+
+
+def test_training_reduces_the_gradients_of_hot_rows_as_those_of_copies() -> None:
+    e = evaluator(HALVES, training=True, optimizer="rowwise-adagrad")
+    found = loads(e, Scheme(Exchange.RB, hot_rows=10))
+    assert found[Resource.COPIED_GRADIENTS] == [10 * D * 4] * 2
+    copied = loads(e, Scheme(Exchange.DP))
+    assert copied[Resource.COPIED_GRADIENTS] == [100 * D * 4] * 2
+    assert found[Resource.SORT][1] == 20 * 8  # look-ups of hot rows alone
+    touched = 90 * (1 - (1 - 0.5 / 90) ** 80)
+    assert found[Resource.SORT][0] == pytest.approx(20 * 8 + (40 + touched) * 8)
+
+
+@pytest.mark.parametrize("kind", [Exchange.RB, Exchange.SPARSE, Exchange.UB])
+def test_uniform_ids_have_their_share_of_hot_rows(kind: Exchange) -> None:
+    found = loads(evaluator(UNIFORM), Scheme(kind, hot_rows=25))
+    ids = found[Resource.REQUESTS_SENT if kind == Exchange.UB else Resource.IDS_SENT][0] / 8
+    wanted = 75 * (1 - 0.99**40) if kind == Exchange.UB else 30
+    assert ids == pytest.approx(wanted)
+
+
+@pytest.mark.parametrize("kind", [Exchange.SPARSE, Exchange.UB])
+def test_where_all_look_ups_are_hot_a_table_costs_what_a_copy_costs(kind: Exchange) -> None:
+    """Nothing is exchanged but lengths; the gather is that of a copy, and bags are added to none."""
+    e = evaluator(ONE_ROW)
+    found, copy = loads(e, Scheme(kind, hot_rows=1)), loads(e, Scheme(Exchange.DP))
+    for name in ("IDS_SENT", "SPARSE_SENT", "SPARSE_RECEIVED", "ROWS_SENT", "ROWS_RECEIVED"):
+        assert found[Resource[name]] == [0, 0], name
+    assert found[Resource.GATHER_L2][1] == pytest.approx(copy[Resource.GATHER_L2][1])
+    assert found[Resource.GATHER_DRAM][1] == pytest.approx(copy[Resource.GATHER_DRAM][1])
+
+
+def test_memory_is_the_copy_and_a_part_of_the_others() -> None:
+    e = evaluator(HALVES, optimizer="rowwise-adagrad")
+    plan = Plan(e.tables, (Placement.of(Scheme(Exchange.UB, 2, 1, 10), [0, 1]),), G, e.domain)
+    memory = e.memory(plan)
+    assert memory.rows_bytes.tolist() == [(10 + 45) * D * 4] * 2
+    assert memory.optimizer_bytes.tolist() == [(10 + 45) * 4] * 2
+
+
+@pytest.mark.parametrize(
+    ("scheme", "said"),
+    [
+        (Scheme(Exchange.RB, 1, 1, -1), "-1 hot rows"),
+        (Scheme(Exchange.DP, 1, 1, 10), "dp with 10 hot rows"),
+        (Scheme(Exchange.RS, 2, 1, 10), "rs with 10 hot rows"),
+        (Scheme(Exchange.TWO_LEVEL, 2, 1, 10), "two_level with 10 hot rows"),
+        (Scheme(Exchange.UB, 2, 1, 99), "2 row parts beside 99 hot rows of 100"),
+    ],
+)
+def test_hot_rows_that_cannot_be(scheme: Scheme, said: str) -> None:
+    e = evaluator(HALVES)
+    with pytest.raises(BadInputError, match=said):
+        Plan(e.tables, (Placement.of(scheme, range(scheme.parts)),), G, 2)
+
+
+def test_a_plan_file_keeps_hot_rows(tmp_path: Path) -> None:
+    e = evaluator(HALVES)
+    plan = Plan(e.tables, (Placement.of(Scheme(Exchange.UB, 2, 1, 10), [0, 1]),), G, e.domain)
+    write_plan(plan, tmp_path / "plan.json")
+    assert read_plan(tmp_path / "plan.json", e.tables).placements[0].scheme.hot_rows == 10
+
+
+def test_torchrec_has_no_hot_rows() -> None:
+    e = evaluator(HALVES)
+    plan = Plan(e.tables, (Placement.of(Scheme(Exchange.RB, 1, 1, 10), [0]),), G, e.domain)
+    with pytest.raises(BadInputError, match=r"table 't' is rb .*: TorchRec has a row once, not hot rows"):
+        torchrec.torchrec_plan(e, plan)
+    options = options_of(e, 1e9)
+    assert options.hot.any()
+    assert not options.hot[torchrec.runnable(options, e)].any()
+
+
+def test_hot_rows_that_are_considered_have_round_shares_of_the_look_ups() -> None:
+    tables = PlanTables.of(TableSet("mine", (Table("t", 10**6, D, L),)), zipf(1.05))
+    e = Evaluator.on(MACHINE, tables, B, G)
+    found = hot_rows(zipf(1.05), 1e6)
+    assert len(found) == len(HOT_SHARES)
+    for h, share in zip(found, HOT_SHARES, strict=True):
+        assert share <= e.hot_share(0, h) < share + 0.08
+    assert hot_rows(UNIFORM, 1e6) == ()
+    assert hot_rows(HALVES, 100) == (5, 10)  # 75 % of the look-ups would be 55 rows, over half of the table
+
+
+def skewed(random: np.random.Generator, count: int, biggest: float) -> PlanTables:
+    """Tables of random shapes and laws."""
+    laws = [zipf(1.2), zipf(0.9), HALVES, UNIFORM]
+    shapes = [(int(10 ** random.uniform(2, biggest)), int(random.choice([8, 16]))) for _ in range(count)]
+    set_of = TableSet("mine", tuple(Table(f"t{i}", *shape, 10.0) for i, shape in enumerate(shapes)))
+    return PlanTables.of(set_of, [laws[int(at)] for at in random.integers(0, len(laws), count)])
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_no_plan_with_hot_rows_takes_less_than_the_bound(seed: int) -> None:
+    from tests.unit.test_plan_bound import random_plan
+
+    random = np.random.default_rng(seed)
+    e = Evaluator.on(MACHINE, skewed(random, 4, 6), 512, 8, gpus_per_node=4, training=bool(seed % 2))
+    o = options_of(e, np.inf)
+    plans = [random_plan(o, e, np.inf, random) for _ in range(200)]
+    limit = float(np.median([plan.needs().max() for plan in plans]))
+    plans = [plan for plan in plans if plan.needs().max() <= limit]
+    assert any((o.hot[plan.option] > 0).any() for plan in plans)
+    for plan in plans[:20]:  # the state keeps its books
+        whole = plan.plan()
+        values = e.loads(whole).values
+        np.testing.assert_allclose((plan.base + plan.held).T, values, rtol=1e-9, atol=1e-3)
+        np.testing.assert_allclose(plan.needs(), e.memory(whole).total_bytes, rtol=1e-9)
+    problem = Problem(o, StepCurves.of(e), limit, 1.0)
+    bounding = Bounding(problem, lambda part, relaxed: 1.0, 0.01)
+    solved = iter(range(30))
+    bounding.run(lambda: next(solved, None) is None)
+    assert 0 < bounding.bound_s <= min(plan.time_s for plan in plans), f"seed {seed}"
+    for plan in plans[:3]:
+        used = np.isin(np.arange(len(Exchange)), o.exchange[plan.option])
+        part = replace(Part.whole(problem), allowed=used, forced=used & (np.arange(used.size) != Exchange.DP))
+        found = relax(problem, part, np.zeros(0, dtype=np.int64), tolerance=0.01)
+        assert found is not None and found.bound_s <= plan.time_s * (1 + 1e-9), f"seed {seed}"
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_search_finds_the_best_plan_with_hot_rows(seed: int) -> None:
+    random = np.random.default_rng(50 + seed)
+    tables = skewed(random, 2, 5)
+    e = Evaluator.on(MACHINE, tables, int(random.choice([256, 8192])), 2, training=seed % 2 == 0)
+    limit = tables.total_bytes * 0.8 + 40e6
+    best = exact(e, limit)
+    found = Search(e, limit, time_limit_s=5).run()
+    time_s = float(e.step_times(e.loads(found.plan).most))
+    assert time_s <= best.time_s * 1.01, f"seed {seed}"
+    assert found.bound_s <= best.time_s * 1.001, f"seed {seed}"
+
+
+@pytest.mark.parametrize("objective", [False, True])
+def test_hot_rows_as_one_more_choice_make_no_plan_worse(objective: bool) -> None:
+    tables = PlanTables.of(
+        TableSet("mine", tuple(Table(f"t{i}", 10**7, 64, 20.0) for i in range(3))), zipf(1.1)
+    )
+    e = Evaluator.on(MACHINE, tables, 2048, 8, training=objective)
+    limit = 3e9  # one of three tables of 2.56 GB as a copy
+    o = options_of(e, limit)
+    with_hot = Search(e, limit, time_limit_s=1.5).run()
+    without = Search(e, limit, time_limit_s=1.5, options=o.kept(o.hot == 0)).run()
+    assert with_hot.cost.time_s <= without.cost.time_s * 1.001
+    if not objective:
+        assert with_hot.cost.time_s < 0.95 * without.cost.time_s
+        assert any(p.scheme.hot_rows for p in with_hot.plan.placements)
