@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from perfmodel.cli.dense import DenseOption, layers_of, whole_of
+from perfmodel.cli.chip import OnChipOption, on_chip
 from perfmodel.cli.ids import AlphaOption, DistributionOption, ids_of
 from perfmodel.cli.options import (
     BackendOption,
@@ -54,7 +56,6 @@ from perfmodel.errors import BadInputError
 
 if TYPE_CHECKING:
     from perfmodel.plan import Evaluator
-    from perfmodel.plan.dense import Dense, DenseTime
     from perfmodel.plan.training import WholeStep
     from perfmodel.schema.machine import Machine
 
@@ -101,15 +102,6 @@ OptimizerOption = Annotated[
         "rowwise-adagrad for throughput).",
     ),
 ]
-DenseOption = Annotated[
-    str | None,
-    typer.Option(
-        "--dense",
-        metavar="VALUE",
-        help="Dense layers beside the tables, to show the whole step with overlap: dlrm-dcnv2 or a TOML file, "
-        "operations of a sample forward (32MFLOP), or the time of a batch on one GPU (3ms).",
-    ),
-]
 FormatOption = Annotated[
     str,
     typer.Option(
@@ -132,6 +124,7 @@ def plan(
     context: typer.Context,
     model: ModelOption = None,
     gpus: GpusOption = None,
+    chip: OnChipOption = None,
     batch: BatchOption = None,
     objective: ObjectiveOption = _OBJECTIVES[0],
     max_hbm: MaxHbmOption = None,
@@ -170,7 +163,13 @@ def plan(
       perfmodel plan --model tables.csv --gpus 16 --machine h200-sxm-ib --out plan.json
       perfmodel plan --model tables.csv --gpus 16 --reserve 20% --format torchrec --out plan.json
       perfmodel plan --model tables.csv --plan plan.json --batch 4096
+      perfmodel plan --model criteo-kaggle --on-chip ascend-910 --distribution zipf:1.05
     """
+    if chip is not None:
+        ids = {"alpha": alpha, "distribution": distribution}
+        search: dict[str, Any] = {"settings": settings, "time_limit": time_limit, "seed": seed}
+        on_chip(context, chip=chip, model=model, batch=batch, as_json=as_json, **ids, **search)
+        return
     one_output(json=as_json, csv=as_csv)
     _check_out(out, file_format, force=force)
     texts = {"model": model, "gpus": gpus, "batch": batch, "time_limit": time_limit}
@@ -180,7 +179,7 @@ def plan(
     box = machine_of(machine, settings, calibration)
     check_per_node(gpus_per_node, box)
     library = library_of(box, backend, calibration)
-    layers = _layers(dense, box)
+    layers = layers_of(dense, box)
     options: dict[str, Any] = {
         "backend": library,
         "clock": clock,
@@ -199,7 +198,7 @@ def plan(
         _write(answer, out, file_format)
     kept = out is not None or plan_file is not None
     again = "" if kept else TypedLine.of(context).text(more=["--out", "plan.json"])
-    whole = _whole(answer, layers)
+    whole = whole_of(answer, layers)
     _deliver(answer, whole, calibration_file(calibration), again, as_json=as_json, as_csv=as_csv)
     if out is not None:
         note(f"wrote {out}")
@@ -308,23 +307,6 @@ def _search(
     finally:
         progress.clear()
     return outcome_of(search, found)
-
-
-def _layers(dense: str | None, machine: Machine) -> Dense | DenseTime | None:
-    if dense is None:
-        return None
-    from perfmodel.plan.dense import dense_of
-
-    return dense_of(dense, machine.name)
-
-
-def _whole(answer: Any, layers: Dense | DenseTime | None) -> WholeStep | None:
-    """The step of the plan with its dense layers, where they are given."""
-    if layers is None:
-        return None
-    from perfmodel.plan.training import Costed, WholeStep
-
-    return WholeStep.of(Costed.of(answer.evaluator, answer.plan), layers)
 
 
 def _write(answer: Any, out: Path, file_format: str) -> None:

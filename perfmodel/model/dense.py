@@ -11,6 +11,24 @@ BACKWARD = 2.0
 """Operations of the backward pass over those of the forward: gradients of inputs, and of weights."""
 
 
+MASTER_BYTES = 4.0
+"""Bytes of a weight that an optimizer updates: fp32, also where gradients are halves."""
+
+
+def update_bytes(weights: float, gradient_bytes: float, state_bytes: float) -> float:
+    """Bytes that the optimizer of dense layers reads and writes.
+
+        weights (g + copy + 2 (4 + s)),   copy = g where g < 4, else 0        [bytes]
+
+    g  gradient_bytes, read;  s  state_bytes of a weight, read and written like the fp32 weight
+    copy  weights in the precision of the gradients, written for the next forward pass
+    Source: definition of mixed-precision training (arXiv 1710.03740): fp32 master weights
+    Limits: fp32, no state -> 12 of a weight;  halves, Adagrad -> 20;  no weights -> 0
+    """
+    copy = gradient_bytes if gradient_bytes < MASTER_BYTES else 0.0
+    return weights * (gradient_bytes + copy + 2 * (MASTER_BYTES + state_bytes))
+
+
 def mlp_macs(widths: Sequence[float]) -> float:
     """Multiply-adds of a chain of fully connected layers for one sample; also its weights.
 

@@ -28,7 +28,8 @@ class Parts:
     bucketize, keys  ids sorted by holder, and sent to them;  lookup, dp_lookup  gathers
     forward, backward  exchange of bags, of gradients
     bottom, top  MLPs (the interaction counts as top), forward; ``*_backward`` their gradients
-    update, dp_update  rows and state;  dp_reduce  all-reduce of copied tables;  dense_reduce  of the MLPs
+    update, dp_update  rows and state;  dp_reduce  all-reduce of copied tables
+    dense_reduce, dense_update  all-reduce of the MLPs' gradients, their optimizer
     pool, unpool  kernels beside the exchanges: sums of partial bags, conversions, gradients added up by row
     """
 
@@ -45,6 +46,7 @@ class Parts:
     dp_reduce: float = 0.0
     dp_update: float = 0.0
     dense_reduce: float = 0.0
+    dense_update: float = 0.0
     pool: float = 0.0
     unpool: float = 0.0
     bucketize: float = 0.0
@@ -64,7 +66,7 @@ def overlapped(parts: Parts) -> tuple[Task, ...]:
         Task("lookup", "mp", p.lookup, (), ("next keys", "update"), COMPUTE),
         Task("forward exchange", "mp", p.forward, ("lookup",), (), NETWORK),
         Task("dp lookup", "dp", p.dp_lookup, (), ("dp update",), COMPUTE),
-        Task("bottom", "default", p.bottom, (), ("dense reduce",), COMPUTE),
+        Task("bottom", "default", p.bottom, (), ("dense update",), COMPUTE),
         Task("pool", "mp", p.pool, ("forward exchange",), (), COMPUTE),
         Task("next bucketize", "keys", p.bucketize, ("lookup",), (), COMPUTE),
         Task("next keys", "keys", p.keys, ("next bucketize", "forward exchange"), (), NETWORK),
@@ -76,6 +78,7 @@ def overlapped(parts: Parts) -> tuple[Task, ...]:
         Task("dp reduce", "dp", p.dp_reduce, ("top backward",), (), NETWORK),
         Task("dp update", "dp", p.dp_update, ("dp reduce",), (), COMPUTE),
         Task("dense reduce", "dense", p.dense_reduce, ("bottom backward",), (), NETWORK),
+        Task("dense update", "dense", p.dense_update, ("dense reduce",), (), COMPUTE),
         Task("update", "mp", p.update, ("backward exchange",), (), COMPUTE),
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from perfmodel.errors import BadInputError
-from perfmodel.model.dense import DenseModel, GivenFlops, Layers
+from perfmodel.model.dense import DenseModel, GivenFlops, Layers, update_bytes
 from perfmodel.model.pipeline import dense_time
 from perfmodel.schema.dense import DenseFile, load_dense, load_rates
 from perfmodel.units import parse_flops, parse_time
@@ -39,6 +39,10 @@ class Dense:
         """Gradients of all weights [bytes]."""
         return self.model.weights(elements) * self.gradient_bytes
 
+    def updated_bytes(self, elements: float, state_bytes: float) -> float:
+        """What the optimizer moves, with ``state_bytes`` of every weight [bytes]."""
+        return update_bytes(self.model.weights(elements), self.gradient_bytes, state_bytes)
+
 
 @dataclass(frozen=True)
 class DenseTime:
@@ -52,6 +56,10 @@ class DenseTime:
 
     def reduced_bytes(self, elements: float) -> float:
         """Nothing: weights are not known."""
+        return 0.0
+
+    def updated_bytes(self, elements: float, state_bytes: float) -> float:
+        """Nothing either."""
         return 0.0
 
 

@@ -167,7 +167,7 @@ class WholeStep:
 
     @property
     def dense_s(self) -> float:
-        """All dense layers, without the reduction of their gradients [s]."""
+        """Dense layers, forward and backward, without the reduction and the use of their gradients [s]."""
         p = self.parts
         return p.bottom + p.bottom_backward + p.top + p.top_backward
 
@@ -242,18 +242,33 @@ def _dense_times(evaluator: Evaluator, dense: Dense | DenseTime, training: bool)
     elements = float(evaluator.tables.dim.sum())
     again = BACKWARD if training else 0.0
     bottom, top = dense.forward_s(elements, evaluator.batch, again)
-    reduce, size = 0.0, dense.reduced_bytes(elements)
-    if evaluator.gpus > 1 and training and size > 0:
-        node, gpus = evaluator.forward.gpus_per_node, np.array([float(evaluator.gpus)])
-        timing = evaluator.setting.links.timing("all_reduce", np.array([size]), gpus, node)
-        reduce = float(timing.time_s[0])
     return {
         "bottom": bottom,
         "bottom_backward": again * bottom,
         "top": top,
         "top_backward": again * top,
-        "dense_reduce": reduce,
+        "dense_reduce": _reduce_time(evaluator, dense.reduced_bytes(elements)) if training else 0.0,
+        "dense_update": _update_time(evaluator, dense, elements) if training else 0.0,
     }
+
+
+def _reduce_time(evaluator: Evaluator, size: float) -> float:
+    """All-reduce of the gradients of the dense layers."""
+    if evaluator.gpus == 1 or size == 0:
+        return 0.0
+    node, gpus = evaluator.forward.gpus_per_node, np.array([float(evaluator.gpus)])
+    return float(evaluator.setting.links.timing("all_reduce", np.array([size]), gpus, node).time_s[0])
+
+
+def _update_time(evaluator: Evaluator, dense: Dense | DenseTime, elements: float) -> float:
+    """Optimizer of the dense layers, a kernel like the local sum: that of the tables, with its state for
+    every weight (of rowwise Adagrad, Adagrad's)."""
+    per_element, per_row = evaluator.memories.state
+    moved = dense.updated_bytes(elements, per_element or per_row)
+    if moved == 0:
+        return 0.0
+    constants = ("launch_floor_s", "local_sum_bytes_per_s")
+    return float(evaluator.forward.stream_timing("local_sum", np.array([moved]), *constants).time_s[0])
 
 
 def embedding_communication_s(parts: Parts) -> float:

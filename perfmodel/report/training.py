@@ -77,9 +77,10 @@ def _dense(whole: WholeStep) -> str:
 def _origin(dense: Dense | DenseTime, whole: WholeStep) -> str:
     """Where their time comes from."""
     if isinstance(dense, DenseTime):
-        passes = "forward and backward" if whole.training else "forward"
-        less = " (their gradients are not: their size is not known)" if whole.training else ""
-        return f"as given: {passes}, all of it after the embeddings{less}"
+        if not whole.training:
+            return "as given: forward, all of it after the embeddings"
+        less = "gradients are neither reduced nor applied, for their size is not known"
+        return f"as given: forward and backward, all of it after the embeddings; {less}"
     assert whole.forward_flops is not None
     backward = ", twice that backward" if whole.training else ""
     what = f"{dense.name}: " if dense.name else ""

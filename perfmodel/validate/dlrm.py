@@ -123,7 +123,7 @@ def _predicted(case: Case, dense: Dense) -> dict[str, float]:
         "predicted_s": found.step_s,
         "low_s": whole.low_s,
         "high_s": whole.high_s,
-        "embedding_s": found.serial_s - whole.dense_s - parts.dense_reduce,
+        "embedding_s": found.serial_s - whole.dense_s - parts.dense_reduce - parts.dense_update,
         "dense_s": whole.dense_s,
         "communication_s": found.communication_s,
         "exposed_s": found.exposed_s,

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from perfmodel.cli import run
-from perfmodel.model.dense import DenseModel, cross_macs, mlp_macs
+from perfmodel.model.dense import DenseModel, cross_macs, mlp_macs, update_bytes
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme, uniform_plan
 from perfmodel.plan.dense import Dense
 from perfmodel.plan.loads import Exchange
@@ -36,6 +36,7 @@ def test_operations_by_hand() -> None:
     assert small.bottom_flops() == 12
     assert small.top_flops(7) == 2 * (2 * 2 * 10 * 4 + 10 * 5 + 5)
     assert small.weights(7) == 6 + 160 + 55
+    assert (update_bytes(10, 4, 0), update_bytes(10, 2, 4), update_bytes(0, 2, 4)) == (120, 200, 0)
 
 
 def test_dlrm_dcnv2_has_16_million_dense_weights() -> None:
@@ -65,7 +66,7 @@ def test_parts_add_up_to_the_pass_and_the_dense_layers() -> None:
     parts = Costed.of(evaluator, plan).parts(DENSE)
     assert parts.bottom == pytest.approx(DCNV2.bottom_flops() * 1024 / 5e14)
     assert parts.top_backward == pytest.approx(2 * DCNV2.top_flops(192) * 1024 / 5e14)
-    dense = parts.bottom * 3 + parts.top * 3 + parts.dense_reduce
+    dense = parts.bottom * 3 + parts.top * 3 + parts.dense_reduce + parts.dense_update
     assert sum(vars(parts).values()) - dense == pytest.approx(evaluator.cost(plan).time_s)
     assert 0 < parts.dp_lookup < parts.lookup
     assert parts.dp_update > 0 and parts.dp_reduce > 0
@@ -95,6 +96,7 @@ def test_a_forward_pass_has_no_backward_parts() -> None:
         "top_backward",
         "bottom_backward",
         "dense_reduce",
+        "dense_update",
     ):
         assert getattr(parts, name) == 0, name
     dense = parts.bottom + parts.top
@@ -169,3 +171,18 @@ def benchmark() -> ModuleType:
 def test_tables_in_docs_are_fresh(name: str) -> None:
     module = benchmark()
     assert module.blocks("accuracy.md")[name] == module.TABLES[name][1](), "benchmarks/accuracy.py --write"
+
+
+def test_what_might_be_missing_is_in_docs() -> None:
+    """The table of benchmarks/dlrm_terms.py; its first line is what is validated."""
+    sys.path.insert(0, str(ROOT / "benchmarks"))
+    try:
+        import dlrm_terms  # type: ignore[import-not-found]
+    finally:
+        sys.path.pop(0)
+    text = dlrm_terms.text()
+    page = (ROOT / "docs" / "accuracy.md").read_text(encoding="utf-8")
+    assert f"<!-- dlrm-terms -->\n```text\n{text}\n```\n" in page, "python benchmarks/dlrm_terms.py"
+    frame = dlrm.mlperf_frame()
+    ratio = frame.loc[frame["system"] == "v3.1 NVIDIA Eos_n8", "ratio"].item()
+    assert text.splitlines()[1].split()[-1] == f"{ratio:.2f}"

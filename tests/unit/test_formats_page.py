@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from perfmodel.schema import machine
+from perfmodel.schema.dense import load_dense
 from perfmodel.schema.evidence import SAMPLE_OPERATIONS
 from perfmodel.schema.machine import KEYS, Quantity
 from perfmodel.schema.samples import COLUMNS, SAMPLE_BACKENDS, load_samples
@@ -39,6 +40,12 @@ def test_sample_example_is_read(tmp_path: Path) -> None:
 def test_machine_example_is_a_value() -> None:
     document = tomllib.loads(next(text for _, text in examples() if "[values." in text))
     assert Quantity.model_validate(document["values"]["nic_bytes_per_s"]).value == 50e9
+
+
+def test_dense_example_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(next(text for _, text in examples() if "bottom = " in text), encoding="utf-8")
+    assert load_dense(str(path)).top == (1024, 512, 1)
 
 
 @pytest.mark.parametrize("names", [KEYS, COLUMNS, SAMPLE_BACKENDS, SAMPLE_OPERATIONS, DTYPE_BYTES])

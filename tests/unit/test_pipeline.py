@@ -88,7 +88,8 @@ def test_keys_of_the_next_batch_travel_during_this_one() -> None:
 
 PARTS = Parts(
     bucketize=1, keys=2, lookup=3, forward=6, backward=6, update=4, top=5, top_backward=10, bottom=2,
-    bottom_backward=4, dp_lookup=1, dp_reduce=2, dp_update=1, dense_reduce=3, pool=1, unpool=1,
+    bottom_backward=4, dp_lookup=1, dp_reduce=2, dp_update=1, dense_reduce=3, dense_update=1,
+    pool=1, unpool=1,
 )  # fmt: skip
 
 
@@ -112,11 +113,12 @@ def test_the_pipeline_by_hand() -> None:
     assert spans["dp update"] == (30, 31)
     assert spans["dense reduce"] == (33, 36)
     assert spans["update"] == (33, 37)
+    assert spans["dense update"] == (37, 38)
 
 
 def test_the_serial_step_is_the_sum() -> None:
     found = steady(serial(PARTS))
-    assert found.step_s == pytest.approx(52) == pytest.approx(found.serial_s)
+    assert found.step_s == pytest.approx(53) == pytest.approx(found.serial_s)
     assert found.exposed_s == pytest.approx(19) == pytest.approx(found.communication_s)
 
 

@@ -13,13 +13,14 @@ from perfmodel.plan import Evaluator, PlanTables, uniform_plan
 from perfmodel.plan.dense import Dense, DenseTime, dense_of
 from perfmodel.plan.training import Costed, WholeStep
 from perfmodel.schema.dense import list_dense, load_dense, load_rates
-from perfmodel.schema.machine import list_machines
+from perfmodel.schema.machine import list_machines, load_machine
 from perfmodel.schema.workload import Table, TableSet
 from perfmodel.units import format_flops, parse_flops
 from perfmodel.validate.dlrm import fitted_efficiency
 
 TABLES = "rows,dim,pooling,name\n1000000,64,10,big\n1000,64,2,small\n1000000,64,5,other\n"
 H100 = "h100-sxm-ib"
+FLOOR, RATE = (load_machine(H100).value(name) for name in ("launch_floor_s", "local_sum_bytes_per_s"))
 
 
 def test_operations_are_read_and_written() -> None:
@@ -40,9 +41,11 @@ def test_a_name_a_file_operations_and_a_time(tmp_path: Path) -> None:
     mine = dense_of(str(path), H100)
     assert isinstance(mine, Dense) and (mine.name, mine.gradient_bytes) == ("mine", 4)
     assert mine.reduced_bytes(7) == 4 * (6 + 160 + 55)
+    assert mine.updated_bytes(7, 0) == 12 * (6 + 160 + 55)
     given = dense_of("32MFLOP", H100)
     assert isinstance(given, Dense) and given.reduced_bytes(7) == 32e6 / 2 * 2
-    assert given.forward_s(7, 100, 2.0) == (0, pytest.approx(32e8 / (989.4e12 * 0.392)))
+    assert given.updated_bytes(7, 4) == 16e6 * (2 + 2 + 2 * (4 + 4))
+    assert given.forward_s(7, 100, 2.0) == (0, pytest.approx(32e8 / (989.4e12 * 0.419)))
     assert dense_of("3ms", H100) == DenseTime(0.003)
     assert DenseTime(0.003).forward_s(7, 100, 2.0) == (0, pytest.approx(0.001))
 
@@ -85,7 +88,7 @@ def test_the_numbers_of_a_step_add_up(training: bool) -> None:
     assert found.dense_s == pytest.approx(0.003)
     assert 0 <= found.exposed_s <= found.communication_s < found.found.serial_s
     assert found.low_s <= found.found.step_s <= found.high_s
-    assert found.parts.dense_reduce == 0 == found.reduced_bytes
+    assert found.parts.dense_reduce == 0 == found.reduced_bytes == found.parts.dense_update
 
 
 def test_operations_have_gradients_to_reduce_where_there_are_other_gpus() -> None:
@@ -94,7 +97,9 @@ def test_operations_have_gradients_to_reduce_where_there_are_other_gpus() -> Non
     assert found.reduced_bytes == 32e6 and found.parts.dense_reduce > 0
     assert found.exposed_s <= found.found.exposed_s
     assert whole(False, dense).reduced_bytes == 0 == whole(False, dense).parts.dense_reduce
-    assert whole(True, dense, gpus=1).reduced_bytes == 0 == whole(True, dense, gpus=1).communication_s
+    assert found.parts.dense_update == pytest.approx(16e6 * (2 + 2 + 8) / RATE + FLOOR)
+    one = whole(True, dense, gpus=1)
+    assert one.reduced_bytes == 0 == one.communication_s and one.parts.dense_update > 0
 
 
 def test_a_long_dense_part_hides_what_does_not_wait_for_it() -> None:
@@ -122,7 +127,7 @@ def test_the_page_has_the_whole_step(model: str, capsys: pytest.CaptureFixture[s
         block = out[: out.index("Bound by")]
         assert max(len(line) for line in block.splitlines()) <= int(columns)
         plain = " ".join(out.split())
-        for said in ("With dense layers:", "exposed", "critical path", "MFLOP a sample", "39.2 %", "band"):
+        for said in ("With dense layers:", "exposed", "critical path", "MFLOP a sample", "41.9 %", "band"):
             assert said in plain, said
     assert run([*words, "--dense", "3ms"]) == 0
     assert "as given: forward and backward" in " ".join(capsys.readouterr().out.split())

@@ -1,0 +1,133 @@
+"""Does the fastest pass make the fastest overlapped step? ``python benchmarks/overlap_order.py``.
+
+The search minimises a pass whose steps run one after the other. Here the plans that it finds with each kind
+of exchange alone and with all are put into the overlap pipeline with the dense layers of DLRM-DCNv2, and the
+best of them are changed further, a few tables at a time, as long as that shortens the overlapped step.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from perfmodel.errors import BadInputError
+from perfmodel.model.exchanges import Exchange
+from perfmodel.plan import Evaluator, Plan
+from perfmodel.plan.dense import Dense, dense_of
+from perfmodel.plan.options import Options, options_of
+from perfmodel.plan.packing import Scale, State, place
+from perfmodel.plan.search import Restriction, Search
+from perfmodel.plan.training import Costed
+from perfmodel.report.terminal import table
+from perfmodel.units import format_time
+from perfmodel.validate.dlrm_inputs import Case, load_inputs
+
+_BATCH = {8: 6912, 64: 2112, 128: 1056}
+_DENSE = (1.0, 4.0)
+_NEAR, _CHANGED = 1.2, 3
+
+
+def only(kind: Exchange) -> Restriction:
+    """Copies, and one kind of exchange."""
+    return lambda options, evaluator: np.isin(options.exchange, [Exchange.DP, kind])
+
+
+def plans(evaluator: Evaluator, limit_bytes: float, seconds: float) -> Iterator[Plan]:
+    """The plan of the fastest pass first, then those of each kind of exchange."""
+    yield Search(evaluator, limit_bytes, time_limit_s=seconds).run().plan
+    for kind in Exchange:
+        if kind == Exchange.DP:
+            continue
+        try:
+            search = Search(evaluator, limit_bytes, time_limit_s=seconds / 2, restrict=only(kind))
+            yield search.run().plan
+        except (BadInputError, ValueError):  # these tables cannot be sharded so
+            continue
+
+
+def state_of(evaluator: Evaluator, options: Options, plan: Plan, limit_bytes: float) -> State:
+    """A plan that can be changed."""
+    state = State(evaluator, options, limit_bytes)
+    for t, placement in enumerate(plan.placements):
+        option = options.find(t, placement.scheme)
+        assert option is not None
+        state.choose([t], np.array([option]))
+        if state.ranks[t] is None:
+            state.put(t, placement.ranks)
+    return state
+
+
+def changed(state: State, random: np.random.Generator) -> State | None:
+    """One to three tables cut and placed otherwise; None where they do not fit."""
+    new, o = state.copy(), state.options
+    for t in random.choice(len(new.ranks), random.integers(1, _CHANGED + 1), replace=False):
+        new.clear(int(t))
+        at = o.of(int(t))
+        option = int(random.integers(at.start, at.stop))
+        new.choose([int(t)], np.array([option]))
+        if new.ranks[t] is None:
+            scale = Scale.of(new.evaluator, new.most + o.own[option])
+            ranks = place(new, option, scale)
+            if ranks is None:
+                return None
+            new.put(int(t), ranks)
+    return new if new.fits else None
+
+
+def step_s(evaluator: Evaluator, plan: Plan, dense: Dense) -> float:
+    """The overlapped step."""
+    return Costed.of(evaluator, plan).step(dense).step_s
+
+
+def climbed(state: State, dense: Dense, seconds: float) -> float:
+    """The shortest overlapped step that changes of a plan find."""
+    random, until = np.random.default_rng(0), time.monotonic() + seconds
+    best_s, most_s = step_s(state.evaluator, state.plan(), dense), _NEAR * state.time_s
+    while time.monotonic() < until:
+        new = changed(state, random)
+        if new is None or new.time_s > most_s:
+            continue
+        new_s = step_s(state.evaluator, new.plan(), dense)
+        if new_s < best_s:
+            state, best_s = new, new_s
+    return best_s
+
+
+def rows(gpus: int, seconds: float) -> Iterator[list[str]]:
+    """A line for each weight of the dense layers."""
+    inputs = load_inputs()
+    case = Case(inputs.mlperf.model, "h100-sxm-ib", gpus, 8, _BATCH[gpus], inputs.mlperf)
+    evaluator = case.evaluator()
+    limit = case.usable_bytes(evaluator)
+    found = list(plans(evaluator, limit, seconds))
+    options = options_of(evaluator, limit)
+    usual = dense_of(inputs.dense, case.machine)
+    assert isinstance(usual, Dense)
+    for weight in _DENSE:
+        dense = replace(usual, flops_per_s=usual.flops_per_s / weight)
+        steps = [step_s(evaluator, plan, dense) for plan in found]
+        order = sorted(range(len(found)), key=lambda k: steps[k])
+        starts = [state_of(evaluator, options, found[k], limit) for k in dict.fromkeys([0, *order[:2]])]
+        best = min(climbed(start, dense, seconds / len(starts)) for start in starts)
+        gains = [f"{100 * (1 - each / steps[0]):.1f} %" for each in (steps[order[0]], best)]
+        yield [str(gpus), f"{weight:g}×", format_time(steps[0]), *gains]
+
+
+def main() -> None:
+    """Prints the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--gpus", type=int, nargs="+", choices=list(_BATCH), default=list(_BATCH))
+    parser.add_argument("--seconds", type=float, default=10.0, help="of each search and of each climb")
+    asked = parser.parse_args()
+    headers = ["GPUs", "dense", "fastest pass, overlapped", "best of a kind gains", "changed further gains"]
+    lines = [line for gpus in asked.gpus for line in rows(gpus, asked.seconds)]
+    sys.stdout.write(table(headers, lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,41 @@
+"""``--dense``: the dense layers beside a plan."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from perfmodel.plan.dense import Dense, DenseTime
+    from perfmodel.plan.outcome import Outcome
+    from perfmodel.plan.training import WholeStep
+    from perfmodel.schema.machine import Machine
+
+DenseOption = Annotated[
+    str | None,
+    typer.Option(
+        "--dense",
+        metavar="VALUE",
+        help="Dense layers beside the tables, to show the whole step, overlapped: dlrm-dcnv2 or a TOML file, "
+        "operations of a sample forward (32MFLOP), or the time of a batch on one GPU (3ms).",
+    ),
+]
+
+
+def layers_of(dense: str | None, machine: Machine) -> Dense | DenseTime | None:
+    """What was typed, on the machine's GPU; None: nothing was."""
+    if dense is None:
+        return None
+    from perfmodel.plan.dense import dense_of
+
+    return dense_of(dense, machine.name)
+
+
+def whole_of(answer: Outcome, layers: Dense | DenseTime | None) -> WholeStep | None:
+    """The step of the plan with its dense layers, where they are given."""
+    if layers is None:
+        return None
+    from perfmodel.plan.training import Costed, WholeStep
+
+    return WholeStep.of(Costed.of(answer.evaluator, answer.plan), layers)
