@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
 from calibrate.importers.merge import Stack, _how_to, _selected
 from calibrate.machine.host import gpu_class
-from perfmodel.cli import run
 from perfmodel.cli.imports import doubt_gpu
 from perfmodel.errors import BadInputError
 from perfmodel.report.calibration import calibration_text
@@ -21,23 +20,6 @@ from perfmodel.schema.calibration import list_calibrations, load_calibration, re
 from perfmodel.schema.machine import list_machines, load_machine
 
 SHIPPED = "h100-sxm-ib/nccl-2.29.2-stream"
-
-
-class Outcome(NamedTuple):
-    """What a command left behind."""
-
-    code: int
-    out: str
-    err: str
-
-
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Any:
-    def call(*words: str) -> Outcome:
-        code = run(list(words))
-        return Outcome(code, *capsys.readouterr())
-
-    return call
 
 
 def simple(size: int) -> float:

@@ -4,32 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pandas as pd
 import pytest
 
-from perfmodel.cli import run
 from perfmodel.resources import data_path
 
 SHIPPED = "h200-sxm-ib/nccl-2.29.2-stream"
-
-
-class Outcome(NamedTuple):
-    """What a command left behind."""
-
-    code: int
-    out: str
-    err: str
-
-
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Any:
-    def call(*words: str) -> Outcome:
-        code = run(list(words))
-        return Outcome(code, *capsys.readouterr())
-
-    return call
 
 
 def own(path: Path, **changes: Any) -> str:

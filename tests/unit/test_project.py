@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from alpha_beta import AlphaBeta, one, setting
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,53 +16,11 @@ from perfmodel.errors import BadInputError
 from perfmodel.model.embedding_bag import slowdown_limit
 from perfmodel.project import Memory, grids, prepare, project_grid, project_one
 from perfmodel.project.links import Faster, Library
-from perfmodel.project.scenarios import BEST, CLUSTER, OneDomain, Setting
-from perfmodel.project.sensitivity import next_experiment, sensitivities
-from perfmodel.schema.constants import load_kernel_constants, load_scenario_file
+from perfmodel.project.scenarios import BEST
+from perfmodel.project.sensitivity import sensitivities
 from perfmodel.schema.evidence import Clock, Evidence
-from perfmodel.schema.machine import Machine, load_machine
+from perfmodel.schema.machine import load_machine
 from perfmodel.schema.workload import Table, TableSet, Workload
-
-
-@dataclass(frozen=True)
-class Estimate:
-    time_s: Any
-    low_s: Any
-    high_s: Any
-    floor_s: Any
-    evidence: Any
-    limit: Any
-    limit_names: tuple[str, ...]
-    clock: Clock
-
-
-@dataclass(frozen=True)
-class AlphaBeta:
-    """t = alpha + S (G-1)/G / beta for every collective; nothing on one GPU; 30 % either way."""
-
-    alpha: float = 10e-6
-    beta: float = 100e9
-    evidence: Evidence = Evidence.EXTRAPOLATED
-    clock: Clock = Clock.STREAM
-    calibration_id: str = "fake"
-
-    def estimate(self, collective: str, payload: Any, gpus: Any, gpus_per_node: Any = None) -> Estimate:
-        payload, gpus = np.broadcast_arrays(np.asarray(payload, float), np.asarray(gpus, float))
-        floor = np.where(gpus > 1, self.alpha, 0.0)
-        time = floor + payload * (gpus - 1) / gpus / self.beta
-        rank = np.full(time.shape, self.evidence.rank, dtype=np.int8)
-        zero = np.zeros(time.shape, dtype=np.int8)
-        return Estimate(time, time / 1.3, time * 1.3, floor, rank, zero, ("the fabric",), self.clock)
-
-
-def setting(times: Any = None, machine: Machine | None = None, backend: str = "nccl") -> Setting:
-    links = times if isinstance(times, Faster) else Library(backend, times or AlphaBeta())
-    return Setting(machine or load_machine("h100-sxm-ib"), links, load_kernel_constants(), CLUSTER, backend)
-
-
-def one(times: Any = None, machine: Machine | None = None, backend: str = "nccl", **values: Any) -> Any:
-    chosen = setting(times, machine, backend)
-    return project_one(None, chosen.machine, setting=chosen, **values)
 
 
 def test_ten_terabytes_step_by_step() -> None:
@@ -347,136 +306,3 @@ def test_the_paper_grids_have_their_sizes() -> None:
     assert {name: len(np.unique(a)) for name, a in first.items()} == {
         "gpus": 1, "table_count": 1, "batch": 4, "dim": 4, "pooling": 3,
     }  # fmt: skip
-
-
-def test_one_domain_limits() -> None:
-    near = AlphaBeta(alpha=10e-6, beta=300e9, evidence=Evidence.MEASURED)
-    assumed = load_scenario_file("nvlink-everywhere")
-    wide = OneDomain(near, assumed, 8)
-    same = wide.estimate("all_to_all", 1e6, np.array([2.0, 8.0]))
-    assert same.time_s.tolist() == near.estimate("all_to_all", 1e6, np.array([2.0, 8.0])).time_s.tolist()
-    assert same.evidence.tolist() == [0, 0]
-    far = wide.estimate("reduce_scatter", np.array([1e-9, 1e15]), 128.0)
-    assert far.time_s[0] == pytest.approx(10e-6 + 120 * 0.65e-6)
-    assert 1e15 * 127 / 128 / far.time_s[1] == pytest.approx(330e9)
-    assert far.evidence.tolist() == [Evidence.ASSUMED.rank] * 2
-
-
-def test_one_domain_needs_nvlink() -> None:
-    with pytest.raises(BadInputError, match="has none"):
-        project_one(gpus=8, machine="l40s-pcie", scenario="nvlink-everywhere")
-
-
-def test_nvlink_everywhere_meets_the_published_range_without_tuning() -> None:
-    """arXiv 2512.05831 figure 9: 22.8x to 108.2x at 128 GPUs over its two grids."""
-    both = [perfmodel.project(grid((128,)), scenario="nvlink-everywhere") for grid in grids.GRIDS.values()]
-    rows = [frame.iloc[i] for frame in both for i in range(len(frame))]
-    low, high = min(rows, key=lambda r: r["slowdown"]), max(rows, key=lambda r: r["slowdown"])
-    assert low["slowdown"] == pytest.approx(22.8, rel=0.1)
-    assert high["slowdown"] == pytest.approx(108.2, rel=0.1)
-    corner = ["table_count", "batch", "pooling", "dim"]
-    assert low[corner].tolist() == [64, 4096, 32, 32]
-    assert high[corner].tolist() == [1, 1024, 4, 256]
-
-
-def test_best_takes_the_library_that_knows_a_collective() -> None:
-    p = project_one(gpus=16, machine="h200-sxm-ib", backend="best", clock="graph", reduction="reduce-scatter")
-    bags = next(s for s in p.steps if s.name.endswith("_bags"))
-    assert bags.library == "nccl"
-
-
-def test_a_change_that_no_calibration_covers_is_left_out() -> None:
-    """NVSHMEM inside a kernel was never timed in a reduce-scatter, which a two-level exchange needs."""
-    p = project_one(gpus=16, machine="h200-sxm-ib", backend="nvshmem", clock="device")
-    labels = [s.label for s in sensitivities(p)]
-    assert labels and not any("two-level" in label for label in labels)
-
-
-def test_what_does_not_help_is_left_out_but_for_the_appliance() -> None:
-    cards = one(AlphaBeta(alpha=0.0, beta=1e15), gpus=16)  # nothing to gain from links
-    assert [s.option.split()[0] for s in sensitivities(cards)] == ["--local-memory"]
-    p = project_one(gpus=8, batch=2**20)
-    options = [s.option for s in sensitivities(p)]
-    assert "--set nvlink_bytes_per_s=900GB/s" in options  # bytes rule
-    assert not any(option.startswith("--batch") for option in options)
-
-
-def test_more_samples_where_latency_rules() -> None:
-    p = one(AlphaBeta(alpha=1e-3, beta=1e15), gpus=16, batch=256)
-    more = next(s for s in sensitivities(p) if s.option == "--batch 1024")
-    larger = one(AlphaBeta(alpha=1e-3, beta=1e15), gpus=16, batch=1024)
-    assert more.after == larger.slowdown
-    gain = 4 * p.time_s / larger.time_s
-    assert gain == pytest.approx(4, rel=1e-3)
-    assert more.label == "4 times the batch: 4.00× the samples per second"
-
-
-def test_the_domain_in_use_is_widened_to_all() -> None:
-    p = project_one(gpus=64, gpus_per_node=4, machine="h200-sxm-ib")
-    wide = next(s for s in sensitivities(p) if "domain" in s.label)
-    assert wide.label == "NVLink domain 4 → 64 GPUs"
-    assert wide.option == "--set nvlink_domain_gpus=128"  # 16 nodes of 8, of which 4 are used
-    again = project_one(
-        gpus=64, gpus_per_node=4, machine="h200-sxm-ib", overrides={"nvlink_domain_gpus": 128}
-    )
-    assert again.slowdown == wide.after
-    assert float(again.forward.domain(again.work.gpus)[0]) == 64
-
-
-def test_crossovers_are_those_of_the_groups_in_use() -> None:
-    fast = Library("nvshmem", AlphaBeta(alpha=1e-6, beta=10e9))
-    both = Faster(Library("nccl", AlphaBeta()), fast)
-    p = one(both, backend=BEST, gpus=64, reduction="two_level")
-    groups = [(c.collective, c.gpus, c.group) for c in p.crossovers]
-    assert groups == [
-        ("all_to_all", 64, ""),
-        ("reduce_scatter", 8, "inside a domain"),
-        ("reduce_scatter", 8, "across domains"),
-    ]
-    flat = one(both, backend=BEST, gpus=64)
-    assert [(c.collective, c.gpus) for c in flat.crossovers] == [("all_to_all", 64), ("reduce_scatter", 64)]
-
-
-@pytest.mark.parametrize(
-    ("options", "nodes", "where"),
-    [
-        ({"gpus": 128}, 2, "≥ 2 nodes"),
-        ({"gpus": 128, "scenario": "nvlink-everywhere"}, 1, "128 GPUs of one NVLink domain"),
-        ({"gpus": 36, "machine": "gb200-nvl72"}, 1, "36 GPUs of one NVLink domain"),
-        ({"gpus": 144, "machine": "gb200-nvl72"}, 19, "≥ 2 NVLink domains"),
-    ],
-)
-def test_where_to_measure_next(options: dict[str, Any], nodes: int, where: str) -> None:
-    found = next_experiment(project_one(**options))
-    assert found is not None
-    assert found.nodes == nodes and found.where.startswith(where)
-
-
-def test_next_experiment_names_what_carries_the_time() -> None:
-    p = one(AlphaBeta(alpha=300e-6), gpus=128)
-    nxt = next_experiment(p)
-    assert nxt is not None
-    assert nxt.only == ("nccl:all_to_all", "nccl:reduce_scatter")
-    assert nxt.nodes == 2
-    assert nxt.share == pytest.approx(sum(s.share for s in p.steps if s.collective))
-    known = next_experiment(one(AlphaBeta(evidence=Evidence.MEASURED), gpus=8))
-    assert known is not None and known.only == ("kernel:bucketize", "kernel:gather_pool")
-    assert known.nodes == 1
-
-
-def test_sensitivities_of_the_main_question() -> None:
-    p = project_one(table_bytes=10e12)
-    found = {s.option: s for s in sensitivities(p)}
-    assert {"--reduction two-level", "--set nvlink_domain_gpus=128", "--local-memory 10TB@3TB/s"} <= set(
-        found
-    )
-    assert found["--local-memory 10TB@3TB/s"].after == pytest.approx(1.0, abs=0.1)
-    assert all(s.after <= 0.98 * p.slowdown for s in found.values())
-    assert "--reduction sparse" not in found  # the other exchange is the better one
-    assert all(s.before == p.slowdown and s.low <= s.after <= s.high for s in found.values())
-
-
-def test_the_room_can_be_called() -> None:
-    import perfmodel.project as room
-
-    assert len(room(gpus=[8, 16])) == 2  # type: ignore[operator]

@@ -1,0 +1,56 @@
+"""A fake library whose collectives are a plain alpha and beta, for projections that divide by hand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from perfmodel.project import project_one
+from perfmodel.project.links import Faster, Library
+from perfmodel.project.scenarios import CLUSTER, Setting
+from perfmodel.schema.constants import load_kernel_constants
+from perfmodel.schema.evidence import Clock, Evidence
+from perfmodel.schema.machine import Machine, load_machine
+
+
+@dataclass(frozen=True)
+class Estimate:
+    time_s: Any
+    low_s: Any
+    high_s: Any
+    floor_s: Any
+    evidence: Any
+    limit: Any
+    limit_names: tuple[str, ...]
+    clock: Clock
+
+
+@dataclass(frozen=True)
+class AlphaBeta:
+    """t = alpha + S (G-1)/G / beta for every collective; nothing on one GPU; 30 % either way."""
+
+    alpha: float = 10e-6
+    beta: float = 100e9
+    evidence: Evidence = Evidence.EXTRAPOLATED
+    clock: Clock = Clock.STREAM
+    calibration_id: str = "fake"
+
+    def estimate(self, collective: str, payload: Any, gpus: Any, gpus_per_node: Any = None) -> Estimate:
+        payload, gpus = np.broadcast_arrays(np.asarray(payload, float), np.asarray(gpus, float))
+        floor = np.where(gpus > 1, self.alpha, 0.0)
+        time = floor + payload * (gpus - 1) / gpus / self.beta
+        rank = np.full(time.shape, self.evidence.rank, dtype=np.int8)
+        zero = np.zeros(time.shape, dtype=np.int8)
+        return Estimate(time, time / 1.3, time * 1.3, floor, rank, zero, ("the fabric",), self.clock)
+
+
+def setting(times: Any = None, machine: Machine | None = None, backend: str = "nccl") -> Setting:
+    links = times if isinstance(times, Faster) else Library(backend, times or AlphaBeta())
+    return Setting(machine or load_machine("h100-sxm-ib"), links, load_kernel_constants(), CLUSTER, backend)
+
+
+def one(times: Any = None, machine: Machine | None = None, backend: str = "nccl", **values: Any) -> Any:
+    chosen = setting(times, machine, backend)
+    return project_one(None, chosen.machine, setting=chosen, **values)

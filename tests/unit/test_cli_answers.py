@@ -1,0 +1,347 @@
+"""The answers of commands: text that fits a page, one JSON document, one screen of error."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli_calls import WIDTH, is_an_error
+
+# --- project, collective, explain, sweep ------------------------------------------------------------------
+
+
+def test_project_answers_first_and_shows_how_it_came_about(cli: Any) -> None:
+    outcome = cli("project", "--table-size", "10TB")
+    lines = outcome.out.splitlines()
+    assert outcome.code == 0
+    assert "slower sharded over 128 GPUs than if the tables fitted in one." in lines[0]
+    assert "per batch, instead of" in lines[1] and "the samples per second" in lines[1]
+    assert "10 TB ÷ 80 GB = 125  →  128" in outcome.out
+    assert "What would change the answer" in outcome.out
+    assert "perfmodel explain" in outcome.out
+    assert max(len(line) for line in lines) <= WIDTH
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--backend", "best", "--machine", "h200-sxm-ib"),
+        ("--scenario", "nvlink-everywhere"),
+        ("--reduction", "two-level", "--tables", "64", "--dim", "128"),
+        ("--machine", "gb200-nvl72", "--reserve", "15%"),
+    ],
+)
+def test_every_projection_fits_the_page(cli: Any, words: tuple[str, ...]) -> None:
+    outcome = cli("project", "--table-size", "10TB", *words)
+    assert outcome.code == 0, outcome.err
+    assert max(len(line) for line in outcome.out.splitlines()) <= WIDTH
+
+
+def test_project_json_is_one_document_and_adds_up(cli: Any) -> None:
+    answer = json.loads(cli("project", "--table-size", "10TB", "--json").out)
+    assert (answer["schema_version"], answer["command"], answer["gpus"]) == (1, "project", 128)
+    assert sum(step["time_s"] for step in answer["steps"]) == pytest.approx(answer["time_s"])
+    assert answer["slowdown"] == pytest.approx(answer["time_s"] / answer["baseline_time_s"])
+    assert answer["changes"] and answer["next_experiment"]["share"] > 0
+
+
+def test_project_csv_has_the_steps(cli: Any) -> None:
+    import pandas as pd
+
+    frame = pd.read_csv(io.StringIO(cli("project", "--table-size", "10TB", "--csv").out))
+    assert "gather_pool" in set(frame["name"])
+    assert (frame["time_s"] > 0).all()
+
+
+def test_tables_that_fit_one_gpu_are_not_slower(cli: Any) -> None:
+    outcome = cli("project", "--table-size", "10GB")
+    assert outcome.out.startswith("1.00×: 10 GB of tables fit one GPU, so nothing is sharded.")
+
+
+def test_what_ifs_change_the_numbers_and_show_as_assumed(cli: Any) -> None:
+    plain_answer = json.loads(cli("project", "--table-size", "10TB", "--json").out)
+    words = ("project", "--table-size", "10TB", "--set", "nic_bytes_per_s=200GB/s")
+    faster = json.loads(cli(*words, "--json").out)
+    assert faster["slowdown"] < plain_answer["slowdown"]
+    assert faster["evidence"] == "assumed"
+    assert "assumed: nic_bytes_per_s = 200 GB/s" in cli(*words).out
+    near = cli("project", "--table-size", "10TB", "--local-memory", "10TB@3TB/s").out
+    assert near.startswith("1.0") and "one memory" in near
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        (("--table-size", "10Tb"), ("terabits or terabytes?", "write 10TB (10·10¹² bytes)")),
+        (("--table-size", "-1TB"), ("--table-size -1TB", "negative")),
+        (("--table-size", "0"), ("zero",)),
+        (("--table-size", "lots"), ("--table-size lots",)),
+        (("--gpus", "0"), ("--gpus 0", "zero")),
+        (("--gpus", "2.5"), ("whole number",)),
+        (("--table-size", "1TB", "--machine", "h100"), ("h100-sxm-ib",)),
+        (("--table-size", "1TB", "--backend", "rccl"), ("rccl", "nccl")),
+        (("--table-size", "1TB", "--clock", "wall"), ("wall", "stream")),
+        (("--table-size", "1TB", "--scenario", "dream"), ("dream", "nvlink-everywhere")),
+        (("--table-size", "1TB", "--dtype", "fp12"), ("fp12", "fp16")),
+        (("--table-size", "1TB", "--id-dtype", "int9"), ("int9", "int64")),
+        (("--table-size", "1TB", "--reserve", "100%"), ("--reserve",)),
+        (("--table-size", "1TB", "--set", "nic=1"), ("nic",)),
+        (("--table-size", "1TB", "--set", "nonsense"), ("key=value",)),
+        (("--table-size", "1TB", "--set", "nic_bytes_per_s=400Gbps"), ("ambiguous",)),
+        (("--table-size", "1TB", "--local-memory", "10TB"), ("SIZE@RATE",)),
+        (("--table-size", "1TB", "--gpus-per-node", "99"), ("99",)),
+        (("--table-size", "1TB", "--model", "criteo-1tb"), ("--model and --table-size",)),
+        (("--table-size", "1KB", "--gpus", "128"), ("row",)),
+        (("--table-size", "1TB", "--json", "--csv"), ("--json and --csv",)),
+        (("--table-size", "1TB", "--calibration", "missing.json"), ("missing.json",)),
+        ((), ("which tables?", "--table-size 10TB")),
+    ],
+)
+def test_bad_input_to_project_is_one_screen_and_exit_2(
+    cli: Any, words: tuple[str, ...], parts: tuple[str, ...]
+) -> None:
+    is_an_error(cli("project", *words), 2, *parts)
+
+
+def test_no_calibration_is_exit_3(cli: Any) -> None:
+    words = ("collective", "--op", "all_to_all", "--size", "1MiB", "--gpus", "8", "--machine", "l40s-pcie")
+    is_an_error(cli(*words, "--backend", "nvshmem"), 3, "nvshmem", "l40s-pcie")
+
+
+def test_collective_has_the_public_names(cli: Any) -> None:
+    words = (
+        "collective",
+        "--op",
+        "all_to_all",
+        "--size",
+        "1GiB",
+        "--gpus",
+        "128",
+        "--machine",
+        "h100-sxm-ib",
+    )
+    answer = json.loads(cli(*words, "--json").out)
+    names = ("collective", "payload_bytes", "gpus", "gpus_per_node", "time_s", "low_s", "high_s",
+             "algbw_bytes_per_s", "busbw_bytes_per_s", "evidence", "clock")  # fmt: skip
+    assert [name for name in names if name not in answer] == []
+    assert (answer["payload_bytes"], answer["gpus_per_node"]) == (2**30, 8)
+    assert answer["low_s"] < answer["time_s"] < answer["high_s"]
+    assert answer["algbw_bytes_per_s"] == pytest.approx(2**30 / answer["time_s"])
+    assert answer["busbw_bytes_per_s"] == pytest.approx(answer["algbw_bytes_per_s"] * 127 / 128)
+    assert answer["results"] == [{name: answer[name] for name in answer["results"][0]}]
+
+
+def test_collective_takes_lists_and_ranges(cli: Any) -> None:
+    words = ("collective", "--op", "all", "--size", "1MiB..4MiB", "--gpus", "4,8")
+    answer = json.loads(cli(*words, "--json").out)
+    assert len(answer["results"]) == 5 * 3 * 2
+    assert "time_s" not in answer
+    assert max(len(line) for line in cli(*words).out.splitlines()) <= WIDTH
+    assert len(cli(*words, "--csv").out.splitlines()) == 31
+
+
+def test_a_message_below_the_alignment_of_the_library_is_refused(cli: Any) -> None:
+    is_an_error(cli("collective", "--op", "all_to_all", "--size", "64", "--gpus", "128"), 2, "64 B", "2048 B")
+
+
+@pytest.mark.parametrize(
+    "step", ["reduce-scatter", "all-to-all-ids", "gather", "bucketize", "reduce_scatter_bags"]
+)
+def test_explain_shows_equation_numbers_and_sources(cli: Any, step: str) -> None:
+    outcome = cli("explain", step)
+    assert outcome.code == 0, outcome.err
+    for part in ("\nTime\n", "\nBytes S\n", "meaning and source", "\nWorking\n", "evidence"):
+        assert part in outcome.out
+    assert max(len(line) for line in outcome.out.splitlines()) <= WIDTH
+    answer = json.loads(cli("explain", step, "--json").out)
+    assert answer["terms"][0]["symbol"] == "S"
+    assert all(term["text"] for term in answer["terms"])
+
+
+def test_explain_works_in_a_measured_cell_a_scenario_and_with_the_other_library(cli: Any) -> None:
+    measured = cli("explain", "reduce-scatter", "--gpus", "8").out
+    assert "measured" in measured and "alpha" in measured
+    assert "extra_peer_s" in cli("explain", "reduce-scatter", "--scenario", "nvlink-everywhere").out
+    best = cli("explain", "all-to-all-ids", "--machine", "h200-sxm-ib", "--backend", "best")
+    assert best.code == 0, best.err
+    is_an_error(cli("explain", "teleport"), 2, "teleport", "gather-pool")
+
+
+@pytest.mark.parametrize(("grid", "points"), [("paper-1", 192), ("paper-2", 168)])
+def test_the_papers_grids(cli: Any, grid: str, points: int, tmp_path: Path) -> None:
+    import pandas as pd
+
+    out = tmp_path / "grid.csv"
+    outcome = cli("sweep", "--grid", grid, "--out", str(out))
+    assert (outcome.code, outcome.out) == (0, "")
+    frame = pd.read_csv(out)
+    assert len(frame) == points
+    assert (frame.loc[frame["gpus"] == 1, "slowdown"] == 1).all()
+    is_an_error(cli("sweep", "--grid", grid, "--out", str(out)), 2, "exists already", "--force")
+    assert cli("sweep", "--grid", grid, "--out", str(out), "--force").code == 0
+    assert list(tmp_path.iterdir()) == [out]
+
+
+def test_sweep_writes_parquet_and_prints_a_summary(cli: Any, tmp_path: Path) -> None:
+    import pandas as pd
+
+    out = tmp_path / "s.parquet"
+    words = ("sweep", "--table-size", "1TB..4TB", "--batch", "128,1024", "--pooling", "4..16", "--dim", "32")
+    assert cli(*words, "--out", str(out)).code == 0
+    assert len(pd.read_parquet(out)) == 3 * 2 * 3
+    text = cli(*words).out
+    assert text.startswith("18 configurations: slowdown ")
+    assert max(len(line) for line in text.splitlines()) <= WIDTH
+    rows = json.loads(cli(*words, "--json").out)["rows"]
+    assert len(rows) == 18 and rows[0]["evidence"]
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        (("--grid", "paper-3"), ("paper-3", "paper-1")),
+        (("--grid", "paper-1", "--out", "x.xlsx"), (".csv or .parquet",)),
+        (("--grid", "paper-1", "--out", "nowhere/x.csv"), ("not a folder",)),
+        (("--batch", "128"), ("which tables?",)),
+        (("--table-size", "1TB,,2TB"), ("empty",)),
+        (("--gpus", "1..1000000000000"), ("gpus",)),
+    ],
+)
+def test_bad_sweeps(cli: Any, words: tuple[str, ...], parts: tuple[str, ...]) -> None:
+    is_an_error(cli("sweep", *words), 2, *parts)
+
+
+# --- validate ---------------------------------------------------------------------------------------------
+
+
+def verdicts(*, regression: bool) -> Any:
+    from perfmodel.validate import Outcome, Verdict
+
+    said = Outcome.FAILS if regression else Outcome.HOLDS
+
+    def judge(paper: bool = False, held_out: bool = False) -> list[Verdict]:
+        return [Verdict("size", "a claim", "2", "3", "1 to 2", said, "because", regression)]
+
+    return judge
+
+
+def test_validate_prints_verdicts_and_exits_6_outside_a_band(
+    cli: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import perfmodel.validate
+
+    monkeypatch.setattr(perfmodel.validate, "validate", verdicts(regression=False))
+    good = cli("validate")
+    assert (good.code, good.err) == (0, "")
+    assert "size: holds" in good.out and "1 band: 1 holds, 0 fails" in good.out
+    monkeypatch.setattr(perfmodel.validate, "validate", verdicts(regression=True))
+    bad = cli("validate", "--json")
+    assert bad.code == 6
+    assert json.loads(bad.out)["outside"] == ["size"]
+    assert bad.err.startswith("error: 1 band is left: size.")
+    assert "! size: fails" in cli("validate").out
+
+
+def test_the_papers_claims_are_judged(cli: Any) -> None:
+    outcome = cli("validate", "--paper")
+    assert outcome.code == 0, outcome.err
+    assert "claims of the paper" in outcome.out
+    assert max(len(line) for line in outcome.out.splitlines()) <= WIDTH
+
+
+# --- calibrations -----------------------------------------------------------------------------------------
+
+SHIPPED = "h100-sxm-ib/nccl-2.29.2-stream"
+
+
+def test_calibrations_and_show(cli: Any) -> None:
+    assert SHIPPED in cli("calibrations").out
+    listed = json.loads(cli("calibrations", "--machine", "h200-sxm-ib", "--json").out)["calibrations"]
+    assert {item["machine"] for item in listed} == {"h200-sxm-ib"}
+    for words in (
+        ("calibrations",),
+        ("show", SHIPPED),
+        ("show", SHIPPED, "--samples"),
+        ("show", SHIPPED, "--check"),
+    ):
+        outcome = cli(*words)
+        assert outcome.code == 0, outcome.err
+        assert max(len(line) for line in outcome.out.splitlines()) <= WIDTH, words
+    assert "t = ((" in cli("show", SHIPPED).out
+    both = cli("show", "--compare", "h100-sxm-ib/nccl-2.27.3-stream", SHIPPED)
+    assert "B/A" in both.out
+    assert max(len(line) for line in both.out.splitlines()) <= WIDTH
+
+
+def test_show_refuses_what_is_no_calibration(cli: Any, tmp_path: Path) -> None:
+    from perfmodel.resources import data_path
+
+    good = data_path("calibrations", SHIPPED + ".json").read_text(encoding="utf-8")
+    path = tmp_path / "c.json"
+    for text, part in (
+        (good[: len(good) // 2], "not JSON"),
+        (good.replace('"schema_version": 1', '"schema_version": 99'), "schema_version 99"),
+        ("{}", "schema_version"),
+        ('{"schema_version": 1}', "is missing"),
+    ):
+        path.write_text(text, encoding="utf-8")
+        is_an_error(cli("show", str(path)), 2, part)
+    is_an_error(cli("show", "no-such/thing"), 2, "no-such/thing", "known:")
+    is_an_error(cli("show"), 2, "which calibration?")
+
+
+def nccl_log(gpus: int = 8, op: str = "all_gather") -> str:
+    rows = []
+    for size in (2**k for k in range(10, 31)):
+        time_us = 10.0 + size / 400e3
+        algbw = size / time_us / 1e3
+        bus = algbw * (gpus - 1) / gpus
+        half = f"{time_us:.2f} {algbw:.2f} {bus:.2f}"
+        rows.append(f"{size} {size // 4} float none -1 {half} 0 {half} 0")
+    ranks = [
+        f"#  Rank {r} Group 0 Pid {r} on host device {r} [0000:{r:02x}:00] NVIDIA H200" for r in range(gpus)
+    ]
+    return "\n".join(
+        [
+            "# nccl-tests version 2.18.3 nccl-headers=22907 nccl-library=22907",
+            f"# Collective test starting: {op}_perf",
+            "# nThread 1 nGpus 1 minBytes 8 maxBytes 8 step: 2(factor) graph: 0",
+            *ranks,
+            "# size count type redop root time algbw busbw #wrong time algbw busbw #wrong",
+            *rows,
+        ]
+    )
+
+
+def test_import_writes_a_calibration_that_projects(cli: Any, tmp_path: Path) -> None:
+    log, out = tmp_path / "ag.log", tmp_path / "mine.json"
+    log.write_text(nccl_log() + "\n4096 1024 float none -1 nan 0.00 0.00 0 nan 0.00 0.00 0\n")
+    words = ("import", str(log), "--machine", "h200-sxm-ib", "--out", str(out))
+    outcome = cli(*words)
+    assert outcome.code == 0, outcome.err
+    assert "warning: " in outcome.err and "ag.log:" in outcome.err and "not used" in outcome.err
+    assert "all_gather" in outcome.out and "nccl 2.29.7" in outcome.out
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["ag.log", "mine.json", "mine.samples.csv"]
+    is_an_error(cli(*words), 2, "exists already")
+    asked = ("collective", "--op", "all_gather", "--size", "1GiB", "--gpus", "8", "--machine", "h200-sxm-ib")
+    answer = json.loads(cli(*asked, "--calibration", str(out), "--json").out)
+    assert answer["time_s"] == pytest.approx(10e-6 + 2**30 / 400e9, rel=0.02)
+    assert "Samples   42 points" in cli("show", str(out), "--samples").out
+
+
+def test_import_refuses_and_writes_nothing(cli: Any, tmp_path: Path) -> None:
+    log, out = tmp_path / "ag.log", tmp_path / "mine.json"
+    log.write_text("this is no log\n")
+    is_an_error(cli("import", str(log), "--out", str(out)), 2, "no sample")
+    log.write_text(nccl_log())
+    other = tmp_path / "old.log"
+    other.write_text(nccl_log().replace("22907", "22703"))
+    is_an_error(
+        cli("import", str(log), str(other), "--out", str(out)), 2, "nccl 2.29.7", "nccl 2.27.3", "--stack"
+    )
+    is_an_error(cli("import", str(log), "--out", "mine.txt"), 2, ".json")
+    is_an_error(cli("import"), 2, "logs")
+    assert not out.exists()
