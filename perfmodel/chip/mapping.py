@@ -26,16 +26,16 @@ class Mapping:
     core: Ints
     pieces: tuple[Piece, ...]
 
-    def work(self, cost: ChipCost) -> Work:
-        """What each piece takes, arrays [n]."""
+    def work(self, cost: ChipCost, *, lockstep: bool = False) -> Work:
+        """What each piece takes, arrays [n]; lockstep  as in ``ChipCost.work``."""
         column = {
             name: np.array([getattr(piece, name) for piece in self.pieces])
             for name in ("table", "way", "rows", "columns", "bags")
         }
         size = {name: column[name][:, 1] - column[name][:, 0] for name in ("rows", "columns", "bags")}
-        return cost.work(
-            column["table"], column["way"], size["rows"], size["columns"], size["bags"], column["rows"][:, 0]
-        )
+        begin = column["rows"][:, 0]
+        of = (column["table"], column["way"], size["rows"], size["columns"], size["bags"], begin)
+        return cost.work(*of, lockstep=lockstep)
 
     def batch(self, cost: ChipCost, work: Work | None = None) -> Batch:
         """Time of a batch, and what it is made of."""

@@ -76,17 +76,21 @@ _SHIPPED_LIBRARIES = ("nccl", "nvshmem")
 
 def apply_settings(machine: Machine, settings: list[str] | None) -> Machine:
     """``machine`` with ``--set key=value`` applied; each changed value is marked as assumed."""
+    values = settings_of(settings)
+    return machine.with_overrides(dict(values)) if values else machine
+
+
+def settings_of(settings: list[str] | None, example: str = "nic_bytes_per_s=100GB/s") -> dict[str, str]:
+    """Values of ``--set key=value`` by key. Limits: another form, a key twice -> BadInputError"""
     values: dict[str, str] = {}
     for text in settings or []:
         key, equals, value = text.partition("=")
         if not equals or not key.strip() or not value.strip():
-            raise BadInputError(
-                f"--set {text} is not key=value.", "for example --set nic_bytes_per_s=100GB/s"
-            )
+            raise BadInputError(f"--set {text} is not key=value.", f"for example --set {example}")
         if key.strip() in values:
             raise BadInputError(f"--set {key.strip()} is given twice.", "keep one of them.")
         values[key.strip()] = value.strip()
-    return machine.with_overrides(dict(values)) if values else machine
+    return values
 
 
 def calibration_of(text: str | None, backend: str | None = None, clock: str | None = None) -> str | None:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from perfmodel.cli.dense import DenseOption, layers_of, whole_of
 from perfmodel.cli.chip import OnChipOption, on_chip
+from perfmodel.cli.dense import DenseOption, layers_of, whole_of
 from perfmodel.cli.ids import AlphaOption, DistributionOption, ids_of
 from perfmodel.cli.options import (
     BackendOption,
@@ -166,9 +166,7 @@ def plan(
       perfmodel plan --model criteo-kaggle --on-chip ascend-910 --distribution zipf:1.05
     """
     if chip is not None:
-        ids = {"alpha": alpha, "distribution": distribution}
-        search: dict[str, Any] = {"settings": settings, "time_limit": time_limit, "seed": seed}
-        on_chip(context, chip=chip, model=model, batch=batch, as_json=as_json, **ids, **search)
+        on_chip(context)
         return
     one_output(json=as_json, csv=as_csv)
     _check_out(out, file_format, force=force)

@@ -112,7 +112,7 @@ def test_the_hottest_row_counts_once_whatever_the_tables() -> None:
 
 
 def test_the_bound_leaves_out_choices_with_longer_pieces() -> None:
-    """One table, 2 cores: one piece of 10, or 9 in each of two. Half of the first choice would be 5 a core."""
+    """One table, 2 cores: one piece of 10, or two of 9. Half of the first choice would be 5 a core."""
     case = choices(2, 100, [[(0.0, 0.0, [(1, 10.0, 0.0)]), (0.0, 0.0, [(2, 9.0, 0.0)])]])
     assert relaxed(case, np.ones(2, dtype=bool)).bound_s == pytest.approx(5.0)
     assert lower_bound(case, 9.0) == pytest.approx(9.0)

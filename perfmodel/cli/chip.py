@@ -1,0 +1,79 @@
+"""``perfmodel plan --on-chip``: which way to look up which table, and which core of one chip owns it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from perfmodel.cli.output import emit, emit_json
+from perfmodel.errors import BadInputError
+
+_MEANT = ("chip", "model", "batch", "alpha", "distribution", "settings", "time_limit", "seed", "as_json")
+_DEFAULT_BATCH = "1024"
+_DEFAULT_LIMIT = "1s"
+_MOST_SAMPLES = 2**31
+
+OnChipOption = Annotated[
+    str | None,
+    typer.Option(
+        "--on-chip",
+        metavar="CHIP",
+        help="Not GPUs but the cores of one chip (perfmodel chips), or a TOML file; --batch is of the chip.",
+    ),
+]
+
+
+def on_chip(context: typer.Context) -> None:
+    """The best mapping that is found of tables to the cores of a chip; time limit 1 s if none is given.
+
+    context  of ``perfmodel plan``, whose options it has
+    Limits: an option that is about GPUs -> BadInputError that names it
+    """
+    given = _given(context)
+    _check(context, given)
+    asked = context.params
+    if asked["model"] is None:
+        raise BadInputError(
+            "which tables?", "give --model, e.g. --model mlperf-dlrm-dcnv2 (perfmodel models lists them)"
+        )
+    from perfmodel.chip.answer import outcome_on
+    from perfmodel.cli.ids import ids_of
+    from perfmodel.cli.options import settings_of
+    from perfmodel.plan.tables import PlanTables
+    from perfmodel.report.chip import chip_text
+    from perfmodel.schema.chip import load_chip
+    from perfmodel.units import parse_count, parse_time
+
+    samples = parse_count(asked["batch"] or _DEFAULT_BATCH, "--batch")
+    if samples > _MOST_SAMPLES:
+        raise BadInputError(f"--batch {samples} is more than one chip is given.", f"at most {_MOST_SAMPLES}.")
+    ids = ids_of(asked["alpha"], asked["distribution"])
+    limit_s = parse_time(asked["time_limit"] if "time_limit" in given else _DEFAULT_LIMIT, "--time-limit")
+    box = load_chip(asked["chip"]).with_overrides(dict(settings_of(asked["settings"], "local_bytes=1MiB")))
+    tables = PlanTables.load(asked["model"], ids)
+    answer = outcome_on(box, tables, samples, ids, time_limit_s=limit_s, seed=asked["seed"])
+    if asked["as_json"]:
+        emit_json("plan", **answer.to_dict())
+    else:
+        emit(chip_text(answer))
+
+
+def _given(context: typer.Context) -> dict[str, str]:
+    """Parameters that were typed, with their options."""
+    found = {}
+    for option in context.command.params:
+        source = context.get_parameter_source(str(option.name))
+        if source is not None and source.name == "COMMANDLINE":
+            found[str(option.name)] = option.opts[0]
+    return found
+
+
+def _check(context: typer.Context, given: dict[str, str]) -> None:
+    other = [option for name, option in given.items() if name not in _MEANT]
+    if other:
+        usable = sorted(p.opts[0] for p in context.command.params if p.name in _MEANT and p.name != "chip")
+        raise BadInputError(
+            f"{other[0]} and --on-chip exclude each other: --on-chip plans for the cores of one chip.",
+            f"leave one of them out; --on-chip goes with {', '.join(usable)}.",
+        )

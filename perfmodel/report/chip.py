@@ -1,0 +1,183 @@
+"""The answer of ``perfmodel plan --on-chip`` as a person reads it: how long, how good, what goes where."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from perfmodel.chip.answer import Group, Outcome, Sensed
+from perfmodel.report.terminal import facts, paragraph, sides, table, unbroken
+from perfmodel.units import (
+    counted,
+    format_bytes,
+    format_count,
+    format_fraction,
+    format_number,
+    format_ratio,
+    format_time,
+)
+
+_MOST_GROUPS = 40
+_LIMITS = {
+    "core": "the busiest core",
+    "memory": "global memory",
+    "channel": "the fullest channel of global memory",
+    "cache": "the cache",
+    "slice": "the fullest slice of the cache",
+}
+_LEGEND = {
+    "GM": "GM: rows are gathered from global memory",
+    "L1": "L1: rows stay in the core and are gathered there",
+    "GM-UB": "GM-UB: the table streams past bags that stay in the core",
+    "L1-UB": "L1-UB: the same from rows that stay in the core",
+}
+
+
+def chip_text(answer: Outcome) -> str:
+    """The whole screen."""
+    parts = [headline(answer), core_lines(answer), placements(answer), sensitivity(answer), footer(answer)]
+    return "\n\n".join(part for part in parts if part)
+
+
+def headline(answer: Outcome) -> str:
+    """Time, speed-up over the symmetric mappings, gap to the bound, samples per second."""
+    time_s, batch, chip = answer.time_s, int(answer.cost.batch), answer.cost.chip
+    first = (
+        f"{format_time(time_s)} per batch of {counted(batch, 'sample')} on the {counted(chip.cores, 'core')} "
+        f"of {chip.name}."
+    )
+    gathered, fitting = answer.global_memory.time_s, answer.best_symmetric.time_s
+    compared = (
+        f"{format_ratio(gathered / time_s)} as fast as symmetric-GM ({format_time(gathered)}), "
+        f"{format_ratio(fitting / time_s)} as fast as the best symmetric mapping ({format_time(fitting)})"
+    )
+    if answer.symmetric:
+        compared = f"No mapping was found that is faster than the best symmetric one. {compared}"
+    bound = (
+        f"No mapping of these cuts is faster than {format_time(answer.bound_s)}: "
+        f"at most {format_fraction(answer.gap)} is left to gain."
+    )
+    per_s = f"{format_number(batch / time_s / 1e6)} M samples/s"
+    return "\n".join([sides(first, per_s), paragraph(f"     {compared}"), paragraph(f"     {bound}")])
+
+
+def core_lines(answer: Outcome) -> str:
+    """What limits, how busy the cores are, and what their buffers hold."""
+    core_s = answer.core_s
+    shared = {name: value for name, value in answer.batch.shared_s.items() if value > 0}
+    others = ", ".join(f"{name} {format_time(value)}" for name, value in shared.items())
+    if answer.limit != "core":
+        others = f"core {format_time(float(core_s.max()))}, {others}"
+    idle = format_fraction(1 - float(core_s.mean()) / answer.time_s)
+    size = format_bytes(answer.tables.total_bytes, binary=False)
+    cores = (
+        f"busiest {format_time(float(core_s.max()))} (core {int(np.argmax(core_s))}), "
+        f"mean {format_time(float(core_s.mean()))}, least {format_time(float(core_s.min()))}; "
+        f"idle for {idle} of a batch on average"
+    )
+    return facts(
+        [
+            ("Tables", f"{counted(len(answer.tables), 'table')} of {size}, ids {answer.ids.name}"),
+            ("Limits", f"{_LIMITS[answer.limit]}; alone, {others}"),
+            ("Cores", cores),
+            ("Buffers", _buffers(answer)),
+        ]
+    )
+
+
+def _buffers(answer: Outcome) -> str:
+    chip, held = answer.cost.chip, answer.held_bytes
+    room = chip.value("local_bytes")
+    at = int(np.argmax(held))
+    text = (
+        f"rows take {format_bytes(float(held[at]))} of {format_bytes(room)} in the fullest (core {at}), "
+        f"{format_fraction(float(held.mean()) / room)} on average"
+    )
+    if chip.buffers.persist:
+        return f"{text}; copied once, in {format_time(answer.preload_s)}"
+    return f"{text}; copied anew for each batch"
+
+
+def placements(answer: Outcome) -> str:
+    """One line for equal tables that are cut alike."""
+    rows = [_line(answer, group) for group in answer.groups[:_MOST_GROUPS]]
+    headers = ["table", "rows", "way", "cut", "cores", "core time", "saves", "because", "next best"]
+    text = table(headers, rows, left=(0, 2, 7, 8), drop=(3, 1, 5))
+    left = len(answer.groups) - len(rows)
+    used = dict.fromkeys(way.label for group in answer.groups for way in group.ways)
+    words = "; ".join(_LEGEND[way] for way in _LEGEND if way in used)
+    note = (
+        "Cuts are rows × columns × batch; with GM beside it, of the first rows, which have that share of the "
+        "look-ups. Saves: core time if all rows were gathered, over this one; below 1×, it spares what the "
+        "cores share. The next best way of a table makes a batch so much longer."
+    )
+    if answer.symmetric:
+        note = "Every core looks up a slice of the batch in every table."
+    text += "\n" + paragraph(f"{note} {words}.", 1)
+    return text + (f"\n … and {left} more groups of tables (--json has all)" if left else "")
+
+
+def _line(answer: Outcome, group: Group) -> list[str]:
+    t, cut = group.tables[0], group.cut
+    more = f" +{len(group.tables) - 1}" if len(group.tables) > 1 else ""
+    parts = f"{cut.row_parts}×{cut.col_parts}×{cut.slices}" if cut and cut.row_parts else "-"
+    why = group.reason
+    return [
+        answer.tables.names[t] + more,
+        format_count(float(answer.tables.rows[t])),
+        "+".join(way.label for way in reversed(group.ways)),
+        parts,
+        _cores(answer, group),
+        format_time(group.core_s),
+        format_ratio(why.saves) if why else "",
+        why.because if why else "",
+        _next_best(group),
+    ]
+
+
+def _cores(answer: Outcome, group: Group) -> str:
+    count = group.cores.size
+    return "all" if count == answer.cost.chip.cores else f"{count}" if count > 1 else f"#{group.cores[0]}"
+
+
+def _next_best(group: Group) -> str:
+    why = group.reason
+    if why is None:
+        return ""
+    if why.other is None:
+        return "none has room"
+    sign = "−" if why.more_s < 0 else "+"
+    return unbroken(f"{sign}{format_time(abs(why.more_s))} {why.other.way.label}")
+
+
+def sensitivity(answer: Outcome) -> str:
+    """The same mapping with other ids, best and worst."""
+    rows = [_sensed(each, answer) for each in answer.sensed]
+    spread = [_spread([getattr(each, name) for each in answer.sensed]) for name in _COLUMNS]
+    rows.append(["worst to best", *spread, "", ""])
+    headers = ["ids, this mapping", "symmetric-GM", "best symmetric", "this mapping", "speed-up", "limit"]
+    return table(headers, rows, left=(0, 5), drop=(2, 5))
+
+
+_COLUMNS = ("global_memory_s", "best_symmetric_s", "time_s")
+
+
+def _sensed(each: Sensed, answer: Outcome) -> list[str]:
+    mark = " (made for)" if each.ids == answer.ids else ""
+    times = [format_time(getattr(each, name)) for name in _COLUMNS]
+    return [each.ids.name + mark, *times, format_ratio(each.global_memory_s / each.time_s), each.limit]
+
+
+def _spread(times: list[float]) -> str:
+    return format_ratio(max(times) / min(times))
+
+
+def footer(answer: Outcome) -> str:
+    """Where the numbers come from, and how long it took."""
+    chip = answer.cost.chip
+    parts = [f"Chip {chip.name}: perfmodel chips {chip.name} has each value with its source"]
+    assumed = [f"{key} = {chip.quantity(key)}" for key in sorted(chip.overrides)]
+    if assumed:
+        parts.append("assumed: " + ", ".join(assumed))
+    spent = f"{counted(answer.mapped.tried, 'mapping')} looked at in {format_time(answer.mapped.seconds)}"
+    words = "symmetric: every core looks up a slice of the batch, all cores at one table at a time"
+    return paragraph(f"Modelled, not measured · {words} · {spent}\n{' · '.join(parts)}")
