@@ -47,7 +47,6 @@ from perfmodel.cli.project import (
     BatchOption,
     IdDtypeOption,
     PayloadOption,
-    ReserveOption,
     ScenarioOption,
     reserve_of,
 )
@@ -62,6 +61,8 @@ if TYPE_CHECKING:
 _STOPPED = 130
 _LINE_EVERY_S = 0.2
 _DEFAULT_BATCH = "1024"
+DEFAULT_RESERVE = "15%"
+"""Of a GPU's memory, for what a plan does not count; TorchRec's planner keeps as much."""
 _OBJECTIVES = ("latency", "throughput")
 _FORMATS = ("plan", "torchrec")
 _WORTH_SAYING = 0.005  # of the time
@@ -90,7 +91,18 @@ ObjectiveOption = Annotated[
 MaxHbmOption = Annotated[
     str | None,
     typer.Option(
-        "--max-hbm", metavar="SIZE", help="Memory of each GPU that tables may use (default: all of it)."
+        "--max-hbm",
+        metavar="SIZE",
+        help="Memory of each GPU that tables may use (default: what --reserve leaves).",
+    ),
+]
+KeptOption = Annotated[
+    str | None,
+    typer.Option(
+        "--reserve",
+        metavar="PART",
+        help="Part of each GPU's memory kept for CUDA, NCCL and dense layers "
+        "(default: 15%, none with --max-hbm).",
     ),
 ]
 OptimizerOption = Annotated[
@@ -128,7 +140,7 @@ def plan(
     batch: BatchOption = None,
     objective: ObjectiveOption = _OBJECTIVES[0],
     max_hbm: MaxHbmOption = None,
-    reserve: ReserveOption = "0",
+    reserve: KeptOption = None,
     optimizer: OptimizerOption = None,
     payload: PayloadOption = None,
     alpha: AlphaOption = None,
@@ -252,8 +264,10 @@ def _training(objective: str) -> bool:
     return objective == "throughput"
 
 
-def _limit(machine: Machine, max_hbm: str | None, reserve: str) -> float:
+def _limit(machine: Machine, max_hbm: str | None, reserve: str | None) -> float:
     """Bytes of each GPU that tables may use: what is not reserved, and no more than --max-hbm."""
+    if reserve is None:
+        reserve = DEFAULT_RESERVE if max_hbm is None else "0"
     from perfmodel.units import format_bytes, parse_bytes
 
     whole = machine.value("hbm_bytes")

@@ -118,11 +118,19 @@ def gpu_lines(answer: Outcome) -> str:
     limit = format_bytes(answer.found.limit_bytes, binary=False)
     fullest = (
         f"{format_bytes(float(total[at]), binary=False)} of {limit} on the fullest "
-        f"(rank {at}: {', '.join(parts)}); {format_bytes(float(total.mean()), binary=False)} on average"
+        f"(rank {at}: {', '.join(parts)}); {format_bytes(float(total.mean()), binary=False)} on average; "
+        f"{_kept(answer)}"
     )
     names = dict.fromkeys(each.name for each in e.tables.ids)
     ids = [] if list(names) == ["uniform"] else [("Ids", ", ".join(names))]
     return facts([("GPUs", gpus), ("Memory", fullest), *ids])
+
+
+def _kept(answer: Outcome) -> str:
+    """What a plan does not count, and the memory that is left to it."""
+    left = answer.evaluator.setting.machine.value("hbm_bytes") - answer.found.limit_bytes
+    size = format_bytes(left, binary=False) if left > 0 else "nothing"
+    return f"{size} of each GPU kept for CUDA, NCCL and dense layers"
 
 
 def placements(answer: Outcome) -> str:
@@ -170,9 +178,7 @@ def hot_lines(answer: Outcome) -> list[str]:
             name = e.tables.names[t] + (f" +{len(group.tables) - 1}" if len(group.tables) > 1 else "")
             share = format_fraction(e.hot_share(t, hot))
             size = format_bytes(float(np.sum(e.copied_memory(t, hot))), binary=False)
-            lines.append(
-                f" {name}: hottest {counted(hot, 'row')} ({share} of look-ups, {size}) on every GPU"
-            )
+            lines.append(f" {name}: hottest {counted(hot, 'row')} ({share} of look-ups, {size}) on every GPU")
     return lines
 
 

@@ -105,7 +105,7 @@ def test_ctrl_c_prints_the_best_so_far(model: str, monkeypatch: pytest.MonkeyPat
         (("--model", "mlperf-dlrm-dcnv2", "--gpus", "8", "--batch", "-1"), "--batch"),
         (("--model", "mlperf-dlrm-dcnv2", "--gpus", "8", "--objective", "cost"), "--objective 'cost'"),
         (("--model", "mlperf-dlrm-dcnv2", "--gpus", "8", "--optimizer", "lion"), "optimizer 'lion'"),
-        (("--model", "mlperf-dlrm-dcnv2", "--gpus", "8", "--payload", "fp12"), "dtype 'fp12'"),
+        (("--model", "mlperf-dlrm-dcnv2", "--gpus", "8", "--payload", "fp12"), "payload 'fp12'"),
         (("--model", "mlperf-dlrm-dcnv2", "--gpus", "8", "--max-hbm", "90GB"), "more than the 80 GB"),
         (("--model", "mlperf-dlrm-dcnv2", "--gpus", "8", "--alpha", "-1"), "--alpha"),
         (("--model", "mlperf-dlrm-dcnv2", "--gpus", "8", "--time-limit", "10"), "--time-limit"),
@@ -114,7 +114,10 @@ def test_ctrl_c_prints_the_best_so_far(model: str, monkeypatch: pytest.MonkeyPat
         (("--model", "mlperf-dlrm-dcnv2", "--gpus", "8", "--format", "xml"), "--format 'xml'"),
         (("--model", "mlperf-dlrm-dcnv2", "--gpus", "8", "--reserve", "1"), "--reserve 1 leaves no memory"),
         (("--model", "mlperf-dlrm-dcnv2", "--plan", "missing.json"), "missing.json"),
-        (("--model", "embark-t7", "--gpus", "8"), "need 1.78 TB, 1.14 TB more than the 640 GB of 8 GPUs"),
+        (
+            ("--model", "embark-t7", "--gpus", "8", "--reserve", "0"),
+            "need 1.78 TB, 1.14 TB more than the 640 GB of 8 GPUs",
+        ),
     ],
 )
 def test_bad_input_is_refused_in_words(words: tuple[str, ...], message: str) -> None:
@@ -128,6 +131,16 @@ def document_of(*words: str) -> dict[str, Any]:
     code, out, err = asked(*words, "--json")
     assert code == 0, err
     return dict(json.loads(out))
+
+
+def test_15_percent_are_kept_unless_something_else_is_said(model: str) -> None:
+    """An H100 has 80 GB."""
+    words = ("--model", model, "--gpus", "8")
+    assert document_of(*words)["memory_limit_bytes"] == 68e9
+    assert document_of(*words, "--max-hbm", "75GB")["memory_limit_bytes"] == 75e9
+    assert document_of(*words, "--reserve", "0")["memory_limit_bytes"] == 80e9
+    assert "12 GB of each GPU kept for CUDA" in " ".join(asked(*words)[1].split())
+    assert "nothing of each GPU kept for CUDA" in " ".join(asked(*words, "--reserve", "0")[1].split())
 
 
 def test_reserve_and_max_hbm_together_are_the_smaller(model: str) -> None:
