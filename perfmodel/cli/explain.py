@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from perfmodel.cli.ids import AlphaOption, DistributionOption, ids_of
 from perfmodel.cli.options import (
     BackendOption,
     CalibrationOption,
@@ -40,11 +41,9 @@ from perfmodel.cli.project import (
 )
 from perfmodel.cli.shardings import (
     ALL,
-    AlphaOption,
     ShardingOption,
     checked_sharding,
     explain_way,
-    skew_of,
 )
 from perfmodel.cli.suggest import Typed, answerable
 from perfmodel.errors import BadInputError
@@ -74,6 +73,7 @@ def explain(
     reduction: ReductionOption = "auto",
     sharding: ShardingOption = None,
     alpha: AlphaOption = None,
+    distribution: DistributionOption = None,
     payload: PayloadOption = None,
     settings: SetOption = None,
     calibration: CalibrationOption = None,
@@ -92,7 +92,7 @@ def explain(
       perfmodel explain convert-out --payload fp16
     """
     way = checked_sharding(sharding, reduction)
-    skew = skew_of(alpha, way)
+    ids = ids_of(alpha, distribution)
     if way == ALL:
         raise BadInputError(
             "--sharding all has the steps of many shardings.", "name one of them, e.g. --sharding table-wise"
@@ -119,6 +119,7 @@ def explain(
         "scenario": scenario,
         "reduction": reduction,
         "payload": payload,
+        "distribution": ids,
         "calibration": calibration,
     }
 
@@ -133,11 +134,7 @@ def explain(
 
     with advice(chosen, library, clock, instead):
         answer = project_one(machine=chosen, **workload, **options)
-        found = (
-            explain_way(answer, way, skew, step, typed.line)
-            if way is not None
-            else explain_step(answer, step)
-        )
+        found = explain_way(answer, way, step, typed.line) if way is not None else explain_step(answer, step)
     if as_json:
         emit_json("explain", **found.to_dict())
         return

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from perfmodel.cli.ids import AlphaOption, DistributionOption, ids_of
 from perfmodel.cli.options import (
     BackendOption,
     CalibrationOption,
@@ -26,13 +27,11 @@ from perfmodel.cli.options import (
 from perfmodel.cli.output import emit, emit_json, warn
 from perfmodel.cli.shardings import (
     ALL,
-    AlphaOption,
     Output,
     ShardingOption,
     checked_sharding,
     print_all,
     print_one,
-    skew_of,
 )
 from perfmodel.cli.suggest import Typed, answerable
 from perfmodel.errors import BadInputError
@@ -128,6 +127,7 @@ def project(
     reduction: ReductionOption = "auto",
     sharding: ShardingOption = None,
     alpha: AlphaOption = None,
+    distribution: DistributionOption = None,
     payload: PayloadOption = None,
     settings: SetOption = None,
     local_memory: LocalMemoryOption = None,
@@ -149,7 +149,7 @@ def project(
     """
     one_output(json=as_json, csv=as_csv)
     way = checked_sharding(sharding, reduction, local_memory)
-    skew = skew_of(alpha, way)
+    ids = ids_of(alpha, distribution)
     workload = workload_values(
         table_size=table_size, gpus=gpus, model=model, batch=batch, tables=tables, pooling=pooling, dim=dim,
         dtype=dtype, id_dtype=id_dtype,
@@ -165,6 +165,7 @@ def project(
         "scenario": scenario,
         "reduction": reduction,
         "payload": payload,
+        "distribution": ids,
         "calibration": calibration,
         "local_memory": local_memory_of(local_memory),
     }
@@ -182,9 +183,9 @@ def project(
     if way is not None:
         out = Output(as_json, as_csv, calibration_file(calibration), typed.line)
         if way == ALL:
-            print_all(answer, workload, skew, lambda w: project_one(machine=chosen, **w, **options), out)
+            print_all(answer, workload, lambda w: project_one(machine=chosen, **w, **options), out)
         else:
-            print_one(answer, way, skew, out)
+            print_one(answer, way, out)
         return
     if as_csv:
         emit(answer.to_frame().to_csv(index=False))

@@ -33,14 +33,6 @@ ShardingOption = Annotated[
 ]
 
 
-AlphaOption = Annotated[
-    str | None,
-    typer.Option(
-        "--alpha", metavar="A", help="With --sharding: skew of the ids, Zipf's exponent (default 0, uniform)."
-    ),
-]
-
-
 @dataclass(frozen=True)
 class Output:
     """How the answer is wanted, and the names that were typed."""
@@ -68,42 +60,28 @@ def checked_sharding(name: str | None, reduction: str, local_memory: str | None 
     return None if way == _ROW_WISE else way
 
 
-def skew_of(text: str | None, way: str | None) -> float:
-    """The exponent of ``--alpha``. Limits: without another sharding than row-wise -> BadInputError"""
-    if text is None:
-        return 0.0
-    if way is None:
-        raise BadInputError(
-            "--alpha is of no use here: a row-wise pass does not depend on it.",
-            "it decides how many rows are unique: give it with --sharding ub or all.",
-        )
-    from perfmodel.units import parse_ratio
-
-    return parse_ratio(text, "--alpha", allow_zero=True)
-
-
-def one_way(base: Projection, way: str, alpha: float, again: Again) -> Compared:
+def one_way(base: Projection, way: str, again: Again) -> Compared:
     """The answer of one way. Limits: it is not possible -> BadInputError: why, and the line that compares"""
     from perfmodel.plan.answer import compared
 
-    found = next(compared(base, [way], alpha))
+    found = next(compared(base, [way]))
     if found.answer is None:
-        line = again(("perfmodel", "project"), _with_sharding(base, ALL, alpha))
+        line = again(("perfmodel", "project"), _with_sharding(base, ALL))
         raise BadInputError(f"{way} is not possible: {found.why}.", f"what is possible:\n  {line}")
     return found
 
 
-def _with_sharding(base: Projection, way: str, alpha: float) -> Projection:
+def _with_sharding(base: Projection, way: str) -> Projection:
     """The same question with a sharding, for a line that asks it."""
     asked = base.question
-    return replace(base, question=replace(asked, sharding=way, alpha=alpha) if asked else None)
+    return replace(base, question=replace(asked, sharding=way) if asked else None)
 
 
-def print_one(base: Projection, way: str, alpha: float, out: Output) -> None:
+def print_one(base: Projection, way: str, out: Output) -> None:
     """The screen, the document or the steps of one way."""
     from perfmodel.report.projection import projection_text
 
-    found = one_way(base, way, alpha, out.again)
+    found = one_way(base, way, out.again)
     answer = found.answer
     assert answer is not None and found.alike is not None
     if out.as_csv:
@@ -111,28 +89,27 @@ def print_one(base: Projection, way: str, alpha: float, out: Output) -> None:
         return
     if out.as_json:
         extra = {k: v for k, v in record(found).items() if k not in _IN_STEPS}
-        own = {"calibration_file": out.calibration_file, "alpha": alpha}
-        emit_json("project", **answer.to_dict(), **own, **extra)
+        emit_json("project", **answer.to_dict(), calibration_file=out.calibration_file, **extra)
         return
     emit(projection_text(answer, (), None, "", out.calibration_file, lambda w: out.again(w, answer)))
     for line in answer.notes:
         warn(line)
 
 
-def explain_way(base: Projection, way: str, alpha: float, step: str, again: Again) -> Explanation:
+def explain_way(base: Projection, way: str, step: str, again: Again) -> Explanation:
     """A step of one way, explained; ``again`` as in ``one_way``."""
     from perfmodel.plan.answer import evaluator_of
     from perfmodel.plan.explain import explain_plan_step
 
-    found = one_way(base, way, alpha, again)
+    found = one_way(base, way, again)
     assert found.answer is not None and found.alike is not None
-    return explain_plan_step(found.answer, evaluator_of(base, alpha), found.alike, step)
+    return explain_plan_step(found.answer, evaluator_of(base), found.alike, step)
 
 
 _IN_STEPS = ("time_s", "low_s", "high_s", "slowdown", "slowdown_low", "slowdown_high", "evidence")
 
 
-def print_all(base: Projection, workload: Mapping[str, Any], alpha: float, ask: Any, out: Output) -> None:
+def print_all(base: Projection, workload: Mapping[str, Any], ask: Any, out: Output) -> None:
     """Every way for one question, and for equal tables which wins at which size.
 
     ask  the row-wise projection of another workload
@@ -141,10 +118,10 @@ def print_all(base: Projection, workload: Mapping[str, Any], alpha: float, ask: 
     from perfmodel.plan.sizes import by_size
     from perfmodel.report.shardings import shardings_text
 
-    found = list(compared(base, alpha=alpha))
+    found = list(compared(base))
     rest = {name: value for name, value in workload.items() if name not in ("gpus", "table_bytes")}
     several = "tables" not in workload and not out.as_csv
-    sizes = list(by_size(lambda size: ask({**rest, "table_bytes": size}), alpha=alpha)) if several else []
+    sizes = list(by_size(lambda size: ask({**rest, "table_bytes": size}))) if several else []
     if out.as_csv:
         import pandas as pd
 
@@ -161,7 +138,6 @@ def print_all(base: Projection, workload: Mapping[str, Any], alpha: float, ask: 
             gpu_count=vars(base.gpu_count) | {"text": str(base.gpu_count)},
             baseline_time_s=base.baseline_time_s,
             sharding=ALL,
-            alpha=alpha,
             winner=winner(found).way,
             shardings=[record(each) for each in found],
             sizes=[_size_record(size) for size in sizes],

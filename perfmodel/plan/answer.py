@@ -17,8 +17,7 @@ from perfmodel.plan.tables import PlanTables
 from perfmodel.project.costs import HANDOVER
 from perfmodel.project.inputs import Work
 from perfmodel.project.projection import LABELS, Projection, StepRow, clock_of
-from perfmodel.project.question import Question
-from perfmodel.schema.distributions import zipf
+from perfmodel.schema.distributions import UNIFORM, Distribution
 from perfmodel.units import format_bytes
 
 MOST_TABLES = 10_000
@@ -53,10 +52,9 @@ class Compared:
         return max(self.answer.steps, key=lambda step: step.time_s) if self.answer else None
 
 
-def evaluator_of(base: Projection, alpha: float = 0.0) -> Evaluator:
+def evaluator_of(base: Projection) -> Evaluator:
     """Costs plans of the tables of a projection, on its machine, batch and GPUs.
 
-    alpha  exponent of Zipf's law of the ids [-], which decides how many rows are unique; 0: uniform
     Limits: more than ``MOST_TABLES`` tables, or one memory for all -> BadInputError
     """
     if base.forward.memory is not None:
@@ -64,7 +62,7 @@ def evaluator_of(base: Projection, alpha: float = 0.0) -> Evaluator:
     work, ids = base.work, {4: "int32", 8: "int64"}
     return Evaluator(
         base.setting,
-        tables_of(work, (base.question.model if base.question else None) or "the tables", alpha),
+        tables_of(work, (base.question.model if base.question else None) or "the tables", base.forward.ids),
         int(work.batch[0]),
         int(work.gpus[0]),
         gpus_per_node=base.forward.gpus_per_node,
@@ -73,7 +71,7 @@ def evaluator_of(base: Projection, alpha: float = 0.0) -> Evaluator:
     )
 
 
-def tables_of(work: Work, model: str, alpha: float = 0.0) -> PlanTables:
+def tables_of(work: Work, model: str, ids: Distribution = UNIFORM) -> PlanTables:
     """The tables of one configuration, one by one. Limits: too many -> BadInputError"""
     counts = [int(group.count.flat[0]) for group in work.groups]
     if sum(counts) > MOST_TABLES:
@@ -85,15 +83,15 @@ def tables_of(work: Work, model: str, alpha: float = 0.0) -> PlanTables:
         for name in ("rows", "dim", "element_bytes", "pooling")
     )
     names = tuple(f"table_{at}" for at in range(sum(counts)))
-    return PlanTables(model, names, rows, dim, width, pooling, (zipf(alpha),) * sum(counts))
+    return PlanTables(model, names, rows, dim, width, pooling, (ids,) * sum(counts))
 
 
-def compared(base: Projection, ways: Iterable[str] = WAYS, alpha: float = 0.0) -> Iterator[Compared]:
+def compared(base: Projection, ways: Iterable[str] = WAYS) -> Iterator[Compared]:
     """Each way to shard the tables of ``base``, a row-wise projection without a reduction of its own choice.
 
     Row-wise is ``base`` itself; the others are plans of the same tables on the same GPUs.
     """
-    evaluator = evaluator_of(base, alpha)
+    evaluator = evaluator_of(base)
     usable = base.gpu_count.usable_bytes
     for way in ways:
         found = best_alike(evaluator, way, usable)
@@ -160,15 +158,9 @@ def projection_of(base: Projection, evaluator: Evaluator, found: Alike) -> Proje
         clocks=tuple(dict.fromkeys(step.clock for step in steps)),
         notes=(*base.setting.notes, *_notes(found)),
         crossovers=(),
-        question=_asked(base, evaluator, found.way),
+        question=replace(base.question, sharding=found.way) if base.question else None,
         shards=f"{found.way}: {shards_text(found)}" if base.gpus > 1 else "",
     )
-
-
-def _asked(base: Projection, evaluator: Evaluator, way: str) -> Question | None:
-    """The question of ``base`` with the sharding, and the skew if there is one."""
-    alpha = evaluator.tables.ids[0].skew
-    return replace(base.question, sharding=way, alpha=alpha) if base.question else None
 
 
 def _sum(rows: list[PlanRow]) -> tuple[float, float, float]:

@@ -139,7 +139,9 @@ class _Shard:
         kind, r, c = scheme.kind, float(scheme.row_parts), float(scheme.col_parts)
         L, D = float(tables.pooling[t]), float(tables.dim[t])
         sparse, elements = kind == Exchange.SPARSE, float(ex.part_elements(D, c))
-        q = float(ex.filled_share(r, L)) if sparse else 1.0
+        asked = e.model.look_ups
+        distinct = asked.kinds[int(asked.of[t])].distinct_in_bag(0) if asked.skewed[t] else L
+        q = float(ex.filled_share(r, distinct)) if sparse else 1.0
         index = constant("sparse_bag_index_bytes") if sparse else 0.0
         v, B = e.model.payload_bytes, float(e.batch)
         if resource == _R.CONVERT_IN and r == e.gpus and kind in (Exchange.RS, Exchange.TWO_LEVEL):

@@ -39,10 +39,8 @@ class Size:
 _SAME = 1e-6
 
 
-def by_size(
-    ask: Callable[[float], Projection], sizes: tuple[float, ...] = SIZES, alpha: float = 0.0
-) -> Iterator[Size]:
+def by_size(ask: Callable[[float], Projection], sizes: tuple[float, ...] = SIZES) -> Iterator[Size]:
     """Every size compared. ``ask`` gives the row-wise projection of tables of that many bytes."""
     for table_bytes in sizes:
         base = ask(table_bytes)
-        yield Size(table_bytes, base, tuple(compared(base, alpha=alpha)))
+        yield Size(table_bytes, base, tuple(compared(base)))

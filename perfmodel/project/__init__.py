@@ -22,6 +22,7 @@ from perfmodel.project.inputs import Work
 from perfmodel.project.projection import GpuCount, Projection, StepRow, local_memory_work, project_work
 from perfmodel.project.question import DEFAULT_MACHINE, Question, question
 from perfmodel.project.scenarios import CLUSTER, Setting, list_scenarios, load_setting
+from perfmodel.schema.distributions import UNIFORM, Distribution, parse_distribution
 from perfmodel.schema.evidence import Evidence
 from perfmodel.schema.files import unknown_name
 from perfmodel.schema.machine import Machine, load_machine
@@ -48,6 +49,7 @@ def prepare(
     calibration: str | Path | None = None,
     reduction: str = AUTO,
     payload: str | None = None,
+    distribution: str | Distribution | None = None,
     setting: Setting | None = None,
     **values: Any,
 ) -> tuple[Forward, Work]:
@@ -68,7 +70,8 @@ def prepare(
     memory = Memory(*local_memory) if isinstance(local_memory, tuple) else local_memory
     if payload is not None:
         payload_element_bytes(payload)  # known
-    forward = Forward(chosen, way, gpus_per_node, memory, payload)
+    ids = parse_distribution(distribution) if isinstance(distribution, str) else distribution or UNIFORM
+    forward = Forward(chosen, way, gpus_per_node, memory, payload, ids)
     work = _work(
         workload, tables, values, chosen.machine, reserve, gpus_per_node or box.gpus_per_node, memory
     )
@@ -144,7 +147,7 @@ def project(
               length (``grids.product`` makes all combinations); tables (a table set or its name), backend
               (nccl, nvshmem, best), clock, reserve, gpus_per_node, scenario, local_memory (bytes, bytes/s),
               overrides of machine values, calibration, reduction (how partial bags become bags), payload
-              (precision of bags on the wire)
+              (precision of bags on the wire), distribution (of ids: uniform, zipf:1.05 ...)
     Columns: the configuration, those of ``project_grid``, evidence in words, clock.
     """
     import pandas as pd

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from perfmodel.fit.build import domain_gpus_of
 from perfmodel.model import access, bounds, kernels
 from perfmodel.model import embedding_bag as eb
 from perfmodel.model import exchanges as ex
+from perfmodel.model.look_ups import Gather, LookUps
 from perfmodel.project.handover import Sent
 from perfmodel.project.inputs import TableGroup, Work
 from perfmodel.project.links import Timing, constant, nothing, select, untimed
 from perfmodel.project.scenarios import BEST, Setting
 from perfmodel.schema.calibration import KernelFit
+from perfmodel.schema.distributions import UNIFORM, Distribution
 from perfmodel.schema.evidence import Backend, Evidence
 from perfmodel.schema.workload import payload_element_bytes
 
@@ -86,6 +88,7 @@ class Forward:
     """A row-wise forward pass on one setting; ``steps`` and ``baseline`` cost it for any configurations.
 
     payload  precision of bags on the wire, one of ``schema.workload.PAYLOADS``; None: as they are pooled
+    ids      popularity of the rows of every table
     """
 
     setting: Setting
@@ -93,6 +96,7 @@ class Forward:
     gpus_per_node: int | None = None
     memory: Memory | None = None
     payload: str | None = None
+    ids: Distribution = UNIFORM
 
     @property
     def sent_element_bytes(self) -> float:
@@ -128,7 +132,7 @@ class Forward:
         sharded = t.rows >= work.gpus
         shards = np.where(sharded, work.gpus, 1.0)
         bags, lookups = work.batch * t.count, work.batch * t.count * t.pooling
-        touched = access.shards_touched(shards, t.pooling)
+        touched = self.touched(work, t, shards)
         written = bags * (touched if self.reduction == SPARSE else shards)
         pooled = t.dim * self.constant("pooled_element_bytes")
         index = self.constant("sparse_bag_index_bytes")
@@ -162,8 +166,37 @@ class Forward:
         tables = sum(group.count for group in work.groups)  # all share the cache evenly
         cache = value("l2_bytes") * self.constant("l2_usable_fraction") / tables
         bag = t.dim * self.constant("pooled_element_bytes") + self.constant("offset_bytes")
-        rows, draws, sector = t.rows / shards, work.batch * t.pooling, value("sector_bytes")
-        return kernels.gather_traffic(rows, draws, lookups, row, phi, cache, sector, work.id_bytes, bags, bag)
+        miss = self._misses(work, t, shards, row, cache)
+        sector = value("sector_bytes")
+        return kernels.traffic_of_misses(miss, lookups, row, phi, sector, work.id_bytes, bags, bag)
+
+    def touched(self, work: Work, t: TableGroup, shards: Array) -> Array:
+        """Shards that hold a row of a bag."""
+        if self.ids.uniform:
+            return access.shards_touched(shards, t.pooling)
+        distinct = self._each(lambda asked, _: asked.distinct_in_bag(0), work, t, shards, 0)
+        return shards * ex.filled_share(shards, distinct)
+
+    def _misses(self, work: Work, t: TableGroup, shards: Array, row: Array, cache: ArrayLike) -> Array:
+        """Part of the look-ups of a shard, or of a copy where there is one, that misses the L2 cache."""
+        if self.ids.uniform:
+            return kernels.uniform_misses(t.rows / shards, work.batch * t.pooling, row, cache)
+        held = shards * (np.asarray(cache) / row)
+        return self._each(lambda asked, X: float(asked.miss(Gather.SHARD, 0, X)), work, t, shards, held)
+
+    def _each(
+        self,
+        what: Callable[[LookUps, float], float],
+        work: Work,
+        t: TableGroup,
+        shards: Array,
+        more: ArrayLike,
+    ) -> Array:
+        """Of every configuration what its skewed look-ups say; equal ones are asked once."""
+        columns = np.broadcast_arrays(t.rows, t.pooling, work.batch, shards, more)
+        kinds, of = np.unique(np.stack([c.ravel() for c in columns]), axis=1, return_inverse=True)
+        found = np.array([what(LookUps(self.ids, *kind[:4]), kind[4]) for kind in kinds.T.tolist()])
+        return np.asarray(found[of.reshape(-1)].reshape(columns[0].shape))
 
     def baseline(self, traffic: Traffic) -> Timing:
         """The gather of the same batch from local memory, nothing else."""

@@ -40,7 +40,6 @@ class Question:
     reserve: float
     calibration: str | Path | None
     sharding: str | None = None  # None: row-wise, as a projection has it
-    alpha: float = 0.0  # skew of the ids, which the unique rows of a sharding depend on
 
     @property
     def overrides(self) -> dict[str, float]:
@@ -69,6 +68,7 @@ class Question:
             "scenario": setting.scenario,
             "reduction": self.forward.reduction.replace("_", "-"),
             "payload": self.forward.payload or PAYLOADS[0],
+            "distribution": self.forward.ids.name,
             "reserve": self.reserve,
             "gpus_per_node": self.forward.gpus_per_node or self.machine.gpus_per_node,
             "local_memory": _memory(memory) if memory else None,
@@ -125,8 +125,10 @@ class Question:
             yield from ("--payload", str(forward.payload))
         if self.sharding is not None:
             yield from ("--sharding", self.sharding)
-        if self.alpha:
-            yield from ("--alpha", _plain(self.alpha))
+        if forward.ids.skew:
+            yield from ("--alpha", _plain(forward.ids.skew))
+        elif not forward.ids.uniform:
+            yield from ("--distribution", forward.ids.name)
         if forward.memory is not None:
             yield from ("--local-memory", memory_text(forward.memory))
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from perfmodel.model import access, embedding_bag, kernels
+import numpy as np
+
+from perfmodel.model import embedding_bag, kernels
 from perfmodel.project.costs import CONVERT_IN, CONVERT_OUT, SPARSE
 from perfmodel.project.projection import Projection, StepRow
 from perfmodel.schema.machine import KEYS, Quantity
@@ -151,7 +153,7 @@ def _gather(answer: Projection) -> Iterator[Term]:
     written, pooled, sparse = 0.0, 0.0, forward.reduction == SPARSE
     for t in work.groups:
         shards = float(answer.gpus) if float(t.rows.flat[0]) >= answer.gpus else 1.0
-        touched = float(access.shards_touched(shards, t.pooling.flat[0])) if sparse else shards
+        touched = float(forward.touched(work, t, np.asarray(shards)).flat[0]) if sparse else shards
         bags = float((work.batch * t.count).flat[0]) * touched
         written, pooled = written + bags, pooled + bags * float(t.dim.flat[0])
     width = pooled / written * forward.constant("pooled_element_bytes") + forward.constant("offset_bytes")

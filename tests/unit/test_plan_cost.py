@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -11,8 +13,8 @@ from perfmodel.model.exchanges import Exchange
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme, uniform_plan
 from perfmodel.plan.loads import Resource
 from perfmodel.project import project_one
+from perfmodel.schema.distributions import parse_distribution, zipf
 from perfmodel.schema.evidence import Evidence
-from perfmodel.schema.distributions import zipf
 from perfmodel.schema.machine import load_machine
 from perfmodel.schema.workload import Table, TableSet
 
@@ -31,23 +33,26 @@ MLPERF = PlanTables.load("mlperf-dlrm-dcnv2")
 
 @pytest.mark.parametrize("gpus", [1, 8, 128])
 @pytest.mark.parametrize("reduction", ["auto", "all_to_all", "two_level", "sparse"])
-def test_a_row_wise_plan_costs_what_a_projection_says(gpus: int, reduction: str) -> None:
+@pytest.mark.parametrize("ids", ["uniform", "zipf:1.1", "histogram:fbgemm-t856"])
+def test_a_row_wise_plan_costs_what_a_projection_says(gpus: int, reduction: str, ids: str) -> None:
     kind = {
         "auto": Exchange.RS,
         "all_to_all": Exchange.RB,
         "two_level": Exchange.TWO_LEVEL,
         "sparse": Exchange.SPARSE,
     }[reduction]
-    evaluator = Evaluator.on(MACHINE, MLPERF, 1024, gpus)
+    tables = replace(MLPERF, ids=(parse_distribution(ids),) * len(MLPERF))
+    evaluator = Evaluator.on(MACHINE, tables, 1024, gpus)
     whole, copy = Placement.of(Scheme(kind, gpus), range(gpus)), Placement.of(Scheme(Exchange.DP))
     placements = tuple(whole if rows >= gpus else copy for rows in MLPERF.rows)
-    found = evaluator.cost(Plan(MLPERF, placements, gpus, evaluator.domain))
+    found = evaluator.cost(Plan(tables, placements, gpus, evaluator.domain))
     wanted = project_one(
         tables="mlperf-dlrm-dcnv2",
         machine=MACHINE,
         batch=1024,
         gpus=gpus,
         reduction=reduction,
+        distribution=ids,
         overrides={"hbm_bytes": 200e9},
     ).totals
     for name in ("time_s", "low_s", "high_s"):

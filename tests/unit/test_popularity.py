@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from perfmodel.model import access, caching
 from perfmodel.model import exchanges as ex
+from perfmodel.model.look_ups import Gather, LookUps
 from perfmodel.model.popularity import Popularity, histogram_popularity, popularity, popularity_bins
-from perfmodel.plan.skew import Gather, LookUps
 from perfmodel.schema.distributions import ONE_ROW, UNIFORM, Distribution, zipf
 
 ALL = slice(None)

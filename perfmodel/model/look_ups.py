@@ -1,0 +1,121 @@
+"""Look-ups of a table whose ids are skewed, or whose hot rows are on every rank: what a pass needs of them.
+
+The h hot rows of a table, its most popular ones, get a share H(h) of the look-ups; all others are its tail.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import IntEnum
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from perfmodel.model import access
+from perfmodel.model.popularity import Popularity, popularity
+from perfmodel.schema.distributions import Distribution
+
+Array = NDArray[np.float64]
+
+
+class Gather(IntEnum):
+    """From what rows are gathered."""
+
+    SHARD = 0  # the rows of a row part, for the samples of all ranks
+    COPY = 1  # the whole table, for one rank's samples
+    REQUESTS = 2  # of ub: the rows of a row part that ranks asked for, each rank once
+    HOT = 3  # the copy of the hot rows, for one rank's samples
+    ARRIVED = 4  # of ub: the unique rows that came to one rank
+
+
+class LookUps:
+    """Look-ups of one table by G ranks of B samples each.
+
+    ids  of its look-ups;  rows  E;  pooling  L, rows of a bag;  batch  B;  gpus  G
+    ``hot`` is everywhere h, rows that every rank has a copy of; what is said is of the tail then.
+    Rows are spread over row parts by chance: each part has its share of the rows of each popularity, and so
+    on average 1/r of the look-ups, of the distinct rows and of the misses in caches that hold X rows each:
+    those of the whole tail in a cache of r X rows.
+    Limits: the part with the hottest row has p_1 of the look-ups more than that; hot = 0 -> the whole table
+    """
+
+    def __init__(self, ids: Distribution, rows: float, pooling: float, batch: float, gpus: float) -> None:
+        self.ids, self.rows, self.pooling = ids, rows, pooling
+        self.mine, self.all = batch * pooling, gpus * batch * pooling
+        self.gpus = gpus
+        self._heads: tuple[float, ...] = ()
+
+    def prepare(self, heads: Iterable[float]) -> None:
+        """Make these numbers of hot rows quick to ask for."""
+        wanted = tuple(sorted({*self._heads, *(h for h in heads if h > 0)}))
+        if wanted != self._heads:
+            self._heads = wanted
+            for name in ("whole", "requested", "arrived"):
+                self.__dict__.pop(name, None)
+
+    @cached_property
+    def whole(self) -> Popularity:
+        """Of the table's rows among look-ups."""
+        return popularity(self.ids, self.rows, self._heads)
+
+    @cached_property
+    def requested(self) -> Popularity:
+        """Of the rows among those that ranks ask for, each rank once: p = q/U."""
+        q = access.touched_fraction(self.whole.p, self.mine)
+        return Popularity(q / np.sum(q * self.whole.rows), self.whole.rows, self.whole.starts)
+
+    @cached_property
+    def arrived(self) -> Popularity:
+        """Of the rows that came to one rank among its look-ups: q of the rows, each p/q."""
+        q = access.touched_fraction(self.whole.p, self.mine)
+        return Popularity(self.whole.p / q, self.whole.rows * q, self.whole.starts)
+
+    def _at(self, hot: float) -> int:
+        """The first part of the tail."""
+        if not hot:
+            return 0
+        if hot not in self._heads:
+            self.prepare([hot])
+        return self._heads.index(hot) + 1
+
+    def hot_share(self, hot: float) -> float:
+        """H, share of the look-ups that ask for hot rows [-]."""
+        head = slice(0, self._at(hot))
+        return min(self.whole.share(head), 1.0) if hot else 0.0
+
+    def unique(self, hot: float, everywhere: bool = False) -> float:
+        """U, distinct rows of the tail among the look-ups of one rank, or of all [rows]."""
+        draws, tail = self.all if everywhere else self.mine, slice(self._at(hot), None)
+        return self.whole.unique(draws, tail)
+
+    def distinct_in_bag(self, hot: float) -> float:
+        """Distinct rows of the tail in one bag, over the share of look-ups that ask for the tail [rows].
+
+            U(L) / (1 - H)                                                    [rows]
+
+        With it for L, ``exchanges.filled_share`` counts a row once that a bag has twice.
+        Limits: no row twice -> L;  all look-ups hot -> L
+        """
+        rest = 1 - self.hot_share(hot)
+        if rest <= 0:
+            return self.pooling
+        return min(self.whole.unique(self.pooling, slice(self._at(hot), None)) / rest, self.pooling)
+
+    def miss(self, gather: Gather, hot: float, X: ArrayLike) -> Array:
+        """Share of the look-ups of a gather that miss a cache.
+
+        X  rows that the caches hold [rows], any shape: r X of ``SHARD`` and ``REQUESTS``
+        Limits: X = 0 -> 1;  no look-ups -> 0
+        """
+        at = self._at(hot)
+        part = slice(0, at) if gather == Gather.HOT else slice(at, None)
+        what, draws = self.whole, self.mine
+        if gather == Gather.SHARD:
+            draws = self.all
+        elif gather == Gather.REQUESTS:
+            what, draws = self.requested, self.gpus * self.unique(0)
+        elif gather == Gather.ARRIVED:
+            what = self.arrived
+        asked = draws * what.share(part)
+        return what.misses(draws, X, part) / asked if asked > 0 else np.zeros(np.shape(X))
