@@ -1,0 +1,200 @@
+"""From tables and a chip to pieces on cores: every look-up is done once, buffers hold what they are given."""
+
+from __future__ import annotations
+
+import json
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from perfmodel.chip.answer import Outcome, cost_on, outcome_on
+from perfmodel.chip.cuts import cuts_of, kinds
+from perfmodel.chip.ids import popularities
+from perfmodel.chip.mapper import Mapper
+from perfmodel.chip.mapping import mapping_of
+from perfmodel.chip.symmetric import best_symmetric, global_memory, one_table, slices, symmetric
+from perfmodel.chip.work import WAYS, Way
+from perfmodel.plan.tables import PlanTables
+from perfmodel.schema.chip import Chip, load_chip
+from perfmodel.schema.distributions import ONE_ROW, UNIFORM, Distribution, parse_distribution, zipf
+from perfmodel.schema.workload import Table, TableSet
+
+CLOSE = 1 + 1e-6
+CHIPS = ("ascend-910", "ascend-910b", "h100-sxm")
+
+
+def tables_of(*shapes: tuple[int, int, float]) -> PlanTables:
+    """Tables of (rows, dim, pooling)."""
+    made = tuple(Table(f"t{at}", rows, dim, pooling) for at, (rows, dim, pooling) in enumerate(shapes))
+    return PlanTables.of(TableSet("mine", made))
+
+
+def small(name: str, cores: int = 4) -> Chip:
+    return load_chip(name).with_overrides({"cores": cores})
+
+
+def random_case(seed: int) -> tuple[Chip, PlanTables, int, Distribution]:
+    rng = np.random.default_rng(seed)
+    chip = small(str(rng.choice(CHIPS)), int(rng.integers(1, 9)))
+    shapes = [
+        (int(10 ** rng.uniform(0, 6)), int(rng.choice([8, 32, 100, 128])), float(rng.choice([1, 3, 20])))
+        for _ in range(int(rng.integers(1, 6)))
+    ]
+    ids = [UNIFORM, zipf(1.05), ONE_ROW, parse_distribution("zipf:0.6")][int(rng.integers(4))]
+    return chip, tables_of(*shapes), int(10 ** rng.uniform(0, 4)), ids
+
+
+def found(seed: int) -> Outcome:
+    chip, tables, batch, ids = random_case(seed)
+    return outcome_on(chip, tables, batch, ids, time_limit_s=0.15, compared=())
+
+
+def check_every_look_up_is_done_once(answer: Outcome, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    tables, pieces = answer.tables, answer.mapping.pieces
+    for table in range(len(tables)):
+        sides = (int(tables.rows[table]), int(tables.dim[table]), int(answer.cost.batch))
+        mine = [piece for piece in pieces if piece.table == table]
+        area = sum(
+            (p.rows[1] - p.rows[0]) * (p.columns[1] - p.columns[0]) * (p.bags[1] - p.bags[0]) for p in mine
+        )
+        assert area == sides[0] * sides[1] * sides[2]
+        for _ in range(20):
+            at = [int(rng.integers(side)) for side in sides]
+            holds = [
+                all(a <= x < b for x, (a, b) in zip(at, (p.rows, p.columns, p.bags), strict=True))
+                for p in mine
+            ]
+            assert sum(holds) == 1
+
+
+def check_buffers(answer: Outcome) -> None:
+    chip, work, core = answer.cost.chip, answer.work, answer.mapping.core
+    assert work.fits.all()
+    if answer.symmetric or not chip.buffers.persist:
+        return
+    kept = np.bincount(core, work.local_bytes, chip.cores)
+    working = np.zeros(chip.cores)
+    if chip.buffers.shared:
+        np.maximum.at(working, core, work.vector_bytes)
+    assert np.all(kept + working <= chip.value("local_bytes") * CLOSE)
+
+
+@given(st.integers(0, 10**9))
+@settings(max_examples=25, deadline=None)
+def test_a_mapping_is_whole_fits_and_is_no_worse_than_symmetric(seed: int) -> None:
+    answer = found(seed)
+    check_every_look_up_is_done_once(answer, seed)
+    check_buffers(answer)
+    assert answer.bound_s <= answer.time_s * CLOSE
+    assert answer.time_s <= answer.best_symmetric.time_s * CLOSE
+    assert answer.time_s <= answer.global_memory.time_s * CLOSE
+    assert answer.mapped.bound_s <= answer.batch.seconds * CLOSE or answer.symmetric
+
+
+@given(st.integers(0, 10**9))
+@settings(max_examples=15, deadline=None)
+def test_the_best_symmetric_mapping_is_the_best_of_all(seed: int) -> None:
+    chip, tables, batch, ids = random_case(seed)
+    cost = cost_on(chip, tables, batch, ids)
+    time_s, local = np.full((len(tables), 4), np.inf), np.zeros((len(tables), 4))
+    for table, way in product(range(len(tables)), WAYS):
+        took, work = one_table(cost, table, way)
+        if work.fits.all():
+            time_s[table, way] = took.seconds
+            local[table, way] = work.local_bytes.max() + chip.buffers.shared * work.vector_bytes.max()
+    best = np.inf
+    for ways in product(range(4), repeat=len(tables)):
+        kept = sum(local[table, way] for table, way in enumerate(ways))
+        if not chip.buffers.persist or kept <= chip.value("local_bytes"):
+            best = min(best, sum(time_s[table, way] for table, way in enumerate(ways)))
+    assert best_symmetric(cost).time_s == pytest.approx(best, rel=1e-4)
+
+
+def test_a_symmetric_mapping_is_the_sum_of_its_tables() -> None:
+    cost = cost_on(small("ascend-910"), tables_of((1000, 32, 1), (10**6, 64, 3)), 10, UNIFORM)
+    assert slices(cost).tolist() == [3, 3, 2, 2]
+    gathered = global_memory(cost)
+    assert gathered.time_s == pytest.approx(cost.symmetric()[Way.GM].sum())
+    other = symmetric(cost, np.array([Way.L1, Way.GM]))
+    assert other.table_s[0] == pytest.approx(cost.symmetric()[Way.L1, 0])
+    assert other.table_s[1] == gathered.table_s[1]
+
+
+def test_costs_of_choices_are_those_of_their_pieces() -> None:
+    """Pieces that are not spread: the cores' times are what the evaluation of the pieces says."""
+    cost = cost_on(
+        small("ascend-910", 8), tables_of((500, 64, 20), (900, 64, 20), (40, 64, 4)), 4096, UNIFORM
+    )
+    cuts = cuts_of(cost)
+    state = Mapper(cuts.choices, time_limit_s=0.3).run().state
+    mapping = mapping_of(cuts, state)
+    batch = mapping.batch(cost)
+    assert state.spread_s == 0
+    assert batch.core_s == pytest.approx(state.core_s)
+    assert batch.shared_s["memory"] == pytest.approx(state.shared_s[0])
+    assert batch.seconds >= state.time_s / CLOSE
+    assert batch.seconds == pytest.approx(state.time_s, rel=0.05)
+
+
+def test_what_is_spread_levels_the_cores() -> None:
+    """One huge table beside a small one: nothing of it has room, its look-ups fill all cores alike."""
+    answer = outcome_on(small("ascend-910"), tables_of((10**8, 128, 50), (100, 128, 50)), 2000, UNIFORM)
+    assert answer.core_s.max() < 1.01 * answer.core_s.min()
+    assert answer.gap < 0.02
+
+
+def test_equal_tables_are_one_kind_and_other_ids_another() -> None:
+    tables = tables_of((100, 8, 1), (100, 8, 1), (200, 8, 1))
+    kind_of, sample, count = kinds(cost_on(small("ascend-910"), tables, 10, UNIFORM))
+    assert kind_of.tolist() == [0, 0, 1]
+    assert (sample.tolist(), count.tolist()) == ([0, 2], [2, 1])
+
+
+def test_rows_that_are_never_asked_for_are_the_last_ones() -> None:
+    one, even, skewed = popularities([ONE_ROW, UNIFORM, zipf(1.0)], [10, 10, 10])
+    assert (one.p.tolist(), one.rows.tolist()) == ([1, 0], [1, 9])
+    assert (even.p.tolist(), even.rows.tolist()) == ([0.1], [10])
+    assert np.sum(skewed.p * skewed.rows) == pytest.approx(1)
+    assert popularities([ONE_ROW], [1])[0].rows.tolist() == [1]
+
+
+def test_first_rows_are_kept_where_ids_are_skewed() -> None:
+    """A table of 5 GB, a quarter of a percent of which has room: with skewed ids that is worth while."""
+    tables = tables_of((10**7, 128, 10))
+    chip = load_chip("ascend-910")
+    skewed = outcome_on(chip, tables, 4096, zipf(1.1))
+    cut = skewed.groups[0].cut
+    assert cut is not None
+    assert 0 < cut.head < 10**7
+    assert skewed.groups[0].ways[0] == Way.GM
+    assert skewed.groups[0].reason is not None
+    assert "rows: " in skewed.groups[0].reason.because
+    even = outcome_on(chip, tables, 4096, UNIFORM)
+    assert even.global_memory.time_s / even.time_s < skewed.global_memory.time_s / skewed.time_s
+
+
+def test_the_document_has_cores_as_columns_and_tables_as_blocks() -> None:
+    tables = tables_of((1000, 32, 4), (1000, 32, 4), (10**6, 64, 3))
+    answer = outcome_on(small("ascend-910"), tables, 512, zipf(1.05))
+    document = json.loads(json.dumps(answer.to_dict()))
+    assert len(document["after"]) == document["cores"] == 4
+    for column in document["after"]:
+        assert column["time_s"] == pytest.approx(sum(block["time_s"] for block in column["blocks"]))
+        assert column["held_bytes"] == pytest.approx(sum(block["held_bytes"] for block in column["blocks"]))
+    assert [block["table"] for block in document["before"]] == ["t0", "t1", "t2"]
+    assert sum(block["time_s"] for block in document["before"]) == pytest.approx(document["global_memory_s"])
+    assert document["speedup"] == pytest.approx(document["global_memory_s"] / document["time_s"])
+    assert sorted(name for group in document["groups"] for name in group["tables"]) == ["t0", "t1", "t2"]
+    assert [each["distribution"] for each in document["sensitivity"]] == ["zipf:1.05", "uniform", "one-row"]
+    assert document["sensitivity"][0]["time_s"] == document["time_s"]
+
+
+def test_where_nothing_is_faster_the_symmetric_mapping_is_given() -> None:
+    """One bag of one table on one core: there is nothing to share."""
+    answer = outcome_on(small("h100-sxm", 1), tables_of((10**6, 128, 1)), 1, UNIFORM)
+    assert answer.time_s <= answer.best_symmetric.time_s
+    assert 0 <= answer.gap < 1
