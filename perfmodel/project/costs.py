@@ -15,8 +15,11 @@ from perfmodel.model import exchanges as ex
 from perfmodel.model.look_ups import Gather, LookUps
 from perfmodel.project.handover import Sent
 from perfmodel.project.inputs import TableGroup, Work
-from perfmodel.project.links import Timing, constant, nothing, select, untimed
+from perfmodel.project.links import Timing, constant, nothing, untimed
 from perfmodel.project.scenarios import BEST, Setting
+from perfmodel.project.steps import HANDOVER as HANDOVER
+from perfmodel.project.steps import Step as Step
+from perfmodel.project.steps import Traffic, either, sum_time
 from perfmodel.schema.calibration import KernelFit
 from perfmodel.schema.distributions import UNIFORM, Distribution
 from perfmodel.schema.evidence import Backend, Evidence
@@ -37,42 +40,9 @@ the faster of the two for ``best``, reduce-scatter for every other library. ``sp
 non-empty bags."""
 
 KERNEL_LIBRARY = "kernel"
-HANDOVER = "handover"
 CONVERT_OUT, CONVERT_IN = "convert_out", "convert_in"
 _ASSUMED_MEMORY = "a memory that was assumed"
 _GATHER_KEYS = ("gather_bytes_per_s", "launch_floor_s", "l2_bytes_per_s", "small_row_penalty_32")
-
-
-@dataclass(frozen=True)
-class Step:
-    """One step of the pass: what it is, how many bytes a GPU sends or moves in it, and its times."""
-
-    name: str
-    collective: str  # "" for a kernel
-    payload_bytes: Array
-    timing: Timing
-
-    @property
-    def is_kernel(self) -> bool:
-        """Whether it runs on one GPU, without communication."""
-        return not self.collective and self.name != HANDOVER
-
-
-@dataclass(frozen=True)
-class Traffic:
-    """What one rank looks up, sends and moves; sums over the tables."""
-
-    lookups: Array  # ids that leave the rank
-    bags: Array  # bags of sharded tables, of the rank's own samples
-    elements: Array  # elements of those bags
-    sparse_elements: Array  # elements of non-empty partial bags
-    sparse_bytes: Array  # those bags with their positions
-    sparse_sum_bytes: Array  # what adding those up moves
-    dram_bytes: Array
-    l2_bytes: Array
-    bare_bytes: Array  # DRAM bytes without the penalty of short rows
-    base_dram_bytes: Array
-    base_l2_bytes: Array
 
 
 @dataclass(frozen=True)
@@ -263,18 +233,18 @@ class Forward:
         back = self._convert(CONVERT_IN, parts, several)
         summed = eb.local_sum_bytes(G, traffic.elements, self.constant("pooled_element_bytes"))
         moved = traffic.sparse_sum_bytes if sparse else summed
-        sum_time = self.stream_timing("local_sum", moved, "launch_floor_s", "local_sum_bytes_per_s").where(
+        adding = self.stream_timing("local_sum", moved, "launch_floor_s", "local_sum_bytes_per_s").where(
             several
         )
-        local_sum = Step("local_sum", "", moved, sum_time)
+        local_sum = Step("local_sum", "", moved, adding)
         if way != BEST:
             return [*out, exchange, *back, local_sum]
         flat = self._flat(dense, G)
-        wins = _time([flat, *whole]) <= _time([exchange, *back, local_sum])
+        wins = sum_time([flat, *whole]) <= sum_time([exchange, *back, local_sum])
         nowhere = Step("local_sum", "", np.zeros(G.shape), nothing(G.shape))
-        either = replace(flat, name="exchange_bags", collective="reduce_scatter or all_to_all")
-        ways = [(either, exchange), *zip(whole, back, strict=True), (nowhere, local_sum)]
-        return [*out, *(_either(wins, first, second) for first, second in ways)]
+        bags = replace(flat, name="exchange_bags", collective="reduce_scatter or all_to_all")
+        ways = [(bags, exchange), *zip(whole, back, strict=True), (nowhere, local_sum)]
+        return [*out, *(either(wins, first, second) for first, second in ways)]
 
     def _flat(self, dense: Array, G: Array) -> Step:
         return self._collective("reduce_scatter_bags", "reduce_scatter", dense, G)
@@ -400,14 +370,3 @@ class Forward:
             bound = bounds.reduce_scatter_floor_time if scatter else bounds.all_to_all_floor_time
             links = links + bound(step.payload_bytes, work.gpus, g, inside, nic)
         return bounds.sharded_floor_time(time, local, traffic.bare_bytes, hbm, links)
-
-
-def _time(steps: list[Step]) -> Array:
-    """Of steps one after the other [s]."""
-    return np.asarray(sum(step.timing.time_s for step in steps))
-
-
-def _either(first: NDArray[np.bool_], a: Step, b: Step) -> Step:
-    """A step where ``first`` holds, another elsewhere; the name of the one."""
-    payload = np.where(first, a.payload_bytes, b.payload_bytes)
-    return replace(a, payload_bytes=payload, timing=select(first, a.timing, b.timing))
