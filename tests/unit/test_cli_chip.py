@@ -1,0 +1,146 @@
+"""``perfmodel plan --on-chip``: what it prints, at any width, and what it refuses."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from perfmodel.cli import run
+
+TABLES = "rows,dim,pooling,name\n1000000,64,10,big\n1000,64,2,small\n1000,64,2,twin\n300000,128,5,other\n"
+
+
+def asked(*words: str) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr of ``perfmodel plan``."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = run(["plan", *words])
+    return code, out.getvalue(), err.getvalue()
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> str:
+    path = tmp_path / "mine.csv"
+    path.write_text(TABLES, encoding="utf-8")
+    return str(path)
+
+
+def test_the_page_answers_in_order(model: str) -> None:
+    code, out, err = asked("--on-chip", "ascend-910", "--model", model, "--distribution", "zipf:1.05")
+    assert (code, err) == (0, "")
+    assert max(map(len, out.splitlines())) <= 100
+    first = out.splitlines()[0]
+    assert "per batch of 1 024 samples on the 32 cores of ascend-910." in first
+    places = [
+        out.index(words)
+        for words in (
+            *(
+                "as fast as symmetric-GM",
+                "as fast as the best symmetric",
+                "No mapping of these cuts is faster",
+            ),
+            *(
+                "ids zipf:1.05",
+                "Limits",
+                "busiest",
+                "Buffers",
+                "because",
+                "small +1",
+                "GM: rows are gathered",
+            ),
+            *("zipf:1.05 (made for)", "uniform", "one-row", "worst to best", "Modelled, not measured"),
+        )
+    ]
+    assert places == sorted(places)
+
+
+@pytest.mark.parametrize("columns", [60, 80, 200])
+def test_lines_fit_the_terminal(model: str, monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    code, out, _ = asked("--on-chip", "h100-sxm", "--model", model, "--batch", "100000")
+    assert code == 0
+    assert max(map(len, out.splitlines())) <= min(columns, 100)
+    assert "are copied anew" in out.replace("\n         ", " ") or "copied anew" in " ".join(out.split())
+
+
+def test_the_document_is_the_page(model: str) -> None:
+    words = ("--on-chip", "ascend-910", "--model", model, "--batch", "2048", "--seed", "3", "--json")
+    code, out, _ = asked(*words, "--time-limit", "200ms", "--set", "cores=4")
+    document = json.loads(out)
+    assert code == 0
+    assert (document["schema_version"], document["command"]) == (1, "plan")
+    assert (document["chip"], document["cores"], document["batch"]) == ("ascend-910", 4, 2048)
+    assert document["overrides"] == ["cores"]
+    assert document["bound_s"] <= document["time_s"] <= document["best_symmetric_s"]
+    assert document["best_symmetric_s"] <= document["global_memory_s"] * (1 + 1e-9)
+    assert len(document["after"]) == 4
+
+
+def test_a_chip_of_ones_own(model: str, tmp_path: Path) -> None:
+    from perfmodel.resources import data_path
+
+    mine = tmp_path / "mine.toml"
+    text = data_path("chips", "ascend-910.toml").read_text(encoding="utf-8")
+    mine.write_text(text.replace('name = "ascend-910"', 'name = "mine"'), encoding="utf-8")
+    code, out, _ = asked("--on-chip", str(mine), "--model", model)
+    assert code == 0
+    assert "cores of mine." in out
+    mine.write_text(text.split("[values.channels]")[0], encoding="utf-8")
+    code, _, err = asked("--on-chip", str(mine), "--model", model)
+    assert code == 2
+    assert "missing channels" in " ".join(err.split())
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--model", "criteo-kaggle", "--on-chip", "ascend-91"), "did you mean ascend-910?"),
+        (("--on-chip", "ascend-910"), "which tables?"),
+        (("--on-chip", "ascend-910", "--model", "criteo"), "table set 'criteo' is not known"),
+        (("--on-chip", "ascend-910", "--model", "criteo-kaggle", "--batch", "0"), "--batch 0 is zero"),
+        (("--on-chip", "ascend-910", "--model", "criteo-kaggle", "--batch", "9e12"), "--batch 9"),
+        (("--on-chip", "ascend-910", "--model", "criteo-kaggle", "--set", "cores=0"), "more than 0"),
+        (("--on-chip", "ascend-910", "--model", "criteo-kaggle", "--set", "hbm=1"), "chip value 'hbm'"),
+        (("--on-chip", "ascend-910", "--model", "criteo-kaggle", "--set", "cores"), "local_bytes=1MiB"),
+        (("--on-chip", "ascend-910", "--model", "criteo-kaggle", "--time-limit", "0s"), "--time-limit"),
+        (
+            ("--on-chip", "ascend-910", "--model", "criteo-kaggle", "--distribution", "pareto"),
+            "distribution 'pareto' is not known",
+        ),
+        (
+            ("--on-chip", "ascend-910", "--model", "criteo-kaggle", "--distribution", "histogram:none"),
+            "histogram 'none' is not known",
+        ),
+    ],
+)
+def test_bad_input_is_refused_in_words(words: tuple[str, ...], message: str) -> None:
+    code, out, err = asked(*words)
+    assert (code, out) == (2, "")
+    assert message in " ".join(err.split())
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(("--gpus", "8"), ("--objective", "latency"), ("--max-hbm", "1GB"), ("--reserve", "1%"), ("--csv",)),
+        *(("--optimizer", "sgd"), ("--payload", "fp16"), ("--machine", "h100-dgx"), ("--backend", "nccl")),
+        *(
+            ("--clock", "stream"),
+            ("--gpus-per-node", "8"),
+            ("--scenario", "cluster"),
+            ("--id-dtype", "int32"),
+        ),
+        *(("--calibration", "latest"), ("--plan", "plan.json"), ("--out", "plan.json"), ("--force",)),
+        *(("--dense", "3ms"), ("--format", "plan")),
+    ],
+    ids=lambda words: words[0],
+)
+def test_options_of_gpus_are_refused_by_name(words: tuple[str, ...]) -> None:
+    code, out, err = asked("--on-chip", "ascend-910", "--model", "criteo-kaggle", *words)
+    assert (code, out) == (2, "")
+    assert f"{words[0]} and --on-chip exclude each other" in " ".join(err.split())
+    assert "--batch" in err
