@@ -133,7 +133,9 @@ def test_advice_selects_a_stack() -> None:
 def test_data_that_no_link_can_carry_is_doubted(cli: Any, tmp_path: Path) -> None:
     fast = cli("import", csv_log(tmp_path / "a.csv", lambda s: 1 + s / 4e6), "--machine", "h200-sxm-ib")
     assert fast.code == 0 and "times faster than the links of h200-sxm-ib allow" in fast.err
-    flat = cli("import", csv_log(tmp_path / "b.csv", lambda s: 5e4 + s * 1e-9), "--machine", "h200-sxm-ib")
+    few = tuple(2**k for k in range(10, 31, 4))  # a fit without a bandwidth is a slow one
+    slow = csv_log(tmp_path / "b.csv", lambda s: 5e4 + s * 1e-9, sizes=few)
+    flat = cli("import", slow, "--machine", "h200-sxm-ib")
     assert "hardly grows" in flat.err
     good = cli("import", csv_log(tmp_path / "c.csv"), "--machine", "h200-sxm-ib")
     assert "faster" not in good.err and "hardly" not in good.err
