@@ -212,13 +212,19 @@ class ChipCost:
         scan = p.ids / lay.passes * v["id_s"]
         still = np.where(inside > 0, 0, lay.resident / np.maximum(p.rows, 1))
         hottest = self._hot_share(p, chunks)
-        wait = np.where(lay.resident < p.rows, v["row_latency_s"], 0)
+        wait = np.where(lay.resident < p.rows, self._copy_wait(p), 0)
         stream = moved * p.row / chunks
         passing = one_chip.chunk_times(stream, looked * (1 - still) + scan * chunks, chunks, hottest, wait)
         stays = np.where(still > 0, looked * still + scan, 0)
         after = np.where(lay.chunks > 0, np.maximum(stays - stream, 0) + passing - wait, stays)
         hidden = np.where(wait > 0, 0, np.minimum(stream, v["row_latency_s"]))
         return np.asarray(lay.passes * (after - hidden))
+
+    def _copy_wait(self, p: _Piece) -> Array:
+        """Mean latency of a copy of what streams: all passes but the first one find it in the cache [s]."""
+        far, near = self._v["row_latency_s"], self._v["cache_latency_s"]
+        held = (p.rows - p.lay.resident) * p.row <= self._v["cache_bytes"]
+        return np.where(held, (far + (p.lay.passes - 1) * near) / p.lay.passes, far)
 
     def _hot_share(self, p: _Piece, parts: Array) -> Array:
         """Share of a piece's look-ups that goes to the part that has its hottest row."""
@@ -260,6 +266,12 @@ class ChipCost:
             missed = self._misses[p.lockstep]
             all_gm = self._requests(p, missed, [np.maximum(a, a * a) for a in missed], v["channels"])
             all_cache = asked
+        rates = v["gm_bytes_per_s"] / v["channels"], v["cache_bytes_per_s"] / max(v["cache_slices"], 1)
+        for (size, hot, _), parts, rate in zip(
+            (all_gm, all_cache), (v["channels"], v["cache_slices"]), rates, strict=True
+        ):
+            if parts:
+                busy = np.where(gathers, np.maximum(busy, (size / parts + hot) / rate), busy)
         return Step(wait, busy, *(np.where(gathers, a, 0) for a in (*all_gm, *all_cache)))
 
     def _requests(

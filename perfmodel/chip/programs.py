@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from perfmodel.chip.cost import BAG_BYTES, GLOBAL_ID_BYTES, OFFSET_BYTES
 from perfmodel.chip.layout import BURST_BYTES, Layout, layout
-from perfmodel.chip.simulate import LOCAL, Fetch, Simulated, Step, simulate
+from perfmodel.chip.simulate import LOCAL, Fetch, Meet, Simulated, Step, simulate
 from perfmodel.chip.traces import Trace
 from perfmodel.chip.work import Piece, Tables, Way
 from perfmodel.errors import BadInputError
@@ -22,11 +22,18 @@ Ints = NDArray[np.int64]
 
 
 def simulate_pieces(
-    chip: Chip, tables: Tables, trace: Trace, cores: Sequence[Sequence[Piece]], seed: int = 0
+    chip: Chip,
+    tables: Tables,
+    trace: Trace,
+    cores: Sequence[Sequence[Piece]],
+    seed: int = 0,
+    *,
+    lockstep: bool = False,
 ) -> Simulated:
     """Run the pieces of each core, in their order, on the ids of a trace.
 
-    seed  where tables begin in memory, which decides whose rows share a channel
+    seed      where tables begin in memory, which decides whose rows share a channel
+    lockstep  no core begins with a table before all have ended the one before, as with one operator for each
     Limits: more lists than the chip has cores, a way whose buffers are too small -> BadInputError
     """
     if len(cores) > chip.cores:
@@ -34,7 +41,10 @@ def simulate_pieces(
             f"{len(cores)} cores have work; {chip.name} has {chip.cores}.", "give it to fewer."
         )
     programs = Programs(chip, tables, trace, seed)
-    return simulate(chip, [programs.of(pieces) for pieces in cores])
+    if not lockstep:
+        return simulate(chip, [programs.of(pieces) for pieces in cores])
+    order = list(dict.fromkeys(piece.table for pieces in cores for piece in pieces))
+    return simulate(chip, [programs.together(pieces, order) for pieces in cores])
 
 
 def symmetric_pieces(chip: Chip, tables: Tables, batch: int, ways: Sequence[Way]) -> list[list[Piece]]:
@@ -64,6 +74,12 @@ class Programs:
         """Steps of one core."""
         for piece in pieces:
             yield from self._piece(piece)
+
+    def together(self, pieces: Sequence[Piece], order: Sequence[int]) -> Iterator[Step]:
+        """Steps of one core that meets all others after each table."""
+        for table in order:
+            yield from self.of([piece for piece in pieces if piece.table == table])
+            yield Meet()
 
     def _piece(self, piece: Piece) -> Iterator[Step]:
         v, at = self.v, piece.table

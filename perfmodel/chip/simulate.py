@@ -51,8 +51,13 @@ class Fetch:
     posted: bool = False
 
 
-Step = Fetch | float
-"""What a core does next: fetch, or work on its own for so long [s]."""
+@dataclass(frozen=True)
+class Meet:
+    """A core waits here until all cores are here."""
+
+
+Step = Fetch | Meet | float
+"""What a core does next: fetch, wait for the others, or work on its own for so long [s]."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +80,7 @@ class Simulated:
 def simulate(chip: Chip, programs: Sequence[Iterator[Step]]) -> Simulated:
     """Run what each core does until all are ready. Deterministic.
 
-    programs  of each core, at most as many as the chip has cores
+    programs  of each core, at most as many as the chip has cores; where one meets the others, all do as often
     Limits: no work -> 0 s;  one core, one row at a time -> the sum of their latencies
     """
     return _Machine(chip, programs).run()
@@ -114,7 +119,7 @@ class _Machine:
         self.active: dict[int, _Active] = {}
         self.ready = [0.0] * len(self.programs)
         self.heap: list[tuple[float, int, int]] = []
-        self.begun = 0
+        self.begun, self.met = 0, 0
         self.memory = _Memory(chip)
 
     def run(self) -> Simulated:
@@ -161,6 +166,13 @@ class _Machine:
             return
         if isinstance(step, float):
             heappush(self.heap, (now + step, core, _NEXT))
+            return
+        if isinstance(step, Meet):
+            self.met += 1
+            if self.met == len(self.programs):
+                self.met = 0
+                for one in range(len(self.programs)):
+                    heappush(self.heap, (now, one, _NEXT))
             return
         chunks = len(step.work)
         left = np.bincount(step.chunk, minlength=chunks).tolist()
