@@ -167,7 +167,7 @@ def hot_rows(ids: Distribution, rows: float) -> tuple[int, ...]:
 def schemes(rows: int, dim: int, gpus: int, domain: int, hot: Sequence[int] = ()) -> Iterator[Scheme]:
     """All schemes of a table that are considered, dp first.
 
-    hot  numbers of hot rows that every rank may have a copy of
+    hot  numbers of hot rows that every rank may have a copy of, beside row parts or column parts alone
     Limits: one rank -> dp and one shard;  never more row parts than rows, or shards than ranks
     """
     yield Scheme(Exchange.DP)
@@ -183,7 +183,8 @@ def schemes(rows: int, dim: int, gpus: int, domain: int, hot: Sequence[int] = ()
                 yield Scheme(Exchange.SPARSE, r, c)
             if gpus > 1:
                 yield Scheme(Exchange.UB, r, c)
-                yield from (Scheme(kind, r, c, h) for h in hot for kind in HOT if r <= rows - h)
+                few = hot if 1 in (r, c) else ()
+                yield from (Scheme(kind, r, c, h) for h in few for kind in HOT if r <= rows - h)
             if domain > 1 and gpus % domain == 0 and r % domain == 0:
                 yield Scheme(Exchange.TWO_LEVEL, r, c)
     if 1 < gpus <= rows:

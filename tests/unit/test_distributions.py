@@ -90,6 +90,12 @@ def test_a_file_that_holds_no_shares_is_refused(tmp_path: Path, lines: str, said
         parse_distribution(written(tmp_path, f"row_share,lookup_share\n{lines}\n"))
 
 
+def test_the_example_of_the_docs_is_read(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "formats.md").read_text(encoding="utf-8")
+    text = page.split("## Distributions of ids")[1].split("```csv\n")[1].split("```")[0]
+    assert parse_distribution(written(tmp_path, text)).bins[0] == (0.001, 0.4)
+
+
 def test_other_columns_are_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInputError, match=r"has the columns 'rows, p'"):
         parse_distribution(written(tmp_path, "rows,p\n1,1\n"))
@@ -112,6 +118,10 @@ def test_a_trace_drawn_anew_has_as_many_distinct_rows(name: str) -> None:
     drawn = popularity(ids, np.round(rows)).unique(reuse.lookups, slice(None))
     assert drawn == pytest.approx(reuse.unique, rel=0.002)
     assert 0.14 < 1 - counted_rates(reuse).unique / reuse.unique < 0.28
+
+
+def test_the_table_of_the_docs_is_what_the_benchmark_prints() -> None:
+    assert TRACES.table() in (ROOT / "docs" / "model.md").read_text(encoding="utf-8")
 
 
 def test_rows_that_a_trace_does_not_have_are_counted() -> None:

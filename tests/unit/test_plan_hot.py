@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import json
+import re
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from perfmodel.cli import run
 from perfmodel.errors import BadInputError
 from perfmodel.model.exchanges import Exchange
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme, read_plan, torchrec, write_plan
@@ -224,3 +230,54 @@ def test_hot_rows_as_one_more_choice_make_no_plan_worse(objective: bool) -> None
     if not objective:
         assert with_hot.cost.time_s < 0.95 * without.cost.time_s
         assert any(p.scheme.hot_rows for p in with_hot.plan.placements)
+
+
+def asked(*words: str) -> tuple[int, str, str]:
+    """Exit code, output and messages of ``perfmodel plan``."""
+    with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:
+        code = run(["plan", *words])
+    return code, out.getvalue(), err.getvalue()
+
+
+SKEWED = ("--gpus", "16", "--distribution", "zipf:1.1", "--time-limit", "1s", "--max-hbm", "3GB")
+
+
+def test_a_plan_says_which_hot_rows_are_on_every_gpu(tmp_path: Path) -> None:
+    tables, file = tmp_path / "tables.csv", tmp_path / "plan.json"
+    tables.write_text("rows,dim,pooling,count\n10000000,64,20,3\n", encoding="utf-8")
+    code, text, _ = asked("--model", str(tables), *SKEWED, "--out", str(file))
+    assert code == 0
+    assert re.search(r"^Ids +zipf:1.1$", text, re.M)
+    assert re.search(r"t\d( \+\d)?: hottest [\d ]+ rows \([\d.]+ % of look-ups, .*B\) on every GPU", text)
+    assert re.search(r"unique +16×1\*", text) and "* beside a copy of its hottest rows" in " ".join(
+        text.split()
+    )
+    kept = [entry["hot_rows"] for entry in json.loads(file.read_text())["placements"]]
+    assert max(kept) > 0
+
+    again = ("--model", str(tables), "--plan", str(file), *SKEWED[2:])
+    code, text, _ = asked(*again, "--json")
+    document = json.loads(text)
+    assert code == 0 and document["distribution"] == "zipf:1.1"
+    assert [entry["hot_rows"] for entry in document["plan"]["placements"]] == kept
+    hot = [group for group in document["groups"] if group["hot_rows"]]
+    assert hot and all(0.2 < group["hot_share"] < 1 for group in hot)
+    _, text, _ = asked(*again, "--csv")
+    assert [int(row["hot_rows"]) for row in csv.DictReader(io.StringIO(text))] == kept
+
+    code, text, _ = asked("--model", str(tables), "--plan", str(file), "--max-hbm", "3GB", "--json")
+    even = json.loads(text)  # the same plan with uniform ids: the hot rows are no more popular
+    assert code == 0 and even["time_s"] > document["time_s"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--alpha", "1", "--distribution", "zipf:1"), "--alpha and --distribution exclude each other"),
+        (("--distribution", "histogram:mine"), "histogram 'mine' is not known"),
+        (("--distribution", "skewed"), "give one of: uniform, zipf:A"),
+    ],
+)
+def test_ids_that_cannot_be(words: tuple[str, ...], said: str) -> None:
+    code, out, err = asked("--model", "criteo-kaggle", "--gpus", "8", *words)
+    assert (code, out) == (2, "") and said in " ".join(err.split())
