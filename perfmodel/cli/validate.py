@@ -84,7 +84,8 @@ def _whole_models(*, as_json: bool) -> None:
     from perfmodel.validate import dlrm
     from perfmodel.validate.dlrm_inputs import load_inputs
 
-    efficiency, fitted = dlrm.fitted_efficiency(), load_inputs().mlperf.fit_system
+    inputs = load_inputs()
+    efficiency, fitted = dlrm.fitted_efficiency(), inputs.mlperf.fit_system
     frames = dlrm.mlperf_frame(), dlrm.share_frame(), dlrm.speedup_frame()
     rows, shares, speedups = (
         [{str(k): v for k, v in row.items()} for row in f.to_dict("records")] for f in frames
@@ -96,6 +97,7 @@ def _whole_models(*, as_json: bool) -> None:
             "validate",
             dense_efficiency=efficiency,
             fitted_system=fitted,
+            assumed={"mlperf": inputs.mlperf.why, "embark": inputs.embark.why},
             rows=rows,
             left_out=dlrm.left_out(),
             shares=shares,

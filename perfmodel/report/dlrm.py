@@ -10,6 +10,7 @@ from perfmodel.report.terminal import facts, paragraph, table
 from perfmodel.report.validate import verdicts_text
 from perfmodel.units import format_count, format_fraction, format_ratio, format_time
 from perfmodel.validate import Verdict
+from perfmodel.validate.dlrm_inputs import load_inputs
 
 
 def dlrm_text(
@@ -26,12 +27,15 @@ def dlrm_text(
         f"Fitted on one row ({fitted}, marked =): dense layers reach {format_fraction(efficiency)} of the "
         "datasheet's half-precision rate. All else is predicted."
     )
+    inputs = load_inputs()
+    conditions = [paragraph(f"Assumed: {each.why}.") for each in (inputs.mlperf, inputs.embark)]
     parts = [
-        "MLPerf DLRM-DCNv2, a training step\n" + paragraph(assumed),
+        "MLPerf DLRM-DCNv2, a training step\n" + paragraph(assumed) + "\n" + conditions[0],
         mlperf_table(rows),
         "Not predicted\n" + facts(list(left_out.items()), indent=1),
         share_table(shares),
         speedup_table(speedups),
+        conditions[1],
         verdicts_text(verdicts, paper=False, what="claims of others"),
     ]
     return "\n\n".join(parts)

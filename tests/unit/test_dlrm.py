@@ -152,6 +152,7 @@ def test_verdicts_are_the_recorded_ones() -> None:
 def test_the_command_prints_every_row(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["validate", "--dlrm"]) == 0
     text = capsys.readouterr().out
+    assert "Assumed: HugeCTR's benchmark script" in text and "Zipf 1.1" in text
     assert "v3.1 Eos_n8" in text and "NVIDIA A40" in text and "8 claims of others" in text
     assert max(len(line) for line in text.splitlines()) <= 100
     assert run(["validate", "--dlrm", "--paper"]) == 2
