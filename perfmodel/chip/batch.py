@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from perfmodel.chip.work import Batch, Step, Work
 from perfmodel.errors import BadInputError
-from perfmodel.model.one_chip import chip_time, uneven
+from perfmodel.model.one_chip import chip_time, slowest_core, uneven
 from perfmodel.schema.chip import Chip
 
 Ints = NDArray[np.intp]
@@ -42,7 +42,8 @@ def batch_of(chip: Chip, core: ArrayLike, table: ArrayLike, work: Work) -> Batch
         wait = np.asarray(sum(step.wait_s for step in steps)).ravel()
         busy = np.asarray(sum(step.busy_s for step in steps)).ravel()
         waits[at] = np.max(wait, initial=0)
-        cores[at] = np.max(np.bincount(owner, wait + busy, 1), initial=0)
+        varies = np.asarray(sum(step.variance_s2 for step in steps)).ravel()
+        cores[at] = slowest_core(np.bincount(owner, wait + busy, 1), np.bincount(owner, varies, 1))
         took = _steady(chip, of, steps)
         evens[at] = max(took.values())
         most = max(took, key=lambda name: took[name])

@@ -139,19 +139,15 @@ class ChipCost:
         lay = layout(self.chip, ways, m, row, d, b, pool, local)
         return _Piece(at, ways, m, d, b, begin, row, pool, np.clip(share, 0, 1), lay, lockstep)
 
-    def row_s(self, row: ArrayLike, hit: ArrayLike) -> Array:
-        """Mean time from a row's request to its last byte, a share ``hit`` of which come from the cache [s].
-
-        Source: ``one_chip.row_latency``
-        Limits: hit = 0, no cache -> latency and channel
-        """
-        share = np.asarray(hit, dtype=float)
-        if self._v["cache_bytes"] <= 0:
-            return one_chip.row_latency(row, self._v["row_latency_s"], self._channel)
-        inside = self._v["cache_bytes_per_s"] / self._v["cache_slices"]
-        far = one_chip.row_latency(row, self._v["row_latency_s"], self._channel, inside)
-        near = one_chip.row_latency(row, self._v["cache_latency_s"], inside)
-        return share * near + (1 - share) * far
+    def _row_s(self, row: Array) -> tuple[Array, Array]:
+        """Time from a row's request to its last byte: from the cache, and from the memory [s]."""
+        v = self._v
+        if v["cache_bytes"] <= 0:
+            far = one_chip.row_latency(row, v["row_latency_s"], self._channel)
+            return far, far
+        inside = v["cache_bytes_per_s"] / v["cache_slices"]
+        near = one_chip.row_latency(row, v["cache_latency_s"], inside)
+        return near, one_chip.row_latency(row, v["row_latency_s"], self._channel, inside)
 
     def _copied(self, p: _Piece) -> Step:
         """Rows that stay come to the local buffer."""
@@ -180,27 +176,38 @@ class ChipCost:
 
     def _looked_up(self, p: _Piece) -> Step:
         """Rows are gathered, or stream past."""
-        wait, busy = self._gathered(p)
+        gathered = self._gathered(p)
         streamed = self._streamed(p)
         moved = p.lay.passes * (p.rows - p.lay.resident) * p.row
         one = self._copy_step(p, moved, np.zeros_like(streamed), streamed, (p.rows - p.lay.resident) * p.row)
-        other = self._gather_step(p, wait, busy)
+        other = self._gather_step(p, *gathered)
         streams = (p.way == Way.GM_UB) | (p.way == Way.L1_UB)
         return Step(
             **{f.name: np.where(streams, getattr(one, f.name), getattr(other, f.name)) for f in fields(Step)}
         )
 
-    def _gathered(self, p: _Piece) -> tuple[Array, Array]:
-        """Time of GM and L1: waiting for the first row, and after that [s]."""
-        v, n = self._v, p.draws
-        hit = 1 - np.divide(self._missed(p), n, out=np.ones_like(n), where=n > 0)
+    def _gathered(self, p: _Piece) -> tuple[Array, Array, Array]:
+        """Time of GM and L1: waiting for the first rows, after that [s], and its variance [s^2]."""
+        v, n, k = self._v, p.draws, self._v["rows_in_flight"]
+        missed = np.divide(self._missed(p), n, out=np.ones_like(n), where=n > 0)
+        hit = np.clip(1 - missed, 0, 1)
         peak = one_chip.issued_rate(p.row, v["core_bytes_per_s"], v["row_issue_s"])
-        latency = self.row_s(p.row, np.clip(hit, 0, 1))
-        gm = one_chip.gather_time(n, p.row, latency, v["rows_in_flight"], peak)
-        wait = np.where(p.way == Way.GM, np.minimum(latency, gm), 0)
+        near, far = self._row_s(p.row)
+        last = one_chip.slowest_row(near, far, hit, np.clip(n, 1, k))
+        latency = one_chip.slowest_row(near, far, hit, 1)
+        gm = one_chip.gather_time(n, p.row, latency, last, k, peak)
+        wait = np.minimum(latency, gm)
+        waits = n / k * latency >= gm
+        varies = np.where(waits, one_chip.gather_variance(n, p.share, near, far, hit, k), 0)
         local = one_chip.issued_rate(p.row, v["local_bytes_per_s"], v["row_issue_s"])
+        inside = one_chip.gather_variance(n, p.share, p.row / local, p.row / local, 1, 1)
         scan = np.where(p.rows < self.tables.rows[p.table], p.ids * v["id_s"], 0)
-        return wait, np.where(p.way == Way.GM, gm - wait, one_core.gm_time(n, p.row, local)) + scan
+        gathers = p.way == Way.GM
+        return (
+            np.where(gathers, wait, 0),
+            np.where(gathers, gm - wait, one_core.gm_time(n, p.row, local)) + scan,
+            np.where(gathers, varies, inside),
+        )
 
     def _streamed(self, p: _Piece) -> Array:
         """Time of GM-UB and L1-UB, after what stays and the ids are there [s]."""
@@ -245,15 +252,15 @@ class ChipCost:
         bursts = np.maximum(once / BURST_BYTES, 1)
         none = np.zeros_like(size)
         if v["cache_bytes"] <= 0:
-            return Step(wait, busy, size, _beyond(size, bursts, v["channels"]), none, none, none, none)
+            return Step(wait, busy, none, size, _beyond(size, bursts, v["channels"]), none, none, none, none)
         read = np.where(once <= v["cache_bytes"], np.minimum(once, size), size)
         read = read * (p.bags / self.batch if p.lockstep else 1)
         return Step(
-            wait, busy, read, _beyond(read, bursts, v["channels"]), none,
+            wait, busy, none, read, _beyond(read, bursts, v["channels"]), none,
             size, _beyond(size, bursts, v["cache_slices"]), none,
         )  # fmt: skip
 
-    def _gather_step(self, p: _Piece, wait: Array, busy: Array) -> Step:
+    def _gather_step(self, p: _Piece, wait: Array, busy: Array, varies: Array) -> Step:
         """A step that looks rows up; only GM asks the memory for them."""
         v, gathers = self._v, p.way == Way.GM
         q = [self.batch * pool * one.p for pool, one in zip(self.tables.pooling, self.popular, strict=True)]
@@ -272,7 +279,7 @@ class ChipCost:
         ):
             if parts:
                 busy = np.where(gathers, np.maximum(busy, (size / parts + hot) / rate), busy)
-        return Step(wait, busy, *(np.where(gathers, a, 0) for a in (*all_gm, *all_cache)))
+        return Step(wait, busy, varies, *(np.where(gathers, a, 0) for a in (*all_gm, *all_cache)))
 
     def _requests(
         self, p: _Piece, of_a_row: list[Array], squares: list[Array], parts: float
@@ -352,4 +359,4 @@ def _past_cache(wait: Array, busy: Array, size: Array, channels: float) -> Step:
     """A step that copies ids or bags, from or to any place."""
     none = np.zeros_like(size)
     spread = np.minimum(size, channels * BURST_BYTES) * np.minimum(size, BURST_BYTES)
-    return Step(wait, busy, size, none, spread, none, none, none)
+    return Step(wait, busy, none, size, none, spread, none, none, none)

@@ -66,6 +66,7 @@ class Step:
     """What pieces take in one step of their work, arrays of one shape.
 
     wait_s           until something has come that nothing else hides [s];  busy_s  of the core after that [s]
+    variance_s2      of busy_s, as chance has it [s^2]
     gm_bytes         read from and written to global memory, all channels [bytes]
     hot_gm_bytes     of these, to the channel of the table's hottest row, beyond an even share [bytes]
     gm_spread        sum over requests that are dealt at random of bytes times bytes of one row [bytes^2]
@@ -74,6 +75,7 @@ class Step:
 
     wait_s: Array
     busy_s: Array
+    variance_s2: Array
     gm_bytes: Array
     hot_gm_bytes: Array
     gm_spread: Array

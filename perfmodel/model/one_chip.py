@@ -6,6 +6,8 @@ those of all cores together.
 
 from __future__ import annotations
 
+from statistics import NormalDist
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -56,21 +58,90 @@ def row_latency(row: ArrayLike, first_byte: ArrayLike, *rates: ArrayLike) -> Arr
 
 
 def gather_time(
-    n: ArrayLike, row: ArrayLike, latency: ArrayLike, in_flight: ArrayLike, peak: ArrayLike
+    n: ArrayLike,
+    row: ArrayLike,
+    latency: ArrayLike,
+    slowest: ArrayLike,
+    in_flight: ArrayLike,
+    peak: ArrayLike,
 ) -> Array:
     """Time of one core to gather rows, some of which are on their way at once.
 
-        t = max(max(1, n / k) l, l + (n - 1) row / BW)   if n > 0             [s]
+        t = max(n l / k, l_max + (n - 1) row / BW)   if n > 0                 [s]
 
-    n  look-ups [-];  row  bytes of one row [bytes];  latency  l, of one row [s]
+    n  look-ups [-];  row  bytes of one row [bytes];  latency  l, of one row, mean [s]
+    slowest    l_max, of the slowest of the rows that are on their way at once [s]
     in_flight  k, rows requested and not yet there [-];  peak  BW, what the core can take [bytes/s]
-    Source: Little's law, or one row after the other; and the first row is waited for
-    Limits: n = 0 -> 0;  n = 1 -> l;  k = 1 -> n l;  n -> inf -> ``one_core.gm_time`` by ``one_core.row_rate``
+    Source: Little's law, or one row after the other; and the first rows are waited for
+    Limits: n = 0 -> 0;  n = 1 -> l_max;  k = 1, l = l_max -> n l;
+            n -> inf -> ``one_core.gm_time`` by ``one_core.row_rate``
     """
-    draws, wait = _array(n), _array(latency)
-    waves = np.maximum(1, draws / _array(in_flight)) * wait
-    lined_up = wait + (draws - 1) * _array(row) / _array(peak)
+    draws = _array(n)
+    waves = draws / _array(in_flight) * _array(latency)
+    lined_up = _array(slowest) + (draws - 1) * _array(row) / _array(peak)
     return np.where(draws > 0, np.maximum(waves, lined_up), 0)
+
+
+def slowest_row(near: ArrayLike, far: ArrayLike, hit: ArrayLike, rows: ArrayLike) -> Array:
+    """Mean latency of the slowest of several rows, each of which is in the cache or not.
+
+        l = near h^n + far (1 - h^n)                                          [s]
+
+    near, far  latency of a row of the cache, of the memory [s];  hit  h, share of the former [-]
+    rows  n, that are on their way at once [-]
+    Source: elementary probability
+    Limits: n = 1 -> the mean;  h = 1 -> near;  n -> inf -> far, unless h = 1
+    """
+    all_near = _array(hit) ** _array(rows)
+    return _array(near) * all_near + _array(far) * (1 - all_near)
+
+
+def gather_variance(
+    n: ArrayLike, share: ArrayLike, near: ArrayLike, far: ArrayLike, hit: ArrayLike, in_flight: ArrayLike
+) -> Array:
+    """Variance of the time to gather rows, where latency decides it.
+
+        v = n [h (1 - h) (far - near)^2 + (1 - f) l^2] / k^2,   l = h near + (1 - h) far      [s^2]
+
+    n, in_flight  as in ``gather_time``, n the mean;  near, far, hit  as in ``slowest_row``
+    share  f, of the look-ups that fall into the part of the table [-]
+    Source: a binomial number of independent rows; k of them share the time
+    Limits: f = 1, h = 0 or 1 -> 0;  near = far = l -> n (1 - f) (l / k)^2
+    """
+    kept, close, away = _array(hit), _array(near), _array(far)
+    mean = kept * close + (1 - kept) * away
+    each = kept * (1 - kept) * (away - close) ** 2 + (1 - _array(share)) * mean**2
+    return np.asarray(_array(n) * each / _array(in_flight) ** 2)
+
+
+def most_of(count: float) -> float:
+    """How far the largest of several normal numbers is above their mean, in standard deviations.
+
+        z = Phi^-1((n - 3/8) / (n + 1/4))                                     [-]
+
+    count  n, numbers [-], >= 1
+    Source: Blom, Statistical Estimates and Transformed Beta-Variables (1958)
+    Limits: n = 1 -> 0;  n -> inf -> sqrt(2 ln n)
+    """
+    return NormalDist().inv_cdf((count - 3 / 8) / (count + 1 / 4))
+
+
+def slowest_core(mean: ArrayLike, variance: ArrayLike) -> float:
+    """Time until the last of several cores is ready, whose times have a mean and a variance.
+
+        t = max m + z(N) s,   N cores with m >= max m - 2 s                   [s]
+
+    mean  m of each core [s];  variance  s^2 of each core [s^2]: that of the busiest is taken
+    Source: ``most_of``, for those that may be last
+    Limits: variance 0 -> the busiest;  one core far above the others -> that one
+    """
+    times = _array(mean)
+    if not times.size:
+        return 0.0
+    top = int(np.argmax(times))
+    deviation = float(np.sqrt(_array(variance)[top]))
+    near = int(np.sum(times >= times[top] - 2 * deviation))
+    return float(times[top] + most_of(near) * deviation)
 
 
 def hottest_share(top: ArrayLike, rows: ArrayLike, parts: ArrayLike) -> Array:
@@ -92,14 +163,15 @@ def hottest_share(top: ArrayLike, rows: ArrayLike, parts: ArrayLike) -> Array:
 def uneven(spread: ArrayLike, parts: ArrayLike) -> Array:
     """Bytes of the fullest of several parts beyond an even share, where requests are dealt at random.
 
-        x = sqrt(2 ln(C) sum of w^2 / C)                                      [bytes]
+        x = z(C) sqrt(sum of w^2 / C)                                         [bytes]
 
     spread  sum of w^2 over the requests, or over rows with all their look-ups [bytes^2];  parts  C [-]
-    Source: Raab and Steger, "Balls into Bins" (RANDOM 1998), for balls of one weight; for others by variance
+    Source: ``most_of`` of the parts: what a request of w adds to one of them has a variance of w^2 / C
     Limits: C = 1 -> 0;  n requests of w: x / (n w / C) -> 0 as n -> inf
     """
     many = _array(parts)
-    return np.asarray(np.sqrt(2 * np.log(many) * _array(spread) / many))
+    above = np.vectorize(most_of, otypes=[float])(many)
+    return np.asarray(above * np.sqrt(_array(spread) / many))
 
 
 def touched_bags(bags: ArrayLike, pooling: ArrayLike, share: ArrayLike) -> Array:
