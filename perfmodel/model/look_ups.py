@@ -23,10 +23,9 @@ class Gather(IntEnum):
     """From what rows are gathered."""
 
     SHARD = 0  # the rows of a row part, for the samples of all ranks
-    COPY = 1  # the whole table, for one rank's samples
+    COPY = 1  # the whole table, for one rank's samples; of ub: those of its rows that came
     REQUESTS = 2  # of ub: the rows of a row part that ranks asked for, each rank once
     HOT = 3  # the copy of the hot rows, for one rank's samples
-    ARRIVED = 4  # of ub: the unique rows that came to one rank
 
 
 class LookUps:
@@ -51,7 +50,7 @@ class LookUps:
         wanted = tuple(sorted({*self._heads, *(h for h in heads if h > 0)}))
         if wanted != self._heads:
             self._heads = wanted
-            for name in ("whole", "requested", "arrived"):
+            for name in ("whole", "requested"):
                 self.__dict__.pop(name, None)
 
     @cached_property
@@ -64,12 +63,6 @@ class LookUps:
         """Of the rows among those that ranks ask for, each rank once: p = q/U."""
         q = access.touched_fraction(self.whole.p, self.mine)
         return Popularity(q / np.sum(q * self.whole.rows), self.whole.rows, self.whole.starts)
-
-    @cached_property
-    def arrived(self) -> Popularity:
-        """Of the rows that came to one rank among its look-ups: q of the rows, each p/q."""
-        q = access.touched_fraction(self.whole.p, self.mine)
-        return Popularity(self.whole.p / q, self.whole.rows * q, self.whole.starts)
 
     def _at(self, hot: float) -> int:
         """The first part of the tail."""
@@ -115,7 +108,5 @@ class LookUps:
             draws = self.all
         elif gather == Gather.REQUESTS:
             what, draws = self.requested, self.gpus * self.unique(0)
-        elif gather == Gather.ARRIVED:
-            what = self.arrived
         asked = draws * what.share(part)
         return what.misses(draws, X, part) / asked if asked > 0 else np.zeros(np.shape(X))

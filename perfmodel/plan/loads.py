@@ -155,7 +155,7 @@ class _Cut:
         self.model, self.t, self.kind, self.r, self.c, self.hot = model, t, kind, r, c, hot
         self.B, self.G, self.g = model.batch, float(model.gpus), float(model.domain)
         tables = model.tables
-        self.E, self.D, self.w = tables.rows[t] - hot, tables.dim[t], tables.element_bytes[t]
+        self.E, self.D, self.w = tables.rows[t], tables.dim[t], tables.element_bytes[t]
         self.groups = model.look_ups.groups(t, hot)
         self.hot_L = np.zeros(t.shape)
         self.distinct, self.U = np.array(tables.pooling[t]), np.array(model.unique[t])
@@ -272,7 +272,7 @@ def _unique(a: _Cut, own: Array, everywhere: Array) -> None:
     bag = a.D * a.pooled + a.model.constant("offset_bytes")
     arrived = np.maximum(a.U, 1)
     bags = np.full(a.U.shape, a.B)
-    moved = a.traffic(arrived, a.B * a.L, a.D, bags, bag, len(a.model.tables), a.w, Gather.ARRIVED)
+    moved = a.traffic(arrived, a.B * a.L, a.D, bags, bag, len(a.model.tables), a.w, Gather.COPY)
     everywhere[..., Resource.POOL_DRAM] = moved.dram_bytes * a.ub
     everywhere[..., Resource.POOL_L2] = moved.l2_bytes * a.ub
 

@@ -11,12 +11,11 @@ from numpy.typing import NDArray
 
 from perfmodel.model import bands
 from perfmodel.model.dense import BACKWARD
-from perfmodel.model.exchanges import Exchange
 from perfmodel.model.pipeline import Parts, forward_overlapped, in_line, overlapped
 from perfmodel.model.schedule import Steady, alone, steady
 from perfmodel.plan.cost import Evaluator, StepCost, StepRow
 from perfmodel.plan.dense import Dense, DenseTime
-from perfmodel.plan.loads import Loads, Resource
+from perfmodel.plan.loads import Loads
 from perfmodel.plan.placement import Plan
 
 Array = NDArray[np.float64]
@@ -224,15 +223,14 @@ class WholeStep:
 
 
 def _copied(evaluator: Evaluator, plan: Plan) -> Array:
-    """Loads [K] that tables on every rank bring to each."""
-    t = np.flatnonzero(plan.kinds == Exchange.DP)
-    if not t.size:
-        return np.zeros(len(Resource))
-    return np.asarray(evaluator.shard_loads(t, Exchange.DP, 1, 1).everywhere.sum(axis=0))
+    """Loads [K] of gathers that copies bring to each rank: of tables, and of the hot rows of others."""
+    t = np.arange(len(plan.tables))
+    found = evaluator.shard_loads(t, plan.kinds, plan.row_parts, plan.col_parts, plan.hot_rows)
+    return np.asarray(found.everywhere.sum(axis=0))
 
 
 def _copied_share(evaluator: Evaluator, loads: Loads, copied: Array, name: str) -> float:
-    """Share of a gather's DRAM bytes on the busiest rank that are of tables on every rank."""
+    """Share of a gather's DRAM bytes on the busiest rank that are of copies."""
     step = next(step for step in evaluator.steps if step.name == name)
     most = float(loads.most[step.resources[0]])
     return float(copied[step.resources[0]]) / most if most > 0 else 0.0
@@ -253,8 +251,8 @@ def _dense_times(evaluator: Evaluator, dense: Dense | DenseTime, training: bool)
 
 
 def _reduce_time(evaluator: Evaluator, size: float) -> float:
-    """All-reduce of the gradients of the dense layers."""
-    if evaluator.gpus == 1 or size == 0:
+    """All-reduce of the gradients of the dense layers; 0 on one GPU."""
+    if size == 0:
         return 0.0
     node, gpus = evaluator.forward.gpus_per_node, np.array([float(evaluator.gpus)])
     return float(evaluator.setting.links.timing("all_reduce", np.array([size]), gpus, node).time_s[0])

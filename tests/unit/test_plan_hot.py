@@ -19,11 +19,13 @@ from perfmodel.model.exchanges import Exchange
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme, read_plan, torchrec, write_plan
 from perfmodel.plan.bound import Bounding
 from perfmodel.plan.curves import StepCurves
+from perfmodel.plan.dense import dense_of
 from perfmodel.plan.exact import exact
 from perfmodel.plan.loads import Resource
 from perfmodel.plan.options import HOT_SHARES, hot_rows, options_of
 from perfmodel.plan.relaxation import Part, Problem, relax
 from perfmodel.plan.search import Search
+from perfmodel.plan.training import Costed
 from perfmodel.schema.distributions import ONE_ROW, UNIFORM, Distribution, zipf
 from perfmodel.schema.workload import Table, TableSet
 
@@ -281,3 +283,14 @@ def test_a_plan_says_which_hot_rows_are_on_every_gpu(tmp_path: Path) -> None:
 def test_ids_that_cannot_be(words: tuple[str, ...], said: str) -> None:
     code, out, err = asked("--model", "criteo-kaggle", "--gpus", "8", *words)
     assert (code, out) == (2, "") and said in " ".join(err.split())
+
+
+def test_hot_rows_are_looked_up_beside_the_exchange_as_copies_are() -> None:
+    """In an overlapped step the hot part of the gather waits for no ids: half of its bytes and more here."""
+    e = evaluator(HALVES, rows=10**6, training=True)
+    plan = Plan(e.tables, (Placement.of(Scheme(Exchange.SPARSE, 2, 1, 10**5), [0, 1]),), G, e.domain)
+    parts = Costed.of(e, plan).parts(dense_of("dlrm-dcnv2", MACHINE))
+    found = loads(e, Scheme(Exchange.SPARSE, 2, 1, 10**5))[Resource.GATHER_DRAM][0]
+    own = e.shard_loads(0, Exchange.SPARSE, 2, 1, 10**5).own[Resource.GATHER_DRAM]
+    assert parts.dp_lookup / (parts.dp_lookup + parts.lookup) == pytest.approx(1 - own / found, rel=1e-6)
+    assert parts.dp_update > 0 and parts.dp_reduce > 0
