@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.chip.balance import relieve
 from perfmodel.chip.bound import Relaxed, lower_bound, relaxed
 from perfmodel.chip.choices import Choices
 from perfmodel.chip.packing import State, pack, place
@@ -25,6 +26,7 @@ _TARGETS = (1.0, 1.01, 1.03, 1.07, 1.15, 1.4, 2.0)  # of the bound
 _LIKELY = 6
 _GOOD_GAP = 2e-3
 _KICKED = 6
+_AT_RANDOM = 0.5
 _LEAST_GAIN = 1e-9
 
 
@@ -55,7 +57,7 @@ class Mapper:
     """
 
     def __init__(
-        self, choices: Choices, *, time_limit_s: float = 1.0, kicks: int = 400, seed: int = 0
+        self, choices: Choices, *, time_limit_s: float = 1.0, kicks: int = 1000, seed: int = 0
     ) -> None:
         self.choices, self.kicks = choices, kicks
         self.random = np.random.default_rng(seed)
@@ -72,18 +74,12 @@ class Mapper:
         first = relaxed(self.choices, everything)
         if start is not None:
             self._keep(self._improved(start.copy()))
-        for factor in _TARGETS:
-            target = first.bound_s * factor
-            found = relaxed(self.choices, self.choices.longest_s <= target)
-            if np.isfinite(found.bound_s):
-                self._try(found, max(target, found.bound_s))
-            if self.best is not None and (self._close(first.bound_s) or self._late()):
-                break
-        if self.best is None:
-            self._try(first, first.bound_s)
+        for state in self._packed(first):
+            if self.best is None or not (self._close(first.bound_s) or self._late()):
+                self._keep(self._improved(state))
         if self.best is None:
             raise BadInputError("no mapping has room for all tables.", "use a chip with larger buffers.")
-        bound = lower_bound(self.choices, self.best.time_s)
+        bound = lower_bound(self.choices, self.best.time_s, first)
         for _ in range(self.kicks):
             if self._close(bound) or self._late():
                 break
@@ -103,13 +99,28 @@ class Mapper:
         if self.best is None or state.score < self.best.score * (1 - _LEAST_GAIN):
             self.best = state
 
-    def _try(self, found: Relaxed, target_s: float) -> None:
-        state = pack(self.choices, self._rounded(found, target_s), target_s)
-        if state is not None:
-            self._keep(self._improved(state))
+    def _packed(self, first: Relaxed) -> list[State]:
+        """Mappings by relaxed problems of several longest pieces, the best first."""
+        found, near = [], first
+        for factor in (*_TARGETS, np.inf):
+            target = first.bound_s * factor
+            some = first
+            if np.isfinite(factor):
+                some = relaxed(self.choices, self.choices.longest_s <= target, near)
+            if not np.isfinite(some.bound_s):
+                continue
+            near = some
+            target = max(some.bound_s, target if np.isfinite(factor) else 0.0)
+            state = pack(self.choices, self._rounded(some, target), target)
+            if state is not None:
+                found.append(state)
+                self.tried += 1
+            if found and found[-1].time_s <= first.bound_s * (1 + _GOOD_GAP):
+                break
+        return sorted(found, key=lambda state: state.score)
 
     def _rounded(self, found: Relaxed, target_s: float) -> list[list[int]]:
-        """Choices of each table to try: that of the relaxed problem, then the cheapest by its prices."""
+        """Choices of each table to try: that of the relaxed problem, then the cheapest, ever leaner ones."""
         c = self.choices
         options: list[list[int]] = [[] for _ in range(c.kind_of.size)]
         late = np.maximum(c.longest_s - target_s, 0)
@@ -117,9 +128,7 @@ class Mapper:
         for kind in range(c.count.size):
             tables = np.flatnonzero(c.kind_of == kind)
             own = slice(int(c.first[kind]), int(c.first[kind + 1]))
-            order = own.start + np.argsort(price[own], kind="stable")
-            leanest = own.start + int(np.lexsort((price[own], pieces[own], c.total_local[own]))[0])
-            others = [*order[:_LIKELY].tolist(), leanest]
+            others = _leaner(own.start + np.argsort(price[own], kind="stable"), c.total_local, pieces)
             mine = np.flatnonzero(c.kind[found.chosen] == kind)
             for table, choice in zip(tables, _dealt(found.chosen[mine], found.share[mine]), strict=False):
                 options[table] = [choice, *others]
@@ -158,19 +167,37 @@ class Mapper:
             state.put(table, best[1], best[2])
 
     def _kick(self) -> None:
-        """Some tables are taken off together and choose again, in any order."""
+        """Some tables are taken off together and choose again; now and then the first takes any choice."""
         assert self.best is not None
         c, state = self.choices, self.best.copy()
-        number = min(int(self.random.integers(2, _KICKED + 1)), c.kind_of.size)
-        tables = self.random.choice(c.kind_of.size, number, replace=False)
+        number = min(int(self.random.integers(1, _KICKED + 1)), c.kind_of.size)
+        tables = [int(table) for table in self.random.choice(c.kind_of.size, number, replace=False)]
         for table in tables:
-            state.clear(int(table))
+            state.clear(table)
+        if self.random.random() < _AT_RANDOM:
+            self._choose_any(state, tables.pop(0))
         for table in tables:
-            self._choose(state, int(table))
-            if state.choice[table] < 0:
-                return
-        relieve(state)
-        self._keep(state)
+            self._choose(state, table)
+        if np.all(state.choice >= 0):
+            relieve(state)
+            self._keep(state)
+
+    def _choose_any(self, state: State, table: int) -> None:
+        """One of the likely choices for a table that has none, with the busiest core relieved after it."""
+        options = likely(state, table, np.inf)
+        choice = int(self.random.choice(options)) if options else self.choices.of(table).start
+        where = place(state, choice, state.time_s)
+        if where is not None:
+            state.put(table, choice, where)
+            relieve(state)
+
+
+def _leaner(order: Ints, local: Array, pieces: Ints) -> list[int]:
+    """Of choices in an order those that keep less than all before; last that of few pieces that keeps least."""
+    least = np.minimum.accumulate(local[order])
+    fewer = order[np.flatnonzero(np.append(np.inf, least[:-1]) > local[order])]
+    leanest = order[local[order] == least[-1]]
+    return [*fewer.tolist(), int(leanest[np.argmin(pieces[leanest])])]
 
 
 def _dealt(chosen: Ints, share: Array) -> list[int]:
@@ -187,7 +214,9 @@ def likely(state: State, table: int, below_s: float) -> list[int]:
     c = state.choices
     at = c.of(table)
     level = (state.core_s.sum() + state.spread_s) / c.cores
+    hot = c.hot_s[state.choice[state.choice >= 0]].max(axis=0, initial=0.0)
     loads = np.append(level, state.shared_s) + c.loads[at]
+    loads[:, 1:] += np.maximum(hot, c.hot_s[at])
     least = np.maximum(np.maximum(loads.max(axis=1), c.longest_s[at]), state.core_s.max())
     least = least + 1e-3 * loads.sum(axis=1)
     if np.isfinite(c.capacity):
@@ -195,36 +224,3 @@ def likely(state: State, table: int, below_s: float) -> list[int]:
         least = np.where(c.total_local[at] > free * (1 + 1e-9), np.inf, least)
     order = np.argsort(least, kind="stable")[:_LIKELY]
     return [at.start + int(k) for k in order if least[k] < below_s]
-
-
-def relieve(state: State) -> None:
-    """Move pieces off the busiest core for as long as that makes it less busy."""
-    c = state.choices
-    for _ in range(4 * c.cores):
-        level = (state.core_s.sum() + state.spread_s) / c.cores
-        busiest = int(np.argmax(state.core_s))
-        if state.core_s[busiest] <= max(level, float(state.shared_s.max(initial=0.0))) * (1 + 1e-6):
-            return
-        if not _relieved(state, busiest):
-            return
-
-
-def _relieved(state: State, busiest: int) -> bool:
-    """One piece to the core that is least busy with it and has room."""
-    c, limit = state.choices, state.core_s[busiest]
-    best: tuple[float, int, int, int] | None = None
-    for table, parts in enumerate(state.where):
-        for part, cores in enumerate(parts):
-            if busiest not in cores:
-                continue
-            at = int(c.parts[state.choice[table]]) + part
-            after = state.core_s + c.core_s[at]
-            after[state.room(at) > c.capacity * (1 + 1e-9)] = np.inf
-            after[cores] = np.inf
-            target = int(np.argmin(after))
-            most = max(float(after[target]), float(limit - c.core_s[at]))
-            if most < limit * (1 - 1e-9) and (best is None or most < best[0]):
-                best = most, table, part, target
-    if best is not None:
-        state.move(best[1], best[2], busiest, best[3])
-    return best is not None

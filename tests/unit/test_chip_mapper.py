@@ -73,7 +73,7 @@ def random_choices(seed: int) -> Choices:
 def test_bound_exact_and_mapper_come_in_this_order(seed: int) -> None:
     case = random_choices(seed)
     best = exact(case)
-    found = Mapper(case, time_limit_s=5, kicks=100).run()
+    found = Mapper(case, time_limit_s=5, kicks=400).run()
     assert found.bound_s <= best * CLOSE
     assert best <= found.time_s * CLOSE
     assert found.time_s <= best * 1.06
