@@ -116,6 +116,14 @@ def test_the_pipeline_by_hand() -> None:
     assert spans["dense update"] == (37, 38)
 
 
+def test_the_next_batch_begins_with_updated_weights() -> None:
+    """An optimizer of 100 s for the dense layers, one of 100 s for the rows."""
+    long = Parts(**{**vars(PARTS), "dense_update": 100.0, "update": 100.0})
+    spans = {(s.batch, s.task.name): s for s in schedule(overlapped(long), 2).spans}
+    assert spans[1, "bottom"].start_s >= spans[0, "dense update"].end_s
+    assert spans[1, "lookup"].start_s >= spans[0, "update"].end_s
+
+
 def test_the_serial_step_is_the_sum() -> None:
     found = steady(serial(PARTS))
     assert found.step_s == pytest.approx(53) == pytest.approx(found.serial_s)

@@ -95,11 +95,14 @@ def test_operations_have_gradients_to_reduce_where_there_are_other_gpus() -> Non
     dense = dense_of("32MFLOP", H100)
     found = whole(True, dense)
     assert found.reduced_bytes == 32e6 and found.parts.dense_reduce > 0
-    assert found.exposed_s <= found.found.exposed_s
+    exposed = found.found.exposed()
+    assert exposed["dense reduce"] > 0
+    assert found.exposed_s == pytest.approx(sum(exposed.values()) - exposed["dense reduce"])
     assert whole(False, dense).reduced_bytes == 0 == whole(False, dense).parts.dense_reduce
     assert found.parts.dense_update == pytest.approx(16e6 * (2 + 2 + 8) / RATE + FLOOR)
     one = whole(True, dense, gpus=1)
-    assert one.reduced_bytes == 0 == one.communication_s and one.parts.dense_update > 0
+    assert one.reduced_bytes == 0 == one.communication_s == one.parts.dense_reduce
+    assert one.parts.dense_update > 0
 
 
 def test_a_long_dense_part_hides_what_does_not_wait_for_it() -> None:
