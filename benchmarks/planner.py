@@ -1,7 +1,7 @@
 """Planners side by side: TorchRec's (really run), EMBark's greedy, random search, uniform shardings and ours.
 
-Run:    python benchmarks/planner.py            five table sets at 8, 64 and 128 GPUs (20 min on 2 cores)
-        python benchmarks/planner.py --quick    one table set on 8 GPUs (10 s)
+Run:    python benchmarks/planner.py            five table sets at 8, 64 and 128 GPUs (25 min on 2 cores)
+        python benchmarks/planner.py --quick    one table set on 8 GPUs (15 s)
         python benchmarks/planner.py --models embark-t180 --gpus 128
 
 Every plan is scored twice: by this program's calibrated model ("step ms"), and by TorchRec's own
@@ -71,6 +71,19 @@ class Loose(Plan):
         """Nothing is checked."""
 
 
+class Better:
+    """When a search had a better plan [s], and its time [s]."""
+
+    def __init__(self) -> None:
+        self.began = time.monotonic()
+        self.found: list[tuple[float, float]] = []
+
+    def watch(self, best_s: float, bound_s: float) -> None:
+        """``Search`` calls it with every plan that it keeps."""
+        if not self.found or best_s < self.found[-1][1]:
+            self.found.append((time.monotonic() - self.began, best_s))
+
+
 class Case:
     """One table set on some GPUs."""
 
@@ -115,18 +128,14 @@ class Case:
             self.rows.append(Row(name, why=error.message))
 
     def _search(self, name: str, restrict: Restriction | None = None) -> float:
-        began, better = time.monotonic(), [(0.0, np.inf)]
-
-        def watch(best_s: float, bound_s: float) -> None:
-            if best_s < better[-1][1]:
-                better.append((time.monotonic() - began, best_s))
-
+        better = Better()
+        seconds = self.asked.time_limit
         search = Search(
-            self.evaluator, self.limit, time_limit_s=self.asked.time_limit, restrict=restrict, watch=watch
+            self.evaluator, self.limit, time_limit_s=seconds, restrict=restrict, watch=better.watch
         )
         found = search.run()
         self._add(name, found.plan, found.seconds, found.gap)
-        self._row(name).found = tuple(better[1:])
+        self._row(name).found = tuple(better.found)
         return found.seconds
 
     def _planned(self, name: str, make: Callable[[], Plan | None]) -> None:
@@ -167,28 +176,33 @@ class Case:
         self._tried(BY_SCORE, lambda: self._by_score(worker))
         self._theirs(worker.planned(self.asked.limit))
         if BY_SCORE in self.plans:
-            self._by_both()
+            self._tried(BOTH, self._by_both)
         for name, plan in self.plans.items():
             with contextlib.suppress(BadInputError):  # it has no such sharding: "-"
-                self._row(name).torchrec_ms = worker.score(plan)["ms"]
+                theirs, row = worker.score(plan), self._row(name)
+                row.torchrec_ms = theirs["ms"]
+                if name in (BY_SCORE, BOTH) and theirs["bytes"] > self.limit:
+                    row.why = f"does not fit as TorchRec counts: {theirs['bytes'] * _TO_GB:.0f} GB"
 
     def _by_score(self, worker: Worker) -> None:
         """The best plan by TorchRec's estimators; the time to ask for what shards cost counts."""
-        began = time.monotonic()
+        better = Better()
         options = runnable_options(self.evaluator, self.limit)
         answer = worker.costs(shards(self.evaluator, options))
         self.costs = Costs(options, np.array(answer["ms"]), np.array(answer["bytes"]))
-        found = search_by_score(self.evaluator, self.costs, self.limit, self.asked.time_limit)
-        self._theirs_too(Row(BY_SCORE, time.monotonic() - began, torchrec_gap=found.gap), found.plan)
+        seconds = self.asked.time_limit
+        found = search_by_score(self.evaluator, self.costs, self.limit, seconds, better.watch)
+        took = time.monotonic() - better.began
+        self._theirs_too(Row(BY_SCORE, took, found=tuple(better.found), torchrec_gap=found.gap), found.plan)
 
     def _by_both(self) -> None:
         """The best plan by our model that TorchRec's estimator rates no worse than TorchRec's plan."""
         began = time.monotonic()
-        starts = [self.plans[name] for name in (RESTRICTED, BY_SCORE) if name in self.plans]
+        known = [self.plans[name] for name in (RESTRICTED, BY_SCORE) if name in self.plans]
         best = float(self.costs.ranks(self.plans[BY_SCORE])[0].max())
         most_ms = self._row(THEIRS).torchrec_ms or best * (1 + _SLACK)
         seconds = self.asked.time_limit
-        plan = search_within(self.evaluator, self.costs, starts, self.limit, most_ms, seconds)
+        plan = search_within(self.evaluator, self.costs, known, self.limit, most_ms, seconds)
         if plan is None:
             self.rows.append(Row(BOTH, why="no plan has such a score"))
         else:

@@ -21,7 +21,7 @@ class Row:
 
     planner: str
     plan_s: float | None = None
-    found: tuple[tuple[float, float], ...] = ()  # when our search had a better plan [s], and its step [s]
+    found: tuple[tuple[float, float], ...] = ()  # when our search had a better plan [s], and its time [s]
     step_ms: float | None = None
     torchrec_ms: float | None = None
     gap: float | None = None
@@ -92,16 +92,32 @@ def _against_torchrec(named: list[dict[str, Row]]) -> Iterator[str]:
                 f"TorchRec's own score of {name}: {mean(own):.2f} x that of TorchRec's plan, mean "
                 f"({min(own):.2f} to {max(own):.2f}); more than 1 % worse in {worse} of {len(own)}."
             )
+    slower = [
+        rows[THEIRS].step_ms / rows[BOTH].step_ms for rows in known if BOTH in rows and rows[BOTH].step_ms
+    ]
+    if slower:
+        spread = f"{mean(slower):.2f} x, mean ({min(slower):.2f} to {max(slower):.2f})"
+        yield f"By our model TorchRec's plan takes {spread}, as long as {BOTH}."
+    for name, score in ((OURS, "step_ms"), (BY_SCORE, "torchrec_ms")):
+        yield from _sooner(known, name, score)
+
+
+def _sooner(known: list[dict[str, Row]], name: str, score: str) -> Iterator[str]:
+    """How much longer TorchRec's planner takes than ours until that has a plan that is no worse."""
     sooner, never = [], 0
     for rows in known:
-        at = [when for when, step_s in rows[OURS].found if step_s * _TO_MS <= rows[THEIRS].step_ms * 1.001]
+        if name not in rows or rows[name].plan_s is None:
+            continue
+        theirs = rows[THEIRS]
+        at = [when for when, best_s in rows[name].found if best_s * _TO_MS <= getattr(theirs, score) * 1.001]
         never += not at
-        sooner += [rows[THEIRS].plan_s / at[0]] if at else []
+        sooner += [theirs.plan_s / at[0]] if at else []
     if sooner:
         spread = f"{mean(sooner):.1f} x, mean ({min(sooner):.1f} to {max(sooner):.0f})"
+        whose = "by our model" if score == "step_ms" else "by TorchRec's score"
         yield (
-            f"TorchRec's planner takes {spread}, as long as ours until it has a plan that is no slower; "
-            f"ours never has one in {never} of {len(known)}."
+            f"TorchRec's planner takes {spread}, as long as {name} until that has a plan that is no worse "
+            f"{whose}; it never has one in {never} of {len(known)}."
         )
 
 

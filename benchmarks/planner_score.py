@@ -26,16 +26,17 @@ from perfmodel.plan.improve import improve, put_back, shake
 from perfmodel.plan.loads import Loads, Resource
 from perfmodel.plan.options import Options, options_of
 from perfmodel.plan.packing import State
-from perfmodel.plan.search import Found, Search
+from perfmodel.plan.search import Found, Search, Watch
 from perfmodel.plan.steps import Step
 
 Array = NDArray[np.float64]
 
 _PER_MS, _PER_S = 1e9, 1e12  # a search's loads are large numbers: here picoseconds
+_ROUNDING = 1 + 1e-9
+_SEARCHED = 0.4  # of the time, before known plans are improved
+_DEAR, _DEARER = 3.0, 3.0  # what twice the limit takes longer at first, of a usual step's time; and then
 _PATIENCE = 300  # attempts in a row that do not help
 _PLACED_ANEW = 8
-_DEAR = 3.0  # what twice a limit takes longer at first, of a usual step's time
-_DEARER, _TIMES = 3.0, 12  # where that does not lead within the limits
 
 
 def runnable_options(evaluator: Evaluator, limit_bytes: float) -> Options:
@@ -73,26 +74,24 @@ class Costs:
 
         Limits: a table that fits in none of them -> BadInputError
         """
-        own, everywhere, average = self._loads((self.ms * _PER_MS)[:, np.newaxis])
-        held, copied, mean = (x[:, 0] for x in self._loads(self.bytes[:, np.newaxis]))
-        found = replace(
-            self.options,
-            own=own,
-            everywhere=everywhere,
-            average=average,
-            own_memory=held,
-            everywhere_memory=copied,
-            average_memory=mean,
-        )
-        return _fitting(found, limit_bytes)
+        return self._held(*self._loads((self.ms * _PER_MS)[:, np.newaxis]), limit_bytes)
 
-    def beside(self) -> Options:
-        """The options with TorchRec's estimates of time [ps] and memory [bytes] after our loads."""
-        o = self.options
-        theirs = self._loads(np.column_stack([self.ms * _PER_MS, self.bytes]))
+    def beside(self, limit_bytes: float) -> Options:
+        """The options with TorchRec's estimate of time [ps] after our loads, and its memory [bytes]."""
+        o, score = self.options, self._loads((self.ms * _PER_MS)[:, np.newaxis])
         ours = o.own, o.everywhere, o.average
-        own, everywhere, average = (np.hstack(both) for both in zip(ours, theirs, strict=True))
-        return replace(o, own=own, everywhere=everywhere, average=average)
+        return self._held(*(np.hstack(both) for both in zip(ours, score, strict=True)), limit_bytes)
+
+    def _held(self, own: Array, everywhere: Array, average: Array, limit_bytes: float) -> Options:
+        """The options that fit, with these loads and with the memory that TorchRec counts."""
+        held, copied, mean = (x[:, 0] for x in self._loads(self.bytes[:, np.newaxis]))
+        loads = {"own": own, "everywhere": everywhere, "average": average}
+        memory = {"own_memory": held, "everywhere_memory": copied, "average_memory": mean}
+        found = replace(self.options, **loads, **memory)
+        fits = found.memory <= limit_bytes
+        if (np.bincount(found.group[fits], minlength=found.count.size) == 0).any():
+            raise BadInputError("a table fits in no sharding as TorchRec counts memory.", "use more GPUs.")
+        return found.kept(fits)
 
     def _loads(self, shard: Array) -> tuple[Array, Array, Array]:
         """Of what one shard has [O, n]: a shard's own, what every rank has, and the mean of the ranks."""
@@ -108,13 +107,6 @@ class Costs:
             ranks = placement.ranks if placement.ranks.size else np.arange(plan.gpus)
             both[:, ranks] += np.array([self.ms[at], self.bytes[at]])[:, np.newaxis]
         return both[0], both[1]
-
-
-def _fitting(options: Options, limit_bytes: float) -> Options:
-    fits = options.memory <= limit_bytes
-    if (np.bincount(options.group[fits], minlength=options.count.size) == 0).any():
-        raise BadInputError("a table fits in no sharding as TorchRec counts memory.", "use more GPUs.")
-    return options.kept(fits)
 
 
 class Score:
@@ -147,66 +139,86 @@ class Score:
         return SimpleNamespace(total_bytes=self.costs.ranks(plan)[1])
 
 
-def search_by_score(evaluator: Evaluator, costs: Costs, limit_bytes: float, seconds: float) -> Found:
+def search_by_score(
+    evaluator: Evaluator,
+    costs: Costs,
+    limit_bytes: float,
+    seconds: float,
+    watch: Watch = lambda best_s, bound_s: None,
+) -> Found:
     """The plan that TorchRec's estimators rate best, within the memory that they count."""
     score, options = Score(evaluator, costs), costs.scored(limit_bytes)
-    return Search(score, limit_bytes, time_limit_s=seconds, options=options).run()
+    return Search(score, limit_bytes, time_limit_s=seconds, options=options, watch=watch).run()
 
 
 class Within:
-    """An evaluator whose step is ours, made dear where TorchRec's score or memory is over a limit."""
+    """An evaluator whose step is ours, dear where TorchRec's score is over a limit; memory is TorchRec's."""
 
-    def __init__(self, evaluator: Evaluator, most_ms: float, most_bytes: float, usual_s: float) -> None:
-        self.base, self.tables, self.times = evaluator, evaluator.tables, evaluator.times
-        self.limits = np.array([most_ms * _PER_MS, most_bytes])
-        self.dear_s = _DEAR * usual_s
+    times = Score.times
+
+    def __init__(self, evaluator: Evaluator, most_ms: float, dear_s: float) -> None:
+        self.base, self.most_ps, self.dear_s = evaluator, most_ms * _PER_MS, dear_s
+        self.tables, self.setting, self.steps = evaluator.tables, evaluator.setting, evaluator.steps
+        self.parts, self.loads = evaluator.parts, evaluator.loads
+        self.step, self.memory = evaluator.step, evaluator.memory
 
     def step_times(self, most: Array) -> Array:
-        """Seconds [...] of loads [..., K + 2]: ours, TorchRec's picoseconds, its bytes."""
-        over = np.maximum(most[..., -2:] / self.limits - 1, 0).sum(axis=-1)
-        return np.asarray(self.base.step_times(most[..., :-2]) + self.dear_s * over)
+        """Seconds [...] of loads [..., K + 1]: ours, and TorchRec's picoseconds."""
+        over = np.maximum(most[..., -1] / self.most_ps - 1, 0)
+        return np.asarray(self.base.step_times(most[..., :-1]) + self.dear_s * over)
 
     def keeps(self, state: State) -> bool:
-        """Whether a plan is within TorchRec's limits."""
-        return bool((state.most[-2:] <= self.limits).all())
+        """Whether a plan is within the limit."""
+        return bool(state.most[-1] <= self.most_ps * _ROUNDING)
 
 
 def search_within(
     evaluator: Evaluator,
     costs: Costs,
-    starts: Sequence[Plan],
+    known: Sequence[Plan],
     limit_bytes: float,
     most_ms: float,
     seconds: float,
 ) -> Plan | None:
     """The best plan by our model of those that TorchRec rates ``most_ms`` or better, in the memory it counts.
 
-    starts  plans to improve, which may be beyond the limits;  None where no plan within them is found
+    A search first; then its plan and the ``known`` ones are improved, first until they keep to ``most_ms``.
+    None where no such plan is found
     """
-    options, usual_s = costs.beside(), min(evaluator.cost(plan).time_s for plan in starts)
+    deadline, options = time.monotonic() + seconds, costs.beside(limit_bytes)
+    dear_s = _DEAR * min(evaluator.cost(plan).time_s for plan in known)
+    within = Within(evaluator, most_ms, dear_s)
+    search = Search(within, limit_bytes, time_limit_s=_SEARCHED * seconds, options=options)
+    search.run()
+    starts = [search.best, *(_state(plan, within, options, limit_bytes) for plan in known)]
     best: State | None = None
-    for left, plan in zip(range(len(starts), 0, -1), starts, strict=True):
-        until = time.monotonic() + seconds / left
-        began, within = time.monotonic(), Within(evaluator, most_ms, limit_bytes, usual_s)
-        state = State(within, options, np.inf)  # memory is among the limits
-        for t, placement in enumerate(plan.placements):
-            put_back(state, t, options.find(t, placement.scheme), placement.ranks)
-        for found in _improved(state, within, lambda until=until: time.monotonic() >= until):
-            if within.keeps(found) and (best is None or found.time_s < best.time_s):
-                best = found.copy()
-        seconds -= time.monotonic() - began
+    for left, start in zip(range(len(starts), 0, -1), starts, strict=True):
+        now, within.dear_s = time.monotonic(), dear_s
+        until = now + (deadline - now) / left
+        for state in _improved(start, lambda until=until: time.monotonic() >= until) if start else ():
+            if within.keeps(state) and (best is None or state.time_s < best.time_s):
+                best = state.copy()
     return None if best is None else best.plan()
 
 
-def _improved(state: State, within: Within, until: Callable[[], bool]) -> Iterator[State]:
-    """States on the way to better ones; what is over the limits gets dearer until the state keeps them."""
+def _state(plan: Plan, within: Within, options: Options, limit_bytes: float) -> State | None:
+    """A plan as a state that may be changed; None where it does not fit."""
+    state = State(within, options, limit_bytes)
+    for t, placement in enumerate(plan.placements):
+        option = options.find(t, placement.scheme)
+        if option is None:
+            return None
+        put_back(state, t, option, placement.ranks)
+    return state if state.fits else None
+
+
+def _improved(state: State, until: Callable[[], bool]) -> Iterator[State]:
+    """States on the way to better ones; what is over the limit gets dearer until the state keeps it."""
     mask, random = np.ones(state.options.group.size, dtype=bool), np.random.default_rng(0)
     yield state
     state = improve(state, mask, until)
-    for _ in range(_TIMES):
-        if within.keeps(state) or until():
-            break
-        within.dear_s *= _DEARER
+    while not state.evaluator.keeps(state) and not until():
+        state.evaluator.dear_s *= _DEARER
         state = improve(state, mask, until)
     yield state
     idle = 0

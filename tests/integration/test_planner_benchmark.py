@@ -52,6 +52,9 @@ def test_quick_run() -> None:
     for name in ours[2:]:
         found = re.search(theirs.format(name, 0), second)
         assert found and float(found[1]) <= 1, second
+    assert re.search(
+        r"By our model TorchRec's plan takes \d\.\d\d x, mean .* as long as ours by both\.", second
+    )
     assert re.search(r"Gap of ours to the bound: \d+\.\d %", second)
     assert re.search(r"Gap of ours by its score to a bound of TorchRec's score: \d+\.\d %", second)
 

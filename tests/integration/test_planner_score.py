@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -68,10 +69,10 @@ def test_costs_of_shards_add_up_to_torchrecs_score(training: bool, gpus: int, no
         assert held.max() == pytest.approx(theirs["bytes"], rel=1e-6), plan.placements
     whole = {"data_parallel", "table_wise", "column_wise", "row_wise"}
     parted = {"table_row_wise", "grid_shard", "table_column_wise"}
-    assert kinds >= (whole | parted if gpus > node else whole - {"column_wise"} | {"column_wise"}), kinds
+    assert kinds >= (whole | parted if gpus > node else whole), kinds
 
 
-def costs_of(evaluator: Evaluator, ms: dict[Scheme, float]) -> object:
+def costs_of(evaluator: Evaluator, ms: dict[Scheme, float]) -> Any:
     """Costs of two tables: those given [ms of a shard], 9 ms for all else; 1 GB a shard, 3 GB a copy."""
     from planner_score import Costs, runnable_options
 
@@ -123,12 +124,12 @@ def test_within_a_score_the_best_by_our_model() -> None:
     start, best = (Plan(TABLES, placements, 2, 2) for placements in (halves, copies))
     assert evaluator.cost(best).time_s < evaluator.cost(start).time_s
     for most_ms, copied in ((6.0, 0), (8.0, 1), (11.9, 2), (12.0, 3)):
-        for starts in ([best], [start, best]):
-            plan = search_within(evaluator, costs, starts, 80e9, most_ms, 0.5)
-            assert plan is not None
-            assert sum(p.scheme.kind == Exchange.DP for p in plan.placements) == copied
-    assert search_within(evaluator, costs, [start, best], 80e9, 5.9, 0.5) is None
-    tight = search_within(evaluator, costs, [best], 7e9, 12.0, 0.5)  # 3 GB a copy, as TorchRec counts
+        plan = search_within(evaluator, costs, [start], 80e9, most_ms, 1.0)
+        assert plan is not None
+        assert sum(p.scheme.kind == Exchange.DP for p in plan.placements) == copied
+        assert costs.ranks(plan)[0].max() <= most_ms
+    assert search_within(evaluator, costs, [start], 80e9, 5.9, 0.5) is None
+    tight = search_within(evaluator, costs, [start], 7e9, 12.0, 1.0)  # 3 GB a copy, as TorchRec counts
     assert tight is not None and sum(p.scheme.kind == Exchange.DP for p in tight.placements) == 2
 
 
