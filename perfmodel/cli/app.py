@@ -10,6 +10,7 @@ import typer
 from perfmodel.cli.calibrate import calibrate
 from perfmodel.cli.calibrations import calibrations, show
 from perfmodel.cli.catalogue import machines, models
+from perfmodel.cli.chips import chips
 from perfmodel.cli.collective import collective
 from perfmodel.cli.doctor import doctor
 from perfmodel.cli.explain import explain
@@ -17,6 +18,7 @@ from perfmodel.cli.imports import import_
 from perfmodel.cli.output import emit
 from perfmodel.cli.plan import plan
 from perfmodel.cli.project import project
+from perfmodel.cli.simulate import simulate
 from perfmodel.cli.sweep import sweep
 from perfmodel.cli.validate import validate
 
@@ -69,6 +71,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
     "explain": (explain, "The equation of a step with your numbers in it, each with its source."),
     "sweep": (sweep, "A grid of configurations to CSV or Parquet."),
     "plan": (plan, "Which sharding for which table, and how far from the best there can be?"),
+    "simulate": (simulate, "What one chip does, request by request, beside what is predicted."),
     "validate": (validate, "How wrong is it, and what of the paper holds?"),
     "doctor": (doctor, "What can be measured on this machine, and what would be assumed?"),
     "calibrate": (calibrate, "What does this machine do? Measures it, and fits a calibration."),
@@ -76,6 +79,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
     "show": (show, "What is in a calibration?"),
     "calibrations": (calibrations, "What is shipped, and how well does it predict?"),
     "machines": (machines, "The shipped machines, with sources."),
+    "chips": (chips, "The shipped chips of many cores, with sources; where each way to look up wins."),
     "models": (models, "The shipped sets of embedding tables, with sources."),
 }
 

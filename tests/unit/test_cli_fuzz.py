@@ -94,6 +94,7 @@ OPTIONS = {
     ],
     "show": ["--compare"],
     "machines": [],
+    "chips": ["--ways", "--dim", "--dtype", "--pooling", "--distribution", "--set"],
     "models": [],
 }
 

@@ -1,0 +1,189 @@
+"""``perfmodel simulate``: looking tables up on one chip, request by request, beside what is predicted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from perfmodel.cli.chips import EXAMPLE, ChipSetOption
+from perfmodel.cli.ids import AlphaOption, DistributionOption, ids_of
+from perfmodel.cli.options import JsonOption, settings_of
+from perfmodel.cli.output import emit, emit_json
+from perfmodel.errors import BadInputError
+
+if TYPE_CHECKING:
+    from perfmodel.chip.cost import ChipCost
+    from perfmodel.chip.replay import Replayed
+    from perfmodel.chip.traces import Trace
+    from perfmodel.plan.tables import PlanTables
+
+_DEFAULT_BATCH = "512"
+_MOST_LOOK_UPS = 5_000_000
+_SHOWN = 40
+
+
+def simulate(
+    chip: Annotated[str, typer.Option("--chip", metavar="NAME", help="A chip (perfmodel chips), or a file.")],
+    model: Annotated[
+        str, typer.Option("--model", metavar="NAME", help="A set of tables (perfmodel models), or a file.")
+    ],
+    batch: Annotated[
+        str | None, typer.Option("--batch", metavar="N", help=f"Samples ({_DEFAULT_BATCH}).")
+    ] = None,
+    table: Annotated[
+        list[str] | None,
+        typer.Option("--table", metavar="NAME", help="Each way of this table, and no mappings. Repeat."),
+    ] = None,
+    way: Annotated[
+        str | None, typer.Option("--way", metavar="WAY", help="With --table: GM, L1, GM-UB or L1-UB (all).")
+    ] = None,
+    one_core: Annotated[
+        bool,
+        typer.Option("--one-core", help="With --table: all of the batch on one core, not a slice on each."),
+    ] = False,
+    trace: Annotated[
+        Path | None,
+        typer.Option("--trace", metavar="FILE", help="Your own ids, .npz or CSV, instead of drawn ones."),
+    ] = None,
+    alpha: AlphaOption = None,
+    distribution: DistributionOption = None,
+    settings: ChipSetOption = None,
+    seed: Annotated[int, typer.Option("--seed", help="Of the ids, and of where tables begin.")] = 0,
+    as_json: JsonOption = False,
+) -> None:
+    """Predicted against simulated times: of the mappings that plan --on-chip compares, or of single tables.
+
+    The simulator follows every request through queues, buffers and a cache; it knows no closed form.
+
+    \b
+    Examples
+      perfmodel simulate --chip ascend-910 --model criteo-kaggle --distribution zipf:1.05
+      perfmodel simulate --chip h100-sxm --model criteo-kaggle --table t4 --one-core
+      perfmodel simulate --chip ascend-910 --model mine.csv --trace ids.npz --table users
+    """
+    from perfmodel.chip.answer import outcome_on
+    from perfmodel.chip.cost import ChipCost
+    from perfmodel.chip.ids import popularities
+    from perfmodel.chip.replay import replay_mappings
+    from perfmodel.chip.traces import draw, read_trace
+    from perfmodel.plan.tables import PlanTables
+    from perfmodel.report.chips import simulated_text
+    from perfmodel.schema.chip import load_chip
+    from perfmodel.units import format_count, parse_count
+
+    if (way or one_core) and not table:
+        raise BadInputError(f"{'--way' if way else '--one-core'} belongs to --table.", "name a table.")
+    box = load_chip(chip).with_overrides(dict(settings_of(settings, EXAMPLE)))
+    ids = ids_of(alpha, distribution)
+    tables = PlanTables.load(model, ids)
+    if trace is not None:
+        _check_trace(batch, alpha, distribution, table)
+        given = read_trace(trace, tables, tables.names)
+        samples, popular, law = given.batch, given.popularity(tables), f"of {trace}"
+    else:
+        samples = parse_count(batch or _DEFAULT_BATCH, "--batch")
+        _check_size(samples, tables, table)
+        popular, law = popularities([ids] * len(tables), tables.rows), ids.name
+    if table:
+        cost = ChipCost(box, tables, samples, popular)
+        drawn = given if trace is not None else draw(tables, samples, popular, seed)
+        found, notes = _tables(cost, drawn, tables, table, way, one_core, seed)
+    else:
+        found = replay_mappings(outcome_on(box, tables, samples, ids, seed=seed), seed=seed)
+        notes = _mapping_notes(found)
+    if as_json:
+        emit_json(
+            "simulate", chip=box.name, overrides=sorted(box.overrides), model=tables.model, batch=samples,
+            distribution=law, seed=seed, results=[one.to_dict() for one in found],
+        )  # fmt: skip
+        return
+    head = [
+        (tables.model, f"{len(tables)} tables, {format_count(samples)} samples, ids {law}"),
+        (box.name, f"{box.cores} cores; {box.title}"),
+    ]
+    emit(simulated_text(head, found, notes))
+
+
+def _check_trace(
+    batch: str | None, alpha: str | None, distribution: str | None, table: list[str] | None
+) -> None:
+    other = "--batch" if batch else "--alpha" if alpha else "--distribution" if distribution else ""
+    if other:
+        raise BadInputError(
+            f"{other} and --trace exclude each other.", "the trace says it: leave one of them out."
+        )
+    if not table:
+        raise BadInputError("--trace needs --table.", "name the tables whose ids are to be looked up.")
+
+
+def _check_size(samples: int, tables: PlanTables, names: list[str] | None) -> None:
+    look_ups = sum(
+        float(pooling) * samples
+        for name, pooling in zip(tables.names, tables.pooling, strict=True)
+        if not names or name in names
+    )
+    if look_ups > _MOST_LOOK_UPS:
+        raise BadInputError(
+            f"--batch {samples} asks for {look_ups:.2g} look-ups.",
+            f"at most {_MOST_LOOK_UPS:.0e} are simulated: give a smaller batch, or --table.",
+        )
+
+
+def _tables(
+    cost: ChipCost,
+    trace: Trace,
+    tables: PlanTables,
+    names: list[str],
+    way: str | None,
+    one_core: bool,
+    seed: int,
+) -> tuple[list[Replayed], list[str]]:
+    """Every way, or one, of some tables.
+
+    Limits: a way that is asked for by name and does not fit -> BadInputError
+    """
+    from perfmodel.chip.replay import EVERY_CORE, ONE_CORE, chosen, replay_table
+    from perfmodel.chip.work import WAYS
+    from perfmodel.schema.files import unknown_name
+
+    labels = {one.label.lower(): one for one in WAYS}
+    if way is not None and way.lower() not in labels:
+        raise unknown_name("way", way, [one.label for one in WAYS])
+    found, notes = [], []
+    for name in names:
+        if name not in tables.names:
+            raise unknown_name("table", name, tables.names[:_SHOWN])
+        at = tables.names.index(name)
+        some = [
+            replay_table(cost, trace, at, one, ONE_CORE if one_core else EVERY_CORE, name=name, seed=seed)
+            for one in ([labels[way.lower()]] if way else WAYS)
+        ]
+        if way is not None and some[0].predicted_s == float("inf"):
+            raise BadInputError(
+                f"{some[0].way} of table {name} does not fit the buffers of a core of {cost.chip.name}: "
+                f"{tables.rows[at]:.0f} rows of {tables.dim[at]:.0f} columns are too many.",
+                "use GM, or leave out --way to see which ways fit.",
+            )
+        found += some
+        best = chosen(some)
+        if best is not None:
+            loss = best[0].simulated.seconds / best[1].simulated.seconds - 1  # type: ignore[union-attr]
+            notes.append(
+                f"{name}: predicted fastest {best[0].way}, "
+                + (
+                    "and so it is."
+                    if best[0] is best[1]
+                    else f"simulated {best[1].way}; {loss:.1%} are lost."
+                )
+            )
+    return found, notes
+
+
+def _mapping_notes(found: list[Replayed]) -> list[str]:
+    first, last = found[0], found[-1]
+    if first.simulated is None or last.simulated is None or last is first:
+        return []
+    said, seen = first.predicted_s / last.predicted_s, first.simulated.seconds / last.simulated.seconds
+    return [f"{last.what} against {first.what}: {said:.2f} x as fast predicted, {seen:.2f} x simulated."]
