@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_cli_calibrate import ONLY, SIZES, Ranks, cli, folder, ranks
+from simulated_ranks import ONLY, SIZES, Ranks, cli, folder, ranks
 
 from calibrate.running import stack
 from perfmodel.schema.run_folders import latest_run

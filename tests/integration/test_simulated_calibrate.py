@@ -2,78 +2,21 @@
 
 from __future__ import annotations
 
-import functools
 import json
-import os
 import re
 import shlex
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
+from simulated_ranks import ONLY, QUICK, SIZES, Ranks, cli, folder, ranks
 
 import calibrate.machine.host
 from calibrate.machine.gpus import Gpu
-from calibrate.running import stack
-from calibrate.running.session import calibrate as measure
-from calibrate.running.simulated import SimulatedTeam, TrueCurve
-from perfmodel.cli import measuring, run
+from perfmodel.cli import measuring
 
-ONLY = ("calibrate", "--only", "mpi:all_to_all", "--clock", "eager")
-SIZES = ("--sizes", "1KiB..1MiB")
-QUICK = (*ONLY, *SIZES, "--quick")
-
-
-class Outcome(NamedTuple):
-    """What a command left behind."""
-
-    code: int
-    out: str
-    err: str
-
-
-class Ranks:
-    """Puts simulated ranks in the place of real ones; ``last`` is the team of the last command."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.fields: dict[str, Any] = {}
-        self.last: SimulatedTeam | None = None
-        monkeypatch.setattr(measuring, "open_team", self.open)
-        monkeypatch.setattr(measuring, "examine", lambda *_: [])
-        monkeypatch.setattr(stack, "git_revision", lambda _: "")  # a checkout may change between two starts
-        self._monkeypatch = monkeypatch
-
-    def open(self, request: object) -> SimulatedTeam:
-        curve = TrueCurve(4e-6, 2e9)
-        self.last = SimulatedTeam({"": curve}, **{"visit_noise": 0.002, **self.fields})
-        self._monkeypatch.setattr(measuring, "measure", functools.partial(measure, clock=self.last.clock))
-        return self.last
-
-
-@pytest.fixture
-def ranks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Ranks:
-    monkeypatch.setenv("PERFMODEL_HOME", str(tmp_path / "home"))
-    monkeypatch.chdir(tmp_path)
-    for name in [name for name in os.environ if name.startswith(("OMPI_", "SLURM_", "PMIX_"))]:
-        monkeypatch.delenv(name)
-    return Ranks(monkeypatch)
-
-
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
-    def call(*words: str) -> Outcome:
-        code = run(list(words))
-        captured = capsys.readouterr()
-        return Outcome(code, captured.out, captured.err)
-
-    return call
-
-
-def folder(tmp_path: Path) -> Path:
-    (found,) = (tmp_path / "home" / "runs").iterdir()
-    return found
+__all__ = ["cli", "ranks"]  # fixtures
 
 
 def test_a_whole_run(ranks: Ranks, cli: Any, tmp_path: Path) -> None:

@@ -1,0 +1,103 @@
+"""Validation over the shipped data: what fits never saw, bands, and tables in docs/ against a fresh run."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from perfmodel.schema.calibration import shipped_calibration
+from perfmodel.validate import accuracy, measured, validate
+from perfmodel.validate.verdicts import load_bands
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_two_node_points_are_held_out_of_the_fit() -> None:
+    alone = accuracy._one_node_fit("h100-sxm-ib", measured.Backend.NCCL, {})
+    assert all(curve.gpus <= curve.domain_gpus for curve in alone.curves)
+    assert all(law.fitted_domains == 1 for law in alone.laws)
+    held_out = accuracy.one_node_to_two(machines=("h100-sxm-ib",))
+    assert set(held_out["nodes"]) == {2}
+
+
+def test_the_sibling_never_saw_the_machine() -> None:
+    lender = measured.siblings_without("h100-sxm-ib")["h200-sxm-ib"]
+    own = set(shipped_calibration("h100-sxm-ib/nccl-2.29.2-stream").laws[0].sources)
+    assert not own & {source for law in lender.laws for source in law.sources}
+
+
+def test_cells_of_another_machine_that_the_lender_saw_are_left_out() -> None:
+    efa = accuracy.without_the_machine(machines=("h100-sxm-efa",))
+    assert not efa["sources"].str.contains("aic_h100").any()
+    assert set(efa["machine"]) == {"h100-sxm-efa"}
+    assert set(efa["where"]) == {"in", "across"}
+
+
+def test_own_bands_hold_on_the_shipped_data() -> None:
+    broken = [(v.identifier, v.got, v.band) for v in validate() if v.regression]
+    assert not broken
+
+
+def test_held_out_bands_are_asked_for() -> None:
+    slow = {band.id for band in load_bands() if band.held_out}
+    assert slow
+    assert not slow & {v.identifier for v in validate()}
+
+
+# the tables in docs/
+
+
+def benchmark() -> ModuleType:
+    path = ROOT / "benchmarks" / "accuracy.py"
+    spec = importlib.util.spec_from_file_location("benchmark_accuracy", path)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+_NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?")
+
+
+def same_within_rounding(shown: str, fresh: str) -> bool:
+    """Same words; numbers within the last digit shown or 2 %."""
+    if _NUMBER.sub("#", shown).split() != _NUMBER.sub("#", fresh).split():
+        return False
+    pairs = zip(_NUMBER.findall(shown), _NUMBER.findall(fresh), strict=True)
+    return all(abs(float(a) - float(b)) <= max(0.11, 0.02 * abs(float(b))) for a, b in pairs)
+
+
+def test_rounding_is_told_from_change() -> None:
+    assert same_within_rounding("a  1.0  x2.00", "a 1.1 x2.00")
+    assert not same_within_rounding("a 1.0", "a 1.3")
+    assert not same_within_rounding("a 1.0", "b 1.0")
+
+
+@pytest.mark.parametrize("name", ["curve-family", "in-node", "other-clusters", "crossovers", "claims"])
+def test_tables_in_docs_are_fresh(name: str) -> None:
+    module = benchmark()
+    shown = {key: body for page in module.PAGES for key, body in module.blocks(page).items()}
+    assert same_within_rounding(shown[name], module.TABLES[name][1]()), (
+        "python benchmarks/accuracy.py --write"
+    )
+
+
+def test_two_node_table_in_docs_is_fresh_for_one_machine() -> None:
+    module = benchmark()
+    shown = module.blocks("accuracy.md")["two-nodes-by-machine"].splitlines()
+    fresh = module.two_nodes_by_machine(("h100-sxm-ib",)).splitlines()
+    own = [line for line in shown if line.split()[0] == "h100-sxm-ib"]
+    assert same_within_rounding("\n".join(own), "\n".join(fresh[1:])), "python benchmarks/accuracy.py --write"
+
+
+def test_every_table_is_in_a_page_and_fits_it() -> None:
+    module = benchmark()
+    shown = {key: body for page in module.PAGES for key, body in module.blocks(page).items()}
+    assert set(shown) == set(module.TABLES)
+    assert max(len(line) for body in shown.values() for line in body.splitlines()) <= 100
