@@ -71,7 +71,7 @@ def _dense(whole: WholeStep) -> str:
     text = f"{format_time(whole.dense_s)} a batch on each GPU, {_origin(whole.dense, whole)}"
     if whole.reduced_bytes:
         text += f"; their gradients, {format_bytes(whole.reduced_bytes, binary=False)}, are all-reduced"
-    return facts([("Dense", text + ".")])
+    return facts([("Dense", text + ". The band leaves its error out.")])
 
 
 def _origin(dense: Dense | DenseTime, whole: WholeStep) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -121,7 +122,8 @@ def model(tmp_path: Path) -> str:
 
 
 def test_the_page_has_the_whole_step(model: str, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["plan", "--model", model, "--gpus", "16", "--objective", "throughput", "--max-hbm", "300MB"]
+    words = ["plan", "--model", model, "--gpus", "16", "--max-hbm", "300MB", "--time-limit", "300ms"]
+    words += ["--objective", "throughput"]
     for columns in ("100", "70"):
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("COLUMNS", columns)
@@ -130,6 +132,7 @@ def test_the_page_has_the_whole_step(model: str, capsys: pytest.CaptureFixture[s
         block = out[: out.index("Bound by")]
         assert max(len(line) for line in block.splitlines()) <= int(columns)
         plain = " ".join(out.split())
+        assert "The band leaves its error out." in " ".join(block.split())
         for said in ("With dense layers:", "exposed", "critical path", "MFLOP a sample", "41.9 %", "band"):
             assert said in plain, said
     assert run([*words, "--dense", "3ms"]) == 0
@@ -139,7 +142,18 @@ def test_the_page_has_the_whole_step(model: str, capsys: pytest.CaptureFixture[s
 
 
 def test_the_document_has_the_schedule(model: str, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["plan", "--model", model, "--gpus", "16", "--max-hbm", "300MB", "--json"]
+    words = [
+        "plan",
+        "--model",
+        model,
+        "--gpus",
+        "16",
+        "--max-hbm",
+        "300MB",
+        "--time-limit",
+        "300ms",
+        "--json",
+    ]
     assert run([*words, "--objective", "throughput", "--dense", "32MFLOP"]) == 0
     step = json.loads(capsys.readouterr().out)["dense_step"]
     assert step["step_s"] <= step["serial_s"] and step["low_s"] <= step["step_s"] <= step["high_s"]
@@ -161,3 +175,17 @@ def test_what_cannot_be_used_is_refused_before_a_search(
 ) -> None:
     assert run(["plan", "--model", model, "--gpus", "16", "--dense", "dlrm-dcn"]) == 2
     assert "dlrm-dcnv2" in capsys.readouterr().err
+
+
+def test_other_plans_are_tried_in_the_pipeline() -> None:
+    """benchmarks/overlap_order.py: the plan of the fastest pass, and what others gain in step and pass."""
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
+    try:
+        import overlap_order  # type: ignore[import-not-found]
+    finally:
+        sys.path.pop(0)
+    lines = list(overlap_order.rows(8, 0.3))
+    assert [line[:2] for line in lines] == [["8", "1×"], ["8", "4×"]]
+    for line in lines:
+        step, climbed = (float(line[at].removesuffix(" %")) for at in (4, 6))
+        assert 0 <= step <= climbed < 50
