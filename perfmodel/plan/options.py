@@ -20,7 +20,7 @@ from perfmodel.units import format_bytes
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-HOT_SHARES = (0.25, 0.5, 0.75, 0.9)
+HOT_SHARES = (0.5, 0.75, 0.9, 0.97)
 """Shares of a table's look-ups whose rows may be on every rank."""
 
 NARROWEST = 4
@@ -104,7 +104,7 @@ def options_of(evaluator: Evaluator, limit_bytes: float, more: Sequence[Scheme] 
     """All options of the tables of ``evaluator`` whose shards fit a rank of ``limit_bytes``.
 
     Row parts are powers of two, whole NVLink domains and all ranks; column parts divide the columns into
-    parts of ``NARROWEST`` or more.
+    parts of ``NARROWEST`` or more. Hot rows are on every rank where that would save time, all tables alike.
     more  a scheme for each table [T] that is an option too, whatever its parts
     Limits: a table that fits in no way -> BadInputError: by how much
     """
@@ -147,7 +147,23 @@ def options_of(evaluator: Evaluator, limit_bytes: float, more: Sequence[Scheme] 
         gpus,
         domain,
     )
-    return _fitting(found, tables, sample, limit_bytes)
+    asked = {(int(kind), scheme) for kind, scheme in zip(kind_of, more, strict=False)}
+    given = np.array([each in asked for each in listed])
+    return _fitting(found.kept(given | _worth_copying(found, evaluator)), tables, sample, limit_bytes)
+
+
+def _worth_copying(o: Options, evaluator: Evaluator) -> NDArray[np.bool_]:
+    """[O] options without hot rows, and those that beat the same without, if all tables were such tables.
+
+    Copies of hot rows need more memory, never less: they must save time.
+    """
+    time = evaluator.step_times(o.average * evaluator.tables.rows.size)
+    parts_of = np.where((o.exchange == Exchange.SPARSE) & (o.r == 1), Exchange.RB, o.exchange)
+    scheme = np.stack([o.group, parts_of, o.r, o.c], axis=1)
+    _, of = np.unique(scheme, axis=0, return_inverse=True)
+    without = np.full(of.max() + 1, np.inf)
+    without[of.reshape(-1)[o.hot == 0]] = time[o.hot == 0]
+    return np.asarray((o.hot == 0) | (time < without[of.reshape(-1)]))
 
 
 def hot_rows(ids: Distribution, rows: float) -> tuple[int, ...]:
