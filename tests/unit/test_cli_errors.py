@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,34 +14,7 @@ from perfmodel.schema.files import read_bounded, unknown_name
 from perfmodel.schema.machine import load_machine
 from perfmodel.units import parse_count
 
-MAIN = f"{sys.executable} -c 'from perfmodel.cli import main; main()'"
 SHIPPED = "h100-sxm-ib/nccl-2.29.2-stream"
-
-
-def shell(line: str) -> tuple[int, str, str]:
-    """Exit code, stdout and stderr of one line of bash."""
-    done = subprocess.run(
-        line, shell=True, executable="/bin/bash", capture_output=True, text=True, check=False, timeout=60
-    )
-    return done.returncode, done.stdout, done.stderr
-
-
-@pytest.mark.parametrize("words", ["machines", "machines --json", "--help", "machines --help", "--version"])
-@pytest.mark.parametrize("where", ["> /dev/full", ">&-"])
-def test_an_answer_that_cannot_be_written_is_one_line(words: str, where: str) -> None:
-    code, _, err = shell(f"{MAIN} {words} {where}")
-    assert code == 2
-    assert re.fullmatch(r"error: cannot write the answer: .*\.\n", err), err
-
-
-def test_help_for_a_reader_that_leaves_is_no_error() -> None:
-    assert shell(f"{MAIN} --help | true; echo ${{PIPESTATUS[0]}}") == (0, "0\n", "")
-
-
-def test_no_arguments_show_the_help_and_are_no_answer() -> None:
-    code, out, err = shell(MAIN)
-    assert (code, out) == (2, "")
-    assert err.startswith("Usage: perfmodel") and "error:" not in err
 
 
 @pytest.mark.parametrize("place", ["/proc/nowhere/x.csv", "/proc/x.csv", "a\0b.csv", "x" * 300 + ".csv"])
@@ -91,19 +62,6 @@ def test_a_number_of_thousands_of_digits_is_bad_input(tmp_path: Path) -> None:
         path.write_text(text)
         with pytest.raises(BadInputError):
             read_calibration(path)
-
-
-def test_logs_come_from_pipes_too() -> None:
-    log = Path(__file__).resolve().parents[2] / "docs" / "examples" / "alltoall.log"
-    options = "--machine h200-sxm-ib"
-    plain = shell(f"{MAIN} import {log} {options}")
-    assert plain[0] == 0, plain
-    for line in (f"import <(cat {log}) {options}", f"import /dev/stdin {options} < {log}"):
-        code, out, err = shell(f"{MAIN} {line}")
-        assert code == 0, err
-        assert out.splitlines()[0] == plain[1].splitlines()[0]
-    code, _, err = shell(f"{MAIN} import /dev/null")
-    assert code == 2 and "is empty" in err
 
 
 def test_a_close_name_is_suggested_and_a_far_one_is_not() -> None:
@@ -164,30 +122,3 @@ def test_a_command_in_an_error_stays_whole(
     install = "pip install " + "a-package==1.0 " * 6 + "&& pip install another"
     fail(BadInputError("short.", install), verbose=False)
     assert capsys.readouterr().err.splitlines()[1] == f"       {install}"
-
-
-def test_a_folder_to_make_is_quoted(tmp_path: Path) -> None:
-    with pytest.raises(BadInputError) as refused:
-        check_target(tmp_path / "my results" / "x.csv", force=False)
-    command = refused.value.next_step.splitlines()[1]
-    assert shell(command)[0] == 0 and (tmp_path / "my results").is_dir()
-
-
-@pytest.mark.parametrize(
-    "module", ["perfmodel.cli.running", "perfmodel.errors", "typer", "perfmodel.cli.app"]
-)
-def test_ctrl_c_while_the_program_is_loaded_is_one_line(module: str) -> None:
-    program = f"""
-import sys
-
-class Impatient:
-    def find_spec(self, name, path, target=None):
-        if name == {module!r}:
-            raise KeyboardInterrupt
-
-sys.meta_path.insert(0, Impatient())
-from perfmodel.cli import main
-main(["machines"])
-"""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout, done.stderr.strip()) == (130, "", "stopped.")
