@@ -70,24 +70,6 @@ def unique_rows(p: ArrayLike, rows: ArrayLike, n: ArrayLike) -> Array:
     return np.asarray(np.sum(_array(rows) * touched_fraction(_array(p), draws), axis=-1))
 
 
-def unique_rows_zipf(E: float, n: ArrayLike, s: float, bins_per_octave: int) -> Array:
-    """Expected distinct rows among n draws from E rows whose popularity follows Zipf's law.
-
-        U = sum over ranks v = 1..E of 1 - (1 - p_v)^n,   p_v = v^-s / sum_u u^-s     [rows]
-
-    E      rows of the table [rows], >= 1, a scalar (whole part taken)
-    n      look-ups [-], any shape
-    s      skew [-], 0 = uniform; EMBark uses 1.1-1.2
-    bins_per_octave  ranks up to that number are summed one by one; above it every doubling of the
-           rank is cut into that many bins of equal ratio, each standing for its rows at their
-           geometric mean rank
-    Source: p(v) ~ v^-s as in EMBark (RecSys 2024) and cuEmbed's benchmark
-    Limits: s = 0 -> the uniform law;  E = 1 -> 1;  n = 1 -> 1;  n -> inf -> E
-    """
-    p, counts = zipf_popularity(E, s, bins_per_octave)
-    return unique_rows(p, counts, n)
-
-
 def _rank_bins(E: int, bins_per_octave: int) -> tuple[Array, Array]:
     """Ranks 1..E as (representative rank, ranks in the bin): exact at the head, geometric in the tail.
 

@@ -67,40 +67,13 @@ class GatherTraffic(NamedTuple):
     bare_bytes: Array
 
 
-def gather_traffic(
-    E: ArrayLike,
-    draws: ArrayLike,
-    n: ArrayLike,
-    row: ArrayLike,
-    phi: ArrayLike,
-    cache: ArrayLike,
-    sector: float,
-    id_bytes: ArrayLike,
-    bags: ArrayLike,
-    o: ArrayLike,
-) -> GatherTraffic:
-    """Bytes that gathering from equal tables moves (``gather_bytes``), with uniform ids and an L2 cache.
-
-        dram = gather_bytes(n, phi s miss),   l2 = gather_bytes(n, phi s),   bare = gather_bytes(n, row miss)
-
-    E         rows of one table on this GPU [-];  draws  look-ups that decide its hits in the L2 [-]
-    n         rows looked up, all tables together [-];  row  bytes of one row, s of its sectors [bytes]
-    phi       factor of short rows [-];  miss  1 - ``access.l2_hit_ratio``
-    cache     bytes of the L2 for one table [bytes];  sector  smallest read [bytes]
-    id_bytes, bags, o   as in ``gather_bytes``
-    Source: Lin et al., arXiv 2201.07821
-    Limits: cache = 0 -> dram = l2;  phi = 1 and whole sectors -> bare = dram
-    """
-    miss = uniform_misses(E, draws, row, cache)
-    return traffic_of_misses(miss, n, row, phi, sector, id_bytes, bags, o)
-
-
 def uniform_misses(E: ArrayLike, draws: ArrayLike, row: ArrayLike, cache: ArrayLike) -> Array:
     """Part of the look-ups of a gather with uniform ids that misses the L2 cache.
 
         miss = 1 - ``access.l2_hit_ratio``                                    [-]
 
-    E, draws, row, cache   as in ``gather_traffic``
+    E      rows of one table on this GPU [-];  draws  look-ups that decide its hits in the L2 [-]
+    row    bytes of one row [bytes];  cache  bytes of the L2 for one table [bytes]
     Source: Lin et al., arXiv 2201.07821
     Limits: cache = 0 -> 1;  E = 1 -> 1/draws
     """
@@ -118,12 +91,14 @@ def traffic_of_misses(
     bags: ArrayLike,
     o: ArrayLike,
 ) -> GatherTraffic:
-    """Bytes that a gather moves when a known part of its look-ups misses the L2 cache.
+    """Bytes that a gather from equal tables moves (``gather_bytes``), part of its look-ups missing the L2.
 
         dram = gather_bytes(n, phi s miss),   l2 = gather_bytes(n, phi s),   bare = gather_bytes(n, row miss)
 
-    miss      part of the look-ups that misses [-]: ``access``, ``caching`` for ids that are not uniform
-    n, row, phi, sector, id_bytes, bags, o   as in ``gather_traffic``
+    miss      part of the look-ups that misses [-]: ``uniform_misses``; of skewed ids ``look_ups``
+    n         rows looked up, all tables together [-];  row  bytes of one row, s of its sectors [bytes]
+    phi       factor of short rows [-];  sector  smallest read [bytes]
+    id_bytes, bags, o   as in ``gather_bytes``
     Source: Lin et al., arXiv 2201.07821
     Limits: miss = 1 -> dram = l2;  miss = 0 -> ids and bags alone pass DRAM
     """

@@ -77,13 +77,13 @@ def test_traffic_of_misses_limits() -> None:
     assert half.bare_bytes == 10 * (100 / 2 + 8) + 200
 
 
-def test_gather_traffic_limits() -> None:
+def test_traffic_with_uniform_ids() -> None:
     # 10 rows of 96 bytes (3 sectors of 32), ids of 8, 2 bags of 100; no cache: all of it passes DRAM and L2
-    plain = kernels.gather_traffic(1000, 10, 10, 96, 1.0, 0.0, 32, 8, 2, 100)
+    plain = kernels.traffic_of_misses(kernels.uniform_misses(1000, 10, 96, 0.0), 10, 96, 1.0, 32, 8, 2, 100)
     assert [float(part) for part in plain] == [10 * 104 + 200] * 3
     # rows of 100 bytes take 4 sectors, a penalty of 1.5 makes 192 bytes; without both 100
-    short = kernels.gather_traffic(1000, 10, 10, 100, 1.5, 0.0, 32, 8, 2, 100)
+    short = kernels.traffic_of_misses(kernels.uniform_misses(1000, 10, 100, 0.0), 10, 100, 1.5, 32, 8, 2, 100)
     assert [float(part) for part in short] == [10 * 200 + 200, 10 * 200 + 200, 10 * 108 + 200]
     # one row that stays: of 10 look-ups one misses
-    kept = kernels.gather_traffic(1, 10, 10, 96, 1.0, 1e6, 32, 8, 2, 100)
+    kept = kernels.traffic_of_misses(kernels.uniform_misses(1, 10, 96, 1e6), 10, 96, 1.0, 32, 8, 2, 100)
     assert float(kept.dram_bytes) == pytest.approx(10 * (9.6 + 8) + 200)

@@ -49,7 +49,9 @@ def test_unique_rows_of_uniform_and_skewed_ids() -> None:
     tables = tables_of((100, 4, 2.0), (100, 4, 2.0), (1, 4, 5.0), ids=[UNIFORM, zipf(1.2), UNIFORM])
     found = tables.unique_rows(50)
     assert found[0] == pytest.approx(100 * (1 - 0.99**100))
-    assert found[1] == pytest.approx(float(access.unique_rows_zipf(100, 100.0, 1.2, 256)), rel=1e-3)
+    assert found[1] == pytest.approx(
+        float(access.unique_rows(*access.zipf_popularity(100, 1.2, 256), 100)), rel=1e-3
+    )
     assert found[1] < found[0] and found[2] == 1
 
 
