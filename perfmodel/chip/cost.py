@@ -178,7 +178,7 @@ class ChipCost:
         """Rows are gathered, or stream past."""
         gathered = self._gathered(p)
         streamed = self._streamed(p)
-        moved = p.lay.passes * (p.rows - p.lay.resident) * p.row
+        moved = np.where(p.bags > 0, p.lay.passes * (p.rows - p.lay.resident) * p.row, 0)
         one = self._copy_step(p, moved, np.zeros_like(streamed), streamed, (p.rows - p.lay.resident) * p.row)
         other = self._gather_step(p, *gathered)
         streams = (p.way == Way.GM_UB) | (p.way == Way.L1_UB)
@@ -225,7 +225,7 @@ class ChipCost:
         stays = np.where(still > 0, looked * still + scan, 0)
         after = np.where(lay.chunks > 0, np.maximum(stays - stream, 0) + passing - wait, stays)
         hidden = np.where(wait > 0, 0, np.minimum(stream, v["row_latency_s"]))
-        return np.asarray(lay.passes * (after - hidden))
+        return np.where(p.bags > 0, lay.passes * (after - hidden), 0)
 
     def _copy_wait(self, p: _Piece) -> Array:
         """Mean latency of a copy of what streams: all passes but the first one find it in the cache [s]."""

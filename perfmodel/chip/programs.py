@@ -20,6 +20,8 @@ from perfmodel.schema.chip import Chip
 
 Ints = NDArray[np.int64]
 
+_APART = 2**41  # what the cache holds of a table: keys of its rows, and of bursts of its copies, differ
+
 
 def simulate_pieces(
     chip: Chip,
@@ -41,6 +43,8 @@ def simulate_pieces(
             f"{len(cores)} cores have work; {chip.name} has {chip.cores}.", "give it to fewer."
         )
     programs = Programs(chip, tables, trace, seed)
+    for core, pieces in enumerate(cores):
+        programs.check(core, pieces)
     if not lockstep:
         return simulate(chip, [programs.of(pieces) for pieces in cores])
     order = list(dict.fromkeys(piece.table for pieces in cores for piece in pieces))
@@ -70,6 +74,37 @@ class Programs:
         self.begins = self.random.integers(2**40, size=tables.rows.size).tolist()
         self.window = ceil(self.v["dma_bytes_per_s"] * self.v["row_latency_s"] / BURST_BYTES) + 1
 
+    def layout(self, piece: Piece) -> tuple[float, Layout]:
+        """Bytes of a row of a piece, and what buffers hold of it. Limits: too small -> BadInputError"""
+        at, columns, bags = piece.table, _count(piece.columns), _count(piece.bags)
+        row = float(read_bytes(columns * self.tables.element_bytes[at], self.v["access_bytes"]))
+        rows = _count(piece.rows)
+        lay = layout(self.chip, piece.way, rows, row, columns, bags, self.tables.pooling[at])
+        if not lay.fits:
+            raise BadInputError(
+                f"{piece.way.label} of table {at} with {rows} rows and {columns} columns needs "
+                f"{float(lay.local_bytes):.0f} bytes of the local and {float(lay.vector_bytes):.0f} of the "
+                f"vector buffer of a core of {self.chip.name}.",
+                f"they hold {self.v['local_bytes']:.0f} and {self.v['vector_bytes']:.0f}: use GM, or cut the "
+                "table.",
+            )
+        return row, lay
+
+    def check(self, core: int, pieces: Sequence[Piece]) -> None:
+        """Raises BadInputError unless the buffers of a core hold all pieces that it keeps."""
+        kept, most = {}, 0.0
+        for piece in pieces:
+            _, lay = self.layout(piece)
+            kept[piece.table, piece.rows, piece.columns] = float(lay.local_bytes)
+            most = max(most, float(lay.vector_bytes))
+        need = sum(kept.values()) + (most if self.chip.buffers.shared else 0.0)
+        if self.chip.buffers.persist and need > self.v["local_bytes"]:
+            raise BadInputError(
+                f"core {core} keeps rows that persist, {need:.0f} bytes in all; it has "
+                f"{self.v['local_bytes']:.0f}.",
+                "give some of them to other cores, or look them up in global memory.",
+            )
+
     def of(self, pieces: Sequence[Piece]) -> Iterator[Step]:
         """Steps of one core."""
         for piece in pieces:
@@ -83,17 +118,8 @@ class Programs:
 
     def _piece(self, piece: Piece) -> Iterator[Step]:
         v, at = self.v, piece.table
-        columns, bags = piece.columns[1] - piece.columns[0], piece.bags[1] - piece.bags[0]
-        rows = piece.rows[1] - piece.rows[0]
-        row = float(read_bytes(columns * self.tables.element_bytes[at], v["access_bytes"]))
-        lay = layout(self.chip, piece.way, rows, row, columns, bags, self.tables.pooling[at])
-        if not lay.fits:
-            raise BadInputError(
-                f"{piece.way.label} of table {at} with {rows} rows and {columns} columns needs "
-                f"{float(lay.local_bytes):.0f} bytes of the local and {float(lay.vector_bytes):.0f} of the "
-                f"vector buffer of a core of {self.chip.name}.",
-                f"they hold {v['local_bytes']:.0f} and {v['vector_bytes']:.0f}: use GM, or cut the table.",
-            )
+        columns, bags = _count(piece.columns), _count(piece.bags)
+        row, lay = self.layout(piece)
         kept = int(lay.resident)
         if kept and not self.chip.buffers.persist:
             yield self._copy(kept * row, at, piece.rows[0] * row)
@@ -115,7 +141,7 @@ class Programs:
                 yield ids * v["id_s"]
             if piece.way is Way.GM:
                 if mine.size:
-                    yield self._gather(mine, row, at)
+                    yield self._gather(mine + piece.rows[0], row, at, piece.columns[0])
             else:
                 yield float(mine.size * row * max(1 / v["local_bytes_per_s"], v["row_issue_s"] / row))
         wrote = (touched if part else bags) * columns * BAG_BYTES
@@ -133,12 +159,13 @@ class Programs:
         bag = np.searchsorted(offsets, np.flatnonzero(inside) + begin, side="right")
         return ids.size, ids[inside] - piece.rows[0], int(np.unique(bag).size)
 
-    def _gather(self, mine: Ints, row: float, table: int) -> Fetch:
-        count, v = mine.size, self.v
-        places = (mine + self.begins[table]).tolist()
+    def _gather(self, ids: Ints, row: float, table: int, column: int) -> Fetch:
+        count, v = ids.size, self.v
+        places = (ids + self.begins[table]).tolist()
+        keys = places if not column else (ids + self.begins[table] + column * _APART).tolist()
         issue = max(row / v["core_bytes_per_s"], v["row_issue_s"])
         return Fetch(
-            [row] * count, [issue] * count, places, places, [0] * count, [0.0], int(v["rows_in_flight"])
+            [row] * count, [issue] * count, places, keys, [0] * count, [0.0], int(v["rows_in_flight"])
         )
 
     def _copy(
@@ -151,7 +178,7 @@ class Programs:
             begin, key = int(self.random.integers(2**40)), None
         else:
             begin = self.begins[table] + int(first_byte // BURST_BYTES)
-            key = list(range(begin, begin + parts))
+            key = list(range(begin - _APART, begin - _APART + parts))
         places = list(range(begin, begin + parts))
         return Fetch(
             [each] * parts, [issue] * parts, places, key, [0] * parts, [0.0], self.window, posted=posted
@@ -190,7 +217,12 @@ class Programs:
                 chunks += [number] * parts
                 at += parts
             work.append(scan + float(counts[number - 1]) * each)
-        return Fetch(size, issue, place, place, chunks, work, self.window, free_from=1)
+        keys = [at - _APART for at in place]
+        return Fetch(size, issue, place, keys, chunks, work, self.window, free_from=1)
+
+
+def _count(span: tuple[int, int]) -> int:
+    return span[1] - span[0]
 
 
 def _bursts(size: float) -> tuple[int, float]:

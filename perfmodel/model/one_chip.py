@@ -13,6 +13,9 @@ from numpy.typing import ArrayLike, NDArray
 
 Array = NDArray[np.float64]
 
+_FAR, _POINTS = 6.0, 400
+"""Of the sum over normal numbers: standard deviations to either side, and points."""
+
 
 def _array(value: ArrayLike) -> Array:
     return np.asarray(value, dtype=np.float64)
@@ -127,21 +130,35 @@ def most_of(count: float) -> float:
 
 
 def slowest_core(mean: ArrayLike, variance: ArrayLike) -> float:
-    """Time until the last of several cores is ready, whose times have a mean and a variance.
+    """Time until the last of several cores is ready, whose times vary.
 
-        t = max m + z(N) s,   N cores with m >= max m - 2 s                   [s]
+        t = max m + integral over x > max m of 1 - prod Phi((x - m) / s)
+                  - integral over x < max m of prod Phi((x - m) / s)          [s]
 
-    mean  m of each core [s];  variance  s^2 of each core [s^2]: that of the busiest is taken
-    Source: ``most_of``, for those that may be last
-    Limits: variance 0 -> the busiest;  one core far above the others -> that one
+    mean  m of each core [s];  variance  s^2 of each core [s^2]
+    Source: mean of the largest of independent normal numbers, summed over a grid of points
+    Limits: variance 0 -> the busiest;  one core far above the others -> that one;
+            n alike -> m + s z(n), ``most_of``
     """
-    times = _array(mean)
-    if not times.size:
-        return 0.0
-    top = int(np.argmax(times))
-    deviation = float(np.sqrt(_array(variance)[top]))
-    near = int(np.sum(times >= times[top] - 2 * deviation))
-    return float(times[top] + most_of(near) * deviation)
+    times, deviations = np.atleast_1d(_array(mean)), np.sqrt(np.atleast_1d(_array(variance)))
+    top = float(np.max(times, initial=0))
+    varied = deviations > 0
+    if not varied.any():
+        return top
+    still = float(np.max(times[~varied], initial=0))
+    m, s = times[varied], deviations[varied]
+    low, high = min(still, float(np.min(m - _FAR * s))), float(np.max(m + _FAR * s))
+    edges = np.linspace(max(low, still), max(high, still), _POINTS + 1)
+    middle = (edges[1:] + edges[:-1]) / 2
+    above = 1 - np.exp(np.sum(_log_normal((middle[:, np.newaxis] - m) / s), axis=1))
+    return float(edges[0] + np.sum(above) * (edges[1] - edges[0]))
+
+
+def _log_normal(x: Array) -> Array:
+    """Logarithm of the share of normal numbers below x."""
+    from scipy.special import log_ndtr
+
+    return np.asarray(log_ndtr(x))
 
 
 def hottest_share(top: ArrayLike, rows: ArrayLike, parts: ArrayLike) -> Array:

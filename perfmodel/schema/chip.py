@@ -57,8 +57,8 @@ class Buffers(BaseModel):
 
     model_config = _FROZEN
 
-    persist: bool
-    shared: bool
+    persist: bool = Field(strict=True)
+    shared: bool = Field(strict=True)
     source: Text
 
 

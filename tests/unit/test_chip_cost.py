@@ -1,0 +1,326 @@
+"""Costs of pieces on one chip: numbers that a human can divide, limits, bad input, and the simulator."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from perfmodel.chip.cost import ChipCost
+from perfmodel.chip.ids import popularities
+from perfmodel.chip.layout import layout
+from perfmodel.chip.popular import Popularity, stays_alone, stays_together
+from perfmodel.chip.programs import simulate_pieces, symmetric_pieces
+from perfmodel.chip.traces import draw
+from perfmodel.chip.work import WAYS, Piece, Way
+from perfmodel.errors import BadInputError
+from perfmodel.model.access import zipf_popularity
+from perfmodel.model.caching import cold_misses
+from perfmodel.schema.chip import Chip, load_chip
+from perfmodel.schema.distributions import parse_distribution
+
+PLAIN = {
+    "cores": 2,
+    "local_bytes": 100_000,
+    "vector_bytes": 100_000,
+    "core_bytes_per_s": 10e9,
+    "dma_bytes_per_s": 10e9,
+    "local_bytes_per_s": 20e9,
+    "vector_bytes_per_s": 40e9,
+    "local_to_vector_bytes_per_s": 50e9,
+    "row_issue_s": 0,
+    "id_s": 0,
+    "row_latency_s": 1e-6,
+    "rows_in_flight": 1,
+    "gm_bytes_per_s": 1e15,
+    "channels": 1,
+    "cache_bytes": 0,
+    "cache_bytes_per_s": 0,
+    "cache_slices": 0,
+    "cache_latency_s": 0,
+}
+
+
+def chip(**values: float) -> Chip:
+    return load_chip("ascend-910").with_overrides({**PLAIN, **values})
+
+
+def tables(rows: Any, dim: float = 25, pooling: float = 1) -> Any:
+    m = np.atleast_1d(np.asarray(rows, dtype=float))
+    return SimpleNamespace(
+        rows=m,
+        dim=np.full(m.size, float(dim)),
+        element_bytes=np.full(m.size, 4.0),
+        pooling=np.full(m.size, pooling),
+    )
+
+
+def cost(
+    on: Chip | None = None, rows: Any = 500, batch: float = 100, popular: Any = None, **shape: float
+) -> ChipCost:
+    return ChipCost(on or chip(), tables(rows, **shape), batch, popular)
+
+
+# ---- one piece --------------------------------------------------------------------------------------------
+
+AROUND = 1e-6 + 100 * (8 + 8 + 100) / 10e9
+"""Ids of 100 bags waited for and read, 100 bags of 25 numbers written."""
+
+
+def test_gathering_from_global_memory() -> None:
+    work = cost(chip(access_bytes=1)).work(0, Way.GM, 500, 25, 100)
+    assert work.core_s == pytest.approx(AROUND + 100 * 1e-6, rel=1e-6)
+    assert work.gm_bytes == pytest.approx(100 * (100 + 8 + 8 + 100))
+    assert work.local_bytes == work.vector_bytes == 0 and work.fits.all()
+
+
+def test_a_table_that_stays_is_copied_once() -> None:
+    work = cost(chip(access_bytes=1)).work(0, Way.L1, 500, 25, 100)
+    assert work.core_s == pytest.approx(AROUND + 100 * 100 / 20e9)
+    assert work.preload_s == pytest.approx(1e-6 + 50_000 / 10e9)
+    assert work.local_bytes == 50_000 and work.gm_bytes == pytest.approx(100 * (8 + 8 + 100))
+
+
+def test_a_table_that_does_not_stay_is_copied_for_every_batch() -> None:
+    kept = load_chip("h100-sxm").with_overrides(
+        {**PLAIN, "local_to_vector_bytes_per_s": 0, "access_bytes": 1}
+    )
+    work = ChipCost(kept, tables(500), 100).work(0, Way.L1, 500, 25, 100)
+    assert work.core_s == pytest.approx(AROUND + 100 * 100 / 20e9 + 1e-6 + 50_000 / 10e9)
+    assert work.preload_s == 0
+    assert work.gm_bytes == pytest.approx(100 * (8 + 8 + 100) + 50_000)
+
+
+def test_streaming_never_depends_on_which_ids_are_drawn_where_copies_decide() -> None:
+    on = chip(access_bytes=1, vector_bytes_per_s=1e15)
+    even = cost(on).work(0, Way.GM_UB, 500, 25, 100)
+    one = cost(on, popular=[Popularity.one_row(500)]).work(0, Way.GM_UB, 500, 25, 100)
+    assert even.core_s == pytest.approx(float(one.core_s))
+    assert even.core_s == pytest.approx(AROUND + 50_000 / 10e9, rel=0.01)
+
+
+def test_no_bags_take_no_time() -> None:
+    for way in WAYS:
+        work = cost().work(0, way, 500, 25, 0)
+        assert work.core_s == 0 and work.gm_bytes == 0, way
+
+
+def test_pieces_of_the_batch_share_what_the_table_takes() -> None:
+    whole = cost().work(0, Way.GM, 500, 25, 100)
+    parts = cost().work(0, Way.GM, 500, 25, np.array([30, 70]))
+    assert parts.gm_bytes.sum() == pytest.approx(float(whole.gm_bytes))
+
+
+def test_rows_that_are_asked_for_often_take_their_share() -> None:
+    popular = [Popularity(np.array([0.8 / 5, 0.2 / 495]), np.array([5.0, 495.0]))]
+    few = cost(popular=popular).work(0, Way.GM, 5, 25, 100)
+    rest = cost(popular=popular).work(0, Way.GM, 495, 25, 100, 5)
+    look_ups = few.steps[1].gm_bytes + rest.steps[1].gm_bytes
+    assert few.steps[1].gm_bytes == pytest.approx(0.8 * 100 * 128)
+    assert look_ups == pytest.approx(100 * 128)
+
+
+def test_partial_bags_are_read_and_added_to() -> None:
+    half = cost(pooling=2.0).work(0, Way.GM, 250, 25, 100)
+    whole = cost(pooling=2.0).work(0, Way.GM, 500, 25, 100)
+    assert half.steps[2].gm_bytes == pytest.approx(100 * 0.75 * 100 * 2)
+    assert whole.steps[2].gm_bytes == pytest.approx(100 * 100)
+
+
+def test_what_does_not_fit_is_said() -> None:
+    big = cost(rows=10_000)
+    assert [bool(big.work(0, way, 10_000, 25, 100).fits) for way in WAYS] == [True, False, True, True]
+    wide = cost(rows=10, dim=30_000)
+    assert [bool(wide.work(0, way, 10, 30_000, 100).fits) for way in WAYS] == [True, False, False, False]
+    work = big.work(0, Way.L1, 10_000, 25, np.array([100.0]))
+    assert big.batch_s([0], [0], work).seconds == np.inf
+
+
+def test_a_way_that_does_not_fit_is_not_simulated() -> None:
+    t = tables(10_000)
+    piece = Piece(0, Way.L1, (0, 10_000), (0, 25), (0, 100))
+    with pytest.raises(BadInputError, match=r"L1 of table 0 with 10000 rows .* needs 1280000 bytes"):
+        simulate_pieces(chip(), t, draw(t, 100), [[piece]])
+
+
+def test_rows_that_persist_share_the_buffer_of_their_core() -> None:
+    t = tables([500, 500])
+    pieces = [Piece(at, Way.L1, (0, 500), (0, 25), (0, 100)) for at in (0, 1)]
+    assert simulate_pieces(chip(), t, draw(t, 100), [[pieces[0]], [pieces[1]]]).seconds > 0
+    with pytest.raises(BadInputError, match=r"core 0 .* 128000 bytes .* 100000"):
+        simulate_pieces(chip(), t, draw(t, 100), [pieces])
+
+
+def test_wrong_questions_are_refused() -> None:
+    with pytest.raises(BadInputError, match=r"batch of 0"):
+        cost(batch=0)
+    with pytest.raises(BadInputError, match=r"2 distributions are given for 1 tables"):
+        cost(popular=[Popularity.uniform(500)] * 2)
+    work = cost().work(0, Way.GM, 500, 25, np.array([100.0]))
+    with pytest.raises(BadInputError, match=r"core 7 .* 2 cores"):
+        cost().batch_s([7], [0], work)
+    with pytest.raises(BadInputError, match=r"3 cores have work"):
+        simulate_pieces(chip(), tables(500), draw(tables(500), 10), [[], [], []])
+
+
+# ---- buffers ----------------------------------------------------------------------------------------------
+
+
+def test_the_vector_buffer_holds_two_chunks_and_the_bags_of_a_pass() -> None:
+    lay = layout(chip(), Way.GM_UB, 1000, 100, 25, 1000, 1)
+    assert lay.chunk_rows == 125 and lay.chunks == 8
+    most = (100_000 - 2 * 12_500 - 4) // (100 + 4 + 4)
+    assert lay.passes == np.ceil(1000 / most) == 2 and lay.pass_bags == 500
+    assert lay.vector_bytes == 25_000 + 500 * 108 + 4 and lay.fits
+
+
+def test_rows_stay_where_chunks_and_bags_leave_room() -> None:
+    one = load_chip("h100-sxm").with_overrides({"local_bytes": 100_000, "vector_bytes": 100_000})
+    lay = layout(one, Way.L1_UB, 1000, 100, 25, 100, 1)
+    assert lay.resident == (100_000 - 25_000 - 100 * 108 - 4) // 100 == 641
+    two = layout(chip(), Way.L1_UB, 1000, 100, 25, 100, 1)
+    assert two.resident == 1000 and two.local_bytes == 100_000
+    assert layout(chip(), Way.L1_UB, 5000, 100, 25, 100, 1, local=20_000).resident == 200
+
+
+# ---- batches ----------------------------------------------------------------------------------------------
+
+
+def test_cores_work_side_by_side_and_pieces_one_after_the_other() -> None:
+    c = cost(rows=[500, 500])
+    work = c.work([0, 1], Way.L1, 500, 25, 100)
+    assert c.batch_s([0, 0], [0, 1], work).seconds == pytest.approx(2 * float(work.core_s[0]))
+    assert c.batch_s([0, 1], [0, 1], work).seconds == pytest.approx(float(work.core_s[0]))
+
+
+def test_memory_decides_where_it_is_slow() -> None:
+    c = cost(chip(gm_bytes_per_s=1e8, access_bytes=1, rows_in_flight=64))
+    work = c.work(0, Way.GM, 500, 25, np.array([50.0, 50.0]))
+    batch = c.batch_s([0, 1], [0, 0], work)
+    assert batch.limit in ("memory", "channel")
+    assert batch.shared_s["memory"] == pytest.approx(100 * 216 / 1e8)
+    assert batch.seconds >= batch.shared_s["memory"]
+
+
+def test_one_row_keeps_one_channel_busy() -> None:
+    on = chip(channels=10, gm_bytes_per_s=1e9, rows_in_flight=64)
+    even = cost(on).work(0, Way.GM, 500, 25, np.array([100.0]))
+    one = cost(on, popular=[Popularity.one_row(500)]).work(0, Way.GM, 500, 25, np.array([100.0]))
+    assert cost(on).batch_s([0], [0], one).shared_s["channel"] == pytest.approx((100 * 128 + 1160) / 1e8)
+    assert one.hot_gm_bytes == pytest.approx(0.9 * 100 * 128)
+    assert even.hot_gm_bytes == pytest.approx(0, abs=1e-6)
+
+
+def test_a_cache_serves_rows_that_were_asked_for() -> None:
+    cached = {"cache_bytes": 1e6, "cache_bytes_per_s": 1e15, "cache_slices": 1, "cache_latency_s": 1e-7}
+    c = cost(chip(**cached), batch=10_000)
+    work = c.work(0, Way.GM, 500, 25, 10_000)
+    assert work.steps[1].gm_bytes == pytest.approx(500 * 128)
+    assert work.steps[1].cache_bytes == pytest.approx(10_000 * 128)
+    assert work.steps[1].busy_s + work.steps[1].wait_s == pytest.approx(500 * 1e-6 + 9500 * 1e-7, rel=1e-3)
+
+
+# ---- popularity -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("p", "rows", "said"),
+    [
+        ([0.5], [1.0], r"sum to 0.5"),
+        ([0.2], [5.0], r"for 5 rows"),
+        ([-0.1, 1.1], [5, 5], r"no probabilities"),
+        ([0.1, 0.1], [10.0], r"2 probabilities for 1 bins"),
+        ([float("nan")], [10.0], r"no probabilities"),
+        ([], [], r"0 probabilities"),
+    ],
+)
+def test_distributions_that_are_none_are_refused(p: list[float], rows: list[float], said: str) -> None:
+    with pytest.raises(BadInputError, match=said):
+        Popularity.of(p, rows, 10)
+
+
+def test_shares_of_rows() -> None:
+    popular = Popularity.of([0.01, 0.08], [20, 10], 30)
+    assert popular.p.tolist() == [0.08, 0.01]
+    assert popular.share([0, 5, 10, 0], [5, 10, 30, 30]).tolist() == pytest.approx([0.4, 0.4, 0.2, 1])
+    assert popular.at(popular.p, [0, 9, 10, 29]).tolist() == [0.08, 0.08, 0.01, 0.01]
+    assert Popularity.one_row(1).p.tolist() == [1] and Popularity.one_row(9).share(0, 1) == 1
+
+
+def test_misses_of_rows_sum_to_those_of_the_table() -> None:
+    p, rows = zipf_popularity(10_000, 1.05, 64)
+    popular = Popularity.of(p, rows, 10_000)
+    for held in (0.0, 500.0, 10_000.0):
+        stays = stays_alone(popular, held)
+        missed = np.sum(popular.misses(20_000, stays) * popular.rows)
+        assert missed == pytest.approx(float(cold_misses(p, rows, 20_000, held)), rel=1e-3)
+
+
+def test_tables_share_a_cache_by_how_often_they_are_asked() -> None:
+    alike = [Popularity.uniform(1000)] * 2
+    both = stays_together(alike, np.array([5000.0, 5000.0]), np.array([100.0, 100.0]), 100_000)
+    assert both.tolist() == pytest.approx([stays_alone(alike[0], 500)] * 2, rel=1e-3)
+    assert (
+        stays_together(alike, np.array([10.0, 10.0]), np.array([100.0, 100.0]), 100_000).tolist()
+        == [np.inf] * 2
+    )
+    assert stays_together(alike, np.array([10.0, 10.0]), np.array([100.0, 100.0]), 0).tolist() == [0, 0]
+
+
+# ---- against the simulator --------------------------------------------------------------------------------
+
+CASES = [
+    (name, ids, rows, dim, pooling, batch)
+    for name in ("ascend-910", "a100-sxm")
+    for ids in ("uniform", "zipf:1.05", "one-row")
+    for rows, dim, pooling, batch in ((200, 16, 1, 1024), (3000, 64, 4, 512), (200_000, 128, 1, 512))
+]
+
+
+@pytest.mark.parametrize("place", ["every core", "one core"])
+def test_closed_forms_are_those_of_the_simulator(place: str) -> None:
+    """A part of benchmarks/one_chip.py: median error of each way, and which way is chosen."""
+    errors: dict[Way, list[float]] = {way: [] for way in WAYS}
+    near = []
+    for number, (name, ids, rows, dim, pooling, batch) in enumerate(CASES):
+        on, t = load_chip(name), tables(rows, dim, pooling)
+        popular = popularities([parse_distribution(ids)], t.rows)
+        c = ChipCost(on, t, batch, popular)
+        trace = draw(t, batch, popular, seed=number)
+        times = {}
+        for way in WAYS:
+            if way != Way.GM and rows * dim > 200_000:
+                continue
+            every = symmetric_pieces(on, t, batch, [way])
+            lists = every if place == "every core" else [[Piece(0, way, (0, rows), (0, dim), (0, batch))]]
+            bags = np.array([piece.bags[1] - piece.bags[0] for core in lists for piece in core], dtype=float)
+            work = c.work(0, way, rows, dim, bags, lockstep=place == "every core")
+            if work.fits.all():
+                said = c.batch_s(np.arange(bags.size), np.zeros(bags.size), work).seconds
+                times[way] = said, simulate_pieces(on, t, trace, lists, seed=number).seconds
+                errors[way].append(abs(times[way][0] / times[way][1] - 1))
+        if len(times) > 1:
+            chosen = min(times.values())[1]
+            near.append(chosen <= 1.05 * min(seen for _, seen in times.values()))
+    for way, found in errors.items():
+        assert np.median(found) < 0.06, way
+        assert max(found) < 0.30, way
+    assert np.mean(near) >= 0.9
+
+
+def test_tables_that_cores_own_are_those_of_the_simulator() -> None:
+    random = np.random.default_rng(5)
+    t = tables(np.round(10 ** random.uniform(1, 5, 40)), dim=32, pooling=2.0)
+    on = load_chip("ascend-910")
+    popular = popularities([parse_distribution("zipf:1.05")] * 40, t.rows)
+    c = ChipCost(on, t, 256, popular)
+    core, table = random.integers(0, 32, 40), np.arange(40)
+    way = np.where(t.rows < 500, Way.L1, Way.GM)
+    work = c.work(table, way, t.rows, 32, 256)
+    lists: list[list[Piece]] = [[] for _ in range(32)]
+    for at in range(40):
+        lists[core[at]].append(Piece(at, Way(way[at]), (0, int(t.rows[at])), (0, 32), (0, 256)))
+    said = c.batch_s(core, table, work).seconds
+    assert said == pytest.approx(simulate_pieces(on, t, draw(t, 256, popular, 5), lists).seconds, rel=0.06)

@@ -1,0 +1,122 @@
+"""Chips as data: the shipped ones, overrides, and files that are wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from perfmodel.errors import BadInputError
+from perfmodel.resources import data_path
+from perfmodel.schema.chip import CHIP_KEYS, list_chips, load_chip
+from perfmodel.schema.evidence import Evidence
+
+
+def text_of(name: str) -> str:
+    return data_path("chips", f"{name}.toml").read_text(encoding="utf-8")
+
+
+def own(folder: Path, text: str) -> Path:
+    path = folder / "mine.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("name", ["a100-sxm", "ascend-910", "ascend-910b", "h100-sxm", "h200-sxm"])
+def test_shipped_chips_have_every_value_with_a_source(name: str) -> None:
+    chip = load_chip(name)
+    assert name in list_chips() and chip.name == name
+    assert set(chip.values) == set(CHIP_KEYS)
+    for key in CHIP_KEYS:
+        quantity = chip.quantity(key)
+        guess = "no public figure" in quantity.source or "order of magnitude" in quantity.source
+        assert quantity.evidence is Evidence.ASSUMED or not guess, key
+
+
+def test_gpus_are_those_of_the_machines() -> None:
+    from perfmodel.schema.machine import load_machine
+
+    for chip, machine in (
+        ("h100-sxm", "h100-sxm-ib"),
+        ("h200-sxm", "h200-sxm-ib"),
+        ("a100-sxm", "a100-sxm-ib"),
+    ):
+        for key, other in (
+            ("cores", "sm_count"),
+            ("gm_bytes_per_s", "hbm_bytes_per_s"),
+            ("cache_bytes", "l2_bytes"),
+            ("cache_bytes_per_s", "l2_bytes_per_s"),
+            ("access_bytes", "sector_bytes"),
+        ):
+            assert load_chip(chip).value(key) == load_machine(machine).value(other)
+
+
+def test_a_value_can_be_replaced() -> None:
+    chip = load_chip("ascend-910").with_overrides({"row_latency_s": "1us", "cores": 8})
+    assert chip.value("row_latency_s") == pytest.approx(1e-6) and chip.cores == 8
+    assert chip.quantity("cores").evidence is Evidence.ASSUMED
+    assert chip.overrides == {"row_latency_s", "cores"}
+    assert chip.with_overrides({}) is chip
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"cores": 0}, "must be more than 0"),
+        ({"cores": 1.5}, "whole number"),
+        ({"kores": 4}, "did you mean cores"),
+        ({"cache_bytes": 0}, "gives all of"),
+        ({"cache_latency_s": 1e-6}, "no slower than the memory"),
+        ({"local_bytes": -1}, "must not be negative"),
+    ],
+)
+def test_impossible_overrides_are_refused(values: dict[str, float], said: str) -> None:
+    with pytest.raises(BadInputError) as caught:
+        load_chip("ascend-910").with_overrides(values)
+    assert said in f"{caught.value} {caught.value.next_step}"
+
+
+def test_one_memory_has_one_size() -> None:
+    with pytest.raises(BadInputError, match=r"one memory has one size"):
+        load_chip("h100-sxm").with_overrides({"local_bytes": "100KiB"})
+    smaller = {"local_bytes": "100KiB", "vector_bytes": "100KiB"}
+    assert load_chip("h100-sxm").with_overrides(smaller).value("vector_bytes") == 102_400
+
+
+def test_a_chip_without_a_cache_says_so_everywhere(tmp_path: Path) -> None:
+    none = dict.fromkeys(("cache_bytes", "cache_bytes_per_s", "cache_slices", "cache_latency_s"), 0.0)
+    assert load_chip("ascend-910").with_overrides(none).value("cache_bytes") == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda text: text.replace("[values.cores]", "[values.kores]"), "missing cores"),
+        (
+            lambda text: text.replace("value = 32\n", "value = 0\n", 1),
+            "values.cores.value: must be more than 0",
+        ),
+        (lambda text: text.replace('unit = "count"', 'unit = "byte"', 1), "values.cores.unit"),
+        (lambda text: text.replace("[buffers]", "[bufers]"), "buffers: is missing"),
+        (lambda text: text.replace("persist = true", "persist = 1"), "must be true or false"),
+        (lambda text: text.replace("value = 32\n", "", 1), "values.cores.value: is missing"),
+        (lambda text: text + "\n[values.more]\nvalue = 1\n", "values.more"),
+        (lambda text: text[:200], "chip file"),
+        (lambda text: 'overrides = ["cores"]\n' + text, "'overrides'"),
+    ],
+)
+def test_wrong_files_are_refused_with_their_field(tmp_path: Path, change: object, said: str) -> None:
+    with pytest.raises(BadInputError) as caught:
+        load_chip(own(tmp_path, change(text_of("ascend-910"))))  # type: ignore[operator]
+    assert said in str(caught.value)
+
+
+def test_a_file_of_ones_own_is_read(tmp_path: Path) -> None:
+    path = own(tmp_path, text_of("ascend-910").replace('name = "ascend-910"', 'name = "mine"'))
+    assert load_chip(path).name == "mine" == load_chip(str(path)).name
+
+
+def test_unknown_names_are_refused() -> None:
+    with pytest.raises(BadInputError) as caught:
+        load_chip("ascend-91")
+    assert "did you mean ascend-910" in str(caught.value.next_step)
