@@ -19,7 +19,7 @@ Array = NDArray[np.float64]
 
 BINS_PER_OCTAVE = 16
 """Ranks of Zipf's law in that many bins a doubling: within 0.02 % of 256 a doubling."""
-_DRAWS_PER_OCTAVE = 8
+_DRAWS_PER_OCTAVE = 6
 _MOST_DRAWS_LOG2 = 48
 _ALL_ASKED = 60.0  # draws for each time that the rarest row is asked for: none is left
 
@@ -111,8 +111,8 @@ class Popularity:
         """U and ``caching.miss_ratio`` of every part after each number of draws, both [I, S]."""
         with np.errstate(divide="ignore"):
             stays = np.outer(self._draws, np.log1p(-self.p))
-        missing = np.exp(stays) * (self.rows * self.p)
-        asked = -np.expm1(stays) * self.rows
+        left = np.exp(stays)
+        missing, asked = left * (self.rows * self.p), (1 - left) * self.rows
         used = self.starts[self.starts < self.p.size]
         return np.add.reduceat(asked, used, axis=1), np.add.reduceat(missing, used, axis=1)
 
