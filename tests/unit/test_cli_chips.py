@@ -1,0 +1,168 @@
+"""perfmodel chips and simulate: what they print, their documents, and what they refuse."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from perfmodel.chip.ways import ways_map
+from perfmodel.chip.work import Way
+from perfmodel.errors import BadInputError
+from perfmodel.schema.chip import load_chip
+
+TABLES = "name,rows,dim,pooling\nsmall,100,16,1\nlarge,100000,16,2\n"
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> str:
+    path = tmp_path / "tables.csv"
+    path.write_text(TABLES)
+    return str(path)
+
+
+def document(cli: Any, *words: str) -> dict[str, Any]:
+    found = json.loads(cli(*words, "--json").out)
+    assert found["command"] == words[0]
+    return dict(found)
+
+
+# ---- chips ------------------------------------------------------------------------------------------------
+
+
+def test_chips_are_listed_and_shown(cli: Any) -> None:
+    text = cli("chips").out
+    assert "ascend-910 " in text and "h100-sxm" in text and "perfmodel chips NAME" in text
+    assert "1 MiB" in text and max(map(len, text.splitlines())) <= 100
+    one = cli("chips", "ascend-910").out
+    assert "row_latency_s" in one and "assumed" in one and "ddr_rate" in one
+    chips = document(cli, "chips")["chips"]
+    assert chips[0]["values"]["cores"]["source"]
+    what_if = document(cli, "chips", "ascend-910", "--set", "cores=8")["chips"][0]
+    assert what_if["values"]["cores"]["value"] == 8 and what_if["values"]["cores"]["evidence"] == "assumed"
+
+
+def test_where_each_way_wins(cli: Any) -> None:
+    text = cli("chips", "ascend-910", "--ways", "--dim", "32").out
+    assert "32 columns of 4 bytes" in text and "too large" in text and "never" in text
+    assert max(map(len, text.splitlines())) <= 100
+    found = document(cli, "chips", "h100-sxm", "--ways", "--dtype", "fp16", "--distribution", "one-row")
+    assert np.shape(found["seconds"]["GM"]) == (len(found["rows"]), len(found["look_ups"]))
+    assert found["distribution"] == "one-row" and found["crossing"]["L1"][-1] is None
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["chips", "ascend"], "did you mean ascend-910"),
+        (["chips", "--ways"], "--ways is of one chip"),
+        (["chips", "--set", "cores=4"], "--set is of one chip"),
+        (["chips", "ascend-910", "--dim", "4"], "--dim belongs to --ways"),
+        (["chips", "ascend-910", "--ways", "--dim", "0"], "0"),
+        (["chips", "ascend-910", "--set", "cores=0"], "must be more than 0"),
+        (["chips", "nothing.toml"], "nothing.toml cannot be read"),
+    ],
+)
+def test_chips_refuses(cli: Any, words: list[str], said: str) -> None:
+    outcome = cli(*words)
+    assert outcome.code == 2 and said in outcome.err
+
+
+def test_the_map_and_its_crossing_agree() -> None:
+    """Beyond twice the closed form a way is faster than GM, and below half of it slower; plain chip."""
+    plain = load_chip("ascend-910").with_overrides(
+        {
+            **dict.fromkeys(("cache_bytes", "cache_bytes_per_s", "cache_slices", "cache_latency_s"), 0),
+            "id_s": 0,
+        }
+    )
+    found = ways_map(plain, rows=[3000, 30_000], look_ups=[20, 80, 320, 1300, 5000, 20_000, 1e6])
+    seconds, n = found.seconds, found.look_ups
+    least = found.crossing[Way.GM_UB, 0]
+    assert 20 < least < 5000
+    wins = seconds[Way.GM_UB, 0] < seconds[Way.GM, 0]
+    assert wins[n > 2 * least].all() and not wins[n < least / 2].any()
+    assert found.crossing[Way.GM].tolist() == [0, 0]
+    assert np.isnan(found.crossing[Way.L1, 1]) and np.isinf(seconds[Way.L1, 1]).all()
+    assert found.crossing[Way.GM_UB, 1] == np.inf
+    assert not (seconds[Way.GM_UB, 1] < seconds[Way.GM, 1]).any()
+    with pytest.raises(BadInputError, match=r"dim 0"):
+        ways_map(plain, dim=0)
+
+
+# ---- simulate ---------------------------------------------------------------------------------------------
+
+
+def test_mappings_are_simulated(cli: Any, own: str) -> None:
+    words = ("simulate", "--chip", "ascend-910", "--model", own, "--batch", "256", "--alpha", "1.1")
+    found = document(cli, *words)
+    assert [one["what"] for one in found["results"]][:2] == ["every core, GM", "every core, best ways"]
+    assert found["distribution"] == "zipf:1.1" and found["batch"] == 256
+    for one in found["results"]:
+        assert one["error"] == pytest.approx(one["predicted_s"] / one["simulated_s"] - 1)
+        assert abs(one["error"]) < 0.2
+    text = cli(*words).out
+    assert "simulated" in text and "error: median" in text
+
+
+def test_ways_of_a_table_are_simulated(cli: Any, own: str) -> None:
+    words = ("simulate", "--chip", "h100-sxm", "--model", own, "--table", "small", "--one-core")
+    found = document(cli, *words)
+    assert [one["way"] for one in found["results"]] == ["GM", "L1", "GM-UB", "L1-UB"]
+    assert all(abs(one["error"]) < 0.2 for one in found["results"])
+    assert "predicted fastest" in cli(*words).out
+    large = document(cli, "simulate", "--chip", "h100-sxm", "--model", own, "--table", "large")
+    assert large["results"][1]["simulated_s"] is None and large["results"][1]["predicted_s"] is None
+
+
+def test_a_trace_of_ones_own_is_simulated(cli: Any, own: str, tmp_path: Path) -> None:
+    trace = tmp_path / "trace.csv"
+    lines = [f"{name},{k},{k % 100}" for k in range(64) for name in ("small", "large")]
+    trace.write_text("table,sample,row\n" + "\n".join(lines) + "\n")
+    words = ("simulate", "--chip", "ascend-910", "--model", own, "--trace", str(trace), "--table", "small")
+    found = document(cli, *words)
+    assert found["batch"] == 64 and "trace.csv" in found["distribution"]
+    assert abs(found["results"][0]["error"]) < 0.2
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--chip", "nope", "--model", "OWN"], "chip 'nope' is not known"),
+        (["--chip", "ascend-910", "--model", "OWN", "--way", "GM"], "--way belongs to --table"),
+        (["--chip", "ascend-910", "--model", "OWN", "--one-core"], "--one-core belongs to --table"),
+        (["--chip", "ascend-910", "--model", "OWN", "--table", "smal"], "did you mean small"),
+        (
+            ["--chip", "ascend-910", "--model", "OWN", "--table", "small", "--way", "L2"],
+            "way 'L2' is not known",
+        ),
+        (["--chip", "ascend-910", "--model", "OWN", "--table", "large", "--way", "L1"], "does not fit"),
+        (["--chip", "ascend-910", "--model", "OWN", "--batch", "10000000"], "a smaller batch"),
+        (["--chip", "ascend-910", "--model", "OWN", "--trace", "x.csv"], "--trace needs --table"),
+        (
+            [
+                "--chip",
+                "ascend-910",
+                "--model",
+                "OWN",
+                "--trace",
+                "x.csv",
+                "--table",
+                "small",
+                "--batch",
+                "8",
+            ],
+            "--batch and --trace exclude each other",
+        ),
+        (
+            ["--chip", "ascend-910", "--model", "OWN", "--trace", "x.csv", "--table", "small"],
+            "x.csv cannot be",
+        ),
+    ],
+)
+def test_simulate_refuses(cli: Any, own: str, words: list[str], said: str) -> None:
+    outcome = cli("simulate", *(own if word == "OWN" else word for word in words))
+    assert outcome.code == 2 and said in outcome.err
