@@ -193,7 +193,7 @@ class Mapper:
 
 
 def _leaner(order: Ints, local: Array, pieces: Ints) -> list[int]:
-    """Of choices in an order those that keep less than all before; last that of few pieces that keeps least."""
+    """Of choices in an order those that keep less than all before, and the leanest of few pieces."""
     least = np.minimum.accumulate(local[order])
     fewer = order[np.flatnonzero(np.append(np.inf, least[:-1]) > local[order])]
     leanest = order[local[order] == least[-1]]

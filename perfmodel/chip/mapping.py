@@ -15,7 +15,8 @@ from perfmodel.chip.work import Batch, Piece, Way, Work
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-_HALVINGS = 40
+_HALVINGS = 24
+_ROUNDING = 1e-9
 _BETWEEN = 2  # of the batch, of which a half is looked at too: what one more piece costs
 
 
@@ -117,20 +118,23 @@ def _dealt(cost: ChipCost, core_s: Array, spread: list[tuple[int, int]]) -> list
 def _filled(
     core_s: Array, fixed: Array, each: Array, bags: int, level_s: float
 ) -> list[tuple[int, int, int, int]] | None:
-    """(core, item, first bag, end) with every core busy for ``level_s`` or less; None: not all have room."""
-    found, at, done = [], 0, 0
-    for core in np.argsort(core_s, kind="stable").tolist():
-        room = level_s - float(core_s[core])
-        while at < fixed.size:
-            take = min(int((room - fixed[at]) / each[at] + 1e-9), bags - done)
+    """(core, item, first bag, end) with every core busy for ``level_s`` or less; None: not all have room.
+
+    The longest first: whole on the core where it just has room, else in parts where there is most room.
+    """
+    room = level_s - core_s
+    found = []
+    for at in range(fixed.size):
+        done, time = 0, fixed[at] + each[at] * bags
+        while done < bags:
+            left = room - time
+            fits = left >= 0
+            core = int(np.argmin(np.where(fits, left, np.inf))) if fits.any() else int(np.argmax(room))
+            take = min(int((room[core] - fixed[at]) / each[at] + _ROUNDING), bags - done)
             if take <= 0:
-                break
+                return None
             found.append((core, at, done, done + take))
-            room -= fixed[at] + take * each[at]
+            room[core] -= fixed[at] + take * each[at]
             done += take
-            if done < bags:
-                break
-            at, done = at + 1, 0
-        if at == fixed.size:
-            return found
-    return None
+            time = fixed[at] + each[at] * (bags - done)
+    return found
