@@ -1,0 +1,176 @@
+"""One chip: how much faster tables with cores of their own are than a slice of every table on every core.
+
+Run:    python benchmarks/one_chip_speedups.py [--chips ascend-910 h100-sxm] [--models …] [--batches 256 8192]
+For table sets, batches and distributions of ids: a batch with every table gathered by all cores (GM), with
+the best way of each table on all cores (best), with GM where cores do not wait for each other between tables
+(any), and with the mapping of ``perfmodel plan --on-chip`` made for these ids (ours); what is busiest, before
+and after. Where look-ups are few, the simulator of single requests runs GM and ours too (simulated). Then how
+much a batch depends on the ids: each mapping with the ids of all others. No chip ran any of it. arXiv 2507.01676
+reports 1.5x to 6.5x on real ids and more than 20x on extreme ones, on Huawei Ascend, with tables of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from perfmodel.chip.answer import Outcome, cost_on, outcome_on
+from perfmodel.chip.replay import replay_mappings
+from perfmodel.plan.tables import PlanTables
+from perfmodel.report.terminal import table, unbroken
+from perfmodel.schema.chip import load_chip
+from perfmodel.schema.distributions import Distribution, parse_distribution
+from perfmodel.units import format_fraction, format_ratio, format_time
+
+CHIPS = ("ascend-910", "h100-sxm")
+MODELS = ("mlperf-dlrm-dcnv2", "criteo-kaggle", "criteo-1tb", "embark-t7", "embark-t180", "embark-t200")
+BATCHES = (256, 8192)
+IDS = ("uniform", "histogram:fbgemm-t856", "zipf:1.05", "zipf:1.2", "one-row")
+MOST_LOOK_UPS = 60_000
+REAL, EXTREME = (1.5, 6.5), 20.0
+"""Speed-ups of arXiv 2507.01676 over the default compiler, on real and on extreme ids."""
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """One table set and batch: a mapping for each distribution."""
+
+    chip: str
+    model: str
+    batch: int
+    found: dict[Distribution, Outcome]
+
+    def crossed(self) -> dict[Distribution, dict[Distribution, float]]:
+        """Time of the mapping made for some ids with other ids [s]."""
+        out = {}
+        for made, answer in self.found.items():
+            out[made] = {
+                asked: answer.time_s
+                if asked == made
+                else answer.mapping.batch(cost_on(answer.cost.chip, answer.tables, self.batch, asked)).seconds
+                for asked in self.found
+            }
+        return out
+
+
+def solved(chip: str, model: str, batch: int, ids: Sequence[Distribution], limit_s: float) -> Case:
+    """Mappings of one table set."""
+    found = {
+        each: outcome_on(
+            load_chip(chip), PlanTables.load(model, each), batch, each, time_limit_s=limit_s, compared=()
+        )
+        for each in ids
+    }
+    return Case(chip, model, batch, found)
+
+
+def line(case: Case, ids: Distribution) -> list[str]:
+    """A row of the table of speed-ups."""
+    answer = case.found[ids]
+    before = Counter()
+    for limit, time_s in zip(answer.global_memory.limits, answer.global_memory.table_s, strict=True):
+        before[limit] += float(time_s)
+    ours = answer.time_s
+    return [
+        case.model.removesuffix("-dlrm-dcnv2"),
+        str(case.batch),
+        _short(ids),
+        unbroken(format_time(answer.global_memory.time_s)),
+        unbroken(format_time(ours)),
+        format_ratio(answer.global_memory.time_s / ours),
+        simulated(answer),
+        format_ratio(answer.best_symmetric.time_s / ours),
+        format_ratio(answer.in_any_order.seconds / ours),
+        unbroken(format_fraction(answer.gap)),
+        f"{before.most_common(1)[0][0]} → {answer.limit}",
+    ]
+
+
+HEADERS = ["tables", "batch", "ids", "GM", "ours", "x GM", "simulated", "x best", "x any", "gap", "busiest"]
+
+
+def simulated(answer: Outcome) -> str:
+    """Speed-up over GM by the simulator, where it is asked for few look-ups."""
+    if answer.cost.batch * answer.tables.pooling.sum() > MOST_LOOK_UPS or answer.symmetric:
+        return "-"
+    gathered, *_, ours = (each.simulated for each in replay_mappings(answer, most=MOST_LOOK_UPS))
+    return format_ratio(gathered.seconds / ours.seconds) if gathered and ours else "-"
+
+
+def dependence(case: Case) -> list[str]:
+    """Worst over best batch: GM; one mapping for all ids, made for each; a mapping for each of the ids."""
+    gathered = [answer.global_memory.time_s for answer in case.found.values()]
+    own = [answer.time_s for answer in case.found.values()]
+    times = [list(times.values()) for times in case.crossed().values()]
+    return [
+        f"{case.model} {case.batch}",
+        *(format_ratio(max(each) / min(each)) for each in (gathered, *times, own)),
+    ]
+
+
+def worst(case: Case) -> list[str]:
+    """Worst batch of GM over the worst of each mapping, whatever the ids."""
+    gathered = max(answer.global_memory.time_s for answer in case.found.values())
+    slowest = [max(times.values()) for times in case.crossed().values()]
+    return [f"{case.model} {case.batch}", *(format_ratio(gathered / time_s) for time_s in slowest)]
+
+
+def printed(cases: Sequence[Case], ids: Sequence[Distribution]) -> str:
+    """The tables of one chip, and how many speed-ups are where the paper has them."""
+    lines = table(HEADERS, [line(case, each) for case in cases for each in ids], left=(0, 2, 10))
+    real = [
+        c.found[i].global_memory.time_s / c.found[i].time_s for c in cases for i in ids if i.name != "one-row"
+    ]
+    extreme = [
+        c.found[i].global_memory.time_s / c.found[i].time_s for c in cases for i in ids if i.name == "one-row"
+    ]
+    inside = sum(REAL[0] <= x <= REAL[1] for x in real)
+    parts = [lines]
+    if real:
+        parts.append(
+            f" uniform and skewed ids: {inside} of {len(real)} speed-ups over GM are {REAL[0]} to {REAL[1]}, "
+            f"{sum(x < REAL[0] for x in real)} below, {sum(x > REAL[1] for x in real)} above; "
+            f"{min(real):.2f} to {max(real):.1f}"
+        )
+    if extreme:
+        parts.append(
+            f" one row: {sum(x > EXTREME for x in extreme)} of {len(extreme)} are above {EXTREME:.0f}; "
+            f"{min(extreme):.2f} to {max(extreme):.1f}"
+        )
+    names = [_short(each) for each in ids]
+    parts.append("\n worst to best batch over all these ids: GM, mappings made for one of them, one for each")
+    parts.append(table(["", "GM", *names, "each"], [dependence(case) for case in cases]))
+    parts.append("\n worst batch of GM over that of the mapping made for")
+    parts.append(table(["", *names], [worst(case) for case in cases]))
+    return "\n".join(parts)
+
+
+def _short(ids: Distribution) -> str:
+    return ids.name.removeprefix("histogram:")
+
+
+def main() -> None:
+    """Print the tables, a chip after the other."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--chips", nargs="+", default=CHIPS)
+    parser.add_argument("--models", nargs="+", default=MODELS)
+    parser.add_argument("--batches", nargs="+", type=int, default=BATCHES)
+    parser.add_argument("--ids", nargs="+", default=IDS)
+    parser.add_argument("--time-limit", type=float, default=0.5, help="of each search [s]")
+    asked = parser.parse_args()
+    ids = [parse_distribution(text) for text in asked.ids]
+    for chip in asked.chips:
+        began = time.monotonic()
+        cases = [
+            solved(chip, model, batch, ids, asked.time_limit)
+            for model in asked.models
+            for batch in asked.batches
+        ]
+        print(f"{chip}\n{printed(cases, ids)}\n {time.monotonic() - began:.0f} s\n", flush=True)
+
+
+if __name__ == "__main__":
+    main()
