@@ -95,6 +95,19 @@ class LookUps:
             return self.pooling
         return min(self.whole.unique(self.pooling, slice(self._at(hot), None)) / rest, self.pooling)
 
+    def fullest(self, hot: float, r: float) -> float:
+        """Look-ups of the row part that has the hottest row, over those of the mean part.
+
+            1 + (r - 1) p_1 / (1 - H)                                         [-]
+
+        p_1 is of the hottest row that is in a part. Loads are those of the mean part: they leave this out.
+        Source: p_1 of the tail's 1 - H on one part, the rest spread evenly
+        Limits: r = 1 -> 1;  uniform ids of many rows -> 1;  one row -> r;  all look-ups hot -> 1
+        """
+        rest, tail = 1 - self.hot_share(hot), slice(self._at(hot), None)
+        p, _ = self.whole.bins(tail)
+        return 1 + (r - 1) * float(p[0]) / rest if p.size and rest > 0 else 1.0
+
     def miss(self, gather: Gather, hot: float, X: ArrayLike) -> Array:
         """Share of the look-ups of a gather that miss a cache.
 

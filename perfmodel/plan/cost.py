@@ -10,9 +10,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from perfmodel.errors import BadInputError
 from perfmodel.model import bands
+from perfmodel.model.exchanges import Exchange
 from perfmodel.plan.loads import LoadModel, Loads, Resource, ShardLoads, Training
 from perfmodel.plan.memory import Memory, MemoryModel
-from perfmodel.plan.placement import Plan
+from perfmodel.plan.placement import Plan, Scheme
 from perfmodel.plan.steps import BACKWARD, FORWARD, Step
 from perfmodel.plan.tables import PlanTables
 from perfmodel.plan.timing import PassTimes
@@ -253,6 +254,16 @@ class Evaluator:
         """Share of the look-ups of a table that ask for its most popular ``hot`` rows [-]."""
         asked = self.model.look_ups
         return asked.kinds[int(asked.of[table])].hot_share(hot)
+
+    def fullest_part(self, table: int, scheme: Scheme) -> float:
+        """Look-ups of the fullest row part of a table over those of the mean one, which is what is counted.
+
+        Limits: one row part, or unique rows, which each rank asks for once -> 1
+        """
+        if scheme.row_parts == 1 or scheme.kind == Exchange.UB:
+            return 1.0
+        asked = self.model.look_ups
+        return asked.kinds[int(asked.of[table])].fullest(scheme.hot_rows, scheme.row_parts)
 
     def copied_memory(self, table: ArrayLike, hot: ArrayLike) -> tuple[Array, Array]:
         """(rows, optimizer's state) of copies of hot rows [bytes] (``MemoryModel.copies``)."""

@@ -125,6 +125,7 @@ class Outcome:
             "sharding": group.sharding,
             **_scheme(group.scheme),
             "hot_share": self.evaluator.hot_share(group.tables[0], group.scheme.hot_rows),
+            "fullest_part": self.evaluator.fullest_part(group.tables[0], group.scheme),
             "memory_bytes": group.memory_bytes,
             "next_best": {"sharding": reason.sharding, **_scheme(other), "more_s": reason.more_s}
             if reason and other

@@ -49,6 +49,7 @@ _STOPPED = {
     "interrupt": "it was stopped",
 }
 _MOST_GROUPS = 40
+_UNEVEN = 1.5  # look-ups of the fullest row part over the mean: from there on it is said
 
 
 def plan_text(
@@ -165,7 +166,7 @@ def placements(answer: Outcome) -> str:
     if any(scheme.hot_rows for scheme in shown):
         next_best += " * beside a copy of its hottest rows on every GPU."
     text += "\n" + paragraph(f"Parts are rows × columns. {next_best} {words}", 1)
-    text += "".join(f"\n{line}" for line in hot_lines(answer))
+    text += "".join(f"\n{line}" for line in [*hot_lines(answer), *uneven_lines(answer)])
     return text + (f"\n … and {left} more groups of tables (--csv and --json have all)" if left else "")
 
 
@@ -180,6 +181,18 @@ def hot_lines(answer: Outcome) -> list[str]:
             size = format_bytes(float(np.sum(e.copied_memory(t, hot))), binary=False)
             lines.append(f" {name}: hottest {counted(hot, 'row')} ({share} of look-ups, {size}) on every GPU")
     return lines
+
+
+def uneven_lines(answer: Outcome) -> list[str]:
+    """The table whose hottest row makes one row part busiest, where that is much: the times leave it out."""
+    e = answer.evaluator
+    found = [(e.fullest_part(group.tables[0], group.scheme), group.tables[0]) for group in answer.groups]
+    most, t = max(found)
+    if most < _UNEVEN:
+        return []
+    name = e.tables.names[t]
+    text = f"The part of {name} with its hottest row gets {format_ratio(most)} the ids of the mean part"
+    return [paragraph(f"{text}: the times count the mean.", 1)]
 
 
 def _parts(scheme: Scheme) -> str:

@@ -275,6 +275,26 @@ def test_a_plan_says_which_hot_rows_are_on_every_gpu(tmp_path: Path) -> None:
     assert code == 0 and even["time_s"] > document["time_s"]
 
 
+def test_a_part_with_the_hottest_row_is_busier_than_is_counted(tmp_path: Path) -> None:
+    """10 rows have 5 % of the look-ups each: on one of two parts 0.05 + 0.95/2, over 0.5."""
+    e = evaluator(HALVES)
+    assert e.fullest_part(0, Scheme(Exchange.RS, 2)) == pytest.approx(1.05)
+    assert e.fullest_part(0, Scheme(Exchange.SPARSE, 2, 1, 10)) == pytest.approx(1 + 1 / 90)
+    assert e.fullest_part(0, Scheme(Exchange.UB, 2)) == e.fullest_part(0, Scheme(Exchange.RB)) == 1
+    assert evaluator(ONE_ROW).fullest_part(0, Scheme(Exchange.RB, 2)) == 2
+    assert evaluator(ONE_ROW).fullest_part(0, Scheme(Exchange.RB, 2, 1, 1)) == 1
+
+    tables, file = tmp_path / "tables.csv", tmp_path / "plan.json"
+    tables.write_text("rows,dim,pooling\n100000,64,20\n", encoding="utf-8")
+    known = PlanTables.load(tables)
+    write_plan(Plan(known, (Placement.of(Scheme(Exchange.RS, 8), range(8)),), 8, 8), file)
+    words = ("--model", str(tables), "--plan", str(file))
+    factor = 1 + 7 / np.sum(np.arange(1.0, 100_001) ** -1.1)
+    said = f"The part of t0 with its hottest row gets {factor:.2f}× the ids of the mean part"
+    assert said in " ".join(asked(*words, "--alpha", "1.1")[1].split())
+    assert "hottest row" not in asked(*words)[1]
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
