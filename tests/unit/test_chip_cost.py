@@ -153,6 +153,17 @@ def test_rows_that_persist_share_the_buffer_of_their_core() -> None:
         simulate_pieces(chip(), t, draw(t, 100), [pieces])
 
 
+def test_parts_of_a_table_are_at_their_own_places() -> None:
+    on, t = chip(channels=2), tables(2, pooling=50)
+    both = draw(t, 100)
+    pieces = [[Piece(0, Way.GM, (row, row + 1), (0, 25), (0, 100))] for row in (0, 1)]
+    whole = [[Piece(0, Way.GM, (0, 2), (0, 25), (0, 100))]]
+    parts, one = simulate_pieces(on, t, both, pieces), simulate_pieces(on, t, both, whole)
+    rows = 5000 * 128 * 2 / 1e15
+    assert one.channel_s.min() > 0.3 * rows
+    assert parts.channel_s.min() > 0.3 * rows
+
+
 def test_wrong_questions_are_refused() -> None:
     with pytest.raises(BadInputError, match=r"batch of 0"):
         cost(batch=0)
