@@ -5,8 +5,9 @@ For table sets, batches and distributions of ids: a batch with every table gathe
 the best way of each table on all cores (best), with GM where cores do not wait for each other between tables
 (any), and with the mapping of ``perfmodel plan --on-chip`` made for these ids (ours); what is busiest, before
 and after. Where look-ups are few, the simulator of single requests runs GM and ours too (simulated). Then how
-much a batch depends on the ids: each mapping with the ids of all others. No chip ran any of it. arXiv 2507.01676
-reports 1.5x to 6.5x on real ids and more than 20x on extreme ones, on Huawei Ascend, with tables of its own.
+much a batch depends on the ids: each mapping with the ids of all others. No chip ran any of it.
+arXiv 2507.01676 has 1.5x to 6.5x on real ids and more than 20x on extreme ones, on Huawei Ascend, with tables
+of its own.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ from dataclasses import dataclass
 from perfmodel.chip.answer import Outcome, cost_on, outcome_on
 from perfmodel.chip.replay import replay_mappings
 from perfmodel.plan.tables import PlanTables
-from perfmodel.report.terminal import table, unbroken
 from perfmodel.schema.chip import load_chip
 from perfmodel.schema.distributions import Distribution, parse_distribution
 from perfmodel.units import format_fraction, format_ratio, format_time
@@ -78,14 +78,14 @@ def line(case: Case, ids: Distribution) -> list[str]:
         case.model.removesuffix("-dlrm-dcnv2"),
         str(case.batch),
         _short(ids),
-        unbroken(format_time(answer.global_memory.time_s)),
-        unbroken(format_time(ours)),
+        format_time(answer.global_memory.time_s),
+        format_time(ours),
         format_ratio(answer.global_memory.time_s / ours),
         simulated(answer),
         format_ratio(answer.best_symmetric.time_s / ours),
         format_ratio(answer.in_any_order.seconds / ours),
-        unbroken(format_fraction(answer.gap)),
-        f"{before.most_common(1)[0][0]} → {answer.limit}",
+        "-" if answer.symmetric else format_fraction(answer.gap),
+        f"{before.most_common(1)[0][0]}, {answer.limit}",
     ]
 
 
@@ -116,6 +116,20 @@ def worst(case: Case) -> list[str]:
     gathered = max(answer.global_memory.time_s for answer in case.found.values())
     slowest = [max(times.values()) for times in case.crossed().values()]
     return [f"{case.model} {case.batch}", *(format_ratio(gathered / time_s) for time_s in slowest)]
+
+
+def table(headers: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> str:
+    """Rows under a header, right-aligned but for ``left``."""
+    cells = [list(headers), *map(list, rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = [
+        "  ".join(
+            cell.ljust(w) if at in left else cell.rjust(w)
+            for at, (cell, w) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in cells
+    ]
+    return "\n".join(" " + line.rstrip() for line in lines)
 
 
 def printed(cases: Sequence[Case], ids: Sequence[Distribution]) -> str:

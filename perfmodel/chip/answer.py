@@ -65,7 +65,8 @@ class Outcome:
     global_memory   every core a slice of the batch of every table, all gathered
     best_symmetric  the same with the best way of each table
     in_any_order    the first again, where cores do not wait for each other between tables
-    mapping, work, batch  what was found, and its costs;  symmetric  True: nothing faster than best_symmetric
+    owned_s         a batch where tables have cores of their own, as well as that was found [s]
+    mapping, work, batch  the faster one of that and best_symmetric, and its costs;  symmetric  which it is
     """
 
     cost: ChipCost
@@ -79,6 +80,7 @@ class Outcome:
     mapping: Mapping
     work: Work
     batch: Batch
+    owned_s: float
     symmetric: bool
     sensed: tuple[Sensed, ...]
 
@@ -89,13 +91,13 @@ class Outcome:
 
     @property
     def bound_s(self) -> float:
-        """No mapping of these cuts is faster [s]."""
-        return min(self.mapped.bound_s, self.time_s)
+        """No mapping that gives tables cores of their own is faster [s]; a symmetric one, in step, may be."""
+        return self.mapped.bound_s
 
     @property
     def gap(self) -> float:
         """How much could be left to gain, as a share of the time [-]."""
-        return 1 - self.bound_s / self.time_s
+        return max(0.0, 1 - self.bound_s / self.time_s)
 
     @property
     def core_s(self) -> Array:
@@ -153,7 +155,8 @@ class Outcome:
             "time_s": self.time_s,
             "limit": self.limit,
             "bound_s": self.bound_s,
-            "gap": self.gap,
+            "gap": None if self.symmetric else self.gap,
+            "owned_s": self.owned_s,
             "mappings_tried": self.mapped.tried,
             "search_s": self.mapped.seconds,
             "global_memory_s": self.global_memory.time_s,
@@ -265,7 +268,8 @@ def outcome_on(
     mapping = mapping_of(cuts, mapped.state)
     work = mapping.work(cost)
     found = mapping.batch(cost, work)
-    worse = found.seconds > fitting.time_s
+    owned_s = found.seconds
+    worse = owned_s > fitting.time_s
     if worse:
         mapping = mapping_of_symmetric(cost, fitting)
         work = mapping.work(cost, lockstep=True)
@@ -275,9 +279,9 @@ def outcome_on(
         for each in dict.fromkeys([ids, *compared])
     )
     any_order = mapping_of_symmetric(cost, gathered).batch(cost)
-    return Outcome(
-        cost, tables, ids, cuts, mapped, gathered, fitting, any_order, mapping, work, found, worse, sensed
-    )
+    compared_with = gathered, fitting, any_order
+    chosen = mapping, work, found, owned_s, worse
+    return Outcome(cost, tables, ids, cuts, mapped, *compared_with, *chosen, sensed)
 
 
 def _sensed(cost: ChipCost, ids: Distribution, mapping: Mapping, fitting: Symmetric, worse: bool) -> Sensed:
