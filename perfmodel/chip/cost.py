@@ -249,7 +249,7 @@ class ChipCost:
     def _copy_step(self, p: _Piece, size: Array, wait: Array, busy: Array, once: Array) -> Step:
         """A step that copies ``size`` bytes of the table, ``once`` of them different ones."""
         v = self._v
-        bursts = np.maximum(once / BURST_BYTES, 1)
+        bursts = np.maximum(np.ceil(once / BURST_BYTES), 1)
         none = np.zeros_like(size)
         if v["cache_bytes"] <= 0:
             return Step(wait, busy, none, size, _beyond(size, bursts, v["channels"]), none, none, none, none)
