@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.chip.bound import lower_bound
+from perfmodel.chip.choices import worst_of
 from perfmodel.chip.cost import ChipCost
 from perfmodel.chip.cuts import Cut, Cuts, cuts_of
 from perfmodel.chip.ids import popularities
@@ -67,6 +69,7 @@ class Outcome:
     in_any_order    the first again, where cores do not wait for each other between tables
     owned_s         a batch where tables have cores of their own, as well as that was found [s]
     mapping, work, batch  the faster one of that and best_symmetric, and its costs;  symmetric  which it is
+    robust          made for the worst of the ids in ``sensed``, not for ``ids``
     """
 
     cost: ChipCost
@@ -82,6 +85,7 @@ class Outcome:
     batch: Batch
     owned_s: float
     symmetric: bool
+    robust: bool
     sensed: tuple[Sensed, ...]
 
     @property
@@ -151,6 +155,7 @@ class Outcome:
             "batch": int(self.cost.batch),
             "tables": len(self.tables),
             "table_bytes": self.tables.total_bytes,
+            "robust": self.robust,
             "mapping": "symmetric" if self.symmetric else "asymmetric",
             "time_s": self.time_s,
             "limit": self.limit,
@@ -254,34 +259,55 @@ def outcome_on(
     time_limit_s: float = 1.0,
     seed: int = 0,
     compared: Sequence[Distribution] = COMPARED,
+    robust: bool = False,
 ) -> Outcome:
     """The best mapping that is found of tables to the cores of a chip, and what it is compared with.
 
     batch  samples;  ids  which rows they ask for
     time_limit_s  longest search [s];  compared  distributions that the mapping is tried with too
-    Limits: a batch below 1 -> BadInputError;  never slower than the best symmetric mapping
+    robust  made for the worst of ``ids`` and ``compared``, not for ``ids`` alone
+    Limits: a batch below 1 -> BadInputError;  never slower than the best symmetric mapping (where robust, each
+            with its worst ids)
     """
-    cost = cost_on(chip, tables, batch, ids)
-    gathered, fitting = global_memory(cost), best_symmetric(cost)
-    cuts = cuts_of(cost)
-    mapped = Mapper(cuts.choices, time_limit_s=time_limit_s, seed=seed).run()
-    mapping = mapping_of(cuts, mapped.state)
-    work = mapping.work(cost)
-    found = mapping.batch(cost, work)
-    owned_s = found.seconds
-    worse = owned_s > fitting.time_s
+    asked = list(dict.fromkeys([ids, *compared]))
+    costs = [cost_on(chip, tables, batch, each) for each in asked]
+    cost, fitting, gathered = costs[0], best_symmetric(costs[0]), global_memory(costs[0])
+    every = [cuts_of(each) for each in (costs if robust else costs[:1])]
+    choices = worst_of([cuts.choices for cuts in every])
+    mapped = Mapper(choices, time_limit_s=time_limit_s, seed=seed).run()
+    mapping = mapping_of(_most_spread(every, mapped), mapped.state)
+    owned = [mapping.batch(each).seconds for each in costs]
+    if robust:
+        mapped = replace(mapped, bound_s=lower_bound(every[0].choices, owned[0]))
+    in_step = [symmetric(each, fitting.way).time_s for each in costs]
+    worse = max(owned) > max(in_step) if robust else owned[0] > fitting.time_s
     if worse:
         mapping = mapping_of_symmetric(cost, fitting)
-        work = mapping.work(cost, lockstep=True)
-        found = mapping.batch(cost, work)
-    sensed = tuple(
-        _sensed(cost_on(chip, tables, batch, each) if each != ids else cost, each, mapping, fitting, worse)
-        for each in dict.fromkeys([ids, *compared])
+    work = mapping.work(cost, lockstep=worse)
+    return Outcome(
+        cost=cost,
+        tables=tables,
+        ids=ids,
+        cuts=every[0],
+        mapped=mapped,
+        global_memory=gathered,
+        best_symmetric=fitting,
+        in_any_order=mapping_of_symmetric(cost, gathered).batch(cost),
+        mapping=mapping,
+        work=work,
+        batch=mapping.batch(cost, work),
+        owned_s=owned[0],
+        symmetric=worse,
+        robust=robust,
+        sensed=tuple(
+            _sensed(each, of, mapping, fitting, worse) for each, of in zip(costs, asked, strict=True)
+        ),
     )
-    any_order = mapping_of_symmetric(cost, gathered).batch(cost)
-    compared_with = gathered, fitting, any_order
-    chosen = mapping, work, found, owned_s, worse
-    return Outcome(cost, tables, ids, cuts, mapped, *compared_with, *chosen, sensed)
+
+
+def _most_spread(every: Sequence[Cuts], mapped: Mapped) -> Cuts:
+    """Those by whose ids gathering what is spread takes longest."""
+    return max(every, key=lambda cuts: float(cuts.choices.spread_s[mapped.state.choice].sum()))
 
 
 def _sensed(cost: ChipCost, ids: Distribution, mapping: Mapping, fitting: Symmetric, worse: bool) -> Sensed:

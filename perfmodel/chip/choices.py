@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -96,3 +97,15 @@ class Choices:
 
     def _sums(self, values: Array) -> Array:
         return np.bincount(self.choice_of_part, values, self.spread_s.size).astype(np.float64)
+
+
+def worst_of(every: Sequence[Choices]) -> Choices:
+    """The same choices with the most that each takes: no mapping takes longer than by these with any of them.
+
+    every  choices that differ in times and bytes alone
+    Source: sums and maxima of what is no less are no less
+    Limits: one -> that one;  pieces that are slow with different ids -> more than any ids take
+    """
+    names = ("spread_s", "shared_s", "alone_s", "hot_s", "core_s", "local", "vector")
+    most = {name: np.maximum.reduce([getattr(one, name) for one in every]) for name in names}
+    return replace(every[0], **most)

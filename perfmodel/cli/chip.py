@@ -9,7 +9,18 @@ import typer
 from perfmodel.cli.output import emit, emit_json
 from perfmodel.errors import BadInputError
 
-_MEANT = ("chip", "model", "batch", "alpha", "distribution", "settings", "time_limit", "seed", "as_json")
+_MEANT = (
+    "chip",
+    "model",
+    "batch",
+    "alpha",
+    "distribution",
+    "settings",
+    "robust",
+    "time_limit",
+    "seed",
+    "as_json",
+)
 _DEFAULT_BATCH = "1024"
 _DEFAULT_LIMIT = "1s"
 _MOST_SAMPLES = 2**31
@@ -20,6 +31,13 @@ OnChipOption = Annotated[
         "--on-chip",
         metavar="CHIP",
         help="Not GPUs but the cores of one chip (perfmodel chips), or a TOML file; --batch is of the chip.",
+    ),
+]
+RobustOption = Annotated[
+    bool,
+    typer.Option(
+        "--robust",
+        help="With --on-chip: made for the worst of these ids, uniform, zipf:1.05 and one-row.",
     ),
 ]
 
@@ -52,11 +70,18 @@ def on_chip(context: typer.Context) -> None:
     limit_s = parse_time(asked["time_limit"] if "time_limit" in given else _DEFAULT_LIMIT, "--time-limit")
     box = load_chip(asked["chip"]).with_overrides(dict(settings_of(asked["settings"], "local_bytes=1MiB")))
     tables = PlanTables.load(asked["model"], ids)
-    answer = outcome_on(box, tables, samples, ids, time_limit_s=limit_s, seed=asked["seed"])
+    search = {"time_limit_s": limit_s, "seed": asked["seed"], "robust": asked["robust"]}
+    answer = outcome_on(box, tables, samples, ids, **search)
     if asked["as_json"]:
         emit_json("plan", **answer.to_dict())
     else:
         emit(chip_text(answer))
+
+
+def only_on_chip(*, robust: bool) -> None:
+    """Limits: an option of ``--on-chip`` without it -> BadInputError"""
+    if robust:
+        raise BadInputError("--robust is of mappings to cores.", "give --on-chip CHIP, or leave it out.")
 
 
 def _given(context: typer.Context) -> dict[str, str]:

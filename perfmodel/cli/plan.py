@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from perfmodel.cli.chip import OnChipOption, on_chip
+from perfmodel.cli.chip import OnChipOption, RobustOption, on_chip, only_on_chip
 from perfmodel.cli.dense import DenseOption, layers_of, whole_of
 from perfmodel.cli.ids import AlphaOption, DistributionOption, ids_of
 from perfmodel.cli.options import (
@@ -137,6 +137,7 @@ def plan(
     model: ModelOption = None,
     gpus: GpusOption = None,
     chip: OnChipOption = None,
+    robust: RobustOption = False,
     batch: BatchOption = None,
     objective: ObjectiveOption = _OBJECTIVES[0],
     max_hbm: MaxHbmOption = None,
@@ -180,6 +181,7 @@ def plan(
     if chip is not None:
         on_chip(context)
         return
+    only_on_chip(robust=robust)
     one_output(json=as_json, csv=as_csv)
     _check_out(out, file_format, force=force)
     texts = {"model": model, "gpus": gpus, "batch": batch, "time_limit": time_limit}

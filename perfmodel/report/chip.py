@@ -54,6 +54,11 @@ def headline(answer: Outcome) -> str:
         f"No mapping of these cuts is faster than {format_time(answer.bound_s)}: "
         f"at most {format_fraction(answer.gap)} is left to gain."
     )
+    if answer.robust:
+        bound = (
+            "It is made for the worst of the ids below. One for these ids alone would take "
+            f"{format_time(answer.bound_s)} or more."
+        )
     if answer.symmetric:
         own, least = format_time(answer.owned_s), format_time(answer.bound_s)
         bound = (
@@ -166,7 +171,7 @@ _COLUMNS = ("global_memory_s", "best_symmetric_s", "time_s")
 
 
 def _sensed(each: Sensed, answer: Outcome) -> list[str]:
-    mark = " (made for)" if each.ids == answer.ids else ""
+    mark = " (made for)" if each.ids == answer.ids and not answer.robust else ""
     times = [format_time(getattr(each, name)) for name in _COLUMNS]
     return [each.ids.name + mark, *times, format_ratio(each.global_memory_s / each.time_s), each.limit]
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfmodel.chip.bound import lower_bound, relaxed
-from perfmodel.chip.choices import Choices
+from perfmodel.chip.choices import Choices, worst_of
 from perfmodel.chip.exact import exact
 from perfmodel.chip.mapper import Mapper
 from perfmodel.chip.packing import State, pack, place
@@ -140,6 +140,17 @@ def test_a_piece_that_works_needs_room_beside_those_that_stay() -> None:
     assert both.vector.tolist() == [60.0]
     both.clear(1)
     assert both.vector.tolist() == [0.0]
+
+
+def test_the_worst_of_two_is_no_less_than_either() -> None:
+    """A table stays in 1 or is spread in 8 with some ids, in 6 or 2 with others: at most 6 or 8."""
+    one, other = (
+        choices(1, 100, [[(spread, 0.0, []), (0.0, 0.0, [(1, stays, 100.0)])]])
+        for spread, stays in ((8.0, 1.0), (2.0, 6.0))
+    )
+    both = worst_of([one, other])
+    assert (both.spread_s.tolist(), both.core_s.tolist()) == ([8.0, 0.0], [6.0])
+    assert [Mapper(case).run().time_s for case in (one, other, both)] == [1.0, 2.0, 6.0]
 
 
 def test_a_start_is_never_made_worse() -> None:

@@ -80,6 +80,23 @@ def test_the_document_is_the_page(model: str) -> None:
     assert len(document["after"]) == 4
 
 
+def test_a_robust_mapping_depends_less_on_the_ids(model: str) -> None:
+    """Made for skewed ids it is faster with them; made for the worst it is faster with its worst ids."""
+    words = ("--on-chip", "ascend-910", "--model", model, "--distribution", "zipf:1.2", "--json")
+    own, robust = (json.loads(asked(*words, *more)[1]) for more in ((), ("--robust",)))
+    worst = [max(each["time_s"] for each in document["sensitivity"]) for document in (own, robust)]
+    assert (own["robust"], robust["robust"]) == (False, True)
+    assert own["time_s"] < robust["time_s"]
+    assert worst[1] < worst[0]
+    assert robust["bound_s"] <= own["time_s"]
+    assert [each["distribution"] for each in robust["sensitivity"]] == [
+        *("zipf:1.2", "uniform", "zipf:1.05", "one-row")
+    ]
+    code, out, _ = asked("--on-chip", "ascend-910", "--model", model, "--robust")
+    assert code == 0
+    assert "made for the worst of the ids below" in " ".join(out.split())
+
+
 def test_a_chip_of_ones_own(model: str, tmp_path: Path) -> None:
     from perfmodel.resources import data_path
 
@@ -100,6 +117,7 @@ def test_a_chip_of_ones_own(model: str, tmp_path: Path) -> None:
     [
         (("--model", "criteo-kaggle", "--on-chip", "ascend-91"), "did you mean ascend-910?"),
         (("--on-chip", "ascend-910"), "which tables?"),
+        (("--model", "criteo-kaggle", "--gpus", "8", "--robust"), "--robust is of mappings to cores."),
         (("--on-chip", "ascend-910", "--model", "criteo"), "table set 'criteo' is not known"),
         (("--on-chip", "ascend-910", "--model", "criteo-kaggle", "--batch", "0"), "--batch 0 is zero"),
         (("--on-chip", "ascend-910", "--model", "criteo-kaggle", "--batch", "9e12"), "--batch 9"),
