@@ -42,6 +42,7 @@ class Case:
     model: str
     batch: int
     found: dict[Distribution, Outcome]
+    robust: Outcome
 
     def crossed(self) -> dict[Distribution, dict[Distribution, float]]:
         """Time of the mapping made for some ids with other ids [s]."""
@@ -64,7 +65,11 @@ def solved(chip: str, model: str, batch: int, ids: Sequence[Distribution], limit
         )
         for each in ids
     }
-    return Case(chip, model, batch, found)
+    tables = PlanTables.load(model, ids[0])
+    kept = outcome_on(
+        load_chip(chip), tables, batch, ids[0], time_limit_s=limit_s, compared=ids[1:], robust=True
+    )
+    return Case(chip, model, batch, found, kept)
 
 
 def line(case: Case, ids: Distribution) -> list[str]:
@@ -101,10 +106,11 @@ def simulated(answer: Outcome) -> str:
 
 
 def dependence(case: Case) -> list[str]:
-    """Worst over best batch: GM; one mapping for all ids, made for each; a mapping for each of the ids."""
+    """Worst over best batch: GM; mappings made for each of the ids, for the worst of them; one for each."""
     gathered = [answer.global_memory.time_s for answer in case.found.values()]
     own = [answer.time_s for answer in case.found.values()]
     times = [list(times.values()) for times in case.crossed().values()]
+    times.append([each.time_s for each in case.robust.sensed])
     return [
         f"{case.model} {case.batch}",
         *(format_ratio(max(each) / min(each)) for each in (gathered, *times, own)),
@@ -115,6 +121,7 @@ def worst(case: Case) -> list[str]:
     """Worst batch of GM over the worst of each mapping, whatever the ids."""
     gathered = max(answer.global_memory.time_s for answer in case.found.values())
     slowest = [max(times.values()) for times in case.crossed().values()]
+    slowest.append(max(each.time_s for each in case.robust.sensed))
     return [f"{case.model} {case.batch}", *(format_ratio(gathered / time_s) for time_s in slowest)]
 
 
@@ -155,10 +162,12 @@ def printed(cases: Sequence[Case], ids: Sequence[Distribution]) -> str:
             f"{min(extreme):.2f} to {max(extreme):.1f}"
         )
     names = [_short(each) for each in ids]
-    parts.append("\n worst to best batch over all these ids: GM, mappings made for one of them, one for each")
-    parts.append(table(["", "GM", *names, "each"], [dependence(case) for case in cases]))
+    parts.append(
+        "\n worst to best batch over all these ids: GM, mappings made for one of them, robust, one for each"
+    )
+    parts.append(table(["", "GM", *names, "robust", "each"], [dependence(case) for case in cases]))
     parts.append("\n worst batch of GM over that of the mapping made for")
-    parts.append(table(["", *names], [worst(case) for case in cases]))
+    parts.append(table(["", *names, "robust"], [worst(case) for case in cases]))
     return "\n".join(parts)
 
 

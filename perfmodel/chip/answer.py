@@ -266,7 +266,7 @@ def outcome_on(
     batch  samples;  ids  which rows they ask for
     time_limit_s  longest search [s];  compared  distributions that the mapping is tried with too
     robust  made for the worst of ``ids`` and ``compared``, not for ``ids`` alone
-    Limits: a batch below 1 -> BadInputError;  never slower than the best symmetric mapping (where robust, each
+    Limits: a batch below 1 -> BadInputError;  never slower than the best symmetric mapping (robust: each
             with its worst ids)
     """
     asked = list(dict.fromkeys([ids, *compared]))
