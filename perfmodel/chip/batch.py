@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from perfmodel.chip.work import Batch, Step, Work
 from perfmodel.errors import BadInputError
-from perfmodel.model.one_chip import chip_time, slowest_core, uneven
+from perfmodel.model.one_chip import chip_time, in_order_time, slowest_core, uneven
 from perfmodel.schema.chip import Chip
 
 Ints = NDArray[np.intp]
@@ -21,8 +21,8 @@ def batch_of(chip: Chip, core: ArrayLike, table: ArrayLike, work: Work) -> Batch
     """Time of pieces that run side by side on their cores, each core one piece after the other.
 
     core, table  of each piece, arrays of the shape of ``work``
-    In lockstep all cores are at the same step of one table; else their steps are anywhere, and only the first
-    wait is one of all.
+    In lockstep all cores are at the same step of one table; several tables they go through in the same order,
+    and do not meet in between. Else their steps are anywhere, and only the first wait is one of all.
     Source: ``one_chip.chip_time``
     Limits: one core, nothing shared is slower -> the sum of its pieces;  buffers too small -> inf
     """
@@ -35,6 +35,8 @@ def batch_of(chip: Chip, core: ArrayLike, table: ArrayLike, work: Work) -> Batch
     own = np.bincount(owner, work.core_s.ravel(), chip.cores).astype(np.float64)
     if not work.fits.all():
         return Batch(float("inf"), "core", own, dict.fromkeys(LIMITS[1:], 0.0))
+    if work.lockstep and np.unique(of).size > 1:
+        return _in_order(chip, owner, of, work, own)
     groups = [(step,) for step in work.steps] if work.lockstep else [work.steps]
     waits, cores, evens = np.zeros(len(groups)), np.zeros(len(groups)), np.zeros(len(groups))
     alone = dict.fromkeys(LIMITS, 0.0)
@@ -53,6 +55,31 @@ def batch_of(chip: Chip, core: ArrayLike, table: ArrayLike, work: Work) -> Batch
     decides = alone if seconds <= float(chip_time(waits, cores, evens, 0.0)) else by_chance
     shared = _steady(chip, of, work.steps)
     return Batch(seconds, max(decides, key=lambda name: decides[name]), own, shared)
+
+
+def _in_order(chip: Chip, owner: Ints, of: Ints, work: Work, own: NDArray[np.float64]) -> Batch:
+    """Time of several tables that all cores go through in one order without meeting.
+
+    Source: ``one_chip.in_order_time``
+    """
+    alone = dict.fromkeys(LIMITS, 0.0)
+    waits, sums, hot = 0.0, 0.0, {"channel": 0.0, "slice": 0.0}
+    for table in np.unique(of):
+        mine = of == table
+        part, none = work.take(mine), np.zeros(int(mine.sum()), dtype=np.intp)
+        for step in part.steps:
+            took = _steady(chip, none, [step])
+            wait = float(np.max(step.wait_s))
+            core = float(np.max(np.bincount(owner[mine], (step.wait_s + step.busy_s).ravel())))
+            most = max(("memory", "cache"), key=lambda name: took[name])
+            slot = max(core, wait + took[most])
+            alone["core" if slot <= core else most] += slot
+            waits, sums = waits + wait, sums + slot
+            hot = {name: max(hot[name], wait + took[name] - slot) for name in hot}
+    chance = max(_by_chance(chip, work.steps).values())
+    seconds = float(in_order_time(sums, max(hot.values()), waits, chance))
+    decides = {**alone, **{name: alone[name] + hot[name] for name in hot}}
+    return Batch(seconds, max(decides, key=lambda name: decides[name]), own, _steady(chip, of, work.steps))
 
 
 def _steady(chip: Chip, table: Ints, steps: Sequence[Step]) -> dict[str, float]:

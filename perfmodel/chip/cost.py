@@ -221,7 +221,7 @@ class ChipCost:
         hottest = self._hot_share(p, chunks)
         wait = np.where(lay.resident < p.rows, self._copy_wait(p), 0)
         stream = moved * p.row / chunks
-        passing = one_chip.chunk_times(stream, looked * (1 - still) + scan * chunks, chunks, hottest, wait)
+        passing = one_chip.chunk_times(stream, looked * (1 - still), chunks, hottest, wait, scan)
         stays = np.where(still > 0, looked * still + scan, 0)
         after = np.where(lay.chunks > 0, np.maximum(stays - stream, 0) + passing - wait, stays)
         hidden = np.where(wait > 0, 0, np.minimum(stream, v["row_latency_s"]))

@@ -206,27 +206,33 @@ def touched_bags(bags: ArrayLike, pooling: ArrayLike, share: ArrayLike) -> Array
 
 
 def chunk_times(
-    stream: ArrayLike, gather: ArrayLike, chunks: ArrayLike, hottest: ArrayLike, latency: ArrayLike
+    stream: ArrayLike,
+    gather: ArrayLike,
+    chunks: ArrayLike,
+    hottest: ArrayLike,
+    latency: ArrayLike,
+    scan: ArrayLike = 0,
 ) -> Array:
     """One pass of a table past two buffers that take turns, one chunk of which has more look-ups.
 
-        t = l + s + f(q g) + (c - 2) f(r) + r,   r = (1 - q) g / (c - 1)      c > 1    [s]
-        t = l + s + g                                                         c = 1
+        t = l + s + f(e + q g) + (c - 2) f(e + r) + e + r,   r = (1 - q) g / (c - 1)      c > 1    [s]
+        t = l + s + e + g                                                                 c = 1
         f(g) = max(s, g, (s + g + l) / 2)
 
     stream  s, of one chunk alone [s];  gather  g, of all chunks alone [s];  chunks  c [-], >= 1
     hottest  q, share of the look-ups in the hottest chunk [-];  latency  l, of a copy [s]
+    scan  e, to find the ids of a chunk among those of the pass [s]
     Source: pipeline of two stages; a buffer is filled, waited for and looked up, and there are two of them
-    Limits: q = 1/c, l = 0 -> ``one_core.two_stages``;  q = 1 -> nothing of g overlaps but one chunk
+    Limits: q = 1/c, l = e = 0 -> ``one_core.two_stages``;  q = 1 -> nothing of g overlaps but one chunk
     """
-    s, g, c, q, wait = (_array(a) for a in (stream, gather, chunks, hottest, latency))
-    rest = (1 - q) * g / np.maximum(c - 1, 1)
+    s, g, c, q, wait, each = (_array(a) for a in (stream, gather, chunks, hottest, latency, scan))
+    rest = each + (1 - q) * g / np.maximum(c - 1, 1)
 
     def slot(of: Array) -> Array:
         return np.maximum(np.maximum(s, of), (s + of + wait) / 2)
 
-    several = slot(q * g) + np.maximum(c - 2, 0) * slot(rest) + rest
-    return wait + s + np.where(c > 1, several, g)
+    several = slot(each + q * g) + np.maximum(c - 2, 0) * slot(rest) + rest
+    return wait + s + np.where(c > 1, several, each + g)
 
 
 def chip_time(wait: ArrayLike, core: ArrayLike, even: ArrayLike, fullest: ArrayLike) -> Array:
@@ -245,3 +251,19 @@ def chip_time(wait: ArrayLike, core: ArrayLike, even: ArrayLike, fullest: ArrayL
     waits = _array(wait)
     steps = np.sum(np.maximum(_array(core), waits + _array(even)), axis=-1)
     return np.asarray(np.maximum(steps, np.sum(waits, axis=-1) + _array(fullest)))
+
+
+def in_order_time(steps: ArrayLike, hottest: ArrayLike, wait: ArrayLike, fullest: ArrayLike) -> Array:
+    """Time of tables that all cores go through in one order, none of which waits for the others in between.
+
+        t = max(steps + hottest, wait + fullest)                              [s]
+
+    steps    sum over the steps of all tables of max(core, wait + even), hottest parts left out [s]
+    hottest  how much longer the part with the hottest row of a table takes than its step does otherwise, of
+             the table where that is most [s];  wait, fullest  as in ``chip_time``, over all tables [s]
+    Source: flow shop of equal jobs: the sum of one job's times, and the longest station once for every other
+            job; the stations are hottest parts, the jobs cores
+    Limits: hottest = 0 -> steps;  one table -> about ``chip_time``. Where cores arrive at a hottest part
+            together, other tables wait too, and it is up to half too short (benchmarks/one_chip.py)
+    """
+    return np.asarray(np.maximum(_array(steps) + _array(hottest), _array(wait) + _array(fullest)))

@@ -233,6 +233,25 @@ def test_a_cache_serves_rows_that_were_asked_for() -> None:
     assert work.steps[1].busy_s + work.steps[1].wait_s == pytest.approx(500 * 1e-6 + 9500 * 1e-7, rel=1e-3)
 
 
+def test_tables_in_one_order_take_less_than_one_by_one() -> None:
+    on, t = load_chip("h100-sxm"), tables([1000, 5000, 300], dim=64)
+    popular = popularities([parse_distribution("zipf:1.05")] * 3, t.rows)
+    c = ChipCost(on, t, 1024, popular)
+    pieces = symmetric_pieces(on, t, 1024, [Way.GM] * 3)
+    flat = [(core, piece) for core, every in enumerate(pieces) for piece in every]
+    table = np.array([piece.table for _, piece in flat])
+    bags = np.array([piece.bags[1] - piece.bags[0] for _, piece in flat])
+    work = c.work(table, Way.GM, t.rows[table], 64, bags, lockstep=True)
+    said = c.batch_s([core for core, _ in flat], table, work)
+    one_by_one = c.symmetric()[Way.GM]
+    assert max(one_by_one) < said.seconds < one_by_one.sum()
+    trace = draw(t, 1024, popular)
+    seen = [simulate_pieces(on, t, trace, pieces, lockstep=meet).seconds for meet in (False, True)]
+    assert seen[0] < seen[1]
+    assert said.seconds == pytest.approx(seen[0], rel=0.3)
+    assert one_by_one.sum() == pytest.approx(seen[1], rel=0.1)
+
+
 # ---- popularity -------------------------------------------------------------------------------------------
 
 

@@ -108,6 +108,8 @@ def test_even_chunks_without_latency_are_two_stages() -> None:
 def test_one_chunk_with_all_look_ups_overlaps_with_one_other() -> None:
     assert one_chip.chunk_times(1, 20, 10, 1, 0) == pytest.approx(1 + 20 + 8)
     assert one_chip.chunk_times(1, 20, 10, 0.1, 3) == pytest.approx(3 + 1 + 9 * 3 + 2)
+    assert one_chip.chunk_times(1, 20, 10, 1, 0, 0.5) == pytest.approx(1 + 20.5 + 8 + 0.5)
+    assert one_chip.chunk_times(1, 20, 1, 1, 0, 0.5) == pytest.approx(1 + 20.5)
 
 
 def test_a_chip_takes_what_is_busiest_in_each_step() -> None:
@@ -115,3 +117,9 @@ def test_a_chip_takes_what_is_busiest_in_each_step() -> None:
     assert one_chip.chip_time([1], [2], [3], 0) == 4
     assert one_chip.chip_time([1, 0], [5, 1], [3, 2], 0) == 7
     assert one_chip.chip_time([1, 0], [5, 1], [3, 2], 9) == 10
+
+
+def test_tables_in_one_order_wait_for_the_hottest_part_once() -> None:
+    assert one_chip.in_order_time(10, 0, 1, 2) == 10
+    assert one_chip.in_order_time(10, 5, 1, 2) == 15
+    assert one_chip.in_order_time(10, 0, 4, 9) == 13
