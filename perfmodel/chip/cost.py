@@ -78,7 +78,19 @@ class ChipCost:
             )
         self._v = {key: quantity.value for key, quantity in chip.values.items()}
         self._channel = self._v["gm_bytes_per_s"] / self._v["channels"]
+        self.kind_of, self.sample, self.count = self._kinds()
         self._misses = {lockstep: self._miss_arrays(lockstep) for lockstep in (True, False)}
+
+    def _kinds(self) -> tuple[Ints, Ints, Ints]:
+        """[T] kind of each table, [Q] a table of each, [Q] how many; those of a kind cost the same."""
+        t = self.tables
+        known: dict[tuple[bytes, bytes], int] = {}
+        ids = [known.setdefault((one.p.tobytes(), one.rows.tobytes()), len(known)) for one in self.popular]
+        columns = np.stack([t.rows, t.dim, t.element_bytes, t.pooling, np.array(ids, dtype=float)], axis=1)
+        _, sample, kind_of, count = np.unique(
+            columns, axis=0, return_index=True, return_inverse=True, return_counts=True
+        )
+        return kind_of.reshape(-1), sample, count
 
     # ---- pieces ---------------------------------------------------------------------------------------
 
@@ -133,8 +145,9 @@ class ChipCost:
         row = one_chip.read_bytes(d * self.tables.element_bytes[at], self._v["access_bytes"])
         pool = self.tables.pooling[at]
         share = np.empty(at.shape)
-        for one in np.unique(at):
-            mine = at == one
+        like = self.sample[self.kind_of[at]]
+        for one in np.unique(like):
+            mine = like == one
             share[mine] = self.popular[one].share(begin[mine], begin[mine] + m[mine])
         lay = layout(self.chip, ways, m, row, d, b, pool, local)
         return _Piece(at, ways, m, d, b, begin, row, pool, np.clip(share, 0, 1), lay, lockstep)
@@ -307,17 +320,20 @@ class ChipCost:
         held = self._v["cache_bytes"]
         row = one_chip.read_bytes(self.tables.dim * self.tables.element_bytes, self._v["access_bytes"])
         draws = self.batch * self.tables.pooling
+        popular, draws, row = [self.popular[at] for at in self.sample], draws[self.sample], row[self.sample]
         if lockstep:
-            stays = [stays_alone(one, held / x) for one, x in zip(self.popular, row, strict=True)]
+            stays = [stays_alone(one, held / x) for one, x in zip(popular, row, strict=True)]
         else:
-            stays = list(stays_together(self.popular, draws, row, held))
-        return [one.misses(n, t) for one, n, t in zip(self.popular, draws, stays, strict=True)]
+            stays = list(stays_together(popular, draws, row * self.count, held))
+        missed = [one.misses(n, t) for one, n, t in zip(popular, draws, stays, strict=True)]
+        return [missed[kind] for kind in self.kind_of]
 
     def _of_table(self, p: _Piece, value: Callable[[int, NDArray[np.bool_]], Array]) -> Array:
-        """``value(table, where)`` of the pieces of each table, in one array."""
+        """``value(table, where)`` of the pieces of each kind of table, in one array."""
         out = np.empty(p.table.shape)
-        for one in np.unique(p.table):
-            mine = p.table == one
+        like = self.sample[self.kind_of[p.table]]
+        for one in np.unique(like):
+            mine = like == one
             out[mine] = value(int(one), mine)
         return out
 

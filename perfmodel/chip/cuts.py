@@ -75,7 +75,7 @@ def cuts_of(cost: ChipCost, ways: tuple[Way, ...] = (Way.L1, Way.GM_UB, Way.L1_U
 
     ways  besides global memory
     """
-    kind_of, sample, count = kinds(cost)
+    kind_of, sample, count = cost.kind_of, cost.sample, cost.count
     slices = _SLICES if sample.size <= _MANY_KINDS else _FEW_SLICES
     found = [
         _Kind(cost, int(table), [Cut(Way.GM), *_cuts(cost, int(table), slices, ways)]) for table in sample
@@ -108,18 +108,6 @@ def cuts_of(cost: ChipCost, ways: tuple[Way, ...] = (Way.L1, Way.GM_UB, Way.L1_U
         for name in ("first_row", "end_row", "bags", "first_bag")
     }
     return Cuts(cost, choices, sample, tuple(cut for kind in found for cut in kind.cuts), **where)
-
-
-def kinds(cost: ChipCost) -> tuple[Ints, Ints, Ints]:
-    """[T] which kind each table is, [Q] a table of each kind, [Q] how many there are."""
-    tables = cost.tables
-    known: dict[tuple[bytes, bytes], int] = {}
-    ids = [known.setdefault((one.p.tobytes(), one.rows.tobytes()), len(known)) for one in cost.popular]
-    columns = [tables.rows, tables.dim, tables.element_bytes, tables.pooling, np.array(ids, dtype=float)]
-    _, sample, kind_of, count = np.unique(
-        np.stack(columns, axis=1), axis=0, return_index=True, return_inverse=True, return_counts=True
-    )
-    return kind_of.reshape(-1), sample, count
 
 
 def shared_seconds(chip: Chip, gm_bytes: Array, cache_bytes: Array) -> Array:

@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.chip.cost import ChipCost
-from perfmodel.chip.cuts import kinds
 from perfmodel.chip.mapping import Mapping
 from perfmodel.chip.work import WAYS, Batch, Piece, Way, Work
 
@@ -49,7 +48,7 @@ def one_table(cost: ChipCost, table: int, way: Way) -> tuple[Batch, Work]:
 def symmetric(cost: ChipCost, way: Ints) -> Symmetric:
     """Each table in a way that is given."""
     known: dict[tuple[int, int], Batch] = {}
-    kind_of, sample, _ = kinds(cost)
+    kind_of, sample = cost.kind_of, cost.sample
     for table, each in enumerate(way):
         key = int(kind_of[table]), int(each)
         if key not in known:
@@ -73,7 +72,7 @@ def best_symmetric(cost: ChipCost) -> Symmetric:
     Source: definition; a whole-number program (HiGHS), as tables keep whole rows or none
     Limits: buffers that do not persist -> the best way of each table;  no buffers -> ``global_memory``
     """
-    kind_of, sample, count = kinds(cost)
+    kind_of, sample, count = cost.kind_of, cost.sample, cost.count
     time_s = np.full((sample.size, len(WAYS)), np.inf)
     local = np.zeros((sample.size, len(WAYS)))
     for q, table in enumerate(sample):

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfmodel.chip.answer import Outcome, cost_on, outcome_on
-from perfmodel.chip.cuts import cuts_of, kinds
+from perfmodel.chip.cuts import cuts_of
 from perfmodel.chip.ids import popularities
 from perfmodel.chip.mapper import Mapper
 from perfmodel.chip.mapping import mapping_of
@@ -149,9 +149,9 @@ def test_what_is_spread_levels_the_cores() -> None:
 
 def test_equal_tables_are_one_kind_and_other_ids_another() -> None:
     tables = tables_of((100, 8, 1), (100, 8, 1), (200, 8, 1))
-    kind_of, sample, count = kinds(cost_on(small("ascend-910"), tables, 10, UNIFORM))
-    assert kind_of.tolist() == [0, 0, 1]
-    assert (sample.tolist(), count.tolist()) == ([0, 2], [2, 1])
+    cost = cost_on(small("ascend-910"), tables, 10, UNIFORM)
+    assert cost.kind_of.tolist() == [0, 0, 1]
+    assert (cost.sample.tolist(), cost.count.tolist()) == ([0, 2], [2, 1])
 
 
 def test_rows_that_are_never_asked_for_are_the_last_ones() -> None:
