@@ -292,7 +292,7 @@ def outcome_on(
         mapped=mapped,
         global_memory=gathered,
         best_symmetric=fitting,
-        in_any_order=mapping_of_symmetric(cost, gathered).batch(cost),
+        in_any_order=_without_meeting(cost, gathered),
         mapping=mapping,
         work=work,
         batch=mapping.batch(cost, work),
@@ -308,6 +308,12 @@ def outcome_on(
 def _most_spread(every: Sequence[Cuts], mapped: Mapped) -> Cuts:
     """Those by whose ids gathering what is spread takes longest."""
     return max(every, key=lambda cuts: float(cuts.choices.spread_s[mapped.state.choice].sum()))
+
+
+def _without_meeting(cost: ChipCost, found: Symmetric) -> Batch:
+    """A symmetric mapping whose cores go through the tables in one order, and wait for nobody in between."""
+    mapping = mapping_of_symmetric(cost, found)
+    return mapping.batch(cost, mapping.work(cost, lockstep=True))
 
 
 def _sensed(cost: ChipCost, ids: Distribution, mapping: Mapping, fitting: Symmetric, worse: bool) -> Sensed:
