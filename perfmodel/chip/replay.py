@@ -100,6 +100,8 @@ def requests(cost: ChipCost, ways: Sequence[int], tables: Sequence[int], work: W
 def replay_mappings(found: Outcome, *, seed: int = 0, most: float = MOST_REQUESTS) -> list[Replayed]:
     """The mappings that a plan compares, on ids drawn from its distribution.
 
+    Every core has a slice of every table: all GM, or the best ways, cores meeting after each table; or all
+    GM in one order without meeting. Last the mapping that was found, where it is another one.
     Popular rows come first in their tables where the mapping cuts tables by popularity, else anywhere.
     Limits: more than ``most`` requests -> predicted only
     """
@@ -119,6 +121,12 @@ def replay_mappings(found: Outcome, *, seed: int = 0, most: float = MOST_REQUEST
     answers = [
         Replayed("every core, GM", "", gm.time_s, run(symmetric(gm.way.tolist()), True)),
         Replayed("every core, best ways", "", best.time_s, run(symmetric(best.way.tolist()), True)),
+        Replayed(
+            "every core, GM, one order",
+            "",
+            found.in_any_order.seconds,
+            run(symmetric(gm.way.tolist()), False),
+        ),
     ]
     if not found.symmetric:
         lists: list[list[Piece]] = [[] for _ in range(cost.chip.cores)]
