@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from perfmodel.chip.cost import ChipCost
 from perfmodel.chip.ids import popularities
@@ -297,6 +299,49 @@ def test_tables_share_a_cache_by_how_often_they_are_asked() -> None:
         == [np.inf] * 2
     )
     assert stays_together(alike, np.array([10.0, 10.0]), np.array([100.0, 100.0]), 0).tolist() == [0, 0]
+
+
+# ---- properties -------------------------------------------------------------------------------------------
+
+SHAPES = st.tuples(
+    st.sampled_from(["ascend-910", "ascend-910b", "h100-sxm"]),
+    st.integers(1, 5000),
+    st.integers(1, 256),
+    st.sampled_from([1.0, 2.5, 20.0]),
+    st.sampled_from(["uniform", "zipf:1.05", "one-row"]),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(SHAPES, st.integers(1, 3000), st.integers(1, 3000))
+def test_more_bags_never_take_less(shape: tuple[str, int, int, float, str], fewer: int, more: int) -> None:
+    name, rows, dim, pooling, ids = shape
+    t = tables(rows, dim, pooling)
+    c = ChipCost(load_chip(name), t, 4096, popularities([parse_distribution(ids)], t.rows))
+    few, many = sorted((fewer, more))
+    for way in WAYS:
+        work = c.work(0, way, rows, dim, np.array([few, many]))
+        if work.fits.all():
+            assert work.core_s[0] <= work.core_s[1] * (1 + 1e-9), way
+            assert work.gm_bytes[0] <= work.gm_bytes[1] * (1 + 1e-9), way
+            for field in ("wait_s", "busy_s", "variance_s2", "hot_gm_bytes", "gm_spread", "hot_cache_bytes"):
+                assert (work.total(field) >= 0).all(), (way, field)
+            one = c.batch_s([0], [0], work.take(np.array([1]))).seconds
+            assert one >= 0.99 * work.core_s[1]
+
+
+@settings(max_examples=40, deadline=None)
+@given(SHAPES, st.floats(0.01, 0.99))
+def test_parts_of_the_rows_share_the_look_ups(shape: tuple[str, int, int, float, str], cut: float) -> None:
+    name, rows, dim, pooling, ids = shape
+    t = tables(rows + 1, dim, pooling)
+    c = ChipCost(load_chip(name), t, 512, popularities([parse_distribution(ids)], t.rows))
+    first = min(max(1, int(cut * rows)), rows)
+    parts = c.work(0, Way.GM, [first, rows + 1 - first], dim, 512, [0, first])
+    whole = c.work(0, Way.GM, rows + 1, dim, 512)
+    for field in ("gm_bytes", "cache_bytes"):
+        mine, all_of_it = (getattr(work.steps[-2], field) for work in (parts, whole))
+        assert mine.sum() == pytest.approx(float(all_of_it), rel=1e-6)
 
 
 # ---- against the simulator --------------------------------------------------------------------------------
