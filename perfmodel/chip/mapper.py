@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from perfmodel.chip.balance import relieve
 from perfmodel.chip.bound import Relaxed, lower_bound, relaxed
 from perfmodel.chip.choices import Choices
-from perfmodel.chip.packing import State, pack, place
+from perfmodel.chip.packing import MEAN_SHARE, State, pack, place
 from perfmodel.errors import BadInputError
 
 Array = NDArray[np.float64]
@@ -218,7 +218,7 @@ def likely(state: State, table: int, below_s: float) -> list[int]:
     loads = np.append(level, state.shared_s) + c.loads[at]
     loads[:, 1:] += np.maximum(hot, c.hot_s[at])
     least = np.maximum(np.maximum(loads.max(axis=1), c.longest_s[at]), state.core_s.max())
-    least = least + 1e-3 * loads.sum(axis=1)
+    least = least + MEAN_SHARE * (loads * loads).sum(axis=1) / np.maximum(least, 1e-300)
     if np.isfinite(c.capacity):
         free = float(np.maximum(c.capacity - state.local, 0).sum())
         least = np.where(c.total_local[at] > free * (1 + 1e-9), np.inf, least)

@@ -13,7 +13,7 @@ Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 _SHARPNESS = 3  # cores are compared by the 2^3 th powers of their loads: the busiest ones decide
-_MEAN_SHARE = 1e-3  # of two mappings as fast the one with less work is better
+MEAN_SHARE = 1e-3  # of two mappings as fast the one with less work is better
 _ROOM = 1 + 1e-9
 
 
@@ -92,9 +92,10 @@ class State:
 
     @property
     def score(self) -> float:
-        """Time, and a little of the work that is done for it: what a search makes small [s]."""
+        """Time, and a little of the work that is done for it, most of what is busiest: made small [s]."""
         mean = (float(self.core_s.sum()) + self.spread_s) / self.choices.cores
-        return self.time_s + _MEAN_SHARE * (mean + float(self.shared_s.sum()))
+        work = mean * mean + float(self.shared_s @ self.shared_s)
+        return self.time_s + MEAN_SHARE * work / max(self.time_s, 1e-300)
 
     def copy(self) -> State:
         """Another state that may change without this one."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from perfmodel.chip.cuts import Cut, Cuts
-from perfmodel.chip.packing import State, place
+from perfmodel.chip.packing import MEAN_SHARE, State, place
 from perfmodel.chip.work import Way
 from perfmodel.units import counted, format_bytes, format_fraction, format_number, format_ratio
 
@@ -49,7 +49,9 @@ def _next_best(cuts: Cuts, state: State, table: int) -> tuple[Cut | None, float]
     level = (state.core_s.sum() + state.spread_s) / c.cores
     loads = np.append(level, state.shared_s) + c.loads[at]
     least = np.maximum(np.maximum(loads.max(axis=1), c.longest_s[at]), state.core_s.max())
-    least = np.where(alike, np.inf, least + 1e-3 * loads.sum(axis=1))
+    least = np.where(
+        alike, np.inf, least + MEAN_SHARE * (loads * loads).sum(axis=1) / np.maximum(least, 1e-300)
+    )
     best: tuple[float, int] | None = None
     tried = 0
     for k in [*np.argsort(least, kind="stable")[:_LOOKED_AT].tolist(), 0]:
