@@ -192,7 +192,8 @@ class ChipCost:
         gathered = self._gathered(p)
         streamed = self._streamed(p)
         moved = np.where(p.bags > 0, p.lay.passes * (p.rows - p.lay.resident) * p.row, 0)
-        one = self._copy_step(p, moved, np.zeros_like(streamed), streamed, (p.rows - p.lay.resident) * p.row)
+        once = (p.rows - p.lay.resident) * p.row
+        one = self._copy_step(p, moved, np.zeros_like(streamed), streamed, once, np.maximum(p.lay.chunks, 1))
         other = self._gather_step(p, *gathered)
         streams = (p.way == Way.GM_UB) | (p.way == Way.L1_UB)
         return Step(
@@ -259,10 +260,12 @@ class ChipCost:
         misses = self._misses[p.lockstep]
         return self._sum(p, misses) * p.bags / self.batch
 
-    def _copy_step(self, p: _Piece, size: Array, wait: Array, busy: Array, once: Array) -> Step:
-        """A step that copies ``size`` bytes of the table, ``once`` of them different ones."""
+    def _copy_step(
+        self, p: _Piece, size: Array, wait: Array, busy: Array, once: Array, chunks: Array | float = 1.0
+    ) -> Step:
+        """A step that copies ``size`` bytes of the table, ``once`` of them different ones, in chunks."""
         v = self._v
-        bursts = np.maximum(np.ceil(once / BURST_BYTES), 1)
+        bursts = chunks * np.maximum(np.ceil(once / chunks / BURST_BYTES), 1)
         none = np.zeros_like(size)
         if v["cache_bytes"] <= 0:
             return Step(wait, busy, none, size, _beyond(size, bursts, v["channels"]), none, none, none, none)
