@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from perfmodel.errors import BadInputError
 from perfmodel.model.exchanges import Exchange
+from perfmodel.plan.anneal import Annealing
 from perfmodel.plan.bound import Bounding
 from perfmodel.plan.cost import Evaluator, Memory, StepCost
 from perfmodel.plan.curves import StepCurves
@@ -27,9 +28,11 @@ Mask = NDArray[np.bool_]
 
 _TOLERANCE = 0.01
 _SMALL = 30_000  # tables times GPUs: up to here every plan near the best is improved, above the best one
-_PATIENCE = 150  # shakes in a row that do not help
-_SHAKEN = 6
-_FAMILY_PATIENCE = 40
+_PATIENCE = 8  # turns of each plan in a row that do not help
+_BOUNDING = 0.25  # of the time, before plans are changed at random
+_SHAKES, _SHAKEN = 40, 6  # of a turn; tables of one
+_ROUNDS = 500  # of a turn's annealing
+_HEAT_LOG10 = (-4.0, -3.0)  # of the step's time, drawn for each turn
 _WORTH_A_FAMILY = 1.3
 """Of the best plan's time: a kind of exchange alone that comes out slower than that is not tried further."""
 _WORTH_A_TRY = 1.02  # of the best plan's time: what is slower is not improved
@@ -98,7 +101,7 @@ class Search:
         self.bounding: Bounding | None = None
         self.tried = 0
         self.kinds: list[int] = []
-        self.families: list[tuple[State, Mask]] = []
+        self.families: list[State] = []
         self.seen: set[bytes] = set()
         self.options = options or options_of(evaluator, limit_bytes)
         self.restricted = restrict is not None
@@ -120,11 +123,10 @@ class Search:
             self._begin()
             problem = Problem(self.options, StepCurves.of(self.evaluator), self.limit_bytes, self.best_s)
             self.bounding = Bounding(problem, self._near, _TOLERANCE, self.kinds)
-            halfway = self.began + (self.deadline - self.began) / 2
+            halfway = self.began + (self.deadline - self.began) * _BOUNDING
             self.bounding.run(lambda: time.monotonic() >= halfway)
             if self.bounding.bound_s < self.best_s * (1 - _TOLERANCE):
-                self._shake()
-                self._other_families()
+                self._anneal()
                 self.bounding.run(self.late)
             if self.bounding.bound_s >= self.best_s * (1 - _TOLERANCE):
                 stopped = "bound"
@@ -161,7 +163,7 @@ class Search:
             state = None if start is None else self._try(start, mask)
             if state is not None:
                 times[some[0] if len(some) == 1 else -1] = state.time_s
-                self.families.append((state.copy(), mask))
+                self.families.append(state.copy())
         self.kinds = sorted(kinds, key=lambda kind: times.get(kind, np.inf))
 
     def _near(self, part: Part, relaxed: Relaxed) -> float:
@@ -193,40 +195,41 @@ class Search:
                 return state
         return None
 
-    def _shake(self) -> None:
-        """Place a few tables of the best plan anew, again and again, until that has not helped for long."""
-        if self.best is not None:
-            self._shaken(self.best.copy(), self._any(), _PATIENCE)
+    def _anneal(self) -> None:
+        """Change the best plan at random, and the best of each kind of exchange alone: other valleys.
 
-    def _other_families(self) -> None:
-        """The same for the best plan of each kind of exchange alone, then with all kinds: another valley."""
-        if not self.small:
-            return
-        for state, mask in sorted(self.families, key=lambda family: family[0].time_s):
-            if self.late() or state.time_s > _WORTH_A_FAMILY * self.best_s:
-                break
-            found = self._shaken(state, mask, _FAMILY_PATIENCE)
-            self._shaken(found, self._any(), _FAMILY_PATIENCE)
+        The state whose turn it is, from a heat that is drawn; turns end when none was improved for long.
+        """
+        states = [] if self.best is None else [self.best.copy()]
+        if self.small:
+            near = [state for state in self.families if state.time_s < _WORTH_A_FAMILY * self.best_s]
+            states += sorted(near, key=lambda state: state.time_s)
+        every, idle, turn = self._any(), 0, 0
+        for state in states:
+            self._keep(improve(state, every, self.late).copy())
+        while states and idle < _PATIENCE * len(states) and not self.late():
+            state = states[turn // 2 % len(states)]
+            idle = 0 if self._changed(state, every, turn % 2 == 0) else idle + 1
+            turn += 1
+
+    def _changed(self, state: State, every: Mask, anneal: bool) -> bool:
+        """One turn; whether it helped."""
+        assert self.bounding is not None
+        if anneal:
+            heat, curves = 10 ** self.random.uniform(*_HEAT_LOG10), self.bounding.problem.curves
+            better = Annealing(state, curves, self.random, every).run(_ROUNDS, self.late, heat)
+        else:
+            counts = self.random.integers(2, 2 + _SHAKEN, size=_SHAKES)
+            better = False
+            for count in counts:
+                better |= not self.late() and shake(state, every, self.random, int(count))
+        if better:
+            self._keep(improve(state, every, self.late).copy())
+        return better
 
     def _any(self) -> Mask:
         """Every option is allowed."""
         return np.ones(self.options.group.size, dtype=bool)
-
-    def _shaken(self, state: State, mask: Mask, patience: int) -> State:
-        """Improve a plan, and place a few of its tables anew until ``patience`` attempts did not help."""
-        idle = 0
-        state = improve(state, mask, self.late)
-        self._keep(state.copy())
-        while idle < patience and not self.late():
-            count = int(self.random.integers(2, 2 + _SHAKEN))
-            if not shake(state, mask, self.random, count):
-                idle += 1
-                continue
-            idle = 0
-            self._keep(state.copy())
-        state = improve(state, mask, self.late)
-        self._keep(state.copy())
-        return state
 
     def _keep(self, state: State) -> None:
         time_s = state.time_s

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from perfmodel.errors import BadInputError
 from perfmodel.model.exchanges import Exchange
 from perfmodel.plan import Evaluator, PlanTables, Scheme
-from perfmodel.plan.improve import shake
+from perfmodel.plan.anneal import Annealing
+from perfmodel.plan.bound import Bounding
+from perfmodel.plan.curves import StepCurves
+from perfmodel.plan.improve import put_back, shake
+from perfmodel.plan.loads import RESOURCES, Resource
 from perfmodel.plan.moves import Moves
 from perfmodel.plan.options import options_of
 from perfmodel.plan.packing import Scale, State, pack
+from perfmodel.plan.relaxation import Problem
 from perfmodel.plan.schemes import Descent
 from perfmodel.plan.search import Found, Search
 from perfmodel.schema.workload import Table, TableSet
+
+Mask = NDArray[np.bool_]
 
 MACHINE = "h100-sxm-ib"
 
@@ -150,19 +160,117 @@ def test_two_searches_with_one_seed_find_one_plan() -> None:
         np.testing.assert_array_equal(one.ranks, other.ranks)
 
 
-def test_the_plan_of_each_kind_alone_is_improved_too_unless_it_is_far_off() -> None:
+def begun(state: State, best_s: float) -> Search:
+    """A search with a best plan, and the same state as the best of a kind of exchange alone."""
+    search = Search(state.evaluator, 80e9, time_limit_s=20)
+    curves = StepCurves.of(state.evaluator)
+    problem = Problem(search.options, curves, 80e9, state.time_s)
+    search.bounding = Bounding(problem, lambda part, relaxed: state.time_s, 0.01)
+    search.best, search.best_s, search.families = None, best_s, [state.copy()]
+    return search
+
+
+def test_the_plan_of_each_kind_alone_is_changed_too_unless_it_is_far_off() -> None:
     state = packed()
-    everything = np.ones(state.options.group.size, dtype=bool)
-    search = Search(state.evaluator, 80e9, time_limit_s=5)
-    search.best, search.best_s = state.copy(), state.time_s
-    search.families = [(state.copy(), everything)]
-    search._other_families()
+    search = begun(state, state.time_s)
+    search._anneal()
     assert search.best is not None
     assert search.best.time_s == search.best_s < state.time_s
     assert_books_are_right(search.best)
 
-    far = Search(state.evaluator, 80e9, time_limit_s=5)
-    far.best, far.best_s = state.copy(), state.time_s / 2
-    far.families = [(state.copy(), everything)]
-    far._other_families()
-    assert far.best_s == state.time_s / 2
+    far = begun(state, state.time_s / 2)
+    far._anneal()
+    assert far.best is None
+
+
+def annealed(state: State, mask: Mask, rounds: int = 400, heat: float = 1e-3) -> bool:
+    annealing = Annealing(state, StepCurves.of(state.evaluator), np.random.default_rng(0), mask)
+    return annealing.run(rounds, lambda: False, heat)
+
+
+def whole_tables(pooling: Sequence[float], gpus: int, limit_bytes: float = 80e9) -> tuple[State, Mask]:
+    """Whole tables on one rank each, as packed, and the mask of that scheme alone."""
+    tables = tables_of(*[(10**5, 64, L) for L in pooling])
+    evaluator = Evaluator.on(MACHINE, tables, 4096, gpus)
+    o = options_of(evaluator, limit_bytes)
+    option = np.array([o.find(t, Scheme(Exchange.RB)) for t in range(len(pooling))])
+    state = pack(evaluator, o, option, limit_bytes)
+    assert state is not None
+    return state, np.isin(np.arange(o.group.size), option)
+
+
+def test_annealing_finds_the_even_halves_that_the_largest_first_do_not() -> None:
+    state, mask = whole_tables([30, 30, 20, 20, 20], 2)
+    ids = state.held[:, Resource.IDS_RECEIVED]
+    assert ids.max() / ids.min() == pytest.approx(70 / 50)
+    assert annealed(state, mask)
+    ids = state.held[:, Resource.IDS_RECEIVED]
+    assert ids.max() / ids.min() == pytest.approx(1)
+    assert_books_are_right(state)
+
+
+def test_annealing_cuts_tables_otherwise_where_that_is_faster() -> None:
+    state, mask = whole_tables([100], 8)
+    assert not annealed(state.copy(), mask)
+    every = np.ones(state.options.group.size, dtype=bool)
+    before = state.time_s
+    assert annealed(state, every)
+    assert state.time_s < before
+    assert state.option[0] != state.options.find(0, Scheme(Exchange.RB))
+    assert_books_are_right(state)
+
+
+@pytest.mark.parametrize("heat", [0.0, 1e-3, 0.1])
+def test_annealing_keeps_its_books_and_never_makes_a_plan_slower(heat: float) -> None:
+    state = packed()
+    before = state.copy()
+    helped = annealed(state, np.ones(state.options.group.size, dtype=bool), 150, heat)
+    assert_books_are_right(state)
+    if helped:
+        assert state.time_s < before.time_s
+    else:
+        np.testing.assert_array_equal(state.option, before.option)
+    assert state.fits
+
+
+def test_annealing_stays_within_memory() -> None:
+    rows = 10**5 * 64 * 4
+    state, _ = whole_tables([1, 2, 3, 4], 2, limit_bytes=2.5 * rows)
+    annealed(state, np.ones(state.options.group.size, dtype=bool))
+    assert state.needs().max() <= 2.5 * rows
+
+
+def test_curves_between_their_sizes_are_the_steps_of_the_evaluator() -> None:
+    evaluator = packed().evaluator
+    curves = StepCurves.of(evaluator)
+    names = list(dict.fromkeys(step.name for step in evaluator.steps))
+    for size in (0.0, 3.0, 300.0, 12_345.0, 6.7e6, 8.9e9):
+        most = np.zeros((1, len(RESOURCES)))
+        most[0, curves.resource] = size * curves.scale
+        taken = evaluator.parts(most)
+        expected = [float(taken[name][0]) if name in taken else 0.0 for name in names]
+        found = curves.between(np.arange(len(names)), np.full(len(names), size))
+        np.testing.assert_allclose(found, expected, rtol=2e-3, atol=1e-12)
+
+
+def test_annealing_knows_its_loads_after_every_change() -> None:
+    state = packed()
+    every = np.ones(state.options.group.size, dtype=bool)
+    annealing = Annealing(state, StepCurves.of(state.evaluator), np.random.default_rng(1), every)
+    annealing._price()
+    changed = 0
+    for turn in range(60):
+        now, before = annealing.time(), annealing.option.copy()
+        said = annealing._recut(now, now) if turn % 2 else annealing._move(now, now)
+        assert said == pytest.approx(annealing.time(), rel=1e-12)
+        changed += bool((annealing.option != before).any())
+        other = state.copy()
+        for table, ranks in enumerate(annealing._ranks()):
+            other.clear(table)
+            put_back(other, table, int(annealing.option[table]), ranks)
+        np.testing.assert_allclose(annealing.memory, other.memory, rtol=1e-9)
+        for mine, theirs in ((annealing.base, other.base), (annealing.held, other.held)):
+            np.testing.assert_allclose(
+                mine, theirs[..., annealing.resource] / annealing.scale, rtol=1e-9, atol=1
+            )
+    assert changed > 5
