@@ -82,7 +82,7 @@ def ways_text(found: WaysMap) -> str:
         [
             head,
             cells,
-            "look-ups from which a way beats GM, in closed form (no cache; docs/model.md)\n" + below,
+            "look-ups from which a way beats GM, in closed form, without a cache\n" + below,
         ]
     )
 
