@@ -104,6 +104,10 @@ def test_mappings_are_simulated(cli: Any, own: str) -> None:
     for one in found["results"]:
         assert one["error"] == pytest.approx(one["predicted_s"] / one["simulated_s"] - 1)
         assert abs(one["error"]) < 0.2
+    by_time = [
+        min(found["results"], key=lambda one: one[key])["what"] for key in ("predicted_s", "simulated_s")
+    ]
+    assert by_time == ["cores own tables"] * 2
     text = cli(*words).out
     assert "simulated" in text and "error: median" in text
 
