@@ -13,13 +13,11 @@ from hypothesis import strategies as st
 from perfmodel.chip.cost import ChipCost
 from perfmodel.chip.ids import popularities
 from perfmodel.chip.layout import layout
-from perfmodel.chip.popular import Popularity, stays_alone, stays_together
+from perfmodel.chip.popular import Popularity
 from perfmodel.chip.programs import simulate_pieces, symmetric_pieces
 from perfmodel.chip.traces import draw
 from perfmodel.chip.work import WAYS, Piece, Way
 from perfmodel.errors import BadInputError
-from perfmodel.model.access import zipf_popularity
-from perfmodel.model.caching import cold_misses
 from perfmodel.schema.chip import Chip, load_chip
 from perfmodel.schema.distributions import parse_distribution
 
@@ -252,53 +250,6 @@ def test_tables_in_one_order_take_less_than_one_by_one() -> None:
     assert seen[0] < seen[1]
     assert said.seconds == pytest.approx(seen[0], rel=0.3)
     assert one_by_one.sum() == pytest.approx(seen[1], rel=0.1)
-
-
-# ---- popularity -------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("p", "rows", "said"),
-    [
-        ([0.5], [1.0], r"sum to 0.5"),
-        ([0.2], [5.0], r"for 5 rows"),
-        ([-0.1, 1.1], [5, 5], r"no probabilities"),
-        ([0.1, 0.1], [10.0], r"2 probabilities for 1 bins"),
-        ([float("nan")], [10.0], r"no probabilities"),
-        ([], [], r"0 probabilities"),
-    ],
-)
-def test_distributions_that_are_none_are_refused(p: list[float], rows: list[float], said: str) -> None:
-    with pytest.raises(BadInputError, match=said):
-        Popularity.of(p, rows, 10)
-
-
-def test_shares_of_rows() -> None:
-    popular = Popularity.of([0.01, 0.08], [20, 10], 30)
-    assert popular.p.tolist() == [0.08, 0.01]
-    assert popular.share([0, 5, 10, 0], [5, 10, 30, 30]).tolist() == pytest.approx([0.4, 0.4, 0.2, 1])
-    assert popular.at(popular.p, [0, 9, 10, 29]).tolist() == [0.08, 0.08, 0.01, 0.01]
-    assert Popularity.one_row(1).p.tolist() == [1] and Popularity.one_row(9).share(0, 1) == 1
-
-
-def test_misses_of_rows_sum_to_those_of_the_table() -> None:
-    p, rows = zipf_popularity(10_000, 1.05, 64)
-    popular = Popularity.of(p, rows, 10_000)
-    for held in (0.0, 500.0, 10_000.0):
-        stays = stays_alone(popular, held)
-        missed = np.sum(popular.misses(20_000, stays) * popular.rows)
-        assert missed == pytest.approx(float(cold_misses(p, rows, 20_000, held)), rel=1e-3)
-
-
-def test_tables_share_a_cache_by_how_often_they_are_asked() -> None:
-    alike = [Popularity.uniform(1000)] * 2
-    both = stays_together(alike, np.array([5000.0, 5000.0]), np.array([100.0, 100.0]), 100_000)
-    assert both.tolist() == pytest.approx([stays_alone(alike[0], 500)] * 2, rel=1e-3)
-    assert (
-        stays_together(alike, np.array([10.0, 10.0]), np.array([100.0, 100.0]), 100_000).tolist()
-        == [np.inf] * 2
-    )
-    assert stays_together(alike, np.array([10.0, 10.0]), np.array([100.0, 100.0]), 0).tolist() == [0, 0]
 
 
 # ---- properties -------------------------------------------------------------------------------------------
