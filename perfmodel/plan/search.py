@@ -28,8 +28,8 @@ Mask = NDArray[np.bool_]
 
 _TOLERANCE = 0.01
 _SMALL = 30_000  # tables times GPUs: up to here every plan near the best is improved, above the best one
-_PATIENCE = 8  # turns of each plan in a row that do not help
-_BOUNDING = 0.25  # of the time, before plans are changed at random
+_PATIENCE = 2  # turns of each plan in a row that do not help
+_BOUNDING = 0.35  # of the time, before plans are changed at random
 _SHAKES, _SHAKEN = 40, 6  # of a turn; tables of one
 _ROUNDS = 500  # of a turn's annealing
 _HEAT_LOG10 = (-4.0, -3.0)  # of the step's time, drawn for each turn
