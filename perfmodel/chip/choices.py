@@ -63,6 +63,11 @@ class Choices:
         return self._sums(self.number * self.local)
 
     @cached_property
+    def squares(self) -> Array:
+        """[O] sum of the squares of the times of its pieces, over the number of cores [s^2]."""
+        return self._sums(self.number * self.core_s**2) / self.cores
+
+    @cached_property
     def longest_s(self) -> Array:
         """[O] no mapping with this choice is faster: its longest piece, its hottest row [s]."""
         longest = np.maximum(self.alone_s, (self.shared_s + self.hot_s).max(axis=1, initial=0.0))

@@ -218,7 +218,8 @@ def likely(state: State, table: int, below_s: float) -> list[int]:
     loads = np.append(level, state.shared_s) + c.loads[at]
     loads[:, 1:] += np.maximum(hot, c.hot_s[at])
     least = np.maximum(np.maximum(loads.max(axis=1), c.longest_s[at]), state.core_s.max())
-    least = least + MEAN_SHARE * (loads * loads).sum(axis=1) / np.maximum(least, 1e-300)
+    work = (loads * loads).sum(axis=1) + c.squares[at] + state.core_s @ state.core_s / c.cores
+    least = least + MEAN_SHARE * work / np.maximum(least, 1e-300)
     if np.isfinite(c.capacity):
         free = float(np.maximum(c.capacity - state.local, 0).sum())
         least = np.where(c.total_local[at] > free * (1 + 1e-9), np.inf, least)

@@ -13,7 +13,7 @@ Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 _SHARPNESS = 3  # cores are compared by the 2^3 th powers of their loads: the busiest ones decide
-MEAN_SHARE = 1e-3  # of two mappings as fast the one with less work is better
+MEAN_SHARE = 1e-3  # of two mappings as fast the one that is less busy is better
 _ROOM = 1 + 1e-9
 
 
@@ -92,9 +92,13 @@ class State:
 
     @property
     def score(self) -> float:
-        """Time, and a little of the work that is done for it, most of what is busiest: made small [s]."""
+        """Time, and a little of the squares of what every core, the mean one and the shared ones do [s].
+
+        Of two mappings as fast that one is better in which less is nearly as busy as what is busiest.
+        """
         mean = (float(self.core_s.sum()) + self.spread_s) / self.choices.cores
-        work = mean * mean + float(self.shared_s @ self.shared_s)
+        each = float(self.core_s @ self.core_s) / self.choices.cores
+        work = mean * mean + each + float(self.shared_s @ self.shared_s)
         return self.time_s + MEAN_SHARE * work / max(self.time_s, 1e-300)
 
     def copy(self) -> State:

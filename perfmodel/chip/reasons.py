@@ -50,7 +50,9 @@ def _next_best(cuts: Cuts, state: State, table: int) -> tuple[Cut | None, float]
     loads = np.append(level, state.shared_s) + c.loads[at]
     least = np.maximum(np.maximum(loads.max(axis=1), c.longest_s[at]), state.core_s.max())
     least = np.where(
-        alike, np.inf, least + MEAN_SHARE * (loads * loads).sum(axis=1) / np.maximum(least, 1e-300)
+        alike,
+        np.inf,
+        least + MEAN_SHARE * ((loads * loads).sum(axis=1) + c.squares[at]) / np.maximum(least, 1e-300),
     )
     best: tuple[float, int] | None = None
     tried = 0

@@ -142,6 +142,17 @@ def test_a_piece_that_works_needs_room_beside_those_that_stay() -> None:
     assert both.vector.tolist() == [0.0]
 
 
+def test_half_a_way_down_is_better_than_none() -> None:
+    """Two tables, each 10 on one core or 5 on two of four: cutting one is no faster, but half the way."""
+    case = choices(4, 100, [[(0.0, 0.0, [(1, 10.0, 0.0)]), (0.0, 0.0, [(2, 5.0, 0.0)])]], count=[2])
+    whole, half = (pack(case, [[0], [second]], 10.0) for second in (0, 1))
+    assert whole is not None
+    assert half is not None
+    assert whole.time_s == half.time_s == 10.0
+    assert half.score < whole.score
+    assert Mapper(case).run(whole).time_s == 5.0
+
+
 def test_the_worst_of_two_is_no_less_than_either() -> None:
     """A table stays in 1 or is spread in 8 with some ids, in 6 or 2 with others: at most 6 or 8."""
     one, other = (
