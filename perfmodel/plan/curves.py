@@ -20,7 +20,9 @@ _HEAD = _FIRST_LOG2 + 1  # place of the size 2^8
 
 @dataclass(frozen=True)
 class StepCurves:
-    """P steps whose time rises with u = the most of their resources, each in the units of ``scale``.
+    """P times that rise with u = the most of some resources, each in the units of ``scale``.
+
+    Each is of a step, or of those together that wait for the same: bags, and their gradients.
 
     sizes   [M] values of u, rising from 0;  times  [P, M] least time where u is at or above each size [s]
     step, resource   [J] resource ``resource[j]`` is waited for by step ``step[j]``
@@ -37,28 +39,30 @@ class StepCurves:
 
     @staticmethod
     def of(evaluator: Evaluator) -> StepCurves:
-        """Of the steps of a pass; a step that never runs here takes no time."""
+        """Of a pass; a step that never runs here takes no time."""
         octaves = np.arange(_FIRST_LOG2 * _PIECES, _LAST_LOG2 * _PIECES) / _PIECES
         sizes = np.concatenate([2.0 ** np.arange(_FIRST_LOG2), 2.0**octaves])
         value = evaluator.setting.machine.value
         step, resource, scale = [], [], []
-        for p, found in enumerate(evaluator.steps):
-            for at, name in enumerate(found.resources):
+        waits = list(dict.fromkeys((found.resources, found.gathers) for found in evaluator.steps))
+        for p, (resources, gathers) in enumerate(waits):
+            for at, name in enumerate(resources):
                 step.append(p)
                 resource.append(int(name))
-                l2 = found.gathers and at == 1
+                l2 = gathers and at == 1
                 scale.append(value("l2_bytes_per_s") / value("gather_bytes_per_s") if l2 else 1.0)
         most = np.zeros((sizes.size, len(RESOURCES)))
         for k, factor in zip(resource, scale, strict=True):
             most[:, k] = sizes * factor
         taken = evaluator.parts(most)
         none = evaluator.parts(np.zeros((1, len(RESOURCES))))
-        times = np.zeros((len(evaluator.steps), sizes.size + 1))
-        for p, found in enumerate(evaluator.steps):
+        times = np.zeros((len(waits), sizes.size + 1))
+        for found in evaluator.steps:
             if found.name in taken:
+                p = waits.index((found.resources, found.gathers))
                 at_least = np.minimum.accumulate(taken[found.name][::-1])[::-1]
-                times[p, 0] = none[found.name][0]
-                times[p, 1:] = np.concatenate([at_least[:1], at_least[:-1]])
+                times[p, 0] += none[found.name][0]
+                times[p, 1:] += np.concatenate([at_least[:1], at_least[:-1]])
         return StepCurves(
             np.concatenate([[0.0], sizes]), times, np.array(step), np.array(resource), np.array(scale)
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -240,17 +241,22 @@ def test_annealing_stays_within_memory() -> None:
     assert state.needs().max() <= 2.5 * rows
 
 
-def test_curves_between_their_sizes_are_the_steps_of_the_evaluator() -> None:
-    evaluator = packed().evaluator
+@pytest.mark.parametrize(("training", "together"), [(False, 1), (True, 2)])
+def test_curves_between_their_sizes_are_the_steps_of_the_evaluator(training: bool, together: int) -> None:
+    tables = tables_of((10**5, 64, 10), (10**6, 16, 40))
+    evaluator = Evaluator.on(MACHINE, tables, 512, 16, training=training)
     curves = StepCurves.of(evaluator)
-    names = list(dict.fromkeys(step.name for step in evaluator.steps))
+    waits = Counter((step.resources, step.gathers) for step in evaluator.steps)
+    assert max(waits.values()) == together
     for size in (0.0, 3.0, 300.0, 12_345.0, 6.7e6, 8.9e9):
         most = np.zeros((1, len(RESOURCES)))
         most[0, curves.resource] = size * curves.scale
         taken = evaluator.parts(most)
-        expected = [float(taken[name][0]) if name in taken else 0.0 for name in names]
-        found = curves.between(np.arange(len(names)), np.full(len(names), size))
-        np.testing.assert_allclose(found, expected, rtol=2e-3, atol=1e-12)
+        expected = dict.fromkeys(waits, 0.0)
+        for step in evaluator.steps:
+            expected[step.resources, step.gathers] += float(taken.get(step.name, [0.0])[0])
+        found = curves.between(np.arange(len(waits)), np.full(len(waits), size))
+        np.testing.assert_allclose(found, list(expected.values()), rtol=2e-3, atol=1e-12)
 
 
 def test_annealing_knows_its_loads_after_every_change() -> None:
