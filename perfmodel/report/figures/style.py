@@ -1,0 +1,153 @@
+"""How every figure looks: colours, dashes by evidence, axes with units.
+
+Text, lines of the grid and backgrounds take their colours from the page (light, dark, print); the colours
+here are those of data. Each is read on white and on the dark page, and differs from the others in lightness
+or hue for people who see few colours; lines also differ by dash or marker.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from perfmodel.schema.evidence import Evidence
+from perfmodel.units import format_bytes, format_number, format_rate, format_time
+
+PALETTE = ("#2b7bba", "#d55e00", "#00926a", "#b5609b", "#a87900", "#4d8fa8", "#8a6fd1", "#7d7d7d")
+"""Colours of series, after the palette of Okabe and Ito, evened out for both backgrounds."""
+
+DASHES = {
+    Evidence.MEASURED: "solid",
+    Evidence.INTERPOLATED: "dash",
+    Evidence.EXTRAPOLATED: "dot",
+    Evidence.TRANSFERRED: "dashdot",
+    Evidence.DATASHEET: "longdash",
+    Evidence.ASSUMED: "longdashdot",
+}
+"""Dash of a line by the evidence behind it."""
+
+EVIDENCE_COLOURS = {
+    Evidence.MEASURED: "#00926a",
+    Evidence.INTERPOLATED: "#4d8fa8",
+    Evidence.EXTRAPOLATED: "#2b7bba",
+    Evidence.TRANSFERRED: "#8a6fd1",
+    Evidence.DATASHEET: "#a87900",
+    Evidence.ASSUMED: "#d55e00",
+}
+SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "triangle-down", "cross", "star")
+"""Markers of series, in the order of ``PALETTE``."""
+
+FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Liberation Sans', sans-serif"
+INK, GRID = "#444444", "rgba(128,128,128,0.25)"
+"""Colours of text and grid where no page gives its own (a figure saved by itself)."""
+
+HEIGHT = 420
+"""Pixels."""
+
+
+def colour(index: int) -> str:
+    """Colour of the series with this number."""
+    return PALETTE[index % len(PALETTE)]
+
+
+def symbol(index: int) -> str:
+    """Marker of the series with this number."""
+    return SYMBOLS[index % len(SYMBOLS)]
+
+
+def faded(colour: str, opacity: float = 0.15) -> str:
+    """A colour for a ribbon: ``#2b7bba`` -> ``rgba(43,123,186,0.15)``."""
+    red, green, blue = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
+    return f"rgba({red},{green},{blue},{opacity:g})"
+
+
+def new_figure(**layout: Any) -> Any:
+    """An empty figure in the style of the report; ``layout`` changes it.
+
+    Returns plotly.graph_objects.Figure: transparent, legend above the data, ``HEIGHT`` pixels high
+    """
+    import plotly.graph_objects as go
+
+    base: dict[str, Any] = {
+        "template": "none",
+        "height": HEIGHT,
+        "autosize": True,
+        "margin": {"l": 72, "r": 24, "t": 56, "b": 56},
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "font": {"family": FONT, "size": 13, "color": INK},
+        "colorway": list(PALETTE),
+        "hoverlabel": {"bgcolor": "#1d232b", "bordercolor": "#1d232b", "font": {"color": "#ffffff"}},
+        "legend": {"orientation": "h", "x": 0, "xanchor": "left", "y": 1.02, "yanchor": "bottom"},
+        "xaxis": axis(),
+        "yaxis": axis(),
+    }
+    figure = go.Figure(layout=base)
+    figure.update_layout(**layout)
+    return figure
+
+
+def axis(title: str = "", **more: Any) -> dict[str, Any]:
+    """A linear axis; title with its unit, e.g. ``slowdown (×)``."""
+    base = {
+        "title": {"text": title, "standoff": 10},
+        "gridcolor": GRID,
+        "linecolor": GRID,
+        "zerolinecolor": GRID,
+        "automargin": True,
+        "showline": True,
+    }
+    return {**base, **more}
+
+
+def log_axis(
+    low: float, high: float, form: Callable[[float], str], title: str, **more: Any
+) -> dict[str, Any]:
+    """A logarithmic axis over ``low`` .. ``high`` with ticks that ``form`` writes (1, 2 and 5, or decades).
+
+    Limits: low = high -> a little on both sides
+    """
+    low, high = min(low, high), max(low, high)
+    if high < 1.02 * low:
+        low, high = low / 1.5, high * 1.5
+    ticks = log_ticks(low, high)
+    words = {"tickmode": "array", "tickvals": ticks, "ticktext": [form(value) for value in ticks]}
+    reach = [math.log10(low), math.log10(high)]
+    return axis(title, **{"type": "log", "range": reach, **words, **more})
+
+
+def log_ticks(low: float, high: float) -> list[float]:
+    """Round values between the ends: 1, 2 and 5 of each decade for up to three decades, else decades."""
+    decades = math.log10(high / low)
+    steps = (1.0, 2.0, 5.0) if decades <= 3 else (1.0,)
+    stride = 1 if decades <= 10 else 3
+    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+    values = [step * 10.0**power for power in range(first, last + 1, stride) for step in steps]
+    return [value for value in values if low * (1 - 1e-9) <= value <= high * (1 + 1e-9)]
+
+
+def bytes_axis(low: float, high: float, title: str = "bytes", **more: Any) -> dict[str, Any]:
+    """A logarithmic axis of bytes with ticks like ``10 TB`` (decimal)."""
+    return log_axis(low, high, lambda value: _short(format_bytes(value, binary=False)), title, **more)
+
+
+def time_axis(low: float, high: float, title: str = "time", **more: Any) -> dict[str, Any]:
+    """A logarithmic axis of seconds with ticks like ``10 µs``."""
+    return log_axis(low, high, lambda value: _short(format_time(value)), title, **more)
+
+
+def rate_axis(low: float, high: float, title: str = "bytes per second", **more: Any) -> dict[str, Any]:
+    """A logarithmic axis of bytes per second with ticks like ``100 GB/s``."""
+    return log_axis(low, high, lambda value: _short(format_rate(value)), title, **more)
+
+
+def ratio_axis(low: float, high: float, title: str = "slowdown", **more: Any) -> dict[str, Any]:
+    """A logarithmic axis of ratios with ticks like ``10×``."""
+    return log_axis(low, high, lambda value: f"{format_number(value)}×", title, **more)
+
+
+def _short(text: str) -> str:
+    """``10.0 µs`` -> ``10 µs``: a tick needs no zeros after the point."""
+    number, space, unit = text.partition(" ")
+    return (number.rstrip("0").rstrip(".") if "." in number else number) + space + unit
