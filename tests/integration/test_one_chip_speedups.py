@@ -1,0 +1,34 @@
+"""benchmarks/one_chip_speedups.py: a small run, and the simulator beside it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "one_chip_speedups.py"
+ASKED = (
+    "--chips ascend-910 --models criteo-kaggle --batches 64 --ids uniform one-row --time-limit 0.1 --details"
+)
+
+
+def test_a_small_run_has_both_tables_and_the_simulator_agrees() -> None:
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), *ASKED.split()], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    line = next(line for line in done.stdout.splitlines() if line.startswith(" criteo-kaggle 64"))
+    found = [(float(a), float(b)) for a, b in re.findall(r"([\d.]+)× \(([\d.]+)×\)", line)]
+    assert len(found) == 2
+    for modelled, simulated in found:
+        assert modelled > 1.5
+        assert abs(modelled / simulated - 1) < 0.3
+    for words in (
+        "uniform and skewed ids, over GM:",
+        "one row, over GM",
+        "robust",
+        "worst batch of GM",
+        "core, core",
+    ):
+        assert words in done.stdout, words
