@@ -20,6 +20,7 @@ from perfmodel.chip.mapping import Mapping, mapping_of
 from perfmodel.chip.reasons import Reason, reason
 from perfmodel.chip.symmetric import Symmetric, best_symmetric, global_memory, mapping_of_symmetric, symmetric
 from perfmodel.chip.work import Batch, Way, Work
+from perfmodel.errors import BadInputError
 from perfmodel.plan.tables import PlanTables
 from perfmodel.schema.chip import Chip
 from perfmodel.schema.distributions import ONE_ROW, UNIFORM, Distribution, zipf
@@ -30,6 +31,8 @@ Ints = NDArray[np.int64]
 COMPARED = (UNIFORM, zipf(1.05), ONE_ROW)
 """Distributions that a mapping is tried with, besides the one it was made for."""
 _MOST_REASONS = 60
+MOST_TABLES = 5_000
+"""Tables of a mapping: a symmetric one has a piece of each on every core."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -266,9 +269,13 @@ def outcome_on(
     batch  samples;  ids  which rows they ask for
     time_limit_s  longest search [s];  compared  distributions that the mapping is tried with too
     robust  made for the worst of ``ids`` and ``compared``, not for ``ids`` alone
-    Limits: a batch below 1 -> BadInputError;  never slower than the best symmetric mapping (robust: each
+    Limits: a batch below 1, more than ``MOST_TABLES`` tables -> BadInputError;  never slower than the best symmetric mapping (robust: each
             with its worst ids)
     """
+    if len(tables) > MOST_TABLES:
+        raise BadInputError(
+            f"{tables.model} has {len(tables)} tables: too many for one chip.", f"at most {MOST_TABLES}."
+        )
     asked = list(dict.fromkeys([ids, *compared]))
     costs = [cost_on(chip, tables, batch, each) for each in asked]
     cost, fitting, gathered = costs[0], best_symmetric(costs[0]), global_memory(costs[0])

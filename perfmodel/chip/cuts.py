@@ -147,7 +147,8 @@ class _Kind:
         spread = cost.work(table, Way.GM, rest, cost.tables.dim[table], cost.batch, head)
         some = rest > 0
         one_bag = cost.work(table, Way.GM, rest, cost.tables.dim[table], 1, head)
-        self.spread_s = np.where(some, spread.core_s, 0)
+        least = np.minimum(spread.core_s, cost.batch * one_bag.core_s)  # of rows of MiB the first is quick
+        self.spread_s = np.where(some, least, 0)
         self.alone_s = np.where(some, one_bag.core_s, 0)
         self.hot_s = hot_seconds(cost.chip, spread) * some[:, np.newaxis]
         self.shared_s = shared_seconds(cost.chip, spread.gm_bytes, spread.cache_bytes) * some[:, np.newaxis]

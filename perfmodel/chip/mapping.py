@@ -99,7 +99,7 @@ def _dealt(cost: ChipCost, core_s: Array, spread: list[tuple[int, int]]) -> list
     )
     each = np.maximum((whole - half) / (bags - bags / _BETWEEN), 1e-300)
     fixed = np.maximum(whole - each * bags, 0)
-    low, high = float(core_s.min()), float(core_s.min() + np.sum(whole) + np.sum(fixed))
+    low, high = float(core_s.min()), float(core_s.min() + np.sum(whole + fixed + each))
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
         low, high = (

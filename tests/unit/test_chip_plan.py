@@ -17,6 +17,7 @@ from perfmodel.chip.mapper import Mapper
 from perfmodel.chip.mapping import mapping_of
 from perfmodel.chip.symmetric import best_symmetric, global_memory, one_table, slices, symmetric
 from perfmodel.chip.work import WAYS, Way
+from perfmodel.errors import BadInputError
 from perfmodel.plan.tables import PlanTables
 from perfmodel.schema.chip import Chip, load_chip
 from perfmodel.schema.distributions import ONE_ROW, UNIFORM, Distribution, parse_distribution, zipf
@@ -191,6 +192,21 @@ def test_the_document_has_cores_as_columns_and_tables_as_blocks() -> None:
     assert sorted(name for group in document["groups"] for name in group["tables"]) == ["t0", "t1", "t2"]
     assert [each["distribution"] for each in document["sensitivity"]] == ["zipf:1.05", "uniform", "one-row"]
     assert document["sensitivity"][0]["time_s"] == document["time_s"]
+
+
+def test_rows_larger_than_a_buffer_are_gathered() -> None:
+    """4 MiB a row, on one core and on many; a core's rate and not its latency counts."""
+    tables = tables_of((10, 2**20, 1), (1, 1, 1), (5, 7, 0.5))
+    for chip in (small("ascend-910", 1), load_chip("ascend-910")):
+        answer = outcome_on(chip.with_overrides({"local_bytes": 64}), tables, 1024, UNIFORM)
+        check_every_look_up_is_done_once(answer, 0)
+        assert answer.bound_s <= answer.owned_s
+        assert answer.groups[0].ways == (Way.GM,)
+
+
+def test_too_many_tables_are_refused() -> None:
+    with pytest.raises(BadInputError, match="5001 tables: too many for one chip"):
+        outcome_on(load_chip("ascend-910"), tables_of(*([(10, 8, 1)] * 5001)), 10, UNIFORM)
 
 
 def test_where_nothing_is_faster_the_symmetric_mapping_is_given() -> None:
