@@ -269,8 +269,8 @@ def outcome_on(
     batch  samples;  ids  which rows they ask for
     time_limit_s  longest search [s];  compared  distributions that the mapping is tried with too
     robust  made for the worst of ``ids`` and ``compared``, not for ``ids`` alone
-    Limits: a batch below 1, more than ``MOST_TABLES`` tables -> BadInputError;  never slower than the best symmetric mapping (robust: each
-            with its worst ids)
+    Limits: a batch below 1, more than ``MOST_TABLES`` tables -> BadInputError;
+            never slower than the best symmetric mapping (robust: each with its worst ids)
     """
     if len(tables) > MOST_TABLES:
         raise BadInputError(
