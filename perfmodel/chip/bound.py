@@ -168,13 +168,13 @@ def _program(
     total = max(float(weight[:K].sum()), 1e-300)
     return (
         found.x[:n],
-        _feasible(weight[:-1] / total, hot, K),
+        feasible(weight[:-1] / total, hot, K),
         float(weight[-1] / total) * unit,
         float(found.fun) * unit,
     )
 
 
-def _feasible(weight: Array, hot: list[tuple[int, int]], loads: int) -> Array:
+def feasible(weight: Array, hot: list[tuple[int, int]], loads: int) -> Array:
     """Multipliers whose hottest rows of a resource are together no more than that of the resource."""
     of = np.array([at for _, at in hot], dtype=np.int64)
     for at in np.unique(of):

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perfmodel.chip.bound import lower_bound, relaxed
+from perfmodel.chip.bound import feasible, lower_bound, relaxed
 from perfmodel.chip.choices import Choices, worst_of
 from perfmodel.chip.exact import exact
 from perfmodel.chip.mapper import Mapper
@@ -107,7 +107,10 @@ def test_what_is_spread_fills_the_idle_cores() -> None:
 def test_the_hottest_row_counts_once_whatever_the_tables() -> None:
     """Shared 1 + 2, and 4 more of the hottest row of one of them: 7, not 11."""
     case = choices(4, 100, [[(1.0, 1.0, [])], [(1.0, 2.0, [])]], hot=4.0)
-    assert Mapper(case).run().time_s == 7.0
+    found = Mapper(case).run()
+    assert found.time_s == 7.0
+    assert found.bound_s == pytest.approx(7.0)
+    assert relaxed(case, np.ones(2, dtype=bool)).bound_s == pytest.approx(7.0)
     assert exact(case) == pytest.approx(7.0)
 
 
@@ -116,6 +119,12 @@ def test_the_bound_leaves_out_choices_with_longer_pieces() -> None:
     case = choices(2, 100, [[(0.0, 0.0, [(1, 10.0, 0.0)]), (0.0, 0.0, [(2, 9.0, 0.0)])]])
     assert relaxed(case, np.ones(2, dtype=bool)).bound_s == pytest.approx(5.0)
     assert lower_bound(case, 9.0) == pytest.approx(9.0)
+
+
+def test_multipliers_of_hottest_rows_are_no_more_than_that_of_what_they_share() -> None:
+    """0.6 + 0.4 of a resource that has 0.5: half of each."""
+    weight = feasible(np.array([0.5, 0.5, 0.6, 0.4]), [(0, 0), (1, 0)], 2)
+    assert weight.tolist() == [0.5, 0.5, 0.3, 0.2]
 
 
 def test_equal_tables_are_rounded_to_whole_ones() -> None:
