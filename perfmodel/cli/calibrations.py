@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from perfmodel.cli.options import JsonOption, calibration_of
 from perfmodel.cli.output import check_folder, emit, emit_json, note
 from perfmodel.errors import BadInputError
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from perfmodel.schema.calibration import Calibration
-
-SAMPLES_SUFFIX = ".samples.csv"
-"""What the file of the samples is called beside a calibration: ``mine.json``, ``mine.samples.csv``."""
 
 
 def calibrations(
@@ -99,6 +91,7 @@ def show(
     from perfmodel.report.doubts import doubts as doubts_of
     from perfmodel.report.doubts import doubts_text
     from perfmodel.schema.calibration import load_calibration
+    from perfmodel.validate.points import run_of, samples_of
 
     if compare is not None:
         if name is not None or samples or check:
@@ -116,43 +109,14 @@ def show(
         raise BadInputError("which calibration?", "perfmodel calibrations lists the shipped ones.")
     name = calibration_of(name) or name
     found = load_calibration(name)
-    points = _samples_of(found, name) if samples else None
+    points = samples_of(found, name) if samples else None
     doubts = doubts_of(found) if check else None
     if as_json:
         records = points.to_dict(orient="records") if points is not None else None
         emit_json("show", calibration=found.model_dump(mode="json"), samples=records, doubts=doubts)
         return
     text = [doubts_text(doubts)] if doubts is not None else []
-    text.append(report.calibration_text(found, run=_run_of(name)))
+    text.append(report.calibration_text(found, run=run_of(name)))
     if points is not None:
         text.append(report.samples_text(points))
     emit("\n\n".join(text))
-
-
-def _run_of(name: str) -> Path | None:
-    """The folder of the run that a calibration's file lies in; None for any other."""
-    from perfmodel.schema.home import SAMPLES_NAME
-
-    folder = Path(name).parent
-    return folder if name.endswith(".json") and (folder / SAMPLES_NAME).is_file() else None
-
-
-def _samples_of(calibration: Calibration, name: str) -> pd.DataFrame:
-    """The points that a calibration was fitted from: beside its file, or among the shipped ones."""
-    from perfmodel.schema.run_files import read_run
-    from perfmodel.schema.samples import load_samples
-
-    run = _run_of(name)
-    if run is not None:
-        frame = read_run(run).collective_samples()
-        return frame[(frame["backend"] == calibration.backend) & (frame["clock"] == calibration.clock)]
-    beside = Path(name).with_name(Path(name).name.removesuffix(".json") + SAMPLES_SUFFIX)
-    if name.endswith(".json") and beside.is_file():
-        return load_samples(beside)
-    frame = load_samples(backend=str(calibration.backend))
-    sources = {source for curve in calibration.curves for source in curve.sources}
-    sources |= {source for law in calibration.laws for source in law.sources}
-    chosen = frame[frame["source_id"].isin(sources) & (frame["clock"] == str(calibration.clock))]
-    if chosen.empty:
-        raise BadInputError(f"the samples of {name} are not here.", f"expected them in {beside}")
-    return chosen.reset_index(drop=True)

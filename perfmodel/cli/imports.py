@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from perfmodel.cli.calibrations import SAMPLES_SUFFIX
 from perfmodel.cli.options import ClockOption, JsonOption
 from perfmodel.cli.output import check_target, emit, emit_json, free_name, note, numberless, warn, warn_all
 from perfmodel.errors import BadInputError
+from perfmodel.schema.home import SAMPLES_SUFFIX
 
 if TYPE_CHECKING:
     import pandas as pd

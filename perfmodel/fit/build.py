@@ -70,7 +70,7 @@ def fit_calibration(
              the laws start from
     Raises BadInputError when no sample is of a known collective.
     """
-    usable = _usable(samples)
+    usable = usable_samples(samples)
     if usable.empty:
         raise NoCalibrationError(
             f"no sample of a collective for {identity.calibration_id}.",
@@ -78,7 +78,7 @@ def fit_calibration(
         )
     cells = _cells(usable, machine)
     curves = [_curve(cell, rows, identity) for cell, rows in cells]
-    further = _cells(_usable(links), machine) if links is not None else []
+    further = _cells(usable_samples(links), machine) if links is not None else []
     laws = _laws([cell for cell, rows in (*cells, *further) if _for_laws(rows)], machine, identity, like)
     return Calibration(
         schema_version=1,
@@ -102,11 +102,11 @@ def fit_calibration(
 
 def fit_curves(samples: pd.DataFrame, machine: Machine, identity: Identity) -> list[Curve]:
     """The curves of ``fit_calibration`` alone; none for no usable sample."""
-    usable = _usable(samples)
+    usable = usable_samples(samples)
     return [_curve(cell, rows, identity) for cell, rows in _cells(usable, machine)] if len(usable) else []
 
 
-def _usable(samples: pd.DataFrame) -> pd.DataFrame:
+def usable_samples(samples: pd.DataFrame) -> pd.DataFrame:
     """Rows that a fit may use: known collectives, good flags, floating-point reductions, out of place.
 
     A cell that was timed in place only (the all-reduce of PyTorch) is fitted from that. A noisy point counts:

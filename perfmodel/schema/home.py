@@ -12,6 +12,9 @@ SAMPLES_NAME = "samples.jsonl"
 MACHINE_NAME = "machine.toml"
 """Names of the files in the folder of a run, beside its calibrations (``*.json``)."""
 
+SAMPLES_SUFFIX = ".samples.csv"
+"""What the file of the samples is called beside a calibration: ``mine.json``, ``mine.samples.csv``."""
+
 BROKEN = ".broken"
 """In the name of a folder that was put away because its samples cannot be read."""
 

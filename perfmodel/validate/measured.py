@@ -45,10 +45,9 @@ def preferred_entries(backend: Backend = Backend.NCCL) -> dict[str, Entry]:
     return {e.machine: e for e in shipped_plan() if e.preferred and e.backend is backend}
 
 
-def measured_points(entry: Entry, samples: pd.DataFrame) -> pd.DataFrame:
-    """Median time of every size of every measured cell of one entry of the plan.
+def measured_rows(entry: Entry, samples: pd.DataFrame) -> pd.DataFrame:
+    """Samples behind the measured cells of one entry of the plan, and domain_gpus.
 
-    Columns collective, gpus, gpus_per_node, nodes, domain_gpus, payload_bytes, time_s, sources (a text).
     Rows that a fit leaves out are left out here too: flagged, in place, integer reductions beside floats.
     """
     import pandas as pd
@@ -62,13 +61,21 @@ def measured_points(entry: Entry, samples: pd.DataFrame) -> pd.DataFrame:
     rows = rows[usable & ~(reduces & whole & floats_exist)]
     rows = rows[rows["_rank"] == rows.groupby(_CELL, observed=True)["_rank"].transform("min")]
     machine = load_machine(entry.machine)
-    cells = rows.groupby([*_CELL, "payload_bytes"], observed=True)
-    points = cells.agg(
+    domains = [domain_gpus_of(machine, int(n)) for n in rows["gpus_per_node"]]
+    return rows.drop(columns="_rank").assign(domain_gpus=np.minimum(rows["gpus"], domains))
+
+
+def measured_points(entry: Entry, samples: pd.DataFrame) -> pd.DataFrame:
+    """Median time of every size of every measured cell of one entry of the plan (``measured_rows``).
+
+    Columns collective, gpus, gpus_per_node, nodes, domain_gpus, payload_bytes, time_s, sources (a text).
+    """
+    cells = measured_rows(entry, samples).groupby([*_CELL, "payload_bytes"], observed=True)
+    return cells.agg(
         time_s=("time_s", "median"),
         sources=("source_id", lambda names: " ".join(sorted(set(names.astype(str))))),
+        domain_gpus=("domain_gpus", "first"),
     ).reset_index()
-    domains = [domain_gpus_of(machine, int(n)) for n in points["gpus_per_node"]]
-    return points.assign(domain_gpus=np.minimum(points["gpus"], domains))
 
 
 @lru_cache(maxsize=16)

@@ -17,7 +17,7 @@ import pytest
 
 from perfmodel.cli import run
 from perfmodel.errors import BadInputError, NoCalibrationError
-from perfmodel.fit.build import _usable
+from perfmodel.fit.build import usable_samples
 from perfmodel.fit.context import median_interval
 from perfmodel.fit.host import machine_from_run, machine_text
 from perfmodel.fit.kernels import fit_kernels
@@ -269,7 +269,7 @@ def test_in_place_sums_are_fitted_where_there_is_nothing_else() -> None:
     assert {c.collective for c in found.curves} == {"all_reduce"} and found.library_version == "2.13"
     frame = own.collective_samples()
     both = pd.concat([frame, frame.assign(in_place=False, time_s=2e-5)])
-    assert set(_usable(both)["time_s"]) == {2e-5}
+    assert set(usable_samples(both)["time_s"]) == {2e-5}
 
 
 def test_an_unfinished_run_is_partial_and_an_empty_one_has_nothing(folder: Path) -> None:

@@ -1,0 +1,69 @@
+"""The samples behind a calibration: beside its file, in its run, or among the shipped ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from perfmodel.errors import BadInputError
+from perfmodel.fit.build import domain_gpus_of, usable_samples
+from perfmodel.fit.runs import DEFAULT_VARIANT
+from perfmodel.schema.calibration import Calibration, list_calibrations, shipped_calibration
+from perfmodel.schema.home import SAMPLES_NAME, SAMPLES_SUFFIX
+from perfmodel.schema.machine import Machine
+from perfmodel.schema.run_files import read_run
+from perfmodel.schema.samples import load_samples
+from perfmodel.validate import measured
+from perfmodel.validate.accuracy import identity
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def run_of(name: str | Path) -> Path | None:
+    """The folder of the run that a calibration's file lies in; None for any other."""
+    path = Path(name)
+    return path.parent if path.suffix == ".json" and (path.parent / SAMPLES_NAME).is_file() else None
+
+
+def samples_of(calibration: Calibration, name: str | Path) -> pd.DataFrame:
+    """The samples that a calibration was fitted from, in the columns of ``schema.samples``.
+
+    name  its file, or the identifier of a shipped one
+    Limits: samples that are not here -> BadInputError
+    """
+    run = run_of(name)
+    if run is not None:
+        frame = read_run(run).collective_samples()
+        return frame[(frame["backend"] == calibration.backend) & (frame["clock"] == calibration.clock)]
+    beside = Path(name).with_name(Path(name).name.removesuffix(".json") + SAMPLES_SUFFIX)
+    if Path(name).suffix == ".json" and beside.is_file():
+        return load_samples(beside)
+    frame = load_samples(backend=str(calibration.backend))
+    sources = {source for curve in calibration.curves for source in curve.sources}
+    sources |= {source for law in calibration.laws for source in law.sources}
+    chosen = frame[frame["source_id"].isin(sources) & (frame["clock"] == str(calibration.clock))]
+    if chosen.empty:
+        raise BadInputError(f"the samples of {name} are not here.", f"expected them in {beside}")
+    return chosen.reset_index(drop=True)
+
+
+def curve_samples(calibration: Calibration, machine: Machine, name: str | Path = "") -> pd.DataFrame:
+    """The samples behind the curves alone, and ``domain_gpus``: of each size their median is an anchor.
+
+    name  the calibration's file; empty: a shipped one
+    Limits: as ``samples_of``
+    """
+    name = name or calibration.calibration_id
+    shipped = calibration.calibration_id in list_calibrations()
+    if shipped and shipped_calibration(calibration.calibration_id) == calibration:
+        entries = {identity(entry): entry for entry in measured.shipped_plan()}
+        return measured.measured_rows(entries[calibration.calibration_id], measured.shipped_samples())
+    rows = samples_of(calibration, name)
+    if run_of(name) is not None:
+        rows = rows[rows["variant"] == DEFAULT_VARIANT]
+    rows = usable_samples(rows)
+    domains = [domain_gpus_of(machine, int(n)) for n in rows["gpus_per_node"]]
+    return rows.assign(domain_gpus=np.minimum(rows["gpus"], domains))
