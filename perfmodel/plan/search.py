@@ -36,7 +36,7 @@ _HEAT_LOG10 = (-4.0, -3.0)  # of the step's time, drawn for each turn
 _WORTH_A_FAMILY = 1.3
 """Of the best plan's time: a kind of exchange alone that comes out slower than that is not tried further."""
 _WORTH_A_TRY = 1.02  # of the best plan's time: what is slower is not improved
-_ROOMS = (1.0, 0.98, 0.95, 0.9, 0.8, 0.6)
+_ROOMS = (1.0, 0.98, 0.95, 0.9, 0.85, 0.8, 0.7, 0.6)
 """Shares of the memory that schemes are chosen for, when shards of uneven size do not fill all of it."""
 
 
@@ -102,7 +102,8 @@ class Search:
         self.tried = 0
         self.kinds: list[int] = []
         self.families: list[State] = []
-        self.seen: set[bytes] = set()
+        self.better: dict[tuple[float, bytes, bytes], Ints] = {}  # where schemes lead, by room and mask
+        self.packed: dict[bytes, bool] = {}  # whether schemes could be packed
         self.options = options or options_of(evaluator, limit_bytes)
         self.restricted = restrict is not None
         if restrict is not None:
@@ -178,21 +179,28 @@ class Search:
         return self.best_s
 
     def _try(self, option: Ints, mask: Mask) -> State | None:
-        """Improve these schemes and pack them, in less and less memory until they fit; None: never."""
+        """Improve these schemes and pack them, in less and less memory until they fit.
+
+        Limits: never, or all that comes of it was packed before -> None
+        """
         for room in _ROOMS:
-            better = Descent(self.evaluator, self.options, self.limit_bytes * room).run(
-                option, mask, self.late
-            )
-            if better.tobytes() in self.seen:
+            descent = Descent(self.evaluator, self.options, self.limit_bytes * room)
+            start = room, option.tobytes(), mask.tobytes()
+            if start not in self.better:
+                self.better[start] = descent.run(option, mask, self.late)
+            better = self.better[start]
+            packed = self.packed.get(better.tobytes())
+            if packed:
                 return None
-            self.seen.add(better.tobytes())
-            self.tried += 1
-            state = pack(self.evaluator, self.options, better, self.limit_bytes)
-            if state is not None:
-                if self.bounding and self.small and state.time_s < self.best_s * _WORTH_A_TRY:
-                    state = improve(state, mask, self.late)
-                self._keep(state)
-                return state
+            if packed is None:
+                self.tried += 1
+                state = pack(self.evaluator, self.options, better, self.limit_bytes)
+                self.packed[better.tobytes()] = state is not None
+                if state is not None:
+                    if self.bounding and self.small and state.time_s < self.best_s * _WORTH_A_TRY:
+                        state = improve(state, mask, self.late)
+                    self._keep(state)
+                    return state
         return None
 
     def _anneal(self) -> None:

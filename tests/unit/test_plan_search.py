@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from perfmodel.errors import BadInputError
 from perfmodel.model.exchanges import Exchange
 from perfmodel.plan import Evaluator, PlanTables, Scheme
+from perfmodel.plan import search as plan_search
 from perfmodel.plan.anneal import Annealing
 from perfmodel.plan.bound import Bounding
 from perfmodel.plan.curves import StepCurves
@@ -26,6 +27,7 @@ from perfmodel.plan.search import Found, Search
 from perfmodel.schema.workload import Table, TableSet
 
 Mask = NDArray[np.bool_]
+Ints = NDArray[np.int64]
 
 MACHINE = "h100-sxm-ib"
 
@@ -280,3 +282,27 @@ def test_annealing_knows_its_loads_after_every_change() -> None:
                 mine, theirs[..., annealing.resource] / annealing.scale, rtol=1e-9, atol=1
             )
     assert changed > 5
+
+
+def test_schemes_that_could_not_be_packed_once_are_tried_in_less_memory_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    state = packed()
+    full, mask = np.full(10, -1), np.ones(state.options.group.size, dtype=bool)
+
+    class Leads:
+        """In all of the memory to the same schemes, which fit nowhere; in less to those it began with."""
+
+        def __init__(self, evaluator: object, options: object, room_bytes: float) -> None:
+            self.all = room_bytes == 80e9
+
+        def run(self, option: Ints, mask: Mask, until: object) -> Ints:
+            return full if self.all else option
+
+    monkeypatch.setattr(plan_search, "Descent", Leads)
+    monkeypatch.setattr(plan_search, "pack", lambda e, o, option, limit: state if option[0] >= 0 else None)
+    search = Search(state.evaluator, 80e9)
+    assert search._try(np.full(10, 1), mask) is state
+    assert search._try(np.full(10, 2), mask) is state  # full again, which is known not to fit
+    assert search._try(np.full(10, 2), mask) is None  # packed before
+    assert search.tried == 3
