@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,7 +12,7 @@ import pytest
 from calibrate.running import stack
 from calibrate.running.session import calibrate as measure
 from calibrate.running.simulated import SimulatedTeam, TrueCurve
-from perfmodel.cli import measuring, run
+from perfmodel.cli import measuring
 
 ONLY = ("calibrate", "--only", "mpi:all_to_all", "--clock", "eager")
 SIZES = ("--sizes", "1KiB..1MiB")
@@ -54,15 +53,6 @@ def ranks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Ranks:
     for name in [name for name in os.environ if name.startswith(("OMPI_", "SLURM_", "PMIX_"))]:
         monkeypatch.delenv(name)
     return Ranks(monkeypatch)
-
-
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
-    def call(*words: str) -> Outcome:
-        code = run(list(words))
-        return Outcome(code, *capsys.readouterr())
-
-    return call
 
 
 def folder(tmp_path: Path) -> Path:

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from simulated_ranks import ONLY, SIZES, Ranks, cli, folder, ranks
+from simulated_ranks import ONLY, SIZES, Ranks, folder, ranks
 
 from calibrate.running import stack
 from perfmodel.schema.run_folders import latest_run
 
-__all__ = ["cli", "ranks"]  # fixtures
+__all__ = ["ranks"]  # fixtures
 KERNELS = ("calibrate", "--only", "kernels:copy", "--quick")
 
 

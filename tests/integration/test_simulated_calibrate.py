@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from simulated_ranks import ONLY, QUICK, SIZES, Ranks, cli, folder, ranks
+from simulated_ranks import ONLY, QUICK, SIZES, Ranks, folder, ranks
 
 import calibrate.machine.host
 from calibrate.machine.gpus import Gpu
 from perfmodel.cli import measuring
 
-__all__ = ["cli", "ranks"]  # fixtures
+__all__ = ["ranks"]  # fixtures
 
 
 def test_a_whole_run(ranks: Ranks, cli: Any, tmp_path: Path) -> None:

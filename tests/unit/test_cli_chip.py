@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 from pathlib import Path
 
 import pytest
-
-from perfmodel.cli import run
+from cli_calls import planned as asked
 
 TABLES = "rows,dim,pooling,name\n1000000,64,10,big\n1000,64,2,small\n1000,64,2,twin\n300000,128,5,other\n"
-
-
-def asked(*words: str) -> tuple[int, str, str]:
-    """Exit code, stdout and stderr of ``perfmodel plan``."""
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = run(["plan", *words])
-    return code, out.getvalue(), err.getvalue()
 
 
 @pytest.fixture

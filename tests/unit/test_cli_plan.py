@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import io
 import json
@@ -10,21 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cli_calls import planned as asked
 
-from perfmodel.cli import run
 from perfmodel.plan import PlanTables, plan_record, read_plan, uniform_plan
 from perfmodel.plan.search import Search
 from perfmodel.schema.torchrec_plan import read_torchrec_plan
 
 TABLES = "rows,dim,pooling,name\n1000000,64,10,big\n1000,64,2,small\n1000000,64,5,other\n"
-
-
-def asked(*words: str) -> tuple[int, str, str]:
-    """Exit code, stdout and stderr of ``perfmodel plan``."""
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = run(["plan", *words])
-    return code, out.getvalue(), err.getvalue()
 
 
 @pytest.fixture

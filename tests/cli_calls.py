@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 from typing import NamedTuple
+
+from perfmodel.cli import run
 
 WIDTH = 100
 
@@ -24,3 +28,11 @@ def is_an_error(outcome: Outcome, code: int, *parts: str) -> None:
     assert len(outcome.err.splitlines()) <= 24
     for part in parts:
         assert part in outcome.err, outcome.err
+
+
+def planned(*words: str) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr of ``perfmodel plan``."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = run(["plan", *words])
+    return code, out.getvalue(), err.getvalue()
