@@ -81,7 +81,7 @@ def compare(collective: str, nvshmem_clock: Clock, nccl_clock: Clock) -> Compari
     cells = [(m, curve) for m, curve in found if curve is not None]
     if len(cells) < len(models):
         return None
-    sizes = _common_sizes([curve for _, curve in cells])
+    sizes = common_sizes([curve for _, curve in cells])
     times = [m.estimate(collective, sizes, GPUS).time_s for m, _ in cells]
     return Comparison(sizes, *times)
 
@@ -94,7 +94,8 @@ def _model(backend: Backend, clock: Clock) -> CollectiveModel | None:
         return None
 
 
-def _common_sizes(curves: list[Curve]) -> Floats:
+def common_sizes(curves: list[Curve]) -> Floats:
+    """Sizes between the smallest and the largest that all curves were measured at, 16 an octave [bytes]."""
     low = max(c.anchor_bytes[0] for c in curves)
     high = min(c.anchor_bytes[-1] for c in curves)
     steps = round(np.log2(high / low) * _PER_OCTAVE)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from perfmodel.schema.evidence import Evidence
-from perfmodel.units import format_bytes, format_number, format_rate, format_time
+from perfmodel.units import format_bytes, format_rate, format_time
 
 PALETTE = ("#2b7bba", "#d55e00", "#00926a", "#b5609b", "#a87900", "#4d8fa8", "#8a6fd1", "#7d7d7d")
 """Colours of series, after the palette of Okabe and Ito, evened out for both backgrounds."""
@@ -117,10 +117,16 @@ def log_axis(
     return axis(title, **{"type": "log", "range": reach, **words, **more})
 
 
+_STEPS = (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0)
+
+
 def log_ticks(low: float, high: float) -> list[float]:
-    """Round values between the ends: 1, 2 and 5 of each decade for up to three decades, else decades."""
+    """Round values between the ends: 1, 2 and 5 of each decade for up to three decades, else decades.
+
+    Limits: less than a decade -> more of it
+    """
     decades = math.log10(high / low)
-    steps = (1.0, 2.0, 5.0) if decades <= 3 else (1.0,)
+    steps = _STEPS if decades < 0.9 else (1.0, 2.0, 5.0) if decades <= 3 else (1.0,)
     stride = 1 if decades <= 10 else 3
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
     values = [step * 10.0**power for power in range(first, last + 1, stride) for step in steps]
@@ -130,6 +136,14 @@ def log_ticks(low: float, high: float) -> list[float]:
 def bytes_axis(low: float, high: float, title: str = "bytes", **more: Any) -> dict[str, Any]:
     """A logarithmic axis of bytes with ticks like ``10 TB`` (decimal)."""
     return log_axis(low, high, lambda value: _short(format_bytes(value, binary=False)), title, **more)
+
+
+def binary_bytes_axis(low: float, high: float, title: str = "bytes", **more: Any) -> dict[str, Any]:
+    """A logarithmic axis of bytes with ticks at powers of two like ``32 KiB``, 32 times apart."""
+    first, last = math.floor(math.log2(low) / 5), math.ceil(math.log2(high) / 5)
+    ticks = [2.0 ** (5 * power) for power in range(first, last + 1) if low <= 2.0 ** (5 * power) <= high]
+    words = {"tickmode": "array", "tickvals": ticks, "ticktext": [format_bytes(value) for value in ticks]}
+    return axis(title, **{"type": "log", "range": [math.log10(low), math.log10(high)], **words, **more})
 
 
 def time_axis(low: float, high: float, title: str = "time", **more: Any) -> dict[str, Any]:
@@ -144,7 +158,7 @@ def rate_axis(low: float, high: float, title: str = "bytes per second", **more: 
 
 def ratio_axis(low: float, high: float, title: str = "slowdown", **more: Any) -> dict[str, Any]:
     """A logarithmic axis of ratios with ticks like ``10×``."""
-    return log_axis(low, high, lambda value: f"{format_number(value)}×", title, **more)
+    return log_axis(low, high, lambda value: f"{value:g}×", title, **more)
 
 
 def _short(text: str) -> str:

@@ -1,0 +1,354 @@
+"""Collective curves: medians of samples under the fitted curve, bus bandwidth, residuals, crossover."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from perfmodel.errors import BadInputError, NoCalibrationError
+from perfmodel.model.collectives import bus_factor
+from perfmodel.model.curves import hockney_time
+from perfmodel.predict import CollectiveModel
+from perfmodel.report.figures import style
+from perfmodel.report.figures.block import Block, Missing
+from perfmodel.report.figures.words import collective_name, hover, library_name, safe, sentence, signed
+from perfmodel.schema.calibration import Curve
+from perfmodel.schema.evidence import Evidence
+from perfmodel.schema.machine import Machine
+from perfmodel.units import counted, format_bytes, format_fraction, format_rate, format_ratio, format_time
+from perfmodel.validate.crossover import Comparison, common_sizes
+from perfmodel.validate.points import curve_samples
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Floats = npt.NDArray[np.float64]
+
+_BEYOND = 4.0
+"""The curve is drawn up to this factor outside its samples."""
+_PER_OCTAVE = 2
+_HEIGHT = 780
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One library on one machine at one clock: its model, and the samples behind it (None: not here)."""
+
+    model: CollectiveModel
+    samples: pd.DataFrame | None
+
+    @property
+    def label(self) -> str:
+        """``NCCL 2.29.2 (stream)``."""
+        c = self.model.calibration
+        return f"{library_name(str(c.backend))} {c.library_version} ({c.clock})"
+
+    def curve(self, collective: str, gpus: int, domain_gpus: int) -> Curve | None:
+        """The measured cell; none where the curves are another machine's."""
+        return None if self.model.borrowed else self.model.calibration.curve(collective, gpus, domain_gpus)
+
+
+def measured(
+    machine: Machine, backend: str, clock: str | None = None, calibration: str | Path | None = None
+) -> Measured | None:
+    """A library of a machine with its samples; None where there is no calibration of it."""
+    try:
+        model = CollectiveModel.load(machine, backend, clock, calibration)
+    except NoCalibrationError:
+        return None
+    try:
+        return Measured(model, curve_samples(model.calibration, machine, calibration or ""))
+    except BadInputError:
+        return Measured(model, None)
+
+
+@dataclass(frozen=True)
+class _Series:
+    """What is drawn of one library."""
+
+    label: str
+    index: int
+    source: Measured
+    curve: Curve
+    points: pd.DataFrame  # payload_bytes, time_s, low_s, high_s, n, fitted_s, residual
+
+    @property
+    def colour(self) -> str:
+        return style.colour(self.index)
+
+
+def collectives(
+    libraries: Sequence[Measured | None], collective: str, gpus: int, *, name: str = "collectives"
+) -> Block | Missing:
+    """Time, bus bandwidth and residuals of one collective on one group of ranks, of several libraries.
+
+    libraries  at most as many as can be told apart (8); ranks lie in one NVLink domain, or one node
+    Curves are those of the fit (``hockney_time``); between its samples a projection uses the medians.
+    Limits: no library with this cell -> Missing;  samples that are not here -> the medians of the fit
+    """
+    series = list(_series(libraries, collective, gpus))
+    what = f"{collective_name(collective)} on {counted(gpus, 'GPU')}"
+    if not series:
+        only = sorted({str(m.model.calibration.backend) for m in libraries if m is not None}) or ["nccl"]
+        line = f"perfmodel calibrate --only {','.join(f'{b}:{collective}' for b in only)} --ranks {gpus}"
+        return Missing(name, f"no {what} was measured: {line}")
+    crossing = _crossing(series, collective, gpus)
+    figure = _figure(series, gpus, crossing)
+    return Block(
+        name,
+        _title(series, what, crossing),
+        "Marks are medians of samples with the range of their times; lines are fitted, "
+        "dashed inside the measured sizes and dotted outside; the strip below shows medians over the line.",
+        figure,
+        _source(series),
+        tuple(row for s in series for row in _rows(s, collective, gpus)),
+    )
+
+
+def _series(libraries: Sequence[Measured | None], collective: str, gpus: int) -> Iterator[_Series]:
+    known = [m for m in libraries if m is not None]
+    several = len({m.model.machine.name for m in known}) > 1
+    for index, one in enumerate(known):
+        group = min(gpus, one.model.machine.nvlink_domain_gpus if _nvlink(one) else gpus)
+        curve = one.curve(collective, gpus, group)
+        if curve is None:
+            continue
+        label = f"{one.model.machine.name}, {one.label}" if several else one.label
+        yield _Series(label, index, one, curve, _points(one, curve))
+
+
+def _nvlink(one: Measured) -> bool:
+    return one.model.machine.nvlink_domain_gpus > 1
+
+
+def _points(one: Measured, curve: Curve) -> pd.DataFrame:
+    """Each size: median, range and number of its samples, the fitted time, and median over fitted less 1."""
+    import pandas as pd
+
+    rows = one.samples
+    if rows is None:
+        times = curve.anchor_times_s
+        columns = {"payload_bytes": curve.anchor_bytes, "time_s": times, "low_s": times, "high_s": times}
+        frame = pd.DataFrame({**columns, "n": 0})
+    else:
+        cell = (rows["collective"] == curve.collective) & (rows["gpus"] == curve.gpus)
+        cell &= rows["domain_gpus"] == min(curve.domain_gpus, curve.gpus)
+        groups = rows[cell].groupby("payload_bytes")["time_s"]
+        frame = groups.agg(time_s="median", low_s="min", high_s="max", n="size").reset_index()
+    fitted = _fitted(curve, frame["payload_bytes"].to_numpy(float))
+    return frame.assign(fitted_s=fitted, residual=frame["time_s"] / fitted - 1)
+
+
+def _fitted(curve: Curve, sizes: Floats) -> Floats:
+    return hockney_time(sizes, curve.alpha_s.value, curve.beta_bytes_per_s.value, curve.p.value)
+
+
+def _busbw(collective: str, gpus: int, sizes: Floats, times: Floats) -> Floats:
+    return np.asarray(sizes / times * bus_factor(collective, gpus), float)
+
+
+def _crossing(series: Sequence[_Series], collective: str, gpus: int) -> Comparison | None:
+    """Two libraries on the sizes that both were measured at; the first is the faster at the smallest."""
+    if len(series) != 2:
+        return None
+    low = max(s.curve.anchor_bytes[0] for s in series)
+    if low >= min(s.curve.anchor_bytes[-1] for s in series):
+        return None
+    sizes = common_sizes([s.curve for s in series])
+    times = [s.source.model.estimate(collective, sizes, gpus).time_s for s in _by_first(series)]
+    return Comparison(sizes, *times)
+
+
+def _by_first(series: Sequence[_Series]) -> list[_Series]:
+    """Two series, the one that is the faster at the smallest common size first."""
+    size = max(s.curve.anchor_bytes[0] for s in series)
+
+    def time(s: _Series) -> float:
+        return float(s.source.model.estimate(s.curve.collective, size, s.curve.gpus).time_s)
+
+    return sorted(series, key=time)
+
+
+def _title(series: Sequence[_Series], what: str, crossing: Comparison | None) -> str:
+    missed = float(np.median(np.abs(np.concatenate([s.points["residual"].to_numpy(float) for s in series]))))
+    if crossing is not None:
+        first, second = (s.label for s in _by_first(series))
+        size = crossing.crossover_bytes
+        if size is not None:
+            return sentence(f"{what}: {first} is faster below {format_bytes(size)}, {second} from there on")
+        last = crossing.nccl_s[-1] / crossing.nvshmem_s[-1]
+        small = crossing.nccl_s[0] / crossing.nvshmem_s[0]
+        if last >= 1:
+            return sentence(
+                f"{what}: {first} is faster than {second} at every size, {format_ratio(small)} at "
+                f"the smallest and {format_ratio(last)} at the largest"
+            )
+    best = min(series, key=lambda s: float(s.points["time_s"].min()))
+    floor = format_time(float(best.points["time_s"].min()))
+    rates = [(float(_busbw(s.curve.collective, s.curve.gpus, _sizes(s), _times(s)).max()), s) for s in series]
+    rate, fastest = max(rates, key=lambda pair: pair[0])
+    more = f" of {fastest.label}" if len(series) > 1 else ""
+    return sentence(
+        f"{what} takes at least {floor} and reaches {format_rate(rate)} of bus bandwidth{more}; "
+        f"the curve misses half of the medians by less than {format_fraction(missed)}"
+    )
+
+
+def _sizes(s: _Series) -> Floats:
+    return s.points["payload_bytes"].to_numpy(float)
+
+
+def _times(s: _Series) -> Floats:
+    return s.points["time_s"].to_numpy(float)
+
+
+def _figure(series: Sequence[_Series], gpus: int, crossing: Comparison | None) -> Any:
+    figure = style.new_figure(height=_HEIGHT)
+    figure.set_subplots(
+        rows=3, cols=1, shared_xaxes=True, vertical_spacing=0.05, row_heights=[0.44, 0.34, 0.22]
+    )
+    for s in series:
+        for trace, row in _traces(s, gpus):
+            figure.add_trace(trace, row=row, col=1)
+    sizes = np.concatenate([_grid(s.curve) for s in series])
+    times = np.concatenate([s.points[["low_s", "high_s"]].to_numpy(float).ravel() for s in series])
+    ends = float(sizes.min()), float(sizes.max())
+    for row in (1, 2, 3):
+        title = "payload of one GPU" if row == 3 else ""
+        figure.update_xaxes(style.binary_bytes_axis(*ends, title), showticklabels=row == 3, row=row, col=1)
+    figure.update_yaxes(style.time_axis(times.min() / 1.5, times.max() * 1.5), row=1, col=1)
+    rates = np.concatenate([_busbw(s.curve.collective, gpus, _sizes(s), _times(s)) for s in series])
+    figure.update_yaxes(style.rate_axis(rates.min() / 1.5, rates.max() * 2, "bus bandwidth"), row=2, col=1)
+    figure.update_yaxes(style.axis("over the fit (%)", zeroline=True, zerolinecolor=style.INK), row=3, col=1)
+    size = crossing.crossover_bytes if crossing is not None else None
+    if size is not None:
+        figure.add_vline(x=size, line={"color": style.INK, "width": 1, "dash": "dot"})
+        figure.add_annotation(
+            x=np.log10(size), xref="x", y=0, yref="y2 domain", yanchor="bottom", xanchor="left", xshift=4,
+            showarrow=False, text=f"crossover {format_bytes(size)}",
+        )  # fmt: skip
+    return figure
+
+
+def _grid(curve: Curve) -> Floats:
+    low, high = curve.anchor_bytes[0], curve.anchor_bytes[-1]
+    steps = round(float(np.log2(high / low)) * _PER_OCTAVE)
+    inside = np.geomspace(low, high, max(steps, 1) + 1)
+    more = np.geomspace(1, _BEYOND, 2 * _PER_OCTAVE + 1)[1:]
+    return np.concatenate([low / more[::-1], inside, high * more])
+
+
+def _traces(s: _Series, gpus: int) -> Iterator[tuple[Any, int]]:
+    """Traces of one series with their rows: lines inside and outside the samples, medians, residuals."""
+    import plotly.graph_objects as go
+
+    curve, group = s.curve, f"series{s.index}"
+    grid = _grid(curve)
+    low, high = curve.anchor_bytes[0], curve.anchor_bytes[-1]
+    parts = [
+        (grid[(grid >= low) & (grid <= high)], Evidence.INTERPOLATED),
+        (grid[grid <= low], Evidence.EXTRAPOLATED),
+        (grid[grid >= high], Evidence.EXTRAPOLATED),
+    ]
+    for sizes, evidence in parts:
+        times = _fitted(curve, sizes)
+        text = [_line_text(s, x, t, evidence) for x, t in zip(sizes, times, strict=True)]
+        line = {"color": s.colour, "width": 2, "dash": style.DASHES[evidence]}
+        more = {"mode": "lines", "line": line, "legendgroup": group, "showlegend": False}
+        for row, values in ((1, times), (2, _busbw(curve.collective, gpus, sizes, times))):
+            yield (
+                go.Scatter(x=sizes, y=values, hovertext=text, hoverinfo="text", name=safe(s.label), **more),
+                row,
+            )
+    yield from _marks(s, gpus, group)
+
+
+def _marks(s: _Series, gpus: int, group: str) -> Iterator[tuple[Any, int]]:
+    import plotly.graph_objects as go
+
+    sizes, times = _sizes(s), _times(s)
+    low, high = (s.points[name].to_numpy(float) for name in ("low_s", "high_s"))
+    marker = {"color": s.colour, "symbol": style.symbol(s.index), "size": 7}
+    same = {
+        "x": sizes, "mode": "markers", "marker": marker, "legendgroup": group, "name": safe(s.label),
+        "hovertext": [_point_text(s, row, gpus) for row in s.points.to_dict(orient="records")],
+        "hoverinfo": "text",
+    }  # fmt: skip
+    bars = {"type": "data", "symmetric": False, "thickness": 1, "width": 3}
+    rates = _busbw(s.curve.collective, gpus, sizes, times)
+    ends = [_busbw(s.curve.collective, gpus, sizes, values) for values in (high, low)]
+    yield go.Scatter(y=times, error_y={**bars, "array": high - times, "arrayminus": times - low}, **same), 1
+    same["showlegend"] = False
+    yield (
+        go.Scatter(
+            y=rates, error_y={**bars, "array": ends[1] - rates, "arrayminus": rates - ends[0]}, **same
+        ),
+        2,
+    )
+    yield go.Scatter(y=100 * s.points["residual"].to_numpy(float), **same), 3
+
+
+def _line_text(s: _Series, size: float, time_s: float, evidence: Evidence) -> str:
+    low, high = s.curve.anchor_bytes[0], s.curve.anchor_bytes[-1]
+    span = f"measured {format_bytes(low)} – {format_bytes(high)}"
+    where = "fitted" if evidence is Evidence.INTERPOLATED else "fitted, outside its samples"
+    return hover(
+        [
+            safe(s.label),
+            f"{format_bytes(size)}: {format_time(time_s)}",
+            f"{where} ({span})",
+            s.curve.formula(),
+        ]
+    )
+
+
+def _point_text(s: _Series, row: Mapping[Any, Any], gpus: int) -> str:
+    size, time, count = float(row["payload_bytes"]), float(row["time_s"]), int(row["n"])
+    rate = float(_busbw(s.curve.collective, gpus, np.array(size), np.array(time)))
+    span = f"{format_time(float(row['low_s']))} – {format_time(float(row['high_s']))}, n = {count}"
+    return hover(
+        [
+            safe(s.label),
+            f"{format_bytes(size)}: {format_time(time)}, {format_rate(rate)} bus",
+            span if count else "median of the fit; its samples are not here",
+            f"{signed(float(row['residual']))} over the fit",
+            f"measured: {safe(', '.join(s.curve.sources))}",
+        ]
+    )
+
+
+def _source(series: Sequence[_Series]) -> str:
+    parts = []
+    for s in series:
+        c, count = s.source.model.calibration, int(s.points["n"].sum())
+        ids = ", ".join(s.curve.sources)
+        parts.append(
+            f"{c.calibration_id}: {counted(count, 'sample')} of {ids}" if count else c.calibration_id
+        )
+    return "Measured. " + "; ".join(parts) + "."
+
+
+def _rows(s: _Series, collective: str, gpus: int) -> Iterator[dict[str, Any]]:
+    c = s.source.model.calibration
+    for row in s.points.to_dict(orient="records"):
+        size, time = float(row["payload_bytes"]), float(row["time_s"])
+        yield {
+            "calibration": c.calibration_id,
+            "backend": str(c.backend),
+            "clock": str(c.clock),
+            "collective": collective,
+            "gpus": gpus,
+            "payload_bytes": size,
+            "time_s": time,
+            "low_s": float(row["low_s"]),
+            "high_s": float(row["high_s"]),
+            "samples": int(row["n"]),
+            "fitted_s": float(row["fitted_s"]),
+            "residual": float(row["residual"]),
+            "busbw_bytes_per_s": float(_busbw(collective, gpus, np.array(size), np.array(time))),
+        }

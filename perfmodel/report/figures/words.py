@@ -1,0 +1,47 @@
+"""Words that several figures share: names of libraries and collectives, lines of a hover, safe text."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable
+
+from perfmodel.units import format_fraction
+
+_LIBRARIES = {
+    "nccl": "NCCL",
+    "nvshmem": "NVSHMEM",
+    "mpi": "MPI",
+    "gloo": "Gloo",
+    "shmem": "shared memory",
+    "symmetric_memory": "symmetric memory",
+}
+
+
+def library_name(backend: str) -> str:
+    """``nccl`` -> ``NCCL``."""
+    return _LIBRARIES.get(backend, backend)
+
+
+def collective_name(collective: str) -> str:
+    """``all_to_all`` -> ``all-to-all``."""
+    return collective.replace("_", "-")
+
+
+def sentence(text: str) -> str:
+    """With a capital and a full stop."""
+    return text[:1].upper() + text[1:] + ("" if text.endswith(".") else ".")
+
+
+def signed(share: float) -> str:
+    """``+2.1 %``, ``−3.0 %``."""
+    return ("+" if share >= 0 else "−") + format_fraction(abs(share))
+
+
+def safe(text: str) -> str:
+    """Text from files for a figure, whose words may hold tags."""
+    return html.escape(text)
+
+
+def hover(lines: Iterable[str]) -> str:
+    """One line each, for a figure; empty ones are left out."""
+    return "<br>".join(line for line in lines if line)
