@@ -13,6 +13,7 @@ from perfmodel.project.projection import Projection, StepRow, local_memory_work
 from perfmodel.project.question import exact_text, memory_text
 from perfmodel.project.scenarios import BEST, load_setting
 from perfmodel.schema.evidence import Evidence
+from perfmodel.schema.machine import KEYS
 from perfmodel.units import format_bytes, format_rate, format_ratio
 
 WELL_KNOWN = Evidence.INTERPOLATED
@@ -37,6 +38,22 @@ class Sensitivity:
 
 
 @dataclass(frozen=True)
+class Swing:
+    """One value of the machine halved and doubled, and the slowdowns that it leaves."""
+
+    key: str
+    value: float
+    halved: float
+    doubled: float
+    evidence: Evidence  # of the value
+
+    @property
+    def reach(self) -> float:
+        """Larger of the two slowdowns over the smaller."""
+        return max(self.halved, self.doubled) / min(self.halved, self.doubled)
+
+
+@dataclass(frozen=True)
 class NextExperiment:
     """The cheapest measurement that replaces numbers nobody measured here."""
 
@@ -57,6 +74,29 @@ def sensitivities(p: Projection) -> tuple[Sensitivity, ...]:
         return ()
     exchanges = sorted(_helping(_exchanges(p)), key=lambda s: s.after)[:1]
     return (*exchanges, *_helping(_hardware(p)), *_helping(_libraries(p)), *_batch(p), *_appliance(p))
+
+
+def swings(p: Projection) -> tuple[Swing, ...]:
+    """The slowdown with each rate and floor of the machine halved and doubled, the largest reach first.
+
+    Local memory is the same machine: a value that both sides need moves both. The datasheet's rate of the
+    memory is left out: the rates of the kernels that follow it are there.
+    Limits: one GPU -> none;  a value that moves the slowdown by less than 2 %, or that no calibration covers
+    when it is changed -> left out
+    """
+    if p.gpus == 1:
+        return ()
+    machine = p.setting.machine
+    found = []
+    for key, kind in KEYS.items():
+        value = machine.value(key)
+        if kind.unit not in ("byte/s", "s") or not value or key == "hbm_bytes_per_s":
+            continue
+        sides = [_changed(p, "", {key: value * factor}, "") for factor in (0.5, 2.0)]
+        after = [s.after for side in sides for s in side]
+        if len(after) == len(sides):
+            found.append(Swing(key, value, after[0], after[1], machine.quantity(key).evidence))
+    return tuple(sorted((s for s in found if s.reach >= 1 + _WORTH_SAYING), key=lambda s: -s.reach))
 
 
 def _helping(found: Iterator[Sensitivity]) -> list[Sensitivity]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from perfmodel.validate.verdicts import Band, Claim, Outcome, Verdict, load_bands, load_claims, outcome
+from perfmodel.validate.verdicts import Band, Judged, Outcome, Verdict, load_bands, load_claims, outcome
 
 
 def validate(paper: bool = False, held_out: bool = False) -> list[Verdict]:
@@ -13,15 +13,20 @@ def validate(paper: bool = False, held_out: bool = False) -> list[Verdict]:
     that ``claims.toml`` records. Raises NoCalibrationError when a calibration is missing.
     """
     if paper:
-        return [_claim(claim) for claim in load_claims().claim]
+        return [_claim(judged) for judged in judged_claims()]
     return [_band(band) for band in load_bands() if held_out or not band.held_out]
 
 
-def _claim(claim: Claim) -> Verdict:
+def judged_claims() -> list[Judged]:
+    """Every claim of the paper with what was found for it."""
     from perfmodel.validate.paper import CHECKS
 
-    found = CHECKS[claim.check]()
-    said = outcome(found.value, claim.low, claim.high)
+    pairs = [(claim, CHECKS[claim.check]()) for claim in load_claims().claim]
+    return [Judged(claim, found, outcome(found.value, claim.low, claim.high)) for claim, found in pairs]
+
+
+def _claim(judged: Judged) -> Verdict:
+    claim, found, said = judged.claim, judged.found, judged.outcome
     band = "" if claim.low is None or claim.high is None else f"{claim.low:g} to {claim.high:g}"
     regression = said is not claim.recorded
     return Verdict(claim.id, claim.claim, claim.expected, found.words, band, said, claim.why, regression)
@@ -38,4 +43,4 @@ def _band(band: Band) -> Verdict:
     )
 
 
-__all__ = ["Outcome", "Verdict", "validate"]
+__all__ = ["Judged", "Outcome", "Verdict", "judged_claims", "validate"]

@@ -47,6 +47,15 @@ class Finding:
     words: str
 
 
+@dataclass(frozen=True)
+class Judged:
+    """A claim of the paper with the number that was found for it."""
+
+    claim: Claim
+    found: Finding
+    outcome: Outcome
+
+
 class Claim(BaseModel):
     """A claim of the paper."""
 

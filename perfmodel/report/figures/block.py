@@ -8,6 +8,15 @@ from typing import Any
 
 
 @dataclass(frozen=True)
+class Switch:
+    """One way to see a figure: what it changes in traces and layout, both drawn before."""
+
+    label: str  # of a group of buttons: µs, %
+    traces: Mapping[str, Any]  # as Plotly.restyle takes it: one value, or a list with one a trace
+    layout: Mapping[str, Any]  # as Plotly.relayout takes it
+
+
+@dataclass(frozen=True)
 class Block:
     """One finding: a figure, the sentence above it, and the numbers in it."""
 
@@ -17,6 +26,7 @@ class Block:
     figure: Any  # plotly.graph_objects.Figure
     source: str  # where the data come from, and their evidence
     data: tuple[Mapping[str, Any], ...]  # rows of one table: plain numbers in SI units, and words
+    switches: tuple[Switch, ...] = ()  # the figure is drawn as the first one shows it
 
 
 @dataclass(frozen=True)

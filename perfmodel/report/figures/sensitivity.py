@@ -1,0 +1,369 @@
+"""What the answer hangs on: changes that help, values of the machine halved and doubled, heat maps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from perfmodel.project import Projection, grids, project
+from perfmodel.project.sensitivity import Sensitivity, Swing, sensitivities, swings
+from perfmodel.report.figures import style
+from perfmodel.report.figures.block import Block, Missing, Switch
+from perfmodel.report.figures.words import hover, safe, sentence
+from perfmodel.schema.evidence import Evidence
+from perfmodel.schema.machine import KEYS
+from perfmodel.schema.workload import DTYPE_BYTES
+from perfmodel.units import format_count, format_quantity, format_ratio
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+CHANGES, TORNADO, HEAT_MAP = "changes", "tornado", "heat-map"
+_ONE_GPU = "on one GPU nothing is slower: ask for larger tables with --table-size."
+_ROW = 58
+"""Pixels of a bar with its words above it."""
+_WIDTH = 14
+_PLANES = (("batch", "pooling"), ("table_count", "dim"))
+_NAMES = {"batch": "batch", "pooling": "pooling", "table_count": "tables", "dim": "dim"}
+_SCALE = [[0.0, "#fdf4e3"], [0.5, "#f3bf7d"], [1.0, "#d9772b"]]
+"""Of a heat map: evenly darker, and everywhere light enough for dark numbers."""
+_STEPS = {"batch": (4.0, 2, 5), "pooling": (2.0, 3, 6), "table_count": (4.0, 1, 4), "dim": (2.0, 1, 4)}
+"""Of an axis: the factor between its values, how many are below what was asked, and how many in all."""
+
+
+def changes(asked: Projection) -> Block | Missing:
+    """The slowdown after each change that helps, the most helpful first, with its 95 % band."""
+    if asked.gpus == 1:
+        return Missing(CHANGES, _ONE_GPU)
+    found = sorted(sensitivities(asked), key=lambda s: s.after)
+    if not found:
+        return Missing(CHANGES, "no change that this program knows makes it faster by 2 % or more.")
+    figure = _bars_figure(len(found))
+    for index, change in enumerate(found):
+        for trace in _change(change, index):
+            figure.add_trace(trace)
+        text = f"{safe(change.label)}: <b>{format_ratio(change.after)}</b>"
+        _words(figure, index, text)
+    _evidence_legend(figure, [change.evidence for change in found])
+    ends = [value for s in found for value in (s.low, s.high, s.before)]
+    _ratios(figure, ends, asked.slowdown)
+    best = found[0]
+    return Block(
+        CHANGES,
+        sentence(f"{best.label}: this would change most, {_from_to(asked.slowdown, best.after)}"),
+        "Each bar goes from the slowdown as asked to the slowdown after one change; whiskers are the 95 % "
+        "band after it, colours its weakest evidence.",
+        figure,
+        _source(asked, "each change is projected in full"),
+        tuple(_change_row(change) for change in found),
+    )
+
+
+def tornado(asked: Projection) -> Block | Missing:
+    """The slowdown with each rate and floor of the machine halved and doubled, the farthest reach first."""
+    if asked.gpus == 1:
+        return Missing(TORNADO, _ONE_GPU)
+    found = swings(asked)
+    if not found:
+        return Missing(
+            TORNADO, "no rate or floor of the machine moves the slowdown by 2 % when it is halved."
+        )
+    figure = _bars_figure(len(found))
+    for index, swing in enumerate(found):
+        for trace in _swing(swing, asked.slowdown, index):
+            figure.add_trace(trace)
+        quantity = format_quantity(swing.value, KEYS[swing.key].unit)
+        _words(figure, index, f"{swing.key} = {quantity} ({swing.evidence})")
+    for side, words in enumerate(("halved", "doubled")):
+        figure.add_trace(_legend_mark(words, style.colour(side), style.symbol(side)))
+    _ratios(figure, [value for s in found for value in (s.halved, s.doubled)], asked.slowdown)
+    top = found[0]
+    return Block(
+        TORNADO,
+        sentence(
+            f"{KEYS[top.key].meaning} ({format_quantity(top.value, KEYS[top.key].unit)}, {top.evidence}) "
+            f"moves the slowdown most: {format_ratio(top.halved)} with half, {format_ratio(top.doubled)} "
+            "with twice of it"
+        ),
+        "Each bar is the slowdown with one value of the machine halved (circle) and doubled (square); local "
+        "memory is the same machine, so a faster gather can raise the slowdown.",
+        figure,
+        _source(asked, "each value is changed by itself"),
+        tuple(_swing_row(swing, asked.slowdown) for swing in found),
+    )
+
+
+def _from_to(before: float, after: float) -> str:
+    return f"from {format_ratio(before)} to {format_ratio(after)}"
+
+
+def _bars_figure(count: int) -> Any:
+    figure = style.new_figure(height=130 + _ROW * count)
+    figure.update_layout(
+        margin={"l": 24, "r": 24, "t": 48, "b": 56},
+        yaxis=style.axis(range=[count - 0.4, -0.75], showticklabels=False, showgrid=False, showline=False,
+                         zeroline=False),
+    )  # fmt: skip
+    return figure
+
+
+def _words(figure: Any, index: int, text: str) -> None:
+    figure.add_annotation(
+        x=0, xref="paper", xanchor="left", y=index - 0.42, yanchor="middle", text=text, showarrow=False
+    )
+
+
+def _ratios(figure: Any, values: Sequence[float], asked: float) -> None:
+    low, high = min([*values, asked]), max([*values, asked])
+    figure.update_xaxes(style.ratio_axis(low / 1.1, high * 1.1, "slowdown (×)"))
+    figure.add_vline(x=asked, line={"color": style.INK, "width": 1})
+    figure.add_annotation(
+        x=float(np.log10(asked)), y=1, yref="y domain", yanchor="bottom", showarrow=False,
+        text=f"as asked {format_ratio(asked)}", font={"size": 12},
+        xanchor="right" if asked > (low * high) ** 0.5 else "left",
+    )  # fmt: skip
+
+
+def _change(s: Sensitivity, index: int) -> Iterator[Any]:
+    import plotly.graph_objects as go
+
+    colour = style.EVIDENCE_COLOURS[s.evidence]
+    text = hover(
+        [
+            safe(s.label),
+            f"{format_ratio(s.before)} → {format_ratio(s.after)}",
+            f"band {format_ratio(s.low)} – {format_ratio(s.high)}",
+            f"evidence: {s.evidence}",
+            safe(s.option),
+        ]
+    )
+    same = {"hovertext": text, "hoverinfo": "text", "name": safe(s.label), "showlegend": False}
+    yield go.Scatter(
+        x=[s.before, s.after], y=[index, index], mode="lines",
+        line={"color": style.faded(colour, 0.45), "width": _WIDTH}, **same,
+    )  # fmt: skip
+    bars = {"type": "data", "symmetric": False, "array": [s.high - s.after], "arrayminus": [s.after - s.low]}
+    yield go.Scatter(
+        x=[s.after], y=[index], mode="markers", marker={"color": colour, "size": 10, "symbol": "diamond"},
+        error_x={**bars, "thickness": 1.5, "width": 5}, **same,
+    )  # fmt: skip
+
+
+def _swing(s: Swing, before: float, index: int) -> Iterator[Any]:
+    """A half bar a side, each ending in its mark."""
+    import plotly.graph_objects as go
+
+    unit = KEYS[s.key].unit
+    for side, (factor, after) in enumerate(((0.5, s.halved), (2.0, s.doubled))):
+        colour = style.colour(side)
+        text = hover(
+            [
+                f"{s.key}: {KEYS[s.key].meaning}",
+                f"{format_quantity(s.value, unit)} → {format_quantity(s.value * factor, unit)}",
+                f"slowdown {format_ratio(before)} → {format_ratio(after)}",
+                f"evidence of the value: {s.evidence}",
+            ]
+        )
+        yield go.Scatter(
+            x=[before, after], y=[index, index], mode="lines+markers", hovertext=[text, text],
+            hoverinfo="text", name=f"{s.key} × {factor:g}", showlegend=False,
+            line={"color": style.faded(colour, 0.45), "width": _WIDTH},
+            marker={"color": colour, "symbol": style.symbol(side), "size": [0, 10], "opacity": 1},
+        )  # fmt: skip
+
+
+def _legend_mark(words: str, colour: str, symbol: str) -> Any:
+    import plotly.graph_objects as go
+
+    marker = {"color": colour, "symbol": symbol, "size": 10}
+    return go.Scatter(x=[None], y=[None], mode="markers", marker=marker, name=words, hoverinfo="skip")
+
+
+def _evidence_legend(figure: Any, found: Sequence[Evidence]) -> None:
+    for evidence in sorted(set(found), key=lambda e: e.rank):
+        figure.add_trace(_legend_mark(str(evidence), style.EVIDENCE_COLOURS[evidence], "diamond"))
+
+
+def _source(asked: Projection, how: str) -> str:
+    names = ", ".join(dict.fromkeys(asked.calibrations))
+    return f"Machine {asked.setting.machine.name}; calibration {names}; {how}."
+
+
+def _change_row(s: Sensitivity) -> dict[str, Any]:
+    return {
+        "change": s.label,
+        "option": s.option,
+        "before": s.before,
+        "after": s.after,
+        "low": s.low,
+        "high": s.high,
+        "evidence": str(s.evidence),
+    }
+
+
+def _swing_row(s: Swing, before: float) -> dict[str, Any]:
+    return {
+        "value": s.key,
+        "asked": s.value,
+        "unit": KEYS[s.key].unit,
+        "slowdown": before,
+        "halved": s.halved,
+        "doubled": s.doubled,
+        "evidence": str(s.evidence),
+    }
+
+
+# Heat maps
+
+
+def plane(asked: Projection, across: str, up: str) -> pd.DataFrame:
+    """``perfmodel.project`` of values around what was asked: two of batch, pooling, table_count, dim.
+
+    Tables keep their bytes and GPUs; combinations that cannot be (fewer rows than GPUs) are left out.
+    Limits: a set of unlike tables -> its batch alone can be changed, and this is not for it
+    """
+    work, forward = asked.work, asked.forward
+    group = work.groups[0]
+    own = {"batch": work.batch, "pooling": group.pooling, "table_count": group.count, "dim": group.dim}
+    values = {name: [float(np.asarray(v).flat[0])] for name, v in own.items()}
+    for name in (across, up):
+        values[name] = around(values[name][0], *_STEPS[name], whole=name != "pooling")
+    width = float(np.asarray(group.element_bytes).flat[0])
+    dtype = next(name for name, size in DTYPE_BYTES.items() if size == width)
+    columns = grids.product(
+        table_bytes=(float(work.table_bytes[0]),), gpus=(asked.gpus,), id_bytes=(float(work.id_bytes[0]),),
+        **values,
+    )  # fmt: skip
+    machine, reserve = asked.setting.machine, asked.gpu_count.reserve
+    kept = grids.feasible(columns, machine, dtype=dtype, reserve=reserve, gpus_per_node=forward.gpus_per_node)
+    return project(
+        {name: column[kept] for name, column in columns.items()}, machine, dtype=dtype, reserve=reserve,
+        setting=asked.setting, reduction=forward.reduction, payload=forward.payload,
+        distribution=forward.ids, gpus_per_node=forward.gpus_per_node,
+    )  # fmt: skip
+
+
+def around(value: float, factor: float, below: int, count: int, *, whole: bool) -> list[float]:
+    """``count`` values ``factor`` apart, ``below`` of them smaller: at least 1, and whole where they must be.
+
+    Limits: fewer than ``below`` smaller ones -> as many more larger ones
+    """
+    smaller = [value / factor**k for k in range(below, 0, -1)]
+    kept = [v for v in smaller if v >= 1 and (not whole or v.is_integer())]
+    return [*kept, *(value * factor**k for k in range(count - len(kept)))]
+
+
+def heat_map(asked: Projection, frames: Sequence[pd.DataFrame] = ()) -> Block | Missing:
+    """The slowdown over batch and pooling, and over tables and dim; one picture at a time.
+
+    frames  of ``plane`` for ``_PLANES``, or of a sweep with the same columns (default: computed)
+    """
+    if asked.gpus == 1:
+        return Missing(HEAT_MAP, _ONE_GPU)
+    if len(asked.work.groups) > 1:
+        return Missing(
+            HEAT_MAP, "the tables of a set have their own pooling and dim: give one kind of table."
+        )
+    frames = frames or [plane(asked, *names) for names in _PLANES]
+    everything = np.concatenate([f["slowdown"].to_numpy(float) for f in frames])
+    low, high = float(everything.min()), float(everything.max())
+    figure = style.new_figure(height=440)
+    for index, (frame, names) in enumerate(zip(frames, _PLANES, strict=True)):
+        figure.add_trace(_heat(frame, names, visible=index == 0))
+    ticks = style.log_ticks(low, max(high, 1.02 * low)) or [low, high]
+    figure.update_layout(
+        coloraxis={
+            "colorscale": _SCALE, "cmin": float(np.log10(low)),
+            "cmax": float(np.log10(max(high, 1.02 * low))),
+            "colorbar": {"title": {"text": "slowdown"}, "tickvals": [float(np.log10(t)) for t in ticks],
+                         "ticktext": [f"{t:g}×" for t in ticks], "thickness": 14},
+        },
+        **_axes(_PLANES[0]),
+    )  # fmt: skip
+    switches = [
+        Switch(
+            " × ".join(_NAMES[name] for name in names),
+            {"visible": [other == names for other in _PLANES]},
+            _axes(names),
+        )
+        for names in _PLANES
+    ]
+    return Block(
+        HEAT_MAP,
+        _heat_title(frames),
+        "Each cell is the slowdown of the asked tables with two of their values changed; darker is slower.",
+        figure,
+        _source(asked, "every cell is projected in full"),
+        tuple(_cell_row(row) for frame in frames for row in frame.to_dict(orient="records")),
+        tuple(switches),
+    )
+
+
+def _axes(names: tuple[str, str]) -> dict[str, Any]:
+    across, up = (_NAMES[name] for name in names)
+    same = {"type": "category", "showgrid": False}
+    return {"xaxis": style.axis(f"{across} (per GPU)" if across == "batch" else across, **same),
+            "yaxis": style.axis(up, **same)}  # fmt: skip
+
+
+def _heat(frame: pd.DataFrame, names: tuple[str, str], *, visible: bool) -> Any:
+    """Cells; one that cannot be is empty."""
+    import plotly.graph_objects as go
+
+    across, up = names
+    columns, rows = (sorted(set(frame[name].astype(float))) for name in names)
+    known = {(float(r[across]), float(r[up])): r for r in frame.to_dict(orient="records")}
+    cells = [[known.get((x, y)) for x in columns] for y in rows]
+    return go.Heatmap(
+        x=[_value(across, x) for x in columns],
+        y=[_value(up, y) for y in rows],
+        z=[[None if c is None else float(np.log10(c["slowdown"])) for c in line] for line in cells],
+        text=[["" if c is None else format_ratio(float(c["slowdown"])) for c in line] for line in cells],
+        texttemplate="%{text}",
+        textfont={"color": "#1a1a1a"},
+        hovertext=[[_cell_text(c, names) for c in line] for line in cells],
+        hoverinfo="text",
+        coloraxis="coloraxis",
+        xgap=2,
+        ygap=2,
+        visible=visible,
+        name=f"{_NAMES[across]} × {_NAMES[up]}",
+    )
+
+
+def _value(name: str, value: float) -> str:
+    return f"{value:g}" if name == "pooling" else format_count(value)
+
+
+def _cell_text(cell: dict[Any, Any] | None, names: tuple[str, str]) -> str:
+    if cell is None:
+        return "not possible: fewer rows than GPUs"
+    low, high = (format_ratio(float(cell[key])) for key in ("slowdown_low", "slowdown_high"))
+    return hover(
+        [
+            ", ".join(f"{_NAMES[name]} {_value(name, float(cell[name]))}" for name in names),
+            f"{format_ratio(float(cell['slowdown']))}, band {low} – {high}",
+            f"evidence: {cell['evidence']}",
+        ]
+    )
+
+
+def _heat_title(frames: Sequence[pd.DataFrame]) -> str:
+    found = [(row, names) for f, names in zip(frames, _PLANES, strict=True) for row in f.to_dict("records")]
+
+    def words(item: tuple[dict[Any, Any], tuple[str, str]]) -> str:
+        row, names = item
+        where = ", ".join(f"{_NAMES[name]} {_value(name, float(row[name]))}" for name in names)
+        return f"{format_ratio(float(row['slowdown']))} ({where})"
+
+    least = min(found, key=lambda item: float(item[0]["slowdown"]))
+    most = max(found, key=lambda item: float(item[0]["slowdown"]))
+    return sentence(f"other shapes of the same bytes are slowed {words(least)} to {words(most)}")
+
+
+def _cell_row(row: dict[Any, Any]) -> dict[str, Any]:
+    what = ("table_bytes", "gpus", "batch", "table_count", "pooling", "dim")
+    numbers = (*what, "slowdown", "slowdown_low", "slowdown_high", "time_s")
+    return {**{name: float(row[name]) for name in numbers}, "evidence": str(row["evidence"])}

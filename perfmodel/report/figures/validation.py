@@ -1,0 +1,302 @@
+"""Predicted against measured: points that no fit saw, and what the paper claims."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from perfmodel.report.figures import style
+from perfmodel.report.figures.block import Block, Missing
+from perfmodel.report.figures.words import collective_name, hover, safe, sentence, signed
+from perfmodel.schema.evidence import COLLECTIVES
+from perfmodel.units import counted, format_bytes, format_fraction, format_time
+from perfmodel.validate import Outcome, accuracy, dlrm
+from perfmodel.validate.measured import preferred_entries
+from perfmodel.validate.own import compare_run, judged
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pandas as pd
+
+    from perfmodel.validate.verdicts import Judged
+
+VALIDATION, CLAIMS = "validation", "claims"
+_BANDS = (0.25, 0.10)
+_COLUMNS = ("time_s", "predicted_s", "low_s", "high_s", "error")
+_LEFT_OUT, _CLUSTERS, _STEPS = "a size left out", "a cluster that no fit saw", "training steps (MLPerf)"
+_PASSES = "whole passes of this run"
+_ROW = 34
+_OUTCOMES = {
+    Outcome.HOLDS: (style.PALETTE[2], "circle"),
+    Outcome.FAILS: (style.PALETTE[1], "x"),
+    Outcome.CANNOT_SAY: (style.PALETTE[7], "diamond"),
+}
+_WORDS = {
+    Outcome.HOLDS: ("holds", "hold"),
+    Outcome.FAILS: ("fails", "fail"),
+    Outcome.CANNOT_SAY: ("cannot be judged", "cannot be judged"),
+}
+"""Of one claim and of several."""
+
+
+def held_out_points(machine: str) -> dict[str, pd.DataFrame]:
+    """What the shipped data can be asked without a new fit of laws: frames for ``validation``, by kind.
+
+    Every size of this machine left out of its curve (2 s), two-node clusters that informed no fit, and
+    training steps of MLPerf.
+    Limits: a machine without a preferred calibration -> without its sizes
+    """
+    frames = {}
+    if machine in preferred_entries() and machine in accuracy.IN_NODE_MACHINES:
+        frames[_LEFT_OUT] = accuracy.leave_one_size_out([machine], alpha_beta=False)
+    frames[_CLUSTERS] = accuracy.other_clusters()
+    steps = dlrm.mlperf_frame()
+    steps = steps[~steps["fitted"]].rename(columns={"measured_s": "time_s"})
+    frames[_STEPS] = steps.assign(error=steps["ratio"] - 1)
+    return frames
+
+
+def own_run_points(folder: Path) -> dict[str, pd.DataFrame]:
+    """The held-out whole passes of a user's own run, for ``validation``.
+
+    Limits: no pass, or no calibration of its library -> NoCalibrationError
+    """
+    passes = judged(compare_run(folder))
+    names = {"projected_s": "predicted_s", "projected_low_s": "low_s", "projected_high_s": "high_s"}
+    kept = passes.drop(columns=["low_s", "high_s"]).rename(columns=names)
+    return {_PASSES: kept}
+
+
+def validation(frames: Mapping[str, pd.DataFrame]) -> Block | Missing:
+    """Predictions over measurements on a log-log plane, and their errors below.
+
+    frames  by kind of points: time_s (measured), predicted_s, low_s, high_s, error, inside; further columns
+            (machine, collective, payload_bytes, gpus, system) are told when one points at a mark
+    Limits: no point -> Missing
+    """
+    kinds = {label: frame for label, frame in frames.items() if len(frame)}
+    if not kinds:
+        return Missing(VALIDATION, "nothing was both predicted and measured: perfmodel validate --run latest")
+    errors = np.concatenate([f["error"].to_numpy(float) for f in kinds.values()])
+    inside = np.concatenate([f["inside"].to_numpy(bool) for f in kinds.values()])
+    size = np.abs(errors)
+    half, most = (format_fraction(float(np.quantile(size, share))) for share in (0.5, 0.9))
+    return Block(
+        VALIDATION,
+        sentence(
+            f"of {counted(size.size, 'point')} that no fit saw, half are predicted within {half} and nine in "
+            f"ten within {most}; {format_fraction(float(inside.mean()))} lie in their 95 % band"
+        ),
+        "On the line a prediction is right; the dark band is ±10 %, the light one ±25 %. "
+        "Below: predicted over measured.",
+        _figure(kinds),
+        _source(kinds),
+        tuple(row for label, frame in kinds.items() for row in _rows(label, frame)),
+    )
+
+
+def _source(kinds: Mapping[str, pd.DataFrame]) -> str:
+    parts = []
+    for label, frame in kinds.items():
+        error = format_fraction(float(frame["error"].abs().median()))
+        parts.append(f"{label}: {counted(len(frame), 'point')}, median error {error}")
+    return "Public measurements and the shipped calibrations. " + "; ".join(parts) + "."
+
+
+def _figure(kinds: Mapping[str, pd.DataFrame]) -> Any:
+    figure = style.new_figure(height=680)
+    figure.set_subplots(rows=2, cols=1, shared_xaxes=True, vertical_spacing=0.06, row_heights=[0.68, 0.32])
+    measured = np.concatenate([f["time_s"].to_numpy(float) for f in kinds.values()])
+    both = np.concatenate([measured, *(f["predicted_s"].to_numpy(float) for f in kinds.values())])
+    low, high = float(both.min()) / 1.3, float(both.max()) * 1.3
+    for trace, row in _guides(low, high):
+        figure.add_trace(trace, row=row, col=1)
+    for index, (label, frame) in enumerate(kinds.items()):
+        for row, trace in enumerate(_marks(label, frame, index), 1):
+            figure.add_trace(trace, row=row, col=1)
+    figure.update_xaxes(style.time_axis(low, high, ""), showticklabels=False, row=1, col=1)
+    figure.update_xaxes(style.time_axis(low, high, "measured time"), row=2, col=1)
+    figure.update_yaxes(style.time_axis(low, high, "predicted time"), row=1, col=1)
+    over = np.concatenate([_ratios(frame) for frame in kinds.values()])
+    ends = min(over.min(), 1 - _BANDS[0]) / 1.1, max(over.max(), 1 + _BANDS[0]) * 1.1
+    figure.update_yaxes(style.ratio_axis(*ends, "over measured (×)"), row=2, col=1)
+    return figure
+
+
+def _guides(low: float, high: float) -> Iterator[tuple[Any, int]]:
+    """Bands and the line where both are equal, in both panels."""
+    import plotly.graph_objects as go
+
+    ends = [low, high, high, low]
+    same = {"mode": "lines", "hoverinfo": "skip", "showlegend": False, "line": {"width": 0}, "fill": "toself"}
+    for share in _BANDS:
+        fill = style.faded(style.PALETTE[7], 0.22)
+        up, down = 1 + share, 1 - share
+        name = f"±{share:.0%}"
+        for row, y in (
+            (1, [low * up, high * up, high * down, low * down]),
+            (2, [up] * 2 + [down] * 2),
+        ):
+            yield go.Scatter(x=ends, y=y, name=name, fillcolor=fill, **same), row
+    line = {"mode": "lines", "line": {"color": style.INK, "width": 1}, "name": "equal"}
+    for row, y in ((1, [low, high]), (2, [1.0, 1.0])):
+        yield go.Scatter(x=[low, high], y=y, hoverinfo="skip", showlegend=False, **line), row
+
+
+def _marks(label: str, frame: pd.DataFrame, index: int) -> Iterator[Any]:
+    import plotly.graph_objects as go
+
+    marker = {"color": style.colour(index), "symbol": style.symbol(index), "size": 6, "opacity": 0.75}
+    same = {
+        "x": frame["time_s"].tolist(), "mode": "markers", "marker": marker, "name": label,
+        "hovertext": [_text(label, row) for row in frame.to_dict(orient="records")], "hoverinfo": "text",
+        "legendgroup": label,
+    }  # fmt: skip
+    yield go.Scatter(y=frame["predicted_s"].tolist(), **same)
+    yield go.Scatter(y=_ratios(frame).tolist(), showlegend=False, **same)
+
+
+def _ratios(frame: pd.DataFrame) -> npt.NDArray[np.float64]:
+    """Predicted over measured."""
+    return 1 + frame["error"].to_numpy(float)
+
+
+def _text(label: str, row: Mapping[Any, Any]) -> str:
+    low, high = format_time(float(row["low_s"])), format_time(float(row["high_s"]))
+    times = (
+        f"{format_time(float(row['predicted_s']))} predicted, {format_time(float(row['time_s']))} measured"
+    )
+    return hover(
+        [
+            _what(row),
+            f"{times} ({signed(float(row['error']))})",
+            f"band {low} – {high}{'' if row['inside'] else ', left'}",
+            label,
+        ]
+    )
+
+
+def _what(row: Mapping[Any, Any]) -> str:
+    parts = [safe(str(row[name])) for name in ("machine", "system") if name in row]
+    if "collective" in row:
+        parts.append(
+            f"{collective_name(str(row['collective']))} of {format_bytes(float(row['payload_bytes']))}"
+        )
+    if "gpus" in row:
+        parts.append(counted(int(row["gpus"]), "GPU"))
+    return ", ".join(parts)
+
+
+def _rows(label: str, frame: pd.DataFrame) -> Iterator[dict[str, Any]]:
+    words = [name for name in ("machine", "system", "collective", "sources") if name in frame.columns]
+    counts = [name for name in ("gpus", "payload_bytes") if name in frame.columns]
+    for row in frame.to_dict(orient="records"):
+        yield {
+            "kind": label,
+            **{name: str(row[name]) for name in words},
+            **{name: float(row[name]) for name in (*counts, *_COLUMNS)},
+            "inside": bool(row["inside"]),
+        }
+
+
+# Claims of the paper
+
+
+def claims(found: Sequence[Judged]) -> Block | Missing:
+    """What the paper claims beside what comes out here, each over the middle of its own band.
+
+    found  of ``validate.judged_claims``
+    Limits: claims without a number or a band are told below the figure; none with one -> Missing
+    """
+    drawn = [one for one in found if one.found.value and one.claim.low and one.claim.high]
+    if not drawn:
+        return Missing(CLAIMS, "no claim of the paper can be judged: perfmodel validate --paper")
+    counts = [(kind, sum(one.outcome is kind for one in found)) for kind in Outcome]
+    said = ", ".join(f"{count} {_WORDS[kind][count != 1]}" for kind, count in counts if count)
+    rest = [one.claim.id for one in found if one not in drawn]
+    more = f" Not drawn, for want of a number or a band: {', '.join(rest)}." if rest else ""
+    return Block(
+        CLAIMS,
+        sentence(f"of {counted(len(found), 'claim')} of the paper {said}"),
+        "Bars are what the claim allows, marks what comes out, both over the middle of the bar.",
+        _claims_figure(drawn),
+        "arXiv 2512.05831, evaluated on public measurements: perfmodel validate --paper." + more,
+        tuple(_claim_row(one) for one in found),
+    )
+
+
+def _claims_figure(drawn: Sequence[Judged]) -> Any:
+    figure = style.new_figure(height=140 + _ROW * len(drawn))
+    for index, one in enumerate(drawn):
+        for trace in _claim(one, index):
+            figure.add_trace(trace)
+    for kind in dict.fromkeys(one.outcome for one in drawn):
+        figure.add_trace(_mark([None], [None], kind, name=str(kind), hoverinfo="skip"))
+    over = [value for one in drawn for value in _over_middle(one)]
+    title = "found over claimed (×)"
+    figure.update_xaxes(style.ratio_axis(min(over) / 1.3, max(over) * 1.3, title))
+    names = [f"{_name(one.claim.check)} ({one.claim.id})" for one in drawn]
+    figure.update_yaxes(
+        style.axis(
+            range=[len(drawn) - 0.4, -0.6], tickvals=list(range(len(drawn))), ticktext=names, zeroline=False,
+            showgrid=False, tickfont={"size": 11},
+        )
+    )  # fmt: skip
+    return figure
+
+
+def _name(check: str) -> str:
+    """``all_to_all_ratio`` -> ``all-to-all ratio``."""
+    for collective in COLLECTIVES:
+        check = check.replace(collective, collective_name(collective))
+    return check.replace("_", " ")
+
+
+def _over_middle(one: Judged) -> tuple[float, float, float]:
+    """Ends of the band, and what was found, over the (geometric) middle of the band."""
+    low, high, value = (float(v or np.nan) for v in (one.claim.low, one.claim.high, one.found.value))
+    middle = float(np.sqrt(low * high))
+    return low / middle, high / middle, value / middle
+
+
+def _claim(one: Judged, index: int) -> Iterator[Any]:
+    import plotly.graph_objects as go
+
+    low, high, at = _over_middle(one)
+    text = hover(
+        [
+            *textwrap.wrap(safe(one.claim.claim), 60),
+            f"claimed {one.claim.low:g} to {one.claim.high:g}",
+            f"here {safe(one.found.words)}: {one.outcome}",
+        ]
+    )
+    same = {"hovertext": text, "hoverinfo": "text", "showlegend": False, "name": one.claim.id}
+    line = {"color": style.faded(style.PALETTE[7], 0.4), "width": 12}
+    yield go.Scatter(x=[low, high], y=[index] * 2, mode="lines", line=line, **same)
+    yield _mark([at], [index], one.outcome, **same)
+
+
+def _mark(x: list[Any], y: list[Any], outcome: Outcome, **more: Any) -> Any:
+    import plotly.graph_objects as go
+
+    colour, symbol = _OUTCOMES[outcome]
+    return go.Scatter(
+        x=x, y=y, mode="markers", marker={"color": colour, "symbol": symbol, "size": 10}, **more
+    )
+
+
+def _claim_row(one: Judged) -> dict[str, Any]:
+    return {
+        "id": one.claim.id,
+        "claim": one.claim.claim,
+        "low": one.claim.low,
+        "high": one.claim.high,
+        "found": one.found.value,
+        "found_in_words": one.found.words,
+        "verdict": str(one.outcome),
+    }

@@ -1,0 +1,119 @@
+"""Figures of what the answer hangs on: bars and cells are projections, sentences follow them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from perfmodel.project import Projection, project_one
+from perfmodel.project.sensitivity import sensitivities, swings
+from perfmodel.report.figures import Block, Missing
+from perfmodel.report.figures.sensitivity import around, changes, heat_map, plane, tornado
+
+ASKED: dict[str, Any] = {"table_bytes": 10e12}
+
+
+@pytest.fixture(scope="module")
+def asked() -> Projection:
+    return project_one(**ASKED)
+
+
+def block(found: Block | Missing) -> Block:
+    assert isinstance(found, Block), found
+    return found
+
+
+def test_bars_go_from_the_answer_to_what_each_change_leaves(asked: Projection) -> None:
+    found = block(changes(asked))
+    expected = sorted(sensitivities(asked), key=lambda s: s.after)
+    bars = [t for t in found.figure.data if t.mode == "lines"]
+    marks = [t for t in found.figure.data if t.mode == "markers" and t.x[0] is not None]
+    assert [tuple(bar.x) for bar in bars] == [(asked.slowdown, s.after) for s in expected]
+    assert [m.x[0] + m.error_x.array[0] for m in marks] == pytest.approx([s.high for s in expected])
+    assert [m.x[0] - m.error_x.arrayminus[0] for m in marks] == pytest.approx([s.low for s in expected])
+    assert [row["after"] for row in found.data] == [s.after for s in expected]
+    words = " ".join(note.text for note in found.figure.layout.annotations)
+    assert all(s.label in words for s in expected)
+
+
+def test_the_change_in_the_sentence_is_the_one_that_helps_most(asked: Projection) -> None:
+    first = block(changes(asked)).title
+    assert first.startswith("One memory of 10 TB at 3 TB/s (appliance): this would change most, from 250× to")
+    other = block(changes(project_one(table_bytes=20e12))).title
+    assert "20 TB" in other and other != first
+
+
+def test_swings_are_projections_with_half_and_twice_of_a_value(asked: Projection) -> None:
+    found = swings(asked)
+    assert [s.key for s in found][:2] == ["launch_floor_s", "gather_bytes_per_s"]
+    for swing in found:
+        for factor, after in ((0.5, swing.halved), (2.0, swing.doubled)):
+            again = project_one(**ASKED, overrides={swing.key: swing.value * factor})
+            assert after == pytest.approx(again.slowdown)
+    assert [s.reach for s in found] == sorted((s.reach for s in found), reverse=True)
+    assert all(s.reach >= 1.02 for s in found)
+    assert swings(project_one(table_bytes=1e9, gpus=1)) == ()
+
+
+def test_bars_of_the_tornado_are_the_swings(asked: Projection) -> None:
+    found = block(tornado(asked))
+    sides = [t for t in found.figure.data if t.mode == "lines+markers"]
+    ends = [value for s in swings(asked) for value in (s.halved, s.doubled)]
+    assert [tuple(t.x) for t in sides] == [(asked.slowdown, end) for end in ends]
+    top = swings(asked)[0]
+    assert f"{top.halved:.0f}× with half, {top.doubled:.0f}× with twice of it" in found.title
+    assert {t.name for t in found.figure.data if t.showlegend is not False} == {"halved", "doubled"}
+
+
+def test_the_value_in_the_sentence_follows_the_machine() -> None:
+    pcie = block(tornado(project_one(table_bytes=10e12, machine="l40s-pcie")))
+    assert pcie.title.startswith("PCIe of one GPU")
+
+
+def test_values_around_what_was_asked() -> None:
+    assert around(1024, 4, 2, 5, whole=True) == [64, 256, 1024, 4096, 16384]
+    assert around(1, 4, 1, 4, whole=True) == [1, 4, 16, 64]
+    assert around(6, 4, 1, 3, whole=True) == [6, 24, 96]  # 1.5 tables are none
+    assert around(6, 4, 1, 3, whole=False) == [1.5, 6, 24]
+
+
+def test_cells_are_projections(asked: Projection) -> None:
+    found = block(heat_map(asked))
+    first, second = found.figure.data
+    assert first.visible is True and second.visible is False
+    assert list(first.x) == ["64", "256", "1 024", "4 096", "16 384"]
+    assert list(second.x) == ["1", "4", "16", "64"] and list(second.y) == ["16", "32", "64", "128"]
+    at = list(first.x).index("4 096"), list(first.y).index("8")
+    cell = project_one(**ASKED, gpus=128, batch=4096, pooling=8)
+    assert 10 ** first.z[at[1]][at[0]] == pytest.approx(cell.slowdown)
+    cell = project_one(**ASKED, gpus=128, table_count=16, dim=64)
+    assert 10 ** second.z[list(second.y).index("64")][2] == pytest.approx(cell.slowdown)
+    assert [s.label for s in found.switches] == ["batch × pooling", "tables × dim"]
+    assert found.switches[1].traces["visible"] == [False, True]
+
+
+def test_the_ends_in_the_sentence_follow_the_data(asked: Projection) -> None:
+    frames = [plane(asked, "batch", "pooling"), plane(asked, "table_count", "dim")]
+    before = block(heat_map(asked, frames))
+    slowdowns = np.concatenate([f["slowdown"] for f in frames])
+    assert f"{slowdowns.min():.3g}×" in before.title and f"{slowdowns.max():.3g}×" in before.title
+    frames[1].loc[0, "slowdown"] = 999.0
+    assert "999× (tables 1, dim 16)" in block(heat_map(asked, frames)).title
+
+
+def test_cells_that_cannot_be_are_empty() -> None:
+    small = project_one(table_bytes=1e6, gpus=8, batch=64, dim=1024)
+    found = block(heat_map(small))
+    cells = [cell for line in found.figure.data[1].z for cell in line]
+    assert None in cells and any(cell is not None for cell in cells)
+
+
+def test_what_cannot_be_drawn_is_missing() -> None:
+    alone = project_one(table_bytes=1e9, gpus=1)
+    for figure in (changes, tornado, heat_map):
+        found = figure(alone)
+        assert isinstance(found, Missing) and "--table-size" in found.why
+    found = heat_map(project_one(tables="mlperf-dlrm-dcnv2", gpus=16))
+    assert isinstance(found, Missing) and "pooling and dim" in found.why

@@ -1,0 +1,137 @@
+"""Predicted against measured: marks are the points, sentences count them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import own_run
+import pandas as pd
+import pytest
+
+from perfmodel.report.figures import Block, Missing
+from perfmodel.report.figures.validation import claims, held_out_points, own_run_points, validation
+from perfmodel.validate import Judged, Outcome, accuracy, judged_claims, validate
+from perfmodel.validate.own import compare_run, judged
+from perfmodel.validate.verdicts import Finding
+
+
+def points(factors: list[float], wide: float = 1.2) -> pd.DataFrame:
+    measured = [10.0**-k for k in range(3, 3 + len(factors))]
+    frame = pd.DataFrame({"time_s": measured, "factor": factors})
+    predicted = frame["time_s"] * frame["factor"]
+    low, high = predicted / wide, predicted * wide
+    inside = (low <= frame["time_s"]) & (frame["time_s"] <= high)
+    return frame.assign(
+        predicted_s=predicted, low_s=low, high_s=high, error=frame["factor"] - 1, inside=inside
+    )
+
+
+def block(found: Block | Missing) -> Block:
+    assert isinstance(found, Block), found
+    return found
+
+
+def marks(found: Block) -> list[Any]:
+    return [trace for trace in found.figure.data if trace.mode == "markers"]
+
+
+def test_marks_are_predictions_over_measurements() -> None:
+    frame = points([1.0, 1.1, 0.5])
+    found = block(validation({"some": frame}))
+    above, below = marks(found)
+    assert list(above.x) == list(below.x) == frame["time_s"].tolist()
+    assert list(above.y) == frame["predicted_s"].tolist()
+    assert list(below.y) == pytest.approx([1.0, 1.1, 0.5])
+    assert [row["error"] for row in found.data] == pytest.approx([0.0, 0.1, -0.5])
+    assert [row["inside"] for row in found.data] == [True, True, False]
+
+
+def test_bands_are_ten_and_twenty_five_percent() -> None:
+    found = block(validation({"some": points([1.0, 1.1])}))
+    bands = {t.name: t for t in found.figure.data if t.name.startswith("±") and t.yaxis == "y2"}
+    assert list(bands["±25%"].y) == [1.25, 1.25, 0.75, 0.75]
+    assert list(bands["±10%"].y) == [1.1, 1.1, 0.9, 0.9]
+    (equal,) = [t for t in found.figure.data if t.name == "equal" and t.yaxis == "y"]
+    assert list(equal.x) == list(equal.y)
+
+
+def test_the_sentence_counts_the_points() -> None:
+    good = block(validation({"one": points([1.1, 0.9, 1.1]), "two": points([1.1])}))
+    assert good.title == (
+        "Of 4 points that no fit saw, half are predicted within 10.0 % and nine in ten within 10.0 %; 100 % "
+        "lie in their 95 % band."
+    )
+    bad = block(validation({"one": points([2.0, 0.5])}))
+    assert "half are predicted within 75.0 %" in bad.title and "0 % lie in" in bad.title
+    assert "one: 3 points, median error 10.0 %" in good.source
+
+
+def test_no_point_is_missing() -> None:
+    for frames in ({}, {"some": points([])}):
+        found = validation(frames)
+        assert isinstance(found, Missing) and "perfmodel validate" in found.why
+
+
+def test_the_shipped_points_are_those_that_are_validated() -> None:
+    frames = held_out_points("gb200-nvl72")
+    assert [len(frame) for frame in frames.values()] == [len(accuracy.other_clusters()), 18]
+    found = block(validation(frames))
+    clusters = marks(found)[0]
+    assert list(clusters.y) == frames["a cluster that no fit saw"]["predicted_s"].tolist()
+    assert "all-gather of 128 B" in clusters.hovertext[0] and "h100-sxm-ib" in clusters.hovertext[0]
+
+
+def test_sizes_left_out_are_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+
+    def left_out(machines: Any, alpha_beta: bool) -> pd.DataFrame:
+        seen.append((machines, alpha_beta))
+        return points([1.0])
+
+    monkeypatch.setattr(accuracy, "leave_one_size_out", left_out)
+    assert len(held_out_points("h100-sxm-ib")["a size left out"]) == 1
+    assert seen == [(["h100-sxm-ib"], False)]
+
+
+def test_passes_of_an_own_run(tmp_path: Path) -> None:
+    folder = own_run.write_run(tmp_path / "four-cores-01234567", held_out_factor=1.5)
+    (frame,) = own_run_points(folder).values()
+    passes = judged(compare_run(folder))
+    assert len(frame) == 3 and frame["predicted_s"].tolist() == passes["projected_s"].tolist()
+    found = block(validation(own_run_points(folder)))
+    assert [row["time_s"] for row in found.data] == passes["time_s"].tolist()
+    assert [row["low_s"] for row in found.data] == passes["projected_low_s"].tolist()
+
+
+# Claims
+
+
+def test_claims_are_those_of_validate() -> None:
+    verdicts = validate(paper=True)
+    found = judged_claims()
+    assert [one.outcome for one in found] == [v.verdict for v in verdicts]
+    assert [one.found.words for one in found] == [v.got for v in verdicts]
+
+
+def test_marks_of_claims_are_over_the_middle_of_their_band() -> None:
+    found = judged_claims()
+    drawn = block(claims(found))
+    least = next(one for one in found if one.claim.check == "figure_9_least")
+    mark = next(t for t in marks(drawn) if t.name == least.claim.id)
+    assert least.found.value is not None
+    assert mark.x[0] == pytest.approx(least.found.value / (20.52 * 25.08) ** 0.5)
+    held = sum(one.outcome is Outcome.HOLDS for one in found)
+    assert drawn.title == f"Of 16 claims of the paper {held} hold, {16 - held} fail."
+    assert len(drawn.data) == 16
+
+
+def test_the_count_of_claims_follows_the_data() -> None:
+    found = judged_claims()[:2]
+    fails = replace(found[0], outcome=Outcome.FAILS)
+    unknown = Judged(found[1].claim, Finding(None, "not measured"), Outcome.CANNOT_SAY)
+    drawn = block(claims([fails, unknown]))
+    assert drawn.title == "Of 2 claims of the paper 1 fails, 1 cannot be judged."
+    assert drawn.source.endswith(f"Not drawn, for want of a number or a band: {unknown.claim.id}.")
+    assert isinstance(claims([unknown]), Missing)
