@@ -18,6 +18,7 @@ from perfmodel.cli.imports import import_
 from perfmodel.cli.output import emit
 from perfmodel.cli.plan import plan
 from perfmodel.cli.project import project
+from perfmodel.cli.report import report
 from perfmodel.cli.simulate import simulate
 from perfmodel.cli.sweep import sweep
 from perfmodel.cli.validate import validate
@@ -72,6 +73,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
     "sweep": (sweep, "A grid of configurations to CSV or Parquet."),
     "plan": (plan, "Which sharding for which table, and how far from the best there can be?"),
     "simulate": (simulate, "What one chip does, request by request, beside what is predicted."),
+    "report": (report, "One HTML page to send to someone."),
     "validate": (validate, "How wrong is it, and what of the paper holds?"),
     "doctor": (doctor, "What can be measured on this machine, and what would be assumed?"),
     "calibrate": (calibrate, "What does this machine do? Measures it, and fits a calibration."),

@@ -79,6 +79,7 @@ def new_figure(**layout: Any) -> Any:
         "font": {"family": FONT, "size": 13, "color": INK},
         "colorway": list(PALETTE),
         "hoverlabel": {"bgcolor": "#1d232b", "bordercolor": "#1d232b", "font": {"color": "#ffffff"}},
+        "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": "#7d7d7d", "activecolor": "#2b7bba"},
         "legend": {"orientation": "h", "x": 0, "xanchor": "left", "y": 1.02, "yanchor": "bottom"},
         "xaxis": axis(),
         "yaxis": axis(),

@@ -1,0 +1,209 @@
+"""``perfmodel report``: one page to send to someone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from perfmodel.cli.ids import AlphaOption, DistributionOption, ids_of
+from perfmodel.cli.options import (
+    BackendOption,
+    CalibrationOption,
+    ClockOption,
+    ForceOption,
+    GpusPerNodeOption,
+    JsonOption,
+    MachineOption,
+    SetOption,
+    advice,
+    calibration_of,
+    check_gpus,
+    count_values,
+    library_of,
+    load_calibration_file,
+    machine_of,
+    size_values,
+    split_values,
+)
+from perfmodel.cli.output import Progress, check_target, emit, emit_json, write_whole
+from perfmodel.cli.project import (
+    DtypeOption,
+    PayloadOption,
+    ReductionOption,
+    ReserveOption,
+    ScenarioOption,
+    TablesOption,
+    reserve_of,
+)
+from perfmodel.cli.typed_line import TypedLine
+
+if TYPE_CHECKING:
+    from perfmodel.report.page.assemble import Page
+    from perfmodel.report.page.views import Selector
+
+_SIZES, _BATCHES, _POOLINGS, _DIMS = "10TB,1TB,100TB", "1024,256,4096", "32,8", "32,128"
+_OUT = Path("report.html")
+
+SizesOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--table-size",
+        metavar="SIZES",
+        help="Bytes of all tables together; the first is what is asked, the others can be chosen in the page "
+        "(default 10TB,1TB,100TB).",
+    ),
+]
+BatchesOption = Annotated[
+    list[str] | None,
+    typer.Option("--batch", metavar="NS", help="Samples per GPU to choose from (default 1024,256,4096)."),
+]
+PoolingsOption = Annotated[
+    list[str] | None,
+    typer.Option("--pooling", metavar="NS", help="Rows summed per bag to choose from (default 32,8)."),
+]
+DimsOption = Annotated[
+    list[str] | None,
+    typer.Option("--dim", metavar="NS", help="Elements of a row to choose from (default 32,128)."),
+]
+
+
+def report(
+    context: typer.Context,
+    table_size: SizesOption = None,
+    batch: BatchesOption = None,
+    pooling: PoolingsOption = None,
+    dim: DimsOption = None,
+    tables: TablesOption = None,
+    dtype: DtypeOption = None,
+    machine: MachineOption = None,
+    backend: BackendOption = None,
+    clock: ClockOption = None,
+    reserve: ReserveOption = "0",
+    gpus_per_node: GpusPerNodeOption = None,
+    scenario: ScenarioOption = "cluster",
+    reduction: ReductionOption = "auto",
+    alpha: AlphaOption = None,
+    distribution: DistributionOption = None,
+    payload: PayloadOption = None,
+    settings: SetOption = None,
+    calibration: CalibrationOption = None,
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Page to write.")] = _OUT,
+    force: ForceOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """One HTML page that opens from disk with no network: the answer, its figures, their data and sources.
+
+    \b
+    Examples
+      perfmodel report
+      perfmodel report --table-size 10TB,20TB --batch 4096 --machine h200-sxm-ib --out h200.html
+      perfmodel report --calibration latest --pooling 1,8,64 --force
+    """
+    check_target(out, force=force)
+    from perfmodel.units import parse_count
+
+    ids, kept = ids_of(alpha, distribution), reserve_of(reserve)
+    sizes, selectors = _selectors(table_size, batch, pooling, dim)
+    calibration = calibration_of(calibration, backend, clock)
+    chosen = machine_of(machine, settings, calibration)
+    check_gpus(max(sizes.values), chosen, kept)
+    options: dict[str, Any] = {
+        "backend": library_of(chosen, backend, calibration),
+        "clock": clock,
+        "reserve": kept,
+        "gpus_per_node": gpus_per_node,
+        "scenario": scenario,
+        "reduction": reduction,
+        "payload": payload,
+        "distribution": ids,
+        "calibration": calibration,
+        "table_count": parse_count(tables, "--tables") if tables is not None else None,
+        "dtype": dtype,
+    }
+    known = {name: value for name, value in options.items() if value is not None}
+    command = TypedLine.of(context).text(without=("out", "force", "as_json"))
+    with advice(chosen, options["backend"], clock):
+        page = _page(sizes, selectors, chosen, known, command)
+    _write(page, out, as_json)
+
+
+def _page(
+    sizes: Selector, selectors: tuple[Selector, ...], machine: Any, options: dict[str, Any], command: str
+) -> Page:
+    from perfmodel.report.page.assemble import Page
+    from perfmodel.report.page.views import SHARDING_STEPS, combinations, sharding_block, view
+
+    choices = combinations(selectors)
+    bar = Progress(len(choices) + SHARDING_STEPS, "report")
+    views = []
+    for choice in choices:
+        views.append(view(choice, selectors, sizes, machine, options))
+        bar.advance(1)
+    asked = {**options, **{s.name: s.values[s.start] for s in selectors}}
+    fixed = (sharding_block(machine, asked, bar.advance),)
+    bar.close()
+    return Page(sizes, selectors, tuple(views), fixed, command, _alerts(options.get("calibration")))
+
+
+def _alerts(calibration: str | None) -> tuple[str, ...]:
+    if calibration is None or load_calibration_file(calibration).complete:
+        return ()
+    return (f"Calibration {calibration} is incomplete: some planned points are missing.",)
+
+
+def _write(page: Page, out: Path, as_json: bool) -> None:
+    """The file; told is its size, or with --json the sentence of every block as it is shown at first."""
+    from perfmodel.report.page.assemble import page_html
+    from perfmodel.units import format_bytes
+
+    content = page_html(page).encode()
+
+    def write(path: Path) -> None:
+        path.write_bytes(content)
+
+    write_whole(out, write)
+    if as_json:
+        emit_json("report", file=str(out), bytes=len(content), blocks=page.contents())
+        return
+    size = format_bytes(len(content), binary=False)
+    emit(f"Wrote {out} ({size}): open it in a browser, no network needed.")
+
+
+def _selectors(
+    sizes: list[str] | None, batch: list[str] | None, pooling: list[str] | None, dim: list[str] | None
+) -> tuple[Selector, tuple[Selector, ...]]:
+    """The table sizes, and the other things to choose: the values typed first are shown at first."""
+    from perfmodel.units import format_bytes, format_count, parse_ratio
+
+    def poolings(texts: list[str], option: str) -> list[float]:
+        return [parse_ratio(text, option) for text in split_values(texts, option)]
+
+    def words(value: float) -> str:
+        return format_bytes(value, binary=False)
+
+    first = _selector("table_bytes", "table size", sizes, _SIZES, "--table-size", size_values, words)
+    return first, (
+        _selector("batch", "batch", batch, _BATCHES, "--batch", count_values, format_count),
+        _selector("pooling", "pooling", pooling, _POOLINGS, "--pooling", poolings, "{:g}".format),
+        _selector("dim", "dim", dim, _DIMS, "--dim", count_values, format_count),
+    )
+
+
+def _selector(
+    name: str,
+    label: str,
+    texts: list[str] | None,
+    default: str,
+    option: str,
+    parse: Callable[[list[str], str], Any],
+    words: Callable[[float], str],
+) -> Selector:
+    from perfmodel.report.page.views import Selector
+
+    given = texts or [default]
+    values = sorted(set(parse(given, option)))
+    first = parse([given[0].split(",")[0].split("..")[0]], option)[0]
+    return Selector(name, label, tuple(values), tuple(words(v) for v in values), values.index(first))

@@ -1,0 +1,160 @@
+"""Where the time of a batch goes: a bar a size of the tables, its steps on top of each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from perfmodel.project import Projection, StepRow
+from perfmodel.report.figures import style
+from perfmodel.report.figures.block import Block, Missing, Switch
+from perfmodel.report.projection import band, short_label
+from perfmodel.schema.evidence import Evidence
+from perfmodel.units import format_bytes, format_count, format_fraction, format_time
+
+NAME = "breakdown"
+_PATTERNS = ("", "/", "", "\\", "", "x", "", "-", "", "+")
+
+
+def breakdown(answers: Sequence[Projection]) -> Block | Missing:
+    """Steps of several sizes, stacked, in time or in shares.
+
+    answers   of one question at increasing table sizes
+    Limits: all fit one GPU -> Missing
+    """
+    shown = [answer for answer in answers if answer.gpus > 1]
+    if not shown:
+        return Missing(NAME, "no size here needs more than one GPU: ask for larger tables with --table-size.")
+    names = list(dict.fromkeys(step.name for answer in shown for step in answer.steps))
+    rows = tuple(_row(answer, step) for answer in shown for step in answer.steps)
+    figure = style.new_figure(barmode="stack", bargap=0.25, height=460, meta={"min_width": 760})
+    labels = [f"{_size(answer)}<br>{format_time(answer.time_s)}" for answer in shown]
+    factor, unit = _unit(max(answer.time_s for answer in shown))
+    times = [_heights(shown, name, lambda step: factor * step.time_s) for name in names]
+    shares = [_heights(shown, name, lambda step: 100 * step.share) for name in names]
+    for index, name in enumerate(names):
+        figure.add_trace(_bars(shown, labels, name, index, shares[index]))
+    figure.update_xaxes(
+        title={"text": "bytes of all tables, GPUs, and time of a batch"}, type="category", tickangle=0
+    )
+    time_axis = style.axis(f"time of a batch ({unit})", rangemode="tozero")
+    share_axis = style.axis("share of the time (%)", range=[0, 100])
+    figure.update_layout(yaxis=share_axis, legend={"traceorder": "normal"})
+    switches = (
+        Switch("%", {"y": shares}, {"yaxis": share_axis}),
+        Switch(unit, {"y": times}, {"yaxis": time_axis}),
+    )
+    how = "A bar is one batch at one size of the tables; its parts are steps in their order, the first below."
+    return Block(NAME, _title(shown), how, figure, _source(shown), rows, switches)
+
+
+def _title(shown: Sequence[Projection]) -> str:
+    """Which step is the longest, from which size on, and how much of the time it takes at the end."""
+    last = shown[-1]
+    longest = _longest(last)
+    first = last
+    for answer in reversed(shown):
+        if _longest(answer).name != longest.name:
+            break
+        first = answer
+    step, share = short_label(longest), format_fraction(longest.share)
+    size = format_bytes(last.gpu_count.table_bytes, binary=False)
+    if first is shown[0]:
+        where = "At every size here" if len(shown) > 1 else f"At {size}"
+    else:
+        where = f"From {format_count(first.gpus)} GPUs on"
+    return (
+        f"{where} the {step} takes the most time: {share} of it on {format_count(last.gpus)} GPUs ({size})."
+    )
+
+
+def _longest(answer: Projection) -> StepRow:
+    return max(answer.steps, key=lambda step: step.time_s)
+
+
+def _size(answer: Projection) -> str:
+    size = format_bytes(answer.gpu_count.table_bytes, binary=False)
+    return f"{size}<br>{format_count(answer.gpus)} GPUs"
+
+
+def _row(answer: Projection, step: StepRow) -> dict[str, Any]:
+    return {
+        "table_bytes": answer.gpu_count.table_bytes,
+        "gpus": answer.gpus,
+        "step": step.name,
+        "time_s": _rounded(step.time_s),
+        "low_s": _rounded(step.low_s),
+        "high_s": _rounded(step.high_s),
+        "share": _rounded(step.share),
+        "payload_bytes": _rounded(step.payload_bytes),
+        "library": step.library,
+        "clock": str(step.clock),
+        "evidence": str(step.evidence),
+    }
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.6g}")
+
+
+def _heights(shown: Sequence[Projection], name: str, of: Callable[[StepRow], float]) -> list[float]:
+    """A number of one step over all sizes; 0 where the step is not taken."""
+    steps = (_step(answer, name) for answer in shown)
+    return [0.0 if step is None else _rounded(of(step)) for step in steps]
+
+
+def _step(answer: Projection, name: str) -> StepRow | None:
+    return next((step for step in answer.steps if step.name == name), None)
+
+
+def _bars(
+    shown: Sequence[Projection], labels: Sequence[str], name: str, index: int, heights: list[float]
+) -> Any:
+    """One step over all sizes."""
+    import plotly.graph_objects as go
+
+    pairs = [(answer, _step(answer, name)) for answer in shown]
+    label = next(short_label(step) for _, step in pairs if step)
+    return go.Bar(
+        x=list(labels),
+        y=heights,
+        name=label,
+        text=[_hover(answer, step) if step else "" for answer, step in pairs],
+        textposition="none",
+        hoverinfo="text",
+        marker={
+            "color": style.colour(index),
+            "pattern": {
+                "shape": _PATTERNS[index % len(_PATTERNS)],
+                "fillmode": "overlay",
+                "fgcolor": "rgba(255,255,255,0.6)",
+                "size": 7,
+                "solidity": 0.2,
+            },
+        },
+    )
+
+
+def _hover(answer: Projection, step: StepRow) -> str:
+    time = f"{format_time(step.time_s)} ({format_fraction(step.share)})"
+    return (
+        f"<b>{short_label(step)}</b><br>{_size(answer).replace('<br>', ' on ')}<br>"
+        f"{time}, band {band(step.low_s, step.high_s)}<br>"
+        f"{format_bytes(step.payload_bytes)} a GPU, {step.library}, {step.clock} clock<br>"
+        f"evidence: {step.evidence}"
+    )
+
+
+def _unit(top_s: float) -> tuple[float, str]:
+    """Times are drawn in one unit: that of the highest bar."""
+    for factor, unit in ((1.0, "s"), (1e3, "ms"), (1e6, "µs")):
+        if top_s * factor >= 1:
+            return factor, unit
+    return 1e9, "ns"
+
+
+def _source(shown: Sequence[Projection]) -> str:
+    shares: Mapping[Evidence, float] = shown[-1].evidence_shares()
+    words = ", ".join(f"{format_fraction(share)} {kind}" for kind, share in shares.items())
+    names = ", ".join(dict.fromkeys(name for answer in shown for name in answer.calibrations))
+    return f"Calibration {names}; of the last bar's time: {words}."

@@ -1,0 +1,154 @@
+"""Which way to shard wins where: every way at every size of the tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import Any
+
+from perfmodel.plan.answer import Compared
+from perfmodel.plan.sizes import Size
+from perfmodel.report.figures import style
+from perfmodel.report.figures.block import Block, Missing
+from perfmodel.report.projection import short_label
+from perfmodel.schema.evidence import Evidence
+from perfmodel.units import (
+    format_bytes,
+    format_count,
+    format_fraction,
+    format_ratio,
+    format_time,
+)
+
+NAME = "shardings"
+_SCALE = ((0.0, "#0b5c8f"), (0.35, "#4d8fa8"), (0.7, "#b8c8cc"), (1.0, "#eeeeee"))
+_LARGEST_RATIO = 4.0  # of a time to the fastest: what is slower has the last colour
+
+
+def shardings(sizes: Sequence[Size]) -> Block | Missing:
+    """A table in colours: times of each way over the fastest at that size, the slowdown written in it.
+
+    Limits: every size fits one GPU -> Missing
+    """
+    spread = [size for size in sizes if size.base.gpus > 1]
+    if not spread:
+        return Missing(NAME, "no size here needs more than one GPU: ask for larger tables with --table-size.")
+    ways = [e.way for e in spread[0].found if any(_of(size, e.way).answer for size in spread)]
+    never = [each for each in spread[-1].found if each.way not in ways]
+    columns = [_label(size) for size in spread]
+    figure = style.new_figure(height=90 + 34 * len(ways), margin={"l": 150, "r": 24, "t": 16, "b": 72})
+    figure.add_trace(_cells(spread, ways, columns))
+    figure.update_xaxes(
+        title={"text": "bytes of all tables, and GPUs"}, type="category", showgrid=False, tickangle=0
+    )
+    figure.update_yaxes(autorange="reversed", type="category", showgrid=False)
+    figure.update_layout(showlegend=False, shapes=_frames(spread, ways), meta={"min_width": 760})
+    rows = tuple(row for size in spread for row in _rows(size))
+    how = (
+        "A column is a size of the tables; numbers are slowdowns against one memory, darker is faster "
+        "within a column, a frame is around the fastest, an empty cell is not possible."
+    )
+    if never:
+        how += f" Not possible at any size here: {', '.join(each.way for each in never)}."
+    return Block(NAME, _title(spread), how, figure, _source(spread), rows)
+
+
+def _title(spread: Sequence[Size]) -> str:
+    """Who wins from which size to which."""
+    runs = [(way, list(members)) for way, members in groupby(spread, key=lambda size: size.best.way)]
+    if len(runs) == 1:
+        return f"The {runs[0][0]} sharding is the fastest at every size here."
+    words = []
+    for way, members in runs:
+        low, high = (format_bytes(size.table_bytes, binary=False) for size in (members[0], members[-1]))
+        words.append(f"{way} at {low}" if low == high else f"{way} from {low} to {high}")
+    return f"The fastest sharding is {', '.join(words[:-1])}, and {words[-1]}."
+
+
+def _label(size: Size) -> str:
+    return f"{format_bytes(size.table_bytes, binary=False)}<br>{format_count(size.base.gpus)}"
+
+
+def _of(size: Size, way: str) -> Compared:
+    return next(each for each in size.found if each.way == way)
+
+
+def _cells(spread: Sequence[Size], ways: Sequence[str], columns: Sequence[str]) -> Any:
+    import plotly.graph_objects as go
+
+    found = [[_of(size, way) for size in spread] for way in ways]
+    return go.Heatmap(
+        x=list(columns),
+        y=list(ways),
+        z=[[_heat(size, _of(size, way)) for size in spread] for way in ways],
+        text=[[format_ratio(e.answer.slowdown) if e.answer else "" for e in row] for row in found],
+        customdata=[[_hover(size, each) for size, each in zip(spread, row, strict=True)] for row in found],
+        texttemplate="%{text}",
+        hovertemplate="%{customdata}<extra></extra>",
+        colorscale=[list(pair) for pair in _SCALE],
+        zmin=0,
+        zmax=1,
+        showscale=False,
+        xgap=2,
+        ygap=2,
+    )
+
+
+def _heat(size: Size, each: Compared) -> float | None:
+    """0 for the fastest, 1 for ``_LARGEST_RATIO`` times as long and more; None where it is not possible."""
+    import math
+
+    best = size.best.answer
+    if each.answer is None or best is None:
+        return None
+    ratio = each.answer.time_s / best.time_s
+    return round(min(math.log(ratio) / math.log(_LARGEST_RATIO), 1.0), 4)
+
+
+def _frames(spread: Sequence[Size], ways: Sequence[str]) -> list[dict[str, Any]]:
+    """A frame around the fastest of every column."""
+    line = {"color": "#d55e00", "width": 3}
+    return [
+        {"type": "rect", "x0": at - 0.49, "x1": at + 0.49, "y0": row - 0.46, "y1": row + 0.46, "line": line}
+        for at, size in enumerate(spread)
+        for row in [ways.index(size.best.way)]
+    ]
+
+
+def _hover(size: Size, each: Compared) -> str:
+    head = f"<b>{each.way}</b><br>{_label(size).replace('<br>', ' on ')} GPUs<br>"
+    answer, longest = each.answer, each.limiting
+    if answer is None or longest is None:
+        return f"{head}not possible: {each.why}"
+    low, high = answer.band
+    return (
+        f"{head}{format_ratio(answer.slowdown)}, band {format_ratio(low)} – {format_ratio(high)}<br>"
+        f"{format_time(answer.time_s)} a batch; {format_bytes(each.memory_bytes, binary=False)} a GPU<br>"
+        f"longest: {short_label(longest)}, {format_fraction(longest.share)}<br>evidence: {answer.evidence}"
+    )
+
+
+def _rows(size: Size) -> Iterator[dict[str, Any]]:
+    for each in size.found:
+        answer = each.answer
+        low, high = answer.band if answer else (None, None)
+        yield {
+            "table_bytes": size.table_bytes,
+            "gpus": size.base.gpus,
+            "sharding": each.way,
+            "fastest": each.way == size.best.way,
+            "time_s": answer.time_s if answer else None,
+            "slowdown": answer.slowdown if answer else None,
+            "slowdown_low": low,
+            "slowdown_high": high,
+            "memory_bytes": each.memory_bytes if answer else None,
+            "evidence": str(answer.evidence) if answer else None,
+            "why_not": each.why or None,
+        }
+
+
+def _source(spread: Sequence[Size]) -> str:
+    answers = [each.answer for size in spread for each in size.found if each.answer]
+    names = ", ".join(dict.fromkeys(name for answer in answers for name in answer.calibrations))
+    weakest = Evidence.weakest(answer.evidence for answer in answers)
+    return f"Calibration {names}; the best cut of each way; weakest evidence: {weakest}."

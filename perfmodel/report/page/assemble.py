@@ -1,0 +1,138 @@
+"""The page out of its parts: template, style, script, plotly, and the data that the script shows."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass, field
+from html import escape
+from importlib import resources
+from typing import Any
+
+from perfmodel.project import Projection
+from perfmodel.report.figures.block import Block, Missing
+from perfmodel.report.page.headline import headline
+from perfmodel.report.page.provenance import provenance
+from perfmodel.report.page.views import Selector, View
+from perfmodel.units import format_bytes, format_ratio
+
+_PACKAGE = "perfmodel.report.page"
+
+
+@dataclass(frozen=True, eq=False)
+class Page:
+    """Everything that a page shows."""
+
+    sizes: Selector
+    selectors: tuple[Selector, ...]
+    views: tuple[View, ...]
+    fixed: tuple[Block | Missing, ...]  # of the question as it was asked, whatever is selected
+    command: str
+    alerts: tuple[str, ...] = field(default=())  # of the calibration: incomplete, noisy
+
+    @property
+    def first(self) -> View:
+        """The view that is shown at first."""
+        start = tuple(selector.start for selector in self.selectors)
+        return next(view for view in self.views if view.chosen == start)
+
+    @property
+    def asked(self) -> Projection:
+        """The answer that the page was made for."""
+        return self.first.answers[self.sizes.start]
+
+    def contents(self) -> list[dict[str, str | None]]:
+        """Blocks as they are shown at first: name, sentence, or why it is left out."""
+        blocks = (*self.first.blocks, *self.fixed)
+        return [
+            {"name": b.name, "title": None, "left_out": b.why}
+            if isinstance(b, Missing)
+            else {"name": b.name, "title": b.title, "left_out": None}
+            for b in blocks
+        ]
+
+
+def page_html(page: Page) -> str:
+    """The whole file. The same page gives the same bytes."""
+    from plotly.offline import get_plotlyjs
+
+    asked = page.asked
+    size = format_bytes(asked.gpu_count.table_bytes, binary=False)
+    title = f"{size} of embedding tables on {asked.setting.machine.name}: {format_ratio(asked.slowdown)}"
+    parts = {
+        "TITLE": escape(title),
+        "STYLE": _file("page.css"),
+        "PROVENANCE": provenance(asked, page.command),
+        "DATA": script_safe(document(page)),
+        "PLOTLY": get_plotlyjs().replace("</script", "<\\/script"),
+        "SCRIPT": _file("page.js"),
+    }
+    text = _file("page.html")
+    pieces = text.split("@@")
+    return "".join(parts[piece] if at % 2 else piece for at, piece in enumerate(pieces))
+
+
+def _file(name: str) -> str:
+    return resources.files(_PACKAGE).joinpath(name).read_text(encoding="utf-8")
+
+
+def script_safe(value: Any) -> str:
+    """JSON that may stand in a script element: no text in it can end the element."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    for letter in "<>&\u2028\u2029":
+        text = text.replace(letter, f"\\u{ord(letter):04x}")
+    return text
+
+
+def document(page: Page) -> dict[str, Any]:
+    """What the script shows: selectors, views with their cards and blocks, fixed blocks, alerts."""
+    names = [
+        {"name": s.name.replace("_", "-"), "label": s.label, "words": list(s.words), "start": s.start}
+        for s in (page.sizes, *page.selectors)
+    ]
+    return {
+        "selectors": names,
+        "views": {"|".join(map(str, view.chosen)): _view(view) for view in page.views},
+        "fixed": [block_data(block) for block in page.fixed],
+        "alerts": list(page.alerts),
+        "command": page.command,
+    }
+
+
+def _view(view: View) -> dict[str, Any]:
+    return {
+        "heads": [headline(answer) for answer in view.answers],
+        "blocks": [block_data(block) for block in view.blocks],
+        "titles": {name: list(titles) for name, titles in view.titles.items()},
+    }
+
+
+def block_data(block: Block | Missing) -> dict[str, Any]:
+    """A block as the script takes it."""
+    if isinstance(block, Missing):
+        return {"name": block.name, "missing": block.why}
+    columns = list(dict.fromkeys(name for row in block.data for name in row))
+    figure = json.loads(block.figure.to_json(engine="json"))
+    figure["layout"].pop("template", None)
+    return {
+        "name": block.name,
+        "title": block.title,
+        "how": block.how_to_read,
+        "source": block.source,
+        "figure": {"data": figure["data"], "layout": figure["layout"]},
+        "columns": columns,
+        "rows": [[_plain(row.get(name)) for name in columns] for row in block.data],
+        "switches": [
+            {"label": s.label, "traces": dict(s.traces), "layout": dict(s.layout)} for s in block.switches
+        ],
+    }
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "item"):
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, (bool, int, float)) or value is None:
+        return value
+    return str(value)

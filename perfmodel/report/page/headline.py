@@ -1,0 +1,83 @@
+"""The card at the top of the page: the answer in a sentence, both times, and how sure it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from perfmodel.project import Projection
+from perfmodel.project.sensitivity import next_experiment
+from perfmodel.report.figures.style import EVIDENCE_COLOURS
+from perfmodel.report.projection import experiment_text
+from perfmodel.schema.evidence import Evidence
+from perfmodel.units import format_bytes, format_count, format_fraction, format_ratio, format_time
+
+ALERT_SHARE = 0.2
+"""Assumed share of the time from which on the card says so."""
+
+
+def headline(answer: Projection) -> dict[str, Any]:
+    """What the card shows, as plain text: the page never takes it for HTML.
+
+    Returns sentence, times, sure (band and bounds), gpus, evidence (kind, share, words, colour), alert, notes
+    Limits: one GPU -> nothing is sharded, and no evidence bar
+    """
+    count = answer.gpu_count
+    if answer.gpus == 1:
+        size = format_bytes(count.table_bytes, binary=False)
+        sentence = f"{format_ratio(answer.slowdown)}: {size} of tables fit one GPU, so nothing is sharded."
+        times, sure = f"{format_time(answer.time_s)} a batch", ""
+    else:
+        sentence = (
+            f"{format_ratio(answer.slowdown)} slower sharded over {format_count(answer.gpus)} GPUs than if "
+            "the tables fitted in one."
+        )
+        times = (
+            f"{format_time(answer.time_s)} a batch, instead of {format_time(answer.baseline_time_s)}; "
+            f"{format_ratio(answer.totals['throughput_ratio'])} the samples per second"
+        )
+        sure = _sure(answer)
+    return {
+        "sentence": sentence,
+        "times": times,
+        "sure": sure,
+        "gpus": str(count),
+        "evidence": evidence_bar(answer),
+        "alert": _alert(answer),
+        "notes": list(answer.notes),
+    }
+
+
+def _sure(answer: Projection) -> str:
+    low, high = (format_ratio(value) for value in answer.band)
+    floor, data, light = (
+        format_ratio(answer.totals[f"slowdown_{name}"]) for name in ("floor_part", "bytes_part", "light")
+    )
+    return (
+        f"95 % band {low} – {high}; {floor} of it are latency floors and {data} are bytes; "
+        f"the speed of light allows {light}"
+    )
+
+
+def evidence_bar(answer: Projection) -> list[dict[str, Any]]:
+    """Shares of the time by evidence, strongest first."""
+    return [
+        {
+            "kind": str(kind),
+            "share": float(f"{share:.4g}"),
+            "words": f"{format_fraction(share)} {kind}",
+            "colour": EVIDENCE_COLOURS[kind],
+        }
+        for kind, share in answer.evidence_shares().items()
+    ]
+
+
+def _alert(answer: Projection) -> str:
+    """What to measure where more than a fifth of the time is assumed; else ""."""
+    share = answer.evidence_shares().get(Evidence.ASSUMED, 0.0)
+    if share <= ALERT_SHARE or answer.forward.memory is not None:
+        return ""
+    first = f"{format_fraction(share)} of the time rests on something assumed."
+    experiment = next_experiment(answer)
+    if experiment is None:
+        return first
+    return f"{first} {experiment_text(experiment, answer.setting.machine.name)}"

@@ -1,0 +1,220 @@
+"use strict";
+// Shows what Python computed: every number, sentence and figure is in the data; nothing is calculated here.
+(function () {
+  const data = JSON.parse(document.getElementById("data").textContent);
+  const config = {responsive: true, displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"]};
+  const chosen = data.selectors.map((selector) => selector.start);
+  const switched = {}, isolated = {};
+  const dashes = {dash: "6 4", dot: "2 3", dashdot: "7 3 2 3", longdash: "10 4", longdashdot: "10 3 2 3"};
+
+  function element(tag, attributes, ...children) {
+    const made = document.createElement(tag);
+    for (const [name, value] of Object.entries(attributes || {})) made.setAttribute(name, value);
+    for (const child of children) made.append(child);
+    return made;
+  }
+
+  function button(words, act) {
+    const made = element("button", {type: "button"}, words);
+    made.addEventListener("click", () => act(made));
+    return made;
+  }
+
+  function csv(block) {
+    const cell = (value) => {
+      const text = value === null ? "" : String(value);
+      return /[",\n\r]/.test(text) ? '"' + text.replaceAll('"', '""') + '"' : text;
+    };
+    return [block.columns, ...block.rows].map((row) => row.map(cell).join(",")).join("\n") + "\n";
+  }
+
+  function save(name, kind, text) {
+    const link = element("a", {download: name, href: URL.createObjectURL(new Blob([text], {type: kind}))});
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+  }
+
+  async function copy(text, pressed) {
+    const words = pressed.textContent;
+    let done = true;
+    try {
+      await navigator.clipboard.writeText(text);
+    } catch {
+      const area = element("textarea", {"aria-hidden": "true"});
+      area.value = text;
+      document.body.append(area);
+      area.select();
+      done = document.execCommand("copy");
+      area.remove();
+    }
+    pressed.textContent = done ? "Copied" : "Not allowed here";
+    setTimeout(() => { pressed.textContent = words; }, 1500);
+  }
+
+  function table(block) {
+    const head = element("tr", {}, ...block.columns.map((name) => element("th", {scope: "col"}, name)));
+    const rows = block.rows.map((row) => element("tr", {}, ...row.map((value) => element("td", {}, value === null ? "" : String(value)))));
+    return element("table", {}, element("thead", {}, head), element("tbody", {}, ...rows));
+  }
+
+  function section(parent, name) {
+    const id = "block-" + name;
+    return document.getElementById(id) || parent.appendChild(element("section", {id}));
+  }
+
+  function drawn(block) {
+    const figure = structuredClone(block.figure);
+    const choice = block.switches[switched[block.name] || 0];
+    if (choice) {
+      Object.assign(figure.layout, structuredClone(choice.layout));
+      for (const [key, value] of Object.entries(choice.traces)) {
+        figure.data.forEach((trace, at) => { trace[key] = Array.isArray(value) ? value[at] : value; });
+      }
+    }
+    return figure;
+  }
+
+  async function plot(place, block) {
+    const figure = drawn(block);
+    figure.layout.showlegend = false;
+    const only = isolated[block.name];
+    if (only !== undefined) figure.data.forEach((trace) => { trace.visible = seriesOf(trace) === only; });
+    place.style.minWidth = ((figure.layout.meta || {}).min_width || 0) + "px";
+    await Plotly.react(place, figure.data, figure.layout, config);
+  }
+
+  function switches(block, place) {
+    const group = element("div", {role: "group", "aria-label": "How the figure is drawn"});
+    block.switches.forEach((choice, at) => {
+      const one = button(choice.label, () => {
+        switched[block.name] = at;
+        [...group.children].forEach((each, i) => each.setAttribute("aria-pressed", String(i === at)));
+        plot(place, block);
+      });
+      one.setAttribute("aria-pressed", String(at === (switched[block.name] || 0)));
+      group.append(one);
+    });
+    return group;
+  }
+
+  const seriesOf = (trace) => trace.legendgroup || trace.name || "";
+
+  function swatch(trace) {
+    const space = "http://www.w3.org/2000/svg", line = trace.line || {}, marker = trace.marker || {};
+    const made = document.createElementNS(space, "svg");
+    for (const [name, value] of Object.entries({width: 30, height: 12, "aria-hidden": "true"})) made.setAttribute(name, value);
+    const lines = (trace.mode || "").includes("lines");
+    const mark = document.createElementNS(space, lines ? "line" : "rect");
+    const shape = lines
+      ? {x1: 0, x2: 30, y1: 6, y2: 6, stroke: line.color, "stroke-width": 3, "stroke-dasharray": dashes[line.dash] || ""}
+      : {x: 9, width: 12, height: 12, fill: typeof marker.color === "string" ? marker.color : "currentColor"};
+    for (const [name, value] of Object.entries(shape)) mark.setAttribute(name, value);
+    made.append(mark);
+    return made;
+  }
+
+  function legend(block, place) {
+    const shown = block.figure.data.filter((trace) => trace.showlegend !== false && trace.name);
+    const group = element("div", {class: "legend", role: "group", "aria-label": "Series: press one to see it alone"});
+    if (shown.length < 2 || block.figure.layout.showlegend === false) return group;
+    if (!shown.some((trace) => seriesOf(trace) === isolated[block.name])) delete isolated[block.name];
+    for (const trace of shown) {
+      const name = seriesOf(trace);
+      const one = button("", () => {
+        if (isolated[block.name] === name) delete isolated[block.name]; else isolated[block.name] = name;
+        [...group.children].forEach((each) => each.setAttribute("aria-pressed", String(each === one && isolated[block.name] === name)));
+        plot(place, block);
+      });
+      one.append(swatch(trace), trace.name);
+      one.setAttribute("aria-pressed", String(isolated[block.name] === name));
+      group.append(one);
+    }
+    return group;
+  }
+
+  async function show(parent, block, title = block.title) {
+    const home = section(parent, block.name);
+    if (block.missing !== undefined) {
+      home.replaceChildren(element("p", {class: "missing"}, "Left out: " + block.name + ": " + block.missing));
+      return;
+    }
+    const open = home.querySelector("details")?.open;
+    const place = home.querySelector(".plot") || element("div", {class: "plot", role: "img"});
+    place.setAttribute("aria-label", title);
+    const numbers = element("div", {class: "wide"});
+    const details = element("details", {}, element("summary", {}, "Numbers of this figure (" + block.rows.length + " rows)"), numbers);
+    details.addEventListener("toggle", () => { if (details.open && !numbers.firstChild) numbers.append(table(block)); });
+    const tools = element("div", {class: "tools"},
+      switches(block, place),
+      button("Copy CSV", (pressed) => copy(csv(block), pressed)),
+      button("Save CSV", () => save(block.name + ".csv", "text/csv", csv(block))),
+      button("Save JSON", () => save(block.name + ".json", "application/json", JSON.stringify({columns: block.columns, rows: block.rows}, null, 1))));
+    home.replaceChildren(
+      element("h2", {}, title), element("p", {class: "how"}, block.how), tools,
+      legend(block, place), element("div", {class: "wide"}, place), element("p", {class: "source"}, block.source), details);
+    details.open = Boolean(open);
+    await plot(place, block);
+  }
+
+  function card(head) {
+    const home = document.getElementById("headline");
+    const bar = element("div", {class: "evidence", role: "img", "aria-label": "Evidence of the time: " + head.evidence.map((part) => part.words).join(", ")});
+    const key = element("ul", {class: "key"});
+    for (const part of head.evidence) {
+      const piece = element("span", {title: part.words});
+      piece.style.flexGrow = part.share;
+      piece.style.background = part.colour;
+      bar.append(piece);
+      const dot = element("i", {"aria-hidden": "true"});
+      dot.style.background = part.colour;
+      key.append(element("li", {}, dot, part.words));
+    }
+    home.replaceChildren(element("h1", {}, head.sentence), element("p", {class: "times"}, head.times));
+    if (head.sure) home.append(element("p", {}, head.sure));
+    home.append(element("p", {class: "soft"}, "GPUs: " + head.gpus));
+    if (head.evidence.length) home.append(bar, key);
+    if (head.alert) home.append(element("p", {class: "alert", role: "note"}, head.alert));
+    for (const note of head.notes) home.append(element("p", {class: "soft"}, "Note: " + note));
+  }
+
+  async function update() {
+    const view = data.views[chosen.slice(1).join("|")];
+    card(view.heads[chosen[0]]);
+    for (const block of view.blocks) {
+      await show(document.getElementById("views"), block, (view.titles[block.name] || [])[chosen[0]]);
+    }
+  }
+
+  function selectors() {
+    const form = document.getElementById("selectors");
+    data.selectors.forEach((selector, at) => {
+      const list = element("select", {id: "select-" + selector.name});
+      selector.words.forEach((words, i) => list.append(element("option", {value: i}, words)));
+      list.value = selector.start;
+      list.disabled = selector.words.length < 2;
+      list.addEventListener("change", () => { chosen[at] = Number(list.value); update(); });
+      form.append(element("label", {}, selector.label, list));
+    });
+    form.addEventListener("submit", (event) => event.preventDefault());
+  }
+
+  function theme() {
+    const root = document.documentElement, pressed = document.getElementById("theme");
+    const dark = () => root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+    const tell = () => pressed.setAttribute("aria-pressed", String(dark()));
+    pressed.addEventListener("click", () => { root.dataset.theme = dark() ? "light" : "dark"; tell(); });
+    tell();
+  }
+
+  async function start() {
+    selectors();
+    theme();
+    for (const text of data.alerts) document.getElementById("alerts").append(element("p", {class: "alert", role: "alert"}, text));
+    document.getElementById("all-data").addEventListener("click", () => save("perfmodel-report.json", "application/json", JSON.stringify(data)));
+    await update();
+    for (const block of data.fixed) await show(document.getElementById("fixed"), block);
+    document.documentElement.dataset.ready = "yes";
+  }
+
+  start();
+})();

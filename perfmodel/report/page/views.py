@@ -1,0 +1,160 @@
+"""What the page shows: one view for every combination of the selectors, computed before it is written."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from perfmodel.errors import BadInputError, NoCalibrationError
+from perfmodel.plan.sizes import SIZES, Size, by_size
+from perfmodel.project import Projection, project, project_one
+from perfmodel.project.scenarios import CLUSTER
+from perfmodel.report.figures.block import Block, Missing
+from perfmodel.report.figures.breakdown import breakdown
+from perfmodel.report.figures.shardings import shardings
+from perfmodel.report.figures.slowdown import Line, Mark, sentence, slowdown
+from perfmodel.schema.machine import Machine
+from perfmodel.validate.verdicts import load_claims
+
+MOST_VIEWS = 64
+_POINTS = 25
+_LARGEST_BYTES = 100e12
+_PAPER_BYTES = 10e12
+_LEAST, _MOST = "10a", "10b"  # of the claims: the smallest and the largest slowdown of the paper's Fig 9
+_BAR_SIZES = (160e9, 640e9, 1e12, 2.5e12, 5e12, 10e12, 25e12, 100e12)
+
+
+@dataclass(frozen=True)
+class Selector:
+    """One thing that the reader of the page may choose."""
+
+    name: str  # batch, pooling, dim, machine: a keyword of ``perfmodel.project``
+    label: str
+    values: tuple[Any, ...]  # increasing
+    words: tuple[str, ...]  # of the values
+    start: int = 0  # position of the value that was asked for
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """What is shown for one value of every selector: blocks in order, and the answer at each table size."""
+
+    chosen: tuple[int, ...]  # position of the value of every selector
+    answers: tuple[Projection, ...]  # of the table sizes that may be chosen
+    blocks: tuple[Block | Missing, ...]
+    titles: Mapping[str, tuple[str, ...]]  # of blocks whose sentence depends on the table size, one a size
+
+
+def combinations(selectors: Sequence[Selector]) -> list[tuple[int, ...]]:
+    """Every choice. Limits: more than ``MOST_VIEWS`` -> BadInputError"""
+    found = list(itertools.product(*(range(len(selector.values)) for selector in selectors)))
+    if len(found) > MOST_VIEWS:
+        raise BadInputError(
+            f"{len(found)} combinations of {', '.join(s.label for s in selectors)} are too many for a page.",
+            f"at most {MOST_VIEWS}: give fewer values.",
+        )
+    return found
+
+
+def view(
+    chosen: tuple[int, ...],
+    selectors: Sequence[Selector],
+    sizes: Selector,
+    machine: Machine,
+    options: Mapping[str, Any],
+) -> View:
+    """The view of one choice.
+
+    sizes    bytes of all tables that may be chosen
+    options  of ``perfmodel.project``, without the selected ones
+    """
+    asked = {**options, **{s.name: s.values[at] for s, at in zip(selectors, chosen, strict=True)}}
+    answers = tuple(project_one(machine=machine, table_bytes=size, **asked) for size in sizes.values)
+    bars = [project_one(machine=machine, table_bytes=size, **asked) for size in bar_sizes(sizes.values)]
+    grid = line_sizes(answers[0].gpu_count.usable_bytes, sizes.values)
+    lines = list(_lines(grid, machine, asked))
+    first = slowdown(lines, answers[sizes.start], marks())
+    titles = {} if isinstance(first, Missing) else {first.name: tuple(sentence(lines, a) for a in answers)}
+    return View(chosen, answers, (first, breakdown(bars)), titles)
+
+
+def line_sizes(one_gpu_bytes: float, sizes: Sequence[float]) -> list[float]:
+    """Table sizes of the lines: from what one GPU holds to 100 TB, and those that were asked for."""
+    last = max([_LARGEST_BYTES, *sizes])
+    even = np.geomspace(min([one_gpu_bytes, *sizes]), last, _POINTS).tolist()
+    return sorted({float(f"{size:.4g}") for size in even} | {float(size) for size in sizes})
+
+
+def bar_sizes(sizes: Sequence[float]) -> list[float]:
+    """Table sizes of the bars: round ones, and those that were asked for."""
+    return sorted({*_BAR_SIZES, *map(float, sizes)})
+
+
+def _lines(grid: Sequence[float], machine: Machine, asked: Mapping[str, Any]) -> Iterator[Line]:
+    """The way that was asked for first; then the other exchanges, and the paper's assumption."""
+    scenario = str(asked.get("scenario", CLUSTER))
+    own = str(asked.get("reduction", "auto"))
+    changes: list[tuple[str, dict[str, str]]] = [(_name(own, scenario), {})]
+    others = [("auto", scenario), ("two-level", scenario), ("sparse", scenario), (own, _ONE_DOMAIN)]
+    for way, where in others:
+        if (way, where) != (own, scenario):
+            changes.append((_name(way, where), {"reduction": way, "scenario": where}))
+    sizes = np.array(grid)
+    for at, (label, change) in enumerate(changes):
+        try:
+            frame = project({"table_bytes": sizes}, machine, **{**asked, **change})
+            yield Line(label, frame, change.get("scenario", scenario) != CLUSTER)
+        except NoCalibrationError:
+            if at == 0:
+                raise
+
+
+_ONE_DOMAIN = "nvlink-everywhere"
+_WAYS = {
+    "auto": "row-wise",
+    "two-level": "row-wise with a two-level exchange",
+    "sparse": "row-wise sending only non-empty bags",
+}
+
+
+def _name(way: str, scenario: str) -> str:
+    name = _WAYS.get(way, f"row-wise, {way}")
+    return name if scenario == CLUSTER else f"{name}, NVLink between all GPUs"
+
+
+@lru_cache(maxsize=1)
+def _published() -> dict[str, float]:
+    found = {claim.id: claim.expected for claim in load_claims().claim}
+    return {name: float(found[name].rstrip("x")) for name in (_LEAST, _MOST)}
+
+
+def marks() -> tuple[Mark, ...]:
+    """The two slowdowns that the paper has for 10 TB on 128 GPUs: ends of the range of its workloads."""
+    words = {_LEAST: "the least slowed of its workloads", _MOST: "the most slowed of its workloads"}
+    where = "arXiv 2512.05831, Fig 9: 10 TB on 128 GPUs, NVLink between all of them"
+    return tuple(
+        Mark(_PAPER_BYTES, value, f"{value:g}×, {words[name]}<br>{where}")
+        for name, value in _published().items()
+    )
+
+
+def sharding_block(machine: Machine, asked: Mapping[str, Any], advance: Callable[[int], None]) -> Any:
+    """Which sharding wins where, for the question as it was asked."""
+
+    def ask(size: float) -> Projection:
+        advance(1)
+        return project_one(machine=machine, table_bytes=size, **asked)
+
+    if asked.get("reduction", "auto") != "auto":
+        return Missing("shardings", "an exchange was chosen with --reduction: leave it out to compare them.")
+    found: list[Size] = list(by_size(ask))
+    return shardings(found)
+
+
+SHARDING_STEPS = len(SIZES)
+"""How often ``sharding_block`` says that it advances."""

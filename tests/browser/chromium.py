@@ -1,0 +1,133 @@
+"""A headless Chromium with a fresh profile, driven over its debugging pipe: no driver, no package."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import select
+import shutil
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+PROGRAM = next(
+    (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))),
+    None,
+)
+_FLAGS = (
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
+    "--disable-background-networking", "--disable-component-update", "--hide-scrollbars",
+    "--disable-dev-shm-usage", "--remote-debugging-pipe",
+)  # fmt: skip
+
+
+class Chromium:
+    """One page. ``said`` has what its console said, ``asked`` the addresses that it asked for."""
+
+    def __init__(self, profile: Path, limit_s: float = 60.0) -> None:
+        assert PROGRAM is not None
+        ours_in, theirs_out = os.pipe()
+        theirs_in, ours_out = os.pipe()
+
+        def pipes() -> None:
+            kept_in, kept_out = os.dup(theirs_in), os.dup(theirs_out)
+            os.dup2(kept_in, 3)
+            os.dup2(kept_out, 4)
+
+        self.process = subprocess.Popen(
+            [PROGRAM, *_FLAGS, f"--user-data-dir={profile}", "about:blank"],
+            preexec_fn=pipes, close_fds=False, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        os.close(theirs_in)
+        os.close(theirs_out)
+        self._in, self._out, self._buffer = ours_in, ours_out, b""
+        self._number, self._session, self._limit = 0, "", limit_s
+        self.said: list[str] = []
+        self.asked: list[str] = []
+        target = self.call("Target.createTarget", url="about:blank")["targetId"]
+        self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        for domain in ("Page", "Runtime", "Network", "Log"):
+            self.call(f"{domain}.enable")
+        self.call("Network.emulateNetworkConditions", offline=True, latency=0, downloadThroughput=-1,
+                  uploadThroughput=-1)  # fmt: skip
+
+    def call(self, method: str, **parameters: Any) -> dict[str, Any]:
+        """One command and its result; what happens meanwhile is kept."""
+        self._number += 1
+        message: dict[str, Any] = {"id": self._number, "method": method, "params": parameters}
+        if self._session:
+            message["sessionId"] = self._session
+        os.write(self._out, json.dumps(message).encode() + b"\0")
+        end = time.monotonic() + self._limit
+        while True:
+            answer = self._read(end)
+            if answer.get("id") == self._number:
+                assert "error" not in answer, answer
+                return dict(answer["result"])
+            self._note(answer)
+
+    def _read(self, end: float) -> dict[str, Any]:
+        while b"\0" not in self._buffer:
+            ready, _, _ = select.select([self._in], [], [], max(0.0, end - time.monotonic()))
+            part = os.read(self._in, 1 << 20) if ready else b""
+            if not part:
+                raise TimeoutError("Chromium did not answer")
+            self._buffer += part
+        line, _, self._buffer = self._buffer.partition(b"\0")
+        return dict(json.loads(line))
+
+    def _note(self, event: dict[str, Any]) -> None:
+        name, content = event.get("method"), event.get("params", {})
+        if name == "Runtime.exceptionThrown":
+            self.said.append(json.dumps(content["exceptionDetails"]))
+        elif name == "Runtime.consoleAPICalled":
+            self.said.append(json.dumps(content["args"]))
+        elif name == "Log.entryAdded":
+            self.said.append(json.dumps(content["entry"]))
+        elif name == "Network.requestWillBeSent":
+            self.asked.append(content["request"]["url"])
+
+    def open(self, path: Path, width: int, height: int = 900, *, dark: bool = False) -> float:
+        """Open a page from disk; seconds until it says that it is ready."""
+        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1,
+                  mobile=width < 600)  # fmt: skip
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self.call("Emulation.setEmulatedMedia", features=[scheme])
+        self.call("Page.navigate", url="about:blank")
+        start = time.monotonic()
+        self.call("Page.navigate", url=path.resolve().as_uri())
+        self.wait("document.documentElement?.dataset.ready === 'yes'")
+        return time.monotonic() - start
+
+    def run(self, script: str) -> Any:
+        """Value of a JavaScript expression."""
+        found = self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
+        assert "exceptionDetails" not in found, found
+        return found["result"].get("value")
+
+    def wait(self, condition: str) -> None:
+        """Until a JavaScript condition holds. Limits: longer than the limit -> TimeoutError"""
+        end = time.monotonic() + self._limit
+        while not self.run(condition):
+            if time.monotonic() > end:
+                raise TimeoutError(f"{condition}; the console said {self.said}")
+            time.sleep(0.02)
+
+    def picture(self, path: Path) -> None:
+        """The whole page as PNG."""
+        found = self.call("Page.captureScreenshot", captureBeyondViewport=True)
+        path.write_bytes(base64.b64decode(found["data"]))
+
+    def close(self) -> None:
+        """End the browser."""
+        self.process.terminate()
+        try:
+            self.process.wait(10)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        os.close(self._in)
+        os.close(self._out)

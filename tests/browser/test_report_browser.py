@@ -1,0 +1,131 @@
+"""The page in a real browser without a network: every choice, numbers under the mouse, a clean console."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from chromium import PROGRAM, Chromium
+
+from perfmodel.cli import run
+from perfmodel.project import project_one
+from perfmodel.units import format_ratio
+
+pytestmark = pytest.mark.skipif(PROGRAM is None, reason="no Chromium on this machine: apt install chromium")
+
+READY_S = 10.0  # 2 s on a machine that does nothing else
+FIRST_LINE = (
+    "document.querySelector('#block-slowdown .plot').data.find(t => t.name === 'row-wise' && t.showlegend)"
+)
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    words = ["--table-size", "10TB,1TB", "--batch", "1024,256", "--pooling", "32", "--dim", "32,128"]
+    assert run(["report", *words, "--out", str(path)]) == 0
+    return path
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
+    one = Chromium(tmp_path_factory.mktemp("profile"))
+    yield one
+    one.close()
+
+
+def choose(browser: Chromium, name: str, at: int) -> None:
+    browser.run(
+        f"(list => {{ list.value = {at}; list.dispatchEvent(new Event('change')); }})"
+        f"(document.getElementById('select-{name}'))"
+    )
+
+
+@pytest.mark.parametrize(("width", "dark"), [(1280, False), (1280, True), (390, False), (390, True)])
+def test_the_page_opens_clean_at_every_width(browser: Chromium, page: Path, width: int, dark: bool) -> None:
+    browser.said.clear()
+    browser.asked.clear()
+    assert browser.open(page, width, dark=dark) < READY_S
+    assert browser.run("document.documentElement.scrollWidth") == width  # nothing sticks out
+    assert browser.said == []
+    outside = [address for address in browser.asked if not address.startswith(("data:", "blob:"))]
+    assert set(outside) <= {page.resolve().as_uri(), "about:blank"}
+    colour = browser.run("getComputedStyle(document.body).backgroundColor")
+    assert colour == ("rgb(20, 24, 29)" if dark else "rgb(255, 255, 255)")
+    titles = browser.run("[...document.querySelectorAll('h2')].map(each => each.textContent)")
+    drawn = browser.run("document.querySelectorAll('.plot .main-svg').length")
+    assert len(titles) >= 4 and drawn >= 3 and all(titles)
+
+
+def test_every_choice_shows_the_numbers_of_python(browser: Chromium, page: Path) -> None:
+    browser.open(page, 1280)
+    assert "128 GPUs" in browser.run("document.querySelector('h1').textContent")
+    for size_at, size in enumerate((1e12, 10e12)):
+        for batch_at, batch in enumerate((256, 1024)):
+            for dim_at, dim in enumerate((32, 128)):
+                for name, at in (("table-bytes", size_at), ("batch", batch_at), ("dim", dim_at)):
+                    choose(browser, name, at)
+                answer = project_one(table_bytes=size, batch=batch, dim=dim)
+                words = f"{format_ratio(answer.slowdown)} slower"
+                browser.wait(f"document.querySelector('h1').textContent.startsWith({json.dumps(words)})")
+                browser.wait(
+                    f"Math.abs({FIRST_LINE}.y[{FIRST_LINE}.x.indexOf({size})] / {answer.slowdown} - 1) < 1e-5"
+                )
+    assert browser.said == []
+
+
+def test_the_mouse_reads_the_number_of_the_projection(browser: Chromium, page: Path) -> None:
+    browser.open(page, 1280)
+    answer = project_one(table_bytes=10e12)
+    low, high = (format_ratio(value) for value in answer.band)
+    text = browser.run(
+        f"""(async () => {{
+            const plot = document.querySelector('#block-slowdown .plot'), line = {FIRST_LINE};
+            const point = {{curveNumber: plot.data.indexOf(line), pointNumber: line.x.indexOf(1e13)}};
+            Plotly.Fx.hover(plot, [point]);
+            await new Promise(done => setTimeout(done, 200));
+            return [...plot.querySelectorAll('.hovertext text')].map(each => each.textContent).join(' ');
+        }})()"""
+    )
+    for words in ("row-wise", "10 TB on 128 GPUs", f"{format_ratio(answer.slowdown)}, band {low} – {high}"):
+        assert words in text, text
+    assert f"evidence: {answer.evidence}" in text
+
+
+def test_switches_legend_and_table(browser: Chromium, page: Path) -> None:
+    browser.open(page, 1280)
+    buttons = "[...document.querySelectorAll('#block-{block} button')]"
+    press = buttons + ".find(b => b.textContent === '{words}').click()"
+    axis = "document.querySelector('#block-{block} .plot').layout.yaxis.{key}"
+    assert browser.run(axis.format(block="slowdown", key="type")) == "log"
+    browser.run(press.format(block="slowdown", words="linear"))
+    browser.wait(axis.format(block="slowdown", key="type") + " !== 'log'")
+    browser.run(press.format(block="breakdown", words="ms"))
+    browser.wait(axis.format(block="breakdown", key="title.text") + " === 'time of a batch (ms)'")
+    browser.run(press.format(block="breakdown", words="gather + pool"))
+    seen = "document.querySelector('#block-breakdown .plot').data.filter(t => t.visible !== false).length"
+    browser.wait(f"{seen} === 1")
+    browser.run(press.format(block="breakdown", words="gather + pool"))
+    browser.wait(f"{seen} > 1")
+    browser.run("document.querySelector('#block-slowdown details').open = true")
+    browser.wait("document.querySelectorAll('#block-slowdown tbody tr').length > 50")
+    assert browser.said == []
+
+
+def test_everything_is_reached_by_keyboard(browser: Chromium, page: Path) -> None:
+    browser.open(page, 1280)
+    lonely = "[...document.querySelectorAll('select')].filter(s => !s.closest('label')).length"
+    assert browser.run(lonely) == 0
+    assert browser.run("[...document.querySelectorAll('.plot')].every(p => p.getAttribute('aria-label'))")
+    assert browser.run(
+        "[...document.querySelectorAll('select:enabled, button')].every(b => b.tabIndex === 0)"
+    )
+
+
+def test_a_dark_page_on_request(browser: Chromium, page: Path) -> None:
+    browser.open(page, 1280)
+    browser.run("document.getElementById('theme').click()")
+    assert browser.run("getComputedStyle(document.body).backgroundColor") == "rgb(20, 24, 29)"
+    assert browser.run("document.getElementById('theme').getAttribute('aria-pressed')") == "true"

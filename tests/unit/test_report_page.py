@@ -1,0 +1,120 @@
+"""The page: whole, the same twice, small enough, asks nobody for anything, and takes no text for HTML."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli_calls import Outcome, is_an_error
+
+from perfmodel.cli import run
+from perfmodel.project import project_one
+from perfmodel.report.figures import Block, Missing, style
+from perfmodel.report.page.assemble import block_data, script_safe
+from perfmodel.report.page.headline import headline
+from perfmodel.report.page.provenance import provenance
+
+WORDS = ("report", "--table-size", "10TB,1TB", "--batch", "1024,256", "--pooling", "32", "--dim", "32")
+LARGEST = 6_000_000
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    assert run([*WORDS, "--out", str(path)]) == 0
+    return path
+
+
+def content(path: Path) -> dict[str, Any]:
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', path.read_text(), re.S)
+    assert found
+    return dict(json.loads(found[1]))
+
+
+def test_the_page_has_a_view_for_every_choice(page: Path) -> None:
+    data = content(page)
+    assert [s["words"] for s in data["selectors"]] == [["1 TB", "10 TB"], ["256", "1 024"], ["32"], ["32"]]
+    assert [s["start"] for s in data["selectors"]] == [1, 1, 0, 0]
+    assert set(data["views"]) == {"0|0|0", "1|0|0"}
+    for view in data["views"].values():
+        assert len(view["heads"]) == len(view["titles"]["slowdown"]) == 2
+        assert [block["name"] for block in view["blocks"]] == ["slowdown", "breakdown"]
+
+
+def test_cards_have_the_numbers_of_the_projection(page: Path) -> None:
+    head = content(page)["views"]["0|0|0"]["heads"][0]
+    answer = project_one(table_bytes=1e12, batch=256)
+    assert head == headline(answer) and head["gpus"] == str(answer.gpu_count)
+    assert sum(part["share"] for part in head["evidence"]) == pytest.approx(1, abs=1e-3)
+
+
+def test_the_page_is_one_file_that_asks_for_nothing(page: Path) -> None:
+    text = page.read_text()
+    assert len(text.encode()) <= LARGEST
+    assert not re.search(r'<(?:script|link|img)[^>]*\b(?:src|href)="(?!data:)', text)
+    assert "default-src 'none'" in text and "@@" not in text.split("<script>")[0]
+
+
+def test_the_same_command_writes_the_same_bytes(page: Path, tmp_path: Path) -> None:
+    assert run([*WORDS, "--out", str(tmp_path / "again.html")]) == 0
+    assert (tmp_path / "again.html").read_bytes() == page.read_bytes()
+    assert content(page)["command"] == " ".join(("perfmodel", *WORDS))
+
+
+def test_json_tells_what_is_in_the_page(cli: Callable[..., Outcome], tmp_path: Path) -> None:
+    out = tmp_path / "small.html"
+    words = ("--table-size", "1GB", "--batch", "8", "--pooling", "1", "--dim", "32", "--json")
+    done = cli("report", *words, "--out", str(out))
+    told = json.loads(done.out)
+    assert told["file"] == str(out) and told["bytes"] == out.stat().st_size
+    blocks = {block["name"]: block for block in told["blocks"]}
+    assert "fit one GPU" in blocks["slowdown"]["title"] and blocks["breakdown"]["left_out"] is None
+
+
+def test_a_file_that_is_there_stays(cli: Callable[..., Outcome], page: Path) -> None:
+    before = page.read_bytes()
+    is_an_error(cli(*WORDS, "--out", str(page)), 2, "exists already", "--force")
+    assert page.read_bytes() == before
+
+
+def test_more_views_than_a_page_holds_are_refused(cli: Callable[..., Outcome], tmp_path: Path) -> None:
+    out = str(tmp_path / "x.html")
+    is_an_error(cli("report", "--batch", "1..4096", "--dim", "1..64", "--out", out), 2, "fewer values")
+
+
+def test_text_from_files_stays_text() -> None:
+    bad = "<script>alert(1)</script>"
+    assert "<" not in script_safe({"machine": bad}) and json.loads(script_safe([bad])) == [bad]
+    answer = project_one(table_bytes=1e12)
+    machine = answer.setting.machine.model_copy(update={"name": bad, "title": bad})
+    object.__setattr__(answer.setting, "machine", machine)
+    text = provenance(answer, f"perfmodel report --machine '{bad}'")
+    assert bad not in text and "&lt;script&gt;" in text
+
+
+def test_provenance_has_every_equation() -> None:
+    answer = project_one(table_bytes=10e12)
+    text = provenance(answer, "perfmodel report")
+    assert text.count("Equation of") == len(answer.steps)
+    assert all(key in text for key in answer.setting.machine.values)
+
+
+def test_a_card_says_when_much_is_assumed_and_what_to_measure() -> None:
+    assert headline(project_one(table_bytes=10e12))["alert"] == ""
+    assumed = project_one(table_bytes=10e12, overrides={"nic_bytes_per_s": "100GB/s", "hbm_bytes": 80e9})
+    alert = headline(assumed)["alert"]
+    assert "assumed" in alert and "perfmodel calibrate" in alert
+    small = headline(project_one(table_bytes=1e9))
+    assert "nothing is sharded" in small["sentence"] and small["sure"] == ""
+
+
+def test_a_block_is_plain_data() -> None:
+    figure = style.new_figure()
+    rows = ({"a": 1.5, "b": "x"}, {"a": float("nan"), "c": None})
+    found = block_data(Block("n", "t", "h", figure, "s", rows))
+    assert found["columns"] == ["a", "b", "c"] and found["rows"] == [[1.5, "x", None], [None, None, None]]
+    assert block_data(Missing("n", "because")) == {"name": "n", "missing": "because"}
