@@ -270,9 +270,8 @@ def _unique(a: _Cut, own: Array, everywhere: Array) -> None:
     own[..., Resource.ROWS_SENT] = ex.requested_rows(a.G, a.U, a.r) * a.elements * a.w * a.ub
     everywhere[..., Resource.ROWS_RECEIVED] = a.U * a.D * a.w * a.ub
     bag = a.D * a.pooled + a.model.constant("offset_bytes")
-    arrived = np.maximum(a.U, 1)
-    bags = np.full(a.U.shape, a.B)
-    moved = a.traffic(arrived, a.B * a.L, a.D, bags, bag, len(a.model.tables), a.w, Gather.COPY)
+    bags = np.full(a.U.shape, a.B)  # each row that arrived is read: as from the table, U rows at the least
+    moved = a.traffic(a.E, a.B * a.L, a.D, bags, bag, len(a.model.tables), a.w, Gather.COPY)
     everywhere[..., Resource.POOL_DRAM] = moved.dram_bytes * a.ub
     everywhere[..., Resource.POOL_L2] = moved.l2_bytes * a.ub
 

@@ -9,6 +9,7 @@ from perfmodel.errors import BadInputError
 from perfmodel.model.exchanges import Exchange
 from perfmodel.plan import Evaluator, PlanTables, uniform_plan
 from perfmodel.plan.loads import Resource
+from perfmodel.schema.distributions import UNIFORM, zipf
 from perfmodel.schema.workload import Table, TableSet
 
 TABLES = PlanTables.of(TableSet("mine", (Table("wide", 1000, 128, 4.0, "fp32"), Table("t", 3, 8, 1, "fp32"))))
@@ -52,3 +53,20 @@ def test_as_many_row_parts_as_rows_are_finite(evaluator: Evaluator) -> None:
     one_row = evaluator.shard_loads(1, Exchange.RB, 3, 1)
     assert one_row.own[Resource.IDS_RECEIVED] == pytest.approx(8 * 10 * 1 / 3 * 8)
     assert np.isfinite(one_row.own).all()
+
+
+@pytest.mark.parametrize("pooling", [1.0, 32.0])
+@pytest.mark.parametrize("rows", [500, 30_000, 4_000_000])
+def test_ids_that_are_hardly_skewed_cost_what_uniform_ids_cost(rows: int, pooling: float) -> None:
+    found = []
+    for ids in (UNIFORM, zipf(1e-6)):
+        tables = PlanTables.of(TableSet("mine", (Table("t", rows, 64, pooling),)), ids)
+        evaluator = Evaluator.on("h100-sxm-ib", tables, 1024, 16, training=True)
+        kinds = np.array(
+            [Exchange.DP, Exchange.RB, Exchange.RS, Exchange.SPARSE, Exchange.TWO_LEVEL, Exchange.UB]
+        )
+        parts = np.array([1, 4, 16, 16, 8, 16])
+        loads = evaluator.shard_loads(0, kinds, parts, 1)
+        found.append(np.concatenate([loads.own, loads.everywhere], axis=1))
+    # skewed ids count a row once that a bag of 32 has twice: 1 % of 500 rows
+    np.testing.assert_allclose(found[1], found[0], rtol=0.01, atol=1)
