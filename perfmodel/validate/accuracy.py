@@ -33,10 +33,14 @@ _FEWEST_SIZES = 4
 """Cells with fewer sizes cannot lose one and still show a curve."""
 
 
-def leave_one_size_out(machines: Iterable[str] = IN_NODE_MACHINES, alpha_beta: bool = True) -> pd.DataFrame:
+def leave_one_size_out(
+    machines: Iterable[str] = IN_NODE_MACHINES,
+    alpha_beta: bool = True,
+    gpus: Collection[int] = IN_NODE_GPUS,
+) -> pd.DataFrame:
     """Every size of every one-node cell, predicted by the model when that size is left out of its curve.
 
-    Preferred NCCL calibration of each machine, 2, 4 and 8 GPUs. Beside the columns of ``judged``, with
+    Preferred NCCL calibration of each machine, on so many ranks. Beside the columns of ``judged``, with
     ``alpha_beta``: alpha_beta_error, |error| of the plain alpha-beta model on the same points.
     """
     import pandas as pd
@@ -46,7 +50,7 @@ def leave_one_size_out(machines: Iterable[str] = IN_NODE_MACHINES, alpha_beta: b
         machine, entry = load_machine(name), measured.preferred_entries()[name]
         calibration = shipped_calibration(identity(entry))
         points = measured.measured_points(entry, measured.shipped_samples())
-        points = points[(points["nodes"] == 1) & points["gpus"].isin(IN_NODE_GPUS)]
+        points = points[(points["nodes"] == 1) & points["gpus"].isin(list(gpus))]
         for _, cell in points.groupby(["collective", "gpus"], observed=True):
             if len(cell) >= _FEWEST_SIZES:
                 left_out = _cell_left_out(cell, machine, calibration).assign(machine=name)

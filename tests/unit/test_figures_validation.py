@@ -86,13 +86,13 @@ def test_the_shipped_points_are_those_that_are_validated() -> None:
 def test_sizes_left_out_are_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
 
-    def left_out(machines: Any, alpha_beta: bool) -> pd.DataFrame:
-        seen.append((machines, alpha_beta))
+    def left_out(machines: Any, alpha_beta: bool, gpus: Any) -> pd.DataFrame:
+        seen.append((machines, alpha_beta, gpus))
         return points([1.0])
 
     monkeypatch.setattr(accuracy, "leave_one_size_out", left_out)
     assert len(held_out_points("h100-sxm-ib")["a size left out"]) == 1
-    assert seen == [(["h100-sxm-ib"], False)]
+    assert seen == [(["h100-sxm-ib"], False, (8,))]
 
 
 def test_passes_of_an_own_run(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ VALIDATION, CLAIMS = "validation", "claims"
 _BANDS = (0.25, 0.10)
 _COLUMNS = ("time_s", "predicted_s", "low_s", "high_s", "error")
 _LEFT_OUT, _CLUSTERS, _STEPS = "a size left out", "a cluster that no fit saw", "training steps (MLPerf)"
+_GPUS = 8
 _PASSES = "whole passes of this run"
 _ROW = 34
 _OUTCOMES = {
@@ -47,13 +48,13 @@ _WORDS = {
 def held_out_points(machine: str) -> dict[str, pd.DataFrame]:
     """What the shipped data can be asked without a new fit of laws: frames for ``validation``, by kind.
 
-    Every size of this machine left out of its curve (2 s), two-node clusters that informed no fit, and
-    training steps of MLPerf.
+    Every size of this machine, on 8 GPUs, left out of its curve (1 s); two-node clusters that informed no
+    fit; training steps of MLPerf.
     Limits: a machine without a preferred calibration -> without its sizes
     """
     frames = {}
     if machine in preferred_entries() and machine in accuracy.IN_NODE_MACHINES:
-        frames[_LEFT_OUT] = accuracy.leave_one_size_out([machine], alpha_beta=False)
+        frames[_LEFT_OUT] = accuracy.leave_one_size_out([machine], alpha_beta=False, gpus=(_GPUS,))
     frames[_CLUSTERS] = accuracy.other_clusters()
     steps = dlrm.mlperf_frame()
     steps = steps[~steps["fitted"]].rename(columns={"measured_s": "time_s"})

@@ -1,0 +1,101 @@
+"""Every figure that one answer rests on, in the order of the report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from perfmodel.errors import NoCalibrationError
+from perfmodel.project import Projection
+from perfmodel.project.scenarios import BEST
+from perfmodel.report.figures.block import Block, Missing
+from perfmodel.report.figures.collectives import Measured, collectives, measured
+from perfmodel.report.figures.roofline import roofline
+from perfmodel.report.figures.sensitivity import changes, heat_map, tornado
+from perfmodel.report.figures.validation import claims, held_out_points, own_run_points, validation
+from perfmodel.schema.evidence import Backend, Clock
+from perfmodel.schema.machine import Machine, load_machine
+from perfmodel.schema.run_files import read_run
+from perfmodel.validate import judged_claims
+from perfmodel.validate.crossover import GPUS, MACHINE
+from perfmodel.validate.points import run_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_DRAWN = ("all_to_all", "reduce_scatter")
+_COMPARED = "all_to_all"
+_NVLINK, _PCIE = "h100-sxm-ib", "rtx-pro-6000-pcie"
+
+
+def evidence_blocks(asked: Projection) -> Iterator[Block | Missing]:
+    """Collective curves, roofline, what would change the answer, predicted against measured, claims.
+
+    Curves are those of the answer's own calibration on as many ranks of a node as were measured; beside them
+    NCCL against NVSHMEM, and NVLink against PCIe, on the shipped machines where both were measured.
+    """
+    yield from _curves(asked)
+    yield roofline(asked, _kernel_samples(asked))
+    yield changes(asked)
+    yield tornado(asked)
+    yield heat_map(asked)
+    yield _validation(asked)
+    yield claims(judged_claims())
+
+
+def _curves(asked: Projection) -> Iterator[Block | Missing]:
+    own = _own(asked)
+    for collective in _DRAWN:
+        name = f"collectives-{collective.replace('_', '-')}"
+        yield collectives([own], collective, _ranks(own, collective), name=name)
+    pair = load_machine(MACHINE)
+    libraries = [measured(pair, Backend.NCCL, Clock.STREAM), measured(pair, Backend.NVSHMEM, Clock.DEVICE)]
+    yield collectives(libraries, _COMPARED, GPUS, name="libraries")
+    yield collectives(_links(asked.setting.machine), _COMPARED, GPUS, name="links")
+
+
+def _own(asked: Projection) -> Measured | None:
+    """The library of the answer; of two, NCCL."""
+    setting = asked.setting
+    library = str(Backend.NCCL) if setting.backend == BEST else setting.backend
+    return measured(setting.machine.unchanged(), library, setting.clock, setting.calibration)
+
+
+def _ranks(own: Measured | None, collective: str) -> int:
+    """The most ranks of one domain that its curves know."""
+    curves = own.model.calibration.curves if own is not None else []
+    known = [c.gpus for c in curves if c.collective == collective and c.domain_gpus >= c.gpus]
+    return max(known, default=GPUS)
+
+
+def _links(machine: Machine) -> list[Measured | None]:
+    """A machine with NVLink and one with PCIe only; the answer's own where NCCL was measured on it."""
+    own = measured(machine.unchanged(), Backend.NCCL)
+    known = own is not None and not own.model.borrowed
+    wide = machine.nvlink_domain_gpus > 1
+    nvlink = own if known and wide else measured(load_machine(_NVLINK), Backend.NCCL)
+    pcie = own if known and not wide else measured(load_machine(_PCIE), Backend.NCCL)
+    return [nvlink, pcie]
+
+
+def _run(asked: Projection) -> Path | None:
+    """The folder of the run that the answer's calibration lies in."""
+    calibration = asked.setting.calibration
+    return run_of(calibration) if calibration is not None else None
+
+
+def _kernel_samples(asked: Projection) -> pd.DataFrame | None:
+    folder = _run(asked)
+    return read_run(folder).kernel_samples() if folder is not None else None
+
+
+def _validation(asked: Projection) -> Block | Missing:
+    """The passes of the run where it has some, else the public measurements."""
+    folder = _run(asked)
+    if folder is not None:
+        try:
+            return validation(own_run_points(folder))
+        except NoCalibrationError:
+            pass
+    return validation(held_out_points(asked.setting.machine.name))

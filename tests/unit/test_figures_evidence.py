@@ -1,0 +1,83 @@
+"""All figures behind an answer: which there are, of which data, and which are missing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import own_run
+import pandas as pd
+import pytest
+
+from perfmodel.project import Projection, project_one
+from perfmodel.report.figures import Block, Missing, validation
+from perfmodel.report.figures.evidence import evidence_blocks
+from perfmodel.schema.machine import read_machine
+
+NAMES = [
+    "collectives-all-to-all", "collectives-reduce-scatter", "libraries", "links", "roofline", "changes",
+    "tornado", "heat-map", "validation", "claims",
+]  # fmt: skip
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the fits of one size less."""
+
+    def left_out(machines: Any, **options: Any) -> pd.DataFrame:
+        columns = ["time_s", "predicted_s", "low_s", "high_s", "error"]
+        return pd.DataFrame([[1.0] * 4 + [0.0]], columns=columns).assign(inside=True)
+
+    monkeypatch.setattr(validation.accuracy, "leave_one_size_out", left_out)
+
+
+def blocks(asked: Projection) -> dict[str, Block | Missing]:
+    return {found.name: found for found in evidence_blocks(asked)}
+
+
+@pytest.mark.usefixtures("quick")
+def test_every_figure_of_the_default_answer_is_there() -> None:
+    found = blocks(project_one(table_bytes=10e12))
+    assert list(found) == NAMES
+    for name, block in found.items():
+        assert isinstance(block, Block), block
+        assert block.title.endswith(".") and block.source and block.how_to_read and block.data, name
+        assert all(isinstance(v, str | int | float | None) for row in block.data for v in row.values()), name
+        assert len(block.figure.to_json()) < 250_000
+    own, links = found["collectives-all-to-all"], found["links"]
+    assert isinstance(own, Block) and {row["calibration"] for row in own.data} == {
+        "h100-sxm-ib/nccl-2.29.2-stream"
+    }
+    assert isinstance(links, Block) and "rtx-pro-6000-pcie" in links.title and "h100-sxm-ib" in links.title
+
+
+@pytest.mark.usefixtures("quick")
+def test_on_one_gpu_what_hangs_on_several_is_missing() -> None:
+    found = blocks(project_one(table_bytes=1e9, gpus=1))
+    missing = [name for name, block in found.items() if isinstance(block, Missing)]
+    assert missing == ["changes", "tornado", "heat-map"] and list(found) == NAMES
+
+
+def test_an_own_run_shows_its_own_samples(tmp_path: Path) -> None:
+    folder = own_run.write_run(tmp_path / "four-cores-01234567")
+    path = next(iter(folder.glob("mpi*.json")))
+    asked = project_one(
+        None, read_machine(folder / "machine.toml"), backend="mpi", calibration=path, table_bytes=1e8, gpus=2
+    )
+    found = blocks(asked)
+    curves, roof, passes = (found[name] for name in ("collectives-all-to-all", "roofline", "validation"))
+    assert isinstance(curves, Block) and curves.title.startswith("All-to-all on 4 GPUs")
+    assert isinstance(roof, Block) and "32 gathers timed on it" in roof.source
+    assert isinstance(passes, Block) and "Of 3 points" in passes.title
+    links = found["links"]
+    assert isinstance(links, Block) and "h100-sxm-ib" in links.title and "rtx-pro-6000-pcie" in links.title
+
+
+@pytest.mark.usefixtures("quick")
+def test_changed_values_leave_the_measured_curves_alone() -> None:
+    changed = blocks(project_one(table_bytes=10e12, overrides={"nic_bytes_per_s": 100e9}))
+    plain = blocks(project_one(table_bytes=10e12))
+    for name in NAMES[:4]:
+        first, second = changed[name], plain[name]
+        assert isinstance(first, Block) and isinstance(second, Block) and first.data == second.data
+    assert changed["changes"] != plain["changes"]
