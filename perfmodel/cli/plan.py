@@ -129,7 +129,9 @@ PlanOption = Annotated[
 LimitOption = Annotated[
     str, typer.Option("--time-limit", metavar="TIME", help="Longest search, e.g. 10s (default).")
 ]
-SeedOption = Annotated[int, typer.Option("--seed", metavar="N", help="Of the random moves of the search.")]
+SeedOption = Annotated[
+    int, typer.Option("--seed", metavar="N", min=0, help="Of the random moves of the search.")
+]
 
 
 def plan(

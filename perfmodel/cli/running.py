@@ -68,6 +68,13 @@ def run(arguments: list[str], *, verbose: bool = False) -> int:
         return BUG
 
 
+_PLAIN = {
+    r"Input should be a valid integer.*": "it must be a whole number",
+    r"Input should be greater than or equal to (\S+)": r"it must be at least \1",
+}
+"""Plain words for what the library that reads options says."""
+
+
 def _while_printing(error: BaseException) -> bool:
     """Whether it was raised where typer prints the help or the version of itself (``echo``)."""
     import traceback
@@ -76,11 +83,15 @@ def _while_printing(error: BaseException) -> bool:
 
 
 def _bad_usage(error: Exception, arguments: list[str]) -> int:
+    import re
+
     from perfmodel.errors import BadInputError
 
     context = getattr(error, "ctx", None)
     command = context.command_path if context is not None else "perfmodel"
     message = getattr(error, "format_message", lambda: str(error))().strip()
+    for said, plain in _PLAIN.items():
+        message = re.sub(said, plain, message)
     if not arguments or not message:
         show_help(message)
         return BAD_USAGE

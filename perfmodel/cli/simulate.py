@@ -50,7 +50,7 @@ def simulate(
     alpha: AlphaOption = None,
     distribution: DistributionOption = None,
     settings: ChipSetOption = None,
-    seed: Annotated[int, typer.Option("--seed", help="Of the ids, and of where tables begin.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Of the ids, and of where tables begin.")] = 0,
     as_json: JsonOption = False,
 ) -> None:
     """Predicted against simulated times: of the mappings that plan --on-chip compares, or of single tables.

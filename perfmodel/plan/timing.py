@@ -62,12 +62,16 @@ class PassTimes:
         return float(eb.splits_bytes(self.gpus, constant("splits_per_peer"), constant("split_bytes")))
 
     def group(self, step: Step) -> tuple[float, int | None]:
-        """Ranks of a collective, and how many of them are in a node."""
+        """Ranks of a collective, and how many of them are in a node.
+
+        Limits: ranks that do not fill domains -> 1 across domains: no scheme exchanges so
+        """
         node = self.forward.gpus_per_node
+        even = self.gpus % self.domain == 0
         return {
             ALL: (float(self.gpus), node),
             INSIDE: (float(self.domain), node),
-            ACROSS: (self.gpus / self.domain, 1),
+            ACROSS: (float(self.gpus // self.domain) if even else 1.0, 1),
         }[step.ranks]
 
     def _collective(self, step: Step, payload: Array) -> Timing:

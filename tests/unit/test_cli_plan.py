@@ -212,6 +212,25 @@ def test_a_file_for_torchrec_is_no_plan_to_cost(model: str, tmp_path: Path) -> N
     assert "is for TorchRec" in " ".join(err.split())
 
 
+@pytest.mark.parametrize(
+    ("seed", "message"), [("-1", "it must be at least 0"), ("1.5", "it must be a whole number")]
+)
+def test_a_seed_that_is_no_whole_number_is_refused(seed: str, message: str, model: str) -> None:
+    for more in (("--gpus", "8"), ("--on-chip", "ascend-910")):
+        code, out, err = asked("--model", model, *more, "--seed", seed)
+        assert (code, out) == (2, "")
+        assert f"'--seed': {message}" in " ".join(err.split())
+
+
+def test_gpus_need_not_fill_the_last_domain(model: str) -> None:
+    """12 GPUs are a node and a half: planned as they are projected, without reductions inside domains."""
+    answer = document_of("--model", model, "--gpus", "12", "--max-hbm", "200MB")
+    assert answer["gpus"] == 12
+    assert {group["exchange"] for group in answer["groups"]} - {"dp"}
+    assert "two_level" not in {group["exchange"] for group in answer["groups"]}
+    assert answer["bound_s"] <= answer["time_s"] < min(each["time_s"] or 1 for each in answer["baselines"])
+
+
 def given(folder: Path, model: str, **big: Any) -> str:
     """A plan file for 128 GPUs: ``big`` so, the others copied."""
     tables, file = PlanTables.load(model), folder / "given.json"
