@@ -103,7 +103,7 @@ class Popularity:
     def _draws(self) -> Array:
         """Numbers of draws [I], from 1 until no row is left that was not asked for."""
         with np.errstate(divide="ignore"):
-            most = min(max(np.log2(_ALL_ASKED / self.p.min()), 1.0), _MOST_DRAWS_LOG2)
+            most = min(max(np.log2(_ALL_ASKED) - np.log2(self.p.min()), 1.0), _MOST_DRAWS_LOG2)
         return np.asarray(2.0 ** (np.arange(int(most * _DRAWS_PER_OCTAVE) + 2) / _DRAWS_PER_OCTAVE))
 
     @cached_property

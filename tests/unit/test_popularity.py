@@ -34,6 +34,15 @@ def test_few_bins_are_as_good_as_many() -> None:
     )
 
 
+def test_a_skew_so_large_that_rows_are_never_asked_for_is_computed() -> None:
+    """Row 2 of 10^7 is asked for once in 2^46 draws, the last one less often than numbers are small."""
+    p, rows = popularity_bins(zipf(46), 1e7)
+    with np.errstate(over="raise", invalid="raise"):
+        found = Popularity(p, rows)
+        assert found.unique(1e6, slice(None)) == pytest.approx(1)
+        assert found.misses(1e6, 10.0, slice(None)) == pytest.approx(1)
+
+
 def test_a_histogram_by_hand() -> None:
     """A tenth of the rows has half of the look-ups: 10 of 100 rows with 5 % each, 90 with 5/9 %."""
     p, rows = histogram_popularity(100, [0.9, 0.1], [0.5, 0.5])
