@@ -32,6 +32,7 @@ from perfmodel.cli.shardings import (
     checked_sharding,
     print_all,
     print_one,
+    row_wise_cut,
 )
 from perfmodel.cli.suggest import Typed, answerable
 from perfmodel.errors import BadInputError
@@ -202,6 +203,7 @@ def project(
             calibration_file=calibration_file(calibration),
             changes=[vars(c) for c in changes],
             next_experiment=measure,
+            **(row_wise_cut(answer) if sharding is not None else {}),
         )
         return
     from perfmodel.report.projection import projection_text

@@ -88,7 +88,7 @@ def print_one(base: Projection, way: str, out: Output) -> None:
         emit(answer.to_frame().to_csv(index=False))
         return
     if out.as_json:
-        extra = {k: v for k, v in record(found).items() if k not in _IN_STEPS}
+        extra = _cut(found)
         emit_json("project", **answer.to_dict(), calibration_file=out.calibration_file, **extra)
         return
     emit(projection_text(answer, (), None, "", out.calibration_file, lambda w: out.again(w, answer)))
@@ -106,6 +106,29 @@ def explain_way(base: Projection, way: str, step: str, again: Again) -> Explanat
     return explain_plan_step(found.answer, evaluator_of(base), found.alike, step)
 
 
+def row_wise_cut(base: Projection) -> dict[str, Any]:
+    """What a document says of row-wise when it is named: the same keys as of the other ways.
+
+    Limits: one memory for all tables -> null, and why;  more tables than can be dealt -> null for the parts
+    """
+    from perfmodel.plan.answer import Compared, compared
+
+    if base.forward.memory is not None:
+        return _cut(Compared(_ROW_WISE, None, None, 0.0, "one memory shards nothing"))
+    try:
+        found = _cut(next(compared(base, [_ROW_WISE])))
+    except BadInputError:
+        found = _cut(Compared(_ROW_WISE, None, base, base.gpu_count.shard_bytes))
+    chosen = _EXCHANGES.get(base.forward.reduction.replace("_", "-"))
+    return found | ({"exchange": chosen} if chosen else {})
+
+
+def _cut(found: Compared) -> dict[str, Any]:
+    return {name: value for name, value in record(found).items() if name not in _IN_STEPS}
+
+
+_EXCHANGES = {"reduce-scatter": "rs", "all-to-all": "rb", "two-level": "two_level", "sparse": "sparse"}
+"""Of ``--reduction``."""
 _IN_STEPS = ("time_s", "low_s", "high_s", "slowdown", "slowdown_low", "slowdown_high", "evidence")
 
 

@@ -230,9 +230,27 @@ def printed(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, 
 
 
 def test_row_wise_prints_what_no_option_prints(capsys: pytest.CaptureFixture[str]) -> None:
-    _, plain, _ = printed(capsys, "--table-size", "10TB", "--json")
-    code, named, _ = printed(capsys, "--table-size", "10TB", "--json", "--sharding", "row-wise")
+    _, plain, _ = printed(capsys, "--table-size", "10TB")
+    code, named, _ = printed(capsys, "--table-size", "10TB", "--sharding", "row-wise")
     assert code == 0 and named == plain
+
+
+def test_row_wise_by_name_has_the_keys_of_every_sharding(capsys: pytest.CaptureFixture[str]) -> None:
+    """10 TB over 128 GPUs: 128 row parts of one table, and what the list of all shardings says of it."""
+    words = ("--table-size", "10TB", "--json")
+    plain = json.loads(printed(capsys, *words)[1])
+    named = json.loads(printed(capsys, *words, "--sharding", "row-wise")[1])
+    listed = json.loads(printed(capsys, *words, "--sharding", "all")[1])["shardings"]
+    more = {name: named[name] for name in named.keys() - plain.keys()}
+    assert named == plain | more
+    row_wise = next(each for each in listed if each["sharding"] == "row-wise")
+    assert more == {name: row_wise[name] for name in more}
+    assert (more["exchange"], more["row_parts"], more["col_parts"], more["why_not"]) == ("rs", 128, 1, None)
+    assert {"memory_bytes", "longest_step", "longest_share", "sharding"} < more.keys()
+    other = printed(capsys, *words, "--sharding", "row-wise", "--reduction", "sparse")[1]
+    assert json.loads(other)["exchange"] == "sparse"
+    one = printed(capsys, *words, "--sharding", "row-wise", "--local-memory", "10TB@3TB/s")[1]
+    assert json.loads(one)["why_not"] == "one memory shards nothing"
 
 
 def test_all_prints_every_way_and_every_size(capsys: pytest.CaptureFixture[str]) -> None:
