@@ -192,6 +192,9 @@ def test_an_own_run_shows_each_visit(folder: Path) -> None:
     found = block(measured(machine, "mpi", calibration=path), gpus=4)
     assert [row["samples"] for row in found.data] == [4] * len(own_run.SIZES)
     assert all(row["low_s"] < row["time_s"] < row["high_s"] for row in found.data)
+    cell = rows[(rows["collective"] == "all_to_all") & (rows["gpus"] == 4)]
+    medians = cell.groupby("payload_bytes")["time_s"].median()
+    assert [row["time_s"] for row in found.data] == medians.tolist()
 
 
 def test_samples_of_a_copy_elsewhere_are_not_here(folder: Path, tmp_path: Path) -> None:

@@ -99,6 +99,11 @@ def test_timed_gathers_are_marks(tmp_path: Path) -> None:
     assert marks.y[0] == pytest.approx(moved / work["time_s"])
     assert len(marks.x) == 32 and "32 gathers timed on it" in found.source
     assert {row["evidence"] for row in found.data if row["kind"] == "timed"} == {"measured"}
+    of_four = block(roofline(answer, samples.assign(shards=4)))  # a quarter of the rows, bags of four ranks
+    (shards,) = [t for t in of_four.figure.data if t.name == "timed here"]
+    assert list(shards.x) == [size / 4 for size in marks.x]
+    moved += 3 * work["batch"] * (4 * work["dim"] + 8)
+    assert shards.y[0] == pytest.approx(moved / work["time_s"])
     kinds = {t.line.dash for t in lines(found)}
     assert kinds == {"dash", "dot"}  # inside the bytes that were timed, and beyond them
     throttled = block(roofline(answer, samples.assign(flag="throttled")))

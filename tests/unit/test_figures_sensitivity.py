@@ -40,9 +40,13 @@ def test_bars_go_from_the_answer_to_what_each_change_leaves(asked: Projection) -
 
 def test_the_change_in_the_sentence_is_the_one_that_helps_most(asked: Projection) -> None:
     first = block(changes(asked)).title
-    assert first.startswith("One memory of 10 TB at 3 TB/s (appliance): this would change most, from 250× to")
-    other = block(changes(project_one(table_bytes=20e12))).title
-    assert "20 TB" in other and other != first
+    assert first == (
+        "NVLink domain 8 → 128 GPUs: this would help most, from 250× to 49.6×; one memory of 10 TB at 3 TB/s "
+        "(appliance) leaves 1.04×."
+    )
+    other = block(changes(project_one(table_bytes=20e12, machine="l40s-pcie"))).title
+    assert other.startswith("Sending only the partial bags that are not empty: this would help most")
+    assert "one memory of 20 TB" in other
 
 
 def test_swings_are_projections_with_half_and_twice_of_a_value(asked: Projection) -> None:

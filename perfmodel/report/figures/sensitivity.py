@@ -49,10 +49,9 @@ def changes(asked: Projection) -> Block | Missing:
     _evidence_legend(figure, [change.evidence for change in found])
     ends = [value for s in found for value in (s.low, s.high, s.before)]
     _ratios(figure, ends, asked.slowdown)
-    best = found[0]
     return Block(
         CHANGES,
-        sentence(f"{best.label}: this would change most, {_from_to(asked.slowdown, best.after)}"),
+        _changes_title(asked.slowdown, found),
         "Each bar goes from the slowdown as asked to the slowdown after one change; whiskers are the 95 % "
         "band after it, colours its weakest evidence.",
         figure,
@@ -95,8 +94,13 @@ def tornado(asked: Projection) -> Block | Missing:
     )
 
 
-def _from_to(before: float, after: float) -> str:
-    return f"from {format_ratio(before)} to {format_ratio(after)}"
+def _changes_title(before: float, found: Sequence[Sensitivity]) -> str:
+    """The best change; a memory that nobody sells as such comes second."""
+    memories = [s for s in found if s.option.startswith("--local-memory")]
+    others = [s for s in found if s not in memories]
+    first, *rest = [*others[:1], *memories]
+    said = f"{first.label}: this would help most, from {format_ratio(before)} to {format_ratio(first.after)}"
+    return sentence("; ".join([said, *(f"{s.label} leaves {format_ratio(s.after)}" for s in rest)]))
 
 
 def _bars_figure(count: int) -> Any:
