@@ -134,18 +134,23 @@ def _page(
     sizes: Selector, selectors: tuple[Selector, ...], machine: Any, options: dict[str, Any], command: str
 ) -> Page:
     from perfmodel.report.page.assemble import Page
-    from perfmodel.report.page.views import SHARDING_STEPS, combinations, sharding_block, view
+    from perfmodel.report.page.contents import FIXED, fixed_blocks
+    from perfmodel.report.page.views import Settings, combinations, view
 
     choices = combinations(selectors)
-    bar = Progress(len(choices) + SHARDING_STEPS, "report")
-    views = []
+    start = tuple(selector.start for selector in selectors)
+    bar = Progress(len(choices) + FIXED, "report")
+    views, settings = [], Settings(machine, options)
     for choice in choices:
-        views.append(view(choice, selectors, sizes, machine, options))
+        views.append(view(choice, selectors, sizes, settings, options))
         bar.advance(1)
-    asked = {**options, **{s.name: s.values[s.start] for s in selectors}}
-    fixed = (sharding_block(machine, asked, bar.advance),)
+    asked = views[choices.index(start)].answers[sizes.start]
+    fixed = []
+    for block in fixed_blocks(asked, {**options, **{s.name: s.values[s.start] for s in selectors}}):
+        fixed.append(block)
+        bar.advance(1)
     bar.close()
-    return Page(sizes, selectors, tuple(views), fixed, command, _alerts(options.get("calibration")))
+    return Page(sizes, selectors, tuple(views), tuple(fixed), command, _alerts(options.get("calibration")))
 
 
 def _alerts(calibration: str | None) -> tuple[str, ...]:

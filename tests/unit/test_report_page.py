@@ -15,6 +15,7 @@ from perfmodel.cli import run
 from perfmodel.project import project_one
 from perfmodel.report.figures import Block, Missing, style
 from perfmodel.report.page.assemble import block_data, script_safe
+from perfmodel.report.page.contents import FIXED
 from perfmodel.report.page.headline import headline
 from perfmodel.report.page.provenance import provenance
 
@@ -65,6 +66,12 @@ def test_the_same_command_writes_the_same_bytes(page: Path, tmp_path: Path) -> N
     assert content(page)["command"] == " ".join(("perfmodel", *WORDS))
 
 
+def test_the_questions_of_a_reader_come_in_order(page: Path) -> None:
+    names = [block["name"] for block in content(page)["fixed"]]
+    assert names[0].startswith("collectives") and names[-1] == "shardings" and len(names) == FIXED
+    assert "10 TB on 128 GPUs of h100-sxm-ib, batch 1 024" in content(page)["question"]
+
+
 def test_json_tells_what_is_in_the_page(cli: Callable[..., Outcome], tmp_path: Path) -> None:
     out = tmp_path / "small.html"
     words = ("--table-size", "1GB", "--batch", "8", "--pooling", "1", "--dim", "32", "--json")
@@ -88,7 +95,9 @@ def test_more_views_than_a_page_holds_are_refused(cli: Callable[..., Outcome], t
 
 def test_text_from_files_stays_text() -> None:
     bad = "<script>alert(1)</script>"
-    assert "<" not in script_safe({"machine": bad}) and json.loads(script_safe([bad])) == [bad]
+    for text in (bad, "</SCRIPT>", "<!--", "\u2028<b>"):
+        safe = script_safe([text])
+        assert json.loads(safe) == [text] and not re.search("<[/!s]|\u2028", safe, re.IGNORECASE)
     answer = project_one(table_bytes=1e12)
     machine = answer.setting.machine.model_copy(update={"name": bad, "title": bad})
     object.__setattr__(answer.setting, "machine", machine)

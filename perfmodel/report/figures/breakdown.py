@@ -119,9 +119,8 @@ def _bars(
         x=list(labels),
         y=heights,
         name=label,
-        text=[_hover(answer, step) if step else "" for answer, step in pairs],
-        textposition="none",
-        hoverinfo="text",
+        customdata=[_hover(answer, step) if step else None for answer, step in pairs],
+        hovertemplate=_HOVER,
         marker={
             "color": style.colour(index),
             "pattern": {
@@ -135,14 +134,22 @@ def _bars(
     )
 
 
-def _hover(answer: Projection, step: StepRow) -> str:
-    time = f"{format_time(step.time_s)} ({format_fraction(step.share)})"
-    return (
-        f"<b>{short_label(step)}</b><br>{_size(answer).replace('<br>', ' on ')}<br>"
-        f"{time}, band {band(step.low_s, step.high_s)}<br>"
-        f"{format_bytes(step.payload_bytes)} a GPU, {step.library}, {step.clock} clock<br>"
-        f"evidence: {step.evidence}"
-    )
+_HOVER = (
+    "<b>%{fullData.name}</b><br>%{customdata[0]}<br>%{customdata[1]}<br>%{customdata[2]}<br>"
+    "evidence: %{customdata[3]}<extra></extra>"
+)
+
+
+def _hover(answer: Projection, step: StepRow) -> list[str]:
+    """Size and GPUs, time with share and band, bytes with library and clock, evidence."""
+    time = f"{format_time(step.time_s)} ({format_fraction(step.share)}), band {band(step.low_s, step.high_s)}"
+    size = format_bytes(step.payload_bytes)
+    return [
+        _size(answer).replace("<br>", " on "),
+        time,
+        f"{size} a GPU, {step.library}, {step.clock} clock",
+        str(step.evidence),
+    ]
 
 
 def _unit(top_s: float) -> tuple[float, str]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from html import escape
 from importlib import resources
@@ -11,6 +13,7 @@ from typing import Any
 
 from perfmodel.project import Projection
 from perfmodel.report.figures.block import Block, Missing
+from perfmodel.report.page.contents import question
 from perfmodel.report.page.headline import headline
 from perfmodel.report.page.provenance import provenance
 from perfmodel.report.page.views import Selector, View
@@ -79,9 +82,12 @@ def _file(name: str) -> str:
 def script_safe(value: Any) -> str:
     """JSON that may stand in a script element: no text in it can end the element."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    for letter in "<>&\u2028\u2029":
-        text = text.replace(letter, f"\\u{ord(letter):04x}")
-    return text
+    text = _ENDS_SCRIPT.sub("\\\\u003c", text)
+    return text.replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+
+
+_ENDS_SCRIPT = re.compile("<(?=[/!s])", re.IGNORECASE)
+"""Where ``</script``, ``<!--`` or ``<script`` may begin: the only text that a script element ends at."""
 
 
 def document(page: Page) -> dict[str, Any]:
@@ -94,6 +100,7 @@ def document(page: Page) -> dict[str, Any]:
         "selectors": names,
         "views": {"|".join(map(str, view.chosen)): _view(view) for view in page.views},
         "fixed": [block_data(block) for block in page.fixed],
+        "question": question(page.asked),
         "alerts": list(page.alerts),
         "command": page.command,
     }
@@ -119,20 +126,33 @@ def block_data(block: Block | Missing) -> dict[str, Any]:
         "title": block.title,
         "how": block.how_to_read,
         "source": block.source,
-        "figure": {"data": figure["data"], "layout": figure["layout"]},
+        "figure": {"data": _plain(figure["data"]), "layout": _plain(figure["layout"])},
         "columns": columns,
         "rows": [[_plain(row.get(name)) for name in columns] for row in block.data],
         "switches": [
-            {"label": s.label, "traces": dict(s.traces), "layout": dict(s.layout)} for s in block.switches
+            {"label": s.label, "traces": _plain(s.traces), "layout": _plain(s.layout)} for s in block.switches
         ],
     }
 
 
 def _plain(value: Any) -> Any:
-    if hasattr(value, "item"):
-        value = value.item()
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, (bool, int, float)) or value is None:
+    """What JSON knows, numbers with ``_DIGITS``: a figure shows fewer, and the page stays small."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if hasattr(value, "tolist"):
+        return _plain(value.tolist())
+    if isinstance(value, float):
+        return _short(value) if math.isfinite(value) else None
+    if isinstance(value, (bool, int)) or value is None:
         return value
     return str(value)
+
+
+def _short(value: float) -> float | int:
+    short = float(f"{value:.{_DIGITS}g}")
+    return int(short) if short.is_integer() and abs(short) < 1e15 else short
+
+
+_DIGITS = 6

@@ -7,6 +7,10 @@
   const switched = {}, isolated = {};
   const dashes = {dash: "6 4", dot: "2 3", dashdot: "7 3 2 3", longdash: "10 4", longdashdot: "10 3 2 3"};
 
+  const glyphs = {
+    circle: "●", square: "■", diamond: "◆", "triangle-up": "▲", "triangle-down": "▼", x: "✖", cross: "✚", star: "★", "star-diamond": "✦",
+  };
+
   function element(tag, attributes, ...children) {
     const made = document.createElement(tag);
     for (const [name, value] of Object.entries(attributes || {})) made.setAttribute(name, value);
@@ -103,18 +107,20 @@
     const space = "http://www.w3.org/2000/svg", line = trace.line || {}, marker = trace.marker || {};
     const made = document.createElementNS(space, "svg");
     for (const [name, value] of Object.entries({width: 30, height: 12, "aria-hidden": "true"})) made.setAttribute(name, value);
-    const lines = (trace.mode || "").includes("lines");
-    const mark = document.createElementNS(space, lines ? "line" : "rect");
+    const lines = (trace.mode || "").includes("lines"), colour = typeof marker.color === "string" ? marker.color : "currentColor";
+    const glyph = (trace.mode || "").includes("markers") && glyphs[marker.symbol || "circle"];
+    const mark = document.createElementNS(space, lines ? "line" : glyph ? "text" : "rect");
+    if (glyph && !lines) mark.textContent = glyph;
     const shape = lines
       ? {x1: 0, x2: 30, y1: 6, y2: 6, stroke: line.color, "stroke-width": 3, "stroke-dasharray": dashes[line.dash] || ""}
-      : {x: 9, width: 12, height: 12, fill: typeof marker.color === "string" ? marker.color : "currentColor"};
+      : glyph ? {x: 15, y: 11, "text-anchor": "middle", "font-size": 14, fill: colour} : {x: 9, width: 12, height: 12, fill: colour};
     for (const [name, value] of Object.entries(shape)) mark.setAttribute(name, value);
     made.append(mark);
     return made;
   }
 
   function legend(block, place) {
-    const shown = block.figure.data.filter((trace) => trace.showlegend !== false && trace.name);
+    const shown = block.figure.data.filter((trace) => trace.showlegend !== false && trace.name && trace.type !== "heatmap");
     const group = element("div", {class: "legend", role: "group", "aria-label": "Series: press one to see it alone"});
     if (shown.length < 2 || block.figure.layout.showlegend === false) return group;
     if (!shown.some((trace) => seriesOf(trace) === isolated[block.name])) delete isolated[block.name];
@@ -212,6 +218,7 @@
     for (const text of data.alerts) document.getElementById("alerts").append(element("p", {class: "alert", role: "alert"}, text));
     document.getElementById("all-data").addEventListener("click", () => save("perfmodel-report.json", "application/json", JSON.stringify(data)));
     await update();
+    document.getElementById("fixed").before(element("p", {class: "asked"}, "What follows is of the question as it was asked, whatever is chosen above: " + data.question + "."));
     for (const block of data.fixed) await show(document.getElementById("fixed"), block);
     document.documentElement.dataset.ready = "yes";
   }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -11,18 +11,16 @@ from typing import Any
 import numpy as np
 
 from perfmodel.errors import BadInputError, NoCalibrationError
-from perfmodel.plan.sizes import SIZES, Size, by_size
 from perfmodel.project import Projection, project, project_one
-from perfmodel.project.scenarios import CLUSTER
+from perfmodel.project.scenarios import CLUSTER, Setting, load_setting
 from perfmodel.report.figures.block import Block, Missing
 from perfmodel.report.figures.breakdown import breakdown
-from perfmodel.report.figures.shardings import shardings
 from perfmodel.report.figures.slowdown import Line, Mark, sentence, slowdown
 from perfmodel.schema.machine import Machine
 from perfmodel.validate.verdicts import load_claims
 
 MOST_VIEWS = 64
-_POINTS = 25
+_POINTS = 21
 _LARGEST_BYTES = 100e12
 _PAPER_BYTES = 10e12
 _LEAST, _MOST = "10a", "10b"  # of the claims: the smallest and the largest slowdown of the paper's Fig 9
@@ -61,11 +59,28 @@ def combinations(selectors: Sequence[Selector]) -> list[tuple[int, ...]]:
     return found
 
 
+class Settings:
+    """The libraries of a machine under a scenario, loaded once: they keep the tables that they have made."""
+
+    def __init__(self, machine: Machine, options: Mapping[str, Any]) -> None:
+        self.machine, self._options = machine, options
+        self._known: dict[str, Setting] = {}
+
+    def of(self, scenario: str) -> Setting:
+        """Limits: nothing for the library under this scenario -> NoCalibrationError"""
+        if scenario not in self._known:
+            given = (self._options.get(name) for name in ("backend", "clock", "calibration"))
+            backend, clock, calibration = given
+            library = backend or self.machine.default_backend
+            self._known[scenario] = load_setting(self.machine, library, clock, scenario, calibration)
+        return self._known[scenario]
+
+
 def view(
     chosen: tuple[int, ...],
     selectors: Sequence[Selector],
     sizes: Selector,
-    machine: Machine,
+    settings: Settings,
     options: Mapping[str, Any],
 ) -> View:
     """The view of one choice.
@@ -73,11 +88,13 @@ def view(
     sizes    bytes of all tables that may be chosen
     options  of ``perfmodel.project``, without the selected ones
     """
+    machine = settings.machine
     asked = {**options, **{s.name: s.values[at] for s, at in zip(selectors, chosen, strict=True)}}
     answers = tuple(project_one(machine=machine, table_bytes=size, **asked) for size in sizes.values)
-    bars = [project_one(machine=machine, table_bytes=size, **asked) for size in bar_sizes(sizes.values)]
+    known = {**asked, "setting": settings.of(str(asked.get("scenario", CLUSTER)))}
+    bars = [project_one(machine=machine, table_bytes=size, **known) for size in bar_sizes(sizes.values)]
     grid = line_sizes(answers[0].gpu_count.usable_bytes, sizes.values)
-    lines = list(_lines(grid, machine, asked))
+    lines = list(_lines(grid, settings, asked))
     first = slowdown(lines, answers[sizes.start], marks())
     titles = {} if isinstance(first, Missing) else {first.name: tuple(sentence(lines, a) for a in answers)}
     return View(chosen, answers, (first, breakdown(bars)), titles)
@@ -95,7 +112,7 @@ def bar_sizes(sizes: Sequence[float]) -> list[float]:
     return sorted({*_BAR_SIZES, *map(float, sizes)})
 
 
-def _lines(grid: Sequence[float], machine: Machine, asked: Mapping[str, Any]) -> Iterator[Line]:
+def _lines(grid: Sequence[float], settings: Settings, asked: Mapping[str, Any]) -> Iterator[Line]:
     """The way that was asked for first; then the other exchanges, and the paper's assumption."""
     scenario = str(asked.get("scenario", CLUSTER))
     own = str(asked.get("reduction", "auto"))
@@ -107,8 +124,10 @@ def _lines(grid: Sequence[float], machine: Machine, asked: Mapping[str, Any]) ->
     sizes = np.array(grid)
     for at, (label, change) in enumerate(changes):
         try:
-            frame = project({"table_bytes": sizes}, machine, **{**asked, **change})
-            yield Line(label, frame, change.get("scenario", scenario) != CLUSTER)
+            where = change.get("scenario", scenario)
+            known = {**asked, **change, "setting": settings.of(where)}
+            frame = project({"table_bytes": sizes}, settings.machine, **known)
+            yield Line(label, frame, where != CLUSTER)
         except NoCalibrationError:
             if at == 0:
                 raise
@@ -141,20 +160,3 @@ def marks() -> tuple[Mark, ...]:
         Mark(_PAPER_BYTES, value, f"{value:g}×, {words[name]}<br>{where}")
         for name, value in _published().items()
     )
-
-
-def sharding_block(machine: Machine, asked: Mapping[str, Any], advance: Callable[[int], None]) -> Any:
-    """Which sharding wins where, for the question as it was asked."""
-
-    def ask(size: float) -> Projection:
-        advance(1)
-        return project_one(machine=machine, table_bytes=size, **asked)
-
-    if asked.get("reduction", "auto") != "auto":
-        return Missing("shardings", "an exchange was chosen with --reduction: leave it out to compare them.")
-    found: list[Size] = list(by_size(ask))
-    return shardings(found)
-
-
-SHARDING_STEPS = len(SIZES)
-"""How often ``sharding_block`` says that it advances."""

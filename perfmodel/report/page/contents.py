@@ -1,0 +1,46 @@
+"""The blocks of the question as it was asked: they stay when another one is selected."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from perfmodel.plan.sizes import by_size
+from perfmodel.project import Projection, project_one
+from perfmodel.report.figures.block import Block, Missing
+from perfmodel.report.figures.evidence import evidence_blocks
+from perfmodel.report.figures.shardings import NAME as SHARDINGS
+from perfmodel.report.figures.shardings import shardings
+from perfmodel.units import format_bytes, format_count, format_number
+
+FIXED = 11
+"""How many blocks ``fixed_blocks`` gives."""
+
+
+def fixed_blocks(asked: Projection, options: Mapping[str, Any]) -> Iterator[Block | Missing]:
+    """Blocks in the order of the reader's questions.
+
+    asked    the projection of the question
+    options  of ``perfmodel.project`` that it was asked with, without its table size
+    """
+    yield from evidence_blocks(asked)
+    yield _shardings(asked, options)
+
+
+def question(asked: Projection) -> str:
+    """What was asked, in words: for the blocks that stay."""
+    work, only = asked.work, asked.work.groups[0]
+    counts = {"batch": work.batch, "tables": only.count, "dim": only.dim}
+    words = [f"{name} {format_count(float(value.flat[0]))}" for name, value in counts.items()]
+    size = format_bytes(asked.gpu_count.table_bytes, binary=False)
+    pooling = f"pooling {format_number(float(only.pooling.flat[0]))}"
+    where = f"{format_count(asked.gpus)} GPUs of {asked.setting.machine.name}"
+    return ", ".join([f"{size} on {where}", *words, pooling])
+
+
+def _shardings(asked: Projection, options: Mapping[str, Any]) -> Block | Missing:
+    if options.get("reduction", "auto") != "auto":
+        return Missing(SHARDINGS, "an exchange was chosen with --reduction: leave it out to compare them.")
+    known = {**options, "setting": asked.setting}
+    found = by_size(lambda size: project_one(machine=asked.setting.machine, table_bytes=size, **known))
+    return shardings(list(found))
