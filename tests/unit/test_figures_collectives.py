@@ -167,6 +167,13 @@ def test_samples_that_are_not_here_leave_the_medians_of_the_fit(nccl: Measured) 
     assert "samples are not here" in time.hovertext[0]
 
 
+def test_words_of_a_file_stay_text(nccl: Measured) -> None:
+    odd = nccl.model.calibration.model_copy(update={"library_version": "<script>x</script>"})
+    found = block(Measured(CollectiveModel(H200, odd), nccl.samples))
+    assert "<script>" not in found.figure.to_json() and "\\u003cscript" not in found.figure.to_json()
+    assert all("&lt;script&gt;" in trace.name for trace in found.figure.data)
+
+
 # Samples behind a calibration
 
 
