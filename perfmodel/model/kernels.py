@@ -81,6 +81,18 @@ def uniform_misses(E: ArrayLike, draws: ArrayLike, row: ArrayLike, cache: ArrayL
     return 1 - access.l2_hit_ratio(E, draws, kept, access.unique_rows_uniform(E, draws))
 
 
+def misses_of_all(miss: ArrayLike, E: ArrayLike, n: ArrayLike) -> Array:
+    """Misses where it is certain that every row is read: gradients of bags, each by all rows of its bag.
+
+        m = max(miss, E / n), at most 1                                       [-]
+
+    miss  of n reads drawn from E rows [-];  E  rows [rows];  n  reads [-], > 0
+    Source: a row's first read misses; n random draws would leave some rows out
+    Limits: E = n -> 1;  E << n, cache of all rows -> E/n
+    """
+    return np.minimum(np.maximum(_array(miss), _array(E) / _array(n)), 1)
+
+
 def traffic_of_misses(
     miss: ArrayLike,
     n: ArrayLike,

@@ -188,7 +188,7 @@ class _Cut:
     ) -> kernels.GatherTraffic:
         """DRAM and L2 bytes of gathering n of E rows of w-byte elements; ``shards`` share the cache.
 
-        gather  ``Gather`` that it is, of each; None: the rows are asked for alike, whatever the ids
+        gather  ``Gather`` that it is, of each; None: all rows are asked for, and alike, whatever the ids
         """
         value, constant = self.model.machine_value, self.model.constant
         row = elements * w
@@ -202,7 +202,9 @@ class _Cut:
         cache = value("l2_bytes") * constant("l2_usable_fraction") / shards
         sector, ids = value("sector_bytes"), self.model.id_bytes
         miss = np.array(kernels.uniform_misses(E, np.maximum(n, _LEAST), row, cache))
-        if gather is not None:
+        if gather is None:
+            miss = kernels.misses_of_all(miss, E, np.maximum(n, _LEAST))
+        else:
             kind = np.broadcast_to(np.asarray(gather), miss.shape)
             for where, asked, h in self.groups:
                 for each in np.unique(kind[where]):
