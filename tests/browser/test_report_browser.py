@@ -48,6 +48,8 @@ def test_the_page_opens_clean_at_every_width(browser: Chromium, page: Path, widt
     browser.said.clear()
     browser.asked.clear()
     assert browser.open(page, width, dark=dark) < READY_S
+    browser.run("dispatchEvent(new Event('beforeprint'))")  # draws what is far below, too
+    browser.wait("[...document.querySelectorAll('.plot')].every(p => p.querySelector('.main-svg'))")
     assert browser.run("document.documentElement.scrollWidth") == width  # nothing sticks out
     assert browser.said == []
     outside = [address for address in browser.asked if not address.startswith(("data:", "blob:"))]
@@ -56,6 +58,8 @@ def test_the_page_opens_clean_at_every_width(browser: Chromium, page: Path, widt
     assert colour == ("rgb(20, 24, 29)" if dark else "rgb(255, 255, 255)")
     titles = browser.run("[...document.querySelectorAll('h2')].map(each => each.textContent)")
     drawn = browser.run("document.querySelectorAll('.plot:has(.main-svg)').length")
+    hints = browser.run("[...document.querySelectorAll('.modebar-btn')].map(b => b.dataset.title)")
+    assert "Zoom" in hints and not [hint for hint in hints if "hare" in hint or "loud" in hint]
     assert len(titles) == drawn + 1 > 10 and all(titles)  # the sources have a title and no figure
 
 
@@ -122,6 +126,14 @@ def test_everything_is_reached_by_keyboard(browser: Chromium, page: Path) -> Non
     assert browser.run(
         "[...document.querySelectorAll('select:enabled, button')].every(b => b.tabIndex === 0)"
     )
+
+
+def test_far_figures_are_drawn_when_one_comes_near(browser: Chromium, page: Path) -> None:
+    browser.open(page, 1280)
+    place = "document.querySelector('#block-shardings .plot')"
+    assert not browser.run(f"Boolean({place}.querySelector('.main-svg'))")
+    browser.run(f"{place}.scrollIntoView()")
+    browser.wait(f"Boolean({place}.querySelector('.main-svg'))")
 
 
 def test_a_dark_page_on_request(browser: Chromium, page: Path) -> None:

@@ -2,9 +2,13 @@
 // Shows what Python computed: every number, sentence and figure is in the data; nothing is calculated here.
 (function () {
   const data = JSON.parse(document.getElementById("data").textContent);
-  const config = {responsive: true, displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"]};
+  const config = {
+    responsive: true, displaylogo: false, showSendToCloud: false, plotlyServerURL: "",
+    modeBarButtonsToRemove: ["sendChartToCloud", "select2d", "lasso2d", "autoScale2d"],
+  };
   const chosen = data.selectors.map((selector) => selector.start);
   const switched = {}, isolated = {};
+  const waiting = new Map(); // figures that are drawn when they come near
   const dashes = {dash: "6 4", dot: "2 3", dashdot: "7 3 2 3", longdash: "10 4", longdashdot: "10 3 2 3"};
 
   const glyphs = {
@@ -78,7 +82,23 @@
     return figure;
   }
 
+  const near = new IntersectionObserver((seen) => {
+    for (const each of seen) if (each.isIntersecting && waiting.has(each.target)) plot(each.target, waiting.get(each.target));
+  }, {rootMargin: "600px"});
+
+  function plotLater(place, block) {
+    waiting.set(place, block);
+    place.style.minHeight = block.figure.layout.height + "px";
+    near.observe(place);
+  }
+
+  function plotAll() {
+    return Promise.all([...waiting].map(([place, block]) => plot(place, block)));
+  }
+
   async function plot(place, block) {
+    waiting.delete(place);
+    near.unobserve(place);
     const figure = drawn(block);
     figure.layout.showlegend = false;
     const only = isolated[block.name];
@@ -138,7 +158,7 @@
     return group;
   }
 
-  async function show(parent, block, title = block.title) {
+  async function show(parent, block, draw, title = block.title) {
     const home = section(parent, block.name);
     if (block.missing !== undefined) {
       home.replaceChildren(element("p", {class: "missing"}, "Left out: " + block.name + ": " + block.missing));
@@ -159,7 +179,7 @@
       element("h2", {}, title), element("p", {class: "how"}, block.how), tools,
       legend(block, place), element("div", {class: "wide"}, place), element("p", {class: "source"}, block.source), details);
     details.open = Boolean(open);
-    await plot(place, block);
+    await draw(place, block);
   }
 
   function card(head) {
@@ -187,7 +207,7 @@
     const view = data.views[chosen.slice(1).join("|")];
     card(view.heads[chosen[0]]);
     for (const block of view.blocks) {
-      await show(document.getElementById("views"), block, (view.titles[block.name] || [])[chosen[0]]);
+      await show(document.getElementById("views"), block, plot, (view.titles[block.name] || [])[chosen[0]]);
     }
   }
 
@@ -219,7 +239,8 @@
     document.getElementById("all-data").addEventListener("click", () => save("perfmodel-report.json", "application/json", JSON.stringify(data)));
     await update();
     document.getElementById("fixed").before(element("p", {class: "asked"}, "What follows is of the question as it was asked, whatever is chosen above: " + data.question + "."));
-    for (const block of data.fixed) await show(document.getElementById("fixed"), block);
+    for (const block of data.fixed) await show(document.getElementById("fixed"), block, plotLater);
+    addEventListener("beforeprint", plotAll);
     document.documentElement.dataset.ready = "yes";
   }
 
