@@ -294,17 +294,8 @@ def _marks(s: _Series, gpus: int, group: str) -> Iterator[tuple[Any, int]]:
 
 
 def _line_text(s: _Series, size: float, time_s: float, evidence: Evidence) -> str:
-    low, high = s.curve.anchor_bytes[0], s.curve.anchor_bytes[-1]
-    span = f"measured {format_bytes(low)} – {format_bytes(high)}"
     where = "fitted" if evidence is Evidence.INTERPOLATED else "fitted, outside its samples"
-    return hover(
-        [
-            safe(s.label),
-            f"{format_bytes(size)}: {format_time(time_s)}",
-            f"{where} ({span})",
-            s.curve.formula(),
-        ]
-    )
+    return hover([safe(s.label), f"{format_bytes(size)}: {format_time(time_s)}", where])
 
 
 def _point_text(s: _Series, row: Mapping[Any, Any], gpus: int) -> str:
@@ -327,9 +318,8 @@ def _source(series: Sequence[_Series]) -> str:
     for s in series:
         c, count = s.source.model.calibration, int(s.points["n"].sum())
         ids = ", ".join(s.curve.sources)
-        parts.append(
-            f"{c.calibration_id}: {counted(count, 'sample')} of {ids}" if count else c.calibration_id
-        )
+        seen = f": {counted(count, 'sample')} of {ids}" if count else ""
+        parts.append(f"{c.calibration_id}{seen}, fitted {s.curve.formula()}")
     return "Measured. " + "; ".join(parts) + "."
 
 

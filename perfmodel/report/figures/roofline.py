@@ -29,7 +29,7 @@ Floats = npt.NDArray[np.float64]
 
 NAME = "roofline"
 _BATCHES = (1, 8, 64)
-_SIZES = 49
+_SIZES = 37
 _SMALLEST = 2.0**18
 _CEILINGS = (
     ("hbm_bytes_per_s", "memory"),
@@ -225,8 +225,8 @@ def _traces(line: _Line) -> Iterator[Any]:
     same = {"name": line.label, "legendgroup": line.label}
     high, low = line.asked / line.low_s, line.asked / line.high_s
     yield go.Scatter(
-        x=[*x, *x[::-1]], y=[*high, *low[::-1]], mode="lines", line={"width": 0}, fill="toself",
-        fillcolor=style.faded(colour, 0.12), hoverinfo="skip", showlegend=False, **same,
+        x=np.concatenate([x, x[::-1]]), y=np.concatenate([high, low[::-1]]), mode="lines", line={"width": 0},
+        fill="toself", fillcolor=style.faded(colour, 0.12), hoverinfo="skip", showlegend=False, **same,
     )  # fmt: skip
     words = [_line_text(line, at) for at in range(x.size)]
     first = True
@@ -234,7 +234,7 @@ def _traces(line: _Line) -> Iterator[Any]:
         span = list(members)
         part = slice(max(span[0] - 1, 0), span[-1] + 1)
         yield go.Scatter(
-            x=x[part].tolist(), y=y[part].tolist(), mode="lines", hovertext=words[part], hoverinfo="text",
+            x=x[part], y=y[part], mode="lines", hovertext=words[part], hoverinfo="text",
             line={"color": colour, "width": 2.5, "dash": style.DASHES[kind]}, showlegend=first, **same,
         )  # fmt: skip
         first = False

@@ -154,12 +154,12 @@ def _marks(label: str, frame: pd.DataFrame, index: int) -> Iterator[Any]:
 
     marker = {"color": style.colour(index), "symbol": style.symbol(index), "size": 6, "opacity": 0.75}
     same = {
-        "x": frame["time_s"].tolist(), "mode": "markers", "marker": marker, "name": label,
+        "x": frame["time_s"].to_numpy(float), "mode": "markers", "marker": marker, "name": label,
         "hovertext": [_text(label, row) for row in frame.to_dict(orient="records")], "hoverinfo": "text",
         "legendgroup": label,
     }  # fmt: skip
-    yield go.Scatter(y=frame["predicted_s"].tolist(), **same)
-    yield go.Scatter(y=_ratios(frame).tolist(), showlegend=False, **same)
+    yield go.Scatter(y=frame["predicted_s"].to_numpy(float), **same)
+    yield go.Scatter(y=_ratios(frame), showlegend=False, **same)
 
 
 def _ratios(frame: pd.DataFrame) -> npt.NDArray[np.float64]:
