@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from perfmodel.errors import BadInputError
 from perfmodel.plan.placement import EXCHANGES, Placement, Plan, Scheme
 from perfmodel.plan.tables import PlanTables
-from perfmodel.schema.files import first_line, invalid_fields, read_text, shown
+from perfmodel.schema.files import first_line, invalid_fields, load_json, read_text, shown
 
 SCHEMA_VERSION = 1
 _WHAT = "plan file"
@@ -85,7 +85,7 @@ def read_plan(path: Path, tables: PlanTables) -> Plan:
     Limits: not JSON, unknown fields or names, another version, a plan of other tables -> BadInputError
     """
     try:
-        document = json.loads(read_text(path, _WHAT))
+        document = load_json(read_text(path, _WHAT), f"{_WHAT} {path}")
     except (ValueError, RecursionError) as error:
         raise BadInputError(
             f"{_WHAT} {path} is not valid JSON: {first_line(str(error))}.",

@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from perfmodel import resources
 from perfmodel.errors import BadInputError, NoCalibrationError
 from perfmodel.schema.evidence import COLLECTIVES, Backend, Clock
-from perfmodel.schema.files import first_line, invalid_fields, read_text, shown, unknown_name
+from perfmodel.schema.files import first_line, invalid_fields, load_json, read_text, shown, unknown_name
 from perfmodel.schema.home import LATEST
 
 SCHEMA_VERSION = 1
@@ -313,7 +313,7 @@ def read_calibration(path: Path) -> Calibration:
     """A calibration from its file. Limits: not JSON, truncated, another schema version -> BadInputError."""
     text = read_text(path, "calibration")
     try:
-        document: Any = json.loads(text)
+        document: Any = load_json(text, f"calibration {path}")
     except (ValueError, RecursionError) as error:  # ValueError: also an integer of thousands of digits
         raise BadInputError(
             f"calibration {path} is not JSON (truncated?): {first_line(str(error))}.",

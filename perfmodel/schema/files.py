@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import difflib
 import io
+import json
 import tomllib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -85,6 +86,26 @@ def read_toml(path: Path, what: str) -> dict[str, Any]:
         raise BadInputError(f"{what} {path} is not valid TOML: {reason}.", expected(what)) from None
 
 
+def load_json(text: str, where: str) -> Any:
+    """The value of a JSON text; ``where`` names it in a message.
+
+    Limits: not JSON -> ValueError or RecursionError;  a key twice in one object -> BadInputError
+    """
+
+    def pairs(found: list[tuple[str, Any]]) -> dict[str, Any]:
+        if len(document := dict(found)) < len(found):
+            names = [name for name, _ in found]
+            raise key_twice(next(name for name in names if names.count(name) > 1), where)
+        return document
+
+    return json.loads(text, object_pairs_hook=pairs)
+
+
+def key_twice(key: object, where: str) -> BadInputError:
+    """The refusal of a file that says one thing twice."""
+    return BadInputError(f"{where}: key {shown(key)} stands twice in one object.", "leave one of them.")
+
+
 def read_csv_lines(path: Path, what: str) -> list[tuple[int, list[str]]]:
     """Line number and fields of each CSV row that is not blank, header first."""
     return csv_lines(read_text(path, what), f"{what} {path}")
@@ -159,6 +180,9 @@ _REASONS = {
     "bool_parsing": "must be true or false",
     "string_type": "must be text",
     "string_too_short": "must not be empty",
+    "string_too_long": "must have at most {max_length} letters",
+    "too_short": "must not be empty",
+    "too_long": "must have at most {max_length} entries",
     "list_type": "must be a list",
     "dict_type": "must be a table of fields",
     "model_type": "must be a table of fields",

@@ -9,7 +9,7 @@ from typing import Annotated, Literal, Self, get_args
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from perfmodel.errors import BadInputError
-from perfmodel.schema.files import first_line, invalid_fields, read_text
+from perfmodel.schema.files import first_line, invalid_fields, load_json, read_text
 
 WHAT = "TorchRec plan file"
 ShardingType = Literal[
@@ -130,7 +130,7 @@ def torchrec_plan_text(plan: TorchRecPlan) -> str:
 def read_torchrec_plan(path: Path) -> TorchRecPlan:
     """A file back. Limits: not JSON, unknown fields, shards that are not the table -> BadInputError"""
     try:
-        document = json.loads(read_text(path, WHAT))
+        document = load_json(read_text(path, WHAT), f"{WHAT} {path}")
     except (ValueError, RecursionError) as error:
         raise BadInputError(
             f"{WHAT} {path} is not valid JSON: {first_line(str(error))}.", "the file may have been cut short."

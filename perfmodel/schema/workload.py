@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from perfmodel import resources
 from perfmodel.errors import BadInputError
@@ -19,6 +19,8 @@ from perfmodel.schema.files import (
     expected,
     first_line,
     invalid_fields,
+    key_twice,
+    load_json,
     looks_like_path,
     read_csv_lines,
     read_text,
@@ -26,6 +28,7 @@ from perfmodel.schema.files import (
     shown,
     unknown_name,
 )
+from perfmodel.units import parse_count
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -45,6 +48,8 @@ _FOLDER = "models"
 _SUFFIX = ".toml"
 _FILE_SUFFIXES = (".csv", ".json", ".yaml", ".yml", ".toml")
 _WHAT = "table file"
+_READ = ".csv, .json, .yaml, .yml or .toml"
+_WHOLE = ("rows", "dim", "count")
 _MOST_TABLES = 100_000
 _MOST_ROWS = 2**53
 _WIDEST = 2**20
@@ -168,6 +173,15 @@ def _check_positive(name: str, value: object) -> None:
         raise BadInputError(f"{name} must be a number above 0; found {found}.", f"check {name}.")
 
 
+def _printable(text: str) -> str:
+    if not text.isprintable():
+        raise ValueError(f"{shown(text)} holds what cannot be printed: leave it out")
+    return text
+
+
+_Name = Annotated[str, Field(max_length=200), AfterValidator(_printable)]
+
+
 class _TableEntry(BaseModel):
     """One row of a table file: ``count`` equal tables."""
 
@@ -177,7 +191,7 @@ class _TableEntry(BaseModel):
     dim: int = Field(ge=1, le=_WIDEST)
     pooling: float = Field(default=1.0, gt=0, le=1e9, allow_inf_nan=False)
     dtype: Literal["fp64", "fp32", "fp16", "bf16", "fp8", "int8"] = "fp32"
-    name: str = Field(default="", max_length=200)
+    name: _Name = ""
     count: int = Field(default=1, ge=1, le=_MOST_TABLES)
 
 
@@ -186,7 +200,7 @@ class _TableFile(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    name: str = Field(default="", max_length=200)
+    name: _Name = ""
     source: str = ""
     note: str = ""
     tables: list[_TableEntry] = Field(min_length=1, max_length=_MOST_TABLES)
@@ -206,6 +220,8 @@ def load_tables(name_or_path: str | Path) -> TableSet:
     if isinstance(name_or_path, Path) or looks_like_path(text, _FILE_SUFFIXES):
         return read_tables(Path(text))
     if text not in list_models():
+        if os.path.exists(text):  # not Path.exists: any text may be a name
+            return read_tables(Path(text))
         raise unknown_name("table set", text, list_models())
     return _shipped(text)
 
@@ -222,6 +238,8 @@ def read_tables(path: Path) -> TableSet:
     list may stand alone.
     """
     suffix = path.suffix.lower()
+    if path.is_dir():
+        raise BadInputError(f"{_WHAT} {path} is a folder.", f"give one of its files: {_READ}.")
     if suffix == ".csv":
         return _from_csv(path)
     if suffix == ".json":
@@ -230,9 +248,7 @@ def read_tables(path: Path) -> TableSet:
         return _validated(_read_yaml(path), path)
     if suffix == ".toml":
         return _validated(read_toml(path, _WHAT), path)
-    raise BadInputError(
-        f"{_WHAT} {path}: suffix {shown(suffix)} is not known.", "use .csv, .json, .yaml or .toml."
-    )
+    raise BadInputError(f"{_WHAT} {path}: suffix {shown(suffix)} is not known.", f"{_READ} are read.")
 
 
 def _validated(document: Mapping[str, Any], path: Path) -> TableSet:
@@ -264,13 +280,24 @@ def _from_csv(path: Path) -> TableSet:
                 f"{_WHAT} {path}, line {line}: {len(row)} fields instead of {len(names)}.",
                 "the file may have been cut short; " + expected(_WHAT),
             )
-        entries.append({name: text.strip() for name, text in zip(names, row, strict=True) if text.strip()})
+        filled = {name: text.strip() for name, text in zip(names, row, strict=True) if text.strip()}
+        entries.append({name: _digits(text) if name in _WHOLE else text for name, text in filled.items()})
+    if not entries:
+        raise BadInputError(f"{_WHAT} {path} has a header and no table below it.", "a table is a line.")
     if foreign:
         entries = _own_entries(entries, path)
     try:
         return _table_set(_TableFile.model_validate({"tables": entries}), path)
     except ValidationError as error:
         raise invalid_fields(error, _WHAT, str(path), [line for line, _ in lines]) from None
+
+
+def _digits(text: str) -> str:
+    """``1000000`` of ``1e6``; what is no whole number is left to the check."""
+    try:
+        return str(parse_count(text))
+    except BadInputError:
+        return text
 
 
 def _check_columns(names: Sequence[str], path: Path) -> None:
@@ -288,7 +315,7 @@ def _check_columns(names: Sequence[str], path: Path) -> None:
 
 def _read_json(path: Path) -> Mapping[str, Any]:
     try:
-        document = json.loads(read_text(path, _WHAT))
+        document = load_json(read_text(path, _WHAT), f"{_WHAT} {path}")
     except (ValueError, RecursionError) as error:
         reason = first_line(str(error)) or "nested too deeply"
         raise BadInputError(f"{_WHAT} {path} is not valid JSON: {reason}.", expected(_WHAT)) from None
@@ -314,6 +341,15 @@ def _read_yaml(path: Path) -> Mapping[str, Any]:
             if self.check_event(yaml.events.AliasEvent):
                 raise yaml.YAMLError("aliases (*name) are not read")
             return super().compose_node(parent, index)
+
+        def compose_mapping_node(self, anchor: Any) -> Any:
+            node = super().compose_mapping_node(anchor)
+            seen: set[str] = set()
+            for key, _ in node.value:
+                if key.value in seen:
+                    raise key_twice(key.value, f"{_WHAT} {path}, line {key.start_mark.line + 1}")
+                seen.add(str(key.value))
+            return node
 
     text = read_text(path, _WHAT)
     try:

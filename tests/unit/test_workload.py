@@ -169,7 +169,7 @@ def test_count_repeats_a_table(tmp_path: Path) -> None:
         ("rows,dimension\n10,4\n", "missing column dim"),
         ("rows,dim,colour\n10,4,red\n", "unknown column 'colour'"),
         ("rows,dim,dim\n10,4,4\n", "twice"),
-        ("rows,dim\n", "tables"),
+        ("rows,dim\n", "no table below"),
         ('rows,dim\n"10,4\n', "line 2"),
         ("rows,dim,count\n10,4,60000\n10,4,60000\n", "more than 100000"),
     ],
@@ -202,6 +202,12 @@ def test_what_is_wrong_in_a_csv_is_named(tmp_path: Path, text: str, named: str) 
         ("a.yaml", "d: 2001-99-99", "YAML"),
         ("a.yaml", "tables: !!python/object:os.system x", "YAML"),
         ("a.txt", "{}", "suffix"),
+        ("a.json", '[{"rows": 1000, "dim": 4, "rows": 20}]', "key 'rows' stands twice"),
+        ("a.yaml", "- rows: 1000\n  dim: 4\n  rows: 20", "line 3: key 'rows' stands twice"),
+        ("a.json", '[{"rows": 1, "dim": 4, "name": "a\\u001b[31m"}]', r"'a\x1b[31m' holds what cannot"),
+        ("a.csv", "rows,dim,name\n1,4,a\x1b[31m", r"'a\x1b[31m' holds what cannot"),
+        ("a.json", "[]", "tables: must not be empty"),
+        ("a.csv", "rows,dim\n1.5e0,4", "line 2, rows: must be a whole number"),
         ("a.csv", "\n\n", "empty"),
     ],
 )
@@ -211,6 +217,22 @@ def test_what_is_wrong_in_a_file_is_named(tmp_path: Path, name: str, text: str, 
     with pytest.raises(BadInputError) as caught:
         load_tables(path)
     assert named in caught.value.message and "\n" not in caught.value.message
+
+
+def test_whole_numbers_may_be_written_with_an_exponent(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("rows,dim,count\n1e6,4,2\n1_000,8,1\n", encoding="utf-8")
+    assert [(t.rows, t.dim) for t in load_tables(path).tables] == [(10**6, 4)] * 2 + [(1000, 8)]
+
+
+def test_folders_and_other_files_are_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "notes.txt").write_text("rows,dim\n1,4\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(BadInputError, match=r"table file . is a folder\."):
+        load_tables(".")
+    with pytest.raises(BadInputError, match=r"suffix '\.txt' is not known") as other:
+        load_tables("notes.txt")
+    assert other.value.next_step == ".csv, .json, .yaml, .yml or .toml are read."
 
 
 def test_missing_file() -> None:
