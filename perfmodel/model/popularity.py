@@ -52,24 +52,21 @@ def histogram_popularity(E: float, row_share: ArrayLike, lookup_share: ArrayLike
     E             rows of the table [rows], >= 1
     row_share     r_b, share of the rows in each bin [-], > 0;  lookup_share  a_b, of the look-ups [-]
     The most popular rows are as large a part of the rows here as there, and get as large a part of the
-    look-ups: tables of one model differ in size, not in shape. Bins that would have less than one row here
-    are one with the next, until they do.
+    look-ups: tables of one model differ in size, not in shape. A bin that would have less than one row
+    here gets a whole one: it takes the most popular rows of the next.
     Source: derived
     Limits: equal shares -> uniform;  E = 1 -> p = 1;  twice the rows -> half the p
     """
     share, asked = (np.asarray(x, dtype=np.float64) for x in (row_share, lookup_share))
     order = np.argsort(-asked / share, kind="stable")
-    bins = np.stack([share[order] / share.sum() * E, asked[order] / asked.sum()], axis=1)
-    found: list[Array] = []
-    for each in bins:
-        if found and found[-1][0] < 1:
-            found[-1] = found[-1] + each
-        else:
-            found.append(each)
-    if len(found) > 1 and found[-1][0] < 1:
-        found[-2:] = [found[-2] + found[-1]]
-    rows, asked = np.array(found).T
-    return asked[asked > 0] / rows[asked > 0], rows[asked > 0]
+    ends = np.cumsum(share[order]) / share.sum() * E
+    below = np.cumsum(asked[order]) / asked.sum()
+    k = np.arange(ends.size)
+    whole = np.maximum(np.maximum.accumulate(ends - k), 1) + k  # each a row or more after the one before
+    whole = whole[: int(np.searchsorted(whole, E - 1, side="right"))]  # and before the last
+    edges = np.concatenate([[0], whole, [E]])
+    rows, got = np.diff(edges), np.diff(np.interp(edges, np.append(0, ends), np.append(0, below)))
+    return got[got > 0] / rows[got > 0], rows[got > 0]
 
 
 class Popularity:

@@ -47,10 +47,18 @@ def test_a_histogram_by_hand() -> None:
     """A tenth of the rows has half of the look-ups: 10 of 100 rows with 5 % each, 90 with 5/9 %."""
     p, rows = histogram_popularity(100, [0.9, 0.1], [0.5, 0.5])
     assert rows == pytest.approx([10, 90]) and p == pytest.approx([0.05, 0.5 / 90])
-    p, rows = histogram_popularity(5, [0.1, 0.9], [0.5, 0.5])  # half a row is none: it takes the next with it
-    assert rows == pytest.approx([5]) and p == pytest.approx([0.2])
-    p, rows = histogram_popularity(20, [0.02, 0.08, 0.9], [0.2, 0.3, 0.5])  # 0.4 and 1.6 rows are 2
-    assert rows == pytest.approx([2, 18]) and p == pytest.approx([0.25, 0.5 / 18])
+    p, rows = histogram_popularity(5, [0.1, 0.9], [0.5, 0.5])  # half a row is one, with a ninth of the others
+    assert rows == pytest.approx([1, 4]) and p == pytest.approx([0.5 + 0.5 / 9, 0.5 / 4.5])
+    p, rows = histogram_popularity(20, [0.02, 0.08, 0.9], [0.2, 0.3, 0.5])  # 0.4, 1.6 and 18 rows
+    assert rows == pytest.approx([1, 1, 18])
+    assert p == pytest.approx([0.2 + 0.3 * 0.6 / 1.6, 0.3 / 1.6, 0.5 / 18])
+
+
+def test_a_bin_of_less_than_a_row_keeps_its_look_ups() -> None:
+    """Half of the look-ups are of a hundredth of a row of 100: one row has them and more."""
+    p, rows = histogram_popularity(100, [0.0001, 0.9999], [0.5, 0.5])
+    assert rows == pytest.approx([1, 99])
+    assert p[0] == pytest.approx(0.5 + 0.5 * 0.99 / 99.99) and p @ rows == pytest.approx(1)
 
 
 def test_equal_shares_are_uniform() -> None:
