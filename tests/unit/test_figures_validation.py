@@ -65,7 +65,7 @@ def test_the_sentence_counts_the_points() -> None:
     )
     bad = block(validation({"one": points([2.0, 0.5])}))
     assert "half are predicted within 75.0 %" in bad.title and "0 % lie in" in bad.title
-    assert "one: 3 points, median error 10.0 %" in good.source
+    assert "one, 3 points, median error 10.0 %" in good.source
 
 
 def test_no_point_is_missing() -> None:

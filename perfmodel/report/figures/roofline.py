@@ -178,7 +178,7 @@ def _figure(asked: Projection, lines: Sequence[_Line], points: pd.DataFrame | No
     if points is not None:
         low, high = min(low, float(points["rate"].min())), max(high, float(points["rate"].max()))
         left = min(left, float(points["working_set"].min()) / 1.5)
-    figure.update_xaxes(style.bytes_axis(left, right, "working set: bytes of all tables on the GPU"))
+    figure.update_xaxes(style.bytes_axis(left, right, "bytes of all tables on one GPU"))
     figure.update_yaxes(style.rate_axis(low / 1.5, high * 1.6, "bytes per second"))
     _ceilings(figure, ceilings, left, right)
     _cache(figure, machine.value("l2_bytes"), left)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -22,8 +23,10 @@ if TYPE_CHECKING:
 
 CHANGES, TORNADO, HEAT_MAP = "changes", "tornado", "heat-map"
 _ONE_GPU = "on one GPU nothing is slower: ask for larger tables with --table-size."
-_ROW = 58
+_ROW = 66
 """Pixels of a bar with its words above it."""
+_LINE = 42
+"""Letters of a line of these words, on a phone too."""
 _WIDTH = 14
 _PLANES = (("batch", "pooling"), ("table_count", "dim"))
 _NAMES = {"batch": "batch", "pooling": "pooling", "table_count": "tables", "dim": "dim"}
@@ -44,8 +47,7 @@ def changes(asked: Projection) -> Block | Missing:
     for index, change in enumerate(found):
         for trace in _change(change, index):
             figure.add_trace(trace)
-        text = f"{safe(change.label)}: <b>{format_ratio(change.after)}</b>"
-        _words(figure, index, text)
+        _words(figure, index, f"{format_ratio(change.after)}: {change.label}")
     _evidence_legend(figure, [change.evidence for change in found])
     ends = [value for s in found for value in (s.low, s.high, s.before)]
     _ratios(figure, ends, asked.slowdown)
@@ -53,7 +55,7 @@ def changes(asked: Projection) -> Block | Missing:
         CHANGES,
         _changes_title(asked.slowdown, found),
         "Each bar goes from the slowdown as asked to the slowdown after one change; whiskers are the 95 % "
-        "band after it, colours its weakest evidence.",
+        f"band after it, {_evidence_words([change.evidence for change in found])}.",
         figure,
         _source(asked, "each change is projected in full"),
         tuple(_change_row(change) for change in found),
@@ -114,9 +116,11 @@ def _bars_figure(count: int) -> Any:
 
 
 def _words(figure: Any, index: int, text: str) -> None:
+    lines = "<br>".join(safe(line) for line in textwrap.wrap(text, _LINE))
     figure.add_annotation(
-        x=0, xref="paper", xanchor="left", y=index - 0.42, yanchor="middle", text=text, showarrow=False
-    )
+        x=0, xref="paper", xanchor="left", y=index - 0.17, yanchor="bottom", text=lines, showarrow=False,
+        align="left",
+    )  # fmt: skip
 
 
 def _ratios(figure: Any, values: Sequence[float], asked: float) -> None:
@@ -183,6 +187,11 @@ def _legend_mark(words: str, colour: str, symbol: str) -> Any:
 
     marker = {"color": colour, "symbol": symbol, "size": 10}
     return go.Scatter(x=[None], y=[None], mode="markers", marker=marker, name=words, hoverinfo="skip")
+
+
+def _evidence_words(found: Sequence[Evidence]) -> str:
+    one = len(set(found)) == 1
+    return f"every one rests on something {found[0]}" if one else "colours its weakest evidence"
 
 
 def _evidence_legend(figure: Any, found: Sequence[Evidence]) -> None:

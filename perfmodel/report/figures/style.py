@@ -140,9 +140,11 @@ def bytes_axis(low: float, high: float, title: str = "bytes", **more: Any) -> di
 
 
 def binary_bytes_axis(low: float, high: float, title: str = "bytes", **more: Any) -> dict[str, Any]:
-    """A logarithmic axis of bytes with ticks at powers of two like ``32 KiB``, 32 times apart."""
-    first, last = math.floor(math.log2(low) / 5), math.ceil(math.log2(high) / 5)
-    ticks = [2.0 ** (5 * power) for power in range(first, last + 1) if low <= 2.0 ** (5 * power) <= high]
+    """A logarithmic axis of bytes with ticks like ``32 KiB``: 32 times apart, of many sizes 1024 times."""
+    step = 5 if high <= 2.0**25 * low else 10
+    first, last = math.floor(math.log2(low) / step), math.ceil(math.log2(high) / step)
+    powers = [2.0 ** (step * power) for power in range(first, last + 1)]
+    ticks = [value for value in powers if low <= value <= high]
     words = {"tickmode": "array", "tickvals": ticks, "ticktext": [format_bytes(value) for value in ticks]}
     return axis(title, **{"type": "log", "range": [math.log10(low), math.log10(high)], **words, **more})
 

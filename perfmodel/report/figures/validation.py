@@ -105,8 +105,8 @@ def _source(kinds: Mapping[str, pd.DataFrame]) -> str:
     parts = []
     for label, frame in kinds.items():
         error = format_fraction(float(frame["error"].abs().median()))
-        parts.append(f"{label}: {counted(len(frame), 'point')}, median error {error}")
-    return "Public measurements and the shipped calibrations. " + "; ".join(parts) + "."
+        parts.append(f"{label}, {counted(len(frame), 'point')}, median error {error}")
+    return "Predicted and measured: " + "; ".join(parts) + "."
 
 
 def _figure(kinds: Mapping[str, pd.DataFrame]) -> Any:
@@ -239,7 +239,7 @@ def _claims_figure(drawn: Sequence[Judged]) -> Any:
     for kind in dict.fromkeys(one.outcome for one in drawn):
         figure.add_trace(_mark([None], [None], kind, name=str(kind), hoverinfo="skip"))
     over = [value for one in drawn for value in _over_middle(one)]
-    title = "found over claimed (×)"
+    title = "over claim (×)"
     figure.update_xaxes(style.ratio_axis(min(over) / 1.3, max(over) * 1.3, title))
     names = [f"{_name(one.claim.check)} ({one.claim.id})" for one in drawn]
     figure.update_yaxes(
