@@ -221,6 +221,17 @@ def parse_ratio(text: str, name: str = "", *, allow_zero: bool = False) -> float
     return parts.number
 
 
+def parse_number(text: str, name: str = "") -> float:
+    """A number above 0 without a unit: ``32``, ``1.5`` or ``1e3``.
+
+    Limits: 0, negative, ``85 %``, any other unit -> BadInputError
+    """
+    parts = _split(text, name, "a number", "1 or 32.5", zero=False)
+    if parts.unit:
+        raise BadInputError(f"{parts.subject} is not a number.", "write a number, for example 1 or 32.5.")
+    return parts.number
+
+
 def parse_flops(text: str, name: str = "") -> float:
     """Floating-point operations of ``32MFLOP``, ``1.5 GFLOP`` or ``2e7FLOP``.
 

@@ -53,13 +53,13 @@ def chips(
     if ways:
         from perfmodel.chip.ways import ways_map
         from perfmodel.schema.workload import dtype_bytes
-        from perfmodel.units import parse_count, parse_ratio
+        from perfmodel.units import parse_count, parse_number
 
         found = ways_map(
             chosen[0],
             parse_count(dim or "64", "--dim"),
             dtype_bytes(dtype or "fp32"),
-            parse_ratio(pooling or "1", "--pooling"),
+            parse_number(pooling or "1", "--pooling"),
             ids_of(alpha, distribution),
         )
         if as_json:

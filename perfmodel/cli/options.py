@@ -245,6 +245,16 @@ def check_per_node(gpus_per_node: int | None, machine: Machine) -> None:
         )
 
 
+def check_most(name: str, value: float, option: str) -> None:
+    """Refuse what is more than the model describes. Limits: above ``LARGEST[name]`` -> BadInputError"""
+    from perfmodel.project.inputs import LARGEST
+
+    if name in LARGEST and value > LARGEST[name]:
+        raise BadInputError(
+            f"{option} {value:.15g} is more than this model describes.", f"at most {LARGEST[name]:.0f}."
+        )
+
+
 def one_output(**chosen: bool) -> None:
     """Refuse two output formats at once."""
     given = [f"--{name}" for name, wanted in chosen.items() if wanted]

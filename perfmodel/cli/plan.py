@@ -25,6 +25,7 @@ from perfmodel.cli.options import (
     advice,
     calibration_file,
     calibration_of,
+    check_most,
     check_per_node,
     library_of,
     machine_of,
@@ -247,11 +248,10 @@ def _numbers(plan_file: Path | None, **texts: str | None) -> dict[str, Any]:
         )
     if texts["gpus"] is None and plan_file is None:
         raise BadInputError("how many GPUs?", "give --gpus, e.g. --gpus 128")
-    from perfmodel.predict import LARGEST_GPUS
-
     gpus = parse_count(texts["gpus"], "--gpus") if texts["gpus"] is not None else None
-    if gpus is not None and gpus > LARGEST_GPUS:
-        raise BadInputError(f"--gpus {gpus} is more than this model describes.", f"at most {LARGEST_GPUS}.")
+    check_most("gpus", gpus or 0, "--gpus")
+    batch = parse_count(texts["batch"] or _DEFAULT_BATCH, "--batch")
+    check_most("batch", batch, "--batch")
     return {
         "model": texts["model"],
         "gpus": gpus,

@@ -20,6 +20,7 @@ from perfmodel.cli.options import (
     calibration_file,
     calibration_of,
     check_gpus,
+    check_most,
     library_of,
     machine_of,
     one_output,
@@ -217,7 +218,7 @@ def project(
 def workload_values(*, model: str | None, id_dtype: str, **texts: str | None) -> dict[str, Any]:
     """Keywords of ``perfmodel.project`` from what was typed; options that exclude each other are refused."""
     from perfmodel.schema.workload import id_dtype_bytes
-    from perfmodel.units import parse_bytes, parse_count, parse_ratio
+    from perfmodel.units import parse_bytes, parse_count, parse_number
 
     if model is not None:
         clash = [f"--{name.replace('_', '-')}" for name in _OF_A_MODEL if texts.get(name) is not None]
@@ -232,14 +233,16 @@ def workload_values(*, model: str | None, id_dtype: str, **texts: str | None) ->
         "gpus": (parse_count, "gpus"),
         "batch": (parse_count, "batch"),
         "tables": (parse_count, "table_count"),
-        "pooling": (parse_ratio, "pooling"),
+        "pooling": (parse_number, "pooling"),
         "dim": (parse_count, "dim"),
     }
     values: dict[str, Any] = {"id_bytes": id_dtype_bytes(id_dtype), "dtype": texts.get("dtype")}
     for name, (parse, key) in parsers.items():
         text = texts.get(name)
         if text is not None:
-            values[key] = parse(text, f"--{name.replace('_', '-')}")
+            option = f"--{name.replace('_', '-')}"
+            values[key] = parse(text, option)
+            check_most(key, values[key], option)
     if model is not None:
         values["tables"] = model
     return {name: value for name, value in values.items() if value is not None}

@@ -153,11 +153,11 @@ def _axes(grid: str | None, given: dict[str, list[str]]) -> dict[str, list[float
             key = "table_count" if name == "tables" else name
             axes[key] = [float(v) for v in count_values(given[name], f"--{name}")]
     if "pooling" in given:
-        from perfmodel.units import parse_ratio
+        from perfmodel.units import parse_number
 
         texts = split_values(given["pooling"], "--pooling")
         ranges = [text for text in texts if ".." in text]
-        single = [parse_ratio(text, "--pooling") for text in texts if ".." not in text]
+        single = [parse_number(text, "--pooling") for text in texts if ".." not in text]
         axes["pooling"] = single + [float(v) for v in (count_values(ranges, "--pooling") if ranges else [])]
     if "gpus" not in axes and "table_bytes" not in axes:
         raise BadInputError("which tables?", "give --table-size, --gpus or --grid, e.g. --grid paper-1")

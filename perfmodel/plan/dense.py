@@ -12,6 +12,8 @@ from perfmodel.units import parse_flops, parse_time
 
 _OPTION = "--dense"
 _HALF_BYTES = 2.0
+MOST_FLOPS, MOST_S = 1e18, 3600.0
+"""Of dense layers: operations of a sample forward, and the time of a batch [s]."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,7 @@ def dense_of(text: str, machine: str) -> Dense | DenseTime:
 
     machine  whose GPU runs them
     Limits: neither a name, a file nor a number with such a unit, or operations on a machine whose GPU has no
-            known rate -> BadInputError
+            known rate, or more than ``MOST_FLOPS`` or ``MOST_S`` -> BadInputError
     """
     plain = text.strip()
     if not plain:
@@ -77,12 +79,21 @@ def dense_of(text: str, machine: str) -> Dense | DenseTime:
     if not number or plain.endswith(".toml"):
         return from_file(load_dense(plain), machine)
     if plain.lower().endswith(("flop", "flops")):
-        return on_machine(GivenFlops(parse_flops(plain, _OPTION)), machine, _HALF_BYTES)
+        flops = parse_flops(plain, _OPTION)
+        _check_most(plain, flops, MOST_FLOPS, "1000 PFLOP for a sample")
+        return on_machine(GivenFlops(flops), machine, _HALF_BYTES)
     try:
-        return DenseTime(parse_time(plain, _OPTION))
+        time_s = parse_time(plain, _OPTION)
     except BadInputError as error:
         step = "write a time of a batch (3ms), operations of a sample (32MFLOP), or a name (dlrm-dcnv2)."
         raise BadInputError(str(error.message), step) from None
+    _check_most(plain, time_s, MOST_S, "1h for a batch")
+    return DenseTime(time_s)
+
+
+def _check_most(text: str, value: float, most: float, limit: str) -> None:
+    if value > most:
+        raise BadInputError(f"{_OPTION} {text} is more than this model describes.", f"at most {limit}.")
 
 
 def from_file(file: DenseFile, machine: str) -> Dense:

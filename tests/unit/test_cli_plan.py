@@ -222,6 +222,13 @@ def test_a_seed_that_is_no_whole_number_is_refused(seed: str, message: str, mode
         assert f"'--seed': {message}" in " ".join(err.split())
 
 
+@pytest.mark.parametrize(("option", "most"), [("--batch", 2**30), ("--gpus", 2**20)])
+def test_what_is_more_than_the_model_describes_is_refused(option: str, most: int, model: str) -> None:
+    code, out, err = asked("--model", model, "--gpus", "8", option, str(most + 1))
+    assert (code, out) == (2, "")
+    assert f"{option} {most + 1} is more than this model describes. at most {most}." in " ".join(err.split())
+
+
 def test_gpus_need_not_fill_the_last_domain(model: str) -> None:
     """12 GPUs are a node and a half: planned as they are projected, without reductions inside domains."""
     answer = document_of("--model", model, "--gpus", "12", "--max-hbm", "200MB")

@@ -51,7 +51,9 @@ def test_a_name_a_file_operations_and_a_time(tmp_path: Path) -> None:
     assert DenseTime(0.003).forward_s(7, 100, 2.0) == (0, pytest.approx(0.001))
 
 
-@pytest.mark.parametrize("text", ["", "dlrm", "15", "15MB", "-3ms", "0s", "nothing.toml", "15mflop"])
+@pytest.mark.parametrize(
+    "text", ["", "dlrm", "15", "15MB", "-3ms", "0s", "nothing.toml", "15mflop", "1e300FLOP", "2h"]
+)
 def test_what_is_none_of_them_is_refused(text: str) -> None:
     with pytest.raises(BadInputError) as caught:
         dense_of(text, H100)
