@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -12,6 +13,7 @@ from perfmodel.cli.options import (
     CalibrationOption,
     ClockOption,
     CsvOption,
+    ForceOption,
     GpusPerNodeOption,
     JsonOption,
     MachineOption,
@@ -25,7 +27,7 @@ from perfmodel.cli.options import (
     machine_of,
     one_output,
 )
-from perfmodel.cli.output import emit, emit_json, warn
+from perfmodel.cli.output import emit, emit_json, note, warn
 from perfmodel.cli.shardings import (
     ALL,
     Output,
@@ -110,7 +112,14 @@ LocalMemoryOption = Annotated[
 ]
 
 
+ReportOption = Annotated[
+    Path | None,
+    typer.Option("--report", metavar="FILE", help="Also write the page of perfmodel report to this file."),
+]
+
+
 def project(
+    context: typer.Context,
     table_size: TableSizeOption = None,
     gpus: GpusOption = None,
     model: ModelOption = None,
@@ -136,6 +145,8 @@ def project(
     calibration: CalibrationOption = None,
     as_json: JsonOption = False,
     as_csv: CsvOption = False,
+    report: ReportOption = None,
+    force: ForceOption = False,
 ) -> None:
     """How much slower is the embedding bag when its tables are spread over many GPUs, and because of what?
 
@@ -148,8 +159,13 @@ def project(
       perfmodel project --table-size 10TB --local-memory 10TB@3TB/s
       perfmodel project --table-size 10TB --payload fp16
       perfmodel project --table-size 10TB --sharding all
+      perfmodel project --table-size 10TB --report out.html
     """
     one_output(json=as_json, csv=as_csv)
+    if report is not None:
+        from perfmodel.cli.report import check_beside, write_beside
+
+        check_beside(report, force, gpus=gpus, model=model, sharding=sharding, local_memory=local_memory)
     way = checked_sharding(sharding, reduction, local_memory)
     ids = ids_of(alpha, distribution)
     workload = workload_values(
@@ -182,6 +198,11 @@ def project(
         lambda: calibration and answerable(_COMMAND, typed, workload, chosen, options),
     ):
         answer = project_one(machine=chosen, **workload, **options)
+        if report is not None:
+            known = {name: value for name, value in workload.items() if name not in _SELECTED}
+            note(
+                write_beside(context, report, (table_size, batch, pooling, dim), chosen, {**options, **known})
+            )
     if way is not None:
         out = Output(as_json, as_csv, calibration_file(calibration), typed.line)
         if way == ALL:
@@ -213,6 +234,9 @@ def project(
     emit(projection_text(answer, changes, experiment, typed.machine, file, lambda w: typed.line(w, answer)))
     for line in answer.notes:
         warn(line)
+
+
+_SELECTED = ("table_bytes", "batch", "pooling", "dim")  # what the reader of a page may choose
 
 
 def workload_values(*, model: str | None, id_dtype: str, **texts: str | None) -> dict[str, Any]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -31,6 +32,7 @@ from perfmodel.cli.options import (
 from perfmodel.cli.output import Progress, check_target, emit, emit_json, write_whole
 from perfmodel.cli.project import (
     DtypeOption,
+    IdDtypeOption,
     PayloadOption,
     ReductionOption,
     ReserveOption,
@@ -39,13 +41,16 @@ from perfmodel.cli.project import (
     reserve_of,
 )
 from perfmodel.cli.typed_line import TypedLine
+from perfmodel.errors import BadInputError
 
 if TYPE_CHECKING:
     from perfmodel.report.page.assemble import Page
     from perfmodel.report.page.views import Selector
+    from perfmodel.schema.machine import Machine
 
 _SIZES, _BATCHES, _POOLINGS, _DIMS = "10TB,1TB,100TB", "1024,256,4096", "32,8", "32,128"
 _OUT = Path("report.html")
+_NOT_OF_THE_PAGE = ("out", "force", "as_json", "as_csv", "report")
 
 SizesOption = Annotated[
     list[str] | None,
@@ -74,10 +79,11 @@ def report(
     context: typer.Context,
     table_size: SizesOption = None,
     batch: BatchesOption = None,
+    tables: TablesOption = None,
     pooling: PoolingsOption = None,
     dim: DimsOption = None,
-    tables: TablesOption = None,
     dtype: DtypeOption = None,
+    id_dtype: IdDtypeOption = "int64",
     machine: MachineOption = None,
     backend: BackendOption = None,
     clock: ClockOption = None,
@@ -103,6 +109,7 @@ def report(
       perfmodel report --calibration latest --pooling 1,8,64 --force
     """
     check_target(out, force=force)
+    from perfmodel.schema.workload import id_dtype_bytes
     from perfmodel.units import parse_count
 
     ids, kept = ids_of(alpha, distribution), reserve_of(reserve)
@@ -122,16 +129,53 @@ def report(
         "calibration": calibration,
         "table_count": parse_count(tables, "--tables") if tables is not None else None,
         "dtype": dtype,
+        "id_bytes": id_dtype_bytes(id_dtype),
     }
     known = {name: value for name, value in options.items() if value is not None}
-    command = TypedLine.of(context).text(without=("out", "force", "as_json"))
+    command = TypedLine.of(context).text(without=_NOT_OF_THE_PAGE)
     with advice(chosen, options["backend"], clock):
         page = _page(sizes, selectors, chosen, known, command)
-    _write(page, out, as_json)
+    size = _write(page, out)
+    if as_json:
+        emit_json("report", file=str(out), bytes=size, blocks=page.contents())
+        return
+    emit(_wrote(out, size))
+
+
+def write_beside(
+    context: typer.Context,
+    out: Path,
+    texts: Sequence[str | None],
+    machine: Machine,
+    options: Mapping[str, Any],
+) -> str:
+    """The page of a question of ``perfmodel project``: that of ``report`` with the same options; what to say.
+
+    texts  table size, batch, pooling and dim as they were typed;  options  of ``perfmodel.project``
+    """
+    sizes, selectors = _selectors(*([text] if text is not None else None for text in texts))
+    line = replace(TypedLine.of(context), command=("perfmodel", "report"))
+    known = {name: value for name, value in options.items() if value is not None}
+    page = _page(sizes, selectors, machine, known, line.text(without=_NOT_OF_THE_PAGE))
+    return _wrote(out, _write(page, out))
+
+
+def check_beside(out: Path, force: bool, **other: object) -> None:
+    """Refuse what a page cannot be of, before any work is done.
+
+    other  options of ``perfmodel project`` by name, None where one was not given
+    """
+    given = [f"--{name.replace('_', '-')}" for name, value in other.items() if value is not None]
+    if given:
+        raise BadInputError(
+            f"--report and {given[0]} exclude each other.",
+            "a page is of equal tables over as many GPUs as each size needs.",
+        )
+    check_target(out, force=force)
 
 
 def _page(
-    sizes: Selector, selectors: tuple[Selector, ...], machine: Any, options: dict[str, Any], command: str
+    sizes: Selector, selectors: tuple[Selector, ...], machine: Machine, options: dict[str, Any], command: str
 ) -> Page:
     from perfmodel.report.page.assemble import Page
     from perfmodel.report.page.contents import FIXED, fixed_blocks
@@ -159,10 +203,9 @@ def _alerts(calibration: str | None) -> tuple[str, ...]:
     return (f"Calibration {calibration} is incomplete: some planned points are missing.",)
 
 
-def _write(page: Page, out: Path, as_json: bool) -> None:
-    """The file; told is its size, or with --json the sentence of every block as it is shown at first."""
+def _write(page: Page, out: Path) -> int:
+    """Its bytes."""
     from perfmodel.report.page.assemble import page_html
-    from perfmodel.units import format_bytes
 
     content = page_html(page).encode()
 
@@ -170,21 +213,23 @@ def _write(page: Page, out: Path, as_json: bool) -> None:
         path.write_bytes(content)
 
     write_whole(out, write)
-    if as_json:
-        emit_json("report", file=str(out), bytes=len(content), blocks=page.contents())
-        return
-    size = format_bytes(len(content), binary=False)
-    emit(f"Wrote {out} ({size}): open it in a browser, no network needed.")
+    return len(content)
+
+
+def _wrote(out: Path, size: int) -> str:
+    from perfmodel.units import format_bytes
+
+    return f"Wrote {out} ({format_bytes(size, binary=False)}): open it in a browser, no network needed."
 
 
 def _selectors(
     sizes: list[str] | None, batch: list[str] | None, pooling: list[str] | None, dim: list[str] | None
 ) -> tuple[Selector, tuple[Selector, ...]]:
     """The table sizes, and the other things to choose: the values typed first are shown at first."""
-    from perfmodel.units import format_bytes, format_count, parse_ratio
+    from perfmodel.units import format_bytes, format_count, parse_number
 
     def poolings(texts: list[str], option: str) -> list[float]:
-        return [parse_ratio(text, option) for text in split_values(texts, option)]
+        return [parse_number(text, option) for text in split_values(texts, option)]
 
     def words(value: float) -> str:
         return format_bytes(value, binary=False)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import own_run
 import pytest
 from cli_calls import Outcome, is_an_error
 
@@ -91,6 +92,30 @@ def test_a_file_that_is_there_stays(cli: Callable[..., Outcome], page: Path) -> 
 def test_more_views_than_a_page_holds_are_refused(cli: Callable[..., Outcome], tmp_path: Path) -> None:
     out = str(tmp_path / "x.html")
     is_an_error(cli("report", "--batch", "1..4096", "--dim", "1..64", "--out", out), 2, "fewer values")
+
+
+def test_project_writes_the_page_of_report(cli: Callable[..., Outcome], tmp_path: Path) -> None:
+    words = ("--table-size", "2TB", "--batch", "64", "--pooling", "4", "--dim", "64", "--id-dtype", "int32")
+    done = cli("project", *words, "--tables", "2", "--report", str(tmp_path / "beside.html"))
+    assert done.code == 0 and "slower" in done.out and "Wrote" in done.err and "Wrote" not in done.out
+    assert cli("report", *words, "--tables", "2", "--out", str(tmp_path / "page.html")).code == 0
+    assert (tmp_path / "beside.html").read_bytes() == (tmp_path / "page.html").read_bytes()
+    again = ("project", *words, "--report", str(tmp_path / "beside.html"))
+    is_an_error(cli(*again), 2, "exists already")
+    is_an_error(cli("project", "--gpus", "8", "--report", str(tmp_path / "x.html")), 2, "--report and --gpus")
+
+
+def test_a_run_of_ones_own_shows_what_it_knows(cli: Callable[..., Outcome], tmp_path: Path) -> None:
+    folder, out = own_run.write_run(tmp_path / "four-cores-01234567"), tmp_path / "own.html"
+    run_words = ("--calibration", str(folder), "--table-size", "32GB", "--batch", "128")
+    words = (*run_words, "--dim", "32", "--pooling", "8")
+    done = cli("report", *words, "--out", str(out), "--json")
+    assert done.code == 0, done.err
+    blocks = {block["name"]: block for block in json.loads(done.out)["blocks"]}
+    assert "4 GPUs" in blocks["slowdown"]["title"] and "on 4 GPUs" in blocks["breakdown"]["title"]
+    assert "3 points" in blocks["validation"]["title"]  # its own passes
+    assert blocks["shardings"]["title"]
+    is_an_error(cli("report", "--calibration", str(folder), "--out", str(out), "--force"), 3, "G = 2, 4")
 
 
 def test_text_from_files_stays_text() -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from perfmodel.plan.sizes import by_size
-from perfmodel.project import Projection, project_one
+from perfmodel.errors import NoCalibrationError
+from perfmodel.plan.sizes import SIZES, by_size
+from perfmodel.project import Projection
 from perfmodel.report.figures.block import Block, Missing
 from perfmodel.report.figures.evidence import evidence_blocks
 from perfmodel.report.figures.shardings import NAME as SHARDINGS
 from perfmodel.report.figures.shardings import shardings
+from perfmodel.report.page.views import answerable, small_sizes
 from perfmodel.units import format_bytes, format_count, format_number
 
 FIXED = 11
@@ -41,6 +43,11 @@ def question(asked: Projection) -> str:
 def _shardings(asked: Projection, options: Mapping[str, Any]) -> Block | Missing:
     if options.get("reduction", "auto") != "auto":
         return Missing(SHARDINGS, "an exchange was chosen with --reduction: leave it out to compare them.")
-    known = {**options, "setting": asked.setting}
-    found = by_size(lambda size: project_one(machine=asked.setting.machine, table_bytes=size, **known))
-    return shardings(list(found))
+    machine, known = asked.setting.machine, {**options, "setting": asked.setting}
+    answers = {
+        a.gpu_count.table_bytes: a for a in answerable(machine, known, sorted({*SIZES, *small_sizes(asked)}))
+    }
+    try:
+        return shardings(list(by_size(answers.__getitem__, tuple(answers))))
+    except NoCalibrationError as error:
+        return Missing(SHARDINGS, error.message)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,6 +19,9 @@ from perfmodel.report.figures.breakdown import breakdown
 from perfmodel.report.figures.slowdown import Line, Mark, sentence, slowdown
 from perfmodel.schema.machine import Machine
 from perfmodel.validate.verdicts import load_claims
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 MOST_VIEWS = 64
 _POINTS = 21
@@ -92,12 +96,19 @@ def view(
     asked = {**options, **{s.name: s.values[at] for s, at in zip(selectors, chosen, strict=True)}}
     answers = tuple(project_one(machine=machine, table_bytes=size, **asked) for size in sizes.values)
     known = {**asked, "setting": settings.of(str(asked.get("scenario", CLUSTER)))}
-    bars = [project_one(machine=machine, table_bytes=size, **known) for size in bar_sizes(sizes.values)]
+    bars = list(answerable(machine, known, bar_sizes(answers[0], sizes.values)))
     grid = line_sizes(answers[0].gpu_count.usable_bytes, sizes.values)
     lines = list(_lines(grid, settings, asked))
     first = slowdown(lines, answers[sizes.start], marks())
     titles = {} if isinstance(first, Missing) else {first.name: tuple(sentence(lines, a) for a in answers)}
     return View(chosen, answers, (first, breakdown(bars)), titles)
+
+
+def answerable(machine: Machine, options: Mapping[str, Any], sizes: Sequence[float]) -> Iterator[Projection]:
+    """Answers at those table sizes that the calibration reaches: one of a run knows its own ranks."""
+    for size in sizes:
+        with contextlib.suppress(NoCalibrationError):
+            yield project_one(machine=machine, table_bytes=size, **options)
 
 
 def line_sizes(one_gpu_bytes: float, sizes: Sequence[float]) -> list[float]:
@@ -107,9 +118,15 @@ def line_sizes(one_gpu_bytes: float, sizes: Sequence[float]) -> list[float]:
     return sorted({float(f"{size:.4g}") for size in even} | {float(size) for size in sizes})
 
 
-def bar_sizes(sizes: Sequence[float]) -> list[float]:
-    """Table sizes of the bars: round ones, and those that were asked for."""
-    return sorted({*_BAR_SIZES, *map(float, sizes)})
+def bar_sizes(answer: Projection, sizes: Sequence[float]) -> list[float]:
+    """Table sizes of the bars: round ones, those of a few small GPUs, and those that were asked for."""
+    return sorted({*_BAR_SIZES, *small_sizes(answer), *map(float, sizes)})
+
+
+def small_sizes(answer: Projection) -> list[float]:
+    """What 2, 4 and 8 GPUs of this machine hold, where that is less than the smallest round size."""
+    usable = answer.gpu_count.usable_bytes
+    return [count * usable for count in (2, 4, 8) if count * usable < min(_BAR_SIZES)]
 
 
 def _lines(grid: Sequence[float], settings: Settings, asked: Mapping[str, Any]) -> Iterator[Line]:
@@ -117,20 +134,30 @@ def _lines(grid: Sequence[float], settings: Settings, asked: Mapping[str, Any]) 
     scenario = str(asked.get("scenario", CLUSTER))
     own = str(asked.get("reduction", "auto"))
     changes: list[tuple[str, dict[str, str]]] = [(_name(own, scenario), {})]
-    others = [("auto", scenario), ("two-level", scenario), ("sparse", scenario), (own, _ONE_DOMAIN)]
+    others = [(way, scenario) for way in ("auto", "two-level", "sparse")]
+    if settings.machine.nvlink_domain_gpus > 1:
+        others.append((own, _ONE_DOMAIN))
     for way, where in others:
         if (way, where) != (own, scenario):
             changes.append((_name(way, where), {"reduction": way, "scenario": where}))
-    sizes = np.array(grid)
-    for at, (label, change) in enumerate(changes):
+    for label, change in changes:
+        where = change.get("scenario", scenario)
         try:
-            where = change.get("scenario", scenario)
             known = {**asked, **change, "setting": settings.of(where)}
-            frame = project({"table_bytes": sizes}, settings.machine, **known)
-            yield Line(label, frame, where != CLUSTER)
         except NoCalibrationError:
-            if at == 0:
-                raise
+            continue
+        frame = _frame(grid, settings.machine, known)
+        if frame is not None:
+            yield Line(label, frame, where != CLUSTER)
+
+
+def _frame(grid: Sequence[float], machine: Machine, options: Mapping[str, Any]) -> pd.DataFrame | None:
+    """A line at all sizes at once; where the calibration does not reach one, at those that it reaches."""
+    try:
+        return project({"table_bytes": np.array(grid)}, machine, **options)
+    except NoCalibrationError:
+        reached = [a.gpu_count.table_bytes for a in answerable(machine, options, grid)]
+        return project({"table_bytes": np.array(reached)}, machine, **options) if reached else None
 
 
 _ONE_DOMAIN = "nvlink-everywhere"
