@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from perfmodel.schema.machine import Machine
 
 _SIZES, _BATCHES, _POOLINGS, _DIMS = "10TB,1TB,100TB", "1024,256,4096", "32,8", "32,128"
-_OUT = Path("report.html")
+_FORMATS = {"html": "report.html", "markdown": "report.md"}
 _NOT_OF_THE_PAGE = ("out", "force", "as_json", "as_csv", "report")
 
 SizesOption = Annotated[
@@ -96,7 +96,13 @@ def report(
     payload: PayloadOption = None,
     settings: SetOption = None,
     calibration: CalibrationOption = None,
-    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Page to write.")] = _OUT,
+    file_format: Annotated[
+        str, typer.Option("--format", metavar="NAME", help="html, or markdown: sentences and small tables.")
+    ] = "html",
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="FILE", help="Page to write (default report.html, or report.md)."),
+    ] = None,
     force: ForceOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -107,7 +113,9 @@ def report(
       perfmodel report
       perfmodel report --table-size 10TB,20TB --batch 4096 --machine h200-sxm-ib --out h200.html
       perfmodel report --calibration latest --pooling 1,8,64 --force
+      perfmodel report --batch 1024 --pooling 32 --dim 32 --format markdown
     """
+    out = out or Path(_default_name(file_format))
     check_target(out, force=force)
     from perfmodel.schema.workload import id_dtype_bytes
     from perfmodel.units import parse_count
@@ -135,7 +143,7 @@ def report(
     command = TypedLine.of(context).text(without=_NOT_OF_THE_PAGE)
     with advice(chosen, options["backend"], clock):
         page = _page(sizes, selectors, chosen, known, command)
-    size = _write(page, out)
+    size = _write(page, out, file_format)
     if as_json:
         emit_json("report", file=str(out), bytes=size, blocks=page.contents())
         return
@@ -203,11 +211,20 @@ def _alerts(calibration: str | None) -> tuple[str, ...]:
     return (f"Calibration {calibration} is incomplete: some planned points are missing.",)
 
 
-def _write(page: Page, out: Path) -> int:
+def _default_name(file_format: str) -> str:
+    from perfmodel.schema.files import unknown_name
+
+    if file_format not in _FORMATS:
+        raise unknown_name("--format", file_format, _FORMATS)
+    return _FORMATS[file_format]
+
+
+def _write(page: Page, out: Path, file_format: str = "html") -> int:
     """Its bytes."""
     from perfmodel.report.page.assemble import page_html
+    from perfmodel.report.page.markdown import page_markdown
 
-    content = page_html(page).encode()
+    content = (page_html if file_format == "html" else page_markdown)(page).encode()
 
     def write(path: Path) -> None:
         path.write_bytes(content)
@@ -219,7 +236,8 @@ def _write(page: Page, out: Path) -> int:
 def _wrote(out: Path, size: int) -> str:
     from perfmodel.units import format_bytes
 
-    return f"Wrote {out} ({format_bytes(size, binary=False)}): open it in a browser, no network needed."
+    how = "open it in a browser, no network needed" if out.suffix == ".html" else "sentences and small tables"
+    return f"Wrote {out} ({format_bytes(size, binary=False)}): {how}."
 
 
 def _selectors(

@@ -15,10 +15,12 @@ from cli_calls import Outcome, is_an_error
 from perfmodel.cli import run
 from perfmodel.project import project_one
 from perfmodel.report.figures import Block, Missing, style
+from perfmodel.report.page import markdown
 from perfmodel.report.page.assemble import block_data, script_safe
 from perfmodel.report.page.contents import FIXED
 from perfmodel.report.page.headline import headline
 from perfmodel.report.page.provenance import provenance
+from perfmodel.units import format_ratio
 
 WORDS = ("report", "--table-size", "10TB,1TB", "--batch", "1024,256", "--pooling", "32", "--dim", "32")
 LARGEST = 6_000_000
@@ -116,6 +118,23 @@ def test_a_run_of_ones_own_shows_what_it_knows(cli: Callable[..., Outcome], tmp_
     assert "3 points" in blocks["validation"]["title"]  # its own passes
     assert blocks["shardings"]["title"]
     is_an_error(cli("report", "--calibration", str(folder), "--out", str(out), "--force"), 3, "G = 2, 4")
+
+
+def test_markdown_has_the_sentences_and_the_numbers(cli: Callable[..., Outcome], tmp_path: Path) -> None:
+    words = ("--table-size", "10TB", "--batch", "1024", "--pooling", "32", "--dim", "32")
+    done = cli("report", *words, "--format", "markdown", "--out", str(tmp_path / "r.md"))
+    text, answer = (tmp_path / "r.md").read_text(), project_one(table_bytes=10e12)
+    assert done.code == 0 and text.startswith(f"# {format_ratio(answer.slowdown)} slower")
+    assert f"| {answer.steps[0].name} | {answer.steps[0].time_s:.6g} |" in text
+    assert text.count("\n## ") > 8 and "rows are in the HTML page" in text
+    assert "    perfmodel report --table-size 10TB" in text
+    is_an_error(cli("report", "--format", "pdf"), 2, "pdf", "markdown")
+
+
+def test_markdown_takes_no_text_for_html() -> None:
+    block = Block("n", "<script>", "a | b", style.new_figure(), "s", ({"<b>": "x|y"},))
+    text = "\n".join(markdown._block(block))
+    assert "<" not in text and "x\\|y" in text
 
 
 def test_text_from_files_stays_text() -> None:
