@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +21,8 @@ Ints = NDArray[np.int64]
 _WHAT = "trace file"
 _COLUMNS = ("table", "sample", "row")
 _MOST_SHUFFLED = 2**22
+_MOST_SAMPLES = 2**24
+_LARGEST = 2**63 - 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,9 +148,12 @@ def check_trace(trace: Trace, tables: Tables, names: Sequence[str], where: str =
 
 def _from_npz(path: Path, names: Sequence[str]) -> list[tuple[Ints, Ints]]:
     try:
-        with np.load(path, allow_pickle=False) as stored:
+        stored = np.load(path, allow_pickle=False)
+        if not isinstance(stored, np.lib.npyio.NpzFile):
+            raise ValueError("it is one array, not an archive of arrays")
+        with stored:
             arrays = {key: stored[key] for key in stored.files}
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, EOFError, BadZipFile) as error:
         raise BadInputError(f"{_WHAT} {path} cannot be read: {error}.", expected(_WHAT)) from None
     missing = [
         f"{name}.{kind}" for name in names for kind in ("ids", "offsets") if f"{name}.{kind}" not in arrays
@@ -164,6 +170,8 @@ def _whole(arrays: dict[str, Any], key: str, path: Path) -> Ints:
             f"{_WHAT} {path}: {key} is {found.dtype} of {found.ndim} dimensions.",
             "it is a list of whole numbers.",
         )
+    if found.size and int(found.max()) > _LARGEST:
+        raise BadInputError(f"{_WHAT} {path}: {key} has {int(found.max())}.", f"at most {_LARGEST} is read.")
     return np.asarray(found, dtype=np.int64)
 
 
@@ -188,6 +196,11 @@ def _from_csv(path: Path, names: Sequence[str]) -> list[tuple[Ints, Ints]]:
             raise BadInputError(
                 f"{_WHAT} {path}, line {line}: table {table!r}, sample {sample}.",
                 f"tables are {', '.join(names[:8])}{' …' if len(names) > 8 else ''}; samples are 0 or more.",
+            )
+        if sample >= _MOST_SAMPLES or abs(value) > _LARGEST:
+            raise BadInputError(
+                f"{_WHAT} {path}, line {line}: sample {sample}, row {value}.",
+                f"at most {_MOST_SAMPLES} samples are read, counted from 0, and rows up to {_LARGEST}.",
             )
         found[known[table]].append((sample, value))
     batch = max((sample + 1 for pairs in found for sample, _ in pairs), default=0)

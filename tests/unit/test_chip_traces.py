@@ -81,6 +81,8 @@ def test_files_are_read(tmp_path: Path) -> None:
         ("table,sample,row\nusers,-1,1\n", r"line 2: .* sample -1"),
         ("table,sample,row\nusers,0,x\n", r"line 2: not a table, a sample and a row"),
         ("table,sample\nusers,0\n", r"the columns table, sample"),
+        ("table,sample,row\nusers,999999999999,1\n", r"line 2: sample 999999999999, row 1"),
+        ("table,sample,row\nusers,0,9223372036854775808\n", r"line 2: .* row 9223372036854775808"),
         ("", r"is empty"),
         ("table,sample,row\n", r"offsets of table users"),
     ],
@@ -99,6 +101,10 @@ def test_wrong_csv_is_refused(tmp_path: Path, text: str, said: str) -> None:
         ({"users.ids": np.arange(3.0), "users.offsets": np.arange(4)}, r"users.ids is float64"),
         ({"users.ids": np.arange(3), "users.offsets": np.array([0, 2, 1, 3])}, r"offsets of table users"),
         ({"users.ids": np.arange(3), "users.offsets": np.array([0, 1, 2])}, r"offsets of table users"),
+        (
+            {"users.ids": np.array([2**63, 1], dtype=np.uint64), "users.offsets": np.arange(3)},
+            r"users.ids has 9223372036854775808",
+        ),
         (
             {"users.ids": np.arange(12), "users.offsets": np.arange(13)},
             r"2 ids of table users are out of range",
@@ -123,9 +129,10 @@ def test_samples_of_tables_agree(tmp_path: Path) -> None:
         read_trace(path, tables(), NAMES)
 
 
-def test_other_files_are_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("content", [b"no archive", b"", b"PK\x03\x04 cut off"])
+def test_other_files_are_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "t.npz"
-    path.write_bytes(b"no archive")
+    path.write_bytes(content)
     with pytest.raises(BadInputError, match=r"cannot be read"):
         read_trace(path, tables(), NAMES)
     with pytest.raises(BadInputError, match=r"cannot be read"):
