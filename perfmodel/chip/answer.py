@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.chip.bound import lower_bound
-from perfmodel.chip.choices import worst_of
 from perfmodel.chip.cost import ChipCost
-from perfmodel.chip.cuts import Cut, Cuts, cuts_of
+from perfmodel.chip.cuts import Cut, Cuts
 from perfmodel.chip.ids import popularities
-from perfmodel.chip.mapper import Mapped, Mapper
-from perfmodel.chip.mapping import Mapping, mapping_of
+from perfmodel.chip.mapper import Mapped
+from perfmodel.chip.mapping import Mapping
 from perfmodel.chip.reasons import Reason, reason
+from perfmodel.chip.search import search
 from perfmodel.chip.symmetric import Symmetric, best_symmetric, global_memory, mapping_of_symmetric, symmetric
 from perfmodel.chip.work import Batch, Way, Work
 from perfmodel.errors import BadInputError
@@ -279,13 +279,11 @@ def outcome_on(
     asked = list(dict.fromkeys([ids, *compared]))
     costs = [cost_on(chip, tables, batch, each) for each in asked]
     cost, fitting, gathered = costs[0], best_symmetric(costs[0]), global_memory(costs[0])
-    every = [cuts_of(each) for each in (costs if robust else costs[:1])]
-    choices = worst_of([cuts.choices for cuts in every])
-    mapped = Mapper(choices, time_limit_s=time_limit_s, seed=seed).run()
-    mapping = mapping_of(_most_spread(every, mapped), mapped.state)
+    searched = search(costs, robust=robust, time_limit_s=time_limit_s, seed=seed)
+    mapped, mapping = searched.mapped, searched.mapping
     owned = [mapping.batch(each).seconds for each in costs]
     if robust:
-        mapped = replace(mapped, bound_s=lower_bound(every[0].choices, owned[0]))
+        mapped = replace(mapped, bound_s=lower_bound(searched.cuts.choices, owned[0]))
     in_step = [symmetric(each, fitting.way).time_s for each in costs]
     worse = max(owned) > max(in_step) if robust else owned[0] > fitting.time_s
     if worse:
@@ -295,7 +293,7 @@ def outcome_on(
         cost=cost,
         tables=tables,
         ids=ids,
-        cuts=every[0],
+        cuts=searched.cuts,
         mapped=mapped,
         global_memory=gathered,
         best_symmetric=fitting,
@@ -310,11 +308,6 @@ def outcome_on(
             _sensed(each, of, mapping, fitting, worse) for each, of in zip(costs, asked, strict=True)
         ),
     )
-
-
-def _most_spread(every: Sequence[Cuts], mapped: Mapped) -> Cuts:
-    """Those by whose ids gathering what is spread takes longest."""
-    return max(every, key=lambda cuts: float(cuts.choices.spread_s[mapped.state.choice].sum()))
 
 
 def _without_meeting(cost: ChipCost, found: Symmetric) -> Batch:
