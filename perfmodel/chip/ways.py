@@ -42,8 +42,8 @@ class WaysMap:
     rows      R, of the table;  look_ups  N, of a batch
     seconds   of each way, shape [4, R, N] [s], inf where buffers are too small
     best      the fastest ``Way``, shape [R, N]
-    crossing  look-ups from which each way costs less than GM, in closed form, shape [4, R]; inf: never,
-              nan: buffers too small; GM itself: 0
+    crossing  look-ups from which each way costs less than GM, in closed form, shape [4, R]; inf: never by
+              that, or nowhere in ``seconds``, which count passes, ids and cache; nan: buffers too small; GM: 0
     """
 
     chip: Chip
@@ -104,6 +104,8 @@ def ways_map(
             work = cost.work(every, way, m, dim, cost.batch, lockstep=True)
             seconds[way, :, column] = np.where(work.fits, work.core_s, np.inf)
     crossing = np.stack([_crossing(chip, way, m, dim, element_bytes, pooling) for way in WAYS])
+    wins = (seconds < seconds[Way.GM]).any(axis=2)
+    crossing = np.where(~wins & (crossing > 0) & (crossing < n.max(initial=0)), np.inf, crossing)
     best = np.argmin(seconds, axis=0).astype(np.int64)
     return WaysMap(chip, dim, element_bytes, pooling, ids, m, n, seconds, best, crossing)
 

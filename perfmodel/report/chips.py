@@ -82,7 +82,12 @@ def ways_text(found: WaysMap) -> str:
         [
             head,
             cells,
-            "look-ups from which a way beats GM, in closed form, without a cache\n" + below,
+            paragraph(
+                "look-ups from which a way beats GM, in closed form, without passes and cache; "
+                "never: nowhere in the map above"
+            )
+            + "\n"
+            + below,
         ]
     )
 

@@ -93,6 +93,14 @@ def test_the_map_and_its_crossing_agree() -> None:
         ways_map(plain, dim=0)
 
 
+@pytest.mark.parametrize(("chip", "dim"), [("h100-sxm", 64), ("ascend-910b", 64), ("ascend-910", 16)])
+def test_no_crossing_is_told_where_the_map_has_none(chip: str, dim: int) -> None:
+    found = ways_map(load_chip(chip), dim)
+    told = np.isfinite(found.crossing[1:]) & (found.crossing[1:] > 0)
+    assert told.any()
+    assert (found.seconds[1:] < found.seconds[Way.GM]).any(axis=2)[told].all()
+
+
 # ---- simulate ---------------------------------------------------------------------------------------------
 
 
