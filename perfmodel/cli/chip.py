@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from perfmodel.cli.output import emit, emit_json
+from perfmodel.cli.output import check_target, emit, emit_json, note, write_whole
+from perfmodel.cli.typed_line import TypedLine
 from perfmodel.errors import BadInputError
+
+if TYPE_CHECKING:
+    from perfmodel.chip.answer import Outcome
 
 _MEANT = (
     "chip",
@@ -19,6 +24,8 @@ _MEANT = (
     "robust",
     "time_limit",
     "seed",
+    "report",
+    "force",
     "as_json",
 )
 _DEFAULT_BATCH = "1024"
@@ -40,6 +47,14 @@ RobustOption = Annotated[
         help="With --on-chip: made for the worst of these ids, uniform, zipf:1.05 and one-row.",
     ),
 ]
+ChipPageOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--report",
+        metavar="FILE",
+        help="With --on-chip: one HTML page too, cores as columns and tables as blocks, before and after.",
+    ),
+]
 
 
 def on_chip(context: typer.Context) -> None:
@@ -51,6 +66,8 @@ def on_chip(context: typer.Context) -> None:
     given = _given(context)
     _check(context, given)
     asked = context.params
+    if asked["report"] is not None:
+        check_target(asked["report"], force=asked["force"], option="--report")
     if asked["model"] is None:
         raise BadInputError(
             "which tables?", "give --model, e.g. --model mlperf-dlrm-dcnv2 (perfmodel models lists them)"
@@ -72,14 +89,36 @@ def on_chip(context: typer.Context) -> None:
     tables = PlanTables.load(asked["model"], ids)
     search = {"time_limit_s": limit_s, "seed": asked["seed"], "robust": asked["robust"]}
     answer = outcome_on(box, tables, samples, ids, **search)
+    if asked["report"] is not None:
+        _write(answer, asked["report"], TypedLine.of(context))
     if asked["as_json"]:
         emit_json("plan", **answer.to_dict())
     else:
         emit(chip_text(answer))
+    if asked["report"] is not None:
+        note(f"wrote {asked['report']}")
 
 
-def only_on_chip(*, robust: bool) -> None:
+def _write(answer: Outcome, path: Path, typed: TypedLine) -> None:
+    """The page, with the line that makes it again in any folder."""
+    from perfmodel.report.page.chip import chip_page_html
+
+    command = typed.text(without=("report", "force", "as_json"), more=["--report", path.name])
+    content = chip_page_html(answer, command).encode()
+
+    def write(target: Path) -> None:
+        target.write_bytes(content)
+
+    write_whole(path, write)
+
+
+def only_on_chip(*, robust: bool, report: Path | None) -> None:
     """Limits: an option of ``--on-chip`` without it -> BadInputError"""
+    if report is not None:
+        raise BadInputError(
+            "--report is of mappings to cores.",
+            "give --on-chip CHIP; perfmodel report has a page about GPUs.",
+        )
     if robust:
         raise BadInputError("--robust is of mappings to cores.", "give --on-chip CHIP, or leave it out.")
 
@@ -95,9 +134,10 @@ def _given(context: typer.Context) -> dict[str, str]:
 
 
 def _check(context: typer.Context, given: dict[str, str]) -> None:
-    other = [option for name, option in given.items() if name not in _MEANT]
+    meant = [name for name in _MEANT if name != "force" or "report" in given]
+    other = [option for name, option in given.items() if name not in meant]
     if other:
-        usable = sorted(p.opts[0] for p in context.command.params if p.name in _MEANT and p.name != "chip")
+        usable = sorted(p.opts[0] for p in context.command.params if p.name in meant and p.name != "chip")
         raise BadInputError(
             f"{other[0]} and --on-chip exclude each other: --on-chip plans for the cores of one chip.",
             f"leave one of them out; --on-chip goes with {', '.join(usable)}.",

@@ -229,10 +229,12 @@ _SIMPLE = {
 }  # fmt: skip
 
 
-def check_target(path: Path, *, force: bool, free: Callable[[], Path] | None = None) -> None:
+def check_target(
+    path: Path, *, force: bool, free: Callable[[], Path] | None = None, option: str = "--out"
+) -> None:
     """Refuse a file that exists, or a folder that does not, before any work is done.
 
-    free   a name for ``--out`` that can be taken instead; None: ``free_name`` of the path
+    free   a name for the option that can be taken instead; None: ``free_name`` of the path
     """
     try:
         folder, there, parent = path.is_dir(), path.exists(), path.parent.is_dir()
@@ -241,7 +243,7 @@ def check_target(path: Path, *, force: bool, free: Callable[[], Path] | None = N
     if folder:
         raise BadInputError(f"{path} is a folder.", f"name a file in it: {path}/…")
     if there and not force:
-        other = shlex.join(["--out", str(free() if free else free_name(path))])
+        other = shlex.join([option, str(free() if free else free_name(path))])
         raise BadInputError(f"{path} exists already.", f"{other} is free, or replace it with --force.")
     if not parent:
         words = shlex.join(["mkdir", "-p", str(path.parent)])

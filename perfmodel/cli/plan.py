@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from perfmodel.cli.chip import OnChipOption, RobustOption, on_chip, only_on_chip
+from perfmodel.cli.chip import ChipPageOption, OnChipOption, RobustOption, on_chip, only_on_chip
 from perfmodel.cli.dense import DenseOption, layers_of, whole_of
 from perfmodel.cli.ids import AlphaOption, DistributionOption, ids_of
 from perfmodel.cli.options import (
@@ -44,13 +44,7 @@ from perfmodel.cli.output import (
     warn_stopped,
     write_whole,
 )
-from perfmodel.cli.project import (
-    BatchOption,
-    IdDtypeOption,
-    PayloadOption,
-    ScenarioOption,
-    reserve_of,
-)
+from perfmodel.cli.project import BatchOption, IdDtypeOption, PayloadOption, ScenarioOption, reserve_of
 from perfmodel.cli.typed_line import TypedLine
 from perfmodel.errors import BadInputError
 
@@ -141,6 +135,7 @@ def plan(
     gpus: GpusOption = None,
     chip: OnChipOption = None,
     robust: RobustOption = False,
+    report: ChipPageOption = None,
     batch: BatchOption = None,
     objective: ObjectiveOption = _OBJECTIVES[0],
     max_hbm: MaxHbmOption = None,
@@ -184,7 +179,7 @@ def plan(
     if chip is not None:
         on_chip(context)
         return
-    only_on_chip(robust=robust)
+    only_on_chip(robust=robust, report=report)
     one_output(json=as_json, csv=as_csv)
     _check_out(out, file_format, force=force)
     texts = {"model": model, "gpus": gpus, "batch": batch, "time_limit": time_limit}
@@ -255,7 +250,7 @@ def _numbers(plan_file: Path | None, **texts: str | None) -> dict[str, Any]:
     return {
         "model": texts["model"],
         "gpus": gpus,
-        "batch": parse_count(texts["batch"] or _DEFAULT_BATCH, "--batch"),
+        "batch": batch,
         "time_limit": parse_time(texts["time_limit"] or "", "--time-limit"),
     }
 

@@ -18,7 +18,7 @@ from perfmodel.units import (
 
 _MOST_GROUPS = 40
 _WORTH_SAYING = 0.95
-_LIMITS = {
+LIMITS = {
     "core": "the busiest core",
     "memory": "global memory",
     "channel": "the fullest channel of global memory",
@@ -92,7 +92,7 @@ def core_lines(answer: Outcome) -> str:
     return facts(
         [
             ("Tables", f"{counted(len(answer.tables), 'table')} of {size}, ids {answer.ids.name}"),
-            ("Limits", f"{_LIMITS[answer.limit]}; alone, {others}"),
+            ("Limits", f"{LIMITS[answer.limit]}; alone, {others}"),
             ("Cores", cores),
             ("Buffers", _buffers(answer)),
         ]

@@ -57,16 +57,21 @@ class Page:
 
 def page_html(page: Page) -> str:
     """The whole file. The same page gives the same bytes."""
-    from plotly.offline import get_plotlyjs
-
     asked = page.asked
     size = format_bytes(asked.gpu_count.table_bytes, binary=False)
     title = f"{size} of embedding tables on {asked.setting.machine.name}: {format_ratio(asked.slowdown)}"
+    return whole_page(title, provenance(asked, page.command), document(page))
+
+
+def whole_page(title: str, provenance_html: str, shown: Mapping[str, Any]) -> str:
+    """The template with its parts; title is plain text, ``shown`` what the script shows."""
+    from plotly.offline import get_plotlyjs
+
     parts = {
         "TITLE": escape(title),
         "STYLE": _file("page.css"),
-        "PROVENANCE": provenance(asked, page.command),
-        "DATA": script_safe(document(page)),
+        "PROVENANCE": provenance_html,
+        "DATA": script_safe(shown),
         "PLOTLY": get_plotlyjs().replace("</script", "<\\/script"),
         "SCRIPT": _file("page.js"),
     }

@@ -197,7 +197,7 @@
     }
     home.replaceChildren(element("h1", {}, head.sentence), element("p", {class: "times"}, head.times));
     if (head.sure) home.append(element("p", {}, head.sure));
-    home.append(element("p", {class: "soft"}, "GPUs: " + head.gpus));
+    if (head.gpus) home.append(element("p", {class: "soft"}, "GPUs: " + head.gpus));
     if (head.evidence.length) home.append(bar, key);
     if (head.alert) home.append(element("p", {class: "alert", role: "note"}, head.alert));
     for (const note of head.notes) home.append(element("p", {class: "soft"}, "Note: " + note));
@@ -205,7 +205,7 @@
 
   async function update() {
     const view = data.views[chosen.slice(1).join("|")];
-    card(view.heads[chosen[0]]);
+    card(view.heads[chosen[0] || 0]);
     for (const block of view.blocks) {
       await show(document.getElementById("views"), block, plot, (view.titles[block.name] || [])[chosen[0]]);
     }
@@ -238,7 +238,7 @@
     for (const text of data.alerts) document.getElementById("alerts").append(element("p", {class: "alert", role: "alert"}, text));
     document.getElementById("all-data").addEventListener("click", () => save("perfmodel-report.json", "application/json", JSON.stringify(data)));
     await update();
-    document.getElementById("fixed").before(element("p", {class: "asked"}, "What follows is of the question as it was asked, whatever is chosen above: " + data.question + "."));
+    if (data.fixed.length) document.getElementById("fixed").before(element("p", {class: "asked"}, "What follows is of the question as it was asked, whatever is chosen above: " + data.question + "."));
     for (const block of data.fixed) await show(document.getElementById("fixed"), block, plotLater);
     addEventListener("beforeprint", plotAll);
     document.documentElement.dataset.ready = "yes";

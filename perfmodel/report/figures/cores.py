@@ -1,0 +1,302 @@
+"""Cores of a chip as columns, tables as blocks: the time of each core, before and after."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.chip.answer import Outcome
+from perfmodel.report.figures import style
+from perfmodel.report.figures.block import Block, Switch
+from perfmodel.report.figures.words import hover, safe
+from perfmodel.units import (
+    counted,
+    format_bytes,
+    format_count,
+    format_fraction,
+    format_ratio,
+    format_time,
+)
+
+NAME = "cores"
+COLOURED = 14
+"""Tables with a colour of their own."""
+MOST_BLOCKS = 6_000
+"""Blocks that are drawn one by one; of more, those of tables without a colour are one a core."""
+_OTHERS = "#9a9a9a"
+_BEFORE, _AFTER = "symmetric-GM", "this mapping"
+
+
+def cores(answer: Outcome) -> Block:
+    """Time of each core, a block for each piece of a table, before (symmetric-GM) and after, on one scale.
+
+    Limits: more than ``MOST_BLOCKS`` pieces -> those of tables without a colour are one block a core
+    """
+    before, after = answer.global_memory.time_s, answer.time_s
+    factor, unit = _unit(max(before, after))
+    rows = _after(answer)
+    order = _largest(answer, rows)
+    width = min(1100, max(760, 14 * answer.cost.chip.cores))
+    figure = style.new_figure(barmode="overlay", bargap=0.12, height=520, meta={"min_width": width})
+    shown = order[:COLOURED]
+    for rank, table in enumerate(shown):
+        _draw(figure, answer, (table,), rows, order, factor, _colour(rank), answer.tables.names[table])
+    rest = order[COLOURED:]
+    if rest:
+        _draw(figure, answer, rest, rows, order, factor, _OTHERS, counted(len(rest), "other table"))
+    _frame(figure, answer, factor, unit)
+    top = 1.06 * factor * max(before, after, float(answer.core_s.max()))
+    close = 1.15 * factor * max(after, float(answer.core_s.max()))
+    whole, closer = (style.axis(f"time ({unit})", range=[0, high]) for high in (top, close))
+    switches = (
+        Switch("one scale", {}, {"yaxis": whole}),
+        Switch("closer, before is cut off", {}, {"yaxis": closer}),
+    )
+    figure.update_layout(yaxis=whole)
+    how = (
+        f"A column is a core, a block a table on it. Left {_BEFORE}: every core gathers a slice of the batch "
+        "from every table, all cores at one table at a time. Right: what each core owns. Dashed: the batch, "
+        "longer than its columns where chance or what the cores share decides."
+    )
+    return Block(
+        NAME, _cores_title(answer), how, figure, chip_source(answer), _cores_data(answer, rows), switches
+    )
+
+
+def _cores_title(answer: Outcome) -> str:
+    before, after = answer.global_memory.time_s, answer.time_s
+    at = int(np.argmax(answer.core_s))
+    ratio = f"{format_ratio(before / after)} as fast"
+    if answer.symmetric:
+        return (
+            f"{format_time(after)} instead of {format_time(before)} a batch, {ratio}: every core still has a "
+            "slice of every table, each looked up in its best way."
+        )
+    names = list(dict.fromkeys(row["table"] for row in _after(answer) if row["core"] == at))
+    idle = format_fraction(1 - float(answer.core_s.mean()) / after)
+    some = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    return (
+        f"With tables of their own the cores take {format_time(after)} instead of {format_time(before)}, "
+        f"{ratio}; the busiest, core {at}, has {some}, and a core is idle for {idle} on average."
+    )
+
+
+def _after(answer: Outcome) -> list[dict[str, Any]]:
+    """A row for each piece, in the order of the cores."""
+    found, names = [], answer.tables.names
+    for at, piece in enumerate(answer.mapping.pieces):
+        found.append(
+            {
+                "mapping": "after",
+                "core": int(answer.mapping.core[at]),
+                "table": names[piece.table],
+                "way": piece.way.label,
+                "first_row": piece.rows[0],
+                "end_row": piece.rows[1],
+                "first_column": piece.columns[0],
+                "end_column": piece.columns[1],
+                "first_sample": piece.bags[0],
+                "end_sample": piece.bags[1],
+                "time_s": float(answer.work.core_s[at]),
+                "held_bytes": float(answer.work.local_bytes[at]),
+                "_table": piece.table,
+            }
+        )
+    return sorted(found, key=lambda row: row["core"])
+
+
+def _cores_data(answer: Outcome, rows: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], ...]:
+    """Before: one row a table, of every core; after: one a piece."""
+    found: list[dict[str, Any]] = []
+    for at, name in enumerate(answer.tables.names):
+        found.append(
+            {
+                "mapping": "before",
+                "core": "every",
+                "table": name,
+                "way": "GM",
+                "first_row": 0,
+                "end_row": int(answer.tables.rows[at]),
+                "first_column": 0,
+                "end_column": int(answer.tables.dim[at]),
+                "first_sample": None,
+                "end_sample": None,
+                "time_s": float(answer.global_memory.table_s[at]),
+                "held_bytes": 0.0,
+            }
+        )
+    if len(rows) <= MOST_BLOCKS:
+        found += [{key: value for key, value in row.items() if key != "_table"} for row in rows]
+    return tuple(found)
+
+
+def _largest(answer: Outcome, rows: Iterable[dict[str, Any]]) -> list[int]:
+    """Tables, those first that have the largest share of either mapping."""
+    before = answer.global_memory.table_s
+    after = np.zeros(len(answer.tables))
+    for row in rows:
+        after[row["_table"]] += row["time_s"]
+    share = np.maximum(before / before.sum(), after / after.sum())
+    return [int(at) for at in np.argsort(-share, kind="stable")]
+
+
+def _draw(
+    figure: Any,
+    answer: Outcome,
+    tables: Sequence[int],
+    rows: Sequence[dict[str, Any]],
+    order: Sequence[int],
+    factor: float,
+    colour: str,
+    name: str,
+) -> None:
+    """The blocks of some tables in both halves; ``order`` is that of the blocks from below."""
+    import plotly.graph_objects as go
+
+    style_of = {"marker": {"color": colour, "line": {"color": "rgba(255,255,255,0.8)", "width": 0.5}}}
+    group = {"name": safe(name), "legendgroup": safe(name), "hoverinfo": "text", "width": 0.88}
+    count, times = answer.cost.chip.cores, answer.global_memory.table_s
+    at = order.index(tables[0])
+    base, height = float(times[list(order[:at])].sum()), float(times[list(tables)].sum())
+    figure.add_trace(
+        go.Bar(
+            x=list(range(count)),
+            y=[factor * height] * count,
+            base=[factor * base] * count,
+            hovertext=_before_hover(answer, tables, name, height),
+            showlegend=False,
+            **group,
+            **style_of,
+        )
+    )
+    drawn = _stacked(rows, tables, order, answer.cost.chip.cores)
+    figure.add_trace(
+        go.Bar(
+            x=[core for core, *_ in drawn],
+            y=[factor * time for _, _, time, _ in drawn],
+            base=[factor * low for _, low, _, _ in drawn],
+            hovertext=[text for *_, text in drawn],
+            xaxis="x2",
+            **group,
+            **style_of,
+        )
+    )
+
+
+def _stacked(
+    rows: Sequence[dict[str, Any]], tables: Sequence[int], order: Sequence[int], cores: int
+) -> list[tuple[int, float, float, str]]:
+    """(core, from, time [s], words) of the pieces of some tables, above those of the tables before them."""
+    rank = {table: at for at, table in enumerate(order)}
+    first = rank[tables[0]]
+    height = np.zeros(cores)
+    for row in rows:
+        if rank[row["_table"]] < first:
+            height[row["core"]] += row["time_s"]
+    mine = sorted((row for row in rows if row["_table"] in set(tables)), key=lambda row: rank[row["_table"]])
+    if len(rows) > MOST_BLOCKS and len(tables) > 1:
+        return _one_a_core(mine, height)
+    found = []
+    for row in mine:
+        found.append((row["core"], float(height[row["core"]]), row["time_s"], _after_hover(row)))
+        height[row["core"]] += row["time_s"]
+    return found
+
+
+def _one_a_core(
+    rows: Sequence[dict[str, Any]], height: NDArray[np.float64]
+) -> list[tuple[int, float, float, str]]:
+    found = []
+    for core in sorted({row["core"] for row in rows}):
+        mine = [row for row in rows if row["core"] == core]
+        time, held = (sum(row[key] for row in mine) for key in ("time_s", "held_bytes"))
+        text = hover(
+            [
+                f"<b>{counted(len(mine), 'piece')} of other tables</b> on core {core}",
+                format_time(time),
+                f"{format_bytes(held)} kept",
+            ]
+        )
+        found.append((core, float(height[core]), time, text))
+    return found
+
+
+def _before_hover(answer: Outcome, tables: Sequence[int], name: str, time_s: float) -> str:
+    share = f"{format_time(time_s)}, as on every core"
+    slice_ = f"a slice of {format_count(answer.cost.batch / answer.cost.chip.cores)} of {_samples(answer)}"
+    if len(tables) > 1:
+        return hover([f"<b>{safe(name)}</b>", "way GM, all rows and columns", slice_, share, "nothing kept"])
+    rows, dim = int(answer.tables.rows[tables[0]]), int(answer.tables.dim[tables[0]])
+    return hover(
+        [
+            f"<b>{safe(name)}</b>, way GM",
+            f"rows 0 … {format_count(rows - 1)}, columns 0 … {dim - 1}",
+            slice_,
+            share,
+            "nothing kept",
+        ]
+    )
+
+
+def _samples(answer: Outcome) -> str:
+    return counted(int(answer.cost.batch), "sample")
+
+
+def _after_hover(row: dict[str, Any]) -> str:
+    rows, columns, samples = (
+        f"{what}s {format_count(row[f'first_{what}'])} … {format_count(row[f'end_{what}'] - 1)}"
+        for what in ("row", "column", "sample")
+    )
+    return hover(
+        [
+            f"<b>{safe(row['table'])}</b> on core {row['core']}, way {row['way']}",
+            f"{rows}, {columns}",
+            samples,
+            format_time(row["time_s"]),
+            f"{format_bytes(row['held_bytes'])} kept",
+        ]
+    )
+
+
+def _frame(figure: Any, answer: Outcome, factor: float, unit: str) -> None:
+    """Two halves with one scale of time, and a line at the time of a batch in each."""
+    last = answer.cost.chip.cores - 0.5
+    for axis, domain in (("xaxis", [0, 0.485]), ("xaxis2", [0.515, 1])):
+        figure.update_layout({axis: style.axis("core", domain=domain, range=[-0.5, last], showgrid=False)})
+    for axis, name, time_s in (
+        ("x", _BEFORE, answer.global_memory.time_s),
+        ("x2", _AFTER, answer.time_s),
+    ):
+        line = {"color": "#7d7d7d", "width": 1.5, "dash": "dash"}
+        level = factor * time_s
+        figure.add_shape(type="line", xref=axis, yref="y", x0=-0.5, x1=last, y0=level, y1=level, line=line)
+        figure.add_annotation(
+            text=f"{name}: {format_time(time_s)} a batch", xref=f"{axis} domain", yref="paper", x=0, y=1.01,
+            xanchor="left", yanchor="bottom", showarrow=False,
+        )  # fmt: skip
+
+
+def _unit(top_s: float) -> tuple[float, str]:
+    """Times are drawn in one unit: that of the highest column."""
+    for factor, unit in ((1.0, "s"), (1e3, "ms"), (1e6, "µs")):
+        if top_s * factor >= 1:
+            return factor, unit
+    return 1e9, "ns"
+
+
+def _colour(rank: int) -> str:
+    """Seven colours, then the same ones lighter; grey is that of the rest."""
+    one = style.PALETTE[rank % 7]
+    return one if rank < 7 else style.faded(one, 0.5)
+
+
+def chip_source(answer: Outcome) -> str:
+    """Where the numbers come from, under every figure."""
+    chip = answer.cost.chip
+    return (
+        f"Modelled, not measured: values of chip {chip.name} (below), ids {answer.ids.name}, "
+        f"{_samples(answer)}; equations in docs/model.md, One chip and Tables on the cores of a chip."
+    )

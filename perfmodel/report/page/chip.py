@@ -1,0 +1,104 @@
+"""The page of a mapping of tables to the cores of one chip: its card, figures, and sources."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import Any
+
+from perfmodel.chip.answer import Outcome
+from perfmodel.report.figures.block import Block
+from perfmodel.report.figures.chip import chip_blocks, limit_words
+from perfmodel.report.page.assemble import block_data, whole_page
+from perfmodel.units import counted, format_bytes, format_fraction, format_ratio, format_time
+
+
+def chip_page_html(answer: Outcome, command: str) -> str:
+    """The whole file. The same answer gives the same bytes.
+
+    command  searches again and writes the page
+    """
+    return whole_page(_title(answer), provenance(answer, command), document(answer, command))
+
+
+def document(answer: Outcome, command: str) -> dict[str, Any]:
+    """What the script shows: one card and its blocks, nothing to choose."""
+    blocks: tuple[Block, ...] = chip_blocks(answer)
+    view = {"heads": [headline(answer)], "blocks": [block_data(block) for block in blocks], "titles": {}}
+    return {
+        "selectors": [],
+        "views": {"": view},
+        "fixed": [],
+        "question": "",
+        "alerts": [],
+        "command": command,
+    }
+
+
+def headline(answer: Outcome) -> dict[str, Any]:
+    """The card, as plain text: the speed-up, what limits, what could be left to gain."""
+    time_s, chip = answer.time_s, answer.cost.chip
+    gathered, fitting = answer.global_memory.time_s, answer.best_symmetric.time_s
+    ratio, limit = format_ratio(gathered / time_s), limit_words(answer.limit)
+    batch = counted(int(answer.cost.batch), "sample")
+    sentence = f"{ratio} as fast as symmetric-GM on {chip.name}: {limit} limits the batch."
+    times = f"{format_time(time_s)} for {batch}, instead of {format_time(gathered)}"
+    sure = (
+        f"{format_ratio(fitting / time_s)} as fast as the best symmetric mapping ({format_time(fitting)}); "
+        f"{_left(answer)}"
+    )
+    size = format_bytes(answer.tables.total_bytes, binary=False)
+    where = f"{counted(chip.cores, 'core')}, ids {answer.ids.name}"
+    tables = f"{counted(len(answer.tables), 'table')} of {size} on {where}"
+    assumed = [f"{key} = {chip.quantity(key)}" for key in sorted(chip.overrides)]
+    notes = [tables, "Modelled, not measured."]
+    notes += [f"Changed for this page: {', '.join(assumed)}."] if assumed else []
+    return {
+        "sentence": sentence,
+        "times": times,
+        "sure": sure,
+        "gpus": "",
+        "evidence": [],
+        "alert": "",
+        "notes": notes,
+    }
+
+
+def _left(answer: Outcome) -> str:
+    bound = format_time(answer.bound_s)
+    if answer.symmetric:
+        return f"it is that one: with tables of their own, cores would take {format_time(answer.owned_s)}"
+    if answer.robust:
+        return f"it is made for the worst of several ids; one for these alone would take {bound} or more"
+    gap = format_fraction(answer.gap)
+    return f"no mapping of these cuts is faster than {bound}: at most {gap} is left to gain"
+
+
+def _title(answer: Outcome) -> str:
+    return f"{answer.tables.model} on the cores of {answer.cost.chip.name}: {headline(answer)['sentence']}"
+
+
+def provenance(answer: Outcome, command: str) -> str:
+    """HTML of the chip, its values with their sources, and the command."""
+    import plotly
+
+    from perfmodel import __version__
+
+    chip = answer.cost.chip
+    rows = "".join(
+        f"<tr><th scope='row'>{escape(key)}</th><td>{escape(str(quantity))}</td>"
+        f"<td>{escape(str(quantity.evidence))}</td><td>{escape(quantity.source)}</td></tr>"
+        for key, quantity in sorted(chip.values.items())
+    )
+    head = "".join(f"<th scope='col'>{name}</th>" for name in ("value of the chip", "", "evidence", "source"))
+    return "\n".join(
+        [
+            f"<p>Chip <strong>{escape(chip.name)}</strong>: {escape(chip.title)}. Tables: "
+            f"{escape(answer.tables.model)}. Modelled, not measured.</p>",
+            f"<p>Buffers: {escape(chip.buffers.source)}. perfmodel {escape(__version__)}, "
+            f"plotly {escape(plotly.__version__)}.</p>",
+            f"<details><summary>Values of the chip ({len(chip.values)})</summary><div class='wide'>"
+            f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div></details>",
+            "<p>This page again (where the time limit ends the search, a faster computer may find a faster "
+            f"mapping):</p><pre><code>{escape(command)}</code></pre>",
+        ]
+    )

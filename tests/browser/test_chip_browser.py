@@ -1,0 +1,87 @@
+"""The page of a mapping to cores in a real browser: drawn, clean, and the mouse reads what --json says."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from chromium import PROGRAM, Chromium
+
+from perfmodel.cli import run
+from perfmodel.units import format_bytes, format_ratio, format_time
+
+pytestmark = pytest.mark.skipif(PROGRAM is None, reason="no Chromium on this machine: apt install chromium")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    path, out = tmp_path_factory.mktemp("page") / "chip.html", io.StringIO()
+    words = ["--on-chip", "ascend-910", "--model", "criteo-kaggle", "--batch", "512"]
+    with contextlib.redirect_stdout(out):
+        code = run(["plan", *words, "--distribution", "zipf:1.05", "--report", str(path), "--json"])
+    assert code == 0
+    return path, json.loads(out.getvalue())
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
+    one = Chromium(tmp_path_factory.mktemp("profile"))
+    yield one
+    one.close()
+
+
+@pytest.mark.parametrize(("width", "dark"), [(1280, False), (390, True)])
+def test_the_page_opens_clean(
+    browser: Chromium, made: tuple[Path, dict[str, Any]], width: int, dark: bool
+) -> None:
+    browser.said.clear()
+    browser.asked.clear()
+    path, told = made
+    browser.open(path, width, dark=dark)
+    assert browser.run("document.documentElement.scrollWidth") == width  # nothing sticks out
+    assert browser.run("document.querySelectorAll('.plot .main-svg').length") > 3
+    assert format_ratio(told["speedup"]) in browser.run("document.querySelector('h1').textContent")
+    assert browser.run("document.body.innerText.includes('undefined')") is False
+    assert browser.said == []
+    outside = [address for address in browser.asked if not address.startswith(("data:", "blob:"))]
+    assert set(outside) <= {path.resolve().as_uri(), "about:blank"}
+
+
+def test_the_mouse_reads_a_block(browser: Chromium, made: tuple[Path, dict[str, Any]]) -> None:
+    path, told = made
+    browser.open(path, 1280)
+    names = {block["table"] for column in told["after"] for block in column["blocks"]}
+    text = browser.run(
+        """(async () => {
+            const plot = document.querySelector('#block-cores .plot');
+            const at = plot.data.findIndex(t => t.xaxis === 'x2');
+            Plotly.Fx.hover(plot, [{curveNumber: at, pointNumber: 0}], ['x2y']);
+            await new Promise(done => setTimeout(done, 200));
+            const shown = [...plot.querySelectorAll('.hovertext text')];
+            return [plot.data[at].name, plot.data[at].x[0], shown.map(each => each.textContent).join(' ')];
+        })()"""
+    )
+    table, core, words = text
+    assert table in names
+    blocks = [b for b in told["after"][core]["blocks"] if b["table"] == table]
+    assert any(
+        f"way {b['way']}" in words
+        and format_time(b["time_s"]) in words
+        and f"{format_bytes(b['held_bytes'])} kept" in words
+        for b in blocks
+    ), (words, blocks)
+
+
+def test_blocks_of_a_core_do_not_cover_its_neighbours(
+    browser: Chromium, made: tuple[Path, dict[str, Any]]
+) -> None:
+    browser.open(made[0], 1280)
+    widths = browser.run(
+        "[...document.querySelectorAll('#block-cores .plot .bars path')].map(p => p.getBBox().width)"
+    )
+    assert max(widths) < 1.1 * min(width for width in widths if width > 0) < 20

@@ -1,0 +1,171 @@
+"""The page of ``plan --on-chip --report``: the numbers of ``--json``, sentences from them, safe text."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli_calls import planned
+
+from perfmodel.chip.answer import Outcome, outcome_on
+from perfmodel.plan.tables import PlanTables
+from perfmodel.report.figures import chip as figures
+from perfmodel.report.figures import cores as columns_of
+from perfmodel.report.page.chip import chip_page_html, document, headline
+from perfmodel.schema.chip import load_chip
+from perfmodel.schema.distributions import zipf
+from perfmodel.units import format_ratio, format_time
+
+BAD = "<script>alert(1)</script>"
+TABLES = f"rows,dim,pooling,name\n1000000,64,10,{BAD}\n1000,64,2,small\n300000,128,5,other\n"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("tables") / "mine.csv"
+    path.write_text(TABLES, encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def answer(model: Path) -> Outcome:
+    ids = zipf(1.05)
+    return outcome_on(
+        load_chip("ascend-910"), PlanTables.load(str(model), ids), 512, ids, time_limit_s=0.3, robust=False
+    )
+
+
+def columns(block: Any, axis: str | None) -> dict[int, list[tuple[float, float]]]:
+    """(from, time) of the blocks of each core in one half of the figure, lowest first [s]."""
+    unit = block.figure.layout.yaxis.title.text
+    factor = {"time (s)": 1.0, "time (ms)": 1e3, "time (µs)": 1e6, "time (ns)": 1e9}[unit]
+    found: dict[int, list[tuple[float, float]]] = defaultdict(list)
+    for trace in block.figure.data:
+        if trace.xaxis == axis:
+            for core, base, height in zip(trace.x, trace.base, trace.y, strict=True):
+                found[core].append((base / factor, height / factor))
+    return {core: sorted(blocks) for core, blocks in found.items()}
+
+
+def test_columns_are_those_of_the_document(answer: Outcome) -> None:
+    told, block = answer.to_dict(), figures.cores(answer)
+    before, after = columns(block, None), columns(block, "x2")
+    assert set(before) == set(range(32))
+    for blocks in before.values():
+        assert sorted(t for _, t in blocks) == pytest.approx(sorted(b["time_s"] for b in told["before"]))
+        assert sum(blocks[-1]) == pytest.approx(told["global_memory_s"])
+    for column in told["after"]:
+        blocks = after.get(column["core"], [])
+        assert sorted(t for _, t in blocks) == pytest.approx(sorted(b["time_s"] for b in column["blocks"]))
+        assert (sum(blocks[-1]) if blocks else 0) == pytest.approx(column["time_s"])
+        for (low, height), (above, _) in pairwise(blocks):
+            assert above == pytest.approx(low + height)  # no gap, nothing covered
+    assert max(sum(blocks[-1]) for blocks in after.values()) < told["global_memory_s"]
+
+
+def test_the_rows_to_take_along_are_those_of_the_document(answer: Outcome) -> None:
+    told, rows = answer.to_dict(), figures.cores(answer).data
+    before = [row for row in rows if row["mapping"] == "before"]
+    assert [(r["table"], r["way"], r["time_s"]) for r in before] == [
+        (b["table"], b["way"], b["time_s"]) for b in told["before"]
+    ]
+    after = {
+        (
+            r["core"],
+            r["table"],
+            r["way"],
+            *(r["first_row"], r["end_row"], r["first_column"], r["end_column"]),
+            *(r["first_sample"], r["end_sample"], r["time_s"], r["held_bytes"]),
+        )
+        for r in rows
+        if r["mapping"] == "after"
+    }
+    assert after == {
+        (
+            column["core"],
+            b["table"],
+            b["way"],
+            *(*b["rows"], *b["columns"], *b["bags"], b["time_s"], b["held_bytes"]),
+        )
+        for column in told["after"]
+        for b in column["blocks"]
+    }
+
+
+def test_buffers_and_other_ids_are_those_of_the_document(answer: Outcome) -> None:
+    told = answer.to_dict()
+    block = figures.buffers(answer)
+    assert [row["held_bytes"] for row in block.data] == told["held_bytes"]
+    shares = [100 * held / told["buffer_bytes"] for held in told["held_bytes"]]
+    assert list(block.figure.data[0].y) == pytest.approx(shares)
+    block = figures.other_ids(answer)
+    assert [dict(row) for row in block.data] == told["sensitivity"]
+    for trace, key in zip(block.figure.data, ("global_memory_s", "best_symmetric_s", "time_s"), strict=True):
+        assert list(trace.y) == [each[key] for each in told["sensitivity"]]
+
+
+def test_sentences_change_with_the_data(answer: Outcome) -> None:
+    slow = replace(answer, batch=replace(answer.batch, seconds=2 * answer.batch.seconds, limit="memory"))
+    twice = replace(answer, sensed=(replace(answer.sensed[0], time_s=7.0), *answer.sensed[1:]))
+    for one in (answer, slow):
+        ratio = format_ratio(one.global_memory.time_s / one.time_s)
+        assert headline(one)["sentence"].startswith(f"{ratio} as fast as symmetric-GM on ascend-910: ")
+        assert f"take {format_time(one.time_s)} instead" in figures.cores(one).title
+        assert ratio in figures.cores(one).title
+    assert "global memory limits" in headline(slow)["sentence"] != headline(answer)["sentence"]
+    assert "zipf:1.05, 7.00 s" in figures.other_ids(twice).title != figures.other_ids(answer).title
+    full = figures.buffers(answer).title
+    fewer = replace(answer, work=replace(answer.work, local_bytes=0 * answer.work.local_bytes))
+    assert figures.buffers(fewer).title == "No core keeps rows in its buffer." != full
+
+
+def test_many_pieces_are_one_block_a_core(answer: Outcome, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = columns(figures.cores(answer), "x2")
+    monkeypatch.setattr(columns_of, "COLOURED", 1)
+    monkeypatch.setattr(columns_of, "MOST_BLOCKS", 3)
+    block = figures.cores(answer)
+    assert block.figure.data[-1].name == "2 other tables"
+    again = columns(block, "x2")
+    for core, blocks in whole.items():
+        assert sum(again[core][-1]) == pytest.approx(sum(blocks[-1]))
+    assert len(block.data) == 3  # before only: --json has the rest
+
+
+def test_names_from_files_stay_text(answer: Outcome) -> None:
+    figure = figures.cores(answer).figure
+    for trace in figure.data:
+        words = [trace.hovertext] if isinstance(trace.hovertext, str) else list(trace.hovertext)
+        assert not any("<script" in text for text in [trace.name, *words])
+    page = chip_page_html(answer, f"perfmodel plan --model '{BAD}'")
+    assert BAD not in page and "&lt;script&gt;" in page
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.S)
+    assert found and json.loads(found[1]) == json.loads(
+        json.dumps(document(answer, f"perfmodel plan --model '{BAD}'"))
+    )
+
+
+def test_the_page_is_written_once(model: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.html"
+    words = ("--on-chip", "ascend-910", "--model", str(model), "--time-limit", "200ms", "--json")
+    code, text, said = planned(*words, "--report", str(out))
+    assert (code, said) == (0, f"wrote {out}\n")
+    told, page = json.loads(text), out.read_text(encoding="utf-8")
+    assert f"{format_ratio(told['speedup'])} as fast as symmetric-GM" in page
+    assert "perfmodel plan --report out.html --model" in page and "--json" not in page.split("<pre>")[-1]
+    assert not re.search(r'<(?:script|link|img)[^>]*\b(?:src|href)="(?!data:)', page)
+    code, text, said = planned(*words, "--report", str(out))
+    assert (code, text) == (2, "") and "exists already" in said and "out-2.html" in said
+    assert "--report" in said and out.read_text(encoding="utf-8") == page
+    assert planned(*words, "--report", str(out), "--force")[0] == 0
+
+
+def test_a_page_of_gpus_is_another_command() -> None:
+    code, text, said = planned("--model", "criteo-kaggle", "--gpus", "8", "--report", "x.html")
+    assert (code, text) == (2, "") and "--report is of mappings to cores" in " ".join(said.split())
+    assert not Path("x.html").exists()
