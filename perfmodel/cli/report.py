@@ -179,7 +179,7 @@ def check_beside(out: Path, force: bool, **other: object) -> None:
             f"--report and {given[0]} exclude each other.",
             "a page is of equal tables over as many GPUs as each size needs.",
         )
-    check_target(out, force=force)
+    check_target(out, force=force, option="--report")
 
 
 def _page(

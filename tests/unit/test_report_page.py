@@ -103,7 +103,7 @@ def test_project_writes_the_page_of_report(cli: Callable[..., Outcome], tmp_path
     assert cli("report", *words, "--tables", "2", "--out", str(tmp_path / "page.html")).code == 0
     assert (tmp_path / "beside.html").read_bytes() == (tmp_path / "page.html").read_bytes()
     again = ("project", *words, "--report", str(tmp_path / "beside.html"))
-    is_an_error(cli(*again), 2, "exists already")
+    is_an_error(cli(*again), 2, "exists already", "--report", "beside-2.html")
     is_an_error(cli("project", "--gpus", "8", "--report", str(tmp_path / "x.html")), 2, "--report and --gpus")
 
 

@@ -3,8 +3,8 @@
 (function () {
   const data = JSON.parse(document.getElementById("data").textContent);
   const config = {
-    responsive: true, displaylogo: false, showSendToCloud: false, plotlyServerURL: "",
-    modeBarButtonsToRemove: ["sendChartToCloud", "select2d", "lasso2d", "autoScale2d"],
+    responsive: true, displaylogo: false, showSendToCloud: false, plotlyServerURL: "", // nothing leaves the page
+    modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"],
   };
   const chosen = data.selectors.map((selector) => selector.start);
   const switched = {}, isolated = {};
