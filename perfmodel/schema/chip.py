@@ -44,6 +44,9 @@ CHIP_KEYS: dict[str, ValueKey] = {
 }
 """Every value that a chip has; a file gives all of them and no other."""
 
+MOST_CORES = 4096
+"""Every piece of a mapping is tried on every core."""
+
 _CACHE = ("cache_bytes", "cache_bytes_per_s", "cache_slices", "cache_latency_s")
 _FROZEN = ConfigDict(frozen=True, extra="forbid")
 
@@ -74,15 +77,27 @@ class Chip(BaseModel):
     values: Mapping[str, Quantity]
     overrides: frozenset[str] = Field(default=frozenset(), exclude=True)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _known(cls, document: Any) -> Any:
+        """Names before what is in them: a value that no chip has need not be complete."""
+        values = document.get("values") if isinstance(document, dict) else None
+        for key in values if isinstance(values, Mapping) else ():
+            if key not in CHIP_KEYS:
+                raise ValueError(f"values.{key}: not a chip value; known: {', '.join(CHIP_KEYS)}")
+        return document
+
     @model_validator(mode="after")
     def _check(self) -> Self:
         missing = [key for key in CHIP_KEYS if key not in self.values]
         if missing:
             raise ValueError(f"values: missing {', '.join(missing)}")
         for key, quantity in self.values.items():
-            if key not in CHIP_KEYS:
-                raise ValueError(f"values.{key}: not a chip value; known: {', '.join(CHIP_KEYS)}")
             CHIP_KEYS[key].check(key, quantity)
+        if self.value("cores") > MOST_CORES:
+            raise ValueError(
+                f"values.cores.value: at most {MOST_CORES} cores are mapped, not {self.value('cores'):g}"
+            )
         _check_cache(self)
         if self.buffers.shared and self.value("local_bytes") != self.value("vector_bytes"):
             raise ValueError("buffers.shared: one memory has one size; local_bytes and vector_bytes differ")
@@ -134,8 +149,9 @@ class Chip(BaseModel):
 def _check_cache(chip: Chip) -> None:
     given = [key for key in _CACHE if chip.value(key) > 0]
     if given and len(given) < len(_CACHE):
-        none = ", ".join(key for key in _CACHE if key not in given)
-        raise ValueError(f"a chip with a cache gives all of {', '.join(_CACHE)}; {none} is 0")
+        none = [key for key in _CACHE if key not in given]
+        wrong = f"{', '.join(none)} {'is' if len(none) == 1 else 'are'} 0"
+        raise ValueError(f"a chip with a cache gives all of {', '.join(_CACHE)}; {wrong}")
     if given and chip.value("cache_latency_s") > chip.value("row_latency_s"):
         raise ValueError("cache_latency_s is more than row_latency_s: a cache is no slower than the memory")
 

@@ -64,6 +64,9 @@ def test_a_value_can_be_replaced() -> None:
     [
         ({"cores": 0}, "must be more than 0"),
         ({"cores": 1.5}, "whole number"),
+        ({"cores": 1e12}, "at most 4096 cores are mapped, not 1e+12"),
+        ({"cache_bytes": 0, "cache_slices": 0}, "cache_bytes, cache_slices are 0"),
+        ({"cache_bytes": 0}, "; cache_bytes is 0"),
         ({"kores": 4}, "did you mean cores"),
         ({"cache_bytes": 0}, "gives all of"),
         ({"cache_latency_s": 1e-6}, "no slower than the memory"),
@@ -91,7 +94,11 @@ def test_a_chip_without_a_cache_says_so_everywhere(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda text: text.replace("[values.cores]", "[values.kores]"), "missing cores"),
+        (
+            lambda text: text.replace("[values.cores]", "[values.kores]"),
+            "kores: not a chip value; known: cores,",
+        ),
+        (lambda text: text + "\n[values.more]\nvalue = 1\n", "values.more: not a chip value"),
         (
             lambda text: text.replace("value = 32\n", "value = 0\n", 1),
             "values.cores.value: must be more than 0",
