@@ -43,7 +43,8 @@ class WaysMap:
     seconds   of each way, shape [4, R, N] [s], inf where buffers are too small
     best      the fastest ``Way``, shape [R, N]
     crossing  look-ups from which each way costs less than GM, in closed form, shape [4, R]; inf: never by
-              that, or nowhere in ``seconds``, which count passes, ids and cache; nan: buffers too small; GM: 0
+              that, or nowhere in ``seconds``, which count passes, ids and cache; nan: buffers too small;
+              GM itself: 0
     """
 
     chip: Chip

@@ -71,7 +71,7 @@ def simulate(
     from perfmodel.plan.tables import PlanTables
     from perfmodel.report.chips import simulated_text
     from perfmodel.schema.chip import load_chip
-    from perfmodel.units import format_count, parse_count
+    from perfmodel.units import counted, parse_count
 
     if (way or one_core) and not table:
         raise BadInputError(f"{'--way' if way else '--one-core'} belongs to --table.", "name a table.")
@@ -100,8 +100,8 @@ def simulate(
         )  # fmt: skip
         return
     head = [
-        (tables.model, f"{len(tables)} tables, {format_count(samples)} samples, ids {law}"),
-        (box.name, f"{box.cores} cores; {box.title}"),
+        (tables.model, f"{counted(len(tables), 'table')}, {counted(samples, 'sample')}, ids {law}"),
+        (box.name, f"{counted(box.cores, 'core')}; {box.title}"),
     ]
     emit(simulated_text(head, found, notes))
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from perfmodel.chip.replay import Replayed
+from perfmodel.chip.replay import MOST_REQUESTS, Replayed
 from perfmodel.chip.ways import WaysMap
 from perfmodel.chip.work import WAYS, Way
 from perfmodel.report.terminal import facts, paragraph, table
@@ -37,7 +37,10 @@ def chips_text(chips: Sequence[Chip]) -> str:
         [
             table(headers, rows, left=(0, 4), drop=(4, 6)),
             facts([(chip.name, chip.title) for chip in chips], indent=1),
-            "perfmodel chips NAME shows every value with its source; --ways where each way to look up wins.",
+            paragraph(
+                "perfmodel chips NAME shows every value with its source; "
+                "--ways where each way to look up wins."
+            ),
         ]
     )
 
@@ -109,7 +112,7 @@ def simulated_text(head: Sequence[tuple[str, str]], found: Sequence[Replayed], n
             [
                 one.what,
                 one.way,
-                format_time(one.predicted_s),
+                format_time(one.predicted_s) if np.isfinite(one.predicted_s) else "too large",
                 format_time(seen.seconds) if seen else "not simulated",
                 f"{100 * one.error:+.1f} %" if seen else "",
                 format_bytes(seen.gm_bytes, binary=False) if seen else "",
@@ -119,7 +122,7 @@ def simulated_text(head: Sequence[tuple[str, str]], found: Sequence[Replayed], n
     headers = ["", "way", "predicted", "simulated", "error", "memory moved", "from cache"]
     text = table(headers, rows, left=(0, 1), drop=(6, 5))
     errors = np.array([abs(one.error) for one in found if one.simulated is not None])
-    said = list(notes)
+    said = [*notes, *_why_not(found)]
     if errors.size > 1:
         said.insert(
             0,
@@ -127,3 +130,15 @@ def simulated_text(head: Sequence[tuple[str, str]], found: Sequence[Replayed], n
             f"{100 * np.quantile(errors, 0.9):.1f} %, {errors.size} simulated.",
         )
     return "\n\n".join([facts(list(head)), text, *(paragraph(note) for note in said)])
+
+
+def _why_not(found: Sequence[Replayed]) -> list[str]:
+    """Why some were not simulated."""
+    left = [one for one in found if one.simulated is None]
+    said = []
+    if any(np.isinf(one.predicted_s) for one in left):
+        said.append("Too large: the buffers of a core do not hold what that way keeps in them.")
+    if any(np.isfinite(one.predicted_s) for one in left):
+        most = format_count(float(MOST_REQUESTS))
+        said.append(f"Not simulated: more than {most} requests would go out; give a smaller --batch.")
+    return said

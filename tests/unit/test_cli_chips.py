@@ -93,6 +93,13 @@ def test_the_map_and_its_crossing_agree() -> None:
         ways_map(plain, dim=0)
 
 
+@pytest.mark.parametrize("columns", [60, 100])
+@pytest.mark.parametrize("words", [("chips",), ("chips", "h100-sxm"), ("chips", "h100-sxm", "--ways")])
+def test_lines_fit(cli: Any, monkeypatch: pytest.MonkeyPatch, columns: int, words: tuple[str, ...]) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    assert max(map(len, cli(*words).out.splitlines())) <= columns
+
+
 @pytest.mark.parametrize(("chip", "dim"), [("h100-sxm", 64), ("ascend-910b", 64), ("ascend-910", 16)])
 def test_no_crossing_is_told_where_the_map_has_none(chip: str, dim: int) -> None:
     found = ways_map(load_chip(chip), dim)
@@ -138,6 +145,22 @@ def test_a_trace_of_ones_own_is_simulated(cli: Any, own: str, tmp_path: Path) ->
     found = document(cli, *words)
     assert found["batch"] == 64 and "trace.csv" in found["distribution"]
     assert abs(found["results"][0]["error"]) < 0.2
+
+
+def test_why_something_is_not_simulated_is_said(cli: Any, own: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ("simulate", "--chip", "ascend-910", "--model", own, "--batch", "1", "--table", "large")
+    told = cli(*words).out
+    assert "1 sample," in told and "too large" in told and "∞" not in told
+    assert "Too large: the buffers of a core do not hold" in told and "Not simulated: more" not in told
+    defaults = {"name": "", "seed": 0, "most": 2.0}
+    monkeypatch.setattr("perfmodel.chip.replay.replay_table.__kwdefaults__", defaults)
+    assert "Not simulated: more than 1 000 000 requests would go out" in " ".join(cli(*words).out.split())
+
+
+def test_a_seed_below_nought_is_refused(cli: Any, own: str) -> None:
+    for words in (("simulate", "--chip", "ascend-910"), ("plan", "--on-chip", "ascend-910")):
+        outcome = cli(*words, "--model", own, "--seed", "-1")
+        assert outcome.code == 2 and "it must be at least 0" in " ".join(outcome.err.split())
 
 
 @pytest.mark.parametrize(
