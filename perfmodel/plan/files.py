@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -20,7 +21,7 @@ _STRICT = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
 class _Entry(BaseModel):
-    """One table of a plan file; ``sharding`` is for people, the rest says everything."""
+    """One table of a plan file; ``sharding`` says in a word what the rest says, or nothing."""
 
     model_config = _STRICT
 
@@ -113,14 +114,31 @@ def plan_from(document: object, tables: PlanTables, where: str = "given") -> Pla
         )
     by_name = {entry.table: entry for entry in file.placements}
     missing = [name for name in tables.names if name not in by_name]
-    if missing or len(file.placements) != len(tables):
-        what = f"does not place table {missing[0]!r}" if missing else "places tables twice"
-        raise BadInputError(f"{_WHAT} {where} {what}.", "the file may have been cut short.")
-    placements = (
-        Placement.of(Scheme(EXCHANGES[e.exchange], e.row_parts, e.col_parts, e.hot_rows), e.ranks)
-        for e in (by_name[name] for name in tables.names)
-    )
-    return Plan(tables, tuple(placements), file.gpus, file.domain_gpus)
+    if missing:
+        raise BadInputError(
+            f"{_WHAT} {where} does not place table {missing[0]!r}.", "the file may have been cut short."
+        )
+    if len(file.placements) != len(tables):
+        name, times = Counter(entry.table for entry in file.placements).most_common(1)[0]
+        other = next((entry.table for entry in file.placements if entry.table not in tables.names), "")
+        what = f"table {shown(name)} twice" if times > 1 else f"a table {shown(other)} that is not there"
+        raise BadInputError(f"{_WHAT} {where} places {what}.", "leave out what is too much.")
+    placements = tuple(_placement(by_name[name]) for name in tables.names)
+    plan = Plan(tables, placements, file.gpus, file.domain_gpus)
+    for name, placement in zip(tables.names, placements, strict=True):
+        said, found = by_name[name].sharding, placement.sharding(plan.gpus, plan.domain)
+        if said not in ("", found):
+            raise BadInputError(
+                f"{_WHAT} {where}: table {name!r} is called {said}, "
+                f"but its exchange, parts and ranks are {found}.",
+                f'write "sharding": "{found}", or leave it out.',
+            )
+    return plan
+
+
+def _placement(entry: _Entry) -> Placement:
+    scheme = Scheme(EXCHANGES[entry.exchange], entry.row_parts, entry.col_parts, entry.hot_rows)
+    return Placement.of(scheme, entry.ranks)
 
 
 def _difference(file: _File, tables: PlanTables) -> str:

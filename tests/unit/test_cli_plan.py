@@ -191,6 +191,12 @@ def test_a_plan_of_any_parts_is_costed(model: str, tmp_path: Path) -> None:
     [
         ({"col_parts": 65, "ranks": list(range(65))}, (), "65 column parts of 64 columns"),
         ({}, ("--gpus", "16"), "the plan is for 128 GPUs"),
+        (
+            {"sharding": "grid"},
+            (),
+            "'big' is called grid, but its exchange, parts and ranks are table-wise",
+        ),
+        ({"table": "small"}, (), "does not place table 'big'"),
         ({"exchange": "dp"}, ("--max-hbm", "200MB"), "the plan needs 512 MB on rank 0, 312 MB more"),
         ({}, ("--model", "criteo-kaggle"), "is for the tables of 'mine', not for those of criteo-kaggle"),
     ],
@@ -242,7 +248,7 @@ def given(folder: Path, model: str, **big: Any) -> str:
     """A plan file for 128 GPUs: ``big`` so, the others copied."""
     tables, file = PlanTables.load(model), folder / "given.json"
     record = plan_record(uniform_plan(tables, "data-parallel", 128, 8))
-    record["placements"][0].update({"exchange": "rb", **big})
+    record["placements"][0].update({"exchange": "rb", "sharding": "", **big})
     if big.get("exchange") == "dp":
         record["placements"][0]["ranks"] = []
     file.write_text(json.dumps(record), encoding="utf-8")

@@ -195,6 +195,14 @@ def test_a_damaged_plan_is_refused(tmp_path: Path, change: dict[str, Any], named
     assert named in caught.value.message and str(path) in caught.value.message
 
 
+def test_a_table_too_much_is_named() -> None:
+    record = plan_record(uniform_plan(TABLES, "table-wise", 2, 2))
+    for name, message in (("t0", "places table 't0' twice"), ("t9", "places a table 't9' that is not")):
+        more = [*record["placements"], record["placements"][0] | {"table": name}]
+        with pytest.raises(BadInputError, match=message):
+            plan_from(record | {"placements": more}, TABLES)
+
+
 @pytest.mark.parametrize(
     ("change", "named"),
     [
