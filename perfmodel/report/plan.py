@@ -179,7 +179,8 @@ def hot_lines(answer: Outcome) -> list[str]:
             name = e.tables.names[t] + (f" +{len(group.tables) - 1}" if len(group.tables) > 1 else "")
             share = format_fraction(e.hot_share(t, hot))
             size = format_bytes(float(np.sum(e.copied_memory(t, hot))), binary=False)
-            lines.append(f" {name}: hottest {counted(hot, 'row')} ({share} of look-ups, {size}) on every GPU")
+            text = f"{name}: hottest {counted(hot, 'row')} ({share} of look-ups, {size}) on every GPU"
+            lines.append(paragraph(text, 1))
     return lines
 
 
@@ -209,6 +210,8 @@ def _next_best(group: Group) -> str:
         return "nothing else fits"
     scheme = "copies" if reason.scheme.kind == Exchange.DP else _EXCHANGES[reason.scheme.kind]
     parts = "" if reason.scheme.parts == 0 else f" {_parts(reason.scheme)}"
+    if format_time(abs(reason.more_s)) == "0 s":
+        return unbroken(f"equal {scheme}{parts}")
     sign = "−" if reason.more_s < 0 else "+"
     return unbroken(f"{sign}{format_time(abs(reason.more_s))} {scheme}{parts}")
 

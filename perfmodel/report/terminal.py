@@ -16,6 +16,8 @@ WIDTH = 100
 _LEAST_WIDTH = 60
 _GAP = 2
 _NARROWEST = 6
+_NAME = 24  # letters of a long name that stay on one line
+_WORD = 17  # of the longest name of a sharding
 _FIXED_SPACE = "\N{NO-BREAK SPACE}"
 _INSIDE_NUMBER = re.compile(r"(?<=[\d±–/]) (?=[^\s±–/·(])")
 _SHELL_WORD = re.compile(r"""(?:'[^']*'|"[^"]*"|\\.|[^\s'"\\])+""")
@@ -107,17 +109,36 @@ def _total(widths: Sequence[int]) -> int:
 def _shrunk(cells: Sequence[Sequence[str]], widths: list[int], lefts: Sequence[bool], room: int) -> list[int]:
     """Widths that fit the room: text columns give way first, the last one before the others.
 
-    Lines are broken between words, then between a number and its unit, and only then inside words.
+    Long names are folded first, then lines are broken between words and inside them; a number and its unit
+    are parted only where there is no room left for that.
     """
     order = sorted(range(len(widths)), key=lambda k: (not lefts[k], -k))
     columns = [[row[k] for row in cells] for k in range(len(widths))]
-    glued = [_longest(column) for column in columns]
-    plain = [max(len(word) for cell in column for word in cell.split(" ")) for column in columns]
-    for least in (glued, plain, *([most] * len(widths) for most in (2 * _NARROWEST, _NARROWEST, 0))):
-        for k in order:
-            floor = max(min(least[k], glued[k]), _NARROWEST // 2)
+    whole = [_longest(column) for column in columns]
+    plain = [max(len(word) for cell in column for word in _loosened(cell).split(" ")) for column in columns]
+    numbers = [max(map(_number_letters, column)) for column in columns]
+    copied = [each if any(_FIXED_SPACE in cell for cell in column) else 0
+              for each, column in zip(whole, columns, strict=True)]  # fmt: skip
+    texts = [k for k in order if lefts[k]]
+    steps = [(order, whole), (texts, [max(_NAME, each) for each in copied])]
+    for most in (_WORD, 2 * _NARROWEST, _NARROWEST):
+        steps.append((texts, [max(most, each) for each in numbers]))
+    steps += [(order, plain), *((order, [most] * len(widths)) for most in (2 * _NARROWEST, _NARROWEST, 0))]
+    for some, least in steps:
+        for k in some:
+            floor = max(min(least[k], whole[k]), _NARROWEST // 2)
             widths[k] -= min(max(widths[k] - floor, 0), max(_total(widths) - room, 0))
     return widths
+
+
+def _number_letters(text: str) -> int:
+    """Letters of the longest number with its unit."""
+    return _longest([word for word in _glued(_loosened(text)).split(" ") if _FIXED_SPACE in word])
+
+
+def _loosened(text: str) -> str:
+    """The text where nothing else helps: its fixed spaces are spaces."""
+    return text.replace(_FIXED_SPACE, " ")
 
 
 def _lines(text: str, room: int) -> list[str]:
@@ -132,9 +153,11 @@ def wrapped(text: str, width: int, first: str = "", rest: str = "", long_words: 
 
     first, rest  what the first line and the others begin with;  long_words  break a word that passes a line
     """
-    whole = _glued(text)
+    room, whole, loose = width - len(rest), _glued(text), _glued(_loosened(text))
+    if _longest([whole]) > room:
+        whole = loose if _number_letters(text) <= room else _loosened(text)
     parts = textwrap.wrap(
-        whole if _longest([whole]) <= width - len(rest) else text,
+        whole,
         width,
         initial_indent=first,
         subsequent_indent=rest,
