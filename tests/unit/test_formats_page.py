@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from pathlib import Path
 
 import pytest
 
+from perfmodel.plan import PlanTables, plan_from
+from perfmodel.plan.placement import EXCHANGES, SHARDINGS
 from perfmodel.schema import machine
 from perfmodel.schema.dense import load_dense
 from perfmodel.schema.evidence import SAMPLE_OPERATIONS
 from perfmodel.schema.machine import KEYS, Quantity
 from perfmodel.schema.samples import COLUMNS, SAMPLE_BACKENDS, load_samples
-from perfmodel.schema.workload import DTYPE_BYTES, load_tables
+from perfmodel.schema.workload import DTYPE_BYTES, Table, TableSet, load_tables
 
 PAGE = Path(machine.__file__).parents[2] / "docs" / "formats.md"
 
@@ -23,12 +26,24 @@ def examples() -> list[tuple[str, str]]:
 
 
 def test_table_examples_are_read(tmp_path: Path) -> None:
-    tables = [(kind, text) for kind, text in examples() if "rows" in text]
+    tables = [(kind, text) for kind, text in examples() if "rows" in text and "dim" in text]
     assert [kind for kind, _ in tables] == ["csv", "yaml", "toml"]
     for kind, text in tables:
         path = tmp_path / f"mine.{kind}"
         path.write_text(text, encoding="utf-8")
         assert load_tables(path).tables[0].rows == 50_000_000
+
+
+def test_plan_example_is_read_and_every_exchange_is_listed() -> None:
+    """Two tables whose names, rows, dims and bytes have the fingerprint of the page."""
+    mine = TableSet("mine", (Table("users", 50_000_000, 64, 10), Table("days", 366, 16, 1)))
+    text = next(text for kind, text in examples() if kind == "json" and "placements" in text)
+    plan = plan_from(json.loads(text), PlanTables.of(mine))
+    assert (plan.gpus, plan.domain) == (16, 8)
+    assert plan.placements[0].ranks.tolist() == [3, 9] and plan.placements[1].ranks.size == 0
+    page = PAGE.read_text(encoding="utf-8")
+    assert all(f"| `{name}` |" in page for name in EXCHANGES)
+    assert all(f"`{name}`" in page for name in SHARDINGS)
 
 
 def test_sample_example_is_read(tmp_path: Path) -> None:
