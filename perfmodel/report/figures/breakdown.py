@@ -27,7 +27,7 @@ def breakdown(answers: Sequence[Projection]) -> Block | Missing:
         return Missing(NAME, "no size here needs more than one GPU: ask for larger tables with --table-size.")
     names = list(dict.fromkeys(step.name for answer in shown for step in answer.steps))
     rows = tuple(_row(answer, step) for answer in shown for step in answer.steps)
-    figure = style.new_figure(barmode="stack", bargap=0.25, height=460, meta={"min_width": 760})
+    figure = style.new_figure(barmode="stack", bargap=0.25, height=460, meta={"min_width": 680})
     labels = [f"{_size(answer)}<br>{format_time(answer.time_s)}" for answer in shown]
     factor, unit = _unit(max(answer.time_s for answer in shown))
     times = [_heights(shown, name, lambda step: factor * step.time_s) for name in names]

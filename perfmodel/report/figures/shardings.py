@@ -42,7 +42,7 @@ def shardings(sizes: Sequence[Size]) -> Block | Missing:
         title={"text": "bytes of all tables, and GPUs"}, type="category", showgrid=False, tickangle=0
     )
     figure.update_yaxes(autorange="reversed", type="category", showgrid=False)
-    figure.update_layout(showlegend=False, shapes=_frames(spread, ways), meta={"min_width": 760})
+    figure.update_layout(showlegend=False, shapes=_frames(spread, ways), meta={"min_width": 680})
     rows = tuple(row for size in spread for row in _rows(size))
     how = (
         "A column is a size of the tables; numbers are slowdowns against one memory, darker is faster "

@@ -13,7 +13,7 @@ from perfmodel.report.figures.evidence import evidence_blocks
 from perfmodel.report.figures.shardings import NAME as SHARDINGS
 from perfmodel.report.figures.shardings import shardings
 from perfmodel.report.page.views import answerable, small_sizes
-from perfmodel.units import format_bytes, format_count, format_number
+from perfmodel.units import format_bytes, format_count
 
 FIXED = 11
 """How many blocks ``fixed_blocks`` gives."""
@@ -35,7 +35,7 @@ def question(asked: Projection) -> str:
     counts = {"batch": work.batch, "tables": only.count, "dim": only.dim}
     words = [f"{name} {format_count(float(value.flat[0]))}" for name, value in counts.items()]
     size = format_bytes(asked.gpu_count.table_bytes, binary=False)
-    pooling = f"pooling {format_number(float(only.pooling.flat[0]))}"
+    pooling = f"pooling {float(only.pooling.flat[0]):g}"
     where = f"{format_count(asked.gpus)} GPUs of {asked.setting.machine.name}"
     return ", ".join([f"{size} on {where}", *words, pooling])
 
