@@ -40,6 +40,12 @@ OnChipOption = Annotated[
         help="Not GPUs but the cores of one chip (perfmodel chips), or a TOML file; --batch is of the chip.",
     ),
 ]
+BatchOption = Annotated[
+    str | None,
+    typer.Option(
+        "--batch", metavar="N", help="Samples per GPU; with --on-chip, of the whole chip (default 1024)."
+    ),
+]
 RobustOption = Annotated[
     bool,
     typer.Option(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from perfmodel.cli.chip import ChipPageOption, OnChipOption, RobustOption, on_chip, only_on_chip
+from perfmodel.cli.chip import BatchOption, ChipPageOption, OnChipOption, RobustOption, on_chip, only_on_chip
 from perfmodel.cli.dense import DenseOption, layers_of, whole_of
 from perfmodel.cli.ids import AlphaOption, DistributionOption, ids_of
 from perfmodel.cli.options import (
@@ -44,7 +44,7 @@ from perfmodel.cli.output import (
     warn_stopped,
     write_whole,
 )
-from perfmodel.cli.project import BatchOption, IdDtypeOption, PayloadOption, ScenarioOption, reserve_of
+from perfmodel.cli.project import IdDtypeOption, PayloadOption, ScenarioOption, reserve_of
 from perfmodel.cli.typed_line import TypedLine
 from perfmodel.errors import BadInputError
 
@@ -209,7 +209,15 @@ def plan(
     kept = out is not None or plan_file is not None
     again = "" if kept else TypedLine.of(context).text(more=["--out", "plan.json"])
     whole = whole_of(answer, layers)
-    _deliver(answer, whole, calibration_file(calibration), again, as_json=as_json, as_csv=as_csv)
+    _deliver(
+        answer,
+        whole,
+        calibration_file(calibration),
+        again,
+        capped=max_hbm is not None,
+        as_json=as_json,
+        as_csv=as_csv,
+    )
     if out is not None:
         note(f"wrote {out}")
     if file_format == "torchrec" and answer.found.stopped not in ("given", "interrupt"):
@@ -380,6 +388,7 @@ def _deliver(
     calibration: str | None,
     again: str,
     *,
+    capped: bool,
     as_json: bool,
     as_csv: bool,
 ) -> None:
@@ -392,6 +401,6 @@ def _deliver(
     elif as_csv:
         emit(plan_csv(answer))
     else:
-        emit(plan_text(answer, calibration, again, whole))
+        emit(plan_text(answer, calibration, again, whole, capped=capped))
         for line in answer.evaluator.setting.notes:
             warn(line)

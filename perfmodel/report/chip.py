@@ -18,6 +18,7 @@ from perfmodel.units import (
 
 _MOST_GROUPS = 40
 _WORTH_SAYING = 0.95
+_WORTH_A_WORD = 0.005
 LIMITS = {
     "core": "the busiest core",
     "memory": "global memory",
@@ -92,10 +93,21 @@ def core_lines(answer: Outcome) -> str:
     return facts(
         [
             ("Tables", f"{counted(len(answer.tables), 'table')} of {size}, ids {answer.ids.name}"),
-            ("Limits", f"{LIMITS[answer.limit]}; alone, {others}"),
+            ("Limits", f"{LIMITS[answer.limit]}{by_chance(answer)}; alone, {others}"),
             ("Cores", cores),
             ("Buffers", _buffers(answer)),
         ]
+    )
+
+
+def by_chance(answer: Outcome) -> str:
+    """What a batch takes beyond its busiest core, where cores decide: one of them has bad luck."""
+    most = float(answer.core_s.max())
+    if answer.symmetric or answer.limit != "core" or answer.time_s <= most * (1 + _WORTH_A_WORD):
+        return ""
+    return (
+        f": {format_time(most)} on the mean, {format_time(answer.time_s - most)} more by chance "
+        "(misses of the cache and look-ups that fall to one core)"
     )
 
 
@@ -145,7 +157,7 @@ def _line(answer: Outcome, group: Group) -> list[str]:
         format_time(group.core_s),
         format_ratio(why.saves) if why else "",
         why.because if why else "",
-        _next_best(group),
+        next_best(group, float(answer.tables.rows[t])),
     ]
 
 
@@ -154,14 +166,19 @@ def _cores(answer: Outcome, group: Group) -> str:
     return "all" if count == answer.cost.chip.cores else f"{count}" if count > 1 else f"#{group.cores[0]}"
 
 
-def _next_best(group: Group) -> str:
+def next_best(group: Group, rows: float) -> str:
+    """The best other way; where it is the same one, of how many of the table's ``rows``."""
     why = group.reason
     if why is None:
         return ""
     if why.other is None:
         return "none has room"
     sign = "−" if why.more_s < 0 else "+"
-    return unbroken(f"{sign}{format_time(abs(why.more_s))} {why.other.way.label}")
+    size = ""
+    if why.other.way in group.ways:
+        head = why.other.head or rows  # 0: all of them are spread in global memory
+        size = " of all rows" if head >= rows else f" of {counted(int(head), 'row')}"
+    return unbroken(f"{sign}{format_time(abs(why.more_s))} {why.other.way.label}") + size
 
 
 def sensitivity(answer: Outcome) -> str:

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from cli_calls import planned as asked
+
+from perfmodel.chip.cuts import Cut
+from perfmodel.chip.work import Way
+from perfmodel.report.chip import by_chance, next_best
 
 TABLES = "rows,dim,pooling,name\n1000000,64,10,big\n1000,64,2,small\n1000,64,2,twin\n300000,128,5,other\n"
 
@@ -54,6 +60,32 @@ def test_lines_fit_the_terminal(model: str, monkeypatch: pytest.MonkeyPatch, col
     assert code == 0
     assert max(map(len, out.splitlines())) <= min(columns, 100)
     assert "are copied anew" in out.replace("\n         ", " ") or "copied anew" in " ".join(out.split())
+
+
+def test_the_help_says_whose_samples_they_are() -> None:
+    assert "with --on-chip, of the whole chip" in " ".join(asked("--help")[1].replace("│", " ").split())
+
+
+def test_what_chance_adds_to_the_busiest_core_is_said() -> None:
+    busy = SimpleNamespace(core_s=np.array([20.9e-6, 12e-6]), time_s=24e-6, limit="core", symmetric=False)
+    assert by_chance(busy).startswith(": 20.9 µs on the mean, 3.10 µs more by chance")  # type: ignore[arg-type]
+    for other in ({"limit": "memory"}, {"symmetric": True}, {"time_s": 20.9e-6}):
+        assert by_chance(SimpleNamespace(**{**vars(busy), **other})) == ""  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("way", "rows", "said"),
+    [
+        (Way.L1, 16, "+1.00 µs L1 of 16 rows"),
+        (Way.L1, 100, "+1.00 µs L1 of all rows"),
+        (Way.GM, 0, "+1.00 µs GM of all rows"),
+        (Way.GM_UB, 16, "+1.00 µs GM-UB"),
+    ],
+)
+def test_the_next_best_of_the_same_way_has_its_size(way: Way, rows: int, said: str) -> None:
+    other = Cut(way, rows, 1 if rows else 0)
+    group = SimpleNamespace(ways=(Way.GM, Way.L1), reason=SimpleNamespace(other=other, more_s=1e-6))
+    assert " ".join(next_best(group, 100.0).split()) == said  # type: ignore[arg-type]
 
 
 def test_the_document_is_the_page(model: str) -> None:
