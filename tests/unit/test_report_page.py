@@ -72,7 +72,8 @@ def test_the_same_command_writes_the_same_bytes(page: Path, tmp_path: Path) -> N
 def test_the_questions_of_a_reader_come_in_order(page: Path) -> None:
     names = [block["name"] for block in content(page)["fixed"]]
     assert names[0].startswith("collectives") and names[-1] == "shardings" and len(names) == FIXED
-    assert "10 TB on 128 GPUs of h100-sxm-ib, batch 1 024, tables 1, dim 32, pooling 32" in content(page)["question"]
+    asked = "10 TB on 128 GPUs of h100-sxm-ib, batch 1 024, tables 1, dim 32, pooling 32"
+    assert content(page)["question"] == asked
 
 
 def test_json_tells_what_is_in_the_page(cli: Callable[..., Outcome], tmp_path: Path) -> None:
