@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -27,6 +28,7 @@ COLOURED = 14
 MOST_BLOCKS = 6_000
 """Blocks that are drawn one by one; of more, those of tables without a colour are one a core."""
 _OTHERS = "#9a9a9a"
+_FEW = 12  # cores that have a number each
 _BEFORE, _AFTER = "symmetric-GM", "this mapping"
 
 
@@ -58,7 +60,7 @@ def cores(answer: Outcome) -> Block:
     figure.update_layout(yaxis=whole)
     how = (
         f"A column is a core, a block a table on it. Left {_BEFORE}: every core gathers a slice of the batch "
-        "from every table, all cores at one table at a time. Right: what each core owns. Dashed: the batch, "
+        "from every table, all cores at one table at a time. Right: this mapping. Dashed: the batch, "
         "longer than its columns where chance or what the cores share decides."
     )
     return Block(
@@ -209,9 +211,10 @@ def _stacked(
 def _one_a_core(
     rows: Sequence[dict[str, Any]], height: NDArray[np.float64]
 ) -> list[tuple[int, float, float, str]]:
-    found = []
-    for core in sorted({row["core"] for row in rows}):
-        mine = [row for row in rows if row["core"] == core]
+    found, pieces = [], defaultdict(list)
+    for row in rows:
+        pieces[row["core"]].append(row)
+    for core, mine in sorted(pieces.items()):
         time, held = (sum(row[key] for row in mine) for key in ("time_s", "held_bytes"))
         text = hover(
             [
@@ -264,8 +267,11 @@ def _after_hover(row: dict[str, Any]) -> str:
 def _frame(figure: Any, answer: Outcome, factor: float, unit: str) -> None:
     """Two halves with one scale of time, and a line at the time of a batch in each."""
     last = answer.cost.chip.cores - 0.5
+    whole = {"dtick": 1} if last < _FEW else {}
     for axis, domain in (("xaxis", [0, 0.485]), ("xaxis2", [0.515, 1])):
-        figure.update_layout({axis: style.axis("core", domain=domain, range=[-0.5, last], showgrid=False)})
+        figure.update_layout(
+            {axis: style.axis("core", domain=domain, range=[-0.5, last], showgrid=False, **whole)}
+        )
     for axis, name, time_s in (
         ("x", _BEFORE, answer.global_memory.time_s),
         ("x2", _AFTER, answer.time_s),
