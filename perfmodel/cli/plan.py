@@ -209,15 +209,8 @@ def plan(
     kept = out is not None or plan_file is not None
     again = "" if kept else TypedLine.of(context).text(more=["--out", "plan.json"])
     whole = whole_of(answer, layers)
-    _deliver(
-        answer,
-        whole,
-        calibration_file(calibration),
-        again,
-        capped=max_hbm is not None,
-        as_json=as_json,
-        as_csv=as_csv,
-    )
+    file, capped = calibration_file(calibration), max_hbm is not None and reserve is None
+    _deliver(answer, whole, file, again, capped=capped, as_json=as_json, as_csv=as_csv)
     if out is not None:
         note(f"wrote {out}")
     if file_format == "torchrec" and answer.found.stopped not in ("given", "interrupt"):

@@ -53,13 +53,18 @@ _UNEVEN = 1.5  # look-ups of the fullest row part over the mean: from there on i
 
 
 def plan_text(
-    answer: Outcome, calibration_file: str | None = None, again: str = "", whole: WholeStep | None = None
+    answer: Outcome,
+    calibration_file: str | None = None,
+    again: str = "",
+    whole: WholeStep | None = None,
+    capped: bool = False,
 ) -> str:
     """The whole screen; ``again`` is the line that keeps this plan in a file, if it is not kept yet.
 
-    whole  the step with its dense layers, if they were given
+    whole   the step with its dense layers, if they were given
+    capped  whether the memory was said with ``--max-hbm``
     """
-    parts = [headline(answer), gpu_lines(answer), placements(answer), steps(answer), limits(answer)]
+    parts = [headline(answer), gpu_lines(answer, capped), placements(answer), steps(answer), limits(answer)]
     if whole is not None:
         parts.append(whole_text(whole, answer.evaluator.batch * answer.evaluator.gpus))
     parts.append(footer(answer, calibration_file))
@@ -99,7 +104,7 @@ def _compared(item: Baseline, time_s: float) -> str:
     return f"{format_ratio(item.time_s / time_s)} as fast as {item.name} ({format_time(item.time_s)})"
 
 
-def gpu_lines(answer: Outcome) -> str:
+def gpu_lines(answer: Outcome, capped: bool = False) -> str:
     """GPUs, and the memory of the fullest and of the mean one."""
     e, memory = answer.evaluator, answer.found.memory
     total = memory.total_bytes
@@ -120,17 +125,19 @@ def gpu_lines(answer: Outcome) -> str:
     fullest = (
         f"{format_bytes(float(total[at]), binary=False)} of {limit} on the fullest "
         f"(rank {at}: {', '.join(parts)}); {format_bytes(float(total.mean()), binary=False)} on average; "
-        f"{_kept(answer)}"
+        f"{_kept(answer, capped)}"
     )
     names = dict.fromkeys(each.name for each in e.tables.ids)
     ids = [] if list(names) == ["uniform"] else [("Ids", ", ".join(names))]
     return facts([("GPUs", gpus), ("Memory", fullest), *ids])
 
 
-def _kept(answer: Outcome) -> str:
+def _kept(answer: Outcome, capped: bool) -> str:
     """What a plan does not count, and the memory that is left to it."""
     left = answer.evaluator.setting.machine.value("hbm_bytes") - answer.found.limit_bytes
     size = format_bytes(left, binary=False) if left > 0 else "nothing"
+    if capped and left > 0:
+        return f"{size} of each GPU not used (--max-hbm)"
     return f"{size} of each GPU kept for CUDA, NCCL and dense layers"
 
 

@@ -131,6 +131,8 @@ def test_15_percent_are_kept_unless_something_else_is_said(model: str) -> None:
     assert document_of(*words, "--max-hbm", "75GB")["memory_limit_bytes"] == 75e9
     assert document_of(*words, "--reserve", "0")["memory_limit_bytes"] == 80e9
     assert "12 GB of each GPU kept for CUDA" in " ".join(asked(*words)[1].split())
+    capped = " ".join(asked(*words, "--max-hbm", "75GB")[1].split())
+    assert "5 GB of each GPU not used (--max-hbm)" in capped and "kept for CUDA" not in capped
     assert "nothing of each GPU kept for CUDA" in " ".join(asked(*words, "--reserve", "0")[1].split())
 
 
