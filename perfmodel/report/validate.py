@@ -33,8 +33,14 @@ def _block(verdict: Verdict) -> str:
     return title + "\n" + facts(rows, indent=3)
 
 
+_SEVERAL = {Outcome.HOLDS: "hold", Outcome.FAILS: "fail"}
+
+
 def _count(verdicts: Sequence[Verdict], what: str) -> str:
-    counts = [f"{sum(v.verdict is kind for v in verdicts)} {kind}" for kind in Outcome]
+    counted = {kind: sum(v.verdict is kind for v in verdicts) for kind in Outcome}
+    counts = [
+        f"{count} {kind if count == 1 else _SEVERAL.get(kind, kind)}" for kind, count in counted.items()
+    ]
     what = what.replace("s", "", 1) if len(verdicts) == 1 else what
     return f"{len(verdicts)} {what}: {', '.join(counts)}"
 

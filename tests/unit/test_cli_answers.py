@@ -239,7 +239,7 @@ def test_validate_prints_verdicts_and_exits_6_outside_a_band(
     monkeypatch.setattr(perfmodel.validate, "validate", verdicts(regression=False))
     good = cli("validate")
     assert (good.code, good.err) == (0, "")
-    assert "size: holds" in good.out and "1 band: 1 holds, 0 fails" in good.out
+    assert "size: holds" in good.out and "1 band: 1 holds, 0 fail," in good.out
     monkeypatch.setattr(perfmodel.validate, "validate", verdicts(regression=True))
     bad = cli("validate", "--json")
     assert bad.code == 6
