@@ -101,7 +101,7 @@ def report(
     ] = "html",
     out: Annotated[
         Path | None,
-        typer.Option("--out", metavar="FILE", help="Page to write (default: report, with the ending of --format)."),
+        typer.Option("--out", metavar="FILE", help="Page to write (default: report, ending as --format)."),
     ] = None,
     force: ForceOption = False,
     as_json: JsonOption = False,
