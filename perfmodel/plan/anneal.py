@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from perfmodel.model.exchanges import Exchange
 from perfmodel.plan.curves import StepCurves
 from perfmodel.plan.improve import put_back
+from perfmodel.plan.moves import others
 from perfmodel.plan.packing import State, in_domains, on_all
 from perfmodel.plan.schemes import least_few
 
@@ -32,7 +33,6 @@ _LESS = 1e-9
 _SLOPE = 0.05  # of a load, to find what more of it costs
 _SHARP = 3  # times squared: the fullest resource of a rank counts most
 _NOISE = 0.3  # of a rank's score, so that equal tables do not always go to the same ranks
-_TOP = 3  # fullest ranks that are looked at: two may be those that change
 _DUST = 1e-3  # bytes, of loads that were added and taken away again
 
 
@@ -150,7 +150,7 @@ class Annealing:
         weight = self.weight[one] - self.weight[other] * swapped[:, 0]
         fits = (self.memory[target] + weight <= self.room) | (weight <= 0)
         fits &= (self.memory[source] - weight <= self.room) | (weight >= 0)
-        most = self.base + np.maximum(self._others(source, target), np.maximum(left, right))
+        most = self.base + np.maximum(others(self.held, source, target), np.maximum(left, right))
         time = np.where(fits, self.times(most), np.inf)
         chosen = self._chosen(time, now, warm, source, target)
         for i in chosen:
@@ -177,14 +177,6 @@ class Annealing:
         alone = np.zeros(ranks.size, dtype=bool)
         alone[first] = True
         return at[alone.reshape(-1, 2).all(axis=1)]
-
-    def _others(self, one: Ints, other: Ints) -> Array:
-        """The most that ranks other than these two hold, [n, J]."""
-        count = min(_TOP, len(self.held))
-        top = np.argpartition(-self.held, count - 1, axis=0)[:count]
-        values = np.take_along_axis(self.held, top, axis=0)
-        taken = (top == one[:, np.newaxis, np.newaxis]) | (top == other[:, np.newaxis, np.newaxis])
-        return np.asarray(np.where(taken, 0, values).max(axis=1))
 
     def _shift(self, shard: int, source: int, target: int) -> None:
         table = self.table[shard]

@@ -18,6 +18,7 @@ _FULLEST = 4  # ranks that shards are moved away from in one round
 _EMPTIEST = 32  # ranks that they are moved to
 _MOST_SHARDS = 24  # of one rank
 _LESS = 1e-9
+_TOP = 3  # fullest ranks that are looked at: two may be those that change
 
 
 class Moves:
@@ -122,7 +123,7 @@ class Moves:
         load = load - o.own[returns] * (back >= 0)[:, np.newaxis]
         weight = weight - o.own_memory[returns] * (back >= 0)
         left, right = state.held[source] - load, state.held[target] + load
-        most = state.base + np.maximum(self._others(source, target), np.maximum(left, right))
+        most = state.base + np.maximum(others(state.held, source, target), np.maximum(left, right))
         uneven = np.zeros(table.size)
         for rank, after in ((source, left), (target, right)):
             uneven += self.scale.score(state.base + after)
@@ -135,17 +136,6 @@ class Moves:
         scale = self.scale.weight.sum()
         return state.evaluator.step_times(most), np.where(np.abs(uneven) > 1e-9 * scale, uneven, 0), fits
 
-    def _others(self, one: Ints, other: Ints) -> Array:
-        """The most that ranks other than these two hold, [n, K]."""
-        held = self.state.held
-        top = np.argsort(-held, axis=0, kind="stable")[:3]  # [3, K]
-        values = np.take_along_axis(held, top, axis=0)
-        if len(top) < 3:
-            padding = ((0, 3 - len(top)), (0, 0))
-            top, values = np.pad(top, padding, constant_values=-1), np.pad(values, padding)
-        taken = (top == one[:, np.newaxis, np.newaxis]) | (top == other[:, np.newaxis, np.newaxis])
-        return np.asarray(np.where(taken, 0, values).max(axis=1))
-
     def make(self, source: int, table: int, target: int, back: int) -> None:
         """Make one move."""
         for shard, gone, new in ((table, source, target), (back, target, source)):
@@ -155,3 +145,16 @@ class Moves:
             assert ranks is not None
             self.state.move(shard, gone, new)
             self.holds[shard, gone], self.holds[shard, new] = False, True
+
+
+def others(held: Array, one: Ints, other: Ints) -> Array:
+    """The most that ranks other than two hold of each resource, [n, K].
+
+    held  [G, K];  one, other  [n] the two: the busiest of the rest is one of the three busiest of all
+    Limits: no other rank -> 0
+    """
+    count = min(_TOP, len(held))
+    top = np.argpartition(-held, count - 1, axis=0)[:count]
+    values = np.take_along_axis(held, top, axis=0)
+    taken = (top == one[:, np.newaxis, np.newaxis]) | (top == other[:, np.newaxis, np.newaxis])
+    return np.asarray(np.where(taken, 0, values).max(axis=1))
