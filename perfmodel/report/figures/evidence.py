@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,7 +24,6 @@ from perfmodel.validate.points import run_of
 if TYPE_CHECKING:
     import pandas as pd
 
-_DRAWN = ("all_to_all", "reduce_scatter")
 _COMPARED = "all_to_all"
 _NVLINK, _PCIE = "h100-sxm-ib", "rtx-pro-6000-pcie"
 
@@ -35,24 +34,19 @@ def evidence_blocks(asked: Projection) -> Iterator[Block | Missing]:
     Curves are those of the answer's own calibration on as many ranks of a node as were measured; beside them
     NCCL against NVSHMEM, and NVLink against PCIe, on the shipped machines where both were measured.
     """
-    yield from _curves(asked)
-    yield roofline(asked, _kernel_samples(asked))
-    yield changes(asked)
-    yield tornado(asked)
-    yield heat_map(asked)
-    yield _validation(asked)
-    yield claims(judged_claims())
+    for build in EVIDENCE.values():
+        yield build(asked)
 
 
-def _curves(asked: Projection) -> Iterator[Block | Missing]:
-    own = _own(asked)
-    for collective in _DRAWN:
-        name = f"collectives-{collective.replace('_', '-')}"
-        yield collectives([own], collective, _ranks(own, collective), name=name)
+def _curves(asked: Projection, collective: str) -> Block | Missing:
+    own, name = _own(asked), f"collectives-{collective.replace('_', '-')}"
+    return collectives([own], collective, _ranks(own, collective), name=name)
+
+
+def _libraries(_: Projection) -> Block | Missing:
     pair = load_machine(MACHINE)
-    libraries = [measured(pair, Backend.NCCL, Clock.STREAM), measured(pair, Backend.NVSHMEM, Clock.DEVICE)]
-    yield collectives(libraries, _COMPARED, GPUS, name="libraries")
-    yield collectives(_links(asked.setting.machine), _COMPARED, GPUS, name="links")
+    both = [measured(pair, Backend.NCCL, Clock.STREAM), measured(pair, Backend.NVSHMEM, Clock.DEVICE)]
+    return collectives(both, _COMPARED, GPUS, name="libraries")
 
 
 def _own(asked: Projection) -> Measured | None:
@@ -69,14 +63,15 @@ def _ranks(own: Measured | None, collective: str) -> int:
     return max(known, default=GPUS)
 
 
-def _links(machine: Machine) -> list[Measured | None]:
+def _links(asked: Projection) -> Block | Missing:
     """A machine with NVLink and one with PCIe only; the answer's own where NCCL was measured on it."""
+    machine = asked.setting.machine
     own = measured(machine.unchanged(), Backend.NCCL)
     known = own is not None and not own.model.borrowed
     wide = machine.nvlink_domain_gpus > 1
     nvlink = own if known and wide else measured(load_machine(_NVLINK), Backend.NCCL)
     pcie = own if known and not wide else measured(load_machine(_PCIE), Backend.NCCL)
-    return [nvlink, pcie]
+    return collectives([nvlink, pcie], _COMPARED, GPUS, name="links")
 
 
 def _run(asked: Projection) -> Path | None:
@@ -99,3 +94,18 @@ def _validation(asked: Projection) -> Block | Missing:
         except NoCalibrationError:
             pass
     return validation(held_out_points(asked.setting.machine.name))
+
+
+EVIDENCE: Mapping[str, Callable[[Projection], Block | Missing]] = {
+    "collectives-all-to-all": lambda asked: _curves(asked, "all_to_all"),
+    "collectives-reduce-scatter": lambda asked: _curves(asked, "reduce_scatter"),
+    "libraries": _libraries,
+    "links": _links,
+    "roofline": lambda asked: roofline(asked, _kernel_samples(asked)),
+    "changes": changes,
+    "tornado": tornado,
+    "heat-map": heat_map,
+    "validation": _validation,
+    "claims": lambda _: claims(judged_claims()),
+}
+"""What makes each of ``evidence_blocks``, by its name."""

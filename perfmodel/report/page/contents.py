@@ -9,13 +9,14 @@ from perfmodel.errors import NoCalibrationError
 from perfmodel.plan.sizes import SIZES, by_size
 from perfmodel.project import Projection
 from perfmodel.report.figures.block import Block, Missing
-from perfmodel.report.figures.evidence import evidence_blocks
+from perfmodel.report.figures.evidence import EVIDENCE
 from perfmodel.report.figures.shardings import NAME as SHARDINGS
 from perfmodel.report.figures.shardings import shardings
 from perfmodel.report.page.views import answerable, small_sizes
 from perfmodel.units import format_bytes, format_count
 
-FIXED = 11
+FIXED_NAMES = (*EVIDENCE, SHARDINGS)
+FIXED = len(FIXED_NAMES)
 """How many blocks ``fixed_blocks`` gives."""
 
 
@@ -25,8 +26,13 @@ def fixed_blocks(asked: Projection, options: Mapping[str, Any]) -> Iterator[Bloc
     asked    the projection of the question
     options  of ``perfmodel.project`` that it was asked with, without its table size
     """
-    yield from evidence_blocks(asked)
-    yield _shardings(asked, options)
+    for name in FIXED_NAMES:
+        yield fixed_block(name, asked, options)
+
+
+def fixed_block(name: str, asked: Projection, options: Mapping[str, Any]) -> Block | Missing:
+    """One of ``FIXED_NAMES``; asked and options as for ``fixed_blocks``."""
+    return _shardings(asked, options) if name == SHARDINGS else EVIDENCE[name](asked)
 
 
 def question(asked: Projection) -> str:
