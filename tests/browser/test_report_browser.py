@@ -141,3 +141,15 @@ def test_a_dark_page_on_request(browser: Chromium, page: Path) -> None:
     browser.run("document.getElementById('theme').click()")
     assert browser.run("getComputedStyle(document.body).backgroundColor") == "rgb(20, 24, 29)"
     assert browser.run("document.getElementById('theme').getAttribute('aria-pressed')") == "true"
+
+
+def test_a_browser_that_cannot_inflate_gets_a_sentence(browser: Chromium, page: Path) -> None:
+    old = browser.call("Page.addScriptToEvaluateOnNewDocument", source="delete window.DecompressionStream")
+    try:
+        browser.call("Page.navigate", url="about:blank")
+        browser.call("Page.navigate", url=page.resolve().as_uri())
+        browser.wait("document.querySelector('#alerts')?.textContent.includes('too old for the figures')")
+        assert "slower" in browser.run("document.querySelector('h1').textContent")
+        assert browser.said == []
+    finally:
+        browser.call("Page.removeScriptToEvaluateOnNewDocument", identifier=old["identifier"])

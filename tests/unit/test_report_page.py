@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
 import json
 import re
 from collections.abc import Callable
@@ -11,6 +13,7 @@ from typing import Any
 import own_run
 import pytest
 from cli_calls import Outcome, is_an_error
+from plotly.offline import get_plotlyjs
 
 from perfmodel.cli import run
 from perfmodel.project import project_one
@@ -61,6 +64,11 @@ def test_the_page_is_one_file_that_asks_for_nothing(page: Path) -> None:
     assert len(text.encode()) <= LARGEST
     assert not re.search(r'<(?:script|link|img)[^>]*\b(?:src|href)="(?!data:)', text)
     assert "default-src 'none'" in text and "@@" not in text.split("<script>")[0]
+
+
+def test_plotly_is_packed_and_whole(page: Path) -> None:
+    found = re.search(r'id="plotly">([^<]*)</script>', page.read_text())
+    assert found and gzip.decompress(base64.b64decode(found[1])).decode() == get_plotlyjs()
 
 
 def test_the_same_command_writes_the_same_bytes(page: Path, tmp_path: Path) -> None:

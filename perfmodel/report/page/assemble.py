@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
 import json
 import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from html import escape
 from importlib import resources
 from typing import Any
@@ -65,19 +68,25 @@ def page_html(page: Page) -> str:
 
 def whole_page(title: str, provenance_html: str, shown: Mapping[str, Any]) -> str:
     """The template with its parts; title is plain text, ``shown`` what the script shows."""
-    from plotly.offline import get_plotlyjs
-
     parts = {
         "TITLE": escape(title),
         "STYLE": _file("page.css"),
         "PROVENANCE": provenance_html,
         "DATA": script_safe(shown),
-        "PLOTLY": get_plotlyjs().replace("</script", "<\\/script"),
+        "PLOTLY": _packed_plotly(),
         "SCRIPT": _file("page.js"),
     }
     text = _file("page.html")
     pieces = text.split("@@")
     return "".join(parts[piece] if at % 2 else piece for at, piece in enumerate(pieces))
+
+
+@lru_cache(maxsize=1)
+def _packed_plotly() -> str:
+    """plotly.js as gzip in base64, the same every time: it is most of a page otherwise."""
+    from plotly.offline import get_plotlyjs
+
+    return base64.b64encode(gzip.compress(get_plotlyjs().encode(), compresslevel=6, mtime=0)).decode()
 
 
 def _file(name: str) -> str:

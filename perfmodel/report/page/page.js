@@ -65,6 +65,16 @@
     return element("table", {}, element("thead", {}, head), element("tbody", {}, ...rows));
   }
 
+  async function library() {
+    if (!("DecompressionStream" in window)) throw new Error("this browser is too old for the figures: they need one of 2023 or newer (DecompressionStream). All numbers are in the download below");
+    const text = atob(document.getElementById("plotly").textContent), packed = new Uint8Array(text.length);
+    for (let at = 0; at < text.length; at++) packed[at] = text.charCodeAt(at);
+    const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
+    const script = element("script", {}, await new Response(stream).text());
+    document.head.append(script);
+    script.remove();
+  }
+
   function section(parent, name) {
     const id = "block-" + name;
     return document.getElementById(id) || parent.appendChild(element("section", {id}));
@@ -203,8 +213,11 @@
     for (const note of head.notes) home.append(element("p", {class: "soft"}, "Note: " + note));
   }
 
+  const say = (text) => document.getElementById("alerts").append(element("p", {class: "alert", role: "alert"}, text));
+  const shown = () => data.views[chosen.slice(1).join("|")];
+
   async function update() {
-    const view = data.views[chosen.slice(1).join("|")];
+    const view = shown();
     card(view.heads[chosen[0] || 0]);
     for (const block of view.blocks) {
       await show(document.getElementById("views"), block, plot, (view.titles[block.name] || [])[chosen[0]]);
@@ -235,8 +248,15 @@
   async function start() {
     selectors();
     theme();
-    for (const text of data.alerts) document.getElementById("alerts").append(element("p", {class: "alert", role: "alert"}, text));
+    data.alerts.forEach(say);
     document.getElementById("all-data").addEventListener("click", () => save("perfmodel-report.json", "application/json", JSON.stringify(data)));
+    try {
+      await library();
+    } catch (error) {
+      card(shown().heads[chosen[0] || 0]);
+      say("No figures: " + error.message + ".");
+      return;
+    }
     await update();
     if (data.fixed.length) document.getElementById("fixed").before(element("p", {class: "asked"}, "What follows is of the question as it was asked, whatever is chosen above: " + data.question + "."));
     for (const block of data.fixed) await show(document.getElementById("fixed"), block, plotLater);
