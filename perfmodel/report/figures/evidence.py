@@ -15,7 +15,7 @@ from perfmodel.report.figures.roofline import roofline
 from perfmodel.report.figures.sensitivity import changes, heat_map, tornado
 from perfmodel.report.figures.validation import claims, held_out_points, own_run_points, validation
 from perfmodel.schema.evidence import Backend, Clock
-from perfmodel.schema.machine import Machine, load_machine
+from perfmodel.schema.machine import load_machine
 from perfmodel.schema.run_files import read_run
 from perfmodel.validate import judged_claims
 from perfmodel.validate.crossover import GPUS, MACHINE
