@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ from perfmodel.project import Projection, grids, project
 from perfmodel.project.sensitivity import Sensitivity, Swing, sensitivities, swings
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Missing, Switch
+from perfmodel.report.figures.rows import BAR, legend_mark, row_words, rows_figure
 from perfmodel.report.figures.words import hover, safe, sentence
 from perfmodel.schema.evidence import Evidence
 from perfmodel.schema.machine import KEYS
@@ -23,11 +23,6 @@ if TYPE_CHECKING:
 
 CHANGES, TORNADO, HEAT_MAP = "changes", "tornado", "heat-map"
 _ONE_GPU = "on one GPU nothing is slower: ask for larger tables with --table-size."
-_ROW = 66
-"""Pixels of a bar with its words above it."""
-_LINE = 42
-"""Letters of a line of these words, on a phone too."""
-_WIDTH = 14
 _PLANES = (("batch", "pooling"), ("table_count", "dim"))
 _NAMES = {"batch": "batch", "pooling": "pooling", "table_count": "tables", "dim": "dim"}
 _SCALE = [[0.0, "#fdf4e3"], [0.5, "#f3bf7d"], [1.0, "#d9772b"]]
@@ -43,11 +38,11 @@ def changes(asked: Projection) -> Block | Missing:
     found = sorted(sensitivities(asked), key=lambda s: s.after)
     if not found:
         return Missing(CHANGES, "no change that this program knows makes it faster by 2 % or more.")
-    figure = _bars_figure(len(found))
+    figure = rows_figure(len(found))
     for index, change in enumerate(found):
         for trace in _change(change, index):
             figure.add_trace(trace)
-        _words(figure, index, f"{format_ratio(change.after)}: {change.label}")
+        row_words(figure, index, f"{format_ratio(change.after)}: {change.label}")
     _evidence_legend(figure, [change.evidence for change in found])
     ends = [value for s in found for value in (s.low, s.high, s.before)]
     _ratios(figure, ends, asked.slowdown)
@@ -71,14 +66,14 @@ def tornado(asked: Projection) -> Block | Missing:
         return Missing(
             TORNADO, "no rate or floor of the machine moves the slowdown by 2 % when it is halved."
         )
-    figure = _bars_figure(len(found))
+    figure = rows_figure(len(found))
     for index, swing in enumerate(found):
         for trace in _swing(swing, asked.slowdown, index):
             figure.add_trace(trace)
         quantity = format_quantity(swing.value, KEYS[swing.key].unit)
-        _words(figure, index, f"{swing.key} = {quantity} ({swing.evidence})")
+        row_words(figure, index, f"{swing.key} = {quantity} ({swing.evidence})")
     for side, words in enumerate(("halved", "doubled")):
-        figure.add_trace(_legend_mark(words, style.colour(side), style.symbol(side)))
+        figure.add_trace(legend_mark(words, style.colour(side), style.symbol(side)))
     _ratios(figure, [value for s in found for value in (s.halved, s.doubled)], asked.slowdown)
     top = found[0]
     return Block(
@@ -103,24 +98,6 @@ def _changes_title(before: float, found: Sequence[Sensitivity]) -> str:
     first, *rest = [*others[:1], *memories]
     said = f"{first.label}: this would help most, from {format_ratio(before)} to {format_ratio(first.after)}"
     return sentence("; ".join([said, *(f"{s.label} leaves {format_ratio(s.after)}" for s in rest)]))
-
-
-def _bars_figure(count: int) -> Any:
-    figure = style.new_figure(height=130 + _ROW * count)
-    figure.update_layout(
-        margin={"l": 24, "r": 24, "t": 48, "b": 56},
-        yaxis=style.axis(range=[count - 0.4, -0.75], showticklabels=False, showgrid=False, showline=False,
-                         zeroline=False),
-    )  # fmt: skip
-    return figure
-
-
-def _words(figure: Any, index: int, text: str) -> None:
-    lines = "<br>".join(safe(line) for line in textwrap.wrap(text, _LINE))
-    figure.add_annotation(
-        x=0, xref="paper", xanchor="left", y=index - 0.17, yanchor="bottom", text=lines, showarrow=False,
-        align="left",
-    )  # fmt: skip
 
 
 def _ratios(figure: Any, values: Sequence[float], asked: float) -> None:
@@ -150,7 +127,7 @@ def _change(s: Sensitivity, index: int) -> Iterator[Any]:
     same = {"hovertext": text, "hoverinfo": "text", "name": safe(s.label), "showlegend": False}
     yield go.Scatter(
         x=[s.before, s.after], y=[index, index], mode="lines",
-        line={"color": style.faded(colour, 0.45), "width": _WIDTH}, **same,
+        line={"color": style.faded(colour, 0.45), "width": BAR}, **same,
     )  # fmt: skip
     bars = {"type": "data", "symmetric": False, "array": [s.high - s.after], "arrayminus": [s.after - s.low]}
     yield go.Scatter(
@@ -177,16 +154,9 @@ def _swing(s: Swing, before: float, index: int) -> Iterator[Any]:
         yield go.Scatter(
             x=[before, after], y=[index, index], mode="lines+markers", hovertext=[text, text],
             hoverinfo="text", name=f"{s.key} × {factor:g}", showlegend=False,
-            line={"color": style.faded(colour, 0.45), "width": _WIDTH},
+            line={"color": style.faded(colour, 0.45), "width": BAR},
             marker={"color": colour, "symbol": style.symbol(side), "size": [0, 10], "opacity": 1},
         )  # fmt: skip
-
-
-def _legend_mark(words: str, colour: str, symbol: str) -> Any:
-    import plotly.graph_objects as go
-
-    marker = {"color": colour, "symbol": symbol, "size": 10}
-    return go.Scatter(x=[None], y=[None], mode="markers", marker=marker, name=words, hoverinfo="skip")
 
 
 def _evidence_words(found: Sequence[Evidence]) -> str:
@@ -196,7 +166,7 @@ def _evidence_words(found: Sequence[Evidence]) -> str:
 
 def _evidence_legend(figure: Any, found: Sequence[Evidence]) -> None:
     for evidence in sorted(set(found), key=lambda e: e.rank):
-        figure.add_trace(_legend_mark(str(evidence), style.EVIDENCE_COLOURS[evidence], "diamond"))
+        figure.add_trace(legend_mark(str(evidence), style.EVIDENCE_COLOURS[evidence], "diamond"))
 
 
 def _source(asked: Projection, how: str) -> str:

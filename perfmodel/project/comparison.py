@@ -1,0 +1,133 @@
+"""Two answers to one question: which is the faster, by which steps, and whether that can be said."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from perfmodel.model.bands import Array
+from perfmodel.model.differences import apart, difference_band, ratio_band
+from perfmodel.project.projection import Projection, StepRow
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Span = tuple[float, float, float]
+"""Low end, middle and high end of a time [s]."""
+
+_NOTHING: Span = (0.0, 0.0, 0.0)
+
+
+class Verdict(StrEnum):
+    """What two times with bands say about each other."""
+
+    A = "A is faster"
+    B = "B is faster"
+    CANNOT_SAY = "cannot say"  # the bands overlap
+    SAME = "the same"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A time of A and the same of B, 0 where one of them has no such step."""
+
+    name: str
+    label: str
+    a: Span
+    b: Span
+
+    @property
+    def band(self) -> Span:
+        """A - B with its 95 % interval, as if the errors of the two were independent."""
+        low, middle, high = difference_band(self.a, self.b)
+        return float(low), float(middle), float(high)
+
+    @property
+    def saved_s(self) -> float:
+        """How much less B takes. Limits: B takes more -> below 0"""
+        return self.a[1] - self.b[1]
+
+    @property
+    def ratio(self) -> Span:
+        """A over B with its 95 % interval, of times above 0."""
+        low, middle, high = ratio_band(self.a, self.b)
+        return float(low), float(middle), float(high)
+
+    @property
+    def verdict(self) -> Verdict:
+        """Limits: bands that overlap -> ``CANNOT_SAY``;  equal times and bands -> ``SAME``"""
+        if self.a == self.b:
+            return Verdict.SAME
+        return _VERDICTS[int(apart(self.a, self.b))]
+
+
+_VERDICTS = {-1: Verdict.A, 0: Verdict.CANNOT_SAY, 1: Verdict.B}
+
+
+def whole(a: Projection, b: Projection) -> Difference:
+    """The time of a batch of both."""
+    spans = ((p.totals["low_s"], p.time_s, p.totals["high_s"]) for p in (a, b))
+    return Difference("batch", "whole batch", *spans)
+
+
+def differences(a: Projection, b: Projection) -> tuple[Difference, ...]:
+    """Every step of either, in the order of A; what B alone does comes last."""
+    first, second = ({step.name: step for step in p.steps} for p in (a, b))
+    names = dict.fromkeys((*first, *second))
+    return tuple(
+        Difference(
+            name, (first.get(name) or second[name]).label, _span(first.get(name)), _span(second.get(name))
+        )
+        for name in names
+    )
+
+
+def _span(step: StepRow | None) -> Span:
+    return _NOTHING if step is None else (step.low_s, step.time_s, step.high_s)
+
+
+def largest(found: tuple[Difference, ...], saved_s: float) -> tuple[Difference, float]:
+    """The step that gives the most of what one side saves, and its share of it.
+
+    saved_s  of the whole batch: A less B, not 0
+    Limits: the share is above 1 where other steps take some of it back
+    """
+    best = max(found, key=lambda one: one.saved_s / saved_s)
+    return best, best.saved_s / saved_s
+
+
+def samples_per_s(answer: Projection) -> float:
+    """Samples of all GPUs a second: G B / t, with B samples on each of G GPUs in t."""
+    return answer.gpus * float(answer.work.batch[0]) / answer.time_s
+
+
+def compared(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
+    """Two frames of ``project`` on the table sizes that both have.
+
+    Returns table_bytes, ratio (A over B), ratio_low, ratio_high, verdict, and of both sides ``a_time_s`` ...
+    """
+    both = a.merge(b, on="table_bytes", suffixes=("_a", "_b"))
+    first, second = (_columns(both, side) for side in "ab")
+    low, ratio, high = ratio_band(first, second)
+    codes = apart(first, second)
+    same = np.all([x == y for x, y in zip(first, second, strict=True)], axis=0)
+    words = [Verdict.SAME if alike else _VERDICTS[int(code)] for code, alike in zip(codes, same, strict=True)]
+    columns = {
+        f"{side}_{name}": both[f"{name}_{side}"]
+        for side in "ab"
+        for name in ("time_s", "low_s", "high_s", "gpus", "slowdown")
+    }
+    found = {"table_bytes": both["table_bytes"], "ratio": ratio, "ratio_low": low, "ratio_high": high}
+    import pandas as pd
+
+    return pd.DataFrame({**found, "verdict": [str(word) for word in words], **columns})
+
+
+def _columns(both: pd.DataFrame, side: str) -> tuple[Array, Array, Array]:
+    low, middle, high = (
+        both[f"{name}_{side}"].to_numpy(dtype=np.float64) for name in ("low_s", "time_s", "high_s")
+    )
+    return low, middle, high

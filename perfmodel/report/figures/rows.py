@@ -1,0 +1,44 @@
+"""Figures of one row an item, its words above it: readable on a phone, where labels beside it are not."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import Any
+
+from perfmodel.report.figures import style
+from perfmodel.report.figures.words import safe
+
+ROW = 66
+"""Pixels of a row with its words."""
+LINE = 42
+"""Letters of a line of these words, on a phone too."""
+BAR = 14
+"""Pixels of a bar."""
+
+
+def rows_figure(count: int, row: int = ROW) -> Any:
+    """An empty figure of ``count`` rows, 0 on top; ``row`` pixels each."""
+    figure = style.new_figure(height=130 + row * count)
+    figure.update_layout(
+        margin={"l": 24, "r": 24, "t": 48, "b": 56},
+        yaxis=style.axis(range=[count - 0.4, -0.75], showticklabels=False, showgrid=False, showline=False,
+                         zeroline=False),
+    )  # fmt: skip
+    return figure
+
+
+def row_words(figure: Any, index: int, text: str) -> None:
+    """Words above a row, from the left edge; text from files stays text."""
+    lines = "<br>".join(safe(line) for line in textwrap.wrap(text, LINE))
+    figure.add_annotation(
+        x=0, xref="paper", xanchor="left", y=index - 0.17, yanchor="bottom", text=lines, showarrow=False,
+        align="left",
+    )  # fmt: skip
+
+
+def legend_mark(words: str, colour: str, symbol: str) -> Any:
+    """An entry of the legend without data."""
+    import plotly.graph_objects as go
+
+    marker = {"color": colour, "symbol": symbol, "size": 10}
+    return go.Scatter(x=[None], y=[None], mode="markers", marker=marker, name=words, hoverinfo="skip")

@@ -1,0 +1,117 @@
+"""Two answers side by side: verdicts follow bands, and what is needed is found by trying."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from alpha_beta import AlphaBeta, one
+
+from perfmodel.errors import NoCalibrationError
+from perfmodel.project import project
+from perfmodel.project.comparison import (
+    Difference,
+    Verdict,
+    compared,
+    differences,
+    largest,
+    samples_per_s,
+    whole,
+)
+from perfmodel.project.needs import MOST, needs, ways
+from perfmodel.schema.machine import Machine, load_machine
+
+SIZE = 10e12
+SLOW, FAST = AlphaBeta(alpha=200e-6), AlphaBeta(alpha=10e-6)
+
+
+def test_steps_of_both_add_up_to_the_difference_of_the_batches() -> None:
+    a, b = (one(times, table_bytes=SIZE) for times in (SLOW, FAST))
+    found, batch = differences(a, b), whole(a, b)
+    assert sum(step.saved_s for step in found) == pytest.approx(batch.saved_s)
+    assert batch.saved_s > 0
+    assert batch.verdict is Verdict.B and whole(b, a).verdict is Verdict.A
+    assert {step.name for step in found} == {step.name for step in (*a.steps, *b.steps)}
+    low, middle, high = batch.band
+    assert low < middle == batch.saved_s < high
+    gather = next(step for step in found if step.name == "gather_pool")
+    assert gather.verdict is Verdict.SAME and gather.saved_s == 0
+
+
+def test_bands_that_overlap_say_nothing() -> None:
+    a, b = (one(AlphaBeta(alpha=alpha), table_bytes=SIZE) for alpha in (12e-6, 10e-6))
+    assert whole(a, b).saved_s > 0 and whole(a, b).verdict is Verdict.CANNOT_SAY
+
+
+def test_the_largest_step_is_that_of_the_side_that_saves() -> None:
+    steps = tuple(
+        Difference(name, name, (a, a, a), (b, b, b)) for name, a, b in (("x", 9, 1), ("y", 1, 4), ("z", 3, 2))
+    )
+    step, share = largest(steps, 6.0)
+    assert step.name == "x" and share == pytest.approx(8 / 6)
+    back, share = largest(steps, -6.0)  # A is the faster one
+    assert back.name == "y" and share == pytest.approx(3 / 6)
+
+
+def test_a_step_that_one_side_lacks_counts_as_nothing() -> None:
+    a = one(SLOW, table_bytes=SIZE)
+    b = one(SLOW, table_bytes=SIZE, reduction="all-to-all")
+    found = {step.name: step for step in differences(a, b)}
+    assert found["reduce_scatter_bags"].b == (0, 0, 0) and found["local_sum"].a == (0, 0, 0)
+
+
+def test_frames_are_compared_on_the_sizes_of_both() -> None:
+    a, b = (
+        project({"table_bytes": sizes}, machine)
+        for sizes, machine in (([1e12, 10e12, 20e12], "h100-sxm-ib"), ([10e12, 20e12, 1e13 / 3], "l40s-pcie"))
+    )
+    found = compared(a, b)
+    assert found["table_bytes"].tolist() == [10e12, 20e12]
+    row = found.iloc[0]
+    assert row["ratio"] == pytest.approx(row["a_time_s"] / row["b_time_s"]) and row["verdict"] in list(
+        Verdict
+    )
+    assert (compared(a, a)["verdict"] == Verdict.SAME).all()
+
+
+def test_samples_of_all_gpus_count() -> None:
+    answer = one(FAST, table_bytes=SIZE, batch=256)
+    assert samples_per_s(answer) == pytest.approx(answer.gpus * 256 / answer.time_s)
+
+
+def test_the_least_change_that_is_enough() -> None:
+    """10 ms over the NIC, 5 ms of nothing, 1 ms of launch: 11 ms need twice the NIC; the launch never does."""
+    machine = load_machine("h100-sxm-ib")
+    rate, floor = machine.value("nic_bytes_per_s"), machine.value("launch_floor_s")
+
+    def time_of(changed: Machine) -> float:
+        nic, launch = changed.value("nic_bytes_per_s"), changed.value("launch_floor_s")
+        return 10e-3 * rate / nic + 5e-3 + 1e-3 * launch / floor
+
+    first, second = needs(machine, 11e-3, time_of)
+    assert first.key == "nic_bytes_per_s" and first.factor == pytest.approx(2, rel=0.01)
+    assert first.needed is not None and time_of(machine.with_overrides({first.key: first.needed})) <= 11e-3
+    assert second.key == "launch_floor_s" and second.needed is None and second.factor == math.inf
+    assert second.best_s == pytest.approx(15e-3 + 1e-3 / MOST)
+    assert needs(machine, 1.0, time_of) == ()
+
+
+def test_what_no_calibration_covers_is_not_needed() -> None:
+    machine = load_machine("h100-sxm-ib")
+
+    def time_of(changed: Machine) -> float:
+        if changed.overrides:
+            raise NoCalibrationError("nothing", "")
+        return 1.0
+
+    assert needs(machine, 0.5, time_of) == ()
+
+
+def test_other_exchanges_that_are_fast_enough() -> None:
+    def time_of(name: str) -> float:
+        if name == "sparse":
+            raise NoCalibrationError("nothing", "")
+        return 3.0
+
+    assert [way.reduction for way in ways(4.0, time_of)] == ["two-level"]
+    assert ways(2.0, time_of) == ()
