@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -91,6 +92,17 @@ class ChipCost:
             columns, axis=0, return_index=True, return_inverse=True, return_counts=True
         )
         return kind_of.reshape(-1), sample, count
+
+    @cached_property
+    def _draws(self) -> tuple[list[Array], list[Array]]:
+        """Requests of one row in a batch, of each bin of each table, and the mean of their squares."""
+        q = [self.batch * pool * one.p for pool, one in zip(self.tables.pooling, self.popular, strict=True)]
+        return q, [a + a * a for a in q]
+
+    @cached_property
+    def _squares(self) -> dict[bool, list[Array]]:
+        """Mean of the squares of the misses of one row, by lockstep."""
+        return {key: [np.maximum(a, a * a) for a in every] for key, every in self._misses.items()}
 
     # ---- pieces ---------------------------------------------------------------------------------------
 
@@ -279,15 +291,14 @@ class ChipCost:
     def _gather_step(self, p: _Piece, wait: Array, busy: Array, varies: Array) -> Step:
         """A step that looks rows up; only GM asks the memory for them."""
         v, gathers = self._v, p.way == Way.GM
-        q = [self.batch * pool * one.p for pool, one in zip(self.tables.pooling, self.popular, strict=True)]
         cached = v["cache_bytes"] > 0
-        asked = self._requests(p, q, [a + a * a for a in q], v["cache_slices"] if cached else v["channels"])
+        asked = self._requests(p, *self._draws, v["cache_slices"] if cached else v["channels"])
         none = np.zeros_like(wait)
         if not cached:
             all_gm, all_cache = asked, (none, none, none)
         else:
             missed = self._misses[p.lockstep]
-            all_gm = self._requests(p, missed, [np.maximum(a, a * a) for a in missed], v["channels"])
+            all_gm = self._requests(p, missed, self._squares[p.lockstep], v["channels"])
             all_cache = asked
         rates = v["gm_bytes_per_s"] / v["channels"], v["cache_bytes_per_s"] / max(v["cache_slices"], 1)
         for (size, hot, _), parts, rate in zip(
