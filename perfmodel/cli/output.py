@@ -239,7 +239,7 @@ def check_target(
     try:
         folder, there, parent = path.is_dir(), path.exists(), path.parent.is_dir()
     except (OSError, ValueError) as error:
-        raise _unwritable(path, error) from None
+        raise unwritable(path, error) from None
     if folder:
         raise BadInputError(f"{path} is a folder.", f"name a file in it: {path}/…")
     if there and not force:
@@ -269,10 +269,11 @@ def check_folder(path: Path) -> None:
         os.close(handle)
         Path(name).unlink()
     except (OSError, ValueError) as error:
-        raise _unwritable(path, error) from None
+        raise unwritable(path, error) from None
 
 
-def _unwritable(path: Path, error: Exception) -> BadInputError:
+def unwritable(path: Path, error: Exception) -> BadInputError:
+    """The refusal of a place that cannot be written to, with the system's reason."""
     reason = getattr(error, "strerror", None) or str(error)
     return BadInputError(f"{path} cannot be written: {reason}.", "name another place that you may write to.")
 
@@ -282,7 +283,7 @@ def write_whole(path: Path, write: Callable[[Path], None]) -> None:
     try:
         handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=path.suffix, dir=path.parent)
     except (OSError, ValueError) as error:
-        raise _unwritable(path, error) from None
+        raise unwritable(path, error) from None
     os.close(handle)
     temporary = Path(name)
     try:
@@ -290,7 +291,7 @@ def write_whole(path: Path, write: Callable[[Path], None]) -> None:
         temporary.chmod(0o666 & ~_umask())
         os.replace(temporary, path)
     except OSError as error:
-        raise _unwritable(path, error) from None
+        raise unwritable(path, error) from None
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)

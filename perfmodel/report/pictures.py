@@ -1,0 +1,69 @@
+"""Figures to picture files, drawn by plotly.js in a browser without a window that kaleido starts.
+
+Both are optional: ``pip install 'perfmodel[figures]'`` brings kaleido, the system a Chrome or Chromium.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from perfmodel.errors import NoHardwareError
+
+PICTURES = ("png", "svg", "pdf")
+"""Kinds of pictures, as file names end."""
+SCALE = 2.0
+"""Pixels of a PNG for each of the figure's."""
+
+
+def check_kaleido() -> None:
+    """Limits: kaleido is not installed -> NoHardwareError that says what to install"""
+    if importlib.util.find_spec("kaleido") is None:
+        raise NoHardwareError(
+            "a picture needs kaleido, which is not installed.",
+            f"pip install 'kaleido>=1'\nand a Chrome or Chromium. {_WITHOUT}",
+        )
+
+
+def write_pictures(pictures: Sequence[tuple[Any, Path]], scale: float = SCALE) -> None:
+    """Figures to files whose names end in one of ``PICTURES``, all by one browser.
+
+    pictures  figures of ``printed``, each with its file;  scale  pixels of a PNG for each of the figure's
+    Limits: no kaleido, or no browser for it -> NoHardwareError that says what to install
+    """
+    check_kaleido()
+    import kaleido
+    from kaleido.errors import ChromeNotFoundError
+
+    wanted = [
+        {
+            "fig": figure, "path": str(path),
+            "opts": {"width": figure.layout.width, "height": figure.layout.height, "scale": scale},
+        }
+        for figure, path in pictures
+    ]  # fmt: skip
+    try:
+        failed = kaleido.write_fig_from_object_sync(wanted, kopts={"mathjax": False})
+    except ChromeNotFoundError:
+        raise NoHardwareError(
+            "a picture needs a Chrome or Chromium, and none is here.",
+            f"install one (Debian: apt install chromium), or name it in BROWSER_PATH. {_WITHOUT}",
+        ) from None
+    except Exception as error:
+        raise _not_drawn(error) from error
+    if failed:
+        raise _not_drawn(failed[0])
+
+
+_WITHOUT = "Files that end in .html, .json or .csv need neither."
+
+
+def _not_drawn(error: Exception) -> NoHardwareError:
+    first = error.args[0] if error.args else ""
+    said = " ".join(str(first[0] if isinstance(first, tuple) else first).split())[:200]
+    return NoHardwareError(
+        f"the browser that draws pictures failed: {said or type(error).__name__}",
+        f"try it once more, or name another Chrome or Chromium in BROWSER_PATH. {_WITHOUT}",
+    )

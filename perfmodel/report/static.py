@@ -1,0 +1,167 @@
+"""Figures as pictures: each with its finding above and its source below, dark on white, to print or paste.
+
+Margins are reckoned from the letters of labels, so that no browser is needed to lay a figure out.
+"""
+
+from __future__ import annotations
+
+import copy
+import html
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from perfmodel.errors import BadInputError
+from perfmodel.report.figures.block import Block
+from perfmodel.report.terminal import wrapped
+
+WIDTH = 960
+"""Pixels of a picture."""
+
+_INK, _SOFT = "#1d232b", "#4a5460"
+_EDGE = 20  # pixels around everything
+_TITLE, _LEGEND, _SOURCE, _TICK = 17, 13, 11, 13  # sizes of text in pixels
+_WIDE = 0.56  # mean width of a letter over its size: a little more than most fonts have
+_LINE = 1.3  # height of a line of text over its size
+_RAISED = 12  # pixels that plotly.js draws a title of several lines higher than one of one line
+_SYMBOL = 52  # pixels of a legend entry beside its words
+_UPPER_AXIS, _UPPER_WORDS, _NOTHING = 60, 28, 10  # pixels above the data, by what is there
+_AXIS_TITLE, _RIGHT, _LEAST = 34, 24, 80  # pixels; the last: the least height of the data
+
+
+def printed(block: Block, width: int = WIDTH, height: int | None = None) -> Any:
+    """The figure as it is printed: finding as title, legend, source as footer; on white.
+
+    width, height  pixels; height None: what the figure has on the page, and room for the words
+    Returns plotly.graph_objects.Figure, a copy: the block stays as it is
+    Limits: a height with no room for the data -> BadInputError
+    """
+    figure = copy.deepcopy(block.figure)
+    layout = figure.layout
+    room = width - 2 * _EDGE
+    title = _wrapped(block.title, room, _TITLE * 1.12)  # bold letters are wider
+    source = _wrapped(block.source, room, _SOURCE)
+    names = _legend(figure)
+    head = _EDGE + _high(len(title), _TITLE) + 8
+    top = head + _legend_height(names, room) + _above(figure)
+    below = _high(_tick_lines(figure), _TICK) + _AXIS_TITLE
+    bottom = below + 10 + _high(len(source), _SOURCE) + _EDGE // 2
+    plot = layout.height - (layout.margin.t or 0) - (layout.margin.b or 0)
+    left, least = _left(figure), top + bottom + _LEAST
+    if height is not None and height < least:
+        raise BadInputError(f"--height {height} leaves {block.name} no room.", f"at least {least} here.")
+    figure.update_layout(
+        width=width, height=height or plot + top + bottom, autosize=False,
+        margin={"l": left, "r": _RIGHT, "t": top, "b": bottom},
+        paper_bgcolor="white", plot_bgcolor="white", font={"color": _INK},
+        title={
+            "text": f"<b>{'<br>'.join(title)}</b>", "font": {"size": _TITLE}, "automargin": False,
+            "x": 0, "xref": "container", "xanchor": "left",
+            "pad": {"l": _EDGE, "t": _EDGE + (_RAISED if len(title) > 1 else 0)},
+            "y": 1, "yref": "container", "yanchor": "top",
+        },
+        showlegend=bool(names),
+        legend={
+            "orientation": "h", "font": {"size": _LEGEND}, "x": _EDGE / width, "xref": "container",
+            "xanchor": "left", "y": 1 - head / (height or plot + top + bottom), "yref": "container",
+            "yanchor": "top", "traceorder": "normal", "itemsizing": "trace",
+        },
+    )  # fmt: skip
+    figure.add_annotation(
+        text="<br>".join(source), align="left", showarrow=False, font={"size": _SOURCE, "color": _SOFT},
+        x=0, xref="paper", xanchor="left", xshift=_EDGE - left,
+        y=0, yref="paper", yanchor="top", yshift=-below - 10,
+    )  # fmt: skip
+    return figure
+
+
+def _wrapped(text: str, room: float, size: float) -> list[str]:
+    """Lines that are no wider than ``room`` pixels, safe for a figure."""
+    lines = wrapped(text, max(20, int(room / (_WIDE * size))))
+    return [html.escape(line, quote=False) for line in lines]
+
+
+def drawn(block: Block, label: str) -> Block:
+    """The block as one of its switches shows it.
+
+    label   of the switch, in any case; x for ×, u for µ, spaces left out
+    Limits: not one of its labels -> BadInputError
+    """
+    switch = next((one for one in block.switches if _plain(one.label) == _plain(label)), None)
+    if switch is None:
+        known = ", ".join(one.label.replace(" ", "") for one in block.switches)
+        raise BadInputError(
+            f"{block.name} is not drawn as {label}.", f"known: {known or 'it is drawn in one way only'}."
+        )
+    figure = copy.deepcopy(block.figure)
+    figure.update_layout(dict(switch.layout), overwrite=True)
+    for name, value in switch.traces.items():
+        for at, trace in enumerate(figure.data):
+            trace[name] = value[at] if isinstance(value, list) else value
+    rest = tuple(one for one in block.switches if one is not switch)
+    return replace(block, figure=figure, switches=(switch, *rest))
+
+
+def _plain(label: str) -> str:
+    return label.casefold().replace(" ", "").replace("×", "x").replace("µ", "u").replace("μ", "u")
+
+
+def _above(figure: Any) -> int:
+    """Pixels for what stands above the data: an axis, or words."""
+    if any(axis.side == "top" for axis in figure.select_xaxes()):
+        return _UPPER_AXIS
+    words = [one for one in figure.layout.annotations if one.y == 1 and one.yanchor == "bottom"]
+    return _UPPER_WORDS if words else _NOTHING
+
+
+def _high(lines: int, size: float) -> int:
+    return math.ceil(lines * size * _LINE)
+
+
+def _legend(figure: Any) -> list[str]:
+    """Words of the legend: of traces with a name, where there are two; the others leave it."""
+    shown = [t for t in figure.data if t.showlegend is not False and t.name and t.type != "heatmap"]
+    if len(shown) < 2 or figure.layout.showlegend is False:
+        shown = []
+    for trace in figure.data:
+        kept = any(trace is one for one in shown)
+        if trace.type != "heatmap":
+            trace.update(showlegend=kept, legendgroup=None)
+    return [str(trace.name) for trace in shown]
+
+
+def _legend_height(names: Sequence[str], room: float) -> int:
+    """In one row where all fit, else in columns as wide as the widest, as plotly.js does it."""
+    if not names:
+        return 0
+    widths = [_SYMBOL + _WIDE * _LEGEND * len(name) for name in names]
+    columns = len(names) if sum(widths) <= room else max(1, int(room / max(widths)))
+    return _high(math.ceil(len(names) / columns), 1.12 * _LEGEND) + 10
+
+
+def _tick_lines(figure: Any) -> int:
+    """Lines of the longest label under the data."""
+    words = [word for axis in figure.select_xaxes() if axis.side != "top" for word in axis.ticktext or ()]
+    if any(axis.type == "category" for axis in figure.select_xaxes()):
+        words += [word for trace in figure.data if trace.visible is not False for word in _words(trace.x)]
+    return 1 + max((str(word).count("<br>") for word in words), default=0)
+
+
+def _left(figure: Any) -> int:
+    """Pixels for the labels and the title beside the data."""
+    found = _EDGE + 4
+    for axis in figure.select_yaxes():
+        if axis.showticklabels is False:
+            continue
+        words = [str(word) for word in axis.ticktext or ()] or ["00000"]
+        if axis.type == "category":
+            words = [str(w) for trace in figure.data if trace.visible is not False for w in _words(trace.y)]
+        size = axis.tickfont.size or _TICK
+        title = 28 if axis.title.text else 0
+        found = max(found, _EDGE + title + math.ceil(_WIDE * size * max(map(len, words), default=0)) + 6)
+    return found
+
+
+def _words(values: Any) -> Iterable[Any]:
+    return [] if values is None else [value for value in values if isinstance(value, str)]

@@ -1,0 +1,123 @@
+"""``perfmodel figure``: which there are, what is written, and what is refused."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import plotly.graph_objects as go
+import pytest
+from cli_calls import Outcome, is_an_error
+
+from perfmodel.errors import NoHardwareError
+from perfmodel.project import project_one
+from perfmodel.report import pictures
+from perfmodel.report.figures import Block
+from perfmodel.report.figures.names import FIGURES
+from perfmodel.report.figures.sensitivity import changes
+from perfmodel.report.page.contents import FIXED_NAMES
+from perfmodel.report.page.headline import headline
+
+Cli = Callable[..., Outcome]
+
+
+def test_every_figure_of_the_page_has_a_name() -> None:
+    assert list(FIGURES) == ["slowdown", "breakdown", *FIXED_NAMES]
+
+
+def test_without_a_name_they_are_listed(cli: Cli) -> None:
+    done = cli("figure")
+    assert done.code == 0 and all(f"\n{name} " in f"\n{done.out}" for name in FIGURES)
+    told = json.loads(cli("figure", "--json").out)
+    assert [one["name"] for one in told["figures"]] == list(FIGURES)
+    wrong = cli("figure", "slwdown")
+    is_an_error(wrong, 2, "did you mean slowdown?", *FIGURES)
+    assert max(map(len, [*done.out.splitlines(), *wrong.err.splitlines()])) <= 100
+
+
+def test_its_numbers_are_those_of_the_figure(cli: Cli, tmp_path: Path) -> None:
+    words = ("figure", "changes", "--table-size", "2TB", "--batch", "64", "--machine", "h200-sxm-ib")
+    block = changes(project_one(table_bytes=2e12, batch=64, machine="h200-sxm-ib"))
+    assert isinstance(block, Block)
+    said = cli(*words, "--out", str(tmp_path / "a.csv")).out
+    assert " ".join(said.split()) == f"{block.title} Wrote {tmp_path / 'a.csv'}."
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "a.csv").read_text())))
+    assert [row["change"] for row in rows] == [row["change"] for row in block.data]
+    assert float(rows[0]["after"]) == pytest.approx(block.data[0]["after"], rel=1e-5)
+    told = json.loads(cli(*words, "--json").out)
+    assert told["title"] == block.title and told["file"] is None and len(told["rows"]) == len(rows)
+    assert told["columns"] == list(rows[0]) and told["source"] == block.source
+
+
+def test_a_file_of_json_has_the_drawing(cli: Cli, tmp_path: Path) -> None:
+    out = tmp_path / "map.JSON"
+    done = cli("figure", "heat-map", "--draw", "tables x dim", "--out", str(out), "--json")
+    told, kept = json.loads(done.out), json.loads(out.read_text())
+    assert told["file"] == str(out) and kept["rows"] == told["rows"] and kept["title"] == told["title"]
+    assert [t.visible for t in go.Figure(kept["figure"]).data] == [False, True]
+
+
+def page_data(path: Path) -> dict[str, Any]:
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', path.read_text(), re.S)
+    assert found
+    return dict(json.loads(found[1]))
+
+
+@pytest.mark.parametrize("name", ["breakdown", "roofline"])
+def test_a_page_has_the_card_and_one_figure(cli: Cli, tmp_path: Path, name: str) -> None:
+    out = tmp_path / "one.html"
+    words = ("figure", name, "--table-size", "1TB", "--batch", "64")
+    assert cli(*words, "--out", str(out)).code == 0
+    data = page_data(out)
+    (view,) = data["views"].values()
+    assert view["heads"] == [headline(project_one(table_bytes=1e12, batch=64))]
+    assert [block["name"] for block in view["blocks"]] == [name] and data["fixed"] == []
+    assert data["command"] == " ".join(("perfmodel", "figure", name, "--out", "one.html", *words[2:]))
+    is_an_error(cli(*words, "--out", str(out)), 2, "exists already", "--force")
+
+
+def test_what_cannot_be_drawn_says_why(cli: Cli, tmp_path: Path) -> None:
+    out = tmp_path / "a.csv"
+    is_an_error(cli("figure", "tornado", "--table-size", "1GB", "--out", str(out)), 3, "on one GPU", "larger")
+    is_an_error(cli("figure", "shardings", "--reduction", "sparse"), 3, "leave it out")
+    is_an_error(cli("figure", "changes", "--draw", "linear"), 2, "one way only")
+    is_an_error(cli("figure", "slowdown", "--backend", "mpi"), 3, "mpi")
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--out", "a.doc"), "what kind of file"),
+        (("--out", "a"), "must end in"),
+        (("--out", "nowhere/a.svg"), "not a folder"),
+        (("--out", "a.csv", "--width", "500"), "--width is of a picture"),
+        (("--scale", "3"), "--scale is of a picture"),
+        (("--out", "a.png", "--width", "20"), "300 to 4000"),
+        (("--out", "a.png", "--scale", "nan"), "0.5 to 8"),
+        (("--table-size", "10Tb"), "ambiguous"),
+    ],
+)
+def test_bad_options_are_refused(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    is_an_error(cli("figure", "slowdown", *words), 2, said)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_a_browser_nothing_is_written(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none(pictures: Any, scale: float) -> None:
+        pictures[0][1].write_text("half")
+        raise NoHardwareError("a picture needs a Chrome or Chromium, and none is here.", "install one")
+
+    monkeypatch.setattr(pictures, "write_pictures", none)
+    is_an_error(cli("figure", "changes", "--out", str(tmp_path / "a.svg")), 4, "Chromium", "install one")
+    assert list(tmp_path.iterdir()) == []

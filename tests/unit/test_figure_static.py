@@ -1,0 +1,88 @@
+"""A figure as it is printed: its words, its legend and its margins, without a browser."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from perfmodel.errors import BadInputError, NoHardwareError
+from perfmodel.report import pictures
+from perfmodel.report.figures import Block, Switch, style
+from perfmodel.report.static import WIDTH, drawn, printed
+
+
+def block(title: str = "A finding.", *, names: tuple[str, ...] = ("one", "two"), **layout: Any) -> Block:
+    import plotly.graph_objects as go
+
+    figure = style.new_figure(**layout)
+    for name in names:
+        figure.add_trace(go.Scatter(x=[1, 2], y=[1, 2], name=name, legendgroup="g"))
+    figure.add_trace(go.Scatter(x=[1], y=[1], showlegend=False))
+    ways = (
+        Switch("A × B", {}, {}),
+        Switch("µs", {"y": [[5, 6]] * 2 + [[7]]}, {"yaxis": style.axis("time (µs)")}),
+    )
+    return Block("n", title, "h", figure, "The source.", ({"a": 1},), ways)
+
+
+def test_words_stand_above_and_below_and_the_block_stays() -> None:
+    one = block("Is a < b & <script>?")
+    before = one.figure.to_json()
+    figure = printed(one)
+    assert "Is a &lt; b &amp; &lt;script&gt;?" in figure.layout.title.text
+    assert [a.text for a in figure.layout.annotations] == ["The source."]
+    assert figure.layout.paper_bgcolor == figure.layout.plot_bgcolor == "white"
+    assert figure.layout.width == WIDTH and one.figure.to_json() == before
+
+
+def test_longer_words_take_room_from_the_paper_and_not_from_the_data() -> None:
+    def plot(figure: Any) -> float:
+        margin = figure.layout.margin
+        return float(figure.layout.height - margin.t - margin.b)
+
+    short, long = printed(block()), printed(block("Many words that say it. " * 12))
+    assert long.layout.title.text.count("<br>") > 2
+    assert plot(long) == plot(short) == plot(printed(block(), 480))
+    assert long.layout.margin.t > short.layout.margin.t + 40
+    fixed = printed(block(), height=500)
+    assert fixed.layout.height == 500 and fixed.layout.margin.t == short.layout.margin.t
+    with pytest.raises(BadInputError, match="no room"):
+        printed(block("Many words that say it. " * 12), height=200)
+
+
+def test_the_legend_has_what_the_page_has() -> None:
+    two = printed(block())
+    assert two.layout.showlegend and [t.showlegend for t in two.data] == [True, True, False]
+    assert not printed(block(names=("one",))).layout.showlegend
+    assert not printed(block(showlegend=False)).layout.showlegend
+    many = printed(block(names=tuple(f"a long name of a series {k}" for k in range(9))))
+    assert many.layout.margin.t > two.layout.margin.t + 30  # rows of their own
+
+
+def test_labels_have_room_beside_and_below() -> None:
+    plain = printed(block())
+    label = "a label that is long"
+    long = printed(block(yaxis=style.axis(tickvals=[1], ticktext=[label])))
+    assert long.layout.margin.l > plain.layout.margin.l + 60
+    two = printed(block(xaxis=style.axis(tickvals=[1], ticktext=["1 TB<br>16 GPUs<br>9 µs"])))
+    assert two.layout.margin.b > plain.layout.margin.b + 25
+    upper = printed(block(xaxis2=style.axis("GPUs", side="top", overlaying="x")))
+    assert upper.layout.margin.t > plain.layout.margin.t + 30
+
+
+def test_a_switch_is_drawn_by_its_label() -> None:
+    one = block()
+    other = drawn(one, "US")
+    assert [list(t.y) for t in other.figure.data] == [[5, 6], [5, 6], [7]]
+    assert other.figure.layout.yaxis.title.text == "time (µs)"
+    assert [s.label for s in other.switches] == ["µs", "A × B"] and list(one.figure.data[0].y) == [1, 2]
+    assert drawn(one, "axb").switches[0].label == "A × B"
+    with pytest.raises(BadInputError, match="known: A×B, µs"):
+        drawn(one, "linear")
+
+
+def test_without_kaleido_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pictures.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(NoHardwareError, match=r"(?s)kaleido.*pip install.*\.html"):
+        pictures.write_pictures([])
