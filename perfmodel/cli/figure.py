@@ -203,14 +203,16 @@ def _checked(name: str, out: Path | None, force: bool) -> str:
 def _check_pixels(width: int | None, height: int | None, scale: float | None, ending: str) -> None:
     from perfmodel.report.pictures import PICTURES
 
-    for option, value, (low, high) in (
-        ("--width", width, _PIXELS), ("--height", height, _PIXELS), ("--scale", scale, _SCALES),
-    ):  # fmt: skip
+    for option, value, (low, high), endings in (
+        ("--width", width, _PIXELS, PICTURES),
+        ("--height", height, _PIXELS, PICTURES),
+        ("--scale", scale, _SCALES, ("png",)),
+    ):
         if value is None:
             continue
-        if ending not in PICTURES:
+        if ending not in endings:
             raise BadInputError(
-                f"{option} is of a picture.", f"--out must end in .{', .'.join(PICTURES)} for it."
+                f"{option} is of a picture.", f"--out must end in .{', .'.join(endings)} for it."
             )
         if not low <= value <= high:
             raise BadInputError(f"{option} {value:g} cannot be drawn.", f"{low:g} to {high:g}.")

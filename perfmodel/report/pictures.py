@@ -37,13 +37,11 @@ def write_pictures(pictures: Sequence[tuple[Any, Path]], scale: float = SCALE) -
     import kaleido
     from kaleido.errors import ChromeNotFoundError
 
-    wanted = [
-        {
-            "fig": figure, "path": str(path),
-            "opts": {"width": figure.layout.width, "height": figure.layout.height, "scale": scale},
-        }
-        for figure, path in pictures
-    ]  # fmt: skip
+    wanted = []
+    for figure, path in pictures:
+        dots = scale if path.suffix.lower() == ".png" else 1
+        size = {"width": figure.layout.width, "height": figure.layout.height, "scale": dots}
+        wanted.append({"fig": figure, "path": str(path), "opts": size})
     try:
         failed = kaleido.write_fig_from_object_sync(wanted, kopts={"mathjax": False})
     except ChromeNotFoundError:

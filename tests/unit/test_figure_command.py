@@ -98,6 +98,7 @@ def test_what_cannot_be_drawn_says_why(cli: Cli, tmp_path: Path) -> None:
         (("--out", "nowhere/a.svg"), "not a folder"),
         (("--out", "a.csv", "--width", "500"), "--width is of a picture"),
         (("--scale", "3"), "--scale is of a picture"),
+        (("--scale", "3", "--out", "a.svg"), "must end in .png"),
         (("--out", "a.png", "--width", "20"), "300 to 4000"),
         (("--out", "a.png", "--scale", "nan"), "0.5 to 8"),
         (("--table-size", "10Tb"), "ambiguous"),
