@@ -31,7 +31,7 @@ _AXIS_TITLE, _RIGHT, _LEAST = 34, 24, 80  # pixels; the last: the least height o
 
 
 def printed(block: Block, width: int = WIDTH, height: int | None = None) -> Any:
-    """The figure as it is printed: finding as title, legend, source as footer; on white.
+    """The figure as it is printed: finding as title, legend, how to read it and source as footer; on white.
 
     width, height  pixels; height None: what the figure has on the page, and room for the words
     Returns plotly.graph_objects.Figure, a copy: the block stays as it is
@@ -41,12 +41,12 @@ def printed(block: Block, width: int = WIDTH, height: int | None = None) -> Any:
     layout = figure.layout
     room = width - 2 * _EDGE
     title = _wrapped(block.title, room, _TITLE * 1.12)  # bold letters are wider
-    source = _wrapped(block.source, room, _SOURCE)
+    words = [*_wrapped(block.how_to_read, room, _SOURCE), *_wrapped(block.source, room, _SOURCE)]
     names = _legend(figure)
     head = _EDGE + _high(len(title), _TITLE) + 8
     top = head + _legend_height(names, room) + _above(figure)
     below = _high(_tick_lines(figure), _TICK) + _AXIS_TITLE
-    bottom = below + 10 + _high(len(source), _SOURCE) + _EDGE // 2
+    bottom = below + 10 + _high(len(words), _SOURCE) + _EDGE // 2
     plot = layout.height - (layout.margin.t or 0) - (layout.margin.b or 0)
     left, least = _left(figure), top + bottom + _LEAST
     if height is not None and height < least:
@@ -69,7 +69,7 @@ def printed(block: Block, width: int = WIDTH, height: int | None = None) -> Any:
         },
     )  # fmt: skip
     figure.add_annotation(
-        text="<br>".join(source), align="left", showarrow=False, font={"size": _SOURCE, "color": _SOFT},
+        text="<br>".join(words), align="left", showarrow=False, font={"size": _SOURCE, "color": _SOFT},
         x=0, xref="paper", xanchor="left", xshift=_EDGE - left,
         y=0, yref="paper", yanchor="top", yshift=-below - 10,
     )  # fmt: skip

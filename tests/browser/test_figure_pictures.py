@@ -64,3 +64,12 @@ def test_other_kinds_are_what_they_say(drawn: dict[str, tuple[Block, Path]]) -> 
     assert png.startswith(b"\x89PNG")
     assert int.from_bytes(png[16:20], "big") == printed(block).layout.width
     assert (path.parent / "a.pdf").read_bytes().startswith(b"%PDF")
+
+
+def test_the_example_of_the_docs_draws_its_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "figures.md").read_text(encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    for code in re.findall(r"```python\n(.*?)```", page, flags=re.S):
+        exec(code, names)
+    assert {"changes.svg", "slowdown.png", "roofline.pdf"} <= {path.name for path in tmp_path.iterdir()}

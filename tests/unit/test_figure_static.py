@@ -31,7 +31,7 @@ def test_words_stand_above_and_below_and_the_block_stays() -> None:
     before = one.figure.to_json()
     figure = printed(one)
     assert "Is a &lt; b &amp; &lt;script&gt;?" in figure.layout.title.text
-    assert [a.text for a in figure.layout.annotations] == ["The source."]
+    assert [a.text for a in figure.layout.annotations] == ["h<br>The source."]
     assert figure.layout.paper_bgcolor == figure.layout.plot_bgcolor == "white"
     assert figure.layout.width == WIDTH and one.figure.to_json() == before
 
