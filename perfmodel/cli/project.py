@@ -200,9 +200,7 @@ def project(
         answer = project_one(machine=chosen, **workload, **options)
         if report is not None:
             known = {name: value for name, value in workload.items() if name not in _SELECTED}
-            note(
-                write_beside(context, report, (table_size, batch, pooling, dim), chosen, {**options, **known})
-            )
+            note(write_beside(context, report, (table_size, batch, pooling, dim), {**options, **known}))
     if way is not None:
         out = Output(as_json, as_csv, calibration_file(calibration), typed.line)
         if way == ALL:

@@ -2,39 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from perfmodel.cli.choices import (
+    OF_SELECTORS,
+    BackendsOption,
+    BatchesOption,
+    ClocksOption,
+    DimsOption,
+    MachinesOption,
+    PoolingsOption,
+    ReductionsOption,
+    SizesOption,
+    wanted,
+    with_options,
+    workload_selectors,
+)
 from perfmodel.cli.ids import AlphaOption, DistributionOption, ids_of
 from perfmodel.cli.options import (
-    BackendOption,
     CalibrationOption,
-    ClockOption,
     ForceOption,
     GpusPerNodeOption,
     JsonOption,
-    MachineOption,
     SetOption,
     advice,
-    calibration_of,
     check_gpus,
-    count_values,
-    library_of,
     load_calibration_file,
-    machine_of,
-    size_values,
-    split_values,
 )
 from perfmodel.cli.output import Progress, check_target, emit, emit_json, write_whole
 from perfmodel.cli.project import (
     DtypeOption,
     IdDtypeOption,
     PayloadOption,
-    ReductionOption,
     ReserveOption,
     ScenarioOption,
     TablesOption,
@@ -45,34 +49,11 @@ from perfmodel.errors import BadInputError
 
 if TYPE_CHECKING:
     from perfmodel.report.page.assemble import Page
-    from perfmodel.report.page.views import Selector
-    from perfmodel.schema.machine import Machine
+    from perfmodel.report.page.selectors import Selector
+    from perfmodel.report.page.setups import Wanted
 
-_SIZES, _BATCHES, _POOLINGS, _DIMS = "10TB,1TB,100TB", "1024,256,4096", "32,8", "32,128"
 _FORMATS = {"html": "report.html", "markdown": "report.md"}
 _NOT_OF_THE_PAGE = ("out", "force", "as_json", "as_csv", "report")
-
-SizesOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--table-size",
-        metavar="SIZES",
-        help="Bytes of all tables together; the first is what is asked, the others can be chosen in the page "
-        "(default 10TB,1TB,100TB).",
-    ),
-]
-BatchesOption = Annotated[
-    list[str] | None,
-    typer.Option("--batch", metavar="NS", help="Samples per GPU to choose from (default 1024,256,4096)."),
-]
-PoolingsOption = Annotated[
-    list[str] | None,
-    typer.Option("--pooling", metavar="NS", help="Rows summed per bag to choose from (default 32,8)."),
-]
-DimsOption = Annotated[
-    list[str] | None,
-    typer.Option("--dim", metavar="NS", help="Elements of a row to choose from (default 32,128)."),
-]
 
 
 def report(
@@ -84,18 +65,24 @@ def report(
     dim: DimsOption = None,
     dtype: DtypeOption = None,
     id_dtype: IdDtypeOption = "int64",
-    machine: MachineOption = None,
-    backend: BackendOption = None,
-    clock: ClockOption = None,
+    machine: MachinesOption = None,
+    backend: BackendsOption = None,
+    clock: ClocksOption = None,
     reserve: ReserveOption = "0",
     gpus_per_node: GpusPerNodeOption = None,
     scenario: ScenarioOption = "cluster",
-    reduction: ReductionOption = "auto",
+    reduction: ReductionsOption = None,
     alpha: AlphaOption = None,
     distribution: DistributionOption = None,
     payload: PayloadOption = None,
     settings: SetOption = None,
     calibration: CalibrationOption = None,
+    compare: Annotated[
+        tuple[str, str] | None,
+        typer.Option(
+            "--compare", metavar="A B", help="A page of two calibrations, or of two machines, instead."
+        ),
+    ] = None,
     file_format: Annotated[
         str, typer.Option("--format", metavar="NAME", help="html, or markdown: sentences and small tables.")
     ] = "html",
@@ -115,34 +102,36 @@ def report(
       perfmodel report --calibration latest --pooling 1,8,64 --force
       perfmodel report --batch 1024 --pooling 32 --dim 32 --format markdown
     """
+    if compare is not None:
+        from perfmodel.cli.compare_page import compare_page
+
+        compare_page(context, compare)
+        return
     out = out or Path(_default_name(file_format))
     check_target(out, force=force)
     from perfmodel.schema.workload import id_dtype_bytes
     from perfmodel.units import parse_count
 
     ids, kept = ids_of(alpha, distribution), reserve_of(reserve)
-    sizes, selectors = _selectors(table_size, batch, pooling, dim)
-    calibration = calibration_of(calibration, backend, clock)
-    chosen = machine_of(machine, settings, calibration)
-    check_gpus(max(sizes.values), chosen, kept)
+    typed = {
+        "table_size": table_size, "batch": batch, "pooling": pooling, "dim": dim, "machine": machine,
+        "backend": backend, "clock": clock, "reduction": reduction,
+    }  # fmt: skip
+    sizes, workload = workload_selectors(typed)
+    asked = wanted(typed, settings, calibration)
+    check_gpus(max(sizes.values), asked.machines[0], kept)
     options: dict[str, Any] = {
-        "backend": library_of(chosen, backend, calibration),
-        "clock": clock,
         "reserve": kept,
         "gpus_per_node": gpus_per_node,
         "scenario": scenario,
-        "reduction": reduction,
         "payload": payload,
         "distribution": ids,
-        "calibration": calibration,
         "table_count": parse_count(tables, "--tables") if tables is not None else None,
         "dtype": dtype,
         "id_bytes": id_dtype_bytes(id_dtype),
     }
-    known = {name: value for name, value in options.items() if value is not None}
-    command = TypedLine.of(context).text(without=_NOT_OF_THE_PAGE)
-    with advice(chosen, options["backend"], clock):
-        page = _page(sizes, selectors, chosen, known, command)
+    with advice(asked.machines[0], asked.backends[0], next(iter(asked.clocks), None)):
+        page = _page(sizes, workload, asked, options, typed, TypedLine.of(context))
     size = _write(page, out, file_format)
     if as_json:
         emit_json("report", file=str(out), bytes=size, blocks=page.contents())
@@ -154,18 +143,25 @@ def write_beside(
     context: typer.Context,
     out: Path,
     texts: Sequence[str | None],
-    machine: Machine,
     options: Mapping[str, Any],
 ) -> str:
     """The page of a question of ``perfmodel project``: that of ``report`` with the same options; what to say.
 
     texts  table size, batch, pooling and dim as they were typed;  options  of ``perfmodel.project``
     """
-    sizes, selectors = _selectors(*([text] if text is not None else None for text in texts))
     line = replace(TypedLine.of(context), command=("perfmodel", "report"))
-    known = {name: value for name, value in options.items() if value is not None}
-    page = _page(sizes, selectors, machine, known, line.text(without=_NOT_OF_THE_PAGE))
+    given = dict(zip(("table_size", "batch", "pooling", "dim"), texts, strict=True))
+    given |= {name: context.params[name] for name in ("machine", "backend", "clock")}
+    given["reduction"] = dict(line.options).get("reduction", (None, None))[1]
+    typed = {name: [text] if text is not None else None for name, text in given.items()}
+    sizes, workload = workload_selectors(typed)
+    asked = wanted(typed, context.params["settings"], context.params["calibration"])
+    rest = {name: value for name, value in options.items() if name not in _OF_A_SETUP}
+    page = _page(sizes, workload, asked, rest, typed, line)
     return _wrote(out, _write(page, out))
+
+
+_OF_A_SETUP = ("backend", "clock", "calibration", "reduction", "local_memory")
 
 
 def check_beside(out: Path, force: bool, **other: object) -> None:
@@ -183,26 +179,52 @@ def check_beside(out: Path, force: bool, **other: object) -> None:
 
 
 def _page(
-    sizes: Selector, selectors: tuple[Selector, ...], machine: Machine, options: dict[str, Any], command: str
+    sizes: Selector,
+    workload: tuple[Selector, ...],
+    asked: Wanted,
+    options: Mapping[str, Any],
+    typed: Mapping[str, list[str] | None],
+    line: TypedLine,
 ) -> Page:
     from perfmodel.report.page.assemble import Page
     from perfmodel.report.page.contents import FIXED, fixed_blocks
-    from perfmodel.report.page.views import Settings, combinations, view
+    from perfmodel.report.page.lines import Lines
+    from perfmodel.report.page.setups import Loaded, offer, with_reasons
+    from perfmodel.report.page.views import MOST_VIEWS, Asked, NoView, combinations, views, workloads
 
-    choices = combinations(selectors)
-    start = tuple(selector.start for selector in selectors)
-    bar = Progress(len(choices) + FIXED, "report")
-    views, settings = [], Settings(machine, options)
-    for choice in choices:
-        views.append(view(choice, selectors, sizes, settings, options))
+    known, loaded = {name: value for name, value in options.items() if value is not None}, Loaded()
+    room = MOST_VIEWS - len(combinations(workload)) + 1
+    offered = offer(asked, loaded, room, max(sizes.values), known.get("reserve", 0.0))
+    lines = Lines(sizes.values, workloads(workload), loaded, known, asked.own)
+    all_of = Asked(sizes, workload, offered, loaded, lines, known)
+    bar = Progress(len(all_of.places()) + FIXED, "report")
+    found, refused = [], dict(offered.refused)
+    for view in views(all_of):
+        if isinstance(view, NoView):
+            refused[view.way] = view.why
+        else:
+            found.append(view)
         bar.advance(1)
-    asked = views[choices.index(start)].answers[sizes.start]
+    setup = next(iter(offered.setups.values()))
+    start = tuple(selector.start for selector in workload)
+    first = next(view for view in found if view.chosen == (*start, 0, 0, 0, 0))
     fixed = []
-    for block in fixed_blocks(asked, {**options, **{s.name: s.values[s.start] for s in selectors}}):
+    chosen = {selector.name: selector.values[selector.start] for selector in workload}
+    for block in fixed_blocks(first.answers[sizes.start], {**known, **setup.options, **chosen}):
         fixed.append(block)
         bar.advance(1)
     bar.close()
-    return Page(sizes, selectors, tuple(views), tuple(fixed), command, _alerts(options.get("calibration")))
+    ways = with_reasons(offered.selectors, [view.chosen[len(workload) :] for view in found], refused)
+    return Page(
+        sizes,
+        (*workload, *with_options(ways, typed)),
+        tuple(found),
+        tuple(fixed),
+        line.text(without=_NOT_OF_THE_PAGE),
+        _alerts(setup.curves.calibration),
+        line.text(without=(*_NOT_OF_THE_PAGE, *OF_SELECTORS)),
+        refused,
+    )
 
 
 def _alerts(calibration: str | None) -> tuple[str, ...]:
@@ -238,40 +260,3 @@ def _wrote(out: Path, size: int) -> str:
 
     how = "open it in a browser, no network needed" if out.suffix == ".html" else "sentences and small tables"
     return f"Wrote {out} ({format_bytes(size, binary=False)}): {how}."
-
-
-def _selectors(
-    sizes: list[str] | None, batch: list[str] | None, pooling: list[str] | None, dim: list[str] | None
-) -> tuple[Selector, tuple[Selector, ...]]:
-    """The table sizes, and the other things to choose: the values typed first are shown at first."""
-    from perfmodel.units import format_bytes, format_count, parse_number
-
-    def poolings(texts: list[str], option: str) -> list[float]:
-        return [parse_number(text, option) for text in split_values(texts, option)]
-
-    def words(value: float) -> str:
-        return format_bytes(value, binary=False)
-
-    first = _selector("table_bytes", "table size", sizes, _SIZES, "--table-size", size_values, words)
-    return first, (
-        _selector("batch", "batch", batch, _BATCHES, "--batch", count_values, format_count),
-        _selector("pooling", "pooling", pooling, _POOLINGS, "--pooling", poolings, "{:g}".format),
-        _selector("dim", "dim", dim, _DIMS, "--dim", count_values, format_count),
-    )
-
-
-def _selector(
-    name: str,
-    label: str,
-    texts: list[str] | None,
-    default: str,
-    option: str,
-    parse: Callable[[list[str], str], Any],
-    words: Callable[[float], str],
-) -> Selector:
-    from perfmodel.report.page.views import Selector
-
-    given = texts or [default]
-    values = sorted(set(parse(given, option)))
-    first = parse([given[0].split(",")[0].split("..")[0]], option)[0]
-    return Selector(name, label, tuple(values), tuple(words(v) for v in values), values.index(first))

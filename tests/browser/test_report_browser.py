@@ -16,9 +16,8 @@ from perfmodel.units import format_ratio
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason="no Chromium on this machine: apt install chromium")
 
 READY_S = 10.0  # 2 s on a machine that does nothing else
-FIRST_LINE = (
-    "document.querySelector('#block-slowdown .plot').data.find(t => t.name === 'row-wise' && t.showlegend)"
-)
+LINES = "document.querySelector('#block-slowdown .plot').data"
+FIRST_LINE = f"{LINES}.find(t => t.name === 'NCCL row-wise' && t.showlegend)"
 
 
 @pytest.fixture(scope="module")
@@ -80,6 +79,49 @@ def test_every_choice_shows_the_numbers_of_python(browser: Chromium, page: Path)
     assert browser.said == []
 
 
+@pytest.mark.parametrize(
+    ("name", "at", "options"),
+    [
+        ("backend", 1, {"backend": "nvshmem", "clock": "stream"}),
+        ("clock", 1, {"clock": "graph"}),
+        ("reduction", 3, {"reduction": "sparse"}),
+        ("machine", 1, {"machine": "h200-sxm-ib"}),
+    ],
+)
+def test_every_setting_shows_the_numbers_of_python(
+    browser: Chromium, page: Path, name: str, at: int, options: dict[str, str]
+) -> None:
+    browser.open(page, 1280)
+    choose(browser, name, at)
+    answer = project_one(table_bytes=10e12, **options)
+    words = f"{format_ratio(answer.slowdown)} slower"
+    browser.wait(f"document.querySelector('h1').textContent.startsWith({json.dumps(words)})")
+    first = "document.querySelector('#block-slowdown .plot').data.find(t => t.showlegend)"
+    browser.wait(f"Math.abs({first}.y[{first}.x.indexOf(1e13)] / {answer.slowdown} - 1) < 1e-5")
+    assert browser.run("document.getElementById('choice').textContent") == ""
+    assert browser.said == []
+
+
+def test_a_combination_that_is_not_there_is_no_dead_end(browser: Chromium, page: Path) -> None:
+    browser.open(page, 1280)
+    places = "[...document.querySelectorAll('select')].map(s => Number(s.value)).join('')"
+    line = "document.getElementById('choice')"
+    asked = browser.run(places)
+    choose(browser, "batch", 0)
+    choose(browser, "machine", 1)  # with another batch it is not in the page: the batch goes back
+    browser.wait(f"{line}.textContent.includes('Not in this page: machine h200-sxm-ib, batch 256.')")
+    assert browser.run(places) == asked[:4] + "1" + asked[5:]
+    words = "perfmodel report --table-size 10TB --batch 256 --pooling 32 --dim 32 --machine h200-sxm-ib"
+    command = browser.run(f"{line}.querySelector('code').textContent")
+    assert command == f"{words} --backend nccl --clock stream --reduction auto"
+    choose(browser, "machine", 0)
+    choose(browser, "clock", 2)
+    assert browser.run(f"{line}.textContent") == ""
+    choose(browser, "backend", 1)  # nobody measured NVSHMEM so: it is shown at the clock of the question
+    browser.wait(f"{line}.textContent.startsWith('Nothing of any evidence class for nvshmem at clock eager')")
+    assert browser.run(places)[5:] == "100" and browser.said == []
+
+
 def test_the_mouse_reads_the_number_of_the_projection(browser: Chromium, page: Path) -> None:
     browser.open(page, 1280)
     answer = project_one(table_bytes=10e12)
@@ -93,7 +135,11 @@ def test_the_mouse_reads_the_number_of_the_projection(browser: Chromium, page: P
             return [...plot.querySelectorAll('.hovertext text')].map(each => each.textContent).join(' ');
         }})()"""
     )
-    for words in ("row-wise", "10 TB on 128 GPUs", f"{format_ratio(answer.slowdown)}, band {low} – {high}"):
+    for words in (
+        "NCCL row-wise",
+        "10 TB on 128 GPUs",
+        f"{format_ratio(answer.slowdown)}, band {low} – {high}",
+    ):
         assert words in text, text
     assert f"evidence: {answer.evidence}" in text
 

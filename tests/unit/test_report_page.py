@@ -44,19 +44,76 @@ def content(path: Path) -> dict[str, Any]:
 
 def test_the_page_has_a_view_for_every_choice(page: Path) -> None:
     data = content(page)
-    assert [s["words"] for s in data["selectors"]] == [["1 TB", "10 TB"], ["256", "1 024"], ["32"], ["32"]]
-    assert [s["start"] for s in data["selectors"]] == [1, 1, 0, 0]
-    assert set(data["views"]) == {"0|0|0", "1|0|0"}
+    words = [s["words"] for s in data["selectors"]]
+    assert words[:5] == [["1 TB", "10 TB"], ["256", "1 024"], ["32"], ["32"], ["h100-sxm-ib", "h200-sxm-ib"]]
+    assert words[5] == ["NCCL", "NVSHMEM", "best"] and words[6] == ["stream", "graph", "eager", "device"]
+    assert [s["start"] for s in data["selectors"]] == [1, 1, 0, 0, 0, 0, 0, 0]
+    assert {"0|0|0|0|0|0|0", "1|0|0|0|0|0|0", "1|0|0|1|0|0|0", "1|0|0|0|1|3|0", "1|0|0|0|0|0|3"} <= set(
+        data["views"]
+    )
+    assert "0|0|0|1|0|0|0" not in data["views"]  # one setting changes at a time, of the asked workload
+    assert "nccl at clock device" in data["refused"]["0|0|3"]
     for view in data["views"].values():
         assert len(view["heads"]) == len(view["titles"]["slowdown"]) == 2
         assert [block["name"] for block in view["blocks"]] == ["slowdown", "breakdown"]
 
 
 def test_cards_have_the_numbers_of_the_projection(page: Path) -> None:
-    head = content(page)["views"]["0|0|0"]["heads"][0]
+    head = content(page)["views"]["0|0|0|0|0|0|0"]["heads"][0]
     answer = project_one(table_bytes=1e12, batch=256)
     assert head == headline(answer) and head["gpus"] == str(answer.gpu_count)
     assert sum(part["share"] for part in head["evidence"]) == pytest.approx(1, abs=1e-3)
+
+
+def test_another_library_clock_exchange_or_machine_has_its_own_numbers(page: Path) -> None:
+    views = content(page)["views"]
+    asked = {
+        "1|0|0|0|1|3|0": {"backend": "nvshmem", "clock": "device"},
+        "1|0|0|0|0|0|2": {"reduction": "two-level"},
+        "1|0|0|1|0|0|0": {"machine": "h200-sxm-ib"},
+    }
+    for key, options in asked.items():
+        answer = project_one(table_bytes=10e12, **options)
+        assert views[key]["heads"][1] == headline(answer), key
+        slow = views[key]["blocks"][0]
+        columns = dict(zip(slow["columns"], zip(*slow["rows"], strict=True), strict=True))
+        assert columns["slowdown"][columns["table_bytes"].index(10e12)] == pytest.approx(
+            answer.slowdown, rel=1e-5
+        )
+
+
+def test_lists_of_settings_are_combined_and_only_they_are_shown(
+    cli: Callable[..., Outcome], tmp_path: Path
+) -> None:
+    words = ("--batch", "64", "--pooling", "1", "--dim", "32", "--table-size", "1TB")
+    lists = (
+        "--machine",
+        "h200-sxm-ib",
+        "--backend",
+        "nvshmem,nccl",
+        "--clock",
+        "graph,device",
+        "--reduction",
+        "auto,two-level",
+    )
+    assert cli("report", *words, *lists, "--out", str(tmp_path / "r.html")).code == 0
+    data = content(tmp_path / "r.html")
+    sent = {key.split("|", 3)[3] for key in data["views"]}
+    # NCCL has no device clock, and NVSHMEM no reduce-scatter inside a node
+    assert sent == {"0|0|0|0", "0|0|1|0", "0|1|0|0", "0|1|0|1"}
+    assert "device" in data["refused"]["0|1|1"] and "reduce_scatter" in data["refused"]["0|0|0|1"]
+    assert data["again"] == "perfmodel report" and data["selectors"][5]["texts"] == ["nvshmem", "nccl"]
+
+
+def test_a_setting_without_calibration_says_why(cli: Callable[..., Outcome], tmp_path: Path) -> None:
+    words = ("--batch", "64", "--pooling", "1", "--dim", "32", "--table-size", "1TB")
+    lists = ("--machine", "h100-sxm-ib,l40s-pcie", "--backend", "nvshmem")
+    assert cli("report", *words, *lists, "--out", str(tmp_path / "r.html")).code == 0
+    off = content(tmp_path / "r.html")["selectors"][4]["off"]
+    assert list(off) == ["1"] and "nvshmem" in off["1"] and "l40s-pcie" in off["1"]
+    is_an_error(cli("report", "--clock", "stream,never", "--out", "x"), 2, "never", "device")
+    is_an_error(cli("report", "--reduction", "auto,never", "--out", "x"), 2, "never", "two-level")
+    is_an_error(cli("report", "--backend", "nccl,never", "--out", "x"), 2, "never", "nvshmem")
 
 
 def test_the_page_is_one_file_that_asks_for_nothing(page: Path) -> None:

@@ -19,7 +19,8 @@ from perfmodel.report.figures.block import Block, Missing
 from perfmodel.report.page.contents import question
 from perfmodel.report.page.headline import headline
 from perfmodel.report.page.provenance import provenance
-from perfmodel.report.page.views import Selector, View
+from perfmodel.report.page.selectors import Selector
+from perfmodel.report.page.views import View
 from perfmodel.units import format_bytes, format_ratio
 
 _PACKAGE = "perfmodel.report.page"
@@ -35,6 +36,10 @@ class Page:
     fixed: tuple[Block | Missing, ...]  # of the question as it was asked, whatever is selected
     command: str
     alerts: tuple[str, ...] = field(default=())  # of the calibration: incomplete, noisy
+    again: str = ""  # the command without the options of the selectors
+    refused: Mapping[tuple[int, ...], str] = field(
+        default_factory=dict
+    )  # machine, backend, clock and maybe reduction: why
 
     @property
     def first(self) -> View:
@@ -106,10 +111,7 @@ _ENDS_SCRIPT = re.compile("<(?=[/!s])", re.IGNORECASE)
 
 def document(page: Page) -> dict[str, Any]:
     """What the script shows: selectors, views with their cards and blocks, fixed blocks, alerts."""
-    names = [
-        {"name": s.name.replace("_", "-"), "label": s.label, "words": list(s.words), "start": s.start}
-        for s in (page.sizes, *page.selectors)
-    ]
+    names = [_selector(s) for s in (page.sizes, *page.selectors)]
     return {
         "selectors": names,
         "views": {"|".join(map(str, view.chosen)): _view(view) for view in page.views},
@@ -117,6 +119,21 @@ def document(page: Page) -> dict[str, Any]:
         "question": question(page.asked),
         "alerts": list(page.alerts),
         "command": page.command,
+        "again": page.again,
+        "refused": {"|".join(map(str, at)): why for at, why in page.refused.items()},
+    }
+
+
+def _selector(selector: Selector) -> dict[str, Any]:
+    return {
+        "name": selector.name.replace("_", "-"),
+        "label": selector.label,
+        "words": list(selector.words),
+        "start": selector.start,
+        "option": selector.option,
+        "texts": list(selector.texts),
+        "typed": selector.typed,
+        "off": {str(at): why for at, why in selector.off.items()},
     }
 
 

@@ -12,7 +12,8 @@ from perfmodel.report.figures.block import Block, Missing
 from perfmodel.report.figures.evidence import EVIDENCE
 from perfmodel.report.figures.shardings import NAME as SHARDINGS
 from perfmodel.report.figures.shardings import shardings
-from perfmodel.report.page.views import answerable, small_sizes
+from perfmodel.report.page.lines import answerable
+from perfmodel.report.page.views import small_sizes
 from perfmodel.units import format_bytes, format_count
 
 FIXED_NAMES = (*EVIDENCE, SHARDINGS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from perfmodel.project import Projection
@@ -80,4 +81,9 @@ def _alert(answer: Projection) -> str:
     experiment = next_experiment(answer)
     if experiment is None:
         return first
-    return f"{first} {experiment_text(experiment, answer.setting.machine.name)}"
+    text = experiment_text(experiment, answer.setting.machine.name)
+    return f"{first} {_WRAPPED.sub(' ', text)}"
+
+
+_WRAPPED = re.compile(r"\n(?=\S)")
+"""Where the terminal's text was wrapped; an indented line is a command."""

@@ -214,7 +214,50 @@
   }
 
   const say = (text) => document.getElementById("alerts").append(element("p", {class: "alert", role: "alert"}, text));
-  const shown = () => data.views[chosen.slice(1).join("|")];
+  const keyOf = (places) => places.slice(1).join("|");
+  const shown = () => data.views[keyOf(chosen)];
+
+  // The view with this value that is otherwise most like the question as it was asked.
+  function nearest(at, value) {
+    const alike = (places) => places.filter((place, i) => place === data.selectors[i + 1].start).length;
+    const found = Object.keys(data.views).map((key) => key.split("|").map(Number)).filter((places) => places[at - 1] === value);
+    return found.reduce((best, places) => alike(places) > alike(best) ? places : best);
+  }
+
+  function choose(at, value) {
+    const wanted = chosen.slice();
+    wanted[at] = value;
+    const line = document.getElementById("choice");
+    if (data.views[keyOf(wanted)]) {
+      chosen[at] = value;
+      line.replaceChildren();
+    } else {
+      chosen.splice(1, chosen.length, ...nearest(at, value));
+      line.replaceChildren(...missing(wanted));
+    }
+    data.selectors.forEach((selector, i) => { document.getElementById("select-" + selector.name).value = chosen[i]; });
+    return update();
+  }
+
+  // Why a combination is not in the page, and the command that makes a page of it.
+  function missing(wanted) {
+    const at = (name) => data.selectors.findIndex((selector) => selector.name === name);
+    const named = (places, which) => which.map((i) => data.selectors[i].label + " " + data.selectors[i].words[places[i]]).join(", ");
+    const all = data.selectors.map((_, i) => i), moved = all.filter((i) => wanted[i] !== chosen[i]);
+    const kept = all.filter((i) => wanted[i] === chosen[i] && wanted[i] !== data.selectors[i].start);
+    const back = "Shown instead: " + named(chosen, moved) + ".";
+    const sending = ["machine", "backend", "clock", "reduction"].map((name) => wanted[at(name)]), refused = data.refused || {};
+    const why = refused[sending.slice(0, 3).join("|")] || refused[sending.join("|")];
+    if (why) return [why[0].toUpperCase() + why.slice(1) + ". " + back];
+    if (!data.again) return ["Not in this page: " + named(wanted, [...kept, ...moved]) + ". " + back];
+    const settings = ["machine", "backend", "clock", "reduction"].map(at), sent = settings.some((i) => wanted[i] !== data.selectors[i].start);
+    const words = data.selectors.map((selector, i) =>
+      selector.typed || wanted[i] !== selector.start || (sent && settings.includes(i)) ? " " + selector.option + " " + selector.texts[wanted[i]] : "");
+    return [
+      "Not in this page: " + named(wanted, [...kept, ...moved]) + ". " + back + " A page of it: ",
+      element("code", {}, data.again + words.join("")),
+    ];
+  }
 
   async function update() {
     const view = shown();
@@ -228,10 +271,14 @@
     const form = document.getElementById("selectors");
     data.selectors.forEach((selector, at) => {
       const list = element("select", {id: "select-" + selector.name});
-      selector.words.forEach((words, i) => list.append(element("option", {value: i}, words)));
+      selector.words.forEach((words, i) => {
+        const off = (selector.off || {})[i];
+        list.append(element("option", off ? {value: i, disabled: "", title: off} : {value: i}, words + (off ? " (not here)" : "")));
+      });
       list.value = selector.start;
       list.disabled = selector.words.length < 2;
-      list.addEventListener("change", () => { chosen[at] = Number(list.value); update(); });
+      list.title = Object.entries(selector.off || {}).map(([i, why]) => selector.words[i] + ": " + why).join("\n");
+      list.addEventListener("change", () => choose(at, Number(list.value)));
       form.append(element("label", {}, selector.label, list));
     });
     form.addEventListener("submit", (event) => event.preventDefault());

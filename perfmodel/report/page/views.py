@@ -2,44 +2,28 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
-
-from perfmodel.errors import BadInputError, NoCalibrationError
-from perfmodel.project import Projection, project, project_one
-from perfmodel.project.scenarios import CLUSTER, Setting, load_setting
+from perfmodel.errors import BadInputError, PerfmodelError
+from perfmodel.project import Projection, project_one
+from perfmodel.project.scenarios import CLUSTER
 from perfmodel.report.figures.block import Block, Missing
 from perfmodel.report.figures.breakdown import breakdown
-from perfmodel.report.figures.slowdown import Line, Mark, sentence, slowdown
+from perfmodel.report.figures.slowdown import Mark, sentence, slowdown
+from perfmodel.report.page.lines import Lines, answerable
+from perfmodel.report.page.selectors import Selector as Selector
+from perfmodel.report.page.setups import Curves, Loaded, Offer, Setup, reason
 from perfmodel.schema.machine import Machine
 from perfmodel.validate.verdicts import load_claims
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 MOST_VIEWS = 64
-_POINTS = 21
-_LARGEST_BYTES = 100e12
 _PAPER_BYTES = 10e12
 _LEAST, _MOST = "10a", "10b"  # of the claims: the smallest and the largest slowdown of the paper's Fig 9
 _BAR_SIZES = (160e9, 640e9, 1e12, 2.5e12, 5e12, 10e12, 25e12, 100e12)
-
-
-@dataclass(frozen=True)
-class Selector:
-    """One thing that the reader of the page may choose."""
-
-    name: str  # batch, pooling, dim, machine: a keyword of ``perfmodel.project``
-    label: str
-    values: tuple[Any, ...]  # increasing
-    words: tuple[str, ...]  # of the values
-    start: int = 0  # position of the value that was asked for
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,21 +47,81 @@ def combinations(selectors: Sequence[Selector]) -> list[tuple[int, ...]]:
     return found
 
 
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """All that the views of a page are of.
+
+    options  of ``perfmodel.project``, without those of the selectors
+    """
+
+    sizes: Selector
+    workload: tuple[Selector, ...]  # batch, pooling, dim
+    offer: Offer
+    loaded: Loaded
+    lines: Lines
+    options: Mapping[str, Any]
+
+    def places(self) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+        """Positions in both groups of selectors: every workload as it was asked to be sent, then the asked
+        workload in every other way."""
+        start = tuple(selector.start for selector in self.workload)
+        own, *others = self.offer.setups
+        return [*((work, own) for work in combinations(self.workload)), *((start, way) for way in others)]
+
+
+def workloads(selectors: Sequence[Selector]) -> list[dict[str, Any]]:
+    """Every combination as keywords of ``perfmodel.project``."""
+    return [_workload(selectors, chosen) for chosen in combinations(selectors)]
+
+
+def _workload(selectors: Sequence[Selector], chosen: Sequence[int]) -> dict[str, Any]:
+    return {s.name: s.values[at] for s, at in zip(selectors, chosen, strict=True)}
+
+
+@dataclass(frozen=True)
+class NoView:
+    """A way to send that has no answer for the asked workload."""
+
+    way: tuple[int, ...]  # positions in the selectors of settings
+    why: str
+
+
+def views(asked: Asked) -> Iterator[View | NoView]:
+    """One at a time, the asked way to send first. Limits: that one has no answer -> its error"""
+    own = next(iter(asked.offer.setups))
+    for work, way in asked.places():
+        workload, setup = _workload(asked.workload, work), asked.offer.setups[way]
+        try:
+            yield view_of((*work, *way), workload, setup, asked)
+        except PerfmodelError as error:
+            if way == own:
+                raise
+            yield NoView(way, reason(error))
+
+
+def view_of(chosen: tuple[int, ...], workload: Mapping[str, Any], setup: Setup, asked: Asked) -> View:
+    """The view of one workload, sent in one way."""
+    sizes, machine, known = asked.sizes, setup.machine, {**asked.options, **setup.options, **workload}
+    setting = asked.loaded.of(machine, setup.curves, str(known.get("scenario", CLUSTER)))
+    quick = {**known, "setting": setting}
+    told = known if machine.overrides else quick  # which overrides change nothing is told without a setting
+    answers = tuple(project_one(machine=machine, table_bytes=size, **told) for size in sizes.values)
+    at = {float(size): answer for size, answer in zip(sizes.values, answers, strict=True)}
+    bars: list[Projection] = []
+    for size in bar_sizes(answers[0], sizes.values):
+        bars += [at[size]] if size in at else answerable(machine, quick, [size])
+    lines = list(asked.lines.of(setup, workload))
+    first = slowdown(lines, answers[sizes.start], marks())
+    titles = {} if isinstance(first, Missing) else {first.name: tuple(sentence(lines, a) for a in answers)}
+    return View(chosen, answers, (first, breakdown(bars)), titles)
+
+
+@dataclass(frozen=True, eq=False)
 class Settings:
-    """The libraries of a machine under a scenario, loaded once: they keep the tables that they have made."""
+    """The machine of a page of one question, and the options of ``perfmodel.project`` beside it."""
 
-    def __init__(self, machine: Machine, options: Mapping[str, Any]) -> None:
-        self.machine, self._options = machine, options
-        self._known: dict[str, Setting] = {}
-
-    def of(self, scenario: str) -> Setting:
-        """Limits: nothing for the library under this scenario -> NoCalibrationError"""
-        if scenario not in self._known:
-            given = (self._options.get(name) for name in ("backend", "clock", "calibration"))
-            backend, clock, calibration = given
-            library = backend or self.machine.default_backend
-            self._known[scenario] = load_setting(self.machine, library, clock, scenario, calibration)
-        return self._known[scenario]
+    machine: Machine
+    options: Mapping[str, Any]
 
 
 def view(
@@ -87,35 +131,24 @@ def view(
     settings: Settings,
     options: Mapping[str, Any],
 ) -> View:
-    """The view of one choice.
+    """The view of one workload, sent as ``options`` say.
 
     sizes    bytes of all tables that may be chosen
     options  of ``perfmodel.project``, without the selected ones
     """
-    machine = settings.machine
-    asked = {**options, **{s.name: s.values[at] for s, at in zip(selectors, chosen, strict=True)}}
-    answers = tuple(project_one(machine=machine, table_bytes=size, **asked) for size in sizes.values)
-    known = {**asked, "setting": settings.of(str(asked.get("scenario", CLUSTER)))}
-    bars = list(answerable(machine, known, bar_sizes(answers[0], sizes.values)))
-    grid = line_sizes(answers[0].gpu_count.usable_bytes, sizes.values)
-    lines = list(_lines(grid, settings, asked))
-    first = slowdown(lines, answers[sizes.start], marks())
-    titles = {} if isinstance(first, Missing) else {first.name: tuple(sentence(lines, a) for a in answers)}
-    return View(chosen, answers, (first, breakdown(bars)), titles)
-
-
-def answerable(machine: Machine, options: Mapping[str, Any], sizes: Sequence[float]) -> Iterator[Projection]:
-    """Answers at those table sizes that the calibration reaches: one of a run knows its own ranks."""
-    for size in sizes:
-        with contextlib.suppress(NoCalibrationError):
-            yield project_one(machine=machine, table_bytes=size, **options)
-
-
-def line_sizes(one_gpu_bytes: float, sizes: Sequence[float]) -> list[float]:
-    """Table sizes of the lines: from what one GPU holds to 100 TB, and those that were asked for."""
-    last = max([_LARGEST_BYTES, *sizes])
-    even = np.geomspace(min([one_gpu_bytes, *sizes]), last, _POINTS).tolist()
-    return sorted({float(f"{size:.4g}") for size in even} | {float(size) for size in sizes})
+    machine, loaded = settings.machine, Loaded()
+    own = Curves(
+        str(options.get("backend") or machine.default_backend),
+        options.get("clock"),
+        options.get("calibration"),
+    )
+    setup = Setup(machine, own, str(options.get("reduction") or "auto"))
+    rest = {name: value for name, value in options.items() if name not in setup.options}
+    workload = _workload(selectors, chosen)
+    only = (own,) if own.calibration else ()
+    lines = Lines(sizes.values, [workload], loaded, rest, only)
+    asked = Asked(sizes, tuple(selectors), Offer((), {(): setup}), loaded, lines, rest)
+    return view_of(chosen, workload, setup, asked)
 
 
 def bar_sizes(answer: Projection, sizes: Sequence[float]) -> list[float]:
@@ -127,50 +160,6 @@ def small_sizes(answer: Projection) -> list[float]:
     """What 2, 4 and 8 GPUs of this machine hold, where that is less than the smallest round size."""
     usable = answer.gpu_count.usable_bytes
     return [count * usable for count in (2, 4, 8) if count * usable < min(_BAR_SIZES)]
-
-
-def _lines(grid: Sequence[float], settings: Settings, asked: Mapping[str, Any]) -> Iterator[Line]:
-    """The way that was asked for first; then the other exchanges, and the paper's assumption."""
-    scenario = str(asked.get("scenario", CLUSTER))
-    own = str(asked.get("reduction", "auto"))
-    changes: list[tuple[str, dict[str, str]]] = [(_name(own, scenario), {})]
-    others = [(way, scenario) for way in ("auto", "two-level", "sparse")]
-    if settings.machine.nvlink_domain_gpus > 1:
-        others.append((own, _ONE_DOMAIN))
-    for way, where in others:
-        if (way, where) != (own, scenario):
-            changes.append((_name(way, where), {"reduction": way, "scenario": where}))
-    for label, change in changes:
-        where = change.get("scenario", scenario)
-        try:
-            known = {**asked, **change, "setting": settings.of(where)}
-        except NoCalibrationError:
-            continue
-        frame = _frame(grid, settings.machine, known)
-        if frame is not None:
-            yield Line(label, frame, where != CLUSTER)
-
-
-def _frame(grid: Sequence[float], machine: Machine, options: Mapping[str, Any]) -> pd.DataFrame | None:
-    """A line at all sizes at once; where the calibration does not reach one, at those that it reaches."""
-    try:
-        return project({"table_bytes": np.array(grid)}, machine, **options)
-    except NoCalibrationError:
-        reached = [a.gpu_count.table_bytes for a in answerable(machine, options, grid)]
-        return project({"table_bytes": np.array(reached)}, machine, **options) if reached else None
-
-
-_ONE_DOMAIN = "nvlink-everywhere"
-_WAYS = {
-    "auto": "row-wise",
-    "two-level": "row-wise with a two-level exchange",
-    "sparse": "row-wise sending only non-empty bags",
-}
-
-
-def _name(way: str, scenario: str) -> str:
-    name = _WAYS.get(way, f"row-wise, {way}")
-    return name if scenario == CLUSTER else f"{name}, NVLink between all GPUs"
 
 
 @lru_cache(maxsize=1)

@@ -1,0 +1,216 @@
+"""What the reader of a page may choose, from what was typed: table sizes, workloads, and ways to send."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from perfmodel.cli.options import count_values, library_of, machine_of, size_values, split_values
+
+if TYPE_CHECKING:
+    from perfmodel.report.page.selectors import Selector
+    from perfmodel.report.page.setups import Curves, Wanted
+
+Texts = list[str] | None
+
+DEFAULTS = {"table_size": "10TB,1TB,100TB", "batch": "1024,256,4096", "pooling": "32,8", "dim": "32,128"}
+OF_SELECTORS = (*DEFAULTS, "machine", "backend", "clock", "reduction")
+"""Options that take several values."""
+
+SizesOption = Annotated[
+    Texts,
+    typer.Option(
+        "--table-size",
+        metavar="SIZES",
+        help="Bytes of all tables together; the first is what is asked, the others can be chosen in the page "
+        f"(default {DEFAULTS['table_size']}).",
+    ),
+]
+BatchesOption = Annotated[
+    Texts,
+    typer.Option(
+        "--batch", metavar="NS", help=f"Samples per GPU to choose from (default {DEFAULTS['batch']})."
+    ),
+]
+PoolingsOption = Annotated[
+    Texts,
+    typer.Option(
+        "--pooling", metavar="NS", help=f"Rows summed per bag to choose from (default {DEFAULTS['pooling']})."
+    ),
+]
+DimsOption = Annotated[
+    Texts,
+    typer.Option(
+        "--dim", metavar="NS", help=f"Elements of a row to choose from (default {DEFAULTS['dim']})."
+    ),
+]
+MachinesOption = Annotated[
+    Texts,
+    typer.Option(
+        "--machine",
+        metavar="NAMES",
+        help="Shipped machines or TOML files to choose from; the first is asked (default: h100-sxm-ib, or "
+        "that of --calibration, and another one to compare with).",
+    ),
+]
+BackendsOption = Annotated[
+    Texts,
+    typer.Option(
+        "--backend",
+        metavar="NAMES",
+        help="Libraries to choose from: nccl, nvshmem, best, or any of your own calibration (default: all "
+        "that there are for the machine).",
+    ),
+]
+ClocksOption = Annotated[
+    Texts,
+    typer.Option(
+        "--clock",
+        metavar="NAMES",
+        help="Clocks to choose from: device, graph, stream, eager (default: all that there are).",
+    ),
+]
+ReductionsOption = Annotated[
+    Texts,
+    typer.Option(
+        "--reduction",
+        metavar="NAMES",
+        help="How partial bags become bags, to choose from: auto, reduce-scatter, all-to-all, two-level, "
+        "sparse (default auto,all-to-all,two-level,sparse).",
+    ),
+]
+
+
+def workload_selectors(texts: Mapping[str, Texts]) -> tuple[Selector, tuple[Selector, ...]]:
+    """The table sizes, and the other things to choose: the values typed first are shown at first.
+
+    texts  table_size, batch, pooling, dim as typed
+    """
+    from perfmodel.units import format_bytes, format_count, parse_number
+
+    def poolings(given: list[str], option: str) -> list[float]:
+        return [parse_number(text, option) for text in split_values(given, option)]
+
+    def size_words(value: float) -> str:
+        return format_bytes(value, binary=False)
+
+    first = _selector("table_bytes", "table size", "table_size", texts, size_values, size_words)
+    return first, (
+        _selector("batch", "batch", "batch", texts, count_values, format_count),
+        _selector("pooling", "pooling", "pooling", texts, poolings, "{:g}".format),
+        _selector("dim", "dim", "dim", texts, count_values, format_count),
+    )
+
+
+def _selector(
+    name: str,
+    label: str,
+    key: str,
+    texts: Mapping[str, Texts],
+    parse: Callable[[list[str], str], Any],
+    words: Callable[[float], str],
+) -> Selector:
+    from perfmodel.report.page.selectors import Selector
+
+    option = f"--{key.replace('_', '-')}"
+    given = texts.get(key) or [DEFAULTS[key]]
+    values = sorted(set(parse(given, option)))
+    first = parse([given[0].split(",")[0].split("..")[0]], option)[0]
+    shown, plain = tuple(words(v) for v in values), tuple(f"{v:.15g}" for v in values)
+    if key == "table_size":
+        plain = tuple(_short_size(v, text) for v, text in zip(values, shown, strict=True))
+    start = values.index(first)
+    return Selector(name, label, tuple(values), shown, start, option, plain, bool(texts.get(key)))
+
+
+def _short_size(value: float, words: str) -> str:
+    """``10TB`` where that is exact, else bytes."""
+    from perfmodel.units import parse_bytes
+
+    text = words.replace(" ", "")
+    return text if parse_bytes(text, "--table-size") == value else f"{value:.0f}"
+
+
+def wanted(texts: Mapping[str, Texts], settings: list[str] | None, calibration: str | None) -> Wanted:
+    """The ways to send that were asked for; unknown names are refused.
+
+    texts        machine, backend, clock, reduction as typed
+    calibration  as typed: a file, the id of a shipped one, a run, ``latest``
+    """
+    from perfmodel.report.page.setups import Wanted
+
+    given = {name: tuple(dict.fromkeys(_names(name, texts))) for name in ("backend", "clock", "reduction")}
+    _check("clock", given["clock"])
+    _check("reduction", given["reduction"])
+    backend, clock = (next(iter(given[name]), None) for name in ("backend", "clock"))
+    own, first = _own(calibration, backend, clock)
+    names = _names("machine", texts) or [None]
+    machines = tuple(machine_of(name, settings, first) for name in names)
+    libraries = [library_of(machines[0], name, first) for name in given["backend"] or (None,)]
+    listed = frozenset(name for name in ("machine", *given) if texts.get(name))
+    return Wanted(machines, tuple(libraries), given["clock"], given["reduction"], own, listed)
+
+
+def _names(name: str, texts: Mapping[str, Texts]) -> list[Any]:
+    given = texts.get(name)
+    if not given:
+        return []
+    if name == "machine" and len(given) == 1 and Path(given[0]).is_file():
+        return list(given)  # a path may hold a comma
+    return split_values(given, f"--{name}")
+
+
+def _check(name: str, values: Sequence[str]) -> None:
+    from perfmodel.project.costs import REDUCTIONS
+    from perfmodel.schema.evidence import Clock
+    from perfmodel.schema.files import unknown_name
+
+    known = {"clock": [str(c) for c in Clock], "reduction": [r.replace("_", "-") for r in REDUCTIONS]}[name]
+    for value in values:
+        if value.replace("_", "-") not in known:
+            raise unknown_name(name, value, known)
+
+
+def _own(
+    calibration: str | None, backend: str | None, clock: str | None
+) -> tuple[tuple[Curves, ...], str | None]:
+    """Libraries of the user's own calibration, that which was asked for first, and its file."""
+    from perfmodel.cli.options import calibration_of, load_calibration_file
+    from perfmodel.report.page.setups import Curves
+    from perfmodel.schema.calibration import list_calibrations
+    from perfmodel.schema.run_folders import calibrations_of, run_folder
+
+    file = calibration_of(calibration, backend, clock)
+    if file is None:
+        return (), None
+    one = load_calibration_file(file)
+    first = Curves(str(one.backend), str(one.clock), file)
+    folder = None if calibration in list_calibrations() else run_folder(str(calibration))
+    if folder is None:
+        return (first,), file
+    more = [Curves(str(c.backend), str(c.clock), str(path)) for path, c in calibrations_of(folder).items()]
+    return tuple(dict.fromkeys([first, *more])), file
+
+
+def with_options(selectors: Sequence[Selector], typed: Mapping[str, Texts]) -> tuple[Selector, ...]:
+    """The selectors of settings as options of the command line; a machine file by its path."""
+    names = _names("machine", typed)
+    return tuple(
+        replace(
+            selector,
+            option=f"--{selector.name}",
+            texts=tuple(
+                shlex.quote(names[at] if at < len(names) else value.name)
+                if selector.name == "machine"
+                else value
+                for at, value in enumerate(selector.values)
+            ),
+            typed=bool(typed.get(selector.name)),
+        )
+        for selector in selectors
+    )

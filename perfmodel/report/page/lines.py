@@ -1,0 +1,135 @@
+"""The lines of the slowdown over table sizes: all workloads of a page are costed together."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from perfmodel.errors import NoCalibrationError, PerfmodelError
+from perfmodel.project import Projection, project, project_one
+from perfmodel.project.scenarios import CLUSTER
+from perfmodel.report.figures.slowdown import Line
+from perfmodel.report.figures.words import library_name
+from perfmodel.report.page.setups import Curves, Loaded, Setup, beside, clock_words, with_way
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_POINTS = 21
+_LARGEST_BYTES = 100e12
+_ONE_DOMAIN = "nvlink-everywhere"
+_DRAWN = ("auto", "two-level", "sparse")
+_WORDS = {"auto": "row-wise"}
+_CLOSE = 1e-9
+Workload = Mapping[str, Any]
+
+
+def line_sizes(one_gpu_bytes: float, sizes: Sequence[float]) -> list[float]:
+    """Table sizes of the lines: from what one GPU holds to 100 TB, and those that were asked for."""
+    last = max([_LARGEST_BYTES, *sizes])
+    even = np.geomspace(min([one_gpu_bytes, *sizes]), last, _POINTS).tolist()
+    return sorted({float(f"{size:.4g}") for size in even} | {float(size) for size in sizes})
+
+
+def answerable(machine: Any, options: Mapping[str, Any], sizes: Sequence[float]) -> Iterator[Projection]:
+    """Answers at those table sizes that the calibration reaches: one of a run knows its own ranks."""
+    for size in sizes:
+        with contextlib.suppress(NoCalibrationError):
+            yield project_one(machine=machine, table_bytes=size, **options)
+
+
+class Lines:
+    """Slowdowns over table sizes of every way to send, for all workloads of a page at once.
+
+    sizes      that may be chosen [bytes]
+    workloads  batch, pooling and dim of each
+    options    of ``perfmodel.project``, without those of the workloads and of a ``Setup``
+    own        libraries of a user's own calibration
+    """
+
+    def __init__(
+        self,
+        sizes: Sequence[float],
+        workloads: Sequence[Workload],
+        loaded: Loaded,
+        options: Mapping[str, Any],
+        own: Sequence[Curves] = (),
+    ) -> None:
+        self._sizes, self._workloads, self._loaded = sizes, list(workloads), loaded
+        self._options, self._own = options, own
+        self._found: dict[tuple[Any, ...], list[pd.DataFrame | None]] = {}
+
+    def of(self, setup: Setup, workload: Workload) -> Iterator[Line]:
+        """The way that was chosen first; then the other exchanges and libraries, and one NVLink domain."""
+        seen: list[Any] = []
+        for way, scenario in self._ways(setup):
+            frame = self._frame(way, scenario, self._workloads.index(workload))
+            if frame is None or (way is not setup and _drawn_already(frame, seen)):
+                continue
+            seen.append(frame["slowdown"].to_numpy())
+            yield Line(self._label(way, setup, scenario), frame, scenario != CLUSTER)
+
+    def _ways(self, setup: Setup) -> Iterator[tuple[Setup, str]]:
+        scenario = str(self._options.get("scenario", CLUSTER))
+        yield setup, scenario
+        own = setup.curves
+        others = [own, *(c for c in beside(setup, self._own) if c.backend != own.backend)]
+        for curves in others:
+            for reduction in _DRAWN:
+                if (curves, reduction) != (own, setup.reduction):
+                    yield with_way(setup, curves, reduction), scenario
+        if setup.machine.nvlink_domain_gpus > 1 and scenario != _ONE_DOMAIN:
+            yield with_way(setup, own, setup.reduction), _ONE_DOMAIN
+
+    def _label(self, way: Setup, chosen: Setup, scenario: str) -> str:
+        words = f"{library_name(way.curves.backend)} {_WORDS.get(way.reduction, way.reduction)}"
+        clock, own = (clock_words(self._loaded.of(s.machine, s.curves)) for s in (way, chosen))
+        words += f", {clock} clock" if clock != own else ""
+        return words if scenario == CLUSTER else f"{words}, all NVLink"
+
+    def _frame(self, way: Setup, scenario: str, at: int) -> pd.DataFrame | None:
+        key = (id(way.machine), way.curves, way.reduction, scenario)
+        if key not in self._found:
+            self._found[key] = self._frames(way, scenario)
+        return self._found[key][at]
+
+    def _frames(self, way: Setup, scenario: str) -> list[pd.DataFrame | None]:
+        """A frame a workload; where the calibration does not reach a size, without it."""
+        try:
+            setting = self._loaded.of(way.machine, way.curves, scenario)
+        except PerfmodelError:
+            return [None] * len(self._workloads)
+        options = {**self._options, **way.options, "scenario": scenario, "setting": setting}
+        usable = way.machine.value("hbm_bytes") * (1 - float(options.get("reserve") or 0.0))
+        grid = line_sizes(usable, self._sizes)
+        try:
+            return self._together(way, grid, options)
+        except NoCalibrationError:
+            first = {**options, **self._workloads[0]}
+            reached = [a.gpu_count.table_bytes for a in answerable(way.machine, first, grid)]
+        except PerfmodelError:
+            return [None] * len(self._workloads)
+        try:
+            return self._together(way, reached, options) if reached else [None] * len(self._workloads)
+        except NoCalibrationError:
+            return [None] * len(self._workloads)
+
+    def _together(
+        self, way: Setup, grid: Sequence[float], options: Mapping[str, Any]
+    ) -> list[pd.DataFrame | None]:
+        n, names = len(grid), list(self._workloads[0])
+        columns = {name: np.repeat([work[name] for work in self._workloads], n) for name in names}
+        columns["table_bytes"] = np.tile(grid, len(self._workloads))
+        frame = project(columns, way.machine, **options)
+        return [frame.iloc[at : at + n] for at in range(0, len(frame), n)]
+
+
+def _drawn_already(frame: pd.DataFrame, seen: Sequence[Any]) -> bool:
+    """Two exchanges are one where a library knows only one of them."""
+    values = frame["slowdown"].to_numpy()
+    return any(
+        values.shape == other.shape and np.allclose(values, other, rtol=_CLOSE, atol=0) for other in seen
+    )
