@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import cache
 
 import pytest
 from cli_calls import Outcome
 
 from perfmodel.cli import run
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _commands_are_read_once() -> Iterator[None]:
+    """Typer reads the options of every command anew at each call (20 ms); a process of tests does it once."""
+    import typer.main
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(typer.main, "get_command", cache(typer.main.get_command))
+        yield
 
 
 @pytest.fixture

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -56,6 +58,7 @@ PASSES = [
 ]
 
 
+@cache
 def truth() -> Machine:
     """The host, with the constants of this page."""
     machine = machine_from_run(Run(HEADER, {}, {}, {}), 8e9).with_overrides(
@@ -105,7 +108,12 @@ def collectives(backend: str = "mpi", clock: str = "eager") -> Iterator[tuple[Po
                     yield point, float(hockney_time(size, ALPHA_S, BETA, P)) + more
 
 
-def kernels() -> Iterator[tuple[Point, float]]:
+@cache
+def kernels() -> tuple[tuple[Point, float], ...]:
+    return tuple(_kernels())
+
+
+def _kernels() -> Iterator[tuple[Point, float]]:
     for dim in (16, 32, 64, 128):
         for rows in (1_000, 1_000_000):
             for batch in (16, 128, 1024, 8192):
@@ -169,17 +177,27 @@ def lines(noise: float = 0.0, seed: int = 1, held_out_factor: float = 1.0) -> It
 
 def write_run(folder: Path, **options: Any) -> Path:
     """The run's folder with its samples, its machine file and its calibrations."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in _files(**options).items():
+        (folder / name).write_text(text, encoding="utf-8")
+    return folder
+
+
+@cache
+def _files(**options: Any) -> dict[str, str]:
+    """Name and text of each file of the folder: a run is fitted once, whoever wants its folder."""
     from perfmodel.fit.host import machine_text
     from perfmodel.fit.runs import calibration_file_name, fit_run
     from perfmodel.schema.calibration import save_calibration
     from perfmodel.schema.machine import read_machine
     from perfmodel.schema.run_files import read_run
 
-    folder.mkdir(parents=True, exist_ok=True)
-    text = "".join(line.model_dump_json() + "\n" for line in lines(**options))
-    (folder / SAMPLES_NAME).write_text(text, encoding="utf-8")
-    run = read_run(folder)
-    (folder / MACHINE_NAME).write_text(machine_text(run, 8e9), encoding="utf-8")
-    for calibration in fit_run(run, read_machine(folder / MACHINE_NAME)):
-        save_calibration(calibration, folder / calibration_file_name(calibration))
-    return folder
+    with TemporaryDirectory() as made:
+        folder = Path(made)
+        text = "".join(line.model_dump_json() + "\n" for line in lines(**options))
+        (folder / SAMPLES_NAME).write_text(text, encoding="utf-8")
+        run = read_run(folder)
+        (folder / MACHINE_NAME).write_text(machine_text(run, 8e9), encoding="utf-8")
+        for calibration in fit_run(run, read_machine(folder / MACHINE_NAME)):
+            save_calibration(calibration, folder / calibration_file_name(calibration))
+        return {path.name: path.read_text(encoding="utf-8") for path in folder.iterdir()}

@@ -6,7 +6,8 @@ import base64
 import gzip
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,8 @@ from plotly.offline import get_plotlyjs
 
 from perfmodel.cli import run
 from perfmodel.project import project_one
-from perfmodel.report.figures import Block, Missing, style
-from perfmodel.report.page import markdown
+from perfmodel.report.figures import Block, Missing, evidence, style
+from perfmodel.report.page import contents, markdown
 from perfmodel.report.page.assemble import block_data, script_safe
 from perfmodel.report.page.contents import FIXED
 from perfmodel.report.page.headline import headline
@@ -27,6 +28,15 @@ from perfmodel.units import format_ratio
 
 WORDS = ("report", "--table-size", "10TB,1TB", "--batch", "1024,256", "--pooling", "32", "--dim", "32")
 LARGEST = 6_000_000
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _quick() -> Iterator[None]:
+    """Shardings at four sizes, sizes left out once a machine: what is in these blocks has its own tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(contents, "SIZES", contents.SIZES[::3])
+        patch.setattr(evidence, "held_out_points", cache(evidence.held_out_points))
+        yield
 
 
 @pytest.fixture(scope="module")
