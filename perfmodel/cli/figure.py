@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from perfmodel.cli.ids import AlphaOption, DistributionOption, ids_of
+from perfmodel.cli.ids import AlphaOption, DistributionOption
 from perfmodel.cli.options import (
     BackendOption,
     CalibrationOption,
@@ -22,10 +22,6 @@ from perfmodel.cli.options import (
     MachineOption,
     SetOption,
     advice,
-    calibration_of,
-    check_gpus,
-    library_of,
-    machine_of,
 )
 from perfmodel.cli.output import SCHEMA_VERSION, check_target, emit, emit_json, plain, write_whole
 from perfmodel.cli.project import (
@@ -40,18 +36,15 @@ from perfmodel.cli.project import (
     ScenarioOption,
     TableSizeOption,
     TablesOption,
-    reserve_of,
-    workload_values,
 )
+from perfmodel.cli.question import question_of
 from perfmodel.cli.typed_line import TypedLine
 from perfmodel.errors import BadInputError, NoCalibrationError
 
 if TYPE_CHECKING:
     from perfmodel.report.figures.block import Block
     from perfmodel.report.page.assemble import Page
-    from perfmodel.report.page.views import Selector
 
-_DEFAULTS = {"table_size": "10TB", "batch": "1024", "pooling": "32", "dim": "32"}
 _ENDINGS = ("svg", "png", "pdf", "html", "json", "csv")
 _NOT_OF_THE_FIGURE = ("name", "out", "force", "as_json", "width", "height", "scale")
 _PIXELS, _SCALES = (300, 4000), (0.5, 8.0)
@@ -124,34 +117,12 @@ def figure(
     _check_pixels(width, height, scale, ending)
     line = replace(TypedLine.of(context), command=("perfmodel", "figure", name))
     command = line.text(_NOT_OF_THE_FIGURE, ["--out", out.name if out else f"{name}.html"])
-    texts = {"table_size": table_size, "batch": batch, "pooling": pooling, "dim": dim}
-    workload = workload_values(
-        model=None, tables=tables, dtype=dtype, id_dtype=id_dtype,
-        **{key: text or _DEFAULTS[key] for key, text in texts.items()},
-    )  # fmt: skip
-    ids, kept = ids_of(alpha, distribution), reserve_of(reserve)
-    calibration = calibration_of(calibration, backend, clock)
-    chosen = machine_of(machine, settings, calibration)
-    check_gpus(workload["table_bytes"], chosen, kept)
-    sizes, selectors = _selectors(workload)
-    options: dict[str, Any] = {
-        **{key: value for key, value in workload.items() if key in ("table_count", "dtype", "id_bytes")},
-        "backend": library_of(chosen, backend, calibration),
-        "clock": clock,
-        "reserve": kept,
-        "gpus_per_node": gpus_per_node,
-        "scenario": scenario,
-        "reduction": reduction,
-        "payload": payload,
-        "distribution": ids,
-        "calibration": calibration,
-    }
-    known = {key: value for key, value in options.items() if value is not None}
+    asked = question_of(context.params)
     from perfmodel.report.page.single import single, with_block
     from perfmodel.report.static import drawn
 
-    with advice(chosen, options["backend"], clock):
-        page = single(name, sizes, selectors, chosen, known, command)
+    with advice(asked.machine, asked.options["backend"], clock):
+        page = single(name, asked.sizes, asked.selectors, asked.machine, asked.options, command)
     block = _drawable(page)
     if draw is not None:
         block = drawn(block, draw)
@@ -216,22 +187,6 @@ def _check_pixels(width: int | None, height: int | None, scale: float | None, en
             )
         if not low <= value <= high:
             raise BadInputError(f"{option} {value:g} cannot be drawn.", f"{low:g} to {high:g}.")
-
-
-def _selectors(workload: dict[str, Any]) -> tuple[Selector, tuple[Selector, ...]]:
-    """What a page of one question says that it shows."""
-    from perfmodel.report.page.views import Selector
-    from perfmodel.units import format_bytes, format_count
-
-    size = workload["table_bytes"]
-    words = {
-        "batch": format_count(workload["batch"]),
-        "pooling": f"{workload['pooling']:g}",
-        "dim": format_count(workload["dim"]),
-    }
-    return Selector("table_bytes", "table size", (size,), (format_bytes(size, binary=False),)), tuple(
-        Selector(name, name, (workload[name],), (text,)) for name, text in words.items()
-    )
 
 
 def _drawable(page: Page) -> Block:

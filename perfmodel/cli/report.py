@@ -46,13 +46,14 @@ from perfmodel.cli.project import (
 )
 from perfmodel.cli.typed_line import TypedLine
 from perfmodel.errors import BadInputError
+from perfmodel.report.pictures import PICTURES
 
 if TYPE_CHECKING:
     from perfmodel.report.page.assemble import Page
     from perfmodel.report.page.selectors import Selector
     from perfmodel.report.page.setups import Wanted
 
-_FORMATS = {"html": "report.html", "markdown": "report.md"}
+_FORMATS = {"html": "report.html", "markdown": "report.md", **dict.fromkeys(PICTURES, "report")}
 _NOT_OF_THE_PAGE = ("out", "force", "as_json", "as_csv", "report")
 
 
@@ -84,11 +85,20 @@ def report(
         ),
     ] = None,
     file_format: Annotated[
-        str, typer.Option("--format", metavar="NAME", help="html, or markdown: sentences and small tables.")
+        str,
+        typer.Option(
+            "--format",
+            metavar="NAME",
+            help="html; markdown: sentences and small tables; png, svg or pdf: a folder of pictures.",
+        ),
     ] = "html",
     out: Annotated[
         Path | None,
-        typer.Option("--out", metavar="FILE", help="Page to write (default: report, ending as --format)."),
+        typer.Option(
+            "--out",
+            metavar="FILE",
+            help="Page, or folder of pictures, to write (default: report, ending as --format).",
+        ),
     ] = None,
     force: ForceOption = False,
     as_json: JsonOption = False,
@@ -101,11 +111,17 @@ def report(
       perfmodel report --table-size 10TB,20TB --batch 4096 --machine h200-sxm-ib --out h200.html
       perfmodel report --calibration latest --pooling 1,8,64 --force
       perfmodel report --batch 1024 --pooling 32 --dim 32 --format markdown
+      perfmodel report --table-size 10TB --format svg --out figures
     """
     if compare is not None:
         from perfmodel.cli.compare_page import compare_page
 
         compare_page(context, compare)
+        return
+    if file_format in PICTURES:
+        from perfmodel.cli.pictures import draw_all
+
+        draw_all(context)
         return
     out = out or Path(_default_name(file_format))
     check_target(out, force=force)

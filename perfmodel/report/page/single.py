@@ -1,8 +1,8 @@
-"""One figure of the report by its name, made without the others."""
+"""Figures of one question: one of them by its name, made without the others, or every one."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,8 +10,9 @@ from perfmodel.project import project_one
 from perfmodel.report.figures.block import Block, Missing
 from perfmodel.report.figures.names import FIGURES
 from perfmodel.report.page.assemble import Page
-from perfmodel.report.page.contents import FIXED_NAMES, fixed_block
-from perfmodel.report.page.views import Selector, Settings, View, view
+from perfmodel.report.page.contents import FIXED_NAMES, fixed_block, fixed_blocks
+from perfmodel.report.page.selectors import Selector
+from perfmodel.report.page.views import Settings, View, view
 from perfmodel.schema.machine import Machine
 
 
@@ -33,7 +34,7 @@ def single(
     _ = FIGURES[name]
     chosen = tuple(0 for _ in selectors)
     if name in FIXED_NAMES:
-        known = {**options, **{selector.name: selector.values[0] for selector in selectors}}
+        known = {**options, **_values(selectors)}
         asked = project_one(machine=machine, table_bytes=sizes.values[0], **known)
         shown = View(chosen, (asked,), (fixed_block(name, asked, known),), {})
     else:
@@ -42,9 +43,18 @@ def single(
     return Page(sizes, tuple(selectors), (shown,), (), command, tuple(alerts))
 
 
-def block_of(page: Page) -> Block | Missing:
-    """The one figure of a page of ``single``."""
-    return page.first.blocks[0]
+def every(
+    sizes: Selector, selectors: Sequence[Selector], machine: Machine, options: Mapping[str, Any]
+) -> Iterator[Block | Missing]:
+    """All figures of the report in their order; the parameters are those of ``single``."""
+    chosen = tuple(0 for _ in selectors)
+    whole = view(chosen, selectors, sizes, Settings(machine, options), options)
+    yield from whole.blocks
+    yield from fixed_blocks(whole.answers[0], {**options, **_values(selectors)})
+
+
+def _values(selectors: Sequence[Selector]) -> dict[str, Any]:
+    return {selector.name: selector.values[0] for selector in selectors}
 
 
 def with_block(page: Page, block: Block) -> Page:

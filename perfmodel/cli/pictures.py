@@ -1,0 +1,102 @@
+"""``perfmodel report --format svg``: a picture of every figure of one question, in a folder."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import typer
+
+from perfmodel.cli.options import advice
+from perfmodel.cli.output import Progress, check_target, emit, emit_json, unwritable, warn
+from perfmodel.cli.question import question_of
+from perfmodel.errors import BadInputError
+from perfmodel.report.figures.block import Block, Missing
+
+FOLDER = "report"
+
+
+def draw_all(context: typer.Context) -> None:
+    """All figures of the question that the options of ``perfmodel report`` name first.
+
+    context  of the running command
+    """
+    typed = context.params
+    ending, folder = str(typed["file_format"]), typed["out"] or Path(FOLDER)
+    check_folder(folder, ending, force=typed["force"])
+    asked = question_of(typed)
+    from perfmodel.report.figures.names import FIGURES
+    from perfmodel.report.page.single import every
+
+    bar, found = Progress(2 * len(FIGURES), "report"), []
+    with advice(asked.machine, asked.options["backend"], asked.options.get("clock")):
+        for block in every(asked.sizes, asked.selectors, asked.machine, asked.options):
+            found.append(block)
+            bar.advance(1)
+    blocks = [block for block in found if isinstance(block, Block)]
+    files = write_folder(folder, blocks, ending)
+    bar.close()
+    missing = [block for block in found if isinstance(block, Missing)]
+    if typed["as_json"]:
+        left_out = [{"name": each.name, "left_out": each.why} for each in missing]
+        pairs = zip(blocks, files, strict=True)
+        drawn = [{"name": b.name, "title": b.title, "file": str(file)} for b, file in pairs]
+        emit_json("report", folder=str(folder), figures=drawn, left_out=left_out)
+        return
+    for each in missing:
+        warn(f"{each.name} is left out: {each.why}")
+    emit("\n".join(f"Wrote {file}" for file in files))
+
+
+def check_folder(folder: Path, ending: str, force: bool) -> None:
+    """Refuse, before any work is done, a place for pictures that is none, or has some already."""
+    from perfmodel.report.figures.names import FIGURES
+    from perfmodel.report.pictures import check_kaleido
+
+    check_kaleido()
+    if folder.suffix == f".{ending}":
+        raise BadInputError(
+            f"--out {folder} is a file's name; with --format {ending} it is a folder.",
+            f"for one picture: perfmodel figure slowdown --out {folder}",
+        )
+    if not folder.is_dir():
+        if folder.exists():
+            raise BadInputError(
+                f"{folder} is a file.", f"--out is a folder here, of one {ending.upper()} a figure."
+            )
+        check_target(folder, force=force)
+        return
+    there = [name for name in FIGURES if (folder / f"{name}.{ending}").exists()]
+    if there and not force:
+        raise BadInputError(
+            f"{folder / there[0]}.{ending} exists already.",
+            "name another folder, or replace it with --force.",
+        )
+
+
+def write_folder(folder: Path, blocks: Sequence[Block], ending: str) -> list[Path]:
+    """Pictures of figures, all of them or none; the folder is made where there is none.
+
+    Returns their files
+    """
+    from perfmodel.report.pictures import write_pictures
+    from perfmodel.report.static import printed
+
+    try:
+        beside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    except (OSError, ValueError) as error:
+        raise unwritable(folder, error) from None
+    try:
+        drawn = [beside / f"{block.name}.{ending}" for block in blocks]
+        write_pictures([(printed(block), path) for block, path in zip(blocks, drawn, strict=True)])
+        folder.mkdir(exist_ok=True)
+        for path in drawn:
+            os.replace(path, folder / path.name)
+    except OSError as error:
+        raise unwritable(folder, error) from None
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+    return [folder / path.name for path in drawn]
