@@ -53,14 +53,6 @@ RobustOption = Annotated[
         help="With --on-chip: made for the worst of these ids, uniform, zipf:1.05 and one-row.",
     ),
 ]
-ChipPageOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--report",
-        metavar="FILE",
-        help="With --on-chip: one HTML page too, cores as columns and tables as blocks, before and after.",
-    ),
-]
 
 
 def on_chip(context: typer.Context) -> None:
@@ -118,13 +110,8 @@ def _write(answer: Outcome, path: Path, typed: TypedLine) -> None:
     write_whole(path, write)
 
 
-def only_on_chip(*, robust: bool, report: Path | None) -> None:
+def only_on_chip(*, robust: bool) -> None:
     """Limits: an option of ``--on-chip`` without it -> BadInputError"""
-    if report is not None:
-        raise BadInputError(
-            "--report is of mappings to cores.",
-            "give --on-chip CHIP; perfmodel report has a page about GPUs.",
-        )
     if robust:
         raise BadInputError("--robust is of mappings to cores.", "give --on-chip CHIP, or leave it out.")
 

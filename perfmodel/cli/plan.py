@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from perfmodel.cli.chip import BatchOption, ChipPageOption, OnChipOption, RobustOption, on_chip, only_on_chip
+from perfmodel.cli.chip import BatchOption, OnChipOption, RobustOption, on_chip, only_on_chip
 from perfmodel.cli.dense import DenseOption, layers_of, whole_of
 from perfmodel.cli.ids import AlphaOption, DistributionOption, ids_of
 from perfmodel.cli.options import (
@@ -25,7 +25,6 @@ from perfmodel.cli.options import (
     advice,
     calibration_file,
     calibration_of,
-    check_most,
     check_per_node,
     library_of,
     machine_of,
@@ -33,7 +32,6 @@ from perfmodel.cli.options import (
 )
 from perfmodel.cli.output import (
     SaidError,
-    check_target,
     emit,
     emit_json,
     note,
@@ -44,7 +42,27 @@ from perfmodel.cli.output import (
     warn_stopped,
     write_whole,
 )
-from perfmodel.cli.project import IdDtypeOption, PayloadOption, ScenarioOption, reserve_of
+from perfmodel.cli.plan_options import (
+    FORMATS,
+    OBJECTIVES,
+    FormatOption,
+    GpusOption,
+    KeptOption,
+    LimitOption,
+    MaxHbmOption,
+    ModelOption,
+    ObjectiveOption,
+    OptimizerOption,
+    PageOption,
+    PlanOption,
+    SeedOption,
+    check_out,
+    check_page,
+    is_training,
+    limit_of,
+    numbers_of,
+)
+from perfmodel.cli.project import IdDtypeOption, PayloadOption, ScenarioOption
 from perfmodel.cli.typed_line import TypedLine
 from perfmodel.errors import BadInputError
 
@@ -55,78 +73,8 @@ if TYPE_CHECKING:
 
 _STOPPED = 130
 _LINE_EVERY_S = 0.2
-_DEFAULT_BATCH = "1024"
-DEFAULT_RESERVE = "15%"
-"""Of a GPU's memory, for what a plan does not count; TorchRec's planner keeps as much."""
-_OBJECTIVES = ("latency", "throughput")
-_FORMATS = ("plan", "torchrec")
 _WORTH_SAYING = 0.005  # of the time
 _OTHERS_SHARE = 0.1  # of the time limit, for a look at the schemes that a format leaves out
-
-ModelOption = Annotated[
-    str | None,
-    typer.Option(
-        "--model",
-        metavar="NAME",
-        help="A shipped set of tables (perfmodel models), or a CSV, JSON, YAML, TOML file.",
-    ),
-]
-GpusOption = Annotated[
-    str | None,
-    typer.Option("--gpus", metavar="N", help="GPUs to place the tables on (default: those of --plan)."),
-]
-ObjectiveOption = Annotated[
-    str,
-    typer.Option(
-        "--objective",
-        metavar="NAME",
-        help="latency: the forward pass; throughput: forward and backward, as in training.",
-    ),
-]
-MaxHbmOption = Annotated[
-    str | None,
-    typer.Option(
-        "--max-hbm",
-        metavar="SIZE",
-        help="Memory of each GPU that tables may use (default: what --reserve leaves).",
-    ),
-]
-KeptOption = Annotated[
-    str | None,
-    typer.Option(
-        "--reserve",
-        metavar="PART",
-        help="Part of each GPU's memory kept for CUDA, NCCL and dense layers "
-        "(default: 15%, none with --max-hbm).",
-    ),
-]
-OptimizerOption = Annotated[
-    str | None,
-    typer.Option(
-        "--optimizer",
-        metavar="NAME",
-        help="Whose state is kept: none, sgd, rowwise-adagrad, adagrad, adam (default: none; "
-        "rowwise-adagrad for throughput).",
-    ),
-]
-FormatOption = Annotated[
-    str,
-    typer.Option(
-        "--format",
-        metavar="NAME",
-        help="Of --out: plan (default), or torchrec, with the shardings alone that TorchRec has.",
-    ),
-]
-PlanOption = Annotated[
-    Path | None,
-    typer.Option("--plan", metavar="FILE", help="What this plan costs, as --out wrote it; no search."),
-]
-LimitOption = Annotated[
-    str, typer.Option("--time-limit", metavar="TIME", help="Longest search, e.g. 10s (default).")
-]
-SeedOption = Annotated[
-    int, typer.Option("--seed", metavar="N", min=0, help="Of the random moves of the search.")
-]
 
 
 def plan(
@@ -135,9 +83,9 @@ def plan(
     gpus: GpusOption = None,
     chip: OnChipOption = None,
     robust: RobustOption = False,
-    report: ChipPageOption = None,
+    report: PageOption = None,
     batch: BatchOption = None,
-    objective: ObjectiveOption = _OBJECTIVES[0],
+    objective: ObjectiveOption = OBJECTIVES[0],
     max_hbm: MaxHbmOption = None,
     reserve: KeptOption = None,
     optimizer: OptimizerOption = None,
@@ -157,7 +105,7 @@ def plan(
     seed: SeedOption = 0,
     plan_file: PlanOption = None,
     out: OutOption = None,
-    file_format: FormatOption = _FORMATS[0],
+    file_format: FormatOption = FORMATS[0],
     force: ForceOption = False,
     as_json: JsonOption = False,
     as_csv: CsvOption = False,
@@ -174,17 +122,19 @@ def plan(
       perfmodel plan --model tables.csv --gpus 16 --machine h200-sxm-ib --out plan.json
       perfmodel plan --model tables.csv --gpus 16 --reserve 20% --format torchrec --out plan.json
       perfmodel plan --model tables.csv --plan plan.json --batch 4096
+      perfmodel plan --model mlperf-dlrm-dcnv2 --gpus 128 --report plan.html
       perfmodel plan --model criteo-kaggle --on-chip ascend-910 --distribution zipf:1.05
     """
     if chip is not None:
         on_chip(context)
         return
-    only_on_chip(robust=robust, report=report)
+    only_on_chip(robust=robust)
     one_output(json=as_json, csv=as_csv)
-    _check_out(out, file_format, force=force)
+    check_out(out, file_format, force=force)
+    check_page(report, out, force=force)
     texts = {"model": model, "gpus": gpus, "batch": batch, "time_limit": time_limit}
-    numbers = {**_numbers(plan_file, **texts), "ids": ids_of(alpha, distribution)}
-    training = _training(objective)
+    numbers = {**numbers_of(plan_file, **texts), "ids": ids_of(alpha, distribution)}
+    training = is_training(objective)
     calibration = calibration_of(calibration, backend, clock)
     box = machine_of(machine, settings, calibration)
     check_per_node(gpus_per_node, box)
@@ -202,82 +152,28 @@ def plan(
         "training": training,
     }
     with advice(box, library, clock):
-        limit = _limit(box, max_hbm, reserve)
+        limit = limit_of(box, max_hbm, reserve)
         answer = _answer(box, numbers, options, limit, plan_file, seed, file_format)
     if out is not None:
         _write(answer, out, file_format)
     kept = out is not None or plan_file is not None
     again = "" if kept else TypedLine.of(context).text(more=["--out", "plan.json"])
     whole = whole_of(answer, layers)
+    if report is not None:
+        _write_page(
+            answer, whole, report, TypedLine.of(context), capped=max_hbm is not None and reserve is None
+        )
     file, capped = calibration_file(calibration), max_hbm is not None and reserve is None
     _deliver(answer, whole, file, again, capped=capped, as_json=as_json, as_csv=as_csv)
     if out is not None:
         note(f"wrote {out}")
+    if report is not None:
+        note(f"wrote {report}")
     if file_format == "torchrec" and answer.found.stopped not in ("given", "interrupt"):
         note(_cost_of_torchrec(answer, numbers["time_limit"] * _OTHERS_SHARE, seed))
     if answer.found.stopped == "interrupt":
         warn_stopped()
         raise SaidError(_STOPPED)
-
-
-def _check_out(out: Path | None, file_format: str, *, force: bool) -> None:
-    if file_format not in _FORMATS:
-        from perfmodel.schema.files import unknown_name
-
-        raise unknown_name("--format", file_format, _FORMATS)
-    if out is None:
-        if file_format != _FORMATS[0]:
-            raise BadInputError(f"--format {file_format} needs a file.", "give --out, e.g. --out plan.json")
-        return
-    if out.suffix.lower() != ".json":
-        raise BadInputError(f"--out {out}: a plan is a .json file.", f"--out {out}.json")
-    check_target(out, force=force)
-
-
-def _numbers(plan_file: Path | None, **texts: str | None) -> dict[str, Any]:
-    """Numbers of what was typed; the model stays a name. GPUs may be left to a plan: None."""
-    from perfmodel.units import parse_count, parse_time
-
-    if texts["model"] is None:
-        raise BadInputError(
-            "which tables?", "give --model, e.g. --model mlperf-dlrm-dcnv2 (perfmodel models lists them)"
-        )
-    if texts["gpus"] is None and plan_file is None:
-        raise BadInputError("how many GPUs?", "give --gpus, e.g. --gpus 128")
-    gpus = parse_count(texts["gpus"], "--gpus") if texts["gpus"] is not None else None
-    check_most("gpus", gpus or 0, "--gpus")
-    batch = parse_count(texts["batch"] or _DEFAULT_BATCH, "--batch")
-    check_most("batch", batch, "--batch")
-    return {
-        "model": texts["model"],
-        "gpus": gpus,
-        "batch": batch,
-        "time_limit": parse_time(texts["time_limit"] or "", "--time-limit"),
-    }
-
-
-def _training(objective: str) -> bool:
-    if objective not in _OBJECTIVES:
-        from perfmodel.schema.files import unknown_name
-
-        raise unknown_name("--objective", objective, _OBJECTIVES)
-    return objective == "throughput"
-
-
-def _limit(machine: Machine, max_hbm: str | None, reserve: str | None) -> float:
-    """Bytes of each GPU that tables may use: what is not reserved, and no more than --max-hbm."""
-    if reserve is None:
-        reserve = DEFAULT_RESERVE if max_hbm is None else "0"
-    from perfmodel.units import format_bytes, parse_bytes
-
-    whole = machine.value("hbm_bytes")
-    limit = whole if max_hbm is None else parse_bytes(max_hbm, "--max-hbm")
-    if limit > whole:
-        raise BadInputError(
-            f"--max-hbm {max_hbm} is more than the {format_bytes(whole, binary=False)} of {machine.name}.",
-            f"give less, or change the machine: --set hbm_bytes={max_hbm}",
-        )
-    return min(limit, whole * (1 - reserve_of(reserve)))
 
 
 def _answer(
@@ -329,6 +225,21 @@ def _write(answer: Any, out: Path, file_format: str) -> None:
         write_whole(out, lambda path: torchrec.write(answer.evaluator, found.plan, path, found.limit_bytes))
     else:
         write_whole(out, lambda path: write_plan(found.plan, path))
+
+
+def _write_page(answer: Any, whole: WholeStep | None, path: Path, typed: TypedLine, *, capped: bool) -> None:
+    """The page, with the line that makes it again in any folder."""
+    from perfmodel.report.page.plan import plan_page_html
+
+    without = ["report", "force", "as_json", "as_csv"]
+    without += [] if answer.found.restricted else ["out", "file_format"]
+    command = typed.text(without=without, more=["--report", path.name])
+    content = plan_page_html(answer, command, whole, capped).encode()
+
+    def write(target: Path) -> None:
+        target.write_bytes(content)
+
+    write_whole(path, write)
 
 
 def _cost_of_torchrec(answer: Any, time_limit_s: float, seed: int) -> str:

@@ -89,6 +89,27 @@ class Schedule:
             for at, span in enumerate(self.spans)
         ]
 
+    def exposed_parts(self) -> list[tuple[int, float, float]]:
+        """(index of the span, start, end [s]) of communication while no compute runs: what a picture hatches.
+
+        Limits: everything on one stream -> every communication, whole;  compute all the time -> none
+        """
+        busy = _union((s.start_s, s.end_s) for s in self.spans if s.task.device == COMPUTE)
+        found = []
+        for at, span in enumerate(self.spans):
+            if not span.task.communicates:
+                continue
+            start = span.start_s
+            for first, last in busy:
+                if last <= start or first >= span.end_s:
+                    continue
+                if first > start:
+                    found.append((at, start, first))
+                start = last
+            if start < span.end_s:
+                found.append((at, start, span.end_s))
+        return found
+
     def exposed_s(self, first_s: float = 0.0, last_s: float | None = None) -> float:
         """Time in [first_s, last_s] in which only communication runs, or communication and nothing else [s].
 

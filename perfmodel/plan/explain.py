@@ -19,6 +19,7 @@ from perfmodel.model.exchanges import Exchange
 from perfmodel.plan.alike import Alike
 from perfmodel.plan.cost import Evaluator
 from perfmodel.plan.loads import Resource
+from perfmodel.plan.steps import Step
 from perfmodel.project.explain import Explanation, Payload, equation_of, explained, find_step
 from perfmodel.project.projection import Projection
 from perfmodel.project.terms import Term
@@ -275,3 +276,15 @@ def _sum_words(
 def _plain(symbol: str, value: float, meaning: str) -> Term:
     text = format_count(value) if value.is_integer() else format_number(value)
     return Term(symbol, value, text, "", "", meaning)
+
+
+def bytes_equation(step: Step) -> str:
+    """Bytes of one shard, or of one table on every rank, in a step; of a gather those that miss the L2.
+
+    Limits: a resource that no forward step has -> ""
+    """
+    sides = _sides()
+    found = dict.fromkeys(sides[resource][0] for resource in step.resources if resource in sides)
+    if step.gathers:
+        found = dict.fromkeys(list(found)[:1])
+    return " or ".join(found)

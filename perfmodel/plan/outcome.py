@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from perfmodel.errors import BadInputError
 from perfmodel.model.exchanges import Exchange
 from perfmodel.plan.bound import RELAXATION
-from perfmodel.plan.cost import Evaluator
+from perfmodel.plan.cost import Evaluator, StepCost
 from perfmodel.plan.files import plan_record
 from perfmodel.plan.options import options_of
 from perfmodel.plan.packing import State, pack
@@ -26,11 +26,12 @@ _MOST_REASONS = 400
 
 @dataclass(frozen=True)
 class Baseline:
-    """A plan that people have without a planner. time_s [s]; None where it does not fit in memory."""
+    """A plan that people have without a planner. time_s [s], cost; None where it does not fit in memory."""
 
     name: str
     time_s: float | None
     needs_bytes: float
+    cost: StepCost | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,7 +109,10 @@ class Outcome:
             "search_s": found.seconds,
             "memory_limit_bytes": found.limit_bytes,
             "memory_bytes": memory.total_bytes.tolist(),
-            "baselines": [asdict(item) for item in self.baselines],
+            "baselines": [
+                {"name": item.name, "time_s": item.time_s, "needs_bytes": item.needs_bytes}
+                for item in self.baselines
+            ],
             "steps": [
                 {**asdict(row), "evidence": str(row.evidence), "imbalance": row.imbalance}
                 for row in cost.rows
@@ -221,5 +225,7 @@ def _baselines(state: State) -> tuple[Baseline, ...]:
 def _baseline(evaluator: Evaluator, name: str, plan: Plan, limit_bytes: float) -> Baseline:
     loads = evaluator.loads(plan)
     needs = float(evaluator.memory(plan, loads).total_bytes.max())
-    fits = needs <= limit_bytes
-    return Baseline(name, evaluator.step(loads).time_s if fits else None, needs)
+    if needs > limit_bytes:
+        return Baseline(name, None, needs)
+    cost = evaluator.step(loads)
+    return Baseline(name, cost.time_s, needs, cost)

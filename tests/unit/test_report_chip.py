@@ -163,9 +163,3 @@ def test_the_page_is_written_once(model: Path, tmp_path: Path) -> None:
     assert (code, text) == (2, "") and "exists already" in said and "out-2.html" in said
     assert "--report" in said and out.read_text(encoding="utf-8") == page
     assert planned(*words, "--report", str(out), "--force")[0] == 0
-
-
-def test_a_page_of_gpus_is_another_command() -> None:
-    code, text, said = planned("--model", "criteo-kaggle", "--gpus", "8", "--report", "x.html")
-    assert (code, text) == (2, "") and "--report is of mappings to cores" in " ".join(said.split())
-    assert not Path("x.html").exists()

@@ -10,6 +10,7 @@ from perfmodel.project import Projection
 from perfmodel.project.explain import explain_step
 from perfmodel.report.explain import explanation_text
 from perfmodel.report.projection import short_label
+from perfmodel.schema.machine import Machine
 from perfmodel.units import format_fraction, format_time
 
 
@@ -22,15 +23,16 @@ def provenance(answer: Projection, command: str) -> str:
     parts = [
         f"<p>Machine <strong>{escape(machine.name)}</strong>: {escape(machine.title)}</p>",
         f"<p>Calibrations: {escape(', '.join(dict.fromkeys(answer.calibrations)) or 'none')}. "
-        f"Clock: {escape(', '.join(map(str, answer.clocks)))}. {escape(_versions())}</p>",
-        _machine_values(answer),
-        *_equations(answer),
+        f"Clock: {escape(', '.join(map(str, answer.clocks)))}. {escape(versions())}</p>",
+        machine_values(machine),
+        *equations(answer),
         f"<p>This page again, byte for byte:</p><pre><code>{escape(command)}</code></pre>",
     ]
     return "\n".join(parts)
 
 
-def _versions() -> str:
+def versions() -> str:
+    """Of what made the page."""
     import plotly
 
     from perfmodel import __version__
@@ -38,8 +40,8 @@ def _versions() -> str:
     return f"perfmodel {__version__}, plotly {plotly.__version__}."
 
 
-def _machine_values(answer: Projection) -> str:
-    machine = answer.setting.machine
+def machine_values(machine: Machine) -> str:
+    """HTML of all values of a machine with evidence and source, folded."""
     rows = "".join(
         f"<tr><th scope='row'>{escape(key)}</th><td>{escape(str(quantity))}</td>"
         f"<td>{escape(str(quantity.evidence))}</td><td>{escape(quantity.source)}</td></tr>"
@@ -54,7 +56,8 @@ def _machine_values(answer: Projection) -> str:
     )
 
 
-def _equations(answer: Projection) -> Iterator[str]:
+def equations(answer: Projection) -> Iterator[str]:
+    """HTML of the equation of every step with its numbers, folded."""
     for step in answer.steps:
         try:
             text = explanation_text(explain_step(answer, step.name))

@@ -1,0 +1,166 @@
+"""Options of ``perfmodel plan``, and what was typed as numbers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from perfmodel.cli.options import check_most
+from perfmodel.cli.output import check_target
+from perfmodel.cli.project import reserve_of
+from perfmodel.errors import BadInputError
+
+if TYPE_CHECKING:
+    from perfmodel.schema.machine import Machine
+
+_DEFAULT_BATCH = "1024"
+DEFAULT_RESERVE = "15%"
+"""Of a GPU's memory, for what a plan does not count; TorchRec's planner keeps as much."""
+OBJECTIVES = ("latency", "throughput")
+FORMATS = ("plan", "torchrec")
+
+ModelOption = Annotated[
+    str | None,
+    typer.Option(
+        "--model",
+        metavar="NAME",
+        help="A shipped set of tables (perfmodel models), or a CSV, JSON, YAML, TOML file.",
+    ),
+]
+GpusOption = Annotated[
+    str | None,
+    typer.Option("--gpus", metavar="N", help="GPUs to place the tables on (default: those of --plan)."),
+]
+ObjectiveOption = Annotated[
+    str,
+    typer.Option(
+        "--objective",
+        metavar="NAME",
+        help="latency: the forward pass; throughput: forward and backward, as in training.",
+    ),
+]
+MaxHbmOption = Annotated[
+    str | None,
+    typer.Option(
+        "--max-hbm",
+        metavar="SIZE",
+        help="Memory of each GPU that tables may use (default: what --reserve leaves).",
+    ),
+]
+KeptOption = Annotated[
+    str | None,
+    typer.Option(
+        "--reserve",
+        metavar="PART",
+        help="Part of each GPU's memory kept for CUDA, NCCL and dense layers "
+        "(default: 15%, none with --max-hbm).",
+    ),
+]
+OptimizerOption = Annotated[
+    str | None,
+    typer.Option(
+        "--optimizer",
+        metavar="NAME",
+        help="Whose state is kept: none, sgd, rowwise-adagrad, adagrad, adam (default: none; "
+        "rowwise-adagrad for throughput).",
+    ),
+]
+FormatOption = Annotated[
+    str,
+    typer.Option(
+        "--format",
+        metavar="NAME",
+        help="Of --out: plan (default), or torchrec, with the shardings alone that TorchRec has.",
+    ),
+]
+PageOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--report",
+        metavar="FILE",
+        help="One HTML page too: what each GPU holds, where the time goes; with --on-chip, cores and tables.",
+    ),
+]
+PlanOption = Annotated[
+    Path | None,
+    typer.Option("--plan", metavar="FILE", help="What this plan costs, as --out wrote it; no search."),
+]
+LimitOption = Annotated[
+    str, typer.Option("--time-limit", metavar="TIME", help="Longest search, e.g. 10s (default).")
+]
+SeedOption = Annotated[
+    int, typer.Option("--seed", metavar="N", min=0, help="Of the random moves of the search.")
+]
+
+
+def check_out(out: Path | None, file_format: str, *, force: bool) -> None:
+    """Limits: an unknown format, one without a file, a file that cannot be written -> BadInputError"""
+    if file_format not in FORMATS:
+        from perfmodel.schema.files import unknown_name
+
+        raise unknown_name("--format", file_format, FORMATS)
+    if out is None:
+        if file_format != FORMATS[0]:
+            raise BadInputError(f"--format {file_format} needs a file.", "give --out, e.g. --out plan.json")
+        return
+    if out.suffix.lower() != ".json":
+        raise BadInputError(f"--out {out}: a plan is a .json file.", f"--out {out}.json")
+    check_target(out, force=force)
+
+
+def check_page(page: Path | None, out: Path | None, *, force: bool) -> None:
+    """Limits: a page that exists without --force, or that is the file of --out -> BadInputError"""
+    if page is None:
+        return
+    if out is not None and page.resolve() == out.resolve():
+        raise BadInputError(f"--report {page} is the file of --out.", "give each a name of its own.")
+    check_target(page, force=force, option="--report")
+
+
+def numbers_of(plan_file: Path | None, **texts: str | None) -> dict[str, Any]:
+    """Numbers of what was typed; the model stays a name. GPUs may be left to a plan: None."""
+    from perfmodel.units import parse_count, parse_time
+
+    if texts["model"] is None:
+        raise BadInputError(
+            "which tables?", "give --model, e.g. --model mlperf-dlrm-dcnv2 (perfmodel models lists them)"
+        )
+    if texts["gpus"] is None and plan_file is None:
+        raise BadInputError("how many GPUs?", "give --gpus, e.g. --gpus 128")
+    gpus = parse_count(texts["gpus"], "--gpus") if texts["gpus"] is not None else None
+    check_most("gpus", gpus or 0, "--gpus")
+    batch = parse_count(texts["batch"] or _DEFAULT_BATCH, "--batch")
+    check_most("batch", batch, "--batch")
+    return {
+        "model": texts["model"],
+        "gpus": gpus,
+        "batch": batch,
+        "time_limit": parse_time(texts["time_limit"] or "", "--time-limit"),
+    }
+
+
+def is_training(objective: str) -> bool:
+    """Whether a pass is forward and backward. Limits: unknown objective -> BadInputError"""
+    if objective not in OBJECTIVES:
+        from perfmodel.schema.files import unknown_name
+
+        raise unknown_name("--objective", objective, OBJECTIVES)
+    return objective == "throughput"
+
+
+def limit_of(machine: Machine, max_hbm: str | None, reserve: str | None) -> float:
+    """Bytes of each GPU that tables may use: what is not reserved, and no more than --max-hbm."""
+    if reserve is None:
+        reserve = DEFAULT_RESERVE if max_hbm is None else "0"
+    from perfmodel.units import format_bytes, parse_bytes
+
+    whole = machine.value("hbm_bytes")
+    limit = whole if max_hbm is None else parse_bytes(max_hbm, "--max-hbm")
+    if limit > whole:
+        raise BadInputError(
+            f"--max-hbm {max_hbm} is more than the {format_bytes(whole, binary=False)} of {machine.name}.",
+            f"give less, or change the machine: --set hbm_bytes={max_hbm}",
+        )
+    return min(limit, whole * (1 - reserve_of(reserve)))

@@ -1,0 +1,229 @@
+"""Memory and work of each GPU of a plan: who is fullest, who is busiest, who waits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.report.figures import style
+from perfmodel.report.figures.block import Block, Switch
+from perfmodel.report.figures.gpus import (
+    ALIKE,
+    ORDER,
+    OWN_COLOUR,
+    STATE_COLOUR,
+    Shown,
+    bytes_unit,
+    colour_of,
+    levels,
+    size_words,
+    source,
+    time_unit,
+)
+from perfmodel.report.figures.placements import Piece
+from perfmodel.report.figures.words import hover
+from perfmodel.report.plan import step_label
+from perfmodel.units import counted, format_count, format_fraction, format_ratio, format_time
+
+MEMORY, BALANCE = "memory", "balance"
+STATE, BUFFERS, WAITS = "optimizer state", "exchange buffers", "waits for busier GPUs"
+_SAME = 5e-4  # of the mean: as much as the others
+PATTERNS = ("", "/", "", "\\", "", "x", "", "-", "", "+", "", "|")
+
+
+def memory(shown: Shown, held: Sequence[Sequence[Piece]]) -> Block:
+    """Bytes of every GPU by sharding, with the optimizer's state, buffers, and what may be used.
+
+    held  of every column (``placements.held_by``)
+    """
+    import plotly.graph_objects as go
+
+    kind, columns = shown.columns
+    found, e = shown.answer.found, shown.answer.evaluator
+    parts = _memory_parts(shown, held)
+    total, limit = found.memory.total_bytes, found.limit_bytes
+    whole = e.setting.machine.value("hbm_bytes")
+    factor, unit = bytes_unit(whole)
+    figure = shown.figure(height=420)
+    base = np.zeros(len(columns))
+    for name, values in parts.items():
+        words = [
+            hover(
+                [
+                    f"<b>{name}</b> on {column.name(kind)}",
+                    size_words(value),
+                    f"of {size_words(float(total[column.rank]))} in all, {size_words(limit)} may be used",
+                ]
+            )
+            for column, value in zip(columns, values.tolist(), strict=True)
+        ]
+        figure.add_trace(_bar(go, name, _colour(name), factor * values, factor * base, words))
+        base += values
+    figure.update_layout(**levels(_limits(limit, whole, factor)))
+    axes = [
+        style.axis(f"memory of a GPU ({unit})", range=[0, factor * high])
+        for high in (1.08 * whole, 1.15 * max(float(total.max()), 1.0))
+    ]
+    figure.update_layout(yaxis=axes[0])
+    switches = (Switch("whole GPU", {}, {"yaxis": axes[0]}), Switch("closer", {}, {"yaxis": axes[1]}))
+    how = (
+        f"{shown.column_words()} Its blocks are rows by sharding, optimizer state and the two buffers of the "
+        "largest exchange. Tables may not use what is above the line."
+    )
+    data = [
+        {
+            "gpu": column.rank,
+            "gpus_alike": column.count if kind == ALIKE else 1,
+            **{f"{name.replace(' ', '_')}_bytes": float(values[x]) for name, values in parts.items()},
+            "total_bytes": float(total[column.rank]),
+            "limit_bytes": limit,
+        }
+        for x, column in enumerate(columns)
+    ]
+    return Block(MEMORY, memory_title(total, limit), how, figure, source(shown), tuple(data), switches)
+
+
+def _limits(limit: float, whole: float, factor: float) -> list[tuple[float, str]]:
+    lines = [(factor * limit, f"{size_words(limit)}<br>may be used")]
+    if whole > limit * (1 + 1e-9):
+        lines.append((factor * whole, f"{size_words(whole)}<br>is all of a GPU"))
+    return lines
+
+
+def memory_title(total: NDArray[np.float64], limit: float) -> str:
+    """The fullest and the emptiest GPU, and what they may use."""
+    full, empty = int(np.argmax(total)), int(np.argmin(total))
+    share = f"{format_fraction(float(total[full]) / limit)} of the {size_words(limit)} that may be used"
+    if np.ptp(total) <= _SAME * float(total.mean()):
+        return f"Every GPU holds {size_words(float(total[full]))}, {share}."
+    return (
+        f"The fullest GPU, {full}, holds {size_words(float(total[full]))}, {share}; "
+        f"the emptiest, {empty}, {size_words(float(total[empty]))}."
+    )
+
+
+def _memory_parts(shown: Shown, held: Sequence[Sequence[Piece]]) -> dict[str, NDArray[np.float64]]:
+    """Bytes in every column by sharding, then optimizer state and buffers; what nobody has is left out."""
+    _, columns = shown.columns
+    found = {name: np.zeros(len(columns)) for name in ORDER[:-1]}
+    for x, pieces in enumerate(held):
+        for piece in pieces:
+            if piece.tables:
+                found[piece.sharding][x] += piece.rows_bytes
+    ranks, memory = [column.rank for column in columns], shown.answer.found.memory
+    found[STATE], found[BUFFERS] = memory.optimizer_bytes[ranks], memory.buffer_bytes[ranks]
+    return {name: values for name, values in found.items() if values.any()}
+
+
+def _colour(name: str) -> str:
+    return {STATE: STATE_COLOUR, BUFFERS: OWN_COLOUR}.get(name) or colour_of(name)
+
+
+def balance(shown: Shown) -> Block:
+    """Own time of every GPU by step, what it waits, the step's time, and the bound."""
+    import plotly.graph_objects as go
+
+    kind, columns = shown.columns
+    shares = shown.shares
+    ranks = [column.rank for column in columns]
+    total, whole = shares.total_s, float(shares.step_s.sum())
+    factor, unit = time_unit(whole)
+    figure = shown.figure(height=440)
+    base = np.zeros(len(columns))
+    for at, name in enumerate(shares.names):
+        own = shares.own_s[at, ranks]
+        words = [
+            hover(
+                [
+                    f"<b>{step_label(name)}</b> on {column.name(kind)}",
+                    f"{format_time(time)} at its own bytes, {format_time(float(shares.step_s[at]))} "
+                    "at those of the busiest",
+                    f"busy for {format_time(float(total[column.rank]))} in all",
+                ]
+            )
+            for column, time in zip(columns, own.tolist(), strict=True)
+        ]
+        bar = _bar(
+            go, step_label(name), style.colour(shown.step_numbers[name]), factor * own, factor * base, words
+        )
+        bar.update(marker={"pattern": pattern(shown.step_numbers[name])})
+        figure.add_trace(bar)
+        base += own
+    waits = np.maximum(whole - total[ranks], 0)
+    if waits.max() > _SAME * whole:
+        words = [
+            hover([f"<b>{column.name(kind)} waits</b> for busier ones", format_time(time)])
+            for column, time in zip(columns, waits.tolist(), strict=True)
+        ]
+        figure.add_trace(
+            _bar(go, WAITS, "rgba(128,128,128,0.22)", factor * waits, factor * total[ranks], words)
+        )
+    lines = [(factor * whole, f"{format_time(whole)}:<br>the {shown.step_words}")]
+    figure.update_layout(**levels(lines + shown.bound_level(factor)))
+    figure.update_layout(yaxis=style.axis(f"time ({unit})", range=[0, 1.1 * factor * whole]))
+    how = (
+        f"{shown.column_words()} A step waits for its busiest GPU; a block is what it would take if every "
+        "GPU had as many bytes as this one."
+    )
+    data = [
+        {
+            "gpu": column.rank,
+            "gpus_alike": column.count if kind == ALIKE else 1,
+            **{f"{name}_s": float(shares.own_s[at, column.rank]) for at, name in enumerate(shares.names)},
+            "own_s": float(total[column.rank]),
+            "step_s": whole,
+        }
+        for column in columns
+    ]
+    return Block(BALANCE, balance_title(shown), how, figure, source(shown), tuple(data))
+
+
+def balance_title(shown: Shown) -> str:
+    """Who is busiest, how much more than the mean, how long GPUs wait, and the step behind it."""
+    total, whole = shown.shares.total_s, float(shown.shares.step_s.sum())
+    most, mean = int(np.argmax(total)), float(total.mean())
+    gpus = counted(total.size, "GPU")
+    if shown.shares.waiting <= _SAME:
+        return (
+            f"All {gpus} are equally busy: nobody waits." if total.size > 1 else "One GPU waits for nobody."
+        )
+    ratio = format_ratio(float(total[most]) / mean)
+    if ratio == format_ratio(1.0):
+        return (
+            f"All {gpus} are about as busy: a GPU waits for {format_fraction(shown.shares.waiting)} of the "
+            f"{shown.step_words} on average."
+        )
+    lost = (shown.shares.step_s - shown.shares.own_s.mean(axis=1)) / whole
+    step = int(np.argmax(lost))
+    return (
+        f"GPU {most} is the busiest, {ratio} the mean of "
+        f"{format_count(total.size)}; a GPU waits for {format_fraction(shown.shares.waiting)} of the "
+        f"{shown.step_words} on average, most of it in {step_label(shown.shares.names[step])}."
+    )
+
+
+def pattern(index: int) -> dict[str, Any]:
+    """Hatching of a step: with its colour it tells more than eight apart."""
+    return {
+        "shape": PATTERNS[index % len(PATTERNS)],
+        "fillmode": "overlay",
+        "fgcolor": "rgba(255,255,255,0.6)",
+        "size": 7,
+        "solidity": 0.2,
+    }
+
+
+def _bar(go: Any, name: str, colour: str, heights: Any, base: Any, words: list[str]) -> Any:
+    return go.Bar(
+        x=list(range(len(words))),
+        y=np.asarray(heights).tolist(),
+        base=np.asarray(base).tolist(),
+        hovertext=words,
+        hoverinfo="text",
+        width=0.9,
+        name=name,
+        marker={"color": colour, "line": {"color": "rgba(255,255,255,0.6)", "width": 0.4}},
+    )

@@ -1,0 +1,218 @@
+"""GPUs of a plan as columns: each one, or one of each class of alike GPUs where there are many."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.plan.outcome import Group, Outcome
+from perfmodel.plan.placement import SHARDINGS
+from perfmodel.plan.shares import Shares
+from perfmodel.plan.training import WholeStep
+from perfmodel.report.figures import style
+from perfmodel.units import format_bytes, format_count, format_time
+
+MOST_COLUMNS = 64
+"""GPUs, or classes of alike GPUs, that are drawn."""
+EACH, ALIKE, SOME = "each", "alike", "some"
+_FEWEST_SLOTS = 4  # a column is never wider than a fourth of the figure
+_LABELLED = 24  # columns that all have a tick
+_CLOSE = 0.8  # levels whose words would touch
+_LEVEL = 12  # columns whose ticks have room for words
+
+
+@dataclass(frozen=True, eq=False)
+class Column:
+    """One column: the GPU that is drawn, and how many it stands for."""
+
+    rank: int
+    count: int
+
+    def name(self, kind: str) -> str:
+        """``GPU 3``, with how many are alike."""
+        alike = f" and {format_count(self.count - 1)} alike" if kind == ALIKE and self.count > 1 else ""
+        return f"GPU {self.rank}{alike}"
+
+
+@dataclass(frozen=True, eq=False)
+class Shown:
+    """A plan with what its figures share. ``whole`` is None without dense layers."""
+
+    answer: Outcome
+    shares: Shares
+    whole: WholeStep | None = None
+
+    @staticmethod
+    def of(answer: Outcome, whole: WholeStep | None = None) -> Shown:
+        """Of an answer."""
+        return Shown(answer, Shares.of(answer.evaluator, answer.plan, answer.found.cost), whole)
+
+    @cached_property
+    def groups(self) -> dict[int, Group]:
+        """The group of every table."""
+        return {t: group for group in self.answer.groups for t in group.tables}
+
+    @cached_property
+    def columns(self) -> tuple[str, tuple[Column, ...]]:
+        """How GPUs became columns (EACH, ALIKE, SOME), and the columns.
+
+        Limits: up to ``MOST_COLUMNS`` GPUs -> all of them in order;  more -> classes of alike GPUs, the
+        busiest first; more classes -> as many GPUs, evenly from the busiest to the least busy
+        """
+        gpus, total = self.answer.evaluator.gpus, self.shares.total_s
+        if gpus <= MOST_COLUMNS:
+            return EACH, tuple(Column(rank, 1) for rank in range(gpus))
+        _, first, count = np.unique(self._held, axis=0, return_index=True, return_counts=True)
+        if first.size <= MOST_COLUMNS:
+            order = np.lexsort((first, -total[first]))
+            return ALIKE, tuple(Column(int(first[at]), int(count[at])) for at in order)
+        order = np.argsort(-total, kind="stable")
+        picked = np.unique(np.linspace(0, gpus - 1, MOST_COLUMNS).astype(int))
+        return SOME, tuple(Column(int(order[at]), 1) for at in picked)
+
+    @property
+    def _held(self) -> NDArray[np.int64]:
+        """[G, groups]: how many shards of the tables of each group are on each GPU."""
+        tables, ranks = self.answer.plan.shards
+        number = np.zeros(len(self.answer.plan.placements), dtype=np.int64)
+        for at, group in enumerate(self.answer.groups):
+            number[list(group.tables)] = at
+        held = np.zeros((self.answer.evaluator.gpus, len(self.answer.groups)), dtype=np.int64)
+        np.add.at(held, (ranks, number[tables]), 1)
+        return held
+
+    @cached_property
+    def step_numbers(self) -> dict[str, int]:
+        """Steps of this plan and those it is compared with, in the order of a pass: their colours."""
+        answer = self.answer
+        costs = [answer.found.cost, *(item.cost for item in answer.baselines if item.cost is not None)]
+        names = dict.fromkeys(row.name for cost in costs for row in cost.rows)
+        order = {step.name: at for at, step in enumerate(answer.evaluator.steps)}
+        return {name: at for at, name in enumerate(sorted(names, key=lambda n: order.get(n, len(order))))}
+
+    @property
+    def step_words(self) -> str:
+        """``training step`` or ``batch``."""
+        return "training step" if self.answer.training else "batch"
+
+    def bound_level(self, factor: float) -> list[tuple[float, str]]:
+        """Where no plan is below, in the unit of an axis, and words for it; nothing where none is known."""
+        found = self.answer.found
+        if self.answer.given or found.bound_s <= 0:
+            return []
+        return [(factor * found.bound_s, f"{format_time(found.bound_s)}:<br>no plan is faster")]
+
+    def column_words(self) -> str:
+        """What a column is, in a sentence."""
+        kind, columns = self.columns
+        if kind == EACH:
+            return "A column is a GPU."
+        if kind == ALIKE:
+            return "A column is a GPU, or one of several alike (×12: twelve of them), the busiest left."
+        gpus = format_count(self.answer.evaluator.gpus)
+        return f"A column is a GPU: {len(columns)} of {gpus}, from the busiest (left) to the least busy."
+
+    def figure(self, **layout: Any) -> Any:
+        """An empty figure with an axis of columns."""
+        kind, columns = self.columns
+        count = len(columns)
+        width = min(1100, max(520, 17 * count))
+        figure = style.new_figure(barmode="overlay", bargap=0.1, meta={"min_width": width}, **layout)
+        stride = 1 if count <= _LABELLED else 4 if kind == EACH else 2
+        ticks = list(range(0, count, stride))
+        labels = [f"×{columns[at].count}" if columns[at].count > 1 else str(columns[at].rank) for at in ticks]
+        title = "GPU, or how many are alike" if kind == ALIKE else "GPU"
+        beside = max(_FEWEST_SLOTS - count, 0) / 2
+        upright = count <= _LEVEL or (kind == EACH and count <= _LABELLED)
+        figure.update_xaxes(
+            title={"text": title},
+            range=[-0.5 - beside, count - 0.5 + beside],
+            showgrid=False,
+            tickmode="array",
+            tickvals=ticks,
+            ticktext=labels,
+            tickangle=0 if upright else -90,
+        )
+        return figure
+
+
+SHARDING_COLOURS: dict[str, str] = {
+    "data-parallel": style.PALETTE[0],
+    "table-wise": style.PALETTE[1],
+    "column-wise": style.PALETTE[2],
+    "row-wise": style.PALETTE[3],
+    "table-row-wise": style.PALETTE[4],
+    "table-column-wise": style.PALETTE[5],
+    "grid": style.PALETTE[6],
+    "3d": "#c2484d",
+}
+"""Colour of each of ``SHARDINGS`` in every figure of a plan."""
+HOT, OWN = "hot rows", "own samples"
+HOT_COLOUR, OWN_COLOUR, STATE_COLOUR = "#7fb3dd", style.PALETTE[7], "#c9a94f"
+ORDER = ("data-parallel", HOT, *(name for name in SHARDINGS if name != "data-parallel"), OWN)
+"""From below to the top of a column."""
+
+
+def colour_of(name: str) -> str:
+    """Of a sharding, of hot rows, of what a GPU does for its own samples."""
+    return {**SHARDING_COLOURS, HOT: HOT_COLOUR, OWN: OWN_COLOUR}[name]
+
+
+def time_unit(top_s: float) -> tuple[float, str]:
+    """Factor and unit in which ``top_s`` is drawn: 1 or more of it."""
+    for factor, unit in ((1.0, "s"), (1e3, "ms"), (1e6, "µs")):
+        if top_s * factor >= 1:
+            return factor, unit
+    return 1e9, "ns"
+
+
+def bytes_unit(top_bytes: float) -> tuple[float, str]:
+    """The same of bytes, decimal."""
+    for power, unit in ((12, "TB"), (9, "GB"), (6, "MB"), (3, "kB")):
+        if top_bytes >= 10.0**power:
+            return 10.0**-power, unit
+    return 1.0, "B"
+
+
+def size_words(size: float) -> str:
+    """``20.5 GB``."""
+    return format_bytes(size, binary=False)
+
+
+def levels(lines: Sequence[tuple[float, str]]) -> dict[str, Any]:
+    """Dashed lines over a figure with words of two lines in its right margin, and that margin.
+
+    lines  height on the axis, and words
+    Limits: two that are close -> the words of the lower one are lower
+    """
+    shapes, words = [], []
+    top = max((level for level, _ in lines), default=0.0)
+    for at, (level, text) in enumerate(sorted(lines, reverse=True)):
+        line = {"color": "#7d7d7d", "width": 1.5, "dash": "dash" if level == top else "dot"}
+        shapes.append(
+            {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "yref": "y", "y0": level, "y1": level}
+            | {"line": line}
+        )
+        close = len(lines) > 1 and min(value for value, _ in lines) > _CLOSE * top
+        anchor = "middle" if not close else "bottom" if at == 0 else "top"
+        words.append(
+            {"text": text, "xref": "paper", "x": 1.005, "xanchor": "left", "y": level, "yanchor": anchor}
+            | {"showarrow": False, "align": "left"}
+        )
+    return {"shapes": shapes, "annotations": words, "margin": {"l": 72, "r": 130, "t": 56, "b": 56}}
+
+
+def source(shown: Shown) -> str:
+    """Where the numbers come from, under every figure."""
+    e = shown.answer.evaluator
+    names = ", ".join(dict.fromkeys(e.setting.links.calibrations)) or "none"
+    ids = ", ".join(dict.fromkeys(each.name for each in e.tables.ids))
+    return (
+        f"Modelled: machine {e.setting.machine.name}, calibration {names}, ids {ids}, "
+        f"{format_count(e.batch)} samples a GPU; weakest evidence: {shown.answer.found.cost.evidence}."
+    )

@@ -1,0 +1,337 @@
+"""Which GPU holds what: GPUs as columns, shards as blocks, by bytes and by time."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from perfmodel.model import exchanges as ex
+from perfmodel.plan.memory import Memory
+from perfmodel.report.figures import style
+from perfmodel.report.figures.block import Block, Switch
+from perfmodel.report.figures.gpus import (
+    ALIKE,
+    HOT,
+    ORDER,
+    OWN,
+    Column,
+    Shown,
+    bytes_unit,
+    colour_of,
+    size_words,
+    source,
+    time_unit,
+)
+from perfmodel.report.figures.words import hover, safe
+from perfmodel.report.plan import next_best
+from perfmodel.units import counted, format_count, format_time
+
+NAME = "placements"
+MOST_BLOCKS = 1_800
+"""Blocks that are drawn: of more, small ones are one block a column and sharding."""
+_SMALL = 0.004  # of the highest column, in bytes and in time: too low to be seen
+_NAMED_COLUMNS = 12  # with fewer, blocks have the names of their tables
+_NAMED_HEIGHT = 0.035
+_NAMES = 4  # of tables in a block of several
+
+
+@dataclass(frozen=True)
+class Piece:
+    """What a GPU holds of some tables, or does for its own samples (no table)."""
+
+    sharding: str
+    tables: tuple[int, ...]
+    row_part: int
+    col_part: int
+    rows_bytes: float
+    state_bytes: float
+    time_s: float
+
+    @property
+    def held_bytes(self) -> float:
+        """Rows and optimizer state."""
+        return self.rows_bytes + self.state_bytes
+
+
+def held_by(shown: Shown) -> list[list[Piece]]:
+    """What the GPU of every column holds."""
+    _, columns = shown.columns
+    return [list(pieces_of(shown, column.rank)) for column in columns]
+
+
+def placements(shown: Shown, held: Sequence[Sequence[Piece]]) -> Block:
+    """Shards of every GPU by bytes and by time, coloured by sharding.
+
+    held  of every column (``held_by``)
+    Limits: more than ``MOST_BLOCKS`` shards -> small ones are drawn together
+    """
+    kind, columns = shown.columns
+    pieces = _merged(held)
+    figure = shown.figure(height=520)
+    switches = _draw(figure, shown, pieces)
+    how = (
+        f"{shown.column_words()} A block is a shard of a table: its height is its bytes, or its part of the "
+        "GPU's own time. Blocks too low to see are "
+        "drawn as one; grey is what it does and keeps for its own samples."
+    )
+    rows = [
+        _row(shown, column, piece, kind)
+        for column, drawn in zip(columns, pieces, strict=True)
+        for piece in drawn
+    ]
+    return Block(NAME, title(shown), how, figure, source(shown), tuple(rows), switches)
+
+
+def title(shown: Shown) -> str:
+    """How many tables are sharded how, and on how many GPUs."""
+    answer = shown.answer
+    counts: dict[str, int] = defaultdict(int)
+    hot = 0
+    for group in answer.groups:
+        counts[group.sharding] += len(group.tables)
+        hot += len(group.tables) * (group.scheme.hot_rows > 0)
+    total, gpus = len(answer.evaluator.tables), answer.evaluator.gpus
+    if len(counts) == 1:
+        name = next(iter(counts))
+        text = f"All {total} tables are {name}" if total > 1 else f"The table is {name}"
+    else:
+        parts = [
+            f"{count} {_IN_WORDS.get(name, name)}"
+            for name, count in sorted(counts.items(), key=lambda item: -item[1])
+        ]
+        text = f"Of {total} tables {', '.join(parts[:-1])} and {parts[-1]}"
+        text = text.replace(parts[0], parts[0].replace(" ", " are ", 1), 1)
+    text += f" on {counted(gpus, 'GPU')}"
+    if hot:
+        text += f"; {hot} {'has its' if hot == 1 else 'have their'} hottest rows on every GPU"
+    held = np.bincount(answer.plan.shards[1], minlength=gpus)
+    if held.max() > 0:
+        words = f"{held.min()} to {held.max()}" if held.min() < held.max() else str(held.max())
+        beside = "beside its copies " if "data-parallel" in counts else ""
+        text += f"; {beside}a GPU holds {words} {'shard' if words == '1' else 'shards'}"
+    return text + "."
+
+
+_IN_WORDS = {"3d": "cut in 3d"}
+
+
+def pieces_of(shown: Shown, rank: int) -> Iterator[Piece]:
+    """What one GPU holds, from the bottom of its column to the top: shards, copies, its own samples."""
+    found = [*_copies(shown, rank), *_shards(shown, rank)]
+    size = shown.answer.evaluator.tables.rows * shown.answer.evaluator.tables.dim
+    yield from sorted(found, key=lambda p: (ORDER.index(p.sharding), -size[p.tables[0]], p.tables[0]))
+    memory: Memory = shown.answer.found.memory
+    rest = float(shown.shares.total_s[rank]) - sum(piece.time_s for piece in found)
+    yield Piece(OWN, (), 0, 0, float(memory.buffer_bytes[rank]), 0.0, max(rest, 0.0))
+
+
+def _shards(shown: Shown, rank: int) -> Iterator[Piece]:
+    plan, e = shown.answer.plan, shown.answer.evaluator
+    tables = plan.shards[0][plan.shards[1] == rank]
+    rows, state = e.shard_memory(
+        tables, plan.row_parts[tables], plan.col_parts[tables], plan.hot_rows[tables]
+    )
+    times = shown.shares.shards_s(tables, rank)
+    for t, row, more, time in zip(tables.tolist(), rows, state, times, strict=True):
+        placement = plan.placements[t]
+        part = int(np.flatnonzero(placement.ranks == rank)[0])
+        i, j = divmod(part, placement.scheme.col_parts)
+        yield Piece(shown.groups[t].sharding, (t,), i, j, float(row), float(more), float(time))
+
+
+def _copies(shown: Shown, rank: int) -> Iterator[Piece]:
+    plan, e = shown.answer.plan, shown.answer.evaluator
+    times = shown.shares.copies_s(rank)
+    whole = np.array([placement.ranks.size == 0 for placement in plan.placements])
+    for name, tables in (("data-parallel", np.flatnonzero(whole)), (HOT, np.flatnonzero(plan.hot_rows > 0))):
+        held = e.shard_memory(tables, 1, 1) if name != HOT else e.copied_memory(tables, plan.hot_rows[tables])
+        for t, row, more in zip(tables.tolist(), *held, strict=True):
+            yield Piece(name, (t,), 0, 0, float(row), float(more), float(times[t]))
+
+
+def _merged(columns: Sequence[Sequence[Piece]]) -> list[list[Piece]]:
+    """Small pieces of one sharding as one, in every column."""
+    top = [max((sum(f(p) for p in held) for held in columns), default=0.0) for f in (_bytes, _time)]
+    small, found = _SMALL, [list(held) for held in columns]
+    while True:
+        found = [_merge(held, small * top[0], small * top[1]) for held in columns]
+        if sum(map(len, found)) <= MOST_BLOCKS or small > 1:
+            return found
+        small *= 2
+
+
+def _bytes(piece: Piece) -> float:
+    return piece.held_bytes
+
+
+def _time(piece: Piece) -> float:
+    return piece.time_s
+
+
+def _merge(held: Sequence[Piece], low_bytes: float, low_s: float) -> list[Piece]:
+    found: list[Piece] = []
+    for name in ORDER:
+        rest: list[Piece] = []
+        for piece in held:
+            if piece.sharding == name:
+                large = piece.held_bytes >= low_bytes or piece.time_s >= low_s or name == OWN
+                (found if large else rest).append(piece)
+        if len(rest) == 1:
+            found += rest
+        elif rest:
+            sums = (sum(getattr(p, key) for p in rest) for key in ("rows_bytes", "state_bytes", "time_s"))
+            found.append(Piece(name, tuple(t for p in rest for t in p.tables), 0, 0, *sums))
+    return found
+
+
+def _draw(figure: Any, shown: Shown, columns: Sequence[Sequence[Piece]]) -> tuple[Switch, ...]:
+    """A trace a sharding; returns the two ways to see them."""
+    import plotly.graph_objects as go
+
+    tops = [max(sum(f(p) for p in held) for held in columns) for f in (_bytes, _time)]
+    units = [bytes_unit(tops[0]), time_unit(tops[1])]
+    kind, drawn = shown.columns
+    names = [name for name in ORDER if any(piece.sharding == name for held in columns for piece in held)]
+    seen: list[dict[str, list[Any]]] = [{"y": [], "base": [], "text": []} for _ in units]
+    for name in names:
+        at = [(x, p) for x, held in enumerate(columns) for p in held if p.sharding == name]
+        for view, f, (factor, _), top in zip(seen, (_bytes, _time), units, tops, strict=True):
+            below = [_below(columns[x], piece, f) for x, piece in at]
+            view["y"].append([factor * f(piece) for _, piece in at])
+            view["base"].append([factor * low for low in below])
+            view["text"].append([_label(shown, p, f(p), top, len(columns)) for _, p in at])
+        figure.add_trace(
+            go.Bar(
+                x=[x for x, _ in at],
+                y=seen[0]["y"][-1],
+                base=seen[0]["base"][-1],
+                text=seen[0]["text"][-1],
+                textposition="inside",
+                insidetextanchor="middle",
+                textangle=0,
+                hovertext=[_hover(shown, drawn[x].name(kind), drawn[x], p) for x, p in at],
+                hoverinfo="text",
+                width=0.9,
+                name=_LEGEND.get(name, name),
+                marker={
+                    "color": colour_of(name),
+                    "line": {"color": "rgba(255,255,255,0.85)", "width": 0.6},
+                },
+            )
+        )
+    figure.update_layout(uniformtext={"minsize": 9, "mode": "hide"})
+    titles = ("bytes that a GPU holds", "own time of a GPU")
+    axes = [
+        style.axis(f"{words} ({unit})", range=[0, 1.06 * factor * top])
+        for words, (factor, unit), top in zip(titles, units, tops, strict=True)
+    ]
+    figure.update_layout(yaxis=axes[0])
+    labels = ("bytes", "time")
+    return tuple(
+        Switch(label, view, {"yaxis": axis}) for label, view, axis in zip(labels, seen, axes, strict=True)
+    )
+
+
+_LEGEND = {
+    HOT: "hot rows, on every GPU",
+    OWN: "exchange buffers; time for its own samples",
+    "data-parallel": "data-parallel, on every GPU",
+}
+
+
+def _below(held: Iterable[Piece], piece: Piece, f: Any) -> float:
+    total = 0.0
+    for each in held:
+        if each is piece:
+            break
+        total += f(each)
+    return total
+
+
+def _label(shown: Shown, piece: Piece, value: float, top: float, columns: int) -> str:
+    if columns > _NAMED_COLUMNS or value < _NAMED_HEIGHT * top or not piece.tables:
+        return ""
+    names = shown.answer.evaluator.tables.names
+    return safe(names[piece.tables[0]]) if len(piece.tables) == 1 else f"{len(piece.tables)} tables"
+
+
+def _hover(shown: Shown, where: str, column: Column, piece: Piece) -> str:
+    total = float(shown.shares.total_s[column.rank])
+    time = f"{format_time(piece.time_s)} of the {format_time(total)} that this GPU is busy"
+    if not piece.tables:
+        memory = f"{size_words(piece.rows_bytes)} of exchange buffers"
+        return hover(
+            [f"<b>{where}, for its own samples</b>", "ids out, bags in, sums of their parts", memory, time]
+        )
+    held = size_words(piece.held_bytes)
+    if piece.state_bytes > 0:
+        held += f", {size_words(piece.state_bytes)} of it optimizer state"
+    return hover([*_what(shown, where, piece), held, time, _why(shown, piece)])
+
+
+def _what(shown: Shown, where: str, piece: Piece) -> list[str]:
+    """Which tables, how they are sharded, which rows and columns."""
+    tables = shown.answer.evaluator.tables
+    names = [safe(tables.names[t]) for t in piece.tables[:_NAMES]]
+    if len(piece.tables) > 1:
+        more = f" and {len(piece.tables) - _NAMES} more" if len(piece.tables) > _NAMES else ""
+        what = "hot rows of" if piece.sharding == HOT else f"{piece.sharding}:"
+        return [f"<b>{what} {len(piece.tables)} tables</b> on {where}", ", ".join(names) + more]
+    t = piece.tables[0]
+    scheme, dim = shown.answer.plan.placements[t].scheme, f"{tables.dim[t]:.0f}"
+    if piece.sharding == HOT:
+        share = shown.answer.evaluator.hot_share(t, scheme.hot_rows)
+        words = (
+            f"its hottest {format_count(scheme.hot_rows)} rows × {dim}, {100 * share:.3g} % of its look-ups"
+        )
+        return [f"<b>{names[0]}, hot rows</b> on {where}", words]
+    left = float(tables.rows[t]) - scheme.hot_rows
+    size = f"{format_count(round(left / scheme.row_parts))} rows × {_elements(shown, t)}"
+    if scheme.parts > 1:
+        size += (
+            f": row part {piece.row_part + 1} of {scheme.row_parts}, "
+            f"column part {piece.col_part + 1} of {scheme.col_parts}"
+        )
+    return [f"<b>{names[0]}, {piece.sharding}</b> on {where}", size]
+
+
+def _elements(shown: Shown, t: int) -> str:
+    scheme = shown.answer.plan.placements[t].scheme
+    return f"{float(ex.part_elements(shown.answer.evaluator.tables.dim[t], scheme.col_parts)):.0f}"
+
+
+def _why(shown: Shown, piece: Piece) -> str:
+    """What the next best scheme would cost."""
+    if len(piece.tables) > 1 or piece.sharding == HOT:
+        return ""
+    words = next_best(shown.groups[piece.tables[0]])
+    return f"next best: {words}" if words else ""
+
+
+def _row(shown: Shown, column: Column, piece: Piece, kind: str) -> Mapping[str, Any]:
+    tables = shown.answer.evaluator.tables
+    one = piece.tables[0] if len(piece.tables) == 1 else None
+    scheme = shown.answer.plan.placements[one].scheme if one is not None else None
+    cut = scheme is not None and piece.sharding != HOT and scheme.parts > 0
+    return {
+        "gpu": column.rank,
+        "gpus_alike": column.count if kind == ALIKE else 1,
+        "holds": tables.names[one]
+        if one is not None
+        else f"{len(piece.tables)} tables"
+        if piece.tables
+        else "",
+        "sharding": piece.sharding,
+        "exchange": scheme.kind.name.lower() if scheme else "",
+        "row_part": piece.row_part if cut else None,
+        "row_parts": scheme.row_parts if cut and scheme else None,
+        "column_part": piece.col_part if cut else None,
+        "column_parts": scheme.col_parts if cut and scheme else None,
+        "rows_bytes": piece.rows_bytes,
+        "optimizer_bytes": piece.state_bytes,
+        "time_s": piece.time_s,
+    }

@@ -1,0 +1,314 @@
+"""Tables of a plan: which sharding for which, and what another one would cost."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+import numpy as np
+
+from perfmodel.plan.outcome import Group
+from perfmodel.plan.placement import SHARDINGS, Scheme
+from perfmodel.report.figures import style
+from perfmodel.report.figures.block import Block, Missing, Switch
+from perfmodel.report.figures.gpus import Shown, colour_of, size_words, source, time_unit
+from perfmodel.report.figures.words import hover, safe
+from perfmodel.report.plan import EXCHANGE_WORDS, next_best, parts_text, ranks_text
+from perfmodel.units import counted, format_count, format_fraction, format_number, format_time
+
+TABLES, OTHERS = "tables", "others"
+MOST_GROUPS = 40
+"""Groups of equal tables whose next best scheme is drawn: those with the dearest."""
+_SMALL = 0.01  # of the time: what another scheme hardly costs
+_DODGE = 0.13  # of markers on the same place, in decades
+_NAMES = 6
+
+
+def tables(shown: Shown) -> Block:
+    """Rows against look-ups of a bag, a marker for equal tables that are sharded alike."""
+    import plotly.graph_objects as go
+
+    answer = shown.answer
+    groups = _by_shape(shown)
+    rows, pooling = (np.array([key[at] for key in groups], dtype=float) for at in (0, 1))
+    figure = style.new_figure(height=420, meta={"min_width": 520})
+    beside = _dodged(list(groups))
+    for name in SHARDINGS:
+        mine = [(key, found) for key, found in groups.items() if key[2] == name]
+        if not mine:
+            continue
+        figure.add_trace(
+            go.Scatter(
+                x=[beside[key] for key, _ in mine],
+                y=[key[1] for key, _ in mine],
+                mode="markers",
+                name=name,
+                hovertext=[_table_hover(shown, key[2], found) for key, found in mine],
+                hoverinfo="text",
+                marker={
+                    "color": colour_of(name),
+                    "symbol": style.symbol(list(SHARDINGS).index(name)),
+                    "size": [11 + min(9, 3 * np.log2(sum(len(t) for _, t in found))) for _, found in mine],
+                    "opacity": 0.85,
+                    "line": {"color": "rgba(255,255,255,0.8)", "width": 1},
+                },
+            )
+        )
+    figure.update_layout(
+        xaxis=style.log_axis(
+            float(rows.min()) / 1.6, float(rows.max()) * 2.2, lambda v: format_count(v), "rows of a table"
+        ),
+        yaxis=style.log_axis(
+            float(pooling.min()) / 1.4, float(pooling.max()) * 1.4, lambda v: f"{v:g}", "look-ups of a bag"
+        ),
+    )
+    how = (
+        "A marker is a kind of table: equal rows, look-ups and sharding; the larger it is the more tables. "
+        "Of those on the same place some are moved to the right."
+    )
+    return Block(TABLES, tables_title(shown), how, figure, source(shown), tuple(_rows(answer)))
+
+
+Key = tuple[float, float, str]  # rows, look-ups of a bag, sharding
+
+
+def _by_shape(shown: Shown) -> dict[Key, list[tuple[Group, list[int]]]]:
+    """Tables by what the figure shows of them."""
+    t = shown.answer.evaluator.tables
+    found: dict[Key, list[tuple[Group, list[int]]]] = defaultdict(list)
+    for group in shown.answer.groups:
+        places: dict[Key, list[int]] = defaultdict(list)
+        for at in group.tables:
+            places[float(t.rows[at]), float(t.pooling[at]), group.sharding].append(at)
+        for key, mine in places.items():
+            found[key].append((group, mine))
+    return found
+
+
+def _dodged(keys: list[Key]) -> dict[Key, float]:
+    """Rows at which each is drawn."""
+    count: dict[tuple[float, float], int] = defaultdict(int)
+    found = {}
+    for key in sorted(keys, key=lambda key: list(SHARDINGS).index(key[2])):
+        found[key] = key[0] * 10 ** (_DODGE * count[key[:2]])
+        count[key[:2]] += 1
+    return found
+
+
+def tables_title(shown: Shown) -> str:
+    """Up to how many rows tables are copied, and what becomes of the others."""
+    answer, t = shown.answer, shown.answer.evaluator.tables
+    by: dict[str, list[int]] = defaultdict(list)
+    for group in answer.groups:
+        by[group.sharding] += group.tables
+    size, looked = t.rows * t.dim * t.element_bytes, t.pooling / t.pooling.sum()
+
+    def words(name: str) -> str:
+        mine = by[name]
+        share = format_fraction(float(size[mine].sum() / size.sum()))
+        ups = format_fraction(float(looked[mine].sum()))
+        return f"{share} of the bytes and {ups} of the look-ups"
+
+    most = sorted(by, key=lambda name: -float(size[by[name]].sum()))
+    if len(most) == 1:
+        return f"All tables are {most[0]}: no other sharding of one of them is used."
+    first, second = most[:2]
+    text = (
+        f"The {_count(by[first], first)} {_are(by[first])} {words(first)}, "
+        f"the {_count(by[second], second)} {words(second)}"
+    )
+    if "data-parallel" in by:
+        at = max(by["data-parallel"], key=lambda table: float(size[table]))
+        text += f"; the largest that is copied has {counted(int(t.rows[at]), 'row')}"
+    return text + "."
+
+
+def _count(found: list[int], name: str) -> str:
+    return f"{name} table" if len(found) == 1 else f"{format_count(len(found))} {name} tables"
+
+
+def _are(found: list[int]) -> str:
+    return "has" if len(found) == 1 else "have"
+
+
+def _table_hover(shown: Shown, sharding: str, found: list[tuple[Group, list[int]]]) -> str:
+    t = shown.answer.evaluator.tables
+    every = [at for _, mine in found for at in mine]
+    names = ", ".join(safe(t.names[at]) for at in every[:_NAMES])
+    more = f" and {len(every) - _NAMES} more" if len(every) > _NAMES else ""
+    dims = ", ".join(f"{dim:.0f}" for dim in sorted(set(t.dim[every].tolist())))
+    first = every[0]
+    lines = [
+        f"<b>{names}{more}</b>: {sharding}",
+        f"{format_count(float(t.rows[first]))} rows × {dims}, {format_number(float(t.pooling[first]))} "
+        "look-ups a bag",
+    ]
+    for group, mine in found[:3]:
+        ranks = ranks_text(shown.answer.ranks(group), shown.answer.evaluator.gpus)
+        parts = parts_text(group.scheme)
+        many = f"{len(mine)} " if len(mine) > 1 else ""
+        cut = "a copy" if parts == "-" else f"{parts} parts"
+        other = next_best(group)
+        lines.append(f"{many}{cut} on GPUs {ranks}, {size_words(group.memory_bytes)} on each")
+        lines.append(f"next best: {other}" if other else "")
+    return hover(lines)
+
+
+def _rows(answer: Any) -> list[dict[str, Any]]:
+    """One row a table, in the order of the model."""
+    e, found = answer.evaluator, []
+    groups = {t: group for group in answer.groups for t in group.tables}
+    for t, placement in enumerate(answer.plan.placements):
+        group, scheme = groups[t], placement.scheme
+        reason = group.reason
+        found.append(
+            {
+                "table": e.tables.names[t],
+                "rows": int(e.tables.rows[t]),
+                "dim": int(e.tables.dim[t]),
+                "look_ups": float(e.tables.pooling[t]),
+                "sharding": group.sharding,
+                "exchange": scheme.kind.name.lower(),
+                "row_parts": scheme.row_parts,
+                "column_parts": scheme.col_parts,
+                "hot_rows": scheme.hot_rows,
+                "shard_bytes": group.memory_bytes,
+                "gpus": ranks_text(placement.ranks, e.gpus),
+                "next_best": reason.sharding if reason and reason.scheme else "",
+                "next_best_more_s": reason.more_s if reason and reason.scheme else None,
+            }
+        )
+    return found
+
+
+def others(shown: Shown) -> Block | Missing:
+    """How much longer the plan takes with the next best scheme of each table.
+
+    Limits: no table has another scheme that fits, or too many were not tried -> Missing
+    """
+    import plotly.graph_objects as go
+
+    answer, time_s = shown.answer, shown.answer.found.cost.time_s
+    tried = [group for group in answer.groups if group.reason and group.reason.scheme]
+    if not tried:
+        return Missing(OTHERS, "no other scheme of any table fits in the memory.")
+    drawn = sorted(tried, key=lambda group: -abs(_more(group)))[:MOST_GROUPS]
+    factor, unit = time_unit(max(abs(_more(group)) for group in drawn))
+    slow = [factor * _more(group) for group in drawn]
+    figure = style.new_figure(
+        height=110 + 20 * len(drawn), showlegend=len({g.sharding for g in drawn}) > 1, meta={"min_width": 520}
+    )
+    labels = [_label(shown, group) for group in drawn]
+    turn = 0.6 * max(slow)
+    for name in SHARDINGS:
+        at = [k for k, group in enumerate(drawn) if group.sharding == name]
+        if at:
+            figure.add_trace(
+                go.Scatter(
+                    x=[slow[k] for k in at],
+                    y=at,
+                    mode="markers+text",
+                    text=[_scheme_words(drawn[k]) for k in at],
+                    textposition=["middle left" if slow[k] > turn else "middle right" for k in at],
+                    textfont={"size": 11, "color": style.PALETTE[7]},
+                    name=name,
+                    hovertext=[_other_hover(labels[k], drawn[k], time_s) for k in at],
+                    hoverinfo="text",
+                    marker={
+                        "color": colour_of(name),
+                        "symbol": style.symbol(list(SHARDINGS).index(name)),
+                        "size": 11,
+                    },
+                )
+            )
+    figure.update_yaxes(
+        tickmode="array", tickvals=list(range(len(drawn))), ticktext=labels, range=[len(drawn) - 0.3, -0.7]
+    )
+    linear = style.axis(f"{_AXIS} ({unit})", rangemode="tozero")
+    switches: tuple[Switch, ...] = ()
+    figure.update_layout(xaxis=linear)
+    positive = [value for value in slow if value > 0]
+    if len(positive) == len(slow):
+        low, high = max(min(positive), max(positive) * 1e-5), max(positive)
+        seconds = style.log_axis(low / 1.6, high * 1.6, lambda v: format_time(v / factor), _AXIS)
+        figure.update_layout(xaxis=seconds)
+        switches = (Switch("log", {}, {"xaxis": seconds}), Switch("linear", {}, {"xaxis": linear}))
+    left = len(tried) - len(drawn)
+    how = (
+        "A row is a table, or equal ones; its colour is its sharding, its place what the plan takes "
+        "longer with its next best one (named beside it), everything else as it is"
+        + (f"; the {len(drawn)} dearest of {len(tried)}." if left else ".")
+    )
+    rows = tuple(_other_row(shown, group) for group in tried)
+    return Block(OTHERS, others_title(shown, tried), how, figure, source(shown), rows, switches)
+
+
+_AXIS = "how much longer the plan takes"
+
+
+def others_title(shown: Shown, tried: list[Group]) -> str:
+    """The table that another scheme would cost most, and for how many it costs next to nothing."""
+    time_s = shown.answer.found.cost.time_s
+    dearest = max(tried, key=_more)
+    little = sum(len(g.tables) for g in tried if abs(_more(g)) < _SMALL * time_s)
+    total = sum(len(group.tables) for group in tried)
+    name = shown.answer.evaluator.tables.names[dearest.tables[0]]
+    text = (
+        f"Another scheme would cost {name} the most: +{format_time(_more(dearest))} with "
+        f"{_scheme_words(dearest)} instead of {_words(dearest.sharding, dearest.scheme)}, "
+        f"{format_fraction(abs(_more(dearest)) / time_s)} of the {shown.step_words}"
+    )
+    if _more(dearest) <= 0:
+        shortest = min(tried, key=_more)
+        name = shown.answer.evaluator.tables.names[shortest.tables[0]]
+        text = (
+            f"No other scheme makes this plan longer; that of {name} makes it shorter: "
+            f"−{format_time(-_more(shortest))} with {_scheme_words(shortest)}"
+        )
+    if little:
+        text += f"; for {little} of {counted(total, 'table')} it is less than {format_fraction(_SMALL)}"
+    return text + "."
+
+
+def _scheme_words(group: Group) -> str:
+    """The next best scheme."""
+    reason = group.reason
+    return _words(reason.sharding, reason.scheme) if reason and reason.scheme else ""
+
+
+def _words(sharding: str, scheme: Scheme) -> str:
+    """``row-wise, unique 128×1``."""
+    return f"{sharding}, {EXCHANGE_WORDS[scheme.kind]} {parts_text(scheme)}" if scheme.parts else sharding
+
+
+def _more(group: Group) -> float:
+    return group.reason.more_s if group.reason else 0.0
+
+
+def _label(shown: Shown, group: Group) -> str:
+    name = safe(shown.answer.evaluator.tables.names[group.tables[0]])
+    return name + (f" +{len(group.tables) - 1}" if len(group.tables) > 1 else "")
+
+
+def _other_hover(label: str, group: Group, time_s: float) -> str:
+    reason = group.reason
+    other = f"next best: {reason.sharding}, {next_best(group)}" if reason else ""
+    share = f"{format_fraction(abs(_more(group)) / time_s)} of the time"
+    alike = "" if len(group.tables) == 1 else "one of them placed so, the others as they are"
+    return hover([f"<b>{label}</b>: {group.sharding}, {parts_text(group.scheme)}", other, share, alike])
+
+
+def _other_row(shown: Shown, group: Group) -> dict[str, Any]:
+    reason = group.reason
+    assert reason is not None and reason.scheme is not None
+    return {
+        "table": shown.answer.evaluator.tables.names[group.tables[0]],
+        "tables_alike": len(group.tables),
+        "sharding": group.sharding,
+        "exchange": group.scheme.kind.name.lower(),
+        "next_best": reason.sharding,
+        "next_best_exchange": reason.scheme.kind.name.lower(),
+        "next_best_row_parts": reason.scheme.row_parts,
+        "next_best_column_parts": reason.scheme.col_parts,
+        "more_s": reason.more_s,
+    }

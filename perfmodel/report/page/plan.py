@@ -1,0 +1,286 @@
+"""The page of a plan: its card, its figures, where the numbers come from, and the plan itself."""
+
+from __future__ import annotations
+
+import shlex
+from html import escape
+from typing import Any
+
+import numpy as np
+
+from perfmodel.model.exchanges import Exchange
+from perfmodel.plan.files import plan_record
+from perfmodel.plan.outcome import Outcome
+from perfmodel.plan.training import WholeStep
+from perfmodel.report.figures.block import Block, Missing
+from perfmodel.report.figures.gpu_loads import balance, memory
+from perfmodel.report.figures.gpus import Shown
+from perfmodel.report.figures.placements import held_by, placements
+from perfmodel.report.figures.plan_tables import others, tables
+from perfmodel.report.figures.style import EVIDENCE_COLOURS
+from perfmodel.report.figures.timeline import steps, timeline
+from perfmodel.report.page.assemble import block_data, whole_page
+from perfmodel.report.page.headline import ALERT_SHARE
+from perfmodel.report.page.provenance import machine_values, versions
+from perfmodel.report.plan import STOPPED, compared_with, kept_words, step_label
+from perfmodel.report.projection import band
+from perfmodel.schema.evidence import Evidence
+from perfmodel.units import (
+    counted,
+    format_bytes,
+    format_count,
+    format_fraction,
+    format_number,
+    format_ratio,
+    format_time,
+)
+
+MOST_RANKS = 50_000
+"""Shards of a plan that the page holds as data; a larger plan is kept with ``--out``."""
+
+
+def plan_page_html(
+    answer: Outcome, command: str, whole: WholeStep | None = None, capped: bool = False
+) -> str:
+    """The whole file. The same answer gives the same bytes.
+
+    command  plans again and writes the page
+    whole    the step with its dense layers, if they were given
+    capped   whether the memory was said with ``--max-hbm``
+    """
+    card = headline(answer, whole, capped)
+    name = escape_less(answer.evaluator.tables.model)
+    title = f"{name} on {counted(answer.evaluator.gpus, 'GPU')}: {card['sentence']}"
+    return whole_page(title, provenance(answer, command), document(answer, command, whole, capped))
+
+
+def escape_less(text: str) -> str:
+    """One line of plain text."""
+    return " ".join(text.split())
+
+
+def plan_blocks(answer: Outcome, whole: WholeStep | None = None) -> tuple[Block | Missing, ...]:
+    """All figures of a plan, in the order of the reader's questions."""
+    shown = Shown.of(answer, whole)
+    held = held_by(shown)
+    return (
+        placements(shown, held),
+        steps(shown),
+        timeline(shown),
+        balance(shown),
+        memory(shown, held),
+        tables(shown),
+        others(shown),
+    )
+
+
+def document(
+    answer: Outcome, command: str, whole: WholeStep | None = None, capped: bool = False
+) -> dict[str, Any]:
+    """What the script shows: one card and its blocks, nothing to choose; and the plan, to take along."""
+    blocks = [block_data(block) for block in plan_blocks(answer, whole)]
+    head = headline(answer, whole, capped)
+    shards = sum(placement.ranks.size for placement in answer.plan.placements)
+    return {
+        "selectors": [],
+        "views": {"": {"heads": [head], "blocks": blocks, "titles": {}}},
+        "fixed": [],
+        "question": "",
+        "alerts": [],
+        "command": command,
+        "plan": plan_record(answer.plan) if shards <= MOST_RANKS else None,
+    }
+
+
+def headline(answer: Outcome, whole: WholeStep | None = None, capped: bool = False) -> dict[str, Any]:
+    """The card, as plain text: the time against plans without a planner, its band, the gap, the memory."""
+    e, cost = answer.evaluator, answer.found.cost
+    what = "training step" if answer.training else "batch"
+    per_s = f"{format_number(e.batch * e.gpus / cost.time_s / 1e6)} M samples/s"
+    times = [f"{counted(e.batch, 'sample')} on each GPU, {per_s}"]
+    times += [compared_with(item, cost.time_s) for item in answer.baselines]
+    return {
+        "sentence": f"{format_time(cost.time_s)} per {what} on {counted(e.gpus, 'GPU')}: {_against(answer)}.",
+        "times": "; ".join(times),
+        "sure": f"95 % band {band(cost.low_s, cost.high_s)}; {_left(answer)}",
+        "gpus": _gpus(answer, capped),
+        "evidence": evidence_bar(answer),
+        "alert": _alert(answer),
+        "notes": _notes(answer, whole),
+    }
+
+
+def _against(answer: Outcome) -> str:
+    """The fastest plan without a planner that fits."""
+    fitting = [item for item in answer.baselines if item.time_s is not None]
+    if not fitting:
+        names = " nor ".join(item.name for item in answer.baselines)
+        return f"neither {names} fits in their memory"
+    best = min(fitting, key=lambda item: item.time_s or 0.0)
+    ratio = (best.time_s or 0.0) / answer.found.cost.time_s
+    if format_ratio(ratio) == format_ratio(1.0):
+        return f"as fast as all tables {best.name}"
+    return f"{format_ratio(ratio)} as fast as all tables {best.name}"
+
+
+def _left(answer: Outcome) -> str:
+    found = answer.found
+    if answer.given:
+        return "this plan was given: without --plan, a search says how much better one can be"
+    which = " of TorchRec's shardings" if found.restricted else ""
+    return (
+        f"no plan{which} is faster than {format_time(found.bound_s)}: at most "
+        f"{format_fraction(found.gap)} is left to gain ({STOPPED[found.stopped]})"
+    )
+
+
+def _gpus(answer: Outcome, capped: bool) -> str:
+    e, total = answer.evaluator, answer.found.memory.total_bytes
+    domains = f" in NVLink domains of {e.domain}" if 1 < e.domain < e.gpus else ""
+    size, full, limit = (
+        format_bytes(value, binary=False)
+        for value in (e.tables.total_bytes, float(total.max()), answer.found.limit_bytes)
+    )
+    return (
+        f"{format_count(e.gpus)}{domains}, for {counted(len(e.tables), 'table')} of {size}; memory {full} of "
+        f"{limit} on the fullest (GPU {int(np.argmax(total))}), {kept_words(answer, capped)}"
+    )
+
+
+def evidence_shares(answer: Outcome) -> dict[Evidence, float]:
+    """Share of the time by the evidence of its steps, strongest first."""
+    cost = answer.found.cost
+    found: dict[Evidence, float] = {}
+    for row in sorted(cost.rows, key=lambda row: row.evidence.rank):
+        found[row.evidence] = found.get(row.evidence, 0.0) + row.time_s / cost.time_s
+    return found
+
+
+def evidence_bar(answer: Outcome) -> list[dict[str, Any]]:
+    """The same as the page draws it."""
+    return [
+        {
+            "kind": str(kind),
+            "share": float(f"{share:.4g}"),
+            "words": f"{format_fraction(share)} {kind}",
+            "colour": EVIDENCE_COLOURS[kind],
+        }
+        for kind, share in evidence_shares(answer).items()
+    ]
+
+
+def _alert(answer: Outcome) -> str:
+    """Which steps are assumed, and how to measure them, where they take more than a fifth; else ""."""
+    share = evidence_shares(answer).get(Evidence.ASSUMED, 0.0)
+    if share <= ALERT_SHARE:
+        return ""
+    rows = [row for row in answer.found.cost.rows if row.evidence == Evidence.ASSUMED]
+    rows.sort(key=lambda row: -row.time_s)
+    names = ", ".join(step_label(row.name) for row in rows[:3])
+    more = f" and {len(rows) - 3} more" if len(rows) > 3 else ""
+    return (
+        f"{format_fraction(share)} of the time rests on something assumed: {names}{more}. To measure it, run "
+        "perfmodel calibrate on such a machine, and plan with --calibration latest."
+    )
+
+
+def _notes(answer: Outcome, whole: WholeStep | None) -> list[str]:
+    e = answer.evaluator
+    machine = e.setting.machine
+    notes = []
+    if answer.found.stopped == "interrupt":
+        notes.append("The search was stopped: this is the best plan that it had found.")
+    if whole is not None:
+        what = "a training step" if whole.training else "a batch"
+        notes.append(
+            f"With dense layers {format_time(whole.found.step_s)} {what} (band "
+            f"{band(whole.low_s, whole.high_s)}), overlapped; {format_time(whole.found.serial_s)} one "
+            "after the other. The time above is of the tables alone."
+        )
+    names = dict.fromkeys(each.name for each in e.tables.ids)
+    if list(names) != ["uniform"]:
+        notes.append(f"Ids: {', '.join(names)}.")
+    if machine.overrides:
+        values = ", ".join(f"{key} = {machine.quantity(key)}" for key in sorted(machine.overrides))
+        notes.append(f"Changed for this page: {values}.")
+    if e.setting.scenario != "cluster":
+        notes.append(f"Scenario {e.setting.scenario}.")
+    return notes + list(e.setting.notes)
+
+
+def provenance(answer: Outcome, command: str) -> str:
+    """HTML of machine, calibrations, steps with their equations, and the command."""
+    e = answer.evaluator
+    machine = e.setting.machine
+    names = ", ".join(dict.fromkeys(e.setting.links.calibrations)) or "none"
+    again = (
+        "This page again"
+        if answer.given
+        else "This page again (where the time limit ends the search, a faster computer may find a faster "
+        "plan: --out plan.json keeps this one, and --plan plan.json shows it)"
+    )
+    return "\n".join(
+        [
+            f"<p>Machine <strong>{escape(machine.name)}</strong>: {escape(machine.title)}. Tables: "
+            f"{escape(e.tables.model)}.</p>",
+            f"<p>Calibrations: {escape(names)}. {escape(versions())}</p>",
+            machine_values(machine),
+            _equations(answer),
+            f"<p>{escape(again)}:</p><pre><code>{escape(command)}</code></pre>",
+        ]
+    )
+
+
+def _equations(answer: Outcome) -> str:
+    """The steps, and the command that writes the equation of each with its numbers."""
+    from perfmodel.plan.explain import bytes_equation
+
+    known = {step.name: step for step in answer.evaluator.steps}
+    rows = []
+    for row in answer.found.cost.rows:
+        text = bytes_equation(known[row.name]) if row.name in known else ""
+        where = f"{row.library} {row.collective.replace('_', '-')}" if row.collective else "kernel"
+        cells = (format_time(row.time_s), format_bytes(row.bytes), where, row.limit, str(row.evidence), text)
+        rows.append(
+            f"<tr><th scope='row'>{escape(step_label(row.name))}</th>"
+            + "".join(f"<td>{escape(cell)}</td>" for cell in cells)
+            + "</tr>"
+        )
+    names = (
+        "step",
+        "time",
+        "bytes of the busiest GPU",
+        "runs as",
+        "limit",
+        "evidence",
+        "bytes of a shard or table",
+    )
+    head = "".join(f"<th scope='col'>{name}</th>" for name in names)
+    return (
+        "<details><summary>Equations of the steps</summary><p>Bytes of a step are summed over the shards and "
+        "copies of the busiest GPU; their time is that of the kernel or collective at these bytes "
+        "(docs/model.md: Curves, Other shardings, A training step). One equation with all its numbers, for "
+        f"tables that are all sharded one way: <code>{escape(_explain_line(answer))}</code></p>"
+        f"<div class='wide'><table><thead><tr>{head}</tr></thead>"
+        f"<tbody>{''.join(rows)}</tbody></table></div></details>"
+    )
+
+
+_WAYS = {
+    Exchange.DP: "data-parallel",
+    Exchange.RS: "row-wise",
+    Exchange.UB: "ub",
+    Exchange.SPARSE: "sparse",
+    Exchange.TWO_LEVEL: "two-level",
+}
+
+
+def _explain_line(answer: Outcome) -> str:
+    """``perfmodel explain gather`` of the sharding that has the most bytes."""
+    e = answer.evaluator
+    size = e.tables.rows * e.tables.dim * e.tables.element_bytes
+    group = max(answer.groups, key=lambda group: float(size[list(group.tables)].sum()))
+    way = _WAYS.get(group.scheme.kind, "table-wise" if group.scheme.parts == 1 else "column-wise")
+    words = ["perfmodel", "explain", "gather", "--model", e.tables.model, "--gpus", str(e.gpus)]
+    words += ["--batch", str(e.batch), "--machine", e.setting.machine.name, "--sharding", way]
+    return shlex.join(words)

@@ -1,0 +1,115 @@
+"""The page of a plan in a real browser: drawn, clean, and the mouse reads what --json says."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from chromium import PROGRAM, Chromium
+
+from perfmodel.cli import run
+from perfmodel.units import format_bytes, format_time
+
+pytestmark = pytest.mark.skipif(PROGRAM is None, reason="no Chromium on this machine: apt install chromium")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """A training plan with dense layers and hot rows, in little memory: no table is on every GPU whole."""
+    path, out = tmp_path_factory.mktemp("page") / "plan.html", io.StringIO()
+    words = ["--model", "criteo-kaggle", "--gpus", "8", "--max-hbm", "400MB", "--objective", "throughput"]
+    words += ["--distribution", "zipf:1.05", "--dense", "dlrm-dcnv2", "--time-limit", "1s"]
+    with contextlib.redirect_stdout(out):
+        code = run(["plan", *words, "--report", str(path), "--json"])
+    assert code == 0
+    return path, json.loads(out.getvalue())
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
+    one = Chromium(tmp_path_factory.mktemp("profile"))
+    yield one
+    one.close()
+
+
+@pytest.mark.parametrize(("width", "dark"), [(1280, False), (390, True)])
+def test_the_page_opens_clean(
+    browser: Chromium, made: tuple[Path, dict[str, Any]], width: int, dark: bool
+) -> None:
+    browser.said.clear()
+    browser.asked.clear()
+    path, told = made
+    browser.open(path, width, dark=dark)
+    assert browser.run("document.documentElement.scrollWidth") == width  # nothing sticks out
+    assert browser.run("document.querySelectorAll('.plot:has(.main-svg)').length") == 7
+    assert format_time(told["time_s"]) in browser.run("document.querySelector('h1').textContent")
+    assert browser.run("document.querySelectorAll('#headline .evidence span').length") > 0
+    assert browser.run("document.body.innerText.includes('undefined')") is False
+    assert browser.said == []
+    outside = [address for address in browser.asked if not address.startswith(("data:", "blob:"))]
+    assert set(outside) <= {path.resolve().as_uri(), "about:blank"}
+
+
+def test_the_mouse_reads_a_block(browser: Chromium, made: tuple[Path, dict[str, Any]]) -> None:
+    path, told = made
+    browser.open(path, 1280)
+    words = browser.run(
+        """(async () => {
+            const plot = document.querySelector('#block-placements .plot');
+            const shown = [];
+            for (const [curve, trace] of plot.data.entries()) {
+                Plotly.Fx.hover(plot, [{curveNumber: curve, pointNumber: 0}]);
+                await new Promise(done => setTimeout(done, 200));
+                shown.push([...plot.querySelectorAll('.hovertext text')].map(t => t.textContent).join(' '));
+            }
+            return shown.join(' ');
+        })()"""
+    )
+    sharded = {name: group for group in told["groups"] for name in group["tables"]}
+    seen = [name for name in sharded if f"{name}, {sharded[name]['sharding']} on GPU" in words]
+    assert seen and "for its own samples" in words
+    assert any(format_bytes(sharded[name]["memory_bytes"], binary=False) in words for name in seen)
+
+
+def test_bytes_and_time_are_two_views_of_the_same_blocks(
+    browser: Chromium, made: tuple[Path, dict[str, Any]]
+) -> None:
+    path, told = made
+    browser.open(path, 1280)
+    press = (
+        "[...document.querySelectorAll('#block-placements button')].find(b => b.textContent === '{}').click()"
+    )
+    tops = """(() => {
+        const plot = document.querySelector('#block-placements .plot'), top = {};
+        for (const trace of plot.data) trace.x.forEach((x, at) => {
+            top[x] = Math.max(top[x] || 0, trace.base[at] + trace.y[at]); });
+        return [plot.layout.yaxis.title.text, Object.values(top)];
+    })()"""
+    title, heights = browser.run(tops)
+    unit = {"GB": 1e9, "MB": 1e6}[title.split("(")[-1].rstrip(")")]
+    assert [unit * height for height in heights] == pytest.approx(told["memory_bytes"], rel=1e-4)
+    browser.run(press.format("time"))
+    browser.wait(
+        "document.querySelector('#block-placements .plot').layout.yaxis.title.text.startsWith('own time')"
+    )
+    title, heights = browser.run(tops)
+    unit = {"ms": 1e-3, "µs": 1e-6}[title.split("(")[-1].rstrip(")")]
+    assert max(heights) * unit <= told["time_s"] * (1 + 1e-4)
+    assert browser.said == []
+
+
+def test_the_timeline_has_the_tasks_of_the_document(
+    browser: Chromium, made: tuple[Path, dict[str, Any]]
+) -> None:
+    path, told = made
+    browser.open(path, 1280)
+    names = browser.run("document.querySelector('#block-timeline .plot').data.map(trace => trace.name)")
+    assert {"kernels", "exposed communication", "critical path"} <= set(names)
+    step, exposed = told["dense_step"]["step_s"], told["dense_step"]["exposed_s"]
+    title = browser.run("document.querySelector('#block-timeline h2').textContent")
+    assert format_time(step) in title and format_time(exposed) in title

@@ -1,0 +1,113 @@
+"""``perfmodel plan --report``: one page beside the answer, and nothing overwritten."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli_calls import planned as asked
+
+from perfmodel.plan.search import Search
+
+TABLES = "rows,dim,pooling,name\n1000000,64,10,big\n1000,64,2,small\n1000000,64,5,other\n"
+FITS = ("--gpus", "16", "--max-hbm", "300MB", "--time-limit", "1s")
+
+
+@pytest.fixture
+def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.csv").write_text(TABLES, encoding="utf-8")
+    return "mine.csv"
+
+
+def data_of(page: Path) -> dict[str, Any]:
+    """What the script of a page shows."""
+    found = re.search(
+        r'<script type="application/json" id="data">(.*?)</script>', page.read_text("utf-8"), re.S
+    )
+    assert found
+    return dict(json.loads(found[1]))
+
+
+def test_the_page_is_beside_the_text(model: str) -> None:
+    code, out, err = asked("--model", model, *FITS, "--report", "plan.html")
+    assert (code, err) == (0, "wrote plan.html\n")
+    head = data_of(Path("plan.html"))["views"][""]["heads"][0]
+    assert out.startswith(head["sentence"].split(" per ")[0] + " per batch")
+
+
+def test_the_page_has_the_numbers_of_the_document(model: str) -> None:
+    code, out, err = asked("--model", model, *FITS, "--report", "plan.html", "--json")
+    told, page = json.loads(out), data_of(Path("plan.html"))
+    assert (code, err) == (0, "wrote plan.html\n")
+    assert page["plan"] == told["plan"]
+    code, out, err = asked("--model", model, *FITS, "--report", "other.html", "--csv")
+    assert (code, err) == (0, "wrote other.html\n") and out.startswith("table,")
+
+
+def test_a_given_plan_has_a_page_without_a_search(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert asked("--model", model, *FITS, "--out", "plan.json")[0] == 0
+
+    def never(search: Search) -> None:
+        raise AssertionError("searched")
+
+    monkeypatch.setattr(Search, "run", never)
+    words = ("--model", model, "--plan", "plan.json", "--max-hbm", "300MB", "--dense", "dlrm-dcnv2")
+    code, out, _ = asked(*words, "--report", "given.html")
+    page = data_of(Path("given.html"))
+    assert code == 0 and "This plan was given" in out
+    assert page["plan"] == json.loads(Path("plan.json").read_text("utf-8"))
+    names = [block["name"] for block in page["views"][""]["blocks"]]
+    assert names == ["placements", "steps", "timeline", "balance", "memory", "tables", "others"]
+
+
+def test_the_command_of_the_page_makes_it_again(model: str) -> None:
+    assert asked("--model", model, *FITS, "--out", "plan.json")[0] == 0
+    words = ("--model", model, "--plan", "plan.json", "--max-hbm", "300MB", "--json", "--force")
+    assert asked(*words, "--report", "given.html")[0] == 0
+    first = Path("given.html").read_text("utf-8")
+    line = shlex.split(unescape(re.findall(r"<pre><code>(.*?)</code></pre>", first, re.S)[-1]))
+    assert line[:2] == ["perfmodel", "plan"] and "--json" not in line and "--force" not in line
+    Path("given.html").unlink()
+    assert asked(*line[2:])[0] == 0
+    assert Path("given.html").read_text("utf-8") == first
+
+
+def test_a_file_is_not_overwritten_and_nothing_is_searched(
+    model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(search: Search) -> None:
+        raise AssertionError("searched")
+
+    monkeypatch.setattr(Search, "run", never)
+    Path("plan.html").write_text("mine", encoding="utf-8")
+    code, out, err = asked("--model", model, *FITS, "--report", "plan.html")
+    assert (code, out) == (2, "") and "exists already" in err and "--report plan-2.html" in err
+    assert Path("plan.html").read_text("utf-8") == "mine"
+    code, out, err = asked("--model", model, *FITS, "--report", "a.json", "--out", "a.json")
+    assert (code, out) == (2, "") and "is the file of --out" in err and not Path("a.json").exists()
+
+
+def test_ctrl_c_writes_the_page_of_the_best_so_far(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(search: Search, *_: object) -> float:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Search, "_near", stop)
+    code, out, _ = asked("--model", model, *FITS, "--report", "plan.html")
+    assert code == 130 and "(it was stopped)" in out
+    head = data_of(Path("plan.html"))["views"][""]["heads"][0]
+    assert "(it was stopped)" in head["sure"] and "search was stopped" in head["notes"][0]
+
+
+def test_a_plan_for_torchrec_is_made_again_with_its_format(model: str) -> None:
+    words = ("--model", model, *FITS, "--format", "torchrec", "--out", "torchrec.json")
+    code, _, err = asked(*words, "--report", "plan.html")
+    assert code == 0 and "wrote torchrec.json\nwrote plan.html\n" in err
+    page = data_of(Path("plan.html"))
+    assert "--format torchrec" in page["command"] and "--out torchrec.json" in page["command"]
+    assert "of TorchRec's shardings" in page["views"][""]["heads"][0]["sure"]

@@ -1,0 +1,81 @@
+"""Own times of GPUs, shards and copies: they add up, and who has fewer bytes waits."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from perfmodel.model.exchanges import Exchange
+from perfmodel.model.schedule import COMPUTE, NETWORK, Task, schedule
+from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme, uniform_plan
+from perfmodel.plan.explain import bytes_equation
+from perfmodel.plan.shares import Shares
+from perfmodel.schema.distributions import zipf
+from perfmodel.schema.workload import Table, TableSet
+
+TABLES = PlanTables.of(
+    TableSet("mine", (Table("a", 1_000_000, 64, 10, "fp32"), Table("b", 1000, 64, 2, "fp32"))),
+    zipf(1.05),
+)
+PLACED = Plan(
+    TABLES, (Placement.of(Scheme(Exchange.SPARSE, 1, 1, 100), [1]), Placement.of(Scheme(Exchange.DP))), 4, 4
+)
+
+
+def shares_of(plan: Plan, training: bool = False) -> Shares:
+    evaluator = Evaluator.on("h100-sxm-ib", TABLES, 256, plan.gpus, training=training)
+    return Shares.of(evaluator, plan, evaluator.cost(plan))
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_alike_gpus_never_wait(training: bool) -> None:
+    shares = shares_of(uniform_plan(TABLES, "row-wise", 4, 4), training)
+    assert shares.own_s == pytest.approx(np.repeat(shares.step_s[:, np.newaxis], 4, axis=1))
+    assert shares.waiting == pytest.approx(0)
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_the_holder_is_busiest_and_the_others_wait(training: bool) -> None:
+    shares = shares_of(PLACED, training)
+    assert int(np.argmax(shares.total_s)) == 1
+    assert shares.total_s[1] == pytest.approx(shares.step_s.sum())
+    assert len({round(float(time), 12) for time in np.delete(shares.total_s, 1)}) == 1
+    gone = 1 - shares.total_s.mean() / shares.step_s.sum()
+    assert 0 < shares.waiting == pytest.approx(gone)
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_what_a_gpu_holds_takes_no_more_than_the_gpu(training: bool) -> None:
+    shares = shares_of(PLACED, training)
+    held = [shares.shards_s(np.array([0]), 1).sum() + shares.copies_s(1).sum(), shares.copies_s(2).sum()]
+    assert 0 < held[1] < shares.total_s[2]
+    assert held[1] < held[0] < shares.total_s[1]
+    assert (shares.copies_s(2) > 0).tolist() == [True, True]  # hot rows of a, all of b
+
+
+def test_copies_alone_are_all_of_a_pass() -> None:
+    """Nothing is exchanged: the gather is all there is, and its parts are the tables' parts of its bytes."""
+    shares = shares_of(uniform_plan(TABLES, "data-parallel", 4, 4))
+    assert shares.names == ("gather_pool",)
+    assert shares.copies_s(3).sum() == pytest.approx(shares.total_s[3]) == pytest.approx(shares.step_s[0])
+
+
+def test_exposed_parts_are_where_no_compute_runs() -> None:
+    """a 0-2, send 2-7 beside b 3-5: 2-3 and 5-7 are exposed."""
+    found = schedule(
+        (
+            Task("a", "one", 2.0, device=COMPUTE),
+            Task("send", "two", 5.0, ("a",), device=NETWORK),
+            Task("wait", "one", 1.0, ("a",)),
+            Task("b", "one", 2.0, ("wait",), device=COMPUTE),
+        )
+    )
+    assert found.exposed_parts() == [(1, 2, 3), (1, 5, 7)]
+    assert sum(end - start for _, start, end in found.exposed_parts()) == found.exposed_s() == 3
+
+
+def test_the_bytes_of_a_step_have_an_equation() -> None:
+    steps = {step.name: step for step in Evaluator.on("h100-sxm-ib", TABLES, 256, 4, training=True).steps}
+    assert bytes_equation(steps["all_to_all_bags"]) == "G B q bag or B parts q (D v + columns index_bytes)"
+    assert "n (r + id)" in bytes_equation(steps["gather_pool"])
+    assert bytes_equation(steps["update_rows"]) == ""

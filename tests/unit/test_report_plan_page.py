@@ -1,0 +1,284 @@
+"""The page of ``plan --report``: the numbers of ``--json``, sentences from them, safe text."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from perfmodel.model.exchanges import Exchange
+from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme
+from perfmodel.plan.dense import dense_of
+from perfmodel.plan.outcome import Outcome, given_outcome
+from perfmodel.plan.training import Costed, WholeStep
+from perfmodel.report.figures import gpus as gpus_of
+from perfmodel.report.figures import placements as pieces
+from perfmodel.report.figures.block import Block, Missing
+from perfmodel.report.figures.gpu_loads import balance, memory
+from perfmodel.report.figures.gpus import Shown
+from perfmodel.report.figures.placements import held_by, placements
+from perfmodel.report.figures.plan_tables import others, tables
+from perfmodel.report.figures.timeline import EXPOSED, HIDDEN, steps, timeline
+from perfmodel.report.page.plan import document, evidence_shares, headline, plan_blocks, plan_page_html
+from perfmodel.report.plan import plan_text
+from perfmodel.schema.distributions import zipf
+from perfmodel.units import format_bytes, format_ratio, format_time
+
+BAD = "<script>alert(1)</script>"
+TABLES = (
+    f"rows,dim,pooling,name\n1000000,64,10,{BAD}\n1000,64,2,small\n300000,128,5,other\n2000000,32,20,whole\n"
+    "500,32,1,tiny\n"
+)
+GPUS, LIMIT = 16, 2e9
+SCALES = {"TB": 1e12, "GB": 1e9, "MB": 1e6, "kB": 1e3, "B": 1, "s": 1, "ms": 1e-3, "µs": 1e-6, "ns": 1e-9}
+
+
+@pytest.fixture(scope="module")
+def answer(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    """On 16 GPUs in domains of 8: a table in 2 x 2 parts, copies, row-wise, a whole one with hot rows."""
+    path = tmp_path_factory.mktemp("tables") / "mine.csv"
+    path.write_text(TABLES, encoding="utf-8")
+    found = PlanTables.load(str(path), zipf(1.05))
+    placed = (
+        Placement.of(Scheme(Exchange.RB, 2, 2), [0, 1, 8, 9]),
+        Placement.of(Scheme(Exchange.DP)),
+        Placement.of(Scheme(Exchange.UB, GPUS), range(GPUS)),
+        Placement.of(Scheme(Exchange.SPARSE, 1, 1, 1000), [3]),
+        Placement.of(Scheme(Exchange.DP)),
+    )
+    evaluator = Evaluator.on("h100-sxm-ib", found, 512, GPUS, training=True, optimizer="rowwise-adagrad")
+    return given_outcome(evaluator, Plan(found, placed, GPUS, 8), LIMIT)
+
+
+@pytest.fixture(scope="module")
+def shown(answer: Outcome) -> Shown:
+    return Shown.of(answer)
+
+
+@pytest.fixture(scope="module")
+def whole(answer: Outcome) -> WholeStep:
+    return WholeStep.of(Costed.of(answer.evaluator, answer.plan), dense_of("dlrm-dcnv2", "h100-sxm-ib"))
+
+
+def searched(answer: Outcome, bound_s: float, stopped: str = "time") -> Outcome:
+    """As if it had been searched for."""
+    return replace(answer, found=replace(answer.found, bound_s=bound_s, stopped=stopped))
+
+
+def columns(block: Block, view: int) -> dict[int, list[tuple[float, float]]]:
+    """(from, height) of the blocks of each column as a switch shows them, lowest first, in SI units."""
+    unit = block.switches[view].layout["yaxis"]["title"]["text"].rsplit("(")[-1].rstrip(")")
+    traces = block.switches[view].traces
+    found: dict[int, list[tuple[float, float]]] = defaultdict(list)
+    for at, trace in enumerate(block.figure.data):
+        for x, base, height in zip(trace.x, traces["base"][at], traces["y"][at], strict=True):
+            found[x].append((base * SCALES[unit], height * SCALES[unit]))
+    return {x: sorted(blocks) for x, blocks in found.items()}
+
+
+def test_columns_are_the_memory_and_the_own_time_of_each_gpu(answer: Outcome, shown: Shown) -> None:
+    block = placements(shown, held_by(shown))
+    for view, total in enumerate((answer.to_dict()["memory_bytes"], shown.shares.total_s.tolist())):
+        drawn = columns(block, view)
+        assert set(drawn) == set(range(GPUS))
+        for rank, blocks in drawn.items():
+            assert sum(blocks[-1]) == pytest.approx(total[rank])
+            for (low, height), (above, _) in pairwise(blocks):
+                assert above == pytest.approx(low + height, rel=1e-6, abs=1e-9 * sum(blocks[-1]))
+
+
+def test_rows_to_take_along_are_those_of_the_plan(answer: Outcome, shown: Shown) -> None:
+    rows = placements(shown, held_by(shown)).data
+    shards = {
+        (row["gpu"], row["holds"], row["row_part"], row["column_part"])
+        for row in rows
+        if row["row_parts"] is not None
+    }
+    said = set()
+    for placement in answer.to_dict()["plan"]["placements"]:
+        for at, rank in enumerate(placement.get("ranks") or []):
+            said.add((rank, placement["table"], *divmod(at, placement["col_parts"])))
+    assert shards == said and len(said) == 4 + GPUS + 1
+    held = [row for row in rows if row["sharding"] == gpus_of.HOT]
+    assert len(held) == GPUS and {row["holds"] for row in held} == {"whole"}
+    assert {row["rows_bytes"] for row in held} == {1000 * 32 * 4}
+
+
+def test_memory_is_that_of_the_document(answer: Outcome, shown: Shown) -> None:
+    block = memory(shown, held_by(shown))
+    told = answer.to_dict()["memory_bytes"]
+    for row in block.data:
+        assert row["total_bytes"] == told[row["gpu"]]
+        parts = [
+            v for k, v in row.items() if k.endswith("_bytes") and k not in ("total_bytes", "limit_bytes")
+        ]
+        assert sum(parts) == pytest.approx(row["total_bytes"])
+    full, empty = int(np.argmax(told)), int(np.argmin(told))
+    assert f"fullest GPU, {full}, holds {format_bytes(told[full], binary=False)}" in block.title
+    assert f"emptiest, {empty}, {format_bytes(told[empty], binary=False)}" in block.title
+    assert {shape.y0 for shape in block.figure.layout.shapes} == {2.0, 80.0}  # GB
+
+
+def test_balance_and_steps_are_those_of_the_document(answer: Outcome, shown: Shown) -> None:
+    told = answer.to_dict()
+    for row in balance(shown).data:
+        assert row["step_s"] == pytest.approx(told["time_s"])
+        assert row["own_s"] == pytest.approx(sum(v for k, v in row.items() if k[:-2] in shown.shares.names))
+    own = [row for row in steps(shown).data if row["plan"] == "this plan"]
+    assert [(row["step"], row["time_s"]) for row in own] == [(s["name"], s["time_s"]) for s in told["steps"]]
+    for item in told["baselines"]:
+        rows = [row["time_s"] for row in steps(shown).data if row["plan"] == item["name"]]
+        assert sum(rows) == pytest.approx(item["time_s"] or 0)
+
+
+def test_the_bound_is_drawn_where_it_is_known(answer: Outcome) -> None:
+    bound = 0.5 * answer.found.cost.time_s
+    for one, count in ((answer, 0), (searched(answer, bound), 1)):
+        assert len(steps(Shown.of(one)).figure.layout.shapes) == count
+        assert len(balance(Shown.of(one)).figure.layout.shapes) == count + 1
+    assert format_time(bound) in headline(searched(answer, bound))["sure"]
+    assert "at most 50 %" in headline(searched(answer, bound))["sure"].replace("50.0", "50")
+    assert "given" in headline(answer)["sure"]
+
+
+def test_the_timeline_adds_up(shown: Shown, answer: Outcome, whole: WholeStep) -> None:
+    alone = timeline(shown)
+    assert sum(row["end_s"] - row["start_s"] for row in alone.data) == pytest.approx(answer.found.cost.time_s)
+    block = timeline(Shown.of(answer, whole))
+    rows = [row for row in block.data if row["batch"] == 1 and row["row"] != "one after the other"]
+    times: dict[str, float] = defaultdict(float)
+    for row in rows:
+        times[row["task"]] += row["end_s"] - row["start_s"]
+    assert times == pytest.approx({t["task"]: t["time_s"] for t in whole.tasks()})
+    exposed = sum(r["end_s"] - r["start_s"] for r in rows if r["kind"] == EXPOSED)
+    assert exposed == pytest.approx(whole.found.exposed_s, rel=1e-6)
+    assert {row["kind"] for row in rows} >= {EXPOSED, HIDDEN}
+    assert format_time(whole.found.step_s) in block.title and format_time(whole.exposed_s) in block.title
+    assert "--dense" in alone.how_to_read and "--dense" not in block.how_to_read
+
+
+def test_tables_and_their_next_best_are_those_of_the_document(answer: Outcome, shown: Shown) -> None:
+    told = answer.to_dict()
+    rows = {row["table"]: row for row in tables(shown).data}
+    assert list(rows) == [p["table"] for p in told["plan"]["placements"]]
+    for group in told["groups"]:
+        for name in group["tables"]:
+            assert rows[name]["sharding"] == group["sharding"]
+            assert rows[name]["next_best_more_s"] == (group["next_best"] or {"more_s": None})["more_s"]
+    block = others(shown)
+    assert isinstance(block, Block)
+    said = {row["table"]: row["more_s"] for row in block.data}
+    assert said == {g["tables"][0]: g["next_best"]["more_s"] for g in told["groups"] if g["next_best"]}
+
+
+def test_sentences_change_with_the_data(answer: Outcome, shown: Shown) -> None:
+    cost = answer.found.cost
+    slow = replace(answer, found=replace(answer.found, cost=replace(cost, time_s=9 * cost.time_s)))
+    assert headline(slow)["sentence"] != headline(answer)["sentence"]
+    assert format_time(9 * cost.time_s) in headline(slow)["sentence"]
+    best = min(item.time_s for item in answer.baselines if item.time_s is not None)
+    assert f"{format_ratio(best / cost.time_s)} as fast" in headline(answer)["sentence"]
+    moved = answer.plan.replaced(3, Placement.of(Scheme(Exchange.DP)))
+    other = given_outcome(answer.evaluator, moved, LIMIT)
+    ours, theirs = plan_blocks(answer), plan_blocks(other)
+    for one, two in zip(ours, theirs, strict=True):
+        assert isinstance(one, Block) and isinstance(two, Block) and one.name == two.name
+        assert one.title != two.title, one.name
+    assert "Of 5 tables 2 are data-parallel, " in ours[0].title and "1 has its hottest rows" in ours[0].title
+    assert "3 are data-parallel" in theirs[0].title and "hottest" not in theirs[0].title
+    first = replace(cost.rows[0], time_s=100 * cost.time_s)
+    changed = replace(cost, rows=(first, *cost.rows[1:]))
+    one = Shown(replace(answer, found=replace(answer.found, cost=changed)), shown.shares)
+    assert steps(one).title.startswith("Bucketize indices takes the most")
+    assert not steps(shown).title.startswith("Bucketize")
+
+
+def test_no_other_scheme_leaves_the_block_out(answer: Outcome) -> None:
+    none = replace(answer, groups=tuple(replace(group, reason=None) for group in answer.groups))
+    found = others(Shown.of(none))
+    assert isinstance(found, Missing) and "no other scheme" in found.why
+
+
+def test_many_gpus_are_classes_and_then_some_of_them(
+    answer: Outcome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind, every = Shown.of(answer).columns
+    assert (kind, len(every)) == (gpus_of.EACH, GPUS)
+    monkeypatch.setattr(gpus_of, "MOST_COLUMNS", 3)
+    kind, classes = Shown.of(answer).columns
+    assert kind == gpus_of.ALIKE and sorted(c.count for c in classes) == [1, 4, 11]
+    assert {column.count for column in classes if column.rank == 3} == {1}
+    block = placements(Shown.of(answer), held_by(Shown.of(answer)))
+    assert {row["gpus_alike"] for row in block.data} == {1, 4, 11}
+    assert list(block.figure.layout.xaxis.ticktext).count("3") == 1
+    monkeypatch.setattr(gpus_of, "MOST_COLUMNS", 2)
+    kind, some = Shown.of(answer).columns
+    total = Shown.of(answer).shares.total_s
+    assert kind == gpus_of.SOME and [total[c.rank] for c in some] == [total.max(), total.min()]
+    assert "2 of 16" in Shown.of(answer).column_words()
+
+
+def test_many_blocks_are_drawn_as_one(answer: Outcome, shown: Shown, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = placements(shown, held_by(shown))
+    monkeypatch.setattr(pieces, "MOST_BLOCKS", 50)
+    block = placements(shown, held_by(shown))
+    assert len(block.data) < len(whole.data)
+    assert any(row["holds"] == "2 tables" for row in block.data)  # both copies
+    for view in (0, 1):
+        for x, blocks in columns(block, view).items():
+            assert sum(blocks[-1]) == pytest.approx(sum(columns(whole, view)[x][-1]))
+
+
+def test_every_switch_fits_its_figure(answer: Outcome, whole: WholeStep) -> None:
+    for block in plan_blocks(answer, whole):
+        assert isinstance(block, Block)
+        for switch in block.switches:
+            assert all(len(values) == len(block.figure.data) for values in switch.traces.values())
+
+
+def test_the_card_says_what_the_text_says(answer: Outcome) -> None:
+    text = " ".join(plan_text(answer).split())
+    card = headline(answer)
+    for words in (format_time(answer.found.cost.time_s), "M samples/s", "table-wise"):
+        assert words in text and words in card["sentence"] + card["times"]
+    shares = evidence_shares(answer)
+    assert sum(shares.values()) == pytest.approx(1)
+    assert [part["share"] for part in card["evidence"]] == pytest.approx(list(shares.values()), rel=1e-3)
+    assert "best plan that it had found" in " ".join(headline(searched(answer, 1e-6, "interrupt"))["notes"])
+    assert "Ids: zipf:1.05." in card["notes"]
+
+
+def test_names_from_files_stay_text(answer: Outcome) -> None:
+    for block in plan_blocks(answer):
+        assert isinstance(block, Block)
+        for trace in block.figure.data:
+            words = [*(trace.hovertext or ()), *(getattr(trace, "text", None) or ()), trace.name or ""]
+            assert not any("<script" in text for text in words if text)
+        assert not any("<script" in str(text) for text in block.figure.layout.yaxis.ticktext or ())
+    command = f"perfmodel plan --model '{BAD}'"
+    page = plan_page_html(answer, command)
+    assert BAD not in page and "&lt;script&gt;" in page
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.S)
+    assert found and json.loads(found[1]) == json.loads(json.dumps(document(answer, command)))
+    assert not re.search(r'<(?:script|link|img)[^>]*\b(?:src|href)="(?!data:)', page)
+    assert len(page.encode()) < 6e6
+
+
+def test_the_page_brings_the_plan_unless_it_is_large(
+    answer: Outcome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: dict[str, Any] = document(answer, "")
+    assert told["plan"] == json.loads(json.dumps(answer.to_dict()["plan"]))
+    monkeypatch.setattr("perfmodel.report.page.plan.MOST_RANKS", 3)
+    assert document(answer, "")["plan"] is None
+
+
+def test_the_page_names_no_folder_of_this_machine(answer: Outcome) -> None:
+    assert str(Path.cwd()) not in plan_page_html(answer, "perfmodel plan")
