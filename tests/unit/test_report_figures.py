@@ -6,12 +6,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
+import plotly.graph_objects as go
 import pytest
 
 from perfmodel.plan.sizes import Size, by_size
 from perfmodel.project import Projection, project, project_one
 from perfmodel.report.figures import Block, Missing
 from perfmodel.report.figures.breakdown import breakdown
+from perfmodel.report.figures.ends import GAP, Scale, dodged
 from perfmodel.report.figures.shardings import shardings
 from perfmodel.report.figures.slowdown import Line, Mark, slowdown
 from perfmodel.schema.evidence import Evidence
@@ -51,7 +53,7 @@ def test_slowdown_has_the_numbers_of_the_projection() -> None:
     row = next(row for row in block.data if row["table_bytes"] == 10 * TB)
     assert row["slowdown"] == pytest.approx(answer.slowdown, rel=1e-5)
     assert (row["slowdown_low"], row["slowdown_high"]) == pytest.approx(answer.band, rel=1e-5)
-    traces = [trace for trace in block.figure.data if trace.mode == "lines" and trace.showlegend]
+    traces = [trace for trace in block.figure.data if trace.mode == "lines+markers" and trace.showlegend]
     at = list(traces[0].x).index(10 * TB)
     assert traces[0].y[at] == row["slowdown"] and traces[0].customdata[at][1] == "128"
 
@@ -69,8 +71,49 @@ def test_a_line_changes_its_dash_where_its_evidence_changes() -> None:
 
 def test_slowdown_marks_what_was_published() -> None:
     figure = drawn(slowdown([line()], asked(), [Mark(10 * TB, 22.8, "Fig 9")])).figure
-    mark = next(trace for trace in figure.data if trace.mode == "markers+text")
-    assert (list(mark.x), list(mark.y), list(mark.text)) == ([10 * TB], [22.8], ["22.8×"])
+    mark = next(trace for trace in figure.data if trace.mode == "markers")
+    assert (list(mark.x), list(mark.y)) == ([10 * TB], [22.8])
+    assert "published 22.8×" in [words.text for words in figure.layout.annotations]
+
+
+def test_marks_among_the_lines_have_their_words_above_them() -> None:
+    figure = drawn(slowdown([line()], asked(), [Mark(10 * TB, 22.8, ""), Mark(10 * TB, 300, "")])).figure
+    below, above = (w for w in figure.layout.annotations if w.text.startswith("published"))
+    assert (below.ay, below.xanchor, above.xanchor) == (0, "left", "right") and above.ay < 0
+
+
+def test_every_line_has_its_name_at_its_end_and_none_covers_another() -> None:
+    one = line()
+    lines = [scaled(Line(f"way {k}", one.frame), 1 + k / 1e3) for k in range(5)]
+    figure = drawn(slowdown(lines, asked())).figure
+    words = [each for each in figure.layout.annotations if each.text.startswith("way")]
+    assert [each.text for each in words] == [each.label for each in lines]
+    scale = Scale(*(10**end for end in figure.layout.yaxis.range), 416, log=True)
+    places = sorted(scale.pixel(10**each.y) + each.ay for each in words)
+    assert np.diff(places) == pytest.approx([GAP] * 4, abs=0.2) and places[0] > 0
+
+
+def test_names_stay_where_they_are_while_there_is_room() -> None:
+    assert dodged([10, 100, 50], 18, 400) == [10, 100, 50]
+    assert dodged([50, 50, 52], 10, 400) == pytest.approx([40.67, 50.67, 60.67], abs=0.01)
+    assert dodged([0, 0], 18, 400) == [0, 18] and dodged([400, 400], 18, 400) == [382, 400]
+    assert dodged([5, 5, 5], 18, 20) == [0, 10, 20]  # more than fit
+
+
+def test_the_upper_axis_tells_the_gpus_of_its_sizes() -> None:
+    upper = drawn(slowdown([line()], asked())).figure.layout.xaxis2
+    told = dict(zip(upper.tickvals, upper.ticktext, strict=True))
+    assert told[10 * TB] == "128" and told[1 * TB] == "16"
+    assert told[20 * TB] == ""  # not drawn here: nothing instead of a neighbour's
+
+
+def test_both_figures_are_what_plotly_knows() -> None:
+    answers = [asked(size) for size in (1 * TB, 10 * TB)]
+    for block in (slowdown([line()], asked(), [Mark(10 * TB, 22.8, "")]), breakdown(answers)):
+        figure = drawn(block).figure
+        assert go.Figure(figure.to_dict()).to_dict() == figure.to_dict()
+        for switch in drawn(block).switches:
+            go.Figure(layout=dict(switch.layout))
 
 
 def test_slowdown_of_what_fits_one_gpu_is_left_out() -> None:

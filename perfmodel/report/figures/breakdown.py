@@ -27,19 +27,22 @@ def breakdown(answers: Sequence[Projection]) -> Block | Missing:
         return Missing(NAME, "no size here needs more than one GPU: ask for larger tables with --table-size.")
     names = list(dict.fromkeys(step.name for answer in shown for step in answer.steps))
     rows = tuple(_row(answer, step) for answer in shown for step in answer.steps)
-    figure = style.new_figure(barmode="stack", bargap=0.25, height=460, meta={"min_width": 680})
     labels = [f"{_size(answer)}<br>{format_time(answer.time_s)}" for answer in shown]
     factor, unit = _unit(max(answer.time_s for answer in shown))
     times = [_heights(shown, name, lambda step: factor * step.time_s) for name in names]
     shares = [_heights(shown, name, lambda step: 100 * step.share) for name in names]
-    for index, name in enumerate(names):
-        figure.add_trace(_bars(shown, labels, name, index, shares[index]))
-    figure.update_xaxes(
-        title={"text": "bytes of all tables, GPUs, and time of a batch"}, type="category", tickangle=0
-    )
     time_axis = style.axis(f"time of a batch ({unit})", rangemode="tozero")
     share_axis = style.axis("share of the time (%)", range=[0, 100])
-    figure.update_layout(yaxis=share_axis, legend={"traceorder": "normal"})
+    figure = style.plain_figure(
+        [_bars(shown, labels, name, index, shares[index]) for index, name in enumerate(names)],
+        barmode="stack",
+        bargap=0.25,
+        height=460,
+        meta={"min_width": 680},
+        xaxis=style.axis("bytes of all tables, GPUs, and time of a batch", type="category", tickangle=0),
+        yaxis=share_axis,
+        legend={"traceorder": "normal"},
+    )
     switches = (
         Switch("%", {"y": shares}, {"yaxis": share_axis}),
         Switch(unit, {"y": times}, {"yaxis": time_axis}),
@@ -109,29 +112,26 @@ def _step(answer: Projection, name: str) -> StepRow | None:
 
 def _bars(
     shown: Sequence[Projection], labels: Sequence[str], name: str, index: int, heights: list[float]
-) -> Any:
+) -> dict[str, Any]:
     """One step over all sizes."""
-    import plotly.graph_objects as go
-
     pairs = [(answer, _step(answer, name)) for answer in shown]
     label = next(short_label(step) for _, step in pairs if step)
-    return go.Bar(
-        x=list(labels),
-        y=heights,
-        name=label,
-        customdata=[_hover(answer, step) if step else None for answer, step in pairs],
-        hovertemplate=_HOVER,
-        marker={
-            "color": style.colour(index),
-            "pattern": {
-                "shape": _PATTERNS[index % len(_PATTERNS)],
-                "fillmode": "overlay",
-                "fgcolor": "rgba(255,255,255,0.6)",
-                "size": 7,
-                "solidity": 0.2,
-            },
-        },
-    )
+    pattern = {
+        "shape": _PATTERNS[index % len(_PATTERNS)],
+        "fillmode": "overlay",
+        "fgcolor": "rgba(255,255,255,0.6)",
+        "size": 7,
+        "solidity": 0.2,
+    }
+    return {
+        "type": "bar",
+        "x": list(labels),
+        "y": heights,
+        "name": label,
+        "customdata": [_hover(answer, step) if step else None for answer, step in pairs],
+        "hovertemplate": _HOVER,
+        "marker": {"color": style.colour(index), "pattern": pattern},
+    }
 
 
 _HOVER = (

@@ -69,7 +69,27 @@ def new_figure(**layout: Any) -> Any:
     """
     import plotly.graph_objects as go
 
-    base: dict[str, Any] = {
+    figure = go.Figure(layout=_base())
+    figure.update_layout(**layout)
+    return figure
+
+
+def plain_figure(traces: list[dict[str, Any]], **layout: Any) -> Any:
+    """A figure of plain dictionaries in the style of the report: what ``layout`` names replaces it.
+
+    Nothing is checked here, which is what makes it quick: tests check every figure that is made so.
+    """
+    import plotly.graph_objects as go
+
+    return go.Figure({"data": traces, "layout": {**_base(), "template": _NONE, **layout}}, _validate=False)
+
+
+_NONE = {"data": {"scatter": [{"type": "scatter"}]}}
+"""What plotly makes of the template with the name ``none``."""
+
+
+def _base() -> dict[str, Any]:
+    return {
         "template": "none",
         "height": HEIGHT,
         "autosize": True,
@@ -84,9 +104,6 @@ def new_figure(**layout: Any) -> Any:
         "xaxis": axis(),
         "yaxis": axis(),
     }
-    figure = go.Figure(layout=base)
-    figure.update_layout(**layout)
-    return figure
 
 
 def axis(title: str = "", **more: Any) -> dict[str, Any]:
@@ -121,13 +138,13 @@ def log_axis(
 _STEPS = (1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0)
 
 
-def log_ticks(low: float, high: float) -> list[float]:
-    """Round values between the ends: 1, 2 and 5 of each decade for up to three decades, else decades.
+def log_ticks(low: float, high: float, most: float = 3) -> list[float]:
+    """Round values between the ends: 1, 2 and 5 of each decade for up to ``most`` decades, else decades.
 
     Limits: less than a decade -> more of it
     """
     decades = math.log10(high / low)
-    steps = _STEPS if decades < 0.9 else (1.0, 2.0, 5.0) if decades <= 3 else (1.0,)
+    steps = _STEPS if decades < 0.9 else (1.0, 2.0, 5.0) if decades <= most else (1.0,)
     stride = 1 if decades <= 10 else 3
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
     values = [step * 10.0**power for power in range(first, last + 1, stride) for step in steps]
@@ -136,7 +153,12 @@ def log_ticks(low: float, high: float) -> list[float]:
 
 def bytes_axis(low: float, high: float, title: str = "bytes", **more: Any) -> dict[str, Any]:
     """A logarithmic axis of bytes with ticks like ``10 TB`` (decimal)."""
-    return log_axis(low, high, lambda value: _short(format_bytes(value, binary=False)), title, **more)
+    return log_axis(low, high, bytes_tick, title, **more)
+
+
+def bytes_tick(value: float) -> str:
+    """``10 TB``."""
+    return _short(format_bytes(value, binary=False))
 
 
 def binary_bytes_axis(low: float, high: float, title: str = "bytes", **more: Any) -> dict[str, Any]:

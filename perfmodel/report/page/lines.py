@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,6 @@ from perfmodel.report.page.setups import Curves, Loaded, Setup, beside, clock_wo
 if TYPE_CHECKING:
     import pandas as pd
 
-_POINTS = 21
 _LARGEST_BYTES = 100e12
 _ONE_DOMAIN = "nvlink-everywhere"
 _DRAWN = ("auto", "two-level", "sparse")
@@ -27,11 +27,22 @@ _CLOSE = 1e-9
 Workload = Mapping[str, Any]
 
 
-def line_sizes(one_gpu_bytes: float, sizes: Sequence[float]) -> list[float]:
-    """Table sizes of the lines: from what one GPU holds to 100 TB, and those that were asked for."""
-    last = max([_LARGEST_BYTES, *sizes])
-    even = np.geomspace(min([one_gpu_bytes, *sizes]), last, _POINTS).tolist()
-    return sorted({float(f"{size:.4g}") for size in even} | {float(size) for size in sizes})
+def line_sizes(one_gpu_bytes: float, node: int, sizes: Sequence[float]) -> list[float]:
+    """Table sizes of the lines: round ones up to 100 TB, both sides of where one GPU and a node are full,
+    and those that were asked for.
+
+    one_gpu_bytes  what a GPU holds;  node  GPUs of a node
+    """
+    low, high = min([one_gpu_bytes, *sizes]), max([_LARGEST_BYTES, *sizes])
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    even = [step * 10.0**power for power in powers for step in _STEPS]
+    full = [count * one_gpu_bytes for count in (1, node)]
+    found = {low, *even, *full, *(_MORE * size for size in full), *map(float, sizes)}
+    return sorted(float(f"{size:.6g}") for size in found if low <= size <= high)
+
+
+_STEPS = (1.0, 1.4, 2.0, 3.0, 5.0, 7.0)
+_MORE = 1.005  # over what is full
 
 
 def answerable(machine: Any, options: Mapping[str, Any], sizes: Sequence[float]) -> Iterator[Projection]:
@@ -104,7 +115,7 @@ class Lines:
             return [None] * len(self._workloads)
         options = {**self._options, **way.options, "scenario": scenario, "setting": setting}
         usable = way.machine.value("hbm_bytes") * (1 - float(options.get("reserve") or 0.0))
-        grid = line_sizes(usable, self._sizes)
+        grid = line_sizes(usable, options.get("gpus_per_node") or way.machine.gpus_per_node, self._sizes)
         try:
             return self._together(way, grid, options)
         except NoCalibrationError:

@@ -112,7 +112,10 @@
     const figure = drawn(block);
     figure.layout.showlegend = false;
     const only = isolated[block.name];
-    if (only !== undefined) figure.data.forEach((trace) => { trace.visible = seriesOf(trace) === only; });
+    if (only !== undefined) {
+      figure.data.forEach((trace) => { trace.visible = seriesOf(trace) === only; });
+      figure.layout.annotations = (figure.layout.annotations || []).filter((words) => !words.name || words.name === only);
+    }
     place.style.minWidth = ((figure.layout.meta || {}).min_width || 0) + "px";
     await Plotly.react(place, figure.data, figure.layout, config);
   }
@@ -139,13 +142,15 @@
     for (const [name, value] of Object.entries({width: 30, height: 12, "aria-hidden": "true"})) made.setAttribute(name, value);
     const lines = (trace.mode || "").includes("lines"), colour = typeof marker.color === "string" ? marker.color : "currentColor";
     const glyph = (trace.mode || "").includes("markers") && glyphs[marker.symbol || "circle"];
-    const mark = document.createElementNS(space, lines ? "line" : glyph ? "text" : "rect");
-    if (glyph && !lines) mark.textContent = glyph;
-    const shape = lines
-      ? {x1: 0, x2: 30, y1: 6, y2: 6, stroke: line.color, "stroke-width": 3, "stroke-dasharray": dashes[line.dash] || ""}
-      : glyph ? {x: 15, y: 11, "text-anchor": "middle", "font-size": 14, fill: colour} : {x: 9, width: 12, height: 12, fill: colour};
-    for (const [name, value] of Object.entries(shape)) mark.setAttribute(name, value);
-    made.append(mark);
+    const draw = (kind, shape, words = "") => {
+      const mark = document.createElementNS(space, kind);
+      for (const [name, value] of Object.entries(shape)) mark.setAttribute(name, value);
+      mark.textContent = words;
+      made.append(mark);
+    };
+    if (lines) draw("line", {x1: 0, x2: 30, y1: 6, y2: 6, stroke: line.color, "stroke-width": 3, "stroke-dasharray": dashes[line.dash] || ""});
+    if (glyph) draw("text", {x: 15, y: 11, "text-anchor": "middle", "font-size": 14, fill: colour}, glyph);
+    if (!lines && !glyph) draw("rect", {x: 9, width: 12, height: 12, fill: colour});
     return made;
   }
 
