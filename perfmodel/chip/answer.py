@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping as Known
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -10,46 +11,33 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.chip.blocks import Block, blocks_of, blocks_of_symmetric
 from perfmodel.chip.bound import lower_bound
 from perfmodel.chip.cost import ChipCost
-from perfmodel.chip.cuts import Cut, Cuts
+from perfmodel.chip.cuts import Cuts
+from perfmodel.chip.groups import Group, groups_of, groups_of_symmetric
 from perfmodel.chip.ids import popularities
+from perfmodel.chip.in_step import in_any_order, slices_of_pairs
 from perfmodel.chip.mapper import Mapped
 from perfmodel.chip.mapping import Mapping
-from perfmodel.chip.reasons import Reason, reason
+from perfmodel.chip.reasons import Reason
 from perfmodel.chip.search import search
-from perfmodel.chip.symmetric import Symmetric, best_symmetric, global_memory, mapping_of_symmetric, symmetric
-from perfmodel.chip.work import Batch, Way, Work
+from perfmodel.chip.symmetric import Symmetric, best_symmetric, global_memory, symmetric
+from perfmodel.chip.work import Batch, Work
 from perfmodel.errors import BadInputError
 from perfmodel.plan.tables import PlanTables
 from perfmodel.schema.chip import Chip
 from perfmodel.schema.distributions import ONE_ROW, UNIFORM, Distribution, zipf
+from perfmodel.units import counted
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 COMPARED = (UNIFORM, zipf(1.05), ONE_ROW)
 """Distributions that a mapping is tried with, besides the one it was made for."""
-_MOST_REASONS = 60
+_LIMIT_S, _LIMIT_OF_A_KIND_S, _FEW_KINDS = 1.0, 5e-3, 100
 MOST_TABLES = 5_000
 """Tables of a mapping: a symmetric one has a piece of each on every core."""
-
-
-@dataclass(frozen=True, eq=False)
-class Group:
-    """Equal tables that are cut alike.
-
-    tables  their indices;  cut  None: symmetric;  ways  of their pieces
-    core_s  time of all their pieces [s];  local_bytes  of all their pieces;  cores  that have some
-    """
-
-    tables: tuple[int, ...]
-    cut: Cut | None
-    ways: tuple[Way, ...]
-    core_s: float
-    local_bytes: float
-    cores: Ints
-    reason: Reason | None
 
 
 @dataclass(frozen=True)
@@ -71,7 +59,9 @@ class Outcome:
     best_symmetric  the same with the best way of each table
     in_any_order    the first again, where cores do not wait for each other between tables
     owned_s         a batch where tables have cores of their own, as well as that was found [s]
-    mapping, work, batch  the faster one of that and best_symmetric, and its costs;  symmetric  which it is
+    mapping, work   that mapping, and what its pieces take
+    symmetric       whether best_symmetric is faster, and taken;  batch  of what is taken
+    reasons         why tables are cut as they are, by the first of equal ones
     robust          made for the worst of the ids in ``sensed``, not for ``ids``
     """
 
@@ -88,6 +78,7 @@ class Outcome:
     batch: Batch
     owned_s: float
     symmetric: bool
+    reasons: Known[int, Reason]
     robust: bool
     sensed: tuple[Sensed, ...]
 
@@ -115,36 +106,24 @@ class Outcome:
     def held_bytes(self) -> Array:
         """[N] most bytes of its local buffer that each core uses: all together where they persist."""
         held = np.zeros(self.cost.chip.cores)
-        if self.cost.chip.buffers.persist:
-            np.add.at(held, self.mapping.core, self.work.local_bytes)
-        else:
-            np.maximum.at(held, self.mapping.core, self.work.local_bytes)
+        add = np.add if self.cost.chip.buffers.persist else np.maximum
+        for block in self.blocks:
+            held[block.core] = add(held[block.core], block.held_bytes)
         return held
+
+    @cached_property
+    def blocks(self) -> tuple[Block, ...]:
+        """What each core has, by core; of many pieces those of small tables together."""
+        if self.symmetric:
+            return blocks_of_symmetric(self.cost, self.best_symmetric)
+        return blocks_of(self.cost, self.mapping, self.work)
 
     @cached_property
     def groups(self) -> tuple[Group, ...]:
         """Equal tables that are cut alike, those that take most first."""
-        return tuple(sorted(self._groups(), key=lambda group: -group.core_s))
-
-    def _groups(self) -> Iterator[Group]:
-        table = np.array([piece.table for piece in self.mapping.pieces])
-        way = np.array([piece.way for piece in self.mapping.pieces])
-        chosen = self.best_symmetric.way if self.symmetric else self.mapped.state.choice
-        found: dict[tuple[int, int], list[int]] = {}
-        for at, choice in enumerate(chosen):
-            found.setdefault((int(self.cuts.choices.kind_of[at]), int(choice)), []).append(at)
-        for number, ((_, choice), tables) in enumerate(found.items()):
-            mine = np.isin(table, tables)
-            told = number < _MOST_REASONS and not self.symmetric
-            yield Group(
-                tuple(tables),
-                None if self.symmetric else self.cuts.cuts[choice],
-                tuple(Way(each) for each in np.unique(way[mine])),
-                float(self.work.core_s[mine].sum()),
-                float(self.work.local_bytes[mine].sum()),
-                np.unique(self.mapping.core[mine]),
-                reason(self.cuts, self.mapped.state, tables[0]) if told else None,
-            )
+        if self.symmetric:
+            return groups_of_symmetric(self.cost, self.best_symmetric)
+        return groups_of(self.cuts, self.mapped.state, self.mapping, self.work, self.reasons)
 
     def to_dict(self) -> dict[str, Any]:
         """The public schema of ``--json``: SI units; cores as columns, tables as blocks, before and after."""
@@ -195,7 +174,7 @@ class Outcome:
                     table_names, self.global_memory.table_s, self.global_memory.limits, strict=True
                 )
             ],
-            "after": [self._column(core) for core in range(chip.cores)],
+            "after": self._columns(),
         }
 
     @property
@@ -203,11 +182,14 @@ class Outcome:
         """What is busiest: a name of ``cost.LIMITS``."""
         if not self.symmetric:
             return self.batch.limit
-        return self.best_symmetric.limits[int(np.argmax(self.best_symmetric.table_s))]
+        return self.best_symmetric.limit
 
     @property
     def preload_s(self) -> float:
         """Longest copy of rows that stay, once [s]."""
+        if self.symmetric:
+            work = slices_of_pairs(self.cost, self.cost.kind_of, self.best_symmetric.way).work
+            return float(work.preload_s.sum(axis=0).max())
         return float(np.bincount(self.mapping.core, self.work.preload_s).max(initial=0.0))
 
     def _record(self, group: Group) -> dict[str, Any]:
@@ -219,33 +201,45 @@ class Outcome:
             "row_parts": group.cut.row_parts if group.cut else None,
             "column_parts": group.cut.col_parts if group.cut else None,
             "batch_slices": group.cut.slices if group.cut else None,
-            "cores": group.cores.tolist(),
+            "cores": None if self.symmetric else group.cores.tolist(),
             "core_s": group.core_s,
             "held_bytes": group.local_bytes,
             "saves": why.saves if why else None,
             "because": why.because if why else None,
-            "next_best": {"way": why.other.way.label, "more_s": why.more_s} if why and why.other else None,
+            "next_best": (
+                {"way": why.other.way.label, "more_s": why.more_s, "estimated": not why.whole}
+                if why and why.other
+                else None
+            ),
         }
 
-    def _column(self, core: int) -> dict[str, Any]:
-        return {
-            "core": core,
-            "time_s": float(self.core_s[core]),
-            "held_bytes": float(self.held_bytes[core]),
-            "blocks": [
+    def _columns(self) -> list[dict[str, Any]]:
+        """A column for each core, with its blocks."""
+        found: list[dict[str, Any]] = [
+            {"core": core, "time_s": float(time_s), "held_bytes": float(held), "blocks": []}
+            for core, (time_s, held) in enumerate(zip(self.core_s, self.held_bytes, strict=True))
+        ]
+        for block in self.blocks:
+            piece = block.piece
+            found[block.core]["blocks"].append(
                 {
-                    "table": self.tables.names[piece.table],
-                    "way": piece.way.label,
-                    "rows": list(piece.rows),
-                    "columns": list(piece.columns),
-                    "bags": list(piece.bags),
-                    "time_s": float(self.work.core_s[at]),
-                    "held_bytes": float(self.work.local_bytes[at]),
+                    "table": self.name_of(block),
+                    "tables": len(block.tables),
+                    "way": "+".join(way.label for way in block.ways),
+                    "rows": list(piece.rows) if piece else None,
+                    "columns": list(piece.columns) if piece else None,
+                    "bags": list(piece.bags) if piece else None,
+                    "time_s": block.time_s,
+                    "held_bytes": block.held_bytes,
                 }
-                for at, piece in enumerate(self.mapping.pieces)
-                if self.mapping.core[at] == core
-            ],
-        }
+            )
+        return found
+
+    def name_of(self, block: Block) -> str:
+        """Its table, or how many other ones it is of."""
+        if block.piece is not None:
+            return self.tables.names[block.tables[0]]
+        return counted(len(block.tables), "other table")
 
 
 def cost_on(chip: Chip, tables: PlanTables, batch: float, ids: Distribution) -> ChipCost:
@@ -259,7 +253,7 @@ def outcome_on(
     batch: int,
     ids: Distribution = UNIFORM,
     *,
-    time_limit_s: float = 1.0,
+    time_limit_s: float | None = None,
     seed: int = 0,
     compared: Sequence[Distribution] = COMPARED,
     robust: bool = False,
@@ -267,7 +261,8 @@ def outcome_on(
     """The best mapping that is found of tables to the cores of a chip, and what it is compared with.
 
     batch  samples;  ids  which rows they ask for
-    time_limit_s  longest search [s];  compared  distributions that the mapping is tried with too
+    time_limit_s  longest search [s], None: 1 s, more for many kinds of tables
+    compared  distributions that the mapping is tried with too
     robust  made for the worst of ``ids`` and ``compared``, not for ``ids`` alone
     Limits: a batch below 1, more than ``MOST_TABLES`` tables -> BadInputError;
             never slower than the best symmetric mapping (robust: each with its worst ids)
@@ -279,16 +274,20 @@ def outcome_on(
     asked = list(dict.fromkeys([ids, *compared]))
     costs = [cost_on(chip, tables, batch, each) for each in asked]
     cost, fitting, gathered = costs[0], best_symmetric(costs[0]), global_memory(costs[0])
+    if time_limit_s is None:
+        time_limit_s = _LIMIT_S + _LIMIT_OF_A_KIND_S * max(0, cost.count.size - _FEW_KINDS)
     searched = search(costs, robust=robust, time_limit_s=time_limit_s, seed=seed)
     mapped, mapping = searched.mapped, searched.mapping
-    owned = [mapping.batch(each).seconds for each in costs]
+    work = mapping.work(cost)
+    batches = [mapping.batch(cost, work), *(mapping.batch(each) for each in costs[1:])]
+    owned = [batch.seconds for batch in batches]
     if robust:
         mapped = replace(mapped, bound_s=lower_bound(searched.cuts.choices, owned[0]))
-    in_step = [symmetric(each, fitting.way).time_s for each in costs]
-    worse = max(owned) > max(in_step) if robust else owned[0] > fitting.time_s
-    if worse:
-        mapping = mapping_of_symmetric(cost, fitting)
-    work = mapping.work(cost, lockstep=worse)
+    in_step = [symmetric(each, fitting.way) for each in costs]
+    worst = max(each.time_s for each in in_step)
+    worse = max(owned) > worst if robust else owned[0] > fitting.time_s
+    taken = [(each.time_s, each.limit) for each in (in_step if worse else [])]
+    taken = taken or [(each.seconds, each.limit) for each in batches]
     return Outcome(
         cost=cost,
         tables=tables,
@@ -297,27 +296,16 @@ def outcome_on(
         mapped=mapped,
         global_memory=gathered,
         best_symmetric=fitting,
-        in_any_order=_without_meeting(cost, gathered),
+        in_any_order=in_any_order(cost, gathered.way),
         mapping=mapping,
         work=work,
-        batch=mapping.batch(cost, work),
+        batch=in_any_order(cost, fitting.way) if worse else batches[0],
         owned_s=owned[0],
         symmetric=worse,
+        reasons=searched.reasons,
         robust=robust,
         sensed=tuple(
-            _sensed(each, of, mapping, fitting, worse) for each, of in zip(costs, asked, strict=True)
+            Sensed(of, global_memory(each).time_s, still.time_s, *one)
+            for of, each, still, one in zip(asked, costs, in_step, taken, strict=True)
         ),
     )
-
-
-def _without_meeting(cost: ChipCost, found: Symmetric) -> Batch:
-    """A symmetric mapping whose cores go through the tables in one order, and wait for nobody in between."""
-    mapping = mapping_of_symmetric(cost, found)
-    return mapping.batch(cost, mapping.work(cost, lockstep=True))
-
-
-def _sensed(cost: ChipCost, ids: Distribution, mapping: Mapping, fitting: Symmetric, worse: bool) -> Sensed:
-    again = symmetric(cost, fitting.way)
-    batch = mapping.batch(cost)
-    time_s = again.time_s if worse else batch.seconds
-    return Sensed(ids, global_memory(cost).time_s, again.time_s, time_s, batch.limit)

@@ -13,13 +13,14 @@ Lagrangian's, which holds whatever the multipliers are.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.chip.choices import Choices
+from perfmodel.chip.choices import Choices, never
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -47,19 +48,24 @@ class Relaxed:
     price_s: Array
 
 
-def lower_bound(choices: Choices, upper_s: float, near: Relaxed | None = None) -> float:
-    """No mapping is faster than this, where one of ``upper_s`` is known [s]; near  as in ``relaxed``.
+def lower_bound(
+    choices: Choices, upper_s: float, near: Relaxed | None = None, late: Callable[[], bool] = never
+) -> float:
+    """No mapping is faster than this, where one of ``upper_s`` is known [s]; near, late  as in ``relaxed``.
 
         max over t of min(t, relaxed(choices whose longest piece is shorter than t))
 
     Source: a mapping faster than t uses only such choices
     Limits: never above ``upper_s``
     """
-    near = relaxed(choices, np.ones(choices.spread_s.size, dtype=bool), near)
+    if near is None or not late():
+        near = relaxed(choices, np.ones(choices.spread_s.size, dtype=bool), near, late)
     best = min(upper_s, near.bound_s)
     low, high, at = best, upper_s, upper_s
     for _ in range(_HALVINGS):
-        again = relaxed(choices, choices.longest_s < at, near)
+        if late():
+            break
+        again = relaxed(choices, choices.longest_s < at, near, late)
         found, near = again.bound_s, again if np.isfinite(again.bound_s) else near
         best = max(best, min(at, found))
         low, high = (max(low, at), high) if found >= at else (max(low, found), at)
@@ -70,10 +76,13 @@ def lower_bound(choices: Choices, upper_s: float, near: Relaxed | None = None) -
     return best
 
 
-def relaxed(choices: Choices, allowed: Mask, near: Relaxed | None = None) -> Relaxed:
+def relaxed(
+    choices: Choices, allowed: Mask, near: Relaxed | None = None, late: Callable[[], bool] = never
+) -> Relaxed:
     """The relaxed problem of the choices that are allowed.
 
     near  a problem of much the same choices, which this one begins with
+    late  whether the first bound that is found will do
     Limits: a kind without any, no room whatever the shares -> bound_s inf;  all -> a bound of every mapping
     """
     c = choices
@@ -93,7 +102,7 @@ def relaxed(choices: Choices, allowed: Mask, near: Relaxed | None = None) -> Rel
         if bound >= best:
             best, best_price = bound, price
         more = np.setdiff1d(at, chosen)
-        if more.size == 0 or best >= value * (1 - _CLOSE):
+        if more.size == 0 or best >= value * (1 - _CLOSE) or late():
             break
         chosen = np.union1d(chosen, more)
     return Relaxed(best, chosen, share, best_price)

@@ -13,6 +13,11 @@ Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
+def never() -> bool:
+    """No time limit."""
+    return False
+
+
 @dataclass(frozen=True, eq=False)
 class Choices:
     """Ways to cut Q kinds of table: arrays over O choices, those of one kind side by side, and P parts.

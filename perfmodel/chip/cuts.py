@@ -9,13 +9,13 @@ where row parts of all rows are one case of the last. Rows are in order of popul
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.chip.choices import Choices
+from perfmodel.chip.choices import Choices, never
 from perfmodel.chip.cost import ChipCost
 from perfmodel.chip.work import Way, Work
 from perfmodel.schema.chip import Chip
@@ -24,6 +24,7 @@ Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 _MANY_KINDS = 64
+_AT_ONCE = 16  # kinds whose cuts are costed in one call: each looks for its own among all pieces of the call
 _MOST_COLUMN_PARTS = 8
 _NARROWEST = 4  # columns
 _HEADS = (1, 2, 4, 16, 64, 256)  # the first rows that are kept: those that a buffer holds, divided by this
@@ -56,6 +57,7 @@ class Cuts:
     """Cuts of all tables.
 
     choices  their costs;  sample  [Q] a table of each kind;  cuts  [O]
+    looked_at  kinds that have more choices than global memory: all, or the first ones where time was up
     first_row, end_row  [P] rows of a part;  bags  [P] of one of its pieces
     first_bag  [P] where the first of its slices of the batch begins
     """
@@ -68,27 +70,37 @@ class Cuts:
     end_row: Ints
     bags: Ints
     first_bag: Ints
+    looked_at: int
 
 
-def cuts_of(cost: ChipCost, ways: tuple[Way, ...] = (Way.L1, Way.GM_UB, Way.L1_UB)) -> Cuts:
+def cuts_of(
+    cost: ChipCost,
+    ways: tuple[Way, ...] = (Way.L1, Way.GM_UB, Way.L1_UB),
+    late: Callable[[], bool] = never,
+    kinds: int | None = None,
+) -> Cuts:
     """Every cut of every table that fits, with its costs.
 
     ways  besides global memory
+    late  whether the kinds that are left stay in global memory;  kinds  how many do not, None: by ``late``
     """
     kind_of, sample, count = cost.kind_of, cost.sample, cost.count
     slices = _SLICES if sample.size <= _MANY_KINDS else _FEW_SLICES
-    found = [
-        _Kind(cost, int(table), [Cut(Way.GM), *_cuts(cost, int(table), slices, ways)]) for table in sample
-    ]
-    parts = [kind.part for kind in found]
-    sizes = [len(kind.cuts) for kind in found]
-    of_choice = np.concatenate(
-        [at["choice"] + before for at, before in zip(parts, np.cumsum([0, *sizes]), strict=False)]
-    )
+    found, looked = [], 0
+    for begin in range(0, sample.size, _AT_ONCE):
+        some = sample[begin : begin + _AT_ONCE]
+        if looked == begin and begin < (sample.size if kinds is None else kinds) and not late():
+            looked += some.size
+        every = [_cuts(cost, one, slices, ways) if looked > begin else () for one in some.tolist()]
+        found.append(_Kinds(cost, some, [[Cut(Way.GM), *own] for own in every]))
+    parts = [at.part for at in found]
+    before = np.cumsum([0, *(len(at.cuts) for at in found)])
+    of_choice = np.concatenate([at["choice"] + first for at, first in zip(parts, before, strict=False)])
+    sizes = np.bincount(np.concatenate([at.kind + _AT_ONCE * k for k, at in enumerate(found)]))
     shared = cost.chip.buffers.shared
     persist = cost.chip.buffers.persist
     column = {
-        name: np.concatenate([getattr(kind, name) for kind in found])
+        name: np.concatenate([getattr(at, name) for at in found])
         for name in ("spread_s", "shared_s", "alone_s", "hot_s", "core_s", "local", "vector")
     }
     choices = Choices(
@@ -97,7 +109,7 @@ def cuts_of(cost: ChipCost, ways: tuple[Way, ...] = (Way.L1, Way.GM_UB, Way.L1_U
         kind_of=kind_of,
         count=count,
         first=np.cumsum([0, *sizes]),
-        parts=np.searchsorted(of_choice, np.arange(sum(sizes) + 1)),
+        parts=np.searchsorted(of_choice, np.arange(sizes.sum() + 1)),
         number=np.concatenate([at["number"] for at in parts]),
         **{name: value for name, value in column.items() if name not in ("local", "vector")},
         local=column["local"] if persist else np.zeros(of_choice.size),
@@ -107,7 +119,8 @@ def cuts_of(cost: ChipCost, ways: tuple[Way, ...] = (Way.L1, Way.GM_UB, Way.L1_U
         name: np.concatenate([at[name] for at in parts])
         for name in ("first_row", "end_row", "bags", "first_bag")
     }
-    return Cuts(cost, choices, sample, tuple(cut for kind in found for cut in kind.cuts), **where)
+    cuts = tuple(cut for at in found for cut in at.cuts)
+    return Cuts(cost, choices, sample, cuts, **where, looked_at=looked)
 
 
 def shared_seconds(chip: Chip, gm_bytes: Array, cache_bytes: Array) -> Array:
@@ -122,19 +135,25 @@ def hot_seconds(chip: Chip, work: Work) -> Array:
     return np.asarray(shared_seconds(chip, work.hot_gm_bytes, work.hot_cache_bytes) * many)
 
 
-class _Kind:
-    """Costs of the cuts of one table: those that fit."""
+class _Kinds:
+    """Costs of the cuts of some tables: those that fit.
 
-    def __init__(self, cost: ChipCost, table: int, cuts: list[Cut]) -> None:
-        self.cost, self.table = cost, table
-        part = _parts(cost, table, cuts)
-        columns = cost.tables.dim[table] / part.pop("col_parts")
+    table  [K];  cuts  of each table;  kind  [O] which of the K tables each choice is of
+    """
+
+    def __init__(self, cost: ChipCost, table: Ints, cuts: list[list[Cut]]) -> None:
+        every = [cut for own in cuts for cut in own]
+        kind = np.repeat(np.arange(table.size), [len(own) for own in cuts])
+        part = _parts(cost, table[kind], every)
+        at = table[kind[part["choice"]]]
+        columns = cost.tables.dim[at] / part.pop("col_parts")
         rows = part["end_row"] - part["first_row"]
-        work = cost.work(table, part["way"], rows, columns, part["bags"], part["first_row"])
-        fits = np.ones(len(cuts), dtype=bool)
+        work = cost.work(at, part["way"], rows, columns, part["bags"], part["first_row"])
+        fits = np.ones(len(every), dtype=bool)
         fits[part["choice"][~work.fits]] = False
         kept = fits[part["choice"]]
-        self.cuts = [cut for cut, fit in zip(cuts, fits, strict=True) if fit]
+        self.cuts = [cut for cut, fit in zip(every, fits, strict=True) if fit]
+        self.kind = kind[fits]
         self.part = {name: value[kept] for name, value in part.items()}
         self.part["choice"] = (np.cumsum(fits) - 1)[self.part["choice"]]
         work = work.take(kept)
@@ -142,11 +161,11 @@ class _Kind:
         pieces = (
             shared_seconds(cost.chip, work.gm_bytes, work.cache_bytes) * self.part["number"][:, np.newaxis]
         )
-        head = np.array([cut.head for cut in self.cuts], dtype=float)
-        rest = np.maximum(float(cost.tables.rows[table]) - head, 0)
-        spread = cost.work(table, Way.GM, rest, cost.tables.dim[table], cost.batch, head)
+        head, of = np.array([cut.head for cut in self.cuts], dtype=float), table[self.kind]
+        rest = np.maximum(cost.tables.rows[of] - head, 0)
+        both = (of, Way.GM, rest, cost.tables.dim[of])
+        spread, one_bag = (cost.work(*both, bags, head) for bags in (cost.batch, 1))
         some = rest > 0
-        one_bag = cost.work(table, Way.GM, rest, cost.tables.dim[table], 1, head)
         least = np.minimum(spread.core_s, cost.batch * one_bag.core_s)  # of rows of MiB the first is quick
         self.spread_s = np.where(some, least, 0)
         self.alone_s = np.where(some, one_bag.core_s, 0)
@@ -192,8 +211,8 @@ def _heads(rows: int, held: int, cores: int) -> Iterator[tuple[int, int]]:
         yield -(-rows // whole), whole
 
 
-def _parts(cost: ChipCost, table: int, cuts: list[Cut]) -> dict[str, Ints]:
-    """Parts of every cut: its row parts, each with slices of b + 1 bags and of b bags."""
+def _parts(cost: ChipCost, table: Ints, cuts: list[Cut]) -> dict[str, Ints]:
+    """Parts of every cut of tables [O]: its row parts, each with slices of b + 1 bags and of b bags."""
     column = {
         name: np.array([getattr(cut, name) for cut in cuts], dtype=np.int64)
         for name in ("way", "rows", "row_parts", "col_parts", "slices")
@@ -201,7 +220,7 @@ def _parts(cost: ChipCost, table: int, cuts: list[Cut]) -> dict[str, Ints]:
     choice = np.repeat(np.arange(len(cuts)), column["row_parts"])
     before = np.cumsum(column["row_parts"]) - column["row_parts"]
     first_row = (np.arange(choice.size) - before[choice]) * column["rows"][choice]
-    end_row = np.minimum(first_row + column["rows"][choice], int(cost.tables.rows[table]))
+    end_row = np.minimum(first_row + column["rows"][choice], cost.tables.rows[table][choice].astype(np.int64))
     slices = column["slices"][choice]
     bags, longer = int(cost.batch) // slices, int(cost.batch) % slices
     both = {

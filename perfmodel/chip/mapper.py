@@ -28,6 +28,8 @@ _GOOD_GAP = 2e-3
 _KICKED = 6
 _AT_RANDOM = 0.5
 _LEAST_GAIN = 1e-9
+_PATIENCE, _LEAST_PATIENCE = 1.0, 60
+"""Random changes in a row that do not help, over those that led to the last one that did, and at least."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +73,7 @@ class Mapper:
         Limits: no mapping has room for all tables -> BadInputError
         """
         everything = np.ones(self.choices.spread_s.size, dtype=bool)
-        first = relaxed(self.choices, everything)
+        first = relaxed(self.choices, everything, late=self._late)
         if start is not None:
             self._keep(self._improved(start.copy()))
         for state in self._packed(first):
@@ -79,11 +81,15 @@ class Mapper:
                 self._keep(self._improved(state))
         if self.best is None:
             raise BadInputError("no mapping has room for all tables.", "use a chip with larger buffers.")
-        bound = lower_bound(self.choices, self.best.time_s, first)
-        for _ in range(self.kicks):
-            if self._close(bound) or self._late():
+        bound = lower_bound(self.choices, self.best.time_s, first, self._late)
+        helped = 0
+        for kick in range(self.kicks):
+            patience = max(_LEAST_PATIENCE, _PATIENCE * helped)
+            if self._close(bound) or self._late() or kick - helped > patience:
                 break
+            before = self.best
             self._kick()
+            helped = kick + 1 if self.best is not before else helped
         seconds = time.monotonic() - self.began
         return Mapped(self.best, self.best.time_s, min(bound, self.best.time_s), self.tried, seconds)
 
@@ -101,12 +107,15 @@ class Mapper:
 
     def _packed(self, first: Relaxed) -> list[State]:
         """Mappings by relaxed problems of several longest pieces, the best first."""
-        found, near = [], first
+        found: list[State] = []
+        near = first
         for factor in (*_TARGETS, np.inf):
+            if found and self._late():
+                break
             target = first.bound_s * factor
             some = first
             if np.isfinite(factor):
-                some = relaxed(self.choices, self.choices.longest_s <= target, near)
+                some = relaxed(self.choices, self.choices.longest_s <= target, near, self._late)
             if not np.isfinite(some.bound_s):
                 continue
             near = some

@@ -15,7 +15,7 @@ from perfmodel.chip.work import Batch, Piece, Way, Work
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-_HALVINGS = 24
+_STEP, _CLOSE = 1.1, 1 + 1e-4  # of the time that all cores are filled up to
 _ROUNDING = 1e-9
 _BETWEEN = 2  # of the batch, of which a half is looked at too: what one more piece costs
 
@@ -99,14 +99,16 @@ def _dealt(cost: ChipCost, core_s: Array, spread: list[tuple[int, int]]) -> list
     )
     each = np.maximum((whole - half) / (bags - bags / _BETWEEN), 1e-300)
     fixed = np.maximum(whole - each * bags, 0)
-    low, high = float(core_s.min()), float(core_s.min() + np.sum(whole + fixed + each))
-    for _ in range(_HALVINGS):
+    low = max(float(core_s.min()), float(core_s.sum() + np.sum(whole)) / core_s.size)
+    high, most = low, float(core_s.min() + np.sum(whole + fixed + each))
+    found = None
+    while found is None:
+        low, high = high, min(most, high * _STEP)
+        found = _filled(core_s, fixed, each, bags, high)
+    while high > low * _CLOSE:
         middle = (low + high) / 2
-        low, high = (
-            (low, middle) if _filled(core_s, fixed, each, bags, middle) is not None else (middle, high)
-        )
-    found = _filled(core_s, fixed, each, bags, high)
-    assert found is not None
+        some = _filled(core_s, fixed, each, bags, middle)
+        low, high, found = (middle, high, found) if some is None else (low, middle, some)
     made = []
     for core, at, begin, end in found:
         whole_rows = int(first[at]), int(first[at] + rows[at])

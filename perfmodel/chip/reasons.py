@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,50 +23,54 @@ class Reason:
 
     saves    time of all cores for it if it were gathered, over that of its way [-]
     because  in a few words;  other  the best other way, None: no other way has room
-    more_s   how much longer a batch takes with it, the other tables left where they are [s]; below 0: less
+    more_s   how much longer a batch takes with it, the other tables left where they are [s]
+    whole    whether that is of whole batches; else it is estimated, as time was up
     """
 
     saves: float
     because: str
     other: Cut | None
     more_s: float
+    whole: bool = True
 
 
-def reason(cuts: Cuts, state: State, table: int) -> Reason:
-    """Of one table of a mapping, which is left as it was."""
-    other, more_s = _next_best(cuts, state.copy(), table)
-    c, choice = cuts.choices, int(state.choice[table])
+def reason(
+    cuts: Cuts, choice: int, table: int, other: int | None, more_s: float, *, whole: bool = True
+) -> Reason:
+    """Of one table of a choice;  other  the best choice of another way."""
+    c = cuts.choices
     gathered, own = float(c.total_s[c.of(table).start]), float(c.total_s[choice])
-    return Reason(gathered / own if own > 0 else 1.0, because(cuts, choice, table), other, more_s)
+    saves = gathered / own if own > 0 else 1.0
+    return Reason(
+        saves, because(cuts, choice, table), None if other is None else cuts.cuts[other], more_s, whole
+    )
 
 
-def _next_best(cuts: Cuts, state: State, table: int) -> tuple[Cut | None, float]:
-    """The best choice of another way, or of first rows instead of all rows, and what it costs."""
-    c, now_s, own = cuts.choices, state.time_s, int(state.choice[table])
+def others(cuts: Cuts, state: State, table: int) -> Iterator[tuple[int, State]]:
+    """Choices of another way, or of first rows instead of all rows, and the mapping with each.
+
+    Those that could be fastest by ``State.time_s``, and global memory; the other tables stay where they are.
+    """
+    now_s, own = state.time_s, int(state.choice[table])
+    state = state.copy()
     state.clear(table)
-    at = c.of(table)
+    c, at = state.choices, state.choices.of(table)
     listed = range(at.start, at.stop)
     alike = np.array([_kind(cuts, choice, table) == _kind(cuts, own, table) for choice in listed])
     level = (state.core_s.sum() + state.spread_s) / c.cores
     loads = np.append(level, state.shared_s) + c.loads[at]
     least = np.maximum(np.maximum(loads.max(axis=1), c.longest_s[at]), state.core_s.max())
-    least = np.where(
-        alike,
-        np.inf,
-        least + MEAN_SHARE * ((loads * loads).sum(axis=1) + c.squares[at]) / np.maximum(least, 1e-300),
-    )
-    best: tuple[float, int] | None = None
+    work = (loads * loads).sum(axis=1) + c.squares[at]
+    least = np.where(alike, np.inf, least + MEAN_SHARE * work / np.maximum(least, 1e-300))
     tried = 0
-    for k in [*np.argsort(least, kind="stable")[:_LOOKED_AT].tolist(), 0]:
+    for k in dict.fromkeys([*np.argsort(least, kind="stable")[:_LOOKED_AT].tolist(), 0]):
         where = place(state, at.start + k, max(now_s, float(least[k]))) if np.isfinite(least[k]) else None
         if where is None or (tried == _TRIED and k > 0):
             continue
         tried += 1
-        state.put(table, at.start + k, where)
-        if best is None or state.time_s < best[0]:
-            best = state.time_s, at.start + k
-        state.clear(table)
-    return (None, 0.0) if best is None else (cuts.cuts[best[1]], best[0] - now_s)
+        other = state.copy()
+        other.put(table, at.start + k, where)
+        yield at.start + k, other
 
 
 def _kind(cuts: Cuts, choice: int, table: int) -> tuple[Way, bool]:

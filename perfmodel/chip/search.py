@@ -17,13 +17,20 @@ import numpy as np
 from perfmodel.chip.choices import Choices, worst_of
 from perfmodel.chip.cost import ChipCost
 from perfmodel.chip.cuts import Cuts, cuts_of
+from perfmodel.chip.groups import alike
 from perfmodel.chip.mapper import Mapped, Mapper, likely
 from perfmodel.chip.mapping import Mapping, mapping_of
 from perfmodel.chip.packing import State, place
+from perfmodel.chip.reasons import Reason, others, reason
 
 _GOOD_GAP = 5e-3
 _OWN_SHARE = 0.5  # of the time, for the mapper's first search
-_STEPS = 60
+_STEPS, _PATIENCE = 60, 25  # random changes, and of these in a row that do not help
+_LEAST_GAIN = 1e-4
+_CHANGED = 0.7  # of the time: until then mappings are changed at random
+_TRIED = 3  # other ways of a table
+_MOST_REASONS = 60  # groups of equal tables that are cut alike
+_CUTTING = 0.4  # of the time, for the costs of all choices
 _TOGETHER = 2  # tables of a change, at most
 _NEAR = 3  # choices beside one: as cuts are listed, fewer or more slices
 _WORST = -1
@@ -35,20 +42,29 @@ class Searched:
 
     cuts    by the first ids;  mapped  the search, its state by them (robust: by the worst of all)
     mapping the pieces;  bound_s of ``mapped`` is that of the first ids, of the worst ones if robust
+    reasons by the first one of equal tables that are cut alike: of those that there was time for
     """
 
     cuts: Cuts
     mapped: Mapped
     mapping: Mapping
+    reasons: dict[int, Reason]
 
 
-@dataclass(frozen=True, eq=False)
 class _Tried:
-    """A mapping, with the time of a batch of each of the ids [s]."""
+    """A mapping, with the time of a batch of any of the ids once it is asked for [s]."""
 
-    state: State
-    mapping: Mapping
-    seconds: tuple[float, ...]
+    def __init__(self, state: State, mapping: Mapping, costs: Sequence[ChipCost]) -> None:
+        self.state, self.mapping, self.costs = state, mapping, costs
+        self.seconds: dict[int, float] = {}
+
+    def value(self, goal: int) -> float:
+        """Time of a batch of the ids that count [s]."""
+        if goal == _WORST:
+            return max(self.value(at) for at in range(len(self.costs)))
+        if goal not in self.seconds:
+            self.seconds[goal] = self.mapping.batch(self.costs[goal]).seconds
+        return self.seconds[goal]
 
 
 def search(costs: Sequence[ChipCost], *, robust: bool, time_limit_s: float, seed: int) -> Searched:
@@ -69,47 +85,82 @@ class _Search:
         self.began = time.monotonic()
         self.until = self.began + time_limit_s
         self.cuts: dict[int, Cuts] = {}
-        self.tried = 0
+        self.tried, self.deal_s = 0, 0.0
+        self.cutting = _CUTTING
 
     def run(self, goal: int) -> Searched:
         """The best for ``goal`` of the mappings made for it; where it is far from the bound, for others."""
-        first = self._mapped(goal, (self.until - self.began) * _OWN_SHARE)
+        self.cutting = _CUTTING / (len(self.costs) if goal == _WORST else 1)
+        first = self._mapped(goal, _OWN_SHARE)
         bound = 0.0 if goal == _WORST else first.bound_s * (1 + _GOOD_GAP)
         pool = [self._dealt(first.state, goal)]
         every = [_WORST, *range(len(self.costs))] if len(self.costs) > 1 else [goal]
-        if _value(pool[0], goal) > bound:
+        if pool[0].value(goal) > bound:
             goals = list(dict.fromkeys([goal, *every]))
             pool += self._starts(goals[1:])
             pool += self._climbed_for(goals, pool, bound)
-        found = min(pool, key=lambda each: _value(each, goal))
+        found, reasons = self._polished(min(pool, key=lambda each: each.value(goal)), goal)
         state = _by(self._choices(goal), found.state)
-        seconds = time.monotonic() - self.began
-        return Searched(
-            self._cuts(0), replace(first, state=state, tried=self.tried, seconds=seconds), found.mapping
-        )
+        first = replace(first, state=state, tried=self.tried, seconds=time.monotonic() - self.began)
+        return Searched(self._cuts(0), first, found.mapping, reasons)
+
+    def _polished(self, found: _Tried, goal: int) -> tuple[_Tried, dict[int, Reason]]:
+        """The same after tables took other ways with which a batch is faster, and why the rest did not.
+
+        One table of each group of equal ones that are cut alike is tried, those that take most first.
+        """
+        cuts, choices = self._cuts(0), self._choices(goal)
+        reasons: dict[int, Reason] = {}
+        again = True
+        while again:
+            again, state, now_s = False, _by(choices, found.state), found.value(goal)
+            groups = alike(choices.kind_of, state.choice)
+            largest = sorted(groups.items(), key=lambda group: -choices.total_s[group[0][1]] * len(group[1]))
+            reasons = {}
+            for (_, own), tables in largest[:_MOST_REASONS]:
+                tried = [(choice, changed.time_s) for choice, changed in others(cuts, state, tables[0])]
+                whole = time.monotonic() + _TRIED * self.deal_s < self.until
+                if whole:
+                    made = [(at, self._dealt(one, goal)) for at, one in others(cuts, state, tables[0])]
+                    tried = [(at, one.value(goal)) for at, one in made]
+                    faster = min((one for _, one in made), key=lambda one: one.value(goal), default=found)
+                    if faster.value(goal) < now_s * (1 - _LEAST_GAIN):
+                        found, again = faster, True
+                        break
+                best, least_s = min(tried, key=lambda pair: pair[1], default=(None, 0.0))
+                more_s = max(0.0, least_s - now_s) if whole else least_s - state.time_s
+                if more_s >= 0 or best is None:
+                    reasons[tables[0]] = reason(cuts, own, tables[0], best, more_s, whole=whole)
+        return found, reasons
 
     def _starts(self, goals: list[int]) -> Iterator[_Tried]:
-        """Mappings made for other ids."""
+        """Mappings made for other ids, as long as there is time for one more."""
+        took_s = time.monotonic() - self.began
         for number, goal in enumerate(goals):
-            left = self.until - time.monotonic()
-            if left <= 0:
+            began = time.monotonic()
+            if began + _OWN_SHARE * took_s >= self.until:
                 return
-            limit_s = left * _OWN_SHARE / (len(goals) - number)
-            yield self._dealt(self._mapped(goal, limit_s).state, goal)
+            yield self._dealt(self._mapped(goal, _OWN_SHARE / (len(goals) - number)).state, goal)
+            took_s = time.monotonic() - began
 
     def _climbed_for(self, goals: list[int], starts: list[_Tried], bound_s: float) -> Iterator[_Tried]:
         """From the best start for each of some goals; no more where the first one is so near the bound."""
         starts = list(starts)
         for goal in goals:
-            best = min(starts, key=lambda each, goal=goal: _value(each, goal))  # type: ignore[misc]
+            best = min(starts, key=lambda each, goal=goal: each.value(goal))  # type: ignore[misc]
             found = self._climbed(best, goal, bound_s if goal == goals[0] else 0.0)
             yield found
-            if _value(found, goals[0]) <= bound_s:
+            if found.value(goals[0]) <= bound_s:
                 return
 
     def _cuts(self, at: int) -> Cuts:
-        if at not in self.cuts:
-            self.cuts[at] = cuts_of(self.costs[at])
+        """Cuts by these ids; those that are asked for first are of as many kinds as time allows."""
+        if not self.cuts:
+            enough = self.began + (self.until - self.began) * self.cutting
+            self.cuts[at] = cuts_of(self.costs[at], late=lambda: time.monotonic() >= enough)
+        elif at not in self.cuts:
+            kinds = next(iter(self.cuts.values())).looked_at
+            self.cuts[at] = cuts_of(self.costs[at], kinds=kinds)
         return self.cuts[at]
 
     def _choices(self, goal: int) -> Choices:
@@ -117,8 +168,11 @@ class _Search:
             return self._cuts(goal).choices
         return worst_of([self._cuts(at).choices for at in range(len(self.costs))])
 
-    def _mapped(self, goal: int, limit_s: float) -> Mapped:
-        found = Mapper(self._choices(goal), time_limit_s=limit_s, seed=self.seed).run()
+    def _mapped(self, goal: int, share: float) -> Mapped:
+        """The mapper's own, in a share of the time that is left once choices are there."""
+        choices = self._choices(goal)
+        limit_s = max(0.0, self.until - time.monotonic()) * share
+        found = Mapper(choices, time_limit_s=limit_s, seed=self.seed).run()
         self.tried += found.tried
         return found
 
@@ -128,25 +182,27 @@ class _Search:
         if goal == _WORST:
             every = [self._cuts(at) for at in range(len(self.costs))]
             cuts = max(every, key=lambda each: float(each.choices.spread_s[state.choice].sum()))
-        mapping = mapping_of(cuts, _by(cuts.choices, state))
+        began = time.monotonic()
         self.tried += 1
-        return _Tried(state, mapping, tuple(mapping.batch(each).seconds for each in self.costs))
+        found = _Tried(state, mapping_of(cuts, _by(cuts.choices, state)), self.costs)
+        found.value(goal)
+        self.deal_s = time.monotonic() - began
+        return found
 
     def _climbed(self, found: _Tried, goal: int, enough_s: float) -> _Tried:
         """The same after random changes of a table or two, each kept if a whole batch is no slower."""
-        random = np.random.default_rng(self.seed)
+        random, idle = np.random.default_rng(self.seed), 0
         for _ in range(_STEPS):
-            if _value(found, goal) <= enough_s or time.monotonic() > self.until:
+            late = time.monotonic() + self.deal_s > self.began + _CHANGED * (self.until - self.began)
+            if found.value(goal) <= enough_s or late or idle > _PATIENCE:
                 break
             state = _changed(found.state, random)
-            if state is not None:
-                found = min(found, self._dealt(state, goal), key=lambda each: _value(each, goal))
+            if state is None:
+                continue
+            other = self._dealt(state, goal)
+            idle = 0 if other.value(goal) < found.value(goal) * (1 - _LEAST_GAIN) else idle + 1
+            found = min(found, other, key=lambda each: each.value(goal))
         return found
-
-
-def _value(tried: _Tried, goal: int) -> float:
-    """Time of a batch of the ids that count [s]."""
-    return max(tried.seconds) if goal == _WORST else tried.seconds[goal]
 
 
 def _changed(state: State, random: np.random.Generator) -> State | None:

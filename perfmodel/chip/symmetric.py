@@ -7,9 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.chip.batch import LIMITS
 from perfmodel.chip.cost import ChipCost
+from perfmodel.chip.in_step import Slices, core_seconds, slices, slices_of, slices_of_pairs
 from perfmodel.chip.mapping import Mapping
-from perfmodel.chip.work import WAYS, Batch, Piece, Way, Work
+from perfmodel.chip.work import WAYS, Piece, Way
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -30,33 +32,21 @@ class Symmetric:
     core_s: Array
     limits: tuple[str, ...]
 
-
-def slices(cost: ChipCost) -> Ints:
-    """[N] bags of each core. Source: definition; the first cores have one more"""
-    least, more = divmod(int(cost.batch), cost.chip.cores)
-    return np.array([least + (core < more) for core in range(cost.chip.cores)])
-
-
-def one_table(cost: ChipCost, table: int, way: Way) -> tuple[Batch, Work]:
-    """A table with a slice of the batch on every core: time of the batch, and what each slice takes."""
-    t = cost.tables
-    work = cost.work(table, way, t.rows[table], t.dim[table], slices(cost), lockstep=True)
-    batch = cost.batch_s(np.arange(cost.chip.cores), np.full(cost.chip.cores, table), work)
-    return batch, work
+    @property
+    def limit(self) -> str:
+        """What the table that takes longest takes as long as."""
+        return self.limits[int(np.argmax(self.table_s))]
 
 
 def symmetric(cost: ChipCost, way: Ints) -> Symmetric:
-    """Each table in a way that is given."""
-    known: dict[tuple[int, int], Batch] = {}
-    kind_of, sample = cost.kind_of, cost.sample
-    for table, each in enumerate(way):
-        key = int(kind_of[table]), int(each)
-        if key not in known:
-            known[key] = one_table(cost, int(sample[key[0]]), Way(key[1]))[0]
-    found = [known[int(kind), int(each)] for kind, each in zip(kind_of, way, strict=True)]
-    table_s = np.array([batch.seconds for batch in found])
-    core_s = np.sum([batch.core_s for batch in found], axis=0)
-    return Symmetric(way, float(table_s.sum()), table_s, core_s, tuple(batch.limit for batch in found))
+    """Each table in a way that is given. Source: ``batch.batch_of`` for each, in step"""
+    kinds = np.stack([cost.kind_of, np.asarray(way, dtype=np.int64)])
+    (kind, each), of, number = np.unique(kinds, axis=1, return_inverse=True, return_counts=True)
+    found, of = slices_of_pairs(cost, kind, each), of.reshape(-1)
+    table_s = found.seconds[of]
+    core_s = core_seconds(cost, found.work, number.astype(np.float64))
+    limits = tuple(LIMITS[at] for at in found.limit[of].tolist())
+    return Symmetric(way, float(table_s.sum()), table_s, core_s, limits)
 
 
 def global_memory(cost: ChipCost) -> Symmetric:
@@ -73,14 +63,10 @@ def best_symmetric(cost: ChipCost) -> Symmetric:
     Limits: buffers that do not persist -> the best way of each table;  no buffers -> ``global_memory``
     """
     kind_of, sample, count = cost.kind_of, cost.sample, cost.count
-    time_s = np.full((sample.size, len(WAYS)), np.inf)
-    local = np.zeros((sample.size, len(WAYS)))
-    for q, table in enumerate(sample):
-        for way in WAYS:
-            batch, work = one_table(cost, int(table), way)
-            if work.fits.all():
-                time_s[q, way] = batch.seconds
-                local[q, way] = work.local_bytes.max() + _working(cost, work)
+    every = [slices_of(cost, way) for way in WAYS]
+    time_s = np.stack([found.seconds for found in every], axis=1)
+    local = np.stack([_kept(cost, found) for found in every], axis=1)
+    local = np.where(np.isfinite(time_s), local, 0)
     if not cost.chip.buffers.persist:
         return symmetric(cost, np.argmin(time_s, axis=1)[kind_of])
     shares = _knapsack(time_s, local, count, cost.chip.value("local_bytes"))
@@ -90,9 +76,10 @@ def best_symmetric(cost: ChipCost) -> Symmetric:
     return symmetric(cost, chosen)
 
 
-def _working(cost: ChipCost, work: Work) -> float:
-    """Bytes beside rows that persist where the local and the vector buffer are one memory."""
-    return float(work.vector_bytes.max()) if cost.chip.buffers.shared else 0.0
+def _kept(cost: ChipCost, found: Slices) -> Array:
+    """[Q] most bytes of a core's buffer: rows, and what works beside them where both are one memory."""
+    size = found.work.local_bytes + found.work.vector_bytes * cost.chip.buffers.shared
+    return np.asarray(np.max(size, axis=1, where=found.cores > 0, initial=0))
 
 
 def _knapsack(time_s: Array, local: Array, count: Ints, capacity: float) -> Ints:

@@ -29,7 +29,6 @@ _MEANT = (
     "as_json",
 )
 _DEFAULT_BATCH = "1024"
-_DEFAULT_LIMIT = "1s"
 _MOST_SAMPLES = 2**31
 
 OnChipOption = Annotated[
@@ -56,7 +55,7 @@ RobustOption = Annotated[
 
 
 def on_chip(context: typer.Context) -> None:
-    """The best mapping that is found of tables to the cores of a chip; time limit 1 s if none is given.
+    """The best mapping that is found of tables to the cores of a chip.
 
     context  of ``perfmodel plan``, whose options it has
     Limits: an option that is about GPUs -> BadInputError that names it
@@ -82,7 +81,7 @@ def on_chip(context: typer.Context) -> None:
     if samples > _MOST_SAMPLES:
         raise BadInputError(f"--batch {samples} is more than one chip is given.", f"at most {_MOST_SAMPLES}.")
     ids = ids_of(asked["alpha"], asked["distribution"])
-    limit_s = parse_time(asked["time_limit"] if "time_limit" in given else _DEFAULT_LIMIT, "--time-limit")
+    limit_s = parse_time(asked["time_limit"], "--time-limit") if "time_limit" in given else None
     box = load_chip(asked["chip"]).with_overrides(dict(settings_of(asked["settings"], "local_bytes=1MiB")))
     tables = PlanTables.load(asked["model"], ids)
     search = {"time_limit_s": limit_s, "seed": asked["seed"], "robust": asked["robust"]}

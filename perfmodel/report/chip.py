@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from perfmodel.chip.answer import Group, Outcome, Sensed
+from perfmodel.chip.answer import Outcome, Sensed
+from perfmodel.chip.groups import Group
 from perfmodel.report.terminal import facts, paragraph, sides, table, unbroken
 from perfmodel.units import (
     counted,
@@ -135,8 +136,10 @@ def placements(answer: Outcome) -> str:
     note = (
         "Cuts are rows × columns × batch; with GM beside it, of the first rows, which have that share of the "
         "look-ups. Saves: core time if all rows were gathered, over this one; below 1×, it spares what the "
-        "cores share. The next best way of a table makes a batch so much longer."
+        "cores share. The next best way of a table makes a batch so much longer"
     )
+    shown = [group.reason for group in answer.groups[:_MOST_GROUPS]]
+    note += "." if all(why is None or why.whole for why in shown) else " (~: estimated, time was up)."
     if answer.symmetric:
         note = "Every core looks up a slice of the batch in every table."
     text += "\n" + paragraph(f"{note} {words}.", 1)
@@ -167,18 +170,20 @@ def _cores(answer: Outcome, group: Group) -> str:
 
 
 def next_best(group: Group, rows: float) -> str:
-    """The best other way; where it is the same one, of how many of the table's ``rows``."""
+    """The best other way; where it is the same one, of how many of the table's ``rows``.
+
+    Limits: the search had no time for it -> not tried;  a symmetric mapping -> nothing
+    """
     why = group.reason
     if why is None:
-        return ""
+        return "" if group.cut is None else "not tried"
     if why.other is None:
         return "none has room"
-    sign = "−" if why.more_s < 0 else "+"
     size = ""
     if why.other.way in group.ways:
         head = why.other.head or rows  # 0: all of them are spread in global memory
         size = " of all rows" if head >= rows else f" of {counted(int(head), 'row')}"
-    return unbroken(f"{sign}{format_time(abs(why.more_s))} {why.other.way.label}") + size
+    return unbroken(f"{'' if why.whole else '~'}+{format_time(why.more_s)} {why.other.way.label}") + size
 
 
 def sensitivity(answer: Outcome) -> str:
@@ -210,6 +215,11 @@ def footer(answer: Outcome) -> str:
     assumed = [f"{key} = {chip.quantity(key)}" for key in sorted(chip.overrides)]
     if assumed:
         parts.append("assumed: " + ", ".join(assumed))
+    left = answer.cuts.sample.size - answer.cuts.looked_at
+    if left > 0:
+        parts.append(
+            f"{counted(left, 'kind')} of tables are left in global memory: time was up (--time-limit)"
+        )
     spent = f"{counted(answer.mapped.tried, 'mapping')} looked at in {format_time(answer.mapped.seconds)}"
     words = "symmetric: every core looks up a slice of the batch, all cores at one table at a time"
     return paragraph(f"Modelled, not measured · {words} · {spent}\n{' · '.join(parts)}")

@@ -11,12 +11,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfmodel.chip.answer import COMPARED, Outcome, cost_on, outcome_on
+from perfmodel.chip.cost import ChipCost
 from perfmodel.chip.cuts import cuts_of
 from perfmodel.chip.ids import popularities
+from perfmodel.chip.in_step import in_any_order, slices
 from perfmodel.chip.mapper import Mapper
 from perfmodel.chip.mapping import mapping_of
-from perfmodel.chip.symmetric import best_symmetric, global_memory, one_table, slices, symmetric
-from perfmodel.chip.work import WAYS, Way
+from perfmodel.chip.symmetric import (
+    best_symmetric,
+    global_memory,
+    mapping_of_symmetric,
+    symmetric,
+)
+from perfmodel.chip.work import WAYS, Batch, Way, Work
 from perfmodel.errors import BadInputError
 from perfmodel.plan.tables import PlanTables
 from perfmodel.schema.chip import Chip, load_chip
@@ -120,6 +127,36 @@ def test_a_mapping_is_tried_on_whole_batches_where_slices_wait(monkeypatch: pyte
     robust = outcome_on(load_chip("h100-sxm"), tables, 512, zipf(1.05), time_limit_s=60, robust=True)
     assert made.time_s <= robust.sensed[0].time_s < 1.6e-6
     assert made.mapped.tried > 20
+
+
+def one_table(cost: ChipCost, table: int, way: Way) -> tuple[Batch, Work]:
+    """A slice of the batch on every core, the piece of each core counted by itself."""
+    rows, dim = cost.tables.rows[table], cost.tables.dim[table]
+    work = cost.work(table, way, rows, dim, slices(cost), lockstep=True)
+    cores = np.arange(cost.chip.cores)
+    return cost.batch_s(cores, np.full(cores.size, table), work), work
+
+
+@given(st.integers(0, 10**9))
+@settings(max_examples=25, deadline=None)
+def test_two_sizes_of_slices_stand_for_those_of_all_cores(seed: int) -> None:
+    chip, tables, batch, ids = random_case(seed)
+    cost = cost_on(chip, tables, batch, ids)
+    way = np.random.default_rng(seed).integers(0, 4, len(tables))
+    fits = [one_table(cost, table, each)[1].fits.all() for table, each in enumerate(way)]
+    way = np.where(fits, way, Way.GM)
+    every = [one_table(cost, table, each)[0] for table, each in enumerate(way)]
+    together = symmetric(cost, way)
+    assert together.table_s == pytest.approx([one.seconds for one in every], rel=1e-6)
+    assert together.limits == tuple(one.limit for one in every)
+    works = slices(cost) > 0
+    assert together.core_s == pytest.approx(sum(one.core_s for one in every) * works)
+    mapping = mapping_of_symmetric(cost, together)
+    if len(tables) > 1:
+        slowly, loose = mapping.batch(cost, mapping.work(cost, lockstep=True)), in_any_order(cost, way)
+        assert (loose.seconds, loose.limit) == (pytest.approx(slowly.seconds, rel=1e-9), slowly.limit)
+        assert loose.core_s == pytest.approx(slowly.core_s)
+        assert loose.shared_s == pytest.approx(slowly.shared_s)
 
 
 @given(st.integers(0, 10**9))

@@ -84,7 +84,8 @@ def test_what_chance_adds_to_the_busiest_core_is_said() -> None:
 )
 def test_the_next_best_of_the_same_way_has_its_size(way: Way, rows: int, said: str) -> None:
     other = Cut(way, rows, 1 if rows else 0)
-    group = SimpleNamespace(ways=(Way.GM, Way.L1), reason=SimpleNamespace(other=other, more_s=1e-6))
+    why = SimpleNamespace(other=other, more_s=1e-6, whole=True)
+    group = SimpleNamespace(ways=(Way.GM, Way.L1), cut=other, reason=why)
     assert " ".join(next_best(group, 100.0).split()) == said  # type: ignore[arg-type]
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from cli_calls import planned
 
+from perfmodel.chip import blocks as blocks_module
 from perfmodel.chip.answer import Outcome, outcome_on
 from perfmodel.plan.tables import PlanTables
 from perfmodel.report.figures import chip as figures
@@ -20,7 +21,7 @@ from perfmodel.report.figures import cores as columns_of
 from perfmodel.report.page.chip import chip_page_html, document, headline
 from perfmodel.schema.chip import load_chip
 from perfmodel.schema.distributions import zipf
-from perfmodel.units import format_ratio, format_time
+from perfmodel.units import counted, format_ratio, format_time
 
 BAD = "<script>alert(1)</script>"
 TABLES = f"rows,dim,pooling,name\n1000000,64,10,{BAD}\n1000,64,2,small\n300000,128,5,other\n"
@@ -121,20 +122,40 @@ def test_sentences_change_with_the_data(answer: Outcome) -> None:
     assert "global memory limits" in headline(slow)["sentence"] != headline(answer)["sentence"]
     assert "zipf:1.05, 7.00 s" in figures.other_ids(twice).title != figures.other_ids(answer).title
     full = figures.buffers(answer).title
-    fewer = replace(answer, work=replace(answer.work, local_bytes=0 * answer.work.local_bytes))
+    fewer = replace(answer)
+    fewer.__dict__["held_bytes"] = 0 * answer.held_bytes
     assert figures.buffers(fewer).title == "No core keeps rows in its buffer." != full
 
 
 def test_many_pieces_are_one_block_a_core(answer: Outcome, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = columns(figures.cores(answer), "x2")
+    whole, told = columns(figures.cores(answer), "x2"), answer.to_dict()
     monkeypatch.setattr(columns_of, "COLOURED", 1)
-    monkeypatch.setattr(columns_of, "MOST_BLOCKS", 3)
-    block = figures.cores(answer)
+    monkeypatch.setattr(blocks_module, "MOST_BLOCKS", 33)
+    few = replace(answer)
+    block, document = figures.cores(few), few.to_dict()
     assert block.figure.data[-1].name == "2 other tables"
     again = columns(block, "x2")
-    for core, blocks in whole.items():
-        assert sum(again[core][-1]) == pytest.approx(sum(blocks[-1]))
-    assert len(block.data) == 3  # before only: --json has the rest
+    for core, drawn in whole.items():
+        assert sum(again[core][-1]) == pytest.approx(sum(drawn[-1]))
+    assert len(block.data) == 3 + sum(len(column["blocks"]) for column in document["after"]) <= 3 + 33
+    assert document["held_bytes"] == pytest.approx(told["held_bytes"])
+    merged = [one for column in document["after"] for one in column["blocks"] if one["rows"] is None]
+    assert merged and all(one["table"] == counted(one["tables"], "other table") for one in merged)
+
+
+def test_a_symmetric_mapping_of_many_tables_is_shown_alike(
+    answer: Outcome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    still = replace(answer, symmetric=True)
+    whole = still.to_dict()
+    assert len(whole["after"][0]["blocks"]) == 3
+    monkeypatch.setattr(blocks_module, "MOST_BLOCKS", 70)
+    merged = replace(still).to_dict()
+    for one, other in zip(whole["after"], merged["after"], strict=True):
+        assert [block["tables"] for block in other["blocks"]] == [1, 2]
+        times = [sum(block["time_s"] for block in column["blocks"]) for column in (one, other)]
+        assert times == pytest.approx([one["time_s"]] * 2)
+        assert one["held_bytes"] == pytest.approx(other["held_bytes"])
 
 
 def test_names_from_files_stay_text(answer: Outcome) -> None:

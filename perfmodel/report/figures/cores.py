@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from perfmodel.chip.answer import Outcome
 from perfmodel.report.figures import style
@@ -25,8 +23,6 @@ from perfmodel.units import (
 NAME = "cores"
 COLOURED = 14
 """Tables with a colour of their own."""
-MOST_BLOCKS = 6_000
-"""Blocks that are drawn one by one; of more, those of tables without a colour are one a core."""
 _OTHERS = "#9a9a9a"
 _FEW = 12  # cores that have a number each
 _BEFORE, _AFTER = "symmetric-GM", "this mapping"
@@ -35,7 +31,7 @@ _BEFORE, _AFTER = "symmetric-GM", "this mapping"
 def cores(answer: Outcome) -> Block:
     """Time of each core, a block for each piece of a table, before (symmetric-GM) and after, on one scale.
 
-    Limits: more than ``MOST_BLOCKS`` pieces -> those of tables without a colour are one block a core
+    Limits: more than ``chip.blocks.MOST_BLOCKS`` pieces -> those of small tables are one block a core
     """
     before, after = answer.global_memory.time_s, answer.time_s
     factor, unit = _unit(max(before, after))
@@ -77,7 +73,7 @@ def _cores_title(answer: Outcome) -> str:
             f"{format_time(after)} instead of {format_time(before)} a batch, {ratio}: every core still has a "
             "slice of every table, each looked up in its best way."
         )
-    names = list(dict.fromkeys(row["table"] for row in _after(answer) if row["core"] == at))
+    names = list(dict.fromkeys(answer.name_of(block) for block in answer.blocks if block.core == at))
     idle = format_fraction(1 - float(answer.core_s.mean()) / after)
     some = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
     return (
@@ -87,27 +83,28 @@ def _cores_title(answer: Outcome) -> str:
 
 
 def _after(answer: Outcome) -> list[dict[str, Any]]:
-    """A row for each piece, in the order of the cores."""
-    found, names = [], answer.tables.names
-    for at, piece in enumerate(answer.mapping.pieces):
+    """A row for each block, in the order of the cores."""
+    found = []
+    for block in answer.blocks:
+        piece = block.piece
         found.append(
             {
                 "mapping": "after",
-                "core": int(answer.mapping.core[at]),
-                "table": names[piece.table],
-                "way": piece.way.label,
-                "first_row": piece.rows[0],
-                "end_row": piece.rows[1],
-                "first_column": piece.columns[0],
-                "end_column": piece.columns[1],
-                "first_sample": piece.bags[0],
-                "end_sample": piece.bags[1],
-                "time_s": float(answer.work.core_s[at]),
-                "held_bytes": float(answer.work.local_bytes[at]),
-                "_table": piece.table,
+                "core": block.core,
+                "table": answer.name_of(block),
+                "way": "+".join(way.label for way in block.ways),
+                "first_row": piece.rows[0] if piece else None,
+                "end_row": piece.rows[1] if piece else None,
+                "first_column": piece.columns[0] if piece else None,
+                "end_column": piece.columns[1] if piece else None,
+                "first_sample": piece.bags[0] if piece else None,
+                "end_sample": piece.bags[1] if piece else None,
+                "time_s": block.time_s,
+                "held_bytes": block.held_bytes,
+                "_block": block,
             }
         )
-    return sorted(found, key=lambda row: row["core"])
+    return found
 
 
 def _cores_data(answer: Outcome, rows: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], ...]:
@@ -130,19 +127,23 @@ def _cores_data(answer: Outcome, rows: Sequence[dict[str, Any]]) -> tuple[dict[s
                 "held_bytes": 0.0,
             }
         )
-    if len(rows) <= MOST_BLOCKS:
-        found += [{key: value for key, value in row.items() if key != "_table"} for row in rows]
+    found += [{key: value for key, value in row.items() if key != "_block"} for row in rows]
     return tuple(found)
 
 
 def _largest(answer: Outcome, rows: Iterable[dict[str, Any]]) -> list[int]:
-    """Tables, those first that have the largest share of either mapping."""
+    """Tables, first those that have the largest share of either mapping, last those shown together."""
     before = answer.global_memory.table_s
     after = np.zeros(len(answer.tables))
+    together = np.zeros(len(answer.tables), dtype=bool)
     for row in rows:
-        after[row["_table"]] += row["time_s"]
-    share = np.maximum(before / before.sum(), after / after.sum())
-    return [int(at) for at in np.argsort(-share, kind="stable")]
+        block = row["_block"]
+        if block.piece is None:
+            together[list(block.tables)] = True
+        else:
+            after[block.tables[0]] += block.time_s
+    share = np.maximum(before / before.sum(), after / max(float(after.sum()), 1e-300))
+    return [int(at) for at in np.lexsort((-share, together))]
 
 
 def _draw(
@@ -193,37 +194,19 @@ def _stacked(
 ) -> list[tuple[int, float, float, str]]:
     """(core, from, time [s], words) of the pieces of some tables, above those of the tables before them."""
     rank = {table: at for at, table in enumerate(order)}
-    first = rank[tables[0]]
+    first, last = rank[tables[0]], rank[tables[-1]]
     height = np.zeros(cores)
+    mine = []
     for row in rows:
-        if rank[row["_table"]] < first:
+        at = rank[row["_block"].tables[0]] if row["_block"].piece else len(order) - 1
+        if at < first:
             height[row["core"]] += row["time_s"]
-    mine = sorted((row for row in rows if row["_table"] in set(tables)), key=lambda row: rank[row["_table"]])
-    if len(rows) > MOST_BLOCKS and len(tables) > 1:
-        return _one_a_core(mine, height)
+        elif at <= last:
+            mine.append((at, row))
     found = []
-    for row in mine:
+    for _, row in sorted(mine, key=lambda pair: pair[0]):
         found.append((row["core"], float(height[row["core"]]), row["time_s"], _after_hover(row)))
         height[row["core"]] += row["time_s"]
-    return found
-
-
-def _one_a_core(
-    rows: Sequence[dict[str, Any]], height: NDArray[np.float64]
-) -> list[tuple[int, float, float, str]]:
-    found, pieces = [], defaultdict(list)
-    for row in rows:
-        pieces[row["core"]].append(row)
-    for core, mine in sorted(pieces.items()):
-        time, held = (sum(row[key] for row in mine) for key in ("time_s", "held_bytes"))
-        text = hover(
-            [
-                f"<b>{counted(len(mine), 'piece')} of other tables</b> on core {core}",
-                format_time(time),
-                f"{format_bytes(held)} kept",
-            ]
-        )
-        found.append((core, float(height[core]), time, text))
     return found
 
 
@@ -249,6 +232,16 @@ def _samples(answer: Outcome) -> str:
 
 
 def _after_hover(row: dict[str, Any]) -> str:
+    kept, block = f"{format_bytes(row['held_bytes'])} kept", row["_block"]
+    if block.piece is None:
+        return hover(
+            [
+                f"<b>{counted(block.pieces, 'piece')} of {safe(row['table'])}</b> on core {row['core']}",
+                f"ways {row['way']}",
+                format_time(row["time_s"]),
+                kept,
+            ]
+        )
     rows, columns, samples = (
         f"{what}s {format_count(row[f'first_{what}'])} … {format_count(row[f'end_{what}'] - 1)}"
         for what in ("row", "column", "sample")
@@ -259,7 +252,7 @@ def _after_hover(row: dict[str, Any]) -> str:
             f"{rows}, {columns}",
             samples,
             format_time(row["time_s"]),
-            f"{format_bytes(row['held_bytes'])} kept",
+            kept,
         ]
     )
 
