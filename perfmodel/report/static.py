@@ -44,16 +44,18 @@ def printed(block: Block, width: int = WIDTH, height: int | None = None) -> Any:
     words = [*_wrapped(block.how_to_read, room, _SOURCE), *_wrapped(block.source, room, _SOURCE)]
     names = _legend(figure)
     head = _EDGE + _high(len(title), _TITLE) + 8
-    top = head + _legend_height(names, room) + _above(figure)
+    left, right = _left(figure), max(_RIGHT, layout.margin.r or 0)
+    top = head + _legend_height(names, width - left - right) + _above(figure)
     below = _high(_tick_lines(figure), _TICK) + _AXIS_TITLE
     bottom = below + 10 + _high(len(words), _SOURCE) + _EDGE // 2
     plot = layout.height - (layout.margin.t or 0) - (layout.margin.b or 0)
-    left, least = _left(figure), top + bottom + _LEAST
+    _thin(figure, width - left - right)
+    least = top + bottom + _LEAST
     if height is not None and height < least:
         raise BadInputError(f"--height {height} leaves {block.name} no room.", f"at least {least} here.")
     figure.update_layout(
         width=width, height=height or plot + top + bottom, autosize=False,
-        margin={"l": left, "r": _RIGHT, "t": top, "b": bottom},
+        margin={"l": left, "r": right, "t": top, "b": bottom},
         paper_bgcolor="white", plot_bgcolor="white", font={"color": _INK},
         title={
             "text": f"<b>{'<br>'.join(title)}</b>", "font": {"size": _TITLE}, "automargin": False,
@@ -132,7 +134,7 @@ def _legend(figure: Any) -> list[str]:
 
 
 def _legend_height(names: Sequence[str], room: float) -> int:
-    """In one row where all fit, else in columns as wide as the widest, as plotly.js does it."""
+    """In one row where all fit over the data, else in columns as wide as the widest, as plotly.js does it."""
     if not names:
         return 0
     widths = [_SYMBOL + _WIDE * _LEGEND * len(name) for name in names]
@@ -161,6 +163,19 @@ def _left(figure: Any) -> int:
         title = 28 if axis.title.text else 0
         found = max(found, _EDGE + title + math.ceil(_WIDE * size * max(map(len, words), default=0)) + 6)
     return found
+
+
+def _thin(figure: Any, room: float) -> None:
+    """Labels along the data stay level: where they have no room, every second one is left out."""
+    for axis in figure.select_xaxes():
+        axis.tickangle = 0
+        words = list(axis.ticktext or ())
+        widest = max((len(line) for word in words for line in str(word).split("<br>")), default=0)
+        step = 1
+        while words[::step][1:] and len(words[::step]) * (_WIDE * _TICK * widest + 8) > room:
+            step *= 2
+        if step > 1:
+            axis.update(ticktext=words[::step], tickvals=list(axis.tickvals)[::step])
 
 
 def _words(values: Any) -> Iterable[Any]:

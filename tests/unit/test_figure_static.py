@@ -67,6 +67,7 @@ def test_labels_have_room_beside_and_below() -> None:
     assert long.layout.margin.l > plain.layout.margin.l + 60
     two = printed(block(xaxis=style.axis(tickvals=[1], ticktext=["1 TB<br>16 GPUs<br>9 µs"])))
     assert two.layout.margin.b > plain.layout.margin.b + 25
+    assert printed(block(margin={"r": 150, "t": 20, "b": 20})).layout.margin.r == 150  # words at line ends
     upper = printed(block(xaxis2=style.axis("GPUs", side="top", overlaying="x")))
     assert upper.layout.margin.t > plain.layout.margin.t + 30
 
@@ -86,3 +87,12 @@ def test_without_kaleido_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(pictures.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(NoHardwareError, match=r"(?s)kaleido.*pip install.*\.html"):
         pictures.write_pictures([])
+
+
+def test_a_narrow_picture_has_fewer_labels() -> None:
+    ticks = [float(k) for k in range(1, 11)]
+    one = block(xaxis=style.axis(tickvals=ticks, ticktext=[f"{k:g} TB" for k in ticks]))
+    assert len(printed(one).layout.xaxis.ticktext) == 10
+    narrow = printed(one, 480).layout.xaxis
+    assert list(narrow.tickvals) == [1, 3, 5, 7, 9] and narrow.ticktext[1] == "3 TB"
+    assert list(one.figure.layout.xaxis.tickvals) == ticks
