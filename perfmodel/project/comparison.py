@@ -61,10 +61,11 @@ class Difference:
         """Limits: bands that overlap -> ``CANNOT_SAY``;  equal times and bands -> ``SAME``"""
         if self.a == self.b:
             return Verdict.SAME
-        return _VERDICTS[int(apart(self.a, self.b))]
+        return VERDICTS[int(apart(self.a, self.b))]
 
 
-_VERDICTS = {-1: Verdict.A, 0: Verdict.CANNOT_SAY, 1: Verdict.B}
+VERDICTS = {-1: Verdict.A, 0: Verdict.CANNOT_SAY, 1: Verdict.B}
+"""By the code of ``model.differences.apart``."""
 
 
 def whole(a: Projection, b: Projection) -> Difference:
@@ -114,7 +115,7 @@ def compared(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
     low, ratio, high = ratio_band(first, second)
     codes = apart(first, second)
     same = np.all([x == y for x, y in zip(first, second, strict=True)], axis=0)
-    words = [Verdict.SAME if alike else _VERDICTS[int(code)] for code, alike in zip(codes, same, strict=True)]
+    words = [Verdict.SAME if alike else VERDICTS[int(code)] for code, alike in zip(codes, same, strict=True)]
     columns = {
         f"{side}_{name}": both[f"{name}_{side}"]
         for side in "ab"

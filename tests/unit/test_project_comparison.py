@@ -80,7 +80,7 @@ def test_samples_of_all_gpus_count() -> None:
 
 
 def test_the_least_change_that_is_enough() -> None:
-    """10 ms over the NIC, 5 ms of nothing, 1 ms of launch: 11 ms need twice the NIC; the launch never does."""
+    """10 ms over the NIC, 5 ms of nothing, 1 ms of launch: 11 ms need twice the NIC, no launch does it."""
     machine = load_machine("h100-sxm-ib")
     rate, floor = machine.value("nic_bytes_per_s"), machine.value("launch_floor_s")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from perfmodel.report.figures.block import Block, Missing
@@ -19,14 +19,22 @@ def page_markdown(page: Page) -> str:
 
     Limits: a table of more than ``LARGEST_TABLE`` rows -> a line that says so
     """
-    parts = [*_card(headline(page.asked), page.alerts)]
-    for block in (*page.first.blocks, *page.fixed):
+    blocks = (*page.first.blocks, *page.fixed)
+    return markdown_of(headline(page.asked), page.alerts, blocks, page.command)
+
+
+def markdown_of(
+    head: Mapping[str, Any], alerts: Sequence[str], blocks: Iterable[Block | Missing], command: str
+) -> str:
+    """A card, blocks with their tables, and the command that writes it again."""
+    parts = [*_card(head, alerts)]
+    for block in blocks:
         parts += (
             [f"Left out: {_text(block.name)}: {_text(block.why)}"]
             if isinstance(block, Missing)
             else _block(block)
         )
-    parts.append(f"Made with\n\n    {page.command}")
+    parts.append(f"Made with\n\n    {command}")
     return "\n\n".join(parts) + "\n"
 
 
@@ -34,7 +42,7 @@ def _text(words: str) -> str:
     return words.translate(_ESCAPED)
 
 
-def _card(head: dict[str, Any], alerts: Sequence[str]) -> Iterator[str]:
+def _card(head: Mapping[str, Any], alerts: Sequence[str]) -> Iterator[str]:
     yield f"# {_text(head['sentence'])}"
     lines = [head["times"], head["sure"], f"GPUs: {head['gpus']}"]
     yield "  \n".join(_text(line) for line in lines if line)

@@ -1,0 +1,259 @@
+"""``perfmodel report --compare A B``: one page of two calibrations, or of two machines."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from perfmodel.cli.choices import workload_selectors
+from perfmodel.cli.ids import ids_of
+from perfmodel.cli.options import advice, calibration_of, check_gpus, library_of, machine_of
+from perfmodel.cli.output import Progress, check_target, emit, emit_json, write_whole
+from perfmodel.cli.project import reserve_of
+from perfmodel.cli.typed_line import TypedLine
+from perfmodel.errors import BadInputError
+
+if TYPE_CHECKING:
+    from perfmodel.report.page.compare import Comparison, Side
+    from perfmodel.report.page.selectors import Selector
+    from perfmodel.schema.machine import Machine
+
+_FORMATS = {"html": "compare.html", "markdown": "compare.md"}
+_NOT_OF_THE_PAGE = ("out", "force", "as_json", "compare")
+_ONE_EACH = ("backend", "clock", "reduction")
+_OF_BOTH = ("machine", "calibration")
+_TOML = ".toml"
+
+
+def compare_page(context: typer.Context, names: tuple[str, str]) -> None:
+    """Write the page of A and B; the other options are those of ``report``, of its running command.
+
+    names   two machines (names or TOML files), or two calibrations (files, runs, ids, ``latest``)
+    Limits: one of each -> BadInputError;  nothing known for what is asked -> NoCalibrationError
+    """
+    typed = context.params
+    file_format = str(typed["file_format"])
+    out = typed["out"] or Path(_default_name(file_format))
+    check_target(out, force=typed["force"])
+    one = _one_each(typed)
+    kinds = [_is_machine(name) for name in names]
+    _refuse(names, kinds, typed)
+    reserve = reserve_of(typed["reserve"])
+    sizes, workload = workload_selectors(typed)
+    known = _options(typed, one, reserve)
+    sides: list[Side] = []
+    for name, machine in zip(names, kinds, strict=True):
+        sides.append(_side(name, machine, typed["settings"], one, known))
+        check_gpus(max(sizes.values), sides[-1].machine, reserve)
+    page = _page(
+        _told_apart(sides, names),
+        sizes,
+        workload,
+        TypedLine.of(context).text(_NOT_OF_THE_PAGE, ("--compare", *names)),
+    )
+    size = _write(page, out, file_format)
+    if typed["as_json"]:
+        emit_json("report", compare=list(names), file=str(out), bytes=size, **_record(page))
+        return
+    from perfmodel.units import format_bytes
+
+    emit(f"{page.first.head['sentence']}\n\nWrote {out} ({format_bytes(size, binary=False)}).")
+
+
+def _default_name(file_format: str) -> str:
+    from perfmodel.schema.files import unknown_name
+
+    if file_format not in _FORMATS:
+        raise unknown_name("--format", file_format, _FORMATS)
+    return _FORMATS[file_format]
+
+
+def _one_each(typed: Mapping[str, Any]) -> dict[str, str | None]:
+    """Library, clock and exchange of both sides: one each."""
+    found: dict[str, str | None] = {}
+    for name in _ONE_EACH:
+        values = [part.strip() for text in typed[name] or [] for part in text.split(",")]
+        if len(values) > 1:
+            raise BadInputError(
+                f"--compare and several of --{name} exclude each other: {', '.join(values)}.",
+                f"a page of two has one for both: --{name} {values[0]}.",
+            )
+        found[name] = values[0] if values else None
+    return found
+
+
+def _refuse(names: Sequence[str], machines: Sequence[bool], typed: Mapping[str, Any]) -> None:
+    """What a page of two cannot be of."""
+    for option in _OF_BOTH:
+        if typed[option]:
+            raise BadInputError(
+                f"--compare and --{option} exclude each other.", "A and B are what --compare names."
+            )
+    if names[0] == names[1]:
+        raise BadInputError(f"--compare {' '.join(names)}: both are the same.", "name two to compare.")
+    if machines[0] == machines[1]:
+        return
+    machine, calibration = names if machines[0] else reversed(names)
+    raise BadInputError(
+        f"--compare {' '.join(names)}: {machine} is a machine and {calibration} a calibration.",
+        "name two machines or two calibrations" + _instead(names, machines, machine),
+    )
+
+
+def _instead(names: Sequence[str], machines: Sequence[bool], machine: str) -> str:
+    """The line with the calibration that the machine takes; nothing where it has none of its own."""
+    from perfmodel.errors import PerfmodelError
+    from perfmodel.prediction.choose import choose_calibration
+    from perfmodel.schema.evidence import Backend
+    from perfmodel.schema.machine import load_machine
+
+    try:
+        found = load_machine(machine)
+        chosen, borrowed = choose_calibration(found, Backend(found.default_backend), None)
+    except (PerfmodelError, ValueError):
+        return "."
+    if borrowed:
+        return "."
+    words = [
+        chosen.calibration_id if is_machine else name
+        for name, is_machine in zip(names, machines, strict=True)
+    ]
+    return f"; {machine} takes this one:\n  {shlex.join(['perfmodel', 'report', '--compare', *words])}"
+
+
+def _is_machine(name: str) -> bool:
+    """Whether a name is a machine. Limits: neither that nor a calibration -> BadInputError"""
+    from perfmodel.schema.calibration import list_calibrations
+    from perfmodel.schema.files import unknown_name
+    from perfmodel.schema.home import LATEST
+    from perfmodel.schema.machine import list_machines
+
+    if name in list_machines() or name.endswith(_TOML):
+        return True
+    known = [LATEST, *list_calibrations()]
+    if name in known or name.endswith(".json") or _exists(name):
+        return False
+    raise unknown_name("--compare machine or calibration", name, [*list_machines(), *known])
+
+
+def _exists(name: str) -> bool:
+    try:
+        return Path(name).exists()
+    except (OSError, ValueError):
+        return False
+
+
+def _options(typed: Mapping[str, Any], one: Mapping[str, str | None], reserve: float) -> dict[str, Any]:
+    """Options of ``perfmodel.project`` that both sides have in common."""
+    from perfmodel.schema.workload import id_dtype_bytes
+    from perfmodel.units import parse_count
+
+    tables = typed["tables"]
+    options = {
+        "reserve": reserve,
+        "gpus_per_node": typed["gpus_per_node"],
+        "scenario": typed["scenario"],
+        "reduction": one["reduction"],
+        "payload": typed["payload"],
+        "distribution": ids_of(typed["alpha"], typed["distribution"]),
+        "table_count": parse_count(tables, "--tables") if tables is not None else None,
+        "dtype": typed["dtype"],
+        "id_bytes": id_dtype_bytes(typed["id_dtype"]),
+    }
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _side(
+    name: str,
+    is_machine: bool,
+    settings: list[str] | None,
+    one: Mapping[str, str | None],
+    known: Mapping[str, Any],
+) -> Side:
+    from perfmodel.project.scenarios import load_setting
+    from perfmodel.report.page.compare import Side
+
+    backend, clock = one["backend"], one["clock"]
+    calibration = None if is_machine else calibration_of(name, backend, clock)
+    machine: Machine = machine_of(name if is_machine else None, settings, calibration)
+    library = library_of(machine, backend, calibration)
+    with advice(machine, library, clock):
+        setting = load_setting(machine, library, clock, str(known["scenario"]), calibration)
+    shown = machine.name if is_machine else setting.links.calibrations[0]
+    own = {"backend": library, "clock": clock, "calibration": calibration}
+    options = {**known, **{key: value for key, value in own.items() if value is not None}}
+    return Side(shown, machine, setting, options)
+
+
+def _told_apart(sides: Sequence[Side], names: Sequence[str]) -> tuple[Side, Side]:
+    """Both sides; where they are called alike, with what was typed."""
+    from dataclasses import replace
+
+    a, b = sides
+    if a.name != b.name:
+        return a, b
+    first, second = (
+        replace(side, name=f"{side.name} ({name})") for side, name in zip(sides, names, strict=True)
+    )
+    return first, second
+
+
+def _page(
+    sides: tuple[Side, Side], sizes: Selector, workload: tuple[Selector, ...], command: str
+) -> Comparison:
+    from perfmodel.report.page.compare import FIXED, Comparison, fixed_blocks, views
+    from perfmodel.report.page.views import combinations
+
+    bar = Progress(len(combinations((*workload, sizes))) + FIXED, "report")
+    found, fixed = [], []
+    for view in views(sides, sizes, workload):
+        found.append(view)
+        bar.advance(1)
+    page = Comparison(sides, (*workload, sizes), tuple(found), (), command)
+    for block in fixed_blocks(sides, page.asked):
+        fixed.append(block)
+        bar.advance(1)
+    bar.close()
+    return Comparison(sides, page.selectors, page.views, tuple(fixed), page.command)
+
+
+def _write(page: Comparison, out: Path, file_format: str) -> int:
+    """Its bytes."""
+    from perfmodel.report.page.compare import compare_html, compare_markdown
+
+    content = (compare_html if file_format == "html" else compare_markdown)(page).encode()
+
+    def write(path: Path) -> None:
+        path.write_bytes(content)
+
+    write_whole(out, write)
+    return len(content)
+
+
+def _record(page: Comparison) -> dict[str, Any]:
+    """The finding in numbers, and the blocks."""
+    from perfmodel.project.comparison import whole
+    from perfmodel.report.page.compare_words import finding
+
+    pair = page.asked
+    batch = whole(pair.a, pair.b)
+    low, ratio, high = batch.ratio
+    record: dict[str, Any] = {
+        side.lower(): {
+            "name": label.removeprefix(f"{side} "),
+            "machine": answer.setting.machine.name,
+            "calibrations": list(answer.calibrations),
+            "gpus": answer.gpus,
+            "time_s": answer.time_s,
+            "low_s": answer.totals["low_s"],
+            "high_s": answer.totals["high_s"],
+            "slowdown": answer.slowdown,
+        }
+        for side, label, answer in pair.sides
+    }
+    verdict = {"ratio": ratio, "ratio_low": low, "ratio_high": high, "verdict": str(batch.verdict)}
+    return {**record, **verdict, "finding": finding(pair), "blocks": page.contents()}

@@ -1,0 +1,309 @@
+"""Two answers side by side: time and slowdown over table sizes, their steps, and what each step saves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from perfmodel.project import Projection
+from perfmodel.project.comparison import Verdict, compared
+from perfmodel.report.figures import style
+from perfmodel.report.figures.block import Block, Missing
+from perfmodel.report.figures.words import hover, safe, sentence
+from perfmodel.schema.evidence import Evidence
+from perfmodel.units import format_bytes, format_count, format_ratio, format_time
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+TIME, SLOWDOWN = "compare-time", "compare-slowdown"
+_MARKS = {
+    Verdict.A: (style.colour(0), "circle"),
+    Verdict.B: (style.colour(1), "square"),
+    Verdict.CANNOT_SAY: (style.PALETTE[7], "diamond"),
+    Verdict.SAME: (style.PALETTE[7], "x"),
+}
+"""Colour and symbol by verdict: those of the faster one."""
+
+
+PAD = 0.02
+"""Part of a logarithmic axis that is left free at each end: a mark there is whole."""
+
+
+@dataclass(frozen=True, eq=False)
+class Pair:
+    """Answers of A and of B to one question; names as they were typed, told apart."""
+
+    a: Projection
+    b: Projection
+    a_name: str
+    b_name: str
+
+    @property
+    def sides(self) -> tuple[tuple[str, str, Projection], ...]:
+        """Letter, legend and answer of both."""
+        return (("A", f"A {self.a_name}", self.a), ("B", f"B {self.b_name}", self.b))
+
+    @property
+    def table_bytes(self) -> float:
+        """Bytes of all tables."""
+        return self.a.gpu_count.table_bytes
+
+
+def verdict_mark(verdict: Verdict) -> dict[str, Any]:
+    """Marker of a verdict."""
+    colour, symbol = _MARKS[verdict]
+    return {"color": colour, "symbol": symbol, "size": 8}
+
+
+def verdict_traces(
+    x: Sequence[float],
+    bands: Sequence[tuple[float, float, float]],
+    verdicts: Sequence[str],
+    texts: Sequence[str],
+) -> Iterator[Any]:
+    """Marks with whiskers, a trace a verdict, in the order of ``Verdict``.
+
+    bands  low end, middle and high end of y
+    """
+    import plotly.graph_objects as go
+
+    for verdict in Verdict:
+        at = [i for i, word in enumerate(verdicts) if word == verdict]
+        if not at:
+            continue
+        up, down = ([abs(bands[i][end] - bands[i][1]) for i in at] for end in (2, 0))
+        bars = {
+            "type": "data",
+            "symmetric": False,
+            "array": up,
+            "arrayminus": down,
+            "thickness": 1,
+            "width": 3,
+        }
+        yield go.Scatter(
+            x=[x[i] for i in at], y=[bands[i][1] for i in at], mode="markers", marker=verdict_mark(verdict),
+            error_y=bars, hovertext=[texts[i] for i in at], hoverinfo="text", name=str(verdict),
+            legendgroup=str(verdict),
+        )  # fmt: skip
+
+
+def times(pair: Pair, frames: tuple[pd.DataFrame, pd.DataFrame]) -> Block | Missing:
+    """Time of a batch of both over table sizes with bands, and their ratio below.
+
+    frames  of ``perfmodel.project`` for A and for B, sizes increasing
+    Limits: no size that both know -> Missing
+    """
+    both = compared(*frames)
+    if both.empty:
+        return Missing(
+            TIME, "A and B know no table size in common: ask for smaller tables with --table-size."
+        )
+    figure = style.new_figure(height=640)
+    figure.set_subplots(rows=2, cols=1, shared_xaxes=True, vertical_spacing=0.06, row_heights=[0.64, 0.36])
+    rows = _lines(figure, pair, frames, "time_s", ("low_s", "high_s"))
+    figure.update_layout(xaxis={"title": {"text": ""}, "showticklabels": False})
+    sizes = both["table_bytes"].tolist()
+    bands = list(zip(both["ratio_low"], both["ratio"], both["ratio_high"], strict=True))
+    texts = [_ratio_text(row) for row in both.to_dict(orient="records")]
+    for trace in verdict_traces(sizes, bands, both["verdict"].tolist(), texts):
+        figure.add_trace(trace, row=2, col=1)
+    low, high = float(min(f["low_s"].min() for f in frames)), float(max(f["high_s"].max() for f in frames))
+    figure.update_yaxes(style.time_axis(low / 1.2, high * 1.2, "time of a batch"), row=1, col=1)
+    ends = min(1.0, both["ratio_low"].min()) / 1.1, max(1.0, both["ratio_high"].max()) * 1.1
+    figure.update_yaxes(style.ratio_axis(*ends, "A over B (×)"), row=2, col=1)
+    figure.add_hline(y=1, line={"color": style.INK, "width": 1}, row=2, col=1)
+    return Block(
+        TIME,
+        _time_title(both),
+        "Time of a batch on as many GPUs as each size needs; ribbons are 95 % bands. Below: A's time over "
+        "B's, with its interval as if their errors were independent, in the colour of the faster one where "
+        f"the bands of the two do not overlap, grey where they do. {_dashes(frames)}",
+        figure,
+        _source(pair, frames),
+        rows,
+    )
+
+
+def slowdowns(pair: Pair, frames: tuple[pd.DataFrame, pd.DataFrame]) -> Block | Missing:
+    """Slowdown of both over table sizes with bands.
+
+    frames  as for ``times``
+    Limits: no size that needs two GPUs -> Missing
+    """
+    if not any((frame["gpus"] > 1).any() for frame in frames):
+        return Missing(
+            SLOWDOWN, "no size here needs more than one GPU: ask for larger tables with --table-size."
+        )
+    figure = style.new_figure(height=460)
+    rows = _lines(figure, pair, frames, "slowdown", ("slowdown_low", "slowdown_high"))
+    top = max(float(frame["slowdown_high"].max()) for frame in frames)
+    figure.update_yaxes(style.ratio_axis(0.8, 1.3 * top, "slowdown (×)"))
+    return Block(
+        SLOWDOWN,
+        slowdown_title(pair),
+        "Time of a batch over that of the same batch in one memory of the same machine: a fast memory makes "
+        f"its own slowdown larger. Ribbons are 95 % bands. {_dashes(frames)}",
+        figure,
+        _source(pair, frames),
+        rows,
+    )
+
+
+def _time_title(both: pd.DataFrame) -> str:
+    """Who is the faster where, and at how many sizes that can be said."""
+    sizes, ratios = both["table_bytes"].tolist(), both["ratio"].tolist()
+    verdicts = both["verdict"].tolist()
+    first, last = (format_bytes(sizes[at], binary=False) for at in (0, -1))
+    where = f"from {first} to {last}" if len(sizes) > 1 else f"for {first}"
+    if all(word == Verdict.SAME for word in verdicts):
+        return f"A and B take the same time {where}."
+    said = [word in (Verdict.A, Verdict.B) for word in verdicts]
+    if not any(said):
+        sure = "; their bands overlap at every size, so this cannot be said for sure"
+    elif all(said):
+        sure = ", beyond both bands at every size"
+    else:
+        sure = f"; beyond both bands at {sum(said)} of {len(said)} sizes"
+    winners = [
+        ("B" if ratio > 1 else "A", size) for ratio, size in zip(ratios, sizes, strict=True) if ratio != 1
+    ]
+    runs = [(winner, next(members)[1]) for winner, members in groupby(winners, key=lambda pair: pair[0])]
+    if len(runs) == 1:
+        winner = runs[0][0]
+        gains = [ratio if winner == "B" else 1 / ratio for ratio in ratios]
+        least, most = format_ratio(min(gains)), format_ratio(max(gains))
+        span = least if least == most else f"{least} to {most}"
+        return sentence(f"{winner} is {span} as fast as {'A' if winner == 'B' else 'B'} {where}{sure}")
+    if len(runs) == 2:
+        size = format_bytes(runs[1][1], binary=False)
+        return sentence(f"{runs[0][0]} is faster below {size}, {runs[1][0]} from there on{sure}")
+    ratio = ratios[-1]
+    winner, gain = ("B", ratio) if ratio > 1 else ("A", 1 / ratio)
+    return sentence(
+        f"which is faster changes {len(runs) - 1} times {where}; at {last} {winner} is {format_ratio(gain)} "
+        f"as fast{sure}"
+    )
+
+
+def slowdown_title(pair: Pair) -> str:
+    """The sentence of ``slowdowns``, at the table size of a pair."""
+    size = format_bytes(pair.table_bytes, binary=False)
+    parts = []
+    for letter, _, answer in pair.sides:
+        low, high = (format_ratio(value) for value in answer.band)
+        many = f"{format_count(answer.gpus)} GPU{'s' if answer.gpus > 1 else ''}"
+        parts.append(f"{format_ratio(answer.slowdown)} on {letter} ({low} to {high}, {many})")
+    return sentence(f"spreading {size} slows a batch down {parts[0]} and {parts[1]}")
+
+
+def _lines(
+    figure: Any,
+    pair: Pair,
+    frames: tuple[pd.DataFrame, pd.DataFrame],
+    value: str,
+    ends: tuple[str, str],
+) -> tuple[dict[str, Any], ...]:
+    """Ribbons and lines of both in the first row of the figure, and its axis of sizes; the rows of data."""
+    rows: list[dict[str, Any]] = []
+    for index, ((letter, label, _), frame) in enumerate(zip(pair.sides, frames, strict=True)):
+        for trace in _line(frame, label, index, value, ends):
+            figure.add_trace(trace)
+        rows += [_row(letter, values) for values in frame.to_dict(orient="records")]
+    sizes = [size for frame in frames for size in (frame["table_bytes"].min(), frame["table_bytes"].max())]
+    low, high = float(min(sizes)), float(max(sizes))
+    pad = (high / low) ** PAD
+    figure.update_xaxes(style.bytes_axis(low / pad, high * pad, "bytes of all tables"))
+    return tuple(rows)
+
+
+def _line(frame: pd.DataFrame, label: str, index: int, value: str, ends: tuple[str, str]) -> Iterator[Any]:
+    """The ribbon, then the line in parts of one evidence each."""
+    import plotly.graph_objects as go
+
+    colour = style.colour(index)
+    x, y, low, high = ([float(v) for v in frame[name]] for name in ("table_bytes", value, *ends))
+    same = {"name": label, "legendgroup": label}  # the page takes names for plain text
+    yield go.Scatter(
+        x=[*x, *reversed(x)], y=[*high, *reversed(low)], fill="toself", fillcolor=style.faded(colour, 0.12),
+        line={"width": 0}, mode="lines", hoverinfo="skip", showlegend=False, **same,
+    )  # fmt: skip
+    texts = [_line_text(label, row) for row in frame.to_dict(orient="records")]
+    evidence = [str(word) for word in frame["evidence"]]
+    first = True
+    for kind, members in groupby(range(len(x)), key=lambda at: evidence[at]):
+        span = list(members)
+        part = slice(max(span[0] - 1, 0), span[-1] + 1)
+        line = {"color": colour, "width": 2.5, "dash": style.DASHES[Evidence(kind)]}
+        yield go.Scatter(
+            x=x[part], y=y[part], hovertext=texts[part], hoverinfo="text", mode="lines", line=line,
+            showlegend=first, **same,
+        )  # fmt: skip
+        first = False
+
+
+def _line_text(label: str, row: Mapping[Any, Any]) -> str:
+    low, high = (format_time(float(row[name])) for name in ("low_s", "high_s"))
+    slow = [format_ratio(float(row[name])) for name in ("slowdown", "slowdown_low", "slowdown_high")]
+    size = format_bytes(float(row["table_bytes"]), binary=False)
+    return hover(
+        [
+            f"<b>{safe(label)}</b>",
+            f"{size} on {format_count(float(row['gpus']))} GPUs",
+            f"{format_time(float(row['time_s']))} a batch, band {low} – {high}",
+            f"slowdown {slow[0]}, band {slow[1]} – {slow[2]}",
+            f"evidence: {row['evidence']}",
+        ]
+    )
+
+
+def _ratio_text(row: Mapping[Any, Any]) -> str:
+    low, ratio, high = (format_ratio(float(row[name])) for name in ("ratio_low", "ratio", "ratio_high"))
+    a, b = (format_time(float(row[f"{side}_time_s"])) for side in "ab")
+    gpus = " and ".join(format_count(float(row[f"{side}_gpus"])) for side in "ab")
+    return hover(
+        [
+            f"<b>{format_bytes(float(row['table_bytes']), binary=False)}</b> on {gpus} GPUs",
+            f"A over B {ratio}, interval {low} – {high}",
+            f"{a} and {b}",
+            str(row["verdict"]),
+        ]
+    )
+
+
+def _row(letter: str, row: Mapping[Any, Any]) -> dict[str, Any]:
+    names = (
+        *("table_bytes", "gpus", "time_s", "low_s", "high_s"),
+        *("slowdown", "slowdown_low", "slowdown_high", "baseline_time_s"),
+    )
+    return {
+        "side": letter,
+        **{name: float(f"{float(row[name]):.6g}") for name in names},
+        "evidence": str(row["evidence"]),
+    }
+
+
+def _dashes(frames: Sequence[pd.DataFrame]) -> str:
+    """What the dashes of the lines mean."""
+    used = dict.fromkeys(Evidence(str(word)) for frame in frames for word in frame["evidence"])
+    if len(used) == 1:
+        return f"Both lines rest on something {next(iter(used))}."
+    words = (f"{_DASHES[style.DASHES[one]]} = {one}" for one in sorted(used, key=lambda e: e.rank))
+    return f"Lines by their weakest evidence: {', '.join(words)}."
+
+
+_DASHES = {
+    "solid": "solid", "dash": "dashed", "dot": "dotted", "dashdot": "dash-dot", "longdash": "long dashes",
+    "longdashdot": "long dash-dot",
+}  # fmt: skip
+
+
+def _source(pair: Pair, frames: Sequence[pd.DataFrame]) -> str:
+    parts = []
+    for (letter, _, answer), frame in zip(pair.sides, frames, strict=True):
+        weakest = Evidence.weakest(Evidence(str(word)) for word in frame["evidence"])
+        names = ", ".join(dict.fromkeys(answer.calibrations))
+        parts.append(f"{letter}: {answer.setting.machine.name}, {names}, weakest evidence {weakest}")
+    return "; ".join(parts) + "."

@@ -1,0 +1,276 @@
+"""The page of two calibrations or two machines: which is faster, where, and because of what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from perfmodel.errors import NoCalibrationError
+from perfmodel.predict import LARGEST_GPUS
+from perfmodel.project import Projection, project, project_one
+from perfmodel.project.needs import needs, ways
+from perfmodel.project.scenarios import Setting
+from perfmodel.report.figures.block import Block, Missing
+from perfmodel.report.figures.compare import SLOWDOWN, TIME, Pair, slowdown_title, slowdowns, times
+from perfmodel.report.figures.compare_constants import constants, needed
+from perfmodel.report.figures.compare_curves import curve_blocks
+from perfmodel.report.figures.compare_steps import DIFFERENCES, STEPS, step_differences, steps, steps_title
+from perfmodel.report.page.assemble import block_data, whole_page
+from perfmodel.report.page.compare_words import cannot_say, card, finding
+from perfmodel.report.page.contents import question
+from perfmodel.report.page.markdown import markdown_of
+from perfmodel.report.page.provenance import equations, machine_values, versions
+from perfmodel.report.page.selectors import Selector
+from perfmodel.report.page.views import combinations
+from perfmodel.schema.machine import Machine
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_POINTS = 21
+_LARGEST_BYTES = 100e12
+_OF_A_VIEW = (TIME, SLOWDOWN, STEPS, DIFFERENCES)
+
+
+@dataclass(frozen=True, eq=False)
+class Side:
+    """A or B: what answers the questions."""
+
+    name: str  # as it is shown, not that of the other
+    machine: Machine
+    setting: Setting
+    options: Mapping[str, Any]  # of ``perfmodel.project``, without those of the workload and the setting
+
+    def answer(self, table_bytes: float, workload: Mapping[str, Any]) -> Projection:
+        """Limits: nothing known for it -> NoCalibrationError"""
+        known = {**self.options, **workload, "setting": self.setting}
+        return project_one(machine=self.machine, table_bytes=table_bytes, **known)
+
+    def frame(self, sizes: Sequence[float], workload: Mapping[str, Any]) -> pd.DataFrame | None:
+        """Answers at those sizes that the calibration reaches; None where it reaches none."""
+        known = {**self.options, **workload, "setting": self.setting}
+        try:
+            return project({"table_bytes": np.array(sizes)}, self.machine, **known)
+        except NoCalibrationError:
+            reached = [size for size in sizes if self._reaches(size, workload)]
+        return project({"table_bytes": np.array(reached)}, self.machine, **known) if reached else None
+
+    def _reaches(self, table_bytes: float, workload: Mapping[str, Any]) -> bool:
+        try:
+            self.answer(table_bytes, workload)
+        except NoCalibrationError:
+            return False
+        return True
+
+    @property
+    def usable_bytes(self) -> float:
+        """Tables that one GPU holds."""
+        return self.machine.value("hbm_bytes") * (1 - float(self.options.get("reserve") or 0.0))
+
+
+@dataclass(frozen=True, eq=False)
+class CompareView:
+    """What is shown for one workload and table size."""
+
+    chosen: tuple[int, ...]
+    pair: Pair | NoCalibrationError
+    head: Mapping[str, Any]
+    blocks: tuple[Block | Missing, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """Everything that a page of two shows."""
+
+    sides: tuple[Side, Side]
+    selectors: tuple[Selector, ...]  # batch, pooling, dim, table size
+    views: tuple[CompareView, ...]
+    fixed: tuple[Block | Missing, ...]
+    command: str
+    alerts: tuple[str, ...] = ()
+
+    @property
+    def first(self) -> CompareView:
+        """The view that is shown at first."""
+        start = tuple(selector.start for selector in self.selectors)
+        return next(view for view in self.views if view.chosen == start)
+
+    @property
+    def asked(self) -> Pair:
+        """The answers that the page was made for."""
+        pair = self.first.pair
+        if isinstance(pair, NoCalibrationError):
+            raise pair
+        return pair
+
+    def contents(self) -> list[dict[str, str | None]]:
+        """Blocks as they are shown at first: name, sentence, or why it is left out."""
+        return [
+            {"name": b.name, "title": None, "left_out": b.why}
+            if isinstance(b, Missing)
+            else {"name": b.name, "title": b.title, "left_out": None}
+            for b in (*self.first.blocks, *self.fixed)
+        ]
+
+
+def views(sides: tuple[Side, Side], sizes: Selector, workload: tuple[Selector, ...]) -> Iterator[CompareView]:
+    """A view for every choice of workload and table size, one at a time."""
+    combinations((*workload, sizes))  # not too many
+    for chosen in combinations(workload):
+        asked = {s.name: s.values[at] for s, at in zip(workload, chosen, strict=True)}
+        yield from _views_of(sides, sizes, chosen, asked)
+
+
+def _views_of(
+    sides: tuple[Side, Side], sizes: Selector, chosen: tuple[int, ...], asked: Mapping[str, Any]
+) -> Iterator[CompareView]:
+    """Of one workload: lines are drawn once, the rest for every table size."""
+    grid = line_sizes(sides, sizes.values)
+    a, b = (side.frame(grid, asked) for side in sides)
+    found = [_pair(sides, float(size), asked) for size in sizes.values]
+    pairs = [pair for pair in found if isinstance(pair, Pair)]
+    drawn: tuple[Block | Missing, ...] = ()
+    for at, pair in enumerate(found):
+        if isinstance(pair, NoCalibrationError) or a is None or b is None:
+            why = pair if isinstance(pair, NoCalibrationError) else NoCalibrationError("no size is known.")
+            none = tuple(Missing(name, why.message) for name in _OF_A_VIEW)
+            yield CompareView((*chosen, at), why, cannot_say(sizes.words[at], why.message), none)
+            continue
+        drawn = drawn or (times(pair, (a, b)), slowdowns(pair, (a, b)), steps(pairs, pair))
+        first, second, third = drawn
+        blocks = (
+            first,
+            _titled(second, slowdown_title(pair)),
+            _titled(third, steps_title(pair)),
+            step_differences(pair),
+        )
+        yield CompareView((*chosen, at), pair, card(pair), blocks)
+
+
+def _titled(block: Block | Missing, title: str) -> Block | Missing:
+    return block if isinstance(block, Missing) else replace(block, title=title)
+
+
+def _pair(
+    sides: tuple[Side, Side], table_bytes: float, asked: Mapping[str, Any]
+) -> Pair | NoCalibrationError:
+    """Both answers, or which side has none and why."""
+    answers = []
+    for letter, side in zip("AB", sides, strict=True):
+        try:
+            answers.append(side.answer(table_bytes, asked))
+        except NoCalibrationError as error:
+            return NoCalibrationError(f"{letter}, {side.name}: {error.message}", error.next_step)
+    return Pair(answers[0], answers[1], sides[0].name, sides[1].name)
+
+
+def line_sizes(sides: Sequence[Side], sizes: Sequence[float]) -> list[float]:
+    """Table sizes of the lines: from what one GPU of either holds to 100 TB, and those that are asked."""
+    most = LARGEST_GPUS * min(side.usable_bytes for side in sides)
+    last = max(min(_LARGEST_BYTES, most), *sizes)
+    first = min(*(side.usable_bytes for side in sides), *sizes)
+    even = np.geomspace(first, last, _POINTS).tolist()
+    return sorted({float(f"{size:.4g}") for size in even} | {float(size) for size in sizes})
+
+
+FIXED = 7
+"""About how many blocks ``fixed_blocks`` gives."""
+
+
+def fixed_blocks(sides: tuple[Side, Side], pair: Pair) -> Iterator[Block | Missing]:
+    """Blocks of the question as it was asked: curves, constants, and what the slower one would need."""
+    yield from curve_blocks(pair)
+    yield constants(pair)
+    slow, fast = sorted(zip(sides, (pair.a, pair.b), strict=True), key=lambda one: -one[1].time_s)
+    side, answer, target = slow[0], slow[1], fast[1].time_s
+    asked = _workload(answer)
+
+    def time_of(machine: Machine, **changed: Any) -> float:
+        frame = project(asked, machine, **{**side.options, **changed})
+        return float(frame["time_s"].iloc[0])
+
+    found = needs(side.machine, target, time_of)
+    free = str(side.options.get("reduction") or "auto") == "auto"
+    others = ways(target, lambda name: time_of(side.machine, reduction=name)) if free else ()
+    yield needed(pair, found, others)
+
+
+def _workload(answer: Projection) -> dict[str, Any]:
+    """The workload of an answer as arrays of one element."""
+    work, only = answer.work, answer.work.groups[0]
+    named = {"batch": work.batch, "table_count": only.count, "pooling": only.pooling, "dim": only.dim}
+    values = {name: [float(np.asarray(value).flat[0])] for name, value in named.items()}
+    return {"table_bytes": [float(work.table_bytes[0])], **values}
+
+
+def compare_html(page: Comparison) -> str:
+    """The whole file. The same comparison gives the same bytes."""
+    names = " and ".join(side.name for side in page.sides)
+    title = f"{names}: {finding(page.asked)}"
+    return whole_page(title, provenance(page), document(page))
+
+
+def document(page: Comparison) -> dict[str, Any]:
+    """What the script shows: selectors, views with their cards and blocks, fixed blocks, alerts."""
+    words = ", ".join(f"{letter} {side.name}" for letter, side in zip("AB", page.sides, strict=True))
+    both = Selector("compared", "compared", (0,), (words,))  # the script's first selector chooses no view
+    known: dict[int, dict[str, Any]] = {}
+    return {
+        "selectors": [_selector(selector) for selector in (both, *page.selectors)],
+        "views": {"|".join(map(str, view.chosen)): _view(view, known) for view in page.views},
+        "fixed": [block_data(block) for block in page.fixed],
+        "question": question(page.asked.a),
+        "alerts": list(page.alerts),
+        "command": page.command,
+        "again": "",
+        "refused": {},
+    }
+
+
+def _selector(selector: Selector) -> dict[str, Any]:
+    name = selector.name.replace("_", "-")
+    shown = {"name": name, "label": selector.label, "words": list(selector.words), "start": selector.start}
+    return {**shown, "option": "", "texts": [], "typed": False, "off": {}}
+
+
+def _view(view: CompareView, known: dict[int, dict[str, Any]]) -> dict[str, Any]:
+    """known  data of blocks by their figure: one figure serves several table sizes."""
+    blocks = []
+    for block in view.blocks:
+        if isinstance(block, Missing):
+            blocks.append(block_data(block))
+            continue
+        data = known.setdefault(id(block.figure), {}) or block_data(block)
+        known[id(block.figure)] = data
+        blocks.append({**data, "title": block.title})
+    return {"heads": [view.head], "blocks": blocks, "titles": {}}
+
+
+def provenance(page: Comparison) -> str:
+    """HTML of both machines with their values, calibrations and equations, and of the command."""
+    parts = []
+    for letter, _, answer in page.asked.sides:
+        machine = answer.setting.machine
+        name = page.sides["AB".index(letter)].name
+        calibrations = ", ".join(dict.fromkeys(answer.calibrations)) or "none"
+        parts += [
+            f"<h3>{letter}: {escape(name)}</h3>",
+            f"<p>Machine <strong>{escape(machine.name)}</strong>: {escape(machine.title)}. Calibrations: "
+            f"{escape(calibrations)}. Clock: {escape(', '.join(map(str, answer.clocks)))}.</p>",
+            machine_values(machine),
+            *equations(answer),
+        ]
+    parts += [
+        f"<p>{escape(versions())} This page again, byte for byte:</p>",
+        f"<pre><code>{escape(page.command)}</code></pre>",
+    ]
+    return "\n".join(parts)
+
+
+def compare_markdown(page: Comparison) -> str:
+    """What the page shows at first: sentences and small tables; text from files stays text."""
+    return markdown_of(page.first.head, page.alerts, (*page.first.blocks, *page.fixed), page.command)

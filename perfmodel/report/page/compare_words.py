@@ -1,0 +1,109 @@
+"""What the card of a comparison says: which is faster, by how much, and because of which step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from perfmodel.project import Projection
+from perfmodel.project.comparison import Verdict, differences, largest, samples_per_s, whole
+from perfmodel.report.figures.compare import Pair
+from perfmodel.report.page.headline import headline
+from perfmodel.report.projection import band
+from perfmodel.units import (
+    counted,
+    format_bytes,
+    format_count,
+    format_fraction,
+    format_ratio,
+    format_time,
+)
+
+_ALIKE = 1.005
+"""Times closer than this are alike in three digits."""
+
+
+def finding(pair: Pair) -> str:
+    """One sentence. Limits: bands that overlap -> it says so;  the same times -> the same"""
+    batch = whole(pair.a, pair.b)
+    ratio = batch.ratio[1]
+    size = format_bytes(pair.table_bytes, binary=False)
+    if max(ratio, 1 / ratio) < _ALIKE:
+        return f"A and B take the same time for {size}: {format_time(pair.a.time_s)}."
+    (fast, _, winner), (slow, _, loser) = sorted(pair.sides, key=lambda side: side[2].time_s)
+    faster = format_ratio(max(ratio, 1 / ratio))
+    spent = f"{format_time(winner.time_s)} instead of {format_time(loser.time_s)}"
+    step, share = largest(differences(pair.a, pair.b), batch.saved_s)
+    name = step.label.replace(" a domain)", ")").replace(" domains)", ")")
+    what = "all of it" if share >= 1 else f"{format_fraction(share)} of it"
+    if batch.verdict is Verdict.CANNOT_SAY:
+        parts = " and ".join(f"{letter} {format_time(answer.time_s)}" for letter, _, answer in pair.sides)
+        what = what.replace(" it", " the difference")
+        return (
+            f"Cannot say which is faster for {size}: {parts} ({faster}), and their bands overlap; the {name} "
+            f"gives {what}."
+        )
+    return f"{fast} is {faster} as fast as {slow} for {size}: {spent}; the {name} gives {what}."
+
+
+def card(pair: Pair) -> dict[str, Any]:
+    """What the card shows, as plain text: the page never takes it for HTML."""
+    batch = whole(pair.a, pair.b)
+    low, middle, high = batch.ratio
+    times = "; ".join(f"{letter} {_time(answer)}" for letter, _, answer in pair.sides)
+    sure = (
+        f"A's time over B's: {format_ratio(middle)}, interval {format_ratio(low)} – {format_ratio(high)} if "
+        "their errors are independent"
+    )
+    alerts = [f"{letter}: {text}" for letter, _, p in pair.sides if (text := headline(p)["alert"])]
+    return {
+        "sentence": finding(pair),
+        "times": times,
+        "sure": sure,
+        "gpus": "; ".join(f"{letter} {answer.gpu_count}" for letter, _, answer in pair.sides),
+        "evidence": [],
+        "alert": "\n".join(alerts),
+        "notes": list(_notes(pair)),
+    }
+
+
+def _three(value: float) -> float:
+    """With three digits that say something."""
+    return float(f"{value:.3g}")
+
+
+def cannot_say(size: str, why: str) -> dict[str, Any]:
+    """The card where one side has no answer."""
+    sentence = f"Cannot say for {size}: one of the two has no answer."
+    return {
+        "sentence": sentence, "times": why, "sure": "", "gpus": "", "evidence": [], "alert": "", "notes": [],
+    }  # fmt: skip
+
+
+def _time(answer: Projection) -> str:
+    low, high = answer.totals["low_s"], answer.totals["high_s"]
+    slow = format_ratio(answer.slowdown)
+    words = f"slowdown {slow}" if answer.gpus > 1 else "on one GPU"
+    return f"{format_time(answer.time_s)} a batch (band {band(low, high)}, {words})"
+
+
+def _notes(pair: Pair) -> list[str]:
+    """Both names with their evidence; what a batch is where the two have other numbers of GPUs; clocks."""
+    notes = []
+    for _, label, answer in pair.sides:
+        shares = answer.evidence_shares()
+        words = ", ".join(f"{format_fraction(share)} {kind}" for kind, share in shares.items())
+        names = ", ".join(dict.fromkeys(answer.calibrations))
+        machine = answer.setting.machine.name
+        parts = [f"machine {machine}"] if machine not in label.split() else []
+        parts += [f"calibration {names}"] if names not in label.split() else []
+        notes.append(f"{label}: {', '.join(parts + [f'evidence {words}'] * bool(words))}")
+    batch = counted(int(pair.a.work.batch[0]), "sample")
+    if pair.a.gpus != pair.b.gpus:
+        many = [f"{letter} {format_count(_three(samples_per_s(p)))}" for letter, _, p in pair.sides]
+        notes.append(f"a batch is {batch} on each GPU; samples a second of all GPUs: {', '.join(many)}")
+    clocks = [", ".join(map(str, answer.clocks)) for _, _, answer in pair.sides]
+    if clocks[0] != clocks[1]:
+        notes.append(f"times were taken by other clocks: A {clocks[0]}, B {clocks[1]}")
+    for letter, _, answer in pair.sides:
+        notes += [f"{letter}: {note}" for note in answer.notes]
+    return notes

@@ -1,0 +1,114 @@
+"""The page of two in a real browser without a network: every choice, names that stay text, clean console."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from chromium import PROGRAM, Chromium
+
+from perfmodel import resources
+from perfmodel.cli import run
+from perfmodel.project import project_one
+from perfmodel.report.figures.compare import Pair
+from perfmodel.report.page.compare_words import finding
+
+pytestmark = pytest.mark.skipif(PROGRAM is None, reason="no Chromium on this machine: apt install chromium")
+
+A, B = "h200-sxm-ib/nccl-2.29.2-stream", "h200-sxm-ib/nvshmem-3.3.9-stream"
+WORDS = ("--table-size", "10TB,1TB", "--batch", "1024,256", "--pooling", "32", "--dim", "32")
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("page") / "compare.html"
+    assert run(["report", "--compare", A, B, *WORDS, "--out", str(path)]) == 0
+    return path
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
+    one = Chromium(tmp_path_factory.mktemp("profile"))
+    yield one
+    one.close()
+
+
+def choose(browser: Chromium, name: str, at: int) -> None:
+    browser.run(
+        f"(list => {{ list.value = {at}; list.dispatchEvent(new Event('change')); }})"
+        f"(document.getElementById('select-{name}'))"
+    )
+
+
+@pytest.mark.parametrize(("width", "dark"), [(1280, False), (390, True)])
+def test_the_page_opens_clean_at_every_width(browser: Chromium, page: Path, width: int, dark: bool) -> None:
+    browser.said.clear()
+    browser.asked.clear()
+    browser.open(page, width, dark=dark)
+    browser.run("dispatchEvent(new Event('beforeprint'))")  # draws what is far below, too
+    browser.wait("[...document.querySelectorAll('.plot')].every(p => p.querySelector('.main-svg'))")
+    assert browser.run("document.documentElement.scrollWidth") == width  # nothing sticks out
+    assert browser.said == []
+    outside = [address for address in browser.asked if not address.startswith(("data:", "blob:"))]
+    assert set(outside) <= {page.resolve().as_uri(), "about:blank"}
+    assert browser.run("document.body.innerText.includes('undefined')") is False
+    assert browser.run("document.querySelectorAll('.plot:has(.main-svg)').length") >= 8
+
+
+def test_every_choice_shows_the_finding_of_python(browser: Chromium, page: Path) -> None:
+    browser.open(page, 1280)
+    for size_at, size in enumerate((1e12, 10e12)):
+        for batch_at, batch in enumerate((256, 1024)):
+            choose(browser, "table-bytes", size_at)
+            choose(browser, "batch", batch_at)
+            a, b = (
+                project_one(
+                    table_bytes=size, batch=batch, machine="h200-sxm-ib", backend=backend, calibration=name
+                )
+                for backend, name in (("nccl", A), ("nvshmem", B))
+            )
+            said = finding(Pair(a, b, A, B))
+            browser.wait(f"document.querySelector('h1').textContent === {json.dumps(said)}")
+            words = "For 1 TB " if size == 1e12 else "For 10 TB "
+            title = "document.querySelector('#block-compare-differences h2').textContent"
+            browser.wait(f"{title}.startsWith({json.dumps(words)})")
+    assert browser.said == []
+
+
+def test_the_mouse_reads_the_ratio(browser: Chromium, page: Path) -> None:
+    browser.open(page, 1280)
+    words = browser.run(
+        """(async () => {
+            const plot = document.querySelector('#block-compare-time .plot');
+            const at = plot.data.findIndex(t => t.name === 'cannot say');
+            const point = plot.data[at].x.indexOf(1e13);
+            Plotly.Fx.hover(plot, [{curveNumber: at, pointNumber: point}], ['x2y2']);
+            await new Promise(done => setTimeout(done, 200));
+            return [...plot.querySelectorAll('.hovertext text')].map(each => each.textContent).join(' ');
+        })()"""
+    )
+    a, b = (project_one(table_bytes=10e12, machine="h200-sxm-ib", calibration=A) for _ in range(2))
+    assert a.time_s == b.time_s
+    for part in ("10 TB on 72 and 72 GPUs", "A over B 1.74×", "1.10 ms and 632 µs", "cannot say"):
+        assert part in words, words
+
+
+def test_names_from_files_stay_text(browser: Chromium, tmp_path: Path) -> None:
+    """A file may be called anything, and the page shows what was typed to tell two of one name apart."""
+    bad, good = tmp_path / "<img src=x onerror=alert(1)>.toml", tmp_path / "good.toml"
+    text = resources.data_path("machines", "h200-sxm-ib.toml").read_text()
+    bad.write_text(text)
+    good.write_text(text)
+    words = ("--table-size", "10TB", "--batch", "1024", "--pooling", "32", "--dim", "32")
+    out = tmp_path / "page.html"
+    assert run(["report", "--compare", str(bad), str(good), *words, "--out", str(out)]) == 0
+    browser.said.clear()
+    browser.open(out, 1280)
+    assert browser.run("document.querySelectorAll('img').length") == 0
+    for place in ("headline", "provenance"):
+        assert bad.name in browser.run(f"document.getElementById('{place}').textContent")
+    legend = browser.run("document.querySelector('#block-compare-time .legend').textContent")
+    assert bad.name in legend, legend
+    assert browser.said == []

@@ -1,0 +1,347 @@
+"""The page of two: sentences follow the numbers, every choice has its answers, nonsense is refused."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import own_run
+import pandas as pd
+import pytest
+from alpha_beta import AlphaBeta, one
+from cli_calls import Outcome, is_an_error
+
+from perfmodel.cli import run
+from perfmodel.project import project, project_one
+from perfmodel.project.needs import Need, Way
+from perfmodel.report.figures import Block, Missing
+from perfmodel.report.figures.compare import Pair, slowdowns, times
+from perfmodel.report.figures.compare_constants import constants, differing, needed
+from perfmodel.report.figures.compare_curves import curve_blocks
+from perfmodel.report.figures.compare_steps import step_differences, steps
+from perfmodel.report.page.compare_words import card, finding
+from perfmodel.schema.evidence import Evidence
+
+SLOW, FAST = AlphaBeta(alpha=200e-6), AlphaBeta(alpha=10e-6)
+NCCL, NVSHMEM = "h200-sxm-ib/nccl-2.29.2-stream", "h200-sxm-ib/nvshmem-3.3.9-stream"
+WORDS = ("--table-size", "10TB,1TB", "--batch", "1024,256", "--pooling", "32", "--dim", "32")
+SIZES = [5e12, 10e12, 20e12, 40e12]
+TIMES = ["time_s", "low_s", "high_s"]
+
+
+def block(found: Block | Missing) -> Block:
+    assert isinstance(found, Block), found
+    return found
+
+
+def pair(a: Any = SLOW, b: Any = FAST, **values: Any) -> Pair:
+    asked = {"table_bytes": 10e12, **values}
+    return Pair(one(a, **asked), one(b, **asked), "slow", "fast")
+
+
+@pytest.fixture(scope="module")
+def frame() -> pd.DataFrame:
+    return project({"table_bytes": SIZES}, "h100-sxm-ib")
+
+
+def scaled(frame: pd.DataFrame, *factors: float, spread: float = 1.01) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Twice the same answers with narrow bands, the second ones times these factors."""
+    narrow = frame.assign(low_s=frame["time_s"] / spread, high_s=frame["time_s"] * spread)
+    other = narrow.copy()
+    other[TIMES] = narrow[TIMES].to_numpy() * np.array(factors)[:, None]
+    return narrow, other
+
+
+# Figures
+
+
+def test_the_sentence_of_times_says_who_is_faster_where(frame: pd.DataFrame) -> None:
+    both = pair()
+    title = block(times(both, scaled(frame, 0.5, 0.5, 0.25, 0.25))).title
+    assert title == "B is 2.00× to 4.00× as fast as A from 5 TB to 40 TB, beyond both bands at every size."
+    title = block(times(both, scaled(frame, 2, 2, 0.5, 0.5))).title
+    assert title == "A is faster below 20 TB, B from there on, beyond both bands at every size."
+    title = block(times(both, scaled(frame, 0.5, 2, 0.5, 2))).title
+    assert title.startswith("Which is faster changes 3 times from 5 TB to 40 TB; at 40 TB A is 2.00× as fast")
+    title = block(times(both, scaled(frame, 0.5, 0.5, 0.9, 0.9, spread=1.2))).title
+    assert title.endswith("; beyond both bands at 2 of 4 sizes.")
+    title = block(times(both, scaled(frame, 0.9, 0.9, 0.9, 0.9, spread=1.2))).title
+    assert "overlap at every size, so this cannot be said for sure" in title
+    assert block(times(both, (frame, frame))).title == "A and B take the same time from 5 TB to 40 TB."
+
+
+def test_marks_of_the_ratio_are_those_of_the_verdict(frame: pd.DataFrame) -> None:
+    found = block(times(pair(), scaled(frame, 0.5, 2, 1.005, 0.5)))
+    marks = {t.name: t for t in found.figure.data if t.mode == "markers"}
+    assert list(marks["B is faster"].x) == [5e12, 40e12] and list(marks["A is faster"].x) == [10e12]
+    assert list(marks["cannot say"].x) == [20e12]
+    assert marks["A is faster"].y[0] == pytest.approx(0.5)
+    colours = [trace.marker.color for trace in marks.values()]
+    assert len(set(colours)) == 3 and len(found.data) == 2 * len(SIZES)
+
+
+def test_sizes_that_only_one_side_knows_leave_the_block_out(frame: pd.DataFrame) -> None:
+    found = times(pair(), (frame.iloc[:2], frame.iloc[2:]))
+    assert isinstance(found, Missing) and "--table-size" in found.why
+    small = project({"table_bytes": [1e9]}, "h100-sxm-ib")
+    assert isinstance(slowdowns(pair(), (small, small)), Missing)
+
+
+def test_the_sentence_of_slowdowns_has_both(frame: pd.DataFrame) -> None:
+    both = pair()
+    title = block(slowdowns(both, (frame, frame))).title
+    for answer in (both.a, both.b):
+        assert f"{answer.slowdown:.3g}" in title
+    assert title != block(slowdowns(pair(FAST, SLOW), (frame, frame))).title
+
+
+def test_bars_of_both_sides_stand_side_by_side() -> None:
+    pairs = [pair(table_bytes=size) for size in (1e12, 10e12)]
+    found = block(steps(pairs, pairs[1]))
+    bars = {trace.name: trace for trace in found.figure.data}
+    assert [len(trace.y) for trace in bars.values()] == [4] * len(bars)
+    heights = np.sum([trace.y for trace in bars.values()], axis=0)
+    assert heights[[0, 2]] == pytest.approx(100)  # A over itself
+    assert heights[3] == pytest.approx(100 * pairs[1].b.time_s / pairs[1].a.time_s)
+    own = np.sum(found.switches[2].traces["y"], axis=0)
+    assert own == pytest.approx([100] * 4)
+    longest = max(pairs[1].a.steps, key=lambda step: step.time_s)
+    assert f"{100 * longest.share:.1f} % of A's time" in found.title
+    assert isinstance(steps([pair(table_bytes=1e9)], pair(table_bytes=1e9)), Missing)
+
+
+def test_the_sentence_of_differences_names_what_saves_most() -> None:
+    found = block(step_differences(pair()))
+    assert found.title.startswith("For 10 TB the all-to-all (")
+    assert "that B saves" in found.title and "lie beyond both bands" in found.title
+    assert "that A saves" in block(step_differences(pair(FAST, SLOW))).title
+    alike = block(step_differences(pair(AlphaBeta(alpha=10.5e-6), FAST)))
+    assert alike.title.endswith("the bands overlap in every step, so none of it can be said for sure.")
+    assert block(step_differences(pair(FAST, FAST))).title == (
+        "For 10 TB no step of A takes another time than that of B."
+    )
+    batch = found.data[-1]
+    assert batch["step"] == "batch" and batch["verdict"] == "B is faster"
+    assert sum(row["difference_s"] for row in found.data[:-1]) == pytest.approx(batch["difference_s"])
+
+
+def test_steps_that_are_faster_on_both_sides_are_told() -> None:
+    """B has a lower floor and a lower rate: with large bags it saves in some steps and loses in others."""
+    both = pair(SLOW, AlphaBeta(alpha=10e-6, beta=2e9), batch=65536)
+    title = block(step_differences(both)).title
+    assert "some of it back" in title
+
+
+@pytest.fixture(scope="module")
+def libraries() -> Pair:
+    answers = [
+        project_one(table_bytes=10e12, machine="h200-sxm-ib", backend=backend, calibration=name)
+        for backend, name in (("nccl", NCCL), ("nvshmem", NVSHMEM))
+    ]
+    return Pair(answers[0], answers[1], NCCL, NVSHMEM)
+
+
+def test_curves_of_both_and_where_each_is_faster(libraries: Pair) -> None:
+    found = {one.name: one for one in curve_blocks(libraries)}
+    curves = block(found["compare-all-to-all"])
+    assert curves.title.startswith("All-to-all on 8 GPUs: A is faster from 32 KiB on (")
+    turned = Pair(libraries.b, libraries.a, NVSHMEM, NCCL)
+    assert "B is faster from 32 KiB on" in block(next(iter(curve_blocks(turned)))).title
+    sure = [row for row in curves.data if row["verdict"] == "A is faster"]
+    assert all(row["a_high_s"] < row["b_low_s"] for row in sure) and sure
+
+
+def test_curves_that_one_side_lacks_are_left_out_with_what_to_measure() -> None:
+    answers = [project_one(table_bytes=10e12, machine=name) for name in ("gh200-slingshot", "h100-sxm-ib")]
+    found = {one.name: one for one in curve_blocks(Pair(answers[0], answers[1], "a", "b"))}
+    left = found["compare-all-to-all"]
+    assert isinstance(left, Missing) and "A not at all" in left.why
+    assert "on A's machine: perfmodel calibrate --only nccl:all_to_all --ranks 2,4" in left.why
+    assert isinstance(found["compare-all-reduce"], Block) and "compare-all-gather" not in found
+
+
+def test_constants_that_differ_and_the_farthest(libraries: Pair) -> None:
+    machines = [
+        project_one(table_bytes=10e12, machine="h100-sxm-ib", overrides=changed)
+        for changed in ({}, {"nic_bytes_per_s": 200e9})
+    ]
+    found = block(constants(Pair(machines[0], machines[1], "a", "b")))
+    assert found.title == (
+        "A and B differ in 1 value of the machines; the farthest apart is nic_bytes_per_s, 50 GB/s on A and "
+        "200 GB/s on B."
+    )
+    assert [row["b_over_a"] for row in found.data] == [4]
+    texts = " ".join(str(trace.hovertext) for trace in found.figure.data)
+    assert machines[0].setting.machine.quantity("nic_bytes_per_s").source[:20] in texts
+    assert isinstance(constants(Pair(machines[0], machines[0], "a", "a")), Missing)
+    fitted = [one for one in differing(libraries) if one.kind == "curve"]
+    assert fitted and all(one.low is None or one.low < (one.ratio or 0) < (one.high or 0) for one in fitted)
+    assert [one.sure for one in fitted] == sorted((one.sure for one in fitted), reverse=True)
+
+
+def test_what_the_slower_one_would_need() -> None:
+    both = pair()
+    enough = Need("nic_bytes_per_s", 50e9, 120e9, 1e-5, Evidence.DATASHEET)
+    never = Need("pcie_bytes_per_s", 64e9, None, 1e-3, Evidence.DATASHEET)
+    title = block(needed(both, [enough, never], [Way("two-level", 100e-6)])).title
+    assert title == (
+        "One value alone would make A as fast as B: network line rate per GPU, one direction, 120 GB/s "
+        "instead of 50 GB/s; with --reduction two-level it would take 100 µs."
+    )
+    other = block(needed(pair(FAST, SLOW), [never], [])).title
+    assert other.startswith("No single value of its machine, 64 times as good, makes B as fast as A")
+    assert isinstance(needed(pair(FAST, FAST), [], []), Missing)
+    assert "no single value of A's machine" in str(needed(both, [], []))
+
+
+# The card
+
+
+def test_the_finding_says_who_is_faster_and_why() -> None:
+    both = pair()
+    said = finding(both)
+    ratio = both.a.time_s / both.b.time_s
+    assert said.startswith(f"B is {ratio:.3g}× as fast as A for 10 TB: ") and "all-to-all" in said
+    assert finding(pair(FAST, SLOW)).startswith(f"A is {ratio:.3g}× as fast as B")
+    assert finding(pair(AlphaBeta(alpha=12e-6), FAST)).startswith("Cannot say which is faster for 10 TB: ")
+    assert finding(pair(FAST, FAST)).startswith("A and B take the same time for 10 TB: ")
+
+
+def test_the_card_tells_other_numbers_of_gpus_and_of_clocks(libraries: Pair) -> None:
+    machines = [project_one(table_bytes=10e12, machine=name) for name in ("h100-sxm-ib", "h200-sxm-ib")]
+    head = card(Pair(machines[0], machines[1], "h100-sxm-ib", "h200-sxm-ib"))
+    assert "A 10 TB ÷ 80 GB" in head["gpus"] and "→  72" in head["gpus"]
+    assert any("samples a second of all GPUs: A 68 400 000" in note for note in head["notes"])
+    assert not any("other clocks" in note for note in card(libraries)["notes"])
+
+
+# The page
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("page") / "compare.html"
+    assert run(["report", "--compare", "h100-sxm-ib", "h200-sxm-ib", *WORDS, "--out", str(path)]) == 0
+    return path
+
+
+def content(path: Path) -> dict[str, Any]:
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', path.read_text(), re.S)
+    assert found
+    return dict(json.loads(found[1]))
+
+
+def test_the_page_has_a_view_for_every_choice(page: Path) -> None:
+    data = content(page)
+    assert [s["name"] for s in data["selectors"]] == ["compared", "batch", "pooling", "dim", "table-bytes"]
+    assert set(data["views"]) == {f"{batch}|0|0|{size}" for batch in (0, 1) for size in (0, 1)}
+    for batch_at, batch in enumerate((256, 1024)):
+        for size_at, size in enumerate((1e12, 10e12)):
+            view = data["views"][f"{batch_at}|0|0|{size_at}"]
+            answers = [
+                project_one(table_bytes=size, batch=batch, machine=name)
+                for name in ("h100-sxm-ib", "h200-sxm-ib")
+            ]
+            both = Pair(answers[0], answers[1], "h100-sxm-ib", "h200-sxm-ib")
+            assert view["heads"] == [card(both)]
+            last = dict(zip(view["blocks"][3]["columns"], view["blocks"][3]["rows"][-1], strict=True))
+            assert last["a_s"] == pytest.approx(answers[0].time_s, rel=1e-5)
+            titles = " ".join(block["title"] for block in view["blocks"][1:])
+            assert titles.count("10 TB" if size == 10e12 else "1 TB") == 3
+
+
+def test_the_same_command_writes_the_same_bytes(page: Path, tmp_path: Path) -> None:
+    words = ("report", "--compare", "h100-sxm-ib", "h200-sxm-ib", *WORDS)
+    assert run([*words, "--out", str(tmp_path / "again.html")]) == 0
+    assert (tmp_path / "again.html").read_bytes() == page.read_bytes()
+    assert content(page)["command"] == " ".join(("perfmodel", *words))
+    assert "Equation of" in page.read_text() and "h3>B: h200-sxm-ib" in page.read_text()
+
+
+def test_json_has_the_finding_in_numbers(cli: Callable[..., Outcome], tmp_path: Path) -> None:
+    words = ("--table-size", "10TB", "--batch", "1024", "--pooling", "32", "--dim", "32", "--json")
+    done = cli("report", "--compare", NCCL, NVSHMEM, *words, "--out", str(tmp_path / "c.html"))
+    told = json.loads(done.out)
+    first = project_one(table_bytes=10e12, machine="h200-sxm-ib", calibration=NCCL)
+    assert told["a"]["time_s"] == first.time_s and told["b"]["calibrations"] == [NVSHMEM]
+    assert told["ratio"] == pytest.approx(told["a"]["time_s"] / told["b"]["time_s"])
+    assert told["ratio_low"] < told["ratio"] < told["ratio_high"]
+    assert [block["name"] for block in told["blocks"]][:4] == [
+        "compare-time", "compare-slowdown", "compare-steps", "compare-differences",
+    ]  # fmt: skip
+    assert told["finding"].startswith("Cannot say") and told["verdict"] == "cannot say"
+
+
+def test_a_run_that_knows_some_sizes_says_so_for_the_others(
+    cli: Callable[..., Outcome], tmp_path: Path
+) -> None:
+    folder, out = own_run.write_run(tmp_path / "four-cores-01234567"), tmp_path / "own.html"
+    words = ("--table-size", "32GB,80GB", "--batch", "128", "--dim", "32", "--pooling", "8")
+    done = cli("report", "--compare", str(folder), NCCL, *words, "--out", str(out), "--json")
+    assert done.code == 0, done.err
+    views = content(out)["views"]
+    heads = {key: view["heads"][0]["sentence"] for key, view in views.items()}
+    assert "as fast as" in heads["0|0|0|0"] and heads["0|0|0|1"].startswith("Cannot say for 80 GB")
+    assert "G = 2, 4" in views["0|0|0|1"]["heads"][0]["times"]
+    assert {"missing"} <= set(views["0|0|0|1"]["blocks"][0])
+    again = cli(
+        "report", "--compare", str(folder), NCCL, "--table-size", "80GB", "--out", str(tmp_path / "x.html")
+    )
+    is_an_error(again, 3, "G = 2, 4")
+    assert not (tmp_path / "x.html").exists()
+
+
+def test_markdown_has_the_sentences(cli: Callable[..., Outcome], tmp_path: Path) -> None:
+    words = (
+        "--table-size",
+        "10TB",
+        "--batch",
+        "1024",
+        "--pooling",
+        "32",
+        "--dim",
+        "32",
+        "--format",
+        "markdown",
+    )
+    assert cli("report", "--compare", NCCL, NVSHMEM, *words, "--out", str(tmp_path / "c.md")).code == 0
+    text = (tmp_path / "c.md").read_text()
+    assert text.startswith("# Cannot say which is faster for 10 TB") and text.count("\n## ") >= 6
+    assert f"    perfmodel report --compare {NCCL} {NVSHMEM}" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("h100-sxm-ib", NCCL), ("is a machine and", f"--compare h100-sxm-ib/nccl-2.29.2-stream {NCCL}")),
+        ((NCCL, "h100-sxm-ib"), ("is a machine and", f"--compare {NCCL} h100-sxm-ib/nccl-2.29.2-stream")),
+        (("h100-sxm-ib", "h100-sxm-ib"), ("both are the same",)),
+        (("h100-sxm-ib", "nonsense"), ("'nonsense'", "h200-sxm-ib", "latest")),
+        (("h100-sxm-ib", "h200-sxm-ib", "--machine", "l40s-pcie"), ("--compare and --machine",)),
+        ((NCCL, NVSHMEM, "--calibration", NCCL), ("--compare and --calibration",)),
+        (
+            ("h100-sxm-ib", "h200-sxm-ib", "--backend", "nccl,nvshmem"),
+            ("several of --backend", "--backend nccl"),
+        ),
+        (("h100-sxm-ib", "h200-sxm-ib", "--format", "pdf"), ("pdf", "markdown")),
+        ((NCCL, NVSHMEM, "--batch", "1..4096", "--dim", "1..64"), ("fewer values",)),
+        ((NCCL, "nothing.json"), ("nothing.json",)),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(
+    cli: Callable[..., Outcome], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: Any, said: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    is_an_error(cli("report", "--compare", *words), 2, *said)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_file_that_is_there_stays(cli: Callable[..., Outcome], page: Path) -> None:
+    before = page.read_bytes()
+    again = cli("report", "--compare", "h100-sxm-ib", "h200-sxm-ib", "--out", str(page))
+    is_an_error(again, 2, "exists already", "--force")
+    assert page.read_bytes() == before
