@@ -1,6 +1,6 @@
-"""One rank of test_one_sided_exchange.py, a real process: one-sided look-ups over shared memory.
+"""The ranks of test_one_sided_exchange.py, real processes: one-sided look-ups over shared memory.
 
-python one_sided_ranks.py TASK RANK RANKS RUN: prints one JSON line of what this rank saw.
+python one_sided_ranks.py RANKS TASK RUN: each rank prints one JSON line of what it saw.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import time
 from typing import Any
 
 import torch
+from forked_ranks import forked
 
 from calibrate.cuda.exchange import RowWiseExchange
 from calibrate.cuda.exchange_memory import Sizes, block_rows
@@ -131,7 +132,8 @@ def agreement(world: SharedWorld) -> dict[str, Any]:
 
 
 def main() -> None:
-    task, rank, ranks, run = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+    ranks, task, run = int(sys.argv[1]), *sys.argv[2:4]
+    rank = forked(ranks)
     torch.set_num_threads(1)
     world = SharedWorld(run, rank, ranks)
     if task == "bags":

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import forked_ranks
 import pytest
 
 pytest.importorskip("torch")
@@ -52,22 +53,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def started(task: str, ranks: int) -> tuple[list[int], list[str], list[str]]:
     """Exit codes, and what the processes said and complained of."""
     run = f"onesided{os.getpid()}{task}{ranks}"
-    processes = [
-        subprocess.Popen(
-            [sys.executable, str(PROGRAM), task, str(rank), str(ranks), run],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(ranks)
-    ]
-    try:
-        said = [process.communicate(timeout=90) for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-    codes = [int(process.returncode) for process in processes]
-    return codes, [text for text, _ in said], [complaint for _, complaint in said]
+    return forked_ranks.started(PROGRAM, ranks, task, run, timeout_s=90)
 
 
 @functools.cache

@@ -8,11 +8,10 @@ from __future__ import annotations
 import functools
 import json
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import forked_ranks
 import pytest
 
 pytest.importorskip("torch")
@@ -52,23 +51,9 @@ def answers(ranks: int) -> list[dict[str, dict[str, float]]]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    processes = [
-        subprocess.Popen(
-            [sys.executable, str(PROGRAM), str(rank), str(ranks), str(port)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(ranks)
-    ]
-    try:
-        said = [process.communicate(timeout=120) for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-    for process, (_, complaint) in zip(processes, said, strict=True):
-        assert process.returncode == 0, complaint[-3000:]
-    return [json.loads(text.strip().splitlines()[-1]) for text, _ in said]
+    codes, said, complaints = forked_ranks.started(PROGRAM, ranks, str(port), timeout_s=120)
+    assert codes == [0] * ranks, [complaint[-3000:] for complaint in complaints]
+    return [json.loads(text.strip().splitlines()[-1]) for text in said]
 
 
 @pytest.mark.parametrize("ranks", [2, 4])

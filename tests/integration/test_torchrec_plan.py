@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import socket
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
+import forked_ranks
 import pytest
 
 from calibrate import torchrec_plan
@@ -97,23 +96,9 @@ def ranks_run(plan: TorchRecPlan, folder: Path) -> list[dict[str, Any]]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    processes = [
-        subprocess.Popen(
-            [sys.executable, str(PROGRAM), str(rank), str(plan.gpus), str(port), str(path)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(plan.gpus)
-    ]
-    try:
-        said = [process.communicate(timeout=120) for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-    for process, (_, complaint) in zip(processes, said, strict=True):
-        assert process.returncode == 0, complaint[-3000:]
-    return [json.loads(text.strip().splitlines()[-1]) for text, _ in said]
+    codes, said, complaints = forked_ranks.started(PROGRAM, plan.gpus, str(port), str(path), timeout_s=120)
+    assert codes == [0] * plan.gpus, [complaint[-3000:] for complaint in complaints]
+    return [json.loads(text.strip().splitlines()[-1]) for text in said]
 
 
 @pytest.mark.parametrize("make", [on_two, on_four])

@@ -1,7 +1,7 @@
-"""One rank of test_torchrec_plan.py: a plan file shards a module, and its bags are those of the whole module.
+"""The ranks of test_torchrec_plan.py: a plan file shards a module; its bags are those of the whole module.
 
-python torchrec_plan_ranks.py RANK RANKS PORT PLAN: prints one JSON line, how each table is held and how far
-its bags are from the unsharded ones, as a share of what rounding allows.
+python torchrec_plan_ranks.py RANKS PORT PLAN: each rank prints one JSON line, how each table is held and how
+far its bags are from the unsharded ones, as a share of what rounding allows.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from forked_ranks import forked
 
 from calibrate import torchrec_plan
 from perfmodel.schema.torchrec_plan import TorchRecPlan
@@ -63,17 +64,17 @@ def fill(sharded: Any, whole: dict[str, Any]) -> dict[str, list[list[int]]]:
 def main() -> None:
     warnings.filterwarnings("ignore")
     logging.disable(logging.CRITICAL)
-    rank, ranks = int(sys.argv[1]), int(sys.argv[2])
-    plan = torchrec_plan.load(Path(sys.argv[4]))
-    where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": sys.argv[3], "GLOO_SOCKET_IFNAME": "lo"}
-    os.environ.update(where, RANK=str(rank), WORLD_SIZE=str(ranks))
-    os.environ["LOCAL_WORLD_SIZE"] = str(plan.gpus_per_node)
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", rank=rank, world_size=ranks)
     import torchrec
     from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
     from torchrec.distributed.types import ShardingEnv
 
+    ranks, plan = int(sys.argv[1]), torchrec_plan.load(Path(sys.argv[3]))
+    rank = forked(ranks)
+    where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": sys.argv[2], "GLOO_SOCKET_IFNAME": "lo"}
+    os.environ.update(where, RANK=str(rank), WORLD_SIZE=str(ranks))
+    os.environ["LOCAL_WORLD_SIZE"] = str(plan.gpus_per_node)
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", rank=rank, world_size=ranks)
     torch.manual_seed(1)
     module = module_of(plan, "cpu")
     whole = {name.split(".")[1]: weight.clone() for name, weight in module.state_dict().items()}

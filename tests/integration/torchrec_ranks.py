@@ -1,11 +1,12 @@
-"""One rank of test_torchrec.py: our passes, TorchRec's and torch's embedding_bag on the same random weights.
+"""The ranks of test_torchrec.py: our passes, TorchRec's and torch's embedding_bag on the same random weights.
 
-python torchrec_ranks.py RANK RANKS PORT: prints one JSON line, the largest error of each case against sums in
-double precision, as a share of what rounding allows (below 1: equal).
+python torchrec_ranks.py RANKS PORT: each rank prints one JSON line, the largest error of each case against
+sums in double precision, as a share of what rounding allows (below 1: equal).
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 import logging
 import sys
@@ -13,6 +14,7 @@ import warnings
 from typing import Any
 
 import torch
+from forked_ranks import forked
 
 from calibrate.cuda.exchange import RowWiseExchange
 from calibrate.cuda.exchange_memory import METHODS, Sizes, block_rows
@@ -137,7 +139,9 @@ def compare(
 def main() -> None:
     warnings.filterwarnings("ignore")
     logging.disable(logging.CRITICAL)
-    rank, ranks, port = (int(word) for word in sys.argv[1:4])
+    ranks, port = (int(word) for word in sys.argv[1:3])
+    importlib.import_module("torchrec.distributed.embeddingbag")  # once, and not by each rank
+    rank = forked(ranks)
     torch.set_num_threads(1)
     place = Place(rank, ranks, local_rank=rank, local_ranks=ranks)
     gloo, torchrec, everyone = Gloo(), TorchRec(), range(ranks)
