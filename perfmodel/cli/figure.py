@@ -118,11 +118,13 @@ def figure(
     line = replace(TypedLine.of(context), command=("perfmodel", "figure", name))
     command = line.text(_NOT_OF_THE_FIGURE, ["--out", out.name if out else f"{name}.html"])
     asked = question_of(context.params)
+    from perfmodel.cli.report import alerts
     from perfmodel.report.page.single import single, with_block
     from perfmodel.report.static import drawn
 
     with advice(asked.machine, asked.options["backend"], clock):
-        page = single(name, asked.sizes, asked.selectors, asked.machine, asked.options, command)
+        said = alerts(asked.options.get("calibration"))
+        page = single(name, asked.sizes, asked.selectors, asked.machine, asked.options, command, said)
     block = _drawable(page)
     if draw is not None:
         block = drawn(block, draw)

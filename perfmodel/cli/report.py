@@ -237,13 +237,14 @@ def _page(
         tuple(found),
         tuple(fixed),
         line.text(without=_NOT_OF_THE_PAGE),
-        _alerts(setup.curves.calibration),
+        alerts(setup.curves.calibration),
         line.text(without=(*_NOT_OF_THE_PAGE, *OF_SELECTORS)),
         refused,
     )
 
 
-def _alerts(calibration: str | None) -> tuple[str, ...]:
+def alerts(calibration: str | None) -> tuple[str, ...]:
+    """What a page says about the user's own calibration."""
     if calibration is None or load_calibration_file(calibration).complete:
         return ()
     return (f"Calibration {calibration} is incomplete: some planned points are missing.",)

@@ -6,7 +6,6 @@ Margins are reckoned from the letters of labels, so that no browser is needed to
 from __future__ import annotations
 
 import copy
-import html
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -14,6 +13,7 @@ from typing import Any
 
 from perfmodel.errors import BadInputError
 from perfmodel.report.figures.block import Block
+from perfmodel.report.figures.words import safe
 from perfmodel.report.terminal import wrapped
 
 WIDTH = 960
@@ -81,7 +81,7 @@ def printed(block: Block, width: int = WIDTH, height: int | None = None) -> Any:
 def _wrapped(text: str, room: float, size: float) -> list[str]:
     """Lines that are no wider than ``room`` pixels, safe for a figure."""
     lines = wrapped(text, max(20, int(room / (_WIDE * size))))
-    return [html.escape(line, quote=False) for line in lines]
+    return [safe(line) for line in lines]
 
 
 def drawn(block: Block, label: str) -> Block:

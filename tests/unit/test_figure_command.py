@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import own_run
 import plotly.graph_objects as go
 import pytest
 from cli_calls import Outcome, is_an_error
@@ -22,6 +23,7 @@ from perfmodel.report.figures.names import FIGURES
 from perfmodel.report.figures.sensitivity import changes
 from perfmodel.report.page.contents import FIXED_NAMES
 from perfmodel.report.page.headline import headline
+from perfmodel.schema.run_folders import calibration_in
 
 Cli = Callable[..., Outcome]
 
@@ -79,6 +81,18 @@ def test_a_page_has_the_card_and_one_figure(cli: Cli, tmp_path: Path, name: str)
     assert [block["name"] for block in view["blocks"]] == [name] and data["fixed"] == []
     assert data["command"] == " ".join(("perfmodel", "figure", name, "--out", "one.html", *words[2:]))
     is_an_error(cli(*words, "--out", str(out)), 2, "exists already", "--force")
+
+
+def test_a_page_of_a_partial_calibration_says_so(cli: Cli, tmp_path: Path) -> None:
+    folder = own_run.write_run(tmp_path / "four-cores-01234567")
+    whole = calibration_in(folder, None, None)
+    text = whole.read_text(encoding="utf-8")
+    assert '"complete": true' in text
+    whole.write_text(text.replace('"complete": true', '"complete": false'), encoding="utf-8")
+    words = ("figure", "roofline", "--calibration", str(whole), "--table-size", "32GB", "--out")
+    assert cli(*words, str(tmp_path / "a.html")).code == 0
+    (alert,) = page_data(tmp_path / "a.html")["alerts"]
+    assert "incomplete" in alert
 
 
 def test_what_cannot_be_drawn_says_why(cli: Cli, tmp_path: Path) -> None:

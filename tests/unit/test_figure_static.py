@@ -27,10 +27,10 @@ def block(title: str = "A finding.", *, names: tuple[str, ...] = ("one", "two"),
 
 
 def test_words_stand_above_and_below_and_the_block_stays() -> None:
-    one = block("Is a < b & <script>?")
+    one = block('Is a < b & "<script>"?')
     before = one.figure.to_json()
     figure = printed(one)
-    assert "Is a &lt; b &amp; &lt;script&gt;?" in figure.layout.title.text
+    assert 'Is a &lt; b &amp; "&lt;script&gt;"?' in figure.layout.title.text
     assert [a.text for a in figure.layout.annotations] == ["h<br>The source."]
     assert figure.layout.paper_bgcolor == figure.layout.plot_bgcolor == "white"
     assert figure.layout.width == WIDTH and one.figure.to_json() == before

@@ -38,8 +38,8 @@ def signed(share: float) -> str:
 
 
 def safe(text: str) -> str:
-    """Text from files for a figure, whose words may hold tags."""
-    return html.escape(text)
+    """Text from files for a figure, whose words may hold tags; plotly.js has no name for quotes: they stay."""
+    return html.escape(text, quote=False)
 
 
 def hover(lines: Iterable[str]) -> str:
