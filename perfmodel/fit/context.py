@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import binom
 
 from perfmodel.fit.build import domain_gpus_of
 from perfmodel.fit.curves import curve_time
@@ -118,6 +117,8 @@ def median_interval(values: Floats) -> tuple[float, float, float] | None:
     if values.size < _FEWEST:
         return None
     ordered = np.sort(values)
+    from scipy.stats import binom  # a third of a second of import that few calls need
+
     outside = max(0, int(binom.ppf(0.025, values.size, 0.5)) - 1)
     low, high = float(ordered[outside]), float(ordered[values.size - 1 - outside])
     centre = rounded(float(np.median(values)))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from scipy.optimize import least_squares
-from scipy.stats import t as student_t
+from scipy.special import stdtrit
 
 Floats = npt.NDArray[np.float64]
 
@@ -54,5 +54,5 @@ def half_widths(solution: Any) -> list[float]:
     few = 1 + parameters / points * float(slope.var()) / float(slope.mean()) ** 2
     information = plain.T @ plain + 1e-9 * np.eye(parameters)
     errors = few * np.sqrt(scatter * np.diag(np.linalg.inv(information)))
-    quantile = float(student_t.ppf(0.975, free))
+    quantile = float(stdtrit(free, 0.975))
     return [min(quantile * float(error), WIDEST_LOG) for error in errors]
