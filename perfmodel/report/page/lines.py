@@ -11,7 +11,7 @@ import numpy as np
 
 from perfmodel.errors import NoCalibrationError, PerfmodelError
 from perfmodel.project import Projection, project, project_one
-from perfmodel.project.scenarios import CLUSTER
+from perfmodel.project.scenarios import BEST, CLUSTER, Setting
 from perfmodel.report.figures.slowdown import Line
 from perfmodel.report.figures.words import library_name
 from perfmodel.report.page.setups import Curves, Loaded, Setup, beside, clock_words, with_way
@@ -41,7 +41,7 @@ def line_sizes(one_gpu_bytes: float, node: int, sizes: Sequence[float]) -> list[
     return sorted(float(f"{size:.6g}") for size in found if low <= size <= high)
 
 
-_STEPS = (1.0, 1.4, 2.0, 3.0, 5.0, 7.0)
+_STEPS = (1.0, 2.0, 3.0, 5.0)
 _MORE = 1.005  # over what is full
 
 
@@ -87,8 +87,8 @@ class Lines:
         scenario = str(self._options.get("scenario", CLUSTER))
         yield setup, scenario
         own = setup.curves
-        others = [own, *(c for c in beside(setup, self._own) if c.backend != own.backend)]
-        for curves in others:
+        mine = [] if own.backend == BEST else [own]
+        for curves in [*mine, *(c for c in beside(setup, self._own) if c.backend != own.backend)]:
             for reduction in _DRAWN:
                 if (curves, reduction) != (own, setup.reduction):
                     yield with_way(setup, curves, reduction), scenario
@@ -102,17 +102,17 @@ class Lines:
         return words if scenario == CLUSTER else f"{words}, all NVLink"
 
     def _frame(self, way: Setup, scenario: str, at: int) -> pd.DataFrame | None:
-        key = (id(way.machine), way.curves, way.reduction, scenario)
-        if key not in self._found:
-            self._found[key] = self._frames(way, scenario)
-        return self._found[key][at]
-
-    def _frames(self, way: Setup, scenario: str) -> list[pd.DataFrame | None]:
-        """A frame a workload; where the calibration does not reach a size, without it."""
         try:
             setting = self._loaded.of(way.machine, way.curves, scenario)
         except PerfmodelError:
-            return [None] * len(self._workloads)
+            return None
+        key = (id(setting), way.reduction)
+        if key not in self._found:
+            self._found[key] = self._frames(way, scenario, setting)
+        return self._found[key][at]
+
+    def _frames(self, way: Setup, scenario: str, setting: Setting) -> list[pd.DataFrame | None]:
+        """A frame a workload; where the calibration does not reach a size, without it."""
         options = {**self._options, **way.options, "scenario": scenario, "setting": setting}
         usable = way.machine.value("hbm_bytes") * (1 - float(options.get("reserve") or 0.0))
         grid = line_sizes(usable, options.get("gpus_per_node") or way.machine.gpus_per_node, self._sizes)

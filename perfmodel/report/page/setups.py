@@ -80,6 +80,8 @@ class Loaded:
         found = self._known[key]
         if isinstance(found, PerfmodelError):
             raise found
+        if curves.clock is None and curves.backend != BEST:  # one object for one thing: its tables are kept
+            self._known.setdefault((key[0], replace(curves, clock=clock_words(found)), scenario), found)
         return found
 
 
