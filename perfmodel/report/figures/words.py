@@ -38,7 +38,7 @@ def signed(share: float) -> str:
 
 
 def safe(text: str) -> str:
-    """Text from files for a figure, whose words may hold tags; plotly.js has no name for quotes: they stay."""
+    """Text from files for a figure, whose words may hold tags; plotly.js knows no name for quotes."""
     return html.escape(text, quote=False)
 
 
