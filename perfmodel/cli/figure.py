@@ -40,12 +40,13 @@ from perfmodel.cli.project import (
 from perfmodel.cli.question import question_of
 from perfmodel.cli.typed_line import TypedLine
 from perfmodel.errors import BadInputError, NoCalibrationError
+from perfmodel.report.pictures import PICTURES, check_kaleido
 
 if TYPE_CHECKING:
     from perfmodel.report.figures.block import Block
     from perfmodel.report.page.assemble import Page
 
-_ENDINGS = ("svg", "png", "pdf", "html", "json", "csv")
+_ENDINGS = (*PICTURES, "html", "json", "csv")
 _NOT_OF_THE_FIGURE = ("name", "out", "force", "as_json", "width", "height", "scale")
 _PIXELS, _SCALES = (300, 4000), (0.5, 8.0)
 
@@ -115,6 +116,8 @@ def figure(
         return
     ending = _checked(name, out, force)
     _check_pixels(width, height, scale, ending)
+    if ending in PICTURES:
+        check_kaleido()
     line = replace(TypedLine.of(context), command=("perfmodel", "figure", name))
     command = line.text(_NOT_OF_THE_FIGURE, ["--out", out.name if out else f"{name}.html"])
     asked = question_of(context.params)
@@ -174,8 +177,6 @@ def _checked(name: str, out: Path | None, force: bool) -> str:
 
 
 def _check_pixels(width: int | None, height: int | None, scale: float | None, ending: str) -> None:
-    from perfmodel.report.pictures import PICTURES
-
     for option, value, (low, high), endings in (
         ("--width", width, _PIXELS, PICTURES),
         ("--height", height, _PIXELS, PICTURES),

@@ -15,6 +15,7 @@ import plotly.graph_objects as go
 import pytest
 from cli_calls import Outcome, is_an_error
 
+from perfmodel.cli import figure
 from perfmodel.errors import NoHardwareError
 from perfmodel.project import project_one
 from perfmodel.report import pictures
@@ -134,5 +135,12 @@ def test_without_a_browser_nothing_is_written(
         raise NoHardwareError("a picture needs a Chrome or Chromium, and none is here.", "install one")
 
     monkeypatch.setattr(pictures, "write_pictures", none)
+    monkeypatch.setattr(figure, "check_kaleido", lambda: None)
     is_an_error(cli("figure", "changes", "--out", str(tmp_path / "a.svg")), 4, "Chromium", "install one")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_without_kaleido_nothing_is_computed(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pictures.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(figure, "question_of", None)
+    is_an_error(cli("figure", "changes", "--out", "a.svg"), 4, "pip install 'kaleido>=1'", ".html")
