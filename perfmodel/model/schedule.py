@@ -225,43 +225,57 @@ def schedule(tasks: Sequence[Task], batches: int = 1) -> Schedule:
         queues.setdefault(tasks[at % count].stream, []).append(at)
     heads = dict.fromkeys(queues, 0)
     spans: dict[int, Span] = {}
-    last: dict[str, int] = {}  # of a stream or device, the task that it ran last
+    last: dict[str, Ended] = {}  # of a stream, the task that it ran last
+    free: dict[str, Ended] = {}  # of a device, the same
+    ready: dict[str, Ended] = {}  # of the next task of a stream, the last of what it waited for
+    begun, ended = [0] * batches, [NOTHING] * batches  # of a batch: how many tasks, the last to end
     while len(spans) < count * batches:
         best: tuple[float, int, int] | None = None
         for stream, queue in queues.items():
             if heads[stream] == len(queue):
                 continue
             at = queue[heads[stream]]
-            needs = _needs(tasks, index, at)
-            if any(need not in spans for need in needs):
-                continue
-            device = tasks[at % count].device
-            needs += [last[name] for name in (f"stream {stream}", f"device {device}") if name in last]
-            start, waited = max(((spans[k].end_s, k) for k in needs), default=(0.0, -1))
+            if stream not in ready:
+                earlier = at // count - IN_FLIGHT
+                if earlier >= 0 and begun[earlier] < count:
+                    continue
+                needs = _needs(tasks, index, at)
+                if any(need not in spans for need in needs):
+                    continue
+                before = ended[earlier] if earlier >= 0 else NOTHING
+                ready[stream] = max([before, *((spans[k].end_s, k) for k in needs)])
+            device = free.get(tasks[at % count].device, NOTHING)
+            start, waited = max(ready[stream], last.get(stream, NOTHING), device)
             best = min(best, (start, at, waited)) if best else (start, at, waited)
         assert best is not None  # dependencies point backwards, so some task can always begin
         start, at, waited = best
         task = tasks[at % count]
         spans[at] = Span(task, at // count, start, start + task.duration_s, waited)
+        end = spans[at].end_s, at
+        begun[at // count] += 1
+        ended[at // count] = max(ended[at // count], end)
         heads[task.stream] += 1
-        last[f"stream {task.stream}"] = at
+        del ready[task.stream]
+        last[task.stream] = end
         if task.device:
-            last[f"device {task.device}"] = at
+            free[task.device] = end
     return Schedule(tuple(spans[at] for at in range(count * batches)), count)
 
+
+Ended = tuple[float, int]
+NOTHING: Ended = (0.0, -1)
+"""When something ended [s], and its place among the spans: nothing was waited for."""
 
 IN_FLIGHT = 2
 """Batches that are worked on at a time: a third begins when the first has ended."""
 
 
 def _needs(tasks: Sequence[Task], index: dict[str, int], at: int) -> list[int]:
-    """Spans that must have ended: of the same batch, and of the one before."""
+    """Spans that must have ended, of the same batch and of the one before; ``IN_FLIGHT`` comes on top."""
     count = len(tasks)
     batch, task = at // count, tasks[at % count]
     needs = [batch * count + index[name] for name in task.after]
     needs += [(batch - 1) * count + index[name] for name in task.after_previous if batch > 0]
-    if batch >= IN_FLIGHT:
-        needs += range((batch - IN_FLIGHT) * count, (batch - IN_FLIGHT + 1) * count)
     return needs
 
 
