@@ -66,6 +66,15 @@ def test_ceilings_are_the_machines_values_dashed_by_evidence() -> None:
     assert shade.x1 == machine.value("l2_bytes")
 
 
+def test_a_ceiling_has_its_name_where_no_line_is() -> None:
+    def ends(found: Block) -> dict[str, str]:
+        return {a.text.split()[0]: a.xanchor for a in found.figure.layout.annotations if "TB/s" in a.text}
+
+    assert set(ends(block(roofline(asked()))).values()) == {"right"}
+    pcie = asked(batch=4096, dim=128, machine="rtx-pro-6000-pcie")
+    assert ends(block(roofline(pcie))) == {"gather": "left", "memory": "right", "L2": "right"}
+
+
 def test_the_sentence_follows_the_data() -> None:
     small, large = block(roofline(asked())), block(roofline(asked(batch=1_000_000)))
     assert "the launch floor takes 65.3 % of the time" in small.title

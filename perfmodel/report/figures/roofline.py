@@ -180,13 +180,18 @@ def _figure(asked: Projection, lines: Sequence[_Line], points: pd.DataFrame | No
         left = min(left, float(points["working_set"].min()) / 1.5)
     figure.update_xaxes(style.bytes_axis(left, right, "bytes of all tables on one GPU"))
     figure.update_yaxes(style.rate_axis(low / 1.5, high * 1.6, "bytes per second"))
-    _ceilings(figure, ceilings, left, right)
+    _ceilings(figure, ceilings, lines, left, right)
     _cache(figure, machine.value("l2_bytes"), left)
     return figure
 
 
-def _ceilings(figure: Any, ceilings: Sequence[tuple[str, Quantity]], left: float, right: float) -> None:
-    """Horizontal lines, dashed by evidence, each with its name; that of the lowest is below its line."""
+def _ceilings(
+    figure: Any, ceilings: Sequence[tuple[str, Quantity]], lines: Sequence[_Line], left: float, right: float
+) -> None:
+    """Horizontal lines, dashed by evidence, each with its name; that of the lowest is below its line.
+
+    A name stands on the right, or on the left where the lines of the model come close on the right.
+    """
     import plotly.graph_objects as go
 
     ordered = sorted(ceilings, key=lambda pair: pair[1].value)
@@ -200,10 +205,21 @@ def _ceilings(figure: Any, ceilings: Sequence[tuple[str, Quantity]], left: float
             )
         )  # fmt: skip
         below = index == 0
+        gaps = [min(_gap(line, quantity.value, part) for line in lines) for part in _ENDS]
+        crowded = gaps[1] < _CLOSE and gaps[0] > gaps[1]
         figure.add_annotation(
-            x=np.log10(right), y=np.log10(quantity.value), xanchor="right", showarrow=False, text=text,
-            yanchor="top" if below else "bottom", font={"size": 11},
+            x=np.log10(left if crowded else right), y=np.log10(quantity.value), showarrow=False, text=text,
+            xanchor="left" if crowded else "right", yanchor="top" if below else "bottom", font={"size": 11},
         )  # fmt: skip
+
+
+_ENDS = (slice(None, _SIZES // 4), slice(-_SIZES // 4, None))  # sizes of tables under a name
+_CLOSE = 0.2  # natural logarithm of a ratio: less than the height of a name
+
+
+def _gap(line: _Line, value: float, part: slice) -> float:
+    """How far a line is from a value there, as a logarithm."""
+    return float(np.abs(np.log(line.rate[part] / value)).min())
 
 
 def _cache(figure: Any, l2_bytes: float, left: float) -> None:
