@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -191,8 +192,6 @@ def _side(
 
 def _told_apart(sides: Sequence[Side], names: Sequence[str]) -> tuple[Side, Side]:
     """Both sides; where they are called alike, with what was typed."""
-    from dataclasses import replace
-
     a, b = sides
     if a.name != b.name:
         return a, b
@@ -218,7 +217,15 @@ def _page(
         fixed.append(block)
         bar.advance(1)
     bar.close()
-    return Comparison(sides, page.selectors, page.views, tuple(fixed), page.command)
+    return replace(page, fixed=tuple(fixed), alerts=tuple(_alerts(sides, page)))
+
+
+def _alerts(sides: tuple[Side, Side], page: Comparison) -> Iterator[str]:
+    from perfmodel.report.page.alerts import alerts
+
+    for side, (letter, _, answer) in zip(sides, page.asked.sides, strict=True):
+        for text in alerts(answer, side.options.get("calibration")):
+            yield f"{letter}: {text}"
 
 
 def _write(page: Comparison, out: Path, file_format: str) -> int:

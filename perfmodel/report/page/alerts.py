@@ -1,0 +1,232 @@
+"""Why to doubt the measurements behind a page: each with what it touches and the command that helps."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from perfmodel.project import Projection, StepRow
+from perfmodel.report.figures.compare_curves import model_of
+from perfmodel.report.figures.words import collective_name, library_name
+from perfmodel.report.projection import short_label
+from perfmodel.schema.calibration import (
+    Calibration,
+    list_calibrations,
+    load_calibration,
+    shipped_calibration,
+)
+from perfmodel.schema.evidence import Evidence
+from perfmodel.schema.run_files import Run, read_run
+from perfmodel.schema.run_folders import calibrate_line
+from perfmodel.schema.runs import Kind, Point, Status
+from perfmodel.units import counted, format_count, format_fraction
+from perfmodel.validate.points import run_of
+
+_MOST_NAMED = 4
+_KERNEL_STEPS = {"gather_pool": "gather_pool", "bucketize": "bucketize", "partial_sum": "local_sum"}
+"""Steps of a projection by the kernel that was timed."""
+
+
+def alerts(asked: Projection | None, calibration: str | Path | None = None) -> tuple[str, ...]:
+    """Why to doubt the measurements behind an answer, as plain text: an indented line is a command.
+
+    asked        None: nothing is said of steps and of curves of another machine
+    calibration  the user's own, or the id of a shipped one, where one was named
+    Points that are missing, noisy, throttled or failed, results that nobody checked, floors and rates that
+    the samples do not tell, files that do not belong together, curves of another machine, an older library.
+    How much of the time is assumed is not told: the card has it.
+    Limits: a shipped calibration of the machine itself that nobody named -> none
+    """
+    found = list(_transferred(asked))
+    if calibration is None:
+        return tuple(found)
+    item, folder = load_calibration(calibration), run_of(calibration)
+    run = read_run(folder) if folder is not None else None
+    if run is not None and folder is not None:
+        found += _of_a_run(asked, item, run, folder)
+    elif not item.complete:
+        found.append(f"Calibration {item.calibration_id} is incomplete: some planned points are missing.")
+    if not item.checked:
+        found.append(_unchecked(item, folder))
+    found += _unknown(asked, item, folder)
+    found += _older(item, str(calibration))
+    return tuple(found)
+
+
+def _of_a_run(asked: Projection | None, item: Calibration, run: Run, folder: Path) -> Iterator[str]:
+    mine = [point for point in run.points.values() if _is_of(point, item)]
+    open_ones = [point for point in mine if point.key not in run.finishes]
+    if open_ones or not item.complete:
+        many = f"{counted(len(open_ones), 'point')} of run {run.run_id} {_are(open_ones)} not done"
+        first = many if open_ones else f"Some planned points of run {run.run_id} were never begun"
+        what = f" ({_names(open_ones)})" if open_ones else ""
+        yield _text(
+            f"Incomplete: {first}{what}. What is missing is read between or beyond the measured sizes"
+            f"{_share(asked, open_ones)}. To go on where it stopped:",
+            calibrate_line(folder, *_only(open_ones)),
+        )
+    for status, words in _STATUS_WORDS.items():
+        points = [p for p in mine if p.key in run.finishes and run.finishes[p.key].status is status]
+        if points:
+            yield _text(
+                f"{_spread(run, points)} {words}{_share(asked, points)}. To measure {_them(points)} again:",
+                calibrate_line(folder, *_only(points), "--rigorous", preset=""),
+            )
+    notes = Counter(
+        visit.note
+        for point in mine
+        for visit in run.visits.get(point.key, [])
+        if visit.note and not visit.times_s
+    )
+    for note, count in notes.most_common(_MOST_NAMED):
+        yield f"{counted(count, 'visit')} of run {run.run_id} gave no time: {note}."
+    samples = _fitted_samples(run, item)
+    if samples is not None and samples != item.sample_count:
+        yield _text(
+            f"Stale: calibration {item.calibration_id} was fitted to {counted(item.sample_count, 'sample')}, "
+            f"and its run holds {format_count(samples)} now. To fit it again:",
+            calibrate_line(folder),
+        )
+
+
+_STATUS_WORDS = {
+    Status.NOISY: "stayed noisy: their times count, with wider bands",
+    Status.THROTTLED: "ran on a device that was held down: their times are not used",
+    Status.FAILED: "failed: their times are not used",
+}
+
+
+def _is_of(point: Point, item: Calibration) -> bool:
+    """Whether a point is behind this calibration: its library and clock, or a kernel."""
+    return point.kind is Kind.KERNEL or (point.backend, point.clock) == (str(item.backend), item.clock)
+
+
+def _spread(run: Run, points: Sequence[Point]) -> str:
+    """How many of how many, which, and the widest of their intervals."""
+    every = [p for p in run.points.values() if p.key in run.finishes]
+    wide = []
+    for point in points:
+        end = run.finishes[point.key]
+        if end.median_s and end.low_s and end.high_s:
+            wide.append((end.high_s - end.low_s) / (2 * end.median_s))
+    most = f"; up to ± {format_fraction(max(wide))}" if wide else ""
+    many = f"{format_count(len(points))} of {counted(len(every), 'point')} of run {run.run_id}"
+    return f"{many} ({_names(points)}{most})"
+
+
+def _names(points: Iterable[Point]) -> str:
+    """``all-to-all 26, reduce-scatter 23, …``."""
+    found = Counter(collective_name(point.operation) for point in points).most_common()
+    words = [f"{name} {count}" for name, count in found[:_MOST_NAMED]]
+    more = sum(count for _, count in found[_MOST_NAMED:])
+    return ", ".join([*words, *([f"{more} more"] if more else [])])
+
+
+def _share(asked: Projection | None, points: Iterable[Point]) -> str:
+    """Which part of the answer rests on these points."""
+    names = {point.operation for point in points}
+    steps = {_KERNEL_STEPS.get(name, "") for name in names}
+    share = sum(s.share for s in _steps(asked) if s.collective in names or s.name in steps)
+    return f"; {format_fraction(share)} of the time here rests on such" if share else ""
+
+
+def _steps(asked: Projection | None) -> tuple[StepRow, ...]:
+    return asked.steps if asked is not None else ()
+
+
+def _only(points: Sequence[Point]) -> tuple[str, ...]:
+    """``--only gloo:all_to_all``; of many collectives the library; nothing for points of several kinds."""
+    if any(point.kind is not Kind.COLLECTIVE for point in points) or not points:
+        return ()
+    names = sorted({f"{point.backend}:{point.operation}" for point in points})
+    return ("--only", ",".join(names) if len(names) <= _MOST_NAMED // 2 else points[0].backend)
+
+
+def _are(points: Sequence[Point]) -> str:
+    return "is" if len(points) == 1 else "are"
+
+
+def _them(points: Sequence[Point]) -> str:
+    return "it" if len(points) == 1 else "them"
+
+
+def _fitted_samples(run: Run, item: Calibration) -> int | None:
+    """Samples that a fit of this run would use today. Limits: kernels alone were measured -> None"""
+    from perfmodel.fit.build import usable_samples
+    from perfmodel.fit.runs import DEFAULT_VARIANT
+
+    rows = run.collective_samples()
+    rows = rows[(rows["backend"] == str(item.backend)) & (rows["clock"] == str(item.clock))]
+    rows = rows[rows["variant"] == DEFAULT_VARIANT]
+    return len(usable_samples(rows)) if len(rows) else None
+
+
+def _unchecked(item: Calibration, folder: Path | None) -> str:
+    what = f"The results of what calibration {item.calibration_id} timed were not checked"
+    first = f"{what}: it may have timed nothing."
+    if folder is None:
+        return f"{first} nccl-tests checks them with -c 1."
+    return _text(f"{first} To measure it again:", calibrate_line(folder))
+
+
+def _unknown(asked: Projection | None, item: Calibration, folder: Path | None) -> Iterator[str]:
+    """Floors and rates of the answer's own collectives that the samples do not tell."""
+    used = {step.collective for step in _steps(asked)}
+    for word, name in (("floor", "alpha_s"), ("rate", "beta_bytes_per_s")):
+        vague = [c for c in item.curves if c.collective in used and not getattr(c, name).known]
+        if not vague:
+            continue
+        names = ", ".join(dict.fromkeys(collective_name(c.collective) for c in vague))
+        steps = [s for s in _steps(asked) if s.collective in {c.collective for c in vague}]
+        labels = ", ".join(short_label(step) for step in steps)
+        size = "smaller" if word == "floor" else "larger"
+        text = (
+            f"The {word} of {names} is unknown (half its interval is more than the value): {labels} "
+            f"{'is' if len(steps) == 1 else 'are'} rough at {size} sizes than those measured."
+        )
+        if folder is None:
+            yield f"{text} More sizes tell it: perfmodel import with more logs."
+        else:
+            line = calibrate_line(folder, "--only", str(item.backend), preset="")
+            yield _text(f"{text} More sizes and less noise tell it:", line)
+
+
+def _transferred(asked: Projection | None) -> Iterator[str]:
+    """Curves that were measured on another machine."""
+    model = model_of(asked.setting) if asked is not None else None
+    if asked is None or model is None or not model.borrowed:
+        return
+    machine, own = asked.setting.machine.name, model.calibration
+    share = asked.evidence_shares().get(Evidence.TRANSFERRED, 0.0)
+    rest = f"; {format_fraction(share)} of the time is carried over" if share else ""
+    yield _text(
+        f"{library_name(str(own.backend))} was not measured on {machine}: its curves are those of "
+        f"{own.machine} ({own.calibration_id}), carried over to its links{rest}. To measure it there:",
+        f"perfmodel calibrate --only {own.backend}",
+    )
+
+
+def _older(item: Calibration, name: str) -> Iterator[str]:
+    """A shipped calibration of the same machine, library and clock, of a newer version."""
+    if name not in list_calibrations():
+        return
+    like = [shipped_calibration(other) for other in list_calibrations(item.machine)]
+    same = [c for c in like if (c.backend, c.clock) == (item.backend, item.clock)]
+    newest = max(same, key=lambda c: _version(c.library_version))
+    if _version(newest.library_version) > _version(item.library_version):
+        library = library_name(str(item.backend))
+        yield _text(
+            f"Calibration {name} is of {library} {item.library_version}; there is one of "
+            f"{newest.library_version}:",
+            f"--calibration {newest.calibration_id}",
+        )
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall(r"\d+", text))
+
+
+def _text(words: str, command: str) -> str:
+    return f"{words}\n  {command}"
