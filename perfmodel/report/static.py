@@ -113,8 +113,11 @@ def _above(figure: Any) -> int:
     """Pixels for what stands above the data: an axis, or words."""
     if any(axis.side == "top" for axis in figure.select_xaxes()):
         return _UPPER_AXIS
-    words = [one for one in figure.layout.annotations if one.y == 1 and one.yanchor == "bottom"]
-    return _UPPER_WORDS if words else _NOTHING
+    for words in figure.layout.annotations:
+        over = str(words.yref).endswith(("paper", "domain")) and (words.y or 0) >= 1
+        if over and words.yanchor == "bottom":
+            return _UPPER_WORDS
+    return _NOTHING
 
 
 def _high(lines: int, size: float) -> int:

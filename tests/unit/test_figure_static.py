@@ -70,6 +70,9 @@ def test_labels_have_room_beside_and_below() -> None:
     assert printed(block(margin={"r": 150, "t": 20, "b": 20})).layout.margin.r == 150  # words at line ends
     upper = printed(block(xaxis2=style.axis("GPUs", side="top", overlaying="x")))
     assert upper.layout.margin.t > plain.layout.margin.t + 30
+    words = {"text": "above", "y": 1.01, "yanchor": "bottom"}
+    tops = [printed(block(annotations=[{**words, "yref": yref}])).layout.margin.t for yref in ("paper", "y")]
+    assert tops[0] > tops[1] == plain.layout.margin.t
 
 
 def test_a_switch_is_drawn_by_its_label() -> None:
