@@ -14,8 +14,9 @@ from perfmodel.project import Projection, project, project_one
 from perfmodel.report.figures import Block, Missing
 from perfmodel.report.figures.breakdown import breakdown
 from perfmodel.report.figures.ends import GAP, Scale, dodged
+from perfmodel.report.figures.line_traces import Line
 from perfmodel.report.figures.shardings import shardings
-from perfmodel.report.figures.slowdown import Line, Mark, slowdown
+from perfmodel.report.figures.slowdown import Mark, slowdown
 from perfmodel.schema.evidence import Evidence
 
 TB = 1e12

@@ -12,7 +12,7 @@ import numpy as np
 from perfmodel.errors import NoCalibrationError, PerfmodelError
 from perfmodel.project import Projection, project, project_one
 from perfmodel.project.scenarios import BEST, CLUSTER, Setting
-from perfmodel.report.figures.slowdown import Line
+from perfmodel.report.figures.line_traces import Line
 from perfmodel.report.figures.words import library_name
 from perfmodel.report.page.setups import Curves, Loaded, Setup, beside, clock_words, with_way
 

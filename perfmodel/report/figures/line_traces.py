@@ -1,0 +1,177 @@
+"""Lines over sizes or GPUs: ribbons, dashes by evidence, names at their ends, rules where a node is full."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from perfmodel.project import Projection
+from perfmodel.report.figures import style
+from perfmodel.report.figures.ends import LabelledEnd, Scale, end_labels
+from perfmodel.report.figures.words import safe
+from perfmodel.schema.evidence import Evidence
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Line:
+    """One way to exchange over many sizes or numbers of GPUs.
+
+    frame   what ``perfmodel.project`` gives, a row a size or number, increasing
+    """
+
+    label: str
+    frame: pd.DataFrame
+    supposed: bool = False  # of other hardware than the machine has
+
+
+@dataclass(frozen=True, eq=False)
+class Drawn:
+    """A line with its numbers as lists."""
+
+    label: str
+    colour: str
+    symbol: str
+    rows: tuple[dict[str, Any], ...]
+    first: bool
+
+    def values(self, name: str) -> list[Any]:
+        """A column."""
+        return [row[name] for row in self.rows]
+
+
+@dataclass(frozen=True)
+class Columns:
+    """What is drawn of the rows of a line."""
+
+    x: str
+    y: str
+    low: str
+    high: str
+
+
+def drawn_of(lines: Sequence[Line], columns: Sequence[str]) -> list[Drawn]:
+    """Every line with these columns of its frame, its colour and its marker; the first is drawn stronger."""
+    return [
+        Drawn(line.label, style.colour(at), style.symbol(at), tuple(_rows(line, columns)), at == 0)
+        for at, line in enumerate(lines)
+    ]
+
+
+def _rows(line: Line, names: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Rows of the data: numbers in SI units."""
+    columns = [line.frame[name].tolist() for name in (*names, "evidence")]
+    for *numbers, evidence in zip(*columns, strict=True):
+        rounded = {name: float(f"{float(value):.6g}") for name, value in zip(names, numbers, strict=True)}
+        yield {"line": line.label, **rounded, "evidence": str(evidence)}
+
+
+def traces(line: Drawn, shown: Columns, hover: Callable[[Row], list[str]], template: str) -> Iterator[Any]:
+    """The ribbon, then the line in parts of one evidence each.
+
+    hover  the words of a row that the template names
+    """
+    name = safe(line.label)
+    same = {"type": "scatter", "legendgroup": name, "name": name}
+    ribbon, *parts = heights(line, shown)
+    x = line.values(shown.x)
+    yield {
+        **same, "x": [*x, *reversed(x)], "y": ribbon, "fill": "toself", "line": {"width": 0},
+        "fillcolor": style.faded(line.colour, 0.14 if line.first else 0.04), "mode": "lines",
+        "hoverinfo": "skip", "showlegend": False,
+    }  # fmt: skip
+    words = [hover(row) for row in line.rows]
+    first = True
+    for (part, kind), y in zip(_parts(line), parts, strict=True):
+        dash = style.DASHES[Evidence(kind)]
+        yield {
+            **same, "x": x[part], "y": y, "customdata": words[part], "hovertemplate": template,
+            "line": {"color": line.colour, "width": 3 if line.first else 2, "dash": dash},
+            "mode": "lines+markers",
+            "marker": {"symbol": line.symbol, "size": 8, "color": line.colour, "maxdisplayed": 7},
+            "showlegend": first,
+        }  # fmt: skip
+        first = False
+
+
+def heights(line: Drawn, shown: Columns) -> list[list[float]]:
+    """The y of each of ``traces``: of the ribbon, then of the parts."""
+    low, high, y = (line.values(name) for name in (shown.low, shown.high, shown.y))
+    return [[*high, *reversed(low)], *(y[part] for part, _ in _parts(line))]
+
+
+def _parts(line: Drawn) -> Iterator[tuple[slice, str]]:
+    """Neighbours of one evidence, each with the point before it."""
+    evidence = line.values("evidence")
+    for kind, members in groupby(range(len(evidence)), key=lambda at: evidence[at]):
+        span = list(members)
+        yield slice(max(span[0] - 1, 0), span[-1] + 1), kind
+
+
+def labels(drawn: Sequence[Drawn], x: str, y: str, scale: Scale) -> list[dict[str, Any]]:
+    """The name of each line at its end, moved up or down where two would overlap."""
+    ends = [LabelledEnd(safe(d.label), d.rows[-1][x], d.rows[-1][y], d.colour) for d in drawn]
+    return end_labels(ends, scale)
+
+
+def dash_words(rows: Sequence[Row]) -> str:
+    """What the dashes of lines mean."""
+    used = dict.fromkeys(Evidence(row["evidence"]) for row in rows)
+    if len(used) == 1:
+        return f"every line rests on something {next(iter(used))}"
+    words = (f"{_DASH_WORDS[style.DASHES[item]]} = {item}" for item in sorted(used, key=lambda e: e.rank))
+    return "lines by their weakest evidence: " + ", ".join(words)
+
+
+_DASH_WORDS = {
+    "solid": "solid", "dash": "dashed", "dot": "dotted", "dashdot": "dash-dot", "longdash": "long dashes",
+    "longdashdot": "long dash-dot",
+}  # fmt: skip
+
+
+def rules(places: Sequence[tuple[float, str]]) -> list[dict[str, Any]]:
+    """Vertical rules."""
+    return [
+        {
+            "type": "line", "x0": x, "x1": x, "y0": 0, "y1": 1, "yref": "paper",
+            "line": {"color": style.PALETTE[7], "width": 1, "dash": "dot"},
+        }
+        for x, _ in places
+    ]  # fmt: skip
+
+
+def rule_words(places: Sequence[tuple[float, str]]) -> list[dict[str, Any]]:
+    """What each rule is, left of its upper end; the x axis is logarithmic."""
+    return [
+        {
+            "x": math.log10(x), "y": 1, "yref": "paper", "xanchor": "right", "yanchor": "top",
+            "text": words, "showarrow": False, "font": {"size": 12},
+        }
+        for x, words in places
+    ]  # fmt: skip
+
+
+def full(asked: Projection) -> Iterator[tuple[int, str]]:
+    """GPUs that fill a node, and an NVLink domain where that is another."""
+    count, domain = asked.gpu_count, asked.setting.machine.nvlink_domain_gpus
+    node = count.gpus_per_node
+    if node > 1:
+        yield node, f"node of {node} ends "
+    if domain not in (1, node) and not asked.setting.one_domain:
+        yield domain, f"NVLink domain of {domain} ends "
+
+
+def source(asked: Projection, rows: Sequence[Row]) -> str:
+    """Machine, calibration, and the weakest evidence of what is drawn."""
+    weakest = Evidence.weakest(Evidence(row["evidence"]) for row in rows)
+    return (
+        f"Machine {asked.setting.machine.name}; calibration {', '.join(dict.fromkeys(asked.calibrations))}; "
+        f"weakest evidence: {weakest}."
+    )
