@@ -285,6 +285,4 @@ def bytes_equation(step: Step) -> str:
     """
     sides = _sides()
     found = dict.fromkeys(sides[resource][0] for resource in step.resources if resource in sides)
-    if step.gathers:
-        found = dict.fromkeys(list(found)[:1])
     return " or ".join(found)

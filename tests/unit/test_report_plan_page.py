@@ -21,11 +21,12 @@ from perfmodel.plan.training import Costed, WholeStep
 from perfmodel.report.figures import gpus as gpus_of
 from perfmodel.report.figures import placements as pieces
 from perfmodel.report.figures.block import Block, Missing
-from perfmodel.report.figures.gpu_loads import balance, memory
+from perfmodel.report.figures.gpu_loads import balance, memory, pattern, step_colour
 from perfmodel.report.figures.gpus import Shown
 from perfmodel.report.figures.placements import held_by, placements
+from perfmodel.report.figures.plan_steps import steps
 from perfmodel.report.figures.plan_tables import others, tables
-from perfmodel.report.figures.timeline import EXPOSED, HIDDEN, steps, timeline
+from perfmodel.report.figures.timeline import EXPOSED, HIDDEN, timeline
 from perfmodel.report.page.plan import document, evidence_shares, headline, plan_blocks, plan_page_html
 from perfmodel.report.plan import plan_text
 from perfmodel.schema.distributions import zipf
@@ -131,6 +132,11 @@ def test_balance_and_steps_are_those_of_the_document(answer: Outcome, shown: Sho
     for row in balance(shown).data:
         assert row["step_s"] == pytest.approx(told["time_s"])
         assert row["own_s"] == pytest.approx(sum(v for k, v in row.items() if k[:-2] in shown.shares.names))
+    total = shown.shares.total_s
+    busiest = (
+        f"GPU {int(np.argmax(total))} is the busiest, {format_ratio(total.max() / total.mean())} the mean"
+    )
+    assert balance(shown).title.startswith(busiest)
     own = [row for row in steps(shown).data if row["plan"] == "this plan"]
     assert [(row["step"], row["time_s"]) for row in own] == [(s["name"], s["time_s"]) for s in told["steps"]]
     for item in told["baselines"]:
@@ -141,8 +147,8 @@ def test_balance_and_steps_are_those_of_the_document(answer: Outcome, shown: Sho
 def test_the_bound_is_drawn_where_it_is_known(answer: Outcome) -> None:
     bound = 0.5 * answer.found.cost.time_s
     for one, count in ((answer, 0), (searched(answer, bound), 1)):
-        assert len(steps(Shown.of(one)).figure.layout.shapes) == count
-        assert len(balance(Shown.of(one)).figure.layout.shapes) == count + 1
+        for block, more in ((steps(Shown.of(one)), 0), (balance(Shown.of(one)), 1)):
+            assert len({shape.y0 for shape in block.figure.layout.shapes}) == count + more
     assert format_time(bound) in headline(searched(answer, bound))["sure"]
     assert "at most 50 %" in headline(searched(answer, bound))["sure"].replace("50.0", "50")
     assert "given" in headline(answer)["sure"]
@@ -151,6 +157,7 @@ def test_the_bound_is_drawn_where_it_is_known(answer: Outcome) -> None:
 def test_the_timeline_adds_up(shown: Shown, answer: Outcome, whole: WholeStep) -> None:
     alone = timeline(shown)
     assert sum(row["end_s"] - row["start_s"] for row in alone.data) == pytest.approx(answer.found.cost.time_s)
+    assert all(one["end_s"] == two["start_s"] for one, two in pairwise(alone.data))
     block = timeline(Shown.of(answer, whole))
     rows = [row for row in block.data if row["batch"] == 1 and row["row"] != "one after the other"]
     times: dict[str, float] = defaultdict(float)
@@ -175,6 +182,16 @@ def test_tables_and_their_next_best_are_those_of_the_document(answer: Outcome, s
     block = others(shown)
     assert isinstance(block, Block)
     said = {row["table"]: row["more_s"] for row in block.data}
+    least = min(said, key=lambda name: said[name])
+    assert f"that of {least} makes it shorter: −{format_time(-said[least])} with" in block.title
+    assert "shorter" in block.how_to_read
+    dearer = tuple(
+        replace(group, reason=replace(group.reason, more_s=-group.reason.more_s)) if group.reason else group
+        for group in answer.groups
+    )
+    block = others(Shown.of(replace(answer, groups=dearer)))
+    assert isinstance(block, Block) and "shorter" not in block.how_to_read
+    assert f"cost {least} the most: +{format_time(-said[least])} with" in block.title
     assert said == {g["tables"][0]: g["next_best"]["more_s"] for g in told["groups"] if g["next_best"]}
 
 
@@ -203,7 +220,28 @@ def test_sentences_change_with_the_data(answer: Outcome, shown: Shown) -> None:
 def test_no_other_scheme_leaves_the_block_out(answer: Outcome) -> None:
     none = replace(answer, groups=tuple(replace(group, reason=None) for group in answer.groups))
     found = others(Shown.of(none))
-    assert isinstance(found, Missing) and "no other scheme" in found.why
+    assert isinstance(found, Missing) and "no other scheme of any table fits" in found.why
+    equal = tuple(
+        replace(group, reason=replace(group.reason, more_s=0.0)) if group.reason else group
+        for group in answer.groups
+    )
+    found = others(Shown.of(replace(answer, groups=equal)))
+    assert isinstance(found, Missing) and "longer or shorter" in found.why
+
+
+def test_one_gpu_has_a_page_too(answer: Outcome) -> None:
+    """All tables are copied to it, and nothing is compared with another GPU."""
+    tables_of_one = answer.evaluator.tables
+    evaluator = Evaluator.on("h100-sxm-ib", tables_of_one, 512, 1)
+    placed = tuple(Placement.of(Scheme(Exchange.DP)) for _ in range(len(tables_of_one)))
+    one = given_outcome(evaluator, Plan(tables_of_one, placed, 1, 1), LIMIT)
+    blocks = {block.name: block for block in plan_blocks(one)}
+    assert isinstance(blocks["others"], Missing)
+    titles = {name: block.title for name, block in blocks.items() if isinstance(block, Block)}
+    assert titles["placements"] == "All 5 tables are data-parallel on 1 GPU."
+    assert titles["balance"] == "One GPU waits for nobody."
+    assert titles["timeline"].startswith("No exchange is left")
+    assert headline(one)["sentence"].endswith("on 1 GPU: nothing is sharded.")
 
 
 def test_many_gpus_are_classes_and_then_some_of_them(
@@ -215,6 +253,8 @@ def test_many_gpus_are_classes_and_then_some_of_them(
     kind, classes = Shown.of(answer).columns
     assert kind == gpus_of.ALIKE and sorted(c.count for c in classes) == [1, 4, 11]
     assert {column.count for column in classes if column.rank == 3} == {1}
+    busy = [Shown.of(answer).shares.total_s[column.rank] for column in classes]
+    assert busy == sorted(busy, reverse=True) and busy[0] > busy[-1]
     block = placements(Shown.of(answer), held_by(Shown.of(answer)))
     assert {row["gpus_alike"] for row in block.data} == {1, 4, 11}
     assert list(block.figure.layout.xaxis.ticktext).count("3") == 1
@@ -234,6 +274,11 @@ def test_many_blocks_are_drawn_as_one(answer: Outcome, shown: Shown, monkeypatch
     for view in (0, 1):
         for x, blocks in columns(block, view).items():
             assert sum(blocks[-1]) == pytest.approx(sum(columns(whole, view)[x][-1]))
+
+
+def test_no_two_steps_look_alike() -> None:
+    looks = {(step_colour(at), pattern(at)["shape"]) for at in range(24)}
+    assert len(looks) == 24
 
 
 def test_every_switch_fits_its_figure(answer: Outcome, whole: WholeStep) -> None:

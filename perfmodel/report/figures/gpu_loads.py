@@ -31,7 +31,7 @@ from perfmodel.units import counted, format_count, format_fraction, format_ratio
 MEMORY, BALANCE = "memory", "balance"
 STATE, BUFFERS, WAITS = "optimizer state", "exchange buffers", "waits for busier GPUs"
 _SAME = 5e-4  # of the mean: as much as the others
-PATTERNS = ("", "/", "", "\\", "", "x", "", "-", "", "+", "", "|")
+PATTERNS = ("", "/", "", "\\", "", "x", "", "-", "/", "\\", "x", "+", "-", "/", "|", "x")
 
 
 def memory(shown: Shown, held: Sequence[Sequence[Piece]]) -> Block:
@@ -147,7 +147,7 @@ def balance(shown: Shown) -> Block:
             for column, time in zip(columns, own.tolist(), strict=True)
         ]
         bar = _bar(
-            go, step_label(name), style.colour(shown.step_numbers[name]), factor * own, factor * base, words
+            go, step_label(name), step_colour(shown.step_numbers[name]), factor * own, factor * base, words
         )
         bar.update(marker={"pattern": pattern(shown.step_numbers[name])})
         figure.add_trace(bar)
@@ -203,6 +203,12 @@ def balance_title(shown: Shown) -> str:
         f"{format_count(total.size)}; a GPU waits for {format_fraction(shown.shares.waiting)} of the "
         f"{shown.step_words} on average, most of it in {step_label(shown.shares.names[step])}."
     )
+
+
+def step_colour(index: int) -> str:
+    """Colour of a step: eight, then the same ones paler."""
+    again = index // len(style.PALETTE)
+    return style.colour(index) if again == 0 else style.faded(style.colour(index), 0.6 if again == 1 else 0.3)
 
 
 def pattern(index: int) -> dict[str, Any]:

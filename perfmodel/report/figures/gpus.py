@@ -128,7 +128,7 @@ class Shown:
         labels = [f"×{columns[at].count}" if columns[at].count > 1 else str(columns[at].rank) for at in ticks]
         title = "GPU, or how many are alike" if kind == ALIKE else "GPU"
         beside = max(_FEWEST_SLOTS - count, 0) / 2
-        upright = count <= _LEVEL or (kind == EACH and count <= _LABELLED)
+        upright = kind == EACH or count <= _LEVEL
         figure.update_xaxes(
             title={"text": title},
             range=[-0.5 - beside, count - 0.5 + beside],
@@ -193,11 +193,10 @@ def levels(lines: Sequence[tuple[float, str]]) -> dict[str, Any]:
     shapes, words = [], []
     top = max((level for level, _ in lines), default=0.0)
     for at, (level, text) in enumerate(sorted(lines, reverse=True)):
-        line = {"color": "#7d7d7d", "width": 1.5, "dash": "dash" if level == top else "dot"}
-        shapes.append(
-            {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "yref": "y", "y0": level, "y1": level}
-            | {"line": line}
-        )
+        place = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "yref": "y", "y0": level, "y1": level}
+        dash = "dash" if level == top else "dot"
+        shapes.append({**place, "line": {"color": "rgba(255,255,255,0.6)", "width": 3.5}})
+        shapes.append({**place, "line": {"color": "#333333", "width": 1.5, "dash": dash}})
         close = len(lines) > 1 and min(value for value, _ in lines) > _CLOSE * top
         anchor = "middle" if not close else "bottom" if at == 0 else "top"
         words.append(

@@ -34,7 +34,7 @@ NAME = "placements"
 MOST_BLOCKS = 1_800
 """Blocks that are drawn: of more, small ones are one block a column and sharding."""
 _SMALL = 0.004  # of the highest column, in bytes and in time: too low to be seen
-_NAMED_COLUMNS = 12  # with fewer, blocks have the names of their tables
+_NAMED_COLUMNS = 32  # with fewer, blocks have the names of their tables
 _NAMED_HEIGHT = 0.035
 _NAMES = 4  # of tables in a block of several
 

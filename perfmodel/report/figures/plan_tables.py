@@ -19,8 +19,9 @@ from perfmodel.units import counted, format_count, format_fraction, format_numbe
 TABLES, OTHERS = "tables", "others"
 MOST_GROUPS = 40
 """Groups of equal tables whose next best scheme is drawn: those with the dearest."""
+_NOTHING = 1e-6  # of the time: no difference
 _SMALL = 0.01  # of the time: what another scheme hardly costs
-_DODGE = 0.13  # of markers on the same place, in decades
+_DODGE = 0.022  # of markers on the same place, of the axis
 _NAMES = 6
 
 
@@ -32,7 +33,8 @@ def tables(shown: Shown) -> Block:
     groups = _by_shape(shown)
     rows, pooling = (np.array([key[at] for key in groups], dtype=float) for at in (0, 1))
     figure = style.new_figure(height=420, meta={"min_width": 520})
-    beside = _dodged(list(groups))
+    decades = np.log10(3.5 * rows.max() / rows.min())
+    beside = _dodged(list(groups), _DODGE * float(decades))
     for name in SHARDINGS:
         mine = [(key, found) for key, found in groups.items() if key[2] == name]
         if not mine:
@@ -85,12 +87,12 @@ def _by_shape(shown: Shown) -> dict[Key, list[tuple[Group, list[int]]]]:
     return found
 
 
-def _dodged(keys: list[Key]) -> dict[Key, float]:
-    """Rows at which each is drawn."""
+def _dodged(keys: list[Key], step: float) -> dict[Key, float]:
+    """Rows at which each is drawn; ``step`` is in decades."""
     count: dict[tuple[float, float], int] = defaultdict(int)
     found = {}
     for key in sorted(keys, key=lambda key: list(SHARDINGS).index(key[2])):
-        found[key] = key[0] * 10 ** (_DODGE * count[key[:2]])
+        found[key] = key[0] * 10 ** (step * count[key[:2]])
         count[key[:2]] += 1
     return found
 
@@ -184,7 +186,7 @@ def _rows(answer: Any) -> list[dict[str, Any]]:
 def others(shown: Shown) -> Block | Missing:
     """How much longer the plan takes with the next best scheme of each table.
 
-    Limits: no table has another scheme that fits, or too many were not tried -> Missing
+    Limits: no table has another scheme that fits, or none makes a difference -> Missing
     """
     import plotly.graph_objects as go
 
@@ -192,6 +194,8 @@ def others(shown: Shown) -> Block | Missing:
     tried = [group for group in answer.groups if group.reason and group.reason.scheme]
     if not tried:
         return Missing(OTHERS, "no other scheme of any table fits in the memory.")
+    if max(abs(_more(group)) for group in tried) < _NOTHING * time_s:
+        return Missing(OTHERS, "no other scheme of a table makes the plan longer or shorter.")
     drawn = sorted(tried, key=lambda group: -abs(_more(group)))[:MOST_GROUPS]
     factor, unit = time_unit(max(abs(_more(group)) for group in drawn))
     slow = [factor * _more(group) for group in drawn]
@@ -239,6 +243,8 @@ def others(shown: Shown) -> Block | Missing:
         "longer with its next best one (named beside it), everything else as it is"
         + (f"; the {len(drawn)} dearest of {len(tried)}." if left else ".")
     )
+    if min(slow) < 0:
+        how += " Below 0 the plan is shorter with it."
     rows = tuple(_other_row(shown, group) for group in tried)
     return Block(OTHERS, others_title(shown, tried), how, figure, source(shown), rows, switches)
 

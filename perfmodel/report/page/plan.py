@@ -16,9 +16,10 @@ from perfmodel.report.figures.block import Block, Missing
 from perfmodel.report.figures.gpu_loads import balance, memory
 from perfmodel.report.figures.gpus import Shown
 from perfmodel.report.figures.placements import held_by, placements
+from perfmodel.report.figures.plan_steps import steps
 from perfmodel.report.figures.plan_tables import others, tables
 from perfmodel.report.figures.style import EVIDENCE_COLOURS
-from perfmodel.report.figures.timeline import steps, timeline
+from perfmodel.report.figures.timeline import timeline
 from perfmodel.report.page.assemble import block_data, whole_page
 from perfmodel.report.page.headline import ALERT_SHARE
 from perfmodel.report.page.provenance import machine_values, versions
@@ -112,6 +113,8 @@ def headline(answer: Outcome, whole: WholeStep | None = None, capped: bool = Fal
 
 def _against(answer: Outcome) -> str:
     """The fastest plan without a planner that fits."""
+    if answer.evaluator.gpus == 1:
+        return "nothing is sharded"
     fitting = [item for item in answer.baselines if item.time_s is not None]
     if not fitting:
         names = " nor ".join(item.name for item in answer.baselines)
