@@ -93,7 +93,7 @@ def check_buffers(answer: Outcome) -> None:
 
 
 @given(st.integers(0, 10**9))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_a_mapping_is_whole_fits_and_is_no_worse_than_symmetric(seed: int) -> None:
     answer = found(seed)
     check_every_look_up_is_done_once(answer, seed)

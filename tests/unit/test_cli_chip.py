@@ -56,7 +56,9 @@ def test_the_page_answers_in_order(model: str) -> None:
 @pytest.mark.parametrize("columns", [60, 80, 200])
 def test_lines_fit_the_terminal(model: str, monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
-    code, out, _ = asked("--on-chip", "h100-sxm", "--model", model, "--batch", "100000")
+    code, out, _ = asked(
+        "--on-chip", "h100-sxm", "--model", model, "--batch", "100000", "--time-limit", "100ms"
+    )
     assert code == 0
     assert max(map(len, out.splitlines())) <= min(columns, 100)
     assert "are copied anew" in out.replace("\n         ", " ") or "copied anew" in " ".join(out.split())
