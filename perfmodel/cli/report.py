@@ -32,7 +32,6 @@ from perfmodel.cli.options import (
     SetOption,
     advice,
     check_gpus,
-    load_calibration_file,
 )
 from perfmodel.cli.output import Progress, check_target, emit, emit_json, write_whole
 from perfmodel.cli.project import (
@@ -49,6 +48,7 @@ from perfmodel.errors import BadInputError
 from perfmodel.report.pictures import PICTURES
 
 if TYPE_CHECKING:
+    from perfmodel.project import Projection
     from perfmodel.report.page.assemble import Page
     from perfmodel.report.page.selectors import Selector
     from perfmodel.report.page.setups import Wanted
@@ -237,17 +237,17 @@ def _page(
         tuple(found),
         tuple(fixed),
         line.text(without=_NOT_OF_THE_PAGE),
-        alerts(setup.curves.calibration),
+        alerts(setup.curves.calibration, first.answers[sizes.start]),
         line.text(without=(*_NOT_OF_THE_PAGE, *OF_SELECTORS)),
         refused,
     )
 
 
-def alerts(calibration: str | None) -> tuple[str, ...]:
-    """What a page says about the user's own calibration."""
-    if calibration is None or load_calibration_file(calibration).complete:
-        return ()
-    return (f"Calibration {calibration} is incomplete: some planned points are missing.",)
+def alerts(calibration: str | None, asked: Projection | None = None) -> tuple[str, ...]:
+    """What a page says about the measurements behind it."""
+    from perfmodel.report.page.alerts import alerts as found
+
+    return found(asked, calibration)
 
 
 def _default_name(file_format: str) -> str:

@@ -16,6 +16,7 @@ from perfmodel.schema.machine import Machine, load_machine, read_machine
 from perfmodel.schema.runs import Finish, PointLine, Status, Visit
 
 NAME = "mpi-5.0.11-eager.json"
+PARTIAL = "Calibration four-cores/mpi-5.0.11-eager is incomplete:"
 
 
 @pytest.fixture(scope="module")
@@ -96,16 +97,14 @@ def test_points_that_do_not_count_are_told(
 def test_missing_points_are_told_with_the_line_that_goes_on(folder: Path, answer: Projection) -> None:
     path = changed(folder, without_ends("reduce_scatter"), complete=False, sample_count=160)
     (said,) = alerts(answer, path)
-    assert said.startswith(
-        "Incomplete: 60 points of run four-cores-01234567 are not done (reduce-scatter 60)"
-    )
+    assert said.startswith(f"{PARTIAL} 60 points of run four-cores-01234567 are not done (reduce-scatter 60)")
     assert (
         "% of the time here rests on such" in said
         and "perfmodel calibrate --only mpi:reduce_scatter --quick" in said
     )
     never = changed(folder, own_run.lines(), complete=False)
     assert alerts(answer, never)[0].startswith(
-        "Incomplete: Some planned points of run four-cores-01234567 were never"
+        f"{PARTIAL} some planned points of run four-cores-01234567 were never"
     )
     alone = never.with_name("alone.json")
     never.rename(alone)

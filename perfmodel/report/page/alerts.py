@@ -60,11 +60,11 @@ def _of_a_run(asked: Projection | None, item: Calibration, run: Run, folder: Pat
     open_ones = [point for point in mine if point.key not in run.finishes]
     if open_ones or not item.complete:
         many = f"{counted(len(open_ones), 'point')} of run {run.run_id} {_are(open_ones)} not done"
-        first = many if open_ones else f"Some planned points of run {run.run_id} were never begun"
+        first = many if open_ones else f"some planned points of run {run.run_id} were never begun"
         what = f" ({_names(open_ones)})" if open_ones else ""
         yield _text(
-            f"Incomplete: {first}{what}. What is missing is read between or beyond the measured sizes"
-            f"{_share(asked, open_ones)}. To go on where it stopped:",
+            f"Calibration {item.calibration_id} is incomplete: {first}{what}. What is missing is read between "
+            f"or beyond the measured sizes{_share(asked, open_ones)}. To go on where it stopped:",
             calibrate_line(folder, *_only(open_ones)),
         )
     for status, words in _STATUS_WORDS.items():
