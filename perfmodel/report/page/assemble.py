@@ -91,7 +91,7 @@ def _packed_plotly() -> str:
     """plotly.js as gzip in base64, the same every time: it is most of a page otherwise."""
     from plotly.offline import get_plotlyjs
 
-    return base64.b64encode(gzip.compress(get_plotlyjs().encode(), compresslevel=6, mtime=0)).decode()
+    return base64.b64encode(gzip.compress(get_plotlyjs().encode(), compresslevel=5, mtime=0)).decode()
 
 
 def _file(name: str) -> str:
