@@ -1,4 +1,4 @@
-"""Which way to shard wins where: every way at every size of the tables."""
+"""Which way to shard wins where: every way at every size of the tables, or number of GPUs."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from perfmodel.plan.answer import Compared
 from perfmodel.plan.sizes import Size
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Missing
+from perfmodel.report.figures.over import SIZES, Over
 from perfmodel.report.projection import short_label
 from perfmodel.schema.evidence import Evidence
 from perfmodel.units import (
     format_bytes,
-    format_count,
     format_fraction,
     format_ratio,
     format_time,
@@ -25,55 +25,52 @@ _SCALE = ((0.0, "#0b5c8f"), (0.35, "#4d8fa8"), (0.7, "#b8c8cc"), (1.0, "#eeeeee"
 _LARGEST_RATIO = 4.0  # of a time to the fastest: what is slower has the last colour
 
 
-def shardings(sizes: Sequence[Size]) -> Block | Missing:
-    """A table in colours: times of each way over the fastest at that size, the slowdown written in it.
+def shardings(sizes: Sequence[Size], over: Over = SIZES) -> Block | Missing:
+    """A table in colours: times of each way over the fastest at that place, the slowdown written in it.
 
+    sizes  of the tables, or the same tables on several numbers of GPUs;  over  which of the two
     Limits: every size fits one GPU -> Missing
     """
     spread = [size for size in sizes if size.base.gpus > 1]
     if not spread:
-        return Missing(NAME, "no size here needs more than one GPU: ask for larger tables with --table-size.")
+        return Missing(NAME, over.none)
     ways = [e.way for e in spread[0].found if any(_of(size, e.way).answer for size in spread)]
     never = [each for each in spread[-1].found if each.way not in ways]
-    columns = [_label(size) for size in spread]
+    columns = [over.tick(size.base) for size in spread]
     figure = style.new_figure(height=90 + 34 * len(ways), margin={"l": 150, "r": 24, "t": 16, "b": 72})
-    figure.add_trace(_cells(spread, ways, columns))
+    figure.add_trace(_cells(spread, ways, columns, over))
     figure.update_xaxes(
-        title={"text": "bytes of all tables, and GPUs"}, type="category", showgrid=False, tickangle=0
+        title={"text": ", and ".join(over.axis)}, type="category", showgrid=False, tickangle=0
     )
     figure.update_yaxes(autorange="reversed", type="category", showgrid=False)
     figure.update_layout(showlegend=False, shapes=_frames(spread, ways), meta={"min_width": 680})
     rows = tuple(row for size in spread for row in _rows(size))
     how = (
-        "A column is a size of the tables; numbers are slowdowns against one memory, darker is faster "
+        f"A column is a {over.one}; numbers are slowdowns against one memory, darker is faster "
         "within a column, a frame is around the fastest, an empty cell is not possible."
     )
     if never:
-        how += f" Not possible at any size here: {', '.join(each.way for each in never)}."
-    return Block(NAME, _title(spread), how, figure, _source(spread), rows)
+        how += f" Not possible {over.nowhere}: {', '.join(each.way for each in never)}."
+    return Block(NAME, _title(spread, over), how, figure, _source(spread), rows)
 
 
-def _title(spread: Sequence[Size]) -> str:
-    """Who wins from which size to which."""
+def _title(spread: Sequence[Size], over: Over) -> str:
+    """Who wins from where to where."""
     runs = [(way, list(members)) for way, members in groupby(spread, key=lambda size: size.best.way)]
     if len(runs) == 1:
-        return f"The {runs[0][0]} sharding is the fastest at every size here."
+        return f"The {runs[0][0]} sharding is the fastest {over.everywhere}."
     words = []
     for way, members in runs:
-        low, high = (format_bytes(size.table_bytes, binary=False) for size in (members[0], members[-1]))
-        words.append(f"{way} at {low}" if low == high else f"{way} from {low} to {high}")
-    return f"The fastest sharding is {', '.join(words[:-1])}, and {words[-1]}."
-
-
-def _label(size: Size) -> str:
-    return f"{format_bytes(size.table_bytes, binary=False)}<br>{format_count(size.base.gpus)}"
+        low, high = (over.name(size.base) for size in (members[0], members[-1]))
+        words.append(f"{way} {over.at} {low}" if low == high else f"{way} from {low} to {high}")
+    return f"The fastest sharding is {', '.join(words[:-1])}, and {words[-1]}{over.unit}."
 
 
 def _of(size: Size, way: str) -> Compared:
     return next(each for each in size.found if each.way == way)
 
 
-def _cells(spread: Sequence[Size], ways: Sequence[str], columns: Sequence[str]) -> Any:
+def _cells(spread: Sequence[Size], ways: Sequence[str], columns: Sequence[str], over: Over) -> Any:
     import plotly.graph_objects as go
 
     found = [[_of(size, way) for size in spread] for way in ways]
@@ -82,7 +79,9 @@ def _cells(spread: Sequence[Size], ways: Sequence[str], columns: Sequence[str]) 
         y=list(ways),
         z=[[_heat(size, _of(size, way)) for size in spread] for way in ways],
         text=[[format_ratio(e.answer.slowdown) if e.answer else "" for e in row] for row in found],
-        customdata=[[_hover(size, each) for size, each in zip(spread, row, strict=True)] for row in found],
+        customdata=[
+            [_hover(size, each, over) for size, each in zip(spread, row, strict=True)] for row in found
+        ],
         texttemplate="%{text}",
         hovertemplate="%{customdata}<extra></extra>",
         colorscale=[list(pair) for pair in _SCALE],
@@ -115,8 +114,8 @@ def _frames(spread: Sequence[Size], ways: Sequence[str]) -> list[dict[str, Any]]
     ]
 
 
-def _hover(size: Size, each: Compared) -> str:
-    head = f"<b>{each.way}</b><br>{_label(size).replace('<br>', ' on ')} GPUs<br>"
+def _hover(size: Size, each: Compared, over: Over) -> str:
+    head = f"<b>{each.way}</b><br>{' on '.join(over.place(size.base))}<br>"
     answer, longest = each.answer, each.limiting
     if answer is None or longest is None:
         return f"{head}not possible: {each.why}"
