@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from perfmodel.chip.work import Batch, Step, Work
 from perfmodel.errors import BadInputError
-from perfmodel.model.one_chip import chip_time, in_order_time, slowest_core, uneven
+from perfmodel.model.one_chip import chip_time, in_order_time, slowest_core, staggered_time, uneven
 from perfmodel.schema.chip import Chip
 
 Ints = NDArray[np.intp]
@@ -39,7 +39,8 @@ def batch_of(chip: Chip, core: ArrayLike, table: ArrayLike, work: Work) -> Batch
         return _in_order(chip, owner, of, work, own)
     groups = [(step,) for step in work.steps] if work.lockstep else [work.steps]
     waits, cores, evens = np.zeros(len(groups)), np.zeros(len(groups)), np.zeros(len(groups))
-    alone = dict.fromkeys(LIMITS, 0.0)
+    mine, late = np.zeros(len(groups)), np.zeros(len(groups))
+    alone, part = dict.fromkeys(LIMITS, 0.0), _part(chip)
     for at, steps in enumerate(groups):
         wait = np.asarray(sum(step.wait_s for step in steps)).ravel()
         busy = np.asarray(sum(step.busy_s for step in steps)).ravel()
@@ -47,12 +48,21 @@ def batch_of(chip: Chip, core: ArrayLike, table: ArrayLike, work: Work) -> Batch
         varies = np.asarray(sum(step.variance_s2 for step in steps)).ravel()
         cores[at] = slowest_core(np.bincount(owner, wait + busy, 1), np.bincount(owner, varies, 1))
         took = _steady(chip, of, steps)
+        if work.lockstep and np.max(steps[0].quick_s, initial=0) > 0:
+            queue = max(took.pop(part), _by_chance(chip, steps)[part])
+            mine[at], late[at] = cores[at], _late(steps[0], waits[at], queue)
+        else:
+            mine[at] = np.max(np.bincount(owner, wait + busy, 1))
         evens[at] = max(took.values())
         most = max(took, key=lambda name: took[name])
         alone["core" if cores[at] >= waits[at] + evens[at] else most] += max(cores[at], waits[at] + evens[at])
     by_chance = _by_chance(chip, work.steps)
+    if late.any():
+        by_chance.pop(part)
     seconds = float(chip_time(waits, cores, evens, max(by_chance.values())))
     decides = alone if seconds <= float(chip_time(waits, cores, evens, 0.0)) else by_chance
+    if (staggered := float(staggered_time(np.maximum(cores, waits + evens), mine, late))) > seconds:
+        seconds, decides = staggered, {part: staggered}
     shared = _steady(chip, of, work.steps)
     return Batch(seconds, max(decides, key=lambda name: decides[name]), own, shared)
 
@@ -75,11 +85,26 @@ def _in_order(chip: Chip, owner: Ints, of: Ints, work: Work, own: NDArray[np.flo
             slot = max(core, wait + took[most])
             alone["core" if slot <= core else most] += slot
             waits, sums = waits + wait, sums + slot
-            hot = {name: max(hot[name], wait + took[name] - slot) for name in hot}
+            least = {name: wait + took[name] for name in hot}
+            if np.max(step.quick_s, initial=0) > 0:
+                queue = max(took[_part(chip)], _by_chance(chip, [step])[_part(chip)])
+                least[_part(chip)] = _late(step, wait, queue)
+            hot = {name: max(hot[name], least[name] - slot) for name in hot}
     chance = max(_by_chance(chip, work.steps).values())
     seconds = float(in_order_time(sums, max(hot.values()), waits, chance))
     decides = {**alone, **{name: alone[name] + hot[name] for name in hot}}
     return Batch(seconds, max(decides, key=lambda name: decides[name]), own, _steady(chip, of, work.steps))
+
+
+def _part(chip: Chip) -> str:
+    """What the hottest row of a table is in that its cores ask for."""
+    return "slice" if chip.value("cache_bytes") else "channel"
+
+
+def _late(step: Step, wait: float, queue: float) -> float:
+    """Time of a step for the last core that gets a row which each asks for once, at the beginning [s]."""
+    quick, after = (float(np.max(a, initial=0)) for a in (step.quick_s, step.after_s))
+    return max(wait, quick + queue) + after
 
 
 def _steady(chip: Chip, table: Ints, steps: Sequence[Step]) -> dict[str, float]:
@@ -107,5 +132,6 @@ def _by_chance(chip: Chip, steps: Sequence[Step]) -> dict[str, float]:
         many = chip.value(parts)
         every = sum(float(np.sum(getattr(step, f"{prefix}_bytes"))) for step in steps)
         spread = sum(float(np.sum(getattr(step, f"{prefix}_spread"))) for step in steps)
-        found[name] = (every + many * float(uneven(spread, many))) / chip.value(rate) if many else 0.0
+        cubes = sum(float(np.sum(step.cubes)) for step in steps) if name == _part(chip) else 0.0
+        found[name] = (every + many * float(uneven(spread, many, cubes))) / chip.value(rate) if many else 0.0
     return found

@@ -10,8 +10,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from perfmodel.chip.batch import batch_of
+from perfmodel.chip.core_misses import Passed, passed_of
+from perfmodel.chip.gathered import Gathered, Rows, gathered
 from perfmodel.chip.layout import BURST_BYTES, Layout, layout
-from perfmodel.chip.popular import Popularity, stays_alone, stays_together
+from perfmodel.chip.popular import Popularity, shared_misses
 from perfmodel.chip.work import WAYS, Batch, Step, Tables, Way, Work
 from perfmodel.errors import BadInputError
 from perfmodel.model import one_chip, one_core
@@ -41,6 +43,7 @@ class _Piece:
     share: Array
     lay: Layout
     lockstep: bool
+    passed: Passed | None
 
     @property
     def draws(self) -> Array:
@@ -78,9 +81,8 @@ class ChipCost:
                 "give one for each table.",
             )
         self._v = {key: quantity.value for key, quantity in chip.values.items()}
-        self._channel = self._v["gm_bytes_per_s"] / self._v["channels"]
         self.kind_of, self.sample, self.count = self._kinds()
-        self._misses = {lockstep: self._miss_arrays(lockstep) for lockstep in (True, False)}
+        self._kept, self._misses = self._miss_arrays()
 
     def _kinds(self) -> tuple[Ints, Ints, Ints]:
         """[T] kind of each table, [Q] a table of each, [Q] how many; those of a kind cost the same."""
@@ -162,17 +164,10 @@ class ChipCost:
             mine = like == one
             share[mine] = self.popular[one].share(begin[mine], begin[mine] + m[mine])
         lay = layout(self.chip, ways, m, row, d, b, pool, local)
-        return _Piece(at, ways, m, d, b, begin, row, pool, np.clip(share, 0, 1), lay, lockstep)
-
-    def _row_s(self, row: Array) -> tuple[Array, Array]:
-        """Time from a row's request to its last byte: from the cache, and from the memory [s]."""
-        v = self._v
-        if v["cache_bytes"] <= 0:
-            far = one_chip.row_latency(row, v["row_latency_s"], self._channel)
-            return far, far
-        inside = v["cache_bytes_per_s"] / v["cache_slices"]
-        near = one_chip.row_latency(row, v["cache_latency_s"], inside)
-        return near, one_chip.row_latency(row, v["row_latency_s"], self._channel, inside)
+        of = like.astype(float), begin, m, b, row
+        draws = self.batch * self.tables.pooling
+        out = passed_of(self._v, self.popular, draws, self.batch, of, (ways == Way.GM) & (b > 0))
+        return _Piece(at, ways, m, d, b, begin, row, pool, np.clip(share, 0, 1), lay, lockstep, out)
 
     def _copied(self, p: _Piece) -> Step:
         """Rows that stay come to the local buffer."""
@@ -201,38 +196,30 @@ class ChipCost:
 
     def _looked_up(self, p: _Piece) -> Step:
         """Rows are gathered, or stream past."""
-        gathered = self._gathered(p)
         streamed = self._streamed(p)
         moved = np.where(p.bags > 0, p.lay.passes * (p.rows - p.lay.resident) * p.row, 0)
         once = (p.rows - p.lay.resident) * p.row
         one = self._copy_step(p, moved, np.zeros_like(streamed), streamed, once, np.maximum(p.lay.chunks, 1))
-        other = self._gather_step(p, *gathered)
+        other = self._gather_step(p, self._gathered(p))
         streams = (p.way == Way.GM_UB) | (p.way == Way.L1_UB)
         return Step(
             **{f.name: np.where(streams, getattr(one, f.name), getattr(other, f.name)) for f in fields(Step)}
         )
 
-    def _gathered(self, p: _Piece) -> tuple[Array, Array, Array]:
-        """Time of GM and L1: waiting for the first rows, after that [s], and its variance [s^2]."""
-        v, n, k = self._v, p.draws, self._v["rows_in_flight"]
-        missed = np.divide(self._missed(p), n, out=np.ones_like(n), where=n > 0)
-        hit = np.clip(1 - missed, 0, 1)
-        peak = one_chip.issued_rate(p.row, v["core_bytes_per_s"], v["row_issue_s"])
-        near, far = self._row_s(p.row)
-        last = one_chip.slowest_row(near, far, hit, np.clip(n, 1, k))
-        latency = one_chip.slowest_row(near, far, hit, 1)
-        gm = one_chip.gather_time(n, p.row, latency, last, k, peak)
-        wait = np.minimum(latency, gm)
-        waits = n / k * latency >= gm
-        varies = np.where(waits, one_chip.gather_variance(n, p.share, near, far, hit, k), 0)
+    def _gathered(self, p: _Piece) -> Gathered:
+        """Time of GM and L1."""
+        v, n = self._v, p.draws
+        of = Rows(n, p.row, p.share, self._missed(p), self._top(p), p.bags / self.batch, p.passed, p.lockstep)
+        gm, gathers = gathered(v, of), p.way == Way.GM
         local = one_chip.issued_rate(p.row, v["local_bytes_per_s"], v["row_issue_s"])
-        inside = one_chip.gather_variance(n, p.share, p.row / local, p.row / local, 1, 1)
+        inside = one_chip.gather_variance(n, p.share, [p.row / local], [], 1)
         scan = np.where(p.rows < self.tables.rows[p.table], p.ids * v["id_s"], 0)
-        gathers = p.way == Way.GM
-        return (
-            np.where(gathers, wait, 0),
-            np.where(gathers, gm - wait, one_core.gm_time(n, p.row, local)) + scan,
-            np.where(gathers, varies, inside),
+        return Gathered(
+            np.where(gathers, gm.wait, 0),
+            np.where(gathers, gm.busy, one_core.gm_time(n, p.row, local)) + scan,
+            np.where(gathers, gm.variance, inside),
+            np.where(gathers, gm.quick, 0),
+            np.where(gathers, gm.after, 0),
         )
 
     def _streamed(self, p: _Piece) -> Array:
@@ -261,9 +248,12 @@ class ChipCost:
 
     def _hot_share(self, p: _Piece, parts: Array) -> Array:
         """Share of a piece's look-ups that goes to the part that has its hottest row."""
+        return one_chip.hottest_share(self._top(p), p.rows, parts)
+
+    def _top(self, p: _Piece) -> Array:
+        """Share of a piece's look-ups that goes to its hottest row."""
         top = self._of_table(p, lambda one, at: self.popular[one].at(self.popular[one].p, p.first[at]))
-        within = np.divide(top, p.share, out=np.ones_like(top), where=p.share > 0)
-        return one_chip.hottest_share(np.minimum(within, 1), p.rows, parts)
+        return np.minimum(np.divide(top, p.share, out=np.ones_like(top), where=p.share > 0), 1)
 
     # ---- what is shared -------------------------------------------------------------------------------
 
@@ -280,47 +270,68 @@ class ChipCost:
         bursts = chunks * np.maximum(np.ceil(once / chunks / BURST_BYTES), 1)
         none = np.zeros_like(size)
         if v["cache_bytes"] <= 0:
-            return Step(wait, busy, none, size, _beyond(size, bursts, v["channels"]), none, none, none, none)
+            hot = _beyond(size, bursts, v["channels"])
+            return Step(wait, busy, none, size, hot, none, none, none, none, none, none, none)
         read = np.where(once <= v["cache_bytes"], np.minimum(once, size), size)
-        read = read * (p.bags / self.batch if p.lockstep else 1)
+        read = read * self._once_of(p, once)
         return Step(
             wait, busy, none, read, _beyond(read, bursts, v["channels"]), none,
-            size, _beyond(size, bursts, v["cache_slices"]), none,
+            size, _beyond(size, bursts, v["cache_slices"]), none, none, none, none,
         )  # fmt: skip
 
-    def _gather_step(self, p: _Piece, wait: Array, busy: Array, varies: Array) -> Step:
+    def _once_of(self, p: _Piece, once: Array) -> Array:
+        """Share of what a slice of the batch copies that no other slice has brought to the cache before."""
+        if p.lockstep:
+            return p.bags / self.batch
+        slices = np.maximum(self.batch / np.maximum(p.bags, 1e-300), 1)
+        kept = np.where(once <= self._v["cache_bytes"], self._kept, 0)
+        return one_chip.copies_read(slices, kept) / slices
+
+    def _gather_step(self, p: _Piece, of: Gathered) -> Step:
         """A step that looks rows up; only GM asks the memory for them."""
         v, gathers = self._v, p.way == Way.GM
         cached = v["cache_bytes"] > 0
-        asked = self._requests(p, *self._draws, v["cache_slices"] if cached else v["channels"])
-        none = np.zeros_like(wait)
-        if not cached:
-            all_gm, all_cache = asked, (none, none, none)
-        else:
-            missed = self._misses[p.lockstep]
+        asked = self._asked(p, v["cache_slices"] if cached else v["channels"])
+        none, busy = np.zeros_like(of.wait), of.busy
+        all_gm: tuple[Array, ...] = asked
+        all_cache: tuple[Array, ...] = (none, none, none)
+        if cached:
+            missed, all_cache = self._misses[p.lockstep], asked
             all_gm = self._requests(p, missed, self._squares[p.lockstep], v["channels"])
-            all_cache = asked
         rates = v["gm_bytes_per_s"] / v["channels"], v["cache_bytes_per_s"] / max(v["cache_slices"], 1)
         for (size, hot, _), parts, rate in zip(
             (all_gm, all_cache), (v["channels"], v["cache_slices"]), rates, strict=True
         ):
             if parts:
                 busy = np.where(gathers, np.maximum(busy, (size / parts + hot) / rate), busy)
-        return Step(wait, busy, varies, *(np.where(gathers, a, 0) for a in (*all_gm, *all_cache)))
+        cubes = none if p.passed is None else p.passed.cubes * p.row**3
+        shared = [np.where(gathers, a, 0) for a in (*all_gm, *all_cache, cubes)]
+        return Step(of.wait, busy, of.variance, *[*shared, of.quick, of.after])
+
+    def _asked(self, p: _Piece, parts: float) -> tuple[Array, ...]:
+        """``_requests`` of look-ups that leave their core."""
+        if p.passed is not None:
+            return self._dealt(p, p.passed.requests, p.passed.hottest, p.passed.squares, parts)
+        return self._requests(p, *self._draws, parts)
 
     def _requests(
         self, p: _Piece, of_a_row: list[Array], squares: list[Array], parts: float
-    ) -> tuple[Array, Array, Array]:
+    ) -> tuple[Array, ...]:
         """Bytes of rows that are asked for, of the hottest part beyond an even share, and their spread.
 
         of_a_row  requests of one row in a batch, of each bin of each table;  squares  mean of their squares
         """
         part = p.bags / self.batch
-        count = part * self._sum(p, of_a_row)
+        count, square = part * self._sum(p, of_a_row), part * self._sum(p, squares)
         top = part * self._of_table(p, lambda one, at: self.popular[one].at(of_a_row[one], p.first[at]))
+        return self._dealt(p, count, top, square, parts)
+
+    def _dealt(self, p: _Piece, count: Array, top: Array, squares: Array, parts: float) -> tuple[Array, ...]:
+        """What requests of a piece, and of its hottest row, make of the parts that rows are dealt to."""
+        part = p.bags / self.batch
         share = np.divide(top, count, out=np.zeros_like(count), where=count > 0)
         beyond = np.maximum(one_chip.hottest_share(np.minimum(share, 1), p.rows, parts) - 1 / parts, 0)
-        spread = part * self._sum(p, squares) - count * count / np.maximum(p.rows * part, 1e-300)
+        spread = squares - count * count / np.maximum(p.rows * part, 1e-300)
         return count * p.row, count * p.row * beyond, np.maximum(spread, 0) * p.row**2
 
     def _sum(self, p: _Piece, of_a_row: list[Array]) -> Array:
@@ -329,18 +340,14 @@ class ChipCost:
             p, lambda one, at: self.popular[one].part(of_a_row[one], p.first[at], p.first[at] + p.rows[at])
         )
 
-    def _miss_arrays(self, lockstep: bool) -> list[Array]:
-        """Expected misses of one row of each bin of each table, over the whole batch."""
+    def _miss_arrays(self) -> tuple[float, dict[bool, list[Array]]]:
+        """``shared_misses`` of all tables."""
         held = self._v["cache_bytes"]
         row = one_chip.read_bytes(self.tables.dim * self.tables.element_bytes, self._v["access_bytes"])
         draws = self.batch * self.tables.pooling
         popular, draws, row = [self.popular[at] for at in self.sample], draws[self.sample], row[self.sample]
-        if lockstep:
-            stays = [stays_alone(one, held / x) for one, x in zip(popular, row, strict=True)]
-        else:
-            stays = list(stays_together(popular, draws, row * self.count, held))
-        missed = [one.misses(n, t) for one, n, t in zip(popular, draws, stays, strict=True)]
-        return [missed[kind] for kind in self.kind_of]
+        kept, found = shared_misses(popular, draws, row, self.count, held)
+        return kept, {key: [every[kind] for kind in self.kind_of] for key, every in found.items()}
 
     def _of_table(self, p: _Piece, value: Callable[[int, NDArray[np.bool_]], Array]) -> Array:
         """``value(table, where)`` of the pieces of each kind of table, in one array."""
@@ -389,4 +396,4 @@ def _past_cache(wait: Array, busy: Array, size: Array, channels: float) -> Step:
     """A step that copies ids or bags, from or to any place."""
     none = np.zeros_like(size)
     spread = np.minimum(size, channels * BURST_BYTES) * np.minimum(size, BURST_BYTES)
-    return Step(wait, busy, none, size, none, spread, none, none, none)
+    return Step(wait, busy, none, size, none, spread, none, none, none, none, none, none)

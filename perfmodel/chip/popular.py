@@ -124,26 +124,48 @@ def stays_alone(popularity: Popularity, rows_held: float) -> float:
 
 def stays_together(
     popular: Sequence[Popularity], draws: Array, row_bytes: Array, cache_bytes: float
-) -> Array:
-    """T_c of each of several tables that are looked up side by side in one cache [draws].
+) -> float:
+    """How long a row stays in a cache through which several tables are looked up side by side [batches].
 
-        n_t tau with sum over tables of row_t U_t(n_t tau) = C
+        tau with sum over tables of row_t U_t(n_t tau) = C
 
     draws  n_t of a batch [-];  row_bytes  of a row of each table [bytes];  cache_bytes  C [bytes]
-    Source: Che et al. (2002), with rows of all tables in one popularity, weighed by their bytes
+    Source: Che et al. (2002), with rows of all tables in one popularity, weighed by their bytes; T_c of a
+            table is n_t tau
     Limits: C = 0 -> 0;  all distinct rows of the batch fit -> inf
     """
     if cache_bytes <= 0:
-        return np.zeros(len(popular))
+        return 0.0
 
     def held(tau: float) -> float:
         asked = [one.unique(max(n * tau, 1e-300)) for one, n in zip(popular, draws, strict=True)]
         return float(np.sum(np.array(asked) * row_bytes))
 
     if held(1.0) <= cache_bytes:
-        return np.full(len(popular), np.inf)
+        return np.inf
     low, high = 0.0, 1.0
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
         low, high = (middle, high) if held(middle) < cache_bytes else (low, middle)
-    return np.asarray(draws * (low + high) / 2)
+    return (low + high) / 2
+
+
+def shared_misses(
+    popular: Sequence[Popularity], draws: Array, row_bytes: Array, count: ArrayLike, cache_bytes: float
+) -> tuple[float, dict[bool, list[Array]]]:
+    """How long rows stay in the cache [batches], and misses of one row of each bin of each table in a batch.
+
+    The latter by lockstep, where a table has the cache for itself. draws, row_bytes  as in ``stays_together``
+    count  tables of each kind [-];  cache_bytes  C [bytes]
+    What the cores' own caches have leaves misses as they are: the first core to ask misses there, too, and a
+    row that a core's cache has was asked for lately by the measure of this one, which is larger than all.
+    """
+    kept = stays_together(popular, draws, row_bytes * np.asarray(count), cache_bytes)
+    stays = {
+        True: [stays_alone(one, cache_bytes / row) for one, row in zip(popular, row_bytes, strict=True)],
+        False: [n * kept if n > 0 else 0.0 for n in draws],
+    }
+    return kept, {
+        key: [one.misses(n, t) for one, n, t in zip(popular, draws, every, strict=True)]
+        for key, every in stays.items()
+    }

@@ -163,9 +163,10 @@ class Programs:
         count, v = ids.size, self.v
         places = (ids + self.begins[table]).tolist()
         keys = places if not column else (ids + self.begins[table] + column * _APART).tolist()
-        issue = max(row / v["core_bytes_per_s"], v["row_issue_s"])
+        issue = max(row / (v["core_cache_bytes_per_s"] or v["core_bytes_per_s"]), v["row_issue_s"])
+        at_once = int(v["rows_in_flight"])
         return Fetch(
-            [row] * count, [issue] * count, places, keys, [0] * count, [0.0], int(v["rows_in_flight"])
+            [row] * count, [issue] * count, places, keys, [0] * count, [0.0], at_once, looked_up=True
         )
 
     def _copy(

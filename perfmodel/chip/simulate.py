@@ -2,8 +2,9 @@
 
 Each core does its pieces one after the other (``chip.programs``). A request waits until its core may ask,
 then for its slice of the cache and, where that does not have it, for its channel of global memory; each of
-these serves one request at a time, first come first served. Its latency comes on top. A row that is asked
-for while it is on its way is waited for, not fetched again. Nothing here is fitted to the closed forms.
+these serves one request at a time, first come first served. Its latency comes on top. Where a core has a
+cache of its own, rows that are gathered are looked for there first. A row that is asked for while it is on
+its way is waited for, not fetched again. Nothing here is fitted to the closed forms.
 """
 
 from __future__ import annotations
@@ -16,12 +17,13 @@ from heapq import heappop, heappush
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.chip.core_cache import CoreCache, Line
 from perfmodel.schema.chip import Chip
 
 Array = NDArray[np.float64]
 
-_FRESH, _ASKING, _UNLOCK, _NEXT = -1, -2, -3, -4
-"""What an event is; 0 or more: a request of that chunk has arrived."""
+_FRESH, _ASKING, _UNLOCK, _NEXT, _PASSED = -1, -2, -3, -4, -5
+"""What an event is; 0 or more: a request of that chunk has arrived; _PASSED - n: request n leaves a core."""
 
 LOCAL = -1
 """Channel of a request that never leaves the core."""
@@ -38,6 +40,7 @@ class Fetch:
     work          time of each chunk once it is there [s]
     free_from     chunks before this one wait for no buffer; the others take turns with two
     posted        a write: once it is served nobody waits for an answer
+    looked_up     rows that the core's own cache may have
     """
 
     size: list[float]
@@ -49,6 +52,7 @@ class Fetch:
     at_once: int
     free_from: int = 0
     posted: bool = False
+    looked_up: bool = False
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,7 @@ class Simulated:
     seconds   until the last core was ready [s];  core_s  until each one was [s]
     gm_bytes  that channels carried [bytes];  channel_s  time that each was busy [s]
     requests  to memory and cache;  hits  of them that the cache had, or that were on their way to it
+    in_core   rows that the cache of the core had that asked, or that were on their way to it
     """
 
     seconds: float
@@ -75,6 +80,7 @@ class Simulated:
     channel_s: Array
     requests: int
     hits: int
+    in_core: int = 0
 
 
 def simulate(chip: Chip, programs: Sequence[Iterator[Step]]) -> Simulated:
@@ -121,6 +127,9 @@ class _Machine:
         self.heap: list[tuple[float, int, int]] = []
         self.begun, self.met = 0, 0
         self.memory = _Memory(chip)
+        own = len(self.programs) if chip.value("core_cache_bytes") else 0
+        self.near = [CoreCache(chip) for _ in range(own)]
+        self.passing: dict[tuple[int, int], Line] = {}
 
     def run(self) -> Simulated:
         heap = self.heap
@@ -140,6 +149,9 @@ class _Machine:
             if what == _UNLOCK:
                 self._unlock(number, state, now)
                 continue
+            if what <= _PASSED:
+                self._pass(number, state, _PASSED - what, now)
+                continue
             if what >= 0:
                 state.left[what] -= 1
                 if not state.left[what]:
@@ -156,7 +168,9 @@ class _Machine:
             else:
                 self._send(number, state, now)
         m, core_s = self.memory, np.array(self.ready)
-        return Simulated(float(core_s.max(initial=0)), core_s, m.bytes, np.array(m.busy), m.requests, m.hits)
+        in_core = sum(one.hits for one in self.near)
+        seconds = float(core_s.max(initial=0))
+        return Simulated(seconds, core_s, m.bytes, np.array(m.busy), m.requests, m.hits, in_core)
 
     def _next(self, core: int, now: float) -> None:
         """The next step of a core."""
@@ -194,10 +208,39 @@ class _Machine:
         place = fetch.place[at]
         if place == LOCAL:
             back = now + fetch.issue[at]
+        elif self.near and fetch.looked_up:
+            self._look_up(number, state, at, now)
+            return
         else:
             key = None if fetch.key is None else fetch.key[at]
             back = self.memory.serve(now, fetch.size[at], place, key, fetch.posted)
         heappush(self.heap, (back, number, fetch.chunk[at]))
+
+    def _look_up(self, number: int, state: _Active, at: int, now: float) -> None:
+        """One row is looked for in the core's own cache; what that does not have leaves the core in turn."""
+        fetch, near = state.fetch, self.near[state.core]
+        assert fetch.key is not None
+        line = near.find(fetch.key[at])
+        if line is None:
+            self.passing[number, at] = near.bring(fetch.key[at], fetch.size[at])
+            begin = near.leave(now, fetch.size[at])
+            if begin > now:
+                heappush(self.heap, (begin, number, _PASSED - at))
+            else:
+                self._pass(number, state, at, now)
+        elif line.there is None:
+            line.waiting.append(fetch.chunk[at])
+        else:
+            heappush(self.heap, (near.back(now, fetch.size[at], line.there), number, fetch.chunk[at]))
+
+    def _pass(self, number: int, state: _Active, at: int, now: float) -> None:
+        """One row is asked for from what all cores share; those that wait for it have it as soon."""
+        fetch, line = state.fetch, self.passing.pop((number, at))
+        key = None if fetch.key is None else fetch.key[at]
+        line.there = self.memory.serve(now, fetch.size[at], fetch.place[at], key, fetch.posted)
+        for chunk in (fetch.chunk[at], *line.waiting):
+            heappush(self.heap, (line.there, number, chunk))
+        line.waiting.clear()
 
     def _unlock(self, number: int, state: _Active, now: float) -> None:
         """A buffer is free: the next chunk may be fetched."""

@@ -71,6 +71,11 @@ class Step:
     hot_gm_bytes     of these, to the channel of the table's hottest row, beyond an even share [bytes]
     gm_spread        sum over requests that are dealt at random of bytes times bytes of one row [bytes^2]
     cache_bytes, hot_cache_bytes, cache_spread  the same for the cache and its slices
+    cubes            as the spread of what cores ask for, to the power of 3, where they have caches of their
+                     own: some rows are then asked for by all cores, once each [bytes^3]; 0 elsewhere
+    quick_s          until a row has come that another core has asked for before [s], where cores ask for the
+                     hottest row once, as they have caches of their own; 0 elsewhere
+    after_s          of busy_s, what cannot begin there before the hottest row has come [s]
     """
 
     wait_s: Array
@@ -82,6 +87,9 @@ class Step:
     cache_bytes: Array
     hot_cache_bytes: Array
     cache_spread: Array
+    cubes: Array
+    quick_s: Array
+    after_s: Array
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,6 +6,8 @@ those of all cores together.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import combinations
 from statistics import NormalDist
 
 import numpy as np
@@ -15,6 +17,8 @@ Array = NDArray[np.float64]
 
 _FAR, _POINTS = 6.0, 400
 """Of the sum over normal numbers: standard deviations to either side, and points."""
+
+_MANY_BALLS = 1e3  # a bin: their number is normal
 
 
 def _array(value: ArrayLike) -> Array:
@@ -85,36 +89,67 @@ def gather_time(
     return np.where(draws > 0, np.maximum(waves, lined_up), 0)
 
 
-def slowest_row(near: ArrayLike, far: ArrayLike, hit: ArrayLike, rows: ArrayLike) -> Array:
-    """Mean latency of the slowest of several rows, each of which is in the cache or not.
+def slowest_row(latency: Sequence[ArrayLike], share: Sequence[ArrayLike], rows: ArrayLike) -> Array:
+    """Mean latency of the slowest of several rows, each of which is in one of several places.
 
-        l = near h^n + far (1 - h^n)                                          [s]
+        l = sum over places i of l_i (F_i^n - F_(i-1)^n),   F_i = h_1 + ... + h_i       [s]
 
-    near, far  latency of a row of the cache, of the memory [s];  hit  h, share of the former [-]
-    rows  n, that are on their way at once [-]
-    Source: elementary probability
-    Limits: n = 1 -> the mean;  h = 1 -> near;  n -> inf -> far, unless h = 1
+    latency  l_i of a row of each place, nearest first: caches, memory [s]
+    share    h_i, of the rows that are there [-], all but that of the last place: it has the others
+    rows     n, that are on their way at once [-]
+    Source: elementary probability: the slowest of n is no farther than i where all are
+    Limits: n = 1 -> the mean;  h_1 = 1 -> l_1;  n -> inf -> the last, unless nothing is there
     """
-    all_near = _array(hit) ** _array(rows)
-    return _array(near) * all_near + _array(far) * (1 - all_near)
+    slowest, nearer = _array(0.0), _array(0.0)
+    for each, upto in zip(latency, [*_summed(share), _array(1.0)], strict=True):
+        all_here = upto ** _array(rows)
+        slowest, nearer = slowest + _array(each) * (all_here - nearer), all_here
+    return slowest
 
 
 def gather_variance(
-    n: ArrayLike, share: ArrayLike, near: ArrayLike, far: ArrayLike, hit: ArrayLike, in_flight: ArrayLike
+    n: ArrayLike,
+    part: ArrayLike,
+    latency: Sequence[ArrayLike],
+    share: Sequence[ArrayLike],
+    in_flight: ArrayLike,
 ) -> Array:
     """Variance of the time to gather rows, where latency decides it.
 
-        v = n [h (1 - h) (far - near)^2 + (1 - f) l^2] / k^2,   l = h near + (1 - h) far      [s^2]
+        v = n [sum over pairs i, j of h_i h_j (l_j - l_i)^2 + (1 - f) l^2] / k^2,  l = sum of h_i l_i    [s^2]
 
-    n, in_flight  as in ``gather_time``, n the mean;  near, far, hit  as in ``slowest_row``
-    share  f, of the look-ups that fall into the part of the table [-]
+    n, in_flight  as in ``gather_time``, n the mean;  latency, share  as in ``slowest_row``
+    part  f, of the look-ups that fall into the part of the table [-]
     Source: a binomial number of independent rows; k of them share the time
-    Limits: f = 1, h = 0 or 1 -> 0;  near = far = l -> n (1 - f) (l / k)^2
+    Limits: f = 1, one place has all -> 0;  one latency l -> n (1 - f) (l / k)^2
     """
-    kept, close, away = _array(hit), _array(near), _array(far)
-    mean = kept * close + (1 - kept) * away
-    each = kept * (1 - kept) * (away - close) ** 2 + (1 - _array(share)) * mean**2
-    return np.asarray(_array(n) * each / _array(in_flight) ** 2)
+    of = [_array(a) for a in share]
+    of.append(1 - sum(of, _array(0.0)))
+    at = [_array(a) for a in latency]
+    mean = sum((a * b for a, b in zip(of, at, strict=True)), _array(0.0))
+    pairs = combinations(range(len(at)), 2)
+    each = sum((of[i] * of[j] * (at[j] - at[i]) ** 2 for i, j in pairs), _array(0.0))
+    return np.asarray(_array(n) * (each + (1 - _array(part)) * mean**2) / _array(in_flight) ** 2)
+
+
+def _summed(share: Sequence[ArrayLike]) -> list[Array]:
+    """Sums of the first shares, no more than 1."""
+    return [np.minimum(sum((_array(a) for a in share[: at + 1]), _array(0.0)), 1) for at in range(len(share))]
+
+
+def copies_read(copies: ArrayLike, kept: ArrayLike) -> Array:
+    """Copies that are read from memory, of those that slices of a batch make of the same rows; others hit.
+
+        r = 1 - (1 - f)^k + k (1 - f)^k                                       [-]
+
+    copies  k, of the same rows at any times of the batch [-], >= 1
+    kept    f, how long what was copied stays in the cache, as a share of the batch [-]; above 1: all of it
+    Source: of k times in a batch that are drawn evenly, those with no other one up to f before them
+    Limits: k = 1 -> 1;  f = 0 (no cache) -> k;  f = 1 -> 1
+    """
+    many = _array(copies)
+    alone = (1 - np.clip(_array(kept), 0, 1)) ** many
+    return 1 - alone + many * alone
 
 
 def most_of(count: float) -> float:
@@ -178,18 +213,42 @@ def hottest_share(top: ArrayLike, rows: ArrayLike, parts: ArrayLike) -> Array:
     return share + (1 - share) * others
 
 
-def uneven(spread: ArrayLike, parts: ArrayLike) -> Array:
+def uneven(spread: ArrayLike, parts: ArrayLike, cubes: float = 0.0) -> Array:
     """Bytes of the fullest of several parts beyond an even share, where requests are dealt at random.
 
-        x = z(C) sqrt(sum of w^2 / C)                                         [bytes]
+        x = z(C) sqrt(s_2 / C)                                s_3 = 0, or J / C is large           [bytes]
+        x = w (M(J, C) - J / C),   w = s_3 / s_2,   J = s_2 / w^2                                  [bytes]
 
-    spread  sum of w^2 over the requests, or over rows with all their look-ups [bytes^2];  parts  C [-]
-    Source: ``most_of`` of the parts: what a request of w adds to one of them has a variance of w^2 / C
-    Limits: C = 1 -> 0;  n requests of w: x / (n w / C) -> 0 as n -> inf
+    spread  s_2, sum of w^2 over the requests, or over rows with all their look-ups [bytes^2];  parts  C [-]
+    cubes   s_3, sum of w^3 of rows that are few and weigh much [bytes^3]; 0: none are
+    Source: ``most_of`` of the parts: what a request of w adds to one of them has a variance of w^2 / C; few
+            heavy rows, as J of one weight with the same s_2 and s_3: ``most_balls``
+    Limits: C = 1 -> 0;  n requests of w: x / (n w / C) -> 0 as n -> inf;  one heavy row -> w (1 - 1/C)
     """
-    many = _array(parts)
+    many, square = _array(parts), _array(spread)
+    if cubes > 0 and float(many) > 1:
+        weight = cubes / float(square)
+        heavy = max(float(square) / weight**2, 1.0)
+        if heavy / float(many) < _MANY_BALLS:
+            return _array(weight * (most_balls(heavy, float(many)) - heavy / float(many)))
     above = np.vectorize(most_of, otypes=[float])(many)
-    return np.asarray(above * np.sqrt(_array(spread) / many))
+    return np.asarray(above * np.sqrt(square / many))
+
+
+def most_balls(balls: float, bins: float) -> float:
+    """How many of several balls, each of which falls into any bin, are in the fullest one.
+
+        M = 1 + sum over j >= 1 of 1 - F(j)^C,   F of Poisson with a mean of J / C               [-]
+
+    balls  J [-], >= 1;  bins  C [-]
+    Source: mean of the largest of independent numbers; the first one is 1 at least
+    Limits: J = 1 -> about 1;  J / C -> inf -> J / C + z(C) sqrt(J / C), ``most_of``
+    """
+    from scipy.special import pdtr
+
+    mean = balls / bins
+    number = np.arange(1, np.ceil(mean + 10 * np.sqrt(mean) + 20))
+    return float(1 + np.sum(1 - pdtr(number, mean) ** bins))
 
 
 def touched_bags(bags: ArrayLike, pooling: ArrayLike, share: ArrayLike) -> Array:
@@ -251,6 +310,22 @@ def chip_time(wait: ArrayLike, core: ArrayLike, even: ArrayLike, fullest: ArrayL
     waits = _array(wait)
     steps = np.sum(np.maximum(_array(core), waits + _array(even)), axis=-1)
     return np.asarray(np.maximum(steps, np.sum(waits, axis=-1) + _array(fullest)))
+
+
+def staggered_time(steps: ArrayLike, core: ArrayLike, late: ArrayLike) -> Array:
+    """Time until the last core is ready where a row that each asks for once lets them go on one by one.
+
+        t = max over steps s of (sum of steps before s + late_s + sum of core after s),  late_s > 0       [s]
+
+    steps  time of each step as in ``chip_time``, that queue left out [s];  core  of a core that is alone [s]
+    late   of each step, for the last core in that queue [s]; 0: it has none
+    Source: flow shop: all jobs up to the longest station, all of them there, and the last one after it
+    Limits: no queue -> 0;  the last step has it -> all before, and it
+    """
+    each, own, queue = _array(steps), _array(core), _array(late)
+    before = np.cumsum(each, axis=-1) - each
+    after = np.sum(own, axis=-1, keepdims=True) - np.cumsum(own, axis=-1)
+    return np.asarray(np.max(np.where(queue > 0, before + queue + after, 0), axis=-1, initial=0))
 
 
 def in_order_time(steps: ArrayLike, hottest: ArrayLike, wait: ArrayLike, fullest: ArrayLike) -> Array:

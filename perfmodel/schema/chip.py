@@ -41,13 +41,19 @@ CHIP_KEYS: dict[str, ValueKey] = {
     "cache_bytes_per_s": ValueKey("byte/s", True, "cache, all cores together; 0 = none"),
     "cache_slices": ValueKey("count", True, "slices of the cache; a row is in one of them; 0 = none"),
     "cache_latency_s": ValueKey("s", True, "from a row's request to its first byte from the cache; 0 = none"),
+    "core_cache_bytes": ValueKey("byte", True, "cache of a core, for rows from global memory (GM); 0 = none"),
+    "core_cache_bytes_per_s": ValueKey("byte/s", True, "rows that one core gathers from its cache; 0 = none"),
+    "core_cache_latency_s": ValueKey(
+        "s", True, "from a row's request to its first byte from the core's cache; 0 = none"
+    ),
 }
-"""Every value that a chip has; a file gives all of them and no other."""
+"""Every value that a chip has; a file gives all of them but those of a core's cache, and no other."""
 
 MOST_CORES = 4096
 """Every piece of a mapping is tried on every core."""
 
 _CACHE = ("cache_bytes", "cache_bytes_per_s", "cache_slices", "cache_latency_s")
+_CORE_CACHE = ("core_cache_bytes", "core_cache_bytes_per_s", "core_cache_latency_s")
 _FROZEN = ConfigDict(frozen=True, extra="forbid")
 
 
@@ -82,10 +88,13 @@ class Chip(BaseModel):
     def _known(cls, document: Any) -> Any:
         """Names before what is in them: a value that no chip has need not be complete."""
         values = document.get("values") if isinstance(document, dict) else None
-        for key in values if isinstance(values, Mapping) else ():
+        if not isinstance(values, Mapping):
+            return document
+        for key in values:
             if key not in CHIP_KEYS:
                 raise ValueError(f"values.{key}: not a chip value; known: {', '.join(CHIP_KEYS)}")
-        return document
+        none = {key: _none(key) for key in _CORE_CACHE if key not in values}
+        return {**document, "values": {**values, **none}}
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -147,13 +156,35 @@ class Chip(BaseModel):
 
 
 def _check_cache(chip: Chip) -> None:
-    given = [key for key in _CACHE if chip.value(key) > 0]
-    if given and len(given) < len(_CACHE):
-        none = [key for key in _CACHE if key not in given]
-        wrong = f"{', '.join(none)} {'is' if len(none) == 1 else 'are'} 0"
-        raise ValueError(f"a chip with a cache gives all of {', '.join(_CACHE)}; {wrong}")
-    if given and chip.value("cache_latency_s") > chip.value("row_latency_s"):
+    cache, near = (_all_given(chip, keys) for keys in (_CACHE, _CORE_CACHE))
+    if cache and chip.value("cache_latency_s") > chip.value("row_latency_s"):
         raise ValueError("cache_latency_s is more than row_latency_s: a cache is no slower than the memory")
+    behind = "cache_latency_s" if cache else "row_latency_s"
+    if near and chip.value("core_cache_latency_s") > chip.value(behind):
+        raise ValueError(
+            f"core_cache_latency_s is more than {behind}: a cache is no slower than what it spares"
+        )
+
+
+def _all_given(chip: Chip, keys: tuple[str, ...]) -> bool:
+    """Whether a chip has that cache: all of its values, or none."""
+    given = [key for key in keys if chip.value(key) > 0]
+    if given and len(given) < len(keys):
+        none = [key for key in keys if key not in given]
+        wrong = f"{', '.join(none)} {'is' if len(none) == 1 else 'are'} 0"
+        raise ValueError(f"a chip with a cache gives all of {', '.join(keys)}; {wrong}")
+    return bool(given)
+
+
+def _none(key: str) -> dict[str, Any]:
+    """A value that a file leaves out."""
+    return {
+        "value": 0.0,
+        "unit": CHIP_KEYS[key].unit,
+        "source": "the file of the chip",
+        "why": "it gives no cache of a core",
+        "evidence": "assumed",
+    }
 
 
 def list_chips() -> list[str]:

@@ -292,7 +292,12 @@ def test_parts_of_the_rows_share_the_look_ups(shape: tuple[str, int, int, float,
     whole = c.work(0, Way.GM, rows + 1, dim, 512)
     for field in ("gm_bytes", "cache_bytes"):
         mine, all_of_it = (getattr(work.steps[-2], field) for work in (parts, whole))
-        assert mine.sum() == pytest.approx(float(all_of_it), rel=1e-6)
+        if field == "cache_bytes" and c.chip.value(
+            "core_cache_bytes"
+        ):  # a part has a core's cache for itself
+            assert mine.sum() <= float(all_of_it) * (1 + 1e-6)
+        else:
+            assert mine.sum() == pytest.approx(float(all_of_it), rel=1e-6)
 
 
 # ---- against the simulator --------------------------------------------------------------------------------

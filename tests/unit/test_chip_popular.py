@@ -46,10 +46,8 @@ def test_misses_of_rows_sum_to_those_of_the_table() -> None:
 
 def test_tables_share_a_cache_by_how_often_they_are_asked() -> None:
     alike = [Popularity.uniform(1000)] * 2
-    both = stays_together(alike, np.array([5000.0, 5000.0]), np.array([100.0, 100.0]), 100_000)
-    assert both.tolist() == pytest.approx([stays_alone(alike[0], 500)] * 2, rel=1e-3)
-    assert (
-        stays_together(alike, np.array([10.0, 10.0]), np.array([100.0, 100.0]), 100_000).tolist()
-        == [np.inf] * 2
-    )
-    assert stays_together(alike, np.array([10.0, 10.0]), np.array([100.0, 100.0]), 0).tolist() == [0, 0]
+    size = np.array([100.0, 100.0])
+    both = stays_together(alike, np.array([5000.0, 5000.0]), size, 100_000)
+    assert 5000 * both == pytest.approx(stays_alone(alike[0], 500), rel=1e-3)
+    assert stays_together(alike, np.array([10.0, 10.0]), size, 100_000) == np.inf
+    assert stays_together(alike, np.array([10.0, 10.0]), size, 0) == 0

@@ -36,21 +36,32 @@ def test_gathering_is_waves_of_latencies_or_rows_in_line() -> None:
 
 
 def test_the_slowest_of_some_rows_is_soon_one_from_memory() -> None:
-    assert one_chip.slowest_row(200, 400, 0.5, 1) == pytest.approx(300)
-    assert one_chip.slowest_row(200, 400, 0.5, 2) == pytest.approx(350)
-    assert one_chip.slowest_row(200, 400, 1, 9) == 200
-    assert one_chip.slowest_row(200, 400, 0, 9) == 400
+    assert one_chip.slowest_row([200, 400], [0.5], 1) == pytest.approx(300)
+    assert one_chip.slowest_row([200, 400], [0.5], 2) == pytest.approx(350)
+    assert one_chip.slowest_row([200, 400], [1], 9) == 200
+    assert one_chip.slowest_row([200, 400], [0], 9) == 400
+    assert one_chip.slowest_row([300], [], 9) == 300
+    assert one_chip.slowest_row([20, 200, 400], [0, 0.5], 2) == pytest.approx(350)
+    assert one_chip.slowest_row([20, 200, 400], [0.5, 0.25], 1) == pytest.approx(160)
+    assert one_chip.slowest_row([20, 200, 400], [0.5, 0.5], 99) == pytest.approx(200)
+    drawn = np.random.default_rng(3).choice([20.0, 200.0, 400.0], (20_000, 4), p=[0.7, 0.2, 0.1])
+    slowest = one_chip.slowest_row([20, 200, 400], [0.7, 0.2], 4)
+    assert drawn.max(axis=1).mean() == pytest.approx(float(slowest), rel=0.01)
 
 
 def test_variance_of_gathering_is_that_of_draws() -> None:
-    assert one_chip.gather_variance(100, 1, 200, 400, 0, 2) == 0
-    assert one_chip.gather_variance(100, 1, 300, 300, 0.5, 2) == 0
-    assert one_chip.gather_variance(100, 1, 200, 400, 0.5, 2) == pytest.approx(100 * 100**2 / 4)
+    assert one_chip.gather_variance(100, 1, [200, 400], [0], 2) == 0
+    assert one_chip.gather_variance(100, 1, [300, 300], [0.5], 2) == 0
+    assert one_chip.gather_variance(100, 1, [300], [], 2) == 0
+    assert one_chip.gather_variance(100, 1, [200, 400], [0.5], 2) == pytest.approx(100 * 100**2 / 4)
+    of, far = [0.7, 0.2, 0.1], np.array([20.0, 200.0, 400.0])
+    spread = np.dot(of, far**2) - np.dot(of, far) ** 2
+    assert one_chip.gather_variance(9, 1, far, of[:2], 3) == pytest.approx(spread)
     random = np.random.default_rng(1)
     rows = random.binomial(1000, 0.3, 20_000)
     near = random.binomial(rows, 0.6)
     times = (near * 200 + (rows - near) * 400) / 2
-    expected = one_chip.gather_variance(300, 0.3, 200, 400, 0.6, 2)
+    expected = one_chip.gather_variance(300, 0.3, [200, 400], [0.6], 2)
     assert np.var(times) == pytest.approx(float(expected), rel=0.05)
 
 
