@@ -17,7 +17,9 @@ from numpy.typing import NDArray
 
 from perfmodel.chip.choices import Choices, never
 from perfmodel.chip.cost import ChipCost
+from perfmodel.chip.slicing import Slicing, numbers
 from perfmodel.chip.work import Way, Work
+from perfmodel.model.one_chip import uneven
 from perfmodel.schema.chip import Chip
 
 Array = NDArray[np.float64]
@@ -28,6 +30,7 @@ _AT_ONCE = 16  # kinds whose cuts are costed in one call: each looks for its own
 _MOST_COLUMN_PARTS = 8
 _NARROWEST = 4  # columns
 _HEADS = (1, 2, 4, 16, 64, 256)  # the first rows that are kept: those that a buffer holds, divided by this
+_OF_CHOICES = ("spread_s", "shared_s", "alone_s", "hot_s", "wait_s", "chance_s2")
 _FEW_SLICES = tuple(2**k for k in range(12))
 _SLICES = (*range(1, 9), 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128)
 
@@ -97,11 +100,13 @@ def cuts_of(
     before = np.cumsum([0, *(len(at.cuts) for at in found)])
     of_choice = np.concatenate([at["choice"] + first for at, first in zip(parts, before, strict=False)])
     sizes = np.bincount(np.concatenate([at.kind + _AT_ONCE * k for k, at in enumerate(found)]))
+    cuts = tuple(cut for at in found for cut in at.cuts)
+    table = np.repeat(sample, sizes)
     shared = cost.chip.buffers.shared
     persist = cost.chip.buffers.persist
     column = {
         name: np.concatenate([getattr(at, name) for at in found])
-        for name in ("spread_s", "shared_s", "alone_s", "hot_s", "core_s", "local", "vector")
+        for name in (*_OF_CHOICES, "core_s", "local", "vector")
     }
     choices = Choices(
         cores=cost.chip.cores,
@@ -114,13 +119,26 @@ def cuts_of(
         **{name: value for name, value in column.items() if name not in ("local", "vector")},
         local=column["local"] if persist else np.zeros(of_choice.size),
         vector=column["vector"] if persist and shared else np.zeros(of_choice.size),
+        slicer=(lambda: _slicing(cost, table, cuts)) if sample.size <= _MANY_KINDS else None,
     )
     where = {
         name: np.concatenate([at[name] for at in parts])
         for name in ("first_row", "end_row", "bags", "first_bag")
     }
-    cuts = tuple(cut for at in found for cut in at.cuts)
     return Cuts(cost, choices, sample, cuts, **where, looked_at=looked)
+
+
+def _slicing(cost: ChipCost, table: Ints, cuts: tuple[Cut, ...]) -> Slicing:
+    """Times of slices of what each choice spreads, table and cuts [O]: the rows after the first ones."""
+    pairs = np.array([[at, cut.head] for at, cut in zip(table.tolist(), cuts, strict=True)])
+    (at, head), of = (part.T for part in np.unique(pairs, axis=0, return_inverse=True))
+    bags = numbers(int(cost.batch))
+    rest = np.maximum(cost.tables.rows[at] - head, 0)
+    dim = cost.tables.dim[at]
+    each = (a[:, np.newaxis] for a in (at, rest, dim, head))
+    one, rows, columns, first = each
+    work = cost.work(one, Way.GM, rows, columns, bags[np.newaxis], first)
+    return Slicing(bags, np.where(rows > 0, work.core_s, 0.0), of.reshape(-1))
 
 
 def shared_seconds(chip: Chip, gm_bytes: Array, cache_bytes: Array) -> Array:
@@ -133,6 +151,22 @@ def hot_seconds(chip: Chip, work: Work) -> Array:
     """Time that the hottest channel, and slice, take beyond the mean one, [..., 2] [s]."""
     many = np.array([chip.value("channels"), chip.value("cache_slices")])
     return np.asarray(shared_seconds(chip, work.hot_gm_bytes, work.hot_cache_bytes) * many)
+
+
+def chance_seconds2(chip: Chip, work: Work) -> Array:
+    """Square of the time that the fullest channel, and slice, take beyond the mean one, [..., 2] [s^2].
+
+    Source: ``one_chip.uneven``
+    """
+    found = []
+    for prefix, parts, rate in (
+        ("gm", "channels", "gm_bytes_per_s"),
+        ("cache", "cache_slices", "cache_bytes_per_s"),
+    ):
+        many = chip.value(parts)
+        beyond = many * uneven(work.total(f"{prefix}_spread"), many) if many else 0 * work.core_s
+        found.append((beyond / (chip.value(rate) or np.inf)) ** 2)
+    return np.stack(found, axis=-1)
 
 
 class _Kinds:
@@ -172,6 +206,15 @@ class _Kinds:
         self.hot_s = hot_seconds(cost.chip, spread) * some[:, np.newaxis]
         self.shared_s = shared_seconds(cost.chip, spread.gm_bytes, spread.cache_bytes) * some[:, np.newaxis]
         np.add.at(self.shared_s, self.part["choice"], pieces)
+        self.wait_s = np.where(some, one_bag.wait_s, 0)
+        np.maximum.at(self.wait_s, self.part["choice"], work.wait_s)
+        # of slices of b bags: s(b) / b is least at 1 or at all of them, as it rises, and falls after that
+        rare = np.minimum(
+            chance_seconds2(cost.chip, spread), cost.batch * chance_seconds2(cost.chip, one_bag)
+        )
+        self.chance_s2 = rare * some[:, np.newaxis]
+        number = self.part["number"][:, np.newaxis]
+        np.add.at(self.chance_s2, self.part["choice"], chance_seconds2(cost.chip, work) * number)
 
 
 def _cuts(cost: ChipCost, table: int, slices: tuple[int, ...], ways: tuple[Way, ...]) -> Iterator[Cut]:

@@ -61,7 +61,7 @@ class Mapper:
     def __init__(
         self, choices: Choices, *, time_limit_s: float = 1.0, kicks: int = 1000, seed: int = 0
     ) -> None:
-        self.choices, self.kicks = choices, kicks
+        self.choices, self.kicks = choices.fluid(), kicks
         self.random = np.random.default_rng(seed)
         self.began, self.limit_s = time.monotonic(), time_limit_s
         self.best: State | None = None

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from perfmodel.chip.bound import lower_bound
 from perfmodel.chip.choices import Choices, worst_of
 from perfmodel.chip.cost import ChipCost
 from perfmodel.chip.cuts import Cuts, cuts_of
@@ -30,6 +31,7 @@ _LEAST_GAIN = 1e-4
 _CHANGED = 0.7  # of the time: until then mappings are changed at random
 _TRIED = 3  # other ways of a table
 _MOST_REASONS = 60  # groups of equal tables that are cut alike
+_BOUNDED = 0.6  # of the time: until then the bound is sought
 _CUTTING = 0.4  # of the time, for the costs of all choices
 _TOGETHER = 2  # tables of a change, at most
 _NEAR = 3  # choices beside one: as cuts are listed, fewer or more slices
@@ -92,8 +94,9 @@ class _Search:
         """The best for ``goal`` of the mappings made for it; where it is far from the bound, for others."""
         self.cutting = _CUTTING / (len(self.costs) if goal == _WORST else 1)
         first = self._mapped(goal, _OWN_SHARE)
-        bound = 0.0 if goal == _WORST else first.bound_s * (1 + _GOOD_GAP)
         pool = [self._dealt(first.state, goal)]
+        first = replace(first, bound_s=self._bound(goal, pool[0].value(goal), first.bound_s))
+        bound = 0.0 if goal == _WORST else first.bound_s * (1 + _GOOD_GAP)
         every = [_WORST, *range(len(self.costs))] if len(self.costs) > 1 else [goal]
         if pool[0].value(goal) > bound:
             goals = list(dict.fromkeys([goal, *every]))
@@ -103,6 +106,14 @@ class _Search:
         state = _by(self._choices(goal), found.state)
         first = replace(first, state=state, tried=self.tried, seconds=time.monotonic() - self.began)
         return Searched(self._cuts(0), first, found.mapping, reasons)
+
+    def _bound(self, goal: int, upper_s: float, known_s: float) -> float:
+        """No mapping is faster, slices of what is spread counted; of the worst of several ids as it was."""
+        if goal == _WORST:
+            return known_s
+        until = self.began + _BOUNDED * (self.until - self.began)
+        found = lower_bound(self._choices(goal), upper_s, late=lambda: time.monotonic() >= until)
+        return max(known_s, found)
 
     def _polished(self, found: _Tried, goal: int) -> tuple[_Tried, dict[int, Reason]]:
         """The same after tables took other ways with which a batch is faster, and why the rest did not.

@@ -169,7 +169,7 @@ def test_the_best_symmetric_mapping_is_the_best_of_all(seed: int) -> None:
         took, work = one_table(cost, table, way)
         if work.fits.all():
             time_s[table, way] = took.seconds
-            local[table, way] = work.local_bytes.max() + chip.buffers.shared * work.vector_bytes.max()
+            local[table, way] = (work.local_bytes + chip.buffers.shared * work.vector_bytes).max()
     best = np.inf
     for ways in product(range(4), repeat=len(tables)):
         kept = sum(local[table, way] for table, way in enumerate(ways))
