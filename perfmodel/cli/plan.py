@@ -73,6 +73,11 @@ if TYPE_CHECKING:
 
 _STOPPED = 130
 _LINE_EVERY_S = 0.2
+_OF_EXPLAIN = (
+    *("model", "batch", "alpha", "distribution", "payload", "id_dtype", "machine", "backend", "clock"),
+    *("gpus_per_node", "scenario", "settings", "calibration"),
+)
+"""Options that ``perfmodel explain`` has too."""
 _WORTH_SAYING = 0.005  # of the time
 _OTHERS_SHARE = 0.1  # of the time limit, for a look at the schemes that a format leaves out
 
@@ -159,11 +164,9 @@ def plan(
     kept = out is not None or plan_file is not None
     again = "" if kept else TypedLine.of(context).text(more=["--out", "plan.json"])
     whole = whole_of(answer, layers)
-    if report is not None:
-        _write_page(
-            answer, whole, report, TypedLine.of(context), capped=max_hbm is not None and reserve is None
-        )
     file, capped = calibration_file(calibration), max_hbm is not None and reserve is None
+    if report is not None:
+        _write_page(answer, whole, report, TypedLine.of(context), calibration, capped=capped)
     _deliver(answer, whole, file, again, capped=capped, as_json=as_json, as_csv=as_csv)
     if out is not None:
         note(f"wrote {out}")
@@ -227,14 +230,25 @@ def _write(answer: Any, out: Path, file_format: str) -> None:
         write_whole(out, lambda path: write_plan(found.plan, path))
 
 
-def _write_page(answer: Any, whole: WholeStep | None, path: Path, typed: TypedLine, *, capped: bool) -> None:
+def _write_page(
+    answer: Any,
+    whole: WholeStep | None,
+    path: Path,
+    typed: TypedLine,
+    calibration: str | Path | None,
+    *,
+    capped: bool,
+) -> None:
     """The page, with the line that makes it again in any folder."""
+    from perfmodel.report.page.alerts import alerts
     from perfmodel.report.page.plan import plan_page_html
 
     without = ["report", "force", "as_json", "as_csv"]
     without += [] if answer.found.restricted else ["out", "file_format"]
     command = typed.text(without=without, more=["--report", path.name])
-    content = plan_page_html(answer, command, whole, capped).encode()
+    asked = [word for name, words in typed.options if name in _OF_EXPLAIN for word in words]
+    doubts = alerts(None, calibration)
+    content = plan_page_html(answer, command, whole, capped=capped, alerts=doubts, asked=asked).encode()
 
     def write(target: Path) -> None:
         target.write_bytes(content)

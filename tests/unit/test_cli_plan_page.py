@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import re
 import shlex
@@ -12,8 +14,10 @@ from typing import Any
 import pytest
 from cli_calls import planned as asked
 
+from perfmodel.cli import run
 from perfmodel.plan.search import Search
 
+ROOT = Path(__file__).resolve().parents[2]
 TABLES = "rows,dim,pooling,name\n1000000,64,10,big\n1000,64,2,small\n1000000,64,5,other\n"
 FITS = ("--gpus", "16", "--max-hbm", "300MB", "--time-limit", "1s")
 
@@ -76,6 +80,30 @@ def test_the_command_of_the_page_makes_it_again(model: str) -> None:
     Path("given.html").unlink()
     assert asked(*line[2:])[0] == 0
     assert Path("given.html").read_text("utf-8") == first
+
+
+@pytest.mark.parametrize("more", [(), ("--distribution", "zipf:1.05", "--set", "nic_bytes_per_s=100GB/s")])
+def test_the_equation_that_the_page_names_is_written(model: str, more: tuple[str, ...]) -> None:
+    assert asked("--model", model, *FITS, *more, "--batch", "512", "--report", "plan.html")[0] == 0
+    page = Path("plan.html").read_text("utf-8")
+    line = shlex.split(unescape(re.findall(r"<code>(perfmodel explain .*?)</code>", page)[0]))
+    assert line[:5] == ["perfmodel", "explain", "gather", "--gpus", "16"]
+    assert all(word in line for word in ("--sharding", "512", model, *more))
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        assert run(line[1:]) == 0
+    assert "gather + pool on 16 GPUs" in out.getvalue()
+
+
+def test_an_incomplete_calibration_is_an_alert(model: str, tmp_path: Path) -> None:
+    """A copy of a shipped calibration that says that points are missing."""
+    shipped = ROOT / "data" / "calibrations" / "h100-sxm-ib" / "nccl-2.29.2-stream.json"
+    found = json.loads(shipped.read_text("utf-8"))
+    mine = tmp_path / "mine.json"
+    mine.write_text(json.dumps(found | {"complete": False}), encoding="utf-8")
+    words = ("--model", model, "--gpus", "16", "--time-limit", "1s", "--calibration", str(mine))
+    assert asked(*words, "--report", "plan.html")[0] == 0
+    assert "is incomplete" in " ".join(data_of(Path("plan.html"))["alerts"])
 
 
 def test_a_file_is_not_overwritten_and_nothing_is_searched(

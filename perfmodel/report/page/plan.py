@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from html import escape
 from typing import Any
 
@@ -41,21 +42,30 @@ MOST_RANKS = 50_000
 
 
 def plan_page_html(
-    answer: Outcome, command: str, whole: WholeStep | None = None, capped: bool = False
+    answer: Outcome,
+    command: str,
+    whole: WholeStep | None = None,
+    *,
+    capped: bool = False,
+    alerts: Sequence[str] = (),
+    asked: Sequence[str] = (),
 ) -> str:
     """The whole file. The same answer gives the same bytes.
 
     command  plans again and writes the page
     whole    the step with its dense layers, if they were given
     capped   whether the memory was said with ``--max-hbm``
+    alerts   why to doubt the calibration
+    asked    options that ``perfmodel explain`` takes too, as they were typed; none: those that make the plan
     """
     card = headline(answer, whole, capped)
-    name = escape_less(answer.evaluator.tables.model)
+    name = one_line(answer.evaluator.tables.model)
     title = f"{name} on {counted(answer.evaluator.gpus, 'GPU')}: {card['sentence']}"
-    return whole_page(title, provenance(answer, command), document(answer, command, whole, capped))
+    shown = document(answer, command, whole, capped) | {"alerts": list(alerts)}
+    return whole_page(title, provenance(answer, command, asked), shown)
 
 
-def escape_less(text: str) -> str:
+def one_line(text: str) -> str:
     """One line of plain text."""
     return " ".join(text.split())
 
@@ -211,7 +221,7 @@ def _notes(answer: Outcome, whole: WholeStep | None) -> list[str]:
     return notes + list(e.setting.notes)
 
 
-def provenance(answer: Outcome, command: str) -> str:
+def provenance(answer: Outcome, command: str, asked: Sequence[str] = ()) -> str:
     """HTML of machine, calibrations, steps with their equations, and the command."""
     e = answer.evaluator
     machine = e.setting.machine
@@ -228,13 +238,13 @@ def provenance(answer: Outcome, command: str) -> str:
             f"{escape(e.tables.model)}.</p>",
             f"<p>Calibrations: {escape(names)}. {escape(versions())}</p>",
             machine_values(machine),
-            _equations(answer),
+            _equations(answer, asked),
             f"<p>{escape(again)}:</p><pre><code>{escape(command)}</code></pre>",
         ]
     )
 
 
-def _equations(answer: Outcome) -> str:
+def _equations(answer: Outcome, asked: Sequence[str]) -> str:
     """The steps, and the command that writes the equation of each with its numbers."""
     from perfmodel.plan.explain import bytes_equation
 
@@ -263,7 +273,7 @@ def _equations(answer: Outcome) -> str:
         "<details><summary>Equations of the steps</summary><p>Bytes of a step are summed over the shards and "
         "copies of the busiest GPU; their time is that of the kernel or collective at these bytes "
         "(docs/model.md: Curves, Other shardings, A training step). One equation with all its numbers, for "
-        f"tables that are all sharded one way: <code>{escape(_explain_line(answer))}</code></p>"
+        f"tables that are all sharded one way: <code>{escape(explain_line(answer, asked))}</code></p>"
         f"<div class='wide'><table><thead><tr>{head}</tr></thead>"
         f"<tbody>{''.join(rows)}</tbody></table></div></details>"
     )
@@ -278,12 +288,13 @@ _WAYS = {
 }
 
 
-def _explain_line(answer: Outcome) -> str:
-    """``perfmodel explain gather`` of the sharding that has the most bytes."""
+def explain_line(answer: Outcome, asked: Sequence[str] = ()) -> str:
+    """``perfmodel explain gather`` of the sharding that has the most bytes of cut tables, if any are cut."""
     e = answer.evaluator
     size = e.tables.rows * e.tables.dim * e.tables.element_bytes
-    group = max(answer.groups, key=lambda group: float(size[list(group.tables)].sum()))
+    cut = [group for group in answer.groups if group.scheme.kind != Exchange.DP]
+    group = max(cut or answer.groups, key=lambda group: float(size[list(group.tables)].sum()))
     way = _WAYS.get(group.scheme.kind, "table-wise" if group.scheme.parts == 1 else "column-wise")
-    words = ["perfmodel", "explain", "gather", "--model", e.tables.model, "--gpus", str(e.gpus)]
-    words += ["--batch", str(e.batch), "--machine", e.setting.machine.name, "--sharding", way]
-    return shlex.join(words)
+    words = ["perfmodel", "explain", "gather", "--gpus", str(e.gpus), "--sharding", way]
+    shared = ["--model", e.tables.model, "--batch", str(e.batch), "--machine", e.setting.machine.name]
+    return shlex.join([*words, *(asked or shared)])
