@@ -32,7 +32,7 @@ LARGEST = 6_000_000
 
 @pytest.fixture(scope="module", autouse=True)
 def _quick() -> Iterator[None]:
-    """Shardings at four sizes, sizes left out once a machine: what is in these blocks has its own tests."""
+    """Shardings at three sizes, sizes left out once a machine: what is in these blocks has its own tests."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(contents, "SIZES", contents.SIZES[::3])
         patch.setattr(evidence, "held_out_points", cache(evidence.held_out_points))

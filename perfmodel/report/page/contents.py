@@ -51,7 +51,7 @@ def _shardings(asked: Projection, options: Mapping[str, Any]) -> Block | Missing
     if options.get("reduction", "auto") != "auto":
         return Missing(SHARDINGS, "an exchange was chosen with --reduction: leave it out to compare them.")
     machine, known = asked.setting.machine, {**options, "setting": asked.setting}
-    sizes = sorted({*_COMPARED, *small_sizes(asked)})
+    sizes = sorted({*SIZES, *small_sizes(asked)})
     answers = {a.gpu_count.table_bytes: a for a in answerable(machine, known, sizes)}
     try:
         return shardings(list(by_size(answers.__getitem__, tuple(answers))))
@@ -59,5 +59,5 @@ def _shardings(asked: Projection, options: Mapping[str, Any]) -> Block | Missing
         return Missing(SHARDINGS, error.message)
 
 
-_COMPARED = (160e9, 640e9, 1.28e12, 2.5e12, 10e12, 50e12, 100e12)
+SIZES = (160e9, 640e9, 1.28e12, 2.5e12, 10e12, 50e12, 100e12)
 """Table sizes at which every sharding is costed, which takes a tenth of a second each."""
