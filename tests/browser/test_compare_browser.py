@@ -14,6 +14,7 @@ from perfmodel.cli import run
 from perfmodel.project import project_one
 from perfmodel.report.figures.compare import Pair
 from perfmodel.report.page.compare_words import finding
+from perfmodel.schema.calibration import shipped_calibration
 
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason="no Chromium on this machine: apt install chromium")
 
@@ -112,3 +113,24 @@ def test_names_from_files_stay_text(browser: Chromium, tmp_path: Path) -> None:
     legend = browser.run("document.querySelector('#block-compare-time .legend').textContent")
     assert bad.name in legend, legend
     assert browser.said == []
+
+
+def test_alerts_take_no_text_for_html(browser: Chromium, tmp_path: Path) -> None:
+    """The id of a calibration, and what a run says of it, come from files that anybody may have written."""
+    bad = "<img src=x onerror=alert(1)>"
+    path = tmp_path / "mine.json"
+    content = json.loads(shipped_calibration(A).to_json())
+    content |= {"calibration_id": f"h200-sxm-ib/{bad}", "complete": False, "checked": False}
+    path.write_text(json.dumps(content))
+    words = ("--table-size", "10TB", "--batch", "1024", "--pooling", "32", "--dim", "32")
+    for name, line in (("report", ("--calibration", str(path))), ("two", ("--compare", str(path), B))):
+        out = tmp_path / f"{name}.html"
+        assert run(["report", *line, *words, "--out", str(out)]) == 0
+        browser.said.clear()
+        browser.open(out, 390)
+        alerts = browser.run("[...document.querySelectorAll('#alerts .alert')].map(a => a.textContent)")
+        assert any("is incomplete" in text and bad in text for text in alerts), alerts
+        assert any("were not checked" in text and bad in text for text in alerts), alerts
+        assert browser.run("document.querySelectorAll('img').length") == 0
+        assert browser.run("document.documentElement.scrollWidth") == 390
+        assert browser.said == []
