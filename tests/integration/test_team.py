@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -15,49 +14,13 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from team_processes import FAKE, GONE_S, HERE, alive, gone, pids_of, start_caller, usable
 
-from calibrate.providers import availability
-from calibrate.ranks.control import LATE_S
-from calibrate.ranks.launch import LocalTeam, find_mpirun
-from calibrate.ranks.team import RankTeam, TeamRequest
+from calibrate.ranks.launch import LocalTeam
+from calibrate.ranks.team import TeamRequest
 from perfmodel.errors import BadInputError, PerfmodelError, RankLostError
 from perfmodel.schema.evidence import Clock
 from perfmodel.schema.runs import Kind, Point, Work
-
-HERE = Path(__file__).parent
-FAKE = (sys.executable, str(HERE / "team_rank.py"))
-CALLER = (sys.executable, str(HERE / "team_caller.py"))
-GONE_S = 10.0
-
-
-def usable(name: str) -> None:
-    found = availability(name)
-    if not found.usable:
-        pytest.skip(f"{name}: {found.why_not}")
-
-
-def alive(pid: int) -> bool:
-    """Whether a process is there and no zombie."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return not Path("/proc/self/stat").exists()
-
-
-def gone(pids: Sequence[int], within_s: float = GONE_S) -> bool:
-    ends = time.monotonic() + within_s
-    while any(alive(pid) for pid in pids) and time.monotonic() < ends:
-        time.sleep(0.05)
-    return not any(alive(pid) for pid in pids)
-
-
-def pids_of(team: RankTeam) -> list[int]:
-    """Process ids, by rank."""
-    return [team._coordinator.peers[place.rank].hello["pid"] for place in team.places]
 
 
 def collective(backend: str, **more: object) -> Point:
@@ -225,30 +188,6 @@ def test_a_rank_stopped_in_a_collective_is_named_after_its_deadline(backend: str
     assert gone(pids, 5.0)
 
 
-def start_caller(
-    backend: str, calls: int, prefix: Sequence[str] = ()
-) -> tuple[subprocess.Popen[str], list[int]]:
-    """A coordinator in its own process, and the ids of its ranks."""
-    process = subprocess.Popen(
-        [*prefix, *CALLER, backend, "2", str(calls)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        env=launcher_environment(),
-    )
-    assert process.stdout is not None
-    first = process.stdout.readline()
-    if not first:
-        pytest.fail(process.communicate()[1])
-    return process, json.loads(first)["pids"]
-
-
-def launcher_environment() -> dict[str, str]:
-    allowed = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-    return {**os.environ, **(allowed if os.getuid() == 0 else {})}
-
-
 @pytest.mark.parametrize("backend", ["mpi", "shmem", "gloo"])
 def test_no_rank_outlives_a_coordinator_that_is_killed(backend: str) -> None:
     usable(backend)
@@ -315,130 +254,3 @@ def test_ctrl_c_reaches_the_coordinator_alone_and_ends_everything() -> None:
     process.communicate(timeout=30)
     assert process.returncode != 0
     assert gone(pids, 1.0)
-
-
-def seen_by(processes: Sequence[subprocess.Popen[str]]) -> tuple[list[str], list[str]]:
-    """All lines that the processes printed, and what went wrong."""
-    outputs = [process.communicate(timeout=90) for process in processes]
-    lines = [line for output, _ in outputs for line in output.splitlines()]
-    assert [process.returncode for process in processes] == [0] * len(processes), [e for _, e in outputs]
-    return lines, [errors for _, errors in outputs]
-
-
-def check_lines(lines: Sequence[str]) -> None:
-    """Only rank 0 prints: its two lines; both ranks measured 10 checked calls."""
-    assert len(lines) == 2
-    seen = json.loads(lines[1])
-    assert seen == {"seen": [[10, 0, seen["seen"][0][2], 32768]] * 2, "hosts": 1}
-    assert seen["seen"][0][2] > 0
-
-
-def run_external(command: Sequence[str], **variables: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**launcher_environment(), **variables},
-    )
-
-
-def test_ranks_that_mpirun_started() -> None:
-    usable("mpi")
-    mpirun = find_mpirun()
-    assert mpirun is not None
-    lines, _ = seen_by([run_external([mpirun, "-n", "2", *CALLER, "mpi", "2", "10"])])
-    check_lines(lines)
-
-
-LATE = """
-import os, runpy, sys, time
-if os.environ["OMPI_COMM_WORLD_RANK"] == sys.argv[1]:
-    time.sleep(LATE_S + 1)
-sys.argv = sys.argv[2:]
-runpy.run_path(sys.argv[0], run_name="__main__")
-""".replace("LATE_S", str(LATE_S))
-
-
-@pytest.mark.parametrize(("late", "words"), [("1", "1 of 2 ranks (missing: 1)"), ("0", "rank 0; it has")])
-def test_a_rank_of_mpirun_that_is_late_is_named_and_awaited(late: str, words: str) -> None:
-    usable("mpi")
-    mpirun = find_mpirun()
-    assert mpirun is not None
-    program = [sys.executable, "-c", LATE, late, CALLER[1], "mpi", "2", "10"]
-    lines, (errors,) = seen_by([run_external([mpirun, "-n", "2", *program])])
-    check_lines(lines)
-    assert errors.count("waiting for") == 1
-    assert f"waiting for {words}" in errors
-
-
-def by_torchrun(calls: int) -> subprocess.Popen[str]:
-    usable("shmem")
-    beside = Path(sys.executable).parent / "torchrun"
-    torchrun = str(beside) if beside.exists() else shutil.which("torchrun")
-    if torchrun is None:
-        pytest.skip("torchrun is not installed")
-    return run_external(
-        [torchrun, "--standalone", "--nproc-per-node=2", *CALLER[1:], "shmem", "2", str(calls)]
-    )
-
-
-def test_ranks_that_torchrun_started() -> None:
-    lines, _ = seen_by([by_torchrun(10)])
-    check_lines(lines)
-
-
-def test_no_rank_outlives_a_launcher_that_is_killed() -> None:
-    launcher = by_torchrun(10**8)
-    assert launcher.stdout is not None
-    pids = json.loads(launcher.stdout.readline())["pids"]
-    launcher.kill()
-    assert gone(pids)
-    launcher.communicate()
-
-
-def step_of_srun(backend: str, calls: int, step: int) -> list[subprocess.Popen[str]]:
-    """Two ranks, rank 0 first. SLURM's variables are all that they have in common."""
-    job = {
-        "SLURM_JOB_ID": str(os.getpid()),
-        "SLURM_STEP_ID": str(step),
-        "SLURM_STEP_NUM_TASKS": "2",
-        "SLURM_STEP_NODELIST": "localhost",
-    }
-    return [run_external([*CALLER, backend, "2", str(calls)], SLURM_PROCID=rank, **job) for rank in "01"]
-
-
-def test_the_first_rank_of_srun_is_awaited() -> None:
-    usable("shmem")
-    first, second = step_of_srun("shmem", 10, 3)
-    first.kill()
-    first.communicate()
-    time.sleep(LATE_S + 1)
-    again, spare = step_of_srun("shmem", 10, 3)
-    spare.kill()
-    spare.communicate()
-    lines, errors = seen_by([again, second])
-    check_lines(lines)
-    assert "waiting for rank 0; it has 120 s to start" in errors[1]
-
-
-def test_ranks_that_srun_started() -> None:
-    usable("gloo")
-    lines, _ = seen_by(step_of_srun("gloo", 10, 0))
-    check_lines(lines)
-
-
-@pytest.mark.parametrize("killed", [0, 1])
-def test_a_rank_of_srun_that_is_killed_ends_the_others(killed: int) -> None:
-    usable("shmem")
-    ranks = step_of_srun("shmem", 10**8, 1 + killed)
-    assert ranks[0].stdout is not None
-    assert "pids" in ranks[0].stdout.readline()
-    time.sleep(0.3)
-    os.kill(ranks[1].pid, signal.SIGTERM)  # a launcher's request to end is for rank 0 to judge
-    time.sleep(0.3)
-    assert all(rank.poll() is None for rank in ranks)
-    ranks[killed].kill()
-    _, errors = ranks[0].communicate(timeout=GONE_S)
-    ranks[1].communicate(timeout=GONE_S)
-    assert killed == 0 or "RankLostError: rank 1 (node 0) died" in errors

@@ -13,13 +13,11 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from calibrate.cuda import launch as launching  # noqa: E402
-from calibrate.cuda import nvshmem_build  # noqa: E402
-from calibrate.cuda.exchange import SOURCE_NVSHMEM, RowWiseExchange, all_kernels, kernels  # noqa: E402
+from calibrate.cuda.exchange import RowWiseExchange, kernels  # noqa: E402
 from calibrate.cuda.exchange_memory import EXCHANGE, Sizes, block_rows  # noqa: E402
-from calibrate.cuda.gpu_build import compile_cubin  # noqa: E402
 from calibrate.cuda.reference import exchange as reference  # noqa: E402
 from calibrate.cuda.symmetric import ThreadWorld, threads_of  # noqa: E402
-from perfmodel.errors import BadInputError, NoHardwareError  # noqa: E402
+from perfmodel.errors import BadInputError  # noqa: E402
 
 CPU = torch.device("cpu")
 TYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
@@ -386,27 +384,3 @@ def test_a_cpu_has_no_more_patience_than_its_stand_in() -> None:
     (world,) = threads_of(1, CPU)
     with pytest.raises(BadInputError, match=r"cannot wait 20 s"):
         RowWiseExchange(world, [torch.ones(10, 4)], Sizes((10,), 4, 2, 20), patience_s=20)
-
-
-@pytest.mark.parametrize("architecture", ["sm_80", "sm_90", "sm_100"])
-def test_it_compiles_for_a_gpu(architecture: str) -> None:
-    """Three blocks of 256 threads on an SM: 80 registers at most, none spilled."""
-    few = [*VARIANTS[1].values(), *kernels("fp16", "int64", wide=True, method="three").values()]
-    cubin = compile_cubin(all_kernels() if architecture == "sm_90" else sorted(set(few)), architecture)
-    for name, usage in cubin.usage.items():
-        assert usage.spilled_bytes == 0 and usage.registers <= 80, (name, usage)
-
-
-@pytest.mark.parametrize("architecture", ["sm_80", "sm_90", "sm_100"])
-def test_it_is_built_with_nvshmem(architecture: str) -> None:
-    try:
-        nvshmem_build.find_wheels()
-    except NoHardwareError as error:
-        pytest.skip(f"NOT BUILT with NVSHMEM: {error}")
-    one = kernels("fp32", "int64", wide=True, source=SOURCE_NVSHMEM)
-    cubin = nvshmem_build.build(list(one.values()), architecture)
-    assert cubin.code[:4] == b"\x7fELF"
-    assert all(cubin.symbols[kernel.name].encode() in cubin.code for kernel in one.values())
-    for name in ("device_state", "ibgda_device_state", "device_lib_version"):  # for nvshmemx_culibrary_init
-        assert f"\0nvshmemi_{name}_d\0".encode() in cubin.code
-    assert all(usage.spilled_bytes == 0 and usage.registers <= 80 for usage in cubin.usage.values())

@@ -1,0 +1,39 @@
+"""The kernels of the one-sided exchange compile for every GPU, by themselves and with NVSHMEM."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("torch")
+
+from calibrate.cuda import nvshmem_build
+from calibrate.cuda.exchange import SOURCE_NVSHMEM, all_kernels, kernels
+from calibrate.cuda.gpu_build import compile_cubin
+from perfmodel.errors import NoHardwareError
+
+
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90", "sm_100"])
+def test_it_compiles_for_a_gpu(architecture: str) -> None:
+    """Three blocks of 256 threads on an SM: 80 registers at most, none spilled."""
+    few = [
+        *kernels("fp32", "int32", wide=True, method="fused").values(),
+        *kernels("fp16", "int64", wide=True, method="three").values(),
+    ]
+    cubin = compile_cubin(all_kernels() if architecture == "sm_90" else sorted(set(few)), architecture)
+    for name, usage in cubin.usage.items():
+        assert usage.spilled_bytes == 0 and usage.registers <= 80, (name, usage)
+
+
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90", "sm_100"])
+def test_it_is_built_with_nvshmem(architecture: str) -> None:
+    try:
+        nvshmem_build.find_wheels()
+    except NoHardwareError as error:
+        pytest.skip(f"NOT BUILT with NVSHMEM: {error}")
+    one = kernels("fp32", "int64", wide=True, source=SOURCE_NVSHMEM)
+    cubin = nvshmem_build.build(list(one.values()), architecture)
+    assert cubin.code[:4] == b"\x7fELF"
+    assert all(cubin.symbols[kernel.name].encode() in cubin.code for kernel in one.values())
+    for name in ("device_state", "ibgda_device_state", "device_lib_version"):  # for nvshmemx_culibrary_init
+        assert f"\0nvshmemi_{name}_d\0".encode() in cubin.code
+    assert all(usage.spilled_bytes == 0 and usage.registers <= 80 for usage in cubin.usage.values())

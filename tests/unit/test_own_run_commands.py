@@ -1,0 +1,97 @@
+"""What commands make of a user's own run: the latest one is found, and its passes validate it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import own_run
+import pytest
+
+from perfmodel.errors import BadInputError, NoCalibrationError
+from perfmodel.schema.home import HOME_VARIABLE, MACHINE_NAME, SAMPLES_NAME
+from perfmodel.schema.run_files import read_run
+from perfmodel.schema.run_folders import calibration_in, run_folder
+from perfmodel.validate.own import compare_run, judge_run, step_errors
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return own_run.write_run(tmp_path_factory.mktemp("home") / "runs" / "four-cores-01234567")
+
+
+def test_the_nearest_thing_to_latest(folder: Path) -> None:
+    assert run_folder(str(folder)) == folder and run_folder(str(folder / SAMPLES_NAME)) == folder
+    assert run_folder("mine.json") is None
+    with pytest.raises(NoCalibrationError, match="nothing of gloo") as refused:
+        calibration_in(folder, "gloo")
+    assert "--backend mpi --clock eager" in refused.value.next_step
+    with pytest.raises(BadInputError, match=r"not a run, but holds 1 run"):
+        calibration_in(folder.parent)
+
+
+def test_validation_of_an_exact_run(folder: Path) -> None:
+    passes = compare_run(folder)
+    assert passes["error"].abs().max() < 1e-3
+    assert passes["inside"].all() and passes["held_out"].sum() == 3
+    assert [str(v.verdict) for v in judge_run(passes)] == ["holds"] * 3
+    steps = step_errors(passes).set_index("step")
+    assert steps.loc["gather_pool", "error"] == pytest.approx(0, abs=1e-3)
+    assert steps["share"].sum() == pytest.approx(0.98, abs=0.1)
+
+
+def test_validation_sees_what_the_steps_do_not(tmp_path: Path) -> None:
+    """Passes that no fit has seen take three times as long as the others say."""
+    odd = own_run.write_run(tmp_path, held_out_factor=3.0)
+    verdicts = judge_run(compare_run(odd))
+    assert [v.regression for v in verdicts] == [True] * 3
+
+
+def test_commands_take_latest(folder: Path, cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(HOME_VARIABLE, str(folder.parents[1]))
+    words = ("--table-size", "100MB", "--gpus", "2", "--calibration", "latest")
+    done = cli("project", *words, "--json")
+    assert done.code == 0, done.err
+    document = json.loads(done.out)
+    assert document["calibrations"] == ["four-cores/mpi-5.0.11-eager"]
+    assert "handover" in {step["name"] for step in document["steps"]}
+    shown = cli("project", *words)
+    assert "hand-over" in shown.out and "--machine" not in shown.out
+    assert cli("explain", "handover", *words).code == 0
+    assert cli("collective", "--op", "all_to_all", "--size", "1MiB", *words[2:]).code == 0
+    assert cli("sweep", "--table-size", "100MB", "--gpus", "2,4", *words[4:]).code == 0
+    assert "four-cores/mpi-5.0.11-eager" in cli("show", "latest").out
+    assert "after_kernel" in cli("show", str(folder), "--samples").out
+    beyond = cli("project", "--table-size", "100MB", "--gpus", "8", "--calibration", "latest")
+    assert beyond.code == 3 and "G = 2, 4" in beyond.err and "--gpus 4" in beyond.err
+    missing = cli("project", *words, "--backend", "gloo")
+    assert missing.code == 3 and "--backend mpi" in missing.err
+
+
+def test_validate_takes_a_run(folder: Path, tmp_path: Path, cli: Any) -> None:
+    done = cli("validate", "--run", str(folder))
+    assert done.code == 0 and "3 bands: 3 hold," in done.out, done.err
+    assert len(json.loads(cli("validate", "--run", str(folder), "--json").out)["passes"]) == 6
+    odd = own_run.write_run(tmp_path / "odd", held_out_factor=3.0)
+    assert cli("validate", "--run", str(odd)).code == 6
+    assert cli("validate", "--run", "nowhere").code == 2
+    assert cli("validate", "--run", str(folder), "--paper").code == 2
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    assert cli("validate", "--run", str(bare)).code == 2
+
+
+def test_a_calibration_without_its_machine_file_asks_for_it(folder: Path, tmp_path: Path, cli: Any) -> None:
+    alone = tmp_path / "mine.json"
+    alone.write_text(calibration_in(folder).read_text(encoding="utf-8"), encoding="utf-8")
+    done = cli("project", "--table-size", "100MB", "--gpus", "2", "--calibration", str(alone))
+    assert done.code == 2 and "--machine" in done.err
+    assert f"{tmp_path / 'machine.toml'} is not there" in " ".join(done.err.split())
+    moved = Path(shutil.copytree(folder, tmp_path / "moved"))
+    (moved / MACHINE_NAME).unlink()
+    done = cli("validate", "--run", str(moved))
+    assert done.code == 2 and f"{moved / MACHINE_NAME} is not there" in " ".join(done.err.split())
+    with pytest.raises(BadInputError):
+        read_run(alone)
