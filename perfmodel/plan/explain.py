@@ -101,7 +101,7 @@ _CONSTANTS = {
     "value_bytes": ("split_bytes", "bytes of one of them"),
     "length_bytes": ("length_bytes", "bytes of the length of a bag"),
 }
-_MEANINGS = {
+MEANINGS = {
     "G": "GPUs",
     "B": "samples of one GPU",
     "T": "of this table alone",
@@ -122,6 +122,7 @@ _MEANINGS = {
     "bag": "elements v + index_bytes",
     "received": "bytes of the bags that are added up",
 }
+"""What a letter of the equations of bytes means."""
 
 
 @dataclass(frozen=True)
@@ -230,7 +231,7 @@ def _letters(shard: _Shard, resource: Resource, symbols: str) -> Iterator[Term]:
         if symbol in _CONSTANTS:
             yield from _constants(shard.evaluator, symbol)
             continue
-        yield _plain(symbol, values[symbol], _MEANINGS[symbol])
+        yield _plain(symbol, values[symbol], MEANINGS[symbol])
 
 
 def _gather_terms(shard: _Shard, resource: Resource, dram: float) -> Iterator[Term]:
@@ -279,10 +280,12 @@ def _plain(symbol: str, value: float, meaning: str) -> Term:
 
 
 def bytes_equation(step: Step) -> str:
-    """Bytes of one shard, or of one table on every rank, in a step; of a gather those that miss the L2.
+    """Bytes of one shard, or of one table on every rank, in a step, in the letters of ``MEANINGS``.
 
-    Limits: a resource that no forward step has -> ""
+    Limits: of a gather -> those that miss the L2;  of splits -> one size;  no forward step has it -> ""
     """
+    if step.splits:
+        return _of(eb.splits_bytes, "")[0]
     sides = _sides()
     found = dict.fromkeys(sides[resource][0] for resource in step.resources if resource in sides)
     return " or ".join(found)

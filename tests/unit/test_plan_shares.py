@@ -79,3 +79,4 @@ def test_the_bytes_of_a_step_have_an_equation() -> None:
     assert bytes_equation(steps["all_to_all_bags"]) == "G B q bag or B parts q (D v + columns index_bytes)"
     assert "n (r + id)" in bytes_equation(steps["gather_pool"])
     assert bytes_equation(steps["update_rows"]) == ""
+    assert bytes_equation(steps["all_to_all_splits"]) == "fields value_bytes G"

@@ -6,6 +6,7 @@ import json
 import re
 from collections import defaultdict
 from dataclasses import replace
+from html import unescape
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,14 @@ from perfmodel.report.figures.placements import held_by, placements
 from perfmodel.report.figures.plan_steps import steps
 from perfmodel.report.figures.plan_tables import others, tables
 from perfmodel.report.figures.timeline import EXPOSED, HIDDEN, timeline
-from perfmodel.report.page.plan import document, evidence_shares, headline, plan_blocks, plan_page_html
+from perfmodel.report.page.plan import (
+    document,
+    evidence_shares,
+    headline,
+    plan_blocks,
+    plan_page_html,
+    provenance,
+)
 from perfmodel.report.plan import plan_text
 from perfmodel.schema.distributions import zipf
 from perfmodel.units import format_bytes, format_ratio, format_time
@@ -323,6 +331,14 @@ def test_the_page_brings_the_plan_unless_it_is_large(
     assert told["plan"] == json.loads(json.dumps(answer.to_dict()["plan"]))
     monkeypatch.setattr("perfmodel.report.page.plan.MOST_RANKS", 3)
     assert document(answer, "")["plan"] is None
+
+
+def test_every_letter_of_an_equation_has_a_meaning(answer: Outcome) -> None:
+    table = provenance(answer, "").split("Equations of the steps")[1]
+    equations = " ".join(re.findall(r"<td>([^<]*)</td></tr>", table))
+    letters = {unescape(word) for word in re.findall(r"[A-Za-z_]+", equations)} - {"or"}
+    said = set(re.findall(r"(\w+): ", table.split("<p class='how'>")[1]))
+    assert {"G", "B", "fields", "length_bytes", "elements"} <= letters <= said
 
 
 def test_the_page_names_no_folder_of_this_machine(answer: Outcome) -> None:

@@ -146,14 +146,19 @@ def _table_hover(shown: Shown, sharding: str, found: list[tuple[Group, list[int]
         "look-ups a bag",
     ]
     for group, mine in found[:3]:
-        ranks = ranks_text(shown.answer.ranks(group), shown.answer.evaluator.gpus)
+        where = _where(ranks_text(shown.answer.ranks(group), shown.answer.evaluator.gpus))
         parts = parts_text(group.scheme)
         many = f"{len(mine)} " if len(mine) > 1 else ""
         cut = "a copy" if parts == "-" else f"{parts} parts"
         other = next_best(group)
-        lines.append(f"{many}{cut} on GPUs {ranks}, {size_words(group.memory_bytes)} on each")
+        lines.append(f"{many}{cut} on {where}, {size_words(group.memory_bytes)} on each")
         lines.append(f"next best: {other}" if other else "")
     return hover(lines)
+
+
+def _where(ranks: str) -> str:
+    """``4 of 128 GPUs``, ``all GPUs``, ``GPUs 0, 3``."""
+    return f"{ranks} GPUs" if " of " in ranks or ranks == "all" else f"GPUs {ranks}"
 
 
 def _rows(answer: Any) -> list[dict[str, Any]]:

@@ -246,14 +246,17 @@ def provenance(answer: Outcome, command: str, asked: Sequence[str] = ()) -> str:
 
 def _equations(answer: Outcome, asked: Sequence[str]) -> str:
     """The steps, and the command that writes the equation of each with its numbers."""
-    from perfmodel.plan.explain import bytes_equation
+    from perfmodel.plan.explain import MEANINGS, bytes_equation
 
     known = {step.name: step for step in answer.evaluator.steps}
     rows = []
     for row in answer.found.cost.rows:
         text = bytes_equation(known[row.name]) if row.name in known else ""
         where = f"{row.library} {row.collective.replace('_', '-')}" if row.collective else "kernel"
-        cells = (format_time(row.time_s), format_bytes(row.bytes), where, row.limit, str(row.evidence), text)
+        numbers = (
+            value.replace(" ", "\u00a0") for value in (format_time(row.time_s), format_bytes(row.bytes))
+        )
+        cells = (*numbers, where, row.limit, str(row.evidence), text)
         rows.append(
             f"<tr><th scope='row'>{escape(step_label(row.name))}</th>"
             + "".join(f"<td>{escape(cell)}</td>" for cell in cells)
@@ -269,14 +272,28 @@ def _equations(answer: Outcome, asked: Sequence[str]) -> str:
         "bytes of a shard or table",
     )
     head = "".join(f"<th scope='col'>{name}</th>" for name in names)
+    letters = "; ".join(f"{letter}: {meaning}" for letter, meaning in {**MEANINGS, **_GATHERED}.items()) + "."
     return (
         "<details><summary>Equations of the steps</summary><p>Bytes of a step are summed over the shards and "
         "copies of the busiest GPU; their time is that of the kernel or collective at these bytes "
         "(docs/model.md: Curves, Other shardings, A training step). One equation with all its numbers, for "
         f"tables that are all sharded one way: <code>{escape(explain_line(answer, asked))}</code></p>"
         f"<div class='wide'><table><thead><tr>{head}</tr></thead>"
-        f"<tbody>{''.join(rows)}</tbody></table></div></details>"
+        f"<tbody>{''.join(rows)}</tbody></table></div><p class='how'>{escape(letters)}</p></details>"
     )
+
+
+_GATHERED = {
+    "n": "rows looked up",
+    "r": "bytes of one of them that miss the L2 cache",
+    "id": "bytes of an id",
+    "bags": "bags (of unique rows: rows) written",
+    "o": "bytes of one of them",
+    "fields": "numbers that each peer is told of the sizes that follow",
+    "value_bytes": "bytes of one of them",
+    "length_bytes": "bytes of the length of a bag",
+}
+"""Letters that ``MEANINGS`` does not have."""
 
 
 _WAYS = {
