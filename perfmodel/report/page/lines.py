@@ -45,11 +45,16 @@ _STEPS = (1.0, 2.0, 3.0, 5.0)
 _MORE = 1.005  # over what is full
 
 
-def answerable(machine: Any, options: Mapping[str, Any], sizes: Sequence[float]) -> Iterator[Projection]:
-    """Answers at those table sizes that the calibration reaches: one of a run knows its own ranks."""
-    for size in sizes:
+def answerable(
+    machine: Any, options: Mapping[str, Any], values: Sequence[float], axis: str = "table_bytes"
+) -> Iterator[Projection]:
+    """Answers at those table sizes that the calibration reaches: one of a run knows its own ranks.
+
+    values  table sizes [bytes], or of another keyword of ``perfmodel.project``: ``axis``
+    """
+    for value in values:
         with contextlib.suppress(NoCalibrationError):
-            yield project_one(machine=machine, table_bytes=size, **options)
+            yield project_one(machine=machine, **{**options, axis: value})
 
 
 class Lines:
@@ -60,6 +65,9 @@ class Lines:
     options    of ``perfmodel.project``, without those of the workloads and of a ``Setup``
     own        libraries of a user's own calibration
     """
+
+    axis = "table_bytes"
+    """What differs along a line: a keyword of ``perfmodel.project``."""
 
     def __init__(
         self,
@@ -82,6 +90,11 @@ class Lines:
                 continue
             seen.append(frame["slowdown"].to_numpy())
             yield Line(self._label(way, setup, scenario), frame, scenario != CLUSTER)
+
+    def grid(self, way: Setup, options: Mapping[str, Any]) -> list[float]:
+        """Values of ``axis`` that a line has, increasing."""
+        usable = way.machine.value("hbm_bytes") * (1 - float(options.get("reserve") or 0.0))
+        return line_sizes(usable, options.get("gpus_per_node") or way.machine.gpus_per_node, self._sizes)
 
     def _ways(self, setup: Setup) -> Iterator[tuple[Setup, str]]:
         scenario = str(self._options.get("scenario", CLUSTER))
@@ -114,13 +127,12 @@ class Lines:
     def _frames(self, way: Setup, scenario: str, setting: Setting) -> list[pd.DataFrame | None]:
         """A frame a workload; where the calibration does not reach a size, without it."""
         options = {**self._options, **way.options, "scenario": scenario, "setting": setting}
-        usable = way.machine.value("hbm_bytes") * (1 - float(options.get("reserve") or 0.0))
-        grid = line_sizes(usable, options.get("gpus_per_node") or way.machine.gpus_per_node, self._sizes)
+        grid = self.grid(way, options)
         try:
             return self._together(way, grid, options)
         except NoCalibrationError:
             first = {**options, **self._workloads[0]}
-            reached = [a.gpu_count.table_bytes for a in answerable(way.machine, first, grid)]
+            reached = [at for at in grid for _ in answerable(way.machine, first, [at], self.axis)]
         except PerfmodelError:
             return [None] * len(self._workloads)
         try:
@@ -133,7 +145,7 @@ class Lines:
     ) -> list[pd.DataFrame | None]:
         n, names = len(grid), list(self._workloads[0])
         columns = {name: np.repeat([work[name] for work in self._workloads], n) for name in names}
-        columns["table_bytes"] = np.tile(grid, len(self._workloads))
+        columns[self.axis] = np.tile(grid, len(self._workloads))
         frame = project(columns, way.machine, **options)
         return [frame.iloc[at : at + n] for at in range(0, len(frame), n)]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -86,13 +86,16 @@ class NoView:
     why: str
 
 
-def views(asked: Asked) -> Iterator[View | NoView]:
-    """One at a time, the asked way to send first. Limits: that one has no answer -> its error"""
+def views(asked: Asked, build: ViewOf | None = None) -> Iterator[View | NoView]:
+    """One at a time, the asked way to send first. Limits: that one has no answer -> its error
+
+    build  makes one of a page over something else than table sizes
+    """
     own = next(iter(asked.offer.setups))
     for work, way in asked.places():
         workload, setup = _workload(asked.workload, work), asked.offer.setups[way]
         try:
-            yield view_of((*work, *way), workload, setup, asked)
+            yield (build or view_of)((*work, *way), workload, setup, asked)
         except PerfmodelError as error:
             if way == own:
                 raise
@@ -149,6 +152,10 @@ def view(
     lines = Lines(sizes.values, [workload], loaded, rest, only)
     asked = Asked(sizes, tuple(selectors), Offer((), {(): setup}), loaded, lines, rest)
     return view_of(chosen, workload, setup, asked)
+
+
+ViewOf = Callable[[tuple[int, ...], Mapping[str, Any], Setup, Any], View]
+"""As ``view_of``."""
 
 
 def bar_sizes(answer: Projection, sizes: Sequence[float]) -> list[float]:
