@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -37,21 +37,26 @@ from perfmodel.cli.output import Progress, check_target, emit, emit_json, write_
 from perfmodel.cli.project import (
     DtypeOption,
     IdDtypeOption,
+    ModelOption,
     PayloadOption,
     ReserveOption,
     ScenarioOption,
     TablesOption,
     reserve_of,
 )
+from perfmodel.cli.shardings import ShardingOption
 from perfmodel.cli.typed_line import TypedLine
 from perfmodel.errors import BadInputError
 from perfmodel.report.pictures import PICTURES
 
 if TYPE_CHECKING:
     from perfmodel.project import Projection
+    from perfmodel.report.figures.block import Block, Missing
     from perfmodel.report.page.assemble import Page
+    from perfmodel.report.page.lines import Lines
     from perfmodel.report.page.selectors import Selector
     from perfmodel.report.page.setups import Wanted
+    from perfmodel.report.page.views import Asked, ViewOf
 
 _FORMATS = {"html": "report.html", "markdown": "report.md", **dict.fromkeys(PICTURES, "report")}
 _NOT_OF_THE_PAGE = ("out", "force", "as_json", "as_csv", "report")
@@ -60,6 +65,16 @@ _NOT_OF_THE_PAGE = ("out", "force", "as_json", "as_csv", "report")
 def report(
     context: typer.Context,
     table_size: SizesOption = None,
+    gpus: Annotated[
+        str | None,
+        typer.Option(
+            "--gpus",
+            metavar="NS",
+            help="The same tables on these numbers of GPUs to choose from, e.g. 8,64,128. Without "
+            "--table-size: as much as the fewest of them hold.",
+        ),
+    ] = None,
+    model: ModelOption = None,
     batch: BatchesOption = None,
     tables: TablesOption = None,
     pooling: PoolingsOption = None,
@@ -73,6 +88,7 @@ def report(
     gpus_per_node: GpusPerNodeOption = None,
     scenario: ScenarioOption = "cluster",
     reduction: ReductionsOption = None,
+    sharding: ShardingOption = None,
     alpha: AlphaOption = None,
     distribution: DistributionOption = None,
     payload: PayloadOption = None,
@@ -109,10 +125,16 @@ def report(
     Examples
       perfmodel report
       perfmodel report --table-size 10TB,20TB --batch 4096 --machine h200-sxm-ib --out h200.html
+      perfmodel report --machine h200-sxm-ib,b200-sxm-ib --backend nccl,nvshmem --out both.html
       perfmodel report --calibration latest --pooling 1,8,64 --force
       perfmodel report --batch 1024 --pooling 32 --dim 32 --format markdown
+      perfmodel report --model mlperf-dlrm-dcnv2 --gpus 8,64,128
       perfmodel report --table-size 10TB --format svg --out figures
     """
+    if (compare is not None or file_format in PICTURES) and over_gpus(context.params):
+        name = next(name for name in _FIXED_TABLES if context.params[name] is not None)
+        other = "--compare" if compare is not None else f"--format {file_format}"
+        raise BadInputError(f"--{name} and {other} exclude each other.", "leave one of them out.")
     if compare is not None:
         from perfmodel.cli.compare_page import compare_page
 
@@ -125,6 +147,11 @@ def report(
         return
     out = out or Path(_default_name(file_format))
     check_target(out, force=force)
+    if over_gpus(context.params):
+        from perfmodel.cli.report_gpus import gpus_page
+
+        _deliver(gpus_page(context.params, TypedLine.of(context)), out, file_format, as_json)
+        return
     from perfmodel.schema.workload import id_dtype_bytes
     from perfmodel.units import parse_count
 
@@ -147,7 +174,19 @@ def report(
         "id_bytes": id_dtype_bytes(id_dtype),
     }
     with advice(asked.machines[0], asked.backends[0], next(iter(asked.clocks), None)):
-        page = _page(sizes, workload, asked, options, typed, TypedLine.of(context))
+        page = page_of(sizes, workload, asked, options, typed, TypedLine.of(context))
+    _deliver(page, out, file_format, as_json)
+
+
+def over_gpus(params: Mapping[str, Any]) -> bool:
+    """Whether options ask for tables that stay while the number of GPUs changes."""
+    return any(params.get(name) is not None for name in _FIXED_TABLES)
+
+
+_FIXED_TABLES = ("gpus", "model", "sharding")
+
+
+def _deliver(page: Page, out: Path, file_format: str, as_json: bool) -> None:
     size = _write(page, out, file_format)
     if as_json:
         emit_json("report", file=str(out), bytes=size, blocks=page.contents())
@@ -166,6 +205,10 @@ def write_beside(
     texts  table size, batch, pooling and dim as they were typed;  options  of ``perfmodel.project``
     """
     line = replace(TypedLine.of(context), command=("perfmodel", "report"))
+    if over_gpus(context.params):
+        from perfmodel.cli.report_gpus import gpus_page
+
+        return _wrote(out, _write(gpus_page(context.params, line), out))
     given = dict(zip(("table_size", "batch", "pooling", "dim"), texts, strict=True))
     given |= {name: context.params[name] for name in ("machine", "backend", "clock")}
     given["reduction"] = dict(line.options).get("reduction", (None, None))[1]
@@ -173,7 +216,7 @@ def write_beside(
     sizes, workload = workload_selectors(typed)
     asked = wanted(typed, context.params["settings"], context.params["calibration"])
     rest = {name: value for name, value in options.items() if name not in _OF_A_SETUP}
-    page = _page(sizes, workload, asked, rest, typed, line)
+    page = page_of(sizes, workload, asked, rest, typed, line)
     return _wrote(out, _write(page, out))
 
 
@@ -189,33 +232,37 @@ def check_beside(out: Path, force: bool, **other: object) -> None:
     if given:
         raise BadInputError(
             f"--report and {given[0]} exclude each other.",
-            "a page is of equal tables over as many GPUs as each size needs.",
+            "a page is of tables that are spread over GPUs, and beside one memory nothing is.",
         )
     check_target(out, force=force, option="--report")
 
 
-def _page(
+def page_of(
     sizes: Selector,
     workload: tuple[Selector, ...],
     asked: Wanted,
     options: Mapping[str, Any],
     typed: Mapping[str, list[str] | None],
     line: TypedLine,
+    kind: Kind | None = None,
 ) -> Page:
+    """All of a page.
+
+    sizes  of tables, or what else ``kind`` is over;  typed, line  options as they were given
+    """
     from perfmodel.report.page.assemble import Page
-    from perfmodel.report.page.contents import FIXED, fixed_blocks
-    from perfmodel.report.page.lines import Lines
     from perfmodel.report.page.setups import Loaded, offer, with_reasons
-    from perfmodel.report.page.views import MOST_VIEWS, Asked, NoView, combinations, views, workloads
+    from perfmodel.report.page.views import MOST_VIEWS, NoView, combinations, views, workloads
 
     known, loaded = {name: value for name, value in options.items() if value is not None}, Loaded()
+    kind = kind or _over_sizes(sizes)
     room = MOST_VIEWS - len(combinations(workload)) + 1
-    offered = offer(asked, loaded, room, max(sizes.values), known.get("reserve", 0.0))
-    lines = Lines(sizes.values, workloads(workload), loaded, known, asked.own)
-    all_of = Asked(sizes, workload, offered, loaded, lines, known)
-    bar = Progress(len(all_of.places()) + FIXED, "report")
+    offered = offer(asked, loaded, room, kind.largest_bytes, known.get("reserve", 0.0))
+    lines = kind.lines(sizes.values, workloads(workload), loaded, known, asked.own)
+    all_of = kind.asked(sizes, workload, offered, loaded, lines, known)
+    bar = Progress(len(all_of.places()) + kind.blocks, "report")
     found, refused = [], dict(offered.refused)
-    for view in views(all_of):
+    for view in views(all_of, kind.view):
         if isinstance(view, NoView):
             refused[view.way] = view.why
         else:
@@ -226,7 +273,7 @@ def _page(
     first = next(view for view in found if view.chosen == (*start, 0, 0, 0, 0))
     fixed = []
     chosen = {selector.name: selector.values[selector.start] for selector in workload}
-    for block in fixed_blocks(first.answers[sizes.start], {**known, **setup.options, **chosen}):
+    for block in kind.fixed(first.answers[sizes.start], {**known, **setup.options, **chosen}):
         fixed.append(block)
         bar.advance(1)
     bar.close()
@@ -238,9 +285,30 @@ def _page(
         tuple(fixed),
         line.text(without=_NOT_OF_THE_PAGE),
         alerts(setup.curves.calibration, first.answers[sizes.start]),
-        line.text(without=(*_NOT_OF_THE_PAGE, *OF_SELECTORS)),
+        line.text(without=(*_NOT_OF_THE_PAGE, *kind.selected)),
         refused,
     )
+
+
+@dataclass(frozen=True, eq=False)
+class Kind:
+    """What a page is over: sizes of tables, or numbers of GPUs."""
+
+    largest_bytes: float  # of the tables
+    lines: Callable[..., Lines]
+    asked: Callable[..., Asked]
+    view: ViewOf | None  # None: of table sizes
+    fixed: Callable[[Projection, Mapping[str, Any]], Iterable[Block | Missing]]
+    blocks: int  # how many these are, for the progress bar
+    selected: tuple[str, ...]  # options of the selectors
+
+
+def _over_sizes(sizes: Selector) -> Kind:
+    from perfmodel.report.page.contents import FIXED, fixed_blocks
+    from perfmodel.report.page.lines import Lines
+    from perfmodel.report.page.views import Asked
+
+    return Kind(max(sizes.values), Lines, Asked, None, fixed_blocks, FIXED, OF_SELECTORS)
 
 
 def alerts(calibration: str | None, asked: Projection | None = None) -> tuple[str, ...]:

@@ -92,6 +92,18 @@ def test_another_library_clock_exchange_or_machine_has_its_own_numbers(page: Pat
         )
 
 
+def test_a_line_keeps_its_colour_whatever_is_chosen(page: Path) -> None:
+    def colours(key: str) -> dict[str, str]:
+        drawn = content(page)["views"][key]["blocks"][0]["figure"]["data"]
+        return {trace["name"]: trace["line"]["color"] for trace in drawn if trace.get("showlegend")}
+
+    asked, best = colours("1|0|0|0|0|0|0"), colours("1|0|0|0|2|0|0")
+    assert next(iter(asked)) == "NCCL row-wise" and next(iter(best)) == "best row-wise"
+    both = set(asked) & set(best)
+    assert len(both) == 6 and all(asked[name] == best[name] for name in both)
+    assert len(set(best.values())) == len(best) == 8
+
+
 def test_lists_of_settings_are_combined_and_only_they_are_shown(
     cli: Callable[..., Outcome], tmp_path: Path
 ) -> None:

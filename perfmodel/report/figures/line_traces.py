@@ -30,6 +30,7 @@ class Line:
     label: str
     frame: pd.DataFrame
     supposed: bool = False  # of other hardware than the machine has
+    style: int | None = None  # number of its colour and marker; None: its place among the lines
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,9 +60,10 @@ class Columns:
 
 def drawn_of(lines: Sequence[Line], columns: Sequence[str]) -> list[Drawn]:
     """Every line with these columns of its frame, its colour and its marker; the first is drawn stronger."""
+    kinds = [at if line.style is None else line.style for at, line in enumerate(lines)]
     return [
-        Drawn(line.label, style.colour(at), style.symbol(at), tuple(_rows(line, columns)), at == 0)
-        for at, line in enumerate(lines)
+        Drawn(line.label, style.colour(kind), style.symbol(kind), tuple(_rows(line, columns)), at == 0)
+        for at, (kind, line) in enumerate(zip(kinds, lines, strict=True))
     ]
 
 

@@ -13,6 +13,7 @@ from perfmodel.errors import NoCalibrationError, PerfmodelError
 from perfmodel.project import Projection, project, project_one
 from perfmodel.project.scenarios import BEST, CLUSTER, Setting
 from perfmodel.report.figures.line_traces import Line
+from perfmodel.report.figures.style import PALETTE
 from perfmodel.report.figures.words import library_name
 from perfmodel.report.page.setups import Curves, Loaded, Setup, beside, clock_words, with_way
 
@@ -24,6 +25,7 @@ _ONE_DOMAIN = "nvlink-everywhere"
 _DRAWN = ("auto", "two-level", "sparse")
 _WORDS = {"auto": "row-wise"}
 _CLOSE = 1e-9
+_STYLES = len(PALETTE)
 Workload = Mapping[str, Any]
 
 
@@ -84,12 +86,14 @@ class Lines:
     def of(self, setup: Setup, workload: Workload) -> Iterator[Line]:
         """The way that was chosen first; then the other exchanges and libraries, and one NVLink domain."""
         seen: list[Any] = []
+        taken: set[int] = set()
         for way, scenario in self._ways(setup):
             frame = self._frame(way, scenario, self._workloads.index(workload))
             if frame is None or (way is not setup and _drawn_already(frame, seen)):
                 continue
             seen.append(frame["slowdown"].to_numpy())
-            yield Line(self._label(way, setup, scenario), frame, scenario != CLUSTER)
+            kind = self._style(way, scenario, taken)
+            yield Line(self._label(way, setup, scenario), frame, scenario != CLUSTER, kind)
 
     def grid(self, way: Setup, options: Mapping[str, Any]) -> list[float]:
         """Values of ``axis`` that a line has, increasing."""
@@ -107,6 +111,19 @@ class Lines:
                     yield with_way(setup, curves, reduction), scenario
         if setup.machine.nvlink_domain_gpus > 1 and scenario != _ONE_DOMAIN:
             yield with_way(setup, own, setup.reduction), _ONE_DOMAIN
+
+    def _style(self, way: Setup, scenario: str, taken: set[int]) -> int:
+        """The same of a library and an exchange whatever is chosen; the next free one of two alike."""
+        libraries = [one.backend for one in beside(way, self._own)]
+        kind = _STYLES - 1
+        if scenario != CLUSTER:
+            kind = _STYLES - 2
+        elif way.curves.backend in libraries and way.reduction in _DRAWN:
+            kind = len(_DRAWN) * libraries.index(way.curves.backend) + _DRAWN.index(way.reduction)
+        free = [at for at in range(_STYLES) if at not in taken]
+        kind = kind % _STYLES if kind % _STYLES in free or not free else free[0]
+        taken.add(kind)
+        return kind
 
     def _label(self, way: Setup, chosen: Setup, scenario: str) -> str:
         words = f"{library_name(way.curves.backend)} {_WORDS.get(way.reduction, way.reduction)}"
