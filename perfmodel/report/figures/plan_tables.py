@@ -248,7 +248,7 @@ def others(shown: Shown) -> Block | Missing:
         "longer with its next best one (named beside it), everything else as it is"
         + (f"; the {len(drawn)} dearest of {len(tried)}." if left else ".")
     )
-    if min(slow) < 0:
+    if min(_more(group) for group in drawn) < -_NOTHING * time_s:
         how += " Below 0 the plan is shorter with it."
     rows = tuple(_other_row(shown, group) for group in tried)
     return Block(OTHERS, others_title(shown, tried), how, figure, source(shown), rows, switches)
