@@ -10,9 +10,12 @@ import pytest
 from perfmodel.project import Projection, project_one
 from perfmodel.project.sensitivity import sensitivities, swings
 from perfmodel.report.figures import Block, Missing
+from perfmodel.report.figures.rows import ratio_row_axis, rows_figure
 from perfmodel.report.figures.sensitivity import around, changes, heat_map, plane, tornado
+from perfmodel.units import format_ratio
 
 ASKED: dict[str, Any] = {"table_bytes": 10e12}
+PLANES = (("batch", "pooling"), ("table_count", "dim"))
 
 
 @pytest.fixture(scope="module")
@@ -99,6 +102,19 @@ def test_cells_are_projections(asked: Projection) -> None:
     assert found.switches[1].traces["visible"] == [False, True]
 
 
+def test_the_asked_cell_is_framed_in_both_pictures(asked: Projection) -> None:
+    found = block(heat_map(asked))
+    own = (("1 024", "32"), ("1", "32"))
+    for switch, heat, words in zip(found.switches, found.figure.data, own, strict=True):
+        (frame,) = switch.layout["shapes"]
+        at = heat.x[round(frame["x0"] + 0.5)], heat.y[round(frame["y0"] + 0.5)]
+        assert at == words
+        assert heat.text[round(frame["y0"] + 0.5)][round(frame["x0"] + 0.5)] == format_ratio(asked.slowdown)
+    assert found.figure.layout.shapes[0].x0 == found.switches[0].layout["shapes"][0]["x0"]
+    other = heat_map(project_one(table_bytes=10e12, batch=512), [plane(asked, *names) for names in PLANES])
+    assert block(other).switches[0].layout["shapes"] == []  # a sweep of other batches
+
+
 def test_the_ends_in_the_sentence_follow_the_data(asked: Projection) -> None:
     frames = [plane(asked, "batch", "pooling"), plane(asked, "table_count", "dim")]
     before = block(heat_map(asked, frames))
@@ -122,3 +138,11 @@ def test_what_cannot_be_drawn_is_missing() -> None:
         assert isinstance(found, Missing) and "--table-size" in found.why
     found = heat_map(project_one(tables="mlperf-dlrm-dcnv2", gpus=16))
     assert isinstance(found, Missing) and "pooling and dim" in found.why
+
+
+def test_ticks_below_rows_are_few_enough_for_a_phone() -> None:
+    wide, near = rows_figure(1), rows_figure(1)
+    ratio_row_axis(wide, 0.6, 290, "x")
+    ratio_row_axis(near, 100, 450, "x")
+    assert list(wide.layout.xaxis.ticktext) == ["1×", "10×", "100×"]
+    assert len(near.layout.xaxis.ticktext) > 3 and near.layout.xaxis.tickangle == 0

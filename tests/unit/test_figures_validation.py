@@ -122,6 +122,8 @@ def test_marks_of_claims_are_over_the_middle_of_their_band() -> None:
     mark = next(t for t in marks(drawn) if t.name == least.claim.id)
     assert least.found.value is not None
     assert mark.x[0] == pytest.approx(least.found.value / (20.52 * 25.08) ** 0.5)
+    words = [note.text for note in drawn.figure.layout.annotations]
+    assert "figure 9 least (10a)<br>22.8x claimed, 24.0× here" in words and len(words) == 16
     held = sum(one.outcome is Outcome.HOLDS for one in found)
     assert drawn.title == f"Of 16 claims of the paper {held} hold, {16 - held} fail."
     assert len(drawn.data) == 16

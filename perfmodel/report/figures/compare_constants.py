@@ -13,7 +13,7 @@ from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Missing
 from perfmodel.report.figures.compare import Pair
 from perfmodel.report.figures.compare_curves import common_curves, model_of
-from perfmodel.report.figures.rows import BAR, legend_mark, row_rules, row_words, rows_figure
+from perfmodel.report.figures.rows import BAR, legend_mark, ratio_row_axis, row_rules, row_words, rows_figure
 from perfmodel.report.figures.words import collective_name, hover, safe, sentence
 from perfmodel.schema.calibration import Calibration, Curve, Interval, Law
 from perfmodel.schema.evidence import COLLECTIVES
@@ -100,7 +100,7 @@ def constants(pair: Pair) -> Block | Missing:
         figure.add_trace(legend_mark(_KIND_WORDS[kind], style.colour(place), style.symbol(place)))
     ends = [v for one in drawn for v in (one.ratio, one.low, one.high) if v is not None]
     low, high = min(*ends, 1.0), max(*ends, 1.0)
-    figure.update_xaxes(style.ratio_axis(low / 1.15, high * 1.15, "B over A (×)"))
+    ratio_row_axis(figure, low / 1.15, high * 1.15, "B over A (×)")
     row_rules(figure, len(drawn), 1.0)
     left = len(found) - len(drawn)
     return Block(
@@ -267,7 +267,7 @@ def needed(pair: Pair, found: Sequence[Need], others: Sequence[Way]) -> Block | 
     for kind in sorted(evidence, key=lambda e: e.rank):
         figure.add_trace(legend_mark(str(kind), style.EVIDENCE_COLOURS[kind], "diamond"))
     top = max([2.0, *(one.factor for one in enough)]) if len(enough) == len(found) else MOST
-    figure.update_xaxes(style.ratio_axis(1, top * 1.15, "times as good as it is (×)"))
+    ratio_row_axis(figure, 1, top * 1.15, "times as good as it is (×)")
     return Block(
         NEEDS,
         _needs_title(slow, fast, winner.time_s, enough, others),

@@ -27,9 +27,23 @@ def rows_figure(count: int, row: int = ROW) -> Any:
     return figure
 
 
+def ratio_row_axis(figure: Any, low: float, high: float, title: str) -> None:
+    """A logarithmic axis of ratios below the rows, its ticks so few that they stand level on a phone."""
+    axis = style.ratio_axis(low, high, title, tickangle=0)
+    if high > _MANY * low:
+        kept = [tick for tick in axis["tickvals"] if f"{tick:e}".startswith("1.")]
+        axis |= {"tickvals": kept, "ticktext": [f"{tick:g}×" for tick in kept]}
+    figure.update_xaxes(axis)
+
+
+_MANY = 30.0
+"""High over low from which on only decades have a tick."""
+
+
 def row_words(figure: Any, index: int, text: str) -> None:
-    """Words above a row, from the left edge; text from files stays text."""
-    lines = "<br>".join(safe(line) for line in textwrap.wrap(text, LINE))
+    """Words above a row, from the left edge, a line each; text from files stays text."""
+    parts = [line for part in text.splitlines() for line in textwrap.wrap(part, LINE)]
+    lines = "<br>".join(safe(line) for line in parts)
     figure.add_annotation(
         x=0, xref="paper", xanchor="left", y=index - 0.17, yanchor="bottom", text=lines, showarrow=False,
         align="left",

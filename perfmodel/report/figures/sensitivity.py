@@ -11,7 +11,7 @@ from perfmodel.project import Projection, grids, project
 from perfmodel.project.sensitivity import Sensitivity, Swing, sensitivities, swings
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Missing, Switch
-from perfmodel.report.figures.rows import BAR, legend_mark, row_words, rows_figure
+from perfmodel.report.figures.rows import BAR, legend_mark, ratio_row_axis, row_rules, row_words, rows_figure
 from perfmodel.report.figures.words import hover, safe, sentence
 from perfmodel.schema.evidence import Evidence
 from perfmodel.schema.machine import KEYS
@@ -45,7 +45,7 @@ def changes(asked: Projection) -> Block | Missing:
         row_words(figure, index, f"{format_ratio(change.after)}: {change.label}")
     _evidence_legend(figure, [change.evidence for change in found])
     ends = [value for s in found for value in (s.low, s.high, s.before)]
-    _ratios(figure, ends, asked.slowdown)
+    _ratios(figure, ends, asked.slowdown, len(found))
     return Block(
         CHANGES,
         _changes_title(asked.slowdown, found),
@@ -74,7 +74,7 @@ def tornado(asked: Projection) -> Block | Missing:
         row_words(figure, index, f"{swing.key} = {quantity} ({swing.evidence})")
     for side, words in enumerate(("halved", "doubled")):
         figure.add_trace(legend_mark(words, style.colour(side), style.symbol(side)))
-    _ratios(figure, [value for s in found for value in (s.halved, s.doubled)], asked.slowdown)
+    _ratios(figure, [value for s in found for value in (s.halved, s.doubled)], asked.slowdown, len(found))
     top = found[0]
     return Block(
         TORNADO,
@@ -100,10 +100,10 @@ def _changes_title(before: float, found: Sequence[Sensitivity]) -> str:
     return sentence("; ".join([said, *(f"{s.label} leaves {format_ratio(s.after)}" for s in rest)]))
 
 
-def _ratios(figure: Any, values: Sequence[float], asked: float) -> None:
+def _ratios(figure: Any, values: Sequence[float], asked: float, count: int) -> None:
     low, high = min([*values, asked]), max([*values, asked])
-    figure.update_xaxes(style.ratio_axis(low / 1.1, high * 1.1, "slowdown (×)"))
-    figure.add_vline(x=asked, line={"color": style.INK, "width": 1})
+    ratio_row_axis(figure, low / 1.1, high * 1.1, "slowdown (×)")
+    row_rules(figure, count, asked)
     figure.add_annotation(
         x=float(np.log10(asked)), y=1, yref="y domain", yanchor="bottom", showarrow=False,
         text=f"as asked {format_ratio(asked)}", font={"size": 12},
@@ -255,28 +255,26 @@ def heat_map(asked: Projection, frames: Sequence[pd.DataFrame] = ()) -> Block | 
     figure = style.new_figure(height=440)
     for index, (frame, names) in enumerate(zip(frames, _PLANES, strict=True)):
         figure.add_trace(_heat(frame, names, visible=index == 0))
-    ticks = style.log_ticks(low, max(high, 1.02 * low)) or [low, high]
     figure.update_layout(
         coloraxis={
             "colorscale": _SCALE, "cmin": float(np.log10(low)),
-            "cmax": float(np.log10(max(high, 1.02 * low))),
-            "colorbar": {"title": {"text": "slowdown"}, "tickvals": [float(np.log10(t)) for t in ticks],
-                         "ticktext": [f"{t:g}×" for t in ticks], "thickness": 14},
+            "cmax": float(np.log10(max(high, 1.02 * low))), "showscale": False,
         },
-        **_axes(_PLANES[0]),
+        **_axes(_PLANES[0], frames[0], asked),
     )  # fmt: skip
     switches = [
         Switch(
             " × ".join(_NAMES[name] for name in names),
             {"visible": [other == names for other in _PLANES]},
-            _axes(names),
+            _axes(names, frame, asked),
         )
-        for names in _PLANES
+        for names, frame in zip(_PLANES, frames, strict=True)
     ]
     return Block(
         HEAT_MAP,
         _heat_title(frames),
-        "Each cell is the slowdown of the asked tables with two of their values changed; darker is slower.",
+        "Each cell is the slowdown of the asked tables with two of their values changed; darker is slower, "
+        "and the framed one is what was asked.",
         figure,
         _source(asked, "every cell is projected in full"),
         tuple(_cell_row(row) for frame in frames for row in frame.to_dict(orient="records")),
@@ -284,11 +282,28 @@ def heat_map(asked: Projection, frames: Sequence[pd.DataFrame] = ()) -> Block | 
     )
 
 
-def _axes(names: tuple[str, str]) -> dict[str, Any]:
+def _axes(names: tuple[str, str], frame: pd.DataFrame, asked: Projection) -> dict[str, Any]:
+    """Both axes, and the frame of the cell that was asked."""
     across, up = (_NAMES[name] for name in names)
-    same = {"type": "category", "showgrid": False}
+    same = {"type": "category", "showgrid": False, "tickangle": 0}
     return {"xaxis": style.axis(f"{across} (per GPU)" if across == "batch" else across, **same),
-            "yaxis": style.axis(up, **same)}  # fmt: skip
+            "yaxis": style.axis(up, **same), "shapes": _frame(names, frame, asked)}  # fmt: skip
+
+
+def _frame(names: tuple[str, str], frame: pd.DataFrame, asked: Projection) -> list[dict[str, Any]]:
+    """Around the asked cell, by the places of its values. Limits: a sweep without them -> none"""
+    work, group = asked.work, asked.work.groups[0]
+    own = {"batch": work.batch, "pooling": group.pooling, "table_count": group.count, "dim": group.dim}
+    places = []
+    for name in names:
+        values = sorted(set(frame[name].astype(float)))
+        value = float(np.asarray(own[name]).flat[0])
+        if value not in values:
+            return []
+        places.append(values.index(value))
+    x, y = places
+    line = {"color": style.PALETTE[0], "width": 4}
+    return [{"type": "rect", "x0": x - 0.5, "x1": x + 0.5, "y0": y - 0.5, "y1": y + 0.5, "line": line}]
 
 
 def _heat(frame: pd.DataFrame, names: tuple[str, str], *, visible: bool) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ import numpy.typing as npt
 
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Missing
+from perfmodel.report.figures.rows import BAR, ratio_row_axis, row_words, rows_figure
 from perfmodel.report.figures.words import collective_name, hover, safe, sentence, signed
 from perfmodel.schema.evidence import COLLECTIVES
 from perfmodel.units import counted, format_bytes, format_fraction, format_time
@@ -31,7 +33,7 @@ _COLUMNS = ("time_s", "predicted_s", "low_s", "high_s", "error")
 _LEFT_OUT, _CLUSTERS, _STEPS = "a size left out", "a cluster that no fit saw", "training steps (MLPerf)"
 _GPUS = 8
 _PASSES = "whole passes of this run"
-_ROW = 34
+_ROW = 58
 _OUTCOMES = {
     Outcome.HOLDS: (style.PALETTE[2], "circle"),
     Outcome.FAILS: (style.PALETTE[1], "x"),
@@ -232,23 +234,22 @@ def claims(found: Sequence[Judged]) -> Block | Missing:
 
 
 def _claims_figure(drawn: Sequence[Judged]) -> Any:
-    figure = style.new_figure(height=140 + _ROW * len(drawn))
+    figure = rows_figure(len(drawn), _ROW)
     for index, one in enumerate(drawn):
         for trace in _claim(one, index):
             figure.add_trace(trace)
+        row_words(figure, index, _claim_words(one))
     for kind in dict.fromkeys(one.outcome for one in drawn):
         figure.add_trace(_mark([None], [None], kind, name=str(kind), hoverinfo="skip"))
     over = [value for one in drawn for value in _over_middle(one)]
-    title = "over claim (×)"
-    figure.update_xaxes(style.ratio_axis(min(over) / 1.3, max(over) * 1.3, title))
-    names = [f"{_name(one.claim.check)} ({one.claim.id})" for one in drawn]
-    figure.update_yaxes(
-        style.axis(
-            range=[len(drawn) - 0.4, -0.6], tickvals=list(range(len(drawn))), ticktext=names, zeroline=False,
-            showgrid=False, tickfont={"size": 11},
-        )
-    )  # fmt: skip
+    ratio_row_axis(figure, min(over) / 1.3, max(over) * 1.3, "what comes out over the claim (×)")
     return figure
+
+
+def _claim_words(one: Judged) -> str:
+    """``all-reduce ratio (2a)``, ``10x claimed, 1.95× here``: the first of what was found."""
+    here = re.split(r"[,;(]", one.found.words)[0].strip()
+    return f"{_name(one.claim.check)} ({one.claim.id})\n{one.claim.expected} claimed, {here} here"
 
 
 def _name(check: str) -> str:
@@ -277,7 +278,7 @@ def _claim(one: Judged, index: int) -> Iterator[Any]:
         ]
     )
     same = {"hovertext": text, "hoverinfo": "text", "showlegend": False, "name": one.claim.id}
-    line = {"color": style.faded(style.PALETTE[7], 0.4), "width": 12}
+    line = {"color": style.faded(style.PALETTE[7], 0.4), "width": BAR}
     yield go.Scatter(x=[low, high], y=[index] * 2, mode="lines", line=line, **same)
     yield _mark([at], [index], one.outcome, **same)
 
