@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -165,7 +166,7 @@ def project(
     if report is not None:
         from perfmodel.cli.report import check_beside, write_beside
 
-        check_beside(report, force, gpus=gpus, model=model, sharding=sharding, local_memory=local_memory)
+        check_beside(report, force, local_memory=local_memory)
     way = checked_sharding(sharding, reduction, local_memory)
     ids = ids_of(alpha, distribution)
     workload = workload_values(
@@ -243,11 +244,7 @@ def workload_values(*, model: str | None, id_dtype: str, **texts: str | None) ->
     from perfmodel.units import parse_bytes, parse_count, parse_number
 
     if model is not None:
-        clash = [f"--{name.replace('_', '-')}" for name in _OF_A_MODEL if texts.get(name) is not None]
-        if clash:
-            raise BadInputError(
-                f"--model and {clash[0]} exclude each other.", "a model brings its own tables."
-            )
+        check_model(texts)
     elif texts.get("table_size") is None and texts.get("gpus") is None:
         raise BadInputError("which tables?", "give --table-size, --gpus or --model, e.g. --table-size 10TB")
     parsers = {
@@ -268,6 +265,13 @@ def workload_values(*, model: str | None, id_dtype: str, **texts: str | None) ->
     if model is not None:
         values["tables"] = model
     return {name: value for name, value in values.items() if value is not None}
+
+
+def check_model(typed: Mapping[str, object]) -> None:
+    """Refuse options beside --model that say what tables are. typed  options by name, None: not given"""
+    clash = [f"--{name.replace('_', '-')}" for name in _OF_A_MODEL if typed.get(name) is not None]
+    if clash:
+        raise BadInputError(f"--model and {clash[0]} exclude each other.", "a model brings its own tables.")
 
 
 _OF_A_MODEL = ("table_size", "tables", "pooling", "dim", "dtype")

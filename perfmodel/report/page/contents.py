@@ -14,7 +14,7 @@ from perfmodel.report.figures.shardings import NAME as SHARDINGS
 from perfmodel.report.figures.shardings import shardings
 from perfmodel.report.page.lines import answerable
 from perfmodel.report.page.views import small_sizes
-from perfmodel.units import format_bytes, format_count
+from perfmodel.units import counted, format_bytes, format_count
 
 FIXED_NAMES = (*EVIDENCE, SHARDINGS)
 FIXED = len(FIXED_NAMES)
@@ -38,13 +38,17 @@ def fixed_block(name: str, asked: Projection, options: Mapping[str, Any]) -> Blo
 
 def question(asked: Projection) -> str:
     """What was asked, in words: for the blocks that stay."""
-    work, only = asked.work, asked.work.groups[0]
+    work, only, said = asked.work, asked.work.groups[0], asked.question
     counts = {"batch": work.batch, "tables": only.count, "dim": only.dim}
     words = [f"{name} {format_count(float(value.flat[0]))}" for name, value in counts.items()]
-    size = format_bytes(asked.gpu_count.table_bytes, binary=False)
-    pooling = f"pooling {float(only.pooling.flat[0]):g}"
-    where = f"{format_count(asked.gpus)} GPUs of {asked.setting.machine.name}"
-    return ", ".join([f"{size} on {where}", *words, pooling])
+    words.append(f"pooling {float(only.pooling.flat[0]):g}")
+    what = format_bytes(asked.gpu_count.table_bytes, binary=False)
+    if said is not None and said.model is not None:
+        what, words = f"{said.model} ({what})", words[:1]
+    if said is not None and said.sharding is not None:
+        words.append(f"sharded {said.sharding}")
+    where = f"{counted(asked.gpus, 'GPU')} of {asked.setting.machine.name}"
+    return ", ".join([f"{what} on {where}", *words])
 
 
 def _shardings(asked: Projection, options: Mapping[str, Any]) -> Block | Missing:

@@ -1,0 +1,229 @@
+"""The same tables on more and more GPUs: slowdown, time, samples per second; a line each way to send."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from perfmodel.project import Projection
+from perfmodel.report.figures import style
+from perfmodel.report.figures.block import Block, Missing, Switch
+from perfmodel.report.figures.ends import LabelledEnd, Scale, end_labels
+from perfmodel.report.figures.line_traces import (
+    Columns,
+    Drawn,
+    Line,
+    Row,
+    dash_words,
+    drawn_of,
+    full,
+    heights,
+    rule_words,
+    rules,
+    source,
+    traces,
+)
+from perfmodel.report.figures.over import GPUS
+from perfmodel.report.figures.words import safe
+from perfmodel.units import counted, format_bytes, format_count, format_number, format_ratio, format_time
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+NAME = "over-gpus"
+_COLUMNS = (
+    "gpus", "table_bytes", "batch", "slowdown", "slowdown_low", "slowdown_high", "time_s", "low_s", "high_s",
+    "baseline_time_s",
+)  # fmt: skip
+_MARGIN = {"l": 72, "r": 190, "t": 40, "b": 60}
+_HEIGHT, _WIDTH = 540, 820
+_BELOW, _ABOVE = 0.8, 1.3
+"""Of an axis: its ends under the lowest and over the highest value."""
+_IDEAL = "no slowdown"
+_TICKS = 12
+
+
+@dataclass(frozen=True)
+class _Quantity:
+    """What may be drawn: its columns, what it would be without a slowdown, and its axis."""
+
+    label: str
+    columns: Columns
+    ideal: Callable[[Row], float]
+    axis: Callable[[float, float], dict[str, Any]]
+
+
+def _samples(value: float) -> str:
+    """``12 M``."""
+    for factor, unit in ((1e9, " G"), (1e6, " M"), (1e3, " k")):
+        if value >= factor:
+            return f"{format_number(value / factor)}{unit}"
+    return format_number(value)
+
+
+def _samples_tick(value: float) -> str:
+    number, _, unit = _samples(value).partition(" ")
+    return f"{float(number):g} {unit}".strip()
+
+
+_QUANTITIES = (
+    _Quantity(
+        "slowdown",
+        Columns("gpus", "slowdown", "slowdown_low", "slowdown_high"),
+        lambda row: 1.0,
+        lambda low, high: style.ratio_axis(low, high, "slowdown (×)"),
+    ),
+    _Quantity(
+        "time",
+        Columns("gpus", "time_s", "low_s", "high_s"),
+        lambda row: float(row["baseline_time_s"]),
+        lambda low, high: style.time_axis(low, high, "time of a batch"),
+    ),
+    _Quantity(
+        "samples/s",
+        Columns("gpus", "samples_per_s", "samples_per_s_low", "samples_per_s_high"),
+        lambda row: _rate(row, "baseline_time_s"),
+        lambda low, high: style.log_axis(low, high, _samples_tick, "samples per second"),
+    ),
+)
+
+
+def over_gpus(lines: Sequence[Line], asked: Projection) -> Block | Missing:
+    """Lines with bands over numbers of GPUs; the first is the way that was asked for.
+
+    asked   the projection that the sentence is about, of the first line's way
+    Limits: no line with two GPUs or more -> Missing
+    """
+    known = [line for line in lines if (line.frame["gpus"].to_numpy() > 1).any()]
+    if not known:
+        return Missing(NAME, GPUS.none)
+    drawn = drawn_of(known, _COLUMNS)
+    for one in drawn:
+        for row in one.rows:
+            row |= _rates(row)
+    rows = tuple(row for one in drawn for row in one.rows)
+    left, right = min(row["gpus"] for row in rows), max(row["gpus"] for row in rows)
+    borders = [(gpus, words) for gpus, words in full(asked) if left < gpus < right]
+    switches = tuple(_switch(quantity, drawn, borders) for quantity in _QUANTITIES)
+    first = _QUANTITIES[0]
+    figure = style.plain_figure(
+        [
+            *(trace for one in drawn for trace in traces(one, first.columns, _hover, _HOVER)),
+            _ideal_trace(drawn[0], first),
+        ],
+        height=_HEIGHT,
+        margin=_MARGIN,
+        meta={"min_width": _WIDTH, "right": _MARGIN["r"]},
+        xaxis=_gpus_axis(left, right),
+        shapes=rules(borders),
+        **switches[0].layout,
+    )
+    how = (
+        "The same tables and samples per GPU on more and more GPUs; the grey line is what one memory that "
+        f"holds all tables would give; ribbons are 95 % bands; {dash_words(rows)}."
+    )
+    return Block(NAME, sentence(known, asked), how, figure, source(asked, rows), rows, switches)
+
+
+def sentence(lines: Sequence[Line], asked: Projection) -> str:
+    """What the lines say at the number of GPUs of ``asked``, and where the most samples pass."""
+    low, high = asked.band
+    if asked.gpus == 1:
+        return f"The tables fit one GPU, so nothing is slower there. {_most(lines[0].frame)}"
+    first = (
+        f"On {counted(asked.gpus, 'GPU')} a batch takes {format_time(asked.time_s)}, "
+        f"{format_ratio(asked.slowdown)} slower than in one memory ({format_ratio(low)} to "
+        f"{format_ratio(high)})"
+    )
+    others = [(_at(line.frame, asked.gpus), line.label) for line in lines[1:] if not line.supposed]
+    known = [(value, label) for value, label in others if value is not None]
+    if known and min(known)[0] < asked.slowdown * (1 - _SAME):
+        least, label = min(known)
+        first += f"; {label} would make it {format_ratio(least)}"
+    elif known:
+        first += ", and no other way drawn here is faster"
+    return f"{first}. {_most(lines[0].frame)}"
+
+
+_SAME = 1e-9
+
+
+def _most(frame: pd.DataFrame) -> str:
+    """Where the first way passes the most samples."""
+    rates = frame["batch"].to_numpy() * frame["gpus"].to_numpy() / frame["time_s"].to_numpy()
+    at = int(rates.argmax())
+    gpus = int(frame["gpus"].to_numpy()[at])
+    return f"Most samples per second: {_samples(float(rates[at]))}, on {counted(gpus, 'GPU')}."
+
+
+def _at(frame: pd.DataFrame, gpus: int) -> float | None:
+    """Slowdown of a line on so many GPUs; None where it has no such point."""
+    found = frame["gpus"].to_numpy() == gpus
+    return float(frame["slowdown"].to_numpy()[found][0]) if found.any() else None
+
+
+def _rate(row: Row, time: str) -> float:
+    """Samples of all GPUs over the time of a batch."""
+    return float(f"{row['batch'] * row['gpus'] / row[time]:.6g}")
+
+
+def _rates(row: Row) -> dict[str, float]:
+    return {
+        "samples_per_s": _rate(row, "time_s"),
+        "samples_per_s_low": _rate(row, "high_s"),
+        "samples_per_s_high": _rate(row, "low_s"),
+    }
+
+
+def _switch(quantity: _Quantity, drawn: Sequence[Drawn], borders: Sequence[tuple[float, str]]) -> Switch:
+    shown, ideal = quantity.columns, _ideal(drawn[0], quantity)
+    values = [value for one in drawn for name in (shown.low, shown.high) for value in one.values(name)]
+    low, high = _BELOW * min([*values, *ideal]), _ABOVE * max([*values, *ideal])
+    scale = Scale(low, high, _HEIGHT - _MARGIN["t"] - _MARGIN["b"], log=True)
+    ends = [LabelledEnd(safe(d.label), d.rows[-1][shown.x], d.rows[-1][shown.y], d.colour) for d in drawn]
+    ends.append(LabelledEnd(_IDEAL, drawn[0].rows[-1][shown.x], ideal[-1], style.PALETTE[7]))
+    words = [*rule_words(borders), *end_labels(ends, scale)]
+    y = [y for one in drawn for y in heights(one, shown)]
+    layout = {"yaxis": quantity.axis(low, high), "annotations": words}
+    return Switch(quantity.label, {"y": [*y, ideal]}, layout)
+
+
+def _ideal(first: Drawn, quantity: _Quantity) -> list[float]:
+    return [quantity.ideal(row) for row in first.rows]
+
+
+def _ideal_trace(first: Drawn, quantity: _Quantity) -> dict[str, Any]:
+    return {
+        "type": "scatter", "x": first.values("gpus"), "y": _ideal(first, quantity), "mode": "lines",
+        "name": _IDEAL, "hoverinfo": "skip", "showlegend": True,
+        "line": {"color": style.PALETTE[7], "width": 1.5},
+    }  # fmt: skip
+
+
+def _gpus_axis(left: float, right: float) -> dict[str, Any]:
+    """Ticks at powers of two, or every second or third of them."""
+    powers = [2.0**k for k in range(25) if left <= 2**k <= right]
+    ticks = powers[:: -(-len(powers) // _TICKS)] if powers else [left, right]
+    words = {"tickvals": ticks, "ticktext": [format_count(value) for value in ticks]}
+    return style.log_axis(left, right, format_count, "GPUs", **words)
+
+
+_HOVER = (
+    "<b>%{fullData.name}</b><br>%{customdata[0]}, tables of %{customdata[1]}<br>%{customdata[2]}, band "
+    "%{customdata[3]} – %{customdata[4]}<br>%{customdata[5]} instead of %{customdata[6]}<br>"
+    "%{customdata[7]} samples per second<br>evidence: %{customdata[8]}<extra></extra>"
+)
+
+
+def _hover(row: Row) -> list[str]:
+    return list(_words(row))
+
+
+def _words(row: Row) -> Iterator[str]:
+    yield counted(int(row["gpus"]), "GPU")
+    yield format_bytes(row["table_bytes"], binary=False)
+    yield from (format_ratio(row[name]) for name in ("slowdown", "slowdown_low", "slowdown_high"))
+    yield from (format_time(row[name]) for name in ("time_s", "baseline_time_s"))
+    yield _samples(row["samples_per_s"])
+    yield row["evidence"]

@@ -1,0 +1,61 @@
+"""The blocks of a page over numbers of GPUs that stay: those of the question as it was asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from perfmodel.errors import NoCalibrationError, PerfmodelError
+from perfmodel.plan.answer import compared, winner
+from perfmodel.plan.sizes import Size
+from perfmodel.project import Projection, project_one
+from perfmodel.report.figures.block import Block, Missing
+from perfmodel.report.figures.evidence import EVIDENCE
+from perfmodel.report.figures.over import GPUS
+from perfmodel.report.figures.planned import NAME as PER_TABLE
+from perfmodel.report.figures.planned import per_table
+from perfmodel.report.figures.sensitivity import CHANGES, HEAT_MAP, TORNADO
+from perfmodel.report.figures.shardings import NAME as SHARDINGS
+from perfmodel.report.figures.shardings import shardings
+
+_OF_ROW_WISE = (CHANGES, TORNADO, HEAT_MAP)
+BLOCKS = len(EVIDENCE) + 2
+"""How many blocks ``fixed_gpu_blocks`` gives of a model."""
+
+
+def fixed_gpu_blocks(
+    asked: Projection, options: Mapping[str, Any], numbers: Sequence[int], line: str
+) -> Iterator[Block | Missing]:
+    """Blocks in the order of the reader's questions.
+
+    asked    the projection of the question
+    options  of ``perfmodel.project`` that it was asked with, without its number of GPUs
+    numbers  of GPUs that shardings are compared on;  line  the command that plans each table
+    """
+    for name, build in EVIDENCE.items():
+        if name in _OF_ROW_WISE and asked.question and asked.question.sharding:
+            yield Missing(name, "it is known of row-wise shards alone: leave --sharding out.")
+        else:
+            yield build(asked)
+    if options.get("reduction", "auto") != "auto":
+        why = "an exchange was chosen with --reduction: leave it out to compare them."
+        yield from (Missing(name, why) for name in (SHARDINGS, PER_TABLE))
+        return
+    machine, known = asked.setting.machine, {**options, "setting": asked.setting}
+    found: dict[int, Size] = {}
+    for gpus in sorted({*numbers, asked.gpus}):
+        try:
+            base = project_one(machine=machine, gpus=gpus, **known)
+            found[gpus] = Size(base.gpu_count.table_bytes, base, tuple(compared(base)))
+        except PerfmodelError as error:
+            if gpus == asked.gpus:
+                yield Missing(SHARDINGS, error.message)
+                return
+    yield shardings(list(found.values()), GPUS)
+    if options.get("tables") is None:
+        return
+    own = found[asked.gpus]
+    try:
+        yield per_table(own.base, winner(own.found), line)
+    except NoCalibrationError as error:
+        yield Missing(PER_TABLE, error.message)

@@ -1,0 +1,161 @@
+"""The page of tables that stay while the number of GPUs changes: its lines, its bars, and its views."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from perfmodel.errors import BadInputError, PerfmodelError
+from perfmodel.plan.answer import compared
+from perfmodel.predict import LARGEST_GPUS
+from perfmodel.project import Projection, project_one
+from perfmodel.project.scenarios import CLUSTER
+from perfmodel.report.figures.block import Missing
+from perfmodel.report.figures.breakdown import breakdown
+from perfmodel.report.figures.line_traces import Line
+from perfmodel.report.figures.over import GPUS
+from perfmodel.report.figures.over_gpus import over_gpus, sentence
+from perfmodel.report.figures.words import library_name
+from perfmodel.report.page.lines import Lines, Workload
+from perfmodel.report.page.setups import Curves, Loaded, Setup
+from perfmodel.report.page.views import Asked, View
+from perfmodel.schema.machine import Machine
+from perfmodel.units import counted
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_NODES = 16
+"""Lines reach this many nodes at least."""
+_BARS = (1, 2, 4, 8, 16)
+"""Nodes that have a bar."""
+
+
+def numbers_of_gpus(least: int, node: int, asked: Sequence[int], most: float = LARGEST_GPUS) -> list[int]:
+    """Numbers of GPUs of the lines: powers of two, whole nodes, and those that were asked for.
+
+    least  what the tables need;  node  GPUs of a node;  most  of which each gets a row
+    """
+    top = max([_NODES * node, *asked])
+    even = [1 << k for k in range(top.bit_length())]
+    found = {least, *even, *(node * nodes for nodes in _BARS), *asked}
+    return sorted(count for count in found if max(least, 2) <= count <= min(top, most) or count in asked)
+
+
+def bar_numbers(least: int, node: int, asked: Sequence[int], most: float = LARGEST_GPUS) -> list[int]:
+    """Numbers of GPUs of the bars: whole nodes, and those that were asked for."""
+    found = {*(node * nodes for nodes in _BARS if least <= node * nodes <= most), *asked}
+    return sorted(count for count in found if count > 1 or count in asked)
+
+
+@dataclass(frozen=True)
+class Tables:
+    """Tables that stay. most_gpus  of which each gets a row of every table, where they are not copied"""
+
+    table_bytes: float
+    most_gpus: float = LARGEST_GPUS
+
+    def least(self, machine: Machine, reserve: float) -> int:
+        """GPUs that hold them."""
+        return max(int(-(-self.table_bytes // (machine.value("hbm_bytes") * (1 - reserve)))), 1)
+
+
+class GpuLines(Lines):
+    """Slowdowns over numbers of GPUs; otherwise as ``Lines``, whose ``sizes`` are the numbers asked for."""
+
+    axis = "gpus"
+
+    def __init__(
+        self,
+        numbers: Sequence[int],
+        workloads: Sequence[Workload],
+        loaded: Loaded,
+        options: Mapping[str, Any],
+        own: Sequence[Curves],
+        tables: Tables,
+    ) -> None:
+        super().__init__(numbers, workloads, loaded, options, own)
+        self.tables = tables
+
+    def grid(self, way: Setup, options: Mapping[str, Any]) -> list[float]:
+        """Numbers of GPUs that hold the tables."""
+        least = self.tables.least(way.machine, float(options.get("reserve") or 0.0))
+        node = options.get("gpus_per_node") or way.machine.gpus_per_node
+        asked = [int(number) for number in self._sizes if number >= least]
+        return [float(count) for count in numbers_of_gpus(least, node, asked, self.tables.most_gpus)]
+
+
+@dataclass(frozen=True, eq=False)
+class GpusAsked(Asked):
+    """All that the views of such a page are of; ``sizes`` are numbers of GPUs.
+
+    sharding  a name of ``perfmodel.plan.alike.WAYS``; None: row-wise
+    """
+
+    tables: Tables
+    sharding: str | None = None
+
+
+def gpu_view(chosen: tuple[int, ...], workload: Mapping[str, Any], setup: Setup, asked: GpusAsked) -> View:
+    """The view of one workload, sent in one way.
+
+    Limits: a sharding that is not possible on a number of GPUs that was asked for -> BadInputError
+    """
+    machine, known = setup.machine, {**asked.options, **setup.options, **workload}
+    setting = asked.loaded.of(machine, setup.curves, str(known.get("scenario", CLUSTER)))
+    quick = {**known, "setting": setting}
+    told = known if machine.overrides else quick  # which overrides change nothing is told without a setting
+
+    @cache
+    def answer(gpus: int) -> Projection:
+        own = told if gpus in asked.sizes.values else quick
+        return sharded(project_one(machine=machine, gpus=gpus, **own), asked.sharding)
+
+    answers = tuple(answer(gpus) for gpus in asked.sizes.values)
+    least = asked.tables.least(machine, float(known.get("reserve") or 0.0))
+    node = known.get("gpus_per_node") or machine.gpus_per_node
+    numbers = bar_numbers(least, node, asked.sizes.values, asked.tables.most_gpus)
+    bars: list[Projection] = []
+    for gpus in numbers:
+        with contextlib.suppress(PerfmodelError):
+            bars.append(answer(gpus))
+    lines = list(asked.lines.of(setup, workload))
+    if asked.sharding is not None:
+        lines = [_line(bars, f"{library_name(setup.curves.backend)} {asked.sharding}"), *lines]
+    first = over_gpus(lines, answers[asked.sizes.start])
+    titles = {} if isinstance(first, Missing) else {first.name: tuple(sentence(lines, a) for a in answers)}
+    return View(chosen, answers, (first, breakdown(bars, GPUS)), titles)
+
+
+def sharded(base: Projection, way: str | None) -> Projection:
+    """The same tables on the same GPUs, sharded in another way. Limits: not possible -> BadInputError, why"""
+    if way is None or base.gpus == 1:
+        return base
+    found = next(compared(base, [way]))
+    if found.answer is None:
+        raise BadInputError(
+            f"{way} is not possible on {counted(base.gpus, 'GPU')}: {found.why}.",
+            "give other numbers with --gpus, or another --sharding; --sharding all compares them.",
+        )
+    return found.answer
+
+
+def _line(answers: Sequence[Projection], label: str) -> Line:
+    """A line through answers that were found one by one."""
+    return Line(label, _frame(answers))
+
+
+def _frame(answers: Sequence[Projection]) -> pd.DataFrame:
+    import pandas as pd
+
+    return pd.DataFrame(list(_rows(answers)))
+
+
+def _rows(answers: Sequence[Projection]) -> Iterator[dict[str, Any]]:
+    for answer in answers:
+        own = {"gpus": answer.gpus, "table_bytes": answer.gpu_count.table_bytes}
+        words = {"batch": float(answer.work.batch[0]), "evidence": str(answer.evidence)}
+        yield {**answer.totals, **own, **words}
