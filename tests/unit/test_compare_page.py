@@ -124,6 +124,13 @@ def test_the_sentence_of_differences_names_what_saves_most() -> None:
     assert block(step_differences(pair(FAST, FAST))).title == (
         "For 10 TB no step of A takes another time than that of B."
     )
+    words = [note.text for note in found.figure.layout.annotations]
+    assert words[-1].startswith("whole batch: A ") and not any("0 s" in text for text in words)
+    lonely = Pair(
+        one(SLOW, table_bytes=10e12), one(SLOW, table_bytes=10e12, reduction="all-to-all"), "a", "b"
+    )
+    told = [note.text for note in block(step_differences(lonely)).figure.layout.annotations]
+    assert any(text.startswith("local sum: B ") and text.endswith(" alone") for text in told), told
     batch = found.data[-1]
     assert batch["step"] == "batch" and batch["verdict"] == "B is faster"
     assert sum(row["difference_s"] for row in found.data[:-1]) == pytest.approx(batch["difference_s"])

@@ -66,6 +66,13 @@ def test_ceilings_are_the_machines_values_dashed_by_evidence() -> None:
     assert shade.x1 == machine.value("l2_bytes")
 
 
+def test_bands_are_whole_inside_the_axes() -> None:
+    figure = block(roofline(asked())).figure
+    bands = np.concatenate([np.asarray(t.y, float) for t in figure.data if t.fill == "toself"])
+    low, high = (10**end for end in figure.layout.yaxis.range)
+    assert low < bands.min() and bands.max() < high
+
+
 def test_a_ceiling_has_its_name_where_no_line_is() -> None:
     def ends(found: Block) -> dict[str, str]:
         return {a.text.split()[0]: a.xanchor for a in found.figure.layout.annotations if "TB/s" in a.text}

@@ -145,27 +145,29 @@ def _short(one: Difference) -> str:
 
 
 def _words(one: Difference) -> str:
-    a, b = (format_time(span[1]) for span in (one.a, one.b))
-    return f"{_short(one)}: A {a}, B {b}"
+    times = [f"{side} {format_time(span[1])}" for side, span in (("A", one.a), ("B", one.b)) if span[1]]
+    return f"{_short(one)}: {', '.join(times)}{' alone' if len(times) == 1 else ''}"
 
 
 def _difference(one: Difference, index: int, factor: float) -> list[Any]:
     import plotly.graph_objects as go
 
-    low, middle, high = (factor * value for value in one.band)
+    start, middle, end = (factor * value for value in one.band)
     mark = verdict_mark(one.verdict)
     text = hover(
         [
             safe(_short(one)),
-            f"A {format_time(one.a[1])}, band {band(one.a[0], one.a[2])}",
-            f"B {format_time(one.b[1])}, band {band(one.b[0], one.b[2])}",
+            *(
+                f"{side} {format_time(at)}, band {band(low, high)}" if at else f"not a step of {side}"
+                for side, (low, at, high) in (("A", one.a), ("B", one.b))
+            ),
             f"A − B {_signed(one.band[1])}, interval {_signed(one.band[0])} to {_signed(one.band[2])}",
             str(one.verdict),
         ]
     )
     same = {"hovertext": text, "hoverinfo": "text", "showlegend": False, "name": _short(one)}
     line = {"color": style.faded(mark["color"], 0.45), "width": BAR}
-    bars = {"type": "data", "symmetric": False, "array": [high - middle], "arrayminus": [middle - low]}
+    bars = {"type": "data", "symmetric": False, "array": [end - middle], "arrayminus": [middle - start]}
     return [
         go.Scatter(x=[0, middle], y=[index, index], mode="lines", line=line, **same),
         go.Scatter(

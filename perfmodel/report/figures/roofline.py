@@ -172,8 +172,8 @@ def _figure(asked: Projection, lines: Sequence[_Line], points: pd.DataFrame | No
         figure.add_trace(_marks(points, len(lines)))
     machine = asked.setting.machine
     ceilings = [(label, machine.quantity(key)) for key, label in _CEILINGS]
-    low = min(float(line.rate.min()) for line in lines)
-    high = max([q.value for _, q in ceilings] + [float(line.rate.max()) for line in lines])
+    low = min(float((line.asked / line.high_s).min()) for line in lines)
+    high = max([q.value for _, q in ceilings] + [float((line.asked / line.low_s).max()) for line in lines])
     left, right = float(lines[0].working_set[0]), float(lines[0].working_set[-1])
     if points is not None:
         low, high = min(low, float(points["rate"].min())), max(high, float(points["rate"].max()))

@@ -129,7 +129,7 @@ def _share(asked: Projection | None, points: Iterable[Point]) -> str:
     names = {point.operation for point in points}
     steps = {_KERNEL_STEPS.get(name, "") for name in names}
     share = sum(s.share for s in _steps(asked) if s.collective in names or s.name in steps)
-    return f"; {format_fraction(share)} of the time here rests on such" if share else ""
+    return f"; {format_fraction(share)} of the time here rests on such points" if share else ""
 
 
 def _steps(asked: Projection | None) -> tuple[StepRow, ...]:
