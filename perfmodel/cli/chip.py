@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -60,9 +61,9 @@ def on_chip(context: typer.Context) -> None:
     context  of ``perfmodel plan``, whose options it has
     Limits: an option that is about GPUs -> BadInputError that names it
     """
-    given = _given(context)
-    _check(context, given)
     asked = context.params
+    meant = [name for name in _MEANT if name != "force" or asked["report"] is not None]
+    given = check_meant(context, meant, "plans for the cores of one chip")
     if asked["report"] is not None:
         check_target(asked["report"], force=asked["force"], option="--report")
     if asked["model"] is None:
@@ -125,12 +126,21 @@ def _given(context: typer.Context) -> dict[str, str]:
     return found
 
 
-def _check(context: typer.Context, given: dict[str, str]) -> None:
-    meant = [name for name in _MEANT if name != "force" or "report" in given]
+def check_meant(context: typer.Context, meant: Sequence[str], what: str) -> dict[str, str]:
+    """Options that were typed, by their parameters; what  they are to be about.
+
+    Limits: one of another parameter -> BadInputError that names it
+    """
+    given = _given(context)
     other = [option for name, option in given.items() if name not in meant]
     if other:
-        usable = sorted(p.opts[0] for p in context.command.params if p.name in meant and p.name != "chip")
+        usable = sorted(
+            p.opts[0]
+            for p in context.command.params
+            if p.name in meant and p.name != "chip" and p.opts[0].startswith("-")
+        )
         raise BadInputError(
-            f"{other[0]} and --on-chip exclude each other: --on-chip plans for the cores of one chip.",
+            f"{other[0]} and --on-chip exclude each other: --on-chip {what}.",
             f"leave one of them out; --on-chip goes with {', '.join(usable)}.",
         )
+    return given

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from perfmodel.cli.explain_chip import OnChipOption, RowsOption, explain_on_chip, only_on_chip
 from perfmodel.cli.ids import AlphaOption, DistributionOption, ids_of
 from perfmodel.cli.options import (
     BackendOption,
@@ -52,9 +53,16 @@ _DEFAULT_TABLE_SIZE = "10TB"
 
 
 def explain(
+    context: typer.Context,
     step: Annotated[
-        str, typer.Argument(help="A step of perfmodel project: reduce-scatter, gather, all-to-all-ids …")
+        str,
+        typer.Argument(
+            help="A step of perfmodel project: reduce-scatter, gather, all-to-all-ids … "
+            "With --on-chip a way: GM, L1, GM-UB, L1-UB."
+        ),
     ],
+    chip: OnChipOption = None,
+    rows: RowsOption = None,
     table_size: TableSizeOption = None,
     gpus: GpusOption = None,
     model: ModelOption = None,
@@ -81,7 +89,7 @@ def explain(
 ) -> None:
     """The equation of one step with your numbers in it, each with unit, source and evidence.
 
-    Takes the options of project (default: --table-size 10TB).
+    Takes the options of project (default: --table-size 10TB), or --on-chip with one table.
 
     \b
     Examples
@@ -90,7 +98,12 @@ def explain(
       perfmodel explain all-to-all-ids --gpus 16 --machine h200-sxm-ib --json
       perfmodel explain all-to-all-rows --sharding ub
       perfmodel explain convert-out --payload fp16
+      perfmodel explain L1 --on-chip ascend-910 --rows 2000 --dim 128 --batch 4096 --pooling 4
     """
+    if chip is not None:
+        explain_on_chip(context)
+        return
+    only_on_chip(step, rows)
     way = checked_sharding(sharding, reduction)
     ids = ids_of(alpha, distribution)
     if way == ALL:

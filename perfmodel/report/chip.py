@@ -6,6 +6,7 @@ import numpy as np
 
 from perfmodel.chip.answer import Outcome, Sensed
 from perfmodel.chip.groups import Group
+from perfmodel.report.chips import explain_line
 from perfmodel.report.terminal import facts, paragraph, sides, table, unbroken
 from perfmodel.units import (
     counted,
@@ -222,4 +223,10 @@ def footer(answer: Outcome) -> str:
         )
     spent = f"{counted(answer.mapped.tried, 'mapping')} looked at in {format_time(answer.mapped.seconds)}"
     words = "symmetric: every core looks up a slice of the batch, all cores at one table at a time"
-    return paragraph(f"Modelled, not measured · {words} · {spent}\n{' · '.join(parts)}")
+    said = paragraph(f"Modelled, not measured · {words} · {spent}\n{' · '.join(parts)}")
+    largest = answer.groups[0]
+    t, at = answer.tables, largest.tables[0]
+    rows, dim, pooling = float(t.rows[at]), float(t.dim[at]), float(t.pooling[at])
+    shape = rows, dim, float(t.element_bytes[at]), int(answer.cost.batch), pooling
+    line = explain_line(chip, largest.ways[0], *shape, answer.ids)
+    return said + (f"\nThe equation of a way, on one core that has a whole table:\n{line}" if line else "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 
 import numpy as np
@@ -9,8 +10,9 @@ import numpy as np
 from perfmodel.chip.replay import MOST_REQUESTS, Replayed
 from perfmodel.chip.ways import WaysMap
 from perfmodel.chip.work import WAYS, Way
-from perfmodel.report.terminal import facts, paragraph, table
-from perfmodel.schema.chip import CHIP_KEYS, Chip
+from perfmodel.report.terminal import command_lines, facts, paragraph, table
+from perfmodel.schema.chip import CHIP_KEYS, Chip, list_chips
+from perfmodel.schema.distributions import UNIFORM, Distribution
 from perfmodel.units import format_bytes, format_count, format_time
 
 _LETTERS = {Way.GM: "GM", Way.L1: "L1", Way.GM_UB: "GM-UB", Way.L1_UB: "L1-UB"}
@@ -91,8 +93,37 @@ def ways_text(found: WaysMap) -> str:
             )
             + "\n"
             + below,
+            *_explained(found),
         ]
     )
+
+
+def _explained(found: WaysMap) -> list[str]:
+    """The line that explains the fastest way of the cell in the middle."""
+    row, column = (size // 2 for size in found.best.shape)
+    bags = max(1, round(float(found.look_ups[column]) / found.pooling))
+    shape = float(found.rows[row]), found.dim, found.element_bytes, bags, found.pooling
+    line = explain_line(found.chip, Way(int(found.best[row, column])), *shape, found.ids)
+    return [f"The equations of a cell, with the numbers in them:\n{line}"] if line else []
+
+
+def explain_line(
+    chip: Chip,
+    way: Way,
+    rows: float,
+    dim: float,
+    element_bytes: float,
+    batch: int,
+    pooling: float,
+    ids: Distribution,
+) -> str:
+    """``perfmodel explain`` of a way, to copy. Limits: a chip of a file, or a changed one -> nothing"""
+    dtype = {4.0: "", 2.0: " --dtype fp16"}.get(element_bytes)
+    if chip.name not in list_chips() or chip.overrides or dtype is None:
+        return ""
+    words = f"perfmodel explain {way.label} --on-chip {chip.name} --rows {rows:.0f} --dim {dim:.0f}{dtype}"
+    words += f" --batch {batch} --pooling {pooling:g}"
+    return command_lines(words if ids == UNIFORM else f"{words} --distribution {shlex.quote(ids.name)}")
 
 
 def _crossing(look_ups: float) -> str:
