@@ -84,6 +84,16 @@ def test_marks_of_the_ratio_are_those_of_the_verdict(frame: pd.DataFrame) -> Non
     assert len(set(colours)) == 3 and len(found.data) == 2 * len(SIZES)
 
 
+def test_lines_have_their_letters_at_their_ends(frame: pd.DataFrame) -> None:
+    far = block(times(pair(), scaled(frame, 1, 1, 1, 0.1))).figure.layout.annotations
+    assert [note.text for note in far] == ["<b>A</b>", "<b>B</b>"] and [note.yshift for note in far] == [0, 0]
+    assert [10**note.x for note in far] == pytest.approx([40e12] * 2) and far[0].y - far[
+        1
+    ].y == pytest.approx(1)
+    near = block(times(pair(), scaled(frame, 1, 1, 1, 1.1))).figure.layout.annotations
+    assert near[0].yshift < 0 < near[1].yshift
+
+
 def test_sizes_that_only_one_side_knows_leave_the_block_out(frame: pd.DataFrame) -> None:
     found = times(pair(), (frame.iloc[:2], frame.iloc[2:]))
     assert isinstance(found, Missing) and "--table-size" in found.why
@@ -185,6 +195,14 @@ def test_constants_that_differ_and_the_farthest(libraries: Pair) -> None:
     texts = " ".join(str(trace.hovertext) for trace in found.figure.data)
     assert machines[0].setting.machine.quantity("nic_bytes_per_s").source[:20] in texts
     assert isinstance(constants(Pair(machines[0], machines[0], "a", "a")), Missing)
+    curves = block(constants(libraries))
+    assert (
+        "; the farthest apart is the rate of all-to-all on 8 GPUs, 378 GB/s on A and 44.1 GB/s"
+        in curves.title
+    )
+    assert "rate of all-to-all on 8 GPUs<br>378 GB/s → 44.1 GB/s" in [
+        note.text for note in curves.figure.layout.annotations
+    ]
     fitted = [one for one in differing(libraries) if one.kind == "curve"]
     assert fitted and all(one.low is None or one.low < (one.ratio or 0) < (one.high or 0) for one in fitted)
     assert [one.sure for one in fitted] == sorted((one.sure for one in fitted), reverse=True)

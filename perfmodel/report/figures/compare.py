@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -88,6 +89,25 @@ def verdict_traces(
             error_y=bars, hovertext=[texts[i] for i in at], hoverinfo="text", name=str(verdict),
             legendgroup=str(verdict),
         )  # fmt: skip
+
+
+def letters(figure: Any, ends: Sequence[tuple[float, float]]) -> None:
+    """A and B at the ends of their lines, on logarithmic axes of the first row.
+
+    ends  x and y of the last point of A, then of B
+    Limits: ends so close that letters would cover each other -> the upper one above, the lower one below
+    """
+    up = ends[0][1] >= ends[1][1]
+    near = abs(math.log(ends[0][1] / ends[1][1])) < _NEAR
+    for index, (x, y) in enumerate(ends):
+        shift = (9 if up == (index == 0) else -9) if near else 0
+        figure.add_annotation(
+            x=math.log10(x), y=math.log10(y), xref="x", yref="y", xanchor="left", yanchor="middle", xshift=6,
+            yshift=shift, showarrow=False, text=f"<b>{'AB'[index]}</b>", font={"color": style.colour(index)},
+        )  # fmt: skip
+
+
+_NEAR = 0.5
 
 
 def times(pair: Pair, frames: tuple[pd.DataFrame, pd.DataFrame]) -> Block | Missing:
@@ -212,6 +232,7 @@ def _lines(
         for trace in _line(frame, label, index, value, ends):
             figure.add_trace(trace)
         rows += [_row(letter, values) for values in frame.to_dict(orient="records")]
+    letters(figure, [(float(f["table_bytes"].iloc[-1]), float(f[value].iloc[-1])) for f in frames])
     sizes = [size for frame in frames for size in (frame["table_bytes"].min(), frame["table_bytes"].max())]
     low, high = float(min(sizes)), float(max(sizes))
     pad = (high / low) ** PAD

@@ -94,7 +94,7 @@ def constants(pair: Pair) -> Block | Missing:
     for index, one in enumerate(drawn):
         for trace in _constant(one, index):
             figure.add_trace(trace)
-        row_words(figure, index, f"{one.name}: {_value(one, one.a)} → {_value(one, one.b)}")
+        row_words(figure, index, f"{one.name}\n{_value(one, one.a)} → {_value(one, one.b)}")
     for kind in dict.fromkeys(one.kind for one in drawn):
         place = _KINDS[kind]
         figure.add_trace(legend_mark(_KIND_WORDS[kind], style.colour(place), style.symbol(place)))
@@ -130,8 +130,9 @@ def _constants_title(found: Sequence[Constant]) -> str:
     if laws and not parts:
         parts.append(counted(len(laws), "constant") + " of the laws")
     first = max([*machine, *sure] or found, key=lambda one: one.reach)
+    article = "the " if first.kind == "curve" else ""
     return sentence(
-        f"A and B differ in {' and in '.join(parts)}; the farthest apart is {first.name}, "
+        f"A and B differ in {' and in '.join(parts)}; the farthest apart is {article}{first.name}, "
         f"{_value(first, first.a)} on A and {_value(first, first.b)} on B"
     )
 
@@ -179,7 +180,7 @@ def _of_laws(collective: str, a: Law | None, b: Law | None) -> Iterator[Constant
     values = dict(zip(b.names, b.values, strict=True))
     for key, value in zip(a.names, a.values, strict=True):
         if key in values:
-            what = f"{key} of the {a.law.replace('_', '-')} law ({collective_name(collective)})"
+            what = f"{key}, {a.law.replace('_', '-')} law"
             yield Constant(what, what, _unit(key), value, values[key], a_from, b_from, "law")
 
 
@@ -310,8 +311,8 @@ def _need_words(one: Need) -> str:
     unit = KEYS[one.key].unit
     now = format_quantity(one.value, unit)
     if one.needed is None:
-        return f"{one.key} = {now}: {format_time(one.best_s)} with {MOST:g} times as good"
-    return f"{one.key} = {now}: {format_quantity(one.needed, unit)} would do ({format_ratio(one.factor)})"
+        return f"{one.key} = {now}\n{format_time(one.best_s)} with {MOST:g} times as good"
+    return f"{one.key} = {now}\n{format_quantity(one.needed, unit)} would do ({format_ratio(one.factor)})"
 
 
 def _need(one: Need, index: int, target_s: float) -> Any:
@@ -321,7 +322,7 @@ def _need(one: Need, index: int, target_s: float) -> Any:
     text = hover(
         [
             f"<b>{one.key}</b>: {KEYS[one.key].meaning}",
-            safe(_need_words(one)),
+            *_need_words(one).splitlines(),
             f"a batch of {format_time(target_s)} is aimed at",
             f"evidence of the value: {one.evidence}",
         ]

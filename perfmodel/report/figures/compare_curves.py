@@ -16,7 +16,7 @@ from perfmodel.project.comparison import VERDICTS, Verdict
 from perfmodel.project.scenarios import BEST, Setting
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Missing
-from perfmodel.report.figures.compare import PAD, Pair, verdict_traces
+from perfmodel.report.figures.compare import PAD, Pair, letters, verdict_traces
 from perfmodel.report.figures.words import collective_name, hover, library_name, safe, sentence
 from perfmodel.schema.calibration import Curve
 from perfmodel.schema.evidence import COLLECTIVES, Backend, Evidence
@@ -183,6 +183,7 @@ def _figure(
     texts = [_ratio_text(row) for row in rows]
     for trace in verdict_traces(cell.sizes.tolist(), bands, [str(v) for v in cell.verdicts], texts):
         figure.add_trace(trace, row=2, col=1)
+    letters(figure, [(float(cell.sizes[-1]), float(t.time_s[-1])) for t in cell.times])
     first, last = float(cell.sizes[0]), float(cell.sizes[-1])
     pad = (last / first) ** PAD
     ends = first / pad, last * pad
