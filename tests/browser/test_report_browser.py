@@ -104,7 +104,7 @@ def test_every_setting_shows_the_numbers_of_python(
 
 def test_a_combination_that_is_not_there_is_no_dead_end(browser: Chromium, page: Path) -> None:
     browser.open(page, 1280)
-    places = "[...document.querySelectorAll('select')].map(s => Number(s.value)).join('')"
+    places = "[...document.querySelectorAll('#selectors select')].map(s => Number(s.value)).join('')"
     line = "document.getElementById('choice')"
     asked = browser.run(places)
     choose(browser, "batch", 0)
@@ -164,9 +164,28 @@ def test_switches_legend_and_table(browser: Chromium, page: Path) -> None:
     assert browser.said == []
 
 
+def test_curves_of_another_number_of_gpus_are_chosen_in_their_block(browser: Chromium, page: Path) -> None:
+    browser.open(page, 1280)
+    block = "document.getElementById('block-libraries')"
+    title, rows = (f"{block}.querySelector('{part}').textContent" for part in ("h2", "summary"))
+    before = browser.run(title), browser.run(rows)
+    assert "on 8 GPUs" in before[0]
+    change = "list => { list.value = 1; list.dispatchEvent(new Event('change')); }"
+    browser.run(f"({change})({block}.querySelector('select'))")
+    browser.wait(f"{title}.includes('on 2 GPUs') && {block}.querySelector('.main-svg')")
+    assert browser.run(rows) != before[1]
+    choose(browser, "batch", 0)  # what is chosen above does not change it back
+    assert "on 2 GPUs" in browser.run(title) and browser.said == []
+    other = "document.querySelector('#block-collectives-all-to-all h2').textContent"
+    assert "on 8 GPUs" in browser.run(other)
+
+
 def test_everything_is_reached_by_keyboard(browser: Chromium, page: Path) -> None:
     browser.open(page, 1280)
-    lonely = "[...document.querySelectorAll('select')].filter(s => !s.closest('label')).length"
+    lonely = (
+        "[...document.querySelectorAll('select')]"
+        ".filter(s => !s.closest('label') && !s.getAttribute('aria-label')).length"
+    )
     assert browser.run(lonely) == 0
     assert browser.run("[...document.querySelectorAll('.plot')].every(p => p.getAttribute('aria-label'))")
     assert browser.run(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import own_run
 import pandas as pd
+import plotly.graph_objects as go
 import pytest
 
 from perfmodel.errors import BadInputError
@@ -141,6 +143,13 @@ def test_nvlink_and_pcie_are_named_by_their_machines(nccl: Measured) -> None:
     pcie = measured(load_machine("rtx-pro-6000-pcie"), "nccl")
     found = block(nccl, pcie, collective="all_reduce")
     assert "h200-sxm-ib, NCCL" in found.title and "rtx-pro-6000-pcie, NCCL" in found.title
+
+
+def test_the_figure_is_one_that_plotly_knows(nccl: Measured, nvshmem: Measured) -> None:
+    figure = block(nccl, nvshmem).figure
+    assert go.Figure(figure.to_dict()).to_dict() == figure.to_dict()
+    heights = [figure.layout[name].domain for name in ("yaxis3", "yaxis2", "yaxis")]
+    assert all(low[1] < high[0] for low, high in pairwise(heights))
 
 
 def test_what_was_not_measured_is_missing_with_the_command(nccl: Measured) -> None:

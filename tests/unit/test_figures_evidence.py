@@ -52,6 +52,20 @@ def test_every_figure_of_the_default_answer_is_there() -> None:
 
 
 @pytest.mark.usefixtures("quick")
+def test_curves_on_other_numbers_of_gpus_are_there_to_choose() -> None:
+    found = blocks(project_one(table_bytes=10e12))
+    for name in ("collectives-all-to-all", "collectives-reduce-scatter", "libraries"):
+        block = found[name]
+        assert isinstance(block, Block)
+        assert [block.choice, *(other.choice for other in block.others)] == ["8 GPUs", "2 GPUs", "4 GPUs"]
+        for each in (block, *block.others):
+            assert each.name == name and f"on {each.choice}" in each.title
+            assert {f"{row['gpus']} GPUs" for row in each.data} == {each.choice}
+    links = found["links"]
+    assert isinstance(links, Block) and links.others == ()
+
+
+@pytest.mark.usefixtures("quick")
 def test_on_one_gpu_what_hangs_on_several_is_missing() -> None:
     found = blocks(project_one(table_bytes=1e9, gpus=1))
     missing = [name for name, block in found.items() if isinstance(block, Missing)]

@@ -27,6 +27,8 @@ class Block:
     source: str  # where the data come from, and their evidence
     data: tuple[Mapping[str, Any], ...]  # rows of one table: plain numbers in SI units, and words
     switches: tuple[Switch, ...] = ()  # the figure is drawn as the first one shows it
+    choice: str = ""  # of what it is, where there are others: 8 GPUs
+    others: tuple[Block, ...] = ()  # the same of something else, each with its choice
 
 
 @dataclass(frozen=True)

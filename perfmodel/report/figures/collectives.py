@@ -208,31 +208,54 @@ def _times(s: _Series) -> Floats:
 
 
 def _figure(series: Sequence[_Series], gpus: int, crossing: Comparison | None) -> Any:
-    figure = style.new_figure(height=_HEIGHT)
-    figure.set_subplots(
-        rows=3, cols=1, shared_xaxes=True, vertical_spacing=0.05, row_heights=[0.44, 0.34, 0.22]
-    )
-    for s in series:
-        for trace, row in _traces(s, gpus):
-            figure.add_trace(trace, row=row, col=1)
+    traces = [_in_pane(trace, row) for s in series for trace, row in _traces(s, gpus)]
     sizes = np.concatenate([_grid(s.curve) for s in series])
     times = np.concatenate([s.points[["low_s", "high_s"]].to_numpy(float).ravel() for s in series])
-    ends = float(sizes.min()), float(sizes.max())
-    for row in (1, 2, 3):
-        title = "payload of one GPU" if row == 3 else ""
-        figure.update_xaxes(style.binary_bytes_axis(*ends, title), showticklabels=row == 3, row=row, col=1)
-    figure.update_yaxes(style.time_axis(times.min() / 1.5, times.max() * 1.5), row=1, col=1)
     rates = np.concatenate([_busbw(s.curve.collective, gpus, _sizes(s), _times(s)) for s in series])
-    figure.update_yaxes(style.rate_axis(rates.min() / 1.5, rates.max() * 2, "bus bandwidth"), row=2, col=1)
-    figure.update_yaxes(style.axis("over the fit (%)", zeroline=True, zerolinecolor=style.INK), row=3, col=1)
+    ends = float(sizes.min()), float(sizes.max())
+    below = style.binary_bytes_axis(*ends, "payload of one GPU")
+    above = {
+        **style.binary_bytes_axis(*ends),
+        "title": {"text": ""},
+        "showticklabels": False,
+        "matches": "x3",
+    }
+    axes = (
+        (above, style.time_axis(times.min() / 1.5, times.max() * 1.5)),
+        (above, style.rate_axis(rates.min() / 1.5, rates.max() * 2, "bus bandwidth")),
+        (below, style.axis("over the fit (%)", zeroline=True, zerolinecolor=style.INK)),
+    )
+    layout: dict[str, Any] = {}
+    for row, (x, y) in enumerate(axes, 1):
+        at = _suffix(row)
+        layout[f"xaxis{at}"] = {**x, "anchor": f"y{at}", "domain": [0, 1]}
+        layout[f"yaxis{at}"] = {**y, "anchor": f"x{at}", "domain": list(_PANES[row - 1])}
     size = crossing.crossover_bytes if crossing is not None else None
     if size is not None:
-        figure.add_vline(x=size, line={"color": style.INK, "width": 1, "dash": "dot"})
-        figure.add_annotation(
-            x=np.log10(size), xref="x", y=0, yref="y2 domain", yanchor="bottom", xanchor="left", xshift=4,
-            showarrow=False, text=f"crossover {format_bytes(size)}",
-        )  # fmt: skip
-    return figure
+        line = {"color": style.INK, "width": 1, "dash": "dot"}
+        layout["shapes"] = [
+            {"type": "line", "x0": size, "x1": size, "y0": 0, "y1": 1, "line": line,
+             "xref": f"x{_suffix(row)}", "yref": f"y{_suffix(row)} domain"}
+            for row in (1, 2, 3)
+        ]  # fmt: skip
+        layout["annotations"] = [
+            {"x": float(np.log10(size)), "xref": "x", "y": 0, "yref": "y2 domain", "yanchor": "bottom",
+             "xanchor": "left", "xshift": 4, "showarrow": False, "text": f"crossover {format_bytes(size)}"}
+        ]  # fmt: skip
+    return style.plain_figure(traces, height=_HEIGHT, **layout)
+
+
+_PANES = ((0.604, 1.0), (0.248, 0.554), (0.0, 0.198))
+"""Where times, bandwidths and residuals are drawn, as parts of the height from below."""
+
+
+def _suffix(row: int) -> str:
+    """Of the names of the axes of a pane."""
+    return "" if row == 1 else str(row)
+
+
+def _in_pane(trace: dict[str, Any], row: int) -> dict[str, Any]:
+    return {"type": "scatter", "xaxis": f"x{_suffix(row)}", "yaxis": f"y{_suffix(row)}", **trace}
 
 
 def _grid(curve: Curve) -> Floats:
@@ -243,10 +266,8 @@ def _grid(curve: Curve) -> Floats:
     return np.concatenate([low / more[::-1], inside, high * more])
 
 
-def _traces(s: _Series, gpus: int) -> Iterator[tuple[Any, int]]:
+def _traces(s: _Series, gpus: int) -> Iterator[tuple[dict[str, Any], int]]:
     """Traces of one series with their rows: lines inside and outside the samples, medians, residuals."""
-    import plotly.graph_objects as go
-
     curve, group = s.curve, f"series{s.index}"
     grid = _grid(curve)
     low, high = curve.anchor_bytes[0], curve.anchor_bytes[-1]
@@ -261,16 +282,12 @@ def _traces(s: _Series, gpus: int) -> Iterator[tuple[Any, int]]:
         line = {"color": s.colour, "width": 2, "dash": style.DASHES[evidence]}
         more = {"mode": "lines", "line": line, "legendgroup": group, "showlegend": False}
         for row, values in ((1, times), (2, _busbw(curve.collective, gpus, sizes, times))):
-            yield (
-                go.Scatter(x=sizes, y=values, hovertext=text, hoverinfo="text", name=safe(s.label), **more),
-                row,
-            )
+            words = {"hovertext": text, "hoverinfo": "text", "name": safe(s.label)}
+            yield {"x": sizes, "y": values, **words, **more}, row
     yield from _marks(s, gpus, group)
 
 
-def _marks(s: _Series, gpus: int, group: str) -> Iterator[tuple[Any, int]]:
-    import plotly.graph_objects as go
-
+def _marks(s: _Series, gpus: int, group: str) -> Iterator[tuple[dict[str, Any], int]]:
     sizes, times = _sizes(s), _times(s)
     low, high = (s.points[name].to_numpy(float) for name in ("low_s", "high_s"))
     marker = {"color": s.colour, "symbol": style.symbol(s.index), "size": 7}
@@ -282,15 +299,13 @@ def _marks(s: _Series, gpus: int, group: str) -> Iterator[tuple[Any, int]]:
     bars = {"type": "data", "symmetric": False, "thickness": 1, "width": 3}
     rates = _busbw(s.curve.collective, gpus, sizes, times)
     ends = [_busbw(s.curve.collective, gpus, sizes, values) for values in (high, low)]
-    yield go.Scatter(y=times, error_y={**bars, "array": high - times, "arrayminus": times - low}, **same), 1
+    yield {"y": times, "error_y": {**bars, "array": high - times, "arrayminus": times - low}, **same}, 1
     same["showlegend"] = False
     yield (
-        go.Scatter(
-            y=rates, error_y={**bars, "array": ends[1] - rates, "arrayminus": rates - ends[0]}, **same
-        ),
+        {"y": rates, "error_y": {**bars, "array": ends[1] - rates, "arrayminus": rates - ends[0]}, **same},
         2,
     )
-    yield go.Scatter(y=100 * s.points["residual"].to_numpy(float), **same), 3
+    yield {"y": 100 * s.points["residual"].to_numpy(float), **same}, 3
 
 
 def _line_text(s: _Series, size: float, time_s: float, evidence: Evidence) -> str:

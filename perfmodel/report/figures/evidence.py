@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ from perfmodel.report.figures.validation import claims, held_out_points, own_run
 from perfmodel.schema.evidence import Backend, Clock
 from perfmodel.schema.machine import load_machine
 from perfmodel.schema.run_files import read_run
+from perfmodel.units import counted
 from perfmodel.validate import judged_claims
 from perfmodel.validate.crossover import GPUS, MACHINE
 from perfmodel.validate.points import run_of
@@ -40,13 +42,30 @@ def evidence_blocks(asked: Projection) -> Iterator[Block | Missing]:
 
 def _curves(asked: Projection, collective: str) -> Block | Missing:
     own, name = _own(asked), f"collectives-{collective.replace('_', '-')}"
-    return collectives([own], collective, _ranks(own, collective), name=name)
+    ranks = _ranks(own, collective)
+    return _with_others([own], collective, max(ranks, default=GPUS), ranks, name)
 
 
 def _libraries(_: Projection) -> Block | Missing:
     pair = load_machine(MACHINE)
     both = [measured(pair, Backend.NCCL, Clock.STREAM), measured(pair, Backend.NVSHMEM, Clock.DEVICE)]
-    return collectives(both, _COMPARED, GPUS, name="libraries")
+    shared = set.intersection(*(set(_ranks(one, _COMPARED)) for one in both))
+    return _with_others(both, _COMPARED, GPUS, sorted(shared), "libraries")
+
+
+def _with_others(
+    libraries: Sequence[Measured | None], collective: str, gpus: int, ranks: Sequence[int], name: str
+) -> Block | Missing:
+    """Curves on so many GPUs, and beside them those on the other numbers that were measured."""
+    first = collectives(libraries, collective, gpus, name=name)
+    if isinstance(first, Missing):
+        return first
+    others = []
+    for other in ranks:
+        found = collectives(libraries, collective, other, name=name) if other != gpus else None
+        if isinstance(found, Block):
+            others.append(replace(found, choice=counted(other, "GPU")))
+    return replace(first, choice=counted(gpus, "GPU"), others=tuple(others))
 
 
 def _own(asked: Projection) -> Measured | None:
@@ -56,11 +75,10 @@ def _own(asked: Projection) -> Measured | None:
     return measured(setting.machine.unchanged(), library, setting.clock, setting.calibration)
 
 
-def _ranks(own: Measured | None, collective: str) -> int:
-    """The most ranks of one domain that its curves know."""
+def _ranks(own: Measured | None, collective: str) -> list[int]:
+    """Numbers of ranks in one domain that its curves know, increasing."""
     curves = own.model.calibration.curves if own is not None else []
-    known = [c.gpus for c in curves if c.collective == collective and c.domain_gpus >= c.gpus]
-    return max(known, default=GPUS)
+    return sorted({c.gpus for c in curves if c.collective == collective and c.domain_gpus >= c.gpus})
 
 
 def _links(asked: Projection) -> Block | Missing:

@@ -163,6 +163,8 @@ def block_data(block: Block | Missing) -> dict[str, Any]:
         "switches": [
             {"label": s.label, "traces": _plain(s.traces), "layout": _plain(s.layout)} for s in block.switches
         ],
+        "choice": block.choice,
+        "others": [block_data(other) for other in block.others],
     }
 
 

@@ -7,7 +7,7 @@
     modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"],
   };
   const chosen = data.selectors.map((selector) => selector.start);
-  const switched = {}, isolated = {};
+  const switched = {}, isolated = {}, picked = {};
   const waiting = new Map(); // figures that are drawn when they come near
   const dashes = {dash: "6 4", dot: "2 3", dashdot: "7 3 2 3", longdash: "10 4", longdashdot: "10 3 2 3"};
 
@@ -173,8 +173,23 @@
     return group;
   }
 
-  async function show(parent, block, draw, title = block.title) {
-    const home = section(parent, block.name);
+  // Of a figure that there is of several things: which of them is shown.
+  function choices(parent, block, all) {
+    const list = element("select", {"aria-label": "What the figure is of"});
+    all.forEach((one, at) => list.append(element("option", {value: at}, one.choice)));
+    list.value = picked[block.name] || 0;
+    list.addEventListener("change", async () => {
+      picked[block.name] = Number(list.value);
+      await show(parent, block, plot);
+      section(parent, block.name).querySelector(".tools select").focus();
+    });
+    return list;
+  }
+
+  async function show(parent, whole, draw, title) {
+    const home = section(parent, whole.name), all = [whole, ...(whole.others || [])];
+    const block = all[picked[whole.name] || 0] || whole;
+    title ||= block.title;
     if (block.missing !== undefined) {
       home.replaceChildren(element("p", {class: "missing"}, "Left out: " + block.name + ": " + block.missing));
       return;
@@ -185,11 +200,13 @@
     const numbers = element("div", {class: "wide"});
     const details = element("details", {}, element("summary", {}, "Numbers of this figure (" + block.rows.length + " rows)"), numbers);
     details.addEventListener("toggle", () => { if (details.open && !numbers.firstChild) numbers.append(table(block)); });
+    const file = all.length > 1 ? block.name + "-" + block.choice.replaceAll(" ", "-") : block.name;
     const tools = element("div", {class: "tools"},
+      ...(all.length > 1 ? [choices(parent, whole, all)] : []),
       switches(block, place),
       button("Copy CSV", (pressed) => copy(csv(block), pressed)),
-      button("Save CSV", () => save(block.name + ".csv", "text/csv", csv(block))),
-      button("Save JSON", () => save(block.name + ".json", "application/json", JSON.stringify({columns: block.columns, rows: block.rows}, null, 1))));
+      button("Save CSV", () => save(file + ".csv", "text/csv", csv(block))),
+      button("Save JSON", () => save(file + ".json", "application/json", JSON.stringify({columns: block.columns, rows: block.rows}, null, 1))));
     home.replaceChildren(
       element("h2", {}, title), element("p", {class: "how"}, block.how), tools,
       legend(block, place), element("div", {class: "wide"}, place), element("p", {class: "source"}, block.source), details);
