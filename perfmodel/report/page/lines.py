@@ -15,7 +15,7 @@ from perfmodel.project.scenarios import BEST, CLUSTER, Setting
 from perfmodel.report.figures.line_traces import Line
 from perfmodel.report.figures.style import PALETTE
 from perfmodel.report.figures.words import library_name
-from perfmodel.report.page.setups import Curves, Loaded, Setup, beside, clock_words, with_way
+from perfmodel.report.page.setups import Curves, Loaded, Setup, beside, clock_words, libraries, with_way
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -81,6 +81,7 @@ class Lines:
     ) -> None:
         self._sizes, self._workloads, self._loaded = sizes, list(workloads), loaded
         self._options, self._own = options, own
+        self._known: dict[int, list[Curves]] = {}
         self._found: dict[tuple[Any, ...], list[pd.DataFrame | None]] = {}
 
     def of(self, setup: Setup, workload: Workload) -> Iterator[Line]:
@@ -105,21 +106,28 @@ class Lines:
         yield setup, scenario
         own = setup.curves
         mine = [] if own.backend == BEST else [own]
-        for curves in [*mine, *(c for c in beside(setup, self._own) if c.backend != own.backend)]:
+        for curves in [*mine, *(c for c in self._beside(setup) if c.backend != own.backend)]:
             for reduction in _DRAWN:
                 if (curves, reduction) != (own, setup.reduction):
                     yield with_way(setup, curves, reduction), scenario
         if setup.machine.nvlink_domain_gpus > 1 and scenario != _ONE_DOMAIN:
             yield with_way(setup, own, setup.reduction), _ONE_DOMAIN
 
+    def _beside(self, setup: Setup) -> list[Curves]:
+        """As ``beside``; which calibrations there are is looked up once for a machine."""
+        name = id(setup.machine)
+        if not self._own and name not in self._known:
+            self._known[name] = libraries(setup.machine)
+        return beside(setup, self._own or self._known[name])
+
     def _style(self, way: Setup, scenario: str, taken: set[int]) -> int:
         """The same of a library and an exchange whatever is chosen; the next free one of two alike."""
-        libraries = [one.backend for one in beside(way, self._own)]
+        known = [one.backend for one in self._beside(way)]
         kind = _STYLES - 1
         if scenario != CLUSTER:
             kind = _STYLES - 2
-        elif way.curves.backend in libraries and way.reduction in _DRAWN:
-            kind = len(_DRAWN) * libraries.index(way.curves.backend) + _DRAWN.index(way.reduction)
+        elif way.curves.backend in known and way.reduction in _DRAWN:
+            kind = len(_DRAWN) * known.index(way.curves.backend) + _DRAWN.index(way.reduction)
         free = [at for at in range(_STYLES) if at not in taken]
         kind = kind % _STYLES if kind % _STYLES in free or not free else free[0]
         taken.add(kind)
