@@ -38,7 +38,8 @@ def compare_page(context: typer.Context, names: tuple[str, str]) -> None:
     """
     typed = context.params
     file_format = str(typed["file_format"])
-    out = typed["out"] or Path(_default_name(file_format))
+    default = _default_name(file_format)
+    out = typed["out"] or Path(default)
     check_target(out, force=typed["force"])
     one = _one_each(typed)
     kinds = [_is_machine(name) for name in names]

@@ -75,15 +75,39 @@ def whole(a: Projection, b: Projection) -> Difference:
 
 
 def differences(a: Projection, b: Projection) -> tuple[Difference, ...]:
-    """Every step of either, in the order of A; what B alone does comes last."""
+    """Every step of either, in the order of A; what B alone does comes last.
+
+    Limits: bags that are exchanged in other ways (reduce-scatter; all-to-all and sum) -> one difference of
+    all their steps, whose bands add as those of a batch do: with one cause
+    """
     first, second = ({step.name: step for step in p.steps} for p in (a, b))
-    names = dict.fromkeys((*first, *second))
-    return tuple(
+    names = list(dict.fromkeys((*first, *second)))
+    ways = [name for name in names if name in _BAGS]
+    if [name for name in ways if name in first] == [name for name in ways if name in second]:
+        ways = []
+    found = [
         Difference(
             name, (first.get(name) or second[name]).label, _span(first.get(name)), _span(second.get(name))
         )
         for name in names
-    )
+        if name not in ways
+    ]
+    if ways:
+        spans = (_added([_span(own.get(name)) for name in ways]) for own in (first, second))
+        found.append(Difference("bags", "exchange of bags", *spans))
+    return tuple(found)
+
+
+_BAGS = (
+    *("reduce_scatter_bags", "all_to_all_bags", "exchange_bags", "local_sum", "all_to_all_sparse_bags"),
+    *("reduce_scatter_inside", "reduce_scatter_across", "all_to_all_across", "convert_out", "convert_in"),
+)
+"""Steps by which partial bags become bags."""
+
+
+def _added(spans: list[Span]) -> Span:
+    low, middle, high = (sum(span[at] for span in spans) for at in range(3))
+    return low, middle, high
 
 
 def _span(step: StepRow | None) -> Span:

@@ -107,6 +107,12 @@ def test_the_sentence_of_slowdowns_has_both(frame: pd.DataFrame) -> None:
     for answer in (both.a, both.b):
         assert f"{answer.slowdown:.3g}" in title
     assert title != block(slowdowns(pair(FAST, SLOW), (frame, frame))).title
+    small = Pair(one(SLOW, table_bytes=1e9), one(FAST, table_bytes=1e9), "a", "b")
+    assert block(slowdowns(small, (frame, frame))).title.startswith(
+        "Tables of 1 GB fit one GPU of A and of B"
+    )
+    mixed = Pair(one(SLOW, table_bytes=10e12), one(FAST, table_bytes=1e9), "a", "b")
+    assert "not at all on B, where they fit one GPU" in block(slowdowns(mixed, (frame, frame))).title
 
 
 def test_bars_of_both_sides_stand_side_by_side() -> None:
@@ -136,11 +142,9 @@ def test_the_sentence_of_differences_names_what_saves_most() -> None:
     )
     words = [note.text for note in found.figure.layout.annotations]
     assert words[-1].startswith("whole batch: A ") and not any("0 s" in text for text in words)
-    lonely = Pair(
-        one(SLOW, table_bytes=10e12), one(SLOW, table_bytes=10e12, reduction="all-to-all"), "a", "b"
-    )
+    lonely = Pair(one(SLOW, table_bytes=10e12), one(SLOW, table_bytes=1e9), "a", "b")
     told = [note.text for note in block(step_differences(lonely)).figure.layout.annotations]
-    assert any(text.startswith("local sum: B ") and text.endswith(" alone") for text in told), told
+    assert any(text.startswith("bucketize indices: A ") and text.endswith(" alone") for text in told), told
     batch = found.data[-1]
     assert batch["step"] == "batch" and batch["verdict"] == "B is faster"
     assert sum(row["difference_s"] for row in found.data[:-1]) == pytest.approx(batch["difference_s"])
@@ -353,6 +357,7 @@ def test_markdown_has_the_sentences(cli: Callable[..., Outcome], tmp_path: Path)
             ("several of --backend", "--backend nccl"),
         ),
         (("h100-sxm-ib", "h200-sxm-ib", "--format", "pdf"), ("pdf", "markdown")),
+        (("h100-sxm-ib", "h200-sxm-ib", "--format", "svg", "--out", "x.html"), ("svg", "markdown")),
         ((NCCL, NVSHMEM, "--batch", "1..4096", "--dim", "1..64"), ("fewer values",)),
         ((NCCL, "nothing.json"), ("nothing.json",)),
     ],

@@ -22,6 +22,7 @@ from perfmodel.project.needs import MOST, needs, ways
 from perfmodel.schema.machine import Machine, load_machine
 
 SIZE = 10e12
+ENDS = ("low_s", "time_s", "high_s")
 SLOW, FAST = AlphaBeta(alpha=200e-6), AlphaBeta(alpha=10e-6)
 
 
@@ -54,10 +55,23 @@ def test_the_largest_step_is_that_of_the_side_that_saves() -> None:
 
 
 def test_a_step_that_one_side_lacks_counts_as_nothing() -> None:
-    a = one(SLOW, table_bytes=SIZE)
-    b = one(SLOW, table_bytes=SIZE, reduction="all-to-all")
+    a, b = one(SLOW, table_bytes=SIZE), one(SLOW, table_bytes=1e9)  # B fits one GPU
     found = {step.name: step for step in differences(a, b)}
-    assert found["reduce_scatter_bags"].b == (0, 0, 0) and found["local_sum"].a == (0, 0, 0)
+    assert found["all_to_all_ids"].b == (0, 0, 0) and found["gather_pool"].b != (0, 0, 0)
+
+
+def test_other_ways_to_exchange_bags_are_one_difference() -> None:
+    """A reduce-scatter beside an all-to-all and a sum: neither gives all, and neither takes it back."""
+    a, b = (one(SLOW, table_bytes=SIZE, reduction=way) for way in ("reduce-scatter", "all-to-all"))
+    found, batch = {step.name: step for step in differences(a, b)}, whole(a, b)
+    assert sum(step.saved_s for step in found.values()) == pytest.approx(batch.saved_s)
+    assert "reduce_scatter_bags" not in found and "local_sum" not in found
+    own = {step.name: step for step in b.steps}
+    assert found["bags"].b == pytest.approx(
+        [sum(getattr(own[name], end) for name in ("all_to_all_bags", "local_sum")) for end in ENDS]
+    )
+    same = differences(a, one(FAST, table_bytes=SIZE, reduction="reduce-scatter"))
+    assert "reduce_scatter_bags" in {step.name for step in same}
 
 
 def test_frames_are_compared_on_the_sizes_of_both() -> None:

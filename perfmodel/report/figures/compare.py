@@ -211,10 +211,15 @@ def _time_title(both: pd.DataFrame) -> str:
 def slowdown_title(pair: Pair) -> str:
     """The sentence of ``slowdowns``, at the table size of a pair."""
     size = format_bytes(pair.table_bytes, binary=False)
+    if max(pair.a.gpus, pair.b.gpus) == 1:
+        return f"Tables of {size} fit one GPU of A and of B, so nothing is slower there."
     parts = []
     for letter, _, answer in pair.sides:
+        if answer.gpus == 1:
+            parts.append(f"not at all on {letter}, where they fit one GPU")
+            continue
         low, high = (format_ratio(value) for value in answer.band)
-        many = f"{format_count(answer.gpus)} GPU{'s' if answer.gpus > 1 else ''}"
+        many = f"{format_count(answer.gpus)} GPUs"
         parts.append(f"{format_ratio(answer.slowdown)} on {letter} ({low} to {high}, {many})")
     return sentence(f"spreading {size} slows a batch down {parts[0]} and {parts[1]}")
 

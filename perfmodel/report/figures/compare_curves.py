@@ -136,10 +136,8 @@ def _title(cell: _Cell, ratio: Floats) -> str:
     """From which sizes which side is the faster, and what cannot be said."""
     what = f"{collective_name(cell.collective)} on {counted(cell.gpus, 'GPU')}"
     parts = []
-    for side in (Verdict.A, Verdict.B):
+    for side in dict.fromkeys(v for v in cell.verdicts if v in (Verdict.A, Verdict.B)):
         at = [i for i, verdict in enumerate(cell.verdicts) if verdict is side]
-        if not at:
-            continue
         gains = [float(ratio[i] if side is Verdict.B else 1 / ratio[i]) for i in at]
         where = _where(at, cell.sizes)
         least, most = format_ratio(min(gains)), format_ratio(max(gains))

@@ -137,7 +137,10 @@ def _differences_title(found: tuple[Difference, ...], batch: Difference, size: s
     said = sum(one.verdict in (Verdict.A, Verdict.B) for one in differing)
     if said == 0:
         return sentence(f"{first}{more}; the bands overlap in every step, so none of it can be said for sure")
-    return sentence(f"{first}{more}; {said} of {counted(len(differing), 'difference')} lie beyond both bands")
+    lie = "lies" if said == 1 else "lie"
+    return sentence(
+        f"{first}{more}; {said} of {counted(len(differing), 'difference')} {lie} beyond both bands"
+    )
 
 
 def _short(one: Difference) -> str:
