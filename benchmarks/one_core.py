@@ -1,12 +1,12 @@
 """Four ways to look a table up on one core of a GPU, side by side: small tables of a table set, one run.
 
 Run:    python benchmarks/one_core.py [--model mlperf-dlrm-dcnv2] [--batch 4096] [--most-rows 50000]
-On a GPU (H200 assumed for the predictions) it times, in CUDA graphs replayed in turn: gather_pool, torch's
-embedding_bag, every way with a slice of every table's batch on every SM (GM where a way does not fit), the
-cheapest way of each table, and SMs that own tables. Uniform ids, and one row only. Median and quartiles of
-the replays; bytes of the tables, ids and bags as the plan counts them. All bags are compared first.
+On a GPU it times, in CUDA graphs replayed in turn: gather_pool, torch's embedding_bag, every way with a slice
+of every table's batch on every SM (GM where a way does not fit), the cheapest way of each table, and SMs that
+own tables. Uniform ids, and one row only. Median and quartiles of the replays, beside the time that ChipCost
+predicts for the same items with the values of --chip (perfmodel chips h200-sxm has each with its source);
+bytes of the tables, ids and bags as the plan counts them. All bags are compared first.
 Elsewhere it prints the plans and what the model predicts, and measures nothing: exit code 4.
-The constants of the prediction (ASSUMED) are data sheet figures and guesses, fitted to nothing.
 """
 
 from __future__ import annotations
@@ -30,60 +30,66 @@ from calibrate.cuda.one_core_plan import (
     least_time_s,
     symmetric,
 )  # fmt: skip
+from perfmodel.chip.answer import cost_on
+from perfmodel.chip.work import Batch, Way
 from perfmodel.errors import BadInputError
 from perfmodel.model import one_core as model
-from perfmodel.schema.workload import load_tables
+from perfmodel.plan.tables import PlanTables
+from perfmodel.schema.chip import Chip, load_chip
+from perfmodel.schema.distributions import ONE_ROW, UNIFORM, Distribution
+from perfmodel.schema.workload import Table, TableSet, load_tables
 
-ASSUMED = {
-    "cores": (132, "H200 data sheet"),
-    "core_bytes": (232_320, "227 KiB of shared memory of a block, CUDA programming guide, less 128 bytes"),
-    "clock_hz": (1.755e9, "guess: between base and boost"),
-    "hbm_bytes_per_s": (4.8e12, "H200 data sheet"),
-    "l2_bytes": (50e6, "H200 data sheet"),
-    "l2_bytes_per_clock": (32, "guess, of one SM"),
-    "shared_bytes_per_clock": (128, "32 banks of 4 bytes, CUDA programming guide"),
-    "latency_s": (600e-9, "guess: a row that misses the core's cache"),
-    "warps": (16, "512 threads of a block"),
-    "rows_in_flight": (4, "of a bag, kernels/one_core.cu"),
-    "ids_per_clock": (16, "guess: ids that a core compares"),
-}
-IDS = ("uniform", "one row")
+KERNEL_BYTES = 128
+"""Of a core's memory that kernels/one_core.cu keeps for itself."""
+IDS = {"uniform": UNIFORM, "one row": ONE_ROW}
 LAUNCHES, REPLAYS = 20, 15
 OFFSET_BYTES, GLOBAL_ID_BYTES = 8, 8
+OF_WAY = {way.label: way for way in Way}
 
 
-def constant(name: str) -> float:
-    """Value of an assumed constant."""
-    return float(ASSUMED[name][0])
+class Predicted:
+    """What the model that ``perfmodel`` ships says of items and plans of some tables.
+
+    capacity  of a core's memory for items [bytes]
+    """
+
+    def __init__(
+        self, chip: Chip, shapes: Sequence[Shape], batch: int, capacity: int, ids: Distribution = UNIFORM
+    ) -> None:
+        tables = tuple(Table(f"t{at}", one.rows, one.dim, one.pooling) for at, one in enumerate(shapes))
+        self.cost = cost_on(chip, PlanTables.of(TableSet("these", tables)), batch, ids)
+        self.at = {shape: table for table, shape in enumerate(shapes)}
+        self.capacity, self.known = capacity, dict[tuple[Shape, str, int], dict[int, float]]()
+        cores = range(1, chip.cores + 1)
+        self.slices = np.unique([size for k in cores for size in (batch // k, -(-batch // k)) if size > 0])
+
+    def item_s(self, shape: Shape, item: Item) -> float:
+        """Time of an item on one core that has nothing else [s]; all slices like it are costed at once."""
+        key = shape, item.way, item.columns
+        if item.bags not in self.known.setdefault(key, {}):
+            bags = np.union1d(self.slices, [item.bags])
+            table, way = self.at[shape], OF_WAY[item.way]
+            work = self.cost.work(table, way, shape.rows, item.columns, bags, local=self.capacity)
+            self.known[key] |= dict(zip(bags.tolist(), work.core_s.tolist(), strict=True))
+        return self.known[key][item.bags]
+
+    def plan(self, plan: Plan, *, in_order: bool) -> Batch:
+        """Time of a launch, and what decides it.
+
+        in_order  all cores have slices of all tables, and go through these in one order
+        """
+        items = [(core, item) for core, own in enumerate(plan.cores) for item in own]
+        table = np.array([item.table for _, item in items])
+        way = np.array([OF_WAY[item.way] for _, item in items])
+        columns, bags = (np.array([getattr(item, name) for _, item in items]) for name in ("columns", "bags"))
+        rows = self.cost.tables.rows[table]
+        work = self.cost.work(table, way, rows, columns, bags, local=self.capacity, lockstep=in_order)
+        return self.cost.batch_s([core for core, _ in items], table, work)
 
 
 def row_bytes(shape: Shape, item: Item) -> int:
     """Bytes of the columns of a row that an item looks up."""
     return item.columns * shape.element_bytes
-
-
-def cost(shape: Shape, item: Item) -> float:
-    """Predicted time of an item on one SM [s]."""
-    row, n = row_bytes(shape, item), item.bags * shape.pooling
-    groups = constant("warps") * 32 / min(32, 2 ** int(np.ceil(np.log2(max(1, row / 16)))))
-    in_flight = groups * min(max(shape.pooling, 1), constant("rows_in_flight"))
-    in_l2 = shape.rows * shape.dim * shape.element_bytes <= constant("l2_bytes")
-    l2 = constant("l2_bytes_per_clock") * constant("clock_hz")
-    stream = l2 if in_l2 else min(l2, constant("hbm_bytes_per_s") / constant("cores"))
-    inside = constant("shared_bytes_per_clock") * constant("clock_hz")
-    bag_bytes = item.columns * 4 + OFFSET_BYTES
-    common = model.ids_and_bags_time(n, GLOBAL_ID_BYTES, item.bags, bag_bytes, stream)
-    if item.way == "GM":
-        return float(
-            common + model.gm_time(n, row, model.row_rate(row, constant("latency_s"), in_flight, stream))
-        )
-    if item.way == "L1":
-        return float(common + model.l1_time(shape.rows, n, row, stream, inside))
-    kept = item.resident_rows
-    chunks = max(1, -(-(shape.rows - kept) // item.chunk_rows))
-    scan = model.scan_time(n, chunks + (kept > 0), constant("ids_per_clock") * constant("clock_hz"))
-    time = model.l1_ub_time(shape.rows, kept, n, row, stream, np.inf, stream, inside, item.passes, chunks)
-    return float(common + scan + time)
 
 
 def moved_bytes(shape: Shape, item: Item) -> float:
@@ -107,28 +113,36 @@ def one_way(shapes: Sequence[Shape], way: str, batch: int, cores: int, capacity:
     return symmetric(shapes, ways, batch, cores, capacity)
 
 
-def plans(shapes: Sequence[Shape], batch: int, cores: int, capacity: int) -> dict[str, Plan]:
+OWNED = "owned tables"
+
+
+def plans(
+    shapes: Sequence[Shape], batch: int, cores: int, capacity: int, predicted: Predicted
+) -> dict[str, Plan]:
     """What is compared, by name."""
     made = {way: one_way(shapes, way, batch, cores, capacity) for way in WAYS}
     items = {way: {item.table: item for item in plan.cores[-1]} for way, plan in made.items()}
     cheapest = [
-        min(WAYS, key=lambda way: cost(shape, items[way][table])) if table in items["GM"] else "GM"
+        min(WAYS, key=lambda way: predicted.item_s(shape, items[way][table]))
+        if table in items["GM"]
+        else "GM"
         for table, shape in enumerate(shapes)
     ]
     fitting = [items[way][table].way if table in items[way] else "GM" for table, way in enumerate(cheapest)]
     made["cheapest way"] = symmetric(shapes, fitting, batch, cores, capacity)
-    made["owned tables"] = asymmetric(shapes, batch, cores, capacity, cost)
+    made[OWNED] = asymmetric(shapes, batch, cores, capacity, predicted.item_s)
     return made
 
 
-def predicted_line(name: str, plan: Plan, shapes: Sequence[Shape]) -> str:
+def predicted_line(name: str, plan: Plan, shapes: Sequence[Shape], predicted: Predicted) -> str:
     """A plan, and what the model says of it."""
     every = [item for items in plan.cores for item in items]
     ways = ", ".join(f"{count} {way}" for way, count in sorted(Counter(item.way for item in every).items()))
-    loads = plan.loads(shapes, cost)
+    batch = predicted.plan(plan, in_order=name != OWNED)
     moved = sum(moved_bytes(shapes[item.table], item) for item in every)
     return (
-        f"{name:<14} {1e6 * max(loads):>10.1f} {1e6 * statistics.mean(loads):>10.1f} {moved / 1e6:>10.1f} "
+        f"{name:<14} {1e6 * batch.seconds:>10.1f} {batch.limit:<8} {1e6 * batch.core_s.max():>10.1f} "
+        f"{1e6 * batch.core_s.mean():>10.1f} {moved / 1e6:>10.1f} "
         f"{plan.shared_bytes(shapes) / 1024:>8.0f}  {ways}"
     )
 
@@ -201,25 +215,31 @@ def compare(torch: Any, lookups: dict[str, Any], pool: Any, ids: Any, offsets: A
     return replayed_us(torch, calls)
 
 
-def measure(torch: Any, shapes: Sequence[Shape], batch: int) -> None:
-    """Print measured times beside predicted ones."""
+def measure(torch: Any, chip: Chip, shapes: Sequence[Shape], batch: int) -> None:
+    """Print measured times beside predicted ones of the same plans."""
     from calibrate.cuda.gather_pool import GatherPool, Options
     from calibrate.cuda.one_core import OneCore, core_bytes, cores
     from calibrate.cuda.tables import make_tables
 
     gpu = torch.device("cuda")
+    name = torch.cuda.get_device_name(gpu)
+    here = chip.with_overrides({"cores": cores(gpu)}, source=name)
     rows = [torch.randint(-8, 8, (shape.rows, shape.dim), device=gpu).float() for shape in shapes]
-    tables = make_tables(rows)
-    compared = plans(shapes, batch, cores(gpu), core_bytes(gpu))
+    tables, room = make_tables(rows), core_bytes(gpu)
+    predicted = {which: Predicted(here, shapes, batch, room, law) for which, law in IDS.items()}
+    compared = plans(shapes, batch, here.cores, room, predicted["uniform"])
     lookups = {name: OneCore(tables, plan, batch) for name, plan in compared.items()}
     pool = GatherPool(tables, batch, Options(), statistics.mean(shape.pooling for shape in shapes))
-    print(f"measured on {torch.cuda.get_device_name(gpu)}: us of a launch, quartiles, predicted here")
+    print(f"measured on {name}: us of a launch, quartiles, predicted with {chip.name} of {here.cores} cores")
     for which in IDS:
         ids, offsets = draw(torch, shapes, batch, which)
-        for name, took in compare(torch, lookups, pool, ids, offsets).items():
+        for what, took in compare(torch, lookups, pool, ids, offsets).items():
             low, middle, high = np.percentile(took, [25, 50, 75])
-            said = f"{1e6 * max(compared[name].loads(shapes, cost)):>10.1f}" if name in compared else ""
-            print(f"{which:<8} {name:<14} {middle:>10.1f} {low:>10.1f} {high:>10.1f} {said}", flush=True)
+            said = ""
+            if what in compared:
+                batch_of = predicted[which].plan(compared[what], in_order=what != OWNED)
+                said = f"{1e6 * batch_of.seconds:>10.1f} {batch_of.limit}"
+            print(f"{which:<8} {what:<14} {middle:>10.1f} {low:>10.1f} {high:>10.1f} {said}", flush=True)
 
 
 def main() -> int:
@@ -228,8 +248,9 @@ def main() -> int:
     parser.add_argument("--model", default="mlperf-dlrm-dcnv2")
     parser.add_argument("--batch", type=int, default=4096)
     parser.add_argument("--most-rows", type=int, default=50_000, help="larger tables are left out")
+    parser.add_argument("--chip", default="h200-sxm", help="of the predictions (perfmodel chips), or a file")
     options = parser.parse_args()
-    tables = load_tables(options.model).tables
+    tables, chip = load_tables(options.model).tables, load_chip(options.chip)
     shapes = [
         Shape(table.rows, table.dim, 4, table.pooling) for table in tables if table.rows <= options.most_rows
     ]
@@ -237,26 +258,32 @@ def main() -> int:
         raise SystemExit(
             f"{options.model} has no table of at most {options.most_rows} rows: raise --most-rows"
         )
-    cores, capacity = int(constant("cores")), int(constant("core_bytes"))
+    cores, capacity = chip.cores, int(chip.value("local_bytes")) - KERNEL_BYTES
     small = sum(shape.rows < 1000 for shape in shapes)
     print(
         f"{options.model}: {len(shapes)} of {len(tables)} tables ({small} below 1000 rows; larger than "
         f"{options.most_rows} left out), batch {options.batch}, fp32 rows"
     )
-    print(f"predicted for {cores} cores, us; constants are ASSUMED, not measured:")
-    for name, (value, source) in ASSUMED.items():
-        print(f"  {name} {value:g} ({source})")
-    print(f"{'':<14} {'busiest':>10} {'mean':>10} {'MB moved':>10} {'KiB used':>8}  items")
-    for name, plan in plans(shapes, options.batch, cores, capacity).items():
-        print(predicted_line(name, plan, shapes))
-    least = least_time_s(shapes, options.batch, cores, capacity, cost)
+    assumed = [key for key, value in sorted(chip.values.items()) if str(value.evidence) == "assumed"]
+    print(
+        f"predicted for the {cores} cores of {chip.name}, us, uniform ids; nothing is fitted to a measurement"
+    )
+    print(f"assumed of it: {', '.join(assumed)} (perfmodel chips {chip.name} says from where)")
+    print(
+        f"{'':<14} {'batch':>10} {'limit':<8} {'busiest':>10} {'mean':>10} {'MB moved':>10} {'KiB used':>8}"
+        "  items"
+    )
+    predicted = Predicted(chip, shapes, options.batch, capacity)
+    for name, plan in plans(shapes, options.batch, cores, capacity, predicted).items():
+        print(predicted_line(name, plan, shapes, predicted))
+    least = least_time_s(shapes, options.batch, cores, capacity, predicted.item_s)
     print(f"{'no plan below':<14} {1e6 * least:>10.1f}")
     import torch
 
     if not torch.cuda.is_available():
         print("NOTHING WAS MEASURED: there is no GPU here. The times above are predictions.", file=sys.stderr)
         return 4
-    measure(torch, shapes, options.batch)
+    measure(torch, chip, shapes, options.batch)
     return 0
 
 
