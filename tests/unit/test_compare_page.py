@@ -267,6 +267,9 @@ def content(path: Path) -> dict[str, Any]:
 def test_the_page_has_a_view_for_every_choice(page: Path) -> None:
     data = content(page)
     assert [s["name"] for s in data["selectors"]] == ["compared", "batch", "pooling", "dim", "table-bytes"]
+    assert data["question"].startswith(
+        "10 TB on 128 GPUs of h100-sxm-ib (A) and on 72 GPUs of h200-sxm-ib (B), "
+    )
     assert set(data["views"]) == {f"{batch}|0|0|{size}" for batch in (0, 1) for size in (0, 1)}
     for batch_at, batch in enumerate((256, 1024)):
         for size_at, size in enumerate((1e12, 10e12)):

@@ -27,6 +27,7 @@ from perfmodel.report.page.provenance import equations, machine_values, versions
 from perfmodel.report.page.selectors import Selector
 from perfmodel.report.page.views import combinations
 from perfmodel.schema.machine import Machine
+from perfmodel.units import counted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -223,12 +224,18 @@ def document(page: Comparison) -> dict[str, Any]:
         "selectors": [_selector(selector) for selector in (both, *page.selectors)],
         "views": {"|".join(map(str, view.chosen)): _view(view, known) for view in page.views},
         "fixed": [block_data(block) for block in page.fixed],
-        "question": question(page.asked.a),
+        "question": _question(page.asked),
         "alerts": list(page.alerts),
         "command": page.command,
         "again": "",
         "refused": {},
     }
+
+
+def _question(pair: Pair) -> str:
+    """What was asked, and over how many GPUs of which machine on each side."""
+    a, b = (f"{counted(p.gpus, 'GPU')} of {p.setting.machine.name}" for p in (pair.a, pair.b))
+    return question(pair.a).replace(f" on {a}", f" on {a} (A) and on {b} (B)", 1)
 
 
 def _selector(selector: Selector) -> dict[str, Any]:
