@@ -9,12 +9,20 @@ from numpy.typing import ArrayLike, NDArray
 
 from perfmodel.chip.work import Batch, Step, Work
 from perfmodel.errors import BadInputError
-from perfmodel.model.one_chip import chip_time, in_order_time, slowest_core, staggered_time, uneven
+from perfmodel.model.one_chip import (
+    chip_time,
+    in_order_time,
+    queue_waits,
+    slowest_core,
+    staggered_time,
+    uneven,
+)
 from perfmodel.schema.chip import Chip
 
 Ints = NDArray[np.intp]
 
 LIMITS = ("core", "memory", "cache", "channel", "slice")
+_MORE = 1 + 1e-9
 
 
 def batch_of(chip: Chip, core: ArrayLike, table: ArrayLike, work: Work) -> Batch:
@@ -22,7 +30,8 @@ def batch_of(chip: Chip, core: ArrayLike, table: ArrayLike, work: Work) -> Batch
 
     core, table  of each piece, arrays of the shape of ``work``
     In lockstep all cores are at the same step of one table; several tables they go through in the same order,
-    and do not meet in between. Else their steps are anywhere, and only the first wait is one of all.
+    and do not meet in between. Else their steps are anywhere, only the first wait is one of all, and cores
+    that copy the same rows wait for each other at the slice, or channel, of these (``_queued``).
     Source: ``one_chip.chip_time``
     Limits: one core, nothing shared is slower -> the sum of its pieces;  buffers too small -> inf
     """
@@ -46,16 +55,20 @@ def batch_of(chip: Chip, core: ArrayLike, table: ArrayLike, work: Work) -> Batch
         busy = np.asarray(sum(step.busy_s for step in steps)).ravel()
         waits[at] = np.max(wait, initial=0)
         varies = np.asarray(sum(step.variance_s2 for step in steps)).ravel()
-        cores[at] = slowest_core(np.bincount(owner, wait + busy, 1), np.bincount(owner, varies, 1))
+        queued = np.zeros(owner.size) if work.lockstep else _queued(chip, owner, of, work)
+        each = np.bincount(owner, wait + busy + queued, 1)
+        cores[at] = slowest_core(each, np.bincount(owner, varies, 1))
         took = _steady(chip, of, steps)
         if work.lockstep and np.max(steps[0].quick_s, initial=0) > 0:
             queue = max(took.pop(part), _by_chance(chip, steps)[part])
             mine[at], late[at] = cores[at], _late(steps[0], waits[at], queue)
         else:
-            mine[at] = np.max(np.bincount(owner, wait + busy, 1))
+            mine[at] = np.max(each)
         evens[at] = max(took.values())
         most = max(took, key=lambda name: took[name])
-        alone["core" if cores[at] >= waits[at] + evens[at] else most] += max(cores[at], waits[at] + evens[at])
+        busiest = part if np.max(each) > np.max(own) * _MORE else "core"
+        slot = max(cores[at], waits[at] + evens[at])
+        alone[busiest if slot <= cores[at] else most] += slot
     by_chance = _by_chance(chip, work.steps)
     if late.any():
         by_chance.pop(part)
@@ -65,6 +78,36 @@ def batch_of(chip: Chip, core: ArrayLike, table: ArrayLike, work: Work) -> Batch
         seconds, decides = staggered, {part: staggered}
     shared = _steady(chip, of, work.steps)
     return Batch(seconds, max(decides, key=lambda name: decides[name]), own, shared)
+
+
+def _queued(chip: Chip, owner: Ints, of: Ints, work: Work) -> NDArray[np.float64]:
+    """How long each piece waits at the slice, or channel, where others ask for the same rows at once [s].
+
+    These are copies, which are not dealt at random, and rows that cores with caches ask for once. A core
+    comes to them when it is ready with the pieces before; the first row comes from the memory all the while.
+    Source: ``one_chip.queue_waits``
+    Limits: one piece of a table -> 0
+    """
+    name = "cache" if _part(chip) == "slice" else "gm"
+    rate = chip.value(f"{name}_bytes_per_s") / chip.value("cache_slices" if name == "cache" else "channels")
+    service = np.zeros(owner.size)
+    for step in work.steps:
+        at_once = (getattr(step, f"{name}_spread") == 0) | (step.quick_s > 0)
+        service += np.where(at_once, getattr(step, f"hot_{name}_bytes"), 0).ravel() / rate
+    if not service.any():
+        return service
+    spare = chip.value("row_latency_s") - chip.value("cache_latency_s") if name == "cache" else 0.0
+    order = np.argsort(owner, kind="stable")
+    took = work.core_s.ravel()[order]
+    began = np.cumsum(took) - took
+    first = np.append(True, np.diff(owner[order]) > 0)
+    came = np.empty(owner.size)
+    came[order] = began - np.maximum.accumulate(np.where(first, began, 0))
+    waits = np.zeros(owner.size)
+    for table in np.unique(of[service > 0]):
+        mine = np.flatnonzero((of == table) & (service > 0))
+        waits[mine] = np.maximum(queue_waits(came[mine], service[mine]) - spare, 0)
+    return waits
 
 
 def _in_order(chip: Chip, owner: Ints, of: Ints, work: Work, own: NDArray[np.float64]) -> Batch:

@@ -312,6 +312,24 @@ def chip_time(wait: ArrayLike, core: ArrayLike, even: ArrayLike, fullest: ArrayL
     return np.asarray(np.maximum(steps, np.sum(waits, axis=-1) + _array(fullest)))
 
 
+def queue_waits(arrive: ArrayLike, service: ArrayLike) -> Array:
+    """Waits of those who come to one queue, first come first served.
+
+        w_j = d_j - s_j - a_j,   d_j = max(a_j, d_(j-1)) + s_j                [s]
+
+    arrive  a, when each one comes [s];  service  s, how long each one takes [s]; arrays of one shape
+    Source: Lindley (1952)
+    Limits: one -> 0;  all at once -> the sum of those before;  far apart -> 0
+    """
+    come, takes = _array(arrive), _array(service)
+    order = np.argsort(come, kind="stable")
+    at, each = come[order], takes[order]
+    summed = np.cumsum(each)
+    waits = np.zeros_like(come)
+    waits[order] = np.maximum.accumulate(at - (summed - each)) + (summed - each) - at
+    return np.maximum(waits, 0)
+
+
 def staggered_time(steps: ArrayLike, core: ArrayLike, late: ArrayLike) -> Array:
     """Time until the last core is ready where a row that each asks for once lets them go on one by one.
 
