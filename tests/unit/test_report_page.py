@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gc
 import gzip
 import json
 import re
@@ -125,6 +126,14 @@ def test_lists_of_settings_are_combined_and_only_they_are_shown(
     assert sent == {"0|0|0|0", "0|0|1|0", "0|1|0|0", "0|1|0|1"}
     assert "device" in data["refused"]["0|1|1"] and "reduce_scatter" in data["refused"]["0|0|0|1"]
     assert data["again"] == "perfmodel report" and data["selectors"][5]["texts"] == ["nvshmem", "nccl"]
+
+
+def test_the_faster_of_two_libraries_has_their_clocks(cli: Callable[..., Outcome], tmp_path: Path) -> None:
+    words = ("--batch", "64", "--pooling", "1", "--dim", "32", "--table-size", "1TB", "--backend", "best")
+    assert cli("report", *words, "--out", str(tmp_path / "r.html")).code == 0
+    data = content(tmp_path / "r.html")
+    assert data["selectors"][6]["words"] == ["stream", "graph", "eager", "device"]
+    assert "0|0|0|0|0|1|0" in data["views"] and gc.isenabled()
 
 
 def test_a_setting_without_calibration_says_why(cli: Callable[..., Outcome], tmp_path: Path) -> None:

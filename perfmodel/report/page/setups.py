@@ -227,7 +227,8 @@ def _backends(wanted: Wanted) -> tuple[str, ...]:
 
 
 def _clocks(wanted: Wanted, backends: Sequence[str], asked: str) -> tuple[str, ...]:
-    known = {c.clock for c in wanted.own or libraries(wanted.machines[0]) if c.backend in backends}
+    drawn = (*backends, *_BOTH) if BEST in backends else backends
+    known = {c.clock for c in wanted.own or libraries(wanted.machines[0]) if c.backend in drawn}
     return tuple(dict.fromkeys([asked, *(str(clock) for clock in CLOCK_ORDER if clock in known)]))
 
 
