@@ -200,6 +200,15 @@ def _time_title(both: pd.DataFrame) -> str:
     if len(runs) == 2:
         size = format_bytes(runs[1][1], binary=False)
         return sentence(f"{runs[0][0]} is faster below {size}, {runs[1][0]} from there on{sure}")
+    sides = {word[0] for word, sure_of in zip(verdicts, said, strict=True) if sure_of}
+    if len(sides) == 1:
+        winner = sides.pop()
+        sures = [ratio for ratio, sure_of in zip(ratios, said, strict=True) if sure_of]
+        gains = [ratio if winner == "B" else 1 / ratio for ratio in sures]
+        return sentence(
+            f"{winner} is faster beyond both bands at {sum(said)} of {len(said)} sizes {where}, up to "
+            f"{format_ratio(max(gains))} as fast; at the others the bands overlap"
+        )
     ratio = ratios[-1]
     winner, gain = ("B", ratio) if ratio > 1 else ("A", 1 / ratio)
     return sentence(
