@@ -54,6 +54,7 @@ class Replayed:
             "gm_bytes": found.gm_bytes if found else None,
             "requests": found.requests if found else None,
             "hits": found.hits if found else None,
+            "in_core": found.in_core if found else None,
         }
 
 
