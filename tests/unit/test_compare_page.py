@@ -69,8 +69,8 @@ def test_the_sentence_of_times_says_who_is_faster_where(frame: pd.DataFrame) -> 
     assert title.startswith("Which is faster changes 3 times from 5 TB to 40 TB; at 40 TB A is 2.00× as fast")
     title = block(times(both, scaled(frame, 0.5, 1.05, 0.9, 0.4, spread=1.2))).title
     assert title == (
-        "B is faster beyond both bands at 2 of 4 sizes from 5 TB to 40 TB, up to 2.50× as fast; at the others "
-        "the bands overlap."
+        "B is faster beyond both bands at 2 of 4 sizes from 5 TB to 40 TB, up to 2.50× as fast; at the "
+        "others the bands overlap."
     )
     title = block(times(both, scaled(frame, 0.5, 0.5, 0.9, 0.9, spread=1.2))).title
     assert title.endswith("; beyond both bands at 2 of 4 sizes.")
