@@ -1,14 +1,81 @@
-"""What tests of commands share."""
+"""What tests of commands share, and which tests may run side by side (pytest -n auto)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import fcntl
+import gc
+import os
+from collections.abc import Callable, Generator, Iterator
 from functools import cache
+from pathlib import Path
+from typing import Any
 
 import pytest
 from cli_calls import Outcome
 
 from perfmodel.cli import run
+
+MOST_WORKERS = 8
+"""Each imports torch: more take more memory than they save time."""
+RANKS = {
+    "test_calibrate_cli", "test_calibrate_kill", "test_doctor_here", "test_exchange", "test_gpu_rehearsal",
+    "test_one_sided_exchange", "test_own_machine", "test_providers", "test_rank_alone", "test_team",
+    "test_team_launchers", "test_torchrec", "test_torchrec_plan",
+}  # fmt: skip
+"""Files that start real ranks, each with a core of its own: one worker runs them, one after the other."""
+DOOR, ROOM = Path(__file__), Path(__file__).with_name("cli_calls.py")
+"""Files to lock, whatever is in them."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers", "alone: no other test runs at the same time (it measures this machine)"
+    )
+    if hasattr(config, "workerinput"):
+        os.environ.pop("COLUMNS", None)  # 80 there, whatever the terminal
+
+
+def pytest_collection_finish() -> None:
+    """What was imported stays: no collection of garbage looks at it again (7 % of the time)."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    return min(len(os.sched_getaffinity(0)), MOST_WORKERS)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """A file is run by one worker, in the usual order; all files with ranks by the same one."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class Files(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            path = nodeid.split("::", 1)[0]
+            return "ranks" if Path(path).stem in RANKS or path.startswith("tests/gpu/") else path
+
+    config.option.loadscopereorder = False
+    return Files(config, log)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Of several workers, those of other tests wait while a test that is marked ``alone`` runs."""
+    if not hasattr(item.config, "workerinput"):
+        return (yield)
+    alone = item.get_closest_marker("alone") is not None
+    with open(DOOR) as door, open(ROOM) as room:
+        fcntl.flock(door, fcntl.LOCK_EX)  # who waits for an empty room lets nobody else in
+        fcntl.flock(room, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+        if not alone:
+            fcntl.flock(door, fcntl.LOCK_UN)
+        try:
+            return (yield)
+        finally:  # by name: a process that was forked meanwhile has the files open too
+            fcntl.flock(room, fcntl.LOCK_UN)
+            fcntl.flock(door, fcntl.LOCK_UN)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -19,6 +19,7 @@ LARGEST_MEDIAN_ERROR = 0.6
 """Loose: other work on the machine disturbs both sides. Idle, two cores are off by 8 to 12 %."""
 
 
+@pytest.mark.alone
 @pytest.mark.skipif(not availability("mpi").usable or find_mpirun() is None, reason="no MPI here")
 @pytest.mark.skipif(usable_cores() < 2, reason="two ranks need two cores")
 def test_projection_against_what_happened(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
