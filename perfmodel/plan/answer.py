@@ -52,17 +52,19 @@ class Compared:
         return max(self.answer.steps, key=lambda step: step.time_s) if self.answer else None
 
 
-def evaluator_of(base: Projection) -> Evaluator:
+def evaluator_of(base: Projection, tables: PlanTables | None = None) -> Evaluator:
     """Costs plans of the tables of a projection, on its machine, batch and GPUs.
 
+    tables  the same ones with their own names
     Limits: more than ``MOST_TABLES`` tables, or one memory for all -> BadInputError
     """
     if base.forward.memory is not None:
         raise BadInputError("one local memory shards nothing.", "leave out --local-memory or --sharding.")
     work, ids = base.work, {4: "int32", 8: "int64"}
+    model = (base.question.model if base.question else None) or "the tables"
     return Evaluator(
         base.setting,
-        tables_of(work, (base.question.model if base.question else None) or "the tables", base.forward.ids),
+        tables or tables_of(work, model, base.forward.ids),
         int(work.batch[0]),
         int(work.gpus[0]),
         gpus_per_node=base.forward.gpus_per_node,

@@ -137,6 +137,14 @@ class Search:
             stopped = "time"
         return self._answer(stopped)
 
+    def constructed(self) -> Plan:
+        """The best of the plans that a search begins with: nothing is drawn, so it is the same every time.
+
+        Limits: as ``run``; a time limit that is reached -> the best so far
+        """
+        self._begin()
+        return self._answer("given").plan
+
     def _answer(self, stopped: str) -> Found:
         if self.best is None:
             raise BadInputError(

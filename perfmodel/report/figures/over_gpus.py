@@ -110,7 +110,7 @@ def over_gpus(lines: Sequence[Line], asked: Projection) -> Block | Missing:
     figure = style.plain_figure(
         [
             *(trace for one in drawn for trace in traces(one, first.columns, _hover, _HOVER)),
-            _ideal_trace(drawn[0], first),
+            _ideal_trace(drawn, first),
         ],
         height=_HEIGHT,
         margin=_MARGIN,
@@ -177,25 +177,29 @@ def _rates(row: Row) -> dict[str, float]:
 
 
 def _switch(quantity: _Quantity, drawn: Sequence[Drawn], borders: Sequence[tuple[float, str]]) -> Switch:
-    shown, ideal = quantity.columns, _ideal(drawn[0], quantity)
+    shown, reference = quantity.columns, _ideal(drawn, quantity)
+    ideal = [*reference.values()]
     values = [value for one in drawn for name in (shown.low, shown.high) for value in one.values(name)]
     low, high = _BELOW * min([*values, *ideal]), _ABOVE * max([*values, *ideal])
     scale = Scale(low, high, _HEIGHT - _MARGIN["t"] - _MARGIN["b"], log=True)
     ends = [LabelledEnd(safe(d.label), d.rows[-1][shown.x], d.rows[-1][shown.y], d.colour) for d in drawn]
-    ends.append(LabelledEnd(_IDEAL, drawn[0].rows[-1][shown.x], ideal[-1], style.PALETTE[7]))
+    ends.append(LabelledEnd(_IDEAL, max(reference), ideal[-1], style.PALETTE[7]))
     words = [*rule_words(borders), *end_labels(ends, scale)]
     y = [y for one in drawn for y in heights(one, shown)]
     layout = {"yaxis": quantity.axis(low, high), "annotations": words}
     return Switch(quantity.label, {"y": [*y, ideal]}, layout)
 
 
-def _ideal(first: Drawn, quantity: _Quantity) -> list[float]:
-    return [quantity.ideal(row) for row in first.rows]
+def _ideal(drawn: Sequence[Drawn], quantity: _Quantity) -> dict[float, float]:
+    """What one memory would give, by numbers of GPUs: that of the first line, as far as any line goes."""
+    own, numbers = drawn[0].rows[0], sorted({row["gpus"] for one in drawn for row in one.rows})
+    return {gpus: quantity.ideal({**own, "gpus": gpus}) for gpus in numbers}
 
 
-def _ideal_trace(first: Drawn, quantity: _Quantity) -> dict[str, Any]:
+def _ideal_trace(drawn: Sequence[Drawn], quantity: _Quantity) -> dict[str, Any]:
+    ideal = _ideal(drawn, quantity)
     return {
-        "type": "scatter", "x": first.values("gpus"), "y": _ideal(first, quantity), "mode": "lines",
+        "type": "scatter", "x": [*ideal], "y": [*ideal.values()], "mode": "lines",
         "name": _IDEAL, "hoverinfo": "skip", "showlegend": True,
         "line": {"color": style.PALETTE[7], "width": 1.5},
     }  # fmt: skip

@@ -37,7 +37,7 @@ def shardings(sizes: Sequence[Size], over: Over = SIZES) -> Block | Missing:
     ways = [e.way for e in spread[0].found if any(_of(size, e.way).answer for size in spread)]
     never = [each for each in spread[-1].found if each.way not in ways]
     columns = [over.tick(size.base) for size in spread]
-    figure = style.new_figure(height=90 + 34 * len(ways), margin={"l": 150, "r": 24, "t": 16, "b": 72})
+    figure = style.new_figure(height=114 + 34 * len(ways), margin={"l": 150, "r": 24, "t": 40, "b": 72})
     figure.add_trace(_cells(spread, ways, columns, over))
     figure.update_xaxes(
         title={"text": ", and ".join(over.axis)}, type="category", showgrid=False, tickangle=0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from perfmodel.report.figures.breakdown import breakdown
 from perfmodel.report.figures.line_traces import Line
 from perfmodel.report.figures.over import GPUS
 from perfmodel.report.figures.over_gpus import over_gpus, sentence
+from perfmodel.report.figures.style import PALETTE
 from perfmodel.report.figures.words import library_name
 from perfmodel.report.page.lines import Lines, Workload
 from perfmodel.report.page.setups import Curves, Loaded, Setup
@@ -28,10 +29,10 @@ from perfmodel.units import counted
 if TYPE_CHECKING:
     import pandas as pd
 
-_NODES = 16
-"""Lines reach this many nodes at least."""
+_NODES, _TIMES = 16, 8
+"""Lines reach this many nodes at least, and this many times what the tables need."""
 _BARS = (1, 2, 4, 8, 16)
-"""Nodes that have a bar."""
+"""Times the fewest whole nodes."""
 
 
 def numbers_of_gpus(least: int, node: int, asked: Sequence[int], most: float = LARGEST_GPUS) -> list[int]:
@@ -39,15 +40,17 @@ def numbers_of_gpus(least: int, node: int, asked: Sequence[int], most: float = L
 
     least  what the tables need;  node  GPUs of a node;  most  of which each gets a row
     """
-    top = max([_NODES * node, *asked])
+    first = least if least <= node else -(-least // node) * node
+    top = max([_NODES * node, _TIMES * first, *asked])
     even = [1 << k for k in range(top.bit_length())]
-    found = {least, *even, *(node * nodes for nodes in _BARS), *asked}
-    return sorted(count for count in found if max(least, 2) <= count <= min(top, most) or count in asked)
+    found = {first, *even, *(node * nodes for nodes in _BARS), *asked}
+    return sorted(count for count in found if max(first, 2) <= count <= min(top, most) or count in asked)
 
 
 def bar_numbers(least: int, node: int, asked: Sequence[int], most: float = LARGEST_GPUS) -> list[int]:
-    """Numbers of GPUs of the bars: whole nodes, and those that were asked for."""
-    found = {*(node * nodes for nodes in _BARS if least <= node * nodes <= most), *asked}
+    """Numbers of GPUs of the bars: whole nodes, doubled from the fewest, and those that were asked for."""
+    first = -(-least // node) * node
+    found = {*(first * times for times in _BARS if first * times <= most), *asked}
     return sorted(count for count in found if count > 1 or count in asked)
 
 
@@ -124,7 +127,7 @@ def gpu_view(chosen: tuple[int, ...], workload: Mapping[str, Any], setup: Setup,
             bars.append(answer(gpus))
     lines = list(asked.lines.of(setup, workload))
     if asked.sharding is not None:
-        lines = [_line(bars, f"{library_name(setup.curves.backend)} {asked.sharding}"), *lines]
+        lines = [*_beside(_line(bars, f"{library_name(setup.curves.backend)} {asked.sharding}"), lines)]
     first = over_gpus(lines, answers[asked.sizes.start])
     titles = {} if isinstance(first, Missing) else {first.name: tuple(sentence(lines, a) for a in answers)}
     return View(chosen, answers, (first, breakdown(bars, GPUS)), titles)
@@ -146,6 +149,15 @@ def sharded(base: Projection, way: str | None) -> Projection:
 def _line(answers: Sequence[Projection], label: str) -> Line:
     """A line through answers that were found one by one."""
     return Line(label, _frame(answers))
+
+
+def _beside(own: Line, others: Sequence[Line]) -> Iterator[Line]:
+    """The line of the asked sharding with the first colour, which row-wise gives up."""
+    yield replace(own, style=0)
+    taken = {line.style for line in others}
+    free = [kind for kind in range(len(PALETTE)) if kind not in taken]
+    for line in others:
+        yield replace(line, style=free[0]) if line.style == 0 and free else line
 
 
 def _frame(answers: Sequence[Projection]) -> pd.DataFrame:

@@ -28,8 +28,10 @@ def headline(answer: Projection) -> dict[str, Any]:
         sentence = f"{format_ratio(answer.slowdown)}: {size} of tables fit one GPU, so nothing is sharded."
         times, sure = f"{format_time(answer.time_s)} a batch", ""
     else:
+        named = answer.question.sharding if answer.question else None
+        how = f"sharded {named}" if named else "sharded"
         sentence = (
-            f"{format_ratio(answer.slowdown)} slower sharded over {format_count(answer.gpus)} GPUs than if "
+            f"{format_ratio(answer.slowdown)} slower {how} over {format_count(answer.gpus)} GPUs than if "
             "the tables fitted in one."
         )
         times = (
@@ -41,7 +43,7 @@ def headline(answer: Projection) -> dict[str, Any]:
         "sentence": sentence,
         "times": times,
         "sure": sure,
-        "gpus": str(count),
+        "gpus": "; ".join(filter(None, [str(count), answer.shards])),
         "evidence": evidence_bar(answer),
         "alert": _alert(answer),
         "notes": list(answer.notes),

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from html import escape
 
 from perfmodel.errors import PerfmodelError
+from perfmodel.plan.alike import Alike, best_alike
+from perfmodel.plan.answer import evaluator_of
+from perfmodel.plan.explain import explain_plan_step
 from perfmodel.project import Projection
-from perfmodel.project.explain import explain_step
+from perfmodel.project.explain import Explanation, explain_step
 from perfmodel.report.explain import explanation_text
 from perfmodel.report.projection import short_label
 from perfmodel.schema.machine import Machine
@@ -58,9 +62,10 @@ def machine_values(machine: Machine) -> str:
 
 def equations(answer: Projection) -> Iterator[str]:
     """HTML of the equation of every step with its numbers, folded."""
+    explain = _explaining(answer)
     for step in answer.steps:
         try:
-            text = explanation_text(explain_step(answer, step.name))
+            text = explanation_text(explain(step.name))
         except PerfmodelError as error:
             text = error.message
         title = f"{short_label(step)}: {format_time(step.time_s)}, {format_fraction(step.share)} of the time"
@@ -68,3 +73,14 @@ def equations(answer: Projection) -> Iterator[str]:
             f"<details><summary>Equation of {escape(title)}</summary>"
             f"<div class='wide'><pre>{escape(text)}</pre></div></details>"
         )
+
+
+def _explaining(answer: Projection) -> Callable[[str], Explanation]:
+    """What explains a step: of another sharding than row-wise, its plan, which is made again."""
+    way = answer.question.sharding if answer.question else None
+    if way is None:
+        return partial(explain_step, answer)
+    evaluator = evaluator_of(answer)
+    found = best_alike(evaluator, way, answer.gpu_count.usable_bytes)
+    assert isinstance(found, Alike)  # the answer is of it
+    return partial(explain_plan_step, answer, evaluator, found)

@@ -1,0 +1,117 @@
+"""Slowdown, time and samples per second over numbers of GPUs, and bars and shardings over them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+
+from perfmodel.plan.answer import compared
+from perfmodel.plan.sizes import Size
+from perfmodel.project import Projection, project, project_one
+from perfmodel.report.figures.block import Block, Missing
+from perfmodel.report.figures.breakdown import breakdown
+from perfmodel.report.figures.line_traces import Line
+from perfmodel.report.figures.over import GPUS
+from perfmodel.report.figures.over_gpus import over_gpus
+from perfmodel.report.figures.shardings import shardings
+
+MODEL = "mlperf-dlrm-dcnv2"
+NUMBERS = np.array([2.0, 8.0, 16.0, 64.0])
+
+
+@cache
+def answer(gpus: int) -> Projection:
+    return project_one(tables=MODEL, gpus=gpus)
+
+
+@cache
+def line(label: str = "row-wise", reduction: str = "auto") -> Line:
+    return Line(label, project({"gpus": NUMBERS}, tables=MODEL, reduction=reduction))
+
+
+def drawn(block: Block | Missing) -> Block:
+    assert isinstance(block, Block)
+    return block
+
+
+def test_the_sentence_follows_the_data() -> None:
+    title = drawn(over_gpus([line(), line("sparse", "sparse")], answer(64))).title
+    assert (
+        title.startswith("On 64 GPUs a batch takes 3.63 ms, 72.4× slower")
+        and "; sparse would make it" in title
+    )
+    changed = replace(answer(64), totals={**answer(64).totals, "slowdown": 7.0, "time_s": 0.1})
+    assert drawn(over_gpus([line()], changed)).title.startswith(
+        "On 64 GPUs a batch takes 100 ms, 7.00× slower"
+    )
+    slow = Line("two-level", line().frame.assign(slowdown=1e6))
+    assert "and no other way drawn here is faster." in drawn(over_gpus([line(), slow], answer(64))).title
+    most = "Most samples per second: {} on {} GPUs."
+    rates = 1024 * NUMBERS / line().frame["time_s"].to_numpy()
+    at = int(rates.argmax())
+    assert title.endswith(most.format(f"{rates[at] / 1e6:.1f} M,", f"{NUMBERS[at]:.0f}"))
+    quick = Line("row-wise", line().frame.assign(time_s=[1.0, 1.0, 1.0, 1.0]))
+    assert drawn(over_gpus([quick], answer(64))).title.endswith(most.format("65.5 k,", "64"))
+
+
+def test_each_switch_draws_its_own_column() -> None:
+    block = drawn(over_gpus([line()], answer(8)))
+    frame = line().frame
+    rates = 1024 * NUMBERS / frame["time_s"].to_numpy()
+    wanted = {"slowdown": frame["slowdown"], "time": frame["time_s"], "samples/s": rates}
+    assert [switch.label for switch in block.switches] == list(wanted)
+    evidence = frame["evidence"].astype(str).tolist()
+    assert len(set(evidence)) == 1  # so the line is one trace
+    for switch in block.switches:
+        ribbon, values, ideal = switch.traces["y"]
+        assert values == pytest.approx(wanted[switch.label], rel=1e-5)
+        assert len(ribbon) == 2 * len(NUMBERS) and len(ideal) == len(NUMBERS)
+        assert all(
+            low <= value <= high for low, value, high in zip(ribbon[:3:-1], values, ribbon[:4], strict=True)
+        )
+    local = frame["baseline_time_s"].to_numpy()
+    ideals = [switch.traces["y"][-1] for switch in block.switches]
+    assert ideals[0] == [1.0] * 4 and ideals[1] == pytest.approx(local, rel=1e-5)
+    assert ideals[2] == pytest.approx(1024 * NUMBERS / local, rel=1e-5)
+    assert [list(trace.y) for trace in block.figure.data] == block.switches[0].traces["y"]
+    assert block.data[0]["samples_per_s"] == pytest.approx(rates[0], rel=1e-5)
+
+
+def test_rules_stand_where_a_node_is_full_and_every_line_is_named() -> None:
+    block = drawn(over_gpus([line(), line("sparse", "sparse")], answer(8)))
+    assert [shape.x0 for shape in block.figure.layout.shapes] == [8]
+    for switch in block.switches:
+        words = [a["text"] for a in switch.layout["annotations"]]
+        assert words == ["node of 8 ends ", "row-wise", "sparse", "no slowdown"]
+
+
+def test_one_gpu_is_left_out() -> None:
+    alone = Line("row-wise", project({"gpus": np.array([1.0])}, tables="criteo-kaggle"))
+    found = over_gpus([alone], project_one(tables="criteo-kaggle", gpus=1))
+    assert isinstance(found, Missing) and "--gpus" in found.why
+    assert isinstance(breakdown([project_one(tables="criteo-kaggle", gpus=1)], GPUS), Missing)
+
+
+def test_bars_are_named_by_their_gpus() -> None:
+    block = drawn(breakdown([answer(8), answer(64)], GPUS))
+    assert block.title.startswith("On every number of GPUs here the reduce-scatter")
+    assert block.title.endswith("on 64 GPUs.")
+    assert [words.split("<br>")[0] for words in block.figure.data[0].x] == ["8 GPUs", "64 GPUs"]
+    assert drawn(breakdown([answer(8)], GPUS)).title.startswith("On 8 GPUs the")
+
+
+def test_shardings_say_who_wins_on_how_many_gpus() -> None:
+    ways = ("column-wise", "row-wise", "grid")
+    found = [
+        Size(answer(g).gpu_count.table_bytes, answer(g), tuple(compared(answer(g), ways))) for g in (8, 64)
+    ]
+    block = drawn(shardings(found, GPUS))
+    assert block.title == "The fastest sharding is column-wise on 8, and grid on 64 GPUs."
+    assert list(block.figure.data[0].x) == ["8", "64"]
+    only = [replace(size, found=size.found[:2]) for size in found]
+    assert drawn(shardings(only, GPUS)).title == (
+        "The column-wise sharding is the fastest on every number of GPUs here."
+    )
