@@ -191,13 +191,43 @@ def _steady(cost: ChipCost, steps: tuple[Step, ...], cores: Array) -> Array:
     return np.stack([*mean, *full])
 
 
-def _by_chance(cost: ChipCost, totals: list[Array]) -> Array:
-    """Time of the channel, and of the slice, to which chance deals most, [2, ...] [s]."""
+def _part(cost: ChipCost) -> int:
+    """What has the hottest row that cores ask for: 0 a channel, 1 a slice."""
+    return int(cost.chip.value("cache_bytes") > 0)
+
+
+def _late(cost: ChipCost, step: Step, cores: Array, wait: Array, least: Array, took: Array) -> Array:
+    """[K] time of a step for the last core that gets its hottest row, where cores ask for it once each [s].
+
+    least  where they do not;  took  time of what has the hottest row. Source: ``batch.batch_of``
+    """
+    quick, after = (np.max(a, axis=1, where=cores > 0, initial=0) for a in (step.quick_s, step.after_s))
+    prefix, parts, rate = _PARTS[_part(cost)]
+    many, per_s = cost.chip.value(parts), cost.chip.value(rate)
+    out = least.copy()
+    every, spread, cubes = (
+        getattr(step, name) @ cores for name in (f"{prefix}_bytes", f"{prefix}_spread", "cubes")
+    )
+    for at in np.flatnonzero(quick > 0).tolist():
+        beyond = float(uneven(spread[at], many, float(cubes[at])))
+        queue = max(float(took[at]), float(every[at] + many * beyond) / per_s)
+        out[at] = max(float(wait[at]), float(quick[at]) + queue) + float(after[at])
+    return out
+
+
+def _by_chance(cost: ChipCost, totals: list[Array], cubes: float = 0.0) -> Array:
+    """Time of the channel, and of the slice, to which chance deals most, [2, ...] [s].
+
+    cubes  of rows that cores with caches ask for once each
+    """
     found = []
-    for (_, parts, rate), every, spread in zip(_PARTS, totals[::2], totals[1::2], strict=True):
+    for at, ((_, parts, rate), every, spread) in enumerate(
+        zip(_PARTS, totals[::2], totals[1::2], strict=True)
+    ):
         many = cost.chip.value(parts)
         if many:
-            found.append((every + many * uneven(spread, many)) / cost.chip.value(rate))
+            heavy = cubes if at == _part(cost) else 0.0
+            found.append((every + many * uneven(spread, many, heavy)) / cost.chip.value(rate))
         else:
             found.append(np.zeros_like(every))
     return np.stack(found)
@@ -211,9 +241,8 @@ def in_any_order(cost: ChipCost, way: Ints) -> Batch:
     """
     kinds, number = ways_of_kinds(cost, way)
     work = slices_of_pairs(cost, *kinds).work
-    if _of_other_kind(work).any():
-        of = np.repeat(np.arange(number.size), number.astype(np.int64))
-        return _each_core(cost, work, of, lockstep=False)
+    if number.sum() == 1:
+        return _each_core(cost, work, np.zeros(1, dtype=np.int64), lockstep=False)
     bags, cores = two_slices(cost)
     cores = np.where(bags > 0, cores, 0)
     alone, sums, waits = np.zeros(3), np.zeros(number.size), np.zeros(number.size)
@@ -226,8 +255,11 @@ def in_any_order(cost: ChipCost, way: Ints) -> Batch:
         decides = np.where(slot <= core, 0, 1 + np.argmax(took[:2], axis=0))
         np.add.at(alone, decides, number * slot)
         waits, sums = waits + wait, sums + slot
-        hot = np.maximum(hot, wait + took[2:] - slot)
-    chance = _by_chance(cost, [np.asarray(_total(work, name, cores) @ number) for name in _CHANCE])
+        least = wait + took[2:]
+        least[_part(cost)] = _late(cost, step, cores, wait, least[_part(cost)], took[2 + _part(cost)])
+        hot = np.maximum(hot, least - slot)
+    cubes = float(_total(work, "cubes", cores) @ number)
+    chance = _by_chance(cost, [np.asarray(_total(work, name, cores) @ number) for name in _CHANCE], cubes)
     most = hot.max(axis=1)
     seconds = float(in_order_time(sums @ number, most.max(), waits @ number, chance.max()))
     told = dict(zip(LIMITS, (*alone, *most), strict=True))

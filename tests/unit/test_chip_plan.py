@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -17,6 +18,8 @@ from perfmodel.chip.ids import popularities
 from perfmodel.chip.in_step import in_any_order, slices
 from perfmodel.chip.mapper import Mapper
 from perfmodel.chip.mapping import mapping_of
+from perfmodel.chip.reasons import others
+from perfmodel.chip.search import _by
 from perfmodel.chip.symmetric import (
     best_symmetric,
     global_memory,
@@ -26,6 +29,7 @@ from perfmodel.chip.symmetric import (
 from perfmodel.chip.work import WAYS, Batch, Way, Work
 from perfmodel.errors import BadInputError
 from perfmodel.plan.tables import PlanTables
+from perfmodel.report.chip import chip_text
 from perfmodel.schema.chip import Chip, load_chip
 from perfmodel.schema.distributions import ONE_ROW, UNIFORM, Distribution, parse_distribution, zipf
 from perfmodel.schema.workload import Table, TableSet
@@ -287,3 +291,43 @@ def test_where_nothing_is_faster_the_symmetric_mapping_is_given() -> None:
     answer = outcome_on(small("h100-sxm", 1), tables_of((10**6, 128, 1)), 1, UNIFORM)
     assert answer.time_s <= answer.best_symmetric.time_s
     assert 0 <= answer.gap < 1
+
+
+def many_tables(count: int) -> PlanTables:
+    """All different."""
+    rng = np.random.default_rng(0)
+    return tables_of(*((int(r), 32, 2) for r in np.unique(rng.integers(10, 10**6, 2 * count))[:count]))
+
+
+def test_many_kinds_of_tables_are_costed_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ways, cuts and baselines of 160 kinds ask for the costs of some dozens at a time."""
+    calls, work = [], ChipCost.work
+    monkeypatch.setattr(ChipCost, "work", lambda *a, **k: calls.append(1) or work(*a, **k))
+    cost = cost_on(small("ascend-910", 16), many_tables(160), 256, zipf(1.05))
+    best, gathered, cuts = best_symmetric(cost), global_memory(cost), cuts_of(cost)
+    assert best.time_s <= gathered.time_s
+    assert cuts.looked_at == cuts.choices.count.size == 160
+    assert len(calls) < 80
+
+
+def test_kinds_that_time_is_too_short_for_stay_in_global_memory() -> None:
+    answer = outcome_on(small("ascend-910"), many_tables(100), 64, UNIFORM, time_limit_s=1e-9, compared=())
+    assert answer.cuts.looked_at == 0
+    assert {group.ways for group in answer.groups if not answer.symmetric} <= {(Way.GM,)}
+    check_every_look_up_is_done_once(answer, 0)
+    assert "100 kinds of tables are left in global memory" in " ".join(chip_text(answer).split())
+
+
+def test_no_next_best_way_is_faster() -> None:
+    """What is told as the next best way was tried on a whole batch, and would have been taken."""
+    tables = tables_of((1000, 32, 4), (1000, 32, 4), (10**6, 64, 3), (50, 16, 1), (20_000, 32, 2))
+    answer = outcome_on(small("h100-sxm", 8), tables, 512, zipf(1.05), time_limit_s=30)
+    assert not answer.symmetric
+    reasons = [group.reason for group in answer.groups]
+    assert all(one is not None and one.whole and one.more_s >= 0 for one in reasons)
+    found = replace(answer.cuts.choices, slicer=None)
+    state = answer.mapped.state
+    for table in range(5):
+        for _, other in others(answer.cuts, state, table):
+            batch = mapping_of(answer.cuts, _by(found, other)).batch(answer.cost)
+            assert batch.seconds >= answer.owned_s * (1 - 2e-4)
