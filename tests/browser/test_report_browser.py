@@ -193,6 +193,17 @@ def test_everything_is_reached_by_keyboard(browser: Chromium, page: Path) -> Non
     )
 
 
+def test_what_is_wider_than_a_phone_scrolls_by_keyboard(browser: Chromium, page: Path) -> None:
+    browser.open(page, 390)
+    browser.run("dispatchEvent(new Event('beforeprint'))")
+    browser.wait("[...document.querySelectorAll('.plot')].every(p => p.querySelector('.main-svg'))")
+    browser.run("document.querySelector('#provenance details').open = true")
+    too_wide = "w => w.scrollWidth > w.clientWidth && !w.closest('details:not([open])')"
+    wide = f"[...document.querySelectorAll('.wide')].filter({too_wide})"
+    assert browser.run(f"{wide}.length") >= 3
+    browser.wait(f"{wide}.every(w => w.tabIndex === 0 && w.getAttribute('aria-label'))")
+
+
 def test_far_figures_are_drawn_when_one_comes_near(browser: Chromium, page: Path) -> None:
     browser.open(page, 1280)
     place = "document.querySelector('#block-shardings .plot')"

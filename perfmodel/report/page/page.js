@@ -106,6 +106,14 @@
     return Promise.all([...waiting].map(([place, block]) => plot(place, block)));
   }
 
+  // What does not fit is scrolled by the arrow keys.
+  function reach(wide, words) {
+    if (wide.scrollWidth <= wide.clientWidth) return;
+    wide.tabIndex = 0;
+    wide.setAttribute("role", "region");
+    wide.setAttribute("aria-label", "Scrolls sideways: " + words);
+  }
+
   async function plot(place, block) {
     waiting.delete(place);
     near.unobserve(place);
@@ -118,6 +126,7 @@
     }
     place.style.minWidth = ((figure.layout.meta || {}).min_width || 0) + "px";
     await Plotly.react(place, figure.data, figure.layout, config);
+    reach(place.parentElement, place.getAttribute("aria-label"));
   }
 
   function switches(block, place) {
@@ -199,7 +208,10 @@
     place.setAttribute("aria-label", title);
     const numbers = element("div", {class: "wide"});
     const details = element("details", {}, element("summary", {}, "Numbers of this figure (" + block.rows.length + " rows)"), numbers);
-    details.addEventListener("toggle", () => { if (details.open && !numbers.firstChild) numbers.append(table(block)); });
+    details.addEventListener("toggle", () => {
+      if (details.open && !numbers.firstChild) numbers.append(table(block));
+      reach(numbers, "numbers of this figure");
+    });
     const file = all.length > 1 ? block.name + "-" + block.choice.replaceAll(" ", "-") : block.name;
     const tools = element("div", {class: "tools"},
       ...(all.length > 1 ? [choices(parent, whole, all)] : []),
@@ -318,6 +330,9 @@
     selectors();
     theme();
     data.alerts.forEach(say);
+    for (const each of document.querySelectorAll("#provenance details")) {
+      each.addEventListener("toggle", () => each.querySelectorAll(".wide").forEach((wide) => reach(wide, each.querySelector("summary").textContent)));
+    }
     document.getElementById("all-data").addEventListener("click", () => save("perfmodel-report.json", "application/json", JSON.stringify(data)));
     try {
       await library();
