@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import typer
@@ -27,13 +27,20 @@ class TypedLine:
             source = context.get_parameter_source(name)
             if source is None or source.name != "COMMANDLINE":
                 continue
-            value, words = context.params[name], []
-            for item in value if isinstance(value, (list, tuple)) else [value]:
-                words += [option.opts[0]] if item is True else [option.opts[0], str(item)]
-            options.append((name, tuple(words)))
+            options.append((name, tuple(_words(option, context.params[name]))))
         return TypedLine(tuple(context.command_path.split()), tuple(options))
 
     def text(self, without: Sequence[str] = (), more: Sequence[str] = ()) -> str:
         """To paste: ``more`` words, then all options but those ``without``."""
         kept = [word for name, words in self.options if name not in without for word in words]
         return shlex.join([*self.command, *more, *kept])
+
+
+def _words(option: Any, value: Any) -> list[str]:
+    """As they are typed: an option that may be repeated has its name before every value."""
+    if value is True:
+        return [option.opts[0]]
+    each = value if isinstance(value, (list, tuple)) else [value]
+    if option.nargs > 1:
+        return [option.opts[0], *map(str, each)]
+    return [word for item in each for word in (option.opts[0], str(item))]
