@@ -1,0 +1,99 @@
+"""The page over numbers of GPUs in a real browser without a network."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from chromium import PROGRAM, Chromium
+
+from perfmodel.cli import run
+from perfmodel.project import project_one
+from perfmodel.report.page import gpu_contents
+from perfmodel.units import format_ratio, format_time
+
+pytestmark = pytest.mark.skipif(PROGRAM is None, reason="no Chromium on this machine: apt install chromium")
+
+MODEL = "mlperf-dlrm-dcnv2"
+WORDS = ("--gpus", "8,64", "--batch", "1024", "--machine", "h100-sxm-ib", "--backend", "nccl")
+WAYS = ("--clock", "stream", "--reduction", "auto,sparse")
+PLOT = "document.querySelector('#block-over-gpus .plot')"
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("page") / "gpus.html"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gpu_contents, "EVIDENCE", {"changes": gpu_contents.EVIDENCE["changes"]})
+        assert run(["report", "--model", MODEL, *WORDS, *WAYS, "--out", str(path)]) == 0
+    return path
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
+    one = Chromium(tmp_path_factory.mktemp("profile"))
+    yield one
+    one.close()
+
+
+def choose(browser: Chromium, name: str, at: int) -> None:
+    browser.run(
+        f"(list => {{ list.value = {at}; list.dispatchEvent(new Event('change')); }})"
+        f"(document.getElementById('select-{name}'))"
+    )
+
+
+@pytest.mark.parametrize(("width", "dark"), [(1280, False), (390, True)])
+def test_the_page_opens_clean(browser: Chromium, page: Path, width: int, dark: bool) -> None:
+    browser.said.clear()
+    browser.asked.clear()
+    browser.open(page, width, dark=dark)
+    browser.run("dispatchEvent(new Event('beforeprint'))")
+    browser.wait("[...document.querySelectorAll('.plot')].every(p => p.querySelector('.main-svg'))")
+    assert browser.run("document.documentElement.scrollWidth") == width and browser.said == []
+    outside = [address for address in browser.asked if not address.startswith(("data:", "blob:"))]
+    assert set(outside) <= {page.resolve().as_uri(), "about:blank"}
+    names = browser.run("[...document.querySelectorAll('section')].map(each => each.id)")
+    assert names[1:3] == ["block-over-gpus", "block-breakdown"] and "block-per-table" in names
+
+
+def test_every_number_of_gpus_has_the_numbers_of_python(browser: Chromium, page: Path) -> None:
+    browser.open(page, 1280)
+    title = "document.querySelector('#block-over-gpus h2').textContent"
+    for way_at, way in enumerate(("auto", "sparse")):
+        for at, gpus in enumerate((8, 64)):
+            choose(browser, "gpus", at)
+            choose(browser, "reduction", way_at)
+            answer = project_one(tables=MODEL, gpus=gpus, reduction=way)
+            words = f"{format_ratio(answer.slowdown)} slower sharded over {gpus} GPUs"
+            browser.wait(f"document.querySelector('h1').textContent.startsWith({json.dumps(words)})")
+            said = f"On {gpus} GPUs a batch takes {format_time(answer.time_s)}, "
+            browser.wait(f"{title}.startsWith({json.dumps(said)})")
+    assert browser.said == []
+
+
+def test_switches_and_mouse_read_time_and_samples(browser: Chromium, page: Path) -> None:
+    browser.open(page, 1280)
+    answer = project_one(tables=MODEL, gpus=64)
+    line = f"{PLOT}.data.find(t => t.name === 'NCCL row-wise' && t.showlegend)"
+    wanted = {"time": answer.time_s, "samples/s": 64 * 1024 / answer.time_s, "slowdown": answer.slowdown}
+    for label, value in wanted.items():
+        browser.run(
+            "[...document.querySelectorAll('#block-over-gpus button')]"
+            f".find(b => b.textContent === '{label}').click()"
+        )
+        browser.wait(f"Math.abs({line}.y[{line}.x.indexOf(64)] / {value!r} - 1) < 1e-4")
+    text = browser.run(
+        f"""(async () => {{
+            const plot = {PLOT}, line = {line};
+            const point = {{curveNumber: plot.data.indexOf(line), pointNumber: line.x.indexOf(64)}};
+            Plotly.Fx.hover(plot, [point]);
+            await new Promise(done => setTimeout(done, 200));
+            return [...plot.querySelectorAll('.hovertext text')].map(each => each.textContent).join(' ');
+        }})()"""
+    )
+    ratio = format_ratio(answer.slowdown)
+    for words in ("NCCL row-wise", "64 GPUs, tables of 105 GB", ratio, "samples per second"):
+        assert words in text, text
