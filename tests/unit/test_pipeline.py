@@ -9,7 +9,16 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from perfmodel.model.pipeline import Parts, dense_time, forward_overlapped, in_line, overlapped, serial
-from perfmodel.model.schedule import COMPUTE, NETWORK, Task, alone, critical_path_s, schedule, steady
+from perfmodel.model.schedule import (
+    COMPUTE,
+    NETWORK,
+    Steady,
+    Task,
+    alone,
+    critical_path_s,
+    schedule,
+    steady,
+)
 
 
 def test_dense_time_by_hand() -> None:
@@ -169,6 +178,14 @@ def test_the_timeline_is_of_settled_batches_and_begins_at_0() -> None:
 durations = st.floats(0, 100, allow_nan=False)
 
 
+def computed_s(many: Steady) -> float:
+    """Compute inside the batches that are averaged, per batch; where two batches take turns, one more or one
+    less may be cut at an end, so that it is not always the work of a batch [s]."""
+    spans = [s for s in many.schedule.spans if s.task.device == COMPUTE]
+    inside = (min(s.end_s, many.last_s) - max(s.start_s, many.first_s) for s in spans)
+    return sum(max(0.0, length) for length in inside) / many.batches
+
+
 @settings(max_examples=60, deadline=None, phases=[Phase.explicit, Phase.generate])
 @given(st.builds(Parts, **{name: durations for name in vars(PARTS)}))
 def test_no_schedule_beats_its_work(parts: Parts) -> None:
@@ -181,7 +198,7 @@ def test_no_schedule_beats_its_work(parts: Parts) -> None:
         assert many.step_s >= busy * (1 - 1e-9) - 1e-12
     assert many.step_s <= many.serial_s * (1 + 1e-9) + 1e-12
     assert 0 <= many.exposed_s <= many.communication_s
-    assert many.step_s >= work[COMPUTE] + many.exposed_s - 1e-9 * (1 + many.serial_s)
+    assert many.step_s >= computed_s(many) + many.exposed_s - 1e-9 * (1 + many.serial_s)
     assert sum(many.on_path().values()) == pytest.approx(many.step_s)
     assert sum(many.exposed().values()) == pytest.approx(many.exposed_s, abs=1e-9)
     ordered = [one.spans[k] for k in one.critical]
