@@ -143,6 +143,8 @@
     return group;
   }
 
+  // Names in a figure are as plotly.js reads them, where < & > are written out.
+  const plain = (name) => name.replaceAll("&lt;", "<").replaceAll("&gt;", ">").replaceAll("&amp;", "&");
   const seriesOf = (trace) => trace.legendgroup || trace.name || "";
 
   function swatch(trace) {
@@ -175,7 +177,7 @@
         [...group.children].forEach((each) => each.setAttribute("aria-pressed", String(each === one && isolated[block.name] === name)));
         plot(place, block);
       });
-      one.append(swatch(trace), trace.name);
+      one.append(swatch(trace), plain(trace.name));
       one.setAttribute("aria-pressed", String(isolated[block.name] === name));
       group.append(one);
     }

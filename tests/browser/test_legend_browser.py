@@ -1,0 +1,40 @@
+"""The legend of a figure in a real browser: names from files are shown as they are written there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from chromium import PROGRAM, Chromium
+
+from perfmodel.report.figures import style
+from perfmodel.report.figures.block import Block
+from perfmodel.report.figures.words import safe
+from perfmodel.report.page.assemble import block_data, whole_page
+
+pytestmark = pytest.mark.skipif(PROGRAM is None, reason="no Chromium on this machine: apt install chromium")
+NAMES = ("<script>alert(1)</script>", "R&D &lt; 2")
+
+
+@pytest.fixture
+def browser(tmp_path: Path) -> Iterator[Chromium]:
+    one = Chromium(tmp_path / "profile")
+    yield one
+    one.close()
+
+
+def test_names_of_a_legend_stay_text(browser: Chromium, tmp_path: Path) -> None:
+    figure = style.new_figure()
+    for name in NAMES:
+        figure.add_bar(x=[1], y=[1], name=safe(name), showlegend=True)
+    block = Block("bars", "Two bars.", "How.", figure, "Made up.", ({"x": 1},))
+    head = {"sentence": "S.", "times": "", "sure": "", "gpus": "", "evidence": [], "alert": "", "notes": []}
+    view = {"heads": [head], "blocks": [block_data(block)], "titles": {}}
+    shown = {"selectors": [], "views": {"": view}, "fixed": [], "question": "", "alerts": [], "command": ""}
+    page = tmp_path / "page.html"
+    page.write_text(whole_page("Two bars", "", shown), encoding="utf-8")
+    browser.open(page, 1280)
+    found = browser.run("[...document.querySelectorAll('.legend button')].map(b => b.lastChild.textContent)")
+    assert found == list(NAMES)
+    assert browser.said == []
