@@ -65,7 +65,8 @@ class GpuCount:
         size, usable = (format_bytes(x, binary=False) for x in (self.table_bytes, self.usable_bytes))
         ratio = self.table_bytes / self.usable_bytes
         if self.rule == "given":
-            return f"{size} over {self.gpus} GPUs as given (at least {self.needed} needed)"
+            where = "1 GPU" if self.gpus == 1 else f"{self.gpus} GPUs"
+            return f"{size} over {where} as given (at least {self.needed} needed)"
         if self.gpus == 1:
             return f"{size} ÷ {usable} = {ratio:.3g}  →  1 ({self.rule})"
         return f"{size} ÷ {usable} = {ratio:.4g}  →  {self.gpus} ({self.rule})"
