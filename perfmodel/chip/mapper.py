@@ -28,7 +28,7 @@ _GOOD_GAP = 2e-3
 _KICKED = 6
 _AT_RANDOM = 0.5
 _LEAST_GAIN = 1e-9
-_PATIENCE, _LEAST_PATIENCE = 1.0, 100
+_PATIENCE, _LEAST_PATIENCE = 1.0, 200
 """Random changes in a row that do not help, over those that led to the last one that did, and at least."""
 
 

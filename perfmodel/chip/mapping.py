@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -94,9 +95,7 @@ def _dealt(cost: ChipCost, core_s: Array, spread: list[tuple[int, int]]) -> list
     table = np.array([at for at, _ in spread])
     first = np.array([row for _, row in spread])
     rows, dim, bags = cost.tables.rows[table] - first, cost.tables.dim[table], int(cost.batch)
-    whole, half = (
-        cost.work(table, Way.GM, rows, dim, number, first).core_s for number in (bags, bags / _BETWEEN)
-    )
+    whole, half = _times(cost, table, first).T
     each = np.maximum((whole - half) / (bags - bags / _BETWEEN), 1e-300)
     fixed = np.maximum(whole - each * bags, 0)
     low = max(float(core_s.min()), float(core_s.sum() + np.sum(whole)) / core_s.size)
@@ -115,6 +114,22 @@ def _dealt(cost: ChipCost, core_s: Array, spread: list[tuple[int, int]]) -> list
         piece = Piece(int(table[at]), Way.GM, whole_rows, (0, int(dim[at])), (begin, end))
         made.append((core, piece))
     return made
+
+
+_KNOWN: WeakKeyDictionary[ChipCost, dict[tuple[int, int], Array]] = WeakKeyDictionary()
+
+
+def _times(cost: ChipCost, table: Ints, first: Ints) -> Array:
+    """Time of one core for the rows from ``first`` of tables, with all bags and half of them, [n, 2] [s]."""
+    known = _KNOWN.setdefault(cost, {})
+    keys = list(zip(cost.kind_of[table].tolist(), first.tolist(), strict=True))
+    new = [at for at, key in enumerate(keys) if key not in known]
+    if new:
+        at, begin = table[new, np.newaxis], first[new, np.newaxis]
+        bags = np.array([cost.batch, cost.batch / _BETWEEN])
+        work = cost.work(at, Way.GM, cost.tables.rows[at] - begin, cost.tables.dim[at], bags, begin)
+        known.update({keys[k]: time_s for k, time_s in zip(new, work.core_s, strict=True)})
+    return np.array([known[key] for key in keys])
 
 
 def _filled(

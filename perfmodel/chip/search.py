@@ -31,6 +31,7 @@ _LEAST_GAIN = 1e-4
 _CHANGED = 0.7  # of the time: until then mappings are changed at random
 _TRIED = 3  # other ways of a table
 _MOST_REASONS = 60  # groups of equal tables that are cut alike
+_SLICING = 4  # times as long as cuts are costed, times of slices are
 _BOUNDED = 0.6  # of the time: until then the bound is sought
 _CUTTING = 0.4  # of the time, for the costs of all choices
 _TOGETHER = 2  # tables of a change, at most
@@ -87,7 +88,7 @@ class _Search:
         self.began = time.monotonic()
         self.until = self.began + time_limit_s
         self.cuts: dict[int, Cuts] = {}
-        self.tried, self.deal_s = 0, 0.0
+        self.tried, self.deal_s, self.cut_s = 0, 0.0, 0.0
         self.cutting = _CUTTING
 
     def run(self, goal: int) -> Searched:
@@ -108,8 +109,12 @@ class _Search:
         return Searched(self._cuts(0), first, found.mapping, reasons)
 
     def _bound(self, goal: int, upper_s: float, known_s: float) -> float:
-        """No mapping is faster, slices of what is spread counted; of the worst of several ids as it was."""
-        if goal == _WORST:
+        """No mapping is faster, slices of what is spread counted; of the worst of several ids as it was.
+
+        Limits: no time for slices, which take as long as cuts do several times -> as it was
+        """
+        left_s = self.until - time.monotonic()
+        if goal == _WORST or left_s < _SLICING * self.cut_s:
             return known_s
         until = self.began + _BOUNDED * (self.until - self.began)
         found = lower_bound(self._choices(goal), upper_s, late=lambda: time.monotonic() >= until)
@@ -129,10 +134,11 @@ class _Search:
             largest = sorted(groups.items(), key=lambda group: -choices.total_s[group[0][1]] * len(group[1]))
             reasons = {}
             for (_, own), tables in largest[:_MOST_REASONS]:
-                tried = [(choice, changed.time_s) for choice, changed in others(cuts, state, tables[0])]
+                changed = list(others(cuts, state, tables[0]))
+                tried = [(choice, other.time_s) for choice, other in changed]
                 whole = time.monotonic() + _TRIED * self.deal_s < self.until
                 if whole:
-                    made = [(at, self._dealt(one, goal)) for at, one in others(cuts, state, tables[0])]
+                    made = [(at, self._dealt(one, goal)) for at, one in changed]
                     tried = [(at, one.value(goal)) for at, one in made]
                     faster = min((one for _, one in made), key=lambda one: one.value(goal), default=found)
                     if faster.value(goal) < now_s * (1 - _LEAST_GAIN):
@@ -166,9 +172,11 @@ class _Search:
 
     def _cuts(self, at: int) -> Cuts:
         """Cuts by these ids; those that are asked for first are of as many kinds as time allows."""
+        began = time.monotonic()
         if not self.cuts:
             enough = self.began + (self.until - self.began) * self.cutting
             self.cuts[at] = cuts_of(self.costs[at], late=lambda: time.monotonic() >= enough)
+            self.cut_s = time.monotonic() - began
         elif at not in self.cuts:
             kinds = next(iter(self.cuts.values())).looked_at
             self.cuts[at] = cuts_of(self.costs[at], kinds=kinds)

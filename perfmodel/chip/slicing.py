@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-_EVERY, _STEP = 64, 1.03  # numbers of bags that are looked at: all of them, then each so much more
+_EVERY, _STEP = 32, 1.05  # numbers of bags that are looked at: all of them, then each so much more
 
 
 def numbers(bags: int) -> Ints:

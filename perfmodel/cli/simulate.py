@@ -45,7 +45,9 @@ def simulate(
     ] = False,
     trace: Annotated[
         Path | None,
-        typer.Option("--trace", metavar="FILE", help="Your own ids, .npz or CSV, instead of drawn ones."),
+        typer.Option(
+            "--trace", metavar="FILE", help="With --table: your own ids, .npz or CSV, instead of drawn ones."
+        ),
     ] = None,
     alpha: AlphaOption = None,
     distribution: DistributionOption = None,
@@ -115,7 +117,10 @@ def _check_trace(
             f"{other} and --trace exclude each other.", "the trace says it: leave one of them out."
         )
     if not table:
-        raise BadInputError("--trace needs --table.", "name the tables whose ids are to be looked up.")
+        raise BadInputError(
+            "--trace goes with --table alone: mappings are made for ids of a known popularity.",
+            "name the tables whose ids are to be looked up, e.g. --table users.",
+        )
 
 
 def _check_size(samples: int, tables: PlanTables, names: list[str] | None) -> None:

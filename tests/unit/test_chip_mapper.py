@@ -323,3 +323,13 @@ def test_hundreds_of_tables_are_mapped_near_the_bound() -> None:
         kinds.append(ways)
     found = Mapper(choices(64, 1000, kinds), time_limit_s=10, kicks=20).run()
     assert found.gap < 0.03
+
+
+def test_a_search_ends_where_nothing_helps() -> None:
+    """Pieces of 3, 3 and 1 on two cores take 4, shares 3.5: a gap that nothing closes ends the search."""
+    case = choices(
+        2, 0, [[(0.0, 0.0, [(1, 3.0, 0.0)])], [(0.0, 0.0, [(1, 1.0, 0.0)])], [(0.0, 0.0, [(1, 3.0, 0.0)])]]
+    )
+    found = Mapper(case, time_limit_s=60, kicks=100_000).run()
+    assert (found.time_s, found.bound_s) == (4.0, 3.5)
+    assert found.tried < 1000

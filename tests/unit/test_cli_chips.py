@@ -178,7 +178,7 @@ def test_a_seed_below_nought_is_refused(cli: Any, own: str) -> None:
         ),
         (["--chip", "ascend-910", "--model", "OWN", "--table", "large", "--way", "L1"], "does not fit"),
         (["--chip", "ascend-910", "--model", "OWN", "--batch", "10000000"], "a smaller batch"),
-        (["--chip", "ascend-910", "--model", "OWN", "--trace", "x.csv"], "--trace needs --table"),
+        (["--chip", "ascend-910", "--model", "OWN", "--trace", "x.csv"], "--trace goes with --table alone"),
         (
             [
                 "--chip",
