@@ -152,13 +152,11 @@ class _Search:
 
     def _starts(self, goals: list[int]) -> Iterator[_Tried]:
         """Mappings made for other ids, as long as there is time for one more."""
-        took_s = time.monotonic() - self.began
         for number, goal in enumerate(goals):
-            began = time.monotonic()
-            if began + _OWN_SHARE * took_s >= self.until:
-                return
+            new = [at for at in range(len(self.costs)) if at not in self.cuts and goal in (at, _WORST)]
+            if time.monotonic() + self.cut_s * len(new) + 2 * self.deal_s >= self.until:
+                continue
             yield self._dealt(self._mapped(goal, _OWN_SHARE / (len(goals) - number)).state, goal)
-            took_s = time.monotonic() - began
 
     def _climbed_for(self, goals: list[int], starts: list[_Tried], bound_s: float) -> Iterator[_Tried]:
         """From the best start for each of some goals; no more where the first one is so near the bound."""
