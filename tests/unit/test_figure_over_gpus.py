@@ -47,6 +47,10 @@ def test_the_sentence_follows_the_data() -> None:
     assert drawn(over_gpus([line()], changed)).title.startswith(
         "On 64 GPUs a batch takes 100 ms, 7.00× slower"
     )
+    even = replace(changed, totals={**changed.totals, "slowdown": 1.0004})
+    assert drawn(over_gpus([line()], even)).title.startswith(
+        "On 64 GPUs a batch takes 100 ms, as in one memory."
+    )
     slow = Line("two-level", line().frame.assign(slowdown=1e6))
     assert "and no other way drawn here is faster." in drawn(over_gpus([line(), slow], answer(64))).title
     most = "Most samples per second: {} on {} GPUs."

@@ -131,8 +131,10 @@ def sentence(lines: Sequence[Line], asked: Projection) -> str:
     low, high = asked.band
     if asked.gpus == 1:
         return f"The tables fit one GPU, so nothing is slower there. {_most(lines[0].frame)}"
-    first = (
-        f"On {counted(asked.gpus, 'GPU')} a batch takes {format_time(asked.time_s)}, "
+    first = f"On {counted(asked.gpus, 'GPU')} a batch takes {format_time(asked.time_s)}, "
+    if format_ratio(asked.slowdown) == format_ratio(1.0):
+        return f"{first}as in one memory. {_most(lines[0].frame)}"
+    first += (
         f"{format_ratio(asked.slowdown)} slower than in one memory ({format_ratio(low)} to "
         f"{format_ratio(high)})"
     )
