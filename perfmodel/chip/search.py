@@ -8,6 +8,7 @@ is kept if a whole batch takes less. A mapping is a mapping, whichever ids it wa
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -29,6 +30,7 @@ _OWN_SHARE = 0.5  # of the time, for the mapper's first search
 _STEPS, _PATIENCE = 60, 25  # random changes, and of these in a row that do not help
 _LEAST_GAIN = 1e-4
 _CHANGED = 0.7  # of the time: until then mappings are changed at random
+_POLISHED = 0.8  # of the time: until then mappings made for other ids are polished for them
 _TRIED = 3  # other ways of a table
 _MOST_REASONS = 60  # groups of equal tables that are cut alike
 _SLICING = 4  # times as long as cuts are costed, times of slices are
@@ -103,7 +105,8 @@ class _Search:
             goals = list(dict.fromkeys([goal, *every]))
             pool += self._starts(goals[1:])
             pool += self._climbed_for(goals, pool, bound)
-        found, reasons = self._polished(min(pool, key=lambda each: each.value(goal)), goal)
+            pool += self._polished_for(goals, pool)
+        found, reasons = self._polished(self._best(pool, goal), goal)
         state = _by(self._choices(goal), found.state)
         first = replace(first, state=state, tried=self.tried, seconds=time.monotonic() - self.began)
         return Searched(self._cuts(0), first, found.mapping, reasons)
@@ -162,10 +165,40 @@ class _Search:
         """From the best start for each of some goals; no more where the first one is so near the bound."""
         starts = list(starts)
         for goal in goals:
-            best = min(starts, key=lambda each, goal=goal: each.value(goal))  # type: ignore[misc]
-            found = self._climbed(best, goal, bound_s if goal == goals[0] else 0.0)
+            found = self._climbed(self._best(starts, goal), goal, bound_s if goal == goals[0] else 0.0)
             yield found
             if found.value(goals[0]) <= bound_s:
+                return
+
+    def _best(self, tried: Sequence[_Tried], goal: int) -> _Tried:
+        """The fastest for a goal; of equal ones that for all ids together."""
+        least = min(each.value(goal) for each in tried)
+        equal = [each for each in tried if each.value(goal) == least]
+        if len(equal) == 1:
+            return equal[0]
+        return min(equal, key=lambda each: math.fsum(each.value(at) for at in range(len(self.costs))))
+
+    def _polished_for(self, goals: list[int], pool: list[_Tried]) -> Iterator[_Tried]:
+        """The best for each goal, polished for it, again and again until none changes or it is late.
+
+        Limits: time enough -> none that is made for another goal is faster
+        """
+        done: set[tuple[int, int]] = set()  # (mapping, goal) that no other way of a table helps
+        found = list(pool)
+        while True:
+            before = len(found)
+            best = [(goal, self._best(found, goal)) for goal in goals]
+            for goal, each in best:
+                if time.monotonic() >= self.began + _POLISHED * (self.until - self.began):
+                    return
+                if (id(each), goal) in done:
+                    continue
+                other = self._polished(each, goal)[0]
+                done.add((id(other), goal))
+                if other is not each:
+                    found.append(other)
+                    yield other
+            if len(found) == before:
                 return
 
     def _cuts(self, at: int) -> Cuts:
@@ -213,7 +246,7 @@ class _Search:
             late = time.monotonic() + self.deal_s > self.began + _CHANGED * (self.until - self.began)
             if found.value(goal) <= enough_s or late or idle > _PATIENCE:
                 break
-            state = _changed(found.state, random)
+            state = _changed(_by(self._choices(goal), found.state), random)
             if state is None:
                 continue
             other = self._dealt(state, goal)

@@ -108,7 +108,7 @@ def test_a_mapping_is_whole_fits_and_is_no_worse_than_symmetric(seed: int) -> No
     assert answer.time_s == min(answer.owned_s, answer.best_symmetric.time_s)
 
 
-@pytest.mark.parametrize("seed", [1, 3, 4])
+@pytest.mark.parametrize("seed", [2, 6, 12])
 def test_no_mapping_made_for_other_ids_is_faster(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those made for each of the shipped distributions, and the robust one, tried with each of them."""
     monkeypatch.setattr("perfmodel.chip.search._STEPS", 4)
