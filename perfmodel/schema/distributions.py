@@ -14,7 +14,7 @@ from perfmodel.units import parse_ratio
 _WHAT = "distribution file"
 _FOLDER = "distributions"
 _COLUMNS = ("row_share", "lookup_share")
-_SUMS_TO_ONE = 0.005
+_SUMS_TO_ONE = 1e-4  # shares of four decimals, and rounding of many
 _MOST_BINS = 10_000
 KINDS = "uniform, zipf:A (e.g. zipf:1.05), one-row, histogram:NAME, histogram:FILE.csv"
 """What a distribution can be, in words."""
@@ -85,8 +85,8 @@ def read_histogram(path: Path, name: str = "") -> Distribution:
 
     Columns row_share and lookup_share, both from 0 to 1 with sums of 1. Bins without rows and look-ups are
     left out; the order is free.
-    Limits: other columns, negative shares, look-ups of no rows, sums that are not 1 within 0.5 %
-            -> BadInputError that says the line
+    Limits: other columns, negative shares, look-ups of no rows, sums that are not 1 within 0.0001
+            -> BadInputError that says the sum
     """
     (_, header), *lines = read_csv_lines(path, _WHAT)
     if [column.strip() for column in header] != list(_COLUMNS):
@@ -99,8 +99,8 @@ def read_histogram(path: Path, name: str = "") -> Distribution:
     for column, total in zip(_COLUMNS, map(sum, zip(*bins, strict=True)), strict=True):
         if abs(total - 1) > _SUMS_TO_ONE:
             raise BadInputError(
-                f"{_WHAT} {path}, line {lines[-1][0]}: {column} sums to {total:.4g} up to here.",
-                "all shares of a column together are 1.",
+                f"{_WHAT} {path}, line {lines[-1][0]}: {column} sums to {total:.8g} up to here.",
+                "all shares of a column together are 1: add what is missing, or divide each by the sum.",
             )
     kept = sorted((pair for pair in bins if pair[0] > 0), key=lambda pair: -pair[1] / pair[0])
     return Distribution(f"histogram:{name or path}", 0.0, tuple(kept))

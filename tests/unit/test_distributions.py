@@ -73,12 +73,19 @@ def test_a_file_in_any_order(tmp_path: Path) -> None:
     assert parse_distribution(written(tmp_path, text)).bins == ((0.1, 0.75), (0.9, 0.25))
 
 
+def test_rounding_of_a_file_is_no_error(tmp_path: Path) -> None:
+    thirds = "row_share,lookup_share\n" + "0.33333,0.33333\n" * 3
+    assert len(parse_distribution(written(tmp_path, thirds)).bins) == 3
+
+
 @pytest.mark.parametrize(
     ("lines", "said"),
     [
         ("0.5,0.5\n0.5,-0.5", r"line 3: lookup_share '-0.5' is no share"),
         ("0.5,0.5\n0.6,0.5", r"line 3: row_share sums to 1.1"),
         ("0.5,0.5\nhalf,0.5", r"line 3: row_share 'half' is no share"),
+        ("0.5,0.5\n0.5,0.499", r"line 3: lookup_share sums to 0.999 up to here"),
+        ("0.5,0.5\n0.5,0.49985", r"line 3: lookup_share sums to 0.99985 up to here"),
         ("0.5,0.5\n0.5", r"line 3: 1 fields instead of 2"),
         ("1,0.5\n0,0.5", r"line 3: look-ups of no rows"),
         ("1,nan", r"line 2: lookup_share 'nan' is no share"),
