@@ -91,16 +91,30 @@ class Chromium:
             self.asked.append(content["request"]["url"])
 
     def open(self, path: Path, width: int, height: int = 900, *, dark: bool = False) -> float:
-        """Open a page from disk; seconds until it says that it is ready."""
+        """Open a page from disk; seconds until it says that it is ready. What another page said is forgotten."""
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1,
                   mobile=width < 600)  # fmt: skip
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[scheme])
         self.call("Page.navigate", url="about:blank")
+        self.said.clear()
+        self.asked.clear()
         start = time.monotonic()
         self.call("Page.navigate", url=path.resolve().as_uri())
         self.wait("document.documentElement?.dataset.ready === 'yes'")
         return time.monotonic() - start
+
+    def left_for(self) -> set[str]:
+        """Addresses that the page asked for, its own among them; not those of data inside it."""
+        own = ("data:", "blob:", "about:blank")
+        return {address for address in self.asked if not address.startswith(own)}
+
+    def choose(self, selector: str, at: int) -> None:
+        """Another value of a selector of the page."""
+        self.run(
+            f"(list => {{ list.value = {at}; list.dispatchEvent(new Event('change')); }})"
+            f"(document.getElementById('select-{selector}'))"
+        )
 
     def run(self, script: str) -> Any:
         """Value of a JavaScript expression."""

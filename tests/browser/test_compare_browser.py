@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -29,31 +28,14 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
-    one = Chromium(tmp_path_factory.mktemp("profile"))
-    yield one
-    one.close()
-
-
-def choose(browser: Chromium, name: str, at: int) -> None:
-    browser.run(
-        f"(list => {{ list.value = {at}; list.dispatchEvent(new Event('change')); }})"
-        f"(document.getElementById('select-{name}'))"
-    )
-
-
 @pytest.mark.parametrize(("width", "dark"), [(1280, False), (390, True)])
 def test_the_page_opens_clean_at_every_width(browser: Chromium, page: Path, width: int, dark: bool) -> None:
-    browser.said.clear()
-    browser.asked.clear()
     browser.open(page, width, dark=dark)
     browser.run("dispatchEvent(new Event('beforeprint'))")  # draws what is far below, too
     browser.wait("[...document.querySelectorAll('.plot')].every(p => p.querySelector('.main-svg'))")
     assert browser.run("document.documentElement.scrollWidth") == width  # nothing sticks out
     assert browser.said == []
-    outside = [address for address in browser.asked if not address.startswith(("data:", "blob:"))]
-    assert set(outside) <= {page.resolve().as_uri(), "about:blank"}
+    assert browser.left_for() == {page.resolve().as_uri()}
     assert browser.run("document.body.innerText.includes('undefined')") is False
     assert browser.run("document.querySelectorAll('.plot:has(.main-svg)').length") >= 8
 
@@ -62,8 +44,8 @@ def test_every_choice_shows_the_finding_of_python(browser: Chromium, page: Path)
     browser.open(page, 1280)
     for size_at, size in enumerate((1e12, 10e12)):
         for batch_at, batch in enumerate((256, 1024)):
-            choose(browser, "table-bytes", size_at)
-            choose(browser, "batch", batch_at)
+            browser.choose("table-bytes", size_at)
+            browser.choose("batch", batch_at)
             a, b = (
                 project_one(
                     table_bytes=size, batch=batch, machine="h200-sxm-ib", backend=backend, calibration=name

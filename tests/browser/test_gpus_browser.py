@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -31,30 +30,13 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
-    one = Chromium(tmp_path_factory.mktemp("profile"))
-    yield one
-    one.close()
-
-
-def choose(browser: Chromium, name: str, at: int) -> None:
-    browser.run(
-        f"(list => {{ list.value = {at}; list.dispatchEvent(new Event('change')); }})"
-        f"(document.getElementById('select-{name}'))"
-    )
-
-
 @pytest.mark.parametrize(("width", "dark"), [(1280, False), (390, True)])
 def test_the_page_opens_clean(browser: Chromium, page: Path, width: int, dark: bool) -> None:
-    browser.said.clear()
-    browser.asked.clear()
     browser.open(page, width, dark=dark)
     browser.run("dispatchEvent(new Event('beforeprint'))")
     browser.wait("[...document.querySelectorAll('.plot')].every(p => p.querySelector('.main-svg'))")
     assert browser.run("document.documentElement.scrollWidth") == width and browser.said == []
-    outside = [address for address in browser.asked if not address.startswith(("data:", "blob:"))]
-    assert set(outside) <= {page.resolve().as_uri(), "about:blank"}
+    assert browser.left_for() == {page.resolve().as_uri()}
     names = browser.run("[...document.querySelectorAll('section')].map(each => each.id)")
     assert names[1:3] == ["block-over-gpus", "block-breakdown"] and "block-per-table" in names
 
@@ -64,8 +46,8 @@ def test_every_number_of_gpus_has_the_numbers_of_python(browser: Chromium, page:
     title = "document.querySelector('#block-over-gpus h2').textContent"
     for way_at, way in enumerate(("auto", "sparse")):
         for at, gpus in enumerate((8, 64)):
-            choose(browser, "gpus", at)
-            choose(browser, "reduction", way_at)
+            browser.choose("gpus", at)
+            browser.choose("reduction", way_at)
             answer = project_one(tables=MODEL, gpus=gpus, reduction=way)
             words = f"{format_ratio(answer.slowdown)} slower sharded over {gpus} GPUs"
             browser.wait(f"document.querySelector('h1').textContent.startsWith({json.dumps(words)})")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,13 +14,6 @@ from perfmodel.report.page.assemble import block_data, whole_page
 
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason="no Chromium on this machine: apt install chromium")
 NAMES = ("<script>alert(1)</script>", "R&D &lt; 2")
-
-
-@pytest.fixture
-def browser(tmp_path: Path) -> Iterator[Chromium]:
-    one = Chromium(tmp_path / "profile")
-    yield one
-    one.close()
 
 
 def test_names_of_a_legend_stay_text(browser: Chromium, tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,19 +29,10 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]
     return path, json.loads(out.getvalue())
 
 
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
-    one = Chromium(tmp_path_factory.mktemp("profile"))
-    yield one
-    one.close()
-
-
 @pytest.mark.parametrize(("width", "dark"), [(1280, False), (390, True)])
 def test_the_page_opens_clean(
     browser: Chromium, made: tuple[Path, dict[str, Any]], width: int, dark: bool
 ) -> None:
-    browser.said.clear()
-    browser.asked.clear()
     path, told = made
     browser.open(path, width, dark=dark)
     assert browser.run("document.documentElement.scrollWidth") == width  # nothing sticks out
@@ -51,8 +41,7 @@ def test_the_page_opens_clean(
     assert browser.run("document.querySelectorAll('#headline .evidence span').length") > 0
     assert browser.run("document.body.innerText.includes('undefined')") is False
     assert browser.said == []
-    outside = [address for address in browser.asked if not address.startswith(("data:", "blob:"))]
-    assert set(outside) <= {path.resolve().as_uri(), "about:blank"}
+    assert browser.left_for() == {path.resolve().as_uri()}
 
 
 def test_the_mouse_reads_a_block(browser: Chromium, made: tuple[Path, dict[str, Any]]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -28,31 +27,14 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
-    one = Chromium(tmp_path_factory.mktemp("profile"))
-    yield one
-    one.close()
-
-
-def choose(browser: Chromium, name: str, at: int) -> None:
-    browser.run(
-        f"(list => {{ list.value = {at}; list.dispatchEvent(new Event('change')); }})"
-        f"(document.getElementById('select-{name}'))"
-    )
-
-
 @pytest.mark.parametrize(("width", "dark"), [(1280, False), (1280, True), (390, False), (390, True)])
 def test_the_page_opens_clean_at_every_width(browser: Chromium, page: Path, width: int, dark: bool) -> None:
-    browser.said.clear()
-    browser.asked.clear()
     assert browser.open(page, width, dark=dark) < READY_S
     browser.run("dispatchEvent(new Event('beforeprint'))")  # draws what is far below, too
     browser.wait("[...document.querySelectorAll('.plot')].every(p => p.querySelector('.main-svg'))")
     assert browser.run("document.documentElement.scrollWidth") == width  # nothing sticks out
     assert browser.said == []
-    outside = [address for address in browser.asked if not address.startswith(("data:", "blob:"))]
-    assert set(outside) <= {page.resolve().as_uri(), "about:blank"}
+    assert browser.left_for() == {page.resolve().as_uri()}
     colour = browser.run("getComputedStyle(document.body).backgroundColor")
     assert colour == ("rgb(20, 24, 29)" if dark else "rgb(255, 255, 255)")
     titles = browser.run("[...document.querySelectorAll('h2')].map(each => each.textContent)")
@@ -69,7 +51,7 @@ def test_every_choice_shows_the_numbers_of_python(browser: Chromium, page: Path)
         for batch_at, batch in enumerate((256, 1024)):
             for dim_at, dim in enumerate((32, 128)):
                 for name, at in (("table-bytes", size_at), ("batch", batch_at), ("dim", dim_at)):
-                    choose(browser, name, at)
+                    browser.choose(name, at)
                 answer = project_one(table_bytes=size, batch=batch, dim=dim)
                 words = f"{format_ratio(answer.slowdown)} slower"
                 browser.wait(f"document.querySelector('h1').textContent.startsWith({json.dumps(words)})")
@@ -92,7 +74,7 @@ def test_every_setting_shows_the_numbers_of_python(
     browser: Chromium, page: Path, name: str, at: int, options: dict[str, str]
 ) -> None:
     browser.open(page, 1280)
-    choose(browser, name, at)
+    browser.choose(name, at)
     answer = project_one(table_bytes=10e12, **options)
     words = f"{format_ratio(answer.slowdown)} slower"
     browser.wait(f"document.querySelector('h1').textContent.startsWith({json.dumps(words)})")
@@ -107,17 +89,17 @@ def test_a_combination_that_is_not_there_is_no_dead_end(browser: Chromium, page:
     places = "[...document.querySelectorAll('#selectors select')].map(s => Number(s.value)).join('')"
     line = "document.getElementById('choice')"
     asked = browser.run(places)
-    choose(browser, "batch", 0)
-    choose(browser, "machine", 1)  # with another batch it is not in the page: the batch goes back
+    browser.choose("batch", 0)
+    browser.choose("machine", 1)  # with another batch it is not in the page: the batch goes back
     browser.wait(f"{line}.textContent.includes('Not in this page: machine h200-sxm-ib, batch 256.')")
     assert browser.run(places) == asked[:4] + "1" + asked[5:]
     words = "perfmodel report --table-size 10TB --batch 256 --pooling 32 --dim 32 --machine h200-sxm-ib"
     command = browser.run(f"{line}.querySelector('code').textContent")
     assert command == f"{words} --backend nccl --clock stream --reduction auto"
-    choose(browser, "machine", 0)
-    choose(browser, "clock", 2)
+    browser.choose("machine", 0)
+    browser.choose("clock", 2)
     assert browser.run(f"{line}.textContent") == ""
-    choose(browser, "backend", 1)  # nobody measured NVSHMEM so: it is shown at the clock of the question
+    browser.choose("backend", 1)  # nobody measured NVSHMEM so: it is shown at the clock of the question
     browser.wait(f"{line}.textContent.startsWith('Nothing of any evidence class for nvshmem at clock eager')")
     assert browser.run(places)[5:] == "100" and browser.said == []
 
@@ -174,7 +156,7 @@ def test_curves_of_another_number_of_gpus_are_chosen_in_their_block(browser: Chr
     browser.run(f"({change})({block}.querySelector('select'))")
     browser.wait(f"{title}.includes('on 2 GPUs') && {block}.querySelector('.main-svg')")
     assert browser.run(rows) != before[1]
-    choose(browser, "batch", 0)  # what is chosen above does not change it back
+    browser.choose("batch", 0)  # what is chosen above does not change it back
     assert "on 2 GPUs" in browser.run(title) and browser.said == []
     other = "document.querySelector('#block-collectives-all-to-all h2').textContent"
     assert "on 8 GPUs" in browser.run(other)
