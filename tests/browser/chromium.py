@@ -91,7 +91,7 @@ class Chromium:
             self.asked.append(content["request"]["url"])
 
     def open(self, path: Path, width: int, height: int = 900, *, dark: bool = False) -> float:
-        """Open a page from disk; seconds until it says that it is ready. What another page said is forgotten."""
+        """Open a page from disk, what others said forgotten; seconds until it says that it is ready."""
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1,
                   mobile=width < 600)  # fmt: skip
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
