@@ -88,7 +88,7 @@ def line(case: Case, ids: Distribution) -> list[str]:
         format_ratio(answer.global_memory.time_s / ours),
         format_ratio(answer.best_symmetric.time_s / ours),
         format_ratio(answer.in_any_order.seconds / ours),
-        "-" if answer.symmetric else format_fraction(answer.gap),
+        "-" if answer.symmetric or answer.gap is None else format_fraction(answer.gap),
         f"{before.most_common(1)[0][0]}, {answer.limit}",
     ]
 

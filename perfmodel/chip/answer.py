@@ -88,14 +88,17 @@ class Outcome:
         return self.best_symmetric.time_s if self.symmetric else self.batch.seconds
 
     @property
-    def bound_s(self) -> float:
-        """No mapping that gives tables cores of their own is faster [s]; a symmetric one, in step, may be."""
-        return self.mapped.bound_s
+    def bound_s(self) -> float | None:
+        """No mapping that gives tables cores of their own is faster [s]; a symmetric one, in step, may be.
+
+        Limits: the time limit left kinds of tables without choices -> None, as no mapping with these counts
+        """
+        return self.mapped.bound_s if self.cuts.complete else None
 
     @property
-    def gap(self) -> float:
-        """How much could be left to gain, as a share of the time [-]."""
-        return max(0.0, 1 - self.bound_s / self.time_s)
+    def gap(self) -> float | None:
+        """How much could be left to gain, as a share of the time [-].  Limits: no bound -> None"""
+        return None if self.bound_s is None else max(0.0, 1 - self.bound_s / self.time_s)
 
     @property
     def core_s(self) -> Array:
@@ -281,7 +284,7 @@ def outcome_on(
     work = mapping.work(cost)
     batches = [mapping.batch(cost, work), *(mapping.batch(each) for each in costs[1:])]
     owned = [batch.seconds for batch in batches]
-    if robust:
+    if robust and searched.cuts.complete:
         mapped = replace(mapped, bound_s=lower_bound(searched.cuts.choices, owned[0]))
     in_step = [symmetric(each, fitting.way) for each in costs]
     worst = max(each.time_s for each in in_step)

@@ -75,6 +75,11 @@ class Cuts:
     first_bag: Ints
     looked_at: int
 
+    @property
+    def complete(self) -> bool:
+        """Whether every kind of tables has all its choices, so that a bound is one of all mappings."""
+        return self.looked_at >= self.sample.size
+
 
 def cuts_of(
     cost: ChipCost,

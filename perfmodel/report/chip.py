@@ -28,6 +28,7 @@ LIMITS = {
     "cache": "the cache",
     "slice": "the fullest slice of the cache",
 }
+NO_BOUND = "The time limit ended the costing of choices: no bound. A longer search may be faster."
 _LEGEND = {
     "GM": "GM: rows are gathered from global memory",
     "L1": "L1: rows stay in the core and are gathered there",
@@ -59,23 +60,31 @@ def headline(answer: Outcome) -> str:
         compared += (
             f", {format_ratio(loose / time_s)} as symmetric-GM that waits nowhere ({format_time(loose)})"
         )
-    bound = (
-        f"No mapping of these cuts is faster than {format_time(answer.bound_s)}: "
-        f"at most {format_fraction(answer.gap)} is left to gain."
-    )
-    if answer.robust:
-        bound = (
-            "It is made for the worst of the ids below. One for these ids alone would take "
-            f"{format_time(answer.bound_s)} or more."
-        )
-    if answer.symmetric:
-        own, least = format_time(answer.owned_s), format_time(answer.bound_s)
-        bound = (
-            f"It is the best symmetric mapping: with tables of their own, cores would take {own}, "
-            f"and {least} or more whatever the mapping."
-        )
+    bound = bound_words(answer)
     per_s = f"{format_number(batch / time_s / 1e6)} M samples/s"
     return "\n".join([sides(first, per_s), paragraph(f"     {compared}"), paragraph(f"     {bound}")])
+
+
+def bound_words(answer: Outcome) -> str:
+    """What could be left to gain, in a sentence or two; without a bound why there is none."""
+    least, gap = answer.bound_s, answer.gap
+    if answer.symmetric:
+        own = "It is the best symmetric mapping: with tables of their own, cores would take "
+        own += format_time(answer.owned_s)
+        return (
+            f"{own}. {NO_BOUND}"
+            if least is None
+            else f"{own}, and {format_time(least)} or more whatever the mapping."
+        )
+    made = "It is made for the worst of the ids below." if answer.robust else ""
+    if least is None or gap is None:
+        return f"{made} {NO_BOUND}".strip()
+    if answer.robust:
+        return f"{made} One for these ids alone would take {format_time(least)} or more."
+    return (
+        f"No mapping of these cuts is faster than {format_time(least)}: "
+        f"at most {format_fraction(gap)} is left to gain."
+    )
 
 
 def core_lines(answer: Outcome) -> str:

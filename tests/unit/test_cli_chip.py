@@ -186,3 +186,17 @@ def test_options_of_gpus_are_refused_by_name(words: tuple[str, ...]) -> None:
     assert (code, out) == (2, "")
     assert f"{words[0]} and --on-chip exclude each other" in " ".join(err.split())
     assert "--batch" in err
+
+
+def test_no_bound_is_claimed_where_choices_were_not_all_costed() -> None:
+    """Criteo's 26 tables are more than are costed at once; a longer search was faster than such a 'bound'."""
+    words = ("--on-chip", "ascend-910", "--model", "criteo-kaggle", "--time-limit", "1us")
+    for more in ((), ("--robust",)):
+        code, out, _ = asked(*words, *more)
+        said = " ".join(out.split())
+        assert code == 0
+        assert "time limit ended the costing of choices: no bound" in said
+        assert "No mapping of these cuts" not in said
+        assert "or more" not in said
+        document = json.loads(asked(*words, *more, "--json")[1])
+        assert (document["bound_s"], document["gap"]) == (None, None)

@@ -184,3 +184,14 @@ def test_the_page_is_written_once(model: Path, tmp_path: Path) -> None:
     assert (code, text) == (2, "") and "exists already" in " ".join(said.split()) and "out-2.html" in said
     assert "--report" in said and out.read_text(encoding="utf-8") == page
     assert planned(*words, "--report", str(out), "--force")[0] == 0
+
+
+def test_the_card_claims_no_bound_where_choices_were_not_all_costed(answer: Outcome) -> None:
+    few = replace(answer, cuts=replace(answer.cuts, looked_at=answer.cuts.sample.size - 1))
+    assert "no mapping of these cuts is faster" in headline(replace(answer, symmetric=False))["sure"]
+    for robust in (False, True):
+        for symmetric in (False, True):
+            said = headline(replace(few, robust=robust, symmetric=symmetric))["sure"]
+            assert "no mapping" not in said
+            assert "the time limit ended the costing of choices: no bound" in said
+            assert "or more" not in said

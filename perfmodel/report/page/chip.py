@@ -6,6 +6,7 @@ from html import escape
 from typing import Any
 
 from perfmodel.chip.answer import Outcome
+from perfmodel.report.chip import NO_BOUND
 from perfmodel.report.figures.block import Block
 from perfmodel.report.figures.chip import chip_blocks, limit_words
 from perfmodel.report.page.assemble import block_data, whole_page
@@ -64,13 +65,20 @@ def headline(answer: Outcome) -> dict[str, Any]:
 
 
 def _left(answer: Outcome) -> str:
-    bound = format_time(answer.bound_s)
+    least, gap = answer.bound_s, answer.gap
     if answer.symmetric:
-        return f"it is that one: with tables of their own, cores would take {format_time(answer.owned_s)}"
+        own = f"it is that one: with tables of their own, cores would take {format_time(answer.owned_s)}"
+        return own if least is not None else f"{own}; {_no_bound()}"
+    if least is None or gap is None:
+        return f"it is made for the worst of several ids; {_no_bound()}" if answer.robust else _no_bound()
+    bound = format_time(least)
     if answer.robust:
         return f"it is made for the worst of several ids; one for these alone would take {bound} or more"
-    gap = format_fraction(answer.gap)
-    return f"no mapping of these cuts is faster than {bound}: at most {gap} is left to gain"
+    return f"no mapping of these cuts is faster than {bound}: at most {format_fraction(gap)} is left to gain"
+
+
+def _no_bound() -> str:
+    return NO_BOUND[0].lower() + NO_BOUND[1:].rstrip(".")
 
 
 def _title(answer: Outcome) -> str:
