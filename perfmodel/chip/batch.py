@@ -66,7 +66,10 @@ def batch_of(chip: Chip, core: ArrayLike, table: ArrayLike, work: Work) -> Batch
             mine[at] = np.max(each)
         evens[at] = max(took.values())
         most = max(took, key=lambda name: took[name])
-        busiest = part if np.max(each) > np.max(own) * _MORE else "core"
+        busiest, queue_s = "core", float(np.max(each) - np.max(own))
+        if queue_s > np.max(own) * (_MORE - 1):  # what takes longest by itself: a queue may be a small part
+            longest = {**took, "core": float(np.max(own)), part: max(queue_s, took.get(part, 0.0))}
+            busiest = max(longest, key=lambda name: longest[name])
         slot = max(cores[at], waits[at] + evens[at])
         alone[busiest if slot <= cores[at] else most] += slot
     by_chance = _by_chance(chip, work.steps)

@@ -296,7 +296,8 @@ def test_copies_of_one_wide_row_wait_for_each_other() -> None:
     work = c.work(0, Way.GM_UB, 3, 256, np.full(64, 2.0))
     said = c.batch_s(np.arange(64), np.zeros(64), work)
     seen = simulate_pieces(chip, t, draw(t, 128, popular), pieces)
-    assert said.limit == "slice"
+    assert said.seconds > 1.3 * said.core_s.max()
+    assert said.limit == "core"  # which takes longer by itself than the slice
     assert said.seconds == pytest.approx(seen.seconds, rel=0.20)
     one = c.batch_s([0], [0], c.work(0, Way.GM_UB, 3, 256, np.array([2.0])))
     assert one.seconds == pytest.approx(float(work.core_s[0]))

@@ -331,3 +331,13 @@ def test_no_next_best_way_is_faster() -> None:
         for _, other in others(answer.cuts, state, table):
             batch = mapping_of(answer.cuts, _by(found, other)).batch(answer.cost)
             assert batch.seconds >= answer.owned_s * (1 - 2e-4)
+
+
+def test_the_limit_is_what_takes_longest_by_itself() -> None:
+    """Cores that queue a moment for one row at a slice are limited by themselves, not by the slice."""
+    tables = PlanTables.load("mlperf-dlrm-dcnv2", ONE_ROW)
+    answer = outcome_on(load_chip("h100-sxm"), tables, 4096, ONE_ROW, time_limit_s=0.5)
+    shared = answer.batch.shared_s
+    assert answer.batch.seconds > answer.batch.core_s.max()  # they do queue
+    assert answer.batch.core_s.max() > max(shared.values()) > shared["slice"]
+    assert answer.batch.limit == "core"
