@@ -27,30 +27,38 @@ def difference_band(A: Span, B: Span) -> tuple[Array, Array, Array]:
 
 
 def ratio_band(A: Span, B: Span) -> tuple[Array, Array, Array]:
-    """Interval of A / B when their errors are independent: in logarithms, so that it stays above 0.
+    """Interval of A / B when their errors are independent: every r for which that of A - r B holds 0.
 
-        ln low  = ln(A / B) - hypot(ln(A / A_low), ln(B_high / B))             [-]
-        ln high = ln(A / B) + hypot(ln(A_high / A), ln(B / B_low))
+        low  = A / B (1 - u^2) / (1 + sqrt(u^2 + v^2 - u^2 v^2))               [-]
+               with u = (A - A_low) / A and v = (B_high - B) / B
+        high = A / B (1 + sqrt(u^2 + v^2 - u^2 v^2)) / (1 - v^2)
+               with u = (A_high - A) / A and v = (B - B_low) / B
 
     A, B   (low, middle, high), above 0 [s]
-    Source: variances of independent variables add (``bands.quadrature``)
-    Limits: no errors -> low = high = A / B;  A and B exchanged -> 1/high, B/A, 1/low
+    Source: Donner and Zou, Closed-form confidence intervals for functions of the normal mean and standard
+            deviation, Stat. Methods Med. Res. 21, 2012 (MOVER for a ratio); ``difference_band`` of A and r B
+    Limits: no errors -> low = high = A / B;  A and B exchanged -> 1/high, B/A, 1/low;  it holds 1 where
+            ``difference_band`` holds 0, and nowhere else
     """
     (a_low, a, a_high), (b_low, b, b_high) = _arrays(A), _arrays(B)
-    down = quadrature(np.log(a / a_low), np.log(b_high / b))
-    up = quadrature(np.log(a_high / a), np.log(b / b_low))
-    return a / b * np.exp(-down), a / b, a / b * np.exp(up)
+    u, v = 1 - a_low / a, b_high / b - 1
+    low = a / b * (1 - u**2) / (1 + np.sqrt(u**2 + v**2 - (u * v) ** 2))
+    u, v = a_high / a - 1, 1 - b_low / b
+    high = a / b * (1 + np.sqrt(u**2 + v**2 - (u * v) ** 2)) / (1 - v**2)
+    return low, a / b, high
 
 
 def apart(A: Span, B: Span) -> NDArray[np.int8]:
-    """Which of two times is the smaller beyond both of their bands: -1 for A, 1 for B, 0: they overlap.
+    """Which of two times is the smaller beyond the interval of their difference: -1 for A, 1 for B, else 0.
 
     A, B   (low, middle, high) [s]
-    Source: stricter than an interval of the difference that leaves out 0: it needs no independent errors
-    Limits: the same times -> 0;  ends that touch -> 0;  A and B exchanged -> the other sign
+    Source: var(A - B) = var A + var B - 2 cov(A, B): a cause that both share, as the same assumed constant,
+            moves both the same way (cov >= 0), so the interval of independent errors is wide enough. Bands
+            that do not overlap ask for more: their errors would have to be opposite (cov = -sd A sd B).
+    Limits: the same times -> 0;  an end at 0 -> 0;  A and B exchanged -> the other sign
     """
-    (a_low, _, a_high), (b_low, _, b_high) = _arrays(A), _arrays(B)
-    return (a_low > b_high).astype(np.int8) - (a_high < b_low).astype(np.int8)
+    low, _, high = difference_band(A, B)
+    return (low > 0).astype(np.int8) - (high < 0).astype(np.int8)
 
 
 def _arrays(span: Span) -> tuple[Array, Array, Array]:

@@ -26,7 +26,7 @@ class Verdict(StrEnum):
 
     A = "A is faster"
     B = "B is faster"
-    CANNOT_SAY = "cannot say"  # the bands overlap
+    CANNOT_SAY = "cannot say"  # the interval of their difference holds 0, that of their ratio 1
     SAME = "the same"
 
 
@@ -58,7 +58,7 @@ class Difference:
 
     @property
     def verdict(self) -> Verdict:
-        """Limits: bands that overlap -> ``CANNOT_SAY``;  equal times and bands -> ``SAME``"""
+        """Limits: ``band`` holds 0 -> ``CANNOT_SAY``;  equal times and bands -> ``SAME``"""
         if self.a == self.b:
             return Verdict.SAME
         return VERDICTS[int(apart(self.a, self.b))]

@@ -62,20 +62,20 @@ def scaled(frame: pd.DataFrame, *factors: float, spread: float = 1.01) -> tuple[
 def test_the_sentence_of_times_says_who_is_faster_where(frame: pd.DataFrame) -> None:
     both = pair()
     title = block(times(both, scaled(frame, 0.5, 0.5, 0.25, 0.25))).title
-    assert title == "B is 2.00× to 4.00× as fast as A from 5 TB to 40 TB, beyond both bands at every size."
+    assert title == "B is 2.00× to 4.00× as fast as A from 5 TB to 40 TB, beyond the interval at every size."
     title = block(times(both, scaled(frame, 2, 2, 0.5, 0.5))).title
-    assert title == "A is faster below 20 TB, B from there on, beyond both bands at every size."
+    assert title == "A is faster below 20 TB, B from there on, beyond the interval at every size."
     title = block(times(both, scaled(frame, 0.5, 2, 0.5, 2))).title
     assert title.startswith("Which is faster changes 3 times from 5 TB to 40 TB; at 40 TB A is 2.00× as fast")
     title = block(times(both, scaled(frame, 0.5, 1.05, 0.9, 0.4, spread=1.2))).title
     assert title == (
-        "B is faster beyond both bands at 2 of 4 sizes from 5 TB to 40 TB, up to 2.50× as fast; at the "
-        "others the bands overlap."
+        "B is faster beyond the interval at 2 of 4 sizes from 5 TB to 40 TB, up to 2.50× as fast; at the "
+        "others it holds 1."
     )
     title = block(times(both, scaled(frame, 0.5, 0.5, 0.9, 0.9, spread=1.2))).title
-    assert title.endswith("; beyond both bands at 2 of 4 sizes.")
+    assert title.endswith("; beyond the interval at 2 of 4 sizes.")
     title = block(times(both, scaled(frame, 0.9, 0.9, 0.9, 0.9, spread=1.2))).title
-    assert "overlap at every size, so this cannot be said for sure" in title
+    assert "holds 1 at every size, so this cannot be said for sure" in title
     assert block(times(both, (frame, frame))).title == "A and B take the same time from 5 TB to 40 TB."
 
 
@@ -138,10 +138,10 @@ def test_bars_of_both_sides_stand_side_by_side() -> None:
 def test_the_sentence_of_differences_names_what_saves_most() -> None:
     found = block(step_differences(pair()))
     assert found.title.startswith("For 10 TB the all-to-all (")
-    assert "that B saves" in found.title and "lie beyond both bands" in found.title
+    assert "that B saves" in found.title and "lie beyond their intervals" in found.title
     assert "that A saves" in block(step_differences(pair(FAST, SLOW))).title
     alike = block(step_differences(pair(AlphaBeta(alpha=10.5e-6), FAST)))
-    assert alike.title.endswith("the bands overlap in every step, so none of it can be said for sure.")
+    assert alike.title.endswith("the interval of every step holds 0, so none of it can be said for sure.")
     assert block(step_differences(pair(FAST, FAST))).title == (
         "For 10 TB no step of A takes another time than that of B."
     )
@@ -174,11 +174,13 @@ def libraries() -> Pair:
 def test_curves_of_both_and_where_each_is_faster(libraries: Pair) -> None:
     found = {one.name: one for one in curve_blocks(libraries)}
     curves = block(found["compare-all-to-all"])
-    assert curves.title.startswith("All-to-all on 8 GPUs: A is faster from 32 KiB on (")
+    assert curves.title.startswith("All-to-all on 8 GPUs: A is faster from 256 B on (")
     turned = Pair(libraries.b, libraries.a, NVSHMEM, NCCL)
-    assert "B is faster from 32 KiB on" in block(next(iter(curve_blocks(turned)))).title
+    assert "B is faster from 256 B on" in block(next(iter(curve_blocks(turned)))).title
     sure = [row for row in curves.data if row["verdict"] == "A is faster"]
-    assert all(row["a_high_s"] < row["b_low_s"] for row in sure) and sure
+    assert all(row["ratio_high"] < 1 for row in sure) and sure
+    rest = [row for row in curves.data if row["verdict"] == "cannot say"]
+    assert all(row["ratio_low"] <= 1 <= row["ratio_high"] for row in rest)
 
 
 def test_curves_that_one_side_lacks_are_left_out_with_what_to_measure() -> None:
@@ -365,7 +367,7 @@ def test_markdown_has_the_sentences(cli: Callable[..., Outcome], tmp_path: Path)
             ("several of --backend", "--backend nccl"),
         ),
         (("h100-sxm-ib", "h200-sxm-ib", "--format", "pdf"), ("pdf", "markdown")),
-        (("h100-sxm-ib", "h200-sxm-ib", "--format", "svg", "--out", "x.html"), ("svg", "markdown")),
+        (("h100-sxm-ib", "h200-sxm-ib", "--format", "svg", "--out", "x.html"), ("svg",)),
         ((NCCL, NVSHMEM, "--batch", "1..4096", "--dim", "1..64"), ("fewer values",)),
         ((NCCL, "nothing.json"), ("nothing.json",)),
     ],

@@ -33,8 +33,20 @@ def test_a_ratio_turned_around_is_its_inverse() -> None:
     assert [float(v) for v in spread] == pytest.approx([5, 10, 20])
 
 
-def test_times_are_told_apart_beyond_both_bands_only() -> None:
-    a = (np.array([1.0, 1.0, 1.0]), np.array([2.0, 2.0, 2.0]), np.array([3.0, 3.0, 3.0]))
-    b = (np.array([3.5, 3.0, 0.1]), np.array([4.0, 4.0, 0.5]), np.array([5.0, 5.0, 0.9]))
-    assert apart(a, b).tolist() == [-1, 0, 1] and apart(b, a).tolist() == [1, 0, -1]
+def test_times_are_told_apart_where_the_interval_of_their_ratio_leaves_out_one() -> None:
+    """10 +- 3 and 6 +- 2: bands overlap, but hypot(3, 2) < 4; 10 +- 3 and 7 +- 2: hypot(3, 2) > 3."""
+    a = (7.0, 10.0, 13.0)
+    b = (np.array([4.0, 5.0, 12.0]), np.array([6.0, 7.0, 14.0]), np.array([8.0, 9.0, 16.0]))
+    assert apart(a, b).tolist() == [1, 0, -1] and apart(b, a).tolist() == [-1, 0, 1]
+    low, _, high = ratio_band(a, b)
+    assert ((low > 1) == [True, False, False]).all() and ((high < 1) == [False, False, True]).all()
     assert int(apart(WIDE, WIDE)) == 0
+
+
+def test_one_rule_for_differences_and_ratios() -> None:
+    rng = np.random.default_rng(3)
+    middle = rng.uniform(1, 3, (2, 1000))
+    a, b = ((m * rng.uniform(0.3, 1, 1000), m, m * rng.uniform(1, 4, 1000)) for m in middle)
+    low, ratio, high = ratio_band(a, b)
+    assert ((low < ratio) & (ratio < high)).all()
+    assert apart(a, b).tolist() == ((low > 1).astype(int) - (high < 1)).tolist()

@@ -28,6 +28,11 @@ _MARKS = {
 }
 """Colour and symbol by verdict: those of the faster one."""
 
+INDEPENDENT = (
+    "The interval takes the errors of the two as independent; what both assume alike moves both the same way "
+    "and would make it narrower."
+)
+"""What an interval of two rests on: ``model.differences.apart``."""
 
 PAD = 0.02
 """Part of a logarithmic axis that is left free at each end: a mark there is whole."""
@@ -139,8 +144,8 @@ def times(pair: Pair, frames: tuple[pd.DataFrame, pd.DataFrame]) -> Block | Miss
         TIME,
         _time_title(both),
         "Time of a batch on as many GPUs as each size needs; ribbons are 95 % bands. Below: A's time over "
-        "B's, with its interval as if their errors were independent, in the colour of the faster one where "
-        f"the bands of the two do not overlap, grey where they do. {_dashes(frames)}",
+        "B's with its 95 % interval, in the colour of the faster one where that leaves out 1, grey where it "
+        f"holds 1. {INDEPENDENT} {_dashes(frames)}",
         figure,
         _source(pair, frames),
         rows,
@@ -182,11 +187,11 @@ def _time_title(both: pd.DataFrame) -> str:
         return f"A and B take the same time {where}."
     said = [word in (Verdict.A, Verdict.B) for word in verdicts]
     if not any(said):
-        sure = "; their bands overlap at every size, so this cannot be said for sure"
+        sure = "; the interval of their ratio holds 1 at every size, so this cannot be said for sure"
     elif all(said):
-        sure = ", beyond both bands at every size"
+        sure = ", beyond the interval at every size"
     else:
-        sure = f"; beyond both bands at {sum(said)} of {len(said)} sizes"
+        sure = f"; beyond the interval at {sum(said)} of {len(said)} sizes"
     winners = [
         ("B" if ratio > 1 else "A", size) for ratio, size in zip(ratios, sizes, strict=True) if ratio != 1
     ]
@@ -206,8 +211,8 @@ def _time_title(both: pd.DataFrame) -> str:
         sures = [ratio for ratio, sure_of in zip(ratios, said, strict=True) if sure_of]
         gains = [ratio if winner == "B" else 1 / ratio for ratio in sures]
         return sentence(
-            f"{winner} is faster beyond both bands at {sum(said)} of {len(said)} sizes {where}, up to "
-            f"{format_ratio(max(gains))} as fast; at the others the bands overlap"
+            f"{winner} is faster beyond the interval at {sum(said)} of {len(said)} sizes {where}, up "
+            f"to {format_ratio(max(gains))} as fast; at the others it holds 1"
         )
     ratio = ratios[-1]
     winner, gain = ("B", ratio) if ratio > 1 else ("A", 1 / ratio)

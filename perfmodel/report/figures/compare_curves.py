@@ -16,7 +16,7 @@ from perfmodel.project.comparison import VERDICTS, Verdict
 from perfmodel.project.scenarios import BEST, Setting
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Missing
-from perfmodel.report.figures.compare import PAD, Pair, letters, verdict_traces
+from perfmodel.report.figures.compare import INDEPENDENT, PAD, Pair, letters, verdict_traces
 from perfmodel.report.figures.words import collective_name, hover, library_name, safe, sentence
 from perfmodel.schema.calibration import Curve
 from perfmodel.schema.evidence import COLLECTIVES, Backend, Evidence
@@ -124,8 +124,8 @@ def _block(name: str, pair: Pair, models: tuple[CollectiveModel, CollectiveModel
         name,
         _title(cell, ratio),
         "Lines are what a projection takes, with 95 % bands, dashed inside the measured sizes and dotted "
-        "outside; marks are measured medians. Below: A's time over B's with its interval, in the colour of "
-        "the faster one where the bands of the two do not overlap, grey where they do.",
+        "outside; marks are measured medians. Below: A's time over B's with its 95 % interval, in the colour "
+        f"of the faster one where that leaves out 1, grey where it holds 1. {INDEPENDENT}",
         _figure(pair, models, cell, (low, ratio, high), rows),
         _source(models, cell),
         rows,
@@ -147,7 +147,10 @@ def _title(cell: _Cell, ratio: Floats) -> str:
     if not parts:
         middle = float(np.median(ratio))
         near = f"A's time over B's is {format_ratio(middle)} in the median"
-        return sentence(f"{what}: the bands overlap at every size, so which is faster cannot be said; {near}")
+        return sentence(
+            f"{what}: the interval of their ratio holds 1 at every size, so which is faster cannot be said; "
+            f"{near}"
+        )
     if unsaid:
         parts.append(f"at {unsaid} of {len(cell.verdicts)} sizes it cannot be said")
     return sentence(f"{what}: {', '.join(parts)}")

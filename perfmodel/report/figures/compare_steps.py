@@ -9,7 +9,7 @@ from perfmodel.project import Projection, StepRow
 from perfmodel.project.comparison import Difference, Verdict, differences, largest, whole
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Missing, Switch
-from perfmodel.report.figures.compare import Pair, verdict_mark
+from perfmodel.report.figures.compare import INDEPENDENT, Pair, verdict_mark
 from perfmodel.report.figures.rows import BAR, legend_mark, row_rules, row_words, rows_figure
 from perfmodel.report.figures.words import hover, safe, sentence
 from perfmodel.report.projection import band, short_label
@@ -72,7 +72,7 @@ def steps(pairs: Sequence[Pair], asked: Pair) -> Block | Missing:
 
 
 def step_differences(pair: Pair) -> Block | Missing:
-    """What B saves in each step, with its interval and whether it is beyond both bands; the batch last.
+    """What B saves in each step, with its interval and whether that holds 0; the batch last.
 
     Limits: everything fits one GPU -> Missing
     """
@@ -94,8 +94,8 @@ def step_differences(pair: Pair) -> Block | Missing:
     return Block(
         DIFFERENCES,
         _differences_title(found, batch, _size(pair.table_bytes)),
-        "Each bar is a step's time on A less that on B, with its 95 % interval as if the errors of the two "
-        "were independent; grey: the bands of the two overlap, and which is faster cannot be said.",
+        "Each bar is a step's time on A less that on B, with the 95 % interval of the difference; "
+        f"grey: it holds 0, and which is faster cannot be said. {INDEPENDENT}",
         figure,
         _source(pair),
         tuple(_difference_row(one) for one in rows),
@@ -136,11 +136,11 @@ def _differences_title(found: tuple[Difference, ...], batch: Difference, size: s
     )
     said = sum(one.verdict in (Verdict.A, Verdict.B) for one in differing)
     if said == 0:
-        return sentence(f"{first}{more}; the bands overlap in every step, so none of it can be said for sure")
-    lie = "lies" if said == 1 else "lie"
-    return sentence(
-        f"{first}{more}; {said} of {counted(len(differing), 'difference')} {lie} beyond both bands"
-    )
+        return sentence(
+            f"{first}{more}; the interval of every step holds 0, so none of it can be said for sure"
+        )
+    lie = "lies beyond its interval" if said == 1 else "lie beyond their intervals"
+    return sentence(f"{first}{more}; {said} of {counted(len(differing), 'difference')} {lie}")
 
 
 def _short(one: Difference) -> str:

@@ -23,7 +23,7 @@ _ALIKE = 1.005
 
 
 def finding(pair: Pair) -> str:
-    """One sentence. Limits: bands that overlap -> it says so;  the same times -> the same"""
+    """One sentence. Limits: the interval of their ratio holds 1 -> it says so;  the same times -> the same"""
     batch = whole(pair.a, pair.b)
     ratio = batch.ratio[1]
     size = format_bytes(pair.table_bytes, binary=False)
@@ -39,8 +39,8 @@ def finding(pair: Pair) -> str:
         parts = " and ".join(f"{letter} {format_time(answer.time_s)}" for letter, _, answer in pair.sides)
         what = what.replace(" it", " the difference")
         return (
-            f"Cannot say which is faster for {size}: {parts} ({faster}), and their bands overlap; the {name} "
-            f"gives {what}."
+            f"Cannot say which is faster for {size}: {parts} ({faster}), and the interval of their ratio "
+            f"holds 1; the {name} gives {what}."
         )
     return f"{fast} is {faster} as fast as {slow} for {size}: {spent}; the {name} gives {what}."
 
@@ -51,8 +51,8 @@ def card(pair: Pair) -> dict[str, Any]:
     low, middle, high = batch.ratio
     times = "; ".join(f"{letter} {_time(answer)}" for letter, _, answer in pair.sides)
     sure = (
-        f"A's time over B's: {format_ratio(middle)}, interval {format_ratio(low)} – {format_ratio(high)} if "
-        "their errors are independent"
+        f"A's time over B's: {format_ratio(middle)}, 95 % interval {format_ratio(low)} – "
+        f"{format_ratio(high)} with independent errors"
     )
     alerts = [f"{letter}: {text}" for letter, _, p in pair.sides if (text := headline(p)["alert"])]
     return {
