@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -15,6 +16,7 @@ from perfmodel.cli.options import count_values, library_of, machine_of, size_val
 if TYPE_CHECKING:
     from perfmodel.report.page.selectors import Selector
     from perfmodel.report.page.setups import Curves, Wanted
+    from perfmodel.schema.machine import Machine
 
 Texts = list[str] | None
 
@@ -105,6 +107,31 @@ def workload_selectors(texts: Mapping[str, Texts]) -> tuple[Selector, tuple[Sele
         _selector("pooling", "pooling", "pooling", texts, poolings, "{:g}".format),
         _selector("dim", "dim", "dim", texts, count_values, format_count),
     )
+
+
+def own_sizes(calibration: str | None, machine: Machine, reserve: float) -> Selector | None:
+    """Table sizes where nobody gives them: what the ranks hold that were measured, the most first.
+
+    calibration  a file, or the id of a shipped one
+    Returns None where laws reach other numbers of GPUs, or no ranks were measured together
+    """
+    from perfmodel.schema.calibration import load_calibration
+    from perfmodel.schema.evidence import LAW_BACKENDS
+    from perfmodel.schema.run_folders import measured_groups
+
+    known = load_calibration(str(calibration))
+    if known.backend in LAW_BACKENDS:
+        return None
+    groups = [n for n in measured_groups(known) or measured_groups(known, ("all_to_all",)) if n > 1]
+    usable = machine.value("hbm_bytes") * (1 - reserve)
+    texts = [f"{_short_below(count * usable):.0f}" for count in reversed(groups)]
+    return workload_selectors({"table_size": texts})[0] if texts else None
+
+
+def _short_below(size: float) -> float:
+    """The size with two digits, not above it."""
+    unit = 10.0 ** (math.floor(math.log10(size)) - 1)
+    return math.floor(size / unit) * unit
 
 
 def _selector(

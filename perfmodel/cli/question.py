@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from perfmodel.cli.choices import own_sizes
 from perfmodel.cli.ids import ids_of
 from perfmodel.cli.options import calibration_of, check_gpus, library_of, machine_of
 from perfmodel.cli.project import reserve_of, workload_values
@@ -35,14 +36,17 @@ def question_of(typed: Mapping[str, Any]) -> Question:
     Limits: values that cannot be used -> BadInputError, as in ``perfmodel project``
     """
     texts = {name: _first(typed[name]) or default for name, default in _DEFAULTS.items()}
-    workload = workload_values(
-        model=None, tables=typed["tables"], dtype=typed["dtype"], id_dtype=typed["id_dtype"], **texts
-    )
     names = ("machine", "backend", "clock", "reduction")
     machine, backend, clock, reduction = (_first(typed[name]) for name in names)
     kept = reserve_of(typed["reserve"])
     calibration = calibration_of(typed["calibration"], backend, clock)
     chosen = machine_of(machine, typed["settings"], calibration)
+    if not typed["table_size"] and calibration is not None:
+        own = own_sizes(calibration, chosen, kept)
+        texts["table_size"] = own.texts[own.start] if own else texts["table_size"]
+    workload = workload_values(
+        model=None, tables=typed["tables"], dtype=typed["dtype"], id_dtype=typed["id_dtype"], **texts
+    )
     check_gpus(workload["table_bytes"], chosen, kept)
     options = {
         **{name: workload.get(name) for name in _OF_THE_WORKLOAD},

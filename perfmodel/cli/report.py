@@ -21,6 +21,7 @@ from perfmodel.cli.choices import (
     PoolingsOption,
     ReductionsOption,
     SizesOption,
+    own_sizes,
     wanted,
     with_options,
     workload_selectors,
@@ -35,7 +36,8 @@ from perfmodel.cli.options import (
     advice,
     check_gpus,
 )
-from perfmodel.cli.output import Progress, check_target, emit, emit_json, write_whole
+from perfmodel.cli.output import Progress, check_target
+from perfmodel.cli.page_file import DEFAULTS, deliver, format_of, write, wrote
 from perfmodel.cli.project import (
     DtypeOption,
     IdDtypeOption,
@@ -60,7 +62,6 @@ if TYPE_CHECKING:
     from perfmodel.report.page.setups import Wanted
     from perfmodel.report.page.views import Asked, ViewOf
 
-_FORMATS = {"html": "report.html", "markdown": "report.md", **dict.fromkeys(PICTURES, "report")}
 _NOT_OF_THE_PAGE = ("out", "force", "as_json", "as_csv", "report")
 
 
@@ -103,19 +104,20 @@ def report(
         ),
     ] = None,
     file_format: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--format",
             metavar="NAME",
-            help="html; markdown: sentences and small tables; png, svg or pdf: a folder of pictures.",
+            help="html; markdown: sentences and small tables; png, svg or pdf: a folder of pictures "
+            "(default: as --out ends, else html).",
         ),
-    ] = "html",
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
             "--out",
             metavar="FILE",
-            help="Page, or folder of pictures, to write (default: report, ending as --format).",
+            help="Page (.html, .md), or folder of pictures, to write (default: report, ending as --format).",
         ),
     ] = None,
     force: ForceOption = False,
@@ -133,6 +135,7 @@ def report(
       perfmodel report --model mlperf-dlrm-dcnv2 --gpus 8,64,128
       perfmodel report --table-size 10TB --format svg --out figures
     """
+    file_format = context.params["file_format"] = format_of(out, file_format)
     if (compare is not None or file_format in PICTURES) and over_gpus(context.params):
         name = next(name for name in _FIXED_TABLES if context.params[name] is not None)
         other = "--compare" if compare is not None else f"--format {file_format}"
@@ -147,12 +150,12 @@ def report(
 
         draw_all(context)
         return
-    out = out or Path(_default_name(file_format))
+    out = out or Path(DEFAULTS[file_format])
     check_target(out, force=force)
     if over_gpus(context.params):
         from perfmodel.cli.report_gpus import gpus_page
 
-        _deliver(gpus_page(context.params, TypedLine.of(context)), out, file_format, as_json)
+        deliver(gpus_page(context.params, TypedLine.of(context)), out, file_format, as_json)
         return
     from perfmodel.schema.workload import id_dtype_bytes
     from perfmodel.units import parse_count
@@ -164,6 +167,8 @@ def report(
     }  # fmt: skip
     sizes, workload = workload_selectors(typed)
     asked = wanted(typed, settings, calibration)
+    if table_size is None and asked.own:
+        sizes = own_sizes(asked.own[0].calibration, asked.machines[0], kept) or sizes
     check_gpus(max(sizes.values), asked.machines[0], kept)
     options: dict[str, Any] = {
         "reserve": kept,
@@ -177,7 +182,7 @@ def report(
     }
     with advice(asked.machines[0], asked.backends[0], next(iter(asked.clocks), None)):
         page = page_of(sizes, workload, asked, options, typed, TypedLine.of(context))
-    _deliver(page, out, file_format, as_json)
+    deliver(page, out, file_format, as_json)
 
 
 def over_gpus(params: Mapping[str, Any]) -> bool:
@@ -186,14 +191,6 @@ def over_gpus(params: Mapping[str, Any]) -> bool:
 
 
 _FIXED_TABLES = ("gpus", "model", "sharding")
-
-
-def _deliver(page: Page, out: Path, file_format: str, as_json: bool) -> None:
-    size = _write(page, out, file_format)
-    if as_json:
-        emit_json("report", file=str(out), bytes=size, blocks=page.contents())
-        return
-    emit(_wrote(out, size))
 
 
 def write_beside(
@@ -207,10 +204,11 @@ def write_beside(
     texts  table size, batch, pooling and dim as they were typed;  options  of ``perfmodel.project``
     """
     line = replace(TypedLine.of(context), command=("perfmodel", "report"))
+    kind = format_of(out, None, "--report")
     if over_gpus(context.params):
         from perfmodel.cli.report_gpus import gpus_page
 
-        return _wrote(out, _write(gpus_page(context.params, line), out))
+        return wrote(out, write(gpus_page(context.params, line), out, kind), kind)
     given = dict(zip(("table_size", "batch", "pooling", "dim"), texts, strict=True))
     given |= {name: context.params[name] for name in ("machine", "backend", "clock")}
     given["reduction"] = dict(line.options).get("reduction", (None, None))[1]
@@ -219,7 +217,7 @@ def write_beside(
     asked = wanted(typed, context.params["settings"], context.params["calibration"])
     rest = {name: value for name, value in options.items() if name not in _OF_A_SETUP}
     page = page_of(sizes, workload, asked, rest, typed, line)
-    return _wrote(out, _write(page, out))
+    return wrote(out, write(page, out, kind), kind)
 
 
 _OF_A_SETUP = ("backend", "clock", "calibration", "reduction", "local_memory")
@@ -236,6 +234,7 @@ def check_beside(out: Path, force: bool, **other: object) -> None:
             f"--report and {given[0]} exclude each other.",
             "a page is of tables that are spread over GPUs, and beside one memory nothing is.",
         )
+    format_of(out, None, "--report")
     check_target(out, force=force, option="--report")
 
 
@@ -331,32 +330,3 @@ def alerts(calibration: str | None, asked: Projection | None = None) -> tuple[st
     from perfmodel.report.page.alerts import alerts as found
 
     return found(asked, calibration)
-
-
-def _default_name(file_format: str) -> str:
-    from perfmodel.schema.files import unknown_name
-
-    if file_format not in _FORMATS:
-        raise unknown_name("--format", file_format, _FORMATS)
-    return _FORMATS[file_format]
-
-
-def _write(page: Page, out: Path, file_format: str = "html") -> int:
-    """Its bytes."""
-    from perfmodel.report.page.assemble import page_html
-    from perfmodel.report.page.markdown import page_markdown
-
-    content = (page_html if file_format == "html" else page_markdown)(page).encode()
-
-    def write(path: Path) -> None:
-        path.write_bytes(content)
-
-    write_whole(out, write)
-    return len(content)
-
-
-def _wrote(out: Path, size: int) -> str:
-    from perfmodel.units import format_bytes
-
-    how = "open it in a browser, no network needed" if out.suffix == ".html" else "sentences and small tables"
-    return f"Wrote {out} ({format_bytes(size, binary=False)}): {how}."

@@ -18,6 +18,8 @@ from cli_calls import Outcome, is_an_error
 from plotly.offline import get_plotlyjs
 
 from perfmodel.cli import run
+from perfmodel.cli.choices import own_sizes
+from perfmodel.cli.question import question_of
 from perfmodel.project import project_one
 from perfmodel.report.figures import Block, Missing, evidence, style
 from perfmodel.report.page import contents, markdown
@@ -25,8 +27,14 @@ from perfmodel.report.page.assemble import block_data, script_safe
 from perfmodel.report.page.contents import FIXED
 from perfmodel.report.page.headline import headline
 from perfmodel.report.page.provenance import provenance
+from perfmodel.schema.machine import load_machine
+from perfmodel.schema.run_folders import calibration_in
 from perfmodel.units import format_ratio
 
+PARAMETERS: dict[str, Any] = dict.fromkeys(
+    ("table_size", "batch", "pooling", "dim", "tables", "dtype", "machine", "backend", "clock", "reduction",
+     "settings", "gpus_per_node", "payload", "alpha", "distribution")
+) | {"id_dtype": "int64", "reserve": "0", "scenario": "cluster", "reduction": "auto"}  # fmt: skip
 WORDS = ("report", "--table-size", "10TB,1TB", "--batch", "1024,256", "--pooling", "32", "--dim", "32")
 LARGEST = 6_000_000
 
@@ -142,9 +150,9 @@ def test_a_setting_without_calibration_says_why(cli: Callable[..., Outcome], tmp
     assert cli("report", *words, *lists, "--out", str(tmp_path / "r.html")).code == 0
     off = content(tmp_path / "r.html")["selectors"][4]["off"]
     assert list(off) == ["1"] and "nvshmem" in off["1"] and "l40s-pcie" in off["1"]
-    is_an_error(cli("report", "--clock", "stream,never", "--out", "x"), 2, "never", "device")
-    is_an_error(cli("report", "--reduction", "auto,never", "--out", "x"), 2, "never", "two-level")
-    is_an_error(cli("report", "--backend", "nccl,never", "--out", "x"), 2, "never", "nvshmem")
+    is_an_error(cli("report", "--clock", "stream,never", "--out", "x.html"), 2, "never", "device")
+    is_an_error(cli("report", "--reduction", "auto,never", "--out", "x.html"), 2, "never", "two-level")
+    is_an_error(cli("report", "--backend", "nccl,never", "--out", "x.html"), 2, "never", "nvshmem")
 
 
 def test_the_page_is_one_file_that_asks_for_nothing(page: Path) -> None:
@@ -217,12 +225,35 @@ def test_a_run_of_ones_own_shows_what_it_knows(cli: Callable[..., Outcome], tmp_
     assert "4 GPUs" in blocks["slowdown"]["title"] and "on 4 GPUs" in blocks["breakdown"]["title"]
     assert "3 points" in blocks["validation"]["title"]  # its own passes
     assert blocks["shardings"]["title"]
-    is_an_error(cli("report", "--calibration", str(folder), "--out", str(out), "--force"), 3, "G = 2, 4")
+    far = ("report", "--calibration", str(folder), "--table-size", "10TB", "--out", str(out), "--force")
+    is_an_error(cli(*far), 3, "G = 2, 4")
+    sizes = own_sizes(str(calibration_in(folder)), load_machine(folder / "machine.toml"), 0.0)
+    assert sizes and len(sizes.values) == 2 and sizes.start == 1  # of 4 ranks first, then of 2
+    asked = question_of(PARAMETERS | {"calibration": str(folder)})
+    assert asked.sizes.values == sizes.values[1:]
+    assert cli("figure", "breakdown", "--calibration", str(folder)).code == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("x.pdf",), "perfmodel figure slowdown --out x.pdf"),
+        (("x.txt",), "what kind of file"),
+        (("-",), ".html or .md"),
+        (("x.html", "--format", "markdown"), "exclude each other"),
+        (("x.md", "--format", "html"), "exclude each other"),
+        (("x.pdf", "--format", "html"), "exclude each other"),
+    ],
+)
+def test_the_name_of_a_page_says_its_format(
+    cli: Callable[..., Outcome], words: tuple[str, ...], said: str
+) -> None:
+    is_an_error(cli("report", "--out", *words), 2, said)
 
 
 def test_markdown_has_the_sentences_and_the_numbers(cli: Callable[..., Outcome], tmp_path: Path) -> None:
     words = ("--table-size", "10TB", "--batch", "1024", "--pooling", "32", "--dim", "32")
-    done = cli("report", *words, "--format", "markdown", "--out", str(tmp_path / "r.md"))
+    done = cli("report", *words, "--out", str(tmp_path / "r.md"))
     text, answer = (tmp_path / "r.md").read_text(), project_one(table_bytes=10e12)
     assert done.code == 0 and text.startswith(f"# {format_ratio(answer.slowdown)} slower")
     assert f"| {answer.steps[0].name} | {answer.steps[0].time_s:.6g} |" in text

@@ -1,0 +1,86 @@
+"""The file that a page is written to: what kind its name says, and the writing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from perfmodel.cli.output import emit, emit_json, write_whole
+from perfmodel.errors import BadInputError
+from perfmodel.report.pictures import PICTURES
+
+if TYPE_CHECKING:
+    from perfmodel.report.page.assemble import Page
+
+DEFAULTS = {"html": "report.html", "markdown": "report.md", **dict.fromkeys(PICTURES, "report")}
+"""Names of files, and of a folder of pictures, by format."""
+_OF_ENDINGS = {".html": "html", ".htm": "html", ".md": "markdown", ".markdown": "markdown"}
+
+
+def format_of(out: Path | None, typed: str | None, option: str = "--out") -> str:
+    """``--format``, or where nobody says it what the name of the file ends in; html without a name.
+
+    Limits: an unknown format, a name that says no format or another one -> BadInputError
+    """
+    from perfmodel.schema.files import unknown_name
+
+    if typed is not None and typed not in DEFAULTS:
+        raise unknown_name("--format", typed, DEFAULTS)
+    if out is None:
+        return typed or "html"
+    ending = out.suffix.lower()
+    named = _OF_ENDINGS.get(ending, ending.removeprefix(".") if ending[1:] in PICTURES else None)
+    if typed is None:
+        if named in PICTURES:
+            raise BadInputError(
+                f"{option} {out}: a page is no {ending.removeprefix('.').upper()}.",
+                f"its name must end in .html or .md; for one picture: perfmodel figure slowdown --out {out}",
+            )
+        if named is None:
+            raise BadInputError(
+                f"{option} {out}: what kind of file?",
+                "its name must end in .html or .md; --format svg --out FOLDER is a folder of pictures.",
+            )
+        return named
+    if named not in (None, typed):
+        raise BadInputError(
+            f"{option} {out} and --format {typed} exclude each other.",
+            "leave out --format, or rename it.",
+        )
+    return typed
+
+
+def deliver(page: Page, out: Path, file_format: str, as_json: bool) -> None:
+    """Write it and say so."""
+    size = write(page, out, file_format)
+    if as_json:
+        emit_json("report", **_told(page, out, size))
+        return
+    emit(wrote(out, size, file_format))
+
+
+def _told(page: Page, out: Path, size: int) -> Mapping[str, Any]:
+    return {"file": str(out), "bytes": size, "blocks": page.contents()}
+
+
+def write(page: Page, out: Path, file_format: str) -> int:
+    """Its bytes."""
+    from perfmodel.report.page.assemble import page_html
+    from perfmodel.report.page.markdown import page_markdown
+
+    content = (page_html if file_format == "html" else page_markdown)(page).encode()
+
+    def fill(path: Path) -> None:
+        path.write_bytes(content)
+
+    write_whole(out, fill)
+    return len(content)
+
+
+def wrote(out: Path, size: int, file_format: str) -> str:
+    """What is said of a page that was written."""
+    from perfmodel.units import format_bytes
+
+    how = "open it in a browser, no network needed" if file_format == "html" else "sentences and small tables"
+    return f"Wrote {out} ({format_bytes(size, binary=False)}): {how}."
