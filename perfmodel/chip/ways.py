@@ -39,7 +39,7 @@ class _One:
 class WaysMap:
     """Which way is fastest on one core that has a whole table.
 
-    rows      R, of the table;  look_ups  N, of a batch
+    rows      R, of the table;  look_ups  N, of a batch: of whole bags
     seconds   of each way, shape [4, R, N] [s], inf where buffers are too small
     best      the fastest ``Way``, shape [R, N]
     crossing  look-ups from which each way costs less than GM, in closed form, shape [4, R]; inf: never by
@@ -86,6 +86,7 @@ def ways_map(
     """Predicted time of every way over a grid, one core alone with a whole table.
 
     Source: ``ChipCost.work``; crossing by ``one_core.look_ups_to_win``
+    look_ups  rounded to whole bags, at least one; equal ones are one column
     Limits: a shape below 1 -> BadInputError
     """
     m = np.round(np.asarray(rows, dtype=np.float64)).astype(np.float64)
@@ -95,12 +96,13 @@ def ways_map(
             f"no map has dim {dim}, {element_bytes:g} bytes an element and {pooling:g} look-ups of a bag.",
             "each is 1 or more, and so are rows and look-ups.",
         )
+    n = np.unique(np.maximum(1.0, np.round(n / pooling))) * pooling
     tables = _One(m, *(np.full(m.shape, float(a)) for a in (dim, element_bytes, pooling)))
     popular = popularities([ids] * m.size, m)
     seconds = np.empty((len(WAYS), m.size, n.size))
     every = np.arange(m.size)
     for column, draws in enumerate(n):
-        cost = ChipCost(chip, tables, max(1.0, draws / pooling), popular)
+        cost = ChipCost(chip, tables, float(round(draws / pooling)), popular)
         for way in WAYS:
             work = cost.work(every, way, m, dim, cost.batch, lockstep=True)
             seconds[way, :, column] = np.where(work.fits, work.core_s, np.inf)

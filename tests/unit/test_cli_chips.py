@@ -100,6 +100,29 @@ def test_lines_fit(cli: Any, monkeypatch: pytest.MonkeyPatch, columns: int, word
     assert max(map(len, cli(*words).out.splitlines())) <= columns
 
 
+def test_a_narrow_map_leaves_columns_out_and_breaks_no_word(
+    cli: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    lines = cli("chips", "h100-sxm", "--ways").out.splitlines()
+    head = next(line for line in lines if line.startswith(" rows "))
+    assert head.count("000") == 5 and " 1 000  10 000  100 000  1 000 000" in head
+    assert lines[lines.index(head) + 1].split() == ["10", "GM-UB", "GM-UB", *["GM"] * 4]
+
+
+def test_the_map_is_of_whole_bags() -> None:
+    """A cell is what ``explain`` says of as many bags: ten look-ups of bags of eight are one bag."""
+    from perfmodel.chip.explain import explain_way
+
+    found = ways_map(load_chip("h100-sxm"), pooling=8, rows=[1000], look_ups=[10, 32, 1000])
+    assert found.look_ups.tolist() == [8, 32, 1000]
+    few = ways_map(load_chip("h100-sxm"), pooling=100, rows=[1000], look_ups=[10, 32, 100, 316])
+    assert few.look_ups.tolist() == [100, 300] and few.seconds.shape == (4, 1, 2)
+    shape = {"rows": 1000, "dim": 64, "element_bytes": 4.0, "batch": 1, "pooling": 8}
+    said = explain_way(load_chip("h100-sxm"), Way.GM, **shape)  # type: ignore[arg-type]
+    assert said.time_s == pytest.approx(found.seconds[Way.GM, 0, 0], rel=1e-9)
+
+
 @pytest.mark.parametrize(("chip", "dim"), [("h100-sxm", 64), ("ascend-910b", 64), ("ascend-910", 16)])
 def test_no_crossing_is_told_where_the_map_has_none(chip: str, dim: int) -> None:
     found = ways_map(load_chip(chip), dim)
