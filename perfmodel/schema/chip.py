@@ -36,6 +36,7 @@ CHIP_KEYS: dict[str, ValueKey] = {
     "rows_in_flight": ValueKey("count", False, "rows that one core has requested and not yet got"),
     "access_bytes": ValueKey("byte", False, "smallest read from global memory"),
     "gm_bytes_per_s": ValueKey("byte/s", False, "global memory, all cores together"),
+    "gm_size_bytes": ValueKey("byte", True, "size of global memory; 0 = not said"),
     "channels": ValueKey("count", False, "channels of global memory; a row is in one of them"),
     "cache_bytes": ValueKey("byte", True, "cache that all cores share; 0 = none"),
     "cache_bytes_per_s": ValueKey("byte/s", True, "cache, all cores together; 0 = none"),
@@ -47,13 +48,17 @@ CHIP_KEYS: dict[str, ValueKey] = {
         "s", True, "from a row's request to its first byte from the core's cache; 0 = none"
     ),
 }
-"""Every value that a chip has; a file gives all of them but those of a core's cache, and no other."""
+"""Every value that a chip has; a file may leave out the size of its memory and a core's cache, no other."""
 
 MOST_CORES = 4096
 """Every piece of a mapping is tried on every core."""
 
 _CACHE = ("cache_bytes", "cache_bytes_per_s", "cache_slices", "cache_latency_s")
 _CORE_CACHE = ("core_cache_bytes", "core_cache_bytes_per_s", "core_cache_latency_s")
+_OPTIONAL = {
+    "gm_size_bytes": "it does not say how much its memory holds",
+    **dict.fromkeys(_CORE_CACHE, "it gives no cache of a core"),
+}
 _FROZEN = ConfigDict(frozen=True, extra="forbid")
 
 
@@ -93,7 +98,7 @@ class Chip(BaseModel):
         for key in values:
             if key not in CHIP_KEYS:
                 raise ValueError(f"values.{key}: not a chip value; known: {', '.join(CHIP_KEYS)}")
-        none = {key: _none(key) for key in _CORE_CACHE if key not in values}
+        none = {key: _none(key) for key in _OPTIONAL if key not in values}
         return {**document, "values": {**values, **none}}
 
     @model_validator(mode="after")
@@ -132,15 +137,24 @@ class Chip(BaseModel):
     def with_overrides(self, values: Mapping[str, float | str], source: str = OVERRIDE_SOURCE) -> Chip:
         """This chip with some values replaced: evidence ``assumed``, listed in ``overrides``.
 
-        values  SI numbers, or text with a unit (``"40GB/s"``)
+        values  SI numbers, or text with a unit (``"40GB/s"``); a cache of 0 bytes is none
         Limits: unknown key, impossible value -> BadInputError; nothing replaced -> this chip
         """
         if not values:
             return self
         given = {key: self._given(key, value, source) for key, value in values.items()}
         fields = {name: getattr(self, name) for name in ("name", "title", "notes", "buffers")}
+        gone = {
+            key: self._given(key, 0.0, source)
+            for size, *others in (_CACHE, _CORE_CACHE)
+            if size in given and given[size].value == 0
+            for key in others
+            if key not in given
+        }
         try:
-            return Chip(**fields, values={**self.values, **given}, overrides=self.overrides | set(given))
+            return Chip(
+                **fields, values={**self.values, **gone, **given}, overrides=self.overrides | set(given)
+            )
         except ValidationError as error:
             raise invalid_fields(error, source, " ".join(f"{k}={v}" for k, v in values.items())) from None
 
@@ -182,7 +196,7 @@ def _none(key: str) -> dict[str, Any]:
         "value": 0.0,
         "unit": CHIP_KEYS[key].unit,
         "source": "the file of the chip",
-        "why": "it gives no cache of a core",
+        "why": _OPTIONAL[key],
         "evidence": "assumed",
     }
 

@@ -35,7 +35,8 @@ _EXPECTED = {
 def expected(what: str) -> str:
     """What a file of this kind ("machine file") holds, in a few words: the next step of a refusal."""
     text = next((text for kind, text in _EXPECTED.items() if what.startswith(kind)), "")
-    return f"expected: {text}." if text else "check the file."
+    instead = f"check {what}." if what.startswith("--") else "check the file."
+    return f"expected: {text}." if text else instead
 
 
 def read_text(path: Path, what: str) -> str:

@@ -44,6 +44,7 @@ def test_gpus_are_those_of_the_machines() -> None:
         for key, other in (
             ("cores", "sm_count"),
             ("gm_bytes_per_s", "hbm_bytes_per_s"),
+            ("gm_size_bytes", "hbm_bytes"),
             ("cache_bytes", "l2_bytes"),
             ("cache_bytes_per_s", "l2_bytes_per_s"),
             ("access_bytes", "sector_bytes"),
@@ -65,10 +66,12 @@ def test_a_value_can_be_replaced() -> None:
         ({"cores": 0}, "must be more than 0"),
         ({"cores": 1.5}, "whole number"),
         ({"cores": 1e12}, "at most 4096 cores are mapped, not 1e+12"),
-        ({"cache_bytes": 0, "cache_slices": 0}, "cache_bytes, cache_slices are 0"),
-        ({"cache_bytes": 0}, "; cache_bytes is 0"),
+        ({"cache_slices": 0, "cache_latency_s": 0}, "cache_slices, cache_latency_s are 0"),
+        ({"cache_slices": 0}, "; cache_slices is 0"),
         ({"kores": 4}, "did you mean cores"),
-        ({"cache_bytes": 0}, "gives all of"),
+        ({"cache_slices": 0}, "gives all of"),
+        ({"cache_bytes": 0, "cache_slices": 4}, "gives all of"),
+        ({"cores": 0}, "check --set."),
         ({"cache_latency_s": 1e-6}, "no slower than the memory"),
         ({"local_bytes": -1}, "must not be negative"),
     ],
@@ -84,6 +87,22 @@ def test_one_memory_has_one_size() -> None:
         load_chip("h100-sxm").with_overrides({"local_bytes": "100KiB"})
     smaller = {"local_bytes": "100KiB", "vector_bytes": "100KiB"}
     assert load_chip("h100-sxm").with_overrides(smaller).value("vector_bytes") == 102_400
+
+
+@pytest.mark.parametrize("which", ["cache", "core_cache"])
+def test_a_cache_of_nothing_is_none(which: str) -> None:
+    chip = load_chip("h100-sxm").with_overrides({f"{which}_bytes": 0})
+    assert chip.overrides == {f"{which}_bytes"}
+    assert [chip.value(f"{which}_{value}") for value in ("bytes", "bytes_per_s", "latency_s")] == [0, 0, 0]
+    other = "core_cache_bytes" if which == "cache" else "cache_bytes"
+    assert chip.value(other) == load_chip("h100-sxm").value(other) > 0
+
+
+def test_the_size_of_memory_may_be_left_out(tmp_path: Path) -> None:
+    text = text_of("h100-sxm")
+    start = text.index("[values.gm_size_bytes]")
+    chip = load_chip(own(tmp_path, text[:start] + text[text.index("[values.channels]") :]))
+    assert chip.value("gm_size_bytes") == 0 and "how much" in chip.quantity("gm_size_bytes").why
 
 
 def test_a_chip_without_a_cache_says_so_everywhere(tmp_path: Path) -> None:
