@@ -24,7 +24,10 @@ from perfmodel.report.figures.compare_constants import constants, differing, nee
 from perfmodel.report.figures.compare_curves import curve_blocks
 from perfmodel.report.figures.compare_steps import step_differences, steps
 from perfmodel.report.page.compare_words import card, finding
+from perfmodel.schema.calibration import shipped_calibration
 from perfmodel.schema.evidence import Evidence
+from perfmodel.schema.machine import load_machine
+from perfmodel.validate.points import curve_samples
 
 SLOW, FAST = AlphaBeta(alpha=200e-6), AlphaBeta(alpha=10e-6)
 NCCL, NVSHMEM = "h200-sxm-ib/nccl-2.29.2-stream", "h200-sxm-ib/nvshmem-3.3.9-stream"
@@ -181,6 +184,19 @@ def test_curves_of_both_and_where_each_is_faster(libraries: Pair) -> None:
     assert all(row["ratio_high"] < 1 for row in sure) and sure
     rest = [row for row in curves.data if row["verdict"] == "cannot say"]
     assert all(row["ratio_low"] <= 1 <= row["ratio_high"] for row in rest)
+
+
+def test_marks_of_curves_are_medians_of_samples(libraries: Pair) -> None:
+    """Not the times of the line, which never fall: A took less time for 64 KiB than for 16 KiB."""
+    machine = load_machine("h100-sxm-ib")
+    answers = [project_one(table_bytes=10e12, machine=name) for name in ("h100-sxm-ib", "h200-sxm-ib")]
+    curves = block(next(iter(curve_blocks(Pair(answers[0], answers[1], "a", "b")))))
+    marks = next(t for t in curves.figure.data if t.mode == "markers")
+    rows = curve_samples(shipped_calibration(answers[0].calibrations[0]), machine)
+    cell = rows[(rows["collective"] == "all_to_all") & (rows["gpus"] == 8) & (rows["domain_gpus"] == 8)]
+    want = cell.groupby("payload_bytes")["time_s"].median()
+    assert list(marks.x) == list(want.index) and list(marks.y) == pytest.approx(want.tolist())
+    assert (np.diff(marks.y) < 0).any() and "medians of samples" in curves.how_to_read
 
 
 def test_curves_that_one_side_lacks_are_left_out_with_what_to_measure() -> None:

@@ -119,15 +119,18 @@ def _series(libraries: Sequence[Measured | None], collective: str, gpus: int) ->
         if curve is None:
             continue
         label = f"{one.model.machine.name}, {one.label}" if several else one.label
-        yield _Series(label, index, one, curve, _points(one, curve))
+        yield _Series(label, index, one, curve, medians(one, curve))
 
 
 def _nvlink(one: Measured) -> bool:
     return one.model.machine.nvlink_domain_gpus > 1
 
 
-def _points(one: Measured, curve: Curve) -> pd.DataFrame:
-    """Each size: median, range and number of its samples, the fitted time, and median over fitted less 1."""
+def medians(one: Measured, curve: Curve) -> pd.DataFrame:
+    """Each size: median, range and number of its samples, the fitted time, and median over fitted less 1.
+
+    Limits: samples that are not here -> the times that a projection takes, n = 0
+    """
     import pandas as pd
 
     rows = one.samples

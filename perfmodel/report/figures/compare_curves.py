@@ -16,6 +16,7 @@ from perfmodel.project.comparison import VERDICTS, Verdict
 from perfmodel.project.scenarios import BEST, Setting
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Missing
+from perfmodel.report.figures.collectives import Measured, measured, medians
 from perfmodel.report.figures.compare import INDEPENDENT, PAD, Pair, letters, verdict_traces
 from perfmodel.report.figures.words import collective_name, hover, library_name, safe, sentence
 from perfmodel.schema.calibration import Curve
@@ -34,6 +35,7 @@ class _Cell:
 
     collective: str
     curves: tuple[Curve, Curve]
+    sources: tuple[Measured, Measured]
     sizes: Floats
     times: tuple[CollectiveEstimate, CollectiveEstimate]
 
@@ -60,22 +62,29 @@ def model_of(setting: Setting) -> CollectiveModel | None:
         return None
 
 
+def _source_of(setting: Setting) -> Measured | None:
+    """As ``model_of``, with the samples. Limits: nothing known -> None"""
+    library = str(Backend.NCCL) if setting.backend == BEST else setting.backend
+    return measured(setting.machine, library, setting.clock, setting.calibration)
+
+
 def curve_blocks(pair: Pair) -> Iterator[Block | Missing]:
     """A block a collective: the times of both over bytes with their bands, medians, and A over B.
 
     On the most ranks that both measured it on. Limits: a collective of the pass that they did not measure on
     the same ranks -> Missing;  another one -> no block
     """
-    models = tuple(model_of(answer.setting) for _, _, answer in pair.sides)
+    sources = tuple(_source_of(answer.setting) for _, _, answer in pair.sides)
+    models = tuple(one.model if one else None for one in sources)
     for collective in COLLECTIVES:
         name = f"compare-{collective_name(collective)}"
         found = [m.calibration.curves if m else [] for m in models]
         curves = common_curves(collective, *found)
-        if models[0] is None or models[1] is None or curves is None:
+        if sources[0] is None or sources[1] is None or curves is None:
             if collective in _USED:
                 yield Missing(name, _why(collective, models, *found))
             continue
-        yield _block(name, pair, (models[0], models[1]), _cell(collective, curves, (models[0], models[1])))
+        yield _block(name, pair, _cell(collective, curves, (sources[0], sources[1])))
 
 
 def common_curves(collective: str, a: list[Curve], b: list[Curve]) -> tuple[Curve, Curve] | None:
@@ -103,33 +112,50 @@ def _why(collective: str, models: tuple[CollectiveModel | None, ...], a: list[Cu
     return f"{said}; on {'B' if ranks[0] else 'A'}'s machine: {line}"
 
 
-def _cell(
-    collective: str, curves: tuple[Curve, Curve], models: tuple[CollectiveModel, CollectiveModel]
-) -> _Cell:
+def _cell(collective: str, curves: tuple[Curve, Curve], sources: tuple[Measured, Measured]) -> _Cell:
     low = min(curve.anchor_bytes[0] for curve in curves)
     high = max(curve.anchor_bytes[-1] for curve in curves)
     steps = max(round(float(np.log2(high / low)) * _PER_OCTAVE), 1)
     sizes = np.rint(np.geomspace(low, high, steps + 1))
+    models = (one.model for one in sources)
     a, b = (
         model.estimate(collective, sizes, curve.gpus, min(curve.domain_gpus, model.machine.gpus_per_node))
         for model, curve in zip(models, curves, strict=True)
     )
-    return _Cell(collective, curves, sizes, (a, b))
+    return _Cell(collective, curves, sources, sizes, (a, b))
 
 
-def _block(name: str, pair: Pair, models: tuple[CollectiveModel, CollectiveModel], cell: _Cell) -> Block:
+def _block(name: str, pair: Pair, cell: _Cell) -> Block:
     low, ratio, high = ratio_band(*cell.spans)
     rows = tuple(_rows(cell, low, ratio, high))
     return Block(
         name,
         _title(cell, ratio),
         "Lines are what a projection takes, with 95 % bands, dashed inside the measured sizes and dotted "
-        "outside; marks are measured medians. Below: A's time over B's with its 95 % interval, in the colour "
+        f"outside. {_marks_words(cell)} Below: A's time over B's with its 95 % interval, in the colour "
         f"of the faster one where that leaves out 1, grey where it holds 1. {INDEPENDENT}",
-        _figure(pair, models, cell, (low, ratio, high), rows),
-        _source(models, cell),
+        _figure(pair, cell, (low, ratio, high), rows),
+        _source(cell),
         rows,
     )
+
+
+def _marks_words(cell: _Cell) -> str:
+    """What the marks are, and why lines do not pass through all of them."""
+    if all(one.model.borrowed for one in cell.sources):
+        return "No marks: both were measured on other machines."
+    words = (
+        "Marks are medians of samples; lines go through them, and where more bytes took less time through "
+        "their geometric mean instead."
+    )
+    lacking = [
+        letter
+        for letter, one in zip("AB", cell.sources, strict=True)
+        if one.samples is None and not one.model.borrowed
+    ]
+    if not lacking:
+        return words
+    return f"{words} The samples of {' and '.join(lacking)} are not here: its marks are those of the line."
 
 
 def _title(cell: _Cell, ratio: Floats) -> str:
@@ -170,7 +196,6 @@ def _where(at: list[int], sizes: Floats) -> str:
 
 def _figure(
     pair: Pair,
-    models: tuple[CollectiveModel, CollectiveModel],
     cell: _Cell,
     ratios: tuple[Floats, Floats, Floats],
     rows: tuple[dict[str, Any], ...],
@@ -178,7 +203,7 @@ def _figure(
     figure = style.new_figure(height=620)
     figure.set_subplots(rows=2, cols=1, shared_xaxes=True, vertical_spacing=0.06, row_heights=[0.62, 0.38])
     for index, (_, label, _) in enumerate(pair.sides):
-        for trace in _traces(cell, index, label, models[index]):
+        for trace in _traces(cell, index, label):
             figure.add_trace(trace, row=1, col=1)
     bands = [(float(low), float(middle), float(high)) for low, middle, high in zip(*ratios, strict=True)]
     texts = [_ratio_text(row) for row in rows]
@@ -198,8 +223,8 @@ def _figure(
     return figure
 
 
-def _traces(cell: _Cell, index: int, label: str, model: CollectiveModel) -> Iterator[Any]:
-    """Ribbon, line in parts of one evidence, and the medians where they are of this machine."""
+def _traces(cell: _Cell, index: int, label: str) -> Iterator[Any]:
+    """Ribbon, line in parts of one evidence, and medians of samples where they are of this machine."""
     import plotly.graph_objects as go
 
     colour, curve, t = style.colour(index), cell.curves[index], cell.times[index]
@@ -222,15 +247,20 @@ def _traces(cell: _Cell, index: int, label: str, model: CollectiveModel) -> Iter
             x=x[part], y=t.time_s[part].tolist(), mode="lines", line=line, hovertext=texts[part],
             hoverinfo="text", showlegend=at == 0, **same,
         )  # fmt: skip
-    if not model.borrowed:
+    if not cell.sources[index].model.borrowed:
         marks = {"color": colour, "symbol": style.symbol(index), "size": 6}
-        medians = zip(curve.anchor_bytes, curve.anchor_times_s, strict=True)
-        first, last = f"<b>{safe(label)}</b>", f"measured: {safe(', '.join(curve.sources))}"
+        points = medians(cell.sources[index], curve).to_dict(orient="list")
         yield go.Scatter(
-            x=curve.anchor_bytes, y=curve.anchor_times_s, mode="markers", marker=marks, showlegend=False,
-            hovertext=[hover([first, f"{format_bytes(s)}: {format_time(v)}", last]) for s, v in medians],
-            hoverinfo="text", **same,
+            x=points["payload_bytes"], y=points["time_s"], mode="markers", marker=marks, showlegend=False,
+            hovertext=list(_mark_texts(label, curve, points)), hoverinfo="text", **same,
         )  # fmt: skip
+
+
+def _mark_texts(label: str, curve: Curve, points: Mapping[Any, Any]) -> Iterator[str]:
+    for size, time, count in zip(points["payload_bytes"], points["time_s"], points["n"], strict=True):
+        of = f"median of {counted(int(count), 'sample')}" if count else "its samples are not here"
+        lines = [f"{format_bytes(size)}: {format_time(time)}", of]
+        yield hover([f"<b>{safe(label)}</b>", *lines, f"measured: {safe(', '.join(curve.sources))}"])
 
 
 def _line_text(label: str, size: float, cell: _Cell, index: int, at: int) -> str:
@@ -277,10 +307,10 @@ def _ratio_text(row: Mapping[str, Any]) -> str:
     )
 
 
-def _source(models: tuple[CollectiveModel, CollectiveModel], cell: _Cell) -> str:
+def _source(cell: _Cell) -> str:
     parts = []
-    for letter, model, curve in zip("AB", models, cell.curves, strict=True):
-        c = model.calibration
+    for letter, source, curve in zip("AB", cell.sources, cell.curves, strict=True):
+        model, c = source.model, source.model.calibration
         many = counted(len(curve.anchor_bytes), "size")
         library = f"{library_name(str(c.backend))} {c.library_version}, {c.clock} clock"
         what = f"{letter}: {c.calibration_id}, {library}"
