@@ -392,7 +392,6 @@ def test_the_last_core_to_have_the_row_still_has_its_look_ups_to_do() -> None:
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({"core_cache_bytes": 0}, "; core_cache_bytes is 0"),
         ({"core_cache_bytes_per_s": 0, "core_cache_latency_s": 0}, "gives all of core_cache_bytes,"),
         ({"core_cache_latency_s": "250ns"}, "core_cache_latency_s is more than cache_latency_s"),
         ({"core_cache_bytes": -1}, "must not be negative"),
