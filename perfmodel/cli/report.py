@@ -135,11 +135,11 @@ def report(
       perfmodel report --model mlperf-dlrm-dcnv2 --gpus 8,64,128
       perfmodel report --table-size 10TB --format svg --out figures
     """
-    file_format = context.params["file_format"] = format_of(out, file_format)
     if (compare is not None or file_format in PICTURES) and over_gpus(context.params):
         name = next(name for name in _FIXED_TABLES if context.params[name] is not None)
         other = "--compare" if compare is not None else f"--format {file_format}"
         raise BadInputError(f"--{name} and {other} exclude each other.", "leave one of them out.")
+    file_format = context.params["file_format"] = format_of(out, file_format)
     if compare is not None:
         from perfmodel.cli.compare_page import compare_page
 

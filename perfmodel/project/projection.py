@@ -16,7 +16,7 @@ from perfmodel.project.links import Crossover, Faster, crossover
 from perfmodel.project.question import Question
 from perfmodel.project.scenarios import Setting
 from perfmodel.schema.evidence import Clock, Evidence
-from perfmodel.units import format_bytes
+from perfmodel.units import counted, format_bytes, format_count
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -44,6 +44,8 @@ LABELS = {  # of the steps of a projection, and of any other sharding's (``perfm
     "convert_in": "convert bags that came",
     HANDOVER: "hand-over",
 }
+_MANY = 1000
+"""Times from which on their digits are grouped: 1 250, not 1.25e+03."""
 _SMALLEST_CROSSOVER, _LARGEST_CROSSOVER, _CROSSOVER_POINTS = 128.0, 2.0**32, 201
 
 
@@ -65,11 +67,12 @@ class GpuCount:
         size, usable = (format_bytes(x, binary=False) for x in (self.table_bytes, self.usable_bytes))
         ratio = self.table_bytes / self.usable_bytes
         if self.rule == "given":
-            where = "1 GPU" if self.gpus == 1 else f"{self.gpus} GPUs"
-            return f"{size} over {where} as given (at least {self.needed} needed)"
+            where, least = counted(self.gpus, "GPU"), format_count(self.needed)
+            return f"{size} over {where} as given (at least {least} needed)"
         if self.gpus == 1:
             return f"{size} ÷ {usable} = {ratio:.3g}  →  1 ({self.rule})"
-        return f"{size} ÷ {usable} = {ratio:.4g}  →  {self.gpus} ({self.rule})"
+        times = format_count(ratio) if ratio >= _MANY else f"{ratio:.4g}"
+        return f"{size} ÷ {usable} = {times}  →  {format_count(self.gpus)} ({self.rule})"
 
 
 @dataclass(frozen=True)

@@ -171,3 +171,7 @@ def sooner(found: Any, time_s: float) -> Any:
 
     answer = replace(found.answer, totals={**found.answer.totals, "time_s": time_s})
     return replace(found, answer=answer)
+
+
+def test_large_numbers_of_gpus_are_written_in_digits() -> None:
+    assert "12 500  →  12 504" in str(project_one(table_bytes=1e15).gpu_count).replace("\u202f", " ")

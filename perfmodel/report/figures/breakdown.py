@@ -85,25 +85,21 @@ def _row(answer: Projection, step: StepRow) -> dict[str, Any]:
         "table_bytes": answer.gpu_count.table_bytes,
         "gpus": answer.gpus,
         "step": step.name,
-        "time_s": _rounded(step.time_s),
-        "low_s": _rounded(step.low_s),
-        "high_s": _rounded(step.high_s),
-        "share": _rounded(step.share),
-        "payload_bytes": _rounded(step.payload_bytes),
+        "time_s": float(step.time_s),
+        "low_s": float(step.low_s),
+        "high_s": float(step.high_s),
+        "share": float(step.share),
+        "payload_bytes": float(step.payload_bytes),
         "library": step.library,
         "clock": str(step.clock),
         "evidence": str(step.evidence),
     }
 
 
-def _rounded(value: float) -> float:
-    return float(f"{value:.6g}")
-
-
 def _heights(shown: Sequence[Projection], name: str, of: Callable[[StepRow], float]) -> list[float]:
     """A number of one step over all sizes; 0 where the step is not taken."""
     steps = (_step(answer, name) for answer in shown)
-    return [0.0 if step is None else _rounded(of(step)) for step in steps]
+    return [0.0 if step is None else float(of(step)) for step in steps]
 
 
 def _step(answer: Projection, name: str) -> StepRow | None:

@@ -71,8 +71,8 @@ def _rows(line: Line, names: Sequence[str]) -> Iterator[dict[str, Any]]:
     """Rows of the data: numbers in SI units."""
     columns = [line.frame[name].tolist() for name in (*names, "evidence")]
     for *numbers, evidence in zip(*columns, strict=True):
-        rounded = {name: float(f"{float(value):.6g}") for name, value in zip(names, numbers, strict=True)}
-        yield {"line": line.label, **rounded, "evidence": str(evidence)}
+        values = {name: float(value) for name, value in zip(names, numbers, strict=True)}
+        yield {"line": line.label, **values, "evidence": str(evidence)}
 
 
 def traces(line: Drawn, shown: Columns, hover: Callable[[Row], list[str]], template: str) -> Iterator[Any]:

@@ -167,7 +167,7 @@ def _at(frame: pd.DataFrame, gpus: int) -> float | None:
 
 def _rate(row: Row, time: str) -> float:
     """Samples of all GPUs over the time of a batch."""
-    return float(f"{row['batch'] * row['gpus'] / row[time]:.6g}")
+    return float(row["batch"] * row["gpus"] / row[time])
 
 
 def _rates(row: Row) -> dict[str, float]:

@@ -7,7 +7,7 @@ import gzip
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from html import escape
@@ -159,7 +159,7 @@ def block_data(block: Block | Missing) -> dict[str, Any]:
         "source": block.source,
         "figure": {"data": _plain(figure["data"]), "layout": _plain(figure["layout"])},
         "columns": columns,
-        "rows": [[_plain(row.get(name)) for name in columns] for row in block.data],
+        "rows": [[_plain(row.get(name), _as_it_is) for name in columns] for row in block.data],
         "switches": [
             {"label": s.label, "traces": _plain(s.traces), "layout": _plain(s.layout)} for s in block.switches
         ],
@@ -168,16 +168,16 @@ def block_data(block: Block | Missing) -> dict[str, Any]:
     }
 
 
-def _plain(value: Any) -> Any:
-    """What JSON knows, numbers with ``_DIGITS``: a figure shows fewer, and the page stays small."""
+def _plain(value: Any, number: Callable[[float], float | int] | None = None) -> Any:
+    """What JSON knows. ``number``: None: of ``_DIGITS``, as a figure shows fewer and the page stays small."""
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): _plain(item, number) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
+        return [_plain(item, number) for item in value]
     if hasattr(value, "tolist"):
-        return _plain(value.tolist())
+        return _plain(value.tolist(), number)
     if isinstance(value, float):
-        return _short(value) if math.isfinite(value) else None
+        return (number or _short)(value) if math.isfinite(value) else None
     if isinstance(value, (bool, int)) or value is None:
         return value
     return str(value)
@@ -185,7 +185,12 @@ def _plain(value: Any) -> Any:
 
 def _short(value: float) -> float | int:
     short = float(f"{value:.{_DIGITS}g}")
-    return int(short) if short.is_integer() and abs(short) < 1e15 else short
+    return _as_it_is(short)
+
+
+def _as_it_is(value: float) -> float | int:
+    """All digits: 1048576.0 as 1048576."""
+    return int(value) if value.is_integer() and abs(value) < 1e15 else value
 
 
 _DIGITS = 6
