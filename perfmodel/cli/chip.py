@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from perfmodel.cli.output import check_target, emit, emit_json, note, write_whole
+from perfmodel.cli.output import check_target, emit, emit_json, note, warn_all, write_whole
 from perfmodel.cli.typed_line import TypedLine
 from perfmodel.errors import BadInputError
 
@@ -71,6 +71,7 @@ def on_chip(context: typer.Context) -> None:
             "which tables?", "give --model, e.g. --model mlperf-dlrm-dcnv2 (perfmodel models lists them)"
         )
     from perfmodel.chip.answer import outcome_on
+    from perfmodel.chip.memory import too_large
     from perfmodel.cli.ids import ids_of
     from perfmodel.cli.options import settings_of
     from perfmodel.plan.tables import PlanTables
@@ -87,10 +88,12 @@ def on_chip(context: typer.Context) -> None:
     tables = PlanTables.load(asked["model"], ids)
     search = {"time_limit_s": limit_s, "seed": asked["seed"], "robust": asked["robust"]}
     answer = outcome_on(box, tables, samples, ids, **search)
+    large = too_large(box, tables.total_bytes)
+    warn_all(large)
     if asked["report"] is not None:
         _write(answer, asked["report"], TypedLine.of(context))
     if asked["as_json"]:
-        emit_json("plan", **answer.to_dict())
+        emit_json("plan", **answer.to_dict(), notes=large)
     else:
         emit(chip_text(answer))
     if asked["report"] is not None:

@@ -10,7 +10,7 @@ import typer
 from perfmodel.cli.chips import EXAMPLE, ChipSetOption
 from perfmodel.cli.ids import AlphaOption, DistributionOption, ids_of
 from perfmodel.cli.options import JsonOption, settings_of
-from perfmodel.cli.output import emit, emit_json
+from perfmodel.cli.output import emit, emit_json, warn_all
 from perfmodel.errors import BadInputError
 
 if TYPE_CHECKING:
@@ -68,6 +68,7 @@ def simulate(
     from perfmodel.chip.answer import outcome_on
     from perfmodel.chip.cost import ChipCost
     from perfmodel.chip.ids import popularities
+    from perfmodel.chip.memory import too_large
     from perfmodel.chip.replay import replay_mappings
     from perfmodel.chip.traces import draw, read_trace
     from perfmodel.plan.tables import PlanTables
@@ -95,10 +96,12 @@ def simulate(
     else:
         found = replay_mappings(outcome_on(box, tables, samples, ids, seed=seed), seed=seed)
         notes = _mapping_notes(found)
+    large = too_large(box, _bytes(tables, table))
+    warn_all(large)
     if as_json:
         emit_json(
             "simulate", chip=box.name, overrides=sorted(box.overrides), model=tables.model, batch=samples,
-            distribution=law, seed=seed, results=[one.to_dict() for one in found],
+            distribution=law, seed=seed, results=[one.to_dict() for one in found], notes=large,
         )  # fmt: skip
         return
     head = [
@@ -134,6 +137,14 @@ def _check_size(samples: int, tables: PlanTables, names: list[str] | None) -> No
             f"--batch {samples} asks for {look_ups:.2g} look-ups.",
             f"at most {_MOST_LOOK_UPS:.0e} are simulated: give a smaller batch, or --table.",
         )
+
+
+def _bytes(tables: PlanTables, names: list[str] | None) -> float:
+    """Of the tables that are looked up [bytes]."""
+    each = tables.rows * tables.dim * tables.element_bytes
+    return float(
+        sum(size for name, size in zip(tables.names, each, strict=True) if not names or name in names)
+    )
 
 
 def _tables(

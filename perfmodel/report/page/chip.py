@@ -6,6 +6,7 @@ from html import escape
 from typing import Any
 
 from perfmodel.chip.answer import Outcome
+from perfmodel.chip.memory import too_large
 from perfmodel.report.chip import NO_BOUND
 from perfmodel.report.figures.block import Block
 from perfmodel.report.figures.chip import chip_blocks, limit_words
@@ -51,7 +52,7 @@ def headline(answer: Outcome) -> dict[str, Any]:
     where = f"{counted(chip.cores, 'core')}, ids {answer.ids.name}"
     tables = f"{counted(len(answer.tables), 'table')} of {size} on {where}"
     assumed = [f"{key} = {chip.quantity(key)}" for key in sorted(chip.overrides)]
-    notes = [tables, "Modelled, not measured."]
+    notes = [tables, *too_large(chip, answer.tables.total_bytes), "Modelled, not measured."]
     notes += [f"Changed for this page: {', '.join(assumed)}."] if assumed else []
     return {
         "sentence": sentence,

@@ -1,0 +1,55 @@
+"""Tables that are larger than the memory of a chip: a time is said, and that they do not fit."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perfmodel.chip.memory import too_large
+from perfmodel.schema.chip import load_chip
+
+TABLES = "name,rows,dim,pooling\nsmall,100,64,1\nlarge,1000000000,64,1\n"
+SAID = "ables of 256 GB do not fit the 80 GB of h100-sxm: the time is as if they did."
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> str:
+    path = tmp_path / "tables.csv"
+    path.write_text(TABLES)
+    return str(path)
+
+
+def flat(text: str) -> str:
+    return " ".join(text.split())
+
+
+def test_what_fits_is_not_talked_about() -> None:
+    chip = load_chip("h100-sxm")
+    assert too_large(chip, 80e9) == []
+    (said,) = too_large(chip, 24e12)
+    assert said == "Tables of 24 TB do not fit the 80 GB of h100-sxm: the time is as if they did."
+    assert too_large(chip.with_overrides({"gm_size_bytes": 0}), 24e12) == []
+    assert too_large(chip.with_overrides({"gm_size_bytes": "30TB"}), 24e12) == []
+
+
+def test_simulate_says_so(cli: Any, own: str) -> None:
+    words = ("simulate", "--chip", "h100-sxm", "--model", own, "--batch", "8", "--way", "GM", "--table")
+    found = cli(*words, "large", "--json")
+    assert SAID in flat(found.err) and SAID in json.loads(found.out)["notes"][0]
+    fine = cli(*words, "small", "--json")
+    assert fine.err == "" and json.loads(fine.out)["notes"] == []
+
+
+def test_plan_says_so_on_the_screen_in_the_document_and_on_the_page(
+    cli: Any, own: str, tmp_path: Path
+) -> None:
+    page = tmp_path / "page.html"
+    words = ("plan", "--on-chip", "h100-sxm", "--model", own, "--batch", "8", "--json")
+    found = cli(*words, "--report", str(page))
+    assert SAID in flat(found.err) and SAID in json.loads(found.out)["notes"][0]
+    assert SAID in page.read_text(encoding="utf-8")
+    fine = cli(*words, "--set", "gm_size_bytes=300GB")
+    assert fine.err == "" and json.loads(fine.out)["notes"] == []
