@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from collections.abc import Mapping as Known
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from perfmodel.chip.blocks import Block, blocks_of, blocks_of_symmetric
 from perfmodel.chip.bound import lower_bound
+from perfmodel.chip.choices import never
 from perfmodel.chip.cost import ChipCost
 from perfmodel.chip.cuts import Cuts
 from perfmodel.chip.groups import Group, groups_of, groups_of_symmetric
@@ -63,6 +64,7 @@ class Outcome:
     symmetric       whether best_symmetric is faster, and taken;  batch  of what is taken
     reasons         why tables are cut as they are, by the first of equal ones
     robust          made for the worst of the ids in ``sensed``, not for ``ids``
+    stopped         what ended the search: no improvement, time, or interrupt
     """
 
     cost: ChipCost
@@ -80,6 +82,7 @@ class Outcome:
     symmetric: bool
     reasons: Known[int, Reason]
     robust: bool
+    stopped: str
     sensed: tuple[Sensed, ...]
 
     @property
@@ -149,6 +152,7 @@ class Outcome:
             "owned_s": self.owned_s,
             "mappings_tried": self.mapped.tried,
             "search_s": self.mapped.seconds,
+            "stopped": self.stopped,
             "global_memory_s": self.global_memory.time_s,
             "best_symmetric_s": self.best_symmetric.time_s,
             "any_order_s": self.in_any_order.seconds,
@@ -260,6 +264,7 @@ def outcome_on(
     seed: int = 0,
     compared: Sequence[Distribution] = COMPARED,
     robust: bool = False,
+    stop: Callable[[], bool] = never,
 ) -> Outcome:
     """The best mapping that is found of tables to the cores of a chip, and what it is compared with.
 
@@ -267,6 +272,7 @@ def outcome_on(
     time_limit_s  longest search [s], None: 1 s, more for many kinds of tables
     compared  distributions that the mapping is tried with too
     robust  made for the worst of ``ids`` and ``compared``, not for ``ids`` alone
+    stop  whether to end the search now, with the best so far
     Limits: a batch below 1, more than ``MOST_TABLES`` tables -> BadInputError;
             never slower than the best symmetric mapping (robust: each with its worst ids)
     """
@@ -279,13 +285,13 @@ def outcome_on(
     cost, fitting, gathered = costs[0], best_symmetric(costs[0]), global_memory(costs[0])
     if time_limit_s is None:
         time_limit_s = _LIMIT_S + _LIMIT_OF_A_KIND_S * max(0, cost.count.size - _FEW_KINDS)
-    searched = search(costs, robust=robust, time_limit_s=time_limit_s, seed=seed)
+    searched = search(costs, robust=robust, time_limit_s=time_limit_s, seed=seed, stop=stop)
     mapped, mapping = searched.mapped, searched.mapping
     work = mapping.work(cost)
     batches = [mapping.batch(cost, work), *(mapping.batch(each) for each in costs[1:])]
     owned = [batch.seconds for batch in batches]
     if robust and searched.cuts.complete:
-        mapped = replace(mapped, bound_s=lower_bound(searched.cuts.choices, owned[0]))
+        mapped = replace(mapped, bound_s=lower_bound(searched.cuts.choices, owned[0], late=stop))
     in_step = [symmetric(each, fitting.way) for each in costs]
     worst = max(each.time_s for each in in_step)
     worse = max(owned) > worst if robust else owned[0] > fitting.time_s
@@ -307,6 +313,7 @@ def outcome_on(
         symmetric=worse,
         reasons=searched.reasons,
         robust=robust,
+        stopped=searched.stopped,
         sensed=tuple(
             Sensed(of, global_memory(each).time_s, still.time_s, *one)
             for of, each, still, one in zip(asked, costs, in_step, taken, strict=True)

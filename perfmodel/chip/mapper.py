@@ -8,6 +8,7 @@ tables at random are taken off together and choose again, as long as that helps.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 
 from perfmodel.chip.balance import relieve
 from perfmodel.chip.bound import Relaxed, lower_bound, relaxed
-from perfmodel.chip.choices import Choices
+from perfmodel.chip.choices import Choices, never
 from perfmodel.chip.packing import MEAN_SHARE, State, pack, place
 from perfmodel.errors import BadInputError
 
@@ -56,14 +57,22 @@ class Mapper:
     """Searches a mapping of choices.
 
     time_limit_s  [s];  kicks  most trials of random changes;  seed  of these
+    stop  whether it is to end before, with the best so far
     """
 
     def __init__(
-        self, choices: Choices, *, time_limit_s: float = 1.0, kicks: int = 1000, seed: int = 0
+        self,
+        choices: Choices,
+        *,
+        time_limit_s: float = 1.0,
+        kicks: int = 1000,
+        seed: int = 0,
+        stop: Callable[[], bool] = never,
     ) -> None:
         self.choices, self.kicks = choices.fluid(), kicks
         self.random = np.random.default_rng(seed)
         self.began, self.limit_s = time.monotonic(), time_limit_s
+        self.stop = stop
         self.best: State | None = None
         self.tried = 0
 
@@ -94,7 +103,7 @@ class Mapper:
         return Mapped(self.best, self.best.time_s, min(bound, self.best.time_s), self.tried, seconds)
 
     def _late(self) -> bool:
-        return time.monotonic() - self.began > self.limit_s
+        return self.stop() or time.monotonic() - self.began > self.limit_s
 
     def _close(self, bound_s: float) -> bool:
         assert self.best is not None

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from perfmodel.chip.bound import lower_bound
-from perfmodel.chip.choices import Choices, worst_of
+from perfmodel.chip.choices import Choices, never, worst_of
 from perfmodel.chip.cost import ChipCost
 from perfmodel.chip.cuts import Cuts, cuts_of
 from perfmodel.chip.groups import alike
@@ -48,12 +48,14 @@ class Searched:
     cuts    by the first ids;  mapped  the search, its state by them (robust: by the worst of all)
     mapping the pieces;  bound_s of ``mapped`` is that of the first ids, of the worst ones if robust
     reasons by the first one of equal tables that are cut alike: of those that there was time for
+    stopped what ended it: no improvement, time, or interrupt
     """
 
     cuts: Cuts
     mapped: Mapped
     mapping: Mapping
     reasons: dict[int, Reason]
+    stopped: str
 
 
 class _Tried:
@@ -72,26 +74,42 @@ class _Tried:
         return self.seconds[goal]
 
 
-def search(costs: Sequence[ChipCost], *, robust: bool, time_limit_s: float, seed: int) -> Searched:
+def search(
+    costs: Sequence[ChipCost],
+    *,
+    robust: bool,
+    time_limit_s: float,
+    seed: int,
+    stop: Callable[[], bool] = never,
+) -> Searched:
     """The mapping that is fastest with the first ids, or (robust) with the worst ones.
 
-    costs  of the same tables, by ids
+    costs  of the same tables, by ids;  stop  whether to end it now, with the best so far
     Limits: no mapping has room for all tables -> BadInputError;  time enough -> the mappings that are
             compared are the same whichever of the ids come first
     """
-    return _Search(costs, time_limit_s, seed).run(_WORST if robust else 0)
+    return _Search(costs, time_limit_s, seed, stop).run(_WORST if robust else 0)
 
 
 class _Search:
     """Mappings for each of some ids, and for the worst of them (``_WORST``), until it is late."""
 
-    def __init__(self, costs: Sequence[ChipCost], time_limit_s: float, seed: int) -> None:
-        self.costs, self.seed = costs, seed
-        self.began = time.monotonic()
-        self.until = self.began + time_limit_s
+    def __init__(
+        self, costs: Sequence[ChipCost], time_limit_s: float, seed: int, stop: Callable[[], bool]
+    ) -> None:
+        self.costs, self.seed, self.stop = costs, seed, stop
+        self.began, self.limit_s = time.monotonic(), time_limit_s
+        self.cut_short = False
         self.cuts: dict[int, Cuts] = {}
         self.tried, self.deal_s, self.cut_s = 0, 0.0, 0.0
         self.cutting = _CUTTING
+
+    def _late(self, share: float = 1.0, more_s: float = 0.0) -> bool:
+        """Whether a share of the time is over after ``more_s``, or it is to stop; that it was is kept."""
+        left_s = self.began + share * self.limit_s - time.monotonic()
+        late = self.stop() or left_s <= more_s
+        self.cut_short = self.cut_short or late
+        return late
 
     def run(self, goal: int) -> Searched:
         """The best for ``goal`` of the mappings made for it; where it is far from the bound, for others."""
@@ -109,18 +127,17 @@ class _Search:
         found, reasons = self._polished(self._best(pool, goal), goal)
         state = _by(self._choices(goal), found.state)
         first = replace(first, state=state, tried=self.tried, seconds=time.monotonic() - self.began)
-        return Searched(self._cuts(0), first, found.mapping, reasons)
+        stopped = "interrupt" if self.stop() else "time" if self.cut_short else "no improvement"
+        return Searched(self._cuts(0), first, found.mapping, reasons, stopped)
 
     def _bound(self, goal: int, upper_s: float, known_s: float) -> float:
         """No mapping is faster, slices of what is spread counted; of the worst of several ids as it was.
 
         Limits: no time for slices, which take as long as cuts do several times -> as it was
         """
-        left_s = self.until - time.monotonic()
-        if goal == _WORST or left_s < _SLICING * self.cut_s:
+        if goal == _WORST or self._late(more_s=_SLICING * self.cut_s):
             return known_s
-        until = self.began + _BOUNDED * (self.until - self.began)
-        found = lower_bound(self._choices(goal), upper_s, late=lambda: time.monotonic() >= until)
+        found = lower_bound(self._choices(goal), upper_s, late=lambda: self._late(_BOUNDED))
         return max(known_s, found)
 
     def _polished(self, found: _Tried, goal: int) -> tuple[_Tried, dict[int, Reason]]:
@@ -139,7 +156,7 @@ class _Search:
             for (_, own), tables in largest[:_MOST_REASONS]:
                 changed = list(others(cuts, state, tables[0]))
                 tried = [(choice, other.time_s) for choice, other in changed]
-                whole = time.monotonic() + _TRIED * self.deal_s < self.until
+                whole = not self._late(more_s=_TRIED * self.deal_s)
                 if whole:
                     made = [(at, self._dealt(one, goal)) for at, one in changed]
                     tried = [(at, one.value(goal)) for at, one in made]
@@ -157,7 +174,7 @@ class _Search:
         """Mappings made for other ids, as long as there is time for one more."""
         for number, goal in enumerate(goals):
             new = [at for at in range(len(self.costs)) if at not in self.cuts and goal in (at, _WORST)]
-            if time.monotonic() + self.cut_s * len(new) + 2 * self.deal_s >= self.until:
+            if self._late(more_s=self.cut_s * len(new) + 2 * self.deal_s):
                 continue
             yield self._dealt(self._mapped(goal, _OWN_SHARE / (len(goals) - number)).state, goal)
 
@@ -189,7 +206,7 @@ class _Search:
             before = len(found)
             best = [(goal, self._best(found, goal)) for goal in goals]
             for goal, each in best:
-                if time.monotonic() >= self.began + _POLISHED * (self.until - self.began):
+                if self._late(_POLISHED):
                     return
                 if (id(each), goal) in done:
                     continue
@@ -205,8 +222,7 @@ class _Search:
         """Cuts by these ids; those that are asked for first are of as many kinds as time allows."""
         began = time.monotonic()
         if not self.cuts:
-            enough = self.began + (self.until - self.began) * self.cutting
-            self.cuts[at] = cuts_of(self.costs[at], late=lambda: time.monotonic() >= enough)
+            self.cuts[at] = cuts_of(self.costs[at], late=lambda: self._late(self.cutting))
             self.cut_s = time.monotonic() - began
         elif at not in self.cuts:
             kinds = next(iter(self.cuts.values())).looked_at
@@ -221,9 +237,9 @@ class _Search:
     def _mapped(self, goal: int, share: float) -> Mapped:
         """The mapper's own, in a share of the time that is left once choices are there."""
         choices = self._choices(goal)
-        limit_s = max(0.0, self.until - time.monotonic()) * share
-        found = Mapper(choices, time_limit_s=limit_s, seed=self.seed).run()
-        self.tried += found.tried
+        limit_s = max(0.0, self.began + self.limit_s - time.monotonic()) * share
+        found = Mapper(choices, time_limit_s=limit_s, seed=self.seed, stop=self.stop).run()
+        self.tried, self.cut_short = self.tried + found.tried, self.cut_short or found.seconds > limit_s
         return found
 
     def _dealt(self, state: State, goal: int) -> _Tried:
@@ -243,8 +259,7 @@ class _Search:
         """The same after random changes of a table or two, each kept if a whole batch is no slower."""
         random, idle = np.random.default_rng(self.seed), 0
         for _ in range(_STEPS):
-            late = time.monotonic() + self.deal_s > self.began + _CHANGED * (self.until - self.began)
-            if found.value(goal) <= enough_s or late or idle > _PATIENCE:
+            if found.value(goal) <= enough_s or idle > _PATIENCE or self._late(_CHANGED, self.deal_s):
                 break
             state = _changed(_by(self._choices(goal), found.state), random)
             if state is None:

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from perfmodel.cli.output import check_target, emit, emit_json, note, warn_all, write_whole
+from perfmodel.cli.output import (
+    SaidError,
+    check_target,
+    emit,
+    emit_json,
+    note,
+    warn_all,
+    warn_stopped,
+    write_whole,
+)
 from perfmodel.cli.typed_line import TypedLine
 from perfmodel.errors import BadInputError
 
@@ -31,6 +44,7 @@ _MEANT = (
 )
 _DEFAULT_BATCH = "1024"
 _MOST_SAMPLES = 2**31
+_STOPPED = 130
 
 OnChipOption = Annotated[
     str | None,
@@ -71,11 +85,9 @@ def on_chip(context: typer.Context) -> None:
             "which tables?", "give --model, e.g. --model mlperf-dlrm-dcnv2 (perfmodel models lists them)"
         )
     from perfmodel.chip.answer import outcome_on
-    from perfmodel.chip.memory import too_large
     from perfmodel.cli.ids import ids_of
     from perfmodel.cli.options import settings_of
     from perfmodel.plan.tables import PlanTables
-    from perfmodel.report.chip import chip_text
     from perfmodel.schema.chip import load_chip
     from perfmodel.units import parse_count, parse_time
 
@@ -87,8 +99,21 @@ def on_chip(context: typer.Context) -> None:
     box = load_chip(asked["chip"]).with_overrides(dict(settings_of(asked["settings"], "local_bytes=1MiB")))
     tables = PlanTables.load(asked["model"], ids)
     search = {"time_limit_s": limit_s, "seed": asked["seed"], "robust": asked["robust"]}
-    answer = outcome_on(box, tables, samples, ids, **search)
-    large = too_large(box, tables.total_bytes)
+    with _ended_by_ctrl_c() as stop:
+        answer = outcome_on(box, tables, samples, ids, stop=stop, **search)
+        _deliver(answer, context)
+    if answer.stopped == "interrupt":
+        warn_stopped()
+        raise SaidError(_STOPPED)
+
+
+def _deliver(answer: Outcome, context: typer.Context) -> None:
+    """The page first, then the answer."""
+    from perfmodel.chip.memory import too_large
+    from perfmodel.report.chip import chip_text
+
+    asked = context.params
+    large = too_large(answer.cost.chip, answer.tables.total_bytes)
     warn_all(large)
     if asked["report"] is not None:
         _write(answer, asked["report"], TypedLine.of(context))
@@ -98,6 +123,29 @@ def on_chip(context: typer.Context) -> None:
         emit(chip_text(answer))
     if asked["report"] is not None:
         note(f"wrote {asked['report']}")
+
+
+@contextmanager
+def _ended_by_ctrl_c() -> Iterator[Callable[[], bool]]:
+    """Whether Ctrl-C was pressed: the first one ends the search, and what was found is written as ever.
+
+    Limits: a second one -> KeyboardInterrupt;  not the main thread, which has no signals -> never
+    """
+    pressed: list[int] = []
+
+    def press(number: int, frame: FrameType | None) -> None:
+        if pressed:
+            raise KeyboardInterrupt
+        pressed.append(number)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: False
+        return
+    before = signal.signal(signal.SIGINT, press)
+    try:
+        yield lambda: bool(pressed)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _write(answer: Outcome, path: Path, typed: TypedLine) -> None:

@@ -88,10 +88,22 @@ PlanOption = Annotated[
     typer.Option("--plan", metavar="FILE", help="What this plan costs, as --out wrote it; no search."),
 ]
 LimitOption = Annotated[
-    str, typer.Option("--time-limit", metavar="TIME", help="Longest search, e.g. 10s (default).")
+    str,
+    typer.Option(
+        "--time-limit",
+        metavar="TIME",
+        help="Longest search (default: 10s; with --on-chip 1s, and 5ms for each kind of table beyond 100).",
+        show_default=False,
+    ),
 ]
 SeedOption = Annotated[
-    int, typer.Option("--seed", metavar="N", min=0, help="Of the random moves of the search.")
+    int,
+    typer.Option(
+        "--seed",
+        metavar="N",
+        min=0,
+        help="Of the random moves of the search; where the time limit ends it, answers may still differ.",
+    ),
 ]
 
 

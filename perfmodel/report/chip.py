@@ -28,7 +28,11 @@ LIMITS = {
     "cache": "the cache",
     "slice": "the fullest slice of the cache",
 }
-NO_BOUND = "The time limit ended the costing of choices: no bound. A longer search may be faster."
+_ENDED = {
+    "no improvement": "",
+    "time": ", ended by the time limit: another run may find another mapping",
+    "interrupt": ", ended by Ctrl-C",
+}
 _LEGEND = {
     "GM": "GM: rows are gathered from global memory",
     "L1": "L1: rows stay in the core and are gathered there",
@@ -65,6 +69,12 @@ def headline(answer: Outcome) -> str:
     return "\n".join([sides(first, per_s), paragraph(f"     {compared}"), paragraph(f"     {bound}")])
 
 
+def no_bound(answer: Outcome) -> str:
+    """Why nothing is said of other mappings."""
+    what = "Ctrl-C" if answer.stopped == "interrupt" else "The time limit"
+    return f"{what} ended the costing of choices: no bound. A longer search may be faster."
+
+
 def bound_words(answer: Outcome) -> str:
     """What could be left to gain, in a sentence or two; without a bound why there is none."""
     least, gap = answer.bound_s, answer.gap
@@ -72,13 +82,13 @@ def bound_words(answer: Outcome) -> str:
         own = "It is the best symmetric mapping: with tables of their own, cores would take "
         own += format_time(answer.owned_s)
         return (
-            f"{own}. {NO_BOUND}"
+            f"{own}. {no_bound(answer)}"
             if least is None
             else f"{own}, and {format_time(least)} or more whatever the mapping."
         )
     made = "It is made for the worst of the ids below." if answer.robust else ""
     if least is None or gap is None:
-        return f"{made} {NO_BOUND}".strip()
+        return f"{made} {no_bound(answer)}".strip()
     if answer.robust:
         return f"{made} One for these ids alone would take {format_time(least)} or more."
     return (
@@ -231,6 +241,7 @@ def footer(answer: Outcome) -> str:
             f"{counted(left, 'kind')} of tables are left in global memory: time was up (--time-limit)"
         )
     spent = f"{counted(answer.mapped.tried, 'mapping')} looked at in {format_time(answer.mapped.seconds)}"
+    spent += _ENDED[answer.stopped]
     words = "symmetric: every core looks up a slice of the batch, all cores at one table at a time"
     said = paragraph(f"Modelled, not measured · {words} · {spent}\n{' · '.join(parts)}")
     largest = answer.groups[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,6 +12,8 @@ import pytest
 from cli_calls import planned as asked
 
 from perfmodel.chip.cuts import Cut
+from perfmodel.chip.mapper import Mapped
+from perfmodel.chip.packing import State
 from perfmodel.chip.work import Way
 from perfmodel.report.chip import by_chance, next_best
 
@@ -200,3 +203,63 @@ def test_no_bound_is_claimed_where_choices_were_not_all_costed() -> None:
         assert "or more" not in said
         document = json.loads(asked(*words, *more, "--json")[1])
         assert (document["bound_s"], document["gap"]) == (None, None)
+
+
+@pytest.mark.parametrize("more", [(), ("--robust",)])
+def test_ctrl_c_ends_the_search_and_prints_the_best_so_far(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: tuple[str, ...]
+) -> None:
+    """A search of an hour; the signal comes in the middle of it."""
+    from perfmodel.chip.mapper import Mapper
+
+    begin, page = Mapper.run, tmp_path / "page.html"
+
+    def pressed(self: Mapper, *given: State | None) -> Mapped:
+        if not self.stop():
+            signal.raise_signal(signal.SIGINT)
+        return begin(self, *given)
+
+    monkeypatch.setattr(Mapper, "run", pressed)
+    handler = signal.getsignal(signal.SIGINT)
+    words = ("--on-chip", "ascend-910", "--model", model, "--time-limit", "1h", *more)
+    code, out, err = asked(*words, "--report", str(page), "--json")
+    document = json.loads(out)
+    assert (code, document["stopped"]) == (130, "interrupt")
+    assert document["time_s"] > 0
+    assert err.rstrip().endswith("stopped.")
+    assert page.read_text(encoding="utf-8").rstrip().endswith("</html>")
+    code, out, _ = asked(*words)
+    assert (code, "ended by Ctrl-C" in " ".join(out.split())) == (130, True)
+    assert signal.getsignal(signal.SIGINT) is handler
+
+
+def test_a_second_ctrl_c_aborts(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from perfmodel.chip.mapper import Mapper
+
+    def pressed(self: Mapper, *given: State | None) -> Mapped:
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+        raise AssertionError("it goes on")
+
+    monkeypatch.setattr(Mapper, "run", pressed)
+    code, out, err = asked("--on-chip", "ascend-910", "--model", model)
+    assert (code, out, err.strip()) == (130, "", "stopped.")
+
+
+def test_a_search_that_time_ended_says_that_another_may_differ(model: str) -> None:
+    short, long = (
+        asked(
+            *("--on-chip", "ascend-910", "--set", "cores=2"),
+            "--model",
+            model,
+            "--time-limit",
+            limit,
+            "--json",
+        )[1]
+        for limit in ("1ms", "1h")
+    )
+    assert (json.loads(short)["stopped"], json.loads(long)["stopped"]) == ("time", "no improvement")
+    out = asked("--on-chip", "ascend-910", "--model", model, "--time-limit", "1ms")[1]
+    assert "ended by the time limit: another run may find another" in " ".join(out.split())
+    said = " ".join(asked("--help")[1].replace("│", " ").split())
+    assert "default: 10s; with --on-chip 1s, and 5ms for each kind" in said

@@ -7,7 +7,7 @@ from typing import Any
 
 from perfmodel.chip.answer import Outcome
 from perfmodel.chip.memory import too_large
-from perfmodel.report.chip import NO_BOUND
+from perfmodel.report.chip import no_bound
 from perfmodel.report.figures.block import Block
 from perfmodel.report.figures.chip import chip_blocks, limit_words
 from perfmodel.report.page.assemble import block_data, whole_page
@@ -69,17 +69,22 @@ def _left(answer: Outcome) -> str:
     least, gap = answer.bound_s, answer.gap
     if answer.symmetric:
         own = f"it is that one: with tables of their own, cores would take {format_time(answer.owned_s)}"
-        return own if least is not None else f"{own}; {_no_bound()}"
+        return own if least is not None else f"{own}; {_no_bound(answer)}"
     if least is None or gap is None:
-        return f"it is made for the worst of several ids; {_no_bound()}" if answer.robust else _no_bound()
+        return (
+            f"it is made for the worst of several ids; {_no_bound(answer)}"
+            if answer.robust
+            else _no_bound(answer)
+        )
     bound = format_time(least)
     if answer.robust:
         return f"it is made for the worst of several ids; one for these alone would take {bound} or more"
     return f"no mapping of these cuts is faster than {bound}: at most {format_fraction(gap)} is left to gain"
 
 
-def _no_bound() -> str:
-    return NO_BOUND[0].lower() + NO_BOUND[1:].rstrip(".")
+def _no_bound(answer: Outcome) -> str:
+    words = no_bound(answer).rstrip(".")
+    return words if words.startswith("Ctrl") else words[0].lower() + words[1:]
 
 
 def _title(answer: Outcome) -> str:
