@@ -61,6 +61,17 @@ def apart(A: Span, B: Span) -> NDArray[np.int8]:
     return (low > 0).astype(np.int8) - (high < 0).astype(np.int8)
 
 
+def log_span(value: ArrayLike, log_sd: ArrayLike) -> tuple[Array, Array, Array]:
+    """95 % interval of a value whose logarithm is normal: value exp(-+ 1.96 log_sd), the value in the middle.
+
+    value   above 0;  log_sd  standard deviation of its logarithm [-]
+    Source: quantiles of the normal distribution
+    Limits: log_sd = 0 -> the value;  low x high = value^2
+    """
+    middle, spread = np.asarray(value, dtype=np.float64), np.exp(1.96 * np.asarray(log_sd, dtype=np.float64))
+    return middle / spread, middle, middle * spread
+
+
 def _arrays(span: Span) -> tuple[Array, Array, Array]:
     low, middle, high = (np.asarray(value, dtype=np.float64) for value in span)
     return low, middle, high

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from perfmodel.model.differences import apart, difference_band, ratio_band
+from perfmodel.model.differences import apart, difference_band, log_span, ratio_band
 
 WIDE, NARROW = (7.0, 10.0, 14.0), (3.0, 6.0, 9.0)
 
@@ -41,6 +41,11 @@ def test_times_are_told_apart_where_the_interval_of_their_ratio_leaves_out_one()
     low, _, high = ratio_band(a, b)
     assert ((low > 1) == [True, False, False]).all() and ((high < 1) == [False, False, True]).all()
     assert int(apart(WIDE, WIDE)) == 0
+
+
+def test_an_interval_of_a_logarithm_is_even_in_ratios() -> None:
+    assert [float(v) for v in log_span(6.0, np.log(2) / 1.96)] == pytest.approx([3, 6, 12])
+    assert [float(v) for v in log_span(6.0, 0.0)] == [6, 6, 6]
 
 
 def test_one_rule_for_differences_and_ratios() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from perfmodel.model.differences import ratio_band
+from perfmodel.model.differences import log_span, ratio_band
 from perfmodel.project.needs import MOST, Need, Way
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Missing
@@ -68,16 +68,15 @@ _KIND_WORDS = {
 
 
 def differing(pair: Pair) -> list[Constant]:
-    """Every constant that A and B have and that differs: of each kind the farthest apart first.
+    """Every constant that A and B have and that differs: the farthest apart first, of any kind.
 
     Values of the machines; floor and rate of each collective on the most ranks that both measured; the laws.
-    Limits: a floor or rate whose interval of B over A holds 1 -> it comes after those that differ for sure
+    Limits: a constant whose interval of B over A holds 1 -> it comes after those that differ for sure
     """
     found = [*_of_machines(pair), *_of_calibrations(pair)]
-    kinds = list(_KINDS)
     return sorted(
         (one for one in found if abs(one.a - one.b) > _ALIKE * abs(one.a)),
-        key=lambda one: (kinds.index(one.kind), not one.sure, -one.reach),
+        key=lambda one: (not one.sure, -one.reach),
     )
 
 
@@ -106,8 +105,9 @@ def constants(pair: Pair) -> Block | Missing:
     return Block(
         CONSTANTS,
         _constants_title(found),
-        "Each bar goes from 1 (the same) to B's value over A's; whiskers are its 95 % interval where both "
-        "samples tell it. Point at one for its sources."
+        "Each bar goes from 1 (the same) to B's value over A's; whiskers are its 95 % interval where it is "
+        "known. On top those that differ beyond it, the farthest first (values of the machines have none "
+        "and count as sure). Point at one for its sources."
         + (f" {counted(left, 'more constant')} in the numbers below." if left else ""),
         figure,
         "; ".join(
@@ -121,20 +121,26 @@ def constants(pair: Pair) -> Block | Missing:
 
 def _constants_title(found: Sequence[Constant]) -> str:
     """How many of each kind, and the one that is the farthest apart; laws are told last."""
-    machine, fitted, laws = ([one for one in found if one.kind == kind] for kind in _KINDS)
-    sure = [one for one in fitted if one.sure]
-    parts = [counted(len(machine), "value") + " of the machines"] if machine else []
-    if fitted:
-        few = f"{len(sure)} of {counted(len(fitted), 'fitted floor or rate', 'fitted floors and rates')}"
-        parts.append(f"{few} beyond {'its interval' if len(sure) == 1 else 'their intervals'}")
-    if laws and not parts:
-        parts.append(counted(len(laws), "constant") + " of the laws")
-    first = max([*machine, *sure] or found, key=lambda one: one.reach)
+    parts = []
+    for kind, words in _KIND_COUNTS.items():
+        own = [one for one in found if one.kind == kind]
+        if own:
+            few = "" if kind == "machine" else f"{sum(one.sure for one in own)} of "
+            parts.append(few + counted(len(own), *words))
+    first = next(one for one in found if one.ratio is not None)  # the first that is drawn
     article = "the " if first.kind == "curve" else ""
+    what = "the farthest apart of these is" if first.sure else "the farthest apart, within its interval, is"
     return sentence(
-        f"A and B differ in {' and in '.join(parts)}; the farthest apart is {article}{first.name}, "
+        f"A and B differ for sure in {' and in '.join(parts)}; {what} {article}{first.name}, "
         f"{_value(first, first.a)} on A and {_value(first, first.b)} on B"
     )
+
+
+_KIND_COUNTS = {
+    "machine": ("value of the machines", "values of the machines"),
+    "curve": ("fitted floor or rate", "fitted floors and rates"),
+    "law": ("constant of the laws", "constants of the laws"),
+}
 
 
 def _of_machines(pair: Pair) -> Iterator[Constant]:
@@ -181,7 +187,15 @@ def _of_laws(collective: str, a: Law | None, b: Law | None) -> Iterator[Constant
     for key, value in zip(a.names, a.values, strict=True):
         if key in values:
             what = f"{key}, {a.law.replace('_', '-')} law"
-            yield Constant(what, what, _unit(key), value, values[key], a_from, b_from, "law")
+            low, _, high = ratio_band(_span(b, key), _span(a, key))
+            ends = float(low), float(high)
+            yield Constant(what, what, _unit(key), value, values[key], a_from, b_from, "law", *ends)
+
+
+def _span(law: Law, name: str) -> tuple[Any, Any, Any]:
+    """A constant of a law with its interval: low, middle, high."""
+    at = law.names.index(name)
+    return log_span(law.values[at], math.sqrt(law.log_covariance[at][at]))
 
 
 def _interval(a: Interval, b: Interval) -> tuple[float | None, float | None]:
