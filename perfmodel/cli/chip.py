@@ -152,7 +152,7 @@ def _write(answer: Outcome, path: Path, typed: TypedLine) -> None:
     """The page, with the line that makes it again in any folder."""
     from perfmodel.report.page.chip import chip_page_html
 
-    command = typed.text(without=("report", "force", "as_json"), more=["--report", path.name])
+    command = typed.text(without=("report", "force", "as_json"), more=["--report", path.name, "--force"])
     content = chip_page_html(answer, command).encode()
 
     def write(target: Path) -> None:

@@ -20,6 +20,7 @@ from perfmodel.units import (
 
 _MOST_GROUPS = 40
 _WORTH_SAYING = 0.95
+_AS_FAST = 1e-4
 _WORTH_A_WORD = 0.005
 LIMITS = {
     "core": "the busiest core",
@@ -106,9 +107,13 @@ def core_lines(answer: Outcome) -> str:
         others = f"core {format_time(float(core_s.max()))}, {others}"
     idle = format_fraction(1 - float(core_s.mean()) / answer.time_s)
     size = format_bytes(answer.tables.total_bytes, binary=False)
+    none = int(np.sum(core_s == 0))
+    least = f"least {format_time(float(core_s.min()))}"
+    if none:
+        least = f"{'one core has' if none == 1 else f'{none} cores have'} no table"
     cores = (
         f"busiest {format_time(float(core_s.max()))} (core {int(np.argmax(core_s))}), "
-        f"mean {format_time(float(core_s.mean()))}, least {format_time(float(core_s.min()))}; "
+        f"mean {format_time(float(core_s.mean()))}, {least}; "
         f"idle for {idle} of a batch on average"
     )
     return facts(
@@ -180,7 +185,7 @@ def _line(answer: Outcome, group: Group) -> list[str]:
         format_time(group.core_s),
         format_ratio(why.saves) if why else "",
         why.because if why else "",
-        next_best(group, float(answer.tables.rows[t])),
+        next_best(group, float(answer.tables.rows[t]), answer.time_s),
     ]
 
 
@@ -189,10 +194,11 @@ def _cores(answer: Outcome, group: Group) -> str:
     return "all" if count == answer.cost.chip.cores else f"{count}" if count > 1 else f"#{group.cores[0]}"
 
 
-def next_best(group: Group, rows: float) -> str:
+def next_best(group: Group, rows: float, batch_s: float) -> str:
     """The best other way; where it is the same one, of how many of the table's ``rows``.
 
-    Limits: the search had no time for it -> not tried;  a symmetric mapping -> nothing
+    Limits: less than ``_AS_FAST`` of a batch of ``batch_s`` -> as fast;  the search had no time for it -> not
+            tried;  a symmetric mapping -> nothing
     """
     why = group.reason
     if why is None:
@@ -203,7 +209,8 @@ def next_best(group: Group, rows: float) -> str:
     if why.other.way in group.ways:
         head = why.other.head or rows  # 0: all of them are spread in global memory
         size = " of all rows" if head >= rows else f" of {counted(int(head), 'row')}"
-    return unbroken(f"{'' if why.whole else '~'}+{format_time(why.more_s)} {why.other.way.label}") + size
+    more = "as fast:" if abs(why.more_s) < _AS_FAST * batch_s else f"+{format_time(why.more_s)}"
+    return unbroken(f"{'' if why.whole else '~'}{more} {why.other.way.label}") + size
 
 
 def sensitivity(answer: Outcome) -> str:
@@ -212,7 +219,8 @@ def sensitivity(answer: Outcome) -> str:
     spread = [_spread([getattr(each, name) for each in answer.sensed]) for name in _COLUMNS]
     rows.append(["worst to best", *spread, "", ""])
     headers = ["ids, this mapping", "symmetric-GM", "best symmetric", "this mapping", "speed-up", "limit"]
-    return table(headers, rows, left=(0, 5), drop=(2, 5))
+    note = f"Best symmetric: the best way of each table for ids {answer.ids.name}, in every line the same."
+    return table(headers, rows, left=(0, 5), drop=(2, 5)) + "\n" + paragraph(note, 1)
 
 
 _COLUMNS = ("global_memory_s", "best_symmetric_s", "time_s")

@@ -91,7 +91,7 @@ def test_the_next_best_of_the_same_way_has_its_size(way: Way, rows: int, said: s
     other = Cut(way, rows, 1 if rows else 0)
     why = SimpleNamespace(other=other, more_s=1e-6, whole=True)
     group = SimpleNamespace(ways=(Way.GM, Way.L1), cut=other, reason=why)
-    assert " ".join(next_best(group, 100.0).split()) == said  # type: ignore[arg-type]
+    assert " ".join(next_best(group, 100.0, 1e-3).split()) == said  # type: ignore[arg-type]
 
 
 def test_the_document_is_the_page(model: str) -> None:
@@ -263,3 +263,19 @@ def test_a_search_that_time_ended_says_that_another_may_differ(model: str) -> No
     assert "ended by the time limit: another run may find another" in " ".join(out.split())
     said = " ".join(asked("--help")[1].replace("│", " ").split())
     assert "default: 10s; with --on-chip 1s, and 5ms for each kind" in said
+
+
+def test_what_makes_no_difference_is_as_fast() -> None:
+    why = SimpleNamespace(other=Cut(Way.GM_UB), more_s=1e-17, whole=True)
+    group = SimpleNamespace(ways=(Way.L1,), cut=Cut(Way.L1, 10, 1), reason=why)
+    assert " ".join(next_best(group, 100.0, 1e-3).split()) == "as fast: GM-UB"  # type: ignore[arg-type]
+
+
+def test_a_core_without_tables_is_counted(tmp_path: Path) -> None:
+    one = tmp_path / "one.csv"
+    one.write_text("rows,dim,pooling,name\n10,8,1,only\n", encoding="utf-8")
+    words = ("--on-chip", "ascend-910", "--model", str(one), "--batch", "1", "--time-limit", "100ms")
+    out = " ".join(asked(*words)[1].split())
+    assert "30 cores have no table" in out
+    assert "least 0 s" not in out
+    assert "Best symmetric: the best way of each table for ids uniform" in out

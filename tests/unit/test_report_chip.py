@@ -178,7 +178,9 @@ def test_the_page_is_written_once(model: Path, tmp_path: Path) -> None:
     assert (code, said) == (0, f"wrote {out}\n")
     told, page = json.loads(text), out.read_text(encoding="utf-8")
     assert f"{format_ratio(told['speedup'])} as fast as symmetric-GM" in page
-    assert "perfmodel plan --report out.html --model" in page and "--json" not in page.split("<pre>")[-1]
+    assert (
+        "perfmodel plan --report out.html --force --model" in page and "--json" not in page.split("<pre>")[-1]
+    )
     assert not re.search(r'<(?:script|link|img)[^>]*\b(?:src|href)="(?!data:)', page)
     code, text, said = planned(*words, "--report", str(out))
     assert (code, text) == (2, "") and "exists already" in " ".join(said.split()) and "out-2.html" in said
@@ -195,3 +197,33 @@ def test_the_card_claims_no_bound_where_choices_were_not_all_costed(answer: Outc
             assert "no mapping" not in said
             assert "the time limit ended the costing of choices: no bound" in said
             assert "or more" not in said
+
+
+def test_sources_name_the_ids_of_their_figure_and_a_command(answer: Outcome) -> None:
+    first, *_, last = figures.chip_blocks(answer)
+    assert "ids zipf:1.05, 512 samples" in first.source
+    assert "ids zipf:1.05, uniform, one-row, 512 samples" in last.source
+    for block in (first, last):
+        assert "docs/" not in block.source
+        assert "perfmodel explain WAY --on-chip ascend-910" in block.source
+
+
+def test_thin_blocks_have_no_outline(answer: Outcome, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Outlines of many thin blocks are one white block in the dark."""
+    monkeypatch.setattr(columns_of, "_THIN", 0.2)
+    block = figures.cores(answer)
+    top, seen = float(block.figure.layout.yaxis.range[1]), set()
+    for trace in block.figure.data:
+        widths = trace.marker.line.width
+        widths = [widths] * len(trace.y) if isinstance(widths, float | int) else list(widths)
+        for height, width in zip(trace.y, widths, strict=True):
+            assert (width > 0) == (height >= 0.2 * top)
+            seen.add(width > 0)
+    assert seen == {True, False}
+
+
+def test_the_page_again_replaces_the_page(model: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    words = ("--model", str(model), "--on-chip", "ascend-910", "--time-limit", "10ms", "--report", str(page))
+    assert planned(*words)[0] == 0
+    assert "--report page.html --force" in page.read_text(encoding="utf-8")

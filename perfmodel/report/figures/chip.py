@@ -118,7 +118,8 @@ def other_ids(answer: Outcome) -> Block:
         f"its worst are {worst.ids.name}, {format_time(worst.time_s)}."
     )
     made = "the worst of these ids" if answer.robust else f"ids {answer.ids.name}"
-    how = f"A column is a distribution of ids, a marker a mapping; this one was made for {made}."
+    how = f"A column is a distribution of ids, a marker a mapping; this one was made for {made}. "
+    how += f"Best symmetric: the best way of each table for ids {answer.ids.name}, in every column the same."
     rows = tuple(
         {
             "distribution": each.ids.name,
@@ -127,7 +128,8 @@ def other_ids(answer: Outcome) -> Block:
         }
         for each in sensed
     )
-    return Block(IDS, title, how, figure, chip_source(answer), rows)
+    source = chip_source(answer, [each.ids.name for each in sensed])
+    return Block(IDS, title, how, figure, source, rows)
 
 
 def _spread(times: Sequence[float]) -> float:

@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 
 from perfmodel.chip.answer import Outcome
+from perfmodel.chip.work import WAYS
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Switch
 from perfmodel.report.figures.words import hover, safe
+from perfmodel.schema.chip import list_chips
 from perfmodel.units import (
     counted,
     format_bytes,
@@ -24,6 +26,7 @@ NAME = "cores"
 COLOURED = 14
 """Tables with a colour of their own."""
 _OTHERS = "#9a9a9a"
+_OUTLINE, _THIN = 0.5, 0.01  # width of an outline; lower than this part of the axis, about 4 pixels: none
 _FEW = 12  # cores that have a number each
 _BEFORE, _AFTER = "symmetric-GM", "this mapping"
 
@@ -40,13 +43,15 @@ def cores(answer: Outcome) -> Block:
     width = min(1100, max(760, 14 * answer.cost.chip.cores))
     figure = style.new_figure(barmode="overlay", bargap=0.12, height=520, meta={"min_width": width})
     shown = order[:COLOURED]
+    top = 1.06 * factor * max(before, after, float(answer.core_s.max()))
     for rank, table in enumerate(shown):
-        _draw(figure, answer, (table,), rows, order, factor, _colour(rank), answer.tables.names[table])
+        name = answer.tables.names[table]
+        _draw(figure, answer, (table,), rows, order, factor, _colour(rank), name, _THIN * top)
     rest = order[COLOURED:]
     if rest:
-        _draw(figure, answer, rest, rows, order, factor, _OTHERS, counted(len(rest), "other table"))
+        name = counted(len(rest), "other table")
+        _draw(figure, answer, rest, rows, order, factor, _OTHERS, name, _THIN * top)
     _frame(figure, answer, factor, unit)
-    top = 1.06 * factor * max(before, after, float(answer.core_s.max()))
     close = 1.15 * factor * max(after, float(answer.core_s.max()))
     whole, closer = (style.axis(f"time ({unit})", range=[0, high]) for high in (top, close))
     switches = (
@@ -155,11 +160,14 @@ def _draw(
     factor: float,
     colour: str,
     name: str,
+    thin: float,
 ) -> None:
-    """The blocks of some tables in both halves; ``order`` is that of the blocks from below."""
+    """The blocks of some tables in both halves; ``order`` is that of the blocks from below.
+
+    thin  lower blocks have no outline, which would hide them
+    """
     import plotly.graph_objects as go
 
-    style_of = {"marker": {"color": colour, "line": {"color": "rgba(255,255,255,0.8)", "width": 0.5}}}
     group = {"name": safe(name), "legendgroup": safe(name), "hoverinfo": "text", "width": 0.88}
     count, times = answer.cost.chip.cores, answer.global_memory.table_s
     at = order.index(tables[0])
@@ -171,8 +179,8 @@ def _draw(
             base=[factor * base] * count,
             hovertext=_before_hover(answer, tables, name, height),
             showlegend=False,
+            marker=_filled(colour, [factor * height] * count, thin),
             **group,
-            **style_of,
         )
     )
     drawn = _stacked(rows, tables, order, answer.cost.chip.cores)
@@ -183,10 +191,20 @@ def _draw(
             base=[factor * low for _, low, _, _ in drawn],
             hovertext=[text for *_, text in drawn],
             xaxis="x2",
+            marker=_filled(colour, [factor * time for _, _, time, _ in drawn], thin),
             **group,
-            **style_of,
         )
     )
+
+
+def _filled(colour: str, heights: Sequence[float], thin: float) -> dict[str, Any]:
+    """A colour, and a light outline around what is not thin."""
+    widths = [_OUTLINE if height >= thin else 0.0 for height in heights]
+    same = len(set(widths)) == 1
+    return {
+        "color": colour,
+        "line": {"color": "rgba(255,255,255,0.8)", "width": widths[0] if same else widths},
+    }
 
 
 def _stacked(
@@ -292,10 +310,12 @@ def _colour(rank: int) -> str:
     return one if rank < 7 else style.faded(one, 0.5)
 
 
-def chip_source(answer: Outcome) -> str:
-    """Where the numbers come from, under every figure."""
-    chip = answer.cost.chip
+def chip_source(answer: Outcome, ids: Sequence[str] = ()) -> str:
+    """Where the numbers come from, under every figure;  ids  of the figure, (): those of the answer."""
+    chip, which = answer.cost.chip, ", ".join(ids or [answer.ids.name])
+    typed = chip.name if chip.name in list_chips() else "FILE"
     return (
-        f"Modelled, not measured: values of chip {chip.name} (below), ids {answer.ids.name}, "
-        f"{_samples(answer)}; equations in docs/model.md, One chip and Tables on the cores of a chip."
+        f"Modelled, not measured: values of chip {chip.name} (below), ids {which}, "
+        f"{_samples(answer)}; equations: perfmodel explain WAY --on-chip {typed} --rows N, WAY one of "
+        f"{', '.join(way.label for way in WAYS)}."
     )
