@@ -325,6 +325,18 @@ def test_the_page_has_a_view_for_every_choice(page: Path) -> None:
             assert titles.count("10 TB" if size == 10e12 else "1 TB") == 3
 
 
+def test_lines_stand_upright_where_a_gpu_or_a_node_is_full(page: Path) -> None:
+    """The first GPU (80, 141 GB) and the first node (640, 1128 GB) of both: the next point is 0.5 % on."""
+    data = content(page)["views"]["0|0|0|0"]["blocks"][0]
+    rows = [dict(zip(data["columns"], row, strict=True)) for row in data["rows"]]
+    for side, gpu in (("A", 80e9), ("B", 141e9)):
+        gpus = {row["table_bytes"]: row["gpus"] for row in rows if row["side"] == side}
+        assert [gpus[gpu], gpus[round(1.005 * gpu)]] == [1, 2] and [
+            gpus[8 * gpu],
+            gpus[round(8.04 * gpu)],
+        ] == [8, 16]
+
+
 def test_the_same_command_writes_the_same_bytes(page: Path, tmp_path: Path) -> None:
     words = ("report", "--compare", "h100-sxm-ib", "h200-sxm-ib", *WORDS)
     assert run([*words, "--out", str(tmp_path / "again.html")]) == 0
@@ -362,7 +374,21 @@ def test_a_run_that_knows_some_sizes_says_so_for_the_others(
     again = cli(
         "report", "--compare", str(folder), NCCL, "--table-size", "80GB", "--out", str(tmp_path / "x.html")
     )
-    is_an_error(again, 3, "G = 2, 4")
+    is_an_error(again, 3, "G = 2, 4", "known of both: --set hbm_bytes=")
+    line = re.search(r"known of both: (.*?) \((\d) GPUs of A, (\d) GPUs? of B\)", " ".join(again.err.split()))
+    assert line and int(line[2]) > 1 and int(line[3]) > 1
+    more = cli(
+        "report",
+        "--compare",
+        str(folder),
+        NCCL,
+        *line[1].split(),
+        "--json",
+        "--out",
+        str(tmp_path / "y.html"),
+    )
+    assert more.code == 0, more.err
+    assert [json.loads(more.out)[side]["gpus"] for side in "ab"] == [int(line[2]), int(line[3])]
     assert not (tmp_path / "x.html").exists()
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import escape
@@ -19,6 +21,7 @@ from perfmodel.report.figures.compare import SLOWDOWN, TIME, Pair, slowdown_titl
 from perfmodel.report.figures.compare_constants import constants, needed
 from perfmodel.report.figures.compare_curves import curve_blocks
 from perfmodel.report.figures.compare_steps import DIFFERENCES, STEPS, step_differences, steps, steps_title
+from perfmodel.report.page import lines
 from perfmodel.report.page.assemble import block_data, whole_page
 from perfmodel.report.page.compare_words import cannot_say, card, finding
 from perfmodel.report.page.contents import question
@@ -32,8 +35,6 @@ from perfmodel.units import counted
 if TYPE_CHECKING:
     import pandas as pd
 
-_POINTS = 21
-_LARGEST_BYTES = 100e12
 _OF_A_VIEW = (TIME, SLOWDOWN, STEPS, DIFFERENCES)
 
 
@@ -72,6 +73,16 @@ class Side:
         """Tables that one GPU holds."""
         return self.machine.value("hbm_bytes") * (1 - float(self.options.get("reserve") or 0.0))
 
+    def with_memory(self, hbm_bytes: float) -> Side:
+        """The same with another memory of a GPU."""
+        machine = self.machine.with_overrides({"hbm_bytes": hbm_bytes})
+        return replace(self, machine=machine, setting=replace(self.setting, machine=machine))
+
+    @property
+    def node(self) -> int:
+        """GPUs of a node that are used."""
+        return int(self.options.get("gpus_per_node") or self.machine.gpus_per_node)
+
 
 @dataclass(frozen=True, eq=False)
 class CompareView:
@@ -105,8 +116,15 @@ class Comparison:
         """The answers that the page was made for."""
         pair = self.first.pair
         if isinstance(pair, NoCalibrationError):
-            raise pair
+            raise NoCalibrationError(
+                pair.message, known_size(self.sides, self.first_workload) or pair.next_step
+            )
         return pair
+
+    @property
+    def first_workload(self) -> dict[str, Any]:
+        """What is asked at first, without the table size."""
+        return {one.name: one.values[one.start] for one in self.selectors[:-1]}
 
     def contents(self) -> list[dict[str, str | None]]:
         """Blocks as they are shown at first: name, sentence, or why it is left out."""
@@ -170,12 +188,44 @@ def _pair(
 
 
 def line_sizes(sides: Sequence[Side], sizes: Sequence[float]) -> list[float]:
-    """Table sizes of the lines: from what one GPU of either holds to 100 TB, and those that are asked."""
+    """Table sizes of the lines: those of a page of either, so that where one GPU or a node of A or of B is
+    full the line of that one stands upright; from what one GPU of either holds to 100 TB."""
     most = LARGEST_GPUS * min(side.usable_bytes for side in sides)
-    last = max(min(_LARGEST_BYTES, most), *sizes)
+    found = {size for side in sides for size in lines.line_sizes(side.usable_bytes, side.node, sizes)}
     first = min(*(side.usable_bytes for side in sides), *sizes)
-    even = np.geomspace(first, last, _POINTS).tolist()
-    return sorted({float(f"{size:.4g}") for size in even} | {float(size) for size in sizes})
+    return sorted(size for size in found if float(f"{first:.6g}") <= size <= max(most, *sizes))
+
+
+def known_size(sides: tuple[Side, Side], workload: Mapping[str, Any]) -> str:
+    """Options with which both need two GPUs or more, on numbers that both know; that there are none.
+
+    First the table size alone; then with the same smaller memory on both (``--set hbm_bytes``).
+    """
+    memory = _rounded(min(side.machine.value("hbm_bytes") for side in sides), 1)
+    smaller = (sides[0].with_memory(memory), sides[1].with_memory(memory))
+    for option, both in (("", sides), (f"--set hbm_bytes={_gigabytes(memory)} ", smaller)):
+        full = {_rounded(n * side.usable_bytes, 4) for side in both for n in _RANKS}
+        for size in sorted(full, reverse=True):
+            with contextlib.suppress(NoCalibrationError):
+                a, b = (side.answer(size, workload).gpus for side in both)
+                if min(a, b) > 1:
+                    words = f"known of both: {option}--table-size {_gigabytes(size)}"
+                    return f"{words} ({counted(a, 'GPU')} of A, {counted(b, 'GPU')} of B)."
+    return "no table size and no memory needs two GPUs or more of both and is known of both."
+
+
+_RANKS = (2, 3, 4, 6, 8, 16)
+"""GPUs that are tried: what a run on one or two hosts has measured."""
+
+
+def _rounded(value: float, digits: int) -> float:
+    """Down to so many digits: what was full still fits."""
+    step = 10.0 ** (math.floor(math.log10(value)) - digits + 1)
+    return math.floor(value / step + 1e-9) * step
+
+
+def _gigabytes(size: float) -> str:
+    return f"{size / 1e9:.6g}GB"
 
 
 FIXED = 7
