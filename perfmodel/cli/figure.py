@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -115,10 +116,11 @@ def figure(
         _list(as_json)
         return
     ending = _checked(name, out, force)
+    _one_each(table_size=table_size, batch=batch, pooling=pooling, dim=dim)
     _check_pixels(width, height, scale, ending)
     if ending in PICTURES:
         check_kaleido()
-    line = replace(TypedLine.of(context), command=("perfmodel", "figure", name))
+    line = replace(TypedLine.of(context).pinned(), command=("perfmodel", "figure", name))
     command = line.text(_NOT_OF_THE_FIGURE, ["--out", out.name if out else f"{name}.html"])
     asked = question_of(context.params)
     from perfmodel.cli.report import alerts
@@ -138,6 +140,18 @@ def figure(
         emit_json("figure", **_told(block), file=str(out) if out else None)
     else:
         emit(_text(block, out))
+
+
+def _one_each(**typed: str | None) -> None:
+    """Refuse lists: a figure is of one value each."""
+    for name, text in typed.items():
+        first, *rest = re.split(r",|\.\.", text or "")
+        if rest:
+            option = f"--{name.replace('_', '-')}"
+            raise BadInputError(
+                f"{option} {text}: a figure is of one value.",
+                f"{option} {first} or another one; perfmodel report takes lists.",
+            )
 
 
 def _list(as_json: bool) -> None:

@@ -267,9 +267,21 @@ def split_values(texts: list[str], option: str) -> list[str]:
     values = [part.strip() for text in texts for part in text.split(",")]
     if not values or any(not value for value in values):
         raise BadInputError(
-            f"{option} {','.join(texts)}: an empty value.", f"for example {option} 1MiB,16MiB"
+            f"{option} {','.join(texts)}: an empty value.",
+            f"for example {option} {_EXAMPLES.get(option, '1MiB,16MiB')}",
         )
     return values
+
+
+_EXAMPLES = {
+    "--table-size": "10TB,20TB",
+    "--machine": "h100-sxm-ib,h200-sxm-ib",
+    "--backend": "nccl,nvshmem",
+    "--clock": "stream,graph",
+    "--reduction": "auto,two-level",
+    **dict.fromkeys(("--batch", "--pooling", "--dim", "--gpus", "--ranks"), "8,64"),
+}
+"""Of options that take lists; the rest are sizes."""
 
 
 def size_values(texts: list[str], option: str = "--size") -> list[int]:

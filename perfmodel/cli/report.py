@@ -155,7 +155,7 @@ def report(
     if over_gpus(context.params):
         from perfmodel.cli.report_gpus import gpus_page
 
-        deliver(gpus_page(context.params, TypedLine.of(context)), out, file_format, as_json)
+        deliver(gpus_page(context.params, TypedLine.of(context).pinned()), out, file_format, as_json)
         return
     from perfmodel.schema.workload import id_dtype_bytes
     from perfmodel.units import parse_count
@@ -181,7 +181,7 @@ def report(
         "id_bytes": id_dtype_bytes(id_dtype),
     }
     with advice(asked.machines[0], asked.backends[0], next(iter(asked.clocks), None)):
-        page = page_of(sizes, workload, asked, options, typed, TypedLine.of(context))
+        page = page_of(sizes, workload, asked, options, typed, TypedLine.of(context).pinned())
     deliver(page, out, file_format, as_json)
 
 
@@ -203,7 +203,7 @@ def write_beside(
 
     texts  table size, batch, pooling and dim as they were typed;  options  of ``perfmodel.project``
     """
-    line = replace(TypedLine.of(context), command=("perfmodel", "report"))
+    line = replace(TypedLine.of(context).pinned(), command=("perfmodel", "report"))
     kind = format_of(out, None, "--report")
     if over_gpus(context.params):
         from perfmodel.cli.report_gpus import gpus_page

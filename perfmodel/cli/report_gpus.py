@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 from perfmodel.cli.choices import OF_SELECTORS, wanted, workload_selectors
 from perfmodel.cli.ids import ids_of
 from perfmodel.cli.options import advice, check_gpus, count_values, size_values
+from perfmodel.cli.output import warn
 from perfmodel.cli.project import check_model, reserve_of
 from perfmodel.cli.report import Kind, page_of
 from perfmodel.cli.shardings import ALL, checked_sharding
 from perfmodel.cli.suggest import Typed
 from perfmodel.cli.typed_line import TypedLine
-from perfmodel.errors import BadInputError
+from perfmodel.errors import BadInputError, PerfmodelError
 
 if TYPE_CHECKING:
     from perfmodel.project import Projection
@@ -52,12 +53,15 @@ def gpus_page(params: Mapping[str, Any], line: TypedLine) -> Page:
     if params["model"] is not None:
         workload = workload[:1]
     with advice(asked.machines[0], asked.backends[0], next(iter(asked.clocks), None)):
-        first = _first(options, workload, asked, numbers)
+        first, numbers, left_out = _possible(options, workload, asked, numbers, way)
         selector = _selector(numbers or _default_numbers(first), typed=bool(numbers))
         if way is not None:
             asked = replace(asked, reductions=("auto",), listed=asked.listed | {"reduction"})
         kind = _kind(first, selector, way, _planning(params, first))
         page = page_of(selector, workload, asked, options, typed, line, kind)
+    for text in left_out:
+        warn(text)
+    page = replace(page, alerts=(*page.alerts, *left_out))
     return page if way is None else _named(page, way)
 
 
@@ -127,6 +131,37 @@ def _tables(
         )
     check_gpus(sizes[0], machine, kept)
     return {"table_bytes": sizes[0]}
+
+
+def _possible(
+    options: Mapping[str, Any],
+    workload: tuple[Selector, ...],
+    asked: Wanted,
+    numbers: list[int],
+    way: str | None,
+) -> tuple[Projection, list[int], list[str]]:
+    """The row-wise answer, the numbers of GPUs that have one, and what is said of those that are left out.
+
+    Limits: several numbers, and none of them is possible -> the error of the first
+    """
+    from perfmodel.report.page.gpu_views import sharded
+    from perfmodel.units import counted
+
+    if len(numbers) < 2:
+        return _first(options, workload, asked, numbers), numbers, []
+    found: dict[int, Projection] = {}
+    refused: dict[int, PerfmodelError] = {}
+    for gpus in numbers:
+        try:
+            found[gpus] = _first(options, workload, asked, [gpus])
+            sharded(found[gpus], way)
+        except PerfmodelError as error:
+            found.pop(gpus, None)
+            refused[gpus] = error
+    if not found:
+        raise refused[numbers[0]]
+    said = [f"{counted(n, 'GPU')} left out: {error.message}" for n, error in refused.items()]
+    return next(iter(found.values())), list(found), said
 
 
 def _first(

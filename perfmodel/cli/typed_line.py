@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -29,6 +29,19 @@ class TypedLine:
                 continue
             options.append((name, tuple(_words(option, context.params[name]))))
         return TypedLine(tuple(context.command_path.split()), tuple(options))
+
+    def pinned(self) -> TypedLine:
+        """With the run that ``--calibration latest`` means now: tomorrow it is another one."""
+        from perfmodel.schema.home import LATEST
+        from perfmodel.schema.run_folders import latest_run
+
+        options = tuple(
+            (name, (words[0], str(latest_run())))
+            if (name, words[-1:]) == ("calibration", (LATEST,))
+            else (name, words)
+            for name, words in self.options
+        )
+        return replace(self, options=options)
 
     def text(self, without: Sequence[str] = (), more: Sequence[str] = ()) -> str:
         """To paste: ``more`` words, then all options but those ``without``."""

@@ -144,3 +144,8 @@ def test_without_kaleido_nothing_is_computed(cli: Cli, monkeypatch: pytest.Monke
     monkeypatch.setattr(pictures.importlib.util, "find_spec", lambda name: None)
     monkeypatch.setattr(figure, "question_of", None)
     is_an_error(cli("figure", "changes", "--out", "a.svg"), 4, "pip install 'kaleido>=1'", ".html")
+
+
+def test_lists_are_of_the_report(cli: Any) -> None:
+    is_an_error(cli("figure", "breakdown", "--table-size", "10TB,20TB"), 2, "one value", "report takes lists")
+    is_an_error(cli("figure", "breakdown", "--batch", "256..1024"), 2, "--batch 256 or another")

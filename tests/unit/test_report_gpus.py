@@ -106,6 +106,19 @@ def test_equal_tables_without_a_size_fill_the_fewest_gpus(
     assert "per-table" not in {b["name"] for b in data["fixed"]}  # of a model alone
 
 
+def test_numbers_of_gpus_that_are_not_possible_are_left_out(
+    cli: Callable[..., Outcome], tmp_path: Path
+) -> None:
+    """A grid needs two domains: 8 GPUs are one."""
+    words = ("--model", MODEL, "--gpus", "8,16", "--sharding", "grid", "--batch", "1024")
+    done = cli("report", *words, "--out", str(tmp_path / "a.html"))
+    assert done.code == 0 and "8 GPUs left out: grid is not possible on 8 GPUs" in " ".join(done.err.split())
+    page = (tmp_path / "a.html").read_text()
+    assert "8 GPUs left out: grid" in page
+    none = cli("report", "--gpus", "4,8", "--sharding", "grid", "--out", str(tmp_path / "b.html"))
+    is_an_error(none, 2, "grid is not possible on 4 GPUs")
+
+
 @pytest.mark.parametrize(
     ("words", "parts"),
     [

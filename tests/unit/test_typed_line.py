@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
 import typer
 from typer.testing import CliRunner
 
 from perfmodel.cli.typed_line import TypedLine
+from perfmodel.schema import run_folders
 
 
 def test_options_of_several_words_and_repeated_ones_are_typed_as_they_were() -> None:
@@ -25,3 +29,11 @@ def test_options_of_several_words_and_repeated_ones_are_typed_as_they_were() -> 
     given = ["--compare", "A", "B c", "--set", "x=1", "--set", "y=2", "--force", "--out", "f"]
     assert CliRunner().invoke(app, given).exit_code == 0
     assert seen == ["--compare A 'B c' --set x=1 --set y=2 --force"]
+
+
+def test_latest_is_pinned_to_its_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_folders, "latest_run", lambda: Path("runs/mine"))
+    line = TypedLine(("perfmodel", "report"), (("calibration", ("--calibration", "latest")),))
+    assert line.pinned().text() == "perfmodel report --calibration runs/mine"
+    other = TypedLine(("perfmodel", "report"), (("calibration", ("--calibration", "latest.json")),))
+    assert other.pinned() == other
