@@ -117,7 +117,7 @@ def plan(
 ) -> None:
     """Which sharding for which table, what it costs, and how far it is from the best there can be?
 
-    Ctrl-C ends the search and prints the best plan so far.
+    Ctrl-C ends the search and prints the best plan so far; in the first seconds there is none yet.
 
     \b
     Examples
@@ -158,7 +158,11 @@ def plan(
     }
     with advice(box, library, clock):
         limit = limit_of(box, max_hbm, reserve)
-        answer = _answer(box, numbers, options, limit, plan_file, seed, file_format)
+        try:
+            answer = _answer(box, numbers, options, limit, plan_file, seed, file_format)
+        except KeyboardInterrupt:
+            note("\nstopped before there was a plan to print: the first takes a few seconds.")
+            raise SaidError(_STOPPED) from None
     if out is not None:
         _write(answer, out, file_format)
     kept = out is not None or plan_file is not None

@@ -117,7 +117,8 @@ class Search:
     def run(self) -> Found:
         """The best plan.
 
-        Limits: no plan fits in memory -> BadInputError;  Ctrl-C -> the best so far
+        Limits: no plan fits in memory -> BadInputError;  Ctrl-C -> the best so far, KeyboardInterrupt
+                before there is one
         """
         stopped = "no improvement"
         try:
@@ -132,6 +133,8 @@ class Search:
             if self.bounding.bound_s >= self.best_s * (1 - _TOLERANCE):
                 stopped = "bound"
         except KeyboardInterrupt:
+            if self.best is None:
+                raise
             stopped = "interrupt"
         if stopped == "no improvement" and self.late():
             stopped = "time"

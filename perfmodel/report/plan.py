@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.model.exchanges import Exchange
-from perfmodel.plan.cost import StepRow
+from perfmodel.plan.cost import StepCost, StepRow
 from perfmodel.plan.outcome import Baseline, Group, Outcome
 from perfmodel.plan.placement import Scheme
 from perfmodel.plan.training import WholeStep
@@ -279,12 +279,22 @@ def step_label(name: str) -> str:
     )
 
 
+def longest(cost: StepCost) -> tuple[str, str]:
+    """The longest step, or all that are as long as far as is shown: their names, and `` each`` of several."""
+    first = cost.limiting
+    words = format_time(first.time_s)
+    names = [label(row) for row in cost.rows if format_time(row.time_s) == words]
+    if len(names) == 1:
+        return names[0], ""
+    return f"{', '.join(names[:-1])} and {names[-1]}", " each"
+
+
 def limits(answer: Outcome) -> str:
     """What the time goes to, and whether balance or memory stands in the way."""
     cost, memory = answer.found.cost, answer.found.memory
     row = cost.limiting
-    share = format_fraction(row.time_s / cost.time_s)
-    text = f"{label(row)} takes {share} of it"
+    names, each = longest(cost)
+    text = f"{names} take{'' if each else 's'} {format_fraction(row.time_s / cost.time_s)} of it{each}"
     if row.imbalance > 1.05:
         text += f", as rank {row.rank} has {format_ratio(row.imbalance)} the bytes of the mean rank"
     floor = sum(item.time_s for item in cost.rows if item.collective and item.time_s < 1.5 * item.floor_s)

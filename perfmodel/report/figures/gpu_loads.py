@@ -30,6 +30,7 @@ from perfmodel.units import counted, format_count, format_fraction, format_ratio
 
 MEMORY, BALANCE = "memory", "balance"
 STATE, BUFFERS, WAITS = "optimizer state", "exchange buffers", "waits for busier GPUs"
+_LOW = 0.5  # of a GPU: with less on the fullest, differences are seen in what is held alone
 _SAME = 5e-4  # of the mean: as much as the others
 PATTERNS = ("", "/", "", "\\", "", "x", "", "-", "/", "\\", "x", "+", "-", "/", "|", "x")
 
@@ -67,11 +68,13 @@ def memory(shown: Shown, held: Sequence[Sequence[Piece]]) -> Block:
         style.axis(f"memory of a GPU ({unit})", range=[0, factor * high])
         for high in (1.08 * whole, 1.15 * max(float(total.max()), 1.0))
     ]
-    figure.update_layout(yaxis=axes[0])
-    switches = (Switch("whole GPU", {}, {"yaxis": axes[0]}), Switch("closer", {}, {"yaxis": axes[1]}))
+    switches = [Switch("whole GPU", {}, {"yaxis": axes[0]}), Switch("what is held", {}, {"yaxis": axes[1]})]
+    if float(total.max()) < _LOW * whole:
+        switches.reverse()
+    figure.update_layout(yaxis=switches[0].layout["yaxis"])
     how = (
         f"{shown.column_words()} Its blocks are rows by sharding, optimizer state and the two buffers of the "
-        "largest exchange. Tables may not use what is above the line."
+        "largest exchange. Tables may not use what is above the line (in the view of the whole GPU)."
     )
     data = [
         {
@@ -83,7 +86,7 @@ def memory(shown: Shown, held: Sequence[Sequence[Piece]]) -> Block:
         }
         for x, column in enumerate(columns)
     ]
-    return Block(MEMORY, memory_title(total, limit), how, figure, source(shown), tuple(data), switches)
+    return Block(MEMORY, memory_title(shown), how, figure, source(shown), tuple(data), tuple(switches))
 
 
 def _limits(limit: float, whole: float, factor: float) -> list[tuple[float, str]]:
@@ -93,15 +96,18 @@ def _limits(limit: float, whole: float, factor: float) -> list[tuple[float, str]
     return lines
 
 
-def memory_title(total: NDArray[np.float64], limit: float) -> str:
-    """The fullest and the emptiest GPU, and what they may use."""
+def memory_title(shown: Shown) -> str:
+    """The fullest and the emptiest GPU, or all that are alike, and what they may use."""
+    total, limit = shown.answer.found.memory.total_bytes, shown.answer.found.limit_bytes
     full, empty = int(np.argmax(total)), int(np.argmin(total))
     share = f"{format_fraction(float(total[full]) / limit)} of the {size_words(limit)} that may be used"
     if np.ptp(total) <= _SAME * float(total.mean()):
         return f"Every GPU holds {size_words(float(total[full]))}, {share}."
+    (names, several), (least, _) = shown.named(full), shown.named(empty)
+    who = f"The fullest GPUs, {names}, hold" if several else f"The fullest GPU, {names}, holds"
     return (
-        f"The fullest GPU, {full}, holds {size_words(float(total[full]))}, {share}; "
-        f"the emptiest, {empty}, {size_words(float(total[empty]))}."
+        f"{who} {size_words(float(total[full]))}{' each' if several else ''}, {share}; "
+        f"the emptiest, {least}, {size_words(float(total[empty]))}."
     )
 
 
@@ -198,8 +204,9 @@ def balance_title(shown: Shown) -> str:
         )
     lost = (shown.shares.step_s - shown.shares.own_s.mean(axis=1)) / whole
     step = int(np.argmax(lost))
+    names, several = shown.named(most)
     return (
-        f"GPU {most} is the busiest, {ratio} the mean of "
+        f"{f'GPUs {names} are' if several else f'GPU {names} is'} the busiest, {ratio} the mean of "
         f"{format_count(total.size)}; a GPU waits for {format_fraction(shown.shares.waiting)} of the "
         f"{shown.step_words} on average, most of it in {step_label(shown.shares.names[step])}."
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,7 +24,8 @@ EACH, ALIKE, SOME = "each", "alike", "some"
 _FEWEST_SLOTS = 4  # a column is never wider than a fourth of the figure
 _LABELLED = 24  # columns that all have a tick
 _CLOSE = 0.8  # levels whose words would touch
-_LEVEL = 12  # columns whose ticks have room for words
+_WIDEST, _BESIDE = 1100, 210  # pixels: of a figure that need not be scrolled; of it, beside the columns
+_CHARACTER = 7.5  # pixels of a tick
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,12 +33,41 @@ class Column:
     """One column: the GPU that is drawn, and how many it stands for."""
 
     rank: int
-    count: int
+    ranks: tuple[int, ...]
+
+    @property
+    def count(self) -> int:
+        """How many it stands for."""
+        return len(self.ranks)
 
     def name(self, kind: str) -> str:
-        """``GPU 3``, with how many are alike."""
-        alike = f" and {format_count(self.count - 1)} alike" if kind == ALIKE and self.count > 1 else ""
-        return f"GPU {self.rank}{alike}"
+        """``GPU 3``; of several alike, ``each of GPUs 0–7``."""
+        alike = kind == ALIKE and self.count > 1
+        return f"each of GPUs {', '.join(runs(self.ranks))}" if alike else f"GPU {self.rank}"
+
+    def tick(self) -> str:
+        """Its ranks under the column: ``3``, ``0–7``, two runs on two lines, ``0–7<br>+24`` of more."""
+        found = runs(self.ranks)
+        if len(found) <= 2:
+            return "<br>".join(found)
+        more = self.count - int(found[0].split("–")[-1]) + self.ranks[0] - 1
+        return f"{found[0]}<br>+{more}"
+
+
+def _tick_width(labels: Sequence[str]) -> float:
+    """Pixels of the widest line, and of a gap."""
+    return _CHARACTER * (1 + max(len(line) for label in labels for line in label.split("<br>")))
+
+
+def runs(ranks: Sequence[int]) -> list[str]:
+    """``0–7`` and ``16`` of ranks in order that follow each other or do not."""
+    found: list[list[int]] = []
+    for rank in ranks:
+        if found and rank == found[-1][1] + 1:
+            found[-1][1] = rank
+        else:
+            found.append([rank, rank])
+    return [f"{first}–{last}" if last > first else str(first) for first, last in found]
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,14 +97,15 @@ class Shown:
         """
         gpus, total = self.answer.evaluator.gpus, self.shares.total_s
         if gpus <= MOST_COLUMNS:
-            return EACH, tuple(Column(rank, 1) for rank in range(gpus))
-        _, first, count = np.unique(self._held, axis=0, return_index=True, return_counts=True)
+            return EACH, tuple(Column(rank, (rank,)) for rank in range(gpus))
+        _, first, number = np.unique(self._held, axis=0, return_index=True, return_inverse=True)
         if first.size <= MOST_COLUMNS:
             order = np.lexsort((first, -total[first]))
-            return ALIKE, tuple(Column(int(first[at]), int(count[at])) for at in order)
+            ranks = [tuple(np.flatnonzero(number.ravel() == at).tolist()) for at in order]
+            return ALIKE, tuple(Column(int(first[at]), own) for at, own in zip(order, ranks, strict=True))
         order = np.argsort(-total, kind="stable")
         picked = np.unique(np.linspace(0, gpus - 1, MOST_COLUMNS).astype(int))
-        return SOME, tuple(Column(int(order[at]), 1) for at in picked)
+        return SOME, tuple(Column(int(order[at]), (int(order[at]),)) for at in picked)
 
     @property
     def _held(self) -> NDArray[np.int64]:
@@ -113,30 +145,53 @@ class Shown:
         if kind == EACH:
             return "A column is a GPU."
         if kind == ALIKE:
-            return "A column is a GPU, or one of several alike (×12: twelve of them), the busiest left."
+            return "A column is one of the GPUs named below it, which are alike; the busiest are left."
         gpus = format_count(self.answer.evaluator.gpus)
         return f"A column is a GPU: {len(columns)} of {gpus}, from the busiest (left) to the least busy."
+
+    @property
+    def fullest(self) -> int:
+        """The GPU that holds most, the first of several."""
+        return int(np.argmax(self.answer.found.memory.total_bytes))
+
+    def named(self, rank: int) -> tuple[str, bool]:
+        """``3``, or ``0–7`` of GPUs that are drawn as one column; whether they are several."""
+        kind, columns = self.columns
+        for column in columns if kind == ALIKE else ():
+            if rank in column.ranks and column.count > 1:
+                return ", ".join(runs(column.ranks)), True
+        return str(rank), False
 
     def figure(self, **layout: Any) -> Any:
         """An empty figure with an axis of columns."""
         kind, columns = self.columns
         count = len(columns)
-        width = min(1100, max(520, 17 * count))
+        labels = [column.tick() for column in columns]
+        stride = 1 if count <= _LABELLED else 4
+        width = max(520, 17 * count)
+        if kind != EACH:
+            long = _tick_width(labels)
+            if count * long > _WIDEST - _BESIDE:
+                labels = [label.replace("–", "–<br>") for label in labels]
+                long = _tick_width(labels)
+            stride = math.ceil(count * long / (_WIDEST - _BESIDE))
+            width = max(width, round(_BESIDE + count * long / stride))
+        width = min(_WIDEST, width)
         figure = style.new_figure(barmode="overlay", bargap=0.1, meta={"min_width": width}, **layout)
-        stride = 1 if count <= _LABELLED else 4 if kind == EACH else 2
         ticks = list(range(0, count, stride))
-        labels = [f"×{columns[at].count}" if columns[at].count > 1 else str(columns[at].rank) for at in ticks]
-        title = "GPU, or how many are alike" if kind == ALIKE else "GPU"
+        if kind == ALIKE:  # the fullest GPUs, which titles name, always have a tick
+            full = next(at for at, column in enumerate(columns) if self.fullest in column.ranks)
+            ticks = sorted([full, *(at for at in ticks if abs(at - full) >= stride)])
+        title = "GPUs that are alike" if kind == ALIKE else "GPU"
         beside = max(_FEWEST_SLOTS - count, 0) / 2
-        upright = kind == EACH or count <= _LEVEL
         figure.update_xaxes(
             title={"text": title},
             range=[-0.5 - beside, count - 0.5 + beside],
             showgrid=False,
             tickmode="array",
             tickvals=ticks,
-            ticktext=labels,
-            tickangle=0 if upright else -90,
+            ticktext=[labels[at] for at in ticks],
+            tickangle=0,
         )
         return figure
 

@@ -12,7 +12,7 @@ from perfmodel.report.figures.block import Block, Switch
 from perfmodel.report.figures.gpu_loads import pattern, step_colour
 from perfmodel.report.figures.gpus import Shown, levels, source, time_unit
 from perfmodel.report.figures.words import hover
-from perfmodel.report.plan import step_label
+from perfmodel.report.plan import longest, step_label
 from perfmodel.report.projection import band
 from perfmodel.units import format_bytes, format_fraction, format_time
 
@@ -85,11 +85,11 @@ def steps_title(shown: Shown) -> str:
         key=lambda item: item.time_s or 0.0,
         default=None,
     )
-    longest = cost.limiting
+    names, each = longest(cost)
     links = sum(row.time_s for row in cost.rows if is_communication(row))
     text = (
-        f"{_capital(step_label(longest.name))} takes the most of the {format_time(cost.time_s)}, "
-        f"{format_fraction(longest.time_s / cost.time_s)}; "
+        f"{_capital(names)} take{'' if each else 's'} the most of the {format_time(cost.time_s)}, "
+        f"{format_fraction(cost.limiting.time_s / cost.time_s)}{each}; "
         f"communication {format_fraction(links / cost.time_s)} in all"
     )
     if fast is None or fast.cost is None:

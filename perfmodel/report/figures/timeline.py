@@ -14,14 +14,14 @@ from perfmodel.report.figures.block import Block
 from perfmodel.report.figures.gpus import Shown, source, time_unit
 from perfmodel.report.figures.words import hover
 from perfmodel.report.plan import step_label
-from perfmodel.units import format_time
+from perfmodel.units import format_fraction, format_time
 
 TIMELINE = "timeline"
 KERNEL, HIDDEN, EXPOSED = "kernels", "communication beside kernels", "exposed communication"
 EXCHANGE, CRITICAL = "exchanges", "critical path"
 _COLOURS = {
     KERNEL: style.PALETTE[0],
-    HIDDEN: "rgba(213,94,0,0.45)",
+    HIDDEN: style.PALETTE[7],
     EXPOSED: style.PALETTE[1],
     EXCHANGE: style.PALETTE[1],
 }
@@ -29,7 +29,8 @@ _CRITICAL_COLOUR = "#e0312f"
 _BATCHES = 3  # of a training step that are drawn
 _THICK = 0.5  # of a row: its bars
 _NAMED = 0.012  # of the axis: bars that may have their name above
-_LETTER = 0.0068  # of the axis, of a figure of 1100 pixels
+_NARROWEST = 900  # pixels of a figure
+_LETTER = 0.0091  # of the axis, of a figure that narrow
 _STREAMS = {
     "keys": "ids to holders",
     "mp": "cut tables",
@@ -70,8 +71,8 @@ def timeline(shown: Shown) -> Block:
         several = shown.whole.training
         many = f"{_BATCHES} batches, the first and the last paler" if several else "A batch"
         how = (
-            f"{many}: one task after the other (top), and overlapped on streams. Hatched communication is "
-            "exposed: no kernel runs beside it. The red line is what the end waits for."
+            f"{many}: one task after the other (top), and overlapped on streams. Exposed communication "
+            "(orange, hatched) has no kernel beside it. The red line is what the end waits for."
         )
     data = tuple(_bar_row(bar) for bar in bars)
     return Block(TIMELINE, timeline_title(shown), how, figure, source(shown), data)
@@ -97,8 +98,9 @@ def timeline_title(shown: Shown) -> str:
     return (
         f"Overlapped, a {shown.step_words} with dense layers takes {format_time(found.step_s)} instead of "
         f"{format_time(found.serial_s)}; {format_time(whole.exposed_s)} of "
-        f"{format_time(whole.communication_s)} of embedding communication stay exposed. Most of "
-        f"the critical path is {longest_task}, {format_time(path[longest_task])}."
+        f"{format_time(whole.communication_s)} of embedding communication stay exposed. The "
+        f"longest part of the critical path is {longest_task}, {format_time(path[longest_task])}, "
+        f"{format_fraction(path[longest_task] / sum(path.values()))} of it."
     )
 
 
@@ -185,7 +187,7 @@ def _drawn(bars: Sequence[Bar], dense: bool) -> Any:
     end_s = max(bar.end_s for bar in bars)
     factor, unit = time_unit(end_s)
     last = max(bar.batch for bar in bars)
-    figure = style.new_figure(barmode="overlay", height=130 + 66 * len(rows), meta={"min_width": 760})
+    figure = style.new_figure(barmode="overlay", height=130 + 66 * len(rows), meta={"min_width": _NARROWEST})
     for kind in (KERNEL, EXCHANGE, HIDDEN, EXPOSED):
         mine = [bar for bar in bars if bar.kind == kind]
         if not mine:

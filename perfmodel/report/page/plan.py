@@ -226,12 +226,7 @@ def provenance(answer: Outcome, command: str, asked: Sequence[str] = ()) -> str:
     e = answer.evaluator
     machine = e.setting.machine
     names = ", ".join(dict.fromkeys(e.setting.links.calibrations)) or "none"
-    again = (
-        "This page again"
-        if answer.given
-        else "This page again (where the time limit ends the search, a faster computer may find a faster "
-        "plan: --out plan.json keeps this one, and --plan plan.json shows it)"
-    )
+    again = "This page again" if answer.given else f"This page again ({_ENDED[answer.found.stopped]} {_KEEP}"
     return "\n".join(
         [
             f"<p>Machine <strong>{escape(machine.name)}</strong>: {escape(machine.title)}. Tables: "
@@ -242,6 +237,17 @@ def provenance(answer: Outcome, command: str, asked: Sequence[str] = ()) -> str:
             f"<p>{escape(again)}:</p><pre><code>{escape(command)}</code></pre>",
         ]
     )
+
+
+_KEEP = "--out plan.json keeps a plan, and --plan plan.json writes the same page of it every time)"
+_OTHERWISE = "part of the search is timed: a slower or faster computer may find another plan."
+_ENDED = {
+    "time": "the time limit ended this search: even the same computer may find another plan next time.",
+    "interrupt": "Ctrl-C ended this search: it may find another plan next time.",
+    "bound": _OTHERWISE,
+    "no improvement": _OTHERWISE,
+}
+"""How far the command gives this plan again, by why the search ended."""
 
 
 def _equations(answer: Outcome, asked: Sequence[str]) -> str:

@@ -1,0 +1,157 @@
+"""What a plan's page says and shows where GPUs are many, steps tie, or the search was cut short."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cli_calls import planned as asked
+
+from perfmodel.model.exchanges import Exchange
+from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme
+from perfmodel.plan.dense import dense_of
+from perfmodel.plan.outcome import Outcome, given_outcome
+from perfmodel.plan.search import Search
+from perfmodel.plan.training import Costed, WholeStep
+from perfmodel.report.figures import gpus as gpus_of
+from perfmodel.report.figures.gpu_loads import balance, memory
+from perfmodel.report.figures.gpus import ALIKE, EACH, Column, Shown, runs
+from perfmodel.report.figures.placements import held_by
+from perfmodel.report.figures.plan_steps import steps
+from perfmodel.report.figures.timeline import EXPOSED, HIDDEN, KERNEL, timeline
+from perfmodel.report.page.plan import provenance
+from perfmodel.report.plan import limits, longest, step_label
+from perfmodel.units import format_fraction, format_time
+
+GPUS = 128
+TABLES = "rows,dim,pooling,name\n100000000,64,10,big\n100000,64,2,other\n"
+
+
+@pytest.fixture(scope="module")
+def answer(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    """Domains of 8: the large table on the third, the other one on the sixth."""
+    path = tmp_path_factory.mktemp("tables") / "mine.csv"
+    path.write_text(TABLES, encoding="utf-8")
+    found = PlanTables.load(str(path))
+    placed = (
+        Placement.of(Scheme(Exchange.TWO_LEVEL, 8), range(16, 24)),
+        Placement.of(Scheme(Exchange.TWO_LEVEL, 8), range(40, 48)),
+    )
+    evaluator = Evaluator.on("h100-sxm-ib", found, 512, GPUS, training=True, optimizer="rowwise-adagrad")
+    return given_outcome(evaluator, Plan(found, placed, GPUS, 8), 68e9)
+
+
+def test_columns_and_titles_name_the_gpus_by_their_ranks(answer: Outcome) -> None:
+    shown = Shown.of(answer)
+    kind, columns = shown.columns
+    assert kind == ALIKE and sorted(r for column in columns for r in column.ranks) == list(range(GPUS))
+    block = memory(shown, held_by(shown))
+    axis = block.figure.layout.xaxis
+    assert set(axis.ticktext) == {"16–23", "40–47", "0–15<br>+96"} and axis.tickangle == 0
+    assert block.title.startswith("The fullest GPUs, 16–23, hold ") and " each, " in block.title
+    assert balance(shown).title.startswith("GPUs 16–23 are the busiest, ")
+    assert any("each of GPUs 16–23" in text for trace in block.figure.data for text in trace.hovertext)
+
+
+def test_runs_of_ranks() -> None:
+    assert runs([0, 1, 2, 5, 7, 8]) == ["0–2", "5", "7–8"]
+    assert Column(0, (0, 1, 2, 5, 7, 8)).tick() == "0–2<br>+3"
+    assert Column(4, (4, 5, 9)).tick() == "4–5<br>9"
+    assert Column(4, (4,)).name(EACH) == "GPU 4"
+
+
+def test_memory_opens_where_differences_are_seen(answer: Outcome) -> None:
+    shown = Shown.of(answer)
+    fullest = float(answer.found.memory.total_bytes.max()) / 1e9
+    block = memory(shown, held_by(shown))
+    assert [switch.label for switch in block.switches] == ["what is held", "whole GPU"]
+    assert block.figure.layout.yaxis.range[1] < 2 * fullest
+    held = replace(answer.found.memory, rows_bytes=np.full(GPUS, 50e9))
+    full = Shown(replace(answer, found=replace(answer.found, memory=held)), shown.shares)
+    block = memory(full, held_by(full))
+    assert [switch.label for switch in block.switches] == ["whole GPU", "what is held"]
+    assert block.figure.layout.yaxis.range[1] > 80
+
+
+def test_steps_that_take_as_long_are_all_named(answer: Outcome) -> None:
+    cost = answer.found.cost
+    first = replace(cost.rows[0], time_s=cost.time_s)
+    second = replace(cost.rows[1], time_s=cost.time_s * (1 - 1e-6))
+    tied = replace(cost, rows=(first, second, *cost.rows[2:]))
+    one, two = step_label(first.name), step_label(second.name)
+    assert longest(tied) == (f"{one} and {two}", " each")
+    found = replace(answer, found=replace(answer.found, cost=tied))
+    assert f"{one} and {two} take " in limits(found) and "100 % of it each" in limits(found)
+    title = steps(Shown(found, Shown.of(answer).shares)).title
+    assert title.lower().startswith(f"{one} and {two} take the most of ") and "100 % each" in title
+    alone = replace(cost, rows=(first, *cost.rows[1:]))
+    assert longest(alone) == (one, "")
+
+
+@pytest.fixture(scope="module")
+def dense(answer: Outcome) -> Shown:
+    return Shown.of(
+        answer, WholeStep.of(Costed.of(answer.evaluator, answer.plan), dense_of("dlrm-dcnv2", "h100-sxm-ib"))
+    )
+
+
+def test_the_longest_part_of_the_path_is_a_share_of_it(dense: Shown) -> None:
+    assert dense.whole is not None
+    path = dense.whole.found.on_path()
+    name = max(path, key=lambda each: path[each])
+    share = format_fraction(path[name] / dense.whole.found.step_s)
+    words = f"The longest part of the critical path is {name}, {format_time(path[name])}, {share} of it."
+    assert timeline(dense).title.endswith(words)
+
+
+def test_colours_tell_kinds_apart_when_pale_and_names_do_not_touch(dense: Shown) -> None:
+    figure = timeline(dense).figure
+    colours = {
+        trace.name: trace.marker.color for trace in figure.data if trace.name in (KERNEL, HIDDEN, EXPOSED)
+    }
+    shades = []
+    for colour in colours.values():
+        rgb = np.array([int(colour[at : at + 2], 16) for at in (1, 3, 5)])
+        shades.append(rgb - rgb.mean() if np.ptp(rgb) else np.zeros(3))  # no shade of another one
+    assert len(colours) == 3
+    for at, one in enumerate(shades):
+        assert all(np.abs(one - two).max() > 40 for two in shades[at + 1 :])
+    pixels = figure.layout.meta["min_width"] - 210  # beside the rows' names
+    end = figure.layout.xaxis.range[1]
+    rows: dict[float, list[tuple[float, float]]] = {}
+    for name in figure.layout.annotations:
+        half = 6.0 * len(name.text) / 2 * end / pixels
+        rows.setdefault(name.y, []).append((name.x - half, name.x + half))
+    for spans in rows.values():
+        spans.sort()
+        assert all(one[1] <= two[0] for one, two in pairwise(spans))
+
+
+@pytest.mark.parametrize(
+    ("stopped", "words"),
+    [("time", "the time limit ended this search"), ("interrupt", "Ctrl-C ended"), ("bound", "is timed")],
+)
+def test_the_page_says_how_far_its_command_gives_it_again(answer: Outcome, stopped: str, words: str) -> None:
+    found = replace(answer, found=replace(answer.found, stopped=stopped))
+    assert words in provenance(found, "") and "--plan plan.json" in provenance(found, "")
+    assert "--plan plan.json" not in provenance(answer, "")
+
+
+def test_ctrl_c_before_the_first_plan_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def stop(search: Search) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Search, "_begin", stop)
+    page = tmp_path / "page.html"
+    code, out, err = asked("--model", "criteo-kaggle", "--gpus", "8", "--report", str(page))
+    assert (code, out) == (130, "") and "before there was a plan" in err and not page.exists()
+
+
+def test_the_fullest_gpus_have_a_tick_among_many(answer: Outcome, monkeypatch: pytest.MonkeyPatch) -> None:
+    for wide, ticks in ((600, {"16–<br>23", "40–<br>47", "0–<br>15<br>+96"}), (230, {"16–<br>23"})):
+        monkeypatch.setattr(gpus_of, "_WIDEST", wide)
+        monkeypatch.setattr(gpus_of, "_CHARACTER", 25.0 if wide == 600 else 10.0)
+        assert set(Shown.of(answer).figure().layout.xaxis.ticktext) == ticks
