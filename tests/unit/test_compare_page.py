@@ -203,7 +203,7 @@ def test_curves_that_one_side_lacks_are_left_out_with_what_to_measure() -> None:
     answers = [project_one(table_bytes=10e12, machine=name) for name in ("gh200-slingshot", "h100-sxm-ib")]
     found = {one.name: one for one in curve_blocks(Pair(answers[0], answers[1], "a", "b"))}
     left = found["compare-all-to-all"]
-    assert isinstance(left, Missing) and "A not at all" in left.why
+    assert isinstance(left, Missing) and "for A not at all, for B on " in left.why
     assert "on A's machine: perfmodel calibrate --only nccl:all_to_all --ranks 2,4" in left.why
     assert isinstance(found["compare-all-reduce"], Block) and "compare-all-gather" not in found
 
@@ -255,10 +255,12 @@ def test_what_the_slower_one_would_need() -> None:
     both = pair()
     enough = Need("nic_bytes_per_s", 50e9, 120e9, 1e-5, Evidence.DATASHEET)
     never = Need("pcie_bytes_per_s", 64e9, None, 1e-3, Evidence.DATASHEET)
-    title = block(needed(both, [enough, never], [Way("two-level", 100e-6)])).title
+    found = block(needed(both, [enough, never], [Way("two-level", 100e-6)]))
+    assert found.figure.layout.showlegend and "datasheet" in [trace.name for trace in found.figure.data]
+    title = found.title
     assert title == (
         "One value alone would make A as fast as B: network line rate per GPU, one direction, 120 GB/s "
-        "instead of 50 GB/s; with --reduction two-level it would take 100 µs."
+        "instead of 50 GB/s; with its two-level exchange of bags it would take 100 µs."
     )
     other = block(needed(pair(FAST, SLOW), [never], [])).title
     assert other.startswith("No single value of its machine, 64 times as good, makes B as fast as A")

@@ -279,6 +279,7 @@ def needed(pair: Pair, found: Sequence[Need], others: Sequence[Way]) -> Block | 
         figure.add_trace(_need(one, index, winner.time_s))
         row_words(figure, index, _need_words(one))
     evidence = dict.fromkeys(one.evidence for one in found)
+    figure.update_layout(showlegend=True)  # of one kind too
     for kind in sorted(evidence, key=lambda e: e.rank):
         figure.add_trace(legend_mark(str(kind), style.EVIDENCE_COLOURS[kind], "diamond"))
     top = max([2.0, *(one.factor for one in enough)]) if len(enough) == len(found) else MOST
@@ -315,7 +316,7 @@ def _needs_title(slow: str, fast: str, target_s: float, enough: Sequence[Need], 
         )
     if others:
         way = others[0]
-        parts.append(f"with --reduction {way.reduction} it would take {format_time(way.time_s)}")
+        parts.append(f"with its {way.reduction} exchange of bags it would take {format_time(way.time_s)}")
     if not enough and not others:
         parts.append(f"it would have to take {format_time(target_s)}")
     return sentence("; ".join(parts))

@@ -103,8 +103,10 @@ def _why(collective: str, models: tuple[CollectiveModel | None, ...], a: list[Cu
     for letter, curves in (("A", a), ("B", b)):
         known = sorted({c.gpus for c in curves if c.collective == collective})
         ranks.append(",".join(map(str, known)))
-        words.append(f"{letter} on {', '.join(map(str, known))} GPUs" if known else f"{letter} not at all")
-    said = f"{collective_name(collective)} was measured of {' and of '.join(words)}"
+        words.append(
+            f"for {letter} " + (f"on {' and '.join(map(str, known))} GPUs" if known else "not at all")
+        )
+    said = f"{collective_name(collective)} was measured {', '.join(words)}"
     other, like = (models[1], ranks[0]) if ranks[0] else (models[0], ranks[1])
     if other is None or not like:
         return f"{said}."
