@@ -59,14 +59,14 @@
     setTimeout(() => { pressed.textContent = words; }, 1500);
   }
 
-  function shown(value) {
+  function written(value) {
     if (value === null) return "";
     return typeof value === "number" && !Number.isInteger(value) ? String(Number(value.toPrecision(6))) : String(value);
   }
 
   function table(block) {
     const head = element("tr", {}, ...block.columns.map((name) => element("th", {scope: "col"}, name)));
-    const rows = block.rows.map((row) => element("tr", {}, ...row.map((value) => element("td", {}, shown(value)))));
+    const rows = block.rows.map((row) => element("tr", {}, ...row.map((value) => element("td", {}, written(value)))));
     return element("table", {}, element("thead", {}, head), element("tbody", {}, ...rows));
   }
 
