@@ -256,7 +256,9 @@ def test_what_the_slower_one_would_need() -> None:
     enough = Need("nic_bytes_per_s", 50e9, 120e9, 1e-5, Evidence.DATASHEET)
     never = Need("pcie_bytes_per_s", 64e9, None, 1e-3, Evidence.DATASHEET)
     found = block(needed(both, [enough, never], [Way("two-level", 100e-6)]))
-    assert found.figure.layout.showlegend and "datasheet" in [trace.name for trace in found.figure.data]
+    assert (
+        "the evidence of every value: datasheet" in found.how_to_read and "colours" not in found.how_to_read
+    )
     title = found.title
     assert title == (
         "One value alone would make A as fast as B: network line rate per GPU, one direction, 120 GB/s "

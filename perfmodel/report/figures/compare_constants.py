@@ -16,7 +16,7 @@ from perfmodel.report.figures.compare_curves import common_curves, model_of
 from perfmodel.report.figures.rows import BAR, legend_mark, ratio_row_axis, row_rules, row_words, rows_figure
 from perfmodel.report.figures.words import collective_name, hover, safe, sentence
 from perfmodel.schema.calibration import Calibration, Curve, Interval, Law
-from perfmodel.schema.evidence import COLLECTIVES
+from perfmodel.schema.evidence import COLLECTIVES, Evidence
 from perfmodel.schema.machine import KEYS
 from perfmodel.units import counted, format_quantity, format_ratio, format_time
 
@@ -279,7 +279,6 @@ def needed(pair: Pair, found: Sequence[Need], others: Sequence[Way]) -> Block | 
         figure.add_trace(_need(one, index, winner.time_s))
         row_words(figure, index, _need_words(one))
     evidence = dict.fromkeys(one.evidence for one in found)
-    figure.update_layout(showlegend=True)  # of one kind too
     for kind in sorted(evidence, key=lambda e: e.rank):
         figure.add_trace(legend_mark(str(kind), style.EVIDENCE_COLOURS[kind], "diamond"))
     top = max([2.0, *(one.factor for one in enough)]) if len(enough) == len(found) else MOST
@@ -288,7 +287,7 @@ def needed(pair: Pair, found: Sequence[Need], others: Sequence[Way]) -> Block | 
         NEEDS,
         _needs_title(slow, fast, winner.time_s, enough, others),
         f"Each bar is how many times as good one value of {slow}'s machine would have to be for a batch of "
-        f"{format_time(winner.time_s)}, all others as they are; colours are the evidence of the value, and a "
+        f"{format_time(winner.time_s)}, all others as they are; {_colours(list(evidence))}, and a "
         f"cross at the end says that not even {MOST:g} times is enough.",
         figure,
         f"{slow} with one value changed is projected in full, as it was asked; {loser.setting.machine.name}, "
@@ -298,6 +297,13 @@ def needed(pair: Pair, found: Sequence[Need], others: Sequence[Way]) -> Block | 
             + [{"value": f"--reduction {way.reduction}", "time_s": way.time_s} for way in others]
         ),
     )
+
+
+def _colours(evidence: Sequence[Evidence]) -> str:
+    """What colours say. Limits: one kind of evidence has no legend -> the kind"""
+    if len(evidence) == 1:
+        return f"the evidence of every value: {evidence[0]}"
+    return "colours are the evidence of the value"
 
 
 def _needs_title(slow: str, fast: str, target_s: float, enough: Sequence[Need], others: Sequence[Way]) -> str:
