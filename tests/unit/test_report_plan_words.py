@@ -115,10 +115,11 @@ def test_colours_tell_kinds_apart_when_pale_and_names_do_not_touch(dense: Shown)
     shades = []
     for colour in colours.values():
         rgb = np.array([int(colour[at : at + 2], 16) for at in (1, 3, 5)])
-        shades.append(rgb - rgb.mean() if np.ptp(rgb) else np.zeros(3))  # no shade of another one
+        shade = rgb - rgb.mean()  # as a direction it is the same in a paler colour
+        shades.append(shade / np.linalg.norm(shade) if np.ptp(rgb) else np.zeros(3))
     assert len(colours) == 3
     for at, one in enumerate(shades):
-        assert all(np.abs(one - two).max() > 40 for two in shades[at + 1 :])
+        assert all(np.linalg.norm(one - two) > 0.5 for two in shades[at + 1 :])
     pixels = figure.layout.meta["min_width"] - 210  # beside the rows' names
     end = figure.layout.xaxis.range[1]
     rows: dict[float, list[tuple[float, float]]] = {}
