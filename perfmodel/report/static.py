@@ -13,6 +13,7 @@ from typing import Any
 
 from perfmodel.errors import BadInputError
 from perfmodel.report.figures.block import Block
+from perfmodel.report.figures.ends import REACH
 from perfmodel.report.figures.words import safe
 from perfmodel.report.terminal import wrapped
 
@@ -27,6 +28,8 @@ _LINE = 1.3  # height of a line of text over its size
 _RAISED = 12  # pixels that plotly.js draws a title of several lines higher than one of one line
 _SYMBOL = 52  # pixels of a legend entry beside its words
 _UPPER_AXIS, _UPPER_WORDS, _NOTHING = 60, 28, 10  # pixels above the data, by what is there
+_NARROW = 600
+"""Pixels of a picture below which names at the ends of lines would leave no room for the lines."""
 _AXIS_TITLE, _RIGHT, _LEAST = 34, 24, 80  # pixels; the last: the least height of the data
 
 
@@ -39,6 +42,8 @@ def printed(block: Block, width: int = WIDTH, height: int | None = None) -> Any:
     """
     figure = copy.deepcopy(block.figure)
     layout = figure.layout
+    if width < _NARROW:
+        _without_ends(figure)
     room = width - 2 * _EDGE
     title = _wrapped(block.title, room, _TITLE * 1.12)  # bold letters are wider
     words = [*_wrapped(block.how_to_read, room, _SOURCE), *_wrapped(block.source, room, _SOURCE)]
@@ -76,6 +81,15 @@ def printed(block: Block, width: int = WIDTH, height: int | None = None) -> Any:
         y=0, yref="paper", yanchor="top", yshift=-below - 10,
     )  # fmt: skip
     return figure
+
+
+def _without_ends(figure: Any) -> None:
+    """Without the names at the ends of lines: a narrow picture has them in its legend alone."""
+    names = {trace.name for trace in figure.data if trace.name}
+    kept = [words for words in figure.layout.annotations if words.name not in names or words.ax != REACH]
+    if len(kept) < len(figure.layout.annotations):
+        figure.layout.annotations = kept
+        figure.layout.margin.r = 2 * _RIGHT
 
 
 def _wrapped(text: str, room: float, size: float) -> list[str]:

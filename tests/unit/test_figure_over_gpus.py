@@ -113,9 +113,9 @@ def test_shardings_say_who_wins_on_how_many_gpus() -> None:
         Size(answer(g).gpu_count.table_bytes, answer(g), tuple(compared(answer(g), ways))) for g in (8, 64)
     ]
     block = drawn(shardings(found, GPUS))
-    assert block.title == "The fastest sharding is column-wise on 8, and grid on 64 GPUs."
+    assert block.title == "With NCCL the fastest sharding is column-wise on 8, and grid on 64 GPUs."
     assert list(block.figure.data[0].x) == ["8", "64"]
     only = [replace(size, found=size.found[:2]) for size in found]
     assert drawn(shardings(only, GPUS)).title == (
-        "The column-wise sharding is the fastest on every number of GPUs here."
+        "With NCCL the column-wise sharding is the fastest on every number of GPUs here."
     )

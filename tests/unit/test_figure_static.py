@@ -9,6 +9,7 @@ import pytest
 from perfmodel.errors import BadInputError, NoHardwareError
 from perfmodel.report import pictures
 from perfmodel.report.figures import Block, Switch, style
+from perfmodel.report.figures.ends import LabelledEnd, Scale, end_labels
 from perfmodel.report.static import WIDTH, drawn, printed
 
 
@@ -99,3 +100,11 @@ def test_a_narrow_picture_has_fewer_labels() -> None:
     narrow = printed(one, 480).layout.xaxis
     assert list(narrow.tickvals) == [1, 3, 5, 7, 9] and narrow.ticktext[1] == "3 TB"
     assert list(one.figure.layout.xaxis.tickvals) == ticks
+
+
+def test_a_narrow_picture_has_no_names_at_the_ends_of_lines() -> None:
+    ends = end_labels([LabelledEnd("one", 2.0, 2.0, "#000")], Scale(1.0, 10.0, 300.0, log=True))
+    one = block(annotations=[*ends, {"x": 1, "y": 1, "text": "a mark", "ax": 14, "ay": 0}], margin={"r": 190})
+    kept = {width: printed(one, width) for width in (400, 960)}
+    assert [a.text for a in kept[960].layout.annotations][:2] == ["one", "a mark"]
+    assert kept[400].layout.annotations[0].text == "a mark" and kept[400].layout.margin.r < 60

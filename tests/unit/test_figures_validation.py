@@ -137,3 +137,12 @@ def test_the_count_of_claims_follows_the_data() -> None:
     assert drawn.title == "Of 2 claims of the paper 1 fails, 1 cannot be judged."
     assert drawn.source.endswith(f"Not drawn, for want of a number or a band: {unknown.claim.id}.")
     assert isinstance(claims([unknown]), Missing)
+
+
+def test_words_of_a_claim_do_not_reach_the_mark_above() -> None:
+    """Words end 0.17 of a row above their bar; a line has 17 px, and the mark above reaches 7 px down."""
+    figure = block(claims(judged_claims())).figure
+    low, high = figure.layout.yaxis.range[1], figure.layout.yaxis.range[0]
+    row = (figure.layout.height - figure.layout.margin.t - figure.layout.margin.b) / (high - low)
+    lines = max(note.text.count("<br>") + 1 for note in figure.layout.annotations)
+    assert lines == 3 and 17 * lines + 2 < 0.83 * row - 7

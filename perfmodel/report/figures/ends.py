@@ -9,7 +9,7 @@ from typing import Any
 
 GAP = 18.0
 """Pixels from one label to the next."""
-_REACH = 16  # pixels from the end of a line to its label
+REACH = 16  # pixels from the end of a line to its label
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def end_labels(ends: Sequence[LabelledEnd], scale: Scale) -> list[dict[str, Any]
     places = dodged(wanted, GAP, scale.pixels)
     return [
         {
-            "x": math.log10(end.x), "y": scale.of(end.y), "ax": _REACH, "ay": round(place - own, 1),
+            "x": math.log10(end.x), "y": scale.of(end.y), "ax": REACH, "ay": round(place - own, 1),
             "xanchor": "left", "text": end.text, "name": end.text, "showarrow": True, "arrowhead": 0,
             "arrowwidth": 1.5, "arrowcolor": end.colour, "standoff": 2, "font": {"size": 12},
         }

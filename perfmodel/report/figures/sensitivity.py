@@ -49,7 +49,8 @@ def changes(asked: Projection) -> Block | Missing:
     return Block(
         CHANGES,
         _changes_title(asked.slowdown, found),
-        "Each bar goes from the slowdown as asked to the slowdown after one change; whiskers are the 95 % "
+        "What is changed: the exchange of row-wise shards, the library, the machine, or the batch; one at a "
+        "time. Each bar goes from the slowdown as asked to that after the change; whiskers are the 95 % "
         f"band after it, {_evidence_words([change.evidence for change in found])}.",
         figure,
         _source(asked, "each change is projected in full"),

@@ -11,6 +11,7 @@ from perfmodel.plan.sizes import Size
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Missing
 from perfmodel.report.figures.over import SIZES, Over
+from perfmodel.report.figures.words import library_name
 from perfmodel.report.projection import short_label
 from perfmodel.schema.evidence import Evidence
 from perfmodel.units import (
@@ -22,6 +23,8 @@ from perfmodel.units import (
 
 NAME = "shardings"
 _SCALE = ((0.0, "#0b5c8f"), (0.35, "#4d8fa8"), (0.7, "#b8c8cc"), (1.0, "#eeeeee"))
+_UNIQUE = "row-wise-ub"
+_SAME = 1e-6  # of a time: as fast
 _LARGEST_RATIO = 4.0  # of a time to the fastest: what is slower has the last colour
 
 
@@ -45,25 +48,35 @@ def shardings(sizes: Sequence[Size], over: Over = SIZES) -> Block | Missing:
     figure.update_yaxes(autorange="reversed", type="category", showgrid=False)
     figure.update_layout(showlegend=False, shapes=_frames(spread, ways), meta={"min_width": 680})
     rows = tuple(row for size in spread for row in _rows(size))
+    library = library_name(str(spread[0].base.setting.backend))
     how = (
+        f"All of them with {library}: other libraries are in the first figure. "
         f"A column is a {over.one}; numbers are slowdowns against one memory, darker is faster "
-        "within a column, a frame is around the fastest, an empty cell is not possible."
+        "within a column, frames are around the fastest and what is as fast, an empty cell is not possible."
     )
+    if _UNIQUE in ways:
+        how += f" {_UNIQUE} sends unique rows, which are pooled where they arrive."
     if never:
         how += f" Not possible {over.nowhere}: {', '.join(each.way for each in never)}."
-    return Block(NAME, _title(spread, over), how, figure, _source(spread), rows)
+    return Block(NAME, _title(spread, over, library), how, figure, _source(spread), rows)
 
 
-def _title(spread: Sequence[Size], over: Over) -> str:
+def _title(spread: Sequence[Size], over: Over, library: str) -> str:
     """Who wins from where to where."""
     runs = [(way, list(members)) for way, members in groupby(spread, key=lambda size: size.best.way)]
     if len(runs) == 1:
-        return f"The {runs[0][0]} sharding is the fastest {over.everywhere}."
+        alike = [
+            e.way
+            for e in spread[0].found
+            if e.way != runs[0][0] and all(_as_fast(size, _of(size, e.way)) for size in spread)
+        ]
+        equal = f"; {', '.join(alike)} {'is' if len(alike) == 1 else 'are'} as fast" if alike else ""
+        return f"With {library} the {runs[0][0]} sharding is the fastest {over.everywhere}{equal}."
     words = []
     for way, members in runs:
         low, high = (over.name(size.base) for size in (members[0], members[-1]))
         words.append(f"{way} {over.at} {low}" if low == high else f"{way} from {low} to {high}")
-    return f"The fastest sharding is {', '.join(words[:-1])}, and {words[-1]}{over.unit}."
+    return f"With {library} the fastest sharding is {', '.join(words[:-1])}, and {words[-1]}{over.unit}."
 
 
 def _of(size: Size, way: str) -> Compared:
@@ -93,6 +106,13 @@ def _cells(spread: Sequence[Size], ways: Sequence[str], columns: Sequence[str], 
     )
 
 
+def _as_fast(size: Size, each: Compared) -> bool:
+    """Whether no other way is faster."""
+    best = size.best.answer
+    assert best is not None
+    return each.answer is not None and each.answer.time_s <= best.time_s * (1 + _SAME)
+
+
 def _heat(size: Size, each: Compared) -> float | None:
     """0 for the fastest, 1 for ``_LARGEST_RATIO`` times as long and more; None where it is not possible."""
     import math
@@ -105,12 +125,13 @@ def _heat(size: Size, each: Compared) -> float | None:
 
 
 def _frames(spread: Sequence[Size], ways: Sequence[str]) -> list[dict[str, Any]]:
-    """A frame around the fastest of every column."""
+    """A frame around the fastest of every column, and around those that are as fast."""
     line = {"color": "#d55e00", "width": 3}
     return [
         {"type": "rect", "x0": at - 0.49, "x1": at + 0.49, "y0": row - 0.46, "y1": row + 0.46, "line": line}
         for at, size in enumerate(spread)
-        for row in [ways.index(size.best.way)]
+        for row, way in enumerate(ways)
+        if _as_fast(size, _of(size, way))
     ]
 
 
@@ -135,7 +156,7 @@ def _rows(size: Size) -> Iterator[dict[str, Any]]:
             "table_bytes": size.table_bytes,
             "gpus": size.base.gpus,
             "sharding": each.way,
-            "fastest": each.way == size.best.way,
+            "fastest": _as_fast(size, each),
             "time_s": answer.time_s if answer else None,
             "slowdown": answer.slowdown if answer else None,
             "slowdown_low": low,
