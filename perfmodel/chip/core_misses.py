@@ -9,11 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.chip.popular import Popularity
+from perfmodel.model.core_cache import stays_in_core, unique_of_pieces
 
 Array = NDArray[np.float64]
 
-_MOST_STEPS = 60
-_CLOSE = 1e-9
 _SURE = 1 - 2.0**-53  # a row that every look-up asks for
 
 
@@ -111,35 +110,6 @@ def passed(one: Popularity, first: Array, end: Array, draws: Array, cores: Cores
         mean[np.arange(first.size), hot],
         np.sum(rows * squares, axis=1),
         np.maximum(cubes, 0),
-        _unique(p, rows, wave),
-        _unique(p, rows, wave / part),
+        unique_of_pieces(p, rows, wave),
+        unique_of_pieces(p, rows, wave / part),
     )
-
-
-def _unique(p: Array, rows: Array, draws: Array) -> Array:
-    """Distinct rows of each of P pieces (``access.unique_rows``)."""
-    return np.asarray(np.sum(rows * -np.expm1(draws[:, np.newaxis] * np.log1p(-p)), axis=1))
-
-
-def stays_in_core(p: Array, rows: Array, draws: Array, held: Array) -> Array:
-    """T_c of each of P pieces: U(T_c) = rows held [draws]; inf where ``draws`` do not fill it.
-
-    p  of a row of each bin, [bins];  rows  of a piece in each bin, [P, bins];  draws, held  as in ``passed``
-    Newton's method for log U over log T, which is concave: it comes from below and does not pass.
-    Limits: less than a row held -> 0
-    """
-    falls = np.log1p(-p)
-    out = np.where(_unique(p, rows, draws) <= held, np.inf, 0.0)
-    short = (out == 0) & (held >= 1)
-    of, room = rows[short], held[short]
-    times = room.copy()
-    for _ in range(_MOST_STEPS if room.size else 0):
-        kept = np.exp(times[:, np.newaxis] * falls)
-        asked = np.sum(of * (1 - kept), axis=1)
-        slope = times * np.sum(of * -falls * kept, axis=1) / asked
-        step = np.log(room / asked) / slope
-        times = times * np.exp(step)
-        if np.max(np.abs(step)) < _CLOSE:
-            break
-    out[short] = times
-    return out

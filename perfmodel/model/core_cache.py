@@ -10,6 +10,9 @@ from numpy.typing import ArrayLike, NDArray
 
 Array = NDArray[np.float64]
 
+_MOST_STEPS = 60
+_CLOSE = 1e-9
+
 
 def _array(value: ArrayLike) -> Array:
     return np.asarray(value, dtype=np.float64)
@@ -80,3 +83,36 @@ def last_wait(more: ArrayLike, chance: ArrayLike, window: ArrayLike, each: Array
     x = np.maximum(_array(chance) * ahead, 1e-12)
     none = np.exp(-x)
     return np.asarray(np.maximum(long * (1 - none) - ahead * apart * (1 - (1 + x) * none) / x, 0))
+
+
+def unique_of_pieces(p: Array, rows: Array, draws: Array) -> Array:
+    """Distinct rows of each of P pieces: sum of rows (1 - (1 - p)^draws), as ``access.unique_rows``.
+
+    p  of a row of each bin, [bins];  rows  of a piece in each bin, [P, bins];  draws  of a piece, [P]
+    """
+    return np.asarray(np.sum(rows * -np.expm1(draws[:, np.newaxis] * np.log1p(-p)), axis=1))
+
+
+def stays_in_core(p: Array, rows: Array, draws: Array, held: Array) -> Array:
+    """T_c of each of P pieces: U(T_c) = rows held [draws]; inf where ``draws`` do not fill it.
+
+    p  of a row of each bin, [bins];  rows  of a piece in each bin, [P, bins]
+    draws  look-ups of the table, [P];  held  rows that the cache has room for, [P]
+    Newton's method for log U over log T, which is concave: it comes from below and does not pass.
+    Limits: less than a row held -> 0
+    """
+    falls = np.log1p(-p)
+    out = np.where(unique_of_pieces(p, rows, draws) <= held, np.inf, 0.0)
+    short = (out == 0) & (held >= 1)
+    of, room = rows[short], held[short]
+    times = room.copy()
+    for _ in range(_MOST_STEPS if room.size else 0):
+        kept = np.exp(times[:, np.newaxis] * falls)
+        asked = np.sum(of * (1 - kept), axis=1)
+        slope = times * np.sum(of * -falls * kept, axis=1) / asked
+        step = np.log(room / asked) / slope
+        times = times * np.exp(step)
+        if np.max(np.abs(step)) < _CLOSE:
+            break
+    out[short] = times
+    return out

@@ -10,6 +10,7 @@ import numpy as np
 
 from perfmodel.fit.links import law_time, step_constants
 from perfmodel.model import collectives, laws
+from perfmodel.model.differences import log_span
 from perfmodel.predict import CollectiveModel
 from perfmodel.prediction.overrides import scaled_unknowns
 from perfmodel.project.projection import StepRow
@@ -19,7 +20,6 @@ from perfmodel.schema.machine import load_machine
 from perfmodel.schema.priors import load_priors
 from perfmodel.units import format_bytes, format_number, format_rate, format_time
 
-_Z95 = 1.96
 _NCCL = "NCCL's own constant (src/graph/tuning.cc)"
 _PROTOCOLS = ("ll", "ll128", "simple")
 _EXACT = 0.005
@@ -84,9 +84,9 @@ class Case:
     def fitted(self, name: str, symbol: str, meaning: str) -> Term:
         """A fitted unknown with its 95 % interval, as sure as the step that rests on it."""
         at, value = self.law.names.index(name), self.value[name]
-        spread = math.exp(_Z95 * math.sqrt(max(self.law.log_covariance[at][at], 0.0)))
+        low, _, high = log_span(value, math.sqrt(max(self.law.log_covariance[at][at], 0.0)))
         write = _writer(name)
-        text = f"{write(value)} ({write(value / spread)} – {write(value * spread)})"
+        text = f"{write(value)} ({write(float(low))} – {write(float(high))})"
         named = meaning if symbol == name else f"{name}: {meaning}"
         return Term(symbol, value, text, "fitted", str(self.step.evidence), named)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfmodel.model.curves import anchored_time
+from perfmodel.model.differences import log_span
 from perfmodel.report.terminal import facts, paragraph, table
 from perfmodel.schema.calibration import Calibration, Curve, Interval, KernelConstants, Law
 from perfmodel.schema.machine import KEYS, Machine, list_machines, load_machine
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
-_NORMAL_95 = 1.96
 _COMPARED_BYTES = (8 * 2**10, 2**20, 256 * 2**20)
 _MOST_SAMPLES = 200
 _MOST_NAMED = 2  # collectives in a line; of more, the whole library
@@ -210,8 +210,8 @@ def _law_text(law: Law) -> str:
     title = f"Beyond the measured cells   {law.law.replace('_', '-')} law for {', '.join(law.collectives)}"
     rows = []
     for i, (name, value) in enumerate(zip(law.names, law.values, strict=True)):
-        spread = math.exp(_NORMAL_95 * math.sqrt(max(law.log_covariance[i][i], 0.0)))
-        rows.append([name, _si(name, value), f"{_si(name, value / spread)} – {_si(name, value * spread)}"])
+        low, _, high = log_span(value, math.sqrt(max(law.log_covariance[i][i], 0.0)))
+        rows.append([name, _si(name, value), f"{_si(name, float(low))} – {_si(name, float(high))}"])
     scatter = format_fraction(math.expm1(law.residual_log_sd))
     domains = counted(law.fitted_domains, "domain")
     basis = f"fitted on up to {law.fitted_gpus} GPUs in {domains}; scatter {scatter}"

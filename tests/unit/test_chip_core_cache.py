@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perfmodel.chip.core_misses import Cores, Passed, passed, stays_in_core
+from perfmodel.chip.core_misses import Cores, Passed, passed
 from perfmodel.chip.cost import ChipCost
 from perfmodel.chip.ids import popularities
 from perfmodel.chip.popular import Popularity
@@ -25,6 +25,7 @@ from perfmodel.errors import BadInputError
 from perfmodel.model import core_cache, one_chip
 from perfmodel.model.access import unique_rows, zipf_popularity
 from perfmodel.model.caching import characteristic_draws
+from perfmodel.model.core_cache import stays_in_core
 from perfmodel.resources import data_path
 from perfmodel.schema.chip import Chip, load_chip, read_chip
 from perfmodel.schema.distributions import parse_distribution
