@@ -49,7 +49,7 @@ def write_pictures(pictures: Sequence[tuple[Any, Path]], scale: float = SCALE) -
             "a picture needs a Chrome or Chromium, and none is here.",
             f"install one (Debian: apt install chromium), or name it in BROWSER_PATH. {_WITHOUT}",
         ) from None
-    except Exception as error:
+    except Exception as error:  # kaleido and the browser under it raise of many kinds: none has drawn
         raise _not_drawn(error) from error
     if failed:
         raise _not_drawn(failed[0])
