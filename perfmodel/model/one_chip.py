@@ -217,20 +217,23 @@ def uneven(spread: ArrayLike, parts: ArrayLike, cubes: float = 0.0) -> Array:
     """Bytes of the fullest of several parts beyond an even share, where requests are dealt at random.
 
         x = z(C) sqrt(s_2 / C)                                s_3 = 0, or J / C is large           [bytes]
-        x = w (M(J, C) - J / C),   w = s_3 / s_2,   J = s_2 / w^2                                  [bytes]
+        x = w (M(J, C) - J / C),   w = min(s_3 / s_2, sqrt(s_2)),   J = s_2 / w^2                  [bytes]
 
     spread  s_2, sum of w^2 over the requests, or over rows with all their look-ups [bytes^2];  parts  C [-]
     cubes   s_3, sum of w^3 of rows that are few and weigh much [bytes^3]; 0: none are
     Source: ``most_of`` of the parts: what a request of w adds to one of them has a variance of w^2 / C; few
-            heavy rows, as J of one weight with the same s_2 and s_3: ``most_balls``
-    Limits: C = 1 -> 0;  n requests of w: x / (n w / C) -> 0 as n -> inf;  one heavy row -> w (1 - 1/C)
+            heavy rows, as J of one weight with the same s_2 and s_3: ``most_balls``;  no row weighs more than
+            all of them, so that J >= 1
+    Limits: C = 1 -> 0;  s_2 = 0 -> 0;  n requests of w: x / (n w / C) -> 0 as n -> inf;
+            one heavy row -> w (1 - 1/C)
     """
     many, square = _array(parts), _array(spread)
-    if cubes > 0 and float(many) > 1:
-        weight = cubes / float(square)
-        heavy = max(float(square) / weight**2, 1.0)
-        if heavy / float(many) < _MANY_BALLS:
-            return _array(weight * (most_balls(heavy, float(many)) - heavy / float(many)))
+    if cubes > 0 and float(many) > 1 and float(square) > 0:
+        size = float(np.sqrt(square))
+        share = min(cubes / float(square) / size, 1.0)
+        if share**2 * float(many) * _MANY_BALLS > 1:
+            heavy = share**-2
+            return _array(share * size * (most_balls(heavy, float(many)) - heavy / float(many)))
     above = np.vectorize(most_of, otypes=[float])(many)
     return np.asarray(above * np.sqrt(square / many))
 

@@ -96,6 +96,10 @@ def test_few_balls_meet_as_often_as_drawn_ones() -> None:
 def test_few_heavy_rows_make_parts_more_uneven_than_many() -> None:
     assert one_chip.uneven(132.0**2, 96, 132.0**3) == pytest.approx(132 * (1 - 1 / 96), rel=0.01)
     assert one_chip.uneven(100.0, 1, 1000.0) == 0
+    assert one_chip.uneven(132.0**2, 96, 1e9 * 132.0**3) == one_chip.uneven(132.0**2, 96, 132.0**3)
+    for least in (0.0, 5e-324, 1e-300):
+        assert 0 <= one_chip.uneven(least, 96, 1.4e-40) <= least**0.5
+        assert one_chip.uneven(1.0, 96, least) == one_chip.uneven(1.0, 96)
     many = float(one_chip.uneven(1e6, 96, 1e6))
     assert many == pytest.approx(float(one_chip.uneven(1e6, 96)), rel=0.02)
     assert one_chip.uneven(20 * 100.0**2, 96, 20 * 100.0**3) > 1.2 * one_chip.uneven(20 * 100.0**2, 96)
