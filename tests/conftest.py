@@ -1,4 +1,8 @@
-"""What tests of commands share, and which tests may run side by side (pytest -n auto)."""
+"""What tests of commands share, and which tests may run side by side (pytest -n auto).
+
+Property tests draw the same examples each time, so that a change is judged by the same tests as the one before
+it; ``pytest -m hypothesis --hypothesis-profile=random`` draws new ones.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +16,13 @@ from typing import Any
 
 import pytest
 from cli_calls import Outcome
+from hypothesis import settings
 
 from perfmodel.cli import run
+
+settings.register_profile("same", derandomize=True)
+settings.register_profile("random", derandomize=False)
+settings.load_profile("same")
 
 MOST_WORKERS = 8
 """Each imports torch: more take more memory than they save time."""
