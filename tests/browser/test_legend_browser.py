@@ -1,13 +1,14 @@
-"""The legend of a figure in a real browser: names from files are shown as they are written there."""
+"""The legend of a figure in a real browser: names as they are written in files, hatches as bars have them."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from chromium import PROGRAM, Chromium
 
-from perfmodel.report.figures import style
+from perfmodel.report.figures import breakdown, compare_steps, gpu_loads, style
 from perfmodel.report.figures.block import Block
 from perfmodel.report.figures.words import safe
 from perfmodel.report.page.assemble import block_data, whole_page
@@ -20,13 +21,36 @@ def test_names_of_a_legend_stay_text(browser: Chromium, tmp_path: Path) -> None:
     figure = style.new_figure()
     for name in NAMES:
         figure.add_bar(x=[1], y=[1], name=safe(name), showlegend=True)
+    browser.open(written(figure, tmp_path), 1280)
+    found = browser.run("[...document.querySelectorAll('.legend button')].map(b => b.lastChild.textContent)")
+    assert found == list(NAMES)
+    assert browser.said == []
+
+
+def test_swatches_are_hatched_as_the_bars_are(browser: Chromium, tmp_path: Path) -> None:
+    """Whichever hatch a figure has: none is without its sign in the legend."""
+    shapes = sorted({*breakdown._PATTERNS, *compare_steps._PATTERNS, *gpu_loads.PATTERNS})
+    figure = style.new_figure()
+    for at, shape in enumerate(shapes):
+        figure.add_bar(
+            x=[1],
+            y=[1],
+            name=f"step {at}",
+            marker={"color": "#2b7bba", "pattern": {"shape": shape, "fgcolor": "white"}},
+        )
+    browser.open(written(figure, tmp_path), 1280)
+    signs = "document.querySelectorAll('.legend button svg')"
+    found = browser.run(f"[...{signs}].map(s => s.querySelector('path')?.getAttribute('d') || '')")
+    assert len(set(found)) == len(shapes) and [bool(path) for path in found] == [bool(s) for s in shapes]
+    assert browser.said == []
+
+
+def written(figure: Any, folder: Path) -> Path:
+    """A page of this figure alone."""
     block = Block("bars", "Two bars.", "How.", figure, "Made up.", ({"x": 1},))
     head = {"sentence": "S.", "times": "", "sure": "", "gpus": "", "evidence": [], "alert": "", "notes": []}
     view = {"heads": [head], "blocks": [block_data(block)], "titles": {}}
     shown = {"selectors": [], "views": {"": view}, "fixed": [], "question": "", "alerts": [], "command": ""}
-    page = tmp_path / "page.html"
+    page = folder / "page.html"
     page.write_text(whole_page("Two bars", "", shown), encoding="utf-8")
-    browser.open(page, 1280)
-    found = browser.run("[...document.querySelectorAll('.legend button')].map(b => b.lastChild.textContent)")
-    assert found == list(NAMES)
-    assert browser.said == []
+    return page
