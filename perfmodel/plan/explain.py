@@ -265,7 +265,7 @@ def _sum_words(
     evaluator: Evaluator, resource: Resource, table: int, each: float, count: int, total: float, rank: int
 ) -> str:
     """How the bytes of one table become S."""
-    where = "every GPU" if resource in _EVERY_RANK else f"GPU {rank}"
+    where = "every GPU" if resource in _EVERY_RANK else f"rank {rank}"
     name = evaluator.tables.names[table]
     if count == 1:
         return f"S = {format_bytes(total)} on {where}"

@@ -106,7 +106,7 @@ def test_columns_are_the_memory_and_the_own_time_of_each_gpu(answer: Outcome, sh
 def test_rows_to_take_along_are_those_of_the_plan(answer: Outcome, shown: Shown) -> None:
     rows = placements(shown, held_by(shown)).data
     shards = {
-        (row["gpu"], row["holds"], row["row_part"], row["column_part"])
+        (row["rank"], row["holds"], row["row_part"], row["column_part"])
         for row in rows
         if row["row_parts"] is not None
     }
@@ -124,14 +124,14 @@ def test_memory_is_that_of_the_document(answer: Outcome, shown: Shown) -> None:
     block = memory(shown, held_by(shown))
     told = answer.to_dict()["memory_bytes"]
     for row in block.data:
-        assert row["total_bytes"] == told[row["gpu"]]
+        assert row["total_bytes"] == told[row["rank"]]
         parts = [
             v for k, v in row.items() if k.endswith("_bytes") and k not in ("total_bytes", "limit_bytes")
         ]
         assert sum(parts) == pytest.approx(row["total_bytes"])
     full, empty = int(np.argmax(told)), int(np.argmin(told))
-    assert f"fullest GPU, {full}, holds {format_bytes(told[full], binary=False)}" in block.title
-    assert f"emptiest, {empty}, {format_bytes(told[empty], binary=False)}" in block.title
+    assert f"fullest GPU, rank {full}, holds {format_bytes(told[full], binary=False)}" in block.title
+    assert f"emptiest, rank {empty}, {format_bytes(told[empty], binary=False)}" in block.title
     assert {shape.y0 for shape in block.figure.layout.shapes} == {2.0, 80.0}  # GB
 
 
@@ -142,7 +142,7 @@ def test_balance_and_steps_are_those_of_the_document(answer: Outcome, shown: Sho
         assert row["own_s"] == pytest.approx(sum(v for k, v in row.items() if k[:-2] in shown.shares.names))
     total = shown.shares.total_s
     busiest = (
-        f"GPU {int(np.argmax(total))} is the busiest, {format_ratio(total.max() / total.mean())} the mean"
+        f"Rank {int(np.argmax(total))} is the busiest, {format_ratio(total.max() / total.mean())} the mean"
     )
     assert balance(shown).title.startswith(busiest)
     own = [row for row in steps(shown).data if row["plan"] == "this plan"]
@@ -264,7 +264,7 @@ def test_many_gpus_are_classes_and_then_some_of_them(
     busy = [Shown.of(answer).shares.total_s[column.rank] for column in classes]
     assert busy == sorted(busy, reverse=True) and busy[0] > busy[-1]
     block = placements(Shown.of(answer), held_by(Shown.of(answer)))
-    assert {row["gpus_alike"] for row in block.data} == {1, 4, 11}
+    assert {row["ranks_alike"] for row in block.data} == {1, 4, 11}
     assert list(block.figure.layout.xaxis.ticktext).count("3") == 1
     monkeypatch.setattr(gpus_of, "MOST_COLUMNS", 2)
     kind, some = Shown.of(answer).columns

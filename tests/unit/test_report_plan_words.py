@@ -51,16 +51,16 @@ def test_columns_and_titles_name_the_gpus_by_their_ranks(answer: Outcome) -> Non
     block = memory(shown, held_by(shown))
     axis = block.figure.layout.xaxis
     assert set(axis.ticktext) == {"16–23", "40–47", "0–15<br>+96"} and axis.tickangle == 0
-    assert block.title.startswith("The fullest GPUs, 16–23, hold ") and " each, " in block.title
-    assert balance(shown).title.startswith("GPUs 16–23 are the busiest, ")
-    assert any("each of GPUs 16–23" in text for trace in block.figure.data for text in trace.hovertext)
+    assert block.title.startswith("The fullest GPUs, ranks 16–23, hold ") and " each, " in block.title
+    assert balance(shown).title.startswith("Ranks 16–23 are the busiest, ")
+    assert any("each of ranks 16–23" in text for trace in block.figure.data for text in trace.hovertext)
 
 
 def test_runs_of_ranks() -> None:
     assert runs([0, 1, 2, 5, 7, 8]) == ["0–2", "5", "7–8"]
     assert Column(0, (0, 1, 2, 5, 7, 8)).tick() == "0–2<br>+3"
     assert Column(4, (4, 5, 9)).tick() == "4–5<br>9"
-    assert Column(4, (4,)).name(EACH) == "GPU 4"
+    assert Column(4, (4,)).name(EACH) == "rank 4"
 
 
 def test_memory_opens_where_differences_are_seen(answer: Outcome) -> None:

@@ -78,8 +78,8 @@ def memory(shown: Shown, held: Sequence[Sequence[Piece]]) -> Block:
     )
     data = [
         {
-            "gpu": column.rank,
-            "gpus_alike": column.count if kind == ALIKE else 1,
+            "rank": column.rank,
+            "ranks_alike": column.count if kind == ALIKE else 1,
             **{f"{name.replace(' ', '_')}_bytes": float(values[x]) for name, values in parts.items()},
             "total_bytes": float(total[column.rank]),
             "limit_bytes": limit,
@@ -176,8 +176,8 @@ def balance(shown: Shown) -> Block:
     )
     data = [
         {
-            "gpu": column.rank,
-            "gpus_alike": column.count if kind == ALIKE else 1,
+            "rank": column.rank,
+            "ranks_alike": column.count if kind == ALIKE else 1,
             **{f"{name}_s": float(shares.own_s[at, column.rank]) for at, name in enumerate(shares.names)},
             "own_s": float(total[column.rank]),
             "step_s": whole,
@@ -206,7 +206,7 @@ def balance_title(shown: Shown) -> str:
     step = int(np.argmax(lost))
     names, several = shown.named(most)
     return (
-        f"{f'GPUs {names} are' if several else f'GPU {names} is'} the busiest, {ratio} the mean of "
+        f"{names.capitalize()} {'are' if several else 'is'} the busiest, {ratio} the mean of "
         f"{format_count(total.size)}; a GPU waits for {format_fraction(shown.shares.waiting)} of the "
         f"{shown.step_words} on average, most of it in {step_label(shown.shares.names[step])}."
     )

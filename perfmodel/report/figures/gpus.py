@@ -41,9 +41,9 @@ class Column:
         return len(self.ranks)
 
     def name(self, kind: str) -> str:
-        """``GPU 3``; of several alike, ``each of GPUs 0–7``."""
+        """``rank 3``; of several alike, ``each of ranks 0–7``."""
         alike = kind == ALIKE and self.count > 1
-        return f"each of GPUs {', '.join(runs(self.ranks))}" if alike else f"GPU {self.rank}"
+        return f"each of ranks {', '.join(runs(self.ranks))}" if alike else f"rank {self.rank}"
 
     def tick(self) -> str:
         """Its ranks under the column: ``3``, ``0–7``, two runs on two lines, ``0–7<br>+24`` of more."""
@@ -143,11 +143,11 @@ class Shown:
         """What a column is, in a sentence."""
         kind, columns = self.columns
         if kind == EACH:
-            return "A column is a GPU."
+            return "A column is a GPU, with its rank below it."
         if kind == ALIKE:
-            return "A column is one of the GPUs named below it, which are alike; the busiest are left."
-        gpus = format_count(self.answer.evaluator.gpus)
-        return f"A column is a GPU: {len(columns)} of {gpus}, from the busiest (left) to the least busy."
+            return "A column is one GPU of the ranks below it, which are alike; the busiest are left."
+        of = f"{len(columns)} of {format_count(self.answer.evaluator.gpus)}"
+        return f"A column is a GPU, with its rank below it: {of}, from the busiest (left) to the least busy."
 
     @property
     def fullest(self) -> int:
@@ -155,12 +155,12 @@ class Shown:
         return int(np.argmax(self.answer.found.memory.total_bytes))
 
     def named(self, rank: int) -> tuple[str, bool]:
-        """``3``, or ``0–7`` of GPUs that are drawn as one column; whether they are several."""
+        """``rank 3``, or ``ranks 0–7`` that are drawn as one column; whether they are several."""
         kind, columns = self.columns
         for column in columns if kind == ALIKE else ():
             if rank in column.ranks and column.count > 1:
-                return ", ".join(runs(column.ranks)), True
-        return str(rank), False
+                return f"ranks {', '.join(runs(column.ranks))}", True
+        return f"rank {rank}", False
 
     def figure(self, **layout: Any) -> Any:
         """An empty figure with an axis of columns."""
@@ -182,7 +182,7 @@ class Shown:
         if kind == ALIKE:  # the fullest GPUs, which titles name, always have a tick
             full = next(at for at, column in enumerate(columns) if self.fullest in column.ranks)
             ticks = sorted([full, *(at for at in ticks if abs(at - full) >= stride)])
-        title = "GPUs that are alike" if kind == ALIKE else "GPU"
+        title = "ranks that are alike" if kind == ALIKE else "rank"
         beside = max(_FEWEST_SLOTS - count, 0) / 2
         figure.update_xaxes(
             title={"text": title},

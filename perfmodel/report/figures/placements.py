@@ -318,8 +318,8 @@ def _row(shown: Shown, column: Column, piece: Piece, kind: str) -> Mapping[str, 
     scheme = shown.answer.plan.placements[one].scheme if one is not None else None
     cut = scheme is not None and piece.sharding != HOT and scheme.parts > 0
     return {
-        "gpu": column.rank,
-        "gpus_alike": column.count if kind == ALIKE else 1,
+        "rank": column.rank,
+        "ranks_alike": column.count if kind == ALIKE else 1,
         "holds": tables.names[one]
         if one is not None
         else f"{len(piece.tables)} tables"

@@ -157,8 +157,12 @@ def _table_hover(shown: Shown, sharding: str, found: list[tuple[Group, list[int]
 
 
 def _where(ranks: str) -> str:
-    """``4 of 128 GPUs``, ``all GPUs``, ``GPUs 0, 3``."""
-    return f"{ranks} GPUs" if " of " in ranks or ranks == "all" else f"GPUs {ranks}"
+    """``4 of 128 GPUs``, ``all GPUs``, ``ranks 0, 3``."""
+    return (
+        f"{ranks} GPUs"
+        if " of " in ranks or ranks == "all"
+        else f"{'rank' if ranks.isdecimal() else 'ranks'} {ranks}"
+    )
 
 
 def _rows(answer: Any) -> list[dict[str, Any]]:
@@ -180,7 +184,7 @@ def _rows(answer: Any) -> list[dict[str, Any]]:
                 "column_parts": scheme.col_parts,
                 "hot_rows": scheme.hot_rows,
                 "shard_bytes": group.memory_bytes,
-                "gpus": ranks_text(placement.ranks, e.gpus),
+                "ranks": ranks_text(placement.ranks, e.gpus),
                 "next_best": reason.sharding if reason and reason.scheme else "",
                 "next_best_more_s": reason.more_s if reason and reason.scheme else None,
             }
