@@ -1,7 +1,7 @@
 """What tests of commands share, and which tests may run side by side (pytest -n auto).
 
-Property tests draw the same examples each time, so that a change is judged by the same tests as the one before
-it; ``pytest -m hypothesis --hypothesis-profile=random`` draws new ones.
+Property tests draw the same examples each time, so that a change is judged by the same tests as the one
+before it; ``pytest -m hypothesis --hypothesis-profile=random`` draws new ones.
 """
 
 from __future__ import annotations

@@ -148,7 +148,7 @@ def project(
               (nccl, nvshmem, best), clock, reserve, gpus_per_node, scenario, local_memory (bytes, bytes/s),
               overrides of machine values, calibration, reduction (how partial bags become bags), payload
               (precision of bags on the wire), distribution (of ids: uniform, zipf:1.05 ...)
-    Columns: the configuration, those of ``project_grid``, evidence in words, clock.
+    Columns: the configuration, those of ``project_grid``, evidence and main_evidence in words, clock.
     """
     import pandas as pd
 
@@ -165,7 +165,8 @@ def project(
             columns[name] = np.broadcast_to(values, work.gpus.shape)
     columns |= grid.columns
     words = pd.Index([str(e) for e in Evidence])
-    columns["evidence"] = pd.Categorical.from_codes(columns["evidence"], words, ordered=True)
+    for name in ("evidence", "main_evidence"):
+        columns[name] = pd.Categorical.from_codes(columns[name], words, ordered=True)
     names = "+".join(dict.fromkeys(str(c) for c in forward.setting.links.clocks))
     columns["clock"] = pd.Categorical.from_codes(np.zeros(len(work), dtype=np.int8), pd.Index([names]))
     return pd.DataFrame(columns, copy=False)

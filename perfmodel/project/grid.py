@@ -15,7 +15,8 @@ from perfmodel.errors import BadInputError
 from perfmodel.model import bands
 from perfmodel.project.costs import Forward, Step
 from perfmodel.project.inputs import Work
-from perfmodel.project.links import Timing
+from perfmodel.project.links import Codes, Timing
+from perfmodel.schema.evidence import MAIN_SHARE, Evidence
 
 Array = NDArray[np.float64]
 CHUNK = 65_536
@@ -40,7 +41,8 @@ def project_grid(forward: Forward, work: Work) -> Grid:
     slowdown, slowdown_low, slowdown_high, slowdown_floor_part + slowdown_bytes_part = slowdown,
     slowdown_light (the least slowdown that datasheet rates allow: at least 1, at most slowdown),
     throughput_ratio (samples a second of all GPUs over those of one), evidence (rank of the weakest
-    step), and <step>_time_s of every step.
+    step, or of the local look-up), main_evidence (rank of ``Evidence.main`` of the time), and
+    <step>_time_s of every step.
     Limits: one GPU -> slowdown, low and high exactly 1
     """
     spans = [slice(at, min(at + CHUNK, len(work))) for at in range(0, len(work), CHUNK)]
@@ -134,7 +136,24 @@ def totals(base: Timing, steps: list[Step], *, own_rate: bool = False) -> dict[s
         "slowdown_low": low,
         "slowdown_high": high,
         "evidence": rank,
+        "main_evidence": _main(steps, time),
     }
+
+
+def _main(steps: list[Step], time: Array) -> Codes:
+    """Rank of the weakest evidence that much of the time rests on. Source: ``Evidence.main``"""
+    rests: dict[int, Array] = {}
+    for step in steps:
+        ranks, seconds = step.timing.evidence, step.timing.time_s
+        least, most = int(ranks.min(initial=len(Evidence))), int(ranks.max(initial=0))
+        for rank in range(least, most + 1):
+            part = seconds if least == most else np.where(ranks == rank, seconds, 0)
+            rests[rank] = rests[rank] + part if rank in rests else part
+    found, weaker, enough = np.zeros(time.shape, dtype=np.int8), np.zeros_like(time), MAIN_SHARE * time
+    for rank in sorted(rests, reverse=True):
+        weaker = weaker + rests[rank]
+        np.maximum(found, np.int8(rank), out=found, where=weaker > enough)
+    return found
 
 
 def _sum(timings: list[Timing], shape: tuple[int, ...]) -> tuple[Array, Array, Array]:

@@ -142,6 +142,17 @@ class Projection:
         shares = {e: sum(s.share for s in self.steps if s.evidence is e) for e in Evidence}
         return {e: share for e, share in shares.items() if share > 0}
 
+    @property
+    def main_evidence(self) -> Evidence:
+        """The weakest that much of the time rests on."""
+        return Evidence.main(self.evidence_shares())
+
+    @property
+    def baseline_evidence(self) -> Evidence:
+        """Of the time of the same batch in local memory."""
+        base = self.forward.baseline(self.forward.traffic(self.work))
+        return Evidence.from_rank(int(base.evidence[0]))
+
     def to_frame(self) -> pd.DataFrame:
         """The steps as a table."""
         import pandas as pd
@@ -160,6 +171,7 @@ class Projection:
             **totals,
             **{k: int(totals[k]) for k in _COUNTS},
             "evidence": str(self.evidence),
+            "main_evidence": str(self.main_evidence),
             "clocks": [str(c) for c in self.clocks],
             "calibrations": list(self.calibrations),
             "steps": [
@@ -175,6 +187,9 @@ _COUNTS = ("gpus", "gpus_needed")
 _KEPT_TIMES = ("baseline_time_s", "floor_time_s", "light_time_s")
 
 
+_RANKS = ("evidence", "main_evidence")
+
+
 def project_work(forward: Forward, work: Work, reserve: float) -> Projection:
     """The projection of a single configuration."""
     if len(work) != 1:
@@ -183,7 +198,7 @@ def project_work(forward: Forward, work: Work, reserve: float) -> Projection:
         )
     setting = forward.setting
     grid = project_grid(forward, work)
-    totals = {name: float(values[0]) for name, values in grid.columns.items() if name != "evidence"}
+    totals = {name: float(values[0]) for name, values in grid.columns.items() if name not in _RANKS}
     with np.errstate(all="ignore"):
         steps = tuple(_rows(forward, work, totals["time_s"]))
     clocks = tuple(dict.fromkeys(s.clock for s in steps))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
+
+MAIN_SHARE = 0.2
+"""Of a time: more than that resting on an evidence counts as resting on it."""
 
 
 class Evidence(StrEnum):
@@ -30,6 +33,20 @@ class Evidence(StrEnum):
     def weakest(items: Iterable[Evidence]) -> Evidence:
         """The weakest of several; ``measured`` for none."""
         return max(items, key=lambda e: e.rank, default=Evidence.MEASURED)
+
+    @staticmethod
+    def main(shares: Mapping[Evidence, float]) -> Evidence:
+        """The weakest that more than ``MAIN_SHARE`` of the whole rests on, counting what is weaker still.
+
+        shares  of the whole, by evidence [-]
+        Limits: one evidence -> that one;  a small part assumed -> not ``assumed``;  none -> ``measured``
+        """
+        weaker = 0.0
+        for evidence in reversed(Evidence):
+            weaker += shares.get(evidence, 0.0)
+            if weaker > MAIN_SHARE:
+                return evidence
+        return Evidence.MEASURED
 
 
 _RANKS = {evidence: rank for rank, evidence in enumerate(Evidence)}

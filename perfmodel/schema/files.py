@@ -29,6 +29,7 @@ _EXPECTED = {
     "distribution file": "CSV with row_share and lookup_share, a bin of rows a line, each adding up to 1",
     "sample file": "CSV with collective, payload_bytes, gpus, time_s and more; perfmodel import --help",
     "calibration": "a file that perfmodel import wrote; perfmodel import --help",
+    "page": "HTML as perfmodel report, project --report or plan --report writes it",
 }
 
 

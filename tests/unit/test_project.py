@@ -288,6 +288,27 @@ def test_many_configurations_are_the_single_ones_in_order() -> None:
         assert p.slowdown == row["slowdown"]
         assert p.totals["high_s"] == row["high_s"]
         assert str(p.evidence) == row["evidence"]
+        assert str(p.main_evidence) == row["main_evidence"]
+
+
+def test_the_main_evidence_is_what_more_than_a_fifth_rests_on() -> None:
+    assert Evidence.main({Evidence.MEASURED: 0.81, Evidence.ASSUMED: 0.19}) is Evidence.MEASURED
+    assert Evidence.main({Evidence.MEASURED: 0.79, Evidence.ASSUMED: 0.21}) is Evidence.ASSUMED
+    weak = {Evidence.MEASURED: 0.7, Evidence.TRANSFERRED: 0.15, Evidence.ASSUMED: 0.15}
+    assert Evidence.main(weak) is Evidence.TRANSFERRED
+    assert Evidence.main({each: 1 / 6 for each in Evidence}) is Evidence.DATASHEET
+    assert Evidence.main({Evidence.EXTRAPOLATED: 1.0}) is Evidence.EXTRAPOLATED
+    assert Evidence.main({}) is Evidence.MEASURED
+
+
+@pytest.mark.parametrize("machine", ["h100-sxm-ib", "h200-sxm-ib", "gb200-nvl72"])
+def test_main_evidence_of_many_is_that_of_each(machine: str) -> None:
+    sizes = [0.5e11, 1.5e11, 5e11, 1e12, 1e13, 1e14]
+    for backend in ("nccl", "nvshmem") if machine != "gb200-nvl72" else ("nccl",):
+        frame = perfmodel.project(table_bytes=sizes, machine=machine, backend=backend)
+        each = [project_one(table_bytes=s, machine=machine, backend=backend) for s in sizes]
+        assert frame["main_evidence"].tolist() == [str(p.main_evidence) for p in each]
+        assert [str(p.baseline_evidence) for p in each] == ["assumed"] * len(sizes)
 
 
 def test_workload_and_frame_say_the_same() -> None:

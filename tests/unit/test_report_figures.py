@@ -54,20 +54,22 @@ def test_slowdown_has_the_numbers_of_the_projection() -> None:
     row = next(row for row in block.data if row["table_bytes"] == 10 * TB)
     assert row["slowdown"] == pytest.approx(answer.slowdown, rel=1e-5)
     assert (row["slowdown_low"], row["slowdown_high"]) == pytest.approx(answer.band, rel=1e-5)
-    traces = [trace for trace in block.figure.data if trace.mode == "lines+markers" and trace.showlegend]
-    at = list(traces[0].x).index(10 * TB)
-    assert traces[0].y[at] == row["slowdown"] and traces[0].customdata[at][1] == "128"
+    last = next(trace for trace in reversed(block.figure.data) if trace.mode == "lines+markers")
+    at = list(last.x).index(10 * TB)
+    assert last.y[at] == row["slowdown"] and last.customdata[at][1] == "128"
+    assert last.customdata[at][-1] == f"{answer.main_evidence}; in part {answer.evidence}"
 
 
 def test_a_line_changes_its_dash_where_its_evidence_changes() -> None:
     one = line()
     words = ["measured", "measured", "interpolated", "assumed", "assumed"]
-    block = drawn(slowdown([Line("row-wise", one.frame.assign(evidence=words))], asked()))
+    block = drawn(slowdown([Line("row-wise", one.frame.assign(main_evidence=words))], asked()))
     parts = [trace for trace in block.figure.data if trace.line.dash]
     assert [part.line.dash for part in parts] == ["solid", "dash", "longdashdot"]
     assert parts[0].x[-1] == parts[1].x[0]  # no gap
     assert sum(bool(part.showlegend) for part in parts) == 1
     assert "solid = measured" in block.how_to_read and "long dash-dot = assumed" in block.how_to_read
+    assert block.how_to_read.endswith("; the time in one memory is assumed.")
 
 
 def test_slowdown_marks_what_was_published() -> None:

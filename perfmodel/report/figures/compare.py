@@ -12,6 +12,7 @@ from perfmodel.project import Projection
 from perfmodel.project.comparison import Verdict, compared
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Missing
+from perfmodel.report.figures.line_traces import dash_words, evidence_words, parts_of
 from perfmodel.report.figures.words import hover, safe, sentence
 from perfmodel.schema.evidence import Evidence
 from perfmodel.units import format_bytes, format_count, format_ratio, format_time
@@ -271,11 +272,8 @@ def _line(frame: pd.DataFrame, label: str, index: int, value: str, ends: tuple[s
         line={"width": 0}, mode="lines", hoverinfo="skip", showlegend=False, **same,
     )  # fmt: skip
     texts = [_line_text(label, row) for row in frame.to_dict(orient="records")]
-    evidence = [str(word) for word in frame["evidence"]]
     first = True
-    for kind, members in groupby(range(len(x)), key=lambda at: evidence[at]):
-        span = list(members)
-        part = slice(max(span[0] - 1, 0), span[-1] + 1)
+    for part, kind in parts_of([str(word) for word in frame["main_evidence"]]):
         line = {"color": colour, "width": 2.5, "dash": style.DASHES[Evidence(kind)]}
         yield go.Scatter(
             x=x[part], y=y[part], hovertext=texts[part], hoverinfo="text", mode="lines", line=line,
@@ -294,7 +292,7 @@ def _line_text(label: str, row: Mapping[Any, Any]) -> str:
             f"{size} on {format_count(float(row['gpus']))} GPUs",
             f"{format_time(float(row['time_s']))} a batch, band {low} – {high}",
             f"slowdown {slow[0]}, band {slow[1]} – {slow[2]}",
-            f"evidence: {row['evidence']}",
+            f"evidence: {evidence_words(row)}",
         ]
     )
 
@@ -321,23 +319,13 @@ def _row(letter: str, row: Mapping[Any, Any]) -> dict[str, Any]:
     return {
         "side": letter,
         **{name: float(f"{float(row[name]):.6g}") for name in names},
-        "evidence": str(row["evidence"]),
+        **{name: str(row[name]) for name in ("evidence", "main_evidence")},
     }
 
 
 def _dashes(frames: Sequence[pd.DataFrame]) -> str:
     """What the dashes of the lines mean."""
-    used = dict.fromkeys(Evidence(str(word)) for frame in frames for word in frame["evidence"])
-    if len(used) == 1:
-        return f"Both lines rest on something {next(iter(used))}."
-    words = (f"{_DASHES[style.DASHES[one]]} = {one}" for one in sorted(used, key=lambda e: e.rank))
-    return f"Lines by their weakest evidence: {', '.join(words)}."
-
-
-_DASHES = {
-    "solid": "solid", "dash": "dashed", "dot": "dotted", "dashdot": "dash-dot", "longdash": "long dashes",
-    "longdashdot": "long dash-dot",
-}  # fmt: skip
+    return sentence(dash_words(str(word) for frame in frames for word in frame["main_evidence"]))
 
 
 def _source(pair: Pair, frames: Sequence[pd.DataFrame]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ from perfmodel.project import Projection
 from perfmodel.report.figures import style
 from perfmodel.report.figures.ends import LabelledEnd, Scale, end_labels
 from perfmodel.report.figures.words import safe
-from perfmodel.schema.evidence import Evidence
+from perfmodel.schema.evidence import MAIN_SHARE, Evidence
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -69,14 +69,14 @@ def drawn_of(lines: Sequence[Line], columns: Sequence[str]) -> list[Drawn]:
 
 def _rows(line: Line, names: Sequence[str]) -> Iterator[dict[str, Any]]:
     """Rows of the data: numbers in SI units."""
-    columns = [line.frame[name].tolist() for name in (*names, "evidence")]
-    for *numbers, evidence in zip(*columns, strict=True):
+    columns = [line.frame[name].tolist() for name in (*names, "evidence", "main_evidence")]
+    for *numbers, weakest, main in zip(*columns, strict=True):
         values = {name: float(value) for name, value in zip(names, numbers, strict=True)}
-        yield {"line": line.label, **values, "evidence": str(evidence)}
+        yield {"line": line.label, **values, "evidence": str(weakest), "main_evidence": str(main)}
 
 
 def traces(line: Drawn, shown: Columns, hover: Callable[[Row], list[str]], template: str) -> Iterator[Any]:
-    """The ribbon, then the line in parts of one evidence each.
+    """The ribbon, then the line in parts of one main evidence each.
 
     hover  the words of a row that the template names
     """
@@ -110,8 +110,11 @@ def heights(line: Drawn, shown: Columns) -> list[list[float]]:
 
 
 def _parts(line: Drawn) -> Iterator[tuple[slice, str]]:
-    """Neighbours of one evidence, each with the point before it."""
-    evidence = line.values("evidence")
+    yield from parts_of(line.values("main_evidence"))
+
+
+def parts_of(evidence: Sequence[str]) -> Iterator[tuple[slice, str]]:
+    """Neighbours of one evidence, each with the point before it: a dash each."""
     for kind, members in groupby(range(len(evidence)), key=lambda at: evidence[at]):
         span = list(members)
         yield slice(max(span[0] - 1, 0), span[-1] + 1), kind
@@ -123,13 +126,20 @@ def labels(drawn: Sequence[Drawn], x: str, y: str, scale: Scale) -> list[dict[st
     return end_labels(ends, scale)
 
 
-def dash_words(rows: Sequence[Row]) -> str:
-    """What the dashes of lines mean."""
-    used = dict.fromkeys(Evidence(row["evidence"]) for row in rows)
-    if len(used) == 1:
-        return f"every line rests on something {next(iter(used))}"
-    words = (f"{_DASH_WORDS[style.DASHES[item]]} = {item}" for item in sorted(used, key=lambda e: e.rank))
-    return "lines by their weakest evidence: " + ", ".join(words)
+def dash_words(main: Iterable[str]) -> str:
+    """What the dashes of lines mean.
+
+    main  evidence that much of the time of a point rests on, of all points
+    """
+    used = sorted(map(Evidence, set(main)), key=lambda e: e.rank)
+    words = ", ".join(f"{_DASH_WORDS[style.DASHES[item]]} = {item}" for item in used)
+    return f"lines by the weakest evidence that more than {100 * MAIN_SHARE:g} % of the time rests on: {words}"
+
+
+def evidence_words(row: Row) -> str:
+    """``transferred; in part assumed``."""
+    main, weakest = row["main_evidence"], row["evidence"]
+    return main if main == weakest else f"{main}; in part {weakest}"
 
 
 _DASH_WORDS = {

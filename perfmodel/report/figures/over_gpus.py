@@ -17,6 +17,7 @@ from perfmodel.report.figures.line_traces import (
     Row,
     dash_words,
     drawn_of,
+    evidence_words,
     full,
     heights,
     rule_words,
@@ -119,9 +120,11 @@ def over_gpus(lines: Sequence[Line], asked: Projection) -> Block | Missing:
         shapes=rules(borders),
         **switches[0].layout,
     )
+    dashes = dash_words(row["main_evidence"] for row in rows)
     how = (
         "The same tables and samples per GPU on more and more GPUs; the grey line is what one memory that "
-        f"holds all tables would give; ribbons are 95 % bands; {dash_words(rows)}."
+        f"holds all tables would give; ribbons are 95 % bands; {dashes}; "
+        f"the time in one memory is {asked.baseline_evidence}."
     )
     return Block(NAME, sentence(known, asked), how, figure, source(asked, rows), rows, switches)
 
@@ -232,4 +235,4 @@ def _words(row: Row) -> Iterator[str]:
     yield from (format_ratio(row[name]) for name in ("slowdown", "slowdown_low", "slowdown_high"))
     yield from (format_time(row[name]) for name in ("time_s", "baseline_time_s"))
     yield _samples(row["samples_per_s"])
-    yield row["evidence"]
+    yield evidence_words(row)

@@ -17,6 +17,7 @@ from perfmodel.report.figures.line_traces import (
     Line,
     dash_words,
     drawn_of,
+    evidence_words,
     full,
     labels,
     rule_words,
@@ -81,7 +82,7 @@ def slowdown(lines: Sequence[Line], asked: Projection, marks: Sequence[Mark] = (
         Switch("log", {}, {"yaxis": log, "annotations": on_log}),
         Switch("linear", {}, {"yaxis": linear, "annotations": on_linear}),
     )
-    title, how = sentence(known, asked), _how(rows)
+    title, how = sentence(known, asked), _how(rows, asked)
     return Block(NAME, title, how, figure, source(asked, rows), rows, switches)
 
 
@@ -117,10 +118,12 @@ def _at(frame: pd.DataFrame, table_bytes: float) -> float | None:
     return float(frame["slowdown"].to_numpy()[found][0]) if found.any() else None
 
 
-def _how(rows: Sequence[Mapping[str, Any]]) -> str:
+def _how(rows: Sequence[Mapping[str, Any]], asked: Projection) -> str:
+    dashes = dash_words(row["main_evidence"] for row in rows)
     return (
         "Time of a batch on as many GPUs as each size needs, over that of the same batch in one memory; "
-        f"ribbons are 95 % bands; {dash_words(rows)}."
+        f"ribbons are 95 % bands; {dashes}; "
+        f"the time in one memory is {asked.baseline_evidence}."
     )
 
 
@@ -135,7 +138,7 @@ def _hover(row: Mapping[str, Any]) -> list[str]:
     ratios = (format_ratio(row[name]) for name in ("slowdown", "slowdown_low", "slowdown_high"))
     size, gpus = format_bytes(row["table_bytes"], binary=False), format_count(row["gpus"])
     times = (format_time(row["time_s"]), format_time(row["baseline_time_s"]))
-    return [size, gpus, *ratios, *times, row["evidence"]]
+    return [size, gpus, *ratios, *times, evidence_words(row)]
 
 
 def _mark_traces(marks: Sequence[Mark]) -> list[dict[str, Any]]:

@@ -170,4 +170,5 @@ def _rows(answers: Sequence[Projection]) -> Iterator[dict[str, Any]]:
     for answer in answers:
         own = {"gpus": answer.gpus, "table_bytes": answer.gpu_count.table_bytes}
         words = {"batch": float(answer.work.batch[0]), "evidence": str(answer.evidence)}
+        words |= {"main_evidence": str(answer.main_evidence)}
         yield {**answer.totals, **own, **words}

@@ -9,11 +9,8 @@ from perfmodel.project import Projection
 from perfmodel.project.sensitivity import next_experiment
 from perfmodel.report.figures.style import EVIDENCE_COLOURS
 from perfmodel.report.projection import experiment_text
-from perfmodel.schema.evidence import Evidence
+from perfmodel.schema.evidence import MAIN_SHARE, Evidence
 from perfmodel.units import format_bytes, format_count, format_fraction, format_ratio, format_time
-
-ALERT_SHARE = 0.2
-"""Assumed share of the time from which on the card says so."""
 
 
 def headline(answer: Projection) -> dict[str, Any]:
@@ -77,7 +74,7 @@ def evidence_bar(answer: Projection) -> list[dict[str, Any]]:
 def _alert(answer: Projection) -> str:
     """What to measure where more than a fifth of the time is assumed; else ""."""
     share = answer.evidence_shares().get(Evidence.ASSUMED, 0.0)
-    if share <= ALERT_SHARE or answer.forward.memory is not None:
+    if share <= MAIN_SHARE or answer.forward.memory is not None:
         return ""
     first = f"{format_fraction(share)} of the time rests on something assumed."
     experiment = next_experiment(answer)

@@ -22,11 +22,10 @@ from perfmodel.report.figures.plan_tables import others, tables
 from perfmodel.report.figures.style import EVIDENCE_COLOURS
 from perfmodel.report.figures.timeline import timeline
 from perfmodel.report.page.assemble import block_data, whole_page
-from perfmodel.report.page.headline import ALERT_SHARE
 from perfmodel.report.page.provenance import machine_values, versions
 from perfmodel.report.plan import STOPPED, compared_with, kept_words, step_label
 from perfmodel.report.projection import band
-from perfmodel.schema.evidence import Evidence
+from perfmodel.schema.evidence import MAIN_SHARE, Evidence
 from perfmodel.units import (
     counted,
     format_bytes,
@@ -156,7 +155,7 @@ def _gpus(answer: Outcome, capped: bool) -> str:
     )
     return (
         f"{format_count(e.gpus)}{domains}, for {counted(len(e.tables), 'table')} of {size}; memory {full} of "
-        f"{limit} on the fullest (GPU {int(np.argmax(total))}), {kept_words(answer, capped)}"
+        f"{limit} on the fullest (rank {int(np.argmax(total))}), {kept_words(answer, capped)}"
     )
 
 
@@ -185,7 +184,7 @@ def evidence_bar(answer: Outcome) -> list[dict[str, Any]]:
 def _alert(answer: Outcome) -> str:
     """Which steps are assumed, and how to measure them, where they take more than a fifth; else ""."""
     share = evidence_shares(answer).get(Evidence.ASSUMED, 0.0)
-    if share <= ALERT_SHARE:
+    if share <= MAIN_SHARE:
         return ""
     rows = [row for row in answer.found.cost.rows if row.evidence == Evidence.ASSUMED]
     rows.sort(key=lambda row: -row.time_s)
