@@ -133,7 +133,8 @@ def dash_words(main: Iterable[str]) -> str:
     """
     used = sorted(map(Evidence, set(main)), key=lambda e: e.rank)
     words = ", ".join(f"{_DASH_WORDS[style.DASHES[item]]} = {item}" for item in used)
-    return f"lines by the weakest evidence that more than {100 * MAIN_SHARE:g} % of the time rests on: {words}"
+    share = f"{100 * MAIN_SHARE:g} %"
+    return f"lines by the weakest evidence that more than {share} of the time rests on: {words}"
 
 
 def evidence_words(row: Row) -> str:
