@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -144,7 +145,7 @@ class Forward:
         """Shards that hold a row of a bag."""
         if self.ids.uniform:
             return access.shards_touched(shards, t.pooling)
-        distinct = self._each(lambda asked, _: asked.distinct_in_bag(0), work, t, shards, 0)
+        distinct = self._each(_distinct, t.rows, t.pooling)
         return shards * ex.filled_share(shards, distinct)
 
     def _misses(self, work: Work, t: TableGroup, shards: Array, row: Array, cache: ArrayLike) -> Array:
@@ -152,21 +153,14 @@ class Forward:
         if self.ids.uniform:
             return kernels.uniform_misses(t.rows / shards, work.batch * t.pooling, row, cache)
         held = shards * (np.asarray(cache) / row)
-        return self._each(lambda asked, X: float(asked.miss(Gather.SHARD, 0, X)), work, t, shards, held)
+        return self._each(_missed, t.rows, t.pooling, work.batch, shards, held)
 
-    def _each(
-        self,
-        what: Callable[[LookUps, float], float],
-        work: Work,
-        t: TableGroup,
-        shards: Array,
-        more: ArrayLike,
-    ) -> Array:
+    def _each(self, what: Callable[..., float], *of: ArrayLike) -> Array:
         """Of every configuration what its skewed look-ups say; equal ones are asked once."""
-        columns = np.broadcast_arrays(t.rows, t.pooling, work.batch, shards, more)
-        kinds, of = np.unique(np.stack([c.ravel() for c in columns]), axis=1, return_inverse=True)
-        found = np.array([what(LookUps(self.ids, *kind[:4]), kind[4]) for kind in kinds.T.tolist()])
-        return np.asarray(found[of.reshape(-1)].reshape(columns[0].shape))
+        columns = np.broadcast_arrays(*of)
+        asked = list(zip(*(column.ravel().tolist() for column in columns), strict=True))
+        found = {each: what(self.ids, *each) for each in set(asked)}
+        return np.array([found[each] for each in asked], dtype=np.float64).reshape(columns[0].shape)
 
     def baseline(self, traffic: Traffic) -> Timing:
         """The gather of the same batch from local memory, nothing else."""
@@ -370,3 +364,15 @@ class Forward:
             bound = bounds.reduce_scatter_floor_time if scatter else bounds.all_to_all_floor_time
             links = links + bound(step.payload_bytes, work.gpus, g, inside, nic)
         return bounds.sharded_floor_time(time, local, traffic.bare_bytes, hbm, links)
+
+
+@lru_cache(maxsize=2**14)
+def _missed(ids: Distribution, rows: float, pooling: float, batch: float, shards: float, X: float) -> float:
+    """Part of the look-ups of a shard that misses caches of X rows: the same for every way to send."""
+    return float(LookUps(ids, rows, pooling, batch, shards).miss(Gather.SHARD, 0, X))
+
+
+@lru_cache(maxsize=2**14)
+def _distinct(ids: Distribution, rows: float, pooling: float) -> float:
+    """Distinct rows in a bag, which neither batch nor shards change."""
+    return LookUps(ids, rows, pooling, 1, 1).distinct_in_bag(0)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import perfmodel
 from perfmodel.errors import BadInputError
 from perfmodel.model.embedding_bag import slowdown_limit
+from perfmodel.model.look_ups import LookUps
 from perfmodel.project import Memory, grids, prepare, project_grid, project_one
 from perfmodel.project.links import Faster, Library
 from perfmodel.project.scenarios import BEST
@@ -327,3 +328,16 @@ def test_the_paper_grids_have_their_sizes() -> None:
     assert {name: len(np.unique(a)) for name, a in first.items()} == {
         "gpus": 1, "table_count": 1, "batch": 4, "dim": 4, "pooling": 3,
     }  # fmt: skip
+
+
+def test_skewed_look_ups_are_asked_once_whatever_they_are_sent_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[object] = []
+    own = LookUps.miss
+    monkeypatch.setattr(LookUps, "miss", lambda *given: asked.append(given) or own(*given))
+    question: dict[str, Any] = {"tables": "mlperf-dlrm-dcnv2", "gpus": 64, "distribution": "zipf:1.0507"}
+    first = project_one(**question)
+    assert asked
+    asked.clear()
+    for way in ("all-to-all", "two-level", "sparse"):
+        assert project_one(**question, reduction=way).time_s != first.time_s
+    assert not asked
