@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from perfmodel.errors import PerfmodelError
 from perfmodel.model.exchanges import Exchange
 from perfmodel.plan.cost import Evaluator, StepCost
-from perfmodel.plan.loads import Loads
 from perfmodel.plan.memory import Memory
 from perfmodel.plan.placement import SHARDINGS, Placement, Plan, Scheme, check_scheme
 from perfmodel.plan.tables import PlanTables
@@ -136,10 +135,11 @@ def _costed(
     evaluator: Evaluator, way: str, scheme: Scheme, plan: Plan, usable_bytes: float
 ) -> Alike | tuple[float, str]:
     """A plan with its cost, or why it does not fit."""
+    over = _too_much(evaluator, plan, usable_bytes)
+    if over:
+        return over
     loads = evaluator.loads(plan)
-    memory = evaluator.memory(plan, loads)
-    over = _too_much(evaluator, plan, memory, usable_bytes)
-    return over or Alike(way, scheme, plan, evaluator.step(loads), memory)
+    return Alike(way, scheme, plan, evaluator.step(loads), evaluator.memory(plan, loads))
 
 
 def _promising(evaluator: Evaluator, way: str) -> list[Scheme]:
@@ -149,14 +149,12 @@ def _promising(evaluator: Evaluator, way: str) -> list[Scheme]:
     if len(schemes) <= _TRIED:
         return schemes
     sample, _, count = tables.kinds
-    times = []
-    for scheme in schemes:
-        kinds, r, c = _columns(_cuts(tables, scheme))
-        each = evaluator.shard_loads(sample, kinds, r, c)
-        parts = (np.where(kinds == Exchange.DP, 0, r * c) * count)[:, np.newaxis]
-        own = np.maximum((each.own * parts).sum(axis=0) / evaluator.gpus, each.own.max(axis=0))
-        everywhere = (each.everywhere * count[:, np.newaxis]).sum(axis=0)
-        times.append(evaluator.step(Loads((own + everywhere)[:, np.newaxis])).time_s)
+    kinds, r, c = (np.stack(x) for x in zip(*(_columns(_cuts(tables, s)) for s in schemes), strict=True))
+    each = evaluator.shard_loads(sample, kinds, r, c)  # [schemes, kinds of table, K]
+    parts = (np.where(kinds == Exchange.DP, 0, r * c) * count)[..., np.newaxis]
+    own = np.maximum((each.own * parts).sum(axis=1) / evaluator.gpus, each.own.max(axis=1))
+    everywhere = (each.everywhere * count[:, np.newaxis]).sum(axis=1)
+    times = evaluator.exact_times(own + everywhere)
     return [schemes[k] for k in np.argsort(times, kind="stable")]
 
 
@@ -185,10 +183,9 @@ def _nothing_to_cut(evaluator: Evaluator, way: str) -> str:
 _OF_DOMAINS = ("table-row-wise", "table-column-wise", "grid", "row-wise-two-level")
 
 
-def _too_much(evaluator: Evaluator, plan: Plan, memory: Memory, usable: float) -> tuple[float, str] | None:
+def _too_much(evaluator: Evaluator, plan: Plan, usable: float) -> tuple[float, str] | None:
     """(bytes, why) where a rank has more rows and optimizer state than it may."""
-    held = memory.rows_bytes + memory.optimizer_bytes
-    most = float(held.max())
+    most = float(np.sum(evaluator.memories.held(plan), axis=0).max())
     if most <= usable * (1 + _ROUNDING):
         return None
     t = np.arange(len(evaluator.tables))
@@ -217,9 +214,11 @@ def _plans(evaluator: Evaluator, way: str, scheme: Scheme) -> Iterator[Plan]:
     for at, each in sorted(zip(sample.tolist(), cut, strict=True)):
         check_scheme(tables.names[at], int(tables.rows[at]), int(tables.dim[at]), each, gpus, domain)
     kinds, r, c = _columns(cut)
-    memory = np.sum(evaluator.shard_memory(sample, r, c), axis=0)
-    work = evaluator.shard_loads(sample, kinds, r, c).own.sum(axis=1)
-    for weight in (memory, work) if np.ptp(memory) or np.ptp(work) else (memory,):
+    weights = [np.sum(evaluator.shard_memory(sample, r, c), axis=0)]
+    if sample.size > 1:  # of equal tables every order is the same
+        work = evaluator.shard_loads(sample, kinds, r, c).own.sum(axis=1)
+        weights += [work] if np.ptp(weights[0]) or np.ptp(work) else []
+    for weight in weights:
         placed = _dealt(way, cut, kind_of, weight, gpus, domain)
         yield Plan(tables, tuple(placed), gpus, domain)
 

@@ -188,6 +188,17 @@ class Evaluator:
         low, high = time - bands.quadrature(*down), time + bands.quadrature(*up)
         return StepCost(tuple(rows), time, float(low), float(high), evidence)
 
+    def exact_times(self, most: Array) -> Array:
+        """Times [...] of many passes as ``step`` takes them, from the busiest ranks' loads [..., K]."""
+        times = [(step, self.times.exact(step, most).time_s) for step in self.steps]
+        total = np.asarray(sum(time for _, time in times))
+        known = self.setting.handover
+        if not known.known:
+            return total
+        collectives = [(step, time) for step, time in times if step.collective]
+        sent = [self.times.sent(step, self.times.payload(step, most), time) for step, time in collectives]
+        return total + known.times(sent)[1]
+
     def _row(self, step: Step, timing: Timing, loads: Loads) -> StepRow:
         each = np.max([loads.of(resource) for resource in step.resources], axis=0)
         if step.gathers:  # the rank that takes longest

@@ -269,6 +269,8 @@ def _look_up_hot(a: _Cut, own: Array, everywhere: Array) -> None:
 
 def _unique(a: _Cut, own: Array, everywhere: Array) -> None:
     """Unique rows, as they are stored, to those who asked; pooled from the buffer in which they arrive."""
+    if not a.ub.any():
+        return
     own[..., Resource.ROWS_SENT] = ex.requested_rows(a.G, a.U, a.r) * a.elements * a.w * a.ub
     everywhere[..., Resource.ROWS_RECEIVED] = a.U * a.D * a.w * a.ub
     bag = a.D * a.pooled + a.model.constant("offset_bytes")
@@ -286,6 +288,8 @@ def _dense(a: _Cut, own: Array, everywhere: Array) -> None:
 
 def _two_level(a: _Cut, own: Array, everywhere: Array) -> None:
     """Reduce-scatter in each domain, then across: reduce-scatter from all domains, else all-to-all."""
+    if not a.two.any():
+        return
     domains = a.G / a.g
     sent = ex.bags_sent_bytes(a.G, a.B, 1, ex.bag_bytes(a.elements, a.v))
     own[..., Resource.REDUCE_INSIDE] = sent * a.two
@@ -303,9 +307,11 @@ def _two_level(a: _Cut, own: Array, everywhere: Array) -> None:
 
 def _partial(a: _Cut, own: Array, everywhere: Array) -> None:
     """Bags by all-to-all, all of them or the non-empty ones, and the sum of those that came in parts."""
+    dense = a.kind == Exchange.RB
+    if not (dense | a.sparse).any():
+        return
     sent = ex.bags_sent_bytes(a.G, a.B, a.q, ex.bag_bytes(a.elements, a.v, a.index))
     received = ex.bags_received_bytes(a.B, a.r, a.q, a.D, a.v, a.c, a.index)
-    dense = a.kind == Exchange.RB
     own[..., Resource.BAGS_SENT] = sent * dense
     everywhere[..., Resource.BAGS_RECEIVED] = received * dense
     own[..., Resource.SPARSE_SENT] = sent * a.sparse
@@ -347,6 +353,16 @@ def _backward(a: _Cut, training: Training, own: Array, everywhere: Array) -> Non
     ):
         own[..., resource] = size * ~a.dp
         everywhere[..., resource] = size * a.dp
+    copied = np.where(a.dp, a.E, a.hot)
+    everywhere[..., Resource.COPIED_GRADIENTS] = ex.copied_gradient_bytes(copied, a.D, a.pooled)
+    _update_hot(a, training, everywhere)
+    _unique_gradients(a, own, everywhere)
+
+
+def _unique_gradients(a: _Cut, own: Array, everywhere: Array) -> None:
+    """Gradients of unique rows, added up from those of the bags before they travel."""
+    if not a.ub.any():
+        return
     added = a.traffic(
         np.full(a.U.shape, a.B), a.B * a.L, a.D, a.U, a.D * a.pooled, len(a.model.tables), a.pooled
     )
@@ -354,9 +370,6 @@ def _backward(a: _Cut, training: Training, own: Array, everywhere: Array) -> Non
     everywhere[..., Resource.ACCUMULATE_L2] = added.l2_bytes * a.ub
     everywhere[..., Resource.ROW_GRADIENTS_SENT] = a.U * a.D * a.v * a.ub
     own[..., Resource.ROW_GRADIENTS_RECEIVED] = ex.requested_rows(a.G, a.U, a.r) * a.elements * a.v * a.ub
-    copied = np.where(a.dp, a.E, a.hot)
-    everywhere[..., Resource.COPIED_GRADIENTS] = ex.copied_gradient_bytes(copied, a.D, a.pooled)
-    _update_hot(a, training, everywhere)
 
 
 def _update_hot(a: _Cut, training: Training, everywhere: Array) -> None:

@@ -99,8 +99,8 @@ class MemoryModel:
         held = ex.shard_bytes(rows, r, elements, width, 0, 0)
         return held, ex.shard_bytes(rows, r, elements, width, per_element, per_row) - held
 
-    def ranks(self, plan: Plan, loads: Loads, times: PassTimes) -> Memory:
-        """Bytes of every rank of a plan with these loads."""
+    def held(self, plan: Plan) -> tuple[Array, Array]:
+        """(rows, optimizer's state) of every rank of a plan [bytes], each [G]."""
         tables, ranks = plan.shards
         copies = np.array([p.ranks.size == 0 for p in plan.placements])
         t, sums = np.arange(len(self.tables)), []
@@ -108,7 +108,11 @@ class MemoryModel:
         for part, hot in zip(shards, self.copies(t, plan.hot_rows), strict=True):
             held = np.bincount(ranks, weights=part[tables], minlength=plan.gpus)
             sums.append(held + np.sum(part[copies]) + np.sum(hot))
-        return Memory(sums[0], sums[1], buffer_bytes(loads.values, times))
+        return sums[0], sums[1]
+
+    def ranks(self, plan: Plan, loads: Loads, times: PassTimes) -> Memory:
+        """Bytes of every rank of a plan with these loads."""
+        return Memory(*self.held(plan), buffer_bytes(loads.values, times))
 
 
 def buffer_bytes(values: Array, times: PassTimes) -> Array:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,15 @@ from perfmodel.errors import BadInputError
 from perfmodel.plan import Evaluator, PlanTables, alike
 from perfmodel.plan.alike import WAYS, Alike, Impossible, best_alike, schemes_of, way_named
 from perfmodel.plan.answer import compared, evaluator_of, projection_of, winner
+from perfmodel.plan.cost import StepCost
 from perfmodel.plan.explain import explain_plan_step
+from perfmodel.plan.loads import Loads
 from perfmodel.plan.sizes import by_size
 from perfmodel.project import Projection, project_one
+from perfmodel.project.handover import BETWEEN, Handover
+from perfmodel.project.scenarios import load_setting
+from perfmodel.schema.calibration import Interval
+from perfmodel.schema.machine import load_machine
 from perfmodel.schema.workload import Table, TableSet
 
 MACHINE = "h100-sxm-ib"
@@ -181,6 +188,34 @@ def test_equal_tables_are_dealt_as_one_by_one(way: str, counts: tuple[int, ...])
         wanted = alike._lightest(way, cut[kind], held, gpus, domain)
         held[wanted] += weight[kind]
         assert dealt[at].scheme == cut[kind] and dealt[at].ranks.tolist() == wanted.tolist()
+
+
+def test_schemes_are_costed_together_and_only_those_that_are_dealt_one_by_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    base = project_one(table_bytes=10e12)
+    one_by_one: list[float] = []
+    own = Evaluator.step
+
+    def step(self: Evaluator, loads: Loads) -> StepCost:
+        one_by_one.append(own(self, loads).time_s)
+        return own(self, loads)
+
+    monkeypatch.setattr(Evaluator, "step", step)
+    assert isinstance(best_alike(evaluator_of(base), "3d", 80e9), Alike)
+    assert 1 <= len(one_by_one) <= 2 * 4 < len(schemes_of("3d", base.gpus, 8, 32))
+
+
+@pytest.mark.parametrize("known", [{}, {BETWEEN: 3e-6, "all_to_all_ids": 2e-6}])
+def test_passes_costed_together_take_what_each_takes_alone(known: dict[str, float]) -> None:
+    times = {name: Interval(value=time, low=time, high=time) for name, time in known.items()}
+    setting = replace(load_setting(load_machine(MACHINE), "nccl"), handover=Handover({}, times))
+    evaluator = Evaluator(setting, PlanTables.load("embark-t7"), 100, 16)
+    kinds = ("table-wise", "column-wise", "row-wise-ub", "3d", "row-wise-two-level")
+    found = [best_alike(evaluator, way, np.inf) for way in kinds]
+    loads = [evaluator.loads(each.plan) for each in found if isinstance(each, Alike)]
+    together = evaluator.exact_times(np.stack([each.most for each in loads]))
+    assert together.tolist() == pytest.approx([evaluator.step(each).time_s for each in loads], rel=1e-12)
 
 
 def test_sizes_use_as_many_gpus_as_they_need() -> None:
