@@ -219,7 +219,7 @@ def schedule(tasks: Sequence[Task], batches: int = 1) -> Schedule:
     """
     _check(tasks)
     index = {task.name: at for at, task in enumerate(tasks)}
-    count = len(tasks)
+    count, needed = len(tasks), [_needs(task, index) for task in tasks]
     queues: dict[str, list[int]] = {}
     for at in range(count * batches):
         queues.setdefault(tasks[at % count].stream, []).append(at)
@@ -239,8 +239,9 @@ def schedule(tasks: Sequence[Task], batches: int = 1) -> Schedule:
                 earlier = at // count - IN_FLIGHT
                 if earlier >= 0 and begun[earlier] < count:
                     continue
-                needs = _needs(tasks, index, at)
-                if any(need not in spans for need in needs):
+                own = at - at % count
+                needs = [own + k for k in needed[at - own] if own + k >= 0]
+                if not spans.keys() >= set(needs):
                     continue
                 before = ended[earlier] if earlier >= 0 else NOTHING
                 ready[stream] = max([before, *((spans[k].end_s, k) for k in needs)])
@@ -270,13 +271,13 @@ IN_FLIGHT = 2
 """Batches that are worked on at a time: a third begins when the first has ended."""
 
 
-def _needs(tasks: Sequence[Task], index: dict[str, int], at: int) -> list[int]:
-    """Spans that must have ended, of the same batch and of the one before; ``IN_FLIGHT`` comes on top."""
-    count = len(tasks)
-    batch, task = at // count, tasks[at % count]
-    needs = [batch * count + index[name] for name in task.after]
-    needs += [(batch - 1) * count + index[name] for name in task.after_previous if batch > 0]
-    return needs
+def _needs(task: Task, index: dict[str, int]) -> list[int]:
+    """Spans that must have ended, counted from the first of the batch: those of the one before are below 0.
+
+    ``IN_FLIGHT`` comes on top.
+    """
+    count = len(index)
+    return [*(index[name] for name in task.after), *(index[name] - count for name in task.after_previous)]
 
 
 def _check(tasks: Sequence[Task]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -96,22 +97,35 @@ class Costed:
         """
         times = {row.name: pick(row) for row in self.cost.rows}
         sums = {part: sum(times.get(name, 0.0) for name in names) for part, names in PARTS.items()}
-        copied = _copied(self.evaluator, self.plan)
         owned = (("lookup", "gather_pool", "dp_lookup"), ("update", "update_rows", "dp_update"))
         for part, name, own in owned:
-            share = _copied_share(self.evaluator, self.loads, copied, name) if name in times else 0.0
-            sums[own] = times.get(name, 0.0) * share
+            sums[own] = times[name] * self._copied_share(name) if name in times else 0.0
             sums[part] -= sums[own]
         return Parts(**sums, **_dense_times(self.evaluator, dense, self.training))
+
+    @cached_property
+    def _copied(self) -> Array:
+        """Loads [K] of gathers that copies bring to each rank: of tables, and of the hot rows of others."""
+        plan, t = self.plan, np.arange(len(self.plan.tables))
+        found = self.evaluator.shard_loads(t, plan.kinds, plan.row_parts, plan.col_parts, plan.hot_rows)
+        return np.asarray(found.everywhere.sum(axis=0))
+
+    def _copied_share(self, name: str) -> float:
+        """Share of a gather's DRAM bytes on the busiest rank that are of copies."""
+        resource = next(step for step in self.evaluator.steps if step.name == name).resources[0]
+        most = float(self.loads.most[resource])
+        return float(self._copied[resource]) / most if most > 0 else 0.0
 
     def step(self, dense: Dense | DenseTime, pick: Pick = centre, *, overlap: bool = True) -> Steady:
         """Training: consecutive batches; else one batch alone."""
         tasks = (overlapped if self.training else forward_overlapped)(self.parts(dense, pick))
         return (steady if self.training else alone)(tasks if overlap else in_line(tasks))
 
-    def band(self, dense: Dense | DenseTime) -> tuple[float, float]:
-        """95 % band of the overlapped step [s]: fabric and kernels err apart, the dense time is exact."""
-        time = self.step(dense).step_s
+    def band(self, dense: Dense | DenseTime, time: float) -> tuple[float, float]:
+        """95 % band of the overlapped step [s]: fabric and kernels err apart, the dense time is exact.
+
+        time  ``step(dense).step_s``
+        """
         ends = []
         for end in ("low_s", "high_s"):
             moved = [self.step(dense, _one_end(end, comm)).step_s - time for comm in (True, False)]
@@ -147,7 +161,8 @@ class WholeStep:
     @staticmethod
     def of(costed: Costed, dense: Dense | DenseTime) -> WholeStep:
         """The step of a plan."""
-        low_s, high_s = costed.band(dense)
+        found = costed.step(dense)
+        low_s, high_s = costed.band(dense, found.step_s)
         elements = float(costed.evaluator.tables.dim.sum())
         flops = None
         if isinstance(dense, Dense):
@@ -156,7 +171,7 @@ class WholeStep:
         return WholeStep(
             dense,
             costed.parts(dense),
-            costed.step(dense),
+            found,
             low_s,
             high_s,
             costed.training,
@@ -220,20 +235,6 @@ class WholeStep:
             "tasks": self.tasks(),
             "timeline": found.timeline(),
         }
-
-
-def _copied(evaluator: Evaluator, plan: Plan) -> Array:
-    """Loads [K] of gathers that copies bring to each rank: of tables, and of the hot rows of others."""
-    t = np.arange(len(plan.tables))
-    found = evaluator.shard_loads(t, plan.kinds, plan.row_parts, plan.col_parts, plan.hot_rows)
-    return np.asarray(found.everywhere.sum(axis=0))
-
-
-def _copied_share(evaluator: Evaluator, loads: Loads, copied: Array, name: str) -> float:
-    """Share of a gather's DRAM bytes on the busiest rank that are of copies."""
-    step = next(step for step in evaluator.steps if step.name == name)
-    most = float(loads.most[step.resources[0]])
-    return float(copied[step.resources[0]]) / most if most > 0 else 0.0
 
 
 def _dense_times(evaluator: Evaluator, dense: Dense | DenseTime, training: bool) -> dict[str, float]:
