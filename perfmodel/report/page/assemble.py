@@ -150,7 +150,7 @@ def block_data(block: Block | Missing) -> dict[str, Any]:
     if isinstance(block, Missing):
         return {"name": block.name, "missing": block.why}
     columns = list(dict.fromkeys(name for row in block.data for name in row))
-    figure = json.loads(block.figure.to_json(engine="json"))
+    figure = block.figure.to_dict()
     figure["layout"].pop("template", None)
     return {
         "name": block.name,
