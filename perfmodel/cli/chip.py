@@ -14,7 +14,6 @@ import typer
 
 from perfmodel.cli.output import (
     SaidError,
-    check_target,
     emit,
     emit_json,
     note,
@@ -22,6 +21,7 @@ from perfmodel.cli.output import (
     warn_stopped,
     write_whole,
 )
+from perfmodel.cli.plan_options import check_page
 from perfmodel.cli.typed_line import TypedLine
 from perfmodel.errors import BadInputError
 
@@ -78,8 +78,7 @@ def on_chip(context: typer.Context) -> None:
     asked = context.params
     meant = [name for name in _MEANT if name != "force" or asked["report"] is not None]
     given = check_meant(context, meant, "plans for the cores of one chip")
-    if asked["report"] is not None:
-        check_target(asked["report"], force=asked["force"], option="--report")
+    check_page(asked["report"], None, force=asked["force"])
     if asked["model"] is None:
         raise BadInputError(
             "which tables?", "give --model, e.g. --model mlperf-dlrm-dcnv2 (perfmodel models lists them)"

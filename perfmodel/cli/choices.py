@@ -24,6 +24,19 @@ DEFAULTS = {"table_size": "10TB,1TB,100TB", "batch": "1024,256,4096", "pooling":
 OF_SELECTORS = (*DEFAULTS, "machine", "backend", "clock", "reduction")
 """Options that take several values."""
 
+NumbersOption = Annotated[
+    str | None,
+    typer.Option(
+        "--gpus",
+        metavar="NS",
+        help="The same tables on these numbers of GPUs to choose from, e.g. 8,64,128. Without "
+        "--table-size: as much as the fewest of them hold.",
+    ),
+]
+CompareOption = Annotated[
+    tuple[str, str] | None,
+    typer.Option("--compare", metavar="A B", help="Of two calibrations, or of two machines, instead."),
+]
 SizesOption = Annotated[
     Texts,
     typer.Option(
@@ -161,6 +174,13 @@ def _short_size(value: float, words: str) -> str:
 
     text = words.replace(" ", "")
     return text if parse_bytes(text, "--table-size") == value else f"{value:.0f}"
+
+
+def texts_of(value: object) -> Texts:
+    """What was typed as a list: of an option that takes one value, and of one that takes several."""
+    if isinstance(value, (list, tuple)):
+        return [str(item) for item in value] or None
+    return None if value is None else [str(value)]
 
 
 def wanted(texts: Mapping[str, Texts], settings: list[str] | None, calibration: str | None) -> Wanted:

@@ -10,37 +10,62 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from perfmodel.cli.choices import workload_selectors
+from perfmodel.cli.choices import OF_SELECTORS, texts_of, workload_selectors
 from perfmodel.cli.ids import ids_of
 from perfmodel.cli.options import advice, calibration_of, check_gpus, library_of, machine_of
-from perfmodel.cli.output import Progress, check_target, emit, emit_json, write_whole
+from perfmodel.cli.output import Progress, emit, emit_json, write_whole
+from perfmodel.cli.page_file import check_place
+from perfmodel.cli.pictures import draw
 from perfmodel.cli.project import reserve_of
 from perfmodel.cli.typed_line import TypedLine
 from perfmodel.errors import BadInputError
+from perfmodel.report.figures.names import COMPARED
+from perfmodel.report.pictures import PICTURES
 
 if TYPE_CHECKING:
     from perfmodel.report.page.compare import Comparison, Side
     from perfmodel.report.page.selectors import Selector
     from perfmodel.schema.machine import Machine
 
-_FORMATS = {"html": "compare.html", "markdown": "compare.md"}
+_DEFAULTS = {"html": "compare.html", "markdown": "compare.md", **dict.fromkeys(PICTURES, "compare")}
 _NOT_OF_THE_PAGE = ("out", "force", "as_json", "compare")
 _ONE_EACH = ("backend", "clock", "reduction")
 _OF_BOTH = ("machine", "calibration")
 _TOML = ".toml"
 
 
-def compare_page(context: typer.Context, names: tuple[str, str]) -> None:
-    """Write the page of A and B; the other options are those of ``report``, of its running command.
+def compare_page(context: typer.Context) -> None:
+    """Write the page of A and B: two machines (names or TOML files), or two calibrations (files, runs, ids,
+    ``latest``). The other options are those of ``report``, of its running command.
 
-    names   two machines (names or TOML files), or two calibrations (files, runs, ids, ``latest``)
     Limits: one of each -> BadInputError;  nothing known for what is asked -> NoCalibrationError
     """
     typed = context.params
+    names = typed["compare"]
     file_format = str(typed["file_format"])
-    default = _default_name(file_format)
-    out = typed["out"] or Path(default)
-    check_target(out, force=typed["force"])
+    out = typed["out"] or Path(_DEFAULTS[file_format])
+    check_place(out, file_format, COMPARED.figures, force=typed["force"])
+    page = comparison(typed, TypedLine.of(context).text(_NOT_OF_THE_PAGE, ("--compare", *names)))
+    if file_format in PICTURES:
+        draw((*page.first.blocks, *page.fixed), out, file_format, typed["as_json"])
+        return
+    size = _write(page, out, file_format)
+    if typed["as_json"]:
+        emit_json("report", compare=list(names), file=str(out), bytes=size, **_record(page))
+        return
+    from perfmodel.units import format_bytes
+
+    emit(f"{page.first.head['sentence']}\n\nWrote {out} ({format_bytes(size, binary=False)}).")
+
+
+def comparison(params: Mapping[str, Any], command: str) -> Comparison:
+    """The page of both; params of ``perfmodel report`` or ``figure`` by name, as they were typed.
+
+    command  makes the page again
+    Limits: as ``compare_page``
+    """
+    names = params["compare"]
+    typed = {**params, **{name: texts_of(params[name]) for name in OF_SELECTORS}}
     one = _one_each(typed)
     kinds = [_is_machine(name) for name in names]
     _refuse(names, kinds, typed)
@@ -51,27 +76,7 @@ def compare_page(context: typer.Context, names: tuple[str, str]) -> None:
     for name, machine in zip(names, kinds, strict=True):
         sides.append(_side(name, machine, typed["settings"], one, known))
         check_gpus(max(sizes.values), sides[-1].machine, reserve)
-    page = _page(
-        _told_apart(sides, names),
-        sizes,
-        workload,
-        TypedLine.of(context).text(_NOT_OF_THE_PAGE, ("--compare", *names)),
-    )
-    size = _write(page, out, file_format)
-    if typed["as_json"]:
-        emit_json("report", compare=list(names), file=str(out), bytes=size, **_record(page))
-        return
-    from perfmodel.units import format_bytes
-
-    emit(f"{page.first.head['sentence']}\n\nWrote {out} ({format_bytes(size, binary=False)}).")
-
-
-def _default_name(file_format: str) -> str:
-    from perfmodel.schema.files import unknown_name
-
-    if file_format not in _FORMATS:
-        raise unknown_name("--format", file_format, _FORMATS)
-    return _FORMATS[file_format]
+    return _page(_told_apart(sides, names), sizes, workload, command)
 
 
 def _one_each(typed: Mapping[str, Any]) -> dict[str, str | None]:

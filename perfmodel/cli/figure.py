@@ -1,17 +1,17 @@
-"""``perfmodel figure``: one figure of the report, as a picture, a page, or its numbers."""
+"""``perfmodel figure``: one figure of a page, as a picture, a page, or its numbers; or all of them."""
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 import re
-from dataclasses import replace
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from perfmodel.cli.choices import CompareOption, NumbersOption
+from perfmodel.cli.figure_file import told, write_figure
+from perfmodel.cli.figure_source import Source, source_of
 from perfmodel.cli.ids import AlphaOption, DistributionOption
 from perfmodel.cli.options import (
     BackendOption,
@@ -22,14 +22,14 @@ from perfmodel.cli.options import (
     JsonOption,
     MachineOption,
     SetOption,
-    advice,
 )
-from perfmodel.cli.output import SCHEMA_VERSION, check_target, emit, emit_json, plain, write_whole
+from perfmodel.cli.output import check_target, emit, emit_json, write_whole
 from perfmodel.cli.project import (
     BatchOption,
     DimOption,
     DtypeOption,
     IdDtypeOption,
+    ModelOption,
     PayloadOption,
     PoolingOption,
     ReductionOption,
@@ -38,17 +38,16 @@ from perfmodel.cli.project import (
     TableSizeOption,
     TablesOption,
 )
-from perfmodel.cli.question import question_of
-from perfmodel.cli.typed_line import TypedLine
-from perfmodel.errors import BadInputError, NoCalibrationError
+from perfmodel.cli.shardings import ShardingOption
+from perfmodel.errors import BadInputError
+from perfmodel.report.figures.names import EVERY, OTHERS
 from perfmodel.report.pictures import PICTURES, check_kaleido
+from perfmodel.schema.files import shown, unknown_name
 
 if TYPE_CHECKING:
     from perfmodel.report.figures.block import Block
-    from perfmodel.report.page.assemble import Page
 
 _ENDINGS = (*PICTURES, "html", "json", "csv")
-_NOT_OF_THE_FIGURE = ("name", "out", "force", "as_json", "width", "height", "scale")
 _PIXELS, _SCALES = (300, 4000), (0.5, 8.0)
 
 
@@ -58,6 +57,8 @@ def figure(
         str | None, typer.Argument(help="Which figure, e.g. slowdown; leave out for the list.")
     ] = None,
     table_size: TableSizeOption = None,
+    gpus: NumbersOption = None,
+    model: ModelOption = None,
     batch: BatchOption = None,
     tables: TablesOption = None,
     pooling: PoolingOption = None,
@@ -71,19 +72,41 @@ def figure(
     gpus_per_node: GpusPerNodeOption = None,
     scenario: ScenarioOption = "cluster",
     reduction: ReductionOption = "auto",
+    sharding: ShardingOption = None,
     alpha: AlphaOption = None,
     distribution: DistributionOption = None,
     payload: PayloadOption = None,
     settings: SetOption = None,
     calibration: CalibrationOption = None,
+    compare: CompareOption = None,
+    page: Annotated[
+        Path | None,
+        typer.Option(
+            "--page",
+            metavar="HTML",
+            help="Of this page, which report, project or plan wrote; --batch … choose in it.",
+        ),
+    ] = None,
     draw: Annotated[
-        str | None,
-        typer.Option("--draw", metavar="LABEL", help="Another way to draw it, e.g. linear, ms, tables×dim."),
+        list[str] | None,
+        typer.Option(
+            "--draw",
+            metavar="LABEL",
+            help="Another way to draw it, e.g. linear, ms, tables×dim, '4 GPUs'; may be repeated.",
+        ),
     ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
             "--out", metavar="FILE", help=f"File to write; its ending says what: {', '.join(_ENDINGS)}."
+        ),
+    ] = None,
+    file_format: Annotated[
+        str | None,
+        typer.Option(
+            "--format",
+            metavar="NAME",
+            help=f"Without a name: all figures, as {', '.join(PICTURES)}, into the folder --out.",
         ),
     ] = None,
     force: ForceOption = False,
@@ -99,10 +122,10 @@ def figure(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """One figure of the report, its finding above and its source below; without a name, the list of them.
+    """One figure of a page, its finding above and its source below; without a name, the list of them.
 
-    Takes the options of project (default: --table-size 10TB). Pictures (svg, png, pdf) need kaleido and a
-    Chrome or Chromium; html, json and csv need neither.
+    Takes the options of project (default: --table-size 10TB), --compare as in report, or any page with
+    --page. Pictures (svg, png, pdf) need kaleido and a Chrome or Chromium; html, json and csv need neither.
 
     \b
     Examples
@@ -111,35 +134,33 @@ def figure(
       perfmodel figure heat-map --draw tables×dim --out heat-map.png --width 1200
       perfmodel figure links --out links.html
       perfmodel figure breakdown --table-size 20TB --machine h200-sxm-ib --out breakdown.csv
+      perfmodel figure over-gpus --model mlperf-dlrm-dcnv2 --out over-gpus.svg
+      perfmodel figure compare-time --compare h100-sxm-ib h200-sxm-ib --out both.svg
+      perfmodel figure timeline --page plan.html --out timeline.svg
+      perfmodel figure --page plan.html --format svg --out figures
     """
-    if name is None:
-        _list(as_json)
-        return
-    ending = _checked(name, out, force)
     _one_each(table_size=table_size, batch=batch, pooling=pooling, dim=dim)
+    source = source_of(context)
+    if name is None:
+        _all(context, source)
+        return
+    if file_format is not None:
+        raise BadInputError(
+            f"--format {file_format} is of all figures.", f"--out {name}.{file_format} says it of one."
+        )
+    ending = _checked(name, source, out, force)
     _check_pixels(width, height, scale, ending)
     if ending in PICTURES:
         check_kaleido()
-    line = replace(TypedLine.of(context).pinned(), command=("perfmodel", "figure", name))
-    command = line.text(_NOT_OF_THE_FIGURE, ["--out", out.name if out else f"{name}.html"])
-    asked = question_of(context.params)
-    from perfmodel.cli.report import alerts
-    from perfmodel.report.page.single import single, with_block
-    from perfmodel.report.static import drawn
-
-    with advice(asked.machine, asked.options["backend"], clock):
-        said = alerts(asked.options.get("calibration"))
-        page = single(name, asked.sizes, asked.selectors, asked.machine, asked.options, command, said)
-    block = _drawable(page)
-    if draw is not None:
-        block = drawn(block, draw)
-        page = with_block(page, block)
+    found = source.found(context, name, out.name if out else f"{name}.html")
+    for label in draw or ():
+        found = found.drawn(label)
     if out is not None:
-        write_whole(out, lambda path: _write(path, ending, page, block, width, height, scale))
+        write_whole(out, lambda path: write_figure(path, ending, found, width, height, scale))
     if as_json:
-        emit_json("figure", **_told(block), file=str(out) if out else None)
+        emit_json("figure", **told(found.block), file=str(out) if out else None)
     else:
-        emit(_text(block, out))
+        emit(_text(found.block, out))
 
 
 def _one_each(**typed: str | None) -> None:
@@ -154,31 +175,44 @@ def _one_each(**typed: str | None) -> None:
             )
 
 
-def _list(as_json: bool) -> None:
-    from perfmodel.report.figures.names import FIGURES
-
-    if as_json:
-        emit_json("figure", figures=[{"name": name, "shows": shows} for name, shows in FIGURES.items()])
+def _all(context: typer.Context, source: Source) -> None:
+    """The list of them, or a picture of each."""
+    out, ending = context.params["out"], context.params["file_format"]
+    if ending is not None and ending not in PICTURES:
+        raise unknown_name("--format", ending, PICTURES)
+    if out is not None and ending is not None:
+        source.draw_all(context, out, ending)
+    elif out is None and ending is None:
+        _list(source, context.params["as_json"])
     else:
-        emit(_lines("") + "\n\nDraw one: perfmodel figure slowdown --out slowdown.svg")
+        what = f"--out {out}: which figure?" if ending is None else "all figures: into which folder?"
+        raise BadInputError(what, "name one figure, or give --format svg and --out FOLDER for all.")
 
 
-def _lines(indent: str) -> str:
-    from perfmodel.report.figures.names import FIGURES
+def _list(source: Source, as_json: bool) -> None:
+    """Figures of the question with those of other pages; of another page its own alone."""
+    others = OTHERS if source.page is None else ()
+    if as_json:
+        found = EVERY if others else source.figures
+        emit_json("figure", figures=[{"name": name, "shows": shows} for name, shows in found.items()])
+        return
+    parts = [_lines(source.figures)]
+    for other in others:
+        lines = other.lines.format(name=next(iter(other.figures))).replace("\n", "\n  ")
+        parts.append(f"Of {other.of}, e.g.\n  {lines}\n{_lines(other.figures)}")
+    first = next(iter(source.figures))
+    emit("\n\n".join([*parts, f"Draw one: {source.command(first, f'{first}.svg')}"]))
 
-    letters = max(map(len, FIGURES))
-    return "\n".join(f"{indent}{name:{letters}}  {shows}" for name, shows in FIGURES.items())
+
+def _lines(figures: Mapping[str, str], indent: str = "") -> str:
+    letters = max(map(len, EVERY))
+    return "\n".join(f"{indent}{name:{letters}}  {shows}".rstrip() for name, shows in figures.items())
 
 
-def _checked(name: str, out: Path | None, force: bool) -> str:
+def _checked(name: str, source: Source, out: Path | None, force: bool) -> str:
     """How the file ends. Limits: an unknown name, an ending that is none of ours -> BadInputError"""
-    from perfmodel.report.figures.names import FIGURES
-    from perfmodel.schema.files import shown, unknown_name
-
-    if name not in FIGURES:
-        hint = unknown_name("figure", name, FIGURES).next_step.partition("known:")[0].strip()
-        listed = f"{hint} the figures are:".strip() + f"\n{_lines('  ')}"
-        raise BadInputError(f"there is no figure {shown(name)}.", listed)
+    if name not in source.figures:
+        raise _unknown(name, source)
     if out is None:
         return ""
     ending = out.suffix.lower().removeprefix(".")
@@ -188,6 +222,18 @@ def _checked(name: str, out: Path | None, force: bool) -> str:
         )
     check_target(out, force=force)
     return ending
+
+
+def _unknown(name: str, source: Source) -> BadInputError:
+    """The refusal of a name: what draws it where it is of another page, else the figures there are."""
+    if name in EVERY:
+        other = next((one for one in OTHERS if name in one.figures), None)
+        lines = other.lines if other else "perfmodel figure {name}"
+        what = f"a figure of {other.of}" if other else "a figure of one question"
+        return BadInputError(f"{name} is {what}, not of this page.", lines.format(name=name))
+    hint = unknown_name("figure", name, source.figures).next_step.partition("known:")[0].strip()
+    listed = f"{hint} the figures are:".strip() + f"\n{_lines(source.figures, '  ')}"
+    return BadInputError(f"there is no figure {shown(name)}.", listed)
 
 
 def _check_pixels(width: int | None, height: int | None, scale: float | None, ending: str) -> None:
@@ -204,65 +250,6 @@ def _check_pixels(width: int | None, height: int | None, scale: float | None, en
             )
         if not low <= value <= high:
             raise BadInputError(f"{option} {value:g} cannot be drawn.", f"{low:g} to {high:g}.")
-
-
-def _drawable(page: Page) -> Block:
-    """Limits: what cannot be drawn -> NoCalibrationError with the reason"""
-    from perfmodel.report.figures.block import Missing
-
-    found = page.first.blocks[0]
-    if isinstance(found, Missing):
-        why, colon, line = found.why.partition(": ")
-        raise NoCalibrationError(f"{found.name} cannot be drawn: {why}{'.' if colon else ''}", line)
-    return found
-
-
-def _told(block: Block) -> dict[str, Any]:
-    """What ``--json`` and a file say of a figure."""
-    from perfmodel.report.page.assemble import block_data
-
-    data = block_data(block)
-    return {
-        "name": block.name,
-        "title": block.title,
-        "how_to_read": block.how_to_read,
-        "source": block.source,
-        "columns": data["columns"],
-        "rows": data["rows"],
-    }
-
-
-def _write(
-    path: Path,
-    ending: str,
-    page: Page,
-    block: Block,
-    width: int | None,
-    height: int | None,
-    scale: float | None,
-) -> None:
-    from perfmodel.report.page.assemble import page_html
-
-    if ending == "html":
-        path.write_text(page_html(page), encoding="utf-8")
-    elif ending == "csv":
-        path.write_text(_csv(block), encoding="utf-8")
-    elif ending == "json":
-        drawing = json.loads(block.figure.to_json(engine="json"))
-        document = {"schema_version": SCHEMA_VERSION, **_told(block), "figure": drawing}
-        text = json.dumps(plain(document), indent=1, ensure_ascii=False, allow_nan=False)
-        path.write_text(text + "\n", encoding="utf-8")
-    else:
-        from perfmodel.report.pictures import SCALE, write_pictures
-        from perfmodel.report.static import WIDTH, printed
-
-        write_pictures([(printed(block, width or WIDTH, height), path)], scale or SCALE)
-
-
-def _csv(block: Block) -> str:
-    told, out = _told(block), io.StringIO()
-    csv.writer(out, lineterminator="\n").writerows([told["columns"], *told["rows"]])
-    return out.getvalue()
 
 
 def _text(block: Block, out: Path | None) -> str:

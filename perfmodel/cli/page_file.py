@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.cli.output import emit, emit_json, write_whole
+from perfmodel.cli.output import check_target, emit, emit_json, write_whole
+from perfmodel.cli.pictures import FOLDER, check_folder, draw
 from perfmodel.errors import BadInputError
 from perfmodel.report.pictures import PICTURES
 
 if TYPE_CHECKING:
     from perfmodel.report.page.assemble import Page
 
-DEFAULTS = {"html": "report.html", "markdown": "report.md", **dict.fromkeys(PICTURES, "report")}
+DEFAULTS = {"html": "report.html", "markdown": "report.md", **dict.fromkeys(PICTURES, FOLDER)}
 """Names of files, and of a folder of pictures, by format."""
 _OF_ENDINGS = {".html": "html", ".htm": "html", ".md": "markdown", ".markdown": "markdown"}
 
@@ -51,8 +52,19 @@ def format_of(out: Path | None, typed: str | None, option: str = "--out") -> str
     return typed
 
 
+def check_place(out: Path, file_format: str, names: Iterable[str], *, force: bool) -> None:
+    """Refuse a file or a folder that cannot be written, before any work is done; names  of its figures."""
+    if file_format in PICTURES:
+        check_folder(out, file_format, names, force=force)
+    else:
+        check_target(out, force=force)
+
+
 def deliver(page: Page, out: Path, file_format: str, as_json: bool) -> None:
-    """Write it and say so."""
+    """Write it, or a picture of each figure, and say so."""
+    if file_format in PICTURES:
+        draw((*page.first.blocks, *page.fixed), out, file_format, as_json)
+        return
     size = write(page, out, file_format)
     if as_json:
         emit_json("report", **_told(page, out, size))

@@ -1,11 +1,11 @@
-"""``perfmodel report --format svg``: a picture of every figure of one question, in a folder."""
+"""``--format svg``: a picture of every figure of a page, in a folder."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import typer
@@ -15,20 +15,20 @@ from perfmodel.cli.output import Progress, check_target, emit, emit_json, unwrit
 from perfmodel.cli.question import question_of
 from perfmodel.errors import BadInputError
 from perfmodel.report.figures.block import Block, Missing
+from perfmodel.report.figures.names import FIGURES
+from perfmodel.report.pictures import check_kaleido
 
 FOLDER = "report"
 
 
-def draw_all(context: typer.Context) -> None:
-    """All figures of the question that the options of ``perfmodel report`` name first.
+def draw_all(context: typer.Context, folder: Path, ending: str) -> None:
+    """All figures of the question that the options of ``perfmodel report`` or ``figure`` name first.
 
     context  of the running command
     """
     typed = context.params
-    ending, folder = str(typed["file_format"]), typed["out"] or Path(FOLDER)
-    check_folder(folder, ending, force=typed["force"])
+    check_folder(folder, ending, FIGURES, force=typed["force"])
     asked = question_of(typed)
-    from perfmodel.report.figures.names import FIGURES
     from perfmodel.report.page.single import every
 
     bar, found = Progress(2 * len(FIGURES), "report"), []
@@ -36,31 +36,41 @@ def draw_all(context: typer.Context) -> None:
         for block in every(asked.sizes, asked.selectors, asked.machine, asked.options):
             found.append(block)
             bar.advance(1)
-    blocks = [block for block in found if isinstance(block, Block)]
-    files = write_folder(folder, blocks, ending)
     bar.close()
+    draw(found, folder, ending, typed["as_json"], str(context.info_name))
+
+
+def draw(
+    found: Sequence[Block | Missing], folder: Path, ending: str, as_json: bool, command: str = "report"
+) -> None:
+    """A picture of each figure in a folder; which were drawn and which are left out is said.
+
+    command  whose answer that is
+    """
+    blocks = [block for block in found if isinstance(block, Block)]
     missing = [block for block in found if isinstance(block, Missing)]
-    if typed["as_json"]:
+    files = write_folder(folder, blocks, ending)
+    if as_json:
         left_out = [{"name": each.name, "left_out": each.why} for each in missing]
         pairs = zip(blocks, files, strict=True)
         drawn = [{"name": b.name, "title": b.title, "file": str(file)} for b, file in pairs]
-        emit_json("report", folder=str(folder), figures=drawn, left_out=left_out)
+        emit_json(command, folder=str(folder), figures=drawn, left_out=left_out)
         return
     for each in missing:
         warn(f"{each.name} is left out: {each.why}")
     emit("\n".join(f"Wrote {file}" for file in files))
 
 
-def check_folder(folder: Path, ending: str, force: bool) -> None:
-    """Refuse, before any work is done, a place for pictures that is none, or has some already."""
-    from perfmodel.report.figures.names import FIGURES
-    from perfmodel.report.pictures import check_kaleido
+def check_folder(folder: Path, ending: str, names: Iterable[str], *, force: bool) -> None:
+    """Refuse, before any work is done, a place for pictures that is none, or has some already.
 
+    names  of the figures
+    """
     check_kaleido()
     if folder.suffix == f".{ending}":
         raise BadInputError(
             f"--out {folder} is a file's name; with --format {ending} it is a folder.",
-            f"for one picture: perfmodel figure slowdown --out {folder}",
+            f"for one picture: perfmodel figure {next(iter(names))} --out {folder}",
         )
     if not folder.is_dir():
         if folder.exists():
@@ -69,7 +79,7 @@ def check_folder(folder: Path, ending: str, force: bool) -> None:
             )
         check_target(folder, force=force)
         return
-    there = [name for name in FIGURES if (folder / f"{name}.{ending}").exists()]
+    there = [name for name in names if (folder / f"{name}.{ending}").exists()]
     if there and not force:
         raise BadInputError(
             f"{folder / there[0]}.{ending} exists already.",

@@ -123,11 +123,17 @@ def check_out(out: Path | None, file_format: str, *, force: bool) -> None:
 
 
 def check_page(page: Path | None, out: Path | None, *, force: bool) -> None:
-    """Limits: a page that exists without --force, or that is the file of --out -> BadInputError"""
+    """Limits: a page that exists without --force, no .html, or the file of --out -> BadInputError"""
     if page is None:
         return
     if out is not None and page.resolve() == out.resolve():
         raise BadInputError(f"--report {page} is the file of --out.", "give each a name of its own.")
+    if page.suffix.lower() not in (".html", ".htm"):
+        raise BadInputError(
+            f"--report {page}: a page is HTML.",
+            "its name must end in .html; then for one figure of it:\n"
+            "  perfmodel figure NAME --page plan.html --out NAME.svg",
+        )
     check_target(page, force=force, option="--report")
 
 

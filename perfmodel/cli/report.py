@@ -16,8 +16,10 @@ from perfmodel.cli.choices import (
     BackendsOption,
     BatchesOption,
     ClocksOption,
+    CompareOption,
     DimsOption,
     MachinesOption,
+    NumbersOption,
     PoolingsOption,
     ReductionsOption,
     SizesOption,
@@ -37,7 +39,7 @@ from perfmodel.cli.options import (
     check_gpus,
 )
 from perfmodel.cli.output import Progress, check_target
-from perfmodel.cli.page_file import DEFAULTS, deliver, format_of, write, wrote
+from perfmodel.cli.page_file import DEFAULTS, check_place, deliver, format_of, write, wrote
 from perfmodel.cli.project import (
     DtypeOption,
     IdDtypeOption,
@@ -51,6 +53,7 @@ from perfmodel.cli.project import (
 from perfmodel.cli.shardings import ShardingOption
 from perfmodel.cli.typed_line import TypedLine
 from perfmodel.errors import BadInputError
+from perfmodel.report.figures.names import ON_MORE_GPUS
 from perfmodel.report.pictures import PICTURES
 
 if TYPE_CHECKING:
@@ -68,15 +71,7 @@ _NOT_OF_THE_PAGE = ("out", "force", "as_json", "as_csv", "report")
 def report(
     context: typer.Context,
     table_size: SizesOption = None,
-    gpus: Annotated[
-        str | None,
-        typer.Option(
-            "--gpus",
-            metavar="NS",
-            help="The same tables on these numbers of GPUs to choose from, e.g. 8,64,128. Without "
-            "--table-size: as much as the fewest of them hold.",
-        ),
-    ] = None,
+    gpus: NumbersOption = None,
     model: ModelOption = None,
     batch: BatchesOption = None,
     tables: TablesOption = None,
@@ -97,12 +92,7 @@ def report(
     payload: PayloadOption = None,
     settings: SetOption = None,
     calibration: CalibrationOption = None,
-    compare: Annotated[
-        tuple[str, str] | None,
-        typer.Option(
-            "--compare", metavar="A B", help="A page of two calibrations, or of two machines, instead."
-        ),
-    ] = None,
+    compare: CompareOption = None,
     file_format: Annotated[
         str | None,
         typer.Option(
@@ -135,28 +125,26 @@ def report(
       perfmodel report --model mlperf-dlrm-dcnv2 --gpus 8,64,128
       perfmodel report --table-size 10TB --format svg --out figures
     """
-    if (compare is not None or file_format in PICTURES) and over_gpus(context.params):
-        name = next(name for name in _FIXED_TABLES if context.params[name] is not None)
-        other = "--compare" if compare is not None else f"--format {file_format}"
-        raise BadInputError(f"--{name} and {other} exclude each other.", "leave one of them out.")
+    check_compared(context.params)
     file_format = context.params["file_format"] = format_of(out, file_format)
     if compare is not None:
         from perfmodel.cli.compare_page import compare_page
 
-        compare_page(context, compare)
-        return
-    if file_format in PICTURES:
-        from perfmodel.cli.pictures import draw_all
-
-        draw_all(context)
+        compare_page(context)
         return
     out = out or Path(DEFAULTS[file_format])
-    check_target(out, force=force)
+    if file_format in PICTURES and not over_gpus(context.params):
+        from perfmodel.cli.pictures import draw_all
+
+        draw_all(context, out, file_format)
+        return
     if over_gpus(context.params):
         from perfmodel.cli.report_gpus import gpus_page
 
+        check_place(out, file_format, ON_MORE_GPUS, force=force)
         deliver(gpus_page(context.params, TypedLine.of(context).pinned()), out, file_format, as_json)
         return
+    check_target(out, force=force)
     from perfmodel.schema.workload import id_dtype_bytes
     from perfmodel.units import parse_count
 
@@ -183,6 +171,13 @@ def report(
     with advice(asked.machines[0], asked.backends[0], next(iter(asked.clocks), None)):
         page = page_of(sizes, workload, asked, options, typed, TypedLine.of(context).pinned())
     deliver(page, out, file_format, as_json)
+
+
+def check_compared(params: Mapping[str, Any]) -> None:
+    """Limits: a comparison over numbers of GPUs -> BadInputError"""
+    if params["compare"] is not None and over_gpus(params):
+        name = next(name for name in _FIXED_TABLES if params[name] is not None)
+        raise BadInputError(f"--{name} and --compare exclude each other.", "leave one of them out.")
 
 
 def over_gpus(params: Mapping[str, Any]) -> bool:

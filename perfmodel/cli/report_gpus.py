@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.cli.choices import OF_SELECTORS, wanted, workload_selectors
+from perfmodel.cli.choices import OF_SELECTORS, texts_of, wanted, workload_selectors
 from perfmodel.cli.ids import ids_of
 from perfmodel.cli.options import advice, check_gpus, count_values, size_values
 from perfmodel.cli.output import warn
@@ -37,8 +37,8 @@ def gpus_page(params: Mapping[str, Any], line: TypedLine) -> Page:
     params  by name, as they were typed;  line  the command of ``report`` that makes the page
     Limits: several table sizes, or tables that do not fit the fewest GPUs -> BadInputError
     """
-    typed = {name: _texts(params[name]) for name in _LISTS}
-    typed["reduction"] = _texts(params["reduction"]) if "reduction" in dict(line.options) else None
+    typed = {name: texts_of(params[name]) for name in _LISTS}
+    typed["reduction"] = texts_of(params["reduction"]) if "reduction" in dict(line.options) else None
     reduction = (typed["reduction"] or ["auto"])[0]
     named = checked_sharding(params["sharding"], reduction)
     way = None if named == ALL else named
@@ -63,12 +63,6 @@ def gpus_page(params: Mapping[str, Any], line: TypedLine) -> Page:
         warn(text)
     page = replace(page, alerts=(*page.alerts, *left_out))
     return page if way is None else _named(page, way)
-
-
-def _texts(value: object) -> list[str] | None:
-    if isinstance(value, (list, tuple)):
-        return [str(item) for item in value] or None
-    return None if value is None else [str(value)]
 
 
 def _options(params: Mapping[str, Any], kept: float) -> dict[str, Any]:
@@ -224,7 +218,7 @@ def _kind(first: Projection, numbers: Selector, way: str | None, line: str) -> K
 
 def _planning(params: Mapping[str, Any], first: Projection) -> str:
     """The command that plans each table of the model."""
-    names = {name: _texts(params[name]) for name in ("machine", "calibration", "backend")}
+    names = {name: texts_of(params[name]) for name in ("machine", "calibration", "backend")}
     typed = Typed.of(*(texts[0].split(",")[0] if texts else None for texts in names.values()))
     forward = replace(first.forward, reduction="auto")
     asked = first.question

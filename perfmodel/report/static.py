@@ -99,14 +99,20 @@ def _wrapped(text: str, room: float, size: float) -> list[str]:
 
 
 def drawn(block: Block, label: str) -> Block:
-    """The block as one of its switches shows it.
+    """The block as one of its switches shows it, or the one that its reader may choose instead.
 
-    label   of the switch, in any case; x for ×, u for µ, spaces left out
+    label   of the switch or of the choice (8 GPUs), in any case; x for ×, u for µ, spaces left out
     Limits: not one of its labels -> BadInputError
     """
+    chosen = next(
+        (one for one in (block, *block.others) if one.choice and _plain(one.choice) == _plain(label)), None
+    )
+    if chosen is not None:
+        return replace(chosen, others=())
     switch = next((one for one in block.switches if _plain(one.label) == _plain(label)), None)
     if switch is None:
-        known = ", ".join(one.label.replace(" ", "") for one in block.switches)
+        labels = [one.label for one in block.switches] + [one.choice for one in block.others]
+        known = ", ".join(one.replace(" ", "") for one in labels)
         raise BadInputError(
             f"{block.name} is not drawn as {label}.", f"known: {known or 'it is drawn in one way only'}."
         )

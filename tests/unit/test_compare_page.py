@@ -428,7 +428,6 @@ def test_markdown_has_the_sentences(cli: Callable[..., Outcome], tmp_path: Path)
             ("h100-sxm-ib", "h200-sxm-ib", "--backend", "nccl,nvshmem"),
             ("several of --backend", "--backend nccl"),
         ),
-        (("h100-sxm-ib", "h200-sxm-ib", "--format", "pdf"), ("pdf", "markdown")),
         (("h100-sxm-ib", "h200-sxm-ib", "--format", "svg", "--out", "x.html"), ("svg",)),
         ((NCCL, NVSHMEM, "--batch", "1..4096", "--dim", "1..64"), ("fewer values",)),
         ((NCCL, "nothing.json"), ("nothing.json",)),

@@ -15,12 +15,12 @@ import plotly.graph_objects as go
 import pytest
 from cli_calls import Outcome, is_an_error
 
-from perfmodel.cli import figure
+from perfmodel.cli import figure, figure_source
 from perfmodel.errors import NoHardwareError
 from perfmodel.project import project_one
 from perfmodel.report import pictures
 from perfmodel.report.figures import Block
-from perfmodel.report.figures.names import FIGURES
+from perfmodel.report.figures.names import EVERY, FIGURES
 from perfmodel.report.figures.sensitivity import changes
 from perfmodel.report.page.contents import FIXED_NAMES
 from perfmodel.report.page.headline import headline
@@ -35,9 +35,9 @@ def test_every_figure_of_the_page_has_a_name() -> None:
 
 def test_without_a_name_they_are_listed(cli: Cli) -> None:
     done = cli("figure")
-    assert done.code == 0 and all(f"\n{name} " in f"\n{done.out}" for name in FIGURES)
+    assert done.code == 0 and all(f"\n{name} " in f"\n{done.out}" for name in EVERY)
     told = json.loads(cli("figure", "--json").out)
-    assert [one["name"] for one in told["figures"]] == list(FIGURES)
+    assert [one["name"] for one in told["figures"]] == list(EVERY)
     wrong = cli("figure", "slwdown")
     is_an_error(wrong, 2, "did you mean slowdown?", *FIGURES)
     assert max(map(len, [*done.out.splitlines(), *wrong.err.splitlines()])) <= 100
@@ -142,7 +142,7 @@ def test_without_a_browser_nothing_is_written(
 
 def test_without_kaleido_nothing_is_computed(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pictures.importlib.util, "find_spec", lambda name: None)
-    monkeypatch.setattr(figure, "question_of", None)
+    monkeypatch.setattr(figure_source, "question_of", None)
     is_an_error(cli("figure", "changes", "--out", "a.svg"), 4, "pip install 'kaleido>=1'", ".html")
 
 

@@ -135,7 +135,6 @@ def test_numbers_of_gpus_that_are_not_possible_are_left_out(
             ("--sharding", "grid", "--gpus", "16", "--reduction", "sparse"),
             ("--sharding grid and --reduction",),
         ),
-        (("--gpus", "8", "--format", "svg"), ("--gpus and --format svg",)),
         (("--model", MODEL, "--compare", "a", "b"), ("--model and --compare",)),
     ],
 )

@@ -108,7 +108,7 @@ def constants(pair: Pair) -> Block | Missing:
         "Each bar goes from 1 (the same) to B's value over A's; whiskers are its 95 % interval where it is "
         "known. On top those that differ beyond it, the farthest first (values of the machines have none "
         "and count as sure). Point at one for its sources."
-        + (f" {counted(left, 'more constant')} in the numbers below." if left else ""),
+        + (f" Its numbers have {counted(left, 'more constant')}." if left else ""),
         figure,
         "; ".join(
             f"{letter}: machine {answer.setting.machine.name}, calibration {', '.join(answer.calibrations)}"

@@ -281,7 +281,11 @@ def _frame(figure: Any, answer: Outcome, factor: float, unit: str) -> None:
     whole = {"dtick": 1} if last < _FEW else {}
     for axis, domain in (("xaxis", [0, 0.485]), ("xaxis2", [0.515, 1])):
         figure.update_layout(
-            {axis: style.axis("core", domain=domain, range=[-0.5, last], showgrid=False, **whole)}
+            {
+                axis: style.axis(
+                    "core", domain=domain, range=[-0.5, last], showgrid=False, zeroline=False, **whole
+                )
+            }
         )
     for axis, name, time_s in (
         ("x", _BEFORE, answer.global_memory.time_s),
@@ -315,7 +319,7 @@ def chip_source(answer: Outcome, ids: Sequence[str] = ()) -> str:
     chip, which = answer.cost.chip, ", ".join(ids or [answer.ids.name])
     typed = chip.name if chip.name in list_chips() else "FILE"
     return (
-        f"Modelled, not measured: values of chip {chip.name} (below), ids {which}, "
+        f"Modelled, not measured: values of chip {chip.name}, ids {which}, "
         f"{_samples(answer)}; equations: perfmodel explain WAY --on-chip {typed} --rows N, WAY one of "
         f"{', '.join(way.label for way in WAYS)}."
     )

@@ -188,6 +188,7 @@ class Shown:
             title={"text": title},
             range=[-0.5 - beside, count - 0.5 + beside],
             showgrid=False,
+            zeroline=False,
             tickmode="array",
             tickvals=ticks,
             ticktext=[labels[at] for at in ticks],

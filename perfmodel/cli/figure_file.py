@@ -1,0 +1,57 @@
+"""The file that a figure is written to: a picture, a page of it alone, its numbers, or its drawing."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from perfmodel.cli.output import SCHEMA_VERSION, plain
+
+if TYPE_CHECKING:
+    from perfmodel.cli.figure_source import Found
+    from perfmodel.report.figures.block import Block
+
+
+def told(block: Block) -> dict[str, Any]:
+    """What ``--json`` and a file say of a figure."""
+    from perfmodel.report.page.assemble import block_data
+
+    data = block_data(block)
+    return {
+        "name": block.name,
+        "title": block.title,
+        "how_to_read": block.how_to_read,
+        "source": block.source,
+        "columns": data["columns"],
+        "rows": data["rows"],
+    }
+
+
+def write_figure(
+    path: Path, ending: str, found: Found, width: int | None, height: int | None, scale: float | None
+) -> None:
+    """As its ending says; width, height, scale  of a picture, None: its own."""
+    block = found.block
+    if ending == "html":
+        path.write_text(found.html(block), encoding="utf-8")
+    elif ending == "csv":
+        path.write_text(_csv(block), encoding="utf-8")
+    elif ending == "json":
+        drawing = json.loads(block.figure.to_json(engine="json"))
+        document = {"schema_version": SCHEMA_VERSION, **told(block), "figure": drawing}
+        text = json.dumps(plain(document), indent=1, ensure_ascii=False, allow_nan=False)
+        path.write_text(text + "\n", encoding="utf-8")
+    else:
+        from perfmodel.report.pictures import SCALE, write_pictures
+        from perfmodel.report.static import WIDTH, printed
+
+        write_pictures([(printed(block, width or WIDTH, height), path)], scale or SCALE)
+
+
+def _csv(block: Block) -> str:
+    what, out = told(block), io.StringIO()
+    csv.writer(out, lineterminator="\n").writerows([what["columns"], *what["rows"]])
+    return out.getvalue()

@@ -1,0 +1,135 @@
+"""Where a figure comes from: the question that is asked, a page that answers it, or one that was written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from perfmodel.cli.options import advice
+from perfmodel.cli.pictures import check_folder, draw, draw_all
+from perfmodel.cli.question import question_of
+from perfmodel.cli.report import check_compared, over_gpus
+from perfmodel.cli.typed_line import TypedLine
+from perfmodel.errors import NoCalibrationError
+from perfmodel.report.figures.block import Block, Missing
+from perfmodel.report.figures.names import COMPARED, EVERY, FIGURES, ON_MORE_GPUS
+
+if TYPE_CHECKING:
+    from perfmodel.report.page.kept import Kept
+
+_NOT_OF_THE_FIGURE = ("name", "out", "file_format", "force", "as_json", "width", "height", "scale")
+_NOT_OF_THE_PAGE = (*_NOT_OF_THE_FIGURE, "draw", "page")
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """A figure, and the HTML of a page with it alone."""
+
+    block: Block
+    html: Callable[[Block], str]
+
+    def drawn(self, label: str) -> Found:
+        """As one of its switches shows it. Limits: not one of its labels -> BadInputError"""
+        from perfmodel.report.static import drawn
+
+        return replace(self, block=drawn(self.block, label))
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """Figures to choose from."""
+
+    figures: Mapping[str, str]  # what each shows, by name
+    line: TypedLine
+    page: Callable[[], Kept] | None  # that has them; None: each is made by itself
+
+    def command(self, name: str, file: str) -> str:
+        """Draws this one into that file."""
+        line = replace(self.line, command=("perfmodel", "figure", name))
+        return line.text(_NOT_OF_THE_FIGURE, ["--out", file])
+
+    def found(self, context: typer.Context, name: str, file: str) -> Found:
+        """One of ``figures``. Limits: what cannot be drawn -> NoCalibrationError with the reason"""
+        command = self.command(name, file)
+        if self.page is None:
+            return _of_the_question(context.params, name, command)
+        page = self.page()
+        why = "it is not on this page."
+        block = page.block(name) if name in page.names else Missing(name, why)
+        return Found(_drawable(block), partial(page.html, command=command))
+
+    def draw_all(self, context: typer.Context, folder: Path, ending: str) -> None:
+        """A picture of each figure."""
+        if self.page is None:
+            draw_all(context, folder, ending)
+            return
+        check_folder(folder, ending, self.figures, force=context.params["force"])
+        draw(self.page().blocks(), folder, ending, context.params["as_json"], "figure")
+
+
+def source_of(context: typer.Context) -> Source:
+    """What the options of ``perfmodel figure`` name. Limits: a page that is none -> BadInputError"""
+    params, line = context.params, TypedLine.of(context).pinned()
+    check_compared(params)
+    if params["page"] is not None:
+        return _of_a_file(params["page"], line)
+    asked = replace(line, command=("perfmodel", "report"))
+    if params["compare"] is not None:
+        command = asked.text(_NOT_OF_THE_PAGE)
+        return Source(COMPARED.figures, line, lambda: _compared(params, command))
+    if over_gpus(params):
+        named = {name: EVERY[name] for name in ON_MORE_GPUS}
+        options = tuple(one for one in line.options if one[0] not in _NOT_OF_THE_PAGE)
+        return Source(named, line, lambda: _over_gpus(params, replace(asked, options=options)))
+    return Source(FIGURES, line, None)
+
+
+def _of_a_file(path: Path, line: TypedLine) -> Source:
+    """Options that say what the page is of choose in it."""
+    from perfmodel.report.page.kept import Kept
+
+    typed = [words for name, words in line.options if name not in _NOT_OF_THE_PAGE]
+    page = Kept.read(path).choose({words[0].removeprefix("--"): words[-1] for words in typed})
+    return Source({name: EVERY.get(name, "") for name in page.names}, line, lambda: page)
+
+
+def _compared(params: Mapping[str, Any], command: str) -> Kept:
+    from perfmodel.cli.compare_page import comparison
+    from perfmodel.report.page.compare import compare_html
+    from perfmodel.report.page.kept import Kept
+
+    return Kept.of(compare_html(comparison(params, command)), "--compare")
+
+
+def _over_gpus(params: Mapping[str, Any], line: TypedLine) -> Kept:
+    from perfmodel.cli.report_gpus import gpus_page
+    from perfmodel.report.page.assemble import page_html
+    from perfmodel.report.page.kept import Kept
+
+    return Kept.of(page_html(gpus_page(params, line)), "of these options")
+
+
+def _of_the_question(params: Mapping[str, Any], name: str, command: str) -> Found:
+    """One figure, made without the others."""
+    asked = question_of(params)
+    from perfmodel.cli.report import alerts
+    from perfmodel.report.page.assemble import page_html
+    from perfmodel.report.page.single import single, with_block
+
+    with advice(asked.machine, asked.options["backend"], params["clock"]):
+        said = alerts(asked.options.get("calibration"))
+        page = single(name, asked.sizes, asked.selectors, asked.machine, asked.options, command, said)
+    return Found(_drawable(page.first.blocks[0]), lambda block: page_html(with_block(page, block)))
+
+
+def _drawable(found: Block | Missing) -> Block:
+    """Limits: what cannot be drawn -> NoCalibrationError with the reason"""
+    if isinstance(found, Missing):
+        why, colon, line = found.why.partition(": ")
+        raise NoCalibrationError(f"{found.name} cannot be drawn: {why}{'.' if colon else ''}", line)
+    return found

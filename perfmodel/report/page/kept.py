@@ -1,0 +1,225 @@
+"""A page that was written, read again: every page holds the data of its figures."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from html import escape, unescape
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from perfmodel.errors import BadInputError
+from perfmodel.report.figures.block import Block, Missing, Switch
+from perfmodel.report.page.assemble import block_data, whole_page
+from perfmodel.schema.files import expected, first_line, invalid_fields, load_json, read_text, unknown_name
+
+WHAT = "page"
+_DATA = re.compile(r'<script type="application/json" id="data">(.*?)</script>', re.DOTALL)
+_TITLE = re.compile(r"<title>(.*?)</title>", re.DOTALL)
+_PROVENANCE = re.compile(r'<section id="provenance">\s*<h2>[^<]*</h2>\n(.*?)\n<p><button', re.DOTALL)
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+
+class _Selector(_Part):
+    name: str
+    label: str
+    words: list[str]
+    start: int = Field(ge=0)
+    texts: list[str] = []
+
+
+class _Switch(_Part):
+    label: str
+    traces: dict[str, Any]
+    layout: dict[str, Any]
+
+
+class _Block(_Part):
+    """A figure, or why it is left out."""
+
+    name: str
+    missing: str | None = None
+    title: str = ""
+    how: str = ""
+    source: str = ""
+    figure: dict[str, Any] = {}
+    columns: list[str] = []
+    rows: list[list[Any]] = []
+    switches: list[_Switch] = []
+    choice: str = ""
+    others: list[_Block] = []
+
+
+class _View(_Part):
+    heads: list[dict[str, Any]]
+    blocks: list[_Block]
+    titles: dict[str, list[str]] = {}
+
+
+class _Shown(_Part):
+    """What the script of a page shows."""
+
+    selectors: list[_Selector]
+    views: dict[str, _View]
+    fixed: list[_Block]
+
+    @model_validator(mode="after")
+    def _whole(self) -> _Shown:
+        """A card and a sentence for each value of the first selector."""
+        sizes = len(self.selectors[0].words) if self.selectors else 1
+        if any(one.start >= len(one.words) for one in self.selectors):
+            raise ValueError("a selector starts beyond its words")
+        said = [n for v in self.views.values() for n in (len(v.heads), *map(len, v.titles.values()))]
+        if any(count != sizes for count in said):
+            raise ValueError("a view has cards or sentences that do not belong to the first selector")
+        return self
+
+
+@dataclass(frozen=True, eq=False)
+class Kept:
+    """A page as its file has it."""
+
+    where: str
+    title: str
+    provenance: str  # HTML
+    data: Mapping[str, Any]  # what the script shows
+    shown: _Shown
+    chosen: tuple[int, ...]  # places of the selectors
+
+    @staticmethod
+    def read(path: Path) -> Kept:
+        """Of a file. Limits: not a page that this program wrote -> BadInputError"""
+        return Kept.of(read_text(path, WHAT), str(path))
+
+    @staticmethod
+    def of(text: str, where: str) -> Kept:
+        """Of its HTML; ``where`` names it in a message. Limits: as ``read``"""
+        found = [pattern.search(text) for pattern in (_TITLE, _PROVENANCE, _DATA)]
+        title, provenance, data = (match[1] if match else "" for match in found)
+        try:
+            document = load_json(data, f"{WHAT} {where}")
+            shown = _Shown.model_validate(document)
+        except ValidationError as error:
+            raise invalid_fields(error, WHAT, where) from None
+        except (ValueError, RecursionError) as error:
+            why = f"its data are not JSON: {first_line(str(error))}" if data else "it has no data of figures"
+            raise BadInputError(f"{WHAT} {where} is not one of perfmodel: {why}.", expected(WHAT)) from None
+        page = Kept(
+            where, unescape(title), provenance, document, shown, tuple(s.start for s in shown.selectors)
+        )
+        return page if page._key in shown.views else page._without_view()
+
+    def choose(self, typed: Mapping[str, str]) -> Kept:
+        """The page as it is when its reader has chosen.
+
+        typed  words of selectors by ``batch``, ``table-size`` …
+        Limits: no such selector, no such word, a choice that the page lacks -> BadInputError
+        """
+        chosen = list(self.chosen)
+        named = {_NAMES.get(one.name, one.name): at for at, one in enumerate(self.shown.selectors)}
+        for name, text in typed.items():
+            selector = self.shown.selectors[named[name]] if name in named else None
+            if selector is None or len(selector.words) < 2:
+                several = [f"--{n}" for n, at in named.items() if len(self.shown.selectors[at].words) > 1]
+                raise BadInputError(
+                    f"{WHAT} {self.where} leaves --{name} no choice: it answers what it was asked.",
+                    f"to choose: {', '.join(several) or 'nothing'}; or ask anew, without --page.",
+                )
+            words = [*map(_plain, selector.words)]
+            texts = [*map(_plain, selector.texts)]
+            at = next((known.index(_plain(text)) for known in (texts, words) if _plain(text) in known), None)
+            if at is None:
+                raise unknown_name(f"--{name}", text, selector.texts or selector.words)
+            chosen[named[name]] = at
+        page = replace(self, chosen=tuple(chosen))
+        return page if page._key in self.shown.views else page._without_view()
+
+    @property
+    def _key(self) -> str:
+        return "|".join(map(str, self.chosen[1:]))
+
+    def _without_view(self) -> Kept:
+        words = [f"{s.label} {s.words[at]}" for s, at in zip(self.shown.selectors, self.chosen, strict=True)]
+        raise BadInputError(
+            f"{WHAT} {self.where} lacks {', '.join(words) or 'its view'}.",
+            "change one option at a time, or make a page with it.",
+        )
+
+    @cached_property
+    def names(self) -> list[str]:
+        """Of its figures, in their order, those with a reason instead too."""
+        return [block.name for block in self._blocks]
+
+    @property
+    def _view(self) -> _View:
+        return self.shown.views[self._key]
+
+    @property
+    def _blocks(self) -> list[_Block]:
+        return [*self._view.blocks, *self.shown.fixed]
+
+    def blocks(self) -> list[Block | Missing]:
+        """All of its figures. Limits: a drawing that is none -> BadInputError"""
+        return [self._block(found) for found in self._blocks]
+
+    def block(self, name: str) -> Block | Missing:
+        """One of ``names``; another one -> StopIteration. Limits: as ``blocks``"""
+        return self._block(next(found for found in self._blocks if found.name == name))
+
+    def _block(self, found: _Block) -> Block | Missing:
+        """With the sentence of the size that is chosen."""
+        if found.missing is not None:
+            return Missing(found.name, found.missing)
+        titles = self._view.titles.get(found.name)
+        title = titles[self.chosen[0]] if titles else found.title
+        return replace(self._drawing(found), title=title)
+
+    def _drawing(self, found: _Block) -> Block:
+        import plotly.graph_objects as go
+
+        try:
+            layout = {**found.figure["layout"], "template": "none"}
+            figure = go.Figure({"data": found.figure["data"], "layout": layout})
+        except (KeyError, TypeError, ValueError) as error:
+            why = f"the drawing of {found.name}: {first_line(str(error).strip())}"
+            raise BadInputError(f"{WHAT} {self.where} is not valid: {why}.", expected(WHAT)) from None
+        return Block(
+            found.name,
+            found.title,
+            found.how,
+            figure,
+            found.source,
+            tuple(dict(zip(found.columns, row, strict=False)) for row in found.rows),
+            tuple(Switch(one.label, one.traces, one.layout) for one in found.switches),
+            found.choice,
+            tuple(self._drawing(other) for other in found.others),
+        )
+
+    def html(self, block: Block, command: str) -> str:
+        """A page with the card and this figure alone. command  makes it again"""
+        size = self.chosen[0] if self.chosen else 0
+        view = {"heads": [self._view.heads[size]], "blocks": [block_data(block)], "titles": {}}
+        selectors = [
+            {**raw, "words": [one.words[at]], "texts": one.texts[at : at + 1], "start": 0, "off": {}}
+            for raw, one, at in zip(self.data["selectors"], self.shown.selectors, self.chosen, strict=True)
+        ]
+        alone = {"selectors": selectors, "views": {"|".join("0" for _ in selectors[1:]): view}, "fixed": []}
+        rest: dict[str, Any] = {"again": "", "refused": {}, "plan": None, "command": command}
+        line = f"<p>This figure of it alone:</p><pre><code>{escape(command)}</code></pre>"
+        return whole_page(self.title, f"{self.provenance}\n{line}", {**self.data, **alone, **rest})
+
+
+_NAMES = {"table-bytes": "table-size"}
+"""Options whose selectors have another name."""
+
+
+def _plain(text: str) -> str:
+    """Without case and spaces: ``4 096`` as it is typed."""
+    return "".join(text.split()).casefold()
