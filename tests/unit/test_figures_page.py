@@ -22,7 +22,7 @@ EXAMPLES = re.findall(r"^(<!-- not-run[^\n]*\n)?```python\n(.*?)```", PAGE, flag
 def test_the_examples_run_and_print_what_they_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     run = [code for kept, code in EXAMPLES if not kept]
-    assert len(run) == 3 and len(EXAMPLES) == 4  # the last is run by tests/browser/test_figure_pictures.py
+    assert len(run) == 4 and len(EXAMPLES) == 5  # the last is run by tests/browser/test_figure_pictures.py
     names: dict[str, Any] = {}
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
@@ -33,6 +33,9 @@ def test_the_examples_run_and_print_what_they_say(tmp_path: Path, monkeypatch: p
     assert isinstance(names["blocks"], dict) and names["blocks"]["balance"].title in out.getvalue()
     assert all(isinstance(names[name], Block) for name in ("found", "lines", "bars", "both", "roof"))
     assert json.loads((tmp_path / "changes.json").read_text())["layout"]["width"] == 1200
+    assert [f"<b>{names['blocks']['balance'].title}</b>"] == [
+        names["waits"].layout.title.text.replace("<br>", " ")
+    ]
     assert "NVLink" in names["alone"].layout.title.text and names["linear"].layout.yaxis.type != "log"
 
 
