@@ -1,6 +1,7 @@
 """Colours that can be read on both pages, dashes that differ, ticks with units."""
 
 import itertools
+from pathlib import Path
 
 import pytest
 
@@ -25,6 +26,13 @@ def contrast(one: str, other: str) -> float:
 def test_every_colour_is_read_on_the_light_and_the_dark_page(colour: str) -> None:
     assert contrast(WHITE, "#000000") == pytest.approx(21)
     assert contrast(colour, WHITE) >= 3 and contrast(colour, DARK) >= 3
+
+
+def test_lines_beside_the_data_are_read_on_both_pages_too() -> None:
+    """The ink of a figure that stands by itself is for white alone: on a page, the page colours its words."""
+    assert contrast(style.INK, DARK) < 3 <= min(contrast(style.RULE, WHITE), contrast(style.RULE, DARK))
+    figures = Path(style.__file__).parent.glob("*.py")
+    assert [path.name for path in figures if "style.INK" in path.read_text("utf-8")] == []
 
 
 def test_every_evidence_has_its_own_dash_and_colour() -> None:

@@ -226,7 +226,7 @@ def _figure(series: Sequence[_Series], gpus: int, crossing: Comparison | None) -
     axes = (
         (above, style.time_axis(times.min() / 1.5, times.max() * 1.5)),
         (above, style.rate_axis(rates.min() / 1.5, rates.max() * 2, "bus bandwidth")),
-        (below, style.axis("over the fit (%)", zeroline=True, zerolinecolor=style.INK)),
+        (below, style.axis("over the fit (%)", zeroline=True, zerolinecolor=style.RULE)),
     )
     layout: dict[str, Any] = {}
     for row, (x, y) in enumerate(axes, 1):
@@ -235,7 +235,7 @@ def _figure(series: Sequence[_Series], gpus: int, crossing: Comparison | None) -
         layout[f"yaxis{at}"] = {**y, "anchor": f"x{at}", "domain": list(_PANES[row - 1])}
     size = crossing.crossover_bytes if crossing is not None else None
     if size is not None:
-        line = {"color": style.INK, "width": 1, "dash": "dot"}
+        line = {"color": style.RULE, "width": 1, "dash": "dot"}
         layout["shapes"] = [
             {"type": "line", "x0": size, "x1": size, "y0": 0, "y1": 1, "line": line,
              "xref": f"x{_suffix(row)}", "yref": f"y{_suffix(row)} domain"}

@@ -140,7 +140,7 @@ def times(pair: Pair, frames: tuple[pd.DataFrame, pd.DataFrame]) -> Block | Miss
     figure.update_yaxes(style.time_axis(low / 1.2, high * 1.2, "time of a batch"), row=1, col=1)
     ends = min(1.0, both["ratio_low"].min()) / 1.1, max(1.0, both["ratio_high"].max()) * 1.1
     figure.update_yaxes(style.ratio_axis(*ends, "A over B (×)"), row=2, col=1)
-    figure.add_hline(y=1, line={"color": style.INK, "width": 1}, row=2, col=1)
+    figure.add_hline(y=1, line={"color": style.RULE, "width": 1}, row=2, col=1)
     return Block(
         TIME,
         _time_title(both),

@@ -221,7 +221,7 @@ def _figure(
     figure.update_yaxes(style.time_axis(times.min() / 1.3, times.max() * 1.3), row=1, col=1)
     low, high = min(1.0, float(ratios[0].min())), max(1.0, float(ratios[2].max()))
     figure.update_yaxes(style.ratio_axis(low / 1.1, high * 1.1, "A over B (×)"), row=2, col=1)
-    figure.add_hline(y=1, line={"color": style.INK, "width": 1}, row=2, col=1)
+    figure.add_hline(y=1, line={"color": style.RULE, "width": 1}, row=2, col=1)
     return figure
 
 

@@ -200,7 +200,7 @@ def _ceilings(
         figure.add_trace(
             go.Scatter(
                 x=[left, right], y=[quantity.value] * 2, mode="lines", name=label, showlegend=False,
-                line={"color": style.INK, "width": 1, "dash": style.DASHES[quantity.evidence]},
+                line={"color": style.RULE, "width": 1, "dash": style.DASHES[quantity.evidence]},
                 hovertext=hover([text, f"source: {safe(quantity.source)}"]), hoverinfo="text",
             )
         )  # fmt: skip

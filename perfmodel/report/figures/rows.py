@@ -52,7 +52,7 @@ def row_words(figure: Any, index: int, text: str) -> None:
 
 def row_rules(figure: Any, count: int, x: float) -> None:
     """A short vertical line in every row, which does not cross the words above it."""
-    line = {"color": style.INK, "width": 1}
+    line = {"color": style.RULE, "width": 1}
     for index in range(count):
         figure.add_shape(type="line", x0=x, x1=x, y0=index - 0.14, y1=index + 0.34, line=line)
 

@@ -41,6 +41,8 @@ SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "triangle-down", "
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Liberation Sans', sans-serif"
 INK, GRID = "#444444", "rgba(128,128,128,0.25)"
 """Colours of text and grid where no page gives its own (a figure saved by itself)."""
+RULE = PALETTE[7]
+"""Colour of lines that are no data: ceilings, 1×, as asked."""
 
 HEIGHT = 420
 """Pixels."""

@@ -147,7 +147,7 @@ def _guides(low: float, high: float) -> Iterator[tuple[Any, int]]:
             (2, [up] * 2 + [down] * 2),
         ):
             yield go.Scatter(x=ends, y=y, name=name, fillcolor=fill, **same), row
-    line = {"mode": "lines", "line": {"color": style.INK, "width": 1}, "name": "equal"}
+    line = {"mode": "lines", "line": {"color": style.RULE, "width": 1}, "name": "equal"}
     for row, y in ((1, [low, high]), (2, [1.0, 1.0])):
         yield go.Scatter(x=[low, high], y=y, hoverinfo="skip", showlegend=False, **line), row
 
