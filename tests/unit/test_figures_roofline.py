@@ -122,6 +122,7 @@ def test_timed_gathers_are_marks(tmp_path: Path) -> None:
     assert shards.y[0] == pytest.approx(moved / work["time_s"])
     kinds = {t.line.dash for t in lines(found)}
     assert kinds == {"dash", "dot"}  # inside the bytes that were timed, and beyond them
+    assert "solid = measured, dashed = interpolated, dotted = extrapolated." in found.how_to_read
     throttled = block(roofline(answer, samples.assign(flag="throttled")))
     assert "no gather was timed here" in throttled.how_to_read
 

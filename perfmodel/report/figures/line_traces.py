@@ -131,10 +131,15 @@ def dash_words(main: Iterable[str]) -> str:
 
     main  evidence that much of the time of a point rests on, of all points
     """
-    used = sorted(map(Evidence, set(main)), key=lambda e: e.rank)
-    words = ", ".join(f"{_DASH_WORDS[style.DASHES[item]]} = {item}" for item in used)
     share = f"{100 * MAIN_SHARE:g} %"
+    words = named_dashes(map(Evidence, main))
     return f"lines by the weakest evidence that more than {share} of the time rests on: {words}"
+
+
+def named_dashes(used: Iterable[Evidence]) -> str:
+    """``dotted = extrapolated, long dash-dot = assumed``: the strongest first."""
+    kinds = sorted(set(used), key=lambda e: e.rank)
+    return ", ".join(f"{_DASH_WORDS[style.DASHES[kind]]} = {kind}" for kind in kinds)
 
 
 def evidence_words(row: Row) -> str:

@@ -16,6 +16,7 @@ from perfmodel.project.costs import Forward
 from perfmodel.project.inputs import LARGEST, Work
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Missing
+from perfmodel.report.figures.line_traces import named_dashes
 from perfmodel.report.figures.words import hover, safe, sentence
 from perfmodel.schema.evidence import Evidence
 from perfmodel.schema.machine import Quantity
@@ -77,7 +78,9 @@ def roofline(asked: Projection, samples: pd.DataFrame | None = None) -> Block | 
     points = _points(asked.forward, samples)
     figure = _figure(asked, lines, points)
     rows = [row for line in lines for row in _rows(line)] + _point_rows(points)
-    return Block(NAME, _title(asked, lines[0]), _how(points), figure, _source(asked, points), tuple(rows))
+    ceilings = [asked.setting.machine.quantity(key).evidence for key, _ in _CEILINGS]
+    how = _how(points, [*ceilings, *(kind for line in lines for kind in line.evidence)])
+    return Block(NAME, _title(asked, lines[0]), how, figure, _source(asked, points), tuple(rows))
 
 
 def _batches(asked: Projection) -> list[float]:
@@ -147,12 +150,13 @@ def _title(asked: Projection, line: _Line) -> str:
     return sentence(f"{said}, {format_fraction(rate / ceiling)} of what a gather of long rows reaches")
 
 
-def _how(points: pd.DataFrame | None) -> str:
+def _how(points: pd.DataFrame | None, kinds: Sequence[Evidence]) -> str:
     marks = "marks are gathers timed on this machine" if points is not None else "no gather was timed here"
     return (
         "Bytes of rows, ids and bags per second against the bytes of all tables on one GPU; lines are the "
         f"kernel model with its 95 % band, {marks}. Ceilings: the memory's stated rate, what a gather of "
-        "long rows reaches of it, and the L2 cache, which holds the tables in the shaded part."
+        "long rows reaches of it, and the L2 cache, which holds the tables in the shaded part. "
+        f"Lines by evidence: {named_dashes(kinds)}."
     )
 
 
