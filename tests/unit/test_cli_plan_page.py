@@ -7,12 +7,14 @@ import io
 import json
 import re
 import shlex
+from collections.abc import Iterator
 from html import unescape
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cli_calls import planned as asked
+from searches import searched_once
 
 from perfmodel.cli import run
 from perfmodel.plan.search import Search
@@ -20,6 +22,12 @@ from perfmodel.plan.search import Search
 ROOT = Path(__file__).resolve().parents[2]
 TABLES = "rows,dim,pooling,name\n1000000,64,10,big\n1000,64,2,small\n1000000,64,5,other\n"
 FITS = ("--gpus", "16", "--max-hbm", "300MB", "--time-limit", "1s")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _once() -> Iterator[None]:
+    with searched_once():
+        yield
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from searches import limited_by_cpu
 
 from perfmodel.cli import run
 from perfmodel.errors import BadInputError
@@ -209,28 +210,32 @@ def test_no_plan_with_hot_rows_takes_less_than_the_bound(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_the_search_finds_the_best_plan_with_hot_rows(seed: int) -> None:
+def test_the_search_finds_the_best_plan_with_hot_rows(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    limited_by_cpu(monkeypatch)
     random = np.random.default_rng(50 + seed)
     tables = skewed(random, 2, 5)
     e = Evaluator.on(MACHINE, tables, int(random.choice([256, 8192])), 2, training=seed % 2 == 0)
     limit = tables.total_bytes * 0.8 + 40e6
     best = exact(e, limit)
-    found = Search(e, limit, time_limit_s=5).run()
+    found = Search(e, limit, time_limit_s=0.5).run()
     time_s = float(e.step_times(e.loads(found.plan).most))
     assert time_s <= best.time_s * 1.01, f"seed {seed}"
     assert found.bound_s <= best.time_s * 1.001, f"seed {seed}"
 
 
 @pytest.mark.parametrize("objective", [False, True])
-def test_hot_rows_as_one_more_choice_make_no_plan_worse(objective: bool) -> None:
+def test_hot_rows_as_one_more_choice_make_no_plan_worse(
+    objective: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limited_by_cpu(monkeypatch)
     tables = PlanTables.of(
         TableSet("mine", tuple(Table(f"t{i}", 10**7, 64, 20.0) for i in range(3))), zipf(1.1)
     )
     e = Evaluator.on(MACHINE, tables, 2048, 8, training=objective)
     limit = 3e9  # one of three tables of 2.56 GB as a copy
     o = options_of(e, limit)
-    with_hot = Search(e, limit, time_limit_s=1.5).run()
-    without = Search(e, limit, time_limit_s=1.5, options=o.kept(o.hot == 0)).run()
+    with_hot = Search(e, limit, time_limit_s=0.3).run()
+    without = Search(e, limit, time_limit_s=0.3, options=o.kept(o.hot == 0)).run()
     assert with_hot.cost.time_s <= without.cost.time_s * 1.001
     if not objective:
         assert with_hot.cost.time_s < 0.95 * without.cost.time_s
