@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from types import ModuleType
@@ -19,7 +19,14 @@ from perfmodel.project import inputs
 from perfmodel.project.costs import AUTO, REDUCTIONS, Forward, Memory
 from perfmodel.project.grid import Grid, project_grid
 from perfmodel.project.inputs import Work
-from perfmodel.project.projection import GpuCount, Projection, StepRow, local_memory_work, project_work
+from perfmodel.project.projection import (
+    GpuCount,
+    Projection,
+    StepRow,
+    local_memory_work,
+    project_work,
+    project_works,
+)
 from perfmodel.project.question import DEFAULT_MACHINE, Question, question
 from perfmodel.project.scenarios import CLUSTER, Setting, list_scenarios, load_setting
 from perfmodel.schema.distributions import UNIFORM, Distribution, parse_distribution
@@ -179,13 +186,41 @@ def project_one(
 ) -> Projection:
     """One configuration in full, with the options of ``project``."""
     forward, work = prepare(workload, machine, **options)
-    answer = project_work(forward, work, float(options.get("reserve") or 0.0))
+    return _told(
+        project_work(forward, work, float(options.get("reserve") or 0.0)), workload, machine, options
+    )
+
+
+def project_each(
+    name: str, values: Sequence[float], machine: str | Machine = DEFAULT_MACHINE, **options: Any
+) -> list[Projection]:
+    """``project_one`` for each value of a keyword (``table_bytes``, ``gpus`` ...), costed together.
+
+    Limits: a value that has no answer -> the error of the first such
+    """
+    try:
+        forward, work = prepare(None, machine, **{**options, name: list(values)})
+        found = project_works(forward, work, float(options.get("reserve") or 0.0))
+    except PerfmodelError:
+        if len(values) == 1:
+            raise
+        return [project_one(machine=machine, **{**options, name: value}) for value in values]
+    return [
+        _told(answer, None, machine, {**options, name: value})
+        for answer, value in zip(found, values, strict=True)
+    ]
+
+
+def _told(
+    answer: Projection, workload: Any, machine: str | Machine, options: Mapping[str, Any]
+) -> Projection:
+    """An answer with its question, and with what of it changes nothing."""
     idle = _without_effect(workload, machine, options, answer)
     tables = options.get("tables") or (workload if isinstance(workload, TableSet) else None)
     given = {} if isinstance(workload, TableSet) else _workload_values(workload)
     given |= {name: value for name, value in options.items() if name in _COLUMNS and value is not None}
     box = _machine(machine, options.get("overrides"))
-    asked = question(box, forward, work, {**given, "tables": tables}, options)
+    asked = question(box, answer.forward, answer.work, {**given, "tables": tables}, options)
     return replace(answer, notes=(*answer.notes, *idle), question=asked)
 
 
@@ -233,6 +268,7 @@ __all__ = [
     "list_scenarios",
     "prepare",
     "project",
+    "project_each",
     "project_grid",
     "project_one",
 ]

@@ -48,7 +48,7 @@ def project_grid(forward: Forward, work: Work) -> Grid:
     spans = [slice(at, min(at + CHUNK, len(work))) for at in range(0, len(work), CHUNK)]
 
     def part(span: slice) -> Grid:
-        return _chunk(forward, work.part(span))
+        return costed(forward, work.part(span)).grid
 
     out: dict[str, NDArray[Any]] = {}
     names: tuple[str, ...] = ()
@@ -71,20 +71,29 @@ def _mapped(function: Callable[[slice], Grid], spans: list[slice]) -> Iterator[G
         yield from pool.map(function, spans)
 
 
-def _chunk(forward: Forward, work: Work) -> Grid:
+@dataclass(frozen=True)
+class Costed:
+    """Configurations with the times that their columns are made of."""
+
+    grid: Grid
+    base: Timing
+    steps: tuple[Step, ...]
+
+
+def costed(forward: Forward, work: Work) -> Costed:
     """Cost some configurations; values so extreme that a time is no number any more are refused."""
     with np.errstate(all="ignore"):
-        grid = _costed(forward, work)
-    bad = [name for name in ("time_s", "slowdown") if not np.isfinite(grid.columns[name]).all()]
+        found = _costed(forward, work)
+    bad = [name for name in ("time_s", "slowdown") if not np.isfinite(found.grid.columns[name]).all()]
     if bad:
         raise BadInputError(
             f"the {bad[0].removesuffix('_s')} of this is no finite number.",
             "a value given with --set, or in the machine file, is too large or too small.",
         )
-    return grid
+    return found
 
 
-def _costed(forward: Forward, work: Work) -> Grid:
+def _costed(forward: Forward, work: Work) -> Costed:
     traffic = forward.traffic(work)
     base, steps = forward.baseline(traffic), forward.steps(work, traffic)
     total = totals(base, steps, own_rate=forward.memory is not None)
@@ -104,7 +113,7 @@ def _costed(forward: Forward, work: Work) -> Grid:
         "throughput_ratio": work.gpus * local / time,
         **{f"{step.name}_time_s": step.timing.time_s for step in steps},
     }
-    return Grid(columns, tuple(step.name for step in steps))
+    return Costed(Grid(columns, tuple(step.name for step in steps)), base, tuple(steps))
 
 
 def totals(base: Timing, steps: list[Step], *, own_rate: bool = False) -> dict[str, NDArray[Any]]:

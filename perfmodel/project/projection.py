@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from perfmodel.errors import BadInputError
-from perfmodel.project.costs import HANDOVER, TWO_LEVEL, Forward, Memory
-from perfmodel.project.grid import project_grid
+from perfmodel.project.costs import HANDOVER, TWO_LEVEL, Forward, Memory, Step
+from perfmodel.project.grid import Costed, costed
 from perfmodel.project.inputs import Work
 from perfmodel.project.links import Crossover, Faster, crossover
 from perfmodel.project.question import Question
@@ -105,6 +105,7 @@ class Projection:
     steps: tuple[StepRow, ...]
     totals: dict[str, float]  # the columns of ``project_grid``
     evidence: Evidence
+    baseline_evidence: Evidence  # of the time of the same batch in local memory
     clocks: tuple[Clock, ...]
     calibrations: tuple[str, ...]
     notes: tuple[str, ...]
@@ -146,12 +147,6 @@ class Projection:
     def main_evidence(self) -> Evidence:
         """The weakest that much of the time rests on."""
         return Evidence.main(self.evidence_shares())
-
-    @property
-    def baseline_evidence(self) -> Evidence:
-        """Of the time of the same batch in local memory."""
-        base = self.forward.baseline(self.forward.traffic(self.work))
-        return Evidence.from_rank(int(base.evidence[0]))
 
     def to_frame(self) -> pd.DataFrame:
         """The steps as a table."""
@@ -196,11 +191,20 @@ def project_work(forward: Forward, work: Work, reserve: float) -> Projection:
         raise BadInputError(
             f"{len(work)} configurations are given.", "a projection in full is of one of them."
         )
-    setting = forward.setting
-    grid = project_grid(forward, work)
-    totals = {name: float(values[0]) for name, values in grid.columns.items() if name not in _RANKS}
-    with np.errstate(all="ignore"):
-        steps = tuple(_rows(forward, work, totals["time_s"]))
+    return project_works(forward, work, reserve)[0]
+
+
+def project_works(forward: Forward, work: Work, reserve: float) -> list[Projection]:
+    """The projection of each configuration; all are costed together."""
+    found = costed(forward, work)
+    return [_projection(forward, work, reserve, found, at) for at in range(len(work))]
+
+
+def _projection(forward: Forward, many: Work, reserve: float, found: Costed, at: int) -> Projection:
+    """The configuration at a position."""
+    setting, work, columns = forward.setting, many.part(slice(at, at + 1)), found.grid.columns
+    totals = {name: float(values[at]) for name, values in columns.items() if name not in _RANKS}
+    steps = tuple(_rows(forward, found.steps, at, totals["time_s"]))
     clocks = tuple(dict.fromkeys(s.clock for s in steps))
     return Projection(
         setting=setting,
@@ -209,7 +213,8 @@ def project_work(forward: Forward, work: Work, reserve: float) -> Projection:
         gpu_count=_gpu_count(forward, work, reserve),
         steps=steps,
         totals=totals,
-        evidence=Evidence.from_rank(int(grid.columns["evidence"][0])),
+        evidence=Evidence.from_rank(int(columns["evidence"][at])),
+        baseline_evidence=Evidence.from_rank(int(found.base.evidence[at])),
         clocks=clocks,
         calibrations=setting.links.calibrations,
         notes=(*setting.notes, *_notes(work, clocks, forward)),
@@ -217,27 +222,28 @@ def project_work(forward: Forward, work: Work, reserve: float) -> Projection:
     )
 
 
-def _rows(forward: Forward, work: Work, total_s: float) -> Iterator[StepRow]:
-    for step in forward.steps(work, forward.traffic(work)):
+def _rows(forward: Forward, steps: Iterable[Step], at: int, total_s: float) -> Iterator[StepRow]:
+    """The steps of one of the configurations that were costed."""
+    for step in steps:
         t = step.timing
-        time = float(t.time_s[0])
+        time = float(t.time_s[at])
         if time == 0:
             continue
-        library = t.library_names[int(t.library[0])]
+        library = t.library_names[int(t.library[at])]
         yield StepRow(
             name=step.name,
             label=LABELS[step.name],
             collective=step.collective,
             library=library,
-            payload_bytes=float(step.payload_bytes.flat[0]),
+            payload_bytes=float(step.payload_bytes[at]),
             time_s=time,
             share=time / total_s,
-            low_s=float(t.low_s[0]),
-            high_s=float(t.high_s[0]),
-            floor_s=float(t.floor_s[0]),
+            low_s=float(t.low_s[at]),
+            high_s=float(t.high_s[at]),
+            floor_s=float(t.floor_s[at]),
             clock=forward.setting.kernel_clock if step.is_kernel else clock_of(forward.setting, library),
-            evidence=Evidence.from_rank(int(t.evidence[0])),
-            limit=t.limit_names[int(t.limit[0])],
+            evidence=Evidence.from_rank(int(t.evidence[at])),
+            limit=t.limit_names[int(t.limit[at])],
         )
 
 

@@ -15,7 +15,7 @@ import perfmodel
 from perfmodel.errors import BadInputError
 from perfmodel.model.embedding_bag import slowdown_limit
 from perfmodel.model.look_ups import LookUps
-from perfmodel.project import Memory, grids, prepare, project_grid, project_one
+from perfmodel.project import Forward, Memory, grids, prepare, project_each, project_grid, project_one
 from perfmodel.project.links import Faster, Library
 from perfmodel.project.scenarios import BEST
 from perfmodel.project.sensitivity import sensitivities
@@ -341,3 +341,21 @@ def test_skewed_look_ups_are_asked_once_whatever_they_are_sent_with(monkeypatch:
     for way in ("all-to-all", "two-level", "sparse"):
         assert project_one(**question, reduction=way).time_s != first.time_s
     assert not asked
+
+
+def test_answers_that_are_costed_together_are_those_of_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes, costed = [40e9, 640e9, 10e12], list[Forward]()
+    alone = [project_one(table_bytes=size, backend=BEST) for size in sizes]
+    own = Forward.steps
+    monkeypatch.setattr(Forward, "steps", lambda *given: costed.append(given[0]) or own(*given))
+    together = project_each("table_bytes", sizes, backend=BEST)
+    assert len(costed) == 1
+    for one_answer, answer in zip(alone, together, strict=True):
+        assert answer.to_dict() == one_answer.to_dict()
+        assert answer.question and one_answer.question
+        assert answer.question.arguments() == one_answer.question.arguments()
+
+
+def test_of_answers_costed_together_the_first_that_is_none_says_why() -> None:
+    with pytest.raises(BadInputError, match="80 TB of tables over 16 GPUs"):
+        project_each("gpus", [1024, 16, 0], table_bytes=80e12)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.errors import BadInputError, PerfmodelError
 from perfmodel.plan.answer import compared
 from perfmodel.predict import LARGEST_GPUS
-from perfmodel.project import Projection, project_one
+from perfmodel.project import Projection, project_each
 from perfmodel.project.scenarios import CLUSTER
 from perfmodel.report.figures.block import Missing
 from perfmodel.report.figures.breakdown import breakdown
@@ -20,7 +19,7 @@ from perfmodel.report.figures.over import GPUS
 from perfmodel.report.figures.over_gpus import over_gpus, sentence
 from perfmodel.report.figures.style import PALETTE
 from perfmodel.report.figures.words import library_name
-from perfmodel.report.page.lines import Lines, Workload
+from perfmodel.report.page.lines import Lines, Workload, answerable
 from perfmodel.report.page.setups import Curves, Loaded, Setup
 from perfmodel.report.page.views import Asked, View
 from perfmodel.schema.machine import Machine
@@ -112,19 +111,17 @@ def gpu_view(chosen: tuple[int, ...], workload: Mapping[str, Any], setup: Setup,
     quick = {**known, "setting": setting}
     told = known if machine.overrides else quick  # which overrides change nothing is told without a setting
 
-    @cache
-    def answer(gpus: int) -> Projection:
-        own = told if gpus in asked.sizes.values else quick
-        return sharded(project_one(machine=machine, gpus=gpus, **own), asked.sharding)
-
-    answers = tuple(answer(gpus) for gpus in asked.sizes.values)
+    own = project_each("gpus", asked.sizes.values, machine, **told)
+    answers = tuple(sharded(base, asked.sharding) for base in own)
     least = asked.tables.least(machine, float(known.get("reserve") or 0.0))
     node = known.get("gpus_per_node") or machine.gpus_per_node
     numbers = bar_numbers(least, node, asked.sizes.values, asked.tables.most_gpus)
-    bars: list[Projection] = []
-    for gpus in numbers:
+    others = [gpus for gpus in numbers if gpus not in asked.sizes.values]
+    bars = [answer for answer in answers if answer.gpus in numbers]
+    for base in answerable(machine, quick, others, "gpus", PerfmodelError):
         with contextlib.suppress(PerfmodelError):
-            bars.append(answer(gpus))
+            bars.append(sharded(base, asked.sharding))
+    bars.sort(key=lambda answer: answer.gpus)
     lines = list(asked.lines.of(setup, workload))
     if asked.sharding is not None:
         lines = [*_beside(_line(bars, f"{library_name(setup.curves.backend)} {asked.sharding}"), lines)]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfmodel.errors import NoCalibrationError, PerfmodelError
-from perfmodel.project import Projection, project, project_one
+from perfmodel.project import Projection, prepare, project, project_each, project_grid
 from perfmodel.project.scenarios import BEST, CLUSTER, Setting
 from perfmodel.report.figures.line_traces import Line
 from perfmodel.report.figures.style import PALETTE
@@ -48,15 +48,23 @@ _MORE = 1.005  # over what is full
 
 
 def answerable(
-    machine: Any, options: Mapping[str, Any], values: Sequence[float], axis: str = "table_bytes"
-) -> Iterator[Projection]:
+    machine: Any,
+    options: Mapping[str, Any],
+    values: Sequence[float],
+    axis: str = "table_bytes",
+    but: type[PerfmodelError] = NoCalibrationError,
+) -> list[Projection]:
     """Answers at those table sizes that the calibration reaches: one of a run knows its own ranks.
 
     values  table sizes [bytes], or of another keyword of ``perfmodel.project``: ``axis``
+    but     the error of a value that is left out
     """
-    for value in values:
-        with contextlib.suppress(NoCalibrationError):
-            yield project_one(machine=machine, **{**options, axis: value})
+    try:
+        return project_each(axis, values, machine, **options) if values else []
+    except but:
+        if len(values) == 1:
+            return []
+    return [answer for value in values for answer in answerable(machine, options, [value], axis, but)]
 
 
 class Lines:
@@ -156,14 +164,20 @@ class Lines:
         try:
             return self._together(way, grid, options)
         except NoCalibrationError:
-            first = {**options, **self._workloads[0]}
-            reached = [at for at in grid for _ in answerable(way.machine, first, [at], self.axis)]
+            reached = list(self._reached(way, grid, {**options, **self._workloads[0]}))
         except PerfmodelError:
             return [None] * len(self._workloads)
         try:
             return self._together(way, reached, options) if reached else [None] * len(self._workloads)
         except NoCalibrationError:
             return [None] * len(self._workloads)
+
+    def _reached(self, way: Setup, grid: Sequence[float], options: Mapping[str, Any]) -> Iterator[float]:
+        """Values of ``axis`` that the calibration reaches."""
+        for at in grid:
+            with contextlib.suppress(NoCalibrationError):
+                project_grid(*prepare(machine=way.machine, **{**options, self.axis: at}))
+                yield at
 
     def _together(
         self, way: Setup, grid: Sequence[float], options: Mapping[str, Any]

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 from perfmodel.errors import BadInputError, PerfmodelError
-from perfmodel.project import Projection, project_one
+from perfmodel.project import Projection, project_each
 from perfmodel.project.scenarios import CLUSTER
 from perfmodel.report.figures.block import Block, Missing
 from perfmodel.report.figures.breakdown import breakdown
@@ -108,11 +108,9 @@ def view_of(chosen: tuple[int, ...], workload: Mapping[str, Any], setup: Setup, 
     setting = asked.loaded.of(machine, setup.curves, str(known.get("scenario", CLUSTER)))
     quick = {**known, "setting": setting}
     told = known if machine.overrides else quick  # which overrides change nothing is told without a setting
-    answers = tuple(project_one(machine=machine, table_bytes=size, **told) for size in sizes.values)
-    at = {float(size): answer for size, answer in zip(sizes.values, answers, strict=True)}
-    bars: list[Projection] = []
-    for size in bar_sizes(answers[0], sizes.values):
-        bars += [at[size]] if size in at else answerable(machine, quick, [size])
+    answers = tuple(project_each("table_bytes", sizes.values, machine, **told))
+    others = [size for size in bar_sizes(answers[0], sizes.values) if size not in sizes.values]
+    bars = sorted([*answers, *answerable(machine, quick, others)], key=lambda a: a.gpu_count.table_bytes)
     lines = list(asked.lines.of(setup, workload))
     first = slowdown(lines, answers[sizes.start], marks())
     titles = {} if isinstance(first, Missing) else {first.name: tuple(sentence(lines, a) for a in answers)}
