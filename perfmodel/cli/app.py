@@ -75,7 +75,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
     "plan": (plan, "Which sharding for which table, and how far from the best there can be?"),
     "simulate": (simulate, "What one chip does, request by request, beside what is predicted."),
     "report": (report, "One HTML page to send to someone."),
-    "figure": (figure, "One figure of the report: a picture, a page, or its numbers."),
+    "figure": (figure, "One figure of a page: a picture, a page of it alone, or its numbers."),
     "validate": (validate, "How wrong is it, and what of the paper holds?"),
     "doctor": (doctor, "What can be measured on this machine, and what would be assumed?"),
     "calibrate": (calibrate, "What does this machine do? Measures it, and fits a calibration."),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from perfmodel.cli.choices import DEFAULTS
 from perfmodel.cli.options import advice
 from perfmodel.cli.pictures import check_folder, draw, draw_all
 from perfmodel.cli.question import question_of
@@ -17,7 +18,7 @@ from perfmodel.cli.report import check_compared, over_gpus
 from perfmodel.cli.typed_line import TypedLine
 from perfmodel.errors import NoCalibrationError
 from perfmodel.report.figures.block import Block, Missing
-from perfmodel.report.figures.names import COMPARED, EVERY, FIGURES, ON_MORE_GPUS
+from perfmodel.report.figures.names import COMPARED, EVERY, FIGURES, on_more_gpus
 
 if TYPE_CHECKING:
     from perfmodel.report.page.kept import Kept
@@ -59,8 +60,7 @@ class Source:
         if self.page is None:
             return _of_the_question(context.params, name, command)
         page = self.page()
-        why = "it is not on this page."
-        block = page.block(name) if name in page.names else Missing(name, why)
+        block = page.block(name) if name in page.names else Missing(name, "it is not on this page.")
         return Found(_drawable(block), partial(page.html, command=command))
 
     def draw_all(self, context: typer.Context, folder: Path, ending: str) -> None:
@@ -83,7 +83,7 @@ def source_of(context: typer.Context) -> Source:
         command = asked.text(_NOT_OF_THE_PAGE)
         return Source(COMPARED.figures, line, lambda: _compared(params, command))
     if over_gpus(params):
-        named = {name: EVERY[name] for name in ON_MORE_GPUS}
+        named = {name: EVERY[name] for name in on_more_gpus(model=params["model"] is not None)}
         options = tuple(one for one in line.options if one[0] not in _NOT_OF_THE_PAGE)
         return Source(named, line, lambda: _over_gpus(params, replace(asked, options=options)))
     return Source(FIGURES, line, None)
@@ -103,7 +103,7 @@ def _compared(params: Mapping[str, Any], command: str) -> Kept:
     from perfmodel.report.page.compare import compare_html
     from perfmodel.report.page.kept import Kept
 
-    return Kept.of(compare_html(comparison(params, command)), "--compare")
+    return Kept.of(compare_html(comparison(_one_workload(params), command)), "--compare")
 
 
 def _over_gpus(params: Mapping[str, Any], line: TypedLine) -> Kept:
@@ -111,7 +111,13 @@ def _over_gpus(params: Mapping[str, Any], line: TypedLine) -> Kept:
     from perfmodel.report.page.assemble import page_html
     from perfmodel.report.page.kept import Kept
 
-    return Kept.of(page_html(gpus_page(params, line)), "of these options")
+    return Kept.of(page_html(gpus_page(_one_workload(params), line)), "of these options")
+
+
+def _one_workload(params: Mapping[str, Any]) -> dict[str, Any]:
+    """With one batch, pooling and dim where none was typed: a figure shows no others."""
+    names = ("batch",) if params["model"] is not None else ("batch", "pooling", "dim")
+    return {**params, **{name: params[name] or DEFAULTS[name].split(",")[0] for name in names}}
 
 
 def _of_the_question(params: Mapping[str, Any], name: str, command: str) -> Found:

@@ -53,7 +53,7 @@ from perfmodel.cli.project import (
 from perfmodel.cli.shardings import ShardingOption
 from perfmodel.cli.typed_line import TypedLine
 from perfmodel.errors import BadInputError
-from perfmodel.report.figures.names import ON_MORE_GPUS
+from perfmodel.report.figures.names import on_more_gpus
 from perfmodel.report.pictures import PICTURES
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ def report(
     if over_gpus(context.params):
         from perfmodel.cli.report_gpus import gpus_page
 
-        check_place(out, file_format, ON_MORE_GPUS, force=force)
+        check_place(out, file_format, on_more_gpus(model=model is not None), force=force)
         deliver(gpus_page(context.params, TypedLine.of(context).pinned()), out, file_format, as_json)
         return
     check_target(out, force=force)

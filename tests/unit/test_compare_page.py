@@ -23,6 +23,7 @@ from perfmodel.report.figures.compare import Pair, slowdowns, times
 from perfmodel.report.figures.compare_constants import constants, differing, needed
 from perfmodel.report.figures.compare_curves import curve_blocks
 from perfmodel.report.figures.compare_steps import step_differences, steps
+from perfmodel.report.figures.names import COMPARED
 from perfmodel.report.page.compare_words import card, finding
 from perfmodel.schema.calibration import shipped_calibration
 from perfmodel.schema.evidence import Evidence
@@ -305,6 +306,12 @@ def content(path: Path) -> dict[str, Any]:
     found = re.search(r'<script type="application/json" id="data">(.*?)</script>', path.read_text(), re.S)
     assert found
     return dict(json.loads(found[1]))
+
+
+def test_its_figures_have_their_names_in_the_list(page: Path) -> None:
+    data = content(page)
+    names = [block["name"] for block in (*data["views"]["0|0|0|0"]["blocks"], *data["fixed"])]
+    assert names == [name for name in COMPARED.figures if name in names]
 
 
 def test_the_page_has_a_view_for_every_choice(page: Path) -> None:

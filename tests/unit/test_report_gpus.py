@@ -16,6 +16,7 @@ from perfmodel.errors import BadInputError
 from perfmodel.plan.answer import compared, winner
 from perfmodel.project import Projection, project_one
 from perfmodel.report.figures.block import Block, Missing
+from perfmodel.report.figures.names import on_more_gpus
 from perfmodel.report.figures.planned import per_table
 from perfmodel.report.page import gpu_contents, gpu_views
 from perfmodel.report.page.gpu_views import Tables, bar_numbers, numbers_of_gpus, sharded
@@ -62,9 +63,9 @@ def test_a_model_has_an_answer_for_every_number_of_gpus(cli: Callable[..., Outco
     assert data["views"]["0|0|0|0|1"]["heads"][1] == headline(
         project_one(tables=MODEL, gpus=64, reduction="sparse")
     )
-    assert [b["name"] for b in (*view["blocks"], *data["fixed"])] == [
-        "over-gpus", "breakdown", "links", "changes", "shardings", "per-table",
-    ]  # fmt: skip
+    names = [b["name"] for b in (*view["blocks"], *data["fixed"])]
+    assert names == ["over-gpus", "breakdown", "links", "changes", "shardings", "per-table"]
+    assert names == [name for name in on_more_gpus(model=True) if name in names]
     eight, many = view["titles"]["over-gpus"]
     assert eight.startswith("On 8 GPUs") and many.startswith("On 64 GPUs") and eight != many
     assert data["question"] == f"{MODEL} (105 GB) on 64 GPUs of h100-sxm-ib, batch 1 024"
@@ -91,6 +92,18 @@ def test_project_writes_this_page_of_a_sharding(cli: Callable[..., Outcome], tmp
     assert {"NCCL grid", "NCCL row-wise", "no slowdown"} <= lines
     page = (tmp_path / "page.html").read_text()
     assert "bytes of the busiest GPU in this step" in page  # steps are explained as those of a plan
+
+
+def test_one_figure_of_it(cli: Callable[..., Outcome], tmp_path: Path) -> None:
+    words = (*WORDS, "--gpus", "16", "--sharding", "grid")
+    assert cli("figure", "over-gpus", *words, "--out", str(tmp_path / "alone.html")).code == 0
+    data = content(tmp_path / "alone.html")
+    (view,) = data["views"].values()
+    assert [block["name"] for block in view["blocks"]] == ["over-gpus"] and data["fixed"] == []
+    answer = next(compared(base(16), ["grid"])).answer
+    assert answer is not None
+    assert view["heads"][0]["sentence"].startswith(f"{format_ratio(answer.slowdown)} slower sharded grid")
+    is_an_error(cli("figure", "per-table", "--gpus", "16"), 2, "figure per-table --model")
 
 
 def test_equal_tables_without_a_size_fill_the_fewest_gpus(

@@ -40,8 +40,14 @@ GPUS = Others(
     },
     "perfmodel figure {name} --model mlperf-dlrm-dcnv2",
 )
-ON_MORE_GPUS = (*GPUS.figures, *(name for name in FIGURES if name != "slowdown"))
-"""All figures of that page, and ``per-table`` of a model's."""
+
+
+def on_more_gpus(*, model: bool) -> list[str]:
+    """All figures of that page; model  whether it is of a model's tables."""
+    first, per_table = GPUS.figures
+    return [first, *list(FIGURES)[1:], *([per_table] if model else [])]
+
+
 COMPARED = Others(
     "two machines, or two calibrations",
     {
