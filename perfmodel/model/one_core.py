@@ -71,6 +71,30 @@ def passes(bags: ArrayLike, at_once: ArrayLike) -> Array:
     return np.ceil(_array(bags) / _array(at_once))
 
 
+def passes_time(
+    p: ArrayLike,
+    chunks: ArrayLike,
+    kept: ArrayLike,
+    copied: ArrayLike,
+    gather: ArrayLike,
+    latency: ArrayLike,
+    scan: ArrayLike,
+) -> Array:
+    """Least time of passes past a table, some rows of which stay.
+
+        t = kept + p l + c e + max(copied, g)                                 [s]
+
+    p  passes, each of which waits for its ids [-];  latency  l, of ids [s]
+    chunks  c, parts in which rows are looked up, those that stay as one [-];  scan  e, of all ids once [s]
+    kept    copies of the rows that stay, 0 where they stay from batch to batch [s]
+    copied  of rows that do not stay, in all passes [s];  gather  g, of all look-ups [s]
+    Source: every part scans every id for its own rows; copies of a pass hide behind its look-ups at best
+    Limits: all rows stay -> kept + p l + e + g
+    """
+    hidden = np.maximum(_array(copied), _array(gather))
+    return _array(kept) + _array(p) * _array(latency) + _array(chunks) * _array(scan) + hidden
+
+
 def two_stages(stream: ArrayLike, gather: ArrayLike, chunks: ArrayLike) -> Array:
     """Two buffers take turns: one chunk is looked up while the next one streams.
 

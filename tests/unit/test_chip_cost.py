@@ -196,6 +196,20 @@ def test_rows_stay_where_chunks_and_bags_leave_room() -> None:
     assert layout(chip(), Way.L1_UB, 5000, 100, 25, 100, 1, local=20_000).resident == 200
 
 
+def test_a_table_that_has_room_stays_whole_where_that_is_faster() -> None:
+    """Two rows beside as many bags as have room: they stay, as nothing has to be copied in chunks then."""
+    one = load_chip("h100-sxm")
+    room = one.value("local_bytes")
+    per_bag = 3 * 4 + 4 + 20 * 4
+    most = (room - 2 * 12 - 4) // per_bag
+    for bags, passes in ((most - 1, 1), (most, 1), (most + 1, 2)):
+        lay = layout(one, Way.L1_UB, 2, 12, 3, bags, 20)
+        assert (lay.resident, lay.chunks, lay.passes) == (2, 0, passes)
+        assert lay.fits and lay.local_bytes + lay.vector_bytes <= room
+    few = layout(one, Way.L1_UB, 440, 512, 128, 1000, 1)  # the table leaves room for a dozen bags
+    assert few.chunks > 0 and few.passes < 10
+
+
 # ---- batches ----------------------------------------------------------------------------------------------
 
 
@@ -266,6 +280,7 @@ SHAPES = st.tuples(
 @settings(max_examples=60, deadline=None)
 @given(SHAPES, st.integers(1, 3000), st.integers(1, 3000))
 def test_more_bags_never_take_less(shape: tuple[str, int, int, float, str], fewer: int, more: int) -> None:
+    """But where a pass more, of fewer bags, leaves room for rows that need not be copied again then."""
     name, rows, dim, pooling, ids = shape
     t = tables(rows, dim, pooling)
     c = ChipCost(load_chip(name), t, 4096, popularities([parse_distribution(ids)], t.rows))
@@ -273,7 +288,8 @@ def test_more_bags_never_take_less(shape: tuple[str, int, int, float, str], fewe
     for way in WAYS:
         work = c.work(0, way, rows, dim, np.array([few, many]))
         if work.fits.all():
-            assert work.core_s[0] <= work.core_s[1] * (1 + 1e-9), way
+            slack = 0.1 if way == Way.L1_UB and c.chip.buffers.shared else 1e-9
+            assert work.core_s[0] <= work.core_s[1] * (1 + slack), way
             assert work.gm_bytes[0] <= work.gm_bytes[1] * (1 + 1e-9), way
             for field in ("wait_s", "busy_s", "variance_s2", "hot_gm_bytes", "gm_spread", "hot_cache_bytes"):
                 assert (work.total(field) >= 0).all(), (way, field)

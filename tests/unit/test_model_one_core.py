@@ -46,6 +46,14 @@ def test_look_ups_hide_behind_the_stream() -> None:
     assert one_core.two_stages(15, 0, 7) == pytest.approx(15)
 
 
+def test_passes_cost_their_waits_and_parts_their_scans() -> None:
+    stays = one_core.passes_time(3, 1, 2e-6, 0, 5e-6, 0.4e-6, 0.1e-6)
+    assert stays == pytest.approx(2e-6 + 3 * 0.4e-6 + 0.1e-6 + 5e-6)
+    streams = one_core.passes_time(1, 4, 0, 4e-6, 5e-6, 0.4e-6, 0.1e-6)
+    assert streams == pytest.approx(0.4e-6 + 4 * 0.1e-6 + 5e-6)  # copies are hidden
+    assert one_core.passes_time(1, 4, 0, 9e-6, 5e-6, 0.4e-6, 0.1e-6) == pytest.approx(streams + 4e-6)
+
+
 def test_resident_rows_spare_later_passes_only() -> None:
     # 20 of 100 rows stay: 1 us once; 80 stream 3 times: 12 us; look-ups 10 us
     got = one_core.l1_ub_time(100, 20, 1000, 500, 10e9, np.inf, 10e9, 50e9, 3)
