@@ -60,8 +60,8 @@ def miss_ratio(p: ArrayLike, rows: ArrayLike, T: ArrayLike) -> Array:
 def cold_misses(p: ArrayLike, rows: ArrayLike, n: ArrayLike, X: ArrayLike) -> Array:
     """Misses of n draws into a cache of X rows that is empty at first.
 
-        U(n)                     if n <= T_c  (nothing that was asked for has left yet)
-        X + (n - T_c) m          if n > T_c                                   [rows]
+        U(n)                         if n <= T_c  (nothing that was asked for has left yet)
+        max(U(n), X + (n - T_c) m)   if n > T_c  (every row is missed once)   [rows]
 
     p, rows   as in ``access.unique_rows``;  n  draws [-]; it and X broadcast
     X         rows that the cache holds [rows]: none, or at least one
@@ -72,4 +72,5 @@ def cold_misses(p: ArrayLike, rows: ArrayLike, n: ArrayLike, X: ArrayLike) -> Ar
     stays = characteristic_draws(p, rows, held)
     with np.errstate(invalid="ignore"):
         later = held + (draws - stays) * miss_ratio(p, rows, stays)
-    return np.where(draws <= stays, unique_rows(p, rows, draws), later)
+    once = unique_rows(p, rows, draws)
+    return np.where(draws <= stays, once, np.maximum(once, later))

@@ -94,6 +94,13 @@ def test_the_uniform_hit_ratio_is_that_of_a_simulated_cache(n: int, held: int) -
         assert 840 / seen == pytest.approx(1.18, abs=0.01)
 
 
+def test_every_row_is_missed_once_whatever_the_room() -> None:
+    """Within a draw of when a small cache is full, later misses are rarer than first ones were."""
+    for held in (1.125, 1.5, 2):
+        assert caching.cold_misses([0.5], [2], 2, held) == pytest.approx(1.5)
+    assert caching.cold_misses([0.5], [2], 4, 1) == pytest.approx(1 + 3 * 0.5)
+
+
 @given(
     st.integers(2, 10**7),
     st.floats(0, 2),
