@@ -97,6 +97,24 @@ def _commands_are_read_once() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _tables_are_built_once() -> Iterator[None]:
+    """What a group of ranks takes follows from machine and calibration: it is worked out once for each."""
+    from perfmodel import predict
+
+    build, built = predict.build_table, dict[tuple[Any, ...], tuple[Any, ...]]()
+
+    def known(machine: Any, calibration: Any, *group: Any) -> Any:
+        key = (id(machine), id(calibration), *group)
+        if key not in built:  # both are kept: no other has their numbers
+            built[key] = machine, calibration, build(machine, calibration, *group)
+        return built[key][2]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(predict, "build_table", known)
+        yield
+
+
 @pytest.fixture
 def cli(capsys: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
     """Runs a command in this process."""

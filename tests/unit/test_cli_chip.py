@@ -119,7 +119,7 @@ def test_a_robust_mapping_depends_less_on_the_ids(model: str) -> None:
     assert [each["distribution"] for each in robust["sensitivity"]] == [
         *("zipf:1.2", "uniform", "zipf:1.05", "one-row")
     ]
-    code, out, _ = asked("--on-chip", "ascend-910", "--model", model, "--robust")
+    code, out, _ = asked("--on-chip", "ascend-910", "--model", model, "--robust", "--time-limit", "100ms")
     assert code == 0
     assert "made for the worst of the ids below" in " ".join(out.split())
 
@@ -130,7 +130,7 @@ def test_a_chip_of_ones_own(model: str, tmp_path: Path) -> None:
     mine = tmp_path / "mine.toml"
     text = data_path("chips", "ascend-910.toml").read_text(encoding="utf-8")
     mine.write_text(text.replace('name = "ascend-910"', 'name = "mine"'), encoding="utf-8")
-    code, out, _ = asked("--on-chip", str(mine), "--model", model)
+    code, out, _ = asked("--on-chip", str(mine), "--model", model, "--time-limit", "100ms")
     assert code == 0
     assert "cores of mine." in out
     mine.write_text(text.split("[values.channels]")[0], encoding="utf-8")

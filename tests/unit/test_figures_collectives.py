@@ -188,7 +188,7 @@ def test_words_of_a_file_stay_text(nccl: Measured) -> None:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return own_run.write_run(tmp_path_factory.mktemp("runs") / "four-cores-01234567", noise=0.02)
+    return own_run.write_run(tmp_path_factory.mktemp("runs") / "four-cores-01234567", noise=0.05)
 
 
 def calibration_in(folder: Path) -> tuple[Path, Calibration]:

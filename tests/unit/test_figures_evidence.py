@@ -20,48 +20,52 @@ NAMES = [
 ]  # fmt: skip
 
 
+def left_out(machines: Any, **options: Any) -> pd.DataFrame:
+    columns = ["time_s", "predicted_s", "low_s", "high_s", "error"]
+    return pd.DataFrame([[1.0] * 4 + [0.0]], columns=columns).assign(inside=True)
+
+
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the fits of one size less."""
-
-    def left_out(machines: Any, **options: Any) -> pd.DataFrame:
-        columns = ["time_s", "predicted_s", "low_s", "high_s", "error"]
-        return pd.DataFrame([[1.0] * 4 + [0.0]], columns=columns).assign(inside=True)
-
     monkeypatch.setattr(validation.accuracy, "leave_one_size_out", left_out)
+
+
+@pytest.fixture(scope="module")
+def plain() -> dict[str, Block | Missing]:
+    """Those of the default answer."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(validation.accuracy, "leave_one_size_out", left_out)
+        return blocks(project_one(table_bytes=10e12))
 
 
 def blocks(asked: Projection) -> dict[str, Block | Missing]:
     return {found.name: found for found in evidence_blocks(asked)}
 
 
-@pytest.mark.usefixtures("quick")
-def test_every_figure_of_the_default_answer_is_there() -> None:
-    found = blocks(project_one(table_bytes=10e12))
-    assert list(found) == NAMES
-    for name, block in found.items():
+def test_every_figure_of_the_default_answer_is_there(plain: dict[str, Block | Missing]) -> None:
+    assert list(plain) == NAMES
+    for name, block in plain.items():
         assert isinstance(block, Block), block
         assert block.title.endswith(".") and block.source and block.how_to_read and block.data, name
         assert all(isinstance(v, str | int | float | None) for row in block.data for v in row.values()), name
         assert len(block.figure.to_json()) < 250_000
-    own, links = found["collectives-all-to-all"], found["links"]
+    own, links = plain["collectives-all-to-all"], plain["links"]
     assert isinstance(own, Block) and {row["calibration"] for row in own.data} == {
         "h100-sxm-ib/nccl-2.29.2-stream"
     }
     assert isinstance(links, Block) and "rtx-pro-6000-pcie" in links.title and "h100-sxm-ib" in links.title
 
 
-@pytest.mark.usefixtures("quick")
-def test_curves_on_other_numbers_of_gpus_are_there_to_choose() -> None:
-    found = blocks(project_one(table_bytes=10e12))
+def test_curves_on_other_numbers_of_gpus_are_there_to_choose(plain: dict[str, Block | Missing]) -> None:
     for name in ("collectives-all-to-all", "collectives-reduce-scatter", "libraries"):
-        block = found[name]
+        block = plain[name]
         assert isinstance(block, Block)
         assert [block.choice, *(other.choice for other in block.others)] == ["8 GPUs", "2 GPUs", "4 GPUs"]
         for each in (block, *block.others):
             assert each.name == name and f"on {each.choice}" in each.title
             assert {f"{row['gpus']} GPUs" for row in each.data} == {each.choice}
-    links = found["links"]
+    links = plain["links"]
     assert isinstance(links, Block) and links.others == ()
 
 
@@ -88,9 +92,8 @@ def test_an_own_run_shows_its_own_samples(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("quick")
-def test_changed_values_leave_the_measured_curves_alone() -> None:
+def test_changed_values_leave_the_measured_curves_alone(plain: dict[str, Block | Missing]) -> None:
     changed = blocks(project_one(table_bytes=10e12, overrides={"nvlink_bytes_per_s": 4.5e12}))
-    plain = blocks(project_one(table_bytes=10e12))
     for name in NAMES[:4]:
         first, second = changed[name], plain[name]
         assert isinstance(first, Block) and isinstance(second, Block)

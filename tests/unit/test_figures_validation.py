@@ -96,7 +96,7 @@ def test_sizes_left_out_are_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_passes_of_an_own_run(tmp_path: Path) -> None:
-    folder = own_run.write_run(tmp_path / "four-cores-01234567", held_out_factor=1.5)
+    folder = own_run.write_run(tmp_path / "four-cores-01234567", held_out_factor=3.0)
     (frame,) = own_run_points(folder).values()
     passes = judged(compare_run(folder))
     assert len(frame) == 3 and frame["predicted_s"].tolist() == passes["projected_s"].tolist()

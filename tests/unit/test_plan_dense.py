@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from searches import searched_once
 
 from perfmodel.cli import run
 from perfmodel.errors import BadInputError
@@ -22,6 +24,12 @@ from perfmodel.validate.dlrm import fitted_efficiency
 TABLES = "rows,dim,pooling,name\n1000000,64,10,big\n1000,64,2,small\n1000000,64,5,other\n"
 H100 = "h100-sxm-ib"
 FLOOR, RATE = (load_machine(H100).value(name) for name in ("launch_floor_s", "local_sum_bytes_per_s"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _once() -> Iterator[None]:
+    with searched_once():
+        yield
 
 
 def test_operations_are_read_and_written() -> None:

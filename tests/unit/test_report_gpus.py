@@ -123,7 +123,7 @@ def test_numbers_of_gpus_that_are_not_possible_are_left_out(
     cli: Callable[..., Outcome], tmp_path: Path
 ) -> None:
     """A grid needs two domains: 8 GPUs are one."""
-    words = ("--model", MODEL, "--gpus", "8,16", "--sharding", "grid", "--batch", "1024")
+    words = (*WORDS, "--gpus", "8,16", "--sharding", "grid")
     done = cli("report", *words, "--out", str(tmp_path / "a.html"))
     assert done.code == 0 and "8 GPUs left out: grid is not possible on 8 GPUs" in " ".join(done.err.split())
     page = (tmp_path / "a.html").read_text()

@@ -17,13 +17,14 @@ import pytest
 from cli_calls import Outcome, is_an_error
 from plotly.offline import get_plotlyjs
 
+from perfmodel.cli import report as report_command
 from perfmodel.cli import run
 from perfmodel.cli.choices import own_sizes
 from perfmodel.cli.question import question_of
 from perfmodel.project import project_one
 from perfmodel.report.figures import Block, Missing, evidence, style
-from perfmodel.report.page import contents, markdown
-from perfmodel.report.page.assemble import block_data, script_safe
+from perfmodel.report.page import contents, lines, markdown
+from perfmodel.report.page.assemble import Page, block_data, script_safe
 from perfmodel.report.page.contents import FIXED
 from perfmodel.report.page.headline import headline
 from perfmodel.report.page.provenance import provenance
@@ -49,10 +50,30 @@ def _quick() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("page") / "report.html"
-    assert run([*WORDS, "--out", str(path)]) == 0
-    return path
+def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Page]:
+    """The file of a page, and the page."""
+    path, made, page_of = tmp_path_factory.mktemp("page") / "report.html", [], report_command.page_of
+
+    def kept(*asked: Any, **more: Any) -> Page:
+        made.append(page_of(*asked, **more))
+        return made[-1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(report_command, "page_of", kept)
+        assert run([*WORDS, "--out", str(path)]) == 0
+    return path, made[0]
+
+
+@pytest.fixture(scope="module")
+def page(built: tuple[Path, Page]) -> Path:
+    return built[0]
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page of the choices alone: without the blocks that stay, and lines of few sizes."""
+    monkeypatch.setattr(contents, "FIXED_NAMES", ())
+    monkeypatch.setattr(lines, "_STEPS", (1.0,))
 
 
 def content(path: Path) -> dict[str, Any]:
@@ -113,6 +134,7 @@ def test_a_line_keeps_its_colour_whatever_is_chosen(page: Path) -> None:
     assert len(set(best.values())) == len(best) == 8
 
 
+@pytest.mark.usefixtures("small")
 def test_lists_of_settings_are_combined_and_only_they_are_shown(
     cli: Callable[..., Outcome], tmp_path: Path
 ) -> None:
@@ -136,6 +158,7 @@ def test_lists_of_settings_are_combined_and_only_they_are_shown(
     assert data["again"] == "perfmodel report" and data["selectors"][5]["texts"] == ["nvshmem", "nccl"]
 
 
+@pytest.mark.usefixtures("small")
 def test_the_faster_of_two_libraries_has_their_clocks(cli: Callable[..., Outcome], tmp_path: Path) -> None:
     words = ("--batch", "64", "--pooling", "1", "--dim", "32", "--table-size", "1TB", "--backend", "best")
     assert cli("report", *words, "--out", str(tmp_path / "r.html")).code == 0
@@ -144,6 +167,7 @@ def test_the_faster_of_two_libraries_has_their_clocks(cli: Callable[..., Outcome
     assert "0|0|0|0|0|1|0" in data["views"] and gc.isenabled()
 
 
+@pytest.mark.usefixtures("small")
 def test_a_setting_without_calibration_says_why(cli: Callable[..., Outcome], tmp_path: Path) -> None:
     words = ("--batch", "64", "--pooling", "1", "--dim", "32", "--table-size", "1TB")
     lists = ("--machine", "h100-sxm-ib,l40s-pcie", "--backend", "nvshmem")
@@ -182,6 +206,7 @@ def test_the_questions_of_a_reader_come_in_order(page: Path) -> None:
     assert content(page)["question"] == asked
 
 
+@pytest.mark.usefixtures("small")
 def test_json_tells_what_is_in_the_page(cli: Callable[..., Outcome], tmp_path: Path) -> None:
     out = tmp_path / "small.html"
     words = ("--table-size", "1GB", "--batch", "8", "--pooling", "1", "--dim", "32", "--json")
@@ -203,7 +228,12 @@ def test_more_views_than_a_page_holds_are_refused(cli: Callable[..., Outcome], t
     is_an_error(cli("report", "--batch", "1..4096", "--dim", "1..64", "--out", out), 2, "fewer values")
 
 
-def test_project_writes_the_page_of_report(cli: Callable[..., Outcome], tmp_path: Path) -> None:
+@pytest.mark.usefixtures("small")
+def test_project_writes_the_page_of_report(
+    cli: Callable[..., Outcome], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(contents, "FIXED_NAMES", ("changes", contents.SHARDINGS))
+    monkeypatch.setattr(contents, "SIZES", contents.SIZES[:1])
     words = ("--table-size", "2TB", "--batch", "64", "--pooling", "4", "--dim", "64", "--id-dtype", "int32")
     done = cli("project", *words, "--tables", "2", "--report", str(tmp_path / "beside.html"))
     assert done.code == 0 and "slower" in done.out and "Wrote" in done.err and "Wrote" not in done.out
@@ -253,9 +283,14 @@ def test_the_name_of_a_page_says_its_format(
     is_an_error(cli("report", "--out", *words), 2, said)
 
 
-def test_markdown_has_the_sentences_and_the_numbers(cli: Callable[..., Outcome], tmp_path: Path) -> None:
-    words = ("--table-size", "10TB", "--batch", "1024", "--pooling", "32", "--dim", "32")
-    done = cli("report", *words, "--out", str(tmp_path / "r.md"))
+def test_markdown_has_the_sentences_and_the_numbers(
+    cli: Callable[..., Outcome],
+    tmp_path: Path,
+    built: tuple[Path, Page],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(report_command, "page_of", lambda *asked: built[1])
+    done = cli(*WORDS, "--out", str(tmp_path / "r.md"))
     text, answer = (tmp_path / "r.md").read_text(), project_one(table_bytes=10e12)
     assert done.code == 0 and text.startswith(f"# {format_ratio(answer.slowdown)} slower")
     assert f"| {answer.steps[0].name} | {answer.steps[0].time_s!r} |" in text
