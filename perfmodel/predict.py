@@ -149,6 +149,20 @@ class CollectiveModel:
         return self.table(collective, key // _KEY_BASE, key % _KEY_BASE)
 
 
+class Models:
+    """Models loaded for one purpose: those of one machine and calibration share the tables that are built."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, int], CollectiveModel] = {}
+
+    def load(
+        self, machine: Machine, backend: str, clock: str | None = None, calibration: str | Path | None = None
+    ) -> CollectiveModel:
+        """As ``CollectiveModel.load``; the one of before where it is the same."""
+        model = CollectiveModel.load(machine, backend, clock, calibration)
+        return self._known.setdefault((id(model.machine), id(model.calibration)), model)
+
+
 class _Columns:
     """Result arrays, filled one group of ranks at a time."""
 
@@ -297,4 +311,4 @@ def _check_per_peer(collective: str, size: Floats, ranks: Floats) -> None:
         )
 
 
-__all__ = ["CollectiveEstimate", "CollectiveModel", "NoCalibrationError", "predict_collectives"]
+__all__ = ["CollectiveEstimate", "CollectiveModel", "Models", "NoCalibrationError", "predict_collectives"]

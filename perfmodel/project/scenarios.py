@@ -10,7 +10,7 @@ import numpy as np
 
 from perfmodel.errors import BadInputError, NoCalibrationError
 from perfmodel.model.collectives import bus_factor
-from perfmodel.predict import CollectiveEstimate, CollectiveModel
+from perfmodel.predict import CollectiveEstimate, CollectiveModel, Models
 from perfmodel.project.handover import Handover
 from perfmodel.project.links import Array, CollectiveTimes, Faster, Library, Links
 from perfmodel.schema.calibration import Calibration, KernelConstants, load_calibration
@@ -134,9 +134,11 @@ def load_setting(
     clock: str | None = None,
     scenario: str = CLUSTER,
     calibration: str | Path | None = None,
+    models: Models | None = None,
 ) -> Setting:
     """The libraries of ``machine`` (as the user changed it) under ``scenario``.
 
+    models  those that other settings have loaded
     Limits: unknown backend or scenario -> BadInputError; no curves for the library -> NoCalibrationError
     """
     if backend not in BACKENDS:
@@ -144,13 +146,13 @@ def load_setting(
     if scenario not in list_scenarios():
         raise unknown_name("scenario", scenario, list_scenarios())
     assumed = None if scenario == CLUSTER else load_scenario_file(scenario)
-    machine = _with_fewer_cards(machine)
+    machine, models = _with_fewer_cards(machine), models or Models()
     kernels: KernelConstants | None = None
     handover = Handover()
     if backend == BEST:
-        links, notes = _best(machine, clock, calibration, assumed)
+        links, notes = _best(machine, clock, calibration, assumed, models)
     else:
-        library, notes = _library(machine, str(backend), clock, calibration, assumed), ()
+        library, notes = _library(machine, str(backend), clock, calibration, assumed, models), ()
         links, own = library, _own_calibration(library.times)
         if own is not None:
             machine, kernels, handover = _with_kernels(machine, own), own.kernels, Handover.of(own)
@@ -230,8 +232,9 @@ def _library(
     clock: str | None,
     calibration: str | Path | None,
     assumed: ScenarioFile | None,
+    models: Models,
 ) -> Library:
-    model: CollectiveTimes = CollectiveModel.load(machine, backend, clock, calibration)
+    model: CollectiveTimes = models.load(machine, backend, clock, calibration)
     if assumed is not None:
         anchor, key = _anchor(machine, assumed), "nvlink_bytes_per_s"
         own = machine.original(key)
@@ -250,7 +253,11 @@ def _anchor(machine: Machine, assumed: ScenarioFile) -> int:
 
 
 def _best(
-    machine: Machine, clock: str | None, calibration: str | Path | None, assumed: ScenarioFile | None
+    machine: Machine,
+    clock: str | None,
+    calibration: str | Path | None,
+    assumed: ScenarioFile | None,
+    models: Models,
 ) -> tuple[Links, tuple[str, ...]]:
     """NCCL and NVSHMEM at one clock if both have it, else each at its own, said in a note."""
     if calibration is not None:
@@ -258,15 +265,15 @@ def _best(
             f"--calibration {calibration} is one library; --backend best compares two.",
             f"use --backend {load_calibration(calibration).backend} with it, or leave --calibration out.",
         )
-    nccl = _library(machine, Backend.NCCL, clock, None, assumed)
+    nccl = _library(machine, Backend.NCCL, clock, None, assumed, models)
     try:
-        nvshmem = _library(machine, Backend.NVSHMEM, str(nccl.times.clock), None, assumed)
+        nvshmem = _library(machine, Backend.NVSHMEM, str(nccl.times.clock), None, assumed, models)
         return Faster(nccl, nvshmem), ()
     except NoCalibrationError as error:
         if clock is not None:
             return nccl, (f"best is NCCL alone: {error.message}",)
     try:
-        nvshmem = _library(machine, Backend.NVSHMEM, None, None, assumed)
+        nvshmem = _library(machine, Backend.NVSHMEM, None, None, assumed, models)
     except NoCalibrationError as error:
         return nccl, (f"best is NCCL alone: {error.message}",)
     clocks = f"NCCL on the {nccl.times.clock} clock, NVSHMEM on the {nvshmem.times.clock} clock"

@@ -248,14 +248,16 @@ def load_machine(name_or_path: str | Path) -> Machine:
     text = str(name_or_path)
     if isinstance(name_or_path, Path) or looks_like_path(text, [_SUFFIX]):
         return read_machine(Path(text))
-    if text not in list_machines():
+    found = _shipped(text)
+    if found is None:
         raise unknown_name("machine", text, list_machines())
-    return _shipped(text)
+    return found
 
 
 @lru_cache(maxsize=32)
-def _shipped(name: str) -> Machine:
-    return read_machine(resources.data_path(_FOLDER, name + _SUFFIX))
+def _shipped(name: str) -> Machine | None:
+    known = name in list_machines()
+    return read_machine(resources.data_path(_FOLDER, name + _SUFFIX)) if known else None
 
 
 def read_machine(path: Path) -> Machine:

@@ -22,12 +22,15 @@ from perfmodel.cli import run
 from perfmodel.cli.choices import own_sizes
 from perfmodel.cli.question import question_of
 from perfmodel.project import project_one
+from perfmodel.project.links import Faster, Library
+from perfmodel.project.scenarios import OneDomain
 from perfmodel.report.figures import Block, Missing, evidence, style
 from perfmodel.report.page import contents, lines, markdown
 from perfmodel.report.page.assemble import Page, block_data, script_safe
 from perfmodel.report.page.contents import FIXED
 from perfmodel.report.page.headline import headline
 from perfmodel.report.page.provenance import provenance
+from perfmodel.report.page.setups import Curves, Loaded
 from perfmodel.schema.machine import load_machine
 from perfmodel.schema.run_folders import calibration_in
 from perfmodel.units import format_ratio
@@ -331,6 +334,18 @@ def test_a_card_says_when_much_is_assumed_and_what_to_measure() -> None:
     assert "assumed" in alert and "perfmodel calibrate" in alert
     small = headline(project_one(table_bytes=1e9))
     assert "nothing is sharded" in small["sentence"] and small["sure"] == ""
+
+
+def test_settings_of_one_machine_share_the_tables_of_a_library() -> None:
+    loaded, machine = Loaded(), load_machine("h100-sxm-ib")
+    own = loaded.of(machine, Curves("nccl")).links
+    both = loaded.of(machine, Curves("best")).links
+    wide = loaded.of(machine, Curves("nccl", "stream"), "nvlink-everywhere").links
+    assert isinstance(own, Library) and isinstance(both, Faster) and isinstance(wide, Library)
+    assert both.first.times is own.times
+    assert isinstance(wide.times, OneDomain) and wide.times.measured is own.times
+    other = loaded.of(machine.with_overrides({"nvlink_bytes_per_s": 1e12}), Curves("nccl")).links
+    assert isinstance(other, Library) and other.times is not own.times
 
 
 def test_a_block_is_plain_data() -> None:

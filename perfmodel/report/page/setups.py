@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from perfmodel.errors import NoCalibrationError, PerfmodelError
-from perfmodel.predict import LARGEST_GPUS
+from perfmodel.predict import LARGEST_GPUS, Models
 from perfmodel.prediction.choose import choose_calibration
 from perfmodel.project.scenarios import BEST, CLUSTER, Setting, load_setting
 from perfmodel.report.figures.words import library_name
@@ -66,6 +66,7 @@ class Loaded:
 
     def __init__(self) -> None:
         self._known: dict[tuple[Any, ...], Setting | PerfmodelError] = {}
+        self._models = Models()
 
     def of(self, machine: Machine, curves: Curves, scenario: str = CLUSTER) -> Setting:
         """Limits: nothing for the library under this scenario -> NoCalibrationError"""
@@ -73,7 +74,7 @@ class Loaded:
         if key not in self._known:
             try:
                 self._known[key] = load_setting(
-                    machine, curves.backend, curves.clock, scenario, curves.calibration
+                    machine, curves.backend, curves.clock, scenario, curves.calibration, self._models
                 )
             except PerfmodelError as error:
                 self._known[key] = error
