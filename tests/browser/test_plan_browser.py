@@ -60,7 +60,7 @@ def test_the_mouse_reads_a_block(browser: Chromium, made: tuple[Path, dict[str, 
         })()"""
     )
     sharded = {name: group for group in told["groups"] for name in group["tables"]}
-    seen = [name for name in sharded if f"{name}, {sharded[name]['sharding']} on GPU" in words]
+    seen = [name for name in sharded if f"{name}, {sharded[name]['sharding']} on rank" in words]
     assert seen and "for its own samples" in words
     assert any(format_bytes(sharded[name]["memory_bytes"], binary=False) in words for name in seen)
 
