@@ -36,7 +36,8 @@ def format_of(out: Path | None, typed: str | None, option: str = "--out") -> str
         if named in PICTURES:
             raise BadInputError(
                 f"{option} {out}: a page is no {ending.removeprefix('.').upper()}.",
-                f"its name must end in .html or .md; for one picture: perfmodel figure slowdown --out {out}",
+                "its name must end in .html or .md; for one picture, with the same options, e.g. "
+                f"perfmodel figure slowdown --out {out}; perfmodel figure lists the others.",
             )
         if named is None:
             raise BadInputError(
