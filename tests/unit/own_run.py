@@ -44,7 +44,7 @@ IN_PASS_S = {
 BETWEEN_S = 5e-6
 SLOWER = {"bucketize": 1.5, "gather_pool": 1.1}
 """Kernels in a pass over kernels in a loop."""
-SIZES = [128 * 4**k for k in range(10)]
+SIZES = [128 * 8**k for k in range(7)]
 PASSES = [
     Work(batch=b, tables=t, pooling=pooling, dim=d, rows=400_000)
     for b, t, pooling, d in (

@@ -374,30 +374,19 @@ def test_a_run_that_knows_some_sizes_says_so_for_the_others(
     cli: Callable[..., Outcome], tmp_path: Path
 ) -> None:
     folder, out = own_run.write_run(tmp_path / "four-cores-01234567"), tmp_path / "own.html"
-    words = ("--table-size", "32GB,80GB", "--batch", "128", "--dim", "32", "--pooling", "8")
-    done = cli("report", "--compare", str(folder), NCCL, *words, "--out", str(out), "--json")
+    words = ("report", "--compare", str(folder), NCCL, "--batch", "128", "--dim", "32", "--pooling", "8")
+    done = cli(*words, "--table-size", "32GB,80GB", "--out", str(out), "--json")
     assert done.code == 0, done.err
     views = content(out)["views"]
     heads = {key: view["heads"][0]["sentence"] for key, view in views.items()}
     assert "as fast as" in heads["0|0|0|0"] and heads["0|0|0|1"].startswith("Cannot say for 80 GB")
     assert "G = 2, 4" in views["0|0|0|1"]["heads"][0]["times"]
     assert {"missing"} <= set(views["0|0|0|1"]["blocks"][0])
-    again = cli(
-        "report", "--compare", str(folder), NCCL, "--table-size", "80GB", "--out", str(tmp_path / "x.html")
-    )
+    again = cli(*words, "--table-size", "80GB", "--out", str(tmp_path / "x.html"))
     is_an_error(again, 3, "G = 2, 4", "known of both: --set hbm_bytes=")
     line = re.search(r"known of both: (.*?) \((\d) GPUs of A, (\d) GPUs? of B\)", " ".join(again.err.split()))
     assert line and int(line[2]) > 1 and int(line[3]) > 1
-    more = cli(
-        "report",
-        "--compare",
-        str(folder),
-        NCCL,
-        *line[1].split(),
-        "--json",
-        "--out",
-        str(tmp_path / "y.html"),
-    )
+    more = cli(*words, *line[1].split(), "--json", "--out", str(tmp_path / "y.html"))
     assert more.code == 0, more.err
     assert [json.loads(more.out)[side]["gpus"] for side in "ab"] == [int(line[2]), int(line[3])]
     assert not (tmp_path / "x.html").exists()

@@ -74,7 +74,7 @@ def test_noisy_points_are_counted_with_what_rests_on_them(folder: Path, answer: 
     wide = {"low_s": 1e-6, "high_s": 5e-6, "median_s": 2e-6}
     path = changed(folder, ended(Status.NOISY, "all_to_all", **wide))
     (said,) = alerts(answer, path)
-    assert said.startswith("60 of ") and "(all-to-all 60; up to ± 100 %) stayed noisy" in said
+    assert said.startswith("42 of ") and "(all-to-all 42; up to ± 100 %) stayed noisy" in said
     share = sum(step.share for step in answer.steps if step.collective == "all_to_all")
     assert f"{100 * share:.1f} % of the time here rests on such" in said
     assert "\n  perfmodel calibrate --only mpi:all_to_all --rigorous --out " in said
@@ -87,17 +87,17 @@ def test_points_that_do_not_count_are_told(
     folder: Path, answer: Projection, status: Status, words: str
 ) -> None:
     said = alerts(answer, changed(folder, ended(status, "all_reduce")))
-    assert any("(all-reduce 60" in text and words in text for text in said)
+    assert any("(all-reduce 42" in text and words in text for text in said)
     assert not any("rests on such" in text for text in said)  # no step is an all-reduce
     assert any(
-        text.startswith("Stale: calibration four-cores/mpi-5.0.11-eager was fitted to 240") for text in said
+        text.startswith("Stale: calibration four-cores/mpi-5.0.11-eager was fitted to 168") for text in said
     )
 
 
 def test_missing_points_are_told_with_the_line_that_goes_on(folder: Path, answer: Projection) -> None:
-    path = changed(folder, without_ends("reduce_scatter"), complete=False, sample_count=160)
+    path = changed(folder, without_ends("reduce_scatter"), complete=False, sample_count=112)
     (said,) = alerts(answer, path)
-    assert said.startswith(f"{PARTIAL} 60 points of run four-cores-01234567 are not done (reduce-scatter 60)")
+    assert said.startswith(f"{PARTIAL} 42 points of run four-cores-01234567 are not done (reduce-scatter 42)")
     assert (
         "% of the time here rests on such" in said
         and "perfmodel calibrate --only mpi:reduce_scatter --quick" in said
