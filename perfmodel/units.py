@@ -382,6 +382,15 @@ def format_number(value: float) -> str:
     return _not_a_number(value) or _figures(value)
 
 
+def format_amount(value: float) -> str:
+    """A number of things: three significant figures below a thousand, from there on whole: ``32 704``."""
+    whole = value >= _WHOLE or float(value).is_integer()
+    return format_count(value) if whole else format_number(value)
+
+
+_WHOLE = 1000
+
+
 def format_quantity(value: float, unit: str) -> str:
     """A machine value as people write it; ``unit`` is one of ``QUANTITY_UNITS``."""
     if unit == "byte":

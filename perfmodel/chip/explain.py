@@ -27,7 +27,7 @@ from perfmodel.project.explain import equation_of, source_of
 from perfmodel.project.terms import Term
 from perfmodel.schema.chip import CHIP_KEYS, Chip
 from perfmodel.schema.distributions import UNIFORM, Distribution
-from perfmodel.units import format_bytes, format_count, format_number, format_rate, format_time
+from perfmodel.units import format_amount, format_bytes, format_count, format_number, format_rate, format_time
 
 Array = NDArray[np.float64]
 
@@ -241,7 +241,7 @@ def _number(symbol: str, value: float, unit: str, meaning: str) -> Term:
         "s": format_time,
         "B": format_bytes,
         "B/s": format_rate,
-        "1": format_count if value == round(value) else format_number,
+        "1": format_amount,
     }
     return Term(symbol, value, written[unit](value), "", "", meaning)
 

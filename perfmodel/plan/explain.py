@@ -23,7 +23,7 @@ from perfmodel.plan.steps import Step
 from perfmodel.project.explain import Explanation, Payload, equation_of, explained, find_step
 from perfmodel.project.projection import Projection
 from perfmodel.project.terms import Term
-from perfmodel.units import format_bytes, format_count, format_number
+from perfmodel.units import format_amount, format_bytes, format_number
 
 _R = Resource
 _Side = tuple[str, str]  # equation, symbols in it
@@ -275,7 +275,7 @@ def _sum_words(
 
 
 def _plain(symbol: str, value: float, meaning: str) -> Term:
-    text = format_count(value) if value.is_integer() else format_number(value)
+    text = format_amount(value)
     return Term(symbol, value, text, "", "", meaning)
 
 

@@ -11,7 +11,7 @@ from perfmodel.model import embedding_bag, kernels
 from perfmodel.project.costs import CONVERT_IN, CONVERT_OUT, SPARSE
 from perfmodel.project.projection import Projection, StepRow
 from perfmodel.schema.machine import KEYS, Quantity
-from perfmodel.units import format_bytes, format_count, format_number, format_quantity
+from perfmodel.units import format_amount, format_bytes, format_quantity
 
 
 @dataclass(frozen=True)
@@ -199,5 +199,5 @@ def _quantity(symbol: str, quantity: Quantity, meaning: str) -> Iterator[Term]:
 
 
 def _plain(symbol: str, value: float, meaning: str) -> Term:
-    text = format_count(value) if value.is_integer() else format_number(value)
+    text = format_amount(value)
     return Term(symbol, value, text, "", "", meaning)

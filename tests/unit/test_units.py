@@ -223,3 +223,9 @@ def test_large_numbers_are_grouped_and_read_back() -> None:
     assert units.parse_count("1 048 576") == 1048576
     with pytest.raises(BadInputError):
         units.parse_count("1 04")
+
+
+def test_many_things_are_counted_whole_and_few_in_three_figures() -> None:
+    words = [units.format_amount(value) for value in (32_704.4, 1000.0, 12.0, 12.345, 0.5)]
+    assert words == ["32 704", "1 000", "12", "12.3", "0.500"]
+    assert units.format_amount(float("inf")) == units.format_count(float("inf"))
