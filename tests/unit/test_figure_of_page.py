@@ -123,6 +123,18 @@ def test_all_of_them_into_a_folder(cli: Cli, page: Path, tmp_path: Path, monkeyp
     is_an_error(cli(*words[:3], "--format", "jpg", "--out", "a"), 2, "--format 'jpg'", "svg")
 
 
+def test_hatches_are_in_the_legend(blocks: dict[str, Block | Missing]) -> None:
+    """What is told apart by its hatch has a name beside the others."""
+    seen = 0
+    for block in blocks.values():
+        bars = [t for t in block.figure.data if t.type == "bar"] if isinstance(block, Block) else []
+        hatched = [bar for bar in bars if bar.marker.pattern.shape]
+        seen += len(hatched)
+        assert all(bar.name and bar.showlegend is not False for bar in hatched)
+        assert not hatched or len(bars) > 1
+    assert seen > 2
+
+
 # What the reader chooses
 
 

@@ -15,6 +15,7 @@ from cli_calls import Outcome, is_an_error
 from perfmodel.errors import BadInputError
 from perfmodel.plan.answer import compared, winner
 from perfmodel.project import Projection, project_one
+from perfmodel.report import pictures
 from perfmodel.report.figures.block import Block, Missing
 from perfmodel.report.figures.names import on_more_gpus
 from perfmodel.report.figures.planned import per_table
@@ -104,6 +105,23 @@ def test_one_figure_of_it(cli: Callable[..., Outcome], tmp_path: Path) -> None:
     assert answer is not None
     assert view["heads"][0]["sentence"].startswith(f"{format_ratio(answer.slowdown)} slower sharded grid")
     is_an_error(cli("figure", "per-table", "--gpus", "16"), 2, "figure per-table --model")
+
+
+def test_a_picture_of_each(
+    cli: Callable[..., Outcome], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write(wanted: Any, scale: float = 2) -> None:
+        for figure, path in wanted:
+            path.write_text(figure.layout.title.text)
+
+    monkeypatch.setattr(pictures, "write_pictures", write)
+    monkeypatch.setattr("perfmodel.cli.pictures.check_kaleido", lambda: None)
+    words = (*WORDS, "--gpus", "16", "--sharding", "grid", "--format", "svg", "--out", str(tmp_path / "a"))
+    done = cli("report", *words)
+    assert done.code == 0 and "changes is left out: it is known of row-wise shards alone" in done.err
+    drawn = {"over-gpus", "breakdown", "links", "shardings", "per-table"}
+    assert {path.name for path in (tmp_path / "a").iterdir()} == {f"{name}.svg" for name in drawn}
+    is_an_error(cli("report", *words), 2, "over-gpus.svg exists already")
 
 
 def test_equal_tables_without_a_size_fill_the_fewest_gpus(
