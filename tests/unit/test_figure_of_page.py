@@ -211,6 +211,7 @@ def test_options_choose_in_the_page(
         (("slowdown", "--batch", "1024,4096"), 2, ("one value",)),
         (("slowdown", "--draw", "2 GPUs"), 2, ("known: 4GPUs",)),
         (("links",), 3, ("links cannot be drawn: nothing was measured.",)),
+        (("links", "--batch", "4096"), 2, ("links is of the question as", "without --page")),
         (("slowdown", "--compare", "a", "b"), 2, ("leaves --compare no choice",)),
     ],
 )

@@ -165,12 +165,27 @@ class Kept:
     def _blocks(self) -> list[_Block]:
         return [*self._view.blocks, *self.shown.fixed]
 
+    @property
+    def _as_asked(self) -> bool:
+        return self.chosen == tuple(selector.start for selector in self.shown.selectors)
+
     def blocks(self) -> list[Block | Missing]:
-        """All of its figures. Limits: a drawing that is none -> BadInputError"""
-        return [self._block(found) for found in self._blocks]
+        """All of its figures; of another choice than what was asked those that follow it.
+
+        Limits: a drawing that is none -> BadInputError
+        """
+        return [self._block(found) for found in (self._blocks if self._as_asked else self._view.blocks)]
 
     def block(self, name: str) -> Block | Missing:
-        """One of ``names``; another one -> StopIteration. Limits: as ``blocks``"""
+        """One of ``names``; another one -> StopIteration.
+
+        Limits: as ``blocks``;  one that stays, of another choice -> BadInputError
+        """
+        if not self._as_asked and all(found.name != name for found in self._view.blocks):
+            raise BadInputError(
+                f"{name} is of the question as {self.where} was asked, whatever is chosen in it.",
+                "leave out what chooses, or ask anew, without --page.",
+            )
         return self._block(next(found for found in self._blocks if found.name == name))
 
     def _block(self, found: _Block) -> Block | Missing:
