@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import contextlib
+import gc
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -97,3 +99,15 @@ def wrote(out: Path, size: int, file_format: str) -> str:
 
     how = "open it in a browser, no network needed" if file_format == "html" else "sentences and small tables"
     return f"Wrote {out} ({format_bytes(size, binary=False)}): {how}."
+
+
+@contextlib.contextmanager
+def uncollected() -> Iterator[None]:
+    """Without Python's search for cycles: a page drops no object until it is written, so it finds nothing."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()

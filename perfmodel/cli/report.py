@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import gc
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -39,7 +37,7 @@ from perfmodel.cli.options import (
     check_gpus,
 )
 from perfmodel.cli.output import Progress, check_target
-from perfmodel.cli.page_file import DEFAULTS, check_place, deliver, format_of, write, wrote
+from perfmodel.cli.page_file import DEFAULTS, check_place, deliver, format_of, uncollected, write, wrote
 from perfmodel.cli.project import (
     DtypeOption,
     IdDtypeOption,
@@ -68,6 +66,7 @@ if TYPE_CHECKING:
 _NOT_OF_THE_PAGE = ("out", "force", "as_json", "as_csv", "report")
 
 
+@uncollected()
 def report(
     context: typer.Context,
     table_size: SizesOption = None,
@@ -188,6 +187,7 @@ def over_gpus(params: Mapping[str, Any]) -> bool:
 _FIXED_TABLES = ("gpus", "model", "sharding")
 
 
+@uncollected()
 def write_beside(
     context: typer.Context,
     out: Path,
@@ -233,19 +233,6 @@ def check_beside(out: Path, force: bool, **other: object) -> None:
     check_target(out, force=force, option="--report")
 
 
-@contextlib.contextmanager
-def _uncollected() -> Iterator[None]:
-    """Without Python's search for cycles: a page makes many objects and drops none, so it finds nothing."""
-    was = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was:
-            gc.enable()
-
-
-@_uncollected()
 def page_of(
     sizes: Selector,
     workload: tuple[Selector, ...],
