@@ -23,7 +23,10 @@ LARGEST_MEDIAN_ERROR = 0.6
 @pytest.mark.skipif(not availability("mpi").usable or find_mpirun() is None, reason="no MPI here")
 @pytest.mark.skipif(usable_cores() < 2, reason="two ranks need two cores")
 def test_projection_against_what_happened(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Two ranks over MPI. The error is printed, so that a log of the tests shows it."""
+    """Two ranks over MPI, each point until it is known to 20 %: a third of the error that is allowed.
+
+    The error is printed, so that a log of the tests shows it.
+    """
     environment = {**os.environ, "PERFMODEL_HOME": str(tmp_path)}
 
     def run(*words: str) -> subprocess.CompletedProcess[str]:
@@ -31,7 +34,7 @@ def test_projection_against_what_happened(tmp_path: Path, capsys: pytest.Capture
             [*COMMAND, *words], env=environment, capture_output=True, text=True, timeout=300, check=False
         )
 
-    measured = run("calibrate", "--quick", "--backend", "mpi", "--ranks", "2")
+    measured = run("calibrate", "--quick", "--backend", "mpi", "--ranks", "2", "--noise", "20%")
     assert measured.returncode == 0, measured.stderr
     assert "(0 wrong of " in measured.stdout
     judged = run("validate", "--run", "latest", "--json")

@@ -16,7 +16,11 @@ from perfmodel.errors import BadInputError, NoHardwareError
 from perfmodel.schema.evidence import Clock
 from perfmodel.schema.runs import Kind, Point
 
-torch = pytest.importorskip("torch")
+
+@pytest.fixture(scope="module", autouse=True)
+def _torch() -> None:
+    """Of several processes of tests, the one that runs these imports it, which takes longer than they do."""
+    pytest.importorskip("torch")
 
 
 def point(operation: str, payload_bytes: int, ranks: int = 2, **more: Any) -> Point:

@@ -157,7 +157,7 @@ def test_ways_of_a_table_are_simulated(cli: Any, own: str) -> None:
     assert all(abs(one["error"]) < 0.2 for one in found["results"])
     assert "predicted fastest" in cli(*words, "--one-core").out
     large = document(
-        cli, "simulate", "--chip", "h100-sxm", "--model", own, "--table", "large", "--batch", "256"
+        cli, "simulate", "--chip", "h100-sxm", "--model", own, "--table", "large", "--batch", "64"
     )
     assert large["results"][1]["simulated_s"] is None and large["results"][1]["predicted_s"] is None
 

@@ -17,7 +17,14 @@ from perfmodel.errors import BadInputError, NoHardwareError
 from perfmodel.schema.evidence import COLLECTIVES, SAMPLE_OPERATIONS, Clock
 from perfmodel.schema.runs import Kind, Point
 
-torch = pytest.importorskip("torch")
+torch: Any = None
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _torch() -> None:
+    """Of several processes of tests, the one that runs these imports it, which takes longer than they do."""
+    global torch
+    torch = pytest.importorskip("torch")
 
 
 def point(operation: str, payload_bytes: int, ranks: int = 2, **more: Any) -> Point:
