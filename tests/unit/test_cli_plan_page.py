@@ -21,7 +21,7 @@ from perfmodel.plan.search import Search
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLES = "rows,dim,pooling,name\n1000000,64,10,big\n1000,64,2,small\n1000000,64,5,other\n"
-FITS = ("--gpus", "16", "--max-hbm", "300MB", "--time-limit", "1s")
+FITS = ("--gpus", "16", "--max-hbm", "300MB", "--time-limit", "300ms")
 
 
 @pytest.fixture(scope="module", autouse=True)
