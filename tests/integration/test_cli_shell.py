@@ -1,4 +1,4 @@
-"""The program as a shell starts it: streams that cannot be written, pipes, Ctrl-C while it is loaded."""
+"""The program as a shell starts it: streams that cannot be written, pipes, little memory, Ctrl-C early."""
 
 from __future__ import annotations
 
@@ -33,6 +33,18 @@ def test_an_answer_that_cannot_be_written_is_one_line(words: str, where: str) ->
 
 def test_help_for_a_reader_that_leaves_is_no_error() -> None:
     assert shell(f"{MAIN} --help | true; echo ${{PIPESTATUS[0]}}") == (0, "0\n", "")
+
+
+def test_a_reader_that_leaves_is_no_error() -> None:
+    code, out, err = shell(f"{MAIN} machines | head -1; echo ${{PIPESTATUS[0]}}")
+    assert (code, err) == (0, "")
+    assert out.splitlines()[-1] == "0"
+
+
+def test_output_is_plain_and_survives_an_ascii_terminal() -> None:
+    code, out, err = shell(f"PYTHONIOENCODING=ascii PYTHONUTF8=0 FORCE_COLOR=1 {MAIN} machines h100-sxm-ib")
+    assert (code, err) == (0, "") and out
+    assert "\x1b" not in out
 
 
 def test_no_arguments_show_the_help_and_are_no_answer() -> None:
@@ -79,3 +91,19 @@ main(["machines"])
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr.strip()) == (130, "", "stopped.")
+
+
+def test_a_command_without_memory_is_no_bug() -> None:
+    """Really: 30 MiB of addresses more than a Python with numpy takes are not enough."""
+    program = (
+        "import resource, sys, numpy\n"
+        "from perfmodel.cli import run\n"
+        "used = int(open('/proc/self/statm').read().split()[0]) * 4096\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (used + 30 * 2**20,) * 2)\n"
+        "sys.exit(run(['project', '--table-size', '10TB']))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 4, done.stderr
+    said = " ".join(done.stderr.split())
+    assert "error: memory ran out" in said and "limited to address space" in said and "(ulimit -v)" in said
+    assert "bug" not in said

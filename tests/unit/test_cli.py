@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -86,30 +85,6 @@ def test_a_traceback_only_with_v(monkeypatch: pytest.MonkeyPatch, capsys: pytest
             main(words)
         assert left.value.code == 2
         assert ("Traceback" in capsys.readouterr().err) is expected
-
-
-def test_a_reader_that_leaves_is_no_error() -> None:
-    done = subprocess.run(
-        f"{sys.executable} -c 'from perfmodel.cli import main; main()' machines | head -1; "
-        "echo ${PIPESTATUS[0]}",
-        shell=True,
-        executable="/bin/bash",
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.stderr == ""
-    assert done.stdout.splitlines()[-1] == "0"
-
-
-def test_output_is_plain_and_survives_an_ascii_terminal() -> None:
-    environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0", "FORCE_COLOR": "1"}
-    code = "from perfmodel.cli import main; main(['machines', 'h100-sxm-ib'])"
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "\x1b" not in done.stdout
 
 
 # --- options ----------------------------------------------------------------------------------------------
