@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from perfmodel.errors import PerfmodelError
 from perfmodel.model.exchanges import Exchange
 from perfmodel.plan.cost import Evaluator, StepCost
+from perfmodel.plan.loads import ShardLoads
 from perfmodel.plan.memory import Memory
 from perfmodel.plan.placement import SHARDINGS, Placement, Plan, Scheme, check_scheme
 from perfmodel.plan.tables import PlanTables
@@ -118,7 +119,7 @@ def best_alike(evaluator: Evaluator, way: str, usable_bytes: float) -> Alike | I
         if fitting == _TRIED:
             break
         try:
-            found = [_costed(evaluator, way, scheme, p, usable_bytes) for p in _plans(evaluator, way, scheme)]
+            found = list(_costed(evaluator, way, scheme, usable_bytes))
         except PerfmodelError as error:
             whys.append((np.inf, error.message.rstrip(".")))
             continue
@@ -129,17 +130,6 @@ def best_alike(evaluator: Evaluator, way: str, usable_bytes: float) -> Alike | I
     if best is not None:
         return best
     return Impossible(way, min(whys)[1] if whys else _nothing_to_cut(evaluator, way))
-
-
-def _costed(
-    evaluator: Evaluator, way: str, scheme: Scheme, plan: Plan, usable_bytes: float
-) -> Alike | tuple[float, str]:
-    """A plan with its cost, or why it does not fit."""
-    over = _too_much(evaluator, plan, usable_bytes)
-    if over:
-        return over
-    loads = evaluator.loads(plan)
-    return Alike(way, scheme, plan, evaluator.step(loads), evaluator.memory(plan, loads))
 
 
 def _promising(evaluator: Evaluator, way: str) -> list[Scheme]:
@@ -206,8 +196,11 @@ def _too_much(evaluator: Evaluator, plan: Plan, usable: float) -> tuple[float, s
     return most, f"{parts} of one table are {part} each, larger than a GPU ({room})"
 
 
-def _plans(evaluator: Evaluator, way: str, scheme: Scheme) -> Iterator[Plan]:
-    """Plans of one scheme: tables dealt by their memory, and by what their holders do."""
+def _costed(
+    evaluator: Evaluator, way: str, scheme: Scheme, usable_bytes: float
+) -> Iterator[Alike | tuple[float, str]]:
+    """Plans of one scheme, tables dealt by their memory and by what their holders do: each with its cost, or
+    why it does not fit."""
     tables, gpus, domain = evaluator.tables, evaluator.gpus, evaluator.domain
     sample, kind_of, _ = tables.kinds
     cut = _cuts(tables, scheme)
@@ -215,12 +208,20 @@ def _plans(evaluator: Evaluator, way: str, scheme: Scheme) -> Iterator[Plan]:
         check_scheme(tables.names[at], int(tables.rows[at]), int(tables.dim[at]), each, gpus, domain)
     kinds, r, c = _columns(cut)
     weights = [np.sum(evaluator.shard_memory(sample, r, c), axis=0)]
+    shards: ShardLoads | None = None
     if sample.size > 1:  # of equal tables every order is the same
-        work = evaluator.shard_loads(sample, kinds, r, c).own.sum(axis=1)
+        shards = evaluator.shard_loads(sample, kinds, r, c)
+        work = shards.own.sum(axis=1)
         weights += [work] if np.ptp(weights[0]) or np.ptp(work) else []
     for weight in weights:
-        placed = _dealt(way, cut, kind_of, weight, gpus, domain)
-        yield Plan(tables, tuple(placed), gpus, domain)
+        plan = Plan(tables, tuple(_dealt(way, cut, kind_of, weight, gpus, domain)), gpus, domain)
+        over = _too_much(evaluator, plan, usable_bytes)
+        if over:
+            yield over
+            continue
+        shards = shards or evaluator.shard_loads(sample, kinds, r, c)
+        loads = evaluator.loads(plan, shards.at(kind_of))
+        yield Alike(way, scheme, plan, evaluator.step(loads), evaluator.memory(plan, loads))
 
 
 def _cut(scheme: Scheme, rows: int, dim: int) -> Scheme:

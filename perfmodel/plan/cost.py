@@ -144,10 +144,14 @@ class Evaluator:
         """``LoadModel.shard_loads``: table indices, ``Exchange`` codes, row and column parts, hot rows."""
         return self.model.shard_loads(table, kind, r, c, hot)
 
-    def loads(self, plan: Plan) -> Loads:
-        """Bytes of every resource on every rank. Limits: a plan for other GPUs or tables -> BadInputError"""
+    def loads(self, plan: Plan, shards: ShardLoads | None = None) -> Loads:
+        """Bytes of every resource on every rank.
+
+        shards  of each table, where they are known
+        Limits: a plan for other GPUs or tables -> BadInputError
+        """
         self._check(plan)
-        return self.model.loads(plan)
+        return self.model.loads(plan, shards)
 
     def _check(self, plan: Plan) -> None:
         if (plan.gpus, plan.domain) != (self.gpus, self.domain):

@@ -40,6 +40,10 @@ class ShardLoads:
     own: Array
     everywhere: Array
 
+    def at(self, index: NDArray[np.int64]) -> ShardLoads:
+        """Those at some positions."""
+        return ShardLoads(self.own[index], self.everywhere[index])
+
 
 @dataclass(frozen=True)
 class Loads:
@@ -134,10 +138,14 @@ class LoadModel:
         scheme = Scheme(Exchange(int(kind[empty][0])), *parts)
         check_scheme(self.tables.names[at], rows, dim, scheme, self.gpus, self.domain)
 
-    def loads(self, plan: Plan) -> Loads:
-        """Loads of all ranks: those of each rank's shards, and what every rank has."""
-        t = np.arange(len(plan.tables))
-        found = self.shard_loads(t, plan.kinds, plan.row_parts, plan.col_parts, plan.hot_rows)
+    def loads(self, plan: Plan, found: ShardLoads | None = None) -> Loads:
+        """Loads of all ranks: those of each rank's shards, and what every rank has.
+
+        found  of a shard of each table [T, K], where they are known
+        """
+        if found is None:
+            t = np.arange(len(plan.tables))
+            found = self.shard_loads(t, plan.kinds, plan.row_parts, plan.col_parts, plan.hot_rows)
         values = np.repeat(found.everywhere.sum(axis=0)[:, np.newaxis], plan.gpus, axis=1)
         tables, ranks = plan.shards
         for k in range(len(Resource)):

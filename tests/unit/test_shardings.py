@@ -16,9 +16,8 @@ from perfmodel.errors import BadInputError
 from perfmodel.plan import Evaluator, PlanTables, alike
 from perfmodel.plan.alike import WAYS, Alike, Impossible, best_alike, schemes_of, way_named
 from perfmodel.plan.answer import compared, evaluator_of, projection_of, winner
-from perfmodel.plan.cost import StepCost
 from perfmodel.plan.explain import explain_plan_step
-from perfmodel.plan.loads import Loads
+from perfmodel.plan.loads import LoadModel
 from perfmodel.plan.sizes import by_size
 from perfmodel.project import Projection, project_one
 from perfmodel.project.handover import BETWEEN, Handover
@@ -190,20 +189,15 @@ def test_equal_tables_are_dealt_as_one_by_one(way: str, counts: tuple[int, ...])
         assert dealt[at].scheme == cut[kind] and dealt[at].ranks.tolist() == wanted.tolist()
 
 
-def test_schemes_are_costed_together_and_only_those_that_are_dealt_one_by_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    base = project_one(table_bytes=10e12)
-    one_by_one: list[float] = []
-    own = Evaluator.step
-
-    def step(self: Evaluator, loads: Loads) -> StepCost:
-        one_by_one.append(own(self, loads).time_s)
-        return own(self, loads)
-
-    monkeypatch.setattr(Evaluator, "step", step)
-    assert isinstance(best_alike(evaluator_of(base), "3d", 80e9), Alike)
-    assert 1 <= len(one_by_one) <= 2 * 4 < len(schemes_of("3d", base.gpus, 8, 32))
+def test_schemes_are_chosen_together_and_only_the_chosen_are_costed(monkeypatch: pytest.MonkeyPatch) -> None:
+    evaluator = evaluator_of(project_one(tables="mlperf-dlrm-dcnv2", gpus=128))
+    calls: list[str] = []
+    for kind, name in ((Evaluator, "step"), (LoadModel, "shard_loads")):
+        own = getattr(kind, name)
+        monkeypatch.setattr(kind, name, lambda *given, o=own, n=name: calls.append(n) or o(*given))
+    assert isinstance(best_alike(evaluator, "3d", np.inf), Alike)
+    assert calls.count("shard_loads") == 1 + 4 < len(schemes_of("3d", 128, 8, 128))  # to choose, and of each
+    assert 4 <= calls.count("step") <= 2 * 4
 
 
 @pytest.mark.parametrize("known", [{}, {BETWEEN: 3e-6, "all_to_all_ids": 2e-6}])
