@@ -384,11 +384,8 @@ def format_number(value: float) -> str:
 
 def format_amount(value: float) -> str:
     """A number of things: three significant figures below a thousand, from there on whole: ``32 704``."""
-    whole = value >= _WHOLE or float(value).is_integer()
+    whole = value >= 1000 or float(value).is_integer()
     return format_count(value) if whole else format_number(value)
-
-
-_WHOLE = 1000
 
 
 def format_quantity(value: float, unit: str) -> str:
