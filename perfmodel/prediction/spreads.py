@@ -110,8 +110,8 @@ def stack_rank(curve: Curve, calibration: Calibration) -> int:
     return 0 if own or curve.library_version == "unknown" else Evidence.TRANSFERRED.rank
 
 
-def inside_bound(calibration: Calibration, collective: str, group: Group) -> Floats | None:
-    """ln of the time that the ranks of one domain need for their own part; None where it was not measured.
+def inside_bound(calibration: Calibration, collective: str, group: Group) -> tuple[Floats, Floats] | None:
+    """Payload of the ranks of one domain for their own part [bytes], and ln of its time; None: not measured.
 
     A ring passes all of S through each domain, as it does with one domain only; an all-to-all leaves
     S (g - 1)/G inside, as much as g ranks with S g/G do. Source: docs/model.md#how-a-time-is-found
@@ -120,7 +120,7 @@ def inside_bound(calibration: Calibration, collective: str, group: Group) -> Flo
     if group.domains == 1 or cell is None:
         return None
     share = group.domain_gpus / group.gpus if collective == "all_to_all" else 1.0
-    return np.asarray(np.log(curve_time(cell, GRID_BYTES * share)))
+    return GRID_BYTES * share, np.asarray(np.log(curve_time(cell, GRID_BYTES * share)))
 
 
 def between_cells(calibration: Calibration, collective: str, group: Group) -> Spread | None:

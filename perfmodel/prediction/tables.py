@@ -131,12 +131,16 @@ def _finish(
         log_sd = np.hypot(log_sd, load_priors().uncertainty.unseen_log_sd)
     if touches_links(machine):
         weakest = Evidence.ASSUMED.rank
+    found = inside_bound(calibration, collective, group) if curve is None else None
     if weakest and law is not None:
         measured_on = load_machine(calibration.machine) if borrowed else machine.unchanged()
         log_time = log_time + rate_shift(machine, measured_on, law, collective, group, GRID_BYTES)
-    bound = inside_bound(calibration, collective, group) if curve is None and not weakest else None
-    if bound is not None:
-        log_time = np.maximum(log_time, bound)
+        if found is not None:
+            size, bound = found
+            inside = Group.of(group.domain_gpus, group.domain_gpus)
+            found = size, bound + rate_shift(machine, measured_on, law, collective, inside, size)
+    if found is not None:
+        log_time = np.maximum(log_time, found[1])
     log_least = np.log(np.maximum(_speed_of_light(machine, collective, group), _SHORTEST_S))
     log_time = np.maximum.accumulate(np.maximum(log_time, log_least))
     low = np.maximum.accumulate(np.maximum(log_time - _Z95 * log_sd, log_least))

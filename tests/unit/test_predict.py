@@ -108,6 +108,20 @@ def test_every_shipped_calibration_predicts_every_collective(calibration: str) -
         assert np.isfinite(answer.time_s).all()
 
 
+@pytest.mark.parametrize("faster", [1, 2])
+def test_several_domains_take_what_one_needs_for_its_part(faster: float) -> None:
+    """On a machine that borrows its curves too, and with links of another rate."""
+    machine = load_machine("h100-sxm-ib")
+    machine = machine.with_overrides({"nvlink_bytes_per_s": faster * machine.value("nvlink_bytes_per_s")})
+    model = CollectiveModel.load(machine, Backend.NVSHMEM, Clock.STREAM)
+    assert model.borrowed
+    sizes = np.array([2.0**20, 2.0**23, 2.0**26])
+    for gpus in (16, 32):
+        whole = model.estimate("all_to_all", sizes, gpus).time_s
+        part = model.estimate("all_to_all", sizes * 8 / gpus, 8).time_s
+        assert (whole >= part * (1 - 1e-6)).all()
+
+
 def test_an_nvl72_is_one_domain_whatever_its_trays_hold() -> None:
     trays = predict(
         "gb200-nvl72", collective=["all_to_all"], payload_bytes=[2**26], gpus=[64], gpus_per_node=[4]
