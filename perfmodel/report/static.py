@@ -122,7 +122,7 @@ def drawn(block: Block, label: str) -> Block:
         for at, trace in enumerate(figure.data):
             trace[name] = value[at] if isinstance(value, list) else value
     rest = tuple(one for one in block.switches if one is not switch)
-    return replace(block, figure=figure, switches=(switch, *rest))
+    return replace(block, title=switch.title or block.title, figure=figure, switches=(switch, *rest))
 
 
 def _plain(label: str) -> str:

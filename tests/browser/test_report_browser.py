@@ -144,6 +144,10 @@ def test_switches_legend_and_table(browser: Chromium, page: Path) -> None:
     browser.wait(f"{seen} === 1")
     browser.run(press.format(block="breakdown", words="gather + pool"))
     browser.wait(f"{seen} > 1")
+    map_words = "document.querySelector('#block-heat-map {part}').{words}"
+    browser.run(press.format(block="heat-map", words="tables × dim"))  # each picture has its own sentence
+    assert "(tables 1, dim" in browser.run(map_words.format(part="h2", words="textContent"))
+    assert "(tables 1, dim" in browser.run(map_words.format(part=".plot", words="ariaLabel"))
     browser.run("document.querySelector('#block-slowdown details').open = true")
     browser.wait("document.querySelectorAll('#block-slowdown tbody tr').length > 50")
     assert browser.said == []

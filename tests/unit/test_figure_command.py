@@ -63,6 +63,7 @@ def test_a_file_of_json_has_the_drawing(cli: Cli, tmp_path: Path) -> None:
     told, kept = json.loads(done.out), json.loads(out.read_text())
     assert told["file"] == str(out) and kept["rows"] == told["rows"] and kept["title"] == told["title"]
     assert [t.visible for t in go.Figure(kept["figure"]).data] == [False, True]
+    assert "dim" in told["title"] and "pooling" not in told["title"]
 
 
 def page_data(path: Path) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 
 from perfmodel.project import Projection, project_one
@@ -12,6 +11,7 @@ from perfmodel.project.sensitivity import sensitivities, swings
 from perfmodel.report.figures import Block, Missing
 from perfmodel.report.figures.rows import ratio_row_axis, rows_figure
 from perfmodel.report.figures.sensitivity import around, changes, heat_map, plane, tornado
+from perfmodel.report.static import drawn
 from perfmodel.units import format_ratio
 
 ASKED: dict[str, Any] = {"table_bytes": 10e12}
@@ -115,13 +115,16 @@ def test_the_asked_cell_is_framed_in_both_pictures(asked: Projection) -> None:
     assert block(other).switches[0].layout["shapes"] == []  # a sweep of other batches
 
 
-def test_the_ends_in_the_sentence_follow_the_data(asked: Projection) -> None:
+def test_the_sentence_is_of_the_picture_that_is_shown(asked: Projection) -> None:
     frames = [plane(asked, "batch", "pooling"), plane(asked, "table_count", "dim")]
-    before = block(heat_map(asked, frames))
-    slowdowns = np.concatenate([f["slowdown"] for f in frames])
-    assert f"{slowdowns.min():.3g}×" in before.title and f"{slowdowns.max():.3g}×" in before.title
+    found = block(heat_map(asked, frames))
+    assert [drawn(found, s.label).title for s in found.switches] == [s.title for s in found.switches]
+    for switch, frame in zip(found.switches, frames, strict=True):
+        least, most = (format_ratio(value) for value in (frame["slowdown"].min(), frame["slowdown"].max()))
+        assert f"slowed {least} (" in switch.title and f" to {most} (" in switch.title
+    assert found.title == found.switches[0].title != found.switches[1].title
     frames[1].loc[0, "slowdown"] = 999.0
-    assert "999× (tables 1, dim 16)" in block(heat_map(asked, frames)).title
+    assert "999× (tables 1, dim 16)" in block(heat_map(asked, frames)).switches[1].title
 
 
 def test_cells_that_cannot_be_are_empty() -> None:

@@ -14,6 +14,7 @@ class Switch:
     label: str  # of a group of buttons: µs, %
     traces: Mapping[str, Any]  # as Plotly.restyle takes it: one value, or a list with one a trace
     layout: Mapping[str, Any]  # as Plotly.relayout takes it
+    title: str = ""  # of the block while it is seen so; empty: the block's own
 
 
 @dataclass(frozen=True)

@@ -268,12 +268,13 @@ def heat_map(asked: Projection, frames: Sequence[pd.DataFrame] = ()) -> Block | 
             " × ".join(_NAMES[name] for name in names),
             {"visible": [other == names for other in _PLANES]},
             _axes(names, frame, asked),
+            _heat_title(frame, names),
         )
         for names, frame in zip(_PLANES, frames, strict=True)
     ]
     return Block(
         HEAT_MAP,
-        _heat_title(frames),
+        switches[0].title,
         "Each cell is the slowdown of the asked tables with two of their values changed; darker is slower, "
         "and the framed one is what was asked.",
         figure,
@@ -349,17 +350,15 @@ def _cell_text(cell: dict[Any, Any] | None, names: tuple[str, str]) -> str:
     )
 
 
-def _heat_title(frames: Sequence[pd.DataFrame]) -> str:
-    found = [(row, names) for f, names in zip(frames, _PLANES, strict=True) for row in f.to_dict("records")]
+def _heat_title(frame: pd.DataFrame, names: tuple[str, str]) -> str:
+    """Of one picture: its least and its most slowed cell."""
+    cells = frame.sort_values("slowdown", kind="stable").to_dict("records")
 
-    def words(item: tuple[dict[Any, Any], tuple[str, str]]) -> str:
-        row, names = item
-        where = ", ".join(f"{_NAMES[name]} {_value(name, float(row[name]))}" for name in names)
-        return f"{format_ratio(float(row['slowdown']))} ({where})"
+    def words(cell: dict[Any, Any]) -> str:
+        where = ", ".join(f"{_NAMES[name]} {_value(name, float(cell[name]))}" for name in names)
+        return f"{format_ratio(float(cell['slowdown']))} ({where})"
 
-    least = min(found, key=lambda item: float(item[0]["slowdown"]))
-    most = max(found, key=lambda item: float(item[0]["slowdown"]))
-    return sentence(f"other shapes of the same bytes are slowed {words(least)} to {words(most)}")
+    return sentence(f"other shapes of the same bytes are slowed {words(cells[0])} to {words(cells[-1])}")
 
 
 def _cell_row(row: dict[Any, Any]) -> dict[str, Any]:

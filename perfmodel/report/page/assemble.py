@@ -161,7 +161,8 @@ def block_data(block: Block | Missing) -> dict[str, Any]:
         "columns": columns,
         "rows": [[_plain(row.get(name), _as_it_is) for name in columns] for row in block.data],
         "switches": [
-            {"label": s.label, "traces": _plain(s.traces), "layout": _plain(s.layout)} for s in block.switches
+            {"label": s.label, "traces": _plain(s.traces), "layout": _plain(s.layout), "title": s.title}
+            for s in block.switches
         ],
         "choice": block.choice,
         "others": [block_data(other) for other in block.others],

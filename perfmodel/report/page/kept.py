@@ -39,6 +39,7 @@ class _Switch(_Part):
     label: str
     traces: dict[str, Any]
     layout: dict[str, Any]
+    title: str = ""
 
 
 class _Block(_Part):
@@ -212,7 +213,7 @@ class Kept:
             figure,
             found.source,
             tuple(dict(zip(found.columns, row, strict=False)) for row in found.rows),
-            tuple(Switch(one.label, one.traces, one.layout) for one in found.switches),
+            tuple(Switch(one.label, one.traces, one.layout, one.title) for one in found.switches),
             found.choice,
             tuple(self._drawing(other) for other in found.others),
         )

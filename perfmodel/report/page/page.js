@@ -139,11 +139,17 @@
     reach(place.parentElement, place.getAttribute("aria-label"));
   }
 
+  function entitle(place, title) {
+    place.setAttribute("aria-label", title);
+    place.closest("section").querySelector("h2").textContent = title;
+  }
+
   function switches(block, place) {
     const group = element("div", {role: "group", "aria-label": "How the figure is drawn"});
     block.switches.forEach((choice, at) => {
       const one = button(choice.label, () => {
         switched[block.name] = at;
+        if (choice.title) entitle(place, choice.title);
         [...group.children].forEach((each, i) => each.setAttribute("aria-pressed", String(i === at)));
         plot(place, block);
       });
@@ -212,11 +218,11 @@
   async function show(parent, whole, draw, title) {
     const home = section(parent, whole.name), all = [whole, ...(whole.others || [])];
     const block = all[picked[whole.name] || 0] || whole;
-    title ||= block.title;
     if (block.missing !== undefined) {
       home.replaceChildren(element("p", {class: "missing"}, "Left out: " + block.name + ": " + block.missing));
       return;
     }
+    title = (block.switches[switched[block.name] || 0] || {}).title || title || block.title;
     const open = home.querySelector("details")?.open;
     const place = home.querySelector(".plot") || element("div", {class: "plot", role: "img"});
     place.setAttribute("aria-label", title);
