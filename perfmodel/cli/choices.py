@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from perfmodel.cli.options import count_values, library_of, machine_of, size_values, split_values
+from perfmodel.errors import BadInputError
 
 if TYPE_CHECKING:
     from perfmodel.report.page.selectors import Selector
@@ -33,9 +34,20 @@ NumbersOption = Annotated[
         "--table-size: as much as the fewest of them hold.",
     ),
 ]
+
+
+def _both(names: tuple[str, str] | None) -> tuple[str, str] | None:
+    """Limits: the second one is the next option of the line -> BadInputError"""
+    if names is not None and names[1].startswith("-"):
+        raise BadInputError(f"--compare {names[0]}: and what else?", "--compare A B needs two names.")
+    return names
+
+
 CompareOption = Annotated[
     tuple[str, str] | None,
-    typer.Option("--compare", metavar="A B", help="Of two calibrations, or of two machines, instead."),
+    typer.Option(
+        "--compare", metavar="A B", help="Of two calibrations, or of two machines, instead.", callback=_both
+    ),
 ]
 SizesOption = Annotated[
     Texts,

@@ -229,6 +229,14 @@ _SIMPLE = {
 }  # fmt: skip
 
 
+def check_named(path: Path, option: str) -> None:
+    """Refuse what names no file: nothing at all, and the dash that stdout has elsewhere."""
+    if str(path) in (".", "-"):
+        raise BadInputError(
+            f"{option} needs the name of a file: a page is not printed.", f"e.g. {option} page.html"
+        )
+
+
 def check_target(
     path: Path, *, force: bool, free: Callable[[], Path] | None = None, option: str = "--out"
 ) -> None:
@@ -238,10 +246,13 @@ def check_target(
     """
     try:
         folder, there, parent = path.is_dir(), path.exists(), path.parent.is_dir()
+        device = there and not folder and not path.is_file()
     except (OSError, ValueError) as error:
         raise unwritable(path, error) from None
     if folder:
         raise BadInputError(f"{path} is a folder.", f"name a file in it: {path}/…")
+    if device:
+        raise BadInputError(f"{path} is a device or a pipe, which no file replaces.", "name a file.")
     if there and not force:
         other = shlex.join([option, str(free() if free else free_name(path))])
         raise BadInputError(f"{path} exists already.", f"{other} is free, or replace it with --force.")

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.cli.output import check_target, emit, emit_json, write_whole
+from perfmodel.cli.output import check_named, check_target, emit, emit_json, write_whole
 from perfmodel.cli.pictures import FOLDER, check_folder, draw
 from perfmodel.errors import BadInputError
 from perfmodel.report.pictures import PICTURES
@@ -32,6 +32,7 @@ def format_of(out: Path | None, typed: str | None, option: str = "--out") -> str
         raise unknown_name("--format", typed, DEFAULTS)
     if out is None:
         return typed or "html"
+    check_named(out, option)
     ending = out.suffix.lower()
     named = _OF_ENDINGS.get(ending, ending.removeprefix(".") if ending[1:] in PICTURES else None)
     if typed is None:
@@ -42,9 +43,9 @@ def format_of(out: Path | None, typed: str | None, option: str = "--out") -> str
                 f"perfmodel figure slowdown --out {out}; perfmodel figure lists the others.",
             )
         if named is None:
+            folder = "; --format svg --out FOLDER is a folder of pictures" if option == "--out" else ""
             raise BadInputError(
-                f"{option} {out}: what kind of file?",
-                "its name must end in .html or .md; --format svg --out FOLDER is a folder of pictures.",
+                f"{option} {out}: what kind of file?", f"its name must end in .html or .md{folder}."
             )
         return named
     if named not in (None, typed):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from perfmodel.cli.options import check_most
-from perfmodel.cli.output import check_target
+from perfmodel.cli.output import check_named, check_target
 from perfmodel.cli.project import reserve_of
 from perfmodel.errors import BadInputError
 
@@ -126,6 +126,7 @@ def check_page(page: Path | None, out: Path | None, *, force: bool) -> None:
     """Limits: a page that exists without --force, no .html, or the file of --out -> BadInputError"""
     if page is None:
         return
+    check_named(page, "--report")
     if out is not None and page.resolve() == out.resolve():
         raise BadInputError(f"--report {page} is the file of --out.", "give each a name of its own.")
     if page.suffix.lower() not in (".html", ".htm"):

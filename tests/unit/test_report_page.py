@@ -279,7 +279,11 @@ def test_a_run_of_ones_own_shows_what_it_knows(cli: Callable[..., Outcome], tmp_
     [
         (("x.pdf",), "perfmodel figure slowdown --out x.pdf"),
         (("x.txt",), "what kind of file"),
-        (("-",), ".html or .md"),
+        (("-",), "needs the name of a file"),
+        (("",), "needs the name of a file"),
+        (("-", "--format", "html"), "needs the name of a file"),
+        (("x.html", "--compare", "h100-sxm-ib"), "needs two"),
+        (("/dev/full", "--format", "html"), "a device or a pipe"),
         (("x.html", "--format", "markdown"), "exclude each other"),
         (("x.md", "--format", "html"), "exclude each other"),
         (("x.pdf", "--format", "html"), "exclude each other"),
@@ -288,7 +292,17 @@ def test_a_run_of_ones_own_shows_what_it_knows(cli: Callable[..., Outcome], tmp_
 def test_the_name_of_a_page_says_its_format(
     cli: Callable[..., Outcome], words: tuple[str, ...], said: str
 ) -> None:
-    is_an_error(cli("report", "--out", *words), 2, said)
+    is_an_error(cli("report", *words[1:], "--out", words[0]), 2, said)
+
+
+@pytest.mark.parametrize("command", [("project",), ("plan", "--gpus", "8"), ("plan", "--on-chip", "a100")])
+@pytest.mark.parametrize(
+    ("name", "said"), [("x.txt", ".html"), ("-", "--report page.html"), ("", "--report page.html")]
+)
+def test_a_page_beside_an_answer_has_the_name_of_one(
+    cli: Callable[..., Outcome], command: tuple[str, ...], name: str, said: str
+) -> None:
+    is_an_error(cli(*command, "--report", name), 2, said)
 
 
 def test_markdown_has_the_sentences_and_the_numbers(
