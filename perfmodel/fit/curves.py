@@ -149,7 +149,9 @@ def _medians(payload_bytes: npt.ArrayLike, time_s: npt.ArrayLike) -> tuple[Float
             f"sample {i}: {sizes[i]:g} bytes in {times[i]:g} s cannot be fitted.",
             "sizes and times must be finite and above 0.",
         )
-    unique, where = np.unique(sizes, return_inverse=True)
+    unique, first, where = np.unique(sizes, return_index=True, return_inverse=True)
+    if unique.size == sizes.size:
+        return unique, times[first]
     return unique, np.array([np.median(times[where == i]) for i in range(unique.size)])
 
 

@@ -205,9 +205,14 @@ class Forward:
         bucketize = self.stream_timing(
             "bucketize", sorted_bytes, "bucketize_floor_s", "bucketize_bytes_per_s"
         )
+        sizes = np.stack(np.broadcast_arrays(*sent.values()))
+        timing = self.setting.links.timing("all_to_all", sizes, work.gpus, self.gpus_per_node)
         return [
             Step("bucketize", "", sorted_bytes, bucketize.where(several)),
-            *(self._collective(f"all_to_all_{name}", "all_to_all", x, work.gpus) for name, x in sent.items()),
+            *(
+                Step(f"all_to_all_{name}", "all_to_all", size, timing.at(row))
+                for row, (name, size) in enumerate(sent.items())
+            ),
         ]
 
     def _reduce(self, work: Work, traffic: Traffic, several: NDArray[np.bool_]) -> list[Step]:

@@ -42,6 +42,13 @@ class Timing:
     library: Codes  # index into library_names: who does the work
     library_names: tuple[str, ...]
 
+    def at(self, index: int) -> Timing:
+        """Those of one row, where several sizes of a step were timed together."""
+        numbers = (self.time_s, self.low_s, self.high_s, self.floor_s)
+        time, low, high, floor = (values[index] for values in numbers)
+        evidence, limit, library = (codes[index] for codes in (self.evidence, self.limit, self.library))
+        return Timing(time, low, high, floor, evidence, limit, self.limit_names, library, self.library_names)
+
     def where(self, mask: NDArray[np.bool_]) -> Timing:
         """These times where ``mask`` holds and nothing at all elsewhere."""
         return select(mask, self, nothing(self.time_s.shape))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -59,11 +60,17 @@ def curve_samples(calibration: Calibration, machine: Machine, name: str | Path =
     name = name or calibration.calibration_id
     shipped = calibration.calibration_id in list_calibrations()
     if shipped and shipped_calibration(calibration.calibration_id) == calibration:
-        entries = {identity(entry): entry for entry in measured.shipped_plan()}
-        return measured.measured_rows(entries[calibration.calibration_id], measured.shipped_samples())
+        return _shipped_rows(calibration.calibration_id)
     rows = samples_of(calibration, name)
     if run_of(name) is not None:
         rows = rows[rows["variant"] == DEFAULT_VARIANT]
     rows = usable_samples(rows)
     domains = [domain_gpus_of(machine, int(n)) for n in rows["gpus_per_node"]]
     return rows.assign(domain_gpus=np.minimum(rows["gpus"], domains))
+
+
+@lru_cache(maxsize=16)
+def _shipped_rows(name: str) -> pd.DataFrame:
+    """Those behind the curves of a shipped calibration; read once."""
+    entries = {identity(entry): entry for entry in measured.shipped_plan()}
+    return measured.measured_rows(entries[name], measured.shipped_samples())
