@@ -16,7 +16,8 @@ from perfmodel.plan.search import Search
 
 def limited_by_cpu(patch: pytest.MonkeyPatch) -> None:
     """Limits of time are seconds of this process: a search does as much on a busy machine."""
-    patch.setattr("perfmodel.plan.search.time", SimpleNamespace(monotonic=time.process_time))
+    for module in ("plan.search", "chip.search", "chip.mapper"):
+        patch.setattr(f"perfmodel.{module}.time", SimpleNamespace(monotonic=time.process_time))
 
 
 @contextmanager

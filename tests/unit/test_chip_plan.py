@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from searches import limited_by_cpu
 
 from perfmodel.chip.answer import Outcome, cost_on, outcome_on
 from perfmodel.chip.cost import ChipCost
@@ -229,7 +230,7 @@ def test_first_rows_are_kept_where_ids_are_skewed() -> None:
 
 def test_the_document_has_cores_as_columns_and_tables_as_blocks() -> None:
     tables = tables_of((1000, 32, 4), (1000, 32, 4), (10**6, 64, 3))
-    answer = outcome_on(small("ascend-910"), tables, 512, zipf(1.05))
+    answer = outcome_on(small("ascend-910"), tables, 512, zipf(1.05), time_limit_s=0.2)
     document = json.loads(json.dumps(answer.to_dict()))
     assert len(document["after"]) == document["cores"] == 4
     for column in document["after"]:
@@ -243,11 +244,13 @@ def test_the_document_has_cores_as_columns_and_tables_as_blocks() -> None:
     assert document["sensitivity"][0]["time_s"] == document["time_s"]
 
 
-def test_rows_larger_than_a_buffer_are_gathered() -> None:
+def test_rows_larger_than_a_buffer_are_gathered(monkeypatch: pytest.MonkeyPatch) -> None:
     """4 MiB a row, on one core and on many; a core's rate and not its latency counts."""
+    limited_by_cpu(monkeypatch)
     tables = tables_of((10, 2**20, 1), (1, 1, 1), (5, 7, 0.5))
     for chip in (small("ascend-910", 1), load_chip("ascend-910")):
-        answer = outcome_on(chip.with_overrides({"local_bytes": 64}), tables, 1024, UNIFORM)
+        chip = chip.with_overrides({"local_bytes": 64})
+        answer = outcome_on(chip, tables, 1024, UNIFORM, time_limit_s=0.2)
         check_every_look_up_is_done_once(answer, 0)
         assert answer.bound_s <= answer.owned_s
         assert answer.groups[0].ways == (Way.GM,)

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from cli_calls import planned as asked
+from searches import limited_by_cpu
 
 from perfmodel.chip.cuts import Cut
 from perfmodel.chip.mapper import Mapped
@@ -107,9 +108,11 @@ def test_the_document_is_the_page(model: str) -> None:
     assert len(document["after"]) == 4
 
 
-def test_a_robust_mapping_depends_less_on_the_ids(model: str) -> None:
+def test_a_robust_mapping_depends_less_on_the_ids(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Made for skewed ids it is faster with them; made for the worst it is faster with its worst ids."""
+    limited_by_cpu(monkeypatch)
     words = ("--on-chip", "ascend-910", "--model", model, "--distribution", "zipf:1.2", "--json")
+    words = (*words, "--time-limit", "400ms")
     own, robust = (json.loads(asked(*words, *more)[1]) for more in ((), ("--robust",)))
     worst = [max(each["time_s"] for each in document["sensitivity"]) for document in (own, robust)]
     assert (own["robust"], robust["robust"]) == (False, True)
