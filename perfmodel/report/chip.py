@@ -60,14 +60,20 @@ def headline(answer: Outcome) -> str:
         f"{format_ratio(gathered / time_s)} as fast as symmetric-GM ({format_time(gathered)}), "
         f"{format_ratio(fitting / time_s)} as fast as the best symmetric mapping ({format_time(fitting)})"
     )
-    loose = answer.in_any_order.seconds
-    if loose < gathered * _WORTH_SAYING:
-        compared += (
-            f", {format_ratio(loose / time_s)} as symmetric-GM that waits nowhere ({format_time(loose)})"
-        )
+    compared += waits_nowhere(answer)
     bound = bound_words(answer)
     per_s = f"{format_number(batch / time_s / 1e6)} M samples/s"
     return "\n".join([sides(first, per_s), paragraph(f"     {compared}"), paragraph(f"     {bound}")])
+
+
+def waits_nowhere(answer: Outcome) -> str:
+    """The speed-up over symmetric-GM whose cores do not wait for each other; nothing where it is as slow."""
+    loose = answer.in_any_order.seconds
+    if loose >= answer.global_memory.time_s * _WORTH_SAYING:
+        return ""
+    return (
+        f", {format_ratio(loose / answer.time_s)} as symmetric-GM that waits nowhere ({format_time(loose)})"
+    )
 
 
 def no_bound(answer: Outcome) -> str:
@@ -236,6 +242,19 @@ def _spread(times: list[float]) -> str:
     return format_ratio(max(times) / min(times))
 
 
+def ended(answer: Outcome) -> str:
+    """What ended the search, where something did before it found nothing better."""
+    return _ENDED[answer.stopped]
+
+
+def not_looked_at(answer: Outcome) -> list[str]:
+    """What the search had no time for."""
+    left = answer.cuts.sample.size - answer.cuts.looked_at
+    if left <= 0:
+        return []
+    return [f"{counted(left, 'kind')} of tables are left in global memory: time was up (--time-limit)"]
+
+
 def footer(answer: Outcome) -> str:
     """Where the numbers come from, and how long it took."""
     chip = answer.cost.chip
@@ -243,13 +262,9 @@ def footer(answer: Outcome) -> str:
     assumed = [f"{key} = {chip.quantity(key)}" for key in sorted(chip.overrides)]
     if assumed:
         parts.append("assumed: " + ", ".join(assumed))
-    left = answer.cuts.sample.size - answer.cuts.looked_at
-    if left > 0:
-        parts.append(
-            f"{counted(left, 'kind')} of tables are left in global memory: time was up (--time-limit)"
-        )
+    parts += not_looked_at(answer)
     spent = f"{counted(answer.mapped.tried, 'mapping')} looked at in {format_time(answer.mapped.seconds)}"
-    spent += _ENDED[answer.stopped]
+    spent += ended(answer)
     words = "symmetric: every core looks up a slice of the batch, all cores at one table at a time"
     said = paragraph(f"Modelled, not measured · {words} · {spent}\n{' · '.join(parts)}")
     largest = answer.groups[0]

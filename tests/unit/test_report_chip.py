@@ -16,6 +16,7 @@ from cli_calls import planned
 from perfmodel.chip import blocks as blocks_module
 from perfmodel.chip.answer import Outcome, outcome_on
 from perfmodel.plan.tables import PlanTables
+from perfmodel.report.chip import chip_text
 from perfmodel.report.figures import chip as figures
 from perfmodel.report.figures import cores as columns_of
 from perfmodel.report.page.chip import chip_page_html, document, headline
@@ -197,6 +198,28 @@ def test_the_card_claims_no_bound_where_choices_were_not_all_costed(answer: Outc
             assert "no mapping" not in said
             assert "the time limit ended the costing of choices: no bound" in said
             assert "or more" not in said
+
+
+@pytest.mark.parametrize("stopped", ["time", "interrupt", "no improvement"])
+@pytest.mark.parametrize("symmetric", [True, False])
+def test_the_card_says_what_the_terminal_says(answer: Outcome, stopped: str, symmetric: bool) -> None:
+    """Symmetric-GM that waits nowhere, the bound, and what ended the search."""
+    loose = replace(answer.in_any_order, seconds=0.5 * answer.global_memory.time_s)
+    one = replace(answer, stopped=stopped, symmetric=symmetric, in_any_order=loose)
+    head, text = headline(one), " ".join(chip_text(one).split())
+    card = " ".join([head["sure"], *head["notes"]])
+    least = format_time(one.bound_s)
+    for words in (
+        f"as symmetric-GM that waits nowhere ({format_time(loose.seconds)})",
+        f"{least} or more" if symmetric else f"No mapping of these cuts is faster than {least}",
+        f"{counted(one.mapped.tried, 'mapping')} looked at",
+        *{"time": ["ended by the time limit"], "interrupt": ["ended by Ctrl-C"]}.get(stopped, []),
+    ):
+        assert words in text and words.lower() in card.lower()
+    slow = replace(loose, seconds=answer.global_memory.time_s)
+    assert "waits nowhere" not in headline(replace(one, in_any_order=slow))["sure"]
+    few = replace(one, cuts=replace(one.cuts, looked_at=one.cuts.sample.size - 1))
+    assert "time was up" in " ".join(headline(few)["notes"]) and "time was up" not in card
 
 
 def test_sources_name_the_ids_of_their_figure_and_a_command(answer: Outcome) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from perfmodel.chip.answer import Outcome
 from perfmodel.chip.memory import too_large
-from perfmodel.report.chip import no_bound
+from perfmodel.report.chip import ended, no_bound, not_looked_at, waits_nowhere
 from perfmodel.report.figures.block import Block
 from perfmodel.report.figures.chip import chip_blocks, limit_words
 from perfmodel.report.page.assemble import block_data, whole_page
@@ -45,7 +45,8 @@ def headline(answer: Outcome) -> dict[str, Any]:
     sentence = f"{ratio} as fast as symmetric-GM on {chip.name}: {limit} limits the batch."
     times = f"{format_time(time_s)} for {batch}, instead of {format_time(gathered)}"
     sure = (
-        f"{format_ratio(fitting / time_s)} as fast as the best symmetric mapping ({format_time(fitting)}); "
+        f"{format_ratio(fitting / time_s)} as fast as the best symmetric mapping ({format_time(fitting)})"
+        f"{waits_nowhere(answer)}; "
         f"{_left(answer)}"
     )
     size = format_bytes(answer.tables.total_bytes, binary=False)
@@ -53,6 +54,8 @@ def headline(answer: Outcome) -> dict[str, Any]:
     tables = f"{counted(len(answer.tables), 'table')} of {size} on {where}"
     assumed = [f"{key} = {chip.quantity(key)}" for key in sorted(chip.overrides)]
     notes = [tables, *too_large(chip, answer.tables.total_bytes), "Modelled, not measured."]
+    notes += [f"{counted(answer.mapped.tried, 'mapping')} looked at{ended(answer)}."]
+    notes += [f"{line}." for line in not_looked_at(answer)]
     notes += [f"Changed for this page: {', '.join(assumed)}."] if assumed else []
     return {
         "sentence": sentence,
@@ -69,7 +72,7 @@ def _left(answer: Outcome) -> str:
     least, gap = answer.bound_s, answer.gap
     if answer.symmetric:
         own = f"it is that one: with tables of their own, cores would take {format_time(answer.owned_s)}"
-        return own if least is not None else f"{own}; {_no_bound(answer)}"
+        return f"{own}; {_no_bound(answer) if least is None else _any_mapping(least)}"
     if least is None or gap is None:
         return (
             f"it is made for the worst of several ids; {_no_bound(answer)}"
@@ -80,6 +83,10 @@ def _left(answer: Outcome) -> str:
     if answer.robust:
         return f"it is made for the worst of several ids; one for these alone would take {bound} or more"
     return f"no mapping of these cuts is faster than {bound}: at most {format_fraction(gap)} is left to gain"
+
+
+def _any_mapping(least: float) -> str:
+    return f"whatever the mapping, a batch takes {format_time(least)} or more"
 
 
 def _no_bound(answer: Outcome) -> str:
