@@ -64,4 +64,4 @@ def _shardings(asked: Projection, options: Mapping[str, Any]) -> Block | Missing
 
 
 SIZES = (160e9, 640e9, 1.28e12, 2.5e12, 10e12, 50e12, 100e12)
-"""Table sizes at which every sharding is costed, which takes a tenth of a second each."""
+"""Table sizes at which every sharding is costed, some hundredths of a second each."""
