@@ -6,7 +6,6 @@ import math
 import random
 
 import pytest
-from scipy import stats
 
 from calibrate.planning.presets import PRESETS, find_preset
 from calibrate.running.stopping import Summary, Target, calls_for, summarise, verdict
@@ -52,6 +51,8 @@ def test_a_visit_that_a_neighbour_doubled_does_not_count_from_eight_on() -> None
 
 def test_trimming_is_yuens() -> None:
     """Sixteen visits: two trimmed at each end; winsorised variance over h (h - 1) as in the textbook."""
+    from scipy import stats  # a third of a second, for one quantile
+
     logs = [0.01 * k * k for k in range(16)]
     kept = logs[2:14]
     bounded = [min(max(x, kept[0]), kept[-1]) for x in logs]
