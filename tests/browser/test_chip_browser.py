@@ -49,7 +49,7 @@ def test_the_mouse_reads_a_block(browser: Chromium, made: tuple[Path, dict[str, 
         """(async () => {
             const plot = document.querySelector('#block-cores .plot');
             const at = plot.data.findIndex(t => t.xaxis === 'x2');
-            Plotly.Fx.hover(plot, [{curveNumber: at, pointNumber: 0}], ['x2y']);
+            Plotly.Fx.hover(plot, [{curveNumber: at, pointNumber: 0}], ['x2y2']);
             await new Promise(done => setTimeout(done, 200));
             const shown = [...plot.querySelectorAll('.hovertext text')];
             return [plot.data[at].name, plot.data[at].x[0], shown.map(each => each.textContent).join(' ')];
@@ -64,6 +64,31 @@ def test_the_mouse_reads_a_block(browser: Chromium, made: tuple[Path, dict[str, 
         and f"{format_bytes(b['held_bytes'])} kept" in words
         for b in blocks
     ), (words, blocks)
+
+
+def test_a_phone_shows_both_halves_whole_the_answer_first(
+    browser: Chromium, made: tuple[Path, dict[str, Any]]
+) -> None:
+    browser.open(made[0], 390)
+    (above, left), (below, same) = browser.run(
+        """['x2y2', 'xy'].map(half => {
+            const area = document.querySelector(`#block-cores .nsewdrag[data-subplot="${half}"]`);
+            const box = area.getBoundingClientRect();
+            return [box.bottom, [box.left, box.right]];
+        })"""
+    )
+    assert above < below and left == pytest.approx(same, abs=12) and 0 < min(left) < max(left) < 390
+
+
+def test_a_box_that_scrolls_says_so(browser: Chromium, made: tuple[Path, dict[str, Any]]) -> None:
+    """The figure of other ids is wider than a phone; that of the cores is not."""
+    said = "getComputedStyle(document.querySelector('#block-{name} .wide'), '::before').content"
+    browser.open(made[0], 390)
+    browser.run("dispatchEvent(new Event('beforeprint'))")
+    browser.wait(f"{said.format(name='ids')}.includes('scroll sideways')")
+    assert browser.run(said.format(name="cores")) == "none"
+    browser.open(made[0], 1280)
+    assert browser.run(said.format(name="ids")) == "none"
 
 
 def test_blocks_of_a_core_do_not_cover_its_neighbours(

@@ -41,7 +41,8 @@ def cores(answer: Outcome) -> Block:
     rows = _after(answer)
     order = _largest(answer, rows)
     width = min(1100, max(760, 14 * answer.cost.chip.cores))
-    figure = style.new_figure(barmode="overlay", bargap=0.12, height=520, meta={"min_width": width})
+    meta = {"min_width": width, "narrow": _narrow(answer.cost.chip.cores, unit)}
+    figure = style.new_figure(barmode="overlay", bargap=0.12, height=520, meta=meta)
     shown = order[:COLOURED]
     top = 1.06 * factor * max(before, after, float(answer.core_s.max()))
     for rank, table in enumerate(shown):
@@ -60,9 +61,9 @@ def cores(answer: Outcome) -> Block:
     )
     figure.update_layout(yaxis=whole)
     how = (
-        f"A column is a core, a block a table on it. Left {_BEFORE}: every core gathers a slice of the batch "
-        "from every table, all cores at one table at a time. Right: this mapping. Dashed: the batch, "
-        "longer than its columns where chance or what the cores share decides."
+        f"A column is a core, a block a table on it. With {_BEFORE} every core gathers a slice of the batch "
+        "from every table, all cores at one table at a time. Dashed: the batch, longer than its columns "
+        "where chance or what the cores share decides."
     )
     return Block(
         NAME, _cores_title(answer), how, figure, chip_source(answer), _cores_data(answer, rows), switches
@@ -191,6 +192,7 @@ def _draw(
             base=[factor * low for _, low, _, _ in drawn],
             hovertext=[text for *_, text in drawn],
             xaxis="x2",
+            yaxis="y2",
             marker=_filled(colour, [factor * time for _, _, time, _ in drawn], thin),
             **group,
         )
@@ -279,25 +281,45 @@ def _frame(figure: Any, answer: Outcome, factor: float, unit: str) -> None:
     """Two halves with one scale of time, and a line at the time of a batch in each."""
     last = answer.cost.chip.cores - 0.5
     whole = {"dtick": 1} if last < _FEW else {}
-    for axis, domain in (("xaxis", [0, 0.485]), ("xaxis2", [0.515, 1])):
+    for at, domain in (("", [0, 0.485]), ("2", [0.515, 1])):
         figure.update_layout(
             {
-                axis: style.axis(
-                    "core", domain=domain, range=[-0.5, last], showgrid=False, zeroline=False, **whole
+                f"xaxis{at}": style.axis(
+                    "core",
+                    domain=domain,
+                    range=[-0.5, last],
+                    anchor=f"y{at}",
+                    showgrid=False,
+                    zeroline=False,
+                    **whole,
                 )
             }
         )
-    for axis, name, time_s in (
-        ("x", _BEFORE, answer.global_memory.time_s),
-        ("x2", _AFTER, answer.time_s),
-    ):
+    figure.update_layout(yaxis2=style.axis("", matches="y", anchor="x2", showticklabels=False))
+    for at, name, time_s in (("", _BEFORE, answer.global_memory.time_s), ("2", _AFTER, answer.time_s)):
+        axis = f"x{at}"
         line = {"color": "#7d7d7d", "width": 1.5, "dash": "dash"}
         level = factor * time_s
-        figure.add_shape(type="line", xref=axis, yref="y", x0=-0.5, x1=last, y0=level, y1=level, line=line)
+        figure.add_shape(
+            type="line", xref=axis, yref=f"y{at}", x0=-0.5, x1=last, y0=level, y1=level, line=line
+        )
         figure.add_annotation(
-            text=f"{name}: {format_time(time_s)} a batch", xref=f"{axis} domain", yref="paper", x=0, y=1.01,
-            xanchor="left", yanchor="bottom", showarrow=False,
+            text=f"{name}: {format_time(time_s)} a batch", showarrow=False, xref=f"{axis} domain", x=0,
+            xanchor="left", yref=f"y{at} domain", y=1.01, yanchor="bottom",
         )  # fmt: skip
+
+
+def _narrow(cores: int, unit: str) -> dict[str, Any]:
+    """The layout on a phone: one half above the other, the answer first."""
+    low, high, across = [0, 0.42], [0.58, 1], {"domain": [0, 1]}
+    return {
+        "height": 900,
+        "meta": {"min_width": min(500, 8 * cores)},
+        "xaxis": across,
+        "xaxis2": across,
+        "yaxis": {"domain": low},
+        "yaxis2": {"domain": high, "showticklabels": True, "title": {"text": f"time ({unit})"}},
+    }
 
 
 def _unit(top_s: float) -> tuple[float, str]:

@@ -9,6 +9,7 @@
   const chosen = data.selectors.map((selector) => selector.start);
   const switched = {}, isolated = {}, picked = {};
   const waiting = new Map(); // figures that are drawn when they come near
+  const narrowWindow = matchMedia("(max-width: 40rem)");
   const dashes = {dash: "6 4", dot: "2 3", dashdot: "7 3 2 3", longdash: "10 4", longdashdot: "10 3 2 3"};
 
   const glyphs = {
@@ -99,6 +100,12 @@
         figure.data.forEach((trace, at) => { trace[key] = Array.isArray(value) ? value[at] : value; });
       }
     }
+    const narrow = (figure.layout.meta || {}).narrow; // how it is laid out on a phone, where that is another way
+    if (narrow && narrowWindow.matches) {
+      for (const [key, value] of Object.entries(narrow)) {
+        figure.layout[key] = typeof value === "object" ? {...figure.layout[key], ...value} : value;
+      }
+    }
     return figure;
   }
 
@@ -116,9 +123,12 @@
     return Promise.all([...waiting].map(([place, block]) => plot(place, block)));
   }
 
-  // What does not fit is scrolled by the arrow keys.
+  // What does not fit is scrolled by the arrow keys, and says so (page.css).
   function reach(wide, words) {
-    if (wide.scrollWidth <= wide.clientWidth) return;
+    if (wide.scrollWidth <= wide.clientWidth) {
+      for (const name of ["tabindex", "role", "aria-label"]) wide.removeAttribute(name);
+      return;
+    }
     wide.tabIndex = 0;
     wide.setAttribute("role", "region");
     wide.setAttribute("aria-label", "Scrolls sideways: " + words);
