@@ -31,6 +31,7 @@ from calibrate.cuda.one_core_plan import (
     symmetric,
 )  # fmt: skip
 from perfmodel.chip.answer import cost_on
+from perfmodel.chip.layout import layout
 from perfmodel.chip.work import Batch, Way
 from perfmodel.errors import BadInputError
 from perfmodel.model import one_core as model
@@ -73,6 +74,12 @@ class Predicted:
             self.known[key] |= dict(zip(bags.tolist(), work.core_s.tolist(), strict=True))
         return self.known[key][item.bags]
 
+    def whole(self, shape: Shape, item: Item) -> bool:
+        """Whether L1-UB keeps the whole table for an item."""
+        row, bags = row_bytes(shape, item), item.bags
+        args = shape.rows, row, item.columns, bags, shape.pooling, self.capacity
+        return bool(layout(self.cost.chip, Way.L1_UB, *args).chunk_rows == 0)
+
     def plan(self, plan: Plan, *, in_order: bool) -> Batch:
         """Time of a launch, and what decides it.
 
@@ -101,7 +108,9 @@ def moved_bytes(shape: Shape, item: Item) -> float:
     return float(model.table_bytes(shape.rows, item.resident_rows, row, max(item.passes, 1))) + around
 
 
-def one_way(shapes: Sequence[Shape], way: str, batch: int, cores: int, capacity: int) -> Plan:
+def one_way(
+    shapes: Sequence[Shape], way: str, batch: int, cores: int, capacity: int, predicted: Predicted
+) -> Plan:
     """Every core a slice of every table, in one way; GM where it does not fit."""
     ways = []
     for shape in shapes:
@@ -110,7 +119,7 @@ def one_way(shapes: Sequence[Shape], way: str, batch: int, cores: int, capacity:
             ways.append(way)
         except BadInputError:
             ways.append("GM")
-    return symmetric(shapes, ways, batch, cores, capacity)
+    return symmetric(shapes, ways, batch, cores, capacity, predicted.whole)
 
 
 OWNED = "owned tables"
@@ -120,7 +129,7 @@ def plans(
     shapes: Sequence[Shape], batch: int, cores: int, capacity: int, predicted: Predicted
 ) -> dict[str, Plan]:
     """What is compared, by name."""
-    made = {way: one_way(shapes, way, batch, cores, capacity) for way in WAYS}
+    made = {way: one_way(shapes, way, batch, cores, capacity, predicted) for way in WAYS}
     items = {way: {item.table: item for item in plan.cores[-1]} for way, plan in made.items()}
     cheapest = [
         min(WAYS, key=lambda way: predicted.item_s(shape, items[way][table]))
@@ -129,8 +138,8 @@ def plans(
         for table, shape in enumerate(shapes)
     ]
     fitting = [items[way][table].way if table in items[way] else "GM" for table, way in enumerate(cheapest)]
-    made["cheapest way"] = symmetric(shapes, fitting, batch, cores, capacity)
-    made[OWNED] = asymmetric(shapes, batch, cores, capacity, predicted.item_s)
+    made["cheapest way"] = symmetric(shapes, fitting, batch, cores, capacity, predicted.whole)
+    made[OWNED] = asymmetric(shapes, batch, cores, capacity, predicted.item_s, predicted.whole)
     return made
 
 
@@ -276,7 +285,7 @@ def main() -> int:
     predicted = Predicted(chip, shapes, options.batch, capacity)
     for name, plan in plans(shapes, options.batch, cores, capacity, predicted).items():
         print(predicted_line(name, plan, shapes, predicted))
-    least = least_time_s(shapes, options.batch, cores, capacity, predicted.item_s)
+    least = least_time_s(shapes, options.batch, cores, capacity, predicted.item_s, predicted.whole)
     print(f"{'no plan below':<14} {1e6 * least:>10.1f}")
     import torch
 

@@ -86,6 +86,9 @@ class Item:
 Cost = Callable[[Shape, Item], float]
 """Seconds of an item on one core."""
 
+Whole = Callable[[Shape, Item], bool]
+"""Whether L1-UB keeps the whole table for an item, beside as many bags a pass as have room then."""
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -105,11 +108,12 @@ class Plan:
         return tuple(sum(cost(shapes[item.table], item) for item in items) for items in self.cores)
 
 
-def fitted(shape: Shape, item: Item, capacity: int) -> Item:
+def fitted(shape: Shape, item: Item, capacity: int, whole: Whole | None = None) -> Item:
     """``item`` with the parts that its way gives to a core's memory of ``capacity`` bytes.
 
     The ids of all bags of a pass have room where bags are as long as the mean. A table that streams does so
-    as rarely as it can, past equal numbers of bags; what those leave free keeps first rows in L1-UB.
+    as rarely as it can, past equal numbers of bags; what those leave free keeps first rows in L1-UB, or all
+    of them where ``whole`` says so (None: nowhere).
     Source: with h resident rows and P bags a pass, b bags move h + b (m - h) / P rows: where the table does
             not fit, room for bags always saves more than room for rows, so rows get what is left over
     Limits: capacity below the smallest need, or below the table for L1 -> BadInputError; all rows fit ->
@@ -127,6 +131,11 @@ def fitted(shape: Shape, item: Item, capacity: int) -> Item:
         )
     chunk = max(1, min(capacity // (CHUNK_SHARE * row), ceil(shape.rows / 2)))
     per_bag = bag + ID_BYTES + ceil(shape.pooling) * ID_BYTES
+    beside = (capacity - shape.rows * row - ID_BYTES) // per_bag
+    if item.way == "L1-UB" and beside >= 1 and whole is not None and whole(shape, item):
+        bags = ceil(item.bags / ceil(item.bags / beside))
+        room = max(1, ceil(shape.pooling) * bags)
+        return replace(item, resident_rows=shape.rows, chunk_rows=0, pass_bags=bags, id_room=room)
     most = max(1, (capacity - 2 * chunk * row - ID_BYTES) // per_bag)
     bags = ceil(item.bags / ceil(item.bags / most))
     room = max(1, ceil(shape.pooling) * bags)
@@ -137,17 +146,24 @@ def fitted(shape: Shape, item: Item, capacity: int) -> Item:
     return _checked(shape, made, capacity)
 
 
-def symmetric(shapes: Sequence[Shape], ways: Sequence[str], batch: int, cores: int, capacity: int) -> Plan:
+def symmetric(
+    shapes: Sequence[Shape],
+    ways: Sequence[str],
+    batch: int,
+    cores: int,
+    capacity: int,
+    whole: Whole | None = None,
+) -> Plan:
     """Every core takes a slice of every table's batch; ``ways`` of the tables.
 
-    batch  B, samples;  capacity  memory of one core [bytes]
+    batch  B, samples;  capacity  memory of one core [bytes];  whole  as in ``fitted``
     """
     _check(shapes, batch, cores)
     lists: list[tuple[Item, ...]] = []
     for core in range(cores):
         first, end = batch * core // cores, batch * (core + 1) // cores
         items = [
-            fitted(shape, Item(table, way, first, end - first, 0, shape.dim), capacity)
+            fitted(shape, Item(table, way, first, end - first, 0, shape.dim), capacity, whole)
             for table, (shape, way) in enumerate(zip(shapes, ways, strict=True))
             if end > first
         ]
@@ -155,7 +171,9 @@ def symmetric(shapes: Sequence[Shape], ways: Sequence[str], batch: int, cores: i
     return Plan(tuple(lists))
 
 
-def asymmetric(shapes: Sequence[Shape], batch: int, cores: int, capacity: int, cost: Cost) -> Plan:
+def asymmetric(
+    shapes: Sequence[Shape], batch: int, cores: int, capacity: int, cost: Cost, whole: Whole | None = None
+) -> Plan:
     """Cores own tables; large ones are cut into slices of the batch, or of columns, which are then resident.
 
     Tables are cut until none of their parts takes longer than a target, each in its cheapest way; parts go in
@@ -166,21 +184,22 @@ def asymmetric(shapes: Sequence[Shape], batch: int, cores: int, capacity: int, c
 
     @cache
     def parts(table: int, slices: int) -> tuple[float, tuple[Item, ...]]:
-        return _cheapest(shapes[table], table, batch, slices, capacity, cost)
+        return _cheapest(shapes[table], table, batch, slices, capacity, cost, whole)
 
-    whole = [parts(table, 1)[0] for table in range(len(shapes))]
+    uncut = [parts(table, 1)[0] for table in range(len(shapes))]
     best = inf, Plan(())
-    for target in _targets(whole, cores):
+    for target in _targets(uncut, cores):
         cut = [item for table in range(len(shapes)) for item in _cut(parts, table, min(batch, cores), target)]
         spread = _spread([(cost(shapes[item.table], item), item) for item in cut], cores)
         best = min(best, spread, key=lambda made: made[0])
     return best[1]
 
 
-def least_time_s(shapes: Sequence[Shape], batch: int, cores: int, capacity: int, cost: Cost) -> float:
+def least_time_s(
+    shapes: Sequence[Shape], batch: int, cores: int, capacity: int, cost: Cost, whole: Whole | None = None
+) -> float:
     """Time that no plan of these ways beats, where cutting a table never makes it cheaper in all [s]."""
-    whole = [_cheapest(shape, 0, batch, 1, capacity, cost)[0] for shape in shapes]
-    return sum(whole) / cores
+    return sum(_cheapest(shape, 0, batch, 1, capacity, cost, whole)[0] for shape in shapes) / cores
 
 
 def check_covers(plan: Plan, shapes: Sequence[Shape], batch: int) -> None:
@@ -249,14 +268,14 @@ def _column_cuts(shape: Shape, capacity: int) -> Iterator[tuple[str, int]]:
 
 
 def _cheapest(
-    shape: Shape, table: int, batch: int, slices: int, capacity: int, cost: Cost
+    shape: Shape, table: int, batch: int, slices: int, capacity: int, cost: Cost, whole: Whole | None
 ) -> tuple[float, tuple[Item, ...]]:
     """Time in all, and parts, of the cheapest way to look a table up in ``slices`` slices of its batch."""
     found: tuple[float, tuple[Item, ...]] = (inf, ())
     for way, columns in _column_cuts(shape, capacity):
         try:
             made = tuple(
-                fitted(shape, Item(table, way, first, end - first, column, part), capacity)
+                fitted(shape, Item(table, way, first, end - first, column, part), capacity, whole)
                 for first, end in _ranges(batch, slices)
                 for column in range(0, shape.dim, columns)
                 for part in [min(columns, shape.dim - column)]

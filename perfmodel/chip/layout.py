@@ -29,7 +29,8 @@ class Layout:
     """Arrays of one shape.
 
     resident    rows that stay in the local buffer [rows]
-    chunk_rows  of one of the two chunks [rows];  chunks  of one pass [-], 0: nothing streams
+    chunk_rows  of one of the two chunks [rows], 0: no room is kept for them
+    chunks      of one pass [-], 0: nothing streams
     passes      times that the table streams past [-];  pass_bags  bags of a pass [-]
     local_bytes, vector_bytes  of the two buffers [bytes];  fits  whether they are that large
     """
@@ -94,7 +95,7 @@ def layout(
     )
     return Layout(
         resident=kept,
-        chunk_rows=np.where(streams, chunk, 0),
+        chunk_rows=np.where(streams & (around > 0), chunk, 0),
         chunks=np.where(streams, np.ceil(moved / chunk), 0),
         passes=np.where(streams, turns, 1),
         pass_bags=np.where(streams, at_once, b),

@@ -191,7 +191,7 @@ class Programs:
         """One pass: its ids, then the chunks, each looked up once it is there."""
         v, rows = self.v, piece.rows[1] - piece.rows[0]
         inside = v["local_to_vector_bytes_per_s"]
-        chunk = int(lay.chunk_rows)
+        chunk = max(int(lay.chunk_rows), 1)
         scan, each = ids * v["id_s"], row / v["vector_bytes_per_s"]
         begin = 0 if inside else kept
         parts, burst = _bursts(around)

@@ -141,6 +141,16 @@ def test_columns_apart_are_bags_together_and_faults_count_once(way: str, rng: np
     agree(tables, Plan(((items[0], items[2]), (items[1],))), ids, offsets, 6)
 
 
+def test_a_table_that_stays_whole_has_no_chunks(rng: np.random.Generator) -> None:
+    tables = made_tables(rng, [(50, 8), (1, 4)], torch.float32)
+    ids, offsets = bags(rng, [50, 1], 23, 5, torch.int64)
+    plan = symmetric(shapes_of(tables, 3), ["L1-UB"] * 2, 23, 2, 2000, whole=lambda shape, item: True)
+    items = [item for own in plan.cores for item in own]
+    assert all(item.chunk_rows == 0 for item in items) and max(item.passes for item in items) == 2
+    assert all(item.resident_rows == (50, 1)[item.table] for item in items)
+    agree(tables, plan, ids, offsets, 23)
+
+
 def test_streams_in_many_passes_chunks_and_windows(rng: np.random.Generator, order: None) -> None:
     tables = made_tables(rng, [(50, 8)], torch.float32)
     ids, offsets = bags(rng, [50], 23, 12, torch.int64)

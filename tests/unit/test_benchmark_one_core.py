@@ -29,11 +29,13 @@ ROOM = int(CHIP.value("local_bytes")) - one_core.KERNEL_BYTES
 
 
 def test_the_model_counts_the_rows_and_passes_of_the_kernel() -> None:
+    whole = one_core.Predicted(CHIP, SHAPES, 512, ROOM).whole
+    kept = 0
     for shape in SHAPES:
         for way in WAYS:
             for bags in (7, 700, 5000):
                 try:
-                    item = fitted(shape, Item(0, way, 0, bags, 0, shape.dim), ROOM)
+                    item = fitted(shape, Item(0, way, 0, bags, 0, shape.dim), ROOM, whole)
                 except BadInputError:
                     continue
                 at = Way[way.replace("-", "_")]
@@ -42,6 +44,8 @@ def test_the_model_counts_the_rows_and_passes_of_the_kernel() -> None:
                 assert int(lay.resident) == item.resident_rows
                 assert (max(item.passes, 1), item.chunk_rows) == (int(lay.passes), int(lay.chunk_rows))
                 assert int(lay.local_bytes + lay.vector_bytes) == item.shared_bytes(shape.element_bytes)
+                kept += way == "L1-UB" and item.chunk_rows == 0
+    assert kept
 
 
 def test_a_plan_takes_as_long_as_its_busiest_core_or_longer() -> None:
