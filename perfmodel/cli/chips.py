@@ -32,6 +32,9 @@ def chips(
     distribution: DistributionOption = None,
     settings: ChipSetOption = None,
     as_json: JsonOption = False,
+    as_toml: Annotated[
+        bool, typer.Option("--toml", help="The file of a shipped chip: a start for your own.")
+    ] = False,
 ) -> None:
     """The shipped chips; with a name, every value with its source; with --ways, a map of what is fastest.
 
@@ -40,12 +43,16 @@ def chips(
       perfmodel chips
       perfmodel chips ascend-910
       perfmodel chips h100-sxm --ways --dim 128
+      perfmodel chips ascend-910 --toml > my-chip.toml
       perfmodel chips my-chip.toml --json
     """
     from perfmodel.schema.chip import list_chips, load_chip
 
     _check(name, ways, {"--dim": dim, "--dtype": dtype, "--pooling": pooling, "--alpha": alpha,
                         "--distribution": distribution}, settings)  # fmt: skip
+    if as_toml:
+        emit(_file_of(name, alone=not (ways or settings or as_json)))
+        return
     values = dict(settings_of(settings, EXAMPLE))
     chosen = [load_chip(item).with_overrides(values) for item in ([name] if name else list_chips())]
     from perfmodel.report import chips as report
@@ -70,6 +77,15 @@ def chips(
         emit_json("chips", chips=[chip.model_dump(mode="json") for chip in chosen])
     else:
         emit(report.chip_text(chosen[0]) if name else report.chips_text(chosen))
+
+
+def _file_of(name: str | None, *, alone: bool) -> str:
+    """The file of a shipped chip. Limits: none is named, or with other options -> BadInputError"""
+    from perfmodel.schema.chip import chip_file
+
+    if name is None or not alone:
+        raise BadInputError("--toml is the file of one shipped chip.", "perfmodel chips ascend-910 --toml")
+    return chip_file(name)
 
 
 def _check(name: str | None, ways: bool, shape: dict[str, str | None], settings: list[str] | None) -> None:

@@ -53,6 +53,9 @@ CHIP_KEYS: dict[str, ValueKey] = {
 MOST_CORES = 4096
 """Every piece of a mapping is tried on every core."""
 
+_SIZES = {"count": (1, 1e9), "byte": (1, 1e18), "byte/s": (1e3, 1e18), "s": (1e-15, 1)}
+"""Least and most of a value that is not 0, by unit: what is beyond is a slip, and no number comes of it."""
+
 _CACHE = ("cache_bytes", "cache_bytes_per_s", "cache_slices", "cache_latency_s")
 _CORE_CACHE = ("core_cache_bytes", "core_cache_bytes_per_s", "core_cache_latency_s")
 _OPTIONAL = {
@@ -112,6 +115,8 @@ class Chip(BaseModel):
             raise ValueError(
                 f"values.cores.value: at most {MOST_CORES} cores are mapped, not {self.value('cores'):g}"
             )
+        for key, quantity in self.values.items():
+            _check_size(key, quantity)
         _check_cache(self)
         if self.buffers.shared and self.value("local_bytes") != self.value("vector_bytes"):
             raise ValueError("buffers.shared: one memory has one size; local_bytes and vector_bytes differ")
@@ -169,14 +174,24 @@ class Chip(BaseModel):
             raise invalid_fields(error, source, f"{key}={value}") from None
 
 
+def _check_size(key: str, quantity: Quantity) -> None:
+    least, most = _SIZES[quantity.unit]
+    if quantity.value and not least <= quantity.value <= most:
+        raise ValueError(
+            f"values.{key}.value: {quantity.value:g} is of no chip; {least:g} to {most:g} {quantity.unit}"
+        )
+
+
 def _check_cache(chip: Chip) -> None:
     cache, near = (_all_given(chip, keys) for keys in (_CACHE, _CORE_CACHE))
     if cache and chip.value("cache_latency_s") > chip.value("row_latency_s"):
-        raise ValueError("cache_latency_s is more than row_latency_s: a cache is no slower than the memory")
+        raise ValueError(
+            "cache_latency_s is more than row_latency_s: a cache answers no later than the memory"
+        )
     behind = "cache_latency_s" if cache else "row_latency_s"
     if near and chip.value("core_cache_latency_s") > chip.value(behind):
         raise ValueError(
-            f"core_cache_latency_s is more than {behind}: a cache is no slower than what it spares"
+            f"core_cache_latency_s is more than {behind}: a cache answers no later than what it spares"
         )
 
 
@@ -214,14 +229,23 @@ def load_chip(name_or_path: str | Path) -> Chip:
     text = str(name_or_path)
     if isinstance(name_or_path, Path) or looks_like_path(text, [_SUFFIX]):
         return read_chip(Path(text))
-    if text not in list_chips():
-        raise unknown_name("chip", text, list_chips())
     return _shipped(text)
 
 
 @lru_cache(maxsize=32)
 def _shipped(name: str) -> Chip:
-    return read_chip(resources.data_path(_FOLDER, name + _SUFFIX))
+    return read_chip(_path_of(name))
+
+
+def chip_file(name: str) -> str:
+    """The TOML of a shipped chip. Limits: unknown name -> BadInputError listing the known ones"""
+    return _path_of(name).read_text(encoding="utf-8")
+
+
+def _path_of(name: str) -> Path:
+    if name not in list_chips():
+        raise unknown_name("chip", name, list_chips())
+    return resources.data_path(_FOLDER, name + _SUFFIX)
 
 
 def read_chip(path: Path) -> Chip:

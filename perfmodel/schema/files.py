@@ -24,7 +24,7 @@ _EXPECTED = {
     "machine file": "TOML with name, title and a table [values.KEY] for each value, as in "
     "perfmodel machines h100-sxm-ib --json",
     "chip file": "TOML with name, title, [buffers] and a table [values.KEY] for each value, as in "
-    "perfmodel chips ascend-910 --json",
+    "perfmodel chips ascend-910 --toml",
     "table file": "a list of tables with rows, dim, pooling and dtype; perfmodel models --help",
     "distribution file": "CSV with row_share and lookup_share, a bin of rows a line, each adding up to 1",
     "sample file": "CSV with collective, payload_bytes, gpus, time_s and more; perfmodel import --help",

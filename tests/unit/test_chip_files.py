@@ -6,9 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from perfmodel.chip.answer import outcome_on
 from perfmodel.errors import BadInputError
+from perfmodel.plan.tables import PlanTables
 from perfmodel.resources import data_path
-from perfmodel.schema.chip import CHIP_KEYS, list_chips, load_chip
+from perfmodel.schema.chip import _SIZES, CHIP_KEYS, list_chips, load_chip
+from perfmodel.schema.distributions import UNIFORM
 from perfmodel.schema.evidence import Evidence
 
 
@@ -72,7 +75,10 @@ def test_a_value_can_be_replaced() -> None:
         ({"cache_slices": 0}, "gives all of"),
         ({"cache_bytes": 0, "cache_slices": 4}, "gives all of"),
         ({"cores": 0}, "check --set."),
-        ({"cache_latency_s": 1e-6}, "no slower than the memory"),
+        ({"cache_latency_s": 1e-6}, "no later than the memory"),
+        ({"core_bytes_per_s": 1e-300}, "1e-300 is of no chip; 1000 to 1e+18 byte/s"),
+        ({"core_bytes_per_s": 1e300}, "1e+300 is of no chip"),
+        ({"row_latency_s": 1e9}, "1e-15 to 1 s"),
         ({"local_bytes": -1}, "must not be negative"),
     ],
 )
@@ -80,6 +86,19 @@ def test_impossible_overrides_are_refused(values: dict[str, float], said: str) -
     with pytest.raises(BadInputError) as caught:
         load_chip("ascend-910").with_overrides(values)
     assert said in f"{caught.value} {caught.value.next_step}"
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(("key", "unit"), [(k, v.unit) for k, v in CHIP_KEYS.items() if v.unit != "count"])
+def test_the_least_and_the_most_of_a_value_give_numbers(key: str, unit: str) -> None:
+    """Whatever is accepted can be reckoned with: no warning, no bug."""
+    ids, tables = UNIFORM, PlanTables.load("criteo-kaggle", UNIFORM)
+    for value in _SIZES[unit]:
+        try:
+            chip = load_chip("ascend-910").with_overrides({key: value})
+        except BadInputError:
+            continue  # a latency of a cache beyond that of the memory
+        assert outcome_on(chip, tables, 64, ids, time_limit_s=0.01, robust=False).time_s > 0
 
 
 def test_one_memory_has_one_size() -> None:

@@ -64,11 +64,22 @@ def test_where_each_way_wins(cli: Any) -> None:
         (["chips", "ascend-910", "--ways", "--dim", "0"], "0"),
         (["chips", "ascend-910", "--set", "cores=0"], "must be more than 0"),
         (["chips", "nothing.toml"], "nothing.toml cannot be read"),
+        (["chips", "--toml"], "of one shipped chip"),
+        (["chips", "ascend-910", "--toml", "--set", "cores=4"], "of one shipped chip"),
+        (["chips", "ascend", "--toml"], "did you mean ascend-910"),
     ],
 )
 def test_chips_refuses(cli: Any, words: list[str], said: str) -> None:
     outcome = cli(*words)
     assert outcome.code == 2 and said in outcome.err
+
+
+def test_a_shipped_file_is_a_start_for_ones_own(cli: Any, tmp_path: Path) -> None:
+    mine = tmp_path / "mine.toml"
+    mine.write_text(cli("chips", "h100-sxm", "--toml").out, encoding="utf-8")
+    assert load_chip(mine) == load_chip("h100-sxm")
+    mine.write_text('name = "mine"\n', encoding="utf-8")
+    assert "perfmodel chips ascend-910 --toml" in cli("chips", str(mine)).err
 
 
 def test_the_map_and_its_crossing_agree() -> None:
