@@ -18,6 +18,7 @@ from perfmodel.chip.balance import relieve
 from perfmodel.chip.bound import Relaxed, lower_bound, relaxed
 from perfmodel.chip.choices import Choices, never
 from perfmodel.chip.packing import MEAN_SHARE, State, pack, place
+from perfmodel.chip.working import kept_for_work, pack_together
 from perfmodel.errors import BadInputError
 
 Array = NDArray[np.float64]
@@ -73,6 +74,7 @@ class Mapper:
         self.random = np.random.default_rng(seed)
         self.began, self.limit_s = time.monotonic(), time_limit_s
         self.stop = stop
+        self.works = bool(self.choices.vector.any())
         self.best: State | None = None
         self.tried = 0
 
@@ -124,15 +126,17 @@ class Mapper:
             target = first.bound_s * factor
             some = first
             if np.isfinite(factor):
-                some = relaxed(self.choices, self.choices.longest_s <= target, near, self._late)
+                c = kept_for_work(self.choices, target) if self.works else self.choices
+                some = relaxed(c, self.choices.longest_s <= target, near, self._late)
             if not np.isfinite(some.bound_s):
                 continue
             near = some
             target = max(some.bound_s, target if np.isfinite(factor) else 0.0)
-            state = pack(self.choices, self._rounded(some, target), target)
-            if state is not None:
+            packed = pack_together if self.works else pack
+            state = packed(self.choices, self._rounded(some, target), target)
+            self.tried += state is not None
+            if state is not None and not any(np.array_equal(state.choice, one.choice) for one in found):
                 found.append(state)
-                self.tried += 1
             if found and found[-1].time_s <= first.bound_s * (1 + _GOOD_GAP):
                 break
         return sorted(found, key=lambda state: state.score)
