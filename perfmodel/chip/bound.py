@@ -59,11 +59,13 @@ class _Within:
 
     loads    [O, 1 + 2 R] time of the mean core, and of what cores share: steadily, and with what chance adds
     least    [1 + 2 R] time beyond that [s]
+    room     [O] bytes that are taken for all of that time, as a share of all that the cores can keep [-]
     crowded  [O, K] pieces longer than a half, a third .. of that time, over those that cores have room for
     """
 
     loads: Array
     least: Array
+    room: Array
     crowded: Array
 
 
@@ -89,7 +91,7 @@ def lower_bound(
         best = max(best, min(at, found))
         low, high = (max(low, at), high) if found >= at else (max(low, found), at)
         inside = (choices.longest_s > low) & (choices.longest_s < high)
-        if high <= low * (1 + _PRECISE) or not (inside.any() or choices.slicing):
+        if high <= low * (1 + _PRECISE) or not (inside.any() or choices.slicing or choices.vector.any()):
             break
         at = (low + high) / 2
     return best
@@ -125,7 +127,7 @@ def relaxed(
         share, prices, value = _program(c, w, chosen, hot, unit)
         if np.isinf(value):
             return Relaxed(np.inf, chosen, share, best_price)
-        price = w.loads @ prices.loads + prices.room * c.room + w.crowded @ prices.crowded
+        price = w.loads @ prices.loads + prices.room * w.room + w.crowded @ prices.crowded
         price += _hot_price(c, hot, prices.hot)
         least, at = _least(c, price, allowed)
         bound = float(c.count @ least + prices.loads @ w.least) - prices.room - float(prices.crowded.sum())
@@ -146,6 +148,8 @@ def _within(c: Choices, allowed: Mask, time_s: float) -> _Within:
     What is shared has nothing to do for W, the longest wait of any piece, and each table has one that waits
     as long as its best choice does. Chance adds sqrt(S) to it, S the sum over tables: no less than on the
     chord between the least S and the largest one, which is at most (t - W - least load)^2.
+    Bytes that a piece needs while it works are taken for its share of t: those of a core, weighed by their
+    times, are together no more than the largest one, which has room beside what stays.
     Limits: t = inf, neither slices nor waits nor chance -> ``Choices.loads`` and no such pieces
     """
     spread_s, slices, shortest = c.spread_s, np.zeros(c.spread_s.size), np.zeros(c.spread_s.size)
@@ -167,9 +171,13 @@ def _within(c: Choices, allowed: Mask, time_s: float) -> _Within:
         longer = time_s / (k + 2) * (1 + _CLOSE)
         pieces = np.bincount(c.choice_of_part, c.number * (c.core_s > longer), c.spread_s.size)
         crowded[:, k] = (pieces + slices * (shortest > longer)) / ((k + 1) * c.cores)
+    room = c.room
+    if np.isfinite(c.capacity) and np.isfinite(time_s):
+        work = np.bincount(c.choice_of_part, c.number * c.vector * c.core_s, c.spread_s.size)
+        room = room + work / (c.cores * max(c.capacity, 1.0) * time_s)
     loads = np.column_stack([mean, c.shared_s, c.shared_s + slope * c.chance_s2])
     least = np.concatenate([[0.0], np.full(slope.size, wait), wait + chance])
-    return _Within(loads, least, crowded)
+    return _Within(loads, least, room, crowded)
 
 
 def _hot_rows(c: Choices, allowed: Mask, unit: float) -> list[tuple[int, int]]:
@@ -192,11 +200,11 @@ def _first(c: Choices, w: _Within, allowed: Mask, near: Relaxed | None, unit: fl
     """Choices to begin with; those that keep least are among them."""
     if near is not None and near.chosen.size:
         kept = near.chosen[allowed[near.chosen]]
-        prices = [c.room, near.price_s]
+        prices = [w.room, near.price_s]
     else:
-        kept, prices = np.zeros(0, dtype=np.int64), [c.room]
+        kept, prices = np.zeros(0, dtype=np.int64), [w.room]
         prices += [
-            w.loads @ one + extra * c.room * unit for one in np.eye(w.loads.shape[1]) for extra in _EXTRAS
+            w.loads @ one + extra * w.room * unit for one in np.eye(w.loads.shape[1]) for extra in _EXTRAS
         ]
     return np.unique(np.concatenate([kept, *(_least(c, price, allowed)[1] for price in prices)]))
 
@@ -242,7 +250,7 @@ def _program(
         above[row, mine] = c.hot_s[chosen[mine], at] / (c.count[kind] * unit)
         above[row, n + at] = -1
     last = K + len(hot)
-    above[last, :n] = c.room[chosen]
+    above[last, :n] = w.room[chosen]
     above[last + 1 :, :n], above[last + 1 :, -1] = w.crowded[chosen].T, -1
     limit = np.concatenate([-w.least / unit, np.zeros(len(hot)), np.ones(1 + P)])
     equal: Any = csr_array((np.ones(n), (c.kind[chosen], np.arange(n))), shape=(Q, n + R + 2))
