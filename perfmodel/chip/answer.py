@@ -92,11 +92,11 @@ class Outcome:
 
     @property
     def bound_s(self) -> float | None:
-        """No mapping that gives tables cores of their own is faster [s]; a symmetric one, in step, may be.
+        """No mapping is faster [s]: none that gives tables cores of their own, and no symmetric one.
 
         Limits: the time limit left kinds of tables without choices -> None, as no mapping with these counts
         """
-        return self.mapped.bound_s if self.cuts.complete else None
+        return min(self.mapped.bound_s, self.best_symmetric.time_s) if self.cuts.complete else None
 
     @property
     def gap(self) -> float | None:

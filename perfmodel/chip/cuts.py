@@ -19,7 +19,7 @@ from perfmodel.chip.choices import Choices, never
 from perfmodel.chip.cost import ChipCost
 from perfmodel.chip.slicing import Slicing, numbers
 from perfmodel.chip.work import Way, Work
-from perfmodel.model.one_chip import uneven
+from perfmodel.model.one_chip import read_bytes, uneven
 from perfmodel.schema.chip import Chip
 
 Array = NDArray[np.float64]
@@ -225,38 +225,53 @@ class _Kinds:
 def _cuts(cost: ChipCost, table: int, slices: tuple[int, ...], ways: tuple[Way, ...]) -> Iterator[Cut]:
     """Cuts of one table that are considered, besides global memory; some may not fit."""
     rows, dim = int(cost.tables.rows[table]), int(cost.tables.dim[table])
-    row_bytes = dim * float(cost.tables.element_bytes[table])
+    element, value = float(cost.tables.element_bytes[table]), cost.chip.value
     cores, bags = cost.chip.cores, int(cost.batch)
+    fair = cores // cost.tables.rows.size
     usual = sorted({k for k in slices if k < cores} | {cores, -(-cores // 2), -(-cores // 3)})
-    held = int(cost.chip.value("local_bytes") // row_bytes)
+    most = max(1, min(_MOST_COLUMN_PARTS, dim // _NARROWEST))
+    held = {
+        c: int(value("local_bytes") // read_bytes(dim // c * element, value("access_bytes")))
+        for c in range(1, most + 1)
+        if dim % c == 0
+    }
     for way in ways:
         resident = way != Way.GM_UB
-        for c in range(1, min(_MOST_COLUMN_PARTS, dim // _NARROWEST) + 1):
-            if dim % c == 0 and (not resident or rows <= held * c):
+        for c, has_room in held.items():
+            if not resident or rows <= has_room:
                 yield from (Cut(way, rows, 1, c, k) for k in usual if k <= bags and c * k <= cores)
-        for head, parts in _heads(rows, held, cores):
+        for head, parts in _heads(rows, held[1], cores, fair, way == Way.L1):
             yield from (
-                Cut(way, head, parts, 1, k) for k in _few(usual, cores) if k <= bags and k * parts <= cores
+                Cut(way, head, parts, 1, k)
+                for k in _few(usual, cores, fair // parts)
+                if k <= bags and k * parts <= cores
             )
 
 
-def _few(slices: list[int], cores: int) -> list[int]:
-    return [k for k in slices if k & (k - 1) == 0 or k == cores]
+def _few(slices: list[int], cores: int, fair: int) -> list[int]:
+    """Of numbers of slices the powers of two, all cores, and ``fair``: parts of the rows have as many."""
+    return sorted({k for k in slices if k & (k - 1) == 0 or k == cores} | {max(1, fair)})
 
 
-def _heads(rows: int, held: int, cores: int) -> Iterator[tuple[int, int]]:
-    """First rows that a buffer holds, or parts of it; and more of them, in the buffers of several cores."""
+def _heads(rows: int, held: int, cores: int, fair: int, stays: bool) -> Iterator[tuple[int, int]]:
+    """First rows that a buffer holds, or parts of it; and more of them, in the buffers of several cores.
+
+    All rows in as many parts as have room, and in more of them: each core has less to keep, or to stream.
+    fair  cores of each table, if all have as many;  stays  whether a part has to have room
+    """
     if held < 1:
         return
     full = min(held, rows)
     heads = dict.fromkeys([*(max(1, full // part) for part in _HEADS), 1])
     yield from ((head, 1) for head in heads if head < rows)
     whole = -(-rows // held)
-    for parts in (2**k for k in range(1, cores.bit_length())):
-        if parts < whole and parts <= cores:
-            yield held, parts
-    if 1 < whole <= cores:
-        yield -(-rows // whole), whole
+    several = [2**k for k in range(1, cores.bit_length()) if 2**k <= cores]
+    yield from ((held, parts) for parts in several if parts < whole)
+    least = whole if stays else 2
+    divisors = [parts for parts in range(2, fair + 1) if fair % parts == 0]
+    every = {parts for parts in (*several, whole, *divisors) if max(2, least) <= parts <= cores}
+    each = ((-(-rows // parts), parts) for parts in sorted(every))
+    yield from ((most, parts) for most, parts in each if most * (parts - 1) < rows)
 
 
 def _parts(cost: ChipCost, table: Ints, cuts: list[Cut]) -> dict[str, Ints]:

@@ -13,7 +13,7 @@ from perfmodel.units import (
     format_bytes,
     format_count,
     format_fraction,
-    format_number,
+    format_per_second,
     format_ratio,
     format_time,
 )
@@ -62,7 +62,7 @@ def headline(answer: Outcome) -> str:
     )
     compared += waits_nowhere(answer)
     bound = bound_words(answer)
-    per_s = f"{format_number(batch / time_s / 1e6)} M samples/s"
+    per_s = format_per_second(batch / time_s, "samples")
     return "\n".join([sides(first, per_s), paragraph(f"     {compared}"), paragraph(f"     {bound}")])
 
 
@@ -88,11 +88,9 @@ def bound_words(answer: Outcome) -> str:
     if answer.symmetric:
         own = "It is the best symmetric mapping: with tables of their own, cores would take "
         own += format_time(answer.owned_s)
-        return (
-            f"{own}. {no_bound(answer)}"
-            if least is None
-            else f"{own}, and {format_time(least)} or more whatever the mapping."
-        )
+        if least is None:
+            return f"{own}. {no_bound(answer)}"
+        return f"{own}; {any_mapping(answer, least)}."
     made = "It is made for the worst of the ids below." if answer.robust else ""
     if least is None or gap is None:
         return f"{made} {no_bound(answer)}".strip()
@@ -102,6 +100,13 @@ def bound_words(answer: Outcome) -> str:
         f"No mapping of these cuts is faster than {format_time(least)}: "
         f"at most {format_fraction(gap)} is left to gain."
     )
+
+
+def any_mapping(answer: Outcome, least: float) -> str:
+    """What a batch takes at least, in a few words; of an answer that takes no more, that it is the best."""
+    if least >= answer.time_s:
+        return "no mapping of these cuts is faster"
+    return f"whatever the mapping, a batch takes {format_time(least)} or more"
 
 
 def core_lines(answer: Outcome) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from perfmodel.chip.answer import Outcome
 from perfmodel.chip.memory import too_large
-from perfmodel.report.chip import ended, no_bound, not_looked_at, waits_nowhere
+from perfmodel.report.chip import any_mapping, ended, no_bound, not_looked_at, waits_nowhere
 from perfmodel.report.figures.block import Block
 from perfmodel.report.figures.chip import chip_blocks, limit_words
 from perfmodel.report.page.assemble import block_data, whole_page
@@ -72,7 +72,7 @@ def _left(answer: Outcome) -> str:
     least, gap = answer.bound_s, answer.gap
     if answer.symmetric:
         own = f"it is that one: with tables of their own, cores would take {format_time(answer.owned_s)}"
-        return f"{own}; {_no_bound(answer) if least is None else _any_mapping(least)}"
+        return f"{own}; {_no_bound(answer) if least is None else any_mapping(answer, least)}"
     if least is None or gap is None:
         return (
             f"it is made for the worst of several ids; {_no_bound(answer)}"
@@ -83,10 +83,6 @@ def _left(answer: Outcome) -> str:
     if answer.robust:
         return f"it is made for the worst of several ids; one for these alone would take {bound} or more"
     return f"no mapping of these cuts is faster than {bound}: at most {format_fraction(gap)} is left to gain"
-
-
-def _any_mapping(least: float) -> str:
-    return f"whatever the mapping, a batch takes {format_time(least)} or more"
 
 
 def _no_bound(answer: Outcome) -> str:
