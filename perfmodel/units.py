@@ -18,15 +18,8 @@ _POWERS = {"": 0, "k": 1, "M": 2, "G": 3, "T": 4, "P": 5, "E": 6}
 _WORDS = {"": "", "k": "kilo", "M": "mega", "G": "giga", "T": "tera", "P": "peta", "E": "exa"}
 _BINARY_WORDS = {"k": "kibi", "M": "mebi", "G": "gibi", "T": "tebi", "P": "pebi", "E": "exbi"}
 _TIME_SECONDS = {
-    "ns": 1e-9,
-    "us": 1e-6,
-    "µs": 1e-6,
-    "μs": 1e-6,
-    "ms": 1e-3,
-    "s": 1.0,
-    "min": 60.0,
-    "h": 3600.0,
-}
+    "ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0,
+}  # fmt: skip
 _BINARY_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 _DECIMAL_UNITS = ("B", "kB", "MB", "GB", "TB", "PB", "EB")
 _SUPERSCRIPT = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
@@ -328,6 +321,11 @@ def format_rate(bytes_per_s: float) -> str:
     """``50 GB/s``, ``3.35 TB/s``."""
     text = _scaled(bytes_per_s, _DECIMAL_UNITS, 1000)
     return text if text == "unknown" else f"{text}/s"
+
+
+def format_per_second(per_s: float, noun: str) -> str:
+    """A throughput: ``33.6 samples/s``, ``698 k samples/s``, ``1.40 G samples/s``."""
+    return _scaled(per_s, tuple(f"{prefix}{noun}/s" for prefix in ("", "k ", "M ", "G ", "T ")), 1000)
 
 
 def format_flops(flops: float) -> str:

@@ -22,7 +22,7 @@ from perfmodel.units import (
     format_bytes,
     format_count,
     format_fraction,
-    format_number,
+    format_per_second,
     format_ratio,
     format_time,
 )
@@ -83,7 +83,7 @@ def headline(answer: Outcome) -> str:
         f"{format_time(cost.time_s)} per {what} of {format_count(e.batch)} samples on each of {e.gpus} GPUs."
     )
     compared = ", ".join(compared_with(item, cost.time_s) for item in answer.baselines)
-    per_s = f"{format_number(e.batch * e.gpus / cost.time_s / 1e6)} M samples/s"
+    per_s = format_per_second(e.batch * e.gpus / cost.time_s, "samples")
     bound = "This plan was given: without --plan, a search says how much better one can be."
     of_torchrec = " of TorchRec's shardings" if found.restricted else ""
     if not answer.given:

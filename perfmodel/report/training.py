@@ -11,7 +11,7 @@ from perfmodel.units import (
     format_bytes,
     format_flops,
     format_fraction,
-    format_number,
+    format_per_second,
     format_ratio,
     format_time,
 )
@@ -36,7 +36,7 @@ def _headline(whole: WholeStep, samples: float) -> str:
         f"{format_time(whole.exposed_s)} of it exposed "
         f"({format_fraction(whole.exposed_s / found.step_s)} of the overlapped step)."
     )
-    per_s = f"{format_number(samples / found.step_s / 1e6)} M samples/s"
+    per_s = format_per_second(samples / found.step_s, "samples")
     return "\n".join(
         [
             sides(first, f"band {band(whole.low_s, whole.high_s)}"),

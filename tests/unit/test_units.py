@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -163,6 +164,9 @@ def test_parse_quantity_takes_the_unit_of_the_value() -> None:
         (units.format_count, 1_000_000, "1 000 000"),
         (units.format_time, math.nan, "unknown"),
         (units.format_rate, math.inf, "∞ B/s"),
+        (partial(units.format_per_second, noun="samples"), 33.6, "33.6 samples/s"),
+        (partial(units.format_per_second, noun="samples"), 698e3, "698 k samples/s"),
+        (partial(units.format_per_second, noun="samples"), 1.4e9, "1.40 G samples/s"),
     ],
 )
 def test_formats(function: object, value: float, text: str) -> None:

@@ -31,7 +31,7 @@ from perfmodel.units import (
     format_bytes,
     format_count,
     format_fraction,
-    format_number,
+    format_per_second,
     format_ratio,
     format_time,
 )
@@ -106,7 +106,7 @@ def headline(answer: Outcome, whole: WholeStep | None = None, capped: bool = Fal
     """The card, as plain text: the time against plans without a planner, its band, the gap, the memory."""
     e, cost = answer.evaluator, answer.found.cost
     what = "training step" if answer.training else "batch"
-    per_s = f"{format_number(e.batch * e.gpus / cost.time_s / 1e6)} M samples/s"
+    per_s = format_per_second(e.batch * e.gpus / cost.time_s, "samples")
     times = [f"{counted(e.batch, 'sample')} on each GPU, {per_s}"]
     times += [compared_with(item, cost.time_s) for item in answer.baselines]
     return {
