@@ -10,6 +10,7 @@ import numpy as np
 from perfmodel.chip.cuts import Cut, Cuts
 from perfmodel.chip.packing import MEAN_SHARE, State, place
 from perfmodel.chip.work import Way
+from perfmodel.model.one_chip import read_bytes
 from perfmodel.units import counted, format_bytes, format_fraction, format_number, format_ratio
 
 _TRIED = 3
@@ -83,13 +84,11 @@ def because(cuts: Cuts, choice: int, table: int) -> str:
     """What speaks for a choice of a table, in a few words.
 
     Of first rows their share of the look-ups; of a stream look-ups for each row that passes, or rows that
-    pass for each look-up; of rows that stay their size; of global memory what another way would take.
+    pass for each look-up; of rows that stay their bytes in buffers, and their share where others stream
+    past; of global memory what another way would take.
     """
     cost, cut = cuts.cost, cuts.cuts[choice]
-    rows, row = (
-        float(cost.tables.rows[table]),
-        float(cost.tables.dim[table] * cost.tables.element_bytes[table]),
-    )
+    rows = float(cost.tables.rows[table])
     if cut.way == Way.GM:
         return _left_there(cuts, table)
     if cut.head < rows:
@@ -100,7 +99,21 @@ def because(cuts: Cuts, choice: int, table: int) -> str:
         if asked >= rows:
             return f"{format_number(asked / rows)} look-ups a row"
         return f"{format_number(rows / asked)} rows a look-up"
-    return f"{format_bytes(rows * row)} {'stay' if cost.chip.buffers.persist else 'are copied'}"
+    held, share = _resident(cuts, choice, table)
+    words = f"{format_bytes(held)} {'stay' if cost.chip.buffers.persist else 'are copied'}"
+    return words if share >= 1 else f"{words}: {format_fraction(share)}"
+
+
+def _resident(cuts: Cuts, choice: int, table: int) -> tuple[float, float]:
+    """Bytes in buffers of the rows that stay, those of one slice of the batch, and their share of all rows."""
+    cost, cut = cuts.cost, cuts.cuts[choice]
+    part = np.array(cuts.choices.parts_of(choice))
+    part = part[np.unique(cuts.first_row[part], return_index=True)[1]]
+    rows, columns = cuts.end_row[part] - cuts.first_row[part], float(cost.tables.dim[table]) / cut.col_parts
+    of = (table, cut.way, rows, columns, cuts.bags[part], cuts.first_row[part])
+    held = cut.col_parts * float(cost.work(*of).local_bytes.sum())
+    row = read_bytes(columns * cost.tables.element_bytes[table], cost.chip.value("access_bytes"))
+    return held, held / (cut.col_parts * float(cost.tables.rows[table]) * float(row))
 
 
 def _left_there(cuts: Cuts, table: int) -> str:

@@ -19,6 +19,7 @@ from perfmodel.chip.ids import popularities
 from perfmodel.chip.in_step import in_any_order, slices
 from perfmodel.chip.mapper import Mapper
 from perfmodel.chip.mapping import mapping_of
+from perfmodel.chip.reasons import because
 from perfmodel.chip.symmetric import (
     best_symmetric,
     global_memory,
@@ -314,6 +315,17 @@ def test_a_table_that_has_room_is_cut_into_parts_of_its_rows_as_well() -> None:
     cuts = cuts_of_one("ascend-910", 1024, *[(20_000, 8, 4)] * 8)
     found = {(cut.row_parts, cut.slices) for cut in cuts if cut.way == Way.L1_UB and cut.head >= 20_000}
     assert {(1, 4), (2, 2), (4, 1)} <= found
+
+
+def test_why_says_how_much_of_a_table_stays() -> None:
+    """Rows of 16 bytes take 128 of a buffer: in 8 parts 38.4 % stay beside bags, and the rest streams past."""
+    cuts = cuts_of(cost_on(load_chip("ascend-910b"), tables_of(*[(20_000, 4, 1)] * 8), 1024, UNIFORM))
+    said = {}
+    for at, cut in enumerate(cuts.cuts):
+        if cut.way in (Way.L1, Way.L1_UB) and cut.head >= 20_000:
+            said[cut.way, cut.row_parts, cut.slices] = because(cuts, at, 0)
+    assert said[Way.L1_UB, 8, 1] == "959 KiB stay: 38.4 %"
+    assert said[Way.L1_UB, 16, 1] == said[Way.L1, 14, 1] == said[Way.L1, 14, 2] == "2.44 MiB stay"
 
 
 def many_tables(count: int) -> PlanTables:
