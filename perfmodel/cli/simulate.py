@@ -52,6 +52,10 @@ def simulate(
     alpha: AlphaOption = None,
     distribution: DistributionOption = None,
     settings: ChipSetOption = None,
+    time_limit: Annotated[
+        str | None,
+        typer.Option("--time-limit", metavar="TIME", help="Longest search, as plan --on-chip has it."),
+    ] = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of the ids, and of where tables begin.")] = 0,
     as_json: JsonOption = False,
 ) -> None:
@@ -73,17 +77,22 @@ def simulate(
     from perfmodel.chip.traces import draw, read_trace
     from perfmodel.plan.tables import PlanTables
     from perfmodel.report.chips import simulated_text
+    from perfmodel.report.searched import off_words, owned_words
     from perfmodel.schema.chip import load_chip
-    from perfmodel.units import counted, parse_count
+    from perfmodel.units import counted, parse_count, parse_time
 
     if (way or one_core) and not table:
         raise BadInputError(f"{'--way' if way else '--one-core'} belongs to --table.", "name a table.")
+    if time_limit and table:
+        raise BadInputError("--time-limit is of mappings: --table has none.", "leave one of them out.")
+    limit_s = parse_time(time_limit, "--time-limit") if time_limit else None
     box = load_chip(chip).with_overrides(dict(settings_of(settings, EXAMPLE)))
     ids = ids_of(alpha, distribution)
     tables = PlanTables.load(model, ids)
     if trace is not None:
         _check_trace(batch, alpha, distribution, table)
         given = read_trace(trace, tables, tables.names)
+        _check_asked(given, trace, tables, table or [])
         samples, popular, law = given.batch, given.popularity(tables), f"of {trace}"
     else:
         samples = parse_count(batch or _DEFAULT_BATCH, "--batch")
@@ -91,24 +100,26 @@ def simulate(
         popular, law = popularities([ids] * len(tables), tables.rows), ids.name
     if table:
         cost = ChipCost(box, tables, samples, popular)
-        drawn = given if trace is not None else draw(tables, samples, popular, seed)
+        drawn, said = given if trace is not None else draw(tables, samples, popular, seed), []
         found, notes = _tables(cost, drawn, tables, table, way, one_core, seed)
     else:
-        found = replay_mappings(outcome_on(box, tables, samples, ids, seed=seed), seed=seed)
-        notes = _mapping_notes(found)
+        answer = outcome_on(box, tables, samples, ids, time_limit_s=limit_s, seed=seed)
+        found = replay_mappings(answer, seed=seed)
+        notes, said = _mapping_notes(found), owned_words(answer)
+    said += off_words(found)
     large = too_large(box, _bytes(tables, table))
     warn_all(large)
     if as_json:
         emit_json(
             "simulate", chip=box.name, overrides=sorted(box.overrides), model=tables.model, batch=samples,
-            distribution=law, seed=seed, results=[one.to_dict() for one in found], notes=large,
+            distribution=law, seed=seed, results=[one.to_dict() for one in found], notes=[*large, *said],
         )  # fmt: skip
         return
     head = [
         (tables.model, f"{counted(len(tables), 'table')}, {counted(samples, 'sample')}, ids {law}"),
         (box.name, f"{counted(box.cores, 'core')}; {box.title}"),
     ]
-    emit(simulated_text(head, found, notes))
+    emit(simulated_text(head, found, [*notes, *said]))
 
 
 def _check_trace(
@@ -123,6 +134,18 @@ def _check_trace(
         raise BadInputError(
             "--trace goes with --table alone: mappings are made for ids of a known popularity.",
             "name the tables whose ids are to be looked up, e.g. --table users.",
+        )
+
+
+def _check_asked(given: Trace, trace: Path, tables: PlanTables, names: list[str]) -> None:
+    """Limits: a table that is to be looked up and has no ids in the trace -> BadInputError"""
+    asked = [name for name, ids in zip(tables.names, given.ids, strict=True) if ids.size]
+    missing = [name for name in names if name in tables.names and name not in asked]
+    if missing:
+        raise BadInputError(
+            f"no ids of {missing[0]} in {trace}.",
+            f"the trace has ids of {', '.join(asked[:_SHOWN]) or 'no table'}: name one of them, or "
+            f"write the ids of {missing[0]} to it.",
         )
 
 

@@ -7,6 +7,7 @@ import numpy as np
 from perfmodel.chip.answer import Outcome, Sensed
 from perfmodel.chip.groups import Group
 from perfmodel.report.chips import explain_line
+from perfmodel.report.searched import short_of_time
 from perfmodel.report.terminal import facts, paragraph, sides, table, unbroken
 from perfmodel.units import (
     counted,
@@ -61,9 +62,9 @@ def headline(answer: Outcome) -> str:
         f"{format_ratio(fitting / time_s)} as fast as the best symmetric mapping ({format_time(fitting)})"
     )
     compared += waits_nowhere(answer)
-    bound = bound_words(answer)
+    said = [compared, bound_words(answer), short_of_time(answer)]
     per_s = format_per_second(batch / time_s, "samples")
-    return "\n".join([sides(first, per_s), paragraph(f"     {compared}"), paragraph(f"     {bound}")])
+    return "\n".join([sides(first, per_s), *(paragraph(f"     {words}") for words in said if words)])
 
 
 def waits_nowhere(answer: Outcome) -> str:

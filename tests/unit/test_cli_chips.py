@@ -183,6 +183,22 @@ def test_a_trace_of_ones_own_is_simulated(cli: Any, own: str, tmp_path: Path) ->
     assert abs(found["results"][0]["error"]) < 0.2
 
 
+def test_a_trace_has_ids_of_the_tables_that_are_asked_for(cli: Any, own: str, tmp_path: Path) -> None:
+    trace = tmp_path / "trace.csv"
+    trace.write_text("table,sample,row\nlarge,0,3\n")
+    words = ("simulate", "--chip", "ascend-910", "--model", own, "--trace", str(trace))
+    outcome = cli(*words, "--table", "large", "--table", "small")
+    said = " ".join(outcome.err.split())
+    assert outcome.code == 2 and "no ids of small in" in said and "the trace has ids of large" in said
+    assert cli(*words, "--table", "large").code == 0
+
+
+def test_what_a_search_for_mappings_had_no_time_for_is_said(cli: Any, own: str) -> None:
+    words = ("simulate", "--chip", "ascend-910", "--model", own, "--batch", "256", "--time-limit", "1us")
+    assert any("--time-limit 1s may find" in note for note in document(cli, *words)["notes"])
+    assert "--time-limit 1s may find" in " ".join(cli(*words).out.split())
+
+
 def test_why_something_is_not_simulated_is_said(cli: Any, own: str, monkeypatch: pytest.MonkeyPatch) -> None:
     words = ("simulate", "--chip", "ascend-910", "--model", own, "--batch", "1", "--table", "large")
     told = cli(*words).out
@@ -205,6 +221,11 @@ def test_a_seed_below_nought_is_refused(cli: Any, own: str) -> None:
         (["--chip", "nope", "--model", "OWN"], "chip 'nope' is not known"),
         (["--chip", "ascend-910", "--model", "OWN", "--way", "GM"], "--way belongs to --table"),
         (["--chip", "ascend-910", "--model", "OWN", "--one-core"], "--one-core belongs to --table"),
+        (
+            ["--chip", "ascend-910", "--model", "OWN", "--table", "small", "--time-limit", "1s"],
+            "--time-limit is of mappings",
+        ),
+        (["--chip", "ascend-910", "--model", "OWN", "--time-limit", "3"], "a time needs a unit"),
         (["--chip", "ascend-910", "--model", "OWN", "--table", "smal"], "did you mean small"),
         (
             ["--chip", "ascend-910", "--model", "OWN", "--table", "small", "--way", "L2"],

@@ -1,0 +1,65 @@
+"""How far a search came, and where a closed form is off, in words."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+
+from perfmodel.chip.answer import Outcome, outcome_on
+from perfmodel.chip.replay import Replayed
+from perfmodel.chip.simulate import Simulated
+from perfmodel.plan.tables import PlanTables
+from perfmodel.report.chip import chip_text
+from perfmodel.report.searched import off_words, owned_words, short_of_time
+from perfmodel.schema.chip import load_chip
+from perfmodel.schema.workload import Table, TableSet
+from perfmodel.units import format_fraction
+
+
+@cache
+def answer() -> Outcome:
+    tables = PlanTables.of(TableSet("mine", (Table("small", 1000, 16, 1.0), Table("large", 10**6, 16, 4.0))))
+    return outcome_on(load_chip("ascend-910").with_overrides({"cores": 4}), tables, 256, compared=())
+
+
+def ended(stopped: str, bound: float) -> Outcome:
+    """A search of half a second that ended with a bound that is so much of the time."""
+    found = answer()
+    mapped = replace(found.mapped, seconds=0.5, bound_s=bound * found.time_s)
+    return replace(found, mapped=mapped, stopped=stopped)
+
+
+def test_a_search_that_ended_far_from_the_bound_says_what_to_ask_for() -> None:
+    said = short_of_time(ended("time", 0.5))
+    assert said.startswith("Time was up after 500 ms") and "--time-limit 5s" in said
+    assert said in " ".join(chip_text(ended("time", 0.5)).split("\n\n")[0].split())
+
+
+def test_nothing_is_said_of_a_search_that_was_at_an_end_or_near_the_bound() -> None:
+    assert not short_of_time(ended("no improvement", 0.5))
+    assert not short_of_time(ended("time", 0.95))
+
+
+def test_a_mapping_that_is_not_simulated_is_said_to_be_none() -> None:
+    found = ended("time", 0.5)
+    assert "as a search of 500 ms found it; --time-limit 5s" in owned_words(found)[0]
+    assert owned_words(replace(found, stopped="no improvement")) == []
+    slow = replace(found, symmetric=True, owned_s=3 * found.best_symmetric.time_s)
+    assert "not simulated, as no such mapping was found" in owned_words(slow)[0]
+    assert "--time-limit 5s may find one." in owned_words(slow)[0]
+    assert "Time was up" not in owned_words(replace(slow, stopped="no improvement"))[0]
+
+
+def replayed(way: str, predicted_s: float) -> Replayed:
+    return Replayed("t", way, predicted_s, Simulated(1.0, np.ones(1), 0.0, np.zeros(1), 0, 0))
+
+
+def test_a_closed_form_that_is_off_is_named() -> None:
+    """Predictions of 1.3 and 0.5 where 1 is simulated; 1.2 is near enough."""
+    said = off_words([replayed("GM", 1.3), replayed("L1", 1.2), replayed("GM-UB", 0.5)])
+    assert said == [
+        f"The closed form is off by more than {format_fraction(0.25)}: go by the simulated t GM-UB, t GM."
+    ]
+    assert off_words([replayed("L1", 1.2), Replayed("t", "GM", 1.0, None)]) == []
