@@ -105,7 +105,7 @@ def because(cuts: Cuts, choice: int, table: int) -> str:
 
 
 def _resident(cuts: Cuts, choice: int, table: int) -> tuple[float, float]:
-    """Bytes in buffers of the rows that stay, those of one slice of the batch, and their share of all rows."""
+    """Bytes in buffers of the rows that stay, those of one slice of the batch; their share of all rows."""
     cost, cut = cuts.cost, cuts.cuts[choice]
     part = np.array(cuts.choices.parts_of(choice))
     part = part[np.unique(cuts.first_row[part], return_index=True)[1]]

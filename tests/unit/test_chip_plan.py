@@ -318,7 +318,7 @@ def test_a_table_that_has_room_is_cut_into_parts_of_its_rows_as_well() -> None:
 
 
 def test_why_says_how_much_of_a_table_stays() -> None:
-    """Rows of 16 bytes take 128 of a buffer: in 8 parts 38.4 % stay beside bags, and the rest streams past."""
+    """Rows of 16 bytes take 128 of a buffer: in 8 parts 38.4 % stay beside bags, others stream past."""
     cuts = cuts_of(cost_on(load_chip("ascend-910b"), tables_of(*[(20_000, 4, 1)] * 8), 1024, UNIFORM))
     said = {}
     for at, cut in enumerate(cuts.cuts):
