@@ -27,7 +27,7 @@ from perfmodel.project.explain import equation_of, source_of
 from perfmodel.project.terms import Term
 from perfmodel.schema.chip import CHIP_KEYS, Chip
 from perfmodel.schema.distributions import UNIFORM, Distribution
-from perfmodel.units import format_amount, format_bytes, format_count, format_number, format_rate, format_time
+from perfmodel.units import counted, format_amount, format_bytes, format_count, format_rate, format_time
 
 Array = NDArray[np.float64]
 
@@ -216,9 +216,9 @@ def _shape(
     asked = "as asked"
     for symbol, value, text, meaning in (
         ("m", rows, f"{format_count(rows)} rows", "of the table"),
-        ("D", dim, f"{dim} columns of {element_bytes:g} bytes", "of a row"),
+        ("D", dim, f"{counted(dim, 'column')} of {counted(int(element_bytes), 'byte')}", "of a row"),
         ("b", batch, f"{format_count(batch)} bags", "of the batch"),
-        ("L", pooling, f"{format_number(pooling)}", "look-ups of a bag"),
+        ("L", pooling, format_amount(pooling), "look-ups of a bag"),
     ):
         yield Term(symbol, float(value), text, asked, "", meaning)
     n = batch * pooling
@@ -303,8 +303,8 @@ _GATHERS = (
     ("l_1", "first", "s", "mean latency of the first k rows"),
     ("l_max", "slowest", "s", "of the slowest of the rows that are on their way at once"),
     ("l_0", "near", "s", "of a row of the core's cache"),
-    ("l_m", "missed", "s", "of a row that it does not have"),
-    ("m", "misses", "1", "of the look-ups after the first k, rows that the core's cache does not have"),
+    ("l_u", "missed", "s", "of a row that it does not have"),
+    ("u", "misses", "1", "of the look-ups after the first k, rows that the core's cache does not have"),
     ("k", "in_flight", "1", "rows that are on their way at once"),
     ("BW", "peak", "B/s", "what the core can take of such rows"),
 )

@@ -47,15 +47,15 @@ def cold_gather_time(
 
         t = max(l_1 + max(n - 2k, 0) s + l_0 + d, l_max + (n - 1) row / BW)                 n > k     [s]
         t = l_max + (n - 1) row / BW                                                        n <= k
-        s = max(((n - k - m) l_0 + m l_m) / (n - k) / k, row / BW)
+        s = max(((n - k - u) l_0 + u l_u) / (n - k) / k, row / BW)
 
     n, row, in_flight k, peak BW  as in ``one_chip.gather_time``
     first      l_1, mean latency of the first k rows, slowest  l_max, of the slowest of them [s]
-    near       l_0, of a row of the core's cache, missed  l_m, of one that it does not have [s]
-    misses     m, of the look-ups after the first k [-];  d  as of ``last_wait``, of the last look-ups
+    near       l_0, of a row of the core's cache, missed  l_u, of one that it does not have [s]
+    misses     u, of the look-ups after the first k [-];  d  as of ``last_wait``, of the last look-ups
     Source: the first k look-ups find nothing, or wait for a row that is on its way; the others as by Little's
             law, one every s; k of them begin at once, and the last ones are waited for
-    Limits: all miss, l_1 = l_m -> ``one_chip.gather_time``;  m = 0, n -> inf -> n l_0 / k, or n row / BW
+    Limits: all miss, l_1 = l_u -> ``one_chip.gather_time``;  u = 0, n -> inf -> n l_0 / k, or n row / BW
     """
     draws, k, hit, far, some = (_array(a) for a in (n, in_flight, near, missed, misses))
     later = np.maximum(draws - k, 1e-300)

@@ -13,7 +13,7 @@ from perfmodel.chip.work import WAYS, Way
 from perfmodel.report.terminal import command_lines, facts, paragraph, table
 from perfmodel.schema.chip import CHIP_KEYS, Chip, list_chips
 from perfmodel.schema.distributions import UNIFORM, Distribution
-from perfmodel.units import format_bytes, format_count, format_time
+from perfmodel.units import counted, format_bytes, format_count, format_time
 
 _LETTERS = {Way.GM: "GM", Way.L1: "L1", Way.GM_UB: "GM-UB", Way.L1_UB: "L1-UB"}
 
@@ -66,7 +66,8 @@ def chip_text(chip: Chip) -> str:
 def ways_text(found: WaysMap) -> str:
     """The map as text: the fastest way of each cell, and from where each beats GM."""
     chip = found.chip
-    shape = f"{found.dim} columns of {found.element_bytes:g} bytes, {found.pooling:g} a bag"
+    columns, element = counted(found.dim, "column"), counted(int(found.element_bytes), "byte")
+    shape = f"{columns} of {element}, {found.pooling:g} a bag"
     head = facts(
         [
             (chip.name, f"one core that has a whole table; {shape}, ids {found.ids.name}"),

@@ -59,13 +59,30 @@ def test_the_numbers_of_each_equation_give_its_time() -> None:
                 assert of["n"] * of["row"] / of["BW_L1"] == pytest.approx(time_s)
 
 
+def test_a_symbol_of_the_table_is_the_same_in_every_step() -> None:
+    for chip, rows, dim, pooling in CASES:
+        for way in WAYS:
+            found = explained(chip, way, rows, dim, pooling, UNIFORM)
+            own = {term.symbol: term.value for term in found.shape}
+            shared = [term for part in found.parts for term in part.terms if term.symbol in own]
+            assert shared and all(term.value == own[term.symbol] for term in shared)
+
+
+def test_one_column_is_one() -> None:
+    found = explain_way(
+        load_chip("ascend-910"), Way.GM, rows=9, dim=1, element_bytes=1, batch=4, pooling=1830
+    )
+    texts = [term.text for term in found.shape]
+    assert "1 column of 1 byte" in texts and "1 830" in texts
+
+
 def test_gathering_by_hand() -> None:
     of, time_s = numbers(explained("ascend-910", Way.GM, 600, 64, 4.0, UNIFORM), "rows are gathered")
     lined_up = of["l_max"] + (of["n"] - 1) * of["row"] / of["BW"]
     assert max(of["n"] * of["l"] / of["k"], lined_up) == pytest.approx(time_s)
     of, time_s = numbers(explained("h100-sxm", Way.GM, 5000, 32, 3.0, UNIFORM), "rows are gathered")
-    n, k, m = of["n"], of["k"], of["m"]
-    each = max(((n - k - m) * of["l_0"] + m * of["l_m"]) / (n - k) / k, of["row"] / of["BW"])
+    n, k, u = of["n"], of["k"], of["u"]
+    each = max(((n - k - u) * of["l_0"] + u * of["l_u"]) / (n - k) / k, of["row"] / of["BW"])
     waves = of["l_1"] + max(n - 2 * k, 0) * each + of["l_0"] + of["d"]
     assert max(waves, of["l_max"] + (n - 1) * of["row"] / of["BW"]) == pytest.approx(time_s)
 
