@@ -24,6 +24,7 @@ from perfmodel.report.figures.compare_constants import constants, differing, nee
 from perfmodel.report.figures.compare_curves import curve_blocks
 from perfmodel.report.figures.compare_steps import step_differences, steps
 from perfmodel.report.figures.names import COMPARED
+from perfmodel.report.figures.words import interval_end
 from perfmodel.report.page.compare_words import card, finding
 from perfmodel.schema.calibration import shipped_calibration
 from perfmodel.schema.evidence import Evidence
@@ -252,6 +253,14 @@ def test_the_constant_of_the_title_is_the_longest_bar_that_is_sure() -> None:
     assert law["low"] < law["b_over_a"] < 1 < law["high"]
 
 
+@pytest.mark.parametrize(
+    ("end", "words"),
+    [(1.0048, "1.005×"), (1.00004, "1.00004×"), (0.99996, "0.99996×"), (1.0, "1.00×"), (1.78, "1.78×")],
+)
+def test_an_end_of_an_interval_says_on_which_side_of_one_it_is(end: float, words: str) -> None:
+    assert interval_end(end) == words
+
+
 def test_what_the_slower_one_would_need() -> None:
     both = pair()
     enough = Need("nic_bytes_per_s", 50e9, 120e9, 1e-5, Evidence.DATASHEET)
@@ -260,6 +269,8 @@ def test_what_the_slower_one_would_need() -> None:
     assert (
         "the evidence of every value: datasheet" in found.how_to_read and "colours" not in found.how_to_read
     )
+    assert "a cross at its end" in found.how_to_read
+    assert "cross" not in block(needed(both, [enough], [])).how_to_read
     title = found.title
     assert title == (
         "One value alone would make A as fast as B: network line rate per GPU, one direction, 120 GB/s "
@@ -288,7 +299,7 @@ def test_the_card_tells_other_numbers_of_gpus_and_of_clocks(libraries: Pair) -> 
     machines = [project_one(table_bytes=10e12, machine=name) for name in ("h100-sxm-ib", "h200-sxm-ib")]
     head = card(Pair(machines[0], machines[1], "h100-sxm-ib", "h200-sxm-ib"))
     assert "A 10 TB ÷ 80 GB" in head["gpus"] and "→  72" in head["gpus"]
-    assert any("samples a second of all GPUs: A 68 400 000" in note for note in head["notes"])
+    assert any("all GPUs together: A 68.4 M samples/s" in note for note in head["notes"])
     assert not any("other clocks" in note for note in card(libraries)["notes"])
 
 

@@ -15,7 +15,7 @@ from perfmodel.report.figures import Block, Missing
 from perfmodel.report.figures.breakdown import breakdown
 from perfmodel.report.figures.ends import GAP, Scale, dodged
 from perfmodel.report.figures.line_traces import Line
-from perfmodel.report.figures.shardings import shardings
+from perfmodel.report.figures.shardings import NUMBERS, shardings
 from perfmodel.report.figures.slowdown import Mark, slowdown
 from perfmodel.schema.evidence import Evidence
 
@@ -172,6 +172,8 @@ def test_shardings_say_who_wins_where(sizes: list[Size]) -> None:
     assert (
         "All of them with NCCL" in block.how_to_read and "row-wise-ub sends unique rows" in block.how_to_read
     )
+    (cells,) = block.figure.data
+    assert cells.textfont.color == NUMBERS  # test_report_style reads them on every colour
     assert isinstance(shardings(sizes[:1]), Missing)
 
 

@@ -351,6 +351,8 @@ def test_a_card_says_when_much_is_assumed_and_what_to_measure() -> None:
     assumed = project_one(table_bytes=10e12, overrides={"nic_bytes_per_s": "100GB/s", "hbm_bytes": 80e9})
     alert = headline(assumed)["alert"]
     assert "assumed" in alert and "perfmodel calibrate" in alert
+    h200 = headline(project_one(table_bytes=1e12, machine="h200-sxm-ib", batch=256))["alert"]
+    assert "of the time rests on something assumed: 2 numbers nobody measured here. They" in h200
     small = headline(project_one(table_bytes=1e9))
     assert "nothing is sharded" in small["sentence"] and small["sure"] == ""
 

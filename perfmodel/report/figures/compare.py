@@ -13,7 +13,7 @@ from perfmodel.project.comparison import Verdict, compared
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Missing
 from perfmodel.report.figures.line_traces import dash_words, evidence_words, parts_of
-from perfmodel.report.figures.words import hover, safe, sentence
+from perfmodel.report.figures.words import hover, interval_end, safe, sentence
 from perfmodel.schema.evidence import Evidence
 from perfmodel.units import format_bytes, format_count, format_ratio, format_time
 
@@ -298,13 +298,13 @@ def _line_text(label: str, row: Mapping[Any, Any]) -> str:
 
 
 def _ratio_text(row: Mapping[Any, Any]) -> str:
-    low, ratio, high = (format_ratio(float(row[name])) for name in ("ratio_low", "ratio", "ratio_high"))
+    low, high = (interval_end(float(row[name])) for name in ("ratio_low", "ratio_high"))
     a, b = (format_time(float(row[f"{side}_time_s"])) for side in "ab")
     gpus = " and ".join(format_count(float(row[f"{side}_gpus"])) for side in "ab")
     return hover(
         [
             f"<b>{format_bytes(float(row['table_bytes']), binary=False)}</b> on {gpus} GPUs",
-            f"A over B {ratio}, interval {low} – {high}",
+            f"A over B {format_ratio(float(row['ratio']))}, interval {low} – {high}",
             f"{a} and {b}",
             str(row["verdict"]),
         ]

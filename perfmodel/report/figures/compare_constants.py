@@ -14,7 +14,7 @@ from perfmodel.report.figures.block import Block, Missing
 from perfmodel.report.figures.compare import Pair
 from perfmodel.report.figures.compare_curves import common_curves, model_of
 from perfmodel.report.figures.rows import BAR, legend_mark, ratio_row_axis, row_rules, row_words, rows_figure
-from perfmodel.report.figures.words import collective_name, hover, safe, sentence
+from perfmodel.report.figures.words import collective_name, hover, interval_end, safe, sentence
 from perfmodel.schema.calibration import Calibration, Curve, Interval, Law
 from perfmodel.schema.evidence import COLLECTIVES, Evidence
 from perfmodel.schema.machine import KEYS
@@ -242,7 +242,7 @@ def _constant(one: Constant, index: int) -> Iterator[Any]:
 def _interval_words(one: Constant) -> str:
     if one.low is None or one.high is None:
         return ""
-    return f", interval {format_ratio(one.low)} – {format_ratio(one.high)}"
+    return f", interval {interval_end(one.low)} – {interval_end(one.high)}"
 
 
 def _row(one: Constant) -> dict[str, Any]:
@@ -287,8 +287,12 @@ def needed(pair: Pair, found: Sequence[Need], others: Sequence[Way]) -> Block | 
         NEEDS,
         _needs_title(slow, fast, winner.time_s, enough, others),
         f"Each bar is how many times as good one value of {slow}'s machine would have to be for a batch of "
-        f"{format_time(winner.time_s)}, all others as they are; {_colours(list(evidence))}, and a "
-        f"cross at the end says that not even {MOST:g} times is enough.",
+        f"{format_time(winner.time_s)}, all others as they are; {_colours(list(evidence))}"
+        + (
+            "."
+            if len(enough) == len(found)
+            else f", and a cross at its end: not even {MOST:g} times is enough."
+        ),
         figure,
         f"{slow} with one value changed is projected in full, as it was asked; {loser.setting.machine.name}, "
         f"calibration {', '.join(loser.calibrations)}.",

@@ -18,7 +18,7 @@ from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Missing
 from perfmodel.report.figures.collectives import Measured, measured, medians
 from perfmodel.report.figures.compare import INDEPENDENT, PAD, Pair, letters, verdict_traces
-from perfmodel.report.figures.words import collective_name, hover, library_name, safe, sentence
+from perfmodel.report.figures.words import collective_name, hover, interval_end, library_name, safe, sentence
 from perfmodel.schema.calibration import Curve
 from perfmodel.schema.evidence import COLLECTIVES, Backend, Evidence
 from perfmodel.units import counted, format_bytes, format_ratio, format_time
@@ -298,11 +298,11 @@ def _rows(cell: _Cell, low: Floats, ratio: Floats, high: Floats) -> Iterator[dic
 
 
 def _ratio_text(row: Mapping[str, Any]) -> str:
-    low, middle, high = (format_ratio(row[name]) for name in ("ratio_low", "ratio", "ratio_high"))
+    low, high = (interval_end(row[name]) for name in ("ratio_low", "ratio_high"))
     return hover(
         [
             f"<b>{format_bytes(row['payload_bytes'])}</b>",
-            f"A over B {middle}, interval {low} – {high}",
+            f"A over B {format_ratio(row['ratio'])}, interval {low} – {high}",
             f"{format_time(row['a_s'])} and {format_time(row['b_s'])}",
             row["verdict"],
         ]

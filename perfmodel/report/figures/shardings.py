@@ -22,7 +22,9 @@ from perfmodel.units import (
 )
 
 NAME = "shardings"
-_SCALE = ((0.0, "#0b5c8f"), (0.35, "#4d8fa8"), (0.7, "#b8c8cc"), (1.0, "#eeeeee"))
+SCALE = ((0.0, "#63a9d2"), (0.35, "#9cc8e0"), (0.7, "#d3e2ea"), (1.0, "#f2f2f2"))
+"""Everywhere light enough for dark numbers."""
+NUMBERS = "#1a1a1a"
 _UNIQUE = "row-wise-ub"
 _SAME = 1e-6  # of a time: as fast
 _LARGEST_RATIO = 4.0  # of a time to the fastest: what is slower has the last colour
@@ -96,8 +98,9 @@ def _cells(spread: Sequence[Size], ways: Sequence[str], columns: Sequence[str], 
             [_hover(size, each, over) for size, each in zip(spread, row, strict=True)] for row in found
         ],
         texttemplate="%{text}",
+        textfont={"color": NUMBERS},
         hovertemplate="%{customdata}<extra></extra>",
-        colorscale=[list(pair) for pair in _SCALE],
+        colorscale=[list(pair) for pair in SCALE],
         zmin=0,
         zmax=1,
         showscale=False,

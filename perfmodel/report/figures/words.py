@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable
 
-from perfmodel.units import format_fraction
+from perfmodel.units import format_fraction, format_ratio
 
 _LIBRARIES = {
     "nccl": "NCCL",
@@ -35,6 +35,14 @@ def sentence(text: str) -> str:
 def signed(share: float) -> str:
     """``+2.1 %``, ``−3.0 %``."""
     return ("+" if share >= 0 else "−") + format_fraction(abs(share))
+
+
+def interval_end(ratio: float) -> str:
+    """An end of an interval, with as many digits as say on which side of 1 it is."""
+    if ratio == 1 or format_ratio(ratio) != format_ratio(1.0):
+        return format_ratio(ratio)
+    shown = (f"{ratio:.{digits}g}" for digits in range(4, 17))
+    return f"{next(text for text in shown if float(text) != 1)}×"
 
 
 def safe(text: str) -> str:

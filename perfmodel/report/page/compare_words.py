@@ -7,13 +7,14 @@ from typing import Any
 from perfmodel.project import Projection
 from perfmodel.project.comparison import Verdict, differences, largest, samples_per_s, whole
 from perfmodel.report.figures.compare import Pair
+from perfmodel.report.figures.words import interval_end
 from perfmodel.report.page.headline import headline
 from perfmodel.report.projection import band
 from perfmodel.units import (
     counted,
     format_bytes,
-    format_count,
     format_fraction,
+    format_per_second,
     format_ratio,
     format_time,
 )
@@ -51,8 +52,8 @@ def card(pair: Pair) -> dict[str, Any]:
     low, middle, high = batch.ratio
     times = "; ".join(f"{letter} {_time(answer)}" for letter, _, answer in pair.sides)
     sure = (
-        f"A's time over B's: {format_ratio(middle)}, 95 % interval {format_ratio(low)} – "
-        f"{format_ratio(high)} with independent errors"
+        f"A's time over B's: {format_ratio(middle)}, 95 % interval {interval_end(low)} – "
+        f"{interval_end(high)} with independent errors"
     )
     alerts = [f"{letter}: {text}" for letter, _, p in pair.sides if (text := headline(p)["alert"])]
     return {
@@ -64,11 +65,6 @@ def card(pair: Pair) -> dict[str, Any]:
         "alert": "\n".join(alerts),
         "notes": list(_notes(pair)),
     }
-
-
-def _three(value: float) -> float:
-    """With three digits that say something."""
-    return float(f"{value:.3g}")
 
 
 def cannot_say(size: str, why: str) -> dict[str, Any]:
@@ -99,8 +95,8 @@ def _notes(pair: Pair) -> list[str]:
         notes.append(f"{label}: {', '.join(parts + [f'evidence {words}'] * bool(words))}")
     batch = counted(int(pair.a.work.batch[0]), "sample")
     if pair.a.gpus != pair.b.gpus:
-        many = [f"{letter} {format_count(_three(samples_per_s(p)))}" for letter, _, p in pair.sides]
-        notes.append(f"a batch is {batch} on each GPU; samples a second of all GPUs: {', '.join(many)}")
+        many = [f"{letter} {format_per_second(samples_per_s(p), 'samples')}" for letter, _, p in pair.sides]
+        notes.append(f"a batch is {batch} on each GPU; all GPUs together: {', '.join(many)}")
     clocks = [", ".join(map(str, answer.clocks)) for _, _, answer in pair.sides]
     if clocks[0] != clocks[1]:
         notes.append(f"times were taken by other clocks: A {clocks[0]}, B {clocks[1]}")

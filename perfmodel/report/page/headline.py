@@ -76,12 +76,13 @@ def _alert(answer: Projection) -> str:
     share = answer.evidence_shares().get(Evidence.ASSUMED, 0.0)
     if share <= MAIN_SHARE or answer.forward.memory is not None:
         return ""
-    first = f"{format_fraction(share)} of the time rests on something assumed."
+    rests = f"{format_fraction(share)} of the time rests on "
     experiment = next_experiment(answer)
     if experiment is None:
-        return first
-    text = experiment_text(experiment, answer.setting.machine.name)
-    return f"{first} {_WRAPPED.sub(' ', text)}"
+        return f"{rests}something assumed."
+    text = _WRAPPED.sub(" ", experiment_text(experiment, answer.setting.machine.name))
+    same = text.startswith(rests)  # what nobody measured here is what is assumed: said once
+    return f"{rests}something assumed{': ' if same else '. '}{text.removeprefix(rests)}"
 
 
 _WRAPPED = re.compile(r"\n(?=\S)")

@@ -351,7 +351,7 @@
   function theme() {
     const root = document.documentElement, pressed = document.getElementById("theme");
     const dark = () => root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
-    const tell = () => pressed.setAttribute("aria-pressed", String(dark()));
+    const tell = () => { pressed.textContent = dark() ? "Light" : "Dark"; };
     pressed.addEventListener("click", () => { root.dataset.theme = dark() ? "light" : "dark"; tell(); });
     tell();
   }
