@@ -93,6 +93,8 @@ class Mapper:
         if self.best is None:
             raise BadInputError("no mapping has room for all tables.", "use a chip with larger buffers.")
         bound = lower_bound(self.choices, self.best.time_s, first, self._late)
+        if np.isfinite(self.choices.capacity) and bound > first.bound_s * _TARGETS[2]:
+            self._pack_near(bound, first)
         helped = 0
         for kick in range(self.kicks):
             patience = max(_LEAST_PATIENCE, _PATIENCE * helped)
@@ -140,6 +142,23 @@ class Mapper:
             if found and found[-1].time_s <= first.bound_s * (1 + _GOOD_GAP):
                 break
         return sorted(found, key=lambda state: state.score)
+
+    def _pack_near(self, bound_s: float, first: Relaxed) -> None:
+        """Mappings by relaxed problems of what is done within times near a bound, which pieces made higher.
+
+        Equal tables that are slow together become faster together: no one of them alone would help.
+        """
+        assert self.best is not None
+        for factor in _TARGETS:
+            target = bound_s * factor
+            if self._close(bound_s) or self._late() or target >= self.best.time_s:
+                break
+            some = relaxed(self.choices, self.choices.longest_s <= target, first, self._late, target)
+            if np.isfinite(some.bound_s):
+                packed = pack_together if self.works else pack
+                state = packed(self.choices, self._rounded(some, target), target)
+                if state is not None:
+                    self._keep(self._improved(state))
 
     def _rounded(self, found: Relaxed, target_s: float) -> list[list[int]]:
         """Choices of each table to try: that of the relaxed problem, then the cheapest, ever leaner ones."""

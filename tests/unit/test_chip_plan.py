@@ -317,6 +317,15 @@ def test_a_table_that_has_room_is_cut_into_parts_of_its_rows_as_well() -> None:
     assert {(1, 4), (2, 2), (4, 1)} <= found
 
 
+@pytest.mark.parametrize("dim", [4, 16, 32])
+def test_idle_cores_share_small_tables(dim: int) -> None:
+    """Eight tables on 32 cores: none of them alone on four cores would help, all of them do."""
+    cuts = cuts_of(cost_on(load_chip("ascend-910"), tables_of(*[(20_000, dim, 4)] * 8), 1024, UNIFORM))
+    found = Mapper(cuts.choices, time_limit_s=2).run()
+    assert found.time_s <= found.bound_s * 1.003
+    assert np.all(found.state.core_s > 0)
+
+
 def test_why_says_how_much_of_a_table_stays() -> None:
     """Rows of 16 bytes take 128 of a buffer: in 8 parts 38.4 % stay beside bags, others stream past."""
     cuts = cuts_of(cost_on(load_chip("ascend-910b"), tables_of(*[(20_000, 4, 1)] * 8), 1024, UNIFORM))
