@@ -285,7 +285,16 @@ def outcome_on(
     cost, fitting, gathered = costs[0], best_symmetric(costs[0]), global_memory(costs[0])
     if time_limit_s is None:
         time_limit_s = _LIMIT_S + _LIMIT_OF_A_KIND_S * max(0, cost.count.size - _FEW_KINDS)
-    searched = search(costs, robust=robust, time_limit_s=time_limit_s, seed=seed, stop=stop)
+    alike = sorted(asked, key=[*compared, ids].index)  # whichever of them the ids are, if robust
+    order = [asked.index(each) for each in (alike if robust else asked)]
+    searched = search(
+        [costs[at] for at in order],
+        robust=robust,
+        time_limit_s=time_limit_s,
+        seed=seed,
+        of=order.index(0),
+        stop=stop,
+    )
     mapped, mapping = searched.mapped, searched.mapping
     work = mapping.work(cost)
     batches = [mapping.batch(cost, work), *(mapping.batch(each) for each in costs[1:])]

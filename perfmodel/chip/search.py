@@ -45,8 +45,8 @@ _WORST = -1
 class Searched:
     """What was found.
 
-    cuts    by the first ids;  mapped  the search, its state by them (robust: by the worst of all)
-    mapping the pieces;  bound_s of ``mapped`` is that of the first ids, of the worst ones if robust
+    cuts    by the ids that count;  mapped  the search, its state by them (robust: by the worst of all)
+    mapping the pieces;  bound_s of ``mapped`` is that of these ids, of the worst ones if robust
     reasons by the first one of equal tables that are cut alike: of those that there was time for
     stopped what ended it: no improvement, time, or interrupt
     """
@@ -80,24 +80,26 @@ def search(
     robust: bool,
     time_limit_s: float,
     seed: int,
+    of: int = 0,
     stop: Callable[[], bool] = never,
 ) -> Searched:
-    """The mapping that is fastest with the first ids, or (robust) with the worst ones.
+    """The mapping that is fastest with some ids, or (robust) with the worst ones.
 
-    costs  of the same tables, by ids;  stop  whether to end it now, with the best so far
+    costs  of the same tables, by ids;  of  which ids count, and (robust) are told of
+    stop  whether to end it now, with the best so far
     Limits: no mapping has room for all tables -> BadInputError;  time enough -> the mappings that are
             compared are the same whichever of the ids come first
     """
-    return _Search(costs, time_limit_s, seed, stop).run(_WORST if robust else 0)
+    return _Search(costs, time_limit_s, seed, of, stop).run(_WORST if robust else of)
 
 
 class _Search:
     """Mappings for each of some ids, and for the worst of them (``_WORST``), until it is late."""
 
     def __init__(
-        self, costs: Sequence[ChipCost], time_limit_s: float, seed: int, stop: Callable[[], bool]
+        self, costs: Sequence[ChipCost], time_limit_s: float, seed: int, of: int, stop: Callable[[], bool]
     ) -> None:
-        self.costs, self.seed, self.stop = costs, seed, stop
+        self.costs, self.seed, self.of, self.stop = costs, seed, of, stop
         self.began, self.limit_s = time.monotonic(), time_limit_s
         self.cut_short = False
         self.cuts: dict[int, Cuts] = {}
@@ -128,7 +130,7 @@ class _Search:
         state = _by(self._choices(goal), found.state)
         first = replace(first, state=state, tried=self.tried, seconds=time.monotonic() - self.began)
         stopped = "interrupt" if self.stop() else "time" if self.cut_short else "no improvement"
-        return Searched(self._cuts(0), first, found.mapping, reasons, stopped)
+        return Searched(self._cuts(self.of), first, found.mapping, reasons, stopped)
 
     def _bound(self, goal: int, upper_s: float, known_s: float) -> float:
         """No mapping is faster, slices of what is spread counted; of the worst of several ids as it was.
@@ -145,7 +147,7 @@ class _Search:
 
         One table of each group of equal ones that are cut alike is tried, those that take most first.
         """
-        cuts, choices = self._cuts(0), self._choices(goal)
+        cuts, choices = self._cuts(self.of), self._choices(goal)
         reasons: dict[int, Reason] = {}
         again = True
         while again:

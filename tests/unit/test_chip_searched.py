@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import numpy as np
+import pytest
 
-from perfmodel.chip.answer import Outcome, outcome_on
+from perfmodel.chip.answer import COMPARED, Outcome, outcome_on
+from perfmodel.chip.cost import ChipCost
 from perfmodel.chip.replay import Replayed
+from perfmodel.chip.search import Searched, search
 from perfmodel.chip.simulate import Simulated
 from perfmodel.plan.tables import PlanTables
 from perfmodel.report.chip import chip_text
@@ -50,6 +55,23 @@ def test_a_mapping_that_is_not_simulated_is_said_to_be_none() -> None:
     assert "not simulated, as no such mapping was found" in owned_words(slow)[0]
     assert "--time-limit 5s may find one." in owned_words(slow)[0]
     assert "Time was up" not in owned_words(replace(slow, stopped="no improvement"))[0]
+
+
+def test_a_robust_search_is_one_whichever_of_its_ids_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same costs in the same order, and the cuts are those of the ids that are asked for."""
+    seen: list[tuple[list[float], int]] = []
+
+    def watched(costs: Sequence[ChipCost], **options: Any) -> Searched:
+        seen.append(([float(cost.popular[0].share(0, 1)) for cost in costs], options["of"]))
+        return search(costs, **options)
+
+    monkeypatch.setattr("perfmodel.chip.answer.search", watched)
+    chip, tables = answer().cost.chip, answer().tables
+    for ids in COMPARED:
+        found = outcome_on(chip, tables, 256, ids, robust=True, time_limit_s=0.01)
+        assert found.ids == ids and found.cuts.cost is found.cost
+    assert [at for _, at in seen] == [0, 1, 2]
+    assert seen[0][0] == seen[1][0] == seen[2][0]
 
 
 def replayed(way: str, predicted_s: float) -> Replayed:
