@@ -11,6 +11,7 @@ from perfmodel.report.chip import any_mapping, ended, no_bound, not_looked_at, w
 from perfmodel.report.figures.block import Block
 from perfmodel.report.figures.chip import chip_blocks, limit_words
 from perfmodel.report.page.assemble import block_data, whole_page
+from perfmodel.report.searched import short_of_time
 from perfmodel.units import counted, format_bytes, format_fraction, format_ratio, format_time
 
 
@@ -55,6 +56,7 @@ def headline(answer: Outcome) -> dict[str, Any]:
     assumed = [f"{key} = {chip.quantity(key)}" for key in sorted(chip.overrides)]
     notes = [tables, *too_large(chip, answer.tables.total_bytes), "Modelled, not measured."]
     notes += [f"{counted(answer.mapped.tried, 'mapping')} looked at{ended(answer)}."]
+    notes += [words for words in [short_of_time(answer)] if words]
     notes += [f"{line}." for line in not_looked_at(answer)]
     notes += [f"Changed for this page: {', '.join(assumed)}."] if assumed else []
     return {
