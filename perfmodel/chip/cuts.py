@@ -240,7 +240,9 @@ def _cuts(cost: ChipCost, table: int, slices: tuple[int, ...], ways: tuple[Way, 
         for c, has_room in held.items():
             if not resident or rows <= has_room:
                 yield from (Cut(way, rows, 1, c, k) for k in usual if k <= bags and c * k <= cores)
-        for head, parts in _heads(rows, held[1], cores, fair, way == Way.L1):
+        stays = way == Way.L1
+        several = held[1] if stays else int(value("local_bytes") // (dim * element))
+        for head, parts in _heads(rows, several, cores, fair, stays):
             yield from (
                 Cut(way, head, parts, 1, k)
                 for k in _few(usual, cores, fair // parts)
