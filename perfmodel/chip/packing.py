@@ -114,7 +114,7 @@ class State:
 def place(state: State, choice: int, target_s: float) -> list[Ints] | None:
     """Cores for the pieces of a choice: those that are least full with one of them.
 
-    Limits: too few cores with room -> None
+    Limits: pieces that take no memory -> those that are least busy;  too few cores with room -> None
     """
     c = state.choices
     parts = c.parts_of(choice)
@@ -123,7 +123,8 @@ def place(state: State, choice: int, target_s: float) -> list[Ints] | None:
     for part in sorted(parts, key=lambda at: (-c.local[at], -c.core_s[at])):
         number = int(c.number[part])
         working = np.maximum(vector, c.vector[part])
-        score = _fullness(core_s + c.core_s[part], local + c.local[part] + working, target_s, c.capacity)
+        kept = local + c.local[part] + working if c.local[part] + c.vector[part] > 0 else 0 * local
+        score = _fullness(core_s + c.core_s[part], kept, target_s, c.capacity)
         cores = np.argsort(score, kind="stable")[:number]
         if number > c.cores or np.isinf(score[cores[-1]]):
             return None

@@ -341,6 +341,14 @@ def test_a_search_ends_where_nothing_helps() -> None:
     assert found.tried < 1000
 
 
+def test_pieces_that_keep_nothing_go_where_least_is_done_however_full_cores_are() -> None:
+    """Two of three cores are full of rows and work for 1: four pieces of 1 make it 2 on each."""
+    stays, passes = [(0.0, 0.0, [(1, 1.0, 100.0)])], [(0.0, 0.0, [(1, 1.0, 0.0)])]
+    state = pack(choices(3, 100, [stays, passes], [2, 4]), [[0]] * 2 + [[1]] * 4, 2.0)
+    assert state is not None
+    assert state.core_s.tolist() == [2.0, 2.0, 2.0]
+
+
 def test_pieces_that_need_memory_to_work_leave_cores_for_rows_that_stay() -> None:
     """Eight pieces of 1 that work in 60 of 100: two on each of four cores leave room for 16 tables of 10."""
     stays, works = [(9.0, 0.0, []), (0.0, 0.0, [(1, 0.0, 10.0)])], [(0.0, 0.0, [(1, 1.0, 0.0)])]
