@@ -78,9 +78,10 @@ def waits_nowhere(answer: Outcome) -> str:
 
 
 def no_bound(answer: Outcome) -> str:
-    """Why nothing is said of other mappings."""
-    what = "Ctrl-C" if answer.stopped == "interrupt" else "The time limit"
-    return f"{what} ended the costing of choices: no bound. A longer search may be faster."
+    """Why nothing is said of other mappings; of a time limit ``short_of_time`` says what would help."""
+    if answer.stopped == "interrupt":
+        return "Ctrl-C ended the costing of choices: no bound. A longer search may be faster."
+    return "The time limit ended the costing of choices: no bound."
 
 
 def bound_words(answer: Outcome) -> str:
