@@ -194,7 +194,7 @@ def main() -> None:
     parser.add_argument("--batches", nargs="+", type=int, default=BATCHES)
     parser.add_argument("--ids", nargs="+", default=IDS)
     parser.add_argument("--details", action="store_true", help="times, baselines, gaps, what is busiest")
-    parser.add_argument("--time-limit", type=float, default=0.5, help="of each search [s]")
+    parser.add_argument("--time-limit", type=float, default=1.0, help="of each search, as of plan [s]")
     asked = parser.parse_args()
     ids = [parse_distribution(text) for text in asked.ids]
     for chip in asked.chips:
