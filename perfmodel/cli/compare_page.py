@@ -239,11 +239,7 @@ def _write(page: Comparison, out: Path, file_format: str) -> int:
     from perfmodel.report.page.compare import compare_html, compare_markdown
 
     content = (compare_html if file_format == "html" else compare_markdown)(page).encode()
-
-    def write(path: Path) -> None:
-        path.write_bytes(content)
-
-    write_whole(out, write)
+    write_whole(out, lambda path: path.write_bytes(content))
     return len(content)
 
 

@@ -289,7 +289,7 @@ def unwritable(path: Path, error: Exception) -> BadInputError:
     return BadInputError(f"{path} cannot be written: {reason}.", "name another place that you may write to.")
 
 
-def write_whole(path: Path, write: Callable[[Path], None]) -> None:
+def write_whole(path: Path, write: Callable[[Path], object]) -> None:
     """Write a file under another name beside it and rename it: readers see the old file or the new one."""
     try:
         handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=path.suffix, dir=path.parent)

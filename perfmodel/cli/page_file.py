@@ -86,11 +86,7 @@ def write(page: Page, out: Path, file_format: str) -> int:
     from perfmodel.report.page.markdown import page_markdown
 
     content = (page_html if file_format == "html" else page_markdown)(page).encode()
-
-    def fill(path: Path) -> None:
-        path.write_bytes(content)
-
-    write_whole(out, fill)
+    write_whole(out, lambda path: path.write_bytes(content))
     return len(content)
 
 

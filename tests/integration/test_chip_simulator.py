@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any
-
 import numpy as np
 import pytest
+from chip_tables import tables
 
 from perfmodel.chip.cost import ChipCost
 from perfmodel.chip.ids import popularities
@@ -22,16 +20,6 @@ CASES = [
     for ids in ("uniform", "zipf:1.05", "one-row")
     for rows, dim, pooling, batch in ((200, 16, 1, 1024), (3000, 64, 4, 512), (200_000, 128, 1, 512))
 ]
-
-
-def tables(rows: Any, dim: float = 25, pooling: float = 1) -> Any:
-    m = np.atleast_1d(np.asarray(rows, dtype=float))
-    return SimpleNamespace(
-        rows=m,
-        dim=np.full(m.size, float(dim)),
-        element_bytes=np.full(m.size, 4.0),
-        pooling=np.full(m.size, pooling),
-    )
 
 
 @pytest.mark.parametrize("place", ["every core", "one core"])

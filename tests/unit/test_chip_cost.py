@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from chip_tables import tables
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -45,16 +45,6 @@ PLAIN = {
 
 def chip(**values: float) -> Chip:
     return load_chip("ascend-910").with_overrides({**PLAIN, **values})
-
-
-def tables(rows: Any, dim: float = 25, pooling: float = 1) -> Any:
-    m = np.atleast_1d(np.asarray(rows, dtype=float))
-    return SimpleNamespace(
-        rows=m,
-        dim=np.full(m.size, float(dim)),
-        element_bytes=np.full(m.size, 4.0),
-        pooling=np.full(m.size, pooling),
-    )
 
 
 def cost(
