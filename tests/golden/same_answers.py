@@ -21,7 +21,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
-from made_logs import line, new_log, write  # noqa: E402
+from made_logs import line, new_log, write
 
 os.environ.update(COLUMNS="100", OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", NO_COLOR="1")
 
@@ -165,7 +165,6 @@ def main(verb: str, place: str) -> int:
             print(f"{i}: {typed}\n" + "\n".join(row[:300] for _, row in zip(range(12), lines, strict=False)))
     print(f"{len(LINES.splitlines()) - 1} command lines, {different} with another answer")
     return 1 if different else 0
-
 
 
 if __name__ == "__main__":
