@@ -3,8 +3,8 @@
 Run:    python benchmarks/one_chip.py [--chips ascend-910 h100-sxm] [--quick] [--worst 10]
 Each cell is one table, whole on one core or a slice of its batch on every core, in each way that fits, with
 ids drawn from a distribution; then many tables dealt at random, and the mappings that plan --on-chip finds.
-The simulator (perfmodel.chip.simulate) knows requests, queues, buffers and a cache, and nothing of the closed
-forms (perfmodel.model.one_core, one_chip).
+The simulator (perfmodel.onechip.simulate) knows requests, queues, buffers and a cache, and no closed
+form (perfmodel.model.one_core, one_chip).
 Goal:   closed forms within 10 % in the median of every chip, way and distribution; the way, and the mapping,
         that they say is fastest is the simulator's best, or within 5 % of it, in 90 % of the cases. Exit code
         1 where missed.
@@ -22,14 +22,14 @@ from itertools import product
 import numpy as np
 import pandas as pd
 
-from perfmodel.chip.answer import outcome_on
-from perfmodel.chip.cost import ChipCost
-from perfmodel.chip.ids import popularities
-from perfmodel.chip.popular import Popularity
-from perfmodel.chip.programs import simulate_pieces, symmetric_pieces
-from perfmodel.chip.replay import replay_mappings
-from perfmodel.chip.traces import draw
-from perfmodel.chip.work import WAYS, Piece, Way
+from perfmodel.onechip.answer import outcome_on
+from perfmodel.onechip.cost import ChipCost
+from perfmodel.onechip.ids import popularities
+from perfmodel.onechip.popular import Popularity
+from perfmodel.onechip.programs import simulate_pieces, symmetric_pieces
+from perfmodel.onechip.replay import replay_mappings
+from perfmodel.onechip.traces import draw
+from perfmodel.onechip.work import WAYS, Piece, Way
 from perfmodel.plan.tables import PlanTables
 from perfmodel.schema.chip import Chip, load_chip
 from perfmodel.schema.distributions import parse_distribution

@@ -18,8 +18,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from perfmodel.chip.answer import Outcome, cost_on, outcome_on
-from perfmodel.chip.replay import replay_mappings
+from perfmodel.onechip.answer import Outcome, cost_on, outcome_on
+from perfmodel.onechip.replay import replay_mappings
 from perfmodel.plan.tables import PlanTables
 from perfmodel.schema.chip import load_chip
 from perfmodel.schema.distributions import ONE_ROW, Distribution, parse_distribution

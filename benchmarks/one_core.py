@@ -30,11 +30,11 @@ from calibrate.cuda.one_core_plan import (
     least_time_s,
     symmetric,
 )  # fmt: skip
-from perfmodel.chip.answer import cost_on
-from perfmodel.chip.layout import layout
-from perfmodel.chip.work import Batch, Way
 from perfmodel.errors import BadInputError
 from perfmodel.model import one_core as model
+from perfmodel.onechip.answer import cost_on
+from perfmodel.onechip.layout import layout
+from perfmodel.onechip.work import Batch, Way
 from perfmodel.plan.tables import PlanTables
 from perfmodel.schema.chip import Chip, load_chip
 from perfmodel.schema.distributions import ONE_ROW, UNIFORM, Distribution

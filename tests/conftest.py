@@ -100,9 +100,9 @@ def _commands_are_read_once() -> Iterator[None]:
 @pytest.fixture(scope="session", autouse=True)
 def _tables_are_built_once() -> Iterator[None]:
     """What a group of ranks takes follows from machine and calibration: it is worked out once for each."""
-    from perfmodel import predict
+    from perfmodel.collectives import estimate
 
-    build, built = predict.build_table, dict[tuple[Any, ...], tuple[Any, ...]]()
+    build, built = estimate.build_table, dict[tuple[Any, ...], tuple[Any, ...]]()
 
     def known(machine: Any, calibration: Any, *group: Any) -> Any:
         key = (id(machine), id(calibration), *group)
@@ -111,7 +111,7 @@ def _tables_are_built_once() -> Iterator[None]:
         return built[key][2]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(predict, "build_table", known)
+        patch.setattr(estimate, "build_table", known)
         yield
 
 

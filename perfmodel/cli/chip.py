@@ -26,7 +26,7 @@ from perfmodel.cli.typed_line import TypedLine
 from perfmodel.errors import BadInputError
 
 if TYPE_CHECKING:
-    from perfmodel.chip.answer import Outcome
+    from perfmodel.onechip.answer import Outcome
 
 _MEANT = (
     "chip",
@@ -83,9 +83,9 @@ def on_chip(context: typer.Context) -> None:
         raise BadInputError(
             "which tables?", "give --model, e.g. --model mlperf-dlrm-dcnv2 (perfmodel models lists them)"
         )
-    from perfmodel.chip.answer import outcome_on
     from perfmodel.cli.ids import ids_of
     from perfmodel.cli.options import settings_of
+    from perfmodel.onechip.answer import outcome_on
     from perfmodel.plan.tables import PlanTables
     from perfmodel.schema.chip import load_chip
     from perfmodel.units import parse_count, parse_time
@@ -108,7 +108,7 @@ def on_chip(context: typer.Context) -> None:
 
 def _deliver(answer: Outcome, context: typer.Context) -> None:
     """The page first, then the answer."""
-    from perfmodel.chip.memory import too_large
+    from perfmodel.onechip.memory import too_large
     from perfmodel.report.chip import chip_text
 
     asked = context.params

@@ -58,7 +58,7 @@ def chips(
     from perfmodel.report import chips as report
 
     if ways:
-        from perfmodel.chip.ways import ways_map
+        from perfmodel.onechip.ways import ways_map
         from perfmodel.schema.workload import dtype_bytes
         from perfmodel.units import parse_count, parse_number
 

@@ -33,7 +33,7 @@ from perfmodel.errors import BadInputError, NoCalibrationError
 if TYPE_CHECKING:
     import pandas as pd
 
-    from perfmodel.predict import CollectiveModel
+    from perfmodel.collectives.estimate import CollectiveModel
     from perfmodel.schema.machine import Machine
 
 _ALL = "all"
@@ -162,7 +162,8 @@ def _predict(
     import numpy as np
     import pandas as pd
 
-    from perfmodel.predict import CollectiveModel, predict_collectives
+    from perfmodel.collectives.estimate import CollectiveModel
+    from perfmodel.collectives.predict import predict_collectives
 
     model = CollectiveModel.load(machine, library, clock, calibration)
     parts, missing, first = [], [], None

@@ -113,8 +113,8 @@ def _refuse(names: Sequence[str], machines: Sequence[bool], typed: Mapping[str, 
 
 def _instead(names: Sequence[str], machines: Sequence[bool], machine: str) -> str:
     """The line with the calibration that the machine takes; nothing where it has none of its own."""
+    from perfmodel.collectives.choose import choose_calibration
     from perfmodel.errors import PerfmodelError
-    from perfmodel.prediction.choose import choose_calibration
     from perfmodel.schema.evidence import Backend
     from perfmodel.schema.machine import load_machine
 

@@ -67,10 +67,10 @@ def explain_on_chip(context: typer.Context) -> None:
     """
     check_meant(context, _MEANT, "explains one core of one chip")
     asked = context.params
-    from perfmodel.chip.explain import explain_way
-    from perfmodel.chip.work import WAYS
     from perfmodel.cli.ids import ids_of
     from perfmodel.cli.options import settings_of
+    from perfmodel.onechip.explain import explain_way
+    from perfmodel.onechip.work import WAYS
     from perfmodel.report.explain_chip import way_text
     from perfmodel.schema.chip import load_chip
     from perfmodel.schema.files import unknown_name

@@ -203,8 +203,8 @@ def _require_fittable(points: pd.DataFrame, result: ImportResult) -> None:
 
 def _shipped_like(machine: Machine, backend: Backend) -> Calibration | None:
     """What is shipped for this machine and library: where the laws start."""
+    from perfmodel.collectives.choose import choose_calibration
     from perfmodel.errors import NoCalibrationError
-    from perfmodel.prediction.choose import choose_calibration
     from perfmodel.schema.machine import list_machines
 
     if machine.name not in list_machines():

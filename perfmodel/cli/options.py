@@ -209,8 +209,8 @@ def advice(
 
 def known_clocks(machine: Machine, library: str) -> list[str]:
     """Clocks of the shipped calibrations of a library that ``machine`` has or borrows."""
+    from perfmodel.collectives.choose import choose_calibration
     from perfmodel.errors import NoCalibrationError
-    from perfmodel.prediction.choose import choose_calibration
     from perfmodel.schema.evidence import Backend, Clock
 
     found = []
@@ -223,7 +223,7 @@ def known_clocks(machine: Machine, library: str) -> list[str]:
 
 def check_gpus(table_bytes: float, machine: Machine, reserve: float, what: str = "--table-size") -> None:
     """Refuse tables that need more GPUs than the model describes."""
-    from perfmodel.predict import LARGEST_GPUS
+    from perfmodel.collectives.estimate import LARGEST_GPUS
     from perfmodel.units import format_bytes, format_count
 
     usable = machine.value("hbm_bytes") * (1 - reserve)

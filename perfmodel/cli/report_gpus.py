@@ -94,7 +94,7 @@ def _numbers(typed: Mapping[str, list[str] | None]) -> list[int]:
 
 
 def _check_most(gpus: int) -> None:
-    from perfmodel.predict import LARGEST_GPUS
+    from perfmodel.collectives.estimate import LARGEST_GPUS
     from perfmodel.units import format_count
 
     if gpus > LARGEST_GPUS:
@@ -173,7 +173,7 @@ def _first(
 
 def _default_numbers(first: Projection) -> list[int]:
     """What the tables need first, and then more."""
-    from perfmodel.predict import LARGEST_GPUS
+    from perfmodel.collectives.estimate import LARGEST_GPUS
 
     node = first.gpu_count.gpus_per_node
     more = [nodes * node for nodes in _NODES if nodes * node > first.gpus]
@@ -192,7 +192,7 @@ def _selector(numbers: list[int], *, typed: bool) -> Selector:
 
 
 def _kind(first: Projection, numbers: Selector, way: str | None, line: str) -> Kind:
-    from perfmodel.predict import LARGEST_GPUS
+    from perfmodel.collectives.estimate import LARGEST_GPUS
     from perfmodel.report.page.gpu_contents import BLOCKS, fixed_gpu_blocks
     from perfmodel.report.page.gpu_views import GpuLines, GpusAsked, Tables, bar_numbers, gpu_view
 

@@ -14,9 +14,9 @@ from perfmodel.cli.output import emit, emit_json, warn_all
 from perfmodel.errors import BadInputError
 
 if TYPE_CHECKING:
-    from perfmodel.chip.cost import ChipCost
-    from perfmodel.chip.replay import Replayed
-    from perfmodel.chip.traces import Trace
+    from perfmodel.onechip.cost import ChipCost
+    from perfmodel.onechip.replay import Replayed
+    from perfmodel.onechip.traces import Trace
     from perfmodel.plan.tables import PlanTables
 
 _DEFAULT_BATCH = "512"
@@ -69,12 +69,12 @@ def simulate(
       perfmodel simulate --chip h100-sxm --model criteo-kaggle --table t4 --one-core
       perfmodel simulate --chip ascend-910 --model mine.csv --trace ids.npz --table users
     """
-    from perfmodel.chip.answer import outcome_on
-    from perfmodel.chip.cost import ChipCost
-    from perfmodel.chip.ids import popularities
-    from perfmodel.chip.memory import too_large
-    from perfmodel.chip.replay import replay_mappings
-    from perfmodel.chip.traces import draw, read_trace
+    from perfmodel.onechip.answer import outcome_on
+    from perfmodel.onechip.cost import ChipCost
+    from perfmodel.onechip.ids import popularities
+    from perfmodel.onechip.memory import too_large
+    from perfmodel.onechip.replay import replay_mappings
+    from perfmodel.onechip.traces import draw, read_trace
     from perfmodel.plan.tables import PlanTables
     from perfmodel.report.chips import simulated_text
     from perfmodel.report.searched import off_words, owned_words
@@ -183,8 +183,8 @@ def _tables(
 
     Limits: a way that is asked for by name and does not fit -> BadInputError
     """
-    from perfmodel.chip.replay import EVERY_CORE, ONE_CORE, chosen, replay_table
-    from perfmodel.chip.work import WAYS
+    from perfmodel.onechip.replay import EVERY_CORE, ONE_CORE, chosen, replay_table
+    from perfmodel.onechip.work import WAYS
     from perfmodel.schema.files import unknown_name
 
     labels = {one.label.lower(): one for one in WAYS}

@@ -45,16 +45,6 @@ class Identity:
         return f"{self.machine}/{self.backend}-{self.library_version or 'unknown'}-{self.clock}"
 
 
-def domain_gpus_of(machine: Machine, gpus_per_node: int) -> int:
-    """GPUs that reach each other without a network card when each node gives ``gpus_per_node``.
-
-    A DGX: the node's. An NVL72 (18 trays of 4): 18 times the tray's, up to its domain.
-    """
-    if gpus_per_node > machine.gpus_per_node:
-        return gpus_per_node
-    return gpus_per_node * machine.nodes_per_domain
-
-
 def fit_calibration(
     samples: pd.DataFrame,
     machine: Machine,
@@ -87,7 +77,7 @@ def fit_calibration(
         backend=identity.backend,
         library_version=identity.library_version,
         clock=identity.clock,
-        domain_gpus=domain_gpus_of(machine, machine.gpus_per_node),
+        domain_gpus=machine.domain_gpus_of(machine.gpus_per_node),
         complete=identity.complete,
         checked=identity.checked,
         preferred=identity.preferred,
@@ -125,7 +115,7 @@ def usable_samples(samples: pd.DataFrame) -> pd.DataFrame:
 def _cells(samples: pd.DataFrame, machine: Machine) -> list[tuple[Cell, pd.DataFrame]]:
     frame = samples.assign(
         domain=[
-            min(int(g), domain_gpus_of(machine, int(n)))
+            min(int(g), machine.domain_gpus_of(int(n)))
             for g, n in zip(samples["gpus"], samples["gpus_per_node"], strict=True)
         ]
     )

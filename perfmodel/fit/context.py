@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from perfmodel.fit.build import domain_gpus_of
-from perfmodel.fit.curves import curve_time
+from perfmodel.collectives.stored import curve_time
 from perfmodel.fit.links import rounded
 from perfmodel.model import embedding_bag
 from perfmodel.schema.calibration import Calibration, Interval
@@ -102,7 +101,7 @@ def _alone(
     """Time of a step's collective by its curve after a kernel, else by its plain one [s]; NaN without one."""
     times = np.full(len(passes), np.nan)
     for i, (gpus, node) in enumerate(zip(passes["gpus"], passes["gpus_per_node"], strict=True)):
-        cell = (_COLLECTIVES[step], int(gpus), domain_gpus_of(machine, int(node)))
+        cell = (_COLLECTIVES[step], int(gpus), machine.domain_gpus_of(int(node)))
         curve = calibration.curve(*cell, after_kernel=True) or calibration.curve(*cell)
         if curve is not None:
             times[i] = curve_time(curve, sizes[i : i + 1])[0]

@@ -12,7 +12,6 @@ from scipy.optimize import isotonic_regression
 from perfmodel.errors import BadInputError
 from perfmodel.fit.robust import half_widths, solve
 from perfmodel.model.curves import anchored_time, hockney_time
-from perfmodel.schema.calibration import Curve
 
 Floats = npt.NDArray[np.float64]
 
@@ -83,18 +82,6 @@ def fit_curve(
         anchor_times_s=np.asarray(anchors, float),
         anchor_log_sd=_anchor_spread(sizes, medians, raw_sizes, raw_times),
         at_bound=() if fixed is not None else _at_bound(float(np.exp(log_p))),
-    )
-
-
-def curve_time(curve: Curve, payload_bytes: Floats) -> Floats:
-    """Time of a stored curve [s]; see ``anchored_time``."""
-    return anchored_time(
-        payload_bytes,
-        curve.alpha_s.value,
-        curve.beta_bytes_per_s.value,
-        curve.p.value,
-        np.array(curve.anchor_bytes),
-        np.array(curve.anchor_times_s),
     )
 
 

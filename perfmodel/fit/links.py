@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import least_squares
 
+from perfmodel.collectives.stored import law_time, step_constants
 from perfmodel.model import laws
-from perfmodel.model.laws import Group, StepConstants
+from perfmodel.model.laws import Group
 from perfmodel.schema.calibration import Law
 from perfmodel.schema.machine import Machine
 from perfmodel.schema.priors import Belief, Priors
@@ -35,7 +36,6 @@ _NETWORK = (
     "rendezvous_s",
     "remote_peer_bytes_per_s",
 )
-_LAW_TIMES = {"ring_tree": laws.ring_tree_time, "pairwise": laws.pairwise_time}
 _LAW_NAMES = {"ring_tree": laws.RING_TREE, "pairwise": laws.PAIRWISE}
 
 
@@ -48,35 +48,6 @@ class Cell:
     payload_bytes: Floats
     time_s: Floats
     source_ids: tuple[str, ...]
-
-
-def law_time(
-    law: str, log_unknowns: Floats, steps: StepConstants, collective: str, group: Group, payload_bytes: Floats
-) -> Floats:
-    """Time of a collective by the named law [s]; see ``laws.ring_tree_time`` and ``laws.pairwise_time``."""
-    return _LAW_TIMES[law](log_unknowns, steps, collective, group, payload_bytes)
-
-
-def step_constants(machine: Machine, priors: Priors) -> StepConstants:
-    """NCCL's constants for this machine's links: NVLink or PCIe inside, its kind of network across."""
-    nccl = priors.nccl
-    nvlink = machine.nvlink_domain_gpus > 1
-    network = priors.network.get(str(machine.links.network))
-    return StepConstants(
-        ring_base_s=np.array(nccl.ring_base_s),
-        tree_base_s=np.array(nccl.tree_base_s),
-        ring_inside_s=np.array(nccl.nvlink_ring_step_s if nvlink else nccl.pcie_ring_step_s),
-        tree_inside_s=np.array(nccl.nvlink_tree_step_s if nvlink else nccl.pcie_tree_step_s),
-        ring_network_s=np.array(network.ring_step_s if network else nccl.network_ring_step_s),
-        tree_network_s=np.array(network.tree_step_s if network else nccl.network_tree_step_s),
-        network_overhead_s=np.array(nccl.network_overhead_s),
-        nvls_s=nccl.nvls_s,
-        nvls_tree_step_s=nccl.nvls_tree_step_s,
-        has_nvls=machine.links.nvls and nvlink,
-        rate_sharpness=priors.shape.rate_sharpness,
-        choice_sharpness=priors.shape.choice_sharpness,
-        rendezvous_half_bytes=priors.shape.rendezvous_half_bytes,
-    )
 
 
 def prior_of(law: str, machine: Machine, priors: Priors) -> tuple[Floats, Floats]:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from perfmodel.collectives.library import Timing
 from perfmodel.errors import BadInputError
 from perfmodel.model import bands
 from perfmodel.model.exchanges import Exchange
@@ -18,7 +19,6 @@ from perfmodel.plan.steps import BACKWARD, FORWARD, Step
 from perfmodel.plan.tables import PlanTables
 from perfmodel.plan.timing import PassTimes
 from perfmodel.project.costs import HANDOVER, Forward
-from perfmodel.project.links import Timing
 from perfmodel.project.scenarios import CLUSTER, Setting, load_setting
 from perfmodel.schema.evidence import Evidence
 from perfmodel.schema.machine import Machine, load_machine

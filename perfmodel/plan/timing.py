@@ -9,11 +9,11 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.collectives.library import Timing, nothing, untimed
 from perfmodel.model import embedding_bag as eb
 from perfmodel.plan.steps import ACROSS, ALL, INSIDE, FastCurve, Step
 from perfmodel.project.costs import Forward
 from perfmodel.project.handover import BETWEEN, Sent
-from perfmodel.project.links import Timing, nothing, untimed
 
 Array = NDArray[np.float64]
 TimeOf = Callable[[Array], Array]

@@ -9,14 +9,13 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from perfmodel.fit.build import domain_gpus_of
+from perfmodel.collectives.library import Timing, constant, nothing, untimed
 from perfmodel.model import access, bounds, kernels
 from perfmodel.model import embedding_bag as eb
 from perfmodel.model import exchanges as ex
 from perfmodel.model.look_ups import Gather, LookUps
 from perfmodel.project.handover import Sent
 from perfmodel.project.inputs import TableGroup, Work
-from perfmodel.project.links import Timing, constant, nothing, untimed
 from perfmodel.project.scenarios import BEST, Setting
 from perfmodel.project.steps import HANDOVER as HANDOVER
 from perfmodel.project.steps import Step as Step
@@ -268,7 +267,7 @@ class Forward:
         if self.setting.one_domain:
             return G
         machine = self.setting.machine
-        return np.minimum(G, domain_gpus_of(machine, self.gpus_per_node or machine.gpus_per_node))
+        return np.minimum(G, machine.domain_gpus_of(self.gpus_per_node or machine.gpus_per_node))
 
     def _two_level(self, dense: Array, G: Array) -> list[Step]:
         """Reduce-scatter inside each domain, then among the ranks of equal place; flat where G is uneven."""

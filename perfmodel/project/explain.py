@@ -11,14 +11,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from perfmodel.collectives.estimate import CollectiveModel
+from perfmodel.collectives.library import Faster
 from perfmodel.errors import BadInputError
-from perfmodel.fit.build import domain_gpus_of
 from perfmodel.model import collectives, curves, kernels, laws
-from perfmodel.predict import CollectiveModel
 from perfmodel.project import laws_explained as laws_of
 from perfmodel.project.costs import CONVERT_IN, CONVERT_OUT, HANDOVER
 from perfmodel.project.handover import Handover
-from perfmodel.project.links import Faster
 from perfmodel.project.projection import LABELS, Projection, StepRow
 from perfmodel.project.scenarios import OneDomain
 from perfmodel.project.terms import Term as Term
@@ -277,7 +276,7 @@ def _collective(answer: Projection, step: StepRow, model: CollectiveModel) -> Pa
     """Equation, source, terms and working of a collective: its measured cell, or the law of its links."""
     collective = _collective_of(step)
     gpus, node = _ranks(answer, step)
-    group = laws.Group.of(gpus, domain_gpus_of(model.machine, node))
+    group = laws.Group.of(gpus, model.machine.domain_gpus_of(node))
     basis = model.table(collective, gpus, node).basis
     curve = model.calibration.curve(collective, gpus, group.domain_gpus)
     law = model.calibration.law(collective)

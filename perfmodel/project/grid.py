@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.collectives.library import Codes, Timing
 from perfmodel.errors import BadInputError
 from perfmodel.model import bands
 from perfmodel.project.costs import Forward, Step
 from perfmodel.project.inputs import Work
-from perfmodel.project.links import Codes, Timing
 from perfmodel.schema.evidence import MAIN_SHARE, Evidence
 
 Array = NDArray[np.float64]

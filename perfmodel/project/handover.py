@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.fit.curves import curve_time
+from perfmodel.collectives.stored import curve_time
 from perfmodel.schema.calibration import Calibration, Curve, Interval
 from perfmodel.schema.evidence import Evidence
 

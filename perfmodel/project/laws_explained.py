@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from perfmodel.fit.links import law_time, step_constants
+from perfmodel.collectives.estimate import CollectiveModel
+from perfmodel.collectives.rates import scaled_unknowns
+from perfmodel.collectives.stored import law_time, step_constants
 from perfmodel.model import collectives, laws
 from perfmodel.model.differences import log_span
-from perfmodel.predict import CollectiveModel
-from perfmodel.prediction.overrides import scaled_unknowns
 from perfmodel.project.projection import StepRow
 from perfmodel.project.terms import Term
 from perfmodel.schema.calibration import Law

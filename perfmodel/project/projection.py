@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from perfmodel.collectives.library import Crossover, Faster, crossover
 from perfmodel.errors import BadInputError
 from perfmodel.project.costs import HANDOVER, TWO_LEVEL, Forward, Memory, Step
 from perfmodel.project.grid import Costed, costed
 from perfmodel.project.inputs import Work
-from perfmodel.project.links import Crossover, Faster, crossover
 from perfmodel.project.question import Question
 from perfmodel.project.scenarios import Setting
 from perfmodel.schema.evidence import Clock, Evidence

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from perfmodel.collectives.estimate import CollectiveEstimate, CollectiveModel, Models
+from perfmodel.collectives.library import Array, CollectiveTimes, Faster, Library, Links
 from perfmodel.errors import BadInputError, NoCalibrationError
 from perfmodel.model.collectives import bus_factor
-from perfmodel.predict import CollectiveEstimate, CollectiveModel, Models
 from perfmodel.project.handover import Handover
-from perfmodel.project.links import Array, CollectiveTimes, Faster, Library, Links
 from perfmodel.schema.calibration import Calibration, KernelConstants, load_calibration
 from perfmodel.schema.constants import (
     Constants,

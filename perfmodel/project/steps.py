@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.project.links import Timing, select
+from perfmodel.collectives.library import Timing, select
 
 Array = NDArray[np.float64]
 

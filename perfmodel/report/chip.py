@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from perfmodel.chip.answer import Outcome, Sensed
-from perfmodel.chip.groups import Group
+from perfmodel.onechip.answer import Outcome, Sensed
+from perfmodel.onechip.groups import Group
 from perfmodel.report.chips import explain_line
 from perfmodel.report.searched import short_of_time
 from perfmodel.report.terminal import facts, paragraph, sides, table, unbroken

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from perfmodel.chip.replay import MOST_REQUESTS, Replayed
-from perfmodel.chip.ways import WaysMap
-from perfmodel.chip.work import WAYS, Way
+from perfmodel.onechip.replay import MOST_REQUESTS, Replayed
+from perfmodel.onechip.ways import WaysMap
+from perfmodel.onechip.work import WAYS, Way
 from perfmodel.report.terminal import command_lines, facts, paragraph, table
 from perfmodel.schema.chip import CHIP_KEYS, Chip, list_chips
 from perfmodel.schema.distributions import UNIFORM, Distribution

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from perfmodel.collectives.rates import inside_rate
 from perfmodel.model.collectives import domains_of, speed_of_light_time
-from perfmodel.prediction.overrides import inside_rate
 from perfmodel.report.terminal import paragraph
 from perfmodel.schema.calibration import Calibration, Curve
 from perfmodel.schema.machine import Machine, list_machines, load_machine

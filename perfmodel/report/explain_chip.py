@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from perfmodel.chip.explain import Part, WayExplained
+from perfmodel.onechip.explain import Part, WayExplained
 from perfmodel.project.terms import Term
 from perfmodel.report.chip import LIMITS
 from perfmodel.report.terminal import facts, paragraph, table

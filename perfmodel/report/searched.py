@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from perfmodel.chip.answer import Outcome
-from perfmodel.chip.replay import Replayed
+from perfmodel.onechip.answer import Outcome
+from perfmodel.onechip.replay import Replayed
 from perfmodel.units import format_fraction, format_time
 
 _FAR = 0.1  # of the time of a batch

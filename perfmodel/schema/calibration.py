@@ -1,6 +1,6 @@
 """A calibration: the fitted curves and link constants of one machine, library, version and clock.
 
-Written by ``perfmodel.fit``, read by ``perfmodel.predict``; JSON with sorted keys and rounded numbers, so
+Written by ``perfmodel.fit``, read by ``perfmodel.collectives``; JSON with sorted keys and rounded numbers, so
 that the same samples give the same bytes. Every file is validated on the way in.
 """
 

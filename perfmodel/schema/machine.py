@@ -168,6 +168,13 @@ class Machine(BaseModel):
         """Nodes that one NVLink domain spans: 18 compute trays of 4 in an NVL72, else 1."""
         return max(1, self.nvlink_domain_gpus // self.gpus_per_node)
 
+    def domain_gpus_of(self, gpus_per_node: int) -> int:
+        """GPUs that reach each other without a network card when each node gives ``gpus_per_node``.
+
+        A DGX: the node's. An NVL72 (18 trays of 4): 18 times the tray's, up to its domain.
+        """
+        return gpus_per_node if gpus_per_node > self.gpus_per_node else gpus_per_node * self.nodes_per_domain
+
     @property
     def default_backend(self) -> str:
         """The library that a user gets without asking."""

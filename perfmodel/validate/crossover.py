@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from perfmodel.collectives.estimate import CollectiveModel
 from perfmodel.errors import NoCalibrationError
-from perfmodel.predict import CollectiveModel
 from perfmodel.schema.calibration import Curve
 from perfmodel.schema.evidence import Backend, Clock
 from perfmodel.schema.machine import load_machine

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from perfmodel.fit.build import domain_gpus_of
+from perfmodel.collectives.estimate import CollectiveModel
 from perfmodel.fit.shipped import Entry, fit_entry, load_plan
-from perfmodel.predict import CollectiveModel
 from perfmodel.schema.calibration import Calibration
 from perfmodel.schema.evidence import COLLECTIVES, Backend
 from perfmodel.schema.machine import Machine, load_machine
@@ -61,7 +60,7 @@ def measured_rows(entry: Entry, samples: pd.DataFrame) -> pd.DataFrame:
     rows = rows[usable & ~(reduces & whole & floats_exist)]
     rows = rows[rows["_rank"] == rows.groupby(_CELL, observed=True)["_rank"].transform("min")]
     machine = load_machine(entry.machine)
-    domains = [domain_gpus_of(machine, int(n)) for n in rows["gpus_per_node"]]
+    domains = [machine.domain_gpus_of(int(n)) for n in rows["gpus_per_node"]]
     return rows.drop(columns="_rank").assign(domain_gpus=np.minimum(rows["gpus"], domains))
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from perfmodel.errors import BadInputError
-from perfmodel.fit.build import domain_gpus_of, usable_samples
+from perfmodel.fit.build import usable_samples
 from perfmodel.fit.runs import DEFAULT_VARIANT
 from perfmodel.schema.calibration import Calibration, list_calibrations, shipped_calibration
 from perfmodel.schema.home import SAMPLES_NAME, SAMPLES_SUFFIX
@@ -65,7 +65,7 @@ def curve_samples(calibration: Calibration, machine: Machine, name: str | Path =
     if run_of(name) is not None:
         rows = rows[rows["variant"] == DEFAULT_VARIANT]
     rows = usable_samples(rows)
-    domains = [domain_gpus_of(machine, int(n)) for n in rows["gpus_per_node"]]
+    domains = [machine.domain_gpus_of(int(n)) for n in rows["gpus_per_node"]]
     return rows.assign(domain_gpus=np.minimum(rows["gpus"], domains))
 
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from perfmodel.chip.answer import COMPARED, outcome_on
-from perfmodel.chip.mapping import mapping_of
-from perfmodel.chip.reasons import others
-from perfmodel.chip.search import _by
+from perfmodel.onechip.answer import COMPARED, outcome_on
+from perfmodel.onechip.mapping import mapping_of
+from perfmodel.onechip.reasons import others
+from perfmodel.onechip.search import _by
 from perfmodel.plan.tables import PlanTables
 from perfmodel.schema.chip import Chip, load_chip
 from perfmodel.schema.distributions import zipf
@@ -32,7 +32,7 @@ def small(name: str, cores: int) -> Chip:
 @pytest.mark.parametrize("seed", [2, 6, 12])
 def test_no_mapping_made_for_other_ids_is_faster(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those made for each of the shipped distributions, and the robust one, tried with each of them."""
-    monkeypatch.setattr("perfmodel.chip.search._STEPS", 4)
+    monkeypatch.setattr("perfmodel.onechip.search._STEPS", 4)
     rng = np.random.default_rng(seed)
     tables = tables_of(*((int(10 ** rng.uniform(1, 5)), 32, float(rng.integers(1, 9))) for _ in range(3)))
     asked = (small("h100-sxm", 6), tables, 60)
@@ -46,7 +46,7 @@ def test_no_mapping_made_for_other_ids_is_faster(seed: int, monkeypatch: pytest.
 
 def test_a_mapping_is_tried_on_whole_batches_where_slices_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows that are spread wait once a slice: what is best is not what is best for the mapper."""
-    monkeypatch.setattr("perfmodel.chip.search._STEPS", 6)
+    monkeypatch.setattr("perfmodel.onechip.search._STEPS", 6)
     tables = tables_of((1000, 16, 1), (100_000, 32, 4), (50, 64, 10))
     made = outcome_on(load_chip("h100-sxm"), tables, 512, zipf(1.05), time_limit_s=60)
     robust = outcome_on(load_chip("h100-sxm"), tables, 512, zipf(1.05), time_limit_s=60, robust=True)

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from chip_tables import tables
 
-from perfmodel.chip.cost import ChipCost
-from perfmodel.chip.ids import popularities
-from perfmodel.chip.programs import simulate_pieces, symmetric_pieces
-from perfmodel.chip.traces import draw
-from perfmodel.chip.work import WAYS, Piece, Way
+from perfmodel.onechip.cost import ChipCost
+from perfmodel.onechip.ids import popularities
+from perfmodel.onechip.programs import simulate_pieces, symmetric_pieces
+from perfmodel.onechip.traces import draw
+from perfmodel.onechip.work import WAYS, Piece, Way
 from perfmodel.schema.chip import load_chip
 from perfmodel.schema.distributions import parse_distribution
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from perfmodel.collectives.library import Faster, Library
 from perfmodel.project import project_one
-from perfmodel.project.links import Faster, Library
 from perfmodel.project.scenarios import CLUSTER, Setting
 from perfmodel.schema.constants import load_kernel_constants
 from perfmodel.schema.evidence import Clock, Evidence

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from perfmodel.collectives.library import Library
 from perfmodel.fit.host import machine_from_run
 from perfmodel.model.curves import hockney_time
 from perfmodel.project import project
-from perfmodel.project.links import Library
 from perfmodel.project.scenarios import CLUSTER, Setting
 from perfmodel.schema.constants import load_kernel_constants
 from perfmodel.schema.evidence import Clock

@@ -16,7 +16,7 @@ from perfmodel.plan.search import Search
 
 def limited_by_cpu(patch: pytest.MonkeyPatch) -> None:
     """Limits of time are seconds of this process: a search does as much on a busy machine."""
-    for module in ("plan.search", "chip.search", "chip.mapper"):
+    for module in ("plan.search", "onechip.search", "onechip.mapper"):
         patch.setattr(f"perfmodel.{module}.time", SimpleNamespace(monotonic=time.process_time))
 
 

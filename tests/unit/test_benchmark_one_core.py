@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from calibrate.cuda.one_core_plan import WAYS, Item, Shape, fitted
-from perfmodel.chip.layout import layout
-from perfmodel.chip.work import Way
 from perfmodel.errors import BadInputError
+from perfmodel.onechip.layout import layout
+from perfmodel.onechip.work import Way
 from perfmodel.schema.chip import load_chip
 from perfmodel.schema.distributions import ONE_ROW
 

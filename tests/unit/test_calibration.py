@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from perfmodel import resources
 from perfmodel.errors import BadInputError, NoCalibrationError, PerfmodelError
-from perfmodel.fit.build import Identity, domain_gpus_of, fit_calibration
+from perfmodel.fit.build import Identity, fit_calibration
 from perfmodel.fit.links import Cell, fit_law, law_time, step_constants
 from perfmodel.fit.shipped import fit_entry, load_plan
 from perfmodel.model.laws import Group
@@ -121,10 +121,10 @@ def test_own_samples_start_from_what_is_shipped_for_the_machine() -> None:
 
 
 def test_domains() -> None:
-    assert domain_gpus_of(load_machine("h100-sxm-ib"), 8) == 8
-    assert domain_gpus_of(load_machine("h100-sxm-ib"), 2) == 2
-    assert domain_gpus_of(load_machine("gb200-nvl72"), 4) == 72
-    assert domain_gpus_of(load_machine("gb200-nvl72"), 72) == 72
+    assert load_machine("h100-sxm-ib").domain_gpus_of(8) == 8
+    assert load_machine("h100-sxm-ib").domain_gpus_of(2) == 2
+    assert load_machine("gb200-nvl72").domain_gpus_of(4) == 72
+    assert load_machine("gb200-nvl72").domain_gpus_of(72) == 72
 
 
 def _document() -> dict[str, object]:

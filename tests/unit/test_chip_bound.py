@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perfmodel.chip.bound import lower_bound
-from perfmodel.chip.choices import Choices
-from perfmodel.chip.packing import State
+from perfmodel.onechip.bound import lower_bound
+from perfmodel.onechip.choices import Choices
+from perfmodel.onechip.packing import State
 
 CLOSE = 1 + 1e-5
 CAPACITY = 100.0

@@ -13,19 +13,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perfmodel.chip.core_misses import Cores, Passed, passed
-from perfmodel.chip.cost import ChipCost
-from perfmodel.chip.ids import popularities
-from perfmodel.chip.popular import Popularity
-from perfmodel.chip.programs import simulate_pieces, symmetric_pieces
-from perfmodel.chip.simulate import Fetch, simulate
-from perfmodel.chip.traces import draw
-from perfmodel.chip.work import Piece, Step, Way
 from perfmodel.errors import BadInputError
 from perfmodel.model import core_cache, one_chip
 from perfmodel.model.access import unique_rows, zipf_popularity
 from perfmodel.model.caching import characteristic_draws
 from perfmodel.model.core_cache import stays_in_core
+from perfmodel.onechip.core_misses import Cores, Passed, passed
+from perfmodel.onechip.cost import ChipCost
+from perfmodel.onechip.ids import popularities
+from perfmodel.onechip.popular import Popularity
+from perfmodel.onechip.programs import simulate_pieces, symmetric_pieces
+from perfmodel.onechip.simulate import Fetch, simulate
+from perfmodel.onechip.traces import draw
+from perfmodel.onechip.work import Piece, Step, Way
 from perfmodel.resources import data_path
 from perfmodel.schema.chip import Chip, load_chip, read_chip
 from perfmodel.schema.distributions import parse_distribution

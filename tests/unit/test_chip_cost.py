@@ -10,14 +10,14 @@ from chip_tables import tables
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perfmodel.chip.cost import ChipCost
-from perfmodel.chip.ids import popularities
-from perfmodel.chip.layout import layout
-from perfmodel.chip.popular import Popularity
-from perfmodel.chip.programs import simulate_pieces, symmetric_pieces
-from perfmodel.chip.traces import draw
-from perfmodel.chip.work import WAYS, Piece, Way
 from perfmodel.errors import BadInputError
+from perfmodel.onechip.cost import ChipCost
+from perfmodel.onechip.ids import popularities
+from perfmodel.onechip.layout import layout
+from perfmodel.onechip.popular import Popularity
+from perfmodel.onechip.programs import simulate_pieces, symmetric_pieces
+from perfmodel.onechip.traces import draw
+from perfmodel.onechip.work import WAYS, Piece, Way
 from perfmodel.schema.chip import Chip, load_chip
 from perfmodel.schema.distributions import parse_distribution
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from perfmodel.chip.answer import outcome_on
 from perfmodel.errors import BadInputError
+from perfmodel.onechip.answer import outcome_on
 from perfmodel.plan.tables import PlanTables
 from perfmodel.resources import data_path
 from perfmodel.schema.chip import _SIZES, CHIP_KEYS, list_chips, load_chip

@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perfmodel.chip.answer import cost_on
-from perfmodel.chip.bound import feasible, lower_bound, relaxed
-from perfmodel.chip.choices import Choices, worst_of
-from perfmodel.chip.cuts import cuts_of
-from perfmodel.chip.exact import exact
-from perfmodel.chip.mapper import Mapper
-from perfmodel.chip.packing import State, pack, place
-from perfmodel.chip.slicing import Ints, Slicing, numbers
-from perfmodel.chip.working import kept_for_work, pack_together
 from perfmodel.errors import BadInputError
+from perfmodel.onechip.answer import cost_on
+from perfmodel.onechip.bound import feasible, lower_bound, relaxed
+from perfmodel.onechip.choices import Choices, worst_of
+from perfmodel.onechip.cuts import cuts_of
+from perfmodel.onechip.exact import exact
+from perfmodel.onechip.mapper import Mapper
+from perfmodel.onechip.packing import State, pack, place
+from perfmodel.onechip.slicing import Ints, Slicing, numbers
+from perfmodel.onechip.working import kept_for_work, pack_together
 from perfmodel.plan.tables import PlanTables
 from perfmodel.schema.chip import load_chip
 from perfmodel.schema.distributions import UNIFORM

@@ -12,22 +12,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from searches import limited_by_cpu
 
-from perfmodel.chip.answer import Outcome, cost_on, outcome_on
-from perfmodel.chip.cost import ChipCost
-from perfmodel.chip.cuts import Cut, cuts_of
-from perfmodel.chip.ids import popularities
-from perfmodel.chip.in_step import in_any_order, slices
-from perfmodel.chip.mapper import Mapper
-from perfmodel.chip.mapping import mapping_of
-from perfmodel.chip.reasons import because
-from perfmodel.chip.symmetric import (
+from perfmodel.errors import BadInputError
+from perfmodel.onechip.answer import Outcome, cost_on, outcome_on
+from perfmodel.onechip.cost import ChipCost
+from perfmodel.onechip.cuts import Cut, cuts_of
+from perfmodel.onechip.ids import popularities
+from perfmodel.onechip.in_step import in_any_order, slices
+from perfmodel.onechip.mapper import Mapper
+from perfmodel.onechip.mapping import mapping_of
+from perfmodel.onechip.reasons import because
+from perfmodel.onechip.symmetric import (
     best_symmetric,
     global_memory,
     mapping_of_symmetric,
     symmetric,
 )
-from perfmodel.chip.work import WAYS, Batch, Way, Work
-from perfmodel.errors import BadInputError
+from perfmodel.onechip.work import WAYS, Batch, Way, Work
 from perfmodel.plan.tables import PlanTables
 from perfmodel.report.chip import chip_text
 from perfmodel.schema.chip import Chip, load_chip

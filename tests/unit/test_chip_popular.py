@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from perfmodel.chip.popular import Popularity, stays_alone, stays_together
 from perfmodel.errors import BadInputError
 from perfmodel.model.access import zipf_popularity
 from perfmodel.model.caching import cold_misses
+from perfmodel.onechip.popular import Popularity, stays_alone, stays_together
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from perfmodel.chip.answer import COMPARED, Outcome, outcome_on
-from perfmodel.chip.cost import ChipCost
-from perfmodel.chip.replay import Replayed
-from perfmodel.chip.search import Searched, search
-from perfmodel.chip.simulate import Simulated
+from perfmodel.onechip.answer import COMPARED, Outcome, outcome_on
+from perfmodel.onechip.cost import ChipCost
+from perfmodel.onechip.replay import Replayed
+from perfmodel.onechip.search import Searched, search
+from perfmodel.onechip.simulate import Simulated
 from perfmodel.plan.tables import PlanTables
 from perfmodel.report.chip import chip_text
 from perfmodel.report.page.chip import headline
@@ -67,7 +67,7 @@ def test_a_robust_search_is_one_whichever_of_its_ids_is_asked_for(monkeypatch: p
         seen.append(([float(cost.popular[0].share(0, 1)) for cost in costs], options["of"]))
         return search(costs, **options)
 
-    monkeypatch.setattr("perfmodel.chip.answer.search", watched)
+    monkeypatch.setattr("perfmodel.onechip.answer.search", watched)
     chip, tables = answer().cost.chip, answer().tables
     for ids in COMPARED:
         found = outcome_on(chip, tables, 256, ids, robust=True, time_limit_s=0.01)

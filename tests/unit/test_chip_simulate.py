@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perfmodel.chip.simulate import LOCAL, Fetch, Meet, Simulated, Step, simulate
+from perfmodel.onechip.simulate import LOCAL, Fetch, Meet, Simulated, Step, simulate
 from perfmodel.schema.chip import Chip, load_chip
 
 LATENCY = 1e-6

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from perfmodel.chip.popular import Popularity
-from perfmodel.chip.traces import Trace, check_trace, draw, read_trace
 from perfmodel.errors import BadInputError
+from perfmodel.onechip.popular import Popularity
+from perfmodel.onechip.traces import Trace, check_trace, draw, read_trace
 
 NAMES = ("users", "items")
 

@@ -12,10 +12,10 @@ import pytest
 from cli_calls import planned as asked
 from searches import limited_by_cpu
 
-from perfmodel.chip.cuts import Cut
-from perfmodel.chip.mapper import Mapped
-from perfmodel.chip.packing import State
-from perfmodel.chip.work import Way
+from perfmodel.onechip.cuts import Cut
+from perfmodel.onechip.mapper import Mapped
+from perfmodel.onechip.packing import State
+from perfmodel.onechip.work import Way
 from perfmodel.report.chip import by_chance, next_best
 
 TABLES = "rows,dim,pooling,name\n1000000,64,10,big\n1000,64,2,small\n1000,64,2,twin\n300000,128,5,other\n"
@@ -213,7 +213,7 @@ def test_ctrl_c_ends_the_search_and_prints_the_best_so_far(
     model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: tuple[str, ...]
 ) -> None:
     """A search of an hour; the signal comes in the middle of it."""
-    from perfmodel.chip.mapper import Mapper
+    from perfmodel.onechip.mapper import Mapper
 
     begin, page = Mapper.run, tmp_path / "page.html"
 
@@ -237,7 +237,7 @@ def test_ctrl_c_ends_the_search_and_prints_the_best_so_far(
 
 
 def test_a_second_ctrl_c_aborts(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from perfmodel.chip.mapper import Mapper
+    from perfmodel.onechip.mapper import Mapper
 
     def pressed(self: Mapper, *given: State | None) -> Mapped:
         signal.raise_signal(signal.SIGINT)

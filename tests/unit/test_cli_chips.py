@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from perfmodel.chip.ways import ways_map
-from perfmodel.chip.work import Way
 from perfmodel.errors import BadInputError
+from perfmodel.onechip.ways import ways_map
+from perfmodel.onechip.work import Way
 from perfmodel.schema.chip import load_chip
 
 TABLES = "name,rows,dim,pooling\nsmall,100,16,1\nlarge,20000,16,2\n"
@@ -123,7 +123,7 @@ def test_a_narrow_map_leaves_columns_out_and_breaks_no_word(
 
 def test_the_map_is_of_whole_bags() -> None:
     """A cell is what ``explain`` says of as many bags: ten look-ups of bags of eight are one bag."""
-    from perfmodel.chip.explain import explain_way
+    from perfmodel.onechip.explain import explain_way
 
     found = ways_map(load_chip("h100-sxm"), pooling=8, rows=[1000], look_ups=[10, 32, 1000])
     assert found.look_ups.tolist() == [8, 32, 1000]
@@ -205,7 +205,7 @@ def test_why_something_is_not_simulated_is_said(cli: Any, own: str, monkeypatch:
     assert "1 sample," in told and "too large" in told and "∞" not in told
     assert "Too large: the buffers of a core do not hold" in told and "Not simulated: more" not in told
     defaults = {"name": "", "seed": 0, "most": 2.0}
-    monkeypatch.setattr("perfmodel.chip.replay.replay_table.__kwdefaults__", defaults)
+    monkeypatch.setattr("perfmodel.onechip.replay.replay_table.__kwdefaults__", defaults)
     assert "Not simulated: more than 1 000 000 requests would go out" in " ".join(cli(*words).out.split())
 
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from perfmodel.chip.explain import WayExplained, explain_way
-from perfmodel.chip.ways import ways_map
-from perfmodel.chip.work import WAYS, Way
 from perfmodel.cli import run as cli_run
 from perfmodel.errors import BadInputError
+from perfmodel.onechip.explain import WayExplained, explain_way
+from perfmodel.onechip.ways import ways_map
+from perfmodel.onechip.work import WAYS, Way
 from perfmodel.schema.chip import load_chip
 from perfmodel.schema.distributions import ONE_ROW, UNIFORM, Distribution, zipf
 

@@ -12,9 +12,9 @@ import pandas as pd
 import plotly.graph_objects as go
 import pytest
 
+from perfmodel.collectives.estimate import CollectiveModel
 from perfmodel.errors import BadInputError
 from perfmodel.model.curves import hockney_time
-from perfmodel.predict import CollectiveModel
 from perfmodel.report.figures import Block, Missing
 from perfmodel.report.figures.collectives import Measured, collectives, measured
 from perfmodel.report.figures.words import hover, safe, sentence, signed

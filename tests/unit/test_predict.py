@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import perfmodel
+from perfmodel.collectives.choose import choose_calibration, version_key
+from perfmodel.collectives.estimate import CollectiveModel
 from perfmodel.errors import BadInputError, NoCalibrationError
 from perfmodel.model.collectives import speed_of_light_time
 from perfmodel.model.laws import Group
-from perfmodel.predict import CollectiveModel
-from perfmodel.prediction.choose import choose_calibration, version_key
 from perfmodel.schema.calibration import list_calibrations
 from perfmodel.schema.evidence import COLLECTIVES, Backend, Clock, Evidence
 from perfmodel.schema.machine import list_machines, load_machine

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import perfmodel
+from perfmodel.collectives.library import Faster, Library
 from perfmodel.errors import BadInputError
 from perfmodel.model.embedding_bag import slowdown_limit
 from perfmodel.model.look_ups import LookUps
 from perfmodel.project import Forward, Memory, grids, prepare, project_each, project_grid, project_one
-from perfmodel.project.links import Faster, Library
 from perfmodel.project.scenarios import BEST
 from perfmodel.project.sensitivity import sensitivities
 from perfmodel.schema.evidence import Clock, Evidence

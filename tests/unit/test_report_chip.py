@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from cli_calls import planned
 
-from perfmodel.chip import blocks as blocks_module
-from perfmodel.chip.answer import Outcome, outcome_on
+from perfmodel.onechip import blocks as blocks_module
+from perfmodel.onechip.answer import Outcome, outcome_on
 from perfmodel.plan.tables import PlanTables
 from perfmodel.report.chip import chip_text
 from perfmodel.report.figures import chip as figures

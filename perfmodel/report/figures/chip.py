@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from perfmodel.chip.answer import Outcome
+from perfmodel.onechip.answer import Outcome
 from perfmodel.report.chip import LIMITS
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block

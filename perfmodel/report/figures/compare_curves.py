@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from perfmodel.collectives.estimate import CollectiveEstimate, CollectiveModel
 from perfmodel.errors import NoCalibrationError
 from perfmodel.model.differences import apart, ratio_band
-from perfmodel.predict import CollectiveEstimate, CollectiveModel
 from perfmodel.project.comparison import VERDICTS, Verdict
 from perfmodel.project.scenarios import BEST, Setting
 from perfmodel.report.figures import style

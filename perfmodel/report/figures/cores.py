@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from perfmodel.chip.answer import Outcome
-from perfmodel.chip.work import WAYS
+from perfmodel.onechip.answer import Outcome
+from perfmodel.onechip.work import WAYS
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Switch
 from perfmodel.report.figures.words import hover, safe

@@ -5,8 +5,8 @@ from __future__ import annotations
 from html import escape
 from typing import Any
 
-from perfmodel.chip.answer import Outcome
-from perfmodel.chip.memory import too_large
+from perfmodel.onechip.answer import Outcome
+from perfmodel.onechip.memory import too_large
 from perfmodel.report.chip import any_mapping, ended, no_bound, not_looked_at, waits_nowhere
 from perfmodel.report.figures.block import Block
 from perfmodel.report.figures.chip import chip_blocks, limit_words

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from perfmodel.collectives.estimate import LARGEST_GPUS
 from perfmodel.errors import NoCalibrationError
-from perfmodel.predict import LARGEST_GPUS
 from perfmodel.project import Projection, project, project_one
 from perfmodel.project.needs import needs, ways
 from perfmodel.project.scenarios import Setting

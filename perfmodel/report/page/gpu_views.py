@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from perfmodel.collectives.estimate import LARGEST_GPUS
 from perfmodel.errors import BadInputError, PerfmodelError
 from perfmodel.plan.answer import compared
-from perfmodel.predict import LARGEST_GPUS
 from perfmodel.project import Projection, project_each
 from perfmodel.project.scenarios import CLUSTER
 from perfmodel.report.figures.block import Missing

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from perfmodel.collectives.choose import choose_calibration
+from perfmodel.collectives.estimate import LARGEST_GPUS, Models
 from perfmodel.errors import NoCalibrationError, PerfmodelError
-from perfmodel.predict import LARGEST_GPUS, Models
-from perfmodel.prediction.choose import choose_calibration
 from perfmodel.project.scenarios import BEST, CLUSTER, Setting, load_setting
 from perfmodel.report.figures.words import library_name
 from perfmodel.report.page.selectors import Selector

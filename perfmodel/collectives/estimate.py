@@ -1,0 +1,215 @@
+"""Times of the collectives of one library on one machine, for arrays of questions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from perfmodel.collectives.choose import choose_calibration
+from perfmodel.collectives.spreads import LARGEST_BYTES
+from perfmodel.collectives.tables import LIMITS, Table, build_table
+from perfmodel.errors import BadInputError
+from perfmodel.schema.calibration import Calibration, load_calibration
+from perfmodel.schema.evidence import COLLECTIVES, Backend, Clock
+from perfmodel.schema.machine import Machine, list_machines
+
+if TYPE_CHECKING:
+    pass
+
+Floats = npt.NDArray[np.float64]
+Codes = npt.NDArray[np.int8]
+
+LARGEST_GPUS = 1_048_576
+_KEY_BASE = 2 * LARGEST_GPUS
+_PER_PEER = ("all_to_all", "reduce_scatter", "all_gather")
+
+
+@dataclass(frozen=True)
+class CollectiveEstimate:
+    """Times of many collectives, equal shapes. ``floor_s`` is the part of time_s that is latency.
+
+    ``evidence`` holds ranks of ``Evidence``; ``limit`` indexes ``limit_names``: the number it rests on.
+    """
+
+    time_s: Floats
+    low_s: Floats
+    high_s: Floats
+    floor_s: Floats
+    evidence: Codes
+    limit: Codes
+    limit_names: tuple[str, ...]
+    clock: Clock
+
+
+@dataclass
+class CollectiveModel:
+    """Predicts the collectives of one library on one machine at one clock."""
+
+    machine: Machine
+    calibration: Calibration
+    borrowed: bool = False
+    _tables: dict[tuple[str, int, int], Table] = field(default_factory=dict, repr=False)
+
+    @staticmethod
+    def load(
+        machine: Machine,
+        backend: str = "nccl",
+        clock: str | None = None,
+        calibration: str | Path | None = None,
+    ) -> CollectiveModel:
+        """The shipped calibration for this machine, or the one that is named or lies at a path.
+
+        Prefers the calibration marked as preferred, then the newest version; ``clock`` narrows the choice.
+        Raises BadInputError for an unknown backend or clock, NoCalibrationError when nothing fits.
+        """
+        library = Backend(_member([str(item) for item in Backend], backend, "backend"))
+        wanted = None if clock is None else Clock(_member([str(item) for item in Clock], clock, "clock"))
+        if calibration is None:
+            chosen, borrowed = choose_calibration(machine, library, wanted)
+            return CollectiveModel(machine, chosen, borrowed)
+        chosen = load_calibration(calibration)
+        if chosen.backend != library or (wanted is not None and chosen.clock != wanted):
+            raise BadInputError(
+                f"calibration {chosen.calibration_id} is {chosen.backend} at clock {chosen.clock}, "
+                f"not {library}{f' at {wanted}' if wanted else ''}.",
+                f"use --backend {chosen.backend} --clock {chosen.clock}, or another calibration.",
+            )
+        borrowed = chosen.machine != machine.name
+        if borrowed and chosen.machine not in list_machines():
+            raise BadInputError(
+                f"calibration {chosen.calibration_id} is of {chosen.machine}, not of {machine.name}.",
+                "leave --machine out, or use another --calibration.",
+            )
+        return CollectiveModel(machine, chosen, borrowed)
+
+    @property
+    def calibration_id(self) -> str:
+        """Which calibration the times come from."""
+        return self.calibration.calibration_id
+
+    @property
+    def clock(self) -> Clock:
+        """How its times were taken."""
+        return self.calibration.clock
+
+    def table(self, collective: str, gpus: int, gpus_per_node: int) -> Table:
+        """Everything about one group of ranks, for all sizes; built once."""
+        if collective not in COLLECTIVES:
+            raise BadInputError(
+                f"unknown collective {collective!r}.", f"known collectives: {', '.join(COLLECTIVES)}."
+            )
+        key = (collective, gpus, gpus_per_node)
+        if key not in self._tables:
+            self._tables[key] = build_table(self.machine, self.calibration, self.borrowed, *key)
+        return self._tables[key]
+
+    def estimate(
+        self,
+        collective: str,
+        payload_bytes: npt.ArrayLike,
+        gpus: npt.ArrayLike,
+        gpus_per_node: npt.ArrayLike | None = None,
+    ) -> CollectiveEstimate:
+        """Times of a collective for arrays that broadcast together.
+
+        payload_bytes   one rank's buffer as nccl-tests prints it [bytes]
+        gpus            ranks; 1 takes no time
+        gpus_per_node   ranks on each node (default: the machine's, or all ranks where they fit one)
+        Raises BadInputError for non-positive input, NoCalibrationError where nothing is known.
+        """
+        per_node = self.machine.gpus_per_node if gpus_per_node is None else gpus_per_node
+        size, ranks, node = np.broadcast_arrays(
+            np.asarray(payload_bytes, float), np.asarray(gpus, float), np.asarray(per_node, float)
+        )
+        _check(size, ranks, node)
+        shape = size.shape
+        out = _Columns(size.size)
+        flat, group = (
+            size.ravel(),
+            (ranks.ravel() * _KEY_BASE + np.minimum(node, ranks).ravel()).astype(np.int64),
+        )
+        if group.size and (group == group[0]).all():
+            out.fill(slice(None), flat, self._group_table(collective, int(group[0])))
+        else:
+            keys, inverse = np.unique(group, return_inverse=True)
+            order = np.argsort(inverse, kind="stable")
+            edges = np.searchsorted(inverse[order], np.arange(keys.size + 1))
+            for i, key in enumerate(keys):
+                rows = order[edges[i] : edges[i + 1]]
+                out.fill(rows, flat[rows], self._group_table(collective, int(key)))
+        return out.estimate(shape, self.clock)
+
+    def _group_table(self, collective: str, key: int) -> Table:
+        return self.table(collective, key // _KEY_BASE, key % _KEY_BASE)
+
+
+class Models:
+    """Models loaded for one purpose: those of one machine and calibration share the tables that are built."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, int], CollectiveModel] = {}
+
+    def load(
+        self, machine: Machine, backend: str, clock: str | None = None, calibration: str | Path | None = None
+    ) -> CollectiveModel:
+        """As ``CollectiveModel.load``; the one of before where it is the same."""
+        model = CollectiveModel.load(machine, backend, clock, calibration)
+        return self._known.setdefault((id(model.machine), id(model.calibration)), model)
+
+
+class _Columns:
+    """Result arrays, filled one group of ranks at a time."""
+
+    def __init__(self, size: int) -> None:
+        self.times = [np.empty(size) for _ in range(4)]
+        self.codes = [np.empty(size, np.int8) for _ in range(2)]
+
+    def fill(self, rows: Any, payload_bytes: Floats, table: Table) -> None:
+        values = table.read(payload_bytes)
+        for times, value in zip(self.times, values[:4], strict=True):
+            times[rows] = value
+        for codes, code in zip(self.codes, values[4:], strict=True):
+            codes[rows] = code
+
+    def estimate(self, shape: tuple[int, ...], clock: Clock) -> CollectiveEstimate:
+        time, low, high, floor = (column.reshape(shape) for column in self.times)
+        evidence, limit = (column.reshape(shape) for column in self.codes)
+        return CollectiveEstimate(time, low, high, floor, evidence, limit, LIMITS, clock)
+
+
+def _member(known: list[str], text: str, what: str) -> str:
+    if str(text) not in known:
+        raise BadInputError(f"unknown {what} {str(text)!r}.", f"known: {', '.join(known)}.")
+    return str(text)
+
+
+def _check(size: Floats, ranks: Floats, node: Floats) -> None:
+    for name, values, unit in (
+        ("payload_bytes", size, " bytes"),
+        ("gpus", ranks, ""),
+        ("gpus_per_node", node, ""),
+    ):
+        bad = ~(np.isfinite(values) & (values > 0))
+        if name != "payload_bytes":
+            bad |= values != np.floor(values)
+        if bad.any():
+            value = values.ravel()[int(np.argmax(bad.ravel()))]
+            raise BadInputError(
+                f"{name} must be {'a whole number ' if name != 'payload_bytes' else ''}above 0, "
+                f"not {value:g}{unit}.",
+                "give a positive value.",
+            )
+    if (ranks > LARGEST_GPUS).any() or (node > LARGEST_GPUS).any():
+        raise BadInputError(
+            f"{max(ranks.max(), node.max()):,.0f} GPUs are more than this model describes.",
+            f"use at most {LARGEST_GPUS}.",
+        )
+    if (size > LARGEST_BYTES).any():
+        raise BadInputError(
+            f"payload_bytes of {size.max():g} is more than any GPU holds.",
+            f"give at most {LARGEST_BYTES:.0f} bytes (256 TiB).",
+        )

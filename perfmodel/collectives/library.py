@@ -1,0 +1,203 @@
+"""What a projection asks of a communication library: the time of a collective."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.errors import NoCalibrationError
+from perfmodel.schema.evidence import Clock, Evidence
+
+Array = NDArray[np.float64]
+Codes = NDArray[np.int8]
+
+
+class CollectiveTimes(Protocol):
+    """The part of ``CollectiveModel`` that is needed here; scenarios have it too."""
+
+    @property
+    def clock(self) -> Clock: ...
+
+    @property
+    def calibration_id(self) -> str: ...
+
+    def estimate(self, collective: str, payload_bytes: Any, gpus: Any, gpus_per_node: Any = None) -> Any: ...
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Times of one step of many configurations, with their band, floor, evidence and library."""
+
+    time_s: Array
+    low_s: Array
+    high_s: Array
+    floor_s: Array  # the part that is left when the bytes go to zero
+    evidence: Codes  # ranks, 0 = strongest
+    limit: Codes  # index into limit_names: what the weakest number is
+    limit_names: tuple[str, ...]
+    library: Codes  # index into library_names: who does the work
+    library_names: tuple[str, ...]
+
+    def at(self, index: int) -> Timing:
+        """Those of one row, where several sizes of a step were timed together."""
+        numbers = (self.time_s, self.low_s, self.high_s, self.floor_s)
+        time, low, high, floor = (values[index] for values in numbers)
+        evidence, limit, library = (codes[index] for codes in (self.evidence, self.limit, self.library))
+        return Timing(time, low, high, floor, evidence, limit, self.limit_names, library, self.library_names)
+
+    def where(self, mask: NDArray[np.bool_]) -> Timing:
+        """These times where ``mask`` holds and nothing at all elsewhere."""
+        return select(mask, self, nothing(self.time_s.shape))
+
+
+def constant(value: int, shape: tuple[int, ...]) -> Codes:
+    """A read-only array of one code."""
+    return np.broadcast_to(np.int8(value), shape)
+
+
+def nothing(shape: tuple[int, ...]) -> Timing:
+    """A step that is not taken."""
+    zero, code = np.broadcast_to(np.float64(0), shape), constant(0, shape)
+    return Timing(zero, zero, zero, zero, code, code, ("",), code, ("",))
+
+
+def untimed(timing: Timing) -> Timing:
+    """Of a kernel that nobody timed, with another's constants: assumed."""
+    return replace(timing, evidence=constant(Evidence.ASSUMED.rank, timing.time_s.shape))
+
+
+def select(mask: NDArray[np.bool_], a: Timing, b: Timing) -> Timing:
+    """``a`` where ``mask`` holds, ``b`` elsewhere."""
+
+    def pick(x: NDArray[Any], y: NDArray[Any]) -> NDArray[Any]:
+        return np.where(mask, x, y)
+
+    limits, libraries = a.limit_names + b.limit_names, a.library_names + b.library_names
+    return Timing(
+        pick(a.time_s, b.time_s),
+        pick(a.low_s, b.low_s),
+        pick(a.high_s, b.high_s),
+        pick(a.floor_s, b.floor_s),
+        pick(a.evidence, b.evidence),
+        pick(a.limit, (b.limit + len(a.limit_names)).astype(np.int8)),
+        limits,
+        pick(a.library, (b.library + len(a.library_names)).astype(np.int8)),
+        libraries,
+    )
+
+
+@dataclass(frozen=True)
+class Library:
+    """One communication library on one machine."""
+
+    name: str
+    times: CollectiveTimes
+
+    @property
+    def clocks(self) -> tuple[Clock, ...]:
+        """The clock of its times."""
+        return (self.times.clock,)
+
+    @property
+    def calibrations(self) -> tuple[str, ...]:
+        """The calibration behind its times."""
+        return (self.times.calibration_id,)
+
+    def timing(self, collective: str, payload: Array, gpus: Array, gpus_per_node: int | None) -> Timing:
+        """Time of a collective; nothing on one GPU, and nothing where nothing is sent."""
+        per_node = None if gpus_per_node is None else np.asarray(gpus_per_node, dtype=np.float64)
+        shape = np.broadcast_shapes(np.shape(payload), np.shape(gpus))
+        fill = np.broadcast_to
+        sent = fill((np.asarray(gpus) > 1) & (np.asarray(payload) > 0), shape)
+        e = self.times.estimate(collective, np.maximum(payload, 1), gpus, per_node)
+        timing = Timing(
+            fill(e.time_s, shape),
+            fill(e.low_s, shape),
+            fill(e.high_s, shape),
+            np.minimum(fill(e.floor_s, shape), e.time_s),
+            fill(np.asarray(e.evidence, dtype=np.int8), shape),
+            fill(np.asarray(e.limit, dtype=np.int8), shape),
+            tuple(e.limit_names),
+            constant(0, shape),
+            (self.name,),
+        )
+        return timing if sent.all() else timing.where(sent)
+
+
+@dataclass(frozen=True)
+class Faster:
+    """Two libraries of which each collective takes the one that is faster at its size."""
+
+    first: Library
+    second: Library
+
+    @property
+    def clocks(self) -> tuple[Clock, ...]:
+        """The clocks of both."""
+        return self.first.clocks + self.second.clocks
+
+    @property
+    def calibrations(self) -> tuple[str, ...]:
+        """The calibrations of both."""
+        return self.first.calibrations + self.second.calibrations
+
+    def timing(self, collective: str, payload: Array, gpus: Array, gpus_per_node: int | None) -> Timing:
+        """Time of the faster of the two, element by element; of the one that knows the collective.
+
+        Limits: neither knows it -> NoCalibrationError of the first
+        """
+        known, refused = [], []
+        for library in (self.first, self.second):
+            try:
+                known.append(library.timing(collective, payload, gpus, gpus_per_node))
+            except NoCalibrationError as error:
+                refused.append(error)
+        if not known:
+            raise refused[0]
+        a, b = known[0], known[-1]
+        return select(a.time_s <= b.time_s, a, b)
+
+
+Links = Library | Faster
+
+
+@dataclass(frozen=True)
+class Crossover:
+    """Where one library overtakes the other for a collective on a number of GPUs."""
+
+    collective: str
+    gpus: int
+    small: str  # the faster library below
+    large: str  # the faster library above
+    payload_bytes: float | None  # None: the same library is the faster at every size
+    clocks: tuple[Clock, ...]
+    group: str = ""  # which ranks, where they are not all
+
+
+def crossover(
+    links: Faster, collective: str, gpus: int, per_node: int | None, sizes: Sequence[float], group: str = ""
+) -> Crossover | None:
+    """The message size from which on the winner stays the same, between neighbours of ``sizes``.
+
+    Limits: one library faster at all sizes -> payload_bytes None and small == large;
+            one library does not know the collective -> None
+    """
+    payload, ranks = np.asarray(sizes, dtype=np.float64), np.full(len(sizes), float(gpus))
+    try:
+        a = links.first.timing(collective, payload, ranks, per_node).time_s
+        b = links.second.timing(collective, payload, ranks, per_node).time_s
+    except NoCalibrationError:
+        return None
+    first_wins = a <= b
+    names = (links.second.name, links.first.name)
+    last = names[int(first_wins[-1])]
+    others = np.flatnonzero(first_wins != first_wins[-1])
+    if others.size == 0:
+        return Crossover(collective, gpus, last, last, None, links.clocks, group)
+    at = int(others[-1])
+    meet = float(np.sqrt(payload[at] * payload[at + 1]))
+    return Crossover(collective, gpus, names[int(first_wins[at])], last, meet, links.clocks, group)

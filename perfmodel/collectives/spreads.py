@@ -1,0 +1,236 @@
+"""Where the time of a group of ranks comes from: a measured cell, two cells around it, or the law.
+
+Everything is a logarithm on one grid of sizes, eight to an octave, with a standard deviation and evidence.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from perfmodel.collectives.stored import curve_time, law_time, step_constants
+from perfmodel.errors import NoCalibrationError
+from perfmodel.model.laws import Group
+from perfmodel.schema.calibration import Calibration, Curve, Law
+from perfmodel.schema.evidence import LAW_BACKENDS, Evidence
+from perfmodel.schema.machine import Machine
+from perfmodel.schema.priors import Uncertainty, load_priors
+
+Floats = npt.NDArray[np.float64]
+Codes = npt.NDArray[np.int8]
+
+PER_OCTAVE = 8
+OCTAVES = 48
+GRID_LOG2 = np.arange(OCTAVES * PER_OCTAVE + 1) / PER_OCTAVE
+GRID_BYTES = np.exp2(GRID_LOG2)
+LARGEST_BYTES = float(GRID_BYTES[-1])
+
+
+@dataclass(frozen=True)
+class Spread:
+    """ln t on the grid with its standard deviation, and what it rests on."""
+
+    log_time: Floats
+    log_sd: Floats
+    evidence: Codes
+    basis: str
+
+
+def from_curve(curve: Curve, calibration: Calibration) -> Spread:
+    """A measured cell: its anchors and curve, with the leave-one-out error near each size."""
+    sizes = np.array(curve.anchor_bytes)
+    inside = (sizes[0] * 0.999 <= GRID_BYTES) & (sizes[-1] * 1.001 >= GRID_BYTES)
+    outside = np.where(sizes[-1] < GRID_BYTES, np.log2(GRID_BYTES / sizes[-1]), 0)
+    across = load_priors().uncertainty.cluster_log_sd if curve.gpus > curve.domain_gpus else 0.0
+    noise = float(np.hypot(max(load_priors().uncertainty.least_log_sd, curve.anchor_log_sd), across))
+    left_out = curve.left_out_log_sd or [load_priors().uncertainty.unknown_left_out_log_sd] * sizes.size
+    between = np.interp(GRID_LOG2, np.log2(sizes), left_out)
+    sd = np.hypot(np.hypot(noise, between), load_priors().uncertainty.outside_octave_log_sd * outside)
+    evidence = np.where(inside, Evidence.INTERPOLATED.rank, Evidence.EXTRAPOLATED.rank)
+    return Spread(
+        np.log(curve_time(curve, GRID_BYTES)),
+        sd,
+        np.maximum(evidence, stack_rank(curve, calibration)).astype(np.int8),
+        f"measured on {curve.gpus} GPUs ({', '.join(curve.sources)})",
+    )
+
+
+def _slope(curve: Curve, left: int) -> float:
+    """d ln t / d ln S between two neighbouring anchors: 0 on the floor, 1 on the bandwidth."""
+    sizes, times = curve.anchor_bytes, curve.anchor_times_s
+    return float(np.log(times[left + 1] / times[left]) / np.log(sizes[left + 1] / sizes[left]))
+
+
+def reaches_floor(curve: Curve) -> bool:
+    """Whether the smallest measured sizes show the floor, so that the curve may be read below them."""
+    return len(curve.anchor_bytes) > 1 and _slope(curve, 0) < load_priors().shape.floor_slope
+
+
+def reaches_bandwidth(curve: Curve) -> bool:
+    """Whether the largest measured sizes show the bandwidth, so that the curve may be read above them."""
+    return (
+        len(curve.anchor_bytes) > 1
+        and _slope(curve, len(curve.anchor_bytes) - 2) > 1 - load_priors().shape.floor_slope
+    )
+
+
+def _joined(spread: Spread, law: Spread, edge: int, outside: npt.NDArray[np.bool_]) -> Spread:
+    """A cell that stops short of its floor or bandwidth: beyond its edge the law, joined to it there."""
+    octaves = np.abs(GRID_LOG2 - GRID_LOG2[edge])
+    fade = np.exp(-octaves / load_priors().shape.fading_octaves)
+    log_time = law.log_time + (spread.log_time[edge] - law.log_time[edge]) * fade
+    log_sd = np.hypot(law.log_sd * (1 - fade), spread.log_sd[edge])
+    return Spread(
+        np.where(outside, log_time, spread.log_time),
+        np.where(outside, log_sd, spread.log_sd),
+        np.where(outside, np.maximum(spread.evidence, law.evidence), spread.evidence).astype(np.int8),
+        f"{spread.basis}; beyond its sizes the {law.basis}",
+    )
+
+
+def completed(spread: Spread, curve: Curve, law: Spread) -> Spread:
+    """A measured cell with the law at the ends that it does not reach."""
+    first, last = curve.anchor_bytes[0], curve.anchor_bytes[-1]
+    if not reaches_floor(curve):
+        spread = _joined(
+            spread, law, int(np.searchsorted(GRID_BYTES, first * 0.999)), first * 0.999 > GRID_BYTES
+        )
+    if not reaches_bandwidth(curve):
+        edge = int(np.searchsorted(GRID_BYTES, last * 1.001)) - 1
+        spread = _joined(spread, law, edge, last * 1.001 < GRID_BYTES)
+    return spread
+
+
+def stack_rank(curve: Curve, calibration: Calibration) -> int:
+    """Weakest evidence of a curve: transferred if its version or clock is not the calibration's."""
+    own = curve.library_version == calibration.library_version and curve.clock == calibration.clock
+    return 0 if own or curve.library_version == "unknown" else Evidence.TRANSFERRED.rank
+
+
+def inside_bound(calibration: Calibration, collective: str, group: Group) -> tuple[Floats, Floats] | None:
+    """Payload of the ranks of one domain for their own part [bytes], and ln of its time; None: not measured.
+
+    A ring passes all of S through each domain, as it does with one domain only; an all-to-all leaves
+    S (g - 1)/G inside, as much as g ranks with S g/G do. Source: docs/model.md#how-a-time-is-found
+    """
+    cell = calibration.curve(collective, group.domain_gpus, group.domain_gpus)
+    if group.domains == 1 or cell is None:
+        return None
+    share = group.domain_gpus / group.gpus if collective == "all_to_all" else 1.0
+    return GRID_BYTES * share, np.asarray(np.log(curve_time(cell, GRID_BYTES * share)))
+
+
+def between_cells(calibration: Calibration, collective: str, group: Group) -> Spread | None:
+    """Cells with fewer and with more ranks in one domain: ln t linear in G between them."""
+    if group.domains > 1:
+        return None
+    cells = sorted(
+        (c for c in calibration.curves if c.collective == collective and c.domain_gpus >= c.gpus),
+        key=lambda c: c.gpus,
+    )
+    below = [c for c in cells if c.gpus < group.gpus]
+    above = [c for c in cells if c.gpus > group.gpus]
+    if not below or not above:
+        return None
+    low, high = from_curve(below[-1], calibration), from_curve(above[0], calibration)
+    share = (group.gpus - below[-1].gpus) / (above[0].gpus - below[-1].gpus)
+    log_time = low.log_time + share * (high.log_time - low.log_time)
+    log_sd = np.hypot(np.maximum(low.log_sd, high.log_sd), load_priors().uncertainty.least_log_sd)
+    evidence = np.maximum(np.maximum(low.evidence, high.evidence), Evidence.INTERPOLATED.rank)
+    basis = f"between {below[-1].gpus} and {above[0].gpus} measured GPUs"
+    return Spread(log_time, log_sd, evidence.astype(np.int8), basis)
+
+
+def from_law(
+    machine: Machine, calibration: Calibration, law: Law | None, collective: str, group: Group
+) -> Spread:
+    """The law on the machine that it was fitted on, corrected by the nearest measured cell."""
+    if law is None:
+        anchored = sorted({c.gpus for c in calibration.curves if c.collective == collective})
+        raise NoCalibrationError(
+            f"nothing of any evidence class for {collective}/{calibration.backend} on {group.gpus} GPUs "
+            f"({calibration.calibration_id}; anchored: G = {', '.join(map(str, anchored)) or 'none'}).",
+            "ask for one of these, measure on more ranks, or use a shipped machine."
+            if calibration.backend not in LAW_BACKENDS
+            else "use --backend nccl, or another --calibration.",
+        )
+    priors = load_priors()
+    steps = step_constants(machine, priors)
+    unknowns = np.log(np.array(law.values))
+    noise = priors.uncertainty
+
+    def log_time(q: Floats, which: Group) -> Floats:
+        return np.asarray(np.log(law_time(law.law, q, steps, collective, which, GRID_BYTES)))
+
+    centre = log_time(unknowns, group)
+    gradient = np.empty((unknowns.size, GRID_BYTES.size))
+    for i in range(unknowns.size):
+        step = np.zeros(unknowns.size)
+        step[i] = 0.05
+        gradient[i] = (log_time(unknowns + step, group) - log_time(unknowns - step, group)) / 0.1
+    variance = np.einsum("ij,ik,kj->j", gradient, np.array(law.log_covariance), gradient)
+    reference = _reference_cell(calibration, collective, group)
+    basis = f"law of the links ({calibration.calibration_id})"
+    if reference is not None:
+        own = Group.of(reference.gpus, reference.domain_gpus)
+        residual = np.log(curve_time(reference, GRID_BYTES)) - log_time(unknowns, own)
+        shift = _same_step_shift(collective, reference.gpus, group.gpus)
+        centre = centre + noise.carry_fraction * _smoothed(residual, reference, shift)
+        basis += f", corrected by {reference.gpus} measured GPUs"
+    sd = np.sqrt(np.maximum(variance, 0) + _model_variance(law, noise, group, reference))
+    known = reference is not None and (group.domains == 1) == (reference.domain_gpus >= reference.gpus)
+    rank = Evidence.EXTRAPOLATED.rank if known else Evidence.TRANSFERRED.rank
+    return Spread(centre, sd, np.full(GRID_BYTES.size, rank, np.int8), basis)
+
+
+def _model_variance(law: Law, noise: Uncertainty, group: Group, reference: Curve | None) -> float:
+    """Variance of ln t beside the parameters': scatter, distance from the measured group, no such group."""
+    farther = np.log2(max(group.gpus / max(law.fitted_gpus, 2), 1.0))
+    unseen = noise.unseen_log_sd if reference is None else 0.0
+    scatter = max(law.residual_log_sd, noise.sample_log_sd)
+    return float(scatter**2 + (noise.growth_log_sd * farther) ** 2 + unseen**2)
+
+
+def _reference_cell(calibration: Calibration, collective: str, group: Group) -> Curve | None:
+    """The measured cell nearest to a group: of as many GPUs per domain, several domains for several."""
+    cells = [
+        c
+        for c in calibration.curves
+        if c.collective == collective and (c.gpus > c.domain_gpus) == (group.domains > 1)
+    ]
+    if not cells:
+        return None
+    return min(
+        cells,
+        key=lambda c: (
+            abs(np.log2(min(c.domain_gpus, c.gpus) / group.domain_gpus)) if group.domains > 1 else 0,
+            abs(np.log2(c.gpus / group.gpus)),
+        ),
+    )
+
+
+def _same_step_shift(collective: str, reference_gpus: int, gpus: int) -> float:
+    """Octaves between sizes that make the same step of a ring: one step sends S/G.
+
+    A library changes its protocol where latency and bytes of a step balance, so at the same S/G whatever G.
+    Trees, broadcasts and all-to-alls showed no such shift. Source: docs/model.md#how-a-time-is-found
+    """
+    ring = collective in ("all_gather", "reduce_scatter")
+    return float(np.log2(gpus / reference_gpus)) if ring else 0.0
+
+
+def _smoothed(residual: Floats, reference: Curve, shift_octaves: float) -> Floats:
+    """A residual held at its ends outside the measured sizes and averaged over about an octave inside.
+
+    shift_octaves   how much larger the sizes are at which it is used
+    """
+    sizes = np.log2(np.array(reference.anchor_bytes))
+    inside = np.clip(GRID_LOG2 - shift_octaves, sizes[0], sizes[-1])
+    held = np.interp(inside, GRID_LOG2, residual)
+    width = load_priors().shape.smoothing_octaves * PER_OCTAVE
+    reach = int(3 * width)
+    kernel = np.exp(-0.5 * (np.arange(-reach, reach + 1) / width) ** 2)
+    padded = np.pad(held, reach, mode="edge")
+    return np.convolve(padded, kernel / kernel.sum(), mode="valid")

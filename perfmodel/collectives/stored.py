@@ -1,0 +1,58 @@
+"""Times of what a calibration holds: a curve through measured sizes, a law with its unknowns."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from perfmodel.model import laws
+from perfmodel.model.curves import anchored_time
+from perfmodel.model.laws import Group, StepConstants
+from perfmodel.schema.calibration import Curve
+from perfmodel.schema.machine import Machine
+from perfmodel.schema.priors import Priors
+
+Floats = npt.NDArray[np.float64]
+
+_LAW_TIMES = {"ring_tree": laws.ring_tree_time, "pairwise": laws.pairwise_time}
+
+
+def curve_time(curve: Curve, payload_bytes: Floats) -> Floats:
+    """Time of a stored curve [s]; see ``anchored_time``."""
+    return anchored_time(
+        payload_bytes,
+        curve.alpha_s.value,
+        curve.beta_bytes_per_s.value,
+        curve.p.value,
+        np.array(curve.anchor_bytes),
+        np.array(curve.anchor_times_s),
+    )
+
+
+def law_time(
+    law: str, log_unknowns: Floats, steps: StepConstants, collective: str, group: Group, payload_bytes: Floats
+) -> Floats:
+    """Time of a collective by the named law [s]; see ``laws.ring_tree_time`` and ``laws.pairwise_time``."""
+    return _LAW_TIMES[law](log_unknowns, steps, collective, group, payload_bytes)
+
+
+def step_constants(machine: Machine, priors: Priors) -> StepConstants:
+    """NCCL's constants for this machine's links: NVLink or PCIe inside, its kind of network across."""
+    nccl = priors.nccl
+    nvlink = machine.nvlink_domain_gpus > 1
+    network = priors.network.get(str(machine.links.network))
+    return StepConstants(
+        ring_base_s=np.array(nccl.ring_base_s),
+        tree_base_s=np.array(nccl.tree_base_s),
+        ring_inside_s=np.array(nccl.nvlink_ring_step_s if nvlink else nccl.pcie_ring_step_s),
+        tree_inside_s=np.array(nccl.nvlink_tree_step_s if nvlink else nccl.pcie_tree_step_s),
+        ring_network_s=np.array(network.ring_step_s if network else nccl.network_ring_step_s),
+        tree_network_s=np.array(network.tree_step_s if network else nccl.network_tree_step_s),
+        network_overhead_s=np.array(nccl.network_overhead_s),
+        nvls_s=nccl.nvls_s,
+        nvls_tree_step_s=nccl.nvls_tree_step_s,
+        has_nvls=machine.links.nvls and nvlink,
+        rate_sharpness=priors.shape.rate_sharpness,
+        choice_sharpness=priors.shape.choice_sharpness,
+        rendezvous_half_bytes=priors.shape.rendezvous_half_bytes,
+    )

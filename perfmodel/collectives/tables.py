@@ -1,0 +1,187 @@
+"""All sizes of one collective on one group of ranks: time, 95 % interval, floor, evidence.
+
+A table holds the logarithm of the time on a grid of sizes, eight to an octave, so that a million sizes are
+read in milliseconds. Between grid points ln t is linear in ln S.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from perfmodel.collectives.rates import across_rate, inside_rate, rate_shares, rate_shift, touches_links
+from perfmodel.collectives.spreads import (
+    GRID_BYTES,
+    GRID_LOG2,
+    PER_OCTAVE,
+    Spread,
+    between_cells,
+    completed,
+    from_curve,
+    from_law,
+    inside_bound,
+    reaches_bandwidth,
+    reaches_floor,
+    stack_rank,
+)
+from perfmodel.model.collectives import speed_of_light_time
+from perfmodel.model.laws import Group
+from perfmodel.schema.calibration import Calibration, Curve, Law
+from perfmodel.schema.evidence import Evidence
+from perfmodel.schema.machine import Machine, load_machine
+from perfmodel.schema.priors import load_priors
+
+Floats = npt.NDArray[np.float64]
+Codes = npt.NDArray[np.int8]
+
+LIMITS = ("", "α in the domain", "link rate in the domain", "α across nodes", "NIC rate", "protocol rate")
+_Z95 = 1.96
+_SHORTEST_S = 1e-12
+
+
+@dataclass(frozen=True)
+class Table:
+    """Grid of one group of ranks; ``basis`` says in words where the times come from."""
+
+    log_time: Floats
+    log_low: Floats
+    log_high: Floats
+    floor_s: float
+    floor_share: Floats
+    evidence: Codes
+    limit: Codes
+    anchors: Floats
+    anchor_evidence: int
+    basis: str
+
+    def read(self, payload_bytes: Floats) -> tuple[Floats, Floats, Floats, Floats, Codes, Codes]:
+        """time_s, low_s, high_s, floor_s, evidence, limit of each size."""
+        if self.floor_s == 0:
+            zero, code = np.zeros(payload_bytes.shape), np.zeros(payload_bytes.shape, np.int8)
+            return zero, zero, zero, zero, code, code
+        position = np.clip(np.log2(np.maximum(payload_bytes, 1)) * PER_OCTAVE, 0, GRID_LOG2.size - 1)
+        left = np.minimum(position.astype(np.int64), GRID_LOG2.size - 2)
+        part = position - left
+        time, low, high = (
+            np.exp(column[left] + part * (column[left + 1] - column[left]))
+            for column in (self.log_time, self.log_low, self.log_high)
+        )
+        evidence = np.maximum(self.evidence[left], self.evidence[left + (part > 0)])
+        if self.anchors.size:
+            near = np.minimum(np.searchsorted(self.anchors, payload_bytes * 0.999), self.anchors.size - 1)
+            exact = np.abs(self.anchors[near] / payload_bytes - 1) < 2e-3
+            evidence = np.where(exact, np.int8(self.anchor_evidence), evidence)
+        share = self.floor_share[left] + part * (self.floor_share[left + 1] - self.floor_share[left])
+        floor = time * share
+        return time, low, high, floor, evidence.astype(np.int8), self.limit[left]
+
+
+def build_table(
+    machine: Machine,
+    calibration: Calibration,
+    borrowed: bool,
+    collective: str,
+    gpus: int,
+    gpus_per_node: int,
+) -> Table:
+    """Predict one group of ranks at every size.
+
+    A measured cell if there is one; between measured cells of one domain, their interpolation in G; else the
+    law of the links, corrected by the residual of the nearest measured cell. Raises NoCalibrationError when
+    there is neither cell nor law.
+    """
+    if gpus == 1:
+        nothing = np.zeros(GRID_LOG2.size)
+        codes = np.zeros(GRID_LOG2.size, np.int8)
+        return Table(
+            nothing, nothing, nothing, 0.0, nothing, codes, codes, np.empty(0), 0, "one rank sends nothing"
+        )
+    group = Group.of(gpus, machine.domain_gpus_of(gpus_per_node))
+    law = calibration.law(collective)
+    measured_on = load_machine(calibration.machine) if borrowed else machine
+    curve = calibration.curve(collective, gpus, group.domain_gpus)
+    if curve is not None:
+        spread = from_curve(curve, calibration)
+        if law is not None and not (reaches_floor(curve) and reaches_bandwidth(curve)):
+            spread = completed(spread, curve, from_law(measured_on, calibration, law, collective, group))
+    else:
+        spread = between_cells(calibration, collective, group) or from_law(
+            measured_on, calibration, law, collective, group
+        )
+    return _finish(machine, calibration, borrowed, law, collective, group, spread, curve)
+
+
+def _finish(
+    machine: Machine,
+    calibration: Calibration,
+    borrowed: bool,
+    law: Law | None,
+    collective: str,
+    group: Group,
+    spread: Spread,
+    curve: Curve | None,
+) -> Table:
+    """Scale rates where they are not those that were measured, bound from below, take the interval."""
+    log_time, log_sd, weakest = spread.log_time, spread.log_sd, 0
+    if borrowed:
+        weakest = Evidence.TRANSFERRED.rank
+        log_sd = np.hypot(log_sd, load_priors().uncertainty.unseen_log_sd)
+    if touches_links(machine):
+        weakest = Evidence.ASSUMED.rank
+    found = inside_bound(calibration, collective, group) if curve is None else None
+    if weakest and law is not None:
+        measured_on = load_machine(calibration.machine) if borrowed else machine.unchanged()
+        log_time = log_time + rate_shift(machine, measured_on, law, collective, group, GRID_BYTES)
+        if found is not None:
+            size, bound = found
+            inside = Group.of(group.domain_gpus, group.domain_gpus)
+            found = size, bound + rate_shift(machine, measured_on, law, collective, inside, size)
+    if found is not None:
+        log_time = np.maximum(log_time, found[1])
+    log_least = np.log(np.maximum(_speed_of_light(machine, collective, group), _SHORTEST_S))
+    log_time = np.maximum.accumulate(np.maximum(log_time, log_least))
+    low = np.maximum.accumulate(np.maximum(log_time - _Z95 * log_sd, log_least))
+    share, limit = _latency_share(machine, law, collective, group, log_time)
+    return Table(
+        log_time,
+        np.minimum(low, log_time),
+        np.maximum.accumulate(log_time + _Z95 * log_sd),
+        float(np.exp(log_time[0])),
+        share,
+        np.maximum(spread.evidence, weakest).astype(np.int8),
+        limit,
+        np.array(curve.anchor_bytes) if curve else np.empty(0),
+        max(stack_rank(curve, calibration), weakest) if curve else 0,
+        spread.basis,
+    )
+
+
+def _speed_of_light(machine: Machine, collective: str, group: Group) -> Floats:
+    rates = (inside_rate(machine), across_rate(machine))
+    times = [
+        speed_of_light_time(collective, GRID_BYTES, group.gpus, ranks, group.domains, *rates)
+        for ranks in (group.domain_gpus, group.smallest_domain_gpus)
+    ]
+    return np.maximum(*times) if group.domains > 1 else times[0]
+
+
+def _latency_share(
+    machine: Machine, law: Law | None, collective: str, group: Group, log_time: Floats
+) -> tuple[Floats, Codes]:
+    """Share of the time at each size that no link rate would shorten, and what the time rests on most.
+
+    By the law, 1 - sum of d ln t / d ln rate, which is latency over time for the protocol in use; without a
+    law, the time of the smallest message over the time.
+    """
+    across = group.domains > 1
+    if law is None:
+        share = np.exp(log_time[0] - log_time)
+        codes = np.where(share < 0.5, 2, 1) + (2 if across else 0)
+        return share, np.asarray(codes, np.int8)
+    shares = rate_shares(machine, law, collective, group, GRID_BYTES)
+    latency = np.clip(1 - sum(shares.values()), 0, 1)
+    columns = np.stack([latency, shares["inside"], shares["across"], shares["protocol"]])
+    names = np.array([3 if across else 1, 2, 4, 5], np.int8)
+    return np.asarray(latency), np.asarray(names[columns.argmax(axis=0)], np.int8)

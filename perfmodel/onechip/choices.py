@@ -1,0 +1,146 @@
+"""Every way to cut every table into pieces for cores, with what each costs: what a mapping chooses from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.onechip.slicing import Slicing
+
+Array = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+def never() -> bool:
+    """No time limit."""
+    return False
+
+
+@dataclass(frozen=True, eq=False)
+class Choices:
+    """Ways to cut Q kinds of table: arrays over O choices, those of one kind side by side, and P parts.
+
+    A choice makes some pieces, each on one core, and shares the rest of the look-ups among all cores in any
+    amounts (look-ups in global memory cost the same wherever they are done). A part stands for equal pieces.
+
+    cores        N;  capacity  bytes that the pieces of a core may keep there together, inf: no such limit
+    kind_of      [T] which of the Q kinds each table is;  count  [Q] tables of each
+    first        [Q + 1] where the choices of each kind begin;  kind  [O] of each choice
+    spread_s     [O] time of one core for what is shared among all cores [s]
+    shared_s     [O, R] time that the choice takes of each thing that the cores share [s]
+    alone_s      [O] least time of a core that does some of what is spread [s]
+    hot_s        [O, R] time that its hottest row adds to that; of several tables the largest counts [s]
+    parts        [O + 1] where the parts of each choice begin
+    number       [P] equal pieces;  core_s  [P] time of one on its core [s]
+    wait_s       [O] least wait of its pieces before what cores share has something to do, of the longest [s]
+    chance_s2    [O, R] square of the time by which the fullest part of what is shared is beyond the mean one,
+                 as chance deals requests to parts; the sum over tables counts [s^2]
+    local        [P] bytes that one keeps on its core;  vector  [P] bytes of ``capacity`` while it works
+    slicer       makes ``slicing``
+    """
+
+    cores: int
+    capacity: float
+    kind_of: Ints
+    count: Ints
+    first: Ints
+    spread_s: Array
+    shared_s: Array
+    alone_s: Array
+    hot_s: Array
+    parts: Ints
+    number: Ints
+    core_s: Array
+    local: Array
+    vector: Array
+    wait_s: Array
+    chance_s2: Array
+    slicer: Callable[[], Slicing] | None = None
+
+    def fluid(self) -> Choices:
+        """Without waits, chance and slices: what is spread takes any shares, as in ``packing.State``."""
+        wait_s, chance_s2 = np.zeros_like(self.wait_s), np.zeros_like(self.chance_s2)
+        return replace(self, wait_s=wait_s, chance_s2=chance_s2, slicer=None)
+
+    @cached_property
+    def slicing(self) -> Slicing | None:
+        """Times of slices of what is spread; None: any shares of it take as long together."""
+        return self.slicer() if self.slicer is not None else None
+
+    @cached_property
+    def kind(self) -> Ints:
+        """[O] kind of table of each choice."""
+        return np.repeat(np.arange(self.count.size), np.diff(self.first))
+
+    @cached_property
+    def total_s(self) -> Array:
+        """[O] time of all cores together [s]."""
+        return np.asarray(self.spread_s + self._sums(self.number * self.core_s))
+
+    @cached_property
+    def total_local(self) -> Array:
+        """[O] bytes kept in all cores together [bytes]."""
+        return self._sums(self.number * self.local)
+
+    @cached_property
+    def squares(self) -> Array:
+        """[O] sum of the squares of the times of its pieces, over the number of cores [s^2]."""
+        return self._sums(self.number * self.core_s**2) / self.cores
+
+    @cached_property
+    def longest_s(self) -> Array:
+        """[O] no mapping with this choice is faster: its longest piece, its hottest row [s]."""
+        longest = np.maximum(self.alone_s, (self.shared_s + self.hot_s).max(axis=1, initial=0.0))
+        np.maximum.at(longest, self.choice_of_part, self.core_s)
+        return np.asarray(longest)
+
+    @cached_property
+    def choice_of_part(self) -> Ints:
+        """[P] choice of each part."""
+        return np.repeat(np.arange(self.spread_s.size), np.diff(self.parts))
+
+    @cached_property
+    def loads(self) -> Array:
+        """[O, 1 + R] time of the cores if all did as much, and of what they share [s]."""
+        return np.column_stack([self.total_s / self.cores, self.shared_s])
+
+    @cached_property
+    def room(self) -> Array:
+        """[O] bytes kept, as a share of all that the cores can keep [-]; 0 where there is no limit."""
+        if not np.isfinite(self.capacity):
+            return np.zeros(self.spread_s.size)
+        return self.total_local / (self.cores * max(self.capacity, 1.0))
+
+    def of(self, table: int) -> slice:
+        """Choices of a table."""
+        kind = self.kind_of[table]
+        return slice(int(self.first[kind]), int(self.first[kind + 1]))
+
+    def parts_of(self, choice: int) -> range:
+        """Parts of a choice."""
+        return range(int(self.parts[choice]), int(self.parts[choice + 1]))
+
+    def _sums(self, values: Array) -> Array:
+        return np.bincount(self.choice_of_part, values, self.spread_s.size).astype(np.float64)
+
+
+def worst_of(every: Sequence[Choices]) -> Choices:
+    """The same choices with the most that each takes: no mapping takes longer than by these with any of them.
+
+    every  choices that differ in times and bytes alone
+    Source: sums and maxima of what is no less are no less
+    Limits: one -> that one;  pieces that are slow with different ids -> more than any ids take
+    """
+    names = ("spread_s", "shared_s", "alone_s", "hot_s", "core_s", "local", "vector", "wait_s", "chance_s2")
+    most = {name: np.maximum.reduce([getattr(one, name) for one in every]) for name in names}
+    slicers = [one.slicer for one in every]
+
+    def slower() -> Slicing:
+        made = [slicer() for slicer in slicers if slicer is not None]
+        return replace(made[0], slice_s=np.maximum.reduce([one.slice_s for one in made]))
+
+    return replace(every[0], **most, slicer=slower if all(slicers) else None)

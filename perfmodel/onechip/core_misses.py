@@ -1,0 +1,115 @@
+"""Look-ups that a core's own cache passes on to what all cores share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.model.core_cache import stays_in_core, unique_of_pieces
+from perfmodel.onechip.popular import Popularity
+
+Array = NDArray[np.float64]
+
+_SURE = 1 - 2.0**-53  # a row that every look-up asks for
+
+
+@dataclass(frozen=True, eq=False)
+class Passed:
+    """Requests of pieces that leave their core, arrays [P].
+
+    requests  of all rows [-];  hottest  of the first row of a piece [-]
+    begin     of all rows, among those that a core sends before the first one is back [-]
+    begun     different rows among those, of all cores that look up a slice of the batch as large [-]
+    squares   sum over rows of the mean square of what all slices of the batch ask for, times the part of the
+              batch that the piece has [-]
+    cubes     of the cubes, of what a row has more than the mean one, times that part and the chance that rows
+              meet in one of some parts that they are dealt to in turn, over that of any places [-]
+    """
+
+    requests: Array
+    hottest: Array
+    squares: Array
+    cubes: Array
+    begin: Array
+    begun: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Cores:
+    """Cores that gather pieces: part  of the batch that a piece has, [P] [-];  held  rows that the cache of a
+    core holds, [P] [rows];  at_once  look-ups that a core has under way [-];  parts  slices or channels that
+    rows are dealt to in turn [-]
+    """
+
+    part: Array
+    held: Array
+    at_once: float
+    parts: float
+
+
+def passed_of(
+    v: Mapping[str, float],
+    popular: Sequence[Popularity],
+    look_ups: Array,
+    batch: float,
+    pieces: tuple[Array, ...],
+    gathers: NDArray[np.bool_],
+) -> Passed | None:
+    """What pieces of several tables pass on; None: cores of this chip have no caches.
+
+    v  values of the chip;  popular, look_ups  of each table: of the latter in a batch [-];  batch  samples
+    pieces   arrays of one shape: table, first row, rows, bags, bytes of one row
+    gathers  which of them ask for rows; the others pass nothing on
+    """
+    if v["core_cache_bytes"] <= 0:
+        return None
+    of, which = np.unique(np.column_stack([a[gathers] for a in pieces]), axis=0, return_inverse=True)
+    found = np.zeros((len(fields(Passed)), of.shape[0]))
+    for table in np.unique(of[:, 0]).astype(np.intp):
+        mine = of[:, 0] == table
+        _, first, rows, bags, row = of[mine].T
+        part, parts = bags / batch, v["cache_slices"] or v["channels"]
+        cores = Cores(part, v["core_cache_bytes"] / row, v["rows_in_flight"], parts)
+        one = passed(popular[table], first, first + rows, look_ups[table] * part, cores)
+        found[:, mine] = [getattr(one, each.name) for each in fields(Passed)]
+    out = np.zeros((len(fields(Passed)), *gathers.shape))
+    out[:, gathers] = found[:, which.reshape(-1)]
+    return Passed(*out)
+
+
+def passed(one: Popularity, first: Array, end: Array, draws: Array, cores: Cores) -> Passed:
+    """What pieces of one table miss in caches that are empty at first, and have nothing else to hold.
+
+    first, end  rows first .. end - 1 of a piece, [P];  draws  look-ups of the table by its bags, n [-]
+    A row is missed c + max(n - T_c, 0) p (1 - p)^T_c times, c = 1 - (1 - p)^min(n, T_c), as in
+    ``Popularity.misses``; whether it is among the c is one draw, so that the variance is mean - c^2.
+    Source: a core looks one piece up at a time; rows of the one before are of no use, and leave first
+    Limits: held = 0 -> n p of each row;  held >= rows of the piece -> distinct rows of the slice
+    """
+    part, parts, edges, p = cores.part, cores.parts, one.edges, np.minimum(one.p, _SURE)
+    rows = np.clip(
+        np.minimum(end[:, np.newaxis], edges[1:]) - np.maximum(first[:, np.newaxis], edges[:-1]), 0, None
+    )
+    stays = stays_in_core(p, rows, draws, cores.held)
+    before = np.minimum(draws, stays)
+    gone = np.exp(before[:, np.newaxis] * np.log1p(-p))
+    surely = 1 - gone
+    mean = surely + (draws - before)[:, np.newaxis] * p * gone
+    squares = mean - surely**2 + mean**2 / part[:, np.newaxis]
+    hot = np.clip(np.searchsorted(edges, first, side="right") - 1, 0, p.size - 1)
+    every, of_all = np.sum(rows, axis=1), mean / part[:, np.newaxis]
+    above = of_all - (np.sum(rows * of_all, axis=1) / np.maximum(every, 1))[:, np.newaxis]
+    meet = parts * (np.ceil(every / parts) - 1) / np.maximum(every - 1, 1)
+    cubes = part * meet * np.sum(rows * above**3, axis=1)
+    wave = np.minimum(draws, cores.at_once / np.maximum(rows @ one.p, 1e-300))
+    return Passed(
+        np.sum(rows * mean, axis=1),
+        mean[np.arange(first.size), hot],
+        np.sum(rows * squares, axis=1),
+        np.maximum(cubes, 0),
+        unique_of_pieces(p, rows, wave),
+        unique_of_pieces(p, rows, wave / part),
+    )

@@ -1,0 +1,399 @@
+"""What work on one chip costs: each piece on its core, and what all of them take of what is shared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from perfmodel.errors import BadInputError
+from perfmodel.model import one_chip, one_core
+from perfmodel.onechip.batch import batch_of
+from perfmodel.onechip.core_misses import Passed, passed_of
+from perfmodel.onechip.gathered import Gathered, Rows, gathered
+from perfmodel.onechip.layout import BURST_BYTES, Layout, layout
+from perfmodel.onechip.popular import Popularity, shared_misses
+from perfmodel.onechip.work import WAYS, Batch, Step, Tables, Way, Work
+from perfmodel.schema.chip import Chip
+
+Array = NDArray[np.float64]
+Ints = NDArray[np.intp]
+
+GLOBAL_ID_BYTES = 8
+OFFSET_BYTES = 8
+BAG_BYTES = 4
+"""In global memory: of an id, of the offset of a bag, of an element of a bag."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Piece:
+    """Broadcast arrays that describe pieces, and what follows from them at once."""
+
+    table: Ints
+    way: Ints
+    rows: Array
+    columns: Array
+    bags: Array
+    first: Array
+    row: Array
+    pooling: Array
+    share: Array
+    lay: Layout
+    lockstep: bool
+    passed: Passed | None
+
+    @property
+    def draws(self) -> Array:
+        """Look-ups that fall into the piece."""
+        return self.bags * self.pooling * self.share
+
+    @property
+    def ids(self) -> Array:
+        """Ids that are read."""
+        return self.bags * self.pooling
+
+
+class ChipCost:
+    """Time and bytes of any pieces of tables on a chip, for one batch of given popularity.
+
+    tables      T tables (``PlanTables`` or the like);  batch  samples of a batch, one bag of each table
+    popularity  of each table, [T]; None: uniform
+    The cache is empty when a batch begins. Ids are read and bags written by every way.
+    """
+
+    def __init__(
+        self,
+        chip: Chip,
+        tables: Tables,
+        batch: float,
+        popularity: Sequence[Popularity] | None = None,
+    ) -> None:
+        if not (np.isfinite(batch) and batch >= 1):
+            raise BadInputError(f"a batch of {batch:g} samples has no work.", "give 1 or more.")
+        self.chip, self.tables, self.batch = chip, tables, float(batch)
+        self.popular = list(popularity or [Popularity.uniform(float(m)) for m in tables.rows])
+        if len(self.popular) != tables.rows.size:
+            raise BadInputError(
+                f"{len(self.popular)} distributions are given for {tables.rows.size} tables.",
+                "give one for each table.",
+            )
+        self._v = {key: quantity.value for key, quantity in chip.values.items()}
+        self.kind_of, self.sample, self.count = self._kinds()
+        self._kept, self._misses = self._miss_arrays()
+
+    def _kinds(self) -> tuple[Ints, Ints, Ints]:
+        """[T] kind of each table, [Q] a table of each, [Q] how many; those of a kind cost the same."""
+        t = self.tables
+        known: dict[tuple[bytes, bytes], int] = {}
+        ids = [known.setdefault((one.p.tobytes(), one.rows.tobytes()), len(known)) for one in self.popular]
+        columns = np.stack([t.rows, t.dim, t.element_bytes, t.pooling, np.array(ids, dtype=float)], axis=1)
+        _, sample, kind_of, count = np.unique(
+            columns, axis=0, return_index=True, return_inverse=True, return_counts=True
+        )
+        return kind_of.reshape(-1), sample, count
+
+    @cached_property
+    def _draws(self) -> tuple[list[Array], list[Array]]:
+        """Requests of one row in a batch, of each bin of each table, and the mean of their squares."""
+        q = [self.batch * pool * one.p for pool, one in zip(self.tables.pooling, self.popular, strict=True)]
+        return q, [a + a * a for a in q]
+
+    @cached_property
+    def _squares(self) -> dict[bool, list[Array]]:
+        """Mean of the squares of the misses of one row, by lockstep."""
+        return {key: [np.maximum(a, a * a) for a in every] for key, every in self._misses.items()}
+
+    # ---- pieces ---------------------------------------------------------------------------------------
+
+    def work(
+        self,
+        table: ArrayLike,
+        way: ArrayLike,
+        rows: ArrayLike,
+        columns: ArrayLike,
+        bags: ArrayLike,
+        first_row: ArrayLike = 0,
+        *,
+        local: ArrayLike | None = None,
+        lockstep: bool = False,
+    ) -> Work:
+        """What pieces take; all arguments broadcast to one shape.
+
+        table, way  index and ``Way``;  rows, columns, bags  of the piece;  first_row  most popular row first
+        local       bytes of the local buffer for each piece; None: all of it
+        lockstep    all cores are at the same table at a time, each with a slice of its batch: it has the
+                    cache for itself, and a row that streams past all of them is read once
+        Limits: no bags -> no time beyond a latency;  a table that no buffer holds -> fits is False
+        """
+        piece = self._piece(table, way, rows, columns, bags, first_row, local, lockstep)
+        copy, persist = self._copied(piece), self.chip.buffers.persist
+        steps = (self._ids(piece), self._looked_up(piece), self._written(piece))
+        return Work(
+            steps=steps if persist else (copy, *steps),
+            preload_s=(copy.wait_s + copy.busy_s) * persist,
+            local_bytes=piece.lay.local_bytes,
+            vector_bytes=piece.lay.vector_bytes,
+            fits=piece.lay.fits,
+            lockstep=lockstep,
+        )
+
+    def _piece(
+        self,
+        table: ArrayLike,
+        way: ArrayLike,
+        rows: ArrayLike,
+        columns: ArrayLike,
+        bags: ArrayLike,
+        first: ArrayLike,
+        local: ArrayLike | None,
+        lockstep: bool,
+    ) -> _Piece:
+        at, ways = (np.asarray(a, dtype=np.intp) for a in (table, way))
+        of = np.broadcast_arrays(
+            at, ways, *(np.asarray(a, dtype=float) for a in (rows, columns, bags, first))
+        )
+        at, ways, m, d, b, begin = of[0], of[1], *of[2:]
+        row = one_chip.read_bytes(d * self.tables.element_bytes[at], self._v["access_bytes"])
+        pool = self.tables.pooling[at]
+        share = np.empty(at.shape)
+        like = self.sample[self.kind_of[at]]
+        for one in np.unique(like):
+            mine = like == one
+            share[mine] = self.popular[one].share(begin[mine], begin[mine] + m[mine])
+        lay = layout(self.chip, ways, m, row, d, b, pool, local)
+        of = like.astype(float), begin, m, b, row
+        draws = self.batch * self.tables.pooling
+        out = passed_of(self._v, self.popular, draws, self.batch, of, (ways == Way.GM) & (b > 0))
+        return _Piece(at, ways, m, d, b, begin, row, pool, np.clip(share, 0, 1), lay, lockstep, out)
+
+    def _copied(self, p: _Piece) -> Step:
+        """Rows that stay come to the local buffer."""
+        size = p.lay.resident * p.row
+        some = size > 0
+        busy = one_core.table_bytes(p.lay.resident, p.lay.resident, p.row) / self._v["dma_bytes_per_s"]
+        return self._copy_step(p, size, np.where(some, self._v["row_latency_s"], 0), busy, size)
+
+    def _ids(self, p: _Piece) -> Step:
+        """Ids and offsets are read."""
+        size = p.ids * GLOBAL_ID_BYTES + p.bags * OFFSET_BYTES
+        busy = one_core.ids_and_bags_time(
+            p.ids, GLOBAL_ID_BYTES, p.bags, OFFSET_BYTES, self._v["dma_bytes_per_s"]
+        )
+        wait = np.where(p.bags > 0, self._v["row_latency_s"] * p.lay.passes, 0)
+        return _past_cache(wait, busy, size, self._v["channels"])
+
+    def _written(self, p: _Piece) -> Step:
+        """Bags are written; partial ones are read, and added to."""
+        part = p.rows < self.tables.rows[p.table]
+        bags = np.where(part, one_chip.touched_bags(p.bags, p.pooling, p.share), p.bags)
+        size = bags * p.columns * BAG_BYTES * np.where(part, 2, 1)
+        wait = np.where(part & (size > 0), self._v["row_latency_s"], 0)
+        busy = one_core.ids_and_bags_time(0, 0, 1, size, self._v["dma_bytes_per_s"])
+        return _past_cache(wait, busy, size, self._v["channels"])
+
+    def _looked_up(self, p: _Piece) -> Step:
+        """Rows are gathered, or stream past."""
+        streamed = self._streamed(p)
+        moved = np.where(p.bags > 0, p.lay.passes * (p.rows - p.lay.resident) * p.row, 0)
+        once = (p.rows - p.lay.resident) * p.row
+        one = self._copy_step(p, moved, np.zeros_like(streamed), streamed, once, np.maximum(p.lay.chunks, 1))
+        other = self._gather_step(p, self._gathered(p))
+        streams = (p.way == Way.GM_UB) | (p.way == Way.L1_UB)
+        return Step(
+            **{f.name: np.where(streams, getattr(one, f.name), getattr(other, f.name)) for f in fields(Step)}
+        )
+
+    def _gathered(self, p: _Piece) -> Gathered:
+        """Time of GM and L1."""
+        v, n = self._v, p.draws
+        of = Rows(n, p.row, p.share, self._missed(p), self._top(p), p.bags / self.batch, p.passed, p.lockstep)
+        gm, gathers = gathered(v, of), p.way == Way.GM
+        local = one_chip.issued_rate(p.row, v["local_bytes_per_s"], v["row_issue_s"])
+        inside = one_chip.gather_variance(n, p.share, [p.row / local], [], 1)
+        scan = np.where(p.rows < self.tables.rows[p.table], p.ids * v["id_s"], 0)
+        return Gathered(
+            np.where(gathers, gm.wait, 0),
+            np.where(gathers, gm.busy, one_core.gm_time(n, p.row, local)) + scan,
+            np.where(gathers, gm.variance, inside),
+            np.where(gathers, gm.quick, 0),
+            np.where(gathers, gm.after, 0),
+        )
+
+    def _streamed(self, p: _Piece) -> Array:
+        """Time of GM-UB and L1-UB, after what stays and the ids are there [s]."""
+        v, lay = self._v, p.lay
+        inside = v["local_to_vector_bytes_per_s"]
+        chunks = np.maximum(lay.chunks, 1)
+        moved = (lay.resident / inside if inside else 0) + (p.rows - lay.resident) / v["dma_bytes_per_s"]
+        looked = p.draws / lay.passes * p.row / v["vector_bytes_per_s"]
+        scan = p.ids / lay.passes * v["id_s"]
+        still = np.where(inside > 0, 0, lay.resident / np.maximum(p.rows, 1))
+        hottest = self._hot_share(p, chunks)
+        wait = np.where(lay.resident < p.rows, self._copy_wait(p), 0)
+        stream = moved * p.row / chunks
+        passing = one_chip.chunk_times(stream, looked * (1 - still), chunks, hottest, wait, scan)
+        stays = np.where(still > 0, looked * still + scan, 0)
+        after = np.where(lay.chunks > 0, np.maximum(stays - stream, 0) + passing - wait, stays)
+        hidden = np.where(wait > 0, 0, np.minimum(stream, v["row_latency_s"]))
+        return np.where(p.bags > 0, lay.passes * (after - hidden), 0)
+
+    def _copy_wait(self, p: _Piece) -> Array:
+        """Mean latency of a copy of what streams: all passes but the first one find it in the cache [s]."""
+        far, near = self._v["row_latency_s"], self._v["cache_latency_s"]
+        held = (p.rows - p.lay.resident) * p.row <= self._v["cache_bytes"]
+        return np.where(held, (far + (p.lay.passes - 1) * near) / p.lay.passes, far)
+
+    def _hot_share(self, p: _Piece, parts: Array) -> Array:
+        """Share of a piece's look-ups that goes to the part that has its hottest row."""
+        return one_chip.hottest_share(self._top(p), p.rows, parts)
+
+    def _top(self, p: _Piece) -> Array:
+        """Share of a piece's look-ups that goes to its hottest row."""
+        top = self._of_table(p, lambda one, at: self.popular[one].at(self.popular[one].p, p.first[at]))
+        return np.minimum(np.divide(top, p.share, out=np.ones_like(top), where=p.share > 0), 1)
+
+    # ---- what is shared -------------------------------------------------------------------------------
+
+    def _missed(self, p: _Piece) -> Array:
+        """Look-ups of a piece that miss the cache."""
+        misses = self._misses[p.lockstep]
+        return self._sum(p, misses) * p.bags / self.batch
+
+    def _copy_step(
+        self, p: _Piece, size: Array, wait: Array, busy: Array, once: Array, chunks: Array | float = 1.0
+    ) -> Step:
+        """A step that copies ``size`` bytes of the table, ``once`` of them different ones, in chunks."""
+        v = self._v
+        bursts = chunks * np.maximum(np.ceil(once / chunks / BURST_BYTES), 1)
+        none = np.zeros_like(size)
+        if v["cache_bytes"] <= 0:
+            hot = _beyond(size, bursts, v["channels"])
+            return Step(wait, busy, none, size, hot, none, none, none, none, none, none, none)
+        read = np.where(once <= v["cache_bytes"], np.minimum(once, size), size)
+        read = read * self._once_of(p, once)
+        return Step(
+            wait, busy, none, read, _beyond(read, bursts, v["channels"]), none,
+            size, _beyond(size, bursts, v["cache_slices"]), none, none, none, none,
+        )  # fmt: skip
+
+    def _once_of(self, p: _Piece, once: Array) -> Array:
+        """Share of what a slice of the batch copies that no other slice has brought to the cache before."""
+        if p.lockstep:
+            return p.bags / self.batch
+        slices = np.maximum(self.batch / np.maximum(p.bags, 1e-300), 1)
+        kept = np.where(once <= self._v["cache_bytes"], self._kept, 0)
+        return one_chip.copies_read(slices, kept) / slices
+
+    def _gather_step(self, p: _Piece, of: Gathered) -> Step:
+        """A step that looks rows up; only GM asks the memory for them."""
+        v, gathers = self._v, p.way == Way.GM
+        cached = v["cache_bytes"] > 0
+        asked = self._asked(p, v["cache_slices"] if cached else v["channels"])
+        none, busy = np.zeros_like(of.wait), of.busy
+        all_gm: tuple[Array, ...] = asked
+        all_cache: tuple[Array, ...] = (none, none, none)
+        if cached:
+            missed, all_cache = self._misses[p.lockstep], asked
+            all_gm = self._requests(p, missed, self._squares[p.lockstep], v["channels"])
+        rates = v["gm_bytes_per_s"] / v["channels"], v["cache_bytes_per_s"] / max(v["cache_slices"], 1)
+        for (size, hot, _), parts, rate in zip(
+            (all_gm, all_cache), (v["channels"], v["cache_slices"]), rates, strict=True
+        ):
+            if parts:
+                busy = np.where(gathers, np.maximum(busy, (size / parts + hot) / rate), busy)
+        cubes = none if p.passed is None else p.passed.cubes * p.row**3
+        shared = [np.where(gathers, a, 0) for a in (*all_gm, *all_cache, cubes)]
+        return Step(of.wait, busy, of.variance, *[*shared, of.quick, of.after])
+
+    def _asked(self, p: _Piece, parts: float) -> tuple[Array, ...]:
+        """``_requests`` of look-ups that leave their core."""
+        if p.passed is not None:
+            return self._dealt(p, p.passed.requests, p.passed.hottest, p.passed.squares, parts)
+        return self._requests(p, *self._draws, parts)
+
+    def _requests(
+        self, p: _Piece, of_a_row: list[Array], squares: list[Array], parts: float
+    ) -> tuple[Array, ...]:
+        """Bytes of rows that are asked for, of the hottest part beyond an even share, and their spread.
+
+        of_a_row  requests of one row in a batch, of each bin of each table;  squares  mean of their squares
+        """
+        part = p.bags / self.batch
+        count, square = part * self._sum(p, of_a_row), part * self._sum(p, squares)
+        top = part * self._of_table(p, lambda one, at: self.popular[one].at(of_a_row[one], p.first[at]))
+        return self._dealt(p, count, top, square, parts)
+
+    def _dealt(self, p: _Piece, count: Array, top: Array, squares: Array, parts: float) -> tuple[Array, ...]:
+        """What requests of a piece, and of its hottest row, make of the parts that rows are dealt to."""
+        part = p.bags / self.batch
+        share = np.divide(top, count, out=np.zeros_like(count), where=count > 0)
+        beyond = np.maximum(one_chip.hottest_share(np.minimum(share, 1), p.rows, parts) - 1 / parts, 0)
+        spread = squares - count * count / np.maximum(p.rows * part, 1e-300)
+        return count * p.row, count * p.row * beyond, np.maximum(spread, 0) * p.row**2
+
+    def _sum(self, p: _Piece, of_a_row: list[Array]) -> Array:
+        """Sum over the rows of a piece of what each row of a bin has."""
+        return self._of_table(
+            p, lambda one, at: self.popular[one].part(of_a_row[one], p.first[at], p.first[at] + p.rows[at])
+        )
+
+    def _miss_arrays(self) -> tuple[float, dict[bool, list[Array]]]:
+        """``shared_misses`` of all tables."""
+        held = self._v["cache_bytes"]
+        row = one_chip.read_bytes(self.tables.dim * self.tables.element_bytes, self._v["access_bytes"])
+        draws = self.batch * self.tables.pooling
+        popular, draws, row = [self.popular[at] for at in self.sample], draws[self.sample], row[self.sample]
+        kept, found = shared_misses(popular, draws, row, self.count, held)
+        return kept, {key: [every[kind] for kind in self.kind_of] for key, every in found.items()}
+
+    def _of_table(self, p: _Piece, value: Callable[[int, NDArray[np.bool_]], Array]) -> Array:
+        """``value(table, where)`` of the pieces of each kind of table, in one array."""
+        out = np.empty(p.table.shape)
+        like = self.sample[self.kind_of[p.table]]
+        for one in np.unique(like):
+            mine = like == one
+            out[mine] = value(int(one), mine)
+        return out
+
+    # ---- batches --------------------------------------------------------------------------------------
+
+    def batch_s(self, core: ArrayLike, table: ArrayLike, work: Work) -> Batch:
+        """Time of pieces that run side by side on their cores (``batch.batch_of``)."""
+        return batch_of(self.chip, core, table, work)
+
+    def symmetric(self) -> Array:
+        """Time of each way for each table where every core takes B/N samples of it, shape [4, T] [s].
+
+        Cores go through the tables together: a batch takes the sum over tables. inf where buffers are too
+        small. A table that persists has the local buffer for itself here; ``Way.GM`` needs none.
+        Source: ``one_chip.chip_time``
+        Limits: one core -> ``core_s`` of the whole batch, or what is shared
+        """
+        count = self.tables.rows.size
+        cores = self.chip.cores
+        least, more = divmod(int(self.batch), cores)
+        bags = np.array([least + (core < more) for core in range(cores)], dtype=float)
+        out = np.empty((len(WAYS), count))
+        for way in WAYS:
+            for table in range(count):
+                work = self.work(
+                    table, way, self.tables.rows[table], self.tables.dim[table], bags, lockstep=True
+                )
+                at = np.full(cores, table)
+                out[way, table] = self.batch_s(np.arange(cores), at, work).seconds
+        return out
+
+
+def _beyond(size: Array, bursts: Array, parts: float) -> Array:
+    """Bytes of the fullest part beyond an even share, where copies go to the parts in turn [bytes]."""
+    return size * np.maximum(one_chip.hottest_share(1 / bursts, bursts, parts) - 1 / parts, 0)
+
+
+def _past_cache(wait: Array, busy: Array, size: Array, channels: float) -> Step:
+    """A step that copies ids or bags, from or to any place."""
+    none = np.zeros_like(size)
+    spread = np.minimum(size, channels * BURST_BYTES) * np.minimum(size, BURST_BYTES)
+    return Step(wait, busy, none, size, none, spread, none, none, none, none, none, none)

@@ -1,0 +1,301 @@
+"""Which pieces each choice makes: rows, columns and slices of the batch, and the way of each.
+
+A table of E rows may be looked up
+    in global memory by all cores in any shares,
+    in another way, cut into c column parts and k slices of the batch: c k pieces,
+    the same for its first h rows, in j row parts, the rows after them in global memory by all cores,
+where row parts of all rows are one case of the last. Rows are in order of popularity, the hottest first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.model.one_chip import read_bytes, uneven
+from perfmodel.onechip.choices import Choices, never
+from perfmodel.onechip.cost import ChipCost
+from perfmodel.onechip.slicing import Slicing, numbers
+from perfmodel.onechip.work import Way, Work
+from perfmodel.schema.chip import Chip
+
+Array = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_MANY_KINDS = 64
+_AT_ONCE = 16  # kinds whose cuts are costed in one call: each looks for its own among all pieces of the call
+_MOST_COLUMN_PARTS = 8
+_NARROWEST = 4  # columns
+_HEADS = (1, 2, 4, 16, 64, 256)  # the first rows that are kept: those that a buffer holds, divided by this
+_OF_CHOICES = ("spread_s", "shared_s", "alone_s", "hot_s", "wait_s", "chance_s2")
+_FEW_SLICES = tuple(2**k for k in range(12))
+_SLICES = (*range(1, 9), 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 56, 64, 80, 96, 112, 128)
+
+
+@dataclass(frozen=True)
+class Cut:
+    """How one choice cuts a table.
+
+    way   of the first ``row_parts`` parts of ``rows`` rows each; rows after them are spread in global memory
+    Limits: row_parts 0 -> all rows spread
+    """
+
+    way: Way
+    rows: int = 0
+    row_parts: int = 0
+    col_parts: int = 1
+    slices: int = 1
+
+    @property
+    def head(self) -> int:
+        """Rows that are not spread; it may pass the end of the table."""
+        return self.rows * self.row_parts
+
+
+@dataclass(frozen=True, eq=False)
+class Cuts:
+    """Cuts of all tables.
+
+    choices  their costs;  sample  [Q] a table of each kind;  cuts  [O]
+    looked_at  kinds that have more choices than global memory: all, or the first ones where time was up
+    first_row, end_row  [P] rows of a part;  bags  [P] of one of its pieces
+    first_bag  [P] where the first of its slices of the batch begins
+    """
+
+    cost: ChipCost
+    choices: Choices
+    sample: Ints
+    cuts: tuple[Cut, ...]
+    first_row: Ints
+    end_row: Ints
+    bags: Ints
+    first_bag: Ints
+    looked_at: int
+
+    @property
+    def complete(self) -> bool:
+        """Whether every kind of tables has all its choices, so that a bound is one of all mappings."""
+        return self.looked_at >= self.sample.size
+
+
+def cuts_of(
+    cost: ChipCost,
+    ways: tuple[Way, ...] = (Way.L1, Way.GM_UB, Way.L1_UB),
+    late: Callable[[], bool] = never,
+    kinds: int | None = None,
+) -> Cuts:
+    """Every cut of every table that fits, with its costs.
+
+    ways  besides global memory
+    late  whether the kinds that are left stay in global memory;  kinds  how many do not, None: by ``late``
+    """
+    kind_of, sample, count = cost.kind_of, cost.sample, cost.count
+    slices = _SLICES if sample.size <= _MANY_KINDS else _FEW_SLICES
+    found, looked = [], 0
+    for begin in range(0, sample.size, _AT_ONCE):
+        some = sample[begin : begin + _AT_ONCE]
+        if looked == begin and begin < (sample.size if kinds is None else kinds) and not late():
+            looked += some.size
+        every = [_cuts(cost, one, slices, ways) if looked > begin else () for one in some.tolist()]
+        found.append(_Kinds(cost, some, [[Cut(Way.GM), *own] for own in every]))
+    parts = [at.part for at in found]
+    before = np.cumsum([0, *(len(at.cuts) for at in found)])
+    of_choice = np.concatenate([at["choice"] + first for at, first in zip(parts, before, strict=False)])
+    sizes = np.bincount(np.concatenate([at.kind + _AT_ONCE * k for k, at in enumerate(found)]))
+    cuts = tuple(cut for at in found for cut in at.cuts)
+    table = np.repeat(sample, sizes)
+    shared = cost.chip.buffers.shared
+    persist = cost.chip.buffers.persist
+    column = {
+        name: np.concatenate([getattr(at, name) for at in found])
+        for name in (*_OF_CHOICES, "core_s", "local", "vector")
+    }
+    choices = Choices(
+        cores=cost.chip.cores,
+        capacity=cost.chip.value("local_bytes") if persist else np.inf,
+        kind_of=kind_of,
+        count=count,
+        first=np.cumsum([0, *sizes]),
+        parts=np.searchsorted(of_choice, np.arange(sizes.sum() + 1)),
+        number=np.concatenate([at["number"] for at in parts]),
+        **{name: value for name, value in column.items() if name not in ("local", "vector")},
+        local=column["local"] if persist else np.zeros(of_choice.size),
+        vector=column["vector"] if persist and shared else np.zeros(of_choice.size),
+        slicer=(lambda: _slicing(cost, table, cuts)) if sample.size <= _MANY_KINDS else None,
+    )
+    where = {
+        name: np.concatenate([at[name] for at in parts])
+        for name in ("first_row", "end_row", "bags", "first_bag")
+    }
+    return Cuts(cost, choices, sample, cuts, **where, looked_at=looked)
+
+
+def _slicing(cost: ChipCost, table: Ints, cuts: tuple[Cut, ...]) -> Slicing:
+    """Times of slices of what each choice spreads, table and cuts [O]: the rows after the first ones."""
+    pairs = np.array([[at, cut.head] for at, cut in zip(table.tolist(), cuts, strict=True)])
+    (at, head), of = (part.T for part in np.unique(pairs, axis=0, return_inverse=True))
+    bags = numbers(int(cost.batch))
+    rest = np.maximum(cost.tables.rows[at] - head, 0)
+    dim = cost.tables.dim[at]
+    each = (a[:, np.newaxis] for a in (at, rest, dim, head))
+    one, rows, columns, first = each
+    work = cost.work(one, Way.GM, rows, columns, bags[np.newaxis], first)
+    return Slicing(bags, np.where(rows > 0, work.core_s, 0.0), of.reshape(-1))
+
+
+def shared_seconds(chip: Chip, gm_bytes: Array, cache_bytes: Array) -> Array:
+    """Time of what all cores share: memory and cache, [..., 2] [s]. Source: ``ChipCost.batch_s``"""
+    rates = chip.value("gm_bytes_per_s"), chip.value("cache_bytes_per_s") or np.inf
+    return np.stack([gm_bytes / rates[0], cache_bytes / rates[1]], axis=-1)
+
+
+def hot_seconds(chip: Chip, work: Work) -> Array:
+    """Time that the hottest channel, and slice, take beyond the mean one, [..., 2] [s]."""
+    many = np.array([chip.value("channels"), chip.value("cache_slices")])
+    return np.asarray(shared_seconds(chip, work.hot_gm_bytes, work.hot_cache_bytes) * many)
+
+
+def chance_seconds2(chip: Chip, work: Work) -> Array:
+    """Square of the time that the fullest channel, and slice, take beyond the mean one, [..., 2] [s^2].
+
+    Source: ``one_chip.uneven``
+    """
+    found = []
+    for prefix, parts, rate in (
+        ("gm", "channels", "gm_bytes_per_s"),
+        ("cache", "cache_slices", "cache_bytes_per_s"),
+    ):
+        many = chip.value(parts)
+        beyond = many * uneven(work.total(f"{prefix}_spread"), many) if many else 0 * work.core_s
+        found.append((beyond / (chip.value(rate) or np.inf)) ** 2)
+    return np.stack(found, axis=-1)
+
+
+class _Kinds:
+    """Costs of the cuts of some tables: those that fit.
+
+    table  [K];  cuts  of each table;  kind  [O] which of the K tables each choice is of
+    """
+
+    def __init__(self, cost: ChipCost, table: Ints, cuts: list[list[Cut]]) -> None:
+        every = [cut for own in cuts for cut in own]
+        kind = np.repeat(np.arange(table.size), [len(own) for own in cuts])
+        part = _parts(cost, table[kind], every)
+        at = table[kind[part["choice"]]]
+        columns = cost.tables.dim[at] / part.pop("col_parts")
+        rows = part["end_row"] - part["first_row"]
+        work = cost.work(at, part["way"], rows, columns, part["bags"], part["first_row"])
+        fits = np.ones(len(every), dtype=bool)
+        fits[part["choice"][~work.fits]] = False
+        kept = fits[part["choice"]]
+        self.cuts = [cut for cut, fit in zip(every, fits, strict=True) if fit]
+        self.kind = kind[fits]
+        self.part = {name: value[kept] for name, value in part.items()}
+        self.part["choice"] = (np.cumsum(fits) - 1)[self.part["choice"]]
+        work = work.take(kept)
+        self.core_s, self.local, self.vector = work.core_s, work.local_bytes, work.vector_bytes
+        pieces = (
+            shared_seconds(cost.chip, work.gm_bytes, work.cache_bytes) * self.part["number"][:, np.newaxis]
+        )
+        head, of = np.array([cut.head for cut in self.cuts], dtype=float), table[self.kind]
+        rest = np.maximum(cost.tables.rows[of] - head, 0)
+        both = (of, Way.GM, rest, cost.tables.dim[of])
+        spread, one_bag = (cost.work(*both, bags, head) for bags in (cost.batch, 1))
+        some = rest > 0
+        least = np.minimum(spread.core_s, cost.batch * one_bag.core_s)  # of rows of MiB the first is quick
+        self.spread_s = np.where(some, least, 0)
+        self.alone_s = np.where(some, one_bag.core_s, 0)
+        self.hot_s = hot_seconds(cost.chip, spread) * some[:, np.newaxis]
+        self.shared_s = shared_seconds(cost.chip, spread.gm_bytes, spread.cache_bytes) * some[:, np.newaxis]
+        np.add.at(self.shared_s, self.part["choice"], pieces)
+        self.wait_s = np.where(some, one_bag.wait_s, 0)
+        np.maximum.at(self.wait_s, self.part["choice"], work.wait_s)
+        # of slices of b bags: s(b) / b is least at 1 or at all of them, as it rises, and falls after that
+        rare = np.minimum(
+            chance_seconds2(cost.chip, spread), cost.batch * chance_seconds2(cost.chip, one_bag)
+        )
+        self.chance_s2 = rare * some[:, np.newaxis]
+        number = self.part["number"][:, np.newaxis]
+        np.add.at(self.chance_s2, self.part["choice"], chance_seconds2(cost.chip, work) * number)
+
+
+def _cuts(cost: ChipCost, table: int, slices: tuple[int, ...], ways: tuple[Way, ...]) -> Iterator[Cut]:
+    """Cuts of one table that are considered, besides global memory; some may not fit."""
+    rows, dim = int(cost.tables.rows[table]), int(cost.tables.dim[table])
+    element, value = float(cost.tables.element_bytes[table]), cost.chip.value
+    cores, bags = cost.chip.cores, int(cost.batch)
+    fair = cores // cost.tables.rows.size
+    usual = sorted({k for k in slices if k < cores} | {cores, -(-cores // 2), -(-cores // 3)})
+    most = max(1, min(_MOST_COLUMN_PARTS, dim // _NARROWEST))
+    held = {
+        c: int(value("local_bytes") // read_bytes(dim // c * element, value("access_bytes")))
+        for c in range(1, most + 1)
+        if dim % c == 0
+    }
+    for way in ways:
+        resident = way != Way.GM_UB
+        for c, has_room in held.items():
+            if not resident or rows <= has_room:
+                yield from (Cut(way, rows, 1, c, k) for k in usual if k <= bags and c * k <= cores)
+        stays = way == Way.L1
+        several = held[1] if stays else int(value("local_bytes") // (dim * element))
+        for head, parts in _heads(rows, several, cores, fair, stays):
+            yield from (
+                Cut(way, head, parts, 1, k)
+                for k in _few(usual, cores, fair // parts)
+                if k <= bags and k * parts <= cores
+            )
+
+
+def _few(slices: list[int], cores: int, fair: int) -> list[int]:
+    """Of numbers of slices the powers of two, all cores, and ``fair``: parts of the rows have as many."""
+    return sorted({k for k in slices if k & (k - 1) == 0 or k == cores} | {max(1, fair)})
+
+
+def _heads(rows: int, held: int, cores: int, fair: int, stays: bool) -> Iterator[tuple[int, int]]:
+    """First rows that a buffer holds, or parts of it; and more of them, in the buffers of several cores.
+
+    All rows in as many parts as have room, and in more of them: each core has less to keep, or to stream.
+    fair  cores of each table, if all have as many;  stays  whether a part has to have room
+    """
+    if held < 1:
+        return
+    full = min(held, rows)
+    heads = dict.fromkeys([*(max(1, full // part) for part in _HEADS), 1])
+    yield from ((head, 1) for head in heads if head < rows)
+    whole = -(-rows // held)
+    several = [2**k for k in range(1, cores.bit_length()) if 2**k <= cores]
+    yield from ((held, parts) for parts in several if parts < whole)
+    least = whole if stays else 2
+    divisors = [parts for parts in range(2, fair + 1) if fair % parts == 0]
+    every = {parts for parts in (*several, whole, *divisors) if max(2, least) <= parts <= cores}
+    each = ((-(-rows // parts), parts) for parts in sorted(every))
+    yield from ((most, parts) for most, parts in each if most * (parts - 1) < rows)
+
+
+def _parts(cost: ChipCost, table: Ints, cuts: list[Cut]) -> dict[str, Ints]:
+    """Parts of every cut of tables [O]: its row parts, each with slices of b + 1 bags and of b bags."""
+    column = {
+        name: np.array([getattr(cut, name) for cut in cuts], dtype=np.int64)
+        for name in ("way", "rows", "row_parts", "col_parts", "slices")
+    }
+    choice = np.repeat(np.arange(len(cuts)), column["row_parts"])
+    before = np.cumsum(column["row_parts"]) - column["row_parts"]
+    first_row = (np.arange(choice.size) - before[choice]) * column["rows"][choice]
+    end_row = np.minimum(first_row + column["rows"][choice], cost.tables.rows[table][choice].astype(np.int64))
+    slices = column["slices"][choice]
+    bags, longer = int(cost.batch) // slices, int(cost.batch) % slices
+    both = {
+        name: np.repeat(value, 2)
+        for name, value in (("choice", choice), ("first_row", first_row), ("end_row", end_row))
+    }
+    both["way"], both["col_parts"] = (column[name][both["choice"]] for name in ("way", "col_parts"))
+    both["bags"] = np.column_stack([bags + 1, bags]).reshape(-1)
+    number = np.column_stack([longer, slices - longer]).reshape(-1)
+    both["number"] = number * both["col_parts"]
+    both["first_bag"] = np.column_stack([np.zeros_like(longer), longer * (bags + 1)]).reshape(-1)
+    some = (number > 0) & (both["bags"] > 0) & (both["end_row"] > both["first_row"])
+    return {name: value[some] for name, value in both.items()}

@@ -1,0 +1,157 @@
+"""A mapping of tables to the cores of one chip: pieces on cores, and what they cost together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.onechip.cost import ChipCost
+from perfmodel.onechip.cuts import Cuts
+from perfmodel.onechip.packing import State
+from perfmodel.onechip.work import Batch, Piece, Way, Work
+
+Array = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_STEP, _CLOSE = 1.1, 1 + 1e-4  # of the time that all cores are filled up to
+_ROUNDING = 1e-9
+_BETWEEN = 2  # of the batch, of which a half is looked at too: what one more piece costs
+
+
+@dataclass(frozen=True, eq=False)
+class Mapping:
+    """Pieces on cores; core  [n] of each piece."""
+
+    core: Ints
+    pieces: tuple[Piece, ...]
+
+    def work(self, cost: ChipCost, *, lockstep: bool = False) -> Work:
+        """What each piece takes, arrays [n]; lockstep  as in ``ChipCost.work``."""
+        column = {
+            name: np.array([getattr(piece, name) for piece in self.pieces])
+            for name in ("table", "way", "rows", "columns", "bags")
+        }
+        size = {name: column[name][:, 1] - column[name][:, 0] for name in ("rows", "columns", "bags")}
+        begin = column["rows"][:, 0]
+        of = (column["table"], column["way"], size["rows"], size["columns"], size["bags"], begin)
+        return cost.work(*of, lockstep=lockstep)
+
+    def batch(self, cost: ChipCost, work: Work | None = None) -> Batch:
+        """Time of a batch, and what it is made of."""
+        table = np.array([piece.table for piece in self.pieces])
+        return cost.batch_s(self.core, table, work or self.work(cost))
+
+
+def mapping_of(cuts: Cuts, state: State) -> Mapping:
+    """The pieces of a mapping that was searched; what is spread is dealt to the cores that are least busy."""
+    core: list[int] = []
+    pieces: list[Piece] = []
+    for table in range(state.choice.size):
+        for part, cores in zip(
+            cuts.choices.parts_of(int(state.choice[table])), state.where[table], strict=True
+        ):
+            made = _pieces(cuts, table, part)
+            core += cores.tolist()
+            pieces += made
+    spread = _spread(cuts, state)
+    if spread:
+        for at, piece in _dealt(cuts.cost, state.core_s, spread):
+            core.append(at)
+            pieces.append(piece)
+    return Mapping(np.array(core, dtype=np.int64), tuple(pieces))
+
+
+def _pieces(cuts: Cuts, table: int, part: int) -> list[Piece]:
+    """The equal pieces that a part stands for: every column part of every slice."""
+    cut = cuts.cuts[cuts.choices.choice_of_part[part]]
+    width = int(cuts.cost.tables.dim[table]) // cut.col_parts
+    bags, first = int(cuts.bags[part]), int(cuts.first_bag[part])
+    rows = int(cuts.first_row[part]), int(cuts.end_row[part])
+    return [
+        Piece(table, cut.way, rows, (c * width, (c + 1) * width), (first + k * bags, first + (k + 1) * bags))
+        for k in range(int(cuts.choices.number[part]) // cut.col_parts)
+        for c in range(cut.col_parts)
+    ]
+
+
+def _spread(cuts: Cuts, state: State) -> list[tuple[int, int]]:
+    """(table, first row) of what is spread over all cores, longest first."""
+    found = [
+        (table, cuts.cuts[choice].head)
+        for table, choice in enumerate(state.choice)
+        if cuts.choices.spread_s[choice] > 0
+    ]
+    return sorted(found, key=lambda pair: -float(cuts.choices.spread_s[state.choice[pair[0]]]))
+
+
+def _dealt(cost: ChipCost, core_s: Array, spread: list[tuple[int, int]]) -> list[tuple[int, Piece]]:
+    """Look-ups in global memory on the cores, each filled up to one time: slices of whole bags.
+
+    The time is the least with which all have room, where a piece costs a fixed time and one for each bag.
+    """
+    table = np.array([at for at, _ in spread])
+    first = np.array([row for _, row in spread])
+    rows, dim, bags = cost.tables.rows[table] - first, cost.tables.dim[table], int(cost.batch)
+    whole, half = _times(cost, table, first).T
+    each = np.maximum((whole - half) / (bags - bags / _BETWEEN), 1e-300)
+    fixed = np.maximum(whole - each * bags, 0)
+    low = max(float(core_s.min()), float(core_s.sum() + np.sum(whole)) / core_s.size)
+    high, most = low, float(core_s.min() + np.sum(whole + fixed + each))
+    found = None
+    while found is None:
+        low, high = high, min(most, high * _STEP)
+        found = _filled(core_s, fixed, each, bags, high)
+    while high > low * _CLOSE:
+        middle = (low + high) / 2
+        some = _filled(core_s, fixed, each, bags, middle)
+        low, high, found = (middle, high, found) if some is None else (low, middle, some)
+    made = []
+    for core, at, begin, end in found:
+        whole_rows = int(first[at]), int(first[at] + rows[at])
+        piece = Piece(int(table[at]), Way.GM, whole_rows, (0, int(dim[at])), (begin, end))
+        made.append((core, piece))
+    return made
+
+
+_KNOWN: WeakKeyDictionary[ChipCost, dict[tuple[int, int], Array]] = WeakKeyDictionary()
+
+
+def _times(cost: ChipCost, table: Ints, first: Ints) -> Array:
+    """Time of one core for the rows from ``first`` of tables, with all bags and half of them, [n, 2] [s]."""
+    known = _KNOWN.setdefault(cost, {})
+    keys = list(zip(cost.kind_of[table].tolist(), first.tolist(), strict=True))
+    new = [at for at, key in enumerate(keys) if key not in known]
+    if new:
+        at, begin = table[new, np.newaxis], first[new, np.newaxis]
+        bags = np.array([cost.batch, cost.batch / _BETWEEN])
+        work = cost.work(at, Way.GM, cost.tables.rows[at] - begin, cost.tables.dim[at], bags, begin)
+        known.update({keys[k]: time_s for k, time_s in zip(new, work.core_s, strict=True)})
+    return np.array([known[key] for key in keys])
+
+
+def _filled(
+    core_s: Array, fixed: Array, each: Array, bags: int, level_s: float
+) -> list[tuple[int, int, int, int]] | None:
+    """(core, item, first bag, end) with every core busy for ``level_s`` or less; None: not all have room.
+
+    The longest first: whole on the core where it just has room, else in parts where there is most room.
+    """
+    room = level_s - core_s
+    found = []
+    for at in range(fixed.size):
+        done, time = 0, fixed[at] + each[at] * bags
+        while done < bags:
+            left = room - time
+            fits = left >= 0
+            core = int(np.argmin(np.where(fits, left, np.inf))) if fits.any() else int(np.argmax(room))
+            take = min(int((room[core] - fixed[at]) / each[at] + _ROUNDING), bags - done)
+            if take <= 0:
+                return None
+            found.append((core, at, done, done + take))
+            room[core] -= fixed[at] + take * each[at]
+            done += take
+            time = fixed[at] + each[at] * (bags - done)
+    return found

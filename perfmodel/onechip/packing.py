@@ -1,0 +1,167 @@
+"""Pieces on cores: the state of a search, with the time and the buffer of every core kept up to date."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.onechip.choices import Choices
+
+Array = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_SHARPNESS = 3  # cores are compared by the 2^3 th powers of their loads: the busiest ones decide
+MEAN_SHARE = 1e-3  # of two mappings as fast the one that is less busy is better
+_ROOM = 1 + 1e-9
+
+
+class State:
+    """A mapping while it is searched: some tables may have no choice yet.
+
+    choice  [T] of each table, -1: none yet;  where  of each table the cores of each part of its choice
+    core_s  [N] time of the pieces on each core [s];  local  [N] bytes that they keep there [bytes]
+    spread_s  time of one core for what is spread [s];  shared_s  [R] time of what the cores share [s]
+    vector    [N] bytes that the piece needs that needs most while it works [bytes]
+    """
+
+    def __init__(self, choices: Choices) -> None:
+        self.choices = choices
+        self.choice: Ints = np.full(choices.kind_of.size, -1, dtype=np.int64)
+        self.where: list[list[Ints]] = [[] for _ in range(choices.kind_of.size)]
+        self.core_s, self.local = np.zeros(choices.cores), np.zeros(choices.cores)
+        self.vector = np.zeros(choices.cores)
+        self._working: list[list[float]] = [[] for _ in range(choices.cores)]
+        self.spread_s = 0.0
+        self.shared_s = np.zeros(choices.shared_s.shape[1])
+
+    def put(self, table: int, choice: int, where: list[Ints]) -> None:
+        """A table that has no choice yet, on these cores."""
+        self.choice[table], self.where[table] = choice, where
+        self._add(choice, where, 1.0)
+
+    def clear(self, table: int) -> None:
+        """Take a table off all cores."""
+        self._add(int(self.choice[table]), self.where[table], -1.0)
+        self.choice[table], self.where[table] = -1, []
+
+    def _add(self, choice: int, where: list[Ints], sign: float) -> None:
+        c = self.choices
+        self.spread_s += sign * float(c.spread_s[choice])
+        self.shared_s = self.shared_s + sign * c.shared_s[choice]
+        for part, cores in zip(c.parts_of(choice), where, strict=True):
+            self.core_s[cores] += sign * c.core_s[part]
+            self.local[cores] += sign * c.local[part]
+            if c.vector[part] > 0:
+                self._work(cores, float(c.vector[part]), sign)
+
+    def _work(self, cores: Ints, vector: float, sign: float) -> None:
+        for core in cores.tolist():
+            working = self._working[core]
+            if sign > 0:
+                working.append(vector)
+            else:
+                working.remove(vector)
+            self.vector[core] = max(working, default=0.0)
+
+    def room(self, part: int) -> Array:
+        """[N] bytes that each core would hold with one more piece of this part [bytes]."""
+        c = self.choices
+        return np.asarray(self.local + c.local[part] + np.maximum(self.vector, c.vector[part]))
+
+    def move(self, table: int, part: int, source: int, target: int) -> None:
+        """One piece of a table from a core to one that has none of its part; ``part`` counts from 0."""
+        c, cores = self.choices, self.where[table][part]
+        at = c.parts_of(int(self.choice[table]))[part]
+        self.where[table][part] = np.where(cores == source, target, cores)
+        for core, sign in ((source, -1.0), (target, 1.0)):
+            self.core_s[core] += sign * c.core_s[at]
+            self.local[core] += sign * c.local[at]
+            if c.vector[at] > 0:
+                self._work(np.array([core]), float(c.vector[at]), sign)
+
+    @property
+    def time_s(self) -> float:
+        """Time of a batch: the busiest core when what is spread fills the idlest, and what cores share."""
+        level = (float(self.core_s.sum()) + self.spread_s) / self.choices.cores
+        c, taken = self.choices, self.choice[self.choice >= 0]
+        shared = self.shared_s + c.hot_s[taken].max(axis=0, initial=0.0)
+        alone = float(c.alone_s[taken].max(initial=0.0))
+        return max(level, float(self.core_s.max()), float(shared.max(initial=0.0)), alone)
+
+    @property
+    def score(self) -> float:
+        """Time, and a little of the squares of what every core, the mean one and the shared ones do [s].
+
+        Of two mappings as fast that one is better in which less is nearly as busy as what is busiest.
+        """
+        mean = (float(self.core_s.sum()) + self.spread_s) / self.choices.cores
+        each = float(self.core_s @ self.core_s) / self.choices.cores
+        work = mean * mean + each + float(self.shared_s @ self.shared_s)
+        return self.time_s + MEAN_SHARE * work / max(self.time_s, 1e-300)
+
+    def copy(self) -> State:
+        """Another state that may change without this one."""
+        other = State(self.choices)
+        other.choice, other.where = self.choice.copy(), [list(parts) for parts in self.where]
+        other.core_s, other.local = self.core_s.copy(), self.local.copy()
+        other.vector, other._working = self.vector.copy(), [list(all_) for all_ in self._working]
+        other.spread_s, other.shared_s = self.spread_s, self.shared_s.copy()
+        return other
+
+
+def place(state: State, choice: int, target_s: float) -> list[Ints] | None:
+    """Cores for the pieces of a choice: those that are least full with one of them.
+
+    Limits: pieces that take no memory -> those that are least busy;  too few cores with room -> None
+    """
+    c = state.choices
+    parts = c.parts_of(choice)
+    where: list[Ints] = [np.zeros(0, dtype=np.int64)] * len(parts)
+    core_s, local, vector = state.core_s.copy(), state.local.copy(), state.vector.copy()
+    for part in sorted(parts, key=lambda at: (-c.local[at], -c.core_s[at])):
+        number = int(c.number[part])
+        working = np.maximum(vector, c.vector[part])
+        kept = local + c.local[part] + working if c.local[part] + c.vector[part] > 0 else 0 * local
+        score = _fullness(core_s + c.core_s[part], kept, target_s, c.capacity)
+        cores = np.argsort(score, kind="stable")[:number]
+        if number > c.cores or np.isinf(score[cores[-1]]):
+            return None
+        core_s[cores] += c.core_s[part]
+        local[cores] += c.local[part]
+        vector[cores] = working[cores]
+        where[part - parts.start] = np.sort(cores)
+    return where
+
+
+def _fullness(core_s: Array, local: Array, target_s: float, capacity: float) -> Array:
+    """[N] how full cores are; inf: more is kept than there is room for."""
+    time = core_s / max(target_s, float(core_s.max()), 1e-300)
+    room, over = local / max(capacity, float(local.max()), 1e-300), local > capacity * _ROOM
+    for _ in range(_SHARPNESS):
+        time, room = time * time, room * room
+    return np.asarray(np.where(over, np.inf, time + room))
+
+
+def pack(choices: Choices, options: Sequence[Sequence[int]], target_s: float) -> State | None:
+    """Tables on the cores that become fullest least, largest first.
+
+    options  of each table [T] the choices to try, the first one that has room is taken
+    target_s  time that the cores are to take [s]
+    Limits: a table without one that has room -> None
+    """
+    state = State(choices)
+    first = np.array([tried[0] for tried in options])
+    longest = np.zeros(choices.spread_s.size)
+    size = choices.core_s / max(target_s, 1e-300) + choices.local / max(choices.capacity, 1e-300)
+    np.maximum.at(longest, choices.choice_of_part, size)
+    for table in np.argsort(-longest[first], kind="stable"):
+        for choice in options[table]:
+            where = place(state, choice, target_s)
+            if where is not None:
+                state.put(int(table), choice, where)
+                break
+        else:
+            return None
+    return state

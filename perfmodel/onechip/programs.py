@@ -1,0 +1,232 @@
+"""What a core does for its pieces, request by request, for the simulator; from the ids that are looked up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from math import ceil
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.errors import BadInputError
+from perfmodel.model.one_chip import read_bytes
+from perfmodel.onechip.cost import BAG_BYTES, GLOBAL_ID_BYTES, OFFSET_BYTES
+from perfmodel.onechip.layout import BURST_BYTES, Layout, layout
+from perfmodel.onechip.simulate import LOCAL, Fetch, Meet, Simulated, Step, simulate
+from perfmodel.onechip.traces import Trace
+from perfmodel.onechip.work import Piece, Tables, Way
+from perfmodel.schema.chip import Chip
+
+Ints = NDArray[np.int64]
+
+_APART = 2**41  # what the cache holds of a table: keys of its rows, and of bursts of its copies, differ
+
+
+def simulate_pieces(
+    chip: Chip,
+    tables: Tables,
+    trace: Trace,
+    cores: Sequence[Sequence[Piece]],
+    seed: int = 0,
+    *,
+    lockstep: bool = False,
+) -> Simulated:
+    """Run the pieces of each core, in their order, on the ids of a trace.
+
+    seed      where tables begin in memory, which decides whose rows share a channel
+    lockstep  no core begins with a table before all have ended the one before, as with one operator for each
+    Limits: more lists than the chip has cores, a way whose buffers are too small -> BadInputError
+    """
+    if len(cores) > chip.cores:
+        raise BadInputError(
+            f"{len(cores)} cores have work; {chip.name} has {chip.cores}.", "give it to fewer."
+        )
+    programs = Programs(chip, tables, trace, seed)
+    for core, pieces in enumerate(cores):
+        programs.check(core, pieces)
+    if not lockstep:
+        return simulate(chip, [programs.of(pieces) for pieces in cores])
+    order = list(dict.fromkeys(piece.table for pieces in cores for piece in pieces))
+    return simulate(chip, [programs.together(pieces, order) for pieces in cores])
+
+
+def symmetric_pieces(chip: Chip, tables: Tables, batch: int, ways: Sequence[Way]) -> list[list[Piece]]:
+    """Pieces of every core where each takes B/N samples of every table, in the ways of the tables."""
+    starts = [batch * core // chip.cores for core in range(chip.cores + 1)]
+    return [
+        [
+            Piece(table, way, (0, int(tables.rows[table])), (0, int(tables.dim[table])), (first, end))
+            for table, way in enumerate(ways)
+            if end > first
+        ]
+        for first, end in pairwise(starts)
+    ]
+
+
+class Programs:
+    """Steps of pieces on one chip."""
+
+    def __init__(self, chip: Chip, tables: Tables, trace: Trace, seed: int = 0) -> None:
+        self.chip, self.tables, self.trace = chip, tables, trace
+        self.v = {key: quantity.value for key, quantity in chip.values.items()}
+        self.random = np.random.default_rng(seed)
+        self.begins = self.random.integers(2**40, size=tables.rows.size).tolist()
+        self.window = ceil(self.v["dma_bytes_per_s"] * self.v["row_latency_s"] / BURST_BYTES) + 1
+
+    def layout(self, piece: Piece) -> tuple[float, Layout]:
+        """Bytes of a row of a piece, and what buffers hold of it. Limits: too small -> BadInputError"""
+        at, columns, bags = piece.table, _count(piece.columns), _count(piece.bags)
+        row = float(read_bytes(columns * self.tables.element_bytes[at], self.v["access_bytes"]))
+        rows = _count(piece.rows)
+        lay = layout(self.chip, piece.way, rows, row, columns, bags, self.tables.pooling[at])
+        if not lay.fits:
+            raise BadInputError(
+                f"{piece.way.label} of table {at} with {rows} rows and {columns} columns needs "
+                f"{float(lay.local_bytes):.0f} bytes of the local and {float(lay.vector_bytes):.0f} of the "
+                f"vector buffer of a core of {self.chip.name}.",
+                f"they hold {self.v['local_bytes']:.0f} and {self.v['vector_bytes']:.0f}: use GM, or cut the "
+                "table.",
+            )
+        return row, lay
+
+    def check(self, core: int, pieces: Sequence[Piece]) -> None:
+        """Raises BadInputError unless the buffers of a core hold all pieces that it keeps."""
+        kept, most = {}, 0.0
+        for piece in pieces:
+            _, lay = self.layout(piece)
+            kept[piece.table, piece.rows, piece.columns] = float(lay.local_bytes)
+            most = max(most, float(lay.vector_bytes))
+        need = sum(kept.values()) + (most if self.chip.buffers.shared else 0.0)
+        if self.chip.buffers.persist and need > self.v["local_bytes"]:
+            raise BadInputError(
+                f"core {core} keeps rows that persist, {need:.0f} bytes in all; it has "
+                f"{self.v['local_bytes']:.0f}.",
+                "give some of them to other cores, or look them up in global memory.",
+            )
+
+    def of(self, pieces: Sequence[Piece]) -> Iterator[Step]:
+        """Steps of one core."""
+        for piece in pieces:
+            yield from self._piece(piece)
+
+    def together(self, pieces: Sequence[Piece], order: Sequence[int]) -> Iterator[Step]:
+        """Steps of one core that meets all others after each table."""
+        for table in order:
+            yield from self.of([piece for piece in pieces if piece.table == table])
+            yield Meet()
+
+    def _piece(self, piece: Piece) -> Iterator[Step]:
+        v, at = self.v, piece.table
+        columns, bags = _count(piece.columns), _count(piece.bags)
+        row, lay = self.layout(piece)
+        kept = int(lay.resident)
+        if kept and not self.chip.buffers.persist:
+            yield self._copy(kept * row, at, piece.rows[0] * row)
+        if bags == 0:
+            return
+        part = piece.rows != (0, int(self.tables.rows[at]))
+        turns = int(lay.passes)
+        touched = 0
+        for turn in range(turns):
+            first, end = (piece.bags[0] + bags * t // turns for t in (turn, turn + 1))
+            ids, mine, seen = self._ids(piece, first, end)
+            touched += seen
+            around = (end - first) * OFFSET_BYTES + ids * GLOBAL_ID_BYTES
+            if piece.way.streams:
+                yield self._stream(piece, lay, row, kept, mine, ids, around)
+                continue
+            yield self._copy(around)
+            if part and ids:
+                yield ids * v["id_s"]
+            if piece.way is Way.GM:
+                if mine.size:
+                    yield self._gather(mine + piece.rows[0], row, at, piece.columns[0])
+            else:
+                yield float(mine.size * row * max(1 / v["local_bytes_per_s"], v["row_issue_s"] / row))
+        wrote = (touched if part else bags) * columns * BAG_BYTES
+        if part and wrote:
+            yield self._copy(wrote)
+        if wrote:
+            yield self._copy(wrote, posted=True)
+
+    def _ids(self, piece: Piece, first: int, end: int) -> tuple[int, Ints, int]:
+        """Ids of some bags, those of them that are rows of the piece, and bags with at least one of these."""
+        offsets = self.trace.offsets[piece.table]
+        begin, stop = int(offsets[first]), int(offsets[end])
+        ids = self.trace.ids[piece.table][begin:stop]
+        inside = (ids >= piece.rows[0]) & (ids < piece.rows[1])
+        bag = np.searchsorted(offsets, np.flatnonzero(inside) + begin, side="right")
+        return ids.size, ids[inside] - piece.rows[0], int(np.unique(bag).size)
+
+    def _gather(self, ids: Ints, row: float, table: int, column: int) -> Fetch:
+        count, v = ids.size, self.v
+        places = (ids + self.begins[table]).tolist()
+        keys = places if not column else (ids + self.begins[table] + column * _APART).tolist()
+        issue = max(row / (v["core_cache_bytes_per_s"] or v["core_bytes_per_s"]), v["row_issue_s"])
+        at_once = int(v["rows_in_flight"])
+        return Fetch(
+            [row] * count, [issue] * count, places, keys, [0] * count, [0.0], at_once, looked_up=True
+        )
+
+    def _copy(
+        self, size: float, table: int | None = None, first_byte: float = 0.0, *, posted: bool = False
+    ) -> Fetch:
+        """A copy in equal requests; of a table through the cache, of ids and bags past it."""
+        parts, each = _bursts(size)
+        issue = each / self.v["dma_bytes_per_s"]
+        if table is None:
+            begin, key = int(self.random.integers(2**40)), None
+        else:
+            begin = self.begins[table] + int(first_byte // BURST_BYTES)
+            key = list(range(begin - _APART, begin - _APART + parts))
+        places = list(range(begin, begin + parts))
+        return Fetch(
+            [each] * parts, [issue] * parts, places, key, [0] * parts, [0.0], self.window, posted=posted
+        )
+
+    def _stream(
+        self, piece: Piece, lay: Layout, row: float, kept: int, mine: Ints, ids: int, around: float
+    ) -> Fetch:
+        """One pass: its ids, then the chunks, each looked up once it is there."""
+        v, rows = self.v, piece.rows[1] - piece.rows[0]
+        inside = v["local_to_vector_bytes_per_s"]
+        chunk = max(int(lay.chunk_rows), 1)
+        scan, each = ids * v["id_s"], row / v["vector_bytes_per_s"]
+        begin = 0 if inside else kept
+        parts, burst = _bursts(around)
+        start = int(self.random.integers(2**40))
+        size, place = [burst] * parts, list(range(start, start + parts))
+        issue, chunks = [burst / v["dma_bytes_per_s"]] * parts, [0] * parts
+        still = 0.0 if inside or not kept else scan + float(np.sum(mine < kept)) * each
+        work = [still]
+        counts = np.bincount(np.maximum(mine - begin, 0)[mine >= begin] // chunk, minlength=int(lay.chunks))
+        at = self.begins[piece.table] + ceil((piece.rows[0] + max(begin, kept)) * row / BURST_BYTES)
+        for number, first in enumerate(range(begin, rows, chunk), start=1):
+            end = min(rows, first + chunk)
+            there = max(0, min(end, kept) - first) if inside else 0
+            if there:
+                size.append(there * row)
+                issue.append(there * row / inside)
+                place.append(LOCAL)
+                chunks.append(number)
+            if end - first > there:
+                parts, burst = _bursts((end - first - there) * row)
+                size += [burst] * parts
+                issue += [burst / v["dma_bytes_per_s"]] * parts
+                place += range(at, at + parts)
+                chunks += [number] * parts
+                at += parts
+            work.append(scan + float(counts[number - 1]) * each)
+        keys = [at - _APART for at in place]
+        return Fetch(size, issue, place, keys, chunks, work, self.window, free_from=1)
+
+
+def _count(span: tuple[int, int]) -> int:
+    return span[1] - span[0]
+
+
+def _bursts(size: float) -> tuple[int, float]:
+    """Requests of a copy, and bytes of each."""
+    parts = max(1, ceil(size / BURST_BYTES))
+    return parts, size / parts

@@ -1,0 +1,316 @@
+"""A chip, event by event: requests of single rows, copies, two buffers, channels, and a cache that forgets.
+
+Each core does its pieces one after the other (``chip.programs``). A request waits until its core may ask,
+then for its slice of the cache and, where that does not have it, for its channel of global memory; each of
+these serves one request at a time, first come first served. Its latency comes on top. Where a core has a
+cache of its own, rows that are gathered are looked for there first. A row that is asked for while it is on
+its way is waited for, not fetched again. Nothing here is fitted to the closed forms.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from heapq import heappop, heappush
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.onechip.core_cache import CoreCache, Line
+from perfmodel.schema.chip import Chip
+
+Array = NDArray[np.float64]
+
+_FRESH, _ASKING, _UNLOCK, _NEXT, _PASSED = -1, -2, -3, -4, -5
+"""What an event is; 0 or more: a request of that chunk has arrived; _PASSED - n: request n leaves a core."""
+
+LOCAL = -1
+"""Channel of a request that never leaves the core."""
+
+
+@dataclass(eq=False, slots=True)
+class Fetch:
+    """Requests of one core, ``at_once`` of them on their way, in chunks that are worked on in order.
+
+    size, issue   of each request [bytes], [s]: the core asks for the next one no sooner
+    place         of each request in memory: slice and channel are dealt by it; ``LOCAL``: inside the core
+    key           of each request in the cache; None: past the cache
+    chunk         of each request, not falling, every one at least once
+    work          time of each chunk once it is there [s]
+    free_from     chunks before this one wait for no buffer; the others take turns with two
+    posted        a write: once it is served nobody waits for an answer
+    looked_up     rows that the core's own cache may have
+    """
+
+    size: list[float]
+    issue: list[float]
+    place: list[int]
+    key: list[int] | None
+    chunk: list[int]
+    work: list[float]
+    at_once: int
+    free_from: int = 0
+    posted: bool = False
+    looked_up: bool = False
+
+
+@dataclass(frozen=True)
+class Meet:
+    """A core waits here until all cores are here."""
+
+
+Step = Fetch | Meet | float
+"""What a core does next: fetch, wait for the others, or work on its own for so long [s]."""
+
+
+@dataclass(frozen=True, eq=False)
+class Simulated:
+    """What a batch took.
+
+    seconds   until the last core was ready [s];  core_s  until each one was [s]
+    gm_bytes  that channels carried [bytes];  channel_s  time that each was busy [s]
+    requests  to memory and cache;  hits  of them that the cache had, or that were on their way to it
+    in_core   rows that the cache of the core had that asked, or that were on their way to it
+    """
+
+    seconds: float
+    core_s: Array
+    gm_bytes: float
+    channel_s: Array
+    requests: int
+    hits: int
+    in_core: int = 0
+
+
+def simulate(chip: Chip, programs: Sequence[Iterator[Step]]) -> Simulated:
+    """Run what each core does until all are ready. Deterministic.
+
+    programs  of each core, at most as many as the chip has cores; where one meets the others, all do as often
+    Limits: no work -> 0 s;  one core, one row at a time -> the sum of their latencies
+    """
+    return _Machine(chip, programs).run()
+
+
+@dataclass(eq=False, slots=True)
+class _Active:
+    """A fetch that is going on.
+
+    asked, sent    requests that a place was given to, and that went out;  limit  requests that may go
+    unlocked       last chunk that may be fetched;  parked  places that wait for it
+    asking_until   when the core may ask again;  working_until  when it has worked on what has arrived
+    current        chunk that is to be worked on;  left  requests of each chunk that have not arrived
+    """
+
+    fetch: Fetch
+    core: int
+    left: list[int]
+    ends: list[int]
+    arrived: list[float]
+    working_until: float
+    unlocked: int
+    limit: int
+    parked: int
+    asking_until: float = 0.0
+    asked: int = 0
+    sent: int = 0
+    current: int = 0
+
+
+class _Machine:
+    """State of a simulation. An event is (time, what it is of, what it is)."""
+
+    def __init__(self, chip: Chip, programs: Sequence[Iterator[Step]]) -> None:
+        self.programs = list(programs)
+        self.active: dict[int, _Active] = {}
+        self.ready = [0.0] * len(self.programs)
+        self.heap: list[tuple[float, int, int]] = []
+        self.begun, self.met = 0, 0
+        self.memory = _Memory(chip)
+        own = len(self.programs) if chip.value("core_cache_bytes") else 0
+        self.near = [CoreCache(chip) for _ in range(own)]
+        self.passing: dict[tuple[int, int], Line] = {}
+
+    def run(self) -> Simulated:
+        heap = self.heap
+        for core in range(len(self.programs)):
+            heappush(heap, (0.0, core, _NEXT))
+        while heap:
+            now, number, what = heappop(heap)
+            if what == _NEXT:
+                self._next(number, now)
+                continue
+            state = self.active.get(number)
+            if state is None:
+                continue
+            if what == _ASKING:
+                self._send(number, state, now)
+                continue
+            if what == _UNLOCK:
+                self._unlock(number, state, now)
+                continue
+            if what <= _PASSED:
+                self._pass(number, state, _PASSED - what, now)
+                continue
+            if what >= 0:
+                state.left[what] -= 1
+                if not state.left[what]:
+                    self._arrived(number, state, what, now)
+            at = state.asked
+            if at >= state.limit:
+                state.parked += 1
+                continue
+            state.asked = at + 1
+            begin = max(state.asking_until, now)
+            state.asking_until = begin + state.fetch.issue[at]
+            if begin > now:
+                heappush(heap, (begin, number, _ASKING))
+            else:
+                self._send(number, state, now)
+        m, core_s = self.memory, np.array(self.ready)
+        in_core = sum(one.hits for one in self.near)
+        seconds = float(core_s.max(initial=0))
+        return Simulated(seconds, core_s, m.bytes, np.array(m.busy), m.requests, m.hits, in_core)
+
+    def _next(self, core: int, now: float) -> None:
+        """The next step of a core."""
+        step = next(self.programs[core], None)
+        if step is None:
+            self.ready[core] = now
+            return
+        if isinstance(step, float):
+            heappush(self.heap, (now + step, core, _NEXT))
+            return
+        if isinstance(step, Meet):
+            self.met += 1
+            if self.met == len(self.programs):
+                self.met = 0
+                for one in range(len(self.programs)):
+                    heappush(self.heap, (now, one, _NEXT))
+            return
+        chunks = len(step.work)
+        left = np.bincount(step.chunk, minlength=chunks).tolist()
+        ends = np.cumsum(left).tolist()
+        unlocked = min(step.free_from + 1, chunks - 1)
+        places = min(step.at_once, ends[unlocked])
+        number = len(self.programs) + self.begun
+        self.begun += 1
+        self.active[number] = _Active(
+            step, core, left, ends, [now] * chunks, now, unlocked, ends[unlocked], step.at_once - places
+        )
+        for _ in range(places):
+            heappush(self.heap, (now, number, _FRESH))
+
+    def _send(self, number: int, state: _Active, now: float) -> None:
+        """One request goes out; it is back, or served, later."""
+        fetch, at = state.fetch, state.sent
+        state.sent = at + 1
+        place = fetch.place[at]
+        if place == LOCAL:
+            back = now + fetch.issue[at]
+        elif self.near and fetch.looked_up:
+            self._look_up(number, state, at, now)
+            return
+        else:
+            key = None if fetch.key is None else fetch.key[at]
+            back = self.memory.serve(now, fetch.size[at], place, key, fetch.posted)
+        heappush(self.heap, (back, number, fetch.chunk[at]))
+
+    def _look_up(self, number: int, state: _Active, at: int, now: float) -> None:
+        """One row is looked for in the core's own cache; what that does not have leaves the core in turn."""
+        fetch, near = state.fetch, self.near[state.core]
+        assert fetch.key is not None
+        line = near.find(fetch.key[at])
+        if line is None:
+            self.passing[number, at] = near.bring(fetch.key[at], fetch.size[at])
+            begin = near.leave(now, fetch.size[at])
+            if begin > now:
+                heappush(self.heap, (begin, number, _PASSED - at))
+            else:
+                self._pass(number, state, at, now)
+        elif line.there is None:
+            line.waiting.append(fetch.chunk[at])
+        else:
+            heappush(self.heap, (near.back(now, fetch.size[at], line.there), number, fetch.chunk[at]))
+
+    def _pass(self, number: int, state: _Active, at: int, now: float) -> None:
+        """One row is asked for from what all cores share; those that wait for it have it as soon."""
+        fetch, line = state.fetch, self.passing.pop((number, at))
+        key = None if fetch.key is None else fetch.key[at]
+        line.there = self.memory.serve(now, fetch.size[at], fetch.place[at], key, fetch.posted)
+        for chunk in (fetch.chunk[at], *line.waiting):
+            heappush(self.heap, (line.there, number, chunk))
+        line.waiting.clear()
+
+    def _unlock(self, number: int, state: _Active, now: float) -> None:
+        """A buffer is free: the next chunk may be fetched."""
+        state.unlocked += 1
+        state.limit = state.ends[state.unlocked]
+        for _ in range(state.parked):
+            heappush(self.heap, (now, number, _FRESH))
+        state.parked = 0
+
+    def _arrived(self, number: int, state: _Active, chunk: int, now: float) -> None:
+        """A chunk is there; it, and those that waited for it, are worked on."""
+        fetch, chunks = state.fetch, len(state.fetch.work)
+        state.arrived[chunk] = now
+        while state.current < chunks and not state.left[state.current]:
+            begin = max(state.arrived[state.current], state.working_until)
+            state.working_until = begin + fetch.work[state.current]
+            if state.current >= fetch.free_from and state.current + 2 < chunks:
+                heappush(self.heap, (state.working_until, number, _UNLOCK))
+            state.current += 1
+        if state.current == chunks:
+            del self.active[number]
+            heappush(self.heap, (state.working_until, state.core, _NEXT))
+
+
+class _Memory:
+    """Channels of global memory, and a cache in slices, each of which forgets what was unused for longest."""
+
+    def __init__(self, chip: Chip) -> None:
+        v = chip.value
+        self.channels, self.slices = int(v("channels")), int(v("cache_slices"))
+        self.per_byte = self.channels / v("gm_bytes_per_s")
+        self.far, self.near = v("row_latency_s"), v("cache_latency_s")
+        self.free = [0.0] * self.channels
+        self.busy = [0.0] * self.channels
+        self.bytes, self.requests, self.hits = 0.0, 0, 0
+        if self.slices:
+            self.slice_per_byte = self.slices / v("cache_bytes_per_s")
+            self.slice_free = [0.0] * self.slices
+            self.room = [v("cache_bytes") / self.slices] * self.slices
+            self.held: list[OrderedDict[int, tuple[float, float]]] = [
+                OrderedDict() for _ in range(self.slices)
+            ]
+
+    def serve(self, now: float, size: float, place: int, key: int | None, posted: bool) -> float:
+        """When the answer to a request is there; a write is done once it is served."""
+        self.requests += 1
+        if key is None or not self.slices:
+            done = self._channel(now, size, place)
+            return done if posted else done + self.far
+        part = place % self.slices
+        done = max(now, self.slice_free[part]) + size * self.slice_per_byte
+        self.slice_free[part] = done
+        held = self.held[part]
+        found = held.get(key)
+        if found is not None:
+            self.hits += 1
+            held.move_to_end(key)
+            return max(done + self.near, found[0])
+        there = self._channel(done, size, place) + self.far
+        held[key] = (there, size)
+        self.room[part] -= size
+        while self.room[part] < 0:
+            self.room[part] += held.popitem(last=False)[1][1]
+        return there
+
+    def _channel(self, now: float, size: float, place: int) -> float:
+        """When a channel has served a request."""
+        at, took = place % self.channels, size * self.per_byte
+        done = max(now, self.free[at]) + took
+        self.free[at] = done
+        self.busy[at] += took
+        self.bytes += size
+        return done

@@ -1,0 +1,78 @@
+"""First mappings where rows that stay share a memory with what a piece needs while it works.
+
+The relaxed problem (``bound``) knows what pieces keep, not what they need while they work: that is needed
+once on a core, however many pieces work there one after the other. Dealt to all cores pieces that work leave
+no core room for rows; so they are packed together on few cores, and others have their rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.onechip.choices import Choices
+from perfmodel.onechip.packing import State, place
+
+Ints = NDArray[np.int64]
+_ROOM = 1 + 1e-9
+
+
+def kept_for_work(choices: Choices, target_s: float) -> Choices:
+    """The same choices, whose pieces keep all that they need while they work for as long as they do.
+
+        local + vector core_s / target        [bytes], core_s at most the target
+
+    Source: cores that do nothing but work for the target keep room for that and no rows. No bound
+    Limits: no piece needs memory while it works -> the same bytes
+    """
+    share = np.minimum(1.0, choices.core_s / max(target_s, 1e-300))
+    return replace(choices, local=choices.local + choices.vector * share)
+
+
+def pack_together(choices: Choices, options: Sequence[Sequence[int]], target_s: float) -> State | None:
+    """Tables on cores as ``packing.pack`` has it, pieces that keep nothing and need memory to work first.
+
+    options  of each table [T] the choices to try, the first one that has room is taken
+    target_s  time that the cores are to take [s]
+    Limits: a table without one that has room -> None
+    """
+    state, c = State(choices), choices
+    size = np.minimum(c.core_s / max(target_s, 1e-300), 1) + c.local / max(c.capacity, 1e-300)
+    longest, works = np.zeros(c.spread_s.size), np.zeros(c.spread_s.size)
+    np.maximum.at(longest, c.choice_of_part, size)
+    np.maximum.at(works, c.choice_of_part, np.where(c.local == 0, c.vector, 0.0))
+    first = np.array([tried[0] for tried in options])
+    for table in np.lexsort((-longest[first], works[first] == 0)).tolist():
+        for choice in options[table]:
+            where = _together(state, choice, target_s) if works[choice] > 0 else None
+            where = where or place(state, choice, target_s)
+            if where is not None:
+                state.put(table, choice, where)
+                break
+        else:
+            return None
+    return state
+
+
+def _together(state: State, choice: int, target_s: float) -> list[Ints] | None:
+    """Cores that need least more memory to work, the busiest of them first.
+
+    Limits: too few that are done within the target -> None
+    """
+    c, where = state.choices, []
+    core_s, vector = state.core_s.copy(), state.vector.copy()
+    for part in c.parts_of(choice):
+        number = int(c.number[part])
+        more = np.maximum(c.vector[part] - vector, 0)
+        fits = core_s + c.core_s[part] <= target_s * _ROOM
+        fits &= state.local + vector + more <= c.capacity * _ROOM
+        cores = np.lexsort((-core_s, more, ~fits))[:number]
+        if cores.size < number or not fits[cores].all():
+            return None
+        core_s[cores] += c.core_s[part]
+        vector[cores] += more[cores]
+        where.append(np.sort(cores))
+    return where
