@@ -94,7 +94,7 @@ def _bad_usage(error: Exception, arguments: list[str]) -> int:
     message = getattr(error, "format_message", lambda: str(error))().strip()
     for said, plain in _PLAIN.items():
         message = re.sub(said, plain, message)
-    if not arguments or not message:
+    if not message or message.startswith("Usage:"):  # a group without a command: its help is the message
         show_help(message)
         return BAD_USAGE
     fail(BadInputError(message, f"see {command} --help"), verbose=False)

@@ -6,6 +6,7 @@ import io
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 from cli_calls import WIDTH, is_an_error
 
 from perfmodel import __version__
-from perfmodel.cli import app, main
+from perfmodel.cli import app, lazy, main
 from perfmodel.cli.options import collective_name, count_values, size_values, split_values
 from perfmodel.cli.output import plain, write_whole
 from perfmodel.errors import BadInputError, NoCalibrationError
@@ -41,14 +42,28 @@ def test_no_arguments_shows_the_help(cli: Any) -> None:
     assert "Usage: perfmodel" in outcome.out + outcome.err
 
 
-def test_help_imports_nothing_heavy() -> None:
+def test_help_imports_no_command_and_nothing_heavy() -> None:
     code = (
-        "import sys\nfrom perfmodel.cli import run\nrun(['--help'])\n"
-        "heavy = {'numpy', 'pandas', 'scipy', 'pydantic', 'plotly', 'rich', 'torch'} & set(sys.modules)\n"
-        "sys.exit(f'imported: {heavy}' if heavy else 0)"
+        "import sys\nfrom perfmodel.cli import app, run\nrun(['--help'])\n"
+        "commands = {one.place.partition(':')[0] for one in app.COMMANDS.values() if hasattr(one, 'place')}\n"
+        "heavy = {'numpy', 'pandas', 'scipy', 'pydantic', 'plotly', 'rich', 'torch'}\n"
+        "found = sorted((heavy | commands) & set(sys.modules))\n"
+        "sys.exit(f'imported: {found}' if found else 0)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_group_has_its_own_help_and_hidden_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = lazy.Command("perfmodel.cli.catalogue:machines", "What is shipped.")
+    inner = {"machines": shown, "boxes": replace(shown, hidden=True)}
+    root = lazy.LazyGroup(name="perfmodel").add({"own": lazy.Group("One summary.", "One help.", inner)})
+    with pytest.raises(SystemExit) as left:
+        root(["own", "--help"])
+    said = capsys.readouterr().out
+    assert left.value.code == 0 and "One help." in said and "What is shipped." in said and "boxes" not in said
+    root(["own", "boxes", "h100-sxm-ib", "--json"], standalone_mode=False)
+    assert json.loads(capsys.readouterr().out)["command"] == "machines"
 
 
 def test_unknown_commands_and_options_are_bad_input(cli: Any) -> None:
