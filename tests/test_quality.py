@@ -5,8 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 import tomllib
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
+import grimp
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -32,6 +34,16 @@ def test_types() -> None:
 
 def test_imports_go_downwards() -> None:
     run(str(Path(sys.executable).with_name("lint-imports")), "--no-cache")
+
+
+def test_files_import_in_no_circle() -> None:
+    """Imports inside functions count, imports for types alone do not."""
+    graph = grimp.build_graph("perfmodel", "calibrate", exclude_type_checking_imports=True, cache_dir=None)
+    files = {name: graph.find_modules_directly_imported_by(name) for name in graph.modules}
+    try:
+        TopologicalSorter(files).prepare()
+    except CycleError as error:
+        pytest.fail(" imports ".join(reversed(error.args[1])))
 
 
 @pytest.mark.parametrize("package", ["perfmodel", "calibrate"])

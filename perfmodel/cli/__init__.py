@@ -10,7 +10,8 @@ import gc
 import sys
 from collections.abc import Sequence
 
-INTERRUPTED = 130
+from perfmodel.cli.codes import STOPPED
+
 _NEW_OBJECTS = 500_000
 """From how many on Python looks for cycles: what a command loads is half of that and stays, and looking
 through it again and again, 700 new objects at a time, takes a tenth of a short command."""
@@ -27,7 +28,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     except KeyboardInterrupt:  # while this program was still being loaded, or was leaving
         if sys.stderr is not None:
             sys.stderr.write("\nstopped.\n")
-        code = INTERRUPTED
+        code = STOPPED
     sys.exit(code)
 
 

@@ -16,8 +16,8 @@ from perfmodel.cli.options import advice, calibration_of, check_gpus, library_of
 from perfmodel.cli.output import Progress, emit, emit_json, write_whole
 from perfmodel.cli.page_file import check_place
 from perfmodel.cli.pictures import draw
-from perfmodel.cli.project import reserve_of
 from perfmodel.cli.typed_line import TypedLine
+from perfmodel.cli.workload import reserve_of
 from perfmodel.errors import BadInputError
 from perfmodel.report.figures.names import COMPARED
 from perfmodel.report.pictures import PICTURES

@@ -23,7 +23,14 @@ from perfmodel.cli.options import (
     machine_of,
 )
 from perfmodel.cli.output import emit, emit_json
-from perfmodel.cli.project import (
+from perfmodel.cli.shardings import (
+    ALL,
+    ShardingOption,
+    checked_sharding,
+    explain_way,
+)
+from perfmodel.cli.suggest import Typed, answerable
+from perfmodel.cli.workload import (
     BatchOption,
     DimOption,
     DtypeOption,
@@ -40,13 +47,6 @@ from perfmodel.cli.project import (
     reserve_of,
     workload_values,
 )
-from perfmodel.cli.shardings import (
-    ALL,
-    ShardingOption,
-    checked_sharding,
-    explain_way,
-)
-from perfmodel.cli.suggest import Typed, answerable
 from perfmodel.errors import BadInputError
 
 _DEFAULT_TABLE_SIZE = "10TB"

@@ -24,7 +24,8 @@ from perfmodel.cli.options import (
     SetOption,
 )
 from perfmodel.cli.output import check_target, emit, emit_json, write_whole
-from perfmodel.cli.project import (
+from perfmodel.cli.shardings import ShardingOption
+from perfmodel.cli.workload import (
     BatchOption,
     DimOption,
     DtypeOption,
@@ -38,7 +39,6 @@ from perfmodel.cli.project import (
     TableSizeOption,
     TablesOption,
 )
-from perfmodel.cli.shardings import ShardingOption
 from perfmodel.errors import BadInputError
 from perfmodel.report.figures.names import EVERY, OTHERS
 from perfmodel.report.pictures import PICTURES, check_kaleido

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from perfmodel.cli.build_page import alerts
 from perfmodel.cli.choices import DEFAULTS
 from perfmodel.cli.options import advice
 from perfmodel.cli.pictures import check_folder, draw, draw_all
@@ -123,7 +124,6 @@ def _one_workload(params: Mapping[str, Any]) -> dict[str, Any]:
 def _of_the_question(params: Mapping[str, Any], name: str, command: str) -> Found:
     """One figure, made without the others."""
     asked = question_of(params)
-    from perfmodel.cli.report import alerts
     from perfmodel.report.page.assemble import page_html
     from perfmodel.report.page.single import single, with_block
 

@@ -23,6 +23,7 @@ from calibrate.running.journal import Journal, require_writable
 from calibrate.running.session import calibrate as measure
 from calibrate.running.session import run_folder, still_open
 from calibrate.running.stack import make_header
+from perfmodel.cli.codes import STOPPED
 from perfmodel.cli.next_lines import again, changed_stack, for_a_calibration, next_commands, retry
 from perfmodel.cli.output import SaidError, emit, emit_json, note, warn
 from perfmodel.cli.progress import Progress
@@ -36,7 +37,6 @@ from perfmodel.schema.home import MACHINE_NAME, runs_folder
 from perfmodel.schema.machine import Machine, list_machines, load_machine, read_machine
 from perfmodel.schema.runs import Kind, RunHeader, Status
 
-STOPPED = 130
 _NOT_WELL = (Status.NOISY, Status.THROTTLED, Status.FAILED)
 SPEAKS_FIRST_S = 2.0
 """Rank 0 has this long to say what is wrong: a launcher ends all ranks when one leaves with an error."""

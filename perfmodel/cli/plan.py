@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from perfmodel.cli.chip import BatchOption, OnChipOption, RobustOption, on_chip, only_on_chip
+from perfmodel.cli.codes import STOPPED
 from perfmodel.cli.dense import DenseOption, layers_of, whole_of
 from perfmodel.cli.ids import AlphaOption, DistributionOption, ids_of
 from perfmodel.cli.options import (
@@ -62,8 +63,8 @@ from perfmodel.cli.plan_options import (
     limit_of,
     numbers_of,
 )
-from perfmodel.cli.project import IdDtypeOption, PayloadOption, ScenarioOption
 from perfmodel.cli.typed_line import TypedLine
+from perfmodel.cli.workload import IdDtypeOption, PayloadOption, ScenarioOption
 from perfmodel.errors import BadInputError
 
 if TYPE_CHECKING:
@@ -71,7 +72,6 @@ if TYPE_CHECKING:
     from perfmodel.plan.training import WholeStep
     from perfmodel.schema.machine import Machine
 
-_STOPPED = 130
 _LINE_EVERY_S = 0.2
 _OF_EXPLAIN = (
     *("model", "batch", "alpha", "distribution", "payload", "id_dtype", "machine", "backend", "clock"),
@@ -162,7 +162,7 @@ def plan(
             answer = _answer(box, numbers, options, limit, plan_file, seed, file_format)
         except KeyboardInterrupt:
             note("\nstopped before there was a plan to print: the first takes a few seconds.")
-            raise SaidError(_STOPPED) from None
+            raise SaidError(STOPPED) from None
     if out is not None:
         _write(answer, out, file_format)
     kept = out is not None or plan_file is not None
@@ -180,7 +180,7 @@ def plan(
         note(_cost_of_torchrec(answer, numbers["time_limit"] * _OTHERS_SHARE, seed))
     if answer.found.stopped == "interrupt":
         warn_stopped()
-        raise SaidError(_STOPPED)
+        raise SaidError(STOPPED)
 
 
 def _answer(

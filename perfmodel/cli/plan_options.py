@@ -9,7 +9,7 @@ import typer
 
 from perfmodel.cli.options import check_most
 from perfmodel.cli.output import check_named, check_target
-from perfmodel.cli.project import reserve_of
+from perfmodel.cli.workload import reserve_of
 from perfmodel.errors import BadInputError
 
 if TYPE_CHECKING:

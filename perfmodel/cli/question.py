@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from perfmodel.cli.choices import own_sizes
 from perfmodel.cli.ids import ids_of
 from perfmodel.cli.options import calibration_of, check_gpus, library_of, machine_of
-from perfmodel.cli.project import reserve_of, workload_values
+from perfmodel.cli.workload import reserve_of, workload_values
 
 if TYPE_CHECKING:
     from perfmodel.report.page.views import Selector

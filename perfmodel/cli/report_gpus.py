@@ -7,15 +7,15 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from perfmodel.cli.build_page import Kind, page_of
 from perfmodel.cli.choices import OF_SELECTORS, texts_of, wanted, workload_selectors
 from perfmodel.cli.ids import ids_of
 from perfmodel.cli.options import advice, check_gpus, count_values, size_values
 from perfmodel.cli.output import warn
-from perfmodel.cli.project import check_model, reserve_of
-from perfmodel.cli.report import Kind, page_of
 from perfmodel.cli.shardings import ALL, checked_sharding
 from perfmodel.cli.suggest import Typed
 from perfmodel.cli.typed_line import TypedLine
+from perfmodel.cli.workload import check_model, reserve_of
 from perfmodel.errors import BadInputError, PerfmodelError
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from perfmodel.cli import INTERRUPTED
+from perfmodel.cli.codes import BAD_USAGE, BUG, STOPPED
 from perfmodel.cli.output import (
     ReaderLeftError,
     SaidError,
@@ -15,9 +15,6 @@ from perfmodel.cli.output import (
 )
 from perfmodel.errors import PerfmodelError
 from perfmodel.resources import out_of_memory
-
-BUG = 1
-BAD_USAGE = 2
 
 
 def command(given: list[str]) -> int:
@@ -40,7 +37,7 @@ def run(arguments: list[str], *, verbose: bool = False) -> int:
     try:
         check_stdout()
         result = app(args=arguments, prog_name="perfmodel", standalone_mode=False)
-        if result == INTERRUPTED:
+        if result == STOPPED:
             warn_stopped()
         return result if isinstance(result, int) else 0
     except SaidError as end:
@@ -49,7 +46,7 @@ def run(arguments: list[str], *, verbose: bool = False) -> int:
         return fail(error, verbose=verbose)
     except (KeyboardInterrupt, typer.Abort):
         warn_stopped()
-        return INTERRUPTED
+        return STOPPED
     except (
         ReaderLeftError,
         SystemExit,

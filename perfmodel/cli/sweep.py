@@ -30,7 +30,7 @@ from perfmodel.cli.options import (
     split_values,
 )
 from perfmodel.cli.output import Progress, check_target, emit, emit_json, note, warn, write_whole
-from perfmodel.cli.project import IdDtypeOption, ReductionOption, ReserveOption, ScenarioOption, reserve_of
+from perfmodel.cli.workload import IdDtypeOption, ReductionOption, ReserveOption, ScenarioOption, reserve_of
 from perfmodel.errors import BadInputError
 
 if TYPE_CHECKING:
