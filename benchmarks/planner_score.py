@@ -21,13 +21,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.errors import BadInputError
+from perfmodel.passes.steps import Step
 from perfmodel.plan import Evaluator, Placement, Plan, torchrec
 from perfmodel.plan.improve import improve, put_back, shake
 from perfmodel.plan.loads import Loads, Resource
 from perfmodel.plan.options import Options, options_of
 from perfmodel.plan.packing import State
 from perfmodel.plan.search import Found, Search, Watch
-from perfmodel.plan.steps import Step
 
 Array = NDArray[np.float64]
 

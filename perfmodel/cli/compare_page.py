@@ -181,7 +181,7 @@ def _side(
     one: Mapping[str, str | None],
     known: Mapping[str, Any],
 ) -> Side:
-    from perfmodel.project.scenarios import load_setting
+    from perfmodel.passes.settings import load_setting
     from perfmodel.report.page.compare import Side
 
     backend, clock = one["backend"], one["clock"]

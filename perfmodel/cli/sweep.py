@@ -210,7 +210,7 @@ def _count(number: int) -> str:
 
 def _constants(machine: Machine, options: dict[str, Any]) -> dict[str, str]:
     """What is the same in every row of one machine, in words."""
-    from perfmodel.project.scenarios import load_setting
+    from perfmodel.passes.settings import load_setting
 
     asked = (options["backend"], options["clock"], options["scenario"], options["calibration"])
     names = ", ".join(dict.fromkeys(load_setting(machine, *asked).links.calibrations))

@@ -1,8 +1,9 @@
 """Plans: which rank holds which part of which table, what a step of it costs, and what limits it."""
 
-from perfmodel.plan.cost import Evaluator, Memory, StepCost, StepRow
+from perfmodel.plan.cost import Evaluator, StepCost
 from perfmodel.plan.files import plan_from, plan_record, read_plan, write_plan
 from perfmodel.plan.loads import RESOURCES, Loads, ShardLoads
+from perfmodel.plan.memory import PlanMemory
 from perfmodel.plan.placement import (
     EXCHANGES,
     SHARDINGS,
@@ -19,14 +20,13 @@ __all__ = [
     "SHARDINGS",
     "Evaluator",
     "Loads",
-    "Memory",
     "Placement",
     "Plan",
+    "PlanMemory",
     "PlanTables",
     "Scheme",
     "ShardLoads",
     "StepCost",
-    "StepRow",
     "plan_from",
     "plan_record",
     "read_plan",

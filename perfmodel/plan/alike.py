@@ -12,7 +12,7 @@ from perfmodel.errors import PerfmodelError
 from perfmodel.model.exchanges import Exchange
 from perfmodel.plan.cost import Evaluator, StepCost
 from perfmodel.plan.loads import ShardLoads
-from perfmodel.plan.memory import Memory
+from perfmodel.plan.memory import PlanMemory
 from perfmodel.plan.placement import SHARDINGS, Placement, Plan, Scheme, check_scheme
 from perfmodel.plan.tables import PlanTables
 from perfmodel.schema.files import unknown_name
@@ -86,7 +86,7 @@ class Alike:
     scheme: Scheme
     plan: Plan
     cost: StepCost
-    memory: Memory
+    memory: PlanMemory
 
     @property
     def copied(self) -> int:

@@ -10,13 +10,12 @@ import numpy as np
 from perfmodel.errors import BadInputError
 from perfmodel.model import bands, bounds
 from perfmodel.model.exchanges import Exchange
+from perfmodel.passes.steps import StepRow
 from perfmodel.plan.alike import ROW_WISE, WAYS, Alike, Impossible, best_alike
 from perfmodel.plan.cost import Evaluator
-from perfmodel.plan.cost import StepRow as PlanRow
 from perfmodel.plan.tables import PlanTables
-from perfmodel.project.costs import HANDOVER
 from perfmodel.project.inputs import Work
-from perfmodel.project.projection import LABELS, Projection, StepRow, clock_of
+from perfmodel.project.projection import Projection
 from perfmodel.schema.distributions import UNIFORM, Distribution
 from perfmodel.units import format_bytes
 
@@ -130,12 +129,11 @@ def projection_of(base: Projection, evaluator: Evaluator, found: Alike) -> Proje
     """The projection of a plan: slowdown and band against the same local look-up as ``base``."""
     cost, totals = found.cost, base.totals
     local = (totals["baseline_low_s"], totals["baseline_time_s"], totals["baseline_high_s"])
-    comm = [row for row in cost.rows if row.collective or row.name == HANDOVER]
-    kern = [row for row in cost.rows if not (row.collective or row.name == HANDOVER)]
+    comm = [row for row in cost.rows if not row.is_kernel]
+    kern = [row for row in cost.rows if row.is_kernel]
     low, high = bands.slowdown_band(_sum(comm), _sum(kern), local)
     floor = sum(row.floor_s for row in cost.rows)
     light = _light_time(evaluator, cost.rows, cost.time_s, local[1])
-    steps = tuple(_row(base, row, cost.time_s) for row in cost.rows)
     own = {
         "time_s": cost.time_s,
         "low_s": cost.low_s,
@@ -152,12 +150,12 @@ def projection_of(base: Projection, evaluator: Evaluator, found: Alike) -> Proje
     }
     return replace(
         base,
-        steps=steps,
+        steps=cost.rows,
         totals={name: value for name, value in totals.items() if not name.endswith("_time_s")}
         | {"baseline_time_s": local[1]}
         | own,
         evidence=cost.evidence,
-        clocks=tuple(dict.fromkeys(step.clock for step in steps)),
+        clocks=tuple(dict.fromkeys(step.clock for step in cost.rows)),
         notes=(*base.setting.notes, *_notes(found)),
         crossovers=(),
         question=replace(base.question, sharding=found.way) if base.question else None,
@@ -165,32 +163,13 @@ def projection_of(base: Projection, evaluator: Evaluator, found: Alike) -> Proje
     )
 
 
-def _sum(rows: list[PlanRow]) -> tuple[float, float, float]:
+def _sum(rows: list[StepRow]) -> tuple[float, float, float]:
     """Low, centre and high of steps whose errors have one cause."""
     low, time, high = (sum(getattr(row, name) for row in rows) for name in ("low_s", "time_s", "high_s"))
     return low, time, high
 
 
-def _row(base: Projection, row: PlanRow, total_s: float) -> StepRow:
-    kernel = not row.collective and row.name != HANDOVER
-    return StepRow(
-        name=row.name,
-        label=LABELS[row.name],
-        collective=row.collective,
-        library=row.library,
-        payload_bytes=row.bytes,
-        time_s=row.time_s,
-        share=row.time_s / total_s,
-        low_s=row.low_s,
-        high_s=row.high_s,
-        floor_s=row.floor_s,
-        clock=base.setting.kernel_clock if kernel else clock_of(base.setting, row.library),
-        evidence=row.evidence,
-        limit=row.limit,
-    )
-
-
-def _light_time(evaluator: Evaluator, rows: Iterable[PlanRow], time_s: float, local_s: float) -> float:
+def _light_time(evaluator: Evaluator, rows: Iterable[StepRow], time_s: float, local_s: float) -> float:
     """Least time at datasheet rates and without latency (``bounds``): the local look-up and the links."""
     value, links = evaluator.setting.machine.value, 0.0
     inside = value("nvlink_bytes_per_s") or value("pcie_bytes_per_s")
@@ -202,7 +181,7 @@ def _light_time(evaluator: Evaluator, rows: Iterable[PlanRow], time_s: float, lo
         domain = 1.0 if node == 1 else min(ranks, float(evaluator.domain))
         scatter = row.collective == "reduce_scatter"
         bound = bounds.reduce_scatter_floor_time if scatter else bounds.all_to_all_floor_time
-        links += float(bound(row.bytes, ranks, domain, inside, value("nic_bytes_per_s")))
+        links += float(bound(row.payload_bytes, ranks, domain, inside, value("nic_bytes_per_s")))
     return float(bounds.sharded_floor_time(time_s, local_s, 0.0, 1.0, links))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,42 +12,19 @@ from perfmodel.collectives.library import Timing
 from perfmodel.errors import BadInputError
 from perfmodel.model import bands
 from perfmodel.model.exchanges import Exchange
+from perfmodel.passes.basis import PassBasis
+from perfmodel.passes.settings import CLUSTER, Setting, clock_of, load_setting
+from perfmodel.passes.steps import BACKWARD, FORWARD, HANDOVER, LABELS, STEPS, Step, StepRow
 from perfmodel.plan.loads import LoadModel, Loads, Resource, ShardLoads, Training
-from perfmodel.plan.memory import Memory, MemoryModel
+from perfmodel.plan.memory import MemoryModel, PlanMemory
 from perfmodel.plan.placement import Plan, Scheme
-from perfmodel.plan.steps import BACKWARD, FORWARD, Step
 from perfmodel.plan.tables import PlanTables
 from perfmodel.plan.timing import PassTimes
-from perfmodel.project.costs import HANDOVER, Forward
-from perfmodel.project.scenarios import CLUSTER, Setting, load_setting
 from perfmodel.schema.evidence import Evidence
 from perfmodel.schema.machine import Machine, load_machine
 from perfmodel.schema.workload import id_dtype_bytes
 
 Array = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class StepRow:
-    """One step of a plan. ``rank`` is the busiest; bytes are what the time was taken at."""
-
-    name: str
-    collective: str  # "" for a kernel
-    time_s: float
-    low_s: float
-    high_s: float
-    floor_s: float
-    evidence: Evidence
-    limit: str
-    library: str
-    bytes: float
-    mean_bytes: float
-    rank: int
-
-    @property
-    def imbalance(self) -> float:
-        """Busiest over mean, 1 where all ranks have as much."""
-        return self.bytes / self.mean_bytes if self.mean_bytes > 0 else 1.0
 
 
 @dataclass(frozen=True)
@@ -69,7 +46,7 @@ class StepCost:
 class Evaluator:
     """Costs plans of some tables on one setting.
 
-    setting        machine, libraries and constants (``project.scenarios.load_setting``)
+    setting        machine, libraries and constants (``passes.settings.load_setting``)
     tables         T tables
     batch          B, samples of one rank [-];  gpus  G ranks [-]
     gpus_per_node  ranks of a node, where they are fewer than the machine's
@@ -98,9 +75,9 @@ class Evaluator:
             if value < 1 or value != int(value):
                 raise BadInputError(f"{name} {value} cannot be used.", "it must be a whole number above 0.")
         self.setting, self.tables, self.batch, self.gpus = setting, tables, int(batch), int(gpus)
-        self.forward = Forward(setting, gpus_per_node=gpus_per_node, payload=payload)
-        self.domain = int(self.forward.domain(np.asarray(float(gpus))))
-        state = self.forward.constant("optimizer_state_bytes")
+        self.basis = PassBasis(setting, gpus_per_node, payload)
+        self.domain = int(self.basis.domain(np.asarray(float(gpus))))
+        state = self.basis.constant("optimizer_state_bytes")
         self.memories = MemoryModel(tables, optimizer, state)
         backward = (
             Training(*self.memories.state, tables.unique_rows(float(batch) * gpus)) if training else None
@@ -110,15 +87,15 @@ class Evaluator:
             float(self.batch),
             self.gpus,
             self.domain,
-            self.forward.constant,
+            self.basis.constant,
             setting.machine.value,
             float(id_dtype_bytes(id_dtype)),
-            self.forward.sent_element_bytes,
+            self.basis.sent_element_bytes,
             tables.unique_rows(float(batch)),
             backward,
         )
         steps = (*FORWARD, *BACKWARD) if training else FORWARD
-        self.times = PassTimes(self.forward, self.gpus, self.domain, steps)
+        self.times = PassTimes(self.basis, self.gpus, self.domain, steps)
 
     @staticmethod
     def on(machine: str | Machine, tables: PlanTables, batch: int, gpus: int, **options: Any) -> Evaluator:
@@ -183,9 +160,10 @@ class Evaluator:
         taken = [(step, timing) for step, timing in taken if timing.time_s[0] > 0]
         rows = [self._row(step, timing, loads) for step, timing in taken]
         rows += self._handover(taken, most)
-        comm = [row for row in rows if row.collective or row.name == HANDOVER]
-        kern = [row for row in rows if not row.collective and row.name != HANDOVER]
         time = sum(row.time_s for row in rows)
+        rows = [replace(row, share=row.time_s / time) for row in rows]
+        kern = [row for row in rows if row.is_kernel]
+        comm = [row for row in rows if not row.is_kernel]
         down = [sum(row.time_s - row.low_s for row in part) for part in (comm, kern)]
         up = [sum(row.high_s - row.time_s for row in part) for part in (comm, kern)]
         evidence = Evidence.weakest(row.evidence for row in rows)
@@ -216,19 +194,43 @@ class Evaluator:
             rank = int(np.argmax(each))
         if step.splits:
             each = np.full(self.gpus, self.times.splits_bytes)
-        return StepRow(
-            step.name,
-            step.collective,
-            float(timing.time_s[0]),
-            float(timing.low_s[0]),
-            float(timing.high_s[0]),
-            float(timing.floor_s[0]),
+        return self._line(
+            step,
+            timing.library_names[int(timing.library[0])],
+            tuple(float(t[0]) for t in (timing.time_s, timing.low_s, timing.high_s, timing.floor_s)),
             Evidence.from_rank(int(timing.evidence[0])),
             timing.limit_names[int(timing.limit[0])],
-            timing.library_names[int(timing.library[0])],
-            float(each[rank]),
-            float(each.mean()),
-            rank,
+            (float(each[rank]), float(each.mean()), rank),
+        )
+
+    def _line(
+        self,
+        step: Step,
+        library: str,
+        times: tuple[float, ...],
+        evidence: Evidence,
+        limit: str,
+        sizes: tuple[float, float, int],
+    ) -> StepRow:
+        """A step with its (own, low, high, floor) times and its (busiest, mean) bytes and busiest rank."""
+        time, low, high, floor = times
+        size, mean, rank = sizes
+        return StepRow(
+            name=step.name,
+            label=LABELS[step.name],
+            collective=step.collective,
+            library=library,
+            payload_bytes=size,
+            time_s=time,
+            share=0.0,
+            low_s=low,
+            high_s=high,
+            floor_s=floor,
+            clock=self.setting.kernel_clock if step.is_kernel else clock_of(self.setting, library),
+            evidence=evidence,
+            limit=limit,
+            mean_bytes=mean,
+            rank=rank,
         )
 
     def _handover(self, taken: list[tuple[Step, Timing]], most: Array) -> list[StepRow]:
@@ -246,7 +248,8 @@ class Evaluator:
         if not time[0]:
             return []
         numbers = float(time[0]), float(low[0]), float(high[0]), float(time[0])
-        return [StepRow(HANDOVER, "", *numbers, evidence, HANDOVER, self.setting.backend, 0.0, 0.0, 0)]
+        none = (0.0, 0.0, 0)
+        return [self._line(STEPS[HANDOVER], self.setting.backend, numbers, evidence, HANDOVER, none)]
 
     def step_times(self, most: Array) -> Array:
         """Times [...] of many passes from the busiest ranks' loads [..., K]: for a search, without bands.
@@ -284,9 +287,9 @@ class Evaluator:
         """(rows, optimizer's state) of copies of hot rows [bytes] (``MemoryModel.copies``)."""
         return self.memories.copies(table, hot)
 
-    def memory(self, plan: Plan, loads: Loads | None = None) -> Memory:
+    def memory(self, plan: Plan, loads: Loads | None = None) -> PlanMemory:
         """Bytes of every rank of a plan; ``loads`` if they are known already."""
         return self.memories.ranks(plan, loads or self.loads(plan), self.times)
 
 
-__all__ = ["Evaluator", "Memory", "Resource", "StepCost", "StepRow"]
+__all__ = ["Evaluator", "PlanMemory", "Resource", "StepCost"]

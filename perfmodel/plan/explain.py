@@ -16,10 +16,10 @@ from perfmodel.model import embedding_bag as eb
 from perfmodel.model import exchanges as ex
 from perfmodel.model import kernels, messages
 from perfmodel.model.exchanges import Exchange
+from perfmodel.passes.steps import Step
 from perfmodel.plan.alike import Alike
 from perfmodel.plan.cost import Evaluator
 from perfmodel.plan.loads import Resource
-from perfmodel.plan.steps import Step
 from perfmodel.project.explain import Explanation, Payload, equation_of, explained, find_step
 from perfmodel.project.projection import Projection
 from perfmodel.project.terms import Term
@@ -137,7 +137,7 @@ class _Shard:
     def values(self, resource: Resource) -> dict[str, float]:
         """Every letter of the equations, for the bytes of one resource."""
         e, t = self.evaluator, self.table
-        tables, constant, scheme = e.tables, e.forward.constant, self.found.plan.placements[t].scheme
+        tables, constant, scheme = e.tables, e.basis.constant, self.found.plan.placements[t].scheme
         kind, r, c = scheme.kind, float(scheme.row_parts), float(scheme.col_parts)
         L, D = float(tables.pooling[t]), float(tables.dim[t])
         sparse, elements = kind == Exchange.SPARSE, float(ex.part_elements(D, c))
@@ -246,7 +246,7 @@ def _gather_terms(shard: _Shard, resource: Resource, dram: float) -> Iterator[Te
     else:
         n, bags = float(ex.shard_lookups(G, B, L, r)), G * B * values["q"]
     whole = values["D"] if resource == _R.POOL_DRAM else values["elements"]
-    width = whole * values["w"] + e.forward.constant("offset_bytes")
+    width = whole * values["w"] + e.basis.constant("offset_bytes")
     if kind == Exchange.UB and resource == _R.GATHER_DRAM:
         width = whole * float(e.tables.element_bytes[shard.table])
     row = (dram - bags * width) / n - e.model.id_bytes

@@ -29,7 +29,7 @@ OPTIMIZERS: dict[str, tuple[int, int]] = {
 
 
 @dataclass(frozen=True)
-class Memory:
+class PlanMemory:
     """Bytes of every rank, [G]: rows, the optimizer's state, the two buffers of the largest exchange."""
 
     rows_bytes: Array
@@ -110,9 +110,9 @@ class MemoryModel:
             sums.append(held + np.sum(part[copies]) + np.sum(hot))
         return sums[0], sums[1]
 
-    def ranks(self, plan: Plan, loads: Loads, times: PassTimes) -> Memory:
+    def ranks(self, plan: Plan, loads: Loads, times: PassTimes) -> PlanMemory:
         """Bytes of every rank of a plan with these loads."""
-        return Memory(*self.held(plan), buffer_bytes(loads.values, times))
+        return PlanMemory(*self.held(plan), buffer_bytes(loads.values, times))
 
 
 def buffer_bytes(values: Array, times: PassTimes) -> Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from perfmodel.errors import BadInputError
 from perfmodel.model.exchanges import Exchange
+from perfmodel.passes.steps import StepRow
 from perfmodel.plan.bound import RELAXATION
 from perfmodel.plan.cost import Evaluator, StepCost
 from perfmodel.plan.files import plan_record
@@ -22,6 +23,11 @@ from perfmodel.plan.search import Found, Search
 from perfmodel.units import format_bytes
 
 _MOST_REASONS = 400
+_OF_STEP = {
+    name: name
+    for name in ("name", "collective", "time_s", "low_s", "high_s", "floor_s", "evidence", "limit", "library")
+} | {"bytes": "payload_bytes", "mean_bytes": "mean_bytes", "rank": "rank", "imbalance": "imbalance"}
+"""Keys of a step in the public schema, and where the row has them."""
 
 
 @dataclass(frozen=True)
@@ -113,10 +119,7 @@ class Outcome:
                 {"name": item.name, "time_s": item.time_s, "needs_bytes": item.needs_bytes}
                 for item in self.baselines
             ],
-            "steps": [
-                {**asdict(row), "evidence": str(row.evidence), "imbalance": row.imbalance}
-                for row in cost.rows
-            ],
+            "steps": [_step(row) for row in cost.rows],
             "groups": [self._group(group) for group in self.groups],
             "plan": plan_record(self.plan),
         }
@@ -135,6 +138,12 @@ class Outcome:
             if reason and other
             else None,
         }
+
+
+def _step(row: StepRow) -> dict[str, Any]:
+    """A step with who is the busiest in it."""
+    found = {key: getattr(row, name) for key, name in _OF_STEP.items()}
+    return {**found, "evidence": str(row.evidence)}
 
 
 def _scheme(scheme: Scheme) -> dict[str, Any]:

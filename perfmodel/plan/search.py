@@ -13,9 +13,10 @@ from perfmodel.errors import BadInputError
 from perfmodel.model.exchanges import Exchange
 from perfmodel.plan.anneal import Annealing
 from perfmodel.plan.bound import Bounding
-from perfmodel.plan.cost import Evaluator, Memory, StepCost
+from perfmodel.plan.cost import Evaluator, StepCost
 from perfmodel.plan.curves import StepCurves
 from perfmodel.plan.improve import improve, shake
+from perfmodel.plan.memory import PlanMemory
 from perfmodel.plan.options import Options, options_of
 from perfmodel.plan.packing import State, pack
 from perfmodel.plan.placement import Plan
@@ -54,7 +55,7 @@ class Found:
 
     plan: Plan
     cost: StepCost
-    memory: Memory
+    memory: PlanMemory
     limit_bytes: float
     bound_s: float
     stopped: str

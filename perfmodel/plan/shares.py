@@ -8,10 +8,10 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from perfmodel.passes.steps import Step
 from perfmodel.plan.cost import Evaluator, StepCost
 from perfmodel.plan.loads import Loads, Resource
 from perfmodel.plan.placement import Plan
-from perfmodel.plan.steps import Step
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 from perfmodel.collectives.library import Timing, nothing, untimed
 from perfmodel.model import embedding_bag as eb
-from perfmodel.plan.steps import ACROSS, ALL, INSIDE, FastCurve, Step
-from perfmodel.project.costs import Forward
-from perfmodel.project.handover import BETWEEN, Sent
+from perfmodel.passes.basis import PassBasis
+from perfmodel.passes.handover import BETWEEN, Sent
+from perfmodel.passes.steps import ACROSS, ALL, INSIDE, Step
+from perfmodel.plan.fast_curve import FastCurve
 
 Array = NDArray[np.float64]
 TimeOf = Callable[[Array], Array]
@@ -21,12 +22,12 @@ TimeOf = Callable[[Array], Array]
 
 @dataclass(frozen=True)
 class PassTimes:
-    """Steps on G ranks in NVLink domains of g, with the constants and libraries of ``forward``.
+    """Steps on G ranks in NVLink domains of g, with the constants and libraries of ``basis``.
 
     ``most`` is everywhere the busiest rank's loads [..., K] in bytes; times have shape [...].
     """
 
-    forward: Forward
+    basis: PassBasis
     gpus: int
     domain: int
     steps: tuple[Step, ...]
@@ -37,13 +38,11 @@ class PassTimes:
         if step.collective:
             return self._collective(step, self.payload(step, most))
         if step.gathers:
-            timing = self.forward.gather_timing(x[0], x[1], None)
+            timing = self.basis.gather_timing(x[0], x[1], None)
         elif step.alike == "bucketize":
-            timing = self.forward.stream_timing(
-                "bucketize", x[0], "bucketize_floor_s", "bucketize_bytes_per_s"
-            )
+            timing = self.basis.stream_timing("bucketize", x[0], "bucketize_floor_s", "bucketize_bytes_per_s")
         else:
-            timing = self.forward.stream_timing("local_sum", x[0], "launch_floor_s", "local_sum_bytes_per_s")
+            timing = self.basis.stream_timing("local_sum", x[0], "launch_floor_s", "local_sum_bytes_per_s")
         if step.like:  # a kernel that nobody timed: the constants are another's
             timing = untimed(timing)
         return (
@@ -58,7 +57,7 @@ class PassTimes:
     @cached_property
     def splits_bytes(self) -> float:
         """Size of a splits all-to-all [bytes]."""
-        constant = self.forward.constant
+        constant = self.basis.constant
         return float(eb.splits_bytes(self.gpus, constant("splits_per_peer"), constant("split_bytes")))
 
     def group(self, step: Step) -> tuple[float, int | None]:
@@ -66,7 +65,7 @@ class PassTimes:
 
         Limits: ranks that do not fill domains -> 1 across domains: no scheme exchanges so
         """
-        node = self.forward.gpus_per_node
+        node = self.basis.gpus_per_node
         even = self.gpus % self.domain == 0
         return {
             ALL: (float(self.gpus), node),
@@ -79,7 +78,7 @@ class PassTimes:
         if ranks == 1 or not payload.any():
             return nothing(payload.shape)
         gpus = np.full(payload.shape, ranks)
-        return self.forward.setting.links.timing(step.collective, payload, gpus, node)
+        return self.basis.setting.links.timing(step.collective, payload, gpus, node)
 
     def sent(self, step: Step, payload: Array, time: Array) -> Sent:
         ranks, _ = self.group(step)
@@ -109,7 +108,7 @@ class PassTimes:
                 fast[step.name] = self._fast_collective(step)
             elif not step.collective and (step.always or step.alone or self.gpus > 1):
                 fast[step.name] = self._fast_kernel(step)
-        between = self.forward.setting.handover.constants.get(BETWEEN)
+        between = self.basis.setting.handover.constants.get(BETWEEN)
         if between is not None and self.gpus > 1:
             needs = [step.resources[0] for step in self.steps if step.collective]
             fast[BETWEEN] = lambda most: between.value * (most[..., needs].max(axis=-1) > 0)
@@ -118,7 +117,7 @@ class PassTimes:
     def _fast_collective(self, step: Step) -> TimeOf:
         def exact(size: Array) -> Array:
             time = self._collective(step, size).time_s
-            known = self.forward.setting.handover
+            known = self.basis.setting.handover
             if not known.known:
                 return time
             between = known.constants.get(BETWEEN)
@@ -134,7 +133,7 @@ class PassTimes:
         return lambda most: curve(np.maximum(most[..., sizes[0]], most[..., sizes[1]]))
 
     def _fast_kernel(self, step: Step) -> TimeOf:
-        value = self.forward.setting.machine.value
+        value = self.basis.setting.machine.value
         sizes = step.resources
         if step.gathers:
             t0, dram, l2 = (value(k) for k in ("launch_floor_s", "gather_bytes_per_s", "l2_bytes_per_s"))

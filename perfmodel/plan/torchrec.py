@@ -129,7 +129,7 @@ def topology(machine: Machine, hbm_bytes: float | None = None) -> TorchRecTopolo
 
 def _node(evaluator: Evaluator) -> int:
     """GPUs of a node."""
-    own = evaluator.forward.gpus_per_node or evaluator.setting.machine.count("gpus_per_node")
+    own = evaluator.basis.gpus_per_node or evaluator.setting.machine.count("gpus_per_node")
     return min(own, evaluator.gpus)
 
 

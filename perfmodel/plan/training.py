@@ -14,7 +14,8 @@ from perfmodel.model import bands
 from perfmodel.model.dense import BACKWARD
 from perfmodel.model.pipeline import Parts, forward_overlapped, in_line, overlapped
 from perfmodel.model.schedule import Steady, alone, steady
-from perfmodel.plan.cost import Evaluator, StepCost, StepRow
+from perfmodel.passes.steps import StepRow
+from perfmodel.plan.cost import Evaluator, StepCost
 from perfmodel.plan.dense import Dense, DenseTime
 from perfmodel.plan.loads import Loads
 from perfmodel.plan.placement import Plan
@@ -255,7 +256,7 @@ def _reduce_time(evaluator: Evaluator, size: float) -> float:
     """All-reduce of the gradients of the dense layers; 0 on one GPU."""
     if size == 0:
         return 0.0
-    node, gpus = evaluator.forward.gpus_per_node, np.array([float(evaluator.gpus)])
+    node, gpus = evaluator.basis.gpus_per_node, np.array([float(evaluator.gpus)])
     return float(evaluator.setting.links.timing("all_reduce", np.array([size]), gpus, node).time_s[0])
 
 
@@ -267,7 +268,7 @@ def _update_time(evaluator: Evaluator, dense: Dense | DenseTime, elements: float
     if moved == 0:
         return 0.0
     constants = ("launch_floor_s", "local_sum_bytes_per_s")
-    return float(evaluator.forward.stream_timing("local_sum", np.array([moved]), *constants).time_s[0])
+    return float(evaluator.basis.stream_timing("local_sum", np.array([moved]), *constants).time_s[0])
 
 
 def embedding_communication_s(parts: Parts) -> float:

@@ -15,20 +15,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfmodel.errors import BadInputError, PerfmodelError
+from perfmodel.passes.basis import LocalMemory
+from perfmodel.passes.settings import CLUSTER, Setting, list_scenarios, load_setting
 from perfmodel.project import inputs
-from perfmodel.project.costs import AUTO, REDUCTIONS, Forward, Memory
+from perfmodel.project.costs import AUTO, REDUCTIONS, Forward
 from perfmodel.project.grid import Grid, project_grid
 from perfmodel.project.inputs import Work
 from perfmodel.project.projection import (
     GpuCount,
     Projection,
-    StepRow,
     local_memory_work,
     project_work,
     project_works,
 )
 from perfmodel.project.question import DEFAULT_MACHINE, Question, question
-from perfmodel.project.scenarios import CLUSTER, Setting, list_scenarios, load_setting
 from perfmodel.schema.distributions import UNIFORM, Distribution, parse_distribution
 from perfmodel.schema.evidence import Evidence
 from perfmodel.schema.files import unknown_name
@@ -51,7 +51,7 @@ def prepare(
     reserve: float = 0.0,
     gpus_per_node: int | None = None,
     scenario: str = CLUSTER,
-    local_memory: Memory | tuple[float, float] | None = None,
+    local_memory: LocalMemory | tuple[float, float] | None = None,
     overrides: Mapping[str, float | str] | None = None,
     calibration: str | Path | None = None,
     reduction: str = AUTO,
@@ -74,11 +74,11 @@ def prepare(
             f"{box.name} has 1 to {box.gpus_per_node} in a node.",
         )
     chosen = setting or load_setting(box, backend or box.default_backend, clock, scenario, calibration)
-    memory = Memory(*local_memory) if isinstance(local_memory, tuple) else local_memory
+    memory = LocalMemory(*local_memory) if isinstance(local_memory, tuple) else local_memory
     if payload is not None:
         payload_element_bytes(payload)  # known
     ids = parse_distribution(distribution) if isinstance(distribution, str) else distribution or UNIFORM
-    forward = Forward(chosen, way, gpus_per_node, memory, payload, ids)
+    forward = Forward(chosen, gpus_per_node, payload, way, memory, ids)
     work = _work(
         workload, tables, values, chosen.machine, reserve, gpus_per_node or box.gpus_per_node, memory
     )
@@ -96,7 +96,7 @@ def _work(
     machine: Machine,
     reserve: float,
     node: int,
-    memory: Memory | None,
+    memory: LocalMemory | None,
 ) -> Work:
     """The configurations: keywords before the workload's own values before the defaults."""
     if isinstance(workload, TableSet):
@@ -260,10 +260,9 @@ __all__ = [
     "Forward",
     "GpuCount",
     "Grid",
-    "Memory",
+    "LocalMemory",
     "Projection",
     "Question",
-    "StepRow",
     "Work",
     "list_scenarios",
     "prepare",

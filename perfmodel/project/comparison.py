@@ -10,7 +10,8 @@ import numpy as np
 
 from perfmodel.model.bands import Array
 from perfmodel.model.differences import apart, difference_band, ratio_band
-from perfmodel.project.projection import Projection, StepRow
+from perfmodel.passes.steps import StepRow
+from perfmodel.project.projection import Projection
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -14,16 +14,14 @@ from perfmodel.model import access, bounds, kernels
 from perfmodel.model import embedding_bag as eb
 from perfmodel.model import exchanges as ex
 from perfmodel.model.look_ups import Gather, LookUps
-from perfmodel.project.handover import Sent
+from perfmodel.passes.basis import LocalMemory, PassBasis
+from perfmodel.passes.handover import Sent
+from perfmodel.passes.settings import BEST
+from perfmodel.passes.steps import EXCHANGE, HANDOVER, STEPS
 from perfmodel.project.inputs import TableGroup, Work
-from perfmodel.project.scenarios import BEST, Setting
-from perfmodel.project.steps import HANDOVER as HANDOVER
-from perfmodel.project.steps import Step as Step
-from perfmodel.project.steps import Traffic, either, sum_time
-from perfmodel.schema.calibration import KernelFit
+from perfmodel.project.timed import TimedStep, Traffic, either, sum_time
 from perfmodel.schema.distributions import UNIFORM, Distribution
-from perfmodel.schema.evidence import Backend, Evidence
-from perfmodel.schema.workload import payload_element_bytes
+from perfmodel.schema.evidence import Backend
 
 Array = NDArray[np.float64]
 
@@ -39,57 +37,20 @@ REDUCTIONS = (AUTO, REDUCE_SCATTER, ALL_TO_ALL, TWO_LEVEL, SPARSE)
 the faster of the two for ``best``, reduce-scatter for every other library. ``sparse``: all-to-all of the
 non-empty bags."""
 
-KERNEL_LIBRARY = "kernel"
 CONVERT_OUT, CONVERT_IN = "convert_out", "convert_in"
-_ASSUMED_MEMORY = "a memory that was assumed"
-_GATHER_KEYS = ("gather_bytes_per_s", "launch_floor_s", "l2_bytes_per_s", "small_row_penalty_32")
 
 
 @dataclass(frozen=True)
-class Memory:
-    """The memory that a rank gathers from, when it is not the machine's own."""
-
-    capacity_bytes: float
-    bytes_per_s: float
-
-
-@dataclass(frozen=True)
-class Forward:
+class Forward(PassBasis):
     """A row-wise forward pass on one setting; ``steps`` and ``baseline`` cost it for any configurations.
 
-    payload  precision of bags on the wire, one of ``schema.workload.PAYLOADS``; None: as they are pooled
+    reduction  one of ``REDUCTIONS``;  memory  that a rank gathers from, if not its own
     ids      popularity of the rows of every table
     """
 
-    setting: Setting
     reduction: str = AUTO
-    gpus_per_node: int | None = None
-    memory: Memory | None = None
-    payload: str | None = None
+    memory: LocalMemory | None = None
     ids: Distribution = UNIFORM
-
-    @property
-    def sent_element_bytes(self) -> float:
-        """v, bytes of an element of a bag on the wire."""
-        if self.payload is None:
-            return self.constant("pooled_element_bytes")
-        return float(payload_element_bytes(self.payload))
-
-    def constant(self, key: str) -> float:
-        """A constant of the software or of the kernel model."""
-        return self.setting.constants.value(key)
-
-    def kernel_factor(self, step: str) -> float:
-        """Half-width of the band of a kernel's time, as a factor: of its own fit, else the published one."""
-        z, fit = self.constant("normal_quantile_95"), self.kernel_fit(step)
-        if fit is None:
-            return kernels.error_factor(self.constant("mean_relative_error"), z)
-        return float(np.exp(z * fit.log_sd))
-
-    def kernel_fit(self, step: str) -> KernelFit | None:
-        """How well the calibration's constants fit this kernel; None where they are the machine file's."""
-        known = self.setting.kernels
-        return known.fits.get(step) if known else None  # type: ignore[call-overload]
 
     def traffic(self, work: Work) -> Traffic:
         """Bytes and counts of all tables together."""
@@ -165,15 +126,15 @@ class Forward:
         """The gather of the same batch from local memory, nothing else."""
         return self.gather_timing(traffic.base_dram_bytes, traffic.base_l2_bytes, None)
 
-    def steps(self, work: Work, traffic: Traffic) -> list[Step]:
+    def steps(self, work: Work, traffic: Traffic) -> list[TimedStep]:
         """All steps in the order in which they run."""
         several = work.gpus > 1
         gather = self.gather_timing(traffic.dram_bytes, traffic.l2_bytes, self.memory)
         exchange = [step for step in self._permute(work, traffic, several) if step.payload_bytes.any()]
-        pool = Step("gather_pool", "", traffic.dram_bytes, gather)
+        pool = TimedStep(STEPS["gather_pool"], traffic.dram_bytes, gather)
         return list(self._with_handover(work, [*exchange, pool, *self._reduce(work, traffic, several)]))
 
-    def _with_handover(self, work: Work, steps: list[Step]) -> Iterator[Step]:
+    def _with_handover(self, work: Work, steps: list[TimedStep]) -> Iterator[TimedStep]:
         """The steps, and what the pass adds to its collectives, where that was measured."""
         yield from steps
         known = self.setting.handover
@@ -189,9 +150,9 @@ class Forward:
         rank = np.broadcast_to(rank, work.gpus.shape)
         none = constant(0, time.shape)
         timing = Timing(time, low, high, time, rank, none, (HANDOVER,), none, (self.setting.backend,))
-        yield Step(HANDOVER, "", np.zeros_like(time), timing)
+        yield TimedStep(STEPS[HANDOVER], np.zeros_like(time), timing)
 
-    def _permute(self, work: Work, traffic: Traffic, several: NDArray[np.bool_]) -> list[Step]:
+    def _permute(self, work: Work, traffic: Traffic, several: NDArray[np.bool_]) -> list[TimedStep]:
         length = self.constant("length_bytes")
         splits = eb.splits_bytes(work.gpus, self.constant("splits_per_peer"), self.constant("split_bytes"))
         several = several & (traffic.bags > 0)  # with every table on every GPU nothing is exchanged
@@ -207,14 +168,14 @@ class Forward:
         sizes = np.stack(np.broadcast_arrays(*sent.values()))
         timing = self.setting.links.timing("all_to_all", sizes, work.gpus, self.gpus_per_node)
         return [
-            Step("bucketize", "", sorted_bytes, bucketize.where(several)),
+            TimedStep(STEPS["bucketize"], sorted_bytes, bucketize.where(several)),
             *(
-                Step(f"all_to_all_{name}", "all_to_all", size, timing.at(row))
+                TimedStep(STEPS[f"all_to_all_{name}"], size, timing.at(row))
                 for row, (name, size) in enumerate(sent.items())
             ),
         ]
 
-    def _reduce(self, work: Work, traffic: Traffic, several: NDArray[np.bool_]) -> list[Step]:
+    def _reduce(self, work: Work, traffic: Traffic, several: NDArray[np.bool_]) -> list[TimedStep]:
         """Partial bags to bags; where they travel in another precision, that before and after."""
         G, way, several = work.gpus, self._way(), several & (traffic.bags > 0)
         dense = eb.partial_bags_bytes(G, traffic.elements, self.sent_element_bytes)
@@ -227,34 +188,34 @@ class Forward:
         if way == REDUCE_SCATTER:
             return [*out, self._flat(dense, G), *whole]
         size = traffic.sparse_bytes if sparse else dense
-        exchange = self._collective("all_to_all_bags", "all_to_all", size, G)
+        exchange = self._collective("all_to_all_bags", size, G)
         back = self._convert(CONVERT_IN, parts, several)
         summed = eb.local_sum_bytes(G, traffic.elements, self.constant("pooled_element_bytes"))
         moved = traffic.sparse_sum_bytes if sparse else summed
         adding = self.stream_timing("local_sum", moved, "launch_floor_s", "local_sum_bytes_per_s").where(
             several
         )
-        local_sum = Step("local_sum", "", moved, adding)
+        local_sum = TimedStep(STEPS["local_sum"], moved, adding)
         if way != BEST:
             return [*out, exchange, *back, local_sum]
         flat = self._flat(dense, G)
         wins = sum_time([flat, *whole]) <= sum_time([exchange, *back, local_sum])
-        nowhere = Step("local_sum", "", np.zeros(G.shape), nothing(G.shape))
-        bags = replace(flat, name="exchange_bags", collective="reduce_scatter or all_to_all")
+        nowhere = TimedStep(STEPS["local_sum"], np.zeros(G.shape), nothing(G.shape))
+        bags = replace(flat, step=EXCHANGE)
         ways = [(bags, exchange), *zip(whole, back, strict=True), (nowhere, local_sum)]
         return [*out, *(either(wins, first, second) for first, second in ways)]
 
-    def _flat(self, dense: Array, G: Array) -> Step:
-        return self._collective("reduce_scatter_bags", "reduce_scatter", dense, G)
+    def _flat(self, dense: Array, G: Array) -> TimedStep:
+        return self._collective("reduce_scatter_bags", dense, G)
 
-    def _convert(self, name: str, elements: Array, several: NDArray[np.bool_]) -> list[Step]:
+    def _convert(self, name: str, elements: Array, several: NDArray[np.bool_]) -> list[TimedStep]:
         """Bags of that many elements to another precision, or back; no step where they travel as pooled."""
         sent, pooled = self.sent_element_bytes, self.constant("pooled_element_bytes")
         if sent == pooled:
             return []
         moved = ex.convert_bytes(1, elements, sent, pooled)
         timing = self.stream_timing("local_sum", moved, "launch_floor_s", "local_sum_bytes_per_s")
-        return [Step(name, "", moved, untimed(timing).where(several))]
+        return [TimedStep(STEPS[name], moved, untimed(timing).where(several))]
 
     def _way(self) -> str:
         if self.reduction != AUTO:
@@ -262,88 +223,21 @@ class Forward:
         ways = {BEST: BEST, str(Backend.NVSHMEM): ALL_TO_ALL}
         return ways.get(self.setting.backend, REDUCE_SCATTER)
 
-    def domain(self, G: Array) -> Array:
-        """Ranks of one fast domain: an NVLink domain, or a node where there is no NVLink."""
-        if self.setting.one_domain:
-            return G
-        machine = self.setting.machine
-        return np.minimum(G, machine.domain_gpus_of(self.gpus_per_node or machine.gpus_per_node))
-
-    def _two_level(self, dense: Array, G: Array) -> list[Step]:
+    def _two_level(self, dense: Array, G: Array) -> list[TimedStep]:
         """Reduce-scatter inside each domain, then among the ranks of equal place; flat where G is uneven."""
         g = self.domain(G)
         even = np.mod(G, g) == 0
         inside, groups = np.where(even, g, G), np.where(even, G / g, 1)
-        first = self._collective("reduce_scatter_inside", "reduce_scatter", dense, inside)
-        across = self._collective(
-            "reduce_scatter_across", "reduce_scatter", dense / inside, groups, per_node=1
-        )
+        first = self._collective("reduce_scatter_inside", dense, inside)
+        across = self._collective("reduce_scatter_across", dense / inside, groups, per_node=1)
         return [first, across]
 
-    def _collective(
-        self, name: str, collective: str, payload: Array, gpus: Array, per_node: int | None = None
-    ) -> Step:
-        node = self.gpus_per_node if per_node is None else per_node
-        return Step(name, collective, payload, self.setting.links.timing(collective, payload, gpus, node))
+    def _collective(self, name: str, payload: Array, gpus: Array, per_node: int | None = None) -> TimedStep:
+        node, step = self.gpus_per_node if per_node is None else per_node, STEPS[name]
+        timing = self.setting.links.timing(step.collective, payload, gpus, node)
+        return TimedStep(step, payload, timing)
 
-    def gather_timing(self, dram: Array, l2: Array, memory: Memory | None) -> Timing:
-        """Gather and pool of that many bytes, ``kernels.gather_pool_time``."""
-        value = self.setting.machine.value
-        rate = value("gather_bytes_per_s")
-        keys: tuple[str, ...] = _GATHER_KEYS
-        if memory is not None:  # the stated rate of the memory compares with the stated rate of the HBM
-            rate = rate / value("hbm_bytes_per_s") * memory.bytes_per_s
-            keys = ()
-        time = kernels.gather_pool_time(dram, l2, value("launch_floor_s"), rate, value("l2_bytes_per_s"))
-        cached = dram / rate < l2 / value("l2_bytes_per_s")
-        slow = "gather_bytes_per_s" if memory is None else _ASSUMED_MEMORY
-        names = ("launch_floor_s", slow, "l2_bytes_per_s")
-        return self._kernel("gather_pool", dram, time, value("launch_floor_s"), keys, names, cached)
-
-    def stream_timing(self, step: str, moved: Array, floor: str, rate: str) -> Timing:
-        """A kernel that streams ``moved`` bytes, with the machine's constants ``floor`` and ``rate``."""
-        value = self.setting.machine.value
-        time = kernels.stream_kernel_time(moved, value(floor), value(rate))
-        return self._kernel(step, moved, time, value(floor), (floor, rate), (floor, rate), np.bool_(False))
-
-    def _kernel(
-        self,
-        step: str,
-        moved: Array,
-        time: Array,
-        floor: float,
-        keys: tuple[str, ...],
-        names: tuple[str, ...],
-        cached: NDArray[np.bool_] | np.bool_,
-    ) -> Timing:
-        """A kernel's time with the band of the kernel model and the evidence of its weakest constant.
-
-        moved   bytes that it moves: beyond those that were timed, its own constants are extrapolated, and
-                those that the samples do not tell count too
-        keys    constants that it rests on; none: a memory that was assumed
-        names   what it hangs on: the floor; where the bytes take longer the rate, where ``cached`` the second
-        """
-        shape, k = time.shape, self.kernel_factor(step)
-        ranks = [self.setting.machine.quantity(key).evidence.rank for key in keys]
-        rank, code = constant(max(ranks, default=Evidence.ASSUMED.rank), shape), constant(0, shape)
-        fit = self.kernel_fit(step)
-        if fit is not None:
-            inside = (moved >= 0.999 * fit.low_bytes) & (moved <= 1.001 * fit.high_bytes)
-            told = [r for r, key in zip(ranks, keys, strict=True) if not self._untold(key)]
-            known = max([*told, Evidence.INTERPOLATED.rank]) if keys else Evidence.ASSUMED.rank
-            rank = np.where(inside, known, np.maximum(rank, Evidence.EXTRAPOLATED.rank)).astype(np.int8)
-        limit = np.where(time - floor > floor, 1 + cached.astype(np.int8), 0).astype(np.int8)
-        floors = np.broadcast_to(np.float64(floor), shape)
-        return Timing(time, time / k, time * k, floors, rank, limit, names, code, (KERNEL_LIBRARY,))
-
-    def _untold(self, key: str) -> bool:
-        """Whether the kernels that were timed do not tell a constant: nothing hangs on it where they were."""
-        known = self.setting.kernels
-        if known is None or key in self.setting.machine.overrides:
-            return False
-        return key in known.untold or (key in known.values and not known.values[key].known)
-
-    def light_time(self, work: Work, traffic: Traffic, steps: list[Step], local: Array) -> Array:
+    def light_time(self, work: Work, traffic: Traffic, steps: list[TimedStep], local: Array) -> Array:
         """Least time of the pass at datasheet rates, with no latency (``bounds.sharded_floor_time``) [s].
 
         local  time of the same batch in local memory [s]

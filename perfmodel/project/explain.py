@@ -15,11 +15,12 @@ from perfmodel.collectives.estimate import CollectiveModel
 from perfmodel.collectives.library import Faster
 from perfmodel.errors import BadInputError
 from perfmodel.model import collectives, curves, kernels, laws
+from perfmodel.passes.handover import Handover
+from perfmodel.passes.settings import OneDomain
+from perfmodel.passes.steps import HANDOVER, LABELS, StepRow
 from perfmodel.project import laws_explained as laws_of
-from perfmodel.project.costs import CONVERT_IN, CONVERT_OUT, HANDOVER
-from perfmodel.project.handover import Handover
-from perfmodel.project.projection import LABELS, Projection, StepRow
-from perfmodel.project.scenarios import OneDomain
+from perfmodel.project.costs import CONVERT_IN, CONVERT_OUT
+from perfmodel.project.projection import Projection
 from perfmodel.project.terms import Term as Term
 from perfmodel.project.terms import kernel_terms, payload_equation, payload_terms
 from perfmodel.schema.calibration import Curve
@@ -60,9 +61,8 @@ class Explanation:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and words, for JSON."""
-        step = {k: str(v) if k in ("clock", "evidence") else v for k, v in vars(self.step).items()}
         return {
-            "step": step,
+            "step": self.step.to_dict(),
             "title": self.title,
             "payload_equation": self.payload_equation,
             "equation": self.equation,

@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from perfmodel.collectives.library import Codes, Timing
 from perfmodel.errors import BadInputError
 from perfmodel.model import bands
-from perfmodel.project.costs import Forward, Step
+from perfmodel.project.costs import Forward
 from perfmodel.project.inputs import Work
+from perfmodel.project.timed import TimedStep
 from perfmodel.schema.evidence import MAIN_SHARE, Evidence
 
 Array = NDArray[np.float64]
@@ -77,7 +78,7 @@ class Costed:
 
     grid: Grid
     base: Timing
-    steps: tuple[Step, ...]
+    steps: tuple[TimedStep, ...]
 
 
 def costed(forward: Forward, work: Work) -> Costed:
@@ -116,14 +117,14 @@ def _costed(forward: Forward, work: Work) -> Costed:
     return Costed(Grid(columns, tuple(step.name for step in steps)), base, tuple(steps))
 
 
-def totals(base: Timing, steps: list[Step], *, own_rate: bool = False) -> dict[str, NDArray[Any]]:
+def totals(base: Timing, steps: list[TimedStep], *, own_rate: bool = False) -> dict[str, NDArray[Any]]:
     """Sum of the steps, its band, and the slowdown with its band (see ``bands.slowdown_band``).
 
     own_rate  the pass gathers from a memory of its own, whose assumed rate errs apart from the baseline's:
               the slowdown then has the kernels' error once, instead of an error that cancels
     """
-    comm = _sum([step.timing for step in steps if not step.is_kernel], base.time_s.shape)
-    kern = _sum([step.timing for step in steps if step.is_kernel], base.time_s.shape)
+    comm = _sum([step.timing for step in steps if not step.step.is_kernel], base.time_s.shape)
+    kern = _sum([step.timing for step in steps if step.step.is_kernel], base.time_s.shape)
     time = comm[1] + kern[1]
     local = (base.low_s, base.time_s, base.high_s)
     if own_rate:
@@ -149,7 +150,7 @@ def totals(base: Timing, steps: list[Step], *, own_rate: bool = False) -> dict[s
     }
 
 
-def _main(steps: list[Step], time: Array) -> Codes:
+def _main(steps: list[TimedStep], time: Array) -> Codes:
     """Rank of the weakest evidence that much of the time rests on. Source: ``Evidence.main``"""
     rests: dict[int, Array] = {}
     for step in steps:

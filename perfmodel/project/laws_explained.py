@@ -13,7 +13,7 @@ from perfmodel.collectives.rates import scaled_unknowns
 from perfmodel.collectives.stored import law_time, step_constants
 from perfmodel.model import collectives, laws
 from perfmodel.model.differences import log_span
-from perfmodel.project.projection import StepRow
+from perfmodel.passes.steps import StepRow
 from perfmodel.project.terms import Term
 from perfmodel.schema.calibration import Law
 from perfmodel.schema.machine import load_machine

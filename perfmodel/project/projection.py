@@ -10,40 +10,20 @@ import numpy as np
 
 from perfmodel.collectives.library import Crossover, Faster, crossover
 from perfmodel.errors import BadInputError
-from perfmodel.project.costs import HANDOVER, TWO_LEVEL, Forward, Memory, Step
+from perfmodel.passes.basis import LocalMemory
+from perfmodel.passes.settings import Setting, clock_of
+from perfmodel.passes.steps import LABELS, StepRow
+from perfmodel.project.costs import TWO_LEVEL, Forward
 from perfmodel.project.grid import Costed, costed
 from perfmodel.project.inputs import Work
 from perfmodel.project.question import Question
-from perfmodel.project.scenarios import Setting
+from perfmodel.project.timed import TimedStep
 from perfmodel.schema.evidence import Clock, Evidence
 from perfmodel.units import counted, format_bytes, format_count
 
 if TYPE_CHECKING:
     import pandas as pd
 
-LABELS = {  # of the steps of a projection, and of any other sharding's (``perfmodel.plan.steps``)
-    "bucketize": "bucketize indices",
-    "all_to_all_splits": "all-to-all (splits)",
-    "all_to_all_lengths": "all-to-all (lengths)",
-    "all_to_all_ids": "all-to-all (indices)",
-    "gather_pool": "gather + pool",
-    "reduce_scatter_bags": "reduce-scatter (bags)",
-    "all_to_all_bags": "all-to-all (bags)",
-    "exchange_bags": "reduce-scatter or all-to-all (bags)",
-    "reduce_scatter_inside": "reduce-scatter (inside a domain)",
-    "reduce_scatter_across": "reduce-scatter (across domains)",
-    "local_sum": "local sum",
-    "deduplicate": "deduplicate indices",
-    "all_to_all_request_splits": "all-to-all (request splits)",
-    "all_to_all_requests": "all-to-all (requests)",
-    "all_to_all_rows": "all-to-all (unique rows)",
-    "pool_unique_rows": "pool unique rows",
-    "all_to_all_across": "all-to-all (across domains)",
-    "all_to_all_sparse_bags": "all-to-all (non-empty bags)",
-    "convert_out": "convert bags to send",
-    "convert_in": "convert bags that came",
-    HANDOVER: "hand-over",
-}
 _MANY = 1000
 """Times from which on their digits are grouped: 1 250, not 1.25e+03."""
 _SMALLEST_CROSSOVER, _LARGEST_CROSSOVER, _CROSSOVER_POINTS = 128.0, 2.0**32, 201
@@ -73,25 +53,6 @@ class GpuCount:
             return f"{size} ÷ {usable} = {ratio:.3g}  →  1 ({self.rule})"
         times = format_count(ratio) if ratio >= _MANY else f"{ratio:.4g}"
         return f"{size} ÷ {usable} = {times}  →  {format_count(self.gpus)} ({self.rule})"
-
-
-@dataclass(frozen=True)
-class StepRow:
-    """One line of the answer."""
-
-    name: str
-    label: str
-    collective: str  # "" for a kernel
-    library: str  # nccl, nvshmem or kernel
-    payload_bytes: float  # of one GPU: sent by a collective, moved by a kernel
-    time_s: float
-    share: float
-    low_s: float
-    high_s: float
-    floor_s: float
-    clock: Clock
-    evidence: Evidence
-    limit: str  # the number that the evidence hangs on
 
 
 @dataclass(frozen=True)
@@ -152,7 +113,7 @@ class Projection:
         """The steps as a table."""
         import pandas as pd
 
-        return pd.DataFrame([vars(step) for step in self.steps])
+        return pd.DataFrame([step.to_dict() for step in self.steps])
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and words, for JSON."""
@@ -169,10 +130,7 @@ class Projection:
             "main_evidence": str(self.main_evidence),
             "clocks": [str(c) for c in self.clocks],
             "calibrations": list(self.calibrations),
-            "steps": [
-                {k: str(v) if k in ("clock", "evidence") else v for k, v in vars(s).items()}
-                for s in self.steps
-            ],
+            "steps": [step.to_dict() for step in self.steps],
             "crossovers": [vars(c) | {"clocks": [str(x) for x in c.clocks]} for c in self.crossovers],
             "notes": list(self.notes),
         }
@@ -222,7 +180,7 @@ def _projection(forward: Forward, many: Work, reserve: float, found: Costed, at:
     )
 
 
-def _rows(forward: Forward, steps: Iterable[Step], at: int, total_s: float) -> Iterator[StepRow]:
+def _rows(forward: Forward, steps: Iterable[TimedStep], at: int, total_s: float) -> Iterator[StepRow]:
     """The steps of one of the configurations that were costed."""
     for step in steps:
         t = step.timing
@@ -241,18 +199,10 @@ def _rows(forward: Forward, steps: Iterable[Step], at: int, total_s: float) -> I
             low_s=float(t.low_s[at]),
             high_s=float(t.high_s[at]),
             floor_s=float(t.floor_s[at]),
-            clock=forward.setting.kernel_clock if step.is_kernel else clock_of(forward.setting, library),
+            clock=forward.setting.kernel_clock if step.step.is_kernel else clock_of(forward.setting, library),
             evidence=Evidence.from_rank(int(t.evidence[at])),
             limit=t.limit_names[int(t.limit[at])],
         )
-
-
-def clock_of(setting: Setting, library: str) -> Clock:
-    """Clock of the curves of the library that a step used."""
-    links = setting.links
-    if isinstance(links, Faster):
-        return (links.first if library == links.first.name else links.second).times.clock
-    return links.times.clock
 
 
 def _gpu_count(forward: Forward, work: Work, reserve: float) -> GpuCount:
@@ -328,7 +278,7 @@ def _crossovers(
                 yield found
 
 
-def local_memory_work(work: Work, memory: Memory) -> Work:
+def local_memory_work(work: Work, memory: LocalMemory) -> Work:
     """The same tables in one memory, beside one GPU."""
     largest = float(work.table_bytes.max())
     if largest > memory.capacity_bytes:

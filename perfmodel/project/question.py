@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 
 from perfmodel.errors import BadInputError
-from perfmodel.project.costs import AUTO, Forward, Memory
+from perfmodel.passes.basis import LocalMemory
+from perfmodel.passes.settings import CLUSTER
+from perfmodel.project.costs import AUTO, Forward
 from perfmodel.project.inputs import DEFAULTS, Work
-from perfmodel.project.scenarios import CLUSTER
 from perfmodel.schema.machine import Machine, list_machines
 from perfmodel.schema.workload import ID_DTYPE_BYTES, PAYLOADS, TableSet
 from perfmodel.units import parse_quantity
@@ -168,12 +169,12 @@ def exact_text(value: float, unit: str) -> str:
     return best or _plain(value)
 
 
-def memory_text(memory: Memory) -> str:
+def memory_text(memory: LocalMemory) -> str:
     """``10TB@3TB/s``."""
     return f"{exact_text(memory.capacity_bytes, 'byte')}@{exact_text(memory.bytes_per_s, 'byte/s')}"
 
 
-def _memory(memory: Memory) -> dict[str, float]:
+def _memory(memory: LocalMemory) -> dict[str, float]:
     return {"bytes": memory.capacity_bytes, "bytes_per_s": memory.bytes_per_s}
 
 

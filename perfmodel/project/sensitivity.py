@@ -6,12 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from perfmodel.errors import NoCalibrationError
-from perfmodel.project.costs import AUTO, CONVERT_IN, CONVERT_OUT, SPARSE, TWO_LEVEL, Forward, Memory
+from perfmodel.passes.basis import LocalMemory
+from perfmodel.passes.settings import BEST, load_setting
+from perfmodel.passes.steps import StepRow
+from perfmodel.project.costs import AUTO, CONVERT_IN, CONVERT_OUT, SPARSE, TWO_LEVEL, Forward
 from perfmodel.project.grid import project_grid
 from perfmodel.project.inputs import LARGEST, Work
-from perfmodel.project.projection import Projection, StepRow, local_memory_work
+from perfmodel.project.projection import Projection, local_memory_work
 from perfmodel.project.question import exact_text, memory_text
-from perfmodel.project.scenarios import BEST, load_setting
 from perfmodel.schema.evidence import Evidence
 from perfmodel.schema.machine import KEYS
 from perfmodel.units import format_bytes, format_rate, format_ratio
@@ -199,7 +201,7 @@ def _appliance(p: Projection) -> Iterator[Sensitivity]:
     if p.forward.memory is not None:
         return
     size, rate = float(p.work.table_bytes[0]), p.forward.constant("appliance_bytes_per_s")
-    memory = Memory(size, rate)
+    memory = LocalMemory(size, rate)
     forward = replace(p.forward, memory=memory)
     label = f"one memory of {format_bytes(size, binary=False)} at {format_rate(rate)} (appliance)"
     option = f"--local-memory {memory_text(memory)}"

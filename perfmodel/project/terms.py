@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from perfmodel.model import embedding_bag, kernels
+from perfmodel.passes.steps import StepRow
 from perfmodel.project.costs import CONVERT_IN, CONVERT_OUT, SPARSE
-from perfmodel.project.projection import Projection, StepRow
+from perfmodel.project.projection import Projection
 from perfmodel.schema.machine import KEYS, Quantity
 from perfmodel.units import format_amount, format_bytes, format_quantity
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.project.projection import LABELS
+from perfmodel.passes.steps import LABELS
 from perfmodel.report.terminal import paragraph, table
 from perfmodel.report.validate import verdicts_text
 from perfmodel.units import format_fraction, format_number, format_time

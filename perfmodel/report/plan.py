@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.model.exchanges import Exchange
-from perfmodel.plan.cost import StepCost, StepRow
+from perfmodel.passes.steps import StepRow
+from perfmodel.plan.cost import StepCost
 from perfmodel.plan.outcome import Baseline, Group, Outcome
 from perfmodel.plan.placement import Scheme
 from perfmodel.plan.training import WholeStep
@@ -244,7 +245,7 @@ def steps(answer: Outcome) -> str:
     rows = [
         [
             label(row),
-            format_bytes(row.bytes),
+            format_bytes(row.payload_bytes),
             str(row.rank) if row.imbalance > 1.0005 else "all",
             format_ratio(row.imbalance),
             format_time(row.time_s),

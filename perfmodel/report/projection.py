@@ -7,7 +7,8 @@ import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from perfmodel.project import Projection, StepRow
+from perfmodel.passes.steps import StepRow
+from perfmodel.project import Projection
 from perfmodel.project.sensitivity import NextExperiment, Sensitivity
 from perfmodel.report.terminal import command_lines, facts, paragraph, sides, table, unbroken
 from perfmodel.schema.evidence import Evidence

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from perfmodel.passes.settings import CLUSTER
 from perfmodel.project import grids, project
-from perfmodel.project.scenarios import CLUSTER
 from perfmodel.schema.evidence import Clock
 from perfmodel.units import format_bytes, format_ratio
 from perfmodel.validate import crossover, measured

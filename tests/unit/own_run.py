@@ -13,8 +13,8 @@ import numpy as np
 from perfmodel.collectives.library import Library
 from perfmodel.fit.host import machine_from_run
 from perfmodel.model.curves import hockney_time
+from perfmodel.passes.settings import CLUSTER, Setting
 from perfmodel.project import project
-from perfmodel.project.scenarios import CLUSTER, Setting
 from perfmodel.schema.constants import load_kernel_constants
 from perfmodel.schema.evidence import Clock
 from perfmodel.schema.home import MACHINE_NAME, SAMPLES_NAME

@@ -13,10 +13,10 @@ import pytest
 
 from perfmodel.cli import run
 from perfmodel.model.dense import DenseModel, cross_macs, mlp_macs, update_bytes
+from perfmodel.passes.steps import BACKWARD, FORWARD
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme, uniform_plan
 from perfmodel.plan.dense import Dense
 from perfmodel.plan.loads import Exchange
-from perfmodel.plan.steps import BACKWARD, FORWARD
 from perfmodel.plan.training import PARTS, Costed, embedding_communication_s
 from perfmodel.schema.workload import Table, TableSet
 from perfmodel.validate import dlrm

@@ -11,11 +11,12 @@ import pytest
 from perfmodel.cli import run
 from perfmodel.errors import BadInputError
 from perfmodel.model.exchanges import Exchange
+from perfmodel.passes.steps import StepRow
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme
 from perfmodel.plan.alike import Alike, best_alike
 from perfmodel.plan.answer import compared, evaluator_of
 from perfmodel.plan.explain import explain_plan_step
-from perfmodel.project import Projection, StepRow, project_one
+from perfmodel.project import Projection, project_one
 from perfmodel.project.explain import Explanation, explain_step
 
 TABLES = PlanTables.load("mlperf-dlrm-dcnv2")
@@ -49,7 +50,7 @@ def test_a_row_wise_plan_has_the_steps_of_the_projection(reduction: str, gpus: i
     for row, step in zip(found.rows, wanted.steps, strict=True):
         close = {name: getattr(step, name) for name in ("time_s", "low_s", "high_s", "floor_s")}
         assert {name: getattr(row, name) for name in close} == pytest.approx(close, rel=1e-12), row.name
-        assert row.bytes == pytest.approx(step.payload_bytes, rel=1e-12), row.name
+        assert row.payload_bytes == pytest.approx(step.payload_bytes, rel=1e-12), row.name
         assert row.evidence == step.evidence or row.name == "all_to_all_sparse_bags"
     assert found.time_s == pytest.approx(wanted.time_s, rel=1e-12)
     assert ("convert_out" in steps(wanted)) == (payload != "fp32")

@@ -115,14 +115,14 @@ def test_two_tables_on_two_gpus_by_hand() -> None:
         assert loads.of(resource).tolist() == wanted, resource
     cost = evaluator.step(loads)
     rows = {row.name: row for row in cost.rows}
-    assert (rows["all_to_all_ids"].bytes, rows["all_to_all_ids"].mean_bytes) == (
+    assert (rows["all_to_all_ids"].payload_bytes, rows["all_to_all_ids"].mean_bytes) == (
         480,
         440,
     )  # rank 1 receives 480
     assert rows["all_to_all_ids"].rank == 1
-    assert (rows["all_to_all_bags"].bytes, rows["all_to_all_bags"].rank) == (640, 1)
+    assert (rows["all_to_all_bags"].payload_bytes, rows["all_to_all_bags"].rank) == (640, 1)
     assert rows["all_to_all_bags"].imbalance == 640 / ((480 + 640) / 2)
-    assert rows["all_to_all_splits"].bytes == 3 * 8 * 2
+    assert rows["all_to_all_splits"].payload_bytes == 3 * 8 * 2
     assert "local_sum" not in rows and "reduce_scatter_bags" not in rows
     assert cost.time_s == sum(row.time_s for row in cost.rows)
     memory = evaluator.memory(plan, loads)

@@ -16,8 +16,8 @@ from perfmodel.collectives.library import Faster, Library
 from perfmodel.errors import BadInputError
 from perfmodel.model.embedding_bag import slowdown_limit
 from perfmodel.model.look_ups import LookUps
-from perfmodel.project import Forward, Memory, grids, prepare, project_each, project_grid, project_one
-from perfmodel.project.scenarios import BEST
+from perfmodel.passes.settings import BEST
+from perfmodel.project import Forward, LocalMemory, grids, prepare, project_each, project_grid, project_one
 from perfmodel.project.sensitivity import sensitivities
 from perfmodel.schema.evidence import Clock, Evidence
 from perfmodel.schema.machine import load_machine
@@ -134,7 +134,7 @@ def test_one_local_memory() -> None:
     assert p.gpus == 1
     assert p.slowdown == pytest.approx(1.0)
     assert p.evidence is Evidence.ASSUMED
-    half = one(table_bytes=10e12, local_memory=Memory(10e12, 1.675e12), batch=2**20)
+    half = one(table_bytes=10e12, local_memory=LocalMemory(10e12, 1.675e12), batch=2**20)
     assert half.slowdown == pytest.approx(2.0, rel=0.01)
     with pytest.raises(BadInputError, match="do not fit"):
         one(table_bytes=10e12, local_memory=(9e12, 3e12))

@@ -11,8 +11,8 @@ from alpha_beta import AlphaBeta, one
 import perfmodel
 from perfmodel.collectives.library import Faster, Library
 from perfmodel.errors import BadInputError
+from perfmodel.passes.settings import BEST, OneDomain
 from perfmodel.project import grids, project_one
-from perfmodel.project.scenarios import BEST, OneDomain
 from perfmodel.project.sensitivity import next_experiment, sensitivities
 from perfmodel.schema.constants import load_scenario_file
 from perfmodel.schema.evidence import Evidence

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfmodel.cli import run
-from perfmodel.project import Memory, project_one
+from perfmodel.project import LocalMemory, project_one
 from perfmodel.project.question import exact_text, memory_text
 from perfmodel.schema.machine import load_machine
 from perfmodel.units import parse_quantity
@@ -72,7 +72,7 @@ def test_texts_are_read_as_the_very_value(unit: str, value: float) -> None:
 def test_short_texts() -> None:
     assert [exact_text(v, "byte") for v in (1e13, 2.0**40, 7.8125e10)] == ["10TB", "1TiB", "78.125GB"]
     assert (exact_text(1e11, "byte/s"), exact_text(132, "count")) == ("100GB/s", "132")
-    assert memory_text(Memory(1e13, 3.35e12)) == "10TB@3.35TB/s"
+    assert memory_text(LocalMemory(1e13, 3.35e12)) == "10TB@3.35TB/s"
 
 
 def test_a_machine_file_is_named_as_it_was_given() -> None:

@@ -22,8 +22,8 @@ from perfmodel.cli import run
 from perfmodel.cli.choices import own_sizes
 from perfmodel.cli.question import question_of
 from perfmodel.collectives.library import Faster, Library
+from perfmodel.passes.settings import OneDomain
 from perfmodel.project import project_one
-from perfmodel.project.scenarios import OneDomain
 from perfmodel.report.figures import Block, Missing, evidence, style
 from perfmodel.report.page import assemble, contents, lines, markdown
 from perfmodel.report.page.assemble import Page, block_data, script_safe

@@ -13,6 +13,8 @@ import pytest
 
 from perfmodel.cli import run
 from perfmodel.errors import BadInputError
+from perfmodel.passes.handover import BETWEEN, Handover
+from perfmodel.passes.settings import load_setting
 from perfmodel.plan import Evaluator, PlanTables, alike
 from perfmodel.plan.alike import WAYS, Alike, Impossible, best_alike, schemes_of, way_named
 from perfmodel.plan.answer import compared, evaluator_of, projection_of, winner
@@ -20,8 +22,6 @@ from perfmodel.plan.explain import explain_plan_step
 from perfmodel.plan.loads import LoadModel
 from perfmodel.plan.sizes import by_size
 from perfmodel.project import Projection, project_one
-from perfmodel.project.handover import BETWEEN, Handover
-from perfmodel.project.scenarios import load_setting
 from perfmodel.schema.calibration import Interval
 from perfmodel.schema.machine import load_machine
 from perfmodel.schema.workload import Table, TableSet

@@ -12,8 +12,8 @@ import numpy.typing as npt
 from perfmodel.collectives.estimate import CollectiveEstimate, CollectiveModel
 from perfmodel.errors import NoCalibrationError
 from perfmodel.model.differences import apart, ratio_band
+from perfmodel.passes.settings import BEST, Setting
 from perfmodel.project.comparison import VERDICTS, Verdict
-from perfmodel.project.scenarios import BEST, Setting
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Missing
 from perfmodel.report.figures.collectives import Measured, measured, medians

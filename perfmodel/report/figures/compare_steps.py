@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from perfmodel.project import Projection, StepRow
+from perfmodel.passes.steps import StepRow
+from perfmodel.project import Projection
 from perfmodel.project.comparison import Difference, Verdict, differences, largest, whole
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Missing, Switch

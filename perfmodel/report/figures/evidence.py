@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perfmodel.errors import NoCalibrationError
+from perfmodel.passes.settings import BEST
 from perfmodel.project import Projection
-from perfmodel.project.scenarios import BEST
 from perfmodel.report.figures.block import Block, Missing
 from perfmodel.report.figures.collectives import Measured, collectives, measured
 from perfmodel.report.figures.roofline import roofline

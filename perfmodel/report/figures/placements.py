@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from perfmodel.model import exchanges as ex
-from perfmodel.plan.memory import Memory
+from perfmodel.plan.memory import PlanMemory
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Switch
 from perfmodel.report.figures.gpus import (
@@ -124,7 +124,7 @@ def pieces_of(shown: Shown, rank: int) -> Iterator[Piece]:
     found = [*_copies(shown, rank), *_shards(shown, rank)]
     size = shown.answer.evaluator.tables.rows * shown.answer.evaluator.tables.dim
     yield from sorted(found, key=lambda p: (ORDER.index(p.sharding), -size[p.tables[0]], p.tables[0]))
-    memory: Memory = shown.answer.found.memory
+    memory: PlanMemory = shown.answer.found.memory
     rest = float(shown.shares.total_s[rank]) - sum(piece.time_s for piece in found)
     yield Piece(OWN, (), 0, 0, float(memory.buffer_bytes[rank]), 0.0, max(rest, 0.0))
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from perfmodel.plan.cost import StepCost, StepRow
+from perfmodel.passes.steps import StepRow
+from perfmodel.plan.cost import StepCost
 from perfmodel.plan.training import is_communication
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Switch
@@ -114,7 +115,7 @@ def _step_hover(row: StepRow | None, plan: str, cost: StepCost) -> str:
         [
             f"<b>{step_label(row.name)}</b>, {plan}",
             f"{format_time(row.time_s)} ({share}), band {band(row.low_s, row.high_s)}",
-            f"{format_bytes(row.bytes)} on the busiest GPU{library}",
+            f"{format_bytes(row.payload_bytes)} on the busiest GPU{library}",
             f"limit: {row.limit}; evidence: {row.evidence}",
         ]
     )
@@ -128,7 +129,7 @@ def _step_row(row: StepRow, plan: str, cost: StepCost) -> Mapping[str, Any]:
         "low_s": row.low_s,
         "high_s": row.high_s,
         "share": row.time_s / cost.time_s,
-        "bytes": row.bytes,
+        "bytes": row.payload_bytes,
         "mean_bytes": row.mean_bytes,
         "library": row.library if row.collective else "",
         "limit": row.limit,

@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from perfmodel.project import Projection, StepRow
+from perfmodel.passes.steps import StepRow
+from perfmodel.project import Projection
 from perfmodel.report.figures.compare_curves import model_of
 from perfmodel.report.figures.words import collective_name, library_name
 from perfmodel.report.projection import short_label

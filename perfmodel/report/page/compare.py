@@ -13,9 +13,9 @@ import numpy as np
 
 from perfmodel.collectives.estimate import LARGEST_GPUS
 from perfmodel.errors import NoCalibrationError
+from perfmodel.passes.settings import Setting
 from perfmodel.project import Projection, project, project_one
 from perfmodel.project.needs import needs, ways
-from perfmodel.project.scenarios import Setting
 from perfmodel.report.figures.block import Block, Missing
 from perfmodel.report.figures.compare import SLOWDOWN, TIME, Pair, slowdown_title, slowdowns, times
 from perfmodel.report.figures.compare_constants import constants, needed

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from perfmodel.collectives.estimate import LARGEST_GPUS
 from perfmodel.errors import BadInputError, PerfmodelError
+from perfmodel.passes.settings import CLUSTER
 from perfmodel.plan.answer import compared
 from perfmodel.project import Projection, project_each
-from perfmodel.project.scenarios import CLUSTER
 from perfmodel.report.figures.block import Missing
 from perfmodel.report.figures.breakdown import breakdown
 from perfmodel.report.figures.line_traces import Line

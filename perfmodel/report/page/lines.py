@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfmodel.errors import NoCalibrationError, PerfmodelError
+from perfmodel.passes.settings import BEST, CLUSTER, Setting
 from perfmodel.project import Projection, prepare, project, project_each, project_grid
-from perfmodel.project.scenarios import BEST, CLUSTER, Setting
 from perfmodel.report.figures.line_traces import Line
 from perfmodel.report.figures.style import PALETTE
 from perfmodel.report.figures.words import library_name

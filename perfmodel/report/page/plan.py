@@ -259,7 +259,8 @@ def _equations(answer: Outcome, asked: Sequence[str]) -> str:
         text = bytes_equation(known[row.name]) if row.name in known else ""
         where = f"{row.library} {row.collective.replace('_', '-')}" if row.collective else "kernel"
         numbers = (
-            value.replace(" ", "\u00a0") for value in (format_time(row.time_s), format_bytes(row.bytes))
+            value.replace(" ", "\u00a0")
+            for value in (format_time(row.time_s), format_bytes(row.payload_bytes))
         )
         cells = (*numbers, where, row.limit, str(row.evidence), text)
         rows.append(

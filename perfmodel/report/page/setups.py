@@ -11,7 +11,7 @@ from typing import Any
 from perfmodel.collectives.choose import choose_calibration
 from perfmodel.collectives.estimate import LARGEST_GPUS, Models
 from perfmodel.errors import NoCalibrationError, PerfmodelError
-from perfmodel.project.scenarios import BEST, CLUSTER, Setting, load_setting
+from perfmodel.passes.settings import BEST, CLUSTER, Setting, load_setting
 from perfmodel.report.figures.words import library_name
 from perfmodel.report.page.selectors import Selector
 from perfmodel.schema.evidence import Backend

@@ -9,8 +9,8 @@ from functools import lru_cache
 from typing import Any
 
 from perfmodel.errors import BadInputError, PerfmodelError
+from perfmodel.passes.settings import CLUSTER
 from perfmodel.project import Projection, project_each
-from perfmodel.project.scenarios import CLUSTER
 from perfmodel.report.figures.block import Block, Missing
 from perfmodel.report.figures.breakdown import breakdown
 from perfmodel.report.figures.slowdown import Mark, sentence, slowdown

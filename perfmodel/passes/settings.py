@@ -1,4 +1,4 @@
-"""Named sets of assumptions about the fabric, and the libraries of a machine under each of them."""
+"""What a pass runs on: a machine, its libraries, and named sets of assumptions about the fabric."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from perfmodel.collectives.estimate import CollectiveEstimate, CollectiveModel, 
 from perfmodel.collectives.library import Array, CollectiveTimes, Faster, Library, Links
 from perfmodel.errors import BadInputError, NoCalibrationError
 from perfmodel.model.collectives import bus_factor
-from perfmodel.project.handover import Handover
+from perfmodel.passes.handover import Handover
 from perfmodel.schema.calibration import Calibration, KernelConstants, load_calibration
 from perfmodel.schema.constants import (
     Constants,
@@ -126,6 +126,14 @@ class Setting:
     def one_domain(self) -> bool:
         """Whether all GPUs are taken to be in one NVLink domain."""
         return self.scenario != CLUSTER
+
+
+def clock_of(setting: Setting, library: str) -> Clock:
+    """Clock of the curves of the library that a step used."""
+    links = setting.links
+    if isinstance(links, Faster):
+        return (links.first if library == links.first.name else links.second).times.clock
+    return links.times.clock
 
 
 def load_setting(

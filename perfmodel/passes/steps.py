@@ -1,20 +1,17 @@
-"""The steps of a pass: which resources each waits for, and how long it takes at any load."""
+"""The steps of a pass: what each is, which bytes it waits for, and the line of an answer that it becomes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from perfmodel.plan.loads import Resource
-
-Array = NDArray[np.float64]
+from perfmodel.passes.resources import Resource
+from perfmodel.schema.evidence import Clock, Evidence
 
 ALL, INSIDE, ACROSS = "all", "inside", "across"
 """Ranks of a collective: all; those of one NVLink domain; those of the same place in all domains."""
+HANDOVER = "handover"
+"""What a pass adds to its collectives, where a calibration measured it."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +23,7 @@ class Step:
                 of a kernel the bytes it streams, or DRAM and L2 bytes of a gather
     splits      a collective of one size, which runs where the resource is in use
     alone       whether a kernel runs on one GPU too
-    like        the step of a projection whose hand-over and kernel constants it has
+    like        the step of a row-wise pass whose hand-over and kernel constants it has
     """
 
     name: str
@@ -36,6 +33,11 @@ class Step:
     splits: bool = False
     alone: bool = False
     like: str = ""
+
+    @property
+    def is_kernel(self) -> bool:
+        """Whether it runs on one GPU, without communication."""
+        return not self.collective and self.name != HANDOVER
 
     @property
     def gathers(self) -> bool:
@@ -49,7 +51,7 @@ class Step:
 
     @property
     def alike(self) -> str:
-        """Name of the step of a projection that it is like."""
+        """Name of the step of a row-wise pass that it is like."""
         return self.like or self.name
 
 
@@ -126,35 +128,84 @@ BACKWARD: tuple[Step, ...] = (
 )
 """The backward pass of the tables, in order: the forward's exchanges transposed, and the update of rows."""
 
-_SMALLEST_LOG2, _LARGEST_LOG2, _CELL_BITS = -20, 48, 8
-_MANTISSA_BITS, _BIAS = 52, 1023
+EXCHANGE = Step("exchange_bags", (_R.BAGS_SENT, _R.BAGS_RECEIVED), "reduce_scatter or all_to_all")
+"""The exchange of bags of two libraries, by whichever is faster."""
+STEPS: dict[str, Step] = {step.name: step for step in (*FORWARD, EXCHANGE, *BACKWARD, Step(HANDOVER, ()))}
+"""All steps by name."""
+LABELS = {
+    "bucketize": "bucketize indices",
+    "all_to_all_splits": "all-to-all (splits)",
+    "all_to_all_lengths": "all-to-all (lengths)",
+    "all_to_all_ids": "all-to-all (indices)",
+    "gather_pool": "gather + pool",
+    "reduce_scatter_bags": "reduce-scatter (bags)",
+    "all_to_all_bags": "all-to-all (bags)",
+    "exchange_bags": "reduce-scatter or all-to-all (bags)",
+    "reduce_scatter_inside": "reduce-scatter (inside a domain)",
+    "reduce_scatter_across": "reduce-scatter (across domains)",
+    "local_sum": "local sum",
+    "deduplicate": "deduplicate indices",
+    "all_to_all_request_splits": "all-to-all (request splits)",
+    "all_to_all_requests": "all-to-all (requests)",
+    "all_to_all_rows": "all-to-all (unique rows)",
+    "pool_unique_rows": "pool unique rows",
+    "all_to_all_across": "all-to-all (across domains)",
+    "all_to_all_sparse_bags": "all-to-all (non-empty bags)",
+    "convert_out": "convert bags to send",
+    "convert_in": "convert bags that came",
+    HANDOVER: "hand-over",
+    "convert_gradients_out": "convert gradients to send",
+    "all_to_all_gradients": "all-to-all (gradients)",
+    "all_to_all_sparse_gradients": "all-to-all (gradients of non-empty bags)",
+    "all_to_all_gradients_across": "all-to-all (gradients across domains)",
+    "all_gather_across": "all-gather (across domains)",
+    "all_gather_inside": "all-gather (inside a domain)",
+    "all_gather_gradients": "all-gather (gradients)",
+    "convert_gradients_in": "convert gradients that came",
+    "accumulate_row_gradients": "add up gradients by row",
+    "all_to_all_row_gradients": "all-to-all (gradients of unique rows)",
+    "sort_lookups": "sort look-ups by row",
+    "all_reduce_copies": "all-reduce (gradients of copies)",
+    "update_rows": "update rows",
+}
+"""What people read, by the name of a step."""
 
 
-class FastCurve:
-    """A curve t(S) as straight pieces, 256 to an octave, read by the bits of S.
+@dataclass(frozen=True)
+class StepRow:
+    """One line of an answer: a step with its time.
 
-    S   bytes, any shape; 0 (or less than 2^-20) takes no time, less than 1 as long as 1
-    Source: an octave of IEEE numbers is 2^52 equal steps: the exponent and the first 8 bits name the piece
-    Limits: at piece boundaries exact; elsewhere within 0.1 % of any curve whose exponent d ln t / d ln S
-            changes by less than 1 within a piece;  above 2^48 -> the last piece goes on
+    payload_bytes  of one GPU, the busiest: sent by a collective, moved by a kernel
+    mean_bytes, rank  of a plan: bytes of the mean GPU, and the busiest;  limit  what the evidence hangs on
     """
 
-    def __init__(self, time: Callable[[Array], Array]) -> None:
-        octaves = _LARGEST_LOG2 - _SMALLEST_LOG2
-        cells = 1 << _CELL_BITS
-        steps = np.tile(1 + np.arange(cells) / cells, octaves)
-        exponents = np.repeat(np.arange(octaves), cells) + _SMALLEST_LOG2
-        edges = np.append(np.ldexp(steps, exponents), 2.0**_LARGEST_LOG2)
-        values = np.asarray(time(np.maximum(edges, 1)), dtype=np.float64)
-        slope = np.diff(values) / np.diff(edges)
-        self._slope = np.concatenate([[0.0], slope])
-        self._base = np.concatenate([[0.0], values[:-1] - slope * edges[:-1]])
-        self._first = ((_SMALLEST_LOG2 + _BIAS) << _CELL_BITS) - 1
-        self._shift = _MANTISSA_BITS - _CELL_BITS
+    name: str
+    label: str
+    collective: str  # "" for a kernel
+    library: str  # nccl, nvshmem or kernel
+    payload_bytes: float
+    time_s: float
+    share: float
+    low_s: float
+    high_s: float
+    floor_s: float
+    clock: Clock
+    evidence: Evidence
+    limit: str
+    mean_bytes: float = 0.0
+    rank: int = 0
 
-    def __call__(self, size: Any) -> Array:
-        """Times [s] of sizes [bytes]."""
-        S = np.asarray(size, dtype=np.float64)
-        piece = (S.view(np.int64) >> self._shift) - self._first
-        piece = np.minimum(np.maximum(piece, 0), self._slope.size - 1)
-        return np.asarray(self._base[piece] + self._slope[piece] * S)
+    @property
+    def is_kernel(self) -> bool:
+        """Whether it runs on one GPU, without communication."""
+        return not self.collective and self.name != HANDOVER
+
+    @property
+    def imbalance(self) -> float:
+        """Busiest over mean, 1 where all ranks have as much."""
+        return self.payload_bytes / self.mean_bytes if self.mean_bytes > 0 else 1.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers and words of any answer; which rank is the busiest is a plan's own."""
+        words = {"clock": str(self.clock), "evidence": str(self.evidence)}
+        return {k: v for k, v in (vars(self) | words).items() if k not in ("mean_bytes", "rank")}

@@ -1,4 +1,4 @@
-"""Steps of a pass with their times, and what one rank looks up, sends and moves in it."""
+"""Steps of many configurations with their times, and what one rank looks up, sends and moves."""
 
 from __future__ import annotations
 
@@ -8,25 +8,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.collectives.library import Timing, select
+from perfmodel.passes.steps import Step
 
 Array = NDArray[np.float64]
 
-HANDOVER = "handover"
-
 
 @dataclass(frozen=True)
-class Step:
-    """One step of the pass: what it is, how many bytes a GPU sends or moves in it, and its times."""
+class TimedStep:
+    """A step of many configurations: bytes that a GPU sends or moves in it, and its times."""
 
-    name: str
-    collective: str  # "" for a kernel
+    step: Step
     payload_bytes: Array
     timing: Timing
 
     @property
-    def is_kernel(self) -> bool:
-        """Whether it runs on one GPU, without communication."""
-        return not self.collective and self.name != HANDOVER
+    def name(self) -> str:
+        """Of the step."""
+        return self.step.name
+
+    @property
+    def collective(self) -> str:
+        """That the step runs; "" for a kernel."""
+        return self.step.collective
 
 
 @dataclass(frozen=True)
@@ -46,12 +49,12 @@ class Traffic:
     base_l2_bytes: Array
 
 
-def sum_time(steps: list[Step]) -> Array:
+def sum_time(steps: list[TimedStep]) -> Array:
     """Of steps one after the other [s]."""
     return np.asarray(sum(step.timing.time_s for step in steps))
 
 
-def either(first: NDArray[np.bool_], a: Step, b: Step) -> Step:
+def either(first: NDArray[np.bool_], a: TimedStep, b: TimedStep) -> TimedStep:
     """A step where ``first`` holds, another elsewhere; the name of the one."""
     payload = np.where(first, a.payload_bytes, b.payload_bytes)
     return replace(a, payload_bytes=payload, timing=select(first, a.timing, b.timing))

@@ -1,0 +1,129 @@
+"""What every step of a pass is computed with: a setting, its kernels, the precision of bags on the wire."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.collectives.library import Timing, constant
+from perfmodel.model import kernels
+from perfmodel.passes.settings import Setting
+from perfmodel.schema.calibration import KernelFit
+from perfmodel.schema.evidence import Evidence
+from perfmodel.schema.workload import payload_element_bytes
+
+Array = NDArray[np.float64]
+
+KERNEL_LIBRARY = "kernel"
+_ASSUMED_MEMORY = "a memory that was assumed"
+_GATHER_KEYS = ("gather_bytes_per_s", "launch_floor_s", "l2_bytes_per_s", "small_row_penalty_32")
+
+
+@dataclass(frozen=True)
+class LocalMemory:
+    """The memory that a rank gathers from, when it is not the machine's own."""
+
+    capacity_bytes: float
+    bytes_per_s: float
+
+
+@dataclass(frozen=True)
+class PassBasis:
+    """A setting with how its ranks are used; ``gather_timing`` and ``stream_timing`` time its kernels.
+
+    gpus_per_node  ranks of a node, where they are fewer than the machine's
+    payload        precision of bags on the wire, one of ``PAYLOADS``; None: as they are pooled
+    """
+
+    setting: Setting
+    gpus_per_node: int | None = None
+    payload: str | None = None
+
+    @property
+    def sent_element_bytes(self) -> float:
+        """v, bytes of an element of a bag on the wire."""
+        if self.payload is None:
+            return self.constant("pooled_element_bytes")
+        return float(payload_element_bytes(self.payload))
+
+    def constant(self, key: str) -> float:
+        """A constant of the software or of the kernel model."""
+        return self.setting.constants.value(key)
+
+    def kernel_factor(self, step: str) -> float:
+        """Half-width of the band of a kernel's time, as a factor: of its own fit, else the published one."""
+        z, fit = self.constant("normal_quantile_95"), self.kernel_fit(step)
+        if fit is None:
+            return kernels.error_factor(self.constant("mean_relative_error"), z)
+        return float(np.exp(z * fit.log_sd))
+
+    def kernel_fit(self, step: str) -> KernelFit | None:
+        """How well the calibration's constants fit this kernel; None where they are the machine file's."""
+        known = self.setting.kernels
+        return known.fits.get(step) if known else None  # type: ignore[call-overload]
+
+    def domain(self, G: Array) -> Array:
+        """Ranks of one fast domain: an NVLink domain, or a node where there is no NVLink."""
+        if self.setting.one_domain:
+            return G
+        machine = self.setting.machine
+        return np.minimum(G, machine.domain_gpus_of(self.gpus_per_node or machine.gpus_per_node))
+
+    def gather_timing(self, dram: Array, l2: Array, memory: LocalMemory | None) -> Timing:
+        """Gather and pool of that many bytes, ``kernels.gather_pool_time``."""
+        value = self.setting.machine.value
+        rate = value("gather_bytes_per_s")
+        keys: tuple[str, ...] = _GATHER_KEYS
+        if memory is not None:  # the stated rate of the memory compares with the stated rate of the HBM
+            rate = rate / value("hbm_bytes_per_s") * memory.bytes_per_s
+            keys = ()
+        time = kernels.gather_pool_time(dram, l2, value("launch_floor_s"), rate, value("l2_bytes_per_s"))
+        cached = dram / rate < l2 / value("l2_bytes_per_s")
+        slow = "gather_bytes_per_s" if memory is None else _ASSUMED_MEMORY
+        names = ("launch_floor_s", slow, "l2_bytes_per_s")
+        return self._kernel("gather_pool", dram, time, value("launch_floor_s"), keys, names, cached)
+
+    def stream_timing(self, step: str, moved: Array, floor: str, rate: str) -> Timing:
+        """A kernel that streams ``moved`` bytes, with the machine's constants ``floor`` and ``rate``."""
+        value = self.setting.machine.value
+        time = kernels.stream_kernel_time(moved, value(floor), value(rate))
+        return self._kernel(step, moved, time, value(floor), (floor, rate), (floor, rate), np.bool_(False))
+
+    def _kernel(
+        self,
+        step: str,
+        moved: Array,
+        time: Array,
+        floor: float,
+        keys: tuple[str, ...],
+        names: tuple[str, ...],
+        cached: NDArray[np.bool_] | np.bool_,
+    ) -> Timing:
+        """A kernel's time with the band of the kernel model and the evidence of its weakest constant.
+
+        moved   bytes that it moves: beyond those that were timed, its own constants are extrapolated, and
+                those that the samples do not tell count too
+        keys    constants that it rests on; none: a memory that was assumed
+        names   what it hangs on: the floor; where the bytes take longer the rate, where ``cached`` the second
+        """
+        shape, k = time.shape, self.kernel_factor(step)
+        ranks = [self.setting.machine.quantity(key).evidence.rank for key in keys]
+        rank, code = constant(max(ranks, default=Evidence.ASSUMED.rank), shape), constant(0, shape)
+        fit = self.kernel_fit(step)
+        if fit is not None:
+            inside = (moved >= 0.999 * fit.low_bytes) & (moved <= 1.001 * fit.high_bytes)
+            told = [r for r, key in zip(ranks, keys, strict=True) if not self._untold(key)]
+            known = max([*told, Evidence.INTERPOLATED.rank]) if keys else Evidence.ASSUMED.rank
+            rank = np.where(inside, known, np.maximum(rank, Evidence.EXTRAPOLATED.rank)).astype(np.int8)
+        limit = np.where(time - floor > floor, 1 + cached.astype(np.int8), 0).astype(np.int8)
+        floors = np.broadcast_to(np.float64(floor), shape)
+        return Timing(time, time / k, time * k, floors, rank, limit, names, code, (KERNEL_LIBRARY,))
+
+    def _untold(self, key: str) -> bool:
+        """Whether the kernels that were timed do not tell a constant: nothing hangs on it where they were."""
+        known = self.setting.kernels
+        if known is None or key in self.setting.machine.overrides:
+            return False
+        return key in known.untold or (key in known.values and not known.values[key].known)
