@@ -52,10 +52,11 @@ def table() -> str:
     ]
     for name, dataset in TRACES.items():
         reuse = reuse_of(dataset)
-        counted, rates = (each.unique / reuse.unique - 1 for each in (counted_rates(reuse), rates_of(reuse)))
+        rates = rates_of(reuse)
+        counted, fitted = (each.unique / reuse.unique - 1 for each in (counted_rates(reuse), rates))
         lines.append(
-            f"| {name} | {reuse.lookups:,.0f} | {reuse.unique:,.0f} | {counted:+.1%} | {rates:+.1%} | "
-            f"{rates_of(reuse).table_rows:,.0f} |"
+            f"| {name} | {reuse.lookups:,.0f} | {reuse.unique:,.0f} | {counted:+.1%} | {fitted:+.2%} | "
+            f"{float(f'{rates.table_rows:.4g}'):,.0f} |"
         )
     return "\n".join(lines)
 

@@ -22,6 +22,8 @@ _RATES_PER_OCTAVE = 4
 _ROUNDED = 0.0005  # of published shares
 _RELATIVE = 0.01
 _LEAST_SHARE = 1e-6
+_EVEN = 0.1
+"""Cost of look-ups that all ask for rows of one rate, in errors of a published share: hardly anything."""
 
 
 @dataclass(frozen=True)
@@ -80,26 +82,43 @@ def counted_rates(reuse: Reuse) -> Rates:
 def rates_of(reuse: Reuse) -> Rates:
     """Rates whose Poisson counts fall into the buckets as the trace's did.
 
-        min over rows >= 0:  sum_b ((P rows - r U) / (U e))^2 + ((Q rows - a N) / (N e))^2
+        min over y >= 0:  sum_b ((P rows - r U) / (U e))^2 + ((Q rows - a N) / (N e))^2 + 0.01 sum y^2
+        y = rows rate / N, share of the look-ups that each rate has
         P = chance that a count of this rate is in b,   Q = mean look-ups that it then brings
         e = 0.0005 + 0.01 share: how well a published share is known
 
-    Source: derived; Fisher, Corbet, Williams (1943) have counts of species as mixed Poisson variables.
-            Non-negative least squares over four rates an octave, from ``LOWEST_RATE``
+    There are more rates than shares, so many answers fit alike: without the last term rounding chooses
+    among them. With it the sum is strictly convex, so that one answer is the least on every machine, and it
+    moves little when the shares do: of those that fit, the one whose look-ups are spread most evenly.
+    Source: derived; Fisher, Corbet, Williams (1943) have counts of species as mixed Poisson variables; the
+            last term: Tikhonov (1963). Four rates an octave, from ``LOWEST_RATE``. Bounded-variable least
+            squares (Stark, Parker 1995): scipy's ``nnls`` stops short of the least (scipy issue 25389)
     Limits: rows much rarer than the lowest rate are as few as fit: the table may have more of them
+            rates of less than 1e-6 of the look-ups are left out
     """
-    from scipy.optimize import nnls
+    from scipy.optimize import lsq_linear
 
+    rate, matrix, wanted = fit_system(reuse)
+    share = lsq_linear(matrix, wanted, bounds=(0, np.inf), method="bvls", tol=1e-14, max_iter=1000).x
+    used = share > _LEAST_SHARE
+    return Rates(rate[used], share[used] * reuse.lookups / rate[used])
+
+
+def fit_system(reuse: Reuse) -> tuple[Array, Array, Array]:
+    """(rates [n], matrix [2 b + n, n], right side [2 b + n]) of the least squares of ``rates_of``."""
     octaves = np.log2(_HIGHEST_RATE / LOWEST_RATE)
     rate = LOWEST_RATE * 2.0 ** (np.arange(octaves * _RATES_PER_OCTAVE) / _RATES_PER_OCTAVE)
-    inside = _chance(reuse.high, rate) - _chance(reuse.low, rate)
-    brought = rate * (_chance(reuse.high - 1, rate) - _chance(reuse.low - 1, rate))
+    inside = (_chance(reuse.high, rate) - _chance(reuse.low, rate)) * reuse.lookups / rate
+    brought = (_chance(reuse.high - 1, rate) - _chance(reuse.low - 1, rate)) * reuse.lookups
     known = np.concatenate([reuse.row_share, reuse.lookup_share])
     whole = np.repeat([reuse.unique, reuse.lookups], reuse.low.size)
-    weight = 1 / (whole * (_ROUNDED + _RELATIVE * known))
-    rows, _ = nnls(np.concatenate([inside, brought]) * weight[:, np.newaxis], known * whole * weight)
-    used = rows * rate > _LEAST_SHARE * reuse.lookups
-    return Rates(rate[used], rows[used])
+    error = _ROUNDED + _RELATIVE * known
+    matrix = np.concatenate([inside, brought]) / (whole * error)[:, np.newaxis]
+    return (
+        rate,
+        np.concatenate([matrix, _EVEN * np.eye(rate.size)]),
+        np.concatenate([known / error, np.zeros(rate.size)]),
+    )
 
 
 def _chance(count: ArrayLike, rate: Array) -> Array:
