@@ -1,6 +1,7 @@
-"""Every ``perfmodel`` command in README.md and docs/ runs and succeeds; the README's set-up commands exist.
+"""Every command in README.md, CONTRIBUTING.md and docs/ runs and succeeds; the set-up commands exist.
 
-Commands are lines that start with ``$ perfmodel`` in console blocks and with ``perfmodel`` in sh blocks.
+Commands are lines that start with ``$ perfmodel`` in console blocks and with ``perfmodel`` in sh blocks, and
+all lines of CONTRIBUTING.md's sh blocks.
 A block after ``<!-- not-run: reason -->`` is left out (it needs a GPU, or the reader's own logs).
 The output shown after ``<!-- checked-output -->`` is compared with what the command prints; ``python
 tests/test_docs.py`` writes it anew.
@@ -14,6 +15,8 @@ import os
 import re
 import shlex
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -21,18 +24,21 @@ import pytest
 from perfmodel.cli import run
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+CONTRIBUTING = ROOT / "CONTRIBUTING.md"
+PAGES = [ROOT / "README.md", CONTRIBUTING, *sorted((ROOT / "docs").glob("*.md"))]
 _BLOCK = re.compile(r"(?P<before>[^\n]*)\n```(?P<kind>console|sh)\n(?P<body>.*?)\n```", re.DOTALL)
+
+
+def run_blocks(page: Path) -> list[re.Match[str]]:
+    """The code blocks of a page without a mark that they are not run."""
+    found = _BLOCK.finditer(page.read_text(encoding="utf-8"))
+    return [block for block in found if not block["before"].startswith("<!-- not-run")]
 
 
 def commands() -> list[tuple[str, str]]:
     found = []
     for page in PAGES:
-        if not page.exists():
-            continue
-        for block in _BLOCK.finditer(page.read_text(encoding="utf-8")):
-            if block["before"].startswith("<!-- not-run"):
-                continue
+        for block in run_blocks(page):
             body = block["body"].replace("\\\n", " ")
             for line in body.splitlines():
                 text = line.removeprefix("$ ").strip() if block["kind"] == "console" else line.strip()
@@ -118,9 +124,25 @@ def test_test_command_is_one_line_and_pinned() -> None:
     assert all(re.fullmatch(r"[A-Za-z0-9_.-]+==[A-Za-z0-9_.+!-]+", name) for name in names), names
 
 
-def test_ci_extracts_the_same_command() -> None:
-    import subprocess
+def test_contributing_sets_up_as_the_tests_do() -> None:
+    text = CONTRIBUTING.read_text(encoding="utf-8")
+    setup, whole = marked("test-command").split(" && .venv/bin/python -m ")
+    assert f"\n{setup}\n" in text and f"\npython -m {whole}\n" in text
+    lock = (ROOT / "requirements" / "test.lock").read_text(encoding="utf-8").splitlines()
+    assert lock[-1] == "-e ."  # the checkout itself, editable
 
+
+@pytest.mark.parametrize(
+    "line", [line for block in run_blocks(CONTRIBUTING) for line in block["body"].splitlines()]
+)
+def test_line_of_contributing_succeeds(line: str) -> None:
+    program, *words = shlex.split(line)
+    assert program == "python"
+    done = subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
+
+
+def test_ci_extracts_the_same_command() -> None:
     script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
     start, end = script.index("awk '"), script.index("README.md)")
     shown = subprocess.run(

@@ -1,39 +1,44 @@
-"""Style, types and the downward-only imports of the rooms: one test run proves all of them."""
+"""Style, types and the downward-only imports of the rooms: one test run proves all of them.
+
+The linters are the hooks of ``.pre-commit-config.yaml``.
+"""
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 import tomllib
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
+from typing import Any
 
 import grimp
 import pytest
+import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
 LINES = 400
 
 
-def run(*command: str) -> None:
+HOOKS = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8"))["repos"][0]["hooks"]
+
+
+@pytest.mark.parametrize("hook", HOOKS, ids=lambda hook: hook["id"])
+def test_hook(hook: dict[str, Any]) -> None:
+    """What the hook would run before a commit, with the programs of this environment."""
+    program, *words = shlex.split(hook["entry"])
+    command = [str(Path(sys.executable).with_name(program)), *words]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout}\n{done.stderr}"
+    assert done.returncode == 0, f"{hook['entry']}\n{done.stdout}\n{done.stderr}"
 
 
-def test_ruff() -> None:
-    run(sys.executable, "-m", "ruff", "check", ".")
-
-
-def test_formatting() -> None:
-    run(sys.executable, "-m", "ruff", "format", "--check", ".")
-
-
-def test_types() -> None:
-    run(sys.executable, "-m", "mypy")
-
-
-def test_imports_go_downwards() -> None:
-    run(str(Path(sys.executable).with_name("lint-imports")), "--no-cache")
+def test_the_hooks_are_all_linters_of_this_environment() -> None:
+    """As CONTRIBUTING.md lists them, one by one; each looks at the whole checkout."""
+    page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    assert "\n".join(hook["entry"] for hook in HOOKS) in page
+    assert [hook["id"] for hook in HOOKS] == ["ruff-check", "ruff-format", "mypy", "lint-imports"]
+    assert all(hook["language"] == "system" and not hook["pass_filenames"] for hook in HOOKS)
 
 
 def test_files_import_in_no_circle() -> None:
