@@ -55,12 +55,6 @@ struct Tile {
   static constexpr int kRow = kBags + 1;
 };
 
-template <int LANES>
-__device__ inline u32 group_mask() {
-  if constexpr (LANES == kWarp) return kAllLanes;
-  return ((1u << (LANES % kWarp)) - 1) << (threadIdx.x % kWarp / LANES * LANES);
-}
-
 // The ids of one bag for the parts of a window, in order, LANES at a time: each(position, id, part, before);
 // before: how many of its part came before it. counts: of this bag, parts kRow apart; at the end all of them.
 template <class Id, int LANES, class Each>

@@ -13,15 +13,11 @@
 #include <sys/mman.h>
 #include <time.h>
 #include <tuple>
-#include <type_traits>
 #include <ucontext.h>
 #include <utility>
 
 #define __global__
 #define __device__
-#define __host__
-#define __forceinline__ inline
-#define __restrict__ __restrict
 #define __shared__ static thread_local
 #define __launch_bounds__(...)
 #define __align__(n) alignas(n)
@@ -329,9 +325,7 @@ inline unsigned short float_to_half(float value) {
 
 inline void __syncthreads() { pm_cpu::barrier(); }
 inline void __syncwarp(unsigned mask = 0xffffffffu) { pm_cpu::meet(mask, 0); }
-inline void __threadfence() { __sync_synchronize(); }
 inline void __threadfence_system() { __sync_synchronize(); }
-inline void __threadfence_block() {}
 
 template <class T>
 inline T __shfl_sync(unsigned mask, T value, int lane, int width = 32) {
@@ -351,12 +345,6 @@ inline T __shfl_up_sync(unsigned mask, T value, unsigned by, int width = 32) {
   const int me = pm_cpu::block.at % 32;
   return me % width < int(by) ? value : pm_cpu::unpack<T>(all[me - int(by)]);
 }
-template <class T>
-inline T __shfl_down_sync(unsigned mask, T value, unsigned by, int width = 32) {
-  const auto* all = pm_cpu::meet(mask, pm_cpu::pack(value));
-  const int me = pm_cpu::block.at % 32;
-  return me % width + int(by) >= width ? value : pm_cpu::unpack<T>(all[me + int(by)]);
-}
 inline unsigned __ballot_sync(unsigned mask, int vote) {
   const auto* all = pm_cpu::meet(mask, vote != 0);
   unsigned votes = 0;
@@ -364,8 +352,6 @@ inline unsigned __ballot_sync(unsigned mask, int vote) {
     if ((mask >> lane & 1u) && all[lane]) votes |= 1u << lane;
   return votes;
 }
-inline int __any_sync(unsigned mask, int vote) { return __ballot_sync(mask, vote) != 0; }
-inline int __all_sync(unsigned mask, int vote) { return __ballot_sync(mask, vote) == mask; }
 template <class T>
 inline unsigned __match_any_sync(unsigned mask, T value) {
   const auto* all = pm_cpu::meet(mask, pm_cpu::pack(value));
@@ -376,12 +362,10 @@ inline unsigned __match_any_sync(unsigned mask, T value) {
 }
 
 inline int __popc(unsigned x) { return __builtin_popcount(x); }
-inline int __popcll(unsigned long long x) { return __builtin_popcountll(x); }
 inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b) {
   return static_cast<unsigned long long>(static_cast<unsigned __int128>(a) * b >> 64);
 }
 inline int __ffs(int x) { return __builtin_ffs(x); }
-inline int __clz(int x) { return x == 0 ? 32 : __builtin_clz(unsigned(x)); }
 template <class T>
 inline T __ldg(const T* at) {
   return *at;
@@ -398,13 +382,7 @@ inline T max(T a, T b) {
 // Atomic between processes too: the symmetric heap is shared memory.
 template <class T>
 inline T atomicAdd(T* at, T value) {
-  if constexpr (std::is_floating_point_v<T>) {
-    T old = *at;
-    *at = old + value;
-    return old;
-  } else {
-    return __atomic_fetch_add(at, value, __ATOMIC_SEQ_CST);
-  }
+  return __atomic_fetch_add(at, value, __ATOMIC_SEQ_CST);
 }
 // In random orders the other threads of the block go first: whoever read *at just now may find it changed.
 template <class T>
@@ -419,10 +397,6 @@ inline T atomicCAS(T* at, T expected, T desired) {
 template <class T>
 inline T atomicExch(T* at, T value) {
   return __atomic_exchange_n(at, value, __ATOMIC_SEQ_CST);
-}
-template <class T>
-inline T atomicOr(T* at, T value) {
-  return __atomic_fetch_or(at, value, __ATOMIC_SEQ_CST);
 }
 template <class T>
 inline T atomicMin(T* at, T value) {

@@ -33,7 +33,6 @@ namespace pm {
 
 constexpr int kHead = 4;  // words before the offsets that a PE pushes: batch, and padding to 16 bytes
 constexpr int kLanes = 8;  // lanes that sort the ids of one bag
-constexpr int kTile = 32;  // bags of a block of 256 threads
 
 struct Split {
   i64 rows;   // E, all PEs together
@@ -149,16 +148,6 @@ __global__ void __launch_bounds__(256, 3)
   }
 }
 
-// Sum of the values of the lanes up to and including this one.
-__device__ inline i64 scan_warp(i64 value) {
-  const int lane = int(threadIdx.x) % kWarp;
-  for (int by = 1; by < kWarp; by *= 2) {
-    const i64 before = __shfl_up_sync(kAllLanes, value, unsigned(by));
-    if (lane >= by) value += before;
-  }
-  return value;
-}
-
 // One block for each owner: tile_sums to where the tile's ids begin, totals, and whether they fit.
 __global__ void __launch_bounds__(1024) scan_counts(const Exchange* at, i32 batch, i32 tile) {
   const Exchange& x = *at;
@@ -171,7 +160,7 @@ __global__ void __launch_bounds__(1024) scan_counts(const Exchange* at, i32 batc
   __syncthreads();
   for (i64 first = 0; first < tiles; first += blockDim.x) {
     const i64 t = first + threadIdx.x;
-    const i64 mine = t < tiles ? i64(sums[t]) : 0, upto = scan_warp(mine);
+    const i64 mine = t < tiles ? i64(sums[t]) : 0, upto = warp_sums(mine);
     if (lane == kWarp - 1) warp_sum[warp] = upto;
     __syncthreads();
     i64 before = before_all;
@@ -208,7 +197,7 @@ __global__ void __launch_bounds__(256, 3)
   const int PEs = int(x.peers->count), tile = int(blockDim.x) / kLanes;
   i32* cursor = reinterpret_cast<i32*>(starts + PEs);
   const int mine = int(threadIdx.x) / kLanes, lane = int(threadIdx.x) % kLanes;
-  const u32 group = ((1u << kLanes) - 1) << (threadIdx.x % kWarp / kLanes * kLanes);
+  const u32 group = group_mask<kLanes>();
   const u32 lower = (1u << (threadIdx.x % kWarp)) - 1;
   const i64 bags = bags_of(x, batch), tiles = (bags + tile - 1) / tile;
   for (int owner = threadIdx.x; owner < PEs; owner += blockDim.x) {
@@ -226,7 +215,7 @@ __global__ void __launch_bounds__(256, 3)
       const bool here = lane_of_warp < tile && t * tile + lane_of_warp < bags;
       i32* pushed = x.staged_offsets + owner * x.words + kHead + t * tile + lane_of_warp;
       const i64 count = here ? i64(*pushed) : 0;
-      const i32 begin = i32(scan_warp(count) - count) + x.tile_sums[owner * tiles + t];
+      const i32 begin = i32(warp_sums(count) - count) + x.tile_sums[owner * tiles + t];
       if (here) *pushed = cursor[owner * tile + lane_of_warp] = begin;
     }
     __syncthreads();

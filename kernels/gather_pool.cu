@@ -46,8 +46,7 @@ __device__ inline float mean_of(i32 length) {
 template <class Row, class Id, class Out, int LANES, int CHUNKS, int WIDTH, int DEPTH, int ADDING, bool HOT>
 __global__ void __launch_bounds__(kThreads, blocks(CHUNKS, CHUNKS * WIDTH / int(sizeof(Row))))
     gather_pool(const Piece* pieces, i32 piece_count, i32 batch, i32 run, i32 shared_before, const Id* ids, i32 id_count,
-                const Id* offsets, const float* weights, Out* out, i32 wide, i32 mean, u32 hot_rows, i32 prefetch,
-                Faults* faults) {
+                const Id* offsets, const float* weights, Out* out, i32 wide, i32 mean, u32 hot_rows, Faults* faults) {
   constexpr int kColumns = WIDTH / int(sizeof(Row));
   PM_DYNAMIC_SHARED(u8, shared);
   const int lane = threadIdx.x % LANES;
@@ -95,14 +94,12 @@ __global__ void __launch_bounds__(kThreads, blocks(CHUNKS, CHUNKS * WIDTH / int(
     };
 
     RowStream<Row, Id, LANES, CHUNKS, WIDTH, DEPTH, ADDING, HOT> rows(shared, piece, ids, weights, hot_rows, faults);
-    rows.begin(start, 1, count, prefetch != 0);
-#if PM_GPU
+    rows.begin(start, 1, count);
 #pragma unroll 1
-#endif
     for (i32 i = 0; i < count; ++i) {
       float weight = 1.0f;
       bool real;
-      const auto row = rows.next(i, prefetch != 0, weight, real);
+      const auto row = rows.next(i, weight, real);
       while (i >= end) finish();
       sums.add(row, weight, real);
     }
@@ -116,8 +113,7 @@ __global__ void __launch_bounds__(kThreads, blocks(CHUNKS, CHUNKS * WIDTH / int(
 template <class Row, class Id, class Out, int LANES, int CHUNKS, int WIDTH, int DEPTH, int ADDING, bool HOT>
 __global__ void __launch_bounds__(kThreads, blocks(CHUNKS, CHUNKS * WIDTH / int(sizeof(Row))))
     gather_pool_long(const Piece* pieces, i32 piece_count, i32 batch, i32, i32 shared_before, const Id* ids, i32 id_count,
-                     const Id* offsets, const float* weights, Out* out, i32 wide, i32 mean, u32 hot_rows, i32 prefetch,
-                     Faults* faults) {
+                     const Id* offsets, const float* weights, Out* out, i32 wide, i32 mean, u32 hot_rows, Faults* faults) {
   constexpr int kColumns = WIDTH / int(sizeof(Row));
   using Bag = BagPart<Row, LANES, CHUNKS, WIDTH, ADDING>;
   PM_DYNAMIC_SHARED(u8, shared);
@@ -136,14 +132,12 @@ __global__ void __launch_bounds__(kThreads, blocks(CHUNKS, CHUNKS * WIDTH / int(
     Bag sums;
     sums.clear();
     RowStream<Row, Id, LANES, CHUNKS, WIDTH, DEPTH, ADDING, HOT> rows(shared, piece, ids, weights, hot_rows, faults);
-    rows.begin(mine, groups, count, prefetch != 0);
-#if PM_GPU
+    rows.begin(mine, groups, count);
 #pragma unroll 1
-#endif
     for (i32 i = 0; i < count; ++i) {
       float weight = 1.0f;
       bool real;
-      const auto row = rows.next(i, prefetch != 0, weight, real);
+      const auto row = rows.next(i, weight, real);
       sums.add(row, weight, real);
     }
     rows.end();

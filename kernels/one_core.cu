@@ -11,12 +11,6 @@
 // one row or several, and rows whose ids are random meet in the same banks least where they are aligned.
 #include "rows.cuh"
 
-#if PM_GPU
-#define PM_UNROLL _Pragma("unroll")
-#else
-#define PM_UNROLL
-#endif
-
 namespace pm {
 
 enum Way : int { kGM = 0, kL1 = 1, kGMUB = 2, kL1UB = 3 };
@@ -50,33 +44,9 @@ constexpr int kThreads = 512;   // of a block, at most
 constexpr int kFlight = 4;       // rows that a group of lanes waits for together
 constexpr u32 kNoRow = ~0u;      // tables have fewer rows
 
-// ---- copies from global to shared memory, which nobody waits for until copies_wait -------------------------
-
-__device__ inline u8* shared_at(int offset) {
+__device__ inline u8* core_memory(int offset) {
   PM_DYNAMIC_SHARED(u8, base);
   return base + offset;
-}
-
-__device__ inline void copy_16(u8* to, const u8* from) {
-#if PM_GPU
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(u32(__cvta_generic_to_shared(to))), "l"(from)
-               : "memory");
-#else
-  memcpy(to, from, 16);
-#endif
-}
-
-__device__ inline void copies_commit() {
-#if PM_GPU
-  asm volatile("cp.async.commit_group;" ::: "memory");
-#endif
-}
-
-template <int kLeft>  // all but the newest kLeft groups of copies of this thread have arrived
-__device__ inline void copies_wait() {
-#if PM_GPU
-  asm volatile("cp.async.wait_group %0;" ::"n"(kLeft) : "memory");
-#endif
 }
 
 // ---- lanes that share a bag -------------------------------------------------------------------------------
@@ -104,7 +74,7 @@ __device__ inline Group groups_for(int pieces) {  // as many lanes as a row has 
 template <class T, int N, int V>
 __device__ inline void add(float (&sum)[V], const Words<N>& got) {
   static_assert(V * int(sizeof(T)) == N, "one sum an element");
-PM_UNROLL
+#pragma unroll
   for (int k = 0; k < V; ++k) sum[k] += element<T>(got, k);
 }
 
@@ -112,17 +82,17 @@ template <int V>
 __device__ inline void store_bag(float* to, const float (&sum)[V], int left, float scale) {
   if constexpr (V % 4 == 0) {
     if (left >= V && reinterpret_cast<u64>(to) % 16 == 0) {
-PM_UNROLL
+#pragma unroll
       for (int k = 0; k < V; k += 4) {
         Words<16> words;
-PM_UNROLL
+#pragma unroll
         for (int i = 0; i < 4; ++i) words.word[i] = float_to_bits(sum[k + i] * scale);
         store_once<16>(to + k, bytes_of<16>(words));
       }
       return;
     }
   }
-PM_UNROLL
+#pragma unroll
   for (int k = 0; k < V; ++k)
     if (k < left) to[k] = sum[k] * scale;
 }
@@ -137,7 +107,7 @@ __device__ inline float scale_of(int pooling, i32 count) {
 template <int N, bool kShared>
 __device__ inline Words<N> load_piece(const u8* rows, i64 at) {
   static_assert(N == 16 || N == 4 || N == 2, "a whole access, or one element");
-  const u8* from = kShared ? shared_at(int(at)) : rows + at;
+  const u8* from = kShared ? core_memory(int(at)) : rows + at;
 #if PM_GPU
   if constexpr (N == 16) {
     const uint4* place = reinterpret_cast<const uint4*>(from);
@@ -164,20 +134,20 @@ __device__ inline void add_rows(float (&sum)[V], const Group& group, u32 row, in
   bool there[kRows];
   u32 wanted[kRows];
   if (group.width == kWarp) {
-    PM_UNROLL
+#pragma unroll
     for (int u = 0; u < kRows; ++u) wanted[u] = __shfl_sync(kAllLanes, row, first + u);
   } else {
-    PM_UNROLL
+#pragma unroll
     for (int u = 0; u < kRows; ++u) wanted[u] = __shfl_sync(group.mask, row, first + u, group.width);
   }
-  PM_UNROLL
+#pragma unroll
   for (int u = 0; u < kRows; ++u) {
     there[u] = wanted[u] != kNoRow;
     got[u] = load_piece<N, kShared>(rows, i64(u64(there[u] ? wanted[u] : 0u) * pitch) + min(piece, pieces - 1) * N);
   }
-  PM_UNROLL
+#pragma unroll
   for (int u = 0; u < kRows; ++u) {  // no branch: the compiler would put the load behind it
-    PM_UNROLL
+#pragma unroll
     for (u32& word : got[u].word) word = there[u] ? word : 0u;
     add<T, N>(sum, got[u]);
   }
@@ -226,7 +196,7 @@ __device__ inline void pool_bags(const Batch<Id>& batch, const Item& item, const
 
 // ---- rows into shared memory ------------------------------------------------------------------------------
 
-// `count` rows from `first` on, `pitch` bytes apart at `at`. The caller commits, waits and meets the others.
+// `count` rows from `first` on, `pitch` bytes apart at `at`. The caller ends the copies, waits and meets the others.
 template <class T>
 __device__ inline void copy_rows(int at, int pitch, const u8* rows, const Table& table, int columns, int first,
                                  int count) {
@@ -235,8 +205,8 @@ __device__ inline void copy_rows(int at, int pitch, const u8* rows, const Table&
   const Group group = groups_for(pitch / 16);
   for (int row = group.index; row < count; row += group.count) {
     const u8* from = rows + i64(first + row) * table.row_bytes;
-    u8* to = shared_at(at + row * pitch);
-    for (int piece = group.lane; piece < wide; piece += group.width) copy_16(to + piece * 16, from + piece * 16);
+    u8* to = core_memory(at + row * pitch);
+    for (int piece = group.lane; piece < wide; piece += group.width) copy_async<16>(shared_at(to + piece * 16), from + piece * 16, true);
     for (int k = wide * (16 / int(sizeof(T))) + group.lane; k < columns; k += group.width)
       reinterpret_cast<T*>(to)[k] = reinterpret_cast<const T*>(from)[k];
   }
@@ -286,8 +256,8 @@ __device__ inline void gather_chunk(const Places& at, const Group& group, const 
                                     int first, int count) {
   constexpr int V = 16 / int(sizeof(T));
   const int pieces = at.pitch / 16;
-  const i32* starts = reinterpret_cast<const i32*>(shared_at(at.starts));
-  const i32* ids = reinterpret_cast<const i32*>(shared_at(at.ids));
+  const i32* starts = reinterpret_cast<const i32*>(core_memory(at.starts));
+  const i32* ids = reinterpret_cast<const i32*>(core_memory(at.ids));
   for (int bag = group.index; bag < window.bags; bag += group.count) {
     const int from = max(starts[bag], window.from) - window.from;
     const int to = min(starts[bag + 1], window.to) - window.from;
@@ -308,8 +278,8 @@ __device__ inline void gather_chunk(const Places& at, const Group& group, const 
         }
       }
       if (!some || piece >= pieces) continue;
-      float* kept = reinterpret_cast<float*>(shared_at(at.sums + bag * at.sum_pitch)) + piece * V;
-PM_UNROLL
+      float* kept = reinterpret_cast<float*>(core_memory(at.sums + bag * at.sum_pitch)) + piece * V;
+#pragma unroll
       for (int k = 0; k < V; ++k) kept[k] += sum[k];
     }
   }
@@ -324,14 +294,14 @@ __device__ inline void stream(const Places& at, const Group& group, const Item& 
   const auto fetch = [&](int row, int turn) {
     if (row < end)
       copy_rows<T>(at.chunks + turn * item.chunk_rows * at.pitch, at.pitch, rows, table, item.columns, row, count(row));
-    copies_commit();
+    end_copies();
   };
   fetch(first, 0);
   if (first > 0) gather_chunk<T>(at, group, window, 0, 0, first);
   int turn = 0;
   for (int row = first; row < end; row += size, turn ^= 1) {
     fetch(row + size, turn ^ 1);
-    copies_wait<1>();
+    await_copies<1>();
     __syncthreads();
     gather_chunk<T>(at, group, window, at.chunks + turn * item.chunk_rows * at.pitch, row, count(row));
     __syncthreads();
@@ -345,15 +315,15 @@ __device__ inline void pool_streaming(const Batch<Id>& batch, const Item& item, 
   const int pieces = at.pitch / 16;
   const Group group = groups_for(pieces);
   const i64* offsets = batch.offsets + i64(item.table) * batch.samples + item.first_bag;
-  i32* starts = reinterpret_cast<i32*>(shared_at(at.starts));
-  i32* ids = reinterpret_cast<i32*>(shared_at(at.ids));
+  i32* starts = reinterpret_cast<i32*>(core_memory(at.starts));
+  i32* ids = reinterpret_cast<i32*>(core_memory(at.ids));
   for (i32 bag = 0; bag < item.bags;) {
     Window window;
     window.bags = bags_of_pass(item, offsets, bag);
     const i32 end = i32(__ldg(offsets + bag + window.bags));
     for (int i = int(threadIdx.x); i <= window.bags; i += int(blockDim.x)) starts[i] = i32(__ldg(offsets + bag + i));
     for (int own = group.index; own < window.bags; own += group.count) {  // its sums are this group's alone
-      float* sums = reinterpret_cast<float*>(shared_at(at.sums + own * at.sum_pitch));
+      float* sums = reinterpret_cast<float*>(core_memory(at.sums + own * at.sum_pitch));
       for (int k = group.lane; k < pieces * V; k += group.width) sums[k] = 0;
     }
     __syncthreads();
@@ -374,10 +344,10 @@ __device__ inline void pool_streaming(const Batch<Id>& batch, const Item& item, 
       const i64 sample = item.first_bag + bag + own;
       const float scale = scale_of(batch.pooling, starts[own + 1] - starts[own]);
       float* out = batch.out + table.out_at + sample * table.out_stride + item.first_column;
-      const float* sums = reinterpret_cast<const float*>(shared_at(at.sums + own * at.sum_pitch));
+      const float* sums = reinterpret_cast<const float*>(core_memory(at.sums + own * at.sum_pitch));
       for (int piece = group.lane; piece < pieces; piece += group.width) {
         float sum[V];
-PM_UNROLL
+#pragma unroll
         for (int k = 0; k < V; ++k) sum[k] = sums[piece * V + k];
         store_bag(out + piece * V, sum, item.columns - piece * V, scale);
       }
@@ -429,8 +399,8 @@ __global__ void __launch_bounds__(kThreads, 1)
     const int pitch = places_of<T>(item).pitch;
     if (!desk.kept) {
       copy_rows<T>(0, pitch, rows, table, item.columns, 0, item.resident_rows);
-      copies_commit();
-      copies_wait<0>();
+      end_copies();
+      await_copies<0>();
       __syncthreads();
     }
     if (item.way == kL1)

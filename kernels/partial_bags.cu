@@ -1,5 +1,6 @@
 // Partial bags of several ranks: their sum, the packing of those that are not empty, the sum of packed ones.
 // Sums are kept in fp32 and add sources in rising order: they are the same in every run, packed or not.
+#include "accesses.cuh"
 #include "scan.cuh"
 
 namespace pm {
@@ -7,47 +8,18 @@ namespace pm {
 constexpr int kBagThreads = 256;
 constexpr int kInFlight = 4;  // loads of a thread before it uses the first
 
-template <class T, int EACH>
-struct alignas(sizeof(T) * EACH) Several {  // elements of one access
-  T value[EACH];
-};
-
-struct alignas(16) Words {  // elements of one access of 16 bytes, as they lie in registers
-  u32 word[4];
-};
-
-template <class T, int EACH>
-struct Access {
-  using Type = Words;
-  static_assert(sizeof(T) * EACH == 16, "an access has 16 bytes, or one element");
-};
-template <class T>
-struct Access<T, 1> {
-  using Type = T;
-};
-
-template <class T>
-__device__ inline float element(const Words& words, int k) {
-  if constexpr (sizeof(T) == 4)
-    return bits_to_float(words.word[k]);
-  else
-    return to_float(T{u16(words.word[k / 2] >> (k % 2 * 16))});
-}
-template <class T>
-__device__ inline float element(const T& only, int) {
-  return to_float(only);
-}
-
 // What one access of EACH elements of In gives in Out: one or two accesses.
 template <class Out, int EACH>
 __device__ inline void store_sums(Out* to, const float* sum) {
   constexpr int kPiece = sizeof(Out) * EACH > 16 ? 16 / int(sizeof(Out)) : EACH;
 #pragma unroll
   for (int at = 0; at < EACH; at += kPiece) {
-    Several<Out, kPiece> piece;
+    constexpr int kBytes = kPiece * int(sizeof(Out)), kInWord = kPiece == 1 ? 1 : 4 / int(sizeof(Out));
+    Words<kBytes> piece{};
 #pragma unroll
-    for (int k = 0; k < kPiece; ++k) piece.value[k] = from_float<Out>(sum[at + k]);
-    store_once(to + at, reinterpret_cast<const Bytes<sizeof(piece)>&>(piece));
+    for (int k = 0; k < kPiece; ++k)
+      piece.word[k / kInWord] |= bits_of(from_float<Out>(sum[at + k])) << (k % kInWord * 8 * int(sizeof(Out)));
+    store_once<kBytes>(to + at, bytes_of<kBytes>(piece));
   }
 }
 
@@ -58,14 +30,15 @@ __device__ inline void add_sources(i32 sources, float* sum, Where where) {
   for (int k = 0; k < EACH; ++k) sum[k] = 0.0f;
 #pragma unroll 1
   for (i32 first = 0; first < sources; first += kInFlight) {
+    constexpr int kBytes = EACH * int(sizeof(In));
     const In* from[kInFlight];
-    typename Access<In, EACH>::Type part[kInFlight];
+    Words<kBytes> part[kInFlight];
 #pragma unroll
     for (int g = 0; g < kInFlight; ++g) from[g] = where(min(first + g, sources - 1));
 #pragma unroll
     for (int g = 0; g < kInFlight; ++g)
       if (from[g] && first + g < sources)
-        part[g] = load_once(reinterpret_cast<const typename Access<In, EACH>::Type*>(from[g]));
+        part[g] = words_of(load_once<kBytes>(from[g]));
 #pragma unroll
     for (int g = 0; g < kInFlight; ++g)
 #pragma unroll

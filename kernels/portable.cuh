@@ -29,6 +29,27 @@ using i64 = long long;
 constexpr int kWarp = 32;
 constexpr u32 kAllLanes = 0xffffffffu;
 
+// ---- lanes of a warp ------------------------------------------------------------------------------------
+
+// Lanes of a group that shares rows: those of the caller's warp with the same lane / LANES.
+template <int LANES>
+__device__ inline u32 group_mask() {
+  if constexpr (LANES == kWarp)
+    return kAllLanes;
+  else
+    return ((1u << LANES) - 1u) << (threadIdx.x % kWarp / LANES * LANES);
+}
+
+// Sums over the lanes up to and with one's own.
+template <class T>
+__device__ inline T warp_sums(T value) {
+  for (int by = 1; by < kWarp; by *= 2) {
+    const T other = __shfl_up_sync(kAllLanes, value, unsigned(by));
+    if (int(threadIdx.x) % kWarp >= by) value += other;
+  }
+  return value;
+}
+
 // ---- elements of rows and bags --------------------------------------------------------------------------
 
 struct f16 {
@@ -152,14 +173,6 @@ __device__ inline void store_once(void* to, const Bytes<N>& value) {
   }
 #else
   *static_cast<Bytes<N>*>(to) = value;
-#endif
-}
-
-__device__ inline void prefetch_l2(const void* address) {
-#if PM_GPU
-  asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
-#else
-  (void)address;
 #endif
 }
 

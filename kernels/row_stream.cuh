@@ -17,8 +17,6 @@ struct Piece {
   i32 padding;
 };
 
-// ---- copies that nobody waits for -------------------------------------------------------------------------
-
 // How the L2 cache is asked to treat rows: hot ones stay, others go first.
 struct Keeping {
   u64 hot, cold;
@@ -31,128 +29,6 @@ __device__ inline Keeping keeping() {
   asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(made.cold));
 #endif
   return made;
-}
-
-// Where something lies in shared memory. On a GPU addresses of 32 bits: pointers would be turned into them each time.
-#if PM_GPU
-using Shared = u32;
-__device__ inline Shared shared_at(const void* pointer) {
-  Shared at;
-  asm("{ .reg .u64 wide; cvta.to.shared.u64 wide, %1; cvt.u32.u64 %0, wide; }" : "=r"(at) : "l"(pointer));
-  return at;
-}
-#else
-using Shared = u8*;
-inline Shared shared_at(void* pointer) { return static_cast<u8*>(pointer); }
-#endif
-
-template <int N>
-__device__ inline Words<N> load_shared(Shared at) {
-#if PM_GPU
-  Words<N> got;
-  if constexpr (N == 16)
-    asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(got.word[0]), "=r"(got.word[1]), "=r"(got.word[2]), "=r"(got.word[3])
-                 : "r"(at));
-  else if constexpr (N == 8)
-    asm volatile("ld.shared.v2.u32 {%0,%1}, [%2];" : "=r"(got.word[0]), "=r"(got.word[1]) : "r"(at));
-  else if constexpr (N == 4)
-    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(got.word[0]) : "r"(at));
-  else if constexpr (N == 2)
-    asm volatile("ld.shared.u16 %0, [%1];" : "=r"(got.word[0]) : "r"(at));
-  else
-    asm volatile("ld.shared.u8 %0, [%1];" : "=r"(got.word[0]) : "r"(at));
-  return got;
-#else
-  return words_of(*reinterpret_cast<const Bytes<N>*>(at));
-#endif
-}
-
-template <int N>
-__device__ inline void store_shared(Shared at, const Words<N>& words) {
-#if PM_GPU
-  if constexpr (N == 4)
-    asm volatile("st.shared.u32 [%0], %1;" ::"r"(at), "r"(words.word[0]) : "memory");
-  else if constexpr (N == 2)
-    asm volatile("st.shared.u16 [%0], %1;" ::"r"(at), "h"(u16(words.word[0])) : "memory");
-  else
-    asm volatile("st.shared.u8 [%0], %1;" ::"r"(at), "r"(words.word[0]) : "memory");
-#else
-  *reinterpret_cast<Bytes<N>*>(at) = bytes_of(words);
-#endif
-}
-
-#if !PM_GPU
-// On a CPU a copy happens when it is awaited and no sooner: what reads it before finds what was there.
-struct Copies {
-  static constexpr int kMost = 256;
-  struct {
-    void* to;
-    const void* from;  // none: zeros
-    int bytes;
-    u32 group;
-  } all[kMost];
-  int count = 0;
-  u32 groups = 0;
-};
-inline thread_local Copies pending[1024];
-inline Copies& my_copies() { return pending[pm_cpu::block.at]; }
-#endif
-
-// N bytes from global to shared memory, or N zeros where there is nothing to copy (``from`` is valid all the same).
-// Copies of less than 4 bytes wait for their bytes.
-template <int N, bool HINT = false>
-__device__ inline void copy_async(Shared to, const void* from, bool real, [[maybe_unused]] u64 policy = 0) {
-  if constexpr (N < 4) {
-    store_shared<N>(to, real ? words_of(load_once<N>(from)) : Words<N>{});
-  } else {
-#if PM_GPU
-    const int bytes = real ? N : 0;
-    if constexpr (N == 16 && HINT)
-      asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2, %3;" ::"r"(to), "l"(from), "r"(bytes), "l"(policy));
-    else if constexpr (N == 16)
-      asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes));
-    else
-      asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(to), "l"(from), "n"(N),
-                   "r"(bytes));
-#else
-    if (reinterpret_cast<size_t>(to) % N || reinterpret_cast<size_t>(from) % N) std::abort();
-    Copies& mine = my_copies();
-    if (mine.count == Copies::kMost) std::abort();
-    mine.all[mine.count++] = {to, real ? from : nullptr, N, mine.groups};
-#endif
-  }
-}
-
-// The copies since the last call make one group.
-__device__ inline void end_copies() {
-#if PM_GPU
-  asm volatile("cp.async.commit_group;" ::: "memory");
-#else
-  ++my_copies().groups;
-#endif
-}
-
-// Wait until no more than the N latest groups of this thread are on their way.
-template <int N>
-__device__ inline void await_copies() {
-#if PM_GPU
-  asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
-#else
-  Copies& mine = my_copies();
-  int kept = 0;
-  for (int i = 0; i < mine.count; ++i) {
-    const auto one = mine.all[i];
-    if (i32(mine.groups - one.group) <= N) {
-      mine.all[kept++] = one;
-    } else if (one.from) {
-      memcpy(one.to, one.from, size_t(one.bytes));
-    } else {
-      memset(one.to, 0, size_t(one.bytes));
-    }
-  }
-  mine.count = kept;
-#endif
 }
 
 // ---- the stream -------------------------------------------------------------------------------------------
@@ -210,7 +86,7 @@ struct RowStream {
   }
 
   // Begin with a list of ids. All lanes of the group call it.
-  __device__ inline void begin(i32 from, i32 every, i32 many, bool prefetch) {
+  __device__ inline void begin(i32 from, i32 every, i32 many) {
     start = from, step = every, count = many, there = 0;
     meet();  // all have read the ids of the list before
     copy_ids(0);
@@ -218,10 +94,7 @@ struct RowStream {
     await_copies<0>();
     meet();
     copy_ids(kTurn);
-    if (prefetch) prefetch_chunk(0);
-#if PM_GPU
 #pragma unroll 1
-#endif
     for (int u = 0; u + 1 < DEPTH; ++u) ask(u);
   }
 
@@ -229,12 +102,11 @@ struct RowStream {
   __device__ inline void end() { await_copies<0>(); }
 
   // The i-th row, and its weight; i rises by one from 0 to count - 1, the same i in all lanes of the group.
-  __device__ inline Part next(i32 i, bool prefetch, [[maybe_unused]] float& weight, bool& real) {
+  __device__ inline Part next(i32 i, [[maybe_unused]] float& weight, bool& real) {
     const i32 asked = i + DEPTH - 1;
     if (u32(asked) % kTurn == 0) {  // the next chunk of ids has arrived; the one after it is asked for
       meet();
       copy_ids(asked + kTurn);
-      if (prefetch) prefetch_chunk(asked);
     }
     ask(asked);
     await_copies<DEPTH - 1>();
@@ -290,21 +162,6 @@ struct RowStream {
         copy_async<kTail>(tails + u32(i) % DEPTH * (kWarp * 8) + byte, at + tail_at + byte, real);
     end_copies();
     there = there << 1 | u32(real);
-  }
-
-  // Each lane asks the L2 cache for whole rows of the chunk that is about to be read.
-  __device__ inline void prefetch_chunk(i32 from) {
-    for (int h = 0; h < kTurn; h += LANES) {
-      const i32 i = from + h + lane;
-      if (i >= count) continue;
-      const Id id = id_in(held + u32(i) % (2 * kTurn) * sizeof(Id));
-      if (u64(i64(id)) >= row_count) continue;
-      const u8* row = rows - lane * WIDTH + u64(id) * row_bytes;
-#if PM_GPU
-#pragma unroll 1
-#endif
-      for (int byte = 0; byte < inside + lane * WIDTH; byte += 32) prefetch_l2(row + byte);
-    }
   }
 };
 

@@ -1,89 +1,12 @@
 // What one lane holds of a looked-up row and of a bag: CHUNKS accesses of WIDTH bytes each, which lie LANES x WIDTH
 // bytes apart, so that neighbouring lanes touch neighbouring bytes.
 #pragma once
+#include "accesses.cuh"
 #include "tables.cuh"
 
 namespace pm {
 
 enum Adding : int { kPlain = 0, kWeighted = 1, kLargest = 2 };
-
-// Lanes of a group that shares rows: those of the caller's warp with the same lane / LANES.
-template <int LANES>
-__device__ inline u32 group_mask() {
-  if constexpr (LANES == kWarp)
-    return kAllLanes;
-  else
-    return ((1u << LANES) - 1u) << (threadIdx.x % kWarp / LANES * LANES);
-}
-
-template <int LANES, class T>
-__device__ inline T from_lane(u32 mask, T value, int lane) {
-  if constexpr (LANES == 1) return value;
-  return __shfl_sync(mask, value, lane, LANES);
-}
-
-// ---- what is read -----------------------------------------------------------------------------------------
-
-template <class T>
-struct
-#if !PM_GPU
-    __attribute__((may_alias))
-#endif
-    Aliased {
-  T value;
-};
-
-// An access as words of 4 bytes, which registers hold; a shorter one is the low end of a single word.
-template <int N>
-struct Words {
-  static constexpr int kCount = N < 4 ? 1 : N / 4;
-  u32 word[kCount];
-};
-
-template <int N>
-__device__ inline Words<N> words_of(const Bytes<N>& bytes) {
-  Words<N> made{};
-  if constexpr (N == 1)
-    made.word[0] = bytes.byte[0];
-  else if constexpr (N == 2)
-    made.word[0] = reinterpret_cast<const Aliased<u16>&>(bytes).value;
-  else
-    for (int i = 0; i < N / 4; ++i) made.word[i] = reinterpret_cast<const Aliased<u32>*>(&bytes)[i].value;
-  return made;
-}
-
-template <int N>
-__device__ inline Bytes<N> bytes_of(const Words<N>& words) {
-  Bytes<N> made;
-  if constexpr (N == 1)
-    made.byte[0] = u8(words.word[0]);
-  else if constexpr (N == 2)
-    reinterpret_cast<Aliased<u16>&>(made).value = u16(words.word[0]);
-  else
-    for (int i = 0; i < N / 4; ++i) reinterpret_cast<Aliased<u32>*>(&made)[i].value = words.word[i];
-  return made;
-}
-
-__device__ inline u32 bits_of(float value) { return float_to_bits(value); }
-__device__ inline u32 bits_of(f16 value) { return value.bits; }
-__device__ inline u32 bits_of(bf16 value) { return value.bits; }
-
-// Element ``index`` of an access.
-template <class Row, int N>
-__device__ inline float element(const Words<N>& words, int index) {
-  if constexpr (sizeof(Row) == 4) {
-    return bits_to_float(words.word[index]);
-  } else if constexpr (sizeof(Row) == 2) {
-    return to_float(Row{u16(words.word[index / 2] >> (index % 2 * 16))});
-  } else {
-#if PM_GPU
-    // 2^23 + byte is the float 0x4b0000bb: two fast instructions, where a conversion is a slow one.
-    return __uint_as_float(__byte_perm(words.word[index / 4], 0x4b000000u, 0x7440u | (index % 4))) - 8388608.0f;
-#else
-    return float(words.word[index / 4] >> (index % 4 * 8) & 0xffu);
-#endif
-  }
-}
 
 template <class Row, int CHUNKS, int WIDTH>
 struct RowPart {

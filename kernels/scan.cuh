@@ -59,16 +59,6 @@ __device__ inline void clear_words(u64* words, i64 count) {
     words[i] = 0;
 }
 
-// Sums over the lanes up to and with one's own.
-template <class T>
-__device__ inline T warp_sums(T value) {
-  for (int by = 1; by < kWarp; by *= 2) {
-    const T other = __shfl_up_sync(kAllLanes, value, unsigned(by));
-    if (int(threadIdx.x) % kWarp >= by) value += other;
-  }
-  return value;
-}
-
 // What lies before a tile of this sum; the first warp of a block. words: one a tile.
 __device__ inline u64 look_back(u64* words, i64 tile, u64 sum) {
   const int lane = threadIdx.x % kWarp;

@@ -118,13 +118,18 @@ __device__ inline Bytes<N> load_landed(const void* from) {
 #endif
 }
 
+#if PM_NVSHMEM
+// A flag as NVSHMEM takes it: its uint64_t is unsigned long in nvcc; atomics of CUDA want unsigned long long, as u64 is.
+__device__ inline uint64_t* signal_word(u64* flag) { return reinterpret_cast<uint64_t*>(flag); }
+#endif
+
 // One thread sets a flag of `pe`. Stores through mapped() that happened before (in this thread, or in threads that
 // met it in a barrier since) are seen by whoever sees the flag; earlier puts are not ordered by it.
 __device__ inline void signal(const Peers& peers, u64* flag, u64 value, int pe) {
 #if PM_NVSHMEM
   (void)peers;
   __threadfence_system();
-  nvshmemx_signal_op(flag, value, NVSHMEM_SIGNAL_SET, pe);
+  nvshmemx_signal_op(signal_word(flag), value, NVSHMEM_SIGNAL_SET, pe);
 #else
   store_release(mapped(peers, flag, pe), value);
 #endif
@@ -152,7 +157,7 @@ __device__ inline void put_signal_block(const Peers& peers, void* to, const void
     return;
   }
 #if PM_NVSHMEM
-  nvshmemx_putmem_signal_nbi_block(to, from, size_t(bytes), reinterpret_cast<uint64_t*>(flag), value,
+  nvshmemx_putmem_signal_nbi_block(to, from, size_t(bytes), signal_word(flag), value,
                                    NVSHMEM_SIGNAL_SET, pe);
 #else
   copy_block(mapped(peers, static_cast<u8*>(to), pe), from, bytes);
@@ -174,7 +179,7 @@ __device__ inline bool wait_at_least(u64* flag, u64 value, i64 patience_ns, cons
 #endif
   }
 #if PM_NVSHMEM
-  nvshmem_signal_wait_until(reinterpret_cast<uint64_t*>(flag), NVSHMEM_CMP_GE, value);
+  nvshmem_signal_wait_until(signal_word(flag), NVSHMEM_CMP_GE, value);
 #endif
   return true;
 }

@@ -17,13 +17,6 @@ struct Table {
   i32 padding;
 };
 
-// An int8 row: dim bytes, then scale and bias in fp32: value = scale * byte + bias. Where dim is no multiple of 4
-// the two numbers are not aligned.
-__device__ inline float unaligned_float(const u8* at) {
-  u32 bits = u32(at[0]) | u32(at[1]) << 8 | u32(at[2]) << 16 | u32(at[3]) << 24;
-  return bits_to_float(bits);
-}
-
 enum Pooling : int { kSum = 0, kMean = 1, kMax = 2 };
 
 }  // namespace pm

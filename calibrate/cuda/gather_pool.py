@@ -50,7 +50,6 @@ class Options:
     id_bytes   4 or 8, of ids and offsets;  mode  sum, mean, max;  weighted  each id has a factor
     out_dtype  fp32, fp16, bf16;  layout  of the bags (``Tables.out_shape``)
     hot_rows   rows 0 .. hot_rows - 1 are asked to stay in the L2 cache, others to go first; 0: no difference
-    prefetch   ask the L2 cache for the rows of a chunk of ids before they are copied
     """
 
     id_bytes: int = 8
@@ -59,7 +58,6 @@ class Options:
     out_dtype: str = "fp32"
     layout: str = "sample"
     hot_rows: int = 0
-    prefetch: bool = False
 
     def kernel(self, shape: Shape, dtype: str, *, long: bool) -> Kernel:
         """The kernel for rows of ``dtype`` in ``shape``."""
@@ -134,7 +132,6 @@ class GatherPool:
                 ctypes.c_int32(each.wide and wide_out),
                 ctypes.c_int32(options.mode == "mean"),
                 ctypes.c_uint32(min(options.hot_rows, 2**32 - 1)),
-                ctypes.c_int32(options.prefetch),
                 faults,
             )
             launch(each.kernel, self.tables.device, plan.blocks, plan.threads, arguments, each.shared_bytes)
@@ -230,7 +227,6 @@ def gather_pool(
     out_dtype: str = "fp32",
     layout: str = "sample",
     hot_rows: int = 0,
-    prefetch: bool = False,
     faults: Any = None,
     check: bool = True,
 ) -> Any:
@@ -255,7 +251,6 @@ def gather_pool(
         out_dtype=out_dtype,
         layout=layout,
         hot_rows=hot_rows,
-        prefetch=prefetch,
     )
     prepared = GatherPool(tables, batch, options, ids.numel() / max(1, batch * len(tables.rows)))
     if out is not None:

@@ -19,7 +19,7 @@ TYPES = {"torch.float32": "float", "torch.float16": "pm::f16", "torch.bfloat16":
 """Element types of partial bags; sums are of the same type or fp32."""
 
 _WIDE_BYTES = 16
-_PIECES = {_WIDE_BYTES: "pm::Words", 4: "pm::u32", 2: "pm::u16"}
+_PIECES = {_WIDE_BYTES: "pm::Words<16>", 4: "pm::u32", 2: "pm::u16"}
 """What rows are packed in, by its bytes; the widest first."""
 
 _SIZES = {"float": 4, "pm::f16": 2, "pm::bf16": 2}

@@ -28,7 +28,7 @@ OPTIONS = (
     gp.Options(),
     gp.Options(id_bytes=4, mode="mean"),
     gp.Options(mode="max", out_dtype="fp16"),
-    gp.Options(weighted=True, hot_rows=10, prefetch=True),
+    gp.Options(weighted=True, hot_rows=10),
     gp.Options(mode="mean", weighted=True, out_dtype="bf16"),
 )
 

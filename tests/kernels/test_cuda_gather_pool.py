@@ -48,7 +48,7 @@ CASES = {
     "weighted": Case(WIDTHS[:2], options=gp.Options(weighted=True)),
     "weighted-mean": Case(WIDTHS[:2], options=gp.Options(weighted=True, mode="mean")),
     "max": Case(WIDTHS[:2], options=gp.Options(mode="max")),
-    "hot-and-prefetched": Case(WIDTHS[:2], options=gp.Options(hot_rows=2, prefetch=True)),
+    "hot": Case(WIDTHS[:2], options=gp.Options(hot_rows=2)),
     "odd-columns-and-wide-rows": Case(((30, 33), (5, 260), (4, 7), (6, 1), (7, 2))),
     "fp16": Case(((30, 64), (9, 7), (5, 320)), "fp16", gp.Options(out_dtype="fp16")),
     "bf16-max": Case(((30, 64), (9, 6)), "bf16", gp.Options(out_dtype="bf16", mode="max")),

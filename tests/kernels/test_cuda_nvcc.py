@@ -1,0 +1,52 @@
+"""The sources are a library: where nvcc is installed it compiles them too, those over NVSHMEM with its headers."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+from calibrate.cuda import bucketize, exchange, gather_pool, one_core, partial_bags, unique
+from calibrate.cuda.kernel import Kernel
+from perfmodel.resources import kernels_path
+
+EXCHANGE = exchange.kernels("fp32", "int64", wide=True, method="fused")
+KERNELS = {
+    "gather_pool": gather_pool.kernels()[:2],
+    "one_core": one_core.kernels()[:1],
+    "bucketize": bucketize.kernels()[:4],
+    "partial_bags": partial_bags.kernels()[:4],
+    "unique": unique.kernels()[:4],
+    "exchange": list(EXCHANGE.values()),
+    "exchange_nvshmem": [Kernel(exchange.SOURCE_NVSHMEM, kernel.name) for kernel in EXCHANGE.values()],
+}
+
+
+def nvshmem_headers() -> list[str]:
+    found = importlib.util.find_spec("nvidia")
+    folders = found.submodule_search_locations or [] if found else []
+    return [f"-I{Path(one, 'nvshmem', 'include')}" for one in folders if Path(one, "nvshmem").is_dir()]
+
+
+@pytest.mark.parametrize("family", KERNELS)
+def test_nvcc_compiles_it(family: str, tmp_path: Path) -> None:
+    nvcc = shutil.which("nvcc")
+    if nvcc is None:
+        pytest.skip("NOT COMPILED with nvcc: it is not installed")
+    headers = nvshmem_headers() if family == "exchange_nvshmem" else []
+    if family == "exchange_nvshmem" and not headers:
+        pytest.skip("NOT COMPILED with nvcc: NVSHMEM's headers are not installed")
+    unit, made = tmp_path / "unit.cu", tmp_path / "unit.cubin"
+    entries = [f"auto entry_{at} = &{kernel.name};" for at, kernel in enumerate(KERNELS[family])]
+    unit.write_text("\n".join([f'#include "{KERNELS[family][0].source}"', *entries, ""]))
+    options = ["-std=c++17", "-arch=sm_90", "-cubin", "-rdc=true", f"-I{kernels_path()}", *headers]
+    line = [nvcc, *options, str(unit), "-o", str(made)]
+    done = subprocess.run(line, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]
+    names = {kernel.name.removeprefix("pm::").split("<")[0] for kernel in KERNELS[family]}
+    assert all(name.encode() in made.read_bytes() for name in names)
