@@ -1,4 +1,4 @@
-"""The sources are a library: where nvcc is installed it compiles them too, those over NVSHMEM with its headers."""
+"""The sources are a library: where nvcc is installed it compiles them too, over NVSHMEM with its headers."""
 
 from __future__ import annotations
 
