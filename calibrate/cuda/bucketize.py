@@ -184,7 +184,7 @@ def bucketize(
     ids      rows of their own table [n], int32 or int64, by table, then sample
     offsets  where the ids of each bag begin [T B + 1], int64;  weights  of each id [n], or none
     check    wait for the device; ids outside their table -> BadInputError. False: they are dropped.
-    Source: numpy specification in calibrate.cuda.reference.bucketize
+    Source: numpy specification in tests/oracles/kernels/bucketize.py
     Limits: those of Bucketizer, which serves repeated calls without allocating; offsets rise from 0 to n
     """
     weight_type = None if weights is None else weights.dtype

@@ -2,7 +2,7 @@
 
 Tables whose rows are read the same way (``Shape``) make one class. ``gather_pool`` prepares and launches;
 ``GatherPool`` is prepared once and then only launches, as a CUDA graph and a timing need it.
-Bags and their order: ``kernels/tables.cuh``. Specification: ``calibrate.cuda.reference.gather_pool``.
+Bags and their order: ``kernels/tables.cuh``. Specification: ``tests/oracles/kernels/gather_pool.py``.
 """
 
 from __future__ import annotations

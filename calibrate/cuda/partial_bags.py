@@ -36,7 +36,7 @@ def partial_sum(parts: Any, out: Any) -> Any:
     Each sum is kept in fp32, adds sources in rising order and is rounded once. Accesses of 16 bytes where the
     sources begin at multiples of 16 bytes, of one element elsewhere.
     Allocates nothing and waits for nothing: it can be captured in a graph.
-    Source: numpy specification in calibrate.cuda.reference.partial_bags
+    Source: numpy specification in tests/oracles/kernels/partial_bags.py
     Limits: other types or shapes, more than one device, no source -> BadInputError
     """
     kind, out_kind = _types(parts, out)
@@ -183,7 +183,7 @@ def pack(lengths: Any, bags: Any) -> Packed:
     """Partial bags that are not empty, by destination, then bag.
 
     lengths  ids of each partial bag [G, bags], int32, 0: empty;  bags  [G, bags, D] fp32, fp16 or bf16
-    Source: numpy specification in calibrate.cuda.reference.partial_bags
+    Source: numpy specification in tests/oracles/kernels/partial_bags.py
     Limits: those of Packer, which serves repeated calls without allocating
     """
     destinations, count, dim = bags.shape
@@ -198,7 +198,7 @@ def sparse_sum(
     rows    [n, D] source by source;  bag_numbers  of each row [n], int32, each once a source
     counts  rows of each source [G], int64;  out_dtype  the type of the rows, or torch.float32
     check   wait for the device; a bag that is not there or comes twice from a source -> BadInputError
-    Source: numpy specification in calibrate.cuda.reference.partial_bags
+    Source: numpy specification in tests/oracles/kernels/partial_bags.py
     Limits: those of SparseSum, which serves repeated calls without allocating
     """
     made = SparseSum(

@@ -116,7 +116,7 @@ def permute(ids: Any, lengths: Any, sources: int, tables: int, weights: Any = No
     """Received ids and lengths, from the order source, table, sample to table, source, sample.
 
     ids  [n];  lengths  [S T B], int32, not negative, their sum at most n;  weights  of each id [n], or none
-    Source: numpy specification in calibrate.cuda.reference.bucketize; equals calibrate.passes.lookup.permute
+    Source: numpy specification in tests/oracles/kernels/bucketize.py; equals calibrate.passes.lookup.permute
     Limits: those of Permuter, which serves repeated calls without allocating
     """
     weight_type = None if weights is None else weights.dtype

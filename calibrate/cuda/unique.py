@@ -119,7 +119,7 @@ def unique(ids: Any, offsets: Any, *, check: bool = True) -> Unique:
              ``Buckets.rank_offsets``; the latter where the tables of a rank lie in one tensor: in several of
              them the same id is another row
     check    wait for the device; a negative id, offsets beyond the ids -> BadInputError. False: dropped.
-    Source: numpy specification in calibrate.cuda.reference.unique
+    Source: numpy specification in tests/oracles/kernels/unique.py
     Limits: those of Uniquer, which serves repeated calls without allocating
     """
     made = Uniquer(offsets.numel() - 1, ids.numel(), ids.dtype, ids.device)

@@ -44,7 +44,7 @@ class Options:
 
 
 class Team(Protocol):
-    """The ranks that measure: real ones in ``calibrate.ranks.launch``, simulated ones beside this file."""
+    """The ranks that measure: real ones in ``calibrate.ranks.launch``, simulated ones in tests."""
 
     def world(self) -> World:
         """Who is there, and what can run."""

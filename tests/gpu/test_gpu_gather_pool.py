@@ -14,9 +14,10 @@ if not find_gpus():
 torch = pytest.importorskip("torch")
 pytest.importorskip("cuda.bindings")
 
+from oracles.kernels import gather_pool as reference  # noqa: E402
+
 from calibrate.cuda import gather_pool as gp  # noqa: E402
 from calibrate.cuda.gather_plan import Plan  # noqa: E402
-from calibrate.cuda.reference import gather_pool as reference  # noqa: E402
 from calibrate.cuda.tables import make_tables, to_int8  # noqa: E402
 from perfmodel.errors import BadInputError  # noqa: E402
 

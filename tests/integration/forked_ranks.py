@@ -12,6 +12,8 @@ import sys
 from pathlib import Path
 from tempfile import mkdtemp
 
+from oracles import environment
+
 
 def started(
     program: Path, ranks: int, *words: str, timeout_s: float
@@ -23,6 +25,7 @@ def started(
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        env=environment(),
     )
     try:
         said, complaint = process.communicate(timeout=timeout_s)

@@ -13,10 +13,10 @@ from typing import Any
 
 import torch
 from forked_ranks import forked
+from oracles.kernels.exchange import row_wise
 
 from calibrate.cuda.exchange import RowWiseExchange
 from calibrate.cuda.exchange_memory import Sizes, block_rows
-from calibrate.cuda.reference.exchange import row_wise
 from calibrate.cuda.symmetric import SharedWorld
 from perfmodel.errors import PerfmodelError, RankLostError
 

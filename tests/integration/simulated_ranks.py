@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from oracles.simulated_team import SimulatedTeam, TrueCurve
 
 from calibrate.running import stack
 from calibrate.running.session import calibrate as measure
-from calibrate.running.simulated import SimulatedTeam, TrueCurve
 from perfmodel.cli import measuring
 
 ONLY = ("calibrate", "--only", "mpi:all_to_all", "--clock", "eager")

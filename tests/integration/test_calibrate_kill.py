@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from oracles import environment
 
 from perfmodel.schema.run_files import read_run
 
@@ -18,7 +19,7 @@ import sys
 from pathlib import Path
 from calibrate.planning.plan import Request
 from calibrate.running.session import Options, calibrate
-from calibrate.running.simulated import Recorder, SimulatedTeam, TrueCurve
+from oracles.simulated_team import Recorder, SimulatedTeam, TrueCurve
 
 class Loud(Recorder):
     def progress(self, done, total, point, summary, left_s):
@@ -37,7 +38,8 @@ POINTS = 17 + 17 + 3 + 6  # all-to-all, all-reduce, uneven and after a kernel
 
 def start(folder: Path, pause_s: float) -> subprocess.Popen[str]:
     command = [sys.executable, "-c", PROGRAM, str(folder), str(pause_s)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment())
 
 
 def visits_before_the_end(process: subprocess.Popen[str], count: int) -> None:
@@ -115,7 +117,7 @@ def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
     if shutil.which("unshare") is None or subprocess.run(probe, capture_output=True, check=False).returncode:
         pytest.skip("this system lets nobody mount a file system of one's own: no really full disk here")
     command = [*own, "sh", "-c", FULL, "sh", str(tmp_path), sys.executable, PROGRAM]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environment())
     assert "samples.jsonl cannot be written: no space left on device" in done.stderr
     assert "make room and run the same command again" in done.stderr
     lines = done.stdout.splitlines()

@@ -6,10 +6,10 @@ import os
 from pathlib import Path
 
 import pytest
+from oracles.simulated_team import Recorder, SimulatedTeam, TrueCurve
 
 from calibrate.planning.plan import Request
 from calibrate.running.session import Options, calibrate
-from calibrate.running.simulated import Recorder, SimulatedTeam, TrueCurve
 from perfmodel.fit.curves import fit_curve
 from perfmodel.schema.run_files import read_run
 

@@ -12,13 +12,13 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from cuda_memory import POISON, assert_guards_hold, poison  # noqa: E402
+from oracles.kernels import bucketize as reference  # noqa: E402
 
 from calibrate.cuda import launch as launching  # noqa: E402
 from calibrate.cuda import scan  # noqa: E402
 from calibrate.cuda.bucketize import LANES, Bucketizer, bucketize, kernels  # noqa: E402
 from calibrate.cuda.gpu_build import ARCHITECTURES, compile_cubin  # noqa: E402
 from calibrate.cuda.permute import Permuter, permute  # noqa: E402
-from calibrate.cuda.reference import bucketize as reference  # noqa: E402
 from calibrate.cuda.split import Shard, Split, make_split, row_wise  # noqa: E402
 from calibrate.passes import lookup  # noqa: E402
 from perfmodel.errors import BadInputError  # noqa: E402

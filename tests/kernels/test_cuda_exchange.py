@@ -12,10 +12,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from oracles.kernels import exchange as reference  # noqa: E402
+
 from calibrate.cuda import launch as launching  # noqa: E402
 from calibrate.cuda.exchange import RowWiseExchange, kernels  # noqa: E402
 from calibrate.cuda.exchange_memory import EXCHANGE, Sizes, block_rows  # noqa: E402
-from calibrate.cuda.reference import exchange as reference  # noqa: E402
 from calibrate.cuda.symmetric import ThreadWorld, threads_of  # noqa: E402
 from perfmodel.errors import BadInputError  # noqa: E402
 

@@ -12,11 +12,12 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from oracles.kernels import gather_pool as reference  # noqa: E402
+
 from calibrate.cuda import gather_pool as gp  # noqa: E402
 from calibrate.cuda import launch as launching  # noqa: E402
 from calibrate.cuda.gather_plan import BYTES_IN_FLIGHT, Plan, Shape, choose, shape_of  # noqa: E402
 from calibrate.cuda.gpu_build import ARCHITECTURES, compile_cubin  # noqa: E402
-from calibrate.cuda.reference import gather_pool as reference  # noqa: E402
 from calibrate.cuda.tables import Tables, make_tables, to_int8  # noqa: E402
 from perfmodel.errors import BadInputError  # noqa: E402
 

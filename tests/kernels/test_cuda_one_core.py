@@ -11,12 +11,13 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from oracles.kernels import one_core as reference  # noqa: E402
+
 from calibrate.cuda import launch as launching  # noqa: E402
 from calibrate.cuda.faults import new_faults  # noqa: E402
 from calibrate.cuda.gpu_build import ARCHITECTURES, compile_cubin  # noqa: E402
 from calibrate.cuda.one_core import GPU_THREADS, OneCore, core_bytes, kernels, shapes_of  # noqa: E402
 from calibrate.cuda.one_core_plan import WAYS, Item, Plan, Shape, asymmetric, fitted, symmetric  # noqa: E402
-from calibrate.cuda.reference import one_core as reference  # noqa: E402
 from calibrate.cuda.tables import make_tables  # noqa: E402
 from perfmodel.errors import BadInputError  # noqa: E402
 

@@ -10,6 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from cuda_memory import POISON, assert_guards_hold, guarded, poison  # noqa: E402
+from oracles.kernels import partial_bags as reference  # noqa: E402
 
 from calibrate.cuda.gpu_build import ARCHITECTURES, compile_cubin  # noqa: E402
 from calibrate.cuda.partial_bags import (  # noqa: E402
@@ -20,7 +21,6 @@ from calibrate.cuda.partial_bags import (  # noqa: E402
     partial_sum,
     sparse_sum,
 )
-from calibrate.cuda.reference import partial_bags as reference  # noqa: E402
 from perfmodel.errors import BadInputError  # noqa: E402
 
 CPU = torch.device("cpu")

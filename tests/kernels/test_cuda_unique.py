@@ -10,8 +10,9 @@ from cuda_memory import POISON, assert_guards_hold, guarded, poison
 
 torch = pytest.importorskip("torch")
 
+from oracles.kernels import unique as reference  # noqa: E402
+
 from calibrate.cuda.gpu_build import ARCHITECTURES, compile_cubin  # noqa: E402
-from calibrate.cuda.reference import unique as reference  # noqa: E402
 from calibrate.cuda.unique import Uniquer, kernels, unique  # noqa: E402
 from perfmodel.errors import BadInputError  # noqa: E402
 

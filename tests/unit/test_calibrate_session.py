@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from oracles.simulated_team import Recorder, SimulatedTeam, TrueCurve
 
 from calibrate.operations import RankTimes
 from calibrate.planning.plan import Request
 from calibrate.running.journal import Journal
 from calibrate.running.session import Options, Outcome, calibrate
-from calibrate.running.simulated import Recorder, SimulatedTeam, TrueCurve
 from perfmodel.errors import BadInputError, RankLostError
 from perfmodel.schema.evidence import Clock
 from perfmodel.schema.run_files import read_run

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from oracles.mappings import exact
 
 from perfmodel.errors import BadInputError
 from perfmodel.onechip.answer import cost_on
 from perfmodel.onechip.bound import feasible, lower_bound, relaxed
 from perfmodel.onechip.choices import Choices, worst_of
 from perfmodel.onechip.cuts import cuts_of
-from perfmodel.onechip.exact import exact
 from perfmodel.onechip.mapper import Mapper
 from perfmodel.onechip.packing import State, pack, place
 from perfmodel.onechip.slicing import Ints, Slicing, numbers

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from oracles.plans import exact
 from searches import limited_by_cpu
 
 from perfmodel.errors import BadInputError
@@ -13,7 +14,6 @@ from perfmodel.model.exchanges import Exchange
 from perfmodel.plan import Evaluator, Plan, PlanTables, Scheme
 from perfmodel.plan.bound import Bounding
 from perfmodel.plan.curves import StepCurves
-from perfmodel.plan.exact import exact
 from perfmodel.plan.options import Options, options_of
 from perfmodel.plan.packing import State, in_domains
 from perfmodel.plan.relaxation import Part, Problem, relax
@@ -113,7 +113,7 @@ def test_all_plans_are_tried_whatever_the_portion(monkeypatch: pytest.MonkeyPatc
     tables = PlanTables.of(TableSet("two", (Table("rare", 10**6, 16, 1), Table("busy", 10**6, 16, 50))))
     evaluator = Evaluator.on(MACHINE, tables, 256, 2)
     whole = exact(evaluator, 64e6 + 40e6)
-    monkeypatch.setattr("perfmodel.plan.exact._CHUNK", 7)
+    monkeypatch.setattr("oracles.plans._CHUNK", 7)
     np.testing.assert_array_equal(exact(evaluator, 64e6 + 40e6).option, whole.option)
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from oracles.plans import exact
 from searches import limited_by_cpu
 
 from perfmodel.cli import run
@@ -21,7 +22,6 @@ from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme, read_
 from perfmodel.plan.bound import Bounding
 from perfmodel.plan.curves import StepCurves
 from perfmodel.plan.dense import dense_of
-from perfmodel.plan.exact import exact
 from perfmodel.plan.loads import Resource
 from perfmodel.plan.options import HOT_SHARES, hot_rows, options_of
 from perfmodel.plan.relaxation import Part, Problem, relax

@@ -214,8 +214,9 @@ def test_a_plain_line_now_and_then_in_a_pipe(
 
 
 def test_a_plan_in_words() -> None:
+    from oracles.simulated_team import SimulatedTeam
+
     from calibrate.planning.plan import Request, make_plan
-    from calibrate.running.simulated import SimulatedTeam
 
     team = SimulatedTeam({}, backends=("mpi", "shmem"), kernels=True)
     plan = make_plan(Request("quick", sizes=[1024, 4096]), team.world())
