@@ -90,6 +90,8 @@ def test_every_room_and_every_contract_is_on_the_page() -> None:
     assert described == rooms
     picture = PAGE.partition("## The rooms")[2].partition("| room |")[0]
     assert all(room.replace("/", ".") in picture for room in rooms)
+    layout = (ROOT / "README.md").read_text(encoding="utf-8").partition("## Layout")[2]
+    assert set(re.findall(r"^      (\w+)/", layout, flags=re.M)) == {Path(room).name for room in rooms}
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     contracts = {contract["name"] for contract in settings["tool"]["importlinter"]["contracts"]}
     assert all(f"**{name}**" in " ".join(PAGE.split()) for name in contracts)

@@ -124,6 +124,19 @@ def test_test_command_is_one_line_and_pinned() -> None:
     assert all(re.fullmatch(r"[A-Za-z0-9_.-]+==[A-Za-z0-9_.+!-]+", name) for name in names), names
 
 
+def test_links_between_pages_lead_somewhere() -> None:
+    for page in [*PAGES, ROOT / "CHANGELOG.md", ROOT / "benchmarks" / "README.md"]:
+        links = re.findall(r"\]\(([^)#\s]+)(?:#[\w-]+)?\)", page.read_text(encoding="utf-8"))
+        lost = [one for one in links if "://" not in one and not (page.parent / one).exists()]
+        assert not lost, f"{page.name}: {lost}"
+
+
+def test_a_line_of_the_changelog_is_a_thing() -> None:
+    lines = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").splitlines()
+    assert all(len(line) <= 120 and not line.startswith(" ") for line in lines)
+    assert {line for line in lines if line.startswith("### ")} <= {"### Added", "### Changed", "### Fixed"}
+
+
 def test_contributing_sets_up_as_the_tests_do() -> None:
     text = CONTRIBUTING.read_text(encoding="utf-8")
     setup, whole = marked("test-command").split(" && .venv/bin/python -m ")
