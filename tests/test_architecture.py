@@ -8,8 +8,10 @@ import subprocess
 import sys
 import tomllib
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 
+import grimp
 import pytest
 
 from perfmodel.collectives.spreads import GRID_BYTES
@@ -96,6 +98,33 @@ def test_every_room_and_every_contract_is_on_the_page() -> None:
     contracts = {contract["name"] for contract in settings["tool"]["importlinter"]["contracts"]}
     assert all(f"**{name}**" in " ".join(PAGE.split()) for name in contracts)
     assert PAGE.count("- **") == len(contracts)
+
+
+def test_the_drawing_has_the_imports_between_rooms() -> None:
+    graph = grimp.build_graph("perfmodel", "calibrate", exclude_type_checking_imports=True)
+    uses: dict[str, set[str]] = {}
+    for module in graph.modules:
+        for used in graph.find_modules_directly_imported_by(module):
+            if room(module) and room(used) and room(module) != room(used):
+                uses.setdefault(room(module), set()).add(room(used))
+
+    def below(top: str) -> set[str]:
+        return uses.get(top, set()).union(*map(below, uses.get(top, ())))
+
+    needed = {
+        (a, b) for a, direct in uses.items() for b in direct if not any(b in below(c) for c in direct - {b})
+    }
+    drawn = re.findall(r"^    (\w+(?: --> \w+)+)$", PAGE, flags=re.M)
+    chains = [line.split(" --> ") for line in drawn]
+    assert {pair for chain in chains for pair in pairwise(chain)} == needed
+
+
+def room(module: str) -> str:
+    """The room of a module; none for files beside the rooms (units, errors, resources)."""
+    parts = module.split(".")
+    if parts[0] == "calibrate":
+        return "calibrate"
+    return parts[1] if len(parts) > 1 and (ROOT / "perfmodel" / parts[1]).is_dir() else ""
 
 
 @pytest.mark.parametrize("place", sorted(set(re.findall(r"`(\w[\w/.-]*/[\w.-]*|\w+\.md)[`:]", CONTRIBUTING))))
