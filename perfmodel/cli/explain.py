@@ -122,7 +122,7 @@ def explain(
     library, kept = library_of(chosen, backend, calibration), reserve_of(reserve)
     check_gpus(workload.get("table_bytes", 0), chosen, kept)
     from perfmodel.project import project_one
-    from perfmodel.project.explain import explain_step
+    from perfmodel.project.explain_step import explain_step
 
     options: dict[str, Any] = {
         "backend": library,

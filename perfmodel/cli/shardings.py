@@ -12,10 +12,10 @@ from perfmodel.cli.output import emit, emit_json, warn
 from perfmodel.errors import BadInputError
 
 if TYPE_CHECKING:
+    from perfmodel.passes.explanation import Explanation
     from perfmodel.plan.answer import Compared
     from perfmodel.plan.sizes import Size
     from perfmodel.project import Projection
-    from perfmodel.project.explain import Explanation
 
     Again = Callable[[Sequence[str], Projection], str]  # the line that asks a command for an answer again
 
@@ -99,11 +99,11 @@ def print_one(base: Projection, way: str, out: Output) -> None:
 def explain_way(base: Projection, way: str, step: str, again: Again) -> Explanation:
     """A step of one way, explained; ``again`` as in ``one_way``."""
     from perfmodel.plan.answer import evaluator_of
-    from perfmodel.plan.explain import explain_plan_step
+    from perfmodel.plan.explain_plan import explain_alike_step
 
     found = one_way(base, way, again)
     assert found.answer is not None and found.alike is not None
-    return explain_plan_step(found.answer, evaluator_of(base), found.alike, step)
+    return explain_alike_step(found.answer, evaluator_of(base), found.alike, step)
 
 
 def row_wise_cut(base: Projection) -> dict[str, Any]:

@@ -5,13 +5,16 @@ Everything is a logarithm on one grid of sizes, eight to an octave, with a stand
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from perfmodel.collectives.stored import curve_time, law_time, step_constants
+from perfmodel.collectives.stored import LAW_TIMES, curve_time, law_time, step_constants
 from perfmodel.errors import NoCalibrationError
+from perfmodel.model.curves import anchored_time
 from perfmodel.model.laws import Group
 from perfmodel.schema.calibration import Calibration, Curve, Law
 from perfmodel.schema.evidence import LAW_BACKENDS, Evidence
@@ -29,13 +32,35 @@ LARGEST_BYTES = float(GRID_BYTES[-1])
 
 
 @dataclass(frozen=True)
+class Stage:
+    """How a time came about, one step of it: ln t on the grid after it, and the function that makes it so."""
+
+    what: str
+    function: Callable[..., Any]
+    log_time: Floats
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """One part of the standard deviation of ln t, on the grid: all parts add in quadrature."""
+
+    what: str
+    log_sd: Floats
+
+
+@dataclass(frozen=True)
 class Spread:
-    """ln t on the grid with its standard deviation, and what it rests on."""
+    """ln t on the grid with its standard deviation, and what it rests on.
+
+    stages  the last one is ``log_time``;  doubts  their quadrature is ``log_sd``
+    """
 
     log_time: Floats
     log_sd: Floats
     evidence: Codes
     basis: str
+    stages: tuple[Stage, ...] = ()
+    doubts: tuple[Doubt, ...] = ()
 
 
 def from_curve(curve: Curve, calibration: Calibration) -> Spread:
@@ -49,12 +74,25 @@ def from_curve(curve: Curve, calibration: Calibration) -> Spread:
     between = np.interp(GRID_LOG2, np.log2(sizes), left_out)
     sd = np.hypot(np.hypot(noise, between), load_priors().uncertainty.outside_octave_log_sd * outside)
     evidence = np.where(inside, Evidence.INTERPOLATED.rank, Evidence.EXTRAPOLATED.rank)
+    log_time, basis = np.log(curve_time(curve, GRID_BYTES)), f"measured on {curve.gpus} GPUs"
+    doubts = (
+        Doubt("scatter of the samples", _everywhere(noise)),
+        Doubt("sizes left out in turn", between),
+        Doubt("beyond the measured sizes", load_priors().uncertainty.outside_octave_log_sd * outside),
+    )
     return Spread(
-        np.log(curve_time(curve, GRID_BYTES)),
+        log_time,
         sd,
         np.maximum(evidence, stack_rank(curve, calibration)).astype(np.int8),
-        f"measured on {curve.gpus} GPUs ({', '.join(curve.sources)})",
+        f"{basis} ({', '.join(curve.sources)})",
+        (Stage(basis, anchored_time, log_time),),
+        doubts,
     )
+
+
+def _everywhere(log_sd: float) -> Floats:
+    """One number on the grid."""
+    return np.full(GRID_BYTES.size, float(log_sd))
 
 
 def _slope(curve: Curve, left: int) -> float:
@@ -82,11 +120,16 @@ def _joined(spread: Spread, law: Spread, edge: int, outside: npt.NDArray[np.bool
     fade = np.exp(-octaves / load_priors().shape.fading_octaves)
     log_time = law.log_time + (spread.log_time[edge] - law.log_time[edge]) * fade
     log_sd = np.hypot(law.log_sd * (1 - fade), spread.log_sd[edge])
+    joined = np.where(outside, log_time, spread.log_time)
+    kept = [Doubt(d.what, np.where(outside, d.log_sd[edge], d.log_sd)) for d in spread.doubts]
+    more = [Doubt(d.what, np.where(outside, d.log_sd * (1 - fade), 0.0)) for d in law.doubts]
     return Spread(
-        np.where(outside, log_time, spread.log_time),
+        joined,
         np.where(outside, log_sd, spread.log_sd),
         np.where(outside, np.maximum(spread.evidence, law.evidence), spread.evidence).astype(np.int8),
         f"{spread.basis}; beyond its sizes the {law.basis}",
+        (*spread.stages, Stage("beyond its sizes the law", completed, joined)),
+        (*kept, *more),
     )
 
 
@@ -140,7 +183,12 @@ def between_cells(calibration: Calibration, collective: str, group: Group) -> Sp
     log_sd = np.hypot(np.maximum(low.log_sd, high.log_sd), load_priors().uncertainty.least_log_sd)
     evidence = np.maximum(np.maximum(low.evidence, high.evidence), Evidence.INTERPOLATED.rank)
     basis = f"between {below[-1].gpus} and {above[0].gpus} measured GPUs"
-    return Spread(log_time, log_sd, evidence.astype(np.int8), basis)
+    doubts = (
+        Doubt("the less sure of the two cells", np.maximum(low.log_sd, high.log_sd)),
+        Doubt("between the two", _everywhere(load_priors().uncertainty.least_log_sd)),
+    )
+    stages = (*low.stages, *high.stages, Stage(basis, between_cells, log_time))
+    return Spread(log_time, log_sd, evidence.astype(np.int8), basis, stages, doubts)
 
 
 def from_law(
@@ -173,24 +221,32 @@ def from_law(
     variance = np.einsum("ij,ik,kj->j", gradient, np.array(law.log_covariance), gradient)
     reference = _reference_cell(calibration, collective, group)
     basis = f"law of the links ({calibration.calibration_id})"
+    stages = [Stage("law of the links", LAW_TIMES[law.law], centre)]
     if reference is not None:
         own = Group.of(reference.gpus, reference.domain_gpus)
         residual = np.log(curve_time(reference, GRID_BYTES)) - log_time(unknowns, own)
         shift = _same_step_shift(collective, reference.gpus, group.gpus)
         centre = centre + noise.carry_fraction * _smoothed(residual, reference, shift)
         basis += f", corrected by {reference.gpus} measured GPUs"
-    sd = np.sqrt(np.maximum(variance, 0) + _model_variance(law, noise, group, reference))
+        stages.append(Stage(f"corrected by {reference.gpus} measured GPUs", from_law, centre))
+    parts = _model_doubts(law, noise, group, reference)
+    sd = np.sqrt(np.maximum(variance, 0) + sum(part**2 for part in parts.values()))
+    doubts = [Doubt("unknowns of the law", np.sqrt(np.maximum(variance, 0)))]
+    doubts += [Doubt(what, _everywhere(part)) for what, part in parts.items()]
     known = reference is not None and (group.domains == 1) == (reference.domain_gpus >= reference.gpus)
     rank = Evidence.EXTRAPOLATED.rank if known else Evidence.TRANSFERRED.rank
-    return Spread(centre, sd, np.full(GRID_BYTES.size, rank, np.int8), basis)
+    evidence = np.full(GRID_BYTES.size, rank, np.int8)
+    return Spread(centre, sd, evidence, basis, tuple(stages), tuple(doubts))
 
 
-def _model_variance(law: Law, noise: Uncertainty, group: Group, reference: Curve | None) -> float:
-    """Variance of ln t beside the parameters': scatter, distance from the measured group, no such group."""
+def _model_doubts(law: Law, noise: Uncertainty, group: Group, reference: Curve | None) -> dict[str, float]:
+    """Parts of the standard deviation of ln t beside the unknowns'."""
     farther = np.log2(max(group.gpus / max(law.fitted_gpus, 2), 1.0))
-    unseen = noise.unseen_log_sd if reference is None else 0.0
-    scatter = max(law.residual_log_sd, noise.sample_log_sd)
-    return float(scatter**2 + (noise.growth_log_sd * farther) ** 2 + unseen**2)
+    return {
+        "samples about the law": max(law.residual_log_sd, noise.sample_log_sd),
+        "more GPUs than were measured": float(noise.growth_log_sd * farther),
+        "no such group was measured": noise.unseen_log_sd if reference is None else 0.0,
+    }
 
 
 def _reference_cell(calibration: Calibration, collective: str, group: Group) -> Curve | None:

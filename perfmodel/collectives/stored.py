@@ -14,7 +14,7 @@ from perfmodel.schema.priors import Priors
 
 Floats = npt.NDArray[np.float64]
 
-_LAW_TIMES = {"ring_tree": laws.ring_tree_time, "pairwise": laws.pairwise_time}
+LAW_TIMES = {"ring_tree": laws.ring_tree_time, "pairwise": laws.pairwise_time}
 
 
 def curve_time(curve: Curve, payload_bytes: Floats) -> Floats:
@@ -33,7 +33,7 @@ def law_time(
     law: str, log_unknowns: Floats, steps: StepConstants, collective: str, group: Group, payload_bytes: Floats
 ) -> Floats:
     """Time of a collective by the named law [s]; see ``laws.ring_tree_time`` and ``laws.pairwise_time``."""
-    return _LAW_TIMES[law](log_unknowns, steps, collective, group, payload_bytes)
+    return LAW_TIMES[law](log_unknowns, steps, collective, group, payload_bytes)
 
 
 def step_constants(machine: Machine, priors: Priors) -> StepConstants:

@@ -16,7 +16,9 @@ from perfmodel.collectives.spreads import (
     GRID_BYTES,
     GRID_LOG2,
     PER_OCTAVE,
+    Doubt,
     Spread,
+    Stage,
     between_cells,
     completed,
     from_curve,
@@ -55,27 +57,42 @@ class Table:
     anchors: Floats
     anchor_evidence: int
     basis: str
+    stages: tuple[Stage, ...] = ()
+    doubts: tuple[Doubt, ...] = ()
+
+    def at(self, column: Floats, payload_bytes: float) -> float:
+        """A column of the grid at one size, between grid points as ``read`` has it."""
+        left, part = _place(np.array([payload_bytes]))
+        return float(_between(column, left, part)[0])
 
     def read(self, payload_bytes: Floats) -> tuple[Floats, Floats, Floats, Floats, Codes, Codes]:
         """time_s, low_s, high_s, floor_s, evidence, limit of each size."""
         if self.floor_s == 0:
             zero, code = np.zeros(payload_bytes.shape), np.zeros(payload_bytes.shape, np.int8)
             return zero, zero, zero, zero, code, code
-        position = np.clip(np.log2(np.maximum(payload_bytes, 1)) * PER_OCTAVE, 0, GRID_LOG2.size - 1)
-        left = np.minimum(position.astype(np.int64), GRID_LOG2.size - 2)
-        part = position - left
+        left, part = _place(payload_bytes)
         time, low, high = (
-            np.exp(column[left] + part * (column[left + 1] - column[left]))
-            for column in (self.log_time, self.log_low, self.log_high)
+            np.exp(_between(column, left, part)) for column in (self.log_time, self.log_low, self.log_high)
         )
         evidence = np.maximum(self.evidence[left], self.evidence[left + (part > 0)])
         if self.anchors.size:
             near = np.minimum(np.searchsorted(self.anchors, payload_bytes * 0.999), self.anchors.size - 1)
             exact = np.abs(self.anchors[near] / payload_bytes - 1) < 2e-3
             evidence = np.where(exact, np.int8(self.anchor_evidence), evidence)
-        share = self.floor_share[left] + part * (self.floor_share[left + 1] - self.floor_share[left])
+        share = _between(self.floor_share, left, part)
         floor = time * share
         return time, low, high, floor, evidence.astype(np.int8), self.limit[left]
+
+
+def _place(payload_bytes: Floats) -> tuple[npt.NDArray[np.int64], Floats]:
+    """Grid point at or below each size, and how far on it is towards the next."""
+    position = np.clip(np.log2(np.maximum(payload_bytes, 1)) * PER_OCTAVE, 0, GRID_LOG2.size - 1)
+    left = np.minimum(position.astype(np.int64), GRID_LOG2.size - 2)
+    return left, position - left
+
+
+def _between(column: Floats, left: npt.NDArray[np.int64], part: Floats) -> Floats:
+    return np.asarray(column[left] + part * (column[left + 1] - column[left]))
 
 
 def build_table(
@@ -125,23 +142,28 @@ def _finish(
 ) -> Table:
     """Scale rates where they are not those that were measured, bound from below, take the interval."""
     log_time, log_sd, weakest = spread.log_time, spread.log_sd, 0
+    stages, doubts = list(spread.stages), list(spread.doubts)
     if borrowed:
-        weakest = Evidence.TRANSFERRED.rank
-        log_sd = np.hypot(log_sd, load_priors().uncertainty.unseen_log_sd)
+        weakest, unseen = Evidence.TRANSFERRED.rank, load_priors().uncertainty.unseen_log_sd
+        log_sd = np.hypot(log_sd, unseen)
+        doubts.append(Doubt("another machine's measurements", np.full(GRID_BYTES.size, unseen)))
     if touches_links(machine):
         weakest = Evidence.ASSUMED.rank
     found = inside_bound(calibration, collective, group) if curve is None else None
     if weakest and law is not None:
         measured_on = load_machine(calibration.machine) if borrowed else machine.unchanged()
         log_time = log_time + rate_shift(machine, measured_on, law, collective, group, GRID_BYTES)
+        stages.append(Stage("links of this machine for those that were measured", rate_shift, log_time))
         if found is not None:
             size, bound = found
             inside = Group.of(group.domain_gpus, group.domain_gpus)
             found = size, bound + rate_shift(machine, measured_on, law, collective, inside, size)
     if found is not None:
         log_time = np.maximum(log_time, found[1])
-    log_least = np.log(np.maximum(_speed_of_light(machine, collective, group), _SHORTEST_S))
+        stages.append(Stage("at least what the ranks of one domain need", inside_bound, log_time))
+    log_least = np.log(np.maximum(speed_of_light(machine, collective, group), _SHORTEST_S))
     log_time = np.maximum.accumulate(np.maximum(log_time, log_least))
+    stages.append(Stage("at least the speed of light, or a smaller message", speed_of_light_time, log_time))
     low = np.maximum.accumulate(np.maximum(log_time - _Z95 * log_sd, log_least))
     share, limit = _latency_share(machine, law, collective, group, log_time)
     return Table(
@@ -155,10 +177,13 @@ def _finish(
         np.array(curve.anchor_bytes) if curve else np.empty(0),
         max(stack_rank(curve, calibration), weakest) if curve else 0,
         spread.basis,
+        tuple(stages),
+        tuple(doubts),
     )
 
 
-def _speed_of_light(machine: Machine, collective: str, group: Group) -> Floats:
+def speed_of_light(machine: Machine, collective: str, group: Group) -> Floats:
+    """Least times on the grid at the datasheet rates of the links (``speed_of_light_time``) [s]."""
     rates = (inside_rate(machine), across_rate(machine))
     times = [
         speed_of_light_time(collective, GRID_BYTES, group.gpus, ranks, group.domains, *rates)

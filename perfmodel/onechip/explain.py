@@ -23,8 +23,8 @@ from perfmodel.onechip.cost import ChipCost
 from perfmodel.onechip.ids import popularities
 from perfmodel.onechip.layout import Layout, layout
 from perfmodel.onechip.work import Step, Way
-from perfmodel.project.explain import equation_of, source_of
-from perfmodel.project.terms import Term
+from perfmodel.passes.equations import equation_of, source_of
+from perfmodel.passes.terms import Term
 from perfmodel.schema.chip import CHIP_KEYS, Chip
 from perfmodel.schema.distributions import UNIFORM, Distribution
 from perfmodel.units import counted, format_amount, format_bytes, format_count, format_rate, format_time

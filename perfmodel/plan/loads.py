@@ -25,7 +25,6 @@ from perfmodel.plan.tables import PlanTables
 
 Array = NDArray[np.float64]
 
-
 _SPLIT = (Exchange.RB, Exchange.RS, Exchange.SPARSE, Exchange.TWO_LEVEL)
 
 
@@ -122,7 +121,7 @@ class LoadModel:
         )
         self._check_parts(t, kinds, rows, cols, head)
         own, everywhere = (np.zeros((*t.shape, len(Resource))) for _ in range(2))
-        cut = _Cut(self, t, kinds, rows, cols, head)
+        cut = TableCut(self, t, kinds, rows, cols, head)
         for fill in (_input, _look_up, _look_up_hot, _unique, _dense, _two_level, _partial, _convert):
             fill(cut, own, everywhere)
         if self.training is not None:
@@ -154,7 +153,7 @@ class LoadModel:
         return Loads(values)
 
 
-class _Cut:
+class TableCut:
     """Tables cut in some ways: the quantities of ``model.exchanges`` as arrays of one shape."""
 
     def __init__(
@@ -182,6 +181,17 @@ class _Cut:
         parts = np.where(self.dp, self.G, r * c)
         self.shards = np.maximum(len(tables) * parts / self.G, 1)  # that share the L2 of their holder
         self.domains = np.maximum(r / self.g, 1)  # k, domains that hold row parts of one column
+
+    def updated(self, training: Training) -> tuple[Array, Array, Array]:
+        """Look-ups whose gradients a holder reads, rows that it updates, and bytes of the update of one."""
+        U = np.array(training.unique_everywhere[self.t])
+        for where, asked, h in self.groups:
+            U[where] = asked.unique(h, everywhere=True)
+        held = np.where(self.ub, ex.requested_rows(self.G, self.U, self.r), self.lookups)
+        read = np.where(self.dp, self.B * self.L, held)
+        touched = np.where(self.dp, self.E, ex.touched_rows(U, self.r))  # a copy's gradient has all rows
+        row = ex.update_row_bytes(self.elements, self.w, training.per_element, training.per_row)
+        return read, touched, row + np.where(self.dp, 2 * self.D * self.pooled, 0)  # dense: written and read
 
     def traffic(
         self,
@@ -229,7 +239,7 @@ def _array(value: ArrayLike) -> Array:
     return np.asarray(value, dtype=np.float64)
 
 
-def _input(a: _Cut, own: Array, everywhere: Array) -> None:
+def _input(a: TableCut, own: Array, everywhere: Array) -> None:
     """Lengths and ids to the holders; the distinct ids of ub."""
     length, ids = a.model.constant("length_bytes"), a.model.id_bytes
     sent = eb.lengths_bytes(a.r * a.c, a.B, length) * a.split
@@ -244,7 +254,7 @@ def _input(a: _Cut, own: Array, everywhere: Array) -> None:
     own[..., Resource.REQUESTS_RECEIVED] = ex.requested_rows(a.G, a.U, a.r) * ids * a.ub
 
 
-def _look_up(a: _Cut, own: Array, everywhere: Array) -> None:
+def _look_up(a: TableCut, own: Array, everywhere: Array) -> None:
     """The gather: partial bags of everybody at the holder, bags of one's own where every rank has a copy."""
     dp_lookups, dp_bags = a.B * a.L, a.B
     asked = ex.requested_rows(a.G, a.U, a.r)
@@ -259,7 +269,7 @@ def _look_up(a: _Cut, own: Array, everywhere: Array) -> None:
         everywhere[..., resource] = size * a.dp
 
 
-def _look_up_hot(a: _Cut, own: Array, everywhere: Array) -> None:
+def _look_up_hot(a: TableCut, own: Array, everywhere: Array) -> None:
     """The gather of hot rows from their copies, and their part of each bag added to the tail's."""
     hot = a.hot > 0
     if not hot.any():
@@ -275,7 +285,7 @@ def _look_up_hot(a: _Cut, own: Array, everywhere: Array) -> None:
     everywhere[..., Resource.LOCAL_SUM] += added * hot
 
 
-def _unique(a: _Cut, own: Array, everywhere: Array) -> None:
+def _unique(a: TableCut, own: Array, everywhere: Array) -> None:
     """Unique rows, as they are stored, to those who asked; pooled from the buffer in which they arrive."""
     if not a.ub.any():
         return
@@ -288,13 +298,13 @@ def _unique(a: _Cut, own: Array, everywhere: Array) -> None:
     everywhere[..., Resource.POOL_L2] = moved.l2_bytes * a.ub
 
 
-def _dense(a: _Cut, own: Array, everywhere: Array) -> None:
+def _dense(a: TableCut, own: Array, everywhere: Array) -> None:
     """Row-wise over all ranks: reduce-scatter."""
     sent = ex.bags_sent_bytes(a.G, a.B, 1, ex.bag_bytes(a.elements, a.v))
     own[..., Resource.REDUCE_SCATTER] = sent * (a.kind == Exchange.RS)
 
 
-def _two_level(a: _Cut, own: Array, everywhere: Array) -> None:
+def _two_level(a: TableCut, own: Array, everywhere: Array) -> None:
     """Reduce-scatter in each domain, then across: reduce-scatter from all domains, else all-to-all."""
     if not a.two.any():
         return
@@ -313,7 +323,7 @@ def _two_level(a: _Cut, own: Array, everywhere: Array) -> None:
     everywhere[..., Resource.LOCAL_SUM] += summed * (some & (a.domains > 1))
 
 
-def _partial(a: _Cut, own: Array, everywhere: Array) -> None:
+def _partial(a: TableCut, own: Array, everywhere: Array) -> None:
     """Bags by all-to-all, all of them or the non-empty ones, and the sum of those that came in parts."""
     dense = a.kind == Exchange.RB
     if not (dense | a.sparse).any():
@@ -329,7 +339,7 @@ def _partial(a: _Cut, own: Array, everywhere: Array) -> None:
     everywhere[..., Resource.LOCAL_SUM] += summed * ((dense | a.sparse) & (a.r > 1))
 
 
-def _convert(a: _Cut, own: Array, everywhere: Array) -> None:
+def _convert(a: TableCut, own: Array, everywhere: Array) -> None:
     """Bags to the precision of the exchange and back, where it is not that of the pooling."""
     if a.v == a.pooled:
         return
@@ -341,17 +351,11 @@ def _convert(a: _Cut, own: Array, everywhere: Array) -> None:
     everywhere[..., Resource.CONVERT_IN] = came * a.split
 
 
-def _backward(a: _Cut, training: Training, own: Array, everywhere: Array) -> None:
+def _backward(a: TableCut, training: Training, own: Array, everywhere: Array) -> None:
     """The update of rows at their holders. Gradients of bags travel as the bags did: the same loads."""
-    U = np.array(training.unique_everywhere[a.t])
-    for where, asked, h in a.groups:
-        U[where] = asked.unique(h, everywhere=True)
-    arrived = np.where(a.ub, ex.requested_rows(a.G, a.U, a.r), a.G * a.B * a.q)  # gradients at the holder
-    read = np.where(a.ub, arrived, a.lookups)
-    arrived, read = (np.where(a.dp, mine, x) for mine, x in ((a.B, arrived), (a.B * a.L, read)))
-    touched = np.where(a.dp, a.E, ex.touched_rows(U, a.r))  # a copy's gradient has all rows
-    row = ex.update_row_bytes(a.elements, a.w, training.per_element, training.per_row)
-    row = row + np.where(a.dp, 2 * a.D * a.pooled, 0)  # its dense gradient is written and read
+    asked = ex.requested_rows(a.G, a.U, a.r)
+    arrived = np.where(a.dp, a.B, np.where(a.ub, asked, a.G * a.B * a.q))  # gradients at the holder
+    read, touched, row = a.updated(training)
     moved = a.traffic(np.maximum(arrived, 1), read, a.elements, touched, row, a.shards, a.pooled)
     sorted_bytes = ex.deduplicated_bytes(read, np.where(a.dp, 0, touched), a.model.id_bytes)
     for resource, size in (
@@ -367,7 +371,7 @@ def _backward(a: _Cut, training: Training, own: Array, everywhere: Array) -> Non
     _unique_gradients(a, own, everywhere)
 
 
-def _unique_gradients(a: _Cut, own: Array, everywhere: Array) -> None:
+def _unique_gradients(a: TableCut, own: Array, everywhere: Array) -> None:
     """Gradients of unique rows, added up from those of the bags before they travel."""
     if not a.ub.any():
         return
@@ -380,7 +384,7 @@ def _unique_gradients(a: _Cut, own: Array, everywhere: Array) -> None:
     own[..., Resource.ROW_GRADIENTS_RECEIVED] = ex.requested_rows(a.G, a.U, a.r) * a.elements * a.v * a.ub
 
 
-def _update_hot(a: _Cut, training: Training, everywhere: Array) -> None:
+def _update_hot(a: TableCut, training: Training, everywhere: Array) -> None:
     """The update of the copies of hot rows, as that of a copied table."""
     hot = a.hot > 0
     if not hot.any():
@@ -393,4 +397,4 @@ def _update_hot(a: _Cut, training: Training, everywhere: Array) -> None:
     everywhere[..., Resource.UPDATE_L2] += moved.l2_bytes * hot
 
 
-__all__ = ["RESOURCES", "LoadModel", "Loads", "Resource", "ShardLoads", "Training"]
+__all__ = ["RESOURCES", "LoadModel", "Loads", "Resource", "ShardLoads", "TableCut", "Training"]

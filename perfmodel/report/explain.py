@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 
-from perfmodel.project.explain import Explanation, Term
+from perfmodel.passes.equations import Equation
+from perfmodel.passes.explanation import Explanation
+from perfmodel.passes.terms import Term
 from perfmodel.report.projection import band
 from perfmodel.report.terminal import facts, paragraph, sides, table
 from perfmodel.units import format_fraction, format_time
@@ -23,15 +25,26 @@ def explanation_text(found: Explanation) -> str:
     second = f"{format_fraction(step.share)} of the step time, clock {step.clock}, evidence {step.evidence}"
     equation = paragraph(found.equation, indent=_INDENT)
     payload = paragraph(found.payload_equation, indent=_INDENT)
+    source = facts([("source", found.reference)], indent=_INDENT)
+    computed = "\n".join(["", *where(found.payload)])
     notes = _footnotes(found)
     parts = [
         f"{first}\n{paragraph(second)}",
-        f"Time\n{equation}\n" + facts([("source", found.reference)], indent=_INDENT),
-        f"Bytes S\n{payload}",
+        "\n".join([f"Time\n{equation}\n{source}", *where(*found.time.equations)]),
+        f"Bytes S\n{payload}{computed}",
         _terms(found, notes),
         "Working\n" + "\n".join(paragraph(line, indent=_INDENT) for line in found.working),
     ]
     return "\n\n".join(parts)
+
+
+def where(*equations: Equation) -> list[str]:
+    """Two lines: the functions that compute some equations, and the section of the first."""
+    known = [each for each in equations if each.function]
+    if not known:
+        return []
+    names = ", ".join(dict.fromkeys(each.function for each in known))
+    return [facts([("function", names), ("section", known[0].section)], indent=_INDENT)]
 
 
 def _origin(term: Term) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from perfmodel.onechip.explain import Part, WayExplained
-from perfmodel.project.terms import Term
+from perfmodel.passes.terms import Term
 from perfmodel.report.chip import LIMITS
 from perfmodel.report.terminal import facts, paragraph, table
 from perfmodel.units import format_time

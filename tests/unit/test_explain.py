@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from perfmodel.errors import BadInputError
+from perfmodel.passes.explanation import ALIASES, find_step
 from perfmodel.project import project_one
-from perfmodel.project.explain import ALIASES, explain_step, find_step
+from perfmodel.project.explain_step import explain_step
 from perfmodel.units import parse_time
 
 QUESTIONS: list[dict[str, Any]] = [
@@ -109,22 +110,26 @@ def test_two_levels_are_explained_with_their_own_groups() -> None:
     ],
 )
 def test_names_that_mean_one_step(name: str, step: str) -> None:
-    assert find_step(project_one(table_bytes=10e12), name).name == step
+    assert find_step(project_one(table_bytes=10e12).steps, name).name == step
 
 
 def test_best_answers_to_reduce_scatter_too() -> None:
     answer = project_one(gpus=64, backend="best", machine="h200-sxm-ib")
-    assert find_step(answer, "reduce-scatter").name == find_step(answer, "bags").name == "exchange_bags"
+    assert (
+        find_step(answer.steps, "reduce-scatter").name
+        == find_step(answer.steps, "bags").name
+        == "exchange_bags"
+    )
 
 
 @pytest.mark.parametrize("name", ["", " ", "-", "a", "s", "teleport", "scatter", "bags-of", "o"])
 def test_names_of_no_step(name: str) -> None:
     with pytest.raises(BadInputError, match="no step") as caught:
-        find_step(project_one(table_bytes=10e12), name)
+        find_step(project_one(table_bytes=10e12).steps, name)
     assert "gather-pool" in caught.value.next_step
 
 
 def test_a_name_of_several_steps() -> None:
     with pytest.raises(BadInputError, match="several steps") as caught:
-        find_step(project_one(table_bytes=10e12), "all-to-all")
+        find_step(project_one(table_bytes=10e12).steps, "all-to-all")
     assert "all-to-all-splits, all-to-all-lengths, all-to-all-ids" in caught.value.next_step

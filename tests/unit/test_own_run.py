@@ -18,7 +18,7 @@ from perfmodel.fit.host import machine_from_run, machine_text
 from perfmodel.fit.kernels import fit_kernels
 from perfmodel.fit.runs import fit_run
 from perfmodel.project import project_one
-from perfmodel.project.explain import explain_step
+from perfmodel.project.explain_step import explain_step
 from perfmodel.report.calibration import calibration_text
 from perfmodel.schema.calibration import Calibration, KernelConstants, read_calibration, save_calibration
 from perfmodel.schema.evidence import Clock, Evidence

@@ -11,13 +11,14 @@ import pytest
 from perfmodel.cli import run
 from perfmodel.errors import BadInputError
 from perfmodel.model.exchanges import Exchange
+from perfmodel.passes.explanation import Explanation
 from perfmodel.passes.steps import StepRow
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme
 from perfmodel.plan.alike import Alike, best_alike
 from perfmodel.plan.answer import compared, evaluator_of
-from perfmodel.plan.explain import explain_plan_step
+from perfmodel.plan.explain_plan import explain_alike_step
 from perfmodel.project import Projection, project_one
-from perfmodel.project.explain import Explanation, explain_step
+from perfmodel.project.explain_step import explain_step
 
 TABLES = PlanTables.load("mlperf-dlrm-dcnv2")
 KINDS = {
@@ -154,7 +155,7 @@ def test_explained_conversions_of_a_plan_multiply_to_their_bytes(way: str) -> No
     each = next(compared(base, [way]))
     assert each.answer is not None and each.alike is not None, each.why
     for name in ("convert_out", "convert_in"):
-        found = explain_plan_step(each.answer, evaluator_of(base), each.alike, name)
+        found = explain_alike_step(each.answer, evaluator_of(base), each.alike, name)
         tables = 16 if way == "table-wise" and name == "convert_in" else 1
         assert tables * product(found) == pytest.approx(found.step.payload_bytes), found.payload_equation
 

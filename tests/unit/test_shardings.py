@@ -18,7 +18,7 @@ from perfmodel.passes.settings import load_setting
 from perfmodel.plan import Evaluator, PlanTables, alike
 from perfmodel.plan.alike import WAYS, Alike, Impossible, best_alike, schemes_of, way_named
 from perfmodel.plan.answer import compared, evaluator_of, projection_of, winner
-from perfmodel.plan.explain import explain_plan_step
+from perfmodel.plan.explain_plan import explain_alike_step
 from perfmodel.plan.loads import LoadModel
 from perfmodel.plan.sizes import by_size
 from perfmodel.project import Projection, project_one
@@ -240,7 +240,7 @@ def test_every_step_is_explained_and_its_bytes_add_up(way: str) -> None:
     evaluator = evaluator_of(base)
     one_table = len(evaluator.tables) == 1
     for step in found.answer.steps:
-        said = explain_plan_step(found.answer, evaluator, found.alike, step.name)
+        said = explain_alike_step(found.answer, evaluator, found.alike, step.name)
         symbols = {part for term in said.terms for part in re.findall(r"[A-Za-z_0-9]+", term.symbol)}
         used = set(re.findall(r"[A-Za-z_][A-Za-z_0-9]*", f"{said.equation}\n{said.payload_equation}"))
         assert used - _WORDS <= symbols, (step.name, used - symbols)

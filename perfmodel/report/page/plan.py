@@ -251,7 +251,7 @@ _ENDED = {
 
 def _equations(answer: Outcome, asked: Sequence[str]) -> str:
     """The steps, and the command that writes the equation of each with its numbers."""
-    from perfmodel.plan.explain import MEANINGS, bytes_equation
+    from perfmodel.plan.step_equations import MEANINGS, bytes_equation
 
     known = {step.name: step for step in answer.evaluator.steps}
     rows = []

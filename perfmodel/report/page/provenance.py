@@ -7,11 +7,12 @@ from functools import partial
 from html import escape
 
 from perfmodel.errors import PerfmodelError
+from perfmodel.passes.explanation import Explanation
 from perfmodel.plan.alike import Alike, best_alike
 from perfmodel.plan.answer import evaluator_of
-from perfmodel.plan.explain import explain_plan_step
+from perfmodel.plan.explain_plan import explain_alike_step
 from perfmodel.project import Projection
-from perfmodel.project.explain import Explanation, explain_step
+from perfmodel.project.explain_step import explain_step
 from perfmodel.report.explain import explanation_text
 from perfmodel.report.projection import short_label
 from perfmodel.schema.machine import Machine
@@ -83,4 +84,4 @@ def _explaining(answer: Projection) -> Callable[[str], Explanation]:
     evaluator = evaluator_of(answer)
     found = best_alike(evaluator, way, answer.gpu_count.usable_bytes)
     assert isinstance(found, Alike)  # the answer is of it
-    return partial(explain_plan_step, answer, evaluator, found)
+    return partial(explain_alike_step, answer, evaluator, found)

@@ -1,0 +1,117 @@
+"""Equations as they are printed: the formula of a docstring, the function that computes it, and its section.
+
+Text and source are the docstrings of the functions themselves, so they cannot drift from them.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+PAGE = "docs/model.md"
+SECTIONS = {
+    "perfmodel.collectives": "how-a-time-is-found",
+    "perfmodel.model.access": "kernels",
+    "perfmodel.model.bands": "bands",
+    "perfmodel.model.bounds": "embedding-bag",
+    "perfmodel.model.caching": "which-rows-are-asked-for",
+    "perfmodel.model.collectives": "rings",
+    "perfmodel.model.collectives.bus_factor": "bus-factors",
+    "perfmodel.model.collectives.nvls_bus_bandwidth": "all-reduce-across-domains",
+    "perfmodel.model.collectives.pairwise_latency": "all-to-all",
+    "perfmodel.model.collectives.pairwise_transfer_time": "all-to-all",
+    "perfmodel.model.collectives.rendezvous_share": "all-to-all",
+    "perfmodel.model.collectives.speed_of_light_time": "how-a-time-is-found",
+    "perfmodel.model.collectives.tree_bus_bandwidth": "all-reduce-across-domains",
+    "perfmodel.model.collectives.tree_depth": "all-reduce-across-domains",
+    "perfmodel.model.collectives.tree_network_share": "all-reduce-across-domains",
+    "perfmodel.model.core_cache": "one-chip",
+    "perfmodel.model.curves": "curves",
+    "perfmodel.model.dense": "a-training-step",
+    "perfmodel.model.differences": "bands",
+    "perfmodel.model.embedding_bag": "embedding-bag",
+    "perfmodel.model.exchanges": "other-shardings",
+    "perfmodel.model.kernels": "kernels",
+    "perfmodel.model.laws": "rings",
+    "perfmodel.model.laws.pairwise_time": "all-to-all",
+    "perfmodel.model.look_ups": "which-rows-are-asked-for",
+    "perfmodel.model.messages": "other-shardings",
+    "perfmodel.model.one_chip": "one-chip",
+    "perfmodel.model.one_core": "one-chip",
+    "perfmodel.model.pipeline": "a-training-step",
+    "perfmodel.model.popularity": "which-rows-are-asked-for",
+    "perfmodel.model.schedule": "a-training-step",
+    "perfmodel.model.sharding": "embedding-bag",
+    "perfmodel.model.slowest": "one-chip",
+    "perfmodel.passes.handover": "in-a-whole-pass",
+    "perfmodel.passes.settings.OneDomain": "if-all-gpus-were-in-one-domain",
+    "perfmodel.plan": "other-shardings",
+    "perfmodel.project": "embedding-bag",
+}
+"""Sections of ``docs/model.md`` by the start of a function's name: the longest that fits."""
+
+
+@dataclass(frozen=True)
+class Equation:
+    """An equation that is printed; ``function`` is what is evaluated, ``section`` where it is derived."""
+
+    text: str
+    function: str
+    section: str
+    source: str = ""
+
+    @staticmethod
+    def of(
+        function: Callable[..., Any], text: str | None = None, of: Callable[..., Any] | None = None
+    ) -> Equation:
+        """Of a function; ``text`` where the equation has other letters than its docstring.
+
+        of  whose docstring it is, if not the function's: the class of a method
+        """
+        written = equation_of(of or function) if text is None else text
+        return Equation(written, name_of(function), section_of(function), source_of(of or function))
+
+    def to_dict(self) -> dict[str, str]:
+        """Plain words, for JSON."""
+        return {"equation": self.text, "function": self.function, "section": self.section}
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """``perfmodel.model.curves.hockney_time``: what to import."""
+    return f"{function.__module__}.{function.__qualname__}"
+
+
+def section_of(function: Callable[..., Any]) -> str:
+    """``docs/model.md#curves``. Limits: a function of no section -> KeyError"""
+    name = name_of(function)
+    while name not in SECTIONS:
+        name = name.rpartition(".")[0]
+        if not name:
+            raise KeyError(name_of(function))
+    return f"{PAGE}#{SECTIONS[name]}"
+
+
+def equation_of(function: Callable[..., Any]) -> str:
+    """The indented formula of a docstring, without its unit."""
+    lines = (inspect.getdoc(function) or "").splitlines()
+    indented: list[str] = []
+    for line in lines[1:]:
+        if line.startswith("    "):
+            indented.append(line.strip())
+        elif indented:
+            break
+    return "\n".join(" ".join(line.split()) for line in indented)
+
+
+def source_of(function: Callable[..., Any]) -> str:
+    """The ``Source:`` of a docstring."""
+    lines = (inspect.getdoc(function) or "").splitlines()
+    start = next((i for i, line in enumerate(lines) if line.startswith("Source:")), len(lines))
+    text: list[str] = []
+    for line in lines[start:]:
+        if text and not line.startswith("  "):
+            break
+        text.append(line.removeprefix("Source:").strip())
+    return " ".join(text)

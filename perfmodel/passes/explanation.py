@@ -1,0 +1,293 @@
+"""One step of a pass, explained: its equations, the user's numbers in them, and where each comes from."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from perfmodel.collectives.estimate import CollectiveModel
+from perfmodel.collectives.library import Faster
+from perfmodel.errors import BadInputError
+from perfmodel.model import collectives, kernels
+from perfmodel.passes.collective import collective_parts
+from perfmodel.passes.equations import Equation
+from perfmodel.passes.handover import Handover
+from perfmodel.passes.settings import OneDomain, Setting
+from perfmodel.passes.steps import ACROSS, HANDOVER, INSIDE, LABELS, STEPS, StepRow
+from perfmodel.passes.terms import Term, TimeParts, quantity_term
+from perfmodel.schema.machine import KEYS, Quantity
+from perfmodel.units import format_bytes, format_number, format_quantity, format_time
+
+ALIASES = {
+    "gather": "gather_pool",
+    "pool": "gather_pool",
+    "lookup": "gather_pool",
+    "permute": "bucketize",
+    "splits": "all_to_all_splits",
+    "lengths": "all_to_all_lengths",
+    "ids": "all_to_all_ids",
+    "indices": "all_to_all_ids",
+}
+"""Other names of steps; beside them every step has its own name, its label, and any part of its name from the
+start that no other step shares. ``bags`` is the exchange of bags, whatever does it."""
+_SHORTEST = 3
+_OF_BAGS = ("reduce_scatter_bags", "all_to_all_bags", "exchange_bags", "all_to_all_sparse_bags")
+_KERNEL_KEYS = {
+    "bucketize": {"t0": "bucketize_floor_s", "rate": "bucketize_bytes_per_s"},
+    "gather_pool": {
+        "t0": "launch_floor_s",
+        "dram_rate": "gather_bytes_per_s",
+        "l2_rate": "l2_bytes_per_s",
+        "sector": "sector_bytes",
+        "phi, D <= 32": "small_row_penalty_32",
+        "phi, D <= 64": "small_row_penalty_64",
+    },
+    "local_sum": {"t0": "launch_floor_s", "rate": "local_sum_bytes_per_s"},
+}
+
+
+@dataclass(frozen=True)
+class Pass:
+    """A pass whose steps are explained.
+
+    gpus_words  how the number of GPUs came about
+    local_time_s  the same batch from local memory [s]; None where nothing is compared with it
+    """
+
+    setting: Setting
+    steps: tuple[StepRow, ...]
+    gpus: int
+    domain_gpus: int
+    gpus_per_node: int
+    gpus_words: str
+    local_time_s: float | None = None
+
+    def ranks(self, step: StepRow) -> tuple[int, int]:
+        """Ranks of the step's group, and how many of them are in a node."""
+        which = STEPS[step.name].ranks
+        if which == INSIDE and self.gpus % self.domain_gpus == 0:
+            return self.domain_gpus, self.gpus_per_node
+        if which == ACROSS:
+            return self.gpus // self.domain_gpus, 1
+        return self.gpus, self.gpus_per_node
+
+
+@dataclass(frozen=True)
+class Payload:
+    """The bytes of a step: equation, terms, and how they add up where that needs words.
+
+    like  the kernel whose constants the step has, if not its own
+    """
+
+    equation: Equation
+    terms: tuple[Term, ...]
+    working: tuple[str, ...] = ()
+    like: str = ""
+
+
+NOTHING_SENT = Equation("0", "perfmodel.passes.handover.Handover.times", "docs/model.md#in-a-whole-pass")
+"""Bytes of the hand-over."""
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """A step with its equations, its terms, and how the terms make its time."""
+
+    step: StepRow
+    title: str
+    payload: Equation
+    time: TimeParts
+    gpus: int
+
+    @property
+    def equation(self) -> str:
+        """Of the time, with those of its parts."""
+        return "\n".join(each.text for each in self.time.equations if each.text)
+
+    @property
+    def payload_equation(self) -> str:
+        """Of the bytes."""
+        return self.payload.text
+
+    @property
+    def terms(self) -> tuple[Term, ...]:
+        """Of both."""
+        return self.time.terms
+
+    @property
+    def working(self) -> tuple[str, ...]:
+        """Both equations with the numbers in them."""
+        return self.time.working
+
+    @property
+    def reference(self) -> str:
+        """Where the equation of the time is from."""
+        return self.time.reference or self.time.equations[0].source
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers and words, for JSON."""
+        first = self.time.equations[0]
+        return {
+            "step": self.step.to_dict(),
+            "title": self.title,
+            "payload_equation": self.payload.text,
+            "payload_function": self.payload.function,
+            "payload_section": self.payload.section,
+            "equation": self.equation,
+            "function": first.function,
+            "section": first.section,
+            "parts": [each.to_dict() for each in self.time.equations[1:]],
+            "reference": self.reference,
+            "terms": [vars(term) for term in self.terms],
+            "working": list(self.working),
+            "gpus": self.gpus,
+        }
+
+
+def explained(whole: Pass, step: StepRow, payload: Payload) -> Explanation:
+    """A step with the equation of its time beside that of its bytes."""
+    title = f"{step.label} on {whole.gpus} GPUs of {whole.setting.machine.name}"
+    if step.name == HANDOVER:
+        return Explanation(step, title, NOTHING_SENT, _handover(whole, step), whole.gpus)
+    alike = replace(step, name=payload.like or step.name)
+    parts = _communication(whole, step) if step.collective else _kernel(whole, alike)
+    both = replace(parts, terms=(*payload.terms, *parts.terms), working=(*payload.working, *parts.working))
+    return Explanation(step, title, payload.equation, both, whole.gpus)
+
+
+def _handover(whole: Pass, step: StepRow) -> TimeParts:
+    known, source = whole.setting.handover, ", ".join(whole.setting.links.calibrations)
+    terms = [
+        Term(
+            f"h({name.replace('_', ' ')})",
+            each.value,
+            f"{format_time(each.value)} ({format_time(each.low)} – {format_time(each.high)})",
+            source,
+            str(step.evidence),
+            "median over whole passes of what the step takes there beyond its curve",
+        )
+        for name, each in sorted(known.constants.items())
+    ]
+    for name, pairs in sorted(known.pairs.items()):
+        counts = ", ".join(str(after.gpus) for after, _ in pairs)
+        text = f"{counts} ranks"
+        meaning = f"curves of {name} after a kernel and in a loop of its own"
+        terms.append(Term("t_after, t_alone", float(pairs[0][0].gpus), text, source, "measured", meaning))
+    working = (f"t = {format_time(step.time_s)} for all collectives together",)
+    return TimeParts((Equation.of(Handover.times, of=Handover),), tuple(terms), working)
+
+
+def _kernel(whole: Pass, step: StepRow) -> TimeParts:
+    gathers = step.name == "gather_pool"
+    function = kernels.gather_pool_time if gathers else kernels.stream_kernel_time
+    rest = format_time(step.time_s - step.floor_s)
+    working = [f"t = {format_time(step.floor_s)} + {rest} for the bytes = {format_time(step.time_s)}"]
+    if gathers and whole.local_time_s is not None:
+        working.append(f"the same batch from local memory: {format_time(whole.local_time_s)}")
+    return TimeParts((Equation.of(function),), tuple(_kernel_terms(whole, step)), tuple(working))
+
+
+def _kernel_terms(whole: Pass, step: StepRow) -> Iterator[Term]:
+    """The machine's constants in the time of a kernel."""
+    if step.name != "gather_pool":
+        size = format_bytes(step.payload_bytes)
+        yield Term("x", step.payload_bytes, size, "", "", "S: bytes that the kernel moves")
+    for symbol, key in _KERNEL_KEYS[step.name].items():
+        quantity = whole.setting.machine.quantity(key)
+        term = quantity_term(symbol, quantity, f"{key}: {KEYS[key].meaning}")
+        yield replace(term, text=f"{term.text}{_interval_words(whole.setting, key, quantity)}")
+
+
+def _interval_words(setting: Setting, key: str, quantity: Quantity) -> str:
+    """The interval of a constant that a calibration has fitted; nothing for any other."""
+    interval = setting.kernels.values.get(key) if setting.kernels is not None else None
+    if interval is None or interval.value != quantity.value:
+        return ""
+    if not interval.known:
+        return " (unknown: the samples do not tell it)"
+    low, high = (format_quantity(value, quantity.unit) for value in (interval.low, interval.high))
+    return f" ({low} – {high})"
+
+
+def _communication(whole: Pass, step: StepRow) -> TimeParts:
+    model, scenario = _model_of(whole.setting, step)
+    if scenario is not None and whole.gpus > scenario.anchor:
+        terms = tuple(_one_domain_terms(whole, step, scenario))
+        working = (_one_domain_working(whole, step, scenario),)
+        return TimeParts((Equation.of(OneDomain.estimate, of=OneDomain),), terms, working)
+    gpus, node = whole.ranks(step)
+    collective = _collective_of(step)
+    return collective_parts(model, collective, step.payload_bytes, gpus, node, step.time_s, step.evidence)
+
+
+def _one_domain_terms(whole: Pass, step: StepRow, scenario: OneDomain) -> Iterator[Term]:
+    rows = (("G0", "anchor_gpus"), ("a", "extra_peer_s"), ("beta", "bus_bytes_per_s"))
+    for symbol, key in rows:
+        q = scenario.assumed.quantity(key)
+        value = float(scenario.anchor) if symbol == "G0" else q.value
+        text = str(scenario.anchor) if symbol == "G0" else str(q)
+        yield Term(symbol, value, text, q.source, str(q.evidence), f"{key}: {q.why}")
+    far = step.floor_s - (whole.gpus - scenario.anchor) * scenario.assumed.value("extra_peer_s")
+    yield Term("alpha(G0)", far, format_time(far), scenario.measured.calibration_id, "", "floor on G0 GPUs")
+    factor = float(collectives.bus_factor(_collective_of(step), whole.gpus))
+    yield Term("f(G)", factor, f"{factor:.3f}", "", "", "bus factor: bytes on the wire over S")
+    ratio = scenario.rate_ratio
+    yield Term(
+        "k", ratio, format_number(ratio), "", "", "what-if of nvlink_bytes_per_s over the machine's own"
+    )
+
+
+def _one_domain_working(whole: Pass, step: StepRow, scenario: OneDomain) -> str:
+    peers, extra = whole.gpus - scenario.anchor, scenario.assumed.value("extra_peer_s")
+    far = format_time(step.floor_s - peers * extra)
+    rest = format_time(step.time_s - step.floor_s)
+    total = format_time(step.time_s)
+    return f"t = {far} + {peers} × {format_time(extra)} + {rest} for the bytes = {total}"
+
+
+def _model_of(setting: Setting, step: StepRow) -> tuple[CollectiveModel, OneDomain | None]:
+    """The model that made a step's time, and the scenario around it if there is one."""
+    links = setting.links
+    if isinstance(links, Faster):
+        links = links.first if links.first.name == step.library else links.second
+    times = links.times
+    if isinstance(times, OneDomain):
+        inner = times.measured
+        return (inner, times) if isinstance(inner, CollectiveModel) else _unknown(inner)
+    return (times, None) if isinstance(times, CollectiveModel) else _unknown(times)
+
+
+def _unknown(times: object) -> Any:
+    raise BadInputError(
+        f"times of kind {type(times).__name__} cannot be explained.", "use --scenario cluster."
+    )
+
+
+def _collective_of(step: StepRow) -> str:
+    """The collective that a step runs; of the two that ``best`` chooses from, the first."""
+    return step.collective.split(" or ")[0]
+
+
+def find_step(steps: tuple[StepRow, ...], name: str, what: str = "projection") -> StepRow:
+    """The step that a user means: its name, its label, an alias, or the start of one name alone.
+
+    Limits: '' and names of no step -> BadInputError with the steps; of several -> BadInputError with those
+    """
+    wanted = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
+    known = {step.name: step for step in steps}
+    labels = {re.sub(r"[^a-z0-9]+", "_", label.lower()).strip("_"): key for key, label in LABELS.items()}
+    wanted = labels.get(wanted, ALIASES.get(wanted, wanted))
+    if wanted in known:
+        return known[wanted]
+    bags = next((step for step in steps if step.name in _OF_BAGS), None)
+    if bags is not None and wanted in ("bags", "reduce_scatter" if bags.name == "exchange_bags" else "bags"):
+        return bags
+    found = [s for s in steps if s.name.startswith(wanted)] if len(wanted) >= _SHORTEST else []
+    if len(found) == 1:
+        return found[0]
+    listed = ", ".join(step.name.replace("_", "-") for step in found or steps)
+    if found:
+        raise BadInputError(f"{name!r} means several steps of this {what}.", f"one of: {listed}.")
+    raise BadInputError(f"{name!r} is no step of this {what}.", f"its steps: {listed}.")

@@ -1,0 +1,59 @@
+"""The letters of the equations: what each means, in which unit, and where its value is kept."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Letter(NamedTuple):
+    """A letter of an equation; ``key`` of the constant that it is, "" where it is the user's or follows."""
+
+    meaning: str
+    unit: str = "1"
+    key: str = ""
+
+
+LETTERS: dict[str, Letter] = {
+    "S": Letter("bytes of one GPU in this step", "B"),
+    "G": Letter("GPUs"),
+    "g": Letter("ranks of one domain"),
+    "N": Letter("domains"),
+    "B": Letter("samples of one GPU"),
+    "T": Letter("tables"),
+    "L": Letter("rows summed per bag"),
+    "E": Letter("rows of a table"),
+    "D": Letter("elements of a row"),
+    "U": Letter("distinct rows among one GPU's look-ups"),
+    "U_G": Letter("distinct rows among the look-ups of all GPUs"),
+    "B T": Letter("bags of one GPU's samples, all tables together"),
+    "B T L": Letter("ids of one GPU's samples, all tables together"),
+    "B T D": Letter("elements of those bags, all tables together"),
+    "m": Letter("shards with a row of a bag, on average"),
+    "domains": Letter("NVLink domains"),
+    "parts": Letter("row parts, or domains with some, that send a bag"),
+    "columns": Letter("column parts"),
+    "q": Letter("share of the bags that is sent"),
+    "elements": Letter("elements of a row that this shard holds"),
+    "v": Letter("bytes of an element on the wire", "B"),
+    "w": Letter("bytes of an element", "B", "pooled_element_bytes"),
+    "id_bytes": Letter("bytes of an id", "B"),
+    "index_bytes": Letter("bytes of the position of a bag in a sparse exchange", "B"),
+    "i": Letter("bytes of the position of a bag", "B", "sparse_bag_index_bytes"),
+    "holders": Letter("GPUs that hold a part of the table: parts columns"),
+    "copies": Letter("GPUs that hold columns of one row"),
+    "bag": Letter("elements v + index_bytes", "B"),
+    "received": Letter("bytes of the bags that are added up", "B"),
+    "fields": Letter("numbers that each peer is told", "1", "splits_per_peer"),
+    "value_bytes": Letter("bytes of one of them", "B", "split_bytes"),
+    "length_bytes": Letter("bytes of the length of a bag", "B", "length_bytes"),
+    "state": Letter("bytes of the optimizer's state of an element", "B"),
+    "row_state": Letter("bytes of the optimizer's state of a row", "B"),
+    "hot": Letter("rows of the table that every GPU has a copy of"),
+    "H": Letter("share of the look-ups that ask for those"),
+    "lookups": Letter("look-ups that are sorted"),
+    "touched": Letter("distinct rows among them"),
+    "alpha": Letter("floor: the time of an empty message", "s"),
+    "beta": Letter("algorithm bandwidth of a large message", "B/s"),
+    "p": Letter("sharpness of the knee"),
+}
+"""Every letter once, by its symbol."""

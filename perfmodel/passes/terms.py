@@ -1,0 +1,43 @@
+"""The numbers of an equation: each with value, unit, source, evidence and meaning."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from perfmodel.passes.equations import Equation
+from perfmodel.passes.letters import LETTERS
+from perfmodel.schema.machine import Quantity
+from perfmodel.units import format_amount, format_quantity
+
+
+@dataclass(frozen=True)
+class Term:
+    """One number of an equation."""
+
+    symbol: str
+    value: float
+    text: str  # the value with its unit, as people write it
+    source: str
+    evidence: str
+    meaning: str
+
+
+@dataclass(frozen=True)
+class TimeParts:
+    """How a time is made: its equation first and then those of its parts, terms, and the working."""
+
+    equations: tuple[Equation, ...]
+    terms: tuple[Term, ...]
+    working: tuple[str, ...]
+    reference: str = ""  # where the equation is from, if not where its docstring says
+
+
+def plain_term(symbol: str, value: float, meaning: str = "") -> Term:
+    """A number of the question, or one that follows from it."""
+    return Term(symbol, value, format_amount(value), "", "", meaning or LETTERS[symbol].meaning)
+
+
+def quantity_term(symbol: str, quantity: Quantity, meaning: str) -> Term:
+    """A constant with where it is from."""
+    text = format_quantity(quantity.value, quantity.unit)
+    return Term(symbol, quantity.value, text, quantity.source, str(quantity.evidence), meaning)

@@ -1,0 +1,32 @@
+"""One step of a projection, explained."""
+
+from __future__ import annotations
+
+from perfmodel.passes.explanation import Explanation, Pass, Payload, explained, find_step
+from perfmodel.project.costs import CONVERT_IN, CONVERT_OUT
+from perfmodel.project.projection import Projection
+from perfmodel.project.step_bytes import payload_equation, payload_terms
+
+
+def explain_step(answer: Projection, name: str) -> Explanation:
+    """Explain the step that ``name`` means.
+
+    Limits: as ``passes.explanation.find_step``
+    """
+    step = find_step(answer.steps, name)
+    like = "local_sum" if step.name in (CONVERT_OUT, CONVERT_IN) else ""
+    payload = Payload(payload_equation(answer, step), tuple(payload_terms(answer, step)), like=like)
+    return explained(pass_of(answer), step, payload)
+
+
+def pass_of(answer: Projection) -> Pass:
+    """What an explanation needs of a projection."""
+    return Pass(
+        answer.setting,
+        answer.steps,
+        answer.gpus,
+        int(answer.forward.domain(answer.work.gpus)[0]),
+        answer.gpu_count.gpus_per_node,
+        f"GPUs: {answer.gpu_count}",
+        answer.baseline_time_s,
+    )
