@@ -13,9 +13,8 @@ from perfmodel.cli.typed_line import TypedLine
 if TYPE_CHECKING:
     from perfmodel.project import Projection
     from perfmodel.report.figures.block import Block, Missing
-    from perfmodel.report.page.assemble import Page
     from perfmodel.report.page.lines import Lines
-    from perfmodel.report.page.selectors import Selector
+    from perfmodel.report.page.parts import Page, Selector
     from perfmodel.report.page.setups import Wanted
     from perfmodel.report.page.views import Asked, ViewOf
 
@@ -36,7 +35,9 @@ def page_of(
 
     sizes  of tables, or what else ``kind`` is over;  typed, line  options as they were given
     """
-    from perfmodel.report.page.assemble import Page
+    from perfmodel.report.page.alerts import alerts
+    from perfmodel.report.page.parts import View
+    from perfmodel.report.page.question_page import question_page
     from perfmodel.report.page.setups import Loaded, offer, with_reasons
     from perfmodel.report.page.views import MOST_VIEWS, NoView, combinations, views, workloads
 
@@ -47,32 +48,26 @@ def page_of(
     lines = kind.lines(sizes.values, workloads(workload), loaded, known, asked.own)
     all_of = kind.asked(sizes, workload, offered, loaded, lines, known)
     bar = Progress(len(all_of.places()) + kind.blocks, "report")
-    found, refused = [], dict(offered.refused)
-    for view in views(all_of, kind.view):
-        if isinstance(view, NoView):
-            refused[view.way] = view.why
-        else:
-            found.append(view)
-        bar.advance(1)
+    made = list(bar.over(views(all_of, kind.view)))
+    found = [view for view in made if isinstance(view, View)]
+    refused = {**offered.refused, **{none.way: none.why for none in made if isinstance(none, NoView)}}
     setup = next(iter(offered.setups.values()))
     start = tuple(selector.start for selector in workload)
     first = next(view for view in found if view.chosen == (*start, 0, 0, 0, 0))
-    fixed = []
+    answer = first.answers[sizes.start]
     chosen = {selector.name: selector.values[selector.start] for selector in workload}
-    for block in kind.fixed(first.answers[sizes.start], {**known, **setup.options, **chosen}):
-        fixed.append(block)
-        bar.advance(1)
+    fixed = tuple(bar.over(kind.fixed(answer, {**known, **setup.options, **chosen})))
     bar.close()
     ways = with_reasons(offered.selectors, [view.chosen[len(workload) :] for view in found], refused)
-    return Page(
-        sizes,
-        (*workload, *with_options(ways, typed)),
-        tuple(found),
-        tuple(fixed),
+    return question_page(
+        answer,
+        (sizes, *workload, *with_options(ways, typed)),
+        found,
         line.text(without=NOT_OF_THE_PAGE),
-        alerts(setup.curves.calibration, first.answers[sizes.start]),
-        line.text(without=(*NOT_OF_THE_PAGE, *kind.selected)),
-        refused,
+        fixed=fixed,
+        alerts=alerts(answer, setup.curves.calibration),
+        again=line.text(without=(*NOT_OF_THE_PAGE, *kind.selected)),
+        refused=refused,
     )
 
 
@@ -95,10 +90,3 @@ def _over_sizes(sizes: Selector) -> Kind:
     from perfmodel.report.page.views import Asked
 
     return Kind(max(sizes.values), Lines, Asked, None, fixed_blocks, FIXED, OF_SELECTORS)
-
-
-def alerts(calibration: str | None, asked: Projection | None = None) -> tuple[str, ...]:
-    """What a page says about the measurements behind it."""
-    from perfmodel.report.page.alerts import alerts as found
-
-    return found(asked, calibration)

@@ -19,8 +19,8 @@ from perfmodel.cli.output import (
     note,
     warn_all,
     warn_stopped,
-    write_whole,
 )
+from perfmodel.cli.page_file import write
 from perfmodel.cli.plan_options import check_page
 from perfmodel.cli.typed_line import TypedLine
 from perfmodel.errors import BadInputError
@@ -149,15 +149,10 @@ def _ended_by_ctrl_c() -> Iterator[Callable[[], bool]]:
 
 def _write(answer: Outcome, path: Path, typed: TypedLine) -> None:
     """The page, with the line that makes it again in any folder."""
-    from perfmodel.report.page.chip import chip_page_html
+    from perfmodel.report.page.chip import chip_page
 
     command = typed.text(without=("report", "force", "as_json"), more=["--report", path.name, "--force"])
-    content = chip_page_html(answer, command).encode()
-
-    def write(target: Path) -> None:
-        target.write_bytes(content)
-
-    write_whole(path, write)
+    write(chip_page(answer, command), path, "html")
 
 
 def only_on_chip(*, robust: bool) -> None:

@@ -15,7 +15,7 @@ from perfmodel.cli.options import count_values, library_of, machine_of, size_val
 from perfmodel.errors import BadInputError
 
 if TYPE_CHECKING:
-    from perfmodel.report.page.selectors import Selector
+    from perfmodel.report.page.parts import Selector
     from perfmodel.report.page.setups import Curves, Wanted
     from perfmodel.schema.machine import Machine
 
@@ -167,7 +167,7 @@ def _selector(
     parse: Callable[[list[str], str], Any],
     words: Callable[[float], str],
 ) -> Selector:
-    from perfmodel.report.page.selectors import Selector
+    from perfmodel.report.page.parts import Selector
 
     option = f"--{key.replace('_', '-')}"
     given = texts.get(key) or [DEFAULTS[key]]

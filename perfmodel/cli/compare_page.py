@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,8 +13,8 @@ import typer
 from perfmodel.cli.choices import OF_SELECTORS, texts_of, workload_selectors
 from perfmodel.cli.ids import ids_of
 from perfmodel.cli.options import advice, calibration_of, check_gpus, library_of, machine_of
-from perfmodel.cli.output import Progress, emit, emit_json, write_whole
-from perfmodel.cli.page_file import check_place
+from perfmodel.cli.output import Progress, emit, emit_json
+from perfmodel.cli.page_file import check_place, write
 from perfmodel.cli.pictures import draw
 from perfmodel.cli.typed_line import TypedLine
 from perfmodel.cli.workload import reserve_of
@@ -23,8 +23,9 @@ from perfmodel.report.figures.names import COMPARED
 from perfmodel.report.pictures import PICTURES
 
 if TYPE_CHECKING:
-    from perfmodel.report.page.compare import Comparison, Side
-    from perfmodel.report.page.selectors import Selector
+    from perfmodel.report.figures.compare import Pair
+    from perfmodel.report.page.comparison_page import Side
+    from perfmodel.report.page.parts import Page, Selector
     from perfmodel.schema.machine import Machine
 
 _DEFAULTS = {"html": "compare.html", "markdown": "compare.md", **dict.fromkeys(PICTURES, "compare")}
@@ -45,22 +46,24 @@ def compare_page(context: typer.Context) -> None:
     file_format = str(typed["file_format"])
     out = typed["out"] or Path(_DEFAULTS[file_format])
     check_place(out, file_format, COMPARED.figures, force=typed["force"])
-    page = comparison(typed, TypedLine.of(context).text(_NOT_OF_THE_PAGE, ("--compare", *names)))
+    pair, page = comparison(typed, TypedLine.of(context).text(_NOT_OF_THE_PAGE, ("--compare", *names)))
     if file_format in PICTURES:
-        draw((*page.first.blocks, *page.fixed), out, file_format, typed["as_json"])
+        draw(page.blocks(), out, file_format, typed["as_json"])
         return
-    size = _write(page, out, file_format)
+    size = write(page, out, file_format)
     if typed["as_json"]:
-        emit_json("report", compare=list(names), file=str(out), bytes=size, **_record(page))
+        record = {**_record(pair), "blocks": page.contents()}
+        emit_json("report", compare=list(names), file=str(out), bytes=size, **record)
         return
     from perfmodel.units import format_bytes
 
-    emit(f"{page.first.head['sentence']}\n\nWrote {out} ({format_bytes(size, binary=False)}).")
+    emit(f"{page.card.sentence}\n\nWrote {out} ({format_bytes(size, binary=False)}).")
 
 
-def comparison(params: Mapping[str, Any], command: str) -> Comparison:
-    """The page of both; params of ``perfmodel report`` or ``figure`` by name, as they were typed.
+def comparison(params: Mapping[str, Any], command: str) -> tuple[Pair, Page]:
+    """Both answers, and the page of them.
 
+    params   of ``perfmodel report`` or ``figure`` by name, as they were typed
     command  makes the page again
     Limits: as ``compare_page``
     """
@@ -182,7 +185,7 @@ def _side(
     known: Mapping[str, Any],
 ) -> Side:
     from perfmodel.passes.settings import load_setting
-    from perfmodel.report.page.compare import Side
+    from perfmodel.report.page.comparison_page import Side
 
     backend, clock = one["backend"], one["clock"]
     calibration = None if is_machine else calibration_of(name, backend, clock)
@@ -209,46 +212,30 @@ def _told_apart(sides: Sequence[Side], names: Sequence[str]) -> tuple[Side, Side
 
 def _page(
     sides: tuple[Side, Side], sizes: Selector, workload: tuple[Selector, ...], command: str
-) -> Comparison:
-    from perfmodel.report.page.compare import FIXED, Comparison, fixed_blocks, views
+) -> tuple[Pair, Page]:
+    from perfmodel.report.page.comparison_page import (
+        FIXED,
+        asked_pair,
+        comparison_page,
+        fixed_blocks,
+        views,
+    )
     from perfmodel.report.page.views import combinations
 
-    bar = Progress(len(combinations((*workload, sizes))) + FIXED, "report")
-    found, fixed = [], []
-    for view in views(sides, sizes, workload):
-        found.append(view)
-        bar.advance(1)
-    page = Comparison(sides, (*workload, sizes), tuple(found), (), command)
-    for block in fixed_blocks(sides, page.asked):
-        fixed.append(block)
-        bar.advance(1)
+    selectors = (*workload, sizes)
+    bar = Progress(len(combinations(selectors)) + FIXED, "report")
+    pair = asked_pair(sides, sizes, workload)
+    found = list(bar.over(views(sides, sizes, workload)))
+    fixed = list(bar.over(fixed_blocks(sides, pair)))
     bar.close()
-    return replace(page, fixed=tuple(fixed), alerts=tuple(_alerts(sides, page)))
+    return pair, comparison_page(sides, pair, selectors, found, fixed, command)
 
 
-def _alerts(sides: tuple[Side, Side], page: Comparison) -> Iterator[str]:
-    from perfmodel.report.page.alerts import alerts
-
-    for side, (letter, _, answer) in zip(sides, page.asked.sides, strict=True):
-        for text in alerts(answer, side.options.get("calibration")):
-            yield f"{letter}: {text}"
-
-
-def _write(page: Comparison, out: Path, file_format: str) -> int:
-    """Its bytes."""
-    from perfmodel.report.page.compare import compare_html, compare_markdown
-
-    content = (compare_html if file_format == "html" else compare_markdown)(page).encode()
-    write_whole(out, lambda path: path.write_bytes(content))
-    return len(content)
-
-
-def _record(page: Comparison) -> dict[str, Any]:
-    """The finding in numbers, and the blocks."""
+def _record(pair: Pair) -> dict[str, Any]:
+    """The finding in numbers."""
     from perfmodel.project.comparison import whole
-    from perfmodel.report.page.compare_words import finding
+    from perfmodel.report.page.comparison_card import finding
 
-    pair = page.asked
     batch = whole(pair.a, pair.b)
     low, ratio, high = batch.ratio
     record: dict[str, Any] = {
@@ -265,4 +252,4 @@ def _record(page: Comparison) -> dict[str, Any]:
         for side, label, answer in pair.sides
     }
     verdict = {"ratio": ratio, "ratio_low": low, "ratio_high": high, "verdict": str(batch.verdict)}
-    return {**record, **verdict, "finding": finding(pair), "blocks": page.contents()}
+    return {**record, **verdict, "finding": finding(pair)}

@@ -34,9 +34,11 @@ def write_figure(
     path: Path, ending: str, found: Found, width: int | None, height: int | None, scale: float | None
 ) -> None:
     """As its ending says; width, height, scale  of a picture, None: its own."""
+    from perfmodel.report.page.assemble import page_html
+
     block = found.block
     if ending == "html":
-        path.write_text(found.html(block), encoding="utf-8")
+        path.write_text(page_html(found.page(block)), encoding="utf-8")
     elif ending == "csv":
         path.write_text(_csv(block), encoding="utf-8")
     elif ending == "json":

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from perfmodel.cli.build_page import alerts
 from perfmodel.cli.choices import DEFAULTS
 from perfmodel.cli.options import advice
 from perfmodel.cli.pictures import check_folder, draw, draw_all
@@ -22,7 +21,8 @@ from perfmodel.report.figures.block import Block, Missing
 from perfmodel.report.figures.names import COMPARED, EVERY, FIGURES, on_more_gpus
 
 if TYPE_CHECKING:
-    from perfmodel.report.page.kept import Kept
+    from perfmodel.report.page.parts import Page
+    from perfmodel.report.page.written import WrittenPage
 
 _NOT_OF_THE_FIGURE = ("name", "out", "file_format", "force", "as_json", "width", "height", "scale")
 _NOT_OF_THE_PAGE = (*_NOT_OF_THE_FIGURE, "draw", "page")
@@ -30,10 +30,10 @@ _NOT_OF_THE_PAGE = (*_NOT_OF_THE_FIGURE, "draw", "page")
 
 @dataclass(frozen=True, eq=False)
 class Found:
-    """A figure, and the HTML of a page with it alone."""
+    """A figure, and what makes a page with it alone."""
 
     block: Block
-    html: Callable[[Block], str]
+    page: Callable[[Block], Page]
 
     def drawn(self, label: str) -> Found:
         """As one of its switches shows it. Limits: not one of its labels -> BadInputError"""
@@ -48,7 +48,7 @@ class Source:
 
     figures: Mapping[str, str]  # what each shows, by name
     line: TypedLine
-    page: Callable[[], Kept] | None  # that has them; None: each is made by itself
+    page: Callable[[], Page | WrittenPage] | None  # that has them; None: each is made by itself
 
     def command(self, name: str, file: str) -> str:
         """Draws this one into that file."""
@@ -61,8 +61,7 @@ class Source:
         if self.page is None:
             return _of_the_question(context.params, name, command)
         page = self.page()
-        block = page.block(name) if name in page.names else Missing(name, "it is not on this page.")
-        return Found(_drawable(block), partial(page.html, command=command))
+        return Found(_drawable(page.block(name)), partial(page.alone, command=command))
 
     def draw_all(self, context: typer.Context, folder: Path, ending: str) -> None:
         """A picture of each figure."""
@@ -92,27 +91,23 @@ def source_of(context: typer.Context) -> Source:
 
 def _of_a_file(path: Path, line: TypedLine) -> Source:
     """Options that say what the page is of choose in it."""
-    from perfmodel.report.page.kept import Kept
+    from perfmodel.report.page.written import WrittenPage
 
     typed = [words for name, words in line.options if name not in _NOT_OF_THE_PAGE]
-    page = Kept.read(path).choose({words[0].removeprefix("--"): words[-1] for words in typed})
+    page = WrittenPage.read(path).choose({words[0].removeprefix("--"): words[-1] for words in typed})
     return Source({name: EVERY.get(name, "") for name in page.names}, line, lambda: page)
 
 
-def _compared(params: Mapping[str, Any], command: str) -> Kept:
+def _compared(params: Mapping[str, Any], command: str) -> Page:
     from perfmodel.cli.compare_page import comparison
-    from perfmodel.report.page.compare import compare_html
-    from perfmodel.report.page.kept import Kept
 
-    return Kept.of(compare_html(comparison(_one_workload(params), command)), "--compare")
+    return comparison(_one_workload(params), command)[1]
 
 
-def _over_gpus(params: Mapping[str, Any], line: TypedLine) -> Kept:
+def _over_gpus(params: Mapping[str, Any], line: TypedLine) -> Page:
     from perfmodel.cli.report_gpus import gpus_page
-    from perfmodel.report.page.assemble import page_html
-    from perfmodel.report.page.kept import Kept
 
-    return Kept.of(page_html(gpus_page(_one_workload(params), line)), "of these options")
+    return gpus_page(_one_workload(params), line)
 
 
 def _one_workload(params: Mapping[str, Any]) -> dict[str, Any]:
@@ -124,13 +119,17 @@ def _one_workload(params: Mapping[str, Any]) -> dict[str, Any]:
 def _of_the_question(params: Mapping[str, Any], name: str, command: str) -> Found:
     """One figure, made without the others."""
     asked = question_of(params)
-    from perfmodel.report.page.assemble import page_html
-    from perfmodel.report.page.single import single, with_block
+    from perfmodel.report.page.alerts import alerts
+    from perfmodel.report.page.question_page import one_figure
 
     with advice(asked.machine, asked.options["backend"], params["clock"]):
-        said = alerts(asked.options.get("calibration"))
-        page = single(name, asked.sizes, asked.selectors, asked.machine, asked.options, command, said)
-    return Found(_drawable(page.first.blocks[0]), lambda block: page_html(with_block(page, block)))
+        said = alerts(None, asked.options.get("calibration"))
+        page = one_figure(name, asked.sizes, asked.selectors, asked.machine, asked.options, command, said)
+
+    def with_figure(block: Block) -> Page:
+        return replace(page, views=(replace(page.first, blocks=(block,)),))
+
+    return Found(_drawable(page.block(name)), with_figure)
 
 
 def _drawable(found: Block | Missing) -> Block:

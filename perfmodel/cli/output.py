@@ -12,15 +12,16 @@ import re
 import shlex
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from perfmodel.errors import BadInputError, PerfmodelError
 
 SCHEMA_VERSION = 1
 """Version of every JSON document that the command line prints (docs/commands.md)."""
 
+T = TypeVar("T")
 _INDENT = " " * len("error: ")
 _COMMAND = "  "
 _LONGEST_ERROR_LINES = 24
@@ -331,6 +332,12 @@ class Progress:
             bar = "#" * filled + "." * (self._CELLS - filled)
             sys.stderr.write(f"\r[{bar}] {100 * self.done // self.total:3d} %  {self.what}")
             sys.stderr.flush()
+
+    def over(self, things: Iterable[T]) -> Iterator[T]:
+        """The same things, each done when the next one is asked for."""
+        for thing in things:
+            yield thing
+            self.advance(1)
 
     def close(self) -> None:
         """Take the bar away."""

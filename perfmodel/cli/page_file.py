@@ -14,7 +14,7 @@ from perfmodel.errors import BadInputError
 from perfmodel.report.pictures import PICTURES
 
 if TYPE_CHECKING:
-    from perfmodel.report.page.assemble import Page
+    from perfmodel.report.page.parts import Page
 
 DEFAULTS = {"html": "report.html", "markdown": "report.md", **dict.fromkeys(PICTURES, FOLDER)}
 """Names of files, and of a folder of pictures, by format."""
@@ -67,7 +67,7 @@ def check_place(out: Path, file_format: str, names: Iterable[str], *, force: boo
 def deliver(page: Page, out: Path, file_format: str, as_json: bool) -> None:
     """Write it, or a picture of each figure, and say so."""
     if file_format in PICTURES:
-        draw((*page.first.blocks, *page.fixed), out, file_format, as_json)
+        draw(page.blocks(), out, file_format, as_json)
         return
     size = write(page, out, file_format)
     if as_json:

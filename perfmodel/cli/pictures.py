@@ -29,13 +29,11 @@ def draw_all(context: typer.Context, folder: Path, ending: str) -> None:
     typed = context.params
     check_folder(folder, ending, FIGURES, force=typed["force"])
     asked = question_of(typed)
-    from perfmodel.report.page.single import every
+    from perfmodel.report.page.question_page import every_figure
 
-    bar, found = Progress(2 * len(FIGURES), "report"), []
+    bar = Progress(2 * len(FIGURES), "report")
     with advice(asked.machine, asked.options["backend"], asked.options.get("clock")):
-        for block in every(asked.sizes, asked.selectors, asked.machine, asked.options):
-            found.append(block)
-            bar.advance(1)
+        found = list(bar.over(every_figure(asked.sizes, asked.selectors, asked.machine, asked.options)))
     bar.close()
     draw(found, folder, ending, typed["as_json"], str(context.info_name))
 

@@ -43,6 +43,7 @@ from perfmodel.cli.output import (
     warn_stopped,
     write_whole,
 )
+from perfmodel.cli.page_file import write
 from perfmodel.cli.plan_options import (
     FORMATS,
     OBJECTIVES,
@@ -245,19 +246,15 @@ def _write_page(
 ) -> None:
     """The page, with the line that makes it again in any folder."""
     from perfmodel.report.page.alerts import alerts
-    from perfmodel.report.page.plan import plan_page_html
+    from perfmodel.report.page.plan_page import plan_page
 
     without = ["report", "force", "as_json", "as_csv"]
     without += [] if answer.found.restricted else ["out", "file_format"]
     command = typed.text(without=without, more=["--report", path.name])
     asked = [word for name, words in typed.options if name in _OF_EXPLAIN for word in words]
     doubts = alerts(None, calibration)
-    content = plan_page_html(answer, command, whole, capped=capped, alerts=doubts, asked=asked).encode()
-
-    def write(target: Path) -> None:
-        target.write_bytes(content)
-
-    write_whole(path, write)
+    page = plan_page(answer, command, whole, capped=capped, alerts=doubts, asked=asked)
+    write(page, path, "html")
 
 
 def _cost_of_torchrec(answer: Any, time_limit_s: float, seed: int) -> str:

@@ -13,7 +13,7 @@ from perfmodel.cli.options import calibration_of, check_gpus, library_of, machin
 from perfmodel.cli.workload import reserve_of, workload_values
 
 if TYPE_CHECKING:
-    from perfmodel.report.page.views import Selector
+    from perfmodel.report.page.parts import Selector
     from perfmodel.schema.machine import Machine
 
 _DEFAULTS = {"table_size": "10TB", "batch": "1024", "pooling": "32", "dim": "32"}
@@ -74,7 +74,7 @@ def _first(typed: str | list[str] | None) -> str | None:
 
 def _selectors(workload: Mapping[str, Any]) -> tuple[Selector, tuple[Selector, ...]]:
     """What a page of one question says that it shows."""
-    from perfmodel.report.page.views import Selector
+    from perfmodel.report.page.parts import Selector
     from perfmodel.units import format_bytes, format_count
 
     size = workload["table_bytes"]

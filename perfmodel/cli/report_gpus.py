@@ -21,8 +21,7 @@ from perfmodel.errors import BadInputError, PerfmodelError
 if TYPE_CHECKING:
     from perfmodel.project import Projection
     from perfmodel.report.figures.block import Block, Missing
-    from perfmodel.report.page.assemble import Page
-    from perfmodel.report.page.selectors import Selector
+    from perfmodel.report.page.parts import Page, Selector
     from perfmodel.report.page.setups import Wanted
 
 _LISTS = ("table_size", "gpus", "batch", "pooling", "dim", "machine", "backend", "clock")
@@ -183,7 +182,7 @@ def _default_numbers(first: Projection) -> list[int]:
 
 
 def _selector(numbers: list[int], *, typed: bool) -> Selector:
-    from perfmodel.report.page.selectors import Selector
+    from perfmodel.report.page.parts import Selector
     from perfmodel.units import format_count
 
     values = tuple(sorted(numbers))

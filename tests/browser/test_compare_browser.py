@@ -12,7 +12,7 @@ from perfmodel import resources
 from perfmodel.cli import run
 from perfmodel.project import project_one
 from perfmodel.report.figures.compare import Pair
-from perfmodel.report.page.compare_words import finding
+from perfmodel.report.page.comparison_card import finding
 from perfmodel.schema.calibration import shipped_calibration
 
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason="no Chromium on this machine: apt install chromium")

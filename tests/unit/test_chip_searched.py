@@ -17,7 +17,7 @@ from perfmodel.onechip.search import Searched, search
 from perfmodel.onechip.simulate import Simulated
 from perfmodel.plan.tables import PlanTables
 from perfmodel.report.chip import chip_text
-from perfmodel.report.page.chip import headline
+from perfmodel.report.page.chip import chip_card
 from perfmodel.report.searched import off_words, owned_words, short_of_time
 from perfmodel.schema.chip import load_chip
 from perfmodel.schema.workload import Table, TableSet
@@ -41,7 +41,7 @@ def test_a_search_that_ended_far_from_the_bound_says_what_to_ask_for() -> None:
     said = short_of_time(ended("time", 0.5))
     assert said.startswith("Time was up after 500 ms") and "--time-limit 5s" in said
     assert said in " ".join(chip_text(ended("time", 0.5)).split("\n\n")[0].split())
-    assert said in headline(ended("time", 0.5))["notes"]
+    assert said in chip_card(ended("time", 0.5)).notes
 
 
 def test_nothing_is_said_of_a_search_that_was_at_an_end_or_near_the_bound() -> None:

@@ -25,7 +25,7 @@ from perfmodel.report.figures.compare_curves import curve_blocks
 from perfmodel.report.figures.compare_steps import step_differences, steps
 from perfmodel.report.figures.names import COMPARED
 from perfmodel.report.figures.words import interval_end
-from perfmodel.report.page.compare_words import card, finding
+from perfmodel.report.page.comparison_card import comparison_card, finding
 from perfmodel.schema.calibration import shipped_calibration
 from perfmodel.schema.evidence import Evidence
 from perfmodel.schema.machine import load_machine
@@ -297,10 +297,10 @@ def test_the_finding_says_who_is_faster_and_why() -> None:
 
 def test_the_card_tells_other_numbers_of_gpus_and_of_clocks(libraries: Pair) -> None:
     machines = [project_one(table_bytes=10e12, machine=name) for name in ("h100-sxm-ib", "h200-sxm-ib")]
-    head = card(Pair(machines[0], machines[1], "h100-sxm-ib", "h200-sxm-ib"))
-    assert "A 10 TB ÷ 80 GB" in head["gpus"] and "→  72" in head["gpus"]
-    assert any("all GPUs together: A 68.4 M samples/s" in note for note in head["notes"])
-    assert not any("other clocks" in note for note in card(libraries)["notes"])
+    head = comparison_card(Pair(machines[0], machines[1], "h100-sxm-ib", "h200-sxm-ib"))
+    assert "A 10 TB ÷ 80 GB" in head.gpus and "→  72" in head.gpus
+    assert any("all GPUs together: A 68.4 M samples/s" in note for note in head.notes)
+    assert not any("other clocks" in note for note in comparison_card(libraries).notes)
 
 
 # The page
@@ -340,7 +340,7 @@ def test_the_page_has_a_view_for_every_choice(page: Path) -> None:
                 for name in ("h100-sxm-ib", "h200-sxm-ib")
             ]
             both = Pair(answers[0], answers[1], "h100-sxm-ib", "h200-sxm-ib")
-            assert view["heads"] == [card(both)]
+            assert view["heads"] == [vars(comparison_card(both))]
             last = dict(zip(view["blocks"][3]["columns"], view["blocks"][3]["rows"][-1], strict=True))
             assert last["a_s"] == pytest.approx(answers[0].time_s, rel=1e-5)
             titles = " ".join(block["title"] for block in view["blocks"][1:])

@@ -23,7 +23,7 @@ from perfmodel.report.figures import Block
 from perfmodel.report.figures.names import EVERY, FIGURES
 from perfmodel.report.figures.sensitivity import changes
 from perfmodel.report.page.contents import FIXED_NAMES
-from perfmodel.report.page.headline import headline
+from perfmodel.report.page.question_card import question_card
 from perfmodel.schema.run_folders import calibration_in
 
 Cli = Callable[..., Outcome]
@@ -79,7 +79,7 @@ def test_a_page_has_the_card_and_one_figure(cli: Cli, tmp_path: Path, name: str)
     assert cli(*words, "--out", str(out)).code == 0
     data = page_data(out)
     (view,) = data["views"].values()
-    assert view["heads"] == [headline(project_one(table_bytes=1e12, batch=64))]
+    assert view["heads"] == [vars(question_card(project_one(table_bytes=1e12, batch=64)))]
     assert [block["name"] for block in view["blocks"]] == [name] and data["fixed"] == []
     assert data["command"] == " ".join(("perfmodel", "figure", name, "--out", "one.html", *words[2:]))
     is_an_error(cli(*words, "--out", str(out)), 2, "exists already", "--force")

@@ -18,7 +18,7 @@ from perfmodel.report import pictures
 from perfmodel.report.figures import Missing, validation
 from perfmodel.report.figures.names import FIGURES
 from perfmodel.report.figures.sensitivity import changes, tornado
-from perfmodel.report.page import single
+from perfmodel.report.page import question_page
 
 Cli = Callable[..., Outcome]
 WORDS = ("report", "--format", "svg", "--out")
@@ -39,7 +39,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         for figure, path in wanted:
             path.write_text(figure.layout.title.text)
 
-    monkeypatch.setattr(single, "every", every)
+    monkeypatch.setattr(question_page, "every_figure", every)
     monkeypatch.setattr(pictures, "write_pictures", write)
     monkeypatch.setattr(pictures, "check_kaleido", lambda: None)
     return asked
@@ -91,7 +91,7 @@ def test_every_figure_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(validation.accuracy, "leave_one_size_out", lambda *_, **__: pd.DataFrame())
     typed = {**dict.fromkeys(_OPTIONS), "table_size": "1GB", "id_dtype": "int64", "reserve": "0"}
     asked = question.question_of({**typed, "scenario": "cluster", "reduction": "sparse"})
-    found = list(single.every(asked.sizes, asked.selectors, asked.machine, asked.options))
+    found = list(question_page.every_figure(asked.sizes, asked.selectors, asked.machine, asked.options))
     assert [block.name for block in found] == list(FIGURES)
 
 

@@ -18,8 +18,8 @@ from perfmodel.report import pictures
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Missing
 from perfmodel.report.figures.names import CHIP, COMPARED, EVERY, FIGURES, OTHERS, PLAN
-from perfmodel.report.page.assemble import block_data, whole_page
-from perfmodel.report.page.plan import plan_blocks, plan_page_html
+from perfmodel.report.page.assemble import block_data, page_html, whole_page
+from perfmodel.report.page.plan_page import plan_blocks, plan_page
 
 Cli = Callable[..., Outcome]
 
@@ -32,7 +32,7 @@ def blocks() -> dict[str, Block | Missing]:
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("plan") / "plan.html"
-    path.write_text(plan_page_html(_answer(), "perfmodel plan --gpus 4"), encoding="utf-8")
+    path.write_text(page_html(plan_page(_answer(), "perfmodel plan --gpus 4")), encoding="utf-8")
     return path
 
 
@@ -199,7 +199,7 @@ def test_options_choose_in_the_page(
     assert told["title"] == title and told["rows"] == [[batch]]
     data = data_of(tmp_path / "a.html")
     assert [len(one["words"]) for one in data["selectors"]] == [1, 1] and list(data["views"]) == ["0"]
-    assert data["views"]["0"]["heads"] == [{"sentence": "1 TB" if "1TB" in words else "10 TB"}]
+    assert [one["sentence"] for one in data["views"]["0"]["heads"]] == ["1 TB" if "1TB" in words else "10 TB"]
 
 
 @pytest.mark.parametrize(
@@ -242,7 +242,7 @@ def test_what_is_no_page(cli: Cli, tmp_path: Path, text: str, says: tuple[str, .
         ('"type":"bar"', '"type":"cake"', "the drawing of slowdown"),
         ('"figure":{', '"picture":{', "the drawing of slowdown"),
         ('"start":0', '"start":7', "starts beyond its words"),
-        ('"heads":[', '"heads":[{},', "do not belong"),
+        ('"heads":[', '"heads":[{"sentence":"Another"},', "do not belong"),
     ],
 )
 def test_a_page_that_was_changed(cli: Cli, chosen: Path, old: str, new: str, says: str) -> None:

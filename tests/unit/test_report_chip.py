@@ -19,7 +19,8 @@ from perfmodel.plan.tables import PlanTables
 from perfmodel.report.chip import chip_text
 from perfmodel.report.figures import chip as figures
 from perfmodel.report.figures import cores as columns_of
-from perfmodel.report.page.chip import chip_page_html, document, headline
+from perfmodel.report.page.assemble import document, page_html
+from perfmodel.report.page.chip import chip_card, chip_page
 from perfmodel.schema.chip import load_chip
 from perfmodel.schema.distributions import zipf
 from perfmodel.units import counted, format_ratio, format_time
@@ -117,10 +118,10 @@ def test_sentences_change_with_the_data(answer: Outcome) -> None:
     twice = replace(answer, sensed=(replace(answer.sensed[0], time_s=7.0), *answer.sensed[1:]))
     for one in (answer, slow):
         ratio = format_ratio(one.global_memory.time_s / one.time_s)
-        assert headline(one)["sentence"].startswith(f"{ratio} as fast as symmetric-GM on ascend-910: ")
+        assert chip_card(one).sentence.startswith(f"{ratio} as fast as symmetric-GM on ascend-910: ")
         assert f"take {format_time(one.time_s)} instead" in figures.cores(one).title
         assert ratio in figures.cores(one).title
-    assert "global memory limits" in headline(slow)["sentence"] != headline(answer)["sentence"]
+    assert "global memory limits" in chip_card(slow).sentence != chip_card(answer).sentence
     assert "zipf:1.05, 7.00 s" in figures.other_ids(twice).title != figures.other_ids(answer).title
     full = figures.buffers(answer).title
     fewer = replace(answer)
@@ -164,12 +165,11 @@ def test_names_from_files_stay_text(answer: Outcome) -> None:
     for trace in figure.data:
         words = [trace.hovertext] if isinstance(trace.hovertext, str) else list(trace.hovertext)
         assert not any("<script" in text for text in [trace.name, *words])
-    page = chip_page_html(answer, f"perfmodel plan --model '{BAD}'")
+    made = chip_page(answer, f"perfmodel plan --model '{BAD}'")
+    page = page_html(made)
     assert BAD not in page and "&lt;script&gt;" in page
     found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.S)
-    assert found and json.loads(found[1]) == json.loads(
-        json.dumps(document(answer, f"perfmodel plan --model '{BAD}'"))
-    )
+    assert found and json.loads(found[1]) == json.loads(json.dumps(document(made)))
 
 
 def test_the_page_is_written_once(model: Path, tmp_path: Path) -> None:
@@ -191,10 +191,10 @@ def test_the_page_is_written_once(model: Path, tmp_path: Path) -> None:
 
 def test_the_card_claims_no_bound_where_choices_were_not_all_costed(answer: Outcome) -> None:
     few = replace(answer, cuts=replace(answer.cuts, looked_at=answer.cuts.sample.size - 1))
-    assert "no mapping of these cuts is faster" in headline(replace(answer, symmetric=False))["sure"]
+    assert "no mapping of these cuts is faster" in chip_card(replace(answer, symmetric=False)).sure
     for robust in (False, True):
         for symmetric in (False, True):
-            said = headline(replace(few, robust=robust, symmetric=symmetric))["sure"]
+            said = chip_card(replace(few, robust=robust, symmetric=symmetric)).sure
             assert "no mapping" not in said
             assert "the time limit ended the costing of choices: no bound" in said
             assert "or more" not in said
@@ -206,8 +206,8 @@ def test_the_card_says_what_the_terminal_says(answer: Outcome, stopped: str, sym
     """Symmetric-GM that waits nowhere, the bound, and what ended the search."""
     loose = replace(answer.in_any_order, seconds=0.5 * answer.global_memory.time_s)
     one = replace(answer, stopped=stopped, symmetric=symmetric, in_any_order=loose)
-    head, text = headline(one), " ".join(chip_text(one).split())
-    card = " ".join([head["sure"], *head["notes"]])
+    head, text = chip_card(one), " ".join(chip_text(one).split())
+    card = " ".join([head.sure, *head.notes])
     least = format_time(one.bound_s)
     for words in (
         f"as symmetric-GM that waits nowhere ({format_time(loose.seconds)})",
@@ -217,9 +217,9 @@ def test_the_card_says_what_the_terminal_says(answer: Outcome, stopped: str, sym
     ):
         assert words in text and words.lower() in card.lower()
     slow = replace(loose, seconds=answer.global_memory.time_s)
-    assert "waits nowhere" not in headline(replace(one, in_any_order=slow))["sure"]
+    assert "waits nowhere" not in chip_card(replace(one, in_any_order=slow)).sure
     few = replace(one, cuts=replace(one.cuts, looked_at=one.cuts.sample.size - 1))
-    assert "time was up" in " ".join(headline(few)["notes"]) and "time was up" not in card
+    assert "time was up" in " ".join(chip_card(few).notes) and "time was up" not in card
 
 
 def test_sources_name_the_ids_of_their_figure_and_a_command(answer: Outcome) -> None:

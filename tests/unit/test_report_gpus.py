@@ -21,7 +21,7 @@ from perfmodel.report.figures.names import on_more_gpus
 from perfmodel.report.figures.planned import per_table
 from perfmodel.report.page import gpu_contents, gpu_views
 from perfmodel.report.page.gpu_views import Tables, bar_numbers, numbers_of_gpus, sharded
-from perfmodel.report.page.headline import headline
+from perfmodel.report.page.question_card import question_card
 from perfmodel.schema.machine import load_machine
 from perfmodel.units import format_ratio
 
@@ -60,9 +60,9 @@ def test_a_model_has_an_answer_for_every_number_of_gpus(cli: Callable[..., Outco
     assert first["start"] == 1  # the first that was typed
     assert [s["name"] for s in others] == ["batch", "machine", "backend", "clock", "reduction"]
     view = data["views"]["0|0|0|0|0"]
-    assert view["heads"] == [headline(base(8)), headline(base(64))]
-    assert data["views"]["0|0|0|0|1"]["heads"][1] == headline(
-        project_one(tables=MODEL, gpus=64, reduction="sparse")
+    assert view["heads"] == [vars(question_card(base(n))) for n in (8, 64)]
+    assert data["views"]["0|0|0|0|1"]["heads"][1] == vars(
+        question_card(project_one(tables=MODEL, gpus=64, reduction="sparse"))
     )
     names = [b["name"] for b in (*view["blocks"], *data["fixed"])]
     assert names == ["over-gpus", "breakdown", "links", "changes", "shardings", "per-table"]

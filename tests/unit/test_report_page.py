@@ -28,8 +28,8 @@ from perfmodel.report.figures import Block, Missing, evidence, style
 from perfmodel.report.page import assemble, contents, lines, markdown
 from perfmodel.report.page.assemble import Page, block_data, script_safe
 from perfmodel.report.page.contents import FIXED
-from perfmodel.report.page.headline import headline
 from perfmodel.report.page.provenance import provenance
+from perfmodel.report.page.question_card import question_card
 from perfmodel.report.page.setups import Curves, Loaded
 from perfmodel.schema.machine import load_machine
 from perfmodel.schema.run_folders import calibration_in
@@ -104,7 +104,7 @@ def test_the_page_has_a_view_for_every_choice(page: Path) -> None:
 def test_cards_have_the_numbers_of_the_projection(page: Path) -> None:
     head = content(page)["views"]["0|0|0|0|0|0|0"]["heads"][0]
     answer = project_one(table_bytes=1e12, batch=256)
-    assert head == headline(answer) and head["gpus"] == str(answer.gpu_count)
+    assert head == vars(question_card(answer)) and head["gpus"] == str(answer.gpu_count)
     assert sum(part["share"] for part in head["evidence"]) == pytest.approx(1, abs=1e-3)
 
 
@@ -117,7 +117,7 @@ def test_another_library_clock_exchange_or_machine_has_its_own_numbers(page: Pat
     }
     for key, options in asked.items():
         answer = project_one(table_bytes=10e12, **options)
-        assert views[key]["heads"][1] == headline(answer), key
+        assert views[key]["heads"][1] == vars(question_card(answer)), key
         slow = views[key]["blocks"][0]
         columns = dict(zip(slow["columns"], zip(*slow["rows"], strict=True), strict=True))
         assert columns["slowdown"][columns["table_bytes"].index(10e12)] == pytest.approx(
@@ -347,14 +347,14 @@ def test_provenance_has_every_equation() -> None:
 
 
 def test_a_card_says_when_much_is_assumed_and_what_to_measure() -> None:
-    assert headline(project_one(table_bytes=10e12))["alert"] == ""
+    assert question_card(project_one(table_bytes=10e12)).alert == ""
     assumed = project_one(table_bytes=10e12, overrides={"nic_bytes_per_s": "100GB/s", "hbm_bytes": 80e9})
-    alert = headline(assumed)["alert"]
+    alert = question_card(assumed).alert
     assert "assumed" in alert and "perfmodel calibrate" in alert
-    h200 = headline(project_one(table_bytes=1e12, machine="h200-sxm-ib", batch=256))["alert"]
+    h200 = question_card(project_one(table_bytes=1e12, machine="h200-sxm-ib", batch=256)).alert
     assert "of the time rests on something assumed: 2 numbers nobody measured here. They" in h200
-    small = headline(project_one(table_bytes=1e9))
-    assert "nothing is sharded" in small["sentence"] and small["sure"] == ""
+    small = question_card(project_one(table_bytes=1e9))
+    assert "nothing is sharded" in small.sentence and small.sure == ""
 
 
 def test_settings_of_one_machine_share_the_tables_of_a_library() -> None:

@@ -28,12 +28,12 @@ from perfmodel.report.figures.placements import held_by, placements
 from perfmodel.report.figures.plan_steps import steps
 from perfmodel.report.figures.plan_tables import others, tables
 from perfmodel.report.figures.timeline import EXPOSED, HIDDEN, timeline
-from perfmodel.report.page.plan import (
-    document,
+from perfmodel.report.page.assemble import document, page_html
+from perfmodel.report.page.plan_page import (
     evidence_shares,
-    headline,
     plan_blocks,
-    plan_page_html,
+    plan_card,
+    plan_page,
     provenance,
 )
 from perfmodel.report.plan import plan_text
@@ -157,9 +157,9 @@ def test_the_bound_is_drawn_where_it_is_known(answer: Outcome) -> None:
     for one, count in ((answer, 0), (searched(answer, bound), 1)):
         for block, more in ((steps(Shown.of(one)), 0), (balance(Shown.of(one)), 1)):
             assert len({shape.y0 for shape in block.figure.layout.shapes}) == count + more
-    assert format_time(bound) in headline(searched(answer, bound))["sure"]
-    assert "at most 50 %" in headline(searched(answer, bound))["sure"].replace("50.0", "50")
-    assert "given" in headline(answer)["sure"]
+    assert format_time(bound) in plan_card(searched(answer, bound)).sure
+    assert "at most 50 %" in plan_card(searched(answer, bound)).sure.replace("50.0", "50")
+    assert "given" in plan_card(answer).sure
 
 
 def test_the_timeline_adds_up(shown: Shown, answer: Outcome, whole: WholeStep) -> None:
@@ -206,10 +206,10 @@ def test_tables_and_their_next_best_are_those_of_the_document(answer: Outcome, s
 def test_sentences_change_with_the_data(answer: Outcome, shown: Shown) -> None:
     cost = answer.found.cost
     slow = replace(answer, found=replace(answer.found, cost=replace(cost, time_s=9 * cost.time_s)))
-    assert headline(slow)["sentence"] != headline(answer)["sentence"]
-    assert format_time(9 * cost.time_s) in headline(slow)["sentence"]
+    assert plan_card(slow).sentence != plan_card(answer).sentence
+    assert format_time(9 * cost.time_s) in plan_card(slow).sentence
     best = min(item.time_s for item in answer.baselines if item.time_s is not None)
-    assert f"{format_ratio(best / cost.time_s)} as fast" in headline(answer)["sentence"]
+    assert f"{format_ratio(best / cost.time_s)} as fast" in plan_card(answer).sentence
     moved = answer.plan.replaced(3, Placement.of(Scheme(Exchange.DP)))
     other = given_outcome(answer.evaluator, moved, LIMIT)
     ours, theirs = plan_blocks(answer), plan_blocks(other)
@@ -249,7 +249,7 @@ def test_one_gpu_has_a_page_too(answer: Outcome) -> None:
     assert titles["placements"] == "All 5 tables are data-parallel on 1 GPU."
     assert titles["balance"] == "One GPU waits for nobody."
     assert titles["timeline"].startswith("No exchange is left")
-    assert headline(one)["sentence"].endswith("on 1 GPU: nothing is sharded.")
+    assert plan_card(one).sentence.endswith("on 1 GPU: nothing is sharded.")
 
 
 def test_many_gpus_are_classes_and_then_some_of_them(
@@ -298,14 +298,14 @@ def test_every_switch_fits_its_figure(answer: Outcome, whole: WholeStep) -> None
 
 def test_the_card_says_what_the_text_says(answer: Outcome) -> None:
     text = " ".join(plan_text(answer).split())
-    card = headline(answer)
+    card = plan_card(answer)
     for words in (format_time(answer.found.cost.time_s), "M samples/s", "table-wise"):
-        assert words in text and words in card["sentence"] + card["times"]
+        assert words in text and words in card.sentence + card.times
     shares = evidence_shares(answer)
     assert sum(shares.values()) == pytest.approx(1)
-    assert [part["share"] for part in card["evidence"]] == pytest.approx(list(shares.values()), rel=1e-3)
-    assert "best plan that it had found" in " ".join(headline(searched(answer, 1e-6, "interrupt"))["notes"])
-    assert "Ids: zipf:1.05." in card["notes"]
+    assert [part["share"] for part in card.evidence] == pytest.approx(list(shares.values()), rel=1e-3)
+    assert "best plan that it had found" in " ".join(plan_card(searched(answer, 1e-6, "interrupt")).notes)
+    assert "Ids: zipf:1.05." in card.notes
 
 
 def test_names_from_files_stay_text(answer: Outcome) -> None:
@@ -316,10 +316,11 @@ def test_names_from_files_stay_text(answer: Outcome) -> None:
             assert not any("<script" in text for text in words if text)
         assert not any("<script" in str(text) for text in block.figure.layout.yaxis.ticktext or ())
     command = f"perfmodel plan --model '{BAD}'"
-    page = plan_page_html(answer, command)
+    made = plan_page(answer, command)
+    page = page_html(made)
     assert BAD not in page and "&lt;script&gt;" in page
     found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.S)
-    assert found and json.loads(found[1]) == json.loads(json.dumps(document(answer, command)))
+    assert found and json.loads(found[1]) == json.loads(json.dumps(document(made)))
     assert not re.search(r'<(?:script|link|img)[^>]*\b(?:src|href)="(?!data:)', page)
     assert len(page.encode()) < 6e6
 
@@ -327,10 +328,10 @@ def test_names_from_files_stay_text(answer: Outcome) -> None:
 def test_the_page_brings_the_plan_unless_it_is_large(
     answer: Outcome, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: dict[str, Any] = document(answer, "")
+    told: dict[str, Any] = document(plan_page(answer, ""))
     assert told["plan"] == json.loads(json.dumps(answer.to_dict()["plan"]))
-    monkeypatch.setattr("perfmodel.report.page.plan.MOST_RANKS", 3)
-    assert document(answer, "")["plan"] is None
+    monkeypatch.setattr("perfmodel.report.page.plan_page.MOST_RANKS", 3)
+    assert document(plan_page(answer, ""))["plan"] is None
 
 
 def test_every_letter_of_an_equation_has_a_meaning(answer: Outcome) -> None:
@@ -342,4 +343,4 @@ def test_every_letter_of_an_equation_has_a_meaning(answer: Outcome) -> None:
 
 
 def test_the_page_names_no_folder_of_this_machine(answer: Outcome) -> None:
-    assert str(Path.cwd()) not in plan_page_html(answer, "perfmodel plan")
+    assert str(Path.cwd()) not in page_html(plan_page(answer, "perfmodel plan"))

@@ -22,7 +22,7 @@ from perfmodel.report.figures.gpus import ALIKE, EACH, Column, Shown, runs
 from perfmodel.report.figures.placements import held_by
 from perfmodel.report.figures.plan_steps import steps
 from perfmodel.report.figures.timeline import EXPOSED, HIDDEN, KERNEL, timeline
-from perfmodel.report.page.plan import provenance
+from perfmodel.report.page.plan_page import provenance
 from perfmodel.report.plan import limits, longest, step_label
 from perfmodel.units import format_fraction, format_time
 

@@ -8,67 +8,20 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from functools import lru_cache
 from html import escape
 from importlib import resources
 from typing import Any
 
-from perfmodel.project import Projection
 from perfmodel.report.figures.block import Block, Missing
-from perfmodel.report.page.contents import question
-from perfmodel.report.page.headline import headline
-from perfmodel.report.page.provenance import provenance
-from perfmodel.report.page.selectors import Selector
-from perfmodel.report.page.views import View
-from perfmodel.units import format_bytes, format_ratio
+from perfmodel.report.page.parts import Page, Selector, View
 
 _PACKAGE = "perfmodel.report.page"
 
 
-@dataclass(frozen=True, eq=False)
-class Page:
-    """Everything that a page shows."""
-
-    sizes: Selector
-    selectors: tuple[Selector, ...]
-    views: tuple[View, ...]
-    fixed: tuple[Block | Missing, ...]  # of the question as it was asked, whatever is selected
-    command: str
-    alerts: tuple[str, ...] = field(default=())  # of the calibration: incomplete, noisy
-    again: str = ""  # the command without the options of the selectors
-    refused: Mapping[tuple[int, ...], str] = field(
-        default_factory=dict
-    )  # machine, backend, clock and maybe reduction: why
-
-    @property
-    def first(self) -> View:
-        """The view that is shown at first."""
-        start = tuple(selector.start for selector in self.selectors)
-        return next(view for view in self.views if view.chosen == start)
-
-    @property
-    def asked(self) -> Projection:
-        """The answer that the page was made for."""
-        return self.first.answers[self.sizes.start]
-
-    def contents(self) -> list[dict[str, str | None]]:
-        """Blocks as they are shown at first: name, sentence, or why it is left out."""
-        blocks = (*self.first.blocks, *self.fixed)
-        return [
-            {"name": b.name, "title": None, "left_out": b.why}
-            if isinstance(b, Missing)
-            else {"name": b.name, "title": b.title, "left_out": None}
-            for b in blocks
-        ]
-
-
 def page_html(page: Page) -> str:
     """The whole file. The same page gives the same bytes."""
-    asked = page.asked
-    size = format_bytes(asked.gpu_count.table_bytes, binary=False)
-    title = f"{size} of embedding tables on {asked.setting.machine.name}: {format_ratio(asked.slowdown)}"
-    return whole_page(title, provenance(asked, page.command), document(page))
+    return whole_page(page.title, page.provenance, document(page))
 
 
 def whole_page(title: str, provenance_html: str, shown: Mapping[str, Any]) -> str:
@@ -111,17 +64,22 @@ _ENDS_SCRIPT = re.compile("<(?=[/!s])", re.IGNORECASE)
 
 def document(page: Page) -> dict[str, Any]:
     """What the script shows: selectors, views with their cards and blocks, fixed blocks, alerts."""
-    names = [_selector(s) for s in (page.sizes, *page.selectors)]
-    return {
-        "selectors": names,
-        "views": {"|".join(map(str, view.chosen)): _view(view) for view in page.views},
+    known: dict[int, dict[str, Any]] = {}
+    shown = {
+        "selectors": [_selector(selector) for selector in page.selectors],
+        "views": {_key(view.chosen): _view(view, known) for view in page.views},
         "fixed": [block_data(block) for block in page.fixed],
-        "question": question(page.asked),
+        "question": page.question,
         "alerts": list(page.alerts),
         "command": page.command,
-        "again": page.again,
-        "refused": {"|".join(map(str, at)): why for at, why in page.refused.items()},
     }
+    if page.selectors:
+        shown |= {"again": page.again, "refused": {_key(at): why for at, why in page.refused.items()}}
+    return {**shown, **page.besides}
+
+
+def _key(places: tuple[int, ...]) -> str:
+    return "|".join(map(str, places))
 
 
 def _selector(selector: Selector) -> dict[str, Any]:
@@ -137,10 +95,19 @@ def _selector(selector: Selector) -> dict[str, Any]:
     }
 
 
-def _view(view: View) -> dict[str, Any]:
+def _view(view: View, known: dict[int, dict[str, Any]]) -> dict[str, Any]:
+    """known  data of blocks by their figure: one figure may serve several views."""
+    blocks = []
+    for block in view.blocks:
+        if isinstance(block, Block):
+            data = known.get(id(block.figure)) or block_data(block)
+            known[id(block.figure)] = data
+            blocks.append({**data, "title": block.title})
+        else:
+            blocks.append(block_data(block))
     return {
-        "heads": [headline(answer) for answer in view.answers],
-        "blocks": [block_data(block) for block in view.blocks],
+        "heads": [vars(card) for card in view.cards],
+        "blocks": blocks,
         "titles": {name: list(titles) for name, titles in view.titles.items()},
     }
 

@@ -3,42 +3,33 @@
 from __future__ import annotations
 
 from html import escape
-from typing import Any
 
 from perfmodel.onechip.answer import Outcome
 from perfmodel.onechip.memory import too_large
 from perfmodel.report.chip import any_mapping, ended, no_bound, not_looked_at, waits_nowhere
-from perfmodel.report.figures.block import Block
 from perfmodel.report.figures.chip import chip_blocks, limit_words
-from perfmodel.report.page.assemble import block_data, whole_page
+from perfmodel.report.page.parts import Card, Page, View
+from perfmodel.report.page.sources import code, named, values, versions
 from perfmodel.report.searched import short_of_time
 from perfmodel.units import counted, format_bytes, format_fraction, format_ratio, format_time
 
 
-def chip_page_html(answer: Outcome, command: str) -> str:
-    """The whole file. The same answer gives the same bytes.
+def chip_page(answer: Outcome, command: str) -> Page:
+    """One card and its figures, nothing to choose.
 
     command  searches again and writes the page
     """
-    return whole_page(_title(answer), provenance(answer, command), document(answer, command))
+    card = chip_card(answer)
+    return Page(
+        f"{answer.tables.model} on the cores of {answer.cost.chip.name}: {card.sentence}",
+        provenance(answer, command),
+        (View((), (card,), chip_blocks(answer)),),
+        command,
+    )
 
 
-def document(answer: Outcome, command: str) -> dict[str, Any]:
-    """What the script shows: one card and its blocks, nothing to choose."""
-    blocks: tuple[Block, ...] = chip_blocks(answer)
-    view = {"heads": [headline(answer)], "blocks": [block_data(block) for block in blocks], "titles": {}}
-    return {
-        "selectors": [],
-        "views": {"": view},
-        "fixed": [],
-        "question": "",
-        "alerts": [],
-        "command": command,
-    }
-
-
-def headline(answer: Outcome) -> dict[str, Any]:
-    """The card, as plain text: the speed-up, what limits, what could be left to gain."""
+def chip_card(answer: Outcome) -> Card:
+    """The speed-up, what limits, what could be left to gain."""
     time_s, chip = answer.time_s, answer.cost.chip
     gathered, fitting = answer.global_memory.time_s, answer.best_symmetric.time_s
     ratio, limit = format_ratio(gathered / time_s), limit_words(answer.limit)
@@ -59,15 +50,7 @@ def headline(answer: Outcome) -> dict[str, Any]:
     notes += [words for words in [short_of_time(answer)] if words]
     notes += [f"{line}." for line in not_looked_at(answer)]
     notes += [f"Changed for this page: {', '.join(assumed)}."] if assumed else []
-    return {
-        "sentence": sentence,
-        "times": times,
-        "sure": sure,
-        "gpus": "",
-        "evidence": [],
-        "alert": "",
-        "notes": notes,
-    }
+    return Card(sentence, times, sure, notes=notes)
 
 
 def _left(answer: Outcome) -> str:
@@ -92,32 +75,15 @@ def _no_bound(answer: Outcome) -> str:
     return words if words.startswith("Ctrl") else words[0].lower() + words[1:]
 
 
-def _title(answer: Outcome) -> str:
-    return f"{answer.tables.model} on the cores of {answer.cost.chip.name}: {headline(answer)['sentence']}"
-
-
 def provenance(answer: Outcome, command: str) -> str:
     """HTML of the chip, its values with their sources, and the command."""
-    import plotly
-
-    from perfmodel import __version__
-
     chip = answer.cost.chip
-    rows = "".join(
-        f"<tr><th scope='row'>{escape(key)}</th><td>{escape(str(quantity))}</td>"
-        f"<td>{escape(str(quantity.evidence))}</td><td>{escape(quantity.source)}</td></tr>"
-        for key, quantity in sorted(chip.values.items())
-    )
-    head = "".join(f"<th scope='col'>{name}</th>" for name in ("value of the chip", "", "evidence", "source"))
     return "\n".join(
         [
-            f"<p>Chip <strong>{escape(chip.name)}</strong>: {escape(chip.title)}. Tables: "
-            f"{escape(answer.tables.model)}. Modelled, not measured.</p>",
-            f"<p>Buffers: {escape(chip.buffers.source)}. perfmodel {escape(__version__)}, "
-            f"plotly {escape(plotly.__version__)}.</p>",
-            f"<details><summary>Values of the chip ({len(chip.values)})</summary><div class='wide'>"
-            f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div></details>",
+            f"<p>{named('Chip', chip)}. Tables: {escape(answer.tables.model)}. Modelled, not measured.</p>",
+            f"<p>Buffers: {escape(chip.buffers.source)}. {versions()}</p>",
+            values(chip, "chip"),
             "<p>This page again (where the time limit ends the search, a faster computer may find a faster "
-            f"mapping):</p><pre><code>{escape(command)}</code></pre>",
+            f"mapping):</p>{code(command)}",
         ]
     )

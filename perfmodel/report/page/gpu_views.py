@@ -20,8 +20,10 @@ from perfmodel.report.figures.over_gpus import over_gpus, sentence
 from perfmodel.report.figures.style import PALETTE
 from perfmodel.report.figures.words import library_name
 from perfmodel.report.page.lines import Lines, Workload, answerable
+from perfmodel.report.page.parts import View
+from perfmodel.report.page.question_card import question_card
 from perfmodel.report.page.setups import Curves, Loaded, Setup
-from perfmodel.report.page.views import Asked, View
+from perfmodel.report.page.views import Asked
 from perfmodel.schema.machine import Machine
 from perfmodel.units import counted
 
@@ -127,7 +129,8 @@ def gpu_view(chosen: tuple[int, ...], workload: Mapping[str, Any], setup: Setup,
         lines = [*_beside(_line(bars, f"{library_name(setup.curves.backend)} {asked.sharding}"), lines)]
     first = over_gpus(lines, answers[asked.sizes.start])
     titles = {} if isinstance(first, Missing) else {first.name: tuple(sentence(lines, a) for a in answers)}
-    return View(chosen, answers, (first, breakdown(bars, GPUS)), titles)
+    blocks = (first, breakdown(bars, GPUS))
+    return View(chosen, tuple(map(question_card, answers)), blocks, titles, answers)
 
 
 def sharded(base: Projection, way: str | None) -> Projection:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from perfmodel.report.figures.block import Block, Missing
-from perfmodel.report.page.assemble import Page, block_data
-from perfmodel.report.page.headline import headline
+from perfmodel.report.page.assemble import block_data
+from perfmodel.report.page.parts import Card, Page
 
 LARGEST_TABLE = 60
 """Rows of a table that is written in full."""
@@ -19,22 +19,14 @@ def page_markdown(page: Page) -> str:
 
     Limits: a table of more than ``LARGEST_TABLE`` rows -> a line that says so
     """
-    blocks = (*page.first.blocks, *page.fixed)
-    return markdown_of(headline(page.asked), page.alerts, blocks, page.command)
-
-
-def markdown_of(
-    head: Mapping[str, Any], alerts: Sequence[str], blocks: Iterable[Block | Missing], command: str
-) -> str:
-    """A card, blocks with their tables, and the command that writes it again."""
-    parts = [*_card(head, alerts)]
-    for block in blocks:
+    parts = [*_card(page.card, page.alerts)]
+    for block in page.blocks():
         parts += (
             [f"Left out: {_text(block.name)}: {_text(block.why)}"]
             if isinstance(block, Missing)
             else _block(block)
         )
-    parts.append(f"Made with\n\n    {command}")
+    parts.append(f"Made with\n\n    {page.command}")
     return "\n\n".join(parts) + "\n"
 
 
@@ -42,13 +34,13 @@ def _text(words: str) -> str:
     return words.translate(_ESCAPED)
 
 
-def _card(head: Mapping[str, Any], alerts: Sequence[str]) -> Iterator[str]:
-    yield f"# {_text(head['sentence'])}"
-    lines = [head["times"], head["sure"], f"GPUs: {head['gpus']}"]
+def _card(card: Card, alerts: Sequence[str]) -> Iterator[str]:
+    yield f"# {_text(card.sentence)}"
+    lines = [card.times, card.sure, f"GPUs: {card.gpus}"]
     yield "  \n".join(_text(line) for line in lines if line)
-    if head["evidence"]:
-        yield "Evidence of the time: " + ", ".join(part["words"] for part in head["evidence"]) + "."
-    for text in (head["alert"], *alerts, *head["notes"]):
+    if card.evidence:
+        yield "Evidence of the time: " + ", ".join(part["words"] for part in card.evidence) + "."
+    for text in (card.alert, *alerts, *card.notes):
         if text:
             yield "\n".join(f"> {line.translate(_ESCAPED)}" for line in text.splitlines())
 

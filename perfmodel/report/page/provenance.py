@@ -1,4 +1,4 @@
-"""The end of the page: where every number comes from, the equations, and the command that makes it again."""
+"""The end of a page of answers: where every number comes from, the equations, and the command."""
 
 from __future__ import annotations
 
@@ -14,55 +14,35 @@ from perfmodel.plan.explain_plan import explain_alike_step
 from perfmodel.project import Projection
 from perfmodel.project.explain_step import explain_step
 from perfmodel.report.explain import explanation_text
+from perfmodel.report.page.sources import code, folded, named, values, versions
 from perfmodel.report.projection import short_label
-from perfmodel.schema.machine import Machine
 from perfmodel.units import format_fraction, format_time
 
 
 def provenance(answer: Projection, command: str) -> str:
-    """HTML of the machine, its values, the calibrations, the equation of every step and the command.
+    """Of one answer: its machine, its values, the calibrations, the equation of every step and the command.
 
     answer   the one that was asked for;  command  makes the page again, byte for byte
     """
     machine = answer.setting.machine
     parts = [
-        f"<p>Machine <strong>{escape(machine.name)}</strong>: {escape(machine.title)}</p>",
-        f"<p>Calibrations: {escape(', '.join(dict.fromkeys(answer.calibrations)) or 'none')}. "
-        f"Clock: {escape(', '.join(map(str, answer.clocks)))}. {escape(versions())}</p>",
-        machine_values(machine),
+        f"<p>{named('Machine', machine)}</p>",
+        f"<p>{calibrations(answer)} {versions()}</p>",
+        values(machine, "machine"),
         *equations(answer),
-        f"<p>This page again, byte for byte:</p><pre><code>{escape(command)}</code></pre>",
+        f"<p>This page again, byte for byte:</p>{code(command)}",
     ]
     return "\n".join(parts)
 
 
-def versions() -> str:
-    """Of what made the page."""
-    import plotly
-
-    from perfmodel import __version__
-
-    return f"perfmodel {__version__}, plotly {plotly.__version__}."
-
-
-def machine_values(machine: Machine) -> str:
-    """HTML of all values of a machine with evidence and source, folded."""
-    rows = "".join(
-        f"<tr><th scope='row'>{escape(key)}</th><td>{escape(str(quantity))}</td>"
-        f"<td>{escape(str(quantity.evidence))}</td><td>{escape(quantity.source)}</td></tr>"
-        for key, quantity in sorted(machine.values.items())
-    )
-    head = "".join(
-        f"<th scope='col'>{name}</th>" for name in ("value of the machine", "", "evidence", "source")
-    )
-    return (
-        f"<details><summary>Values of the machine ({len(machine.values)})</summary><div class='wide'>"
-        f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div></details>"
-    )
+def calibrations(answer: Projection) -> str:
+    """Those that it rests on, and their clocks."""
+    names = ", ".join(dict.fromkeys(answer.calibrations)) or "none"
+    return f"Calibrations: {escape(names)}. Clock: {escape(', '.join(map(str, answer.clocks)))}."
 
 
 def equations(answer: Projection) -> Iterator[str]:
-    """HTML of the equation of every step with its numbers, folded."""
+    """The equation of every step with its numbers, folded."""
     explain = _explaining(answer)
     for step in answer.steps:
         try:
@@ -70,10 +50,7 @@ def equations(answer: Projection) -> Iterator[str]:
         except PerfmodelError as error:
             text = error.message
         title = f"{short_label(step)}: {format_time(step.time_s)}, {format_fraction(step.share)} of the time"
-        yield (
-            f"<details><summary>Equation of {escape(title)}</summary>"
-            f"<div class='wide'><pre>{escape(text)}</pre></div></details>"
-        )
+        yield folded(f"Equation of {title}", f"<div class='wide'><pre>{escape(text)}</pre></div>")
 
 
 def _explaining(answer: Projection) -> Callable[[str], Explanation]:

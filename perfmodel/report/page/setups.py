@@ -13,7 +13,7 @@ from perfmodel.collectives.estimate import LARGEST_GPUS, Models
 from perfmodel.errors import NoCalibrationError, PerfmodelError
 from perfmodel.passes.settings import BEST, CLUSTER, Setting, load_setting
 from perfmodel.report.figures.words import library_name
-from perfmodel.report.page.selectors import Selector
+from perfmodel.report.page.parts import Selector
 from perfmodel.schema.evidence import Backend
 from perfmodel.schema.machine import Machine, load_machine
 from perfmodel.schema.run_folders import CLOCK_ORDER

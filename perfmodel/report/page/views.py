@@ -11,11 +11,12 @@ from typing import Any
 from perfmodel.errors import BadInputError, PerfmodelError
 from perfmodel.passes.settings import CLUSTER
 from perfmodel.project import Projection, project_each
-from perfmodel.report.figures.block import Block, Missing
+from perfmodel.report.figures.block import Missing
 from perfmodel.report.figures.breakdown import breakdown
 from perfmodel.report.figures.slowdown import Mark, sentence, slowdown
 from perfmodel.report.page.lines import Lines, answerable
-from perfmodel.report.page.selectors import Selector as Selector
+from perfmodel.report.page.parts import Selector, View
+from perfmodel.report.page.question_card import question_card
 from perfmodel.report.page.setups import Curves, Loaded, Offer, Setup, reason
 from perfmodel.schema.machine import Machine
 from perfmodel.validate.verdicts import load_claims
@@ -24,16 +25,6 @@ MOST_VIEWS = 64
 _PAPER_BYTES = 10e12
 _LEAST, _MOST = "10a", "10b"  # of the claims: the smallest and the largest slowdown of the paper's Fig 9
 _BAR_SIZES = (160e9, 640e9, 1e12, 2.5e12, 5e12, 10e12, 25e12, 100e12)
-
-
-@dataclass(frozen=True, eq=False)
-class View:
-    """What is shown for one value of every selector: blocks in order, and the answer at each table size."""
-
-    chosen: tuple[int, ...]  # position of the value of every selector
-    answers: tuple[Projection, ...]  # of the table sizes that may be chosen
-    blocks: tuple[Block | Missing, ...]
-    titles: Mapping[str, tuple[str, ...]]  # of blocks whose sentence depends on the table size, one a size
 
 
 def combinations(selectors: Sequence[Selector]) -> list[tuple[int, ...]]:
@@ -114,22 +105,14 @@ def view_of(chosen: tuple[int, ...], workload: Mapping[str, Any], setup: Setup, 
     lines = list(asked.lines.of(setup, workload))
     first = slowdown(lines, answers[sizes.start], marks())
     titles = {} if isinstance(first, Missing) else {first.name: tuple(sentence(lines, a) for a in answers)}
-    return View(chosen, answers, (first, breakdown(bars)), titles)
-
-
-@dataclass(frozen=True, eq=False)
-class Settings:
-    """The machine of a page of one question, and the options of ``perfmodel.project`` beside it."""
-
-    machine: Machine
-    options: Mapping[str, Any]
+    return View(chosen, tuple(map(question_card, answers)), (first, breakdown(bars)), titles, answers)
 
 
 def view(
     chosen: tuple[int, ...],
     selectors: Sequence[Selector],
     sizes: Selector,
-    settings: Settings,
+    machine: Machine,
     options: Mapping[str, Any],
 ) -> View:
     """The view of one workload, sent as ``options`` say.
@@ -137,7 +120,7 @@ def view(
     sizes    bytes of all tables that may be chosen
     options  of ``perfmodel.project``, without the selected ones
     """
-    machine, loaded = settings.machine, Loaded()
+    loaded = Loaded()
     own = Curves(
         str(options.get("backend") or machine.default_backend),
         options.get("clock"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from html import escape
-from typing import Any
 
 import numpy as np
 
@@ -19,10 +18,10 @@ from perfmodel.report.figures.gpus import Shown
 from perfmodel.report.figures.placements import held_by, placements
 from perfmodel.report.figures.plan_steps import steps
 from perfmodel.report.figures.plan_tables import others, tables
-from perfmodel.report.figures.style import EVIDENCE_COLOURS
 from perfmodel.report.figures.timeline import timeline
-from perfmodel.report.page.assemble import block_data, whole_page
-from perfmodel.report.page.provenance import machine_values, versions
+from perfmodel.report.page.parts import Card, Page, View
+from perfmodel.report.page.question_card import evidence_bar
+from perfmodel.report.page.sources import code, folded, named, table, values, versions
 from perfmodel.report.plan import STOPPED, compared_with, kept_words, step_label
 from perfmodel.report.projection import band
 from perfmodel.schema.evidence import MAIN_SHARE, Evidence
@@ -40,7 +39,7 @@ MOST_RANKS = 50_000
 """Shards of a plan that the page holds as data; a larger plan is kept with ``--out``."""
 
 
-def plan_page_html(
+def plan_page(
     answer: Outcome,
     command: str,
     whole: WholeStep | None = None,
@@ -48,8 +47,8 @@ def plan_page_html(
     capped: bool = False,
     alerts: Sequence[str] = (),
     asked: Sequence[str] = (),
-) -> str:
-    """The whole file. The same answer gives the same bytes.
+) -> Page:
+    """One card and its figures, nothing to choose; and the plan, to take along.
 
     command  plans again and writes the page
     whole    the step with its dense layers, if they were given
@@ -57,11 +56,16 @@ def plan_page_html(
     alerts   why to doubt the calibration
     asked    options that ``perfmodel explain`` takes too, as they were typed; none: those that make the plan
     """
-    card = headline(answer, whole, capped)
-    name = one_line(answer.evaluator.tables.model)
-    title = f"{name} on {counted(answer.evaluator.gpus, 'GPU')}: {card['sentence']}"
-    shown = document(answer, command, whole, capped) | {"alerts": list(alerts)}
-    return whole_page(title, provenance(answer, command, asked), shown)
+    e, card = answer.evaluator, plan_card(answer, whole, capped)
+    shards = sum(placement.ranks.size for placement in answer.plan.placements)
+    return Page(
+        f"{one_line(e.tables.model)} on {counted(e.gpus, 'GPU')}: {card.sentence}",
+        provenance(answer, command, asked),
+        (View((), (card,), plan_blocks(answer, whole)),),
+        command,
+        alerts=tuple(alerts),
+        besides={"plan": plan_record(answer.plan) if shards <= MOST_RANKS else None},
+    )
 
 
 def one_line(text: str) -> str:
@@ -84,40 +88,22 @@ def plan_blocks(answer: Outcome, whole: WholeStep | None = None) -> tuple[Block 
     )
 
 
-def document(
-    answer: Outcome, command: str, whole: WholeStep | None = None, capped: bool = False
-) -> dict[str, Any]:
-    """What the script shows: one card and its blocks, nothing to choose; and the plan, to take along."""
-    blocks = [block_data(block) for block in plan_blocks(answer, whole)]
-    head = headline(answer, whole, capped)
-    shards = sum(placement.ranks.size for placement in answer.plan.placements)
-    return {
-        "selectors": [],
-        "views": {"": {"heads": [head], "blocks": blocks, "titles": {}}},
-        "fixed": [],
-        "question": "",
-        "alerts": [],
-        "command": command,
-        "plan": plan_record(answer.plan) if shards <= MOST_RANKS else None,
-    }
-
-
-def headline(answer: Outcome, whole: WholeStep | None = None, capped: bool = False) -> dict[str, Any]:
-    """The card, as plain text: the time against plans without a planner, its band, the gap, the memory."""
+def plan_card(answer: Outcome, whole: WholeStep | None = None, capped: bool = False) -> Card:
+    """The time against plans without a planner, its band, the gap, the memory."""
     e, cost = answer.evaluator, answer.found.cost
     what = "training step" if answer.training else "batch"
     per_s = format_per_second(e.batch * e.gpus / cost.time_s, "samples")
     times = [f"{counted(e.batch, 'sample')} on each GPU, {per_s}"]
     times += [compared_with(item, cost.time_s) for item in answer.baselines]
-    return {
-        "sentence": f"{format_time(cost.time_s)} per {what} on {counted(e.gpus, 'GPU')}: {_against(answer)}.",
-        "times": "; ".join(times),
-        "sure": f"95 % band {band(cost.low_s, cost.high_s)}; {_left(answer)}",
-        "gpus": _gpus(answer, capped),
-        "evidence": evidence_bar(answer),
-        "alert": _alert(answer),
-        "notes": _notes(answer, whole),
-    }
+    return Card(
+        f"{format_time(cost.time_s)} per {what} on {counted(e.gpus, 'GPU')}: {_against(answer)}.",
+        "; ".join(times),
+        f"95 % band {band(cost.low_s, cost.high_s)}; {_left(answer)}",
+        _gpus(answer, capped),
+        evidence_bar(evidence_shares(answer)),
+        _alert(answer),
+        _notes(answer, whole),
+    )
 
 
 def _against(answer: Outcome) -> str:
@@ -168,19 +154,6 @@ def evidence_shares(answer: Outcome) -> dict[Evidence, float]:
     return found
 
 
-def evidence_bar(answer: Outcome) -> list[dict[str, Any]]:
-    """The same as the page draws it."""
-    return [
-        {
-            "kind": str(kind),
-            "share": float(f"{share:.4g}"),
-            "words": f"{format_fraction(share)} {kind}",
-            "colour": EVIDENCE_COLOURS[kind],
-        }
-        for kind, share in evidence_shares(answer).items()
-    ]
-
-
 def _alert(answer: Outcome) -> str:
     """Which steps are assumed, and how to measure them, where they take more than a fifth; else ""."""
     share = evidence_shares(answer).get(Evidence.ASSUMED, 0.0)
@@ -228,12 +201,11 @@ def provenance(answer: Outcome, command: str, asked: Sequence[str] = ()) -> str:
     again = "This page again" if answer.given else f"This page again ({_ENDED[answer.found.stopped]} {_KEEP}"
     return "\n".join(
         [
-            f"<p>Machine <strong>{escape(machine.name)}</strong>: {escape(machine.title)}. Tables: "
-            f"{escape(e.tables.model)}.</p>",
-            f"<p>Calibrations: {escape(names)}. {escape(versions())}</p>",
-            machine_values(machine),
+            f"<p>{named('Machine', machine)}. Tables: {escape(e.tables.model)}.</p>",
+            f"<p>Calibrations: {escape(names)}. {versions()}</p>",
+            values(machine, "machine"),
             _equations(answer, asked),
-            f"<p>{escape(again)}:</p><pre><code>{escape(command)}</code></pre>",
+            f"<p>{escape(again)}:</p>{code(command)}",
         ]
     )
 
@@ -262,13 +234,8 @@ def _equations(answer: Outcome, asked: Sequence[str]) -> str:
             value.replace(" ", "\u00a0")
             for value in (format_time(row.time_s), format_bytes(row.payload_bytes))
         )
-        cells = (*numbers, where, row.limit, str(row.evidence), text)
-        rows.append(
-            f"<tr><th scope='row'>{escape(step_label(row.name))}</th>"
-            + "".join(f"<td>{escape(cell)}</td>" for cell in cells)
-            + "</tr>"
-        )
-    names = (
+        rows.append((step_label(row.name), *numbers, where, row.limit, str(row.evidence), text))
+    head = (
         "step",
         "time",
         "bytes of the busiest GPU",
@@ -277,15 +244,14 @@ def _equations(answer: Outcome, asked: Sequence[str]) -> str:
         "evidence",
         "bytes of a shard or table",
     )
-    head = "".join(f"<th scope='col'>{name}</th>" for name in names)
     letters = "; ".join(f"{letter}: {meaning}" for letter, meaning in {**MEANINGS, **_GATHERED}.items()) + "."
-    return (
-        "<details><summary>Equations of the steps</summary><p>Bytes of a step are summed over the shards and "
+    return folded(
+        "Equations of the steps",
+        "<p>Bytes of a step are summed over the shards and "
         "copies of the busiest GPU; their time is that of the kernel or collective at these bytes "
         "(docs/model.md: Curves, Other shardings, A training step). One equation with all its numbers, for "
         f"tables that are all sharded one way: <code>{escape(explain_line(answer, asked))}</code></p>"
-        f"<div class='wide'><table><thead><tr>{head}</tr></thead>"
-        f"<tbody>{''.join(rows)}</tbody></table></div><p class='how'>{escape(letters)}</p></details>"
+        f"{table(head, rows)}<p class='how'>{escape(letters)}</p>",
     )
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from html import escape, unescape
+from html import unescape
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +14,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from perfmodel.errors import BadInputError
 from perfmodel.report.figures.block import Block, Missing, Switch
-from perfmodel.report.page.assemble import block_data, whole_page
+from perfmodel.report.page.parts import Card, Page, Selector, View
 from perfmodel.schema.files import expected, first_line, invalid_fields, load_json, read_text, unknown_name
 
 WHAT = "page"
-_DATA = re.compile(r'<script type="application/json" id="data">(.*?)</script>', re.DOTALL)
-_TITLE = re.compile(r"<title>(.*?)</title>", re.DOTALL)
-_PROVENANCE = re.compile(r'<section id="provenance">\s*<h2>[^<]*</h2>\n(.*?)\n<p><button', re.DOTALL)
 
 
 class _Part(BaseModel):
@@ -32,7 +29,9 @@ class _Selector(_Part):
     label: str
     words: list[str]
     start: int = Field(ge=0)
+    option: str = ""
     texts: list[str] = []
+    typed: bool = False
 
 
 class _Switch(_Part):
@@ -59,7 +58,7 @@ class _Block(_Part):
 
 
 class _View(_Part):
-    heads: list[dict[str, Any]]
+    heads: list[Card]
     blocks: list[_Block]
     titles: dict[str, list[str]] = {}
 
@@ -70,6 +69,8 @@ class _Shown(_Part):
     selectors: list[_Selector]
     views: dict[str, _View]
     fixed: list[_Block]
+    question: str = ""
+    alerts: list[str] = []
 
     @model_validator(mode="after")
     def _whole(self) -> _Shown:
@@ -83,41 +84,72 @@ class _Shown(_Part):
         return self
 
 
+class _Markup(HTMLParser):
+    """The elements of a page that its figures are taken from: title, sources, and the data of its script."""
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=False)
+        self.title, self.provenance, self.data = "", "", ""
+        self._at = ""  # the element that is read
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        name = dict(attrs).get("id")
+        if tag == "title" or (tag, name) in (("section", "provenance"), ("script", "data")):
+            self._at = name or tag
+        else:
+            self._add(self.get_starttag_text() or "")
+
+    def handle_endtag(self, tag: str) -> None:
+        if (tag, self._at) in (("title", "title"), ("section", "provenance"), ("script", "data")):
+            self._at = ""
+        else:
+            self._add(f"</{tag}>")
+
+    def handle_data(self, data: str) -> None:
+        self._add(data)
+
+    def handle_entityref(self, name: str) -> None:
+        self._add(f"&{name};")
+
+    def handle_charref(self, name: str) -> None:
+        self._add(f"&#{name};")
+
+    def _add(self, text: str) -> None:
+        if self._at:
+            setattr(self, self._at, getattr(self, self._at) + text)
+
+
 @dataclass(frozen=True, eq=False)
-class Kept:
+class WrittenPage:
     """A page as its file has it."""
 
     where: str
     title: str
     provenance: str  # HTML
-    data: Mapping[str, Any]  # what the script shows
     shown: _Shown
     chosen: tuple[int, ...]  # places of the selectors
 
     @staticmethod
-    def read(path: Path) -> Kept:
+    def read(path: Path) -> WrittenPage:
         """Of a file. Limits: not a page that this program wrote -> BadInputError"""
-        return Kept.of(read_text(path, WHAT), str(path))
-
-    @staticmethod
-    def of(text: str, where: str) -> Kept:
-        """Of its HTML; ``where`` names it in a message. Limits: as ``read``"""
-        found = [pattern.search(text) for pattern in (_TITLE, _PROVENANCE, _DATA)]
-        title, provenance, data = (match[1] if match else "" for match in found)
+        found, where = _Markup(), str(path)
+        found.feed(read_text(path, WHAT))
         try:
-            document = load_json(data, f"{WHAT} {where}")
-            shown = _Shown.model_validate(document)
+            shown = _Shown.model_validate(load_json(found.data, f"{WHAT} {where}"))
         except ValidationError as error:
             raise invalid_fields(error, WHAT, where) from None
         except (ValueError, RecursionError) as error:
-            why = f"its data are not JSON: {first_line(str(error))}" if data else "it has no data of figures"
+            why = (
+                f"its data are not JSON: {first_line(str(error))}"
+                if found.data
+                else "it has no data of figures"
+            )
             raise BadInputError(f"{WHAT} {where} is not one of perfmodel: {why}.", expected(WHAT)) from None
-        page = Kept(
-            where, unescape(title), provenance, document, shown, tuple(s.start for s in shown.selectors)
-        )
+        start = tuple(selector.start for selector in shown.selectors)
+        page = WrittenPage(where, unescape(found.title), _sources(found.provenance), shown, start)
         return page if page._key in shown.views else page._without_view()
 
-    def choose(self, typed: Mapping[str, str]) -> Kept:
+    def choose(self, typed: Mapping[str, str]) -> WrittenPage:
         """The page as it is when its reader has chosen.
 
         typed  words of selectors by ``batch``, ``table-size`` …
@@ -146,7 +178,7 @@ class Kept:
     def _key(self) -> str:
         return "|".join(map(str, self.chosen[1:]))
 
-    def _without_view(self) -> Kept:
+    def _without_view(self) -> WrittenPage:
         words = [f"{s.label} {s.words[at]}" for s, at in zip(self.shown.selectors, self.chosen, strict=True)]
         raise BadInputError(
             f"{WHAT} {self.where} lacks {', '.join(words) or 'its view'}.",
@@ -170,12 +202,12 @@ class Kept:
     def _as_asked(self) -> bool:
         return self.chosen == tuple(selector.start for selector in self.shown.selectors)
 
-    def blocks(self) -> list[Block | Missing]:
+    def blocks(self) -> tuple[Block | Missing, ...]:
         """All of its figures; of another choice than what was asked those that follow it.
 
         Limits: a drawing that is none -> BadInputError
         """
-        return [self._block(found) for found in (self._blocks if self._as_asked else self._view.blocks)]
+        return tuple(self._block(one) for one in (self._blocks if self._as_asked else self._view.blocks))
 
     def block(self, name: str) -> Block | Missing:
         """One of ``names``; another one -> StopIteration.
@@ -218,18 +250,21 @@ class Kept:
             tuple(self._drawing(other) for other in found.others),
         )
 
-    def html(self, block: Block, command: str) -> str:
+    def alone(self, block: Block, command: str) -> Page:
         """A page with the card and this figure alone. command  makes it again"""
-        size = self.chosen[0] if self.chosen else 0
-        view = {"heads": [self._view.heads[size]], "blocks": [block_data(block)], "titles": {}}
-        selectors = [
-            {**raw, "words": [one.words[at]], "texts": one.texts[at : at + 1], "start": 0, "off": {}}
-            for raw, one, at in zip(self.data["selectors"], self.shown.selectors, self.chosen, strict=True)
-        ]
-        alone = {"selectors": selectors, "views": {"|".join("0" for _ in selectors[1:]): view}, "fixed": []}
-        rest: dict[str, Any] = {"again": "", "refused": {}, "plan": None, "command": command}
-        line = f"<p>This figure of it alone:</p><pre><code>{escape(command)}</code></pre>"
-        return whole_page(self.title, f"{self.provenance}\n{line}", {**self.data, **alone, **rest})
+        selectors = tuple(
+            Selector(one.name, one.label, (), tuple(one.words), at, one.option, tuple(one.texts), one.typed)
+            for one, at in zip(self.shown.selectors, self.chosen, strict=True)
+        )
+        view = View(self.chosen[1:], tuple(self._view.heads), ())
+        alerts, question = tuple(self.shown.alerts), self.shown.question
+        page = Page(self.title, self.provenance, (view,), "", selectors, question=question, alerts=alerts)
+        return page.alone(block, command)
+
+
+def _sources(section: str) -> str:
+    """Without its heading and its button."""
+    return section.partition("</h2>\n")[2].rpartition("\n<p><button")[0]
 
 
 _NAMES = {"table-bytes": "table-size"}

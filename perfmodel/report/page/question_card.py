@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from perfmodel.project import Projection
 from perfmodel.project.sensitivity import next_experiment
 from perfmodel.report.figures.style import EVIDENCE_COLOURS
+from perfmodel.report.page.parts import Card
 from perfmodel.report.projection import experiment_text
 from perfmodel.schema.evidence import MAIN_SHARE, Evidence
 from perfmodel.units import format_bytes, format_count, format_fraction, format_ratio, format_time
 
 
-def headline(answer: Projection) -> dict[str, Any]:
-    """What the card shows, as plain text: the page never takes it for HTML.
+def question_card(answer: Projection) -> Card:
+    """The card of one answer.
 
-    Returns sentence, times, sure (band and bounds), gpus, evidence (kind, share, words, colour), alert, notes
     Limits: one GPU -> nothing is sharded, and no evidence bar
     """
     count = answer.gpu_count
@@ -36,15 +37,15 @@ def headline(answer: Projection) -> dict[str, Any]:
             f"{format_ratio(answer.totals['throughput_ratio'])} the samples per second"
         )
         sure = _sure(answer)
-    return {
-        "sentence": sentence,
-        "times": times,
-        "sure": sure,
-        "gpus": "; ".join(filter(None, [str(count), answer.shards])),
-        "evidence": evidence_bar(answer),
-        "alert": _alert(answer),
-        "notes": list(answer.notes),
-    }
+    return Card(
+        sentence,
+        times,
+        sure,
+        "; ".join(filter(None, [str(count), answer.shards])),
+        evidence_bar(answer.evidence_shares()),
+        _alert(answer),
+        list(answer.notes),
+    )
 
 
 def _sure(answer: Projection) -> str:
@@ -58,7 +59,7 @@ def _sure(answer: Projection) -> str:
     )
 
 
-def evidence_bar(answer: Projection) -> list[dict[str, Any]]:
+def evidence_bar(shares: Mapping[Evidence, float]) -> list[dict[str, Any]]:
     """Shares of the time by evidence, strongest first."""
     return [
         {
@@ -67,7 +68,7 @@ def evidence_bar(answer: Projection) -> list[dict[str, Any]]:
             "words": f"{format_fraction(share)} {kind}",
             "colour": EVIDENCE_COLOURS[kind],
         }
-        for kind, share in answer.evidence_shares().items()
+        for kind, share in shares.items()
     ]
 
 

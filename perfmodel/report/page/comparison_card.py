@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from perfmodel.project import Projection
 from perfmodel.project.comparison import Verdict, differences, largest, samples_per_s, whole
 from perfmodel.report.figures.compare import Pair
 from perfmodel.report.figures.words import interval_end
-from perfmodel.report.page.headline import headline
+from perfmodel.report.page.parts import Card
+from perfmodel.report.page.question_card import question_card
 from perfmodel.report.projection import band
 from perfmodel.units import (
     counted,
@@ -46,8 +45,8 @@ def finding(pair: Pair) -> str:
     return f"{fast} is {faster} as fast as {slow} for {size}: {spent}; the {name} gives {what}."
 
 
-def card(pair: Pair) -> dict[str, Any]:
-    """What the card shows, as plain text: the page never takes it for HTML."""
+def comparison_card(pair: Pair) -> Card:
+    """The card of both."""
     batch = whole(pair.a, pair.b)
     low, middle, high = batch.ratio
     times = "; ".join(f"{letter} {_time(answer)}" for letter, _, answer in pair.sides)
@@ -55,24 +54,20 @@ def card(pair: Pair) -> dict[str, Any]:
         f"A's time over B's: {format_ratio(middle)}, 95 % interval {interval_end(low)} – "
         f"{interval_end(high)} with independent errors"
     )
-    alerts = [f"{letter}: {text}" for letter, _, p in pair.sides if (text := headline(p)["alert"])]
-    return {
-        "sentence": finding(pair),
-        "times": times,
-        "sure": sure,
-        "gpus": "; ".join(f"{letter} {answer.gpu_count}" for letter, _, answer in pair.sides),
-        "evidence": [],
-        "alert": "\n".join(alerts),
-        "notes": list(_notes(pair)),
-    }
+    alerts = [f"{letter}: {text}" for letter, _, p in pair.sides if (text := question_card(p).alert)]
+    return Card(
+        finding(pair),
+        times,
+        sure,
+        gpus="; ".join(f"{letter} {answer.gpu_count}" for letter, _, answer in pair.sides),
+        alert="\n".join(alerts),
+        notes=_notes(pair),
+    )
 
 
-def cannot_say(size: str, why: str) -> dict[str, Any]:
+def cannot_say(size: str, why: str) -> Card:
     """The card where one side has no answer."""
-    sentence = f"Cannot say for {size}: one of the two has no answer."
-    return {
-        "sentence": sentence, "times": why, "sure": "", "gpus": "", "evidence": [], "alert": "", "notes": [],
-    }  # fmt: skip
+    return Card(f"Cannot say for {size}: one of the two has no answer.", why)
 
 
 def _time(answer: Projection) -> str:

@@ -22,12 +22,12 @@ from perfmodel.report.figures.compare_constants import constants, needed
 from perfmodel.report.figures.compare_curves import curve_blocks
 from perfmodel.report.figures.compare_steps import DIFFERENCES, STEPS, step_differences, steps, steps_title
 from perfmodel.report.page import lines
-from perfmodel.report.page.assemble import block_data, whole_page
-from perfmodel.report.page.compare_words import cannot_say, card, finding
+from perfmodel.report.page.alerts import alerts
+from perfmodel.report.page.comparison_card import cannot_say, comparison_card, finding
 from perfmodel.report.page.contents import question
-from perfmodel.report.page.markdown import markdown_of
-from perfmodel.report.page.provenance import equations, machine_values, versions
-from perfmodel.report.page.selectors import Selector
+from perfmodel.report.page.parts import Page, Selector, View
+from perfmodel.report.page.provenance import calibrations, equations
+from perfmodel.report.page.sources import code, named, values, versions
 from perfmodel.report.page.views import combinations
 from perfmodel.schema.machine import Machine
 from perfmodel.units import counted
@@ -84,59 +84,73 @@ class Side:
         return int(self.options.get("gpus_per_node") or self.machine.gpus_per_node)
 
 
-@dataclass(frozen=True, eq=False)
-class CompareView:
-    """What is shown for one workload and table size."""
+def asked_pair(sides: tuple[Side, Side], sizes: Selector, workload: tuple[Selector, ...]) -> Pair:
+    """The answers that the page is made for.
 
-    chosen: tuple[int, ...]
-    pair: Pair | NoCalibrationError
-    head: Mapping[str, Any]
-    blocks: tuple[Block | Missing, ...]
+    Limits: nothing known of a side -> NoCalibrationError that says what is known of both
+    """
+    asked = {one.name: one.values[one.start] for one in workload}
+    pair = _pair(sides, float(sizes.values[sizes.start]), asked)
+    if isinstance(pair, NoCalibrationError):
+        raise NoCalibrationError(pair.message, known_size(sides, asked) or pair.next_step)
+    return pair
 
 
-@dataclass(frozen=True, eq=False)
-class Comparison:
-    """Everything that a page of two shows."""
+def comparison_page(
+    sides: tuple[Side, Side],
+    pair: Pair,
+    selectors: Sequence[Selector],
+    views: Sequence[View],
+    fixed: Sequence[Block | Missing],
+    command: str,
+) -> Page:
+    """All of it.
 
-    sides: tuple[Side, Side]
-    selectors: tuple[Selector, ...]  # batch, pooling, dim, table size
-    views: tuple[CompareView, ...]
-    fixed: tuple[Block | Missing, ...]
-    command: str
-    alerts: tuple[str, ...] = ()
+    pair   the answers that the page is made for;  selectors  batch, pooling, dim, table size
+    views, fixed  of the functions below;  command  makes the page
+    """
+    words = ", ".join(f"{letter} {side.name}" for letter, side in zip("AB", sides, strict=True))
+    both = Selector("compared", "compared", (0,), (words,))  # the first selector chooses no view
+    plain = [Selector(s.name, s.label, s.values, s.words, s.start) for s in selectors]
+    return Page(
+        f"{' and '.join(side.name for side in sides)}: {finding(pair)}",
+        _provenance(sides, pair, command),
+        tuple(views),
+        command,
+        (both, *plain),
+        tuple(fixed),
+        _question(pair),
+        tuple(_alerts(sides, pair)),
+    )
 
-    @property
-    def first(self) -> CompareView:
-        """The view that is shown at first."""
-        start = tuple(selector.start for selector in self.selectors)
-        return next(view for view in self.views if view.chosen == start)
 
-    @property
-    def asked(self) -> Pair:
-        """The answers that the page was made for."""
-        pair = self.first.pair
-        if isinstance(pair, NoCalibrationError):
-            raise NoCalibrationError(
-                pair.message, known_size(self.sides, self.first_workload) or pair.next_step
-            )
-        return pair
+def _question(pair: Pair) -> str:
+    """What was asked, and over how many GPUs of which machine on each side."""
+    a, b = (f"{counted(p.gpus, 'GPU')} of {p.setting.machine.name}" for p in (pair.a, pair.b))
+    return question(pair.a).replace(f" on {a}", f" on {a} (A) and on {b} (B)", 1)
 
-    @property
-    def first_workload(self) -> dict[str, Any]:
-        """What is asked at first, without the table size."""
-        return {one.name: one.values[one.start] for one in self.selectors[:-1]}
 
-    def contents(self) -> list[dict[str, str | None]]:
-        """Blocks as they are shown at first: name, sentence, or why it is left out."""
-        return [
-            {"name": b.name, "title": None, "left_out": b.why}
-            if isinstance(b, Missing)
-            else {"name": b.name, "title": b.title, "left_out": None}
-            for b in (*self.first.blocks, *self.fixed)
+def _alerts(sides: tuple[Side, Side], pair: Pair) -> Iterator[str]:
+    for side, (letter, _, answer) in zip(sides, pair.sides, strict=True):
+        for text in alerts(answer, side.options.get("calibration")):
+            yield f"{letter}: {text}"
+
+
+def _provenance(sides: tuple[Side, Side], pair: Pair, command: str) -> str:
+    """HTML of both machines with their values, calibrations and equations, and of the command."""
+    parts = []
+    for side, (letter, _, answer) in zip(sides, pair.sides, strict=True):
+        machine = answer.setting.machine
+        parts += [
+            f"<h3>{letter}: {escape(side.name)}</h3>",
+            f"<p>{named('Machine', machine)}. {calibrations(answer)}</p>",
+            values(machine, "machine"),
+            *equations(answer),
         ]
+    return "\n".join([*parts, f"<p>{versions()} This page again, byte for byte:</p>", code(command)])
 
 
-def views(sides: tuple[Side, Side], sizes: Selector, workload: tuple[Selector, ...]) -> Iterator[CompareView]:
+def views(sides: tuple[Side, Side], sizes: Selector, workload: tuple[Selector, ...]) -> Iterator[View]:
     """A view for every choice of workload and table size, one at a time."""
     combinations((*workload, sizes))  # not too many
     for chosen in combinations(workload):
@@ -146,7 +160,7 @@ def views(sides: tuple[Side, Side], sizes: Selector, workload: tuple[Selector, .
 
 def _views_of(
     sides: tuple[Side, Side], sizes: Selector, chosen: tuple[int, ...], asked: Mapping[str, Any]
-) -> Iterator[CompareView]:
+) -> Iterator[View]:
     """Of one workload: lines are drawn once, the rest for every table size."""
     grid = line_sizes(sides, sizes.values)
     a, b = (side.frame(grid, asked) for side in sides)
@@ -157,7 +171,7 @@ def _views_of(
         if isinstance(pair, NoCalibrationError) or a is None or b is None:
             why = pair if isinstance(pair, NoCalibrationError) else NoCalibrationError("no size is known.")
             none = tuple(Missing(name, why.message) for name in _OF_A_VIEW)
-            yield CompareView((*chosen, at), why, cannot_say(sizes.words[at], why.message), none)
+            yield View((*chosen, at), (cannot_say(sizes.words[at], why.message),), none)
             continue
         drawn = drawn or (times(pair, (a, b)), slowdowns(pair, (a, b)), steps(pairs, pair))
         first, second, third = drawn
@@ -167,7 +181,7 @@ def _views_of(
             _titled(third, steps_title(pair)),
             step_differences(pair),
         )
-        yield CompareView((*chosen, at), pair, card(pair), blocks)
+        yield View((*chosen, at), (comparison_card(pair),), blocks)
 
 
 def _titled(block: Block | Missing, title: str) -> Block | Missing:
@@ -256,78 +270,3 @@ def _workload(answer: Projection) -> dict[str, Any]:
     named = {"batch": work.batch, "table_count": only.count, "pooling": only.pooling, "dim": only.dim}
     values = {name: [float(np.asarray(value).flat[0])] for name, value in named.items()}
     return {"table_bytes": [float(work.table_bytes[0])], **values}
-
-
-def compare_html(page: Comparison) -> str:
-    """The whole file. The same comparison gives the same bytes."""
-    names = " and ".join(side.name for side in page.sides)
-    title = f"{names}: {finding(page.asked)}"
-    return whole_page(title, provenance(page), document(page))
-
-
-def document(page: Comparison) -> dict[str, Any]:
-    """What the script shows: selectors, views with their cards and blocks, fixed blocks, alerts."""
-    words = ", ".join(f"{letter} {side.name}" for letter, side in zip("AB", page.sides, strict=True))
-    both = Selector("compared", "compared", (0,), (words,))  # the script's first selector chooses no view
-    known: dict[int, dict[str, Any]] = {}
-    return {
-        "selectors": [_selector(selector) for selector in (both, *page.selectors)],
-        "views": {"|".join(map(str, view.chosen)): _view(view, known) for view in page.views},
-        "fixed": [block_data(block) for block in page.fixed],
-        "question": _question(page.asked),
-        "alerts": list(page.alerts),
-        "command": page.command,
-        "again": "",
-        "refused": {},
-    }
-
-
-def _question(pair: Pair) -> str:
-    """What was asked, and over how many GPUs of which machine on each side."""
-    a, b = (f"{counted(p.gpus, 'GPU')} of {p.setting.machine.name}" for p in (pair.a, pair.b))
-    return question(pair.a).replace(f" on {a}", f" on {a} (A) and on {b} (B)", 1)
-
-
-def _selector(selector: Selector) -> dict[str, Any]:
-    name = selector.name.replace("_", "-")
-    shown = {"name": name, "label": selector.label, "words": list(selector.words), "start": selector.start}
-    return {**shown, "option": "", "texts": [], "typed": False, "off": {}}
-
-
-def _view(view: CompareView, known: dict[int, dict[str, Any]]) -> dict[str, Any]:
-    """known  data of blocks by their figure: one figure serves several table sizes."""
-    blocks = []
-    for block in view.blocks:
-        if isinstance(block, Missing):
-            blocks.append(block_data(block))
-            continue
-        data = known.setdefault(id(block.figure), {}) or block_data(block)
-        known[id(block.figure)] = data
-        blocks.append({**data, "title": block.title})
-    return {"heads": [view.head], "blocks": blocks, "titles": {}}
-
-
-def provenance(page: Comparison) -> str:
-    """HTML of both machines with their values, calibrations and equations, and of the command."""
-    parts = []
-    for letter, _, answer in page.asked.sides:
-        machine = answer.setting.machine
-        name = page.sides["AB".index(letter)].name
-        calibrations = ", ".join(dict.fromkeys(answer.calibrations)) or "none"
-        parts += [
-            f"<h3>{letter}: {escape(name)}</h3>",
-            f"<p>Machine <strong>{escape(machine.name)}</strong>: {escape(machine.title)}. Calibrations: "
-            f"{escape(calibrations)}. Clock: {escape(', '.join(map(str, answer.clocks)))}.</p>",
-            machine_values(machine),
-            *equations(answer),
-        ]
-    parts += [
-        f"<p>{escape(versions())} This page again, byte for byte:</p>",
-        f"<pre><code>{escape(page.command)}</code></pre>",
-    ]
-    return "\n".join(parts)
-
-
-def compare_markdown(page: Comparison) -> str:
-    """What the page shows at first: sentences and small tables; text from files stays text."""
-    return markdown_of(page.first.head, page.alerts, (*page.first.blocks, *page.fixed), page.command)

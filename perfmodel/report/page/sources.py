@@ -1,0 +1,53 @@
+"""What the end of any page is put together from, as HTML: each of these escapes the text that it is given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from html import escape
+
+from perfmodel.schema.chip import Chip
+from perfmodel.schema.machine import Machine
+
+
+def named(kind: str, thing: Machine | Chip) -> str:
+    """``Machine NAME: what it is``."""
+    return f"{kind} <strong>{escape(thing.name)}</strong>: {escape(thing.title)}"
+
+
+def versions() -> str:
+    """Of what made the page."""
+    import plotly
+
+    from perfmodel import __version__
+
+    return escape(f"perfmodel {__version__}, plotly {plotly.__version__}.")
+
+
+def code(command: str) -> str:
+    """A command as it is typed."""
+    return f"<pre><code>{escape(command)}</code></pre>"
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Cells of plain text; the first of a row names it."""
+    columns = "".join(f"<th scope='col'>{escape(name)}</th>" for name in head)
+    body = "".join(
+        f"<tr><th scope='row'>{escape(first)}</th>{''.join(f'<td>{escape(cell)}</td>' for cell in rest)}</tr>"
+        for first, *rest in rows
+    )
+    return f"<div class='wide'><table><thead><tr>{columns}</tr></thead><tbody>{body}</tbody></table></div>"
+
+
+def folded(summary: str, html: str) -> str:
+    """Shown when its summary is pressed, which is plain text."""
+    return f"<details><summary>{escape(summary)}</summary>{html}</details>"
+
+
+def values(thing: Machine | Chip, kind: str) -> str:
+    """All values of a machine or a chip with evidence and source, folded."""
+    rows = [
+        (key, str(quantity), str(quantity.evidence), quantity.source)
+        for key, quantity in sorted(thing.values.items())
+    ]
+    head = (f"value of the {kind}", "", "evidence", "source")
+    return folded(f"Values of the {kind} ({len(rows)})", table(head, rows))
