@@ -55,6 +55,7 @@ def wait_for_visits(home: Path, count: int, process: subprocess.Popen[str]) -> N
     pytest.fail(f"no {count} visits: {process.communicate(timeout=30) if process.poll() is not None else ''}")
 
 
+@pytest.mark.usefixtures("signals")
 def test_measure_stop_go_on_show_project(tmp_path: Path) -> None:
     """Noise is no matter here: a target of half the time, so that a busy machine ends the run as well."""
     line = (*LINE, "--noise", "50%")

@@ -72,6 +72,7 @@ def test_killed_at_any_moment_it_goes_on(tmp_path: Path, after: int) -> None:
     assert visits_on_disk(tmp_path) == 3 * POINTS
 
 
+@pytest.mark.usefixtures("signals")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_asked_to_end_it_ends_clean_after_the_visit(tmp_path: Path, number: signal.Signals) -> None:
     process = start(tmp_path, 0.05)

@@ -246,6 +246,7 @@ def test_no_rank_outlives_a_coordinator_even_in_a_call_that_never_returns(
     assert gone(pids)
 
 
+@pytest.mark.usefixtures("signals")
 def test_ctrl_c_reaches_the_coordinator_alone_and_ends_everything() -> None:
     usable("shmem")
     process, pids = start_caller("shmem", 10**8)

@@ -130,6 +130,7 @@ def test_ranks_that_srun_started() -> None:
     check_lines(lines)
 
 
+@pytest.mark.usefixtures("signals")
 @pytest.mark.parametrize("killed", [0, 1])
 def test_a_rank_of_srun_that_is_killed_ends_the_others(killed: int) -> None:
     usable("shmem")

@@ -175,6 +175,7 @@ def test_a_time_limit_ends_after_a_visit_and_the_next_start_goes_on(tmp_path: Pa
     assert sum(finish.visits for _, finish in after.finishes) == 9
 
 
+@pytest.mark.usefixtures("signals")
 def test_ctrl_c_ends_after_the_visit_under_way(tmp_path: Path) -> None:
     ranks = team(faults={4: "interrupt"})
     outcome = run(tmp_path, ranks)
@@ -184,6 +185,7 @@ def test_ctrl_c_ends_after_the_visit_under_way(tmp_path: Path) -> None:
     assert len(second.visits) == 2 + 2 + 1 + 3  # only the point that was not begun has a pilot
 
 
+@pytest.mark.usefixtures("signals")
 def test_a_second_ctrl_c_ends_at_once(tmp_path: Path) -> None:
     class Impatient(SimulatedTeam):
         def visit(self, *words: Any, **named: Any) -> Any:

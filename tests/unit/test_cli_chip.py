@@ -208,6 +208,7 @@ def test_no_bound_is_claimed_where_choices_were_not_all_costed() -> None:
         assert (document["bound_s"], document["gap"]) == (None, None)
 
 
+@pytest.mark.usefixtures("signals")
 @pytest.mark.parametrize("more", [(), ("--robust",)])
 def test_ctrl_c_ends_the_search_and_prints_the_best_so_far(
     model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: tuple[str, ...]
@@ -236,6 +237,7 @@ def test_ctrl_c_ends_the_search_and_prints_the_best_so_far(
     assert signal.getsignal(signal.SIGINT) is handler
 
 
+@pytest.mark.usefixtures("signals")
 def test_a_second_ctrl_c_aborts(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from perfmodel.onechip.mapper import Mapper
 

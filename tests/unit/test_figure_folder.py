@@ -41,7 +41,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
     monkeypatch.setattr(question_page, "every_figure", every)
     monkeypatch.setattr(pictures, "write_pictures", write)
-    monkeypatch.setattr(pictures, "check_kaleido", lambda: None)
+    monkeypatch.setattr("perfmodel.cli.pictures.check_kaleido", lambda: None)
     return asked
 
 
