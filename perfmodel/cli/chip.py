@@ -109,7 +109,7 @@ def on_chip(context: typer.Context) -> None:
 def _deliver(answer: Outcome, context: typer.Context) -> None:
     """The page first, then the answer."""
     from perfmodel.onechip.memory import too_large
-    from perfmodel.report.chip import chip_text
+    from perfmodel.report.onechip.mapping_text import mapping_text
 
     asked = context.params
     large = too_large(answer.cost.chip, answer.tables.total_bytes)
@@ -119,7 +119,7 @@ def _deliver(answer: Outcome, context: typer.Context) -> None:
     if asked["as_json"]:
         emit_json("plan", **answer.to_dict(), notes=large)
     else:
-        emit(chip_text(answer))
+        emit(mapping_text(answer))
     if asked["report"] is not None:
         note(f"wrote {asked['report']}")
 
@@ -149,7 +149,7 @@ def _ended_by_ctrl_c() -> Iterator[Callable[[], bool]]:
 
 def _write(answer: Outcome, path: Path, typed: TypedLine) -> None:
     """The page, with the line that makes it again in any folder."""
-    from perfmodel.report.page.chip import chip_page
+    from perfmodel.report.onechip.mapping_page import chip_page
 
     command = typed.text(without=("report", "force", "as_json"), more=["--report", path.name, "--force"])
     write(chip_page(answer, command), path, "html")

@@ -55,7 +55,8 @@ def chips(
         return
     values = dict(settings_of(settings, EXAMPLE))
     chosen = [load_chip(item).with_overrides(values) for item in ([name] if name else list_chips())]
-    from perfmodel.report import chips as report
+    from perfmodel.report.onechip.chips_text import chip_text, chips_text
+    from perfmodel.report.onechip.ways_text import ways_text
 
     if ways:
         from perfmodel.onechip.ways import ways_map
@@ -72,11 +73,11 @@ def chips(
         if as_json:
             emit_json("chips", **found.to_dict())
         else:
-            emit(report.ways_text(found))
+            emit(ways_text(found))
     elif as_json:
         emit_json("chips", chips=[chip.model_dump(mode="json") for chip in chosen])
     else:
-        emit(report.chip_text(chosen[0]) if name else report.chips_text(chosen))
+        emit(chip_text(chosen[0]) if name else chips_text(chosen))
 
 
 def _file_of(name: str | None, *, alone: bool) -> str:

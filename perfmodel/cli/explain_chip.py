@@ -71,7 +71,7 @@ def explain_on_chip(context: typer.Context) -> None:
     from perfmodel.cli.options import settings_of
     from perfmodel.onechip.explain import explain_way
     from perfmodel.onechip.work import WAYS
-    from perfmodel.report.explain_chip import way_text
+    from perfmodel.report.onechip.ways_text import way_text
     from perfmodel.schema.chip import load_chip
     from perfmodel.schema.files import unknown_name
     from perfmodel.schema.workload import dtype_bytes

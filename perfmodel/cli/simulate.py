@@ -76,8 +76,7 @@ def simulate(
     from perfmodel.onechip.replay import replay_mappings
     from perfmodel.onechip.traces import draw, read_trace
     from perfmodel.plan.tables import PlanTables
-    from perfmodel.report.chips import simulated_text
-    from perfmodel.report.searched import off_words, owned_words
+    from perfmodel.report.onechip.simulated_text import off_words, owned_words, simulated_text
     from perfmodel.schema.chip import load_chip
     from perfmodel.units import counted, parse_count, parse_time
 

@@ -21,7 +21,15 @@ from perfmodel.schema.chip import Chip
 
 Ints = NDArray[np.intp]
 
-LIMITS = ("core", "memory", "cache", "channel", "slice")
+LIMIT_WORDS = {
+    "core": "the busiest core",
+    "memory": "global memory",
+    "cache": "the cache",
+    "channel": "the fullest channel of global memory",
+    "slice": "the fullest slice of the cache",
+}
+"""What may decide how long a batch takes, by its name in answers."""
+LIMITS = tuple(LIMIT_WORDS)
 _MORE = 1 + 1e-9
 
 

@@ -16,9 +16,9 @@ from perfmodel.onechip.replay import Replayed
 from perfmodel.onechip.search import Searched, search
 from perfmodel.onechip.simulate import Simulated
 from perfmodel.plan.tables import PlanTables
-from perfmodel.report.chip import chip_text
-from perfmodel.report.page.chip import chip_card
-from perfmodel.report.searched import off_words, owned_words, short_of_time
+from perfmodel.report.onechip.mapping_page import chip_card
+from perfmodel.report.onechip.mapping_text import mapping_text, short_of_time
+from perfmodel.report.onechip.simulated_text import off_words, owned_words
 from perfmodel.schema.chip import load_chip
 from perfmodel.schema.workload import Table, TableSet
 from perfmodel.units import format_fraction
@@ -40,7 +40,7 @@ def ended(stopped: str, bound: float) -> Outcome:
 def test_a_search_that_ended_far_from_the_bound_says_what_to_ask_for() -> None:
     said = short_of_time(ended("time", 0.5))
     assert said.startswith("Time was up after 500 ms") and "--time-limit 5s" in said
-    assert said in " ".join(chip_text(ended("time", 0.5)).split("\n\n")[0].split())
+    assert said in " ".join(mapping_text(ended("time", 0.5)).split("\n\n")[0].split())
     assert said in chip_card(ended("time", 0.5)).notes
 
 

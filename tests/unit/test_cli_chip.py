@@ -16,7 +16,7 @@ from perfmodel.onechip.cuts import Cut
 from perfmodel.onechip.mapper import Mapped
 from perfmodel.onechip.packing import State
 from perfmodel.onechip.work import Way
-from perfmodel.report.chip import by_chance, next_best
+from perfmodel.report.onechip.mapping_text import by_chance, next_best
 
 TABLES = "rows,dim,pooling,name\n1000000,64,10,big\n1000,64,2,small\n1000,64,2,twin\n300000,128,5,other\n"
 

@@ -264,8 +264,9 @@ def test_one_of_a_comparison(cli: Cli, tmp_path: Path) -> None:
 
 
 def test_names_of_the_chip_and_of_two() -> None:
-    from perfmodel.report.figures import chip, compare, compare_constants, compare_steps, cores
+    from perfmodel.report.figures import compare, compare_constants, compare_steps
+    from perfmodel.report.onechip import cores_figure, mapping_figures
 
-    assert list(CHIP.figures) == [cores.NAME, chip.BUFFERS, chip.IDS]
+    assert list(CHIP.figures) == [cores_figure.NAME, mapping_figures.BUFFERS, mapping_figures.IDS]
     own = (compare.TIME, compare.SLOWDOWN, compare_steps.STEPS, compare_steps.DIFFERENCES)
     assert {*own, compare_constants.CONSTANTS, compare_constants.NEEDS} <= set(COMPARED.figures)

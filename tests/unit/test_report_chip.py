@@ -16,11 +16,11 @@ from cli_calls import planned
 from perfmodel.onechip import blocks as blocks_module
 from perfmodel.onechip.answer import Outcome, outcome_on
 from perfmodel.plan.tables import PlanTables
-from perfmodel.report.chip import chip_text
-from perfmodel.report.figures import chip as figures
-from perfmodel.report.figures import cores as columns_of
+from perfmodel.report.onechip import cores_figure as columns_of
+from perfmodel.report.onechip import mapping_figures as figures
+from perfmodel.report.onechip.mapping_page import chip_card, chip_page
+from perfmodel.report.onechip.mapping_text import mapping_text
 from perfmodel.report.page.assemble import document, page_html
-from perfmodel.report.page.chip import chip_card, chip_page
 from perfmodel.schema.chip import load_chip
 from perfmodel.schema.distributions import zipf
 from perfmodel.units import counted, format_ratio, format_time
@@ -206,7 +206,7 @@ def test_the_card_says_what_the_terminal_says(answer: Outcome, stopped: str, sym
     """Symmetric-GM that waits nowhere, the bound, and what ended the search."""
     loose = replace(answer.in_any_order, seconds=0.5 * answer.global_memory.time_s)
     one = replace(answer, stopped=stopped, symmetric=symmetric, in_any_order=loose)
-    head, text = chip_card(one), " ".join(chip_text(one).split())
+    head, text = chip_card(one), " ".join(mapping_text(one).split())
     card = " ".join([head.sure, *head.notes])
     least = format_time(one.bound_s)
     for words in (

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from perfmodel.onechip.answer import Outcome
-from perfmodel.report.chip import LIMITS
+from perfmodel.onechip.batch import LIMIT_WORDS
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block
-from perfmodel.report.figures.cores import chip_source, cores
 from perfmodel.report.figures.words import hover, safe
+from perfmodel.report.onechip.cores_figure import chip_source, cores
 from perfmodel.units import format_bytes, format_fraction, format_ratio, format_time
 
 BUFFERS, IDS = "buffers", "ids"
@@ -20,11 +20,6 @@ BUFFERS, IDS = "buffers", "ids"
 def chip_blocks(answer: Outcome) -> tuple[Block, ...]:
     """All figures of a mapping, in the order of the reader's questions."""
     return cores(answer), buffers(answer), other_ids(answer)
-
-
-def limit_words(limit: str) -> str:
-    """A name of ``chip.cost.LIMITS`` in words."""
-    return LIMITS[limit]
 
 
 def buffers(answer: Outcome) -> Block:
@@ -90,7 +85,7 @@ def other_ids(answer: Outcome) -> Block:
                     f"<b>{label}</b>, ids {safe(each.ids.name)}",
                     format_time(time),
                     f"symmetric-GM takes {format_ratio(each.global_memory_s / time)} as long",
-                    f"limit: {limit_words(each.limit)}" if key == "time_s" else "",
+                    f"limit: {LIMIT_WORDS[each.limit]}" if key == "time_s" else "",
                 ]
             )
             for each, time in zip(sensed, times[key], strict=True)

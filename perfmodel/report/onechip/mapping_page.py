@@ -5,12 +5,19 @@ from __future__ import annotations
 from html import escape
 
 from perfmodel.onechip.answer import Outcome
+from perfmodel.onechip.batch import LIMIT_WORDS
 from perfmodel.onechip.memory import too_large
-from perfmodel.report.chip import any_mapping, ended, no_bound, not_looked_at, waits_nowhere
-from perfmodel.report.figures.chip import chip_blocks, limit_words
+from perfmodel.report.onechip.mapping_figures import chip_blocks
+from perfmodel.report.onechip.mapping_text import (
+    any_mapping,
+    ended,
+    no_bound,
+    not_looked_at,
+    short_of_time,
+    waits_nowhere,
+)
 from perfmodel.report.page.parts import Card, Page, View
 from perfmodel.report.page.sources import code, named, values, versions
-from perfmodel.report.searched import short_of_time
 from perfmodel.units import counted, format_bytes, format_fraction, format_ratio, format_time
 
 
@@ -32,7 +39,7 @@ def chip_card(answer: Outcome) -> Card:
     """The speed-up, what limits, what could be left to gain."""
     time_s, chip = answer.time_s, answer.cost.chip
     gathered, fitting = answer.global_memory.time_s, answer.best_symmetric.time_s
-    ratio, limit = format_ratio(gathered / time_s), limit_words(answer.limit)
+    ratio, limit = format_ratio(gathered / time_s), LIMIT_WORDS[answer.limit]
     batch = counted(int(answer.cost.batch), "sample")
     sentence = f"{ratio} as fast as symmetric-GM on {chip.name}: {limit} limits the batch."
     times = f"{format_time(time_s)} for {batch}, instead of {format_time(gathered)}"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from perfmodel.onechip.answer import Outcome, Sensed
+from perfmodel.onechip.batch import LIMIT_WORDS
 from perfmodel.onechip.groups import Group
-from perfmodel.report.chips import explain_line
-from perfmodel.report.searched import short_of_time
+from perfmodel.report.onechip.ways_text import explain_line
 from perfmodel.report.terminal import facts, paragraph, sides, table, unbroken
 from perfmodel.units import (
     counted,
@@ -20,16 +20,11 @@ from perfmodel.units import (
 )
 
 _MOST_GROUPS = 40
+_FAR = 0.1  # of the time of a batch
+_LONGER = 10
 _WORTH_SAYING = 0.95
 _AS_FAST = 1e-4
 _WORTH_A_WORD = 0.005
-LIMITS = {
-    "core": "the busiest core",
-    "memory": "global memory",
-    "channel": "the fullest channel of global memory",
-    "cache": "the cache",
-    "slice": "the fullest slice of the cache",
-}
 _ENDED = {
     "no improvement": "",
     "time": ", ended by the time limit: another run may find another mapping",
@@ -43,7 +38,7 @@ _LEGEND = {
 }
 
 
-def chip_text(answer: Outcome) -> str:
+def mapping_text(answer: Outcome) -> str:
     """The whole screen."""
     parts = [headline(answer), core_lines(answer), placements(answer), sensitivity(answer), footer(answer)]
     return "\n\n".join(part for part in parts if part)
@@ -65,6 +60,24 @@ def headline(answer: Outcome) -> str:
     said = [compared, bound_words(answer), short_of_time(answer)]
     per_s = format_per_second(batch / time_s, "samples")
     return "\n".join([sides(first, per_s), *(paragraph(f"     {words}") for words in said if words)])
+
+
+def longer(answer: Outcome) -> str:
+    """The option with which the search would be ``_LONGER`` times as long."""
+    return f"--time-limit {max(1, round(_LONGER * answer.mapped.seconds))}s"
+
+
+def short_of_time(answer: Outcome) -> str:
+    """That time was up far from the bound, and what to do.
+
+    Limits: ended by something else, or near the bound -> nothing;  no bound -> as if it were far
+    """
+    if answer.stopped != "time" or (answer.gap is not None and answer.gap <= _FAR):
+        return ""
+    return (
+        f"Time was up after {format_time(answer.mapped.seconds)}, before the search was at an end: "
+        f"{longer(answer)} may find a faster mapping."
+    )
 
 
 def waits_nowhere(answer: Outcome) -> str:
@@ -132,7 +145,7 @@ def core_lines(answer: Outcome) -> str:
     return facts(
         [
             ("Tables", f"{counted(len(answer.tables), 'table')} of {size}, ids {answer.ids.name}"),
-            ("Limits", f"{LIMITS[answer.limit]}{by_chance(answer)}; alone, {others}"),
+            ("Limits", f"{LIMIT_WORDS[answer.limit]}{by_chance(answer)}; alone, {others}"),
             ("Cores", cores),
             ("Buffers", _buffers(answer)),
         ]

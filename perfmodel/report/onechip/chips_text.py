@@ -1,0 +1,54 @@
+"""The shipped chips as a person reads them: a line each, or every value with its source."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from perfmodel.report.terminal import facts, paragraph, table
+from perfmodel.schema.chip import CHIP_KEYS, Chip
+from perfmodel.units import format_bytes
+
+
+def chips_text(chips: Sequence[Chip]) -> str:
+    """One line a chip."""
+    rows = []
+    for chip in chips:
+        cache = chip.value("cache_bytes")
+        rows.append(
+            [
+                chip.name,
+                str(chip.cores),
+                format_bytes(chip.value("local_bytes")),
+                "the same" if chip.buffers.shared else format_bytes(chip.value("vector_bytes")),
+                "stay" if chip.buffers.persist else "copied anew",
+                str(chip.quantity("gm_bytes_per_s")),
+                format_bytes(cache, binary=False) if cache else "none",
+            ]
+        )
+    headers = ["chip", "cores", "local buffer", "vector buffer", "its rows", "memory", "cache"]
+    return "\n\n".join(
+        [
+            table(headers, rows, left=(0, 4), drop=(4, 6)),
+            facts([(chip.name, chip.title) for chip in chips], indent=1),
+            paragraph(
+                "perfmodel chips NAME shows every value with its source; "
+                "--ways where each way to look up wins."
+            ),
+        ]
+    )
+
+
+def chip_text(chip: Chip) -> str:
+    """Every value of a chip, with unit, evidence, source and reason."""
+    parts = [paragraph(f"{chip.name}   {chip.title}")]
+    if chip.notes:
+        parts.append(paragraph(chip.notes, indent=1))
+    memories = "one memory" if chip.buffers.shared else "two memories"
+    rows_do = "stay from batch to batch" if chip.buffers.persist else "are copied anew for every batch"
+    parts.append(facts([("buffers", f"{memories}; rows {rows_do}. {chip.buffers.source}.")], indent=1))
+    rows = []
+    for key in CHIP_KEYS:
+        quantity = chip.quantity(key)
+        rows.append([key, str(quantity), str(quantity.evidence), f"{quantity.source}. {quantity.why}"])
+    parts.append(table(["value", "", "evidence", "source and reason"], rows, left=(0, 2, 3)))
+    return "\n\n".join(parts)

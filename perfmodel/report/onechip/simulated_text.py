@@ -1,0 +1,79 @@
+"""What is predicted beside what is simulated, as text, and where they disagree."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from perfmodel.onechip.answer import Outcome
+from perfmodel.onechip.replay import MOST_REQUESTS, Replayed
+from perfmodel.report.onechip.mapping_text import longer
+from perfmodel.report.terminal import facts, paragraph, table
+from perfmodel.units import format_bytes, format_count, format_fraction, format_time
+
+_OFF = 0.25
+
+
+def owned_words(answer: Outcome) -> list[str]:
+    """Why no mapping is simulated where cores own tables, or that another search may find another one."""
+    late = answer.stopped == "time"
+    if not answer.symmetric:
+        took = format_time(answer.mapped.seconds)
+        said = f"Cores own tables: as a search of {took} found it; {longer(answer)} may find a faster one."
+        return [said] if late else []
+    said = (
+        f"Cores own tables: not simulated, as no such mapping was found that is faster than every core with "
+        f"the best ways ({format_time(answer.owned_s)}, not {format_time(answer.best_symmetric.time_s)})."
+    )
+    return [f"{said} Time was up: {longer(answer)} may find one." if late else said]
+
+
+def off_words(found: Sequence[Replayed]) -> list[str]:
+    """What the closed form and the simulator disagree on by more than ``_OFF``, the largest error first."""
+    off = sorted((one for one in found if abs(one.error) > _OFF), key=lambda one: -abs(one.error))
+    if not off:
+        return []
+    names = ", ".join(f"{one.what} {one.way}".strip() for one in off)
+    return [f"The closed form is off by more than {format_fraction(_OFF)}: go by the simulated {names}."]
+
+
+def simulated_text(head: Sequence[tuple[str, str]], found: Sequence[Replayed], notes: Sequence[str]) -> str:
+    """Predicted beside simulated times."""
+    rows = []
+    for one in found:
+        seen = one.simulated
+        rows.append(
+            [
+                one.what,
+                one.way,
+                format_time(one.predicted_s) if np.isfinite(one.predicted_s) else "too large",
+                format_time(seen.seconds) if seen else "not simulated",
+                f"{100 * one.error:+.1f} %" if seen else "",
+                format_bytes(seen.gm_bytes, binary=False) if seen else "",
+                f"{100 * seen.hits / seen.requests:.0f} %" if seen and seen.requests else "",
+            ]
+        )
+    headers = ["", "way", "predicted", "simulated", "error", "memory moved", "from cache"]
+    text = table(headers, rows, left=(0, 1), drop=(6, 5))
+    errors = np.array([abs(one.error) for one in found if one.simulated is not None])
+    said = [*notes, *_why_not(found)]
+    if errors.size > 1:
+        said.insert(
+            0,
+            f"error: median {100 * np.median(errors):.1f} %, nine of ten within "
+            f"{100 * np.quantile(errors, 0.9):.1f} %, {errors.size} simulated.",
+        )
+    return "\n\n".join([facts(list(head)), text, *(paragraph(note) for note in said)])
+
+
+def _why_not(found: Sequence[Replayed]) -> list[str]:
+    """Why some were not simulated."""
+    left = [one for one in found if one.simulated is None]
+    said = []
+    if any(np.isinf(one.predicted_s) for one in left):
+        said.append("Too large: the buffers of a core do not hold what that way keeps in them.")
+    if any(np.isfinite(one.predicted_s) for one in left):
+        most = format_count(float(MOST_REQUESTS))
+        said.append(f"Not simulated: more than {most} requests would go out; give a smaller --batch.")
+    return said

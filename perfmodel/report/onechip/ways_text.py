@@ -1,0 +1,148 @@
+"""Where each way to look a table up wins, and the equations of one of them, as text."""
+
+from __future__ import annotations
+
+import shlex
+
+import numpy as np
+
+from perfmodel.onechip.batch import LIMIT_WORDS
+from perfmodel.onechip.explain import Part, WayExplained
+from perfmodel.onechip.ways import WaysMap
+from perfmodel.onechip.work import WAYS, Way
+from perfmodel.passes.terms import Term
+from perfmodel.report.terminal import command_lines, facts, paragraph, table
+from perfmodel.schema.chip import Chip, list_chips
+from perfmodel.schema.distributions import UNIFORM, Distribution
+from perfmodel.units import counted, format_count, format_time
+
+_INDENT = 4
+
+
+def ways_text(found: WaysMap) -> str:
+    """The map as text: the fastest way of each cell, and from where each beats GM."""
+    chip = found.chip
+    columns, element = counted(found.dim, "column"), counted(int(found.element_bytes), "byte")
+    shape = f"{columns} of {element}, {found.pooling:g} a bag"
+    head = facts(
+        [
+            (chip.name, f"one core that has a whole table; {shape}, ids {found.ids.name}"),
+            ("cells", "fastest way; rows down, look-ups of a batch (whole bags) across"),
+        ]
+    )
+    rows = [
+        [format_count(float(m)), *(Way(way).label for way in line)]
+        for m, line in zip(found.rows, found.best.tolist(), strict=True)
+    ]
+    between = tuple(range(2, len(found.look_ups) + 1, 2))
+    cells = table(["rows", *(format_count(float(n)) for n in found.look_ups)], rows, drop=[between])
+    crossing = [
+        [format_count(float(m)), *(_crossing(float(found.crossing[way, at])) for way in WAYS[1:])]
+        for at, m in enumerate(found.rows)
+    ]
+    below = table(["rows", *(way.label for way in WAYS[1:])], crossing)
+    return "\n\n".join(
+        [
+            head,
+            cells,
+            paragraph(
+                "look-ups from which a way beats GM, in closed form, without passes and cache; "
+                "never: nowhere in the map above"
+            )
+            + "\n"
+            + below,
+            *_explained(found),
+        ]
+    )
+
+
+def _explained(found: WaysMap) -> list[str]:
+    """The line that explains the fastest way of the cell in the middle."""
+    row, column = (size // 2 for size in found.best.shape)
+    bags = max(1, round(float(found.look_ups[column]) / found.pooling))
+    shape = float(found.rows[row]), found.dim, found.element_bytes, bags, found.pooling
+    line = explain_line(found.chip, Way(int(found.best[row, column])), *shape, found.ids)
+    return [f"The equations of a cell, with the numbers in them:\n{line}"] if line else []
+
+
+def explain_line(
+    chip: Chip,
+    way: Way,
+    rows: float,
+    dim: float,
+    element_bytes: float,
+    batch: int,
+    pooling: float,
+    ids: Distribution,
+) -> str:
+    """``perfmodel explain`` of a way, to copy. Limits: a chip of a file, or a changed one -> nothing"""
+    dtype = {4.0: "", 2.0: " --dtype fp16"}.get(element_bytes)
+    if chip.name not in list_chips() or chip.overrides or dtype is None:
+        return ""
+    words = f"perfmodel explain {way.label} --on-chip {chip.name} --rows {rows:.0f} --dim {dim:.0f}{dtype}"
+    words += f" --batch {batch} --pooling {pooling:g}"
+    return command_lines(words if ids == UNIFORM else f"{words} --distribution {shlex.quote(ids.name)}")
+
+
+def _crossing(look_ups: float) -> str:
+    if np.isnan(look_ups):
+        return "too large"
+    if np.isinf(look_ups):
+        return "never"
+    return format_count(float(np.ceil(look_ups))) if look_ups >= 1 else "always"
+
+
+def way_text(found: WayExplained) -> str:
+    """Title and time, the table, a section for each step, the sum, the values of the chip."""
+    chip = found.chip
+    title = f"{found.way.label} on one core of {chip.name}: {format_time(found.time_s)} for a whole batch"
+    parts = [
+        f"{paragraph(title)}\n{paragraph(f'ids {found.ids.name}; modelled, not measured')}",
+        _numbers(found.shape),
+        *(_part(number, part) for number, part in enumerate(found.parts, start=1)),
+        _sum(found),
+        _constants(found),
+    ]
+    return "\n\n".join(parts)
+
+
+def _numbers(terms: tuple[Term, ...]) -> str:
+    rows = [
+        [term.symbol, term.text, "; ".join(w for w in (term.meaning, term.source) if w)] for term in terms
+    ]
+    return table(["term", "value", "meaning"], rows, left=(0, 1, 2))
+
+
+def _part(number: int, part: Part) -> str:
+    head = f"{number}. {part.title}: {format_time(part.time_s)}"
+    if part.wait_s > 0 and part.busy_s > 0:
+        head += (
+            f" ({format_time(part.wait_s)} until the first has come, {format_time(part.busy_s)} after that)"
+        )
+    lines = [
+        paragraph(head),
+        paragraph(part.equation, indent=_INDENT),
+        _numbers(part.terms),
+        *(paragraph(note, indent=_INDENT) for note in part.notes),
+        facts([("source", part.reference)], indent=_INDENT),
+    ]
+    return "\n".join(lines)
+
+
+def _sum(found: WayExplained) -> str:
+    whole = " + ".join(format_time(part.time_s) for part in found.parts)
+    lines = [f"{whole} = {format_time(found.time_s)}, as in chips {found.chip.name} --ways"]
+    if found.preload_s > 0:
+        lines.append(f"rows that stay are copied once, in {format_time(found.preload_s)}, and not in a batch")
+    lines.append(
+        f"a batch of nothing else takes {format_time(found.batch_s)}, "
+        f"which {LIMIT_WORDS[found.limit]} decides: what simulate --one-core predicts"
+    )
+    return "Together\n" + "\n".join(paragraph(line, indent=_INDENT) for line in lines)
+
+
+def _constants(found: WayExplained) -> str:
+    rows = [
+        [term.symbol, term.text, term.evidence, f"{term.meaning}: {term.source}"] for term in found.constants
+    ]
+    return table(["value of the chip", "", "evidence", "meaning and source"], rows, left=(0, 1, 2, 3))
