@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
+
 from perfmodel.collectives.estimate import CollectiveModel
+from perfmodel.collectives.spreads import between_cells
+from perfmodel.collectives.tables import Table
 from perfmodel.model import curves
 from perfmodel.model.laws import Group
 from perfmodel.passes.equations import Equation
 from perfmodel.passes.law_terms import LawCase
+from perfmodel.passes.letters import LETTERS
 from perfmodel.passes.terms import Term, TimeParts
 from perfmodel.schema.calibration import Curve
 from perfmodel.schema.evidence import Evidence
@@ -27,10 +33,11 @@ def collective_parts(
 ) -> TimeParts:
     """Of a measured cell its curve, else the law of the links; ``time_s`` is what was answered [s].
 
-    Limits: between cells, or neither curve nor law -> the curve's equation without numbers
+    Limits: cells with fewer and with more ranks of the domain -> the line between them
     """
     group = Group.of(gpus, model.machine.domain_gpus_of(gpus_per_node))
-    basis = model.table(collective, gpus, gpus_per_node).basis
+    table = model.table(collective, gpus, gpus_per_node)
+    basis = table.basis
     curve = model.calibration.curve(collective, gpus, group.domain_gpus)
     law = model.calibration.law(collective)
     total = f"t = {format_time(time_s)}: {basis}"
@@ -42,13 +49,34 @@ def collective_parts(
         fitted += f" = {format_time(alone)} by the curve alone"
         parts = (hockney, Equation.of(curves.anchored_time, ""))
         return TimeParts(parts, tuple(_curve_terms(curve, evidence)), (fitted, total))
-    if law is None:
-        return TimeParts((hockney,), (), (total,))
+    if any(stage.function is between_cells for stage in table.stages):
+        return _between_parts(table, payload_bytes, gpus, total, evidence)
+    assert law is not None  # or there would be no table
     case = LawCase(model, law, collective, group, payload_bytes, time_s, str(evidence))
     fit = f"fitted to {', '.join(law.sources)}" if law.sources else "the prior alone, no samples"
     equations = case.equations()
     reference = f"{equations[0].source}; {fit}"
     return TimeParts(equations, tuple(case.terms()), tuple(case.working(basis)), reference)
+
+
+def _between_parts(
+    table: Table, payload_bytes: float, gpus: int, total: str, evidence: Evidence
+) -> TimeParts:
+    """The line in G between two measured cells."""
+    names = re.findall(r"\d+", table.basis)[:2]
+    low, high = (int(name) for name in names)
+    stages = {stage.what: table.at(stage.log_time, payload_bytes) for stage in table.stages}
+    times = [float(np.exp(stages[f"measured on {cell} GPUs"])) for cell in (low, high)]
+    share = (gpus - low) / (high - low)
+    terms = [Term("G", gpus, str(gpus), "", "", LETTERS["G"].meaning)]
+    for letter, cell, time in (("a", low, times[0]), ("b", high, times[1])):
+        terms.append(Term(letter, cell, str(cell), "", "", "measured GPUs"))
+        meaning = f"time on {cell} GPUs"
+        terms.append(Term(f"t_{letter}", time, format_time(time), "", str(evidence), meaning))
+    first, second = (format_time(time) for time in times)
+    line = f"ln t: {share:.3g} of the way from {first} on {low} GPUs to {second} on {high}"
+    equation = Equation.of(between_cells, "ln t = ln t_a + (G - a)/(b - a) (ln t_b - ln t_a)")
+    return TimeParts((equation, Equation.of(curves.anchored_time, "")), tuple(terms), (line, total))
 
 
 def _curve_terms(curve: Curve, evidence: Evidence) -> Iterator[Term]:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 
-from perfmodel.passes.equations import Equation
+from perfmodel.collectives.tables import build_table
+from perfmodel.passes.equations import Equation, section_of
 from perfmodel.passes.explanation import Explanation
+from perfmodel.passes.one_collective import CollectiveExplanation
 from perfmodel.passes.terms import Term
 from perfmodel.report.projection import band
 from perfmodel.report.terminal import facts, paragraph, sides, table
-from perfmodel.units import format_fraction, format_time
+from perfmodel.units import format_fraction, format_rate, format_ratio, format_time
 
 _INDENT = 4
 _SHARED = 3
@@ -27,12 +30,12 @@ def explanation_text(found: Explanation) -> str:
     payload = paragraph(found.payload_equation, indent=_INDENT)
     source = facts([("source", found.reference)], indent=_INDENT)
     computed = "\n".join(["", *where(found.payload)])
-    notes = _footnotes(found)
+    notes = _footnotes(found.terms)
     parts = [
         f"{first}\n{paragraph(second)}",
         "\n".join([f"Time\n{equation}\n{source}", *where(*found.time.equations)]),
         f"Bytes S\n{payload}{computed}",
-        _terms(found, notes),
+        _terms(found.terms, notes),
         "Working\n" + "\n".join(paragraph(line, indent=_INDENT) for line in found.working),
     ]
     return "\n\n".join(parts)
@@ -51,18 +54,79 @@ def _origin(term: Term) -> str:
     return "; ".join(text for text in (term.meaning, term.source) if text)
 
 
-def _footnotes(found: Explanation) -> list[str]:
+def _footnotes(terms: tuple[Term, ...]) -> list[str]:
     """Origins that many terms share: said once, under the table."""
-    counts = Counter(_origin(term) for term in found.terms)
+    counts = Counter(_origin(term) for term in terms)
     return [text for text, count in counts.items() if count >= _SHARED]
 
 
-def _terms(found: Explanation, notes: list[str]) -> str:
+def _terms(terms: tuple[Term, ...], notes: list[str]) -> str:
     rows = []
-    for term in found.terms:
+    for term in terms:
         origin = _origin(term)
         shown = f"[{notes.index(origin) + 1}]" if origin in notes else origin
         rows.append([term.symbol, term.text, term.evidence, shown])
     lines = [table(["term", "value (95 %)", "evidence", "meaning and source"], rows, left=(0, 1, 2, 3))]
     lines += [facts([(f"[{i}]", text)], indent=1) for i, text in enumerate(notes, start=1)]
     return "\n".join(lines)
+
+
+def collective_text(found: CollectiveExplanation, origin: str) -> str:
+    """Title and time, the equation and its terms, the stages that end in the time, the band, the bound.
+
+    origin  the calibration, as other answers name it
+    """
+    first = sides(
+        f"{found.title}: {format_time(found.time_s)}", f"95 % band {band(found.low_s, found.high_s)}"
+    )
+    model, group = found.model, found.group
+    domains = f"{group.domains} of {group.domain_gpus}" if group.domains > 1 else "one"
+    second = f"bus bandwidth {format_rate(found.busbw_bytes_per_s)}, clock {model.clock}, evidence "
+    second += f"{found.evidence}, domains: {domains}; it hangs most on: {found.limit}"
+    equation = "\n".join(each.text for each in found.time.equations if each.text)
+    notes = _footnotes(found.time.terms)
+    source = facts([("source", found.reference)], indent=_INDENT)
+    time = [paragraph(equation, indent=_INDENT), source, *where(*found.time.equations)]
+    working = "\n".join(paragraph(line, indent=_INDENT) for line in found.time.working)
+    return "\n\n".join(
+        [
+            f"{first}\n{paragraph(second)}\n{paragraph(f'calibration {origin}')}",
+            "\n".join(["Time", *time]),
+            _terms(found.time.terms, notes),
+            f"Working\n{working}",
+            f"How the time came about\n{_stages(found)}",
+            f"Band\n{_band(found)}",
+            f"Speed of light\n{_light(found)}",
+        ]
+    )
+
+
+def _stages(found: CollectiveExplanation) -> str:
+    """Each stage that changed the time, and the last one, whose time is the answer."""
+    shown = [stage for stage in found.stages if stage.changed]
+    rows = [[each.what, format_time(each.time_s), each.equation.function] for each in shown]
+    idle = ", ".join(stage.what for stage in found.stages if not stage.changed)
+    section = facts([("section", section_of(build_table))], indent=_INDENT)
+    lines = [table(["stage", "time", "function"], rows, left=(0, 2)), section]
+    lines += [paragraph(f"without effect here: {idle}", indent=_INDENT)] if idle else []
+    if not found.on_grid:
+        words = "between two sizes of the grid, eight to an octave, ln t is linear in ln S"
+        lines.append(paragraph(words, indent=_INDENT))
+    lines.append(paragraph(f"t = {format_time(found.stages[-1].time_s)}: {found.basis}", indent=_INDENT))
+    return "\n".join(lines)
+
+
+def _band(found: CollectiveExplanation) -> str:
+    """The parts of the standard deviation of ln t."""
+    rows = [[what, format_fraction(log_sd)] for what, log_sd in found.doubts]
+    total = math.sqrt(sum(log_sd**2 for _, log_sd in found.doubts))
+    rows.append(["all, in quadrature", format_fraction(total)])
+    line = "95 %: 1.96 standard deviations of ln t, never below the speed of light (docs/model.md#bands)"
+    return f"{table(['standard deviation of ln t', ''], rows, left=(0,))}\n{paragraph(line, indent=_INDENT)}"
+
+
+def _light(found: CollectiveExplanation) -> str:
+    ratio = format_ratio(found.time_s / found.speed_of_light_s)
+    lines = [paragraph(found.light.text, indent=_INDENT), *where(found.light)]
+    line = f"{format_time(found.speed_of_light_s)}, of which the time is {ratio}"
+    return "\n".join([*lines, paragraph(line, indent=_INDENT)])

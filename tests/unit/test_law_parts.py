@@ -1,0 +1,82 @@
+"""What a law adds up is the law: summands make its latencies, and stages end in its answer."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from perfmodel.collectives.estimate import CollectiveModel
+from perfmodel.collectives.stored import step_constants
+from perfmodel.errors import BadInputError
+from perfmodel.model.collectives import pairwise_latency
+from perfmodel.model.law_parts import pairwise_parts, ring_tree_candidates
+from perfmodel.model.laws import PAIRWISE, RING_TREE, Group, ring_tree_time
+from perfmodel.passes.one_collective import explain_collective
+from perfmodel.schema.evidence import COLLECTIVES
+from perfmodel.schema.machine import list_machines, load_machine
+from perfmodel.schema.priors import load_priors
+
+GROUPS = [
+    Group.of(2, 8),
+    Group.of(8, 8),
+    Group.of(72, 72),
+    Group.of(16, 8),
+    Group.of(20, 8),
+    Group.of(512, 8),
+]
+
+
+@pytest.mark.parametrize("group", GROUPS, ids=str)
+@pytest.mark.parametrize("machine", ["h100-sxm-ib", "l40s-pcie"])
+@pytest.mark.parametrize("collective", ["all_gather", "reduce_scatter", "all_reduce", "broadcast"])
+def test_summands_make_the_latency_of_each_candidate(collective: str, machine: str, group: Group) -> None:
+    steps = step_constants(load_machine(machine), load_priors())
+    unknowns = np.random.default_rng(3).normal(0, 0.5, len(RING_TREE))
+    unknowns[[RING_TREE.index(name) for name in RING_TREE if name.endswith("per_s")]] += np.log(1e11)
+    found = ring_tree_candidates(unknowns, steps, collective, group)
+    for each in found:
+        total = sum(part.count * part.each_s for part in each.parts)
+        assert total == pytest.approx(each.latency_s, rel=1e-12), each.name
+        assert set(each.rates) <= set(RING_TREE) and each.name
+    size = np.array([2.0**44])  # far above the knee the cheapest is the one with the most bandwidth
+    time = ring_tree_time(unknowns, steps, collective, group, size)[0]
+    assert time <= min(each.latency_s + size[0] * 2 / each.bus_bytes_per_s for each in found)
+
+
+@pytest.mark.parametrize("group", GROUPS, ids=str)
+def test_summands_make_the_latency_of_an_exchange(group: Group) -> None:
+    steps = step_constants(load_machine("h100-sxm-ib"), load_priors())
+    unknowns = np.random.default_rng(4).normal(-12, 1, len(PAIRWISE))
+    value = np.exp(unknowns)[:4]
+    found = pairwise_parts(unknowns, steps, group, 1e6)
+    latency = pairwise_latency(*value, group.gpus, group.domain_gpus, group.domains)
+    assert sum(part.count * part.each_s for part in found.parts) == pytest.approx(latency, rel=1e-12)
+    assert found.rho == pytest.approx(1e6 / group.gpus / (1e6 / group.gpus + steps.rendezvous_half_bytes))
+
+
+@pytest.mark.parametrize("machine", list_machines())
+def test_stages_end_in_the_answer_and_doubts_make_its_band(machine: str) -> None:
+    box = load_machine(machine)
+    random = np.random.default_rng(5)
+    for what_if in ({}, {"nic_bytes_per_s": box.value("nic_bytes_per_s") * 2}):
+        try:
+            model = CollectiveModel.load(box.with_overrides(what_if))
+        except BadInputError:
+            continue
+        for collective in COLLECTIVES:
+            for gpus in (2, 5, 8, 24, 100):
+                size = float(2 ** random.uniform(10, 33))
+                found = explain_collective(model, collective, size, gpus, box.gpus_per_node)
+                answer = model.estimate(collective, size, gpus)
+                assert found.stages[-1].time_s == found.time_s == float(answer.time_s)
+                sd = np.sqrt(sum(log_sd**2 for _, log_sd in found.doubts))
+                if found.on_grid or found.high_s == 0:
+                    continue
+                assert np.log(found.high_s / found.time_s) >= 1.96 * sd * (1 - 1e-3) - 1e-2
+                assert found.speed_of_light_s <= found.time_s * (1 + 1e-9)
+
+
+def test_one_gpu_has_nothing_to_explain() -> None:
+    model = CollectiveModel.load(load_machine("h100-sxm-ib"))
+    with pytest.raises(BadInputError, match="sends nothing"):
+        explain_collective(model, "all_to_all", 1e6, 1, 8)
