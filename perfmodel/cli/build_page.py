@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.cli.choices import OF_SELECTORS, with_options
@@ -11,12 +10,9 @@ from perfmodel.cli.output import Progress
 from perfmodel.cli.typed_line import TypedLine
 
 if TYPE_CHECKING:
-    from perfmodel.project import Projection
-    from perfmodel.report.figures.block import Block, Missing
-    from perfmodel.report.page.lines import Lines
     from perfmodel.report.page.parts import Page, Selector
     from perfmodel.report.page.setups import Wanted
-    from perfmodel.report.page.views import Asked, ViewOf
+    from perfmodel.report.page.views import Across
 
 NOT_OF_THE_PAGE = ("out", "force", "as_json", "as_csv", "report")
 """Options without which its command makes the same page."""
@@ -29,26 +25,27 @@ def page_of(
     options: Mapping[str, Any],
     typed: Mapping[str, list[str] | None],
     line: TypedLine,
-    kind: Kind | None = None,
+    across: Across | None = None,
 ) -> Page:
     """All of a page.
 
-    sizes  of tables, or what else ``kind`` is over;  typed, line  options as they were given
+    sizes  of tables, or what else the page is ``across``;  typed, line  options as they were given
     """
     from perfmodel.report.page.alerts import alerts
+    from perfmodel.report.page.contents import across_sizes
     from perfmodel.report.page.parts import View
     from perfmodel.report.page.question_page import question_page
     from perfmodel.report.page.setups import Loaded, offer, with_reasons
     from perfmodel.report.page.views import MOST_VIEWS, NoView, combinations, views, workloads
 
     known, loaded = {name: value for name, value in options.items() if value is not None}, Loaded()
-    kind = kind or _over_sizes(sizes)
+    across = across or across_sizes(sizes, OF_SELECTORS)
     room = MOST_VIEWS - len(combinations(workload)) + 1
-    offered = offer(asked, loaded, room, kind.largest_bytes, known.get("reserve", 0.0))
-    lines = kind.lines(sizes.values, workloads(workload), loaded, known, asked.own)
-    all_of = kind.asked(sizes, workload, offered, loaded, lines, known)
-    bar = Progress(len(all_of.places()) + kind.blocks, "report")
-    made = list(bar.over(views(all_of, kind.view)))
+    offered = offer(asked, loaded, room, across.largest_bytes, known.get("reserve", 0.0))
+    lines = across.lines(sizes.values, workloads(workload), loaded, known, asked.own)
+    all_of = across.asked(sizes, workload, offered, loaded, lines, known)
+    bar = Progress(len(all_of.places()) + across.blocks, "report")
+    made = list(bar.over(views(all_of, across.view)))
     found = [view for view in made if isinstance(view, View)]
     refused = {**offered.refused, **{none.way: none.why for none in made if isinstance(none, NoView)}}
     setup = next(iter(offered.setups.values()))
@@ -56,7 +53,7 @@ def page_of(
     first = next(view for view in found if view.chosen == (*start, 0, 0, 0, 0))
     answer = first.answers[sizes.start]
     chosen = {selector.name: selector.values[selector.start] for selector in workload}
-    fixed = tuple(bar.over(kind.fixed(answer, {**known, **setup.options, **chosen})))
+    fixed = tuple(bar.over(across.fixed(answer, {**known, **setup.options, **chosen})))
     bar.close()
     ways = with_reasons(offered.selectors, [view.chosen[len(workload) :] for view in found], refused)
     return question_page(
@@ -66,27 +63,6 @@ def page_of(
         line.text(without=NOT_OF_THE_PAGE),
         fixed=fixed,
         alerts=alerts(answer, setup.curves.calibration),
-        again=line.text(without=(*NOT_OF_THE_PAGE, *kind.selected)),
+        again=line.text(without=(*NOT_OF_THE_PAGE, *across.selected)),
         refused=refused,
     )
-
-
-@dataclass(frozen=True, eq=False)
-class Kind:
-    """What a page is over: sizes of tables, or numbers of GPUs."""
-
-    largest_bytes: float  # of the tables
-    lines: Callable[..., Lines]
-    asked: Callable[..., Asked]
-    view: ViewOf | None  # None: of table sizes
-    fixed: Callable[[Projection, Mapping[str, Any]], Iterable[Block | Missing]]
-    blocks: int  # how many these are, for the progress bar
-    selected: tuple[str, ...]  # options of the selectors
-
-
-def _over_sizes(sizes: Selector) -> Kind:
-    from perfmodel.report.page.contents import FIXED, fixed_blocks
-    from perfmodel.report.page.lines import Lines
-    from perfmodel.report.page.views import Asked
-
-    return Kind(max(sizes.values), Lines, Asked, None, fixed_blocks, FIXED, OF_SELECTORS)

@@ -11,7 +11,7 @@ import typer
 
 from perfmodel.cli.choices import CompareOption, NumbersOption
 from perfmodel.cli.figure_file import told, write_figure
-from perfmodel.cli.figure_source import Source, source_of
+from perfmodel.cli.figure_source import FigureSource, source_of
 from perfmodel.cli.ids import AlphaOption, DistributionOption
 from perfmodel.cli.options import (
     BackendOption,
@@ -175,7 +175,7 @@ def _one_each(**typed: str | None) -> None:
             )
 
 
-def _all(context: typer.Context, source: Source) -> None:
+def _all(context: typer.Context, source: FigureSource) -> None:
     """The list of them, or a picture of each."""
     out, ending = context.params["out"], context.params["file_format"]
     if ending is not None and ending not in PICTURES:
@@ -189,7 +189,7 @@ def _all(context: typer.Context, source: Source) -> None:
         raise BadInputError(what, "name one figure, or give --format svg and --out FOLDER for all.")
 
 
-def _list(source: Source, as_json: bool) -> None:
+def _list(source: FigureSource, as_json: bool) -> None:
     """Figures of the question with those of other pages; of another page its own alone."""
     others = OTHERS if source.page is None else ()
     if as_json:
@@ -209,7 +209,7 @@ def _lines(figures: Mapping[str, str], indent: str = "") -> str:
     return "\n".join(f"{indent}{name:{letters}}  {shows}".rstrip() for name, shows in figures.items())
 
 
-def _checked(name: str, source: Source, out: Path | None, force: bool) -> str:
+def _checked(name: str, source: FigureSource, out: Path | None, force: bool) -> str:
     """How the file ends. Limits: an unknown name, an ending that is none of ours -> BadInputError"""
     if name not in source.figures:
         raise _unknown(name, source)
@@ -224,7 +224,7 @@ def _checked(name: str, source: Source, out: Path | None, force: bool) -> str:
     return ending
 
 
-def _unknown(name: str, source: Source) -> BadInputError:
+def _unknown(name: str, source: FigureSource) -> BadInputError:
     """The refusal of a name: what draws it where it is of another page, else the figures there are."""
     if name in EVERY:
         other = next((one for one in OTHERS if name in one.figures), None)

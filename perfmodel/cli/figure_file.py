@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from perfmodel.cli.output import SCHEMA_VERSION, plain
 
 if TYPE_CHECKING:
-    from perfmodel.cli.figure_source import Found
+    from perfmodel.cli.figure_source import FoundFigure
     from perfmodel.report.figures.block import Block
 
 
@@ -31,7 +31,7 @@ def told(block: Block) -> dict[str, Any]:
 
 
 def write_figure(
-    path: Path, ending: str, found: Found, width: int | None, height: int | None, scale: float | None
+    path: Path, ending: str, found: FoundFigure, width: int | None, height: int | None, scale: float | None
 ) -> None:
     """As its ending says; width, height, scale  of a picture, None: its own."""
     from perfmodel.report.page.assemble import page_html

@@ -29,13 +29,13 @@ _NOT_OF_THE_PAGE = (*_NOT_OF_THE_FIGURE, "draw", "page")
 
 
 @dataclass(frozen=True, eq=False)
-class Found:
+class FoundFigure:
     """A figure, and what makes a page with it alone."""
 
     block: Block
     page: Callable[[Block], Page]
 
-    def drawn(self, label: str) -> Found:
+    def drawn(self, label: str) -> FoundFigure:
         """As one of its switches shows it. Limits: not one of its labels -> BadInputError"""
         from perfmodel.report.static import drawn
 
@@ -43,7 +43,7 @@ class Found:
 
 
 @dataclass(frozen=True, eq=False)
-class Source:
+class FigureSource:
     """Figures to choose from."""
 
     figures: Mapping[str, str]  # what each shows, by name
@@ -55,13 +55,13 @@ class Source:
         line = replace(self.line, command=("perfmodel", "figure", name))
         return line.text(_NOT_OF_THE_FIGURE, ["--out", file])
 
-    def found(self, context: typer.Context, name: str, file: str) -> Found:
+    def found(self, context: typer.Context, name: str, file: str) -> FoundFigure:
         """One of ``figures``. Limits: what cannot be drawn -> NoCalibrationError with the reason"""
         command = self.command(name, file)
         if self.page is None:
             return _of_the_question(context.params, name, command)
         page = self.page()
-        return Found(_drawable(page.block(name)), partial(page.alone, command=command))
+        return FoundFigure(_drawable(page.block(name)), partial(page.alone, command=command))
 
     def draw_all(self, context: typer.Context, folder: Path, ending: str) -> None:
         """A picture of each figure."""
@@ -72,7 +72,7 @@ class Source:
         draw(self.page().blocks(), folder, ending, context.params["as_json"], "figure")
 
 
-def source_of(context: typer.Context) -> Source:
+def source_of(context: typer.Context) -> FigureSource:
     """What the options of ``perfmodel figure`` name. Limits: a page that is none -> BadInputError"""
     params, line = context.params, TypedLine.of(context).pinned()
     check_compared(params)
@@ -81,21 +81,21 @@ def source_of(context: typer.Context) -> Source:
     asked = replace(line, command=("perfmodel", "report"))
     if params["compare"] is not None:
         command = asked.text(_NOT_OF_THE_PAGE)
-        return Source(COMPARED.figures, line, lambda: _compared(params, command))
+        return FigureSource(COMPARED.figures, line, lambda: _compared(params, command))
     if over_gpus(params):
         named = {name: EVERY[name] for name in on_more_gpus(model=params["model"] is not None)}
         options = tuple(one for one in line.options if one[0] not in _NOT_OF_THE_PAGE)
-        return Source(named, line, lambda: _over_gpus(params, replace(asked, options=options)))
-    return Source(FIGURES, line, None)
+        return FigureSource(named, line, lambda: _over_gpus(params, replace(asked, options=options)))
+    return FigureSource(FIGURES, line, None)
 
 
-def _of_a_file(path: Path, line: TypedLine) -> Source:
+def _of_a_file(path: Path, line: TypedLine) -> FigureSource:
     """Options that say what the page is of choose in it."""
     from perfmodel.report.page.written import WrittenPage
 
     typed = [words for name, words in line.options if name not in _NOT_OF_THE_PAGE]
     page = WrittenPage.read(path).choose({words[0].removeprefix("--"): words[-1] for words in typed})
-    return Source({name: EVERY.get(name, "") for name in page.names}, line, lambda: page)
+    return FigureSource({name: EVERY.get(name, "") for name in page.names}, line, lambda: page)
 
 
 def _compared(params: Mapping[str, Any], command: str) -> Page:
@@ -116,7 +116,7 @@ def _one_workload(params: Mapping[str, Any]) -> dict[str, Any]:
     return {**params, **{name: params[name] or DEFAULTS[name].split(",")[0] for name in names}}
 
 
-def _of_the_question(params: Mapping[str, Any], name: str, command: str) -> Found:
+def _of_the_question(params: Mapping[str, Any], name: str, command: str) -> FoundFigure:
     """One figure, made without the others."""
     asked = question_of(params)
     from perfmodel.report.page.alerts import alerts
@@ -129,7 +129,7 @@ def _of_the_question(params: Mapping[str, Any], name: str, command: str) -> Foun
     def with_figure(block: Block) -> Page:
         return replace(page, views=(replace(page.first, blocks=(block,)),))
 
-    return Found(_drawable(page.block(name)), with_figure)
+    return FoundFigure(_drawable(page.block(name)), with_figure)
 
 
 def _drawable(found: Block | Missing) -> Block:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.cli.build_page import Kind, page_of
+from perfmodel.cli.build_page import page_of
 from perfmodel.cli.choices import OF_SELECTORS, texts_of, wanted, workload_selectors
 from perfmodel.cli.ids import ids_of
 from perfmodel.cli.options import advice, check_gpus, count_values, size_values
@@ -20,7 +19,6 @@ from perfmodel.errors import BadInputError, PerfmodelError
 
 if TYPE_CHECKING:
     from perfmodel.project import Projection
-    from perfmodel.report.figures.block import Block, Missing
     from perfmodel.report.page.parts import Page, Selector
     from perfmodel.report.page.setups import Wanted
 
@@ -36,6 +34,8 @@ def gpus_page(params: Mapping[str, Any], line: TypedLine) -> Page:
     params  by name, as they were typed;  line  the command of ``report`` that makes the page
     Limits: several table sizes, or tables that do not fit the fewest GPUs -> BadInputError
     """
+    from perfmodel.report.page.gpu_contents import across_gpus
+
     typed = {name: texts_of(params[name]) for name in _LISTS}
     typed["reduction"] = texts_of(params["reduction"]) if "reduction" in dict(line.options) else None
     reduction = (typed["reduction"] or ["auto"])[0]
@@ -56,8 +56,8 @@ def gpus_page(params: Mapping[str, Any], line: TypedLine) -> Page:
         selector = _selector(numbers or _default_numbers(first), typed=bool(numbers))
         if way is not None:
             asked = replace(asked, reductions=("auto",), listed=asked.listed | {"reduction"})
-        kind = _kind(first, selector, way, _planning(params, first))
-        page = page_of(selector, workload, asked, options, typed, line, kind)
+        across = across_gpus(first, selector, way, _planning(params, first), _SELECTED)
+        page = page_of(selector, workload, asked, options, typed, line, across)
     for text in left_out:
         warn(text)
     page = replace(page, alerts=(*page.alerts, *left_out))
@@ -188,31 +188,6 @@ def _selector(numbers: list[int], *, typed: bool) -> Selector:
     values = tuple(sorted(numbers))
     words, texts = tuple(map(format_count, values)), tuple(map(str, values))
     return Selector("gpus", "GPUs", values, words, values.index(numbers[0]), "--gpus", texts, typed)
-
-
-def _kind(first: Projection, numbers: Selector, way: str | None, line: str) -> Kind:
-    from perfmodel.collectives.estimate import LARGEST_GPUS
-    from perfmodel.report.page.gpu_contents import BLOCKS, fixed_gpu_blocks
-    from perfmodel.report.page.gpu_views import GpuLines, GpusAsked, Tables, bar_numbers, gpu_view
-
-    size, node = first.gpu_count.table_bytes, first.gpu_count.gpus_per_node
-    model = first.question is not None and first.question.model is not None
-    rows = min(float(group.rows.min()) for group in first.work.groups)
-    tables = Tables(size, LARGEST_GPUS if model else min(rows, LARGEST_GPUS))
-    compared = bar_numbers(first.gpu_count.needed, node, numbers.values, tables.most_gpus)
-
-    def fixed(asked: Projection, options: Mapping[str, Any]) -> Iterator[Block | Missing]:
-        return fixed_gpu_blocks(asked, options, compared, line)
-
-    return Kind(
-        size,
-        partial(GpuLines, tables=tables),
-        partial(GpusAsked, tables=tables, sharding=way),
-        gpu_view,
-        fixed,
-        BLOCKS,
-        _SELECTED,
-    )
 
 
 def _planning(params: Mapping[str, Any], first: Projection) -> str:

@@ -20,7 +20,7 @@ from perfmodel.report.figures.block import Block, Missing
 from perfmodel.report.figures.names import on_more_gpus
 from perfmodel.report.figures.planned import per_table
 from perfmodel.report.page import gpu_contents, gpu_views
-from perfmodel.report.page.gpu_views import Tables, bar_numbers, numbers_of_gpus, sharded
+from perfmodel.report.page.gpu_views import FixedTables, bar_numbers, numbers_of_gpus, sharded
 from perfmodel.report.page.question_card import question_card
 from perfmodel.schema.machine import load_machine
 from perfmodel.units import format_ratio
@@ -183,7 +183,7 @@ def test_numbers_of_gpus_are_whole_nodes_above_one() -> None:
     assert numbers_of_gpus(1, 8, [1, 8], most=20) == [1, 2, 4, 8, 16]
     assert bar_numbers(125, 8, [130]) == [128, 130]
     assert bar_numbers(1, 8, [4, 8], most=5) == [4, 8]
-    assert Tables(801e9).least(load_machine("h100-sxm-ib"), 0.5) == 21
+    assert FixedTables(801e9).least(load_machine("h100-sxm-ib"), 0.5) == 21
 
 
 def test_a_sharding_that_is_not_possible_says_why() -> None:

@@ -12,13 +12,19 @@ from perfmodel.report.figures.block import Block, Missing
 from perfmodel.report.figures.evidence import EVIDENCE
 from perfmodel.report.figures.shardings import NAME as SHARDINGS
 from perfmodel.report.figures.shardings import shardings
-from perfmodel.report.page.lines import answerable
-from perfmodel.report.page.views import small_sizes
+from perfmodel.report.page.lines import Lines, answerable
+from perfmodel.report.page.parts import Selector
+from perfmodel.report.page.views import Across, ViewsAsked, small_sizes, view_of
 from perfmodel.units import counted, format_bytes, format_count
 
 FIXED_NAMES = (*EVIDENCE, SHARDINGS)
 FIXED = len(FIXED_NAMES)
 """How many blocks ``fixed_blocks`` gives."""
+
+
+def across_sizes(sizes: Selector, selected: tuple[str, ...]) -> Across:
+    """A page over sizes of tables. selected  options of its selectors"""
+    return Across(max(sizes.values), Lines, ViewsAsked, view_of, fixed_blocks, FIXED, selected)
 
 
 def fixed_blocks(asked: Projection, options: Mapping[str, Any]) -> Iterator[Block | Missing]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
+from perfmodel.collectives.estimate import LARGEST_GPUS
 from perfmodel.errors import NoCalibrationError, PerfmodelError
 from perfmodel.plan.answer import compared, winner
 from perfmodel.plan.sizes import Size
@@ -17,10 +19,34 @@ from perfmodel.report.figures.planned import per_table
 from perfmodel.report.figures.sensitivity import CHANGES, HEAT_MAP, TORNADO
 from perfmodel.report.figures.shardings import NAME as SHARDINGS
 from perfmodel.report.figures.shardings import shardings
+from perfmodel.report.page.gpu_views import FixedTables, GpuLines, GpuViewsAsked, bar_numbers, gpu_view
+from perfmodel.report.page.parts import Selector
+from perfmodel.report.page.views import Across
 
 _OF_ROW_WISE = (CHANGES, TORNADO, HEAT_MAP)
 BLOCKS = len(EVIDENCE) + 2
 """How many blocks ``fixed_gpu_blocks`` gives of a model."""
+
+
+def across_gpus(
+    first: Projection, numbers: Selector, way: str | None, line: str, selected: tuple[str, ...]
+) -> Across:
+    """A page over numbers of GPUs.
+
+    first  the row-wise answer of the question;  way  another sharding
+    line   the command that plans each table;  selected  options of its selectors
+    """
+    size, node = first.gpu_count.table_bytes, first.gpu_count.gpus_per_node
+    model = first.question is not None and first.question.model is not None
+    rows = min(float(group.rows.min()) for group in first.work.groups)
+    tables = FixedTables(size, LARGEST_GPUS if model else min(rows, LARGEST_GPUS))
+    compared = bar_numbers(first.gpu_count.needed, node, numbers.values, tables.most_gpus)
+
+    def fixed(asked: Projection, options: Mapping[str, Any]) -> Iterator[Block | Missing]:
+        return fixed_gpu_blocks(asked, options, compared, line)
+
+    lines, asked = partial(GpuLines, tables=tables), partial(GpuViewsAsked, tables=tables, sharding=way)
+    return Across(size, lines, asked, gpu_view, fixed, BLOCKS, selected)
 
 
 def fixed_gpu_blocks(

@@ -23,7 +23,7 @@ from perfmodel.report.page.lines import Lines, Workload, answerable
 from perfmodel.report.page.parts import View
 from perfmodel.report.page.question_card import question_card
 from perfmodel.report.page.setups import Curves, Loaded, Setup
-from perfmodel.report.page.views import Asked
+from perfmodel.report.page.views import ViewsAsked
 from perfmodel.schema.machine import Machine
 from perfmodel.units import counted
 
@@ -56,7 +56,7 @@ def bar_numbers(least: int, node: int, asked: Sequence[int], most: float = LARGE
 
 
 @dataclass(frozen=True)
-class Tables:
+class FixedTables:
     """Tables that stay. most_gpus  of which each gets a row of every table, where they are not copied"""
 
     table_bytes: float
@@ -79,7 +79,7 @@ class GpuLines(Lines):
         loaded: Loaded,
         options: Mapping[str, Any],
         own: Sequence[Curves],
-        tables: Tables,
+        tables: FixedTables,
     ) -> None:
         super().__init__(numbers, workloads, loaded, options, own)
         self.tables = tables
@@ -93,17 +93,19 @@ class GpuLines(Lines):
 
 
 @dataclass(frozen=True, eq=False)
-class GpusAsked(Asked):
+class GpuViewsAsked(ViewsAsked):
     """All that the views of such a page are of; ``sizes`` are numbers of GPUs.
 
     sharding  a name of ``perfmodel.plan.alike.WAYS``; None: row-wise
     """
 
-    tables: Tables
+    tables: FixedTables
     sharding: str | None = None
 
 
-def gpu_view(chosen: tuple[int, ...], workload: Mapping[str, Any], setup: Setup, asked: GpusAsked) -> View:
+def gpu_view(
+    chosen: tuple[int, ...], workload: Mapping[str, Any], setup: Setup, asked: GpuViewsAsked
+) -> View:
     """The view of one workload, sent in one way.
 
     Limits: a sharding that is not possible on a number of GPUs that was asked for -> BadInputError

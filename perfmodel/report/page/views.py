@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 from perfmodel.errors import BadInputError, PerfmodelError
 from perfmodel.passes.settings import CLUSTER
 from perfmodel.project import Projection, project_each
-from perfmodel.report.figures.block import Missing
+from perfmodel.report.figures.block import Block, Missing
 from perfmodel.report.figures.breakdown import breakdown
 from perfmodel.report.figures.slowdown import Mark, sentence, slowdown
 from perfmodel.report.page.lines import Lines, answerable
@@ -39,7 +39,7 @@ def combinations(selectors: Sequence[Selector]) -> list[tuple[int, ...]]:
 
 
 @dataclass(frozen=True, eq=False)
-class Asked:
+class ViewsAsked:
     """All that the views of a page are of.
 
     options  of ``perfmodel.project``, without those of the selectors
@@ -77,23 +77,23 @@ class NoView:
     why: str
 
 
-def views(asked: Asked, build: ViewOf | None = None) -> Iterator[View | NoView]:
+def views(asked: ViewsAsked, build: ViewOf) -> Iterator[View | NoView]:
     """One at a time, the asked way to send first. Limits: that one has no answer -> its error
 
-    build  makes one of a page over something else than table sizes
+    build  makes one of them
     """
     own = next(iter(asked.offer.setups))
     for work, way in asked.places():
         workload, setup = _workload(asked.workload, work), asked.offer.setups[way]
         try:
-            yield (build or view_of)((*work, *way), workload, setup, asked)
+            yield build((*work, *way), workload, setup, asked)
         except PerfmodelError as error:
             if way == own:
                 raise
             yield NoView(way, reason(error))
 
 
-def view_of(chosen: tuple[int, ...], workload: Mapping[str, Any], setup: Setup, asked: Asked) -> View:
+def view_of(chosen: tuple[int, ...], workload: Mapping[str, Any], setup: Setup, asked: ViewsAsked) -> View:
     """The view of one workload, sent in one way."""
     sizes, machine, known = asked.sizes, setup.machine, {**asked.options, **setup.options, **workload}
     setting = asked.loaded.of(machine, setup.curves, str(known.get("scenario", CLUSTER)))
@@ -131,12 +131,25 @@ def view(
     workload = _workload(selectors, chosen)
     only = (own,) if own.calibration else ()
     lines = Lines(sizes.values, [workload], loaded, rest, only)
-    asked = Asked(sizes, tuple(selectors), Offer((), {(): setup}), loaded, lines, rest)
+    asked = ViewsAsked(sizes, tuple(selectors), Offer((), {(): setup}), loaded, lines, rest)
     return view_of(chosen, workload, setup, asked)
 
 
 ViewOf = Callable[[tuple[int, ...], Mapping[str, Any], Setup, Any], View]
 """As ``view_of``."""
+
+
+@dataclass(frozen=True, eq=False)
+class Across:
+    """What differs along the lines of a page (sizes of tables, numbers of GPUs), and what follows from it."""
+
+    largest_bytes: float  # of the tables
+    lines: Callable[..., Lines]
+    asked: Callable[..., ViewsAsked]
+    view: ViewOf
+    fixed: Callable[[Projection, Mapping[str, Any]], Iterable[Block | Missing]]
+    blocks: int  # how many these are, for a progress bar
+    selected: tuple[str, ...]  # options of its selectors
 
 
 def bar_sizes(answer: Projection, sizes: Sequence[float]) -> list[float]:
