@@ -123,10 +123,10 @@ def implementations(torch: Any, cell: Cell, table: Any) -> tuple[dict[str, Call]
         )
 
     calls["torch"] = of_torch
-    from calibrate.cuda.gather_pool import GatherPool, Options
-    from calibrate.cuda.tables import make_tables
+    from calibrate.cuda.device_tables import make_tables
+    from calibrate.cuda.gather_pool import GatherOptions, GatherPool
 
-    ours = GatherPool(make_tables([table]), cell.batch, Options(), float(cell.pooling))
+    ours = GatherPool(make_tables([table]), cell.batch, GatherOptions(), float(cell.pooling))
     out["perfmodel"] = ours.new_out()
     calls["perfmodel"] = lambda number: ours(drawn[number], offsets, out["perfmodel"])
     fbgemm = _fbgemm(torch, cell, table)
@@ -215,11 +215,11 @@ def copy_rate(torch: Any) -> float:
 
 def floor_s(torch: Any) -> float:
     """Time of our launch for one bag of one id, in a graph of many."""
-    from calibrate.cuda.gather_pool import GatherPool, Options
-    from calibrate.cuda.tables import make_tables
+    from calibrate.cuda.device_tables import make_tables
+    from calibrate.cuda.gather_pool import GatherOptions, GatherPool
 
     table = torch.ones(1000, 32, device=DEVICE)
-    pool = GatherPool(make_tables([table]), 1, Options())
+    pool = GatherPool(make_tables([table]), 1, GatherOptions())
     ids, offsets, out = torch.zeros(1, dtype=torch.int64, device=DEVICE), None, pool.new_out()
     offsets = torch.tensor([0, 1], device=DEVICE)
     graph = graph_of(torch, lambda _: pool(ids, offsets, out), 1, 500)

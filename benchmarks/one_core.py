@@ -22,9 +22,9 @@ import numpy as np
 
 from calibrate.cuda.one_core_plan import (
     WAYS,
+    CorePlan,
     Item,
-    Plan,
-    Shape,
+    TableShape,
     asymmetric,
     fitted,
     least_time_s,
@@ -55,16 +55,16 @@ class Predicted:
     """
 
     def __init__(
-        self, chip: Chip, shapes: Sequence[Shape], batch: int, capacity: int, ids: Distribution = UNIFORM
+        self, chip: Chip, shapes: Sequence[TableShape], batch: int, capacity: int, ids: Distribution = UNIFORM
     ) -> None:
         tables = tuple(Table(f"t{at}", one.rows, one.dim, one.pooling) for at, one in enumerate(shapes))
         self.cost = cost_on(chip, PlanTables.of(TableSet("these", tables)), batch, ids)
         self.at = {shape: table for table, shape in enumerate(shapes)}
-        self.capacity, self.known = capacity, dict[tuple[Shape, str, int], dict[int, float]]()
+        self.capacity, self.known = capacity, dict[tuple[TableShape, str, int], dict[int, float]]()
         cores = range(1, chip.cores + 1)
         self.slices = np.unique([size for k in cores for size in (batch // k, -(-batch // k)) if size > 0])
 
-    def item_s(self, shape: Shape, item: Item) -> float:
+    def item_s(self, shape: TableShape, item: Item) -> float:
         """Time of an item on one core that has nothing else [s]; all slices like it are costed at once."""
         key = shape, item.way, item.columns
         if item.bags not in self.known.setdefault(key, {}):
@@ -74,13 +74,13 @@ class Predicted:
             self.known[key] |= dict(zip(bags.tolist(), work.core_s.tolist(), strict=True))
         return self.known[key][item.bags]
 
-    def whole(self, shape: Shape, item: Item) -> bool:
+    def whole(self, shape: TableShape, item: Item) -> bool:
         """Whether L1-UB keeps the whole table for an item."""
         row, bags = row_bytes(shape, item), item.bags
         args = shape.rows, row, item.columns, bags, shape.pooling, self.capacity
         return bool(layout(self.cost.chip, Way.L1_UB, *args).chunk_rows == 0)
 
-    def plan(self, plan: Plan, *, in_order: bool) -> Batch:
+    def plan(self, plan: CorePlan, *, in_order: bool) -> Batch:
         """Time of a launch, and what decides it.
 
         in_order  all cores have slices of all tables, and go through these in one order
@@ -94,12 +94,12 @@ class Predicted:
         return self.cost.batch_s([core for core, _ in items], table, work)
 
 
-def row_bytes(shape: Shape, item: Item) -> int:
+def row_bytes(shape: TableShape, item: Item) -> int:
     """Bytes of the columns of a row that an item looks up."""
     return item.columns * shape.element_bytes
 
 
-def moved_bytes(shape: Shape, item: Item) -> float:
+def moved_bytes(shape: TableShape, item: Item) -> float:
     """Bytes of rows, ids, offsets and bags that an item reads from, or writes to, global memory."""
     row, n = row_bytes(shape, item), item.bags * shape.pooling
     around = n * GLOBAL_ID_BYTES + item.bags * (item.columns * 4 + OFFSET_BYTES)
@@ -109,8 +109,8 @@ def moved_bytes(shape: Shape, item: Item) -> float:
 
 
 def one_way(
-    shapes: Sequence[Shape], way: str, batch: int, cores: int, capacity: int, predicted: Predicted
-) -> Plan:
+    shapes: Sequence[TableShape], way: str, batch: int, cores: int, capacity: int, predicted: Predicted
+) -> CorePlan:
     """Every core a slice of every table, in one way; GM where it does not fit."""
     ways = []
     for shape in shapes:
@@ -126,8 +126,8 @@ OWNED = "owned tables"
 
 
 def plans(
-    shapes: Sequence[Shape], batch: int, cores: int, capacity: int, predicted: Predicted
-) -> dict[str, Plan]:
+    shapes: Sequence[TableShape], batch: int, cores: int, capacity: int, predicted: Predicted
+) -> dict[str, CorePlan]:
     """What is compared, by name."""
     made = {way: one_way(shapes, way, batch, cores, capacity, predicted) for way in WAYS}
     items = {way: {item.table: item for item in plan.cores[-1]} for way, plan in made.items()}
@@ -143,7 +143,7 @@ def plans(
     return made
 
 
-def predicted_line(name: str, plan: Plan, shapes: Sequence[Shape], predicted: Predicted) -> str:
+def predicted_line(name: str, plan: CorePlan, shapes: Sequence[TableShape], predicted: Predicted) -> str:
     """A plan, and what the model says of it."""
     every = [item for items in plan.cores for item in items]
     ways = ", ".join(f"{count} {way}" for way, count in sorted(Counter(item.way for item in every).items()))
@@ -156,7 +156,7 @@ def predicted_line(name: str, plan: Plan, shapes: Sequence[Shape], predicted: Pr
     )
 
 
-def draw(torch: Any, shapes: Sequence[Shape], batch: int, which: str) -> tuple[Any, Any]:
+def draw(torch: Any, shapes: Sequence[TableShape], batch: int, which: str) -> tuple[Any, Any]:
     """Ids and offsets of bags of ``pooling`` ids each, on the GPU."""
     lengths = [round(shape.pooling) for shape in shapes for _ in range(batch)]
     offsets = torch.tensor(np.concatenate([[0], np.cumsum(lengths)]), dtype=torch.int64, device="cuda")
@@ -224,11 +224,11 @@ def compare(torch: Any, lookups: dict[str, Any], pool: Any, ids: Any, offsets: A
     return replayed_us(torch, calls)
 
 
-def measure(torch: Any, chip: Chip, shapes: Sequence[Shape], batch: int) -> None:
+def measure(torch: Any, chip: Chip, shapes: Sequence[TableShape], batch: int) -> None:
     """Print measured times beside predicted ones of the same plans."""
-    from calibrate.cuda.gather_pool import GatherPool, Options
+    from calibrate.cuda.device_tables import make_tables
+    from calibrate.cuda.gather_pool import GatherOptions, GatherPool
     from calibrate.cuda.one_core import OneCore, core_bytes, cores
-    from calibrate.cuda.tables import make_tables
 
     gpu = torch.device("cuda")
     name = torch.cuda.get_device_name(gpu)
@@ -238,7 +238,7 @@ def measure(torch: Any, chip: Chip, shapes: Sequence[Shape], batch: int) -> None
     predicted = {which: Predicted(here, shapes, batch, room, law) for which, law in IDS.items()}
     compared = plans(shapes, batch, here.cores, room, predicted["uniform"])
     lookups = {name: OneCore(tables, plan, batch) for name, plan in compared.items()}
-    pool = GatherPool(tables, batch, Options(), statistics.mean(shape.pooling for shape in shapes))
+    pool = GatherPool(tables, batch, GatherOptions(), statistics.mean(shape.pooling for shape in shapes))
     print(f"measured on {name}: us of a launch, quartiles, predicted with {chip.name} of {here.cores} cores")
     for which in IDS:
         ids, offsets = draw(torch, shapes, batch, which)
@@ -261,7 +261,9 @@ def main() -> int:
     options = parser.parse_args()
     tables, chip = load_tables(options.model).tables, load_chip(options.chip)
     shapes = [
-        Shape(table.rows, table.dim, 4, table.pooling) for table in tables if table.rows <= options.most_rows
+        TableShape(table.rows, table.dim, 4, table.pooling)
+        for table in tables
+        if table.rows <= options.most_rows
     ]
     if not shapes:
         raise SystemExit(

@@ -38,11 +38,11 @@ def without_passes(folder: Path) -> pd.DataFrame:
     from perfmodel.fit.runs import calibration_file_name, fit_run
     from perfmodel.schema.calibration import save_calibration
     from perfmodel.schema.run_files import read_run
-    from perfmodel.schema.runs import Kind
+    from perfmodel.schema.runs import PointKind
     from perfmodel.validate.own import compare_run, machine_of_run
 
     run = read_run(folder)
-    alone = {key: point for key, point in run.points.items() if point.kind is not Kind.COMPOSED}
+    alone = {key: point for key, point in run.points.items() if point.kind is not PointKind.COMPOSED}
     for found in fit_run(replace(run, points=alone), machine_of_run(run, folder)):
         bare = found.model_copy(update={"after_kernel": [], "handover_s": {}})
         save_calibration(bare, folder / calibration_file_name(found))

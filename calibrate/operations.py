@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from perfmodel.schema.evidence import Clock
-from perfmodel.schema.runs import Conditions, Point
+from perfmodel.schema.runs import DeviceConditions, Point
 
 
 @dataclass(frozen=True)
@@ -138,4 +138,4 @@ class RankTimes:
     checked: int = 0
     wrong: int = 0
     steps_s: Mapping[str, list[float]] = field(default_factory=dict)
-    conditions: Conditions | None = None
+    conditions: DeviceConditions | None = None

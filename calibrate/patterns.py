@@ -36,7 +36,7 @@ _LARGEST_EXACT = {np.dtype(np.float16): 2**11, np.dtype(np.float32): 2**24}
 
 
 @dataclass(frozen=True)
-class Layout:
+class BufferLayout:
     """Who holds which elements in one call, for the rank that is number ``index`` of the group.
 
     elements     of the buffer that ``payload_bytes`` means; whole elements a peer, rounded down
@@ -81,7 +81,7 @@ class Layout:
 
 
 @dataclass(frozen=True)
-class Piece:
+class PatternPiece:
     """``count`` elements of a buffer from ``begin`` on: the table twice in a row, read from ``start``."""
 
     begin: int
@@ -132,7 +132,7 @@ def layout(
     dtype: str = "fp32",
     variant: str = "default",
     bytes_a_peer: int = 1,
-) -> Layout:
+) -> BufferLayout:
     """The layout of one call of ``payload_bytes`` (meaning as in ``perfmodel.schema.samples``).
 
     Limits: fewer than one element or than ``bytes_a_peer`` bytes a peer, fewer than 2 ranks, more than
@@ -156,7 +156,7 @@ def layout(
         send, recv = ((elements,), (0,)) if index == 0 else ((0,), (elements,))
     elif operation in ("all_reduce", "sendrecv"):
         send = recv = (elements,)
-    return Layout(operation, ranks, index, kind, elements, send, recv)
+    return BufferLayout(operation, ranks, index, kind, elements, send, recv)
 
 
 def _check(
@@ -181,7 +181,7 @@ def _check(
         )
 
 
-def send_pieces(layout: Layout, salt: int) -> list[Piece]:
+def send_pieces(layout: BufferLayout, salt: int) -> list[PatternPiece]:
     """What the send buffer of this rank holds."""
     if layout.operation == "all_to_all":
         starts = [_start(layout.index, peer, salt) for peer in range(layout.ranks)]
@@ -189,7 +189,7 @@ def send_pieces(layout: Layout, salt: int) -> list[Piece]:
     return _pieces([layout.send_elements], [_start(layout.index, 0, salt)], _table(layout))
 
 
-def expected_pieces(layout: Layout, salt: int) -> list[Piece]:
+def expected_pieces(layout: BufferLayout, salt: int) -> list[PatternPiece]:
     """What the receive buffer of this rank must hold after the call."""
     me, ranks = layout.index, layout.ranks
     if layout.operation in _SUMS:
@@ -206,7 +206,7 @@ def expected_pieces(layout: Layout, salt: int) -> list[Piece]:
     return _pieces(layout.recv_counts, starts, _table(layout))
 
 
-def fill(buffer: Any, pieces: Sequence[Piece], row: int = 0) -> None:
+def fill(buffer: Any, pieces: Sequence[PatternPiece], row: int = 0) -> None:
     """Write a pattern into a 1-D buffer (numpy array or torch tensor) as send buffer number ``row``."""
     for piece in pieces:
         block = buffer[piece.begin : piece.begin + piece.count]
@@ -214,7 +214,7 @@ def fill(buffer: Any, pieces: Sequence[Piece], row: int = 0) -> None:
             part[...] = values
 
 
-def fill_rows(rows: NDArray[Any], pieces: Sequence[Piece]) -> None:
+def fill_rows(rows: NDArray[Any], pieces: Sequence[PatternPiece]) -> None:
     """Write rotating send buffers, one a row: row k as ``fill(rows[k], pieces, k)`` writes it."""
     for piece in pieces:
         block = rows[:, piece.begin : piece.begin + piece.count]
@@ -227,7 +227,7 @@ def fill_rows(rows: NDArray[Any], pieces: Sequence[Piece]) -> None:
                     part[...] = values
 
 
-def count_wrong(buffer: Any, pieces: Sequence[Piece], row: int = 0) -> int:
+def count_wrong(buffer: Any, pieces: Sequence[PatternPiece], row: int = 0) -> int:
     """How many elements of a buffer differ from a pattern."""
     wrong = 0
     for piece in pieces:
@@ -237,7 +237,7 @@ def count_wrong(buffer: Any, pieces: Sequence[Piece], row: int = 0) -> int:
     return wrong
 
 
-def _tiles(block: Any, piece: Piece, row: int) -> list[tuple[Any, Any]]:
+def _tiles(block: Any, piece: PatternPiece, row: int) -> list[tuple[Any, Any]]:
     """Views of a block beside the values they hold: whole periods as a matrix, then the rest."""
     start = (piece.start + _ROW_STEP * row) % PERIOD
     values: Any = piece.doubled[start : start + PERIOD]
@@ -251,10 +251,10 @@ def _tiles(block: Any, piece: Piece, row: int) -> list[tuple[Any, Any]]:
     return [*tiles, (block[whole:], values[:rest])] if rest else tiles
 
 
-def _pieces(counts: Sequence[int], starts: Sequence[int], doubled: NDArray[Any]) -> list[Piece]:
+def _pieces(counts: Sequence[int], starts: Sequence[int], doubled: NDArray[Any]) -> list[PatternPiece]:
     begins = [0, *np.cumsum(counts).tolist()]
     return [
-        Piece(begin, count, doubled, start)
+        PatternPiece(begin, count, doubled, start)
         for begin, count, start in zip(begins, counts, starts, strict=False)
         if count
     ]
@@ -264,7 +264,7 @@ def _start(sender: int, peer: int, salt: int) -> int:
     return (sender * _SENDER_STEP + peer * _PEER_STEP + salt * _SALT_STEP) % PERIOD
 
 
-def _table(layout: Layout) -> NDArray[Any]:
+def _table(layout: BufferLayout) -> NDArray[Any]:
     return _value_table(layout.dtype, layout.ranks if layout.operation in _SUMS else 1)
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from calibrate.cuda.symmetric import ALIGN_BYTES, Region, World
-from calibrate.cuda.tables import Tables
+from calibrate.cuda.device_tables import DeviceTables
+from calibrate.cuda.symmetric_worlds import ALIGN_BYTES, Region, SymmetricWorld
 from perfmodel.errors import BadInputError
 
 METHODS = ("three", "fused")
@@ -124,14 +124,14 @@ class Launches:
         return self.threads // LANES
 
 
-class Memory:
+class ExchangeMemory:
     """What the kernels of one exchange work on."""
 
     def __init__(
         self,
-        world: World,
+        world: SymmetricWorld,
         sizes: Sizes,
-        tables: Tables,
+        tables: DeviceTables,
         launches: Launches,
         patience_s: float,
         stage_all: bool,

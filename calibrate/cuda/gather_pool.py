@@ -1,6 +1,6 @@
 """Gather and pool: rows of many tables, looked up and summed into bags in one launch a class of tables.
 
-Tables whose rows are read the same way (``Shape``) make one class. ``gather_pool`` prepares and launches;
+Tables whose rows are read the same way (``RowAccess``) make one class. ``gather_pool`` prepares and launches;
 ``GatherPool`` is prepared once and then only launches, as a CUDA graph and a timing need it.
 Bags and their order: ``kernels/tables.cuh``. Specification: ``tests/oracles/kernels/gather_pool.py``.
 """
@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
+from calibrate.cuda.device_tables import DESCRIPTOR, ROW_TYPES, DeviceTables
 from calibrate.cuda.faults import new_faults, raise_faults
-from calibrate.cuda.gather_plan import THREADS, Plan, Shape, access_width, choose, shape_of
+from calibrate.cuda.gather_layout import THREADS, GatherLayout, RowAccess, access_width, choose, shape_of
 from calibrate.cuda.kernel import Kernel
 from calibrate.cuda.launch import blocks_at_once, launch
-from calibrate.cuda.tables import DESCRIPTOR, ROW_TYPES, Tables
 from perfmodel.errors import BadInputError
 
 SOURCE = "gather_pool.cu"
@@ -44,11 +44,11 @@ PIECE = np.dtype(
 
 
 @dataclass(frozen=True)
-class Options:
+class GatherOptions:
     """What a look-up does beside its tables.
 
     id_bytes   4 or 8, of ids and offsets;  mode  sum, mean, max;  weighted  each id has a factor
-    out_dtype  fp32, fp16, bf16;  layout  of the bags (``Tables.out_shape``)
+    out_dtype  fp32, fp16, bf16;  layout  of the bags (``DeviceTables.out_shape``)
     hot_rows   rows 0 .. hot_rows - 1 are asked to stay in the L2 cache, others to go first; 0: no difference
     """
 
@@ -59,7 +59,7 @@ class Options:
     layout: str = "sample"
     hot_rows: int = 0
 
-    def kernel(self, shape: Shape, dtype: str, *, long: bool) -> Kernel:
+    def kernel(self, shape: RowAccess, dtype: str, *, long: bool) -> Kernel:
         """The kernel for rows of ``dtype`` in ``shape``."""
         adding = _LARGEST if self.mode == "max" else _WEIGHTED if self.weighted else _PLAIN
         types = f"{ROW_TYPES[dtype]}, {_ID_TYPES[self.id_bytes]}, {OUT_TYPES[self.out_dtype]}"
@@ -77,8 +77,8 @@ class Class:
     shared_before, shared_bytes  of a block: of the rows' stream, of all
     """
 
-    shape: Shape
-    plan: Plan
+    shape: RowAccess
+    plan: GatherLayout
     kernel: Kernel
     pieces: Any
     count: int
@@ -97,7 +97,12 @@ class GatherPool:
     """
 
     def __init__(
-        self, tables: Tables, batch: int, options: Options, pooling: float = 1.0, plan: Plan | None = None
+        self,
+        tables: DeviceTables,
+        batch: int,
+        options: GatherOptions,
+        pooling: float = 1.0,
+        plan: GatherLayout | None = None,
     ) -> None:
         _require(options, tables, batch)
         self.tables, self.batch, self.options = tables, batch, options
@@ -154,7 +159,7 @@ class GatherPool:
 
         return torch.empty(self.out_shape, dtype=self.out_type, device=self.tables.device)
 
-    def _class(self, shape: Shape, pieces: Any, pooling: float) -> Class:
+    def _class(self, shape: RowAccess, pieces: Any, pooling: float) -> Class:
         import torch
 
         device, dtype, options = self.tables.device, self.tables.dtype, self.options
@@ -193,11 +198,11 @@ class GatherPool:
         )
 
 
-def _pieces(tables: Tables, batch: int, options: Options) -> dict[Shape, Any]:
+def _pieces(tables: DeviceTables, batch: int, options: GatherOptions) -> dict[RowAccess, Any]:
     """``PIECE`` of all pieces of the tables, by how they are read."""
     element = ELEMENT_BYTES[tables.dtype]
     described = tables.descriptors(batch, options.layout).cpu().numpy().view(DESCRIPTOR)
-    found: dict[Shape, list[Any]] = {}
+    found: dict[RowAccess, list[Any]] = {}
     for number, table in enumerate(described):
         row = int(table["dim"]) * element
         width = access_width(int(table["rows"]), int(table["row_bytes"]), row)
@@ -217,7 +222,7 @@ def _pieces(tables: Tables, batch: int, options: Options) -> dict[Shape, Any]:
 
 
 def gather_pool(
-    tables: Tables,
+    tables: DeviceTables,
     ids: Any,
     offsets: Any,
     *,
@@ -230,13 +235,13 @@ def gather_pool(
     faults: Any = None,
     check: bool = True,
 ) -> Any:
-    """Bags of looked-up rows, summed in fp32: ``out``, or a new tensor of ``Tables.out_shape``.
+    """Bags of looked-up rows, summed in fp32: ``out``, or a new tensor of ``DeviceTables.out_shape``.
 
     ids       [n] int32 or int64, rows of their tables;  offsets  [T B + 1] of the same type: the ids of bag
               t B + b are offsets[t B + b] .. offsets[t B + b + 1]; of lengths see ``offsets_of``
     weights   fp32 [n], factor of each id (sum and mean);  mode  sum, mean, max
     faults    ``new_faults``: counted on;  check  wait, and raise BadInputError for faults
-    others    see ``Options``
+    others    see ``GatherOptions``
     Source: torch.nn.functional.embedding_bag, FBGEMM's table-batched embedding; a weighted mean divides by
             the number of ids, as FBGEMM's does
     Limits: a bag of no ids -> 0;  an id out of range adds nothing (a mean counts it) and is a fault; offsets
@@ -244,7 +249,7 @@ def gather_pool(
     """
     _require_ids(tables, ids, offsets, weights)
     batch = (offsets.numel() - 1) // len(tables.rows)
-    options = Options(
+    options = GatherOptions(
         id_bytes=ids.element_size(),
         mode=mode,
         weighted=weights is not None,
@@ -285,7 +290,7 @@ def raise_gather_faults(faults: Any) -> None:
     raise_faults(faults[:2], "ids lie outside their tables", "an id is a row of its table: 0 .. E - 1.")
 
 
-def _require(options: Options, tables: Tables, batch: int) -> None:
+def _require(options: GatherOptions, tables: DeviceTables, batch: int) -> None:
     for value, known, what in (
         (options.mode, MODES, "mode"),
         (options.out_dtype, tuple(OUT_TYPES), "type of the bags"),
@@ -308,7 +313,7 @@ def _require(options: Options, tables: Tables, batch: int) -> None:
         )
 
 
-def _require_ids(tables: Tables, ids: Any, offsets: Any, weights: Any) -> None:
+def _require_ids(tables: DeviceTables, ids: Any, offsets: Any, weights: Any) -> None:
     import torch
 
     count, given = len(tables.rows), [ids, offsets, *([] if weights is None else [weights])]
@@ -331,7 +336,7 @@ def _require_ids(tables: Tables, ids: Any, offsets: Any, weights: Any) -> None:
         )
 
 
-def _require_out(out: Any, tables: Tables, shape: Sequence[int], dtype: Any) -> None:
+def _require_out(out: Any, tables: DeviceTables, shape: Sequence[int], dtype: Any) -> None:
     like = tuple(out.shape), out.dtype, out.device
     if like != (tuple(shape), dtype, tables.device) or not out.is_contiguous():
         raise BadInputError(
@@ -342,22 +347,22 @@ def _require_out(out: Any, tables: Tables, shape: Sequence[int], dtype: Any) -> 
 
 def kernels() -> list[Kernel]:
     """Both kernels in the variants that common tables take, and one of each kind that others take."""
-    plain, common = Options(), (Shape(32, 1, 16), Shape(8, 1, 16))
+    plain, common = GatherOptions(), (RowAccess(32, 1, 16), RowAccess(8, 1, 16))
     others = [
-        Options(id_bytes=4),
-        Options(weighted=True),
-        Options(mode="max"),
-        Options(hot_rows=1),
-        Options(out_dtype="fp16"),
-        Options(out_dtype="bf16"),
+        GatherOptions(id_bytes=4),
+        GatherOptions(weighted=True),
+        GatherOptions(mode="max"),
+        GatherOptions(hot_rows=1),
+        GatherOptions(out_dtype="fp16"),
+        GatherOptions(out_dtype="bf16"),
     ]
     rows = [
-        *((Shape(lanes, 1, 16), "fp32") for lanes in (1, 2, 4, 16)),
-        *((Shape(32, 2, width), "fp32") for width in (16, 8, 4)),
-        *((Shape(32, 2, width), "fp16") for width in (16, 2)),
-        *((Shape(16, 1, 16), dtype) for dtype in ("fp16", "bf16")),
-        *((Shape(lanes, 1, 16), "int8") for lanes in (4, 8)),
-        (Shape(32, 2, 1), "int8"),
+        *((RowAccess(lanes, 1, 16), "fp32") for lanes in (1, 2, 4, 16)),
+        *((RowAccess(32, 2, width), "fp32") for width in (16, 8, 4)),
+        *((RowAccess(32, 2, width), "fp16") for width in (16, 2)),
+        *((RowAccess(16, 1, 16), dtype) for dtype in ("fp16", "bf16")),
+        *((RowAccess(lanes, 1, 16), "int8") for lanes in (4, 8)),
+        (RowAccess(32, 2, 1), "int8"),
     ]
     made = [plain.kernel(shape, "fp32", long=long) for shape in common for long in (False, True)]
     made += [one.kernel(common[index % 2], "fp32", long=False) for index, one in enumerate(others)]

@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import Any
 
 from calibrate.cuda import nvshmem_build
-from calibrate.cuda.symmetric import WAIT_S, Region, digest_of, require_equal
+from calibrate.cuda.symmetric_worlds import WAIT_S, Region, digest_of, require_equal
 from perfmodel.errors import BadInputError, NoHardwareError, PerfmodelError, RankLostError
 
 _WITH_UNIQUE_ID = 8
@@ -112,7 +112,7 @@ class NvshmemWorld:
         return Region(memory, tuple(self._bases(at)))
 
     def agree(self, what: str) -> None:
-        """Through the store; as in calibrate.cuda.symmetric."""
+        """Through the store; as in calibrate.cuda.symmetric_worlds."""
         self._agreed += 1
         self._store.set(f"{self._agreed}/{self.rank}", str(digest_of(what)))
         heard = [int(self._heard(f"{self._agreed}/{peer}", peer)) for peer in range(self.ranks)]

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from calibrate.cuda.device_tables import ROW_TYPES, DeviceTables
 from calibrate.cuda.faults import new_faults, raise_faults
 from calibrate.cuda.kernel import Kernel
 from calibrate.cuda.launch import launch
-from calibrate.cuda.one_core_plan import WAYS, Plan, Shape, check_covers
-from calibrate.cuda.tables import ROW_TYPES, Tables
+from calibrate.cuda.one_core_plan import WAYS, CorePlan, TableShape, check_covers
 from perfmodel.errors import BadInputError
 
 SOURCE = "one_core.cu"
@@ -62,10 +62,10 @@ def cores(device: Any) -> int:
     return int(torch.cuda.get_device_properties(device).multi_processor_count)
 
 
-def shapes_of(tables: Tables, pooling: float = 1.0) -> list[Shape]:
+def shapes_of(tables: DeviceTables, pooling: float = 1.0) -> list[TableShape]:
     """Shapes of ``tables``, all with a mean of ``pooling`` ids a bag."""
     return [
-        Shape(rows.shape[0], dim, rows.element_size(), pooling)
+        TableShape(rows.shape[0], dim, rows.element_size(), pooling)
         for rows, dim in zip(tables.rows, tables.dims, strict=True)
     ]
 
@@ -77,7 +77,7 @@ class OneCore:
             memory than a core has -> BadInputError
     """
 
-    def __init__(self, tables: Tables, plan: Plan, batch: int, pooling: str = "sum") -> None:
+    def __init__(self, tables: DeviceTables, plan: CorePlan, batch: int, pooling: str = "sum") -> None:
         if tables.dtype not in ROWS or pooling not in POOLINGS:
             raise BadInputError(
                 f"rows of {tables.dtype} cannot be pooled as {pooling} by work lists.",
@@ -164,7 +164,7 @@ def _kernel(rows: str, ids: str) -> Kernel:
     return Kernel(SOURCE, f"pm::one_core<{ROW_TYPES[rows]}, {_ID_TYPES[ids]}>")
 
 
-def _work_list(plan: Plan, device: Any) -> tuple[Any, Any]:
+def _work_list(plan: CorePlan, device: Any) -> tuple[Any, Any]:
     import torch
 
     every = [item for items in plan.cores for item in items]

@@ -38,7 +38,7 @@ _ROUNDS = 1000
 
 
 @dataclass(frozen=True)
-class Shape:
+class TableShape:
     """A table: E rows of D columns of so many bytes an element, and its mean number of ids of a bag."""
 
     rows: int
@@ -83,32 +83,32 @@ class Item:
         return rows + self.pass_bags * bag + starts + self.id_room * ID_BYTES
 
 
-Cost = Callable[[Shape, Item], float]
+Cost = Callable[[TableShape, Item], float]
 """Seconds of an item on one core."""
 
-Whole = Callable[[Shape, Item], bool]
+Whole = Callable[[TableShape, Item], bool]
 """Whether L1-UB keeps the whole table for an item, beside as many bags a pass as have room then."""
 
 
 @dataclass(frozen=True)
-class Plan:
+class CorePlan:
     """Items of each core, in their order."""
 
     cores: tuple[tuple[Item, ...], ...]
 
-    def shared_bytes(self, shapes: Sequence[Shape]) -> int:
+    def shared_bytes(self, shapes: Sequence[TableShape]) -> int:
         """Memory that a core needs [bytes]: that of the largest item."""
         every = (
             item.shared_bytes(shapes[item.table].element_bytes) for items in self.cores for item in items
         )
         return max(every, default=0)
 
-    def loads(self, shapes: Sequence[Shape], cost: Cost) -> tuple[float, ...]:
+    def loads(self, shapes: Sequence[TableShape], cost: Cost) -> tuple[float, ...]:
         """Predicted time of each core [s]."""
         return tuple(sum(cost(shapes[item.table], item) for item in items) for items in self.cores)
 
 
-def fitted(shape: Shape, item: Item, capacity: int, whole: Whole | None = None) -> Item:
+def fitted(shape: TableShape, item: Item, capacity: int, whole: Whole | None = None) -> Item:
     """``item`` with the parts that its way gives to a core's memory of ``capacity`` bytes.
 
     The ids of all bags of a pass have room where bags are as long as the mean. A table that streams does so
@@ -147,13 +147,13 @@ def fitted(shape: Shape, item: Item, capacity: int, whole: Whole | None = None) 
 
 
 def symmetric(
-    shapes: Sequence[Shape],
+    shapes: Sequence[TableShape],
     ways: Sequence[str],
     batch: int,
     cores: int,
     capacity: int,
     whole: Whole | None = None,
-) -> Plan:
+) -> CorePlan:
     """Every core takes a slice of every table's batch; ``ways`` of the tables.
 
     batch  B, samples;  capacity  memory of one core [bytes];  whole  as in ``fitted``
@@ -168,12 +168,17 @@ def symmetric(
             if end > first
         ]
         lists.append(tuple(items))
-    return Plan(tuple(lists))
+    return CorePlan(tuple(lists))
 
 
 def asymmetric(
-    shapes: Sequence[Shape], batch: int, cores: int, capacity: int, cost: Cost, whole: Whole | None = None
-) -> Plan:
+    shapes: Sequence[TableShape],
+    batch: int,
+    cores: int,
+    capacity: int,
+    cost: Cost,
+    whole: Whole | None = None,
+) -> CorePlan:
     """Cores own tables; large ones are cut into slices of the batch, or of columns, which are then resident.
 
     Tables are cut until none of their parts takes longer than a target, each in its cheapest way; parts go in
@@ -187,7 +192,7 @@ def asymmetric(
         return _cheapest(shapes[table], table, batch, slices, capacity, cost, whole)
 
     uncut = [parts(table, 1)[0] for table in range(len(shapes))]
-    best = inf, Plan(())
+    best = inf, CorePlan(())
     for target in _targets(uncut, cores):
         cut = [item for table in range(len(shapes)) for item in _cut(parts, table, min(batch, cores), target)]
         spread = _spread([(cost(shapes[item.table], item), item) for item in cut], cores)
@@ -196,13 +201,18 @@ def asymmetric(
 
 
 def least_time_s(
-    shapes: Sequence[Shape], batch: int, cores: int, capacity: int, cost: Cost, whole: Whole | None = None
+    shapes: Sequence[TableShape],
+    batch: int,
+    cores: int,
+    capacity: int,
+    cost: Cost,
+    whole: Whole | None = None,
 ) -> float:
     """Time that no plan of these ways beats, where cutting a table never makes it cheaper in all [s]."""
     return sum(_cheapest(shape, 0, batch, 1, capacity, cost, whole)[0] for shape in shapes) / cores
 
 
-def check_covers(plan: Plan, shapes: Sequence[Shape], batch: int) -> None:
+def check_covers(plan: CorePlan, shapes: Sequence[TableShape], batch: int) -> None:
     """Raises BadInputError unless every bag of every table and column is looked up exactly once."""
     columns: dict[int, dict[tuple[int, int], list[tuple[int, int]]]] = {}
     for item in (item for items in plan.cores for item in items):
@@ -238,7 +248,7 @@ def _pitches(columns: int, element_bytes: int) -> tuple[int, int]:
     return pieces * PIECE_BYTES, pieces * PIECE_BYTES // element_bytes * SUM_BYTES
 
 
-def _check(shapes: Sequence[Shape], batch: int, cores: int) -> None:
+def _check(shapes: Sequence[TableShape], batch: int, cores: int) -> None:
     if cores < 1 or batch < 1 or not shapes:
         raise BadInputError(
             f"a plan of {len(shapes)} tables, {batch} samples and {cores} cores has no work.",
@@ -246,7 +256,7 @@ def _check(shapes: Sequence[Shape], batch: int, cores: int) -> None:
         )
 
 
-def _checked(shape: Shape, item: Item, capacity: int) -> Item:
+def _checked(shape: TableShape, item: Item, capacity: int) -> Item:
     need = item.shared_bytes(shape.element_bytes)
     if need > capacity:
         raise BadInputError(
@@ -257,7 +267,7 @@ def _checked(shape: Shape, item: Item, capacity: int) -> Item:
     return item
 
 
-def _column_cuts(shape: Shape, capacity: int) -> Iterator[tuple[str, int]]:
+def _column_cuts(shape: TableShape, capacity: int) -> Iterator[tuple[str, int]]:
     """Ways, and parts of so many columns: all of them, and the widest that is resident."""
     for way in WAYS:
         yield way, shape.dim
@@ -268,7 +278,7 @@ def _column_cuts(shape: Shape, capacity: int) -> Iterator[tuple[str, int]]:
 
 
 def _cheapest(
-    shape: Shape, table: int, batch: int, slices: int, capacity: int, cost: Cost, whole: Whole | None
+    shape: TableShape, table: int, batch: int, slices: int, capacity: int, cost: Cost, whole: Whole | None
 ) -> tuple[float, tuple[Item, ...]]:
     """Time in all, and parts, of the cheapest way to look a table up in ``slices`` slices of its batch."""
     found: tuple[float, tuple[Item, ...]] = (inf, ())
@@ -312,7 +322,7 @@ def _cut(
     return parts(table, low)[1]
 
 
-def _spread(timed: list[tuple[float, Item]], cores: int) -> tuple[float, Plan]:
+def _spread(timed: list[tuple[float, Item]], cores: int) -> tuple[float, CorePlan]:
     """Items on cores, the longest first, each where the load is least; then the busiest core is relieved."""
     order = sorted(timed, key=lambda one: (-one[0], one[1].table, one[1].first_bag, one[1].first_column))
     heap = [(0.0, core) for core in range(cores)]
@@ -326,7 +336,7 @@ def _spread(timed: list[tuple[float, Item]], cores: int) -> tuple[float, Plan]:
             break
     key = lambda one: (one[1].table, one[1].first_column, one[1].first_bag)  # noqa: E731
     lists = tuple(tuple(item for _, item in sorted(items, key=key)) for items in held)
-    return max(_load(items) for items in held), Plan(lists)
+    return max(_load(items) for items in held), CorePlan(lists)
 
 
 def _load(items: Sequence[tuple[float, Item]]) -> float:

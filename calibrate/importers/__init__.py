@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
+from calibrate.importers.logged_rows import UnreadLine
 from calibrate.importers.merge import ImportResult, Stack, import_logs, read_text
-from calibrate.importers.rows import UnreadLine
 
 __all__ = ["ImportResult", "Stack", "UnreadLine", "import_logs", "read_text"]

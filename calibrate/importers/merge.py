@@ -10,19 +10,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from calibrate.importers.nccl_json import read_nccl_json
-from calibrate.importers.nccl_text import read_nccl_text
-from calibrate.importers.nvshmem_text import buffer_sizes, looks_like_nvshmem, read_nvshmem_text
-from calibrate.importers.rows import (
+from calibrate.importers.logged_rows import (
     US_PER_S,
+    LoggedRow,
+    LoggedRun,
     Reading,
-    Row,
-    Run,
     UnreadLine,
     infer_gpus,
     operation_name,
     why_unusable,
 )
+from calibrate.importers.nccl_json import read_nccl_json
+from calibrate.importers.nccl_text import read_nccl_text
+from calibrate.importers.nvshmem_text import buffer_sizes, looks_like_nvshmem, read_nvshmem_text
 from calibrate.importers.samples_csv import looks_like_csv, read_samples_csv
 from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import SAMPLE_OPERATIONS, Clock
@@ -79,9 +79,9 @@ def import_logs(
     Raises BadInputError when nothing can be used, or when several stacks are in the logs and none is chosen.
     """
     _check_options(paths, op, clock, gpus, gpus_per_node)
-    given = Run(operation_text=op or "", gpus=gpus or 0, gpus_per_node=gpus_per_node or 0)
+    given = LoggedRun(operation_text=op or "", gpus=gpus or 0, gpus_per_node=gpus_per_node or 0)
     given.library_version = library_version or ""
-    rows: list[Row] = []
+    rows: list[LoggedRow] = []
     unread: list[UnreadLine] = []
     for path in paths:
         reading = _read_file(Path(path))
@@ -163,9 +163,9 @@ def _operation_in(file: str) -> str:
     return found.pop() if len(found) == 1 else ""
 
 
-def _settle(rows: Iterable[Row], given: Run) -> None:
+def _settle(rows: Iterable[LoggedRow], given: LoggedRun) -> None:
     """Fill in what the logs of one file leave open; what they say and the options contradict is an error."""
-    by_run: dict[int, list[Row]] = {}
+    by_run: dict[int, list[LoggedRow]] = {}
     for row in rows:
         by_run.setdefault(id(row.run), []).append(row)
     for mine in by_run.values():
@@ -185,7 +185,7 @@ def _settle(rows: Iterable[Row], given: Run) -> None:
             buffer_sizes(mine)
 
 
-def _settle_count(run: Run, given: Run, name: str, option: str, where: str) -> None:
+def _settle_count(run: LoggedRun, given: LoggedRun, name: str, option: str, where: str) -> None:
     said, wanted = getattr(run, name), getattr(given, name)
     if wanted and name == "gpus_per_node" and run.gpus:
         wanted = min(wanted, run.gpus)
@@ -197,7 +197,7 @@ def _settle_count(run: Run, given: Run, name: str, option: str, where: str) -> N
     setattr(run, name, said or wanted)
 
 
-def _why_run_unusable(run: Run) -> str:
+def _why_run_unusable(run: LoggedRun) -> str:
     if run.trouble:
         return run.trouble
     if not run.operation:
@@ -215,7 +215,7 @@ def _why_run_unusable(run: Run) -> str:
     return ""
 
 
-def _stack(run: Run) -> Stack:
+def _stack(run: LoggedRun) -> Stack:
     return Stack(run.backend, run.library_version, run.gpu, run.clock)
 
 
@@ -263,7 +263,7 @@ def _nothing_usable(
     )
 
 
-def _frame(rows: list[Row], machine: str) -> tuple[pd.DataFrame, list[str]]:
+def _frame(rows: list[LoggedRow], machine: str) -> tuple[pd.DataFrame, list[str]]:
     """The table of samples, with duplicates and wrong results flagged, and warnings about the data."""
     import pandas as pd
 
@@ -288,7 +288,7 @@ def _frame(rows: list[Row], machine: str) -> tuple[pd.DataFrame, list[str]]:
     return frame, warnings + _falling_times(frame)
 
 
-def _record(row: Row, machine: str) -> dict[str, object]:
+def _record(row: LoggedRow, machine: str) -> dict[str, object]:
     run = row.run
     wrong = row.wrong != 0  # also for NaN
     notes = [note for note in (row.note, run.note) if note]

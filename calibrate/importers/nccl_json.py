@@ -14,8 +14,16 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from calibrate.importers.logged_rows import (
+    LoggedRow,
+    LoggedRun,
+    Printed,
+    Reading,
+    UnreadLine,
+    clip,
+    operation_name,
+)
 from calibrate.importers.nccl_text import version_from_code
-from calibrate.importers.rows import Printed, Reading, Row, Run, UnreadLine, clip, operation_name
 
 _PRINTED_HALF_UNIT = 0.5e-6  # %lf prints six decimals
 
@@ -74,12 +82,12 @@ def _int(value: Any, default: int = 0) -> int:
     return int(text) if text.isascii() and text.isdigit() and len(text) <= 18 else default
 
 
-def _run(document: dict[str, Any]) -> Run:
+def _run(document: dict[str, Any]) -> LoggedRun:
     config = document.get("config")
     config = config if isinstance(config, dict) else {}
     args = document.get("args")
     program = str(args[0])[:200] if isinstance(args, list) and args else ""
-    run = Run(operation_text=program, operation=operation_name(program))
+    run = LoggedRun(operation_text=program, operation=operation_name(program))
     if version := _int(document.get("nccl_version")):
         run.library_version = version_from_code(version)
     run.clock = "graph" if _int(config.get("graph")) > 0 else "stream"
@@ -89,7 +97,7 @@ def _run(document: dict[str, Any]) -> Run:
     return run
 
 
-def _devices(config: dict[str, Any], run: Run) -> None:
+def _devices(config: dict[str, Any], run: LoggedRun) -> None:
     devices = config.get("devices")
     devices = [d for d in devices if isinstance(d, dict)] if isinstance(devices, list) else []
     if not devices:
@@ -123,7 +131,7 @@ def _number(value: Any) -> Printed | None:
         return None
 
 
-def _row(result: Any, part: Any, run: Run) -> Row | str:
+def _row(result: Any, part: Any, run: LoggedRun) -> LoggedRow | str:
     if not isinstance(result, dict) or not isinstance(part, dict):
         return "not an object with a time and bandwidths"
     if "cpu_time" in part:
@@ -134,7 +142,7 @@ def _row(result: Any, part: Any, run: Run) -> Row | str:
     if time_us is None:
         return "no time"
     datatype, redop = str(result.get("type", ""))[:40], str(result.get("redop", ""))[:40]
-    row = Row("", 0, "", run, size, datatype, redop, False, time_us)
+    row = LoggedRow("", 0, "", run, size, datatype, redop, False, time_us)
     row.algbw, row.busbw = _number(part.get("alg_bw")), _number(part.get("bus_bw"))
     wrong = _number(part.get("nwrong"))
     row.wrong = wrong.value if wrong is not None else 0.0

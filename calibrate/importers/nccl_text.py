@@ -16,10 +16,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from calibrate.importers.rows import (
+from calibrate.importers.logged_rows import (
+    LoggedRow,
+    LoggedRun,
     Reading,
-    Row,
-    Run,
     UnreadLine,
     clip,
     operation_name,
@@ -55,7 +55,7 @@ def version_from_code(code: int) -> str:
 class _State:
     """Where the reader is inside a file."""
 
-    run: Run = field(default_factory=Run)
+    run: LoggedRun = field(default_factory=LoggedRun)
     columns: list[str] = field(default_factory=list)
     seen: set[str] = field(default_factory=set)  # which headers this run has shown
     groups: set[int] = field(default_factory=set)
@@ -86,7 +86,7 @@ def read_nccl_text(text: str, file: str) -> Reading:
     return reading
 
 
-def _starts_new_run(kind: str, state: _State, runs: list[Run]) -> _State:
+def _starts_new_run(kind: str, state: _State, runs: list[LoggedRun]) -> _State:
     """A header that repeats, or that follows rows, opens the next run of the same file."""
     if kind in state.seen or "row" in state.seen:
         state = _State(command=state.command)
@@ -95,7 +95,7 @@ def _starts_new_run(kind: str, state: _State, runs: list[Run]) -> _State:
     return state
 
 
-def _header(line: str, state: _State, runs: list[Run]) -> _State:
+def _header(line: str, state: _State, runs: list[LoggedRun]) -> _State:
     words = line.lstrip("#").split()
     if "nccl-tests version" in line:
         state = _starts_new_run("version", state, runs)
@@ -177,7 +177,7 @@ def _looks_like_data(tokens: list[str]) -> bool:
     return sum(numbers) >= len(tokens) / 2
 
 
-def _row(tokens: list[str], columns: list[str], start: int, run: Run) -> Row | str:
+def _row(tokens: list[str], columns: list[str], start: int, run: LoggedRun) -> LoggedRow | str:
     """One of the two halves of a line (``file`` and the like are filled in by the caller), or why not."""
     values = [parse_printed(token) for token in tokens[start : start + 3]]
     if len(values) < 3 or values[0] is None:
@@ -185,7 +185,7 @@ def _row(tokens: list[str], columns: list[str], start: int, run: Run) -> Row | s
     if values[1] is None or values[2] is None:
         return "a bandwidth is not a number"
     named = dict(zip(columns[:start], tokens, strict=False))
-    row = Row("", 0, "", run, 0, named.get("type", ""), named.get("redop", ""), False, values[0])
+    row = LoggedRow("", 0, "", run, 0, named.get("type", ""), named.get("redop", ""), False, values[0])
     row.algbw, row.busbw = values[1], values[2]
     has_check = start + 3 < len(columns) and columns[start + 3] in ("#wrong", "wrong", "error")
     if has_check:
@@ -199,7 +199,7 @@ def _row(tokens: list[str], columns: list[str], start: int, run: Run) -> Row | s
     return row
 
 
-def _finish(run: Run) -> None:
+def _finish(run: LoggedRun) -> None:
     """Ranks, nodes and collective from what the headers said."""
     run.operation = operation_name(run.operation_text)
     if not run.gpus:

@@ -21,10 +21,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from calibrate.importers.rows import (
+from calibrate.importers.logged_rows import (
+    LoggedRow,
+    LoggedRun,
     Reading,
-    Row,
-    Run,
     UnreadLine,
     clip,
     operation_name,
@@ -48,14 +48,14 @@ _PER_PEER = ("all_to_all", "all_gather", "reduce_scatter")
 class _State:
     """Where the reader is inside a file."""
 
-    run: Run = field(default_factory=lambda: Run(backend="nvshmem"))
+    run: LoggedRun = field(default_factory=lambda: LoggedRun(backend="nvshmem"))
     pes: dict[int, int] = field(default_factory=dict)  # PE -> its number on the node
     job: str = ""
     box: list[str] = field(default_factory=list)  # cells of the last header row of a boxed table
     columns: list[str] = field(default_factory=list)
     min_size: int = 0
     graph: bool = False
-    tables: dict[tuple[str, str], Run] = field(default_factory=dict)  # (job, variant) -> run of this process
+    tables: dict[tuple[str, str], LoggedRun] = field(default_factory=dict)  # by (job, variant)
 
 
 def read_nvshmem_text(text: str, file: str) -> Reading:
@@ -72,7 +72,7 @@ def read_nvshmem_text(text: str, file: str) -> Reading:
             _pe_line(pe, state)
         elif not _header(line, state):
             row = _data(line, state)
-            if isinstance(row, Row):
+            if isinstance(row, LoggedRow):
                 row.file, row.line_no, row.text = file, line_no, line
                 reading.rows.append(row)
             elif row:
@@ -119,7 +119,7 @@ def _header(line: str, state: _State) -> bool:
     return False
 
 
-def _data(line: str, state: _State) -> Row | str:
+def _data(line: str, state: _State) -> LoggedRow | str:
     """The row of a data line, why it cannot be read, or "" for a line that is no data."""
     if machine := _MACHINE_ROW.match(line):
         job, sub, size, what, value, unit = machine.groups()
@@ -165,7 +165,7 @@ def _row(
     busbw: str | None,
     *,
     boxed: bool = False,
-) -> Row | str:
+) -> LoggedRow | str:
     payload, time_us = parse_bytes(size), parse_printed(latency)
     if payload is None:
         return "the size is not a whole number of bytes"
@@ -178,11 +178,11 @@ def _row(
     variant = (
         ("on_stream_graph" if state.graph else "on_stream") if on_stream else f"device_{scope or 'block'}"
     )
-    run = state.tables.setdefault((job, variant), Run(backend="nvshmem"))
+    run = state.tables.setdefault((job, variant), LoggedRun(backend="nvshmem"))
     run.operation_text, run.operation, run.variant = job, operation_name(job), variant
     run.clock = ("graph" if state.graph else "stream") if on_stream else "device"
     run.boxed = boxed
-    row = Row(
+    row = LoggedRow(
         "", 0, "", run, payload, sub[0] if sub else "", "" if redop == "None" else redop, False, time_us
     )
     row.algbw = parse_printed(algbw) if algbw else None
@@ -215,13 +215,13 @@ def _finish(state: _State) -> None:
         run.min_size = state.min_size
 
 
-def buffer_sizes(rows: list[Row]) -> None:
+def buffer_sizes(rows: list[LoggedRow]) -> None:
     """Turn sizes for one peer into buffer sizes, in the tables whose first row shows that they are such."""
     for datatype in sorted({row.datatype for row in rows}):
         _buffer_sizes([row for row in rows if row.datatype == datatype])
 
 
-def _buffer_sizes(rows: list[Row]) -> None:
+def _buffer_sizes(rows: list[LoggedRow]) -> None:
     run = rows[0].run
     if run.operation not in _PER_PEER or run.gpus < 2:
         return

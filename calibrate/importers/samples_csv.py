@@ -8,12 +8,12 @@ from __future__ import annotations
 import csv
 import io
 
-from calibrate.importers.rows import (
+from calibrate.importers.logged_rows import (
     US_PER_S,
+    LoggedRow,
+    LoggedRun,
     Printed,
     Reading,
-    Row,
-    Run,
     UnreadLine,
     clip,
     operation_name,
@@ -47,7 +47,7 @@ def looks_like_csv(text: str) -> bool:
 def read_samples_csv(text: str, file: str) -> Reading:
     """All rows of a CSV file in our format; never raises on any text."""
     reading = Reading()
-    runs: dict[tuple[str, ...], Run] = {}
+    runs: dict[tuple[str, ...], LoggedRun] = {}
     table = csv.DictReader(io.StringIO(text.lstrip("\ufeff \r\n")), skipinitialspace=True)
     while True:
         try:
@@ -72,14 +72,14 @@ def read_samples_csv(text: str, file: str) -> Reading:
     return reading
 
 
-def _row(cells: dict[str, str], runs: dict[tuple[str, ...], Run]) -> Row | str:
+def _row(cells: dict[str, str], runs: dict[tuple[str, ...], LoggedRun]) -> LoggedRow | str:
     payload, time_s = parse_bytes(cells.get("payload_bytes", "").removesuffix(".0")), cells.get("time_s", "")
     printed = parse_printed(time_s)
     if payload is None:
         return "payload_bytes is not a whole number of bytes"
     if printed is None:
         return f"time_s '{clip(time_s)[:40]}' is not a number"
-    run = runs.setdefault(tuple(cells.get(name, "") for name in _RUN_COLUMNS), Run())
+    run = runs.setdefault(tuple(cells.get(name, "") for name in _RUN_COLUMNS), LoggedRun())
     run.operation_text = cells.get("collective", "")
     run.operation = operation_name(run.operation_text)
     run.backend = cells.get("backend", "").lower() or "nccl"
@@ -98,7 +98,7 @@ def _row(cells: dict[str, str], runs: dict[tuple[str, ...], Run]) -> Row | str:
         return f"clock '{clip(run.clock)[:40]}': one of {', '.join(Clock)}"
     in_place = cells.get("in_place", "").lower() in ("true", "1", "yes")
     scaled = Printed(printed.value * US_PER_S, printed.half_unit * US_PER_S)
-    row = Row("", 0, "", run, payload, cells.get("datatype", ""), "", in_place, scaled)
+    row = LoggedRow("", 0, "", run, payload, cells.get("datatype", ""), "", in_place, scaled)
     row.wrong = 1.0 if cells.get("flag", "") == "wrong" else 0.0
     row.note = cells.get("note", "")[:200]
     return row

@@ -15,7 +15,7 @@ from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from calibrate.machine.gpus import find_gpus
+from calibrate.machine.local_gpus import find_gpus
 
 IMPORT_S = 120.0
 """An import that takes longer than this does not end."""

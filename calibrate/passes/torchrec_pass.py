@@ -17,16 +17,16 @@ from typing import Any
 
 from calibrate.machine.libraries import install_torchrec
 from calibrate.operations import Availability, Place
-from calibrate.passes.exchange import OWNER_ROWS, SPLITS, Job, expected_bags
-from calibrate.passes.ids import IdSet, draw_sets
-from calibrate.passes.kernels_fbgemm import devices
+from calibrate.passes.exchange_pass import OWNER_ROWS, SPLITS, Job, expected_bags
+from calibrate.passes.fbgemm_kernels import devices
+from calibrate.passes.id_sets import IdSet, draw_sets
 from calibrate.passes.pattern_rows import fill_rows, require_exact
 from calibrate.passes.reference import count_wrong
-from calibrate.planning.grids import POOLED_BYTES, SMALL_BYTES
+from calibrate.planning.kernel_cells import POOLED_BYTES, SMALL_BYTES
 from calibrate.providers import torch_world
 from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import Clock
-from perfmodel.schema.runs import Kind, Point
+from perfmodel.schema.runs import Point, PointKind
 
 
 def availability() -> Availability:
@@ -181,7 +181,12 @@ class TorchRec:
         would own, or bags whose sums would be rounded -> BadInputError
         """
         work = point.work
-        if point.kind is not Kind.COMPOSED or work is None or len(ranks) < 2 or point.clock != Clock.EAGER:
+        if (
+            point.kind is not PointKind.COMPOSED
+            or work is None
+            or len(ranks) < 2
+            or point.clock != Clock.EAGER
+        ):
             raise BadInputError("torchrec times whole passes of two or more ranks, one host call each.")
         job = Job(work, tuple(ranks), list(ranks).index(self._rank))
         if point.backend != self._backend or work.rows < len(ranks) or work.id_bytes != SMALL_BYTES:

@@ -17,7 +17,7 @@ _GROUPS = {"kernels": KERNELS, "composed": IMPLEMENTATIONS}
 
 
 @dataclass(frozen=True)
-class Selection:
+class WantedParts:
     """Pairs of a group (a library, ``kernels``, ``composed``) and a name in it; "" takes all of the group.
 
     No pairs take everything.
@@ -43,7 +43,7 @@ class Selection:
         return self.wants_group(backend)
 
 
-def read_selection(only: Iterable[str], backends: Sequence[str], known: Sequence[str]) -> Selection:
+def read_selection(only: Iterable[str], backends: Sequence[str], known: Sequence[str]) -> WantedParts:
     """Selection of ``--only`` texts; each may hold several, with commas between.
 
     Limits: "" or nothing -> everything; an unknown group or name, or a colon and no name -> BadInputError
@@ -70,4 +70,4 @@ def read_selection(only: Iterable[str], backends: Sequence[str], known: Sequence
                 "give one of the two.",
             )
         pairs.append((group, name))
-    return Selection(tuple(dict.fromkeys(pairs)))
+    return WantedParts(tuple(dict.fromkeys(pairs)))

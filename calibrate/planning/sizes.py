@@ -8,7 +8,7 @@ from typing import Protocol
 from calibrate.planning.presets import Preset
 from calibrate.running.stopping import Target, calls_for
 from perfmodel.errors import BadInputError
-from perfmodel.schema.runs import Kind, Point
+from perfmodel.schema.runs import Point, PointKind
 from perfmodel.units import format_bytes
 
 SMALLEST_BYTES = 128
@@ -27,13 +27,13 @@ _FLOOR_S = {"cpu": 8e-6, "cuda": 15e-6}
 _PEER_S = {"cpu": 3e-6, "cuda": 1e-6}
 _BYTES_PER_S = {"cpu": 1.5e9, "cuda": 5e10}
 _COMPOSED_FLOORS = 20
-_OVERHEAD_S = {Kind.COLLECTIVE: 0.008, Kind.KERNEL: 0.035, Kind.COMPOSED: 0.035}
+_OVERHEAD_S = {PointKind.COLLECTIVE: 0.008, PointKind.KERNEL: 0.035, PointKind.COMPOSED: 0.035}
 _CHECKED_BYTES_PER_S = {"cpu": 3e8, "cuda": 1e10}
 PILOT_CALLS = 10
 
 
 class Memory(Protocol):
-    """What sizes depend on; ``calibrate.planning.plan.World`` is one."""
+    """What sizes depend on; ``calibrate.planning.measurement_plan.World`` is one."""
 
     @property
     def device(self) -> str: ...
@@ -103,9 +103,11 @@ def uneven(grid: Sequence[int], ranks: int, count: int) -> list[int]:
 
 def guess_call_s(point: Point, device: str) -> float:
     """About what one call takes [s], before anyone timed it; may be wrong by a factor of three."""
-    floor_s = _FLOOR_S[device] + _PEER_S[device] * (point.gpus - 1 if point.kind is Kind.COLLECTIVE else 0)
+    floor_s = _FLOOR_S[device] + _PEER_S[device] * (
+        point.gpus - 1 if point.kind is PointKind.COLLECTIVE else 0
+    )
     payload_bytes = float(point.payload_bytes)
-    if point.kind is Kind.COMPOSED:
+    if point.kind is PointKind.COMPOSED:
         floor_s *= _COMPOSED_FLOORS
         work = point.work
         if work is not None:

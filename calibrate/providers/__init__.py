@@ -29,10 +29,10 @@ COLLECTIVE_PROVIDERS = {
 
 PROVIDERS = {
     **COLLECTIVE_PROVIDERS,
-    "torch": "calibrate.passes.kernels:TorchKernels:torch_availability",
-    "fbgemm": "calibrate.passes.kernels_fbgemm:FbgemmKernels",
-    "perfmodel": "calibrate.passes.kernels_own:OwnKernels",
-    "exchange": "calibrate.passes.exchange:Exchange",
+    "torch": "calibrate.passes.torch_kernels:TorchKernels:torch_availability",
+    "fbgemm": "calibrate.passes.fbgemm_kernels:FbgemmKernels",
+    "perfmodel": "calibrate.passes.own_kernels:OwnKernels",
+    "exchange": "calibrate.passes.exchange_pass:ExchangePass",
     "torchrec": "calibrate.passes.torchrec_pass:TorchRec",
 }
 """Every provider: module, class and, where it is not ``availability``, the function that says if it runs."""

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from calibrate.machine.libraries import install_torch
 from calibrate.operations import Availability, Place, RawCollectives
-from calibrate.patterns import Layout
+from calibrate.patterns import BufferLayout
 from calibrate.providers import torch_world
-from calibrate.providers.host import Call, HostCollectives, HostOperation, InPlaceHostOperation
+from calibrate.providers.host_collectives import Call, HostCollectives, HostOperation, InPlaceHostOperation
 from perfmodel.schema.evidence import SAMPLE_OPERATIONS
 
 
@@ -73,7 +73,7 @@ class Gloo(HostCollectives, RawCollectives):
             self._groups.clear()
             torch_world.leave()
 
-    def _call(self, one: Layout, variant: str, group: Any) -> Call:
+    def _call(self, one: BufferLayout, variant: str, group: Any) -> Call:
         return torch_world.calls(self._dist, one, variant, *group)
 
     def _wrap(self, array: NDArray[Any]) -> Any:

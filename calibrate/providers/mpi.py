@@ -14,8 +14,8 @@ from typing import Any
 
 from calibrate.machine.libraries import install_mpi
 from calibrate.operations import Availability, Place, RawCollectives
-from calibrate.patterns import Layout
-from calibrate.providers.host import Call, HostCollectives, as_numpy
+from calibrate.patterns import BufferLayout
+from calibrate.providers.host_collectives import Call, HostCollectives, as_numpy
 from perfmodel.errors import NoHardwareError
 from perfmodel.schema.evidence import SAMPLE_OPERATIONS
 
@@ -102,7 +102,7 @@ class Mpi(HostCollectives, RawCollectives):
         leaving.start()
         leaving.join(_FINALIZE_S)
 
-    def _call(self, one: Layout, variant: str, group: Any) -> Call:
+    def _call(self, one: BufferLayout, variant: str, group: Any) -> Call:
         if one.operation == "all_to_all" and variant == "uneven":
             return self._uneven(one, group)
         if one.operation == "sendrecv":
@@ -121,6 +121,6 @@ class Mpi(HostCollectives, RawCollectives):
         return calls[one.operation]
 
     @staticmethod
-    def _uneven(one: Layout, group: Any) -> Call:
+    def _uneven(one: BufferLayout, group: Any) -> Call:
         out, into = list(one.send_counts), list(one.recv_counts)
         return lambda send, recv: group.Alltoallv([send, out], [recv, into])

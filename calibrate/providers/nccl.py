@@ -10,9 +10,9 @@ from functools import partial
 from typing import Any
 
 from calibrate.operations import Availability, Place, RawCollectives
-from calibrate.patterns import Layout
+from calibrate.patterns import BufferLayout
 from calibrate.providers import torch_world
-from calibrate.providers.device import (
+from calibrate.providers.device_collectives import (
     Arena,
     DeviceCollectives,
     DeviceOperation,
@@ -102,12 +102,12 @@ class Nccl(DeviceCollectives, RawCollectives):
             self._groups.clear()
             torch_world.leave()
 
-    def _make(self, one: Layout, variant: str, ranks: tuple[int, ...]) -> DeviceOperation:
+    def _make(self, one: BufferLayout, variant: str, ranks: tuple[int, ...]) -> DeviceOperation:
         call = torch_world.calls(self._dist, one, variant, self._group(ranks), ranks)
         send, recv = self._buffers(one)
         return DeviceOperation(one, call, send, recv, in_place=one.operation == "all_reduce")
 
-    def _buffers(self, one: Layout) -> tuple[Any, Any]:
+    def _buffers(self, one: BufferLayout) -> tuple[Any, Any]:
         """(send, receive): of the arena, or of their own where they are larger."""
         import torch
 

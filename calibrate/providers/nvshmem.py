@@ -15,9 +15,9 @@ import numpy as np
 
 from calibrate.machine.libraries import install_nvshmem
 from calibrate.operations import Availability, Place
-from calibrate.patterns import Layout
+from calibrate.patterns import BufferLayout
 from calibrate.providers import torch_world
-from calibrate.providers.device import (
+from calibrate.providers.device_collectives import (
     Arena,
     Call,
     DeviceCollectives,
@@ -126,13 +126,13 @@ class Nvshmem(DeviceCollectives):
             )
         return super()._group(ranks)
 
-    def _make(self, one: Layout, variant: str, ranks: tuple[int, ...]) -> DeviceOperation:
+    def _make(self, one: BufferLayout, variant: str, ranks: tuple[int, ...]) -> DeviceOperation:
         send, recv = self._arena.views(one, torch_dtype(one))
         team = self._group(ranks)
         call = self._uneven(one, team, ranks) if variant == "uneven" else self._collective(one, team, recv)
         return DeviceOperation(one, call, send, recv)
 
-    def _collective(self, one: Layout, team: Any, recv: Any) -> Call:
+    def _collective(self, one: BufferLayout, team: Any, recv: Any) -> Call:
         """NVSHMEM counts elements of a peer's part, of the output, or of the input, by collective."""
         name, count = {
             "all_to_all": ("alltoall", one.elements // one.ranks),
@@ -148,7 +148,7 @@ class Nvshmem(DeviceCollectives):
             return lambda send, _: function(team, into, out, count, 0, _stream())
         return lambda send, _: function(team, into, send.data_ptr(), count, _stream())
 
-    def _uneven(self, one: Layout, team: Any, ranks: tuple[int, ...]) -> Call:
+    def _uneven(self, one: BufferLayout, team: Any, ranks: tuple[int, ...]) -> Call:
         """Part p of this rank goes to the p-th rank's buffer, behind the parts of earlier ranks."""
         width = one.dtype.itemsize
         begins = [0, *accumulate(one.send_counts)][:-1]

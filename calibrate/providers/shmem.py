@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrate.operations import Availability, Place, RawCollectives
-from calibrate.patterns import Layout
+from calibrate.patterns import BufferLayout
 from calibrate.providers.heap import FOLDER, ZONE_BYTES, SymmetricHeap, remove_stale, require_addresses
-from calibrate.providers.host import Call, HostCollectives, HostOperation, as_numpy
+from calibrate.providers.host_collectives import Call, HostCollectives, HostOperation, as_numpy
 from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import SAMPLE_OPERATIONS
 
@@ -145,7 +145,7 @@ class Shmem(HostCollectives, RawCollectives):
             heap.close()
         self._groups.clear()
 
-    def _call(self, one: Layout, variant: str, group: Any) -> Call:
+    def _call(self, one: BufferLayout, variant: str, group: Any) -> Call:
         calls: dict[str, Callable[[], Landing]] = {
             "all_to_all": lambda: _all_to_all(group, one.send_counts, one.dtype),
             "reduce_scatter": lambda: _reduce_scatter(group, one.elements, one.dtype),

@@ -11,9 +11,9 @@ from itertools import accumulate
 from typing import Any
 
 from calibrate.operations import Availability, Place
-from calibrate.patterns import Layout
+from calibrate.patterns import BufferLayout
 from calibrate.providers import torch_world
-from calibrate.providers.device import (
+from calibrate.providers.device_collectives import (
     Arena,
     Call,
     DeviceCollectives,
@@ -84,7 +84,7 @@ class SymmetricMemory(DeviceCollectives):
             self._groups.clear()
             torch_world.leave()
 
-    def _make(self, one: Layout, variant: str, ranks: tuple[int, ...]) -> DeviceOperation:
+    def _make(self, one: BufferLayout, variant: str, ranks: tuple[int, ...]) -> DeviceOperation:
         kind = torch_dtype(one)
         send, recv = self._arena.views(one, kind)
         name, _, handle = self._group(ranks)

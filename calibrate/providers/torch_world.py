@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 from calibrate.operations import Place
-from calibrate.patterns import Layout
+from calibrate.patterns import BufferLayout
 from perfmodel.errors import BadInputError
 
 _TIMEOUT = timedelta(minutes=10)
@@ -65,7 +65,7 @@ def leave() -> None:
 
 
 def calls(
-    dist: Any, one: Layout, variant: str, group: Any, ranks: Sequence[int]
+    dist: Any, one: BufferLayout, variant: str, group: Any, ranks: Sequence[int]
 ) -> Callable[[Any, Any], None]:
     """The call for a layout, of (send, receive) tensors; an all-reduce is in place, in the receive tensor.
 

@@ -20,10 +20,10 @@ from typing import Any, Protocol
 
 from calibrate.operations import Operation, RankTimes
 from calibrate.ranks import process
-from calibrate.ranks.control import Progress
+from calibrate.ranks.control import RankProgress
 from perfmodel.errors import BadInputError, NoHardwareError
 from perfmodel.schema.evidence import Clock
-from perfmodel.schema.runs import Conditions
+from perfmodel.schema.runs import DeviceConditions
 
 WARM_UP_CALLS = 3
 """Untimed calls before the timed ones of every visit: code, buffers and connections are warm."""
@@ -66,7 +66,7 @@ class Device(Protocol):
     def capture(self, run: Action, calls: int) -> Action:
         """``calls`` calls of ``run`` as one replay. Raises BadInputError where nothing can be captured."""
 
-    def conditions(self) -> Conditions | None:
+    def conditions(self) -> DeviceConditions | None:
         """The state of the device in the last batch, or now; None where nobody can read it."""
 
     def held_bytes(self) -> float:
@@ -99,7 +99,7 @@ class Cpu:
         """A CPU has no graphs."""
         raise BadInputError("there is no graph clock on a CPU.", "use --clock eager or --clock stream.")
 
-    def conditions(self) -> Conditions | None:
+    def conditions(self) -> DeviceConditions | None:
         """Nobody can read a CPU's clock without rights to do so."""
         return None
 
@@ -120,13 +120,13 @@ class Cuda:
     def __init__(
         self,
         torch: Any,
-        watch: Callable[[], Conditions | None] = lambda: None,
+        watch: Callable[[], DeviceConditions | None] = lambda: None,
         now: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._cuda = torch.cuda
         self._watch = watch
         self._now = now
-        self._seen: Conditions | None = None
+        self._seen: DeviceConditions | None = None
         self._side: Any = None
 
     def synchronize(self) -> None:
@@ -181,7 +181,7 @@ class Cuda:
         replay: Action = graph.replay
         return replay
 
-    def conditions(self) -> Conditions | None:
+    def conditions(self) -> DeviceConditions | None:
         """Those of the last batch; without one, those of now."""
         seen, self._seen = self._seen, None
         return seen or self._watch()
@@ -238,10 +238,10 @@ class Timer:
             self._action = self._device.capture(self.operation.run, self._captured)
 
     def visit(
-        self, calls: int, progress: Progress | None = None, now: Callable[[], float] = time.perf_counter
+        self, calls: int, progress: RankProgress | None = None, now: Callable[[], float] = time.perf_counter
     ) -> RankTimes:
         """Times about ``calls`` calls and checks the last one's result."""
-        progress = progress or Progress()
+        progress = progress or RankProgress()
         starts: list[float] = []
         ends: list[float] = []
         steps: dict[str, list[float]] = {}

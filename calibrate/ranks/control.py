@@ -262,7 +262,7 @@ class Coordinator:
 
 
 @dataclass
-class Progress:
+class RankProgress:
     """Where a rank is, for the coordinator to ask about: written by who measures, read by who answers."""
 
     stage: str = "idle"
@@ -286,7 +286,7 @@ class Desk:
         self._lost = lost
         self._inbox: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
         self._sending = threading.Lock()
-        self.progress = Progress()
+        self.progress = RankProgress()
         threading.Thread(target=self._read, name="perfmodel-control", daemon=True).start()
 
     def next(self) -> dict[str, Any] | None:

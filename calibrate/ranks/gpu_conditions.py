@@ -9,8 +9,8 @@ import shutil
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from calibrate.machine.gpus import ask_smi
-from perfmodel.schema.runs import Conditions
+from calibrate.machine.local_gpus import ask_smi
+from perfmodel.schema.runs import DeviceConditions
 
 SLOWDOWNS = {
     0x08: "hardware slowdown",
@@ -38,7 +38,7 @@ _FIELDS = (
     "clocks_event_reasons.active",
 )
 
-Reader = Callable[[], Conditions | None]
+Reader = Callable[[], DeviceConditions | None]
 
 
 def names_of(mask: int, known: Mapping[int, str]) -> list[str]:
@@ -67,7 +67,7 @@ def nvml_reader(uuid: str) -> Reader | None:
     return lambda: _by_nvml(pynvml, handle)
 
 
-def _by_nvml(nvml: Any, handle: Any) -> Conditions:
+def _by_nvml(nvml: Any, handle: Any) -> DeviceConditions:
     def ask(function: str, *arguments: Any) -> float | None:
         try:
             return float(getattr(nvml, function)(handle, *arguments))
@@ -90,14 +90,14 @@ def _by_nvml(nvml: Any, handle: Any) -> Conditions:
 def smi_reader(uuid: str, program: str) -> Reader:
     """Reads by ``nvidia-smi``, in some tens of milliseconds."""
 
-    def read() -> Conditions | None:
+    def read() -> DeviceConditions | None:
         text = ask_smi(program, _FIELDS, uuid)
         return None if text is None else read_query(text)
 
     return read
 
 
-def read_query(text: str) -> Conditions | None:
+def read_query(text: str) -> DeviceConditions | None:
     """Conditions of the one line that ``nvidia-smi`` prints; None when it is not that line."""
     cells = [cell.strip() for cell in text.strip().split(",")]
     if len(cells) != len(_FIELDS):
@@ -114,8 +114,8 @@ def _conditions(
     temperature_c: float | None,
     power_w: float | None,
     mask: int,
-) -> Conditions:
-    return Conditions(
+) -> DeviceConditions:
+    return DeviceConditions(
         sm_clock_hz=_scaled(sm_mhz, 1e6),
         sm_clock_max_hz=_scaled(sm_max_mhz, 1e6),
         memory_clock_hz=_scaled(memory_mhz, 1e6),

@@ -1,6 +1,6 @@
 """One rank of a calibration: does what the coordinator says, and ends when the coordinator is gone.
 
-``python -m calibrate.ranks.rank`` is started by ``calibrate.ranks.launch`` with these variables:
+``python -m calibrate.ranks.rank`` is started by ``calibrate.ranks.start`` with these variables:
 
     PERFMODEL_TEAM_ADDRESS   host:port of the coordinator
     PERFMODEL_TEAM_KEY       key of the run, hexadecimal
@@ -33,7 +33,7 @@ from calibrate.ranks.control import Desk, join
 from calibrate.ranks.gpu_conditions import watch_gpu
 from calibrate.running.versions import library_versions
 from perfmodel.errors import BadInputError, NoHardwareError
-from perfmodel.schema.runs import Kind, Point
+from perfmodel.schema.runs import Point, PointKind
 
 LEAVE_S = 10.0
 """A rank that has been told to leave, and hangs in a library's farewell, is ended after this time."""
@@ -204,7 +204,7 @@ class RankServer:
 
 def provider_name(point: Point) -> str:
     """Who makes the operation of a point: the library, or who implements the kernel or the whole pass."""
-    return point.backend if point.kind is Kind.COLLECTIVE else point.implementation
+    return point.backend if point.kind is PointKind.COLLECTIVE else point.implementation
 
 
 def pack(times: RankTimes) -> dict[str, Any]:

@@ -9,18 +9,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
-from calibrate.machine.host import node_cores
+from calibrate.machine.identity import node_cores
 from calibrate.operations import Availability, Place, RankTimes
 from calibrate.planning.presets import find_preset
 from calibrate.planning.world import World
 from calibrate.providers import COLLECTIVE_PROVIDERS, PROVIDERS
 from calibrate.ranks import process
 from calibrate.ranks.control import Coordinator, Message, say_nothing
-from calibrate.ranks.kept import KEPT_SHARE, Kept
 from calibrate.ranks.rank import provider_name
+from calibrate.ranks.ready_operations import KEPT_SHARE, ReadyOperations
 from perfmodel.errors import BadInputError, PerfmodelError, RankLostError
 from perfmodel.schema.evidence import Clock
-from perfmodel.schema.runs import Conditions, Point
+from perfmodel.schema.runs import DeviceConditions, Point
 
 WELCOME_S = 120.0
 OPEN_S = 180.0
@@ -82,7 +82,7 @@ class RankTeam:
         hellos = coordinator.gather(ranks, start_s, failed, say)
         self.places = places_of(hellos, device)
         self._world = self._welcome(hellos, providers)
-        self._kept = Kept(self._world.memory_bytes * KEPT_SHARE)
+        self._kept = ReadyOperations(self._world.memory_bytes * KEPT_SHARE)
         self._open_backends(backends)
 
     def world(self) -> World:
@@ -301,7 +301,7 @@ def availabilities(
 def unpack(answer: Mapping[str, Any]) -> RankTimes:
     """RankTimes of JSON (calibrate.ranks.rank.pack)."""
     conditions = answer["conditions"]
-    return RankTimes(**{**answer, "conditions": Conditions(**conditions) if conditions else None})
+    return RankTimes(**{**answer, "conditions": DeviceConditions(**conditions) if conditions else None})
 
 
 def free_port() -> int:

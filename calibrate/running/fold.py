@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from calibrate.operations import RankTimes
 from perfmodel.errors import PerfmodelError
 from perfmodel.schema.evidence import Clock
-from perfmodel.schema.runs import Conditions, Kind, Point, Visit
+from perfmodel.schema.runs import DeviceConditions, Point, PointKind, Visit
 
 _FIGURES = 6
 _SLACK = 1.05
@@ -82,7 +82,7 @@ def problem_of(point: Point, visit: Visit) -> str:
     """
     if visit.wrong:
         return f"{visit.wrong} of {visit.checked} elements are wrong"
-    if point.kind is Kind.KERNEL:
+    if point.kind is PointKind.KERNEL:
         return ""
     if not visit.checked:
         return "no element of the result was checked"
@@ -130,7 +130,7 @@ def _steps(seen: Sequence[RankTimes], slowest: Sequence[int]) -> dict[str, list[
     }
 
 
-def _worst(conditions: Sequence[Conditions]) -> Conditions | None:
+def _worst(conditions: Sequence[DeviceConditions]) -> DeviceConditions | None:
     """Those of the device with the lowest clock; reasons to throttle, and limits, of all devices."""
     if not conditions:
         return None

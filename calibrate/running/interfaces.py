@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from calibrate.operations import RankTimes
-from calibrate.planning.plan import Plan, Request
+from calibrate.planning.measurement_plan import MeasurementPlan, Request
 from calibrate.planning.world import World
 from calibrate.running.journal import PointState
 from calibrate.running.stopping import Summary
@@ -18,7 +18,7 @@ from perfmodel.schema.runs import Finish, Point, RunHeader, Status
 
 
 @dataclass(frozen=True)
-class Options:
+class RunOptions:
     """What to measure, where the run is kept, and how long it may take.
 
     machine       name of the machine, part of the folder's name
@@ -44,7 +44,7 @@ class Options:
 
 
 class Team(Protocol):
-    """The ranks that measure: real ones in ``calibrate.ranks.launch``, simulated ones in tests."""
+    """The ranks that measure: real ones in ``calibrate.ranks.start``, simulated ones in tests."""
 
     def world(self) -> World:
         """Who is there, and what can run."""
@@ -65,7 +65,9 @@ class Team(Protocol):
 class Listener(Protocol):
     """Is told what happens, in the coordinator's thread."""
 
-    def started(self, plan: Plan, header: RunHeader, folder: Path, done: int, left_s: float) -> None:
+    def started(
+        self, plan: MeasurementPlan, header: RunHeader, folder: Path, done: int, left_s: float
+    ) -> None:
         """The run begins, or goes on with ``done`` points already done; the rest takes about ``left_s``."""
 
     def progress(self, done: float, total: int, point: Point, summary: Summary | None, left_s: float) -> None:
@@ -77,19 +79,19 @@ class Listener(Protocol):
     def warning(self, text: str) -> None:
         """Something that the reader should know; each text once."""
 
-    def finished(self, outcome: Outcome) -> None:
+    def finished(self, outcome: RunOutcome) -> None:
         """The run ended, in whichever way."""
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RunOutcome:
     """How a run ended, and what it has of its plan.
 
     stopped   "" when the plan is done, else "interrupted", "time limit" or "error"
     states    points of the plan that were begun, earlier starts included, by key
     """
 
-    plan: Plan
+    plan: MeasurementPlan
     header: RunHeader
     folder: Path
     states: Mapping[str, PointState]

@@ -13,14 +13,19 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from calibrate.planning.plan import Plan, estimate_point_s, estimate_points_s, make_plan
+from calibrate.planning.measurement_plan import (
+    MeasurementPlan,
+    estimate_point_s,
+    estimate_points_s,
+    make_plan,
+)
 from calibrate.planning.sizes import PILOT_CALLS, guess_call_s
 from calibrate.planning.world import group_ranks, takes_turns
 from calibrate.running import stack
 from calibrate.running.fold import fold, problem_of, visit_median_s
 from calibrate.running.interfaces import Listener as Listener
-from calibrate.running.interfaces import Options as Options
-from calibrate.running.interfaces import Outcome as Outcome
+from calibrate.running.interfaces import RunOptions as RunOptions
+from calibrate.running.interfaces import RunOutcome as RunOutcome
 from calibrate.running.interfaces import Team as Team
 from calibrate.running.interrupts import Interrupts
 from calibrate.running.journal import Journal, PointState
@@ -36,8 +41,8 @@ _DEADLINE_FACTOR = 20
 
 
 def calibrate(
-    options: Options, team: Team, listener: Listener, clock: Callable[[], float] = time.monotonic
-) -> Outcome:
+    options: RunOptions, team: Team, listener: Listener, clock: Callable[[], float] = time.monotonic
+) -> RunOutcome:
     """Measure what is not done yet, and say how it ended. The caller closes the team.
 
     clock    seconds of a clock that only goes forward
@@ -67,7 +72,9 @@ def run_folder(runs_folder: Path, header: RunHeader) -> Path:
     return runs_folder / f"{header.machine}-{header.fingerprint[:8]}"
 
 
-def still_open(plan: Plan, states: Mapping[str, PointState], *, fresh: bool = False) -> list[Point]:
+def still_open(
+    plan: MeasurementPlan, states: Mapping[str, PointState], *, fresh: bool = False
+) -> list[Point]:
     """Points that a start would measure, in the plan's order, when the run holds ``states`` already.
 
     Limits: nothing held, or ``fresh`` -> all; a point that failed is open; so is one of a lower aim
@@ -107,8 +114,8 @@ class _Session:
 
     def __init__(
         self,
-        options: Options,
-        plan: Plan,
+        options: RunOptions,
+        plan: MeasurementPlan,
         team: Team,
         listener: Listener,
         journal: Journal,
@@ -126,7 +133,7 @@ class _Session:
         self.started_s = clock()
         self.estimated = (-_ESTIMATE_EVERY_S, 0.0)  # seconds since the start, seconds left then
 
-    def run(self) -> Outcome:
+    def run(self) -> RunOutcome:
         """All rounds; what ended them is in the outcome, or raised after the listener knows."""
         self._find_open()
         done = len(self.plan.points) - len(self.open)
@@ -331,8 +338,8 @@ class _Session:
         budget_s = max(self.target.max_time_s - progress.spent_s, progress.visit_s)
         return min(missing * progress.visit_s, budget_s)
 
-    def _outcome(self, stopped: str, error: PerfmodelError | None) -> Outcome:
-        return Outcome(
+    def _outcome(self, stopped: str, error: PerfmodelError | None) -> RunOutcome:
+        return RunOutcome(
             plan=self.plan,
             header=self.journal.header,
             folder=self.journal.folder,

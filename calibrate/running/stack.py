@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
-from calibrate.machine.host import Host, identify
+from calibrate.machine.identity import Host, identify
 from calibrate.planning.world import World, takes_turns
 from perfmodel.schema.runs import RunHeader
 

@@ -13,7 +13,7 @@ from perfmodel.cli.typed_line import TypedLine
 from perfmodel.errors import BadInputError
 
 if TYPE_CHECKING:
-    from calibrate.planning.plan import Request
+    from calibrate.planning.measurement_plan import Request
     from perfmodel.schema.evidence import Clock
 
 DEVICES = ("auto", "cpu", "cuda")
@@ -128,7 +128,7 @@ def _request(
     noise: str | None,
     oversubscribe: bool,
 ) -> Request:
-    from calibrate.planning.plan import Request
+    from calibrate.planning.measurement_plan import Request
 
     return Request(
         preset=preset,
@@ -143,7 +143,7 @@ def _request(
 
 
 def _noise(text: str) -> float:
-    from calibrate.planning.plan import LEAST_NOISE
+    from calibrate.planning.measurement_plan import LEAST_NOISE
     from perfmodel.units import parse_ratio
 
     share = parse_ratio(text, "--noise")

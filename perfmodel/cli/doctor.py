@@ -42,7 +42,7 @@ def doctor(
       perfmodel doctor --machine h100-sxm-efa --json
     """
     from calibrate.machine.doctor import examine
-    from calibrate.machine.host import identify
+    from calibrate.machine.identity import identify
     from calibrate.providers import PROVIDERS, availability, proven
     from perfmodel.report.doctor import doctor_record, doctor_text, prospects
 

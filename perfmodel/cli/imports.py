@@ -109,7 +109,7 @@ def _check_out(out: Path, *, force: bool) -> None:
 
 def _machine_for(name: str | None, result: ImportResult) -> Machine:
     """The machine that was named, or the only shipped one with this GPU."""
-    from calibrate.machine.host import gpu_class, words_of
+    from calibrate.machine.identity import gpu_class, words_of
     from perfmodel.schema.machine import list_machines, load_machine
 
     if name is not None:
@@ -131,7 +131,7 @@ def doubt_gpu(gpu: str, machine: Machine, *, force: bool) -> list[str]:
 
     Limits: the machine's own GPU -> nothing; another shipped machine's -> BadInputError, or ``force``
     """
-    from calibrate.machine.host import gpu_class, words_of
+    from calibrate.machine.identity import gpu_class, words_of
     from perfmodel.schema.machine import list_machines
 
     found = words_of(gpu)

@@ -10,15 +10,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from calibrate.machine.doctor import Finding, examine
-from calibrate.machine.host import Host, identify
-from calibrate.planning.plan import Request, estimate_points_s, make_plan
+from calibrate.machine.doctor import Doubt, examine
+from calibrate.machine.identity import Host, identify
+from calibrate.planning.measurement_plan import Request, estimate_points_s, make_plan
 from calibrate.planning.selection import read_selection
 from calibrate.planning.world import World
 from calibrate.ranks.control import LeaderMissingError
 from calibrate.ranks.external import detect_launcher
 from calibrate.ranks.team import TeamRequest
-from calibrate.running.interfaces import Options, Outcome, Team
+from calibrate.running.interfaces import RunOptions, RunOutcome, Team
 from calibrate.running.journal import Journal, require_writable
 from calibrate.running.session import calibrate as measure
 from calibrate.running.session import run_folder, still_open
@@ -35,7 +35,7 @@ from perfmodel.report.doctor import warnings_text
 from perfmodel.schema.calibration import Calibration, read_calibration, save_calibration
 from perfmodel.schema.home import MACHINE_NAME, runs_folder
 from perfmodel.schema.machine import Machine, list_machines, load_machine, read_machine
-from perfmodel.schema.runs import Kind, RunHeader, Status
+from perfmodel.schema.runs import PointKind, RunHeader, Status
 
 _NOT_WELL = (Status.NOISY, Status.THROTTLED, Status.FAILED)
 SPEAKS_FIRST_S = 2.0
@@ -67,7 +67,7 @@ class Asked:
 
     def team(self) -> TeamRequest:
         """The ranks to start; of the libraries, those that were named."""
-        from calibrate.planning.plan import BACKENDS
+        from calibrate.planning.measurement_plan import BACKENDS
 
         named = read_selection(self.request.only, self.request.backends or (), BACKENDS).backends
         return TeamRequest(
@@ -121,19 +121,19 @@ def run(asked: Asked, *, plan_only: bool, strict: bool, as_json: bool) -> None:
 
 def open_team(request: TeamRequest) -> Team | None:
     """Real ranks. Tests put a simulated team here."""
-    from calibrate.ranks import launch
+    from calibrate.ranks import start
 
-    return launch.open_team(request, say=note)
+    return start.open_team(request, say=note)
 
 
 def _new_stack(asked: Asked, world: World, header: RunHeader, folder: Path) -> str:
     """What to say at the start of a run with another stack than the last calibration's."""
-    collectives = any(point.kind is Kind.COLLECTIVE for point in make_plan(asked.request, world).points)
+    collectives = any(point.kind is PointKind.COLLECTIVE for point in make_plan(asked.request, world).points)
     return changed_stack(header, folder, "" if collectives else for_a_calibration(asked.typed, world))
 
 
-def _measured(asked: Asked, host: Host, team: Team, progress: Progress) -> Outcome:
-    options = Options(
+def _measured(asked: Asked, host: Host, team: Team, progress: Progress) -> RunOutcome:
+    options = RunOptions(
         request=asked.request,
         machine=host.machine,
         runs_folder=asked.folder,
@@ -153,7 +153,7 @@ def _measured(asked: Asked, host: Host, team: Team, progress: Progress) -> Outco
         raise
 
 
-def show_plan(asked: Asked, host: Host, team: Team, findings: Sequence[Finding], *, as_json: bool) -> None:
+def show_plan(asked: Asked, host: Host, team: Team, findings: Sequence[Doubt], *, as_json: bool) -> None:
     """What would be measured, what the run holds of it already, and how long the rest takes."""
     world = team.world()
     plan = make_plan(asked.request, world)
@@ -187,7 +187,7 @@ def show_plan(asked: Asked, host: Host, team: Team, findings: Sequence[Finding],
 
 
 def deliver(
-    asked: Asked, host: Host, outcome: Outcome, findings: Sequence[Finding], *, as_json: bool
+    asked: Asked, host: Host, outcome: RunOutcome, findings: Sequence[Doubt], *, as_json: bool
 ) -> None:
     """Fit, write, show. A run that Ctrl-C ended is not fitted: it goes on later."""
     calibrations, written = ([], []) if outcome.interrupted else fitted(asked, host, outcome)
@@ -199,7 +199,7 @@ def deliver(
         emit("\n" + results.outcome_text(outcome, calibrations, [str(p) for p in written], commands, doubts))
 
 
-def warnings_of(asked: Asked, outcome: Outcome) -> list[str]:
+def warnings_of(asked: Asked, outcome: RunOutcome) -> list[str]:
     """What to doubt of a run that has ended, with lines that keep what was typed."""
 
     def once_more(only: str, rigorous: bool) -> str:
@@ -208,7 +208,7 @@ def warnings_of(asked: Asked, outcome: Outcome) -> list[str]:
     return results.outcome_warnings(outcome, once_more)
 
 
-def fitted(asked: Asked, host: Host, outcome: Outcome) -> tuple[list[Calibration], list[Path]]:
+def fitted(asked: Asked, host: Host, outcome: RunOutcome) -> tuple[list[Calibration], list[Path]]:
     """Calibrations of everything that the run holds, written beside its samples, and the files written.
 
     Limits: a functional check -> nothing
@@ -233,7 +233,7 @@ def fitted(asked: Asked, host: Host, outcome: Outcome) -> tuple[list[Calibration
     return calibrations, written
 
 
-def _still_partial(item: Calibration, path: Path, outcome: Outcome) -> Calibration:
+def _still_partial(item: Calibration, path: Path, outcome: RunOutcome) -> Calibration:
     """What an earlier start left partial stays so until a plan with its library and clock is at its end."""
     if any((point.backend, point.clock) == (str(item.backend), item.clock) for point in outcome.plan.points):
         return item
@@ -243,7 +243,7 @@ def _still_partial(item: Calibration, path: Path, outcome: Outcome) -> Calibrati
         return item
 
 
-def _machine(asked: Asked, host: Host, outcome: Outcome, found: Any) -> tuple[Machine, list[Path]]:
+def _machine(asked: Asked, host: Host, outcome: RunOutcome, found: Any) -> tuple[Machine, list[Path]]:
     """The shipped machine or the user's own; else one made of the run, written beside it."""
     from perfmodel.fit.host import machine_text
 
@@ -259,7 +259,7 @@ def _machine(asked: Asked, host: Host, outcome: Outcome, found: Any) -> tuple[Ma
     return read_machine(path), [path]
 
 
-def judge(asked: Asked, outcome: Outcome, *, strict: bool) -> None:
+def judge(asked: Asked, outcome: RunOutcome, *, strict: bool) -> None:
     """The exit code: 130 stopped, 4 nothing could be measured, 5 with ``--strict`` for what is not well."""
     failed = outcome.with_status(Status.FAILED)
     if outcome.interrupted:
@@ -275,7 +275,7 @@ def judge(asked: Asked, outcome: Outcome, *, strict: bool) -> None:
         _judge_strictly(asked, outcome)
 
 
-def _judge_strictly(asked: Asked, outcome: Outcome) -> None:
+def _judge_strictly(asked: Asked, outcome: RunOutcome) -> None:
     """TooNoisyError unless every point of the plan ended well: what did not, and the line that helps."""
     counts = {str(status): len(outcome.with_status(status)) for status in _NOT_WELL}
     not_reached = outcome.total - outcome.done
@@ -289,10 +289,10 @@ def _judge_strictly(asked: Asked, outcome: Outcome) -> None:
 
 def record(
     asked: Asked,
-    outcome: Outcome,
+    outcome: RunOutcome,
     calibrations: Sequence[Calibration],
     written: Sequence[Path],
-    findings: Sequence[Finding],
+    findings: Sequence[Doubt],
 ) -> dict[str, Any]:
     """The run as one document."""
     header = outcome.header

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from calibrate.planning.plan import Request, make_plan
+from calibrate.planning.measurement_plan import Request, make_plan
 from calibrate.planning.world import World
 from calibrate.ranks.external import detect_launcher
 from perfmodel.cli.suggest import after_calibration
@@ -15,10 +15,10 @@ from perfmodel.errors import PerfmodelError
 from perfmodel.schema.home import LATEST, runs_by_age
 from perfmodel.schema.run_files import read_header
 from perfmodel.schema.run_folders import calibrations_of
-from perfmodel.schema.runs import Kind, RunHeader, Status
+from perfmodel.schema.runs import PointKind, RunHeader, Status
 
 if TYPE_CHECKING:
-    from calibrate.running.interfaces import Outcome
+    from calibrate.running.interfaces import RunOutcome
     from perfmodel.cli.typed_line import TypedLine
 
 QUICK = ("--quick",)
@@ -49,7 +49,7 @@ def for_a_calibration(typed: TypedLine, world: World, only: Sequence[str] = ()) 
         plan = make_plan(Request("quick", only=only), world)
     except PerfmodelError:
         return ""
-    if not any(point.kind is Kind.COLLECTIVE for point in plan.points):
+    if not any(point.kind is PointKind.COLLECTIVE for point in plan.points):
         return ""
     words = [word for name in only for word in ("--only", name)]
     return launched(typed.text(_OF_THE_PLAN, [*words, *QUICK]))
@@ -61,7 +61,9 @@ def launched(line: str) -> str:
     return line if launcher is None else f"{launcher.name} … {line}"
 
 
-def next_commands(typed: TypedLine, outcome: Outcome, written: Sequence[Path], own_place: bool) -> list[str]:
+def next_commands(
+    typed: TypedLine, outcome: RunOutcome, written: Sequence[Path], own_place: bool
+) -> list[str]:
     """What to do with the result: each line has an answer.
 
     own_place   --out was given: ``latest`` does not mean this run

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from perfmodel.cli.output import emit, note, on_terminal, rewrite, terminal_columns, warn
 
 if TYPE_CHECKING:
-    from calibrate.machine.doctor import Finding
-    from calibrate.machine.host import Host
-    from calibrate.planning.plan import Plan
-    from calibrate.running.interfaces import Outcome
+    from calibrate.machine.doctor import Doubt
+    from calibrate.machine.identity import Host
+    from calibrate.planning.measurement_plan import MeasurementPlan
+    from calibrate.running.interfaces import RunOutcome
     from calibrate.running.stopping import Summary
     from perfmodel.schema.runs import Point, RunHeader
 
@@ -32,7 +32,7 @@ class Progress:
     def __init__(
         self,
         host: Host,
-        findings: Sequence[Finding],
+        findings: Sequence[Doubt],
         *,
         quiet: bool,
         new_stack: Callable[[RunHeader, Path], str] = lambda header, folder: "",
@@ -42,9 +42,11 @@ class Progress:
         self._new_stack, self._live = new_stack, on_terminal()
         self._last_s = clock()
         self._shown = ""
-        self.outcome: Outcome | None = None
+        self.outcome: RunOutcome | None = None
 
-    def started(self, plan: Plan, header: RunHeader, folder: Path, done: int, left_s: float) -> None:
+    def started(
+        self, plan: MeasurementPlan, header: RunHeader, folder: Path, done: int, left_s: float
+    ) -> None:
         """Machine, stack, plan and what to doubt, before anything is measured."""
         from perfmodel.report.doctor import warnings_text
         from perfmodel.report.run import head_text
@@ -79,7 +81,7 @@ class Progress:
         self.clear()
         warn(text)
 
-    def finished(self, outcome: Outcome) -> None:
+    def finished(self, outcome: RunOutcome) -> None:
         """The line has done its work; what is there is kept for who handles an error."""
         self.clear()
         self.outcome = outcome

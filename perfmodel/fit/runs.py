@@ -19,7 +19,7 @@ from perfmodel.schema.evidence import COLLECTIVES, LAW_BACKENDS, Backend, Clock
 from perfmodel.schema.machine import Machine
 from perfmodel.schema.run_files import Run
 from perfmodel.schema.run_folders import CLOCK_ORDER, preference
-from perfmodel.schema.runs import Kind, Point
+from perfmodel.schema.runs import Point, PointKind
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -51,8 +51,8 @@ def fit_run(run: Run, machine: Machine, planned: Iterable[Point] = ()) -> list[C
     }
     missing = [p for p in (*run.points.values(), *planned) if p.key not in run.finishes]
     if not groups:
-        return [_kernels_alone(run, machine, not any(p.kind is Kind.KERNEL for p in missing))]
-    partial = {(p.backend, p.clock) for p in missing if p.kind is Kind.COLLECTIVE}
+        return [_kernels_alone(run, machine, not any(p.kind is PointKind.KERNEL for p in missing))]
+    partial = {(p.backend, p.clock) for p in missing if p.kind is PointKind.COLLECTIVE}
     order = sorted(groups, key=lambda key: (list(Backend).index(key[0]), CLOCK_ORDER.index(key[1])))
     found: list[Calibration] = []
     for backend, clock in order:
@@ -128,7 +128,7 @@ def _checked(run: Run, backend: Backend, clock: Clock) -> bool:
     """Whether every visit behind the curves compared elements, and found none wrong."""
     visits = [
         visit
-        for point, of_it, _ in run.usable(Kind.COLLECTIVE)
+        for point, of_it, _ in run.usable(PointKind.COLLECTIVE)
         if (point.backend, point.clock) == (str(backend), clock)
         for visit in of_it
     ]

@@ -13,8 +13,8 @@ from perfmodel.schema.machine import Machine, list_machines, load_machine
 from perfmodel.units import format_bytes
 
 if TYPE_CHECKING:
-    from calibrate.machine.doctor import Finding
-    from calibrate.machine.host import Host
+    from calibrate.machine.doctor import Doubt
+    from calibrate.machine.identity import Host
     from calibrate.operations import Availability
 
 GPU_LIBRARIES = ("nccl", "nvshmem", "symmetric_memory")
@@ -142,7 +142,7 @@ def doctor_text(
     host: Host,
     libraries: Mapping[str, Availability],
     rows: Sequence[Prospect],
-    findings: Sequence[Finding],
+    findings: Sequence[Doubt],
 ) -> str:
     """The page: machine, libraries, what is missing, what a projection rests on, warnings, next command."""
     known = "" if host.shipped else "not a shipped machine: its values come from the run"
@@ -209,7 +209,7 @@ def command(line: str) -> str:
     return " " + " && \\\n   ".join(line.split(" && "))
 
 
-def warnings_text(findings: Sequence[Finding]) -> str:
+def warnings_text(findings: Sequence[Doubt]) -> str:
     """Numbered warnings, each with what helps; nothing for none."""
     texts = [
         f"{finding.name}: {finding.text}." + (f" Try: {finding.advice}" if finding.advice else "")
@@ -235,7 +235,7 @@ def doctor_record(
     host: Host,
     libraries: Mapping[str, Availability],
     rows: Sequence[Prospect],
-    findings: Sequence[Finding],
+    findings: Sequence[Doubt],
 ) -> dict[str, Any]:
     """The same as one document."""
     return {

@@ -9,7 +9,7 @@ from perfmodel.model.collectives import bus_factor
 from perfmodel.report.doctor import host_words
 from perfmodel.report.terminal import WIDTH, facts, page_width
 from perfmodel.schema.evidence import SAMPLES_ONLY
-from perfmodel.schema.runs import Kind, Point, RunHeader
+from perfmodel.schema.runs import Point, PointKind, RunHeader
 from perfmodel.units import (
     counted,
     format_bytes,
@@ -20,8 +20,8 @@ from perfmodel.units import (
 )
 
 if TYPE_CHECKING:
-    from calibrate.machine.host import Host
-    from calibrate.planning.plan import LeftOut, Plan
+    from calibrate.machine.identity import Host
+    from calibrate.planning.measurement_plan import MeasurementPlan, NotMeasured
     from calibrate.running.stopping import Summary
 
 _LIBRARIES = ("nccl", "nvshmem", "symmetric_memory", "mpi", "shmem", "gloo")
@@ -29,7 +29,7 @@ _STACK = (*_LIBRARIES, "torch", "cuda", "torchrec", "fbgemm")
 _MOST_LEFT_OUT = 8
 
 
-def head_text(host: Host, header: RunHeader, plan: Plan, seconds: float, done: int) -> str:
+def head_text(host: Host, header: RunHeader, plan: MeasurementPlan, seconds: float, done: int) -> str:
     """Machine, stack and plan, as a run begins with ``done`` points done and ``seconds`` to go."""
     many = f"{counted(plan.world.nodes, 'node')}, {counted(plan.world.ranks, 'rank')}"
     lines = [
@@ -60,7 +60,7 @@ def stack_words(stack: Mapping[str, str]) -> str:
     return " · ".join([*known, f"perfmodel {stack.get('perfmodel', '')}{git}".strip()])
 
 
-def plan_lines(plan: Plan, seconds: float, done: int = 0) -> list[tuple[str, str]]:
+def plan_lines(plan: MeasurementPlan, seconds: float, done: int = 0) -> list[tuple[str, str]]:
     """What is measured, in words, and how long that takes."""
     lines = [*_collective_words(plan.points), *_work_words(plan.points)]
     lines.append(_amount_words(plan, seconds, done))
@@ -68,7 +68,7 @@ def plan_lines(plan: Plan, seconds: float, done: int = 0) -> list[tuple[str, str
     return named + left_out_lines(plan.left_out)
 
 
-def _amount_words(plan: Plan, seconds: float, done: int) -> str:
+def _amount_words(plan: MeasurementPlan, seconds: float, done: int) -> str:
     """How many points, how many of them are left, and how long those take."""
     left = len(plan.points) - done
     total, noise = counted(len(plan.points), "point"), format_fraction(plan.target.relative)
@@ -80,7 +80,7 @@ def _amount_words(plan: Plan, seconds: float, done: int) -> str:
     return f"{total}; {aim}. Ctrl-C is safe: what was measured is kept."
 
 
-def left_out_lines(items: Sequence[LeftOut]) -> list[tuple[str, str]]:
+def left_out_lines(items: Sequence[NotMeasured]) -> list[tuple[str, str]]:
     """What is not measured and why."""
     lines = [f"{item.what}: {item.why}" + (f" ({item.install})" if item.install else "") for item in items]
     more = [f"and {len(lines) - _MOST_LEFT_OUT} more (--json has all)"] if lines[_MOST_LEFT_OUT:] else []
@@ -91,8 +91,8 @@ def left_out_lines(items: Sequence[LeftOut]) -> list[tuple[str, str]]:
 def _collective_words(points: Sequence[Point]) -> list[str]:
     """One line a library: operations × ranks × sizes × clocks."""
     lines = []
-    for backend in dict.fromkeys(point.backend for point in points if point.kind is Kind.COLLECTIVE):
-        own = [p for p in points if p.kind is Kind.COLLECTIVE and p.backend == backend]
+    for backend in dict.fromkeys(point.backend for point in points if point.kind is PointKind.COLLECTIVE):
+        own = [p for p in points if p.kind is PointKind.COLLECTIVE and p.backend == backend]
         sizes = [point.payload_bytes for point in own]
         parts = [
             _operation_words(list(dict.fromkeys(point.operation for point in own))),
@@ -125,8 +125,8 @@ def _ranks(points: Iterable[Point]) -> str:
 
 
 def _work_words(points: Sequence[Point]) -> list[str]:
-    kernels = [point for point in points if point.kind is Kind.KERNEL]
-    passes = [point for point in points if point.kind is Kind.COMPOSED]
+    kernels = [point for point in points if point.kind is PointKind.KERNEL]
+    passes = [point for point in points if point.kind is PointKind.COMPOSED]
     lines = []
     if kernels:
         names = ", ".join(dict.fromkeys(point.operation for point in kernels))
@@ -153,9 +153,9 @@ def clock_words(seconds: float) -> str:
 
 def point_name(point: Point) -> str:
     """``nccl all_to_all G=8 1 MiB stream``, with what is unusual about it."""
-    by = point.backend if point.kind is Kind.COLLECTIVE else point.implementation
+    by = point.backend if point.kind is PointKind.COLLECTIVE else point.implementation
     size = format_bytes(point.payload_bytes) if point.payload_bytes else ""
-    if point.kind is Kind.COMPOSED and point.work is not None:
+    if point.kind is PointKind.COMPOSED and point.work is not None:
         size = f"B={point.work.batch} T={point.work.tables} L={point.work.pooling:g} D={point.work.dim}"
     variant = "" if point.variant == "default" else point.variant.replace("_", " ")
     where = f"G={point.gpus}" + (f"/{point.nodes} nodes" if point.nodes > 1 else "")
@@ -190,9 +190,9 @@ def progress_text(
 
 def rate_words(point: Point, summary: Summary) -> str:
     """``66 GB/s bus`` of a collective, ``12 GB/s`` of a kernel; nothing where no bytes are counted."""
-    if not point.payload_bytes or point.kind is Kind.COMPOSED:
+    if not point.payload_bytes or point.kind is PointKind.COMPOSED:
         return ""
-    if point.kind is Kind.COLLECTIVE and point.operation not in SAMPLES_ONLY:
+    if point.kind is PointKind.COLLECTIVE and point.operation not in SAMPLES_ONLY:
         factor = float(bus_factor(point.operation, point.gpus))
         return f"{format_rate(point.payload_bytes * factor / summary.median_s)} bus"
     return format_rate(point.payload_bytes / summary.median_s)

@@ -17,7 +17,7 @@ from perfmodel.report.run import point_name
 from perfmodel.report.terminal import facts, table
 from perfmodel.schema.calibration import Calibration, Curve, Interval
 from perfmodel.schema.evidence import SAMPLES_ONLY
-from perfmodel.schema.runs import Finish, Kind, Point, Status
+from perfmodel.schema.runs import Finish, Point, PointKind, Status
 from perfmodel.units import (
     counted,
     format_bytes,
@@ -29,7 +29,7 @@ from perfmodel.units import (
 )
 
 if TYPE_CHECKING:
-    from calibrate.running.interfaces import Outcome
+    from calibrate.running.interfaces import RunOutcome
 
 _PER_OCTAVE = 8
 _DECIDED = 0.01  # two libraries this close are alike
@@ -37,7 +37,7 @@ _MOST_WARNINGS = 12
 
 
 def outcome_text(
-    outcome: Outcome,
+    outcome: RunOutcome,
     calibrations: Sequence[Calibration],
     written: Sequence[str],
     next_commands: Sequence[str],
@@ -64,7 +64,7 @@ def outcome_text(
     return "\n\n".join(part for part in parts if part)
 
 
-def _samples_only_text(outcome: Outcome, calibrations: Sequence[Calibration]) -> str:
+def _samples_only_text(outcome: RunOutcome, calibrations: Sequence[Calibration]) -> str:
     """What was measured and stands in no table of curves: why, and the line that shows it; "" for nothing."""
     measured = [point for point, finish in outcome.finishes if finish.status is not Status.FAILED]
     names = dict.fromkeys(p.operation for p in measured if p.operation in SAMPLES_ONLY)
@@ -99,7 +99,7 @@ def _labelled(name: str, texts: Sequence[str]) -> list[tuple[str, str]]:
     return [(name if i == 0 else "", text) for i, text in enumerate(texts)]
 
 
-def state_words(outcome: Outcome) -> str:
+def state_words(outcome: RunOutcome) -> str:
     """``876 points, complete`` or how many of them are there."""
     if outcome.complete:
         return f"{counted(outcome.total, 'point')}, complete"
@@ -108,7 +108,7 @@ def state_words(outcome: Outcome) -> str:
     return f"{format_count(outcome.done)} of {counted(outcome.total, 'point')} done{also}"
 
 
-def checked_words(outcome: Outcome) -> str:
+def checked_words(outcome: RunOutcome) -> str:
     """How many results were compared with what they must be."""
     calls, checked = counted(outcome.calls, "timed call"), counted(outcome.checked, "element")
     if not outcome.checked:
@@ -237,7 +237,7 @@ def _crossover_text(calibrations: Sequence[Calibration]) -> str:
     return facts(_labelled("Crossover", lines))
 
 
-def outcome_warnings(outcome: Outcome, retry: Callable[[str, bool], str]) -> list[str]:
+def outcome_warnings(outcome: RunOutcome, retry: Callable[[str, bool], str]) -> list[str]:
     """What the run said; points that stayed noisy, were throttled or failed, by library.
 
     retry   the line that measures a part (``mpi:all_to_all``) once more; with True, with less noise
@@ -253,7 +253,9 @@ def outcome_warnings(outcome: Outcome, retry: Callable[[str, bool], str]) -> lis
 
 
 def _group(point: Point) -> str:
-    return {Kind.COLLECTIVE: point.backend, Kind.KERNEL: "kernels", Kind.COMPOSED: "composed"}[point.kind]
+    return {PointKind.COLLECTIVE: point.backend, PointKind.KERNEL: "kernels", PointKind.COMPOSED: "composed"}[
+        point.kind
+    ]
 
 
 def _group_text(
@@ -277,7 +279,7 @@ def _group_text(
 
 
 def _name(point: Point) -> str:
-    return point.implementation if point.kind is Kind.COMPOSED else point.operation
+    return point.implementation if point.kind is PointKind.COMPOSED else point.operation
 
 
 def _operations(found: Sequence[tuple[Point, Finish]]) -> str:

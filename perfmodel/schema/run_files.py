@@ -16,7 +16,17 @@ from pydantic import TypeAdapter, ValidationError
 from perfmodel.errors import BadInputError
 from perfmodel.schema.files import invalid_fields, read_bounded
 from perfmodel.schema.home import BROKEN, SAMPLES_NAME
-from perfmodel.schema.runs import Finish, Kind, Line, Point, PointLine, RunHeader, Status, Visit, Work
+from perfmodel.schema.runs import (
+    Finish,
+    Line,
+    LookupWork,
+    Point,
+    PointKind,
+    PointLine,
+    RunHeader,
+    Status,
+    Visit,
+)
 from perfmodel.schema.samples import COLUMNS
 
 if TYPE_CHECKING:
@@ -54,7 +64,7 @@ class Run:
         """Whether every point that was begun has ended."""
         return all(key in self.finishes for key in self.points)
 
-    def usable(self, kind: Kind) -> Iterator[tuple[Point, list[Visit], str]]:
+    def usable(self, kind: PointKind) -> Iterator[tuple[Point, list[Visit], str]]:
         """Points of a kind whose times count, with their visits and flag (ok, noisy, throttled).
 
         Left out are a point that failed, one under way with fewer than 3 visits, and a visit with a wrong
@@ -101,7 +111,7 @@ class Run:
                 flag,
                 f"visit {number}",
             )
-            for point, visits, flag in self.usable(Kind.COLLECTIVE)
+            for point, visits, flag in self.usable(PointKind.COLLECTIVE)
             for number, visit in enumerate(visits, 1)
         ]
         return pd.DataFrame(rows, columns=list(COLUMNS))
@@ -111,16 +121,16 @@ class Run:
 
         ``time_s`` with ``low_s``, ``high_s`` of the finish; ``flag`` is ok, noisy or throttled.
         """
-        return self._work_samples(Kind.KERNEL)
+        return self._work_samples(PointKind.KERNEL)
 
     def composed_samples(self) -> pd.DataFrame:
         """Whole passes as ``kernel_samples``, and ``<step>_time_s`` of every step.
 
         Limits: a step that an implementation does not time -> NaN
         """
-        return self._work_samples(Kind.COMPOSED)
+        return self._work_samples(PointKind.COMPOSED)
 
-    def _work_samples(self, kind: Kind) -> pd.DataFrame:
+    def _work_samples(self, kind: PointKind) -> pd.DataFrame:
         import pandas as pd
 
         rows = [self._work_row(*found) for found in self.usable(kind)]
@@ -143,11 +153,11 @@ _WORK_COLUMNS = (
     *("dtype", "batch", "tables", "pooling", "dim", "rows", "id_bytes", "distribution", "shards"),
     *("payload_bytes", "held_out", "time_s", "low_s", "high_s", "flag"),
 )
-_NO_WORK = Work(batch=1)
+_NO_WORK = LookupWork(batch=1)
 """What a copy or an empty launch looks up: nothing; its bytes are those of the point."""
 
 
-def _field(name: str, own: dict[str, Any], point: Point, work: Work) -> Any:
+def _field(name: str, own: dict[str, Any], point: Point, work: LookupWork) -> Any:
     if name in own:
         return own[name]
     return getattr(point if name in Point.model_fields else work, name)

@@ -32,7 +32,7 @@ COMPOSED = ("row_wise",)
 """Whole passes: the row-wise embedding bag, end to end."""
 
 
-class Kind(StrEnum):
+class PointKind(StrEnum):
     """What a point times."""
 
     COLLECTIVE = "collective"
@@ -49,7 +49,7 @@ class Status(StrEnum):
     FAILED = "failed"  # wrong result, or an error; its times are not used
 
 
-class Work(BaseModel):
+class LookupWork(BaseModel):
     """What a kernel or a whole pass looks up: SCIENCE letters B T L D E in long names."""
 
     model_config = _STRICT
@@ -69,7 +69,7 @@ class Point(BaseModel):
 
     model_config = _STRICT
 
-    kind: Kind
+    kind: PointKind
     operation: str
     backend: str = ""  # library of the collectives; "" for a kernel
     implementation: str = ""  # kernels: torch, numpy, perfmodel, fbgemm; composed: exchange, torchrec
@@ -80,15 +80,15 @@ class Point(BaseModel):
     nodes: Annotated[int, Field(ge=1)] = 1
     gpus_per_node: Annotated[int, Field(ge=1)]
     dtype: str = "fp32"
-    work: Work | None = None
+    work: LookupWork | None = None
     held_out: bool = False  # never used by a fit; validate compares with it
 
     @model_validator(mode="after")
     def _known(self) -> Point:
         known = {
-            Kind.COLLECTIVE: SAMPLE_OPERATIONS,
-            Kind.KERNEL: KERNELS,
-            Kind.COMPOSED: COMPOSED,
+            PointKind.COLLECTIVE: SAMPLE_OPERATIONS,
+            PointKind.KERNEL: KERNELS,
+            PointKind.COMPOSED: COMPOSED,
         }[self.kind]
         if self.operation not in known:
             raise ValueError(f"unknown {self.kind} {self.operation!r}; known: {', '.join(known)}")
@@ -103,7 +103,7 @@ class Point(BaseModel):
         return json.dumps(fields, sort_keys=True, separators=(",", ":"))
 
 
-class Conditions(BaseModel):
+class DeviceConditions(BaseModel):
     """State of the slowest device while a batch ran. Absent where nobody can read it (CPUs).
 
     throttle_reasons  what slows a device down that should be faster: heat, a power brake; marks the visit
@@ -173,7 +173,7 @@ class Visit(BaseModel):
     checked: Count = 0
     wrong: Count = 0
     steps_s: Mapping[str, list[float]] = {}  # composed: slowest rank's time of each step
-    conditions: Conditions | None = None
+    conditions: DeviceConditions | None = None
     note: str = ""
 
 

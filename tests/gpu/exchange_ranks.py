@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
-from calibrate.cuda.exchange import RowWiseExchange
 from calibrate.cuda.exchange_memory import METHODS, Sizes, block_rows
-from calibrate.cuda.symmetric import World
+from calibrate.cuda.row_wise_exchange import RowWiseExchange
+from calibrate.cuda.symmetric_worlds import SymmetricWorld
 from perfmodel.errors import RankLostError
 
 ROWS, BATCH, MOST = (1001, 3, 5000), 130, 20
@@ -43,7 +43,7 @@ def truth(tables: list[Any], ids: Any, lengths: Any) -> Any:
     return torch.stack(bags, 1)
 
 
-def shares(world: World, blocks: int | None, patience_s: float) -> dict[str, float]:
+def shares(world: SymmetricWorld, blocks: int | None, patience_s: float) -> dict[str, float]:
     """Largest error of each method over what rounding of fp32 sums allows: below 1, bags are equal."""
     seen = {}
     for shape, (dim, dtype) in enumerate(SHAPES):
@@ -66,7 +66,7 @@ def shares(world: World, blocks: int | None, patience_s: float) -> dict[str, flo
     return seen
 
 
-def error(exchange: RowWiseExchange, tables: list[Any], world: World, call: int) -> float:
+def error(exchange: RowWiseExchange, tables: list[Any], world: SymmetricWorld, call: int) -> float:
     generator = torch.Generator().manual_seed(100 * world.rank + call)
     samples = (BATCH, 1, BATCH // 2, BATCH)[call]
     lengths = torch.randint(0, MOST + 1, (len(ROWS) * samples,), generator=generator)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from calibrate import providers
-from calibrate.machine.gpus import find_gpus
+from calibrate.machine.local_gpus import find_gpus
 from calibrate.providers.nccl import SHARES_A_GPU_FROM
 
 WORKER = Path(__file__).parents[1] / "integration" / "provider_ranks.py"

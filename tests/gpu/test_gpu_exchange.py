@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from calibrate.cuda.nvshmem_build import find_wheels
-from calibrate.machine.gpus import find_gpus
+from calibrate.machine.local_gpus import find_gpus
 from perfmodel.errors import NoHardwareError
 
 if not find_gpus():
@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import exchange_ranks  # noqa: E402
 
-from calibrate.cuda.symmetric import threads_of  # noqa: E402
+from calibrate.cuda.symmetric_worlds import threads_of  # noqa: E402
 
 WORKER = Path(__file__).with_name("exchange_ranks.py")
 SETTINGS = {  # several PEs on one GPU without MPS: puts, signals and waits are all that is used

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from calibrate.machine.gpus import find_gpus
+from calibrate.machine.local_gpus import find_gpus
 
 if not find_gpus():
     pytest.skip("NOT TESTED on a GPU: there is none here", allow_module_level=True)
@@ -17,20 +17,20 @@ pytest.importorskip("cuda.bindings")
 from oracles.kernels import gather_pool as reference  # noqa: E402
 
 from calibrate.cuda import gather_pool as gp  # noqa: E402
-from calibrate.cuda.gather_plan import Plan  # noqa: E402
-from calibrate.cuda.tables import make_tables, to_int8  # noqa: E402
+from calibrate.cuda.device_tables import make_tables, to_int8  # noqa: E402
+from calibrate.cuda.gather_layout import GatherLayout  # noqa: E402
 from perfmodel.errors import BadInputError  # noqa: E402
 
 GPU = torch.device("cuda", 0)
 TYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 SHAPES = ((5000, 128), (300, 32), (1, 4), (4000, 16), (900, 64), (20, 33), (70, 260), (50, 7))
-PLANS = {"chosen": None, "long": Plan(True, 128, 1, 500), "runs": Plan(False, 256, 5, 300)}
+PLANS = {"chosen": None, "long": GatherLayout(True, 128, 1, 500), "runs": GatherLayout(False, 256, 5, 300)}
 OPTIONS = (
-    gp.Options(),
-    gp.Options(id_bytes=4, mode="mean"),
-    gp.Options(mode="max", out_dtype="fp16"),
-    gp.Options(weighted=True, hot_rows=10),
-    gp.Options(mode="mean", weighted=True, out_dtype="bf16"),
+    gp.GatherOptions(),
+    gp.GatherOptions(id_bytes=4, mode="mean"),
+    gp.GatherOptions(mode="max", out_dtype="fp16"),
+    gp.GatherOptions(weighted=True, hot_rows=10),
+    gp.GatherOptions(mode="mean", weighted=True, out_dtype="bf16"),
 )
 
 
@@ -47,7 +47,7 @@ def batch_of(shapes: Any, dtype: str, rng: Any) -> tuple[Any, list[Any]]:
 @pytest.mark.parametrize("plan", PLANS)
 @pytest.mark.parametrize("options", OPTIONS, ids=lambda one: f"{one.mode}-{one.out_dtype}")
 @pytest.mark.parametrize("dtype", ["fp32", "fp16", "bf16", "int8"])
-def test_bags_are_those_of_the_reference(dtype: str, options: gp.Options, plan: str) -> None:
+def test_bags_are_those_of_the_reference(dtype: str, options: gp.GatherOptions, plan: str) -> None:
     seed = int(np.random.default_rng().integers(2**31))
     rng, batch = np.random.default_rng(seed), 301
     tables, values = batch_of(SHAPES, dtype, rng)
@@ -84,7 +84,7 @@ def test_wrong_offsets_are_reported_and_nothing_outside_is_read() -> None:
 
 def test_a_graph_looks_up_what_its_ids_say_when_it_is_replayed() -> None:
     table = torch.randn(10_000, 64, device=GPU)
-    prepared = gp.GatherPool(make_tables([table]), 500, gp.Options(), 4)
+    prepared = gp.GatherPool(make_tables([table]), 500, gp.GatherOptions(), 4)
     ids, offsets = torch.zeros(2000, dtype=torch.int64, device=GPU), torch.arange(0, 2001, 4, device=GPU)
     out, faults = prepared.new_out(), gp.new_gather_faults(GPU)
     prepared(ids, offsets, out, None, faults)

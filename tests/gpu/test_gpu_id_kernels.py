@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from calibrate.machine.gpus import find_gpus
+from calibrate.machine.local_gpus import find_gpus
 
 if not find_gpus():
     pytest.skip("NOT TESTED on a GPU: there is none here", allow_module_level=True)

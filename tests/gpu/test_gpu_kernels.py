@@ -11,22 +11,22 @@ from typing import Any
 
 import pytest
 
-from calibrate.machine.gpus import find_gpus
+from calibrate.machine.local_gpus import find_gpus
 from calibrate.operations import Place
 from calibrate.ranks.clocks import BATCHES, Cuda, Timer
 from calibrate.ranks.gpu_conditions import watch_gpu
 from perfmodel.schema.evidence import Clock
-from perfmodel.schema.runs import KERNELS, Kind, Point, Work
+from perfmodel.schema.runs import KERNELS, LookupWork, Point, PointKind
 
 if not find_gpus():
     pytest.skip("NOT TESTED on a GPU: there is none here", allow_module_level=True)
 torch = pytest.importorskip("torch")
 
-from calibrate.passes.kernels import TorchKernels  # noqa: E402
 from calibrate.passes.pattern_rows import fill_rows  # noqa: E402
+from calibrate.passes.torch_kernels import TorchKernels  # noqa: E402
 
 COMMAND = (sys.executable, "-c", "from perfmodel.cli import main; main()")
-WORK = Work(batch=100, tables=4, pooling=5.5, dim=32, rows=50_000, shards=8)
+WORK = LookupWork(batch=100, tables=4, pooling=5.5, dim=32, rows=50_000, shards=8)
 CLOCKS = (Clock.EAGER, Clock.STREAM, Clock.GRAPH)
 
 
@@ -38,9 +38,15 @@ def library() -> Iterator[TorchKernels]:
     made.close()
 
 
-def point(operation: str, clock: Clock, work: Work = WORK, dtype: str = "fp32") -> Point:
+def point(operation: str, clock: Clock, work: LookupWork = WORK, dtype: str = "fp32") -> Point:
     return Point(
-        kind=Kind.KERNEL, operation=operation, clock=clock, gpus=1, gpus_per_node=1, dtype=dtype, work=work
+        kind=PointKind.KERNEL,
+        operation=operation,
+        clock=clock,
+        gpus=1,
+        gpus_per_node=1,
+        dtype=dtype,
+        work=work,
     )
 
 

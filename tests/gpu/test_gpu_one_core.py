@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from calibrate.machine.gpus import find_gpus
+from calibrate.machine.local_gpus import find_gpus
 
 if not find_gpus():
     pytest.skip("NOT TESTED on a GPU: there is none here", allow_module_level=True)
 torch = pytest.importorskip("torch")
 
+from calibrate.cuda.device_tables import make_tables  # noqa: E402
 from calibrate.cuda.one_core import OneCore, core_bytes, cores, shapes_of  # noqa: E402
-from calibrate.cuda.one_core_plan import WAYS, Item, Plan, Shape, asymmetric, fitted, symmetric  # noqa: E402
-from calibrate.cuda.tables import make_tables  # noqa: E402
+from calibrate.cuda.one_core_plan import WAYS, CorePlan, Item, TableShape, asymmetric, fitted, symmetric  # noqa: E402
 from perfmodel.errors import BadInputError  # noqa: E402
 
 GPU = torch.device("cuda")
@@ -49,7 +49,7 @@ def bags(tables: Any, ids: Any) -> tuple[Any, Any, Any]:
     return torch.cat(parts).to(ids), offsets, torch.cat(want, 1)
 
 
-def where_it_fits(shape: Shape, way: str) -> str:
+def where_it_fits(shape: TableShape, way: str) -> str:
     try:
         fitted(shape, Item(0, way, 0, BATCH, 0, shape.dim), core_bytes(GPU))
     except BadInputError:
@@ -57,7 +57,7 @@ def where_it_fits(shape: Shape, way: str) -> str:
     return way
 
 
-def cost(shape: Shape, item: Item) -> float:
+def cost(shape: TableShape, item: Item) -> float:
     """Look-ups from global memory cost 4 each; rows and look-ups inside a core 1."""
     n, width = item.bags * shape.pooling, item.columns / 128
     if item.way == "GM":
@@ -65,7 +65,7 @@ def cost(shape: Shape, item: Item) -> float:
     return (n + item.resident_rows + item.passes * (shape.rows - item.resident_rows)) * width
 
 
-def every_plan(shapes: list[Shape]) -> dict[str, Plan]:
+def every_plan(shapes: list[TableShape]) -> dict[str, CorePlan]:
     number, room = cores(GPU), core_bytes(GPU)
     plans = {
         way: symmetric(shapes, [where_it_fits(shape, way) for shape in shapes], BATCH, number, room)

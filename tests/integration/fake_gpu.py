@@ -124,8 +124,8 @@ if __name__ == "__main__":
         real.zeros(1)
     first.replay()
     sys.modules["torch"] = FakeTorch()
-    from calibrate.passes import ids, kernels
+    from calibrate.passes import id_sets, torch_kernels
     from calibrate.ranks.rank import main
 
-    ids.COLD_BYTES = kernels.COLD_BYTES = 2**20  # this GPU's cache is small
+    id_sets.COLD_BYTES = torch_kernels.COLD_BYTES = 2**20  # this GPU's cache is small
     main()

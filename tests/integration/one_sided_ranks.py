@@ -15,9 +15,9 @@ import torch
 from forked_ranks import forked
 from oracles.kernels.exchange import row_wise
 
-from calibrate.cuda.exchange import RowWiseExchange
 from calibrate.cuda.exchange_memory import Sizes, block_rows
-from calibrate.cuda.symmetric import SharedWorld
+from calibrate.cuda.row_wise_exchange import RowWiseExchange
+from calibrate.cuda.symmetric_worlds import SharedWorld
 from perfmodel.errors import PerfmodelError, RankLostError
 
 ROWS, DIM, BATCH, MOST = (101, 3, 57), 12, 7, 9

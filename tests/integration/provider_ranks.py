@@ -18,7 +18,7 @@ from calibrate import providers
 from calibrate.operations import Place
 from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import SAMPLE_OPERATIONS, Clock
-from perfmodel.schema.runs import Kind, Point
+from perfmodel.schema.runs import Point, PointKind
 
 SIZES = (1, 128, 1000, 4_004, 65_536, 300_001)
 """Payloads; 1 stands for the smallest that the collective takes. 4004 B and 300 001 B leave remainders."""
@@ -26,7 +26,7 @@ SIZES = (1, 128, 1000, 4_004, 65_536, 300_001)
 
 def point(name: str, operation: str, ranks: int, size: int, **more: Any) -> Point:
     return Point(
-        kind=Kind.COLLECTIVE,
+        kind=PointKind.COLLECTIVE,
         operation=operation,
         backend=name,
         payload_bytes=size,

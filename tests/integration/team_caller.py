@@ -8,10 +8,10 @@ from __future__ import annotations
 import json
 import sys
 
-from calibrate.ranks.launch import open_team
+from calibrate.ranks.start import open_team
 from calibrate.ranks.team import TeamRequest
 from perfmodel.schema.evidence import Clock
-from perfmodel.schema.runs import Kind, Point
+from perfmodel.schema.runs import Point, PointKind
 
 
 def main() -> None:
@@ -24,7 +24,7 @@ def main() -> None:
         ids = [peer.hello["pid"] for peer in team._coordinator.peers.values()]
         print(json.dumps({"pids": ids}), flush=True)
         point = Point(
-            kind=Kind.COLLECTIVE,
+            kind=PointKind.COLLECTIVE,
             operation="all_to_all",
             backend=backend,
             clock=Clock.EAGER,

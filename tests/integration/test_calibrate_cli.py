@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from calibrate.machine.host import usable_cores
+from calibrate.machine.identity import usable_cores
 from calibrate.providers import availability
-from calibrate.ranks.launch import find_mpirun
+from calibrate.ranks.start import find_mpirun
 from perfmodel.schema.run_files import read_run
 
 COMMAND = (sys.executable, "-c", "from perfmodel.cli import main; main()")

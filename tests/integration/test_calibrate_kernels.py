@@ -10,17 +10,17 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from calibrate.operations import Place  # noqa: E402
-from calibrate.passes import kernels_own, lookup, reference  # noqa: E402
-from calibrate.passes.kernels import TorchKernels  # noqa: E402
-from calibrate.passes.kernels_fbgemm import FbgemmKernels  # noqa: E402
-from calibrate.passes.kernels_own import OwnKernels  # noqa: E402
+from calibrate.passes import lookup, own_kernels, reference  # noqa: E402
+from calibrate.passes.fbgemm_kernels import FbgemmKernels  # noqa: E402
+from calibrate.passes.own_kernels import OwnKernels  # noqa: E402
 from calibrate.passes.pattern_rows import bag_sums, column_term, fill_rows, require_exact, row_terms  # noqa: E402
-from calibrate.providers import device  # noqa: E402
+from calibrate.passes.torch_kernels import TorchKernels  # noqa: E402
+from calibrate.providers import device_collectives  # noqa: E402
 from perfmodel.errors import BadInputError  # noqa: E402
 from perfmodel.schema.evidence import Clock  # noqa: E402
-from perfmodel.schema.runs import Kind, Point, Work  # noqa: E402
+from perfmodel.schema.runs import LookupWork, Point, PointKind  # noqa: E402
 
-WORK = Work(batch=5, tables=3, pooling=2.5, dim=8, rows=40, shards=4)
+WORK = LookupWork(batch=5, tables=3, pooling=2.5, dim=8, rows=40, shards=4)
 IDS, LENGTHS = [7, 0, 9, 3, 8], [2, 0, 1, 2]
 
 
@@ -32,9 +32,9 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
-def point(operation: str, work: Work, dtype: str = "fp32") -> Point:
+def point(operation: str, work: LookupWork, dtype: str = "fp32") -> Point:
     return Point(
-        kind=Kind.KERNEL,
+        kind=PointKind.KERNEL,
         operation=operation,
         clock=Clock.EAGER,
         gpus=1,
@@ -155,15 +155,15 @@ def test_other_kernels_are_exact(library: type[TorchKernels], kernel: str) -> No
 
 def test_our_own_kernels_are_timed_where_there_is_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """They run on a CPU too, slowly: that is for tests."""
-    monkeypatch.setattr(device, "find_gpus", lambda: [])
-    assert "no NVIDIA GPU" in kernels_own.availability().why_not
-    monkeypatch.setattr(device, "find_gpus", lambda: ["a GPU"])
-    monkeypatch.setattr(device.importlib.metadata, "version", lambda name: "2.13.0")
-    found = kernels_own.availability()
+    monkeypatch.setattr(device_collectives, "find_gpus", lambda: [])
+    assert "no NVIDIA GPU" in own_kernels.availability().why_not
+    monkeypatch.setattr(device_collectives, "find_gpus", lambda: ["a GPU"])
+    monkeypatch.setattr(device_collectives.importlib.metadata, "version", lambda name: "2.13.0")
+    found = own_kernels.availability()
     assert found.usable and found.devices == ("cuda",) and found.operations == OwnKernels.operations
-    assert found.version == f"perfmodel {kernels_own.version()}"
-    monkeypatch.setattr(kernels_own.importlib.util, "find_spec", lambda name: None if "cuda" in name else 1)
-    assert "cuda-bindings" in kernels_own.availability().install
+    assert found.version == f"perfmodel {own_kernels.version()}"
+    monkeypatch.setattr(own_kernels.importlib.util, "find_spec", lambda name: None if "cuda" in name else 1)
+    assert "cuda-bindings" in own_kernels.availability().install
 
 
 def test_a_wrong_row_and_a_missing_call_show() -> None:
@@ -176,7 +176,7 @@ def test_a_wrong_row_and_a_missing_call_show() -> None:
     operation.run()
     wrong, checked = operation.check()
     assert 0 < wrong < checked
-    idle = made.operation(point("copy", Work(batch=1, dim=1000)), [0])
+    idle = made.operation(point("copy", LookupWork(batch=1, dim=1000)), [0])
     idle.run()
     idle.prepare(3)
     assert idle.check() == (1000, 1000)  # nothing ran since the outputs were forgotten
@@ -196,10 +196,10 @@ def test_sets_rotate() -> None:
 
 
 def test_graphs_are_timed_where_there_is_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    from calibrate.machine.gpus import Gpu
-    from calibrate.passes import kernels
+    from calibrate.machine.local_gpus import LocalGpu
+    from calibrate.passes import torch_kernels
 
-    monkeypatch.setattr(kernels, "find_gpus", lambda: ())
-    assert [str(clock) for clock in kernels.torch_availability().clocks] == ["eager", "stream"]
-    monkeypatch.setattr(kernels, "find_gpus", lambda: (Gpu(0, "H100"),))
-    assert "graph" in kernels.torch_availability().clocks
+    monkeypatch.setattr(torch_kernels, "find_gpus", lambda: ())
+    assert [str(clock) for clock in torch_kernels.torch_availability().clocks] == ["eager", "stream"]
+    monkeypatch.setattr(torch_kernels, "find_gpus", lambda: (LocalGpu(0, "H100"),))
+    assert "graph" in torch_kernels.torch_availability().clocks

@@ -17,8 +17,8 @@ from perfmodel.schema.run_files import read_run
 PROGRAM = """
 import sys
 from pathlib import Path
-from calibrate.planning.plan import Request
-from calibrate.running.session import Options, calibrate
+from calibrate.planning.measurement_plan import Request
+from calibrate.running.session import RunOptions, calibrate
 from oracles.simulated_team import Recorder, SimulatedTeam, TrueCurve
 
 class Loud(Recorder):
@@ -30,7 +30,7 @@ class Loud(Recorder):
 
 team = SimulatedTeam({"": TrueCurve(5e-6, 1e9)}, pause_s=float(sys.argv[2]))
 request = Request("quick", only=["mpi:all_to_all", "mpi:all_reduce"])
-options = Options(request, "m", Path(sys.argv[1]), {"mpi": "5"}, {}, seed=1)
+options = RunOptions(request, "m", Path(sys.argv[1]), {"mpi": "5"}, {}, seed=1)
 calibrate(options, team, Loud(), team.clock)
 """
 POINTS = 17 + 17 + 3 + 6  # all-to-all, all-reduce, uneven and after a kernel

@@ -7,29 +7,29 @@ import itertools
 import numpy as np
 import pytest
 
-from calibrate.passes.exchange import STEPS
+from calibrate.passes.exchange_pass import STEPS
 from calibrate.providers import availability
-from calibrate.ranks.launch import LocalTeam
+from calibrate.ranks.start import LocalTeam
 from calibrate.ranks.team import TeamRequest
 from perfmodel.errors import BadInputError
 from perfmodel.model import embedding_bag as eb
 from perfmodel.schema.evidence import Clock
-from perfmodel.schema.runs import Kind, Point, Work
+from perfmodel.schema.runs import LookupWork, Point, PointKind
 
 pytest.importorskip("torch")
 
 WORKS = [
-    (Work(batch=16, tables=1, pooling=4, dim=8, rows=1000), "fp32"),
-    (Work(batch=33, tables=3, pooling=2.5, dim=12, rows=101), "fp32"),
-    (Work(batch=16, tables=2, pooling=0.5, dim=32, rows=64), "fp16"),
-    (Work(batch=64, tables=2, pooling=20, dim=16, rows=5000, distribution="one-row"), "fp32"),
-    (Work(batch=64, tables=1, pooling=7.5, dim=16, rows=5000, distribution="zipf:1.05"), "fp16"),
+    (LookupWork(batch=16, tables=1, pooling=4, dim=8, rows=1000), "fp32"),
+    (LookupWork(batch=33, tables=3, pooling=2.5, dim=12, rows=101), "fp32"),
+    (LookupWork(batch=16, tables=2, pooling=0.5, dim=32, rows=64), "fp16"),
+    (LookupWork(batch=64, tables=2, pooling=20, dim=16, rows=5000, distribution="one-row"), "fp32"),
+    (LookupWork(batch=64, tables=1, pooling=7.5, dim=16, rows=5000, distribution="zipf:1.05"), "fp16"),
 ]
 
 
-def point(backend: str, ranks: int, work: Work, dtype: str = "fp32", **more: str) -> Point:
+def point(backend: str, ranks: int, work: LookupWork, dtype: str = "fp32", **more: str) -> Point:
     return Point(
-        kind=Kind.COMPOSED,
+        kind=PointKind.COMPOSED,
         operation="row_wise",
         backend=backend,
         implementation=more.get("implementation", "exchange"),
@@ -63,7 +63,7 @@ def test_bags_are_exact_and_steps_add_up(backend: str) -> None:
             team.visit(point(backend, ranks, lost), everyone, calls=1, round=0, salt=0, deadline_s=60)
 
 
-def check_bytes(work: Work, G: int, sent: list[int]) -> None:
+def check_bytes(work: LookupWork, G: int, sent: list[int]) -> None:
     """What the model counts, less what stays on the rank: 1/G of all but the ids, and the ids it owns."""
     bags = work.batch * work.tables
     counted = [eb.splits_bytes(G, 3, 8), eb.lengths_bytes(G, bags, 8)]

@@ -10,16 +10,16 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from calibrate.operations import Place  # noqa: E402
-from calibrate.passes import ids, kernels  # noqa: E402
-from calibrate.passes.ids import table_copies  # noqa: E402
-from calibrate.passes.kernels import KernelOperation, TorchKernels  # noqa: E402
-from calibrate.passes.kernels_own import OwnKernels  # noqa: E402
-from calibrate.passes.tables import PatternTables  # noqa: E402
+from calibrate.passes import id_sets, torch_kernels  # noqa: E402
+from calibrate.passes.id_sets import table_copies  # noqa: E402
+from calibrate.passes.own_kernels import OwnKernels  # noqa: E402
+from calibrate.passes.pattern_tables import PatternTables  # noqa: E402
+from calibrate.passes.torch_kernels import KernelOperation, TorchKernels  # noqa: E402
 from calibrate.ranks.clocks import BATCHES, WARM_UP_CALLS, Cpu, Timer  # noqa: E402
 from perfmodel.schema.evidence import Clock  # noqa: E402
-from perfmodel.schema.runs import KERNELS, Kind, Point, Work  # noqa: E402
+from perfmodel.schema.runs import KERNELS, LookupWork, Point, PointKind  # noqa: E402
 
-WORK = Work(batch=5, tables=3, pooling=2.5, dim=8, rows=40, shards=4)
+WORK = LookupWork(batch=5, tables=3, pooling=2.5, dim=8, rows=40, shards=4)
 ROW_BYTES = 32
 
 
@@ -31,9 +31,15 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
-def point(operation: str, clock: Clock, work: Work = WORK, dtype: str = "fp32") -> Point:
+def point(operation: str, clock: Clock, work: LookupWork = WORK, dtype: str = "fp32") -> Point:
     return Point(
-        kind=Kind.KERNEL, operation=operation, clock=clock, gpus=1, gpus_per_node=1, dtype=dtype, work=work
+        kind=PointKind.KERNEL,
+        operation=operation,
+        clock=clock,
+        gpus=1,
+        gpus_per_node=1,
+        dtype=dtype,
+        work=work,
     )
 
 
@@ -45,8 +51,8 @@ def library(monkeypatch: pytest.MonkeyPatch) -> TorchKernels:
 
 def as_on_a_gpu(made: TorchKernels, monkeypatch: pytest.MonkeyPatch) -> TorchKernels:
     """Caches of 10 KB; a table of WORK has 3840 B."""
-    monkeypatch.setattr(ids, "COLD_BYTES", 10_000)
-    monkeypatch.setattr(kernels, "COLD_BYTES", 10_000)
+    monkeypatch.setattr(id_sets, "COLD_BYTES", 10_000)
+    monkeypatch.setattr(torch_kernels, "COLD_BYTES", 10_000)
     made.open(Place(0, 1), {})
     made._gpu, made._clearer = True, None
     made.tables = PatternTables(made._device, shared=True)

@@ -9,15 +9,15 @@ import pytest
 
 pytest.importorskip("torch")
 
-from calibrate.planning.plan import Request
-from calibrate.ranks.launch import LocalTeam
+from calibrate.planning.measurement_plan import Request
+from calibrate.ranks.start import LocalTeam
 from calibrate.ranks.team import TeamRequest
 from calibrate.running import session
-from calibrate.running.interfaces import Listener, Options
+from calibrate.running.interfaces import Listener, RunOptions
 from perfmodel.errors import NoHardwareError
 from perfmodel.schema.evidence import Clock
 from perfmodel.schema.run_files import read_run
-from perfmodel.schema.runs import KERNELS, Kind, Status
+from perfmodel.schema.runs import KERNELS, PointKind, Status
 
 RANK = (sys.executable, str(Path(__file__).with_name("fake_gpu.py")))
 
@@ -33,9 +33,9 @@ class Silent(Listener):
     def finished(self, *_: object) -> None: ...
 
 
-def options(folder: Path, **more: object) -> Options:
+def options(folder: Path, **more: object) -> RunOptions:
     request = Request(preset="quick", only=["kernels"], noise=0.9, **more)  # type: ignore[arg-type]
-    return Options(request, "h200-sxm-ib", folder, stack={"gpu": "none"}, environment={}, time_limit_s=150)
+    return RunOptions(request, "h200-sxm-ib", folder, stack={"gpu": "none"}, environment={}, time_limit_s=150)
 
 
 def test_every_kernel_at_every_clock_through_a_whole_run(tmp_path: Path) -> None:
@@ -57,7 +57,7 @@ def test_every_kernel_at_every_clock_through_a_whole_run(tmp_path: Path) -> None
     assert outcome.complete and outcome.wrong == 0 < outcome.checked
     run = read_run(outcome.samples)
     clocks = (Clock.EAGER, Clock.STREAM, Clock.GRAPH)
-    seen = {(p.operation, p.clock) for p, _, _ in run.usable(Kind.KERNEL)}
+    seen = {(p.operation, p.clock) for p, _, _ in run.usable(PointKind.KERNEL)}
     assert {(kernel, clock) for kernel in KERNELS for clock in clocks[1:]} <= seen
     assert ("launch_floor", Clock.EAGER) in seen
 

@@ -14,15 +14,15 @@ import pytest
 
 from perfmodel.schema.evidence import Clock
 from perfmodel.schema.runs import (
-    Conditions,
+    DeviceConditions,
     Finish,
-    Kind,
+    LookupWork,
     Point,
+    PointKind,
     PointLine,
     RunHeader,
     Status,
     Visit,
-    Work,
 )
 
 FILE = Path(__file__).parents[2] / "benchmarks/one_gpu.py"
@@ -66,10 +66,10 @@ def write_run(folder: Path) -> None:
 
     def add(operation: str, payload_bytes: int, time_s: float, status: Status = Status.OK) -> None:
         point = Point(
-            kind=Kind.KERNEL, operation=operation, implementation="torch", clock=Clock.STREAM,
-            payload_bytes=payload_bytes, gpus=1, gpus_per_node=1, work=Work(batch=1),
+            kind=PointKind.KERNEL, operation=operation, implementation="torch", clock=Clock.STREAM,
+            payload_bytes=payload_bytes, gpus=1, gpus_per_node=1, work=LookupWork(batch=1),
         )  # fmt: skip
-        state = Conditions(sm_clock_hz=1.98e9, limits=["power cap"])
+        state = DeviceConditions(sm_clock_hz=1.98e9, limits=["power cap"])
         visit = Visit(key=point.key, round=1, at="", times_s=[time_s], checked=1, conditions=state)
         reason = "12 of 12 elements are wrong" if status is Status.FAILED else ""
         lines.extend([PointLine(key=point.key, point=point), visit])

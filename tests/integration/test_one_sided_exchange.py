@@ -20,7 +20,7 @@ pytest.importorskip("torch")
 import torch
 
 from calibrate.cuda import launch, nvshmem_build
-from calibrate.cuda.exchange import kernels
+from calibrate.cuda.row_wise_exchange import kernels
 from perfmodel.errors import NoHardwareError
 
 PROGRAM = Path(__file__).with_name("one_sided_ranks.py")

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from calibrate.machine.host import usable_cores
+from calibrate.machine.identity import usable_cores
 from calibrate.providers import availability
-from calibrate.ranks.launch import find_mpirun
+from calibrate.ranks.start import find_mpirun
 
 COMMAND = (sys.executable, "-c", "from perfmodel.cli import main; main()")
 LARGEST_MEDIAN_ERROR = 0.6

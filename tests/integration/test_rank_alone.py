@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from calibrate.ranks import launch
+from calibrate.ranks import start
 
 
 def test_a_rank_without_a_coordinator_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -19,7 +19,7 @@ def test_a_rank_without_a_coordinator_gives_up(monkeypatch: pytest.MonkeyPatch) 
         "PERFMODEL_TEAM_RANK": "0",
     }
     began = time.monotonic()
-    done = subprocess.run(launch.RANK_PROGRAM, env=environment, capture_output=True, text=True, timeout=30)
+    done = subprocess.run(start.RANK_PROGRAM, env=environment, capture_output=True, text=True, timeout=30)
     assert done.returncode != 0
     assert "no coordinator on 127.0.0.1:1" in done.stderr
     assert time.monotonic() - began < 15

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from oracles.simulated_team import Recorder, SimulatedTeam, TrueCurve
 
-from calibrate.planning.plan import Request
-from calibrate.running.session import Options, calibrate
+from calibrate.planning.measurement_plan import Request
+from calibrate.running.session import RunOptions, calibrate
 from perfmodel.fit.curves import fit_curve
 from perfmodel.schema.run_files import read_run
 
@@ -28,7 +28,7 @@ def _held(folder: Path, seed: int, visit_noise: float) -> list[bool]:
     team = SimulatedTeam(TRUTH, visit_noise=visit_noise, call_noise=0.05, seed=seed)
     request = Request("quick", only=[f"mpi:{name}" for name in TRUTH], sizes=SIZES)
     calibrate(
-        Options(request, "m", folder, stack={}, environment={}, seed=seed), team, Recorder(), team.clock
+        RunOptions(request, "m", folder, stack={}, environment={}, seed=seed), team, Recorder(), team.clock
     )
     (run,) = folder.iterdir()
     samples = read_run(run).collective_samples()

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from simulated_ranks import ONLY, QUICK, SIZES, Ranks, folder, ranks
 
-import calibrate.machine.host
-from calibrate.machine.gpus import Gpu
+import calibrate.machine.identity
+from calibrate.machine.local_gpus import LocalGpu
 from perfmodel.cli import measuring
 
 __all__ = ["ranks"]  # fixtures
@@ -79,7 +79,9 @@ def test_a_machine_file_of_ones_own_lies_beside_the_calibration(
 def test_one_gpu_measures_kernels_and_borrows_collectives(
     ranks: Ranks, cli: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(calibrate.machine.host, "find_gpus", lambda: (Gpu(0, "NVIDIA H200", driver="580.1"),))
+    monkeypatch.setattr(
+        calibrate.machine.identity, "find_gpus", lambda: (LocalGpu(0, "NVIDIA H200", driver="580.1"),)
+    )
     ranks.fields = {"ranks": 1, "device": "cuda", "kernels": True, "backends": ()}
     found = cli("calibrate", "--quick")
     assert found.code == 0, found.err

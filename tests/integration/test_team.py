@@ -16,11 +16,11 @@ from pathlib import Path
 import pytest
 from team_processes import FAKE, GONE_S, HERE, alive, gone, pids_of, start_caller, usable
 
-from calibrate.ranks.launch import LocalTeam
+from calibrate.ranks.start import LocalTeam
 from calibrate.ranks.team import TeamRequest
 from perfmodel.errors import BadInputError, PerfmodelError, RankLostError
 from perfmodel.schema.evidence import Clock
-from perfmodel.schema.runs import Kind, Point, Work
+from perfmodel.schema.runs import LookupWork, Point, PointKind
 
 
 def collective(backend: str, **more: object) -> Point:
@@ -31,12 +31,12 @@ def collective(backend: str, **more: object) -> Point:
         "gpus": 2,
         "gpus_per_node": 2,
     }
-    return Point(kind=Kind.COLLECTIVE, backend=backend, **{**fields, **more})  # type: ignore[arg-type]
+    return Point(kind=PointKind.COLLECTIVE, backend=backend, **{**fields, **more})  # type: ignore[arg-type]
 
 
 def kernel(what: str, ranks: int = 2) -> Point:
     return Point(
-        kind=Kind.KERNEL,
+        kind=PointKind.KERNEL,
         operation="copy",
         implementation=what,
         clock=Clock.EAGER,
@@ -94,14 +94,14 @@ def test_real_ranks_time_checked_collectives(backend: str) -> None:
 def test_groups_of_ranks_and_a_kernel_on_all_of_them_and_on_one() -> None:
     usable("shmem")
     usable("torch")
-    work = Work(batch=8, pooling=4, dim=32, rows=1000)
+    work = LookupWork(batch=8, pooling=4, dim=32, rows=1000)
     with LocalTeam(TeamRequest(ranks=3, device="cpu", backends=("shmem",))) as team:
         for group in ([0, 1], [1, 2], [0, 1, 2]):
             many = len(group)
             point = collective("shmem", gpus=many, gpus_per_node=many, payload_bytes=4 * 3 * 2 * 128)
             assert [one.wrong for one in team.visit(point, group, 5, 0, 1, 60.0)] == [0] * many
             cell = Point(
-                kind=Kind.KERNEL,
+                kind=PointKind.KERNEL,
                 operation="gather_pool",
                 implementation="torch",
                 clock=Clock.EAGER,

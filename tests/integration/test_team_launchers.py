@@ -16,7 +16,7 @@ import pytest
 from team_processes import CALLER, GONE_S, gone, launcher_environment, usable
 
 from calibrate.ranks.control import LATE_S
-from calibrate.ranks.launch import find_mpirun
+from calibrate.ranks.start import find_mpirun
 
 
 def seen_by(processes: Sequence[subprocess.Popen[str]]) -> tuple[list[str], list[str]]:

@@ -20,8 +20,8 @@ pytest.importorskip("torchrec")
 import torch
 
 from calibrate.cuda import launch
-from calibrate.cuda.exchange import kernels
 from calibrate.cuda.exchange_memory import METHODS
+from calibrate.cuda.row_wise_exchange import kernels
 
 PROGRAM = Path(__file__).with_name("torchrec_ranks.py")
 NAMES = [

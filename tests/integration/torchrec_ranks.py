@@ -16,14 +16,14 @@ from typing import Any
 import torch
 from forked_ranks import forked
 
-from calibrate.cuda.exchange import RowWiseExchange
 from calibrate.cuda.exchange_memory import METHODS, Sizes, block_rows
-from calibrate.cuda.symmetric import SharedWorld
+from calibrate.cuda.row_wise_exchange import RowWiseExchange
+from calibrate.cuda.symmetric_worlds import SharedWorld
 from calibrate.operations import Place
-from calibrate.passes.exchange import Buffers, Job, forward
+from calibrate.passes.exchange_pass import Job, PassBuffers, forward
 from calibrate.passes.torchrec_pass import TorchRec, features, local_shards, row_wise_module
 from calibrate.providers.gloo import Gloo
-from perfmodel.schema.runs import Work
+from perfmodel.schema.runs import LookupWork
 
 ROWS, DIM, BATCH = 101, 12, 7  # 101 rows: the last rank owns fewer
 CASES = [
@@ -112,14 +112,14 @@ def compare(
     kind = torch.float16 if case["dtype"] == "fp16" else torch.float32
     generator = torch.Generator().manual_seed(1)
     tables = [torch.randn(ROWS, DIM, generator=generator).to(kind) for _ in range(count)]
-    job = Job(Work(batch=BATCH, tables=count, dim=DIM, rows=ROWS), tuple(range(ranks)), rank)
+    job = Job(LookupWork(batch=BATCH, tables=count, dim=DIM, rows=ROWS), tuple(range(ranks)), rank)
     given = ids, lengths, weights = batch(case, count, rank)
 
     mine = torch.zeros(count, job.block, DIM, dtype=kind)
     for table, whole in enumerate(tables):
         held = whole[rank * job.block : (rank + 1) * job.block]
         mine[table, : held.shape[0]] = held
-    buffers = Buffers(job, torch.device("cpu"), kind, weighted=weights is not None)
+    buffers = PassBuffers(job, torch.device("cpu"), kind, weighted=weights is not None)
     cast = None if weights is None else weights.to(kind)
     steps: list[str] = []
     ours = forward(job, gloo, mine.view(-1, DIM), ids, lengths, buffers, steps.append, cast)

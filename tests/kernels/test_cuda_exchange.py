@@ -15,9 +15,9 @@ torch = pytest.importorskip("torch")
 from oracles.kernels import exchange as reference  # noqa: E402
 
 from calibrate.cuda import launch as launching  # noqa: E402
-from calibrate.cuda.exchange import RowWiseExchange, kernels  # noqa: E402
 from calibrate.cuda.exchange_memory import EXCHANGE, Sizes, block_rows  # noqa: E402
-from calibrate.cuda.symmetric import ThreadWorld, threads_of  # noqa: E402
+from calibrate.cuda.row_wise_exchange import RowWiseExchange, kernels  # noqa: E402
+from calibrate.cuda.symmetric_worlds import ThreadWorld, threads_of  # noqa: E402
 from perfmodel.errors import BadInputError  # noqa: E402
 
 CPU = torch.device("cpu")

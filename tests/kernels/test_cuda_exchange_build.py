@@ -7,8 +7,8 @@ import pytest
 pytest.importorskip("torch")
 
 from calibrate.cuda import nvshmem_build
-from calibrate.cuda.exchange import SOURCE_NVSHMEM, all_kernels, kernels
 from calibrate.cuda.gpu_build import compile_cubin
+from calibrate.cuda.row_wise_exchange import SOURCE_NVSHMEM, all_kernels, kernels
 from perfmodel.errors import NoHardwareError
 
 

@@ -16,19 +16,19 @@ from oracles.kernels import gather_pool as reference  # noqa: E402
 
 from calibrate.cuda import gather_pool as gp  # noqa: E402
 from calibrate.cuda import launch as launching  # noqa: E402
-from calibrate.cuda.gather_plan import BYTES_IN_FLIGHT, Plan, Shape, choose, shape_of  # noqa: E402
+from calibrate.cuda.device_tables import DeviceTables, make_tables, to_int8  # noqa: E402
+from calibrate.cuda.gather_layout import BYTES_IN_FLIGHT, GatherLayout, RowAccess, choose, shape_of  # noqa: E402
 from calibrate.cuda.gpu_build import ARCHITECTURES, compile_cubin  # noqa: E402
-from calibrate.cuda.tables import Tables, make_tables, to_int8  # noqa: E402
 from perfmodel.errors import BadInputError  # noqa: E402
 
 CPU = torch.device("cpu")
 TYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 ROUNDING = {"fp32": 1e-5, "fp16": 1e-3, "bf16": 8e-3}
-LONG = Plan(long=True, threads=64, run=1, blocks=2)
+LONG = GatherLayout(long=True, threads=64, run=1, blocks=2)
 GUARD = 64
 
 
-PLAIN = gp.Options()
+PLAIN = gp.GatherOptions()
 
 
 @dataclass(frozen=True)
@@ -37,34 +37,34 @@ class Case:
 
     tables: tuple[tuple[int, int], ...]
     dtype: str = "fp32"
-    options: gp.Options = PLAIN
-    plan: Plan | None = None
+    options: gp.GatherOptions = PLAIN
+    plan: GatherLayout | None = None
     most: int = 12  # ids of a bag
 
 
 WIDTHS = ((50, 128), (3, 32), (1, 4), (40, 16), (9, 64), (20, 8))
 CASES = {
     "every-number-of-lanes": Case(WIDTHS),
-    "ids-of-32-bits-mean": Case(WIDTHS[:2], options=gp.Options(id_bytes=4, mode="mean")),
-    "weighted": Case(WIDTHS[:2], options=gp.Options(weighted=True)),
-    "weighted-mean": Case(WIDTHS[:2], options=gp.Options(weighted=True, mode="mean")),
-    "max": Case(WIDTHS[:2], options=gp.Options(mode="max")),
-    "hot": Case(WIDTHS[:2], options=gp.Options(hot_rows=2)),
+    "ids-of-32-bits-mean": Case(WIDTHS[:2], options=gp.GatherOptions(id_bytes=4, mode="mean")),
+    "weighted": Case(WIDTHS[:2], options=gp.GatherOptions(weighted=True)),
+    "weighted-mean": Case(WIDTHS[:2], options=gp.GatherOptions(weighted=True, mode="mean")),
+    "max": Case(WIDTHS[:2], options=gp.GatherOptions(mode="max")),
+    "hot": Case(WIDTHS[:2], options=gp.GatherOptions(hot_rows=2)),
     "odd-columns-and-wide-rows": Case(((30, 33), (5, 260), (4, 7), (6, 1), (7, 2))),
-    "fp16": Case(((30, 64), (9, 7), (5, 320)), "fp16", gp.Options(out_dtype="fp16")),
-    "bf16-max": Case(((30, 64), (9, 6)), "bf16", gp.Options(out_dtype="bf16", mode="max")),
+    "fp16": Case(((30, 64), (9, 7), (5, 320)), "fp16", gp.GatherOptions(out_dtype="fp16")),
+    "bf16-max": Case(((30, 64), (9, 6)), "bf16", gp.GatherOptions(out_dtype="bf16", mode="max")),
     "int8": Case(((30, 64), (9, 33), (5, 12), (8, 24), (8, 600)), "int8"),
-    "int8-weighted-mean": Case(((30, 64), (9, 12)), "int8", gp.Options(weighted=True, mode="mean")),
-    "int8-max": Case(((30, 64), (9, 12)), "int8", gp.Options(mode="max", out_dtype="fp16")),
-    "table-by-table": Case(((30, 32), (5, 32)), options=gp.Options(layout="table")),
+    "int8-weighted-mean": Case(((30, 64), (9, 12)), "int8", gp.GatherOptions(weighted=True, mode="mean")),
+    "int8-max": Case(((30, 64), (9, 12)), "int8", gp.GatherOptions(mode="max", out_dtype="fp16")),
+    "table-by-table": Case(((30, 32), (5, 32)), options=gp.GatherOptions(layout="table")),
     "long": Case(WIDTHS[:2], plan=LONG, most=70),
     "long-one-warp": Case(WIDTHS[:2], plan=replace(LONG, threads=32), most=70),
-    "long-max": Case(WIDTHS[:2], options=gp.Options(mode="max"), plan=LONG, most=70),
-    "long-int8-weighted": Case(((30, 64), (9, 12)), "int8", gp.Options(weighted=True), LONG, 70),
+    "long-max": Case(WIDTHS[:2], options=gp.GatherOptions(mode="max"), plan=LONG, most=70),
+    "long-int8-weighted": Case(((30, 64), (9, 12)), "int8", gp.GatherOptions(weighted=True), LONG, 70),
 }
 
 
-def tables_of(case: Case, rng: Any) -> tuple[Tables, list[Any]]:
+def tables_of(case: Case, rng: Any) -> tuple[DeviceTables, list[Any]]:
     """Tables, and their values as the reference sees them."""
     made = [torch.from_numpy(rng.standard_normal(shape).astype(np.float32)) for shape in case.tables]
     if case.dtype == "int8":
@@ -77,7 +77,7 @@ def tables_of(case: Case, rng: Any) -> tuple[Tables, list[Any]]:
     return make_tables(made), [one.double().numpy() for one in made]
 
 
-def prepared(case: Case, tables: Tables, batch: int, pooling: float = 3.0) -> gp.GatherPool:
+def prepared(case: Case, tables: DeviceTables, batch: int, pooling: float = 3.0) -> gp.GatherPool:
     return gp.GatherPool(tables, batch, case.options, pooling, case.plan)
 
 
@@ -189,9 +189,11 @@ def test_an_output_that_is_not_aligned_is_written_narrowly(name: str, seed: int)
 @pytest.mark.parametrize(
     "offsets", [[0, 5, 3, 8], [-4, 2, 5, 8], [0, 2, 5, 2**40], [8, 5, 3, 0], [9, 9, 9, 9]]
 )
-def test_wrong_offsets_are_counted_and_read_nothing_outside(plan: Plan | None, offsets: list[int]) -> None:
+def test_wrong_offsets_are_counted_and_read_nothing_outside(
+    plan: GatherLayout | None, offsets: list[int]
+) -> None:
     """Weights beyond the eight are not numbers: a bag that read one would not be one either."""
-    case = Case(((4, 32),), options=gp.Options(weighted=True), plan=plan)
+    case = Case(((4, 32),), options=gp.GatherOptions(weighted=True), plan=plan)
     tables, _ = tables_of(case, np.random.default_rng(1))
     memory = torch.full((24,), float("nan"))
     memory[8:16] = 1.0
@@ -271,18 +273,18 @@ def test_no_samples() -> None:
 @pytest.mark.parametrize(
     ("row_bytes", "width", "element", "want", "pieces"),
     [
-        (16, 16, 4, Shape(1, 1, 16), 1),
-        (128, 16, 4, Shape(8, 1, 16), 1),
-        (192, 16, 4, Shape(16, 1, 16), 1),
-        (512, 16, 4, Shape(32, 1, 16), 1),
-        (1024, 16, 4, Shape(32, 2, 16), 1),
-        (4096, 16, 4, Shape(32, 2, 16), 4),
-        (132, 4, 4, Shape(32, 2, 4), 1),
-        (1024, 16, 1, Shape(32, 1, 16), 2),
-        (1, 1, 1, Shape(1, 1, 1), 1),
+        (16, 16, 4, RowAccess(1, 1, 16), 1),
+        (128, 16, 4, RowAccess(8, 1, 16), 1),
+        (192, 16, 4, RowAccess(16, 1, 16), 1),
+        (512, 16, 4, RowAccess(32, 1, 16), 1),
+        (1024, 16, 4, RowAccess(32, 2, 16), 1),
+        (4096, 16, 4, RowAccess(32, 2, 16), 4),
+        (132, 4, 4, RowAccess(32, 2, 4), 1),
+        (1024, 16, 1, RowAccess(32, 1, 16), 2),
+        (1, 1, 1, RowAccess(1, 1, 1), 1),
     ],
 )
-def test_lanes_cover_a_row(row_bytes: int, width: int, element: int, want: Shape, pieces: int) -> None:
+def test_lanes_cover_a_row(row_bytes: int, width: int, element: int, want: RowAccess, pieces: int) -> None:
     assert shape_of(row_bytes, width, element) == (want, pieces)
 
 
@@ -293,23 +295,23 @@ H200 = {"multiprocessors": 132, "blocks_at_once": 4 * 132}
     ("bags", "pooling", "row_bytes", "want"),
     [
         # 16 896 groups of 8 lanes run at once. As many bags: one each.
-        (16896, 64, 128, Plan(False, 256, 1, 528)),
+        (16896, 64, 128, GatherLayout(False, 256, 1, 528)),
         # 131 072 bags of 1 id: 8 each is as even as it gets, and 7.76 turns become 8.
-        (131072, 1, 128, Plan(False, 256, 8, 512)),
+        (131072, 1, 128, GatherLayout(False, 256, 8, 512)),
         # 128 ids are two bags of 64; 131 072 bags of 64 take four turns of 2 bags each.
-        (131072, 64, 128, Plan(False, 256, 2, 528)),
+        (131072, 64, 128, GatherLayout(False, 256, 2, 528)),
         # 32 bags of 128 ids and 128-byte rows: 32 KiB x 132 are 33 792 rows, 1056 a bag; it has 128,
         # 16 groups of 8 rows each: 128 lanes.
-        (32, 128, 128, Plan(True, 128, 1, 32)),
-        (1, 10**6, 128, Plan(True, 256, 1, 1)),
+        (32, 128, 128, GatherLayout(True, 128, 1, 32)),
+        (1, 10**6, 128, GatherLayout(True, 256, 1, 1)),
         # short bags, however few: a group has all of a bag's rows on their way
-        (32, 8, 128, Plan(False, 32, 1, 8)),
+        (32, 8, 128, GatherLayout(False, 32, 1, 8)),
         # 1024 groups are 62 lanes for each multiprocessor: blocks of 32
-        (1024, 1, 128, Plan(False, 32, 1, 256)),
+        (1024, 1, 128, GatherLayout(False, 32, 1, 256)),
     ],
 )
-def test_the_plan(bags: int, pooling: float, row_bytes: int, want: Plan) -> None:
-    assert choose(bags, pooling, row_bytes, Shape(8, 1, 16), **H200) == want
+def test_the_plan(bags: int, pooling: float, row_bytes: int, want: GatherLayout) -> None:
+    assert choose(bags, pooling, row_bytes, RowAccess(8, 1, 16), **H200) == want
 
 
 def test_work_is_spread_evenly() -> None:
@@ -318,7 +320,7 @@ def test_work_is_spread_evenly() -> None:
     for _ in range(300):
         lanes = 2 ** int(rng.integers(0, 6))
         bags, pooling = int(2 ** rng.uniform(0, 24)), float(2 ** rng.uniform(-1, 10))
-        plan = choose(bags, pooling, lanes * 16, Shape(lanes, 1, 16), **H200)
+        plan = choose(bags, pooling, lanes * 16, RowAccess(lanes, 1, 16), **H200)
         assert plan.threads in (32, 64, 128, 256)
         assert 0 < plan.blocks * plan.threads <= H200["blocks_at_once"] * 256
         if plan.long:
@@ -352,7 +354,7 @@ def test_enough_bytes_are_in_flight(usage: dict[str, dict[str, Any]]) -> None:
         (256, 80, 768),
     ):
         shape, _ = shape_of(4 * dim, 16, 4)
-        used = usage["sm_90"][gp.Options().kernel(shape, "fp32", long=False).name]
+        used = usage["sm_90"][gp.GatherOptions().kernel(shape, "fp32", long=False).name]
         shared = shape.stream_bytes(256, 8, int8=False, weighted=False) + shape.more_bytes(256, 4, long=False)
         room = min(65536 // (256 * used.registers), 227 * 1024 // (shared + 1024))
         assert used.registers <= registers

@@ -11,11 +11,11 @@ import pytest
 
 pytest.importorskip("torch")
 
-from calibrate.cuda import bucketize, exchange, gather_pool, one_core, partial_bags, unique
+from calibrate.cuda import bucketize, gather_pool, one_core, partial_bags, row_wise_exchange, unique
 from calibrate.cuda.kernel import Kernel
 from perfmodel.resources import kernels_path
 
-EXCHANGE = exchange.kernels("fp32", "int64", wide=True, method="fused")
+EXCHANGE = row_wise_exchange.kernels("fp32", "int64", wide=True, method="fused")
 KERNELS = {
     "gather_pool": gather_pool.kernels()[:2],
     "one_core": one_core.kernels()[:1],
@@ -23,7 +23,9 @@ KERNELS = {
     "partial_bags": partial_bags.kernels()[:4],
     "unique": unique.kernels()[:4],
     "exchange": list(EXCHANGE.values()),
-    "exchange_nvshmem": [Kernel(exchange.SOURCE_NVSHMEM, kernel.name) for kernel in EXCHANGE.values()],
+    "exchange_nvshmem": [
+        Kernel(row_wise_exchange.SOURCE_NVSHMEM, kernel.name) for kernel in EXCHANGE.values()
+    ],
 }
 
 

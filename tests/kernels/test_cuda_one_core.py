@@ -14,11 +14,11 @@ torch = pytest.importorskip("torch")
 from oracles.kernels import one_core as reference  # noqa: E402
 
 from calibrate.cuda import launch as launching  # noqa: E402
+from calibrate.cuda.device_tables import make_tables  # noqa: E402
 from calibrate.cuda.faults import new_faults  # noqa: E402
 from calibrate.cuda.gpu_build import ARCHITECTURES, compile_cubin  # noqa: E402
 from calibrate.cuda.one_core import GPU_THREADS, OneCore, core_bytes, kernels, shapes_of  # noqa: E402
-from calibrate.cuda.one_core_plan import WAYS, Item, Plan, Shape, asymmetric, fitted, symmetric  # noqa: E402
-from calibrate.cuda.tables import make_tables  # noqa: E402
+from calibrate.cuda.one_core_plan import WAYS, CorePlan, Item, TableShape, asymmetric, fitted, symmetric  # noqa: E402
 from perfmodel.errors import BadInputError  # noqa: E402
 
 CPU = torch.device("cpu")
@@ -62,7 +62,7 @@ def bags(
 
 
 def run(
-    tables: Any, plan: Plan, ids: Any, offsets: Any, batch: int, pooling: str = "sum", threads: int = 64
+    tables: Any, plan: CorePlan, ids: Any, offsets: Any, batch: int, pooling: str = "sum", threads: int = 64
 ) -> tuple[Any, Any]:
     """Bags, written into poisoned memory with guards around it, and faults."""
     count = batch * sum(tables.dims)
@@ -76,7 +76,7 @@ def run(
 
 
 def agree(
-    tables: Any, plan: Plan, ids: Any, offsets: Any, batch: int, pooling: str = "sum", threads: int = 64
+    tables: Any, plan: CorePlan, ids: Any, offsets: Any, batch: int, pooling: str = "sum", threads: int = 64
 ) -> None:
     got, faults = run(tables, plan, ids, offsets, batch, pooling, threads)
     rows = [table.double().numpy() for table in tables.rows]
@@ -139,7 +139,7 @@ def test_columns_apart_are_bags_together_and_faults_count_once(way: str, rng: np
     shape = shapes_of(tables, 3)[0]
     parts = [(0, 8), (8, 3), (11, 9)]
     items = [fitted(shape, Item(0, way, 0, 6, first, count), 8000) for first, count in parts]
-    agree(tables, Plan(((items[0], items[2]), (items[1],))), ids, offsets, 6)
+    agree(tables, CorePlan(((items[0], items[2]), (items[1],))), ids, offsets, 6)
 
 
 def test_a_table_that_stays_whole_has_no_chunks(rng: np.random.Generator) -> None:
@@ -164,7 +164,7 @@ def test_streams_in_many_passes_chunks_and_windows(rng: np.random.Generator, ord
         (0, 50, 1, 5),
     ]:
         item = replace(one, resident_rows=resident, chunk_rows=chunk, pass_bags=passes, id_room=room)
-        agree(tables, Plan(((item,),)), ids, offsets, 23)
+        agree(tables, CorePlan(((item,),)), ids, offsets, 23)
 
 
 def test_rows_that_stay_are_those_of_the_item_before_or_are_fetched(rng: np.random.Generator) -> None:
@@ -185,7 +185,7 @@ def test_rows_that_stay_are_those_of_the_item_before_or_are_fetched(rng: np.rand
         (1, "L1", 6),
         (0, "L1-UB", 6),
     ]
-    agree(tables, Plan((tuple(item(*one) for one in order),)), ids, offsets, 8)
+    agree(tables, CorePlan((tuple(item(*one) for one in order),)), ids, offsets, 8)
 
 
 def test_rows_that_lie_apart_and_begin_anywhere(rng: np.random.Generator) -> None:
@@ -197,7 +197,7 @@ def test_rows_that_lie_apart_and_begin_anywhere(rng: np.random.Generator) -> Non
 
 
 def test_cores_that_own_tables(rng: np.random.Generator, order: None) -> None:
-    def cost(shape: Shape, item: Item) -> float:
+    def cost(shape: TableShape, item: Item) -> float:
         """Look-ups from global memory cost 5 each; rows and look-ups inside a core 1."""
         n, width = item.bags * shape.pooling, item.columns / shape.dim
         if item.way == "GM":
@@ -235,8 +235,8 @@ def test_what_cannot_run_is_said_before_it_does(rng: np.random.Generator) -> Non
     with pytest.raises(BadInputError, match=r"rows of bf16"):
         OneCore(made_tables(rng, [(5, 8)], torch.bfloat16), plan, 4)
     with pytest.raises(BadInputError, match=r"exactly once"):
-        OneCore(tables, Plan(plan.cores[:1]), 4)
-    large = Shape(core_bytes(CPU) // 32 + 1, 8)
+        OneCore(tables, CorePlan(plan.cores[:1]), 4)
+    large = TableShape(core_bytes(CPU) // 32 + 1, 8)
     tables = made_tables(rng, [(large.rows, 8)], torch.float32)
     with pytest.raises(BadInputError, match=r"bytes of a core's memory"):
         OneCore(tables, symmetric([large], ["L1"], 4, 1, 2 * core_bytes(CPU)), 4)

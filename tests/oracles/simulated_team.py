@@ -15,13 +15,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from calibrate.operations import Availability, RankTimes
-from calibrate.planning.plan import BACKENDS, Plan
+from calibrate.planning.measurement_plan import BACKENDS, MeasurementPlan
 from calibrate.planning.world import World
-from calibrate.running.interfaces import Outcome
+from calibrate.running.interfaces import RunOutcome
 from calibrate.running.stopping import Summary
 from perfmodel.errors import PerfmodelError, RankLostError
 from perfmodel.schema.evidence import SAMPLE_OPERATIONS, Clock
-from perfmodel.schema.runs import KERNELS, Conditions, Kind, Point, RunHeader
+from perfmodel.schema.runs import KERNELS, DeviceConditions, Point, PointKind, RunHeader
 
 BATCHES = 5  # times of a visit on a clock of back-to-back calls, as real ranks give them
 
@@ -157,7 +157,9 @@ class SimulatedTeam:
             starts_s=list(starts),
             ends_s=ends,
             calls_each=each,
-            bytes_sent=0 if fault == "silent" or point.kind is Kind.KERNEL else max(point.payload_bytes, 1),
+            bytes_sent=0
+            if fault == "silent" or point.kind is PointKind.KERNEL
+            else max(point.payload_bytes, 1),
             checked=0 if fault == "unchecked" else elements,
             wrong=1 if fault == "wrong" and last else 0,
             conditions=_HOT if fault == "throttled" else None,
@@ -183,9 +185,11 @@ class Recorder:
     done_at_start: int = -1
     seen: list[tuple[float, int, Summary | None, float]] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
-    outcome: Outcome | None = None
+    outcome: RunOutcome | None = None
 
-    def started(self, plan: Plan, header: RunHeader, folder: Path, done: int, left_s: float) -> None:
+    def started(
+        self, plan: MeasurementPlan, header: RunHeader, folder: Path, done: int, left_s: float
+    ) -> None:
         """Keeps ``done``."""
         self.done_at_start = done
 
@@ -197,10 +201,10 @@ class Recorder:
         """Keeps the text."""
         self.warnings.append(text)
 
-    def finished(self, outcome: Outcome) -> None:
+    def finished(self, outcome: RunOutcome) -> None:
         """Keeps the outcome."""
         self.outcome = outcome
 
 
 _JUMPS = {"back": -5.0, "zero": 0.0, "ahead": 3600.0, "nan": math.nan}  # length of the last call [s]
-_HOT = Conditions(sm_clock_hz=1.4e9, sm_clock_max_hz=2.0e9, throttle_reasons=["thermal"])
+_HOT = DeviceConditions(sm_clock_hz=1.4e9, sm_clock_max_hz=2.0e9, throttle_reasons=["thermal"])

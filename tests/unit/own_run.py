@@ -20,7 +20,7 @@ from perfmodel.schema.evidence import Clock
 from perfmodel.schema.home import MACHINE_NAME, SAMPLES_NAME
 from perfmodel.schema.machine import Machine
 from perfmodel.schema.run_files import Run
-from perfmodel.schema.runs import Finish, Kind, Point, PointLine, RunHeader, Status, Visit, Work
+from perfmodel.schema.runs import Finish, LookupWork, Point, PointKind, PointLine, RunHeader, Status, Visit
 
 HEADER = RunHeader(
     fingerprint="0123456789abcdef", started_at="2026-01-02T03:04:05Z", machine="four-cores", ranks=4, nodes=1,
@@ -46,7 +46,7 @@ SLOWER = {"bucketize": 1.5, "gather_pool": 1.1}
 """Kernels in a pass over kernels in a loop."""
 SIZES = [128 * 8**k for k in range(7)]
 PASSES = [
-    Work(batch=b, tables=t, pooling=pooling, dim=d, rows=400_000)
+    LookupWork(batch=b, tables=t, pooling=pooling, dim=d, rows=400_000)
     for b, t, pooling, d in (
         (64, 1, 4, 32),
         (128, 2, 10, 64),
@@ -84,7 +84,7 @@ class Fabric:
         )  # fmt: skip
 
 
-def answer(work: Work, gpus: int, **options: Any) -> dict[str, float]:
+def answer(work: LookupWork, gpus: int, **options: Any) -> dict[str, float]:
     """Times of a projection with the constants of this page [s]."""
     machine = truth()
     setting = Setting(machine, Library("mpi", Fabric()), load_kernel_constants(), CLUSTER, "mpi")
@@ -117,18 +117,18 @@ def _kernels() -> Iterator[tuple[Point, float]]:
     for dim in (16, 32, 64, 128):
         for rows in (1_000, 1_000_000):
             for batch in (16, 128, 1024, 8192):
-                work = Work(batch=batch, pooling=8, dim=dim, rows=rows)
+                work = LookupWork(batch=batch, pooling=8, dim=dim, rows=rows)
                 yield _kernel("gather_pool", work), answer(work, 1)["baseline_time_s"]
     for batch in (16, 64, 256, 1024, 4096):
-        work = Work(batch=batch, tables=2, pooling=4, rows=100_000, shards=4)
+        work = LookupWork(batch=batch, tables=2, pooling=4, rows=100_000, shards=4)
         yield _kernel("bucketize", work), answer(work, 4)["bucketize_time_s"]
         time = answer(work, 4, reduction="all_to_all")["local_sum_time_s"]
         yield _kernel("partial_sum", work), time
     for size in (2**16, 2**24, 2**27):
-        yield _kernel("copy", Work(batch=1, dim=size // 2), payload_bytes=size), size / 10e9
+        yield _kernel("copy", LookupWork(batch=1, dim=size // 2), payload_bytes=size), size / 10e9
 
 
-def _kernel(operation: str, work: Work, **fields: Any) -> Point:
+def _kernel(operation: str, work: LookupWork, **fields: Any) -> Point:
     known = {"kind": "kernel", "operation": operation, "implementation": "torch", "clock": "eager"}
     return Point.model_validate({**known, "gpus": 4, "gpus_per_node": 4, "work": work, **fields})
 
@@ -160,7 +160,7 @@ def lines(noise: float = 0.0, seed: int = 1, held_out_factor: float = 1.0) -> It
             factor = float(np.exp(rng.normal(0, noise)))
             yield Visit(
                 key=point.key, round=number, at="2026-01-02T03:04:06Z", times_s=[time * factor],
-                checked=0 if point.kind is Kind.KERNEL else 8,
+                checked=0 if point.kind is PointKind.KERNEL else 8,
                 steps_s={name: [value * factor] for name, value in steps.items()},
             )  # fmt: skip
         yield Finish(

@@ -10,7 +10,7 @@ from types import ModuleType, SimpleNamespace
 import numpy as np
 import pytest
 
-from calibrate.cuda.one_core_plan import WAYS, Item, Shape, fitted
+from calibrate.cuda.one_core_plan import WAYS, Item, TableShape, fitted
 from perfmodel.errors import BadInputError
 from perfmodel.onechip.layout import layout
 from perfmodel.onechip.work import Way
@@ -23,7 +23,12 @@ assert _SPEC is not None and _SPEC.loader is not None
 one_core = importlib.util.module_from_spec(_SPEC)
 _SPEC.loader.exec_module(one_core)
 
-SHAPES = [Shape(300, 32, 4, 3.0), Shape(40, 64, 4, 1.0), Shape(5000, 16, 4, 2.0), Shape(300, 32, 4, 3.0)]
+SHAPES = [
+    TableShape(300, 32, 4, 3.0),
+    TableShape(40, 64, 4, 1.0),
+    TableShape(5000, 16, 4, 2.0),
+    TableShape(300, 32, 4, 3.0),
+]
 CHIP = load_chip("h200-sxm").with_overrides({"cores": 6})
 ROOM = int(CHIP.value("local_bytes")) - one_core.KERNEL_BYTES
 

@@ -11,12 +11,12 @@ from calibrate.operations import RankTimes
 from calibrate.running.fold import fold, problem_of, visit_median_s
 from perfmodel.errors import PerfmodelError
 from perfmodel.schema.evidence import Clock
-from perfmodel.schema.runs import Conditions, Kind, Point, Visit
+from perfmodel.schema.runs import DeviceConditions, Point, PointKind, Visit
 
 
 def point(**changes: Any) -> Point:
     fields: dict[str, Any] = {
-        "kind": Kind.COLLECTIVE, "operation": "all_to_all", "backend": "mpi", "clock": Clock.EAGER,
+        "kind": PointKind.COLLECTIVE, "operation": "all_to_all", "backend": "mpi", "clock": Clock.EAGER,
         "payload_bytes": 1024, "gpus": 2, "gpus_per_node": 2,
     }  # fmt: skip
     return Point(**(fields | changes))
@@ -59,7 +59,7 @@ def test_after_a_kernel_the_last_to_come_starts_the_clock() -> None:
 def test_steps_are_those_of_the_slowest_rank() -> None:
     first = times([0.0, 2.0], [1.0, 3.0], steps_s={"gather_pool": [0.25, 0.5], "own": [1.0, 1.0]})
     second = times([0.0, 2.0], [0.5, 3.5], steps_s={"gather_pool": [0.125, 0.75]})
-    visit = folded([first, second], kind=Kind.COMPOSED, operation="row_wise", implementation="exchange")
+    visit = folded([first, second], kind=PointKind.COMPOSED, operation="row_wise", implementation="exchange")
     assert visit.steps_s == {"gather_pool": [0.25, 0.75]}
 
 
@@ -118,17 +118,19 @@ def test_what_fails_a_point() -> None:
     assert problem_of(point(), silent) == "no rank sent a byte"
     root_only = folded([good, times([0.0], [1.0], bytes_sent=0)])
     assert problem_of(point(operation="broadcast"), root_only) == ""
-    kernel = point(kind=Kind.KERNEL, operation="launch_floor", backend="", implementation="torch", gpus=1)
+    kernel = point(
+        kind=PointKind.KERNEL, operation="launch_floor", backend="", implementation="torch", gpus=1
+    )
     assert problem_of(kernel, folded([times([0.0], [1.0], bytes_sent=0, checked=0)] * 2)) == ""
 
 
 def test_the_slowest_clock_and_every_reason_are_kept() -> None:
-    hot = Conditions(sm_clock_hz=1.4e9, throttle_reasons=["thermal"], limits=["power cap"])
-    fast = Conditions(sm_clock_hz=2.0e9, throttle_reasons=["power"])
-    unknown = Conditions(temperature_c=50)
+    hot = DeviceConditions(sm_clock_hz=1.4e9, throttle_reasons=["thermal"], limits=["power cap"])
+    fast = DeviceConditions(sm_clock_hz=2.0e9, throttle_reasons=["power"])
+    unknown = DeviceConditions(temperature_c=50)
     seen = [times([0.0], [1.0], conditions=c) for c in (fast, hot, unknown, None)]
     visit = folded(seen, ranks=[0, 1, 2, 3], gpus=4, gpus_per_node=4)
-    assert visit.conditions == Conditions(
+    assert visit.conditions == DeviceConditions(
         sm_clock_hz=1.4e9, throttle_reasons=["power", "thermal"], limits=["power cap"]
     )
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from calibrate.operations import Availability
-from calibrate.passes import ids
-from calibrate.planning.grids import (
+from calibrate.passes import id_sets
+from calibrate.planning.kernel_cells import (
     ELEMENT_BYTES,
     EXTENTS,
     composed_points,
@@ -19,7 +19,7 @@ from calibrate.planning.world import World
 from perfmodel.errors import BadInputError
 from perfmodel.model import embedding_bag, kernels
 from perfmodel.schema.evidence import Clock
-from perfmodel.schema.runs import KERNELS, Work
+from perfmodel.schema.runs import KERNELS, LookupWork
 
 EVERYTHING = {
     name: Availability(True, operations=("all_to_all", "reduce_scatter"))
@@ -34,12 +34,12 @@ def world(ranks: int = 2, nodes: int = 1, device: str = "cpu", **others: object)
 
 def test_payloads_are_the_models_bytes() -> None:
     # 2 tables of 3 samples of 4 rows of 8 fp16 elements over 5 ranks: 24 ids, 6 bags
-    work = Work(batch=3, tables=2, pooling=4, dim=8, rows=9, shards=5)
+    work = LookupWork(batch=3, tables=2, pooling=4, dim=8, rows=9, shards=5)
     assert payload_bytes("gather_pool", work, "fp16") == kernels.gather_bytes(24, 16, 8, 6, 40) == 816
     assert payload_bytes("bucketize", work, "fp16") == embedding_bag.bucketize_bytes(24, 8, 5, 6, 8) == 432
     assert payload_bytes("permute", work, "fp16") == 864
     assert payload_bytes("partial_sum", work, "fp16") == embedding_bag.local_sum_bytes(5, 48, 4) == 1152
-    assert payload_bytes("copy", Work(batch=1, dim=100), "fp32") == 200
+    assert payload_bytes("copy", LookupWork(batch=1, dim=100), "fp32") == 200
     assert payload_bytes("launch_floor", work, "fp32") == 0
 
 
@@ -131,7 +131,7 @@ def test_own_kernels_are_timed_on_gpus_beside_those_of_libraries() -> None:
 
 @pytest.mark.parametrize(("alpha", "rows"), [(1.05, 100), (1.0, 10**6), (1.2, 10**8)])
 def test_zipf_draws_follow_the_law(alpha: float, rows: int) -> None:
-    drawn = ids.draw_ids(200_000, rows, f"zipf:{alpha}", np.random.default_rng(1))
+    drawn = id_sets.draw_ids(200_000, rows, f"zipf:{alpha}", np.random.default_rng(1))
     assert drawn.min() >= 0 and drawn.max() < rows
     counts = np.sort(np.unique(drawn, return_counts=True)[1])[::-1] / 200_000
     head = np.arange(1, min(rows, 10**6) + 1, dtype=float)
@@ -146,28 +146,28 @@ def test_zipf_draws_follow_the_law(alpha: float, rows: int) -> None:
 
 def test_other_distributions() -> None:
     rng = np.random.default_rng(0)
-    assert set(ids.draw_ids(10, 100, "one-row", rng)) == {50}
-    assert len(set(ids.draw_ids(10_000, 16, "uniform", rng))) == 16
+    assert set(id_sets.draw_ids(10, 100, "one-row", rng)) == {50}
+    assert len(set(id_sets.draw_ids(10_000, 16, "uniform", rng))) == 16
     for wrong in ("normal", "zipf", "zipf:-1", "zipf:nan", "zipf:inf"):
         with pytest.raises(BadInputError, match="unknown distribution"):
-            ids.draw_ids(1, 1, wrong, rng)
+            id_sets.draw_ids(1, 1, wrong, rng)
 
 
 def test_bag_lengths() -> None:
     rng = np.random.default_rng(0)
-    assert ids.bag_lengths(3, 2.0, rng).tolist() == [2, 2, 2]
-    lengths = ids.bag_lengths(10_000, 0.5, rng)
+    assert id_sets.bag_lengths(3, 2.0, rng).tolist() == [2, 2, 2]
+    lengths = id_sets.bag_lengths(10_000, 0.5, rng)
     assert lengths.sum() == 5000
     assert np.mean(lengths == 0) == pytest.approx(np.exp(-0.5), rel=0.03)
 
 
 def test_every_set_has_the_same_number_of_ids_and_enough_rows_are_touched() -> None:
-    work = Work(batch=16, tables=2, pooling=4.5, dim=32, rows=10**6)
-    sets = ids.draw_sets(work, "fp32", seed=3)
+    work = LookupWork(batch=16, tables=2, pooling=4.5, dim=32, rows=10**6)
+    sets = id_sets.draw_sets(work, "fp32", seed=3)
     assert {one.ids.size for one in sets} == {lookups(work)} == {144}
     assert all(one.lengths.size == 32 and one.lengths.sum() == 144 for one in sets)
     assert len(sets) == 256
-    big = Work(batch=4096, tables=4, pooling=8, dim=128, rows=10**6)
-    assert ids.set_count(big, "fp32") == 4  # 64 MiB a set
-    assert np.array_equal(sets[5].ids, ids.draw_sets(work, "fp32", seed=3)[5].ids)
-    assert not np.array_equal(sets[5].ids, ids.draw_sets(work, "fp32", seed=4)[5].ids)
+    big = LookupWork(batch=4096, tables=4, pooling=8, dim=128, rows=10**6)
+    assert id_sets.set_count(big, "fp32") == 4  # 64 MiB a set
+    assert np.array_equal(sets[5].ids, id_sets.draw_sets(work, "fp32", seed=3)[5].ids)
+    assert not np.array_equal(sets[5].ids, id_sets.draw_sets(work, "fp32", seed=4)[5].ids)

@@ -18,10 +18,10 @@ from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import Clock
 from perfmodel.schema.home import runs_by_age
 from perfmodel.schema.run_files import read_run
-from perfmodel.schema.runs import Conditions, Finish, Kind, Point, RunHeader, Status, Visit
+from perfmodel.schema.runs import DeviceConditions, Finish, Point, PointKind, RunHeader, Status, Visit
 
 POINT = Point(
-    kind=Kind.COLLECTIVE, operation="all_to_all", backend="mpi", clock=Clock.EAGER, payload_bytes=1024,
+    kind=PointKind.COLLECTIVE, operation="all_to_all", backend="mpi", clock=Clock.EAGER, payload_bytes=1024,
     gpus=2, gpus_per_node=2,
 )  # fmt: skip
 
@@ -310,10 +310,10 @@ def test_a_point_begun_afresh_forgets_its_visits(tmp_path: Path) -> None:
 
 
 def test_throttled_visits_are_counted(tmp_path: Path) -> None:
-    hot = visit().model_copy(update={"conditions": Conditions(throttle_reasons=["thermal"])})
+    hot = visit().model_copy(update={"conditions": DeviceConditions(throttle_reasons=["thermal"])})
     with Journal.open(tmp_path, header()) as journal:
         journal.begin(POINT)
         journal.add(hot)
-        journal.add(visit().model_copy(update={"conditions": Conditions(limits=["power cap"])}))
+        journal.add(visit().model_copy(update={"conditions": DeviceConditions(limits=["power cap"])}))
         state = journal.states[POINT.key]
         assert (state.throttled, state.reasons) == (1, {"thermal"})

@@ -8,13 +8,20 @@ import pytest
 
 from calibrate.operations import Availability
 from calibrate.planning import sizes
-from calibrate.planning.plan import Plan, Request, World, estimate_points_s, group_ranks, make_plan
+from calibrate.planning.measurement_plan import (
+    MeasurementPlan,
+    Request,
+    World,
+    estimate_points_s,
+    group_ranks,
+    make_plan,
+)
 from calibrate.planning.presets import PRESETS
 from calibrate.planning.world import shapes
 from calibrate.running.stopping import Target
 from perfmodel.errors import BadInputError, NoHardwareError
 from perfmodel.schema.evidence import SAMPLE_OPERATIONS, Clock
-from perfmodel.schema.runs import Kind, Point
+from perfmodel.schema.runs import Point, PointKind
 
 LIBRARY = Availability(True, version="1", clocks=(Clock.EAGER, Clock.STREAM), operations=SAMPLE_OPERATIONS)
 GPU = Availability(True, version="2", clocks=tuple(Clock), operations=SAMPLE_OPERATIONS)
@@ -30,11 +37,11 @@ def gpus(ranks: int, nodes: int) -> World:
     return World(ranks, nodes, device="cuda", providers={"nccl": GPU}, memory_bytes=2.0**36)
 
 
-def collectives(plan: Plan) -> list[Point]:
-    return [point for point in plan.points if point.kind is Kind.COLLECTIVE]
+def collectives(plan: MeasurementPlan) -> list[Point]:
+    return [point for point in plan.points if point.kind is PointKind.COLLECTIVE]
 
 
-def payloads(plan: Plan, operation: str, variant: str = "default", gpus: int = 2) -> list[int]:
+def payloads(plan: MeasurementPlan, operation: str, variant: str = "default", gpus: int = 2) -> list[int]:
     return [
         point.payload_bytes
         for point in collectives(plan)
@@ -73,12 +80,12 @@ def test_standard_takes_shared_memory_too_and_rigorous_gloo() -> None:
 
 
 def test_kernels_come_with_their_provider_only() -> None:
-    assert all(p.kind is Kind.COLLECTIVE for p in make_plan(Request("quick"), cpu()).points)
+    assert all(p.kind is PointKind.COLLECTIVE for p in make_plan(Request("quick"), cpu()).points)
     plan = make_plan(Request("quick"), cpu(providers={"torch": TORCH, "exchange": TORCH}))
-    assert {p.kind for p in plan.points} == set(Kind)
-    assert {p.backend for p in plan.points if p.kind is Kind.COMPOSED} == {"mpi"}
+    assert {p.kind for p in plan.points} == set(PointKind)
+    assert {p.backend for p in plan.points if p.kind is PointKind.COMPOSED} == {"mpi"}
     alone = make_plan(Request("quick"), World(1, providers={"torch": TORCH}, memory_bytes=2.0**33))
-    assert {p.kind for p in alone.points} == {Kind.KERNEL}
+    assert {p.kind for p in alone.points} == {PointKind.KERNEL}
     assert "collectives" in {item.what for item in alone.left_out}
 
 
@@ -105,7 +112,7 @@ def test_which_ranks_take_part() -> None:
 
     def ranks(count: int, nodes: int, per_node: int) -> list[int]:
         point = Point(
-            kind=Kind.COLLECTIVE, operation="all_reduce", backend="nccl", clock=Clock.STREAM,
+            kind=PointKind.COLLECTIVE, operation="all_reduce", backend="nccl", clock=Clock.STREAM,
             gpus=count, nodes=nodes, gpus_per_node=per_node,
         )  # fmt: skip
         return group_ranks(point, world)
@@ -294,7 +301,7 @@ def test_the_estimate_is_about_a_minute_for_quick_and_longer_for_more() -> None:
 def test_a_guess_grows_with_bytes_and_ranks() -> None:
     def point(payload_bytes: int, gpus: int) -> Point:
         return Point(
-            kind=Kind.COLLECTIVE, operation="all_to_all", backend="mpi", clock=Clock.EAGER,
+            kind=PointKind.COLLECTIVE, operation="all_to_all", backend="mpi", clock=Clock.EAGER,
             payload_bytes=payload_bytes, gpus=gpus, gpus_per_node=gpus,
         )  # fmt: skip
 

@@ -11,10 +11,10 @@ import pytest
 
 from calibrate import patterns, providers
 from calibrate.operations import RawCollectives
-from calibrate.providers import device, heap, host
+from calibrate.providers import device_collectives, heap, host_collectives
 from perfmodel.errors import BadInputError, NoHardwareError
 from perfmodel.schema.evidence import Clock
-from perfmodel.schema.runs import Kind, Point
+from perfmodel.schema.runs import Point, PointKind
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -25,7 +25,7 @@ def _torch() -> None:
 
 def point(operation: str, payload_bytes: int, ranks: int = 2, **more: Any) -> Point:
     return Point(
-        kind=Kind.COLLECTIVE,
+        kind=PointKind.COLLECTIVE,
         operation=operation,
         payload_bytes=payload_bytes,
         gpus=ranks,
@@ -47,7 +47,7 @@ def test_every_provider_says_whether_it_runs_here() -> None:
 
 
 def test_a_library_without_its_call_is_no_provider() -> None:
-    for half in (host.HostCollectives, device.DeviceCollectives):
+    for half in (host_collectives.HostCollectives, device_collectives.DeviceCollectives):
         with pytest.raises(TypeError, match="abstract"):
             half()
 
@@ -78,19 +78,19 @@ def test_a_module_that_does_not_import_is_not_usable(monkeypatch: pytest.MonkeyP
     ],
 )
 def test_rotating_send_buffers(send_bytes: int, l2_bytes: int, count: int) -> None:
-    assert host.rotating_count(send_bytes, l2_bytes) == count
+    assert host_collectives.rotating_count(send_bytes, l2_bytes) == count
 
 
 def test_l2_of_the_file_or_a_mebibyte(tmp_path: Path) -> None:
     file = tmp_path / "size"
     file.write_text("2048K\n")
-    assert host.l2_bytes(str(file)) == 2 * 2**20
+    assert host_collectives.l2_bytes(str(file)) == 2 * 2**20
     file.write_text("odd\n")
-    assert host.l2_bytes(str(file)) == host.l2_bytes(str(tmp_path / "none")) == 2**20
+    assert host_collectives.l2_bytes(str(file)) == host_collectives.l2_bytes(str(tmp_path / "none")) == 2**20
 
 
 def test_rows_start_at_cache_lines_and_the_pool_grows() -> None:
-    pool = host.Pool()
+    pool = host_collectives.Pool()
     rows = pool.rows("send", 3, 5, np.dtype(np.float32))
     assert rows.shape == (3, 5)
     assert [row.ctypes.data % 64 for row in rows] == [0, 0, 0]
@@ -100,7 +100,7 @@ def test_rows_start_at_cache_lines_and_the_pool_grows() -> None:
 
 
 def test_a_gather_reads_ten_rows_a_row_sent_and_at_most_twice_the_l2() -> None:
-    clear = host.CacheClearer(2**20)
+    clear = host_collectives.CacheClearer(2**20)
     assert clear._table.nbytes == 8 * 2**20
     assert len(set(clear._ids.tolist())) == len(clear._ids)
     clear.gather(2560)()
@@ -109,13 +109,13 @@ def test_a_gather_reads_ten_rows_a_row_sent_and_at_most_twice_the_l2() -> None:
     assert int(clear._out[:, 0].sum()) == 2 * 2**20 // 256
 
 
-class Alone(host.HostCollectives):
+class Alone(host_collectives.HostCollectives):
     """Ranks 0 and 1 of an all-to-all in one process: the peer's part is made here."""
 
     name = "alone"
     faulty = False
 
-    def _call(self, one: patterns.Layout, variant: str, group: Any) -> host.Call:
+    def _call(self, one: patterns.BufferLayout, variant: str, group: Any) -> host_collectives.Call:
         self.sent: list[int] = []
 
         def call(send: Any, recv: Any) -> None:
@@ -190,7 +190,10 @@ def test_after_a_kernel_the_caches_are_cleared_before_each_call() -> None:
     [
         (point("all_to_all", 4), "smallest size is 8 B"),
         (point("all_to_all", 64, clock=Clock.GRAPH), "no clock graph"),
-        (Point(kind=Kind.KERNEL, operation="copy", clock=Clock.EAGER, gpus=2, gpus_per_node=2), "times coll"),
+        (
+            Point(kind=PointKind.KERNEL, operation="copy", clock=Clock.EAGER, gpus=2, gpus_per_node=2),
+            "times coll",
+        ),
     ],
 )
 def test_what_a_cpu_library_cannot_do_is_refused(asked: Point, words: str) -> None:

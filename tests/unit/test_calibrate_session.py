@@ -13,13 +13,13 @@ import pytest
 from oracles.simulated_team import Recorder, SimulatedTeam, TrueCurve
 
 from calibrate.operations import RankTimes
-from calibrate.planning.plan import Request
+from calibrate.planning.measurement_plan import Request
 from calibrate.running.journal import Journal
-from calibrate.running.session import Options, Outcome, calibrate
+from calibrate.running.session import RunOptions, RunOutcome, calibrate
 from perfmodel.errors import BadInputError, RankLostError
 from perfmodel.schema.evidence import Clock
 from perfmodel.schema.run_files import read_run
-from perfmodel.schema.runs import Kind, Point, Status
+from perfmodel.schema.runs import Point, PointKind, Status
 
 CURVE = TrueCurve(alpha_s=4e-6, beta_bytes_per_s=1e9)
 STACK = {"mpi": "5"}
@@ -30,13 +30,13 @@ def team(**changes: Any) -> SimulatedTeam:
     return SimulatedTeam({"": CURVE}, **changes)
 
 
-def options(folder: Path, preset: str = "quick", **changes: Any) -> Options:
+def options(folder: Path, preset: str = "quick", **changes: Any) -> RunOptions:
     request = Request(preset, only=["mpi:all_reduce"], sizes=SIZES)
     fields: dict[str, Any] = {"stack": STACK, "environment": {}, "seed": 5}
-    return Options(request, "m", folder, **(fields | changes))
+    return RunOptions(request, "m", folder, **(fields | changes))
 
 
-def run(folder: Path, ranks: SimulatedTeam, recorder: Recorder | None = None, **changes: Any) -> Outcome:
+def run(folder: Path, ranks: SimulatedTeam, recorder: Recorder | None = None, **changes: Any) -> RunOutcome:
     return calibrate(options(folder, **changes), ranks, recorder or Recorder(), ranks.clock)
 
 
@@ -101,7 +101,7 @@ def test_a_pilot_says_how_many_calls_last_ten_milliseconds(tmp_path: Path) -> No
 def test_back_to_back_clocks_say_what_one_call_takes(tmp_path: Path) -> None:
     ranks = team(clocks=[Clock.STREAM])
     request = Request("quick", only=["mpi:all_reduce"], sizes=[1000], clocks=[Clock.STREAM])
-    outcome = calibrate(Options(request, "m", tmp_path, STACK), ranks, Recorder(), ranks.clock)
+    outcome = calibrate(RunOptions(request, "m", tmp_path, STACK), ranks, Recorder(), ranks.clock)
     assert outcome.finishes[0][1].median_s == pytest.approx(5e-6)
     assert outcome.calls == sum(calls for _, calls in ranks.visits[1:])
 
@@ -118,7 +118,7 @@ def test_the_time_of_a_preset_ends_what_stays_noisy(tmp_path: Path) -> None:
     """Quick shares 45 s: with 0.5 s a visit, 40 noisy points end after the fewest visits, not after 2 s."""
     slow = team(visit_noise=0.5, overhead_s=0.5)
     request = Request("quick", only=["mpi:all_reduce"], sizes=range(4000, 4160, 4))
-    outcome = calibrate(Options(request, "m", tmp_path, STACK, seed=1), slow, Recorder(), slow.clock)
+    outcome = calibrate(RunOptions(request, "m", tmp_path, STACK, seed=1), slow, Recorder(), slow.clock)
     noisy = outcome.with_status(Status.NOISY)
     assert outcome.complete and len(noisy) > 30
     assert {finish.visits for _, finish in outcome.finishes} == {3}
@@ -354,8 +354,8 @@ def test_a_visit_that_was_wrong_before_a_kill_no_longer_counts(tmp_path: Path) -
 def test_kernels_and_whole_passes_go_the_same_way(tmp_path: Path) -> None:
     ranks = team(kernels=True)
     request = Request("quick", only=["kernels:copy", "composed"])
-    outcome = calibrate(Options(request, "m", tmp_path, STACK), ranks, Recorder(), ranks.clock)
-    assert {point.kind for point, _ in outcome.finishes} == {Kind.KERNEL, Kind.COMPOSED}
+    outcome = calibrate(RunOptions(request, "m", tmp_path, STACK), ranks, Recorder(), ranks.clock)
+    assert {point.kind for point, _ in outcome.finishes} == {PointKind.KERNEL, PointKind.COMPOSED}
     assert len(outcome.with_status(Status.OK)) == outcome.total
 
 
@@ -369,7 +369,7 @@ def test_groups_get_their_own_ranks(tmp_path: Path) -> None:
 
     ranks = Watched({"": CURVE}, ranks=4, nodes=2)
     request = Request("standard", only=["mpi:broadcast"], sizes=[4096], clocks=[Clock.EAGER])
-    outcome = calibrate(Options(request, "m", tmp_path, STACK), ranks, Recorder(), ranks.clock)
+    outcome = calibrate(RunOptions(request, "m", tmp_path, STACK), ranks, Recorder(), ranks.clock)
     assert seen == {(0, 1), (0, 2), (0, 1, 2, 3)} and outcome.complete
 
 

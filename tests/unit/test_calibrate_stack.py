@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from calibrate.machine.gpus import Gpu
-from calibrate.machine.host import Host
+from calibrate.machine.identity import Host
+from calibrate.machine.local_gpus import LocalGpu
 from calibrate.operations import Availability, Place
 from calibrate.planning.world import World
 from calibrate.running import stack, versions
@@ -73,7 +73,7 @@ def test_mpi_is_asked_in_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_gpus_and_their_driver_are_part_of_it() -> None:
-    gpus = tuple(Gpu(index, "NVIDIA H100", driver="550.54") for index in range(2))
+    gpus = tuple(LocalGpu(index, "NVIDIA H100", driver="550.54") for index in range(2))
     host = Host(machine="h100", shipped=True, cpu="c", cores=2, cores_online=2, gpus=gpus)
     found = stack.describe(World(2, device="cuda"), host)
     assert (found["gpu"], found["gpus"], found["driver"]) == ("NVIDIA H100", "2", "550.54")

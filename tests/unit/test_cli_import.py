@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from calibrate.importers.merge import Stack, _how_to, _selected
-from calibrate.machine.host import gpu_class
+from calibrate.machine.identity import gpu_class
 from perfmodel.cli.imports import doubt_gpu
 from perfmodel.errors import BadInputError
 from perfmodel.report.calibration import calibration_text

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import pytest
 
 from calibrate.ranks.clocks import BATCHES, GRAPH_CALLS, WARM_UP_CALLS, Cpu, Timer, graph_calls
-from calibrate.ranks.control import Progress
+from calibrate.ranks.control import RankProgress
 from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import Clock
 
@@ -131,7 +131,7 @@ def test_one_long_call_warms_up(payload_bytes: int, calls: int) -> None:
 
 
 def test_progress_says_how_far_a_visit_came() -> None:
-    machine, progress = Machine(), Progress()
+    machine, progress = Machine(), RankProgress()
 
     class Counting(FakeOperation):
         def run(self) -> None:

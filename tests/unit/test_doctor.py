@@ -9,12 +9,12 @@ import pytest
 
 from calibrate.machine import doctor
 from calibrate.machine.doctor import Noise, examine, gpu_findings, probe_noise
-from calibrate.machine.gpus import Gpu
-from calibrate.machine.host import Host
+from calibrate.machine.identity import Host
+from calibrate.machine.local_gpus import LocalGpu
 
 QUIET = Noise(0.0, 0.0, 0.0)
 HOST = Host("cpu-acme-9000-4", False, "ACME 9000", cores=4, cores_online=4)
-H100 = Gpu(0, "NVIDIA H100 80GB HBM3", ecc=True, mig=False, sm_clock_max_hz=1980e6)
+H100 = LocalGpu(0, "NVIDIA H100 80GB HBM3", ecc=True, mig=False, sm_clock_max_hz=1980e6)
 
 
 def names(root: Path, host: Host = HOST, ranks: int | None = None, noise: Noise = QUIET) -> list[str]:

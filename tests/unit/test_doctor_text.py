@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from calibrate.machine.doctor import Finding
-from calibrate.machine.gpus import Gpu
-from calibrate.machine.host import Host
+from calibrate.machine.doctor import Doubt
+from calibrate.machine.identity import Host
+from calibrate.machine.local_gpus import LocalGpu
 from calibrate.operations import Availability
 from perfmodel.report.doctor import doctor_record, doctor_text, prospects
 from perfmodel.schema.evidence import COLLECTIVES, Clock
 
 CPU = Host("cpu-acme-9000-4", False, "ACME 9000", 4, 8, {"L2": 2**20})
-GPU = Host("h200-sxm-ib", True, "ACME 9000", 16, 16, {}, (Gpu(0, "NVIDIA H200", driver="580.1"),))
+GPU = Host("h200-sxm-ib", True, "ACME 9000", 16, 16, {}, (LocalGpu(0, "NVIDIA H200", driver="580.1"),))
 ALL = (*COLLECTIVES, "sendrecv")
 MPI = Availability(True, version="5.0.11", clocks=(Clock.EAGER, Clock.STREAM), operations=ALL)
 NONE = Availability(False, "no GPU here", "pip install x==1")
@@ -51,7 +51,7 @@ def test_one_gpu_measures_kernels_and_borrows_collectives() -> None:
 
 
 def test_a_whole_node_measures_its_collectives() -> None:
-    host = replace(GPU, gpus=tuple(Gpu(i, "NVIDIA H200") for i in range(8)))
+    host = replace(GPU, gpus=tuple(LocalGpu(i, "NVIDIA H200") for i in range(8)))
     assert evidence(host, nccl=MPI)["collectives of 2 – 8 GPUs"] == "measured"
     assert (
         evidence(host, nccl=replace(MPI, functional_only="one GPU"))["collectives of 2 – 8 GPUs"]
@@ -60,7 +60,7 @@ def test_a_whole_node_measures_its_collectives() -> None:
 
 
 def test_half_a_node_extrapolates_the_other_half() -> None:
-    host = replace(GPU, gpus=tuple(Gpu(i, "NVIDIA H200") for i in range(4)))
+    host = replace(GPU, gpus=tuple(LocalGpu(i, "NVIDIA H200") for i in range(4)))
     found = evidence(host, nccl=MPI)
     assert found["collectives of 2 – 4 GPUs"] == "measured"
     assert found["collectives of 5 – 8 GPUs"] == "extrapolated"
@@ -74,7 +74,7 @@ def test_a_gpu_that_nothing_shipped_describes() -> None:
 
 def test_the_page() -> None:
     libraries = {"mpi": MPI, "gloo": NONE, "nccl": replace(NONE, install="drivers"), "torch": TORCH}
-    findings = [Finding("noise", "others took 9 % of a core", "stop them")]
+    findings = [Doubt("noise", "others took 9 % of a core", "stop them")]
     text = doctor_text(CPU, libraries, prospects(CPU, libraries), findings)
     assert "cpu-acme-9000-4: ACME 9000 · 4 cores (of 8) · L2 1 MiB" in text
     assert "all collectives, sendrecv" in text

@@ -11,7 +11,7 @@ import pytest
 from calibrate.ranks.clocks import BATCHES, WARM_UP_CALLS, Cuda, Timer
 from perfmodel.errors import NoHardwareError
 from perfmodel.schema.evidence import Clock
-from perfmodel.schema.runs import Conditions
+from perfmodel.schema.runs import DeviceConditions
 
 LAUNCH_S, KERNEL_S = 10e-6, 2e-6
 """A short kernel: Python takes five times as long to launch it as the GPU to run it."""
@@ -184,7 +184,7 @@ def test_a_long_kernel_takes_what_it_takes() -> None:
 
 def test_the_order_of_a_batch_on_a_stream() -> None:
     torch = FakeTorch()
-    read = Conditions(temperature_c=61.0)
+    read = DeviceConditions(temperature_c=61.0)
     found = timer(torch, Clock.STREAM, watch=lambda: torch.log.append("watch") or read).visit(3 * BATCHES)
     warm = ["before", "launch"] * WARM_UP_CALLS + ["synchronize", "launch"]  # the last one to time launching
     batch = ["before", "synchronize", "barrier", "hold", "launch", "record", *["launch"] * 3, "record"]

@@ -12,10 +12,10 @@ import pytest
 
 from calibrate import patterns
 from calibrate.operations import Place
-from calibrate.providers import device, nccl, nvshmem, symmetric_memory, torch_world
+from calibrate.providers import device_collectives, nccl, nvshmem, symmetric_memory, torch_world
 from perfmodel.errors import BadInputError, NoHardwareError
 from perfmodel.schema.evidence import COLLECTIVES, SAMPLE_OPERATIONS, Clock
-from perfmodel.schema.runs import Kind, Point
+from perfmodel.schema.runs import Point, PointKind
 
 torch: Any = None
 
@@ -29,7 +29,7 @@ def _torch() -> None:
 
 def point(operation: str, payload_bytes: int, ranks: int = 2, **more: Any) -> Point:
     return Point(
-        kind=Kind.COLLECTIVE,
+        kind=PointKind.COLLECTIVE,
         operation=operation,
         payload_bytes=payload_bytes,
         gpus=ranks,
@@ -68,7 +68,7 @@ def test_a_sum_in_place_is_checked_from_fresh_inputs() -> None:
         recv += other
         calls.append(1)
 
-    made = device.DeviceOperation(one, add, torch.empty(99), torch.empty(99), in_place=True)
+    made = device_collectives.DeviceOperation(one, add, torch.empty(99), torch.empty(99), in_place=True)
     made.prepare(3)
     made.run()
     assert made.check() == (0, 32)
@@ -88,7 +88,7 @@ def test_only_what_calls_bring_since_the_last_batch_passes() -> None:
     def gather(send: Any, recv: Any) -> None:
         patterns.fill(recv, patterns.expected_pieces(one, 3))
 
-    made = device.DeviceOperation(one, gather, torch.empty(99), torch.empty(99))
+    made = device_collectives.DeviceOperation(one, gather, torch.empty(99), torch.empty(99))
     made.prepare(3)
     made.run()
     assert made.check() == (0, 24)  # 16 received, 8 sent
@@ -100,8 +100,8 @@ def test_the_coordinator_counts_gpus_else_a_rank_those_that_it_sees(monkeypatch:
     """Eight ranks that see one GPU each do not share it."""
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     place = Place(3, 8, local_rank=3, local_ranks=8, device="cuda")
-    assert device.gpus_of_node(place, {"gpus": "8"}) == 8
-    assert device.gpus_of_node(place, {}) == 1
+    assert device_collectives.gpus_of_node(place, {"gpus": "8"}) == 8
+    assert device_collectives.gpus_of_node(place, {}) == 1
 
 
 def test_nccl_operations_share_two_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,7 +121,7 @@ def test_nccl_operations_share_two_buffers(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_an_arena_that_is_too_small_is_refused() -> None:
-    arena = device.Arena(lambda size: torch.zeros(size, dtype=torch.uint8), 4096)
+    arena = device_collectives.Arena(lambda size: torch.zeros(size, dtype=torch.uint8), 4096)
     send, recv = arena.views(patterns.layout("all_to_all", 4096, 2, 0), torch.float32)
     assert send.numel() == recv.numel() == 1024
     with pytest.raises(BadInputError, match="4096 B are there"):
@@ -133,7 +133,9 @@ class World:
 
     def __init__(self, ranks: int, size: int) -> None:
         self.ranks = ranks
-        self.arenas = [device.Arena(lambda n: torch.zeros(n, dtype=torch.uint8), size) for _ in range(ranks)]
+        self.arenas = [
+            device_collectives.Arena(lambda n: torch.zeros(n, dtype=torch.uint8), size) for _ in range(ranks)
+        ]
         self.calls: list[tuple[Any, ...]] = []
         self.me = 0
 
@@ -244,7 +246,7 @@ def test_symmetric_memory_copies_land_where_they_must(operation: str, variant: s
 
 def test_symmetric_memory_reduces_in_one_shot_or_two() -> None:
     provider = symmetric_memory.SymmetricMemory()
-    provider._arena = device.Arena(lambda n: torch.zeros(n, dtype=torch.uint8), 2**20)
+    provider._arena = device_collectives.Arena(lambda n: torch.zeros(n, dtype=torch.uint8), 2**20)
     provider._groups[0, 1] = ("group", None, None)
     small = provider.operation(point("all_reduce", symmetric_memory.ONE_SHOT_BYTES), [0, 1])
     large = provider.operation(point("all_reduce", symmetric_memory.ONE_SHOT_BYTES + 16), [0, 1])

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from calibrate.machine.gpus import find_gpus, read_listing
+from calibrate.machine.local_gpus import find_gpus, read_listing
 
 LISTING = """GPU 0: NVIDIA H200 (UUID: GPU-aa)
   MIG 3g.71gb     Device  0: (UUID: MIG-c1)

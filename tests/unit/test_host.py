@@ -6,9 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from calibrate.machine import host
-from calibrate.machine.gpus import Gpu, read_query, visible
-from calibrate.machine.host import cache_sizes, cpu_name, cpu_share, gpu_machine, identify, network_name, slug
+from calibrate.machine import identity
+from calibrate.machine.identity import (
+    cache_sizes,
+    cpu_name,
+    cpu_share,
+    gpu_machine,
+    identify,
+    network_name,
+    slug,
+)
+from calibrate.machine.local_gpus import LocalGpu, read_query, visible
 from perfmodel.errors import BadInputError
 
 SMI = """0, NVIDIA H100 80GB HBM3, GPU-aa, 550.54.15, Enabled, Disabled, Default, 1410, 1980, \
@@ -104,9 +112,9 @@ def test_a_host_without_gpus_is_named_after_its_processor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = fake_node(tmp_path)
-    monkeypatch.setattr(host, "find_gpus", lambda: ())
-    monkeypatch.setattr(host, "allowed_cpus", lambda: [0, 1, 2, 3])
-    monkeypatch.setattr(host.os, "cpu_count", lambda: 4)
+    monkeypatch.setattr(identity, "find_gpus", lambda: ())
+    monkeypatch.setattr(identity, "allowed_cpus", lambda: [0, 1, 2, 3])
+    monkeypatch.setattr(identity.os, "cpu_count", lambda: 4)
     found = identify(root=root)
     assert (found.machine, found.cores, found.cores_online) == ("cpu-acme-9000-2", 2, 2)
     assert (found.device, found.shipped) == ("cpu", False)
@@ -115,8 +123,8 @@ def test_a_host_without_gpus_is_named_after_its_processor(
 
 def test_threads_of_one_core_are_one_core(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = fake_node(tmp_path)
-    monkeypatch.setattr(host, "allowed_cpus", lambda: [0, 2])
-    assert host.usable_cores(root) == 1
+    monkeypatch.setattr(identity, "allowed_cpus", lambda: [0, 2])
+    assert identity.usable_cores(root) == 1
 
 
 @pytest.mark.parametrize(
@@ -138,25 +146,25 @@ def test_a_containers_share(tmp_path: Path, files: dict[str, str], share: float 
 
 def test_a_containers_share_limits_the_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = write(fake_node(tmp_path), {"sys/fs/cgroup/cpu.max": "50000 100000\n"})
-    monkeypatch.setattr(host, "allowed_cpus", lambda: [0, 1, 2, 3])
-    assert host.usable_cores(root) == 1
+    monkeypatch.setattr(identity, "allowed_cpus", lambda: [0, 1, 2, 3])
+    assert identity.usable_cores(root) == 1
 
 
 def test_a_launcher_that_binds_this_process_does_not_rename_the_machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = fake_node(tmp_path)
-    monkeypatch.setattr(host, "find_gpus", lambda: ())
-    monkeypatch.setattr(host, "allowed_cpus", lambda: [1])
-    monkeypatch.setattr(host.os, "cpu_count", lambda: 4)
+    monkeypatch.setattr(identity, "find_gpus", lambda: ())
+    monkeypatch.setattr(identity, "allowed_cpus", lambda: [1])
+    monkeypatch.setattr(identity.os, "cpu_count", lambda: 4)
     found = identify(root=root)
     assert (found.machine, found.cores, found.cores_online) == ("cpu-acme-9000-2", 1, 2)
 
 
 def test_a_container_is_the_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = write(fake_node(tmp_path), {"sys/fs/cgroup/cpuset.cpus.effective": "1,3\n"})
-    monkeypatch.setattr(host.os, "cpu_count", lambda: 4)
-    assert host.node_cores(root) == 1
+    monkeypatch.setattr(identity.os, "cpu_count", lambda: 4)
+    assert identity.node_cores(root) == 1
 
 
 def test_what_the_kernel_does_not_say(tmp_path: Path) -> None:
@@ -171,7 +179,7 @@ def test_network_cards_by_name(tmp_path: Path) -> None:
 
 
 def test_machine_says_otherwise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host, "find_gpus", lambda: (Gpu(0, "NVIDIA H100 80GB HBM3"),))
+    monkeypatch.setattr(identity, "find_gpus", lambda: (LocalGpu(0, "NVIDIA H100 80GB HBM3"),))
     assert identify().machine == "h100-sxm-ib"
     assert identify("h100-sxm-efa").shipped
     own = identify("my-box")
@@ -183,11 +191,11 @@ def test_machine_says_otherwise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_this_machine_has_a_name() -> None:
-    assert host.identify().cores >= 1
+    assert identity.identify().cores >= 1
 
 
 def test_cpus_are_no_shipped_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("calibrate.machine.host.find_gpus", tuple)
+    monkeypatch.setattr("calibrate.machine.identity.find_gpus", tuple)
     with pytest.raises(BadInputError, match="--machine h100-sxm-ib: there is no GPU here"):
         identify("h100-sxm-ib")
     assert identify("my-box").machine == "my-box"

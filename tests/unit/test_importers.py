@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from made_logs import HEADER_NEW, HEADER_OLD, NVSHMEM, PES, line, new_log, write
 
 from calibrate.importers import import_logs, read_text
+from calibrate.importers.logged_rows import infer_gpus, operation_name, parse_printed
 from calibrate.importers.nccl_text import version_from_code
-from calibrate.importers.rows import infer_gpus, operation_name, parse_printed
 from perfmodel.errors import BadInputError, PerfmodelError
 
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from calibrate.machine.gpus import Gpu
+from calibrate.machine.local_gpus import LocalGpu
 from calibrate.operations import Place
-from calibrate.ranks import launch, process
+from calibrate.ranks import process, start
 from calibrate.ranks.external import Launcher, detect_launcher, first_host
-from calibrate.ranks.kept import Kept
-from calibrate.ranks.launch import (
+from calibrate.ranks.ready_operations import ReadyOperations
+from calibrate.ranks.start import (
     LocalTeam,
     find_mpirun,
     how_ended,
@@ -218,7 +218,7 @@ def test_ranks_import_the_program_that_starts_them(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
     )
-    assert Path(done.stdout.strip()) == Path(launch.__file__).parents[1] / "__init__.py"
+    assert Path(done.stdout.strip()) == Path(start.__file__).parents[1] / "__init__.py"
 
 
 def test_mpirun_only_where_mpi_is_measured() -> None:
@@ -280,7 +280,7 @@ def test_a_rank_that_does_not_start_says_its_last_words() -> None:
 
 
 def test_operations_are_kept_while_memory_lasts_and_dropped_on_all_their_ranks() -> None:
-    kept = Kept(100.0)
+    kept = ReadyOperations(100.0)
     assert kept.visit("a", [0, 1, 2]) == {0: [], 1: [], 2: []}
     kept.weigh(150.0)  # the only one stays
     kept.visit("b", [0, 1])
@@ -296,7 +296,7 @@ def test_operations_are_kept_while_memory_lasts_and_dropped_on_all_their_ranks()
 def test_more_ranks_than_cores_are_refused_before_any_is_started() -> None:
     """A thousand ranks: no machine of the tests has the cores."""
     with pytest.raises(BadInputError, match=r"1000 ranks on [0-9]+ cores would take turns"):
-        launch.open_team(TeamRequest(1000, "cpu"), {})
+        start.open_team(TeamRequest(1000, "cpu"), {})
 
 
 @pytest.mark.parametrize(("device", "places"), [("cpu", "core"), ("cuda", "GPU")])
@@ -304,17 +304,17 @@ def test_a_slip_in_the_number_of_ranks_starts_none(
     device: str, places: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A thousand million ranks are an error at once, also where ranks may take turns."""
-    monkeypatch.setattr(launch, "LocalTeam", lambda *_, **__: pytest.fail("ranks were started"))
-    monkeypatch.setattr(launch, "find_gpus", lambda: (Gpu(0, "NVIDIA H100"),))
-    monkeypatch.setattr(launch, "usable_cores", lambda: 1)
+    monkeypatch.setattr(start, "LocalTeam", lambda *_, **__: pytest.fail("ranks were started"))
+    monkeypatch.setattr(start, "find_gpus", lambda: (LocalGpu(0, "NVIDIA H100"),))
+    monkeypatch.setattr(start, "usable_cores", lambda: 1)
     with pytest.raises(
         BadInputError, match=rf"1000000000: that many cannot be started on 1 {places}\."
     ) as refused:
-        launch.open_team(TeamRequest(10**9, device, oversubscribe=True), {})
+        start.open_team(TeamRequest(10**9, device, oversubscribe=True), {})
     assert "more than 64." in refused.value.next_step
 
 
 def test_without_a_gpu_no_rank_of_one_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launch, "find_gpus", tuple)
+    monkeypatch.setattr(start, "find_gpus", tuple)
     with pytest.raises(NoHardwareError, match="there is no GPU here"):
-        launch.open_team(TeamRequest(None, "cuda"), {})
+        start.open_team(TeamRequest(None, "cuda"), {})

@@ -12,10 +12,10 @@ import pytest
 
 from calibrate import providers
 from calibrate.machine import libraries
-from calibrate.machine.gpus import Gpu
 from calibrate.machine.libraries import import_troubles
+from calibrate.machine.local_gpus import LocalGpu
 from calibrate.operations import Availability
-from calibrate.providers import device
+from calibrate.providers import device_collectives
 
 Hide = Callable[..., None]
 
@@ -32,8 +32,10 @@ def pip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def with_gpus(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
-    for module in (libraries, device):
-        monkeypatch.setattr(module, "find_gpus", lambda: tuple(Gpu(i, "NVIDIA H200") for i in range(count)))
+    for module in (libraries, device_collectives):
+        monkeypatch.setattr(
+            module, "find_gpus", lambda: tuple(LocalGpu(i, "NVIDIA H200") for i in range(count))
+        )
 
 
 @pytest.mark.usefixtures("pip")

@@ -26,7 +26,7 @@ from perfmodel.schema.home import MACHINE_NAME, SAMPLES_NAME
 from perfmodel.schema.machine import KEYS, Machine, load_machine, read_machine
 from perfmodel.schema.run_files import Run, read_run
 from perfmodel.schema.run_folders import calibration_in
-from perfmodel.schema.runs import Kind, Status
+from perfmodel.schema.runs import PointKind, Status
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +78,7 @@ def untold(factor: float = 1.0) -> Run:
     for point, time in (*own_run.collectives(), *own_run.kernels()):
         if point.operation == "gather_pool" and (point.work is None or point.work.rows < 1_000_000):
             continue
-        if point.kind is Kind.COLLECTIVE and point.payload_bytes not in own_run.SIZES[::3]:
+        if point.kind is PointKind.COLLECTIVE and point.payload_bytes not in own_run.SIZES[::3]:
             continue
         time *= (factor if point.operation == "gather_pool" else 1.0) * float(np.exp(rng.normal(0, 0.02)))
         seen = own_run.Visit(key=point.key, round=0, at="now", times_s=[time], checked=1)

@@ -10,20 +10,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from calibrate import patterns
-from calibrate.patterns import Layout, layout
+from calibrate.patterns import BufferLayout, layout
 from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import SAMPLE_OPERATIONS
 
 EVERY = [(operation, "default") for operation in SAMPLE_OPERATIONS] + [("all_to_all", "uneven")]
 
 
-def sent(one: Layout, salt: int, row: int = 0) -> np.ndarray:
+def sent(one: BufferLayout, salt: int, row: int = 0) -> np.ndarray:
     buffer = np.full(one.send_elements, patterns.POISON, one.dtype)
     patterns.fill(buffer, patterns.send_pieces(one, salt), row)
     return buffer
 
 
-def received(members: list[Layout], buffers: list[np.ndarray]) -> list[np.ndarray]:
+def received(members: list[BufferLayout], buffers: list[np.ndarray]) -> list[np.ndarray]:
     """The collective, done by slow and plain means."""
     one = members[0]
     ranks, operation = one.ranks, one.operation

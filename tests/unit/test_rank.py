@@ -13,12 +13,12 @@ import pytest
 from calibrate import providers
 from calibrate.operations import Availability, Place, RankTimes
 from calibrate.ranks import process
-from calibrate.ranks.control import Progress
+from calibrate.ranks.control import RankProgress
 from calibrate.ranks.rank import RankServer, pack, provider_name
 from calibrate.ranks.team import availabilities, unpack
 from perfmodel.errors import NoHardwareError
 from perfmodel.schema.evidence import Clock
-from perfmodel.schema.runs import Conditions, Kind, Point
+from perfmodel.schema.runs import DeviceConditions, Point, PointKind
 
 PLACE = {"rank": 5, "ranks": 8, "node": 1, "local_rank": 1, "local_ranks": 4, "device": "cuda"}
 
@@ -27,7 +27,7 @@ class FakeDesk:
     """Hands out messages; ``answers`` are results, or texts of refusals."""
 
     def __init__(self, *messages: dict[str, Any]) -> None:
-        self.progress = Progress()
+        self.progress = RankProgress()
         self.answers: list[Any] = []
         self._inbox: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
         for message in (*messages, None):
@@ -184,7 +184,7 @@ def test_operations_stay_ready_until_they_are_dropped(monkeypatch: pytest.Monkey
     monkeypatch.setattr(process, "bind", lambda cpus: None)
     made: list[FakeOperation] = []
     point = Point(
-        kind=Kind.COLLECTIVE,
+        kind=PointKind.COLLECTIVE,
         operation="all_to_all",
         backend="library",
         clock=Clock.EAGER,
@@ -236,7 +236,7 @@ def test_a_whole_pass_is_told_which_libraries_are_open(monkeypatch: pytest.Monke
 
 def test_times_travel_whole() -> None:
     times = RankTimes(
-        [1.25, 2.5], [1.5, 2.75], 4, 128, 64, 1, {"gather_pool": [0.1, 0.2]}, Conditions(power_w=300.0)
+        [1.25, 2.5], [1.5, 2.75], 4, 128, 64, 1, {"gather_pool": [0.1, 0.2]}, DeviceConditions(power_w=300.0)
     )
     assert unpack(pack(times)) == times
     assert unpack(pack(RankTimes([1.0], [2.0]))) == RankTimes([1.0], [2.0])
@@ -246,8 +246,8 @@ def test_who_makes_an_operation() -> None:
     def point(**fields: Any) -> Point:
         return Point(clock=Clock.EAGER, gpus=2, gpus_per_node=2, **fields)
 
-    assert provider_name(point(kind=Kind.COLLECTIVE, operation="all_to_all", backend="mpi")) == "mpi"
-    kernel = point(kind=Kind.KERNEL, operation="copy", implementation="torch")
+    assert provider_name(point(kind=PointKind.COLLECTIVE, operation="all_to_all", backend="mpi")) == "mpi"
+    kernel = point(kind=PointKind.KERNEL, operation="copy", implementation="torch")
     assert provider_name(kernel) == "torch"
-    whole = point(kind=Kind.COMPOSED, operation="row_wise", implementation="exchange", backend="mpi")
+    whole = point(kind=PointKind.COMPOSED, operation="row_wise", implementation="exchange", backend="mpi")
     assert provider_name(whole) == "exchange"

@@ -10,7 +10,7 @@ import pytest
 from perfmodel.errors import BadInputError
 from perfmodel.schema import home
 from perfmodel.schema.run_files import read_header, read_run
-from perfmodel.schema.runs import Finish, Kind, Point, PointLine, RunHeader, Status, Visit, Work
+from perfmodel.schema.runs import Finish, LookupWork, Point, PointKind, PointLine, RunHeader, Status, Visit
 from perfmodel.schema.samples import parse_samples, write_samples
 
 HEADER = RunHeader(
@@ -26,7 +26,7 @@ def collective(size: int = 1024, **fields: object) -> Point:
 
 def kernel(operation: str = "gather_pool", **fields: object) -> Point:
     known = {"kind": "kernel", "operation": operation, "implementation": "torch", "clock": "eager"}
-    work = Work(batch=64, pooling=4, rows=1000)
+    work = LookupWork(batch=64, pooling=4, rows=1000)
     return Point.model_validate({**known, "gpus": 1, "gpus_per_node": 1, "work": work, **fields})
 
 
@@ -93,7 +93,7 @@ def test_kernels_and_passes_are_apart(tmp_path: Path) -> None:
     gather, copy = kernel(), kernel("copy", payload_bytes=4096, work=None)
     whole = Point.model_validate(
         {"kind": "composed", "operation": "row_wise", "backend": "mpi", "clock": "eager", "gpus": 2,
-         "gpus_per_node": 2, "work": Work(batch=8), "held_out": True}
+         "gpus_per_node": 2, "work": LookupWork(batch=8), "held_out": True}
     )  # fmt: skip
     steps = {"gather_pool": [2e-6, 4e-6]}
     run = read_run(write(
@@ -106,7 +106,7 @@ def test_kernels_and_passes_are_apart(tmp_path: Path) -> None:
     assert kernels["payload_bytes"].to_list() == [0, 4096]
     assert composed[["time_s", "gather_pool_time_s"]].to_numpy().tolist() == [[6e-6, 3e-6]]
     assert composed["held_out"].to_list() == [True]
-    assert [len(list(run.usable(kind))) for kind in Kind] == [0, 2, 1]
+    assert [len(list(run.usable(kind))) for kind in PointKind] == [0, 2, 1]
 
 
 def test_a_torn_last_line_is_left_out_even_if_it_could_be_read(tmp_path: Path) -> None:

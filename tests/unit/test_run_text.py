@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from calibrate.machine.gpus import Gpu
-from calibrate.machine.host import Host
+from calibrate.machine.identity import Host
+from calibrate.machine.local_gpus import LocalGpu
 from calibrate.running.stopping import Summary
 from perfmodel.cli import progress
 from perfmodel.cli.progress import Progress
@@ -19,16 +19,17 @@ from perfmodel.report.run import clock_words, plan_lines, point_name, progress_t
 from perfmodel.report.run_result import constants_text, crossovers, fitted_text, measured_here
 from perfmodel.schema.calibration import Calibration, Curve, Interval
 from perfmodel.schema.evidence import Clock
-from perfmodel.schema.runs import Kind, Point, Work
+from perfmodel.schema.runs import LookupWork, Point, PointKind
 
 HOST = Host("cpu-acme-2", False, "ACME", 2, 2)
 A2A = Point(
-    kind=Kind.COLLECTIVE, operation="all_to_all", backend="nccl", clock=Clock.STREAM, payload_bytes=2**20,
-    gpus=8, gpus_per_node=8,
+    kind=PointKind.COLLECTIVE, operation="all_to_all", backend="nccl", clock=Clock.STREAM,
+    payload_bytes=2**20, gpus=8, gpus_per_node=8,
 )  # fmt: skip
 PASS = Point(
-    kind=Kind.COMPOSED, operation="row_wise", backend="mpi", implementation="exchange", clock=Clock.EAGER,
-    payload_bytes=4096, gpus=2, gpus_per_node=2, work=Work(batch=64, tables=2, pooling=4.5, dim=48),
+    kind=PointKind.COMPOSED, operation="row_wise", backend="mpi", implementation="exchange",
+    clock=Clock.EAGER, payload_bytes=4096, gpus=2, gpus_per_node=2,
+    work=LookupWork(batch=64, tables=2, pooling=4.5, dim=48),
 )  # fmt: skip
 SUMMARY = Summary(14e-6, 13.9e-6, 14.1e-6, 0.004, 6)
 
@@ -70,7 +71,9 @@ def test_names_of_points() -> None:
 def test_bus_bandwidth_of_a_collective_and_plain_of_a_kernel() -> None:
     """1 MiB · 7/8 in 14 µs is 65.5 GB/s on the bus; a pass has no bytes that mean anything."""
     assert rate_words(A2A, SUMMARY) == "65.5 GB/s bus"
-    kernel = A2A.model_copy(update={"kind": Kind.KERNEL, "operation": "copy", "payload_bytes": 28_000_000})
+    kernel = A2A.model_copy(
+        update={"kind": PointKind.KERNEL, "operation": "copy", "payload_bytes": 28_000_000}
+    )
     assert rate_words(kernel, replace(SUMMARY, median_s=14e-3)) == "2 GB/s"
     assert rate_words(PASS, SUMMARY) == ""
 
@@ -101,7 +104,7 @@ def test_versions_are_not_said_twice() -> None:
 
 def test_hosts_in_words() -> None:
     assert host_words(HOST) == "ACME · 2 cores"
-    gpus = tuple(Gpu(i, "NVIDIA H100 80GB HBM3", driver="550.54.15") for i in range(8))
+    gpus = tuple(LocalGpu(i, "NVIDIA H100 80GB HBM3", driver="550.54.15") for i in range(8))
     assert host_words(replace(HOST, gpus=gpus)) == "8× NVIDIA H100 80GB HBM3 · driver 550.54.15 · 2 cores"
 
 
@@ -216,7 +219,7 @@ def test_a_plain_line_now_and_then_in_a_pipe(
 def test_a_plan_in_words() -> None:
     from oracles.simulated_team import SimulatedTeam
 
-    from calibrate.planning.plan import Request, make_plan
+    from calibrate.planning.measurement_plan import Request, make_plan
 
     team = SimulatedTeam({}, backends=("mpi", "shmem"), kernels=True)
     plan = make_plan(Request("quick", sizes=[1024, 4096]), team.world())

@@ -21,7 +21,7 @@ from perfmodel.schema.calibration import (
 from perfmodel.schema.evidence import Backend, Evidence
 from perfmodel.schema.run_files import Run, read_run
 from perfmodel.schema.run_folders import calibrate_line
-from perfmodel.schema.runs import Kind, Point, Status
+from perfmodel.schema.runs import Point, PointKind, Status
 from perfmodel.units import counted, format_count, format_fraction
 from perfmodel.validate.points import run_of
 
@@ -102,7 +102,7 @@ _STATUS_WORDS = {
 
 def _is_of(point: Point, item: Calibration) -> bool:
     """Whether a point is behind this calibration: its library and clock, or a kernel."""
-    return point.kind is Kind.KERNEL or (point.backend, point.clock) == (str(item.backend), item.clock)
+    return point.kind is PointKind.KERNEL or (point.backend, point.clock) == (str(item.backend), item.clock)
 
 
 def _spread(run: Run, points: Sequence[Point]) -> str:
@@ -140,7 +140,7 @@ def _steps(asked: Projection | None) -> tuple[StepRow, ...]:
 
 def _only(points: Sequence[Point]) -> tuple[str, ...]:
     """``--only gloo:all_to_all``; of many collectives the library; nothing for points of several kinds."""
-    if any(point.kind is not Kind.COLLECTIVE for point in points) or not points:
+    if any(point.kind is not PointKind.COLLECTIVE for point in points) or not points:
         return ()
     names = sorted({f"{point.backend}:{point.operation}" for point in points})
     return ("--only", ",".join(names) if len(names) <= _MOST_NAMED // 2 else points[0].backend)

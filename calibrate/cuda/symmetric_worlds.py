@@ -43,7 +43,7 @@ class Region:
         return torch.tensor([rank, len(self.bases), *self.bases], dtype=torch.int64).to(self.memory.device)
 
 
-class World(Protocol):
+class SymmetricWorld(Protocol):
     """PEs that write into each other's memory."""
 
     rank: int

@@ -9,13 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from calibrate import patterns
-from calibrate.machine.gpus import find_gpus
 from calibrate.machine.libraries import install_torch
+from calibrate.machine.local_gpus import find_gpus
 from calibrate.operations import Availability, Place
-from calibrate.patterns import Layout
+from calibrate.patterns import BufferLayout
 from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import Clock
-from perfmodel.schema.runs import Kind, Point
+from perfmodel.schema.runs import Point, PointKind
 
 CLOCKS = (Clock.EAGER, Clock.STREAM, Clock.GRAPH)
 BYTES_A_PEER = 16
@@ -43,7 +43,9 @@ class DeviceOperation:
     in_place    the call sums into ``recv``, which starts as this rank's summand
     """
 
-    def __init__(self, layout: Layout, call: Call, send: Any, recv: Any, *, in_place: bool = False) -> None:
+    def __init__(
+        self, layout: BufferLayout, call: Call, send: Any, recv: Any, *, in_place: bool = False
+    ) -> None:
         self._layout, self._call, self._in_place = layout, call, in_place
         self._send, self._recv = send[: layout.send_elements], recv[: layout.recv_elements]
         self._salt = 0
@@ -106,7 +108,7 @@ class DeviceCollectives(ABC):
 
         Limits: what the library does not offer, less than BYTES_A_PEER a peer -> BadInputError
         """
-        if point.kind is not Kind.COLLECTIVE or point.operation not in self.operations:
+        if point.kind is not PointKind.COLLECTIVE or point.operation not in self.operations:
             raise BadInputError(
                 f"{self.name} has no {point.operation}.", f"it has: {', '.join(self.operations)}."
             )
@@ -131,7 +133,7 @@ class DeviceCollectives(ABC):
         torch.cuda.synchronize()
 
     @abstractmethod
-    def _make(self, one: Layout, variant: str, ranks: tuple[int, ...]) -> DeviceOperation:
+    def _make(self, one: BufferLayout, variant: str, ranks: tuple[int, ...]) -> DeviceOperation:
         """The operation of a layout: the library's call on its buffers."""
 
     def _group(self, ranks: Sequence[int]) -> Any:
@@ -151,7 +153,7 @@ class Arena:
         self.bytes_each = bytes_each
         self.send, self.recv = empty(bytes_each), empty(bytes_each)
 
-    def views(self, one: Layout, dtype: Any) -> tuple[Any, Any]:
+    def views(self, one: BufferLayout, dtype: Any) -> tuple[Any, Any]:
         """(send, receive) from the start of the buffers. Limits: they do not fit -> BadInputError."""
         width, needed = one.dtype.itemsize, bytes_needed(one)
         if needed > self.bytes_each:
@@ -163,7 +165,7 @@ class Arena:
         return self.send[:whole].view(dtype), self.recv[:whole].view(dtype)
 
 
-def bytes_needed(one: Layout) -> int:
+def bytes_needed(one: BufferLayout) -> int:
     """Bytes of the larger buffer of a layout, as if its root sent and received."""
     return max(one.elements, one.send_elements, one.recv_elements) * one.dtype.itemsize
 
@@ -178,7 +180,7 @@ def gpus_of_node(place: Place, address: Mapping[str, str]) -> int:
     return int(address.get("gpus", 0)) or int(torch.cuda.device_count())
 
 
-def torch_dtype(one: Layout) -> Any:
+def torch_dtype(one: BufferLayout) -> Any:
     """PyTorch's name of a layout's datatype."""
     import torch
 

@@ -9,26 +9,26 @@ from typing import Any
 
 from calibrate.cuda.bucketize import Bucketizer
 from calibrate.cuda.cache import source_text
-from calibrate.cuda.gather_pool import GatherPool, Options, new_gather_faults, offsets_of
+from calibrate.cuda.device_tables import make_tables
+from calibrate.cuda.gather_pool import GatherOptions, GatherPool, new_gather_faults, offsets_of
 from calibrate.cuda.gpu_build import INSTALL
 from calibrate.cuda.partial_bags import partial_sum
 from calibrate.cuda.permute import Permuter
 from calibrate.cuda.split import row_wise
-from calibrate.cuda.tables import make_tables
 from calibrate.operations import Availability
-from calibrate.passes.ids import IdSet, draw_sets, table_copies
-from calibrate.passes.kernels import (
+from calibrate.passes.id_sets import IdSet, draw_sets, table_copies
+from calibrate.passes.pattern_rows import bag_sums, require_exact
+from calibrate.passes.pattern_tables import Borrowed
+from calibrate.passes.reference import bucketized, permuted
+from calibrate.passes.torch_kernels import (
     Inputs,
     KernelOperation,
     Outputs,
     TorchKernels,
 )
-from calibrate.passes.pattern_rows import bag_sums, require_exact
-from calibrate.passes.reference import bucketized, permuted
-from calibrate.passes.tables import Borrowed
-from calibrate.planning.grids import ELEMENT_BYTES
-from calibrate.providers.device import torch_with_cuda
-from perfmodel.schema.runs import Work
+from calibrate.planning.kernel_cells import ELEMENT_BYTES
+from calibrate.providers.device_collectives import torch_with_cuda
+from perfmodel.schema.runs import LookupWork
 
 _OPERATIONS = ("gather_pool", "bucketize", "permute", "partial_sum")
 
@@ -51,7 +51,7 @@ def version() -> str:
 class Lookup(Borrowed):
     """A look-up that is prepared anew for each visit: its tables lie where the visit's memory is."""
 
-    def __init__(self, rows: Any, work: Work, copies: int) -> None:
+    def __init__(self, rows: Any, work: LookupWork, copies: int) -> None:
         super().__init__(rows)
         self._work, self._copies = work, copies
         self.faults: Any = None
@@ -63,7 +63,7 @@ class Lookup(Borrowed):
         work, more = self._work, (self._copies - 1) * self._work.tables * self._work.rows
         starts = [table * work.rows for table in range(work.tables)]
         tables = make_tables([self.rows[start : start + more + work.rows] for start in starts])
-        options = Options(id_bytes=work.id_bytes, layout="table")
+        options = GatherOptions(id_bytes=work.id_bytes, layout="table")
         self.faults = new_gather_faults(tables.device)
         self.call = GatherPool(tables, work.batch, options, work.pooling)
 
@@ -79,7 +79,7 @@ class OwnKernels(TorchKernels):
     name = "perfmodel"
     operations = _OPERATIONS
 
-    def _gather_pool(self, work: Work, dtype: str, seed: int) -> KernelOperation:
+    def _gather_pool(self, work: LookupWork, dtype: str, seed: int) -> KernelOperation:
         joined = work.tables * work.rows
         drawn = draw_sets(work, dtype, seed)
         copies = table_copies(joined * work.dim * ELEMENT_BYTES[dtype], len(drawn)) if self._gpu else 1
@@ -99,14 +99,14 @@ class OwnKernels(TorchKernels):
 
         return KernelOperation(self._gpu, sets, call, reference, between=self._between(work), table=lookup)
 
-    def _set(self, work: Work, one: IdSet, dtype: str, first_row: int) -> Inputs:
+    def _set(self, work: LookupWork, one: IdSet, dtype: str, first_row: int) -> Inputs:
         """Rows of their own table in the copy that begins at ``first_row``, offsets, lengths."""
         require_exact(dtype, int(one.lengths.max()))
         ids, lengths = self._tensors(one)
         kind = self._torch.int32 if work.id_bytes == 4 else self._torch.int64
         return (ids + first_row).to(kind), offsets_of(lengths, kind), lengths
 
-    def _bucketize(self, work: Work, dtype: str, seed: int) -> KernelOperation:
+    def _bucketize(self, work: LookupWork, dtype: str, seed: int) -> KernelOperation:
         torch, block = self._torch, -(-work.rows // work.shards)
         sets = [self._tensors(one) for one in draw_sets(work, dtype, seed, most_sets=64)]
         ids, lengths = sets[0]
@@ -125,7 +125,7 @@ class OwnKernels(TorchKernels):
 
         return KernelOperation(self._gpu, sets, call, reference, between=self._between(work))
 
-    def _permute(self, work: Work, dtype: str, seed: int) -> KernelOperation:
+    def _permute(self, work: LookupWork, dtype: str, seed: int) -> KernelOperation:
         torch, sources = self._torch, work.shards
         received = work.model_copy(update={"batch": work.batch * sources})
         drawn = [self._tensors(one) for one in draw_sets(received, dtype, seed, most_sets=64)]

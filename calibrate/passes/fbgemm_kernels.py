@@ -9,11 +9,11 @@ from typing import Any
 
 from calibrate.machine.libraries import install_torchrec
 from calibrate.operations import Availability, Place
-from calibrate.passes.ids import IdSet, draw_sets
-from calibrate.passes.kernels import Inputs, KernelOperation, Outputs, TorchKernels, clocks_here
+from calibrate.passes.id_sets import IdSet, draw_sets
 from calibrate.passes.pattern_rows import bag_sums, fill_rows, require_exact
 from calibrate.passes.reference import bucketized, permuted
-from perfmodel.schema.runs import Work
+from calibrate.passes.torch_kernels import Inputs, KernelOperation, Outputs, TorchKernels, clocks_here
+from perfmodel.schema.runs import LookupWork
 
 CPU_PACKAGE = "fbgemm-gpu-cpu"
 PACKAGES = (CPU_PACKAGE, "fbgemm-gpu", "fbgemm-gpu-nightly")
@@ -68,7 +68,7 @@ class FbgemmKernels(TorchKernels):
         super().open(place, address)
         self._ops = self._torch.ops.fbgemm
 
-    def _gather_pool(self, work: Work, dtype: str, seed: int) -> KernelOperation:
+    def _gather_pool(self, work: LookupWork, dtype: str, seed: int) -> KernelOperation:
         lookup = self._batched_tables(work, dtype)
         sets = [self._with_offsets(one, dtype) for one in draw_sets(work, dtype, seed)]
 
@@ -85,7 +85,7 @@ class FbgemmKernels(TorchKernels):
 
         return KernelOperation(self._gpu, sets, call, reference, between=self._between(work))
 
-    def _batched_tables(self, work: Work, dtype: str) -> Any:
+    def _batched_tables(self, work: LookupWork, dtype: str) -> Any:
         """FBGEMM's split table-batched embedding bags, filled with pattern rows."""
         from fbgemm_gpu.split_embedding_configs import SparseType
         from fbgemm_gpu.split_table_batched_embeddings_ops_common import EmbeddingLocation
@@ -113,7 +113,7 @@ class FbgemmKernels(TorchKernels):
         ends = lengths.cumsum(0)
         return ids, self._torch.cat([ends.new_zeros(1), ends]), lengths
 
-    def _bucketize(self, work: Work, dtype: str, seed: int) -> KernelOperation:
+    def _bucketize(self, work: LookupWork, dtype: str, seed: int) -> KernelOperation:
         sets = [self._tensors(one) for one in draw_sets(work, dtype, seed, most_sets=64)]
         block = -(-work.rows // work.shards)
         blocks = self._torch.full((work.tables,), block, device=self._device)
@@ -132,7 +132,7 @@ class FbgemmKernels(TorchKernels):
 
         return KernelOperation(self._gpu, sets, call, reference, between=self._between(work))
 
-    def _permute(self, work: Work, dtype: str, seed: int) -> KernelOperation:
+    def _permute(self, work: LookupWork, dtype: str, seed: int) -> KernelOperation:
         torch = self._torch
         received = work.model_copy(update={"batch": work.batch * work.shards})
         sets = [self._tensors(one) for one in draw_sets(received, dtype, seed, most_sets=64)]

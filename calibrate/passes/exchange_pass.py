@@ -22,15 +22,15 @@ from typing import Any, Protocol
 
 from calibrate.operations import Availability, Place, Provider
 from calibrate.passes import lookup
-from calibrate.passes.ids import IdSet, draw_sets
-from calibrate.passes.kernels import torch_availability
+from calibrate.passes.id_sets import IdSet, draw_sets
 from calibrate.passes.pattern_rows import bag_sums, require_exact
+from calibrate.passes.pattern_tables import Borrowed, PatternTables, torch_type
 from calibrate.passes.reference import count_wrong
-from calibrate.passes.tables import Borrowed, PatternTables, torch_type
-from calibrate.planning.grids import POOLED_BYTES, SMALL_BYTES, lookups
+from calibrate.passes.torch_kernels import torch_availability
+from calibrate.planning.kernel_cells import POOLED_BYTES, SMALL_BYTES, lookups
 from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import Clock
-from perfmodel.schema.runs import Kind, Point, Work
+from perfmodel.schema.runs import LookupWork, Point, PointKind
 
 STEPS = (
     "bucketize",
@@ -69,7 +69,7 @@ class Collectives(Protocol):
 class Job:
     """What is looked up, and by whom. ``block``: rows of each table that one rank owns."""
 
-    work: Work
+    work: LookupWork
     ranks: tuple[int, ...]
     index: int  # place of this rank among ``ranks``
 
@@ -89,7 +89,7 @@ class Job:
         return self.work.batch * self.work.tables
 
 
-class Buffers:
+class PassBuffers:
     """What a pass receives into; the ids' buffer grows when a rank gets more than it ever did."""
 
     def __init__(self, job: Job, device: Any, dtype: Any, weighted: bool) -> None:
@@ -140,7 +140,7 @@ def forward(
     table: Any,
     ids: Any,
     lengths: Any,
-    buffers: Buffers,
+    buffers: PassBuffers,
     mark: Callable[[str], None],
     weights: Any = None,
 ) -> Any:
@@ -188,7 +188,7 @@ class ExchangeOperation:
         library: Collectives,
         table: Borrowed,
         sets: Sequence[IdSet],
-        buffers: Buffers,
+        buffers: PassBuffers,
         clock: Any,
     ) -> None:
         import torch
@@ -303,7 +303,7 @@ class CudaSteps:
         return event
 
 
-class Exchange:
+class ExchangePass:
     """Provider of our row-wise pass."""
 
     name = "exchange"
@@ -335,7 +335,7 @@ class Exchange:
         """
         work = point.work
         if (
-            point.kind is not Kind.COMPOSED
+            point.kind is not PointKind.COMPOSED
             or work is None
             or len(ranks) < 2
             or point.clock is not Clock.EAGER
@@ -356,7 +356,7 @@ class Exchange:
         require_exact(point.dtype, max(int(one.lengths.max()) for one in sets))
         first, rows = job.index * OWNER_ROWS, work.tables * job.block
         table = Borrowed(lambda: self._tables.rows(first, rows, work.dim, point.dtype))
-        buffers = Buffers(job, self._device, torch_type(point.dtype), weighted=False)
+        buffers = PassBuffers(job, self._device, torch_type(point.dtype), weighted=False)
         steps = CudaSteps() if self._device.type == "cuda" else HostSteps()
         return ExchangeOperation(job, library, table, sets, buffers, steps)  # type: ignore[arg-type]
 

@@ -9,7 +9,7 @@ from functools import cached_property
 from calibrate.operations import Availability
 from calibrate.planning import sizes
 from calibrate.planning.presets import Preset, find_preset
-from calibrate.planning.selection import Selection, read_selection
+from calibrate.planning.selection import WantedParts, read_selection
 from calibrate.planning.world import World as World
 from calibrate.planning.world import group_ranks as group_ranks
 from calibrate.planning.world import shapes
@@ -17,7 +17,7 @@ from calibrate.running.stopping import Target
 from perfmodel.errors import BadInputError, NoHardwareError
 from perfmodel.schema.evidence import SAMPLE_OPERATIONS, Clock
 from perfmodel.schema.files import unknown_name
-from perfmodel.schema.runs import Kind, Point
+from perfmodel.schema.runs import Point, PointKind
 
 BACKENDS = ("nccl", "nvshmem", "symmetric_memory", "mpi", "shmem", "gloo")
 """Libraries of collectives that can be calibrated, in the order of a plan."""
@@ -55,7 +55,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class LeftOut:
+class NotMeasured:
     """What was asked or is usual, and is not in the plan: why, and the line that would install it."""
 
     what: str
@@ -64,11 +64,11 @@ class LeftOut:
 
 
 @dataclass(frozen=True)
-class Plan:
+class MeasurementPlan:
     """Points in a fixed order; a run measures them in a random one."""
 
     points: tuple[Point, ...]
-    left_out: tuple[LeftOut, ...]
+    left_out: tuple[NotMeasured, ...]
     preset: Preset
     world: World
 
@@ -83,7 +83,7 @@ class Plan:
         return {point.key: point for point in self.points}
 
 
-def make_plan(request: Request, world: World) -> Plan:
+def make_plan(request: Request, world: World) -> MeasurementPlan:
     """All points of ``request`` that ``world`` can measure.
 
     Raises BadInputError for an unknown name, rank count or size; NoHardwareError when something asked for by
@@ -100,9 +100,11 @@ def make_plan(request: Request, world: World) -> Plan:
         preset = replace(preset, relative=request.noise)
     selection = read_selection(request.only, request.backends or (), BACKENDS)
     _check_world(request, world)
-    left_out: list[LeftOut] = []
+    left_out: list[NotMeasured] = []
     if world.ranks > 1 and 1 in (request.ranks or ()):
-        left_out.append(LeftOut("1 rank", "nobody to exchange with; --ranks 1 alone times kernels on one"))
+        left_out.append(
+            NotMeasured("1 rank", "nobody to exchange with; --ranks 1 alone times kernels on one")
+        )
     backends = _backends(request, selection, preset, world, left_out)
     points = [
         point
@@ -114,10 +116,10 @@ def make_plan(request: Request, world: World) -> Plan:
     unique = tuple({point.key: point for point in points}.values())
     if not unique:
         raise _nothing_left(left_out)
-    return Plan(unique, tuple(dict.fromkeys(left_out)), preset, world)
+    return MeasurementPlan(unique, tuple(dict.fromkeys(left_out)), preset, world)
 
 
-def estimate_points_s(points: Iterable[Point], plan: Plan) -> float:
+def estimate_points_s(points: Iterable[Point], plan: MeasurementPlan) -> float:
     """About how long points of a plan take [s]: each a pilot and half as many visits again as the fewest.
 
     The times of single calls are guesses (``sizes.guess_call_s``): right to a factor of two at best. A noisy
@@ -126,7 +128,7 @@ def estimate_points_s(points: Iterable[Point], plan: Plan) -> float:
     return sum(estimate_point_s(point, plan) for point in points)
 
 
-def estimate_point_s(point: Point, plan: Plan) -> float:
+def estimate_point_s(point: Point, plan: MeasurementPlan) -> float:
     """About how long one point takes [s]."""
     visit_s = sizes.guess_visit_s(point, plan.world.device, plan.target)
     overhead_s = sizes.guess_overhead_s(point, plan.world.device)
@@ -180,7 +182,7 @@ def _check_world(request: Request, world: World) -> None:
 
 
 def _backends(
-    request: Request, selection: Selection, preset: Preset, world: World, left_out: list[LeftOut]
+    request: Request, selection: WantedParts, preset: Preset, world: World, left_out: list[NotMeasured]
 ) -> list[str]:
     """Libraries of the plan. One asked for by name must run here; one of the preset may be left out."""
     named = list(dict.fromkeys([*(request.backends or ()), *selection.backends]))
@@ -197,7 +199,7 @@ def _backends(
     else:
         wanted = list(preset.backends[world.device])
     if world.ranks == 1:
-        left_out.append(LeftOut("collectives", "one rank has nobody to exchange with"))
+        left_out.append(NotMeasured("collectives", "one rank has nobody to exchange with"))
         return []
     usable: list[str] = []
     for name in wanted:
@@ -215,24 +217,24 @@ def _instead(world: World) -> str:
     return f"these work here: {', '.join(names)}." if names else "perfmodel doctor says what is missing."
 
 
-def _why_not(availability: Availability | None, name: str) -> LeftOut | None:
+def _why_not(availability: Availability | None, name: str) -> NotMeasured | None:
     if availability is None:
-        return LeftOut(name, "this team does not offer it")
+        return NotMeasured(name, "this team does not offer it")
     if not availability.usable:
-        return LeftOut(name, availability.why_not or "it does not run here", availability.install)
+        return NotMeasured(name, availability.why_not or "it does not run here", availability.install)
     if availability.functional_only:
         why = f"its times are no calibration: {availability.functional_only}"
-        return LeftOut(name, why, availability.install)
+        return NotMeasured(name, why, availability.install)
     return None
 
 
 def _collective_points(
     request: Request,
-    selection: Selection,
+    selection: WantedParts,
     preset: Preset,
     world: World,
     backend: str,
-    left_out: list[LeftOut],
+    left_out: list[NotMeasured],
 ) -> Iterator[Point]:
     offered = world.providers[backend]
     clocks = _clocks(request, preset, world, backend, left_out)
@@ -240,11 +242,11 @@ def _collective_points(
         if not selection.wants(backend, operation):
             continue
         if operation not in offered.operations:
-            left_out.append(LeftOut(f"{backend} {operation}", "the library has no such operation here"))
+            left_out.append(NotMeasured(f"{backend} {operation}", "the library has no such operation here"))
             continue
         for nodes, per_node in shapes(world, preset.name, request.ranks):
             if nodes > 1 and backend in _ONE_NODE:
-                left_out.append(LeftOut(f"{backend} across nodes", "it ends at the node"))
+                left_out.append(NotMeasured(f"{backend} across nodes", "it ends at the node"))
                 continue
             cell = _Cell(backend, operation, nodes, per_node)
             yield from cell.points(request, preset, world, clocks)
@@ -281,7 +283,7 @@ class _Cell:
 
     def _point(self, clock: Clock, variant: str, payload_bytes: int) -> Point:
         return Point(
-            kind=Kind.COLLECTIVE,
+            kind=PointKind.COLLECTIVE,
             operation=self.operation,
             backend=self.backend,
             clock=clock,
@@ -294,13 +296,13 @@ class _Cell:
 
 
 def _clocks(
-    request: Request, preset: Preset, world: World, backend: str, left_out: list[LeftOut]
+    request: Request, preset: Preset, world: World, backend: str, left_out: list[NotMeasured]
 ) -> list[Clock]:
     wanted = preset.clocks[world.device] if request.clocks is None else tuple(request.clocks)
     offered = world.providers[backend].clocks
     if request.clocks is not None:
         left_out += [
-            LeftOut(f"{backend} on the {clock} clock", "the library does not offer it here")
+            NotMeasured(f"{backend} on the {clock} clock", "the library does not offer it here")
             for clock in wanted
             if clock not in offered
         ]
@@ -308,11 +310,15 @@ def _clocks(
 
 
 def _grid_points(
-    request: Request, selection: Selection, world: World, backends: Sequence[str], left_out: list[LeftOut]
+    request: Request,
+    selection: WantedParts,
+    world: World,
+    backends: Sequence[str],
+    left_out: list[NotMeasured],
 ) -> list[Point]:
-    """Kernels and whole passes of ``calibrate.planning.grids`` whose providers run here."""
+    """Kernels and whole passes of ``calibrate.planning.kernel_cells`` whose providers run here."""
     grids: list[tuple[str, Callable[[World, str], list[Point]]]] = []
-    from calibrate.planning.grids import composed_points, kernel_points
+    from calibrate.planning.kernel_cells import composed_points, kernel_points
 
     if selection.wants_group("kernels"):
         grids.append(("kernels", kernel_points))
@@ -342,7 +348,7 @@ def _grid_points(
 
 
 def _composed_here(
-    point: Point, request: Request, selection: Selection, world: World, backends: Sequence[str]
+    point: Point, request: Request, selection: WantedParts, world: World, backends: Sequence[str]
 ) -> bool:
     """Whether a pass over this library is wanted: one of the plan, or any if the pass itself was named."""
     named = not request.backends and ("composed", point.implementation) in selection.pairs
@@ -356,7 +362,7 @@ def _composed_here(
     )
 
 
-def _nothing_left(left_out: Sequence[LeftOut]) -> NoHardwareError:
+def _nothing_left(left_out: Sequence[NotMeasured]) -> NoHardwareError:
     reasons = "; ".join(f"{item.what}: {item.why}" for item in dict.fromkeys(left_out))
     install = "\n".join(dict.fromkeys(item.install for item in left_out if item.install))
     return NoHardwareError(

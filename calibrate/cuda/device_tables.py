@@ -31,7 +31,7 @@ ROW_TYPES = {"fp32": "float", "fp16": "pm::f16", "bf16": "pm::bf16", "int8": "pm
 
 
 @dataclass(frozen=True)
-class Tables:
+class DeviceTables:
     """Tables of one element type on one device.
 
     rows   of each table [E, D], or for int8 [E, row bytes] of uint8: D bytes, fp32 scale, fp32 bias, padding;
@@ -90,7 +90,7 @@ class Tables:
         return [table * batch * self.dims[0] for table in range(tables)], [self.dims[0]] * tables
 
 
-def make_tables(rows: Sequence[Any], dims: Sequence[int] | None = None) -> Tables:
+def make_tables(rows: Sequence[Any], dims: Sequence[int] | None = None) -> DeviceTables:
     """Tables of torch tensors [E, D] of one type on one device; uint8 rows are int8 rows, with ``dims``.
 
     Limits: no table, an empty one, mixed types or devices, rows whose elements lie apart, fewer bytes than
@@ -119,7 +119,7 @@ def make_tables(rows: Sequence[Any], dims: Sequence[int] | None = None) -> Table
                 f"table {index} of {shape} has no rows of {dim} columns.",
                 "rows [E, D] are wanted, E and D at least 1, the elements of a row together.",
             )
-    return Tables(tuple(rows), widths, dtype)
+    return DeviceTables(tuple(rows), widths, dtype)
 
 
 def to_int8(rows: Any, multiple: int = 16) -> Any:

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from calibrate.operations import Availability
 from perfmodel.schema.evidence import Clock
-from perfmodel.schema.runs import Kind, Point, Work
+from perfmodel.schema.runs import LookupWork, Point, PointKind
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 ELEMENT_BYTES = {"fp32": 4, "fp16": 2}
@@ -33,7 +33,7 @@ Short bags are random: a CPU that guesses the next length right looks up single 
 
 
 class Hosts(Protocol):
-    """What a grid must know of the job; ``calibrate.planning.plan.World`` is one."""
+    """What a grid must know of the job; ``calibrate.planning.measurement_plan.World`` is one."""
 
     @property
     def ranks(self) -> int: ...
@@ -77,7 +77,7 @@ COPY_LIMITS = {("cpu", "quick"): 64 * MIB}
 DEFAULT_COPY_LIMIT = GIB
 
 
-def payload_bytes(operation: str, work: Work, dtype: str) -> int:
+def payload_bytes(operation: str, work: LookupWork, dtype: str) -> int:
     """Bytes that the model counts for one call of a kernel on one rank [bytes].
 
         gather_pool    n (D w + id) + bags (4 D + 8)    rows and ids read, fp32 bags written, offsets read
@@ -103,7 +103,7 @@ def payload_bytes(operation: str, work: Work, dtype: str) -> int:
     }[operation]
 
 
-def lookups(work: Work) -> int:
+def lookups(work: LookupWork) -> int:
     """Ids of one rank: B T L, to the nearest whole number, and at least one."""
     return max(1, round(work.batch * work.tables * work.pooling))
 
@@ -142,7 +142,7 @@ def composed_points(hosts: Hosts, preset: str) -> list[Point]:
             per_node = min(ranks, hosts.ranks_per_node)
             for index, (work, dtype) in enumerate(kept):
                 point = Point(
-                    kind=Kind.COMPOSED,
+                    kind=PointKind.COMPOSED,
                     operation="row_wise",
                     backend=backend,
                     implementation=implementation,
@@ -159,7 +159,7 @@ def composed_points(hosts: Hosts, preset: str) -> list[Point]:
     return points
 
 
-def _times(library: str, hosts: Hosts, operation: str, work: Work) -> bool:
+def _times(library: str, hosts: Hosts, operation: str, work: LookupWork) -> bool:
     """Whether a library times a cell. On a GPU each of FBGEMM's has tables of its own: no large ones."""
     if library == "torch":
         return True
@@ -171,10 +171,12 @@ def _times(library: str, hosts: Hosts, operation: str, work: Work) -> bool:
     return operation in ("gather_pool", "bucketize", "permute")
 
 
-def _kernel_point(hosts: Hosts, library: str, operation: str, work: Work, dtype: str, clock: Clock) -> Point:
+def _kernel_point(
+    hosts: Hosts, library: str, operation: str, work: LookupWork, dtype: str, clock: Clock
+) -> Point:
     ranks = min(hosts.ranks, hosts.ranks_per_node)
     return Point(
-        kind=Kind.KERNEL,
+        kind=PointKind.KERNEL,
         operation=operation,
         implementation=library,
         clock=clock,
@@ -218,21 +220,21 @@ def _ways(hosts: Hosts) -> Iterator[tuple[str, str]]:
         yield torchrec_over, "torchrec"
 
 
-def _kernel_works(hosts: Hosts, preset: str) -> Iterator[tuple[str, Work, str]]:
+def _kernel_works(hosts: Hosts, preset: str) -> Iterator[tuple[str, LookupWork, str]]:
     """(kernel, work, type of the rows), the cheapest first."""
-    yield "launch_floor", Work(batch=1), "fp32"
+    yield "launch_floor", LookupWork(batch=1), "fp32"
     most = COPY_LIMITS.get((hosts.device, preset), DEFAULT_COPY_LIMIT)
     limit = min(most, int(hosts.memory_bytes / 4))
     step = 2 if preset == "rigorous" else 4
     moved = 64 * KIB
     while moved <= limit:
-        yield "copy", Work(batch=1, dim=moved // 2), "fp32"
+        yield "copy", LookupWork(batch=1, dim=moved // 2), "fp32"
         moved *= step
     yield from _streams(hosts, EXTENTS[preset].stream_cells)
     yield from _gathers(hosts, preset)
 
 
-def _streams(hosts: Hosts, cells: int) -> Iterator[tuple[str, Work, str]]:
+def _streams(hosts: Hosts, cells: int) -> Iterator[tuple[str, LookupWork, str]]:
     """Bucketize and permute over 64 ids … the most, sums over 2 … 8 partial bags of 4 KiB … 16 MiB."""
     low, high = LOOKUPS[hosts.device]
     own = min(hosts.ranks, 255)
@@ -241,17 +243,17 @@ def _streams(hosts: Hosts, cells: int) -> Iterator[tuple[str, Work, str]]:
         n = _between(low, high, index, cells)
         tables, pooling, G = (1, 4, 8)[index % 3], (4, 20, 1, 7)[index % 4], owners[index % len(owners)]
         batch = max(1, round(n / tables / pooling))
-        work = Work(batch=batch, tables=tables, pooling=pooling, rows=100_000, shards=G)
+        work = LookupWork(batch=batch, tables=tables, pooling=pooling, rows=100_000, shards=G)
         yield "bucketize", work, "fp32"
         per_source = work.model_copy(update={"batch": max(1, batch // G), "pooling": pooling})
         yield "permute", per_source, "fp32"
         chunk = _between(4 * KIB, 16 * MIB, index, cells)
         dim = (32, 128, 64)[index % 3]
         bags = max(1, chunk // (POOLED_BYTES * dim))
-        yield "partial_sum", Work(batch=bags, dim=dim, shards=(2, 8, 4)[index % 3]), "fp32"
+        yield "partial_sum", LookupWork(batch=bags, dim=dim, shards=(2, 8, 4)[index % 3]), "fp32"
 
 
-def _gathers(hosts: Hosts, preset: str) -> Iterator[tuple[str, Work, str]]:
+def _gathers(hosts: Hosts, preset: str) -> Iterator[tuple[str, LookupWork, str]]:
     """Gather and pool: dims x working sets x drawn look-ups, then skewed ids and half-size rows."""
     extent = EXTENTS[preset]
     sets = [size for size in WORKING_SETS[hosts.device, preset] if size <= hosts.memory_bytes / 8]
@@ -272,7 +274,7 @@ def _gathers(hosts: Hosts, preset: str) -> Iterator[tuple[str, Work, str]]:
 
 def _drawn(
     device: str, rng: random.Random, dim: int, size: int, draw: int, draws: int, element_bytes: int
-) -> Work:
+) -> LookupWork:
     """A work whose look-ups lie in part ``draw`` of ``draws`` of the range, over tables of ``size`` bytes."""
     low, high = LOOKUPS[device]
     start = low * (high / low) ** (draw / draws)
@@ -282,16 +284,16 @@ def _drawn(
     rows = max(1, size // (tables * dim * element_bytes))
     per_sample = tables * (pooling * (dim * element_bytes + SMALL_BYTES) + POOLED_BYTES * dim + SMALL_BYTES)
     batch = min(round(n / tables / pooling), int(MOST_BYTES[device] / per_sample))
-    return Work(batch=batch, tables=tables, pooling=pooling, dim=dim, rows=rows)
+    return LookupWork(batch=batch, tables=tables, pooling=pooling, dim=dim, rows=rows)
 
 
-def _composed_works(hosts: Hosts, preset: str) -> list[tuple[Work, str]]:
+def _composed_works(hosts: Hosts, preset: str) -> list[tuple[LookupWork, str]]:
     """Drawn passes; look-ups and partial bags of one rank stay below limits that the device sets."""
     rng = random.Random(f"row_wise {hosts.device} {preset}")
     most_lookups = LOOKUPS[hosts.device][1]
     most_bytes = min(hosts.memory_bytes / 16, (16 if hosts.device == "cpu" else 1024) * MIB)
     table_bytes = min(hosts.memory_bytes / 8, (64 if hosts.device == "cpu" else 4096) * MIB)
-    works: list[tuple[Work, str]] = []
+    works: list[tuple[LookupWork, str]] = []
     while len(works) < EXTENTS[preset].passes:
         batch = rng.choice((32, 64, 100, 128, 256, 500, 512, 1024, 2048))
         tables = rng.choice((1, 1, 2, 3, 4, 8))
@@ -304,7 +306,7 @@ def _composed_works(hosts: Hosts, preset: str) -> list[tuple[Work, str]]:
         dtype = "fp16" if len(works) % 5 == 4 else "fp32"
         per_row = tables * dim * ELEMENT_BYTES[dtype]
         rows = max(hosts.ranks, int(table_bytes * rng.choice((0.1, 0.3, 1)) / per_row) * hosts.ranks)
-        works.append((Work(batch=batch, tables=tables, pooling=pooling, dim=dim, rows=rows), dtype))
+        works.append((LookupWork(batch=batch, tables=tables, pooling=pooling, dim=dim, rows=rows), dtype))
     return works
 
 

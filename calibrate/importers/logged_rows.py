@@ -58,7 +58,7 @@ class Printed(NamedTuple):
 
 
 @dataclass
-class Run:
+class LoggedRun:
     """What one benchmark run says about itself before its rows."""
 
     backend: str = "nccl"
@@ -79,13 +79,13 @@ class Run:
 
 
 @dataclass
-class Row:
+class LoggedRow:
     """One timed size, as read."""
 
     file: str
     line_no: int
     text: str
-    run: Run
+    run: LoggedRun
     payload_bytes: int
     datatype: str
     redop: str
@@ -105,7 +105,7 @@ class Row:
 class Reading:
     """Everything found in one file."""
 
-    rows: list[Row] = field(default_factory=list)
+    rows: list[LoggedRow] = field(default_factory=list)
     unread: list[UnreadLine] = field(default_factory=list)
 
 
@@ -147,7 +147,7 @@ def bus_factor(operation: str, gpus: int) -> float:
     return 1.0 if operation in ("broadcast", "sendrecv") else (gpus - 1) / gpus
 
 
-def why_unusable(row: Row) -> str:
+def why_unusable(row: LoggedRow) -> str:
     """The reason why a row cannot be a sample, or ""."""
     time_s = row.time_us.value / US_PER_S
     if not math.isfinite(time_s):
@@ -161,7 +161,7 @@ def why_unusable(row: Row) -> str:
     return _why_bandwidths_disagree(row, time_s)
 
 
-def _why_bandwidths_disagree(row: Row, time_s: float) -> str:
+def _why_bandwidths_disagree(row: LoggedRow, time_s: float) -> str:
     if row.algbw is None:
         return ""
     expected = row.payload_bytes / time_s / GB
@@ -185,7 +185,7 @@ def _why_bandwidths_disagree(row: Row, time_s: float) -> str:
     return ""
 
 
-def infer_gpus(operation: str, rows: Iterable[Row], most: int = 4096) -> int:
+def infer_gpus(operation: str, rows: Iterable[LoggedRow], most: int = 4096) -> int:
     """The only number of ranks that every printed busbw/algbw allows; 0 if none or several do.
 
     all_reduce 2(G-1)/G and (G-1)/G say G when the bandwidths have enough digits; broadcast never does.

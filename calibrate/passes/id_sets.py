@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from calibrate.planning.grids import ELEMENT_BYTES, lookups
+from calibrate.planning.kernel_cells import ELEMENT_BYTES, lookups
 from perfmodel.errors import BadInputError
-from perfmodel.schema.runs import Work
+from perfmodel.schema.runs import LookupWork
 
 Ids = NDArray[np.int64]
 
@@ -60,19 +60,19 @@ def bag_lengths(bags: int, pooling: float, rng: np.random.Generator) -> Ids:
     return np.bincount(thrown, minlength=bags)
 
 
-def draw_set(work: Work, rng: np.random.Generator) -> IdSet:
+def draw_set(work: LookupWork, rng: np.random.Generator) -> IdSet:
     """What one rank looks up in one call; the number of ids is ``grids.lookups(work)`` in every set."""
     lengths = bag_lengths(work.batch * work.tables, work.pooling, rng)
     return IdSet(draw_ids(int(lengths.sum()), work.rows, work.distribution, rng), lengths)
 
 
-def draw_sets(work: Work, dtype: str, seed: int, most_sets: int = MOST_SETS) -> list[IdSet]:
+def draw_sets(work: LookupWork, dtype: str, seed: int, most_sets: int = MOST_SETS) -> list[IdSet]:
     """Sets for rotation: as many as ``set_count`` says; the same for the same seed."""
     rng = np.random.default_rng(seed)
     return [draw_set(work, rng) for _ in range(min(most_sets, set_count(work, dtype)))]
 
 
-def set_count(work: Work, dtype: str) -> int:
+def set_count(work: LookupWork, dtype: str) -> int:
     """Sets that together touch ``COLD_BYTES`` of rows, 4 to 256, and at most 4 Mi ids beyond 4 sets."""
     n = lookups(work)
     wanted = math.ceil(COLD_BYTES / (n * work.dim * ELEMENT_BYTES[dtype]))

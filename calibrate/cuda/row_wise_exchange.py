@@ -16,11 +16,11 @@ import ctypes
 from collections.abc import Sequence
 from typing import Any
 
-from calibrate.cuda.exchange_memory import ID_TYPES, METHODS, Launches, Memory, Sizes, block_rows
+from calibrate.cuda.device_tables import ROW_TYPES, DeviceTables, make_tables
+from calibrate.cuda.exchange_memory import ID_TYPES, METHODS, ExchangeMemory, Launches, Sizes, block_rows
 from calibrate.cuda.kernel import Kernel
 from calibrate.cuda.launch import blocks_at_once, is_built, launch, prebuild
-from calibrate.cuda.symmetric import World
-from calibrate.cuda.tables import ROW_TYPES, Tables, make_tables
+from calibrate.cuda.symmetric_worlds import SymmetricWorld
 from perfmodel.errors import BadInputError, RankLostError
 
 SOURCE, SOURCE_NVSHMEM = "exchange.cu", "exchange_nvshmem.cu"
@@ -70,7 +70,7 @@ def all_kernels(source: str = SOURCE) -> list[Kernel]:
 class RowWiseExchange:
     """Row-wise look-ups of one rank and all others of a world.
 
-    world      the ranks (calibrate.cuda.symmetric)
+    world      the ranks (calibrate.cuda.symmetric_worlds)
     held       this rank's rows of each table: torch tensors [rows, D], fp32, fp16 or bf16. Rank r holds the
                rows r block .. (r + 1) block of a table of E rows, block = ceil(E / ranks); one that has none
                of a table gives one row of anything
@@ -87,7 +87,7 @@ class RowWiseExchange:
 
     def __init__(
         self,
-        world: World,
+        world: SymmetricWorld,
         held: Sequence[Any],
         sizes: Sizes,
         *,
@@ -110,7 +110,7 @@ class RowWiseExchange:
         threads = 256 if gpu else 64
         blocks = blocks or blocks_at_once(self._bags_kernels()[0], world.device, threads)
         self._launches = Launches(threads, 1024 if gpu else 64, 16 if gpu else 3, blocks)
-        self._memory = Memory(world, sizes, self._tables, self._launches, patience_s, stage_all)
+        self._memory = ExchangeMemory(world, sizes, self._tables, self._launches, patience_s, stage_all)
         self._broken = ""
         world.agree(f"{sizes} {self._tables.dtype} {stage_all} {self._launches.pieces}")
 
@@ -257,7 +257,7 @@ class RowWiseExchange:
         return out
 
 
-def _build(kernels: Sequence[Kernel], world: World) -> None:
+def _build(kernels: Sequence[Kernel], world: SymmetricWorld) -> None:
     """Build what is not built yet, together."""
     if world.nvshmem:
         from calibrate.cuda.nvshmem_build import load
@@ -267,7 +267,7 @@ def _build(kernels: Sequence[Kernel], world: World) -> None:
         prebuild(kernels, world.device)
 
 
-def _tables(held: Sequence[Any], sizes: Sizes, world: World) -> Tables:
+def _tables(held: Sequence[Any], sizes: Sizes, world: SymmetricWorld) -> DeviceTables:
     """The rows of this rank. Limits: another number of tables, rows or columns than said -> BadInputError"""
     tables = make_tables(held)
     blocks = block_rows(sizes.rows, world.ranks)
@@ -285,7 +285,7 @@ def _tables(held: Sequence[Any], sizes: Sizes, world: World) -> Tables:
     return tables
 
 
-def _wide(tables: Tables) -> bool:
+def _wide(tables: DeviceTables) -> bool:
     """Whether rows can be read 16 bytes at a time."""
     width = 4 if tables.dtype == "fp32" else 2
     return all(

@@ -15,9 +15,9 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from calibrate.machine.gpus import find_gpus
-from calibrate.machine.host import usable_cores
-from calibrate.planning.plan import refuse_crowd, refuse_turns
+from calibrate.machine.identity import usable_cores
+from calibrate.machine.local_gpus import find_gpus
+from calibrate.planning.measurement_plan import refuse_crowd, refuse_turns
 from calibrate.planning.presets import find_preset
 from calibrate.providers import COLLECTIVE_PROVIDERS, PROVIDERS
 from calibrate.ranks.control import Coordinator, say_nothing

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from calibrate.machine.gpus import Gpu, find_gpus
+from calibrate.machine.local_gpus import LocalGpu, find_gpus
 from perfmodel.errors import BadInputError
 from perfmodel.schema.files import looks_like_path, unknown_name
 from perfmodel.schema.machine import list_machines, load_machine
@@ -46,7 +46,7 @@ class Host:
     cores: int
     cores_online: int
     caches: Mapping[str, int] = field(default_factory=dict)
-    gpus: tuple[Gpu, ...] = ()
+    gpus: tuple[LocalGpu, ...] = ()
     network: str = ""  # infiniband, efa, slingshot, or nothing known
     note: str = ""  # what was chosen among several, or why nothing shipped fits
 

@@ -13,7 +13,7 @@ KEPT_SHARE = 0.5
 """Of the memory that a rank may use for its buffers: beyond it, the operation visited longest ago goes."""
 
 
-class Kept:
+class ReadyOperations:
     """Operations by a name, the one visited last at the end.
 
     budget_bytes   what a rank may hold

@@ -38,7 +38,7 @@ _SECONDS = 20.0
 
 
 @dataclass(frozen=True)
-class Gpu:
+class LocalGpu:
     """One GPU as its driver describes it. What nobody could read is None or empty."""
 
     index: int
@@ -58,13 +58,13 @@ class Gpu:
     temperature_c: float | None = None
 
 
-def find_gpus(environ: Mapping[str, str] | None = None) -> tuple[Gpu, ...]:
+def find_gpus(environ: Mapping[str, str] | None = None) -> tuple[LocalGpu, ...]:
     """GPUs that a process started here would see, in its order.
 
     Limits: no driver, no GPU, CUDA_VISIBLE_DEVICES empty -> none
     """
     environment = os.environ if environ is None else environ
-    readers: tuple[Callable[[], list[Gpu] | None], ...] = (_by_nvidia_smi, _by_nvml)
+    readers: tuple[Callable[[], list[LocalGpu] | None], ...] = (_by_nvidia_smi, _by_nvml)
     for read in readers:
         found = read()
         if found is not None:
@@ -72,7 +72,7 @@ def find_gpus(environ: Mapping[str, str] | None = None) -> tuple[Gpu, ...]:
     return tuple(_by_torch())
 
 
-def visible(found: Sequence[Gpu], chosen: str | None) -> tuple[Gpu, ...]:
+def visible(found: Sequence[LocalGpu], chosen: str | None) -> tuple[LocalGpu, ...]:
     """Those of ``found`` that CUDA_VISIBLE_DEVICES leaves: numbers, the start of a UUID, a slice of MIG.
 
     Limits: not set -> all; as CUDA does, nothing from the first entry on that names no GPU;
@@ -97,7 +97,7 @@ def visible(found: Sequence[Gpu], chosen: str | None) -> tuple[Gpu, ...]:
     return tuple(kept)
 
 
-def _by_nvidia_smi() -> list[Gpu] | None:
+def _by_nvidia_smi() -> list[LocalGpu] | None:
     program = shutil.which("nvidia-smi")
     if program is None:
         return None
@@ -105,7 +105,7 @@ def _by_nvidia_smi() -> list[Gpu] | None:
     return None if text is None else _with_slices(read_query(text), program)
 
 
-def _with_slices(found: list[Gpu], program: str) -> list[Gpu]:
+def _with_slices(found: list[LocalGpu], program: str) -> list[LocalGpu]:
     """Those cut by MIG with the UUIDs of their slices, which only ``nvidia-smi -L`` names."""
     listing = _said_by(program, "-L") if any(gpu.mig for gpu in found) else None
     slices = read_listing(listing or "")
@@ -155,7 +155,7 @@ def read_listing(text: str) -> dict[str, tuple[str, ...]]:
     return found
 
 
-def read_query(text: str) -> list[Gpu]:
+def read_query(text: str) -> list[LocalGpu]:
     """GPUs of what ``nvidia-smi --query-gpu`` prints as bare CSV; lines that are not a GPU are left out."""
     found = []
     for cells in csv.reader(text.splitlines(), skipinitialspace=True):
@@ -164,13 +164,13 @@ def read_query(text: str) -> list[Gpu]:
     return found
 
 
-def _gpu(cells: Mapping[str, str]) -> Gpu:
+def _gpu(cells: Mapping[str, str]) -> LocalGpu:
     def scaled(name: str, scale: float) -> float | None:
         number = _number(cells[name])
         return None if number is None else number * scale
 
     mask = cells["throttle"]
-    return Gpu(
+    return LocalGpu(
         index=int(cells["index"]),
         name=cells["name"],
         uuid=cells["uuid"],
@@ -199,7 +199,7 @@ def _switch(text: str) -> bool | None:
     return {"enabled": True, "disabled": False}.get(text.lower())
 
 
-def _by_nvml() -> list[Gpu] | None:
+def _by_nvml() -> list[LocalGpu] | None:
     try:
         import pynvml
 
@@ -211,7 +211,7 @@ def _by_nvml() -> list[Gpu] | None:
         for index in range(pynvml.nvmlDeviceGetCount()):
             handle = pynvml.nvmlDeviceGetHandleByIndex(index)
             found.append(
-                Gpu(
+                LocalGpu(
                     index=index,
                     name=_text(pynvml.nvmlDeviceGetName(handle)),
                     uuid=_text(pynvml.nvmlDeviceGetUUID(handle)),
@@ -230,7 +230,7 @@ def _text(value: str | bytes) -> str:
     return value.decode() if isinstance(value, bytes) else value
 
 
-def _by_torch() -> list[Gpu]:
+def _by_torch() -> list[LocalGpu]:
     """Names by torch, only where a device file says that there is an NVIDIA GPU: torch is slow to import."""
     if not os.path.exists("/dev/nvidiactl"):
         return []
@@ -238,6 +238,6 @@ def _by_torch() -> list[Gpu]:
         import torch
 
         count = torch.cuda.device_count()
-        return [Gpu(index, str(torch.cuda.get_device_properties(index).name)) for index in range(count)]
+        return [LocalGpu(index, str(torch.cuda.get_device_properties(index).name)) for index in range(count)]
     except (ImportError, OSError, RuntimeError, AssertionError):  # torch without CUDA asserts
         return []

@@ -16,19 +16,19 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from calibrate.machine.gpus import find_gpus
 from calibrate.machine.libraries import install_torch
+from calibrate.machine.local_gpus import find_gpus
 from calibrate.operations import Availability, Place
 from calibrate.passes import lookup
-from calibrate.passes.ids import COLD_BYTES, IdSet, draw_sets, table_copies
+from calibrate.passes.id_sets import COLD_BYTES, IdSet, draw_sets, table_copies
 from calibrate.passes.pattern_rows import bag_sums, require_exact
+from calibrate.passes.pattern_tables import Borrowed, PatternTables
 from calibrate.passes.reference import bucketized, count_wrong, permuted
-from calibrate.passes.tables import Borrowed, PatternTables
-from calibrate.planning.grids import ELEMENT_BYTES, POOLED_BYTES
-from calibrate.providers.host import CacheClearer, l2_bytes
+from calibrate.planning.kernel_cells import ELEMENT_BYTES, POOLED_BYTES
+from calibrate.providers.host_collectives import CacheClearer, l2_bytes
 from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import Clock
-from perfmodel.schema.runs import KERNELS, Kind, Point, Work
+from perfmodel.schema.runs import KERNELS, LookupWork, Point, PointKind
 
 CLOCKS = (Clock.EAGER, Clock.STREAM, Clock.GRAPH)
 _MOST_COPIES = 256
@@ -176,7 +176,7 @@ class TorchKernels:
 
         Limits: not a kernel, or one that this library lacks -> BadInputError
         """
-        if point.kind is not Kind.KERNEL or point.operation not in self.operations or point.work is None:
+        if point.kind is not PointKind.KERNEL or point.operation not in self.operations or point.work is None:
             raise BadInputError(
                 f"{self.name} has no kernel {point.operation!r}.", f"it has: {', '.join(self.operations)}."
             )
@@ -194,7 +194,7 @@ class TorchKernels:
         self.tables.clear()
         self._swept = None
 
-    def _between(self, work: Work) -> Callable[[], None]:
+    def _between(self, work: LookupWork) -> Callable[[], None]:
         """CPU: a look-up that clears the caches as much as one of the size of ``work``; GPU: ``_sweep``."""
         if self._clearer is None:
             return self._sweep
@@ -214,7 +214,7 @@ class TorchKernels:
         from_numpy = self._torch.from_numpy
         return from_numpy(one.ids).to(self._device), from_numpy(one.lengths).to(self._device)
 
-    def _looked_up(self, work: Work, one: IdSet, dtype: str, first_row: int) -> Inputs:
+    def _looked_up(self, work: LookupWork, one: IdSet, dtype: str, first_row: int) -> Inputs:
         """Rows of the joined tables, the first of them ``first_row``, first id of each bag, lengths."""
         torch = self._torch
         require_exact(dtype, int(one.lengths.max()))
@@ -224,7 +224,7 @@ class TorchKernels:
         kind = torch.int32 if work.id_bytes == 4 else torch.int64
         return ids.to(kind), (lengths.cumsum(0) - lengths).to(kind), lengths
 
-    def _gather_pool(self, work: Work, dtype: str, seed: int) -> KernelOperation:
+    def _gather_pool(self, work: LookupWork, dtype: str, seed: int) -> KernelOperation:
         joined = work.tables * work.rows
         drawn = draw_sets(work, dtype, seed)
         table_bytes = joined * work.dim * ELEMENT_BYTES[dtype]
@@ -241,7 +241,7 @@ class TorchKernels:
         between = self._between(work)
         return KernelOperation(self._gpu, sets, call, reference, between=between, table=table)
 
-    def _bucketize(self, work: Work, dtype: str, seed: int) -> KernelOperation:
+    def _bucketize(self, work: LookupWork, dtype: str, seed: int) -> KernelOperation:
         sets = [self._tensors(one) for one in draw_sets(work, dtype, seed, most_sets=64)]
         block = -(-work.rows // work.shards)
 
@@ -256,7 +256,7 @@ class TorchKernels:
 
         return KernelOperation(self._gpu, sets, call, reference, between=self._between(work))
 
-    def _permute(self, work: Work, dtype: str, seed: int) -> KernelOperation:
+    def _permute(self, work: LookupWork, dtype: str, seed: int) -> KernelOperation:
         received = work.model_copy(update={"batch": work.batch * work.shards})
         sets = [self._tensors(one) for one in draw_sets(received, dtype, seed, most_sets=64)]
 
@@ -270,7 +270,7 @@ class TorchKernels:
 
         return KernelOperation(self._gpu, sets, call, reference, between=self._between(work))
 
-    def _partial_sum(self, work: Work, dtype: str, seed: int) -> KernelOperation:
+    def _partial_sum(self, work: LookupWork, dtype: str, seed: int) -> KernelOperation:
         torch, elements = self._torch, work.batch * work.tables * work.dim
 
         def values() -> Any:
@@ -295,7 +295,7 @@ class TorchKernels:
         """Sum of parts [G, n] into out [n]."""
         self._torch.sum(parts, dim=0, out=out)
 
-    def _copy(self, work: Work, dtype: str, seed: int) -> KernelOperation:
+    def _copy(self, work: LookupWork, dtype: str, seed: int) -> KernelOperation:
         torch = self._torch
         tile = torch.arange(251, dtype=torch.uint8, device=self._device)
         source = tile.repeat(-(-work.dim // 251))[: work.dim].clone()
@@ -306,7 +306,7 @@ class TorchKernels:
 
         return KernelOperation(self._gpu, [(source,)], call, lambda inputs: inputs, (out,))
 
-    def _launch_floor(self, work: Work, dtype: str, seed: int) -> KernelOperation:
+    def _launch_floor(self, work: LookupWork, dtype: str, seed: int) -> KernelOperation:
         torch = self._torch
         one = torch.full((1,), seed % 1000, dtype=torch.float32, device=self._device)
         out = torch.empty_like(one)

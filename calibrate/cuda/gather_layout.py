@@ -27,7 +27,7 @@ RUN_IDS = 128
 
 
 @dataclass(frozen=True)
-class Shape:
+class RowAccess:
     """How a group of lanes reads a row.
 
     lanes   of a group, a power of two;  chunks  accesses of a lane to a row
@@ -64,7 +64,7 @@ class Shape:
 
 
 @dataclass(frozen=True)
-class Plan:
+class GatherLayout:
     """How bags lie on a GPU.
 
     long     a block for a bag, else a group of lanes for a run of bags
@@ -85,7 +85,7 @@ def access_width(*addresses_and_bytes: int) -> int:
     return math.gcd(MOST_WIDTH, *addresses_and_bytes)
 
 
-def shape_of(row_bytes: int, width: int, element_bytes: int) -> tuple[Shape, int]:
+def shape_of(row_bytes: int, width: int, element_bytes: int) -> tuple[RowAccess, int]:
     """Shape for rows of ``row_bytes`` in accesses of ``width``, and how many pieces a row is cut into.
 
     Limits: 16 bytes -> 1 lane;  up to 512 bytes (width 16) -> 1 chunk and as many lanes as cover it;
@@ -95,7 +95,7 @@ def shape_of(row_bytes: int, width: int, element_bytes: int) -> tuple[Shape, int
     lanes = min(WARP, 1 << (accesses - 1).bit_length())
     most = min(MOST_CHUNKS, max(1, MOST_LANE_COLUMNS * element_bytes // width))
     chunks = min(most, 1 << (-(-accesses // lanes) - 1).bit_length())
-    shape = Shape(lanes, chunks, width)
+    shape = RowAccess(lanes, chunks, width)
     return shape, -(-row_bytes // shape.row_bytes)
 
 
@@ -103,11 +103,11 @@ def choose(
     bags: int,
     pooling: float,
     row_bytes: int,
-    shape: Shape,
+    shape: RowAccess,
     multiprocessors: int,
     blocks_at_once: int,
     most_threads: int = THREADS,
-) -> Plan:
+) -> GatherLayout:
     """Plan for bags of one class of tables: a group for a run of bags, or a block for a bag.
 
     bags            of all pieces of all tables;  pooling  ids of a bag on average
@@ -126,7 +126,7 @@ def choose(
     each = min(wanted_rows / bags, pooling) / shape.depth  # groups that a bag can use
     threads = min(most_threads, WARP << math.ceil(math.log2(max(1.0, each * shape.lanes / WARP))))
     if pooling > shape.depth and each > 1 and threads > shape.lanes:
-        return Plan(True, threads, 1, min(bags, blocks_at_once * most_threads // threads))
+        return GatherLayout(True, threads, 1, min(bags, blocks_at_once * most_threads // threads))
     groups = blocks_at_once * most_threads // shape.lanes
     shortest = min(math.ceil(RUN_IDS / max(pooling, 1.0)), -(-bags // groups))
     turns = math.ceil(bags / (groups * shortest))
@@ -134,4 +134,4 @@ def choose(
     lanes = -(-bags // run) * shape.lanes
     spread = max(1, lanes // multiprocessors).bit_length() - 1
     threads = max(WARP, min(most_threads, 1 << spread))
-    return Plan(False, threads, run, min(blocks_at_once, -(-lanes // threads)))
+    return GatherLayout(False, threads, run, min(blocks_at_once, -(-lanes // threads)))

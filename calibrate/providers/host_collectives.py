@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibrate import patterns
-from calibrate.patterns import Layout
+from calibrate.patterns import BufferLayout
 from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import Clock
-from perfmodel.schema.runs import Kind, Point
+from perfmodel.schema.runs import Point, PointKind
 
 ROTATING_L2_SHARE = 4
 LEAST_ROTATING = 8
@@ -114,7 +114,7 @@ class HostOperation:
 
     def __init__(
         self,
-        layout: Layout,
+        layout: BufferLayout,
         call: Call,
         pool: Pool,
         *,
@@ -232,7 +232,7 @@ class HostCollectives(ABC):
 
         Limits: no collective, a clock of GPUs, a size below one element a peer -> BadInputError
         """
-        if point.kind is not Kind.COLLECTIVE:
+        if point.kind is not PointKind.COLLECTIVE:
             raise BadInputError(f"{self.name} times collectives, not {point.operation}.")
         if point.clock not in self.clocks:
             raise BadInputError(
@@ -261,7 +261,7 @@ class HostCollectives(ABC):
         return
 
     @abstractmethod
-    def _call(self, one: Layout, variant: str, group: Any) -> Call:
+    def _call(self, one: BufferLayout, variant: str, group: Any) -> Call:
         """The call of the library for a layout over a group."""
 
     @staticmethod
