@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from perfmodel.cli.choices import OF_SELECTORS, with_options
 from perfmodel.cli.output import Progress
+from perfmodel.cli.question import Question
 from perfmodel.cli.typed_line import TypedLine
 
 if TYPE_CHECKING:
@@ -19,10 +20,10 @@ NOT_OF_THE_PAGE = ("out", "force", "as_json", "as_csv", "report")
 
 
 def page_of(
+    question: Question,
     sizes: Selector,
     workload: tuple[Selector, ...],
     asked: Wanted,
-    options: Mapping[str, Any],
     typed: Mapping[str, list[str] | None],
     line: TypedLine,
     across: Across | None = None,
@@ -38,10 +39,11 @@ def page_of(
     from perfmodel.report.page.setups import Loaded, offer, with_reasons
     from perfmodel.report.page.views import MOST_VIEWS, NoView, combinations, views, workloads
 
-    known, loaded = {name: value for name, value in options.items() if value is not None}, Loaded()
+    chosen = {selector.name: selector.values[selector.start] for selector in workload}
+    known, loaded = question.keywords("machine", *_OF_A_SETUP, sizes.name, *chosen), Loaded()
     across = across or across_sizes(sizes, OF_SELECTORS)
     room = MOST_VIEWS - len(combinations(workload)) + 1
-    offered = offer(asked, loaded, room, across.largest_bytes, known.get("reserve", 0.0))
+    offered = offer(asked, loaded, room, across.largest_bytes, question.reserve)
     lines = across.lines(sizes.values, workloads(workload), loaded, known, asked.own)
     all_of = across.asked(sizes, workload, offered, loaded, lines, known)
     bar = Progress(len(all_of.places()) + across.blocks, "report")
@@ -52,7 +54,6 @@ def page_of(
     start = tuple(selector.start for selector in workload)
     first = next(view for view in found if view.chosen == (*start, 0, 0, 0, 0))
     answer = first.answers[sizes.start]
-    chosen = {selector.name: selector.values[selector.start] for selector in workload}
     fixed = tuple(bar.over(across.fixed(answer, {**known, **setup.options, **chosen})))
     bar.close()
     ways = with_reasons(offered.selectors, [view.chosen[len(workload) :] for view in found], refused)
@@ -66,3 +67,6 @@ def page_of(
         again=line.text(without=(*NOT_OF_THE_PAGE, *across.selected)),
         refused=refused,
     )
+
+
+_OF_A_SETUP = ("backend", "clock", "calibration", "reduction")

@@ -2,28 +2,39 @@
 
 from __future__ import annotations
 
-import math
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from perfmodel.cli.options import count_values, library_of, machine_of, size_values, split_values
+from perfmodel.cli.options import (
+    count_values,
+    library_of,
+    load_calibration_file,
+    machine_of,
+    size_values,
+    split_values,
+)
+from perfmodel.cli.question import LISTS, Question, question_of, short_below
+from perfmodel.cli.typed_line import TypedLine
 from perfmodel.errors import BadInputError
-
-if TYPE_CHECKING:
-    from perfmodel.report.page.parts import Selector
-    from perfmodel.report.page.setups import Curves, Wanted
-    from perfmodel.schema.machine import Machine
+from perfmodel.project.costs import REDUCTIONS
+from perfmodel.report.page.parts import Selector
+from perfmodel.report.page.setups import Curves, Wanted
+from perfmodel.schema.calibration import list_calibrations, load_calibration
+from perfmodel.schema.evidence import LAW_BACKENDS, Clock
+from perfmodel.schema.files import unknown_name
+from perfmodel.schema.run_folders import calibrations_of, measured_groups, run_folder
+from perfmodel.units import format_bytes, format_count, parse_bytes, parse_number
 
 Texts = list[str] | None
 
 DEFAULTS = {"table_size": "10TB,1TB,100TB", "batch": "1024,256,4096", "pooling": "32,8", "dim": "32,128"}
-OF_SELECTORS = (*DEFAULTS, "machine", "backend", "clock", "reduction")
-"""Options that take several values."""
+FIRST = {name: texts.split(",")[0] for name, texts in DEFAULTS.items()}
+OF_SELECTORS = LISTS
 
 NumbersOption = Annotated[
     str | None,
@@ -118,45 +129,63 @@ def workload_selectors(texts: Mapping[str, Texts]) -> tuple[Selector, tuple[Sele
 
     texts  table_size, batch, pooling, dim as typed
     """
-    from perfmodel.units import format_bytes, format_count, parse_number
-
-    def poolings(given: list[str], option: str) -> list[float]:
-        return [parse_number(text, option) for text in split_values(given, option)]
-
-    def size_words(value: float) -> str:
-        return format_bytes(value, binary=False)
-
-    first = _selector("table_bytes", "table size", "table_size", texts, size_values, size_words)
+    first = _selector("table_bytes", "table size", "table_size", texts, size_values, _size_words)
     return first, (
         _selector("batch", "batch", "batch", texts, count_values, format_count),
-        _selector("pooling", "pooling", "pooling", texts, poolings, "{:g}".format),
+        _selector("pooling", "pooling", "pooling", texts, _poolings, "{:g}".format),
         _selector("dim", "dim", "dim", texts, count_values, format_count),
     )
 
 
-def own_sizes(calibration: str | None, machine: Machine, reserve: float) -> Selector | None:
+def _poolings(given: list[str], option: str) -> list[float]:
+    return [parse_number(text, option) for text in split_values(given, option)]
+
+
+def _size_words(value: float) -> str:
+    return format_bytes(value, binary=False)
+
+
+def page_question(typed: Mapping[str, Any]) -> Question:
+    """What a page or a figure shows at first, of the parameters of its command: of lists the first value.
+
+    Without a table size what the ranks hold that were measured, the most of them, else the default.
+    """
+    texts = {name: typed[name] or text for name, text in FIRST.items()}
+    question = question_of({**typed, **texts})
+    measured = [] if typed["table_size"] else measured_sizes(question)
+    return replace(question, table_bytes=measured[0]) if measured else question
+
+
+def measured_sizes(question: Question) -> list[float]:
     """Table sizes where nobody gives them: what the ranks hold that were measured, the most first.
 
-    calibration  a file, or the id of a shipped one
-    Returns None where laws reach other numbers of GPUs, or no ranks were measured together
+    Limits: no calibration, laws that reach other numbers of GPUs, no ranks measured together -> []
     """
-    from perfmodel.schema.calibration import load_calibration
-    from perfmodel.schema.evidence import LAW_BACKENDS
-    from perfmodel.schema.run_folders import measured_groups
-
-    known = load_calibration(str(calibration))
-    if known.backend in LAW_BACKENDS:
-        return None
+    known = load_calibration(question.calibration) if question.calibration else None
+    if known is None or known.backend in LAW_BACKENDS:
+        return []
     groups = [n for n in measured_groups(known) or measured_groups(known, ("all_to_all",)) if n > 1]
-    usable = machine.value("hbm_bytes") * (1 - reserve)
-    texts = [f"{_short_below(count * usable):.0f}" for count in reversed(groups)]
-    return workload_selectors({"table_size": texts})[0] if texts else None
+    usable = question.machine.value("hbm_bytes") * (1 - question.reserve)
+    return [short_below(count * usable) for count in reversed(groups)]
 
 
-def _short_below(size: float) -> float:
-    """The size with two digits, not above it."""
-    unit = 10.0 ** (math.floor(math.log10(size)) - 1)
-    return math.floor(size / unit) * unit
+def only(question: Question) -> tuple[Selector, tuple[Selector, ...]]:
+    """Its table size, and its batch, pooling and dim: selectors of one value each."""
+
+    def one(name: str, label: str, words: Callable[[float], str]) -> Selector:
+        value = getattr(question, name)
+        return Selector(name, label, (value,), (words(value),))
+
+    return one("table_bytes", "table size", _size_words), (
+        one("batch", "batch", format_count),
+        one("pooling", "pooling", "{:g}".format),
+        one("dim", "dim", format_count),
+    )
+
+
+def other_keywords(question: Question) -> dict[str, Any]:
+    """Of ``perfmodel.project``, beside the machine and what ``only`` has."""
+    return question.keywords("machine", "table_bytes", "batch", "pooling", "dim")
 
 
 def _selector(
@@ -167,8 +196,6 @@ def _selector(
     parse: Callable[[list[str], str], Any],
     words: Callable[[float], str],
 ) -> Selector:
-    from perfmodel.report.page.parts import Selector
-
     option = f"--{key.replace('_', '-')}"
     given = texts.get(key) or [DEFAULTS[key]]
     values = sorted(set(parse(given, option)))
@@ -182,8 +209,6 @@ def _selector(
 
 def _short_size(value: float, words: str) -> str:
     """``10TB`` where that is exact, else bytes."""
-    from perfmodel.units import parse_bytes
-
     text = words.replace(" ", "")
     return text if parse_bytes(text, "--table-size") == value else f"{value:.0f}"
 
@@ -195,24 +220,34 @@ def texts_of(value: object) -> Texts:
     return None if value is None else [str(value)]
 
 
-def wanted(texts: Mapping[str, Texts], settings: list[str] | None, calibration: str | None) -> Wanted:
-    """The ways to send that were asked for; unknown names are refused.
+def lists_of(typed: Mapping[str, Any], line: TypedLine) -> dict[str, Texts]:
+    """Options of selectors as lists, an exchange that nobody typed as None; unknown names are refused."""
+    lists = {name: texts_of(typed[name]) for name in OF_SELECTORS}
+    if "reduction" not in dict(line.options):
+        lists["reduction"] = None
+    _check("clock", _names("clock", lists))
+    _check("reduction", _names("reduction", lists))
+    return lists
 
-    texts        machine, backend, clock, reduction as typed
-    calibration  as typed: a file, the id of a shipped one, a run, ``latest``
+
+def wanted(question: Question, texts: Mapping[str, Texts], typed: Mapping[str, Any]) -> Wanted:
+    """The ways to send that were asked for, that of the question first.
+
+    texts  machine, backend, clock, reduction as typed;  typed  all parameters of the command
     """
-    from perfmodel.report.page.setups import Wanted
-
     given = {name: tuple(dict.fromkeys(_names(name, texts))) for name in ("backend", "clock", "reduction")}
-    _check("clock", given["clock"])
-    _check("reduction", given["reduction"])
-    backend, clock = (next(iter(given[name]), None) for name in ("backend", "clock"))
-    own, first = _own(calibration, backend, clock)
-    names = _names("machine", texts) or [None]
-    machines = tuple(machine_of(name, settings, first) for name in names)
-    libraries = [library_of(machines[0], name, first) for name in given["backend"] or (None,)]
+    machine, file = question.machine, question.calibration
+    machines = [machine_of(name, typed["settings"], file) for name in _names("machine", texts)[1:]]
+    libraries = [library_of(machine, name, file) for name in given["backend"][1:]]
     listed = frozenset(name for name in ("machine", *given) if texts.get(name))
-    return Wanted(machines, tuple(libraries), given["clock"], given["reduction"], own, listed)
+    return Wanted(
+        (machine, *machines),
+        (question.backend, *libraries),
+        given["clock"],
+        given["reduction"],
+        _own(typed["calibration"], file),
+        listed,
+    )
 
 
 def _names(name: str, texts: Mapping[str, Texts]) -> list[Any]:
@@ -225,35 +260,23 @@ def _names(name: str, texts: Mapping[str, Texts]) -> list[Any]:
 
 
 def _check(name: str, values: Sequence[str]) -> None:
-    from perfmodel.project.costs import REDUCTIONS
-    from perfmodel.schema.evidence import Clock
-    from perfmodel.schema.files import unknown_name
-
     known = {"clock": [str(c) for c in Clock], "reduction": [r.replace("_", "-") for r in REDUCTIONS]}[name]
     for value in values:
         if value.replace("_", "-") not in known:
             raise unknown_name(name, value, known)
 
 
-def _own(
-    calibration: str | None, backend: str | None, clock: str | None
-) -> tuple[tuple[Curves, ...], str | None]:
-    """Libraries of the user's own calibration, that which was asked for first, and its file."""
-    from perfmodel.cli.options import calibration_of, load_calibration_file
-    from perfmodel.report.page.setups import Curves
-    from perfmodel.schema.calibration import list_calibrations
-    from perfmodel.schema.run_folders import calibrations_of, run_folder
-
-    file = calibration_of(calibration, backend, clock)
+def _own(calibration: str | None, file: str | None) -> tuple[Curves, ...]:
+    """Libraries of the user's own calibration, that which was asked for first. file  what it means"""
     if file is None:
-        return (), None
+        return ()
     one = load_calibration_file(file)
     first = Curves(str(one.backend), str(one.clock), file)
     folder = None if calibration in list_calibrations() else run_folder(str(calibration))
     if folder is None:
-        return (first,), file
+        return (first,)
     more = [Curves(str(c.backend), str(c.clock), str(path)) for path, c in calibrations_of(folder).items()]
-    return tuple(dict.fromkeys([first, *more])), file
+    return tuple(dict.fromkeys([first, *more]))
 
 
 def with_options(selectors: Sequence[Selector], typed: Mapping[str, Texts]) -> tuple[Selector, ...]:

@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from perfmodel.cli.choices import OF_SELECTORS, texts_of, workload_selectors
-from perfmodel.cli.ids import ids_of
-from perfmodel.cli.options import advice, calibration_of, check_gpus, library_of, machine_of
+from perfmodel.cli.choices import OF_SELECTORS, other_keywords, texts_of, workload_selectors
 from perfmodel.cli.output import Progress, emit, emit_json
 from perfmodel.cli.page_file import check_place, write
 from perfmodel.cli.pictures import draw
+from perfmodel.cli.question import Question, question_of
 from perfmodel.cli.typed_line import TypedLine
-from perfmodel.cli.workload import reserve_of
 from perfmodel.errors import BadInputError
 from perfmodel.report.figures.names import COMPARED
 from perfmodel.report.pictures import PICTURES
@@ -26,7 +24,6 @@ if TYPE_CHECKING:
     from perfmodel.report.figures.compare import Pair
     from perfmodel.report.page.comparison_page import Side
     from perfmodel.report.page.parts import Page, Selector
-    from perfmodel.schema.machine import Machine
 
 _DEFAULTS = {"html": "compare.html", "markdown": "compare.md", **dict.fromkeys(PICTURES, "compare")}
 _NOT_OF_THE_PAGE = ("out", "force", "as_json", "compare")
@@ -72,13 +69,12 @@ def comparison(params: Mapping[str, Any], command: str) -> tuple[Pair, Page]:
     one = _one_each(typed)
     kinds = [_is_machine(name) for name in names]
     _refuse(names, kinds, typed)
-    reserve = reserve_of(typed["reserve"])
     sizes, workload = workload_selectors(typed)
-    known = _options(typed, one, reserve)
     sides: list[Side] = []
-    for name, machine in zip(names, kinds, strict=True):
-        sides.append(_side(name, machine, typed["settings"], one, known))
-        check_gpus(max(sizes.values), sides[-1].machine, reserve)
+    for name, is_machine in zip(names, kinds, strict=True):
+        question = question_of({**typed, **one, "machine" if is_machine else "calibration": name})
+        sides.append(_side(question, is_machine))
+        question.check_gpus(*sizes.values)
     return _page(_told_apart(sides, names), sizes, workload, command)
 
 
@@ -157,46 +153,13 @@ def _exists(name: str) -> bool:
         return False
 
 
-def _options(typed: Mapping[str, Any], one: Mapping[str, str | None], reserve: float) -> dict[str, Any]:
-    """Options of ``perfmodel.project`` that both sides have in common."""
-    from perfmodel.schema.workload import id_dtype_bytes
-    from perfmodel.units import parse_count
-
-    tables = typed["tables"]
-    options = {
-        "reserve": reserve,
-        "gpus_per_node": typed["gpus_per_node"],
-        "scenario": typed["scenario"],
-        "reduction": one["reduction"],
-        "payload": typed["payload"],
-        "distribution": ids_of(typed["alpha"], typed["distribution"]),
-        "table_count": parse_count(tables, "--tables") if tables is not None else None,
-        "dtype": typed["dtype"],
-        "id_bytes": id_dtype_bytes(typed["id_dtype"]),
-    }
-    return {name: value for name, value in options.items() if value is not None}
-
-
-def _side(
-    name: str,
-    is_machine: bool,
-    settings: list[str] | None,
-    one: Mapping[str, str | None],
-    known: Mapping[str, Any],
-) -> Side:
-    from perfmodel.passes.settings import load_setting
+def _side(question: Question, is_machine: bool) -> Side:
     from perfmodel.report.page.comparison_page import Side
 
-    backend, clock = one["backend"], one["clock"]
-    calibration = None if is_machine else calibration_of(name, backend, clock)
-    machine: Machine = machine_of(name if is_machine else None, settings, calibration)
-    library = library_of(machine, backend, calibration)
-    with advice(machine, library, clock):
-        setting = load_setting(machine, library, clock, str(known["scenario"]), calibration)
-    shown = machine.name if is_machine else setting.links.calibrations[0]
-    own = {"backend": library, "clock": clock, "calibration": calibration}
-    options = {**known, **{key: value for key, value in own.items() if value is not None}}
-    return Side(shown, machine, setting, options)
+    with question.advised():
+        setting = question.setting()
+    shown = question.machine.name if is_machine else setting.links.calibrations[0]
+    return Side(shown, question.machine, setting, other_keywords(question))
 
 
 def _told_apart(sides: Sequence[Side], names: Sequence[str]) -> tuple[Side, Side]:

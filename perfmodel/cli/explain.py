@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from perfmodel.cli.explain_chip import OnChipOption, RowsOption, explain_on_chip, only_on_chip
-from perfmodel.cli.ids import AlphaOption, DistributionOption, ids_of
+from perfmodel.cli.ids import AlphaOption, DistributionOption
 from perfmodel.cli.options import (
     BackendOption,
     CalibrationOption,
@@ -16,13 +16,9 @@ from perfmodel.cli.options import (
     JsonOption,
     MachineOption,
     SetOption,
-    advice,
-    calibration_of,
-    check_gpus,
-    library_of,
-    machine_of,
 )
 from perfmodel.cli.output import emit, emit_json
+from perfmodel.cli.question import question_of
 from perfmodel.cli.shardings import (
     ALL,
     ShardingOption,
@@ -44,8 +40,6 @@ from perfmodel.cli.workload import (
     ScenarioOption,
     TableSizeOption,
     TablesOption,
-    reserve_of,
-    workload_values,
 )
 from perfmodel.errors import BadInputError
 
@@ -105,48 +99,24 @@ def explain(
         return
     only_on_chip(step, rows)
     way = checked_sharding(sharding, reduction)
-    ids = ids_of(alpha, distribution)
     if way == ALL:
         raise BadInputError(
             "--sharding all has the steps of many shardings.", "name one of them, e.g. --sharding table-wise"
         )
+    asked = dict(context.params)
     if table_size is None and gpus is None and model is None:
-        table_size = _DEFAULT_TABLE_SIZE
-    workload = workload_values(
-        table_size=table_size, gpus=gpus, model=model, batch=batch, tables=tables, pooling=pooling, dim=dim,
-        dtype=dtype, id_dtype=id_dtype,
-    )  # fmt: skip
-    typed = Typed.of(machine, calibration, backend)
-    calibration = calibration_of(calibration, backend, clock)
-    chosen = machine_of(machine, settings, calibration)
-    library, kept = library_of(chosen, backend, calibration), reserve_of(reserve)
-    check_gpus(workload.get("table_bytes", 0), chosen, kept)
-    from perfmodel.project import project_one
+        asked["table_size"] = _DEFAULT_TABLE_SIZE
+    typed, question = Typed.of(machine, calibration, backend), question_of(asked)
+    question.check_gpus()
     from perfmodel.project.explain_step import explain_step
 
-    options: dict[str, Any] = {
-        "backend": library,
-        "clock": clock,
-        "reserve": kept,
-        "gpus_per_node": gpus_per_node,
-        "scenario": scenario,
-        "reduction": reduction,
-        "payload": payload,
-        "distribution": ids,
-        "calibration": calibration,
-    }
+    words = ("perfmodel", "explain", step)
 
-    def instead() -> str | None:
-        words = ("perfmodel", "explain", step)
-        known = calibration is not None
-        return (
-            answerable(words, typed, workload, chosen, options, lambda answer: explain_step(answer, step))
-            if known
-            else None
-        )
+    def instead() -> str:
+        return answerable(words, typed, question, lambda answer: explain_step(answer, step))
 
-    with advice(chosen, library, clock, instead):
-        answer = project_one(machine=chosen, **workload, **options)
+    with question.advised(instead):
+        answer = question.answer()
         found = explain_way(answer, way, step, typed.line) if way is not None else explain_step(answer, step)
     if as_json:
         emit_json("explain", **found.to_dict())

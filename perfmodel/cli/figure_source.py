@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from perfmodel.cli.choices import DEFAULTS
-from perfmodel.cli.options import advice
+from perfmodel.cli.choices import FIRST, only, other_keywords, page_question
 from perfmodel.cli.pictures import check_folder, draw, draw_all
-from perfmodel.cli.question import question_of
 from perfmodel.cli.report import check_compared, over_gpus
 from perfmodel.cli.typed_line import TypedLine
 from perfmodel.errors import NoCalibrationError
@@ -113,18 +111,19 @@ def _over_gpus(params: Mapping[str, Any], line: TypedLine) -> Page:
 def _one_workload(params: Mapping[str, Any]) -> dict[str, Any]:
     """With one batch, pooling and dim where none was typed: a figure shows no others."""
     names = ("batch",) if params["model"] is not None else ("batch", "pooling", "dim")
-    return {**params, **{name: params[name] or DEFAULTS[name].split(",")[0] for name in names}}
+    return {**params, **{name: params[name] or FIRST[name] for name in names}}
 
 
 def _of_the_question(params: Mapping[str, Any], name: str, command: str) -> FoundFigure:
     """One figure, made without the others."""
-    asked = question_of(params)
+    question = page_question(params)
+    question.check_gpus()
     from perfmodel.report.page.alerts import alerts
     from perfmodel.report.page.question_page import one_figure
 
-    with advice(asked.machine, asked.options["backend"], params["clock"]):
-        said = alerts(None, asked.options.get("calibration"))
-        page = one_figure(name, asked.sizes, asked.selectors, asked.machine, asked.options, command, said)
+    with question.advised():
+        said = alerts(None, question.calibration)
+        page = one_figure(name, *only(question), question.machine, other_keywords(question), command, said)
 
     def with_figure(block: Block) -> Page:
         return replace(page, views=(replace(page.first, blocks=(block,)),))

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import typer
 
-from perfmodel.cli.options import advice
+from perfmodel.cli.choices import only, other_keywords, page_question
 from perfmodel.cli.output import Progress, check_target, emit, emit_json, unwritable, warn
-from perfmodel.cli.question import question_of
 from perfmodel.errors import BadInputError
 from perfmodel.report.figures.block import Block, Missing
 from perfmodel.report.figures.names import FIGURES
@@ -28,12 +27,14 @@ def draw_all(context: typer.Context, folder: Path, ending: str) -> None:
     """
     typed = context.params
     check_folder(folder, ending, FIGURES, force=typed["force"])
-    asked = question_of(typed)
+    question = page_question(typed)
+    question.check_gpus()
     from perfmodel.report.page.question_page import every_figure
 
     bar = Progress(2 * len(FIGURES), "report")
-    with advice(asked.machine, asked.options["backend"], asked.options.get("clock")):
-        found = list(bar.over(every_figure(asked.sizes, asked.selectors, asked.machine, asked.options)))
+    with question.advised():
+        options = other_keywords(question)
+        found = list(bar.over(every_figure(*only(question), question.machine, options)))
     bar.close()
     draw(found, folder, ending, typed["as_json"], str(context.info_name))
 

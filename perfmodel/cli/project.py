@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from perfmodel.cli.ids import AlphaOption, DistributionOption, ids_of
+from perfmodel.cli.ids import AlphaOption, DistributionOption
 from perfmodel.cli.options import (
     BackendOption,
     CalibrationOption,
@@ -18,15 +18,11 @@ from perfmodel.cli.options import (
     JsonOption,
     MachineOption,
     SetOption,
-    advice,
     calibration_file,
-    calibration_of,
-    check_gpus,
-    library_of,
-    machine_of,
     one_output,
 )
 from perfmodel.cli.output import emit, emit_json, note, warn
+from perfmodel.cli.question import question_of
 from perfmodel.cli.report import check_beside, write_beside
 from perfmodel.cli.shardings import (
     ALL,
@@ -53,10 +49,8 @@ from perfmodel.cli.workload import (
     ScenarioOption,
     TableSizeOption,
     TablesOption,
-    local_memory_of,
-    reserve_of,
-    workload_values,
 )
+from perfmodel.errors import BadInputError
 
 _COMMAND = ("perfmodel", "project")
 
@@ -113,44 +107,19 @@ def project(
     if report is not None:
         check_beside(report, force, local_memory=local_memory)
     way = checked_sharding(sharding, reduction, local_memory)
-    ids = ids_of(alpha, distribution)
-    workload = workload_values(
-        table_size=table_size, gpus=gpus, model=model, batch=batch, tables=tables, pooling=pooling, dim=dim,
-        dtype=dtype, id_dtype=id_dtype,
-    )  # fmt: skip
-    typed = Typed.of(machine, calibration, backend)
-    calibration = calibration_of(calibration, backend, clock)
-    chosen = machine_of(machine, settings, calibration)
-    options: dict[str, Any] = {
-        "backend": library_of(chosen, backend, calibration),
-        "clock": clock,
-        "reserve": reserve_of(reserve),
-        "gpus_per_node": gpus_per_node,
-        "scenario": scenario,
-        "reduction": reduction,
-        "payload": payload,
-        "distribution": ids,
-        "calibration": calibration,
-        "local_memory": local_memory_of(local_memory),
-    }
-    if local_memory is None:
-        check_gpus(workload.get("table_bytes", 0), chosen, options["reserve"])
-    from perfmodel.project import project_one
-
-    with advice(
-        chosen,
-        options["backend"],
-        clock,
-        lambda: calibration and answerable(_COMMAND, typed, workload, chosen, options),
-    ):
-        answer = project_one(machine=chosen, **workload, **options)
+    if table_size is None and gpus is None and model is None:
+        raise BadInputError("which tables?", "give --table-size, --gpus or --model, e.g. --table-size 10TB")
+    typed, question = Typed.of(machine, calibration, backend), question_of(context.params)
+    question.check_gpus()
+    file = calibration_file(question.calibration)
+    with question.advised(lambda: answerable(_COMMAND, typed, question)):
+        answer = question.answer()
         if report is not None:
-            known = {name: value for name, value in workload.items() if name not in _SELECTED}
-            note(write_beside(context, report, (table_size, batch, pooling, dim), {**options, **known}))
+            note(write_beside(context, report))
     if way is not None:
-        out = Output(as_json, as_csv, calibration_file(calibration), typed.line)
+        out = Output(as_json, as_csv, file, typed.line)
         if way == ALL:
-            print_all(answer, workload, lambda w: project_one(machine=chosen, **w, **options), out)
+            print_all(answer, question, out)
         else:
             print_one(answer, way, out)
         return
@@ -166,7 +135,7 @@ def project(
         emit_json(
             "project",
             **answer.to_dict(),
-            calibration_file=calibration_file(calibration),
+            calibration_file=file,
             changes=[vars(c) for c in changes],
             next_experiment=measure,
             **(row_wise_cut(answer) if sharding is not None else {}),
@@ -174,10 +143,6 @@ def project(
         return
     from perfmodel.report.projection import projection_text
 
-    file = calibration_file(calibration)
     emit(projection_text(answer, changes, experiment, typed.machine, file, lambda w: typed.line(w, answer)))
     for line in answer.notes:
         warn(line)
-
-
-_SELECTED = ("table_bytes", "batch", "pooling", "dim")  # what the reader of a page may choose

@@ -1,88 +1,111 @@
-"""One question of the report: of every option the value that was typed first."""
+"""One question: what was typed, read once, and passed on whole."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from perfmodel.cli.choices import own_sizes
 from perfmodel.cli.ids import ids_of
-from perfmodel.cli.options import calibration_of, check_gpus, library_of, machine_of
-from perfmodel.cli.workload import reserve_of, workload_values
+from perfmodel.cli.options import advice, calibration_of, check_gpus, library_of, machine_of, split_values
+from perfmodel.cli.workload import local_memory_of, reserve_of, workload_values
+from perfmodel.passes.settings import CLUSTER, Setting, load_setting
+from perfmodel.project import Projection, project_one
+from perfmodel.schema.distributions import Distribution
+from perfmodel.schema.machine import Machine
 
-if TYPE_CHECKING:
-    from perfmodel.report.page.parts import Selector
-    from perfmodel.schema.machine import Machine
-
-_DEFAULTS = {"table_size": "10TB", "batch": "1024", "pooling": "32", "dim": "32"}
-_OF_THE_WORKLOAD = ("table_count", "dtype", "id_bytes")
+LISTS = ("table_size", "batch", "pooling", "dim", "machine", "backend", "clock", "reduction")
+"""Options of which a page takes several values: a question has the first of each."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Question:
-    """What a figure is made for."""
+    """What ``perfmodel.project`` is asked, in its names and units; None: nobody said it."""
 
-    sizes: Selector  # one
-    selectors: tuple[Selector, ...]  # batch, pooling and dim, of one value each
     machine: Machine
-    options: Mapping[str, Any]  # of ``perfmodel.project``, without the selected ones
+    backend: str
+    tables: str | None = None  # a set of tables by name or file
+    table_bytes: float | None = None
+    gpus: int | None = None
+    batch: int | None = None
+    table_count: int | None = None
+    pooling: float | None = None
+    dim: int | None = None
+    dtype: str | None = None
+    id_bytes: int | None = None
+    clock: str | None = None
+    calibration: str | None = None  # a file, or the id of a shipped one
+    reserve: float = 0.0
+    gpus_per_node: int | None = None
+    scenario: str = CLUSTER
+    reduction: str | None = None
+    payload: str | None = None
+    distribution: Distribution | None = None
+    local_memory: tuple[float, float] | None = None  # bytes, bytes per second
+
+    def keywords(self, *without: str) -> dict[str, Any]:
+        """Of ``perfmodel.project``: all that was said, but not what is named here."""
+        found = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in without}
+        return {name: value for name, value in found.items() if value is not None}
+
+    def answer(self) -> Projection:
+        """Limits: as ``perfmodel.project.project_one``"""
+        return project_one(**self.keywords())
+
+    def setting(self) -> Setting:
+        """The machine with curves of its library. Limits: none are known -> NoCalibrationError"""
+        return load_setting(self.machine, self.backend, self.clock, self.scenario, self.calibration)
+
+    def advised(self, instead: Callable[[], str | None] = lambda: None) -> AbstractContextManager[None]:
+        """``options.advice`` where nothing is known for it."""
+        return advice(self.machine, self.backend, self.clock, instead)
+
+    def check_gpus(self, *table_bytes: float) -> None:
+        """Refuse tables, these or its own, that need more GPUs than the model describes."""
+        if self.local_memory is None:
+            check_gpus(max(table_bytes, default=self.table_bytes or 0.0), self.machine, self.reserve)
 
 
 def question_of(typed: Mapping[str, Any]) -> Question:
-    """Parameters of ``figure`` or ``report`` by name, as they were typed.
+    """Of the parameters of a command by name, as they were typed; those that it has not, nobody said.
 
-    Limits: values that cannot be used -> BadInputError, as in ``perfmodel project``
+    Limits: values that cannot be used, or exclude each other -> BadInputError
     """
-    texts = {name: _first(typed[name]) or default for name, default in _DEFAULTS.items()}
-    names = ("machine", "backend", "clock", "reduction")
-    machine, backend, clock, reduction = (_first(typed[name]) for name in names)
-    kept = reserve_of(typed["reserve"])
-    calibration = calibration_of(typed["calibration"], backend, clock)
-    chosen = machine_of(machine, typed["settings"], calibration)
-    if not typed["table_size"] and calibration is not None:
-        own = own_sizes(calibration, chosen, kept)
-        texts["table_size"] = own.texts[own.start] if own else texts["table_size"]
-    workload = workload_values(
-        model=None, tables=typed["tables"], dtype=typed["dtype"], id_dtype=typed["id_dtype"], **texts
+    first = {**typed, **{name: _first(name, typed.get(name)) for name in LISTS}}
+    ids = ids_of(first.get("alpha"), first.get("distribution"))
+    workload = workload_values(first)
+    backend, clock = first["backend"], first["clock"]
+    calibration = calibration_of(first.get("calibration"), backend, clock)
+    machine = machine_of(first["machine"], first.get("settings"), calibration)
+    return Question(
+        machine=machine,
+        **workload,
+        backend=library_of(machine, backend, calibration),
+        clock=clock,
+        calibration=calibration,
+        reserve=reserve_of(first["reserve"]),
+        gpus_per_node=first.get("gpus_per_node"),
+        scenario=first["scenario"],
+        reduction=first["reduction"],
+        payload=first.get("payload"),
+        distribution=ids,
+        local_memory=local_memory_of(first.get("local_memory")),
     )
-    check_gpus(workload["table_bytes"], chosen, kept)
-    options = {
-        **{name: workload.get(name) for name in _OF_THE_WORKLOAD},
-        "backend": library_of(chosen, backend, calibration),
-        "clock": clock,
-        "reserve": kept,
-        "gpus_per_node": typed["gpus_per_node"],
-        "scenario": typed["scenario"],
-        "reduction": reduction,
-        "payload": typed["payload"],
-        "distribution": ids_of(typed["alpha"], typed["distribution"]),
-        "calibration": calibration,
-    }
-    known = {name: value for name, value in options.items() if value is not None}
-    return Question(*_selectors(workload), chosen, known)
 
 
-def _first(typed: str | list[str] | None) -> str | None:
-    """``1024`` of ``1024,256`` and of ``1024..4096``; a file keeps the commas of its name."""
-    if not typed:
-        return None
-    text = typed if isinstance(typed, str) else typed[0]
-    return text if isinstance(typed, str) or Path(text).is_file() else text.split(",")[0].split("..")[0]
+def _first(name: str, typed: str | Sequence[str] | None) -> str | None:
+    """``1024`` of a list ``1024,256`` or ``1024..4096``; a file keeps the commas of its name."""
+    if typed is None or isinstance(typed, str):
+        return typed
+    if not typed or Path(typed[0]).is_file():
+        return typed[0] if typed else None
+    return split_values(list(typed), f"--{name.replace('_', '-')}")[0].partition("..")[0]
 
 
-def _selectors(workload: Mapping[str, Any]) -> tuple[Selector, tuple[Selector, ...]]:
-    """What a page of one question says that it shows."""
-    from perfmodel.report.page.parts import Selector
-    from perfmodel.units import format_bytes, format_count
-
-    size = workload["table_bytes"]
-    words = {
-        "batch": format_count(workload["batch"]),
-        "pooling": f"{workload['pooling']:g}",
-        "dim": format_count(workload["dim"]),
-    }
-    return Selector("table_bytes", "table size", (size,), (format_bytes(size, binary=False),)), tuple(
-        Selector(name, name, (workload[name],), (text,)) for name, text in words.items()
-    )
+def short_below(size: float) -> float:
+    """The size with two digits, not above it."""
+    unit = 10.0 ** (math.floor(math.log10(size)) - 1)
+    return math.floor(size / unit) * unit

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -21,19 +21,19 @@ from perfmodel.cli.choices import (
     PoolingsOption,
     ReductionsOption,
     SizesOption,
-    own_sizes,
+    lists_of,
+    measured_sizes,
+    page_question,
     wanted,
     workload_selectors,
 )
-from perfmodel.cli.ids import AlphaOption, DistributionOption, ids_of
+from perfmodel.cli.ids import AlphaOption, DistributionOption
 from perfmodel.cli.options import (
     CalibrationOption,
     ForceOption,
     GpusPerNodeOption,
     JsonOption,
     SetOption,
-    advice,
-    check_gpus,
 )
 from perfmodel.cli.output import check_target
 from perfmodel.cli.page_file import DEFAULTS, check_place, deliver, format_of, uncollected, write, wrote
@@ -47,14 +47,13 @@ from perfmodel.cli.workload import (
     ReserveOption,
     ScenarioOption,
     TablesOption,
-    reserve_of,
 )
 from perfmodel.errors import BadInputError
 from perfmodel.report.figures.names import on_more_gpus
 from perfmodel.report.pictures import PICTURES
 
 if TYPE_CHECKING:
-    pass
+    from perfmodel.report.page.parts import Page
 
 
 @uncollected()
@@ -115,52 +114,39 @@ def report(
       perfmodel report --model mlperf-dlrm-dcnv2 --gpus 8,64,128
       perfmodel report --table-size 10TB --format svg --out figures
     """
-    check_compared(context.params)
-    file_format = context.params["file_format"] = format_of(out, file_format)
+    params = context.params
+    check_compared(params)
+    file_format = params["file_format"] = format_of(out, file_format)
     if compare is not None:
         from perfmodel.cli.compare_page import compare_page
 
         compare_page(context)
         return
     out = out or Path(DEFAULTS[file_format])
-    if file_format in PICTURES and not over_gpus(context.params):
+    if file_format in PICTURES and not over_gpus(params):
         from perfmodel.cli.pictures import draw_all
 
         draw_all(context, out, file_format)
         return
-    if over_gpus(context.params):
+    check_place(out, file_format, on_more_gpus(model=model is not None), force=force)
+    deliver(_page(params, TypedLine.of(context).pinned()), out, file_format, as_json)
+
+
+def _page(typed: Mapping[str, Any], line: TypedLine) -> Page:
+    """Of the parameters of ``perfmodel report`` or ``project``. line  the command that makes it"""
+    if over_gpus(typed):
         from perfmodel.cli.report_gpus import gpus_page
 
-        check_place(out, file_format, on_more_gpus(model=model is not None), force=force)
-        deliver(gpus_page(context.params, TypedLine.of(context).pinned()), out, file_format, as_json)
-        return
-    check_target(out, force=force)
-    from perfmodel.schema.workload import id_dtype_bytes
-    from perfmodel.units import parse_count
-
-    ids, kept = ids_of(alpha, distribution), reserve_of(reserve)
-    typed = {
-        "table_size": table_size, "batch": batch, "pooling": pooling, "dim": dim, "machine": machine,
-        "backend": backend, "clock": clock, "reduction": reduction,
-    }  # fmt: skip
-    sizes, workload = workload_selectors(typed)
-    asked = wanted(typed, settings, calibration)
-    if table_size is None and asked.own:
-        sizes = own_sizes(asked.own[0].calibration, asked.machines[0], kept) or sizes
-    check_gpus(max(sizes.values), asked.machines[0], kept)
-    options: dict[str, Any] = {
-        "reserve": kept,
-        "gpus_per_node": gpus_per_node,
-        "scenario": scenario,
-        "payload": payload,
-        "distribution": ids,
-        "table_count": parse_count(tables, "--tables") if tables is not None else None,
-        "dtype": dtype,
-        "id_bytes": id_dtype_bytes(id_dtype),
-    }
-    with advice(asked.machines[0], asked.backends[0], next(iter(asked.clocks), None)):
-        page = page_of(sizes, workload, asked, options, typed, TypedLine.of(context).pinned())
-    deliver(page, out, file_format, as_json)
+        return gpus_page(typed, line)
+    lists = lists_of(typed, line)
+    question = page_question(typed)
+    if not lists["table_size"]:
+        lists["table_size"] = [f"{size:.0f}" for size in measured_sizes(question)]
+    sizes, workload = workload_selectors(lists)
+    asked = wanted(question, lists, typed)
+    question.check_gpus(*sizes.values)
+    with question.advised():
+        return page_of(question, sizes, workload, asked, lists, line)
 
 
 def check_compared(params: Mapping[str, Any]) -> None:
@@ -179,34 +165,11 @@ _FIXED_TABLES = ("gpus", "model", "sharding")
 
 
 @uncollected()
-def write_beside(
-    context: typer.Context,
-    out: Path,
-    texts: Sequence[str | None],
-    options: Mapping[str, Any],
-) -> str:
-    """The page of a question of ``perfmodel project``: that of ``report`` with the same options; what to say.
-
-    texts  table size, batch, pooling and dim as they were typed;  options  of ``perfmodel.project``
-    """
+def write_beside(context: typer.Context, out: Path) -> str:
+    """The page of ``perfmodel project``: that of ``report`` with the same options; what to say of it."""
     line = replace(TypedLine.of(context).pinned(), command=("perfmodel", "report"))
     kind = format_of(out, None, "--report")
-    if over_gpus(context.params):
-        from perfmodel.cli.report_gpus import gpus_page
-
-        return wrote(out, write(gpus_page(context.params, line), out, kind), kind)
-    given = dict(zip(("table_size", "batch", "pooling", "dim"), texts, strict=True))
-    given |= {name: context.params[name] for name in ("machine", "backend", "clock")}
-    given["reduction"] = dict(line.options).get("reduction", (None, None))[1]
-    typed = {name: [text] if text is not None else None for name, text in given.items()}
-    sizes, workload = workload_selectors(typed)
-    asked = wanted(typed, context.params["settings"], context.params["calibration"])
-    rest = {name: value for name, value in options.items() if name not in _OF_A_SETUP}
-    page = page_of(sizes, workload, asked, rest, typed, line)
-    return wrote(out, write(page, out, kind), kind)
-
-
-_OF_A_SETUP = ("backend", "clock", "calibration", "reduction", "local_memory")
+    return wrote(out, write(_page(context.params, line), out, kind), kind)
 
 
 def check_beside(out: Path, force: bool, **other: object) -> None:

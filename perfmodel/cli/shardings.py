@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +12,7 @@ from perfmodel.cli.output import emit, emit_json, warn
 from perfmodel.errors import BadInputError
 
 if TYPE_CHECKING:
+    from perfmodel.cli.question import Question
     from perfmodel.passes.explanation import Explanation
     from perfmodel.plan.answer import Compared
     from perfmodel.plan.sizes import Size
@@ -132,19 +133,19 @@ _EXCHANGES = {"reduce-scatter": "rs", "all-to-all": "rb", "two-level": "two_leve
 _IN_STEPS = ("time_s", "low_s", "high_s", "slowdown", "slowdown_low", "slowdown_high", "evidence")
 
 
-def print_all(base: Projection, workload: Mapping[str, Any], ask: Any, out: Output) -> None:
+def print_all(base: Projection, question: Question, out: Output) -> None:
     """Every way for one question, and for equal tables which wins at which size.
 
-    ask  the row-wise projection of another workload
+    base  the row-wise answer of the question
     """
     from perfmodel.plan.answer import compared, winner
     from perfmodel.plan.sizes import by_size
     from perfmodel.report.shardings import shardings_text
 
     found = list(compared(base))
-    rest = {name: value for name, value in workload.items() if name not in ("gpus", "table_bytes")}
-    several = "tables" not in workload and not out.as_csv
-    sizes = list(by_size(lambda size: ask({**rest, "table_bytes": size}))) if several else []
+    several = question.tables is None and not out.as_csv
+    other = replace(question, gpus=None)
+    sizes = list(by_size(lambda size: replace(other, table_bytes=size).answer())) if several else []
     if out.as_csv:
         import pandas as pd
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,10 +19,7 @@ from perfmodel.cli.options import (
     JsonOption,
     OutOption,
     SetOption,
-    advice,
     calibration_file,
-    calibration_of,
-    check_gpus,
     count_values,
     library_of,
     machine_of,
@@ -30,17 +28,18 @@ from perfmodel.cli.options import (
     split_values,
 )
 from perfmodel.cli.output import Progress, check_target, emit, emit_json, note, warn, write_whole
-from perfmodel.cli.workload import IdDtypeOption, ReductionOption, ReserveOption, ScenarioOption, reserve_of
+from perfmodel.cli.question import Question, question_of
+from perfmodel.cli.workload import IdDtypeOption, ReductionOption, ReserveOption, ScenarioOption
 from perfmodel.errors import BadInputError
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from perfmodel.schema.machine import Machine
 
 _CHUNK = 1 << 20
 _MOST = 50_000_000
 _MOST_PRINTED = 100_000
+_AXES = ("table_size", "gpus", "batch", "tables", "pooling", "dim")
 _COUNTS = ("gpus", "gpus_needed", "batch", "table_count", "dim", "id_bytes")
 
 GridOption = Annotated[
@@ -53,6 +52,7 @@ Many = list[str] | None
 
 
 def sweep(
+    context: typer.Context,
     grid: GridOption = None,
     table_size: Annotated[
         Many, typer.Option("--table-size", metavar="SIZE", help="1TB,10TB or 80GB..100TB (doubling).")
@@ -102,34 +102,18 @@ def sweep(
     if out is not None:
         _check_kind(out)
         check_target(out, force=force)
-    from perfmodel.schema.workload import id_dtype_bytes
-
-    given = {
-        "table_size": table_size,
-        "gpus": gpus,
-        "batch": batch,
-        "tables": tables,
-        "pooling": pooling,
-        "dim": dim,
-    }
-    axes = _axes(grid, {name: values for name, values in given.items() if values})
+    axes = _axes(grid, {name: context.params[name] for name in _AXES if context.params[name]})
     dtypes = split_values(dtype, "--dtype") if dtype else ["fp32"]
-    calibration = calibration_of(calibration, backend, clock)
-    options: dict[str, Any] = {
-        "backend": backend,
-        "clock": clock,
-        "reserve": reserve_of(reserve),
-        "gpus_per_node": gpus_per_node,
-        "scenario": scenario,
-        "calibration": calibration,
-        "reduction": reduction,
-        "id_bytes": id_dtype_bytes(id_dtype),
-    }
-    names: list[str | None] = [*dict.fromkeys(split_values(machine, "--machine"))] if machine else [None]
-    machines = [machine_of(name, settings, calibration) for name in names]
-    for box in machines:
-        check_gpus(max(axes.get("table_bytes", [0.0])), box, options["reserve"])
-    frame = _run(axes, dtypes, machines, options)
+    question = question_of({**context.params, **dict.fromkeys((*_AXES, "dtype"))})
+    names = [*dict.fromkeys(split_values(machine, "--machine"))][1:] if machine else []
+    questions = [question]
+    for name in names:
+        box = machine_of(name, settings, question.calibration)
+        library = library_of(box, backend, question.calibration)
+        questions.append(replace(question, machine=box, backend=library))
+    for one in questions:
+        one.check_gpus(*axes.get("table_bytes", []))
+    frame = _run(axes, dtypes, questions)
     _deliver(frame, out, as_json=as_json, as_csv=as_csv)
 
 
@@ -164,35 +148,32 @@ def _axes(grid: str | None, given: dict[str, list[str]]) -> dict[str, list[float
     return axes
 
 
-def _run(
-    axes: dict[str, list[float]], dtypes: list[str], machines: list[Any], options: dict[str, Any]
-) -> pd.DataFrame:
+def _run(axes: dict[str, list[float]], dtypes: list[str], questions: list[Question]) -> pd.DataFrame:
     import math
 
     from perfmodel.project import project
     from perfmodel.project.grids import feasible, product
 
     points = math.prod(len(values) for values in axes.values())
-    total = points * len(dtypes) * len(machines)
+    total = points * len(dtypes) * len(questions)
     if total > _MOST:
         raise BadInputError(f"{_count(total)} are too many at once (at most {_MOST}).", "split the grid.")
     columns = product(**axes)
     bar = Progress(total, _count(total))
     frames, constants = [], []
-    where = {name: options[name] for name in ("reserve", "gpus_per_node")}
-    for machine in machines:
-        own = {**options, "backend": library_of(machine, options["backend"], options["calibration"])}
-        with advice(machine, own["backend"], own["clock"]):
-            same = _constants(machine, own)
+    for question in questions:
+        machine, options = question.machine, question.keywords("machine")
+        with question.advised():
+            same = _constants(question)
             for dtype in dtypes:
                 for start in range(0, points, _CHUNK):
                     part = {name: column[start : start + _CHUNK] for name, column in columns.items()}
-                    kept = feasible(part, machine, dtype=dtype, **where)
+                    kept = feasible(part, machine, question.reserve, question.gpus_per_node, dtype=dtype)
                     bar.advance(kept.size)
                     if not kept.any():
                         continue
                     part = {name: column[kept] for name, column in part.items()}
-                    frames.append(project(part, machine, dtype=dtype, **own))
+                    frames.append(project(part, machine, dtype=dtype, **options))
                     constants.append({**same, "dtype": dtype, "clock": str(frames[-1]["clock"].iloc[0])})
     bar.close()
     left_out = total - sum(map(len, frames))
@@ -208,18 +189,15 @@ def _count(number: int) -> str:
     return f"{number} configuration{'s' if number != 1 else ''}"
 
 
-def _constants(machine: Machine, options: dict[str, Any]) -> dict[str, str]:
+def _constants(question: Question) -> dict[str, str]:
     """What is the same in every row of one machine, in words."""
-    from perfmodel.passes.settings import load_setting
-
-    asked = (options["backend"], options["clock"], options["scenario"], options["calibration"])
-    names = ", ".join(dict.fromkeys(load_setting(machine, *asked).links.calibrations))
-    own = calibration_file(options["calibration"])
+    machine, own = question.machine, calibration_file(question.calibration)
+    names = ", ".join(dict.fromkeys(question.setting().links.calibrations))
     return {
         "machine": machine.name,
-        "backend": options["backend"],
-        "scenario": options["scenario"],
-        "reduction": options["reduction"],
+        "backend": question.backend,
+        "scenario": question.scenario,
+        "reduction": str(question.reduction),
         "calibration": f"{own} ({names})" if own else names,
         "overrides": " ".join(f"{key}={machine.value(key):.15g}" for key in sorted(machine.overrides)),
     }

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
 import typer
 
 from perfmodel.cli.options import check_most
 from perfmodel.errors import BadInputError
+from perfmodel.schema.workload import id_dtype_bytes
+from perfmodel.units import parse_bytes, parse_count, parse_number, parse_rate, parse_ratio
 
 TableSizeOption = Annotated[
     str | None,
@@ -80,33 +82,33 @@ LocalMemoryOption = Annotated[
 ]
 
 
-def workload_values(*, model: str | None, id_dtype: str, **texts: str | None) -> dict[str, Any]:
-    """Keywords of ``perfmodel.project`` from what was typed; options that exclude each other are refused."""
-    from perfmodel.schema.workload import id_dtype_bytes
-    from perfmodel.units import parse_bytes, parse_count, parse_number
-
+def workload_values(typed: Mapping[str, Any]) -> dict[str, Any]:
+    """Keywords of ``perfmodel.project`` that say what is looked up, from what was typed."""
+    model = typed.get("model")
     if model is not None:
-        check_model(texts)
-    elif texts.get("table_size") is None and texts.get("gpus") is None:
-        raise BadInputError("which tables?", "give --table-size, --gpus or --model, e.g. --table-size 10TB")
-    parsers = {
-        "table_size": (parse_bytes, "table_bytes"),
-        "gpus": (parse_count, "gpus"),
-        "batch": (parse_count, "batch"),
-        "tables": (parse_count, "table_count"),
-        "pooling": (parse_number, "pooling"),
-        "dim": (parse_count, "dim"),
+        check_model(typed)
+    values: dict[str, Any] = {
+        "tables": model,
+        "dtype": typed.get("dtype"),
+        "id_bytes": id_dtype_bytes(typed["id_dtype"]),
     }
-    values: dict[str, Any] = {"id_bytes": id_dtype_bytes(id_dtype), "dtype": texts.get("dtype")}
-    for name, (parse, key) in parsers.items():
-        text = texts.get(name)
+    for name, (parse, key) in _NUMBERS.items():
+        text, option = typed.get(name), f"--{name.replace('_', '-')}"
         if text is not None:
-            option = f"--{name.replace('_', '-')}"
             values[key] = parse(text, option)
             check_most(key, values[key], option)
-    if model is not None:
-        values["tables"] = model
-    return {name: value for name, value in values.items() if value is not None}
+    return values
+
+
+_NUMBERS: Mapping[str, tuple[Callable[[str, str], float], str]] = {
+    "table_size": (parse_bytes, "table_bytes"),
+    "gpus": (parse_count, "gpus"),
+    "batch": (parse_count, "batch"),
+    "tables": (parse_count, "table_count"),
+    "pooling": (parse_number, "pooling"),
+    "dim": (parse_count, "dim"),
+}
+"""By option: how it is read, and its keyword."""
 
 
 def check_model(typed: Mapping[str, object]) -> None:
@@ -121,8 +123,6 @@ _OF_A_MODEL = ("table_size", "tables", "pooling", "dim", "dtype")
 
 def reserve_of(text: str) -> float:
     """A fraction of ``15%`` or ``0.15``, below 1."""
-    from perfmodel.units import parse_ratio
-
     value = parse_ratio(text, "--reserve", allow_zero=True)
     if value >= 1:
         raise BadInputError(f"--reserve {text} leaves no memory.", "less than 1, for example 0.15 or 15%.")
@@ -133,8 +133,6 @@ def local_memory_of(text: str | None) -> tuple[float, float] | None:
     """Bytes and bytes per second of ``10TB@3TB/s``."""
     if text is None:
         return None
-    from perfmodel.units import parse_bytes, parse_rate
-
     size, at, rate = text.partition("@")
     if not at:
         raise BadInputError(

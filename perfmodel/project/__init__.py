@@ -28,7 +28,7 @@ from perfmodel.project.projection import (
     project_work,
     project_works,
 )
-from perfmodel.project.question import DEFAULT_MACHINE, Question, question
+from perfmodel.project.understood import DEFAULT_MACHINE, Understood, understood
 from perfmodel.schema.distributions import UNIFORM, Distribution, parse_distribution
 from perfmodel.schema.evidence import Evidence
 from perfmodel.schema.files import unknown_name
@@ -220,7 +220,7 @@ def _told(
     given = {} if isinstance(workload, TableSet) else _workload_values(workload)
     given |= {name: value for name, value in options.items() if name in _COLUMNS and value is not None}
     box = _machine(machine, options.get("overrides"))
-    asked = question(box, answer.forward, answer.work, {**given, "tables": tables}, options)
+    asked = understood(box, answer.forward, answer.work, {**given, "tables": tables}, options)
     return replace(answer, notes=(*answer.notes, *idle), question=asked)
 
 
@@ -262,7 +262,7 @@ __all__ = [
     "Grid",
     "LocalMemory",
     "Projection",
-    "Question",
+    "Understood",
     "Work",
     "list_scenarios",
     "prepare",

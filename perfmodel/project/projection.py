@@ -16,8 +16,8 @@ from perfmodel.passes.steps import LABELS, StepRow
 from perfmodel.project.costs import TWO_LEVEL, Forward
 from perfmodel.project.grid import Costed, costed
 from perfmodel.project.inputs import Work
-from perfmodel.project.question import Question
 from perfmodel.project.timed import TimedStep
+from perfmodel.project.understood import Understood
 from perfmodel.schema.evidence import Clock, Evidence
 from perfmodel.units import counted, format_bytes, format_count
 
@@ -71,7 +71,7 @@ class Projection:
     calibrations: tuple[str, ...]
     notes: tuple[str, ...]
     crossovers: tuple[Crossover, ...]
-    question: Question | None = None
+    question: Understood | None = None
     shards: str = ""  # of a sharding other than row-wise: what a GPU holds
 
     @property

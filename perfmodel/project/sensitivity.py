@@ -13,7 +13,7 @@ from perfmodel.project.costs import AUTO, CONVERT_IN, CONVERT_OUT, SPARSE, TWO_L
 from perfmodel.project.grid import project_grid
 from perfmodel.project.inputs import LARGEST, Work
 from perfmodel.project.projection import Projection, local_memory_work
-from perfmodel.project.question import exact_text, memory_text
+from perfmodel.project.understood import exact_text, memory_text
 from perfmodel.schema.evidence import Evidence
 from perfmodel.schema.machine import KEYS
 from perfmodel.units import format_bytes, format_rate, format_ratio

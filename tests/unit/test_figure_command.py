@@ -143,7 +143,7 @@ def test_without_a_browser_nothing_is_written(
 
 def test_without_kaleido_nothing_is_computed(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pictures.importlib.util, "find_spec", lambda name: None)
-    monkeypatch.setattr(figure_source, "question_of", None)
+    monkeypatch.setattr(figure_source, "page_question", None)
     is_an_error(cli("figure", "changes", "--out", "a.svg"), 4, "pip install 'kaleido>=1'", ".html")
 
 

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from cli_calls import Outcome, is_an_error
 
-from perfmodel.cli import question
+from perfmodel.cli import choices
 from perfmodel.errors import NoHardwareError
 from perfmodel.project import Projection, project_one
 from perfmodel.report import pictures
@@ -90,8 +90,10 @@ def test_every_figure_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     monkeypatch.setattr(validation.accuracy, "leave_one_size_out", lambda *_, **__: pd.DataFrame())
     typed = {**dict.fromkeys(_OPTIONS), "table_size": "1GB", "id_dtype": "int64", "reserve": "0"}
-    asked = question.question_of({**typed, "scenario": "cluster", "reduction": "sparse"})
-    found = list(question_page.every_figure(asked.sizes, asked.selectors, asked.machine, asked.options))
+    asked = choices.page_question({**typed, "scenario": "cluster", "reduction": "sparse"})
+    sizes, selectors = choices.only(asked)
+    options = choices.other_keywords(asked)
+    found = list(question_page.every_figure(sizes, selectors, asked.machine, options))
     assert [block.name for block in found] == list(FIGURES)
 
 

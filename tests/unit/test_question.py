@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from perfmodel.cli import run
 from perfmodel.project import LocalMemory, project_one
-from perfmodel.project.question import exact_text, memory_text
+from perfmodel.project.understood import exact_text, memory_text
 from perfmodel.schema.machine import load_machine
 from perfmodel.units import parse_quantity
 

@@ -19,8 +19,7 @@ from plotly.offline import get_plotlyjs
 
 from perfmodel.cli import report as report_command
 from perfmodel.cli import run
-from perfmodel.cli.choices import own_sizes
-from perfmodel.cli.question import question_of
+from perfmodel.cli.choices import measured_sizes, page_question
 from perfmodel.collectives.library import Faster, Library
 from perfmodel.passes.settings import OneDomain
 from perfmodel.project import project_one
@@ -32,7 +31,6 @@ from perfmodel.report.page.provenance import provenance
 from perfmodel.report.page.question_card import question_card
 from perfmodel.report.page.setups import Curves, Loaded
 from perfmodel.schema.machine import load_machine
-from perfmodel.schema.run_folders import calibration_in
 from perfmodel.units import format_ratio
 
 PARAMETERS: dict[str, Any] = dict.fromkeys(
@@ -267,10 +265,10 @@ def test_a_run_of_ones_own_shows_what_it_knows(cli: Callable[..., Outcome], tmp_
     assert blocks["shardings"]["title"]
     far = ("report", "--calibration", str(folder), "--table-size", "10TB", "--out", str(out), "--force")
     is_an_error(cli(*far), 3, "G = 2, 4")
-    sizes = own_sizes(str(calibration_in(folder)), load_machine(folder / "machine.toml"), 0.0)
-    assert sizes and len(sizes.values) == 2 and sizes.start == 1  # of 4 ranks first, then of 2
-    asked = question_of(PARAMETERS | {"calibration": str(folder)})
-    assert asked.sizes.values == sizes.values[1:]
+    asked = page_question(PARAMETERS | {"calibration": str(folder)})
+    sizes = measured_sizes(asked)
+    assert len(sizes) == 2 and sizes[0] > sizes[1]  # of 4 ranks first, then of 2
+    assert asked.table_bytes == sizes[0]
     assert cli("figure", "breakdown", "--calibration", str(folder)).code == 0
 
 

@@ -29,7 +29,7 @@ _SUFFIXES = {
 
 
 @dataclass(frozen=True)
-class Question:
+class Understood:
     """One question as it was understood."""
 
     machine: Machine  # with what the user changed
@@ -134,10 +134,10 @@ class Question:
             yield from ("--local-memory", memory_text(forward.memory))
 
 
-def question(
+def understood(
     machine: Machine, forward: Forward, work: Work, given: Mapping[str, Any], options: Mapping[str, Any]
-) -> Question:
-    """The question of one configuration.
+) -> Understood:
+    """The question of one configuration, read.
 
     machine  with the user's overrides and no others;  given  values of the workload;  options  of ``project``
     """
@@ -146,7 +146,7 @@ def question(
     model = tables.name if isinstance(tables, TableSet) else None if tables is None else str(tables)
     clock, calibration = options.get("clock"), options.get("calibration")
     reserve = float(options.get("reserve") or 0.0)
-    return Question(machine, forward, work, values, model, clock, reserve, calibration)
+    return Understood(machine, forward, work, values, model, clock, reserve, calibration)
 
 
 def exact_text(value: float, unit: str) -> str:
