@@ -62,16 +62,6 @@ def test_versions_are_told_without_opening_anything(monkeypatch: pytest.MonkeyPa
     }
 
 
-def test_mpi_is_asked_in_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("mpi4py")
-    found = versions.mpi_version()
-    assert re.fullmatch(r"[\w ]+ v?\d+\.\d+.*", found), found
-    monkeypatch.setattr(versions, "_ASK_MPI", "raise SystemExit(1)")
-    assert versions.mpi_version() == ""
-    monkeypatch.setattr(versions, "_ASK_MPI", "pass")
-    assert versions.mpi_version() == ""
-
-
 def test_gpus_and_their_driver_are_part_of_it() -> None:
     gpus = tuple(LocalGpu(index, "NVIDIA H100", driver="550.54") for index in range(2))
     host = Host(machine="h100", shipped=True, cpu="c", cores=2, cores_online=2, gpus=gpus)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -40,18 +39,6 @@ def test_every_command_has_an_example_in_its_help(cli: Any, name: str) -> None:
 def test_no_arguments_shows_the_help(cli: Any) -> None:
     outcome = cli()
     assert "Usage: perfmodel" in outcome.out + outcome.err
-
-
-def test_help_imports_no_command_and_nothing_heavy() -> None:
-    code = (
-        "import sys\nfrom perfmodel.cli import app, run\nrun(['--help'])\n"
-        "commands = {one.place.partition(':')[0] for one in app.COMMANDS.values() if hasattr(one, 'place')}\n"
-        "heavy = {'numpy', 'pandas', 'scipy', 'pydantic', 'plotly', 'rich', 'torch'}\n"
-        "found = sorted((heavy | commands) & set(sys.modules))\n"
-        "sys.exit(f'imported: {found}' if found else 0)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
 
 
 def test_a_group_has_its_own_help_and_hidden_commands(capsys: pytest.CaptureFixture[str]) -> None:

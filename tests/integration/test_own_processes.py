@@ -1,0 +1,88 @@
+"""What is tried in a process of its own: imports, the help that loads little, and the data of a checkout."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from calibrate.machine.libraries import import_troubles
+from calibrate.ranks import start
+from calibrate.ranks.start import rank_environment
+from calibrate.running import versions
+from perfmodel.schema import machine as machines
+
+
+def test_help_imports_no_command_and_nothing_heavy() -> None:
+    code = (
+        "import sys\nfrom perfmodel.cli import app, run\nrun(['--help'])\n"
+        "commands = {one.place.partition(':')[0] for one in app.COMMANDS.values() if hasattr(one, 'place')}\n"
+        "heavy = {'numpy', 'pandas', 'scipy', 'pydantic', 'plotly', 'rich', 'torch'}\n"
+        "found = sorted((heavy | commands) & set(sys.modules))\n"
+        "sys.exit(f'imported: {found}' if found else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_an_import_is_tried_and_not_believed(tmp_path: Path) -> None:
+    began = time.monotonic()
+    found = import_troubles(
+        [
+            "import json",
+            "import no_such_module",
+            "import os; os.kill(os.getpid(), 11)",
+            "import time; time.sleep(60)",
+        ],
+        timeout_s=1.0,
+    )
+    assert list(found.values()) == [
+        "",
+        "it does not import (ModuleNotFoundError: No module named 'no_such_module')",
+        "its import crashes (SIGSEGV)",
+        "its import does not end within 1 s",
+    ]
+    assert time.monotonic() - began < 10
+
+
+def test_data_is_found_from_any_folder(tmp_path: Path) -> None:
+    code = "from perfmodel.schema.machine import load_machine as m; print(m('h100-sxm-ib').gpus_per_node)"
+    root = str(Path(machines.__file__).parents[2])
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": root},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == "8"
+
+
+def test_mpi_is_asked_in_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("mpi4py")
+    found = versions.mpi_version()
+    assert re.fullmatch(r"[\w ]+ v?\d+\.\d+.*", found), found
+    monkeypatch.setattr(versions, "_ASK_MPI", "raise SystemExit(1)")
+    assert versions.mpi_version() == ""
+    monkeypatch.setattr(versions, "_ASK_MPI", "pass")
+    assert versions.mpi_version() == ""
+
+
+def test_ranks_import_the_program_that_starts_them(tmp_path: Path) -> None:
+    """Also from a checkout that nobody installed."""
+    program = "import calibrate; print(calibrate.__file__)"
+    isolated = [sys.executable, "-S", "-P", "-c", program]  # -S: without what is installed
+    done = subprocess.run(
+        isolated,
+        env=rank_environment({"PATH": os.environ["PATH"]}, "cuda"),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert Path(done.stdout.strip()) == Path(start.__file__).parents[1] / "__init__.py"
