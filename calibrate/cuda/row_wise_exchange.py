@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from calibrate.cuda.device_tables import ROW_TYPES, DeviceTables, make_tables
-from calibrate.cuda.exchange_memory import ID_TYPES, METHODS, ExchangeMemory, Launches, Sizes, block_rows
+from calibrate.cuda.exchange_memory import ID_TYPES, ExchangeMemory, Launches, Sizes, block_rows
 from calibrate.cuda.kernel import Kernel
 from calibrate.cuda.launch import blocks_at_once, is_built, launch, prebuild
 from calibrate.cuda.symmetric_worlds import SymmetricWorld
@@ -52,19 +52,6 @@ def kernels(
             f"bags<{row}, {number}, {columns}, {stage}>" if many else f"bags<float, int, 1, {stage}>"
         )
     return {does: Kernel(source, f"pm::{name}") for does, name in names.items()}
-
-
-def all_kernels(source: str = SOURCE) -> list[Kernel]:
-    """Every variant, for building ahead and for compile tests."""
-    made = {
-        kernel
-        for dtype in ("fp32", "fp16", "bf16")
-        for id_type in ID_TYPES
-        for wide in (False, True)
-        for method in METHODS
-        for kernel in kernels(dtype, id_type, wide=wide, method=method, source=source).values()
-    }
-    return sorted(made)
 
 
 class RowWiseExchange:

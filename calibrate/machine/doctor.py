@@ -36,7 +36,7 @@ _STEADY_GOVERNORS = ("performance", "userspace")
 
 
 @dataclass(frozen=True)
-class Doubt:
+class MachineDoubt:
     """One thing to doubt: its name, what was found, and what helps."""
 
     name: str
@@ -60,7 +60,7 @@ class Noise:
 
 def examine(
     host: Host, ranks: int | None = None, noise: Noise | None = None, root: Path = _ROOT
-) -> list[Doubt]:
+) -> list[MachineDoubt]:
     """Everything that would spoil a calibration by ``ranks`` ranks on this node, the worst first.
 
     ranks  those that this node would run (default: one a GPU, else one a core)
@@ -81,14 +81,18 @@ def examine(
     return found + gpu_findings(host.gpus)
 
 
-def _ranks(host: Host, ranks: int) -> list[Doubt]:
+def _ranks(host: Host, ranks: int) -> list[MachineDoubt]:
     if ranks <= host.cores:
         return []
     if host.gpus:
         text = f"{host.cores} cores for {ranks} GPUs: the hosts' threads wait for each other"
-        return [Doubt("cores", text, "give this process more cores: one a GPU at least")]
+        return [MachineDoubt("cores", text, "give this process more cores: one a GPU at least")]
     text = f"{ranks} ranks on {host.cores} cores: they take turns, and times are those of the scheduler"
-    return [Doubt("cores", text, f"--ranks {host.cores}" if host.cores > 1 else "a machine with more cores")]
+    return [
+        MachineDoubt(
+            "cores", text, f"--ranks {host.cores}" if host.cores > 1 else "a machine with more cores"
+        )
+    ]
 
 
 def probe_noise(duration_s: float = PROBE_S, clock: Callable[[], float] = time.perf_counter) -> Noise:
@@ -124,44 +128,44 @@ def _spin(cpu: int, duration_s: float, clock: Callable[[], float]) -> tuple[floa
     return lost / (last - start), longest
 
 
-def _noise(noise: Noise, host: Host) -> list[Doubt]:
+def _noise(noise: Noise, host: Host) -> list[MachineDoubt]:
     found = []
     if noise.stolen_share > _NOISY_SHARE:
         text = (
             f"others took {100 * noise.stolen_share:.0f} % of a core during {PROBE_S} s "
             f"(longest pause {1e3 * noise.longest_s:.1f} ms)"
         )
-        found.append(Doubt("noise", text, "stop them, or expect points that stay noisy"))
+        found.append(MachineDoubt("noise", text, "stop them, or expect points that stay noisy"))
     elif noise.load > _BUSY_LOAD * host.cores:
         text = f"{noise.load:.1f} processes have been running on {host.cores} cores in the last minute"
-        found.append(Doubt("noise", text, "stop them, or expect points that stay noisy"))
+        found.append(MachineDoubt("noise", text, "stop them, or expect points that stay noisy"))
     return found
 
 
-def _frequency(root: Path) -> list[Doubt]:
+def _frequency(root: Path) -> list[MachineDoubt]:
     governor = _text(root / "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
     if not governor or governor in _STEADY_GOVERNORS:
         return []
     text = f"the processors' clock follows the load (governor {governor})"
-    return [Doubt("frequency", text, "sudo cpupower frequency-set -g performance")]
+    return [MachineDoubt("frequency", text, "sudo cpupower frequency-set -g performance")]
 
 
-def _battery(root: Path) -> list[Doubt]:
+def _battery(root: Path) -> list[MachineDoubt]:
     supplies = (root / "sys/class/power_supply").glob("*/status")
     if not any(_text(path) == "Discharging" for path in supplies):
         return []
-    return [Doubt("power", "on battery: clocks are held down", "plug it in")]
+    return [MachineDoubt("power", "on battery: clocks are held down", "plug it in")]
 
 
-def _container(ranks: int, root: Path) -> list[Doubt]:
+def _container(ranks: int, root: Path) -> list[MachineDoubt]:
     share = cpu_share(root)
     if share is None or share >= ranks + 1:
         return []
     text = f"this container may use {share:g} cores' time: {ranks} busy ranks are paused when it is spent"
-    return [Doubt("container", text, f"allow it {ranks + 1} (docker run --cpus {ranks + 1})")]
+    return [MachineDoubt("container", text, f"allow it {ranks + 1} (docker run --cpus {ranks + 1})")]
 
 
-def _shared_memory(ranks: int, root: Path) -> list[Doubt]:
+def _shared_memory(ranks: int, root: Path) -> list[MachineDoubt]:
     try:
         state = os.statvfs(root / "dev/shm")
     except OSError:
@@ -170,49 +174,53 @@ def _shared_memory(ranks: int, root: Path) -> list[Doubt]:
     if free >= needed:
         return []
     text = f"/dev/shm has {free // 2**20} MiB left; {ranks} ranks may need {needed // 2**20} MiB"
-    return [Doubt("shared memory", text, "docker run --shm-size=1g (or --ipc=host), or empty it")]
+    return [MachineDoubt("shared memory", text, "docker run --shm-size=1g (or --ipc=host), or empty it")]
 
 
-def _memory(ranks: int, root: Path) -> list[Doubt]:
+def _memory(ranks: int, root: Path) -> list[MachineDoubt]:
     limits = [_text(root / "sys/fs/cgroup" / name) for name in ("memory.max", "memory/memory.limit_in_bytes")]
     known = [int(text) for text in limits if text.isdigit()]
     if not known or min(known) >= ranks * _LEAST_MEMORY_BYTES:
         return []
     text = f"this container may use {min(known) // 2**20} MiB of memory: large messages will be left out"
-    return [Doubt("memory", text, "allow it 1 GiB a rank")]
+    return [MachineDoubt("memory", text, "allow it 1 GiB a rank")]
 
 
-def gpu_findings(gpus: Sequence[LocalGpu]) -> list[Doubt]:
+def gpu_findings(gpus: Sequence[LocalGpu]) -> list[MachineDoubt]:
     """What is unusual about the GPUs. Limits: none, or nothing readable -> empty"""
-    found: list[Doubt] = []
+    found: list[MachineDoubt] = []
     for gpu in gpus:
         found += _gpu(gpu)
     clocks = {gpu.sm_clock_max_hz for gpu in gpus if gpu.sm_clock_max_hz}
     if len(clocks) > 1:
         words = " and ".join(f"{1e-6 * clock:.0f} MHz" for clock in sorted(clocks))
-        found.append(Doubt("GPU clocks", f"the GPUs differ in their highest clock: {words}"))
+        found.append(MachineDoubt("GPU clocks", f"the GPUs differ in their highest clock: {words}"))
     return found
 
 
-def _gpu(gpu: LocalGpu) -> list[Doubt]:
+def _gpu(gpu: LocalGpu) -> list[MachineDoubt]:
     name = f"GPU {gpu.index}"
     found = []
     if gpu.mig:
         text = "MIG is on: a slice of a GPU is not the machine's GPU"
-        found.append(Doubt(name, text, "measure a whole GPU"))
+        found.append(MachineDoubt(name, text, "measure a whole GPU"))
     if gpu.ecc is False:
-        found.append(Doubt(name, "ECC is off: memory is a little faster than where it is on"))
+        found.append(MachineDoubt(name, "ECC is off: memory is a little faster than where it is on"))
     held = [text for bit, text in _HELD_DOWN.items() if gpu.throttle_mask & bit]
     if held:
         found.append(
-            Doubt(name, f"its clock is held down now: {', '.join(held)}", "let it cool, or raise the cap")
+            MachineDoubt(
+                name, f"its clock is held down now: {', '.join(held)}", "let it cool, or raise the cap"
+            )
         )
     elif gpu.throttle_mask & _CLOCKS_SET:
-        found.append(Doubt(name, "its clocks were set by hand", "nvidia-smi -rac, unless that is meant"))
+        found.append(
+            MachineDoubt(name, "its clocks were set by hand", "nvidia-smi -rac, unless that is meant")
+        )
     used, busy = gpu.memory_used_bytes or 0.0, gpu.busy_fraction or 0.0
     if busy > _BUSY_GPU or used > _MOST_FOREIGN_BYTES:
         text = f"others use it: {100 * busy:.0f} % busy, {used / 2**30:.1f} GiB taken"
-        found.append(Doubt(name, text, "wait for them, or choose others with CUDA_VISIBLE_DEVICES"))
+        found.append(MachineDoubt(name, text, "wait for them, or choose others with CUDA_VISIBLE_DEVICES"))
     return found
 
 

@@ -2,18 +2,17 @@
 
 A kernel cell runs on every rank of one node at the same time, as in a real pass, where all ranks share the
 node's memory. Its ``payload_bytes`` is what the model counts as moved or produced (``payload_bytes`` below).
-Lists are deterministic: the same hosts and preset give the same points in the same order.
+Lists are deterministic: the same world and preset give the same points in the same order.
 """
 
 from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
 
-from calibrate.operations import Availability
+from calibrate.planning.world import World
 from perfmodel.schema.evidence import Clock
 from perfmodel.schema.runs import LookupWork, Point, PointKind
 
@@ -30,21 +29,6 @@ POOLINGS = (0.5, 1.25, 2.5, 5.5, 8, 13.5, 32)
 
 Short bags are random: a CPU that guesses the next length right looks up single rows in half the time.
 """
-
-
-class Hosts(Protocol):
-    """What a grid must know of the job; ``calibrate.planning.measurement_plan.World`` is one."""
-
-    @property
-    def ranks(self) -> int: ...
-    @property
-    def ranks_per_node(self) -> int: ...
-    @property
-    def device(self) -> str: ...
-    @property
-    def providers(self) -> Mapping[str, Availability]: ...
-    @property
-    def memory_bytes(self) -> float: ...
 
 
 @dataclass(frozen=True)
@@ -108,38 +92,38 @@ def lookups(work: LookupWork) -> int:
     return max(1, round(work.batch * work.tables * work.pooling))
 
 
-def kernel_points(hosts: Hosts, preset: str) -> list[Point]:
+def kernel_points(world: World, preset: str) -> list[Point]:
     """Kernel cells of ``preset`` (quick, standard, rigorous); quick times torch alone.
 
     On CPUs every cell is timed with one host call each (eager). On GPUs every cell is timed back to back
     (stream) and as a CUDA graph, and a few with one host call each. Empty without PyTorch.
     """
-    works = list(_kernel_works(hosts, preset))
+    works = list(_kernel_works(world, preset))
     points = []
     for library in ("torch",) if preset == "quick" else ("torch", "fbgemm", "perfmodel"):
-        known = hosts.providers.get(library)
+        known = world.providers.get(library)
         if known is None or not known.usable:
             continue
         for index, (operation, work, dtype) in enumerate(works):
-            if not _times(library, hosts, operation, work):
+            if not _times(library, world, operation, work):
                 continue
-            for clock in _clocks(hosts.device, operation, index):
-                points.append(_kernel_point(hosts, library, operation, work, dtype, clock))
+            for clock in _clocks(world.device, operation, index):
+                points.append(_kernel_point(world, library, operation, work, dtype, clock))
     return points
 
 
-def composed_points(hosts: Hosts, preset: str) -> list[Point]:
+def composed_points(world: World, preset: str) -> list[Point]:
     """Whole row-wise passes of ``preset`` over every library that has the two collectives; half held out.
 
     Ours runs over any library, TorchRec over gloo or nccl. One host call each (eager): a pass waits for the
     number of ids that it is going to get. Empty for one rank.
     """
-    works = _composed_works(hosts, preset)
+    works = _composed_works(world, preset)
     points = []
-    for backend, implementation in _ways(hosts):
+    for backend, implementation in _ways(world):
         kept = works if implementation == "exchange" or preset != "quick" else works[:4]
-        for ranks in _rank_counts(hosts, preset):
-            per_node = min(ranks, hosts.ranks_per_node)
+        for ranks in _rank_counts(world, preset):
+            per_node = min(ranks, world.ranks_per_node)
             for index, (work, dtype) in enumerate(kept):
                 point = Point(
                     kind=PointKind.COMPOSED,
@@ -159,22 +143,22 @@ def composed_points(hosts: Hosts, preset: str) -> list[Point]:
     return points
 
 
-def _times(library: str, hosts: Hosts, operation: str, work: LookupWork) -> bool:
+def _times(library: str, world: World, operation: str, work: LookupWork) -> bool:
     """Whether a library times a cell. On a GPU each of FBGEMM's has tables of its own: no large ones."""
     if library == "torch":
         return True
     if library == "perfmodel":  # this project's own kernels run on GPUs
-        return hosts.device != "cpu" and operation in ("gather_pool", "bucketize", "permute", "partial_sum")
+        return world.device != "cpu" and operation in ("gather_pool", "bucketize", "permute", "partial_sum")
     table_bytes = work.tables * work.rows * work.dim * ELEMENT_BYTES["fp32"]
-    if operation == "gather_pool" and hosts.device != "cpu":
-        return table_bytes <= hosts.memory_bytes / 32
+    if operation == "gather_pool" and world.device != "cpu":
+        return table_bytes <= world.memory_bytes / 32
     return operation in ("gather_pool", "bucketize", "permute")
 
 
 def _kernel_point(
-    hosts: Hosts, library: str, operation: str, work: LookupWork, dtype: str, clock: Clock
+    world: World, library: str, operation: str, work: LookupWork, dtype: str, clock: Clock
 ) -> Point:
-    ranks = min(hosts.ranks, hosts.ranks_per_node)
+    ranks = min(world.ranks, world.ranks_per_node)
     return Point(
         kind=PointKind.KERNEL,
         operation=operation,
@@ -195,50 +179,50 @@ def _clocks(device: str, operation: str, index: int) -> tuple[Clock, ...]:
     return (Clock.STREAM, Clock.GRAPH, Clock.EAGER) if some else (Clock.STREAM, Clock.GRAPH)
 
 
-def _rank_counts(hosts: Hosts, preset: str) -> list[int]:
+def _rank_counts(world: World, preset: str) -> list[int]:
     """World, and outside ``quick`` the powers of two below it that fill whole nodes."""
-    if hosts.ranks < 2:
+    if world.ranks < 2:
         return []
-    powers = [2**k for k in range(1, hosts.ranks.bit_length()) if 2**k < hosts.ranks]
-    whole = [p for p in powers if p <= hosts.ranks_per_node or p % hosts.ranks_per_node == 0]
-    return [hosts.ranks] if preset == "quick" else [*whole, hosts.ranks]
+    powers = [2**k for k in range(1, world.ranks.bit_length()) if 2**k < world.ranks]
+    whole = [p for p in powers if p <= world.ranks_per_node or p % world.ranks_per_node == 0]
+    return [world.ranks] if preset == "quick" else [*whole, world.ranks]
 
 
-def _ways(hosts: Hosts) -> Iterator[tuple[str, str]]:
+def _ways(world: World) -> Iterator[tuple[str, str]]:
     """(library of the collectives, implementation of the pass)."""
 
     def usable(name: str) -> bool:
-        known = hosts.providers.get(name)
+        known = world.providers.get(name)
         return known is not None and known.usable
 
-    for backend in ("mpi", "gloo", "shmem") if hosts.device == "cpu" else ("nccl",):
+    for backend in ("mpi", "gloo", "shmem") if world.device == "cpu" else ("nccl",):
         ours = usable("torch") and usable(backend)
-        if ours and {"all_to_all", "reduce_scatter"} <= set(hosts.providers[backend].operations):
+        if ours and {"all_to_all", "reduce_scatter"} <= set(world.providers[backend].operations):
             yield backend, "exchange"
-    torchrec_over = "gloo" if hosts.device == "cpu" else "nccl"
+    torchrec_over = "gloo" if world.device == "cpu" else "nccl"
     if usable("torchrec") and usable(torchrec_over):
         yield torchrec_over, "torchrec"
 
 
-def _kernel_works(hosts: Hosts, preset: str) -> Iterator[tuple[str, LookupWork, str]]:
+def _kernel_works(world: World, preset: str) -> Iterator[tuple[str, LookupWork, str]]:
     """(kernel, work, type of the rows), the cheapest first."""
     yield "launch_floor", LookupWork(batch=1), "fp32"
-    most = COPY_LIMITS.get((hosts.device, preset), DEFAULT_COPY_LIMIT)
-    limit = min(most, int(hosts.memory_bytes / 4))
+    most = COPY_LIMITS.get((world.device, preset), DEFAULT_COPY_LIMIT)
+    limit = min(most, int(world.memory_bytes / 4))
     step = 2 if preset == "rigorous" else 4
     moved = 64 * KIB
     while moved <= limit:
         yield "copy", LookupWork(batch=1, dim=moved // 2), "fp32"
         moved *= step
-    yield from _streams(hosts, EXTENTS[preset].stream_cells)
-    yield from _gathers(hosts, preset)
+    yield from _streams(world, EXTENTS[preset].stream_cells)
+    yield from _gathers(world, preset)
 
 
-def _streams(hosts: Hosts, cells: int) -> Iterator[tuple[str, LookupWork, str]]:
+def _streams(world: World, cells: int) -> Iterator[tuple[str, LookupWork, str]]:
     """Bucketize and permute over 64 ids … the most, sums over 2 … 8 partial bags of 4 KiB … 16 MiB."""
-    low, high = LOOKUPS[hosts.device]
-    own = min(hosts.ranks, 255)
-    owners = sorted(({2, own} if hosts.device == "cpu" else {2, 8, 64, own}) - {1})
+    low, high = LOOKUPS[world.device]
+    own = min(world.ranks, 255)
+    owners = sorted(({2, own} if world.device == "cpu" else {2, 8, 64, own}) - {1})
     for index in range(cells):
         n = _between(low, high, index, cells)
         tables, pooling, G = (1, 4, 8)[index % 3], (4, 20, 1, 7)[index % 4], owners[index % len(owners)]
@@ -253,23 +237,23 @@ def _streams(hosts: Hosts, cells: int) -> Iterator[tuple[str, LookupWork, str]]:
         yield "partial_sum", LookupWork(batch=bags, dim=dim, shards=(2, 8, 4)[index % 3]), "fp32"
 
 
-def _gathers(hosts: Hosts, preset: str) -> Iterator[tuple[str, LookupWork, str]]:
+def _gathers(world: World, preset: str) -> Iterator[tuple[str, LookupWork, str]]:
     """Gather and pool: dims x working sets x drawn look-ups, then skewed ids and half-size rows."""
     extent = EXTENTS[preset]
-    sets = [size for size in WORKING_SETS[hosts.device, preset] if size <= hosts.memory_bytes / 8]
-    rng = random.Random(f"gather {hosts.device} {preset}")
+    sets = [size for size in WORKING_SETS[world.device, preset] if size <= world.memory_bytes / 8]
+    rng = random.Random(f"gather {world.device} {preset}")
     for dim in extent.dims:
         for size in sets:
             for draw in range(extent.draws):
-                yield "gather_pool", _drawn(hosts.device, rng, dim, size, draw, extent.draws, 4), "fp32"
+                yield "gather_pool", _drawn(world.device, rng, dim, size, draw, extent.draws, 4), "fp32"
     for size in sets[-2:]:
         for dim in extent.dims[1:3]:
             for distribution in ("zipf:1.05", "one-row"):
-                work = _drawn(hosts.device, rng, dim, size, 1, 2, 4)
+                work = _drawn(world.device, rng, dim, size, 1, 2, 4)
                 yield "gather_pool", work.model_copy(update={"distribution": distribution}), "fp32"
     for size in sets:
         for dim in extent.dims[1:3]:
-            yield "gather_pool", _drawn(hosts.device, rng, dim, size, 1, 2, 2), "fp16"
+            yield "gather_pool", _drawn(world.device, rng, dim, size, 1, 2, 2), "fp16"
 
 
 def _drawn(
@@ -287,12 +271,12 @@ def _drawn(
     return LookupWork(batch=batch, tables=tables, pooling=pooling, dim=dim, rows=rows)
 
 
-def _composed_works(hosts: Hosts, preset: str) -> list[tuple[LookupWork, str]]:
+def _composed_works(world: World, preset: str) -> list[tuple[LookupWork, str]]:
     """Drawn passes; look-ups and partial bags of one rank stay below limits that the device sets."""
-    rng = random.Random(f"row_wise {hosts.device} {preset}")
-    most_lookups = LOOKUPS[hosts.device][1]
-    most_bytes = min(hosts.memory_bytes / 16, (16 if hosts.device == "cpu" else 1024) * MIB)
-    table_bytes = min(hosts.memory_bytes / 8, (64 if hosts.device == "cpu" else 4096) * MIB)
+    rng = random.Random(f"row_wise {world.device} {preset}")
+    most_lookups = LOOKUPS[world.device][1]
+    most_bytes = min(world.memory_bytes / 16, (16 if world.device == "cpu" else 1024) * MIB)
+    table_bytes = min(world.memory_bytes / 8, (64 if world.device == "cpu" else 4096) * MIB)
     works: list[tuple[LookupWork, str]] = []
     while len(works) < EXTENTS[preset].passes:
         batch = rng.choice((32, 64, 100, 128, 256, 500, 512, 1024, 2048))
@@ -301,11 +285,11 @@ def _composed_works(hosts: Hosts, preset: str) -> list[tuple[LookupWork, str]]:
         dim = rng.choice((32, 48, 64, 96, 128))
         if batch * tables * pooling > most_lookups:
             continue
-        if POOLED_BYTES * hosts.ranks * batch * tables * dim > most_bytes:
+        if POOLED_BYTES * world.ranks * batch * tables * dim > most_bytes:
             continue
         dtype = "fp16" if len(works) % 5 == 4 else "fp32"
         per_row = tables * dim * ELEMENT_BYTES[dtype]
-        rows = max(hosts.ranks, int(table_bytes * rng.choice((0.1, 0.3, 1)) / per_row) * hosts.ranks)
+        rows = max(world.ranks, int(table_bytes * rng.choice((0.1, 0.3, 1)) / per_row) * world.ranks)
         works.append((LookupWork(batch=batch, tables=tables, pooling=pooling, dim=dim, rows=rows), dtype))
     return works
 

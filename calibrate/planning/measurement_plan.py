@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from calibrate.operations import Availability
-from calibrate.planning import sizes
+from calibrate.planning import payloads
 from calibrate.planning.presets import Preset, find_preset
 from calibrate.planning.selection import WantedParts, read_selection
-from calibrate.planning.world import World as World
-from calibrate.planning.world import group_ranks as group_ranks
-from calibrate.planning.world import shapes
+from calibrate.planning.world import World, shapes
 from calibrate.running.stopping import Target
 from perfmodel.errors import BadInputError, NoHardwareError
 from perfmodel.schema.evidence import SAMPLE_OPERATIONS, Clock
@@ -117,23 +115,6 @@ def make_plan(request: Request, world: World) -> MeasurementPlan:
     if not unique:
         raise _nothing_left(left_out)
     return MeasurementPlan(unique, tuple(dict.fromkeys(left_out)), preset, world)
-
-
-def estimate_points_s(points: Iterable[Point], plan: MeasurementPlan) -> float:
-    """About how long points of a plan take [s]: each a pilot and half as many visits again as the fewest.
-
-    The times of single calls are guesses (``sizes.guess_call_s``): right to a factor of two at best. A noisy
-    machine takes longer, at most ``plan.target.max_time_s`` a point.
-    """
-    return sum(estimate_point_s(point, plan) for point in points)
-
-
-def estimate_point_s(point: Point, plan: MeasurementPlan) -> float:
-    """About how long one point takes [s]."""
-    visit_s = sizes.guess_visit_s(point, plan.world.device, plan.target)
-    overhead_s = sizes.guess_overhead_s(point, plan.world.device)
-    visits = 1.5 * plan.target.min_visits
-    return visits * visit_s + (visits + 1) * overhead_s
 
 
 def refuse_turns(ranks: int, cores: int) -> None:
@@ -269,16 +250,16 @@ class _Cell:
         self, request: Request, preset: Preset, world: World, clocks: Sequence[Clock]
     ) -> Iterator[Point]:
         """Every size on every clock; some sizes again uneven and, on one CPU node, right after a kernel."""
-        grid = sizes.payloads(self.backend, self.operation, self.ranks, preset, world, request.sizes)
+        grid = payloads.payloads(self.backend, self.operation, self.ranks, preset, world, request.sizes)
         for clock in clocks:
             for payload_bytes in grid:
                 yield self._point(clock, "default", payload_bytes)
         if self.operation == "all_to_all" and clocks:
-            for payload_bytes in sizes.uneven(grid, self.ranks, preset.uneven_sizes):
+            for payload_bytes in payloads.uneven(grid, self.ranks, preset.uneven_sizes):
                 yield self._point(clocks[0], "uneven", payload_bytes)
         follows = self.operation in ("all_to_all", "reduce_scatter") and self.nodes == 1
         if follows and world.device == "cpu" and Clock.EAGER in clocks:
-            for payload_bytes in sizes.spread(grid, preset.after_kernel_sizes):
+            for payload_bytes in payloads.spread(grid, preset.after_kernel_sizes):
                 yield self._point(Clock.EAGER, "after_kernel", payload_bytes)
 
     def _point(self, clock: Clock, variant: str, payload_bytes: int) -> Point:

@@ -13,20 +13,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from calibrate.planning.measurement_plan import (
-    MeasurementPlan,
-    estimate_point_s,
-    estimate_points_s,
-    make_plan,
-)
-from calibrate.planning.sizes import PILOT_CALLS, guess_call_s
+from calibrate.planning.durations import PILOT_CALLS, estimate_point_s, estimate_points_s, guess_call_s
+from calibrate.planning.measurement_plan import MeasurementPlan, make_plan
 from calibrate.planning.world import group_ranks, takes_turns
 from calibrate.running import stack
 from calibrate.running.fold import fold, problem_of, visit_median_s
-from calibrate.running.interfaces import Listener as Listener
-from calibrate.running.interfaces import RunOptions as RunOptions
-from calibrate.running.interfaces import RunOutcome as RunOutcome
-from calibrate.running.interfaces import Team as Team
+from calibrate.running.interfaces import Listener, RunOptions, RunOutcome, Team
 from calibrate.running.interrupts import Interrupts
 from calibrate.running.journal import Journal, PointState
 from calibrate.running.stopping import Summary, Target, calls_for, summarise, verdict

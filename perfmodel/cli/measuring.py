@@ -10,9 +10,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from calibrate.machine.doctor import Doubt, examine
+from calibrate.machine.doctor import MachineDoubt, examine
 from calibrate.machine.identity import Host, identify
-from calibrate.planning.measurement_plan import Request, estimate_points_s, make_plan
+from calibrate.planning.durations import estimate_points_s
+from calibrate.planning.measurement_plan import Request, make_plan
 from calibrate.planning.selection import read_selection
 from calibrate.planning.world import World
 from calibrate.ranks.control import LeaderMissingError
@@ -153,7 +154,9 @@ def _measured(asked: Asked, host: Host, team: Team, progress: Progress) -> RunOu
         raise
 
 
-def show_plan(asked: Asked, host: Host, team: Team, findings: Sequence[Doubt], *, as_json: bool) -> None:
+def show_plan(
+    asked: Asked, host: Host, team: Team, findings: Sequence[MachineDoubt], *, as_json: bool
+) -> None:
     """What would be measured, what the run holds of it already, and how long the rest takes."""
     world = team.world()
     plan = make_plan(asked.request, world)
@@ -187,7 +190,7 @@ def show_plan(asked: Asked, host: Host, team: Team, findings: Sequence[Doubt], *
 
 
 def deliver(
-    asked: Asked, host: Host, outcome: RunOutcome, findings: Sequence[Doubt], *, as_json: bool
+    asked: Asked, host: Host, outcome: RunOutcome, findings: Sequence[MachineDoubt], *, as_json: bool
 ) -> None:
     """Fit, write, show. A run that Ctrl-C ended is not fitted: it goes on later."""
     calibrations, written = ([], []) if outcome.interrupted else fitted(asked, host, outcome)
@@ -292,7 +295,7 @@ def record(
     outcome: RunOutcome,
     calibrations: Sequence[Calibration],
     written: Sequence[Path],
-    findings: Sequence[Doubt],
+    findings: Sequence[MachineDoubt],
 ) -> dict[str, Any]:
     """The run as one document."""
     header = outcome.header

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from perfmodel.cli.output import emit, note, on_terminal, rewrite, terminal_columns, warn
 
 if TYPE_CHECKING:
-    from calibrate.machine.doctor import Doubt
+    from calibrate.machine.doctor import MachineDoubt
     from calibrate.machine.identity import Host
     from calibrate.planning.measurement_plan import MeasurementPlan
     from calibrate.running.interfaces import RunOutcome
@@ -32,7 +32,7 @@ class Progress:
     def __init__(
         self,
         host: Host,
-        findings: Sequence[Doubt],
+        findings: Sequence[MachineDoubt],
         *,
         quiet: bool,
         new_stack: Callable[[RunHeader, Path], str] = lambda header, folder: "",

@@ -13,7 +13,7 @@ from perfmodel.schema.machine import Machine, list_machines, load_machine
 from perfmodel.units import format_bytes
 
 if TYPE_CHECKING:
-    from calibrate.machine.doctor import Doubt
+    from calibrate.machine.doctor import MachineDoubt
     from calibrate.machine.identity import Host
     from calibrate.operations import Availability
 
@@ -142,7 +142,7 @@ def doctor_text(
     host: Host,
     libraries: Mapping[str, Availability],
     rows: Sequence[Prospect],
-    findings: Sequence[Doubt],
+    findings: Sequence[MachineDoubt],
 ) -> str:
     """The page: machine, libraries, what is missing, what a projection rests on, warnings, next command."""
     known = "" if host.shipped else "not a shipped machine: its values come from the run"
@@ -209,7 +209,7 @@ def command(line: str) -> str:
     return " " + " && \\\n   ".join(line.split(" && "))
 
 
-def warnings_text(findings: Sequence[Doubt]) -> str:
+def warnings_text(findings: Sequence[MachineDoubt]) -> str:
     """Numbered warnings, each with what helps; nothing for none."""
     texts = [
         f"{finding.name}: {finding.text}." + (f" Try: {finding.advice}" if finding.advice else "")
@@ -235,7 +235,7 @@ def doctor_record(
     host: Host,
     libraries: Mapping[str, Availability],
     rows: Sequence[Prospect],
-    findings: Sequence[Doubt],
+    findings: Sequence[MachineDoubt],
 ) -> dict[str, Any]:
     """The same as one document."""
     return {

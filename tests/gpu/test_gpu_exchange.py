@@ -24,8 +24,7 @@ torch = pytest.importorskip("torch")
 sys.path.insert(0, str(Path(__file__).parent))
 
 import exchange_ranks  # noqa: E402
-
-from calibrate.cuda.symmetric_worlds import threads_of  # noqa: E402
+from oracles.thread_world import threads_of  # noqa: E402
 
 WORKER = Path(__file__).with_name("exchange_ranks.py")
 SETTINGS = {  # several PEs on one GPU without MPS: puts, signals and waits are all that is used

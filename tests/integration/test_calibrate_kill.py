@@ -18,7 +18,8 @@ PROGRAM = """
 import sys
 from pathlib import Path
 from calibrate.planning.measurement_plan import Request
-from calibrate.running.session import RunOptions, calibrate
+from calibrate.running.interfaces import RunOptions
+from calibrate.running.session import calibrate
 from oracles.simulated_team import Recorder, SimulatedTeam, TrueCurve
 
 class Loud(Recorder):

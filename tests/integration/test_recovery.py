@@ -9,7 +9,8 @@ import pytest
 from oracles.simulated_team import Recorder, SimulatedTeam, TrueCurve
 
 from calibrate.planning.measurement_plan import Request
-from calibrate.running.session import RunOptions, calibrate
+from calibrate.running.interfaces import RunOptions
+from calibrate.running.session import calibrate
 from perfmodel.fit.curves import fit_curve
 from perfmodel.schema.run_files import read_run
 

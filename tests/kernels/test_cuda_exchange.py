@@ -13,11 +13,11 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from oracles.kernels import exchange as reference  # noqa: E402
+from oracles.thread_world import ThreadWorld, threads_of  # noqa: E402
 
 from calibrate.cuda import launch as launching  # noqa: E402
 from calibrate.cuda.exchange_memory import EXCHANGE, Sizes, block_rows  # noqa: E402
 from calibrate.cuda.row_wise_exchange import RowWiseExchange, kernels  # noqa: E402
-from calibrate.cuda.symmetric_worlds import ThreadWorld, threads_of  # noqa: E402
 from perfmodel.errors import BadInputError  # noqa: E402
 
 CPU = torch.device("cpu")

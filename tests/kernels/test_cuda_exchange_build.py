@@ -7,9 +7,23 @@ import pytest
 pytest.importorskip("torch")
 
 from calibrate.cuda import nvshmem_build
+from calibrate.cuda.exchange_memory import ID_TYPES, METHODS
 from calibrate.cuda.gpu_build import compile_cubin
-from calibrate.cuda.row_wise_exchange import SOURCE_NVSHMEM, all_kernels, kernels
+from calibrate.cuda.kernel import Kernel
+from calibrate.cuda.row_wise_exchange import SOURCE_NVSHMEM, kernels
 from perfmodel.errors import NoHardwareError
+
+
+def all_kernels() -> list[Kernel]:
+    made = {
+        kernel
+        for dtype in ("fp32", "fp16", "bf16")
+        for id_type in ID_TYPES
+        for wide in (False, True)
+        for method in METHODS
+        for kernel in kernels(dtype, id_type, wide=wide, method=method).values()
+    }
+    return sorted(made)
 
 
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90", "sm_100"])

@@ -7,17 +7,11 @@ from typing import Any
 import pytest
 
 from calibrate.operations import Availability
-from calibrate.planning import sizes
-from calibrate.planning.measurement_plan import (
-    MeasurementPlan,
-    Request,
-    World,
-    estimate_points_s,
-    group_ranks,
-    make_plan,
-)
+from calibrate.planning import durations, payloads
+from calibrate.planning.durations import estimate_points_s
+from calibrate.planning.measurement_plan import MeasurementPlan, Request, make_plan
 from calibrate.planning.presets import PRESETS
-from calibrate.planning.world import shapes
+from calibrate.planning.world import World, group_ranks, shapes
 from calibrate.running.stopping import Target
 from perfmodel.errors import BadInputError, NoHardwareError
 from perfmodel.schema.evidence import SAMPLE_OPERATIONS, Clock
@@ -41,7 +35,7 @@ def collectives(plan: MeasurementPlan) -> list[Point]:
     return [point for point in plan.points if point.kind is PointKind.COLLECTIVE]
 
 
-def payloads(plan: MeasurementPlan, operation: str, variant: str = "default", gpus: int = 2) -> list[int]:
+def payloads_of(plan: MeasurementPlan, operation: str, variant: str = "default", gpus: int = 2) -> list[int]:
     return [
         point.payload_bytes
         for point in collectives(plan)
@@ -54,11 +48,11 @@ def test_quick_on_two_ranks() -> None:
     assert {point.backend for point in plan.points} == {"mpi"}
     assert {point.clock for point in plan.points} == {Clock.EAGER}
     expected = [128 * 2**k for k in range(17)]  # 128 B … 8 MiB
-    assert payloads(plan, "all_to_all") == payloads(plan, "broadcast") == expected
-    assert len(payloads(plan, "all_to_all", "after_kernel")) == 6
-    assert payloads(plan, "reduce_scatter", "after_kernel")[0] == 128
-    assert payloads(plan, "all_gather", "after_kernel") == []
-    assert len(payloads(plan, "all_to_all", "uneven")) == 3
+    assert payloads_of(plan, "all_to_all") == payloads_of(plan, "broadcast") == expected
+    assert len(payloads_of(plan, "all_to_all", "after_kernel")) == 6
+    assert payloads_of(plan, "reduce_scatter", "after_kernel")[0] == 128
+    assert payloads_of(plan, "all_gather", "after_kernel") == []
+    assert len(payloads_of(plan, "all_to_all", "uneven")) == 3
     assert {point.operation for point in plan.points} == set(SAMPLE_OPERATIONS)
 
 
@@ -194,19 +188,19 @@ def test_nccl_sends_nothing_below_sixteen_bytes_a_peer() -> None:
 
 
 def test_a_grid_starts_at_one_aligned_part_a_peer() -> None:
-    grid = sizes.payloads("nccl", "all_to_all", 32, PRESETS["standard"], gpus(32, 4), None)
+    grid = payloads.payloads("nccl", "all_to_all", 32, PRESETS["standard"], gpus(32, 4), None)
     assert grid[:2] == [512, 1024] and grid[-1] == 4 * 2**30
     assert all(size % (16 * 32) == 0 for size in grid)
     tight = World(2, memory_bytes=2.0**20)
-    assert sizes.payloads("mpi", "broadcast", 2, PRESETS["standard"], tight, None)[-1] == 2**17
+    assert payloads.payloads("mpi", "broadcast", 2, PRESETS["standard"], tight, None)[-1] == 2**17
 
 
 def test_spread_keeps_both_ends() -> None:
-    assert sizes.spread(range(10), 4) == [0, 3, 6, 9]
-    assert sizes.spread([5, 6], 4) == [5, 6]
-    assert sizes.spread([], 4) == []
-    assert sizes.uneven([128, 4096, 2**20], 2, 3) == [128, 4096, 2**20]
-    assert sizes.uneven([128, 4096, 2**20], 8, 3) == [4096, 2**20]
+    assert payloads.spread(range(10), 4) == [0, 3, 6, 9]
+    assert payloads.spread([5, 6], 4) == [5, 6]
+    assert payloads.spread([], 4) == []
+    assert payloads.uneven([128, 4096, 2**20], 2, 3) == [128, 4096, 2**20]
+    assert payloads.uneven([128, 4096, 2**20], 8, 3) == [4096, 2**20]
 
 
 def test_what_was_asked_by_name_must_run_here() -> None:
@@ -305,6 +299,6 @@ def test_a_guess_grows_with_bytes_and_ranks() -> None:
             payload_bytes=payload_bytes, gpus=gpus, gpus_per_node=gpus,
         )  # fmt: skip
 
-    assert sizes.guess_call_s(point(128, 2), "cpu") < sizes.guess_call_s(point(128, 8), "cpu")
-    assert sizes.guess_call_s(point(15 * 10**8, 2), "cpu") == pytest.approx(1.0, rel=0.01)
-    assert sizes.guess_visit_s(point(15 * 10**6, 2), "cpu", Target(0.02)) == pytest.approx(0.1, rel=0.01)
+    assert durations.guess_call_s(point(128, 2), "cpu") < durations.guess_call_s(point(128, 8), "cpu")
+    assert durations.guess_call_s(point(15 * 10**8, 2), "cpu") == pytest.approx(1.0, rel=0.01)
+    assert durations.guess_visit_s(point(15 * 10**6, 2), "cpu", Target(0.02)) == pytest.approx(0.1, rel=0.01)

@@ -14,8 +14,9 @@ from oracles.simulated_team import Recorder, SimulatedTeam, TrueCurve
 
 from calibrate.operations import RankTimes
 from calibrate.planning.measurement_plan import Request
+from calibrate.running.interfaces import RunOptions, RunOutcome
 from calibrate.running.journal import Journal
-from calibrate.running.session import RunOptions, RunOutcome, calibrate
+from calibrate.running.session import calibrate
 from perfmodel.errors import BadInputError, RankLostError
 from perfmodel.schema.evidence import Clock
 from perfmodel.schema.run_files import read_run

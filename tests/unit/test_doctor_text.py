@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from calibrate.machine.doctor import Doubt
+from calibrate.machine.doctor import MachineDoubt
 from calibrate.machine.identity import Host
 from calibrate.machine.local_gpus import LocalGpu
 from calibrate.operations import Availability
@@ -74,7 +74,7 @@ def test_a_gpu_that_nothing_shipped_describes() -> None:
 
 def test_the_page() -> None:
     libraries = {"mpi": MPI, "gloo": NONE, "nccl": replace(NONE, install="drivers"), "torch": TORCH}
-    findings = [Doubt("noise", "others took 9 % of a core", "stop them")]
+    findings = [MachineDoubt("noise", "others took 9 % of a core", "stop them")]
     text = doctor_text(CPU, libraries, prospects(CPU, libraries), findings)
     assert "cpu-acme-9000-4: ACME 9000 · 4 cores (of 8) · L2 1 MiB" in text
     assert "all collectives, sendrecv" in text

@@ -1,14 +1,12 @@
-"""Which payloads are measured, and about how long a call will take before anyone has timed it."""
+"""Which payloads of a collective are measured, and why a size is refused."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
 from calibrate.planning.presets import Preset
-from calibrate.running.stopping import Target, calls_for
+from calibrate.planning.world import World
 from perfmodel.errors import BadInputError
-from perfmodel.schema.runs import Point, PointKind
 from perfmodel.units import format_bytes
 
 SMALLEST_BYTES = 128
@@ -22,24 +20,6 @@ _SPLIT = ("all_to_all", "reduce_scatter", "all_gather")  # a payload is one part
 _BUFFERS = 8  # of the payload's size that an operation may hold: sent, received, expected, rotated
 _UNEVEN_ELEMENTS = 16  # elements a peer from which an uneven split has something to vary
 
-# Guesses that only choose how many calls the first visit has and what a plan says it will take.
-_FLOOR_S = {"cpu": 8e-6, "cuda": 15e-6}
-_PEER_S = {"cpu": 3e-6, "cuda": 1e-6}
-_BYTES_PER_S = {"cpu": 1.5e9, "cuda": 5e10}
-_COMPOSED_FLOORS = 20
-_OVERHEAD_S = {PointKind.COLLECTIVE: 0.008, PointKind.KERNEL: 0.035, PointKind.COMPOSED: 0.035}
-_CHECKED_BYTES_PER_S = {"cpu": 3e8, "cuda": 1e10}
-PILOT_CALLS = 10
-
-
-class Memory(Protocol):
-    """What sizes depend on; ``calibrate.planning.measurement_plan.World`` is one."""
-
-    @property
-    def device(self) -> str: ...
-    @property
-    def memory_bytes(self) -> float: ...
-
 
 def unit_bytes(backend: str, operation: str, ranks: int) -> int:
     """Payloads are whole multiples of this, so that every peer gets whole, aligned elements."""
@@ -48,7 +28,7 @@ def unit_bytes(backend: str, operation: str, ranks: int) -> int:
 
 
 def payloads(
-    backend: str, operation: str, ranks: int, preset: Preset, world: Memory, asked: Sequence[int] | None
+    backend: str, operation: str, ranks: int, preset: Preset, world: World, asked: Sequence[int] | None
 ) -> list[int]:
     """Payload sizes [bytes], rising: those asked for, or the preset's from 128 B to what memory allows.
 
@@ -99,28 +79,3 @@ def spread(grid: Sequence[int], count: int) -> list[int]:
 def uneven(grid: Sequence[int], ranks: int, count: int) -> list[int]:
     """Sizes for an uneven all-to-all: those with enough elements for each peer to differ."""
     return spread([size for size in grid if size >= _UNEVEN_ELEMENTS * ELEMENT_BYTES * ranks], count)
-
-
-def guess_call_s(point: Point, device: str) -> float:
-    """About what one call takes [s], before anyone timed it; may be wrong by a factor of three."""
-    floor_s = _FLOOR_S[device] + _PEER_S[device] * (
-        point.gpus - 1 if point.kind is PointKind.COLLECTIVE else 0
-    )
-    payload_bytes = float(point.payload_bytes)
-    if point.kind is PointKind.COMPOSED:
-        floor_s *= _COMPOSED_FLOORS
-        work = point.work
-        if work is not None:
-            payload_bytes = work.batch * work.tables * work.dim * ELEMENT_BYTES * (work.pooling + point.gpus)
-    return floor_s + payload_bytes / _BYTES_PER_S[device]
-
-
-def guess_overhead_s(point: Point, device: str) -> float:
-    """About what a visit takes besides its timed calls [s]: filling, warm-up, checking, writing down."""
-    return _OVERHEAD_S[point.kind] + point.payload_bytes / _CHECKED_BYTES_PER_S[device]
-
-
-def guess_visit_s(point: Point, device: str, target: Target) -> float:
-    """About how long the timed calls of one visit take together [s]."""
-    call_s = guess_call_s(point, device)
-    return call_s * calls_for(target, call_s)

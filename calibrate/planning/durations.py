@@ -1,0 +1,63 @@
+"""About how long a call, a point and a plan take, before anyone has timed them.
+
+Guesses that only choose how many calls the first visit has and what a plan says it will take.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from calibrate.planning.measurement_plan import MeasurementPlan
+from calibrate.planning.payloads import ELEMENT_BYTES
+from calibrate.running.stopping import Target, calls_for
+from perfmodel.schema.runs import Point, PointKind
+
+_FLOOR_S = {"cpu": 8e-6, "cuda": 15e-6}
+_PEER_S = {"cpu": 3e-6, "cuda": 1e-6}
+_BYTES_PER_S = {"cpu": 1.5e9, "cuda": 5e10}
+_COMPOSED_FLOORS = 20
+_OVERHEAD_S = {PointKind.COLLECTIVE: 0.008, PointKind.KERNEL: 0.035, PointKind.COMPOSED: 0.035}
+_CHECKED_BYTES_PER_S = {"cpu": 3e8, "cuda": 1e10}
+PILOT_CALLS = 10
+
+
+def estimate_points_s(points: Iterable[Point], plan: MeasurementPlan) -> float:
+    """About how long points of a plan take [s]: each a pilot and half as many visits again as the fewest.
+
+    The times of single calls are guesses (``guess_call_s``): right to a factor of two at best. A noisy
+    machine takes longer, at most ``plan.target.max_time_s`` a point.
+    """
+    return sum(estimate_point_s(point, plan) for point in points)
+
+
+def estimate_point_s(point: Point, plan: MeasurementPlan) -> float:
+    """About how long one point takes [s]."""
+    visit_s = guess_visit_s(point, plan.world.device, plan.target)
+    overhead_s = guess_overhead_s(point, plan.world.device)
+    visits = 1.5 * plan.target.min_visits
+    return visits * visit_s + (visits + 1) * overhead_s
+
+
+def guess_call_s(point: Point, device: str) -> float:
+    """About what one call takes [s], before anyone timed it; may be wrong by a factor of three."""
+    floor_s = _FLOOR_S[device] + _PEER_S[device] * (
+        point.gpus - 1 if point.kind is PointKind.COLLECTIVE else 0
+    )
+    payload_bytes = float(point.payload_bytes)
+    if point.kind is PointKind.COMPOSED:
+        floor_s *= _COMPOSED_FLOORS
+        work = point.work
+        if work is not None:
+            payload_bytes = work.batch * work.tables * work.dim * ELEMENT_BYTES * (work.pooling + point.gpus)
+    return floor_s + payload_bytes / _BYTES_PER_S[device]
+
+
+def guess_overhead_s(point: Point, device: str) -> float:
+    """About what a visit takes besides its timed calls [s]: filling, warm-up, checking, writing down."""
+    return _OVERHEAD_S[point.kind] + point.payload_bytes / _CHECKED_BYTES_PER_S[device]
+
+
+def guess_visit_s(point: Point, device: str, target: Target) -> float:
+    """About how long the timed calls of one visit take together [s]."""
+    call_s = guess_call_s(point, device)
+    return call_s * calls_for(target, call_s)
