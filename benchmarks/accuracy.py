@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from perfmodel.report.dlrm import mlperf_table, share_table, speedup_table
+from perfmodel.report.dlrm_text import mlperf_table, share_table, speedup_table
 from perfmodel.report.terminal import table
 from perfmodel.schema.evidence import Backend
 from perfmodel.units import format_bytes

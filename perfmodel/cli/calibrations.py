@@ -35,7 +35,7 @@ def calibrations(
     if rebuild is not None:
         _rebuild(rebuild, as_json)
         return
-    from perfmodel.report.calibration import calibration_record, calibrations_text
+    from perfmodel.report.calibration_text import calibration_record, calibrations_text
     from perfmodel.schema.calibration import list_calibrations, shipped_calibration
     from perfmodel.schema.machine import load_machine
 
@@ -87,7 +87,7 @@ def show(
       perfmodel show latest --check
       perfmodel show --compare h100-sxm-ib/nccl-2.27.3-stream h100-sxm-ib/nccl-2.29.2-stream
     """
-    from perfmodel.report import calibration as report
+    from perfmodel.report import calibration_text as report
     from perfmodel.report.doubts import doubts as doubts_of
     from perfmodel.report.doubts import doubts_text
     from perfmodel.schema.calibration import load_calibration

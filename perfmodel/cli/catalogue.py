@@ -27,9 +27,9 @@ def machines(name: NameArgument = None, as_json: JsonOption = False) -> None:
     if as_json:
         emit_json("machines", machines=[machine.model_dump(mode="json") for machine in chosen])
         return
-    from perfmodel.report import catalogue
+    from perfmodel.report import catalogue_text
 
-    emit(catalogue.machine_text(chosen[0]) if name else catalogue.machines_text(chosen))
+    emit(catalogue_text.machine_text(chosen[0]) if name else catalogue_text.machines_text(chosen))
 
 
 def models(name: NameArgument = None, as_json: JsonOption = False) -> None:
@@ -41,11 +41,11 @@ def models(name: NameArgument = None, as_json: JsonOption = False) -> None:
       perfmodel models mlperf-dlrm-dcnv2
       perfmodel models my-tables.yaml --json
     """
-    from perfmodel.report import catalogue
+    from perfmodel.report import catalogue_text
     from perfmodel.schema.workload import list_models, load_tables
 
     chosen = [load_tables(item) for item in ([name] if name else list_models())]
     if as_json:
-        emit_json("models", models=[catalogue.model_record(item, full=bool(name)) for item in chosen])
+        emit_json("models", models=[catalogue_text.model_record(item, full=bool(name)) for item in chosen])
     else:
-        emit(catalogue.model_text(chosen[0]) if name else catalogue.models_text(chosen))
+        emit(catalogue_text.model_text(chosen[0]) if name else catalogue_text.models_text(chosen))

@@ -111,8 +111,8 @@ def collective(
             results=results,
         )
     else:
-        from perfmodel.report.collective import collective_text
-        from perfmodel.report.projection import origin
+        from perfmodel.report.collective_text import collective_text
+        from perfmodel.report.projection_text import origin
 
         emit(collective_text(answers, origin(model.calibration_id, calibration_file(calibration)), chosen))
 

@@ -18,7 +18,7 @@ from perfmodel.cli.question import Question, question_of
 from perfmodel.cli.typed_line import TypedLine
 from perfmodel.errors import BadInputError
 from perfmodel.report.figures.names import COMPARED
-from perfmodel.report.pictures import PICTURES
+from perfmodel.report.picture_files import PICTURES
 
 if TYPE_CHECKING:
     from perfmodel.report.figures.compare import Pair

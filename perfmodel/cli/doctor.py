@@ -44,7 +44,7 @@ def doctor(
     from calibrate.machine.doctor import examine
     from calibrate.machine.identity import identify
     from calibrate.providers import PROVIDERS, availability, proven
-    from perfmodel.report.doctor import doctor_record, doctor_text, prospects
+    from perfmodel.report.doctor_text import doctor_record, doctor_text, prospects
 
     host = identify(machine)
     findings = examine(host, ranks)

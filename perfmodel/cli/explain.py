@@ -121,6 +121,6 @@ def explain(
     if as_json:
         emit_json("explain", **found.to_dict())
         return
-    from perfmodel.report.explain import explanation_text
+    from perfmodel.report.explanation_text import explanation_text
 
     emit(explanation_text(found))

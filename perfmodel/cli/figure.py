@@ -41,7 +41,7 @@ from perfmodel.cli.workload import (
 )
 from perfmodel.errors import BadInputError
 from perfmodel.report.figures.names import EVERY, OTHERS
-from perfmodel.report.pictures import PICTURES, check_kaleido
+from perfmodel.report.picture_files import PICTURES, check_kaleido
 from perfmodel.schema.files import shown, unknown_name
 
 if TYPE_CHECKING:

@@ -47,7 +47,7 @@ def write_figure(
         text = json.dumps(plain(document), indent=1, ensure_ascii=False, allow_nan=False)
         path.write_text(text + "\n", encoding="utf-8")
     else:
-        from perfmodel.report.pictures import SCALE, write_pictures
+        from perfmodel.report.picture_files import SCALE, write_pictures
         from perfmodel.report.static import WIDTH, printed
 
         write_pictures([(printed(block, width or WIDTH, height), path)], scale or SCALE)

@@ -268,7 +268,7 @@ def _deliver(
             warnings=[*result.warnings, *doubtful],
         )
         return
-    from perfmodel.report.calibration import calibration_text
+    from perfmodel.report.calibration_text import calibration_text
 
     head = f"{len(result.samples)} samples of {result.stack[0]}"
     emit(f"{head}\n\n{calibration_text(calibration, machine)}")

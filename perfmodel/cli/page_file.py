@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from perfmodel.cli.output import check_named, check_target, emit, emit_json, write_whole
 from perfmodel.cli.pictures import FOLDER, check_folder, draw
 from perfmodel.errors import BadInputError
-from perfmodel.report.pictures import PICTURES
+from perfmodel.report.picture_files import PICTURES
 
 if TYPE_CHECKING:
     from perfmodel.report.page.parts import Page

@@ -15,7 +15,7 @@ from perfmodel.cli.output import Progress, check_target, emit, emit_json, unwrit
 from perfmodel.errors import BadInputError
 from perfmodel.report.figures.block import Block, Missing
 from perfmodel.report.figures.names import FIGURES
-from perfmodel.report.pictures import check_kaleido
+from perfmodel.report.picture_files import check_kaleido
 
 FOLDER = "report"
 
@@ -91,7 +91,7 @@ def write_folder(folder: Path, blocks: Sequence[Block], ending: str) -> list[Pat
 
     Returns their files
     """
-    from perfmodel.report.pictures import write_pictures
+    from perfmodel.report.picture_files import write_pictures
     from perfmodel.report.static import printed
 
     try:

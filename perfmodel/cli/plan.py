@@ -287,7 +287,7 @@ class _Progress:
         now = time.monotonic() - self._began
         if not self._live or now - self._last_s < _LINE_EVERY_S:
             return
-        from perfmodel.report.plan import progress_text
+        from perfmodel.report.plan_text import progress_text
 
         self._last_s = now
         text = progress_text(best_s, bound_s, now, self._limit_s, terminal_columns())
@@ -311,7 +311,7 @@ def _deliver(
     as_json: bool,
     as_csv: bool,
 ) -> None:
-    from perfmodel.report.plan import plan_csv, plan_text
+    from perfmodel.report.plan_text import plan_csv, plan_text
 
     if as_json:
         samples = answer.evaluator.batch * answer.evaluator.gpus

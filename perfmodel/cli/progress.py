@@ -48,7 +48,7 @@ class Progress:
         self, plan: MeasurementPlan, header: RunHeader, folder: Path, done: int, left_s: float
     ) -> None:
         """Machine, stack, plan and what to doubt, before anything is measured."""
-        from perfmodel.report.doctor import warnings_text
+        from perfmodel.report.doctor_text import warnings_text
         from perfmodel.report.run import head_text
 
         changed = self._new_stack(header, folder)

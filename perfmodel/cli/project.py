@@ -141,7 +141,7 @@ def project(
             **(row_wise_cut(answer) if sharding is not None else {}),
         )
         return
-    from perfmodel.report.projection import projection_text
+    from perfmodel.report.projection_text import projection_text
 
     emit(projection_text(answer, changes, experiment, typed.machine, file, lambda w: typed.line(w, answer)))
     for line in answer.notes:

@@ -50,7 +50,7 @@ from perfmodel.cli.workload import (
 )
 from perfmodel.errors import BadInputError
 from perfmodel.report.figures.names import on_more_gpus
-from perfmodel.report.pictures import PICTURES
+from perfmodel.report.picture_files import PICTURES
 
 if TYPE_CHECKING:
     from perfmodel.report.page.parts import Page

@@ -80,7 +80,7 @@ def _with_sharding(base: Projection, way: str) -> Projection:
 
 def print_one(base: Projection, way: str, out: Output) -> None:
     """The screen, the document or the steps of one way."""
-    from perfmodel.report.projection import projection_text
+    from perfmodel.report.projection_text import projection_text
 
     found = one_way(base, way, out.again)
     answer = found.answer
@@ -140,7 +140,7 @@ def print_all(base: Projection, question: Question, out: Output) -> None:
     """
     from perfmodel.plan.answer import compared, winner
     from perfmodel.plan.sizes import by_size
-    from perfmodel.report.shardings import shardings_text
+    from perfmodel.report.shardings_text import shardings_text
 
     found = list(compared(base))
     several = question.tables is None and not out.as_csv

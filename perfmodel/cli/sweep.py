@@ -273,6 +273,6 @@ def _deliver(frame: pd.DataFrame, out: Path | None, *, as_json: bool, as_csv: bo
         words = {name: str for name in frame.columns if frame[name].dtype.kind not in "iufb"}
         emit_json("sweep", rows=frame.astype(words).to_dict(orient="records"))
     else:
-        from perfmodel.report.sweep import sweep_text
+        from perfmodel.report.sweep_text import sweep_text
 
         emit(sweep_text(frame))

@@ -66,7 +66,7 @@ def validate(
     if as_json:
         emit_json("validate", paper=paper, verdicts=[vars(v) for v in verdicts], outside=outside)
     else:
-        from perfmodel.report.validate import verdicts_text
+        from perfmodel.report.validation_text import verdicts_text
 
         emit(verdicts_text(verdicts, paper=paper))
     if outside:
@@ -106,7 +106,7 @@ def _whole_models(*, as_json: bool) -> None:
             outside=outside,
         )
     else:
-        from perfmodel.report.dlrm import dlrm_text
+        from perfmodel.report.dlrm_text import dlrm_text
 
         emit(dlrm_text(efficiency, fitted, rows, dlrm.left_out(), shares, speedups, verdicts))
     if outside:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from perfmodel.passes.steps import LABELS
 from perfmodel.report.terminal import paragraph, table
-from perfmodel.report.validate import verdicts_text
+from perfmodel.report.validation_text import verdicts_text
 from perfmodel.units import format_fraction, format_number, format_time
 from perfmodel.validate import Verdict
 

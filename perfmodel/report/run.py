@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from perfmodel.model.collectives import bus_factor
-from perfmodel.report.doctor import host_words
+from perfmodel.report.doctor_text import host_words
 from perfmodel.report.terminal import WIDTH, facts, page_width
 from perfmodel.schema.evidence import SAMPLES_ONLY
 from perfmodel.schema.runs import Point, PointKind, RunHeader

@@ -11,8 +11,8 @@ import numpy as np
 
 from perfmodel.model.collectives import bus_factor
 from perfmodel.model.curves import anchored_time
-from perfmodel.report.calibration import errors_text, kernels_text, with_interval
-from perfmodel.report.doctor import numbered
+from perfmodel.report.calibration_text import errors_text, kernels_text, with_interval
+from perfmodel.report.doctor_text import numbered
 from perfmodel.report.run import point_name
 from perfmodel.report.terminal import facts, table
 from perfmodel.schema.calibration import Calibration, Curve, Interval

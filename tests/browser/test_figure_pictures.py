@@ -12,9 +12,9 @@ from chromium import PROGRAM
 from perfmodel.project import project_one
 from perfmodel.report.figures import Block
 from perfmodel.report.figures.breakdown import breakdown
-from perfmodel.report.figures.sensitivity import tornado
 from perfmodel.report.figures.validation import claims
-from perfmodel.report.pictures import write_pictures
+from perfmodel.report.figures.what_if import tornado
+from perfmodel.report.picture_files import write_pictures
 from perfmodel.report.static import printed
 from perfmodel.validate import judged_claims
 

@@ -13,7 +13,7 @@ from calibrate.importers.merge import Stack, _how_to, _selected
 from calibrate.machine.identity import gpu_class
 from perfmodel.cli.imports import doubt_gpu
 from perfmodel.errors import BadInputError
-from perfmodel.report.calibration import calibration_text
+from perfmodel.report.calibration_text import calibration_text
 from perfmodel.report.doubts import data_doubts, doubts
 from perfmodel.resources import data_path
 from perfmodel.schema.calibration import list_calibrations, load_calibration, read_calibration

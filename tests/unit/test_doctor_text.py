@@ -8,7 +8,7 @@ from calibrate.machine.doctor import MachineDoubt
 from calibrate.machine.identity import Host
 from calibrate.machine.local_gpus import LocalGpu
 from calibrate.operations import Availability
-from perfmodel.report.doctor import doctor_record, doctor_text, prospects
+from perfmodel.report.doctor_text import doctor_record, doctor_text, prospects
 from perfmodel.schema.evidence import COLLECTIVES, Clock
 
 CPU = Host("cpu-acme-9000-4", False, "ACME 9000", 4, 8, {"L2": 2**20})

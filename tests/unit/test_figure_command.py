@@ -18,10 +18,10 @@ from cli_calls import Outcome, is_an_error
 from perfmodel.cli import figure, figure_source
 from perfmodel.errors import NoHardwareError
 from perfmodel.project import project_one
-from perfmodel.report import pictures
+from perfmodel.report import picture_files
 from perfmodel.report.figures import Block
 from perfmodel.report.figures.names import EVERY, FIGURES
-from perfmodel.report.figures.sensitivity import changes
+from perfmodel.report.figures.what_if import changes
 from perfmodel.report.page.contents import FIXED_NAMES
 from perfmodel.report.page.question_card import question_card
 from perfmodel.schema.run_folders import calibration_in
@@ -135,14 +135,14 @@ def test_without_a_browser_nothing_is_written(
         pictures[0][1].write_text("half")
         raise NoHardwareError("a picture needs a Chrome or Chromium, and none is here.", "install one")
 
-    monkeypatch.setattr(pictures, "write_pictures", none)
+    monkeypatch.setattr(picture_files, "write_pictures", none)
     monkeypatch.setattr(figure, "check_kaleido", lambda: None)
     is_an_error(cli("figure", "changes", "--out", str(tmp_path / "a.svg")), 4, "Chromium", "install one")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_without_kaleido_nothing_is_computed(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pictures.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(picture_files.importlib.util, "find_spec", lambda name: None)
     monkeypatch.setattr(figure_source, "page_question", None)
     is_an_error(cli("figure", "changes", "--out", "a.svg"), 4, "pip install 'kaleido>=1'", ".html")
 

@@ -14,7 +14,7 @@ from cli_calls import Outcome, is_an_error
 
 from perfmodel.plan import Evaluator, PlanTables, uniform_plan
 from perfmodel.plan.outcome import given_outcome
-from perfmodel.report import pictures
+from perfmodel.report import picture_files
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Missing
 from perfmodel.report.figures.names import CHIP, COMPARED, EVERY, FIGURES, OTHERS, PLAN
@@ -108,7 +108,7 @@ def test_all_of_them_into_a_folder(cli: Cli, page: Path, tmp_path: Path, monkeyp
         for figure, path in wanted:
             path.write_text(figure.layout.title.text)
 
-    monkeypatch.setattr(pictures, "write_pictures", write)
+    monkeypatch.setattr(picture_files, "write_pictures", write)
     monkeypatch.setattr("perfmodel.cli.pictures.check_kaleido", lambda: None)
     words = ("figure", "--page", str(page), "--format", "svg", "--out", str(tmp_path / "figures"))
     told = json.loads(cli(*words, "--json").out)

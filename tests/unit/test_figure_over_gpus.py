@@ -13,10 +13,10 @@ from perfmodel.plan.sizes import Size
 from perfmodel.project import Projection, project, project_one
 from perfmodel.report.figures.block import Block, Missing
 from perfmodel.report.figures.breakdown import breakdown
-from perfmodel.report.figures.line_traces import Line
+from perfmodel.report.figures.line_traces import SlowdownLine
 from perfmodel.report.figures.over import GPUS
 from perfmodel.report.figures.over_gpus import over_gpus
-from perfmodel.report.figures.shardings import shardings
+from perfmodel.report.figures.sharding_winners import shardings
 
 MODEL = "mlperf-dlrm-dcnv2"
 NUMBERS = np.array([2.0, 8.0, 16.0, 64.0])
@@ -28,8 +28,8 @@ def answer(gpus: int) -> Projection:
 
 
 @cache
-def line(label: str = "row-wise", reduction: str = "auto") -> Line:
-    return Line(label, project({"gpus": NUMBERS}, tables=MODEL, reduction=reduction))
+def line(label: str = "row-wise", reduction: str = "auto") -> SlowdownLine:
+    return SlowdownLine(label, project({"gpus": NUMBERS}, tables=MODEL, reduction=reduction))
 
 
 def drawn(block: Block | Missing) -> Block:
@@ -51,19 +51,19 @@ def test_the_sentence_follows_the_data() -> None:
     assert drawn(over_gpus([line()], even)).title.startswith(
         "On 64 GPUs a batch takes 100 ms, as in one memory."
     )
-    slow = Line("two-level", line().frame.assign(slowdown=1e6))
+    slow = SlowdownLine("two-level", line().frame.assign(slowdown=1e6))
     assert "and no other way drawn here is faster." in drawn(over_gpus([line(), slow], answer(64))).title
     most = "Most samples per second: {} on {} GPUs."
     rates = 1024 * NUMBERS / line().frame["time_s"].to_numpy()
     at = int(rates.argmax())
     assert title.endswith(most.format(f"{rates[at] / 1e6:.1f} M,", f"{NUMBERS[at]:.0f}"))
-    quick = Line("row-wise", line().frame.assign(time_s=[1.0, 1.0, 1.0, 1.0]))
+    quick = SlowdownLine("row-wise", line().frame.assign(time_s=[1.0, 1.0, 1.0, 1.0]))
     assert drawn(over_gpus([quick], answer(64))).title.endswith(most.format("65.5 k,", "64"))
 
 
 def test_each_switch_draws_its_own_column() -> None:
     frame = line().frame.assign(main_evidence="transferred")  # so that the line is one trace
-    block = drawn(over_gpus([Line("row-wise", frame)], answer(8)))
+    block = drawn(over_gpus([SlowdownLine("row-wise", frame)], answer(8)))
     rates = 1024 * NUMBERS / frame["time_s"].to_numpy()
     wanted = {"slowdown": frame["slowdown"], "time": frame["time_s"], "samples/s": rates}
     assert [switch.label for switch in block.switches] == list(wanted)
@@ -91,7 +91,7 @@ def test_rules_stand_where_a_node_is_full_and_every_line_is_named() -> None:
 
 
 def test_one_gpu_is_left_out() -> None:
-    alone = Line("row-wise", project({"gpus": np.array([1.0])}, tables="criteo-kaggle"))
+    alone = SlowdownLine("row-wise", project({"gpus": np.array([1.0])}, tables="criteo-kaggle"))
     found = over_gpus([alone], project_one(tables="criteo-kaggle", gpus=1))
     assert isinstance(found, Missing) and "--gpus" in found.why
     assert isinstance(breakdown([project_one(tables="criteo-kaggle", gpus=1)], GPUS), Missing)

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from perfmodel.errors import BadInputError, NoHardwareError
-from perfmodel.report import pictures
+from perfmodel.report import picture_files
 from perfmodel.report.figures import Block, Switch, style
-from perfmodel.report.figures.ends import LabelledEnd, Scale, end_labels
+from perfmodel.report.figures.ends import LabelledEnd, PixelScale, end_labels
 from perfmodel.report.static import WIDTH, drawn, printed
 
 
@@ -88,9 +88,9 @@ def test_a_switch_is_drawn_by_its_label() -> None:
 
 
 def test_without_kaleido_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pictures.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(picture_files.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(NoHardwareError, match=r"(?s)kaleido.*pip install.*\.html"):
-        pictures.write_pictures([])
+        picture_files.write_pictures([])
 
 
 def test_a_narrow_picture_has_fewer_labels() -> None:
@@ -103,7 +103,7 @@ def test_a_narrow_picture_has_fewer_labels() -> None:
 
 
 def test_a_narrow_picture_has_no_names_at_the_ends_of_lines() -> None:
-    ends = end_labels([LabelledEnd("one", 2.0, 2.0, "#000")], Scale(1.0, 10.0, 300.0, log=True))
+    ends = end_labels([LabelledEnd("one", 2.0, 2.0, "#000")], PixelScale(1.0, 10.0, 300.0, log=True))
     one = block(annotations=[*ends, {"x": 1, "y": 1, "text": "a mark", "ax": 14, "ay": 0}], margin={"r": 190})
     kept = {width: printed(one, width) for width in (400, 960)}
     assert [a.text for a in kept[960].layout.annotations][:2] == ["one", "a mark"]

@@ -16,7 +16,7 @@ from perfmodel.collectives.estimate import CollectiveModel
 from perfmodel.errors import BadInputError
 from perfmodel.model.curves import hockney_time
 from perfmodel.report.figures import Block, Missing
-from perfmodel.report.figures.collectives import Measured, collectives, measured
+from perfmodel.report.figures.collective_curves import MeasuredLibrary, collectives, measured
 from perfmodel.report.figures.words import hover, safe, sentence, signed
 from perfmodel.schema.calibration import Calibration, load_calibration, save_calibration, shipped_calibration
 from perfmodel.schema.machine import load_machine, read_machine
@@ -26,7 +26,7 @@ H200 = load_machine("h200-sxm-ib")
 NVSHMEM = "h200-sxm-ib/nvshmem-3.3.9-device"
 
 
-def block(*libraries: Measured | None, collective: str = "all_to_all", gpus: int = 8) -> Block:
+def block(*libraries: MeasuredLibrary | None, collective: str = "all_to_all", gpus: int = 8) -> Block:
     found = collectives(libraries, collective, gpus)
     assert isinstance(found, Block), found
     return found
@@ -36,7 +36,7 @@ def traces(found: Block, mode: str) -> list[Any]:
     return [trace for trace in found.figure.data if trace.mode == mode]
 
 
-def slower(one: Measured, factor: float) -> Measured:
+def slower(one: MeasuredLibrary, factor: float) -> MeasuredLibrary:
     """The same library with every time so much longer."""
     c = one.model.calibration
     curves = [
@@ -52,7 +52,7 @@ def slower(one: Measured, factor: float) -> Measured:
     assert one.samples is not None
     samples = one.samples.assign(time_s=one.samples["time_s"] * factor)
     model = CollectiveModel(one.model.machine, c.model_copy(update={"curves": curves}))
-    return Measured(model, samples)
+    return MeasuredLibrary(model, samples)
 
 
 def scaled(interval: Any, factor: float) -> Any:
@@ -60,20 +60,20 @@ def scaled(interval: Any, factor: float) -> Any:
 
 
 @pytest.fixture(scope="module")
-def nccl() -> Measured:
+def nccl() -> MeasuredLibrary:
     found = measured(H200, "nccl")
     assert found is not None
     return found
 
 
 @pytest.fixture(scope="module")
-def nvshmem() -> Measured:
+def nvshmem() -> MeasuredLibrary:
     found = measured(H200, "nvshmem", "device")
     assert found is not None
     return found
 
 
-def test_marks_are_the_medians_that_the_curve_was_fitted_to(nccl: Measured) -> None:
+def test_marks_are_the_medians_that_the_curve_was_fitted_to(nccl: MeasuredLibrary) -> None:
     curve = nccl.model.calibration.curve("all_to_all", 8, 8)
     assert curve is not None and nccl.samples is not None
     time, rate, residual = traces(block(nccl), "markers")
@@ -88,7 +88,7 @@ def test_marks_are_the_medians_that_the_curve_was_fitted_to(nccl: Measured) -> N
     assert list(time.error_y.array) == pytest.approx(whiskers.tolist())
 
 
-def test_lines_are_the_fit_dashed_inside_the_samples_and_dotted_outside(nccl: Measured) -> None:
+def test_lines_are_the_fit_dashed_inside_the_samples_and_dotted_outside(nccl: MeasuredLibrary) -> None:
     curve = nccl.model.calibration.curve("all_to_all", 8, 8)
     assert curve is not None
     lines = traces(block(nccl), "lines")[::2]  # of the time; the others are of the bandwidth
@@ -103,7 +103,9 @@ def test_lines_are_the_fit_dashed_inside_the_samples_and_dotted_outside(nccl: Me
     )
 
 
-def test_the_crossover_is_in_the_sentence_and_follows_the_data(nccl: Measured, nvshmem: Measured) -> None:
+def test_the_crossover_is_in_the_sentence_and_follows_the_data(
+    nccl: MeasuredLibrary, nvshmem: MeasuredLibrary
+) -> None:
     both = block(nccl, nvshmem)
     assert both.title == (
         "All-to-all on 8 GPUs: NVSHMEM 3.3.9 (device) is faster below 79.5 KiB, NCCL 2.29.2 (stream) "
@@ -116,14 +118,14 @@ def test_the_crossover_is_in_the_sentence_and_follows_the_data(nccl: Measured, n
     assert "reaches" in block(nccl).title and "reaches" not in both.title
 
 
-def test_bus_bandwidth_of_the_sentence_follows_the_data(nccl: Measured) -> None:
+def test_bus_bandwidth_of_the_sentence_follows_the_data(nccl: MeasuredLibrary) -> None:
     fast, slow = block(nccl), block(slower(nccl, 2))
     best = max(row["busbw_bytes_per_s"] for row in fast.data)
     assert f"{best / 1e9:.0f} GB/s of bus bandwidth" in fast.title
     assert f"{best / 2e9:.0f} GB/s of bus bandwidth" in slow.title
 
 
-def test_data_are_the_marks(nccl: Measured, nvshmem: Measured) -> None:
+def test_data_are_the_marks(nccl: MeasuredLibrary, nvshmem: MeasuredLibrary) -> None:
     found = block(nccl, nvshmem)
     time = [
         trace for trace in traces(found, "markers") if trace.error_y.array is not None and trace.yaxis == "y"
@@ -134,25 +136,25 @@ def test_data_are_the_marks(nccl: Measured, nvshmem: Measured) -> None:
     assert "42 samples of aic_h200_nccl2.29.2" in found.source
 
 
-def test_every_library_has_its_own_colour_and_mark(nccl: Measured, nvshmem: Measured) -> None:
+def test_every_library_has_its_own_colour_and_mark(nccl: MeasuredLibrary, nvshmem: MeasuredLibrary) -> None:
     shown = [trace for trace in block(nccl, nvshmem).figure.data if trace.showlegend is not False]
     assert len({trace.marker.symbol for trace in shown}) == len({trace.marker.color for trace in shown}) == 2
 
 
-def test_nvlink_and_pcie_are_named_by_their_machines(nccl: Measured) -> None:
+def test_nvlink_and_pcie_are_named_by_their_machines(nccl: MeasuredLibrary) -> None:
     pcie = measured(load_machine("rtx-pro-6000-pcie"), "nccl")
     found = block(nccl, pcie, collective="all_reduce")
     assert "h200-sxm-ib, NCCL" in found.title and "rtx-pro-6000-pcie, NCCL" in found.title
 
 
-def test_the_figure_is_one_that_plotly_knows(nccl: Measured, nvshmem: Measured) -> None:
+def test_the_figure_is_one_that_plotly_knows(nccl: MeasuredLibrary, nvshmem: MeasuredLibrary) -> None:
     figure = block(nccl, nvshmem).figure
     assert go.Figure(figure.to_dict()).to_dict() == figure.to_dict()
     heights = [figure.layout[name].domain for name in ("yaxis3", "yaxis2", "yaxis")]
     assert all(low[1] < high[0] for low, high in pairwise(heights))
 
 
-def test_what_was_not_measured_is_missing_with_the_command(nccl: Measured) -> None:
+def test_what_was_not_measured_is_missing_with_the_command(nccl: MeasuredLibrary) -> None:
     found = collectives([nccl], "all_to_all", 6)
     assert isinstance(found, Missing)
     assert found.why == (
@@ -164,11 +166,11 @@ def test_what_was_not_measured_is_missing_with_the_command(nccl: Measured) -> No
 
 def test_another_machines_curves_are_not_drawn_as_measured() -> None:
     borrowed = CollectiveModel(load_machine("h100-sxm-ib"), shipped_calibration(NVSHMEM), borrowed=True)
-    assert isinstance(collectives([Measured(borrowed, None)], "all_to_all", 8), Missing)
+    assert isinstance(collectives([MeasuredLibrary(borrowed, None)], "all_to_all", 8), Missing)
 
 
-def test_samples_that_are_not_here_leave_the_medians_of_the_fit(nccl: Measured) -> None:
-    found = block(Measured(nccl.model, None))
+def test_samples_that_are_not_here_leave_the_medians_of_the_fit(nccl: MeasuredLibrary) -> None:
+    found = block(MeasuredLibrary(nccl.model, None))
     assert [row["samples"] for row in found.data] == [0] * len(found.data)
     time = traces(found, "markers")[0]
     curve = nccl.model.calibration.curve("all_to_all", 8, 8)
@@ -176,9 +178,9 @@ def test_samples_that_are_not_here_leave_the_medians_of_the_fit(nccl: Measured) 
     assert "samples are not here" in time.hovertext[0]
 
 
-def test_words_of_a_file_stay_text(nccl: Measured) -> None:
+def test_words_of_a_file_stay_text(nccl: MeasuredLibrary) -> None:
     odd = nccl.model.calibration.model_copy(update={"library_version": "<script>x</script>"})
-    found = block(Measured(CollectiveModel(H200, odd), nccl.samples))
+    found = block(MeasuredLibrary(CollectiveModel(H200, odd), nccl.samples))
     assert "<script>" not in found.figure.to_json() and "\\u003cscript" not in found.figure.to_json()
     assert all("&lt;script&gt;" in trace.name for trace in found.figure.data)
 

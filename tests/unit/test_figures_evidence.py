@@ -11,7 +11,7 @@ import pytest
 
 from perfmodel.project import Projection, project_one
 from perfmodel.report.figures import Block, Missing, validation
-from perfmodel.report.figures.evidence import evidence_blocks
+from perfmodel.report.figures.evidence_figures import evidence_blocks
 from perfmodel.schema.machine import read_machine
 
 NAMES = [

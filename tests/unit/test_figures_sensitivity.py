@@ -9,8 +9,8 @@ import pytest
 from perfmodel.project import Projection, project_one
 from perfmodel.project.sensitivity import sensitivities, swings
 from perfmodel.report.figures import Block, Missing
-from perfmodel.report.figures.rows import ratio_row_axis, rows_figure
-from perfmodel.report.figures.sensitivity import around, changes, heat_map, plane, tornado
+from perfmodel.report.figures.row_layout import ratio_row_axis, rows_figure
+from perfmodel.report.figures.what_if import around, changes, heat_map, plane, tornado
 from perfmodel.report.static import drawn
 from perfmodel.units import format_ratio
 

@@ -19,7 +19,7 @@ from perfmodel.fit.kernels import fit_kernels
 from perfmodel.fit.runs import fit_run
 from perfmodel.project import project_one
 from perfmodel.project.explain_step import explain_step
-from perfmodel.report.calibration import calibration_text
+from perfmodel.report.calibration_text import calibration_text
 from perfmodel.schema.calibration import Calibration, KernelConstants, read_calibration, save_calibration
 from perfmodel.schema.evidence import Clock, Evidence
 from perfmodel.schema.home import MACHINE_NAME, SAMPLES_NAME

@@ -13,9 +13,9 @@ from perfmodel.plan.sizes import Size, by_size
 from perfmodel.project import Projection, project, project_one
 from perfmodel.report.figures import Block, Missing
 from perfmodel.report.figures.breakdown import breakdown
-from perfmodel.report.figures.ends import GAP, Scale, dodged
-from perfmodel.report.figures.line_traces import Line
-from perfmodel.report.figures.shardings import NUMBERS, shardings
+from perfmodel.report.figures.ends import GAP, PixelScale, dodged
+from perfmodel.report.figures.line_traces import SlowdownLine
+from perfmodel.report.figures.sharding_winners import NUMBERS, shardings
 from perfmodel.report.figures.slowdown import Mark, slowdown
 from perfmodel.schema.evidence import Evidence
 
@@ -27,8 +27,8 @@ def asked(size: float = 10 * TB) -> Projection:
     return project_one(table_bytes=size)
 
 
-def line(label: str = "row-wise", **options: str) -> Line:
-    return Line(label, project({"table_bytes": SIZES}, **options))
+def line(label: str = "row-wise", **options: str) -> SlowdownLine:
+    return SlowdownLine(label, project({"table_bytes": SIZES}, **options))
 
 
 def drawn(block: Block | Missing) -> Block:
@@ -36,8 +36,8 @@ def drawn(block: Block | Missing) -> Block:
     return block
 
 
-def scaled(one: Line, factor: float) -> Line:
-    return Line(one.label, one.frame.assign(slowdown=one.frame["slowdown"] * factor))
+def scaled(one: SlowdownLine, factor: float) -> SlowdownLine:
+    return SlowdownLine(one.label, one.frame.assign(slowdown=one.frame["slowdown"] * factor))
 
 
 def test_slowdown_names_the_way_that_would_be_faster_and_only_then() -> None:
@@ -63,7 +63,7 @@ def test_slowdown_has_the_numbers_of_the_projection() -> None:
 def test_a_line_changes_its_dash_where_its_evidence_changes() -> None:
     one = line()
     words = ["measured", "measured", "interpolated", "assumed", "assumed"]
-    block = drawn(slowdown([Line("row-wise", one.frame.assign(main_evidence=words))], asked()))
+    block = drawn(slowdown([SlowdownLine("row-wise", one.frame.assign(main_evidence=words))], asked()))
     parts = [trace for trace in block.figure.data if trace.line.dash]
     assert [part.line.dash for part in parts] == ["solid", "dash", "longdashdot"]
     assert parts[0].x[-1] == parts[1].x[0]  # no gap
@@ -87,11 +87,11 @@ def test_marks_among_the_lines_have_their_words_above_them() -> None:
 
 def test_every_line_has_its_name_at_its_end_and_none_covers_another() -> None:
     one = line()
-    lines = [scaled(Line(f"way {k}", one.frame), 1 + k / 1e3) for k in range(5)]
+    lines = [scaled(SlowdownLine(f"way {k}", one.frame), 1 + k / 1e3) for k in range(5)]
     figure = drawn(slowdown(lines, asked())).figure
     words = [each for each in figure.layout.annotations if each.text.startswith("way")]
     assert [each.text for each in words] == [each.label for each in lines]
-    scale = Scale(*(10**end for end in figure.layout.yaxis.range), 416, log=True)
+    scale = PixelScale(*(10**end for end in figure.layout.yaxis.range), 416, log=True)
     places = sorted(scale.pixel(10**each.y) + each.ay for each in words)
     assert np.diff(places) == pytest.approx([GAP] * 4, abs=0.2) and places[0] > 0
 
@@ -120,7 +120,7 @@ def test_both_figures_are_what_plotly_knows() -> None:
 
 
 def test_slowdown_of_what_fits_one_gpu_is_left_out() -> None:
-    small = Line("row-wise", project({"table_bytes": np.array([1e9, 2e9])}))
+    small = SlowdownLine("row-wise", project({"table_bytes": np.array([1e9, 2e9])}))
     found = slowdown([small], asked(1e9))
     assert isinstance(found, Missing) and "--table-size" in found.why
     assert "fit one GPU" in drawn(slowdown([line()], asked(1e9))).title
@@ -187,6 +187,6 @@ def test_the_sentence_about_shardings_follows_the_data(sizes: list[Size]) -> Non
 
 def test_the_footer_names_the_weakest_evidence() -> None:
     one = line()
-    better = Line("row-wise", one.frame.assign(evidence=str(Evidence.MEASURED)))
+    better = SlowdownLine("row-wise", one.frame.assign(evidence=str(Evidence.MEASURED)))
     assert drawn(slowdown([better], asked())).source.endswith("weakest evidence: measured.")
     assert drawn(slowdown([one], asked())).source.endswith("weakest evidence: assumed.")

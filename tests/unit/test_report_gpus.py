@@ -15,7 +15,7 @@ from cli_calls import Outcome, is_an_error
 from perfmodel.errors import BadInputError
 from perfmodel.plan.answer import compared, winner
 from perfmodel.project import Projection, project_one
-from perfmodel.report import pictures
+from perfmodel.report import picture_files
 from perfmodel.report.figures.block import Block, Missing
 from perfmodel.report.figures.names import on_more_gpus
 from perfmodel.report.figures.planned import per_table
@@ -114,7 +114,7 @@ def test_a_picture_of_each(
         for figure, path in wanted:
             path.write_text(figure.layout.title.text)
 
-    monkeypatch.setattr(pictures, "write_pictures", write)
+    monkeypatch.setattr(picture_files, "write_pictures", write)
     monkeypatch.setattr("perfmodel.cli.pictures.check_kaleido", lambda: None)
     words = (*WORDS, "--gpus", "16", "--sharding", "grid", "--format", "svg", "--out", str(tmp_path / "a"))
     done = cli("report", *words)

@@ -23,7 +23,7 @@ from perfmodel.cli.choices import measured_sizes, page_question
 from perfmodel.collectives.library import Faster, Library
 from perfmodel.passes.settings import OneDomain
 from perfmodel.project import project_one
-from perfmodel.report.figures import Block, Missing, evidence, style
+from perfmodel.report.figures import Block, Missing, evidence_figures, style
 from perfmodel.report.page import assemble, contents, lines, markdown
 from perfmodel.report.page.assemble import Page, block_data, script_safe
 from perfmodel.report.page.contents import FIXED
@@ -46,7 +46,7 @@ def _quick() -> Iterator[None]:
     """Shardings at three sizes, sizes left out once a machine: what is in these blocks has its own tests."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(contents, "SIZES", contents.SIZES[::3])
-        patch.setattr(evidence, "held_out_points", cache(evidence.held_out_points))
+        patch.setattr(evidence_figures, "held_out_points", cache(evidence_figures.held_out_points))
         yield
 
 

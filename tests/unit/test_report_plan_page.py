@@ -19,11 +19,11 @@ from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme
 from perfmodel.plan.dense import dense_of
 from perfmodel.plan.outcome import Outcome, given_outcome
 from perfmodel.plan.training import Costed, WholeStep
-from perfmodel.report.figures import gpus as gpus_of
+from perfmodel.report.figures import gpu_columns as gpus_of
 from perfmodel.report.figures import placements as pieces
 from perfmodel.report.figures.block import Block, Missing
+from perfmodel.report.figures.gpu_columns import Shown
 from perfmodel.report.figures.gpu_loads import balance, memory, pattern, step_colour
-from perfmodel.report.figures.gpus import Shown
 from perfmodel.report.figures.placements import held_by, placements
 from perfmodel.report.figures.plan_steps import steps
 from perfmodel.report.figures.plan_tables import others, tables
@@ -36,7 +36,7 @@ from perfmodel.report.page.plan_page import (
     plan_page,
     provenance,
 )
-from perfmodel.report.plan import plan_text
+from perfmodel.report.plan_text import plan_text
 from perfmodel.schema.distributions import zipf
 from perfmodel.units import format_bytes, format_ratio, format_time
 

@@ -16,14 +16,14 @@ from perfmodel.plan.dense import dense_of
 from perfmodel.plan.outcome import Outcome, given_outcome
 from perfmodel.plan.search import Search
 from perfmodel.plan.training import Costed, WholeStep
-from perfmodel.report.figures import gpus as gpus_of
+from perfmodel.report.figures import gpu_columns as gpus_of
+from perfmodel.report.figures.gpu_columns import ALIKE, EACH, Column, Shown, runs
 from perfmodel.report.figures.gpu_loads import balance, memory
-from perfmodel.report.figures.gpus import ALIKE, EACH, Column, Shown, runs
 from perfmodel.report.figures.placements import held_by
 from perfmodel.report.figures.plan_steps import steps
 from perfmodel.report.figures.timeline import EXPOSED, HIDDEN, KERNEL, timeline
 from perfmodel.report.page.plan_page import provenance
-from perfmodel.report.plan import limits, longest, step_label
+from perfmodel.report.plan_text import limits, longest, step_label
 from perfmodel.units import format_fraction, format_time
 
 GPUS = 128

@@ -14,7 +14,7 @@ from calibrate.machine.local_gpus import LocalGpu
 from calibrate.running.stopping import Summary
 from perfmodel.cli import progress
 from perfmodel.cli.progress import Progress
-from perfmodel.report.doctor import host_words
+from perfmodel.report.doctor_text import host_words
 from perfmodel.report.run import clock_words, plan_lines, point_name, progress_text, rate_words, stack_words
 from perfmodel.report.run_result import constants_text, crossovers, fitted_text, measured_here
 from perfmodel.schema.calibration import Calibration, Curve, Interval
@@ -250,7 +250,7 @@ def test_the_fitted_table_says_clock_and_library_where_they_differ(monkeypatch: 
 
 
 def test_what_to_try_stands_on_a_line_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    from perfmodel.report.doctor import numbered
+    from perfmodel.report.doctor_text import numbered
     from perfmodel.report.run_result import _group_text
     from perfmodel.schema.runs import Finish, Status
 

@@ -257,6 +257,6 @@ def test_quoted_rendezvous(source: str, variant: str, quoted_us: list[float]) ->
     ],
 )
 def test_bands_are_written_as_what_came_out_is(band: str, got: str, shown: str) -> None:
-    from perfmodel.report.validate import in_unit_of
+    from perfmodel.report.validation_text import in_unit_of
 
     assert in_unit_of(band, got) == shown

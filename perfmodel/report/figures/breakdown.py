@@ -10,7 +10,7 @@ from perfmodel.project import Projection
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Missing, Switch
 from perfmodel.report.figures.over import SIZES, Over
-from perfmodel.report.projection import band, short_label
+from perfmodel.report.projection_text import band, short_label
 from perfmodel.schema.evidence import Evidence
 from perfmodel.units import format_bytes, format_count, format_fraction, format_time
 

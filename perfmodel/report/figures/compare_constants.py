@@ -13,7 +13,14 @@ from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Missing
 from perfmodel.report.figures.compare import Pair
 from perfmodel.report.figures.compare_curves import common_curves, model_of
-from perfmodel.report.figures.rows import BAR, legend_mark, ratio_row_axis, row_rules, row_words, rows_figure
+from perfmodel.report.figures.row_layout import (
+    BAR,
+    legend_mark,
+    ratio_row_axis,
+    row_rules,
+    row_words,
+    rows_figure,
+)
 from perfmodel.report.figures.words import collective_name, hover, interval_end, safe, sentence
 from perfmodel.schema.calibration import Calibration, Curve, Interval, Law
 from perfmodel.schema.evidence import COLLECTIVES, Evidence

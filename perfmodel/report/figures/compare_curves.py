@@ -16,7 +16,7 @@ from perfmodel.passes.settings import BEST, Setting
 from perfmodel.project.comparison import VERDICTS, Verdict
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Missing
-from perfmodel.report.figures.collectives import Measured, measured, medians
+from perfmodel.report.figures.collective_curves import MeasuredLibrary, measured, medians
 from perfmodel.report.figures.compare import INDEPENDENT, PAD, Pair, letters, verdict_traces
 from perfmodel.report.figures.words import collective_name, hover, interval_end, library_name, safe, sentence
 from perfmodel.schema.calibration import Curve
@@ -35,7 +35,7 @@ class _Cell:
 
     collective: str
     curves: tuple[Curve, Curve]
-    sources: tuple[Measured, Measured]
+    sources: tuple[MeasuredLibrary, MeasuredLibrary]
     sizes: Floats
     times: tuple[CollectiveEstimate, CollectiveEstimate]
 
@@ -62,7 +62,7 @@ def model_of(setting: Setting) -> CollectiveModel | None:
         return None
 
 
-def _source_of(setting: Setting) -> Measured | None:
+def _source_of(setting: Setting) -> MeasuredLibrary | None:
     """As ``model_of``, with the samples. Limits: nothing known -> None"""
     library = str(Backend.NCCL) if setting.backend == BEST else setting.backend
     return measured(setting.machine, library, setting.clock, setting.calibration)
@@ -114,7 +114,9 @@ def _why(collective: str, models: tuple[CollectiveModel | None, ...], a: list[Cu
     return f"{said}; on {'B' if ranks[0] else 'A'}'s machine: {line}"
 
 
-def _cell(collective: str, curves: tuple[Curve, Curve], sources: tuple[Measured, Measured]) -> _Cell:
+def _cell(
+    collective: str, curves: tuple[Curve, Curve], sources: tuple[MeasuredLibrary, MeasuredLibrary]
+) -> _Cell:
     low = min(curve.anchor_bytes[0] for curve in curves)
     high = max(curve.anchor_bytes[-1] for curve in curves)
     steps = max(round(float(np.log2(high / low)) * _PER_OCTAVE), 1)

@@ -11,9 +11,9 @@ from perfmodel.project.comparison import Difference, Verdict, differences, large
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Missing, Switch
 from perfmodel.report.figures.compare import INDEPENDENT, Pair, verdict_mark
-from perfmodel.report.figures.rows import BAR, legend_mark, row_rules, row_words, rows_figure
+from perfmodel.report.figures.row_layout import BAR, legend_mark, row_rules, row_words, rows_figure
 from perfmodel.report.figures.words import hover, safe, sentence
-from perfmodel.report.projection import band, short_label
+from perfmodel.report.projection_text import band, short_label
 from perfmodel.units import counted, format_bytes, format_count, format_fraction, format_time
 
 STEPS, DIFFERENCES = "compare-steps", "compare-differences"

@@ -50,7 +50,7 @@ def _held(value: float, low: float, high: float) -> float:
 
 
 @dataclass(frozen=True)
-class Scale:
+class PixelScale:
     """A y axis that is so many pixels long."""
 
     lowest: float
@@ -68,7 +68,7 @@ class Scale:
         return self.pixels * (self.of(self.highest) - self.of(value)) / span
 
 
-def end_labels(ends: Sequence[LabelledEnd], scale: Scale) -> list[dict[str, Any]]:
+def end_labels(ends: Sequence[LabelledEnd], scale: PixelScale) -> list[dict[str, Any]]:
     """Annotations right of the ends, each with a short line to its own; the x axis is logarithmic."""
     wanted = [scale.pixel(end.y) for end in ends]
     places = dodged(wanted, GAP, scale.pixels)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Switch
-from perfmodel.report.figures.gpus import (
+from perfmodel.report.figures.gpu_columns import (
     ALIKE,
     ORDER,
     OWN_COLOUR,
@@ -23,9 +23,9 @@ from perfmodel.report.figures.gpus import (
     source,
     time_unit,
 )
-from perfmodel.report.figures.placements import Piece
+from perfmodel.report.figures.placements import GpuPiece
 from perfmodel.report.figures.words import hover
-from perfmodel.report.plan import step_label
+from perfmodel.report.plan_text import step_label
 from perfmodel.units import counted, format_count, format_fraction, format_ratio, format_time
 
 MEMORY, BALANCE = "memory", "balance"
@@ -35,7 +35,7 @@ _SAME = 5e-4  # of the mean: as much as the others
 PATTERNS = ("", "/", "", "\\", "", "x", "", "-", "/", "\\", "x", "+", "-", "/", "|", "x")
 
 
-def memory(shown: Shown, held: Sequence[Sequence[Piece]]) -> Block:
+def memory(shown: Shown, held: Sequence[Sequence[GpuPiece]]) -> Block:
     """Bytes of every GPU by sharding, with the optimizer's state, buffers, and what may be used.
 
     held  of every column (``placements.held_by``)
@@ -111,7 +111,7 @@ def memory_title(shown: Shown) -> str:
     )
 
 
-def _memory_parts(shown: Shown, held: Sequence[Sequence[Piece]]) -> dict[str, NDArray[np.float64]]:
+def _memory_parts(shown: Shown, held: Sequence[Sequence[GpuPiece]]) -> dict[str, NDArray[np.float64]]:
     """Bytes in every column by sharding, then optimizer state and buffers; what nobody has is left out."""
     _, columns = shown.columns
     found = {name: np.zeros(len(columns)) for name in ORDER[:-1]}

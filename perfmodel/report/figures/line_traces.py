@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from perfmodel.project import Projection
 from perfmodel.report.figures import style
-from perfmodel.report.figures.ends import LabelledEnd, Scale, end_labels
+from perfmodel.report.figures.ends import LabelledEnd, PixelScale, end_labels
 from perfmodel.report.figures.words import safe
 from perfmodel.schema.evidence import MAIN_SHARE, Evidence
 
@@ -21,7 +21,7 @@ Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True, eq=False)
-class Line:
+class SlowdownLine:
     """One way to exchange over many sizes or numbers of GPUs.
 
     frame   what ``perfmodel.project`` gives, a row a size or number, increasing
@@ -58,7 +58,7 @@ class Columns:
     high: str
 
 
-def drawn_of(lines: Sequence[Line], columns: Sequence[str]) -> list[Drawn]:
+def drawn_of(lines: Sequence[SlowdownLine], columns: Sequence[str]) -> list[Drawn]:
     """Every line with these columns of its frame, its colour and its marker; the first is drawn stronger."""
     kinds = [at if line.style is None else line.style for at, line in enumerate(lines)]
     return [
@@ -67,7 +67,7 @@ def drawn_of(lines: Sequence[Line], columns: Sequence[str]) -> list[Drawn]:
     ]
 
 
-def _rows(line: Line, names: Sequence[str]) -> Iterator[dict[str, Any]]:
+def _rows(line: SlowdownLine, names: Sequence[str]) -> Iterator[dict[str, Any]]:
     """Rows of the data: numbers in SI units."""
     columns = [line.frame[name].tolist() for name in (*names, "evidence", "main_evidence")]
     for *numbers, weakest, main in zip(*columns, strict=True):
@@ -120,7 +120,7 @@ def parts_of(evidence: Sequence[str]) -> Iterator[tuple[slice, str]]:
         yield slice(max(span[0] - 1, 0), span[-1] + 1), kind
 
 
-def labels(drawn: Sequence[Drawn], x: str, y: str, scale: Scale) -> list[dict[str, Any]]:
+def labels(drawn: Sequence[Drawn], x: str, y: str, scale: PixelScale) -> list[dict[str, Any]]:
     """The name of each line at its end, moved up or down where two would overlap."""
     ends = [LabelledEnd(safe(d.label), d.rows[-1][x], d.rows[-1][y], d.colour) for d in drawn]
     return end_labels(ends, scale)

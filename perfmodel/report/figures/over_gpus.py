@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 from perfmodel.project import Projection
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Missing, Switch
-from perfmodel.report.figures.ends import LabelledEnd, Scale, end_labels
+from perfmodel.report.figures.ends import LabelledEnd, PixelScale, end_labels
 from perfmodel.report.figures.line_traces import (
     Columns,
     Drawn,
-    Line,
     Row,
+    SlowdownLine,
     dash_words,
     drawn_of,
     evidence_words,
@@ -90,7 +90,7 @@ _QUANTITIES = (
 )
 
 
-def over_gpus(lines: Sequence[Line], asked: Projection) -> Block | Missing:
+def over_gpus(lines: Sequence[SlowdownLine], asked: Projection) -> Block | Missing:
     """Lines with bands over numbers of GPUs; the first is the way that was asked for.
 
     asked   the projection that the sentence is about, of the first line's way
@@ -129,7 +129,7 @@ def over_gpus(lines: Sequence[Line], asked: Projection) -> Block | Missing:
     return Block(NAME, sentence(known, asked), how, figure, source(asked, rows), rows, switches)
 
 
-def sentence(lines: Sequence[Line], asked: Projection) -> str:
+def sentence(lines: Sequence[SlowdownLine], asked: Projection) -> str:
     """What the lines say at the number of GPUs of ``asked``, and where the most samples pass."""
     low, high = asked.band
     if asked.gpus == 1:
@@ -186,7 +186,7 @@ def _switch(quantity: _Quantity, drawn: Sequence[Drawn], borders: Sequence[tuple
     ideal = [*reference.values()]
     values = [value for one in drawn for name in (shown.low, shown.high) for value in one.values(name)]
     low, high = _BELOW * min([*values, *ideal]), _ABOVE * max([*values, *ideal])
-    scale = Scale(low, high, _HEIGHT - _MARGIN["t"] - _MARGIN["b"], log=True)
+    scale = PixelScale(low, high, _HEIGHT - _MARGIN["t"] - _MARGIN["b"], log=True)
     ends = [LabelledEnd(safe(d.label), d.rows[-1][shown.x], d.rows[-1][shown.y], d.colour) for d in drawn]
     ends.append(LabelledEnd(_IDEAL, max(reference), ideal[-1], style.PALETTE[7]))
     words = [*rule_words(borders), *end_labels(ends, scale)]

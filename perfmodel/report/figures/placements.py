@@ -13,7 +13,7 @@ from perfmodel.model import exchanges as ex
 from perfmodel.plan.memory import PlanMemory
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Switch
-from perfmodel.report.figures.gpus import (
+from perfmodel.report.figures.gpu_columns import (
     ALIKE,
     HOT,
     ORDER,
@@ -27,7 +27,7 @@ from perfmodel.report.figures.gpus import (
     time_unit,
 )
 from perfmodel.report.figures.words import hover, safe
-from perfmodel.report.plan import next_best
+from perfmodel.report.plan_text import next_best
 from perfmodel.units import counted, format_count, format_time
 
 NAME = "placements"
@@ -40,7 +40,7 @@ _NAMES = 4  # of tables in a block of several
 
 
 @dataclass(frozen=True)
-class Piece:
+class GpuPiece:
     """What a GPU holds of some tables, or does for its own samples (no table)."""
 
     sharding: str
@@ -57,13 +57,13 @@ class Piece:
         return self.rows_bytes + self.state_bytes
 
 
-def held_by(shown: Shown) -> list[list[Piece]]:
+def held_by(shown: Shown) -> list[list[GpuPiece]]:
     """What the GPU of every column holds."""
     _, columns = shown.columns
     return [list(pieces_of(shown, column.rank)) for column in columns]
 
 
-def placements(shown: Shown, held: Sequence[Sequence[Piece]]) -> Block:
+def placements(shown: Shown, held: Sequence[Sequence[GpuPiece]]) -> Block:
     """Shards of every GPU by bytes and by time, coloured by sharding.
 
     held  of every column (``held_by``)
@@ -119,17 +119,17 @@ def title(shown: Shown) -> str:
 _IN_WORDS = {"3d": "cut in 3d"}
 
 
-def pieces_of(shown: Shown, rank: int) -> Iterator[Piece]:
+def pieces_of(shown: Shown, rank: int) -> Iterator[GpuPiece]:
     """What one GPU holds, from the bottom of its column to the top: shards, copies, its own samples."""
     found = [*_copies(shown, rank), *_shards(shown, rank)]
     size = shown.answer.evaluator.tables.rows * shown.answer.evaluator.tables.dim
     yield from sorted(found, key=lambda p: (ORDER.index(p.sharding), -size[p.tables[0]], p.tables[0]))
     memory: PlanMemory = shown.answer.found.memory
     rest = float(shown.shares.total_s[rank]) - sum(piece.time_s for piece in found)
-    yield Piece(OWN, (), 0, 0, float(memory.buffer_bytes[rank]), 0.0, max(rest, 0.0))
+    yield GpuPiece(OWN, (), 0, 0, float(memory.buffer_bytes[rank]), 0.0, max(rest, 0.0))
 
 
-def _shards(shown: Shown, rank: int) -> Iterator[Piece]:
+def _shards(shown: Shown, rank: int) -> Iterator[GpuPiece]:
     plan, e = shown.answer.plan, shown.answer.evaluator
     tables = plan.shards[0][plan.shards[1] == rank]
     rows, state = e.shard_memory(
@@ -140,20 +140,20 @@ def _shards(shown: Shown, rank: int) -> Iterator[Piece]:
         placement = plan.placements[t]
         part = int(np.flatnonzero(placement.ranks == rank)[0])
         i, j = divmod(part, placement.scheme.col_parts)
-        yield Piece(shown.groups[t].sharding, (t,), i, j, float(row), float(more), float(time))
+        yield GpuPiece(shown.groups[t].sharding, (t,), i, j, float(row), float(more), float(time))
 
 
-def _copies(shown: Shown, rank: int) -> Iterator[Piece]:
+def _copies(shown: Shown, rank: int) -> Iterator[GpuPiece]:
     plan, e = shown.answer.plan, shown.answer.evaluator
     times = shown.shares.copies_s(rank)
     whole = np.array([placement.ranks.size == 0 for placement in plan.placements])
     for name, tables in (("data-parallel", np.flatnonzero(whole)), (HOT, np.flatnonzero(plan.hot_rows > 0))):
         held = e.shard_memory(tables, 1, 1) if name != HOT else e.copied_memory(tables, plan.hot_rows[tables])
         for t, row, more in zip(tables.tolist(), *held, strict=True):
-            yield Piece(name, (t,), 0, 0, float(row), float(more), float(times[t]))
+            yield GpuPiece(name, (t,), 0, 0, float(row), float(more), float(times[t]))
 
 
-def _merged(columns: Sequence[Sequence[Piece]]) -> list[list[Piece]]:
+def _merged(columns: Sequence[Sequence[GpuPiece]]) -> list[list[GpuPiece]]:
     """Small pieces of one sharding as one, in every column."""
     top = [max((sum(f(p) for p in held) for held in columns), default=0.0) for f in (_bytes, _time)]
     small, found = _SMALL, [list(held) for held in columns]
@@ -164,18 +164,18 @@ def _merged(columns: Sequence[Sequence[Piece]]) -> list[list[Piece]]:
         small *= 2
 
 
-def _bytes(piece: Piece) -> float:
+def _bytes(piece: GpuPiece) -> float:
     return piece.held_bytes
 
 
-def _time(piece: Piece) -> float:
+def _time(piece: GpuPiece) -> float:
     return piece.time_s
 
 
-def _merge(held: Sequence[Piece], low_bytes: float, low_s: float) -> list[Piece]:
-    found: list[Piece] = []
+def _merge(held: Sequence[GpuPiece], low_bytes: float, low_s: float) -> list[GpuPiece]:
+    found: list[GpuPiece] = []
     for name in ORDER:
-        rest: list[Piece] = []
+        rest: list[GpuPiece] = []
         for piece in held:
             if piece.sharding == name:
                 large = piece.held_bytes >= low_bytes or piece.time_s >= low_s or name == OWN
@@ -184,11 +184,11 @@ def _merge(held: Sequence[Piece], low_bytes: float, low_s: float) -> list[Piece]
             found += rest
         elif rest:
             sums = (sum(getattr(p, key) for p in rest) for key in ("rows_bytes", "state_bytes", "time_s"))
-            found.append(Piece(name, tuple(t for p in rest for t in p.tables), 0, 0, *sums))
+            found.append(GpuPiece(name, tuple(t for p in rest for t in p.tables), 0, 0, *sums))
     return found
 
 
-def _draw(figure: Any, shown: Shown, columns: Sequence[Sequence[Piece]]) -> tuple[Switch, ...]:
+def _draw(figure: Any, shown: Shown, columns: Sequence[Sequence[GpuPiece]]) -> tuple[Switch, ...]:
     """A trace a sharding; returns the two ways to see them."""
     import plotly.graph_objects as go
 
@@ -243,7 +243,7 @@ _LEGEND = {
 }
 
 
-def _below(held: Iterable[Piece], piece: Piece, f: Any) -> float:
+def _below(held: Iterable[GpuPiece], piece: GpuPiece, f: Any) -> float:
     total = 0.0
     for each in held:
         if each is piece:
@@ -252,14 +252,14 @@ def _below(held: Iterable[Piece], piece: Piece, f: Any) -> float:
     return total
 
 
-def _label(shown: Shown, piece: Piece, value: float, top: float, columns: int) -> str:
+def _label(shown: Shown, piece: GpuPiece, value: float, top: float, columns: int) -> str:
     if columns > _NAMED_COLUMNS or value < _NAMED_HEIGHT * top or not piece.tables:
         return ""
     names = shown.answer.evaluator.tables.names
     return safe(names[piece.tables[0]]) if len(piece.tables) == 1 else f"{len(piece.tables)} tables"
 
 
-def _hover(shown: Shown, where: str, column: Column, piece: Piece) -> str:
+def _hover(shown: Shown, where: str, column: Column, piece: GpuPiece) -> str:
     total = float(shown.shares.total_s[column.rank])
     time = f"{format_time(piece.time_s)} of the {format_time(total)} that this GPU is busy"
     if not piece.tables:
@@ -273,7 +273,7 @@ def _hover(shown: Shown, where: str, column: Column, piece: Piece) -> str:
     return hover([*_what(shown, where, piece), held, time, _why(shown, piece)])
 
 
-def _what(shown: Shown, where: str, piece: Piece) -> list[str]:
+def _what(shown: Shown, where: str, piece: GpuPiece) -> list[str]:
     """Which tables, how they are sharded, which rows and columns."""
     tables = shown.answer.evaluator.tables
     names = [safe(tables.names[t]) for t in piece.tables[:_NAMES]]
@@ -304,7 +304,7 @@ def _elements(shown: Shown, t: int) -> str:
     return f"{float(ex.part_elements(shown.answer.evaluator.tables.dim[t], scheme.col_parts)):.0f}"
 
 
-def _why(shown: Shown, piece: Piece) -> str:
+def _why(shown: Shown, piece: GpuPiece) -> str:
     """What the next best scheme would cost."""
     if len(piece.tables) > 1 or piece.sharding == HOT:
         return ""
@@ -312,7 +312,7 @@ def _why(shown: Shown, piece: Piece) -> str:
     return f"next best: {words}" if words else ""
 
 
-def _row(shown: Shown, column: Column, piece: Piece, kind: str) -> Mapping[str, Any]:
+def _row(shown: Shown, column: Column, piece: GpuPiece, kind: str) -> Mapping[str, Any]:
     tables = shown.answer.evaluator.tables
     one = piece.tables[0] if len(piece.tables) == 1 else None
     scheme = shown.answer.plan.placements[one].scheme if one is not None else None

@@ -10,11 +10,11 @@ from perfmodel.plan.cost import StepCost
 from perfmodel.plan.training import is_communication
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Switch
+from perfmodel.report.figures.gpu_columns import Shown, levels, source, time_unit
 from perfmodel.report.figures.gpu_loads import pattern, step_colour
-from perfmodel.report.figures.gpus import Shown, levels, source, time_unit
 from perfmodel.report.figures.words import hover
-from perfmodel.report.plan import longest, step_label
-from perfmodel.report.projection import band
+from perfmodel.report.plan_text import longest, step_label
+from perfmodel.report.projection_text import band
 from perfmodel.units import format_bytes, format_fraction, format_time
 
 STEPS = "steps"

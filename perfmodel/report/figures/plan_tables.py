@@ -11,9 +11,9 @@ from perfmodel.plan.outcome import Group
 from perfmodel.plan.placement import SHARDINGS, Scheme
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Missing, Switch
-from perfmodel.report.figures.gpus import Shown, colour_of, size_words, source, time_unit
+from perfmodel.report.figures.gpu_columns import Shown, colour_of, size_words, source, time_unit
 from perfmodel.report.figures.words import hover, safe
-from perfmodel.report.plan import EXCHANGE_WORDS, next_best, parts_text, ranks_text
+from perfmodel.report.plan_text import EXCHANGE_WORDS, next_best, parts_text, ranks_text
 from perfmodel.units import counted, format_count, format_fraction, format_number, format_time
 
 TABLES, OTHERS = "tables", "others"

@@ -11,7 +11,7 @@ from perfmodel.plan.search import Search
 from perfmodel.plan.tables import PlanTables
 from perfmodel.project import Projection
 from perfmodel.report.figures.block import Block, Missing
-from perfmodel.report.figures.gpus import Shown
+from perfmodel.report.figures.gpu_columns import Shown
 from perfmodel.report.figures.plan_tables import tables
 from perfmodel.units import counted, format_ratio, format_time
 

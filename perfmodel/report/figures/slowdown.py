@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 from perfmodel.project import Projection
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Missing, Switch
-from perfmodel.report.figures.ends import GAP, Scale
+from perfmodel.report.figures.ends import GAP, PixelScale
 from perfmodel.report.figures.line_traces import (
     Columns,
     Drawn,
-    Line,
+    SlowdownLine,
     dash_words,
     drawn_of,
     evidence_words,
@@ -48,7 +48,7 @@ class Mark:
     label: str
 
 
-def slowdown(lines: Sequence[Line], asked: Projection, marks: Sequence[Mark] = ()) -> Block | Missing:
+def slowdown(lines: Sequence[SlowdownLine], asked: Projection, marks: Sequence[Mark] = ()) -> Block | Missing:
     """Lines with bands over table sizes; the first is the way that was asked for.
 
     asked   the projection that the sentence is about, of the first line's way
@@ -86,11 +86,11 @@ def slowdown(lines: Sequence[Line], asked: Projection, marks: Sequence[Mark] = (
     return Block(NAME, title, how, figure, source(asked, rows), rows, switches)
 
 
-def _scale(lowest: float, highest: float, *, log: bool) -> Scale:
-    return Scale(lowest, highest, _HEIGHT - _MARGIN["t"] - _MARGIN["b"], log)
+def _scale(lowest: float, highest: float, *, log: bool) -> PixelScale:
+    return PixelScale(lowest, highest, _HEIGHT - _MARGIN["t"] - _MARGIN["b"], log)
 
 
-def sentence(lines: Sequence[Line], asked: Projection) -> str:
+def sentence(lines: Sequence[SlowdownLine], asked: Projection) -> str:
     """What the lines say at the size of ``asked``, which every line has."""
     low, high = asked.band
     size = format_bytes(asked.gpu_count.table_bytes, binary=False)
@@ -162,7 +162,7 @@ _PUBLISHED = style.PALETTE[7]
 
 
 def _mark_words(
-    marks: Sequence[Mark], rows: Sequence[Mapping[str, Any]], scale: Scale
+    marks: Sequence[Mark], rows: Sequence[Mapping[str, Any]], scale: PixelScale
 ) -> list[dict[str, Any]]:
     """The value of each mark: beside it where it lies below all lines, else over their bands."""
     words, above = [], 0

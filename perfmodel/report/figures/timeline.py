@@ -11,9 +11,9 @@ from perfmodel.model.schedule import NETWORK, Schedule, Steady, alone, steady
 from perfmodel.plan.training import WholeStep, is_communication
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block
-from perfmodel.report.figures.gpus import Shown, source, time_unit
+from perfmodel.report.figures.gpu_columns import Shown, source, time_unit
 from perfmodel.report.figures.words import hover
-from perfmodel.report.plan import step_label
+from perfmodel.report.plan_text import step_label
 from perfmodel.units import format_fraction, format_time
 
 TIMELINE = "timeline"

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Missing
-from perfmodel.report.figures.rows import BAR, ratio_row_axis, row_words, rows_figure
+from perfmodel.report.figures.row_layout import BAR, ratio_row_axis, row_words, rows_figure
 from perfmodel.report.figures.words import collective_name, hover, safe, sentence, signed
 from perfmodel.schema.evidence import COLLECTIVES
 from perfmodel.units import counted, format_bytes, format_fraction, format_time

@@ -11,7 +11,7 @@ from perfmodel.passes.steps import StepRow
 from perfmodel.project import Projection
 from perfmodel.report.figures.compare_curves import model_of
 from perfmodel.report.figures.words import collective_name, library_name
-from perfmodel.report.projection import short_label
+from perfmodel.report.projection_text import short_label
 from perfmodel.schema.calibration import (
     Calibration,
     list_calibrations,

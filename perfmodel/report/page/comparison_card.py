@@ -8,7 +8,7 @@ from perfmodel.report.figures.compare import Pair
 from perfmodel.report.figures.words import interval_end
 from perfmodel.report.page.parts import Card
 from perfmodel.report.page.question_card import question_card
-from perfmodel.report.projection import band
+from perfmodel.report.projection_text import band
 from perfmodel.units import (
     counted,
     format_bytes,

@@ -9,9 +9,9 @@ from perfmodel.errors import NoCalibrationError
 from perfmodel.plan.sizes import by_size
 from perfmodel.project import Projection
 from perfmodel.report.figures.block import Block, Missing
-from perfmodel.report.figures.evidence import EVIDENCE
-from perfmodel.report.figures.shardings import NAME as SHARDINGS
-from perfmodel.report.figures.shardings import shardings
+from perfmodel.report.figures.evidence_figures import EVIDENCE
+from perfmodel.report.figures.sharding_winners import NAME as SHARDINGS
+from perfmodel.report.figures.sharding_winners import shardings
 from perfmodel.report.page.lines import Lines, answerable
 from perfmodel.report.page.parts import Selector
 from perfmodel.report.page.views import Across, ViewsAsked, small_sizes, view_of

@@ -12,13 +12,13 @@ from perfmodel.plan.answer import compared, winner
 from perfmodel.plan.sizes import Size
 from perfmodel.project import Projection, project_one
 from perfmodel.report.figures.block import Block, Missing
-from perfmodel.report.figures.evidence import EVIDENCE
+from perfmodel.report.figures.evidence_figures import EVIDENCE
 from perfmodel.report.figures.over import GPUS
 from perfmodel.report.figures.planned import NAME as PER_TABLE
 from perfmodel.report.figures.planned import per_table
-from perfmodel.report.figures.sensitivity import CHANGES, HEAT_MAP, TORNADO
-from perfmodel.report.figures.shardings import NAME as SHARDINGS
-from perfmodel.report.figures.shardings import shardings
+from perfmodel.report.figures.sharding_winners import NAME as SHARDINGS
+from perfmodel.report.figures.sharding_winners import shardings
+from perfmodel.report.figures.what_if import CHANGES, HEAT_MAP, TORNADO
 from perfmodel.report.page.gpu_views import FixedTables, GpuLines, GpuViewsAsked, bar_numbers, gpu_view
 from perfmodel.report.page.parts import Selector
 from perfmodel.report.page.views import Across

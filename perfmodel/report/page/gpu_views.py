@@ -14,7 +14,7 @@ from perfmodel.plan.answer import compared
 from perfmodel.project import Projection, project_each
 from perfmodel.report.figures.block import Missing
 from perfmodel.report.figures.breakdown import breakdown
-from perfmodel.report.figures.line_traces import Line
+from perfmodel.report.figures.line_traces import SlowdownLine
 from perfmodel.report.figures.over import GPUS
 from perfmodel.report.figures.over_gpus import over_gpus, sentence
 from perfmodel.report.figures.style import PALETTE
@@ -148,12 +148,12 @@ def sharded(base: Projection, way: str | None) -> Projection:
     return found.answer
 
 
-def _line(answers: Sequence[Projection], label: str) -> Line:
+def _line(answers: Sequence[Projection], label: str) -> SlowdownLine:
     """A line through answers that were found one by one."""
-    return Line(label, _frame(answers))
+    return SlowdownLine(label, _frame(answers))
 
 
-def _beside(own: Line, others: Sequence[Line]) -> Iterator[Line]:
+def _beside(own: SlowdownLine, others: Sequence[SlowdownLine]) -> Iterator[SlowdownLine]:
     """The line of the asked sharding with the first colour, which row-wise gives up."""
     yield replace(own, style=0)
     taken = {line.style for line in others}

@@ -12,7 +12,7 @@ import numpy as np
 from perfmodel.errors import NoCalibrationError, PerfmodelError
 from perfmodel.passes.settings import BEST, CLUSTER, Setting
 from perfmodel.project import Projection, prepare, project, project_each, project_grid
-from perfmodel.report.figures.line_traces import Line
+from perfmodel.report.figures.line_traces import SlowdownLine
 from perfmodel.report.figures.style import PALETTE
 from perfmodel.report.figures.words import library_name
 from perfmodel.report.page.setups import Curves, Loaded, Setup, beside, clock_words, libraries, with_way
@@ -92,7 +92,7 @@ class Lines:
         self._known: dict[int, list[Curves]] = {}
         self._found: dict[tuple[Any, ...], list[pd.DataFrame | None]] = {}
 
-    def of(self, setup: Setup, workload: Workload) -> Iterator[Line]:
+    def of(self, setup: Setup, workload: Workload) -> Iterator[SlowdownLine]:
         """The way that was chosen first; then the other exchanges and libraries, and one NVLink domain."""
         seen: list[Any] = []
         taken: set[int] = set()
@@ -102,7 +102,7 @@ class Lines:
                 continue
             seen.append(frame["slowdown"].to_numpy())
             kind = self._style(way, scenario, taken)
-            yield Line(self._label(way, setup, scenario), frame, scenario != CLUSTER, kind)
+            yield SlowdownLine(self._label(way, setup, scenario), frame, scenario != CLUSTER, kind)
 
     def grid(self, way: Setup, options: Mapping[str, Any]) -> list[float]:
         """Values of ``axis`` that a line has, increasing."""

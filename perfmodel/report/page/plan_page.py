@@ -13,8 +13,8 @@ from perfmodel.plan.files import plan_record
 from perfmodel.plan.outcome import Outcome
 from perfmodel.plan.training import WholeStep
 from perfmodel.report.figures.block import Block, Missing
+from perfmodel.report.figures.gpu_columns import Shown
 from perfmodel.report.figures.gpu_loads import balance, memory
-from perfmodel.report.figures.gpus import Shown
 from perfmodel.report.figures.placements import held_by, placements
 from perfmodel.report.figures.plan_steps import steps
 from perfmodel.report.figures.plan_tables import others, tables
@@ -22,8 +22,8 @@ from perfmodel.report.figures.timeline import timeline
 from perfmodel.report.page.parts import Card, Page, View
 from perfmodel.report.page.question_card import evidence_bar
 from perfmodel.report.page.sources import code, folded, named, table, values, versions
-from perfmodel.report.plan import STOPPED, compared_with, kept_words, step_label
-from perfmodel.report.projection import band
+from perfmodel.report.plan_text import STOPPED, compared_with, kept_words, step_label
+from perfmodel.report.projection_text import band
 from perfmodel.schema.evidence import MAIN_SHARE, Evidence
 from perfmodel.units import (
     counted,

@@ -13,9 +13,9 @@ from perfmodel.plan.answer import evaluator_of
 from perfmodel.plan.explain_plan import explain_alike_step
 from perfmodel.project import Projection
 from perfmodel.project.explain_step import explain_step
-from perfmodel.report.explain import explanation_text
+from perfmodel.report.explanation_text import explanation_text
 from perfmodel.report.page.sources import code, folded, named, values, versions
-from perfmodel.report.projection import short_label
+from perfmodel.report.projection_text import short_label
 from perfmodel.units import format_fraction, format_time
 
 

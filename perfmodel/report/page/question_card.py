@@ -10,7 +10,7 @@ from perfmodel.project import Projection
 from perfmodel.project.sensitivity import next_experiment
 from perfmodel.report.figures.style import EVIDENCE_COLOURS
 from perfmodel.report.page.parts import Card
-from perfmodel.report.projection import experiment_text
+from perfmodel.report.projection_text import experiment_text
 from perfmodel.schema.evidence import MAIN_SHARE, Evidence
 from perfmodel.units import format_bytes, format_count, format_fraction, format_ratio, format_time
 

@@ -36,7 +36,7 @@ _HEIGHT = 780
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredLibrary:
     """One library on one machine at one clock: its model, and the samples behind it (None: not here)."""
 
     model: CollectiveModel
@@ -55,16 +55,16 @@ class Measured:
 
 def measured(
     machine: Machine, backend: str, clock: str | None = None, calibration: str | Path | None = None
-) -> Measured | None:
+) -> MeasuredLibrary | None:
     """A library of a machine with its samples; None where there is no calibration of it."""
     try:
         model = CollectiveModel.load(machine, backend, clock, calibration)
     except NoCalibrationError:
         return None
     try:
-        return Measured(model, curve_samples(model.calibration, machine, calibration or ""))
+        return MeasuredLibrary(model, curve_samples(model.calibration, machine, calibration or ""))
     except BadInputError:
-        return Measured(model, None)
+        return MeasuredLibrary(model, None)
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class _Series:
 
     label: str
     index: int
-    source: Measured
+    source: MeasuredLibrary
     curve: Curve
     points: pd.DataFrame  # payload_bytes, time_s, low_s, high_s, n, fitted_s, residual
 
@@ -83,7 +83,7 @@ class _Series:
 
 
 def collectives(
-    libraries: Sequence[Measured | None], collective: str, gpus: int, *, name: str = "collectives"
+    libraries: Sequence[MeasuredLibrary | None], collective: str, gpus: int, *, name: str = "collectives"
 ) -> Block | Missing:
     """Time, bus bandwidth and residuals of one collective on one group of ranks, of several libraries.
 
@@ -110,7 +110,7 @@ def collectives(
     )
 
 
-def _series(libraries: Sequence[Measured | None], collective: str, gpus: int) -> Iterator[_Series]:
+def _series(libraries: Sequence[MeasuredLibrary | None], collective: str, gpus: int) -> Iterator[_Series]:
     known = [m for m in libraries if m is not None]
     several = len({m.model.machine.name for m in known}) > 1
     for index, one in enumerate(known):
@@ -122,11 +122,11 @@ def _series(libraries: Sequence[Measured | None], collective: str, gpus: int) ->
         yield _Series(label, index, one, curve, medians(one, curve))
 
 
-def _nvlink(one: Measured) -> bool:
+def _nvlink(one: MeasuredLibrary) -> bool:
     return one.model.machine.nvlink_domain_gpus > 1
 
 
-def medians(one: Measured, curve: Curve) -> pd.DataFrame:
+def medians(one: MeasuredLibrary, curve: Curve) -> pd.DataFrame:
     """Each size: median, range and number of its samples, the fitted time, and median over fitted less 1.
 
     Limits: samples that are not here -> the times that a projection takes, n = 0

@@ -11,7 +11,14 @@ from perfmodel.project import Projection, grids, project
 from perfmodel.project.sensitivity import Sensitivity, Swing, sensitivities, swings
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Missing, Switch
-from perfmodel.report.figures.rows import BAR, legend_mark, ratio_row_axis, row_rules, row_words, rows_figure
+from perfmodel.report.figures.row_layout import (
+    BAR,
+    legend_mark,
+    ratio_row_axis,
+    row_rules,
+    row_words,
+    rows_figure,
+)
 from perfmodel.report.figures.words import hover, safe, sentence
 from perfmodel.schema.evidence import Evidence
 from perfmodel.schema.machine import KEYS

@@ -10,7 +10,7 @@ from perfmodel.passes.equations import Equation, section_of
 from perfmodel.passes.explanation import Explanation
 from perfmodel.passes.one_collective import CollectiveExplanation
 from perfmodel.passes.terms import Term
-from perfmodel.report.projection import band
+from perfmodel.report.projection_text import band
 from perfmodel.report.terminal import facts, paragraph, sides, table
 from perfmodel.units import format_fraction, format_rate, format_ratio, format_time
 

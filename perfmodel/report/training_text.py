@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from perfmodel.plan.dense import Dense, DenseTime
 from perfmodel.plan.training import WholeStep
-from perfmodel.report.projection import band
+from perfmodel.report.projection_text import band
 from perfmodel.report.terminal import facts, paragraph, sides, table
 from perfmodel.schema.dense import load_rates
 from perfmodel.units import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from perfmodel.report.projection import band
+from perfmodel.report.projection_text import band
 from perfmodel.report.terminal import paragraph, table
 from perfmodel.schema.machine import Machine
 from perfmodel.units import format_bytes, format_count, format_rate, format_time

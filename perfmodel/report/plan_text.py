@@ -15,9 +15,9 @@ from perfmodel.plan.cost import StepCost
 from perfmodel.plan.outcome import Baseline, Group, Outcome
 from perfmodel.plan.placement import Scheme
 from perfmodel.plan.training import WholeStep
-from perfmodel.report.projection import band, origin
+from perfmodel.report.projection_text import band, origin
 from perfmodel.report.terminal import command_lines, facts, paragraph, sides, table, unbroken
-from perfmodel.report.training import whole_text
+from perfmodel.report.training_text import whole_text
 from perfmodel.units import (
     counted,
     format_bytes,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from perfmodel.plan.answer import Compared, winner
 from perfmodel.plan.sizes import Size
 from perfmodel.project import Projection
-from perfmodel.report.projection import footer, gpu_line, short_label
+from perfmodel.report.projection_text import footer, gpu_line, short_label
 from perfmodel.report.terminal import paragraph, table
 from perfmodel.units import format_bytes, format_count, format_fraction, format_ratio, format_time
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from perfmodel.report.projection import band
+from perfmodel.report.projection_text import band
 from perfmodel.report.terminal import facts, paragraph, table
-from perfmodel.report.validate import verdicts_text
+from perfmodel.report.validation_text import verdicts_text
 from perfmodel.units import format_count, format_fraction, format_ratio, format_time
 from perfmodel.validate import Verdict
 from perfmodel.validate.dlrm_inputs import load_inputs

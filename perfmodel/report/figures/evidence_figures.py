@@ -11,10 +11,10 @@ from perfmodel.errors import NoCalibrationError
 from perfmodel.passes.settings import BEST
 from perfmodel.project import Projection
 from perfmodel.report.figures.block import Block, Missing
-from perfmodel.report.figures.collectives import Measured, collectives, measured
+from perfmodel.report.figures.collective_curves import MeasuredLibrary, collectives, measured
 from perfmodel.report.figures.roofline import roofline
-from perfmodel.report.figures.sensitivity import changes, heat_map, tornado
 from perfmodel.report.figures.validation import claims, held_out_points, own_run_points, validation
+from perfmodel.report.figures.what_if import changes, heat_map, tornado
 from perfmodel.schema.evidence import Backend, Clock
 from perfmodel.schema.machine import load_machine
 from perfmodel.schema.run_files import read_run
@@ -54,7 +54,7 @@ def _libraries(_: Projection) -> Block | Missing:
 
 
 def _with_others(
-    libraries: Sequence[Measured | None], collective: str, gpus: int, ranks: Sequence[int], name: str
+    libraries: Sequence[MeasuredLibrary | None], collective: str, gpus: int, ranks: Sequence[int], name: str
 ) -> Block | Missing:
     """Curves on so many GPUs, and beside them those on the other numbers that were measured."""
     first = collectives(libraries, collective, gpus, name=name)
@@ -68,14 +68,14 @@ def _with_others(
     return replace(first, choice=counted(gpus, "GPU"), others=tuple(others))
 
 
-def _own(asked: Projection) -> Measured | None:
+def _own(asked: Projection) -> MeasuredLibrary | None:
     """The library of the answer; of two, NCCL."""
     setting = asked.setting
     library = str(Backend.NCCL) if setting.backend == BEST else setting.backend
     return measured(setting.machine.unchanged(), library, setting.clock, setting.calibration)
 
 
-def _ranks(own: Measured | None, collective: str) -> list[int]:
+def _ranks(own: MeasuredLibrary | None, collective: str) -> list[int]:
     """Numbers of ranks in one domain that its curves know, increasing."""
     curves = own.model.calibration.curves if own is not None else []
     return sorted({c.gpus for c in curves if c.collective == collective and c.domain_gpus >= c.gpus})

@@ -12,7 +12,7 @@ from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Missing
 from perfmodel.report.figures.over import SIZES, Over
 from perfmodel.report.figures.words import library_name
-from perfmodel.report.projection import short_label
+from perfmodel.report.projection_text import short_label
 from perfmodel.schema.evidence import Evidence
 from perfmodel.units import (
     format_bytes,
