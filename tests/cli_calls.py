@@ -30,9 +30,19 @@ def is_an_error(outcome: Outcome, code: int, *parts: str) -> None:
         assert part in outcome.err or part in " ".join(outcome.err.split()), outcome.err
 
 
-def planned(*words: str) -> tuple[int, str, str]:
-    """Exit code, stdout and stderr of ``perfmodel plan``."""
+def called(*words: str) -> Outcome:
+    """Exit code, stdout and stderr of a command."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = run(["plan", *words])
-    return code, out.getvalue(), err.getvalue()
+        code = run(list(words))
+    return Outcome(code, out.getvalue(), err.getvalue())
+
+
+def planned(*words: str) -> Outcome:
+    """Of ``perfmodel plan``."""
+    return called("plan", *words)
+
+
+def mapped(*words: str) -> Outcome:
+    """Of ``perfmodel chip plan``."""
+    return called("chip", "plan", *words)

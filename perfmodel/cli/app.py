@@ -22,6 +22,19 @@ again), 5 too noisy (--strict), 6 outside a validation band, 130 stopped, 1 a bu
 traceback). The answer goes to stdout, warnings and progress to stderr.
 """
 
+ON_CHIP = """One chip of many cores: which way to look up which table, and on which core?
+
+\b
+Examples
+  perfmodel chip plan --chip ascend-910 --model criteo-kaggle --distribution zipf:1.05
+  perfmodel chip ways --chip h100-sxm --dim 128
+  perfmodel chip explain L1 --chip ascend-910 --rows 2000 --dim 128 --batch 4096 --pooling 4
+  perfmodel chip simulate --chip ascend-910 --model criteo-kaggle --distribution zipf:1.05
+
+perfmodel chips lists the chips that are shipped.
+"""
+_SIMULATED = "What it does, request by request, beside what is predicted."
+
 
 def _print_version(wanted: bool) -> None:
     if wanted:
@@ -55,9 +68,25 @@ COMMANDS: dict[str, Command | Group] = {
     "plan": Command(
         "perfmodel.cli.plan:plan", "Which sharding for which table, and how far from the best there can be?"
     ),
-    "simulate": Command(
-        "perfmodel.cli.simulate:simulate", "What one chip does, request by request, beside what is predicted."
+    "chip": Group(
+        "One chip of many cores: which way to look up which table, and on which core?",
+        ON_CHIP,
+        {
+            "plan": Command(
+                "perfmodel.cli.onechip.plan:plan", "Which way for which table, and which core owns it?"
+            ),
+            "ways": Command(
+                "perfmodel.cli.onechip.ways:ways",
+                "Which way is fastest: rows of a table by look-ups.",
+            ),
+            "explain": Command(
+                "perfmodel.cli.onechip.explain:explain",
+                "The equations of a way with your numbers in them, each with its source.",
+            ),
+            "simulate": Command("perfmodel.cli.onechip.simulate:simulate", _SIMULATED),
+        },
     ),
+    "simulate": Command("perfmodel.cli.onechip.simulate:simulate", _SIMULATED, hidden=True),
     "report": Command("perfmodel.cli.report:report", "One HTML page to send to someone."),
     "figure": Command(
         "perfmodel.cli.figure:figure", "One figure of a page: a picture, a page of it alone, or its numbers."
@@ -77,10 +106,7 @@ COMMANDS: dict[str, Command | Group] = {
         "perfmodel.cli.calibrations:calibrations", "What is shipped, and how well does it predict?"
     ),
     "machines": Command("perfmodel.cli.catalogue:machines", "The shipped machines, with sources."),
-    "chips": Command(
-        "perfmodel.cli.chips:chips",
-        "The shipped chips of many cores, with sources; where each way to look up wins.",
-    ),
+    "chips": Command("perfmodel.cli.onechip.shipped:chips", "The shipped chips of many cores, with sources."),
     "models": Command(
         "perfmodel.cli.catalogue:models", "The shipped sets of embedding tables, with sources."
     ),

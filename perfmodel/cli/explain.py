@@ -6,8 +6,13 @@ from typing import Annotated
 
 import typer
 
-from perfmodel.cli.explain_chip import OnChipOption, RowsOption, explain_on_chip, only_on_chip
 from perfmodel.cli.ids import AlphaOption, DistributionOption
+from perfmodel.cli.onechip.old_spellings import (
+    OnChipOption,
+    RowsOption,
+    explain_on_chip,
+    explain_without_chip,
+)
 from perfmodel.cli.options import (
     BackendOption,
     CalibrationOption,
@@ -50,10 +55,7 @@ def explain(
     context: typer.Context,
     step: Annotated[
         str,
-        typer.Argument(
-            help="A step of perfmodel project: reduce-scatter, gather, all-to-all-ids … "
-            "With --on-chip a way: GM, L1, GM-UB, L1-UB."
-        ),
+        typer.Argument(help="A step of perfmodel project: reduce-scatter, gather, all-to-all-ids …"),
     ],
     chip: OnChipOption = None,
     rows: RowsOption = None,
@@ -83,7 +85,7 @@ def explain(
 ) -> None:
     """The equation of one step with your numbers in it, each with unit, source and evidence.
 
-    Takes the options of project (default: --table-size 10TB), or --on-chip with one table.
+    Takes the options of project (default: --table-size 10TB).
 
     \b
     Examples
@@ -92,12 +94,11 @@ def explain(
       perfmodel explain all-to-all-ids --gpus 16 --machine h200-sxm-ib --json
       perfmodel explain all-to-all-rows --sharding ub
       perfmodel explain convert-out --payload fp16
-      perfmodel explain L1 --on-chip ascend-910 --rows 2000 --dim 128 --batch 4096 --pooling 4
     """
     if chip is not None:
         explain_on_chip(context)
         return
-    only_on_chip(step, rows)
+    explain_without_chip(step, rows)
     way = checked_sharding(sharding, reduction)
     if way == ALL:
         raise BadInputError(

@@ -8,10 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from perfmodel.cli.chip import BatchOption, OnChipOption, RobustOption, on_chip, only_on_chip
 from perfmodel.cli.codes import STOPPED
 from perfmodel.cli.dense import DenseOption, layers_of, whole_of
 from perfmodel.cli.ids import AlphaOption, DistributionOption, ids_of
+from perfmodel.cli.onechip.old_spellings import (
+    OnChipOption,
+    RobustOption,
+    plan_on_chip,
+    plan_without_chip,
+)
 from perfmodel.cli.options import (
     BackendOption,
     CalibrationOption,
@@ -47,6 +52,7 @@ from perfmodel.cli.page_file import write
 from perfmodel.cli.plan_options import (
     FORMATS,
     OBJECTIVES,
+    BatchOption,
     FormatOption,
     GpusOption,
     KeptOption,
@@ -129,12 +135,11 @@ def plan(
       perfmodel plan --model tables.csv --gpus 16 --reserve 20% --format torchrec --out plan.json
       perfmodel plan --model tables.csv --plan plan.json --batch 4096
       perfmodel plan --model mlperf-dlrm-dcnv2 --gpus 128 --report plan.html
-      perfmodel plan --model criteo-kaggle --on-chip ascend-910 --distribution zipf:1.05
     """
     if chip is not None:
-        on_chip(context)
+        plan_on_chip(context)
         return
-    only_on_chip(robust=robust)
+    plan_without_chip(robust=robust)
     one_output(json=as_json, csv=as_csv)
     check_out(out, file_format, force=force)
     check_page(report, out, force=force)

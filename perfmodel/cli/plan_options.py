@@ -33,6 +33,9 @@ GpusOption = Annotated[
     str | None,
     typer.Option("--gpus", metavar="N", help="GPUs to place the tables on (default: those of --plan)."),
 ]
+BatchOption = Annotated[
+    str | None, typer.Option("--batch", metavar="N", help=f"Samples per GPU (default {_DEFAULT_BATCH}).")
+]
 ObjectiveOption = Annotated[
     str,
     typer.Option(
@@ -80,7 +83,7 @@ PageOption = Annotated[
     typer.Option(
         "--report",
         metavar="FILE",
-        help="One HTML page too: what each GPU holds, where the time goes; with --on-chip, cores and tables.",
+        help="One HTML page too: what each GPU holds, where the time goes.",
     ),
 ]
 PlanOption = Annotated[
@@ -92,7 +95,7 @@ LimitOption = Annotated[
     typer.Option(
         "--time-limit",
         metavar="TIME",
-        help="Longest search (default: 10s; with --on-chip 1s, and 5ms for each kind of table beyond 100).",
+        help="Longest search (default: 10s).",
         show_default=False,
     ),
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,6 +19,14 @@ def limited_by_cpu(patch: pytest.MonkeyPatch) -> None:
     """Limits of time are seconds of this process: a search does as much on a busy machine."""
     for module in ("plan.search", "onechip.search", "onechip.mapper"):
         patch.setattr(f"perfmodel.{module}.time", SimpleNamespace(monotonic=time.process_time))
+
+
+def counted_clock(patch: pytest.MonkeyPatch) -> None:
+    """Every look at the time is 2 ms after the last one: a search of mappings is the same again."""
+    ticks = count()
+    for module in ("search", "mapper"):
+        clock = SimpleNamespace(monotonic=lambda: 2e-3 * next(ticks))
+        patch.setattr(f"perfmodel.onechip.{module}.time", clock)
 
 
 @contextmanager

@@ -36,7 +36,19 @@ def test_what_fits_is_not_talked_about() -> None:
 
 
 def test_simulate_says_so(cli: Any, own: str) -> None:
-    words = ("simulate", "--chip", "h100-sxm", "--model", own, "--batch", "8", "--way", "GM", "--table")
+    words = (
+        "chip",
+        "simulate",
+        "--chip",
+        "h100-sxm",
+        "--model",
+        own,
+        "--batch",
+        "8",
+        "--way",
+        "GM",
+        "--table",
+    )
     found = cli(*words, "large", "--json")
     assert SAID in flat(found.err) and SAID in json.loads(found.out)["notes"][0]
     fine = cli(*words, "small", "--json")
@@ -47,7 +59,7 @@ def test_plan_says_so_on_the_screen_in_the_document_and_on_the_page(
     cli: Any, own: str, tmp_path: Path
 ) -> None:
     page = tmp_path / "page.html"
-    words = ("plan", "--on-chip", "h100-sxm", "--model", own, "--batch", "8", "--json")
+    words = ("chip", "plan", "--chip", "h100-sxm", "--model", own, "--batch", "8", "--json")
     found = cli(*words, "--report", str(page))
     assert SAID in flat(found.err) and SAID in json.loads(found.out)["notes"][0]
     assert SAID in page.read_text(encoding="utf-8")

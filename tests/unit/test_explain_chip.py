@@ -1,15 +1,13 @@
-"""``explain WAY --on-chip``: the numbers of an equation give its time, times add up to what others print."""
+"""``chip explain``: the numbers of an equation give its time, times add up to what others print."""
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 from pathlib import Path
 
 import pytest
+from cli_calls import Outcome, called
 
-from perfmodel.cli import run as cli_run
 from perfmodel.errors import BadInputError
 from perfmodel.onechip.explain import WayExplained, explain_way
 from perfmodel.onechip.ways import ways_map
@@ -109,15 +107,8 @@ def test_a_hot_channel_is_said() -> None:
     assert not explained("ascend-910", Way.GM, 600, 64, 4.0, UNIFORM).parts[1].notes
 
 
-def called(*words: str) -> tuple[int, str, str]:
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = cli_run(list(words))
-    return code, out.getvalue(), err.getvalue()
-
-
-def run(*words: str) -> tuple[int, str, str]:
-    return called("explain", *words)
+def run(*words: str) -> Outcome:
+    return called("chip", "explain", *words)
 
 
 def test_the_batch_is_what_simulate_predicts(tmp_path: Path) -> None:
@@ -125,11 +116,11 @@ def test_the_batch_is_what_simulate_predicts(tmp_path: Path) -> None:
     model.write_text("name,rows,dim,pooling\nonly,600,64,4\n", encoding="utf-8")
     for chip in ("ascend-910", "h100-sxm"):
         words = ["--chip", chip, "--model", str(model), "--table", "only", "--one-core", "--batch", "256"]
-        told = json.loads(called("simulate", *words, "--json")[1])
+        told = json.loads(called("chip", "simulate", *words, "--json")[1])
         for result in told["results"]:
             if result["predicted_s"] is None:
                 continue
-            asked = ("--on-chip", chip, "--rows", "600", "--batch", "256", "--pooling", "4", "--json")
+            asked = ("--chip", chip, "--rows", "600", "--batch", "256", "--pooling", "4", "--json")
             document = json.loads(run(result["way"].lower(), *asked)[1])
             assert document["batch_s"] == pytest.approx(result["predicted_s"], rel=1e-9)
             assert sum(part["time_s"] for part in document["parts"]) == pytest.approx(document["time_s"])
@@ -138,7 +129,7 @@ def test_the_batch_is_what_simulate_predicts(tmp_path: Path) -> None:
 
 def test_the_text_has_each_number_with_its_source() -> None:
     words = ("--rows", "500", "--dim", "64", "--batch", "4096", "--pooling", "4", "--set", "id_s=1ns")
-    code, out, err = run("gm_ub", "--on-chip", "h100-sxm", *words)
+    code, out, err = run("gm_ub", "--chip", "h100-sxm", *words)
     assert (code, err) == (0, "")
     said = " ".join(out.split())
     for part in (
@@ -155,17 +146,15 @@ def test_the_text_has_each_number_with_its_source() -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("GM",), "perfmodel explain GM --on-chip ascend-910 --rows 100000"),
-        (("gather", "--rows", "5"), "--rows is of a table on a chip"),
-        (("GM", "--on-chip", "ascend-910"), "how many rows has the table?"),
-        (("gather", "--on-chip", "ascend-910", "--rows", "5"), "known: GM, GM-UB, L1, L1-UB"),
-        (("L1", "--on-chip", "ascend-91", "--rows", "5"), "did you mean ascend-910?"),
-        (("L1", "--on-chip", "h100-sxm", "--rows", "1e9"), "L1 needs 119 GiB of rows"),
-        (("GM", "--on-chip", "h100-sxm", "--rows", "5", "--gpus", "8"), "--gpus and --on-chip exclude"),
-        (("GM", "--on-chip", "h100-sxm", "--rows", "0"), "--rows 0 is zero"),
-        (("GM", "--on-chip", "h100-sxm", "--rows", "5", "--pooling", "0"), "--pooling"),
-        (("GM", "--on-chip", "h100-sxm", "--rows", "5", "--batch", "9e12"), "--batch 9000000000000 is more"),
-        (("GM", "--on-chip", "h100-sxm", "--rows", "5", "--dtype", "fp7"), "fp7"),
+        (("GM", "--chip", "ascend-910"), "how many rows has the table?"),
+        (("gather", "--chip", "ascend-910", "--rows", "5"), "known: GM, GM-UB, L1, L1-UB"),
+        (("L1", "--chip", "ascend-91", "--rows", "5"), "did you mean ascend-910?"),
+        (("L1", "--chip", "h100-sxm", "--rows", "1e9"), "L1 needs 119 GiB of rows"),
+        (("GM",), "Missing option '--chip'"),
+        (("GM", "--chip", "h100-sxm", "--rows", "0"), "--rows 0 is zero"),
+        (("GM", "--chip", "h100-sxm", "--rows", "5", "--pooling", "0"), "--pooling"),
+        (("GM", "--chip", "h100-sxm", "--rows", "5", "--batch", "9e12"), "--batch 9000000000000 is more"),
+        (("GM", "--chip", "h100-sxm", "--rows", "5", "--dtype", "fp7"), "fp7"),
     ],
 )
 def test_bad_input_is_refused_in_words(words: tuple[str, ...], message: str) -> None:
@@ -183,12 +172,13 @@ def test_a_table_without_work_is_refused() -> None:
 def test_other_answers_end_with_a_line_that_runs(tmp_path: Path) -> None:
     model = tmp_path / "two.csv"
     model.write_text("name,rows,dim,pooling,dtype\none,600,64,4,fp16\ntwo,90,8,1,fp16\n", encoding="utf-8")
-    asked = ("--on-chip", "ascend-910", "--model", str(model), "--alpha", "1.1", "--time-limit", "100ms")
-    for words in (("plan", *asked), ("chips", "h100-sxm", "--ways", "--dtype", "fp16", "--pooling", "20")):
+    asked = ("--chip", "ascend-910", "--model", str(model), "--alpha", "1.1", "--time-limit", "100ms")
+    ways = ("chip", "ways", "--chip", "h100-sxm", "--dtype", "fp16", "--pooling", "20")
+    for words in (("chip", "plan", *asked), ways):
         code, out, _ = called(*words)
         line = out.replace("\\\n", " ").split("perfmodel explain ")[-1].splitlines()[0].split()
         assert (code, "--dtype" in line) == (0, True)
-        code, out, err = run(*line)
+        code, out, err = called("explain", *line)
         assert (code, err) == (0, "") and f"{line[0]} on one core of {line[2]}" in out
-    changed = called("chips", "h100-sxm", "--ways", "--set", "id_s=1ns")[1]
+    changed = called("chip", "ways", "--chip", "h100-sxm", "--set", "id_s=1ns").out
     assert "perfmodel explain" not in changed

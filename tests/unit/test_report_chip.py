@@ -1,4 +1,4 @@
-"""The page of ``plan --on-chip --report``: the numbers of ``--json``, sentences from them, safe text."""
+"""The page of ``chip plan --report``: the numbers of ``--json``, sentences from them, safe text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_calls import planned
+from cli_calls import mapped
 
 from perfmodel.onechip import blocks as blocks_module
 from perfmodel.onechip.answer import Outcome, outcome_on
@@ -174,19 +174,20 @@ def test_names_from_files_stay_text(answer: Outcome) -> None:
 
 def test_the_page_is_written_once(model: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.html"
-    words = ("--on-chip", "ascend-910", "--model", str(model), "--time-limit", "200ms", "--json")
-    code, text, said = planned(*words, "--report", str(out))
+    words = ("--chip", "ascend-910", "--model", str(model), "--time-limit", "200ms", "--json")
+    code, text, said = mapped(*words, "--report", str(out))
     assert (code, said) == (0, f"wrote {out}\n")
     told, page = json.loads(text), out.read_text(encoding="utf-8")
     assert f"{format_ratio(told['speedup'])} as fast as symmetric-GM" in page
     assert (
-        "perfmodel plan --report out.html --force --model" in page and "--json" not in page.split("<pre>")[-1]
+        "perfmodel chip plan --report out.html --force --chip" in page
+        and "--json" not in page.split("<pre>")[-1]
     )
     assert not re.search(r'<(?:script|link|img)[^>]*\b(?:src|href)="(?!data:)', page)
-    code, text, said = planned(*words, "--report", str(out))
+    code, text, said = mapped(*words, "--report", str(out))
     assert (code, text) == (2, "") and "exists already" in " ".join(said.split()) and "out-2.html" in said
     assert "--report" in said and out.read_text(encoding="utf-8") == page
-    assert planned(*words, "--report", str(out), "--force")[0] == 0
+    assert mapped(*words, "--report", str(out), "--force")[0] == 0
 
 
 def test_the_card_claims_no_bound_where_choices_were_not_all_costed(answer: Outcome) -> None:
@@ -247,6 +248,6 @@ def test_thin_blocks_have_no_outline(answer: Outcome, monkeypatch: pytest.Monkey
 
 def test_the_page_again_replaces_the_page(model: Path, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
-    words = ("--model", str(model), "--on-chip", "ascend-910", "--time-limit", "10ms", "--report", str(page))
-    assert planned(*words)[0] == 0
+    words = ("--model", str(model), "--chip", "ascend-910", "--time-limit", "10ms", "--report", str(page))
+    assert mapped(*words)[0] == 0
     assert "--report page.html --force" in page.read_text(encoding="utf-8")

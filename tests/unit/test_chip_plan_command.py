@@ -1,4 +1,4 @@
-"""``perfmodel plan --on-chip``: what it prints, at any width, and what it refuses."""
+"""``perfmodel chip plan``: what it prints, at any width, and what it refuses."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from cli_calls import planned as asked
+from cli_calls import mapped as asked
 from searches import limited_by_cpu
 
 from perfmodel.onechip.cuts import Cut
@@ -29,7 +29,7 @@ def model(tmp_path: Path) -> str:
 
 
 def test_the_page_answers_in_order(model: str) -> None:
-    code, out, err = asked("--on-chip", "ascend-910", "--model", model, "--distribution", "zipf:1.05")
+    code, out, err = asked("--chip", "ascend-910", "--model", model, "--distribution", "zipf:1.05")
     assert (code, err) == (0, "")
     assert max(map(len, out.splitlines())) <= 100
     first = out.splitlines()[0]
@@ -60,16 +60,14 @@ def test_the_page_answers_in_order(model: str) -> None:
 @pytest.mark.parametrize("columns", [60, 80, 200])
 def test_lines_fit_the_terminal(model: str, monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
-    code, out, _ = asked(
-        "--on-chip", "h100-sxm", "--model", model, "--batch", "100000", "--time-limit", "100ms"
-    )
+    code, out, _ = asked("--chip", "h100-sxm", "--model", model, "--batch", "100000", "--time-limit", "100ms")
     assert code == 0
     assert max(map(len, out.splitlines())) <= min(columns, 100)
     assert "are copied anew" in out.replace("\n         ", " ") or "copied anew" in " ".join(out.split())
 
 
 def test_the_help_says_whose_samples_they_are() -> None:
-    assert "with --on-chip, of the whole chip" in " ".join(asked("--help")[1].replace("│", " ").split())
+    assert "Samples of the whole chip" in " ".join(asked("--help")[1].replace("│", " ").split())
 
 
 def test_what_chance_adds_to_the_busiest_core_is_said() -> None:
@@ -96,7 +94,7 @@ def test_the_next_best_of_the_same_way_has_its_size(way: Way, rows: int, said: s
 
 
 def test_the_document_is_the_page(model: str) -> None:
-    words = ("--on-chip", "ascend-910", "--model", model, "--batch", "2048", "--seed", "3", "--json")
+    words = ("--chip", "ascend-910", "--model", model, "--batch", "2048", "--seed", "3", "--json")
     code, out, _ = asked(*words, "--time-limit", "200ms", "--set", "cores=4")
     document = json.loads(out)
     assert code == 0
@@ -111,7 +109,7 @@ def test_the_document_is_the_page(model: str) -> None:
 def test_a_robust_mapping_depends_less_on_the_ids(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Made for skewed ids it is faster with them; made for the worst it is faster with its worst ids."""
     limited_by_cpu(monkeypatch)
-    words = ("--on-chip", "ascend-910", "--model", model, "--distribution", "zipf:1.2", "--json")
+    words = ("--chip", "ascend-910", "--model", model, "--distribution", "zipf:1.2", "--json")
     words = (*words, "--time-limit", "400ms")
     own, robust = (json.loads(asked(*words, *more)[1]) for more in ((), ("--robust",)))
     worst = [max(each["time_s"] for each in document["sensitivity"]) for document in (own, robust)]
@@ -122,7 +120,7 @@ def test_a_robust_mapping_depends_less_on_the_ids(model: str, monkeypatch: pytes
     assert [each["distribution"] for each in robust["sensitivity"]] == [
         *("zipf:1.2", "uniform", "zipf:1.05", "one-row")
     ]
-    code, out, _ = asked("--on-chip", "ascend-910", "--model", model, "--robust", "--time-limit", "100ms")
+    code, out, _ = asked("--chip", "ascend-910", "--model", model, "--robust", "--time-limit", "100ms")
     assert code == 0
     assert "made for the worst of the ids below" in " ".join(out.split())
 
@@ -133,11 +131,11 @@ def test_a_chip_of_ones_own(model: str, tmp_path: Path) -> None:
     mine = tmp_path / "mine.toml"
     text = data_path("chips", "ascend-910.toml").read_text(encoding="utf-8")
     mine.write_text(text.replace('name = "ascend-910"', 'name = "mine"'), encoding="utf-8")
-    code, out, _ = asked("--on-chip", str(mine), "--model", model, "--time-limit", "100ms")
+    code, out, _ = asked("--chip", str(mine), "--model", model, "--time-limit", "100ms")
     assert code == 0
     assert "cores of mine." in out
     mine.write_text(text.split("[values.channels]")[0], encoding="utf-8")
-    code, _, err = asked("--on-chip", str(mine), "--model", model)
+    code, _, err = asked("--chip", str(mine), "--model", model)
     assert code == 2
     assert "missing channels" in " ".join(err.split())
 
@@ -145,22 +143,21 @@ def test_a_chip_of_ones_own(model: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--model", "criteo-kaggle", "--on-chip", "ascend-91"), "did you mean ascend-910?"),
-        (("--on-chip", "ascend-910"), "which tables?"),
-        (("--model", "criteo-kaggle", "--gpus", "8", "--robust"), "--robust is of mappings to cores."),
-        (("--on-chip", "ascend-910", "--model", "criteo"), "table set 'criteo' is not known"),
-        (("--on-chip", "ascend-910", "--model", "criteo-kaggle", "--batch", "0"), "--batch 0 is zero"),
-        (("--on-chip", "ascend-910", "--model", "criteo-kaggle", "--batch", "9e12"), "--batch 9"),
-        (("--on-chip", "ascend-910", "--model", "criteo-kaggle", "--set", "cores=0"), "more than 0"),
-        (("--on-chip", "ascend-910", "--model", "criteo-kaggle", "--set", "hbm=1"), "chip value 'hbm'"),
-        (("--on-chip", "ascend-910", "--model", "criteo-kaggle", "--set", "cores"), "local_bytes=1MiB"),
-        (("--on-chip", "ascend-910", "--model", "criteo-kaggle", "--time-limit", "0s"), "--time-limit"),
+        (("--model", "criteo-kaggle", "--chip", "ascend-91"), "did you mean ascend-910?"),
+        (("--chip", "ascend-910"), "which tables?"),
+        (("--chip", "ascend-910", "--model", "criteo"), "table set 'criteo' is not known"),
+        (("--chip", "ascend-910", "--model", "criteo-kaggle", "--batch", "0"), "--batch 0 is zero"),
+        (("--chip", "ascend-910", "--model", "criteo-kaggle", "--batch", "9e12"), "--batch 9"),
+        (("--chip", "ascend-910", "--model", "criteo-kaggle", "--set", "cores=0"), "more than 0"),
+        (("--chip", "ascend-910", "--model", "criteo-kaggle", "--set", "hbm=1"), "chip value 'hbm'"),
+        (("--chip", "ascend-910", "--model", "criteo-kaggle", "--set", "cores"), "local_bytes=1MiB"),
+        (("--chip", "ascend-910", "--model", "criteo-kaggle", "--time-limit", "0s"), "--time-limit"),
         (
-            ("--on-chip", "ascend-910", "--model", "criteo-kaggle", "--distribution", "pareto"),
+            ("--chip", "ascend-910", "--model", "criteo-kaggle", "--distribution", "pareto"),
             "distribution 'pareto' is not known",
         ),
         (
-            ("--on-chip", "ascend-910", "--model", "criteo-kaggle", "--distribution", "histogram:none"),
+            ("--chip", "ascend-910", "--model", "criteo-kaggle", "--distribution", "histogram:none"),
             "histogram 'none' is not known",
         ),
     ],
@@ -171,32 +168,9 @@ def test_bad_input_is_refused_in_words(words: tuple[str, ...], message: str) -> 
     assert message in " ".join(err.split())
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        *(("--gpus", "8"), ("--objective", "latency"), ("--max-hbm", "1GB"), ("--reserve", "1%"), ("--csv",)),
-        *(("--optimizer", "sgd"), ("--payload", "fp16"), ("--machine", "h100-dgx"), ("--backend", "nccl")),
-        *(
-            ("--clock", "stream"),
-            ("--gpus-per-node", "8"),
-            ("--scenario", "cluster"),
-            ("--id-dtype", "int32"),
-        ),
-        *(("--calibration", "latest"), ("--plan", "plan.json"), ("--out", "plan.json"), ("--force",)),
-        *(("--dense", "3ms"), ("--format", "plan")),
-    ],
-    ids=lambda words: words[0],
-)
-def test_options_of_gpus_are_refused_by_name(words: tuple[str, ...]) -> None:
-    code, out, err = asked("--on-chip", "ascend-910", "--model", "criteo-kaggle", *words)
-    assert (code, out) == (2, "")
-    assert f"{words[0]} and --on-chip exclude each other" in " ".join(err.split())
-    assert "--batch" in err
-
-
 def test_no_bound_is_claimed_where_choices_were_not_all_costed() -> None:
     """Criteo's 26 tables are more than are costed at once; a longer search was faster than such a 'bound'."""
-    words = ("--on-chip", "ascend-910", "--model", "criteo-kaggle", "--time-limit", "1us")
+    words = ("--chip", "ascend-910", "--model", "criteo-kaggle", "--time-limit", "1us")
     for more in ((), ("--robust",)):
         code, out, _ = asked(*words, *more)
         said = " ".join(out.split())
@@ -225,7 +199,7 @@ def test_ctrl_c_ends_the_search_and_prints_the_best_so_far(
 
     monkeypatch.setattr(Mapper, "run", pressed)
     handler = signal.getsignal(signal.SIGINT)
-    words = ("--on-chip", "ascend-910", "--model", model, "--time-limit", "1h", *more)
+    words = ("--chip", "ascend-910", "--model", model, "--time-limit", "1h", *more)
     code, out, err = asked(*words, "--report", str(page), "--json")
     document = json.loads(out)
     assert (code, document["stopped"]) == (130, "interrupt")
@@ -247,14 +221,14 @@ def test_a_second_ctrl_c_aborts(model: str, monkeypatch: pytest.MonkeyPatch) -> 
         raise AssertionError("it goes on")
 
     monkeypatch.setattr(Mapper, "run", pressed)
-    code, out, err = asked("--on-chip", "ascend-910", "--model", model)
+    code, out, err = asked("--chip", "ascend-910", "--model", model)
     assert (code, out, err.strip()) == (130, "", "stopped.")
 
 
 def test_a_search_that_time_ended_says_that_another_may_differ(model: str) -> None:
     short, long = (
         asked(
-            *("--on-chip", "ascend-910", "--set", "cores=2"),
+            *("--chip", "ascend-910", "--set", "cores=2"),
             "--model",
             model,
             "--time-limit",
@@ -264,10 +238,10 @@ def test_a_search_that_time_ended_says_that_another_may_differ(model: str) -> No
         for limit in ("1ms", "1h")
     )
     assert (json.loads(short)["stopped"], json.loads(long)["stopped"]) == ("time", "no improvement")
-    out = asked("--on-chip", "ascend-910", "--model", model, "--time-limit", "1ms")[1]
+    out = asked("--chip", "ascend-910", "--model", model, "--time-limit", "1ms")[1]
     assert "ended by the time limit: another run may find another" in " ".join(out.split())
     said = " ".join(asked("--help")[1].replace("│", " ").split())
-    assert "default: 10s; with --on-chip 1s, and 5ms for each kind" in said
+    assert "default: 1s, and 5ms for each kind" in said
 
 
 def test_what_makes_no_difference_is_as_fast() -> None:
@@ -279,7 +253,7 @@ def test_what_makes_no_difference_is_as_fast() -> None:
 def test_a_core_without_tables_is_counted(tmp_path: Path) -> None:
     one = tmp_path / "one.csv"
     one.write_text("rows,dim,pooling,name\n10,8,1,only\n", encoding="utf-8")
-    words = ("--on-chip", "ascend-910", "--model", str(one), "--batch", "1", "--time-limit", "100ms")
+    words = ("--chip", "ascend-910", "--model", str(one), "--batch", "1", "--time-limit", "100ms")
     out = " ".join(asked(*words)[1].split())
     assert "30 cores have no table" in out
     assert "least 0 s" not in out

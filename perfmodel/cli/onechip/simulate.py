@@ -1,4 +1,4 @@
-"""``perfmodel simulate``: looking tables up on one chip, request by request, beside what is predicted."""
+"""``perfmodel chip simulate``: look-ups on one chip, request by request, beside what is predicted."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from perfmodel.cli.chips import EXAMPLE, ChipSetOption
 from perfmodel.cli.ids import AlphaOption, DistributionOption, ids_of
-from perfmodel.cli.options import JsonOption, settings_of
+from perfmodel.cli.onechip.options import ChipOption, ChipSetOption, chip_of
+from perfmodel.cli.options import JsonOption
 from perfmodel.cli.output import emit, emit_json, warn_all
 from perfmodel.errors import BadInputError
 
@@ -25,7 +25,7 @@ _SHOWN = 40
 
 
 def simulate(
-    chip: Annotated[str, typer.Option("--chip", metavar="NAME", help="A chip (perfmodel chips), or a file.")],
+    chip: ChipOption,
     model: Annotated[
         str, typer.Option("--model", metavar="NAME", help="A set of tables (perfmodel models), or a file.")
     ],
@@ -54,20 +54,20 @@ def simulate(
     settings: ChipSetOption = None,
     time_limit: Annotated[
         str | None,
-        typer.Option("--time-limit", metavar="TIME", help="Longest search, as plan --on-chip has it."),
+        typer.Option("--time-limit", metavar="TIME", help="Longest search, as chip plan has it."),
     ] = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of the ids, and of where tables begin.")] = 0,
     as_json: JsonOption = False,
 ) -> None:
-    """Predicted against simulated times: of the mappings that plan --on-chip compares, or of single tables.
+    """Predicted against simulated times: of the mappings that chip plan compares, or of single tables.
 
     The simulator follows every request through queues, buffers and a cache; it knows no closed form.
 
     \b
     Examples
-      perfmodel simulate --chip ascend-910 --model criteo-kaggle --distribution zipf:1.05
-      perfmodel simulate --chip h100-sxm --model criteo-kaggle --table t4 --one-core
-      perfmodel simulate --chip ascend-910 --model mine.csv --trace ids.npz --table users
+      perfmodel chip simulate --chip ascend-910 --model criteo-kaggle --distribution zipf:1.05
+      perfmodel chip simulate --chip h100-sxm --model criteo-kaggle --table t4 --one-core
+      perfmodel chip simulate --chip ascend-910 --model mine.csv --trace ids.npz --table users
     """
     from perfmodel.onechip.answer import outcome_on
     from perfmodel.onechip.cost import ChipCost
@@ -77,7 +77,6 @@ def simulate(
     from perfmodel.onechip.traces import draw, read_trace
     from perfmodel.plan.tables import PlanTables
     from perfmodel.report.onechip.simulated_text import off_words, owned_words, simulated_text
-    from perfmodel.schema.chip import load_chip
     from perfmodel.units import counted, parse_count, parse_time
 
     if (way or one_core) and not table:
@@ -85,7 +84,7 @@ def simulate(
     if time_limit and table:
         raise BadInputError("--time-limit is of mappings: --table has none.", "leave one of them out.")
     limit_s = parse_time(time_limit, "--time-limit") if time_limit else None
-    box = load_chip(chip).with_overrides(dict(settings_of(settings, EXAMPLE)))
+    box = chip_of(chip, settings)
     ids = ids_of(alpha, distribution)
     tables = PlanTables.load(model, ids)
     if trace is not None:

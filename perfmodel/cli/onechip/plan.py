@@ -1,0 +1,146 @@
+"""``perfmodel chip plan``: which way to look up which table, and which core of one chip owns it."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from perfmodel.cli.codes import STOPPED
+from perfmodel.cli.ids import AlphaOption, DistributionOption, ids_of
+from perfmodel.cli.onechip.options import ChipOption, ChipSetOption, chip_of
+from perfmodel.cli.options import ForceOption, JsonOption
+from perfmodel.cli.output import (
+    SaidError,
+    emit,
+    emit_json,
+    note,
+    warn_all,
+    warn_stopped,
+)
+from perfmodel.cli.page_file import write
+from perfmodel.cli.plan_options import ModelOption, SeedOption, check_page
+from perfmodel.cli.typed_line import TypedLine
+from perfmodel.errors import BadInputError
+
+if TYPE_CHECKING:
+    from perfmodel.onechip.answer import Outcome
+
+_DEFAULT_BATCH = "1024"
+_MOST_SAMPLES = 2**31
+
+
+def plan(
+    context: typer.Context,
+    chip: ChipOption,
+    model: ModelOption = None,
+    batch: Annotated[
+        str | None,
+        typer.Option("--batch", metavar="N", help=f"Samples of the whole chip (default {_DEFAULT_BATCH})."),
+    ] = None,
+    robust: Annotated[
+        bool,
+        typer.Option("--robust", help="Made for the worst of these ids, uniform, zipf:1.05 and one-row."),
+    ] = False,
+    alpha: AlphaOption = None,
+    distribution: DistributionOption = None,
+    settings: ChipSetOption = None,
+    time_limit: Annotated[
+        str | None,
+        typer.Option(
+            "--time-limit",
+            metavar="TIME",
+            help="Longest search (default: 1s, and 5ms for each kind of table beyond 100).",
+        ),
+    ] = None,
+    seed: SeedOption = 0,
+    report: Annotated[
+        Path | None,
+        typer.Option("--report", metavar="FILE", help="One HTML page too: cores and tables, buffers."),
+    ] = None,
+    force: ForceOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Which way to look up which table, and which core owns it: how long a batch takes, and the bound.
+
+    Ctrl-C ends the search and prints the best mapping so far.
+
+    \b
+    Examples
+      perfmodel chip plan --chip ascend-910 --model criteo-kaggle --distribution zipf:1.05
+      perfmodel chip plan --chip h100-sxm --model criteo-kaggle --batch 8192 --robust
+      perfmodel chip plan --chip ascend-910 --model tables.csv --report cores.html
+    """
+    check_page(report, None, force=force)
+    if model is None:
+        raise BadInputError(
+            "which tables?", "give --model, e.g. --model mlperf-dlrm-dcnv2 (perfmodel models lists them)"
+        )
+    from perfmodel.onechip.answer import outcome_on
+    from perfmodel.plan.tables import PlanTables
+    from perfmodel.units import parse_count, parse_time
+
+    samples = parse_count(batch or _DEFAULT_BATCH, "--batch")
+    if samples > _MOST_SAMPLES:
+        raise BadInputError(f"--batch {samples} is more than one chip is given.", f"at most {_MOST_SAMPLES}.")
+    ids = ids_of(alpha, distribution)
+    limit_s = parse_time(time_limit, "--time-limit") if time_limit is not None else None
+    box = chip_of(chip, settings, "local_bytes=1MiB")
+    tables = PlanTables.load(model, ids)
+    with _ended_by_ctrl_c() as stop:
+        answer = outcome_on(
+            box, tables, samples, ids, stop=stop, time_limit_s=limit_s, seed=seed, robust=robust
+        )
+        _deliver(answer, report, TypedLine.of(context), as_json=as_json)
+    if answer.stopped == "interrupt":
+        warn_stopped()
+        raise SaidError(STOPPED)
+
+
+def _deliver(answer: Outcome, page: Path | None, typed: TypedLine, *, as_json: bool) -> None:
+    """The page first, with the line that makes it again in any folder, then the answer."""
+    from perfmodel.onechip.memory import too_large
+    from perfmodel.report.onechip.mapping_text import mapping_text
+
+    large = too_large(answer.cost.chip, answer.tables.total_bytes)
+    warn_all(large)
+    if page is not None:
+        from perfmodel.report.onechip.mapping_page import chip_page
+
+        command = typed.text(without=("report", "force", "as_json"), more=["--report", page.name, "--force"])
+        write(chip_page(answer, command), page, "html")
+    if as_json:
+        emit_json("plan", **answer.to_dict(), notes=large)
+    else:
+        emit(mapping_text(answer))
+    if page is not None:
+        note(f"wrote {page}")
+
+
+@contextmanager
+def _ended_by_ctrl_c() -> Iterator[Callable[[], bool]]:
+    """Whether Ctrl-C was pressed: the first one ends the search, and what was found is written as ever.
+
+    Limits: a second one -> KeyboardInterrupt;  not the main thread, which has no signals -> never
+    """
+    pressed: list[int] = []
+
+    def press(number: int, frame: FrameType | None) -> None:
+        if pressed:
+            raise KeyboardInterrupt
+        pressed.append(number)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: False
+        return
+    before = signal.signal(signal.SIGINT, press)
+    try:
+        yield lambda: bool(pressed)
+    finally:
+        signal.signal(signal.SIGINT, before)

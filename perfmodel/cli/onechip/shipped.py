@@ -1,0 +1,78 @@
+"""``perfmodel chips``: chips whose cores look tables up, with sources."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from perfmodel.cli.onechip.options import ChipSetOption, chip_of
+from perfmodel.cli.options import JsonOption
+from perfmodel.cli.output import emit, emit_json
+from perfmodel.errors import BadInputError
+
+
+def chips(
+    name: Annotated[str | None, typer.Argument(help="Show this one in full; leave out for the list.")] = None,
+    ways: Annotated[bool, typer.Option("--ways", hidden=True)] = False,
+    dim: Annotated[str | None, typer.Option("--dim", hidden=True)] = None,
+    dtype: Annotated[str | None, typer.Option("--dtype", hidden=True)] = None,
+    pooling: Annotated[str | None, typer.Option("--pooling", hidden=True)] = None,
+    alpha: Annotated[str | None, typer.Option("--alpha", hidden=True)] = None,
+    distribution: Annotated[str | None, typer.Option("--distribution", hidden=True)] = None,
+    settings: ChipSetOption = None,
+    as_json: JsonOption = False,
+    as_toml: Annotated[
+        bool, typer.Option("--toml", help="The file of a shipped chip: a start for your own.")
+    ] = False,
+) -> None:
+    """The shipped chips; with a name, every value with its source.
+
+    \b
+    Examples
+      perfmodel chips
+      perfmodel chips ascend-910
+      perfmodel chips ascend-910 --toml > my-chip.toml
+      perfmodel chips my-chip.toml --json
+    """
+    shape = {"--dim": dim, "--dtype": dtype, "--pooling": pooling, "--alpha": alpha}
+    _check(name, ways, {**shape, "--distribution": distribution}, settings)
+    if as_toml:
+        emit(_file_of(name, alone=not (ways or settings or as_json)))
+    elif name is not None and ways:  # as ``chip ways`` was spelled
+        from perfmodel.cli.onechip.ways import ways as show_ways
+
+        show_ways(name, dim, dtype, pooling, alpha, distribution, settings, as_json)
+    else:
+        _show(name, settings, as_json=as_json)
+
+
+def _show(name: str | None, settings: list[str] | None, *, as_json: bool) -> None:
+    """One chip in full, or a line of each."""
+    from perfmodel.report.onechip.chips_text import chip_text, chips_text
+    from perfmodel.schema.chip import list_chips
+
+    chosen = [chip_of(item, settings) for item in ([name] if name else list_chips())]
+    if as_json:
+        emit_json("chips", chips=[chip.model_dump(mode="json") for chip in chosen])
+    else:
+        emit(chip_text(chosen[0]) if name else chips_text(chosen))
+
+
+def _file_of(name: str | None, *, alone: bool) -> str:
+    """The file of a shipped chip. Limits: none is named, or with other options -> BadInputError"""
+    from perfmodel.schema.chip import chip_file
+
+    if name is None or not alone:
+        raise BadInputError("--toml is the file of one shipped chip.", "perfmodel chips ascend-910 --toml")
+    return chip_file(name)
+
+
+def _check(name: str | None, ways: bool, shape: dict[str, str | None], settings: list[str] | None) -> None:
+    typed = [option for option, value in shape.items() if value is not None]
+    if typed and not ways:
+        raise BadInputError(f"{typed[0]} belongs to --ways.", "add --ways, or leave it out.")
+    if name is None and (ways or settings):
+        raise BadInputError(
+            f"{'--ways' if ways else '--set'} is of one chip.", "name it: perfmodel chips ascend-910 --ways"
+        )
