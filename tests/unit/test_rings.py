@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,7 @@ from perfmodel.model.rings import (
     ring_hops,
     ring_time,
 )
+from tests.unit.ring_events import EventRing
 
 _SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "ring_simulation.py"
 _SPEC = importlib.util.spec_from_file_location("benchmark_ring_simulation", _SCRIPT)
@@ -123,11 +125,32 @@ def test_nodes_are_alike_in_the_simulation() -> None:
 
 
 def test_the_closed_form_follows_the_simulation() -> None:
-    sizes = [2.0**power for power in (10, 16, 20, 24, 30)]
-    points = simulation.compared(((8, 1), (16, 2), (64, 8)), sizes, simulation.KINDS)
-    errors = np.abs([point.error for point in points if point.rules != "LL" or point.size < 2**25])
+    kinds = [kind for kind in simulation.KINDS if kind[0] != "LL"]
+    points = simulation.compared(
+        ((8, 1), (16, 2), (64, 8)), [2.0**power for power in (10, 16, 20, 24, 28)], kinds
+    )
+    points += simulation.compared(((8, 1), (16, 2)), [2.0**power for power in (12, 20)], simulation.KINDS)
+    errors = np.abs([point.error for point in points])
     assert np.median(errors) < 0.002 and errors.max() < 0.04
     assert "one node" in simulation.table(points)
+
+
+def test_queues_in_order_of_arrival_say_the_same() -> None:
+    generator = np.random.default_rng(3)
+    errors = []
+    for name, kind, (ranks, nodes), card in product(
+        simulation.PROTOCOLS, ("all_gather", "all_reduce"), ((4, 4), (8, 2), (8, 1), (16, 4)), (1, 2)
+    ):
+        inside, network, back, post = generator.uniform([1e-6, 5e-6, 2e-6, 0.2e-6], [5e-6, 20e-6, 5e-6, 2e-6])
+        links = RingLinks(inside, network, back, post, 20e9, generator.uniform(10e9, 80e9), card)
+        rules = simulation.PROTOCOLS[name]
+        chunk = float(np.exp(generator.uniform(np.log(100), np.log(rules.chunk_bytes))))
+        queues = EventRing(int(ring_hops(kind, ranks)), chunk, ranks, nodes, rules, links).run()
+        turns = simulation.simulated(kind, chunk, ranks, nodes, rules, links)
+        closed = float(ring_time(kind, chunk, ranks, nodes, rules, links, one_call=True))
+        errors.append((turns / queues - 1, closed / queues - 1))
+    assert np.abs(errors).max(axis=0) == pytest.approx([0, 0], abs=0.08)
+    assert np.quantile(np.abs(errors), 0.9, axis=0) == pytest.approx([0, 0], abs=0.01)
 
 
 def test_calls_in_a_row_cross_less_often_than_one_alone() -> None:
