@@ -83,9 +83,9 @@ def collective(
     calibration = calibration_of(calibration, backend, clock)
     chosen = machine_of(machine, settings, calibration)
     check_per_node(gpus_per_node, chosen)
-    frame = _questions(op, size, gpus, gpus_per_node or chosen.gpus_per_node)
+    frame = questions(op, size, gpus, gpus_per_node or chosen.gpus_per_node)
     library = library_of(chosen, backend, calibration, best=False)
-    _check_alignment(frame, library)
+    check_alignment(frame, library)
     with advice(chosen, library, clock):
         model, answers, missing = _predict(
             frame, chosen, library, clock, calibration, split_values(op, "--op")
@@ -117,7 +117,8 @@ def collective(
         emit(collective_text(answers, origin(model.calibration_id, calibration_file(calibration)), chosen))
 
 
-def _questions(ops: list[str], sizes: list[str], gpus: list[str], per_node: int) -> pd.DataFrame:
+def questions(ops: list[str], sizes: list[str], gpus: list[str], per_node: int) -> pd.DataFrame:
+    """A row for each collective, number of GPUs and size that was asked for."""
     import pandas as pd
 
     from perfmodel.schema.evidence import COLLECTIVES
@@ -135,7 +136,7 @@ def _questions(ops: list[str], sizes: list[str], gpus: list[str], per_node: int)
     return frame
 
 
-def _check_alignment(frame: pd.DataFrame, library: str) -> None:
+def check_alignment(frame: pd.DataFrame, library: str) -> None:
     """NCCL rounds what goes to one peer down to 16 bytes: below that a call sends nothing."""
     least = _NCCL_ALIGNMENT_BYTES if library == "nccl" else 1
     split = frame[frame["collective"].isin(_PER_PEER) & (frame["gpus"] > 1)]

@@ -6,6 +6,14 @@ from typing import Annotated
 
 import typer
 
+from perfmodel.cli.explain_collective import (
+    OpOption,
+    SizeOption,
+    explain_one_collective,
+    is_collective,
+    only_of_collective,
+)
+from perfmodel.cli.explain_plan import explain_step_of_plan, only_of_plan
 from perfmodel.cli.ids import AlphaOption, DistributionOption
 from perfmodel.cli.onechip.old_spellings import (
     OnChipOption,
@@ -23,6 +31,7 @@ from perfmodel.cli.options import (
     SetOption,
 )
 from perfmodel.cli.output import emit, emit_json
+from perfmodel.cli.plan_options import OptimizerOption, PlanOption
 from perfmodel.cli.question import question_of
 from perfmodel.cli.shardings import (
     ALL,
@@ -48,6 +57,9 @@ from perfmodel.cli.workload import (
 )
 from perfmodel.errors import BadInputError
 
+GivenObjectiveOption = Annotated[
+    str | None, typer.Option("--objective", metavar="NAME", help="With --plan: latency or throughput.")
+]
 _DEFAULT_TABLE_SIZE = "10TB"
 
 
@@ -55,10 +67,18 @@ def explain(
     context: typer.Context,
     step: Annotated[
         str,
-        typer.Argument(help="A step of perfmodel project: reduce-scatter, gather, all-to-all-ids …"),
+        typer.Argument(
+            help="A step of perfmodel project: reduce-scatter, gather, all-to-all-ids … "
+            "With --plan a step of that plan. Or collective."
+        ),
     ],
     chip: OnChipOption = None,
     rows: RowsOption = None,
+    op: OpOption = None,
+    size: SizeOption = None,
+    plan_file: PlanOption = None,
+    objective: GivenObjectiveOption = None,
+    optimizer: OptimizerOption = None,
     table_size: TableSizeOption = None,
     gpus: GpusOption = None,
     model: ModelOption = None,
@@ -85,7 +105,8 @@ def explain(
 ) -> None:
     """The equation of one step with your numbers in it, each with unit, source and evidence.
 
-    Takes the options of project (default: --table-size 10TB).
+    Takes the options of project (default: --table-size 10TB), those of plan with --plan FILE, those of
+    collective for a collective.
 
     \b
     Examples
@@ -94,11 +115,21 @@ def explain(
       perfmodel explain all-to-all-ids --gpus 16 --machine h200-sxm-ib --json
       perfmodel explain all-to-all-rows --sharding ub
       perfmodel explain convert-out --payload fp16
+      perfmodel explain collective --op all_to_all --size 1GiB --gpus 128
+      perfmodel explain gather --plan plan.json --model tables.csv --batch 4096
     """
     if chip is not None:
         explain_on_chip(context)
         return
     explain_without_chip(step, rows)
+    if is_collective(step):
+        explain_one_collective(context)
+        return
+    only_of_collective(step, op, size)
+    if plan_file is not None:
+        explain_step_of_plan(context)
+        return
+    only_of_plan(objective, optimizer)
     way = checked_sharding(sharding, reduction)
     if way == ALL:
         raise BadInputError(

@@ -10,7 +10,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
 
@@ -23,7 +23,7 @@ from perfmodel.onechip.cost import ChipCost
 from perfmodel.onechip.ids import popularities
 from perfmodel.onechip.layout import Layout, layout
 from perfmodel.onechip.work import Step, Way
-from perfmodel.passes.equations import equation_of, source_of
+from perfmodel.passes.equations import Equation, equation_of, source_of
 from perfmodel.passes.terms import Term
 from perfmodel.schema.chip import CHIP_KEYS, Chip
 from perfmodel.schema.distributions import UNIFORM, Distribution
@@ -64,8 +64,7 @@ class Part:
     """
 
     title: str
-    equation: str
-    reference: str
+    computed: Equation
     terms: tuple[Term, ...]
     wait_s: float
     busy_s: float
@@ -111,9 +110,16 @@ class WayExplained:
             "shape": [vars(term) for term in self.shape],
             "parts": [
                 {
-                    **{name: value for name, value in vars(part).items() if name != "terms"},
+                    "title": part.title,
+                    "equation": part.computed.text,
+                    "reference": part.computed.source,
+                    "wait_s": part.wait_s,
+                    "busy_s": part.busy_s,
+                    "notes": part.notes,
                     "time_s": part.time_s,
                     "terms": [vars(term) for term in part.terms],
+                    "function": part.computed.function,
+                    "section": part.computed.section,
                 }
                 for part in self.parts
             ],
@@ -264,8 +270,7 @@ def _copied(chip: Chip, step: Step, lay: Layout, row: float) -> Part:
     )
     return Part(
         "rows that stay are copied",
-        "t = t_0 + h row / BW",
-        source_of(one_core.table_bytes),
+        Equation.of(one_core.table_bytes, "t = t_0 + h row / BW"),
         terms,
         *_of(step),
     )
@@ -281,7 +286,7 @@ def _ids(chip: Chip, step: Step, lay: Layout, n: float, bags: float) -> Part:
     )
     equation = "t = p t_0 + (8 n + 8 b) / BW"
     return Part(
-        "ids and offsets are read", equation, source_of(one_core.ids_and_bags_time), terms, *_of(step)
+        "ids and offsets are read", Equation.of(one_core.ids_and_bags_time, equation), terms, *_of(step)
     )
 
 
@@ -292,7 +297,7 @@ def _written(chip: Chip, step: Step, bags: float, dim: float) -> Part:
         _number("BW", chip.value("dma_bytes_per_s"), "B/s", "of a copy"),
     )
     return Part(
-        "bags are written", "t = 4 D b / BW", source_of(one_core.ids_and_bags_time), terms, *_of(step)
+        "bags are written", Equation.of(one_core.ids_and_bags_time, "t = 4 D b / BW"), terms, *_of(step)
     )
 
 
@@ -314,13 +319,14 @@ def _looked_up(chip: Chip, way: Way, step: Step, lay: Layout, calls: dict[str, d
     if way.streams:
         return _streamed(chip, step, lay, calls["chunk_times"])
     if way == Way.L1:
-        asked, reference = calls["gm_time"], source_of(one_core.l1_time)
+        asked, how = calls["gm_time"], Equation.of(one_core.gm_time, "t = n row / BW_L1")
+        how = replace(how, source=source_of(one_core.l1_time))
         inside = (
             _number("n", asked["n"], "1", "look-ups"),
             _number("row", asked["row"], "B", "one row"),
             _number("BW_L1", asked["gm_rate"], "B/s", "local buffer, one row asked for after the other"),
         )
-        return Part("rows are looked up where they stay", "t = n row / BW_L1", reference, inside, *_of(step))
+        return Part("rows are looked up where they stay", how, inside, *_of(step))
     name = "cold_gather_time" if "cold_gather_time" in calls else "gather_time"
     function = getattr(core_cache if name == "cold_gather_time" else one_chip, name)
     asked = calls[name]
@@ -336,7 +342,7 @@ def _looked_up(chip: Chip, way: Way, step: Step, lay: Layout, calls: dict[str, d
             "of the cache, with the table's hottest row gives no more.",
         )
     return Part(
-        "rows are gathered", _equation(function), source_of(function), tuple(terms), *_of(step), notes
+        "rows are gathered", Equation.of(function, _equation(function)), tuple(terms), *_of(step), notes
     )
 
 
@@ -360,7 +366,7 @@ def _streamed(chip: Chip, step: Step, lay: Layout, asked: dict[str, float]) -> P
     shown = more if streams else time_s / max(turns, 1)
     extra = Term("x", shown, f"{sign}{format_time(abs(shown))}", "", "", what)
     title = "the table streams past the bags" if streams else "rows are looked up where they stay"
-    return Part(title, equation, source_of(one_chip.chunk_times), (*terms, extra), *_of(step))
+    return Part(title, Equation.of(one_chip.chunk_times, equation), (*terms, extra), *_of(step))
 
 
 def _of(step: Step) -> tuple[float, float]:

@@ -36,6 +36,8 @@ _ALIASES = {
     "gradients": ("all_to_all_gradients", "all_gather_gradients", "all_to_all_row_gradients"),
 }
 """Other names of the steps that row-wise does not have, beside those of ``passes.explanation.ALIASES``."""
+_EVEN = 1.0005
+"""Busiest over mean below which all GPUs have as much."""
 _NAMED = 5
 """Tables that are named one by one."""
 
@@ -189,7 +191,9 @@ def _explain(whole: Pass, evaluator: Evaluator, plan: Plan, name: str, what: str
         equation = replace(equation, text=f"{equation.text} + x" if busiest.counted else "x")
     terms = (*_head(whole, step.payload_bytes), *(own if busiest.counted else ()), *more)
     like = kind.alike if not step.collective else ""
-    working = (_sum_words(busiest), *(_which_words(busiest) if what == "plan" else ()))
+    everywhere = resource in EVERY_RANK or (what == "plan" and step.imbalance < _EVEN)
+    where = "every GPU" if everywhere else f"rank {step.rank}"
+    working = (_sum_words(busiest, where), *(_which_words(busiest) if what == "plan" else ()))
     return explained(whole, step, Payload(equation, terms, working, like))
 
 
@@ -279,9 +283,8 @@ def _gathered(busiest: _Busiest, values: dict[str, float]) -> tuple[float, float
     return n, bags, width, "bags (of ub: rows) written"
 
 
-def _sum_words(busiest: _Busiest) -> str:
+def _sum_words(busiest: _Busiest, where: str) -> str:
     """How the bytes of one table become S."""
-    where = "every GPU" if busiest.resource in EVERY_RANK else f"rank {busiest.rank}"
     each, count = busiest.by_table, int(np.sum(busiest.by_table > 0))
     total, own = format_bytes(float(each.sum())), format_bytes(float(each[busiest.table]))
     name, k = busiest.evaluator.tables.names[busiest.table], busiest.shards

@@ -40,7 +40,7 @@ def test_the_steps_add_up_to_the_map_of_ways(
     cell = ways_map(load_chip(chip), dim, 4, pooling, ids, rows=[rows], look_ups=[512 * pooling])
     assert sum(part.time_s for part in found.parts) == pytest.approx(found.time_s, rel=1e-12)
     assert found.time_s == pytest.approx(cell.seconds[way, 0, 0], rel=1e-12)
-    assert all(part.reference and part.equation for part in found.parts)
+    assert all(part.computed.source and part.computed.text for part in found.parts)
     assert all(term.source and term.evidence for term in found.constants)
 
 

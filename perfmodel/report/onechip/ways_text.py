@@ -11,6 +11,7 @@ from perfmodel.onechip.explain import Part, WayExplained
 from perfmodel.onechip.ways import WaysMap
 from perfmodel.onechip.work import WAYS, Way
 from perfmodel.passes.terms import Term
+from perfmodel.report.explain import where
 from perfmodel.report.terminal import command_lines, facts, paragraph, table
 from perfmodel.schema.chip import Chip, list_chips
 from perfmodel.schema.distributions import UNIFORM, Distribution
@@ -121,10 +122,11 @@ def _part(number: int, part: Part) -> str:
         )
     lines = [
         paragraph(head),
-        paragraph(part.equation, indent=_INDENT),
+        paragraph(part.computed.text, indent=_INDENT),
         _numbers(part.terms),
         *(paragraph(note, indent=_INDENT) for note in part.notes),
-        facts([("source", part.reference)], indent=_INDENT),
+        facts([("source", part.computed.source)], indent=_INDENT),
+        *where(part.computed),
     ]
     return "\n".join(lines)
 

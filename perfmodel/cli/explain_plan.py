@@ -1,0 +1,70 @@
+"""``perfmodel explain STEP --plan FILE``: a step of a plan, as ``perfmodel plan --plan`` prints it."""
+
+from __future__ import annotations
+
+import typer
+
+from perfmodel.cli.explain_collective import only_of
+from perfmodel.cli.ids import ids_of
+from perfmodel.cli.options import advice, calibration_of, check_per_node, library_of, machine_of
+from perfmodel.cli.output import emit, emit_json
+from perfmodel.cli.plan_options import OBJECTIVES, is_training, numbers_of
+from perfmodel.errors import BadInputError
+
+_MEANT = (
+    *("step", "plan_file", "model", "gpus", "batch", "objective", "optimizer", "payload", "alpha"),
+    *("distribution", "id_dtype", "machine", "backend", "clock", "gpus_per_node", "scenario", "settings"),
+    *("calibration", "as_json"),
+)
+
+
+def only_of_plan(objective: str | None, optimizer: str | None) -> None:
+    """Limits: options of a plan where a step of a projection is explained -> BadInputError"""
+    for option, value in (("--objective", objective), ("--optimizer", optimizer)):
+        if value is not None:
+            raise BadInputError(f"{option} is of a plan.", "give --plan FILE, as plan --out wrote it.")
+
+
+def explain_step_of_plan(context: typer.Context) -> None:
+    """A step of the plan in a file, at the bytes of its busiest GPU.
+
+    context  of ``perfmodel explain``, whose options it has
+    Limits: no tables, an option that a plan does not have -> BadInputError that says so
+    """
+    only_of(context, _MEANT, "a plan")
+    asked = context.params
+    texts = {"model": asked["model"], "gpus": asked["gpus"], "batch": asked["batch"], "time_limit": "10s"}
+    numbers = numbers_of(asked["plan_file"], **texts)
+    training = is_training(asked["objective"] or OBJECTIVES[0])
+    calibration = calibration_of(asked["calibration"], asked["backend"], asked["clock"])
+    box = machine_of(asked["machine"], asked["settings"], calibration)
+    check_per_node(asked["gpus_per_node"], box)
+    library = library_of(box, asked["backend"], calibration)
+    from perfmodel.plan import Evaluator, PlanTables, read_plan
+    from perfmodel.plan.explain_plan import explain_plan_step
+
+    with advice(box, library, asked["clock"]):
+        tables = PlanTables.load(numbers["model"], ids_of(asked["alpha"], asked["distribution"]))
+        plan = read_plan(asked["plan_file"], tables)
+        evaluator = Evaluator.on(
+            box,
+            tables,
+            numbers["batch"],
+            numbers["gpus"] or plan.gpus,
+            backend=library,
+            clock=asked["clock"],
+            scenario=asked["scenario"],
+            calibration=calibration,
+            gpus_per_node=asked["gpus_per_node"],
+            id_dtype=asked["id_dtype"],
+            payload=asked["payload"],
+            optimizer=asked["optimizer"] or ("rowwise-adagrad" if training else "none"),
+            training=training,
+        )
+        found = explain_plan_step(evaluator, plan, evaluator.cost(plan), asked["step"])
+    if asked["as_json"]:
+        emit_json("explain", **found.to_dict())
+        return
+    from perfmodel.report.explain import explanation_text
+
+    emit(explanation_text(found))

@@ -1,0 +1,112 @@
+"""Steps of a plan, explained: the equation of the largest table gives its bytes, in every exchange."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from test_shardings import value_of
+
+from perfmodel.cli import run
+from perfmodel.errors import BadInputError
+from perfmodel.model.exchanges import Exchange
+from perfmodel.passes.steps import LABELS, STEPS
+from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme
+from perfmodel.plan.explain_plan import explain_plan_step
+from perfmodel.schema.distributions import UNIFORM, zipf
+from perfmodel.schema.workload import Table, TableSet
+from perfmodel.units import parse_bytes
+
+GPUS, DOMAIN = 16, 8
+SCHEMES = {
+    "copies": Scheme(Exchange.DP),
+    "table-wise": Scheme(Exchange.RB),
+    "parts": Scheme(Exchange.RB, 4, 2),
+    "hot parts": Scheme(Exchange.RB, 4, 2, 1000),
+    "hot whole": Scheme(Exchange.RB, 1, 2, 1000),
+    "row-wise": Scheme(Exchange.RS, 16, 1),
+    "sparse": Scheme(Exchange.SPARSE, 8, 1),
+    "hot sparse": Scheme(Exchange.SPARSE, 8, 1, 500),
+    "one domain": Scheme(Exchange.TWO_LEVEL, 8, 1),
+    "all domains": Scheme(Exchange.TWO_LEVEL, 16, 1),
+    "unique rows": Scheme(Exchange.UB, 4, 2),
+    "hot unique rows": Scheme(Exchange.UB, 4, 2, 1000),
+}
+
+
+@pytest.mark.parametrize("payload", [None, "fp16"])
+@pytest.mark.parametrize("training", [False, True], ids=["forward", "training"])
+@pytest.mark.parametrize("name", SCHEMES)
+def test_the_equation_of_the_largest_table_gives_its_bytes(
+    name: str, training: bool, payload: str | None
+) -> None:
+    scheme = SCHEMES[name]
+    ids = zipf(1.05) if scheme.hot_rows else UNIFORM
+    tables = PlanTables.of(TableSet("one", (Table("only", 1_000_000, 64, 20, "fp32"),)), ids)
+    plan = Plan(tables, (Placement.of(scheme, np.arange(scheme.parts)),), GPUS, DOMAIN)
+    options = {"optimizer": "rowwise-adagrad"} if training else {}
+    evaluator = Evaluator.on("h100-sxm-ib", tables, 256, GPUS, payload=payload, training=training, **options)
+    cost = evaluator.cost(plan)
+    for row in cost.rows:
+        found = explain_plan_step(evaluator, plan, cost, row.name)
+        values: dict[str, float] = {}
+        for term in found.terms:
+            values.setdefault(term.symbol, term.value)
+        if found.payload_equation != "0":
+            size = value_of(found.payload_equation, values)
+            assert size == pytest.approx(row.payload_bytes, rel=1e-9), row.name
+        assert found.step == row and found.title.startswith(row.label)
+        assert found.payload.function and found.time.equations[0].function
+
+
+def test_what_a_plan_prints_is_what_is_explained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two tables of 3 row parts each on 6 GPUs, as a search wrote them: every step, time, bytes, who."""
+    monkeypatch.chdir(tmp_path)
+    rows = "name,rows,dim,pooling\na,10000000,16,60\nb,10000000,16,30\n"
+    Path("two.csv").write_text(rows, encoding="utf-8")
+    placed = [(Exchange.RB, [0, 1, 2]), (Exchange.RB, [3, 4, 5])]
+    from perfmodel.plan import write_plan
+
+    parts = tuple(Placement.of(Scheme(kind, 3), ranks) for kind, ranks in placed)
+    write_plan(Plan(PlanTables.load("two.csv"), parts, 6, 6), Path("two.json"))
+    words = ["--model", "two.csv", "--plan", "two.json", "--batch", "8192", "--json"]
+    assert run(["plan", *words]) == 0
+    steps = json.loads(capsys.readouterr().out)["steps"]
+    for step in steps:
+        assert run(["explain", step["name"], *words]) == 0
+        said = json.loads(capsys.readouterr().out)
+        assert said["step"]["time_s"] == step["time_s"]
+        assert said["step"]["payload_bytes"] == step["bytes"]
+        line = said["working"][0]
+        if line.startswith("S = "):  # of one size for all it is its equation alone
+            assert parse_bytes(" ".join(line.split()[2:4])) == pytest.approx(step["bytes"], rel=0.01)
+    assert run(["explain", "gather", *words[:-1]]) == 0
+    text = capsys.readouterr().out
+    assert "on rank 0" in text and "tables there: a " in text
+    assert run(["explain", "gradients", *words]) != 0
+    assert "no step of this plan" in capsys.readouterr().err
+
+
+def test_options_of_one_kind_of_explanation_are_refused_by_the_others(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for words, said in (
+        (["collective", "--op", "all_to_all", "--size", "1GiB"], "a collective needs --gpus"),
+        (["collective", "--op", "all_to_all", "--size", "1GiB", "--gpus", "8", "--dim", "3"], "--dim says"),
+        (["collective", "--op", "all_to_all", "--size", "1GiB,2GiB", "--gpus", "8"], "these are 2"),
+        (["collective", "--op", "all_to_all", "--size", "1GiB", "--gpus", "1"], "sends nothing"),
+        (["gather", "--op", "all_to_all"], "--op is of a collective"),
+        (["gather", "--objective", "latency"], "--objective is of a plan"),
+        (["gather", "--plan", "plan.json"], "which tables"),
+        (["gather", "--plan", "plan.json", "--dim", "3"], "--dim says nothing about a plan"),
+    ):
+        assert run(["explain", *words]) == BadInputError.exit_code
+        assert said in capsys.readouterr().err, words
+
+
+def test_every_step_has_a_label() -> None:
+    assert LABELS.keys() == STEPS.keys()
