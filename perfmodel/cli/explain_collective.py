@@ -96,7 +96,7 @@ def explain_one_collective(context: typer.Context) -> None:
     if asked["as_json"]:
         emit_json("explain", **found.to_dict(), calibration_file=file)
         return
-    from perfmodel.report.explain import collective_text
-    from perfmodel.report.projection import origin
+    from perfmodel.report.explanation_text import collective_explanation_text
+    from perfmodel.report.projection_text import origin
 
-    emit(collective_text(found, origin(model.calibration_id, file)))
+    emit(collective_explanation_text(found, origin(model.calibration_id, file)))

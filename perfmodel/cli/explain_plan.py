@@ -65,6 +65,6 @@ def explain_step_of_plan(context: typer.Context) -> None:
     if asked["as_json"]:
         emit_json("explain", **found.to_dict())
         return
-    from perfmodel.report.explain import explanation_text
+    from perfmodel.report.explanation_text import explanation_text
 
     emit(explanation_text(found))

@@ -71,7 +71,7 @@ def _terms(terms: tuple[Term, ...], notes: list[str]) -> str:
     return "\n".join(lines)
 
 
-def collective_text(found: CollectiveExplanation, origin: str) -> str:
+def collective_explanation_text(found: CollectiveExplanation, origin: str) -> str:
     """Title and time, the equation and its terms, the stages that end in the time, the band, the bound.
 
     origin  the calibration, as other answers name it

@@ -11,7 +11,7 @@ from perfmodel.onechip.explain import Part, WayExplained
 from perfmodel.onechip.ways import WaysMap
 from perfmodel.onechip.work import WAYS, Way
 from perfmodel.passes.terms import Term
-from perfmodel.report.explain import where
+from perfmodel.report.explanation_text import where
 from perfmodel.report.terminal import command_lines, facts, paragraph, table
 from perfmodel.schema.chip import Chip, list_chips
 from perfmodel.schema.distributions import UNIFORM, Distribution
