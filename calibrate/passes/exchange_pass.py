@@ -18,9 +18,9 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
-from calibrate.operations import Availability, Place, Provider
+from calibrate.operations import Availability, Place, Provider, RawCollectives
 from calibrate.passes import lookup
 from calibrate.passes.id_sets import IdSet, draw_sets
 from calibrate.passes.pattern_rows import bag_sums, require_exact
@@ -46,23 +46,6 @@ SPLITS = 3
 
 OWNER_ROWS = 2**32
 """Pattern rows that one owner may have: row r of the joined tables of owner g is number g OWNER_ROWS + r."""
-
-
-class Collectives(Protocol):
-    """The calls that a pass needs of a library; counts: elements for each peer, in the order of ``ranks``."""
-
-    def raw_all_to_all(
-        self,
-        send: Any,
-        send_counts: Sequence[int],
-        recv: Any,
-        recv_counts: Sequence[int],
-        ranks: Sequence[int],
-        *,
-        equal: bool = False,
-    ) -> None: ...
-
-    def raw_reduce_scatter(self, send: Any, recv: Any, ranks: Sequence[int]) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -136,7 +119,7 @@ def _memory(tensor: Any) -> Any:
 
 def forward(
     job: Job,
-    library: Collectives,
+    library: RawCollectives,
     table: Any,
     ids: Any,
     lengths: Any,
@@ -185,7 +168,7 @@ class ExchangeOperation:
     def __init__(
         self,
         job: Job,
-        library: Collectives,
+        library: RawCollectives,
         table: Borrowed,
         sets: Sequence[IdSet],
         buffers: PassBuffers,
