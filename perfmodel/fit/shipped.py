@@ -31,6 +31,7 @@ class Selection(BaseModel):
     variants: list[str] = []
     collectives: list[str] = []
     nodes: int | None = None
+    smallest_nodes: int = 1
     smallest_bytes: int = 0
     rank: Annotated[int, Field(ge=0)] = 0
     informs_laws: bool = True
@@ -38,6 +39,7 @@ class Selection(BaseModel):
     def rows(self, samples: pd.DataFrame) -> pd.DataFrame:
         """The selected rows."""
         keep = samples["source_id"].isin(self.sources) & (samples["payload_bytes"] >= self.smallest_bytes)
+        keep &= samples["nodes"] >= self.smallest_nodes
         if self.variants:
             keep &= samples["variant"].isin(self.variants)
         if self.collectives:
