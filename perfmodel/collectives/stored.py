@@ -41,18 +41,22 @@ def step_constants(machine: Machine, priors: Priors) -> StepConstants:
     nccl = priors.nccl
     nvlink = machine.nvlink_domain_gpus > 1
     network = priors.network.get(str(machine.links.network))
+    ring_step = (network and network.ring_step_s) or nccl.network_ring_step_s
+    tree_step = (network and network.tree_step_s) or nccl.network_tree_step_s
     return StepConstants(
         ring_base_s=np.array(nccl.ring_base_s),
         tree_base_s=np.array(nccl.tree_base_s),
         ring_inside_s=np.array(nccl.nvlink_ring_step_s if nvlink else nccl.pcie_ring_step_s),
         tree_inside_s=np.array(nccl.nvlink_tree_step_s if nvlink else nccl.pcie_tree_step_s),
-        ring_network_s=np.array(network.ring_step_s if network else nccl.network_ring_step_s),
-        tree_network_s=np.array(network.tree_step_s if network else nccl.network_tree_step_s),
+        ring_network_s=np.array(ring_step),
+        tree_network_s=np.array(tree_step),
         network_overhead_s=np.array(nccl.network_overhead_s),
         nvls_s=nccl.nvls_s,
         nvls_tree_step_s=nccl.nvls_tree_step_s,
         has_nvls=machine.links.nvls and nvlink,
+        ring_sharpness=np.array(priors.shape.ring_sharpness),
         rate_sharpness=priors.shape.rate_sharpness,
         choice_sharpness=priors.shape.choice_sharpness,
         rendezvous_half_bytes=priors.shape.rendezvous_half_bytes,
+        p2p_channels=priors.shape.p2p_channels,
     )

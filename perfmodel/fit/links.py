@@ -31,7 +31,13 @@ _NETWORK = (
     "ll_overhead_ratio",
     "ll128_overhead_ratio",
     "simple_overhead_ratio",
+    "nvls_tree_fraction",
+    "ll128_choice_ratio",
+    "simple_choice_ratio",
+    "tree_choice_ratio",
+    "nvls_choice_ratio",
     "network_s",
+    "node_peer_s",
     "remote_peer_s",
     "rendezvous_s",
     "remote_peer_bytes_per_s",
@@ -52,7 +58,10 @@ class Cell:
 
 def prior_of(law: str, machine: Machine, priors: Priors) -> tuple[Floats, Floats]:
     """Centre and standard deviation of the logarithms of a law's unknowns, before any sample."""
-    beliefs = priors.ring_tree if law == "ring_tree" else priors.pairwise
+    network = priors.network.get(str(machine.links.network))
+    beliefs = {**priors.ring_tree} if law == "ring_tree" else {**priors.pairwise}
+    if law != "ring_tree" and network is not None:
+        beliefs |= network.pairwise
     ordered = [beliefs[name] for name in _LAW_NAMES[law]]
     centre = [np.log(belief.value * _scale(belief, machine)) for belief in ordered]
     return np.array(centre), np.array([belief.log_sd for belief in ordered])

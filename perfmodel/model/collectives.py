@@ -12,6 +12,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from perfmodel.model.curves import join_power
+
 Floats = npt.NDArray[np.float64]
 
 PROTOCOLS = ("LL", "LL128", "Simple")
@@ -90,17 +92,34 @@ def join_rates(first: npt.ArrayLike, second: npt.ArrayLike, sharpness: float) ->
     return np.asarray(low * (1 + (low / high) ** sharpness) ** (-1 / sharpness))
 
 
-def soft_min(candidates: Floats, sharpness: float) -> Floats:
-    """Smallest along the first axis, with rounded corners: a tuner does not switch at exactly the best size.
+def pipelined_time(
+    base_s: npt.ArrayLike, hops_s: npt.ArrayLike, bytes_s: npt.ArrayLike, sharpness: npt.ArrayLike
+) -> Floats:
+    """Launch, then the hops of a chunk and the bytes of all chunks, which overlap.
 
-        (sum_k t_k^-n)^(-1/n)                                                        [unit of t]
+        t = base + (hops^q + bytes^q)^(1/q)                                                  [s]
 
-    candidates  t_k > 0, shape (k, ...);  n  sharpness [-]
-    Source: definition; smooth, so that a fit can follow it
-    Limits: one far below the others -> that one;  n -> inf -> min;  two equal -> 2^(-1/n) of them
+    hops   what the dependent hops of one chunk take together;  bytes  what the bytes take at full rate [s]
+    q      1 where a slice is received whole before it is sent on (Simple, trees): the two add up;
+           larger where lines are sent on as they come (LL128): the longer one counts
+    Source: NVIDIA/nccl src/device/prims_simple.h, prims_ll128.h; benchmarks/ring_simulation.py
+    Limits: bytes = 0 -> base + hops;  hops = 0 -> base + bytes;  q = 1 -> base + hops + bytes
     """
-    least = candidates.min(axis=0)
-    return np.asarray(least * ((candidates / least) ** -sharpness).sum(axis=0) ** (-1 / sharpness))
+    return np.asarray(base_s, float) + join_power(hops_s, bytes_s, sharpness)
+
+
+def chosen_time(times: Floats, expected_ratio: Floats, sharpness: float) -> Floats:
+    """Time of the candidate with the least expected time, with rounded corners.
+
+        sum_k w_k t_k,   w_k = (c_k t_k)^-n / sum_j (c_j t_j)^-n                              [unit of t]
+
+    times  t_k > 0, shape (k, ...);  expected_ratio  c_k, expected over real time, broadcast to it;  n  sharpness
+    Source: definition; smooth, so that a fit can follow it
+    Limits: one c t far below the others -> its t;  all equal -> that t;  n -> inf -> t of the least c t
+    """
+    expected = times * expected_ratio
+    weight = (expected / expected.min(axis=0)) ** -sharpness
+    return np.asarray((weight * times).sum(axis=0) / weight.sum(axis=0))
 
 
 def ring_bus_bandwidth(
@@ -142,41 +161,55 @@ def tree_bus_bandwidth(
     return float(join_rates(link_bytes_per_s, cards, sharpness))
 
 
-def nvls_bus_bandwidth(link_bytes_per_s: float, gpus: int) -> float:
-    """Bus bandwidth of an all-reduce in the switch (NVLS) inside one domain.
+def nvls_bus_bandwidth(
+    link_bytes_per_s: float, bus_bytes_per_s: float, gpus: int, sharpness: float
+) -> float:
+    """Bus bandwidth of an all-reduce in the switch (NVLS) inside one domain: the links', or the copies'.
 
-        algorithm bandwidth B / (1 + 1/G), hence bus bandwidth 2 (G-1)/G * B / (1 + 1/G)     [bytes/s]
+        min( 2 (G-1)/G * B / (1 + 1/G),  B_bus )                                             [bytes/s]
 
-    B      NVLink rate that NVLS reaches per GPU [bytes/s]. In each direction a GPU moves the whole buffer
-           once (the switch reads it to reduce; the multicast writes it back) and its own 1/G once more.
-    Source: derived; NVIDIA/nccl src/device/all_reduce.h (NVLS: one reduce-scatter and one all-gather)
-    Limits: G -> inf -> 2 B;  G = 2 -> 2/3 B
+    B      NVLink rate that NVLS reaches per GPU. In each direction a GPU moves the whole buffer once (the
+           switch reads it to reduce; the multicast writes it back) and its own 1/G once more.
+    B_bus  what the copies in and out of the switch's buffers allow: the same for any G
+    Source: derived; NVIDIA/nccl src/device/all_reduce.h (NVLS: one reduce-scatter and one all-gather); bus
+            bandwidth constant from 8 to 32 GPUs of one GB200 domain (docs/model.md#rings-and-trees-nccl)
+    Limits: B_bus -> inf: G = 2 -> 2/3 B, G -> inf -> 2 B;  B -> inf -> B_bus;  G = 1 as G = 2
     """
-    return 2 * (gpus - 1) / gpus * link_bytes_per_s / (1 + 1 / gpus)
+    ranks = max(gpus, 2)
+    links = 2 * (ranks - 1) / ranks * link_bytes_per_s / (1 + 1 / ranks)
+    return float(join_rates(links, bus_bytes_per_s, sharpness))
 
 
 def pairwise_latency(
     launch_s: float,
     peer_s: float,
     network_s: float,
+    node_peer_s: float,
     remote_peer_s: float,
     gpus: int,
     gpus_per_domain: int,
     domains: int,
+    channels: int,
 ) -> float:
-    """Floor of an exchange with every peer: one constant per peer and link class.
+    """Floor of an exchange with every peer: a cost per peer, and one per round of remote domains.
 
-        alpha = a0 + a1 (g - 1)                             one domain                       [s]
-        alpha = a0 + a1 (g - 1) + c + a2 (G - g)            several
+        alpha = a0 + a1 (g - 1)                                           one domain         [s]
+        alpha = a0 + a1 (g - 1) + r (c + b g) + a2 (G - g)                several
+        r = ceil((N - 1) / C)
 
-    a0  launch;  a1  per peer inside the domain;  c  once for leaving it;  a2  per remote peer   [s]
+    a0  launch;  a1  per peer inside the domain;  a2  per post to a remote peer [s]
+    c   once for leaving the domain;  b  per peer of one remote domain: they share a connection [s]
+    C   channels: as many remote domains are served side by side, the others wait for the next round
     g   GPUs per domain (G where one domain holds all)
-    Source: docs/model.md#all-to-all; NCCL sends one message per peer, a proxy thread posts them in turn
-    Limits: G = 1 -> a0;  N = 1 -> a0 + a1 (G-1);  linear in G with slope a2 across domains
+    Source: docs/model.md#all-to-all; NVIDIA/nccl src/enqueue.cc (addP2pToPlan), src/transport/net.cc
+    Limits: G = 1 -> a0;  N = 1 -> a0 + a1 (G-1);  2 <= N <= C + 1: slope a2 in G;  b = 0, C -> inf: c once
     """
     if domains == 1:
         return launch_s + peer_s * (gpus - 1)
-    return launch_s + peer_s * (gpus_per_domain - 1) + network_s + remote_peer_s * (gpus - gpus_per_domain)
+    alpha = launch_s + peer_s * (gpus_per_domain - 1)
+    rounds = -(-(domains - 1) // channels)
+    alpha += rounds * (network_s + node_peer_s * gpus_per_domain)
+    return alpha + remote_peer_s * (gpus - gpus_per_domain)
 
 
 def rendezvous_share(payload_bytes: npt.ArrayLike, gpus: int, half_bytes: float) -> Floats:

@@ -38,6 +38,13 @@ RING_TREE = (
     "ll_overhead_ratio",
     "ll128_overhead_ratio",
     "simple_overhead_ratio",
+    "nvls_head_s",
+    "nvls_bus_bytes_per_s",
+    "nvls_tree_fraction",
+    "ll128_choice_ratio",
+    "simple_choice_ratio",
+    "tree_choice_ratio",
+    "nvls_choice_ratio",
 )
 """Unknowns of the ring and tree law."""
 
@@ -45,6 +52,7 @@ PAIRWISE = (
     "launch_s",
     "peer_s",
     "network_s",
+    "node_peer_s",
     "remote_peer_s",
     "rendezvous_s",
     "link_rendezvous_s",
@@ -69,9 +77,11 @@ class StepConstants:
     nvls_s: float
     nvls_tree_step_s: float
     has_nvls: bool
+    ring_sharpness: Floats
     rate_sharpness: float
     choice_sharpness: float
     rendezvous_half_bytes: float
+    p2p_channels: int
 
 
 @dataclass(frozen=True)
@@ -93,43 +103,83 @@ class Group:
         return self.gpus - self.domain_gpus * (self.domains - 1)
 
 
-def ring_tree_latencies(log_unknowns: Floats, steps: StepConstants, collective: str, group: Group) -> Floats:
-    """Latency of each (algorithm, protocol) that NCCL could choose, in the order of ``ALGORITHMS``.
+@dataclass(frozen=True)
+class Candidates:
+    """All (algorithm, protocol) that NCCL could choose, in the order of ``collectives.ALGORITHMS``, arrays [k].
 
-        ring:  b_k base_k + m inside_k + n network_k,   (m, n) = ring_steps(collective, G, N)
-        tree:  b_k base_k + 2 [(g - 1) inside_k + depth(N) network_k]          all_reduce only
-        NVLS:  v nvls  (+ 2 depth(N) w nvls_step across domains)               all_reduce only     [s]
+    base_s, hops_s      launch, and what the dependent steps of one chunk take together [s]
+    bus_bytes_per_s     bus bandwidth [bytes/s]
+    sharpness           how far hops and bytes overlap (``collectives.pipelined_time``)
+    choice              time that NCCL expects over the one it gets [-]: it takes the least expected
+    """
+
+    base_s: Floats
+    hops_s: Floats
+    bus_bytes_per_s: Floats
+    sharpness: Floats
+    choice: Floats
+
+
+def ring_tree_candidates(
+    log_unknowns: Floats, steps: StepConstants, collective: str, group: Group
+) -> Candidates:
+    """What each (algorithm, protocol) takes on a group of ranks.
+
+    Source: NVIDIA/nccl src/graph/tuning.cc; ``ring_tree_latencies``, ``ring_tree_bandwidths``
+    Limits: not all_reduce -> three rings;  no NVLS -> no last candidate
+    """
+    base, hops = ring_tree_latencies(log_unknowns, steps, collective, group)
+    wide = ring_tree_bandwidths(log_unknowns, steps, collective, group)
+    value = np.exp(log_unknowns)
+    protocol = np.array([1.0, value[24], value[25]])
+    sharp = np.concatenate([steps.ring_sharpness, np.ones(wide.size - 3)])
+    choice = np.concatenate([protocol, protocol * value[26], [value[27]]])[: wide.size]
+    return Candidates(base, hops, wide, sharp, choice)
+
+
+def ring_tree_latencies(
+    log_unknowns: Floats, steps: StepConstants, collective: str, group: Group
+) -> tuple[Floats, Floats]:
+    """Launch, and all dependent steps together, of each candidate (``collectives.ALGORITHMS``) [s].
+
+        ring:  b_k base_k,   m inside_k + n network_k,   (m, n) = ring_steps(collective, G, N)
+        tree:  b_k base_k,   2 [(g - 1) inside_k + depth(N) network_k]         all_reduce only
+        NVLS:  v nvls,       h g  (+ 2 depth(N) w nvls_step across domains)    all_reduce only     [s]
 
     b_k and the ratios on inside_k and network_k are unknowns; in a ring over several domains a step inside
-    costs at least the network overhead, o_k overhead_k, because the ring turns at the pace of its proxies
-    Source: NVIDIA/nccl src/graph/tuning.cc
+    costs at least the network overhead, o_k overhead_k, because the ring turns at the pace of its proxies;
+    h is what one more GPU in the switch's domain adds, where each is the head of a part
+    Source: NVIDIA/nccl src/graph/tuning.cc, src/device/all_reduce.h; docs/model.md#rings-and-trees-nccl
     Limits: N = 1 -> no network term;  G = 2, one domain, ring -> base + inside (all_reduce 2 inside)
     """
-    ratio = np.exp(log_unknowns)
-    base, inside, network = ratio[0:3], ratio[3:6], ratio[6:9]
+    value = np.exp(log_unknowns)
+    base, inside, network = value[0:3], value[3:6], value[6:9]
     across = group.domains > 1
     steps_inside, steps_across = laws.ring_steps(collective, group.gpus, group.domains)
     step = steps.ring_inside_s * inside
     if across:
-        step = join_power(step, steps.network_overhead_s * ratio[18:21], steps.choice_sharpness)
-    ring = steps.ring_base_s * base + steps_inside * step + steps_across * steps.ring_network_s * network
+        step = join_power(step, steps.network_overhead_s * value[18:21], steps.choice_sharpness)
+    first = steps.ring_base_s * base
+    ring = steps_inside * step + steps_across * steps.ring_network_s * network
     if collective != "all_reduce":
-        return ring
+        return first, ring
     depth = laws.tree_depth(group.domains)
     levels = (group.domain_gpus - 1) * steps.tree_inside_s * inside + depth * steps.tree_network_s * network
-    tree = steps.tree_base_s * base + 2 * levels
-    if not steps.has_nvls:
-        return np.concatenate([ring, tree])
-    nvls = steps.nvls_s * ratio[9] + 2 * depth * steps.nvls_tree_step_s * ratio[10]
-    return np.concatenate([ring, tree, [nvls]])
+    firsts, hops = [first, steps.tree_base_s * base], [ring, 2 * levels]
+    if steps.has_nvls:
+        firsts.append(np.array([steps.nvls_s * value[9]]))
+        heads = value[21] * group.domain_gpus
+        hops.append(np.array([heads + 2 * depth * steps.nvls_tree_step_s * value[10]]))
+    return np.concatenate(firsts), np.concatenate(hops)
 
 
 def ring_tree_bandwidths(log_unknowns: Floats, steps: StepConstants, collective: str, group: Group) -> Floats:
     """Bus bandwidth of each (algorithm, protocol), in the order of ``ring_tree_latencies`` [bytes/s].
 
     A protocol reaches a fraction of its links' rate: LL and LL128 carry flags, Simple carries none. Across
-    domains LL has a rate of its own, whatever the cards: it waits for each line of 8 bytes.
-    Source: NVIDIA/nccl src/graph/tuning.cc (busBw per protocol); ``collectives.*_bus_bandwidth``
+    domains LL has a rate of its own, whatever the cards: it waits for each line of 8 bytes. Trees between
+    switches reach a fraction of their rate from three domains on, as NCCL's own table has it.
+    Source: NVIDIA/nccl src/graph/tuning.cc (busBw per protocol, perChMaxNVLSTree); ``*_bus_bandwidth``
     Limits: Simple, one domain -> link rate;  NVLS, one domain -> ``nvls_bus_bandwidth``
     """
     value = np.exp(log_unknowns)
@@ -146,26 +196,31 @@ def ring_tree_bandwidths(log_unknowns: Floats, steps: StepConstants, collective:
     tree = laws.tree_bus_bandwidth(link, nic, *args) * value[17] * fraction
     if not steps.has_nvls:
         return np.concatenate([ring, tree])
-    switch = laws.nvls_bus_bandwidth(nvls, group.gpus)
-    return np.concatenate([ring, tree, [laws.tree_bus_bandwidth(switch, nic, *args)]])
+    switch = laws.nvls_bus_bandwidth(nvls, value[22], group.domain_gpus, sharp)
+    across = value[23] if group.domains > 2 else 1.0
+    return np.concatenate([ring, tree, [laws.tree_bus_bandwidth(switch, nic, *args) * across]])
 
 
 def ring_tree_time(
     log_unknowns: Floats, steps: StepConstants, collective: str, group: Group, payload_bytes: Floats
 ) -> Floats:
-    """Time of a ring-or-tree collective: the cheapest (algorithm, protocol), as NCCL chooses.
+    """Time of a ring-or-tree collective: that of the (algorithm, protocol) that NCCL takes.
 
-        t(S) = min_k [ latency_k + S f / bandwidth_k ]                                       [s]
+        t_k(S) = base_k + ( hops_k^q + (S f / bandwidth_k)^q )^(1/q)
+        t(S)   = t_k of the least c_k t_k                                                    [s]
 
-    S  payload_bytes [bytes], any shape;  f  ``bus_factor``;  the corners of min are rounded (``soft_min``)
-    Source: NVIDIA/nccl src/graph/tuning.cc (ncclTopoGetAlgoTime)
-    Limits: S = 0 -> smallest latency;  S -> inf -> bus bandwidth of the fastest;  concave, increasing in S
+    S    payload_bytes [bytes], any shape;  f  ``bus_factor``;  q  how far hops and bytes overlap
+    c_k  what NCCL's table expects over what it gets: it takes what its own table says is the fastest.
+         The corners are rounded (``collectives.chosen_time``)
+    Source: NVIDIA/nccl src/graph/tuning.cc (ncclTopoGetAlgoTime); docs/model.md#rings-and-trees-nccl
+    Limits: S = 0 -> base + hops of one candidate;  S -> inf -> bus bandwidth of one;  all c = 1 -> the cheapest
     """
-    latency = ring_tree_latencies(log_unknowns, steps, collective, group)
-    bandwidth = ring_tree_bandwidths(log_unknowns, steps, collective, group)
-    wire = np.asarray(payload_bytes, float) * laws.bus_factor(collective, group.gpus)
-    candidates = latency[:, None] + wire.reshape(1, -1) / bandwidth[:, None]
-    return laws.soft_min(candidates, steps.choice_sharpness).reshape(np.shape(payload_bytes))
+    each = ring_tree_candidates(log_unknowns, steps, collective, group)
+    wire = np.asarray(payload_bytes, float).reshape(1, -1) * laws.bus_factor(collective, group.gpus)
+    moved = wire / each.bus_bytes_per_s[:, None]
+    times = laws.pipelined_time(each.base_s[:, None], each.hops_s[:, None], moved, each.sharpness[:, None])
+    chosen = laws.chosen_time(times, each.choice[:, None], steps.choice_sharpness)
+    return chosen.reshape(np.shape(payload_bytes))
 
 
 def pairwise_time(
@@ -181,9 +236,9 @@ def pairwise_time(
     Source: docs/model.md#all-to-all
     Limits: S = 0 -> alpha;  S -> inf -> slope of the bytes term;  increasing in S
     """
-    launch, peer, network, remote, far, near, link, nic, single = np.exp(log_unknowns)
+    launch, peer, network, node_peer, remote, far, near, link, nic, single = np.exp(log_unknowns)
     shape = (group.gpus, group.domain_gpus, group.domains)
-    alpha = laws.pairwise_latency(launch, peer, network, remote, *shape)
+    alpha = laws.pairwise_latency(launch, peer, network, node_peer, remote, *shape, steps.p2p_channels)
     cost = near if group.domains == 1 else far
     handshake = cost * laws.rendezvous_share(payload_bytes, group.gpus, steps.rendezvous_half_bytes)
     copies = 2.0 if collective == "all_reduce" else 1.0

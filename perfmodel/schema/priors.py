@@ -36,17 +36,6 @@ class NcclConstants(BaseModel):
     nvls_tree_step_s: Positive
 
 
-class NetworkSteps(BaseModel):
-    """Steps across one kind of network, where they differ from NCCL's."""
-
-    model_config = _STRICT
-
-    source: str
-    why: str
-    ring_step_s: Triple
-    tree_step_s: Triple
-
-
 class Belief(BaseModel):
     """One unknown of a law: centre, standard deviation of its logarithm, reason.
 
@@ -61,12 +50,29 @@ class Belief(BaseModel):
     relative_to: str = ""
 
 
+class Network(BaseModel):
+    """What is believed of one kind of network, where it differs from NCCL's steps and from InfiniBand.
+
+    pairwise  beliefs that replace those of the same name
+    """
+
+    model_config = _STRICT
+
+    source: str
+    why: str
+    ring_step_s: Triple | None = None
+    tree_step_s: Triple | None = None
+    pairwise: Mapping[str, Belief] = {}
+
+
 class Shape(BaseModel):
     """Shape constants of the laws that are not fitted."""
 
     model_config = _STRICT
 
+    ring_sharpness: Triple
     rendezvous_half_bytes: Positive
+    p2p_channels: Annotated[int, Field(ge=1)]
     rate_sharpness: Positive
     choice_sharpness: Positive
     smoothing_octaves: Positive
@@ -100,7 +106,7 @@ class Priors(BaseModel):
     model_config = _STRICT
 
     nccl: NcclConstants
-    network: Mapping[str, NetworkSteps]
+    network: Mapping[str, Network]
     ring_tree: Mapping[str, Belief]
     pairwise: Mapping[str, Belief]
     shape: Shape
