@@ -5,7 +5,7 @@ Everything is a logarithm on one grid of sizes, eight to an octave, with a stand
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,16 +19,18 @@ from perfmodel.model.laws import Group
 from perfmodel.schema.calibration import Calibration, Curve, Law
 from perfmodel.schema.evidence import LAW_BACKENDS, Evidence
 from perfmodel.schema.machine import Machine
-from perfmodel.schema.priors import Uncertainty, load_priors
+from perfmodel.schema.priors import load_priors
 
 Floats = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.int8]
 
+ANOTHER_CLUSTER = "another cluster of this kind"
 PER_OCTAVE = 8
 OCTAVES = 48
 GRID_LOG2 = np.arange(OCTAVES * PER_OCTAVE + 1) / PER_OCTAVE
 GRID_BYTES = np.exp2(GRID_LOG2)
 LARGEST_BYTES = float(GRID_BYTES[-1])
+_SLACK = 1 / PER_OCTAVE
 
 
 @dataclass(frozen=True)
@@ -68,26 +70,44 @@ def from_curve(curve: Curve, calibration: Calibration) -> Spread:
     sizes = np.array(curve.anchor_bytes)
     inside = (sizes[0] * 0.999 <= GRID_BYTES) & (sizes[-1] * 1.001 >= GRID_BYTES)
     outside = np.where(sizes[-1] < GRID_BYTES, np.log2(GRID_BYTES / sizes[-1]), 0)
-    across = load_priors().uncertainty.cluster_log_sd if curve.gpus > curve.domain_gpus else 0.0
-    noise = float(np.hypot(max(load_priors().uncertainty.least_log_sd, curve.anchor_log_sd), across))
+    noise = float(max(load_priors().uncertainty.least_log_sd, curve.anchor_log_sd))
+    cluster = cluster_log_sd(calibration, across=curve.gpus > curve.domain_gpus)
     left_out = curve.left_out_log_sd or [load_priors().uncertainty.unknown_left_out_log_sd] * sizes.size
     between = np.interp(GRID_LOG2, np.log2(sizes), left_out)
-    sd = np.hypot(np.hypot(noise, between), load_priors().uncertainty.outside_octave_log_sd * outside)
+    beyond = load_priors().uncertainty.outside_octave_log_sd * outside
     evidence = np.where(inside, Evidence.INTERPOLATED.rank, Evidence.EXTRAPOLATED.rank)
     log_time, basis = np.log(curve_time(curve, GRID_BYTES)), f"measured on {curve.gpus} GPUs"
     doubts = (
         Doubt("scatter of the samples", _everywhere(noise)),
         Doubt("sizes left out in turn", between),
-        Doubt("beyond the measured sizes", load_priors().uncertainty.outside_octave_log_sd * outside),
+        Doubt("beyond the measured sizes", beyond),
+        Doubt(ANOTHER_CLUSTER, cluster),
     )
     return Spread(
         log_time,
-        sd,
+        _together(doubts),
         np.maximum(evidence, stack_rank(curve, calibration)).astype(np.int8),
         f"{basis} ({', '.join(curve.sources)})",
         (Stage(basis, anchored_time, log_time),),
         doubts,
     )
+
+
+def cluster_log_sd(calibration: Calibration, *, across: bool) -> Floats:
+    """How far two clusters of one kind are apart at each size: standard deviation of ln t on the grid.
+
+    Limits: a calibration of the cluster that is asked about -> 0
+    """
+    if calibration.this_cluster:
+        return np.zeros(GRID_BYTES.size)
+    known = load_priors().clusters
+    apart = known.across_log_sd if across else known.inside_log_sd
+    return np.interp(GRID_LOG2, np.log2(known.at_bytes), apart)
+
+
+def _together(doubts: Sequence[Doubt]) -> Floats:
+    """Standard deviation of all parts."""
+    return np.asarray(np.sqrt(sum(doubt.log_sd**2 for doubt in doubts)))
 
 
 def _everywhere(log_sd: float) -> Floats:
@@ -219,52 +239,63 @@ def from_law(
         step[i] = 0.05
         gradient[i] = (log_time(unknowns + step, group) - log_time(unknowns - step, group)) / 0.1
     variance = np.einsum("ij,ik,kj->j", gradient, np.array(law.log_covariance), gradient)
-    reference = _reference_cell(calibration, collective, group)
     basis = f"law of the links ({calibration.calibration_id})"
     stages = [Stage("law of the links", LAW_TIMES[law.law], centre)]
-    if reference is not None:
-        own = Group.of(reference.gpus, reference.domain_gpus)
-        residual = np.log(curve_time(reference, GRID_BYTES)) - log_time(unknowns, own)
-        shift = _same_step_shift(collective, reference.gpus, group.gpus)
-        centre = centre + noise.carry_fraction * _smoothed(residual, reference, shift)
-        basis += f", corrected by {reference.gpus} measured GPUs"
-        stages.append(Stage(f"corrected by {reference.gpus} measured GPUs", from_law, centre))
-    parts = _model_doubts(law, noise, group, reference)
-    sd = np.sqrt(np.maximum(variance, 0) + sum(part**2 for part in parts.values()))
-    doubts = [Doubt("unknowns of the law", np.sqrt(np.maximum(variance, 0)))]
-    doubts += [Doubt(what, _everywhere(part)) for what, part in parts.items()]
-    known = reference is not None and (group.domains == 1) == (reference.domain_gpus >= reference.gpus)
+    nearest = _nearest_cells(calibration, collective, group)
+    measured_gpus = np.full(GRID_BYTES.size, float(law.fitted_gpus))
+    if nearest:
+        residual, measured_gpus = _carried(nearest, group, lambda which: log_time(unknowns, which))
+        centre = centre + noise.carry_fraction * residual
+        basis += f", corrected by {nearest[0].gpus} measured GPUs"
+        stages.append(Stage(f"corrected by {nearest[0].gpus} measured GPUs", from_law, centre))
+    farther = np.log2(np.maximum(group.gpus / np.maximum(measured_gpus, 2), 1.0))
+    doubts = (
+        Doubt("unknowns of the law", np.sqrt(np.maximum(variance, 0))),
+        Doubt("samples about the law", _everywhere(max(law.residual_log_sd, noise.sample_log_sd))),
+        Doubt("more GPUs than were measured", noise.growth_log_sd * np.sqrt(farther)),
+        Doubt("no such group was measured", _everywhere(0.0 if nearest else noise.unseen_log_sd)),
+        Doubt(ANOTHER_CLUSTER, cluster_log_sd(calibration, across=group.domains > 1)),
+    )
+    known = any((group.domains == 1) == (cell.domain_gpus >= cell.gpus) for cell in nearest)
     rank = Evidence.EXTRAPOLATED.rank if known else Evidence.TRANSFERRED.rank
     evidence = np.full(GRID_BYTES.size, rank, np.int8)
-    return Spread(centre, sd, evidence, basis, tuple(stages), tuple(doubts))
+    return Spread(centre, _together(doubts), evidence, basis, tuple(stages), doubts)
 
 
-def _model_doubts(law: Law, noise: Uncertainty, group: Group, reference: Curve | None) -> dict[str, float]:
-    """Parts of the standard deviation of ln t beside the unknowns'."""
-    farther = np.log2(max(group.gpus / max(law.fitted_gpus, 2), 1.0))
-    return {
-        "samples about the law": max(law.residual_log_sd, noise.sample_log_sd),
-        "more GPUs than were measured": float(noise.growth_log_sd * farther),
-        "no such group was measured": noise.unseen_log_sd if reference is None else 0.0,
-    }
-
-
-def _reference_cell(calibration: Calibration, collective: str, group: Group) -> Curve | None:
-    """The measured cell nearest to a group: of as many GPUs per domain, several domains for several."""
+def _nearest_cells(calibration: Calibration, collective: str, group: Group) -> list[Curve]:
+    """Measured cells, the nearest first: of as many GPUs a domain, of several domains for several."""
+    several = group.domains > 1
     cells = [
-        c
-        for c in calibration.curves
-        if c.collective == collective and (c.gpus > c.domain_gpus) == (group.domains > 1)
+        c for c in calibration.curves if c.collective == collective and (c.gpus > c.domain_gpus) == several
     ]
-    if not cells:
-        return None
-    return min(
-        cells,
-        key=lambda c: (
-            abs(np.log2(min(c.domain_gpus, c.gpus) / group.domain_gpus)) if group.domains > 1 else 0,
-            abs(np.log2(c.gpus / group.gpus)),
-        ),
-    )
+
+    def apart(c: Curve) -> tuple[float, float]:
+        in_domain = abs(np.log2(min(c.domain_gpus, c.gpus) / group.domain_gpus)) if several else 0.0
+        return in_domain, abs(np.log2(c.gpus / group.gpus))
+
+    return sorted(cells, key=apart)
+
+
+def _carried(cells: Sequence[Curve], group: Group, law: Callable[[Group], Floats]) -> tuple[Floats, Floats]:
+    """ln of measured over law's time at each size, and the GPUs that it was measured on.
+
+    cells  from the nearest on: at each size the nearest one that was measured there; outside the sizes of all
+    of them the value at the nearest size
+    Averaged over about an octave, since single points scatter
+    """
+    residual = np.full(GRID_BYTES.size, np.nan)
+    gpus = np.full(GRID_BYTES.size, np.nan)
+    for cell in cells:
+        shift = _same_step_shift(cell.collective, cell.gpus, group.gpus)
+        at = GRID_LOG2 - shift
+        sizes = np.log2(np.array(cell.anchor_bytes))
+        free = np.isnan(residual) & (at >= sizes[0] - _SLACK) & (at <= sizes[-1] + _SLACK)
+        own = np.log(curve_time(cell, GRID_BYTES)) - law(Group.of(cell.gpus, cell.domain_gpus))
+        residual[free] = np.interp(np.clip(at[free], sizes[0], sizes[-1]), GRID_LOG2, own)
+        gpus[free] = cell.gpus
+    there = np.flatnonzero(~np.isnan(residual))
+    near = there[np.argmin(np.abs(np.arange(residual.size)[:, None] - there[None, :]), axis=1)]
+    return _smoothed(residual[near]), gpus[near]
 
 
 def _same_step_shift(collective: str, reference_gpus: int, gpus: int) -> float:
@@ -277,16 +308,10 @@ def _same_step_shift(collective: str, reference_gpus: int, gpus: int) -> float:
     return float(np.log2(gpus / reference_gpus)) if ring else 0.0
 
 
-def _smoothed(residual: Floats, reference: Curve, shift_octaves: float) -> Floats:
-    """A residual held at its ends outside the measured sizes and averaged over about an octave inside.
-
-    shift_octaves   how much larger the sizes are at which it is used
-    """
-    sizes = np.log2(np.array(reference.anchor_bytes))
-    inside = np.clip(GRID_LOG2 - shift_octaves, sizes[0], sizes[-1])
-    held = np.interp(inside, GRID_LOG2, residual)
+def _smoothed(residual: Floats) -> Floats:
+    """Averaged over about an octave. Limits: a constant -> that constant"""
     width = load_priors().shape.smoothing_octaves * PER_OCTAVE
     reach = int(3 * width)
     kernel = np.exp(-0.5 * (np.arange(-reach, reach + 1) / width) ** 2)
-    padded = np.pad(held, reach, mode="edge")
+    padded = np.pad(residual, reach, mode="edge")
     return np.convolve(padded, kernel / kernel.sum(), mode="valid")

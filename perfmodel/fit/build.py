@@ -34,6 +34,7 @@ class Identity:
     library_version: str
     clock: Clock
     preferred: bool = False
+    this_cluster: bool = True
     complete: bool = True
     checked: bool = False
     note: str = ""
@@ -81,6 +82,7 @@ def fit_calibration(
         complete=identity.complete,
         checked=identity.checked,
         preferred=identity.preferred,
+        this_cluster=identity.this_cluster,
         note=identity.note,
         sample_count=len(usable),
         samples_sha256=_fingerprint(usable),

@@ -103,7 +103,13 @@ def fit_entry(
     require_samples(cells, f"calibration {entry.machine}/{entry.backend}-{entry.library_version}")
     links = [s.rows(own) for s in entry.links]
     identity = Identity(
-        entry.machine, entry.backend, entry.library_version, entry.clock, entry.preferred, note=entry.note
+        entry.machine,
+        entry.backend,
+        entry.library_version,
+        entry.clock,
+        entry.preferred,
+        this_cluster=False,
+        note=entry.note,
     )
     machine = load_machine(entry.machine)
     like = _sibling(machine, siblings or {}) if entry.backend is Backend.NCCL else None

@@ -113,7 +113,8 @@ def chosen_time(times: Floats, expected_ratio: Floats, sharpness: float) -> Floa
 
         sum_k w_k t_k,   w_k = (c_k t_k)^-n / sum_j (c_j t_j)^-n                              [unit of t]
 
-    times  t_k > 0, shape (k, ...);  expected_ratio  c_k, expected over real time, broadcast to it;  n  sharpness
+    times           t_k > 0, shape (k, ...)
+    expected_ratio  c_k, expected over real time, broadcast to it [-];  sharpness  n [-]
     Source: definition; smooth, so that a fit can follow it
     Limits: one c t far below the others -> its t;  all equal -> that t;  n -> inf -> t of the least c t
     """
@@ -161,9 +162,7 @@ def tree_bus_bandwidth(
     return float(join_rates(link_bytes_per_s, cards, sharpness))
 
 
-def nvls_bus_bandwidth(
-    link_bytes_per_s: float, bus_bytes_per_s: float, gpus: int, sharpness: float
-) -> float:
+def nvls_bus_bandwidth(link_bytes_per_s: float, bus_bytes_per_s: float, gpus: int, sharpness: float) -> float:
     """Bus bandwidth of an all-reduce in the switch (NVLS) inside one domain: the links', or the copies'.
 
         min( 2 (G-1)/G * B / (1 + 1/G),  B_bus )                                             [bytes/s]

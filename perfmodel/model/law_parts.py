@@ -19,8 +19,7 @@ from perfmodel.model.laws import (
     RING_TREE,
     Group,
     StepConstants,
-    ring_tree_bandwidths,
-    ring_tree_latencies,
+    ring_tree_candidates,
 )
 
 Floats = npt.NDArray[np.float64]
@@ -44,39 +43,55 @@ class Summand:
 
 @dataclass(frozen=True)
 class Candidate:
-    """One (algorithm, protocol) that a library could choose: t = latency_s + S f / bus_bytes_per_s.
+    """One (algorithm, protocol) that a library could choose.
 
-    parts      add up to ``latency_s``;  rates  unknowns in ``bus_bytes_per_s``
-    bandwidth  the function of the bus bandwidth
+    parts      the first is ``base_s``, the others add up to ``hops_s``
+    sharpness, choice  as in ``laws.Candidates``;  choices  unknowns in ``choice``
+    rates      unknowns in ``bus_bytes_per_s``;  bandwidth  the function of the bus bandwidth
     """
 
     name: str
-    latency_s: float
+    base_s: float
+    hops_s: float
     bus_bytes_per_s: float
+    sharpness: float
+    choice: float
     parts: tuple[Summand, ...]
     rates: tuple[str, ...]
+    choices: tuple[str, ...]
     bandwidth: Callable[..., Any]
 
+    @property
+    def latency_s(self) -> float:
+        """Time of an empty message [s]."""
+        return self.base_s + self.hops_s
 
-def ring_tree_candidates(
+    def time_s(self, wire_bytes: float) -> float:
+        """``collectives.pipelined_time`` of so many bytes on the wire (S f) [s]."""
+        moved = wire_bytes / self.bus_bytes_per_s
+        return float(collectives.pipelined_time(self.base_s, self.hops_s, moved, self.sharpness))
+
+
+def choices_of(
     log_unknowns: Floats, steps: StepConstants, collective: str, group: Group
 ) -> tuple[Candidate, ...]:
     """All that ``laws.ring_tree_time`` chooses from, in the order of ``collectives.ALGORITHMS``.
 
-    Limits: each one's parts -> its latency by ``laws.ring_tree_latencies``
+    Limits: each one's parts -> its base and hops by ``laws.ring_tree_candidates``
     """
-    latency = ring_tree_latencies(log_unknowns, steps, collective, group).tolist()
-    rate = ring_tree_bandwidths(log_unknowns, steps, collective, group).tolist()
+    arrays = ring_tree_candidates(log_unknowns, steps, collective, group)
     unknown = dict(zip(RING_TREE, np.exp(log_unknowns).tolist(), strict=True))
     made = [_ring(unknown, steps, collective, group, k) for k in range(3)]
     functions: list[Callable[..., Any]] = [collectives.ring_bus_bandwidth] * 3
     if collective == "all_reduce":
         made += [_tree(unknown, steps, group, k) for k in range(3)] + [_nvls(unknown, steps, group)]
         functions += [*[collectives.tree_bus_bandwidth] * 3, collectives.nvls_bus_bandwidth]
-    found = zip(collectives.ALGORITHMS, latency, rate, made, functions, strict=False)
+    columns = (arrays.base_s, arrays.hops_s, arrays.bus_bytes_per_s, arrays.sharpness, arrays.choice)
+    rows = zip(*(column.tolist() for column in columns), strict=True)
+    found = zip(collectives.ALGORITHMS, rows, made, functions, strict=False)
     return tuple(
-        Candidate(name, time, wide, parts, _rates(name, group), function)
-        for name, time, wide, parts, function in found
+        Candidate(name, base, hops, wide, q, c, parts, _rates(name, group), _choices(name), function)
+        for name, (base, hops, wide, q, c), parts, function in found
     )
 
 
@@ -117,6 +132,7 @@ def _nvls(unknown: dict[str, float], steps: StepConstants, group: Group) -> tupl
     depth = collectives.tree_depth(group.domains)
     return (
         _product("base_k", 1, unknown, "nvls_ratio", steps.nvls_s),
+        _product("inside_k", group.domain_gpus, unknown, "nvls_head_s", 1.0),
         _product("network_k", 2 * depth, unknown, "nvls_tree_ratio", steps.nvls_tree_step_s),
     )
 
@@ -125,12 +141,22 @@ def _rates(name: str, group: Group) -> tuple[str, ...]:
     """Unknowns of the bus bandwidth of an algorithm."""
     algorithm, _, protocol = name.partition(" ")
     several = group.domains > 1
-    found = ["nvls_bytes_per_s" if algorithm == "NVLS" else "link_bytes_per_s"]
+    found = ["nvls_bytes_per_s", "nvls_bus_bytes_per_s"] if algorithm == "NVLS" else ["link_bytes_per_s"]
     found += ["nic_bytes_per_s"] if several else []
     found += ["tree_fraction"] if algorithm == "tree" else []
+    found += ["nvls_tree_fraction"] if algorithm == "NVLS" and group.domains > 2 else []
     if protocol == "LL":
         found += ["ll_fraction"] if not several else ["ll_fraction", "ll_network_bytes_per_s"]
     return (*found, "ll128_fraction") if protocol == "LL128" else tuple(found)
+
+
+def _choices(name: str) -> tuple[str, ...]:
+    """Unknowns of what NCCL expects of an algorithm over what it gets."""
+    algorithm, _, protocol = name.partition(" ")
+    if algorithm == "NVLS":
+        return ("nvls_choice_ratio",)
+    own = (f"{protocol.lower()}_choice_ratio",) if protocol != "LL" else ()
+    return (*own, "tree_choice_ratio") if algorithm == "tree" else own
 
 
 @dataclass(frozen=True)
@@ -157,7 +183,9 @@ def pairwise_parts(
     unknown = dict(zip(PAIRWISE, np.exp(log_unknowns).tolist(), strict=True))
     several, g = group.domains > 1, group.domain_gpus
     rows = [("a0", 1, "launch_s"), ("a1", g - 1, "peer_s")]
-    rows += [("c", 1, "network_s"), ("a2", group.gpus - g, "remote_peer_s")] if several else []
+    if several:
+        r = -(-(group.domains - 1) // steps.p2p_channels)
+        rows += [("c", r, "network_s"), ("b", r * g, "node_peer_s"), ("a2", group.gpus - g, "remote_peer_s")]
     rho = float(collectives.rendezvous_share(payload_bytes, group.gpus, steps.rendezvous_half_bytes))
     return PairwiseParts(
         tuple(_product(symbol, count, unknown, name, 1.0) for symbol, count, name in rows),

@@ -105,7 +105,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Candidates:
-    """All (algorithm, protocol) that NCCL could choose, in the order of ``collectives.ALGORITHMS``, arrays [k].
+    """All (algorithm, protocol) that NCCL could choose, as in ``collectives.ALGORITHMS``, arrays [k].
 
     base_s, hops_s      launch, and what the dependent steps of one chunk take together [s]
     bus_bytes_per_s     bus bandwidth [bytes/s]
@@ -213,7 +213,7 @@ def ring_tree_time(
     c_k  what NCCL's table expects over what it gets: it takes what its own table says is the fastest.
          The corners are rounded (``collectives.chosen_time``)
     Source: NVIDIA/nccl src/graph/tuning.cc (ncclTopoGetAlgoTime); docs/model.md#rings-and-trees-nccl
-    Limits: S = 0 -> base + hops of one candidate;  S -> inf -> bus bandwidth of one;  all c = 1 -> the cheapest
+    Limits: S = 0 -> base + hops of one candidate;  S -> inf -> its bus bandwidth;  all c = 1 -> the cheapest
     """
     each = ring_tree_candidates(log_unknowns, steps, collective, group)
     wire = np.asarray(payload_bytes, float).reshape(1, -1) * laws.bus_factor(collective, group.gpus)

@@ -17,7 +17,7 @@ from perfmodel.collectives.rates import scaled_unknowns
 from perfmodel.collectives.stored import law_time, step_constants
 from perfmodel.model import collectives, laws
 from perfmodel.model.differences import log_span
-from perfmodel.model.law_parts import Candidate, PairwiseParts, Summand, pairwise_parts, ring_tree_candidates
+from perfmodel.model.law_parts import Candidate, PairwiseParts, Summand, choices_of, pairwise_parts
 from perfmodel.passes.equations import Equation
 from perfmodel.passes.letters import LETTERS
 from perfmodel.passes.terms import Term
@@ -34,6 +34,10 @@ _UNKNOWNS = {
     "network_ratio": "a step across a network card, over NCCL's constant",
     "overhead_ratio": "the proxies' part of a step inside, over NCCL's constant",
     "nvls_ratio": "launch of NVLS, over NCCL's constant",
+    "nvls_head_s": "what one more GPU in the switch's domain adds",
+    "nvls_bus_bytes_per_s": "bus bandwidth that copies in and out of the switch's buffers allow",
+    "nvls_tree_fraction": "part of their rate that trees between switches reach",
+    "choice_ratio": "time that NCCL's table expects over the real one",
     "nvls_tree_ratio": "a step of its trees across, over NCCL's constant",
     "link_bytes_per_s": "rate of the links inside a domain",
     "nvls_bytes_per_s": "rate of NVLS inside a domain",
@@ -52,8 +56,9 @@ _PARTS = {
 _PAIRWISE = {
     "launch_s": ("a0", "launch"),
     "peer_s": ("a1", "for each peer inside the domain"),
-    "network_s": ("c", "once for leaving the domain"),
-    "remote_peer_s": ("a2", "for each remote peer"),
+    "network_s": ("c", "once a round for leaving the domain"),
+    "node_peer_s": ("b", "for each peer of one remote domain"),
+    "remote_peer_s": ("a2", "for each post to a remote peer"),
     "rendezvous_s": ("r", "handshake of large messages across domains"),
     "link_rendezvous_s": ("r", "handshake of large messages inside the domain"),
     "link_bytes_per_s": ("B_link", "rate inside the domain"),
@@ -145,21 +150,22 @@ def _writer(name: str) -> Callable[[float], str]:
 # --- rings and trees ---------------------------------------------------------------------------------------
 
 
-def _cheapest(case: LawCase) -> tuple[int, tuple[Candidate, ...], list[float], float]:
-    """Place of the cheapest candidate, all of them, their times [s], and the bus factor."""
-    found = ring_tree_candidates(case.unknowns, case.steps, case.collective, case.group)
+def _taken(case: LawCase) -> tuple[int, tuple[Candidate, ...], list[float], float]:
+    """Place of the candidate that NCCL takes, all of them, their times [s], and the bus factor."""
+    found = choices_of(case.unknowns, case.steps, case.collective, case.group)
     factor = float(collectives.bus_factor(case.collective, case.group.gpus))
     wire = case.payload_bytes * factor
-    times = [each.latency_s + wire / each.bus_bytes_per_s for each in found]
-    return int(np.argmin(times)), found, times, factor
+    times = [each.time_s(wire) for each in found]
+    expected = [each.choice * time for each, time in zip(found, times, strict=True)]
+    return int(np.argmin(expected)), found, times, factor
 
 
 def _ring_equations(case: LawCase) -> tuple[Equation, ...]:
-    k, found, _, _ = _cheapest(case)
+    k, found, _, _ = _taken(case)
     parts = {part.symbol for part in found[k].parts}
-    summands = ["b_k base_k", *(f"{_PARTS[p][2]} {p}" for p in ("inside_k", "network_k") if p in parts)]
-    latency = Equation.of(laws.ring_tree_latencies, f"latency_k = {' + '.join(summands)}")
-    return Equation.of(laws.ring_tree_time), latency, Equation.of(found[k].bandwidth, "")
+    summands = [f"{_PARTS[p][2]} {p}" for p in ("inside_k", "network_k") if p in parts]
+    hops = Equation.of(laws.ring_tree_latencies, f"hops_k = {' + '.join(summands)}")
+    return Equation.of(laws.ring_tree_time), hops, Equation.of(found[k].bandwidth, "")
 
 
 def _meaning(name: str, protocol: str) -> str:
@@ -168,15 +174,16 @@ def _meaning(name: str, protocol: str) -> str:
 
 
 def _ring_terms(case: LawCase) -> Iterator[Term]:
-    """Every symbol of the law, for the candidate that is the cheapest here."""
-    k, found, _, factor = _cheapest(case)
+    """Every symbol of the law, for the candidate that NCCL takes here."""
+    k, found, _, factor = _taken(case)
     each = found[k]
     protocol = each.name.split()[-1]
     among = "LL, LL128, Simple" if len(found) == 3 else ", ".join(other.name for other in found)
-    latency, rate = each.latency_s, each.bus_bytes_per_s
+    rate = each.bus_bytes_per_s
     yield _known("f", factor, f"{factor:.3f}", "bus factor: bytes on the wire over S")
-    yield _known("k", k, each.name, f"algorithm and protocol: the cheapest of {among}")
-    yield _known("latency_k", latency, format_time(latency), "time of an empty message")
+    yield _known("k", k, each.name, f"algorithm and protocol: what NCCL takes of {among}")
+    yield _known("q", each.sharpness, f"{each.sharpness:g}", "overlap of hops and bytes: 1 adds them up")
+    yield _known("hops_k", each.hops_s, format_time(each.hops_s), "dependent steps of one chunk together")
     yield _known("bandwidth_k", rate, format_rate(rate), "bus bandwidth of k")
     first, *others = each.parts
     name, constant = first.made_of[0]
@@ -189,7 +196,7 @@ def _ring_terms(case: LawCase) -> Iterator[Term]:
     taken = [part for part in others if part.count or part.symbol == "inside_k"]
     named = [part.made_of[0][0] for part in taken]
     named += [name for part in taken for name, _ in part.made_of[1:]]
-    for name in (*named, *each.rates):
+    for name in (*named, *each.rates, *each.choices):
         yield case.fitted(name, name, _meaning(name, protocol))
 
 
@@ -207,27 +214,30 @@ def _summand_words(case: LawCase, part: Summand) -> str:
 
 
 def _ring_working(case: LawCase) -> Iterator[str]:
-    """Ratios times constants, the latency, the cheapest candidate."""
-    k, found, times, factor = _cheapest(case)
+    """Ratios times constants, launch and hops, the candidate that is taken."""
+    k, found, times, factor = _taken(case)
     each, several = found[k], len(found) > 3
     protocol = each.name.split()[-1]
     for part in each.parts:
         if part.symbol != "network_k" or case.group.domains > 1:
             yield f"{protocol} {_PARTS[part.symbol][0]}: {_summand_words(case, part)}"
     texts = [
-        f"{part.count} × {format_time(part.each_s)}" if _PARTS[part.symbol][2] else format_time(part.each_s)
-        for part in each.parts
+        f"{part.count} × {format_time(part.each_s)}"
+        for part in each.parts[1:]
         if part.symbol != "network_k" or part.count
     ]
-    yield f"latency: {' + '.join(texts)} = {format_time(each.latency_s)}"
+    base, hops = format_time(each.base_s), format_time(each.hops_s)
+    yield f"hops: {' + '.join(texts)} = {hops}"
     size, rate = format_bytes(case.payload_bytes), format_rate(each.bus_bytes_per_s)
-    total = f"{format_time(each.latency_s)} + {size} · {factor:.3f} / {rate}"
-    yield f"{each.name}: {total} = {format_time(times[k])}"
+    moved = f"{size} · {factor:.3f} / {rate}"
+    q = f"{each.sharpness:g}"
+    overlap = f"{hops} + {moved}" if each.sharpness == 1 else f"(({hops})^{q} + ({moved})^{q})^(1/{q})"
+    yield f"{each.name}: {base} + {overlap} = {format_time(times[k])}"
     names = [other.name if several else other.name.split()[-1] for other in found]
     pairs = enumerate(zip(names, times, strict=True))
     others = ", ".join(f"{name} {format_time(time)}" for i, (name, time) in pairs if i != k)
     law = format_time(case.time(case.payload_bytes))
-    yield f"cheapest: {names[k]} (against {others}); with rounded corners the law says {law}"
+    yield f"taken: {names[k]} (against {others}); with rounded corners the law says {law}"
 
 
 # --- pairwise ----------------------------------------------------------------------------------------------
@@ -238,7 +248,7 @@ def _pairwise_equations(case: LawCase) -> tuple[Equation, ...]:
     if case.group.domains == 1:
         alpha, moved = "alpha = a0 + a1 (G - 1)", "bytes = S (G - 1)/G / B_link"
     else:
-        alpha = "alpha = a0 + a1 (g - 1) + c + a2 (G - g)"
+        alpha = "alpha = a0 + a1 (g - 1) + r (c + b g) + a2 (G - g)"
         moved = "bytes = max( S (g - 1)/G / B_link,  S (G - g)/G / min(B_nic, (G - g) B_peer) )"
     return (
         Equation.of(laws.pairwise_time),
@@ -272,9 +282,8 @@ def _pairwise_terms(case: LawCase) -> Iterator[Term]:
 def _pairwise_working(case: LawCase) -> Iterator[str]:
     """alpha peer by peer, the handshake, the bytes."""
     found, alpha, handshake, moved = _pairwise_parts(case)
-    once = ("a0", "c")
     texts = [
-        format_time(part.each_s) if part.symbol in once else f"{part.count} × {format_time(part.each_s)}"
+        format_time(part.each_s) if part.count == 1 else f"{part.count} × {format_time(part.each_s)}"
         for part in found.parts
     ]
     yield f"alpha: {' + '.join(texts)} = {format_time(alpha)}"

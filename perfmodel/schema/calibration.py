@@ -229,6 +229,7 @@ class KernelConstants(BaseModel):
 class Calibration(BaseModel):
     """Everything fitted from one set of samples.
 
+    this_cluster  measured on the cluster that is asked about; false: on another one of this kind (shipped)
     after_kernel  curves of collectives that were timed right after something that cleared the caches
     handover_s    by step of a whole pass: how much longer it takes there than its curve (after a kernel where
                   there is one) says; ``between_steps``: what the pass takes beyond its steps
@@ -246,6 +247,7 @@ class Calibration(BaseModel):
     complete: bool
     checked: bool
     preferred: bool = False
+    this_cluster: bool = True
     note: str = ""
     sample_count: Annotated[int, Field(ge=0)]
     samples_sha256: str

@@ -81,6 +81,17 @@ class Shape(BaseModel):
     why: str
 
 
+class Clusters(BaseModel):
+    """How far two clusters of one kind are apart: standard deviations of ln t at three sizes."""
+
+    model_config = _STRICT
+
+    at_bytes: Triple
+    inside_log_sd: Triple
+    across_log_sd: Triple
+    why: str
+
+
 class Uncertainty(BaseModel):
     """Errors of the laws themselves, as standard deviations of ln t."""
 
@@ -92,7 +103,6 @@ class Uncertainty(BaseModel):
     unseen_log_sd: Positive
     sibling_log_sd: Positive
     card_log_sd: Positive
-    cluster_log_sd: Positive
     least_log_sd: Positive
     outside_octave_log_sd: Positive
     unknown_left_out_log_sd: Positive
@@ -110,6 +120,7 @@ class Priors(BaseModel):
     ring_tree: Mapping[str, Belief]
     pairwise: Mapping[str, Belief]
     shape: Shape
+    clusters: Clusters
     uncertainty: Uncertainty
 
 

@@ -23,12 +23,14 @@ STEPS = StepConstants(
     nvls_s=25 * US,
     nvls_tree_step_s=20 * US,
     has_nvls=True,
+    ring_sharpness=np.array([1.0, 2.0, 1.0]),
     rate_sharpness=6.0,
     choice_sharpness=1e3,
     rendezvous_half_bytes=65536.0,
+    p2p_channels=16,
 )
-RING = np.log([1] * 11 + [300e9, 50e9, 300e9, 0.4, 15e9, 0.9, 0.9, 1, 1, 1])
-PAIRS = np.log([5 * US, 1 * US, 5 * US, 2 * US, 60 * US, 6 * US, 300e9, 50e9, 40e9])
+RING = np.log([1] * 11 + [300e9, 50e9, 300e9, 0.4, 15e9, 0.9, 0.9, 1, 1, 1, 0.5 * US, 400e9, 0.8] + [1] * 4)
+PAIRS = np.log([5 * US, 1 * US, 5 * US, 1 * US, 2 * US, 60 * US, 6 * US, 300e9, 50e9, 40e9])
 
 
 def test_bus_factor() -> None:
@@ -59,10 +61,19 @@ def test_rates_of_two_links() -> None:
     assert c.ring_bus_bandwidth(300e9, 1e9, 8, 4, 6) == pytest.approx(8e9, rel=1e-6)
 
 
-def test_soft_min() -> None:
-    assert c.soft_min(np.array([[1.0], [1e9]]), 16) == pytest.approx(1)
-    assert c.soft_min(np.array([[3.0], [3.0]]), 1) == pytest.approx(1.5)
-    assert c.soft_min(np.array([[3.0, 5.0], [4.0, 2.0]]), 1e3) == pytest.approx([3, 2])
+def test_hops_and_bytes_overlap() -> None:
+    assert c.pipelined_time(5, 3, 0, 2) == 8 and c.pipelined_time(5, 0, 4, 2) == 9
+    assert c.pipelined_time(5, 3, 4, 1) == 12
+    assert c.pipelined_time(5, 3, 4, 2) == pytest.approx(10)
+    assert c.pipelined_time(5, 3, 4, 1e3) == pytest.approx(9)
+
+
+def test_what_is_expected_is_taken_not_what_is_fast() -> None:
+    times = np.array([[3.0, 5.0], [4.0, 2.0]])
+    assert c.chosen_time(times, np.ones((2, 1)), 1e3) == pytest.approx([3, 2])
+    assert c.chosen_time(times, np.array([[2.0], [1.0]]), 1e3) == pytest.approx([4, 2])
+    assert c.chosen_time(times, np.array([[1.0], [9.0]]), 1e3) == pytest.approx([3, 5])
+    assert c.chosen_time(np.array([[3.0], [3.0]]), np.ones((2, 1)), 4) == pytest.approx(3)
 
 
 def test_two_domains_reduce_faster_than_many() -> None:
@@ -74,15 +85,24 @@ def test_two_domains_reduce_faster_than_many() -> None:
 
 
 def test_nvls_bandwidth() -> None:
-    assert c.nvls_bus_bandwidth(300e9, 2) == pytest.approx(200e9)
-    assert c.nvls_bus_bandwidth(300e9, 10**9) == pytest.approx(600e9)
+    assert c.nvls_bus_bandwidth(300e9, 1e15, 2, 6) == pytest.approx(200e9)
+    assert c.nvls_bus_bandwidth(300e9, 1e15, 10**9, 6) == pytest.approx(600e9)
+    assert c.nvls_bus_bandwidth(1e15, 700e9, 8, 6) == pytest.approx(700e9)
+    assert c.nvls_bus_bandwidth(1e15, 700e9, 64, 6) == pytest.approx(700e9)
+    assert c.nvls_bus_bandwidth(300e9, 1e15, 1, 6) == c.nvls_bus_bandwidth(300e9, 1e15, 2, 6)
 
 
 def test_pairwise_latency() -> None:
-    args = (5 * US, 1 * US, 4 * US, 2 * US)
-    assert c.pairwise_latency(*args, 1, 1, 1) == pytest.approx(5 * US)
-    assert c.pairwise_latency(*args, 8, 8, 1) == pytest.approx(12 * US)
-    assert c.pairwise_latency(*args, 24, 8, 3) == pytest.approx((5 + 7 + 4 + 32) * US)
+    args = (5 * US, 1 * US, 4 * US, 0.5 * US, 2 * US)
+    assert c.pairwise_latency(*args, 1, 1, 1, 16) == pytest.approx(5 * US)
+    assert c.pairwise_latency(*args, 8, 8, 1, 16) == pytest.approx(12 * US)
+    assert c.pairwise_latency(*args, 24, 8, 3, 16) == pytest.approx((5 + 7 + 4 + 4 + 32) * US)
+
+
+def test_remote_domains_beyond_the_channels_wait_for_another_round() -> None:
+    args = (5 * US, 1 * US, 4 * US, 0.5 * US, 2 * US)
+    full, more = (c.pairwise_latency(*args, 8 * n, 8, n, 16) for n in (17, 18))
+    assert more - full == pytest.approx((8 * 2 + 4 + 4) * US)
 
 
 def test_rendezvous_share() -> None:
@@ -104,18 +124,28 @@ def test_speed_of_light() -> None:
     assert c.speed_of_light_time("reduce_scatter", 16e9, 16, 8, 2, 1e15, 1e9) == pytest.approx(1)
 
 
-def test_ring_latency_is_base_plus_steps() -> None:
-    pair = laws.ring_tree_latencies(RING, STEPS, "all_gather", Group.of(2, 8))
-    assert pair == pytest.approx(np.array([7, 16, 12]) * US)
-    two_nodes = laws.ring_tree_latencies(RING, STEPS, "all_gather", Group.of(16, 8))
-    assert two_nodes == pytest.approx(np.array([6 + 14 * 2 + 3, 14 + 14 * 2 + 4, 8 + 14 * 4 + 14]) * US)
+def test_ring_hops_are_its_steps() -> None:
+    base, hops = laws.ring_tree_latencies(RING, STEPS, "all_gather", Group.of(2, 8))
+    assert base == pytest.approx(np.array([6, 14, 8]) * US)
+    assert hops == pytest.approx(np.array([1, 2, 4]) * US)
+    _, two_nodes = laws.ring_tree_latencies(RING, STEPS, "all_gather", Group.of(16, 8))
+    assert two_nodes == pytest.approx(np.array([14 * 2 + 3, 14 * 2 + 4, 14 * 4 + 14]) * US)
 
 
 def test_all_reduce_offers_trees_and_the_switch() -> None:
-    latency = laws.ring_tree_latencies(RING, STEPS, "all_reduce", Group.of(32, 8))
-    assert latency.size == len(c.ALGORITHMS)
-    assert latency[3] == pytest.approx((7 + 2 * (7 * 1 + 2 * 5)) * US)
-    assert latency[6] == pytest.approx((25 + 2 * 2 * 20) * US)
+    base, hops = laws.ring_tree_latencies(RING, STEPS, "all_reduce", Group.of(32, 8))
+    assert hops.size == len(c.ALGORITHMS)
+    assert base[3] + hops[3] == pytest.approx((7 + 2 * (7 * 1 + 2 * 5)) * US)
+    assert base[6] + hops[6] == pytest.approx((25 + 0.5 * 8 + 2 * 2 * 20) * US)
+
+
+def test_trees_between_switches_are_derated_from_three_domains_on() -> None:
+    """Of slow cards a tree over two domains gets 2 (G-1)/G g B, over three 2/1.5 times and 0.8 of that."""
+    slow = RING.copy()
+    slow[12] = np.log(1e6)
+    two, three = (laws.ring_tree_bandwidths(slow, STEPS, "all_reduce", Group.of(8 * n, 8))[6] for n in (2, 3))
+    assert two == pytest.approx(2 * 15 / 16 * 8e6, rel=1e-6)
+    assert three == pytest.approx(0.8 * 2 * 23 / 24 * 8e6 / 1.5, rel=1e-6)
 
 
 def test_ring_tree_time_takes_the_cheapest() -> None:
@@ -124,6 +154,13 @@ def test_ring_tree_time_takes_the_cheapest() -> None:
     assert small == pytest.approx(13 * US)
     large = laws.ring_tree_time(RING, STEPS, "all_gather", group, np.array([8e12]))
     assert large == pytest.approx(7e12 / 300e9, rel=1e-3)
+
+
+def test_a_protocol_that_is_overrated_is_taken_though_it_is_slow() -> None:
+    group, size = Group.of(8, 8), np.array([0.0])
+    overrated = RING.copy()
+    overrated[laws.RING_TREE.index("ll128_choice_ratio")] = np.log(0.1)
+    assert laws.ring_tree_time(overrated, STEPS, "all_gather", group, size) == pytest.approx((14 + 7 * 2) * US)
 
 
 def test_pairwise_law_limits() -> None:
@@ -148,7 +185,7 @@ def test_laws_are_positive_and_never_fall(gpus: int, domain: int, collective: st
         laws.pairwise_time(PAIRS, STEPS, "all_to_all", group, sizes),
     ):
         assert (times > 0).all()
-        assert (np.diff(times) >= 0).all()
+        assert (np.diff(times) >= -1e-3 * times[1:]).all()  # rounded corners of equal candidates
 
 
 @given(gpus=st.integers(9, 512), extra=st.integers(1, 64))
