@@ -2,7 +2,7 @@
 
 Run:    python benchmarks/one_chip.py [--chips ascend-910 h100-sxm] [--quick] [--worst 10]
 Each cell is one table, whole on one core or a slice of its batch on every core, in each way that fits, with
-ids drawn from a distribution; then many tables dealt at random, and the mappings that plan --on-chip finds.
+ids drawn from a distribution; then many tables dealt at random, and the mappings that chip plan finds.
 The simulator (perfmodel.onechip.simulate) knows requests, queues, buffers and a cache, and no closed
 form (perfmodel.model.one_core, one_chip).
 Goal:   closed forms within 10 % in the median of every chip, way and distribution; the way, and the mapping,
@@ -138,7 +138,7 @@ def mappings(chips: Sequence[str], quick: bool) -> Iterator[dict[str, object]]:
 
 
 def planned(chips: Sequence[str], quick: bool) -> Iterator[dict[str, object]]:
-    """Mappings that plan --on-chip compares, on table sets: symmetric ones, and tables owned."""
+    """Mappings that chip plan compares, on table sets: symmetric ones, and tables owned."""
     for name, ids, (model, batch) in product(chips, DISTRIBUTIONS, PLANNED[:1] if quick else PLANNED):
         distribution = parse_distribution(ids)
         tables = PlanTables.load(model, distribution)
@@ -218,7 +218,7 @@ def main() -> int:
         many = pd.DataFrame(mappings(given.chips, given.quick))
         print(f"mappings of {MAPPED_TABLES} tables\n{percent(summary(many, ['chip', 'mapping', 'ids']))}")
         found = pd.DataFrame(planned(given.chips, given.quick))
-        print(f"\nmappings of plan --on-chip\n{percent(summary(found, ['chip', 'mapping', 'ids']))}\n")
+        print(f"\nmappings of chip plan\n{percent(summary(found, ['chip', 'mapping', 'ids']))}\n")
         near = min(near, said_of("fastest mapping", chosen(found, ["chip", "ids", "model", "batch"])))
     if given.worst:
         cells["error"] = cells["predicted"] / cells["simulated"] - 1

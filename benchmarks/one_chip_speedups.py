@@ -3,7 +3,7 @@
 Run:    python benchmarks/one_chip_speedups.py [--chips ascend-910 h100-sxm] [--models …] [--batches 256 8192]
 For table sets, batches and distributions of ids: a batch with every table gathered by all cores (GM), with
 the best way of each table on all cores (best), with GM where cores do not wait for each other between tables
-(any), and with the mapping of ``perfmodel plan --on-chip`` made for these ids (ours); what is busiest, before
+(any), and with the mapping of ``perfmodel chip plan`` made for these ids (ours); what is busiest, before
 and after. Where look-ups are few, the simulator of single requests runs GM and ours too (simulated). Then how
 much a batch depends on the ids: each mapping with the ids of all others. No chip ran any of it.
 arXiv 2507.01676 has 1.5x to 6.5x on real ids and more than 20x on extreme ones, on Huawei Ascend, with tables

@@ -80,9 +80,9 @@ class Part:
 class WayExplained:
     """One core that looks a whole table up in one way.
 
-    parts  one after the other: their times add up to ``time_s``, as in ``chips --ways``
+    parts  one after the other: their times add up to ``time_s``, as in ``chip ways``
     preload_s  of rows that are copied once, and not in a batch [s]
-    batch_s    of a batch that has only this: what ``simulate --one-core`` predicts [s];  limit  what decides
+    batch_s    of a batch that has only this: what ``chip simulate --one-core`` predicts [s];  limit  of it
     """
 
     chip: Chip

@@ -1,4 +1,4 @@
-"""The answer of ``perfmodel plan --on-chip`` as a person reads it: how long, how good, what goes where."""
+"""The answer of ``perfmodel chip plan`` as a person reads it: how long, how good, what goes where."""
 
 from __future__ import annotations
 
