@@ -154,7 +154,7 @@ def explain_way(
     row = float(one_chip.read_bytes(dim * element_bytes, chip.value("access_bytes")))
     lay = layout(chip, way, rows, row, dim, batch, pooling)
     if not work.fits:
-        instead = f"use GM; perfmodel chips {chip.name} --ways has the ways that fit."
+        instead = f"use GM; perfmodel chip ways --chip {chip.name} has the ways that fit."
         raise BadInputError(_too_large(chip, way, lay), instead)
     alone = cost.work(0, way, rows, dim, batch)
     batch_of = cost.batch_s(np.zeros(1, dtype=int), np.zeros(1, dtype=int), alone)

@@ -75,7 +75,7 @@ def test_a_page_lists_its_own(cli: Cli, page: Path) -> None:
     ("name", "says"),
     [
         ("timeline", ("a figure of a plan", "--report plan.html", "figure timeline --page plan.html")),
-        ("cores", ("one chip", "--on-chip", "figure cores --page cores.html")),
+        ("cores", ("one chip", "chip plan --chip", "figure cores --page cores.html")),
         ("over-gpus", ("more and more GPUs", "figure over-gpus --model")),
         ("compare-needs", ("two machines", "figure compare-needs --compare")),
     ],

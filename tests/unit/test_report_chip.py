@@ -229,7 +229,7 @@ def test_sources_name_the_ids_of_their_figure_and_a_command(answer: Outcome) -> 
     assert "ids zipf:1.05, uniform, one-row, 512 samples" in last.source
     for block in (first, last):
         assert "docs/" not in block.source
-        assert "perfmodel explain WAY --on-chip ascend-910" in block.source
+        assert "perfmodel chip explain WAY --chip ascend-910" in block.source
 
 
 def test_thin_blocks_have_no_outline(answer: Outcome, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -342,6 +342,6 @@ def chip_source(answer: Outcome, ids: Sequence[str] = ()) -> str:
     typed = chip.name if chip.name in list_chips() else "FILE"
     return (
         f"Modelled, not measured: values of chip {chip.name}, ids {which}, "
-        f"{_samples(answer)}; equations: perfmodel explain WAY --on-chip {typed} --rows N, WAY one of "
+        f"{_samples(answer)}; equations: perfmodel chip explain WAY --chip {typed} --rows N, WAY one of "
         f"{', '.join(way.label for way in WAYS)}."
     )
