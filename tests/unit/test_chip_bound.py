@@ -55,7 +55,7 @@ def least_of_all(case: Choices) -> float:
 
 
 @given(st.integers(0, 10**9))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=12, deadline=None)
 def test_a_bound_with_memory_for_work_is_never_too_high(seed: int) -> None:
     rng = np.random.default_rng(seed)
     tables = int(rng.integers(1, 5))

@@ -81,7 +81,7 @@ def random_choices(seed: int) -> Choices:
 
 
 @given(st.integers(0, 10**9))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=12, deadline=None)
 def test_bound_exact_and_mapper_come_in_this_order(seed: int) -> None:
     case = random_choices(seed)
     best = exact(case)
@@ -149,7 +149,7 @@ def least_of_all(case: Choices) -> float:
 
 
 @given(st.integers(0, 10**9))
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=5, deadline=None)
 def test_slices_waits_and_chance_make_the_bound_tighter_and_never_too_high(seed: int) -> None:
     case = sliced(seed)
     best = least_of_all(case)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from searches import limited_by_cpu
+from searches import counted_clock
 
 from perfmodel.errors import BadInputError
 from perfmodel.onechip.answer import Outcome, cost_on, outcome_on
@@ -97,7 +97,7 @@ def check_buffers(answer: Outcome) -> None:
 
 
 @given(st.integers(0, 10**9))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=6, deadline=None)
 def test_a_mapping_is_whole_fits_and_is_no_worse_than_symmetric(seed: int) -> None:
     answer = found(seed)
     check_every_look_up_is_done_once(answer, seed)
@@ -139,7 +139,7 @@ def test_two_sizes_of_slices_stand_for_those_of_all_cores(seed: int) -> None:
 
 
 @given(st.integers(0, 10**9))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=6, deadline=None)
 def test_the_best_symmetric_mapping_is_the_best_of_all(seed: int) -> None:
     chip, tables, batch, ids = random_case(seed)
     cost = cost_on(chip, tables, batch, ids)
@@ -248,7 +248,7 @@ def test_the_document_has_cores_as_columns_and_tables_as_blocks() -> None:
 
 def test_rows_larger_than_a_buffer_are_gathered(monkeypatch: pytest.MonkeyPatch) -> None:
     """4 MiB a row, on one core and on many; a core's rate and not its latency counts."""
-    limited_by_cpu(monkeypatch)
+    counted_clock(monkeypatch)
     tables = tables_of((10, 2**20, 1), (1, 1, 1), (5, 7, 0.5))
     for chip in (small("ascend-910", 1), load_chip("ascend-910")):
         chip = chip.with_overrides({"local_bytes": 64})

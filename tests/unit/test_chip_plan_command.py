@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from cli_calls import mapped as asked
-from searches import limited_by_cpu
+from searches import counted_clock
 
 from perfmodel.onechip.cuts import Cut
 from perfmodel.onechip.mapper import Mapped
@@ -108,7 +108,7 @@ def test_the_document_is_the_page(model: str) -> None:
 
 def test_a_robust_mapping_depends_less_on_the_ids(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Made for skewed ids it is faster with them; made for the worst it is faster with its worst ids."""
-    limited_by_cpu(monkeypatch)
+    counted_clock(monkeypatch)
     words = ("--chip", "ascend-910", "--model", model, "--distribution", "zipf:1.2", "--json")
     words = (*words, "--time-limit", "400ms")
     own, robust = (json.loads(asked(*words, *more)[1]) for more in ((), ("--robust",)))
