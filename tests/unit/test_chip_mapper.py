@@ -17,7 +17,7 @@ from perfmodel.onechip.bound import feasible, lower_bound, relaxed
 from perfmodel.onechip.choices import Choices, worst_of
 from perfmodel.onechip.cuts import cuts_of
 from perfmodel.onechip.mapper import Mapper
-from perfmodel.onechip.packing import State, pack, place
+from perfmodel.onechip.packing import MappingState, pack, place
 from perfmodel.onechip.slicing import Ints, Slicing, numbers
 from perfmodel.onechip.working import kept_for_work, pack_together
 from perfmodel.plan.tables import PlanTables
@@ -257,7 +257,7 @@ def test_a_piece_that_works_needs_room_beside_those_that_stay() -> None:
     """One core with 100: what stays takes 60, a piece at work 50; two at work take turns."""
     stays = [(9.0, 0.0, []), (0.0, 0.0, [(1, 1.0, 60.0)])]
     case = choices(1, 100, [stays, stays], vector=50.0)
-    state = State(case)
+    state = MappingState(case)
     assert place(state, 1, 1.0) is None
     working = choices(1, 100, [[(0.0, 0.0, [(1, 1.0, 0.0)])]] * 2, vector=60.0)
     both = pack(working, [[0], [1]], 2.0)

@@ -14,7 +14,7 @@ from searches import counted_clock
 
 from perfmodel.onechip.cuts import Cut
 from perfmodel.onechip.mapper import Mapped
-from perfmodel.onechip.packing import State
+from perfmodel.onechip.packing import MappingState
 from perfmodel.onechip.work import Way
 from perfmodel.report.onechip.mapping_text import by_chance, next_best
 
@@ -192,7 +192,7 @@ def test_ctrl_c_ends_the_search_and_prints_the_best_so_far(
 
     begin, page = Mapper.run, tmp_path / "page.html"
 
-    def pressed(self: Mapper, *given: State | None) -> Mapped:
+    def pressed(self: Mapper, *given: MappingState | None) -> Mapped:
         if not self.stop():
             signal.raise_signal(signal.SIGINT)
         return begin(self, *given)
@@ -215,7 +215,7 @@ def test_ctrl_c_ends_the_search_and_prints_the_best_so_far(
 def test_a_second_ctrl_c_aborts(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from perfmodel.onechip.mapper import Mapper
 
-    def pressed(self: Mapper, *given: State | None) -> Mapped:
+    def pressed(self: Mapper, *given: MappingState | None) -> Mapped:
         signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGINT)
         raise AssertionError("it goes on")

@@ -7,7 +7,7 @@ import shlex
 import numpy as np
 
 from perfmodel.onechip.batch import LIMIT_WORDS
-from perfmodel.onechip.explain import Part, WayExplained
+from perfmodel.onechip.explain import StepExplained, WayExplained
 from perfmodel.onechip.ways import WaysMap
 from perfmodel.onechip.work import WAYS, Way
 from perfmodel.passes.terms import Term
@@ -114,7 +114,7 @@ def _numbers(terms: tuple[Term, ...]) -> str:
     return table(["term", "value", "meaning"], rows, left=(0, 1, 2))
 
 
-def _part(number: int, part: Part) -> str:
+def _part(number: int, part: StepExplained) -> str:
     head = f"{number}. {part.title}: {format_time(part.time_s)}"
     if part.wait_s > 0 and part.busy_s > 0:
         head += (
