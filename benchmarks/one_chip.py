@@ -2,7 +2,7 @@
 
 Run:    python benchmarks/one_chip.py [--chips ascend-910 h100-sxm] [--quick] [--worst 10]
 Each cell is one table, whole on one core or a slice of its batch on every core, in each way that fits, with
-ids drawn from a distribution; then many tables dealt at random, and the mappings that plan --on-chip finds.
+ids drawn from a distribution; then many tables dealt at random, and the mappings that chip plan finds.
 The simulator (perfmodel.onechip.simulate) knows requests, queues, buffers and a cache, and no closed
 form (perfmodel.model.one_core, one_chip).
 Goal:   closed forms within 10 % in the median of every chip, way and distribution; the way, and the mapping,
@@ -22,14 +22,14 @@ from itertools import product
 import numpy as np
 import pandas as pd
 
-from perfmodel.onechip.answer import outcome_on
+from perfmodel.onechip.answer import answer_on
 from perfmodel.onechip.cost import ChipCost
 from perfmodel.onechip.ids import popularities
-from perfmodel.onechip.popular import Popularity
+from perfmodel.onechip.popular import RowPopularity
 from perfmodel.onechip.programs import simulate_pieces, symmetric_pieces
 from perfmodel.onechip.replay import replay_mappings
 from perfmodel.onechip.traces import draw
-from perfmodel.onechip.work import WAYS, Piece, Way
+from perfmodel.onechip.work import WAYS, TablePiece, Way
 from perfmodel.plan.tables import PlanTables
 from perfmodel.schema.chip import Chip, load_chip
 from perfmodel.schema.distributions import parse_distribution
@@ -64,7 +64,7 @@ class Shapes:
 
 
 def one_table(
-    chip: Chip, shapes: Shapes, popular: Sequence[Popularity], batch: int, place: str, way: Way, seed: int
+    chip: Chip, shapes: Shapes, popular: Sequence[RowPopularity], batch: int, place: str, way: Way, seed: int
 ) -> tuple[float, float] | None:
     """Predicted and simulated time of one table in one way [s]; None: it does not fit, or takes too long."""
     cost = ChipCost(chip, shapes, batch, popular)
@@ -74,7 +74,7 @@ def one_table(
         bags = np.array([piece.bags[1] - piece.bags[0] for core in pieces for piece in core])
         work = cost.work(0, way, rows, dim, bags, lockstep=True)
     else:
-        pieces = [[Piece(0, way, (0, rows), (0, dim), (0, batch))]]
+        pieces = [[TablePiece(0, way, (0, rows), (0, dim), (0, batch))]]
         work = cost.work(0, way, rows, dim, np.array([float(batch)]))
     streamed = rows * dim * 4 * (chip.cores if place == "every core" else 1)
     if not work.fits.all() or (way != Way.GM and streamed > MOST_STREAMED):
@@ -119,7 +119,7 @@ def mappings(chips: Sequence[str], quick: bool) -> Iterator[dict[str, object]]:
         work = cost.work(
             table, np.array([piece.way for _, piece in owned]), shapes.rows[table], shapes.dim[table], batch
         )
-        lists: list[list[Piece]] = [[] for _ in range(chip.cores)]
+        lists: list[list[TablePiece]] = [[] for _ in range(chip.cores)]
         for core, piece in owned:
             lists[core].append(piece)
         yield {
@@ -138,11 +138,11 @@ def mappings(chips: Sequence[str], quick: bool) -> Iterator[dict[str, object]]:
 
 
 def planned(chips: Sequence[str], quick: bool) -> Iterator[dict[str, object]]:
-    """Mappings that plan --on-chip compares, on table sets: symmetric ones, and tables owned."""
+    """Mappings that chip plan compares, on table sets: symmetric ones, and tables owned."""
     for name, ids, (model, batch) in product(chips, DISTRIBUTIONS, PLANNED[:1] if quick else PLANNED):
         distribution = parse_distribution(ids)
         tables = PlanTables.load(model, distribution)
-        outcome = outcome_on(load_chip(name), tables, batch, distribution, time_limit_s=1.0, compared=())
+        outcome = answer_on(load_chip(name), tables, batch, distribution, time_limit_s=1.0, compared=())
         for one in replay_mappings(outcome):
             if one.simulated is not None:
                 yield {
@@ -151,7 +151,7 @@ def planned(chips: Sequence[str], quick: bool) -> Iterator[dict[str, object]]:
                 }  # fmt: skip
 
 
-def dealt(cost: ChipCost, random: np.random.Generator) -> list[tuple[int, Piece]]:
+def dealt(cost: ChipCost, random: np.random.Generator) -> list[tuple[int, TablePiece]]:
     """Whole tables on any cores, in any way that fits beside what the core keeps already."""
     shapes, held = cost.tables, np.zeros(cost.chip.cores)
     room, found = cost.chip.value("local_bytes"), []
@@ -162,7 +162,7 @@ def dealt(cost: ChipCost, random: np.random.Generator) -> list[tuple[int, Piece]
         fits = work.fits & (held[core] + keeps <= room) & (work.core_s < 4 * work.core_s[Way.GM])
         way = Way(int(random.choice(np.flatnonzero(fits))))
         held[core] += work.local_bytes[way] if cost.chip.buffers.persist else 0
-        found.append((core, Piece(table, way, (0, int(rows)), (0, int(dim)), (0, int(cost.batch)))))
+        found.append((core, TablePiece(table, way, (0, int(rows)), (0, int(dim)), (0, int(cost.batch)))))
     return found
 
 
@@ -218,7 +218,7 @@ def main() -> int:
         many = pd.DataFrame(mappings(given.chips, given.quick))
         print(f"mappings of {MAPPED_TABLES} tables\n{percent(summary(many, ['chip', 'mapping', 'ids']))}")
         found = pd.DataFrame(planned(given.chips, given.quick))
-        print(f"\nmappings of plan --on-chip\n{percent(summary(found, ['chip', 'mapping', 'ids']))}\n")
+        print(f"\nmappings of chip plan\n{percent(summary(found, ['chip', 'mapping', 'ids']))}\n")
         near = min(near, said_of("fastest mapping", chosen(found, ["chip", "ids", "model", "batch"])))
     if given.worst:
         cells["error"] = cells["predicted"] / cells["simulated"] - 1

@@ -3,7 +3,7 @@
 Run:    python benchmarks/one_chip_speedups.py [--chips ascend-910 h100-sxm] [--models …] [--batches 256 8192]
 For table sets, batches and distributions of ids: a batch with every table gathered by all cores (GM), with
 the best way of each table on all cores (best), with GM where cores do not wait for each other between tables
-(any), and with the mapping of ``perfmodel plan --on-chip`` made for these ids (ours); what is busiest, before
+(any), and with the mapping of ``perfmodel chip plan`` made for these ids (ours); what is busiest, before
 and after. Where look-ups are few, the simulator of single requests runs GM and ours too (simulated). Then how
 much a batch depends on the ids: each mapping with the ids of all others. No chip ran any of it.
 arXiv 2507.01676 has 1.5x to 6.5x on real ids and more than 20x on extreme ones, on Huawei Ascend, with tables
@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from perfmodel.onechip.answer import Outcome, cost_on, outcome_on
+from perfmodel.onechip.answer import ChipAnswer, answer_on, cost_on
 from perfmodel.onechip.replay import replay_mappings
 from perfmodel.plan.tables import PlanTables
 from perfmodel.schema.chip import load_chip
@@ -41,8 +41,8 @@ class Case:
     chip: str
     model: str
     batch: int
-    found: dict[Distribution, Outcome]
-    robust: Outcome
+    found: dict[Distribution, ChipAnswer]
+    robust: ChipAnswer
 
     def crossed(self) -> dict[Distribution, dict[Distribution, float]]:
         """Time of the mapping made for some ids with other ids [s]."""
@@ -60,13 +60,13 @@ class Case:
 def solved(chip: str, model: str, batch: int, ids: Sequence[Distribution], limit_s: float) -> Case:
     """Mappings of one table set."""
     found = {
-        each: outcome_on(
+        each: answer_on(
             load_chip(chip), PlanTables.load(model, each), batch, each, time_limit_s=limit_s, compared=()
         )
         for each in ids
     }
     tables = PlanTables.load(model, ids[0])
-    kept = outcome_on(
+    kept = answer_on(
         load_chip(chip), tables, batch, ids[0], time_limit_s=limit_s, compared=ids[1:], robust=True
     )
     return Case(chip, model, batch, found, kept)
@@ -96,7 +96,7 @@ def line(case: Case, ids: Distribution) -> list[str]:
 HEADERS = ["tables", "batch", "ids", "GM", "ours", "x GM", "x best", "x any", "gap", "busiest"]
 
 
-def simulated(answer: Outcome) -> str:
+def simulated(answer: ChipAnswer) -> str:
     """Speed-up over GM by the simulator, where it is asked for few look-ups."""
     if answer.cost.batch * answer.tables.pooling.sum() > MOST_LOOK_UPS or answer.symmetric:
         return "-"

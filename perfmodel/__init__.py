@@ -7,7 +7,7 @@ from typing import Any
 __version__ = "0.1.0"
 
 _PUBLIC = {
-    "predict_collectives": "perfmodel.collectives.predict",
+    "predict_collectives": "perfmodel.collectives.estimate",
     "project": "perfmodel.project",
 }
 __all__ = ["__version__", "predict_collectives", "project"]

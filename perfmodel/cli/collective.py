@@ -164,17 +164,12 @@ def _predict(
     import pandas as pd
 
     from perfmodel.collectives.estimate import CollectiveModel
-    from perfmodel.collectives.predict import predict_collectives
 
     model = CollectiveModel.load(machine, library, clock, calibration)
     parts, missing, first = [], [], None
     for name, rows in frame.groupby("collective", sort=False):
         try:
-            parts.append(
-                predict_collectives(
-                    rows, machine=machine, backend=library, clock=clock, calibration=calibration
-                )
-            )
+            parts.append(model.answers(rows))
         except NoCalibrationError as error:
             missing.append(str(name))
             first = first or error

@@ -1,7 +1,8 @@
-"""Times of the collectives of one library on one machine, for arrays of questions."""
+"""The door of the room: times of collectives, for a table of questions or for arrays of one collective."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,12 +14,13 @@ from perfmodel.collectives.choose import choose_calibration
 from perfmodel.collectives.spreads import LARGEST_BYTES
 from perfmodel.collectives.tables import LIMITS, Table, build_table
 from perfmodel.errors import BadInputError
+from perfmodel.model.collectives import bus_factor
 from perfmodel.schema.calibration import Calibration, load_calibration
-from perfmodel.schema.evidence import COLLECTIVES, Backend, Clock
-from perfmodel.schema.machine import Machine, list_machines
+from perfmodel.schema.evidence import COLLECTIVES, Backend, Clock, Evidence
+from perfmodel.schema.machine import Machine, list_machines, load_machine
 
 if TYPE_CHECKING:
-    pass
+    import pandas as pd
 
 Floats = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.int8]
@@ -133,18 +135,46 @@ class CollectiveModel:
             (ranks.ravel() * _KEY_BASE + np.minimum(node, ranks).ravel()).astype(np.int64),
         )
         if group.size and (group == group[0]).all():
-            out.fill(slice(None), flat, self._group_table(collective, int(group[0])))
+            out.fill(slice(None), flat, self.table(collective, *divmod(int(group[0]), _KEY_BASE)))
         else:
             keys, inverse = np.unique(group, return_inverse=True)
             order = np.argsort(inverse, kind="stable")
             edges = np.searchsorted(inverse[order], np.arange(keys.size + 1))
             for i, key in enumerate(keys):
                 rows = order[edges[i] : edges[i + 1]]
-                out.fill(rows, flat[rows], self._group_table(collective, int(key)))
+                out.fill(rows, flat[rows], self.table(collective, *divmod(int(key), _KEY_BASE)))
         return out.estimate(shape, self.clock)
 
-    def _group_table(self, collective: str, key: int) -> Table:
-        return self.table(collective, key // _KEY_BASE, key % _KEY_BASE)
+    def answers(self, frame: pd.DataFrame | Mapping[str, Any]) -> pd.DataFrame:
+        """A table of questions with its answers, as ``predict_collectives`` takes and gives them."""
+        frame = _frame(frame)
+        names = frame["collective"].astype(str).to_numpy()
+        size = _numbers(frame["payload_bytes"], "payload_bytes")
+        ranks = _numbers(frame["gpus"], "gpus")
+        per_node = self.machine.gpus_per_node
+        node = (
+            _numbers(frame["gpus_per_node"].fillna(per_node), "gpus_per_node")
+            if "gpus_per_node" in frame.columns
+            else np.full(len(frame), float(per_node))
+        )
+        result = frame.copy()
+        columns: dict[str, Floats] = {name: np.zeros(len(frame)) for name in ("time_s", "low_s", "high_s")}
+        ratio, ranked = np.ones(len(frame)), np.zeros(len(frame), np.int8)
+        for name in dict.fromkeys(names):
+            rows = np.flatnonzero(names == name)
+            estimate = self.estimate(name, size[rows], ranks[rows], node[rows])
+            _check_per_peer(name, size[rows], ranks[rows])
+            for column in columns:
+                columns[column][rows] = getattr(estimate, column)
+            ratio[rows], ranked[rows] = bus_factor(name, ranks[rows]), estimate.evidence
+        for column, values in columns.items():
+            result[column] = values
+        with np.errstate(divide="ignore"):
+            result["algbw_bytes_per_s"] = np.where(columns["time_s"] > 0, size / columns["time_s"], np.inf)
+            result["busbw_bytes_per_s"] = result["algbw_bytes_per_s"] * ratio
+        result["evidence"] = np.array([str(e) for e in Evidence])[ranked]
+        result["clock"] = str(self.clock)
+        return result
 
 
 class Models:
@@ -159,6 +189,28 @@ class Models:
         """As ``CollectiveModel.load``; the one of before where it is the same."""
         model = CollectiveModel.load(machine, backend, clock, calibration)
         return self._known.setdefault((id(model.machine), id(model.calibration)), model)
+
+
+def predict_collectives(
+    frame: pd.DataFrame | Mapping[str, Any],
+    machine: str | Path | Machine = "h100-sxm-ib",
+    backend: str = "nccl",
+    clock: str | None = None,
+    calibration: str | Path | None = None,
+    overrides: Mapping[str, float | str] | None = None,
+) -> pd.DataFrame:
+    """Predict many collectives at once.
+
+    frame    columns collective, payload_bytes, gpus and optionally gpus_per_node (default: the machine's)
+    machine  a shipped name, the path of a TOML file, or a Machine
+    Returns the frame with time_s, low_s, high_s (95 % interval), algbw_bytes_per_s, busbw_bytes_per_s,
+    evidence and clock added; same rows, same order. Raises BadInputError for a missing column, an unknown
+    collective, a size below one byte a peer; NoCalibrationError where nothing is known.
+    """
+    where = machine if isinstance(machine, Machine) else load_machine(machine)
+    return CollectiveModel.load(where.with_overrides(overrides or {}), backend, clock, calibration).answers(
+        frame
+    )
 
 
 class _Columns:
@@ -212,4 +264,50 @@ def _check(size: Floats, ranks: Floats, node: Floats) -> None:
         raise BadInputError(
             f"payload_bytes of {size.max():g} is more than any GPU holds.",
             f"give at most {LARGEST_BYTES:.0f} bytes (256 TiB).",
+        )
+
+
+def _frame(given: Any) -> pd.DataFrame:
+    """The questions, with the columns that they need."""
+    import pandas as pd
+
+    try:
+        frame = given if isinstance(given, pd.DataFrame) else pd.DataFrame(given)
+    except (TypeError, ValueError) as error:
+        raise BadInputError(
+            f"the questions are not a table: {error}.", "give a DataFrame, or columns of one length."
+        ) from None
+    missing = [name for name in ("collective", "payload_bytes", "gpus") if name not in frame.columns]
+    if missing:
+        raise BadInputError(
+            f"the frame lacks the column {missing[0]!r}.",
+            "it needs collective, payload_bytes and gpus; gpus_per_node is optional.",
+        )
+    if frame["collective"].isna().any():
+        raise BadInputError(
+            f"row {int(np.argmax(frame['collective'].isna()))} names no collective.",
+            f"known collectives: {', '.join(COLLECTIVES)}.",
+        )
+    return frame
+
+
+def _numbers(column: pd.Series[Any], name: str) -> Floats:
+    import pandas as pd
+
+    values = pd.to_numeric(column, errors="coerce").to_numpy(float)
+    if np.isnan(values).any():
+        row = int(np.argmax(np.isnan(values)))
+        raise BadInputError(f"{name} of row {row} is not a number: {column.iloc[row]!r}.", "give a number.")
+    return np.asarray(values, float)
+
+
+def _check_per_peer(collective: str, size: Floats, ranks: Floats) -> None:
+    """A payload that leaves less than one byte a peer would time an empty call."""
+    short = (size < ranks) & (ranks > 1) & (collective in _PER_PEER)
+    if short.any():
+        i = int(np.argmax(short))
+        raise BadInputError(
+            f"{size[i]:g} B of {collective} over {ranks[i]:g} ranks is less than one byte a peer: "
+            "it would time an empty call.",
+            f"the smallest size here is {ranks[i]:g} B.",
         )

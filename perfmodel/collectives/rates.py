@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from perfmodel.collectives.stored import law_time, step_constants
+from perfmodel.collectives.stored import LAW_TIMES, step_constants
 from perfmodel.model.laws import Group
 from perfmodel.schema.calibration import Law
 from perfmodel.schema.machine import Machine
@@ -76,8 +76,8 @@ def rate_shift(
     before = np.log(np.array(law.values))
     after = scaled_unknowns(before, law, machine, measured_on)
     own, theirs = step_constants(machine, priors), step_constants(measured_on, priors)
-    new = law_time(law.law, after, own, collective, group, payload_bytes)
-    old = law_time(law.law, before, theirs, collective, group, payload_bytes)
+    new = LAW_TIMES[law.law](after, own, collective, group, payload_bytes)
+    old = LAW_TIMES[law.law](before, theirs, collective, group, payload_bytes)
     return np.asarray(np.log(new / old))
 
 
@@ -95,7 +95,7 @@ def rate_shares(
     for kind in ("inside", "across", "protocol"):
         step = np.array([_STEP if _KINDS.get(name) == kind else 0.0 for name in law.names])
         up, down = (
-            law_time(law.law, centre + sign * step, steps, collective, group, payload_bytes)
+            LAW_TIMES[law.law](centre + sign * step, steps, collective, group, payload_bytes)
             for sign in (1, -1)
         )
         shares[kind] = np.asarray(np.log(down / up) / (2 * _STEP))

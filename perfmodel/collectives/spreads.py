@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from perfmodel.collectives.stored import LAW_TIMES, curve_time, law_time, step_constants
+from perfmodel.collectives.stored import LAW_TIMES, curve_time, step_constants
 from perfmodel.errors import NoCalibrationError
 from perfmodel.model.curves import anchored_time
 from perfmodel.model.laws import Group
@@ -230,7 +230,7 @@ def from_law(
     noise = priors.uncertainty
 
     def log_time(q: Floats, which: Group) -> Floats:
-        return np.asarray(np.log(law_time(law.law, q, steps, collective, which, GRID_BYTES)))
+        return np.asarray(np.log(LAW_TIMES[law.law](q, steps, collective, which, GRID_BYTES)))
 
     centre = log_time(unknowns, group)
     gradient = np.empty((unknowns.size, GRID_BYTES.size))

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from perfmodel.model import laws
 from perfmodel.model.curves import anchored_time
-from perfmodel.model.laws import Group, StepConstants
+from perfmodel.model.laws import StepConstants
 from perfmodel.schema.calibration import Curve
 from perfmodel.schema.machine import Machine
 from perfmodel.schema.priors import Priors
@@ -15,6 +15,7 @@ from perfmodel.schema.priors import Priors
 Floats = npt.NDArray[np.float64]
 
 LAW_TIMES = {"ring_tree": laws.ring_tree_time, "pairwise": laws.pairwise_time}
+"""The function of each law: time of a collective [s] of unknowns, steps, collective, group, bytes."""
 
 
 def curve_time(curve: Curve, payload_bytes: Floats) -> Floats:
@@ -27,13 +28,6 @@ def curve_time(curve: Curve, payload_bytes: Floats) -> Floats:
         np.array(curve.anchor_bytes),
         np.array(curve.anchor_times_s),
     )
-
-
-def law_time(
-    law: str, log_unknowns: Floats, steps: StepConstants, collective: str, group: Group, payload_bytes: Floats
-) -> Floats:
-    """Time of a collective by the named law [s]; see ``laws.ring_tree_time`` and ``laws.pairwise_time``."""
-    return LAW_TIMES[law](log_unknowns, steps, collective, group, payload_bytes)
 
 
 def step_constants(machine: Machine, priors: Priors) -> StepConstants:

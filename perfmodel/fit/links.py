@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import least_squares
 
-from perfmodel.collectives.stored import law_time, step_constants
+from perfmodel.collectives.stored import LAW_TIMES, step_constants
 from perfmodel.model import laws
 from perfmodel.model.laws import Group
 from perfmodel.schema.calibration import Law
@@ -138,7 +138,7 @@ def fit_law(
 
     def raw(q: Floats) -> list[Floats]:
         return [
-            np.log(law_time(law, q, steps, cell.collective, cell.group, cell.payload_bytes) / cell.time_s)
+            np.log(LAW_TIMES[law](q, steps, cell.collective, cell.group, cell.payload_bytes) / cell.time_s)
             for cell in cells
         ]
 

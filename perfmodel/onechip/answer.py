@@ -12,20 +12,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.errors import BadInputError
-from perfmodel.onechip.blocks import Block, blocks_of, blocks_of_symmetric
+from perfmodel.onechip.blocks import CoreBlock, blocks_of, blocks_of_symmetric
 from perfmodel.onechip.bound import lower_bound
 from perfmodel.onechip.choices import never
 from perfmodel.onechip.cost import ChipCost
 from perfmodel.onechip.cuts import Cuts
-from perfmodel.onechip.groups import Group, groups_of, groups_of_symmetric
+from perfmodel.onechip.groups import AlikeTables, groups_of, groups_of_symmetric
 from perfmodel.onechip.ids import popularities
 from perfmodel.onechip.in_step import in_any_order, slices_of_pairs
 from perfmodel.onechip.mapper import Mapped
 from perfmodel.onechip.mapping import Mapping
-from perfmodel.onechip.reasons import Reason
+from perfmodel.onechip.reasons import MappingReason
 from perfmodel.onechip.search import search
 from perfmodel.onechip.symmetric import Symmetric, best_symmetric, global_memory, symmetric
-from perfmodel.onechip.work import Batch, Work
+from perfmodel.onechip.work import Batch, CoreWork
 from perfmodel.plan.tables import PlanTables
 from perfmodel.schema.chip import Chip
 from perfmodel.schema.distributions import ONE_ROW, UNIFORM, Distribution, zipf
@@ -53,7 +53,7 @@ class Sensed:
 
 
 @dataclass(frozen=True, eq=False)
-class Outcome:
+class ChipAnswer:
     """A mapping, why it is so, and what it is compared with.
 
     global_memory   every core a slice of the batch of every table, all gathered
@@ -76,11 +76,11 @@ class Outcome:
     best_symmetric: Symmetric
     in_any_order: Batch
     mapping: Mapping
-    work: Work
+    work: CoreWork
     batch: Batch
     owned_s: float
     symmetric: bool
-    reasons: Known[int, Reason]
+    reasons: Known[int, MappingReason]
     robust: bool
     stopped: str
     sensed: tuple[Sensed, ...]
@@ -118,14 +118,14 @@ class Outcome:
         return held
 
     @cached_property
-    def blocks(self) -> tuple[Block, ...]:
+    def blocks(self) -> tuple[CoreBlock, ...]:
         """What each core has, by core; of many pieces those of small tables together."""
         if self.symmetric:
             return blocks_of_symmetric(self.cost, self.best_symmetric)
         return blocks_of(self.cost, self.mapping, self.work)
 
     @cached_property
-    def groups(self) -> tuple[Group, ...]:
+    def groups(self) -> tuple[AlikeTables, ...]:
         """Equal tables that are cut alike, those that take most first."""
         if self.symmetric:
             return groups_of_symmetric(self.cost, self.best_symmetric)
@@ -199,7 +199,7 @@ class Outcome:
             return float(work.preload_s.sum(axis=0).max())
         return float(np.bincount(self.mapping.core, self.work.preload_s).max(initial=0.0))
 
-    def _record(self, group: Group) -> dict[str, Any]:
+    def _record(self, group: AlikeTables) -> dict[str, Any]:
         why = group.reason
         return {
             "tables": [self.tables.names[t] for t in group.tables],
@@ -242,7 +242,7 @@ class Outcome:
             )
         return found
 
-    def name_of(self, block: Block) -> str:
+    def name_of(self, block: CoreBlock) -> str:
         """Its table, or how many other ones it is of."""
         if block.piece is not None:
             return self.tables.names[block.tables[0]]
@@ -254,7 +254,7 @@ def cost_on(chip: Chip, tables: PlanTables, batch: float, ids: Distribution) -> 
     return ChipCost(chip, tables, batch, popularities([ids] * len(tables), tables.rows))
 
 
-def outcome_on(
+def answer_on(
     chip: Chip,
     tables: PlanTables,
     batch: int,
@@ -265,7 +265,7 @@ def outcome_on(
     compared: Sequence[Distribution] = COMPARED,
     robust: bool = False,
     stop: Callable[[], bool] = never,
-) -> Outcome:
+) -> ChipAnswer:
     """The best mapping that is found of tables to the cores of a chip, and what it is compared with.
 
     batch  samples;  ids  which rows they ask for
@@ -306,7 +306,7 @@ def outcome_on(
     worse = max(owned) > worst if robust else owned[0] > fitting.time_s
     taken = [(each.time_s, each.limit) for each in (in_step if worse else [])]
     taken = taken or [(each.seconds, each.limit) for each in batches]
-    return Outcome(
+    return ChipAnswer(
         cost=cost,
         tables=tables,
         ids=ids,

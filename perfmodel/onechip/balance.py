@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.onechip.packing import State
+from perfmodel.onechip.packing import MappingState
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -26,7 +26,7 @@ class _Pieces:
     core: Ints
 
     @staticmethod
-    def of(state: State) -> _Pieces:
+    def of(state: MappingState) -> _Pieces:
         c = state.choices
         rows = [
             (table, part, int(c.parts[state.choice[table]]) + part, core)
@@ -38,7 +38,7 @@ class _Pieces:
         return _Pieces(*columns)
 
 
-def relieve(state: State) -> None:
+def relieve(state: MappingState) -> None:
     """Move or exchange pieces of the busiest core for as long as that makes it less busy."""
     for _ in range(4 * state.choices.cores):
         busiest = int(np.argmax(state.core_s))
@@ -51,7 +51,7 @@ def relieve(state: State) -> None:
             return
 
 
-def _moved(state: State, pieces: _Pieces, busiest: int) -> bool:
+def _moved(state: MappingState, pieces: _Pieces, busiest: int) -> bool:
     """One piece to the core that is least busy with it and has room."""
     c, limit = state.choices, float(state.core_s[busiest])
     best: tuple[float, int, int] | None = None
@@ -70,7 +70,7 @@ def _moved(state: State, pieces: _Pieces, busiest: int) -> bool:
     return best is not None
 
 
-def _exchanged(state: State, pieces: _Pieces, busiest: int) -> bool:
+def _exchanged(state: MappingState, pieces: _Pieces, busiest: int) -> bool:
     """One piece for a shorter one of another core, both of which have room."""
     c, limit = state.choices, float(state.core_s[busiest])
     time, local, vector = c.core_s[pieces.at], c.local[pieces.at], c.vector[pieces.at]
@@ -97,7 +97,7 @@ def _exchanged(state: State, pieces: _Pieces, busiest: int) -> bool:
     return best is not None
 
 
-def _apart(state: State, pieces: _Pieces, one: int, other: int) -> bool:
+def _apart(state: MappingState, pieces: _Pieces, one: int, other: int) -> bool:
     """Whether neither core has a piece of the other one's part."""
     mine, theirs = (state.where[pieces.table[k]][pieces.part[k]] for k in (one, other))
     return pieces.core[other] not in mine and pieces.core[one] not in theirs

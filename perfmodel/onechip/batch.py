@@ -16,7 +16,7 @@ from perfmodel.model.one_chip import (
     staggered_time,
     uneven,
 )
-from perfmodel.onechip.work import Batch, Step, Work
+from perfmodel.onechip.work import Batch, CoreStep, CoreWork
 from perfmodel.schema.chip import Chip
 
 Ints = NDArray[np.intp]
@@ -33,7 +33,7 @@ LIMITS = tuple(LIMIT_WORDS)
 _MORE = 1 + 1e-9
 
 
-def batch_of(chip: Chip, core: ArrayLike, table: ArrayLike, work: Work) -> Batch:
+def batch_of(chip: Chip, core: ArrayLike, table: ArrayLike, work: CoreWork) -> Batch:
     """Time of pieces that run side by side on their cores, each core one piece after the other.
 
     core, table  of each piece, arrays of the shape of ``work``
@@ -91,7 +91,7 @@ def batch_of(chip: Chip, core: ArrayLike, table: ArrayLike, work: Work) -> Batch
     return Batch(seconds, max(decides, key=lambda name: decides[name]), own, shared)
 
 
-def _queued(chip: Chip, owner: Ints, of: Ints, work: Work) -> NDArray[np.float64]:
+def _queued(chip: Chip, owner: Ints, of: Ints, work: CoreWork) -> NDArray[np.float64]:
     """How long each piece waits at the slice, or channel, where others ask for the same rows at once [s].
 
     These are copies, which are not dealt at random, and rows that cores with caches ask for once. A core
@@ -121,7 +121,7 @@ def _queued(chip: Chip, owner: Ints, of: Ints, work: Work) -> NDArray[np.float64
     return waits
 
 
-def _in_order(chip: Chip, owner: Ints, of: Ints, work: Work, own: NDArray[np.float64]) -> Batch:
+def _in_order(chip: Chip, owner: Ints, of: Ints, work: CoreWork, own: NDArray[np.float64]) -> Batch:
     """Time of several tables that all cores go through in one order without meeting.
 
     Source: ``one_chip.in_order_time``
@@ -155,20 +155,22 @@ def _part(chip: Chip) -> str:
     return "slice" if chip.value("cache_bytes") else "channel"
 
 
-def _late(step: Step, wait: float, queue: float) -> float:
+def _late(step: CoreStep, wait: float, queue: float) -> float:
     """Time of a step for the last core that gets a row which each asks for once, at the beginning [s]."""
     quick, after = (float(np.max(a, initial=0)) for a in (step.quick_s, step.after_s))
     return max(wait, quick + queue) + after
 
 
-def _steady(chip: Chip, table: Ints, steps: Sequence[Step]) -> dict[str, float]:
+def _steady(chip: Chip, table: Ints, steps: Sequence[CoreStep]) -> dict[str, float]:
     """Time of memory and cache, and of the channel and the slice that have the hottest row [s]."""
     memory, channel = _times(steps, "gm", chip.value("channels"), chip.value("gm_bytes_per_s"), table)
     cache, part = _times(steps, "cache", chip.value("cache_slices"), chip.value("cache_bytes_per_s"), table)
     return {"memory": memory, "cache": cache, "channel": channel, "slice": part}
 
 
-def _times(steps: Sequence[Step], prefix: str, parts: float, rate: float, table: Ints) -> tuple[float, float]:
+def _times(
+    steps: Sequence[CoreStep], prefix: str, parts: float, rate: float, table: Ints
+) -> tuple[float, float]:
     if not parts:
         return 0.0, 0.0
     every = sum(float(np.sum(getattr(step, f"{prefix}_bytes"))) for step in steps)
@@ -176,7 +178,7 @@ def _times(steps: Sequence[Step], prefix: str, parts: float, rate: float, table:
     return every / rate, (every + parts * float(np.max(hot))) / rate
 
 
-def _by_chance(chip: Chip, steps: Sequence[Step]) -> dict[str, float]:
+def _by_chance(chip: Chip, steps: Sequence[CoreStep]) -> dict[str, float]:
     """Time of the channel, and of the slice, to which chance deals most [s]."""
     found = {}
     for name, prefix, parts, rate in (

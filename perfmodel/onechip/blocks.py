@@ -11,7 +11,7 @@ from perfmodel.onechip.cost import ChipCost
 from perfmodel.onechip.in_step import slices, slices_of_pairs, two_slices
 from perfmodel.onechip.mapping import Mapping
 from perfmodel.onechip.symmetric import Symmetric
-from perfmodel.onechip.work import Piece, Way, Work
+from perfmodel.onechip.work import CoreWork, TablePiece, Way
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -21,7 +21,7 @@ MOST_BLOCKS = 6_000
 
 
 @dataclass(frozen=True, eq=False)
-class Block:
+class CoreBlock:
     """What one core has of a table, or of several.
 
     tables  their indices;  piece  None: pieces of several tables, or several pieces
@@ -31,14 +31,14 @@ class Block:
 
     core: int
     tables: tuple[int, ...]
-    piece: Piece | None
+    piece: TablePiece | None
     ways: tuple[Way, ...]
     pieces: int
     time_s: float
     held_bytes: float
 
 
-def blocks_of(cost: ChipCost, mapping: Mapping, work: Work) -> tuple[Block, ...]:
+def blocks_of(cost: ChipCost, mapping: Mapping, work: CoreWork) -> tuple[CoreBlock, ...]:
     """Of a mapping, by core.
 
     Limits: more than ``MOST_BLOCKS`` pieces -> those of tables that take least are one block a core
@@ -54,18 +54,18 @@ def blocks_of(cost: ChipCost, mapping: Mapping, work: Work) -> tuple[Block, ...]
     for at in np.flatnonzero(shown).tolist():
         piece = mapping.pieces[at]
         one = (int(mapping.core[at]), (piece.table,), piece, (Way(piece.way),), 1)
-        found.append(Block(*one, float(time_s[at]), float(held[at])))
+        found.append(CoreBlock(*one, float(time_s[at]), float(held[at])))
     rest = np.flatnonzero(~shown)
     for core in np.unique(mapping.core[rest]).tolist():
         mine = rest[mapping.core[rest] == core]
         ways = tuple(sorted({Way(mapping.pieces[at].way) for at in mine.tolist()}))
         tables = tuple(np.unique(table[mine]).tolist())
         kept = float(held[mine].sum() if cost.chip.buffers.persist else held[mine].max())
-        found.append(Block(core, tables, None, ways, mine.size, float(time_s[mine].sum()), kept))
+        found.append(CoreBlock(core, tables, None, ways, mine.size, float(time_s[mine].sum()), kept))
     return tuple(sorted(found, key=lambda block: block.core))
 
 
-def blocks_of_symmetric(cost: ChipCost, found: Symmetric) -> tuple[Block, ...]:
+def blocks_of_symmetric(cost: ChipCost, found: Symmetric) -> tuple[CoreBlock, ...]:
     """Of a symmetric mapping: a slice of every table on every core that has some of the batch.
 
     Limits: more than ``MOST_BLOCKS`` slices -> those of tables that take least are one block a core
@@ -88,11 +88,11 @@ def blocks_of_symmetric(cost: ChipCost, found: Symmetric) -> tuple[Block, ...]:
         k, first = int(size[core]), int(end[core] - bags[core])
         for table in np.flatnonzero(shown).tolist():
             whole = (0, int(cost.tables.rows[table])), (0, int(cost.tables.dim[table]))
-            piece = Piece(table, Way(found.way[table]), *whole, (first, int(end[core])))
+            piece = TablePiece(table, Way(found.way[table]), *whole, (first, int(end[core])))
             one = (core, (table,), piece, (piece.way,), 1)
-            some.append(Block(*one, float(time_s[table, k]), float(held[table, k])))
+            some.append(CoreBlock(*one, float(time_s[table, k]), float(held[table, k])))
         if others:
-            some.append(Block(core, others, None, ways, rest.size, float(sums[k]), float(kept[k])))
+            some.append(CoreBlock(core, others, None, ways, rest.size, float(sums[k]), float(kept[k])))
     return tuple(some)
 
 

@@ -39,7 +39,7 @@ _EXTRAS = (0.0, 0.1, 1.0)  # prices of room, in the time of all tables, that fir
 
 
 @dataclass(frozen=True, eq=False)
-class Relaxed:
+class RelaxedMapping:
     """The relaxed problem of some choices.
 
     bound_s   no mapping of these choices is faster [s]; inf: a kind of table has none
@@ -70,7 +70,7 @@ class _Within:
 
 
 def lower_bound(
-    choices: Choices, upper_s: float, near: Relaxed | None = None, late: Callable[[], bool] = never
+    choices: Choices, upper_s: float, near: RelaxedMapping | None = None, late: Callable[[], bool] = never
 ) -> float:
     """No mapping is faster than this, where one of ``upper_s`` is known [s]; near, late  as in ``relaxed``.
 
@@ -100,10 +100,10 @@ def lower_bound(
 def relaxed(
     choices: Choices,
     allowed: Mask,
-    near: Relaxed | None = None,
+    near: RelaxedMapping | None = None,
     late: Callable[[], bool] = never,
     within_s: float = np.inf,
-) -> Relaxed:
+) -> RelaxedMapping:
     """The relaxed problem of the choices that are allowed.
 
     near  a problem of much the same choices, which this one begins with
@@ -111,7 +111,10 @@ def relaxed(
     within_s  a bound of the mappings that are done within that alone, as ``_within`` has it
     Limits: a kind without any, no room whatever the shares -> bound_s inf;  all -> a bound of every mapping
     """
-    c, nothing = choices, Relaxed(np.inf, np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(allowed.size))
+    c, nothing = (
+        choices,
+        RelaxedMapping(np.inf, np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(allowed.size)),
+    )
     if np.any(np.add.reduceat(allowed, c.first[:-1]) == 0):
         return nothing
     w = _within(c, allowed, within_s)
@@ -126,7 +129,7 @@ def relaxed(
     for _ in range(_ROUNDS):
         share, prices, value = _program(c, w, chosen, hot, unit)
         if np.isinf(value):
-            return Relaxed(np.inf, chosen, share, best_price)
+            return RelaxedMapping(np.inf, chosen, share, best_price)
         price = w.loads @ prices.loads + prices.room * w.room + w.crowded @ prices.crowded
         price += _hot_price(c, hot, prices.hot)
         least, at = _least(c, price, allowed)
@@ -137,7 +140,7 @@ def relaxed(
         if more.size == 0 or best >= value * (1 - _CLOSE) or late():
             break
         chosen = np.union1d(chosen, more)
-    return Relaxed(best, chosen, share, best_price)
+    return RelaxedMapping(best, chosen, share, best_price)
 
 
 def _within(c: Choices, allowed: Mask, time_s: float) -> _Within:
@@ -196,7 +199,7 @@ def _hot_price(c: Choices, hot: list[tuple[int, int]], weight: Array) -> Array:
     return price
 
 
-def _first(c: Choices, w: _Within, allowed: Mask, near: Relaxed | None, unit: float) -> Ints:
+def _first(c: Choices, w: _Within, allowed: Mask, near: RelaxedMapping | None, unit: float) -> Ints:
     """Choices to begin with; those that keep least are among them."""
     if near is not None and near.chosen.size:
         kept = near.chosen[allowed[near.chosen]]

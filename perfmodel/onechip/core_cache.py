@@ -9,7 +9,7 @@ from perfmodel.schema.chip import Chip
 
 
 @dataclass(eq=False, slots=True)
-class Line:
+class CachedRow:
     """A row: bytes, when it is there, None until it was asked for; chunks of requests that wait for it."""
 
     size: float
@@ -25,9 +25,9 @@ class CoreCache:
         self.per_byte = 1 / chip.value("core_cache_bytes_per_s")
         self.out_per_byte = 1 / chip.value("core_bytes_per_s")
         self.free, self.hits = 0.0, 0
-        self.held: OrderedDict[int, Line] = OrderedDict()
+        self.held: OrderedDict[int, CachedRow] = OrderedDict()
 
-    def find(self, key: int) -> Line | None:
+    def find(self, key: int) -> CachedRow | None:
         """A row that is here, or on its way."""
         line = self.held.get(key)
         if line is not None:
@@ -35,9 +35,9 @@ class CoreCache:
             self.held.move_to_end(key)
         return line
 
-    def bring(self, key: int, size: float) -> Line:
+    def bring(self, key: int, size: float) -> CachedRow:
         """Room for a row that is to come."""
-        line = self.held[key] = Line(size)
+        line = self.held[key] = CachedRow(size)
         self.room -= size
         while self.room < 0:
             self.room += self.held.popitem(last=False)[1].size

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.model.core_cache import stays_in_core, unique_of_pieces
-from perfmodel.onechip.popular import Popularity
+from perfmodel.onechip.popular import RowPopularity
 
 Array = NDArray[np.float64]
 
@@ -52,7 +52,7 @@ class Cores:
 
 def passed_of(
     v: Mapping[str, float],
-    popular: Sequence[Popularity],
+    popular: Sequence[RowPopularity],
     look_ups: Array,
     batch: float,
     pieces: tuple[Array, ...],
@@ -80,12 +80,12 @@ def passed_of(
     return Passed(*out)
 
 
-def passed(one: Popularity, first: Array, end: Array, draws: Array, cores: Cores) -> Passed:
+def passed(one: RowPopularity, first: Array, end: Array, draws: Array, cores: Cores) -> Passed:
     """What pieces of one table miss in caches that are empty at first, and have nothing else to hold.
 
     first, end  rows first .. end - 1 of a piece, [P];  draws  look-ups of the table by its bags, n [-]
     A row is missed c + max(n - T_c, 0) p (1 - p)^T_c times, c = 1 - (1 - p)^min(n, T_c), as in
-    ``Popularity.misses``; whether it is among the c is one draw, so that the variance is mean - c^2.
+    ``RowPopularity.misses``; whether it is among the c is one draw, so that the variance is mean - c^2.
     Source: a core looks one piece up at a time; rows of the one before are of no use, and leave first
     Limits: held = 0 -> n p of each row;  held >= rows of the piece -> distinct rows of the slice
     """

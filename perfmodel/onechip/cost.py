@@ -14,9 +14,9 @@ from perfmodel.model import one_chip, one_core
 from perfmodel.onechip.batch import batch_of
 from perfmodel.onechip.core_misses import Passed, passed_of
 from perfmodel.onechip.gathered import Gathered, Rows, gathered
-from perfmodel.onechip.layout import BURST_BYTES, Layout, layout
-from perfmodel.onechip.popular import Popularity, shared_misses
-from perfmodel.onechip.work import WAYS, Batch, Step, Tables, Way, Work
+from perfmodel.onechip.layout import BURST_BYTES, BufferLayout, layout
+from perfmodel.onechip.popular import RowPopularity, shared_misses
+from perfmodel.onechip.work import WAYS, Batch, CoreStep, CoreWork, TableColumns, Way
 from perfmodel.schema.chip import Chip
 
 Array = NDArray[np.float64]
@@ -41,7 +41,7 @@ class _Piece:
     row: Array
     pooling: Array
     share: Array
-    lay: Layout
+    lay: BufferLayout
     lockstep: bool
     passed: Passed | None
 
@@ -67,14 +67,14 @@ class ChipCost:
     def __init__(
         self,
         chip: Chip,
-        tables: Tables,
+        tables: TableColumns,
         batch: float,
-        popularity: Sequence[Popularity] | None = None,
+        popularity: Sequence[RowPopularity] | None = None,
     ) -> None:
         if not (np.isfinite(batch) and batch >= 1):
             raise BadInputError(f"a batch of {batch:g} samples has no work.", "give 1 or more.")
         self.chip, self.tables, self.batch = chip, tables, float(batch)
-        self.popular = list(popularity or [Popularity.uniform(float(m)) for m in tables.rows])
+        self.popular = list(popularity or [RowPopularity.uniform(float(m)) for m in tables.rows])
         if len(self.popular) != tables.rows.size:
             raise BadInputError(
                 f"{len(self.popular)} distributions are given for {tables.rows.size} tables.",
@@ -119,7 +119,7 @@ class ChipCost:
         *,
         local: ArrayLike | None = None,
         lockstep: bool = False,
-    ) -> Work:
+    ) -> CoreWork:
         """What pieces take; all arguments broadcast to one shape.
 
         table, way  index and ``Way``;  rows, columns, bags  of the piece;  first_row  most popular row first
@@ -131,7 +131,7 @@ class ChipCost:
         piece = self._piece(table, way, rows, columns, bags, first_row, local, lockstep)
         copy, persist = self._copied(piece), self.chip.buffers.persist
         steps = (self._ids(piece), self._looked_up(piece), self._written(piece))
-        return Work(
+        return CoreWork(
             steps=steps if persist else (copy, *steps),
             preload_s=(copy.wait_s + copy.busy_s) * persist,
             local_bytes=piece.lay.local_bytes,
@@ -169,14 +169,14 @@ class ChipCost:
         out = passed_of(self._v, self.popular, draws, self.batch, of, (ways == Way.GM) & (b > 0))
         return _Piece(at, ways, m, d, b, begin, row, pool, np.clip(share, 0, 1), lay, lockstep, out)
 
-    def _copied(self, p: _Piece) -> Step:
+    def _copied(self, p: _Piece) -> CoreStep:
         """Rows that stay come to the local buffer."""
         size = p.lay.resident * p.row
         some = size > 0
         busy = one_core.table_bytes(p.lay.resident, p.lay.resident, p.row) / self._v["dma_bytes_per_s"]
         return self._copy_step(p, size, np.where(some, self._v["row_latency_s"], 0), busy, size)
 
-    def _ids(self, p: _Piece) -> Step:
+    def _ids(self, p: _Piece) -> CoreStep:
         """Ids and offsets are read."""
         size = p.ids * GLOBAL_ID_BYTES + p.bags * OFFSET_BYTES
         busy = one_core.ids_and_bags_time(
@@ -185,7 +185,7 @@ class ChipCost:
         wait = np.where(p.bags > 0, self._v["row_latency_s"] * p.lay.passes, 0)
         return _past_cache(wait, busy, size, self._v["channels"])
 
-    def _written(self, p: _Piece) -> Step:
+    def _written(self, p: _Piece) -> CoreStep:
         """Bags are written; partial ones are read, and added to."""
         part = p.rows < self.tables.rows[p.table]
         bags = np.where(part, one_chip.touched_bags(p.bags, p.pooling, p.share), p.bags)
@@ -194,7 +194,7 @@ class ChipCost:
         busy = one_core.ids_and_bags_time(0, 0, 1, size, self._v["dma_bytes_per_s"])
         return _past_cache(wait, busy, size, self._v["channels"])
 
-    def _looked_up(self, p: _Piece) -> Step:
+    def _looked_up(self, p: _Piece) -> CoreStep:
         """Rows are gathered, or stream past."""
         streamed = self._streamed(p)
         moved = np.where(p.bags > 0, p.lay.passes * (p.rows - p.lay.resident) * p.row, 0)
@@ -202,8 +202,11 @@ class ChipCost:
         one = self._copy_step(p, moved, np.zeros_like(streamed), streamed, once, np.maximum(p.lay.chunks, 1))
         other = self._gather_step(p, self._gathered(p))
         streams = (p.way == Way.GM_UB) | (p.way == Way.L1_UB)
-        return Step(
-            **{f.name: np.where(streams, getattr(one, f.name), getattr(other, f.name)) for f in fields(Step)}
+        return CoreStep(
+            **{
+                f.name: np.where(streams, getattr(one, f.name), getattr(other, f.name))
+                for f in fields(CoreStep)
+            }
         )
 
     def _gathered(self, p: _Piece) -> Gathered:
@@ -264,17 +267,17 @@ class ChipCost:
 
     def _copy_step(
         self, p: _Piece, size: Array, wait: Array, busy: Array, once: Array, chunks: Array | float = 1.0
-    ) -> Step:
+    ) -> CoreStep:
         """A step that copies ``size`` bytes of the table, ``once`` of them different ones, in chunks."""
         v = self._v
         bursts = chunks * np.maximum(np.ceil(once / chunks / BURST_BYTES), 1)
         none = np.zeros_like(size)
         if v["cache_bytes"] <= 0:
             hot = _beyond(size, bursts, v["channels"])
-            return Step(wait, busy, none, size, hot, none, none, none, none, none, none, none)
+            return CoreStep(wait, busy, none, size, hot, none, none, none, none, none, none, none)
         read = np.where(once <= v["cache_bytes"], np.minimum(once, size), size)
         read = read * self._once_of(p, once)
-        return Step(
+        return CoreStep(
             wait, busy, none, read, _beyond(read, bursts, v["channels"]), none,
             size, _beyond(size, bursts, v["cache_slices"]), none, none, none, none,
         )  # fmt: skip
@@ -287,7 +290,7 @@ class ChipCost:
         kept = np.where(once <= self._v["cache_bytes"], self._kept, 0)
         return one_chip.copies_read(slices, kept) / slices
 
-    def _gather_step(self, p: _Piece, of: Gathered) -> Step:
+    def _gather_step(self, p: _Piece, of: Gathered) -> CoreStep:
         """A step that looks rows up; only GM asks the memory for them."""
         v, gathers = self._v, p.way == Way.GM
         cached = v["cache_bytes"] > 0
@@ -306,7 +309,7 @@ class ChipCost:
                 busy = np.where(gathers, np.maximum(busy, (size / parts + hot) / rate), busy)
         cubes = none if p.passed is None else p.passed.cubes * p.row**3
         shared = [np.where(gathers, a, 0) for a in (*all_gm, *all_cache, cubes)]
-        return Step(of.wait, busy, of.variance, *[*shared, of.quick, of.after])
+        return CoreStep(of.wait, busy, of.variance, *[*shared, of.quick, of.after])
 
     def _asked(self, p: _Piece, parts: float) -> tuple[Array, ...]:
         """``_requests`` of look-ups that leave their core."""
@@ -360,7 +363,7 @@ class ChipCost:
 
     # ---- batches --------------------------------------------------------------------------------------
 
-    def batch_s(self, core: ArrayLike, table: ArrayLike, work: Work) -> Batch:
+    def batch_s(self, core: ArrayLike, table: ArrayLike, work: CoreWork) -> Batch:
         """Time of pieces that run side by side on their cores (``batch.batch_of``)."""
         return batch_of(self.chip, core, table, work)
 
@@ -392,8 +395,8 @@ def _beyond(size: Array, bursts: Array, parts: float) -> Array:
     return size * np.maximum(one_chip.hottest_share(1 / bursts, bursts, parts) - 1 / parts, 0)
 
 
-def _past_cache(wait: Array, busy: Array, size: Array, channels: float) -> Step:
+def _past_cache(wait: Array, busy: Array, size: Array, channels: float) -> CoreStep:
     """A step that copies ids or bags, from or to any place."""
     none = np.zeros_like(size)
     spread = np.minimum(size, channels * BURST_BYTES) * np.minimum(size, BURST_BYTES)
-    return Step(wait, busy, none, size, none, spread, none, none, none, none, none, none)
+    return CoreStep(wait, busy, none, size, none, spread, none, none, none, none, none, none)

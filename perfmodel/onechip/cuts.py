@@ -19,7 +19,7 @@ from perfmodel.model.one_chip import read_bytes, uneven
 from perfmodel.onechip.choices import Choices, never
 from perfmodel.onechip.cost import ChipCost
 from perfmodel.onechip.slicing import Slicing, numbers
-from perfmodel.onechip.work import Way, Work
+from perfmodel.onechip.work import CoreWork, Way
 from perfmodel.schema.chip import Chip
 
 Array = NDArray[np.float64]
@@ -152,13 +152,13 @@ def shared_seconds(chip: Chip, gm_bytes: Array, cache_bytes: Array) -> Array:
     return np.stack([gm_bytes / rates[0], cache_bytes / rates[1]], axis=-1)
 
 
-def hot_seconds(chip: Chip, work: Work) -> Array:
+def hot_seconds(chip: Chip, work: CoreWork) -> Array:
     """Time that the hottest channel, and slice, take beyond the mean one, [..., 2] [s]."""
     many = np.array([chip.value("channels"), chip.value("cache_slices")])
     return np.asarray(shared_seconds(chip, work.hot_gm_bytes, work.hot_cache_bytes) * many)
 
 
-def chance_seconds2(chip: Chip, work: Work) -> Array:
+def chance_seconds2(chip: Chip, work: CoreWork) -> Array:
     """Square of the time that the fullest channel, and slice, take beyond the mean one, [..., 2] [s^2].
 
     Source: ``one_chip.uneven``

@@ -21,8 +21,8 @@ from perfmodel.errors import BadInputError
 from perfmodel.model import core_cache, one_chip, one_core
 from perfmodel.onechip.cost import ChipCost
 from perfmodel.onechip.ids import popularities
-from perfmodel.onechip.layout import Layout, layout
-from perfmodel.onechip.work import Step, Way
+from perfmodel.onechip.layout import BufferLayout, layout
+from perfmodel.onechip.work import CoreStep, Way
 from perfmodel.passes.equations import Equation, equation_of, source_of
 from perfmodel.passes.terms import Term
 from perfmodel.schema.chip import CHIP_KEYS, Chip
@@ -57,7 +57,7 @@ class _Table:
 
 
 @dataclass(frozen=True)
-class Part:
+class StepExplained:
     """One step of a core: its equation, the numbers in it, and what it takes.
 
     wait_s  until something has come;  busy_s  after that;  notes  what the equation does not say
@@ -80,16 +80,16 @@ class Part:
 class WayExplained:
     """One core that looks a whole table up in one way.
 
-    parts  one after the other: their times add up to ``time_s``, as in ``chips --ways``
+    parts  one after the other: their times add up to ``time_s``, as in ``chip ways``
     preload_s  of rows that are copied once, and not in a batch [s]
-    batch_s    of a batch that has only this: what ``simulate --one-core`` predicts [s];  limit  what decides
+    batch_s    of a batch that has only this: what ``chip simulate --one-core`` predicts [s];  limit  of it
     """
 
     chip: Chip
     way: Way
     shape: tuple[Term, ...]
     ids: Distribution
-    parts: tuple[Part, ...]
+    parts: tuple[StepExplained, ...]
     constants: tuple[Term, ...]
     time_s: float
     preload_s: float
@@ -154,7 +154,7 @@ def explain_way(
     row = float(one_chip.read_bytes(dim * element_bytes, chip.value("access_bytes")))
     lay = layout(chip, way, rows, row, dim, batch, pooling)
     if not work.fits:
-        instead = f"use GM; perfmodel chips {chip.name} --ways has the ways that fit."
+        instead = f"use GM; perfmodel chip ways --chip {chip.name} has the ways that fit."
         raise BadInputError(_too_large(chip, way, lay), instead)
     alone = cost.work(0, way, rows, dim, batch)
     batch_of = cost.batch_s(np.zeros(1, dtype=int), np.zeros(1, dtype=int), alone)
@@ -261,14 +261,14 @@ def _equation(function: Callable[..., Any]) -> str:
     return "\n".join(_CONDITION.sub(r"   if \1", line) for line in lines)
 
 
-def _copied(chip: Chip, step: Step, lay: Layout, row: float) -> Part:
+def _copied(chip: Chip, step: CoreStep, lay: BufferLayout, row: float) -> StepExplained:
     terms = (
         _number("h", float(lay.resident), "1", "rows that stay"),
         _number("row", row, "B", "one row"),
         _number("BW", chip.value("dma_bytes_per_s"), "B/s", "of a copy"),
         _number("t_0", chip.value("row_latency_s"), "s", "latency"),
     )
-    return Part(
+    return StepExplained(
         "rows that stay are copied",
         Equation.of(one_core.table_bytes, "t = t_0 + h row / BW"),
         terms,
@@ -276,7 +276,7 @@ def _copied(chip: Chip, step: Step, lay: Layout, row: float) -> Part:
     )
 
 
-def _ids(chip: Chip, step: Step, lay: Layout, n: float, bags: float) -> Part:
+def _ids(chip: Chip, step: CoreStep, lay: BufferLayout, n: float, bags: float) -> StepExplained:
     terms = (
         _number("p", float(lay.passes), "1", "passes, each of which waits"),
         _number("t_0", chip.value("row_latency_s"), "s", "latency"),
@@ -285,18 +285,18 @@ def _ids(chip: Chip, step: Step, lay: Layout, n: float, bags: float) -> Part:
         _number("BW", chip.value("dma_bytes_per_s"), "B/s", "of a copy"),
     )
     equation = "t = p t_0 + (8 n + 8 b) / BW"
-    return Part(
+    return StepExplained(
         "ids and offsets are read", Equation.of(one_core.ids_and_bags_time, equation), terms, *_of(step)
     )
 
 
-def _written(chip: Chip, step: Step, bags: float, dim: float) -> Part:
+def _written(chip: Chip, step: CoreStep, bags: float, dim: float) -> StepExplained:
     terms = (
         _number("b", bags, "1", "bags"),
         _number("D", dim, "1", "columns of 4 bytes"),
         _number("BW", chip.value("dma_bytes_per_s"), "B/s", "of a copy"),
     )
-    return Part(
+    return StepExplained(
         "bags are written", Equation.of(one_core.ids_and_bags_time, "t = 4 D b / BW"), terms, *_of(step)
     )
 
@@ -315,7 +315,9 @@ _GATHERS = (
 )
 
 
-def _looked_up(chip: Chip, way: Way, step: Step, lay: Layout, calls: dict[str, dict[str, float]]) -> Part:
+def _looked_up(
+    chip: Chip, way: Way, step: CoreStep, lay: BufferLayout, calls: dict[str, dict[str, float]]
+) -> StepExplained:
     if way.streams:
         return _streamed(chip, step, lay, calls["chunk_times"])
     if way == Way.L1:
@@ -326,7 +328,7 @@ def _looked_up(chip: Chip, way: Way, step: Step, lay: Layout, calls: dict[str, d
             _number("row", asked["row"], "B", "one row"),
             _number("BW_L1", asked["gm_rate"], "B/s", "local buffer, one row asked for after the other"),
         )
-        return Part("rows are looked up where they stay", how, inside, *_of(step))
+        return StepExplained("rows are looked up where they stay", how, inside, *_of(step))
     name = "cold_gather_time" if "cold_gather_time" in calls else "gather_time"
     function = getattr(core_cache if name == "cold_gather_time" else one_chip, name)
     asked = calls[name]
@@ -341,12 +343,12 @@ def _looked_up(chip: Chip, way: Way, step: Step, lay: Layout, calls: dict[str, d
             f"That gives {format_time(asked['result'])}. It takes longer because the channel, or the slice "
             "of the cache, with the table's hottest row gives no more.",
         )
-    return Part(
+    return StepExplained(
         "rows are gathered", Equation.of(function, _equation(function)), tuple(terms), *_of(step), notes
     )
 
 
-def _streamed(chip: Chip, step: Step, lay: Layout, asked: dict[str, float]) -> Part:
+def _streamed(chip: Chip, step: CoreStep, lay: BufferLayout, asked: dict[str, float]) -> StepExplained:
     turns, time_s = float(lay.passes), float(step.wait_s + step.busy_s)
     more = time_s / max(turns, 1) - asked["result"]
     terms = (
@@ -366,14 +368,14 @@ def _streamed(chip: Chip, step: Step, lay: Layout, asked: dict[str, float]) -> P
     shown = more if streams else time_s / max(turns, 1)
     extra = Term("x", shown, f"{sign}{format_time(abs(shown))}", "", "", what)
     title = "the table streams past the bags" if streams else "rows are looked up where they stay"
-    return Part(title, Equation.of(one_chip.chunk_times, equation), (*terms, extra), *_of(step))
+    return StepExplained(title, Equation.of(one_chip.chunk_times, equation), (*terms, extra), *_of(step))
 
 
-def _of(step: Step) -> tuple[float, float]:
+def _of(step: CoreStep) -> tuple[float, float]:
     return float(step.wait_s), float(step.busy_s)
 
 
-def _too_large(chip: Chip, way: Way, lay: Layout) -> str:
+def _too_large(chip: Chip, way: Way, lay: BufferLayout) -> str:
     needs = f"{format_bytes(float(lay.local_bytes))} of rows"
     if way.streams:
         needs += f" and {format_bytes(float(lay.vector_bytes))} of chunks, bags and ids"

@@ -13,16 +13,16 @@ from perfmodel.onechip.cost import ChipCost
 from perfmodel.onechip.cuts import Cut, Cuts
 from perfmodel.onechip.in_step import slices, slices_of_pairs, two_slices
 from perfmodel.onechip.mapping import Mapping
-from perfmodel.onechip.packing import State
-from perfmodel.onechip.reasons import Reason
+from perfmodel.onechip.packing import MappingState
+from perfmodel.onechip.reasons import MappingReason
 from perfmodel.onechip.symmetric import Symmetric
-from perfmodel.onechip.work import Way, Work
+from perfmodel.onechip.work import CoreWork, Way
 
 Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
-class Group:
+class AlikeTables:
     """Equal tables that are cut alike.
 
     tables  their indices;  cut  None: symmetric;  ways  of their pieces
@@ -35,7 +35,7 @@ class Group:
     core_s: float
     local_bytes: float
     cores: Ints
-    reason: Reason | None
+    reason: MappingReason | None
 
 
 def alike(kind_of: Ints, choice: Ints) -> dict[tuple[int, int], list[int]]:
@@ -47,15 +47,15 @@ def alike(kind_of: Ints, choice: Ints) -> dict[tuple[int, int], list[int]]:
 
 
 def groups_of(
-    cuts: Cuts, state: State, mapping: Mapping, work: Work, reasons: Known[int, Reason]
-) -> tuple[Group, ...]:
+    cuts: Cuts, state: MappingState, mapping: Mapping, work: CoreWork, reasons: Known[int, MappingReason]
+) -> tuple[AlikeTables, ...]:
     """Of a mapping, those that take most first; reasons  by the first table of a group."""
     return tuple(sorted(_groups(cuts, state, mapping, work, reasons), key=lambda group: -group.core_s))
 
 
 def _groups(
-    cuts: Cuts, state: State, mapping: Mapping, work: Work, reasons: Known[int, Reason]
-) -> Iterator[Group]:
+    cuts: Cuts, state: MappingState, mapping: Mapping, work: CoreWork, reasons: Known[int, MappingReason]
+) -> Iterator[AlikeTables]:
     table = np.array([piece.table for piece in mapping.pieces])
     way = np.array([piece.way for piece in mapping.pieces])
     found = alike(cuts.choices.kind_of, state.choice)
@@ -65,7 +65,7 @@ def _groups(
     order = np.argsort(group[table], kind="stable")
     pieces = np.split(order, np.searchsorted(group[table][order], np.arange(1, len(found))))
     for ((_, choice), tables), mine in zip(found.items(), pieces, strict=True):
-        yield Group(
+        yield AlikeTables(
             tuple(tables),
             cuts.cuts[choice],
             tuple(Way(each) for each in np.unique(way[mine])),
@@ -76,7 +76,7 @@ def _groups(
         )
 
 
-def groups_of_symmetric(cost: ChipCost, found: Symmetric) -> tuple[Group, ...]:
+def groups_of_symmetric(cost: ChipCost, found: Symmetric) -> tuple[AlikeTables, ...]:
     """Of a symmetric mapping, those that take most first."""
     bags, cores = two_slices(cost)
     number = np.where(bags > 0, cores, 0)
@@ -84,7 +84,7 @@ def groups_of_symmetric(cost: ChipCost, found: Symmetric) -> tuple[Group, ...]:
     work = slices_of_pairs(cost, cost.kind_of, found.way).work
     core_s, held = work.core_s @ number, work.local_bytes @ number
     groups = [
-        Group(
+        AlikeTables(
             tuple(tables),
             None,
             (Way(way),),

@@ -16,7 +16,7 @@ from perfmodel.model.one_chip import chip_time, in_order_time, uneven
 from perfmodel.model.slowest import slowest_of_alike
 from perfmodel.onechip.batch import LIMITS
 from perfmodel.onechip.cost import ChipCost
-from perfmodel.onechip.work import Batch, Step, Work
+from perfmodel.onechip.work import Batch, CoreStep, CoreWork
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -45,7 +45,7 @@ class Slices:
     seconds  inf: buffers are too small;  limit  what decides: index of ``batch.LIMITS``
     """
 
-    work: Work
+    work: CoreWork
     cores: Array
     seconds: Array
     limit: Ints
@@ -74,15 +74,17 @@ def _joined(many: list[Slices]) -> Slices:
     return Slices(_joined_work([one.work for one in many]), many[0].cores, seconds, limit)
 
 
-def _joined_work(many: list[Work]) -> Work:
+def _joined_work(many: list[CoreWork]) -> CoreWork:
     """Pieces of several calls, one after the other."""
     steps = tuple(
-        Step(**{f.name: np.concatenate([getattr(step, f.name) for step in same]) for f in fields(Step)})
+        CoreStep(
+            **{f.name: np.concatenate([getattr(step, f.name) for step in same]) for f in fields(CoreStep)}
+        )
         for same in zip(*(one.steps for one in many), strict=True)
     )
     names = ("preload_s", "local_bytes", "vector_bytes", "fits")
     column = {name: np.concatenate([getattr(one, name) for one in many]) for name in names}
-    return Work(steps=steps, **column, lockstep=many[0].lockstep)
+    return CoreWork(steps=steps, **column, lockstep=many[0].lockstep)
 
 
 def _alone(cost: ChipCost, way: int) -> Slices:
@@ -98,7 +100,7 @@ def _alone(cost: ChipCost, way: int) -> Slices:
     return Slices(work, cores, seconds, limit)
 
 
-def _in_step(cost: ChipCost, work: Work, cores: Array) -> tuple[Array, Ints]:
+def _in_step(cost: ChipCost, work: CoreWork, cores: Array) -> tuple[Array, Ints]:
     """Time of each table alone [s], and what decides it. Source: ``one_chip.chip_time``"""
     waits: list[Array] = []
     busiest: list[Array] = []
@@ -131,9 +133,9 @@ _SUMMED = (
 )
 
 
-def _of_other_kind(work: Work) -> NDArray[np.bool_]:
+def _of_other_kind(work: CoreWork) -> NDArray[np.bool_]:
     """[K] whether a piece takes what is not summed here: ``batch.batch_of`` knows what that does."""
-    other = [f.name for f in fields(Step) if f.name not in _SUMMED]
+    other = [f.name for f in fields(CoreStep) if f.name not in _SUMMED]
     found = np.zeros(work.fits.shape[0], dtype=bool)
     for step in work.steps:
         for name in other:
@@ -141,7 +143,7 @@ def _of_other_kind(work: Work) -> NDArray[np.bool_]:
     return found
 
 
-def _each_core(cost: ChipCost, work: Work, table: Ints, *, lockstep: bool) -> Batch:
+def _each_core(cost: ChipCost, work: CoreWork, table: Ints, *, lockstep: bool) -> Batch:
     """``batch.batch_of`` of slices [K, 2] of tables with a piece on every core; table  rows of ``work``."""
     cores, size = _cores_of(cost)
     if not lockstep or table.size > 1:
@@ -158,13 +160,14 @@ def _cores_of(cost: ChipCost) -> tuple[Ints, Ints]:
     return np.arange(cost.chip.cores), np.repeat([0, 1], number)
 
 
-def _flat(work: Work) -> Work:
+def _flat(work: CoreWork) -> CoreWork:
     """[2 K] of [K, 2]."""
     steps = tuple(
-        Step(**{f.name: getattr(step, f.name).reshape(-1) for f in fields(Step)}) for step in work.steps
+        CoreStep(**{f.name: getattr(step, f.name).reshape(-1) for f in fields(CoreStep)})
+        for step in work.steps
     )
     names = ("preload_s", "local_bytes", "vector_bytes", "fits")
-    return Work(
+    return CoreWork(
         steps=steps, **{name: getattr(work, name).reshape(-1) for name in names}, lockstep=work.lockstep
     )
 
@@ -172,12 +175,12 @@ def _flat(work: Work) -> Work:
 _CHANCE = ("gm_bytes", "gm_spread", "cache_bytes", "cache_spread")
 
 
-def _total(work: Work, name: str, cores: Array) -> Array:
+def _total(work: CoreWork, name: str, cores: Array) -> Array:
     """Sum over steps and cores, [K]."""
     return np.asarray(work.total(name) @ cores)
 
 
-def _steady(cost: ChipCost, steps: tuple[Step, ...], cores: Array) -> Array:
+def _steady(cost: ChipCost, steps: tuple[CoreStep, ...], cores: Array) -> Array:
     """Time of what is shared, [4, K] in the order of ``LIMITS``, without chance [s]."""
     mean, full = [], []
     for prefix, parts, rate in _PARTS:
@@ -196,7 +199,7 @@ def _part(cost: ChipCost) -> int:
     return int(cost.chip.value("cache_bytes") > 0)
 
 
-def _late(cost: ChipCost, step: Step, cores: Array, wait: Array, least: Array, took: Array) -> Array:
+def _late(cost: ChipCost, step: CoreStep, cores: Array, wait: Array, least: Array, took: Array) -> Array:
     """[K] time of a step for the last core that gets its hottest row, where cores ask for it once each [s].
 
     least  where they do not;  took  time of what has the hottest row. Source: ``batch.batch_of``
@@ -271,7 +274,7 @@ def in_any_order(cost: ChipCost, way: Ints) -> Batch:
     return Batch(seconds, limit, own, {name: float(value) for name, value in shared.items()})
 
 
-def core_seconds(cost: ChipCost, work: Work, number: Array) -> Array:
+def core_seconds(cost: ChipCost, work: CoreWork, number: Array) -> Array:
     """[N] time of each core alone, of slices [K, 2] of so many tables [K] [s]. Limits: no bags -> 0"""
     bags, cores = two_slices(cost)
     return np.repeat(np.where(bags > 0, number @ work.core_s, 0.0), cores.astype(np.int64))

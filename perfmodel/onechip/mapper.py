@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from perfmodel.errors import BadInputError
 from perfmodel.onechip.balance import relieve
-from perfmodel.onechip.bound import Relaxed, lower_bound, relaxed
+from perfmodel.onechip.bound import RelaxedMapping, lower_bound, relaxed
 from perfmodel.onechip.choices import Choices, never
-from perfmodel.onechip.packing import MEAN_SHARE, State, pack, place
+from perfmodel.onechip.packing import MEAN_SHARE, MappingState, pack, place
 from perfmodel.onechip.working import kept_for_work, pack_together
 
 Array = NDArray[np.float64]
@@ -42,7 +42,7 @@ class Mapped:
     tried  mappings that were looked at;  seconds  of the search
     """
 
-    state: State
+    state: MappingState
     time_s: float
     bound_s: float
     tried: int
@@ -75,10 +75,10 @@ class Mapper:
         self.began, self.limit_s = time.monotonic(), time_limit_s
         self.stop = stop
         self.works = bool(self.choices.vector.any())
-        self.best: State | None = None
+        self.best: MappingState | None = None
         self.tried = 0
 
-    def run(self, start: State | None = None) -> Mapped:
+    def run(self, start: MappingState | None = None) -> Mapped:
         """The best mapping that was found, no worse than ``start``.
 
         Limits: no mapping has room for all tables -> BadInputError
@@ -113,14 +113,14 @@ class Mapper:
         assert self.best is not None
         return self.best.time_s <= bound_s * (1 + _GOOD_GAP)
 
-    def _keep(self, state: State) -> None:
+    def _keep(self, state: MappingState) -> None:
         self.tried += 1
         if self.best is None or state.score < self.best.score * (1 - _LEAST_GAIN):
             self.best = state
 
-    def _packed(self, first: Relaxed) -> list[State]:
+    def _packed(self, first: RelaxedMapping) -> list[MappingState]:
         """Mappings by relaxed problems of several longest pieces, the best first."""
-        found: list[State] = []
+        found: list[MappingState] = []
         near = first
         for factor in (*_TARGETS, np.inf):
             if found and self._late():
@@ -143,7 +143,7 @@ class Mapper:
                 break
         return sorted(found, key=lambda state: state.score)
 
-    def _pack_near(self, bound_s: float, first: Relaxed) -> None:
+    def _pack_near(self, bound_s: float, first: RelaxedMapping) -> None:
         """Mappings by relaxed problems of what is done within times near a bound, which pieces made higher.
 
         Equal tables that are slow together become faster together: no one of them alone would help.
@@ -160,7 +160,7 @@ class Mapper:
                 if state is not None:
                     self._keep(self._improved(state))
 
-    def _rounded(self, found: Relaxed, target_s: float) -> list[list[int]]:
+    def _rounded(self, found: RelaxedMapping, target_s: float) -> list[list[int]]:
         """Choices of each table to try: that of the relaxed problem, then the cheapest, ever leaner ones."""
         c = self.choices
         options: list[list[int]] = [[] for _ in range(c.kind_of.size)]
@@ -177,7 +177,7 @@ class Mapper:
                 options[table] = options[table] or others
         return options
 
-    def _improved(self, state: State) -> State:
+    def _improved(self, state: MappingState) -> MappingState:
         """The same mapping after tables chose anew and pieces moved, until nothing helps."""
         while not self._late():
             before = state.score
@@ -190,7 +190,7 @@ class Mapper:
                 break
         return state
 
-    def _choose(self, state: State, table: int) -> None:
+    def _choose(self, state: MappingState, table: int) -> None:
         """The choice for one table that makes the mapping fastest, the others left where they are."""
         now, choice, where = state.score, int(state.choice[table]), state.where[table]
         if choice >= 0:
@@ -223,7 +223,7 @@ class Mapper:
             relieve(state)
             self._keep(state)
 
-    def _choose_any(self, state: State, table: int) -> None:
+    def _choose_any(self, state: MappingState, table: int) -> None:
         """One of the likely choices for a table that has none, with the busiest core relieved after it."""
         options = likely(state, table, np.inf)
         choice = int(self.random.choice(options)) if options else self.choices.of(table).start
@@ -250,7 +250,7 @@ def _dealt(chosen: Ints, share: Array) -> list[int]:
     return [int(choice) for choice, number in zip(chosen, whole, strict=True) for _ in range(number)]
 
 
-def likely(state: State, table: int, below_s: float) -> list[int]:
+def likely(state: MappingState, table: int, below_s: float) -> list[int]:
     """Choices of a table that has none, those first with which the mapping could be fastest."""
     c = state.choices
     at = c.of(table)

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from perfmodel.onechip.cost import ChipCost
 from perfmodel.onechip.cuts import Cuts
-from perfmodel.onechip.packing import State
-from perfmodel.onechip.work import Batch, Piece, Way, Work
+from perfmodel.onechip.packing import MappingState
+from perfmodel.onechip.work import Batch, CoreWork, TablePiece, Way
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -26,9 +26,9 @@ class Mapping:
     """Pieces on cores; core  [n] of each piece."""
 
     core: Ints
-    pieces: tuple[Piece, ...]
+    pieces: tuple[TablePiece, ...]
 
-    def work(self, cost: ChipCost, *, lockstep: bool = False) -> Work:
+    def work(self, cost: ChipCost, *, lockstep: bool = False) -> CoreWork:
         """What each piece takes, arrays [n]; lockstep  as in ``ChipCost.work``."""
         column = {
             name: np.array([getattr(piece, name) for piece in self.pieces])
@@ -39,16 +39,16 @@ class Mapping:
         of = (column["table"], column["way"], size["rows"], size["columns"], size["bags"], begin)
         return cost.work(*of, lockstep=lockstep)
 
-    def batch(self, cost: ChipCost, work: Work | None = None) -> Batch:
+    def batch(self, cost: ChipCost, work: CoreWork | None = None) -> Batch:
         """Time of a batch, and what it is made of."""
         table = np.array([piece.table for piece in self.pieces])
         return cost.batch_s(self.core, table, work or self.work(cost))
 
 
-def mapping_of(cuts: Cuts, state: State) -> Mapping:
+def mapping_of(cuts: Cuts, state: MappingState) -> Mapping:
     """The pieces of a mapping that was searched; what is spread is dealt to the cores that are least busy."""
     core: list[int] = []
-    pieces: list[Piece] = []
+    pieces: list[TablePiece] = []
     for table in range(state.choice.size):
         for part, cores in zip(
             cuts.choices.parts_of(int(state.choice[table])), state.where[table], strict=True
@@ -64,20 +64,22 @@ def mapping_of(cuts: Cuts, state: State) -> Mapping:
     return Mapping(np.array(core, dtype=np.int64), tuple(pieces))
 
 
-def _pieces(cuts: Cuts, table: int, part: int) -> list[Piece]:
+def _pieces(cuts: Cuts, table: int, part: int) -> list[TablePiece]:
     """The equal pieces that a part stands for: every column part of every slice."""
     cut = cuts.cuts[cuts.choices.choice_of_part[part]]
     width = int(cuts.cost.tables.dim[table]) // cut.col_parts
     bags, first = int(cuts.bags[part]), int(cuts.first_bag[part])
     rows = int(cuts.first_row[part]), int(cuts.end_row[part])
     return [
-        Piece(table, cut.way, rows, (c * width, (c + 1) * width), (first + k * bags, first + (k + 1) * bags))
+        TablePiece(
+            table, cut.way, rows, (c * width, (c + 1) * width), (first + k * bags, first + (k + 1) * bags)
+        )
         for k in range(int(cuts.choices.number[part]) // cut.col_parts)
         for c in range(cut.col_parts)
     ]
 
 
-def _spread(cuts: Cuts, state: State) -> list[tuple[int, int]]:
+def _spread(cuts: Cuts, state: MappingState) -> list[tuple[int, int]]:
     """(table, first row) of what is spread over all cores, longest first."""
     found = [
         (table, cuts.cuts[choice].head)
@@ -87,7 +89,7 @@ def _spread(cuts: Cuts, state: State) -> list[tuple[int, int]]:
     return sorted(found, key=lambda pair: -float(cuts.choices.spread_s[state.choice[pair[0]]]))
 
 
-def _dealt(cost: ChipCost, core_s: Array, spread: list[tuple[int, int]]) -> list[tuple[int, Piece]]:
+def _dealt(cost: ChipCost, core_s: Array, spread: list[tuple[int, int]]) -> list[tuple[int, TablePiece]]:
     """Look-ups in global memory on the cores, each filled up to one time: slices of whole bags.
 
     The time is the least with which all have room, where a piece costs a fixed time and one for each bag.
@@ -111,7 +113,7 @@ def _dealt(cost: ChipCost, core_s: Array, spread: list[tuple[int, int]]) -> list
     made = []
     for core, at, begin, end in found:
         whole_rows = int(first[at]), int(first[at] + rows[at])
-        piece = Piece(int(table[at]), Way.GM, whole_rows, (0, int(dim[at])), (begin, end))
+        piece = TablePiece(int(table[at]), Way.GM, whole_rows, (0, int(dim[at])), (begin, end))
         made.append((core, piece))
     return made
 

@@ -17,7 +17,7 @@ MEAN_SHARE = 1e-3  # of two mappings as fast the one that is less busy is better
 _ROOM = 1 + 1e-9
 
 
-class State:
+class MappingState:
     """A mapping while it is searched: some tables may have no choice yet.
 
     choice  [T] of each table, -1: none yet;  where  of each table the cores of each part of its choice
@@ -101,9 +101,9 @@ class State:
         work = mean * mean + each + float(self.shared_s @ self.shared_s)
         return self.time_s + MEAN_SHARE * work / max(self.time_s, 1e-300)
 
-    def copy(self) -> State:
+    def copy(self) -> MappingState:
         """Another state that may change without this one."""
-        other = State(self.choices)
+        other = MappingState(self.choices)
         other.choice, other.where = self.choice.copy(), [list(parts) for parts in self.where]
         other.core_s, other.local = self.core_s.copy(), self.local.copy()
         other.vector, other._working = self.vector.copy(), [list(all_) for all_ in self._working]
@@ -111,7 +111,7 @@ class State:
         return other
 
 
-def place(state: State, choice: int, target_s: float) -> list[Ints] | None:
+def place(state: MappingState, choice: int, target_s: float) -> list[Ints] | None:
     """Cores for the pieces of a choice: those that are least full with one of them.
 
     Limits: pieces that take no memory -> those that are least busy;  too few cores with room -> None
@@ -144,14 +144,14 @@ def _fullness(core_s: Array, local: Array, target_s: float, capacity: float) -> 
     return np.asarray(np.where(over, np.inf, time + room))
 
 
-def pack(choices: Choices, options: Sequence[Sequence[int]], target_s: float) -> State | None:
+def pack(choices: Choices, options: Sequence[Sequence[int]], target_s: float) -> MappingState | None:
     """Tables on the cores that become fullest least, largest first.
 
     options  of each table [T] the choices to try, the first one that has room is taken
     target_s  time that the cores are to take [s]
     Limits: a table without one that has room -> None
     """
-    state = State(choices)
+    state = MappingState(choices)
     first = np.array([tried[0] for tried in options])
     longest = np.zeros(choices.spread_s.size)
     size = choices.core_s / max(target_s, 1e-300) + choices.local / max(choices.capacity, 1e-300)

@@ -19,14 +19,14 @@ _HALVINGS = 60
 
 
 @dataclass(frozen=True, eq=False)
-class Popularity:
+class RowPopularity:
     """Probability of one draw of a row, and how many rows have it, most popular first: arrays [bins]."""
 
     p: Array
     rows: Array
 
     @staticmethod
-    def of(p: ArrayLike, rows: ArrayLike, table_rows: float, name: str = "a table") -> Popularity:
+    def of(p: ArrayLike, rows: ArrayLike, table_rows: float, name: str = "a table") -> RowPopularity:
         """Checked, and sorted.
 
         Limits: negative or infinite values, other than ``table_rows`` rows, a sum other than 1 ->
@@ -56,19 +56,19 @@ class Popularity:
                 f"the distribution of {name} is for {every:g} rows.", f"the table has {table_rows:g}."
             )
         order = np.argsort(-chance, kind="stable")
-        return Popularity(chance[order] / total, count[order])
+        return RowPopularity(chance[order] / total, count[order])
 
     @staticmethod
-    def uniform(rows: float) -> Popularity:
+    def uniform(rows: float) -> RowPopularity:
         """Every row alike."""
-        return Popularity(np.array([1 / rows]), np.array([float(rows)]))
+        return RowPopularity(np.array([1 / rows]), np.array([float(rows)]))
 
     @staticmethod
-    def one_row(rows: float) -> Popularity:
+    def one_row(rows: float) -> RowPopularity:
         """All look-ups ask for one row."""
         if rows <= 1:
-            return Popularity.uniform(1.0)
-        return Popularity(np.array([1.0, 0.0]), np.array([1.0, float(rows) - 1]))
+            return RowPopularity.uniform(1.0)
+        return RowPopularity(np.array([1.0, 0.0]), np.array([1.0, float(rows) - 1]))
 
     @property
     def edges(self) -> Array:
@@ -112,7 +112,7 @@ class Popularity:
         return np.asarray(1 - gone + (draws - stays) * self.p * gone)
 
 
-def stays_alone(popularity: Popularity, rows_held: float) -> float:
+def stays_alone(popularity: RowPopularity, rows_held: float) -> float:
     """T_c of a table that has the cache for itself [draws].
 
     Limits: nothing held -> 0;  all rows that are ever asked for are held -> inf
@@ -123,7 +123,7 @@ def stays_alone(popularity: Popularity, rows_held: float) -> float:
 
 
 def stays_together(
-    popular: Sequence[Popularity], draws: Array, row_bytes: Array, cache_bytes: float
+    popular: Sequence[RowPopularity], draws: Array, row_bytes: Array, cache_bytes: float
 ) -> float:
     """How long a row stays in a cache through which several tables are looked up side by side [batches].
 
@@ -151,7 +151,7 @@ def stays_together(
 
 
 def shared_misses(
-    popular: Sequence[Popularity], draws: Array, row_bytes: Array, count: ArrayLike, cache_bytes: float
+    popular: Sequence[RowPopularity], draws: Array, row_bytes: Array, count: ArrayLike, cache_bytes: float
 ) -> tuple[float, dict[bool, list[Array]]]:
     """How long rows stay in the cache [batches], and misses of one row of each bin of each table in a batch.
 

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from perfmodel.errors import BadInputError
 from perfmodel.model.one_chip import read_bytes
 from perfmodel.onechip.cost import BAG_BYTES, GLOBAL_ID_BYTES, OFFSET_BYTES
-from perfmodel.onechip.layout import BURST_BYTES, Layout, layout
-from perfmodel.onechip.simulate import LOCAL, Fetch, Meet, Simulated, Step, simulate
+from perfmodel.onechip.layout import BURST_BYTES, BufferLayout, layout
+from perfmodel.onechip.simulate import LOCAL, CoreAction, Fetch, Meet, Simulated, simulate
 from perfmodel.onechip.traces import Trace
-from perfmodel.onechip.work import Piece, Tables, Way
+from perfmodel.onechip.work import TableColumns, TablePiece, Way
 from perfmodel.schema.chip import Chip
 
 Ints = NDArray[np.int64]
@@ -25,9 +25,9 @@ _APART = 2**41  # what the cache holds of a table: keys of its rows, and of burs
 
 def simulate_pieces(
     chip: Chip,
-    tables: Tables,
+    tables: TableColumns,
     trace: Trace,
-    cores: Sequence[Sequence[Piece]],
+    cores: Sequence[Sequence[TablePiece]],
     seed: int = 0,
     *,
     lockstep: bool = False,
@@ -51,12 +51,14 @@ def simulate_pieces(
     return simulate(chip, [programs.together(pieces, order) for pieces in cores])
 
 
-def symmetric_pieces(chip: Chip, tables: Tables, batch: int, ways: Sequence[Way]) -> list[list[Piece]]:
+def symmetric_pieces(
+    chip: Chip, tables: TableColumns, batch: int, ways: Sequence[Way]
+) -> list[list[TablePiece]]:
     """Pieces of every core where each takes B/N samples of every table, in the ways of the tables."""
     starts = [batch * core // chip.cores for core in range(chip.cores + 1)]
     return [
         [
-            Piece(table, way, (0, int(tables.rows[table])), (0, int(tables.dim[table])), (first, end))
+            TablePiece(table, way, (0, int(tables.rows[table])), (0, int(tables.dim[table])), (first, end))
             for table, way in enumerate(ways)
             if end > first
         ]
@@ -67,14 +69,14 @@ def symmetric_pieces(chip: Chip, tables: Tables, batch: int, ways: Sequence[Way]
 class Programs:
     """Steps of pieces on one chip."""
 
-    def __init__(self, chip: Chip, tables: Tables, trace: Trace, seed: int = 0) -> None:
+    def __init__(self, chip: Chip, tables: TableColumns, trace: Trace, seed: int = 0) -> None:
         self.chip, self.tables, self.trace = chip, tables, trace
         self.v = {key: quantity.value for key, quantity in chip.values.items()}
         self.random = np.random.default_rng(seed)
         self.begins = self.random.integers(2**40, size=tables.rows.size).tolist()
         self.window = ceil(self.v["dma_bytes_per_s"] * self.v["row_latency_s"] / BURST_BYTES) + 1
 
-    def layout(self, piece: Piece) -> tuple[float, Layout]:
+    def layout(self, piece: TablePiece) -> tuple[float, BufferLayout]:
         """Bytes of a row of a piece, and what buffers hold of it. Limits: too small -> BadInputError"""
         at, columns, bags = piece.table, _count(piece.columns), _count(piece.bags)
         row = float(read_bytes(columns * self.tables.element_bytes[at], self.v["access_bytes"]))
@@ -90,7 +92,7 @@ class Programs:
             )
         return row, lay
 
-    def check(self, core: int, pieces: Sequence[Piece]) -> None:
+    def check(self, core: int, pieces: Sequence[TablePiece]) -> None:
         """Raises BadInputError unless the buffers of a core hold all pieces that it keeps."""
         kept, most = {}, 0.0
         for piece in pieces:
@@ -105,18 +107,18 @@ class Programs:
                 "give some of them to other cores, or look them up in global memory.",
             )
 
-    def of(self, pieces: Sequence[Piece]) -> Iterator[Step]:
+    def of(self, pieces: Sequence[TablePiece]) -> Iterator[CoreAction]:
         """Steps of one core."""
         for piece in pieces:
             yield from self._piece(piece)
 
-    def together(self, pieces: Sequence[Piece], order: Sequence[int]) -> Iterator[Step]:
+    def together(self, pieces: Sequence[TablePiece], order: Sequence[int]) -> Iterator[CoreAction]:
         """Steps of one core that meets all others after each table."""
         for table in order:
             yield from self.of([piece for piece in pieces if piece.table == table])
             yield Meet()
 
-    def _piece(self, piece: Piece) -> Iterator[Step]:
+    def _piece(self, piece: TablePiece) -> Iterator[CoreAction]:
         v, at = self.v, piece.table
         columns, bags = _count(piece.columns), _count(piece.bags)
         row, lay = self.layout(piece)
@@ -150,7 +152,7 @@ class Programs:
         if wrote:
             yield self._copy(wrote, posted=True)
 
-    def _ids(self, piece: Piece, first: int, end: int) -> tuple[int, Ints, int]:
+    def _ids(self, piece: TablePiece, first: int, end: int) -> tuple[int, Ints, int]:
         """Ids of some bags, those of them that are rows of the piece, and bags with at least one of these."""
         offsets = self.trace.offsets[piece.table]
         begin, stop = int(offsets[first]), int(offsets[end])
@@ -186,7 +188,7 @@ class Programs:
         )
 
     def _stream(
-        self, piece: Piece, lay: Layout, row: float, kept: int, mine: Ints, ids: int, around: float
+        self, piece: TablePiece, lay: BufferLayout, row: float, kept: int, mine: Ints, ids: int, around: float
     ) -> Fetch:
         """One pass: its ids, then the chunks, each looked up once it is there."""
         v, rows = self.v, piece.rows[1] - piece.rows[0]

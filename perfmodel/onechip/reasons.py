@@ -9,7 +9,7 @@ import numpy as np
 
 from perfmodel.model.one_chip import read_bytes
 from perfmodel.onechip.cuts import Cut, Cuts
-from perfmodel.onechip.packing import MEAN_SHARE, State, place
+from perfmodel.onechip.packing import MEAN_SHARE, MappingState, place
 from perfmodel.onechip.work import Way
 from perfmodel.units import counted, format_bytes, format_fraction, format_number, format_ratio
 
@@ -19,7 +19,7 @@ _NO_MATTER = 1.02
 
 
 @dataclass(frozen=True)
-class Reason:
+class MappingReason:
     """Why a table is looked up as it is.
 
     saves    time of all cores for it if it were gathered, over that of its way [-]
@@ -37,20 +37,20 @@ class Reason:
 
 def reason(
     cuts: Cuts, choice: int, table: int, other: int | None, more_s: float, *, whole: bool = True
-) -> Reason:
+) -> MappingReason:
     """Of one table of a choice;  other  the best choice of another way."""
     c = cuts.choices
     gathered, own = float(c.total_s[c.of(table).start]), float(c.total_s[choice])
     saves = gathered / own if own > 0 else 1.0
-    return Reason(
+    return MappingReason(
         saves, because(cuts, choice, table), None if other is None else cuts.cuts[other], more_s, whole
     )
 
 
-def others(cuts: Cuts, state: State, table: int) -> Iterator[tuple[int, State]]:
+def others(cuts: Cuts, state: MappingState, table: int) -> Iterator[tuple[int, MappingState]]:
     """Choices of another way, or of first rows instead of all rows, and the mapping with each.
 
-    Those that could be fastest by ``State.time_s``, and global memory; the other tables stay where they are.
+    Those that could be fastest by ``state.time_s``, and global memory; the other tables stay where they are.
     """
     now_s, own = state.time_s, int(state.choice[table])
     state = state.copy()

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from perfmodel.onechip.answer import Outcome
+from perfmodel.onechip.answer import ChipAnswer
 from perfmodel.onechip.cost import ChipCost
 from perfmodel.onechip.layout import BURST_BYTES
 from perfmodel.onechip.programs import simulate_pieces, symmetric_pieces
 from perfmodel.onechip.simulate import Simulated
 from perfmodel.onechip.traces import Trace, draw
-from perfmodel.onechip.work import Piece, Way, Work
+from perfmodel.onechip.work import CoreWork, TablePiece, Way
 
 EVERY_CORE, ONE_CORE = "every core", "one core"
 PLACES = (EVERY_CORE, ONE_CORE)
@@ -78,7 +78,7 @@ def replay_table(
     if place == EVERY_CORE:
         pieces = _only(symmetric_pieces(cost.chip, cost.tables, int(cost.batch), _all(cost, way)), table)
     else:
-        pieces = [[Piece(table, way, (0, rows), (0, dim), (0, int(cost.batch)))]]
+        pieces = [[TablePiece(table, way, (0, rows), (0, dim), (0, int(cost.batch)))]]
     bags = np.array([piece.bags[1] - piece.bags[0] for core in pieces for piece in core])
     work = cost.work(table, way, rows, dim, bags, lockstep=place == EVERY_CORE)
     predicted = cost.batch_s(np.arange(bags.size), np.full(bags.size, table), work).seconds
@@ -87,7 +87,7 @@ def replay_table(
     return Replayed(name, way.label, predicted, simulate_pieces(cost.chip, cost.tables, trace, pieces, seed))
 
 
-def requests(cost: ChipCost, ways: Sequence[int], tables: Sequence[int], work: Work) -> float:
+def requests(cost: ChipCost, ways: Sequence[int], tables: Sequence[int], work: CoreWork) -> float:
     """About how many requests go out for some work."""
     gathered = sum(
         cost.batch * float(cost.tables.pooling[table])
@@ -98,7 +98,7 @@ def requests(cost: ChipCost, ways: Sequence[int], tables: Sequence[int], work: W
     return gathered + (streams if any(Way(way).streams for way in ways) else 0)
 
 
-def replay_mappings(found: Outcome, *, seed: int = 0, most: float = MOST_REQUESTS) -> list[Replayed]:
+def replay_mappings(found: ChipAnswer, *, seed: int = 0, most: float = MOST_REQUESTS) -> list[Replayed]:
     """The mappings that a plan compares, on ids drawn from its distribution.
 
     Every core has a slice of every table: all GM, or the best ways, cores meeting after each table; or all
@@ -112,10 +112,10 @@ def replay_mappings(found: Outcome, *, seed: int = 0, most: float = MOST_REQUEST
     trace = draw(cost.tables, int(cost.batch), cost.popular, seed, scattered=whole)
     few = trace.look_ups <= most
 
-    def run(cores: Sequence[Sequence[Piece]], lockstep: bool) -> Simulated | None:
+    def run(cores: Sequence[Sequence[TablePiece]], lockstep: bool) -> Simulated | None:
         return simulate_pieces(cost.chip, cost.tables, trace, cores, seed, lockstep=lockstep) if few else None
 
-    def symmetric(ways: Sequence[int]) -> list[list[Piece]]:
+    def symmetric(ways: Sequence[int]) -> list[list[TablePiece]]:
         return symmetric_pieces(cost.chip, cost.tables, int(cost.batch), [Way(way) for way in ways])
 
     gm, best = found.global_memory, found.best_symmetric
@@ -130,7 +130,7 @@ def replay_mappings(found: Outcome, *, seed: int = 0, most: float = MOST_REQUEST
         ),
     ]
     if not found.symmetric:
-        lists: list[list[Piece]] = [[] for _ in range(cost.chip.cores)]
+        lists: list[list[TablePiece]] = [[] for _ in range(cost.chip.cores)]
         for core, piece in zip(found.mapping.core.tolist(), found.mapping.pieces, strict=True):
             lists[core].append(piece)
         answers.append(Replayed("cores own tables", "", found.time_s, run(lists, False)))
@@ -141,7 +141,7 @@ def _all(cost: ChipCost, way: Way) -> list[Way]:
     return [way] * cost.tables.rows.size
 
 
-def _only(cores: list[list[Piece]], table: int) -> list[list[Piece]]:
+def _only(cores: list[list[TablePiece]], table: int) -> list[list[TablePiece]]:
     return [[piece for piece in pieces if piece.table == table] for pieces in cores if pieces]
 
 

@@ -22,8 +22,8 @@ from perfmodel.onechip.cuts import Cuts, cuts_of
 from perfmodel.onechip.groups import alike
 from perfmodel.onechip.mapper import Mapped, Mapper, likely
 from perfmodel.onechip.mapping import Mapping, mapping_of
-from perfmodel.onechip.packing import State, place
-from perfmodel.onechip.reasons import Reason, others, reason
+from perfmodel.onechip.packing import MappingState, place
+from perfmodel.onechip.reasons import MappingReason, others, reason
 
 _GOOD_GAP = 5e-3
 _OWN_SHARE = 0.5  # of the time, for the mapper's first search
@@ -54,14 +54,14 @@ class Searched:
     cuts: Cuts
     mapped: Mapped
     mapping: Mapping
-    reasons: dict[int, Reason]
+    reasons: dict[int, MappingReason]
     stopped: str
 
 
 class _Tried:
     """A mapping, with the time of a batch of any of the ids once it is asked for [s]."""
 
-    def __init__(self, state: State, mapping: Mapping, costs: Sequence[ChipCost]) -> None:
+    def __init__(self, state: MappingState, mapping: Mapping, costs: Sequence[ChipCost]) -> None:
         self.state, self.mapping, self.costs = state, mapping, costs
         self.seconds: dict[int, float] = {}
 
@@ -142,13 +142,13 @@ class _Search:
         found = lower_bound(self._choices(goal), upper_s, late=lambda: self._late(_BOUNDED))
         return max(known_s, found)
 
-    def _polished(self, found: _Tried, goal: int) -> tuple[_Tried, dict[int, Reason]]:
+    def _polished(self, found: _Tried, goal: int) -> tuple[_Tried, dict[int, MappingReason]]:
         """The same after tables took other ways with which a batch is faster, and why the rest did not.
 
         One table of each group of equal ones that are cut alike is tried, those that take most first.
         """
         cuts, choices = self._cuts(self.of), self._choices(goal)
-        reasons: dict[int, Reason] = {}
+        reasons: dict[int, MappingReason] = {}
         again = True
         while again:
             again, state, now_s = False, _by(choices, found.state), found.value(goal)
@@ -244,7 +244,7 @@ class _Search:
         self.tried, self.cut_short = self.tried + found.tried, self.cut_short or found.seconds > limit_s
         return found
 
-    def _dealt(self, state: State, goal: int) -> _Tried:
+    def _dealt(self, state: MappingState, goal: int) -> _Tried:
         """A whole mapping: what is spread dealt as these ids have it, or the slowest to gather it."""
         cuts = self._cuts(max(goal, 0))
         if goal == _WORST:
@@ -272,7 +272,7 @@ class _Search:
         return found
 
 
-def _changed(state: State, random: np.random.Generator) -> State | None:
+def _changed(state: MappingState, random: np.random.Generator) -> MappingState | None:
     """A table or two take other choices: any of those that are likely, or as many slices more or less.
 
     Limits: none has room -> None
@@ -294,9 +294,9 @@ def _changed(state: State, random: np.random.Generator) -> State | None:
     return state
 
 
-def _by(choices: Choices, state: State) -> State:
+def _by(choices: Choices, state: MappingState) -> MappingState:
     """The same mapping by the costs of other ids: choices are numbered alike."""
-    again = State(choices)
+    again = MappingState(choices)
     for table, choice in enumerate(state.choice.tolist()):
         again.put(table, choice, state.where[table])
     return again

@@ -17,7 +17,7 @@ from heapq import heappop, heappush
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.onechip.core_cache import CoreCache, Line
+from perfmodel.onechip.core_cache import CachedRow, CoreCache
 from perfmodel.schema.chip import Chip
 
 Array = NDArray[np.float64]
@@ -60,7 +60,7 @@ class Meet:
     """A core waits here until all cores are here."""
 
 
-Step = Fetch | Meet | float
+CoreAction = Fetch | Meet | float
 """What a core does next: fetch, wait for the others, or work on its own for so long [s]."""
 
 
@@ -83,7 +83,7 @@ class Simulated:
     in_core: int = 0
 
 
-def simulate(chip: Chip, programs: Sequence[Iterator[Step]]) -> Simulated:
+def simulate(chip: Chip, programs: Sequence[Iterator[CoreAction]]) -> Simulated:
     """Run what each core does until all are ready. Deterministic.
 
     programs  of each core, at most as many as the chip has cores; where one meets the others, all do as often
@@ -120,7 +120,7 @@ class _Active:
 class _Machine:
     """State of a simulation. An event is (time, what it is of, what it is)."""
 
-    def __init__(self, chip: Chip, programs: Sequence[Iterator[Step]]) -> None:
+    def __init__(self, chip: Chip, programs: Sequence[Iterator[CoreAction]]) -> None:
         self.programs = list(programs)
         self.active: dict[int, _Active] = {}
         self.ready = [0.0] * len(self.programs)
@@ -129,7 +129,7 @@ class _Machine:
         self.memory = _Memory(chip)
         own = len(self.programs) if chip.value("core_cache_bytes") else 0
         self.near = [CoreCache(chip) for _ in range(own)]
-        self.passing: dict[tuple[int, int], Line] = {}
+        self.passing: dict[tuple[int, int], CachedRow] = {}
 
     def run(self) -> Simulated:
         heap = self.heap

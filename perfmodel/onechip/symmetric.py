@@ -11,7 +11,7 @@ from perfmodel.onechip.batch import LIMITS
 from perfmodel.onechip.cost import ChipCost
 from perfmodel.onechip.in_step import Slices, core_seconds, slices, slices_of, slices_of_pairs
 from perfmodel.onechip.mapping import Mapping
-from perfmodel.onechip.work import WAYS, Piece, Way
+from perfmodel.onechip.work import WAYS, TablePiece, Way
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -119,6 +119,8 @@ def mapping_of_symmetric(cost: ChipCost, found: Symmetric) -> Mapping:
         for at in np.flatnonzero(bags):
             core.append(int(at))
             pieces.append(
-                Piece(table, Way(way), (0, whole[0]), (0, whole[1]), (int(end[at] - bags[at]), int(end[at])))
+                TablePiece(
+                    table, Way(way), (0, whole[0]), (0, whole[1]), (int(end[at] - bags[at]), int(end[at]))
+                )
             )
     return Mapping(np.array(core, dtype=np.int64), tuple(pieces))

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.errors import BadInputError
-from perfmodel.onechip.popular import Popularity
-from perfmodel.onechip.work import Tables
+from perfmodel.onechip.popular import RowPopularity
+from perfmodel.onechip.work import TableColumns
 from perfmodel.schema.files import expected, read_csv_lines
 
 Ints = NDArray[np.int64]
@@ -45,7 +45,7 @@ class Trace:
         """Look-ups of all tables."""
         return sum(ids.size for ids in self.ids)
 
-    def popularity(self, tables: Tables) -> list[Popularity]:
+    def popularity(self, tables: TableColumns) -> list[RowPopularity]:
         """How often each row was asked for, as a distribution of each table.
 
         Limits: a table without look-ups -> uniform
@@ -54,20 +54,20 @@ class Trace:
         for ids, rows in zip(self.ids, tables.rows, strict=True):
             counts = np.unique(ids, return_counts=True)[1]
             if not counts.size:
-                found.append(Popularity.uniform(float(rows)))
+                found.append(RowPopularity.uniform(float(rows)))
                 continue
             times, alike = np.unique(counts, return_counts=True)
             p, many = times / ids.size, alike.astype(float)
             if rows > counts.size:
                 p, many = np.append(p, 0.0), np.append(many, rows - counts.size)
-            found.append(Popularity.of(p, many, float(rows)))
+            found.append(RowPopularity.of(p, many, float(rows)))
         return found
 
 
 def draw(
-    tables: Tables,
+    tables: TableColumns,
     batch: int,
-    popularity: Sequence[Popularity] | None = None,
+    popularity: Sequence[RowPopularity] | None = None,
     seed: int = 0,
     *,
     scattered: bool = True,
@@ -81,7 +81,7 @@ def draw(
     if batch < 1:
         raise BadInputError(f"a batch of {batch} samples has no work.", "give 1 or more.")
     random = np.random.default_rng(seed)
-    popular = popularity or [Popularity.uniform(float(rows)) for rows in tables.rows]
+    popular = popularity or [RowPopularity.uniform(float(rows)) for rows in tables.rows]
     ids, offsets = [], []
     for one, rows, pooling in zip(popular, tables.rows, tables.pooling, strict=True):
         whole = int(np.floor(pooling))
@@ -92,7 +92,7 @@ def draw(
     return Trace(tuple(ids), tuple(offsets))
 
 
-def _ranks(one: Popularity, count: int, random: np.random.Generator) -> Ints:
+def _ranks(one: RowPopularity, count: int, random: np.random.Generator) -> Ints:
     """Ranks of ``count`` draws: a bin by its look-ups, and any of its rows."""
     ends = np.cumsum(one.p * one.rows)
     bins = np.minimum(np.searchsorted(ends, random.random(count) * ends[-1], side="right"), ends.size - 1)
@@ -112,7 +112,7 @@ def _scattered(ranks: Ints, rows: int, random: np.random.Generator) -> Ints:
     )
 
 
-def read_trace(path: Path, tables: Tables, names: Sequence[str]) -> Trace:
+def read_trace(path: Path, tables: TableColumns, names: Sequence[str]) -> Trace:
     """A user's trace: ``.npz`` with arrays ``NAME.ids`` and ``NAME.offsets``, or CSV with table, sample, row.
 
     Limits: a table that is not there, a row that it does not have, offsets that do not rise from 0 to the
@@ -124,7 +124,7 @@ def read_trace(path: Path, tables: Tables, names: Sequence[str]) -> Trace:
     return trace
 
 
-def check_trace(trace: Trace, tables: Tables, names: Sequence[str], where: str = "the trace") -> None:
+def check_trace(trace: Trace, tables: TableColumns, names: Sequence[str], where: str = "the trace") -> None:
     """Raises BadInputError unless every look-up is one of a row that there is, in bags of one batch."""
     for name, ids, offsets, rows in zip(names, trace.ids, trace.offsets, tables.rows, strict=True):
         bad = (ids < 0) | (ids >= rows)

@@ -34,7 +34,7 @@ class Way(IntEnum):
 WAYS = tuple(Way)
 
 
-class Tables(Protocol):
+class TableColumns(Protocol):
     """T tables as arrays [T], as ``plan.tables.PlanTables`` has them."""
 
     @property
@@ -48,7 +48,7 @@ class Tables(Protocol):
 
 
 @dataclass(frozen=True)
-class Piece:
+class TablePiece:
     """Rows, columns and bags of one table that one core looks up in one way; ranges are (first, end).
 
     Rows are numbered from the most popular one where ``first_row`` of ``ChipCost.work`` is not 0.
@@ -62,7 +62,7 @@ class Piece:
 
 
 @dataclass(frozen=True, eq=False)
-class Step:
+class CoreStep:
     """What pieces take in one step of their work, arrays of one shape.
 
     wait_s           until something has come that nothing else hides [s];  busy_s  of the core after that [s]
@@ -93,7 +93,7 @@ class Step:
 
 
 @dataclass(frozen=True, eq=False)
-class Work:
+class CoreWork:
     """What pieces take, arrays of one shape.
 
     steps           rows copied to stay, ids read, look-ups, bags written: one after the other
@@ -104,19 +104,20 @@ class Work:
     lockstep        as given to ``ChipCost.work``
     """
 
-    steps: tuple[Step, ...]
+    steps: tuple[CoreStep, ...]
     preload_s: Array
     local_bytes: Array
     vector_bytes: Array
     fits: NDArray[np.bool_]
     lockstep: bool
 
-    def take(self, index: NDArray[np.intp] | NDArray[np.bool_]) -> Work:
+    def take(self, index: NDArray[np.intp] | NDArray[np.bool_]) -> CoreWork:
         """Those of one index array."""
         steps = tuple(
-            Step(**{one.name: getattr(step, one.name)[index] for one in fields(Step)}) for step in self.steps
+            CoreStep(**{one.name: getattr(step, one.name)[index] for one in fields(CoreStep)})
+            for step in self.steps
         )
-        return Work(
+        return CoreWork(
             steps,
             self.preload_s[index],
             self.local_bytes[index],

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.onechip.choices import Choices
-from perfmodel.onechip.packing import State, place
+from perfmodel.onechip.packing import MappingState, place
 
 Ints = NDArray[np.int64]
 _ROOM = 1 + 1e-9
@@ -32,14 +32,14 @@ def kept_for_work(choices: Choices, target_s: float) -> Choices:
     return replace(choices, local=choices.local + choices.vector * share)
 
 
-def pack_together(choices: Choices, options: Sequence[Sequence[int]], target_s: float) -> State | None:
+def pack_together(choices: Choices, options: Sequence[Sequence[int]], target_s: float) -> MappingState | None:
     """Tables on cores as ``packing.pack`` has it, pieces that keep nothing and need memory to work first.
 
     options  of each table [T] the choices to try, the first one that has room is taken
     target_s  time that the cores are to take [s]
     Limits: a table without one that has room -> None
     """
-    state, c = State(choices), choices
+    state, c = MappingState(choices), choices
     size = np.minimum(c.core_s / max(target_s, 1e-300), 1) + c.local / max(c.capacity, 1e-300)
     longest, works = np.zeros(c.spread_s.size), np.zeros(c.spread_s.size)
     np.maximum.at(longest, c.choice_of_part, size)
@@ -57,7 +57,7 @@ def pack_together(choices: Choices, options: Sequence[Sequence[int]], target_s: 
     return state
 
 
-def _together(state: State, choice: int, target_s: float) -> list[Ints] | None:
+def _together(state: MappingState, choice: int, target_s: float) -> list[Ints] | None:
     """Cores that need least more memory to work, the busiest of them first.
 
     Limits: too few that are done within the target -> None

@@ -14,7 +14,7 @@ import numpy as np
 
 from perfmodel.collectives.estimate import CollectiveModel
 from perfmodel.collectives.rates import scaled_unknowns
-from perfmodel.collectives.stored import law_time, step_constants
+from perfmodel.collectives.stored import LAW_TIMES, step_constants
 from perfmodel.model import collectives, laws
 from perfmodel.model.differences import log_span
 from perfmodel.model.law_parts import Candidate, PairwiseParts, Summand, choices_of, pairwise_parts
@@ -99,7 +99,7 @@ class LawCase:
     def time(self, payload_bytes: float) -> float:
         """Time by the law alone [s]."""
         size = np.array([payload_bytes])
-        return float(law_time(self.law.law, self.unknowns, self.steps, self.collective, self.group, size)[0])
+        return float(LAW_TIMES[self.law.law](self.unknowns, self.steps, self.collective, self.group, size)[0])
 
     def fitted(self, name: str, symbol: str, meaning: str) -> Term:
         """A fitted unknown with its 95 % interval, as sure as the answer that rests on it."""

@@ -19,14 +19,13 @@ from perfmodel.passes.basis import LocalMemory
 from perfmodel.passes.settings import CLUSTER, Setting, list_scenarios, load_setting
 from perfmodel.project import inputs
 from perfmodel.project.costs import AUTO, REDUCTIONS, Forward
-from perfmodel.project.grid import Grid, project_grid
+from perfmodel.project.grid import Grid, costed, project_grid
 from perfmodel.project.inputs import Work
 from perfmodel.project.projection import (
     GpuCount,
     Projection,
     local_memory_work,
-    project_work,
-    project_works,
+    projections,
 )
 from perfmodel.project.understood import DEFAULT_MACHINE, Understood, understood
 from perfmodel.schema.distributions import UNIFORM, Distribution, parse_distribution
@@ -186,9 +185,12 @@ def project_one(
 ) -> Projection:
     """One configuration in full, with the options of ``project``."""
     forward, work = prepare(workload, machine, **options)
-    return _told(
-        project_work(forward, work, float(options.get("reserve") or 0.0)), workload, machine, options
-    )
+    if len(work) != 1:
+        raise BadInputError(
+            f"{len(work)} configurations are given.", "a projection in full is of one of them."
+        )
+    (answer,) = projections(forward, work, _reserve(options), costed(forward, work))
+    return _told(answer, workload, machine, options)
 
 
 def project_each(
@@ -200,7 +202,7 @@ def project_each(
     """
     try:
         forward, work = prepare(None, machine, **{**options, name: list(values)})
-        found = project_works(forward, work, float(options.get("reserve") or 0.0))
+        found = projections(forward, work, _reserve(options), costed(forward, work))
     except PerfmodelError:
         if len(values) == 1:
             raise
@@ -209,6 +211,10 @@ def project_each(
         _told(answer, None, machine, {**options, name: value})
         for answer, value in zip(found, values, strict=True)
     ]
+
+
+def _reserve(options: Mapping[str, Any]) -> float:
+    return float(options.get("reserve") or 0.0)
 
 
 def _told(

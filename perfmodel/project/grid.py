@@ -81,20 +81,9 @@ class Costed:
     steps: tuple[TimedStep, ...]
 
 
+@np.errstate(all="ignore")
 def costed(forward: Forward, work: Work) -> Costed:
     """Cost some configurations; values so extreme that a time is no number any more are refused."""
-    with np.errstate(all="ignore"):
-        found = _costed(forward, work)
-    bad = [name for name in ("time_s", "slowdown") if not np.isfinite(found.grid.columns[name]).all()]
-    if bad:
-        raise BadInputError(
-            f"the {bad[0].removesuffix('_s')} of this is no finite number.",
-            "a value given with --set, or in the machine file, is too large or too small.",
-        )
-    return found
-
-
-def _costed(forward: Forward, work: Work) -> Costed:
     traffic = forward.traffic(work)
     base, steps = forward.baseline(traffic), forward.steps(work, traffic)
     total = totals(base, steps, own_rate=forward.memory is not None)
@@ -114,6 +103,12 @@ def _costed(forward: Forward, work: Work) -> Costed:
         "throughput_ratio": work.gpus * local / time,
         **{f"{step.name}_time_s": step.timing.time_s for step in steps},
     }
+    bad = [name for name in ("time_s", "slowdown") if not np.isfinite(columns[name]).all()]
+    if bad:
+        raise BadInputError(
+            f"the {bad[0].removesuffix('_s')} of this is no finite number.",
+            "a value given with --set, or in the machine file, is too large or too small.",
+        )
     return Costed(Grid(columns, tuple(step.name for step in steps)), base, tuple(steps))
 
 

@@ -14,7 +14,7 @@ from perfmodel.passes.basis import LocalMemory
 from perfmodel.passes.settings import Setting, clock_of
 from perfmodel.passes.steps import LABELS, StepRow
 from perfmodel.project.costs import TWO_LEVEL, Forward
-from perfmodel.project.grid import Costed, costed
+from perfmodel.project.grid import Costed
 from perfmodel.project.inputs import Work
 from perfmodel.project.timed import TimedStep
 from perfmodel.project.understood import Understood
@@ -143,18 +143,8 @@ _KEPT_TIMES = ("baseline_time_s", "floor_time_s", "light_time_s")
 _RANKS = ("evidence", "main_evidence")
 
 
-def project_work(forward: Forward, work: Work, reserve: float) -> Projection:
-    """The projection of a single configuration."""
-    if len(work) != 1:
-        raise BadInputError(
-            f"{len(work)} configurations are given.", "a projection in full is of one of them."
-        )
-    return project_works(forward, work, reserve)[0]
-
-
-def project_works(forward: Forward, work: Work, reserve: float) -> list[Projection]:
-    """The projection of each configuration; all are costed together."""
-    found = costed(forward, work)
+def projections(forward: Forward, work: Work, reserve: float, found: Costed) -> list[Projection]:
+    """The projection of each configuration; ``found`` is what they were costed at."""
     return [_projection(forward, work, reserve, found, at) for at in range(len(work))]
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from perfmodel.onechip.answer import COMPARED, outcome_on
+from perfmodel.onechip.answer import COMPARED, answer_on
 from perfmodel.onechip.mapping import mapping_of
 from perfmodel.onechip.reasons import others
 from perfmodel.onechip.search import _by
@@ -36,8 +36,8 @@ def test_no_mapping_made_for_other_ids_is_faster(seed: int, monkeypatch: pytest.
     rng = np.random.default_rng(seed)
     tables = tables_of(*((int(10 ** rng.uniform(1, 5)), 32, float(rng.integers(1, 9))) for _ in range(3)))
     asked = (small("h100-sxm", 6), tables, 60)
-    made = [outcome_on(*asked, ids, time_limit_s=60) for ids in COMPARED]
-    robust = outcome_on(*asked, time_limit_s=60, robust=True)
+    made = [answer_on(*asked, ids, time_limit_s=60) for ids in COMPARED]
+    robust = answer_on(*asked, time_limit_s=60, robust=True)
     for answer in made:
         for other in (*made, robust):
             taken = {each.ids: each.time_s for each in other.sensed}[answer.ids]
@@ -48,8 +48,8 @@ def test_a_mapping_is_tried_on_whole_batches_where_slices_wait(monkeypatch: pyte
     """Rows that are spread wait once a slice: what is best is not what is best for the mapper."""
     monkeypatch.setattr("perfmodel.onechip.search._STEPS", 6)
     tables = tables_of((1000, 16, 1), (100_000, 32, 4), (50, 64, 10))
-    made = outcome_on(load_chip("h100-sxm"), tables, 512, zipf(1.05), time_limit_s=60)
-    robust = outcome_on(load_chip("h100-sxm"), tables, 512, zipf(1.05), time_limit_s=60, robust=True)
+    made = answer_on(load_chip("h100-sxm"), tables, 512, zipf(1.05), time_limit_s=60)
+    robust = answer_on(load_chip("h100-sxm"), tables, 512, zipf(1.05), time_limit_s=60, robust=True)
     assert made.time_s <= robust.sensed[0].time_s < 1.6e-6
     assert made.mapped.tried > 20
 
@@ -57,7 +57,7 @@ def test_a_mapping_is_tried_on_whole_batches_where_slices_wait(monkeypatch: pyte
 def test_no_next_best_way_is_faster() -> None:
     """What is told as the next best way was tried on a whole batch, and would have been taken."""
     tables = tables_of((1000, 32, 4), (1000, 32, 4), (10**6, 64, 3), (50, 16, 1), (20_000, 32, 2))
-    answer = outcome_on(small("h100-sxm", 8), tables, 512, zipf(1.05), time_limit_s=30)
+    answer = answer_on(small("h100-sxm", 8), tables, 512, zipf(1.05), time_limit_s=30)
     assert not answer.symmetric
     reasons = [group.reason for group in answer.groups]
     assert all(one is not None and one.whole and one.more_s >= 0 for one in reasons)

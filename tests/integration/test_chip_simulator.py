@@ -10,7 +10,7 @@ from perfmodel.onechip.cost import ChipCost
 from perfmodel.onechip.ids import popularities
 from perfmodel.onechip.programs import simulate_pieces, symmetric_pieces
 from perfmodel.onechip.traces import draw
-from perfmodel.onechip.work import WAYS, Piece, Way
+from perfmodel.onechip.work import WAYS, TablePiece, Way
 from perfmodel.schema.chip import load_chip
 from perfmodel.schema.distributions import parse_distribution
 
@@ -37,7 +37,9 @@ def test_closed_forms_are_those_of_the_simulator(place: str) -> None:
             if way != Way.GM and rows * dim > 200_000:
                 continue
             every = symmetric_pieces(on, t, batch, [way])
-            lists = every if place == "every core" else [[Piece(0, way, (0, rows), (0, dim), (0, batch))]]
+            lists = (
+                every if place == "every core" else [[TablePiece(0, way, (0, rows), (0, dim), (0, batch))]]
+            )
             bags = np.array([piece.bags[1] - piece.bags[0] for core in lists for piece in core], dtype=float)
             work = c.work(0, way, rows, dim, bags, lockstep=place == "every core")
             if work.fits.all():
@@ -62,8 +64,8 @@ def test_tables_that_cores_own_are_those_of_the_simulator() -> None:
     core, table = random.integers(0, 32, 40), np.arange(40)
     way = np.where(t.rows < 500, Way.L1, Way.GM)
     work = c.work(table, way, t.rows, 32, 256)
-    lists: list[list[Piece]] = [[] for _ in range(32)]
+    lists: list[list[TablePiece]] = [[] for _ in range(32)]
     for at in range(40):
-        lists[core[at]].append(Piece(at, Way(way[at]), (0, int(t.rows[at])), (0, 32), (0, 256)))
+        lists[core[at]].append(TablePiece(at, Way(way[at]), (0, int(t.rows[at])), (0, 32), (0, 256)))
     said = c.batch_s(core, table, work).seconds
     assert said == pytest.approx(simulate_pieces(on, t, draw(t, 256, popular, 5), lists).seconds, rel=0.06)

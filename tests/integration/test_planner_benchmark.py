@@ -159,3 +159,15 @@ def test_torchrecs_score_of_its_own_plan(training: bool) -> None:
     assert theirs["ms"] == pytest.approx(found["ms"], rel=1e-9)
     assert theirs["bytes"] == pytest.approx(found["bytes"], rel=1e-9)
     assert found["ms"] < rating.score(file)["ms"]  # better than row-wise
+
+
+@pytest.mark.usefixtures("beside")
+def test_other_plans_are_tried_in_the_pipeline() -> None:
+    """benchmarks/overlap_order.py: the plan of the fastest pass, and what others gain in step and pass."""
+    import overlap_order
+
+    lines = list(overlap_order.rows(8, 0.3))
+    assert [line[:2] for line in lines] == [["8", "1×"], ["8", "4×"]]
+    for line in lines:
+        step, climbed = (float(line[at].removesuffix(" %")) for at in (4, 6))
+        assert 0 <= step <= climbed < 50

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from perfmodel import resources
 from perfmodel.errors import BadInputError, NoCalibrationError, PerfmodelError
 from perfmodel.fit.build import Identity, fit_calibration
-from perfmodel.fit.links import Cell, fit_law, law_time, step_constants
+from perfmodel.fit.links import LAW_TIMES, Cell, fit_law, step_constants
 from perfmodel.fit.shipped import fit_entry, load_plan
 from perfmodel.model.laws import Group
 from perfmodel.schema.calibration import (
@@ -121,7 +121,7 @@ def test_law_recovers_constants_and_is_the_prior_without_samples() -> None:
     truth[3] = np.log(5e-6)
     sizes = 2.0 ** np.arange(8, 32)
     cells = [
-        Cell("all_to_all", g, sizes, law_time("pairwise", truth, steps, "all_to_all", g, sizes), ("x",))
+        Cell("all_to_all", g, sizes, LAW_TIMES["pairwise"](truth, steps, "all_to_all", g, sizes), ("x",))
         for g in (Group.of(8, 8), Group.of(16, 8), Group.of(64, 8))
     ]
     found = fit_law("pairwise", cells, machine, priors)

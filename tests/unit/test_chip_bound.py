@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from perfmodel.onechip.bound import lower_bound
 from perfmodel.onechip.choices import Choices
-from perfmodel.onechip.packing import State
+from perfmodel.onechip.packing import MappingState
 
 CLOSE = 1 + 1e-5
 CAPACITY = 100.0
@@ -46,7 +46,7 @@ def least_of_all(case: Choices) -> float:
     """Every table spread, or on either core, where all have room."""
     best = np.inf
     for where in product((-1, 0, 1), repeat=case.count.size):
-        state = State(case)
+        state = MappingState(case)
         for table, core in enumerate(where):
             state.put(table, 2 * table + (core >= 0), [np.array([core])] if core >= 0 else [])
         if np.all(state.local + state.vector <= case.capacity * CLOSE):
@@ -55,7 +55,7 @@ def least_of_all(case: Choices) -> float:
 
 
 @given(st.integers(0, 10**9))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=12, deadline=None)
 def test_a_bound_with_memory_for_work_is_never_too_high(seed: int) -> None:
     rng = np.random.default_rng(seed)
     tables = int(rng.integers(1, 5))

@@ -21,11 +21,11 @@ from perfmodel.model.core_cache import stays_in_core
 from perfmodel.onechip.core_misses import Cores, Passed, passed
 from perfmodel.onechip.cost import ChipCost
 from perfmodel.onechip.ids import popularities
-from perfmodel.onechip.popular import Popularity
+from perfmodel.onechip.popular import RowPopularity
 from perfmodel.onechip.programs import simulate_pieces, symmetric_pieces
 from perfmodel.onechip.simulate import Fetch, simulate
 from perfmodel.onechip.traces import draw
-from perfmodel.onechip.work import Piece, Step, Way
+from perfmodel.onechip.work import CoreStep, TablePiece, Way
 from perfmodel.resources import data_path
 from perfmodel.schema.chip import Chip, load_chip, read_chip
 from perfmodel.schema.distributions import parse_distribution
@@ -41,7 +41,7 @@ def tables(rows: Any, dim: float = 32, pooling: float = 1) -> Any:
 
 
 def passed_by(
-    one: Popularity, draws: float, held: float, first: float = 0, part: float = 0.1, parts: float = 96
+    one: RowPopularity, draws: float, held: float, first: float = 0, part: float = 0.1, parts: float = 96
 ) -> Passed:
     rows = float(one.rows.sum())
     cores = Cores(np.array([part]), np.array([held]), 64, parts)
@@ -147,7 +147,7 @@ def lru_misses(ids: np.ndarray, held: int) -> int:
 
 
 def test_no_room_passes_everything_on() -> None:
-    one = Popularity.of(*zipf_popularity(1000, 1.05, 16), 1000)
+    one = RowPopularity.of(*zipf_popularity(1000, 1.05, 16), 1000)
     out = passed_by(one, 500, 0.5)
     assert out.requests == pytest.approx(500) and out.hottest == pytest.approx(500 * one.p[0])
     q = 500 * one.p
@@ -155,26 +155,26 @@ def test_no_room_passes_everything_on() -> None:
 
 
 def test_room_for_all_passes_each_row_once() -> None:
-    one = Popularity.of(*zipf_popularity(1000, 1.05, 16), 1000)
+    one = RowPopularity.of(*zipf_popularity(1000, 1.05, 16), 1000)
     out = passed_by(one, 5000, 1000)
     assert out.requests == pytest.approx(float(unique_rows(one.p, one.rows, 5000)))
     assert out.hottest == pytest.approx(1) and out.begin <= 64
-    assert passed_by(Popularity.one_row(1000), 5000, 1).requests == pytest.approx(1)
-    assert passed_by(Popularity.one_row(1000), 5000, 1).begun == pytest.approx(1)
+    assert passed_by(RowPopularity.one_row(1000), 5000, 1).requests == pytest.approx(1)
+    assert passed_by(RowPopularity.one_row(1000), 5000, 1).begun == pytest.approx(1)
 
 
 def test_few_rows_that_all_cores_ask_for_are_heavy() -> None:
-    one = Popularity.of([0.04, 0.2 / 980], [20.0, 980.0], 1000)
+    one = RowPopularity.of([0.04, 0.2 / 980], [20.0, 980.0], 1000)
     out = passed_by(one, 200, 1000, part=0.01)
     hot, cold = ((1 - (1 - p) ** 200) / 0.01 for p in one.p)
     mean = (20 * hot + 980 * cold) / 1000
     cubes = 0.01 * (20 * (hot - mean) ** 3 + 980 * (cold - mean) ** 3)
     assert out.cubes == pytest.approx(cubes * 96 * 10 / 999, rel=1e-6)
-    assert passed_by(Popularity.of([0.04, 0.2 / 60], [20.0, 60.0], 80), 200, 1000).cubes == 0
+    assert passed_by(RowPopularity.of([0.04, 0.2 / 60], [20.0, 60.0], 80), 200, 1000).cubes == 0
 
 
 def test_a_part_of_the_rows_has_the_cache_for_itself() -> None:
-    one = Popularity.of(*zipf_popularity(1000, 1.05, 16), 1000)
+    one = RowPopularity.of(*zipf_popularity(1000, 1.05, 16), 1000)
     rest = passed_by(one, 5000, 990, first=10)
     assert rest.requests == pytest.approx(
         float(unique_rows(one.p, one.rows, 5000)) - np.sum(1 - (1 - one.p[:10]) ** 5000), rel=1e-6
@@ -185,7 +185,7 @@ def test_a_part_of_the_rows_has_the_cache_for_itself() -> None:
 @pytest.mark.parametrize("skew", [0.0, 1.05])
 def test_a_simulated_cache_passes_on_as_much(skew: float, held: int) -> None:
     p, rows = zipf_popularity(1000, skew, 64)
-    one = Popularity.of(p, rows, 1000)
+    one = RowPopularity.of(p, rows, 1000)
     every = np.repeat(one.p, np.round(one.rows).astype(int))
     random = np.random.default_rng(4)
     for n in (50, 400, 5000):
@@ -212,7 +212,7 @@ def steps_of(chip: Chip, ids: str, lockstep: bool) -> list[np.ndarray]:
     t = tables([40, 3000, 500_000], dim=64, pooling=4)
     c = ChipCost(chip, t, 2048, popularities([parse_distribution(ids)] * 3, t.rows))
     work = c.work([0, 1, 2], Way.GM, t.rows, 64, np.array([[2048.0], [37], [0]]), lockstep=lockstep)
-    return [getattr(step, each.name) for step in work.steps for each in fields(Step)]
+    return [getattr(step, each.name) for step in work.steps for each in fields(CoreStep)]
 
 
 def test_a_chip_whose_file_gives_no_cache_of_a_core_has_none(tmp_path: Path) -> None:
@@ -234,7 +234,7 @@ def test_a_cache_without_room_for_a_row_changes_no_request() -> None:
     small = load_chip("h100-sxm").with_overrides({"core_cache_bytes": 100})
     for ids in ("uniform", "zipf:1.05"):
         pairs = zip(steps_of(small, ids, True), steps_of(small.with_overrides(NONE), ids, True), strict=True)
-        names = [each.name for each in fields(Step)] * 4
+        names = [each.name for each in fields(CoreStep)] * 4
         for name, (one, other) in zip(names, pairs, strict=True):
             if name.endswith("bytes") or name.endswith("spread"):
                 np.testing.assert_allclose(one, other, rtol=1e-6, err_msg=name)
@@ -243,7 +243,7 @@ def test_a_cache_without_room_for_a_row_changes_no_request() -> None:
 def test_each_core_asks_once_for_the_one_row() -> None:
     chip = load_chip("h100-sxm")
     t = tables(1000, pooling=10)
-    c = ChipCost(chip, t, 4096, [Popularity.one_row(1000)])
+    c = ChipCost(chip, t, 4096, [RowPopularity.one_row(1000)])
     work = c.work(0, Way.GM, 1000, 32, np.full(132, 4096 / 132), lockstep=True)
     assert work.steps[2].cache_bytes.sum() == pytest.approx(132 * 128)
     assert work.steps[2].gm_bytes.sum() == pytest.approx(128)
@@ -286,7 +286,7 @@ def test_many_slices_that_copy_few_rows_are_those_of_the_simulator() -> None:
     chip, t = load_chip("h100-sxm"), tables(6, pooling=2)
     c, pieces = (
         ChipCost(chip, t, 320),
-        [[Piece(0, Way.L1, (0, 6), (0, 32), (4 * k, 4 * k + 4))] for k in range(80)],
+        [[TablePiece(0, Way.L1, (0, 6), (0, 32), (4 * k, 4 * k + 4))] for k in range(80)],
     )
     said = c.batch_s(np.arange(80), np.zeros(80), c.work(0, Way.L1, 6, 32, np.full(80, 4.0))).seconds
     seen = simulate_pieces(chip, t, draw(t, 320), pieces)
@@ -296,8 +296,8 @@ def test_many_slices_that_copy_few_rows_are_those_of_the_simulator() -> None:
 def test_copies_of_one_wide_row_wait_for_each_other() -> None:
     """64 slices copy 3 rows of a KiB and sum long bags: without the queue a third too short."""
     chip, t = load_chip("h100-sxm"), tables(3, dim=256, pooling=80)
-    c, popular = ChipCost(chip, t, 128, [Popularity.one_row(3)]), [Popularity.one_row(3)]
-    pieces = [[Piece(0, Way.GM_UB, (0, 3), (0, 256), (2 * k, 2 * k + 2))] for k in range(64)]
+    c, popular = ChipCost(chip, t, 128, [RowPopularity.one_row(3)]), [RowPopularity.one_row(3)]
+    pieces = [[TablePiece(0, Way.GM_UB, (0, 3), (0, 256), (2 * k, 2 * k + 2))] for k in range(64)]
     work = c.work(0, Way.GM_UB, 3, 256, np.full(64, 2.0))
     said = c.batch_s(np.arange(64), np.zeros(64), work)
     seen = simulate_pieces(chip, t, draw(t, 128, popular), pieces)
@@ -382,13 +382,13 @@ def test_the_first_rows_of_a_core_all_come_from_afar(ids: str) -> None:
     popular = popularities([parse_distribution(ids)], t.rows)
     c = ChipCost(chip, t, 512, popular)
     said = c.batch_s([0], [0], c.work(0, Way.GM, 40, 16, np.array([512.0]))).seconds
-    piece = Piece(0, Way.GM, (0, 40), (0, 16), (0, 512))
+    piece = TablePiece(0, Way.GM, (0, 40), (0, 16), (0, 512))
     seen = simulate_pieces(chip, t, draw(t, 512, popular), [[piece]]).seconds
     assert said == pytest.approx(seen, rel=0.08)
 
 
 def test_the_last_core_to_have_the_row_still_has_its_look_ups_to_do() -> None:
-    chip, t, popular = load_chip("h100-sxm"), tables(1000, dim=128, pooling=10), [Popularity.one_row(1000)]
+    chip, t, popular = load_chip("h100-sxm"), tables(1000, dim=128, pooling=10), [RowPopularity.one_row(1000)]
     said = ChipCost(chip, t, 4096, popular).symmetric()[Way.GM, 0]
     pieces = symmetric_pieces(chip, t, 4096, [Way.GM])
     assert said == pytest.approx(simulate_pieces(chip, t, draw(t, 4096, popular), pieces).seconds, rel=0.08)

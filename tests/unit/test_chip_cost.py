@@ -14,10 +14,10 @@ from perfmodel.errors import BadInputError
 from perfmodel.onechip.cost import ChipCost
 from perfmodel.onechip.ids import popularities
 from perfmodel.onechip.layout import layout
-from perfmodel.onechip.popular import Popularity
+from perfmodel.onechip.popular import RowPopularity
 from perfmodel.onechip.programs import simulate_pieces, symmetric_pieces
 from perfmodel.onechip.traces import draw
-from perfmodel.onechip.work import WAYS, Piece, Way
+from perfmodel.onechip.work import WAYS, TablePiece, Way
 from perfmodel.schema.chip import Chip, load_chip
 from perfmodel.schema.distributions import parse_distribution
 
@@ -86,7 +86,7 @@ def test_a_table_that_does_not_stay_is_copied_for_every_batch() -> None:
 def test_streaming_never_depends_on_which_ids_are_drawn_where_copies_decide() -> None:
     on = chip(access_bytes=1, vector_bytes_per_s=1e15)
     even = cost(on).work(0, Way.GM_UB, 500, 25, 100)
-    one = cost(on, popular=[Popularity.one_row(500)]).work(0, Way.GM_UB, 500, 25, 100)
+    one = cost(on, popular=[RowPopularity.one_row(500)]).work(0, Way.GM_UB, 500, 25, 100)
     assert even.core_s == pytest.approx(float(one.core_s))
     assert even.core_s == pytest.approx(AROUND + 50_000 / 10e9, rel=0.01)
 
@@ -104,7 +104,7 @@ def test_pieces_of_the_batch_share_what_the_table_takes() -> None:
 
 
 def test_rows_that_are_asked_for_often_take_their_share() -> None:
-    popular = [Popularity(np.array([0.8 / 5, 0.2 / 495]), np.array([5.0, 495.0]))]
+    popular = [RowPopularity(np.array([0.8 / 5, 0.2 / 495]), np.array([5.0, 495.0]))]
     few = cost(popular=popular).work(0, Way.GM, 5, 25, 100)
     rest = cost(popular=popular).work(0, Way.GM, 495, 25, 100, 5)
     look_ups = few.steps[1].gm_bytes + rest.steps[1].gm_bytes
@@ -130,14 +130,14 @@ def test_what_does_not_fit_is_said() -> None:
 
 def test_a_way_that_does_not_fit_is_not_simulated() -> None:
     t = tables(10_000)
-    piece = Piece(0, Way.L1, (0, 10_000), (0, 25), (0, 100))
+    piece = TablePiece(0, Way.L1, (0, 10_000), (0, 25), (0, 100))
     with pytest.raises(BadInputError, match=r"L1 of table 0 with 10000 rows .* needs 1280000 bytes"):
         simulate_pieces(chip(), t, draw(t, 100), [[piece]])
 
 
 def test_rows_that_persist_share_the_buffer_of_their_core() -> None:
     t = tables([500, 500])
-    pieces = [Piece(at, Way.L1, (0, 500), (0, 25), (0, 100)) for at in (0, 1)]
+    pieces = [TablePiece(at, Way.L1, (0, 500), (0, 25), (0, 100)) for at in (0, 1)]
     assert simulate_pieces(chip(), t, draw(t, 100), [[pieces[0]], [pieces[1]]]).seconds > 0
     with pytest.raises(BadInputError, match=r"core 0 .* 128000 bytes .* 100000"):
         simulate_pieces(chip(), t, draw(t, 100), [pieces])
@@ -146,8 +146,8 @@ def test_rows_that_persist_share_the_buffer_of_their_core() -> None:
 def test_parts_of_a_table_are_at_their_own_places() -> None:
     on, t = chip(channels=2), tables(2, pooling=50)
     both = draw(t, 100)
-    pieces = [[Piece(0, Way.GM, (row, row + 1), (0, 25), (0, 100))] for row in (0, 1)]
-    whole = [[Piece(0, Way.GM, (0, 2), (0, 25), (0, 100))]]
+    pieces = [[TablePiece(0, Way.GM, (row, row + 1), (0, 25), (0, 100))] for row in (0, 1)]
+    whole = [[TablePiece(0, Way.GM, (0, 2), (0, 25), (0, 100))]]
     parts, one = simulate_pieces(on, t, both, pieces), simulate_pieces(on, t, both, whole)
     rows = 5000 * 128 * 2 / 1e15
     assert one.channel_s.min() > 0.3 * rows
@@ -158,7 +158,7 @@ def test_wrong_questions_are_refused() -> None:
     with pytest.raises(BadInputError, match=r"batch of 0"):
         cost(batch=0)
     with pytest.raises(BadInputError, match=r"2 distributions are given for 1 tables"):
-        cost(popular=[Popularity.uniform(500)] * 2)
+        cost(popular=[RowPopularity.uniform(500)] * 2)
     work = cost().work(0, Way.GM, 500, 25, np.array([100.0]))
     with pytest.raises(BadInputError, match=r"core 7 .* 2 cores"):
         cost().batch_s([7], [0], work)
@@ -222,7 +222,7 @@ def test_memory_decides_where_it_is_slow() -> None:
 def test_one_row_keeps_one_channel_busy() -> None:
     on = chip(channels=10, gm_bytes_per_s=1e9, rows_in_flight=64)
     even = cost(on).work(0, Way.GM, 500, 25, np.array([100.0]))
-    one = cost(on, popular=[Popularity.one_row(500)]).work(0, Way.GM, 500, 25, np.array([100.0]))
+    one = cost(on, popular=[RowPopularity.one_row(500)]).work(0, Way.GM, 500, 25, np.array([100.0]))
     assert cost(on).batch_s([0], [0], one).shared_s["channel"] == pytest.approx((100 * 128 + 1160) / 1e8)
     assert one.hot_gm_bytes == pytest.approx(0.9 * 100 * 128)
     assert even.hot_gm_bytes == pytest.approx(0, abs=1e-6)

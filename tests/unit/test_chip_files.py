@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from perfmodel.errors import BadInputError
-from perfmodel.onechip.answer import outcome_on
+from perfmodel.onechip.answer import answer_on
 from perfmodel.plan.tables import PlanTables
 from perfmodel.resources import data_path
 from perfmodel.schema.chip import _SIZES, CHIP_KEYS, list_chips, load_chip
@@ -98,7 +98,7 @@ def test_the_least_and_the_most_of_a_value_give_numbers(key: str, unit: str) -> 
             chip = load_chip("ascend-910").with_overrides({key: value})
         except BadInputError:
             continue  # a latency of a cache beyond that of the memory
-        assert outcome_on(chip, tables, 64, ids, time_limit_s=0.01, robust=False).time_s > 0
+        assert answer_on(chip, tables, 64, ids, time_limit_s=0.01, robust=False).time_s > 0
 
 
 def test_one_memory_has_one_size() -> None:

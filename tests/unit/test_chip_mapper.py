@@ -17,7 +17,7 @@ from perfmodel.onechip.bound import feasible, lower_bound, relaxed
 from perfmodel.onechip.choices import Choices, worst_of
 from perfmodel.onechip.cuts import cuts_of
 from perfmodel.onechip.mapper import Mapper
-from perfmodel.onechip.packing import State, pack, place
+from perfmodel.onechip.packing import MappingState, pack, place
 from perfmodel.onechip.slicing import Ints, Slicing, numbers
 from perfmodel.onechip.working import kept_for_work, pack_together
 from perfmodel.plan.tables import PlanTables
@@ -81,7 +81,7 @@ def random_choices(seed: int) -> Choices:
 
 
 @given(st.integers(0, 10**9))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=12, deadline=None)
 def test_bound_exact_and_mapper_come_in_this_order(seed: int) -> None:
     case = random_choices(seed)
     best = exact(case)
@@ -149,7 +149,7 @@ def least_of_all(case: Choices) -> float:
 
 
 @given(st.integers(0, 10**9))
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=5, deadline=None)
 def test_slices_waits_and_chance_make_the_bound_tighter_and_never_too_high(seed: int) -> None:
     case = sliced(seed)
     best = least_of_all(case)
@@ -257,7 +257,7 @@ def test_a_piece_that_works_needs_room_beside_those_that_stay() -> None:
     """One core with 100: what stays takes 60, a piece at work 50; two at work take turns."""
     stays = [(9.0, 0.0, []), (0.0, 0.0, [(1, 1.0, 60.0)])]
     case = choices(1, 100, [stays, stays], vector=50.0)
-    state = State(case)
+    state = MappingState(case)
     assert place(state, 1, 1.0) is None
     working = choices(1, 100, [[(0.0, 0.0, [(1, 1.0, 0.0)])]] * 2, vector=60.0)
     both = pack(working, [[0], [1]], 2.0)

@@ -10,11 +10,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from cli_calls import mapped as asked
-from searches import limited_by_cpu
+from searches import counted_clock
 
 from perfmodel.onechip.cuts import Cut
 from perfmodel.onechip.mapper import Mapped
-from perfmodel.onechip.packing import State
+from perfmodel.onechip.packing import MappingState
 from perfmodel.onechip.work import Way
 from perfmodel.report.onechip.mapping_text import by_chance, next_best
 
@@ -108,7 +108,7 @@ def test_the_document_is_the_page(model: str) -> None:
 
 def test_a_robust_mapping_depends_less_on_the_ids(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Made for skewed ids it is faster with them; made for the worst it is faster with its worst ids."""
-    limited_by_cpu(monkeypatch)
+    counted_clock(monkeypatch)
     words = ("--chip", "ascend-910", "--model", model, "--distribution", "zipf:1.2", "--json")
     words = (*words, "--time-limit", "400ms")
     own, robust = (json.loads(asked(*words, *more)[1]) for more in ((), ("--robust",)))
@@ -192,7 +192,7 @@ def test_ctrl_c_ends_the_search_and_prints_the_best_so_far(
 
     begin, page = Mapper.run, tmp_path / "page.html"
 
-    def pressed(self: Mapper, *given: State | None) -> Mapped:
+    def pressed(self: Mapper, *given: MappingState | None) -> Mapped:
         if not self.stop():
             signal.raise_signal(signal.SIGINT)
         return begin(self, *given)
@@ -215,7 +215,7 @@ def test_ctrl_c_ends_the_search_and_prints_the_best_so_far(
 def test_a_second_ctrl_c_aborts(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from perfmodel.onechip.mapper import Mapper
 
-    def pressed(self: Mapper, *given: State | None) -> Mapped:
+    def pressed(self: Mapper, *given: MappingState | None) -> Mapped:
         signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGINT)
         raise AssertionError("it goes on")

@@ -8,7 +8,7 @@ import pytest
 from perfmodel.errors import BadInputError
 from perfmodel.model.access import zipf_popularity
 from perfmodel.model.caching import cold_misses
-from perfmodel.onechip.popular import Popularity, stays_alone, stays_together
+from perfmodel.onechip.popular import RowPopularity, stays_alone, stays_together
 
 
 @pytest.mark.parametrize(
@@ -24,20 +24,20 @@ from perfmodel.onechip.popular import Popularity, stays_alone, stays_together
 )
 def test_distributions_that_are_none_are_refused(p: list[float], rows: list[float], said: str) -> None:
     with pytest.raises(BadInputError, match=said):
-        Popularity.of(p, rows, 10)
+        RowPopularity.of(p, rows, 10)
 
 
 def test_shares_of_rows() -> None:
-    popular = Popularity.of([0.01, 0.08], [20, 10], 30)
+    popular = RowPopularity.of([0.01, 0.08], [20, 10], 30)
     assert popular.p.tolist() == [0.08, 0.01]
     assert popular.share([0, 5, 10, 0], [5, 10, 30, 30]).tolist() == pytest.approx([0.4, 0.4, 0.2, 1])
     assert popular.at(popular.p, [0, 9, 10, 29]).tolist() == [0.08, 0.08, 0.01, 0.01]
-    assert Popularity.one_row(1).p.tolist() == [1] and Popularity.one_row(9).share(0, 1) == 1
+    assert RowPopularity.one_row(1).p.tolist() == [1] and RowPopularity.one_row(9).share(0, 1) == 1
 
 
 def test_misses_of_rows_sum_to_those_of_the_table() -> None:
     p, rows = zipf_popularity(10_000, 1.05, 64)
-    popular = Popularity.of(p, rows, 10_000)
+    popular = RowPopularity.of(p, rows, 10_000)
     for held in (0.0, 500.0, 10_000.0):
         stays = stays_alone(popular, held)
         missed = np.sum(popular.misses(20_000, stays) * popular.rows)
@@ -45,7 +45,7 @@ def test_misses_of_rows_sum_to_those_of_the_table() -> None:
 
 
 def test_tables_share_a_cache_by_how_often_they_are_asked() -> None:
-    alike = [Popularity.uniform(1000)] * 2
+    alike = [RowPopularity.uniform(1000)] * 2
     size = np.array([100.0, 100.0])
     both = stays_together(alike, np.array([5000.0, 5000.0]), size, 100_000)
     assert 5000 * both == pytest.approx(stays_alone(alike[0], 500), rel=1e-3)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from perfmodel.onechip.answer import COMPARED, Outcome, outcome_on
+from perfmodel.onechip.answer import COMPARED, ChipAnswer, answer_on
 from perfmodel.onechip.cost import ChipCost
 from perfmodel.onechip.replay import Replayed
 from perfmodel.onechip.search import Searched, search
@@ -25,12 +25,12 @@ from perfmodel.units import format_fraction
 
 
 @cache
-def answer() -> Outcome:
+def answer() -> ChipAnswer:
     tables = PlanTables.of(TableSet("mine", (Table("small", 1000, 16, 1.0), Table("large", 10**6, 16, 4.0))))
-    return outcome_on(load_chip("ascend-910").with_overrides({"cores": 4}), tables, 256, compared=())
+    return answer_on(load_chip("ascend-910").with_overrides({"cores": 4}), tables, 256, compared=())
 
 
-def ended(stopped: str, bound: float) -> Outcome:
+def ended(stopped: str, bound: float) -> ChipAnswer:
     """A search of half a second that ended with a bound that is so much of the time."""
     found = answer()
     mapped = replace(found.mapped, seconds=0.5, bound_s=bound * found.time_s)
@@ -70,7 +70,7 @@ def test_a_robust_search_is_one_whichever_of_its_ids_is_asked_for(monkeypatch: p
     chip, tables = answer().cost.chip, answer().tables  # a search of its own, before any is watched
     monkeypatch.setattr("perfmodel.onechip.answer.search", watched)
     for ids in COMPARED:
-        found = outcome_on(chip, tables, 256, ids, robust=True, time_limit_s=0.01)
+        found = answer_on(chip, tables, 256, ids, robust=True, time_limit_s=0.01)
         assert found.ids == ids and found.cuts.cost is found.cost
     assert [at for _, at in seen] == [0, 1, 2]
     assert seen[0][0] == seen[1][0] == seen[2][0]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perfmodel.onechip.simulate import LOCAL, Fetch, Meet, Simulated, Step, simulate
+from perfmodel.onechip.simulate import LOCAL, CoreAction, Fetch, Meet, Simulated, simulate
 from perfmodel.schema.chip import Chip, load_chip
 
 LATENCY = 1e-6
@@ -43,7 +43,7 @@ def rows(
     return Fetch([size] * count, [issue] * count, places, keys, [0] * count, [0.0], at_once)
 
 
-def run(*steps: Step, on: Chip | None = None) -> Simulated:
+def run(*steps: CoreAction, on: Chip | None = None) -> Simulated:
     return simulate(on or chip(), [iter(steps)])
 
 
@@ -117,12 +117,12 @@ def test_a_third_chunk_waits_for_a_buffer() -> None:
 
 
 def test_cores_meet() -> None:
-    def late() -> Iterator[Step]:
+    def late() -> Iterator[CoreAction]:
         yield 5e-6
         yield Meet()
         yield 1e-6
 
-    def early() -> Iterator[Step]:
+    def early() -> Iterator[CoreAction]:
         yield 1e-6
         yield Meet()
         yield 2e-6

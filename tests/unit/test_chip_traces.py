@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from perfmodel.errors import BadInputError
-from perfmodel.onechip.popular import Popularity
+from perfmodel.onechip.popular import RowPopularity
 from perfmodel.onechip.traces import Trace, check_trace, draw, read_trace
 
 NAMES = ("users", "items")
@@ -31,7 +31,7 @@ def test_draws_are_those_of_a_seed() -> None:
 
 
 def test_draws_follow_the_popularity() -> None:
-    popular = [Popularity.uniform(10), Popularity.of([0.4, 0.6 / 999], [1, 999], 1000)]
+    popular = [RowPopularity.uniform(10), RowPopularity.of([0.4, 0.6 / 999], [1, 999], 1000)]
     trace = draw(tables(), 4000, popular, scattered=False)
     counts = np.bincount(trace.ids[1], minlength=1000)
     assert counts[0] / trace.ids[1].size == pytest.approx(0.4, abs=0.02)
@@ -39,7 +39,7 @@ def test_draws_follow_the_popularity() -> None:
     anywhere = draw(tables(), 4000, popular, seed=3)
     assert np.argmax(np.bincount(anywhere.ids[1])) != 0
     large = tables((2.0**23,), (1,))
-    far = draw(large, 1000, [Popularity.uniform(2.0**23)])
+    far = draw(large, 1000, [RowPopularity.uniform(2.0**23)])
     assert far.ids[0].min() >= 0 and far.ids[0].max() < 2**23 and np.unique(far.ids[0]).size > 990
 
 

@@ -113,7 +113,7 @@ def is_handled(code: int, err: str, words: list[str]) -> None:
     assert len(err.splitlines()) <= 25, err
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_any_words_are_answered_or_refused(data: st.DataObject) -> None:
     command = data.draw(st.sampled_from(sorted(OPTIONS)))

@@ -139,7 +139,7 @@ def test_the_text_has_each_number_with_its_source() -> None:
         "if c > 1",
     ):
         assert part in said
-    assert "id_s 1.00 ns assumed" in said and "as in chips h100-sxm --ways" in said
+    assert "id_s 1.00 ns assumed" in said and "as in chip ways --chip h100-sxm" in said
     assert max(map(len, out.splitlines())) <= 100
 
 
@@ -176,9 +176,9 @@ def test_other_answers_end_with_a_line_that_runs(tmp_path: Path) -> None:
     ways = ("chip", "ways", "--chip", "h100-sxm", "--dtype", "fp16", "--pooling", "20")
     for words in (("chip", "plan", *asked), ways):
         code, out, _ = called(*words)
-        line = out.replace("\\\n", " ").split("perfmodel explain ")[-1].splitlines()[0].split()
+        line = out.replace("\\\n", " ").split("perfmodel chip explain ")[-1].splitlines()[0].split()
         assert (code, "--dtype" in line) == (0, True)
-        code, out, err = called("explain", *line)
+        code, out, err = run(*line)
         assert (code, err) == (0, "") and f"{line[0]} on one core of {line[2]}" in out
     changed = called("chip", "ways", "--chip", "h100-sxm", "--set", "id_s=1ns").out
-    assert "perfmodel explain" not in changed
+    assert "perfmodel chip explain" not in changed

@@ -18,8 +18,10 @@ from perfmodel.report import picture_files
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Missing
 from perfmodel.report.figures.names import CHIP, COMPARED, EVERY, FIGURES, OTHERS, PLAN
-from perfmodel.report.page.assemble import block_data, page_html, whole_page
+from perfmodel.report.page import assemble
+from perfmodel.report.page.assemble import block_data, document, page_html, whole_page
 from perfmodel.report.page.plan_page import plan_blocks, plan_page
+from perfmodel.report.page.written import WrittenPage
 
 Cli = Callable[..., Outcome]
 
@@ -75,7 +77,7 @@ def test_a_page_lists_its_own(cli: Cli, page: Path) -> None:
     ("name", "says"),
     [
         ("timeline", ("a figure of a plan", "--report plan.html", "figure timeline --page plan.html")),
-        ("cores", ("one chip", "--on-chip", "figure cores --page cores.html")),
+        ("cores", ("one chip", "chip plan --chip", "figure cores --page cores.html")),
         ("over-gpus", ("more and more GPUs", "figure over-gpus --model")),
         ("compare-needs", ("two machines", "figure compare-needs --compare")),
     ],
@@ -101,6 +103,15 @@ def data_of(path: Path) -> dict[str, Any]:
     found = re.search(r'<script type="application/json" id="data">(.*?)</script>', path.read_text(), re.S)
     assert found
     return dict(json.loads(found[1]))
+
+
+def test_a_written_page_has_the_title_and_the_sources_of_the_page(page: Path) -> None:
+    made, kept = plan_page(_answer(), "perfmodel plan --gpus 4"), WrittenPage.read(page)
+    assert (kept.title, kept.provenance) == (made.title, made.provenance)
+    block = kept.block("balance")
+    assert isinstance(block, Block)
+    one, other = (document(each.alone(block, "perfmodel figure")) for each in (made, kept))
+    assert one == other
 
 
 def test_all_of_them_into_a_folder(cli: Cli, page: Path, tmp_path: Path, monkeypatch: Any) -> None:
@@ -255,7 +266,8 @@ def test_a_page_that_was_changed(cli: Cli, chosen: Path, old: str, new: str, say
 # Pages that are made for it
 
 
-def test_one_of_a_comparison(cli: Cli, tmp_path: Path) -> None:
+def test_one_of_a_comparison(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(assemble, "whole_page", None)  # no page is written on the way
     asked = ("--compare", "h100-sxm-ib", "h200-sxm-ib", "--table-size", "10TB", "--batch", "1024")
     done = cli("figure", "compare-differences", *asked, "--pooling", "32", "--dim", "32", "--json")
     told = json.loads(done.out)

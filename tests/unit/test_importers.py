@@ -337,7 +337,7 @@ _TOKENS = st.sampled_from(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(
     st.one_of(st.text(max_size=300), st.lists(_TOKENS, max_size=60).map(" ".join)),
     st.sampled_from(["a.log", "a.csv"]),

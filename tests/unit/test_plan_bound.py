@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from oracles.plans import exact
-from searches import limited_by_cpu
+from searches import counted_clock
 
 from perfmodel.errors import BadInputError
 from perfmodel.model.exchanges import Exchange
@@ -81,7 +81,7 @@ def test_no_plan_takes_less_than_the_bound(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_the_search_finds_the_best_plan_of_a_small_case(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    limited_by_cpu(monkeypatch)
+    counted_clock(monkeypatch)
     random = np.random.default_rng(100 + seed)
     gpus = int(random.choice([2, 3, 4]))
     tables = random_tables(random, int(random.choice([1, 2, 3])))

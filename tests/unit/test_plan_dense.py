@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -185,17 +184,3 @@ def test_what_cannot_be_used_is_refused_before_a_search(
 ) -> None:
     assert run(["plan", "--model", model, "--gpus", "16", "--dense", "dlrm-dcn"]) == 2
     assert "dlrm-dcnv2" in capsys.readouterr().err
-
-
-def test_other_plans_are_tried_in_the_pipeline() -> None:
-    """benchmarks/overlap_order.py: the plan of the fastest pass, and what others gain in step and pass."""
-    sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
-    try:
-        import overlap_order  # type: ignore[import-not-found]
-    finally:
-        sys.path.pop(0)
-    lines = list(overlap_order.rows(8, 0.3))
-    assert [line[:2] for line in lines] == [["8", "1×"], ["8", "4×"]]
-    for line in lines:
-        step, climbed = (float(line[at].removesuffix(" %")) for at in (4, 6))
-        assert 0 <= step <= climbed < 50

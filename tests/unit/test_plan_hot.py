@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from oracles.plans import exact
-from searches import limited_by_cpu
+from searches import counted_clock
 
 from perfmodel.cli import run
 from perfmodel.errors import BadInputError
@@ -211,7 +211,7 @@ def test_no_plan_with_hot_rows_takes_less_than_the_bound(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_the_search_finds_the_best_plan_with_hot_rows(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    limited_by_cpu(monkeypatch)
+    counted_clock(monkeypatch)
     random = np.random.default_rng(50 + seed)
     tables = skewed(random, 2, 5)
     e = Evaluator.on(MACHINE, tables, int(random.choice([256, 8192])), 2, training=seed % 2 == 0)
@@ -227,7 +227,7 @@ def test_the_search_finds_the_best_plan_with_hot_rows(seed: int, monkeypatch: py
 def test_hot_rows_as_one_more_choice_make_no_plan_worse(
     objective: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    limited_by_cpu(monkeypatch)
+    counted_clock(monkeypatch)
     tables = PlanTables.of(
         TableSet("mine", tuple(Table(f"t{i}", 10**7, 64, 20.0) for i in range(3))), zipf(1.1)
     )
@@ -253,7 +253,7 @@ SKEWED = ("--gpus", "16", "--distribution", "zipf:1.1", "--time-limit", "400ms",
 
 
 def test_a_plan_says_which_hot_rows_are_on_every_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    limited_by_cpu(monkeypatch)
+    counted_clock(monkeypatch)
     tables, file = tmp_path / "tables.csv", tmp_path / "plan.json"
     tables.write_text("rows,dim,pooling,count\n10000000,64,20,3\n", encoding="utf-8")
     code, text, _ = asked("--model", str(tables), *SKEWED, "--out", str(file))

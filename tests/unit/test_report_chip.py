@@ -14,7 +14,7 @@ import pytest
 from cli_calls import mapped
 
 from perfmodel.onechip import blocks as blocks_module
-from perfmodel.onechip.answer import Outcome, outcome_on
+from perfmodel.onechip.answer import ChipAnswer, answer_on
 from perfmodel.plan.tables import PlanTables
 from perfmodel.report.onechip import cores_figure as columns_of
 from perfmodel.report.onechip import mapping_figures as figures
@@ -37,9 +37,9 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def answer(model: Path) -> Outcome:
+def answer(model: Path) -> ChipAnswer:
     ids = zipf(1.05)
-    return outcome_on(
+    return answer_on(
         load_chip("ascend-910"), PlanTables.load(str(model), ids), 512, ids, time_limit_s=0.3, robust=False
     )
 
@@ -56,7 +56,7 @@ def columns(block: Any, axis: str | None) -> dict[int, list[tuple[float, float]]
     return {core: sorted(blocks) for core, blocks in found.items()}
 
 
-def test_columns_are_those_of_the_document(answer: Outcome) -> None:
+def test_columns_are_those_of_the_document(answer: ChipAnswer) -> None:
     told, block = answer.to_dict(), figures.cores(answer)
     before, after = columns(block, None), columns(block, "x2")
     assert set(before) == set(range(32))
@@ -72,7 +72,7 @@ def test_columns_are_those_of_the_document(answer: Outcome) -> None:
     assert max(sum(blocks[-1]) for blocks in after.values()) < told["global_memory_s"]
 
 
-def test_the_rows_to_take_along_are_those_of_the_document(answer: Outcome) -> None:
+def test_the_rows_to_take_along_are_those_of_the_document(answer: ChipAnswer) -> None:
     told, rows = answer.to_dict(), figures.cores(answer).data
     before = [row for row in rows if row["mapping"] == "before"]
     assert [(r["table"], r["way"], r["time_s"]) for r in before] == [
@@ -101,7 +101,7 @@ def test_the_rows_to_take_along_are_those_of_the_document(answer: Outcome) -> No
     }
 
 
-def test_buffers_and_other_ids_are_those_of_the_document(answer: Outcome) -> None:
+def test_buffers_and_other_ids_are_those_of_the_document(answer: ChipAnswer) -> None:
     told = answer.to_dict()
     block = figures.buffers(answer)
     assert [row["held_bytes"] for row in block.data] == told["held_bytes"]
@@ -113,7 +113,7 @@ def test_buffers_and_other_ids_are_those_of_the_document(answer: Outcome) -> Non
         assert list(trace.y) == [each[key] for each in told["sensitivity"]]
 
 
-def test_sentences_change_with_the_data(answer: Outcome) -> None:
+def test_sentences_change_with_the_data(answer: ChipAnswer) -> None:
     slow = replace(answer, batch=replace(answer.batch, seconds=2 * answer.batch.seconds, limit="memory"))
     twice = replace(answer, sensed=(replace(answer.sensed[0], time_s=7.0), *answer.sensed[1:]))
     for one in (answer, slow):
@@ -129,7 +129,7 @@ def test_sentences_change_with_the_data(answer: Outcome) -> None:
     assert figures.buffers(fewer).title == "No core keeps rows in its buffer." != full
 
 
-def test_many_pieces_are_one_block_a_core(answer: Outcome, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_pieces_are_one_block_a_core(answer: ChipAnswer, monkeypatch: pytest.MonkeyPatch) -> None:
     whole, told = columns(figures.cores(answer), "x2"), answer.to_dict()
     monkeypatch.setattr(columns_of, "COLOURED", 1)
     monkeypatch.setattr(blocks_module, "MOST_BLOCKS", 33)
@@ -146,7 +146,7 @@ def test_many_pieces_are_one_block_a_core(answer: Outcome, monkeypatch: pytest.M
 
 
 def test_a_symmetric_mapping_of_many_tables_is_shown_alike(
-    answer: Outcome, monkeypatch: pytest.MonkeyPatch
+    answer: ChipAnswer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     still = replace(answer, symmetric=True)
     whole = still.to_dict()
@@ -160,7 +160,7 @@ def test_a_symmetric_mapping_of_many_tables_is_shown_alike(
         assert one["held_bytes"] == pytest.approx(other["held_bytes"])
 
 
-def test_names_from_files_stay_text(answer: Outcome) -> None:
+def test_names_from_files_stay_text(answer: ChipAnswer) -> None:
     figure = figures.cores(answer).figure
     for trace in figure.data:
         words = [trace.hovertext] if isinstance(trace.hovertext, str) else list(trace.hovertext)
@@ -190,7 +190,7 @@ def test_the_page_is_written_once(model: Path, tmp_path: Path) -> None:
     assert mapped(*words, "--report", str(out), "--force")[0] == 0
 
 
-def test_the_card_claims_no_bound_where_choices_were_not_all_costed(answer: Outcome) -> None:
+def test_the_card_claims_no_bound_where_choices_were_not_all_costed(answer: ChipAnswer) -> None:
     few = replace(answer, cuts=replace(answer.cuts, looked_at=answer.cuts.sample.size - 1))
     assert "no mapping of these cuts is faster" in chip_card(replace(answer, symmetric=False)).sure
     for robust in (False, True):
@@ -203,7 +203,7 @@ def test_the_card_claims_no_bound_where_choices_were_not_all_costed(answer: Outc
 
 @pytest.mark.parametrize("stopped", ["time", "interrupt", "no improvement"])
 @pytest.mark.parametrize("symmetric", [True, False])
-def test_the_card_says_what_the_terminal_says(answer: Outcome, stopped: str, symmetric: bool) -> None:
+def test_the_card_says_what_the_terminal_says(answer: ChipAnswer, stopped: str, symmetric: bool) -> None:
     """Symmetric-GM that waits nowhere, the bound, and what ended the search."""
     loose = replace(answer.in_any_order, seconds=0.5 * answer.global_memory.time_s)
     one = replace(answer, stopped=stopped, symmetric=symmetric, in_any_order=loose)
@@ -223,16 +223,16 @@ def test_the_card_says_what_the_terminal_says(answer: Outcome, stopped: str, sym
     assert "time was up" in " ".join(chip_card(few).notes) and "time was up" not in card
 
 
-def test_sources_name_the_ids_of_their_figure_and_a_command(answer: Outcome) -> None:
+def test_sources_name_the_ids_of_their_figure_and_a_command(answer: ChipAnswer) -> None:
     first, *_, last = figures.chip_blocks(answer)
     assert "ids zipf:1.05, 512 samples" in first.source
     assert "ids zipf:1.05, uniform, one-row, 512 samples" in last.source
     for block in (first, last):
         assert "docs/" not in block.source
-        assert "perfmodel explain WAY --on-chip ascend-910" in block.source
+        assert "perfmodel chip explain WAY --chip ascend-910" in block.source
 
 
-def test_thin_blocks_have_no_outline(answer: Outcome, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_thin_blocks_have_no_outline(answer: ChipAnswer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Outlines of many thin blocks are one white block in the dark."""
     monkeypatch.setattr(columns_of, "_THIN", 0.2)
     block = figures.cores(answer)

@@ -247,7 +247,7 @@ def test_deep_nesting_is_bad_input(tmp_path: Path) -> None:
             load_tables(tmp_path / name)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=300, deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100, deadline=None)
 @given(
     st.sampled_from(["f.csv", "f.yaml", "f.toml"]), st.one_of(st.binary(max_size=200), st.text(max_size=200))
 )
@@ -258,7 +258,7 @@ def test_any_bytes_are_bad_input_or_tables(tmp_path: Path, name: str, raw: bytes
         assert load_tables(path).total_bytes > 0
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=300, deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100, deadline=None)
 @given(st.data())
 def test_damaged_files_are_bad_input_or_tables(tmp_path: Path, data: st.DataObject) -> None:
     name, text = data.draw(st.sampled_from([("f.csv", CSV), ("f.yaml", YAML), ("f.toml", TOML)]))

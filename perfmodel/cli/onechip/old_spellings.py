@@ -13,7 +13,7 @@ _OF_BOTH = ("chip", "batch", "alpha", "distribution", "settings", "as_json")
 _PLAN = (*_OF_BOTH, "model", "robust", "time_limit", "seed", "report", "force")
 _EXPLAIN = (*_OF_BOTH, "rows", "dim", "dtype", "pooling")
 _WAYS = ("GM", "L1", "GM-UB", "L1-UB")
-_EXAMPLE = "--on-chip ascend-910 --rows 100000"
+_EXAMPLE = "--chip ascend-910 --rows 100000"
 
 OnChipOption = Annotated[str | None, typer.Option("--on-chip", hidden=True)]
 RobustOption = Annotated[bool, typer.Option("--robust", hidden=True)]
@@ -42,7 +42,7 @@ def explain_on_chip(context: typer.Context) -> None:
 def plan_without_chip(*, robust: bool) -> None:
     """Limits: an option of ``--on-chip`` without it -> BadInputError"""
     if robust:
-        raise BadInputError("--robust is of mappings to cores.", "give --on-chip CHIP, or leave it out.")
+        raise BadInputError("--robust is of mappings to cores.", "ask perfmodel chip plan, or leave it out.")
 
 
 def explain_without_chip(step: str, rows: str | None) -> None:
@@ -51,11 +51,11 @@ def explain_without_chip(step: str, rows: str | None) -> None:
     if name in _WAYS:
         raise BadInputError(
             f"{name} is a way to look a table up on a core of a chip.",
-            f"say which: perfmodel explain {name} {_EXAMPLE}",
+            f"say which: perfmodel chip explain {name} {_EXAMPLE}",
         )
     if rows is not None:
         raise BadInputError(
-            "--rows is of a table on a chip.", f"give --on-chip CHIP: perfmodel explain GM {_EXAMPLE}"
+            "--rows is of a table on a chip.", f"ask of the chip: perfmodel chip explain GM {_EXAMPLE}"
         )
 
 

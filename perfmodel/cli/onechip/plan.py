@@ -30,7 +30,7 @@ from perfmodel.cli.typed_line import TypedLine
 from perfmodel.errors import BadInputError
 
 if TYPE_CHECKING:
-    from perfmodel.onechip.answer import Outcome
+    from perfmodel.onechip.answer import ChipAnswer
 
 _DEFAULT_BATCH = "1024"
 _MOST_SAMPLES = 2**31
@@ -82,7 +82,7 @@ def plan(
         raise BadInputError(
             "which tables?", "give --model, e.g. --model mlperf-dlrm-dcnv2 (perfmodel models lists them)"
         )
-    from perfmodel.onechip.answer import outcome_on
+    from perfmodel.onechip.answer import answer_on
     from perfmodel.plan.tables import PlanTables
     from perfmodel.units import parse_count, parse_time
 
@@ -94,7 +94,7 @@ def plan(
     box = chip_of(chip, settings, "local_bytes=1MiB")
     tables = PlanTables.load(model, ids)
     with _ended_by_ctrl_c() as stop:
-        answer = outcome_on(
+        answer = answer_on(
             box, tables, samples, ids, stop=stop, time_limit_s=limit_s, seed=seed, robust=robust
         )
         _deliver(answer, report, TypedLine.of(context), as_json=as_json)
@@ -103,7 +103,7 @@ def plan(
         raise SaidError(STOPPED)
 
 
-def _deliver(answer: Outcome, page: Path | None, typed: TypedLine, *, as_json: bool) -> None:
+def _deliver(answer: ChipAnswer, page: Path | None, typed: TypedLine, *, as_json: bool) -> None:
     """The page first, with the line that makes it again in any folder, then the answer."""
     from perfmodel.onechip.memory import too_large
     from perfmodel.report.onechip.mapping_text import mapping_text

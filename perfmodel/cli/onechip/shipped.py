@@ -72,7 +72,7 @@ def _check(name: str | None, ways: bool, shape: dict[str, str | None], settings:
     typed = [option for option, value in shape.items() if value is not None]
     if typed and not ways:
         raise BadInputError(f"{typed[0]} belongs to --ways.", "add --ways, or leave it out.")
-    if name is None and (ways or settings):
-        raise BadInputError(
-            f"{'--ways' if ways else '--set'} is of one chip.", "name it: perfmodel chips ascend-910 --ways"
-        )
+    if name is None and ways:
+        raise BadInputError("--ways is of one chip.", "name it: perfmodel chip ways --chip ascend-910")
+    if name is None and settings:
+        raise BadInputError("--set is of one chip.", "name it: perfmodel chips ascend-910")

@@ -69,7 +69,7 @@ def simulate(
       perfmodel chip simulate --chip h100-sxm --model criteo-kaggle --table t4 --one-core
       perfmodel chip simulate --chip ascend-910 --model mine.csv --trace ids.npz --table users
     """
-    from perfmodel.onechip.answer import outcome_on
+    from perfmodel.onechip.answer import answer_on
     from perfmodel.onechip.cost import ChipCost
     from perfmodel.onechip.ids import popularities
     from perfmodel.onechip.memory import too_large
@@ -101,7 +101,7 @@ def simulate(
         drawn, said = given if trace is not None else draw(tables, samples, popular, seed), []
         found, notes = _tables(cost, drawn, tables, table, way, one_core, seed)
     else:
-        answer = outcome_on(box, tables, samples, ids, time_limit_s=limit_s, seed=seed)
+        answer = answer_on(box, tables, samples, ids, time_limit_s=limit_s, seed=seed)
         found = replay_mappings(answer, seed=seed)
         notes, said = _mapping_notes(found), owned_words(answer)
     said += off_words(found)

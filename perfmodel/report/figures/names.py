@@ -86,7 +86,7 @@ CHIP = Others(
         "buffers": "what the buffers of the cores hold",
         "ids": "the same mapping with other ids",
     },
-    "perfmodel plan --model criteo-kaggle --on-chip ascend-910 --report cores.html\n"
+    "perfmodel chip plan --chip ascend-910 --model criteo-kaggle --report cores.html\n"
     "perfmodel figure {name} --page cores.html",
 )
 OTHERS = (GPUS, COMPARED, PLAN, CHIP)

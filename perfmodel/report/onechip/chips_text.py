@@ -32,7 +32,7 @@ def chips_text(chips: Sequence[Chip]) -> str:
             facts([(chip.name, chip.title) for chip in chips], indent=1),
             paragraph(
                 "perfmodel chips NAME shows every value with its source; "
-                "--ways where each way to look up wins."
+                "perfmodel chip ways --chip NAME where each way to look up wins."
             ),
         ]
     )

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from perfmodel.onechip.answer import Outcome
+from perfmodel.onechip.answer import ChipAnswer
 from perfmodel.onechip.work import WAYS
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Switch
@@ -31,7 +31,7 @@ _FEW = 12  # cores that have a number each
 _BEFORE, _AFTER = "symmetric-GM", "this mapping"
 
 
-def cores(answer: Outcome) -> Block:
+def cores(answer: ChipAnswer) -> Block:
     """Time of each core, a block for each piece of a table, before (symmetric-GM) and after, on one scale.
 
     Limits: more than ``chip.blocks.MOST_BLOCKS`` pieces -> those of small tables are one block a core
@@ -70,7 +70,7 @@ def cores(answer: Outcome) -> Block:
     )
 
 
-def _cores_title(answer: Outcome) -> str:
+def _cores_title(answer: ChipAnswer) -> str:
     before, after = answer.global_memory.time_s, answer.time_s
     at = int(np.argmax(answer.core_s))
     ratio = f"{format_ratio(before / after)} as fast"
@@ -88,7 +88,7 @@ def _cores_title(answer: Outcome) -> str:
     )
 
 
-def _after(answer: Outcome) -> list[dict[str, Any]]:
+def _after(answer: ChipAnswer) -> list[dict[str, Any]]:
     """A row for each block, in the order of the cores."""
     found = []
     for block in answer.blocks:
@@ -113,7 +113,7 @@ def _after(answer: Outcome) -> list[dict[str, Any]]:
     return found
 
 
-def _cores_data(answer: Outcome, rows: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], ...]:
+def _cores_data(answer: ChipAnswer, rows: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], ...]:
     """Before: one row a table, of every core; after: one a piece."""
     found: list[dict[str, Any]] = []
     for at, name in enumerate(answer.tables.names):
@@ -137,7 +137,7 @@ def _cores_data(answer: Outcome, rows: Sequence[dict[str, Any]]) -> tuple[dict[s
     return tuple(found)
 
 
-def _largest(answer: Outcome, rows: Iterable[dict[str, Any]]) -> list[int]:
+def _largest(answer: ChipAnswer, rows: Iterable[dict[str, Any]]) -> list[int]:
     """Tables, first those that have the largest share of either mapping, last those shown together."""
     before = answer.global_memory.table_s
     after = np.zeros(len(answer.tables))
@@ -154,7 +154,7 @@ def _largest(answer: Outcome, rows: Iterable[dict[str, Any]]) -> list[int]:
 
 def _draw(
     figure: Any,
-    answer: Outcome,
+    answer: ChipAnswer,
     tables: Sequence[int],
     rows: Sequence[dict[str, Any]],
     order: Sequence[int],
@@ -230,7 +230,7 @@ def _stacked(
     return found
 
 
-def _before_hover(answer: Outcome, tables: Sequence[int], name: str, time_s: float) -> str:
+def _before_hover(answer: ChipAnswer, tables: Sequence[int], name: str, time_s: float) -> str:
     share = f"{format_time(time_s)}, as on every core"
     slice_ = f"a slice of {format_count(answer.cost.batch / answer.cost.chip.cores)} of {_samples(answer)}"
     if len(tables) > 1:
@@ -247,7 +247,7 @@ def _before_hover(answer: Outcome, tables: Sequence[int], name: str, time_s: flo
     )
 
 
-def _samples(answer: Outcome) -> str:
+def _samples(answer: ChipAnswer) -> str:
     return counted(int(answer.cost.batch), "sample")
 
 
@@ -277,7 +277,7 @@ def _after_hover(row: dict[str, Any]) -> str:
     )
 
 
-def _frame(figure: Any, answer: Outcome, factor: float, unit: str) -> None:
+def _frame(figure: Any, answer: ChipAnswer, factor: float, unit: str) -> None:
     """Two halves with one scale of time, and a line at the time of a batch in each."""
     last = answer.cost.chip.cores - 0.5
     whole = {"dtick": 1} if last < _FEW else {}
@@ -336,12 +336,12 @@ def _colour(rank: int) -> str:
     return one if rank < 7 else style.faded(one, 0.5)
 
 
-def chip_source(answer: Outcome, ids: Sequence[str] = ()) -> str:
+def chip_source(answer: ChipAnswer, ids: Sequence[str] = ()) -> str:
     """Where the numbers come from, under every figure;  ids  of the figure, (): those of the answer."""
     chip, which = answer.cost.chip, ", ".join(ids or [answer.ids.name])
     typed = chip.name if chip.name in list_chips() else "FILE"
     return (
         f"Modelled, not measured: values of chip {chip.name}, ids {which}, "
-        f"{_samples(answer)}; equations: perfmodel explain WAY --on-chip {typed} --rows N, WAY one of "
+        f"{_samples(answer)}; equations: perfmodel chip explain WAY --chip {typed} --rows N, WAY one of "
         f"{', '.join(way.label for way in WAYS)}."
     )

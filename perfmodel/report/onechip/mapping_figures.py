@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from perfmodel.onechip.answer import Outcome
+from perfmodel.onechip.answer import ChipAnswer
 from perfmodel.onechip.batch import LIMIT_WORDS
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block
@@ -17,12 +17,12 @@ from perfmodel.units import format_bytes, format_fraction, format_ratio, format_
 BUFFERS, IDS = "buffers", "ids"
 
 
-def chip_blocks(answer: Outcome) -> tuple[Block, ...]:
+def chip_blocks(answer: ChipAnswer) -> tuple[Block, ...]:
     """All figures of a mapping, in the order of the reader's questions."""
     return cores(answer), buffers(answer), other_ids(answer)
 
 
-def buffers(answer: Outcome) -> Block:
+def buffers(answer: ChipAnswer) -> Block:
     """Bytes of rows in the buffer of each core, beside its size."""
     held, room = answer.held_bytes, answer.cost.chip.value("local_bytes")
     import plotly.graph_objects as go
@@ -70,7 +70,7 @@ _COLUMNS = (
 )
 
 
-def other_ids(answer: Outcome) -> Block:
+def other_ids(answer: ChipAnswer) -> Block:
     """The same mappings with other ids: the best case, the worst case, and how far they are apart."""
     import plotly.graph_objects as go
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html import escape
 
-from perfmodel.onechip.answer import Outcome
+from perfmodel.onechip.answer import ChipAnswer
 from perfmodel.onechip.batch import LIMIT_WORDS
 from perfmodel.onechip.memory import too_large
 from perfmodel.report.onechip.mapping_figures import chip_blocks
@@ -21,7 +21,7 @@ from perfmodel.report.page.sources import code, named, values, versions
 from perfmodel.units import counted, format_bytes, format_fraction, format_ratio, format_time
 
 
-def chip_page(answer: Outcome, command: str) -> Page:
+def chip_page(answer: ChipAnswer, command: str) -> Page:
     """One card and its figures, nothing to choose.
 
     command  searches again and writes the page
@@ -35,7 +35,7 @@ def chip_page(answer: Outcome, command: str) -> Page:
     )
 
 
-def chip_card(answer: Outcome) -> Card:
+def chip_card(answer: ChipAnswer) -> Card:
     """The speed-up, what limits, what could be left to gain."""
     time_s, chip = answer.time_s, answer.cost.chip
     gathered, fitting = answer.global_memory.time_s, answer.best_symmetric.time_s
@@ -60,7 +60,7 @@ def chip_card(answer: Outcome) -> Card:
     return Card(sentence, times, sure, notes=notes)
 
 
-def _left(answer: Outcome) -> str:
+def _left(answer: ChipAnswer) -> str:
     least, gap = answer.bound_s, answer.gap
     if answer.symmetric:
         own = f"it is that one: with tables of their own, cores would take {format_time(answer.owned_s)}"
@@ -77,12 +77,12 @@ def _left(answer: Outcome) -> str:
     return f"no mapping of these cuts is faster than {bound}: at most {format_fraction(gap)} is left to gain"
 
 
-def _no_bound(answer: Outcome) -> str:
+def _no_bound(answer: ChipAnswer) -> str:
     words = no_bound(answer).rstrip(".")
     return words if words.startswith("Ctrl") else words[0].lower() + words[1:]
 
 
-def provenance(answer: Outcome, command: str) -> str:
+def provenance(answer: ChipAnswer, command: str) -> str:
     """HTML of the chip, its values with their sources, and the command."""
     chip = answer.cost.chip
     return "\n".join(

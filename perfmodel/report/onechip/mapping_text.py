@@ -1,12 +1,12 @@
-"""The answer of ``perfmodel plan --on-chip`` as a person reads it: how long, how good, what goes where."""
+"""The answer of ``perfmodel chip plan`` as a person reads it: how long, how good, what goes where."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from perfmodel.onechip.answer import Outcome, Sensed
+from perfmodel.onechip.answer import ChipAnswer, Sensed
 from perfmodel.onechip.batch import LIMIT_WORDS
-from perfmodel.onechip.groups import Group
+from perfmodel.onechip.groups import AlikeTables
 from perfmodel.report.onechip.ways_text import explain_line
 from perfmodel.report.terminal import facts, paragraph, sides, table, unbroken
 from perfmodel.units import (
@@ -38,13 +38,13 @@ _LEGEND = {
 }
 
 
-def mapping_text(answer: Outcome) -> str:
+def mapping_text(answer: ChipAnswer) -> str:
     """The whole screen."""
     parts = [headline(answer), core_lines(answer), placements(answer), sensitivity(answer), footer(answer)]
     return "\n\n".join(part for part in parts if part)
 
 
-def headline(answer: Outcome) -> str:
+def headline(answer: ChipAnswer) -> str:
     """Time, speed-up over the symmetric mappings, gap to the bound, samples per second."""
     time_s, batch, chip = answer.time_s, int(answer.cost.batch), answer.cost.chip
     first = (
@@ -62,12 +62,12 @@ def headline(answer: Outcome) -> str:
     return "\n".join([sides(first, per_s), *(paragraph(f"     {words}") for words in said if words)])
 
 
-def longer(answer: Outcome) -> str:
+def longer(answer: ChipAnswer) -> str:
     """The option with which the search would be ``_LONGER`` times as long."""
     return f"--time-limit {max(1, round(_LONGER * answer.mapped.seconds))}s"
 
 
-def short_of_time(answer: Outcome) -> str:
+def short_of_time(answer: ChipAnswer) -> str:
     """That time was up far from the bound, and what to do.
 
     Limits: ended by something else, or near the bound -> nothing;  no bound -> as if it were far
@@ -80,7 +80,7 @@ def short_of_time(answer: Outcome) -> str:
     )
 
 
-def waits_nowhere(answer: Outcome) -> str:
+def waits_nowhere(answer: ChipAnswer) -> str:
     """The speed-up over symmetric-GM whose cores do not wait for each other; nothing where it is as slow."""
     loose = answer.in_any_order.seconds
     if loose >= answer.global_memory.time_s * _WORTH_SAYING:
@@ -90,14 +90,14 @@ def waits_nowhere(answer: Outcome) -> str:
     )
 
 
-def no_bound(answer: Outcome) -> str:
+def no_bound(answer: ChipAnswer) -> str:
     """Why nothing is said of other mappings; of a time limit ``short_of_time`` says what would help."""
     if answer.stopped == "interrupt":
         return "Ctrl-C ended the costing of choices: no bound. A longer search may be faster."
     return "The time limit ended the costing of choices: no bound."
 
 
-def bound_words(answer: Outcome) -> str:
+def bound_words(answer: ChipAnswer) -> str:
     """What could be left to gain, in a sentence or two; without a bound why there is none."""
     least, gap = answer.bound_s, answer.gap
     if answer.symmetric:
@@ -117,14 +117,14 @@ def bound_words(answer: Outcome) -> str:
     )
 
 
-def any_mapping(answer: Outcome, least: float) -> str:
+def any_mapping(answer: ChipAnswer, least: float) -> str:
     """What a batch takes at least, in a few words; of an answer that takes no more, that it is the best."""
     if least >= answer.time_s:
         return "no mapping of these cuts is faster"
     return f"whatever the mapping, a batch takes {format_time(least)} or more"
 
 
-def core_lines(answer: Outcome) -> str:
+def core_lines(answer: ChipAnswer) -> str:
     """What limits, how busy the cores are, and what their buffers hold."""
     core_s = answer.core_s
     shared = {name: value for name, value in answer.batch.shared_s.items() if value > 0}
@@ -152,7 +152,7 @@ def core_lines(answer: Outcome) -> str:
     )
 
 
-def by_chance(answer: Outcome) -> str:
+def by_chance(answer: ChipAnswer) -> str:
     """What a batch takes beyond its busiest core, where cores decide: one of them has bad luck."""
     most = float(answer.core_s.max())
     if answer.symmetric or answer.limit != "core" or answer.time_s <= most * (1 + _WORTH_A_WORD):
@@ -163,7 +163,7 @@ def by_chance(answer: Outcome) -> str:
     )
 
 
-def _buffers(answer: Outcome) -> str:
+def _buffers(answer: ChipAnswer) -> str:
     chip, held = answer.cost.chip, answer.held_bytes
     room = chip.value("local_bytes")
     at = int(np.argmax(held))
@@ -176,7 +176,7 @@ def _buffers(answer: Outcome) -> str:
     return f"{text}; copied anew for each batch"
 
 
-def placements(answer: Outcome) -> str:
+def placements(answer: ChipAnswer) -> str:
     """One line for equal tables that are cut alike."""
     rows = [_line(answer, group) for group in answer.groups[:_MOST_GROUPS]]
     headers = ["table", "rows", "way", "cut", "cores", "core time", "saves", "because", "next best"]
@@ -197,7 +197,7 @@ def placements(answer: Outcome) -> str:
     return text + (f"\n … and {left} more groups of tables (--json has all)" if left else "")
 
 
-def _line(answer: Outcome, group: Group) -> list[str]:
+def _line(answer: ChipAnswer, group: AlikeTables) -> list[str]:
     t, cut = group.tables[0], group.cut
     more = f" +{len(group.tables) - 1}" if len(group.tables) > 1 else ""
     parts = f"{cut.row_parts}×{cut.col_parts}×{cut.slices}" if cut and cut.row_parts else "-"
@@ -215,12 +215,12 @@ def _line(answer: Outcome, group: Group) -> list[str]:
     ]
 
 
-def _cores(answer: Outcome, group: Group) -> str:
+def _cores(answer: ChipAnswer, group: AlikeTables) -> str:
     count = group.cores.size
     return "all" if count == answer.cost.chip.cores else f"{count}" if count > 1 else f"#{group.cores[0]}"
 
 
-def next_best(group: Group, rows: float, batch_s: float) -> str:
+def next_best(group: AlikeTables, rows: float, batch_s: float) -> str:
     """The best other way; where it is the same one, of how many of the table's ``rows``.
 
     Limits: less than ``_AS_FAST`` of a batch of ``batch_s`` -> as fast;  the search had no time for it -> not
@@ -239,7 +239,7 @@ def next_best(group: Group, rows: float, batch_s: float) -> str:
     return unbroken(f"{'' if why.whole else '~'}{more} {why.other.way.label}") + size
 
 
-def sensitivity(answer: Outcome) -> str:
+def sensitivity(answer: ChipAnswer) -> str:
     """The same mapping with other ids, best and worst."""
     rows = [_sensed(each, answer) for each in answer.sensed]
     spread = [_spread([getattr(each, name) for each in answer.sensed]) for name in _COLUMNS]
@@ -252,7 +252,7 @@ def sensitivity(answer: Outcome) -> str:
 _COLUMNS = ("global_memory_s", "best_symmetric_s", "time_s")
 
 
-def _sensed(each: Sensed, answer: Outcome) -> list[str]:
+def _sensed(each: Sensed, answer: ChipAnswer) -> list[str]:
     mark = " (made for)" if each.ids == answer.ids and not answer.robust else ""
     times = [format_time(getattr(each, name)) for name in _COLUMNS]
     return [each.ids.name + mark, *times, format_ratio(each.global_memory_s / each.time_s), each.limit]
@@ -262,12 +262,12 @@ def _spread(times: list[float]) -> str:
     return format_ratio(max(times) / min(times))
 
 
-def ended(answer: Outcome) -> str:
+def ended(answer: ChipAnswer) -> str:
     """What ended the search, where something did before it found nothing better."""
     return _ENDED[answer.stopped]
 
 
-def not_looked_at(answer: Outcome) -> list[str]:
+def not_looked_at(answer: ChipAnswer) -> list[str]:
     """What the search had no time for."""
     left = answer.cuts.sample.size - answer.cuts.looked_at
     if left <= 0:
@@ -275,7 +275,7 @@ def not_looked_at(answer: Outcome) -> list[str]:
     return [f"{counted(left, 'kind')} of tables are left in global memory: time was up (--time-limit)"]
 
 
-def footer(answer: Outcome) -> str:
+def footer(answer: ChipAnswer) -> str:
     """Where the numbers come from, and how long it took."""
     chip = answer.cost.chip
     parts = [f"Chip {chip.name}: perfmodel chips {chip.name} has each value with its source"]

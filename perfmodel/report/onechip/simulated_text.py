@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from perfmodel.onechip.answer import Outcome
+from perfmodel.onechip.answer import ChipAnswer
 from perfmodel.onechip.replay import MOST_REQUESTS, Replayed
 from perfmodel.report.onechip.mapping_text import longer
 from perfmodel.report.terminal import facts, paragraph, table
@@ -15,7 +15,7 @@ from perfmodel.units import format_bytes, format_count, format_fraction, format_
 _OFF = 0.25
 
 
-def owned_words(answer: Outcome) -> list[str]:
+def owned_words(answer: ChipAnswer) -> list[str]:
     """Why no mapping is simulated where cores own tables, or that another search may find another one."""
     late = answer.stopped == "time"
     if not answer.symmetric:

@@ -7,7 +7,7 @@ import shlex
 import numpy as np
 
 from perfmodel.onechip.batch import LIMIT_WORDS
-from perfmodel.onechip.explain import Part, WayExplained
+from perfmodel.onechip.explain import StepExplained, WayExplained
 from perfmodel.onechip.ways import WaysMap
 from perfmodel.onechip.work import WAYS, Way
 from perfmodel.passes.terms import Term
@@ -76,12 +76,12 @@ def explain_line(
     pooling: float,
     ids: Distribution,
 ) -> str:
-    """``perfmodel explain`` of a way, to copy. Limits: a chip of a file, or a changed one -> nothing"""
+    """``perfmodel chip explain`` of a way, to copy. Limits: a chip of a file, or a changed one -> nothing"""
     dtype = {4.0: "", 2.0: " --dtype fp16"}.get(element_bytes)
     if chip.name not in list_chips() or chip.overrides or dtype is None:
         return ""
-    words = f"perfmodel explain {way.label} --on-chip {chip.name} --rows {rows:.0f} --dim {dim:.0f}{dtype}"
-    words += f" --batch {batch} --pooling {pooling:g}"
+    words = f"perfmodel chip explain {way.label} --chip {chip.name} --rows {rows:.0f} --dim {dim:.0f}"
+    words += f"{dtype} --batch {batch} --pooling {pooling:g}"
     return command_lines(words if ids == UNIFORM else f"{words} --distribution {shlex.quote(ids.name)}")
 
 
@@ -114,7 +114,7 @@ def _numbers(terms: tuple[Term, ...]) -> str:
     return table(["term", "value", "meaning"], rows, left=(0, 1, 2))
 
 
-def _part(number: int, part: Part) -> str:
+def _part(number: int, part: StepExplained) -> str:
     head = f"{number}. {part.title}: {format_time(part.time_s)}"
     if part.wait_s > 0 and part.busy_s > 0:
         head += (
@@ -133,12 +133,12 @@ def _part(number: int, part: Part) -> str:
 
 def _sum(found: WayExplained) -> str:
     whole = " + ".join(format_time(part.time_s) for part in found.parts)
-    lines = [f"{whole} = {format_time(found.time_s)}, as in chips {found.chip.name} --ways"]
+    lines = [f"{whole} = {format_time(found.time_s)}, as in chip ways --chip {found.chip.name}"]
     if found.preload_s > 0:
         lines.append(f"rows that stay are copied once, in {format_time(found.preload_s)}, and not in a batch")
     lines.append(
         f"a batch of nothing else takes {format_time(found.batch_s)}, "
-        f"which {LIMIT_WORDS[found.limit]} decides: what simulate --one-core predicts"
+        f"which {LIMIT_WORDS[found.limit]} decides: what chip simulate --one-core predicts"
     )
     return "Together\n" + "\n".join(paragraph(line, indent=_INDENT) for line in lines)
 
