@@ -15,6 +15,7 @@ from perfmodel.collectives.spreads import LARGEST_BYTES
 from perfmodel.collectives.tables import LIMITS, Table, build_table
 from perfmodel.errors import BadInputError
 from perfmodel.model.collectives import bus_factor
+from perfmodel.model.laws import LAW_UNKNOWNS
 from perfmodel.schema.calibration import Calibration, load_calibration
 from perfmodel.schema.evidence import COLLECTIVES, Backend, Clock, Evidence
 from perfmodel.schema.machine import Machine, list_machines, load_machine
@@ -66,7 +67,8 @@ class CollectiveModel:
         """The shipped calibration for this machine, or the one that is named or lies at a path.
 
         Prefers the calibration marked as preferred, then the newest version; ``clock`` narrows the choice.
-        Raises BadInputError for an unknown backend or clock, NoCalibrationError when nothing fits.
+        Raises BadInputError for an unknown backend or clock, or a file whose laws another version of this
+        program fitted, NoCalibrationError when nothing fits.
         """
         library = Backend(_member([str(item) for item in Backend], backend, "backend"))
         wanted = None if clock is None else Clock(_member([str(item) for item in Clock], clock, "clock"))
@@ -74,6 +76,7 @@ class CollectiveModel:
             chosen, borrowed = choose_calibration(machine, library, wanted)
             return CollectiveModel(machine, chosen, borrowed)
         chosen = load_calibration(calibration)
+        _check_laws(chosen, calibration)
         if chosen.backend != library or (wanted is not None and chosen.clock != wanted):
             raise BadInputError(
                 f"calibration {chosen.calibration_id} is {chosen.backend} at clock {chosen.clock}, "
@@ -237,6 +240,24 @@ def _member(known: list[str], text: str, what: str) -> str:
     if str(text) not in known:
         raise BadInputError(f"unknown {what} {str(text)!r}.", f"known: {', '.join(known)}.")
     return str(text)
+
+
+def _check_laws(calibration: Calibration, name: str | Path) -> None:
+    """Refuse laws with other unknowns than those of this version of the program."""
+    for law in calibration.laws:
+        known = LAW_UNKNOWNS[law.law]
+        if tuple(law.names) == known:
+            continue
+        parts = {
+            "without": [each for each in known if each not in law.names],
+            "with": [each for each in law.names if each not in known],
+        }
+        apart = "; ".join(f"{what} {', '.join(names)}" for what, names in parts.items() if names)
+        raise BadInputError(
+            f"calibration {name}: the unknowns of law {law.law} are not those of this version of the program "
+            f"({apart or 'in another order'}).",
+            "fit it again from its samples: perfmodel import LOG… --out FILE, or perfmodel calibrate.",
+        )
 
 
 def _check(size: Floats, ranks: Floats, node: Floats) -> None:

@@ -10,8 +10,7 @@ import numpy.typing as npt
 from scipy.optimize import least_squares
 
 from perfmodel.collectives.stored import LAW_TIMES, step_constants
-from perfmodel.model import laws
-from perfmodel.model.laws import Group
+from perfmodel.model.laws import LAW_UNKNOWNS, Group
 from perfmodel.schema.calibration import Law
 from perfmodel.schema.machine import Machine
 from perfmodel.schema.priors import Belief, Priors
@@ -42,7 +41,6 @@ _NETWORK = (
     "rendezvous_s",
     "remote_peer_bytes_per_s",
 )
-_LAW_NAMES = {"ring_tree": laws.RING_TREE, "pairwise": laws.PAIRWISE}
 
 
 @dataclass(frozen=True)
@@ -62,7 +60,7 @@ def prior_of(law: str, machine: Machine, priors: Priors) -> tuple[Floats, Floats
     beliefs = {**priors.ring_tree} if law == "ring_tree" else {**priors.pairwise}
     if law != "ring_tree" and network is not None:
         beliefs |= network.pairwise
-    ordered = [beliefs[name] for name in _LAW_NAMES[law]]
+    ordered = [beliefs[name] for name in LAW_UNKNOWNS[law]]
     centre = [np.log(belief.value * _scale(belief, machine)) for belief in ordered]
     return np.array(centre), np.array([belief.log_sd for belief in ordered])
 
@@ -88,7 +86,7 @@ def sibling_prior(
     if like is None or like_machine is None:
         return centre, spread
     base, _ = prior_of(law, like_machine, priors)
-    for i, name in enumerate(_LAW_NAMES[law]):
+    for i, name in enumerate(LAW_UNKNOWNS[law]):
         network = name in _NETWORK and (whole or like.fitted_domains >= _SEVERAL)
         if whole or network:
             centre[i] += np.log(like.values[i]) - base[i]
@@ -103,7 +101,7 @@ def _share_cards(law: str, centre: Floats, spread: Floats, fitted: Sequence[Law]
     name = "nic_bytes_per_s"
     for other in fitted:
         if other.fitted_domains >= _SEVERAL:
-            i = _LAW_NAMES[law].index(name)
+            i = LAW_UNKNOWNS[law].index(name)
             centre[i] = np.log(other.values[other.names.index(name)])
             spread[i] = priors.uncertainty.card_log_sd
 
@@ -154,7 +152,7 @@ def fit_law(
     return Law(
         law="ring_tree" if law == "ring_tree" else "pairwise",
         collectives=sorted({cell.collective for cell in cells}),
-        names=list(_LAW_NAMES[law]),
+        names=list(LAW_UNKNOWNS[law]),
         values=[rounded(v) for v in np.exp(best.x)],
         log_covariance=[[round(float(v), _VARIANCE_DECIMALS) + 0.0 for v in row] for row in covariance],
         residual_log_sd=rounded(float(1.4826 * np.median(np.abs(scatter))), 3),

@@ -62,6 +62,9 @@ PAIRWISE = (
 )
 """Unknowns of the pairwise law."""
 
+LAW_UNKNOWNS = {"ring_tree": RING_TREE, "pairwise": PAIRWISE}
+"""Unknowns of each law by its name, in their order."""
+
 
 @dataclass(frozen=True)
 class StepConstants:

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfmodel import resources
+from perfmodel.collectives.estimate import CollectiveModel
 from perfmodel.errors import BadInputError, NoCalibrationError, PerfmodelError
 from perfmodel.fit.build import Identity, fit_calibration
 from perfmodel.fit.links import LAW_TIMES, Cell, fit_law, step_constants
@@ -177,6 +178,23 @@ def test_unordered_anchors_are_refused(tmp_path: Path) -> None:
     path.write_text(json.dumps(document), encoding="utf-8")
     with pytest.raises(BadInputError, match="decrease"):
         read_calibration(path)
+
+
+@pytest.mark.parametrize("change", ["one less", "another name"])
+def test_a_law_with_other_unknowns_is_to_be_fitted_again(tmp_path: Path, change: str) -> None:
+    document = _document()
+    law = document["laws"][0]  # type: ignore[index]
+    law["names"][-1] = "first_step_s"
+    if change == "one less":
+        law.update({name: law[name][:-1] for name in ("names", "values")})
+        law["log_covariance"] = [row[:-1] for row in law["log_covariance"][:-1]]
+    path = tmp_path / "c.json"
+    path.write_text(json.dumps(document), encoding="utf-8")
+    with pytest.raises(BadInputError, match=r"c\.json.*unknowns") as refused:
+        CollectiveModel.load(load_machine("gh200-slingshot"), calibration=path)
+    assert "perfmodel import" in str(refused.value.next_step) and "without remote_peer_bytes_per_s" in str(
+        refused.value
+    )
 
 
 @settings(max_examples=40, deadline=None)

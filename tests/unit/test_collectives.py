@@ -160,7 +160,9 @@ def test_a_protocol_that_is_overrated_is_taken_though_it_is_slow() -> None:
     group, size = Group.of(8, 8), np.array([0.0])
     overrated = RING.copy()
     overrated[laws.RING_TREE.index("ll128_choice_ratio")] = np.log(0.1)
-    assert laws.ring_tree_time(overrated, STEPS, "all_gather", group, size) == pytest.approx((14 + 7 * 2) * US)
+    assert laws.ring_tree_time(overrated, STEPS, "all_gather", group, size) == pytest.approx(
+        (14 + 7 * 2) * US
+    )
 
 
 def test_pairwise_law_limits() -> None:
