@@ -152,7 +152,7 @@ def ring_tree_latencies(
     b_k and the ratios on inside_k and network_k are unknowns; in a ring over several domains a step inside
     costs at least the network overhead, o_k overhead_k, because the ring turns at the pace of its proxies;
     h is what one more GPU in the switch's domain adds, where each is the head of a part
-    Source: NVIDIA/nccl src/graph/tuning.cc, src/device/all_reduce.h; docs/model.md#rings-and-trees-nccl
+    Source: NVIDIA/nccl src/graph/tuning.cc, src/device/all_reduce.h; docs/model.md#rings
     Limits: N = 1 -> no network term;  G = 2, one domain, ring -> base + inside (all_reduce 2 inside)
     """
     value = np.exp(log_unknowns)
@@ -209,13 +209,12 @@ def ring_tree_time(
 ) -> Floats:
     """Time of a ring-or-tree collective: that of the (algorithm, protocol) that NCCL takes.
 
-        t_k(S) = base_k + ( hops_k^q + (S f / bandwidth_k)^q )^(1/q)
-        t(S)   = t_k of the least c_k t_k                                                    [s]
+        t(S) = b_k base_k + ( hops_k^q + (S f / bandwidth_k)^q )^(1/q)                       [s]
 
-    S    payload_bytes [bytes], any shape;  f  ``bus_factor``;  q  how far hops and bytes overlap
-    c_k  what NCCL's table expects over what it gets: it takes what its own table says is the fastest.
-         The corners are rounded (``collectives.chosen_time``)
-    Source: NVIDIA/nccl src/graph/tuning.cc (ncclTopoGetAlgoTime); docs/model.md#rings-and-trees-nccl
+    S  payload_bytes [bytes], any shape;  f  ``bus_factor``;  q  how far hops and bytes overlap
+    k  the candidate with the least c_k t_k: NCCL takes what its own table says is the fastest, and c_k is
+       what that table expects over what it gets. The corners are rounded (``collectives.chosen_time``)
+    Source: NVIDIA/nccl src/graph/tuning.cc (ncclTopoGetAlgoTime); docs/model.md#rings
     Limits: S = 0 -> base + hops of one candidate;  S -> inf -> its bus bandwidth;  all c = 1 -> the cheapest
     """
     each = ring_tree_candidates(log_unknowns, steps, collective, group)

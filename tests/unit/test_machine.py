@@ -15,6 +15,7 @@ from perfmodel.schema.evidence import Evidence
 from perfmodel.schema.machine import KEYS, list_machines, load_machine
 
 SHIPPED = {
+    "a100-slingshot",
     "a100-sxm-ib",
     "b200-sxm-ib",
     "gb200-nvl72",
@@ -31,7 +32,7 @@ def toml_of(name: str = "h100-sxm-ib") -> str:
     return resources.data_path("machines", f"{name}.toml").read_text(encoding="utf-8")
 
 
-def test_the_nine_machines_are_shipped() -> None:
+def test_the_ten_machines_are_shipped() -> None:
     assert set(list_machines()) == SHIPPED
 
 

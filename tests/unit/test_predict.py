@@ -40,7 +40,7 @@ def test_evidence_by_distance() -> None:
         payload_bytes=[2**20, 3 * 2**19, 2**20, 2**20],
         gpus=[8, 8, 6, 64],
     )
-    assert answer["evidence"].tolist() == ["measured", "interpolated", "interpolated", "transferred"]
+    assert answer["evidence"].tolist() == ["measured", "interpolated", "interpolated", "extrapolated"]
     far = predict("b200-sxm-ib", collective=["all_gather"], payload_bytes=[2**20], gpus=[64])
     assert far["evidence"].tolist() == ["extrapolated"]
 

@@ -41,7 +41,7 @@ def changed(column: str, value: str) -> str:
 def test_shipped_samples_are_clean_and_of_shipped_machines(shipped: pd.DataFrame) -> None:
     assert len(shipped) > 16_000
     assert set(shipped["machine"]) - {""} == set(list_machines())
-    assert shipped["nodes"].max() == 2 and shipped["gpus"].max() == 16
+    assert shipped["nodes"].max() == 16 and shipped["gpus"].max() == 80
     assert not shipped.duplicated().any()
     assert tuple(shipped.columns) == COLUMNS
 
