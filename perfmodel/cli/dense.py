@@ -8,7 +8,7 @@ import typer
 
 if TYPE_CHECKING:
     from perfmodel.plan.dense import Dense, DenseTime
-    from perfmodel.plan.outcome import Outcome
+    from perfmodel.plan.outcome import Planned
     from perfmodel.plan.training import WholeStep
     from perfmodel.schema.machine import Machine
 
@@ -32,10 +32,10 @@ def layers_of(dense: str | None, machine: Machine) -> Dense | DenseTime | None:
     return dense_of(dense, machine.name)
 
 
-def whole_of(answer: Outcome, layers: Dense | DenseTime | None) -> WholeStep | None:
+def whole_of(answer: Planned, layers: Dense | DenseTime | None) -> WholeStep | None:
     """The step of the plan with its dense layers, where they are given."""
     if layers is None:
         return None
-    from perfmodel.plan.training import Costed, WholeStep
+    from perfmodel.plan.training import CostedPlan, WholeStep
 
-    return WholeStep.of(Costed.of(answer.evaluator, answer.plan), layers)
+    return WholeStep.of(CostedPlan.of(answer.evaluator, answer.plan), layers)

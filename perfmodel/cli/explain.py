@@ -13,7 +13,7 @@ from perfmodel.cli.explain_collective import (
     is_collective,
     only_of_collective,
 )
-from perfmodel.cli.explain_plan import explain_step_of_plan, only_of_plan
+from perfmodel.cli.explain_plan_file import explain_step_of_plan, only_of_plan
 from perfmodel.cli.ids import AlphaOption, DistributionOption
 from perfmodel.cli.onechip.old_spellings import (
     OnChipOption,

@@ -14,7 +14,7 @@ from perfmodel.errors import BadInputError
 if TYPE_CHECKING:
     from perfmodel.cli.question import Question
     from perfmodel.passes.explanation import Explanation
-    from perfmodel.plan.answer import Compared
+    from perfmodel.plan.as_projection import Compared
     from perfmodel.plan.sizes import Size
     from perfmodel.project import Projection
 
@@ -63,7 +63,7 @@ def checked_sharding(name: str | None, reduction: str, local_memory: str | None 
 
 def one_way(base: Projection, way: str, again: Again) -> Compared:
     """The answer of one way. Limits: it is not possible -> BadInputError: why, and the line that compares"""
-    from perfmodel.plan.answer import compared
+    from perfmodel.plan.as_projection import compared
 
     found = next(compared(base, [way]))
     if found.answer is None:
@@ -99,7 +99,7 @@ def print_one(base: Projection, way: str, out: Output) -> None:
 
 def explain_way(base: Projection, way: str, step: str, again: Again) -> Explanation:
     """A step of one way, explained; ``again`` as in ``one_way``."""
-    from perfmodel.plan.answer import evaluator_of
+    from perfmodel.plan.as_projection import evaluator_of
     from perfmodel.plan.explain_plan import explain_alike_step
 
     found = one_way(base, way, again)
@@ -112,7 +112,7 @@ def row_wise_cut(base: Projection) -> dict[str, Any]:
 
     Limits: one memory for all tables -> null, and why;  more tables than can be dealt -> null for the parts
     """
-    from perfmodel.plan.answer import Compared, compared
+    from perfmodel.plan.as_projection import Compared, compared
 
     if base.forward.memory is not None:
         return _cut(Compared(_ROW_WISE, None, None, 0.0, "one memory shards nothing"))
@@ -138,7 +138,7 @@ def print_all(base: Projection, question: Question, out: Output) -> None:
 
     base  the row-wise answer of the question
     """
-    from perfmodel.plan.answer import compared, winner
+    from perfmodel.plan.as_projection import compared, winner
     from perfmodel.plan.sizes import by_size
     from perfmodel.report.shardings_text import shardings_text
 
@@ -172,7 +172,7 @@ def print_all(base: Projection, question: Question, out: Output) -> None:
 
 
 def _best(found: list[Compared]) -> Projection:
-    from perfmodel.plan.answer import winner
+    from perfmodel.plan.as_projection import winner
 
     answer = winner(found).answer
     assert answer is not None
