@@ -17,7 +17,7 @@ from scipy.optimize import brentq
 
 from perfmodel.model.pipeline import Parts, overlapped
 from perfmodel.model.schedule import COMPUTE, Task, steady
-from perfmodel.plan.training import Costed
+from perfmodel.plan.training import CostedPlan
 from perfmodel.report.terminal import table
 from perfmodel.units import format_fraction
 from perfmodel.validate.dlrm import dense_of
@@ -36,10 +36,10 @@ class Row:
     name: str
     case: Case
     measured_s: float
-    costed: Costed
+    costed: CostedPlan
 
 
-def rows(planned: Callable[[Case], Costed]) -> Iterator[Row]:
+def rows(planned: Callable[[Case], CostedPlan]) -> Iterator[Row]:
     """One row of each shape: nodes × GPUs of each, then what is special. The fitted one is the first."""
     inputs = load_inputs()
     known = {gpu.name: gpu for gpu in inputs.gpu if gpu.name in _GPUS}
@@ -56,18 +56,18 @@ def rows(planned: Callable[[Case], Costed]) -> Iterator[Row]:
     yield from seen.values()
 
 
-def ours(case: Case) -> Costed:
+def ours(case: Case) -> CostedPlan:
     """The stored plan."""
     evaluator = case.evaluator()
-    return Costed.of(evaluator, case.plan(evaluator))
+    return CostedPlan.of(evaluator, case.plan(evaluator))
 
 
-def greedy(case: Case) -> Costed:
+def greedy(case: Case) -> CostedPlan:
     """EMBark's."""
     evaluator = case.evaluator()
     plan = embark(evaluator, case.usable_bytes(evaluator))
     assert plan is not None
-    return Costed.of(evaluator, plan)
+    return CostedPlan.of(evaluator, plan)
 
 
 def waves(rows_of_tile: int, columns_of_tile: int) -> Change:
@@ -129,7 +129,7 @@ def step_s(row: Row, efficiency: float, change: Change, host_s: float) -> float:
     return steady(tasks).step_s
 
 
-CASES: tuple[tuple[str, Callable[[Case], Costed], Change, float], ...] = (
+CASES: tuple[tuple[str, Callable[[Case], CostedPlan], Change, float], ...] = (
     ("as it is", ours, as_it_is, 0.0),
     ("without the dense optimizer", ours, no_optimizer, 0.0),
     ("EMBark's greedy plans", greedy, as_it_is, 0.0),

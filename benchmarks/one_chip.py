@@ -24,8 +24,7 @@ import pandas as pd
 
 from perfmodel.onechip.answer import answer_on
 from perfmodel.onechip.cost import ChipCost
-from perfmodel.onechip.ids import popularities
-from perfmodel.onechip.popular import RowPopularity
+from perfmodel.onechip.popular import RowPopularity, popularities
 from perfmodel.onechip.programs import simulate_pieces, symmetric_pieces
 from perfmodel.onechip.replay import replay_mappings
 from perfmodel.onechip.traces import draw

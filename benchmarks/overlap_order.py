@@ -20,9 +20,9 @@ from perfmodel.model.exchanges import Exchange
 from perfmodel.plan import Evaluator, Plan
 from perfmodel.plan.dense import Dense, dense_of
 from perfmodel.plan.options import Options, options_of
-from perfmodel.plan.packing import Scale, State, place
+from perfmodel.plan.packing import Packing, Scale, place
 from perfmodel.plan.search import Restriction, Search
-from perfmodel.plan.training import Costed
+from perfmodel.plan.training import CostedPlan
 from perfmodel.report.terminal import table
 from perfmodel.units import format_time
 from perfmodel.validate.dlrm_inputs import Case, load_inputs
@@ -50,9 +50,9 @@ def plans(evaluator: Evaluator, limit_bytes: float, seconds: float) -> Iterator[
             continue
 
 
-def state_of(evaluator: Evaluator, options: Options, plan: Plan, limit_bytes: float) -> State:
+def state_of(evaluator: Evaluator, options: Options, plan: Plan, limit_bytes: float) -> Packing:
     """A plan that can be changed."""
-    state = State(evaluator, options, limit_bytes)
+    state = Packing(evaluator, options, limit_bytes)
     for t, placement in enumerate(plan.placements):
         option = options.find(t, placement.scheme)
         assert option is not None
@@ -62,7 +62,7 @@ def state_of(evaluator: Evaluator, options: Options, plan: Plan, limit_bytes: fl
     return state
 
 
-def changed(state: State, random: np.random.Generator) -> State | None:
+def changed(state: Packing, random: np.random.Generator) -> Packing | None:
     """One to three tables cut and placed otherwise; None where they do not fit."""
     new, o = state.copy(), state.options
     for t in random.choice(len(new.ranks), random.integers(1, _CHANGED + 1), replace=False):
@@ -81,10 +81,10 @@ def changed(state: State, random: np.random.Generator) -> State | None:
 
 def step_s(evaluator: Evaluator, plan: Plan, dense: Dense) -> float:
     """The overlapped step."""
-    return Costed.of(evaluator, plan).step(dense).step_s
+    return CostedPlan.of(evaluator, plan).step(dense).step_s
 
 
-def climbed(state: State, dense: Dense, seconds: float) -> State:
+def climbed(state: Packing, dense: Dense, seconds: float) -> Packing:
     """Changes of a plan, as long as they shorten its overlapped step."""
     random, until = np.random.default_rng(0), time.monotonic() + seconds
     best_s, most_s = step_s(state.evaluator, state.plan(), dense), _NEAR * state.time_s
@@ -111,7 +111,7 @@ def rows(gpus: int, seconds: float) -> Iterator[list[str]]:
     for weight in _DENSE:
         dense = replace(usual, flops_per_s=usual.flops_per_s / weight)
 
-        def step(state: State, dense: Dense = dense) -> float:
+        def step(state: Packing, dense: Dense = dense) -> float:
             return step_s(evaluator, state.plan(), dense)
 
         fastest = min(found, key=lambda state: state.time_s)

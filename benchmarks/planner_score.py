@@ -26,7 +26,7 @@ from perfmodel.plan import Evaluator, Placement, Plan, torchrec
 from perfmodel.plan.improve import improve, put_back, shake
 from perfmodel.plan.loads import Loads, Resource
 from perfmodel.plan.options import Options, options_of
-from perfmodel.plan.packing import State
+from perfmodel.plan.packing import Packing
 from perfmodel.plan.search import Found, Search, Watch
 
 Array = NDArray[np.float64]
@@ -167,7 +167,7 @@ class Within:
         over = np.maximum(most[..., -1] / self.most_ps - 1, 0)
         return np.asarray(self.base.step_times(most[..., :-1]) + self.dear_s * over)
 
-    def keeps(self, state: State) -> bool:
+    def keeps(self, state: Packing) -> bool:
         """Whether a plan is within the limit."""
         return bool(state.most[-1] <= self.most_ps * _ROUNDING)
 
@@ -191,7 +191,7 @@ def search_within(
     search = Search(within, limit_bytes, time_limit_s=_SEARCHED * seconds, options=options)
     search.run()
     starts = [search.best, *(_state(plan, within, options, limit_bytes) for plan in known)]
-    best: State | None = None
+    best: Packing | None = None
     for left, start in zip(range(len(starts), 0, -1), starts, strict=True):
         now, within.dear_s = time.monotonic(), dear_s
         until = now + (deadline - now) / left
@@ -201,9 +201,9 @@ def search_within(
     return None if best is None else best.plan()
 
 
-def _state(plan: Plan, within: Within, options: Options, limit_bytes: float) -> State | None:
+def _state(plan: Plan, within: Within, options: Options, limit_bytes: float) -> Packing | None:
     """A plan as a state that may be changed; None where it does not fit."""
-    state = State(within, options, limit_bytes)
+    state = Packing(within, options, limit_bytes)
     for t, placement in enumerate(plan.placements):
         option = options.find(t, placement.scheme)
         if option is None:
@@ -212,7 +212,7 @@ def _state(plan: Plan, within: Within, options: Options, limit_bytes: float) -> 
     return state if state.fits else None
 
 
-def _improved(state: State, until: Callable[[], bool]) -> Iterator[State]:
+def _improved(state: Packing, until: Callable[[], bool]) -> Iterator[Packing]:
     """States on the way to better ones; what is over the limit gets dearer until the state keeps it."""
     mask, random = np.ones(state.options.group.size, dtype=bool), np.random.default_rng(0)
     yield state

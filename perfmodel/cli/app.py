@@ -6,6 +6,7 @@ from typing import Annotated, cast
 
 import typer
 
+from perfmodel import __version__
 from perfmodel.cli.lazy import Command, Group, LazyGroup
 from perfmodel.cli.output import emit
 
@@ -38,8 +39,6 @@ _SIMULATED = "What it does, request by request, beside what is predicted."
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        from perfmodel import __version__
-
         emit(f"perfmodel {__version__}")
         raise typer.Exit
 

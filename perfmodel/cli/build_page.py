@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from perfmodel.cli.choices import OF_SELECTORS, with_options
 from perfmodel.cli.output import Progress
 from perfmodel.cli.question import Question
 from perfmodel.cli.typed_line import TypedLine
-
-if TYPE_CHECKING:
-    from perfmodel.report.page.parts import Page, Selector
-    from perfmodel.report.page.setups import Wanted
-    from perfmodel.report.page.views import Across
+from perfmodel.report.page.parts import Page, Selector, View
+from perfmodel.report.page.setups import Loaded, Wanted, offer, with_reasons
+from perfmodel.report.page.views import MOST_VIEWS, Across, NoView, combinations, views, workloads
 
 NOT_OF_THE_PAGE = ("out", "force", "as_json", "as_csv", "report")
 """Options without which its command makes the same page."""
@@ -34,10 +31,7 @@ def page_of(
     """
     from perfmodel.report.page.alerts import alerts
     from perfmodel.report.page.contents import across_sizes
-    from perfmodel.report.page.parts import View
     from perfmodel.report.page.question_page import question_page
-    from perfmodel.report.page.setups import Loaded, offer, with_reasons
-    from perfmodel.report.page.views import MOST_VIEWS, NoView, combinations, views, workloads
 
     chosen = {selector.name: selector.values[selector.start] for selector in workload}
     known, loaded = question.keywords("machine", *_OF_A_SETUP, sizes.name, *chosen), Loaded()

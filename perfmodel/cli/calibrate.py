@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from calibrate.planning.measurement_plan import LEAST_NOISE, Request
+from perfmodel.cli import measuring
 from perfmodel.cli.doctor import HostMachineOption
 from perfmodel.cli.options import JsonOption, count_values, size_values, split_values
 from perfmodel.cli.typed_line import TypedLine
 from perfmodel.errors import BadInputError
-
-if TYPE_CHECKING:
-    from calibrate.planning.measurement_plan import Request
-    from perfmodel.schema.evidence import Clock
+from perfmodel.schema.evidence import Clock
+from perfmodel.schema.files import unknown_name
+from perfmodel.units import parse_ratio, parse_time
 
 DEVICES = ("auto", "cpu", "cuda")
 LEAST_LIMIT_S = 1.0
@@ -98,8 +99,6 @@ def calibrate(
       perfmodel calibrate --rigorous --time-limit 30min --out runs
       torchrun --nproc-per-node 8 --no-python perfmodel calibrate
     """
-    from perfmodel.cli import measuring
-
     with measuring.rank_zero_speaks():
         counts = count_values(ranks, "--ranks") if ranks else []
         asked = measuring.Asked(
@@ -128,8 +127,6 @@ def _request(
     noise: str | None,
     oversubscribe: bool,
 ) -> Request:
-    from calibrate.planning.measurement_plan import Request
-
     return Request(
         preset=preset,
         only=split_values(only, "--only") if only else (),
@@ -143,9 +140,6 @@ def _request(
 
 
 def _noise(text: str) -> float:
-    from calibrate.planning.measurement_plan import LEAST_NOISE
-    from perfmodel.units import parse_ratio
-
     share = parse_ratio(text, "--noise")
     if not LEAST_NOISE <= share < 1:
         raise BadInputError(
@@ -162,9 +156,6 @@ def _preset(quick: bool, rigorous: bool) -> str:
 
 
 def _clocks(texts: list[str]) -> list[Clock]:
-    from perfmodel.schema.evidence import Clock
-    from perfmodel.schema.files import unknown_name
-
     names = split_values(texts, "--clock")
     known = [str(clock) for clock in Clock]
     for name in names:
@@ -174,8 +165,6 @@ def _clocks(texts: list[str]) -> list[Clock]:
 
 
 def _device(text: str) -> str:
-    from perfmodel.schema.files import unknown_name
-
     if text not in DEVICES:
         raise unknown_name("--device", text, DEVICES)
     return text
@@ -183,8 +172,6 @@ def _device(text: str) -> str:
 
 def _limit(text: str | None) -> float | None:
     """Seconds of ``--time-limit``. Limits: no unit, or less than LEAST_LIMIT_S -> BadInputError"""
-    from perfmodel.units import parse_time
-
     if text is None:
         return None
     bare = text.strip()

@@ -10,6 +10,12 @@ import typer
 from perfmodel.cli.options import JsonOption, calibration_of
 from perfmodel.cli.output import check_folder, emit, emit_json, note
 from perfmodel.errors import BadInputError
+from perfmodel.report import calibration_text as report
+from perfmodel.report.calibration_text import calibration_record, calibrations_text
+from perfmodel.report.doubts import doubts as doubts_of
+from perfmodel.report.doubts import doubts_text
+from perfmodel.schema.calibration import list_calibrations, load_calibration, shipped_calibration
+from perfmodel.schema.machine import load_machine
 
 
 def calibrations(
@@ -35,9 +41,6 @@ def calibrations(
     if rebuild is not None:
         _rebuild(rebuild, as_json)
         return
-    from perfmodel.report.calibration_text import calibration_record, calibrations_text
-    from perfmodel.schema.calibration import list_calibrations, shipped_calibration
-    from perfmodel.schema.machine import load_machine
 
     if machine is not None:
         load_machine(machine)
@@ -51,7 +54,6 @@ def calibrations(
 def _rebuild(folder: Path, as_json: bool) -> None:
     """Write every shipped calibration below ``folder`` and say which differ from what is shipped."""
     from perfmodel.fit.shipped import rebuild
-    from perfmodel.schema.calibration import list_calibrations, shipped_calibration
 
     check_folder(folder)
     shipped = set(list_calibrations())
@@ -87,10 +89,6 @@ def show(
       perfmodel show latest --check
       perfmodel show --compare h100-sxm-ib/nccl-2.27.3-stream h100-sxm-ib/nccl-2.29.2-stream
     """
-    from perfmodel.report import calibration_text as report
-    from perfmodel.report.doubts import doubts as doubts_of
-    from perfmodel.report.doubts import doubts_text
-    from perfmodel.schema.calibration import load_calibration
     from perfmodel.validate.points import run_of, samples_of
 
     if compare is not None:

@@ -8,6 +8,9 @@ import typer
 
 from perfmodel.cli.options import JsonOption
 from perfmodel.cli.output import emit, emit_json
+from perfmodel.report import catalogue_text
+from perfmodel.schema.machine import list_machines, load_machine
+from perfmodel.schema.workload import list_models, load_tables
 
 NameArgument = Annotated[str | None, typer.Argument(help="Show this one in full; leave out for the list.")]
 
@@ -21,13 +24,10 @@ def machines(name: NameArgument = None, as_json: JsonOption = False) -> None:
       perfmodel machines h100-sxm-ib
       perfmodel machines my-cluster.toml --json
     """
-    from perfmodel.schema.machine import list_machines, load_machine
-
     chosen = [load_machine(item) for item in ([name] if name else list_machines())]
     if as_json:
         emit_json("machines", machines=[machine.model_dump(mode="json") for machine in chosen])
         return
-    from perfmodel.report import catalogue_text
 
     emit(catalogue_text.machine_text(chosen[0]) if name else catalogue_text.machines_text(chosen))
 
@@ -41,9 +41,6 @@ def models(name: NameArgument = None, as_json: JsonOption = False) -> None:
       perfmodel models mlperf-dlrm-dcnv2
       perfmodel models my-tables.yaml --json
     """
-    from perfmodel.report import catalogue_text
-    from perfmodel.schema.workload import list_models, load_tables
-
     chosen = [load_tables(item) for item in ([name] if name else list_models())]
     if as_json:
         emit_json("models", models=[catalogue_text.model_record(item, full=bool(name)) for item in chosen])

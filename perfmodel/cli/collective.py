@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
+import numpy as np
 import typer
 
 from perfmodel.cli.options import (
@@ -28,12 +29,15 @@ from perfmodel.cli.options import (
     split_values,
 )
 from perfmodel.cli.output import emit, emit_json, note, warn
+from perfmodel.collectives.estimate import CollectiveModel
 from perfmodel.errors import BadInputError, NoCalibrationError
+from perfmodel.report.collective_text import collective_text
+from perfmodel.report.projection_text import origin
+from perfmodel.schema.evidence import COLLECTIVES
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from perfmodel.collectives.estimate import CollectiveModel
     from perfmodel.schema.machine import Machine
 
 _ALL = "all"
@@ -111,17 +115,12 @@ def collective(
             results=results,
         )
     else:
-        from perfmodel.report.collective_text import collective_text
-        from perfmodel.report.projection_text import origin
-
         emit(collective_text(answers, origin(model.calibration_id, calibration_file(calibration)), chosen))
 
 
 def questions(ops: list[str], sizes: list[str], gpus: list[str], per_node: int) -> pd.DataFrame:
     """A row for each collective, number of GPUs and size that was asked for."""
     import pandas as pd
-
-    from perfmodel.schema.evidence import COLLECTIVES
 
     names = split_values(ops, "--op")
     wanted = list(COLLECTIVES) if names == [_ALL] else [collective_name(name) for name in names]
@@ -160,10 +159,7 @@ def _predict(
     ops: list[str],
 ) -> tuple[CollectiveModel, pd.DataFrame, list[str]]:
     """The model, the answers, and the collectives of ``--op all`` that the library does not have."""
-    import numpy as np
     import pandas as pd
-
-    from perfmodel.collectives.estimate import CollectiveModel
 
     model = CollectiveModel.load(machine, library, clock, calibration)
     parts, missing, first = [], [], None

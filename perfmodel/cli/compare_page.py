@@ -16,9 +16,19 @@ from perfmodel.cli.page_file import check_place, write
 from perfmodel.cli.pictures import draw
 from perfmodel.cli.question import Question, question_of
 from perfmodel.cli.typed_line import TypedLine
-from perfmodel.errors import BadInputError
+from perfmodel.collectives.choose import choose_calibration
+from perfmodel.errors import BadInputError, PerfmodelError
+from perfmodel.project.comparison import whole
 from perfmodel.report.figures.names import COMPARED
+from perfmodel.report.page.comparison_card import finding
+from perfmodel.report.page.views import combinations
 from perfmodel.report.picture_files import PICTURES
+from perfmodel.schema.calibration import list_calibrations
+from perfmodel.schema.evidence import Backend
+from perfmodel.schema.files import unknown_name
+from perfmodel.schema.home import LATEST
+from perfmodel.schema.machine import list_machines, load_machine
+from perfmodel.units import format_bytes
 
 if TYPE_CHECKING:
     from perfmodel.report.figures.compare import Pair
@@ -52,7 +62,6 @@ def compare_page(context: typer.Context) -> None:
         record = {**_record(pair), "blocks": page.contents()}
         emit_json("report", compare=list(names), file=str(out), bytes=size, **record)
         return
-    from perfmodel.units import format_bytes
 
     emit(f"{page.card.sentence}\n\nWrote {out} ({format_bytes(size, binary=False)}).")
 
@@ -112,11 +121,6 @@ def _refuse(names: Sequence[str], machines: Sequence[bool], typed: Mapping[str, 
 
 def _instead(names: Sequence[str], machines: Sequence[bool], machine: str) -> str:
     """The line with the calibration that the machine takes; nothing where it has none of its own."""
-    from perfmodel.collectives.choose import choose_calibration
-    from perfmodel.errors import PerfmodelError
-    from perfmodel.schema.evidence import Backend
-    from perfmodel.schema.machine import load_machine
-
     try:
         found = load_machine(machine)
         chosen, borrowed = choose_calibration(found, Backend(found.default_backend), None)
@@ -133,11 +137,6 @@ def _instead(names: Sequence[str], machines: Sequence[bool], machine: str) -> st
 
 def _is_machine(name: str) -> bool:
     """Whether a name is a machine. Limits: neither that nor a calibration -> BadInputError"""
-    from perfmodel.schema.calibration import list_calibrations
-    from perfmodel.schema.files import unknown_name
-    from perfmodel.schema.home import LATEST
-    from perfmodel.schema.machine import list_machines
-
     if name in list_machines() or name.endswith(_TOML):
         return True
     known = [LATEST, *list_calibrations()]
@@ -183,7 +182,6 @@ def _page(
         fixed_blocks,
         views,
     )
-    from perfmodel.report.page.views import combinations
 
     selectors = (*workload, sizes)
     bar = Progress(len(combinations(selectors)) + FIXED, "report")
@@ -196,9 +194,6 @@ def _page(
 
 def _record(pair: Pair) -> dict[str, Any]:
     """The finding in numbers."""
-    from perfmodel.project.comparison import whole
-    from perfmodel.report.page.comparison_card import finding
-
     batch = whole(pair.a, pair.b)
     low, ratio, high = batch.ratio
     record: dict[str, Any] = {

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from perfmodel.plan.dense import Dense, DenseTime, dense_of
+from perfmodel.plan.training import CostedPlan, WholeStep
+
 if TYPE_CHECKING:
-    from perfmodel.plan.dense import Dense, DenseTime
-    from perfmodel.plan.outcome import Outcome
-    from perfmodel.plan.training import WholeStep
+    from perfmodel.plan.outcome import Planned
     from perfmodel.schema.machine import Machine
 
 DenseOption = Annotated[
@@ -27,15 +28,13 @@ def layers_of(dense: str | None, machine: Machine) -> Dense | DenseTime | None:
     """What was typed, on the machine's GPU; None: nothing was."""
     if dense is None:
         return None
-    from perfmodel.plan.dense import dense_of
 
     return dense_of(dense, machine.name)
 
 
-def whole_of(answer: Outcome, layers: Dense | DenseTime | None) -> WholeStep | None:
+def whole_of(answer: Planned, layers: Dense | DenseTime | None) -> WholeStep | None:
     """The step of the plan with its dense layers, where they are given."""
     if layers is None:
         return None
-    from perfmodel.plan.training import Costed, WholeStep
 
-    return WholeStep.of(Costed.of(answer.evaluator, answer.plan), layers)
+    return WholeStep.of(CostedPlan.of(answer.evaluator, answer.plan), layers)

@@ -6,8 +6,12 @@ from typing import Annotated
 
 import typer
 
+from calibrate.machine.doctor import examine
+from calibrate.machine.identity import identify
+from calibrate.providers import PROVIDERS, availability, proven
 from perfmodel.cli.options import JsonOption
 from perfmodel.cli.output import emit, emit_json
+from perfmodel.report.doctor_text import doctor_record, doctor_text, prospects
 
 HostMachineOption = Annotated[
     str | None,
@@ -41,11 +45,6 @@ def doctor(
       perfmodel doctor --ranks 8
       perfmodel doctor --machine h100-sxm-efa --json
     """
-    from calibrate.machine.doctor import examine
-    from calibrate.machine.identity import identify
-    from calibrate.providers import PROVIDERS, availability, proven
-    from perfmodel.report.doctor_text import doctor_record, doctor_text, prospects
-
     host = identify(machine)
     findings = examine(host, ranks)
     libraries = proven({name: availability(name) for name in PROVIDERS})

@@ -13,7 +13,7 @@ from perfmodel.cli.explain_collective import (
     is_collective,
     only_of_collective,
 )
-from perfmodel.cli.explain_plan import explain_step_of_plan, only_of_plan
+from perfmodel.cli.explain_plan_file import explain_step_of_plan, only_of_plan
 from perfmodel.cli.ids import AlphaOption, DistributionOption
 from perfmodel.cli.onechip.old_spellings import (
     OnChipOption,
@@ -33,14 +33,9 @@ from perfmodel.cli.options import (
 from perfmodel.cli.output import emit, emit_json
 from perfmodel.cli.plan_options import OptimizerOption, PlanOption
 from perfmodel.cli.question import question_of
-from perfmodel.cli.shardings import (
-    ALL,
-    ShardingOption,
-    checked_sharding,
-    explain_way,
-)
 from perfmodel.cli.suggest import Typed, answerable
 from perfmodel.cli.workload import (
+    ALL,
     BatchOption,
     DimOption,
     DtypeOption,
@@ -52,10 +47,16 @@ from perfmodel.cli.workload import (
     ReductionOption,
     ReserveOption,
     ScenarioOption,
+    ShardingOption,
     TableSizeOption,
     TablesOption,
+    checked_sharding,
 )
 from perfmodel.errors import BadInputError
+from perfmodel.passes.explanation import Explanation
+from perfmodel.project import Projection
+from perfmodel.project.explain_step import explain_step
+from perfmodel.report.explanation_text import explanation_text
 
 GivenObjectiveOption = Annotated[
     str | None, typer.Option("--objective", metavar="NAME", help="With --plan: latency or throughput.")
@@ -140,7 +141,6 @@ def explain(
         asked["table_size"] = _DEFAULT_TABLE_SIZE
     typed, question = Typed.of(machine, calibration, backend), question_of(asked)
     question.check_gpus()
-    from perfmodel.project.explain_step import explain_step
 
     words = ("perfmodel", "explain", step)
 
@@ -149,10 +149,15 @@ def explain(
 
     with question.advised(instead):
         answer = question.answer()
-        found = explain_way(answer, way, step, typed.line) if way is not None else explain_step(answer, step)
+        found = explain_step(answer, step) if way is None else _of_way(answer, way, step, typed)
     if as_json:
         emit_json("explain", **found.to_dict())
         return
-    from perfmodel.report.explanation_text import explanation_text
 
     emit(explanation_text(found))
+
+
+def _of_way(answer: Projection, way: str, step: str, typed: Typed) -> Explanation:
+    from perfmodel.cli.shardings import explain_way
+
+    return explain_way(answer, way, step, typed.line)

@@ -18,7 +18,11 @@ from perfmodel.cli.options import (
 )
 from perfmodel.cli.output import emit, emit_json
 from perfmodel.cli.typed_line import TypedLine
+from perfmodel.collectives.estimate import CollectiveModel
 from perfmodel.errors import BadInputError
+from perfmodel.passes.one_collective import explain_collective
+from perfmodel.report.explanation_text import collective_explanation_text
+from perfmodel.report.projection_text import origin
 
 COLLECTIVE = "collective"
 _MEANT = (
@@ -79,8 +83,6 @@ def explain_one_collective(context: typer.Context) -> None:
         raise BadInputError(f"these are {len(frame)} collectives.", "explain one of them.")
     library = library_of(box, backend, calibration, best=False)
     check_alignment(frame, library)
-    from perfmodel.collectives.estimate import CollectiveModel
-    from perfmodel.passes.one_collective import explain_collective
 
     one = frame.iloc[0]
     with advice(box, library, clock):
@@ -96,7 +98,5 @@ def explain_one_collective(context: typer.Context) -> None:
     if asked["as_json"]:
         emit_json("explain", **found.to_dict(), calibration_file=file)
         return
-    from perfmodel.report.explanation_text import collective_explanation_text
-    from perfmodel.report.projection_text import origin
 
     emit(collective_explanation_text(found, origin(model.calibration_id, file)))

@@ -24,7 +24,6 @@ from perfmodel.cli.options import (
     SetOption,
 )
 from perfmodel.cli.output import check_target, emit, emit_json, write_whole
-from perfmodel.cli.shardings import ShardingOption
 from perfmodel.cli.workload import (
     BatchOption,
     DimOption,
@@ -36,12 +35,14 @@ from perfmodel.cli.workload import (
     ReductionOption,
     ReserveOption,
     ScenarioOption,
+    ShardingOption,
     TableSizeOption,
     TablesOption,
 )
 from perfmodel.errors import BadInputError
 from perfmodel.report.figures.names import EVERY, OTHERS
 from perfmodel.report.picture_files import PICTURES, check_kaleido
+from perfmodel.report.terminal import page_width, wrapped
 from perfmodel.schema.files import shown, unknown_name
 
 if TYPE_CHECKING:
@@ -254,8 +255,6 @@ def _check_pixels(width: int | None, height: int | None, scale: float | None, en
 
 def _text(block: Block, out: Path | None) -> str:
     """The finding in words; how to read the figure where it is not written."""
-    from perfmodel.report.terminal import page_width, wrapped
-
     lines = wrapped(block.title, page_width())
     if out is not None:
         return "\n".join([*lines, f"Wrote {out}."])

@@ -9,6 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.cli.output import SCHEMA_VERSION, plain
+from perfmodel.report.page.assemble import block_data, page_html
+from perfmodel.report.picture_files import SCALE, write_pictures
+from perfmodel.report.static import WIDTH, printed
 
 if TYPE_CHECKING:
     from perfmodel.cli.figure_source import FoundFigure
@@ -17,8 +20,6 @@ if TYPE_CHECKING:
 
 def told(block: Block) -> dict[str, Any]:
     """What ``--json`` and a file say of a figure."""
-    from perfmodel.report.page.assemble import block_data
-
     data = block_data(block)
     return {
         "name": block.name,
@@ -34,8 +35,6 @@ def write_figure(
     path: Path, ending: str, found: FoundFigure, width: int | None, height: int | None, scale: float | None
 ) -> None:
     """As its ending says; width, height, scale  of a picture, None: its own."""
-    from perfmodel.report.page.assemble import page_html
-
     block = found.block
     if ending == "html":
         path.write_text(page_html(found.page(block)), encoding="utf-8")
@@ -47,9 +46,6 @@ def write_figure(
         text = json.dumps(plain(document), indent=1, ensure_ascii=False, allow_nan=False)
         path.write_text(text + "\n", encoding="utf-8")
     else:
-        from perfmodel.report.picture_files import SCALE, write_pictures
-        from perfmodel.report.static import WIDTH, printed
-
         write_pictures([(printed(block, width or WIDTH, height), path)], scale or SCALE)
 
 

@@ -11,16 +11,19 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from perfmodel.cli.choices import FIRST, only, other_keywords, page_question
+from perfmodel.cli.compare_page import comparison
 from perfmodel.cli.pictures import check_folder, draw, draw_all
 from perfmodel.cli.report import check_compared, over_gpus
+from perfmodel.cli.report_gpus import gpus_page
 from perfmodel.cli.typed_line import TypedLine
 from perfmodel.errors import NoCalibrationError
 from perfmodel.report.figures.block import Block, Missing
 from perfmodel.report.figures.names import COMPARED, EVERY, FIGURES, on_more_gpus
+from perfmodel.report.page.written import WrittenPage
+from perfmodel.report.static import drawn
 
 if TYPE_CHECKING:
     from perfmodel.report.page.parts import Page
-    from perfmodel.report.page.written import WrittenPage
 
 _NOT_OF_THE_FIGURE = ("name", "out", "file_format", "force", "as_json", "width", "height", "scale")
 _NOT_OF_THE_PAGE = (*_NOT_OF_THE_FIGURE, "draw", "page")
@@ -35,8 +38,6 @@ class FoundFigure:
 
     def drawn(self, label: str) -> FoundFigure:
         """As one of its switches shows it. Limits: not one of its labels -> BadInputError"""
-        from perfmodel.report.static import drawn
-
         return replace(self, block=drawn(self.block, label))
 
 
@@ -89,22 +90,16 @@ def source_of(context: typer.Context) -> FigureSource:
 
 def _of_a_file(path: Path, line: TypedLine) -> FigureSource:
     """Options that say what the page is of choose in it."""
-    from perfmodel.report.page.written import WrittenPage
-
     typed = [words for name, words in line.options if name not in _NOT_OF_THE_PAGE]
     page = WrittenPage.read(path).choose({words[0].removeprefix("--"): words[-1] for words in typed})
     return FigureSource({name: EVERY.get(name, "") for name in page.names}, line, lambda: page)
 
 
 def _compared(params: Mapping[str, Any], command: str) -> Page:
-    from perfmodel.cli.compare_page import comparison
-
     return comparison(_one_workload(params), command)[1]
 
 
 def _over_gpus(params: Mapping[str, Any], line: TypedLine) -> Page:
-    from perfmodel.cli.report_gpus import gpus_page
-
     return gpus_page(_one_workload(params), line)
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from perfmodel.errors import BadInputError
-
-if TYPE_CHECKING:
-    from perfmodel.schema.distributions import Distribution
+from perfmodel.schema.distributions import UNIFORM, Distribution, parse_distribution, zipf
+from perfmodel.units import parse_ratio
 
 AlphaOption = Annotated[
     str | None,
@@ -28,9 +27,6 @@ DistributionOption = Annotated[
 
 def ids_of(alpha: str | None, distribution: str | None) -> Distribution:
     """What ``--alpha`` or ``--distribution`` says; uniform without. Limits: both -> BadInputError"""
-    from perfmodel.schema.distributions import UNIFORM, parse_distribution, zipf
-    from perfmodel.units import parse_ratio
-
     if alpha is not None and distribution is not None:
         raise BadInputError(
             "--alpha and --distribution exclude each other.",

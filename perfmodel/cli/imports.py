@@ -10,18 +10,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from calibrate.importers import ImportResult, UnreadLine, import_logs
+from calibrate.machine.identity import gpu_class, words_of
 from perfmodel.cli.options import ClockOption, JsonOption
 from perfmodel.cli.output import check_target, emit, emit_json, free_name, note, numberless, warn, warn_all
-from perfmodel.errors import BadInputError
+from perfmodel.collectives.choose import choose_calibration
+from perfmodel.errors import BadInputError, NoCalibrationError
+from perfmodel.report.calibration_text import calibration_text
+from perfmodel.report.doubts import data_doubts
+from perfmodel.schema.calibration import Calibration, save_calibration
+from perfmodel.schema.evidence import COLLECTIVES, Backend, Clock
 from perfmodel.schema.home import SAMPLES_SUFFIX
+from perfmodel.schema.machine import Machine, list_machines, load_machine
+from perfmodel.schema.samples import write_samples
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from calibrate.importers import ImportResult, UnreadLine
-    from perfmodel.schema.calibration import Calibration
-    from perfmodel.schema.evidence import Backend
-    from perfmodel.schema.machine import Machine
 
 _SHOWN_UNREAD = 5
 
@@ -77,7 +81,6 @@ def import_(
     """
     if out is not None:
         _check_out(out, force=force)
-    from calibrate.importers import import_logs
 
     result = import_logs(
         logs, gpus_per_node=gpus_per_node, op=op, clock=clock, gpus=gpus, library_version=version, stack=stack
@@ -87,7 +90,6 @@ def import_(
     warn_all([*unread_text(result.unread), *result.warnings])
     gpu_doubt = doubt_gpu(result.stack[0].gpu, box, force=force)
     calibration = _fit(result, box, out.stem if out is not None else "own")
-    from perfmodel.report.doubts import data_doubts
 
     doubtful = [*gpu_doubt, *data_doubts(calibration, box)]
     warn_all(doubtful)
@@ -109,9 +111,6 @@ def _check_out(out: Path, *, force: bool) -> None:
 
 def _machine_for(name: str | None, result: ImportResult) -> Machine:
     """The machine that was named, or the only shipped one with this GPU."""
-    from calibrate.machine.identity import gpu_class, words_of
-    from perfmodel.schema.machine import list_machines, load_machine
-
     if name is not None:
         return load_machine(name)
     gpu = result.stack[0].gpu
@@ -131,9 +130,6 @@ def doubt_gpu(gpu: str, machine: Machine, *, force: bool) -> list[str]:
 
     Limits: the machine's own GPU -> nothing; another shipped machine's -> BadInputError, or ``force``
     """
-    from calibrate.machine.identity import gpu_class, words_of
-    from perfmodel.schema.machine import list_machines
-
     found = words_of(gpu)
     if not gpu:
         return [f"the logs do not name their GPU: they are taken to be of {machine.name}"]
@@ -170,7 +166,6 @@ def unread_text(unread: list[UnreadLine]) -> list[str]:
 
 def _fit(result: ImportResult, machine: Machine, own_name: str) -> Calibration:
     from perfmodel.fit.build import Identity, fit_calibration
-    from perfmodel.schema.evidence import Backend, Clock
 
     stack, points = result.stack[0], _one_variant(result.samples)
     _require_fittable(points, result)
@@ -186,8 +181,6 @@ def _fit(result: ImportResult, machine: Machine, own_name: str) -> Calibration:
 
 def _require_fittable(points: pd.DataFrame, result: ImportResult) -> None:
     """Refuse logs of which nothing can be fitted, with the reasons."""
-    from perfmodel.schema.evidence import COLLECTIVES
-
     known, good, outside = points["collective"].isin(COLLECTIVES), points["flag"] == "ok", ~points["in_place"]
     if (known & good & outside).any():
         return
@@ -203,10 +196,6 @@ def _require_fittable(points: pd.DataFrame, result: ImportResult) -> None:
 
 def _shipped_like(machine: Machine, backend: Backend) -> Calibration | None:
     """What is shipped for this machine and library: where the laws start."""
-    from perfmodel.collectives.choose import choose_calibration
-    from perfmodel.errors import NoCalibrationError
-    from perfmodel.schema.machine import list_machines
-
     if machine.name not in list_machines():
         return None
     try:
@@ -233,9 +222,6 @@ def _samples_path(out: Path) -> Path:
 
 def _write(calibration: Calibration, result: ImportResult, out: Path) -> None:
     """Both files or none: they are written beside their places first, then renamed."""
-    from perfmodel.schema.calibration import save_calibration
-    from perfmodel.schema.samples import write_samples
-
     samples = _samples_path(out)
     try:
         with tempfile.TemporaryDirectory(prefix=".import-", dir=out.parent) as name:
@@ -268,7 +254,6 @@ def _deliver(
             warnings=[*result.warnings, *doubtful],
         )
         return
-    from perfmodel.report.calibration_text import calibration_text
 
     head = f"{len(result.samples)} samples of {result.stack[0]}"
     emit(f"{head}\n\n{calibration_text(calibration, machine)}")

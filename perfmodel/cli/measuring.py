@@ -13,9 +13,10 @@ from typing import Any
 from calibrate.machine.doctor import MachineDoubt, examine
 from calibrate.machine.identity import Host, identify
 from calibrate.planning.durations import estimate_points_s
-from calibrate.planning.measurement_plan import Request, make_plan
+from calibrate.planning.measurement_plan import BACKENDS, Request, make_plan
 from calibrate.planning.selection import read_selection
 from calibrate.planning.world import World
+from calibrate.ranks import start
 from calibrate.ranks.control import LeaderMissingError
 from calibrate.ranks.external import detect_launcher
 from calibrate.ranks.team import TeamRequest
@@ -36,6 +37,7 @@ from perfmodel.report.doctor_text import warnings_text
 from perfmodel.schema.calibration import Calibration, read_calibration, save_calibration
 from perfmodel.schema.home import MACHINE_NAME, runs_folder
 from perfmodel.schema.machine import Machine, list_machines, load_machine, read_machine
+from perfmodel.schema.run_files import Run, read_run
 from perfmodel.schema.runs import PointKind, RunHeader, Status
 
 _NOT_WELL = (Status.NOISY, Status.THROTTLED, Status.FAILED)
@@ -68,8 +70,6 @@ class Asked:
 
     def team(self) -> TeamRequest:
         """The ranks to start; of the libraries, those that were named."""
-        from calibrate.planning.measurement_plan import BACKENDS
-
         named = read_selection(self.request.only, self.request.backends or (), BACKENDS).backends
         return TeamRequest(
             self.start,
@@ -122,8 +122,6 @@ def run(asked: Asked, *, plan_only: bool, strict: bool, as_json: bool) -> None:
 
 def open_team(request: TeamRequest) -> Team | None:
     """Real ranks. Tests put a simulated team here."""
-    from calibrate.ranks import start
-
     return start.open_team(request, say=note)
 
 
@@ -217,7 +215,6 @@ def fitted(asked: Asked, host: Host, outcome: RunOutcome) -> tuple[list[Calibrat
     Limits: a functional check -> nothing
     """
     from perfmodel.fit.runs import calibration_file_name, fit_run
-    from perfmodel.schema.run_files import Run, read_run
 
     if outcome.header.functional_only:
         return [], []

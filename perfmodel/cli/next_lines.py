@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +14,7 @@ from calibrate.ranks.external import detect_launcher
 from perfmodel.cli.suggest import after_calibration
 from perfmodel.errors import PerfmodelError
 from perfmodel.schema.home import LATEST, runs_by_age
-from perfmodel.schema.run_files import read_header
+from perfmodel.schema.run_files import read_header, read_run
 from perfmodel.schema.run_folders import calibrations_of
 from perfmodel.schema.runs import PointKind, RunHeader, Status
 
@@ -85,9 +86,6 @@ def next_commands(
 
 def _validation(typed: TypedLine, folder: Path, where: str, world: World) -> list[str]:
     """The line that compares whole passes with their projection; else that of what it lacks."""
-    import shlex
-
-    from perfmodel.schema.run_files import read_run
     from perfmodel.validate.own import compare_run
 
     try:

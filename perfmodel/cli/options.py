@@ -7,16 +7,27 @@ import re
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from perfmodel.cli.output import warn
-from perfmodel.errors import BadInputError
-
-if TYPE_CHECKING:
-    from perfmodel.schema.calibration import Calibration
-    from perfmodel.schema.machine import Machine
+from perfmodel.collectives.choose import choose_calibration
+from perfmodel.collectives.estimate import LARGEST_GPUS
+from perfmodel.errors import BadInputError, NoCalibrationError
+from perfmodel.project.inputs import LARGEST
+from perfmodel.schema.calibration import Calibration, list_calibrations, load_calibration
+from perfmodel.schema.evidence import COLLECTIVES, SAMPLES_ONLY, Backend, Clock
+from perfmodel.schema.files import unknown_name
+from perfmodel.schema.machine import Machine, list_machines, load_machine
+from perfmodel.schema.run_folders import (
+    calibration_in,
+    calibrations_of,
+    machine_file_beside,
+    no_machine_file,
+    run_folder,
+)
+from perfmodel.units import format_bytes, format_count, parse_bytes, parse_count
 
 DEFAULT_MACHINE = "h100-sxm-ib"
 
@@ -99,9 +110,6 @@ def calibration_of(text: str | None, backend: str | None = None, clock: str | No
     backend, clock   as asked for: they choose among the calibrations of a run
     Limits: ``best`` on a run -> BadInputError with the libraries that the run holds
     """
-    from perfmodel.schema.calibration import list_calibrations
-    from perfmodel.schema.run_folders import calibration_in, run_folder
-
     if text is None or text in list_calibrations():
         return text
     folder = run_folder(text)
@@ -114,8 +122,6 @@ def calibration_of(text: str | None, backend: str | None = None, clock: str | No
 
 
 def _no_best_of_a_run(text: str, folder: Path) -> BadInputError:
-    from perfmodel.schema.run_folders import calibrations_of
-
     held = list(dict.fromkeys(str(one.backend) for one in calibrations_of(folder).values()))
     names = " or ".join(f"--backend {name}" for name in held)
     return BadInputError(
@@ -129,11 +135,7 @@ def machine_of(
     name: str | None, settings: list[str] | None = None, calibration: str | None = None
 ) -> Machine:
     """A machine by name or file, else the one that the calibration is of, with the user's what-ifs."""
-    from perfmodel.schema.machine import list_machines, load_machine
-
     if name is None and calibration is not None:
-        from perfmodel.schema.run_folders import machine_file_beside, no_machine_file
-
         name = load_calibration_file(calibration).machine
         if name not in list_machines():
             beside = machine_file_beside(calibration)
@@ -152,8 +154,6 @@ def library_of(machine: Machine, backend: str | None, calibration: str | None, b
             if calibration is None
             else str(load_calibration_file(calibration).backend)
         )
-    from perfmodel.schema.evidence import Backend
-    from perfmodel.schema.files import unknown_name
 
     known = [*(str(item) for item in Backend), *(["best"] if best else [])]
     if backend not in known:
@@ -164,8 +164,6 @@ def library_of(machine: Machine, backend: str | None, calibration: str | None, b
 @lru_cache(maxsize=8)
 def load_calibration_file(calibration: str) -> Calibration:
     """A user's own calibration, or a shipped one by id; a partial one is said to be so, once."""
-    from perfmodel.schema.calibration import load_calibration
-
     found = load_calibration(calibration)
     if not found.complete:
         warn(f"calibration {calibration} is partial: some planned points are missing")
@@ -174,8 +172,6 @@ def load_calibration_file(calibration: str) -> Calibration:
 
 def calibration_file(calibration: str | None) -> str | None:
     """The file that ``--calibration`` named; None for a shipped one."""
-    from perfmodel.schema.calibration import list_calibrations
-
     return None if calibration is None or calibration in list_calibrations() else calibration
 
 
@@ -187,8 +183,6 @@ def advice(
 
     instead  finds lines that have an answer; empty or None: there are none
     """
-    from perfmodel.errors import NoCalibrationError
-
     try:
         yield
     except NoCalibrationError as error:
@@ -209,10 +203,6 @@ def advice(
 
 def known_clocks(machine: Machine, library: str) -> list[str]:
     """Clocks of the shipped calibrations of a library that ``machine`` has or borrows."""
-    from perfmodel.collectives.choose import choose_calibration
-    from perfmodel.errors import NoCalibrationError
-    from perfmodel.schema.evidence import Backend, Clock
-
     found = []
     for clock in Clock:
         with contextlib.suppress(NoCalibrationError, ValueError):
@@ -223,9 +213,6 @@ def known_clocks(machine: Machine, library: str) -> list[str]:
 
 def check_gpus(table_bytes: float, machine: Machine, reserve: float, what: str = "--table-size") -> None:
     """Refuse tables that need more GPUs than the model describes."""
-    from perfmodel.collectives.estimate import LARGEST_GPUS
-    from perfmodel.units import format_bytes, format_count
-
     usable = machine.value("hbm_bytes") * (1 - reserve)
     if table_bytes > LARGEST_GPUS * usable:
         size, room = format_bytes(table_bytes, binary=False), format_bytes(usable, binary=False)
@@ -247,8 +234,6 @@ def check_per_node(gpus_per_node: int | None, machine: Machine) -> None:
 
 def check_most(name: str, value: float, option: str) -> None:
     """Refuse what is more than the model describes. Limits: above ``LARGEST[name]`` -> BadInputError"""
-    from perfmodel.project.inputs import LARGEST
-
     if name in LARGEST and value > LARGEST[name]:
         raise BadInputError(
             f"{option} {value:.15g} is more than this model describes.", f"at most {LARGEST[name]:.0f}."
@@ -286,8 +271,6 @@ _EXAMPLES = {
 
 def size_values(texts: list[str], option: str = "--size") -> list[int]:
     """Whole bytes of ``64KiB,1MiB`` and of ranges by powers of two, ``1MiB..1GiB``."""
-    from perfmodel.units import parse_bytes
-
     sizes: list[int] = []
     for text in split_values(texts, option):
         low, dots, high = (part.strip() for part in text.partition(".."))
@@ -304,8 +287,6 @@ def size_values(texts: list[str], option: str = "--size") -> list[int]:
 
 def count_values(texts: list[str], option: str, least: int = 1) -> list[int]:
     """Whole numbers of ``8,16`` and of ranges by powers of two, ``8..1024``."""
-    from perfmodel.units import parse_count
-
     counts: list[int] = []
     for text in split_values(texts, option):
         low, dots, high = (part.strip() for part in text.partition(".."))
@@ -339,8 +320,6 @@ def _not_too_many(values: list[int], option: str) -> list[int]:
 
 def collective_name(text: str, option: str = "--op") -> str:
     """Our name of a collective, also for ``all-to-all``, ``alltoall`` and ``AllReduce``."""
-    from perfmodel.schema.evidence import COLLECTIVES, SAMPLES_ONLY
-
     plain = re.sub(r"[^a-z]", "", text.lower())
     for name in COLLECTIVES:
         if plain == name.replace("_", ""):
@@ -351,6 +330,5 @@ def collective_name(text: str, option: str = "--op") -> str:
             "(samples only, not fitted).",
             f"perfmodel show latest --samples prints its times; with a curve: {', '.join(COLLECTIVES)}.",
         )
-    from perfmodel.schema.files import unknown_name
 
     raise unknown_name(f"{option} collective", text, COLLECTIVES)

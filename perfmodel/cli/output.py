@@ -12,11 +12,14 @@ import re
 import shlex
 import sys
 import tempfile
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from perfmodel import __version__
 from perfmodel.errors import BadInputError, PerfmodelError
+from perfmodel.report.terminal import page_width, wrapped
 
 SCHEMA_VERSION = 1
 """Version of every JSON document that the command line prints (docs/commands.md)."""
@@ -129,8 +132,6 @@ def fail(error: PerfmodelError, *, verbose: bool) -> int:
         left = len(shown) - _LONGEST_ERROR_LINES
         shown = [*shown[:_LONGEST_ERROR_LINES], f"{_INDENT}… and {left} more lines"]
     if verbose:
-        import traceback
-
         shown = [*"".join(traceback.format_exception(error)).splitlines(), *shown]
     _write_error("\n".join(shown))
     return error.exit_code
@@ -141,8 +142,6 @@ def _wrapped(lines: list[str], label: str = "error: ") -> list[str]:
 
     An indented line, or one that installs something, is a command to paste: it stays whole, however long.
     """
-    from perfmodel.report.terminal import page_width, wrapped
-
     shown: list[str] = []
     for i, line in enumerate(lines or [""]):
         own = " " * len(label) + line[: len(line) - len(line.lstrip())]
@@ -156,10 +155,6 @@ def _wrapped(lines: list[str], label: str = "error: ") -> list[str]:
 
 def report_bug(error: BaseException, arguments: list[str], *, verbose: bool) -> None:
     """An exception that nobody expected: say so on one screen."""
-    import traceback
-
-    from perfmodel import __version__
-
     if verbose:
         _write_error("".join(traceback.format_exception(error)).rstrip())
     where = traceback.extract_tb(error.__traceback__)[-1:]

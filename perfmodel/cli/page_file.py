@@ -11,7 +11,11 @@ from typing import TYPE_CHECKING, Any
 from perfmodel.cli.output import check_named, check_target, emit, emit_json, write_whole
 from perfmodel.cli.pictures import FOLDER, check_folder, draw
 from perfmodel.errors import BadInputError
+from perfmodel.report.page.assemble import page_html
+from perfmodel.report.page.markdown import page_markdown
 from perfmodel.report.picture_files import PICTURES
+from perfmodel.schema.files import unknown_name
+from perfmodel.units import format_bytes
 
 if TYPE_CHECKING:
     from perfmodel.report.page.parts import Page
@@ -26,8 +30,6 @@ def format_of(out: Path | None, typed: str | None, option: str = "--out") -> str
 
     Limits: an unknown format, a name that says no format or another one -> BadInputError
     """
-    from perfmodel.schema.files import unknown_name
-
     if typed is not None and typed not in DEFAULTS:
         raise unknown_name("--format", typed, DEFAULTS)
     if out is None:
@@ -82,9 +84,6 @@ def _told(page: Page, out: Path, size: int) -> Mapping[str, Any]:
 
 def write(page: Page, out: Path, file_format: str) -> int:
     """Its bytes."""
-    from perfmodel.report.page.assemble import page_html
-    from perfmodel.report.page.markdown import page_markdown
-
     content = (page_html if file_format == "html" else page_markdown)(page).encode()
     write_whole(out, lambda path: path.write_bytes(content))
     return len(content)
@@ -92,8 +91,6 @@ def write(page: Page, out: Path, file_format: str) -> int:
 
 def wrote(out: Path, size: int, file_format: str) -> str:
     """What is said of a page that was written."""
-    from perfmodel.units import format_bytes
-
     how = "open it in a browser, no network needed" if file_format == "html" else "sentences and small tables"
     return f"Wrote {out} ({format_bytes(size, binary=False)}): {how}."
 

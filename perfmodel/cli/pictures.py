@@ -15,7 +15,8 @@ from perfmodel.cli.output import Progress, check_target, emit, emit_json, unwrit
 from perfmodel.errors import BadInputError
 from perfmodel.report.figures.block import Block, Missing
 from perfmodel.report.figures.names import FIGURES
-from perfmodel.report.picture_files import check_kaleido
+from perfmodel.report.picture_files import check_kaleido, write_pictures
+from perfmodel.report.static import printed
 
 FOLDER = "report"
 
@@ -91,9 +92,6 @@ def write_folder(folder: Path, blocks: Sequence[Block], ending: str) -> list[Pat
 
     Returns their files
     """
-    from perfmodel.report.picture_files import write_pictures
-    from perfmodel.report.static import printed
-
     try:
         beside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     except (OSError, ValueError) as error:

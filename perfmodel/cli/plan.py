@@ -73,9 +73,14 @@ from perfmodel.cli.plan_options import (
 from perfmodel.cli.typed_line import TypedLine
 from perfmodel.cli.workload import IdDtypeOption, PayloadOption, ScenarioOption
 from perfmodel.errors import BadInputError
+from perfmodel.plan import Evaluator, PlanTables, read_plan, torchrec, write_plan
+from perfmodel.plan.outcome import given_outcome, outcome_of
+from perfmodel.plan.search import Search
+from perfmodel.report.page.plan_page import plan_page
+from perfmodel.report.plan_text import plan_csv, plan_text, progress_text
+from perfmodel.units import format_fraction, format_time
 
 if TYPE_CHECKING:
-    from perfmodel.plan import Evaluator
     from perfmodel.plan.training import WholeStep
     from perfmodel.schema.machine import Machine
 
@@ -199,9 +204,6 @@ def _answer(
     file_format: str,
 ) -> Any:
     """The outcome of a search, or of the plan in a file."""
-    from perfmodel.plan import Evaluator, PlanTables, read_plan
-    from perfmodel.plan.outcome import given_outcome
-
     tables = PlanTables.load(numbers["model"], numbers["ids"])
     plan = read_plan(plan_file, tables) if plan_file is not None else None
     gpus = numbers["gpus"] or (plan.gpus if plan else 0)
@@ -214,10 +216,6 @@ def _answer(
 def _search(
     evaluator: Evaluator, limit_bytes: float, time_limit_s: float, seed: int, file_format: str
 ) -> Any:
-    from perfmodel.plan import torchrec
-    from perfmodel.plan.outcome import outcome_of
-    from perfmodel.plan.search import Search
-
     restrict = torchrec.runnable if file_format == "torchrec" else None
     progress = _Progress(time_limit_s)
     try:
@@ -231,8 +229,6 @@ def _search(
 
 
 def _write(answer: Any, out: Path, file_format: str) -> None:
-    from perfmodel.plan import torchrec, write_plan
-
     found = answer.found
     if file_format == "torchrec":
         write_whole(out, lambda path: torchrec.write(answer.evaluator, found.plan, path, found.limit_bytes))
@@ -251,7 +247,6 @@ def _write_page(
 ) -> None:
     """The page, with the line that makes it again in any folder."""
     from perfmodel.report.page.alerts import alerts
-    from perfmodel.report.page.plan_page import plan_page
 
     without = ["report", "force", "as_json", "as_csv"]
     without += [] if answer.found.restricted else ["out", "file_format"]
@@ -264,9 +259,6 @@ def _write_page(
 
 def _cost_of_torchrec(answer: Any, time_limit_s: float, seed: int) -> str:
     """What a short search among all schemes finds besides."""
-    from perfmodel.plan.search import Search
-    from perfmodel.units import format_fraction, format_time
-
     limit, restricted_s = answer.found.limit_bytes, answer.found.cost.time_s
     try:
         found = Search(answer.evaluator, limit, time_limit_s=time_limit_s, seed=seed).run()
@@ -292,7 +284,6 @@ class _Progress:
         now = time.monotonic() - self._began
         if not self._live or now - self._last_s < _LINE_EVERY_S:
             return
-        from perfmodel.report.plan_text import progress_text
 
         self._last_s = now
         text = progress_text(best_s, bound_s, now, self._limit_s, terminal_columns())
@@ -316,8 +307,6 @@ def _deliver(
     as_json: bool,
     as_csv: bool,
 ) -> None:
-    from perfmodel.report.plan_text import plan_csv, plan_text
-
     if as_json:
         samples = answer.evaluator.batch * answer.evaluator.gpus
         step = whole.to_dict(samples) if whole else None

@@ -11,6 +11,8 @@ from perfmodel.cli.options import check_most
 from perfmodel.cli.output import check_named, check_target
 from perfmodel.cli.workload import reserve_of
 from perfmodel.errors import BadInputError
+from perfmodel.schema.files import unknown_name
+from perfmodel.units import format_bytes, parse_bytes, parse_count, parse_time
 
 if TYPE_CHECKING:
     from perfmodel.schema.machine import Machine
@@ -113,8 +115,6 @@ SeedOption = Annotated[
 def check_out(out: Path | None, file_format: str, *, force: bool) -> None:
     """Limits: an unknown format, one without a file, a file that cannot be written -> BadInputError"""
     if file_format not in FORMATS:
-        from perfmodel.schema.files import unknown_name
-
         raise unknown_name("--format", file_format, FORMATS)
     if out is None:
         if file_format != FORMATS[0]:
@@ -143,8 +143,6 @@ def check_page(page: Path | None, out: Path | None, *, force: bool) -> None:
 
 def numbers_of(plan_file: Path | None, **texts: str | None) -> dict[str, Any]:
     """Numbers of what was typed; the model stays a name. GPUs may be left to a plan: None."""
-    from perfmodel.units import parse_count, parse_time
-
     if texts["model"] is None:
         raise BadInputError(
             "which tables?", "give --model, e.g. --model mlperf-dlrm-dcnv2 (perfmodel models lists them)"
@@ -166,8 +164,6 @@ def numbers_of(plan_file: Path | None, **texts: str | None) -> dict[str, Any]:
 def is_training(objective: str) -> bool:
     """Whether a pass is forward and backward. Limits: unknown objective -> BadInputError"""
     if objective not in OBJECTIVES:
-        from perfmodel.schema.files import unknown_name
-
         raise unknown_name("--objective", objective, OBJECTIVES)
     return objective == "throughput"
 
@@ -176,7 +172,6 @@ def limit_of(machine: Machine, max_hbm: str | None, reserve: str | None) -> floa
     """Bytes of each GPU that tables may use: what is not reserved, and no more than --max-hbm."""
     if reserve is None:
         reserve = DEFAULT_RESERVE if max_hbm is None else "0"
-    from perfmodel.units import format_bytes, parse_bytes
 
     whole = machine.value("hbm_bytes")
     limit = whole if max_hbm is None else parse_bytes(max_hbm, "--max-hbm")

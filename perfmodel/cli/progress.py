@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perfmodel.cli.output import emit, note, on_terminal, rewrite, terminal_columns, warn
+from perfmodel.report.doctor_text import warnings_text
+from perfmodel.report.run import head_text, progress_text
 
 if TYPE_CHECKING:
     from calibrate.machine.doctor import MachineDoubt
@@ -48,9 +50,6 @@ class Progress:
         self, plan: MeasurementPlan, header: RunHeader, folder: Path, done: int, left_s: float
     ) -> None:
         """Machine, stack, plan and what to doubt, before anything is measured."""
-        from perfmodel.report.doctor_text import warnings_text
-        from perfmodel.report.run import head_text
-
         changed = self._new_stack(header, folder)
         if self._quiet:
             if changed:
@@ -66,7 +65,6 @@ class Progress:
         now = self._clock()
         if now - self._last_s < (_LINE_EVERY_S if self._live else _PLAIN_EVERY_S):
             return
-        from perfmodel.report.run import progress_text
 
         self._last_s = now
         text = progress_text(done, total, point, summary, left_s, terminal_columns() if self._live else None)

@@ -23,18 +23,9 @@ from perfmodel.cli.options import (
 )
 from perfmodel.cli.output import emit, emit_json, note, warn
 from perfmodel.cli.question import question_of
-from perfmodel.cli.report import check_beside, write_beside
-from perfmodel.cli.shardings import (
-    ALL,
-    Output,
-    ShardingOption,
-    checked_sharding,
-    print_all,
-    print_one,
-    row_wise_cut,
-)
 from perfmodel.cli.suggest import Typed, answerable
 from perfmodel.cli.workload import (
+    ALL,
     BatchOption,
     DimOption,
     DtypeOption,
@@ -47,10 +38,14 @@ from perfmodel.cli.workload import (
     ReductionOption,
     ReserveOption,
     ScenarioOption,
+    ShardingOption,
     TableSizeOption,
     TablesOption,
+    checked_sharding,
 )
 from perfmodel.errors import BadInputError
+from perfmodel.project.sensitivity import next_experiment, sensitivities
+from perfmodel.report.projection_text import projection_text
 
 _COMMAND = ("perfmodel", "project")
 
@@ -105,6 +100,8 @@ def project(
     """
     one_output(json=as_json, csv=as_csv)
     if report is not None:
+        from perfmodel.cli.report import check_beside, write_beside
+
         check_beside(report, force, local_memory=local_memory)
     way = checked_sharding(sharding, reduction, local_memory)
     if table_size is None and gpus is None and model is None:
@@ -116,6 +113,8 @@ def project(
         answer = question.answer()
         if report is not None:
             note(write_beside(context, report))
+    if sharding is not None:
+        from perfmodel.cli.shardings import Output, print_all, print_one, row_wise_cut
     if way is not None:
         out = Output(as_json, as_csv, file, typed.line)
         if way == ALL:
@@ -126,7 +125,6 @@ def project(
     if as_csv:
         emit(answer.to_frame().to_csv(index=False))
         return
-    from perfmodel.project.sensitivity import next_experiment, sensitivities
 
     changes = sensitivities(answer)
     experiment = next_experiment(answer) if answer.forward.memory is None else None
@@ -141,7 +139,6 @@ def project(
             **(row_wise_cut(answer) if sharding is not None else {}),
         )
         return
-    from perfmodel.report.projection_text import projection_text
 
     emit(projection_text(answer, changes, experiment, typed.machine, file, lambda w: typed.line(w, answer)))
     for line in answer.notes:

@@ -27,6 +27,7 @@ from perfmodel.cli.choices import (
     wanted,
     workload_selectors,
 )
+from perfmodel.cli.compare_page import compare_page
 from perfmodel.cli.ids import AlphaOption, DistributionOption
 from perfmodel.cli.options import (
     CalibrationOption,
@@ -37,7 +38,8 @@ from perfmodel.cli.options import (
 )
 from perfmodel.cli.output import check_target
 from perfmodel.cli.page_file import DEFAULTS, check_place, deliver, format_of, uncollected, write, wrote
-from perfmodel.cli.shardings import ShardingOption
+from perfmodel.cli.pictures import draw_all
+from perfmodel.cli.report_gpus import gpus_page
 from perfmodel.cli.typed_line import TypedLine
 from perfmodel.cli.workload import (
     DtypeOption,
@@ -46,6 +48,7 @@ from perfmodel.cli.workload import (
     PayloadOption,
     ReserveOption,
     ScenarioOption,
+    ShardingOption,
     TablesOption,
 )
 from perfmodel.errors import BadInputError
@@ -118,14 +121,10 @@ def report(
     check_compared(params)
     file_format = params["file_format"] = format_of(out, file_format)
     if compare is not None:
-        from perfmodel.cli.compare_page import compare_page
-
         compare_page(context)
         return
     out = out or Path(DEFAULTS[file_format])
     if file_format in PICTURES and not over_gpus(params):
-        from perfmodel.cli.pictures import draw_all
-
         draw_all(context, out, file_format)
         return
     check_place(out, file_format, on_more_gpus(model=model is not None), force=force)
@@ -135,8 +134,6 @@ def report(
 def _page(typed: Mapping[str, Any], line: TypedLine) -> Page:
     """Of the parameters of ``perfmodel report`` or ``project``. line  the command that makes it"""
     if over_gpus(typed):
-        from perfmodel.cli.report_gpus import gpus_page
-
         return gpus_page(typed, line)
     lists = lists_of(typed, line)
     question = page_question(typed)

@@ -11,15 +11,17 @@ from perfmodel.cli.choices import OF_SELECTORS, lists_of, texts_of, wanted, work
 from perfmodel.cli.options import count_values, size_values
 from perfmodel.cli.output import warn
 from perfmodel.cli.question import Question, question_of
-from perfmodel.cli.shardings import ALL, checked_sharding
 from perfmodel.cli.suggest import Typed
 from perfmodel.cli.typed_line import TypedLine
-from perfmodel.cli.workload import check_model
+from perfmodel.cli.workload import ALL, check_model, checked_sharding
+from perfmodel.collectives.estimate import LARGEST_GPUS
 from perfmodel.errors import BadInputError, PerfmodelError
+from perfmodel.report.page.gpu_views import sharded
+from perfmodel.report.page.parts import Page, Selector
+from perfmodel.units import counted, format_count
 
 if TYPE_CHECKING:
     from perfmodel.project import Projection
-    from perfmodel.report.page.parts import Page, Selector
 
 _SELECTED = ("gpus", "sharding", *(name for name in OF_SELECTORS if name != "table_size"))
 _NODES = (1, 2, 8, 16)
@@ -69,9 +71,6 @@ def _numbers(typed: str | None) -> list[int]:
 
 
 def _check_most(gpus: int) -> None:
-    from perfmodel.collectives.estimate import LARGEST_GPUS
-    from perfmodel.units import format_count
-
     if gpus > LARGEST_GPUS:
         raise BadInputError(
             f"--gpus {format_count(gpus)} is more than this model describes.",
@@ -107,9 +106,6 @@ def _possible(
 
     Limits: several numbers, and none of them is possible -> the error of the first
     """
-    from perfmodel.report.page.gpu_views import sharded
-    from perfmodel.units import counted
-
     asked = replace(question, **{selector.name: selector.values[selector.start] for selector in workload})
     if len(numbers) < 2:
         return replace(asked, gpus=next(iter(numbers), None)).answer(), numbers, []
@@ -130,8 +126,6 @@ def _possible(
 
 def _default_numbers(first: Projection) -> list[int]:
     """What the tables need first, and then more."""
-    from perfmodel.collectives.estimate import LARGEST_GPUS
-
     node = first.gpu_count.gpus_per_node
     more = [nodes * node for nodes in _NODES if nodes * node > first.gpus]
     if len(more) < 2:
@@ -140,9 +134,6 @@ def _default_numbers(first: Projection) -> list[int]:
 
 
 def _selector(numbers: list[int], *, typed: bool) -> Selector:
-    from perfmodel.report.page.parts import Selector
-    from perfmodel.units import format_count
-
     values = tuple(sorted(numbers))
     words, texts = tuple(map(format_count, values)), tuple(map(str, values))
     return Selector("gpus", "GPUs", values, words, values.index(numbers[0]), "--gpus", texts, typed)

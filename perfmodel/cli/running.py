@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import re
+import sys
+import traceback
+
+import typer
+
+from perfmodel.cli.app import app
 from perfmodel.cli.codes import BAD_USAGE, BUG, STOPPED
 from perfmodel.cli.output import (
     ReaderLeftError,
@@ -13,7 +20,7 @@ from perfmodel.cli.output import (
     stdout_trouble,
     warn_stopped,
 )
-from perfmodel.errors import PerfmodelError
+from perfmodel.errors import BadInputError, PerfmodelError
 from perfmodel.resources import out_of_memory
 
 
@@ -27,12 +34,9 @@ def command(given: list[str]) -> int:
 
 def run(arguments: list[str], *, verbose: bool = False) -> int:
     """Exit code of one command; every error becomes text on stderr."""
-    import typer
-
-    from perfmodel.cli.app import app
-    from perfmodel.cli.options import load_calibration_file
-
-    load_calibration_file.cache_clear()  # a process may run several commands; files change in between
+    before = sys.modules.get("perfmodel.cli.options")
+    if before is not None:  # a process may run several commands; files change in between
+        before.load_calibration_file.cache_clear()
     usage_error = typer.BadParameter.__mro__[2]  # the base of all errors about the arguments themselves
     try:
         check_stdout()
@@ -74,16 +78,10 @@ _PLAIN = {
 
 def _while_printing(error: BaseException) -> bool:
     """Whether it was raised where typer prints the help or the version of itself (``echo``)."""
-    import traceback
-
     return any(frame.name == "echo" for frame in traceback.extract_tb(error.__traceback__))
 
 
 def _bad_usage(error: Exception, arguments: list[str]) -> int:
-    import re
-
-    from perfmodel.errors import BadInputError
-
     context = getattr(error, "ctx", None)
     named = arguments and not arguments[0].startswith("-")
     own = f"perfmodel {arguments[0]}" if named else "perfmodel"

@@ -4,34 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from perfmodel.cli.output import emit, emit_json, warn
+from perfmodel.cli.workload import ALL, ROW_WISE
 from perfmodel.errors import BadInputError
+from perfmodel.plan.as_projection import Compared, compared, evaluator_of, winner
+from perfmodel.plan.explain_plan import explain_alike_step
+from perfmodel.plan.sizes import Size, by_size
+from perfmodel.report.projection_text import projection_text
+from perfmodel.report.shardings_text import shardings_text
 
 if TYPE_CHECKING:
     from perfmodel.cli.question import Question
     from perfmodel.passes.explanation import Explanation
-    from perfmodel.plan.answer import Compared
-    from perfmodel.plan.sizes import Size
     from perfmodel.project import Projection
 
     Again = Callable[[Sequence[str], Projection], str]  # the line that asks a command for an answer again
-
-ALL = "all"
-_ROW_WISE = "row-wise"
-
-ShardingOption = Annotated[
-    str | None,
-    typer.Option(
-        "--sharding",
-        metavar="NAME",
-        help="Another way than row-wise: data-parallel, table-wise, column-wise, table-row-wise, "
-        "table-column-wise, grid, 3d; row-wise with another exchange: two-level, sparse, ub; all compares.",
-    ),
-]
 
 
 @dataclass(frozen=True)
@@ -44,27 +33,8 @@ class Output:
     again: Again
 
 
-def checked_sharding(name: str | None, reduction: str, local_memory: str | None = None) -> str | None:
-    """The way that was asked for; None: row-wise, as without the option.
-
-    Limits: unknown names, and options that mean another sharding or none -> BadInputError
-    """
-    if name is None:
-        return None
-    from perfmodel.plan.alike import way_named
-
-    way = ALL if name.strip().lower() == ALL else way_named(name)
-    clash = "--reduction" if reduction != "auto" else "--local-memory" if local_memory is not None else ""
-    if clash and way != _ROW_WISE:
-        why = "a sharding has its own exchange" if clash == "--reduction" else "one memory shards nothing"
-        raise BadInputError(f"--sharding {name} and {clash} exclude each other.", f"{why}: leave one out.")
-    return None if way == _ROW_WISE else way
-
-
 def one_way(base: Projection, way: str, again: Again) -> Compared:
     """The answer of one way. Limits: it is not possible -> BadInputError: why, and the line that compares"""
-    from perfmodel.plan.answer import compared
-
     found = next(compared(base, [way]))
     if found.answer is None:
         line = again(("perfmodel", "project"), _with_sharding(base, ALL))
@@ -80,8 +50,6 @@ def _with_sharding(base: Projection, way: str) -> Projection:
 
 def print_one(base: Projection, way: str, out: Output) -> None:
     """The screen, the document or the steps of one way."""
-    from perfmodel.report.projection_text import projection_text
-
     found = one_way(base, way, out.again)
     answer = found.answer
     assert answer is not None and found.alike is not None
@@ -99,9 +67,6 @@ def print_one(base: Projection, way: str, out: Output) -> None:
 
 def explain_way(base: Projection, way: str, step: str, again: Again) -> Explanation:
     """A step of one way, explained; ``again`` as in ``one_way``."""
-    from perfmodel.plan.answer import evaluator_of
-    from perfmodel.plan.explain_plan import explain_alike_step
-
     found = one_way(base, way, again)
     assert found.answer is not None and found.alike is not None
     return explain_alike_step(found.answer, evaluator_of(base), found.alike, step)
@@ -112,14 +77,12 @@ def row_wise_cut(base: Projection) -> dict[str, Any]:
 
     Limits: one memory for all tables -> null, and why;  more tables than can be dealt -> null for the parts
     """
-    from perfmodel.plan.answer import Compared, compared
-
     if base.forward.memory is not None:
-        return _cut(Compared(_ROW_WISE, None, None, 0.0, "one memory shards nothing"))
+        return _cut(Compared(ROW_WISE, None, None, 0.0, "one memory shards nothing"))
     try:
-        found = _cut(next(compared(base, [_ROW_WISE])))
+        found = _cut(next(compared(base, [ROW_WISE])))
     except BadInputError:
-        found = _cut(Compared(_ROW_WISE, None, base, base.gpu_count.shard_bytes))
+        found = _cut(Compared(ROW_WISE, None, base, base.gpu_count.shard_bytes))
     chosen = _EXCHANGES.get(base.forward.reduction.replace("_", "-"))
     return found | ({"exchange": chosen} if chosen else {})
 
@@ -138,10 +101,6 @@ def print_all(base: Projection, question: Question, out: Output) -> None:
 
     base  the row-wise answer of the question
     """
-    from perfmodel.plan.answer import compared, winner
-    from perfmodel.plan.sizes import by_size
-    from perfmodel.report.shardings_text import shardings_text
-
     found = list(compared(base))
     several = question.tables is None and not out.as_csv
     other = replace(question, gpus=None)
@@ -172,8 +131,6 @@ def print_all(base: Projection, question: Question, out: Output) -> None:
 
 
 def _best(found: list[Compared]) -> Projection:
-    from perfmodel.plan.answer import winner
-
     answer = winner(found).answer
     assert answer is not None
     return answer

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import numpy as np
 import typer
 
 from perfmodel.cli.options import (
@@ -31,6 +33,11 @@ from perfmodel.cli.output import Progress, check_target, emit, emit_json, note, 
 from perfmodel.cli.question import Question, question_of
 from perfmodel.cli.workload import IdDtypeOption, ReductionOption, ReserveOption, ScenarioOption
 from perfmodel.errors import BadInputError
+from perfmodel.project import project
+from perfmodel.project.grids import GRIDS, feasible, product
+from perfmodel.report.sweep_text import sweep_text
+from perfmodel.schema.files import unknown_name
+from perfmodel.units import parse_number
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -119,9 +126,6 @@ def sweep(
 
 def _axes(grid: str | None, given: dict[str, list[str]]) -> dict[str, list[float]]:
     """The values of every axis: those of the preset, replaced by the ones that were typed."""
-    from perfmodel.project.grids import GRIDS
-    from perfmodel.schema.files import unknown_name
-
     axes: dict[str, list[float]] = {}
     if grid is not None:
         if grid not in GRIDS:
@@ -137,8 +141,6 @@ def _axes(grid: str | None, given: dict[str, list[str]]) -> dict[str, list[float
             key = "table_count" if name == "tables" else name
             axes[key] = [float(v) for v in count_values(given[name], f"--{name}")]
     if "pooling" in given:
-        from perfmodel.units import parse_number
-
         texts = split_values(given["pooling"], "--pooling")
         ranges = [text for text in texts if ".." in text]
         single = [parse_number(text, "--pooling") for text in texts if ".." not in text]
@@ -149,11 +151,6 @@ def _axes(grid: str | None, given: dict[str, list[str]]) -> dict[str, list[float
 
 
 def _run(axes: dict[str, list[float]], dtypes: list[str], questions: list[Question]) -> pd.DataFrame:
-    import math
-
-    from perfmodel.project import project
-    from perfmodel.project.grids import feasible, product
-
     points = math.prod(len(values) for values in axes.values())
     total = points * len(dtypes) * len(questions)
     if total > _MOST:
@@ -205,7 +202,6 @@ def _constants(question: Question) -> dict[str, str]:
 
 def _joined(frames: list[pd.DataFrame], constants: list[dict[str, str]]) -> pd.DataFrame:
     """One frame: the constants as categories in front, counts as whole numbers."""
-    import numpy as np
     import pandas as pd
 
     words = {key: list(dict.fromkeys(one[key] for one in constants)) for key in constants[0]}
@@ -273,6 +269,4 @@ def _deliver(frame: pd.DataFrame, out: Path | None, *, as_json: bool, as_csv: bo
         words = {name: str for name in frame.columns if frame[name].dtype.kind not in "iufb"}
         emit_json("sweep", rows=frame.astype(words).to_dict(orient="records"))
     else:
-        from perfmodel.report.sweep_text import sweep_text
-
         emit(sweep_text(frame))

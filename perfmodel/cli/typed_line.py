@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from perfmodel.schema.home import LATEST
+from perfmodel.schema.run_folders import latest_run
+
 if TYPE_CHECKING:
     import typer
 
@@ -32,9 +35,6 @@ class TypedLine:
 
     def pinned(self) -> TypedLine:
         """With the run that ``--calibration latest`` means now: tomorrow it is another one."""
-        from perfmodel.schema.home import LATEST
-        from perfmodel.schema.run_folders import latest_run
-
         options = tuple(
             (name, (words[0], str(latest_run())))
             if (name, words[-1:]) == ("calibration", (LATEST,))

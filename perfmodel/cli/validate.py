@@ -9,6 +9,13 @@ import typer
 from perfmodel.cli.options import JsonOption
 from perfmodel.cli.output import emit, emit_json
 from perfmodel.errors import BadInputError, OutsideBandError
+from perfmodel.report.dlrm_text import dlrm_text
+from perfmodel.report.own_run import own_run_text
+from perfmodel.report.validation_text import verdicts_text
+from perfmodel.schema.run_folders import run_folder
+from perfmodel.validate import dlrm
+from perfmodel.validate import validate as judge
+from perfmodel.validate.dlrm_inputs import load_inputs
 
 
 def validate(
@@ -59,15 +66,12 @@ def validate(
             )
         _own_run(run, as_json=as_json)
         return
-    from perfmodel.validate import validate as judge
 
     verdicts = judge(paper=paper, held_out=held_out)
     outside = [verdict.identifier for verdict in verdicts if verdict.regression]
     if as_json:
         emit_json("validate", paper=paper, verdicts=[vars(v) for v in verdicts], outside=outside)
     else:
-        from perfmodel.report.validation_text import verdicts_text
-
         emit(verdicts_text(verdicts, paper=paper))
     if outside:
         several = len(outside) > 1
@@ -81,9 +85,6 @@ def validate(
 
 
 def _whole_models(*, as_json: bool) -> None:
-    from perfmodel.validate import dlrm
-    from perfmodel.validate.dlrm_inputs import load_inputs
-
     inputs = load_inputs()
     efficiency, fitted = dlrm.fitted_efficiency(), inputs.mlperf.fit_system
     frames = dlrm.mlperf_frame(), dlrm.share_frame(), dlrm.speedup_frame()
@@ -106,8 +107,6 @@ def _whole_models(*, as_json: bool) -> None:
             outside=outside,
         )
     else:
-        from perfmodel.report.dlrm_text import dlrm_text
-
         emit(dlrm_text(efficiency, fitted, rows, dlrm.left_out(), shares, speedups, verdicts))
     if outside:
         what = "verdict is not the recorded one" if len(outside) == 1 else "verdicts are not those recorded"
@@ -115,7 +114,6 @@ def _whole_models(*, as_json: bool) -> None:
 
 
 def _own_run(text: str, *, as_json: bool) -> None:
-    from perfmodel.schema.run_folders import run_folder
     from perfmodel.validate.own import compare_run, judge_run, step_errors
 
     folder = run_folder(text)
@@ -134,8 +132,6 @@ def _own_run(text: str, *, as_json: bool) -> None:
             outside=outside,
         )
     else:
-        from perfmodel.report.own_run import own_run_text
-
         emit(own_run_text(passes, steps, verdicts))
     if outside:
         raise OutsideBandError(f"outside: {', '.join(outside)}.", "see the rows marked with !")

@@ -81,6 +81,18 @@ LocalMemoryOption = Annotated[
     ),
 ]
 
+ShardingOption = Annotated[
+    str | None,
+    typer.Option(
+        "--sharding",
+        metavar="NAME",
+        help="Another way than row-wise: data-parallel, table-wise, column-wise, table-row-wise, "
+        "table-column-wise, grid, 3d; row-wise with another exchange: two-level, sparse, ub; all compares.",
+    ),
+]
+ALL = "all"
+ROW_WISE = "row-wise"
+
 
 def workload_values(typed: Mapping[str, Any]) -> dict[str, Any]:
     """Keywords of ``perfmodel.project`` that say what is looked up, from what was typed."""
@@ -139,3 +151,20 @@ def local_memory_of(text: str | None) -> tuple[float, float] | None:
             f"--local-memory {text} is not SIZE@RATE.", "for example --local-memory 10TB@3TB/s"
         )
     return parse_bytes(size, "--local-memory"), parse_rate(rate, "--local-memory")
+
+
+def checked_sharding(name: str | None, reduction: str, local_memory: str | None = None) -> str | None:
+    """The way that was asked for; None: row-wise, as without the option.
+
+    Limits: unknown names, and options that mean another sharding or none -> BadInputError
+    """
+    if name is None:
+        return None
+    from perfmodel.plan.alike import way_named
+
+    way = ALL if name.strip().lower() == ALL else way_named(name)
+    clash = "--reduction" if reduction != "auto" else "--local-memory" if local_memory is not None else ""
+    if clash and way != ROW_WISE:
+        why = "a sharding has its own exchange" if clash == "--reduction" else "one memory shards nothing"
+        raise BadInputError(f"--sharding {name} and {clash} exclude each other.", f"{why}: leave one out.")
+    return None if way == ROW_WISE else way

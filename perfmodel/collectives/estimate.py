@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from perfmodel.collectives.choose import choose_calibration
 from perfmodel.collectives.spreads import LARGEST_BYTES
-from perfmodel.collectives.tables import LIMITS, Table, build_table
+from perfmodel.collectives.time_tables import LIMITS, TimeTable, build_table
 from perfmodel.errors import BadInputError
 from perfmodel.model.collectives import bus_factor
 from perfmodel.model.laws import LAW_UNKNOWNS
@@ -55,7 +55,7 @@ class CollectiveModel:
     machine: Machine
     calibration: Calibration
     borrowed: bool = False
-    _tables: dict[tuple[str, int, int], Table] = field(default_factory=dict, repr=False)
+    _tables: dict[tuple[str, int, int], TimeTable] = field(default_factory=dict, repr=False)
 
     @staticmethod
     def load(
@@ -101,7 +101,7 @@ class CollectiveModel:
         """How its times were taken."""
         return self.calibration.clock
 
-    def table(self, collective: str, gpus: int, gpus_per_node: int) -> Table:
+    def table(self, collective: str, gpus: int, gpus_per_node: int) -> TimeTable:
         """Everything about one group of ranks, for all sizes; built once."""
         if collective not in COLLECTIVES:
             raise BadInputError(
@@ -223,7 +223,7 @@ class _Columns:
         self.times = [np.empty(size) for _ in range(4)]
         self.codes = [np.empty(size, np.int8) for _ in range(2)]
 
-    def fill(self, rows: Any, payload_bytes: Floats, table: Table) -> None:
+    def fill(self, rows: Any, payload_bytes: Floats, table: TimeTable) -> None:
         values = table.read(payload_bytes)
         for times, value in zip(self.times, values[:4], strict=True):
             times[rows] = value

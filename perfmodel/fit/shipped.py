@@ -64,7 +64,7 @@ class Entry(BaseModel):
     links: list[Selection] = []
 
 
-class Plan(BaseModel):
+class ShippedFits(BaseModel):
     """The whole plan."""
 
     model_config = _STRICT
@@ -76,7 +76,7 @@ def load_plan() -> list[Entry]:
     """Entries of the shipped plan."""
     path = resources.data_path("calibrations", "plan.toml")
     try:
-        return Plan.model_validate(read_toml(path, "calibration plan")).calibration
+        return ShippedFits.model_validate(read_toml(path, "calibration plan")).calibration
     except ValidationError as error:
         raise invalid_fields(error, "calibration plan", str(path)) from None
 

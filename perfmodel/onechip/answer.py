@@ -18,10 +18,10 @@ from perfmodel.onechip.choices import never
 from perfmodel.onechip.cost import ChipCost
 from perfmodel.onechip.cuts import Cuts
 from perfmodel.onechip.groups import AlikeTables, groups_of, groups_of_symmetric
-from perfmodel.onechip.ids import popularities
 from perfmodel.onechip.in_step import in_any_order, slices_of_pairs
 from perfmodel.onechip.mapper import Mapped
 from perfmodel.onechip.mapping import Mapping
+from perfmodel.onechip.popular import popularities
 from perfmodel.onechip.reasons import MappingReason
 from perfmodel.onechip.search import search
 from perfmodel.onechip.symmetric import Symmetric, best_symmetric, global_memory, symmetric
@@ -29,7 +29,7 @@ from perfmodel.onechip.work import Batch, CoreWork
 from perfmodel.plan.tables import PlanTables
 from perfmodel.schema.chip import Chip
 from perfmodel.schema.distributions import ONE_ROW, UNIFORM, Distribution, zipf
-from perfmodel.units import counted
+from perfmodel.units import counted, format_bytes
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -328,3 +328,16 @@ def answer_on(
             for of, each, still, one in zip(asked, costs, in_step, taken, strict=True)
         ),
     )
+
+
+def too_large(chip: Chip, table_bytes: float) -> list[str]:
+    """One note where tables do not fit global memory, else none.
+
+    table_bytes  of all tables [bytes]
+    Limits: a chip that does not say what its memory holds (``gm_size_bytes`` 0) -> no note
+    """
+    size = chip.value("gm_size_bytes")
+    if not 0 < size < table_bytes:
+        return []
+    tables, memory = (format_bytes(value, binary=False) for value in (table_bytes, size))
+    return [f"Tables of {tables} do not fit the {memory} of {chip.name}: the time is as if they did."]

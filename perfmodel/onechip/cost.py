@@ -22,9 +22,7 @@ from perfmodel.schema.chip import Chip
 Array = NDArray[np.float64]
 Ints = NDArray[np.intp]
 
-GLOBAL_ID_BYTES = 8
-OFFSET_BYTES = 8
-BAG_BYTES = 4
+GLOBAL_ID_BYTES, OFFSET_BYTES, BAG_BYTES = 8, 8, 4
 """In global memory: of an id, of the offset of a bag, of an element of a bag."""
 
 

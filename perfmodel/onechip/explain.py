@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from perfmodel.errors import BadInputError
 from perfmodel.model import core_cache, one_chip, one_core
 from perfmodel.onechip.cost import ChipCost
-from perfmodel.onechip.ids import popularities
 from perfmodel.onechip.layout import BufferLayout, layout
+from perfmodel.onechip.popular import popularities
 from perfmodel.onechip.work import CoreStep, Way
 from perfmodel.passes.equations import Equation, equation_of, source_of
 from perfmodel.passes.terms import Term

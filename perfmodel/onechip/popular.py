@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -11,6 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 from perfmodel.errors import BadInputError
 from perfmodel.model.access import touched_fraction, unique_rows
 from perfmodel.model.caching import characteristic_draws
+from perfmodel.model.popularity import popularity_bins
+from perfmodel.schema.distributions import Distribution
 
 Array = NDArray[np.float64]
 
@@ -169,3 +172,20 @@ def shared_misses(
         key: [one.misses(n, t) for one, n, t in zip(popular, draws, every, strict=True)]
         for key, every in stays.items()
     }
+
+
+def popularities(ids: Iterable[Distribution], rows: Iterable[float]) -> list[RowPopularity]:
+    """Of each of some tables. Source: ``model.popularity.popularity_bins``"""
+    return [_popularity(each, float(E)) for each, E in zip(ids, rows, strict=True)]
+
+
+@lru_cache(maxsize=4096)
+def _popularity(ids: Distribution, E: float) -> RowPopularity:
+    """Of a table of E rows; rows that are never asked for are the last bin."""
+    p, rows = popularity_bins(ids, E)
+    never = E - float(np.sum(rows))
+    if never > 0.5:
+        p, rows = np.append(p, 0.0), np.append(rows, never)
+    else:
+        rows = rows * (E / np.sum(rows))
+    return RowPopularity.of(p / np.sum(p * rows), rows, E)

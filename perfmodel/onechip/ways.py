@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from perfmodel.errors import BadInputError
 from perfmodel.model import one_chip, one_core
 from perfmodel.onechip.cost import ChipCost
-from perfmodel.onechip.ids import popularities
 from perfmodel.onechip.layout import layout
+from perfmodel.onechip.popular import popularities
 from perfmodel.onechip.work import WAYS, Way
 from perfmodel.schema.chip import Chip
 from perfmodel.schema.distributions import UNIFORM, Distribution

@@ -11,7 +11,7 @@ from perfmodel.collectives.estimate import CollectiveModel
 from perfmodel.collectives.library import Faster
 from perfmodel.errors import BadInputError
 from perfmodel.model import collectives, kernels
-from perfmodel.passes.collective import collective_parts
+from perfmodel.passes.collective_parts import collective_parts
 from perfmodel.passes.equations import Equation
 from perfmodel.passes.handover import Handover
 from perfmodel.passes.settings import OneDomain, Setting

@@ -10,12 +10,12 @@ import numpy as np
 
 from perfmodel.collectives.estimate import CollectiveModel
 from perfmodel.collectives.spreads import PER_OCTAVE, Doubt
-from perfmodel.collectives.tables import LIMITS, Table, speed_of_light
+from perfmodel.collectives.time_tables import LIMITS, TimeTable, speed_of_light
 from perfmodel.errors import BadInputError
 from perfmodel.model.collectives import bus_factor, speed_of_light_time
 from perfmodel.model.curves import anchored_time, hockney_time
 from perfmodel.model.laws import Group
-from perfmodel.passes.collective import collective_parts
+from perfmodel.passes.collective_parts import collective_parts
 from perfmodel.passes.equations import Equation, name_of
 from perfmodel.passes.letters import LETTERS
 from perfmodel.passes.terms import Term, TimeParts, quantity_term
@@ -169,7 +169,7 @@ def _size_term(payload_bytes: float) -> Term:
     return Term("S", payload_bytes, format_bytes(payload_bytes), "", "", meaning)
 
 
-def _stages(table: Table, payload_bytes: float) -> Iterator[TimeStage]:
+def _stages(table: TimeTable, payload_bytes: float) -> Iterator[TimeStage]:
     before = np.nan
     for stage in table.stages:
         log_time = table.at(stage.log_time, payload_bytes)
@@ -178,7 +178,7 @@ def _stages(table: Table, payload_bytes: float) -> Iterator[TimeStage]:
         before = log_time
 
 
-def _doubts(table: Table, doubts: tuple[Doubt, ...], payload_bytes: float) -> Iterator[tuple[str, float]]:
+def _doubts(table: TimeTable, doubts: tuple[Doubt, ...], payload_bytes: float) -> Iterator[tuple[str, float]]:
     for doubt in doubts:
         log_sd = table.at(doubt.log_sd, payload_bytes)
         if log_sd > 0:

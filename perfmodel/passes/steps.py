@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from perfmodel.passes.resources import Resource
+from perfmodel.passes.step_resources import Resource
 from perfmodel.schema.evidence import Clock, Evidence
 
 ALL, INSIDE, ACROSS = "all", "inside", "across"

@@ -17,7 +17,7 @@ from perfmodel.model.exchanges import Exchange
 from perfmodel.plan.curves import StepCurves
 from perfmodel.plan.improve import put_back
 from perfmodel.plan.moves import others
-from perfmodel.plan.packing import State, in_domains, on_all
+from perfmodel.plan.packing import Packing, in_domains, on_all
 from perfmodel.plan.schemes import least_few
 
 Array = NDArray[np.float64]
@@ -42,7 +42,7 @@ class Annealing:
     mask  [O] options that tables may change to
     """
 
-    def __init__(self, state: State, curves: StepCurves, random: np.random.Generator, mask: Mask) -> None:
+    def __init__(self, state: Packing, curves: StepCurves, random: np.random.Generator, mask: Mask) -> None:
         o = self.options = state.options
         self.state, self.curves, self.random = state, curves, random
         self.mask = mask

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.model.exchanges import Exchange
-from perfmodel.plan.relaxation import Part, Problem, Relaxed, relax
+from perfmodel.plan.relaxation import Problem, Relaxation, Subspace, relax
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -44,13 +44,13 @@ class Bounding:
     def __init__(
         self,
         problem: Problem,
-        found: Callable[[Part, Relaxed], float],
+        found: Callable[[Subspace, Relaxation], float],
         tolerance: float,
         kinds: Sequence[int] = (),
     ) -> None:
         self.problem, self.found, self.tolerance = problem, found, tolerance
         self.best_s = problem.most_s
-        parts = by_kinds(Part.whole(problem), kinds)
+        parts = by_kinds(Subspace.whole(problem), kinds)
         self.open = [(problem.least_s(part), i, part) for i, part in enumerate(parts)]
         heapq.heapify(self.open)
         self.known: Ints = np.zeros(0, dtype=np.int64)
@@ -69,7 +69,7 @@ class Bounding:
                 break  # no split can raise the bound any more
             self._solve(*heapq.heappop(self.open), until)
 
-    def _solve(self, above_s: float, number: int, part: Part, until: Callable[[], bool]) -> None:
+    def _solve(self, above_s: float, number: int, part: Subspace, until: Callable[[], bool]) -> None:
         tolerance, stop_s = self.tolerance / 4, self.best_s * (1 - self.tolerance / 2)
         relaxed = relax(self.problem, part, self.known, tolerance=tolerance, stop_s=stop_s, until=until)
         if relaxed is None:
@@ -87,7 +87,7 @@ class Bounding:
             heapq.heappush(self.open, (bound, _FIRST + 2 * self.solved + at, child))
 
 
-def by_kinds(whole: Part, kinds: Sequence[int]) -> list[Part]:
+def by_kinds(whole: Subspace, kinds: Sequence[int]) -> list[Subspace]:
     """All plans by the first of these kinds that they use: those that use it, and none before it."""
     parts = []
     for kind in kinds:
@@ -98,7 +98,7 @@ def by_kinds(whole: Part, kinds: Sequence[int]) -> list[Part]:
     return [*parts, whole]
 
 
-def split(problem: Problem, part: Part, relaxed: Relaxed) -> list[Part]:
+def split(problem: Problem, part: Subspace, relaxed: Relaxation) -> list[Subspace]:
     """Parts that hold the same plans between them, and not this relaxed optimum; none where it is a plan."""
     used = relaxed.share > _SHARE
     chosen, share = relaxed.chosen[used], relaxed.share[used]
@@ -114,7 +114,7 @@ def split(problem: Problem, part: Part, relaxed: Relaxed) -> list[Part]:
     return parts if worth > _WORTH * relaxed.bound_s else []
 
 
-def _by_kind(problem: Problem, part: Part, chosen: Ints, share: Array) -> list[Part]:
+def _by_kind(problem: Problem, part: Subspace, chosen: Ints, share: Array) -> list[Subspace]:
     """On the kind of exchange that is used most without having been paid for."""
     o = problem.options
     used = np.bincount(o.exchange[chosen], share * problem.count[o.group[chosen]], len(Exchange))
@@ -125,7 +125,7 @@ def _by_kind(problem: Problem, part: Part, chosen: Ints, share: Array) -> list[P
     return [replace(part, forced=part.forced | one), replace(part, allowed=part.allowed & ~one)]
 
 
-def _by_copies(problem: Problem, part: Part, relaxed: Relaxed) -> tuple[float, list[Part]]:
+def _by_copies(problem: Problem, part: Subspace, relaxed: Relaxation) -> tuple[float, list[Subspace]]:
     """On the number of copied tables of one kind, where it is not whole; and what that is worth [s]."""
     o = problem.options
     copied = o.exchange[relaxed.chosen] == Exchange.DP
@@ -143,7 +143,9 @@ def _by_copies(problem: Problem, part: Part, relaxed: Relaxed) -> tuple[float, l
     return float(worth[pick]), [replace(part, fewest=more), replace(part, most=fewer)]
 
 
-def _by_size(problem: Problem, part: Part, relaxed: Relaxed, chosen: Ints) -> tuple[float, list[Part]]:
+def _by_size(
+    problem: Problem, part: Subspace, relaxed: Relaxation, chosen: Ints
+) -> tuple[float, list[Subspace]]:
     """On the largest shard, where one in use is larger than the optimum allows for; and by how much [s]."""
     curves, own = problem.curves, problem.own[chosen].max(axis=0)
     place = np.searchsorted(curves.sizes, np.stack([relaxed.sizes, relaxed.everywhere + own]))
@@ -161,7 +163,7 @@ def _by_size(problem: Problem, part: Part, relaxed: Relaxed, chosen: Ints) -> tu
     return float(more[j]) * _SIZE_WORTH, [small, large]
 
 
-def _by_curve(problem: Problem, part: Part, relaxed: Relaxed) -> tuple[float, list[Part]]:
+def _by_curve(problem: Problem, part: Subspace, relaxed: Relaxation) -> tuple[float, list[Subspace]]:
     """On the size of a step whose time is furthest above the hull of its curve; and by how much [s]."""
     curves = problem.curves
     most = np.zeros(len(curves.times))

@@ -15,7 +15,7 @@ from perfmodel.model.exchanges import Exchange
 from perfmodel.passes.equations import Equation
 from perfmodel.passes.explanation import Explanation, Pass, Payload, explained, find_step
 from perfmodel.passes.letters import LETTERS
-from perfmodel.passes.resources import Resource
+from perfmodel.passes.step_resources import Resource
 from perfmodel.passes.terms import Term, plain_term, quantity_term
 from perfmodel.plan.alike import Alike
 from perfmodel.plan.cost import Evaluator, StepCost

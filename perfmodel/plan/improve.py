@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.plan.moves import Moves
-from perfmodel.plan.packing import Scale, State, balance, place
+from perfmodel.plan.packing import Packing, Scale, balance, place
 
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -18,7 +18,7 @@ _TRIED = 3  # schemes of one table that are really placed
 _MOVES = 200
 
 
-def improve(state: State, mask: Mask, until: Callable[[], bool]) -> State:
+def improve(state: Packing, mask: Mask, until: Callable[[], bool]) -> Packing:
     """A plan that is at least as good, with schemes of ``mask`` [O]; the state itself may change."""
     while not until():
         before = state.time_s
@@ -29,11 +29,11 @@ def improve(state: State, mask: Mask, until: Callable[[], bool]) -> State:
     return state
 
 
-def _scale(state: State) -> Scale:
+def _scale(state: Packing) -> Scale:
     return Scale.of(state.evaluator, balance(state.options, state.option))
 
 
-def recut(state: State, mask: Mask, until: Callable[[], bool]) -> bool:
+def recut(state: Packing, mask: Mask, until: Callable[[], bool]) -> bool:
     """Give each table in turn the scheme that makes the plan fastest; whether any changed."""
     changed = False
     for table in _by_size(state):
@@ -43,13 +43,13 @@ def recut(state: State, mask: Mask, until: Callable[[], bool]) -> bool:
     return changed
 
 
-def _by_size(state: State) -> Ints:
+def _by_size(state: Packing) -> Ints:
     o = state.options
     size = _scale(state).score(o.average[state.option])
     return np.argsort(-size, kind="stable")
 
 
-def _recut_one(state: State, table: int, mask: Mask) -> bool:
+def _recut_one(state: Packing, table: int, mask: Mask) -> bool:
     own, ranks, now = int(state.option[table]), state.ranks[table], state.time_s
     assert ranks is not None
     state.clear(table)
@@ -63,7 +63,7 @@ def _recut_one(state: State, table: int, mask: Mask) -> bool:
     return best is not None
 
 
-def shake(state: State, mask: Mask, random: np.random.Generator, count: int) -> bool:
+def shake(state: Packing, mask: Mask, random: np.random.Generator, count: int) -> bool:
     """Take some tables off all ranks and place them anew, one after the other; whether the plan is faster.
 
     A state that is not faster is left as it was.
@@ -87,7 +87,7 @@ def shake(state: State, mask: Mask, random: np.random.Generator, count: int) -> 
     return False
 
 
-def _insert(state: State, table: int, mask: Mask) -> bool:
+def _insert(state: Packing, table: int, mask: Mask) -> bool:
     """Place a table that is on no rank as it costs least; False where it fits nowhere."""
     best: tuple[float, int, Ints] | None = None
     for option in promising(state, table, -1, mask, np.inf):
@@ -100,14 +100,14 @@ def _insert(state: State, table: int, mask: Mask) -> bool:
     return best is not None
 
 
-def put_back(state: State, table: int, option: int, ranks: Ints) -> None:
+def put_back(state: Packing, table: int, option: int, ranks: Ints) -> None:
     """A table that was cleared, cut so and on these ranks."""
     state.choose([table], np.array([option]))
     if state.ranks[table] is None:
         state.put(table, ranks)
 
 
-def placed(state: State, table: int, option: int) -> tuple[float, Ints | None]:
+def placed(state: Packing, table: int, option: int) -> tuple[float, Ints | None]:
     """The time with a cleared table cut so, and its ranks; None where it does not fit."""
     state.choose([table], np.array([option]))
     ranks = state.ranks[table]
@@ -120,7 +120,7 @@ def placed(state: State, table: int, option: int) -> tuple[float, Ints | None]:
     return (state.time_s, ranks) if state.fits else (np.inf, None)
 
 
-def promising(state: State, table: int, own: int, mask: Mask, below_s: float) -> list[int]:
+def promising(state: Packing, table: int, own: int, mask: Mask, below_s: float) -> list[int]:
     """Options of a cleared table whose time may be below [s], by the least that it can be."""
     o, at = state.options, state.options.of(table)
     mean = state.held.mean(axis=0)

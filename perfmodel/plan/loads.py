@@ -18,7 +18,7 @@ from perfmodel.model import exchanges as ex
 from perfmodel.model import kernels
 from perfmodel.model.exchanges import Exchange
 from perfmodel.model.look_ups import Gather
-from perfmodel.passes.resources import RESOURCES, Resource
+from perfmodel.passes.step_resources import RESOURCES, Resource
 from perfmodel.plan.placement import Plan, Scheme, check_scheme
 from perfmodel.plan.skew import AllLookUps
 from perfmodel.plan.tables import PlanTables

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from perfmodel.model.exchanges import Exchange
 from perfmodel.plan.memory import buffer_bytes
-from perfmodel.plan.packing import Scale, State
+from perfmodel.plan.packing import Packing, Scale
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -29,7 +29,7 @@ class Moves:
     Shards that move together (two_level) stay where they are.
     """
 
-    def __init__(self, state: State, scale: Scale) -> None:
+    def __init__(self, state: Packing, scale: Scale) -> None:
         self.state, self.scale = state, scale
         o = state.options
         self.holds = np.zeros((state.option.size, o.gpus), dtype=bool)

@@ -16,9 +16,9 @@ from perfmodel.plan.bound import RELAXATION
 from perfmodel.plan.cost import Evaluator, StepCost
 from perfmodel.plan.files import plan_record
 from perfmodel.plan.options import options_of
-from perfmodel.plan.packing import State, pack
+from perfmodel.plan.packing import Packing, pack
 from perfmodel.plan.placement import SHARDINGS, Plan, Scheme, uniform_plan
-from perfmodel.plan.reasons import Reason, reasons
+from perfmodel.plan.reasons import PlanReason, reasons
 from perfmodel.plan.search import Found, Search
 from perfmodel.units import format_bytes
 
@@ -41,7 +41,7 @@ class Baseline:
 
 
 @dataclass(frozen=True, eq=False)
-class Group:
+class AlikeTables:
     """Equal tables that are sharded alike.
 
     tables  their indices;  sharding  a name of ``SHARDINGS``;  memory_bytes  on each GPU that holds a part
@@ -52,16 +52,16 @@ class Group:
     sharding: str
     scheme: Scheme
     memory_bytes: float
-    reason: Reason | None
+    reason: PlanReason | None
 
 
 @dataclass(frozen=True, eq=False)
-class Outcome:
+class Planned:
     """A plan, why it is so, and what it is compared with."""
 
     evaluator: Evaluator
     found: Found
-    groups: tuple[Group, ...]
+    groups: tuple[AlikeTables, ...]
     baselines: tuple[Baseline, ...]
 
     @property
@@ -79,7 +79,7 @@ class Outcome:
         """Whether the plan was not searched for."""
         return self.found.stopped == "given"
 
-    def ranks(self, group: Group) -> NDArray[np.int64]:
+    def ranks(self, group: AlikeTables) -> NDArray[np.int64]:
         """Ranks that hold parts of a group's tables; empty where all do."""
         held = [self.plan.placements[t].ranks for t in group.tables]
         return np.unique(np.concatenate(held)) if held[0].size else np.zeros(0, dtype=np.int64)
@@ -124,7 +124,7 @@ class Outcome:
             "plan": plan_record(self.plan),
         }
 
-    def _group(self, group: Group) -> dict[str, Any]:
+    def _group(self, group: AlikeTables) -> dict[str, Any]:
         names, reason = self.evaluator.tables.names, group.reason
         other = reason.scheme if reason else None
         return {
@@ -155,13 +155,13 @@ def _scheme(scheme: Scheme) -> dict[str, Any]:
     }
 
 
-def outcome_of(search: Search, found: Found) -> Outcome:
+def outcome_of(search: Search, found: Found) -> Planned:
     """What a search found, with reasons and comparisons."""
     assert search.best is not None
     return _outcome(search.best, found)
 
 
-def given_outcome(evaluator: Evaluator, plan: Plan, limit_bytes: float) -> Outcome:
+def given_outcome(evaluator: Evaluator, plan: Plan, limit_bytes: float) -> Planned:
     """What a plan costs that was not searched for, with reasons and comparisons.
 
     Limits: a plan for other GPUs or domains, or that needs more than ``limit_bytes`` of one -> BadInputError
@@ -178,7 +178,7 @@ def given_outcome(evaluator: Evaluator, plan: Plan, limit_bytes: float) -> Outco
             "plan anew (without --plan), or allow more memory (--max-hbm, --reserve).",
         )
     schemes = [placement.scheme for placement in plan.placements]
-    state = State(evaluator, options_of(evaluator, limit_bytes, schemes), limit_bytes)
+    state = Packing(evaluator, options_of(evaluator, limit_bytes, schemes), limit_bytes)
     for t, placement in enumerate(plan.placements):
         option = state.options.find(t, placement.scheme)
         assert option is not None
@@ -190,30 +190,30 @@ def given_outcome(evaluator: Evaluator, plan: Plan, limit_bytes: float) -> Outco
     return _outcome(state, found)
 
 
-def _outcome(state: State, found: Found) -> Outcome:
+def _outcome(state: Packing, found: Found) -> Planned:
     least_s = -np.inf if found.stopped == "given" else 0.0
-    return Outcome(state.evaluator, found, _groups(state, found.plan, least_s), _baselines(state))
+    return Planned(state.evaluator, found, _groups(state, found.plan, least_s), _baselines(state))
 
 
-def _groups(state: State, plan: Plan, least_s: float) -> tuple[Group, ...]:
+def _groups(state: Packing, plan: Plan, least_s: float) -> tuple[AlikeTables, ...]:
     o = state.options
     keys: dict[tuple[str, int], list[int]] = {}
     for t, placement in enumerate(plan.placements):
         name = placement.sharding(o.gpus, o.domain)
         keys.setdefault((name, int(state.option[t])), []).append(t)
     samples = [tables[0] for tables in keys.values()]
-    found: list[Reason | None] = [*reasons(state, samples[:_MOST_REASONS], least_s)]
+    found: list[PlanReason | None] = [*reasons(state, samples[:_MOST_REASONS], least_s)]
     found += [None] * (len(samples) - len(found))
     order = list(SHARDINGS)
     size = state.evaluator.tables.rows * state.evaluator.tables.dim
     groups = [
-        Group(tuple(tables), name, o.scheme(option), float(o.memory[option]), reason)
+        AlikeTables(tuple(tables), name, o.scheme(option), float(o.memory[option]), reason)
         for ((name, option), tables), reason in zip(keys.items(), found, strict=True)
     ]
     return tuple(sorted(groups, key=lambda g: (order.index(g.sharding), -size[g.tables[0]])))
 
 
-def _baselines(state: State) -> tuple[Baseline, ...]:
+def _baselines(state: Packing) -> tuple[Baseline, ...]:
     """Row-wise as TorchRec does it, and whole tables packed as evenly as they go."""
     evaluator, limit, found = state.evaluator, state.limit_bytes, []
     row_wise = uniform_plan(evaluator.tables, "row-wise", evaluator.gpus, evaluator.domain)

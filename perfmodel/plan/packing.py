@@ -21,7 +21,7 @@ _SHARPNESS = 3  # ranks are compared by the 2^3 th powers of their loads: the bu
 _DUST_BYTES = 1e-3  # what is left of sums of floats that cancel
 
 
-class State:
+class Packing:
     """A plan while it is searched: some tables may have no ranks yet.
 
     option  [T] of each table, -1: none yet;  ranks  of each table as in ``Placement.ranks``, None: not yet
@@ -101,9 +101,9 @@ class State:
         """Whether every rank has room for what it holds."""
         return bool(self.needs().max() <= self.limit_bytes)
 
-    def copy(self) -> State:
+    def copy(self) -> Packing:
         """Another state that may change without this one."""
-        other = State(self.evaluator, self.options, self.limit_bytes)
+        other = Packing(self.evaluator, self.options, self.limit_bytes)
         other.option, other.ranks = self.option.copy(), list(self.ranks)
         other.base, other.held, other.memory = self.base.copy(), self.held.copy(), self.memory.copy()
         return other
@@ -151,12 +151,12 @@ def balance(options: Options, option: Ints) -> Array:
     return np.asarray(np.maximum(options.average[option].sum(axis=0), largest))
 
 
-def pack(evaluator: Evaluator, options: Options, option: Ints, limit_bytes: float) -> State | None:
+def pack(evaluator: Evaluator, options: Options, option: Ints, limit_bytes: float) -> Packing | None:
     """Tables cut as ``option`` [T] says on the ranks that become fullest least, largest shards first.
 
     Limits: no rank has the room for a shard -> None
     """
-    state = State(evaluator, options, limit_bytes)
+    state = Packing(evaluator, options, limit_bytes)
     state.choose(range(option.size), option)
     scale = Scale.of(evaluator, balance(options, option))
     size = scale.score(options.own[option] + state.base) + 1e-9 * options.own_memory[option] / limit_bytes
@@ -169,7 +169,7 @@ def pack(evaluator: Evaluator, options: Options, option: Ints, limit_bytes: floa
     return state if state.fits else None
 
 
-def place(state: State, option: int, scale: Scale) -> Ints | None:
+def place(state: Packing, option: int, scale: Scale) -> Ints | None:
     """Ranks for the shards of a table whose scheme is chosen: those that are least full with one of them.
 
     Limits: too few ranks with room -> None

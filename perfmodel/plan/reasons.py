@@ -8,14 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.plan.packing import Scale, State, place
+from perfmodel.plan.packing import Packing, Scale, place
 from perfmodel.plan.placement import Placement, Scheme
 
 _TRIED = 6
 
 
 @dataclass(frozen=True)
-class Reason:
+class PlanReason:
     """The next best scheme of some equal tables, tried with the other tables left where they are.
 
     scheme   None where no other one fits in memory;  sharding  its name
@@ -27,12 +27,12 @@ class Reason:
     more_s: float = 0.0
 
 
-def reasons(state: State, tables: Sequence[int], least_s: float = 0.0) -> list[Reason]:
+def reasons(state: Packing, tables: Sequence[int], least_s: float = 0.0) -> list[PlanReason]:
     """The next best of each of some tables, with ``more_s`` of at least that. The state is left as it was."""
     return [_reason(state.copy(), table, least_s) for table in tables]
 
 
-def _reason(state: State, table: int, least_s: float) -> Reason:
+def _reason(state: Packing, table: int, least_s: float) -> PlanReason:
     o, now_s = state.options, state.time_s
     own, at = int(state.option[table]), state.options.of(table)
     state.clear(table)
@@ -48,14 +48,14 @@ def _reason(state: State, table: int, least_s: float) -> Reason:
             best = state.time_s, option, ranks
         state.clear(table)
     if best is None:
-        return Reason(None)
+        return PlanReason(None)
     scheme = o.scheme(best[1])
-    return Reason(
+    return PlanReason(
         scheme, Placement(scheme, best[2]).sharding(o.gpus, o.domain), max(best[0] - now_s, least_s)
     )
 
 
-def _likely(state: State, at: slice, own: int) -> list[int]:
+def _likely(state: Packing, at: slice, own: int) -> list[int]:
     """Options of a table by the time that the plan takes at least with each."""
     o = state.options
     held = state.held.mean(axis=0) * (o.parts[at] > 0)[:, np.newaxis]

@@ -68,7 +68,7 @@ class Tangents:
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class Subspace:
     """Some of all plans.
 
     allowed, forced  [6] kinds of exchange that a plan may use, and that it does use
@@ -87,12 +87,12 @@ class Part:
     last: Ints
 
     @staticmethod
-    def whole(problem: Problem) -> Part:
+    def whole(problem: Problem) -> Subspace:
         """All plans."""
         kinds, o = len(Exchange), problem.options
         used = np.isin(np.arange(kinds), o.exchange)
         J, Q = problem.own.shape[1], o.count.size
-        return Part(
+        return Subspace(
             used,
             np.zeros(kinds, dtype=bool),
             np.full(J, np.inf),
@@ -113,7 +113,7 @@ class Part:
 
 
 @dataclass(eq=False)
-class Relaxed:
+class Relaxation:
     """What a relaxed problem came to.
 
     bound_s  no plan of these kinds of exchange takes less [s]
@@ -164,7 +164,7 @@ class Problem:
         self.everywhere = o.everywhere[:, self.curves.resource] / scale
         self.average = o.average[:, self.curves.resource] / scale
 
-    def least_s(self, part: Part) -> float:
+    def least_s(self, part: Subspace) -> float:
         """The latency of the steps that every plan of a part has [s]."""
         forced = self.forced_steps(part.forced, part.options(self))
         return float(np.where(forced, self.curves.times[:, 1], self.curves.times[:, 0]).sum())
@@ -182,7 +182,7 @@ class Problem:
 class Master:
     """The linear program over the schemes that are known so far."""
 
-    def __init__(self, problem: Problem, part: Part) -> None:
+    def __init__(self, problem: Problem, part: Subspace) -> None:
         self.problem, self.part = problem, part
         self.mask = part.options(problem)
         forced = problem.forced_steps(part.forced, self.mask)
@@ -341,13 +341,13 @@ def least_of(value: Array, first: Ints) -> tuple[Array, Ints]:
 
 def relax(
     problem: Problem,
-    part: Part,
+    part: Subspace,
     known: Ints,
     *,
     tolerance: float,
     stop_s: float = np.inf,
     until: Callable[[], bool] = lambda: False,
-) -> Relaxed | None:
+) -> Relaxation | None:
     """Solve the relaxed problem of one part of all plans.
 
     known      options to begin with;  until  whether to end early
@@ -385,4 +385,6 @@ def relax(
             sizes = np.maximum(np.maximum(at, shards.max(axis=0)), floor)
             step_s = master.step_times(sizes) / _TO_US
             room_s = room / _TO_US
-            return Relaxed(best / _TO_US, chosen, share, np.stack(columns), sizes, everywhere, step_s, room_s)
+            return Relaxation(
+                best / _TO_US, chosen, share, np.stack(columns), sizes, everywhere, step_s, room_s
+            )

@@ -18,9 +18,9 @@ from perfmodel.plan.curves import StepCurves
 from perfmodel.plan.improve import improve, shake
 from perfmodel.plan.memory import PlanMemory
 from perfmodel.plan.options import Options, options_of
-from perfmodel.plan.packing import State, pack
+from perfmodel.plan.packing import Packing, pack
 from perfmodel.plan.placement import Plan
-from perfmodel.plan.relaxation import Part, Problem, Relaxed, least_of
+from perfmodel.plan.relaxation import Problem, Relaxation, Subspace, least_of
 from perfmodel.plan.schemes import Descent
 
 Array = NDArray[np.float64]
@@ -97,12 +97,12 @@ class Search:
         self.began = time.monotonic()
         self.deadline = self.began + time_limit_s
         self.random = np.random.default_rng(seed)
-        self.best: State | None = None
+        self.best: Packing | None = None
         self.best_s = np.inf
         self.bounding: Bounding | None = None
         self.tried = 0
         self.kinds: list[int] = []
-        self.families: list[State] = []
+        self.families: list[Packing] = []
         self.better: dict[tuple[float, bytes, bytes], Ints] = {}  # where schemes lead, by room and mask
         self.packed: dict[bytes, bool] = {}  # whether schemes could be packed
         self.options = options or options_of(evaluator, limit_bytes)
@@ -179,7 +179,7 @@ class Search:
                 self.families.append(state.copy())
         self.kinds = sorted(kinds, key=lambda kind: times.get(kind, np.inf))
 
-    def _near(self, part: Part, relaxed: Relaxed) -> float:
+    def _near(self, part: Subspace, relaxed: Relaxation) -> float:
         """Plans near the relaxed optimum of a part of all plans."""
         o = self.options
         assert self.bounding is not None
@@ -190,7 +190,7 @@ class Search:
             self._try(option, mask)
         return self.best_s
 
-    def _try(self, option: Ints, mask: Mask) -> State | None:
+    def _try(self, option: Ints, mask: Mask) -> Packing | None:
         """Improve these schemes and pack them, in less and less memory until they fit.
 
         Limits: never, or all that comes of it was packed before -> None
@@ -232,7 +232,7 @@ class Search:
             idle = 0 if self._changed(state, every, turn % 2 == 0) else idle + 1
             turn += 1
 
-    def _changed(self, state: State, every: Mask, anneal: bool) -> bool:
+    def _changed(self, state: Packing, every: Mask, anneal: bool) -> bool:
         """One turn; whether it helped."""
         assert self.bounding is not None
         if anneal:
@@ -251,7 +251,7 @@ class Search:
         """Every option is allowed."""
         return np.ones(self.options.group.size, dtype=bool)
 
-    def _keep(self, state: State) -> None:
+    def _keep(self, state: Packing) -> None:
         time_s = state.time_s
         if time_s < self.best_s:
             self.best, self.best_s = state, time_s
@@ -266,7 +266,7 @@ def _leanest(o: Options, mask: Mask) -> Ints | None:
     return column[o.kind_of] if np.isfinite(memory).all() else None
 
 
-def _roundings(o: Options, relaxed: Relaxed) -> Iterator[Ints]:
+def _roundings(o: Options, relaxed: Relaxation) -> Iterator[Ints]:
     """Schemes [T]: shares of equal tables in whole numbers, and what the multipliers preferred last."""
     option = np.zeros(o.kind_of.size, dtype=np.int64)
     group = o.group[relaxed.chosen]

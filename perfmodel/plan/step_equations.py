@@ -12,7 +12,7 @@ from perfmodel.model import exchanges as ex
 from perfmodel.model import kernels, messages
 from perfmodel.passes.equations import Equation, equation_of
 from perfmodel.passes.letters import LETTERS
-from perfmodel.passes.resources import Resource
+from perfmodel.passes.step_resources import Resource
 from perfmodel.passes.steps import FORWARD, Step
 from perfmodel.plan.loads import LoadModel
 

@@ -71,7 +71,7 @@ def centre(row: StepRow) -> float:
 
 
 @dataclass(frozen=True, eq=False)
-class Costed:
+class CostedPlan:
     """A plan with what it costs."""
 
     evaluator: Evaluator
@@ -80,10 +80,10 @@ class Costed:
     cost: StepCost
 
     @staticmethod
-    def of(evaluator: Evaluator, plan: Plan) -> Costed:
+    def of(evaluator: Evaluator, plan: Plan) -> CostedPlan:
         """Limits: a plan for other GPUs or tables -> BadInputError"""
         loads = evaluator.loads(plan)
-        return Costed(evaluator, plan, loads, evaluator.step(loads))
+        return CostedPlan(evaluator, plan, loads, evaluator.step(loads))
 
     @property
     def training(self) -> bool:
@@ -160,7 +160,7 @@ class WholeStep:
     reduced_bytes: float
 
     @staticmethod
-    def of(costed: Costed, dense: Dense | DenseTime) -> WholeStep:
+    def of(costed: CostedPlan, dense: Dense | DenseTime) -> WholeStep:
         """The step of a plan."""
         found = costed.step(dense)
         low_s, high_s = costed.band(dense, found.step_s)

@@ -20,7 +20,7 @@ from perfmodel.passes.settings import CLUSTER, Setting, list_scenarios, load_set
 from perfmodel.project import inputs
 from perfmodel.project.costs import AUTO, REDUCTIONS, Forward
 from perfmodel.project.grid import Grid, costed, project_grid
-from perfmodel.project.inputs import Work
+from perfmodel.project.inputs import Configs
 from perfmodel.project.projection import (
     GpuCount,
     Projection,
@@ -58,7 +58,7 @@ def prepare(
     distribution: str | Distribution | None = None,
     setting: Setting | None = None,
     **values: Any,
-) -> tuple[Forward, Work]:
+) -> tuple[Forward, Configs]:
     """Check everything that a user gave; the model and the configurations, ready to be costed."""
     unknown = [name for name in values if name not in _COLUMNS]
     if unknown:
@@ -96,7 +96,7 @@ def _work(
     reserve: float,
     node: int,
     memory: LocalMemory | None,
-) -> Work:
+) -> Configs:
     """The configurations: keywords before the workload's own values before the defaults."""
     if isinstance(workload, TableSet):
         tables, workload = workload, None
@@ -263,13 +263,13 @@ sys.modules[__name__].__class__ = _Callable
 
 __all__ = [
     "DEFAULT_MACHINE",
+    "Configs",
     "Forward",
     "GpuCount",
     "Grid",
     "LocalMemory",
     "Projection",
     "Understood",
-    "Work",
     "list_scenarios",
     "prepare",
     "project",

@@ -22,7 +22,7 @@ Span = tuple[float, float, float]
 _NOTHING: Span = (0.0, 0.0, 0.0)
 
 
-class Verdict(StrEnum):
+class DifferenceVerdict(StrEnum):
     """What two times with bands say about each other."""
 
     A = "A is faster"
@@ -58,14 +58,14 @@ class Difference:
         return float(low), float(middle), float(high)
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> DifferenceVerdict:
         """Limits: ``band`` holds 0 -> ``CANNOT_SAY``;  equal times and bands -> ``SAME``"""
         if self.a == self.b:
-            return Verdict.SAME
+            return DifferenceVerdict.SAME
         return VERDICTS[int(apart(self.a, self.b))]
 
 
-VERDICTS = {-1: Verdict.A, 0: Verdict.CANNOT_SAY, 1: Verdict.B}
+VERDICTS = {-1: DifferenceVerdict.A, 0: DifferenceVerdict.CANNOT_SAY, 1: DifferenceVerdict.B}
 """By the code of ``model.differences.apart``."""
 
 
@@ -140,7 +140,10 @@ def compared(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
     low, ratio, high = ratio_band(first, second)
     codes = apart(first, second)
     same = np.all([x == y for x, y in zip(first, second, strict=True)], axis=0)
-    words = [Verdict.SAME if alike else VERDICTS[int(code)] for code, alike in zip(codes, same, strict=True)]
+    words = [
+        DifferenceVerdict.SAME if alike else VERDICTS[int(code)]
+        for code, alike in zip(codes, same, strict=True)
+    ]
     columns = {
         f"{side}_{name}": both[f"{name}_{side}"]
         for side in "ab"

@@ -18,7 +18,7 @@ from perfmodel.passes.basis import LocalMemory, PassBasis
 from perfmodel.passes.handover import Sent
 from perfmodel.passes.settings import BEST
 from perfmodel.passes.steps import EXCHANGE, HANDOVER, STEPS
-from perfmodel.project.inputs import TableGroup, Work
+from perfmodel.project.inputs import Configs, TableGroup
 from perfmodel.project.timed import TimedStep, Traffic, either, sum_time
 from perfmodel.schema.distributions import UNIFORM, Distribution
 from perfmodel.schema.evidence import Backend
@@ -52,13 +52,13 @@ class Forward(PassBasis):
     memory: LocalMemory | None = None
     ids: Distribution = UNIFORM
 
-    def traffic(self, work: Work) -> Traffic:
+    def traffic(self, work: Configs) -> Traffic:
         """Bytes and counts of all tables together."""
         parts = [self._group_traffic(work, group) for group in work.groups]
         columns = zip(*parts, strict=True)
         return Traffic(*(np.broadcast_to(sum(column[1:], column[0]), work.gpus.shape) for column in columns))
 
-    def _group_traffic(self, work: Work, t: TableGroup) -> tuple[Array, ...]:
+    def _group_traffic(self, work: Configs, t: TableGroup) -> tuple[Array, ...]:
         """The same of equal tables; those with fewer rows than GPUs are on every GPU, without exchange."""
         sharded = t.rows >= work.gpus
         shards = np.where(sharded, work.gpus, 1.0)
@@ -82,7 +82,7 @@ class Forward(PassBasis):
         )
 
     def _gather_bytes(
-        self, work: Work, t: TableGroup, shards: Array, lookups: Array, bags: Array
+        self, work: Configs, t: TableGroup, shards: Array, lookups: Array, bags: Array
     ) -> tuple[Array, Array, Array]:
         """DRAM bytes, L2 bytes and penalty-free DRAM bytes of gathering from one shard."""
         value = self.setting.machine.value
@@ -101,14 +101,14 @@ class Forward(PassBasis):
         sector = value("sector_bytes")
         return kernels.traffic_of_misses(miss, lookups, row, phi, sector, work.id_bytes, bags, bag)
 
-    def touched(self, work: Work, t: TableGroup, shards: Array) -> Array:
+    def touched(self, work: Configs, t: TableGroup, shards: Array) -> Array:
         """Shards that hold a row of a bag."""
         if self.ids.uniform:
             return access.shards_touched(shards, t.pooling)
         distinct = self._each(_distinct, t.rows, t.pooling)
         return shards * ex.filled_share(shards, distinct)
 
-    def _misses(self, work: Work, t: TableGroup, shards: Array, row: Array, cache: ArrayLike) -> Array:
+    def _misses(self, work: Configs, t: TableGroup, shards: Array, row: Array, cache: ArrayLike) -> Array:
         """Part of the look-ups of a shard, or of a copy where there is one, that misses the L2 cache."""
         if self.ids.uniform:
             return kernels.uniform_misses(t.rows / shards, work.batch * t.pooling, row, cache)
@@ -126,7 +126,7 @@ class Forward(PassBasis):
         """The gather of the same batch from local memory, nothing else."""
         return self.gather_timing(traffic.base_dram_bytes, traffic.base_l2_bytes, None)
 
-    def steps(self, work: Work, traffic: Traffic) -> list[TimedStep]:
+    def steps(self, work: Configs, traffic: Traffic) -> list[TimedStep]:
         """All steps in the order in which they run."""
         several = work.gpus > 1
         gather = self.gather_timing(traffic.dram_bytes, traffic.l2_bytes, self.memory)
@@ -134,7 +134,7 @@ class Forward(PassBasis):
         pool = TimedStep(STEPS["gather_pool"], traffic.dram_bytes, gather)
         return list(self._with_handover(work, [*exchange, pool, *self._reduce(work, traffic, several)]))
 
-    def _with_handover(self, work: Work, steps: list[TimedStep]) -> Iterator[TimedStep]:
+    def _with_handover(self, work: Configs, steps: list[TimedStep]) -> Iterator[TimedStep]:
         """The steps, and what the pass adds to its collectives, where that was measured."""
         yield from steps
         known = self.setting.handover
@@ -152,7 +152,7 @@ class Forward(PassBasis):
         timing = Timing(time, low, high, time, rank, none, (HANDOVER,), none, (self.setting.backend,))
         yield TimedStep(STEPS[HANDOVER], np.zeros_like(time), timing)
 
-    def _permute(self, work: Work, traffic: Traffic, several: NDArray[np.bool_]) -> list[TimedStep]:
+    def _permute(self, work: Configs, traffic: Traffic, several: NDArray[np.bool_]) -> list[TimedStep]:
         length = self.constant("length_bytes")
         splits = eb.splits_bytes(work.gpus, self.constant("splits_per_peer"), self.constant("split_bytes"))
         several = several & (traffic.bags > 0)  # with every table on every GPU nothing is exchanged
@@ -175,7 +175,7 @@ class Forward(PassBasis):
             ),
         ]
 
-    def _reduce(self, work: Work, traffic: Traffic, several: NDArray[np.bool_]) -> list[TimedStep]:
+    def _reduce(self, work: Configs, traffic: Traffic, several: NDArray[np.bool_]) -> list[TimedStep]:
         """Partial bags to bags; where they travel in another precision, that before and after."""
         G, way, several = work.gpus, self._way(), several & (traffic.bags > 0)
         dense = eb.partial_bags_bytes(G, traffic.elements, self.sent_element_bytes)
@@ -237,7 +237,7 @@ class Forward(PassBasis):
         timing = self.setting.links.timing(step.collective, payload, gpus, node)
         return TimedStep(step, payload, timing)
 
-    def light_time(self, work: Work, traffic: Traffic, steps: list[TimedStep], local: Array) -> Array:
+    def light_time(self, work: Configs, traffic: Traffic, steps: list[TimedStep], local: Array) -> Array:
         """Least time of the pass at datasheet rates, with no latency (``bounds.sharded_floor_time``) [s].
 
         local  time of the same batch in local memory [s]

@@ -15,7 +15,7 @@ from perfmodel.collectives.library import Codes, Timing
 from perfmodel.errors import BadInputError
 from perfmodel.model import bands
 from perfmodel.project.costs import Forward
-from perfmodel.project.inputs import Work
+from perfmodel.project.inputs import Configs
 from perfmodel.project.timed import TimedStep
 from perfmodel.schema.evidence import MAIN_SHARE, Evidence
 
@@ -35,7 +35,7 @@ class Grid:
         return int(self.columns["time_s"].size)
 
 
-def project_grid(forward: Forward, work: Work) -> Grid:
+def project_grid(forward: Forward, work: Configs) -> Grid:
     """Cost all configurations. Columns, in SI:
 
     gpus, gpus_needed, baseline_time_s (_low_s, _high_s), time_s, low_s, high_s, floor_time_s, light_time_s,
@@ -73,7 +73,7 @@ def _mapped(function: Callable[[slice], Grid], spans: list[slice]) -> Iterator[G
 
 
 @dataclass(frozen=True)
-class Costed:
+class CostedGrid:
     """Configurations with the times that their columns are made of."""
 
     grid: Grid
@@ -82,7 +82,7 @@ class Costed:
 
 
 @np.errstate(all="ignore")
-def costed(forward: Forward, work: Work) -> Costed:
+def costed(forward: Forward, work: Configs) -> CostedGrid:
     """Cost some configurations; values so extreme that a time is no number any more are refused."""
     traffic = forward.traffic(work)
     base, steps = forward.baseline(traffic), forward.steps(work, traffic)
@@ -109,7 +109,7 @@ def costed(forward: Forward, work: Work) -> Costed:
             f"the {bad[0].removesuffix('_s')} of this is no finite number.",
             "a value given with --set, or in the machine file, is too large or too small.",
         )
-    return Costed(Grid(columns, tuple(step.name for step in steps)), base, tuple(steps))
+    return CostedGrid(Grid(columns, tuple(step.name for step in steps)), base, tuple(steps))
 
 
 def totals(base: Timing, steps: list[TimedStep], *, own_rate: bool = False) -> dict[str, NDArray[Any]]:

@@ -50,7 +50,7 @@ class TableGroup:
 
 
 @dataclass(frozen=True)
-class Work:
+class Configs:
     """Configurations, one an element: what every GPU does, and over how many."""
 
     table_bytes: Array
@@ -65,12 +65,12 @@ class Work:
     def __len__(self) -> int:
         return self.gpus.size
 
-    def part(self, span: slice) -> Work:
+    def part(self, span: slice) -> Configs:
         """Some of the configurations."""
         cut = (a[span] for a in (self.table_bytes, self.gpus, self.needed, self.batch, self.id_bytes))
         table_bytes, gpus, needed, batch, ids = cut
         groups = tuple(group.part(span) for group in self.groups)
-        return Work(table_bytes, gpus, needed, batch, ids, groups, self.given_gpus, self.filled)
+        return Configs(table_bytes, gpus, needed, batch, ids, groups, self.given_gpus, self.filled)
 
 
 def shaped(values: Mapping[str, Any]) -> dict[str, Array]:
@@ -131,7 +131,7 @@ def _element_bytes(value: Any) -> Array:
     return np.array([float(dtype_bytes(name)) for name in names])[codes]
 
 
-def equal_tables(values: Mapping[str, Any], machine: Machine, reserve: float, node: int) -> Work:
+def equal_tables(values: Mapping[str, Any], machine: Machine, reserve: float, node: int) -> Configs:
     """Configurations whose tables are all alike; sizes and GPUs follow from one another."""
     a, needed, gpus, row_bytes = _sized(values, machine, reserve, node)
     _check_fit(a["table_bytes"], gpus, needed, _usable(machine, reserve))
@@ -139,7 +139,7 @@ def equal_tables(values: Mapping[str, Any], machine: Machine, reserve: float, no
     rows = sharding.rows_per_table(a["table_bytes"], a["table_count"], a["dim"], a["dtype"])
     group = TableGroup(a["table_count"], rows, a["dim"], a["pooling"], a["dtype"])
     filled = values.get("table_bytes") is None
-    return Work(a["table_bytes"], gpus, needed, a["batch"], a["id_bytes"], (group,), "gpus" in a, filled)
+    return Configs(a["table_bytes"], gpus, needed, a["batch"], a["id_bytes"], (group,), "gpus" in a, filled)
 
 
 def feasible(values: Mapping[str, Any], machine: Machine, reserve: float, node: int) -> NDArray[np.bool_]:
@@ -172,7 +172,7 @@ def _sized(
 
 def table_set(
     tables: TableSet, values: Mapping[str, Any], machine: Machine, reserve: float, node: int
-) -> Work:
+) -> Configs:
     """Configurations of a set of unlike tables: only batch, ids and GPUs vary."""
     free = {name: values.get(name) for name in ("batch", "gpus", "id_bytes")}
     fixed = [
@@ -190,7 +190,7 @@ def table_set(
         needed = sharding.gpus_needed(total, machine.value("hbm_bytes"), reserve)
         gpus = a["gpus"] if "gpus" in a else sharding.whole_nodes(needed, np.float64(node))
     _check_fit(total, gpus, needed, _usable(machine, reserve))
-    return Work(total, gpus, needed, a["batch"], a["id_bytes"], _groups(tables), "gpus" in a)
+    return Configs(total, gpus, needed, a["batch"], a["id_bytes"], _groups(tables), "gpus" in a)
 
 
 def _groups(tables: TableSet) -> tuple[TableGroup, ...]:

@@ -39,7 +39,7 @@ class Need:
 
 
 @dataclass(frozen=True)
-class Way:
+class Remedy:
     """Another way to exchange bags on the same machine."""
 
     reduction: str
@@ -61,12 +61,12 @@ def needs(machine: Machine, target_s: float, time_of: Callable[[Machine], float]
     return tuple(sorted((one for one in found if one), key=lambda one: (one.factor, one.best_s)))
 
 
-def ways(target_s: float, time_of: Callable[[str], float]) -> tuple[Way, ...]:
+def ways(target_s: float, time_of: Callable[[str], float]) -> tuple[Remedy, ...]:
     """Other exchanges that reach ``target_s``, the fastest first; ``time_of`` one of them [s]."""
     found = []
     for name in _EXCHANGES:
         try:
-            found.append(Way(name, time_of(name)))
+            found.append(Remedy(name, time_of(name)))
         except PerfmodelError:
             continue
     return tuple(sorted((way for way in found if way.time_s <= target_s), key=lambda way: way.time_s))

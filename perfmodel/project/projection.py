@@ -14,8 +14,8 @@ from perfmodel.passes.basis import LocalMemory
 from perfmodel.passes.settings import Setting, clock_of
 from perfmodel.passes.steps import LABELS, StepRow
 from perfmodel.project.costs import TWO_LEVEL, Forward
-from perfmodel.project.grid import Costed
-from perfmodel.project.inputs import Work
+from perfmodel.project.grid import CostedGrid
+from perfmodel.project.inputs import Configs
 from perfmodel.project.timed import TimedStep
 from perfmodel.project.understood import Understood
 from perfmodel.schema.evidence import Clock, Evidence
@@ -61,7 +61,7 @@ class Projection:
 
     setting: Setting
     forward: Forward
-    work: Work
+    work: Configs
     gpu_count: GpuCount
     steps: tuple[StepRow, ...]
     totals: dict[str, float]  # the columns of ``project_grid``
@@ -143,12 +143,12 @@ _KEPT_TIMES = ("baseline_time_s", "floor_time_s", "light_time_s")
 _RANKS = ("evidence", "main_evidence")
 
 
-def projections(forward: Forward, work: Work, reserve: float, found: Costed) -> list[Projection]:
+def projections(forward: Forward, work: Configs, reserve: float, found: CostedGrid) -> list[Projection]:
     """The projection of each configuration; ``found`` is what they were costed at."""
     return [_projection(forward, work, reserve, found, at) for at in range(len(work))]
 
 
-def _projection(forward: Forward, many: Work, reserve: float, found: Costed, at: int) -> Projection:
+def _projection(forward: Forward, many: Configs, reserve: float, found: CostedGrid, at: int) -> Projection:
     """The configuration at a position."""
     setting, work, columns = forward.setting, many.part(slice(at, at + 1)), found.grid.columns
     totals = {name: float(values[at]) for name, values in columns.items() if name not in _RANKS}
@@ -195,7 +195,7 @@ def _rows(forward: Forward, steps: Iterable[TimedStep], at: int, total_s: float)
         )
 
 
-def _gpu_count(forward: Forward, work: Work, reserve: float) -> GpuCount:
+def _gpu_count(forward: Forward, work: Configs, reserve: float) -> GpuCount:
     machine = forward.setting.machine
     gpus, needed = int(work.gpus[0]), int(work.needed[0])
     node = forward.gpus_per_node or machine.gpus_per_node
@@ -210,7 +210,7 @@ def _gpu_count(forward: Forward, work: Work, reserve: float) -> GpuCount:
     return GpuCount(gpus, needed, rule, size, hbm, usable, reserve, node, size / gpus)
 
 
-def _notes(work: Work, clocks: tuple[Clock, ...], forward: Forward) -> Iterator[str]:
+def _notes(work: Configs, clocks: tuple[Clock, ...], forward: Forward) -> Iterator[str]:
     if len(clocks) > 1:
         kernels = forward.setting.kernel_clock
         yield f"this sum mixes clocks: {', '.join(clocks)} (kernels are on the {kernels} clock)"
@@ -268,7 +268,7 @@ def _crossovers(
                 yield found
 
 
-def local_memory_work(work: Work, memory: LocalMemory) -> Work:
+def local_memory_work(work: Configs, memory: LocalMemory) -> Configs:
     """The same tables in one memory, beside one GPU."""
     largest = float(work.table_bytes.max())
     if largest > memory.capacity_bytes:
@@ -277,4 +277,4 @@ def local_memory_work(work: Work, memory: LocalMemory) -> Work:
             f"tables of {sizes[0]} do not fit a local memory of {sizes[1]}.", "give a larger one."
         )
     one = np.ones_like(work.gpus)
-    return Work(work.table_bytes, one, one, work.batch, work.id_bytes, work.groups, False)
+    return Configs(work.table_bytes, one, one, work.batch, work.id_bytes, work.groups, False)

@@ -11,7 +11,7 @@ from perfmodel.passes.settings import BEST, load_setting
 from perfmodel.passes.steps import StepRow
 from perfmodel.project.costs import AUTO, CONVERT_IN, CONVERT_OUT, SPARSE, TWO_LEVEL, Forward
 from perfmodel.project.grid import project_grid
-from perfmodel.project.inputs import LARGEST, Work
+from perfmodel.project.inputs import LARGEST, Configs
 from perfmodel.project.projection import Projection, local_memory_work
 from perfmodel.project.understood import exact_text, memory_text
 from perfmodel.schema.evidence import Evidence
@@ -105,7 +105,7 @@ def _helping(found: Iterator[Sensitivity]) -> list[Sensitivity]:
     return [s for s in found if s.after <= (1 - _WORTH_SAYING) * s.before]
 
 
-def _result(p: Projection, label: str, option: str, forward: Forward, work: Work) -> Iterator[Sensitivity]:
+def _result(p: Projection, label: str, option: str, forward: Forward, work: Configs) -> Iterator[Sensitivity]:
     """The slowdown after one change; nothing when no calibration covers what the change needs."""
     try:
         columns = project_grid(forward, work).columns

@@ -14,7 +14,7 @@ from perfmodel.errors import BadInputError
 from perfmodel.passes.basis import LocalMemory
 from perfmodel.passes.settings import CLUSTER
 from perfmodel.project.costs import AUTO, Forward
-from perfmodel.project.inputs import DEFAULTS, Work
+from perfmodel.project.inputs import DEFAULTS, Configs
 from perfmodel.schema.machine import Machine, list_machines
 from perfmodel.schema.workload import ID_DTYPE_BYTES, PAYLOADS, TableSet
 from perfmodel.units import parse_quantity
@@ -34,7 +34,7 @@ class Understood:
 
     machine: Machine  # with what the user changed
     forward: Forward
-    work: Work
+    work: Configs
     given: Mapping[str, Any]  # values of the workload that were given, under the names of ``project``
     model: str | None  # name or path of a table set
     clock: str | None
@@ -135,7 +135,11 @@ class Understood:
 
 
 def understood(
-    machine: Machine, forward: Forward, work: Work, given: Mapping[str, Any], options: Mapping[str, Any]
+    machine: Machine,
+    forward: Forward,
+    work: Configs,
+    given: Mapping[str, Any],
+    options: Mapping[str, Any],
 ) -> Understood:
     """The question of one configuration, read.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 
-from perfmodel.collectives.tables import build_table
+from perfmodel.collectives.time_tables import build_table
 from perfmodel.passes.equations import Equation, section_of
 from perfmodel.passes.explanation import Explanation
 from perfmodel.passes.one_collective import CollectiveExplanation

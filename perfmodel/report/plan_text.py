@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from perfmodel.model.exchanges import Exchange
 from perfmodel.passes.steps import StepRow
 from perfmodel.plan.cost import StepCost
-from perfmodel.plan.outcome import Baseline, Group, Outcome
+from perfmodel.plan.outcome import AlikeTables, Baseline, Planned
 from perfmodel.plan.placement import Scheme
 from perfmodel.plan.training import WholeStep
 from perfmodel.report.projection_text import band, origin
@@ -56,7 +56,7 @@ _UNEVEN = 1.5  # look-ups of the fullest row part over the mean: from there on i
 
 
 def plan_text(
-    answer: Outcome,
+    answer: Planned,
     calibration_file: str | None = None,
     again: str = "",
     whole: WholeStep | None = None,
@@ -76,7 +76,7 @@ def plan_text(
     return "\n\n".join(part for part in parts if part)
 
 
-def headline(answer: Outcome) -> str:
+def headline(answer: Planned) -> str:
     """Time with its band, gap to the bound, speed-up over plans without a planner, samples per second."""
     cost, found, e = answer.found.cost, answer.found, answer.evaluator
     what = "training step" if answer.training else "batch"
@@ -108,7 +108,7 @@ def compared_with(item: Baseline, time_s: float) -> str:
     return f"{format_ratio(item.time_s / time_s)} as fast as {item.name} ({format_time(item.time_s)})"
 
 
-def gpu_lines(answer: Outcome, capped: bool = False) -> str:
+def gpu_lines(answer: Planned, capped: bool = False) -> str:
     """GPUs, and the memory of the fullest and of the mean one."""
     e, memory = answer.evaluator, answer.found.memory
     total = memory.total_bytes
@@ -136,7 +136,7 @@ def gpu_lines(answer: Outcome, capped: bool = False) -> str:
     return facts([("GPUs", gpus), ("Memory", fullest), *ids])
 
 
-def kept_words(answer: Outcome, capped: bool) -> str:
+def kept_words(answer: Planned, capped: bool) -> str:
     """What a plan does not count, and the memory that is left to it."""
     left = answer.evaluator.setting.machine.value("hbm_bytes") - answer.found.limit_bytes
     size = format_bytes(left, binary=False) if left > 0 else "nothing"
@@ -145,7 +145,7 @@ def kept_words(answer: Outcome, capped: bool) -> str:
     return f"{size} of each GPU kept for CUDA, NCCL and dense layers"
 
 
-def placements(answer: Outcome) -> str:
+def placements(answer: Planned) -> str:
     """One line for equal tables that are sharded alike."""
     e = answer.evaluator
     rows = []
@@ -181,7 +181,7 @@ def placements(answer: Outcome) -> str:
     return text + (f"\n … and {left} more groups of tables (--csv and --json have all)" if left else "")
 
 
-def hot_lines(answer: Outcome) -> list[str]:
+def hot_lines(answer: Planned) -> list[str]:
     """A line for each group of tables whose hot rows are on every GPU."""
     e, lines = answer.evaluator, []
     for group in answer.groups[:_MOST_GROUPS]:
@@ -195,7 +195,7 @@ def hot_lines(answer: Outcome) -> list[str]:
     return lines
 
 
-def uneven_lines(answer: Outcome) -> list[str]:
+def uneven_lines(answer: Planned) -> list[str]:
     """The table whose hottest row makes one row part busiest, where that is much: the times leave it out."""
     e = answer.evaluator
     found = [(e.fullest_part(group.tables[0], group.scheme), group.tables[0]) for group in answer.groups]
@@ -213,7 +213,7 @@ def parts_text(scheme: Scheme) -> str:
     return "-" if scheme.kind == Exchange.DP else f"{scheme.row_parts}×{scheme.col_parts}{hot}"
 
 
-def next_best(group: Group) -> str:
+def next_best(group: AlikeTables) -> str:
     """``row-wise, unique rows +120 µs``: what the plan takes longer with it."""
     reason = group.reason
     if reason is None:
@@ -239,7 +239,7 @@ def ranks_text(ranks: NDArray[np.int64], gpus: int) -> str:
     return f"{ranks.size} of {gpus}"
 
 
-def steps(answer: Outcome) -> str:
+def steps(answer: Planned) -> str:
     """The steps with the busiest rank and its imbalance."""
     cost = answer.found.cost
     rows = [
@@ -290,7 +290,7 @@ def longest(cost: StepCost) -> tuple[str, str]:
     return f"{', '.join(names[:-1])} and {names[-1]}", " each"
 
 
-def limits(answer: Outcome) -> str:
+def limits(answer: Planned) -> str:
     """What the time goes to, and whether balance or memory stands in the way."""
     cost, memory = answer.found.cost, answer.found.memory
     row = cost.limiting
@@ -307,7 +307,7 @@ def limits(answer: Outcome) -> str:
     return facts([("Limits", text + ".")])
 
 
-def footer(answer: Outcome, calibration_file: str | None) -> str:
+def footer(answer: Planned, calibration_file: str | None) -> str:
     """Where the numbers come from, and what the bound assumes."""
     from perfmodel.plan.bound import RELAXATION
 
@@ -327,7 +327,7 @@ def footer(answer: Outcome, calibration_file: str | None) -> str:
     return paragraph(f"Bound by relaxation ({RELAXATION}) · {seconds}\n{' · '.join(parts)}")
 
 
-def plan_csv(answer: Outcome) -> str:
+def plan_csv(answer: Planned) -> str:
     """One line a table, in the order of the model."""
     e, out = answer.evaluator, io.StringIO()
     memory = {t: group.memory_bytes for group in answer.groups for t in group.tables}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from perfmodel.plan.answer import Compared, winner
+from perfmodel.plan.as_projection import Compared, winner
 from perfmodel.plan.sizes import Size
 from perfmodel.project import Projection
 from perfmodel.report.projection_text import footer, gpu_line, short_label

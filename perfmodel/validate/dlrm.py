@@ -17,7 +17,7 @@ import numpy as np
 from perfmodel.errors import BadInputError
 from perfmodel.plan.alike import Alike, best_alike
 from perfmodel.plan.dense import Dense, from_file
-from perfmodel.plan.training import Costed, WholeStep, embedding_communication_s
+from perfmodel.plan.training import CostedPlan, WholeStep, embedding_communication_s
 from perfmodel.schema.dense import load_dense
 from perfmodel.units import format_fraction, format_ratio
 from perfmodel.validate.dlrm_inputs import (
@@ -38,19 +38,19 @@ _LEAST_EFFICIENCY, _TOLERANCE = 0.01, 1e-6
 
 
 @lru_cache(maxsize=32)
-def _stored(case: Case) -> Costed:
+def _stored(case: Case) -> CostedPlan:
     evaluator = case.evaluator()
-    return Costed.of(evaluator, case.plan(evaluator))
+    return CostedPlan.of(evaluator, case.plan(evaluator))
 
 
 @lru_cache(maxsize=32)
-def _baseline(case: Case) -> Costed:
+def _baseline(case: Case) -> CostedPlan:
     """All tables table-row-wise."""
     evaluator = case.evaluator()
     found = best_alike(evaluator, BASELINE, case.usable_bytes(evaluator))
     if not isinstance(found, Alike):
         raise BadInputError(f"{case.name} cannot be {BASELINE}: {found.why}.", "choose more GPUs.")
-    return Costed.of(evaluator, found.plan)
+    return CostedPlan.of(evaluator, found.plan)
 
 
 def dense_of(inputs: Inputs, machine: str, efficiency: float) -> Dense:

@@ -7,7 +7,7 @@ import pytest
 from chip_tables import tables
 
 from perfmodel.onechip.cost import ChipCost
-from perfmodel.onechip.ids import popularities
+from perfmodel.onechip.popular import popularities
 from perfmodel.onechip.programs import simulate_pieces, symmetric_pieces
 from perfmodel.onechip.traces import draw
 from perfmodel.onechip.work import WAYS, TablePiece, Way

@@ -14,7 +14,7 @@ from perfmodel.errors import BadInputError
 from perfmodel.model.exchanges import Exchange
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme, torchrec, uniform_plan
 from perfmodel.plan.options import Options
-from perfmodel.plan.packing import Scale, State, place
+from perfmodel.plan.packing import Packing, Scale, place
 from perfmodel.schema.workload import Table, TableSet
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
@@ -32,7 +32,7 @@ def tables_of(*shapes: tuple[int, int, float]) -> PlanTables:
 
 def random_plan(evaluator: Evaluator, options: Options, random: np.random.Generator) -> Plan:
     """Every table cut in any way of ``options``, on any ranks that may hold it."""
-    state = State(evaluator, options, 1e15)
+    state = Packing(evaluator, options, 1e15)
     for t in range(len(evaluator.tables)):
         at = int(random.choice(np.arange(options.group.size)[options.of(t)]))
         state.choose([t], np.array([at]))

@@ -13,7 +13,7 @@ from perfmodel.model.exchanges import Exchange
 from perfmodel.plan.cost import Evaluator
 from perfmodel.plan.memory import buffer_bytes
 from perfmodel.plan.options import Options, options_of
-from perfmodel.plan.packing import State, in_domains, on_all
+from perfmodel.plan.packing import Packing, in_domains, on_all
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -22,7 +22,7 @@ MOST_PLANS = 20_000_000
 _CHUNK = 1 << 15
 
 
-def exact(evaluator: Evaluator, limit_bytes: float) -> State:
+def exact(evaluator: Evaluator, limit_bytes: float) -> Packing:
     """The plan of ``options_of``'s schemes that takes least time and fits.
 
     Limits: more than ``MOST_PLANS`` plans, or none that fits -> BadInputError
@@ -52,7 +52,7 @@ def exact(evaluator: Evaluator, limit_bytes: float) -> State:
             best, best_s = start + at, float(time[at])
     if best < 0:
         raise BadInputError("no plan fits in memory.", "allow more memory (--max-hbm).")
-    state = State(evaluator, options, limit_bytes)
+    state = Packing(evaluator, options, limit_bytes)
     for table, (way, index) in enumerate(zip(ways, np.unravel_index(best, sizes), strict=True)):
         option, ranks = way[int(index)]
         state.choose([table], np.array([option]))

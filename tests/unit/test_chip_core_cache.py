@@ -20,8 +20,7 @@ from perfmodel.model.caching import characteristic_draws
 from perfmodel.model.core_cache import stays_in_core
 from perfmodel.onechip.core_misses import Cores, Passed, passed
 from perfmodel.onechip.cost import ChipCost
-from perfmodel.onechip.ids import popularities
-from perfmodel.onechip.popular import RowPopularity
+from perfmodel.onechip.popular import RowPopularity, popularities
 from perfmodel.onechip.programs import simulate_pieces, symmetric_pieces
 from perfmodel.onechip.simulate import Fetch, simulate
 from perfmodel.onechip.traces import draw

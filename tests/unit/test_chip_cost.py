@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from perfmodel.errors import BadInputError
 from perfmodel.onechip.cost import ChipCost
-from perfmodel.onechip.ids import popularities
 from perfmodel.onechip.layout import layout
-from perfmodel.onechip.popular import RowPopularity
+from perfmodel.onechip.popular import RowPopularity, popularities
 from perfmodel.onechip.programs import simulate_pieces, symmetric_pieces
 from perfmodel.onechip.traces import draw
 from perfmodel.onechip.work import WAYS, TablePiece, Way

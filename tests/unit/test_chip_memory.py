@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from perfmodel.onechip.memory import too_large
+from perfmodel.onechip.answer import too_large
 from perfmodel.schema.chip import load_chip
 
 TABLES = "name,rows,dim,pooling\nsmall,100,64,1\nlarge,1000000000,64,1\n"

@@ -16,10 +16,10 @@ from perfmodel.errors import BadInputError
 from perfmodel.onechip.answer import ChipAnswer, answer_on, cost_on
 from perfmodel.onechip.cost import ChipCost
 from perfmodel.onechip.cuts import Cut, cuts_of
-from perfmodel.onechip.ids import popularities
 from perfmodel.onechip.in_step import in_any_order, slices
 from perfmodel.onechip.mapper import Mapper
 from perfmodel.onechip.mapping import mapping_of
+from perfmodel.onechip.popular import popularities
 from perfmodel.onechip.reasons import because
 from perfmodel.onechip.symmetric import (
     best_symmetric,

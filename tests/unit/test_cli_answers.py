@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from cli_calls import WIDTH, is_an_error
 
+from perfmodel.cli import validate as cli_validate
+
 # --- project, collective, explain, sweep ------------------------------------------------------------------
 
 
@@ -234,13 +236,12 @@ def verdicts(*, regression: bool) -> Any:
 def test_validate_prints_verdicts_and_exits_6_outside_a_band(
     cli: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import perfmodel.validate
 
-    monkeypatch.setattr(perfmodel.validate, "validate", verdicts(regression=False))
+    monkeypatch.setattr(cli_validate, "judge", verdicts(regression=False))
     good = cli("validate")
     assert (good.code, good.err) == (0, "")
     assert "size: holds" in good.out and "1 band: 1 holds, 0 fail," in good.out
-    monkeypatch.setattr(perfmodel.validate, "validate", verdicts(regression=True))
+    monkeypatch.setattr(cli_validate, "judge", verdicts(regression=True))
     bad = cli("validate", "--json")
     assert bad.code == 6
     assert json.loads(bad.out)["outside"] == ["size"]

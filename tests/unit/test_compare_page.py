@@ -17,7 +17,7 @@ from cli_calls import Outcome, is_an_error
 
 from perfmodel.cli import run
 from perfmodel.project import project, project_one
-from perfmodel.project.needs import Need, Way
+from perfmodel.project.needs import Need, Remedy
 from perfmodel.report.figures import Block, Missing
 from perfmodel.report.figures.compare import Pair, slowdowns, times
 from perfmodel.report.figures.compare_constants import constants, differing, needed
@@ -265,7 +265,7 @@ def test_what_the_slower_one_would_need() -> None:
     both = pair()
     enough = Need("nic_bytes_per_s", 50e9, 120e9, 1e-5, Evidence.DATASHEET)
     never = Need("pcie_bytes_per_s", 64e9, None, 1e-3, Evidence.DATASHEET)
-    found = block(needed(both, [enough, never], [Way("two-level", 100e-6)]))
+    found = block(needed(both, [enough, never], [Remedy("two-level", 100e-6)]))
     assert (
         "the evidence of every value: datasheet" in found.how_to_read and "colours" not in found.how_to_read
     )

@@ -17,7 +17,7 @@ from perfmodel.passes.steps import BACKWARD, FORWARD
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme, uniform_plan
 from perfmodel.plan.dense import Dense
 from perfmodel.plan.loads import Exchange
-from perfmodel.plan.training import PARTS, Costed, embedding_communication_s
+from perfmodel.plan.training import PARTS, CostedPlan, embedding_communication_s
 from perfmodel.schema.workload import Table, TableSet
 from perfmodel.validate import dlrm
 from perfmodel.validate.dlrm_inputs import load_inputs, mlperf_steps, planned
@@ -63,7 +63,7 @@ def test_parts_add_up_to_the_pass_and_the_dense_layers() -> None:
     evaluator = Evaluator.on("h100-sxm-ib", three, 1024, 16, training=True)
     copy, whole = Placement.of(Scheme(Exchange.DP)), Placement.of(Scheme(Exchange.RB), [3])
     plan = Plan(three, (copy, whole, whole), 16, 8)
-    parts = Costed.of(evaluator, plan).parts(DENSE)
+    parts = CostedPlan.of(evaluator, plan).parts(DENSE)
     assert parts.bottom == pytest.approx(DCNV2.bottom_flops() * 1024 / 5e14)
     assert parts.top_backward == pytest.approx(2 * DCNV2.top_flops(192) * 1024 / 5e14)
     dense = parts.bottom * 3 + parts.top * 3 + parts.dense_reduce + parts.dense_update
@@ -76,17 +76,17 @@ def test_parts_add_up_to_the_pass_and_the_dense_layers() -> None:
 
 def test_copies_alone_have_nothing_else_to_look_up() -> None:
     evaluator = Evaluator.on("h100-sxm-ib", tables(2), 256, 8, training=True)
-    parts = Costed.of(evaluator, uniform_plan(tables(2), "data-parallel", 8, 8)).parts(DENSE)
+    parts = CostedPlan.of(evaluator, uniform_plan(tables(2), "data-parallel", 8, 8)).parts(DENSE)
     assert parts.lookup == pytest.approx(0, abs=1e-15)
     assert parts.keys == parts.forward == parts.backward == 0
     assert parts.dp_lookup > 0
-    alone = Costed.of(evaluator, uniform_plan(tables(2), "table-wise", 8, 8)).parts(DENSE)
+    alone = CostedPlan.of(evaluator, uniform_plan(tables(2), "table-wise", 8, 8)).parts(DENSE)
     assert alone.dp_lookup == alone.dp_update == alone.dp_reduce == 0
 
 
 def test_a_forward_pass_has_no_backward_parts() -> None:
     evaluator = Evaluator.on("h100-sxm-ib", tables(1), 256, 8)
-    costed = Costed.of(evaluator, uniform_plan(tables(1), "table-wise", 8, 8))
+    costed = CostedPlan.of(evaluator, uniform_plan(tables(1), "table-wise", 8, 8))
     parts = costed.parts(DENSE)
     for name in (
         "backward",

@@ -15,7 +15,7 @@ import plotly.graph_objects as go
 import pytest
 from cli_calls import Outcome, is_an_error
 
-from perfmodel.cli import figure, figure_source
+from perfmodel.cli import figure, figure_file, figure_source
 from perfmodel.errors import NoHardwareError
 from perfmodel.project import project_one
 from perfmodel.report import picture_files
@@ -135,7 +135,7 @@ def test_without_a_browser_nothing_is_written(
         pictures[0][1].write_text("half")
         raise NoHardwareError("a picture needs a Chrome or Chromium, and none is here.", "install one")
 
-    monkeypatch.setattr(picture_files, "write_pictures", none)
+    monkeypatch.setattr(figure_file, "write_pictures", none)
     monkeypatch.setattr(figure, "check_kaleido", lambda: None)
     is_an_error(cli("figure", "changes", "--out", str(tmp_path / "a.svg")), 4, "Chromium", "install one")
     assert list(tmp_path.iterdir()) == []

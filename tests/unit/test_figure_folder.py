@@ -14,7 +14,6 @@ from cli_calls import Outcome, is_an_error
 from perfmodel.cli import choices
 from perfmodel.errors import NoHardwareError
 from perfmodel.project import Projection, project_one
-from perfmodel.report import picture_files
 from perfmodel.report.figures import Missing, validation
 from perfmodel.report.figures.names import FIGURES
 from perfmodel.report.figures.what_if import changes, tornado
@@ -40,7 +39,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
             path.write_text(figure.layout.title.text)
 
     monkeypatch.setattr(question_page, "every_figure", every)
-    monkeypatch.setattr(picture_files, "write_pictures", write)
+    monkeypatch.setattr("perfmodel.cli.pictures.write_pictures", write)
     monkeypatch.setattr("perfmodel.cli.pictures.check_kaleido", lambda: None)
     return asked
 
@@ -81,7 +80,7 @@ def test_a_browser_that_fails_leaves_nothing(cli: Cli, tmp_path: Path, monkeypat
         wanted[0][1].write_text("half")
         raise NoHardwareError("the browser that draws pictures failed: it went away", "try it once more")
 
-    monkeypatch.setattr(picture_files, "write_pictures", half)
+    monkeypatch.setattr("perfmodel.cli.pictures.write_pictures", half)
     is_an_error(cli(*WORDS, str(tmp_path / "figures")), 4, "browser", "once more")
     assert list(tmp_path.iterdir()) == []
 

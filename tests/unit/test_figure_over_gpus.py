@@ -8,7 +8,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from perfmodel.plan.answer import compared
+from perfmodel.plan.as_projection import compared
 from perfmodel.plan.sizes import Size
 from perfmodel.project import Projection, project, project_one
 from perfmodel.report.figures.block import Block, Missing

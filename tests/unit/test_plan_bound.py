@@ -15,8 +15,8 @@ from perfmodel.plan import Evaluator, Plan, PlanTables, Scheme
 from perfmodel.plan.bound import Bounding
 from perfmodel.plan.curves import StepCurves
 from perfmodel.plan.options import Options, options_of
-from perfmodel.plan.packing import State, in_domains
-from perfmodel.plan.relaxation import Part, Problem, relax
+from perfmodel.plan.packing import Packing, in_domains
+from perfmodel.plan.relaxation import Problem, Subspace, relax
 from perfmodel.plan.search import Search
 from perfmodel.schema.workload import Table, TableSet
 
@@ -37,9 +37,9 @@ def random_tables(random: np.random.Generator, count: int) -> PlanTables:
     return PlanTables.of(TableSet("random", tuple(Table(f"t{i}", *shape) for i, shape in enumerate(picked))))
 
 
-def random_plan(o: Options, evaluator: Evaluator, limit: float, random: np.random.Generator) -> State:
+def random_plan(o: Options, evaluator: Evaluator, limit: float, random: np.random.Generator) -> Packing:
     """Any scheme for every table, on any ranks."""
-    state = State(evaluator, o, limit)
+    state = Packing(evaluator, o, limit)
     for table in range(o.kind_of.size):
         at = o.of(table)
         option = int(random.integers(at.start, at.stop))
@@ -73,7 +73,7 @@ def test_no_plan_takes_less_than_the_bound(seed: int) -> None:
     for plan in plans[:5]:  # and of the plans that use the very same kinds of exchange
         used = np.isin(np.arange(len(Exchange)), o.exchange[plan.option])
         exchanged = used & (np.arange(used.size) != Exchange.DP)
-        part = replace(Part.whole(problem), allowed=used, forced=exchanged)
+        part = replace(Subspace.whole(problem), allowed=used, forced=exchanged)
         found = relax(problem, part, np.zeros(0, dtype=np.int64), tolerance=0.01)
         assert found is not None
         assert found.bound_s <= plan.time_s * (1 + 1e-9), f"seed {seed}"

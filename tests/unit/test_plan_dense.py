@@ -13,7 +13,7 @@ from perfmodel.cli import run
 from perfmodel.errors import BadInputError
 from perfmodel.plan import Evaluator, PlanTables, uniform_plan
 from perfmodel.plan.dense import Dense, DenseTime, dense_of
-from perfmodel.plan.training import Costed, WholeStep
+from perfmodel.plan.training import CostedPlan, WholeStep
 from perfmodel.schema.dense import list_dense, load_dense, load_rates
 from perfmodel.schema.machine import list_machines, load_machine
 from perfmodel.schema.workload import Table, TableSet
@@ -86,7 +86,7 @@ def test_the_shipped_efficiency_is_the_fitted_one() -> None:
 def whole(training: bool, dense: Dense | DenseTime, gpus: int = 16) -> WholeStep:
     tables = PlanTables.of(TableSet("mine", (Table("a", 10**6, 64, 10.0, "fp32"),)))
     evaluator = Evaluator.on(H100, tables, 1024, gpus, training=training)
-    return WholeStep.of(Costed.of(evaluator, uniform_plan(tables, "row-wise", gpus, min(gpus, 8))), dense)
+    return WholeStep.of(CostedPlan.of(evaluator, uniform_plan(tables, "row-wise", gpus, min(gpus, 8))), dense)
 
 
 @pytest.mark.parametrize("training", [True, False])

@@ -24,9 +24,9 @@ from perfmodel.plan.curves import StepCurves
 from perfmodel.plan.dense import dense_of
 from perfmodel.plan.loads import Resource
 from perfmodel.plan.options import HOT_SHARES, hot_rows, options_of
-from perfmodel.plan.relaxation import Part, Problem, relax
+from perfmodel.plan.relaxation import Problem, Subspace, relax
 from perfmodel.plan.search import Search
-from perfmodel.plan.training import Costed
+from perfmodel.plan.training import CostedPlan
 from perfmodel.schema.distributions import ONE_ROW, UNIFORM, Distribution, zipf
 from perfmodel.schema.workload import Table, TableSet
 
@@ -204,7 +204,9 @@ def test_no_plan_with_hot_rows_takes_less_than_the_bound(seed: int) -> None:
     assert 0 < bounding.bound_s <= min(plan.time_s for plan in plans), f"seed {seed}"
     for plan in plans[:3]:
         used = np.isin(np.arange(len(Exchange)), o.exchange[plan.option])
-        part = replace(Part.whole(problem), allowed=used, forced=used & (np.arange(used.size) != Exchange.DP))
+        part = replace(
+            Subspace.whole(problem), allowed=used, forced=used & (np.arange(used.size) != Exchange.DP)
+        )
         found = relax(problem, part, np.zeros(0, dtype=np.int64), tolerance=0.01)
         assert found is not None and found.bound_s <= plan.time_s * (1 + 1e-9), f"seed {seed}"
 
@@ -318,7 +320,7 @@ def test_hot_rows_are_looked_up_beside_the_exchange_as_copies_are() -> None:
     """In an overlapped step the hot part of the gather waits for no ids: half of its bytes and more here."""
     e = evaluator(HALVES, rows=10**6, training=True)
     plan = Plan(e.tables, (Placement.of(Scheme(Exchange.SPARSE, 2, 1, 10**5), [0, 1]),), G, e.domain)
-    parts = Costed.of(e, plan).parts(dense_of("dlrm-dcnv2", MACHINE))
+    parts = CostedPlan.of(e, plan).parts(dense_of("dlrm-dcnv2", MACHINE))
     found = loads(e, Scheme(Exchange.SPARSE, 2, 1, 10**5))[Resource.GATHER_DRAM][0]
     own = e.shard_loads(0, Exchange.SPARSE, 2, 1, 10**5).own[Resource.GATHER_DRAM]
     assert parts.dp_lookup / (parts.dp_lookup + parts.lookup) == pytest.approx(1 - own / found, rel=1e-6)

@@ -22,7 +22,7 @@ from perfmodel.plan.improve import put_back, shake
 from perfmodel.plan.loads import RESOURCES, Resource
 from perfmodel.plan.moves import Moves
 from perfmodel.plan.options import options_of
-from perfmodel.plan.packing import Scale, State, pack
+from perfmodel.plan.packing import Packing, Scale, pack
 from perfmodel.plan.relaxation import Problem
 from perfmodel.plan.schemes import Descent
 from perfmodel.plan.search import Found, Search
@@ -64,7 +64,7 @@ def test_a_table_that_fits_nowhere_is_named_with_what_is_too_much() -> None:
         options_of(evaluator, 2000)
 
 
-def packed(gpus: int = 8) -> State:
+def packed(gpus: int = 8) -> Packing:
     """Ten tables of three shapes, cut in several ways."""
     tables = tables_of(*[(10**5, 64, 10)] * 4, *[(10**5, 32, 3)] * 4, (10**6, 16, 40), (500, 16, 2))
     evaluator = Evaluator.on(MACHINE, tables, 512, gpus, gpus_per_node=4)
@@ -77,7 +77,7 @@ def packed(gpus: int = 8) -> State:
     return state
 
 
-def assert_books_are_right(state: State) -> None:
+def assert_books_are_right(state: Packing) -> None:
     """Loads and memory that are kept up to date are those of the plan."""
     plan = state.plan()
     loads = state.evaluator.loads(plan)
@@ -122,7 +122,7 @@ def test_moves_even_out_what_is_heaped_on_one_rank() -> None:
     tables = tables_of(*[(10**5, 64, 10)] * 8)
     evaluator = Evaluator.on(MACHINE, tables, 512, 8)
     o = options_of(evaluator, 80e9)
-    state = State(evaluator, o, 80e9)
+    state = Packing(evaluator, o, 80e9)
     state.choose(range(8), np.array([o.find(t, Scheme(Exchange.RB)) for t in range(8)]))
     for table in range(8):
         state.put(table, np.array([0]))
@@ -172,7 +172,7 @@ def test_two_searches_with_one_seed_find_one_plan(monkeypatch: pytest.MonkeyPatc
     assert found(3) == first != found(4)
 
 
-def begun(state: State, best_s: float) -> Search:
+def begun(state: Packing, best_s: float) -> Search:
     """A search with a best plan, and the same state as the best of a kind of exchange alone."""
     search = Search(state.evaluator, 80e9, time_limit_s=20)
     curves = StepCurves.of(state.evaluator)
@@ -195,12 +195,12 @@ def test_the_plan_of_each_kind_alone_is_changed_too_unless_it_is_far_off() -> No
     assert far.best is None
 
 
-def annealed(state: State, mask: Mask, rounds: int = 400, heat: float = 1e-3) -> bool:
+def annealed(state: Packing, mask: Mask, rounds: int = 400, heat: float = 1e-3) -> bool:
     annealing = Annealing(state, StepCurves.of(state.evaluator), np.random.default_rng(0), mask)
     return annealing.run(rounds, lambda: False, heat)
 
 
-def whole_tables(pooling: Sequence[float], gpus: int, limit_bytes: float = 80e9) -> tuple[State, Mask]:
+def whole_tables(pooling: Sequence[float], gpus: int, limit_bytes: float = 80e9) -> tuple[Packing, Mask]:
     """Whole tables on one rank each, as packed, and the mask of that scheme alone."""
     tables = tables_of(*[(10**5, 64, L) for L in pooling])
     evaluator = Evaluator.on(MACHINE, tables, 4096, gpus)

@@ -11,7 +11,7 @@ from perfmodel.errors import NoCalibrationError
 from perfmodel.project import project
 from perfmodel.project.comparison import (
     Difference,
-    Verdict,
+    DifferenceVerdict,
     compared,
     differences,
     largest,
@@ -31,17 +31,17 @@ def test_steps_of_both_add_up_to_the_difference_of_the_batches() -> None:
     found, batch = differences(a, b), whole(a, b)
     assert sum(step.saved_s for step in found) == pytest.approx(batch.saved_s)
     assert batch.saved_s > 0
-    assert batch.verdict is Verdict.B and whole(b, a).verdict is Verdict.A
+    assert batch.verdict is DifferenceVerdict.B and whole(b, a).verdict is DifferenceVerdict.A
     assert {step.name for step in found} == {step.name for step in (*a.steps, *b.steps)}
     low, middle, high = batch.band
     assert low < middle == batch.saved_s < high
     gather = next(step for step in found if step.name == "gather_pool")
-    assert gather.verdict is Verdict.SAME and gather.saved_s == 0
+    assert gather.verdict is DifferenceVerdict.SAME and gather.saved_s == 0
 
 
 def test_bands_that_overlap_say_nothing() -> None:
     a, b = (one(AlphaBeta(alpha=alpha), table_bytes=SIZE) for alpha in (12e-6, 10e-6))
-    assert whole(a, b).saved_s > 0 and whole(a, b).verdict is Verdict.CANNOT_SAY
+    assert whole(a, b).saved_s > 0 and whole(a, b).verdict is DifferenceVerdict.CANNOT_SAY
 
 
 def test_the_largest_step_is_that_of_the_side_that_saves() -> None:
@@ -83,9 +83,9 @@ def test_frames_are_compared_on_the_sizes_of_both() -> None:
     assert found["table_bytes"].tolist() == [10e12, 20e12]
     row = found.iloc[0]
     assert row["ratio"] == pytest.approx(row["a_time_s"] / row["b_time_s"]) and row["verdict"] in list(
-        Verdict
+        DifferenceVerdict
     )
-    assert (compared(a, a)["verdict"] == Verdict.SAME).all()
+    assert (compared(a, a)["verdict"] == DifferenceVerdict.SAME).all()
 
 
 def test_samples_of_all_gpus_count() -> None:

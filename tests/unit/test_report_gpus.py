@@ -13,7 +13,7 @@ import pytest
 from cli_calls import Outcome, is_an_error
 
 from perfmodel.errors import BadInputError
-from perfmodel.plan.answer import compared, winner
+from perfmodel.plan.as_projection import compared, winner
 from perfmodel.project import Projection, project_one
 from perfmodel.report import picture_files
 from perfmodel.report.figures.block import Block, Missing

@@ -17,8 +17,8 @@ import pytest
 from cli_calls import Outcome, is_an_error
 from plotly.offline import get_plotlyjs
 
+from perfmodel.cli import page_file, run
 from perfmodel.cli import report as report_command
-from perfmodel.cli import run
 from perfmodel.cli.choices import measured_sizes, page_question
 from perfmodel.collectives.library import Faster, Library
 from perfmodel.passes.settings import OneDomain
@@ -164,7 +164,7 @@ def test_the_faster_of_two_libraries_has_their_clocks(
     cli: Callable[..., Outcome], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     collecting, own = list[bool](), assemble.page_html
-    monkeypatch.setattr(assemble, "page_html", lambda page: collecting.append(gc.isenabled()) or own(page))
+    monkeypatch.setattr(page_file, "page_html", lambda page: collecting.append(gc.isenabled()) or own(page))
     words = ("--batch", "64", "--pooling", "1", "--dim", "32", "--table-size", "1TB", "--backend", "best")
     assert cli("report", *words, "--out", str(tmp_path / "r.html")).code == 0
     data = content(tmp_path / "r.html")

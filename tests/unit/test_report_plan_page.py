@@ -17,8 +17,8 @@ import pytest
 from perfmodel.model.exchanges import Exchange
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme
 from perfmodel.plan.dense import dense_of
-from perfmodel.plan.outcome import Outcome, given_outcome
-from perfmodel.plan.training import Costed, WholeStep
+from perfmodel.plan.outcome import Planned, given_outcome
+from perfmodel.plan.training import CostedPlan, WholeStep
 from perfmodel.report.figures import gpu_columns as gpus_of
 from perfmodel.report.figures import placements as pieces
 from perfmodel.report.figures.block import Block, Missing
@@ -50,7 +50,7 @@ SCALES = {"TB": 1e12, "GB": 1e9, "MB": 1e6, "kB": 1e3, "B": 1, "s": 1, "ms": 1e-
 
 
 @pytest.fixture(scope="module")
-def answer(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+def answer(tmp_path_factory: pytest.TempPathFactory) -> Planned:
     """On 16 GPUs in domains of 8: a table in 2 x 2 parts, copies, row-wise, a whole one with hot rows."""
     path = tmp_path_factory.mktemp("tables") / "mine.csv"
     path.write_text(TABLES, encoding="utf-8")
@@ -67,16 +67,16 @@ def answer(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
 
 
 @pytest.fixture(scope="module")
-def shown(answer: Outcome) -> Shown:
+def shown(answer: Planned) -> Shown:
     return Shown.of(answer)
 
 
 @pytest.fixture(scope="module")
-def whole(answer: Outcome) -> WholeStep:
-    return WholeStep.of(Costed.of(answer.evaluator, answer.plan), dense_of("dlrm-dcnv2", "h100-sxm-ib"))
+def whole(answer: Planned) -> WholeStep:
+    return WholeStep.of(CostedPlan.of(answer.evaluator, answer.plan), dense_of("dlrm-dcnv2", "h100-sxm-ib"))
 
 
-def searched(answer: Outcome, bound_s: float, stopped: str = "time") -> Outcome:
+def searched(answer: Planned, bound_s: float, stopped: str = "time") -> Planned:
     """As if it had been searched for."""
     return replace(answer, found=replace(answer.found, bound_s=bound_s, stopped=stopped))
 
@@ -92,7 +92,7 @@ def columns(block: Block, view: int) -> dict[int, list[tuple[float, float]]]:
     return {x: sorted(blocks) for x, blocks in found.items()}
 
 
-def test_columns_are_the_memory_and_the_own_time_of_each_gpu(answer: Outcome, shown: Shown) -> None:
+def test_columns_are_the_memory_and_the_own_time_of_each_gpu(answer: Planned, shown: Shown) -> None:
     block = placements(shown, held_by(shown))
     for view, total in enumerate((answer.to_dict()["memory_bytes"], shown.shares.total_s.tolist())):
         drawn = columns(block, view)
@@ -103,7 +103,7 @@ def test_columns_are_the_memory_and_the_own_time_of_each_gpu(answer: Outcome, sh
                 assert above == pytest.approx(low + height, rel=1e-6, abs=1e-9 * sum(blocks[-1]))
 
 
-def test_rows_to_take_along_are_those_of_the_plan(answer: Outcome, shown: Shown) -> None:
+def test_rows_to_take_along_are_those_of_the_plan(answer: Planned, shown: Shown) -> None:
     rows = placements(shown, held_by(shown)).data
     shards = {
         (row["rank"], row["holds"], row["row_part"], row["column_part"])
@@ -120,7 +120,7 @@ def test_rows_to_take_along_are_those_of_the_plan(answer: Outcome, shown: Shown)
     assert {row["rows_bytes"] for row in held} == {1000 * 32 * 4}
 
 
-def test_memory_is_that_of_the_document(answer: Outcome, shown: Shown) -> None:
+def test_memory_is_that_of_the_document(answer: Planned, shown: Shown) -> None:
     block = memory(shown, held_by(shown))
     told = answer.to_dict()["memory_bytes"]
     for row in block.data:
@@ -135,7 +135,7 @@ def test_memory_is_that_of_the_document(answer: Outcome, shown: Shown) -> None:
     assert {shape.y0 for shape in block.figure.layout.shapes} == {2.0, 80.0}  # GB
 
 
-def test_balance_and_steps_are_those_of_the_document(answer: Outcome, shown: Shown) -> None:
+def test_balance_and_steps_are_those_of_the_document(answer: Planned, shown: Shown) -> None:
     told = answer.to_dict()
     for row in balance(shown).data:
         assert row["step_s"] == pytest.approx(told["time_s"])
@@ -152,7 +152,7 @@ def test_balance_and_steps_are_those_of_the_document(answer: Outcome, shown: Sho
         assert sum(rows) == pytest.approx(item["time_s"] or 0)
 
 
-def test_the_bound_is_drawn_where_it_is_known(answer: Outcome) -> None:
+def test_the_bound_is_drawn_where_it_is_known(answer: Planned) -> None:
     bound = 0.5 * answer.found.cost.time_s
     for one, count in ((answer, 0), (searched(answer, bound), 1)):
         for block, more in ((steps(Shown.of(one)), 0), (balance(Shown.of(one)), 1)):
@@ -162,7 +162,7 @@ def test_the_bound_is_drawn_where_it_is_known(answer: Outcome) -> None:
     assert "given" in plan_card(answer).sure
 
 
-def test_the_timeline_adds_up(shown: Shown, answer: Outcome, whole: WholeStep) -> None:
+def test_the_timeline_adds_up(shown: Shown, answer: Planned, whole: WholeStep) -> None:
     alone = timeline(shown)
     assert sum(row["end_s"] - row["start_s"] for row in alone.data) == pytest.approx(answer.found.cost.time_s)
     assert all(one["end_s"] == two["start_s"] for one, two in pairwise(alone.data))
@@ -179,7 +179,7 @@ def test_the_timeline_adds_up(shown: Shown, answer: Outcome, whole: WholeStep) -
     assert "--dense" in alone.how_to_read and "--dense" not in block.how_to_read
 
 
-def test_tables_and_their_next_best_are_those_of_the_document(answer: Outcome, shown: Shown) -> None:
+def test_tables_and_their_next_best_are_those_of_the_document(answer: Planned, shown: Shown) -> None:
     told = answer.to_dict()
     rows = {row["table"]: row for row in tables(shown).data}
     assert list(rows) == [p["table"] for p in told["plan"]["placements"]]
@@ -203,7 +203,7 @@ def test_tables_and_their_next_best_are_those_of_the_document(answer: Outcome, s
     assert said == {g["tables"][0]: g["next_best"]["more_s"] for g in told["groups"] if g["next_best"]}
 
 
-def test_sentences_change_with_the_data(answer: Outcome, shown: Shown) -> None:
+def test_sentences_change_with_the_data(answer: Planned, shown: Shown) -> None:
     cost = answer.found.cost
     slow = replace(answer, found=replace(answer.found, cost=replace(cost, time_s=9 * cost.time_s)))
     assert plan_card(slow).sentence != plan_card(answer).sentence
@@ -225,7 +225,7 @@ def test_sentences_change_with_the_data(answer: Outcome, shown: Shown) -> None:
     assert not steps(shown).title.startswith("Bucketize")
 
 
-def test_no_other_scheme_leaves_the_block_out(answer: Outcome) -> None:
+def test_no_other_scheme_leaves_the_block_out(answer: Planned) -> None:
     none = replace(answer, groups=tuple(replace(group, reason=None) for group in answer.groups))
     found = others(Shown.of(none))
     assert isinstance(found, Missing) and "no other scheme of any table fits" in found.why
@@ -237,7 +237,7 @@ def test_no_other_scheme_leaves_the_block_out(answer: Outcome) -> None:
     assert isinstance(found, Missing) and "longer or shorter" in found.why
 
 
-def test_one_gpu_has_a_page_too(answer: Outcome) -> None:
+def test_one_gpu_has_a_page_too(answer: Planned) -> None:
     """All tables are copied to it, and nothing is compared with another GPU."""
     tables_of_one = answer.evaluator.tables
     evaluator = Evaluator.on("h100-sxm-ib", tables_of_one, 512, 1)
@@ -253,7 +253,7 @@ def test_one_gpu_has_a_page_too(answer: Outcome) -> None:
 
 
 def test_many_gpus_are_classes_and_then_some_of_them(
-    answer: Outcome, monkeypatch: pytest.MonkeyPatch
+    answer: Planned, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kind, every = Shown.of(answer).columns
     assert (kind, len(every)) == (gpus_of.EACH, GPUS)
@@ -273,7 +273,7 @@ def test_many_gpus_are_classes_and_then_some_of_them(
     assert "2 of 16" in Shown.of(answer).column_words()
 
 
-def test_many_blocks_are_drawn_as_one(answer: Outcome, shown: Shown, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_blocks_are_drawn_as_one(answer: Planned, shown: Shown, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = placements(shown, held_by(shown))
     monkeypatch.setattr(pieces, "MOST_BLOCKS", 50)
     block = placements(shown, held_by(shown))
@@ -289,14 +289,14 @@ def test_no_two_steps_look_alike() -> None:
     assert len(looks) == 24
 
 
-def test_every_switch_fits_its_figure(answer: Outcome, whole: WholeStep) -> None:
+def test_every_switch_fits_its_figure(answer: Planned, whole: WholeStep) -> None:
     for block in plan_blocks(answer, whole):
         assert isinstance(block, Block)
         for switch in block.switches:
             assert all(len(values) == len(block.figure.data) for values in switch.traces.values())
 
 
-def test_the_card_says_what_the_text_says(answer: Outcome) -> None:
+def test_the_card_says_what_the_text_says(answer: Planned) -> None:
     text = " ".join(plan_text(answer).split())
     card = plan_card(answer)
     for words in (format_time(answer.found.cost.time_s), "M samples/s", "table-wise"):
@@ -308,7 +308,7 @@ def test_the_card_says_what_the_text_says(answer: Outcome) -> None:
     assert "Ids: zipf:1.05." in card.notes
 
 
-def test_names_from_files_stay_text(answer: Outcome) -> None:
+def test_names_from_files_stay_text(answer: Planned) -> None:
     for block in plan_blocks(answer):
         assert isinstance(block, Block)
         for trace in block.figure.data:
@@ -326,7 +326,7 @@ def test_names_from_files_stay_text(answer: Outcome) -> None:
 
 
 def test_the_page_brings_the_plan_unless_it_is_large(
-    answer: Outcome, monkeypatch: pytest.MonkeyPatch
+    answer: Planned, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: dict[str, Any] = document(plan_page(answer, ""))
     assert told["plan"] == json.loads(json.dumps(answer.to_dict()["plan"]))
@@ -334,7 +334,7 @@ def test_the_page_brings_the_plan_unless_it_is_large(
     assert document(plan_page(answer, ""))["plan"] is None
 
 
-def test_every_letter_of_an_equation_has_a_meaning(answer: Outcome) -> None:
+def test_every_letter_of_an_equation_has_a_meaning(answer: Planned) -> None:
     table = provenance(answer, "").split("Equations of the steps")[1]
     equations = " ".join(re.findall(r"<td>([^<]*)</td></tr>", table))
     letters = {unescape(word) for word in re.findall(r"[A-Za-z_]+", equations)} - {"or"}
@@ -342,5 +342,5 @@ def test_every_letter_of_an_equation_has_a_meaning(answer: Outcome) -> None:
     assert {"G", "B", "fields", "length_bytes", "elements"} <= letters <= said
 
 
-def test_the_page_names_no_folder_of_this_machine(answer: Outcome) -> None:
+def test_the_page_names_no_folder_of_this_machine(answer: Planned) -> None:
     assert str(Path.cwd()) not in page_html(plan_page(answer, "perfmodel plan"))

@@ -13,9 +13,9 @@ from cli_calls import planned as asked
 from perfmodel.model.exchanges import Exchange
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme
 from perfmodel.plan.dense import dense_of
-from perfmodel.plan.outcome import Outcome, given_outcome
+from perfmodel.plan.outcome import Planned, given_outcome
 from perfmodel.plan.search import Search
-from perfmodel.plan.training import Costed, WholeStep
+from perfmodel.plan.training import CostedPlan, WholeStep
 from perfmodel.report.figures import gpu_columns as gpus_of
 from perfmodel.report.figures.gpu_columns import ALIKE, EACH, Column, Shown, runs
 from perfmodel.report.figures.gpu_loads import balance, memory
@@ -31,7 +31,7 @@ TABLES = "rows,dim,pooling,name\n100000000,64,10,big\n100000,64,2,other\n"
 
 
 @pytest.fixture(scope="module")
-def answer(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+def answer(tmp_path_factory: pytest.TempPathFactory) -> Planned:
     """Domains of 8: the large table on the third, the other one on the sixth."""
     path = tmp_path_factory.mktemp("tables") / "mine.csv"
     path.write_text(TABLES, encoding="utf-8")
@@ -44,7 +44,7 @@ def answer(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     return given_outcome(evaluator, Plan(found, placed, GPUS, 8), 68e9)
 
 
-def test_columns_and_titles_name_the_gpus_by_their_ranks(answer: Outcome) -> None:
+def test_columns_and_titles_name_the_gpus_by_their_ranks(answer: Planned) -> None:
     shown = Shown.of(answer)
     kind, columns = shown.columns
     assert kind == ALIKE and sorted(r for column in columns for r in column.ranks) == list(range(GPUS))
@@ -63,7 +63,7 @@ def test_runs_of_ranks() -> None:
     assert Column(4, (4,)).name(EACH) == "rank 4"
 
 
-def test_memory_opens_where_differences_are_seen(answer: Outcome) -> None:
+def test_memory_opens_where_differences_are_seen(answer: Planned) -> None:
     shown = Shown.of(answer)
     fullest = float(answer.found.memory.total_bytes.max()) / 1e9
     block = memory(shown, held_by(shown))
@@ -76,7 +76,7 @@ def test_memory_opens_where_differences_are_seen(answer: Outcome) -> None:
     assert block.figure.layout.yaxis.range[1] > 80
 
 
-def test_steps_that_take_as_long_are_all_named(answer: Outcome) -> None:
+def test_steps_that_take_as_long_are_all_named(answer: Planned) -> None:
     cost = answer.found.cost
     first = replace(cost.rows[0], time_s=cost.time_s)
     second = replace(cost.rows[1], time_s=cost.time_s * (1 - 1e-6))
@@ -92,9 +92,10 @@ def test_steps_that_take_as_long_are_all_named(answer: Outcome) -> None:
 
 
 @pytest.fixture(scope="module")
-def dense(answer: Outcome) -> Shown:
+def dense(answer: Planned) -> Shown:
     return Shown.of(
-        answer, WholeStep.of(Costed.of(answer.evaluator, answer.plan), dense_of("dlrm-dcnv2", "h100-sxm-ib"))
+        answer,
+        WholeStep.of(CostedPlan.of(answer.evaluator, answer.plan), dense_of("dlrm-dcnv2", "h100-sxm-ib")),
     )
 
 
@@ -135,7 +136,7 @@ def test_colours_tell_kinds_apart_when_pale_and_names_do_not_touch(dense: Shown)
     ("stopped", "words"),
     [("time", "the time limit ended this search"), ("interrupt", "Ctrl-C ended"), ("bound", "is timed")],
 )
-def test_the_page_says_how_far_its_command_gives_it_again(answer: Outcome, stopped: str, words: str) -> None:
+def test_the_page_says_how_far_its_command_gives_it_again(answer: Planned, stopped: str, words: str) -> None:
     found = replace(answer, found=replace(answer.found, stopped=stopped))
     assert words in provenance(found, "") and "--plan plan.json" in provenance(found, "")
     assert "--plan plan.json" not in provenance(answer, "")
@@ -151,7 +152,7 @@ def test_ctrl_c_before_the_first_plan_says_so(monkeypatch: pytest.MonkeyPatch, t
     assert (code, out) == (130, "") and "before there was a plan" in err and not page.exists()
 
 
-def test_the_fullest_gpus_have_a_tick_among_many(answer: Outcome, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_fullest_gpus_have_a_tick_among_many(answer: Planned, monkeypatch: pytest.MonkeyPatch) -> None:
     for wide, ticks in ((600, {"16–<br>23", "40–<br>47", "0–<br>15<br>+96"}), (230, {"16–<br>23"})):
         monkeypatch.setattr(gpus_of, "_WIDEST", wide)
         monkeypatch.setattr(gpus_of, "_CHARACTER", 25.0 if wide == 600 else 10.0)

@@ -17,7 +17,7 @@ from perfmodel.passes.handover import BETWEEN, Handover
 from perfmodel.passes.settings import load_setting
 from perfmodel.plan import Evaluator, PlanTables, alike
 from perfmodel.plan.alike import WAYS, Alike, Impossible, best_alike, schemes_of, way_named
-from perfmodel.plan.answer import compared, evaluator_of, projection_of, winner
+from perfmodel.plan.as_projection import compared, evaluator_of, projection_of, winner
 from perfmodel.plan.explain_plan import explain_alike_step
 from perfmodel.plan.loads import LoadModel
 from perfmodel.plan.sizes import by_size

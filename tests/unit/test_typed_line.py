@@ -8,8 +8,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from perfmodel.cli import typed_line
 from perfmodel.cli.typed_line import TypedLine
-from perfmodel.schema import run_folders
 
 
 def test_options_of_several_words_and_repeated_ones_are_typed_as_they_were() -> None:
@@ -32,7 +32,7 @@ def test_options_of_several_words_and_repeated_ones_are_typed_as_they_were() -> 
 
 
 def test_latest_is_pinned_to_its_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_folders, "latest_run", lambda: Path("runs/mine"))
+    monkeypatch.setattr(typed_line, "latest_run", lambda: Path("runs/mine"))
     line = TypedLine(("perfmodel", "report"), (("calibration", ("--calibration", "latest")),))
     assert line.pinned().text() == "perfmodel report --calibration runs/mine"
     other = TypedLine(("perfmodel", "report"), (("calibration", ("--calibration", "latest.json")),))

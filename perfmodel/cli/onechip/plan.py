@@ -105,7 +105,7 @@ def plan(
 
 def _deliver(answer: ChipAnswer, page: Path | None, typed: TypedLine, *, as_json: bool) -> None:
     """The page first, with the line that makes it again in any folder, then the answer."""
-    from perfmodel.onechip.memory import too_large
+    from perfmodel.onechip.answer import too_large
     from perfmodel.report.onechip.mapping_text import mapping_text
 
     large = too_large(answer.cost.chip, answer.tables.total_bytes)

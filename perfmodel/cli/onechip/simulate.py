@@ -69,10 +69,9 @@ def simulate(
       perfmodel chip simulate --chip h100-sxm --model criteo-kaggle --table t4 --one-core
       perfmodel chip simulate --chip ascend-910 --model mine.csv --trace ids.npz --table users
     """
-    from perfmodel.onechip.answer import answer_on
+    from perfmodel.onechip.answer import answer_on, too_large
     from perfmodel.onechip.cost import ChipCost
-    from perfmodel.onechip.ids import popularities
-    from perfmodel.onechip.memory import too_large
+    from perfmodel.onechip.popular import popularities
     from perfmodel.onechip.replay import replay_mappings
     from perfmodel.onechip.traces import draw, read_trace
     from perfmodel.plan.tables import PlanTables

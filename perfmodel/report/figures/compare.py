@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.project import Projection
-from perfmodel.project.comparison import Verdict, compared
+from perfmodel.project.comparison import DifferenceVerdict, compared
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Missing
 from perfmodel.report.figures.line_traces import dash_words, evidence_words, parts_of
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 TIME, SLOWDOWN = "compare-time", "compare-slowdown"
 _MARKS = {
-    Verdict.A: (style.colour(0), "circle"),
-    Verdict.B: (style.colour(1), "square"),
-    Verdict.CANNOT_SAY: (style.PALETTE[7], "diamond"),
-    Verdict.SAME: (style.PALETTE[7], "x"),
+    DifferenceVerdict.A: (style.colour(0), "circle"),
+    DifferenceVerdict.B: (style.colour(1), "square"),
+    DifferenceVerdict.CANNOT_SAY: (style.PALETTE[7], "diamond"),
+    DifferenceVerdict.SAME: (style.PALETTE[7], "x"),
 }
 """Colour and symbol by verdict: those of the faster one."""
 
@@ -59,7 +59,7 @@ class Pair:
         return self.a.gpu_count.table_bytes
 
 
-def verdict_mark(verdict: Verdict) -> dict[str, Any]:
+def verdict_mark(verdict: DifferenceVerdict) -> dict[str, Any]:
     """Marker of a verdict."""
     colour, symbol = _MARKS[verdict]
     return {"color": colour, "symbol": symbol, "size": 8}
@@ -77,7 +77,7 @@ def verdict_traces(
     """
     import plotly.graph_objects as go
 
-    for verdict in Verdict:
+    for verdict in DifferenceVerdict:
         at = [i for i, word in enumerate(verdicts) if word == verdict]
         if not at:
             continue
@@ -184,9 +184,9 @@ def _time_title(both: pd.DataFrame) -> str:
     verdicts = both["verdict"].tolist()
     first, last = (format_bytes(sizes[at], binary=False) for at in (0, -1))
     where = f"from {first} to {last}" if len(sizes) > 1 else f"for {first}"
-    if all(word == Verdict.SAME for word in verdicts):
+    if all(word == DifferenceVerdict.SAME for word in verdicts):
         return f"A and B take the same time {where}."
-    said = [word in (Verdict.A, Verdict.B) for word in verdicts]
+    said = [word in (DifferenceVerdict.A, DifferenceVerdict.B) for word in verdicts]
     if not any(said):
         sure = "; the interval of their ratio holds 1 at every size, so this cannot be said for sure"
     elif all(said):

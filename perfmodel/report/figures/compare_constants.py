@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from perfmodel.model.differences import log_span, ratio_band
-from perfmodel.project.needs import MOST, Need, Way
+from perfmodel.project.needs import MOST, Need, Remedy
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Missing
 from perfmodel.report.figures.compare import Pair
@@ -269,7 +269,7 @@ def _row(one: Constant) -> dict[str, Any]:
 # What the slower one would need
 
 
-def needed(pair: Pair, found: Sequence[Need], others: Sequence[Way]) -> Block | Missing:
+def needed(pair: Pair, found: Sequence[Need], others: Sequence[Remedy]) -> Block | Missing:
     """What each value of the slower machine would have to be, all others as they are, to be as fast.
 
     found   of ``needs`` for the slower one, the time of the faster one as its target;  others  of ``ways``
@@ -317,7 +317,9 @@ def _colours(evidence: Sequence[Evidence]) -> str:
     return "colours are the evidence of the value"
 
 
-def _needs_title(slow: str, fast: str, target_s: float, enough: Sequence[Need], others: Sequence[Way]) -> str:
+def _needs_title(
+    slow: str, fast: str, target_s: float, enough: Sequence[Need], others: Sequence[Remedy]
+) -> str:
     """The least change, and the exchange that needs none."""
     parts = []
     if enough:

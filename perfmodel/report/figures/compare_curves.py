@@ -13,7 +13,7 @@ from perfmodel.collectives.estimate import CollectiveEstimate, CollectiveModel
 from perfmodel.errors import NoCalibrationError
 from perfmodel.model.differences import apart, ratio_band
 from perfmodel.passes.settings import BEST, Setting
-from perfmodel.project.comparison import VERDICTS, Verdict
+from perfmodel.project.comparison import VERDICTS, DifferenceVerdict
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Missing
 from perfmodel.report.figures.collective_curves import MeasuredLibrary, measured, medians
@@ -49,7 +49,7 @@ class _Cell:
         return a, b
 
     @property
-    def verdicts(self) -> list[Verdict]:
+    def verdicts(self) -> list[DifferenceVerdict]:
         return [VERDICTS[int(code)] for code in apart(*self.spans)]
 
 
@@ -166,14 +166,14 @@ def _title(cell: _Cell, ratio: Floats) -> str:
     """From which sizes which side is the faster, and what cannot be said."""
     what = f"{collective_name(cell.collective)} on {counted(cell.gpus, 'GPU')}"
     parts = []
-    for side in dict.fromkeys(v for v in cell.verdicts if v in (Verdict.A, Verdict.B)):
+    for side in dict.fromkeys(v for v in cell.verdicts if v in (DifferenceVerdict.A, DifferenceVerdict.B)):
         at = [i for i, verdict in enumerate(cell.verdicts) if verdict is side]
-        gains = [float(ratio[i] if side is Verdict.B else 1 / ratio[i]) for i in at]
+        gains = [float(ratio[i] if side is DifferenceVerdict.B else 1 / ratio[i]) for i in at]
         where = _where(at, cell.sizes)
         least, most = format_ratio(min(gains)), format_ratio(max(gains))
         span = most if least == most else f"{least} to {most}"
         parts.append(f"{side.value[0]} is faster {where} ({span})")
-    unsaid = sum(v is Verdict.CANNOT_SAY for v in cell.verdicts)
+    unsaid = sum(v is DifferenceVerdict.CANNOT_SAY for v in cell.verdicts)
     if not parts:
         middle = float(np.median(ratio))
         near = f"A's time over B's is {format_ratio(middle)} in the median"

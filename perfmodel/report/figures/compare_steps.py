@@ -7,7 +7,7 @@ from typing import Any
 
 from perfmodel.passes.steps import StepRow
 from perfmodel.project import Projection
-from perfmodel.project.comparison import Difference, Verdict, differences, largest, whole
+from perfmodel.project.comparison import Difference, DifferenceVerdict, differences, largest, whole
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Missing, Switch
 from perfmodel.report.figures.compare import INDEPENDENT, Pair, verdict_mark
@@ -123,7 +123,7 @@ def steps_title(pair: Pair) -> str:
 
 def _differences_title(found: tuple[Difference, ...], batch: Difference, size: str) -> str:
     """Which step gives the most of what one side saves, and in how many that can be said."""
-    differing = [one for one in found if one.verdict is not Verdict.SAME]
+    differing = [one for one in found if one.verdict is not DifferenceVerdict.SAME]
     if not differing or batch.saved_s == 0:
         return sentence(f"for {size} no step of A takes another time than that of B")
     step, share = largest(found, batch.saved_s)
@@ -135,7 +135,7 @@ def _differences_title(found: tuple[Difference, ...], batch: Difference, size: s
     more = (
         f", and {counted(back, 'other step')} take{'s' if back == 1 else ''} some of it back" if back else ""
     )
-    said = sum(one.verdict in (Verdict.A, Verdict.B) for one in differing)
+    said = sum(one.verdict in (DifferenceVerdict.A, DifferenceVerdict.B) for one in differing)
     if said == 0:
         return sentence(
             f"{first}{more}; the interval of every step holds 0, so none of it can be said for sure"

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.plan.outcome import Group, Outcome
+from perfmodel.plan.outcome import AlikeTables, Planned
 from perfmodel.plan.placement import SHARDINGS
 from perfmodel.plan.shares import Shares
 from perfmodel.plan.training import WholeStep
@@ -74,17 +74,17 @@ def runs(ranks: Sequence[int]) -> list[str]:
 class Shown:
     """A plan with what its figures share. ``whole`` is None without dense layers."""
 
-    answer: Outcome
+    answer: Planned
     shares: Shares
     whole: WholeStep | None = None
 
     @staticmethod
-    def of(answer: Outcome, whole: WholeStep | None = None) -> Shown:
+    def of(answer: Planned, whole: WholeStep | None = None) -> Shown:
         """Of an answer."""
         return Shown(answer, Shares.of(answer.evaluator, answer.plan, answer.found.cost), whole)
 
     @cached_property
-    def groups(self) -> dict[int, Group]:
+    def groups(self) -> dict[int, AlikeTables]:
         """The group of every table."""
         return {t: group for group in self.answer.groups for t in group.tables}
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from perfmodel.plan.outcome import Group
+from perfmodel.plan.outcome import AlikeTables
 from perfmodel.plan.placement import SHARDINGS, Scheme
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Missing, Switch
@@ -74,10 +74,10 @@ def tables(shown: Shown) -> Block:
 Key = tuple[float, float, str]  # rows, look-ups of a bag, sharding
 
 
-def _by_shape(shown: Shown) -> dict[Key, list[tuple[Group, list[int]]]]:
+def _by_shape(shown: Shown) -> dict[Key, list[tuple[AlikeTables, list[int]]]]:
     """Tables by what the figure shows of them."""
     t = shown.answer.evaluator.tables
-    found: dict[Key, list[tuple[Group, list[int]]]] = defaultdict(list)
+    found: dict[Key, list[tuple[AlikeTables, list[int]]]] = defaultdict(list)
     for group in shown.answer.groups:
         places: dict[Key, list[int]] = defaultdict(list)
         for at in group.tables:
@@ -133,7 +133,7 @@ def _are(found: list[int]) -> str:
     return "has" if len(found) == 1 else "have"
 
 
-def _table_hover(shown: Shown, sharding: str, found: list[tuple[Group, list[int]]]) -> str:
+def _table_hover(shown: Shown, sharding: str, found: list[tuple[AlikeTables, list[int]]]) -> str:
     t = shown.answer.evaluator.tables
     every = [at for _, mine in found for at in mine]
     names = ", ".join(safe(t.names[at]) for at in every[:_NAMES])
@@ -261,7 +261,7 @@ def others(shown: Shown) -> Block | Missing:
 _AXIS = "how much longer the plan takes"
 
 
-def others_title(shown: Shown, tried: list[Group]) -> str:
+def others_title(shown: Shown, tried: list[AlikeTables]) -> str:
     """The table that another scheme would cost most, and for how many it costs next to nothing."""
     time_s = shown.answer.found.cost.time_s
     dearest = max(tried, key=_more)
@@ -285,7 +285,7 @@ def others_title(shown: Shown, tried: list[Group]) -> str:
     return text + "."
 
 
-def _scheme_words(group: Group) -> str:
+def _scheme_words(group: AlikeTables) -> str:
     """The next best scheme."""
     reason = group.reason
     return _words(reason.sharding, reason.scheme) if reason and reason.scheme else ""
@@ -296,16 +296,16 @@ def _words(sharding: str, scheme: Scheme) -> str:
     return f"{sharding}, {EXCHANGE_WORDS[scheme.kind]} {parts_text(scheme)}" if scheme.parts else sharding
 
 
-def _more(group: Group) -> float:
+def _more(group: AlikeTables) -> float:
     return group.reason.more_s if group.reason else 0.0
 
 
-def _label(shown: Shown, group: Group) -> str:
+def _label(shown: Shown, group: AlikeTables) -> str:
     name = safe(shown.answer.evaluator.tables.names[group.tables[0]])
     return name + (f" +{len(group.tables) - 1}" if len(group.tables) > 1 else "")
 
 
-def _other_hover(label: str, group: Group, time_s: float) -> str:
+def _other_hover(label: str, group: AlikeTables, time_s: float) -> str:
     reason = group.reason
     other = f"next best: {reason.sharding}, {next_best(group)}" if reason else ""
     share = f"{format_fraction(abs(_more(group)) / time_s)} of the time"
@@ -313,7 +313,7 @@ def _other_hover(label: str, group: Group, time_s: float) -> str:
     return hover([f"<b>{label}</b>: {group.sharding}, {parts_text(group.scheme)}", other, share, alike])
 
 
-def _other_row(shown: Shown, group: Group) -> dict[str, Any]:
+def _other_row(shown: Shown, group: AlikeTables) -> dict[str, Any]:
     reason = group.reason
     assert reason is not None and reason.scheme is not None
     return {

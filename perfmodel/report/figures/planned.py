@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from perfmodel.errors import PerfmodelError
-from perfmodel.plan.answer import Compared, evaluator_of
+from perfmodel.plan.as_projection import Compared, evaluator_of
 from perfmodel.plan.outcome import given_outcome
 from perfmodel.plan.search import Search
 from perfmodel.plan.tables import PlanTables

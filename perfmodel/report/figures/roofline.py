@@ -13,7 +13,7 @@ import numpy.typing as npt
 from perfmodel.model import kernels
 from perfmodel.project import Projection
 from perfmodel.project.costs import Forward
-from perfmodel.project.inputs import LARGEST, Work
+from perfmodel.project.inputs import LARGEST, Configs
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Missing
 from perfmodel.report.figures.line_traces import named_dashes
@@ -96,7 +96,7 @@ def _line(asked: Projection, batch: float, index: int) -> _Line:
     factor = sizes / float(np.asarray(whole).flat[0])
     groups = tuple(replace(g, rows=np.maximum(np.asarray(g.rows).flat[0] * factor, 1.0)) for g in work.groups)
     one, ids = np.ones_like(sizes), np.full_like(sizes, float(work.id_bytes[0]))
-    local = Work(sizes, one, one, np.full_like(sizes, batch), ids, groups, True)
+    local = Configs(sizes, one, one, np.full_like(sizes, batch), ids, groups, True)
     timing = forward.baseline(forward.traffic(local))
     evidence = [Evidence.from_rank(int(rank)) for rank in np.broadcast_to(timing.evidence, sizes.shape)]
     moved = sum(

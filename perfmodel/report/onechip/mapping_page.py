@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from html import escape
 
-from perfmodel.onechip.answer import ChipAnswer
+from perfmodel.onechip.answer import ChipAnswer, too_large
 from perfmodel.onechip.batch import LIMIT_WORDS
-from perfmodel.onechip.memory import too_large
 from perfmodel.report.onechip.mapping_figures import chip_blocks
 from perfmodel.report.onechip.mapping_text import (
     any_mapping,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from perfmodel.project import Projection
-from perfmodel.project.comparison import Verdict, differences, largest, samples_per_s, whole
+from perfmodel.project.comparison import DifferenceVerdict, differences, largest, samples_per_s, whole
 from perfmodel.report.figures.compare import Pair
 from perfmodel.report.figures.words import interval_end
 from perfmodel.report.page.parts import Card
@@ -35,7 +35,7 @@ def finding(pair: Pair) -> str:
     step, share = largest(differences(pair.a, pair.b), batch.saved_s)
     name = step.label.replace(" a domain)", ")").replace(" domains)", ")")
     what = "all of it" if share >= 1 else f"{format_fraction(share)} of it"
-    if batch.verdict is Verdict.CANNOT_SAY:
+    if batch.verdict is DifferenceVerdict.CANNOT_SAY:
         parts = " and ".join(f"{letter} {format_time(answer.time_s)}" for letter, _, answer in pair.sides)
         what = what.replace(" it", " the difference")
         return (

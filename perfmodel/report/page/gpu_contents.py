@@ -8,7 +8,7 @@ from typing import Any
 
 from perfmodel.collectives.estimate import LARGEST_GPUS
 from perfmodel.errors import NoCalibrationError, PerfmodelError
-from perfmodel.plan.answer import compared, winner
+from perfmodel.plan.as_projection import compared, winner
 from perfmodel.plan.sizes import Size
 from perfmodel.project import Projection, project_one
 from perfmodel.report.figures.block import Block, Missing

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from perfmodel.collectives.estimate import LARGEST_GPUS
 from perfmodel.errors import BadInputError, PerfmodelError
 from perfmodel.passes.settings import CLUSTER
-from perfmodel.plan.answer import compared
+from perfmodel.plan.as_projection import compared
 from perfmodel.project import Projection, project_each
 from perfmodel.report.figures.block import Missing
 from perfmodel.report.figures.breakdown import breakdown

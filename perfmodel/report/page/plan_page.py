@@ -10,7 +10,7 @@ import numpy as np
 
 from perfmodel.model.exchanges import Exchange
 from perfmodel.plan.files import plan_record
-from perfmodel.plan.outcome import Outcome
+from perfmodel.plan.outcome import Planned
 from perfmodel.plan.training import WholeStep
 from perfmodel.report.figures.block import Block, Missing
 from perfmodel.report.figures.gpu_columns import Shown
@@ -40,7 +40,7 @@ MOST_RANKS = 50_000
 
 
 def plan_page(
-    answer: Outcome,
+    answer: Planned,
     command: str,
     whole: WholeStep | None = None,
     *,
@@ -73,7 +73,7 @@ def one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def plan_blocks(answer: Outcome, whole: WholeStep | None = None) -> tuple[Block | Missing, ...]:
+def plan_blocks(answer: Planned, whole: WholeStep | None = None) -> tuple[Block | Missing, ...]:
     """All figures of a plan, in the order of the reader's questions."""
     shown = Shown.of(answer, whole)
     held = held_by(shown)
@@ -88,7 +88,7 @@ def plan_blocks(answer: Outcome, whole: WholeStep | None = None) -> tuple[Block 
     )
 
 
-def plan_card(answer: Outcome, whole: WholeStep | None = None, capped: bool = False) -> Card:
+def plan_card(answer: Planned, whole: WholeStep | None = None, capped: bool = False) -> Card:
     """The time against plans without a planner, its band, the gap, the memory."""
     e, cost = answer.evaluator, answer.found.cost
     what = "training step" if answer.training else "batch"
@@ -106,7 +106,7 @@ def plan_card(answer: Outcome, whole: WholeStep | None = None, capped: bool = Fa
     )
 
 
-def _against(answer: Outcome) -> str:
+def _against(answer: Planned) -> str:
     """The fastest plan without a planner that fits."""
     if answer.evaluator.gpus == 1:
         return "nothing is sharded"
@@ -121,7 +121,7 @@ def _against(answer: Outcome) -> str:
     return f"{format_ratio(ratio)} as fast as all tables {best.name}"
 
 
-def _left(answer: Outcome) -> str:
+def _left(answer: Planned) -> str:
     found = answer.found
     if answer.given:
         return "this plan was given: without --plan, a search says how much better one can be"
@@ -132,7 +132,7 @@ def _left(answer: Outcome) -> str:
     )
 
 
-def _gpus(answer: Outcome, capped: bool) -> str:
+def _gpus(answer: Planned, capped: bool) -> str:
     e, total = answer.evaluator, answer.found.memory.total_bytes
     domains = f" in NVLink domains of {e.domain}" if 1 < e.domain < e.gpus else ""
     size, full, limit = (
@@ -145,7 +145,7 @@ def _gpus(answer: Outcome, capped: bool) -> str:
     )
 
 
-def evidence_shares(answer: Outcome) -> dict[Evidence, float]:
+def evidence_shares(answer: Planned) -> dict[Evidence, float]:
     """Share of the time by the evidence of its steps, strongest first."""
     cost = answer.found.cost
     found: dict[Evidence, float] = {}
@@ -154,7 +154,7 @@ def evidence_shares(answer: Outcome) -> dict[Evidence, float]:
     return found
 
 
-def _alert(answer: Outcome) -> str:
+def _alert(answer: Planned) -> str:
     """Which steps are assumed, and how to measure them, where they take more than a fifth; else ""."""
     share = evidence_shares(answer).get(Evidence.ASSUMED, 0.0)
     if share <= MAIN_SHARE:
@@ -169,7 +169,7 @@ def _alert(answer: Outcome) -> str:
     )
 
 
-def _notes(answer: Outcome, whole: WholeStep | None) -> list[str]:
+def _notes(answer: Planned, whole: WholeStep | None) -> list[str]:
     e = answer.evaluator
     machine = e.setting.machine
     notes = []
@@ -193,7 +193,7 @@ def _notes(answer: Outcome, whole: WholeStep | None) -> list[str]:
     return notes + list(e.setting.notes)
 
 
-def provenance(answer: Outcome, command: str, asked: Sequence[str] = ()) -> str:
+def provenance(answer: Planned, command: str, asked: Sequence[str] = ()) -> str:
     """HTML of machine, calibrations, steps with their equations, and the command."""
     e = answer.evaluator
     machine = e.setting.machine
@@ -221,7 +221,7 @@ _ENDED = {
 """How far the command gives this plan again, by why the search ended."""
 
 
-def _equations(answer: Outcome, asked: Sequence[str]) -> str:
+def _equations(answer: Planned, asked: Sequence[str]) -> str:
     """The steps, and the command that writes the equation of each with its numbers."""
     from perfmodel.plan.step_equations import MEANINGS, bytes_equation
 
@@ -277,7 +277,7 @@ _WAYS = {
 }
 
 
-def explain_line(answer: Outcome, asked: Sequence[str] = ()) -> str:
+def explain_line(answer: Planned, asked: Sequence[str] = ()) -> str:
     """``perfmodel explain gather`` of the sharding that has the most bytes of cut tables, if any are cut."""
     e = answer.evaluator
     size = e.tables.rows * e.tables.dim * e.tables.element_bytes

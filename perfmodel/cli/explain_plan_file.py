@@ -10,6 +10,9 @@ from perfmodel.cli.options import advice, calibration_of, check_per_node, librar
 from perfmodel.cli.output import emit, emit_json
 from perfmodel.cli.plan_options import OBJECTIVES, is_training, numbers_of
 from perfmodel.errors import BadInputError
+from perfmodel.plan import Evaluator, PlanTables, read_plan
+from perfmodel.plan.explain_plan import explain_plan_step
+from perfmodel.report.explanation_text import explanation_text
 
 _MEANT = (
     *("step", "plan_file", "model", "gpus", "batch", "objective", "optimizer", "payload", "alpha"),
@@ -40,8 +43,6 @@ def explain_step_of_plan(context: typer.Context) -> None:
     box = machine_of(asked["machine"], asked["settings"], calibration)
     check_per_node(asked["gpus_per_node"], box)
     library = library_of(box, asked["backend"], calibration)
-    from perfmodel.plan import Evaluator, PlanTables, read_plan
-    from perfmodel.plan.explain_plan import explain_plan_step
 
     with advice(box, library, asked["clock"]):
         tables = PlanTables.load(numbers["model"], ids_of(asked["alpha"], asked["distribution"]))
@@ -65,6 +66,5 @@ def explain_step_of_plan(context: typer.Context) -> None:
     if asked["as_json"]:
         emit_json("explain", **found.to_dict())
         return
-    from perfmodel.report.explanation_text import explanation_text
 
     emit(explanation_text(found))

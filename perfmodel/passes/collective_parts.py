@@ -10,7 +10,7 @@ import numpy as np
 
 from perfmodel.collectives.estimate import CollectiveModel
 from perfmodel.collectives.spreads import between_cells
-from perfmodel.collectives.tables import Table
+from perfmodel.collectives.time_tables import TimeTable
 from perfmodel.model import curves
 from perfmodel.model.laws import Group
 from perfmodel.passes.equations import Equation
@@ -60,7 +60,7 @@ def collective_parts(
 
 
 def _between_parts(
-    table: Table, payload_bytes: float, gpus: int, total: str, evidence: Evidence
+    table: TimeTable, payload_bytes: float, gpus: int, total: str, evidence: Evidence
 ) -> TimeParts:
     """The line in G between two measured cells."""
     names = re.findall(r"\d+", table.basis)[:2]

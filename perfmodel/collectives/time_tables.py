@@ -44,7 +44,7 @@ _SHORTEST_S = 1e-12
 
 
 @dataclass(frozen=True)
-class Table:
+class TimeTable:
     """Grid of one group of ranks; ``basis`` says in words where the times come from."""
 
     log_time: Floats
@@ -102,7 +102,7 @@ def build_table(
     collective: str,
     gpus: int,
     gpus_per_node: int,
-) -> Table:
+) -> TimeTable:
     """Predict one group of ranks at every size.
 
     A measured cell if there is one; between measured cells of one domain, their interpolation in G; else the
@@ -112,7 +112,7 @@ def build_table(
     if gpus == 1:
         nothing = np.zeros(GRID_LOG2.size)
         codes = np.zeros(GRID_LOG2.size, np.int8)
-        return Table(
+        return TimeTable(
             nothing, nothing, nothing, 0.0, nothing, codes, codes, np.empty(0), 0, "one rank sends nothing"
         )
     group = Group.of(gpus, machine.domain_gpus_of(gpus_per_node))
@@ -139,7 +139,7 @@ def _finish(
     group: Group,
     spread: Spread,
     curve: Curve | None,
-) -> Table:
+) -> TimeTable:
     """Scale rates where they are not those that were measured, bound from below, take the interval."""
     log_time, log_sd, weakest = spread.log_time, spread.log_sd, 0
     stages, doubts = list(spread.stages), list(spread.doubts)
@@ -166,7 +166,7 @@ def _finish(
     stages.append(Stage("at least the speed of light, or a smaller message", speed_of_light_time, log_time))
     low = np.maximum.accumulate(np.maximum(log_time - _Z95 * log_sd, log_least))
     share, limit = _latency_share(machine, law, collective, group, log_time)
-    return Table(
+    return TimeTable(
         log_time,
         np.minimum(low, log_time),
         np.maximum.accumulate(log_time + _Z95 * log_sd),

@@ -14,7 +14,7 @@ from perfmodel.passes.steps import StepRow
 from perfmodel.plan.alike import ROW_WISE, WAYS, Alike, Impossible, best_alike
 from perfmodel.plan.cost import Evaluator
 from perfmodel.plan.tables import PlanTables
-from perfmodel.project.inputs import Work
+from perfmodel.project.inputs import Configs
 from perfmodel.project.projection import Projection
 from perfmodel.schema.distributions import UNIFORM, Distribution
 from perfmodel.units import format_bytes
@@ -72,7 +72,7 @@ def evaluator_of(base: Projection, tables: PlanTables | None = None) -> Evaluato
     )
 
 
-def tables_of(work: Work, model: str, ids: Distribution = UNIFORM) -> PlanTables:
+def tables_of(work: Configs, model: str, ids: Distribution = UNIFORM) -> PlanTables:
     """The tables of one configuration, one by one. Limits: too many -> BadInputError"""
     counts = [int(group.count.flat[0]) for group in work.groups]
     if sum(counts) > MOST_TABLES:
