@@ -1,9 +1,10 @@
-"""One ring of NCCL, event by event, beside the closed form of ``perfmodel.model.rings``.
+"""One ring of NCCL, event by event, beside the closed form of ``ring_closed_form.py``.
 
 Run:    python benchmarks/ring_simulation.py [--quick]
 A ring of G ranks on N nodes: channels, chunks, slices, slots, proxies and cards. No constant of the
 simulation is fitted to the closed form, and both take the same latencies and rates. Prints how far the closed
-form is from the simulation: by collective, protocol, ranks on a node and size.
+form is from the simulation: by collective, protocol, ranks on a node and size. Then the same of the law that
+the product predicts with, which is simpler: its hops and bytes, joined with the shipped exponents.
 
 What is simulated (NVIDIA/nccl v2.30, src/device/*.h, src/transport/net.cc). A channel is one thread block a
 rank. It runs its steps in order: send a chunk of its own, then receive, copy and send on, at last receive.
@@ -26,11 +27,14 @@ import argparse
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import product
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from ring_closed_form import ChunkRules, RingLinks, ring_hops, ring_time
 
-from perfmodel.model.rings import ChunkRules, RingLinks, ring_time
+from perfmodel.model.collectives import pipelined_time, ring_steps
+from perfmodel.schema.priors import load_priors
 
 Floats = npt.NDArray[np.float64]
 KIB, MIB, GIB = 2**10, 2**20, 2**30
@@ -196,12 +200,17 @@ KINDS = [(rules, kind) for rules in PROTOCOLS for kind in ("all_gather", "all_re
     ("Simple", "broadcast")
 ]
 CHANNELS, CHANNEL_BYTES = 16, 32 * KIB
+SHARPNESS = dict(zip(("LL", "LL128", "Simple"), load_priors().shape.ring_sharpness, strict=True))
+OTHER_SHARPNESS = (1.0, 1.2, 1.5, 2.0, 3.0)
 SIZES = (("to 64 KiB", 64 * KIB), ("to 16 MiB", 16 * MIB), ("to 4 GiB", 4 * GIB))
 
 
 @dataclass(frozen=True)
 class Compared:
-    """One point: what was run, and the two times [s]."""
+    """One point: what was run, and the two times [s].
+
+    hops_s, paced_s, bytes_s  parts of the law (``law_parts``): hops, the same at the pace, and bytes
+    """
 
     rules: str
     collective: str
@@ -210,11 +219,42 @@ class Compared:
     size: float
     simulated_s: float
     closed_s: float
+    hops_s: float
+    paced_s: float
+    bytes_s: float
 
     @property
     def error(self) -> float:
         """Closed form over simulation, less 1."""
         return self.closed_s / self.simulated_s - 1
+
+    def law_error(self, *, pace: bool = True, sharpness: float | None = None) -> float:
+        """The product's law over simulation, less 1; with its shipped exponent, or another one."""
+        q = SHARPNESS[self.rules] if sharpness is None else sharpness
+        law = pipelined_time(0.0, self.paced_s if pace else self.hops_s, self.bytes_s, q)
+        return float(law) / self.simulated_s - 1
+
+
+def law_parts(
+    collective: str, share: float, ranks: int, nodes: int, rules: ChunkRules, links: RingLinks
+) -> tuple[float, float, float]:
+    """What ``collectives.pipelined_time`` joins, from the same links: hops, hops at the pace, bytes [s].
+
+        hops = m a + n (o + n_net),   (m, n) = ring_steps;   bytes = S f / rate = J b / min(beta, B/m)
+        at the pace: a step across, or inside on several nodes, takes at least what proxy and buffer need
+        for a chunk without bytes
+
+    Source: perfmodel/model/laws.py (ring_tree_latencies: its network overhead is such a pace)
+    """
+    inside, across = ring_steps(collective, ranks, nodes)
+    cross_s = links.post_s + links.network_s
+    channels = links.channels_per_nic
+    rate = min(links.channel_bytes_per_s, links.nic_bytes_per_s / channels if nodes > 1 else np.inf)
+    trip_s = rules.posts / rules.slots * (cross_s + links.return_s)
+    pace_s = max(channels * rules.posts * links.post_s, trip_s) if nodes > 1 else 0.0
+    hops_s = inside * links.inside_s + across * cross_s
+    paced_s = inside * max(links.inside_s, pace_s) + across * max(cross_s, pace_s)
+    return hops_s, paced_s, float(ring_hops(collective, ranks)) * share / rate
 
 
 def compared(
@@ -229,7 +269,8 @@ def compared(
         rules = CHAIN if collective == "broadcast" else PROTOCOLS[name]
         closed = float(ring_time(collective, share, ranks, nodes, rules, links, one_call=True))
         exact = simulated(collective, share, ranks, nodes, rules, links)
-        points.append(Compared(name, collective, ranks, nodes, size, exact, closed))
+        parts = law_parts(collective, share, ranks, nodes, rules, links)
+        points.append(Compared(name, collective, ranks, nodes, size, exact, closed, *parts))
     return points
 
 
@@ -259,15 +300,55 @@ def table(points: Sequence[Compared]) -> str:
     return "\n".join(rows + [line(name, group) for name, group in groups if group])
 
 
+def law_line(name: str, points: Sequence[Compared]) -> str:
+    """One row of the law's table; the last column is the exponent with the least median error."""
+
+    def errors(**options: Any) -> Floats:
+        return 100 * np.array([point.law_error(**options) for point in points])
+
+    def median(q: float) -> float:
+        return float(np.median(abs(errors(sharpness=q))))
+
+    own, best = errors(), min(OTHER_SHARPNESS, key=median)
+    return (
+        f" {name:42s} {len(own):6d} {np.median(abs(errors(pace=False))):10.1f} {np.median(abs(own)):9.1f} "
+        f"{own.min():+8.1f} {own.max():+8.1f} {best:8.1f} {median(best):9.1f}"
+    )
+
+
+def law_table(points: Sequence[Compared]) -> str:
+    """Errors of the product's law by protocol, one node or several, and size."""
+    rows = [
+        f" {'law of the product':42s} {'points':>6s} {'sum only %':>10s} {'median %':>9s} "
+        f"{'least':>8s} {'most':>8s} {'best q':>8s} {'median %':>9s}"
+    ]
+    for rules, several in product(PROTOCOLS, (False, True)):
+        least = 0
+        for name, most in SIZES:
+            group = [
+                p
+                for p in points
+                if p.rules == rules
+                and p.collective != "broadcast"
+                and (p.nodes > 1) == several
+                and least < p.size <= most
+            ]
+            where = "several nodes" if several else "one node"
+            rows += [law_line(f"{rules} (q {SHARPNESS[rules]:g}), {where}, {name}", group)] if group else []
+            least = most
+    return "\n".join(rows)
+
+
 def main() -> None:
-    """Print the table."""
+    """Print the tables."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true", help="four rings and half of the sizes")
     quick = parser.parse_args().quick
     sizes = [float(2**power) for power in range(10, 33, 4 if quick else 2)]
-    print(table(compared(QUICK_RINGS if quick else RINGS, sizes, KINDS)))
+    points = compared(QUICK_RINGS if quick else RINGS, sizes, KINDS)
+    print(table(points), law_table(points), sep="\n\n")
 
 
 if __name__ == "__main__":

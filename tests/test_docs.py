@@ -131,6 +131,24 @@ def test_links_between_pages_lead_somewhere() -> None:
         assert not lost, f"{page.name}: {lost}"
 
 
+def test_sections_of_the_model_that_code_and_pages_name_are_there() -> None:
+    headings = re.findall(
+        r"^#+ (.+)$", (ROOT / "docs" / "model.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    there = {re.sub(r"[^a-z0-9 -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    files = [*PAGES, ROOT / "benchmarks" / "README.md"]
+    files += [
+        path for room in ("perfmodel", "calibrate", "benchmarks") for path in (ROOT / room).rglob("*.py")
+    ]
+    named = {
+        f"{path.relative_to(ROOT)}: #{anchor}"
+        for path in files
+        for anchor in re.findall(r"model\.md#([\w-]+)", path.read_text(encoding="utf-8"))
+        if anchor not in there
+    }
+    assert not named
+
+
 def test_a_line_of_the_changelog_is_a_thing() -> None:
     lines = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").splitlines()
     assert all(len(line) <= 120 and not line.startswith(" ") for line in lines)

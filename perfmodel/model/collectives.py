@@ -171,7 +171,7 @@ def nvls_bus_bandwidth(link_bytes_per_s: float, bus_bytes_per_s: float, gpus: in
            switch reads it to reduce; the multicast writes it back) and its own 1/G once more.
     B_bus  what the copies in and out of the switch's buffers allow: the same for any G
     Source: derived; NVIDIA/nccl src/device/all_reduce.h (NVLS: one reduce-scatter and one all-gather); bus
-            bandwidth constant from 8 to 32 GPUs of one GB200 domain (docs/model.md#rings)
+            bandwidth constant from 8 to 32 GPUs of one GB200 domain (docs/model.md#all-reduce-across-domains)
     Limits: B_bus -> inf: G = 2 -> 2/3 B, G -> inf -> 2 B;  B -> inf -> B_bus;  G = 1 as G = 2
     """
     ranks = max(gpus, 2)

@@ -42,7 +42,6 @@ SECTIONS = {
     "perfmodel.model.one_core": "one-chip",
     "perfmodel.model.pipeline": "a-training-step",
     "perfmodel.model.popularity": "which-rows-are-asked-for",
-    "perfmodel.model.rings": "rings",
     "perfmodel.model.schedule": "a-training-step",
     "perfmodel.model.sharding": "embedding-bag",
     "perfmodel.model.slowest": "one-chip",

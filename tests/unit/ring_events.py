@@ -9,8 +9,7 @@ from itertools import count
 from typing import Any
 
 import numpy as np
-
-from perfmodel.model.rings import ChunkRules, RingLinks
+from ring_closed_form import ChunkRules, RingLinks
 
 Place = tuple[int, int]
 """A channel and a rank."""

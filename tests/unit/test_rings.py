@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from dataclasses import replace
 from itertools import product
-from pathlib import Path
 
 import numpy as np
 import pytest
-
-from perfmodel.model.rings import (
+import ring_simulation as simulation
+from ring_closed_form import (
     ChunkRules,
     RingLinks,
     chain_time,
@@ -21,14 +18,7 @@ from perfmodel.model.rings import (
     ring_hops,
     ring_time,
 )
-from tests.unit.ring_events import EventRing
-
-_SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "ring_simulation.py"
-_SPEC = importlib.util.spec_from_file_location("benchmark_ring_simulation", _SCRIPT)
-assert _SPEC is not None and _SPEC.loader is not None
-simulation = importlib.util.module_from_spec(_SPEC)
-sys.modules[_SPEC.name] = simulation
-_SPEC.loader.exec_module(simulation)
+from ring_events import EventRing
 
 LINKS = RingLinks(2e-6, 10e-6, 5e-6, 1e-6, 10e9, 20e9, 1)
 SLICES = ChunkRules(200_000, 20_000, 2, 2, 4, False)
@@ -133,6 +123,28 @@ def test_the_closed_form_follows_the_simulation() -> None:
     errors = np.abs([point.error for point in points])
     assert np.median(errors) < 0.002 and errors.max() < 0.04
     assert "one node" in simulation.table(points)
+
+
+def test_parts_of_the_law() -> None:
+    # one node of 8: 7 hops of 2 us, 7 steps of 20 kB at 10 GB/s
+    assert simulation.law_parts("all_gather", 20_000, 8, 1, WHOLE, LINKS) == pytest.approx(
+        (14e-6, 14e-6, 14e-6)
+    )
+    # two nodes of 8: 14 hops of 2 us and a crossing of 11; two of four places a step: half of 11 + 5 us each
+    assert simulation.law_parts("all_gather", 0, 16, 2, SLICES, LINKS) == pytest.approx((39e-6, 123e-6, 0))
+
+
+def test_the_law_of_the_product_follows_the_simulation_where_it_has_a_pace() -> None:
+    rings, sizes = ((8, 1), (16, 2), (64, 8)), [2.0**power for power in (10, 13, 16, 20, 24, 28)]
+    points = simulation.compared(
+        rings, sizes, [kind for kind in simulation.KINDS[:4] if kind[1] != "broadcast"]
+    )
+    table = simulation.law_table(points).splitlines()[1:]
+    sum_only, median = (np.array([float(row[46:].split()[at]) for row in table]) for at in (1, 2))
+    simple_across = slice(3, 5)
+    assert all("Simple" in row and "several" in row for row in table[simple_across])
+    assert (sum_only[simple_across] > 50).all() and (median[simple_across] < 3).all()
+    assert (median < 17).all() and len(table) == 12
 
 
 def test_queues_in_order_of_arrival_say_the_same() -> None:
