@@ -102,7 +102,7 @@ def gpu_machine(names: Iterable[str], network: str = "") -> tuple[str, str]:
     """The shipped machine with these GPUs, else a name made of theirs; and what to say about the choice.
 
     Two shipped machines with one GPU differ by their network: ``network`` chooses, else InfiniBand.
-    Limits: GPUs of several kinds -> BadInputError; a PCIe card is not a shipped SXM machine
+    Limits: GPUs of several kinds -> BadInputError; a PCIe card is no GPU of an NVLink domain
     """
     kinds = sorted(set(names))
     if len(kinds) > 1:
@@ -116,7 +116,7 @@ def gpu_machine(names: Iterable[str], network: str = "") -> tuple[str, str]:
     fitting = [
         item
         for item in list_machines()
-        if gpu_class(item) <= words and not (card and "sxm" in item.split("-"))
+        if gpu_class(item) <= words and not (card and load_machine(item).nvlink_domain_gpus > 1)
     ]
     if not fitting:
         return f"gpu-{slug(name)}", f"no shipped machine has the GPU {name}: values come from this run"

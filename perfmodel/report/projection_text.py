@@ -227,9 +227,13 @@ def _test_name(library: str, operation: str) -> str:
     return f"{'alltoall' if operation == 'all_to_all' else operation}_perf"
 
 
+ANOTHER = "measured on another cluster of this kind"
+"""What is said of a shipped calibration: its bands have the spread between clusters in them."""
+
+
 def origin(calibration_id: str, calibration_file: str | None) -> str:
     """``mine.json (h100-sxm-ib/nccl-2.29.2-stream+mine)`` for a user's own calibration."""
-    return f"{calibration_file} ({calibration_id})" if calibration_file else calibration_id
+    return f"{calibration_file} ({calibration_id})" if calibration_file else f"{calibration_id}, {ANOTHER}"
 
 
 def footer(
@@ -251,7 +255,8 @@ def footer(
     if answer.setting.scenario != "cluster":
         parts.append(f"scenario {answer.setting.scenario}")
     parts.append("clock " + ", ".join(str(clock) for clock in answer.clocks))
-    parts.append("calibration " + ", ".join(dict.fromkeys(answer.calibrations)))
+    shipped = f", {ANOTHER}" if calibration_file is None and answer.gpus > 1 else ""
+    parts.append("calibration " + ", ".join(dict.fromkeys(answer.calibrations)) + shipped)
     text = paragraph(" · ".join(parts))
     text += f"\nCalibration file {calibration_file}" if calibration_file else ""
     step = max((s for s in answer.steps if s.collective), key=lambda s: s.time_s, default=None)

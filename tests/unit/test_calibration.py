@@ -117,17 +117,18 @@ def test_law_recovers_constants_and_is_the_prior_without_samples() -> None:
     machine, priors = load_machine("h100-sxm-ib"), load_priors()
     steps = step_constants(machine, priors)
     nothing = fit_law("pairwise", [], machine, priors)
-    assert nothing.values[nothing.names.index("remote_peer_s")] == pytest.approx(2.5e-6)
+    at = nothing.names.index("remote_peer_s")
+    assert nothing.values[at] == pytest.approx(0.5e-6)
     truth = np.log(np.array(nothing.values))
-    truth[3] = np.log(5e-6)
+    truth[at] = np.log(2e-6)
     sizes = 2.0 ** np.arange(8, 32)
     cells = [
         Cell("all_to_all", g, sizes, LAW_TIMES["pairwise"](truth, steps, "all_to_all", g, sizes), ("x",))
         for g in (Group.of(8, 8), Group.of(16, 8), Group.of(64, 8))
     ]
     found = fit_law("pairwise", cells, machine, priors)
-    assert found.values[found.names.index("remote_peer_s")] == pytest.approx(5e-6, rel=0.02)
-    assert np.diag(np.array(found.log_covariance))[3] < np.diag(np.array(nothing.log_covariance))[3] / 10
+    assert found.values[at] == pytest.approx(2e-6, rel=0.1)
+    assert np.diag(np.array(found.log_covariance))[at] < np.diag(np.array(nothing.log_covariance))[at] / 5
 
 
 def test_own_samples_start_from_what_is_shipped_for_the_machine() -> None:

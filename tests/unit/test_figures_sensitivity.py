@@ -12,6 +12,7 @@ from perfmodel.report.figures import Block, Missing
 from perfmodel.report.figures.row_layout import ratio_row_axis, rows_figure
 from perfmodel.report.figures.what_if import around, changes, heat_map, plane, tornado
 from perfmodel.report.static import drawn
+from perfmodel.schema.machine import load_machine
 from perfmodel.units import format_ratio
 
 ASKED: dict[str, Any] = {"table_bytes": 10e12}
@@ -43,9 +44,12 @@ def test_bars_go_from_the_answer_to_what_each_change_leaves(asked: Projection) -
 
 def test_the_change_in_the_sentence_is_the_one_that_helps_most(asked: Projection) -> None:
     first = block(changes(asked)).title
+    box = load_machine("h100-sxm-ib").with_overrides({"nvlink_domain_gpus": 128})
+    wide = project_one(table_bytes=10e12, machine=box)
     assert first == (
-        "NVLink domain 8 → 128 GPUs: this would help most, from 250× to 49.6×; one memory of 10 TB at 3 TB/s "
-        "(appliance) leaves 1.04×."
+        "NVLink domain 8 → 128 GPUs: this would help most, "
+        f"from {asked.slowdown:.0f}× to {wide.slowdown:.1f}×; "
+        "one memory of 10 TB at 3 TB/s (appliance) leaves 1.04×."
     )
     other = block(changes(project_one(table_bytes=20e12, machine="l40s-pcie"))).title
     assert other.startswith("Sending only the partial bags that are not empty: this would help most")
