@@ -120,7 +120,7 @@ def warn_all(texts: Sequence[str]) -> None:
 
 
 def note(text: str) -> None:
-    """Progress or a remark on stderr."""
+    """ProgressBar or a remark on stderr."""
     _write_error(text)
 
 
@@ -310,7 +310,7 @@ def _umask() -> int:
     return mask
 
 
-class Progress:
+class ProgressBar:
     """A bar on stderr when a person is watching it; silent otherwise."""
 
     _CELLS = 30

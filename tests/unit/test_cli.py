@@ -162,11 +162,11 @@ def test_unknown_names_say_what_is_known(cli: Any) -> None:
 
 
 def test_stdout_that_is_no_terminal_gets_no_progress(monkeypatch: pytest.MonkeyPatch) -> None:
-    from perfmodel.cli.output import Progress
+    from perfmodel.cli.output import ProgressBar
 
     stream = io.StringIO()
     monkeypatch.setattr(sys, "stderr", stream)
-    bar = Progress(10, "things")
+    bar = ProgressBar(10, "things")
     bar.advance(10)
     bar.close()
     assert stream.getvalue() == ""
