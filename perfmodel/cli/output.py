@@ -120,7 +120,7 @@ def warn_all(texts: Sequence[str]) -> None:
 
 
 def note(text: str) -> None:
-    """ProgressBar or a remark on stderr."""
+    """Progress or a remark on stderr."""
     _write_error(text)
 
 
