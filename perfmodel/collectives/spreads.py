@@ -105,6 +105,12 @@ def cluster_log_sd(calibration: Calibration, *, across: bool) -> Floats:
     return np.interp(GRID_LOG2, np.log2(known.at_bytes), apart)
 
 
+def growth_log_sd() -> Floats:
+    """What each doubling of the GPUs beyond those measured adds: standard deviation of ln t on the grid."""
+    known = load_priors().growth
+    return np.interp(GRID_LOG2, np.log2(known.at_bytes), known.log_sd)
+
+
 def _together(doubts: Sequence[Doubt]) -> Floats:
     """Standard deviation of all parts."""
     return np.asarray(np.sqrt(sum(doubt.log_sd**2 for doubt in doubts)))
@@ -121,16 +127,9 @@ def _slope(curve: Curve, left: int) -> float:
     return float(np.log(times[left + 1] / times[left]) / np.log(sizes[left + 1] / sizes[left]))
 
 
-def reaches_floor(curve: Curve, law: Spread) -> bool:
-    """Whether the smallest measured sizes show the floor, so that the curve may be read below them.
-
-    A time that hardly rises is no floor yet where the law says that smaller messages take a faster protocol:
-    ten nodes measured from 32 MiB on are flat there, at the pace of another protocol.
-    """
-    slope = load_priors().shape.floor_slope
-    first = int(np.searchsorted(GRID_BYTES, curve.anchor_bytes[0] * 0.999))
-    flat = len(curve.anchor_bytes) > 1 and _slope(curve, 0) < slope
-    return flat and bool(law.log_time[first] - law.log_time[0] < slope)
+def reaches_floor(curve: Curve) -> bool:
+    """Whether the smallest measured sizes show the floor, so that the curve may be read below them."""
+    return len(curve.anchor_bytes) > 1 and _slope(curve, 0) < load_priors().shape.floor_slope
 
 
 def reaches_bandwidth(curve: Curve) -> bool:
@@ -163,7 +162,7 @@ def _joined(spread: Spread, law: Spread, edge: int, outside: npt.NDArray[np.bool
 def completed(spread: Spread, curve: Curve, law: Spread) -> Spread:
     """A measured cell with the law at the ends that it does not reach."""
     first, last = curve.anchor_bytes[0], curve.anchor_bytes[-1]
-    if not reaches_floor(curve, law):
+    if not reaches_floor(curve):
         spread = _joined(
             spread, law, int(np.searchsorted(GRID_BYTES, first * 0.999)), first * 0.999 > GRID_BYTES
         )
@@ -259,7 +258,7 @@ def from_law(
     doubts = (
         Doubt("unknowns of the law", np.sqrt(np.maximum(variance, 0))),
         Doubt("samples about the law", _everywhere(max(law.residual_log_sd, noise.sample_log_sd))),
-        Doubt("more GPUs than were measured", noise.growth_log_sd * np.sqrt(farther)),
+        Doubt("more GPUs than were measured", growth_log_sd() * np.sqrt(farther)),
         Doubt("no such group was measured", _everywhere(0.0 if nearest else noise.unseen_log_sd)),
         Doubt(ANOTHER_CLUSTER, cluster_log_sd(calibration, across=group.domains > 1)),
     )

@@ -7,16 +7,23 @@ from collections.abc import Sequence
 import numpy as np
 
 from perfmodel.collectives.rates import inside_rate
+from perfmodel.collectives.stored import LAW_TIMES, step_constants
+from perfmodel.fit.links import prior_of
 from perfmodel.model.collectives import domains_of, speed_of_light_time
+from perfmodel.model.laws import Group
 from perfmodel.report.terminal import paragraph
-from perfmodel.schema.calibration import Calibration, Curve
+from perfmodel.schema.calibration import Calibration, Curve, Law
 from perfmodel.schema.machine import Machine, list_machines, load_machine
+from perfmodel.schema.priors import load_priors
 from perfmodel.units import format_fraction, format_number
 
 _DOUBTFUL_MEDIAN = 0.1
 _FASTER_THAN_LIGHT = 1.02  # times are printed with three digits
 _LONG_RANGE = 1e6
+_MOST_NAMED = 3
 _GROWTH_OVER_A_LONG_RANGE = 1.5
+_CONTRADICTION = 3.0
+"""Shipped cells agree within 2, but for all-to-alls of a PCIe box and of an NVL72 with an old NCCL."""
 
 
 def doubts(item: Calibration, machine: Machine | None = None) -> list[str]:
@@ -57,6 +64,7 @@ def data_doubts(item: Calibration, machine: Machine | None = None) -> list[str]:
                 )
         if sizes[-1] >= _LONG_RANGE * sizes[0] and times[-1] < _GROWTH_OVER_A_LONG_RANGE * times[0]:
             found.append(f"{_name(curve)}: the time hardly grows while the message grows a million times")
+    found += neighbour_doubts(item, machine) if machine is not None else []
     for law in item.laws:
         if not law.sources:
             names = ", ".join(law.collectives)
@@ -64,6 +72,51 @@ def data_doubts(item: Calibration, machine: Machine | None = None) -> list[str]:
                 f"{names}: no sample; beyond measured cells it rests on what is known of the machine's kind"
             )
     return found
+
+
+def neighbour_doubts(item: Calibration, machine: Machine) -> list[str]:
+    """Cells several times slower or faster than the cells around them let expect.
+
+    Each cell's time over that of the law before any sample (so that a bad cell cannot bend it) is compared
+    with the median of its neighbours: those of the same law, NVSHMEM's of the same collective, of one NVLink
+    domain or of several as the cell.
+    Limits: a library without a law, or a cell without neighbours -> nothing
+    """
+    over = {id(curve): _over_prior(curve, law, machine) for curve, law in _with_laws(item)}
+    found = []
+    for curve, law in _with_laws(item):
+        near = [c for c, other in _with_laws(item) if c is not curve and _neighbours(curve, law, c, other)]
+        if not near:
+            continue
+        apart = over[id(curve)] - float(np.median([over[id(c)] for c in near]))
+        if abs(apart) > np.log(_CONTRADICTION):
+            word = "slower" if apart > 0 else "faster"
+            names = ", ".join(_name(c) for c in near[:_MOST_NAMED])
+            more = f" and {len(near) - _MOST_NAMED} more" if len(near) > _MOST_NAMED else ""
+            found.append(
+                f"{_name(curve)}: {format_number(float(np.exp(abs(apart))))} times {word} than its "
+                f"neighbours let expect ({names}{more}): other settings, other cards, or a disturbed run?"
+            )
+    return found
+
+
+def _with_laws(item: Calibration) -> list[tuple[Curve, Law]]:
+    pairs = [(curve, item.law(curve.collective)) for curve in item.curves]
+    return [(curve, law) for curve, law in pairs if law is not None]
+
+
+def _neighbours(curve: Curve, law: Law, other: Curve, law_of_other: Law) -> bool:
+    """Whether two cells follow the same law in the same place: one domain, or several."""
+    return law is law_of_other and (curve.gpus > curve.domain_gpus) == (other.gpus > other.domain_gpus)
+
+
+def _over_prior(curve: Curve, law: Law, machine: Machine) -> float:
+    """ln of a cell's time over its law's before any sample: the median over its sizes."""
+    priors = load_priors()
+    unknowns, _ = prior_of(law.law, machine, priors)
+    steps, group = step_constants(machine, priors), Group.of(curve.gpus, curve.domain_gpus)
+    known = LAW_TIMES[law.law](unknowns, steps, curve.collective, group, np.asarray(curve.anchor_bytes))
+    return float(np.median(np.log(np.asarray(curve.anchor_times_s) / known)))
 
 
 def light_times(curve: Curve, machine: Machine) -> np.ndarray:

@@ -54,7 +54,7 @@ class GpuRate(BaseModel):
     source: str
 
 
-class DenseRates(BaseModel):
+class Rates(BaseModel):
     """``data/dlrm/rates.toml``."""
 
     model_config = _STRICT
@@ -89,10 +89,10 @@ def load_dense(name_or_path: str) -> DenseFile:
 
 
 @lru_cache(maxsize=1)
-def load_rates() -> DenseRates:
+def load_rates() -> Rates:
     """The shipped rates."""
     path = resources.data_path("dlrm", "rates.toml")
     try:
-        return DenseRates.model_validate(read_toml(path, "file of rates"))
+        return Rates.model_validate(read_toml(path, "file of rates"))
     except ValidationError as error:
         raise invalid_fields(error, "file of rates", str(path)) from None

@@ -92,6 +92,16 @@ class Clusters(BaseModel):
     why: str
 
 
+class Growth(BaseModel):
+    """What each doubling of GPUs beyond those measured adds: standard deviations of ln t at three sizes."""
+
+    model_config = _STRICT
+
+    at_bytes: Triple
+    log_sd: Triple
+    why: str
+
+
 class Uncertainty(BaseModel):
     """Errors of the laws themselves, as standard deviations of ln t."""
 
@@ -99,7 +109,6 @@ class Uncertainty(BaseModel):
 
     sample_log_sd: Positive
     effective_points: Positive
-    growth_log_sd: Positive
     unseen_log_sd: Positive
     sibling_log_sd: Positive
     card_log_sd: Positive
@@ -121,6 +130,7 @@ class Priors(BaseModel):
     pairwise: Mapping[str, Belief]
     shape: Shape
     clusters: Clusters
+    growth: Growth
     uncertainty: Uncertainty
 
 

@@ -75,7 +75,8 @@ def _cell_left_out(cell: pd.DataFrame, machine: Machine, calibration: Calibratio
     columns = np.empty((3, sizes.size))
     for i, rest in enumerate(others):
         alone = _refitted(curve, fits[i], errors[rest])
-        model = measured.model_of(machine, calibration.model_copy(update={"curves": [alone]}))
+        own = calibration.model_copy(update={"curves": [alone], "this_cluster": True})
+        model = measured.model_of(machine, own)
         estimate = model.estimate(collective, sizes[i], gpus, node)
         columns[:, i] = float(estimate.time_s), float(estimate.low_s), float(estimate.high_s)
     return cell.assign(predicted_s=columns[0], low_s=columns[1], high_s=columns[2])
@@ -120,15 +121,16 @@ def one_node_to_two(
     with_siblings   lets the machine that it is like (fitted alone) supply constants of the network; else
                     they are NCCL's own and the datasheet's
     machines        only these (none: all)
-    Columns of ``judged`` and machine, clock. On an NVL72 the second tray is in the same domain.
+    More nodes are neither seen nor predicted. Columns of ``judged`` and machine, clock. On an NVL72 the
+    second tray is in the same domain.
     """
     import pandas as pd
 
     samples, parts = measured.shipped_samples(), []
     for name, entry in measured.preferred_entries(backend).items():
         points = measured.measured_points(entry, samples)
-        held_out = points[points["nodes"] >= _TWO]
-        if (machines and name not in machines) or held_out.empty or len(held_out) == len(points):
+        held_out = points[points["nodes"] == _TWO]
+        if (machines and name not in machines) or held_out.empty or not (points["nodes"] == 1).any():
             continue
         siblings: Mapping[str, Calibration] = measured.siblings_without(name) if with_siblings else {}
         model = measured.model_of(load_machine(name), _one_node_fit(name, backend, siblings))

@@ -65,16 +65,26 @@ def measured_rows(entry: Entry, samples: pd.DataFrame) -> pd.DataFrame:
 
 
 def measured_points(entry: Entry, samples: pd.DataFrame) -> pd.DataFrame:
-    """Median time of every size of every measured cell of one entry of the plan (``measured_rows``).
+    """``medians`` of every measured cell of one entry of the plan (``measured_rows``)."""
+    return medians(measured_rows(entry, samples), load_machine(entry.machine))
+
+
+def medians(rows: pd.DataFrame, machine: Machine) -> pd.DataFrame:
+    """Median time of every size of every cell of samples.
 
     Columns collective, gpus, gpus_per_node, nodes, domain_gpus, payload_bytes, time_s, sources (a text).
     """
-    cells = measured_rows(entry, samples).groupby([*_CELL, "payload_bytes"], observed=True)
-    return cells.agg(
-        time_s=("time_s", "median"),
-        sources=("source_id", lambda names: " ".join(sorted(set(names.astype(str))))),
-        domain_gpus=("domain_gpus", "first"),
-    ).reset_index()
+    domains = [machine.domain_gpus_of(int(n)) for n in rows["gpus_per_node"]]
+    rows = rows.assign(domain_gpus=np.minimum(rows["gpus"], domains))
+    return (
+        rows.groupby([*_CELL, "payload_bytes"], observed=True)
+        .agg(
+            time_s=("time_s", "median"),
+            sources=("source_id", lambda names: " ".join(sorted(set(names.astype(str))))),
+            domain_gpus=("domain_gpus", "first"),
+        )
+        .reset_index()
+    )
 
 
 @lru_cache(maxsize=16)

@@ -8,13 +8,16 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+import pandas as pd
 import pytest
 
+from perfmodel.fit.shipped import fit_entry
 from perfmodel.schema.calibration import shipped_calibration
-from perfmodel.validate import accuracy, measured, validate
+from perfmodel.validate import accuracy, left_out, measured, validate
 from perfmodel.validate.verdicts import load_bands
 
 ROOT = Path(__file__).resolve().parents[2]
+GB200 = (left_out.NodesLeftOut("gb200-nvl72", 5),)
 
 
 def test_two_node_points_are_held_out_of_the_fit() -> None:
@@ -36,6 +39,53 @@ def test_cells_of_another_machine_that_the_lender_saw_are_left_out() -> None:
     assert not efa["sources"].str.contains("aic_h100").any()
     assert set(efa["machine"]) == {"h100-sxm-efa"}
     assert set(efa["where"]) == {"in", "across"}
+
+
+def test_a_cluster_that_is_left_out_informs_nothing() -> None:
+    (entry,) = [e for e in measured.shipped_plan() if e.machine == "h100-sxm-ib" and e.preferred]
+    gone = {"xxrjun_c01_single", "xxrjun_c01_pairs", "xxrjun_c01_multi10"}
+    rest = left_out.without_sources(entry, gone)
+    fitted = fit_entry(rest, measured.shipped_samples())
+    assert not gone & {source for item in (*fitted.curves, *fitted.laws) for source in item.sources}
+    assert max(curve.gpus for curve in fitted.curves) == 16
+    assert not fitted.this_cluster
+    assert {left_out.cluster_of(source) for source in gone} == {"xxrjun_c01"}
+    assert (
+        left_out.without_sources(rest, {s for c in (*rest.cells, *rest.links) for s in c.sources}).cells == []
+    )
+
+
+def test_the_points_of_the_picture_are_those_of_a_fresh_fit() -> None:
+    fresh = left_out.large_left_out(GB200)
+    stored = left_out.stored_large_left_out()
+    own = stored[stored["machine"] == "gb200-nvl72"].reset_index(drop=True)
+    assert set(fresh["nodes"]) == {8} and set(fresh["seen_nodes"]) == {4}
+    for name in ("time_s", "predicted_s", "low_s", "high_s"):
+        assert own[name].tolist() == pytest.approx(fresh[name].tolist(), rel=0.02), (
+            "benchmarks/accuracy.py --write"
+        )
+
+
+def test_spreads_are_read_from_cells() -> None:
+    cell = {
+        "where": "in",
+        "size": "bulk",
+        "machine": "m",
+        "known": True,
+        "collective": "all_gather",
+        "gpus": 8,
+    }
+    rows = [{**cell, "cluster": f"c{i}", "log_error": e} for i, e in enumerate([-0.3, 0.1, 0.2])]
+    rows += [{**cell, "cluster": "c9", "known": False, "log_error": 9.0}]
+    (found,) = left_out.spread_of_clusters(pd.DataFrame(rows)).to_dict("records")
+    assert (found["clusters"], found["cells"]) == (3, 3)
+    assert found["log_sd"] == pytest.approx(0.2 + 0.1 * (2 * 0.683 - 1))
+    far = {"size": "bulk", "machine": "m", "seen_nodes": 2, "collective": "all_gather", "gpus_per_node": 8}
+    steps = [
+        {**far, "gpus": 16 * 2**d, "doublings": float(d), "log_error": 0.1 * d**0.5} for d in (0, 1, 2, 3)
+    ]
+    (growth,) = left_out.growth_with_gpus(pd.DataFrame(steps)).to_dict("records")
+    assert growth["cells"] == 3 and growth["log_sd"] == pytest.approx(0.1)
 
 
 def test_own_bands_hold_on_the_shipped_data() -> None:
@@ -94,6 +144,20 @@ def test_two_node_table_in_docs_is_fresh_for_one_machine() -> None:
     fresh = module.two_nodes_by_machine(("h100-sxm-ib",)).splitlines()
     own = [line for line in shown if line.split()[0] == "h100-sxm-ib"]
     assert same_within_rounding("\n".join(own), "\n".join(fresh[1:])), "python benchmarks/accuracy.py --write"
+
+
+def test_tables_of_clusters_and_nodes_left_out_are_fresh_for_one_machine() -> None:
+    module = benchmark()
+    shown = module.blocks("accuracy.md")
+    for name, fresh, start in (
+        ("clusters-left-out-by-cluster", module.by_cluster(("gh200-slingshot",)), ("clariden", "cscs_docs")),
+        ("nodes-left-out-by-machine", module.nodes_by_machine(GB200), ("gb200-nvl72",)),
+    ):
+        own = [line for line in shown[name].splitlines() if line.split()[0].startswith(start)]
+        rest = fresh.splitlines()[1:]
+        assert own and same_within_rounding("\n".join(own), "\n".join(rest)), (
+            "python benchmarks/accuracy.py --write"
+        )
 
 
 def test_every_table_is_in_a_page_and_fits_it() -> None:

@@ -8,15 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from made_logs import line, new_log, write
 
 from calibrate.importers.merge import Stack, _how_to, _selected
 from calibrate.machine.identity import gpu_class
 from perfmodel.cli.imports import doubt_gpu
 from perfmodel.errors import BadInputError
 from perfmodel.report.calibration_text import calibration_text
-from perfmodel.report.doubts import data_doubts, doubts
+from perfmodel.report.doubts import data_doubts, doubts, neighbour_doubts
 from perfmodel.resources import data_path
-from perfmodel.schema.calibration import list_calibrations, load_calibration, read_calibration
+from perfmodel.schema.calibration import Calibration, list_calibrations, load_calibration, read_calibration
 from perfmodel.schema.machine import list_machines, load_machine
 
 SHIPPED = "h100-sxm-ib/nccl-2.29.2-stream"
@@ -143,8 +144,90 @@ def test_data_that_no_link_can_carry_is_doubted(cli: Any, tmp_path: Path) -> Non
 
 def test_no_shipped_calibration_is_faster_than_its_links() -> None:
     for name in list_calibrations():
-        found = [d for d in data_doubts(load_calibration(name)) if "faster" in d or "grows" in d]
+        found = [
+            d for d in data_doubts(load_calibration(name)) if "faster than the links" in d or "grows" in d
+        ]
         assert found == [], name
+
+
+def slowed(factors: dict[tuple[str, int], float]) -> Calibration:
+    """A shipped calibration whose named cells are so many times slower."""
+    item = load_calibration("h200-sxm-ib/nccl-2.29.2-stream")
+    curves = []
+    for curve in item.curves:
+        factor = factors.get((curve.collective, curve.gpus), 1.0)
+        curves.append(curve.model_copy(update={"anchor_times_s": [factor * t for t in curve.anchor_times_s]}))
+    return item.model_copy(update={"curves": curves})
+
+
+@pytest.mark.parametrize(("factor", "word"), [(5.0, "slower"), (1 / 5, "faster")])
+@pytest.mark.parametrize("cell", [("all_gather", 8), ("all_to_all", 4), ("reduce_scatter", 2)])
+def test_a_cell_that_contradicts_its_neighbours_is_doubted(
+    factor: float, word: str, cell: tuple[str, int]
+) -> None:
+    found = neighbour_doubts(slowed({cell: factor}), load_machine("h200-sxm-ib"))
+    start = f"{cell[0]} on {cell[1]} GPUs: "
+    (said,) = [doubt for doubt in found if doubt.startswith(start)]
+    assert 3 < float(said.removeprefix(start).split()[0]) < 8
+    assert f"times {word} than its neighbours let expect" in said
+
+
+def test_a_cluster_that_is_slow_everywhere_contradicts_nothing() -> None:
+    every = {(c.collective, c.gpus): 5.0 for c in slowed({}).curves}
+    assert neighbour_doubts(slowed(every), load_machine("h200-sxm-ib")) == []
+
+
+def test_shipped_cells_that_contradict_their_neighbours_are_known() -> None:
+    odd = {
+        name: {doubt.split(":")[0] for doubt in found}
+        for name in list_calibrations()
+        if (found := neighbour_doubts(item := load_calibration(name), load_machine(item.machine)))
+    }
+    assert odd == {
+        "gb200-nvl72/nccl-2.23-stream": {"all_to_all on 4 GPUs", "all_to_all on 32 GPUs"},
+        "l40s-pcie/nccl-2.27.3-stream": {
+            f"{c} on 8 GPUs" for c in ("all_gather", "all_to_all", "reduce_scatter")
+        }
+        | {"all_to_all on 2 GPUs"},
+    }
+
+
+@pytest.mark.parametrize(("factor", "word"), [(5.0, "slower"), (0.2, "faster")])
+def test_contradictions_are_said_aloud_at_import(cli: Any, tmp_path: Path, factor: float, word: str) -> None:
+    few = tuple(2**k for k in range(10, 31, 4))
+    logs = []
+    for op, gpus, floor in (
+        ("all_gather", 4, 7.2),
+        ("all_gather", 8, 10.4),
+        ("reduce_scatter", 4, 7.2),
+        ("reduce_scatter", 8, 10.4),
+    ):
+        slower = factor if (op, gpus) == ("all_gather", 8) else 1.0
+
+        def time_us(size: int, slower: float = slower, floor: float = floor) -> float:
+            return slower * (floor + size / 350e3)
+
+        logs.append(csv_log(tmp_path / f"{op}{gpus}.csv", time_us, op=op, sizes=few, gpus=gpus))
+    found = cli("import", *logs, "--machine", "h200-sxm-ib")
+    assert found.code == 0
+    assert f"times {word} than its neighbours let expect" in " ".join(found.err.split())
+    assert "all_gather on 8 GPUs" in found.err and "on 4 GPUs: " not in found.err
+
+
+def test_a_log_of_ten_nodes_is_a_cell_of_80_gpus(cli: Any, tmp_path: Path) -> None:
+    few = [2**k for k in range(20, 31, 2)]
+    rows = [line(size, 300 + size / 300e3, 80, "reduce_scatter") for size in few]
+    log = write(tmp_path, "ten.log", new_log(rows, op="reduce_scatter", gpus=80, hosts=10))
+    out = tmp_path / "ten.json"
+    found = cli("import", str(log), "--machine", "h200-sxm-ib", "--out", str(out))
+    assert found.code == 0, found.err
+    item = read_calibration(out)
+    (curve,) = item.curves
+    assert (curve.collective, curve.gpus, curve.domain_gpus) == ("reduce_scatter", 80, 8)
+    assert curve.anchor_bytes == few
+    (law,) = [law for law in item.laws if "reduce_scatter" in law.collectives]
+    assert (law.fitted_gpus, law.fitted_domains) == (80, 10)
+    assert item.this_cluster
 
 
 def test_a_law_without_samples_says_so() -> None:

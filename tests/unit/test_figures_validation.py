@@ -12,7 +12,7 @@ import pytest
 
 from perfmodel.report.figures import Block, Missing
 from perfmodel.report.figures.validation import claims, held_out_points, own_run_points, validation
-from perfmodel.validate import Judged, Outcome, accuracy, judged_claims, validate
+from perfmodel.validate import Judged, Outcome, accuracy, judged_claims, left_out, validate
 from perfmodel.validate.own import compare_run, judged
 from perfmodel.validate.verdicts import Finding
 
@@ -76,7 +76,12 @@ def test_no_point_is_missing() -> None:
 
 def test_the_shipped_points_are_those_that_are_validated() -> None:
     frames = held_out_points("gb200-nvl72")
-    assert [len(frame) for frame in frames.values()] == [len(accuracy.other_clusters()), 18]
+    large = left_out.stored_large_left_out()
+    many = int((large["gpus"] >= 40).sum())
+    assert [len(frame) for frame in frames.values()] == [
+        len(accuracy.other_clusters()), len(large) - many, many, 18,
+    ]  # fmt: skip
+    assert large["gpus"].max() == 80 and (large["nodes"] > large["seen_nodes"]).all()
     found = block(validation(frames))
     clusters = marks(found)[0]
     assert list(clusters.y) == frames["a cluster that no fit saw"]["predicted_s"].tolist()

@@ -16,7 +16,7 @@ from perfmodel.report.figures.row_layout import BAR, ratio_row_axis, row_words, 
 from perfmodel.report.figures.words import collective_name, hover, safe, sentence, signed
 from perfmodel.schema.evidence import COLLECTIVES
 from perfmodel.units import counted, format_bytes, format_fraction, format_time
-from perfmodel.validate import Outcome, accuracy, dlrm
+from perfmodel.validate import Outcome, accuracy, dlrm, left_out
 from perfmodel.validate.measured import preferred_entries
 from perfmodel.validate.own import compare_run, judged
 
@@ -31,6 +31,9 @@ VALIDATION, CLAIMS = "validation", "claims"
 _BANDS = (0.25, 0.10)
 _COLUMNS = ("time_s", "predicted_s", "low_s", "high_s", "error")
 _LEFT_OUT, _CLUSTERS, _STEPS = "a size left out", "a cluster that no fit saw", "training steps (MLPerf)"
+_LARGE = "more nodes than the fit saw"
+_MANY_GPUS = 40
+"""From so many GPUs on the points beyond the nodes that a fit saw have a mark of their own."""
 _GPUS = 8
 _PASSES = "whole passes of this run"
 _ROW = 78
@@ -52,17 +55,25 @@ def held_out_points(machine: str) -> dict[str, pd.DataFrame]:
     """What the shipped data can be asked without a new fit of laws: frames for ``validation``, by kind.
 
     Every size of this machine, on 8 GPUs, left out of its curve (1 s); two-node clusters that informed no
-    fit; training steps of MLPerf.
+    fit; more nodes than a fit saw, of all machines, as data/validation keeps them; training steps of MLPerf.
     Limits: a machine without a preferred calibration -> without its sizes
     """
     frames = {}
     if machine in preferred_entries() and machine in accuracy.IN_NODE_MACHINES:
         frames[_LEFT_OUT] = accuracy.leave_one_size_out([machine], alpha_beta=False, gpus=(_GPUS,))
     frames[_CLUSTERS] = accuracy.other_clusters()
+    large = left_out.stored_large_left_out()
+    many, few = large[large["gpus"] >= _MANY_GPUS], large[large["gpus"] < _MANY_GPUS]
+    frames |= {f"{_gpus_of(part)}: {_LARGE}": part for part in (few, many)}
     steps = dlrm.mlperf_frame()
     steps = steps[~steps["fitted"]].rename(columns={"measured_s": "time_s"})
     frames[_STEPS] = steps.assign(error=steps["ratio"] - 1)
     return frames
+
+
+def _gpus_of(points: pd.DataFrame) -> str:
+    """``8 to 32 GPUs``."""
+    return f"{points['gpus'].min():g} to {counted(int(points['gpus'].max()), 'GPU')}"
 
 
 def own_run_points(folder: Path) -> dict[str, pd.DataFrame]:
@@ -93,8 +104,9 @@ def validation(frames: Mapping[str, pd.DataFrame]) -> Block | Missing:
     return Block(
         VALIDATION,
         sentence(
-            f"of {counted(size.size, 'point')} that no fit saw, half are predicted within {half} and nine in "
-            f"ten within {most}; {format_fraction(float(inside.mean()))} lie in their 95 % band"
+            f"of {counted(size.size, 'point')} that no fit saw{_up_to(kinds)}, half are predicted "
+            f"within {half} and nine in ten within {most}; "
+            f"{format_fraction(float(inside.mean()))} lie in their 95 % band"
         ),
         "On the line a prediction is right; the dark band is ±10 %, the light one ±25 %. "
         "Below: predicted over measured.",
@@ -102,6 +114,12 @@ def validation(frames: Mapping[str, pd.DataFrame]) -> Block | Missing:
         _source(kinds),
         tuple(row for label, frame in kinds.items() for row in _rows(label, frame)),
     )
+
+
+def _up_to(kinds: Mapping[str, pd.DataFrame]) -> str:
+    """``, on up to 80 GPUs``. Limits: no kind tells its GPUs -> nothing"""
+    most = [int(frame["gpus"].max()) for frame in kinds.values() if "gpus" in frame.columns]
+    return f", on up to {counted(max(most), 'GPU')}" if most else ""
 
 
 def _source(kinds: Mapping[str, pd.DataFrame]) -> str:

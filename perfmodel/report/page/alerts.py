@@ -9,6 +9,7 @@ from pathlib import Path
 
 from perfmodel.passes.steps import StepRow
 from perfmodel.project import Projection
+from perfmodel.report.doubts import neighbour_doubts
 from perfmodel.report.figures.compare_curves import model_of
 from perfmodel.report.figures.words import collective_name, library_name
 from perfmodel.report.projection_text import short_label
@@ -36,7 +37,8 @@ def alerts(asked: Projection | None, calibration: str | Path | None = None) -> t
     asked        None: nothing is said of steps and of curves of another machine
     calibration  the user's own, or the id of a shipped one, where one was named
     Points that are missing, noisy, throttled or failed, results that nobody checked, floors and rates that
-    the samples do not tell, files that do not belong together, curves of another machine, an older library.
+    the samples do not tell, files that do not belong together, curves of another machine, an older library,
+    cells that contradict their neighbours.
     How much of the time is assumed is not told: the card has it.
     Limits: a shipped calibration of the machine itself that nobody named -> none;  one that was named -> that
     nobody checked its results is not told, for no public log says so
@@ -52,6 +54,10 @@ def alerts(asked: Projection | None, calibration: str | Path | None = None) -> t
         found.append(f"Calibration {item.calibration_id} is incomplete: some planned points are missing.")
     if not item.checked and str(calibration) not in list_calibrations():
         found.append(_unchecked(item, folder))
+    if asked is not None and str(calibration) not in list_calibrations():
+        found += [
+            f"{doubt[:1].upper()}{doubt[1:]}" for doubt in neighbour_doubts(item, asked.setting.machine)
+        ]
     found += _unknown(asked, item, folder)
     found += _older(item, str(calibration))
     return tuple(found)
