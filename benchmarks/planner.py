@@ -52,7 +52,7 @@ from calibrate.passes import torchrec_pass
 from perfmodel.errors import BadInputError
 from perfmodel.model.exchanges import Exchange
 from perfmodel.plan import Evaluator, Loads, Plan, PlanTables, torchrec, uniform_plan
-from perfmodel.plan.memory import Memory
+from perfmodel.plan.memory import PlanMemory
 from perfmodel.plan.placement import Placement, Scheme
 from perfmodel.plan.search import Restriction, Search
 
@@ -163,7 +163,7 @@ class Case:
         rows = np.maximum(plan.tables.rows, plan.row_parts)  # 3 rows in 8 parts count as 8
         tables = replace(plan.tables, rows=rows)
         loads: Loads = replace(model.model, tables=tables).loads(plan)
-        memory: Memory = replace(model.memories, tables=tables).ranks(plan, loads, model.times)
+        memory: PlanMemory = replace(model.memories, tables=tables).ranks(plan, loads, model.times)
         row.step_ms = model.step(loads).time_s * _TO_MS
         row.memory_gb = float(memory.total_bytes.max()) * _TO_GB
         counts = {_SHORT.get(kind, kind.name.lower()): int(np.sum(plan.kinds == kind)) for kind in Exchange}

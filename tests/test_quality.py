@@ -5,6 +5,7 @@ The linters are the hooks of ``.pre-commit-config.yaml``.
 
 from __future__ import annotations
 
+import ast
 import shlex
 import subprocess
 import sys
@@ -69,3 +70,15 @@ def test_files_stay_short() -> None:
         if (count := len(path.read_text(encoding="utf-8").splitlines())) > LINES
     }
     assert not long, f"more than {LINES} lines: {long}"
+
+
+def test_no_two_public_classes_share_a_name() -> None:
+    """A name says what a thing is (docs/architecture.md): two things do not share one."""
+    homes: dict[str, list[str]] = {}
+    for folder in ("perfmodel", "calibrate"):
+        for path in (ROOT / folder).rglob("*.py"):
+            for node in ast.parse(path.read_text(encoding="utf-8")).body:
+                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                    homes.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
+    shared = {name: found for name, found in homes.items() if len(found) > 1}
+    assert not shared, shared

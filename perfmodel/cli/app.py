@@ -7,7 +7,7 @@ from typing import Annotated, cast
 import typer
 
 from perfmodel import __version__
-from perfmodel.cli.lazy import Command, Group, LazyGroup
+from perfmodel.cli.lazy import Command, CommandGroup, LazyGroup
 from perfmodel.cli.output import emit
 
 HELP = """How much slower does an embedding bag get when its tables are spread over many GPUs, and why?
@@ -54,7 +54,7 @@ def _options(
     """Options of the program itself; ``--verbose`` is taken out before, in ``perfmodel.cli.main``."""
 
 
-COMMANDS: dict[str, Command | Group] = {
+COMMANDS: dict[str, Command | CommandGroup] = {
     "project": Command("perfmodel.cli.project:project", "How much slower, and because of what?"),
     "collective": Command(
         "perfmodel.cli.collective:collective", "What does a collective take, at any number of GPUs?"
@@ -67,7 +67,7 @@ COMMANDS: dict[str, Command | Group] = {
     "plan": Command(
         "perfmodel.cli.plan:plan", "Which sharding for which table, and how far from the best there can be?"
     ),
-    "chip": Group(
+    "chip": CommandGroup(
         "One chip of many cores: which way to look up which table, and on which core?",
         ON_CHIP,
         {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from perfmodel.cli.choices import OF_SELECTORS, with_options
-from perfmodel.cli.output import Progress
+from perfmodel.cli.output import ProgressBar
 from perfmodel.cli.question import Question
 from perfmodel.cli.typed_line import TypedLine
 from perfmodel.report.page.parts import Page, Selector, View
@@ -40,7 +40,7 @@ def page_of(
     offered = offer(asked, loaded, room, across.largest_bytes, question.reserve)
     lines = across.lines(sizes.values, workloads(workload), loaded, known, asked.own)
     all_of = across.asked(sizes, workload, offered, loaded, lines, known)
-    bar = Progress(len(all_of.places()) + across.blocks, "report")
+    bar = ProgressBar(len(all_of.places()) + across.blocks, "report")
     made = list(bar.over(views(all_of, across.view)))
     found = [view for view in made if isinstance(view, View)]
     refused = {**offered.refused, **{none.way: none.why for none in made if isinstance(none, NoView)}}

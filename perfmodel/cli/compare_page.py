@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from perfmodel.cli.choices import OF_SELECTORS, other_keywords, texts_of, workload_selectors
-from perfmodel.cli.output import Progress, emit, emit_json
+from perfmodel.cli.output import ProgressBar, emit, emit_json
 from perfmodel.cli.page_file import check_place, write
 from perfmodel.cli.pictures import draw
 from perfmodel.cli.question import Question, question_of
@@ -184,7 +184,7 @@ def _page(
     )
 
     selectors = (*workload, sizes)
-    bar = Progress(len(combinations(selectors)) + FIXED, "report")
+    bar = ProgressBar(len(combinations(selectors)) + FIXED, "report")
     pair = asked_pair(sides, sizes, workload)
     found = list(bar.over(views(sides, sizes, workload)))
     fixed = list(bar.over(fixed_blocks(sides, pair)))

@@ -24,7 +24,7 @@ class Command:
 
 
 @dataclass(frozen=True)
-class Group:
+class CommandGroup:
     """Commands under a common name: ``perfmodel chip plan``."""
 
     summary: str
@@ -40,7 +40,7 @@ class LazyGroup(TyperGroup):
         name, found, rest = super().resolve_command(ctx, args)
         return name, found.load() if isinstance(found, _Unloaded) else found, rest
 
-    def add(self, commands: Mapping[str, Command | Group]) -> LazyGroup:
+    def add(self, commands: Mapping[str, Command | CommandGroup]) -> LazyGroup:
         """Itself, with more commands by name."""
         for name, one in commands.items():
             if isinstance(one, Command):

@@ -28,7 +28,7 @@ from calibrate.running.stack import make_header
 from perfmodel.cli.codes import STOPPED
 from perfmodel.cli.next_lines import again, changed_stack, for_a_calibration, next_commands, retry
 from perfmodel.cli.output import SaidError, emit, emit_json, note, warn
-from perfmodel.cli.progress import Progress
+from perfmodel.cli.progress import CalibrationProgress
 from perfmodel.cli.typed_line import TypedLine
 from perfmodel.errors import BadInputError, NoCalibrationError, NoHardwareError, PerfmodelError, TooNoisyError
 from perfmodel.report import run as pages
@@ -112,7 +112,7 @@ def run(asked: Asked, *, plan_only: bool, strict: bool, as_json: bool) -> None:
         if plan_only:
             show_plan(asked, host, team, findings, as_json=as_json)
             return
-        progress = Progress(
+        progress = CalibrationProgress(
             host, findings, quiet=as_json, new_stack=lambda *run: _new_stack(asked, world, *run)
         )
         outcome = _measured(asked, host, team, progress)
@@ -131,7 +131,7 @@ def _new_stack(asked: Asked, world: World, header: RunHeader, folder: Path) -> s
     return changed_stack(header, folder, "" if collectives else for_a_calibration(asked.typed, world))
 
 
-def _measured(asked: Asked, host: Host, team: Team, progress: Progress) -> RunOutcome:
+def _measured(asked: Asked, host: Host, team: Team, progress: CalibrationProgress) -> RunOutcome:
     options = RunOptions(
         request=asked.request,
         machine=host.machine,

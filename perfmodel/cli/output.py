@@ -310,7 +310,7 @@ def _umask() -> int:
     return mask
 
 
-class Progress:
+class ProgressBar:
     """A bar on stderr when a person is watching it; silent otherwise."""
 
     _CELLS = 30

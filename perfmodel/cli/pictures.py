@@ -11,7 +11,7 @@ from pathlib import Path
 import typer
 
 from perfmodel.cli.choices import only, other_keywords, page_question
-from perfmodel.cli.output import Progress, check_target, emit, emit_json, unwritable, warn
+from perfmodel.cli.output import ProgressBar, check_target, emit, emit_json, unwritable, warn
 from perfmodel.errors import BadInputError
 from perfmodel.report.figures.block import Block, Missing
 from perfmodel.report.figures.names import FIGURES
@@ -32,7 +32,7 @@ def draw_all(context: typer.Context, folder: Path, ending: str) -> None:
     question.check_gpus()
     from perfmodel.report.page.question_page import every_figure
 
-    bar = Progress(2 * len(FIGURES), "report")
+    bar = ProgressBar(2 * len(FIGURES), "report")
     with question.advised():
         options = other_keywords(question)
         found = list(bar.over(every_figure(*only(question), question.machine, options)))

@@ -23,7 +23,7 @@ _LINE_EVERY_S = 0.2  # on a terminal
 _PLAIN_EVERY_S = 15.0  # in a pipe or a file of a batch system
 
 
-class Progress:
+class CalibrationProgress:
     """A listener that prints: one line rewritten on a terminal, a plain line now and then anywhere else.
 
     quiet      print no page, only progress (``--json``)

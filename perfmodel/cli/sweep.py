@@ -29,7 +29,7 @@ from perfmodel.cli.options import (
     size_values,
     split_values,
 )
-from perfmodel.cli.output import Progress, check_target, emit, emit_json, note, warn, write_whole
+from perfmodel.cli.output import ProgressBar, check_target, emit, emit_json, note, warn, write_whole
 from perfmodel.cli.question import Question, question_of
 from perfmodel.cli.workload import IdDtypeOption, ReductionOption, ReserveOption, ScenarioOption
 from perfmodel.errors import BadInputError
@@ -156,7 +156,7 @@ def _run(axes: dict[str, list[float]], dtypes: list[str], questions: list[Questi
     if total > _MOST:
         raise BadInputError(f"{_count(total)} are too many at once (at most {_MOST}).", "split the grid.")
     columns = product(**axes)
-    bar = Progress(total, _count(total))
+    bar = ProgressBar(total, _count(total))
     frames, constants = [], []
     for question in questions:
         machine, options = question.machine, question.keywords("machine")

@@ -127,9 +127,16 @@ def _slope(curve: Curve, left: int) -> float:
     return float(np.log(times[left + 1] / times[left]) / np.log(sizes[left + 1] / sizes[left]))
 
 
-def reaches_floor(curve: Curve) -> bool:
-    """Whether the smallest measured sizes show the floor, so that the curve may be read below them."""
-    return len(curve.anchor_bytes) > 1 and _slope(curve, 0) < load_priors().shape.floor_slope
+def reaches_floor(curve: Curve, law: Spread) -> bool:
+    """Whether the smallest measured sizes show the floor, so that the curve may be read below them.
+
+    A time that hardly rises is no floor yet where the law says that smaller messages take a faster protocol:
+    ten nodes measured from 32 MiB on are flat there, at the pace of another protocol.
+    """
+    slope = load_priors().shape.floor_slope
+    first = int(np.searchsorted(GRID_BYTES, curve.anchor_bytes[0] * 0.999))
+    flat = len(curve.anchor_bytes) > 1 and _slope(curve, 0) < slope
+    return flat and bool(law.log_time[first] - law.log_time[0] < slope)
 
 
 def reaches_bandwidth(curve: Curve) -> bool:
@@ -162,7 +169,7 @@ def _joined(spread: Spread, law: Spread, edge: int, outside: npt.NDArray[np.bool
 def completed(spread: Spread, curve: Curve, law: Spread) -> Spread:
     """A measured cell with the law at the ends that it does not reach."""
     first, last = curve.anchor_bytes[0], curve.anchor_bytes[-1]
-    if not reaches_floor(curve):
+    if not reaches_floor(curve, law):
         spread = _joined(
             spread, law, int(np.searchsorted(GRID_BYTES, first * 0.999)), first * 0.999 > GRID_BYTES
         )

@@ -24,8 +24,6 @@ from perfmodel.collectives.spreads import (
     from_curve,
     from_law,
     inside_bound,
-    reaches_bandwidth,
-    reaches_floor,
     stack_rank,
 )
 from perfmodel.model.collectives import speed_of_light_time
@@ -121,7 +119,7 @@ def build_table(
     curve = calibration.curve(collective, gpus, group.domain_gpus)
     if curve is not None:
         spread = from_curve(curve, calibration)
-        if law is not None and not (reaches_floor(curve) and reaches_bandwidth(curve)):
+        if law is not None:
             spread = completed(spread, curve, from_law(measured_on, calibration, law, collective, group))
     else:
         spread = between_cells(calibration, collective, group) or from_law(

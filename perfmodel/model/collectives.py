@@ -218,8 +218,8 @@ def rendezvous_share(payload_bytes: npt.ArrayLike, gpus: int, half_bytes: float)
 
     S       payload of one rank [bytes];  u  bytes for one peer
     u_half  bytes per peer at which half the cost shows [bytes]
-    Source: NCCL sends short messages with its low-latency protocol (P2P_LL_THRESHOLD), long ones in
-            chunks after a handshake; seen on A100, H200 and B200 pairs (docs/model.md#all-to-all)
+    Source: seen on A100, H200 and B200 pairs; more channels a peer, more chunks, their clear-to-send: which
+            of these it is is not known (docs/model.md#all-to-all)
     Limits: S = 0 -> 0;  S / G = u_half -> 1/2;  S -> inf -> 1
     """
     per_peer = np.asarray(payload_bytes, float) / gpus

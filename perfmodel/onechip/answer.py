@@ -17,7 +17,7 @@ from perfmodel.onechip.bound import lower_bound
 from perfmodel.onechip.choices import never
 from perfmodel.onechip.cost import ChipCost
 from perfmodel.onechip.cuts import Cuts
-from perfmodel.onechip.groups import AlikeTables, groups_of, groups_of_symmetric
+from perfmodel.onechip.groups import TablesCutAlike, groups_of, groups_of_symmetric
 from perfmodel.onechip.in_step import in_any_order, slices_of_pairs
 from perfmodel.onechip.mapper import Mapped
 from perfmodel.onechip.mapping import Mapping
@@ -125,7 +125,7 @@ class ChipAnswer:
         return blocks_of(self.cost, self.mapping, self.work)
 
     @cached_property
-    def groups(self) -> tuple[AlikeTables, ...]:
+    def groups(self) -> tuple[TablesCutAlike, ...]:
         """Equal tables that are cut alike, those that take most first."""
         if self.symmetric:
             return groups_of_symmetric(self.cost, self.best_symmetric)
@@ -199,7 +199,7 @@ class ChipAnswer:
             return float(work.preload_s.sum(axis=0).max())
         return float(np.bincount(self.mapping.core, self.work.preload_s).max(initial=0.0))
 
-    def _record(self, group: AlikeTables) -> dict[str, Any]:
+    def _record(self, group: TablesCutAlike) -> dict[str, Any]:
         why = group.reason
         return {
             "tables": [self.tables.names[t] for t in group.tables],

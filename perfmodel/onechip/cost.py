@@ -14,7 +14,7 @@ from perfmodel.model import one_chip, one_core
 from perfmodel.onechip.batch import batch_of
 from perfmodel.onechip.core_misses import Passed, passed_of
 from perfmodel.onechip.gathered import Gathered, Rows, gathered
-from perfmodel.onechip.layout import BURST_BYTES, BufferLayout, layout
+from perfmodel.onechip.layout import BURST_BYTES, CoreBufferLayout, layout
 from perfmodel.onechip.popular import RowPopularity, shared_misses
 from perfmodel.onechip.work import WAYS, Batch, CoreStep, CoreWork, TableColumns, Way
 from perfmodel.schema.chip import Chip
@@ -39,7 +39,7 @@ class _Piece:
     row: Array
     pooling: Array
     share: Array
-    lay: BufferLayout
+    lay: CoreBufferLayout
     lockstep: bool
     passed: Passed | None
 

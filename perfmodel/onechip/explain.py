@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from perfmodel.errors import BadInputError
 from perfmodel.model import core_cache, one_chip, one_core
 from perfmodel.onechip.cost import ChipCost
-from perfmodel.onechip.layout import BufferLayout, layout
+from perfmodel.onechip.layout import CoreBufferLayout, layout
 from perfmodel.onechip.popular import popularities
 from perfmodel.onechip.work import CoreStep, Way
 from perfmodel.passes.equations import Equation, equation_of, source_of
@@ -261,7 +261,7 @@ def _equation(function: Callable[..., Any]) -> str:
     return "\n".join(_CONDITION.sub(r"   if \1", line) for line in lines)
 
 
-def _copied(chip: Chip, step: CoreStep, lay: BufferLayout, row: float) -> StepExplained:
+def _copied(chip: Chip, step: CoreStep, lay: CoreBufferLayout, row: float) -> StepExplained:
     terms = (
         _number("h", float(lay.resident), "1", "rows that stay"),
         _number("row", row, "B", "one row"),
@@ -276,7 +276,7 @@ def _copied(chip: Chip, step: CoreStep, lay: BufferLayout, row: float) -> StepEx
     )
 
 
-def _ids(chip: Chip, step: CoreStep, lay: BufferLayout, n: float, bags: float) -> StepExplained:
+def _ids(chip: Chip, step: CoreStep, lay: CoreBufferLayout, n: float, bags: float) -> StepExplained:
     terms = (
         _number("p", float(lay.passes), "1", "passes, each of which waits"),
         _number("t_0", chip.value("row_latency_s"), "s", "latency"),
@@ -316,7 +316,7 @@ _GATHERS = (
 
 
 def _looked_up(
-    chip: Chip, way: Way, step: CoreStep, lay: BufferLayout, calls: dict[str, dict[str, float]]
+    chip: Chip, way: Way, step: CoreStep, lay: CoreBufferLayout, calls: dict[str, dict[str, float]]
 ) -> StepExplained:
     if way.streams:
         return _streamed(chip, step, lay, calls["chunk_times"])
@@ -348,7 +348,7 @@ def _looked_up(
     )
 
 
-def _streamed(chip: Chip, step: CoreStep, lay: BufferLayout, asked: dict[str, float]) -> StepExplained:
+def _streamed(chip: Chip, step: CoreStep, lay: CoreBufferLayout, asked: dict[str, float]) -> StepExplained:
     turns, time_s = float(lay.passes), float(step.wait_s + step.busy_s)
     more = time_s / max(turns, 1) - asked["result"]
     terms = (
@@ -375,7 +375,7 @@ def _of(step: CoreStep) -> tuple[float, float]:
     return float(step.wait_s), float(step.busy_s)
 
 
-def _too_large(chip: Chip, way: Way, lay: BufferLayout) -> str:
+def _too_large(chip: Chip, way: Way, lay: CoreBufferLayout) -> str:
     needs = f"{format_bytes(float(lay.local_bytes))} of rows"
     if way.streams:
         needs += f" and {format_bytes(float(lay.vector_bytes))} of chunks, bags and ids"

@@ -22,7 +22,7 @@ Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
-class AlikeTables:
+class TablesCutAlike:
     """Equal tables that are cut alike.
 
     tables  their indices;  cut  None: symmetric;  ways  of their pieces
@@ -48,14 +48,14 @@ def alike(kind_of: Ints, choice: Ints) -> dict[tuple[int, int], list[int]]:
 
 def groups_of(
     cuts: Cuts, state: MappingState, mapping: Mapping, work: CoreWork, reasons: Known[int, MappingReason]
-) -> tuple[AlikeTables, ...]:
+) -> tuple[TablesCutAlike, ...]:
     """Of a mapping, those that take most first; reasons  by the first table of a group."""
     return tuple(sorted(_groups(cuts, state, mapping, work, reasons), key=lambda group: -group.core_s))
 
 
 def _groups(
     cuts: Cuts, state: MappingState, mapping: Mapping, work: CoreWork, reasons: Known[int, MappingReason]
-) -> Iterator[AlikeTables]:
+) -> Iterator[TablesCutAlike]:
     table = np.array([piece.table for piece in mapping.pieces])
     way = np.array([piece.way for piece in mapping.pieces])
     found = alike(cuts.choices.kind_of, state.choice)
@@ -65,7 +65,7 @@ def _groups(
     order = np.argsort(group[table], kind="stable")
     pieces = np.split(order, np.searchsorted(group[table][order], np.arange(1, len(found))))
     for ((_, choice), tables), mine in zip(found.items(), pieces, strict=True):
-        yield AlikeTables(
+        yield TablesCutAlike(
             tuple(tables),
             cuts.cuts[choice],
             tuple(Way(each) for each in np.unique(way[mine])),
@@ -76,7 +76,7 @@ def _groups(
         )
 
 
-def groups_of_symmetric(cost: ChipCost, found: Symmetric) -> tuple[AlikeTables, ...]:
+def groups_of_symmetric(cost: ChipCost, found: Symmetric) -> tuple[TablesCutAlike, ...]:
     """Of a symmetric mapping, those that take most first."""
     bags, cores = two_slices(cost)
     number = np.where(bags > 0, cores, 0)
@@ -84,7 +84,7 @@ def groups_of_symmetric(cost: ChipCost, found: Symmetric) -> tuple[AlikeTables, 
     work = slices_of_pairs(cost, cost.kind_of, found.way).work
     core_s, held = work.core_s @ number, work.local_bytes @ number
     groups = [
-        AlikeTables(
+        TablesCutAlike(
             tuple(tables),
             None,
             (Way(way),),

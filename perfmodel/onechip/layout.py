@@ -25,7 +25,7 @@ CHUNK_SHARE = 8
 
 
 @dataclass(frozen=True, eq=False)
-class BufferLayout:
+class CoreBufferLayout:
     """Arrays of one shape.
 
     resident    rows that stay in the local buffer [rows]
@@ -54,7 +54,7 @@ def layout(
     bags: ArrayLike,
     pooling: ArrayLike,
     local: ArrayLike | None = None,
-) -> BufferLayout:
+) -> CoreBufferLayout:
     """How a core's buffers are used; all arguments broadcast.
 
     row  bytes of one row as it is read [bytes];  local  bytes of the local buffer for it, None: all
@@ -93,7 +93,7 @@ def layout(
     fits = np.where(
         chip.buffers.shared, local_bytes + vector <= held, (local_bytes <= held) & (vector <= room)
     )
-    return BufferLayout(
+    return CoreBufferLayout(
         resident=kept,
         chunk_rows=np.where(streams & (around > 0), chunk, 0),
         chunks=np.where(streams, np.ceil(moved / chunk), 0),

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from perfmodel.errors import BadInputError
 from perfmodel.model.one_chip import read_bytes
 from perfmodel.onechip.cost import BAG_BYTES, GLOBAL_ID_BYTES, OFFSET_BYTES
-from perfmodel.onechip.layout import BURST_BYTES, BufferLayout, layout
+from perfmodel.onechip.layout import BURST_BYTES, CoreBufferLayout, layout
 from perfmodel.onechip.simulate import LOCAL, CoreAction, Fetch, Meet, Simulated, simulate
 from perfmodel.onechip.traces import Trace
 from perfmodel.onechip.work import TableColumns, TablePiece, Way
@@ -76,7 +76,7 @@ class Programs:
         self.begins = self.random.integers(2**40, size=tables.rows.size).tolist()
         self.window = ceil(self.v["dma_bytes_per_s"] * self.v["row_latency_s"] / BURST_BYTES) + 1
 
-    def layout(self, piece: TablePiece) -> tuple[float, BufferLayout]:
+    def layout(self, piece: TablePiece) -> tuple[float, CoreBufferLayout]:
         """Bytes of a row of a piece, and what buffers hold of it. Limits: too small -> BadInputError"""
         at, columns, bags = piece.table, _count(piece.columns), _count(piece.bags)
         row = float(read_bytes(columns * self.tables.element_bytes[at], self.v["access_bytes"]))
@@ -188,7 +188,14 @@ class Programs:
         )
 
     def _stream(
-        self, piece: TablePiece, lay: BufferLayout, row: float, kept: int, mine: Ints, ids: int, around: float
+        self,
+        piece: TablePiece,
+        lay: CoreBufferLayout,
+        row: float,
+        kept: int,
+        mine: Ints,
+        ids: int,
+        around: float,
     ) -> Fetch:
         """One pass: its ids, then the chunks, each looked up once it is there."""
         v, rows = self.v, piece.rows[1] - piece.rows[0]

@@ -54,7 +54,7 @@ class GpuRate(BaseModel):
     source: str
 
 
-class Rates(BaseModel):
+class DenseRates(BaseModel):
     """``data/dlrm/rates.toml``."""
 
     model_config = _STRICT
@@ -89,10 +89,10 @@ def load_dense(name_or_path: str) -> DenseFile:
 
 
 @lru_cache(maxsize=1)
-def load_rates() -> Rates:
+def load_rates() -> DenseRates:
     """The shipped rates."""
     path = resources.data_path("dlrm", "rates.toml")
     try:
-        return Rates.model_validate(read_toml(path, "file of rates"))
+        return DenseRates.model_validate(read_toml(path, "file of rates"))
     except ValidationError as error:
         raise invalid_fields(error, "file of rates", str(path)) from None

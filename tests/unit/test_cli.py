@@ -46,7 +46,8 @@ def test_no_arguments_shows_the_help(cli: Any) -> None:
 def test_a_group_has_its_own_help_and_hidden_commands(capsys: pytest.CaptureFixture[str]) -> None:
     shown = lazy.Command("perfmodel.cli.catalogue:machines", "What is shipped.")
     inner = {"machines": shown, "boxes": replace(shown, hidden=True)}
-    root = lazy.LazyGroup(name="perfmodel").add({"own": lazy.Group("One summary.", "One help.", inner)})
+    own = lazy.CommandGroup("One summary.", "One help.", inner)
+    root = lazy.LazyGroup(name="perfmodel").add({"own": own})
     with pytest.raises(SystemExit) as left:
         root(["own", "--help"])
     said = capsys.readouterr().out
@@ -162,11 +163,11 @@ def test_unknown_names_say_what_is_known(cli: Any) -> None:
 
 
 def test_stdout_that_is_no_terminal_gets_no_progress(monkeypatch: pytest.MonkeyPatch) -> None:
-    from perfmodel.cli.output import Progress
+    from perfmodel.cli.output import ProgressBar
 
     stream = io.StringIO()
     monkeypatch.setattr(sys, "stderr", stream)
-    bar = Progress(10, "things")
+    bar = ProgressBar(10, "things")
     bar.advance(10)
     bar.close()
     assert stream.getvalue() == ""

@@ -13,7 +13,7 @@ from calibrate.machine.identity import Host
 from calibrate.machine.local_gpus import LocalGpu
 from calibrate.running.stopping import Summary
 from perfmodel.cli import progress
-from perfmodel.cli.progress import Progress
+from perfmodel.cli.progress import CalibrationProgress
 from perfmodel.report.doctor_text import host_words
 from perfmodel.report.run import clock_words, plan_lines, point_name, progress_text, rate_words, stack_words
 from perfmodel.report.run_result import constants_text, crossovers, fitted_text, measured_here
@@ -175,7 +175,7 @@ def test_one_line_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     screen, now = Terminal(), Now()
     monkeypatch.setattr(sys, "stderr", screen)
     monkeypatch.setenv("TERM", "xterm")
-    listener = Progress(HOST, [], quiet=False, clock=now)
+    listener = CalibrationProgress(HOST, [], quiet=False, clock=now)
     for second in range(1, 4):
         now.now_s = second
         listener.progress(second, 9, A2A, SUMMARY, 60)
@@ -196,7 +196,7 @@ def test_a_dumb_terminal_gets_plain_lines(monkeypatch: pytest.MonkeyPatch) -> No
     screen, now = Terminal(), Now()
     monkeypatch.setattr(sys, "stderr", screen)
     monkeypatch.setenv("TERM", "dumb")
-    listener = Progress(HOST, [], quiet=False, clock=now)
+    listener = CalibrationProgress(HOST, [], quiet=False, clock=now)
     now.now_s = 20
     listener.progress(1, 9, A2A, SUMMARY, 60)
     assert screen.getvalue().endswith("left\n") and not {"\r", "\x1b"} & set(screen.getvalue())
@@ -206,7 +206,7 @@ def test_a_plain_line_now_and_then_in_a_pipe(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     now = Now()
-    listener = Progress(HOST, [], quiet=False, clock=now)
+    listener = CalibrationProgress(HOST, [], quiet=False, clock=now)
     for second in range(1, 61):
         now.now_s = second
         listener.progress(second, 99, A2A, SUMMARY, 60)

@@ -6,7 +6,7 @@ import numpy as np
 
 from perfmodel.onechip.answer import ChipAnswer, Sensed
 from perfmodel.onechip.batch import LIMIT_WORDS
-from perfmodel.onechip.groups import AlikeTables
+from perfmodel.onechip.groups import TablesCutAlike
 from perfmodel.report.onechip.ways_text import explain_line
 from perfmodel.report.terminal import facts, paragraph, sides, table, unbroken
 from perfmodel.units import (
@@ -197,7 +197,7 @@ def placements(answer: ChipAnswer) -> str:
     return text + (f"\n … and {left} more groups of tables (--json has all)" if left else "")
 
 
-def _line(answer: ChipAnswer, group: AlikeTables) -> list[str]:
+def _line(answer: ChipAnswer, group: TablesCutAlike) -> list[str]:
     t, cut = group.tables[0], group.cut
     more = f" +{len(group.tables) - 1}" if len(group.tables) > 1 else ""
     parts = f"{cut.row_parts}×{cut.col_parts}×{cut.slices}" if cut and cut.row_parts else "-"
@@ -215,12 +215,12 @@ def _line(answer: ChipAnswer, group: AlikeTables) -> list[str]:
     ]
 
 
-def _cores(answer: ChipAnswer, group: AlikeTables) -> str:
+def _cores(answer: ChipAnswer, group: TablesCutAlike) -> str:
     count = group.cores.size
     return "all" if count == answer.cost.chip.cores else f"{count}" if count > 1 else f"#{group.cores[0]}"
 
 
-def next_best(group: AlikeTables, rows: float, batch_s: float) -> str:
+def next_best(group: TablesCutAlike, rows: float, batch_s: float) -> str:
     """The best other way; where it is the same one, of how many of the table's ``rows``.
 
     Limits: less than ``_AS_FAST`` of a batch of ``batch_s`` -> as fast;  the search had no time for it -> not
