@@ -162,3 +162,16 @@ def error_factor(e: float, z: float) -> float:
     Limits: e = 0 -> 1;  z = 0 -> 1;  small e -> 1 + z sqrt(pi/2) e
     """
     return float(np.exp(z * np.sqrt(np.pi / 2) * e))
+
+
+def wider_factor(k: ArrayLike, log_sd: ArrayLike, z: float) -> Array:
+    """Factor of an interval whose time also has constants of another spread, independent of the first.
+
+        k' = exp(sqrt(ln(k)^2 + (z log_sd)^2))                                [-]
+
+    k       factor of the interval without them [-], >= 1;  z  normal quantile of both intervals [-]
+    log_sd  standard deviation of ln(time) from the constants [-], array of any shape
+    Source: variances of independent terms add
+    Limits: log_sd = 0 -> k;  k = 1 -> exp(z log_sd)
+    """
+    return np.asarray(np.exp(np.hypot(np.log(_array(k)), z * _array(log_sd))))

@@ -53,11 +53,33 @@ class PassBasis:
         return self.setting.constants.value(key)
 
     def kernel_factor(self, step: str) -> float:
-        """Half-width of the band of a kernel's time, as a factor: of its own fit, else the published one."""
-        z, fit = self.constant("normal_quantile_95"), self.kernel_fit(step)
+        """Half-width of the band of a kernel's time, as a factor: of its own fit, else the published one.
+
+        Without a fit the spread of the machine's constants comes on top (``_spread``).
+        """
+        fit = self.kernel_fit(step)
         if fit is None:
-            return kernels.error_factor(self.constant("mean_relative_error"), z)
-        return float(np.exp(z * fit.log_sd))
+            return kernels.error_factor(self.constant("mean_relative_error"), self._z)
+        return float(np.exp(self._z * fit.log_sd))
+
+    @property
+    def _z(self) -> float:
+        return self.constant("normal_quantile_95")
+
+    def _spread(
+        self, time: Array, floor: float, names: tuple[str, ...], cached: NDArray[np.bool_] | np.bool_
+    ) -> Array:
+        """Standard deviation of the logarithm of a kernel's time that its constants' sources leave [-]."""
+        floor_sd, rate_sd, *l2_sd = (self._log_sd(key) for key in names)
+        share = floor / time
+        sd = np.where(cached, l2_sd[0], rate_sd) if l2_sd else rate_sd
+        return np.hypot(share * floor_sd, (1 - share) * sd)
+
+    def _log_sd(self, key: str) -> float:
+        """Spread of a constant's sources; 0 where none is stated."""
+        if key == _ASSUMED_MEMORY:
+            key = "gather_bytes_per_s"  # its share of the stated rate is that of the machine's own memory
+        return self.setting.machine.quantity(key).log_sd or 0.0
 
     def kernel_fit(self, step: str) -> KernelFit | None:
         """How well the calibration's constants fit this kernel; None where they are the machine file's."""
@@ -108,10 +130,12 @@ class PassBasis:
         keys    constants that it rests on; none: a memory that was assumed
         names   what it hangs on: the floor; where the bytes take longer the rate, where ``cached`` the second
         """
-        shape, k = time.shape, self.kernel_factor(step)
+        shape, fit = time.shape, self.kernel_fit(step)
+        k: Array | float = self.kernel_factor(step)
+        if fit is None:
+            k = kernels.wider_factor(k, self._spread(time, floor, names, cached), self._z)
         ranks = [self.setting.machine.quantity(key).evidence.rank for key in keys]
         rank, code = constant(max(ranks, default=Evidence.ASSUMED.rank), shape), constant(0, shape)
-        fit = self.kernel_fit(step)
         if fit is not None:
             inside = (moved >= 0.999 * fit.low_bytes) & (moved <= 1.001 * fit.high_bytes)
             told = [r for r, key in zip(ranks, keys, strict=True) if not self._untold(key)]

@@ -220,6 +220,9 @@ def _with_memory_rates(machine: Machine, assumed: ScenarioFile | None) -> tuple[
     base = {key: named[key].value if key in named else machine.original(key) for key in keys}
     values = {key: value * ratio for key, value in base.items()}
     changed = machine.with_overrides(values, source="follows hbm_bytes_per_s")
+    spreads = {key: machine.quantity(key).log_sd for key in keys if key not in named}
+    kept = {key: changed.quantity(key).model_copy(update={"log_sd": sd}) for key, sd in spreads.items()}
+    changed = changed.model_copy(update={"values": {**changed.values, **kept}})
     words = ", ".join(f"{key} = {changed.quantity(key)}" for key in keys)
     note = (f"these follow hbm_bytes_per_s, × {format_number(ratio)}: {words}",) if keys else ()
     return changed.model_copy(update={"overrides": machine.overrides}), note

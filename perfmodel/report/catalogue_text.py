@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -41,15 +42,17 @@ def machines_text(machines: Sequence[Machine]) -> str:
 
 
 def machine_text(machine: Machine) -> str:
-    """Every value of a machine, with unit, evidence, source and reason."""
+    """Every value of a machine, with unit, spread of its sources, evidence, source and reason."""
     parts = [paragraph(f"{machine.name}   {machine.title}")]
     if machine.notes:
         parts.append(paragraph(machine.notes, indent=1))
     rows = []
     for key in KEYS:
         quantity = machine.quantity(key)
-        rows.append([key, str(quantity), str(quantity.evidence), f"{quantity.source}. {quantity.why}"])
-    parts.append(table(["value", "", "evidence", "source and reason"], rows, left=(0, 2, 3)))
+        spread = "" if quantity.log_sd is None else f"×÷ {format_number(math.exp(quantity.log_sd))}"
+        words = f"{quantity.source}. {quantity.why}"
+        rows.append([key, str(quantity), spread, str(quantity.evidence), words])
+    parts.append(table(["value", "", "spread", "evidence", "source and reason"], rows, left=(0, 3, 4)))
     return "\n\n".join(parts)
 
 

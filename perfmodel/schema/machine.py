@@ -69,7 +69,10 @@ _FROZEN = ConfigDict(frozen=True, extra="forbid")
 
 
 class Quantity(BaseModel):
-    """One value with its unit, where it comes from, why it is this one, and how we know it."""
+    """One value with its unit, where it comes from, why it is this one, and how we know it.
+
+    log_sd  spread of what its sources say, as the standard deviation of the logarithm; None: not stated
+    """
 
     model_config = _FROZEN
 
@@ -78,6 +81,7 @@ class Quantity(BaseModel):
     source: Text
     why: Text
     evidence: Evidence
+    log_sd: float | None = Field(default=None, ge=0, le=3, allow_inf_nan=False)
 
     def __str__(self) -> str:
         return units.format_quantity(self.value, self.unit)

@@ -87,3 +87,9 @@ def test_traffic_with_uniform_ids() -> None:
     # one row that stays: of 10 look-ups one misses
     kept = kernels.traffic_of_misses(kernels.uniform_misses(1, 10, 96, 1e6), 10, 96, 1.0, 32, 8, 2, 100)
     assert float(kept.dram_bytes) == pytest.approx(10 * (9.6 + 8) + 200)
+
+
+def test_wider_factor_limits() -> None:
+    assert kernels.wider_factor(1.5, 0, 2) == pytest.approx(1.5)
+    assert kernels.wider_factor(1, 0.3, 2) == pytest.approx(np.exp(0.6))
+    assert kernels.wider_factor(np.exp(3), 2, 2) == pytest.approx(np.exp(5))

@@ -66,7 +66,7 @@ def test_h100_values_that_the_main_job_rests_on() -> None:
     machine = load_machine("h100-sxm-ib")
     assert 10e12 / machine.value("hbm_bytes") == 125
     assert machine.value("nic_bytes_per_s") == 400e9 / 8
-    assert machine.value("gather_bytes_per_s") == 2.6e12
+    assert machine.value("gather_bytes_per_s") == 2.077e12
     assert str(machine.quantity("nic_bytes_per_s")) == "50 GB/s"
     assert machine.default_backend == "nccl"
 

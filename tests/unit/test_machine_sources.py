@@ -1,0 +1,85 @@
+"""Constants of the shipped machines: none from a source that ``validate`` judges; spreads as published."""
+
+from __future__ import annotations
+
+import csv
+import math
+import statistics
+from itertools import chain
+from pathlib import Path
+
+import pytest
+
+from perfmodel import resources
+from perfmodel.errors import BadInputError
+from perfmodel.schema.constants import load_scenario_file
+from perfmodel.schema.machine import list_machines, load_machine
+from perfmodel.validate.verdicts import load_claims
+
+MACHINES = list_machines()
+JUDGED = (
+    "2512.05831",
+    "fig. 9",
+    "fig 9",
+    "figure 9",
+    "dissecting embedding bag",
+    "embark",
+    "2507.01676",
+    "mlperf",
+)
+"""Words of what ``validate --paper`` and ``--dlrm`` judge, in a source."""
+
+
+def published(key: str) -> list[tuple[float, float]]:
+    path = resources.data_path("kernels", "published_kernels.csv")
+    with path.open(encoding="utf-8") as lines:
+        rows = [row for row in csv.DictReader(lines) if row["key"] == key]
+    return [(float(row["low"]), float(row["high"])) for row in rows]
+
+
+def middle_and_spread(key: str) -> tuple[float, float]:
+    logs = [math.log(low * high) / 2 for low, high in published(key)]
+    return math.exp(statistics.mean(logs)), statistics.stdev(logs)
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_no_value_has_a_source_that_is_judged(name: str) -> None:
+    ids = {claim.id for claim in load_claims().claim}
+    for key, quantity in load_machine(name).values.items():
+        text = f"{quantity.source} {quantity.why}".lower()
+        assert not [word for word in JUDGED if word in text], (name, key)
+        assert not [each for each in ids if f"claim {each}" in text or f"row {each}" in text], (name, key)
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_kernel_constants_are_the_middle_of_what_was_published(name: str) -> None:
+    machine = load_machine(name)
+    share, share_sd = middle_and_spread("gather_fraction")
+    floor, floor_sd = middle_and_spread("launch_floor_us")
+    ((few, many),) = published("bucketize_kernels")
+    kernels_sd = math.log(many / few) / math.sqrt(2)
+    rate = machine.value("hbm_bytes_per_s")
+    for key, value, log_sd in (
+        ("gather_bytes_per_s", share * rate, share_sd),
+        ("launch_floor_s", floor * 1e-6, floor_sd),
+        ("bucketize_floor_s", math.sqrt(few * many) * floor * 1e-6, math.hypot(floor_sd, kernels_sd)),
+    ):
+        assert machine.value(key) == pytest.approx(value, rel=0.02), key
+        assert machine.quantity(key).log_sd == pytest.approx(log_sd, abs=0.01), key
+
+
+def test_scenario_says_what_was_chosen_to_agree_with_the_paper() -> None:
+    scenario = load_scenario_file("nvlink-everywhere")
+    values = chain(scenario.values.items(), scenario.machine.items())
+    chosen = {key for key, quantity in values if "chosen to agree with figure 9" in quantity.why}
+    assert chosen == {"extra_peer_s", "bus_bytes_per_s", *scenario.machine}
+    assert "confirms nothing" in scenario.notes
+
+
+@pytest.mark.parametrize("text", ["-0.1", "nan", "4.0"])
+def test_a_spread_is_a_small_number(text: str, tmp_path: Path) -> None:
+    source = resources.data_path("machines", "h100-sxm-ib.toml").read_text(encoding="utf-8")
+    path = tmp_path / "mine.toml"
+    path.write_text(source.replace("log_sd = 0.33", f"log_sd = {text}"), encoding="utf-8")
+    with pytest.raises(BadInputError, match="log_sd"):
+        load_machine(path)
