@@ -146,7 +146,7 @@ def test_verdicts_are_the_recorded_ones() -> None:
     assert not [v.identifier for v in verdicts if v.regression]
     assert {claim.check for claim in load_inputs().claim} == set(dlrm.CHECKS)
     said = {v.identifier: v.verdict for v in verdicts}
-    assert said["mlperf, bands"] is Outcome.FAILS
+    assert said["mlperf, bands"] is Outcome.HOLDS
 
 
 def test_the_command_prints_every_row(capsys: pytest.CaptureFixture[str]) -> None:
