@@ -1,4 +1,4 @@
-"""Writes the plans of ``perfmodel validate --dlrm``: ``python benchmarks/dlrm_plans.py [SECONDS]``.
+"""Writes the plans of ``perfmodel validate --dlrm`` and ``--paper``: ``python benchmarks/dlrm_plans.py [SECONDS]``.
 
 The planner searches each for SECONDS (10 unless given). The plans are data, so that what is validated is the
 cost model, and does not move with the speed of the machine or with the planner.
@@ -13,6 +13,7 @@ from pathlib import Path
 from perfmodel.plan import plan_record
 from perfmodel.plan.search import Search
 from perfmodel.validate.dlrm_inputs import load_inputs, planned
+from perfmodel.validate.other_papers import load_other_papers, throughput_case
 
 FOLDER = Path(__file__).resolve().parents[1] / "data" / "dlrm" / "plans"
 
@@ -20,7 +21,9 @@ FOLDER = Path(__file__).resolve().parents[1] / "data" / "dlrm" / "plans"
 def main(seconds: float) -> None:
     """Plans of every case, one file each."""
     FOLDER.mkdir(parents=True, exist_ok=True)
-    for case in planned(load_inputs()):
+    cases = {case.name: case for case in planned(load_inputs())}
+    throughputs = [throughput_case(row.model) for row in load_other_papers().embark.row]
+    for case in [*cases.values(), *(case for case in throughputs if case.name not in cases)]:
         evaluator = case.evaluator()
         found = Search(evaluator, case.usable_bytes(evaluator), time_limit_s=seconds).run()
         path = FOLDER / f"{case.name}.json"

@@ -20,7 +20,10 @@ from perfmodel.validate.dlrm_inputs import load_inputs
 
 def validate(
     paper: Annotated[
-        bool, typer.Option("--paper", help="The claims of arXiv 2512.05831 instead of the tool's own bands.")
+        bool,
+        typer.Option(
+            "--paper", help="Claims of arXiv 2512.05831 and other papers instead of the tool's own bands."
+        ),
     ] = False,
     held_out: Annotated[
         bool, typer.Option("--held-out", help="Also fits without a part of the samples (about 15 s).")

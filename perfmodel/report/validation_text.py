@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from perfmodel.report.terminal import facts, paragraph
 from perfmodel.units import format_bytes, format_fraction, format_number, format_ratio
-from perfmodel.validate import Outcome, Verdict
+from perfmodel.validate import Kind, Outcome, Verdict
 
 
 def verdicts_text(verdicts: Sequence[Verdict], *, paper: bool, what: str = "") -> str:
@@ -16,13 +16,15 @@ def verdicts_text(verdicts: Sequence[Verdict], *, paper: bool, what: str = "") -
     what  is judged, where it is neither the paper nor the tool's own bands
     """
     parts = [_block(verdict) for verdict in verdicts]
-    parts.append(_count(verdicts, what or ("claims of the paper" if paper else "bands")))
+    parts.append(_count(verdicts, what or ("claims of papers" if paper else "bands")))
     return "\n\n".join(parts)
 
 
 def _block(verdict: Verdict) -> str:
     mark = "! " if verdict.regression else ""
-    title = f"{mark}{verdict.identifier}: {verdict.verdict}\n" + paragraph(verdict.claim, indent=3)
+    kind = "" if verdict.kind is Kind.CLAIM else f" ({verdict.kind})"
+    said = verdict.kind if verdict.verdict is Outcome.COMPARED else f"{verdict.verdict}{kind}"
+    title = f"{mark}{verdict.identifier}: {said}\n" + paragraph(verdict.claim, indent=3)
     expected = "" if verdict.expected == verdict.band else verdict.expected
     rows = [
         ("expected", expected),
@@ -37,12 +39,24 @@ _SEVERAL = {Outcome.HOLDS: "hold", Outcome.FAILS: "fail"}
 
 
 def _count(verdicts: Sequence[Verdict], what: str) -> str:
-    counted = {kind: sum(v.verdict is kind for v in verdicts) for kind in Outcome}
-    counts = [
-        f"{count} {kind if count == 1 else _SEVERAL.get(kind, kind)}" for kind, count in counted.items()
-    ]
-    what = what.replace("s", "", 1) if len(verdicts) == 1 else what
-    return f"{len(verdicts)} {what}: {', '.join(counts)}"
+    claims = [verdict for verdict in verdicts if verdict.kind is Kind.CLAIM]
+    what = what.replace("s", "", 1) if len(claims) == 1 else what
+    parts = [f"{len(claims)} {what}: {', '.join(_outcomes(claims, _JUDGED))}"]
+    for kind in (Kind.COMPARISON, Kind.SELF_CHECK):
+        rows = [verdict for verdict in verdicts if verdict.kind is kind]
+        if rows:
+            words = _outcomes(rows, [each for each in _JUDGED if any(v.verdict is each for v in rows)])
+            said = f": {', '.join(words)}" if words else ", not judged"
+            parts.append(f"{len(rows)} {kind}{'s' if len(rows) > 1 else ''}{said}")
+    return "; ".join(parts)
+
+
+_JUDGED = (Outcome.HOLDS, Outcome.FAILS, Outcome.CANNOT_SAY)
+
+
+def _outcomes(verdicts: Sequence[Verdict], kinds: Sequence[Outcome]) -> list[str]:
+    counted = {kind: sum(v.verdict is kind for v in verdicts) for kind in kinds}
+    return [f"{count} {kind if count == 1 else _SEVERAL.get(kind, kind)}" for kind, count in counted.items()]
 
 
 _NUMBER = re.compile(r"\d[\d.]*(?:e[+-]?\d+)?")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from perfmodel.validate.verdicts import Band, Judged, Outcome, Verdict, load_bands, load_claims, outcome
+from perfmodel.validate.verdicts import Band, Judged, Kind, Outcome, Verdict, load_bands, load_claims, outcome
 
 
 def validate(paper: bool = False, held_out: bool = False) -> list[Verdict]:
@@ -22,14 +22,16 @@ def judged_claims() -> list[Judged]:
     from perfmodel.validate.paper import CHECKS
 
     pairs = [(claim, CHECKS[claim.check]()) for claim in load_claims().claim]
-    return [Judged(claim, found, outcome(found.value, claim.low, claim.high)) for claim, found in pairs]
+    return [Judged(claim, found, claim.judge(found.value)) for claim, found in pairs]
 
 
 def _claim(judged: Judged) -> Verdict:
     claim, found, said = judged.claim, judged.found, judged.outcome
     band = "" if claim.low is None or claim.high is None else f"{claim.low:g} to {claim.high:g}"
     regression = said is not claim.recorded
-    return Verdict(claim.id, claim.claim, claim.expected, found.words, band, said, claim.why, regression)
+    return Verdict(
+        claim.id, claim.claim, claim.expected, found.words, band, said, claim.why, regression, claim.kind
+    )
 
 
 def _band(band: Band) -> Verdict:
@@ -43,4 +45,4 @@ def _band(band: Band) -> Verdict:
     )
 
 
-__all__ = ["Judged", "Outcome", "Verdict", "judged_claims", "validate"]
+__all__ = ["Judged", "Kind", "Outcome", "Verdict", "judged_claims", "validate"]

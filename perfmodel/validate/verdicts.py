@@ -23,6 +23,15 @@ class Outcome(StrEnum):
     HOLDS = "holds"
     FAILS = "fails"
     CANNOT_SAY = "cannot say"
+    COMPARED = "compared"
+
+
+class Kind(StrEnum):
+    """What a row is: a published statement, two numbers beside each other, or the tool against itself."""
+
+    CLAIM = "claim"
+    COMPARISON = "comparison"
+    SELF_CHECK = "self-check"
 
 
 @dataclass(frozen=True)
@@ -37,6 +46,7 @@ class Verdict:
     verdict: Outcome
     why: str
     regression: bool
+    kind: Kind = Kind.CLAIM
 
 
 @dataclass(frozen=True)
@@ -57,11 +67,12 @@ class Judged:
 
 
 class Claim(BaseModel):
-    """A claim of the paper."""
+    """A row of a claims file. A comparison is not judged; a self-check says nothing of what was published."""
 
     model_config = _STRICT
 
     id: str
+    kind: Kind = Kind.CLAIM
     claim: str
     expected: str
     check: str
@@ -75,7 +86,17 @@ class Claim(BaseModel):
     def _ordered(self) -> Claim:
         if (self.low is None) != (self.high is None):
             raise ValueError("a band needs low and high")
+        if (self.kind is Kind.COMPARISON) != (self.recorded is Outcome.COMPARED):
+            raise ValueError("a comparison, and nothing else, is recorded as compared")
+        if self.kind is Kind.COMPARISON and self.low is not None:
+            raise ValueError("a comparison has no band")
         return self
+
+    def judge(self, value: float | None) -> Outcome:
+        """What is said of a value that was found."""
+        if self.kind is Kind.COMPARISON:
+            return Outcome.COMPARED
+        return outcome(value, self.low, self.high)
 
 
 class Paper(BaseModel):

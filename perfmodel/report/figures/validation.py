@@ -16,7 +16,7 @@ from perfmodel.report.figures.row_layout import BAR, ratio_row_axis, row_words, 
 from perfmodel.report.figures.words import collective_name, hover, safe, sentence, signed
 from perfmodel.schema.evidence import COLLECTIVES
 from perfmodel.units import counted, format_bytes, format_fraction, format_time
-from perfmodel.validate import Outcome, accuracy, dlrm, left_out
+from perfmodel.validate import Kind, Outcome, accuracy, dlrm, left_out
 from perfmodel.validate.measured import preferred_entries
 from perfmodel.validate.own import compare_run, judged
 
@@ -232,22 +232,23 @@ def _rows(label: str, frame: pd.DataFrame) -> Iterator[dict[str, Any]]:
 def claims(found: Sequence[Judged]) -> Block | Missing:
     """What the paper claims beside what comes out here, each over the middle of its own band.
 
-    found  of ``validate.judged_claims``
+    found  of ``validate.judged_claims``; comparisons and self-checks are in the data only
     Limits: claims without a number or a band are told below the figure; none with one -> Missing
     """
-    drawn = [one for one in found if one.found.value and one.claim.low and one.claim.high]
+    judged = [one for one in found if one.claim.kind is Kind.CLAIM]
+    drawn = [one for one in judged if one.found.value and one.claim.low and one.claim.high]
     if not drawn:
         return Missing(CLAIMS, "no claim of the paper can be judged: perfmodel validate --paper")
-    counts = [(kind, sum(one.outcome is kind for one in found)) for kind in Outcome]
+    counts = [(kind, sum(one.outcome is kind for one in judged)) for kind in Outcome]
     said = ", ".join(f"{count} {_WORDS[kind][count != 1]}" for kind, count in counts if count)
-    rest = [one.claim.id for one in found if one not in drawn]
+    rest = [one.claim.id for one in judged if one not in drawn]
     more = f" Not drawn, for want of a number or a band: {', '.join(rest)}." if rest else ""
     return Block(
         CLAIMS,
-        sentence(f"of {counted(len(found), 'claim')} of the paper {said}"),
+        sentence(f"of {counted(len(judged), 'claim')} of papers {said}"),
         "Bars are what the claim allows, marks what comes out, both over the middle of the bar.",
         _claims_figure(drawn),
-        "arXiv 2512.05831, evaluated on public measurements: perfmodel validate --paper." + more,
+        "arXiv 2512.05831 and others, evaluated on public measurements: perfmodel validate --paper." + more,
         tuple(_claim_row(one) for one in found),
     )
 
@@ -314,6 +315,7 @@ def _mark(x: list[Any], y: list[Any], outcome: Outcome, **more: Any) -> Any:
 def _claim_row(one: Judged) -> dict[str, Any]:
     return {
         "id": one.claim.id,
+        "kind": str(one.claim.kind),
         "claim": one.claim.claim,
         "low": one.claim.low,
         "high": one.claim.high,

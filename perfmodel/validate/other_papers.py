@@ -1,0 +1,127 @@
+"""Checks of what other papers state: EMBark's throughputs, and independence of the ids on Ascend."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from perfmodel import resources
+from perfmodel.model.dense import BACKWARD, GivenFlops
+from perfmodel.onechip.answer import answer_on
+from perfmodel.plan.dense import on_machine
+from perfmodel.plan.tables import PlanTables
+from perfmodel.plan.training import CostedPlan
+from perfmodel.schema.chip import load_chip
+from perfmodel.schema.distributions import parse_distribution
+from perfmodel.schema.files import invalid_fields, read_toml
+from perfmodel.units import format_number, format_ratio, format_time
+from perfmodel.validate.dlrm_inputs import Case, embark_case, load_inputs
+from perfmodel.validate.verdicts import Finding
+
+_STRICT = ConfigDict(frozen=True, extra="forbid")
+_MILLION = 1e6
+
+
+class Throughput(BaseModel):
+    """A row of EMBark's Table 1: operations of a sample, forward and backward."""
+
+    model_config = _STRICT
+
+    model: str
+    training_flops: float = Field(gt=0)
+
+
+class Embark(BaseModel):
+    """EMBark's Table 1."""
+
+    model_config = _STRICT
+
+    source: str
+    gpus: int
+    alpha: float
+    gradient_bytes: float
+    why: str
+    row: list[Throughput]
+
+
+class Ascend(BaseModel):
+    """Where the dependence on the ids is asked."""
+
+    model_config = _STRICT
+
+    source: str
+    chip: str
+    models: list[str]
+    batch: int
+    ids: list[str]
+    time_limit_s: float
+
+
+class OtherPapers(BaseModel):
+    """``data/paper/other_papers.toml``."""
+
+    model_config = _STRICT
+
+    embark: Embark
+    ascend: Ascend
+
+
+@lru_cache(maxsize=1)
+def load_other_papers() -> OtherPapers:
+    """The shipped inputs."""
+    path = resources.data_path("paper", "other_papers.toml")
+    try:
+        return OtherPapers.model_validate(read_toml(path, "inputs of checks"))
+    except ValidationError as error:
+        raise invalid_fields(error, "inputs of checks", str(path)) from None
+
+
+def throughput_case(model: str) -> Case:
+    """Tables of a row of Table 1, with the ids that EMBark trained on."""
+    embark, inputs = load_other_papers().embark, load_inputs()
+    conditions = inputs.embark.model_copy(update={"alpha": embark.alpha})
+    return replace(embark_case(inputs, model, embark.gpus), conditions=conditions)
+
+
+@lru_cache(maxsize=8)
+def embark_throughput(model: str) -> Finding:
+    """Samples per second of all GPUs, in millions: stored plan, the row's own operations a sample."""
+    embark = load_other_papers().embark
+    row = next(row for row in embark.row if row.model == model)
+    case = throughput_case(model)
+    evaluator = case.evaluator()
+    layers = GivenFlops(row.training_flops / (1 + BACKWARD))
+    dense = on_machine(layers, case.machine, embark.gradient_bytes)
+    step_s = CostedPlan.of(evaluator, case.plan(evaluator)).step(dense).step_s
+    samples = case.batch * case.gpus
+    value = samples / step_s / _MILLION
+    return Finding(value, f"{format_number(value)} million a second, a step of {format_time(step_s)}")
+
+
+@lru_cache(maxsize=1)
+def ascend_dependence() -> Finding:
+    """Worst over best batch of our robust mapping, over that of plain gathers: the worst table set."""
+    asked = load_other_papers().ascend
+    ids = [parse_distribution(text) for text in asked.ids]
+    found = {}
+    for model in asked.models:
+        answer = answer_on(
+            load_chip(asked.chip),
+            PlanTables.load(model, ids[0]),
+            asked.batch,
+            ids[0],
+            compared=ids[1:],
+            robust=True,
+            time_limit_s=asked.time_limit_s,
+        )
+        times = [(each.time_s, each.global_memory_s) for each in answer.sensed]
+        ours, gathered = (max(each) / min(each) for each in zip(*times, strict=True))
+        found[model] = ours, gathered
+    worst = max(found, key=lambda model: found[model][0] / found[model][1])
+    ours, gathered = found[worst]
+    words = (
+        f"{format_ratio(ours / gathered)}: {format_ratio(ours)} against {format_ratio(gathered)} ({worst})"
+    )
+    return Finding(ours / gathered, words)
