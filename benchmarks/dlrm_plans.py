@@ -1,4 +1,4 @@
-"""Writes the plans of ``perfmodel validate --dlrm`` and ``--paper``: ``python benchmarks/dlrm_plans.py [SECONDS]``.
+"""Writes the plans of ``perfmodel validate``, ``--dlrm`` and ``--paper``: ``dlrm_plans.py [SECONDS]``.
 
 The planner searches each for SECONDS (10 unless given). The plans are data, so that what is validated is the
 cost model, and does not move with the speed of the machine or with the planner.
