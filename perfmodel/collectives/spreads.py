@@ -308,7 +308,9 @@ def _carried(cells: Sequence[Curve], group: Group, law: Callable[[Group], Floats
         gpus[free] = cell.gpus
     there = np.flatnonzero(~np.isnan(residual))
     near = there[np.argmin(np.abs(np.arange(residual.size)[:, None] - there[None, :]), axis=1)]
-    return _smoothed(residual[near]), gpus[near]
+    octaves = np.abs(GRID_LOG2 - GRID_LOG2[near])
+    fade = np.exp(-octaves / load_priors().shape.fading_octaves)
+    return _smoothed(residual[near] * fade), gpus[near]
 
 
 def _same_step_shift(collective: str, reference_gpus: int, gpus: int) -> float:
