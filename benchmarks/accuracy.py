@@ -23,7 +23,7 @@ from perfmodel.report.terminal import table
 from perfmodel.schema.evidence import Backend
 from perfmodel.schema.priors import load_priors
 from perfmodel.units import format_bytes
-from perfmodel.validate import accuracy, crossover, dlrm, left_out, measured, validate
+from perfmodel.validate import Kind, accuracy, crossover, dlrm, left_out, measured, validate
 from perfmodel.validate.measured import summary
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
@@ -167,7 +167,9 @@ def crossovers() -> str:
 def claims() -> str:
     lines = []
     for v in validate(paper=True):
-        start, pad = f"{v.identifier:4} {v.verdict!s:10}  ", " " * 17
+        said = f"{v.verdict}" if v.kind is Kind.CLAIM else f"{v.verdict} ({v.kind})"
+        said = f"{v.kind}" if v.kind is Kind.COMPARISON else said
+        start, pad = f"{v.identifier:4} {said:18}  ", " " * 25
         lines += textwrap.wrap(v.claim, 100, initial_indent=start, subsequent_indent=pad)
         lines += textwrap.wrap(f"got {v.got}", 100, initial_indent=pad, subsequent_indent=pad)
     return "\n".join(lines)
@@ -201,7 +203,7 @@ TABLES: dict[str, tuple[str, Callable[[], str]]] = {
     "spreads": ("Spreads that the two say, and those in the file", spreads),
     "other-machines": ("A machine predicted from its class", other_machines),
     "crossovers": ("NCCL against NVSHMEM on 8 H200", crossovers),
-    "claims": ("Claims of arXiv 2512.05831", claims),
+    "claims": ("Claims of papers", claims),
     "mlperf-steps": ("MLPerf's training steps", lambda: mlperf_table(records(dlrm.mlperf_frame()))),
     "embark-shares": ("EMBark's communication", lambda: share_table(records(dlrm.share_frame()))),
     "embark-speedups": ("EMBark's speed-ups", lambda: speedup_table(records(dlrm.speedup_frame()))),
