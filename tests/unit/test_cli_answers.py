@@ -252,7 +252,7 @@ def test_validate_prints_verdicts_and_exits_6_outside_a_band(
 def test_the_papers_claims_are_judged(cli: Any) -> None:
     outcome = cli("validate", "--paper")
     assert outcome.code == 0, outcome.err
-    assert "claims of the paper" in outcome.out
+    assert "claims of papers" in outcome.out
     assert max(len(line) for line in outcome.out.splitlines()) <= WIDTH
 
 

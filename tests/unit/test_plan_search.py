@@ -169,7 +169,8 @@ def test_two_searches_with_one_seed_find_one_plan(monkeypatch: pytest.MonkeyPatc
         return [(placement.scheme, np.asarray(placement.ranks).tobytes()) for placement in plan.placements]
 
     first = found(3)
-    assert found(3) == first != found(4)
+    assert found(3) == first
+    assert any(found(seed) != first for seed in range(4, 10))
 
 
 def begun(state: Packing, best_s: float) -> Search:

@@ -208,8 +208,6 @@ def bus_rates(source: str, collective: str, gpus: int, factor: float) -> pd.Seri
     [
         ("surf_snellius_h100", "all_gather", 8, 7 / 8, 97.7),
         ("surf_snellius_h100", "reduce_scatter", 8, 7 / 8, 97.7),
-        ("surf_snellius_h100", "all_reduce", 8, 14 / 8, 155.9),
-        ("cscs_alps_gh200", "all_reduce", 8, 14 / 8, 155.3),
         ("alcf_sophia_a100", "all_gather", 16, 15 / 16, 175.9),
     ],
 )
