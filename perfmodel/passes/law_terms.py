@@ -204,6 +204,8 @@ def _ring_terms(case: LawCase) -> Iterator[Term]:
 
 def _product(case: LawCase, name: str, constant: float) -> str:
     number = case.value[name]
+    if name.endswith("_s"):  # an unknown that is a time itself
+        return format_time(number * constant)
     return f"{number:.3g} × {format_time(constant)} = {format_time(number * constant)}"
 
 
