@@ -18,7 +18,7 @@ from typing import Any
 
 import pandas as pd
 
-from perfmodel.report.dlrm_text import mlperf_table, share_table, speedup_table
+from perfmodel.report.dlrm_text import left_out_table, mlperf_table, share_table, speedup_table
 from perfmodel.report.terminal import table
 from perfmodel.schema.evidence import Backend
 from perfmodel.schema.priors import load_priors
@@ -204,7 +204,14 @@ TABLES: dict[str, tuple[str, Callable[[], str]]] = {
     "other-machines": ("A machine predicted from its class", other_machines),
     "crossovers": ("NCCL against NVSHMEM on 8 H200", crossovers),
     "claims": ("Claims of papers", claims),
-    "mlperf-steps": ("MLPerf's training steps", lambda: mlperf_table(records(dlrm.mlperf_frame()))),
+    "mlperf-steps": (
+        "MLPerf's training steps",
+        lambda: mlperf_table(records(dlrm.mlperf_frame()), records(dlrm.unseen_frame())),
+    ),
+    "mlperf-left-out": (
+        "MLPerf's training steps, each machine left out",
+        lambda: left_out_table(records(dlrm.unseen_frame()), records(dlrm.far_frame())),
+    ),
     "embark-shares": ("EMBark's communication", lambda: share_table(records(dlrm.share_frame()))),
     "embark-speedups": ("EMBark's speed-ups", lambda: speedup_table(records(dlrm.speedup_frame()))),
 }

@@ -1,163 +1,150 @@
-"""What might be missing where MLPerf's steps are predicted too fast: ``python benchmarks/dlrm_terms.py``.
+"""Which terms of the dense layers MLPerf's steps tell apart: ``python benchmarks/dlrm_terms.py``.
 
-Each line changes one thing, fits the share of the datasheet's rate anew on the same row, and gives predicted
-over measured of the H100 rows and A100. The first line is ``perfmodel validate --dlrm``.
+Each line changes one thing and fits the share of the datasheet's rate anew: on all kinds of steps, then
+without each machine and without 64 GPUs and more; what is left out is predicted. The first line is
+``perfmodel validate --dlrm``.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
-from math import ceil
 
-from planner_baselines import embark
+import numpy as np
 from scipy.optimize import brentq
+from scipy.stats import norm
 
+from perfmodel.model.dense import HALF_BYTES, DenseModel, Kernel, kernels_time
 from perfmodel.model.pipeline import Parts, overlapped
 from perfmodel.model.schedule import COMPUTE, Task, steady
-from perfmodel.plan.training import CostedPlan
+from perfmodel.plan.dense import PARTS
 from perfmodel.report.terminal import table
 from perfmodel.units import format_fraction
-from perfmodel.validate.dlrm import dense_of
-from perfmodel.validate.dlrm_inputs import Case, load_inputs, mlperf_case, mlperf_steps
+from perfmodel.validate.dlrm_dense import FAR_GPUS, Kind, dense_of, kinds, stored
+from perfmodel.validate.dlrm_inputs import Case, load_inputs
 
-Change = Callable[[Case, Parts], Parts]
-_GPUS = ("NVIDIA H100-SXM5-80GB", "NVIDIA A100-SXM-80GB CTS")
-_HOST_S = 3e-4
-_SLOWER = 1.2
+HELD = {"A100": "a100", "H100": "h100", "H200": "h200", "B200": "b200"}
+_MOVED = {"top": 4, "top_backward": 8}
+"""Activations as wide as a cross layer that x0 * z + x and its gradients move; 2 more are joined."""
+_SATURATION_FLOP = 8e9
+_SKEW, _SLOWER, _HOST_S = 0.03, 1.2, 3e-4
+_LEAST, _MOST, _NONE = 0.05, 5.0, "none"
 
 
 @dataclass(frozen=True)
-class Row:
-    """A measured step, what it is called here, and the plan that is costed for it."""
+class Candidate:
+    """One thing that is changed.
 
-    name: str
-    case: Case
-    measured_s: float
-    costed: CostedPlan
-
-
-def rows(planned: Callable[[Case], CostedPlan]) -> Iterator[Row]:
-    """One row of each shape: nodes × GPUs of each, then what is special. The fitted one is the first."""
-    inputs = load_inputs()
-    known = {gpu.name: gpu for gpu in inputs.gpu if gpu.name in _GPUS}
-    seen: dict[str, Row] = {}
-    for row in sorted(mlperf_steps(inputs), key=lambda row: row.system != inputs.mlperf.fit_system):
-        if row.gpu not in known:
-            continue
-        case = mlperf_case(inputs, known[row.gpu], row)
-        more = row.system.split()[0] if row.gpus > 8 else "A100" if "A100" in row.gpu else ""
-        more = "8192" if case.batch == 8192 else more
-        shape = f"{row.nodes}×{row.gpus // row.nodes} {more}".strip()
-        if shape not in seen:
-            seen[shape] = Row(shape, case, row.step_time_s, planned(case))
-    yield from seen.values()
-
-
-def ours(case: Case) -> CostedPlan:
-    """The stored plan."""
-    evaluator = case.evaluator()
-    return CostedPlan.of(evaluator, case.plan(evaluator))
-
-
-def greedy(case: Case) -> CostedPlan:
-    """EMBark's."""
-    evaluator = case.evaluator()
-    plan = embark(evaluator, case.usable_bytes(evaluator))
-    assert plan is not None
-    return CostedPlan.of(evaluator, plan)
-
-
-def waves(rows_of_tile: int, columns_of_tile: int) -> Change:
-    """Products in tiles, one for each streaming multiprocessor at a time: the last wave is not full.
-
-    Sums over the batch (gradients of weights) are split until they fill the GPU.
+    floor_s  of a dense kernel (None: the machine's);  wide  times the bytes of kernels that only move them
+    small_flop  added to the operations of every product;  together  one share of all operations, no bytes
+    skew  standard deviation of a rank's step;  slower  exchanges across nodes;  host_s  before each step
     """
 
-    def change(case: Case, parts: Parts) -> Parts:
-        m, used, ideal = case.batch, 0.0, 0.0
-        multiprocessors = int(case.evaluator().setting.machine.value("sm_count"))
-        for k, n in _products():
-            for height, width, depth in ((m, n, k), (m, k, n), (k, n, m)):
-                tiles = ceil(height / rows_of_tile) * ceil(width / columns_of_tile)
-                split = max(1, multiprocessors // tiles) if depth == m else 1
-                filled = ceil(tiles * split / multiprocessors) * multiprocessors / split
-                used += filled * rows_of_tile * columns_of_tile * depth
-                ideal += height * width * depth
-        names = ("top", "top_backward", "bottom", "bottom_backward")
-        return replace(parts, **{name: getattr(parts, name) * used / ideal for name in names})
-
-    return change
+    name: str
+    floor_s: float | None = None
+    wide: float = 0.0
+    small_flop: float = 0.0
+    together: bool = False
+    skew: float = 0.0
+    slower: float = 1.0
+    host_s: float = 0.0
 
 
-def _products() -> list[tuple[int, int]]:
-    """Inputs and outputs of every layer of DLRM-DCNv2 on 26 tables of 128."""
-    bottom, top, width, rank = (13, 512, 256, 128), (1024, 1024, 512, 256, 1), 27 * 128, 512
-    chain = (width, *top)
-    cross = [(width, rank), (rank, width)] * 3
-    return [*pairwise(bottom), *cross, *pairwise(chain)]
+CANDIDATES = (
+    Candidate("as it is"),
+    Candidate("one share of all operations", together=True),
+    Candidate("no floor of a kernel", floor_s=0.0),
+    Candidate("a floor of 9 µs", floor_s=9e-6),
+    Candidate("element-wise kernels too", wide=1.0),
+    Candidate("half of their bytes", wide=0.5),
+    Candidate("8 GFLOP more a product, no floor", floor_s=0.0, small_flop=_SATURATION_FLOP),
+    Candidate("ranks 3 % apart", skew=_SKEW),
+    Candidate("network 1.2 times as slow", slower=_SLOWER),
+    Candidate("0.3 ms more in every step", host_s=_HOST_S),
+)
 
 
-def slower(case: Case, parts: Parts) -> Parts:
-    """All exchanges of embeddings across nodes take longer."""
-    if case.gpus == case.gpus_per_node:
-        return parts
-    return replace(
-        parts, **{name: getattr(parts, name) * _SLOWER for name in ("keys", "forward", "backward")}
-    )
+def slowest(ranks: int) -> float:
+    """Expected maximum of as many normal draws, in standard deviations."""
+    x = np.linspace(-8, 8, 4001)
+    return float(np.trapezoid(x * ranks * norm.cdf(x) ** (ranks - 1) * norm.pdf(x), x))
 
 
-def as_it_is(case: Case, parts: Parts) -> Parts:
-    """Nothing is changed."""
+def _changed(candidate: Candidate, case: Case, share: float) -> Parts:
+    costed, dense = stored(case), dense_of(load_inputs(), case.machine, share)
+    parts, model = costed.parts(dense), dense.model
+    assert isinstance(model, DenseModel)
+    elements, machine = float(costed.evaluator.tables.dim.sum()), costed.evaluator.setting.machine
+    floor = machine.value("launch_floor_s") if candidate.floor_s is None else candidate.floor_s
+    rates = dense.flops_per_s, share, machine.value("local_sum_bytes_per_s"), floor
+    if candidate.together:
+        of = {"bottom": model.bottom_flops(), "top": model.top_flops(elements)}
+        for name, flops in of.items():
+            time_s = flops * case.batch / (dense.flops_per_s * share)
+            parts = replace(parts, **{name: time_s, f"{name}_backward": 2 * time_s})
+    else:
+        passes = model.passes(elements, case.batch)
+        for part in PARTS:
+            found = [Kernel(k.flops + candidate.small_flop, k.moved_bytes) for k in getattr(passes, part)]
+            if candidate.wide and part in _MOVED:
+                one = HALF_BYTES * case.batch * model.width(elements) * candidate.wide
+                found += [Kernel(0.0, 2 * one), *[Kernel(0.0, _MOVED[part] * one)] * model.layers]
+            parts = replace(parts, **{part: kernels_time(found, *rates)})
+    if case.gpus > case.gpus_per_node:
+        names = ("keys", "forward", "backward")
+        parts = replace(parts, **{name: getattr(parts, name) * candidate.slower for name in names})
     return parts
 
 
-def no_optimizer(case: Case, parts: Parts) -> Parts:
-    """Dense weights are not updated."""
-    return replace(parts, dense_update=0.0)
-
-
-def step_s(row: Row, efficiency: float, change: Change, host_s: float) -> float:
-    """Predicted step; ``host_s`` passes before each."""
-    parts = change(row.case, row.costed.parts(dense_of(load_inputs(), row.case.machine, efficiency)))
-    tasks = list(overlapped(parts))
-    if host_s:
-        tasks.append(Task("host", "host", host_s, ("update", "dense update"), (), COMPUTE))
+def step_s(candidate: Candidate, case: Case, share: float) -> float:
+    """Predicted step."""
+    tasks = list(overlapped(_changed(candidate, case, share)))
+    if candidate.host_s:
+        tasks.append(Task("host", "host", candidate.host_s, ("update", "dense update"), (), COMPUTE))
         tasks[0] = replace(tasks[0], after_previous=(*tasks[0].after_previous, "host"))
-    return steady(tasks).step_s
+    return float(steady(tasks).step_s) * (1 + candidate.skew * slowest(case.gpus))
 
 
-CASES: tuple[tuple[str, Callable[[Case], CostedPlan], Change, float], ...] = (
-    ("as it is", ours, as_it_is, 0.0),
-    ("without the dense optimizer", ours, no_optimizer, 0.0),
-    ("EMBark's greedy plans", greedy, as_it_is, 0.0),
-    ("products in tiles of 128×128", ours, waves(128, 128), 0.0),
-    ("products in tiles of 256×128", ours, waves(256, 128), 0.0),
-    ("network 1.2 times as slow", ours, slower, 0.0),
-    ("0.3 ms more in every step", ours, as_it_is, _HOST_S),
-)
+def ratios(candidate: Candidate, used: Sequence[Kind], share: float) -> np.ndarray:
+    """Predicted over measured."""
+    times = {case: step_s(candidate, case, share) for case in {kind.case for kind in used}}
+    return np.array([times[kind.case] / kind.measured_s for kind in used])
+
+
+def fitted(candidate: Candidate, used: Sequence[Kind]) -> float | None:
+    """The share at which the median ratio is 1; None where even ``_MOST`` of the rate are too slow."""
+
+    def middle(share: float) -> float:
+        return float(np.median(np.log(ratios(candidate, used, share))))
+
+    return None if middle(_MOST) > 0 else float(brentq(middle, _LEAST, _MOST, xtol=1e-4))
+
+
+def line(candidate: Candidate) -> list[str]:
+    """Share; median error of each machine, and of 64 GPUs and more, left out."""
+    every = kinds()
+    tests: list[Callable[[Kind], bool]] = [
+        lambda kind, short=short: kind.case.machine.startswith(short)  # type: ignore[misc]
+        for short in HELD.values()
+    ]
+    tests.append(lambda kind: kind.case.gpus >= FAR_GPUS)
+    share = fitted(candidate, every)
+    cells = [candidate.name, _NONE if share is None else format_fraction(share)]
+    errors = []
+    for test in tests:
+        out, without = [k for k in every if test(k)], fitted(candidate, [k for k in every if not test(k)])
+        found = np.full(len(out), np.nan) if without is None else ratios(candidate, out, without) - 1
+        errors.append(np.abs(found))
+        cells.append(_NONE if without is None else format_fraction(float(np.median(errors[-1]))))
+    machines = float(np.median(np.concatenate(errors[: len(HELD)])))
+    return [*cells, _NONE if np.isnan(machines) else format_fraction(machines)]
 
 
 def text() -> str:
     """The table."""
-    headers, lines = [], []
-    for name, planned, change, host_s in CASES:
-        found = list(rows(planned))
-        fitted = found[0]
-
-        def miss(
-            efficiency: float, row: Row = fitted, change: Change = change, host: float = host_s
-        ) -> float:
-            return step_s(row, efficiency, change, host) - row.measured_s
-
-        efficiency = float(brentq(miss, 0.05, 2.0, xtol=1e-6))
-        ratios = [step_s(row, efficiency, change, host_s) / row.measured_s for row in found]
-        order = sorted(range(len(found)), key=lambda k: (found[k].case.gpus, found[k].name))
-        headers = ["", "fitted", *(found[k].name for k in order)]
-        lines.append([name, format_fraction(efficiency), *(f"{ratios[k]:.2f}" for k in order)])
-    return table(headers, lines)
+    headers = ["", "share", *HELD, f"≥ {FAR_GPUS} GPUs", "machines"]
+    return table(headers, [line(candidate) for candidate in CANDIDATES])
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from perfmodel.errors import BadInputError, OutsideBandError
 from perfmodel.report.dlrm_text import dlrm_text
 from perfmodel.report.own_run import own_run_text
 from perfmodel.report.validation_text import verdicts_text
+from perfmodel.schema.dense import load_rates
 from perfmodel.schema.run_folders import run_folder
 from perfmodel.validate import dlrm
 from perfmodel.validate import validate as judge
@@ -89,9 +90,9 @@ def validate(
 
 def _whole_models(*, as_json: bool) -> None:
     inputs = load_inputs()
-    efficiency, fitted = dlrm.fitted_efficiency(), inputs.mlperf.fit_system
-    frames = dlrm.mlperf_frame(), dlrm.share_frame(), dlrm.speedup_frame()
-    rows, shares, speedups = (
+    efficiency = load_rates().products.value
+    frames = dlrm.mlperf_frame(), dlrm.unseen_frame(), dlrm.share_frame(), dlrm.speedup_frame()
+    rows, unseen, shares, speedups = (
         [{str(k): v for k, v in row.items()} for row in f.to_dict("records")] for f in frames
     )
     verdicts = dlrm.judge_steps()
@@ -100,9 +101,9 @@ def _whole_models(*, as_json: bool) -> None:
         emit_json(
             "validate",
             dense_efficiency=efficiency,
-            fitted_system=fitted,
             assumed={"mlperf": inputs.mlperf.why, "embark": inputs.embark.why},
             rows=rows,
+            rows_left_out=unseen,
             left_out=dlrm.left_out(),
             shares=shares,
             speedups=speedups,
@@ -110,7 +111,7 @@ def _whole_models(*, as_json: bool) -> None:
             outside=outside,
         )
     else:
-        emit(dlrm_text(efficiency, fitted, rows, dlrm.left_out(), shares, speedups, verdicts))
+        emit(dlrm_text(efficiency, rows, unseen, dlrm.left_out(), shares, speedups, verdicts))
     if outside:
         what = "verdict is not the recorded one" if len(outside) == 1 else "verdicts are not those recorded"
         raise OutsideBandError(f"{len(outside)} {what}: {', '.join(outside)}.", "see the rows marked with !")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Protocol
@@ -51,6 +51,68 @@ def cross_macs(width: float, rank: float, layers: int) -> float:
     Limits: no layers -> 0;  width 2, rank 3, 1 layer -> 12
     """
     return layers * 2.0 * width * rank
+
+
+HALF_BYTES = 2.0
+"""Bytes of an activation, a weight and a gradient in the products: half precision."""
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """What one kernel of the dense layers does: operations [FLOP] and bytes read and written [bytes]."""
+
+    flops: float
+    moved_bytes: float
+
+
+def product(m: float, k: float, n: float) -> Kernel:
+    """A product of m x k by k x n elements.
+
+        2 m k n [FLOP];   2 (m k + k n + m n) [bytes]
+
+    Source: definition; each operand is read once, and the result written once
+    Limits: 1, 1, 1 -> 2 FLOP, 6 bytes
+    """
+    return Kernel(2 * m * k * n, HALF_BYTES * (m * k + k * n + m * n))
+
+
+def kernels_time(
+    kernels: Iterable[Kernel], rate: float, share: float, bytes_per_s: float, floor_s: float
+) -> float:
+    """Time of kernels one after the other, each bound by arithmetic or by memory.
+
+        t = sum over kernels of  floor + max(flops / (rate share), bytes / bytes_per_s)   [s]
+
+    rate  of the GPU in half precision, from its datasheet [FLOP/s];  share  of it that products reach [-]
+    bytes_per_s  streamed from and to memory;  floor_s  from one kernel to the next, however small
+    Source: roofline (Williams et al., CACM 2009) with the floor of the other kernels (docs/model.md#kernels)
+    Limits: no kernels -> 0;  rows -> 0: floors and weights alone;  no floor, no bytes -> flops / (rate share)
+    """
+    return sum(floor_s + max(k.flops / (rate * share), k.moved_bytes / bytes_per_s) for k in kernels)
+
+
+@dataclass(frozen=True)
+class Passes:
+    """Kernels of the dense layers for one batch, in the parts of a step."""
+
+    bottom: tuple[Kernel, ...]
+    bottom_backward: tuple[Kernel, ...]
+    top: tuple[Kernel, ...]
+    top_backward: tuple[Kernel, ...]
+
+
+def chain(
+    rows: float, shapes: Iterable[tuple[float, float]]
+) -> tuple[tuple[Kernel, ...], tuple[Kernel, ...]]:
+    """Products of layers of (inputs, outputs) for ``rows`` samples: forward, and backward.
+
+    Backward each layer has two: gradients of its inputs, and of its weights.
+    Limits: no layers -> none
+    """
+    shapes = tuple(shapes)
+    forward = tuple(product(rows, k, n) for k, n in shapes)
+    backward = tuple(each for k, n in shapes for each in (product(rows, n, k), product(k, rows, n)))
+    return forward, backward
 
 
 class Layers(Protocol):
@@ -119,3 +181,15 @@ class DenseModel:
     def weights(self, embedding_elements: float) -> float:
         """Weights whose gradients are reduced [-]."""
         return (self.bottom_flops() + self.top_flops(embedding_elements)) / 2
+
+    def passes(self, embedding_elements: float, rows: float) -> Passes:
+        """The products of every layer for ``rows`` samples.
+
+        What else the cross layers do, element by element, is taken as part of their products.
+        Limits: no cross layers -> products of the MLPs
+        """
+        width = self.width(embedding_elements)
+        crossed = [(width, self.rank), (self.rank, width)] * self.layers
+        return Passes(
+            *chain(rows, pairwise(self.bottom)), *chain(rows, [*crossed, *pairwise((width, *self.top))])
+        )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from perfmodel.errors import BadInputError
-from perfmodel.model.dense import DenseModel, GivenFlops, Layers, update_bytes
+from perfmodel.model.dense import BACKWARD, DenseModel, GivenFlops, Layers, kernels_time, update_bytes
 from perfmodel.model.pipeline import dense_time
 from perfmodel.schema.dense import DenseFile, load_dense, load_rates
 from perfmodel.units import parse_flops, parse_time
@@ -16,13 +16,19 @@ MOST_FLOPS, MOST_S = 1e18, 3600.0
 """Of dense layers: operations of a sample forward, and the time of a batch [s]."""
 
 
+PARTS = ("bottom", "bottom_backward", "top", "top_backward")
+"""Parts of a step that the dense layers take."""
+
+
 @dataclass(frozen=True)
 class Dense:
     """Dense layers on some GPU.
 
-    flops_per_s  of the datasheet, at the precision of training;  efficiency  share of it that is reached [-]
+    flops_per_s  of the datasheet, at the precision of training
+    efficiency  share of it that products reach; of given operations, that all layers together reach [-]
     gradient_bytes  of one gradient in the all-reduce [bytes]
     name  of shipped layers or of a file; "" where operations were given
+    error  relative error of the dense time, two standard deviations [-]
     """
 
     model: Layers
@@ -30,12 +36,19 @@ class Dense:
     efficiency: float
     gradient_bytes: float
     name: str = ""
+    error: float = 0.0
 
-    def forward_s(self, elements: float, batch: float, again: float) -> tuple[float, float]:
-        """Bottom and top, forward, for ``batch`` samples [s]; ``again`` is of the backward pass."""
-        flops = self.model.bottom_flops(), self.model.top_flops(elements)
-        bottom, top = (dense_time(each * batch, self.flops_per_s, self.efficiency) for each in flops)
-        return bottom, top
+    def times(self, elements: float, batch: float, bytes_per_s: float, floor_s: float) -> dict[str, float]:
+        """Each of ``PARTS`` for ``batch`` samples [s].
+
+        bytes_per_s, floor_s  of the GPU's kernels; of given operations, of which no kernel is known, unused
+        """
+        if not isinstance(self.model, DenseModel):
+            top = dense_time(self.model.top_flops(elements) * batch, self.flops_per_s, self.efficiency)
+            return dict(zip(PARTS, (0.0, 0.0, top, BACKWARD * top), strict=True))
+        found = self.model.passes(elements, batch)
+        rates = self.flops_per_s, self.efficiency, bytes_per_s, floor_s
+        return {part: kernels_time(getattr(found, part), *rates) for part in PARTS}
 
     def reduced_bytes(self, elements: float) -> float:
         """Gradients of all weights [bytes]."""
@@ -51,10 +64,12 @@ class DenseTime:
     """Dense layers of which only the time is known: of one batch on one GPU, forward and backward [s]."""
 
     time_s: float
+    error = 0.0
 
-    def forward_s(self, elements: float, batch: float, again: float) -> tuple[float, float]:
-        """All after the embeddings; the forward part of it where the backward takes ``again`` as long."""
-        return 0.0, self.time_s / (1 + again)
+    def times(self, elements: float, batch: float, bytes_per_s: float, floor_s: float) -> dict[str, float]:
+        """All after the embeddings, a third of it forward, in each of ``PARTS`` [s]."""
+        top = self.time_s / (1 + BACKWARD)
+        return dict(zip(PARTS, (0.0, 0.0, top, BACKWARD * top), strict=True))
 
     def reduced_bytes(self, elements: float) -> float:
         """Nothing: weights are not known."""
@@ -114,4 +129,6 @@ def on_machine(
             f"give their time for a batch, forward and backward, e.g. {_OPTION} 3ms; "
             f"known: {', '.join(each.machine for each in rates.gpu)}.",
         )
-    return Dense(model, rate.flops_per_s, efficiency or rates.efficiency.value, gradient_bytes, name)
+    known = rates.products if isinstance(model, DenseModel) else rates.efficiency
+    share = efficiency or known.value
+    return Dense(model, rate.flops_per_s, share, gradient_bytes, name, known.error)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.model import bands
-from perfmodel.model.dense import BACKWARD
 from perfmodel.model.pipeline import Parts, forward_overlapped, in_line, overlapped
 from perfmodel.model.schedule import Steady, alone, steady
 from perfmodel.passes.steps import StepRow
 from perfmodel.plan.cost import Evaluator, StepCost
+from perfmodel.plan.dense import PARTS as DENSE_PARTS
 from perfmodel.plan.dense import Dense, DenseTime
 from perfmodel.plan.loads import Loads
 from perfmodel.plan.placement import Plan
@@ -123,15 +123,24 @@ class CostedPlan:
         return (steady if self.training else alone)(tasks if overlap else in_line(tasks))
 
     def band(self, dense: Dense | DenseTime, time: float) -> tuple[float, float]:
-        """95 % band of the overlapped step [s]: fabric and kernels err apart, the dense time is exact.
+        """95 % band of the overlapped step [s]: fabric, kernels and dense layers err apart.
 
         time  ``step(dense).step_s``
         """
         ends = []
-        for end in ("low_s", "high_s"):
+        for end, other in (("low_s", 1 - dense.error), ("high_s", 1 + dense.error)):
             moved = [self.step(dense, _one_end(end, comm)).step_s - time for comm in (True, False)]
-            ends.append(float(bands.quadrature(*moved)))
+            moved.append(self._with_dense(dense, other) - time)
+            both = bands.quadrature(moved[0], moved[1])
+            ends.append(float(bands.quadrature(both, moved[2])))
         return time - ends[0], time + ends[1]
+
+    def _with_dense(self, dense: Dense | DenseTime, over: float) -> float:
+        """The overlapped step with dense layers that take ``over`` times as long [s]."""
+        parts = self.parts(dense)
+        moved = replace(parts, **{name: getattr(parts, name) * over for name in DENSE_PARTS})
+        tasks = (overlapped if self.training else forward_overlapped)(moved)
+        return (steady if self.training else alone)(tasks).step_s
 
 
 def _one_end(end: str, communication: bool) -> Pick:
@@ -240,16 +249,23 @@ class WholeStep:
 
 def _dense_times(evaluator: Evaluator, dense: Dense | DenseTime, training: bool) -> dict[str, float]:
     elements = float(evaluator.tables.dim.sum())
-    again = BACKWARD if training else 0.0
-    bottom, top = dense.forward_s(elements, evaluator.batch, again)
+    machine = evaluator.setting.machine
+    rates = machine.value("local_sum_bytes_per_s"), machine.value("launch_floor_s")
+    times = dense.times(elements, evaluator.batch, *rates)
+    if not training:
+        times = _forward(dense, times)
     return {
-        "bottom": bottom,
-        "bottom_backward": again * bottom,
-        "top": top,
-        "top_backward": again * top,
+        **times,
         "dense_reduce": _reduce_time(evaluator, dense.reduced_bytes(elements)) if training else 0.0,
         "dense_update": _update_time(evaluator, dense, elements) if training else 0.0,
     }
+
+
+def _forward(dense: Dense | DenseTime, times: dict[str, float]) -> dict[str, float]:
+    """The times of a forward pass alone; a given time is all of it."""
+    if isinstance(dense, DenseTime):
+        return {**times, "top": dense.time_s, "top_backward": 0.0}
+    return {**times, "bottom_backward": 0.0, "top_backward": 0.0}
 
 
 def _reduce_time(evaluator: Evaluator, size: float) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from statistics import median
 from typing import Any
 
 from perfmodel.report.projection_text import band
@@ -12,11 +13,13 @@ from perfmodel.units import format_count, format_fraction, format_ratio, format_
 from perfmodel.validate import Verdict
 from perfmodel.validate.dlrm_inputs import load_inputs
 
+_NAME = 20
+
 
 def dlrm_text(
     efficiency: float,
-    fitted: str,
     rows: Sequence[Mapping[str, Any]],
+    unseen: Sequence[Mapping[str, Any]],
     left_out: Mapping[str, str],
     shares: Sequence[Mapping[str, Any]],
     speedups: Sequence[Mapping[str, Any]],
@@ -24,14 +27,15 @@ def dlrm_text(
 ) -> str:
     """The whole screen."""
     assumed = (
-        f"Fitted on one row ({fitted}, marked =): dense layers reach {format_fraction(efficiency)} of the "
-        "datasheet's half-precision rate. All else is predicted."
+        f"Fitted on all rows but L40S: matrix products reach {format_fraction(efficiency)} of the "
+        "datasheet's half-precision rate. All else is predicted. Left out: the ratio where the row's "
+        "own machine informed nothing; the marks (! outside the band) and verdicts are of that."
     )
     inputs = load_inputs()
     conditions = [paragraph(f"Assumed: {each.why}.") for each in (inputs.mlperf, inputs.embark)]
     parts = [
         "MLPerf DLRM-DCNv2, a training step\n" + paragraph(assumed) + "\n" + conditions[0],
-        mlperf_table(rows),
+        mlperf_table(rows, unseen),
         "Not predicted\n" + facts(list(left_out.items()), indent=1),
         share_table(shares),
         speedup_table(speedups),
@@ -41,8 +45,8 @@ def dlrm_text(
     return "\n\n".join(parts)
 
 
-def mlperf_table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Measured, predicted, band and ratio of every row; ! outside the band, = the fitted one."""
+def mlperf_table(rows: Sequence[Mapping[str, Any]], unseen: Sequence[Mapping[str, Any]]) -> str:
+    """Measured, predicted, band and ratio of every row, and the ratio with its machine left out."""
     lines = [
         [
             _short(str(row["system"])),
@@ -53,19 +57,51 @@ def mlperf_table(rows: Sequence[Mapping[str, Any]]) -> str:
             format_time(row["predicted_s"]),
             band(row["low_s"], row["high_s"]),
             f"{row['ratio']:.2f}",
-            "=" if row["fitted"] else "" if row["inside"] else "!",
+            f"{other['ratio']:.2f}",
+            "" if other["inside"] else "!",
         ]
-        for row in rows
+        for row, other in zip(rows, unseen, strict=True)
     ]
-    headers = ["system", "GPUs", "nodes", "batch", "measured", "predicted", "95 % band", "ratio", ""]
-    return table(headers, lines, left=(0, 8), drop=(6, 3))
+    headers = [
+        "system",
+        "GPUs",
+        "nodes",
+        "batch",
+        "measured",
+        "predicted",
+        "95 % band",
+        "ratio",
+        "left out",
+        "",
+    ]
+    return table(headers, lines, left=(0, 9), drop=(3, 2))
+
+
+def left_out_table(rows: Sequence[Mapping[str, Any]], far: Sequence[Mapping[str, Any]]) -> str:
+    """Each machine, and many GPUs, predicted with what the others set; all machines last."""
+    rows = [row for row in rows if row["fitted"]]
+    groups = {
+        name: [r for r in rows if r["machine"] == name] for name in sorted({r["machine"] for r in rows})
+    }
+    groups |= {"64 GPUs and more": list(far), "all machines": rows}
+    lines = []
+    for name, found in groups.items():
+        over = sorted(row["ratio"] for row in found)
+        error = median(abs(ratio - 1) for ratio in over)
+        inside = sum(bool(row["inside"]) for row in found) / len(found)
+        ends = f"{over[0]:.2f} – {over[-1]:.2f}"
+        cells = [f"{median(over):.2f}", ends, format_fraction(error), format_fraction(inside)]
+        lines.append([name, format_count(len(found)), *cells])
+    headers = ["left out", "rows", "ratio", "from – to", "median error", "inside 95 %"]
+    return table(headers, lines)
 
 
 def _short(system: str) -> str:
     """The round and the model, without the maker."""
     words = system.split()
     kept = words[:1] + words[2:] if len(words) > 2 else words
-    return " ".join(kept).replace("xFusion FusionServer ", "").replace("GIGABYTE ", "")
+    name = " ".join(kept).replace("xFusion FusionServer ", "").replace("GIGABYTE ", "").replace("NVIDIA ", "")
+    return name if len(name) <= _NAME else name[: _NAME - 1] + "…"
 
 
 def share_table(shares: Sequence[Mapping[str, Any]]) -> str:

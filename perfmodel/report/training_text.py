@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from perfmodel.model.dense import DenseModel
 from perfmodel.plan.dense import Dense, DenseTime
 from perfmodel.plan.training import WholeStep
 from perfmodel.report.projection_text import band
@@ -71,7 +72,14 @@ def _dense(whole: WholeStep) -> str:
     text = f"{format_time(whole.dense_s)} a batch on each GPU, {_origin(whole.dense, whole)}"
     if whole.reduced_bytes:
         text += f"; their gradients, {format_bytes(whole.reduced_bytes, binary=False)}, are all-reduced"
-    return facts([("Dense", text + ". The band leaves its error out.")])
+    return facts([("Dense", text + _error(whole.dense))])
+
+
+def _error(dense: Dense | DenseTime) -> str:
+    """What of its error is in the band."""
+    if not dense.error:
+        return ". The band leaves its error out."
+    return f". The band has an error of {format_fraction(dense.error)} of it."
 
 
 def _origin(dense: Dense | DenseTime, whole: WholeStep) -> str:
@@ -85,9 +93,11 @@ def _origin(dense: Dense | DenseTime, whole: WholeStep) -> str:
     backward = ", twice that backward" if whole.training else ""
     what = f"{dense.name}: " if dense.name else ""
     after = "" if dense.name else ", all after the embeddings"
-    efficiency = load_rates().efficiency
+    rates, known = load_rates(), isinstance(dense.model, DenseModel)
+    evidence = (rates.products if known else rates.efficiency).evidence
     return (
-        f"{what}{format_flops(whole.forward_flops)} a sample forward{backward}{after}, at "
-        f"{format_fraction(dense.efficiency)} of {format_flops(dense.flops_per_s)}/s (datasheet; the share "
-        f"is {efficiency.evidence}, from one MLPerf step of 8 H100)"
+        f"{what}{format_flops(whole.forward_flops)} a sample forward{backward}{after}, "
+        f"{'products ' if known else ''}at {format_fraction(dense.efficiency)} of "
+        f"{format_flops(dense.flops_per_s)}/s (datasheet; the share is {evidence}, "
+        "from MLPerf's training steps)"
     )

@@ -35,11 +35,15 @@ class DenseFile(BaseModel):
 
 
 class Efficiency(BaseModel):
-    """Share of a GPU's datasheet rate that dense layers reach [-]."""
+    """Share of a GPU's datasheet rate that is reached [-].
+
+    error  relative error of the dense time that rests on it, two standard deviations [-]
+    """
 
     model_config = _STRICT
 
     value: float = Field(gt=0, le=1)
+    error: float = Field(ge=0, lt=1)
     evidence: Evidence
     source: str
 
@@ -55,10 +59,15 @@ class GpuRate(BaseModel):
 
 
 class DenseRates(BaseModel):
-    """``data/dlrm/rates.toml``."""
+    """``data/dlrm/rates.toml``.
+
+    products  reached by the matrix products of layers that are known;  efficiency  by all layers together,
+    where only their operations are
+    """
 
     model_config = _STRICT
 
+    products: Efficiency
     efficiency: Efficiency
     gpu: list[GpuRate]
 

@@ -1,14 +1,13 @@
 """Training steps of whole models that others measured, predicted: MLPerf's and EMBark's.
 
 Embeddings are costed like any plan (``perfmodel.plan``) and go into the overlap pipeline beside the dense
-layers (``model.pipeline``). One number is fitted, on one row: the share of the datasheet's rate that these
-layers reach.
+layers (``model.pipeline``). One number is fitted: the share of the datasheet's rate that matrix products
+reach (``validate.dlrm_dense``). Verdicts are on steps of machines that did not inform it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -16,13 +15,14 @@ import numpy as np
 
 from perfmodel.errors import BadInputError
 from perfmodel.plan.alike import Alike, best_alike
-from perfmodel.plan.dense import Dense, from_file
+from perfmodel.plan.dense import Dense
 from perfmodel.plan.training import CostedPlan, WholeStep, embedding_communication_s
-from perfmodel.schema.dense import load_dense
 from perfmodel.units import format_fraction, format_ratio
+from perfmodel.validate.dlrm_dense import FAR, FAR_GPUS, dense_of, left_out_shares, stored
 from perfmodel.validate.dlrm_inputs import (
     Case,
     Inputs,
+    Measured,
     embark_case,
     load_inputs,
     mlperf_case,
@@ -34,13 +34,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 BASELINE = "table-row-wise"
-_LEAST_EFFICIENCY, _TOLERANCE = 0.01, 1e-6
-
-
-@lru_cache(maxsize=32)
-def _stored(case: Case) -> CostedPlan:
-    evaluator = case.evaluator()
-    return CostedPlan.of(evaluator, case.plan(evaluator))
 
 
 @lru_cache(maxsize=32)
@@ -53,56 +46,50 @@ def _baseline(case: Case) -> CostedPlan:
     return CostedPlan.of(evaluator, found.plan)
 
 
-def dense_of(inputs: Inputs, machine: str, efficiency: float) -> Dense:
-    """The dense layers on the GPU of a machine."""
-    return replace(from_file(load_dense(inputs.dense), machine), efficiency=efficiency)
-
-
-@lru_cache(maxsize=1)
-def fitted_efficiency() -> float:
-    """The share of the datasheet rate at which the fitted row's step is the measured one.
-
-    Limits: the embeddings alone take longer than the measured step -> BadInputError
-    """
-    from scipy.optimize import brentq
-
-    inputs = load_inputs()
-    row = next(row for row in mlperf_steps(inputs) if row.system == inputs.mlperf.fit_system)
-    gpu = next(gpu for gpu in inputs.gpu if gpu.name == row.gpu)
-    planned = _stored(mlperf_case(inputs, gpu, row))
-
-    def miss(efficiency: float) -> float:
-        found = planned.step(dense_of(inputs, gpu.machine, efficiency))
-        return float(found.step_s - row.step_time_s)
-
-    if miss(1.0) > 0:
-        raise BadInputError(f"{row.system} is faster than its embeddings alone.", "check the stored plan.")
-    return float(brentq(miss, _LEAST_EFFICIENCY, 1.0, xtol=_TOLERANCE))
-
-
 @lru_cache(maxsize=1)
 def mlperf_frame() -> pd.DataFrame:
-    """Every row that can be predicted: measured_s, predicted_s, low_s, high_s, ratio, inside, fitted,
-    embedding_s (all steps of the tables), dense_s, communication_s, exposed_s.
+    """Every row that can be predicted, at the shipped share: measured_s, predicted_s, low_s, high_s, ratio,
+    inside, fitted, embedding_s (all steps of the tables), dense_s, communication_s, exposed_s.
     """
+    return _frame(lambda case: None)
+
+
+@lru_cache(maxsize=1)
+def unseen_frame() -> pd.DataFrame:
+    """The same, each row at the share of the other machines, as of one that informed nothing."""
+    shares = left_out_shares()
+    return _frame(lambda case: shares.get(case.machine))
+
+
+@lru_cache(maxsize=1)
+def far_frame() -> pd.DataFrame:
+    """Rows of ``FAR_GPUS`` and more at the share of those of fewer."""
+    share = left_out_shares()[FAR]
+    return _frame(lambda case: share, lambda row: row.gpus >= FAR_GPUS)
+
+
+def _frame(
+    share: Callable[[Case], float | None], wanted: Callable[[Measured], bool] = lambda row: True
+) -> pd.DataFrame:
     import pandas as pd
 
-    inputs, efficiency = load_inputs(), fitted_efficiency()
+    inputs = load_inputs()
     known = {gpu.name: gpu for gpu in inputs.gpu}
     found: dict[Case, dict[str, float]] = {}
     out = []
     for row in mlperf_steps(inputs):
-        if row.gpu not in known:
+        if row.gpu not in known or not wanted(row):
             continue
         gpu = known[row.gpu]
         case = mlperf_case(inputs, gpu, row)
         if case not in found:
-            found[case] = _predicted(case, dense_of(inputs, gpu.machine, efficiency))
+            found[case] = _predicted(case, dense_of(inputs, gpu.machine, share(case)))
         times, measured = found[case], row.step_time_s
         out.append(
             {
                 "system": row.system,
                 "gpu": row.gpu,
+                "machine": gpu.machine,
                 "gpus": row.gpus,
                 "nodes": row.nodes,
                 "global_batch": row.global_batch,
@@ -110,14 +97,14 @@ def mlperf_frame() -> pd.DataFrame:
                 **times,
                 "ratio": times["predicted_s"] / measured,
                 "inside": times["low_s"] <= measured <= times["high_s"],
-                "fitted": row.system == inputs.mlperf.fit_system,
+                "fitted": not gpu.unlike,
             }
         )
     return pd.DataFrame(out)
 
 
 def _predicted(case: Case, dense: Dense) -> dict[str, float]:
-    whole = WholeStep.of(_stored(case), dense)
+    whole = WholeStep.of(stored(case), dense)
     found, parts = whole.found, whole.parts
     return {
         "predicted_s": found.step_s,
@@ -138,7 +125,7 @@ def left_out() -> dict[str, str]:
 
 
 def _embark_dense(inputs: Inputs) -> Dense:
-    return dense_of(inputs, inputs.embark.machine, fitted_efficiency())
+    return dense_of(inputs, inputs.embark.machine)
 
 
 @lru_cache(maxsize=1)
@@ -181,7 +168,7 @@ def speedup_frame() -> pd.DataFrame:
     dense, out = _embark_dense(inputs), []
     for model in inputs.embark.models:
         case = embark_case(inputs, model, max(inputs.embark.gpus))
-        base, planned = _baseline(case), _stored(case)
+        base, planned = _baseline(case), stored(case)
         times = {
             "serial_s": base.step(dense, overlap=False).step_s,
             "overlap_s": base.step(dense).step_s,
@@ -198,23 +185,20 @@ def _error(rows: pd.DataFrame, share: float) -> Finding:
     return Finding(value, f"{format_fraction(value)} of {len(rows)} rows")
 
 
-def _of_h100(several: bool) -> pd.DataFrame:
-    """Rows of H100 whose GPUs, nodes or batch are not those of the fitted row."""
-    rows = mlperf_frame()
-    fitted = rows[rows["fitted"]].iloc[0]
-    alike = np.logical_and.reduce([rows[name] == fitted[name] for name in ("gpus", "nodes", "global_batch")])
-    mine: pd.DataFrame = rows[rows["gpu"].str.contains("H100") & ((rows["nodes"] > 1) == several) & ~alike]
-    return mine
+def _unseen(machines: tuple[str, ...], share: float) -> Finding:
+    rows = unseen_frame()
+    return _error(rows[rows["machine"].isin(machines)], share)
 
 
 def _others() -> Finding:
-    rows = mlperf_frame()
-    return _error(rows[~rows["gpu"].str.contains("H100")], 1.0)
+    """The worst machine's median."""
+    found = [_unseen((name,), 0.5) for name in ("a100-sxm-ib", "h200-sxm-ib", "b200-sxm-ib")]
+    return max(found, key=lambda each: each.value or 0.0)
 
 
 def _inside() -> Finding:
-    rows = mlperf_frame()
-    rows = rows[~rows["fitted"]]
+    rows = unseen_frame()
+    rows = rows[rows["fitted"]]
     value = float(rows["inside"].mean())
     return Finding(value, f"{format_fraction(value)} of {len(rows)} rows")
 
@@ -235,9 +219,10 @@ def _speedup(of: Callable[[pd.Series[float]], float]) -> Finding:
 
 
 CHECKS: dict[str, Callable[[], Finding]] = {
-    "mlperf_node": lambda: _error(_of_h100(False), 0.5),
-    "mlperf_nodes": lambda: _error(_of_h100(True), 0.5),
+    "mlperf_h100": lambda: _unseen(("h100-sxm-ib",), 0.5),
+    "mlperf_far": lambda: _error(far_frame(), 0.5),
     "mlperf_others": _others,
+    "mlperf_unlike": lambda: _unseen(("l40s-pcie",), 1.0),
     "mlperf_inside": _inside,
     "embark_share_8": lambda: _share(0),
     "embark_share_128": lambda: _share(1),

@@ -36,7 +36,6 @@ class MlperfChecks(Conditions):
 
     model: str
     rows: str
-    fit_system: str
 
 
 class EmbarkChecks(Conditions):
@@ -56,6 +55,7 @@ class Gpu(BaseModel):
 
     name: str
     machine: str
+    unlike: str = ""  # why its rows inform no fit
 
 
 class LeftOut(BaseModel):
@@ -140,6 +140,11 @@ class Measured:
     nodes: int
     global_batch: int
     step_time_s: float
+
+    @property
+    def round(self) -> str:
+        """Of MLPerf: v3.1."""
+        return self.system.split()[0]
 
 
 def mlperf_steps(inputs: Inputs) -> list[Measured]:

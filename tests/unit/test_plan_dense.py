@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,6 @@ from perfmodel.schema.dense import list_dense, load_dense, load_rates
 from perfmodel.schema.machine import list_machines, load_machine
 from perfmodel.schema.workload import Table, TableSet
 from perfmodel.units import format_flops, parse_flops
-from perfmodel.validate.dlrm import fitted_efficiency
 
 TABLES = "rows,dim,pooling,name\n1000000,64,10,big\n1000,64,2,small\n1000000,64,5,other\n"
 H100 = "h100-sxm-ib"
@@ -53,9 +53,10 @@ def test_a_name_a_file_operations_and_a_time(tmp_path: Path) -> None:
     given = dense_of("32MFLOP", H100)
     assert isinstance(given, Dense) and given.reduced_bytes(7) == 32e6 / 2 * 2
     assert given.updated_bytes(7, 4) == 16e6 * (2 + 2 + 2 * (4 + 4))
-    assert given.forward_s(7, 100, 2.0) == (0, pytest.approx(32e8 / (989.4e12 * 0.42)))
+    assert given.times(7, 100, 1.0, 1.0)["top"] == pytest.approx(32e8 / (989.4e12 * 0.434))
+    assert given.times(7, 100, 1.0, 1.0)["top_backward"] == pytest.approx(64e8 / (989.4e12 * 0.434))
     assert dense_of("3ms", H100) == DenseTime(0.003)
-    assert DenseTime(0.003).forward_s(7, 100, 2.0) == (0, pytest.approx(0.001))
+    assert DenseTime(0.003).times(7, 100, 1.0, 1.0)["top"] == pytest.approx(0.001)
 
 
 @pytest.mark.parametrize(
@@ -79,8 +80,22 @@ def test_every_shipped_machine_has_a_rate_and_every_shipped_model_is_read() -> N
     assert [load_dense(name).name for name in list_dense()] == list_dense()
 
 
-def test_the_shipped_efficiency_is_the_fitted_one() -> None:
-    assert load_rates().efficiency.value == pytest.approx(fitted_efficiency(), abs=0.002)
+def test_given_operations_take_what_the_layers_of_dcnv2_take_together() -> None:
+    """8 H100, 6912 samples each."""
+    machine, dense = load_machine(H100), dense_of("dlrm-dcnv2", H100)
+    assert isinstance(dense, Dense)
+    elements, batch = 26 * 128, 6912
+    times = dense.times(elements, batch, machine.value("local_sum_bytes_per_s"), FLOOR)
+    flops = 3 * batch * (dense.model.bottom_flops() + dense.model.top_flops(elements))
+    reached = flops / (sum(times.values()) * dense.flops_per_s)
+    assert load_rates().efficiency.value == pytest.approx(reached, abs=0.005)
+
+
+def test_the_error_of_the_dense_time_is_in_the_band() -> None:
+    named = dense_of("32MFLOP", H100)
+    assert isinstance(named, Dense) and named.error > 0
+    found, exact = whole(True, named), whole(True, replace(named, error=0.0))
+    assert found.low_s < exact.low_s and found.high_s > exact.high_s
 
 
 def whole(training: bool, dense: Dense | DenseTime, gpus: int = 16) -> WholeStep:
@@ -141,8 +156,8 @@ def test_the_page_has_the_whole_step(model: str, capsys: pytest.CaptureFixture[s
         block = out[: out.index("Bound by")]
         assert max(len(line) for line in block.splitlines()) <= int(columns)
         plain = " ".join(out.split())
-        assert "The band leaves its error out." in " ".join(block.split())
-        for said in ("With dense layers:", "exposed", "critical path", "MFLOP a sample", "42.0 %", "band"):
+        assert "The band has an error of 26.0 % of it." in " ".join(block.split())
+        for said in ("With dense layers:", "exposed", "critical path", "MFLOP a sample", "49.0 %", "band"):
             assert said in plain, said
     assert run([*words, "--dense", "3ms"]) == 0
     assert "as given: forward and backward" in " ".join(capsys.readouterr().out.split())

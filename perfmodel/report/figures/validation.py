@@ -55,7 +55,8 @@ def held_out_points(machine: str) -> dict[str, pd.DataFrame]:
     """What the shipped data can be asked without a new fit of laws: frames for ``validation``, by kind.
 
     Every size of this machine, on 8 GPUs, left out of its curve (1 s); two-node clusters that informed no
-    fit; more nodes than a fit saw, of all machines, as data/validation keeps them; training steps of MLPerf.
+    fit; more nodes than a fit saw, of all machines, as data/validation keeps them; training steps of MLPerf,
+    each machine predicted with what the others set.
     Limits: a machine without a preferred calibration -> without its sizes
     """
     frames = {}
@@ -65,8 +66,8 @@ def held_out_points(machine: str) -> dict[str, pd.DataFrame]:
     large = left_out.stored_large_left_out()
     many, few = large[large["gpus"] >= _MANY_GPUS], large[large["gpus"] < _MANY_GPUS]
     frames |= {f"{_gpus_of(part)}: {_LARGE}": part for part in (few, many)}
-    steps = dlrm.mlperf_frame()
-    steps = steps[~steps["fitted"]].rename(columns={"measured_s": "time_s"})
+    steps = dlrm.unseen_frame()
+    steps = steps.drop(columns="machine").rename(columns={"measured_s": "time_s"})
     frames[_STEPS] = steps.assign(error=steps["ratio"] - 1)
     return frames
 
