@@ -10,7 +10,6 @@ import numpy as np
 
 from perfmodel.units import format_fraction
 from perfmodel.validate import accuracy
-from perfmodel.validate.paper import figure_9_least, figure_9_most
 from perfmodel.validate.verdicts import Finding
 
 if TYPE_CHECKING:
@@ -61,8 +60,6 @@ CHECKS: dict[str, Callable[[], Finding]] = {
     "other_cluster_bulk": lambda: _error(_sized(_ring(), "bulk"), 0.5),
     "other_cluster_rest": lambda: _error(_sized(_ring(), "floor", "middle"), 0.5),
     "other_cluster_inside": lambda: _inside(_other_cluster()),
-    "figure_9_least": figure_9_least,
-    "figure_9_most": figure_9_most,
     "two_nodes_bulk": lambda: _error(_sized(_two_nodes(), "bulk"), 0.5),
     "two_nodes_middle": lambda: _error(_sized(_two_nodes(), "middle"), 0.5),
     "two_nodes_floor": lambda: _error(_sized(_two_nodes(), "floor"), 0.5),

@@ -14,6 +14,7 @@ from perfmodel import resources
 from perfmodel.errors import BadInputError
 from perfmodel.schema.constants import load_scenario_file
 from perfmodel.schema.machine import list_machines, load_machine
+from perfmodel.validate.measured import shipped_samples
 from perfmodel.validate.verdicts import load_claims
 
 MACHINES = list_machines()
@@ -83,3 +84,38 @@ def test_a_spread_is_a_small_number(text: str, tmp_path: Path) -> None:
     path.write_text(source.replace("log_sd = 0.33", f"log_sd = {text}"), encoding="utf-8")
     with pytest.raises(BadInputError, match="log_sd"):
         load_machine(path)
+
+
+@pytest.mark.parametrize(
+    ("source", "ids", "clock", "collectives"),
+    [
+        ("TensorRT-LLM", "aic_customar.*trtllm", "graph", ["all_reduce"]),
+        ("SGLang", "aic_customar.*sglang", "graph", ["all_reduce"]),
+        ("vLLM", "aic_customar.*vllm", "graph", ["all_reduce"]),
+        ("NCCL all-gather", "aic_(?!gb200_nvl72).*_nccl", "stream", ["all_gather", "reduce_scatter"]),
+    ],
+)
+def test_launch_floors_are_those_of_the_shipped_samples(
+    source: str, ids: str, clock: str, collectives: list[str]
+) -> None:
+    path = resources.data_path("kernels", "published_kernels.csv")
+    with path.open(encoding="utf-8") as lines:
+        (row,) = (
+            row
+            for row in csv.DictReader(lines)
+            if row["key"] == "launch_floor_us" and source in row["source"]
+        )
+    samples = shipped_samples()
+    rows = samples[
+        samples["source_id"].astype(str).str.match(ids)
+        & (samples["clock"] == clock)
+        & (samples["gpus"] == 2)
+        & (samples["nodes"] == 1)
+        & (samples["payload_bytes"] <= 4096)
+        & samples["collective"].isin(collectives)
+        & samples["flag"].isin(["", "ok"])
+        & ~samples["in_place"]
+    ]
+    floors = 1e6 * rows.groupby(["source_id", "collective"], observed=True)["time_s"].min()
+    assert floors.min() == pytest.approx(float(row["low"]), abs=0.01)
+    assert floors.max() == pytest.approx(float(row["high"]), abs=0.01)
