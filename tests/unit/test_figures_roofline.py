@@ -84,7 +84,7 @@ def test_a_ceiling_has_its_name_where_no_line_is() -> None:
 
 def test_the_sentence_follows_the_data() -> None:
     small, large = block(roofline(asked())), block(roofline(asked(batch=1_000_000)))
-    assert "the launch floor takes 54.0 % of the time" in small.title
+    assert "the launch floor takes 54.6 % of the time" in small.title
     assert "launch floor" not in large.title and "of what a gather of long rows reaches" in large.title
     slow = block(roofline(asked(overrides={"gather_bytes_per_s": 1e12})))
     assert slow.title != small.title
