@@ -15,13 +15,13 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.stats import norm
 
-from perfmodel.model.dense import HALF_BYTES, DenseModel, Kernel, kernels_time
+from perfmodel.model.dense import HALF_BYTES, DenseKernel, DenseModel, kernels_time
 from perfmodel.model.pipeline import Parts, overlapped
 from perfmodel.model.schedule import COMPUTE, Task, steady
 from perfmodel.plan.dense import PARTS
 from perfmodel.report.terminal import table
 from perfmodel.units import format_fraction
-from perfmodel.validate.dlrm_dense import FAR_GPUS, Kind, dense_of, kinds, stored
+from perfmodel.validate.dlrm_dense import FAR_GPUS, SystemKind, dense_of, kinds, stored
 from perfmodel.validate.dlrm_inputs import Case, load_inputs
 
 HELD = {"A100": "a100", "H100": "h100", "H200": "h200", "B200": "b200"}
@@ -86,10 +86,12 @@ def _changed(candidate: Candidate, case: Case, share: float) -> Parts:
     else:
         passes = model.passes(elements, case.batch)
         for part in PARTS:
-            found = [Kernel(k.flops + candidate.small_flop, k.moved_bytes) for k in getattr(passes, part)]
+            found = [
+                DenseKernel(k.flops + candidate.small_flop, k.moved_bytes) for k in getattr(passes, part)
+            ]
             if candidate.wide and part in _MOVED:
                 one = HALF_BYTES * case.batch * model.width(elements) * candidate.wide
-                found += [Kernel(0.0, 2 * one), *[Kernel(0.0, _MOVED[part] * one)] * model.layers]
+                found += [DenseKernel(0.0, 2 * one), *[DenseKernel(0.0, _MOVED[part] * one)] * model.layers]
             parts = replace(parts, **{part: kernels_time(found, *rates)})
     if case.gpus > case.gpus_per_node:
         names = ("keys", "forward", "backward")
@@ -106,13 +108,13 @@ def step_s(candidate: Candidate, case: Case, share: float) -> float:
     return float(steady(tasks).step_s) * (1 + candidate.skew * slowest(case.gpus))
 
 
-def ratios(candidate: Candidate, used: Sequence[Kind], share: float) -> np.ndarray:
+def ratios(candidate: Candidate, used: Sequence[SystemKind], share: float) -> np.ndarray:
     """Predicted over measured."""
     times = {case: step_s(candidate, case, share) for case in {kind.case for kind in used}}
     return np.array([times[kind.case] / kind.measured_s for kind in used])
 
 
-def fitted(candidate: Candidate, used: Sequence[Kind]) -> float | None:
+def fitted(candidate: Candidate, used: Sequence[SystemKind]) -> float | None:
     """The share at which the median ratio is 1; None where even ``_MOST`` of the rate are too slow."""
 
     def middle(share: float) -> float:
@@ -124,7 +126,7 @@ def fitted(candidate: Candidate, used: Sequence[Kind]) -> float | None:
 def line(candidate: Candidate) -> list[str]:
     """Share; median error of each machine, and of 64 GPUs and more, left out."""
     every = kinds()
-    tests: list[Callable[[Kind], bool]] = [
+    tests: list[Callable[[SystemKind], bool]] = [
         lambda kind, short=short: kind.case.machine.startswith(short)  # type: ignore[misc]
         for short in HELD.values()
     ]

@@ -58,14 +58,14 @@ HALF_BYTES = 2.0
 
 
 @dataclass(frozen=True)
-class Kernel:
+class DenseKernel:
     """What one kernel of the dense layers does: operations [FLOP] and bytes read and written [bytes]."""
 
     flops: float
     moved_bytes: float
 
 
-def product(m: float, k: float, n: float) -> Kernel:
+def product(m: float, k: float, n: float) -> DenseKernel:
     """A product of m x k by k x n elements.
 
         2 m k n [FLOP];   2 (m k + k n + m n) [bytes]
@@ -73,11 +73,11 @@ def product(m: float, k: float, n: float) -> Kernel:
     Source: definition; each operand is read once, and the result written once
     Limits: 1, 1, 1 -> 2 FLOP, 6 bytes
     """
-    return Kernel(2 * m * k * n, HALF_BYTES * (m * k + k * n + m * n))
+    return DenseKernel(2 * m * k * n, HALF_BYTES * (m * k + k * n + m * n))
 
 
 def kernels_time(
-    kernels: Iterable[Kernel], rate: float, share: float, bytes_per_s: float, floor_s: float
+    kernels: Iterable[DenseKernel], rate: float, share: float, bytes_per_s: float, floor_s: float
 ) -> float:
     """Time of kernels one after the other, each bound by arithmetic or by memory.
 
@@ -95,15 +95,15 @@ def kernels_time(
 class Passes:
     """Kernels of the dense layers for one batch, in the parts of a step."""
 
-    bottom: tuple[Kernel, ...]
-    bottom_backward: tuple[Kernel, ...]
-    top: tuple[Kernel, ...]
-    top_backward: tuple[Kernel, ...]
+    bottom: tuple[DenseKernel, ...]
+    bottom_backward: tuple[DenseKernel, ...]
+    top: tuple[DenseKernel, ...]
+    top_backward: tuple[DenseKernel, ...]
 
 
 def chain(
     rows: float, shapes: Iterable[tuple[float, float]]
-) -> tuple[tuple[Kernel, ...], tuple[Kernel, ...]]:
+) -> tuple[tuple[DenseKernel, ...], tuple[DenseKernel, ...]]:
     """Products of layers of (inputs, outputs) for ``rows`` samples: forward, and backward.
 
     Backward each layer has two: gradients of its inputs, and of its weights.

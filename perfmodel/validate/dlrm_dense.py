@@ -34,7 +34,7 @@ def dense_of(inputs: Inputs, machine: str, share: float | None = None) -> Dense:
 
 
 @dataclass(frozen=True)
-class Kind:
+class SystemKind:
     """Measured steps of one case in one round: the median of its systems [s]."""
 
     case: Case
@@ -43,7 +43,7 @@ class Kind:
 
 
 @lru_cache(maxsize=1)
-def kinds() -> tuple[Kind, ...]:
+def kinds() -> tuple[SystemKind, ...]:
     """What informs the share: all kinds of the GPUs that may."""
     inputs = load_inputs()
     known = {gpu.name: gpu for gpu in inputs.gpu if not gpu.unlike}
@@ -51,7 +51,7 @@ def kinds() -> tuple[Kind, ...]:
     for row in mlperf_steps(inputs):
         if row.gpu in known:
             found[mlperf_case(inputs, known[row.gpu], row), row.round].append(row.step_time_s)
-    return tuple(Kind(case, name, float(np.median(times))) for (case, name), times in found.items())
+    return tuple(SystemKind(case, name, float(np.median(times))) for (case, name), times in found.items())
 
 
 def fitted_share(informs: Callable[[Case], bool] = lambda case: True) -> float:

@@ -14,8 +14,8 @@ import pytest
 from perfmodel.cli import run
 from perfmodel.errors import BadInputError
 from perfmodel.model.dense import (
+    DenseKernel,
     DenseModel,
-    Kernel,
     chain,
     cross_macs,
     kernels_time,
@@ -69,17 +69,17 @@ DENSE = Dense(DCNV2, 1e15, 0.5, 2)
 
 
 def test_a_product_reads_and_writes_each_operand_once() -> None:
-    assert product(1, 1, 1) == Kernel(2, 6)
-    assert product(2, 3, 5) == Kernel(60, 2 * (6 + 15 + 10))
+    assert product(1, 1, 1) == DenseKernel(2, 6)
+    assert product(2, 3, 5) == DenseKernel(60, 2 * (6 + 15 + 10))
 
 
 def test_kernels_are_bound_by_arithmetic_or_memory_and_have_a_floor() -> None:
     """100 FLOP at 10/s x 0.5: 20 s; 60 bytes at 2/s: 30 s; floors of 1 s."""
-    fast, wide = Kernel(100, 10), Kernel(0, 60)
+    fast, wide = DenseKernel(100, 10), DenseKernel(0, 60)
     assert kernels_time([fast, wide], 10, 0.5, 2, 1) == 20 + 30 + 2
     assert kernels_time([], 10, 0.5, 2, 1) == 0
-    assert kernels_time([Kernel(100, 0)], 10, 0.5, 2, 0) == 100 / 5
-    assert kernels_time([Kernel(0, 0)], 10, 0.5, 2, 1) == 1
+    assert kernels_time([DenseKernel(100, 0)], 10, 0.5, 2, 0) == 100 / 5
+    assert kernels_time([DenseKernel(0, 0)], 10, 0.5, 2, 1) == 1
 
 
 def test_passes_have_all_operations() -> None:
