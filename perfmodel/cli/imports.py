@@ -32,7 +32,11 @@ _SHOWN_UNREAD = 5
 
 def import_(
     logs: Annotated[
-        list[Path], typer.Argument(help="Logs: nccl-tests text or -J JSON, NVSHMEM perftest, CSV.")
+        list[Path],
+        typer.Argument(
+            help="Logs: nccl-tests text or -J JSON, NVSHMEM perftest, CSV with the columns collective, "
+            "payload_bytes, gpus and time_s (others may be added: docs/formats.md)."
+        ),
     ],
     machine: Annotated[
         str | None,

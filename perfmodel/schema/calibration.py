@@ -108,6 +108,10 @@ class Curve(BaseModel):
         return f"t = (({alpha})^{p:.3g} + (S / {beta})^{p:.3g})^(1/{p:.3g})"
 
 
+_LONGEST_S = 10.0  # of one step of a collective
+_MOST = 1e15  # bytes a second of one link; ratios are far below
+
+
 class Law(BaseModel):
     """Fitted unknowns of one law: logarithms with covariance, so that relative errors carry over."""
 
@@ -131,6 +135,13 @@ class Law(BaseModel):
             raise ValueError(f"{n} names need {n} values and a {n} x {n} log_covariance")
         if not all(math.isfinite(v) for row in rows for v in row):
             raise ValueError("log_covariance must be finite")
+        if negative := [i for i in range(n) if rows[i][i] < 0]:
+            at = negative[0]
+            raise ValueError(f"log_covariance[{at}][{at}] is a variance and cannot be {rows[at][at]:g}")
+        for name, value in zip(self.names, self.values, strict=True):
+            most = _LONGEST_S if name.endswith("_s") and not name.endswith("per_s") else _MOST
+            if value > most:
+                raise ValueError(f"{name}: at most {most:g}, not {value:g}")
         if unknown := [c for c in self.collectives if c not in COLLECTIVES]:
             raise ValueError(f"unknown collectives {unknown}")
         return self

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -19,6 +21,7 @@ from perfmodel.fit.links import LAW_TIMES, Cell, fit_law, step_constants
 from perfmodel.fit.shipped import fit_entry, load_plan
 from perfmodel.model.laws import Group
 from perfmodel.schema.calibration import (
+    Law,
     list_calibrations,
     load_calibration,
     read_calibration,
@@ -185,7 +188,7 @@ def test_unordered_anchors_are_refused(tmp_path: Path) -> None:
 def test_a_law_with_other_unknowns_is_to_be_fitted_again(tmp_path: Path, change: str) -> None:
     document = _document()
     law = document["laws"][0]  # type: ignore[index]
-    law["names"][-1] = "first_step_s"
+    law["names"][-1] = "first_step_bytes_per_s"
     if change == "one less":
         law.update({name: law[name][:-1] for name in ("names", "values")})
         law["log_covariance"] = [row[:-1] for row in law["log_covariance"][:-1]]
@@ -230,3 +233,35 @@ def test_a_floor_that_the_samples_do_not_tell_is_not_printed() -> None:
     )
     assert "floor unknown" in vague.formula() and "µs" not in vague.formula()
     assert "unknown" not in curve.formula()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("nic_bytes_per_s", 1e300, "nic_bytes_per_s: at most 1e\\+15, not 1e\\+300"),
+        ("network_s", 11.0, "network_s: at most 10, not 11"),
+    ],
+)
+def test_a_law_that_no_link_obeys_is_refused(name: str, value: float, said: str) -> None:
+    law = shipped_law()
+    with pytest.raises(ValueError, match=said):
+        Law.model_validate(law | {"values": [value if n == name else v for n, v in pairs(law)]})
+
+
+def test_a_negative_variance_is_refused() -> None:
+    law = shipped_law()
+    rows = [list(row) for row in law["log_covariance"]]
+    rows[2][2] = -5.0
+    with pytest.raises(ValueError, match=r"log_covariance\[2\]\[2\] is a variance"):
+        Law.model_validate(law | {"log_covariance": rows})
+
+
+def shipped_law() -> dict[str, Any]:
+    """The all-to-all's law of a shipped calibration, as its file has it."""
+    found = load_calibration("h100-sxm-ib/nccl-2.29.2-stream").law("all_to_all")
+    assert found is not None
+    return found.model_dump(mode="json")
+
+
+def pairs(law: dict[str, Any]) -> Iterator[tuple[str, float]]:
+    yield from zip(law["names"], law["values"], strict=True)
