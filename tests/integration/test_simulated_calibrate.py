@@ -18,6 +18,8 @@ from perfmodel.cli import measuring
 
 __all__ = ["ranks"]  # fixtures
 
+pytestmark = pytest.mark.usefixtures("signals")
+
 
 def test_a_whole_run(ranks: Ranks, cli: Any, tmp_path: Path) -> None:
     """4 µs and 2 GB/s at 2 ranks: the bus carries half of it."""
