@@ -35,7 +35,7 @@ def import_(
         list[Path],
         typer.Argument(
             help="Logs: nccl-tests text or -J JSON, NVSHMEM perftest, CSV with the columns collective, "
-            "payload_bytes, gpus and time_s (others may be added: docs/formats.md)."
+            "payload_bytes, gpus and time_s."
         ),
     ],
     machine: Annotated[
