@@ -63,7 +63,7 @@ def test_unknown_commands_and_options_are_bad_input(cli: Any) -> None:
 
 
 def test_exit_codes_follow_the_exception(cli: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    import perfmodel.schema.machine as machines
+    from perfmodel.cli import catalogue
 
     def fail_with(error: BaseException) -> Any:
         def broken() -> list[str]:
@@ -77,7 +77,7 @@ def test_exit_codes_follow_the_exception(cli: Any, monkeypatch: pytest.MonkeyPat
         (ZeroDivisionError("oops"), 1, "this is a bug in perfmodel"),
     ]
     for error, code, text in cases:
-        monkeypatch.setattr(machines, "list_machines", fail_with(error))
+        monkeypatch.setattr(catalogue, "list_machines", fail_with(error))
         outcome = cli("machines")
         assert (outcome.code, outcome.out) == (code, "")
         assert text in outcome.err
