@@ -141,7 +141,7 @@ def _one(typed: str) -> tuple[str, str]:
         os.chdir(folder)
         try:
             return typed, answer(shlex.split(typed), folder)
-        except Exception as error:
+        except Exception as error:  # what a command raises is its answer
             return typed, f"raised {error!r}"
 
 
