@@ -36,6 +36,14 @@ OPERATIONS = {
 """Names that nccl-tests and NVSHMEM give, and ours."""
 
 
+_SUMS = {
+    **dict.fromkeys(("all_reduce", "reduce_scatter"), True),
+    **dict.fromkeys(("all_gather", "all_to_all", "broadcast"), False),
+}
+"""Whether a collective reduces: logs name its operation. Bus factors alone do not tell an all-to-all from a
+reduce-scatter; nccl-tests names an operation for ``sendrecv`` too, which has none."""
+
+
 class UnreadLine(NamedTuple):
     """A line that looked like data and was not used, and why."""
 
@@ -158,6 +166,11 @@ def why_unusable(row: LoggedRow) -> str:
         return "0 bytes: nothing was sent"
     if row.redop not in ("", "none", "sum", "-1"):
         return f"reduction '{row.redop}': only sum is modelled"
+    if row.redop in ("none", "sum") and row.run.operation in _SUMS:
+        sums = _SUMS[row.run.operation]
+        if sums != (row.redop == "sum"):
+            does = "sums" if sums else "sums nothing"
+            return f"reduction '{row.redop}', but {row.run.operation} {does}: wrong collective"
     return _why_bandwidths_disagree(row, time_s)
 
 

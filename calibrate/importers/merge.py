@@ -23,7 +23,7 @@ from calibrate.importers.logged_rows import (
 from calibrate.importers.nccl_json import read_nccl_json
 from calibrate.importers.nccl_text import read_nccl_text
 from calibrate.importers.nvshmem_text import buffer_sizes, looks_like_nvshmem, read_nvshmem_text
-from calibrate.importers.samples_csv import looks_like_csv, read_samples_csv
+from calibrate.importers.samples_csv import foreign_separator, looks_like_csv, read_samples_csv
 from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import SAMPLE_OPERATIONS, Clock
 from perfmodel.schema.files import read_bounded
@@ -148,6 +148,8 @@ def read_text(text: str, file: str) -> Reading:
         return read_nccl_json(text.lstrip("\ufeff"), file)
     if looks_like_csv(text.lstrip("\ufeff")):
         return read_samples_csv(text, file)
+    if names := foreign_separator(text.lstrip("\ufeff")):
+        return Reading(unread=[UnreadLine(file, 0, "", f"{names} between its fields: write commas")])
     reading = read_nvshmem_text(text, file) if looks_like_nvshmem(text) else read_nccl_text(text, file)
     for row in reading.rows:
         if not row.run.operation_text:  # the file name is the last resort: all_gather_8x_h100.log

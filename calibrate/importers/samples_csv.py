@@ -21,6 +21,7 @@ from calibrate.importers.logged_rows import (
     parse_printed,
 )
 from perfmodel.schema.evidence import Backend, Clock
+from perfmodel.schema.files import SEPARATORS
 
 REQUIRED = ("collective", "payload_bytes", "gpus", "time_s")
 _RUN_COLUMNS = (
@@ -42,6 +43,15 @@ def looks_like_csv(text: str) -> bool:
             names = [name.strip() for name in line.split(",")]
             return all(name in names for name in REQUIRED)
     return False
+
+
+def foreign_separator(text: str) -> str:
+    """What our header has between its names instead of commas: ``semicolons``; "" for any other line."""
+    first = next((line for line in text.splitlines() if line.strip()), "")
+    for sign, names in SEPARATORS.items():
+        if all(name in [part.strip() for part in first.split(sign)] for name in REQUIRED):
+            return names
+    return ""
 
 
 def read_samples_csv(text: str, file: str) -> Reading:

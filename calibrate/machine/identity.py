@@ -111,18 +111,26 @@ def gpu_machine(names: Iterable[str], network: str = "") -> tuple[str, str]:
             "choose with CUDA_VISIBLE_DEVICES, for example CUDA_VISIBLE_DEVICES=0,1",
         )
     name = kinds[0]
-    words = words_of(name)
-    card = bool(words & {"pcie", "nvl"})
-    fitting = [
-        item
-        for item in list_machines()
-        if gpu_class(item) <= words and not (card and load_machine(item).nvlink_domain_gpus > 1)
-    ]
+    fitting = shipped_with(name)
     if not fitting:
         return f"gpu-{slug(name)}", f"no shipped machine has the GPU {name}: values come from this run"
     chosen = min(fitting, key=lambda item: _network_order(item, network))
     others = [item for item in fitting if item != chosen]
     return chosen, f"also possible: --machine {' or '.join(others)}" if others else ""
+
+
+def shipped_with(gpu: str) -> list[str]:
+    """The shipped machines that have this GPU.
+
+    Limits: one that is not known, or a PCIe card of a machine with an NVLink domain -> none
+    """
+    words = words_of(gpu)
+    card = bool(words & {"pcie", "nvl"})
+    return [
+        item
+        for item in list_machines()
+        if gpu_class(item) <= words and not (card and load_machine(item).nvlink_domain_gpus > 1)
+    ]
 
 
 def _network_order(machine: str, network: str) -> tuple[bool, bool, str]:

@@ -12,6 +12,7 @@ from perfmodel.cli.output import SCHEMA_VERSION, plain
 from perfmodel.report.page.assemble import block_data, page_html
 from perfmodel.report.picture_files import SCALE, write_pictures
 from perfmodel.report.static import WIDTH, printed
+from perfmodel.schema.files import cell
 
 if TYPE_CHECKING:
     from perfmodel.cli.figure_source import FoundFigure
@@ -51,5 +52,9 @@ def write_figure(
 
 def _csv(block: Block) -> str:
     what, out = told(block), io.StringIO()
-    csv.writer(out, lineterminator="\n").writerows([what["columns"], *what["rows"]])
+    csv.writer(out, lineterminator="\n").writerows([what["columns"], *map(_cells, what["rows"])])
     return out.getvalue()
+
+
+def _cells(row: list[Any]) -> list[Any]:
+    return [cell(value) if isinstance(value, str) else value for value in row]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from calibrate.importers import ImportResult, UnreadLine, import_logs
-from calibrate.machine.identity import gpu_class, words_of
+from calibrate.machine.identity import gpu_class, shipped_with, words_of
 from perfmodel.cli.options import ClockOption, JsonOption
 from perfmodel.cli.output import check_target, emit, emit_json, free_name, note, numberless, warn, warn_all
 from perfmodel.collectives.choose import choose_calibration
@@ -118,7 +118,7 @@ def _machine_for(name: str | None, result: ImportResult) -> Machine:
     if name is not None:
         return load_machine(name)
     gpu = result.stack[0].gpu
-    fitting = [item for item in list_machines() if gpu_class(item) <= words_of(gpu)]
+    fitting = shipped_with(gpu)
     if len(fitting) == 1:
         note(f"machine: {fitting[0]} (the only shipped one with a {gpu})")
         return load_machine(fitting[0])
@@ -132,22 +132,25 @@ def _machine_for(name: str | None, result: ImportResult) -> Machine:
 def doubt_gpu(gpu: str, machine: Machine, *, force: bool) -> list[str]:
     """A warning when the logs may be of another GPU than the machine's.
 
-    Limits: the machine's own GPU -> nothing; another shipped machine's -> BadInputError, or ``force``
+    Limits: the machine's own GPU, or a file's that its name or title names -> nothing; any other with a
+            shipped machine -> BadInputError, or ``force``
     """
-    found = words_of(gpu)
     if not gpu:
         return [f"the logs do not name their GPU: they are taken to be of {machine.name}"]
-    classes = {name: gpu_class(name) for name in list_machines()}
-    own = words_of(machine.name if machine.name in classes else f"{machine.name} {machine.title}")
-    named = [words for words in classes.values() if words <= found]
-    if any(words <= own for words in named):
+    shipped, fitting = machine.name in list_machines(), shipped_with(gpu)
+    if machine.name in fitting:
         return []
+    if not shipped:
+        own = words_of(f"{machine.name} {machine.title}")
+        kinds = [gpu_class(name) for name in fitting]
+        told = {word for word in own if any(c.isdigit() for c in word)} & words_of(gpu)
+        if any(words <= own for words in kinds) or (not kinds and told):
+            return []
     text = f"the logs are of {gpu}, and {machine.name} is another machine ({machine.title})"
-    if not named and found & {word for word in own if any(c.isdigit() for c in word)}:
-        return []
-    if named and machine.name in classes and not force:
-        fitting = ", ".join(name for name, words in classes.items() if words <= found)
-        raise BadInputError(text + ".", f"--machine {fitting}; or --force to take them all the same.")
+    if shipped and not force:
+        name = " or ".join(fitting)
+        instead = f"--machine {name}" if fitting else "--machine FILE.toml for a machine with that GPU"
+        raise BadInputError(text + ".", f"{instead}; or --force to take them all the same.")
     return [text]
 
 

@@ -18,6 +18,7 @@ from perfmodel.plan.training import WholeStep
 from perfmodel.report.projection_text import band, origin
 from perfmodel.report.terminal import command_lines, facts, paragraph, sides, table, unbroken
 from perfmodel.report.training_text import whole_text
+from perfmodel.schema.files import cell
 from perfmodel.units import (
     counted,
     format_bytes,
@@ -338,7 +339,7 @@ def plan_csv(answer: Planned) -> str:
         scheme = placement.scheme
         writer.writerow(
             [
-                e.tables.names[t],
+                cell(e.tables.names[t]),
                 f"{e.tables.rows[t]:.0f}",
                 f"{e.tables.dim[t]:.0f}",
                 shardings[t],

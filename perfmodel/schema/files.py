@@ -128,7 +128,32 @@ def csv_lines(text: str, where: str) -> list[tuple[int, list[str]]]:
         ) from None
     if not lines:
         raise BadInputError(f"{where} is empty.", expected(where))
+    check_separator(lines[0][1], where)
     return lines
+
+
+SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
+"""Signs that stand where a CSV file has commas, by name."""
+
+
+def check_separator(header: Sequence[str], where: str) -> None:
+    """Limits: one field that holds several, with other signs than commas between -> BadInputError"""
+    names = [name for sign, name in SEPARATORS.items() if len(header) == 1 and sign in header[0]]
+    if names:
+        raise BadInputError(
+            f"{where} has {names[0]} between its fields.",
+            "write commas between them and points in numbers: a spreadsheet saves so as CSV (comma).",
+        )
+
+
+def cell(text: str) -> str:
+    """A name as a field of a CSV file: a spreadsheet would run one that begins like a formula.
+
+    Limits: ``=cmd`` -> ``'=cmd``; numbers and other words -> as they are
+    Source: OWASP, CSV injection
+    """
+    begins = text[:1] in ("=", "@", "\t", "\r") or (text[:1] in ("+", "-") and bool(set("=|(!") & set(text)))
+    return f"'{text}" if begins else text
 
 
 def first_line(text: str) -> str:

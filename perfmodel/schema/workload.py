@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -49,6 +50,7 @@ _SUFFIX = ".toml"
 _FILE_SUFFIXES = (".csv", ".json", ".yaml", ".yml", ".toml")
 _WHAT = "table file"
 _READ = ".csv, .json, .yaml, .yml or .toml"
+_OLD_NUMBER = re.compile(r"[-+]?0[0-9_]+$|.*:")  # 010 is 8 in YAML 1.1, and 1:30:00 is 5400
 _WHOLE = ("rows", "dim", "count")
 _MOST_TABLES = 100_000
 _MOST_ROWS = 2**53
@@ -351,6 +353,18 @@ def _read_yaml(path: Path) -> Mapping[str, Any]:
                 seen.add(str(key.value))
             return node
 
+    def plain_number(loader: Any, node: Any) -> Any:
+        """Limits: what YAML 1.1 reads as octal or to the base 60 -> YAMLError"""
+        if _OLD_NUMBER.match(node.value):
+            raise yaml.YAMLError(
+                f"line {node.start_mark.line + 1}: {node.value} is octal or to the base 60 in YAML 1.1; "
+                "write a decimal number"
+            )
+        kind = node.tag.rsplit(":", 1)[-1]
+        return getattr(yaml.SafeLoader, f"construct_yaml_{kind}")(loader, node)
+
+    for kind in ("int", "float"):
+        Loader.add_constructor(f"tag:yaml.org,2002:{kind}", plain_number)
     text = read_text(path, _WHAT)
     try:
         document = yaml.load(text, Loader=Loader)

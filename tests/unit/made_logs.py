@@ -25,7 +25,8 @@ def line(size: int, time_us: float, gpus: int = 8, op: str = "all_gather", *, wr
     factor = {"all_reduce": 2 * (gpus - 1) / gpus, "broadcast": 1.0}.get(op, (gpus - 1) / gpus)
     algbw = size / time_us / 1e3
     half = f"{time_us:8.2f} {algbw:7.2f} {algbw * factor:7.2f}"
-    return f"{size:12d} {size // 4:12d}     float    none      -1 {half}  {wrong:>6} {half}     N/A"
+    redop = " sum" if op in ("all_reduce", "reduce_scatter") else "none"
+    return f"{size:12d} {size // 4:12d}     float    {redop}      -1 {half}  {wrong:>6} {half}     N/A"
 
 
 def new_log(

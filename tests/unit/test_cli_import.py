@@ -100,7 +100,7 @@ def test_logs_of_another_gpu(cli: Any, tmp_path: Path) -> None:
     forced = cli("import", log, "--machine", "h100-sxm-ib", "--force")
     assert forced.code == 0 and "warning: the logs are of NVIDIA H200" in forced.err
     odd = cli("import", csv_log(tmp_path / "x.csv", gpu="NVIDIA X900"), "--machine", "h100-sxm-ib")
-    assert odd.code == 0 and "warning: the logs are of NVIDIA X900" in odd.err
+    assert odd.code == 2 and "the logs are of NVIDIA X900" in odd.err and "--force" in odd.err
 
 
 def test_every_shipped_machine_knows_its_own_gpu() -> None:

@@ -36,7 +36,9 @@
 
   function csv(block) {
     const cell = (value) => {
-      const text = value === null ? "" : String(value);
+      let text = value === null ? "" : String(value);
+      const formula = /^[=@\t\r]/.test(text) || /^[+-].*[=|(!]/.test(text);  // a spreadsheet would run it
+      if (typeof value === "string" && formula) text = "'" + text;
       return /[",\n\r]/.test(text) ? '"' + text.replaceAll('"', '""') + '"' : text;
     };
     return [block.columns, ...block.rows].map((row) => row.map(cell).join(",")).join("\n") + "\n";
