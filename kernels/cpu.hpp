@@ -38,7 +38,7 @@ constexpr int kWarp = 32;
 constexpr size_t kStackBytes = 64 * 1024;
 constexpr double kSpinLimit_s = 20;  // a wait for another process takes no longer
 
-enum Result { kOk = 0, kStuck = 1, kNoMemory = 2, kSharedTooLarge = 3 };
+enum Result { kOk = 0, kStuck = 1, kNoMemory = 2, kSharedTooLarge = 3, kTrapped = 4 };
 
 struct Meeting {  // of the lanes of one mask: they exchange values and leave together
   unsigned mask = 0, arrived = 0, exited = 0, generation = 0;
@@ -65,7 +65,7 @@ struct Block {
   int threads = 0, live = 0, at = 0;
   int arrived = 0;
   unsigned generation = 0;
-  bool moved = false, spinning = false;
+  bool moved = false, spinning = false, trapped = false;
   jmp_buf scheduler;
   void (*body)(void*) = nullptr;
   void* arguments = nullptr;
@@ -161,6 +161,12 @@ inline void spin() {
   yield();
 }
 
+// The launch ends here: no thread of it goes on.
+inline void trap() {
+  block.trapped = true;
+  for (;;) yield();
+}
+
 inline int order_of(int turn, int threads, unsigned long long& state, int* shuffled) {
   if (order == 0) return turn;
   if (order == 1) return threads - 1 - turn;
@@ -193,6 +199,7 @@ inline int run_block(unsigned long long& state, int* shuffled) {
       block.at = index;
       thread_index = fiber.thread;
       resume(fiber);
+      if (block.trapped) return kTrapped;
     }
     if (block.moved) {
       spinning_since = 0;
@@ -237,6 +244,7 @@ inline int run_grid(dim3 grid, dim3 size, size_t shared_bytes, void (*body)(void
     block_index = {index % grid.x, index / grid.x % grid.y, index / grid.x / grid.y};
     std::memset(dynamic_shared, 0xA5, shared_bytes);
     block.live = threads;
+    block.trapped = false;
     block.arrived = 0;
     for (int w = 0; w < warps; ++w) block.warps[w].used = 0;
     for (int t = 0; t < threads; ++t) {

@@ -178,6 +178,15 @@ __device__ inline void store_once(void* to, const Bytes<N>& value) {
 
 // ---- what went wrong ------------------------------------------------------------------------------------
 
+// Ends the launch: what it was given breaks a rule of its callers, and going on would write somewhere.
+__device__ inline void trap() {
+#if PM_GPU
+  asm volatile("trap;");
+#else
+  pm_cpu::trap();
+#endif
+}
+
 // Ids out of range add nothing to a bag and are counted: a kernel that meets one never stays silent.
 struct Faults {
   u64 count;  // ids out of range

@@ -17,6 +17,15 @@ struct Piece {
   i32 padding;
 };
 
+template <int BYTES>
+struct Unsigned {
+  using Type = u32;
+};
+template <>
+struct Unsigned<8> {
+  using Type = u64;
+};
+
 // How the L2 cache is asked to treat rows: hot ones stay, others go first.
 struct Keeping {
   u64 hot, cold;
@@ -148,15 +157,17 @@ struct RowStream {
 
   __device__ inline static u32 slot_of(i32 i) { return u32(i) % DEPTH * kSlot; }
 
-  // Ask for the i-th row; beyond the last id for none.
+  // Ask for the i-th row; beyond the last id for none. Ids of 8 bytes are rows beyond 2^32 too.
   __device__ inline void ask(i32 i) {
     const Id id = id_in(held + u32(i) % (2 * kTurn) * sizeof(Id));
     const bool real = i < count && u64(i64(id)) < row_count;
     if (!real && i < count && reports) report(faults, start + i64(i) * step);
-    const u8* at = rows + u64(real ? u32(id) : 0u) * row_bytes;
+    using Number = typename Unsigned<sizeof(Id)>::Type;
+    const Number row = real ? Number(id) : Number(0);
+    const u8* at = rows + u64(row) * row_bytes;
     for (int c = 0; c < CHUNKS; ++c)
       copy_async<WIDTH, HOT>(slots + slot_of(i) + c * kWarp * WIDTH, at + c * LANES * WIDTH,
-                             real && (c == 0 || c * LANES * WIDTH < inside), u32(id) < hot_rows ? keep.hot : keep.cold);
+                             real && (c == 0 || c * LANES * WIDTH < inside), row < hot_rows ? keep.hot : keep.cold);
     if constexpr (kInt8)
       for (int byte = 0; byte < 8; byte += kTail)
         copy_async<kTail>(tails + u32(i) % DEPTH * (kWarp * 8) + byte, at + tail_at + byte, real);

@@ -7,7 +7,8 @@
 // that already run.
 //
 // state: the ticket and a word for each tile, all 0 before the launch. The scan leaves them used; a later
-// kernel clears them with clear_words, so that each call finds them as the first did, in a graph too.
+// kernel clears them with clear_words, so that each call finds them as the first did, in a graph too. A state
+// that was not cleared hands out tickets beyond the last tile: such a launch stops, and writes nothing outside.
 //
 // Source of the method: Merrill, Garland, "Single-pass parallel prefix scan with decoupled look-back" (2016)
 //
@@ -91,6 +92,7 @@ __device__ inline void scan_tile(i64 n, u64* state, Load load, Store store) {
   const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
   if (threadIdx.x == 0) ticket = atomicAdd(state, 1ull);
   __syncthreads();
+  if (ticket * kScanTile >= u64(n)) trap();
   const i64 tile = i64(ticket), first = tile * kScanTile + warp * (kWarp * kScanRows) + lane;
   Value value[kScanRows];
   u64 sum[kScanRows], of_warp = 0;

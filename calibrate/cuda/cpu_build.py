@@ -35,6 +35,7 @@ RESULTS = {
     1: "waits for ever: a barrier that not all of its threads reach, or a signal that does not come",
     2: "found no memory for its threads",
     3: "asks for more shared memory than a GPU has",
+    4: "stopped itself: it was given what would let it write outside its memory",
 }
 
 

@@ -92,7 +92,7 @@ class GatherPool:
 
     batch    B, samples of a call;  pooling  ids of a bag to expect: decides how bags lie on the GPU
     plan     how they lie, for all classes, instead of what ``choose`` finds
-    Limits: D and B as large as memory; at most 2^32 rows of a table, less than 4 GiB apart, and 2^31 - 2 ids
+    Limits: D and B as large as memory; any number of rows, less than 4 GiB apart, and at most 2^31 - 2 ids
             and bags; unknown words, weights with max -> BadInputError
     """
 

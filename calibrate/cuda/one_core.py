@@ -95,6 +95,12 @@ class OneCore:
             )
         if max(tables.row_bytes) > MOST_IDS:
             raise BadInputError("rows of 2 GiB cannot be looked up.", "cut the tables into columns.")
+        rows = max(shape.rows for shape in shapes)
+        if rows > MOST_IDS:
+            raise BadInputError(
+                f"a table of {rows} rows cannot be looked up by work lists.",
+                f"at most {MOST_IDS} rows of a table; gather_pool takes more.",
+            )
         self._pooling = POOLINGS.index(pooling)
         self._descriptors = tables.descriptors(batch)
         self._items, self._starts = _work_list(plan, tables.device)

@@ -11,7 +11,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from cuda_memory import POISON, assert_guards_hold, poison  # noqa: E402
+from cuda_memory import POISON, assert_guards_hold, guarded, poison  # noqa: E402
 from oracles.kernels import bucketize as reference  # noqa: E402
 
 from calibrate.cuda import launch as launching  # noqa: E402
@@ -21,7 +21,7 @@ from calibrate.cuda.gpu_build import ARCHITECTURES, compile_cubin  # noqa: E402
 from calibrate.cuda.permute import Permuter, permute  # noqa: E402
 from calibrate.cuda.split import Shard, Split, make_split, row_wise  # noqa: E402
 from calibrate.passes import lookup  # noqa: E402
-from perfmodel.errors import BadInputError  # noqa: E402
+from perfmodel.errors import BadInputError, PerfmodelError  # noqa: E402
 
 CPU = torch.device("cpu")
 
@@ -127,6 +127,22 @@ def test_a_tile_looks_back_to_the_last_one_that_knows(known: int) -> None:
     launching.launch(scan.SCAN_LENGTHS, CPU, 1, scan.THREADS, [lengths, count, state, offsets])
     assert offsets[tile * scan.TILE :].tolist() == list(range(5050, 5050 + scan.TILE + 1))
     assert int(state[1 + tile]) == -(2**63) + 5050 + scan.TILE
+
+
+def test_a_scan_with_a_used_state_stops_itself() -> None:
+    count = 3 * scan.TILE - 5
+    lengths = torch.ones(count, dtype=torch.int32)
+    offsets, memory = guarded(torch.zeros(count + 1, dtype=torch.int64))
+    state, around = guarded(scan.new_state(count, CPU))
+    state.zero_()
+    scan.queue_scan(lengths, offsets, state)
+    assert offsets.tolist() == list(range(count + 1))
+    with pytest.raises(PerfmodelError, match="stopped itself"):
+        scan.queue_scan(lengths, offsets, state)
+    assert_guards_hold([memory, around])
+    state.zero_()
+    scan.queue_scan(lengths, offsets, state)
+    assert offsets.tolist() == list(range(count + 1))
 
 
 def test_tiles_that_run_at_the_same_time_find_each_other(rng: np.random.Generator) -> None:

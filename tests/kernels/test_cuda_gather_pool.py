@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -260,6 +261,23 @@ def test_what_does_not_fit_is_refused(wrong: dict[str, Any], match: str) -> None
     right = {"ids": torch.zeros(3, dtype=torch.int64), "offsets": torch.tensor([0, 3]), **wrong}
     with pytest.raises(BadInputError, match=match):
         gp.gather_pool(make_tables([torch.zeros(5, 32)]), right.pop("ids"), right.pop("offsets"), **right)
+
+
+@pytest.mark.parametrize("hot", [False, True])
+@pytest.mark.parametrize("plan", [None, LONG])
+def test_rows_beyond_2_to_the_32(plan: GatherLayout | None, hot: bool, tmp_path: Path) -> None:
+    """4 billion and some rows of 2 bytes, in a file whose holes take no memory."""
+    rows = 2**32 + 50
+    table = torch.from_numpy(np.memmap(tmp_path / "rows", np.float16, "w+", shape=(rows, 1)))
+    wanted = {3: 1.0, 2**31 + 3: 2.0, 2**32 + 3: 4.0, rows - 1: 8.0}
+    for row, value in wanted.items():
+        table[row] = value
+    ids = torch.tensor([*wanted, rows, 2**40 + 3])
+    kernel = gp.GatherPool(make_tables([table]), 3, gp.GatherOptions(hot_rows=4 * hot), 2.0, plan)
+    out, faults = kernel.new_out(), gp.new_gather_faults(CPU)
+    kernel(ids, torch.tensor([0, 1, 4, 6]), out, None, faults)
+    assert out.flatten().tolist() == [1.0, 14.0, 0.0]
+    assert faults.tolist() == [2, 4, 0, -1]
 
 
 def test_no_samples() -> None:

@@ -240,6 +240,9 @@ def test_what_cannot_run_is_said_before_it_does(rng: np.random.Generator) -> Non
     tables = made_tables(rng, [(large.rows, 8)], torch.float32)
     with pytest.raises(BadInputError, match=r"bytes of a core's memory"):
         OneCore(tables, symmetric([large], ["L1"], 4, 1, 2 * core_bytes(CPU)), 4)
+    many = make_tables([torch.zeros(1, 1).expand(2**31, 1)])
+    with pytest.raises(BadInputError, match=r"2147483648 rows"):
+        OneCore(many, symmetric(shapes_of(many), ["GM"], 4, 2, 5000), 4)
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
