@@ -120,7 +120,7 @@ class LoadModel:
             np.asarray(table, dtype=np.int64), np.asarray(kind), _array(r), _array(c), _array(hot)
         )
         self._check_parts(t, kinds, rows, cols, head)
-        own, everywhere = (np.zeros((*t.shape, len(Resource))) for _ in range(2))
+        own, everywhere = (np.moveaxis(np.zeros((len(Resource), *t.shape)), 0, -1) for _ in range(2))
         cut = TableCut(self, t, kinds, rows, cols, head)
         for fill in (_input, _look_up, _look_up_hot, _unique, _dense, _two_level, _partial, _convert):
             fill(cut, own, everywhere)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +12,8 @@ from perfmodel.errors import BadInputError
 from perfmodel.model.exchanges import Exchange
 from perfmodel.model.popularity import popularity_bins
 from perfmodel.plan.cost import Evaluator
-from perfmodel.plan.placement import HOT, Scheme
+from perfmodel.plan.listing import Listing
+from perfmodel.plan.placement import Scheme
 from perfmodel.plan.tables import PlanTables
 from perfmodel.schema.distributions import Distribution
 from perfmodel.units import format_bytes
@@ -22,9 +23,6 @@ Ints = NDArray[np.int64]
 
 HOT_SHARES = (0.5, 0.75, 0.9, 0.97)
 """Shares of a table's look-ups whose rows may be on every rank."""
-
-NARROWEST = 4
-"""Columns of the narrowest column part that is considered: 16 bytes of fp32, one load of a GPU thread."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,6 +86,8 @@ class Options:
 
     def kept(self, keep: NDArray[np.bool_]) -> Options:
         """Some of the options. Limits: a kind of table must keep at least one"""
+        if keep.all():
+            return self
         group = self.group[keep]
         first = np.searchsorted(group, np.arange(self.count.size + 1))
         some = {
@@ -110,17 +110,12 @@ def options_of(evaluator: Evaluator, limit_bytes: float, more: Sequence[Scheme] 
     """
     tables, gpus, domain = evaluator.tables, evaluator.gpus, evaluator.domain
     sample, kind_of, count = tables.kinds
-    listed = []
-    for q, at in enumerate(sample):
-        hot = hot_rows(tables.ids[at], float(tables.rows[at]))
-        usual = schemes(int(tables.rows[at]), int(tables.dim[at]), gpus, domain, hot)
-        others = (scheme for scheme, kind in zip(more, kind_of, strict=False) if kind == q)
-        listed += [(q, scheme) for scheme in dict.fromkeys([*usual, *others])]
-    group = np.array([q for q, _ in listed])
-    exchange, r, c, hot_of = (
-        np.array([getattr(scheme, name) for _, scheme in listed], dtype=np.int64)
-        for name in ("kind", "row_parts", "col_parts", "hot_rows")
-    )
+    few = [hot_rows(tables.ids[at], float(tables.rows[at])) for at in sample]
+    asked: list[set[Scheme]] = [set() for _ in sample]
+    for kind, scheme in zip(kind_of, more, strict=False):
+        asked[kind].add(scheme)
+    listed = Listing.of(tables.rows[sample], tables.dim[sample], gpus, domain, few, asked)
+    group, exchange, r, c, hot_of = listed.group, listed.exchange, listed.r, listed.c, listed.hot
     parts = np.where(exchange == Exchange.DP, 0, r * c)
     memory = np.sum(evaluator.shard_memory(sample[group], r, c, hot_of), axis=0)
     loads = evaluator.shard_loads(sample[group], exchange, r, c, hot_of)
@@ -147,9 +142,7 @@ def options_of(evaluator: Evaluator, limit_bytes: float, more: Sequence[Scheme] 
         gpus,
         domain,
     )
-    asked = {(int(kind), scheme) for kind, scheme in zip(kind_of, more, strict=False)}
-    given = np.array([each in asked for each in listed])
-    return _fitting(found.kept(given | _worth_copying(found, evaluator)), tables, sample, limit_bytes)
+    return _fitting(found.kept(listed.asked | _worth_copying(found, evaluator)), tables, sample, limit_bytes)
 
 
 def _worth_copying(o: Options, evaluator: Evaluator) -> NDArray[np.bool_]:
@@ -157,13 +150,15 @@ def _worth_copying(o: Options, evaluator: Evaluator) -> NDArray[np.bool_]:
 
     Copies of hot rows need more memory, never less: they must save time.
     """
+    if not o.hot.any():
+        return np.ones(o.hot.size, dtype=bool)
     time = evaluator.step_times(o.average * evaluator.tables.rows.size)
     parts_of = np.where((o.exchange == Exchange.SPARSE) & (o.r == 1), Exchange.RB, o.exchange)
-    scheme = np.stack([o.group, parts_of, o.r, o.c], axis=1)
-    _, of = np.unique(scheme, axis=0, return_inverse=True)
+    scheme = ((o.group * len(Exchange) + parts_of) * (o.r.max() + 1) + o.r) * (o.c.max() + 1) + o.c
+    _, of = np.unique(scheme, return_inverse=True)
     without = np.full(of.max() + 1, np.inf)
-    without[of.reshape(-1)[o.hot == 0]] = time[o.hot == 0]
-    return np.asarray((o.hot == 0) | (time < without[of.reshape(-1)]))
+    without[of[o.hot == 0]] = time[o.hot == 0]
+    return np.asarray((o.hot == 0) | (time < without[of]))
 
 
 def hot_rows(ids: Distribution, rows: float) -> tuple[int, ...]:
@@ -178,39 +173,6 @@ def hot_rows(ids: Distribution, rows: float) -> tuple[int, ...]:
     share, below = np.cumsum(p * count), np.cumsum(count)
     found = np.ceil(np.interp(HOT_SHARES, np.append(0, share), np.append(0, below)) - 1e-6)
     return tuple(int(h) for h in np.unique(found) if 1 <= h <= rows / 2)
-
-
-def schemes(rows: int, dim: int, gpus: int, domain: int, hot: Sequence[int] = ()) -> Iterator[Scheme]:
-    """All schemes of a table that are considered, dp first.
-
-    hot  numbers of hot rows that every rank may have a copy of, beside row parts or column parts alone
-    Limits: one rank -> dp and one shard;  never more row parts than rows, or shards than ranks
-    """
-    yield Scheme(Exchange.DP)
-    powers = {1 << k for k in range(gpus.bit_length()) if 1 << k <= gpus}
-    row_parts = sorted(r for r in {*powers, *_domains(gpus, domain), gpus} if r <= rows)
-    widths = sorted({c for c in range(1, dim // NARROWEST + 1) if dim % c == 0 or c in powers} | {1})
-    for r in row_parts:
-        for c in widths:
-            if r * c > gpus:
-                break
-            yield Scheme(Exchange.RB, r, c)
-            if r > 1:
-                yield Scheme(Exchange.SPARSE, r, c)
-            if gpus > 1:
-                yield Scheme(Exchange.UB, r, c)
-                few = hot if 1 in (r, c) else ()
-                yield from (Scheme(kind, r, c, h) for h in few for kind in HOT if r <= rows - h)
-            if domain > 1 and gpus % domain == 0 and r % domain == 0:
-                yield Scheme(Exchange.TWO_LEVEL, r, c)
-    if 1 < gpus <= rows:
-        yield Scheme(Exchange.RS, gpus)
-
-
-def _domains(gpus: int, domain: int) -> set[int]:
-    """Row parts that fill 1, 2, 4 ... NVLink domains."""
-    whole = gpus // domain
-    return {domain << k for k in range(whole.bit_length()) if 1 << k <= whole}
 
 
 def _fitting(found: Options, tables: PlanTables, sample: Ints, limit_bytes: float) -> Options:
@@ -235,4 +197,4 @@ def _fitting(found: Options, tables: PlanTables, sample: Ints, limit_bytes: floa
             f"use {int(np.ceil(total * found.gpus / limit_bytes))} GPUs or more (--gpus), "
             "or allow more of the memory of each (--max-hbm, --reserve).",
         )
-    return found.kept(fits) if not fits.all() else found
+    return found.kept(fits)

@@ -23,6 +23,25 @@ def beside(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(BENCHMARKS))
 
 
+def test_the_greedy_copies_what_saves_most_per_byte_and_deals_the_rest(beside: None) -> None:
+    """Of tables that are looked up alike the smallest ones are copied; the large ones get a rank each."""
+    from planner_greedy import PerByte, per_byte
+
+    shapes = [(10**6, 64, 10.0)] * 16, [(rows, 64, 10.0) for rows in (40_000, 10_000, 20_000)]
+    evaluator = Evaluator.on("h100-sxm-ib", tables_of(*shapes[0], *shapes[1]), 1024, 16)
+    limit = 700e6
+    greedy = PerByte(evaluator, limit)
+    assert np.flatnonzero(greedy._copies(8e6 / limit)).tolist() == [17, 18]  # 2.56 + 5.12 MB
+    plan = per_byte(evaluator, limit)
+    assert plan is not None
+    assert evaluator.memory(plan).total_bytes.max() <= limit
+    assert set(plan.kinds[:16]) == {Exchange.RB} and set(plan.kinds[16:]) == {Exchange.DP}
+    held = np.bincount(np.concatenate([placement.ranks for placement in plan.placements]))
+    assert np.ptp(held) == 0
+    each = [evaluator.cost(plan).time_s for plan in greedy.plans()]
+    assert len(set(each)) > 4 and evaluator.cost(plan).time_s == min(each)
+
+
 def tables_of(*shapes: tuple[int, int, float]) -> PlanTables:
     return PlanTables.of(TableSet("mine", tuple(Table(f"t{i}", *shape) for i, shape in enumerate(shapes))))
 
