@@ -15,7 +15,7 @@ from perfmodel.fit.links import rounded
 from perfmodel.fit.robust import half_widths, solve
 from perfmodel.model import embedding_bag, kernels
 from perfmodel.schema.calibration import InPass, Interval, KernelConstants, KernelFit, KernelStep
-from perfmodel.schema.constants import Constants, load_kernel_constants
+from perfmodel.schema.constants import Constants, load_kernel_constants, row_widths
 from perfmodel.schema.evidence import Clock
 from perfmodel.schema.machine import Machine
 from perfmodel.schema.workload import dtype_bytes
@@ -197,7 +197,7 @@ def _gather(cells: pd.DataFrame, machine: Machine, constants: Constants) -> _Pro
     row = dim * np.array([float(dtype_bytes(name)) for name in cells["dtype"]])
     cache = machine.value("l2_bytes") * constants.value("l2_usable_fraction") / tables
     bag = dim * constants.value("pooled_element_bytes") + constants.value("offset_bytes")
-    widths = constants.value("small_row_bytes"), constants.value("medium_row_bytes")
+    widths = row_widths(constants.value)
     shards, ids = cells["shards"].to_numpy(float), cells["id_bytes"].to_numpy(float)
     miss, sector = miss_ratios(cells, row, cache), machine.value("sector_bytes")
     bags = (cells["batch"] * cells["tables"]).to_numpy(float) * shards
@@ -212,7 +212,7 @@ def _gather(cells: pd.DataFrame, machine: Machine, constants: Constants) -> _Pro
     def moved_of(q: Floats) -> kernels.GatherTraffic:
         factors = dict(zip(penalties, q[3:], strict=True))
         one, two = (factors.get(name, machine.value(name)) for name in names)
-        return traffic(kernels.small_row_penalty(row, *widths, one, two))
+        return traffic(kernels.small_row_penalty(row, sector, widths, one, two))
 
     def time(q: Floats, rows: npt.NDArray[np.bool_]) -> Floats:
         moved = moved_of(q)

@@ -31,18 +31,28 @@ def sector_rounded(x: ArrayLike, sector: ArrayLike) -> Array:
     return np.ceil(_array(x) / _array(sector)) * _array(sector)
 
 
-def small_row_penalty(b: ArrayLike, b1: float, b2: float, phi1: float, phi2: float) -> Array:
+def small_row_penalty(
+    b: ArrayLike, sector: float, widths: tuple[float, float, float], phi1: float, phi2: float
+) -> Array:
     """Factor on the bytes of a row that is too short to fill a warp's memory requests.
 
-        phi = phi1 if b <= b1;   phi2 if b1 < b <= b2;   1 if b > b2          [-]
+        n = ceil(b / sector)                        sectors that a row touches
+        phi(n) n = phi1 n for n <= n1; then straight lines through
+                   (n1, phi1 n1), (n2, phi2 n2) and (n3, n3);  n for n > n3   [sectors]
 
-    b           bytes of one row [bytes]
-    b1, b2      row bytes up to which each factor holds [bytes];  phi1, phi2  the factors [-]
-    Source: Lin et al., arXiv 2201.07821: 1.55 for D <= 32, 1.1 for D <= 64 at 4 bytes an element
-    Limits: b = b1 -> phi1;  b = b2 -> phi2;  b -> inf -> 1
+    b           bytes of one row [bytes];  sector  bytes of one DRAM sector [bytes]
+    widths      row bytes b1 < b2 < b3 that were measured [bytes]; n1, n2, n3 are their sectors
+    phi1, phi2  factors at b1 and b2 [-]; at b3 it is 1
+    What a row moves, phi(n) n, is continuous in n and never falls: where phi2 n2 < phi1 n1 it stays level.
+    Source: Lin et al., arXiv 2201.07821, measured D = 32, 64, 128 and 256 of 4 bytes: 1.55, 1.1, 1 and 1
+    (steps between these); the lines between them are ours
+    Limits: b <= b1 -> phi1;  b = b2 -> phi2;  b >= b3 -> 1;  a longer row -> never fewer bytes
     """
-    row = _array(b)
-    return np.where(row <= b1, phi1, np.where(row <= b2, phi2, 1.0))
+    n = _array(sector_rounded(b, sector)) / sector
+    n1, n2, n3 = (float(sector_rounded(width, sector)) / sector for width in widths)
+    moved = np.maximum.accumulate([0.0, phi1 * n1, phi2 * n2, n3])
+    least = np.maximum(np.interp(n, [0.0, n1, n2, n3], moved), n)
+    return np.asarray(np.divide(least, n, out=np.full(n.shape, float(phi1)), where=n > 0))
 
 
 def gather_bytes(n: ArrayLike, r: ArrayLike, id_bytes: ArrayLike, bags: ArrayLike, o: ArrayLike) -> Array:

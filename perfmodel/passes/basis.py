@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,14 +12,22 @@ from perfmodel.collectives.library import Timing, constant
 from perfmodel.model import kernels
 from perfmodel.passes.settings import Setting
 from perfmodel.schema.calibration import KernelFit
+from perfmodel.schema.constants import row_widths
 from perfmodel.schema.evidence import Evidence
 from perfmodel.schema.workload import payload_element_bytes
 
 Array = NDArray[np.float64]
+Value = Callable[[str], float]
 
 KERNEL_LIBRARY = "kernel"
 _ASSUMED_MEMORY = "a memory that was assumed"
 _GATHER_KEYS = ("gather_bytes_per_s", "launch_floor_s", "l2_bytes_per_s", "small_row_penalty_32")
+
+
+def row_penalty(row: Array, machine_value: Value, constant: Value) -> Array:
+    """``kernels.small_row_penalty`` of rows of that many bytes, with these values."""
+    factors = machine_value("small_row_penalty_32"), machine_value("small_row_penalty_64")
+    return kernels.small_row_penalty(row, machine_value("sector_bytes"), row_widths(constant), *factors)
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from perfmodel.model import exchanges as ex
 from perfmodel.model import kernels
 from perfmodel.model.exchanges import Exchange
 from perfmodel.model.look_ups import Gather
+from perfmodel.passes.basis import row_penalty
 from perfmodel.passes.step_resources import RESOURCES, Resource
 from perfmodel.plan.placement import Plan, Scheme, check_scheme
 from perfmodel.plan.skew import AllLookUps
@@ -210,13 +211,7 @@ class TableCut:
         """
         value, constant = self.model.machine_value, self.model.constant
         row = elements * w
-        phi = kernels.small_row_penalty(
-            row,
-            constant("small_row_bytes"),
-            constant("medium_row_bytes"),
-            value("small_row_penalty_32"),
-            value("small_row_penalty_64"),
-        )
+        phi = row_penalty(row, value, constant)
         cache = value("l2_bytes") * constant("l2_usable_fraction") / shards
         sector, ids = value("sector_bytes"), self.model.id_bytes
         miss = np.array(kernels.uniform_misses(E, np.maximum(n, _LEAST), row, cache))

@@ -14,7 +14,7 @@ from perfmodel.model import access, bounds, kernels
 from perfmodel.model import embedding_bag as eb
 from perfmodel.model import exchanges as ex
 from perfmodel.model.look_ups import Gather, LookUps
-from perfmodel.passes.basis import LocalMemory, PassBasis
+from perfmodel.passes.basis import LocalMemory, PassBasis, row_penalty
 from perfmodel.passes.handover import Sent
 from perfmodel.passes.settings import BEST
 from perfmodel.passes.steps import EXCHANGE, HANDOVER, STEPS
@@ -87,13 +87,7 @@ class Forward(PassBasis):
         """DRAM bytes, L2 bytes and penalty-free DRAM bytes of gathering from one shard."""
         value = self.setting.machine.value
         row = t.dim * t.element_bytes
-        phi = kernels.small_row_penalty(
-            row,
-            self.constant("small_row_bytes"),
-            self.constant("medium_row_bytes"),
-            value("small_row_penalty_32"),
-            value("small_row_penalty_64"),
-        )
+        phi = row_penalty(row, value, self.constant)
         tables = sum(group.count for group in work.groups)  # all share the cache evenly
         cache = value("l2_bytes") * self.constant("l2_usable_fraction") / tables
         bag = t.dim * self.constant("pooled_element_bytes") + self.constant("offset_bytes")

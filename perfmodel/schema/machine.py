@@ -53,8 +53,8 @@ KEYS: dict[str, ValueKey] = {
     "gather_bytes_per_s": ValueKey("byte/s", False, "memory bandwidth that a gather of long rows reaches"),
     "launch_floor_s": ValueKey("s", False, "time of a gather kernel with almost nothing to do"),
     "sector_bytes": ValueKey("byte", False, "smallest read from memory"),
-    "small_row_penalty_32": ValueKey("ratio", False, "extra traffic of rows of at most 32 elements"),
-    "small_row_penalty_64": ValueKey("ratio", False, "extra traffic of rows of 33 to 64 elements"),
+    "small_row_penalty_32": ValueKey("ratio", False, "extra traffic of rows of 32 fp32 elements or fewer"),
+    "small_row_penalty_64": ValueKey("ratio", False, "extra traffic of rows of 64 fp32 elements"),
     "bucketize_floor_s": ValueKey("s", False, "time to sort almost no ids by owner"),
     "bucketize_bytes_per_s": ValueKey("byte/s", False, "bytes of ids sorted by owner per second"),
     "local_sum_bytes_per_s": ValueKey(

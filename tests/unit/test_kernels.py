@@ -11,6 +11,7 @@ from perfmodel.model import kernels
 
 sizes = st.floats(0, 1e13)
 rates = st.floats(1e9, 1e13)
+WIDTHS = (128, 256, 512)  # bytes of rows of 32, 64 and 128 fp32 elements
 
 
 def test_sector_rounding() -> None:
@@ -18,8 +19,22 @@ def test_sector_rounding() -> None:
 
 
 def test_small_row_penalty_limits() -> None:
-    got = kernels.small_row_penalty([64, 128, 129, 256, 257, 4096], 128, 256, 1.55, 1.1)
-    assert got.tolist() == [1.55, 1.55, 1.1, 1.1, 1, 1]
+    got = kernels.small_row_penalty([0, 64, 128, 256, 512, 513, 4096], 32, WIDTHS, 1.55, 1.1)
+    assert got == pytest.approx([1.55, 1.55, 1.55, 1.1, 1, 1, 1])
+    # 6 sectors lie half way from 4 to 8: (1.55 * 4 + 1.1 * 8) / 2 = 7.5 of them are moved
+    assert kernels.small_row_penalty(192, 32, WIDTHS, 1.55, 1.1) == pytest.approx(7.5 / 6)
+
+
+@given(st.floats(1.0, 20.0), st.floats(1.0, 20.0), st.sampled_from([32, 64]))
+def test_a_longer_row_never_moves_fewer_bytes(first: float, second: float, sector: int) -> None:
+    row = np.arange(1, 1200, dtype=float)
+    moved = kernels.small_row_penalty(row, sector, WIDTHS, first, second) * kernels.sector_rounded(
+        row, sector
+    )
+    assert (np.diff(moved) >= -1e-9 * moved[1:]).all()
+    # a sector more moves no more than the steepest of the lines: nothing jumps
+    steepest = max(first, second, 2 * second) * sector * 2
+    assert (np.diff(moved) <= steepest).all()
 
 
 def test_gather_bytes_limits() -> None:

@@ -238,6 +238,13 @@ config = {
 }
 
 
+@pytest.mark.parametrize("dtype", ["fp32", "fp16", "int8"])
+def test_wider_rows_are_never_looked_up_faster(dtype: str) -> None:
+    dims = list(range(1, 300))
+    frame = perfmodel.project(gpus=1, table_bytes=50e9, batch=16384, dim=dims, dtype=dtype)
+    assert (frame["time_s"].diff().dropna() > 0).all()
+
+
 def columns(backend: str, reduction: str, **values: Any) -> dict[str, Any]:
     slow = AlphaBeta(beta=20e9)  # below the network card of the machine, as any library is
     chosen = setting(slow, backend=backend)
