@@ -38,7 +38,8 @@ from perfmodel.onechip.work import Batch, Way
 from perfmodel.plan.tables import PlanTables
 from perfmodel.schema.chip import Chip, load_chip
 from perfmodel.schema.distributions import ONE_ROW, UNIFORM, Distribution
-from perfmodel.schema.workload import Table, TableSet, load_tables
+from perfmodel.schema.table_files import load_tables
+from perfmodel.schema.workload import Table, TableSet
 
 KERNEL_BYTES = 128
 """Of a core's memory that kernels/one_core.cu keeps for itself."""

@@ -10,7 +10,7 @@ from perfmodel.cli.options import JsonOption
 from perfmodel.cli.output import emit, emit_json
 from perfmodel.report import catalogue_text
 from perfmodel.schema.machine import list_machines, load_machine
-from perfmodel.schema.workload import list_models, load_tables
+from perfmodel.schema.table_files import list_models, load_tables
 
 NameArgument = Annotated[str | None, typer.Argument(help="Show this one in full; leave out for the list.")]
 

@@ -28,7 +28,7 @@ ModelOption = Annotated[
     typer.Option(
         "--model",
         metavar="NAME",
-        help="A shipped set of tables (perfmodel models), or a CSV, JSON, YAML, TOML file.",
+        help="A shipped set of tables (perfmodel models), or a CSV, Parquet, JSON, YAML, TOML file.",
     ),
 ]
 GpusOption = Annotated[

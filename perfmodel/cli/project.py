@@ -21,7 +21,7 @@ from perfmodel.cli.options import (
     calibration_file,
     one_output,
 )
-from perfmodel.cli.output import emit, emit_json, note, warn
+from perfmodel.cli.output import emit, emit_json, note, warn, warn_all
 from perfmodel.cli.question import question_of
 from perfmodel.cli.suggest import Typed, answerable
 from perfmodel.cli.workload import (
@@ -42,6 +42,7 @@ from perfmodel.cli.workload import (
     TableSizeOption,
     TablesOption,
     checked_sharding,
+    not_counted,
 )
 from perfmodel.errors import BadInputError
 from perfmodel.project.sensitivity import next_experiment, sensitivities
@@ -108,6 +109,8 @@ def project(
         raise BadInputError("which tables?", "give --table-size, --gpus or --model, e.g. --table-size 10TB")
     typed, question = Typed.of(machine, calibration, backend), question_of(context.params)
     question.check_gpus()
+    if question.tables is not None:
+        warn_all(not_counted(question.tables))
     file = calibration_file(question.calibration)
     with question.advised(lambda: answerable(_COMMAND, typed, question)):
         answer = question.answer()

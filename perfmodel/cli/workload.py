@@ -9,6 +9,7 @@ import typer
 
 from perfmodel.cli.options import check_most
 from perfmodel.errors import BadInputError
+from perfmodel.schema.table_files import load_tables
 from perfmodel.schema.workload import id_dtype_bytes
 from perfmodel.units import parse_bytes, parse_count, parse_number, parse_rate, parse_ratio
 
@@ -24,7 +25,7 @@ ModelOption = Annotated[
     typer.Option(
         "--model",
         metavar="NAME",
-        help="A shipped set of tables (perfmodel models), or a CSV, JSON, YAML, TOML file.",
+        help="A shipped set of tables (perfmodel models), or a CSV, Parquet, JSON, YAML, TOML file.",
     ),
 ]
 BatchOption = Annotated[
@@ -131,6 +132,18 @@ def check_model(typed: Mapping[str, object]) -> None:
 
 
 _OF_A_MODEL = ("table_size", "tables", "pooling", "dim", "dtype")
+
+
+def not_counted(model: str) -> list[str]:
+    """What the tables of a set say of their ids that a projection does not count: it takes all alike."""
+    tables = load_tables(model).tables
+    said = []
+    if any(table.distribution is not None for table in tables):
+        said.append("distributions")
+    if any(table.weighted for table in tables):
+        said.append("weights")
+    words = " and ".join(said)
+    return [f"the tables' own {words} are not counted here (perfmodel plan counts them)"] if said else []
 
 
 def reserve_of(text: str) -> float:

@@ -84,7 +84,7 @@ def tables_of(work: Configs, model: str, ids: Distribution = UNIFORM) -> PlanTab
         for name in ("rows", "dim", "element_bytes", "pooling")
     )
     names = tuple(f"table_{at}" for at in range(sum(counts)))
-    return PlanTables(model, names, rows, dim, width, pooling, (ids,) * sum(counts))
+    return PlanTables(model, names, rows, dim, width, pooling, (ids,) * sum(counts), np.zeros(len(names)))
 
 
 def compared(base: Projection, ways: Iterable[str] = WAYS) -> Iterator[Compared]:

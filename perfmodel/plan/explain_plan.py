@@ -105,7 +105,7 @@ class _Busiest:
         if not cut.hot[0] or self.kind == Exchange.DP:
             return 0.0
         if self.resource == _R.BUCKETIZE:
-            return float(eb.ids_bytes(cut.B * cut.hot_L[0], cut.model.id_bytes))
+            return float(eb.ids_bytes(cut.B * cut.hot_L[0], cut.ids[0]))
         if self.resource == _R.LOCAL_SUM:
             return whole - self._summed
         return whole if self.resource in (_R.GATHER_DRAM, _R.SORT, _R.UPDATE_DRAM) else 0.0
@@ -128,6 +128,14 @@ class _Busiest:
         """What the equation of a shard, or of the table on every rank, gives."""
         return (float(self.by_table[self.table]) - self.hot_bytes) / max(self.shards, 1)
 
+    @property
+    def id_bytes(self) -> float:
+        """Of one id; with the weight of its row, where that goes along."""
+        alone = self.resource in _WITHOUT_WEIGHTS or (
+            self.kind == Exchange.UB and self.resource == _R.GATHER_DRAM
+        )
+        return self.evaluator.model.id_bytes if alone else float(self.cut.ids[0])
+
     def values(self) -> dict[str, float]:
         """Every letter of the equations."""
         e, t, cut = self.evaluator, self.table, self.cut
@@ -146,7 +154,7 @@ class _Busiest:
             "G": cut.G, "B": B, "T": 1.0, "L": L, "D": D, "U": float(cut.U[0]),
             "domains": e.gpus / e.domain, "parts": r, "columns": c, "q": q, "elements": elements, "v": v,
             "w": float(e.tables.element_bytes[t]) if stored else pooled,
-            "id_bytes": e.model.id_bytes, "index_bytes": index, "holders": r * c, "copies": c,
+            "id_bytes": self.id_bytes, "index_bytes": index, "holders": r * c, "copies": c,
             "length_bytes": constant("length_bytes"), "bag": elements * v + index,
             "received": float(ex.bags_received_bytes(B, r, q, D, pooled, c, index)),
             "E": float(cut.E[0] if kind == Exchange.DP else cut.hot[0]),
@@ -234,6 +242,7 @@ def _letters(busiest: _Busiest, symbols: str) -> Iterator[Term]:
 
 
 _OF_SOFTWARE = ("fields", "value_bytes", "length_bytes")
+_WITHOUT_WEIGHTS = (_R.DEDUPLICATE, _R.REQUESTS_SENT, _R.REQUESTS_RECEIVED, _R.SORT)
 
 
 def _updated(busiest: _Busiest) -> tuple[float, float, float]:
@@ -246,13 +255,13 @@ def _updated(busiest: _Busiest) -> tuple[float, float, float]:
 
 def _gather_terms(busiest: _Busiest) -> Iterator[Term]:
     """Rows looked up and bags written; the bytes of a row are what is left of those that pass DRAM."""
-    e, values, resource = busiest.evaluator, busiest.values(), busiest.resource
+    values, resource = busiest.values(), busiest.resource
     n, bags, width, written = _gathered(busiest, values)
     dram = busiest.shard_bytes
-    row = (dram - bags * width) / n - e.model.id_bytes
+    row = (dram - bags * width) / n - busiest.id_bytes
     yield plain_term("n", n, "rows looked up")
     yield Term("r", row, f"{row:.4g} B", "", "", "bytes of one of them: sectors, times phi, less L2 hits")
-    yield plain_term("id", e.model.id_bytes, "bytes of an id")
+    yield plain_term("id", busiest.id_bytes, "bytes of an id, with its weight where it has one")
     yield plain_term("bags", bags, written)
     yield Term("o", width, f"{width:.4g} B", "", "", "bytes of one of them")
     whole = float(busiest.by_table[busiest.table])

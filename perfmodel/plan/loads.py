@@ -87,7 +87,7 @@ class LoadModel:
     payload_bytes  v, bytes of a pooled element in an exchange
     The L2 is shared by the shards of a rank. How many those are depends on the whole plan; each is given the
     share that it has where all tables are cut into as many parts: 1 / max(1, T r c / G).
-    Limits: every table on every rank -> 1/T, as in a projection;  few shards -> the whole cache
+    Limits: every table on every rank -> 1/T;  few shards -> the whole cache
     """
 
     tables: PlanTables
@@ -172,6 +172,7 @@ class TableCut:
             self.U[where], self.distinct[where] = asked.unique(h), asked.distinct_in_bag(h)
         self.L = tables.pooling[t] - self.hot_L  # look-ups of a bag that ask for the tail
         self.v, self.pooled = model.payload_bytes, model.constant("pooled_element_bytes")
+        self.ids = model.id_bytes + tables.weight_bytes[t]  # of an id with the weight of its row
         self.split = np.isin(kind, _SPLIT)  # lengths and ids go to the holders
         self.dp, self.ub = kind == Exchange.DP, kind == Exchange.UB
         self.sparse, self.two = kind == Exchange.SPARSE, kind == Exchange.TWO_LEVEL
@@ -213,7 +214,7 @@ class TableCut:
         row = elements * w
         phi = row_penalty(row, value, constant)
         cache = value("l2_bytes") * constant("l2_usable_fraction") / shards
-        sector, ids = value("sector_bytes"), self.model.id_bytes
+        ids = np.where(np.asarray(gather) == Gather.REQUESTS, self.model.id_bytes, self.ids)
         miss = np.array(kernels.uniform_misses(E, np.maximum(n, _LEAST), row, cache))
         if gather is None:
             miss = kernels.misses_of_all(miss, E, np.maximum(n, _LEAST))
@@ -224,7 +225,7 @@ class TableCut:
                     at = where & (kind == each)
                     parts = self.r[at] if each in (Gather.SHARD, Gather.REQUESTS) else 1
                     miss[at] = asked.miss(Gather(each), h, parts * (cache / row)[at])
-        return kernels.traffic_of_misses(miss, n, row, phi, sector, ids, bags, bag)
+        return kernels.traffic_of_misses(miss, n, row, phi, value("sector_bytes"), ids, bags, bag)
 
 
 _LEAST = 1e-9  # look-ups
@@ -235,8 +236,8 @@ def _array(value: ArrayLike) -> Array:
 
 
 def _input(a: TableCut, own: Array, everywhere: Array) -> None:
-    """Lengths and ids to the holders; the distinct ids of ub."""
-    length, ids = a.model.constant("length_bytes"), a.model.id_bytes
+    """Lengths, ids and their weights to the holders; the distinct ids of ub, whose weights stay."""
+    length, ids, plain = a.model.constant("length_bytes"), a.ids, a.model.id_bytes
     sent = eb.lengths_bytes(a.r * a.c, a.B, length) * a.split
     ids_sent = eb.ids_bytes(a.c * a.B * a.L, ids) * a.split
     everywhere[..., Resource.LENGTHS_SENT] = sent
@@ -244,9 +245,9 @@ def _input(a: TableCut, own: Array, everywhere: Array) -> None:
     everywhere[..., Resource.BUCKETIZE] = sent + ids_sent + eb.ids_bytes(a.B * a.hot_L, ids) * a.split
     own[..., Resource.LENGTHS_RECEIVED] = ex.holder_lengths_bytes(a.G, a.B, length) * a.split
     own[..., Resource.IDS_RECEIVED] = eb.ids_bytes(a.lookups, ids) * a.split
-    everywhere[..., Resource.DEDUPLICATE] = ex.deduplicated_bytes(a.B * (a.L + a.hot_L), a.U, ids) * a.ub
-    everywhere[..., Resource.REQUESTS_SENT] = ex.row_request_bytes(a.U, a.c, ids) * a.ub
-    own[..., Resource.REQUESTS_RECEIVED] = ex.requested_rows(a.G, a.U, a.r) * ids * a.ub
+    everywhere[..., Resource.DEDUPLICATE] = ex.deduplicated_bytes(a.B * (a.L + a.hot_L), a.U, plain) * a.ub
+    everywhere[..., Resource.REQUESTS_SENT] = ex.row_request_bytes(a.U, a.c, plain) * a.ub
+    own[..., Resource.REQUESTS_RECEIVED] = ex.requested_rows(a.G, a.U, a.r) * plain * a.ub
 
 
 def _look_up(a: TableCut, own: Array, everywhere: Array) -> None:

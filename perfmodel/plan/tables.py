@@ -15,10 +15,14 @@ from perfmodel.errors import BadInputError
 from perfmodel.model import access
 from perfmodel.model.popularity import popularity
 from perfmodel.schema.distributions import UNIFORM, Distribution
-from perfmodel.schema.workload import DTYPE_BYTES, TableSet, load_tables
+from perfmodel.schema.table_files import load_tables
+from perfmodel.schema.workload import DTYPE_BYTES, Table, TableSet
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
+
+WEIGHT_BYTES = 4
+"""Of one weight: TorchRec's are fp32."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,6 +35,7 @@ class PlanTables:
     element_bytes  w, bytes of a stored element [bytes]
     pooling        L, rows summed for one sample [-]
     ids            distribution of the look-ups of each over its rows: a tuple
+    weight_bytes   of the factor that an id brings for its row; 0 where bags are not weighted [bytes]
     Limits: no table, or two of one name -> BadInputError
     """
 
@@ -41,14 +46,16 @@ class PlanTables:
     element_bytes: Array
     pooling: Array
     ids: tuple[Distribution, ...]
+    weight_bytes: Array
 
     def __len__(self) -> int:
         return len(self.names)
 
     @staticmethod
     def of(tables: TableSet, ids: Distribution | Sequence[Distribution] = UNIFORM) -> PlanTables:
-        """The tables of a set; ``ids`` is one distribution for all, or one for each.
+        """The tables of a set.
 
+        ids  one distribution for all that say none of their own, or one for each whatever they say
         Limits: fewer or more distributions than tables, names that repeat -> BadInputError
         """
         names = tuple(table.name for table in tables.tables)
@@ -67,12 +74,13 @@ class PlanTables:
             _column(table.dim for table in tables.tables),
             _column(DTYPE_BYTES[table.dtype] for table in tables.tables),
             _column(table.pooling for table in tables.tables),
-            _for_each(ids, len(names)),
+            _for_each(ids, tables.tables),
+            _column(WEIGHT_BYTES if table.weighted else 0 for table in tables.tables),
         )
 
     @staticmethod
     def load(name_or_path: str | Path, ids: Distribution | Sequence[Distribution] = UNIFORM) -> PlanTables:
-        """A shipped table set by name, or a file (``schema.workload.read_tables``)."""
+        """A shipped table set by name, or a file (``schema.table_files.read_tables``)."""
         return PlanTables.of(load_tables(name_or_path), ids)
 
     @property
@@ -92,7 +100,7 @@ class PlanTables:
         and how many are of each [Q]."""
         ids = {each: at for at, each in enumerate(dict.fromkeys(self.ids))}
         law = np.array([ids[each] for each in self.ids], dtype=np.float64)
-        columns = [self.rows, self.dim, self.element_bytes, self.pooling, law]
+        columns = [self.rows, self.dim, self.element_bytes, self.pooling, self.weight_bytes, law]
         _, first, kind_of, count = np.unique(
             np.stack(columns, axis=1), axis=0, return_index=True, return_inverse=True, return_counts=True
         )
@@ -127,12 +135,14 @@ def _column(values: Iterable[float]) -> Array:
     return np.fromiter(values, dtype=np.float64)
 
 
-def _for_each(ids: Distribution | Sequence[Distribution], count: int) -> tuple[Distribution, ...]:
+def _for_each(
+    ids: Distribution | Sequence[Distribution], tables: Sequence[Table]
+) -> tuple[Distribution, ...]:
     if isinstance(ids, Distribution):
-        return (ids,) * count
-    if len(ids) != count:
+        return tuple(table.distribution or ids for table in tables)
+    if len(ids) != len(tables):
         raise BadInputError(
-            f"{len(ids)} distributions of ids are given for {count} tables.",
+            f"{len(ids)} distributions of ids are given for {len(tables)} tables.",
             "give one, or one for each table.",
         )
     return tuple(ids)

@@ -32,7 +32,8 @@ from perfmodel.schema.distributions import UNIFORM, Distribution, parse_distribu
 from perfmodel.schema.evidence import Evidence
 from perfmodel.schema.files import unknown_name
 from perfmodel.schema.machine import Machine, load_machine
-from perfmodel.schema.workload import TableSet, Workload, load_tables, payload_element_bytes
+from perfmodel.schema.table_files import load_tables
+from perfmodel.schema.workload import TableSet, Workload, payload_element_bytes
 
 if TYPE_CHECKING:
     import pandas as pd

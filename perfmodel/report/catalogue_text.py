@@ -107,7 +107,11 @@ def model_record(model: TableSet, *, full: bool) -> dict[str, Any]:
     }
     if full:
         record["table_list"] = [
-            {"name": t.name, "rows": t.rows, "dim": t.dim, "pooling": t.pooling, "dtype": t.dtype}
+            {
+                **{"name": t.name, "rows": t.rows, "dim": t.dim, "pooling": t.pooling, "dtype": t.dtype},
+                "weighted": t.weighted,
+                "distribution": t.distribution.name if t.distribution else None,
+            }
             for t in model.tables
         ]
     return record

@@ -16,7 +16,8 @@ from perfmodel.schema.dense import load_dense
 from perfmodel.schema.evidence import SAMPLE_OPERATIONS
 from perfmodel.schema.machine import KEYS, Quantity
 from perfmodel.schema.samples import COLUMNS, SAMPLE_BACKENDS, load_samples
-from perfmodel.schema.workload import DTYPE_BYTES, Table, TableSet, load_tables
+from perfmodel.schema.table_files import load_tables
+from perfmodel.schema.workload import DTYPE_BYTES, Table, TableSet
 
 PAGE = Path(machine.__file__).parents[2] / "docs" / "formats.md"
 

@@ -15,7 +15,7 @@ from calibrate.importers import import_logs
 from calibrate.machine.identity import shipped_with
 from perfmodel.errors import BadInputError
 from perfmodel.schema.files import cell
-from perfmodel.schema.workload import load_tables
+from perfmodel.schema.table_files import load_tables
 
 SIZES = [2**k for k in range(12, 24)]
 

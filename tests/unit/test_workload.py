@@ -12,15 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from perfmodel.errors import BadInputError
-from perfmodel.schema.workload import (
-    DTYPE_BYTES,
-    Table,
-    Workload,
-    dtype_bytes,
-    id_dtype_bytes,
-    list_models,
-    load_tables,
-)
+from perfmodel.schema.table_files import list_models, load_tables
+from perfmodel.schema.workload import DTYPE_BYTES, Table, Workload, dtype_bytes, id_dtype_bytes
 
 SHIPPED = {
     "mlperf-dlrm-dcnv2": (26, 104_542_509_056),
@@ -232,7 +225,7 @@ def test_folders_and_other_files_are_said(tmp_path: Path, monkeypatch: pytest.Mo
         load_tables(".")
     with pytest.raises(BadInputError, match=r"suffix '\.txt' is not known") as other:
         load_tables("notes.txt")
-    assert other.value.next_step == ".csv, .json, .yaml, .yml or .toml are read."
+    assert other.value.next_step == ".csv, .csv.gz, .parquet, .json, .yaml, .yml or .toml are read."
 
 
 def test_missing_file() -> None:

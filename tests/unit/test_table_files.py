@@ -1,0 +1,131 @@
+"""Table sets as gzip, Parquet and frames, and what a table says of its own ids: popularity and weights."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from perfmodel.errors import BadInputError
+from perfmodel.passes.step_resources import Resource
+from perfmodel.plan import EXCHANGES, Evaluator, PlanTables
+from perfmodel.schema.distributions import UNIFORM, zipf
+from perfmodel.schema.table_files import load_tables, tables_from_frame
+from perfmodel.schema.workload import Table, TableSet
+
+CSV = (
+    "name,rows,dim,pooling,dtype,weighted,distribution,count\n"
+    "users,1e6,64,2.5,fp16,true,zipf:1.05,1\n"
+    "items,2000,32,,,,,2\n"
+)
+TABLES = (
+    Table("users", 1_000_000, 64, 2.5, "fp16", True, zipf(1.05)),
+    Table("items.0", 2000, 32, 1.0),
+    Table("items.1", 2000, 32, 1.0),
+)
+
+
+def frame() -> pd.DataFrame:
+    return pd.DataFrame(
+        {
+            "name": ["users", "items"],
+            "rows": [1e6, 2000],
+            "dim": [64, 32],
+            "pooling": [2.5, np.nan],
+            "dtype": ["fp16", None],
+            "weighted": [True, None],
+            "distribution": ["zipf:1.05", None],
+            "count": [1, 2],
+        }
+    )
+
+
+def test_one_set_in_four_spellings(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(CSV)
+    (tmp_path / "t.csv.gz").write_bytes(gzip.compress(CSV.encode()))
+    frame().to_parquet(tmp_path / "t.parquet")
+    for name in ("t.csv", "t.csv.gz", "t.parquet"):
+        found = load_tables(str(tmp_path / name))
+        assert found.tables == TABLES and found.name == "t", name
+    assert tables_from_frame(frame(), "mine").tables == TABLES
+
+
+def test_torchrec_names_in_a_frame() -> None:
+    found = tables_from_frame(pd.DataFrame({"num_embeddings": [10], "embedding_dim": [8], "name": ["x"]}))
+    assert found.tables == (Table("x", 10, 8, 1.0),)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"rows": [0, 1]}, "tables.0.rows"),
+        ({"rows": [1.5, 1]}, "tables.0.rows"),
+        ({"dim": ["64", 32]}, "tables.0.dim"),
+        ({"distribution": ["zipf", None]}, "tables.0.distribution.*not known"),
+        ({"weighted": ["yes", None]}, "tables.0.weighted.*true or false"),
+        ({"width": [1, 2]}, "unknown column 'width'"),
+    ],
+)
+def test_wrong_frames_say_where(change: dict[str, list[object]], words: str) -> None:
+    with pytest.raises(BadInputError, match=words):
+        tables_from_frame(frame().assign(**change))
+
+
+def test_files_that_are_not_what_their_name_says(tmp_path: Path) -> None:
+    for name, raw in (
+        ("a.csv.gz", b"rows,dim\n1,2\n"),
+        ("b.csv.gz", gzip.compress(b"rows,dim\n1,2\n" * 99)[:-9]),
+        ("c.parquet", b"PAR1"),
+        ("d.parquet", b""),
+    ):
+        (tmp_path / name).write_bytes(raw)
+        with pytest.raises(BadInputError, match=name):
+            load_tables(str(tmp_path / name))
+    bomb = tmp_path / "bomb.csv.gz"
+    bomb.write_bytes(gzip.compress(b"rows,dim\n" + b"1,1\n" * 2**25, 1))
+    with pytest.raises(BadInputError, match="64 MiB unpacked"):
+        load_tables(str(bomb))
+
+
+def test_a_table_s_own_distribution_goes_before_that_of_all() -> None:
+    tables = TableSet("two", TABLES[:2])
+    assert PlanTables.of(tables).ids == (zipf(1.05), UNIFORM)
+    assert PlanTables.of(tables, zipf(2)).ids == (zipf(1.05), zipf(2))
+    assert PlanTables.of(tables, [UNIFORM, UNIFORM]).ids == (UNIFORM, UNIFORM)
+
+
+def test_project_says_what_it_does_not_count(cli: Any, tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(CSV)
+    made = cli("project", "--model", str(path), "--gpus", "8")
+    assert made.code == 0 and "own distributions and weights are not counted here" in made.err
+    assert "not counted" not in cli("project", "--model", "criteo-kaggle", "--gpus", "8").err
+
+
+@pytest.mark.parametrize("exchange", list(EXCHANGES))
+def test_weights_are_four_bytes_beside_each_id_that_travels(exchange: str) -> None:
+    """A recount: ids that a rank sends are c B L; the holder of a row part gets G B L / r of them."""
+    rows, dim, pooling, batch, gpus = 10_000, 64, 8.0, 512, 8
+    loads = []
+    for weighted in (False, True):
+        tables = PlanTables.of(TableSet("one", (Table("a", rows, dim, pooling, "fp32", weighted),)))
+        e = Evaluator.on("h100-sxm-ib", tables, batch, gpus)
+        parts = {"dp": (1, 1), "rs": (8, 1), "two_level": (8, 1)}.get(exchange, (2, 2))
+        found = e.shard_loads([0], [EXCHANGES[exchange]], [parts[0]], [parts[1]])
+        loads.append((found.everywhere[0], found.own[0]))
+    more = loads[1][0] - loads[0][0], loads[1][1] - loads[0][1]
+    r, c = parts
+    travels = exchange not in ("dp", "ub")
+    sent, received = 4 * c * batch * pooling, 4 * gpus * batch * pooling / r
+    assert more[0][Resource.IDS_SENT] == pytest.approx(sent * travels)
+    assert more[0][Resource.BUCKETIZE] == pytest.approx(sent * travels)
+    assert more[1][Resource.IDS_RECEIVED] == pytest.approx(received * travels)
+    assert more[1][Resource.GATHER_DRAM] == pytest.approx(received * travels)
+    assert more[0][Resource.GATHER_DRAM] == pytest.approx(4 * batch * pooling * (exchange == "dp"))
+    assert more[0][Resource.POOL_DRAM] == pytest.approx(4 * batch * pooling * (exchange == "ub"))
+    same = [x for x in Resource if x.name.startswith(("REQUESTS", "DEDUP", "LENGTHS", "BAGS", "ROWS"))]
+    assert not any(more[i][x] for i in (0, 1) for x in same)
