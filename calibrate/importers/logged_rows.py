@@ -9,14 +9,19 @@ of what was printed. Tables with a wrong label fail the second test.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from typing import NamedTuple
 
+from perfmodel.schema.limits import limits_of
+
 US_PER_S = 1e6
 GB = 1e9
 MAX_TEXT = 160
+CUT = "cut"
+"""In the reason of a line that ends early."""
 
 OPERATIONS = {
     "all_reduce": "all_reduce",
@@ -83,6 +88,7 @@ class LoggedRun:
     min_size: int = 0  # NVSHMEM perftests: the smallest size that was asked for
     boxed: bool = False  # NVSHMEM 2.x tables, whose size is that for one peer
     trouble: str = ""  # why no row of this run can be used
+    cut: bool = False  # the log ends before this run does
     note: str = ""
 
 
@@ -116,6 +122,24 @@ class Reading:
     rows: list[LoggedRow] = field(default_factory=list)
     unread: list[UnreadLine] = field(default_factory=list)
 
+    @property
+    def cut(self) -> bool:
+        """Whether the file ends, or a line of it, before it should."""
+        return any(row.run.cut for row in self.rows) or any(CUT in line.reason for line in self.unread)
+
+
+_LABEL = re.compile(
+    r"^\s*(?:\[\d+,\d+\]<std(?:out|err)>:|\[?\d+\]?:|"
+    r"(?:\[[\w.,:-]{1,80}\]|[A-Za-z][\w.-]{0,80}:)"
+    r"(?=\s*(?:#|\d+\s+\d+\s|mype:|size\(B\)|\||&&&&|NVSHMEM v|NCCL version)))\s?"
+)
+"""What launchers put before each line: ``[1,0]<stdout>:``, ``0:``, ``[0] ``, ``node-1: ``."""
+
+
+def without_label(line: str) -> str:
+    """A line of a log without the rank or host that a launcher put before it."""
+    return _LABEL.sub("", line, count=1)
+
 
 def clip(text: str) -> str:
     """One printable line of at most MAX_TEXT characters."""
@@ -138,9 +162,9 @@ def parse_printed(text: str) -> Printed | None:
     except InvalidOperation:
         return None
     exponent = number.as_tuple().exponent
-    if not isinstance(exponent, int) or not -400 < number.adjusted() < 400 or abs(exponent) > 400:
+    if not isinstance(exponent, int):
         return Printed(math.nan, 0.0)
-    return Printed(float(number), 0.5 * 10.0**exponent)
+    return Printed(float(number), 0.5 * float(Decimal(1).scaleb(max(min(exponent, 400), -400))))
 
 
 def parse_bytes(text: str) -> int | None:
@@ -164,6 +188,13 @@ def why_unusable(row: LoggedRow) -> str:
         return f"the time is {row.time_us.value:g} µs: it must be positive"
     if row.payload_bytes <= 0:
         return "0 bytes: nothing was sent"
+    limits = limits_of("sample")
+    if outside := limits["time_s"].refusal(time_s):
+        return f"the time {outside}"
+    if outside := limits["payload_bytes"].refusal(row.payload_bytes):
+        return f"the size {outside}"
+    if outside := limits["rate_bytes_per_s"].refusal(row.payload_bytes / time_s):
+        return f"size/time {outside}"
     if row.redop not in ("", "none", "sum", "-1"):
         return f"reduction '{row.redop}': only sum is modelled"
     if row.redop in ("none", "sum") and row.run.operation in _SUMS:
@@ -210,7 +241,9 @@ def infer_gpus(operation: str, rows: Iterable[LoggedRow], most: int = 4096) -> i
         scale = 2.0 if operation == "all_reduce" else 1.0
         low = (row.busbw.value - row.busbw.half_unit) / (row.algbw.value + row.algbw.half_unit) / scale
         high = (row.busbw.value + row.busbw.half_unit) / (row.algbw.value - row.algbw.half_unit) / scale
-        lowest = max(lowest, 1.0 / (1.0 - low) if low < 1.0 else math.inf)
+        if not low < 1.0:
+            continue  # no number of ranks gives such a ratio: the row says nothing, and is refused later
+        lowest = max(lowest, 1.0 / (1.0 - low))
         highest = min(highest, 1.0 / (1.0 - high) if high < 1.0 else math.inf)
     if operation in ("broadcast", "sendrecv") or not highest < most:
         return 0

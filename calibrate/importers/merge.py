@@ -27,6 +27,7 @@ from calibrate.importers.samples_csv import foreign_separator, looks_like_csv, r
 from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import SAMPLE_OPERATIONS, Clock
 from perfmodel.schema.files import read_bounded
+from perfmodel.schema.limits import limits_of
 from perfmodel.schema.samples import COLUMNS
 from perfmodel.units import format_bytes, format_fraction
 
@@ -58,6 +59,7 @@ class ImportResult:
     samples: pd.DataFrame
     unread: list[UnreadLine]
     stack: list[Stack]
+    cut: list[str] = field(default_factory=list)  # files that end before what they tell does
     warnings: list[str] = field(default_factory=list)
 
 
@@ -83,8 +85,10 @@ def import_logs(
     given.library_version = library_version or ""
     rows: list[LoggedRow] = []
     unread: list[UnreadLine] = []
+    cut: list[str] = []
     for path in paths:
         reading = _read_file(Path(path))
+        cut += [_log_name(Path(path))] if reading.cut else []
         unread.extend(reading.unread)
         _settle(reading.rows, given)
         rows.extend(reading.rows)
@@ -101,7 +105,14 @@ def import_logs(
     chosen = _choose(stacks, stack)
     kept = [row for row in usable if _stack(row.run) == chosen]
     frame, warnings = _frame(kept, machine)
-    return ImportResult(frame, sorted(set(unread)), [chosen], warnings)
+    return ImportResult(frame, sorted(set(unread)), [chosen], cut, warnings + _cut_warning(cut))
+
+
+def _cut_warning(cut: list[str]) -> list[str]:
+    if not cut:
+        return []
+    names = ", ".join(cut[:3]) + (f" and {len(cut) - 3} more" if len(cut) > 3 else "")
+    return [f"{names}: cut before the end of the run; the calibration is partial"]
 
 
 def _check_options(
@@ -212,6 +223,8 @@ def _why_run_unusable(run: LoggedRun) -> str:
         return "how many GPUs? no 'Rank' lines and too few digits: give --gpus"
     if not run.gpus_per_node:
         return "how many nodes? the log does not say: give --gpus-per-node"
+    if outside := limits_of("sample")["gpus"].refusal(run.gpus):
+        return f"the number of GPUs {outside}"
     if run.gpus % run.gpus_per_node:
         return f"{run.gpus} GPUs do not fill whole nodes of {run.gpus_per_node}"
     return ""

@@ -86,7 +86,7 @@ def _run(document: dict[str, Any]) -> LoggedRun:
     config = document.get("config")
     config = config if isinstance(config, dict) else {}
     args = document.get("args")
-    program = str(args[0])[:200] if isinstance(args, list) and args else ""
+    program = clip(str(args[0])) if isinstance(args, list) and args else ""
     run = LoggedRun(operation_text=program, operation=operation_name(program))
     if version := _int(document.get("nccl_version")):
         run.library_version = version_from_code(version)
@@ -106,7 +106,7 @@ def _devices(config: dict[str, Any], run: LoggedRun) -> None:
     ranks = sorted(_int(device.get("rank")) for device in devices)
     one_each = ranks == list(range(len(ranks))) and len(ranks) > 1
     run.gpus = len(ranks) if one_each else ranks[-1] + per_process
-    names = {str(device.get("device_info", "")).strip().removeprefix("NVIDIA ")[:80] for device in devices}
+    names = {clip(str(device.get("device_info", ""))).removeprefix("NVIDIA ")[:80] for device in devices}
     run.gpu = sorted(names)[0]
     if len(names) > 1:
         run.trouble = f"the ranks run on different GPUs ({'; '.join(sorted(names)[:3])})"
@@ -141,7 +141,7 @@ def _row(result: Any, part: Any, run: LoggedRun) -> LoggedRow | str:
         return "the size is not a whole number of bytes"
     if time_us is None:
         return "no time"
-    datatype, redop = str(result.get("type", ""))[:40], str(result.get("redop", ""))[:40]
+    datatype, redop = clip(str(result.get("type", "")))[:40], clip(str(result.get("redop", "")))[:40]
     row = LoggedRow("", 0, "", run, size, datatype, redop, False, time_us)
     row.algbw, row.busbw = _number(part.get("alg_bw")), _number(part.get("bus_bw"))
     wrong = _number(part.get("nwrong"))

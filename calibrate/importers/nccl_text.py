@@ -25,9 +25,9 @@ from calibrate.importers.logged_rows import (
     operation_name,
     parse_bytes,
     parse_printed,
+    without_label,
 )
 
-_PREFIX = re.compile(r"^\s*(?:\[\d+,\d+\]<std(?:out|err)>:|\[?\d+\]?:)\s?")
 _RANK = re.compile(
     r"#\s*Rank\s+(\d{1,7})\s+(?:Group\s+(\d{1,7})\s+)?Pid\s+\S+\s+on\s+(\S+)\s+"
     r"device\s+(\d{1,5})\s+\[([^\]]*)\]\s*(.*)"
@@ -37,6 +37,7 @@ _GRAPH = re.compile(r"\bgraph:\s*(\d{1,5})")
 _STARTING = re.compile(r"#\s*Collective test starting:\s*(\S+)")
 _LIBRARY = re.compile(r"nccl-library=(\d{1,7})\b")
 _VERSION = re.compile(r"NCCL version (\d{1,3}(?:\.\d{1,3}){1,3})")
+_END = re.compile(r"Avg bus bandwidth|Out of bounds values|test concluded")
 _COMMAND = re.compile(r"\b([a-z_]+_perf)\b")
 _UNTABLED = {
     13: "size count type redop root time algbw busbw #wrong time algbw busbw #wrong",
@@ -61,18 +62,20 @@ class _State:
     groups: set[int] = field(default_factory=set)
     rank_lines: int = 0
     command: str = ""
+    ended: bool = False
 
 
 def read_nccl_text(text: str, file: str) -> Reading:
     """All rows of a nccl-tests log; never raises on any text."""
     reading = Reading()
     state = _State()
-    runs = [state.run]
+    states = [state]
     for line_no, raw in enumerate(text.splitlines(), start=1):
-        line = _PREFIX.sub("", raw, count=1) if _PREFIX.match(raw) else raw
+        line = without_label(raw)
         stripped = line.strip()
         if stripped.startswith("#"):
-            state = _header(stripped, state, runs)
+            state = _header(stripped, state)
+            states += [state] if state is not states[-1] else []
             continue
         if version := _VERSION.search(line):
             state.run.library_version = state.run.library_version or version.group(1)
@@ -81,33 +84,35 @@ def read_nccl_text(text: str, file: str) -> Reading:
             state.command = command.group(1)
             continue
         _data_line(stripped, line_no, file, state, reading)
-    for run in runs:
-        _finish(run)
+    for finished in states:
+        finished.run.cut = bool({"options", "starting"} & finished.seen) and not finished.ended
+        _finish(finished.run)
     return reading
 
 
-def _starts_new_run(kind: str, state: _State, runs: list[LoggedRun]) -> _State:
+def _starts_new_run(kind: str, state: _State) -> _State:
     """A header that repeats, or that follows rows, opens the next run of the same file."""
     if kind in state.seen or "row" in state.seen:
         state = _State(command=state.command)
-        runs.append(state.run)
     state.seen.add(kind)
     return state
 
 
-def _header(line: str, state: _State, runs: list[LoggedRun]) -> _State:
+def _header(line: str, state: _State) -> _State:
     words = line.lstrip("#").split()
     if "nccl-tests version" in line:
-        state = _starts_new_run("version", state, runs)
+        state = _starts_new_run("version", state)
         if code := _LIBRARY.search(line):
             state.run.library_version = version_from_code(int(code.group(1)))
     elif starting := _STARTING.search(line):
-        state = _starts_new_run("starting", state, runs)
+        state = _starts_new_run("starting", state)
         state.run.operation_text = starting.group(1)
     elif _OPTIONS.search(line):
-        state = _starts_new_run("options", state, runs)
+        state = _starts_new_run("options", state)
         graph = _GRAPH.search(line)
         state.run.clock = "graph" if graph and int(graph.group(1)) > 0 else "stream"
+    elif _END.search(line):
+        state.ended = True
     elif "Blocking Enabled" in line:
         state.run.clock = "eager"
     elif rank := _RANK.match(line):
@@ -128,7 +133,7 @@ def _rank_line(match: re.Match[str], state: _State) -> None:
     state.rank_lines += 1
     run.hosts[int(rank)] = host
     run.devices.append((host, bus))
-    gpu = name.strip().removeprefix("NVIDIA ")[:80]
+    gpu = clip(name).removeprefix("NVIDIA ")[:80]
     if run.gpu and gpu and run.gpu != gpu:
         run.trouble = f"the ranks run on different GPUs ({run.gpu}; {gpu})"
     run.gpu = run.gpu or gpu

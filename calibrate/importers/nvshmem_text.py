@@ -30,9 +30,9 @@ from calibrate.importers.logged_rows import (
     operation_name,
     parse_bytes,
     parse_printed,
+    without_label,
 )
 
-_PREFIX = re.compile(r"^\s*(?:\[\d+,\d+\]<std(?:out|err)>:|\[?\d+\]?:)\s?")
 _PE = re.compile(r"mype:\s*(\d{1,6})\s+mype_node:\s*(\d{1,6})\s+device name:\s*(.*?)\s+bus id:\s*(\S+)")
 _VERSION = re.compile(r"NVSHMEM (?:v|version:?\s*)v?(\d{1,3}(?:\.\d{1,3}){1,3})")
 _MIN_SIZE = re.compile(r"\bmin_size:\s*(\d{1,18})\b")
@@ -64,7 +64,7 @@ def read_nvshmem_text(text: str, file: str) -> Reading:
     state = _State()
     states = [state]
     for line_no, raw in enumerate(text.splitlines(), start=1):
-        line = (_PREFIX.sub("", raw, count=1) if _PREFIX.match(raw) else raw).strip()
+        line = without_label(raw).strip()
         if (pe := _PE.search(line)) and state.tables:
             state = _State()
             states.append(state)
@@ -85,7 +85,7 @@ def read_nvshmem_text(text: str, file: str) -> Reading:
 def _pe_line(match: re.Match[str], state: _State) -> None:
     pe, local, name, _bus = match.groups()
     run = state.run
-    gpu = name.strip().removeprefix("NVIDIA ")[:80]
+    gpu = clip(name).removeprefix("NVIDIA ")[:80]
     if run.gpu and gpu != run.gpu:
         run.trouble = f"the PEs run on different GPUs ({run.gpu}; {gpu})"
     run.gpu = run.gpu or gpu
@@ -132,7 +132,8 @@ def _data(line: str, state: _State) -> LoggedRow | str:
         cells = [cell.strip() for cell in line.strip("|").split("|")]
         if "us" not in state.columns[1] or len(cells) != 2:
             return "a table row that is not a size and a latency in us"
-        return _row(state, state.job, state.box[1].split("-"), cells[0], cells[1], None, None, boxed=True)
+        title = state.box[1].split("-") if state.box else []  # a log that was cut before it has none
+        return _row(state, state.job, title, cells[0], cells[1], None, None, boxed=True)
     tokens = line.split()
     if len(tokens) < 3 or not tokens[0].lstrip("+-").isdigit():
         return ""

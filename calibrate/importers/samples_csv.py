@@ -9,6 +9,7 @@ import csv
 import io
 
 from calibrate.importers.logged_rows import (
+    CUT,
     US_PER_S,
     LoggedRow,
     LoggedRun,
@@ -67,13 +68,12 @@ def read_samples_csv(text: str, file: str) -> Reading:
             break
         if record is None:
             break
-        cells = {
-            str(key).strip(): (value or "").strip() for key, value in record.items() if isinstance(value, str)
-        }
+        cells = {str(key).strip(): clip(value) for key, value in record.items() if isinstance(value, str)}
         line = ",".join(cells.values())
         if not line.strip(","):
             continue
-        row = _row(cells, runs)
+        missing = [name for name in REQUIRED if name not in cells]
+        row = _row(cells, runs) if not missing else f"no {', '.join(missing)}: {CUT} short?"
         if isinstance(row, str):
             reading.unread.append(UnreadLine(file, table.line_num, clip(line), row))
             continue

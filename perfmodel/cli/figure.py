@@ -23,7 +23,7 @@ from perfmodel.cli.options import (
     MachineOption,
     SetOption,
 )
-from perfmodel.cli.output import check_target, emit, emit_json, write_whole
+from perfmodel.cli.output import check_target, emit, emit_json
 from perfmodel.cli.workload import (
     BatchOption,
     DimOption,
@@ -44,6 +44,7 @@ from perfmodel.report.figures.names import EVERY, OTHERS
 from perfmodel.report.picture_files import PICTURES, check_kaleido
 from perfmodel.report.terminal import page_width, wrapped
 from perfmodel.schema.files import shown, unknown_name
+from perfmodel.schema.whole_files import write_whole
 
 if TYPE_CHECKING:
     from perfmodel.report.figures.block import Block

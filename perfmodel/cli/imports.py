@@ -12,7 +12,7 @@ import typer
 
 from calibrate.importers import ImportResult, UnreadLine, import_logs
 from calibrate.machine.identity import gpu_class, shipped_with, words_of
-from perfmodel.cli.options import ClockOption, JsonOption
+from perfmodel.cli.options import ClockOption, JsonOption, split_values
 from perfmodel.cli.output import check_target, emit, emit_json, free_name, note, numberless, warn, warn_all
 from perfmodel.collectives.choose import choose_calibration
 from perfmodel.errors import BadInputError, NoCalibrationError
@@ -20,9 +20,11 @@ from perfmodel.report.calibration_text import calibration_text
 from perfmodel.report.doubts import data_doubts
 from perfmodel.schema.calibration import Calibration, save_calibration
 from perfmodel.schema.evidence import COLLECTIVES, Backend, Clock
+from perfmodel.schema.files import invalid_fields, unknown_name
 from perfmodel.schema.home import SAMPLES_SUFFIX
+from perfmodel.schema.limits import limits_of
 from perfmodel.schema.machine import Machine, list_machines, load_machine
-from perfmodel.schema.samples import write_samples
+from perfmodel.schema.samples import far_from_sold, write_samples
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -68,6 +70,14 @@ def import_(
         str | None,
         typer.Option("--stack", metavar="WORDS", help='Which of several stacks to take, e.g. "nccl 2.29.2".'),
     ] = None,
+    accept: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--accept",
+            metavar="NAME",
+            help="A value far from anything sold that is meant: rate_bytes_per_s.",
+        ),
+    ] = None,
     force: Annotated[
         bool, typer.Option("--force", help="Replace existing files; take the logs of another GPU.")
     ] = False,
@@ -93,7 +103,8 @@ def import_(
     result.samples["machine"] = box.name
     warn_all([*unread_text(result.unread), *result.warnings])
     gpu_doubt = doubt_gpu(result.stack[0].gpu, box, force=force)
-    calibration = _fit(result, box, out.stem if out is not None else "own")
+    accepted = _doubt_samples(result, split_values(accept, "--accept") if accept else [])
+    calibration = _fit(result, box, out.stem if out is not None else "own", accepted)
 
     doubtful = [*gpu_doubt, *data_doubts(calibration, box)]
     warn_all(doubtful)
@@ -154,6 +165,31 @@ def doubt_gpu(gpu: str, machine: Machine, *, force: bool) -> list[str]:
     return [text]
 
 
+def _doubt_samples(result: ImportResult, accepted: list[str]) -> list[str]:
+    """The names of ``--accept``, each of a value that is far from anything sold and is taken all the same.
+
+    Limits: a value that is far and was not accepted -> BadInputError with the option to type
+    """
+    known = limits_of("sample")
+    for name in accepted:
+        if name not in known:
+            raise unknown_name("--accept", name, known)
+    usable = result.samples[result.samples["flag"] == "ok"]
+    if usable.empty:
+        return accepted
+    numbers = (usable[name].to_numpy(dtype=float) for name in ("payload_bytes", "time_s", "gpus"))
+    doubted = far_from_sold(*numbers)
+    open_ones = {name: text for name, text in doubted.items() if name not in accepted}
+    if open_ones:
+        words = "\n".join(f"{name}: {text}" for name, text in open_ones.items())
+        raise BadInputError(
+            f"these samples are far from anything sold:\n{words}",
+            f"check the units and the log; if it is meant: --accept {','.join([*accepted, *open_ones])}",
+        )
+    warn_all([f"accepted: {name}: {text}" for name, text in doubted.items()])
+    return accepted
+
+
 def unread_text(unread: list[UnreadLine]) -> list[str]:
     """Warnings about lines that were not used, those with one reason (but for its numbers) together."""
     groups: dict[str, list[UnreadLine]] = {}
@@ -171,7 +207,13 @@ def unread_text(unread: list[UnreadLine]) -> list[str]:
     return texts
 
 
-def _fit(result: ImportResult, machine: Machine, own_name: str) -> Calibration:
+def _fit(result: ImportResult, machine: Machine, own_name: str, accepted: list[str]) -> Calibration:
+    """The calibration of the samples, without a word of the libraries that compute it.
+
+    Limits: samples that no curve or law has -> BadInputError
+    """
+    from pydantic import ValidationError
+
     from perfmodel.fit.build import Identity, fit_calibration
 
     stack, points = result.stack[0], _one_variant(result.samples)
@@ -180,10 +222,18 @@ def _fit(result: ImportResult, machine: Machine, own_name: str) -> Calibration:
     sources = ", ".join(sorted(set(points["source_id"])))
     identity = Identity(
         machine.name, Backend(stack.backend), stack.library_version, Clock(stack.clock), checked=checked,
-        note=f"imported from {sources}",
+        note=f"imported from {sources}", complete=not result.cut,
     )  # fmt: skip
-    found = fit_calibration(points, machine, identity, like=_shipped_like(machine, identity.backend))
-    return found.model_copy(update={"calibration_id": f"{found.calibration_id}+{own_name}"})
+    try:
+        found = fit_calibration(points, machine, identity, like=_shipped_like(machine, identity.backend))
+    except ValidationError as error:
+        raise BadInputError(
+            f"no curve or law fits these samples: {invalid_fields(error, 'fit', 'of them').message}",
+            "look for times that cannot be: too long, too short, or of another unit.",
+        ) from None
+    return found.model_copy(
+        update={"calibration_id": f"{found.calibration_id}+{own_name}", "accepted": accepted}
+    )
 
 
 def _require_fittable(points: pd.DataFrame, result: ImportResult) -> None:

@@ -285,31 +285,6 @@ def unwritable(path: Path, error: Exception) -> BadInputError:
     return BadInputError(f"{path} cannot be written: {reason}.", "name another place that you may write to.")
 
 
-def write_whole(path: Path, write: Callable[[Path], object]) -> None:
-    """Write a file under another name beside it and rename it: readers see the old file or the new one."""
-    try:
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=path.suffix, dir=path.parent)
-    except (OSError, ValueError) as error:
-        raise unwritable(path, error) from None
-    os.close(handle)
-    temporary = Path(name)
-    try:
-        write(temporary)
-        temporary.chmod(0o666 & ~_umask())
-        os.replace(temporary, path)
-    except OSError as error:
-        raise unwritable(path, error) from None
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
-
-
 class ProgressBar:
     """A bar on stderr when a person is watching it; silent otherwise."""
 

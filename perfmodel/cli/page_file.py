@@ -8,13 +8,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.cli.output import check_named, check_target, emit, emit_json, write_whole
+from perfmodel.cli.output import check_named, check_target, emit, emit_json
 from perfmodel.cli.pictures import FOLDER, check_folder, draw
 from perfmodel.errors import BadInputError
 from perfmodel.report.page.assemble import page_html
 from perfmodel.report.page.markdown import page_markdown
 from perfmodel.report.picture_files import PICTURES
 from perfmodel.schema.files import unknown_name
+from perfmodel.schema.whole_files import write_whole
 from perfmodel.units import format_bytes
 
 if TYPE_CHECKING:

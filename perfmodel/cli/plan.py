@@ -46,7 +46,6 @@ from perfmodel.cli.output import (
     terminal_columns,
     warn,
     warn_stopped,
-    write_whole,
 )
 from perfmodel.cli.page_file import write
 from perfmodel.cli.plan_options import (
@@ -231,9 +230,9 @@ def _search(
 def _write(answer: Any, out: Path, file_format: str) -> None:
     found = answer.found
     if file_format == "torchrec":
-        write_whole(out, lambda path: torchrec.write(answer.evaluator, found.plan, path, found.limit_bytes))
+        torchrec.write(answer.evaluator, found.plan, out, found.limit_bytes)
     else:
-        write_whole(out, lambda path: write_plan(found.plan, path))
+        write_plan(found.plan, out)
 
 
 def _write_page(

@@ -29,7 +29,7 @@ from perfmodel.cli.options import (
     size_values,
     split_values,
 )
-from perfmodel.cli.output import ProgressBar, check_target, emit, emit_json, note, warn, write_whole
+from perfmodel.cli.output import ProgressBar, check_target, emit, emit_json, note, warn
 from perfmodel.cli.question import Question, question_of
 from perfmodel.cli.workload import IdDtypeOption, ReductionOption, ReserveOption, ScenarioOption
 from perfmodel.errors import BadInputError
@@ -37,6 +37,7 @@ from perfmodel.project import project
 from perfmodel.project.grids import GRIDS, feasible, product
 from perfmodel.report.sweep_text import sweep_text
 from perfmodel.schema.files import unknown_name
+from perfmodel.schema.whole_files import write_whole
 from perfmodel.units import parse_number
 
 if TYPE_CHECKING:

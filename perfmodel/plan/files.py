@@ -13,6 +13,7 @@ from perfmodel.errors import BadInputError
 from perfmodel.plan.placement import EXCHANGES, Placement, Plan, Scheme
 from perfmodel.plan.tables import PlanTables
 from perfmodel.schema.files import first_line, invalid_fields, load_json, read_text, shown
+from perfmodel.schema.whole_files import write_whole_text
 
 SCHEMA_VERSION = 1
 _WHAT = "plan file"
@@ -71,13 +72,8 @@ def plan_record(plan: Plan) -> dict[str, Any]:
 
 
 def write_plan(plan: Plan, path: Path) -> None:
-    """The plan as JSON. Limits: a path that cannot be written -> BadInputError"""
-    try:
-        path.write_text(json.dumps(plan_record(plan), indent=1) + "\n", encoding="utf-8")
-    except OSError as error:
-        raise BadInputError(
-            f"{_WHAT} {path} cannot be written: {error.strerror}.", "check the path."
-        ) from None
+    """The plan as JSON, whole or not at all. Limits: a path that cannot be written -> BadInputError"""
+    write_whole_text(path, json.dumps(plan_record(plan), indent=1) + "\n", _WHAT)
 
 
 def read_plan(path: Path, tables: PlanTables) -> Plan:

@@ -6,11 +6,9 @@ that the same samples give the same bytes. Every file is validated on the way in
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import json
 import math
-import os
 from collections import Counter
 from collections.abc import Mapping
 from functools import lru_cache
@@ -24,9 +22,10 @@ from perfmodel.errors import BadInputError, NoCalibrationError
 from perfmodel.schema.evidence import COLLECTIVES, Backend, Clock
 from perfmodel.schema.files import first_line, invalid_fields, load_json, read_text, shown, unknown_name
 from perfmodel.schema.home import LATEST
+from perfmodel.schema.whole_files import cannot_write, write_whole_text
 
 SCHEMA_VERSION = 1
-_OPTIONAL = ("kernels", "after_kernel", "handover_s")
+_OPTIONAL = ("kernels", "after_kernel", "handover_s", "accepted")
 """Fields that a file without them does not mention."""
 _FOLDER = "calibrations"
 _SUFFIX = ".json"
@@ -240,6 +239,7 @@ class KernelConstants(BaseModel):
 class Calibration(BaseModel):
     """Everything fitted from one set of samples.
 
+    accepted      limits of samples that are far from anything sold, and meant: ``import --accept``
     this_cluster  measured on the cluster that is asked about; false: on another one of this kind (shipped)
     after_kernel  curves of collectives that were timed right after something that cleared the caches
     handover_s    by step of a whole pass: how much longer it takes there than its curve (after a kernel where
@@ -260,6 +260,7 @@ class Calibration(BaseModel):
     preferred: bool = False
     this_cluster: bool = True
     note: str = ""
+    accepted: list[str] = []
     sample_count: Annotated[int, Field(ge=0)]
     samples_sha256: str
     environment: Mapping[str, str] = {}
@@ -308,18 +309,11 @@ class Calibration(BaseModel):
 
 def save_calibration(calibration: Calibration, path: Path) -> None:
     """Write a calibration in one step: the file is whole or was not touched."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(calibration.to_json(), encoding="utf-8")
-        temporary.replace(path)
     except OSError as error:
-        raise BadInputError(
-            f"cannot write {path}: {error.strerror or error}.", "choose another file."
-        ) from None
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
+        raise cannot_write(path, error, "calibration") from None
+    write_whole_text(path, calibration.to_json(), "calibration")
 
 
 def read_calibration(path: Path) -> Calibration:

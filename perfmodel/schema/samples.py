@@ -6,8 +6,6 @@ and a reduce-scatter, the receive buffer of an all-gather, the buffer of an all-
 
 from __future__ import annotations
 
-import contextlib
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +17,8 @@ from perfmodel import resources
 from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import SAMPLE_OPERATIONS, Backend, Clock
 from perfmodel.schema.files import csv_lines, expected, read_csv_lines, shown, unknown_name
+from perfmodel.schema.limits import limits_of
+from perfmodel.schema.whole_files import write_whole_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -57,6 +57,10 @@ _NAMES = {
 }
 _REQUIRED_TEXT = ("source_id", "variant", "flag")
 _LARGEST_WHOLE = 2**53
+_LIMITED = {"payload_bytes": "payload_bytes", "gpus": "gpus", "nodes": "gpus", "gpus_per_node": "gpus"}
+"""Whole numbers and the limit that each must keep."""
+_LONG_BYTES = 2**20
+"""From this size on a slow time is that of a slow link, and not of a floor."""
 _FOLDER = "measurements"
 _SOURCES = "sources.csv"
 _WHAT = "sample file"
@@ -138,17 +142,31 @@ def write_samples(frame: pd.DataFrame, path: str | Path) -> None:
     ordered["time_s"] = [f"{value:.9g}" for value in ordered["time_s"]]
     text = ordered.to_csv(index=False, lineterminator="\n")
     parse_samples(text, str(path))
-    target = Path(path)
-    draft = target.with_name(f".{target.name}.{os.getpid()}.part")
-    try:
-        draft.write_text(text, encoding="utf-8")
-        draft.replace(target)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            draft.unlink(missing_ok=True)
-        raise BadInputError(
-            f"{_WHAT} {target} cannot be written: {error.strerror}.", "check the path."
-        ) from None
+    write_whole_text(Path(path), text, _WHAT)
+
+
+def far_from_sold(
+    payload_bytes: NDArray[np.float64], time_s: NDArray[np.float64], gpus: NDArray[np.float64]
+) -> dict[str, str]:
+    """What of some samples is more than ten times away from everything that is sold, by limit: why.
+
+    payload_bytes, time_s, gpus   arrays of one shape
+    A low rate counts from messages of 1 MiB on: below, it is that of a floor.
+    """
+    rate = payload_bytes / time_s
+    long = rate[payload_bytes >= _LONG_BYTES]
+    limits = limits_of("sample")
+    seen = {
+        "time_s": [time_s.min(), time_s.max()],
+        "payload_bytes": [payload_bytes.max()],
+        "gpus": [gpus.max()],
+        "rate_bytes_per_s": [
+            *([long.min()] if len(long) else []),
+            max(rate.max(), limits["rate_bytes_per_s"].sold_least),
+        ],
+    }
+    found = {name: [limits[name].doubt(float(v)) for v in values] for name, values in seen.items()}
+    return {name: next(text for text in texts if text) for name, texts in found.items() if any(texts)}
 
 
 def list_sources() -> list[Source]:
@@ -231,6 +249,10 @@ def _reasons(rows: list[list[str]]) -> dict[int, str]:
         wanted = f"must be a whole number of at least {least}"
         mark(bad, lambda i, name=name, wanted=wanted: f"{name} {wanted}, not {shown(columns[name][i])}")  # type: ignore[misc]
     time_s = numbers["time_s"]
+    for name, limited in (*_LIMITED.items(), ("time_s", "time_s")):
+        limit, value = limits_of("sample")[limited], numbers[name]
+        bad = (value > limit.most) & np.isfinite(value) | (value > 0) & (value < limit.least)
+        mark(bad, lambda i, n=name, v=value, k=limit: f"{n} {k.refusal(float(v[i]))}")  # type: ignore[misc]
     mark(
         ~(np.isfinite(time_s) & (time_s > 0)),
         lambda i: f"time_s must be a positive number, not {shown(columns['time_s'][i])}",

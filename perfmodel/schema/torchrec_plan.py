@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from perfmodel.errors import BadInputError
 from perfmodel.schema.files import first_line, invalid_fields, load_json, read_text
+from perfmodel.schema.whole_files import write_whole_text
 
 WHAT = "TorchRec plan file"
 ShardingType = Literal[
@@ -111,12 +112,7 @@ class TorchRecPlan(BaseModel):
 
 def write_torchrec_plan(plan: TorchRecPlan, path: Path) -> None:
     """The file as JSON, a table a line. Limits: a path that cannot be written -> BadInputError"""
-    try:
-        path.write_text(torchrec_plan_text(plan), encoding="utf-8")
-    except OSError as error:
-        raise BadInputError(
-            f"{WHAT} {path} cannot be written: {error.strerror}.", "check the path."
-        ) from None
+    write_whole_text(path, torchrec_plan_text(plan), WHAT)
 
 
 def torchrec_plan_text(plan: TorchRecPlan) -> str:

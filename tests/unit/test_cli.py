@@ -16,8 +16,9 @@ from cli_calls import WIDTH, is_an_error
 from perfmodel import __version__
 from perfmodel.cli import app, lazy, main
 from perfmodel.cli.options import collective_name, count_values, size_values, split_values
-from perfmodel.cli.output import plain, write_whole
+from perfmodel.cli.output import plain
 from perfmodel.errors import BadInputError, NoCalibrationError
+from perfmodel.schema.whole_files import write_whole
 
 # --- the program itself ---------------------------------------------------------------------------------
 

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from perfmodel.cli.output import check_folder, check_target, fail, write_whole
+from perfmodel.cli.output import check_folder, check_target, fail
 from perfmodel.errors import BadInputError
 from perfmodel.schema.calibration import load_calibration, read_calibration, save_calibration
 from perfmodel.schema.files import read_bounded, unknown_name
 from perfmodel.schema.machine import load_machine
+from perfmodel.schema.whole_files import write_whole
 from perfmodel.units import parse_count
 
 SHIPPED = "h100-sxm-ib/nccl-2.29.2-stream"
@@ -41,7 +42,7 @@ def test_a_folder_that_cannot_be_made_is_bad_input(tmp_path: Path) -> None:
     for place in (tmp_path / "file", Path("/proc/x")):
         with pytest.raises(BadInputError, match="cannot be written"):
             check_folder(place)
-    with pytest.raises(BadInputError, match="cannot write"):
+    with pytest.raises(BadInputError, match="cannot be written"):
         save_calibration(load_calibration(SHIPPED), tmp_path / "file" / "c.json")
     check_folder(tmp_path / "new" / "one")
     assert list((tmp_path / "new" / "one").iterdir()) == []

@@ -86,7 +86,7 @@ def test_both_files_or_none(cli: Any, tmp_path: Path, monkeypatch: pytest.Monkey
         real(source, target)
 
     monkeypatch.setattr(imports.os, "replace", broken)
-    assert "No space left" in " ".join(cli(*words).err.split())
+    assert "no space left" in " ".join(cli(*words).err.split())
     assert [p.name for p in tmp_path.iterdir()] == ["ag.csv"]
 
 

@@ -1,0 +1,77 @@
+"""What a physical value may be: the range outside which it is refused, and what is sold today.
+
+One table for machines, samples, runs and calibrations: ``data/limits/limits.toml``, each with its source.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from perfmodel import resources, units
+
+FAR = 10.0
+"""A value more than this many times away from everything sold is asked about."""
+_LONG = 1e18  # from here on a number is written with its exponent
+
+
+class Limit(BaseModel):
+    """The range of one value in its SI unit, ``least`` to ``most``, and of what is sold."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    unit: str
+    least: float
+    most: float
+    sold_least: float
+    sold_most: float
+    source: str
+
+    def refusal(self, value: float) -> str:
+        """Why ``value`` is refused: the allowed range, for a message. Limits: inside, ends included -> "" """
+        if self.least <= value <= self.most:  # false for NaN
+            return ""
+        found = self._text(value) if abs(value) < _LONG else f"{value:g} {self.unit}"
+        return f"must be from {self._text(self.least)} to {self._text(self.most)}, not {found}"
+
+    def doubt(self, value: float) -> str:
+        """Why ``value`` is asked about. Limits: within ten times of something sold -> "" """
+        if value < self.sold_least / FAR:
+            word, end = "less", self.sold_least
+        elif value > self.sold_most * FAR:
+            word, end = "more", self.sold_most
+        else:
+            return ""
+        return (
+            f"{self._text(value)} is {word} than {'a tenth' if word == 'less' else 'ten times'} of anything "
+            f"sold ({self._text(end)}: {self._named(word)})"
+        )
+
+    def _named(self, word: str) -> str:
+        low, _, high = self.source.partition("; ")
+        return low if word == "less" else high
+
+    def _text(self, value: float) -> str:
+        return units.format_quantity(value, self.unit)
+
+
+@lru_cache(maxsize=1)
+def _table() -> Mapping[str, Mapping[str, Limit]]:
+    text = resources.data_path("limits", "limits.toml").read_text(encoding="utf-8")
+    groups = tomllib.loads(text)
+    return {group: {key: Limit(**values) for key, values in found.items()} for group, found in groups.items()}
+
+
+def limits_of(group: Literal["machine", "sample"]) -> Mapping[str, Limit]:
+    """Every limit of a group by field."""
+    return _table()[group]
+
+
+def within(group: Literal["machine", "sample"], key: str) -> Any:
+    """The field of a schema that holds a value in the range of its limit: for ``Annotated[float, …]``."""
+    limit = limits_of(group)[key]
+    return Field(ge=limit.least, le=limit.most, allow_inf_nan=False)

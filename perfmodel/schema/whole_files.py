@@ -1,0 +1,83 @@
+"""Files that appear whole or not at all, in folders that others may be able to write to.
+
+A file is written under a random name beside its place, synchronised, and renamed. No link is followed: a link
+at the place is replaced by the file, and the file that it names is not touched.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from perfmodel.errors import BadInputError
+
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def write_whole(path: Path, write: Callable[[Path], object], what: str = "") -> None:
+    """``write`` writes the file at the path that it is given; then it is ``path``, in one step.
+
+    what   names the kind of file in a message ("machine file")
+    Limits: nothing written, or an error of any kind -> the old file as it was, and no other file
+    """
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{path.name[:60]}.", suffix=path.suffix, dir=path.parent)
+    except (OSError, ValueError) as error:
+        raise cannot_write(path, error, what) from None
+    draft = Path(name)
+    try:
+        os.close(handle)
+        write(draft)
+        _settle(draft)
+        os.replace(draft, path)
+    except OSError as error:
+        raise cannot_write(path, error, what) from None
+    finally:
+        with contextlib.suppress(OSError):
+            draft.unlink(missing_ok=True)
+
+
+def write_whole_bytes(path: Path, content: bytes, what: str = "") -> None:
+    """A file of these bytes, whole or not at all."""
+    write_whole(path, lambda draft: draft.write_bytes(content), what)
+
+
+def write_whole_text(path: Path, text: str, what: str = "") -> None:
+    """A file of this text in UTF-8, whole or not at all."""
+    write_whole_bytes(path, text.encode(), what)
+
+
+def cannot_write(path: Path, error: Exception, what: str = "") -> BadInputError:
+    """The refusal of a place that cannot be written to: the system's reason, and what helps."""
+    reason = (getattr(error, "strerror", None) or str(error)).lower()
+    named = f"{what} {path}" if what else str(path)
+    if getattr(error, "errno", None) in _FULL:
+        return BadInputError(
+            f"{named} cannot be written: {reason}.", "make room there and run the same command again."
+        )
+    return BadInputError(
+        f"{named} cannot be written: {reason}.",
+        "check the folder and its permissions, or name another.",
+    )
+
+
+def _settle(draft: Path) -> None:
+    """On the disk, and readable by whom the user lets read new files."""
+    handle = os.open(draft, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):  # some file systems cannot
+            os.fsync(handle)
+        with contextlib.suppress(OSError):
+            os.fchmod(handle, 0o666 & ~_umask())
+    finally:
+        os.close(handle)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
