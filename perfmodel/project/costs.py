@@ -54,12 +54,17 @@ class Forward(PassBasis):
 
     def traffic(self, work: Configs) -> Traffic:
         """Bytes and counts of all tables together."""
-        parts = [self._group_traffic(work, group) for group in work.groups]
-        columns = zip(*parts, strict=True)
-        return Traffic(*(np.broadcast_to(sum(column[1:], column[0]), work.gpus.shape) for column in columns))
+        sums: list[Array] = []
+        for stack in work.stacked:
+            shape = np.broadcast_shapes(np.shape(stack.rows), work.gpus.shape)
+            found = [np.broadcast_to(column, shape) for column in self._group_traffic(work, stack)]
+            found = [column.sum(axis=0) for column in found] if len(shape) > 1 else found
+            sums = [a + b for a, b in zip(sums, found, strict=True)] if sums else found
+        return Traffic(*sums)
 
     def _group_traffic(self, work: Configs, t: TableGroup) -> tuple[Array, ...]:
-        """The same of equal tables; those with fewer rows than GPUs are on every GPU, without exchange."""
+        """The same of equal tables, or of each of a stack: one with fewer rows than GPUs is on every GPU,
+        without exchange."""
         sharded = t.rows >= work.gpus
         shards = np.where(sharded, work.gpus, 1.0)
         bags, lookups = work.batch * t.count, work.batch * t.count * t.pooling
@@ -88,8 +93,7 @@ class Forward(PassBasis):
         value = self.setting.machine.value
         row = t.dim * t.element_bytes
         phi = row_penalty(row, value, self.constant)
-        tables = sum(group.count for group in work.groups)  # all share the cache evenly
-        cache = value("l2_bytes") * self.constant("l2_usable_fraction") / tables
+        cache = value("l2_bytes") * self.constant("l2_usable_fraction") / work.table_count  # shared evenly
         bag = t.dim * self.constant("pooled_element_bytes") + self.constant("offset_bytes")
         miss = self._misses(work, t, shards, row, cache)
         sector = value("sector_bytes")
@@ -258,13 +262,13 @@ class Forward(PassBasis):
         return bounds.sharded_floor_time(time, local, traffic.bare_bytes, hbm, links)
 
 
-@lru_cache(maxsize=2**14)
+@lru_cache(maxsize=2**18)
 def _missed(ids: Distribution, rows: float, pooling: float, batch: float, shards: float, X: float) -> float:
     """Part of the look-ups of a shard that misses caches of X rows: the same for every way to send."""
     return float(LookUps(ids, rows, pooling, batch, shards).miss(Gather.SHARD, 0, X))
 
 
-@lru_cache(maxsize=2**14)
+@lru_cache(maxsize=2**18)
 def _distinct(ids: Distribution, rows: float, pooling: float) -> float:
     """Distinct rows in a bag, which neither batch nor shards change."""
     return LookUps(ids, rows, pooling, 1, 1).distinct_in_bag(0)

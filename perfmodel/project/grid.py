@@ -49,7 +49,7 @@ def project_grid(forward: Forward, work: Configs) -> Grid:
     spans = [slice(at, min(at + CHUNK, len(work))) for at in range(0, len(work), CHUNK)]
 
     def part(span: slice) -> Grid:
-        return costed(forward, work.part(span)).grid
+        return costed(forward, work if len(spans) == 1 else work.part(span)).grid
 
     out: dict[str, NDArray[Any]] = {}
     names: tuple[str, ...] = ()

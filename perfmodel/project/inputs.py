@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ DEFAULTS: dict[str, Any] = {
 
 _WHOLE = ("gpus", "batch", "table_count", "dim")
 _MOST_GPUS = 2**20
+_STACK = 2**16  # tables times configurations that are costed at a time
 LARGEST = {"gpus": _MOST_GPUS, "batch": 2**30, "table_count": 100_000, "pooling": 1e9, "dim": 2**20}
 """Largest values: as in table files, and a batch whose ids alone would fill any memory."""
 
@@ -64,6 +66,25 @@ class Configs:
 
     def __len__(self) -> int:
         return self.gpus.size
+
+    @cached_property
+    def table_count(self) -> Array:
+        """All tables together, of each configuration or of all."""
+        return np.asarray(sum(group.count for group in self.groups))
+
+    @cached_property
+    def stacked(self) -> tuple[TableGroup, ...]:
+        """The groups on a first axis, [T, 1], as many at a time as fit the caches beside the configurations.
+
+        Limits: one group, or groups of which each configuration has its own values -> as they are
+        """
+        if len(self.groups) == 1 or any(np.ndim(group.rows) for group in self.groups):
+            return self.groups
+        columns = np.array([[g.count, g.rows, g.dim, g.pooling, g.element_bytes] for g in self.groups], float)
+        each = max(_STACK // len(self), 1)
+        return tuple(
+            TableGroup(*columns[at : at + each].T[..., np.newaxis]) for at in range(0, len(self.groups), each)
+        )
 
     def part(self, span: slice) -> Configs:
         """Some of the configurations."""

@@ -1,0 +1,50 @@
+"""Sets of many different tables: the same sums as table by table, in a time that a person waits for."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from perfmodel.project import inputs, prepare, project, project_one
+from perfmodel.project.sensitivity import sensitivities
+from perfmodel.project.timed import Traffic
+from perfmodel.schema.workload import Table, TableSet
+
+
+def set_of(count: int) -> TableSet:
+    """Tables that all differ: a few rows to many, four widths, one to a hundred rows of a bag."""
+    draw = np.random.default_rng(7)
+    rows = (10 + np.exp(draw.normal(12, 2, count))).astype(int) + np.arange(count)
+    dims, poolings = draw.choice([16, 33, 64, 128], count), draw.integers(1, 100, count)
+    each = enumerate(zip(rows, dims, poolings, strict=True))
+    return TableSet("many", tuple(Table(f"t{n}", int(r), int(d), float(p)) for n, (r, d, p) in each))
+
+
+@pytest.mark.parametrize("options", [{}, {"distribution": "zipf:1.05"}, {"reduction": "sparse"}])
+def test_tables_side_by_side_are_the_sum_of_each(
+    monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+) -> None:
+    monkeypatch.setattr(inputs, "_STACK", 32)  # stacks of a few tables
+    forward, work = prepare(None, "h100-sxm-ib", tables=set_of(30), gpus=[8, 64, 128], **options)
+    assert len(work.stacked) > 1 and sum(group.rows.size for group in work.stacked) == len(work.groups)
+    found = forward.traffic(work)
+    alone: list[Traffic] = []
+    for group in work.groups:
+        one = replace(work, groups=(group,))
+        one.__dict__["table_count"] = work.table_count  # the cache is shared among all of them
+        alone.append(forward.traffic(one))
+    for name in vars(found):
+        assert getattr(found, name) == pytest.approx(sum(getattr(part, name) for part in alone)), name
+
+
+def test_thousands_of_tables_are_answered_while_one_waits() -> None:
+    """2000 different tables and 20 000, with everything that ``project`` prints, within 1.5 s and 5 s."""
+    project(tables=set_of(10), gpus=128)  # curves are read once
+    for count, most_s in ((2000, 1.5), (20_000, 5.0)):
+        began = time.process_time()
+        assert sensitivities(project_one(tables=set_of(count), gpus=128))
+        assert time.process_time() - began < most_s
