@@ -1,298 +1,230 @@
-"""A whole session on one GPU, in one folder and under ten minutes: what there is, what it does, what follows.
+"""A session on one GPU in sittings of under ten minutes, each of which leaves one archive and nothing else.
 
-    python benchmarks/one_gpu.py --out results [--minutes 4] [--machine NAME]
-    python benchmarks/one_gpu.py --out results --checks
+    python benchmarks/one_gpu.py --pack                            # before: the wheels to carry, build/wheels
+    python benchmarks/one_gpu.py --check                           # there: what is missing, in 5 s
+    python benchmarks/one_gpu.py --out results                     # there: tests, then the first timings
+    python benchmarks/one_gpu.py --out results --sitting sanitizer # there: compute-sanitizer's four tools
+    python benchmarks/one_gpu.py --out results --rehearse          # anywhere: a stand-in for the GPU
+    python benchmarks/one_gpu.py --list                            # parts, their order and their time
 
-Leaves in the folder: environment.json, nvidia-smi.txt, doctor.json, runs/ (samples and calibration),
-calibrate.json, project.txt, summary.txt (kernels beside copies, and what did not end well), gather.txt and
-gather.csv (our gather and pool beside torch's), one_core.txt, kernel_model.txt, and for each part a .log with
-what it said on the way. A part that fails, or outlasts its time, ends alone: the others still run. Works from
-a checkout that is not installed.
---checks, a session of its own, and the one to begin with: gpu_tests.txt (functional checks of everything on
-the GPU; no timings), then the same under compute-sanitizer's four tools, in sanitizer_*.txt.
+Every sitting begins with the check and a smoke test of one kernel, and ends there where one of them fails.
+Sitting "first": functional tests, one process a file, side by side; then one part after the other, for
+timings alone: tests that time something, the calibration, its projection and summary, gather and pool beside
+torch, one core, the kernel model. Sitting "sanitizer": each family of kernels on small cases under each tool.
+The archive, <sitting>.tar.gz, is written anew after each part: a cut loses the part under way. Compiled
+kernels and installed wheels stay outside it, in build/one_gpu, for the next sitting. A part that fails, or
+outlasts its time, ends alone. Works from a checkout that is not installed.
+Times of a rehearsal are made up: its archive is called rehearsal-<sitting>.tar.gz, and nothing loads it.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
-import importlib.metadata
 import json
 import os
-import platform
 import shutil
-import signal
-import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    import pandas as pd
+import gpu_needs
+from gpu_session import ROOT, Part, Session
 
-ROOT = Path(__file__).resolve().parents[1]
-PERFMODEL = (sys.executable, "-c", "from perfmodel.cli import main; main()")
-TOTAL_S = 570.0
-AFTERWARDS_S = 250.0
-"""Kept for the start and the end of the calibration, and for what follows it."""
+WORK = ROOT / "build" / "one_gpu"
+PYTHON = sys.executable
+PERFMODEL = (PYTHON, "-c", "from perfmodel.cli import main; main()")
+LIMIT_S = 600.0
+MARGIN_S = 60.0
+"""What a sitting leaves of the time that a command has."""
 
-STARTING_S = 60.0
-"""What a calibration takes beside its time limit: its start, the points under way, the fit."""
+CHECK_S, SMOKE_S, TESTS_S, TIMED_TESTS_S = 20.0, 40.0, 150.0, 30.0
+CALIBRATE_S, STARTING_S, AFTER_S = 90.0, 50.0, 20.0
+"""Of the calibration: its time limit; its start, the points under way and the fit; what reads it."""
 
-TESTS_S, GATHER_S, ONE_CORE_S = 330.0, 110.0, 40.0
-TESTS = ("gather_pool", "id_kernels", "one_core", "kernels", "exchange", "collectives")
-"""Checks on a GPU in the order in which they are made: time may end before the last."""
+GATHER_S, ONE_CORE_S = 110.0, 40.0
+TEST_LIMIT_S = 60
+"""Of one test."""
+
+TESTS = ("exchange", "gather_pool", "id_kernels", "one_core", "kernels", "collectives")
+"""Files of tests, all at once: tests/gpu/test_gpu_*.py."""
+
+TIMED_TESTS = "kernels"
+"""The file with tests that time something (marked ``alone``): they run after the others, by themselves."""
+
+MAY_SKIP = ("it needs two GPUs", "cannot share the one that is here")
+"""Why tests may be skipped on one GPU; any other skip is an error."""
+
+SHOWN_CHARACTERS = 2500
+"""Of the summary, and of the benchmark, at the end of the output."""
 
 SANITIZERS = ("memcheck", "racecheck", "initcheck", "synccheck")
+FAMILIES = ("exchange", "gather_pool", "ids", "one_core", "partial_bags")
+SANITIZER_S = 110.0
+"""Of one tool: all families side by side."""
 
-ENDING_S = 15.0
-"""How long a part that outlasted its time may take to end by itself."""
-
-PACKAGES = (
-    *("numpy", "pandas", "scipy", "pydantic", "torch", "cupy-cuda13x", "nvidia-ml-py"),
-    *("nvidia-nccl-cu13", "nvidia-nvshmem-cu13", "nvshmem4py-cu13", "torchrec", "fbgemm-gpu"),
-)
-MOST_REASONS = 20
+Groups = Iterator[tuple[Part, ...]]
+"""Parts that run side by side, one group after the other."""
 
 
-@dataclass
-class Session:
-    """Runs parts until ``ends_s`` on the monotonic clock; ``codes``: exit code of each, 124 out of time."""
-
-    out: Path
-    ends_s: float
-    codes: dict[str, int] = field(default_factory=dict)
-
-    def left_s(self) -> float:
-        """Time until the end."""
-        return self.ends_s - time.monotonic()
-
-    def part(self, name: str, command: Sequence[str], most_s: float) -> int:
-        """One command: its answer in ``name``, what else it says in ``name``.log."""
-        began = time.monotonic()
-        log = self.out / f"{name}.log"
-        try:
-            with (self.out / name).open("wb") as answer, log.open("wb") as said:
-                code = run(command, answer, said, min(most_s, self.left_s()))
-        except OSError as error:
-            log.write_text(f"{error}\n", encoding="utf-8")
-            code = 127
-        self.codes[name] = code
-        print(f"{name}: exit code {code}, {time.monotonic() - began:.0f} s", flush=True)
-        if code:
-            lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
-            print("\n".join(f"  {line}" for line in lines[-8:]), flush=True)
-        return code
-
-
-def run(command: Sequence[str], answer: Any, said: Any, timeout_s: float) -> int:
-    """Exit code of a command with all that it started; 124 when it had to be ended."""
-    if timeout_s <= 0:
-        return 124
-    path = os.pathsep.join(part for part in (str(ROOT), os.environ.get("PYTHONPATH", "")) if part)
-    environment = {**os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
-    child = subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=answer,
-        stderr=said,
-        cwd=ROOT,
-        env=environment,
-        start_new_session=True,
+def first(results: Path, machine: Sequence[str]) -> Groups:
+    """Is everything right, and a first timing of everything."""
+    yield from opening()
+    yield tuple(tests(name) for name in TESTS)
+    yield (Part("tests_timed.txt", (*pytest_line(), "-m", "alone", test_file(TIMED_TESTS)), TIMED_TESTS_S),)
+    own = (PYTHON, str(Path(__file__).resolve()))
+    yield (
+        Part("environment.json", (*own, "--only", "environment"), AFTER_S),
+        Part("nvidia-smi.txt", ("nvidia-smi", "-q"), AFTER_S),
+        Part("doctor.json", (*PERFMODEL, "doctor", "--json", *machine), AFTER_S),
     )
-    try:
-        return child.wait(timeout_s)
-    except subprocess.TimeoutExpired:
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(child.pid, number)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                child.wait(ENDING_S)
-        return 124
+    runs = results / "runs"
+    words = ("--device", "cuda", "--ranks", "1", "--out", str(runs), "--time-limit", f"{CALIBRATE_S:.0f}s")
+    most_s = CALIBRATE_S + STARTING_S
+    yield (Part("calibrate.json", (*PERFMODEL, "calibrate", *words, *machine, "--json"), most_s),)
+    asked = ("project", "--table-size", "10TB", *machine)
+    for calibration in sorted(runs.glob("*/*.json"))[:1]:
+        line = (*PERFMODEL, *asked, "--calibration", str(calibration))
+        yield (Part("project.txt", line, AFTER_S),)
+    yield (Part("summary.txt", (*own, "--only", "summary", "--out", str(results)), AFTER_S),)
+    for name, more, most_s in benchmarks(results):
+        yield (Part(f"{name}.txt", (PYTHON, str(ROOT / "benchmarks" / f"{name}.py"), *more), most_s),)
 
 
-def session(out: Path, minutes: float, machine: Sequence[str], total_s: float = TOTAL_S) -> int:
-    """All parts; 0 when the calibration was written."""
-    out.mkdir(parents=True, exist_ok=True)
-    parts = Session(out, time.monotonic() + total_s)
-    own = (sys.executable, str(Path(__file__).resolve()), "--out", str(out))
-    parts.part("environment.json", [*own, "--only", "environment"], 90)
-    if shutil.which("nvidia-smi"):
-        parts.part("nvidia-smi.txt", ["nvidia-smi", "-q"], 30)
-    parts.part("doctor.json", [*PERFMODEL, "doctor", "--json", *machine], 60)
-    limit_s = min(60 * minutes, parts.left_s() - AFTERWARDS_S - ENDING_S)
-    runs = ["--device", "cuda", "--ranks", "1", "--out", str(out / "runs"), "--time-limit", f"{limit_s:.0f}s"]
-    code = parts.part(
-        "calibrate.json", [*PERFMODEL, "calibrate", *runs, *machine, "--json"], limit_s + STARTING_S
-    )
-    found = sorted((out / "runs").glob("*/*.json"))
-    if found:
-        words = ["project", "--table-size", "10TB", "--calibration", str(found[0]), *machine]
-        parts.part("project.txt", [*PERFMODEL, *words], 30)
-    parts.part("summary.txt", [*own, "--only", "summary"], 30)
-    for name, words, most_s in _benchmarks(out):
-        parts.part(f"{name}.txt", [sys.executable, str(ROOT / "benchmarks" / f"{name}.py"), *words], most_s)
-    summary = out / "summary.txt"
-    print(summary.read_text(encoding="utf-8"), flush=True)
-    return code
-
-
-def _benchmarks(out: Path) -> Iterator[tuple[str, list[str], float]]:
+def benchmarks(results: Path) -> Iterator[tuple[str, tuple[str, ...], float]]:
     """Name, options and time of each benchmark."""
-    yield "gather", ["--minutes", f"{GATHER_S / 60 - 0.3:.2f}", "--out", str(out / "gather.csv")], GATHER_S
-    yield "one_core", [], ONE_CORE_S
-    for folder in sorted(path.parent for path in (out / "runs").glob("*/samples.jsonl")):
-        yield "kernel_model", [str(folder)], 20.0
+    minutes = f"{GATHER_S / 60 - 0.3:.2f}"
+    yield "gather", ("--minutes", minutes, "--out", str(results / "gather.csv")), GATHER_S
+    yield "one_core", (), ONE_CORE_S
+    for folder in sorted(path.parent for path in (results / "runs").glob("*/samples.jsonl")):
+        yield "kernel_model", (str(folder),), AFTER_S
 
 
-def checks(out: Path, total_s: float = TOTAL_S) -> int:
-    """Functional checks on the GPU, then under each tool of compute-sanitizer; 0 when none found anything.
-
-    Kernels are compiled once, by the first: they are kept in the folder of the results.
-    """
-    out.mkdir(parents=True, exist_ok=True)
-    os.environ.setdefault("PERFMODEL_HOME", str(out / "home"))
-    parts = Session(out, time.monotonic() + total_s)
-    files = [f"tests/gpu/test_gpu_{name}.py" for name in TESTS]
-    tests = [sys.executable, "-m", "pytest", "-v", "-rs", "-p", "no:cacheprovider", *files]
-    parts.part("gpu_tests.txt", tests, TESTS_S)
-    tool = shutil.which("compute-sanitizer")
-    if tool is None:
-        print("compute-sanitizer is not there: it checked nothing (it comes with the CUDA toolkit)")
-        return 4
-    for left, check in zip(range(len(SANITIZERS), 0, -1), SANITIZERS, strict=True):
-        words = ["--tool", check, "--error-exitcode", "9", "--target-processes", "all"]
-        parts.part(f"sanitizer_{check}.txt", [tool, *words, *tests], parts.left_s() / left)
-    return int(any(parts.codes.values()))
+def sanitizer(results: Path, machine: Sequence[str]) -> Groups:
+    """Each family of kernels on small cases, under each tool."""
+    yield from opening()
+    cases = str(ROOT / "tests" / "gpu" / "small_cases.py")
+    yield tuple(Part(f"cases_{family}.txt", (PYTHON, cases, family), SMOKE_S) for family in FAMILIES)
+    for tool in SANITIZERS:
+        words = ("--tool", tool, "--error-exitcode", "9")
+        yield tuple(
+            Part(f"{tool}_{family}.txt", ("compute-sanitizer", *words, PYTHON, cases, family), SANITIZER_S)
+            for family in FAMILIES
+        )
 
 
-def environment() -> dict[str, Any]:
-    """Versions, the GPU as torch sees it, and the variables that libraries read."""
-    from calibrate.running.stack import allowed_environment
-
-    known: dict[str, Any] = {"python": platform.python_version(), "system": platform.platform()}
-    known["cores"] = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    for name in PACKAGES:
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            known[name] = importlib.metadata.version(name)
-    known["environment"] = allowed_environment(os.environ)
-    try:
-        import torch
-
-        found = torch.cuda.get_device_properties(0)
-        names = (name for name in dir(found) if not name.startswith("_"))
-        known["gpu"] = {name: str(getattr(found, name)) for name in names}
-        known["free_bytes"], known["total_bytes"] = torch.cuda.mem_get_info()
-        known["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
-    except Exception as error:  # whatever is wrong with torch or its GPU is what this file has to say
-        known["torch_error"] = f"{type(error).__name__}: {error}"
-    return known
+SITTINGS: dict[str, Callable[[Path, Sequence[str]], Groups]] = {"first": first, "sanitizer": sanitizer}
 
 
-def summary(out: Path) -> str:
-    """Kernels beside copies, the state of the GPU, what did not end well, and what was fitted."""
-    from perfmodel.schema.run_files import read_run
+def opening() -> Groups:
+    """What must be right before anything else is tried."""
+    yield (Part("check.txt", (PYTHON, str(Path(__file__).resolve()), "--check"), CHECK_S, must=True),)
+    smoke = str(ROOT / "tests" / "gpu" / "smoke.py")
+    yield (Part("smoke.txt", (PYTHON, smoke), SMOKE_S, must=True),)
 
-    folders = sorted(path.parent for path in (out / "runs").glob("*/samples.jsonl"))
-    if not folders:
-        return "No samples: see calibrate.json.log."
-    found = read_run(folders[-1])
-    lines = [f"Run {found.run_id}", *rates(found.kernel_samples()), "", *conditions(found), ""]
-    lines += [*troubles(found), ""]
-    for path in sorted(folders[-1].glob("*.json")):
-        lines += fitted(json.loads(path.read_text(encoding="utf-8")))
+
+def pytest_line() -> tuple[str, ...]:
+    """pytest that names each test as it goes, ends those that hang, and takes no skip for a success."""
+    words = ["-vv", "-rfE", "--tb=short", "-p", "no:cacheprovider", "-p", "no:xdist", "--skips-fail"]
+    limits = [f"--timeout={TEST_LIMIT_S}", "--timeout-method=thread"]
+    return (PYTHON, "-m", "pytest", *words, *limits, *(f"--may-skip={reason}" for reason in MAY_SKIP))
+
+
+def test_file(name: str) -> str:
+    """A file of tests on a GPU."""
+    return f"tests/gpu/test_gpu_{name}.py"
+
+
+def tests(name: str) -> Part:
+    """One file of tests, but for those that time something."""
+    line = (*pytest_line(), "-m", "not alone", test_file(name))
+    return Part(f"tests_{name}.txt", line, TESTS_S)
+
+
+def sit(sitting: str, out: Path, total_s: float, machine: Sequence[str], *, rehearse: bool) -> int:
+    """One sitting; 0 where all its parts ended well."""
+    began_s = time.monotonic()
+    results = WORK / "results" / (f"rehearsal-{sitting}" if rehearse else sitting)
+    shutil.rmtree(results, ignore_errors=True)
+    session = Session(results, out / f"{results.name}.tar.gz", began_s + total_s, variables(rehearse))
+    for group in SITTINGS[sitting](results, machine):
+        if not session.together(*group):
+            print("nothing else was tried", flush=True)
+            break
+    for name in ("summary.txt", "gather.txt"):
+        if (results / name).is_file():
+            print((results / name).read_text(encoding="utf-8")[-SHOWN_CHARACTERS:], flush=True)
+    print(session.closing(), flush=True)
+    print(f"{session.archive}: {session.archive.stat().st_size / 2**20:.1f} MiB", flush=True)
+    return int(any(session.codes.values()))
+
+
+def variables(rehearse: bool) -> dict[str, str]:
+    """The environment of all parts: carried wheels, and where compiled kernels are kept."""
+    site = WORK / "site"
+    carried = gpu_needs.install(gpu_needs.WHEELS, site)
+    paths = [str(ROOT), *([str(site)] if carried else []), os.environ.get("PYTHONPATH", "")]
+    made = {"PERFMODEL_HOME": str(WORK / "home"), "CUPY_CACHE_DIR": str(WORK / "home" / "cupy")}
+    if rehearse:
+        stand_in = ROOT / "tests" / "rehearsal"
+        paths.insert(0, str(stand_in / "site"))
+        made |= {
+            "PERFMODEL_REHEARSAL": "1",
+            "PERFMODEL_HOME": str(WORK / "rehearsal-home"),
+            "PATH": os.pathsep.join([str(stand_in / "bin"), os.environ.get("PATH", "")]),
+        }
+    return {**made, "PYTHONPATH": os.pathsep.join(path for path in paths if path)}
+
+
+def listed() -> str:
+    """The parts of every sitting, and the time of each [s]."""
+    lines = []
+    for name, groups in SITTINGS.items():
+        lines.append(f"sitting {name}, at most {LIMIT_S - MARGIN_S:.0f} s")
+        for group in groups(Path("results"), ()):
+            names = ", ".join(part.name for part in group)
+            lines.append(f"  {max(part.most_s for part in group):>5.0f} s  {names}")
     return "\n".join(lines)
 
 
-def rates(samples: pd.DataFrame) -> list[str]:
-    """One line a kernel and clock. GB/s: bytes that the model counts over the time, the quarter with the most
-    bytes; share: of the fastest copy back to back."""
-    copies = samples[(samples["operation"] == "copy") & (samples["clock"] == "stream")]
-    if copies.empty:
-        return ["no copy was measured"]
-    ceiling = float((copies["payload_bytes"] / copies["time_s"]).max())
-    lines = [f"Copies reach {ceiling / 1e9:.0f} GB/s (read and written, back to back)", ""]
-    lines += [f"{'kernel':<14}{'library':<9}{'clock':<8}{'points':>7}{'shortest':>11}{'GB/s':>8}{'share':>8}"]
-    groups = samples.groupby(["operation", "implementation", "clock"])
-    for (operation, library, clock), rows in groups:
-        large = rows[rows["payload_bytes"] >= rows["payload_bytes"].quantile(0.75)]
-        rate = float((large["payload_bytes"] / large["time_s"]).median())
-        told = f"{rate / 1e9:>8.0f}{100 * rate / ceiling:>6.0f} %" if rate else f"{'-':>8}{'-':>8}"
-        shortest = f"{1e6 * float(rows['time_s'].min()):.1f} us"
-        lines.append(f"{operation:<14}{library:<9}{clock:<8}{len(rows):>7}{shortest:>11}{told}")
-    return lines
-
-
-def conditions(found: Any) -> list[str]:
-    """Clocks, temperature and power that visits saw, and how often something held a clock."""
-    seen = [v.conditions for visits in found.visits.values() for v in visits if v.conditions is not None]
-    if not seen:
-        return ["GPU: nobody could read its state"]
-    told = []
-    for name, unit, scale in (("sm_clock_hz", "MHz", 1e-6), ("temperature_c", "C", 1), ("power_w", "W", 1)):
-        values = [value * scale for one in seen if (value := getattr(one, name)) is not None]
-        if values:
-            told.append(f"{name} {min(values):.0f} to {max(values):.0f} {unit}")
-    for name in ("throttle_reasons", "limits"):
-        reasons = [reason for one in seen for reason in getattr(one, name)]
-        told += [f"{reason}: {reasons.count(reason)} visits" for reason in sorted(set(reasons))]
-    return [f"GPU in {len(seen)} visits: {'; '.join(told)}"]
-
-
-def troubles(found: Any) -> list[str]:
-    """How points ended, and why those that did not end well."""
-    ends = [(found.points[key], finish) for key, finish in found.finishes.items()]
-    counts = {status: sum(finish.status == status for _, finish in ends) for status in ("ok", "noisy")}
-    counts |= {
-        status: sum(finish.status == status for _, finish in ends) for status in ("throttled", "failed")
-    }
-    told = ", ".join(f"{count} {status}" for status, count in counts.items())
-    lines = [f"Points: {told}, {len(found.points) - len(ends)} not ended"]
-    bad = [(p, f) for p, f in ends if f.status in ("failed", "throttled")]
-    bad += [(p, f) for p, f in ends if f.status == "noisy"]
-    for point, finish in bad[:MOST_REASONS]:
-        lines.append(
-            f"  {finish.status} {point.operation} {point.clock} {point.payload_bytes} B: {finish.reason}"
-        )
-    return [*lines, f"  and {len(bad) - MOST_REASONS} more"] if len(bad) > MOST_REASONS else lines
-
-
-def fitted(calibration: dict[str, Any]) -> list[str]:
-    """Constants of the kernels of a calibration, with their intervals."""
-    kernels = calibration.get("kernels")
-    if not kernels:
-        return [f"{calibration.get('calibration_id')}: no kernels were fitted"]
-    lines = [f"Fitted ({calibration['calibration_id']}, clock {kernels['clock']})"]
-    for name, value in sorted(kernels["values"].items()):
-        lines.append(f"  {name:<26}{value['value']:>12.4g}  ({value['low']:.4g} to {value['high']:.4g})")
-    return [*lines, f"  left out, median error {100 * kernels['loo_median']:.1f} %"]
-
-
-def main() -> int:
-    """0 when the calibration was written."""
+def main_of(words: Sequence[str] | None = None) -> int:
+    """0 where all went well, 4 where something that is needed is missing."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--out", type=Path, required=True, help="folder for the results")
-    parser.add_argument("--minutes", type=float, default=4.0, help="time for the calibration, 4.7 at most")
+    parser.add_argument("--out", type=Path, help="folder for the archive")
+    parser.add_argument("--sitting", choices=SITTINGS, default="first")
+    parser.add_argument("--seconds", type=float, default=LIMIT_S - MARGIN_S, help="of the sitting")
     parser.add_argument("--machine", help="a shipped machine or a file (default: by the GPU's name)")
+    parser.add_argument("--rehearse", action="store_true", help="with a stand-in for the GPU")
+    parser.add_argument("--pack", action="store_true", help="download the wheels to carry")
+    parser.add_argument("--check", action="store_true", help="say what is missing")
+    parser.add_argument("--list", action="store_true", help="say what a sitting does")
     parser.add_argument("--only", choices=("environment", "summary"), help="one part, on stdout")
-    parser.add_argument("--checks", action="store_true", help="functional checks, and compute-sanitizer's")
-    asked = parser.parse_args()
-    out = asked.out.resolve()
+    asked = parser.parse_args(words)
+    if asked.pack:
+        return gpu_needs.pack()
+    if asked.check:
+        return gpu_needs.check()
+    if asked.list:
+        print(listed())
+        return 0
     if asked.only == "environment":
-        print(json.dumps(environment(), indent=2))
+        import gpu_summary
+
+        print(json.dumps(gpu_summary.environment(), indent=2))
         return 0
+    if asked.out is None:
+        parser.error("--out is needed: the folder for the archive")
+    out = asked.out.resolve()
     if asked.only == "summary":
-        print(summary(out))
+        import gpu_summary
+
+        print(gpu_summary.summary(out))
         return 0
-    if asked.checks:
-        return checks(out)
-    return session(out, asked.minutes, ["--machine", asked.machine] if asked.machine else [])
+    machine = ["--machine", asked.machine] if asked.machine else []
+    return sit(asked.sitting, out, asked.seconds, machine, rehearse=asked.rehearse)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main_of())

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-import importlib.util
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -32,46 +32,50 @@ _loaded: list[tuple[Any, list[Kernel], Any]] = []
 
 @dataclass(frozen=True)
 class Wheels:
-    """Folders of what a build takes: NVSHMEM, and the headers of the CUDA runtime and CCCL."""
+    """What a build takes, from wherever each part lies.
 
-    nvshmem: Path
-    cuda: Path
+    host_library, device_library  of NVSHMEM: for the host, for kernels
+    includes  folders of the headers of NVSHMEM, of the CUDA runtime and of CCCL
+    """
 
-    @property
-    def host_library(self) -> Path:
-        """NVSHMEM's library for the host."""
-        return self.nvshmem / "lib" / "libnvshmem_host.so.3"
-
-    @property
-    def device_library(self) -> Path:
-        """NVSHMEM's library for kernels."""
-        return self.nvshmem / "lib" / "libnvshmem_device.a"
-
-    @property
-    def includes(self) -> list[Path]:
-        """Folders of headers."""
-        return [self.nvshmem / "include", self.cuda / "include", self.cuda / "include" / "cccl"]
+    host_library: Path
+    device_library: Path
+    includes: tuple[Path, Path, Path]
 
 
-def find_wheels() -> Wheels:
-    """Where the wheels are. Limits: one is missing -> NoHardwareError"""
-    found = importlib.util.find_spec("nvidia")
-    for folder in found.submodule_search_locations or [] if found else []:
-        wheels = Wheels(Path(folder, "nvshmem"), Path(folder, "cu13"))
-        missing = [
-            path
-            for path in (
-                wheels.host_library,
-                wheels.device_library,
-                wheels.includes[0] / "nvshmem.h",
-                wheels.includes[1] / "cuda_runtime.h",
-                wheels.includes[2] / "cuda" / "std" / "type_traits",
-            )
-            if not path.is_file()
-        ]
-        if not missing:
-            return wheels
-    raise NoHardwareError("NVSHMEM, or headers of CUDA that it needs, are not installed.", INSTALL)
+_PARTS = {
+    "nvshmem/lib/libnvshmem_host.so.3": ("", "nvidia-nvshmem-cu13"),
+    "nvshmem/lib/libnvshmem_device.a": ("", "nvidia-nvshmem-cu13"),
+    "nvshmem/include/nvshmem.h": ("nvshmem/include", "nvidia-nvshmem-cu13"),
+    "cu13/include/cuda_runtime.h": ("cu13/include", "nvidia-cuda-runtime"),
+    "cu13/include/cccl/cuda/std/type_traits": ("cu13/include/cccl", "nvidia-cuda-cccl"),
+}
+"""Files that tell a part, the folder of headers that they stand for, and the wheel that brings it."""
+
+
+def find_wheels(folders: Sequence[str] | None = None) -> Wheels:
+    """Where the parts are, each searched by itself: wheels may lie in several folders.
+
+    folders  that may hold a folder ``nvidia`` (None: those that Python imports from)
+    Limits: a part is missing -> NoHardwareError, which names it
+    """
+    found: dict[str, Path] = {}
+    lacking = []
+    for name, (_, wheel) in _PARTS.items():
+        places = (Path(folder, "nvidia") for folder in (sys.path if folders is None else folders))
+        place = next((place for place in places if (place / name).is_file()), None)
+        if place is None:
+            lacking.append(f"{name.rsplit('/', 1)[1]} ({wheel})")
+        else:
+            found[name] = place
+    if lacking:
+        raise NoHardwareError(
+            f"NVSHMEM cannot be built with: {', '.join(lacking)} is in no folder that Python imports from.",
+            INSTALL,
+        )
+    host, device = (found[name] / name for name, (headers, _) in _PARTS.items() if not headers)
+    nvshmem, runtime, cccl = (found[name] / headers for name, (headers, _) in _PARTS.items() if headers)
+    return Wheels(host, device, (nvshmem, runtime, cccl))
 
 
 def build(kernels: Sequence[Kernel], architecture: str) -> Cubin:

@@ -95,6 +95,7 @@ def test_nothing_waits_inside_a_call(library: TorchKernels, kernel: str) -> None
     assert operation.check()[0] == 0
 
 
+@pytest.mark.alone
 def test_a_short_kernel_is_timed_without_the_host(library: TorchKernels) -> None:
     """Back to back as in a graph; one host call each takes several times as long."""
     times = {clock: call_s(visit(library, point("launch_floor", clock), 200)) for clock in CLOCKS}
@@ -103,6 +104,7 @@ def test_a_short_kernel_is_timed_without_the_host(library: TorchKernels) -> None
     assert times[Clock.STREAM] < times[Clock.EAGER]
 
 
+@pytest.mark.alone
 def test_tables_of_gigabytes_are_written_on_the_gpu_in_one_memory(library: TorchKernels) -> None:
     size = min(8 * 2**30, torch.cuda.mem_get_info()[0] // 4)
     for dim in (32, 128, 64):
@@ -119,6 +121,7 @@ def test_tables_of_gigabytes_are_written_on_the_gpu_in_one_memory(library: Torch
     assert Cuda(torch).held_bytes() < 2 * 2**30
 
 
+@pytest.mark.alone
 def test_the_state_of_the_gpu_can_be_read() -> None:
     uuid = f"GPU-{torch.cuda.get_device_properties(0).uuid}"
     found = watch_gpu(uuid)()

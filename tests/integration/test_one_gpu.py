@@ -1,16 +1,23 @@
-"""A session on one GPU: parts that fail or hang, and the summary of a made-up run."""
+"""Sittings on one GPU: order, time, parts that fail or hang, one archive, the summary of a made-up run."""
 
 from __future__ import annotations
 
-import importlib.util
 import json
+import os
+import re
+import subprocess
 import sys
+import tarfile
 import time
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
+import gpu_needs
+import gpu_session
+import gpu_summary
+import one_gpu
 import pytest
+from gpu_session import Part, Session
 
 from perfmodel.schema.evidence import Clock
 from perfmodel.schema.runs import (
@@ -25,35 +32,149 @@ from perfmodel.schema.runs import (
     Visit,
 )
 
-FILE = Path(__file__).parents[2] / "benchmarks/one_gpu.py"
+PYTHON = (sys.executable, "-c")
 
 
-@pytest.fixture
-def one_gpu(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    spec = importlib.util.spec_from_file_location("one_gpu", FILE)
-    assert spec is not None and spec.loader is not None
-    made = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, "one_gpu", made)
-    spec.loader.exec_module(made)
-    monkeypatch.setattr(made, "ENDING_S", 0.5)
-    return made
+@pytest.fixture(autouse=True)
+def _short(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu_session, "ENDING_S", 0.5)
 
 
-def test_a_part_that_fails_hangs_or_is_missing_ends_alone(one_gpu: Any, tmp_path: Path) -> None:
-    parts = one_gpu.Session(tmp_path, time.monotonic() + 30)
-    python = [sys.executable, "-c"]
-    assert parts.part("good", [*python, "print('answer')"], 20) == 0
-    assert parts.part("bad", [*python, "import sys; sys.exit('because')"], 20) == 1
+def held(archive: Path) -> set[str]:
+    with tarfile.open(archive) as made:
+        return {Path(name).name for name in made.getnames()}
+
+
+def test_a_part_that_fails_hangs_or_is_missing_ends_alone(tmp_path: Path) -> None:
+    session = Session(tmp_path / "results", tmp_path / "out" / "all.tar.gz", time.monotonic() + 30)
+    assert session.together(Part("good", (*PYTHON, "print('answer')"), 20))
+    assert session.together(Part("bad", (*PYTHON, "import sys; sys.exit('because')"), 20))
     began = time.monotonic()
     stuck = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(1); time.sleep(60)"
-    assert parts.part("stuck", ["sh", "-c", f'sleep 60 & "{sys.executable}" -c "{stuck}"'], 0.5) == 124
+    assert session.together(Part("stuck", ("sh", "-c", f'sleep 60 & "{sys.executable}" -c "{stuck}"'), 0.5))
     assert time.monotonic() - began < 10
-    assert parts.part("missing", ["/no/such/program"], 20) == 127
-    assert (tmp_path / "good").read_text() == "answer\n"
-    assert (tmp_path / "bad.log").read_text() == "because\n"
-    parts.ends_s = time.monotonic()
-    assert parts.part("late", [*python, "print(1)"], 20) == 124
-    assert parts.codes == {"good": 0, "bad": 1, "stuck": 124, "missing": 127, "late": 124}
+    assert not session.together(Part("missing", ("/no/such/program",), 20, must=True))
+    assert (tmp_path / "results/good").read_text() == "answer\n"
+    assert (tmp_path / "results/bad.log").read_text() == "because\n"
+    session.ends_s = time.monotonic()
+    session.together(Part("late", (*PYTHON, "print(1)"), 20))
+    assert session.codes == {"good": 0, "bad": 1, "stuck": 124, "missing": 127, "late": 124}
+    told = session.closing()
+    assert "1 of 5 parts ended well" in told and "  because" in told and "no time was left" in told
+
+
+def test_parts_of_a_group_run_side_by_side_and_groups_one_after_the_other(tmp_path: Path) -> None:
+    """Two parts wait for each other's file: alone, each would wait for ever."""
+    session = Session(tmp_path / "results", tmp_path / "all.tar.gz", time.monotonic() + 30)
+    wait = (
+        "import sys, time, pathlib; pathlib.Path(sys.argv[1]).touch()\n"
+        "while not pathlib.Path(sys.argv[2]).exists(): time.sleep(0.01)"
+    )
+    one, two = str(tmp_path / "one"), str(tmp_path / "two")
+    session.together(Part("a", (*PYTHON, wait, one, two), 20), Part("b", (*PYTHON, wait, two, one), 20))
+    assert session.codes == {"a": 0, "b": 0}
+    session.together(Part("alone", (*PYTHON, wait, one, str(tmp_path / "three")), 0.5))
+    assert session.codes["alone"] == 124
+
+
+def test_what_was_done_is_in_the_archive_when_the_session_is_cut(tmp_path: Path) -> None:
+    """After each part, and nothing else lies beside it."""
+    out = tmp_path / "out"
+    session = Session(tmp_path / "results", out / "all.tar.gz", time.monotonic() + 30)
+    session.together(Part("first.txt", (*PYTHON, "print(1)"), 20))
+    assert held(out / "all.tar.gz") == {"first.txt", "first.txt.log"}
+    session.together(Part("second.txt", (*PYTHON, "print(2)"), 20))
+    assert {"first.txt", "second.txt"} < held(out / "all.tar.gz")
+    assert [path.name for path in out.iterdir()] == ["all.tar.gz"]
+
+
+def test_an_archive_that_would_be_too_large_names_what_it_left_out(tmp_path: Path) -> None:
+    results, archive = tmp_path / "results", tmp_path / "all.tar.gz"
+    (results / "deep").mkdir(parents=True)
+    (results / "deep" / "noise.bin").write_bytes(os.urandom(2**18))
+    (results / "small.txt").write_text("kept")
+    gpu_session.write_archive(results, archive, most_bytes=2**16)
+    assert held(archive) == {"small.txt", "LEFT_OUT.txt"} and archive.stat().st_size <= 2**16
+    assert (results / "LEFT_OUT.txt").read_text() == "deep/noise.bin\n"
+
+
+@pytest.mark.parametrize("sitting", one_gpu.SITTINGS)
+def test_a_sitting_ends_a_minute_before_its_command_does(sitting: str, tmp_path: Path) -> None:
+    """Whatever its parts do: check and smoke first, at most so long; nothing else runs while one is timed."""
+    groups = list(one_gpu.SITTINGS[sitting](tmp_path, ()))
+    assert [part.name for group in groups[:2] for part in group] == ["check.txt", "smoke.txt"]
+    assert all(part.must for group in groups[:2] for part in group)
+    most_s = sum(max(part.most_s for part in group) for group in groups)
+    assert one_gpu.LIMIT_S - one_gpu.MARGIN_S == 540 and most_s <= 540 + 60
+    timed = ("gather", "one_core", "calibrate", "tests_timed")
+    assert all(len(group) == 1 for group in groups if group[0].name.startswith(timed))
+
+
+def test_tests_are_one_process_a_file_with_limits_and_no_silent_skip() -> None:
+    groups = list(one_gpu.first(Path("results"), ()))
+    side = groups[2]
+    assert {part.name for part in side} == {f"tests_{name}.txt" for name in one_gpu.TESTS}
+    files = {path.name for path in (gpu_session.ROOT / "tests/gpu").glob("test_gpu_*.py")}
+    assert {Path(part.command[-1]).name for part in side} == files
+    for part in side:
+        assert {"-vv", "--skips-fail", "--timeout=60"} <= set(part.command)
+        assert part.command[part.command.index("-m", 3) + 1] == "not alone"
+
+
+def test_what_is_needed_is_there_or_carried() -> None:
+    """Every requirement of the core and the gpu extra, and what carried wheels need in turn."""
+    from importlib.metadata import requires
+
+    from packaging.requirements import Requirement
+    from packaging.utils import canonicalize_name
+
+    there = {}
+    for page in (gpu_needs.MACHINE, gpu_needs.CARRIED):
+        for line in page.read_text(encoding="utf-8").splitlines():
+            if line and not line.startswith("#"):
+                name, version = line.split("==")
+                assert canonicalize_name(name) not in there, f"{name} is listed twice"
+                there[canonicalize_name(name)] = version
+    import tomllib
+
+    project = tomllib.loads((gpu_needs.ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    wanted = [*project["dependencies"], *project["optional-dependencies"]["gpu"], *gpu_needs.TESTING]
+    wanted += [one for name in ("pydantic", "plotly", "typing-inspection") for one in requires(name) or []]
+    for text in wanted:
+        requirement = Requirement(text)
+        if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+            found = there.get(canonicalize_name(requirement.name))
+            assert found is not None, f"{text} is neither there nor carried"
+            assert requirement.specifier.contains(found, prereleases=True), (text, found)
+
+
+def test_the_check_names_what_is_missing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    real = gpu_needs.importlib.metadata.distribution
+
+    def distribution(name: str) -> Any:
+        if name in ("pydantic_core", "pydantic-core", "nvidia-cuda-cccl"):
+            raise gpu_needs.importlib.metadata.PackageNotFoundError(name)
+        return real(name)
+
+    monkeypatch.setattr(gpu_needs.importlib.metadata, "distribution", distribution)
+    monkeypatch.setattr(gpu_needs.shutil, "which", lambda name: None)
+    began = time.process_time()
+    assert gpu_needs.check() == 4
+    assert time.process_time() - began < 2
+    told = capsys.readouterr().out
+    assert re.search(r"MISSING pydantic.core.*\(for pydantic\): not installed", told)
+    assert "MISSING nvidia-cuda-cccl" in told and "MISSING nvidia-smi" in told
+    assert "one_gpu.py --pack" in told
+
+
+def test_a_driver_without_a_gpu_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text("#!/bin/sh\necho No devices were found\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    assert gpu_needs._gpu() == ["a GPU: nvidia-smi -L says 'No devices were found'"]
 
 
 def write_run(folder: Path) -> None:
@@ -91,10 +212,10 @@ def write_run(folder: Path) -> None:
     (folder / "nccl-stream.json").write_text(json.dumps({"calibration_id": "h200/x", "kernels": kernels}))
 
 
-def test_the_summary_sets_kernels_beside_copies(one_gpu: Any, tmp_path: Path) -> None:
-    assert "No samples" in one_gpu.summary(tmp_path)
+def test_the_summary_sets_kernels_beside_copies(tmp_path: Path) -> None:
+    assert "No samples" in gpu_summary.summary(tmp_path)
     write_run(tmp_path / "runs/h200-01234567")
-    text = one_gpu.summary(tmp_path)
+    text = gpu_summary.summary(tmp_path)
     assert "Copies reach 4000 GB/s" in text
     rows = {line.split()[0]: line.split()[1:] for line in text.splitlines() if " torch " in line}
     assert rows["gather_pool"] == ["torch", "stream", "2", "1.0", "us", "2000", "50", "%"]
@@ -106,59 +227,114 @@ def test_the_summary_sets_kernels_beside_copies(one_gpu: Any, tmp_path: Path) ->
     assert "launch_floor_s" in text and "(2e-06 to 4e-06)" in text
 
 
-def test_a_session_goes_on_when_parts_fail(
-    one_gpu: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_a_sitting_goes_on_when_parts_fail(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Doctor fails, the calibration writes samples and hangs, a benchmark is missing: the summary is."""
-    out = tmp_path / "results"
+    """Doctor fails, the calibration writes samples and hangs: summary and archive are whole."""
+    results = tmp_path / "work" / "results" / "first"
     fake = tmp_path / "fake.sh"
     write_run(tmp_path / "made")
     fake.write_text(
         "#!/bin/sh\n"
         'case "$1" in\n'
         "doctor) echo broken >&2; exit 3;;\n"
-        f'calibrate) mkdir -p "{out}/runs/h200-01234567"; cp "{tmp_path}"/made/* "{out}/runs/h200-01234567"; '
+        f'calibrate) mkdir -p "{results}/runs/h200-01"; cp "{tmp_path}"/made/* "{results}/runs/h200-01"; '
         'echo "$*" >&2; exec sleep 60;;\n'
         'project) echo "$*";;\n'
         "esac\n"
     )
     monkeypatch.setattr(one_gpu, "PERFMODEL", ("sh", str(fake)))
-    monkeypatch.setattr(one_gpu, "AFTERWARDS_S", 1.0)
+    monkeypatch.setattr(one_gpu, "WORK", tmp_path / "work")
+    monkeypatch.setattr(one_gpu, "CALIBRATE_S", 1.0)
     monkeypatch.setattr(one_gpu, "STARTING_S", 1.0)
-    quick = [("missing", [], 5.0)]  # a benchmark that is not there fails alone too
-    monkeypatch.setattr(one_gpu, "_benchmarks", lambda out: iter(quick))
-    monkeypatch.setattr(one_gpu.Session, "left_s", lambda self: 20.0)
-    began = time.monotonic()
-    assert one_gpu.session(out, 1 / 60, []) == 124
-    assert time.monotonic() - began < 60
-    assert "--time-limit 1s --json" in (out / "calibrate.json.log").read_text()
-    assert "h200-01234567/nccl-stream.json" in (out / "project.txt").read_text()
-    assert json.loads((out / "environment.json").read_text())["python"]
-    assert "Copies reach 4000 GB/s" in (out / "summary.txt").read_text()
+    monkeypatch.setattr(gpu_needs, "WHEELS", tmp_path / "none")
+    nothing = ("sh", "-c", "exit 0")
+    monkeypatch.setattr(one_gpu, "opening", lambda: iter([(Part("check.txt", nothing, 5.0, must=True),)]))
+    monkeypatch.setattr(one_gpu, "tests", lambda name: Part(f"tests_{name}.txt", nothing, 5.0))
+    monkeypatch.setattr(one_gpu, "pytest_line", lambda: nothing)
+    monkeypatch.setattr(one_gpu, "benchmarks", lambda _: iter([("missing", (), 5.0)]))
+    assert one_gpu.main_of(["--out", str(tmp_path / "out"), "--seconds", "60"]) == 1
+    assert "--time-limit 1s --json" in (results / "calibrate.json.log").read_text()
+    assert "h200-01/nccl-stream.json" in (results / "project.txt").read_text()
+    assert json.loads((results / "environment.json").read_text())["python"]
     told = capsys.readouterr().out
-    assert "doctor.json: exit code 3" in told and "  broken" in told and "Copies reach" in told
+    assert "doctor.json: exit code 3" in told and "  broken" in told and "Copies reach 4000 GB/s" in told
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["first.tar.gz"]
+    wanted = {"summary.txt", "samples.jsonl", "project.txt", "missing.txt.log"}
+    assert wanted < held(tmp_path / "out" / "first.tar.gz")
+    assert len(told) < 12_000
 
 
-def test_without_the_sanitizer_nothing_is_claimed(
-    one_gpu: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_nothing_else_is_tried_where_something_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("PERFMODEL_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(sys, "executable", "true")
-    monkeypatch.setattr(one_gpu.shutil, "which", lambda name: None)
-    assert one_gpu.checks(tmp_path) == 4
-    assert "checked nothing" in capsys.readouterr().out
+    monkeypatch.setattr(one_gpu, "WORK", tmp_path / "work")
+    monkeypatch.setattr(gpu_needs, "WHEELS", tmp_path / "none")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert one_gpu.main_of(["--out", str(tmp_path / "out")]) == 1
+    told = capsys.readouterr().out
+    assert "MISSING nvidia-smi" in told and "nothing else was tried" in told and "smoke.txt" not in told
+    assert held(tmp_path / "out" / "first.tar.gz") == {"check.txt", "check.txt.log"}
 
 
-@pytest.mark.parametrize(("finds", "code"), [("racecheck", 1), ("nothing", 0)])
-def test_every_tool_of_the_sanitizer_runs_and_one_finding_fails(
-    one_gpu: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, finds: str, code: int
+@pytest.mark.parametrize("finds", ["racecheck", "nothing"])
+def test_every_family_runs_under_every_tool_and_one_finding_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, finds: str
 ) -> None:
-    tool = tmp_path / "tool.sh"
+    tool = tmp_path / "compute-sanitizer"
     tool.write_text(f'#!/bin/sh\necho "$2"; [ "$2" != {finds} ] || exit 9\n')
     tool.chmod(0o755)
-    monkeypatch.setenv("PERFMODEL_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(sys, "executable", "true")
-    monkeypatch.setattr(one_gpu.shutil, "which", lambda name: str(tool))
-    assert one_gpu.checks(tmp_path / "out") == code
-    seen = {path.read_text().strip() for path in (tmp_path / "out").glob("sanitizer_*.txt")}
-    assert seen == {"memcheck", "racecheck", "initcheck", "synccheck"}
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setattr(one_gpu, "WORK", tmp_path / "work")
+    monkeypatch.setattr(gpu_needs, "WHEELS", tmp_path / "none")
+    monkeypatch.setattr(one_gpu, "opening", lambda: iter(()))
+    monkeypatch.setattr(one_gpu, "PYTHON", "true")
+    code = one_gpu.main_of(["--out", str(tmp_path / "out"), "--sitting", "sanitizer"])
+    assert code == int(finds == "racecheck")
+    seen = {path.name: path.read_text().strip() for path in (tmp_path / "work").rglob("*check_*.txt")}
+    assert len(seen) == len(one_gpu.SANITIZERS) * len(one_gpu.FAMILIES)
+    assert all(name.split("_")[0] == said for name, said in seen.items())
+
+
+SKIPPING = """
+import pytest
+
+def test_runs(): ...
+def test_needs_two(): pytest.skip("it needs two GPUs")
+def test_without_a_wheel(): pytest.skip("NVSHMEM is not installed")
+"""
+
+
+def test_a_skip_that_nobody_asked_for_fails(tmp_path: Path) -> None:
+    """One test, and a file that is skipped as a whole; what was asked for stays a skip."""
+    (tmp_path / "conftest.py").write_text((gpu_session.ROOT / "tests/gpu/conftest.py").read_text())
+    (tmp_path / "test_some.py").write_text(SKIPPING)
+    whole = "import pytest\npytest.skip('NOT TESTED: no GPU', allow_module_level=True)\n"
+    (tmp_path / "test_whole.py").write_text(whole)
+    line = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-rfEs", "--may-skip=two GPUs"]
+
+    def said(*words: str) -> tuple[int, str]:
+        done = subprocess.run([*line, *words], cwd=tmp_path, capture_output=True, text=True, check=False)
+        return done.returncode, done.stdout
+
+    assert said()[0] == 0
+    code, text = said("--skips-fail", "test_some.py")
+    assert code == 1 and "1 failed, 1 passed, 1 skipped" in text
+    assert "nobody asked for that" in text and "NVSHMEM is not installed" in text
+    code, text = said("--skips-fail", "test_whole.py")
+    assert code != 0 and "NOT TESTED: no GPU" in text
+
+
+def test_small_cases_say_what_is_wrong(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("torch")
+    monkeypatch.syspath_prepend(str(gpu_session.ROOT / "tests" / "gpu"))
+    import small_cases
+
+    assert set(small_cases.FAMILIES) == set(one_gpu.FAMILIES)
+    monkeypatch.setattr(sys, "argv", ["small_cases.py", "ids", "--device", "cpu"])
+    for cases, code in (([("one", True)], 0), ([("one", True), ("two", False)], 1), ([], 1)):
+        monkeypatch.setitem(small_cases.FAMILIES, "ids", lambda device, cases=cases: iter(cases))
+        assert small_cases.main() == code
+    assert "WRONG ids: two" in capsys.readouterr().out

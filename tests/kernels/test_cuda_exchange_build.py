@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 pytest.importorskip("torch")
@@ -51,3 +53,19 @@ def test_it_is_built_with_nvshmem(architecture: str) -> None:
     for name in ("device_state", "ibgda_device_state", "device_lib_version"):  # for nvshmemx_culibrary_init
         assert f"\0nvshmemi_{name}_d\0".encode() in cubin.code
     assert all(usage.spilled_bytes == 0 and usage.registers <= 80 for usage in cubin.usage.values())
+
+
+def test_each_part_is_found_wherever_it_lies(tmp_path: Path) -> None:
+    """Wheels that were carried lie in another folder than those that were there."""
+    there, carried = tmp_path / "there", tmp_path / "carried"
+    for name in nvshmem_build._PARTS:
+        path = (carried if "cccl" in name else there) / "nvidia" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    found = nvshmem_build.find_wheels([str(tmp_path), str(carried), str(there)])
+    assert found.host_library == there / "nvidia/nvshmem/lib/libnvshmem_host.so.3"
+    headers = (there / "nvidia/nvshmem/include", there / "nvidia/cu13/include")
+    assert found.includes == (*headers, carried / "nvidia/cu13/include/cccl")
+    with pytest.raises(NoHardwareError, match=r"type_traits \(nvidia-cuda-cccl\) is in no folder") as caught:
+        nvshmem_build.find_wheels([str(there)])
+    assert "nvshmem.h" not in caught.value.message

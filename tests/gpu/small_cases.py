@@ -1,0 +1,213 @@
+"""Every family of kernels on few and odd shapes, each result compared: what a sanitizer can run in a minute.
+
+    python tests/gpu/small_cases.py FAMILY [--device cuda]
+
+FAMILY  gather_pool, ids, partial_bags, one_core, exchange
+Exit code 1 where a result is wrong. Says on stdout how many cases there were.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+for folder in (Path(__file__).parents[1], Path(__file__).parent):
+    sys.path.insert(0, str(folder))
+
+from calibrate.cuda import gather_pool as gp  # noqa: E402
+from calibrate.cuda.bucketize import Bucketizer  # noqa: E402
+from calibrate.cuda.device_tables import make_tables, to_int8  # noqa: E402
+from calibrate.cuda.gather_layout import GatherLayout  # noqa: E402
+from calibrate.cuda.one_core import OneCore, core_bytes, cores, shapes_of  # noqa: E402
+from calibrate.cuda.one_core_plan import WAYS, CorePlan, Item, TableShape, fitted, symmetric  # noqa: E402
+from calibrate.cuda.partial_bags import Packer, SparseSum, partial_sum  # noqa: E402
+from calibrate.cuda.permute import Permuter  # noqa: E402
+from calibrate.cuda.split import row_wise  # noqa: E402
+from calibrate.cuda.unique import Uniquer  # noqa: E402
+from calibrate.passes import lookup  # noqa: E402
+from perfmodel.errors import BadInputError  # noqa: E402
+
+Case = tuple[str, bool]
+"""What was run, and whether its result was right."""
+
+
+def _drawn(rows: list[int], batch: int, most: int, device: Any) -> tuple[Any, Any, Any]:
+    """Ids, offsets and lengths of bags of up to ``most`` ids, table by table."""
+    lengths = torch.randint(0, most + 1, (len(rows) * batch,))
+    offsets = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
+    counts = lengths.view(len(rows), batch).sum(1).tolist()
+    ids = torch.cat([torch.randint(0, high, (n,)) for high, n in zip(rows, counts, strict=True)])
+    return ids.to(device), offsets.to(device), lengths.to(device)
+
+
+def _bags(tables: list[Any], ids: Any, offsets: Any, mode: str = "sum") -> Any:
+    """torch's bags on the CPU [B, sum D]; elements are small whole numbers: sums are exact."""
+    batch = (offsets.numel() - 1) // len(tables)
+    made = []
+    for number, rows in enumerate(tables):
+        ends = offsets[number * batch : (number + 1) * batch + 1].cpu().long()
+        some = ids[int(ends[0]) : int(ends[-1])].cpu().long()
+        bag = torch.nn.functional.embedding_bag
+        made.append(bag(some, rows.float().cpu(), ends - ends[0], mode=mode, include_last_offset=True))
+    return torch.cat(made, 1)
+
+
+def gather_pool(device: Any) -> Iterator[Case]:
+    """Widths, element and id types, both kernels."""
+    shapes = ((70, 128), (33, 32), (1, 4), (20, 33), (9, 260), (50, 7))
+    plans = {"chosen": None, "long": GatherLayout(True, 64, 1, 40), "runs": GatherLayout(False, 64, 5, 20)}
+    for dtype in (torch.float32, torch.float16, torch.bfloat16):
+        rows = [torch.randint(-8, 9, shape).to(dtype).to(device) for shape in shapes]
+        for name, plan in plans.items():
+            for id_bytes, kind in ((8, torch.int64), (4, torch.int32)):
+                ids, offsets, _ = _drawn([len(one) for one in rows], 37, 20, device)
+                pool = gp.GatherPool(make_tables(rows), 37, gp.GatherOptions(id_bytes=id_bytes), 10, plan)
+                out, faults = pool.new_out(), gp.new_gather_faults(device)
+                pool(ids.to(kind), offsets.to(kind), out, None, faults)
+                good = torch.equal(out.cpu(), _bags(rows, ids, offsets)) and faults.tolist() == [0, -1, 0, -1]
+                yield f"{dtype} {name} {kind}", good
+    rows = [torch.randint(0, 256, shape).float() for shape in shapes]
+    for one in rows:  # scale 1, bias 0
+        one[:, 0], one[:, -1] = 0, 255
+    tables = make_tables([to_int8(one).to(device) for one in rows], [dim for _, dim in shapes])
+    ids, offsets, _ = _drawn([len(one) for one in rows], 37, 20, device)
+    yield "int8", torch.equal(gp.gather_pool(tables, ids, offsets).cpu(), _bags(rows, ids, offsets))
+
+
+def ids(device: Any) -> Iterator[Case]:
+    """Bucketize, permute and unique."""
+    tables, ranks, block, batch = 3, 4, 50, 41
+    split = row_wise([ranks * block] * tables, ranks, block=block)
+    for kind in (torch.int32, torch.int64):
+        for most in (1, 6, 40):
+            found, offsets, lengths = _drawn([ranks * block] * tables, batch, most, device)
+            weights = torch.rand(found.numel(), device=device)
+            made = Bucketizer(split, batch, found.numel(), kind, device, weights=torch.float32)
+            got = made.run(found.to(kind), offsets, weights)
+            want = lookup.bucketize(found.cpu(), lengths.cpu(), tables, block, ranks, weights.cpu())
+            good = torch.equal(got.ids.cpu().long(), want.ids) and torch.equal(
+                got.weights.cpu(), want.weights
+            )
+            yield f"bucketize {kind} {most}", good and made.faults.tolist() == [0, -1]
+            distinct = Uniquer(ranks, got.ids.numel(), kind, device)
+            unique = distinct.run(got.ids, got.rank_offsets)
+            owner = torch.repeat_interleave(got.rank_offsets.diff().cpu())
+            back = unique.ids.cpu()[unique.offsets.cpu()[owner] + unique.inverse.cpu()]
+            count = torch.unique(owner * 2**32 + got.ids.cpu().long()).numel()
+            yield (
+                f"unique {kind} {most}",
+                torch.equal(back, got.ids.cpu()) and count == int(unique.counts.sum()),
+            )
+    lengths = torch.randint(0, 6, (ranks * tables * batch,), dtype=torch.int32)
+    numbers = torch.arange(int(lengths.sum()))
+    permuter = Permuter(ranks, tables, batch, numbers.numel(), torch.int64, device)
+    moved = permuter.run(numbers.to(device), lengths.to(device))
+    want_ids, want_lengths = lookup.permute(numbers, lengths.long(), ranks, tables)
+    yield (
+        "permute",
+        (
+            torch.equal(moved.ids.cpu(), want_ids)
+            and torch.equal(moved.lengths.view(-1).cpu().long(), want_lengths)
+        ),
+    )
+
+
+def partial_bags(device: Any) -> Iterator[Case]:
+    """Full and packed partial bags."""
+    ranks, bags = 3, 130
+    for dtype in (torch.float32, torch.float16, torch.bfloat16):
+        for dim in (8, 33):
+            lengths = torch.randint(0, 3, (ranks, bags), dtype=torch.int32).to(device)
+            parts = torch.randint(-8, 9, (ranks, bags, dim)).to(dtype).to(device) * (lengths > 0)[:, :, None]
+            want, full = parts.cpu().float().sum(0), torch.empty(bags, dim, device=device)
+            yield f"sum {dtype} {dim}", torch.equal(partial_sum(parts, full).cpu(), want)
+            packed = Packer(ranks, bags, dim, dtype, device).run(lengths, parts)
+            sparse = SparseSum(ranks, bags, dim, ranks * bags, dtype, device, out_dtype=torch.float32)
+            sparse.run(packed.rows, packed.bag_numbers, packed.counts)
+            yield (
+                f"packed {dtype} {dim}",
+                torch.equal(sparse.out.cpu(), want) and sparse.faults.tolist() == [0, -1],
+            )
+
+
+def one_core(device: Any) -> Iterator[Case]:
+    """Every way, from all cores."""
+    for dtype in (torch.float32, torch.float16):
+        rows = [torch.randint(-8, 9, size).to(dtype).to(device) for size in ((3, 128), (63, 64), (300, 33))]
+        tables, batch = make_tables(rows), 50
+        shapes, room = shapes_of(tables, 4), core_bytes(device)
+        found, offsets, _ = _drawn([len(one) for one in rows], batch, 8, device)
+        for way in WAYS:
+            ways = [_where_it_fits(shape, way, batch, room) for shape in shapes]
+            plan: CorePlan = symmetric(shapes, ways, batch, min(4, cores(device)), room)
+            for kind in (torch.int32, torch.int64):
+                out = OneCore(tables, plan, batch)(found.to(kind), offsets)
+                yield f"{way} {dtype} {kind}", torch.equal(out.cpu(), _bags(rows, found, offsets))
+
+
+def _where_it_fits(shape: TableShape, way: str, batch: int, room: int) -> str:
+    try:
+        fitted(shape, Item(0, way, 0, batch, 0, shape.dim), room)
+    except BadInputError:
+        return "GM"
+    return way
+
+
+def exchange(device: Any) -> Iterator[Case]:
+    """Fused and in three stages, of two threads that play PEs."""
+    import exchange_ranks
+    from oracles.thread_world import threads_of
+
+    exchange_ranks.ROWS, exchange_ranks.BATCH, exchange_ranks.MOST = (101, 3, 50), 17, 6
+    answers: list[dict[str, float]] = []
+    exchange_ranks.shares(threads_of(1, device)[0], 4, patience_s=15)
+
+    def work(world: Any) -> None:
+        if device.type == "cpu":
+            answers.append(exchange_ranks.shares(world, 4, patience_s=15))
+            return
+        with torch.cuda.stream(torch.cuda.Stream(world.device)):
+            answers.append(exchange_ranks.shares(world, 4, patience_s=15))
+
+    threads = [threading.Thread(target=work, args=(world,)) for world in threads_of(2, device)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    yield "two threads answered", len(answers) == 2
+    for seen in answers:
+        yield from ((what, error < 1) for what, error in seen.items())
+
+
+FAMILIES: dict[str, Callable[[Any], Iterator[Case]]] = {
+    "gather_pool": gather_pool,
+    "ids": ids,
+    "partial_bags": partial_bags,
+    "one_core": one_core,
+    "exchange": exchange,
+}
+
+
+def main() -> int:
+    """0 where all results are right."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("family", choices=FAMILIES)
+    parser.add_argument("--device", default="cuda")
+    asked = parser.parse_args()
+    torch.manual_seed(1)
+    seen = list(FAMILIES[asked.family](torch.device(asked.device)))
+    wrong = [name for name, good in seen if not good]
+    for name in wrong:
+        print(f"WRONG {asked.family}: {name}")
+    print(f"{asked.family}: {len(seen)} cases, {len(wrong)} wrong")
+    return int(bool(wrong) or not seen)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
