@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from calibrate.operations import RankTimes
 from perfmodel.errors import PerfmodelError
 from perfmodel.schema.evidence import Clock
+from perfmodel.schema.limits import limits_of
 from perfmodel.schema.runs import DeviceConditions, Point, PointKind, Visit
 
 _FIGURES = 6
@@ -33,20 +34,25 @@ def fold(
     elapsed_s  what the visit took on the coordinator's clock, everything included
     Times are seconds of one call, rounded to six figures. A visit whose clock cannot be believed has no times
     and says why in ``note``.
-    Limits: end <= start, not finite, together longer than ``elapsed_s`` -> no times;
+    Limits: end <= start, not finite, what no call takes, together longer than ``elapsed_s`` -> no times;
     another number of ranks or of calls -> PerfmodelError
     """
     _check_shape(ranks, seen)
     starts = np.array([rank.starts_s for rank in seen], dtype=np.float64)
     ends = np.array([rank.ends_s for rank in seen], dtype=np.float64)
     common = point.variant == AFTER_KERNEL and point.nodes == 1
+    calls_each = seen[0].calls_each
     note = _clock_problem(point, starts, ends, elapsed_s, common=common)
+    spans, times = ends - starts, np.array([])
+    if not note:
+        times = (ends.max(axis=0) - starts.max(axis=0) if common else spans.max(axis=0)) / calls_each
+        note = _no_time(times)
     visit = Visit(
         key=point.key,
         round=round,
         at=at,
-        calls_each=seen[0].calls_each,
-        times_s=[],
+        calls_each=calls_each,
+        times_s=[] if note else [_figures(time_s) for time_s in times],
         bytes_sent=max(rank.bytes_sent for rank in seen),
         checked=sum(rank.checked for rank in seen),
         wrong=sum(rank.wrong for rank in seen),
@@ -55,14 +61,10 @@ def fold(
     )
     if note:
         return visit
-    spans = ends - starts
     slowest = np.argmax(starts if common else spans, axis=0)
-    times = ends.max(axis=0) - starts.max(axis=0) if common else spans.max(axis=0)
-    calls_each = seen[0].calls_each
     skew_s = float(np.median(spans.max(axis=0) - spans.min(axis=0))) / calls_each
     return visit.model_copy(
         update={
-            "times_s": [_figures(time_s / calls_each) for time_s in times],
             "skew_s": _figures(skew_s),
             "slowest_rank": ranks[Counter(slowest.tolist()).most_common(1)[0][0]],
             "steps_s": _steps(seen, slowest.tolist()),
@@ -120,11 +122,18 @@ def _clock_problem(
     return ""
 
 
+def _no_time(times_s: NDArray[np.float64]) -> str:
+    """Why a time is none that a call can take; "" when all are."""
+    limit = limits_of("sample")["time_s"]
+    refused = [limit.refusal(float(end)) for end in (times_s.min(), times_s.max())]
+    return next((f"dropped: the time of a call {text}" for text in refused if text), "")
+
+
 def _steps(seen: Sequence[RankTimes], slowest: Sequence[int]) -> dict[str, list[float]]:
     """Times of the steps of each call, of the rank that was slowest in it."""
     names = [name for name in seen[0].steps_s if all(name in rank.steps_s for rank in seen)]
     return {
-        name: [_figures(seen[rank].steps_s[name][call]) for call, rank in enumerate(slowest)]
+        name: [_figures(max(seen[rank].steps_s[name][call], 0.0)) for call, rank in enumerate(slowest)]
         for name in names
         if all(len(rank.steps_s[name]) == len(slowest) for rank in seen)
     }

@@ -29,6 +29,7 @@ class RunOptions:
     time_limit_s  ends the run after the visit that passes it
     deadline_s    time that a visit may take beyond twenty times what its calls should, then its ranks hang
     fresh         measure every point of the plan again; what an earlier start has of it no longer counts
+    drop_damaged  go on without lines of the run that cannot be used; the file as it was is kept beside it
     """
 
     request: Request
@@ -41,6 +42,7 @@ class RunOptions:
     deadline_s: float = 60.0
     keep_hostnames: bool = False
     fresh: bool = False
+    drop_damaged: bool = False
 
 
 class Team(Protocol):

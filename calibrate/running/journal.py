@@ -9,7 +9,10 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import itertools
 import os
+import re
+import stat
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,10 +21,14 @@ from types import TracebackType
 from calibrate.running.fold import problem_of, visit_median_s
 from perfmodel.errors import BadInputError
 from perfmodel.schema.home import SAMPLES_NAME
-from perfmodel.schema.run_files import damaged, parse_line
+from perfmodel.schema.run_lines import RUN_FILE, RunLines, put_away, read_lines
 from perfmodel.schema.runs import Finish, Point, PointLine, RunHeader, Status, Visit
+from perfmodel.schema.whole_files import write_whole_bytes
 
 LOCK = "lock"
+_OF_A_LOCK = re.compile(rb"\d{0,20}\n?")
+_OWN_START = b'{"type":"run",'
+"""How the header of a run begins: what else is in a file was written by somebody else."""
 
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 _NO_SYNC = (errno.EINVAL, errno.ENOTSUP)
@@ -52,8 +59,15 @@ class PointState:
         """Whether it ended so, or would have but for a kill: such a point is measured afresh."""
         return bool(self.problem) or (self.finish is not None and self.finish.status is Status.FAILED)
 
+    @property
+    def lost_a_rank(self) -> bool:
+        """Whether it failed for no fault of its visits: they count, and the next start goes on with them."""
+        return not self.problem and self.finish is not None and self.finish.rank_lost
+
     def add(self, visit: Visit) -> None:
         """Count one more visit."""
+        if self.lost_a_rank:
+            self.finish = None  # it goes on
         median_s = visit_median_s(visit)
         if median_s is not None:
             self.medians_s.append(median_s)
@@ -86,22 +100,25 @@ class Journal:
         self._good_bytes = 0
 
     @classmethod
-    def open(cls, folder: Path, header: RunHeader) -> Journal:
+    def open(cls, folder: Path, header: RunHeader, *, drop_damaged: bool = False) -> Journal:
         """Open the run of ``header`` in ``folder``: a new one, or the one that is there, to go on with it.
 
-        Limits: another run has it open -> BadInputError with its process; a line that cannot be read, other
-        than a last one cut short -> BadInputError with its number; the run of another machine or stack ->
-        BadInputError; a folder or file that cannot be written -> BadInputError
+        drop_damaged   go on without lines that cannot be used; the file as it was is kept beside
+        Limits: another run has it open -> BadInputError with its process; a line that cannot be used, other
+        than a last one cut short -> DamagedRunError with its number; the run of another machine or stack, a
+        file that is no run, a link -> BadInputError; a folder or file that cannot be written -> BadInputError
         """
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
         except (OSError, ValueError) as error:
             raise _cannot_write(folder, error) from None
+        if folder.is_symlink():
+            raise _is_a_link(folder)
+        lock = _open_own(folder / LOCK, os.O_RDWR | os.O_CREAT)
         journal = cls(folder, header, lock, -1)
         try:
             journal._take_lock()
-            journal._start()
+            journal._start(drop_damaged=drop_damaged)
         except BaseException:
             journal.close()
             raise
@@ -115,43 +132,65 @@ class Journal:
         """
         journal = cls(folder, header, -1, -1)
         try:
-            raw = journal.path.read_bytes()
-        except FileNotFoundError:
+            journal.path.lstat()
+        except (FileNotFoundError, NotADirectoryError):
             return journal
         except OSError as error:
             raise _cannot_write(journal.path, error) from None
-        journal._replay(raw[: raw.rfind(b"\n") + 1])
+        file = _open_own(journal.path, os.O_RDONLY)
+        try:
+            raw = _content(file)
+        finally:
+            os.close(file)
+        if b"\n" in raw:
+            journal._replay(read_lines(raw, journal.path))
         return journal
 
-    def _start(self) -> None:
+    def _start(self, *, drop_damaged: bool) -> None:
+        self._file = _open_own(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
         try:
-            self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
-            raw = self.path.read_bytes()
+            raw = _content(self._file)
         except OSError as error:
             raise _cannot_write(self.path, error) from None
-        whole = raw[: raw.rfind(b"\n") + 1]
-        if len(whole) < len(raw):
-            self._cut(len(whole))
-            self.notes.append(f"the last line of {self.path} was cut short: its visit is measured again.")
-        self._good_bytes = len(whole)
-        if not whole:
-            self._append(self.header)
-            _sync_folder(self.folder)
+        if b"\n" not in raw:
+            self._begin(raw)
             return
-        self._replay(whole)
+        found = read_lines(raw, self.path)
+        self._check_header(found.header)
+        if found.damage and not drop_damaged:
+            raise found.error(self.path)
+        if found.damage:
+            self._drop(found, raw)
+        elif found.whole_bytes < len(raw):
+            self._cut(found.whole_bytes)
+        self._good_bytes = os.fstat(self._file).st_size
+        self._replay(found)
 
-    def _replay(self, whole: bytes) -> None:
-        """All lines of the file, applied; nothing for none."""
-        lines = whole.split(b"\n")[:-1]
-        if lines:
-            self._read_header(lines[0])
-        for number, line in enumerate(lines[1:], start=2):
-            self._apply(parse_line(line, number, self.path), number)
+    def _begin(self, raw: bytes) -> None:
+        """A new run, in a new file or in the place of a header that was cut short."""
+        if not _OWN_START.startswith(raw[: len(_OWN_START)].rstrip(b"\0")):
+            raise BadInputError(f"{self.path} is not the file of a run.", put_away(self.path))
+        if raw:
+            self._cut(0)
+        self._append(self.header)
+        _sync_folder(self.folder)
 
-    def _read_header(self, raw: bytes) -> None:
-        found = parse_line(raw, 1, self.path)
-        if not isinstance(found, RunHeader):
-            raise damaged(self.path, 1, "not the header of a run")
+    def _drop(self, found: RunLines, raw: bytes) -> None:
+        """The file without the lines that cannot be used, in one step; as it was, it stays beside."""
+        aside = next(
+            path
+            for count in itertools.count(1)
+            if not os.path.lexists(path := self.path.with_suffix(f".damaged{count}.jsonl"))
+        )
+        lines = raw.split(b"\n")
+        kept = [lines[0], *(lines[number - 1] for number, _ in found.good)]
+        write_whole_bytes(aside, raw, RUN_FILE)
+        write_whole_bytes(self.path, b"".join(line.strip(b"\0") + b"\n" for line in kept), RUN_FILE)
+        os.close(self._file)
+        self._file = _open_own(self.path, os.O_RDWR | os.O_APPEND)
+        self.notes.append(f"dropped {found.lost_text()}; the file as it was is kept: {aside.name}.")
+
+    def _check_header(self, found: RunHeader) -> None:
         wanted = self.header
         if (found.fingerprint, found.machine) != (wanted.fingerprint, wanted.machine):
             raise BadInputError(
@@ -159,25 +198,25 @@ class Journal:
                 f"this is {wanted.machine}, stack {wanted.fingerprint[:8]}: they are never mixed.",
                 "give another folder with --out.",
             )
-        self.header = found
 
-    def _apply(self, line: RunHeader | PointLine | Visit | Finish, number: int) -> None:
+    def _replay(self, found: RunLines) -> None:
+        """All lines of the file, applied."""
+        self._check_header(found.header)
+        if found.damage and self._file < 0:
+            raise found.error(self.path)
+        self.header = found.header
+        for _, line in found.good:
+            self._apply(line)
+
+    def _apply(self, line: PointLine | Visit | Finish) -> None:
         """Bring ``states`` up to date with one line. A point's line begins it, or begins it afresh."""
-        if isinstance(line, RunHeader):
-            raise damaged(self.path, number, "a second header")
         if isinstance(line, PointLine):
-            if line.key != line.point.key:
-                raise damaged(self.path, number, "the key is not that of the point")
             self.states[line.key] = PointState(line.point)
-            return
-        state = self.states.get(line.key)
-        if state is None:
-            raise damaged(self.path, number, f"a {line.type} of a point that no line before it names")
-        if isinstance(line, Visit):
-            state.add(line)
+        elif isinstance(line, Visit):
+            self.states[line.key].add(line)
             self.last_round = max(self.last_round, line.round)
         else:
-            state.finish = line
+            self.states[line.key].finish = line
 
     def begin(self, point: Point) -> None:
         """A point is about to be measured for the first time, or afresh: earlier visits no longer count."""
@@ -192,10 +231,11 @@ class Journal:
 
     def _add(self, line: PointLine | Visit | Finish) -> None:
         self._append(line)
-        self._apply(line, 0)
+        self._apply(line)
 
     def _append(self, line: RunHeader | PointLine | Visit | Finish) -> None:
         data = line.model_dump_json(exclude_none=True).encode() + b"\n"
+        self._require_in_place()
         try:
             _write(self._file, data)
             _sync(self._file)
@@ -211,6 +251,20 @@ class Journal:
             _sync(self._file)
         except OSError as error:
             raise _cannot_write(self.path, error) from None
+        self.notes.append(f"the last line of {self.path} was cut short: its visit is measured again.")
+
+    def _require_in_place(self) -> None:
+        """An error when somebody removed, moved or replaced the file: what is written would be lost."""
+        own = os.fstat(self._file)
+        try:
+            seen = os.lstat(self.path)
+        except OSError:
+            seen = None
+        if seen is None or (own.st_dev, own.st_ino) != (seen.st_dev, seen.st_ino):
+            raise BadInputError(
+                f"{self.path} was removed or replaced while the run was going on.",
+                "nothing more is measured for it; run the same command again.",
+            )
 
     def _take_lock(self) -> None:
         try:
@@ -226,6 +280,10 @@ class Journal:
                 raise _cannot_write(self.folder / LOCK, error) from None
             self.notes.append(
                 f"{self.folder} is on a file system without locks: run one calibration at a time."
+            )
+        if not _OF_A_LOCK.fullmatch(os.pread(self._lock, 64, 0)):
+            raise BadInputError(
+                f"{self.folder / LOCK} is not the lock of a run.", "give another folder with --out."
             )
         with contextlib.suppress(OSError):  # only for the message of who comes second
             os.ftruncate(self._lock, 0)
@@ -245,6 +303,36 @@ class Journal:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _open_own(path: Path, how: int) -> int:
+    """A file of the run: made, or opened where it is a plain file; no link is followed.
+
+    Limits: a link, a pipe, a device, a folder, what may not be opened -> BadInputError
+    """
+    try:
+        number = os.open(path, how | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o644)
+    except (OSError, ValueError) as error:
+        if getattr(error, "errno", None) == errno.ELOOP:
+            raise _is_a_link(path) from None
+        raise _cannot_write(path, error) from None
+    if not stat.S_ISREG(os.fstat(number).st_mode):
+        os.close(number)
+        raise BadInputError(f"{path} is a device, a pipe or a folder.", "give another folder with --out.")
+    return number
+
+
+def _is_a_link(path: Path) -> BadInputError:
+    return BadInputError(
+        f"{path} is a link: the files of a run are not written through links.",
+        "remove it, or give another folder with --out.",
+    )
+
+
+def _content(file: int) -> bytes:
+    with os.fdopen(os.dup(file), "rb") as stream:
+        stream.seek(0)
+        return stream.read()
 
 
 def _write(file: int, data: bytes) -> None:

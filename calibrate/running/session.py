@@ -54,7 +54,7 @@ def calibrate(
         seed=random.SystemRandom().randrange(2**31) if options.seed is None else options.seed,
     )
     folder = run_folder(options.runs_folder, header)
-    with Journal.open(folder, header) as journal:
+    with Journal.open(folder, header, drop_damaged=options.drop_damaged) as journal:
         session = _Session(options, plan, team, listener, journal, clock)
         return session.run()
 
@@ -156,7 +156,8 @@ class _Session:
             if state is not None and (self.options.fresh or state.failed):
                 if state.failed:
                     self.failed_before.add(point.key)
-                self.journal.begin(point)
+                if self.options.fresh or not state.lost_a_rank:
+                    self.journal.begin(point)
             self.open[point.key] = point
 
     def _rounds(self, interrupts: Interrupts) -> str:
@@ -195,7 +196,7 @@ class _Session:
         try:
             visit = self._piloted(point, number, progress)
         except RankLostError as error:
-            self._finish(point, Status.FAILED, error.message.rstrip("."))
+            self._finish(point, Status.FAILED, error.message.rstrip("."), rank_lost=True)
             raise
         except PerfmodelError as error:
             self._finish(point, Status.FAILED, error.message.rstrip("."))
@@ -268,13 +269,22 @@ class _Session:
         else:
             self._finish(point, status, "", summary)
 
-    def _finish(self, point: Point, status: Status, reason: str, summary: Summary | None = None) -> None:
+    def _finish(
+        self,
+        point: Point,
+        status: Status,
+        reason: str,
+        summary: Summary | None = None,
+        *,
+        rank_lost: bool = False,
+    ) -> None:
         state = self.journal.states[point.key]
         self.journal.add(
             Finish(
                 key=point.key,
                 status=status,
                 reason=reason,
+                rank_lost=rank_lost,
                 median_s=summary.median_s if summary else None,
                 low_s=summary.low_s if summary else None,
                 high_s=summary.high_s if summary else None,

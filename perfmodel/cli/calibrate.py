@@ -74,6 +74,12 @@ def calibrate(
         typer.Option("--out", metavar="DIR", help="Where runs lie (default: runs in $PERFMODEL_HOME)."),
     ] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Measure again what an earlier start has.")] = False,
+    drop_damaged: Annotated[
+        bool,
+        typer.Option(
+            "--drop-damaged", help="Go on without lines of the run that cannot be read; the file is kept."
+        ),
+    ] = False,
     strict: Annotated[
         bool,
         typer.Option("--strict", help="Exit code 5 when a point failed, is noisy or was not reached."),
@@ -111,6 +117,7 @@ def calibrate(
             limit_s=_limit(time_limit),
             out=_folder(out),
             fresh=fresh,
+            drop_damaged=drop_damaged,
             keep_hostnames=keep_hostnames,
             typed=TypedLine.of(context),
         )

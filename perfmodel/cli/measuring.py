@@ -26,7 +26,14 @@ from calibrate.running.session import calibrate as measure
 from calibrate.running.session import run_folder, still_open
 from calibrate.running.stack import make_header
 from perfmodel.cli.codes import STOPPED
-from perfmodel.cli.next_lines import again, changed_stack, for_a_calibration, next_commands, retry
+from perfmodel.cli.next_lines import (
+    again,
+    changed_stack,
+    for_a_calibration,
+    next_commands,
+    retry,
+    without_damage,
+)
 from perfmodel.cli.output import SaidError, emit, emit_json, note, warn
 from perfmodel.cli.progress import CalibrationProgress
 from perfmodel.cli.typed_line import TypedLine
@@ -35,10 +42,13 @@ from perfmodel.report import run as pages
 from perfmodel.report import run_result as results
 from perfmodel.report.doctor_text import warnings_text
 from perfmodel.schema.calibration import Calibration, read_calibration, save_calibration
+from perfmodel.schema.files import read_bounded
 from perfmodel.schema.home import MACHINE_NAME, runs_folder
 from perfmodel.schema.machine import Machine, list_machines, load_machine, read_machine
 from perfmodel.schema.run_files import Run, read_run
+from perfmodel.schema.run_lines import DamagedRunError
 from perfmodel.schema.runs import PointKind, RunHeader, Status
+from perfmodel.schema.whole_files import write_whole_bytes, write_whole_text
 
 _NOT_WELL = (Status.NOISY, Status.THROTTLED, Status.FAILED)
 SPEAKS_FIRST_S = 2.0
@@ -60,6 +70,7 @@ class Asked:
     limit_s: float | None
     out: Path | None
     fresh: bool
+    drop_damaged: bool
     keep_hostnames: bool
     typed: TypedLine
 
@@ -139,9 +150,12 @@ def _measured(asked: Asked, host: Host, team: Team, progress: CalibrationProgres
         time_limit_s=asked.limit_s,
         keep_hostnames=asked.keep_hostnames,
         fresh=asked.fresh,
+        drop_damaged=asked.drop_damaged,
     )
     try:
         return measure(options, team, progress)
+    except DamagedRunError as error:
+        raise _offer_to_drop(error, asked) from None
     except PerfmodelError as error:
         progress.clear()
         if progress.outcome is not None:
@@ -150,6 +164,15 @@ def _measured(asked: Asked, host: Host, team: Team, progress: CalibrationProgres
                 "\n"
             )
         raise
+
+
+def _offer_to_drop(error: DamagedRunError, asked: Asked) -> DamagedRunError:
+    """The error with the line, as it was typed, that goes on without what is damaged."""
+    _, _, away = error.next_step.partition(", or ")
+    step = (
+        f"go on without them (what they held is measured again):\n  {without_damage(asked.typed)}\nor {away}"
+    )
+    return DamagedRunError(error.message, step)
 
 
 def show_plan(
@@ -161,7 +184,11 @@ def show_plan(
     header = make_header(world, machine=host.machine, seed=0, keep_hostnames=asked.keep_hostnames)
     folder = run_folder(asked.folder, header)
     require_writable(folder)
-    left = still_open(plan, Journal.peek(folder, header).states, fresh=asked.fresh)
+    try:
+        held = Journal.peek(folder, header).states
+    except DamagedRunError as error:
+        raise _offer_to_drop(error, asked) from None
+    left = still_open(plan, held, fresh=asked.fresh)
     seconds, done = estimate_points_s(left, plan), len(plan.points) - len(left)
     changed = _new_stack(asked, world, header, folder)
     if changed:
@@ -252,10 +279,10 @@ def _machine(asked: Asked, host: Host, outcome: RunOutcome, found: Any) -> tuple
         given = load_machine(asked.machine or host.machine)
         if given.name in list_machines():
             return given, []
-        path.write_bytes(Path(asked.machine or "").read_bytes())
+        write_whole_bytes(path, read_bounded(Path(asked.machine or ""), "machine file"), "machine file")
         return given, [path]
     memory_bytes = outcome.plan.world.memory_bytes
-    path.write_text(machine_text(found, memory_bytes), encoding="utf-8")
+    write_whole_text(path, machine_text(found, memory_bytes), "machine file")
     return read_machine(path), [path]
 
 

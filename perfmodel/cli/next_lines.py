@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from perfmodel.cli.typed_line import TypedLine
 
 QUICK = ("--quick",)
-_OF_ONE_START = ("fresh", "plan_only")  # a run that goes on does not begin afresh
+_OF_ONE_START = ("fresh", "plan_only", "drop_damaged")  # a run that goes on does not begin afresh
 _OF_THE_AIM = (*_OF_ONE_START, "only", "quick", "rigorous", "noise")
 _OF_THE_PLAN = (*_OF_THE_AIM, "sizes", "backend", "clock", "time_limit", "strict", "as_json")
 _MOST_CHANGES = 4
@@ -32,6 +32,11 @@ _MOST_CHANGES = 4
 def again(typed: TypedLine) -> str:
     """The line that goes on with this run, by the launcher that started this."""
     return launched(typed.text(_OF_ONE_START))
+
+
+def without_damage(typed: TypedLine) -> str:
+    """The line that goes on with a run without the lines of it that cannot be used."""
+    return launched(typed.text(_OF_ONE_START, ["--drop-damaged"]))
 
 
 def retry(typed: TypedLine, only: str, *, rigorous: bool) -> str:

@@ -195,7 +195,7 @@ _REASONS = {
     "missing": "is missing",
     "extra_forbidden": "is not a field",
     "greater_than": "must be more than {gt}",
-    "less_than_equal": "must be at most {le}",
+    "less_than_equal": "must be at most {le:g}",
     "finite_number": "must be finite",
     "float_type": "must be a number",
     "float_parsing": "must be a number",
@@ -224,7 +224,7 @@ _REASONS = {
 def _reason(problem: ErrorDetails) -> str:
     context = problem.get("ctx", {})
     if problem["type"] == "greater_than_equal":
-        return "must not be negative" if context["ge"] == 0 else f"must be at least {context['ge']}"
+        return "must not be negative" if context["ge"] == 0 else f"must be at least {context['ge']:g}"
     plain = _REASONS.get(problem["type"])
     return plain.format(**context) if plain else problem["msg"].removeprefix("Value error, ")
 

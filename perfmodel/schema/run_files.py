@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import itertools
 import re
-import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from pydantic import TypeAdapter, ValidationError
 
 from perfmodel.errors import BadInputError
-from perfmodel.schema.files import invalid_fields, read_bounded
-from perfmodel.schema.home import BROKEN, SAMPLES_NAME
+from perfmodel.schema.files import read_bounded
+from perfmodel.schema.home import SAMPLES_NAME
+from perfmodel.schema.run_lines import RUN_FILE, header_of, read_lines
 from perfmodel.schema.runs import (
     Finish,
-    Line,
     LookupWork,
     Point,
     PointKind,
@@ -34,14 +31,11 @@ if TYPE_CHECKING:
 
 _MOST_BYTES = 2**30
 _LONGEST_HEADER = 2**20
-_WHAT = "run file"
 _FEWEST_VISITS = 3
 """Visits from which on a point that is still under way counts, as a noisy one."""
 _FLAGS = {Status.OK: "ok", Status.NOISY: "noisy", Status.THROTTLED: "throttled"}
 _IN_PLACE = {"all_reduce": ("gloo", "nccl")}
 """What PyTorch's process groups do in the caller's buffer."""
-
-_LINE: TypeAdapter[Any] = TypeAdapter(Line)
 
 
 @dataclass(frozen=True)
@@ -62,7 +56,9 @@ class Run:
     @property
     def complete(self) -> bool:
         """Whether every point that was begun has ended."""
-        return all(key in self.finishes for key in self.points)
+        return all(
+            (finish := self.finishes.get(key)) is not None and not finish.rank_lost for key in self.points
+        )
 
     def usable(self, kind: PointKind) -> Iterator[tuple[Point, list[Visit], str]]:
         """Points of a kind whose times count, with their visits and flag (ok, noisy, throttled).
@@ -74,7 +70,7 @@ class Run:
             finish = self.finishes.get(key)
             visits = [visit for visit in self.visits.get(key, []) if visit.times_s and not visit.wrong]
             under_way = _FLAGS[Status.NOISY] if len(visits) >= _FEWEST_VISITS else None
-            flag = _FLAGS.get(finish.status) if finish else under_way
+            flag = _FLAGS.get(finish.status) if finish and not finish.rank_lost else under_way
             if point.kind is kind and flag is not None and visits:
                 yield point, visits, flag
 
@@ -170,18 +166,16 @@ def _median_of_medians(times: list[list[float]]) -> float:
 def read_run(path: Path | str) -> Run:
     """A run from its folder or its file.
 
-    Limits: a last line without its end (lost power) -> left out; any other line that cannot be read, or that
-    belongs to no point -> BadInputError with its number
+    Limits: a last line without its end (lost power), a blank line -> left out; any other line that cannot be
+    read, or that belongs to no point -> BadInputError with its number
     """
-    file = Path(path)
-    file = file / SAMPLES_NAME if file.is_dir() else file
-    raw = read_bounded(file, _WHAT, _MOST_BYTES)
-    lines = raw.split(b"\n")[:-1]
-    if not lines:
-        raise BadInputError(f"{_WHAT} {file} holds no whole line.", _repair(file, 1))
-    run = Run(_header(lines[0], file), {}, {}, {}, str(file))
-    for number, line in enumerate(lines[1:], 2):
-        _add(run, parse_line(line, number, file), number, file)
+    file = _samples(path)
+    found = read_lines(read_bounded(file, RUN_FILE, _MOST_BYTES), file)
+    if found.damage:
+        raise found.error(file)
+    run = Run(found.header, {}, {}, {}, str(file))
+    for _, line in found.good:
+        _add(run, line)
     return run
 
 
@@ -190,66 +184,28 @@ def read_header(path: Path | str) -> RunHeader:
 
     Limits: no whole line, or not a header -> BadInputError
     """
-    file = Path(path)
-    file = file / SAMPLES_NAME if file.is_dir() else file
+    file = _samples(path)
     try:
         with file.open("rb") as stream:
             first = stream.readline(_LONGEST_HEADER)
     except OSError as error:
-        raise BadInputError(f"{_WHAT} {file} cannot be read: {error.strerror or error}.") from None
-    return _header(first, file)
+        raise BadInputError(f"{RUN_FILE} {file} cannot be read: {error.strerror or error}.") from None
+    return header_of(first, file)
 
 
-def _header(first: bytes, file: Path) -> RunHeader:
-    header = parse_line(first, 1, file)
-    if not isinstance(header, RunHeader):
-        raise damaged(file, 1, "not the header of a run")
-    return header
+def _samples(path: Path | str) -> Path:
+    file = Path(path)
+    return file / SAMPLES_NAME if file.is_dir() else file
 
 
-def parse_line(text: bytes, number: int, file: Path) -> RunHeader | PointLine | Visit | Finish:
-    """Line ``number`` (from 1) of a run's file. Limits: anything else -> BadInputError (``damaged``)"""
-    try:
-        line: RunHeader | PointLine | Visit | Finish = _LINE.validate_json(text)
-    except ValidationError as error:
-        raise BadInputError(
-            invalid_fields(error, _WHAT, f"{file}, line {number},").message, _repair(file, number)
-        ) from None
-    return line
-
-
-def damaged(file: Path, number: int, why: str) -> BadInputError:
-    """The error of a line that cannot be used, for whoever reads the file: what is wrong, what helps."""
-    return BadInputError(f"{_WHAT} {file}, line {number}: {why}.", _repair(file, number))
-
-
-def _add(run: Run, line: RunHeader | PointLine | Visit | Finish, number: int, file: Path) -> None:
-    problem = ""
-    if isinstance(line, RunHeader):
-        problem = "a second header"
-    elif isinstance(line, PointLine):
-        problem = "" if line.key == line.point.key else "the key is not that of the point"
-    elif line.key not in run.points:
-        problem = f"a {line.type} of a point that no line before it names"
-    if problem:
-        raise damaged(file, number, problem)
+def _add(run: Run, line: PointLine | Visit | Finish) -> None:
     if isinstance(line, PointLine):  # a second one begins the point afresh
         run.points[line.key] = line.point
         run.visits.pop(line.key, None)
         run.finishes.pop(line.key, None)
     elif isinstance(line, Visit):
         run.visits.setdefault(line.key, []).append(line)
-    elif isinstance(line, Finish):
+        if (finish := run.finishes.get(line.key)) is not None and finish.rank_lost:
+            del run.finishes[line.key]  # the point goes on
+    else:
         run.finishes[line.key] = line
-
-
-def _repair(file: Path, number: int) -> str:
-    """What helps: without its first line nothing in a file can be used, any other line may be left out."""
-    folder = file.parent
-    aside = next(
-        path
-        for count in itertools.count(1)
-        if not (path := folder.with_name(f"{folder.name}{BROKEN}{count if count > 1 else ''}")).exists()
-    )
-    away = f"put the folder away and measure again:\n  {shlex.join(['mv', str(folder), str(aside)])}"
-    return away if number == 1 else f"delete that line (what it holds is measured again), or {away}"

@@ -18,11 +18,17 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from perfmodel.schema.evidence import SAMPLE_OPERATIONS, Clock
+from perfmodel.schema.limits import limits_of, within
 
 SCHEMA_VERSION = 1
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Count = Annotated[int, Field(ge=0)]
+Seconds = Annotated[float, within("sample", "time_s")]
+Span = Annotated[float, Field(ge=0, le=limits_of("sample")["time_s"].most, allow_inf_nan=False)]
+Reading = Annotated[float, Field(ge=-1e3, le=1e12, allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=0, le=2**53)]
+Whole = Annotated[int, Field(ge=1, le=2**53)]
+Ranks = Annotated[int, Field(ge=1, le=int(limits_of("sample")["gpus"].most))]
 _STRICT = ConfigDict(frozen=True, extra="forbid")
 
 KERNELS = ("gather_pool", "bucketize", "permute", "partial_sum", "copy", "launch_floor")
@@ -54,14 +60,14 @@ class LookupWork(BaseModel):
 
     model_config = _STRICT
 
-    batch: Annotated[int, Field(ge=1)]
-    tables: Annotated[int, Field(ge=1)] = 1
-    pooling: Annotated[float, Field(ge=0)] = 1
-    dim: Annotated[int, Field(ge=1)] = 32
-    rows: Annotated[int, Field(ge=1)] = 1
+    batch: Whole
+    tables: Whole = 1
+    pooling: Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)] = 1
+    dim: Whole = 32
+    rows: Whole = 1
     id_bytes: Literal[4, 8] = 8
     distribution: str = "uniform"  # uniform | zipf:ALPHA | one-row
-    shards: Annotated[int, Field(ge=1)] = 1  # kernels: owners of ids, sources of them, partial bags to sum
+    shards: Whole = 1  # kernels: owners of ids, sources of them, partial bags to sum
 
 
 class Point(BaseModel):
@@ -76,9 +82,9 @@ class Point(BaseModel):
     clock: Clock
     variant: str = "default"  # default | uneven | after_kernel
     payload_bytes: Count = 0  # collectives: as nccl-tests prints it; kernels: bytes that the model counts
-    gpus: Annotated[int, Field(ge=1)]
-    nodes: Annotated[int, Field(ge=1)] = 1
-    gpus_per_node: Annotated[int, Field(ge=1)]
+    gpus: Ranks
+    nodes: Ranks = 1
+    gpus_per_node: Ranks
     dtype: str = "fp32"
     work: LookupWork | None = None
     held_out: bool = False  # never used by a fit; validate compares with it
@@ -112,11 +118,11 @@ class DeviceConditions(BaseModel):
 
     model_config = _STRICT
 
-    sm_clock_hz: float | None = None
-    sm_clock_max_hz: float | None = None
-    memory_clock_hz: float | None = None
-    temperature_c: float | None = None
-    power_w: float | None = None
+    sm_clock_hz: Reading | None = None
+    sm_clock_max_hz: Reading | None = None
+    memory_clock_hz: Reading | None = None
+    temperature_c: Reading | None = None
+    power_w: Reading | None = None
     throttle_reasons: list[str] = []
     limits: list[str] = []
 
@@ -140,8 +146,8 @@ class RunHeader(BaseModel):
     environment: Mapping[str, str] = {}
     host: str = ""  # a hash, unless --keep-hostnames
     seed: Count = 0  # of the random order of rounds
-    ranks: Annotated[int, Field(ge=1)]
-    nodes: Annotated[int, Field(ge=1)]
+    ranks: Ranks
+    nodes: Ranks
     functional_only: bool = False
 
 
@@ -165,20 +171,29 @@ class Visit(BaseModel):
     key: str
     round: Count
     at: str
-    calls_each: Annotated[int, Field(ge=1)] = 1  # calls behind each time (back-to-back clocks: many)
-    times_s: list[Positive]
-    skew_s: Annotated[float, Field(ge=0)] = 0.0  # median over calls of slowest minus fastest rank
+    calls_each: Whole = 1  # calls behind each time (back-to-back clocks: many)
+    times_s: list[Seconds]
+    skew_s: Span = 0.0  # median over calls of slowest minus fastest rank
     slowest_rank: Count = 0
     bytes_sent: Count = 0  # by one rank in one call, as counted by who sent them
     checked: Count = 0
     wrong: Count = 0
-    steps_s: Mapping[str, list[float]] = {}  # composed: slowest rank's time of each step
+    steps_s: Mapping[str, list[Span]] = {}  # composed: slowest rank's time of each step
     conditions: DeviceConditions | None = None
     note: str = ""
 
+    @model_validator(mode="after")
+    def _timed(self) -> Visit:
+        if not self.times_s and not self.note:
+            raise ValueError("times_s: a visit without times says why in its note")
+        return self
+
 
 class Finish(BaseModel):
-    """A point is done. ``median_s`` with its 95 % interval over visits."""
+    """A point is done. ``median_s`` with its 95 % interval over visits.
+
+    rank_lost   it failed because a rank died: the visits before count, and the next start goes on with them
+    """
 
     model_config = _STRICT
 
@@ -186,7 +201,8 @@ class Finish(BaseModel):
     key: str
     status: Status
     reason: str = ""
-    median_s: Positive | None = None
+    rank_lost: bool = False
+    median_s: Seconds | None = None
     low_s: Positive | None = None
     high_s: Positive | None = None
     visits: Count = 0

@@ -106,8 +106,8 @@ def test_zeros_that_a_lost_machine_leaves_are_cut_off(tmp_path: Path) -> None:
     ("line", "junk", "why"),
     [
         (3, b"{not json", "line 3"),
-        (3, b"", "line 3"),
-        (3, bytes(10), "line 3"),
+        (3, b"", "line 4: the end of a point of 1 visit, of which 0 are there"),
+        (3, bytes(10), "line 4: the end of a point of 1 visit, of which 0 are there"),
         (3, b"\xff\xfe", "line 3"),
         (1, b'{"type": "visit"}', "line 1"),
         (2, b'{"type": "other"}', "line 2"),
@@ -130,7 +130,7 @@ def test_a_corrupted_line_is_named_and_never_skipped(
     with pytest.raises(BadInputError) as caught:
         Journal.open(tmp_path, header())
     assert why in caught.value.message
-    assert ("delete that line" in caught.value.next_step) == (line > 1)
+    assert ("--drop-damaged" in caught.value.next_step) == (line > 1)
     assert path.read_bytes() == before
     with pytest.raises(BadInputError) as read:
         read_run(tmp_path)
@@ -146,7 +146,7 @@ def test_the_advice_for_a_damaged_first_line_works(tmp_path: Path, first: bytes)
         path.write_bytes(b"\n".join([first, *path.read_bytes().splitlines()[1:]]) + b"\n")
         with pytest.raises(BadInputError) as caught:
             Journal.open(folder, header())
-        assert "delete" not in caught.value.next_step
+        assert "drop" not in caught.value.next_step
         subprocess.run(caught.value.next_step.splitlines()[1], shell=True, check=True)
         assert (tmp_path / "runs" / broken / "samples.jsonl").exists()
         with Journal.open(folder, header()) as journal:

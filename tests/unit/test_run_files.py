@@ -121,7 +121,6 @@ def test_a_torn_last_line_is_left_out_even_if_it_could_be_read(tmp_path: Path) -
     ("line", "said"),
     [
         ('{"type": "visit", "key"\n', "line 3"),
-        ("\n", "line 3"),
         (visit(collective(99), 1e-6).model_dump_json() + "\n", "a visit of a point"),
         (finish(collective(99)).model_dump_json() + "\n", "a finish of a point"),
         (HEADER.model_dump_json() + "\n", "second header"),
@@ -135,6 +134,41 @@ def test_a_damaged_line_is_named(tmp_path: Path, line: str, said: str) -> None:
     with pytest.raises(BadInputError, match="line 3") as refused:
         read_run(path)
     assert said in str(refused.value)
+
+
+@pytest.mark.parametrize("line", ["\n", "  \r\n", "\0" * 4096 + "\n"])
+def test_lines_that_hold_nothing_count_for_nothing(tmp_path: Path, line: str) -> None:
+    """What a lost machine or an editor leaves: blank lines, zero bytes before a line and behind the last."""
+    point = collective()
+    lines = [
+        HEADER,
+        *lines_of(point, status=None),
+        line,
+        "\0\0" + visit(point, 1e-6).model_dump_json() + "\n",
+    ]
+    run = read_run(write(tmp_path, *lines, finish(point), tail="\0" * 100))
+    assert run.complete and [v.times_s for v in run.visits[point.key]] == [[1e-6]]
+
+
+@pytest.mark.parametrize("time_s", ["1e308", "1e30", "1e-300", "NaN", '"0.001"'])
+def test_times_that_no_call_takes_are_refused(tmp_path: Path, time_s: str) -> None:
+    point = collective()
+    line = visit(point, 1.5).model_dump_json().replace("[1.5]", f"[{time_s}]") + "\n"
+    with pytest.raises(BadInputError, match=r"line 3: visit\.times_s\.0"):
+        read_run(write(tmp_path, HEADER, *lines_of(point, status=None), line))
+
+
+def test_a_point_without_a_time_is_not_at_its_end(tmp_path: Path) -> None:
+    point = collective()
+    untimed = visit(point, 1.5).model_dump_json().replace("[1.5]", "[]") + "\n"
+    with pytest.raises(BadInputError, match="a visit without times says why"):
+        read_run(write(tmp_path, HEADER, *lines_of(point, status=None), untimed, finish(point)))
+    dropped = visit(point, note="dropped: the clock jumped")
+    with pytest.raises(BadInputError, match="the end of a point that was never timed"):
+        read_run(write(tmp_path, HEADER, *lines_of(point, dropped)))
+    with pytest.raises(BadInputError, match="the end of a point of 1 visit, of which 0 are there"):
+        read_run(write(tmp_path, HEADER, *lines_of(point)))
+    assert read_run(write(tmp_path, HEADER, *lines_of(point, dropped, status=Status.FAILED))).complete
 
 
 def test_files_that_are_no_run_are_refused(tmp_path: Path) -> None:

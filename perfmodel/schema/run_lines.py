@@ -1,0 +1,151 @@
+"""The lines of a run's file: which can be used, which cannot, and what is lost with those."""
+
+from __future__ import annotations
+
+import itertools
+import shlex
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pydantic import TypeAdapter, ValidationError
+
+from perfmodel.errors import BadInputError
+from perfmodel.schema.files import invalid_fields
+from perfmodel.schema.home import BROKEN
+from perfmodel.schema.runs import Finish, Line, PointLine, RunHeader, Status, Visit
+from perfmodel.units import counted
+
+RUN_FILE = "run file"
+_BLANK = b" \t\r\0"
+"""What may stand around a line, or alone in one: a machine that lost power leaves zero bytes."""
+_MOST_NAMED = 8
+
+_LINE: TypeAdapter[Any] = TypeAdapter(Line)
+
+
+class Damage(NamedTuple):
+    """A line that cannot be used, and why."""
+
+    number: int
+    why: str
+
+
+class DamagedRunError(BadInputError):
+    """A run with lines that cannot be used, behind its first."""
+
+
+@dataclass
+class RunLines:
+    """What a file holds: the header, the good lines behind it with their numbers, and what is damaged.
+
+    whole_bytes   up to the end of the last whole line; what follows was cut short
+    """
+
+    header: RunHeader
+    whole_bytes: int
+    good: list[tuple[int, PointLine | Visit | Finish]] = field(default_factory=list)
+    damage: list[Damage] = field(default_factory=list)
+    lost: Counter[str] = field(default_factory=Counter)  # visits that cannot be used, by point
+
+    def lost_text(self) -> str:
+        """``3 lines (7, 9, 12), among them 2 visits of 1 point``."""
+        numbers = [str(item.number) for item in self.damage]
+        named = ", ".join(numbers[:_MOST_NAMED]) + (" …" if len(numbers) > _MOST_NAMED else "")
+        visits = f", among them {counted(self.lost.total(), 'visit')} of {counted(len(self.lost), 'point')}"
+        return f"{counted(len(numbers), 'line')} ({named})" + (visits if self.lost else "")
+
+    def error(self, file: Path) -> DamagedRunError:
+        """What is wrong, what would be lost without the damaged lines, and how to go on."""
+        first = self.damage[0]
+        more = f" In all, {self.lost_text()} cannot be used." if len(self.damage) > 1 else ""
+        return DamagedRunError(
+            f"{RUN_FILE} {file}, line {first.number}: {first.why}.{more}",
+            "go on without what cannot be used (it is measured again): add --drop-damaged to the line that "
+            f"measured it, or {put_away(file)}",
+        )
+
+
+def read_lines(raw: bytes, file: Path) -> RunLines:
+    """The lines of a run's file. Blank lines, and zero bytes around a line, count for nothing.
+
+    Limits: no whole line, or a first line that is not the header of a run -> BadInputError
+    """
+    whole = raw[: raw.rfind(b"\n") + 1]
+    lines = whole.split(b"\n")[:-1]
+    if not lines:
+        raise BadInputError(f"{RUN_FILE} {file} holds no whole line.", put_away(file))
+    found = RunLines(header_of(lines[0], file), len(whole))
+    held: dict[str, list[int]] = {}  # visits of each point, and those with times
+    for number, text in enumerate(lines[1:], 2):
+        bare = text.strip(_BLANK)
+        if not bare:
+            continue
+        try:
+            line = parse_line(bare, number, file)
+        except BadInputError as error:
+            found.damage.append(Damage(number, _why(error)))
+            continue
+        if why := _why_unusable(line, held):
+            found.damage.append(Damage(number, why))
+            if isinstance(line, Visit):
+                found.lost[line.key] += 1
+        elif not isinstance(line, RunHeader):
+            found.good.append((number, line))
+    return found
+
+
+def _why(error: BadInputError) -> str:
+    return error.message.partition("is not valid: ")[2].removeprefix("the whole file: ").rstrip(".")
+
+
+def _why_unusable(line: RunHeader | PointLine | Visit | Finish, held: dict[str, list[int]]) -> str:
+    """Why a line that can be read cannot be used after those before it; "" when it can, and is counted."""
+    if isinstance(line, RunHeader):
+        return "a second header"
+    if isinstance(line, PointLine):
+        if line.key != line.point.key:
+            return "the key is not that of the point"
+        held[line.key] = [0, 0]
+        return ""
+    if line.key not in held:
+        return f"a {line.type} of a point that no line before it names"
+    visits, timed = held[line.key]
+    if isinstance(line, Visit):
+        held[line.key] = [visits + 1, timed + bool(line.times_s)]
+        return ""
+    if line.visits > visits:
+        return f"the end of a point of {counted(line.visits, 'visit')}, of which {visits} are there"
+    if line.status is not Status.FAILED and not timed:
+        return "the end of a point that was never timed"
+    return ""
+
+
+def header_of(first: bytes, file: Path) -> RunHeader:
+    """The header in the first line. Limits: anything else -> BadInputError"""
+    header = parse_line(first, 1, file)
+    if not isinstance(header, RunHeader):
+        raise BadInputError(f"{RUN_FILE} {file}, line 1: not the header of a run.", put_away(file))
+    return header
+
+
+def parse_line(text: bytes, number: int, file: Path) -> RunHeader | PointLine | Visit | Finish:
+    """Line ``number`` (from 1) of a run's file. Limits: anything else -> BadInputError"""
+    try:
+        line: RunHeader | PointLine | Visit | Finish = _LINE.validate_json(text, strict=True)
+    except ValidationError as error:
+        message = invalid_fields(error, RUN_FILE, f"{file}, line {number},").message
+        raise BadInputError(message, put_away(file)) from None
+    return line
+
+
+def put_away(file: Path) -> str:
+    """How to put the folder of a run away, under a name that is free."""
+    folder = file.parent
+    aside = next(
+        path
+        for count in itertools.count(1)
+        if not (path := folder.with_name(f"{folder.name}{BROKEN}{count if count > 1 else ''}")).exists()
+    )
+    return f"put the folder away and measure again:\n  {shlex.join(['mv', str(folder), str(aside)])}"

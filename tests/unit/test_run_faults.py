@@ -1,0 +1,235 @@
+"""The folder of a run in the hands of others: links, damage, a dead rank, a folder taken away."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from oracles.simulated_team import Recorder, SimulatedTeam
+from test_calibrate_journal import POINT, finish, header, start, visit
+from test_calibrate_session import CURVE, recorded, run, team
+
+from calibrate.operations import RankTimes
+from calibrate.running.journal import Journal
+from perfmodel.errors import BadInputError, RankLostError
+from perfmodel.schema.run_files import read_run
+from perfmodel.schema.run_lines import DamagedRunError
+from perfmodel.schema.runs import Point, PointLine, Status
+from perfmodel.schema.whole_files import write_whole_text
+
+NAMES = ("lock", "samples.jsonl")
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("content", ["one line", "one line\n", "", "123\n", '{"type":"run",'])
+def test_no_link_is_followed(tmp_path: Path, name: str, content: str) -> None:
+    folder, mine = tmp_path / "run", tmp_path / "mine"
+    folder.mkdir()
+    mine.write_text(content)
+    (folder / name).symlink_to(mine)
+    with pytest.raises(BadInputError, match=f"{name} is a link"):
+        Journal.open(folder, header())
+    assert mine.read_text() == content
+    (folder / name).unlink()
+    (folder / name).symlink_to(tmp_path / "nothing")
+    with pytest.raises(BadInputError, match=f"{name} is a link"):
+        Journal.open(folder, header())
+    assert not (tmp_path / "nothing").exists()
+
+
+def test_the_folder_of_a_run_is_no_link(tmp_path: Path) -> None:
+    """The folder above may be one: that is the user's own."""
+    (tmp_path / "other").mkdir()
+    (tmp_path / "run").symlink_to(tmp_path / "other")
+    with pytest.raises(BadInputError, match="run is a link"):
+        Journal.open(tmp_path / "run", header())
+    assert list((tmp_path / "other").iterdir()) == []
+    start(tmp_path / "run" / "deep")
+    assert read_run(tmp_path / "other" / "deep").complete
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("content", ["one line", "a file\nof mine\n", "ssh-ed25519 AAAA\n"])
+def test_a_file_that_is_not_ours_is_not_cut(tmp_path: Path, name: str, content: str) -> None:
+    (tmp_path / name).write_text(content)
+    with pytest.raises(BadInputError):
+        Journal.open(tmp_path, header())
+    assert (tmp_path / name).read_text() == content
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_pipe_in_the_place_of_a_file_stops_nothing(tmp_path: Path, name: str) -> None:
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(BadInputError, match="a pipe"):
+        Journal.open(tmp_path, header())
+
+
+def test_a_file_is_written_whole_beside_links_and_under_a_random_name(tmp_path: Path) -> None:
+    mine, target = tmp_path / "mine", tmp_path / "machine.toml"
+    mine.write_text("mine")
+    target.symlink_to(mine)
+    for name in (f".machine.toml.{os.getpid()}.tmp", f".machine.toml.{os.getpid()}.part", "machine.toml.new"):
+        (tmp_path / name).symlink_to(mine)
+    write_whole_text(target, "ours")
+    assert mine.read_text() == "mine" and target.read_text() == "ours" and not target.is_symlink()
+    mask = os.umask(0)
+    os.umask(mask)
+    assert target.stat().st_mode & 0o777 == 0o666 & ~mask
+
+
+def test_a_full_disk_leaves_the_file_as_it_was(tmp_path: Path) -> None:
+    target = tmp_path / "machine.toml"
+    target.write_text("old")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
+    try:
+        with pytest.raises(BadInputError, match=r"machine file .* cannot be written: file too large") as full:
+            write_whole_text(target, "new" * 100, "machine file")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert "make room" in full.value.next_step and "another" not in full.value.next_step
+    assert target.read_text() == "old" and [p.name for p in tmp_path.iterdir()] == ["machine.toml"]
+
+
+def damage(folder: Path, line: int) -> bytes:
+    """The run of ``start`` with three visits, one line of which cannot be read; the file as it is then."""
+    with Journal.open(folder, header()) as journal:
+        journal.begin(POINT)
+        for number in (1, 2, 3):
+            journal.add(visit(number))
+        journal.add(finish().model_copy(update={"visits": 3}))
+    path = folder / "samples.jsonl"
+    lines = path.read_bytes().splitlines()
+    lines[line - 1] = b'{"type":"vis\xff\x00'
+    path.write_bytes(b"\n".join(lines) + b"\n")
+    return path.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("line", "said", "left"),
+    [
+        (2, "5 lines (2, 3, 4, 5, 6), among them 3 visits of 1 point", 0),  # the point itself
+        (4, "2 lines (4, 6)", 2),  # a visit, and so the end of the point
+        (6, "1 line (6)", 3),  # its end
+    ],
+)
+def test_what_is_damaged_is_said_once_and_dropped_when_asked(
+    tmp_path: Path, line: int, said: str, left: int
+) -> None:
+    before = damage(tmp_path, line)
+    with pytest.raises(DamagedRunError) as refused:
+        Journal.open(tmp_path, header())
+    assert f"line {line}: " in refused.value.message
+    assert said in refused.value.message or line == 6
+    assert (tmp_path / "samples.jsonl").read_bytes() == before
+    with Journal.open(tmp_path, header(), drop_damaged=True) as journal:
+        assert said in journal.notes[0] and "samples.damaged1.jsonl" in journal.notes[0]
+        held = journal.states.get(POINT.key)
+        assert (held.visits if held else 0) == left
+        assert held is None or held.finish is None  # it is measured on
+        if held is None:
+            journal.begin(POINT)
+        journal.add(visit(9))
+    assert (tmp_path / "samples.damaged1.jsonl").read_bytes() == before
+    assert len(read_run(tmp_path).visits[POINT.key]) == left + 1
+    with Journal.open(tmp_path, header(), drop_damaged=True) as journal:
+        assert journal.notes == []
+
+
+def test_a_header_that_cannot_be_read_is_not_dropped(tmp_path: Path) -> None:
+    before = damage(tmp_path, 1)
+    with pytest.raises(BadInputError, match="line 1") as refused:
+        Journal.open(tmp_path, header(), drop_damaged=True)
+    assert "drop" not in refused.value.next_step
+    assert (tmp_path / "samples.jsonl").read_bytes() == before
+
+
+class Unlucky(SimulatedTeam):
+    """Loses a rank in one visit."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__({"": CURVE}, faults={number: "dead"})
+
+
+def visits_of(folder: Path) -> dict[str, int]:
+    (samples,) = folder.glob("*/samples.jsonl")
+    return {key: len(found) for key, found in read_run(samples).visits.items()}
+
+
+@pytest.mark.parametrize("number", range(2, 13))
+def test_a_killed_rank_costs_at_most_the_visit_under_way(tmp_path: Path, number: int) -> None:
+    ranks, recorder = Unlucky(number), Recorder()
+    with contextlib.suppress(RankLostError):
+        run(tmp_path, ranks, recorder)
+    before = visits_of(tmp_path)
+    again = team()
+    outcome = run(tmp_path, again)
+    assert len(outcome.with_status(Status.OK)) == 3 and outcome.complete
+    assert sum(visits_of(tmp_path).values()) == 9, "no visit was measured twice"
+    assert len(recorded(again)) <= 9 - sum(before.values())
+
+
+def test_what_a_lost_rank_left_counts_until_it_goes_on(tmp_path: Path) -> None:
+    with Journal.open(tmp_path, header()) as journal:
+        journal.begin(POINT)
+        for number in (1, 2, 3):
+            journal.add(visit(number))
+        journal.add(finish(Status.FAILED).model_copy(update={"rank_lost": True, "visits": 3}))
+        state = journal.states[POINT.key]
+        assert state.failed and state.lost_a_rank
+    held = read_run(tmp_path)
+    assert not held.complete
+    assert set(held.collective_samples().flag) == {"noisy"}
+    with Journal.open(tmp_path, header()) as journal:
+        journal.add(visit(4))
+        assert not journal.states[POINT.key].failed
+        journal.add(visit(5, wrong=1))
+        assert journal.states[POINT.key].failed and not journal.states[POINT.key].lost_a_rank
+
+
+def _move(folder: Path) -> None:
+    folder.rename(folder.with_name("elsewhere"))
+
+
+def _remove(folder: Path) -> None:
+    for path in folder.iterdir():
+        path.unlink()
+    folder.rmdir()
+
+
+def _replace(folder: Path) -> None:
+    _move(folder)
+    folder.mkdir()
+    (folder / "samples.jsonl").write_text("")
+
+
+@pytest.mark.parametrize("take", [_move, _remove, _replace])
+def test_a_folder_that_is_taken_away_ends_the_run_within_a_point(
+    tmp_path: Path, take: Callable[[Path], None]
+) -> None:
+    class Taken(SimulatedTeam):
+        def visit(self, point: Point, ranks: Sequence[int], **more: Any) -> list[RankTimes]:
+            if len(self.visits) == 4:
+                (folder,) = tmp_path.iterdir()
+                take(folder)
+            return super().visit(point, ranks, **more)
+
+    ranks = Taken({"": CURVE})
+    with pytest.raises(BadInputError, match="was removed or replaced"):
+        run(tmp_path, ranks)
+    assert len(ranks.visits) <= 6  # a pilot and its visit
+
+
+def test_a_key_of_another_point_is_damage(tmp_path: Path) -> None:
+    start(tmp_path)
+    with (tmp_path / "samples.jsonl").open("a") as file:
+        file.write(PointLine(key="other", point=POINT).model_dump_json() + "\n")
+    with pytest.raises(DamagedRunError, match="the key is not that of the point"):
+        Journal.open(tmp_path, header())
+    with Journal.open(tmp_path, header(), drop_damaged=True) as journal:
+        assert list(journal.states) == [POINT.key]
