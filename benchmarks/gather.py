@@ -1,6 +1,7 @@
 """Gather and pool on a GPU: our kernel beside torch's embedding_bag (and FBGEMM's, where installed), one run.
 
 Run:    python benchmarks/gather.py [--minutes 6] [--out gather.csv] [--cells] [--rows 1000000 ...]
+            [--variants gather_variants.csv]
 Needs:  a GPU and torch. --cells only lists the cells, anywhere.
 Grid:   NVIDIA cuEmbed's: alpha {0, 1.05, 1.15} x rows {1e6, 1e7} x D {32, 128} x batch {1024, 32768, 131072}
         x pooling {1, 16, 64}, fp32 rows, int64 ids.
@@ -10,6 +11,8 @@ Goals:  geometric mean at least 1.3x torch's speed and never below 1.0x; uniform
 How:    every implementation is captured in a CUDA graph that looks up several sets of ids in turn; graphs are
         replayed in turn; the median of the replays counts. bytes = ids and offsets read, 32-byte sectors of
         the rows read, bags written. The ceiling is the best copy of 1 GiB in the same run, read and written.
+        --variants times every variant of our kernel too (calibrate/cuda/gather_variants.py) and writes the
+        table from which the launcher takes the fastest, after each cell: copy it to $PERFMODEL_HOME.
         Table values are small whole numbers: every implementation must give the same bags, bit for bit.
 """
 
@@ -37,6 +40,9 @@ SET_BYTES = 512 * 2**20
 """Rows and ids of all sets together: several times the L2."""
 MOST_SETS, SECTOR, COPY_BYTES = 16, 32, 2**30
 GOALS = {"geometric mean": 1.3, "slowest cell": 1.0, 128: 0.90, 32: 0.75, "floor": 5e-6}
+
+OF_VARIANT = "variant "
+"""Begins the name of an implementation that is one variant of ours."""
 
 DEVICE = "cuda"
 LABELS = {"torch": "torch", "perfmodel": "ours", "fbgemm": "fbgemm"}
@@ -110,7 +116,9 @@ def draw(torch: Any, cell: Cell, seed: int) -> Any:
     return (rank * step + cell.rows // 3) % cell.rows
 
 
-def implementations(torch: Any, cell: Cell, table: Any) -> tuple[dict[str, Call], dict[str, Any]]:
+def implementations(
+    torch: Any, cell: Cell, table: Any, *, variants: bool = False
+) -> tuple[dict[str, Call], dict[str, Any]]:
     """Calls of each implementation by the number of the set, and where each leaves its bags."""
     drawn = [draw(torch, cell, seed) for seed in range(cell.sets)]
     offsets = torch.arange(0, cell.ids + 1, cell.pooling, device=DEVICE)
@@ -125,10 +133,14 @@ def implementations(torch: Any, cell: Cell, table: Any) -> tuple[dict[str, Call]
     calls["torch"] = of_torch
     from calibrate.cuda.device_tables import make_tables
     from calibrate.cuda.gather_pool import GatherOptions, GatherPool
+    from calibrate.cuda.gather_variants import VARIANTS
 
-    ours = GatherPool(make_tables([table]), cell.batch, GatherOptions(), float(cell.pooling))
-    out["perfmodel"] = ours.new_out()
-    calls["perfmodel"] = lambda number: ours(drawn[number], offsets, out["perfmodel"])
+    tables = make_tables([table])
+    wanted = {"perfmodel": None} | {f"{OF_VARIANT}{one.name}": one for one in VARIANTS if variants}
+    for name, variant in wanted.items():
+        pool = GatherPool(tables, cell.batch, GatherOptions(), float(cell.pooling), variant=variant)
+        out[name] = pool.new_out()
+        calls[name] = lambda number, pool=pool, name=name: pool(drawn[number], offsets, out[name])
     fbgemm = _fbgemm(torch, cell, table)
     if fbgemm is not None:
 
@@ -181,10 +193,10 @@ def replayed_s(torch: Any, graph: Any) -> float:
     return float(start.elapsed_time(end)) / 1e3
 
 
-def measure(torch: Any, cell: Cell, table: Any) -> Seen:
+def measure(torch: Any, cell: Cell, table: Any, *, variants: bool = False) -> Seen:
     """All implementations of a cell, replayed in turn, and compared with each other."""
     seen = Seen(cell)
-    calls, out = implementations(torch, cell, table)
+    calls, out = implementations(torch, cell, table, variants=variants)
     graphs, counts = {}, {}
     with torch.no_grad():
         for name, call in calls.items():
@@ -262,11 +274,35 @@ def verdicts(found: list[Seen], names: list[str], ceiling: float, floor: float) 
     return good
 
 
+def variant_lines(gpu: str, found: list[Seen]) -> list[Any]:
+    """The table of variants that a launcher reads."""
+    from calibrate.cuda.gather_variants import TimedVariant
+
+    return [
+        TimedVariant(
+            gpu=gpu,
+            row_type="fp32",
+            id_bytes=8,
+            row_bytes=4 * one.cell.dim,
+            table_bytes=4 * one.cell.dim * one.cell.rows,
+            bags=one.cell.batch,
+            pooling=one.cell.pooling,
+            alpha=one.cell.alpha,
+            variant=name.removeprefix(OF_VARIANT),
+            time_s=one.median_s(name),
+        )
+        for one in found
+        for name in one.times_s
+        if name.startswith(OF_VARIANT)
+    ]
+
+
 def main() -> int:
     """Exit code 1 where a goal is missed, 4 without a GPU."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--minutes", type=float, default=6)
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--variants", type=Path, help="time every variant of our kernel, and write the table")
     parser.add_argument("--cells", action="store_true")
     parser.add_argument("--rows", type=int, nargs="+", default=list(ROWS))
     given = parser.parse_args()
@@ -276,6 +312,8 @@ def main() -> int:
             print(cell)
         return 0
     import torch
+
+    from calibrate.cuda.gather_variants import write_table
 
     if not torch.cuda.is_available():
         print("no GPU: nothing was measured", file=sys.stderr)
@@ -294,9 +332,11 @@ def main() -> int:
         if made != (cell.rows, cell.dim):
             table, made = None, (cell.rows, cell.dim)
             table = torch.randint(-8, 9, made, device=DEVICE, dtype=torch.int8).float()
-        found.append(measure(torch, cell, table))
+        found.append(measure(torch, cell, table, variants=given.variants is not None))
+        if given.variants:
+            write_table(given.variants, variant_lines(torch.cuda.get_device_name(), found))
         if not names:
-            names = list(found[0].times_s)
+            names = [name for name in found[0].times_s if not name.startswith(OF_VARIANT)]
             others = "".join(f"{LABELS[name] + '/ours':>12}" for name in names if name != "perfmodel")
             heads = "".join(f"{LABELS[name] + ' us':>11}" for name in names)
             print(

@@ -12,8 +12,6 @@
 namespace pm {
 
 constexpr int kThreads = 256;
-// Blocks of one multiprocessor: 4 of at most 64 registers a thread, or 3 of 80 where a lane has many columns.
-constexpr int blocks(int chunks, int columns) { return chunks > 1 || columns > 8 ? 3 : 4; }
 constexpr i32 kNever = 0x7fffffff;
 
 template <class Id>
@@ -43,8 +41,9 @@ __device__ inline float mean_of(i32 length) {
 // run      bags of a group;  wide  whether bags can be written in wide accesses;  mean  divide by the bags' lengths
 // Shared memory: that of the stream, then two numbers for each thread.
 // faults   two: ids out of range (positions in ids), offsets that fall or lie outside (positions in offsets)
-template <class Row, class Id, class Out, int LANES, int CHUNKS, int WIDTH, int DEPTH, int ADDING, bool HOT>
-__global__ void __launch_bounds__(kThreads, blocks(CHUNKS, CHUNKS * WIDTH / int(sizeof(Row))))
+template <class Row, class Id, class Out, int LANES, int CHUNKS, int WIDTH, int DEPTH, int ADDING, bool HOT,
+          bool NEAR, int BLOCKS>
+__global__ void __launch_bounds__(kThreads, BLOCKS)
     gather_pool(const Piece* pieces, i32 piece_count, i32 batch, i32 run, i32 shared_before, const Id* ids, i32 id_count,
                 const Id* offsets, const float* weights, Out* out, i32 wide, i32 mean, u32 hot_rows, Faults* faults) {
   constexpr int kColumns = WIDTH / int(sizeof(Row));
@@ -93,7 +92,7 @@ __global__ void __launch_bounds__(kThreads, blocks(CHUNKS, CHUNKS * WIDTH / int(
       end = next_end();
     };
 
-    RowStream<Row, Id, LANES, CHUNKS, WIDTH, DEPTH, ADDING, HOT> rows(shared, piece, ids, weights, hot_rows, faults);
+    RowStream<Row, Id, LANES, CHUNKS, WIDTH, DEPTH, ADDING, HOT, NEAR> rows(shared, piece, ids, weights, hot_rows, faults);
     rows.begin(start, 1, count);
 #pragma unroll 1
     for (i32 i = 0; i < count; ++i) {
@@ -110,8 +109,9 @@ __global__ void __launch_bounds__(kThreads, blocks(CHUNKS, CHUNKS * WIDTH / int(
 
 // The same, a block for a bag: group g of the block's G takes the bag's ids g, g + G, ...
 // Shared memory: that of the stream, then a float for each lane of a group, column and warp, and one more.
-template <class Row, class Id, class Out, int LANES, int CHUNKS, int WIDTH, int DEPTH, int ADDING, bool HOT>
-__global__ void __launch_bounds__(kThreads, blocks(CHUNKS, CHUNKS * WIDTH / int(sizeof(Row))))
+template <class Row, class Id, class Out, int LANES, int CHUNKS, int WIDTH, int DEPTH, int ADDING, bool HOT,
+          bool NEAR, int BLOCKS>
+__global__ void __launch_bounds__(kThreads, BLOCKS)
     gather_pool_long(const Piece* pieces, i32 piece_count, i32 batch, i32, i32 shared_before, const Id* ids, i32 id_count,
                      const Id* offsets, const float* weights, Out* out, i32 wide, i32 mean, u32 hot_rows, Faults* faults) {
   constexpr int kColumns = WIDTH / int(sizeof(Row));
@@ -131,7 +131,7 @@ __global__ void __launch_bounds__(kThreads, blocks(CHUNKS, CHUNKS * WIDTH / int(
 
     Bag sums;
     sums.clear();
-    RowStream<Row, Id, LANES, CHUNKS, WIDTH, DEPTH, ADDING, HOT> rows(shared, piece, ids, weights, hot_rows, faults);
+    RowStream<Row, Id, LANES, CHUNKS, WIDTH, DEPTH, ADDING, HOT, NEAR> rows(shared, piece, ids, weights, hot_rows, faults);
     rows.begin(mine, groups, count);
 #pragma unroll 1
     for (i32 i = 0; i < count; ++i) {

@@ -45,7 +45,8 @@ __device__ inline Keeping keeping() {
 // Shared memory of a block: for each warp DEPTH rows of each lane, for each warp DEPTH tails of int8 rows, for each group
 // two chunks of ids, for each group four chunks of weights. The last two are one element longer than they need be:
 // the groups of a warp, which read the same places of their own chunks at once, do so in different banks.
-template <class Row, class Id, int LANES, int CHUNKS, int WIDTH, int DEPTH, int ADDING, bool HOT>
+// NEAR: rows through the L1 cache, where rows that are looked up again soon are found; else past it.
+template <class Row, class Id, int LANES, int CHUNKS, int WIDTH, int DEPTH, int ADDING, bool HOT, bool NEAR>
 struct RowStream {
   static constexpr int kTurn = LANES > DEPTH ? LANES : DEPTH;  // ids of a chunk
   static constexpr int kTail = WIDTH < 8 ? WIDTH : 8;          // of an int8 row, bytes of one copy
@@ -166,7 +167,7 @@ struct RowStream {
     const Number row = real ? Number(id) : Number(0);
     const u8* at = rows + u64(row) * row_bytes;
     for (int c = 0; c < CHUNKS; ++c)
-      copy_async<WIDTH, HOT>(slots + slot_of(i) + c * kWarp * WIDTH, at + c * LANES * WIDTH,
+      copy_async<WIDTH, HOT, NEAR>(slots + slot_of(i) + c * kWarp * WIDTH, at + c * LANES * WIDTH,
                              real && (c == 0 || c * LANES * WIDTH < inside), row < hot_rows ? keep.hot : keep.cold);
     if constexpr (kInt8)
       for (int byte = 0; byte < 8; byte += kTail)

@@ -15,7 +15,7 @@ MOST_CHUNKS = 2
 MOST_LANE_COLUMNS = 16
 """Sums that a lane keeps in registers."""
 ROW_ACCESSES = 8
-"""Accesses that a lane has on their way: DEPTH times CHUNKS."""
+"""Accesses that a lane has on their way, at most: DEPTH times CHUNKS."""
 BYTES_IN_FLIGHT = 32 * 1024
 """Of a multiprocessor, that hide the time of memory.
 
@@ -31,17 +31,18 @@ class RowAccess:
     """How a group of lanes reads a row.
 
     lanes   of a group, a power of two;  chunks  accesses of a lane to a row
-    width   bytes of an access;  depth   rows of a group on their way
+    width   bytes of an access;  accesses  of a lane on their way
     """
 
     lanes: int
     chunks: int
     width: int
+    accesses: int = ROW_ACCESSES
 
     @property
     def depth(self) -> int:
-        """Rows of a group on their way: 8 accesses of a lane."""
-        return ROW_ACCESSES // self.chunks
+        """Rows of a group on their way."""
+        return self.accesses // self.chunks
 
     @property
     def row_bytes(self) -> int:
@@ -51,7 +52,7 @@ class RowAccess:
     def stream_bytes(self, threads: int, id_bytes: int, *, int8: bool, weighted: bool) -> int:
         """Shared memory of a block's rows, tails of int8 rows, chunks of ids and of weights."""
         turn = max(self.lanes, self.depth)
-        each = ROW_ACCESSES * self.width + (self.depth * 8 if int8 else 0)
+        each = self.accesses * self.width + (self.depth * 8 if int8 else 0)
         beside = (2 * turn + 1) * id_bytes + ((4 * turn + 1) * 4 if weighted else 0)
         return threads * each + threads // self.lanes * beside
 

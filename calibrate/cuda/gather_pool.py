@@ -17,6 +17,7 @@ import numpy as np
 from calibrate.cuda.device_tables import DESCRIPTOR, ROW_TYPES, DeviceTables
 from calibrate.cuda.faults import new_faults, raise_faults
 from calibrate.cuda.gather_layout import THREADS, GatherLayout, RowAccess, access_width, choose, shape_of
+from calibrate.cuda.gather_variants import ASSUMED, GatherShape, GatherVariant, best_variant, known_table
 from calibrate.cuda.kernel import Kernel
 from calibrate.cuda.launch import blocks_at_once, launch
 from perfmodel.errors import BadInputError
@@ -59,13 +60,26 @@ class GatherOptions:
     layout: str = "sample"
     hot_rows: int = 0
 
-    def kernel(self, shape: RowAccess, dtype: str, *, long: bool) -> Kernel:
-        """The kernel for rows of ``dtype`` in ``shape``."""
+    def kernel(
+        self, shape: RowAccess, dtype: str, variant: GatherVariant = ASSUMED, *, long: bool = False
+    ) -> Kernel:
+        """The kernel for rows of ``dtype`` that are read in ``shape``, in one of its variants."""
+        shape, element = variant.access(shape), ELEMENT_BYTES[dtype]
         adding = _LARGEST if self.mode == "max" else _WEIGHTED if self.weighted else _PLAIN
         types = f"{ROW_TYPES[dtype]}, {_ID_TYPES[self.id_bytes]}, {OUT_TYPES[self.out_dtype]}"
         sizes = f"{shape.lanes}, {shape.chunks}, {shape.width}, {shape.depth}"
-        hot = "true" if self.hot_rows else "false"
-        return Kernel(SOURCE, f"pm::gather_pool{'_long' if long else ''}<{types}, {sizes}, {adding}, {hot}>")
+        flags = ", ".join("true" if one else "false" for one in (self.hot_rows, variant.near))
+        return Kernel(
+            SOURCE,
+            f"pm::gather_pool{'_long' if long else ''}<{types}, {sizes}, {adding}, {flags}, "
+            f"{variant.blocks(shape, element)}>",
+            variant.shared_bytes(self.shared_bytes(shape, dtype, THREADS, long=long)[1], shape, element),
+        )
+
+    def shared_bytes(self, shape: RowAccess, dtype: str, threads: int, *, long: bool) -> tuple[int, int]:
+        """Dynamic shared memory of a block: of the rows' stream, and of all [bytes]."""
+        stream = shape.stream_bytes(threads, self.id_bytes, int8=dtype == "int8", weighted=self.weighted)
+        return stream, stream + shape.more_bytes(threads, ELEMENT_BYTES[dtype], long=long)
 
 
 @dataclass(frozen=True)
@@ -92,6 +106,7 @@ class GatherPool:
 
     batch    B, samples of a call;  pooling  ids of a bag to expect: decides how bags lie on the GPU
     plan     how they lie, for all classes, instead of what ``choose`` finds
+    variant  of the kernel, for all classes, instead of the fastest that was timed (``best_variant``)
     Limits: D and B as large as memory; any number of rows, less than 4 GiB apart, and at most 2^31 - 2 ids
             and bags; unknown words, weights with max -> BadInputError
     """
@@ -103,11 +118,12 @@ class GatherPool:
         options: GatherOptions,
         pooling: float = 1.0,
         plan: GatherLayout | None = None,
+        variant: GatherVariant | None = None,
     ) -> None:
         _require(options, tables, batch)
         self.tables, self.batch, self.options = tables, batch, options
         self.bags = len(tables.rows) * batch
-        self._given = plan
+        self._given, self._variant = plan, variant
         self.classes = [
             self._class(shape, pieces, pooling) for shape, pieces in _pieces(tables, batch, options).items()
         ]
@@ -165,37 +181,65 @@ class GatherPool:
         device, dtype, options = self.tables.device, self.tables.dtype, self.options
         cpu, element = device.type == "cpu", ELEMENT_BYTES[dtype]
         most = _CPU_THREADS if cpu else THREADS
-
-        def shared(threads: int, long: bool) -> tuple[int, int]:
-            stream = shape.stream_bytes(
-                threads, options.id_bytes, int8=dtype == "int8", weighted=options.weighted
-            )
-            return stream, stream + shape.more_bytes(threads, element, long=long)
-
         row_bytes = int(pieces["table"]["dim"].max()) * element
+        variant = self._variant or self._fastest(pieces, row_bytes, pooling)
+        shape = variant.access(shape)
         plan = self._given or choose(
             self.batch * len(pieces),
             pooling,
             row_bytes,
             shape,
-            _CPU_MULTIPROCESSORS if cpu else torch.cuda.get_device_properties(device).multi_processor_count,
-            blocks_at_once(options.kernel(shape, dtype, long=False), device, most, shared(most, False)[1]),
+            *self._room(shape, variant, most),
             most,
         )
-        before, shared_bytes = shared(plan.threads, plan.long)
+        before, shared_bytes = options.shared_bytes(shape, dtype, plan.threads, long=plan.long)
         out_bytes = ELEMENT_BYTES[options.out_dtype]
         store = min(16, shape.width // element * out_bytes)
         starts = [*pieces["table"]["out_at"].tolist(), *pieces["table"]["out_stride"].tolist()]
         return Class(
             shape,
             plan,
-            options.kernel(shape, dtype, long=plan.long),
+            options.kernel(shape, dtype, variant, long=plan.long),
             torch.from_numpy(pieces.view(np.uint8).copy()).to(device),
             len(pieces),
             all(start * out_bytes % store == 0 for start in starts),
             shared_bytes,
             before,
         )
+
+    def _room(self, shape: RowAccess, variant: GatherVariant, threads: int) -> tuple[int, int]:
+        """Multiprocessors, and blocks of ``threads`` that run at once on all of them."""
+        import torch
+
+        device, options, dtype = self.tables.device, self.options, self.tables.dtype
+        kernel, shared = (
+            options.kernel(shape, dtype, variant),
+            options.shared_bytes(shape, dtype, threads, long=False),
+        )
+        blocks = blocks_at_once(kernel, device, threads, shared[1])
+        if device.type == "cpu":
+            return _CPU_MULTIPROCESSORS, blocks
+        count = int(torch.cuda.get_device_properties(device).multi_processor_count)
+        return count, min(blocks, count * variant.blocks(shape, ELEMENT_BYTES[dtype]))
+
+    def _fastest(self, pieces: Any, row_bytes: int, pooling: float) -> GatherVariant:
+        """The variant that was the fastest for rows like those of ``pieces``, on this GPU."""
+        shape = GatherShape(
+            self.tables.dtype,
+            self.options.id_bytes,
+            row_bytes,
+            int((pieces["table"]["row_count"] * row_bytes).sum()),
+            max(1, self.batch * len(pieces)),
+            max(pooling, 1.0),
+        )
+        return best_variant(_gpu_name(self.tables.device), shape, known_table())
+
+
+def _gpu_name(device: Any) -> str:
+    """What a GPU calls itself; nothing of a CPU."""
+    import torch
+
+    return "" if device.type == "cpu" else str(torch.cuda.get_device_name(device))
 
 
 def _pieces(tables: DeviceTables, batch: int, options: GatherOptions) -> dict[RowAccess, Any]:
@@ -343,27 +387,3 @@ def _require_out(out: Any, tables: DeviceTables, shape: Sequence[int], dtype: An
             f"an output {out.dtype} {tuple(out.shape)} on {out.device} does not fit the bags.",
             f"{dtype} {tuple(shape)} on {tables.device}, in one piece, is wanted.",
         )
-
-
-def kernels() -> list[Kernel]:
-    """Both kernels in the variants that common tables take, and one of each kind that others take."""
-    plain, common = GatherOptions(), (RowAccess(32, 1, 16), RowAccess(8, 1, 16))
-    others = [
-        GatherOptions(id_bytes=4),
-        GatherOptions(weighted=True),
-        GatherOptions(mode="max"),
-        GatherOptions(hot_rows=1),
-        GatherOptions(out_dtype="fp16"),
-        GatherOptions(out_dtype="bf16"),
-    ]
-    rows = [
-        *((RowAccess(lanes, 1, 16), "fp32") for lanes in (1, 2, 4, 16)),
-        *((RowAccess(32, 2, width), "fp32") for width in (16, 8, 4)),
-        *((RowAccess(32, 2, width), "fp16") for width in (16, 2)),
-        *((RowAccess(16, 1, 16), dtype) for dtype in ("fp16", "bf16")),
-        *((RowAccess(lanes, 1, 16), "int8") for lanes in (4, 8)),
-        (RowAccess(32, 2, 1), "int8"),
-    ]
-    made = [plain.kernel(shape, "fp32", long=long) for shape in common for long in (False, True)]
-    made += [one.kernel(common[index % 2], "fp32", long=False) for index, one in enumerate(others)]
-    return made + [plain.kernel(shape, dtype, long=False) for shape, dtype in rows]

@@ -131,8 +131,24 @@ def load_gpu_functions(kernels: Sequence[Kernel], device: Any, cubin: Cubin) -> 
         library = _ok(driver, driver.cuLibraryLoadData(cubin.code, [], [], 0, [], [], 0))
         for kernel in kernels:
             handle = _ok(driver, driver.cuLibraryGetKernel(library, cubin.symbols[kernel.name].encode()))
-            _gpu[_index(device), kernel] = _ok(driver, driver.cuKernelGetFunction(handle))
+            function = _ok(driver, driver.cuKernelGetFunction(handle))
+            if kernel.sm_shared_bytes:
+                attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT
+                _ok(driver, driver.cuFuncSetAttribute(function, attribute, carveout_percent(kernel, device)))
+            _gpu[_index(device), kernel] = function
     return library
+
+
+def carveout_percent(kernel: Kernel, device: Any) -> int:
+    """The part of a multiprocessor's largest shared memory that a kernel's blocks take, rounded up.
+
+    The driver takes the next larger size that the GPU has (H100: 0, 8, 16, 32, 64, 100, 132, 164, 196 or 228
+    KiB), and what is left is L1 cache. Limits: more than there is -> 100
+    """
+    import torch
+
+    most = int(torch.cuda.get_device_properties(device).shared_memory_per_multiprocessor)
+    return min(100, -(-100 * kernel.sm_shared_bytes // most))
 
 
 def _load(kernels: Sequence[Kernel], device: Any) -> None:

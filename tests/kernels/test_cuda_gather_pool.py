@@ -13,12 +13,22 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from gather_kernels import others, variants  # noqa: E402
 from oracles.kernels import gather_pool as reference  # noqa: E402
 
 from calibrate.cuda import gather_pool as gp  # noqa: E402
 from calibrate.cuda import launch as launching  # noqa: E402
 from calibrate.cuda.device_tables import DeviceTables, make_tables, to_int8  # noqa: E402
 from calibrate.cuda.gather_layout import BYTES_IN_FLIGHT, GatherLayout, RowAccess, choose, shape_of  # noqa: E402
+from calibrate.cuda.gather_variants import (  # noqa: E402
+    ASSUMED,
+    TABLE_NAME,
+    VARIANTS,
+    GatherShape,
+    GatherVariant,
+    TimedVariant,
+    write_table,
+)  # fmt: skip
 from calibrate.cuda.gpu_build import ARCHITECTURES, compile_cubin  # noqa: E402
 from perfmodel.errors import BadInputError  # noqa: E402
 
@@ -27,6 +37,7 @@ TYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 ROUNDING = {"fp32": 1e-5, "fp16": 1e-3, "bf16": 8e-3}
 LONG = GatherLayout(long=True, threads=64, run=1, blocks=2)
 GUARD = 64
+KERNELS = [*variants(), *others()]
 
 
 PLAIN = gp.GatherOptions()
@@ -41,6 +52,7 @@ class Case:
     options: gp.GatherOptions = PLAIN
     plan: GatherLayout | None = None
     most: int = 12  # ids of a bag
+    variant: GatherVariant = ASSUMED
 
 
 WIDTHS = ((50, 128), (3, 32), (1, 4), (40, 16), (9, 64), (20, 8))
@@ -63,6 +75,12 @@ CASES = {
     "long-max": Case(WIDTHS[:2], options=gp.GatherOptions(mode="max"), plan=LONG, most=70),
     "long-int8-weighted": Case(((30, 64), (9, 12)), "int8", gp.GatherOptions(weighted=True), LONG, 70),
 }
+EIGHT = GatherVariant(near=False, accesses=8, half=True)
+"""On a CPU variants differ in the accesses on their way alone; all cases above have 4."""
+CASES |= {
+    "eight-accesses": Case(((30, 256), (5, 32), (4, 7)), variant=EIGHT, most=20),
+    "eight-accesses-long": Case(WIDTHS[:2], plan=LONG, most=70, variant=EIGHT),
+}
 
 
 def tables_of(case: Case, rng: Any) -> tuple[DeviceTables, list[Any]]:
@@ -79,7 +97,7 @@ def tables_of(case: Case, rng: Any) -> tuple[DeviceTables, list[Any]]:
 
 
 def prepared(case: Case, tables: DeviceTables, batch: int, pooling: float = 3.0) -> gp.GatherPool:
-    return gp.GatherPool(tables, batch, case.options, pooling, case.plan)
+    return gp.GatherPool(tables, batch, case.options, pooling, case.plan, case.variant)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -280,6 +298,29 @@ def test_rows_beyond_2_to_the_32(plan: GatherLayout | None, hot: bool, tmp_path:
     assert faults.tolist() == [2, 4, 0, -1]
 
 
+def test_the_launcher_takes_the_variant_that_was_the_fastest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, ids = make_tables([torch.ones(50, 32)]), torch.arange(24)
+    monkeypatch.setenv("PERFMODEL_HOME", str(tmp_path))
+    monkeypatch.setattr(gp, "_gpu_name", lambda device: "a GPU")
+    shape = GatherShape("fp32", 8, 128, 50 * 128, 12, 2.0)
+    seen = [
+        TimedVariant(gpu="a GPU", alpha=0, variant=one.name, time_s=1.0 + (one != EIGHT), **vars(shape))
+        for one in VARIANTS
+    ]
+    for timed, want in (([], ASSUMED), (seen, EIGHT)):
+        if timed:
+            write_table(tmp_path / TABLE_NAME, timed)
+        pool = gp.GatherPool(table, 12, gp.GatherOptions(), 2.0)
+        assert [one.kernel for one in pool.classes] == [
+            gp.GatherOptions().kernel(RowAccess(8, 1, 16), "fp32", want)
+        ]
+        assert pool.classes[0].shape.accesses == want.accesses
+    bags = gp.gather_pool(table, ids, torch.arange(0, 25, 2))
+    assert bags.tolist() == [[2.0] * 32] * 12
+
+
 def test_no_samples() -> None:
     nothing = torch.zeros(0, dtype=torch.int64)
     assert gp.gather_pool(make_tables([torch.zeros(5, 32)]), nothing, torch.tensor([0])).shape == (0, 32)
@@ -353,28 +394,42 @@ def test_work_is_spread_evenly() -> None:
 
 @pytest.fixture(scope="module")
 def usage() -> dict[str, dict[str, Any]]:
-    return {name: dict(compile_cubin(gp.kernels(), name).usage) for name in ARCHITECTURES}
+    return {name: dict(compile_cubin(KERNELS, name).usage) for name in ARCHITECTURES}
 
 
 def test_every_kernel_compiles_and_spills_nothing(usage: dict[str, dict[str, Any]]) -> None:
     for used in usage.values():
-        assert len(used) == len(gp.kernels())
+        assert len(used) == len(KERNELS)
         assert {name: one.spilled_bytes for name, one in used.items() if one.spilled_bytes} == {}
 
 
-def test_enough_bytes_are_in_flight(usage: dict[str, dict[str, Any]]) -> None:
-    """8 accesses of 16 bytes a thread, for all threads that registers and shared memory leave room for."""
-    for dim, registers, threads in (
-        (4, 64, 768),
-        (16, 64, 1024),
-        (32, 64, 1024),
-        (128, 64, 1024),
-        (256, 80, 768),
-    ):
-        shape, _ = shape_of(4 * dim, 16, 4)
-        used = usage["sm_90"][gp.GatherOptions().kernel(shape, "fp32", long=False).name]
-        shared = shape.stream_bytes(256, 8, int8=False, weighted=False) + shape.more_bytes(256, 4, long=False)
-        room = min(65536 // (256 * used.registers), 227 * 1024 // (shared + 1024))
-        assert used.registers <= registers
-        assert 256 * room >= threads
-        assert 256 * room * 8 * 16 >= 2 * BYTES_IN_FLIGHT
+@pytest.mark.parametrize("variant", VARIANTS, ids=lambda one: one.name)
+def test_enough_bytes_are_in_flight(variant: GatherVariant, usage: dict[str, dict[str, Any]]) -> None:
+    """By Little's law, for as many blocks as the variant says; the rest of the memory is L1 cache."""
+    for dim, blocks in ((32, 4), (128, 4)):
+        shape = variant.access(shape_of(4 * dim, 16, 4)[0])
+        kernel = gp.GatherOptions().kernel(shape, "fp32", variant)
+        used = usage["sm_90"][kernel.name]
+        blocks = 2 if variant.half else blocks
+        assert 65536 // (256 * used.registers) >= blocks
+        assert kernel.sm_shared_bytes <= 227 * 1024
+        assert 256 * blocks * variant.accesses * 16 >= BYTES_IN_FLIGHT
+        assert (
+            256 * 1024 - kernel.sm_shared_bytes
+            >= (96 if variant.accesses == 8 and not variant.half else 160) * 1024
+        )
+
+
+@pytest.mark.parametrize(("dim", "registers", "threads"), [(4, 64, 768), (16, 64, 1024), (256, 80, 768)])
+def test_other_rows_have_enough_in_flight(
+    dim: int, registers: int, threads: int, usage: dict[str, dict[str, Any]]
+) -> None:
+    shape, _ = shape_of(4 * dim, 16, 4)
+    kernel = gp.GatherOptions().kernel(shape, "fp32")
+    used = usage["sm_90"][kernel.name]
+    room = min(
+        65536 // (256 * used.registers), 227 * 1024 // (kernel.sm_shared_bytes // (4 if dim < 256 else 3))
+    )
+    assert used.registers <= registers
+    assert 256 * room >= threads
+    assert 256 * room * ASSUMED.accesses * 16 >= BYTES_IN_FLIGHT

@@ -63,11 +63,12 @@ int cuGetProcAddress(const char* name, void** found, int version, uint64_t flags
 
 PROGRAM = r"""
 import contextlib, ctypes, types
+from dataclasses import replace
 import torch
 from calibrate.cuda import launch
 from calibrate.cuda.scan import SCAN_LENGTHS
 
-properties = types.SimpleNamespace(multi_processor_count=10)
+properties = types.SimpleNamespace(multi_processor_count=10, shared_memory_per_multiprocessor=228 * 1024)
 stream = types.SimpleNamespace(cuda_stream=0x77, synchronize=lambda: None)
 torch.cuda.device = lambda device: contextlib.nullcontext()
 torch.cuda.current_stream = lambda device: stream
@@ -79,6 +80,8 @@ values += [ctypes.c_int32(-3), ctypes.c_uint32(2**32 - 1)]
 for shared in (0, 40_000, 100_000, 60_000):
     launch.launch(SCAN_LENGTHS, gpu, (5, 6), 64, values, shared)
 launch.launch(SCAN_LENGTHS, gpu, 0, 64, values)
+for shared in (92 * 1024, 230 * 1024):
+    launch.launch(replace(SCAN_LENGTHS, sm_shared_bytes=shared), gpu, (5, 6), 64, values)
 print("blocks", launch.blocks_at_once(SCAN_LENGTHS, gpu, 256, 90_000), flush=True)
 """
 
@@ -109,6 +112,12 @@ def test_the_driver_is_told_what_a_kernel_takes(tmp_path: Path) -> None:
         "allow 5 8 100000",
         launched.format(100_000),
         launched.format(60_000),
+        "load 7fELF 0",
+        "allow 5 9 41",  # 9: CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, 92 of 228 KiB
+        launched.format(0),
+        "load 7fELF 0",
+        "allow 5 9 100",
+        launched.format(0),
         "ask 256 90000",
         "blocks 70",
     ]

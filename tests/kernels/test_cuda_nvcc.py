@@ -11,17 +11,19 @@ import pytest
 
 pytest.importorskip("torch")
 
-from calibrate.cuda import bucketize, gather_pool, one_core, partial_bags, row_wise_exchange, unique
+from gather_kernels import others, variants
+
+from calibrate.cuda import bucketize, one_core, partial_bags, row_wise_exchange, unique
 from calibrate.cuda.kernel import Kernel
 from perfmodel.resources import kernels_path
 
 EXCHANGE = row_wise_exchange.kernels("fp32", "int64", wide=True, method="fused")
 KERNELS = {
-    "gather_pool": gather_pool.kernels()[:2],
-    "one_core": one_core.kernels()[:1],
-    "bucketize": bucketize.kernels()[:4],
-    "partial_bags": partial_bags.kernels()[:4],
-    "unique": unique.kernels()[:4],
+    "gather_pool": [*variants(), *others()],
+    "one_core": one_core.kernels(),
+    "bucketize": bucketize.kernels(),
+    "partial_bags": partial_bags.kernels(),
+    "unique": unique.kernels(),
     "exchange": list(EXCHANGE.values()),
     "exchange_nvshmem": [
         Kernel(row_wise_exchange.SOURCE_NVSHMEM, kernel.name) for kernel in EXCHANGE.values()

@@ -14,6 +14,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from calibrate.cuda import gather_variants  # noqa: E402
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -59,6 +61,23 @@ def test_every_cell_is_measured_and_compared(
     assert "WRONG" not in text and "beside torch: geometric mean" in text
     one = next(row for row in rows if row["dim"] == "32" and row["pooling"] == "4")
     assert int(one["bytes"]) == 32 * (128 + 8) + 9 * 8 + 8 * 128
+
+
+def test_every_variant_is_timed_for_the_launcher(
+    benchmark: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / gather_variants.TABLE_NAME
+    for name, value in {"POOLINGS": (4,), "DIMS": (32,)}.items():
+        monkeypatch.setattr(benchmark, name, value)
+    monkeypatch.setattr(sys, "argv", ["gather.py", "--rows", "500", "--variants", str(path)])
+    benchmark.main()
+    assert "WRONG" not in capsys.readouterr().out
+    timed = gather_variants.read_table(path)
+    want = {(alpha, one.name) for alpha in (0.0, 1.15) for one in gather_variants.VARIANTS}
+    assert {(one.alpha, one.variant) for one in timed} == want and len(timed) == len(want)
+    shape = gather_variants.GatherShape("fp32", 8, 128, 500 * 128, 8, 4.0)
+    fastest = min((one for one in timed if one.alpha == 0), key=lambda one: one.time_s).variant
+    assert gather_variants.best_variant("a CPU that stands in", shape, timed, alpha=0).name == fastest
 
 
 def test_wrong_bags_are_shown_and_fail(
