@@ -37,7 +37,7 @@ _DUST = 1e-3  # bytes, of loads that were added and taken away again
 
 
 class Annealing:
-    """Changes a state; shards that move together (two_level) stay as they are.
+    """Changes a state; shards that move together (two_level) or have ranks of their own stay as they are.
 
     mask  [O] options that tables may change to
     """
@@ -45,7 +45,7 @@ class Annealing:
     def __init__(self, state: Packing, curves: StepCurves, random: np.random.Generator, mask: Mask) -> None:
         o = self.options = state.options
         self.state, self.curves, self.random = state, curves, random
-        self.mask = mask
+        self.mask = mask & ~o.bound_to_ranks[np.unique(o.kind_of, return_index=True)[1]][o.group]
         self.option = state.option.copy()
         self.ranks = [np.asarray(of) for of in state.ranks]
         some = np.concatenate([np.flatnonzero(self.mask), self.option])
@@ -68,7 +68,8 @@ class Annealing:
         """The shards that may go to any rank: their tables and ranks."""
         o = self.options
         held = ~o.everywhere_held[self.option]
-        tables = np.flatnonzero(held & (o.exchange[self.option] != Exchange.TWO_LEVEL))
+        together = o.exchange[self.option] == Exchange.TWO_LEVEL
+        tables = np.flatnonzero(held & ~together & ~o.bound_to_ranks)
         ranks = [self.ranks[table] for table in tables]
         self.table = np.repeat(tables, [of.size for of in ranks])
         self.rank = np.concatenate([*ranks, np.zeros(0, dtype=np.int64)])

@@ -26,7 +26,7 @@ class Moves:
 
     A move counts if the step's time falls, or if it stays and the ranks' loads become more even (``Scale``):
     where several ranks are equally full, one move alone does not show in the time.
-    Shards that move together (two_level) stay where they are.
+    Shards that move together (two_level), or that some ranks may not hold, stay where they are.
     """
 
     def __init__(self, state: Packing, scale: Scale) -> None:
@@ -34,6 +34,7 @@ class Moves:
         o = state.options
         self.holds = np.zeros((state.option.size, o.gpus), dtype=bool)
         free = ~o.everywhere_held[state.option] & (o.exchange[state.option] != Exchange.TWO_LEVEL)
+        free &= ~o.bound_to_ranks
         self.movable = free
         for table in np.flatnonzero(free):
             self.holds[table, state.ranks[table]] = True

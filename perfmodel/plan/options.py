@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +36,7 @@ class Options:
     own_memory, everywhere_memory   [O] memory of one shard, and of what every rank has a copy of [bytes]
     average   [O, K] loads of a rank if the shards were spread evenly [bytes]
     average_memory    [O] the same for memory [bytes]
+    barred    [Q, G] ranks that may hold no shard of a kind of table; None: any may
     """
 
     kind_of: Ints
@@ -55,6 +56,14 @@ class Options:
     average_memory: Array
     gpus: int
     domain: int
+    barred: NDArray[np.bool_] | None = None
+
+    @property
+    def bound_to_ranks(self) -> NDArray[np.bool_]:
+        """[T] tables that some ranks may hold nothing of."""
+        if self.barred is None:
+            return np.zeros(self.kind_of.size, dtype=bool)
+        return np.asarray(np.any(self.barred, axis=1))[self.kind_of]
 
     @property
     def memory(self) -> Array:
@@ -97,21 +106,28 @@ class Options:
                 *("own_memory", "everywhere_memory", "average", "average_memory"),
             )
         }
-        return Options(self.kind_of, self.count, first, group, gpus=self.gpus, domain=self.domain, **some)
+        found = Options(self.kind_of, self.count, first, group, gpus=self.gpus, domain=self.domain, **some)
+        return found if self.barred is None else replace(found, barred=self.barred)
 
 
-def options_of(evaluator: Evaluator, limit_bytes: float, more: Sequence[Scheme] = ()) -> Options:
+def options_of(
+    evaluator: Evaluator,
+    limit_bytes: float,
+    more: Sequence[Scheme] = (),
+    named: Sequence[Collection[Scheme]] = (),
+) -> Options:
     """All options of the tables of ``evaluator`` whose shards fit a rank of ``limit_bytes``.
 
     Row parts are powers of two, whole NVLink domains and all ranks; column parts divide the columns into
     parts of ``NARROWEST`` or more. Hot rows are on every rank where that would save time, all tables alike.
-    more  a scheme for each table [T] that is an option too, whatever its parts
+    more   a scheme for each table [T] that is an option too, whatever its parts
+    named  schemes of each kind of table [Q] that are options too
     Limits: a table that fits in no way -> BadInputError: by how much
     """
     tables, gpus, domain = evaluator.tables, evaluator.gpus, evaluator.domain
     sample, kind_of, count = tables.kinds
     few = [hot_rows(tables.ids[at], float(tables.rows[at])) for at in sample]
-    asked: list[set[Scheme]] = [set() for _ in sample]
+    asked = [set(each) for each in named] or [set[Scheme]() for _ in sample]
     for kind, scheme in zip(kind_of, more, strict=False):
         asked[kind].add(scheme)
     listed = Listing.of(tables.rows[sample], tables.dim[sample], gpus, domain, few, asked)

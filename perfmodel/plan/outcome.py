@@ -15,7 +15,7 @@ from perfmodel.passes.steps import StepRow
 from perfmodel.plan.bound import RELAXATION
 from perfmodel.plan.cost import Evaluator, StepCost
 from perfmodel.plan.files import plan_record
-from perfmodel.plan.options import options_of
+from perfmodel.plan.options import Options, options_of
 from perfmodel.plan.packing import Packing, pack
 from perfmodel.plan.placement import SHARDINGS, Plan, Scheme, uniform_plan
 from perfmodel.plan.reasons import PlanReason, reasons
@@ -57,12 +57,16 @@ class AlikeTables:
 
 @dataclass(frozen=True, eq=False)
 class Planned:
-    """A plan, why it is so, and what it is compared with."""
+    """A plan, why it is so, and what it is compared with.
+
+    constrained  whether rules said what tables may be: what is said of all plans is of those they allow
+    """
 
     evaluator: Evaluator
     found: Found
     groups: tuple[AlikeTables, ...]
     baselines: tuple[Baseline, ...]
+    constrained: bool = False
 
     @property
     def plan(self) -> Plan:
@@ -111,6 +115,7 @@ class Planned:
             "relaxation": RELAXATION,
             "stopped": found.stopped,
             "restricted": found.restricted,
+            "constrained": self.constrained,
             "plans_tried": found.tried,
             "search_s": found.seconds,
             "memory_limit_bytes": found.limit_bytes,
@@ -161,8 +166,12 @@ def outcome_of(search: Search, found: Found) -> Planned:
     return _outcome(search.best, found)
 
 
-def given_outcome(evaluator: Evaluator, plan: Plan, limit_bytes: float) -> Planned:
+def given_outcome(
+    evaluator: Evaluator, plan: Plan, limit_bytes: float, options: Options | None = None
+) -> Planned:
     """What a plan costs that was not searched for, with reasons and comparisons.
+
+    options  that its tables may change to, its own among them; None: all
 
     Limits: a plan for other GPUs or domains, or that needs more than ``limit_bytes`` of one -> BadInputError
     """
@@ -178,7 +187,7 @@ def given_outcome(evaluator: Evaluator, plan: Plan, limit_bytes: float) -> Plann
             "plan anew (without --plan), or allow more memory (--max-hbm, --reserve).",
         )
     schemes = [placement.scheme for placement in plan.placements]
-    state = Packing(evaluator, options_of(evaluator, limit_bytes, schemes), limit_bytes)
+    state = Packing(evaluator, options or options_of(evaluator, limit_bytes, schemes), limit_bytes)
     for t, placement in enumerate(plan.placements):
         option = state.options.find(t, placement.scheme)
         assert option is not None
@@ -226,8 +235,7 @@ def _baselines(state: Packing) -> tuple[Baseline, ...]:
         found.append(_baseline(evaluator, "table-wise", packed.plan(), limit))
     else:
         dealt = uniform_plan(evaluator.tables, "table-wise", evaluator.gpus, evaluator.domain)
-        needs = float(evaluator.memory(dealt).total_bytes.max())
-        found.append(Baseline("table-wise", None, needs))
+        found.append(_baseline(evaluator, "table-wise", dealt, limit))
     return tuple(found)
 
 

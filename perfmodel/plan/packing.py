@@ -179,6 +179,8 @@ def place(state: Packing, option: int, scale: Scale) -> Ints | None:
     score = scale.score(loads)
     needs = state.memory + o.own_memory[option] + buffer_bytes(loads.T, state.evaluator.times)
     score[needs > state.limit_bytes] = np.inf
+    if o.barred is not None:
+        score[o.barred[o.group[option]]] = np.inf
     if o.exchange[option] == Exchange.TWO_LEVEL:
         return _domains(o, option, score)
     ranks = np.argsort(score, kind="stable")[: o.parts[option]]

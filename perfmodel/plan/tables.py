@@ -36,6 +36,7 @@ class PlanTables:
     pooling        L, rows summed for one sample [-]
     ids            distribution of the look-ups of each over its rows: a tuple
     weight_bytes   of the factor that an id brings for its row; 0 where bags are not weighted [bytes]
+    apart          numbers that differ where tables may not be taken for one another; None: they all may
     Limits: no table, or two of one name -> BadInputError
     """
 
@@ -47,6 +48,7 @@ class PlanTables:
     pooling: Array
     ids: tuple[Distribution, ...]
     weight_bytes: Array
+    apart: Array | None = None
 
     def __len__(self) -> int:
         return len(self.names)
@@ -101,6 +103,8 @@ class PlanTables:
         ids = {each: at for at, each in enumerate(dict.fromkeys(self.ids))}
         law = np.array([ids[each] for each in self.ids], dtype=np.float64)
         columns = [self.rows, self.dim, self.element_bytes, self.pooling, self.weight_bytes, law]
+        if self.apart is not None:
+            columns.append(self.apart)
         _, first, kind_of, count = np.unique(
             np.stack(columns, axis=1), axis=0, return_index=True, return_inverse=True, return_counts=True
         )

@@ -1,0 +1,151 @@
+"""One question to the planner: tables, machine, GPUs, batch, memory and rules; and its answer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from perfmodel.passes.basis import PassBasis
+from perfmodel.passes.settings import CLUSTER, Setting, load_setting
+from perfmodel.plan import torchrec
+from perfmodel.plan.constraints import Constraints
+from perfmodel.plan.cost import Evaluator
+from perfmodel.plan.options import options_of
+from perfmodel.plan.outcome import Planned, given_outcome, outcome_of
+from perfmodel.plan.placement import Plan
+from perfmodel.plan.search import Search, Watch
+from perfmodel.plan.tables import PlanTables
+from perfmodel.schema.constraint_files import TableRule
+from perfmodel.schema.machine import Machine
+
+_OF_SETTING = ("backend", "clock", "scenario", "calibration")
+
+
+def _quiet(best_s: float, bound_s: float) -> None:
+    """Nobody watches."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class PlanQuestion:
+    """What is planned, and with what.
+
+    batch       samples of one GPU;  training  whether a pass is forward and backward
+    reserve     part of each GPU's memory that tables may not use;  most_bytes  the most that they may use
+    rules       what tables must or may not be;  for_torchrec  whether TorchRec must run the plan
+    costs       options of ``Evaluator.on``: backend, clock, scenario, calibration, gpus_per_node, id_dtype,
+                payload, optimizer
+    """
+
+    tables: PlanTables
+    machine: Machine
+    gpus: int
+    batch: int
+    training: bool = False
+    reserve: float = 0.0
+    most_bytes: float | None = None
+    rules: tuple[TableRule, ...] = ()
+    for_torchrec: bool = False
+    time_limit_s: float = 10.0
+    seed: int = 0
+    costs: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def limit_bytes(self) -> float:
+        """Memory of each GPU that tables may use."""
+        whole = self.machine.value("hbm_bytes")
+        return min(whole if self.most_bytes is None else self.most_bytes, whole * (1 - self.reserve))
+
+    @cached_property
+    def setting(self) -> Setting:
+        """The machine with its curves. Limits: none are known -> NoCalibrationError"""
+        asked = {name: self.costs.get(name) for name in _OF_SETTING}
+        return load_setting(
+            self.machine,
+            asked["backend"] or self.machine.default_backend,
+            asked["clock"],
+            asked["scenario"] or CLUSTER,
+            asked["calibration"],
+        )
+
+    @cached_property
+    def constraints(self) -> Constraints | None:
+        """The rules for these tables on these GPUs; None where there is none."""
+        if not self.rules:
+            return None
+        basis = PassBasis(self.setting, self.costs.get("gpus_per_node"), self.costs.get("payload"))
+        domain = int(basis.domain(np.asarray(float(self.gpus))))
+        return Constraints.of(self.rules, self.tables, self.gpus, domain)
+
+    @cached_property
+    def evaluator(self) -> Evaluator:
+        """Costs plans of the tables. Limits: as ``Evaluator``"""
+        tables = self.constraints.tables if self.constraints else self.tables
+        rest = {name: value for name, value in self.costs.items() if name not in _OF_SETTING}
+        return Evaluator(self.setting, tables, self.batch, self.gpus, training=self.training, **rest)
+
+    def search(self, watch: Watch = _quiet) -> Search:
+        """A search that has not begun. Limits: tables that fit nowhere, or may be nothing -> BadInputError"""
+        options = None
+        if self.constraints is not None:
+            listed = options_of(self.evaluator, self.limit_bytes, named=self.constraints.named())
+            options = self.constraints.applied(listed)
+        return Search(
+            self.evaluator,
+            self.limit_bytes,
+            time_limit_s=self.time_limit_s,
+            seed=self.seed,
+            restrict=torchrec.runnable if self.for_torchrec else None,
+            options=options,
+            watch=watch,
+        )
+
+    def answer(self, watch: Watch = _quiet) -> Planned:
+        """The best plan that a search finds. Limits: none fits -> BadInputError"""
+        search = self.search(watch)
+        return replace(outcome_of(search, search.run()), constrained=self.constraints is not None)
+
+    def given(self, plan: Plan) -> Planned:
+        """What a plan costs.
+
+        Limits: of other tables or GPUs, too large, against the rules -> BadInputError
+        """
+        options = None
+        if self.constraints is not None:
+            self.constraints.check(plan)
+            schemes = [placement.scheme for placement in plan.placements]
+            listed = options_of(self.evaluator, self.limit_bytes, schemes, self.constraints.named())
+            options = self.constraints.applied(listed)
+        found = given_outcome(self.evaluator, plan, self.limit_bytes, options)
+        return replace(found, constrained=self.constraints is not None)
+
+    def recosted(self, plan: Plan) -> float | None:
+        """Time of a plan of the same tables here [s]; None where it does not fit, or GPUs are others."""
+        e = self.evaluator
+        if (plan.gpus, plan.domain) != (e.gpus, e.domain):
+            return None
+        loads = e.loads(plan)
+        if float(e.memory(plan, loads).total_bytes.max()) > self.limit_bytes:
+            return None
+        return float(e.exact_times(loads.most[np.newaxis])[0])
+
+
+@dataclass(frozen=True)
+class Deadline:
+    """A moment until which several searches share what time is left."""
+
+    at_s: float
+    clock: Callable[[], float] = time.monotonic
+
+    @staticmethod
+    def after(seconds: float) -> Deadline:
+        """So many seconds from now."""
+        return Deadline(time.monotonic() + seconds)
+
+    def share(self, of: int) -> float:
+        """Seconds for one of so many that are left; 0 where time is up."""
+        return max(self.at_s - self.clock(), 0.0) / max(of, 1)

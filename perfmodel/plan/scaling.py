@@ -1,0 +1,138 @@
+"""How a plan scales: the same tables on several numbers of GPUs, the knee, and a batch to begin with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from perfmodel.errors import BadInputError
+from perfmodel.plan.outcome import Planned
+from perfmodel.plan.question import Deadline, PlanQuestion
+
+Array = NDArray[np.float64]
+
+HALF = 0.5
+"""Of what a GPU does on average: a further GPU that adds less is beyond the knee."""
+NEARLY_ALL = 0.9
+"""Of the samples a second that any batch reaches: the batch to begin with has as many."""
+_BATCHES = tuple(2**k for k in range(4, 19))
+
+
+@dataclass(frozen=True, eq=False)
+class ScalePoint:
+    """The tables on one number of GPUs.
+
+    answer        the plan; None where there is none, and ``why`` says so
+    added         samples a second that each further GPU adds since the row before, over what a GPU did there
+                  on average [-]; None of the first
+    batch         least of the powers of two with ``NEARLY_ALL`` of the samples a second that this plan
+                  reaches with any of them that fits;  batch_samples_per_s  with it
+    """
+
+    gpus: int
+    answer: Planned | None
+    why: str = ""
+    added: float | None = None
+    batch: int | None = None
+    batch_samples_per_s: float | None = None
+
+    @property
+    def samples_per_s(self) -> float:
+        """Of all GPUs; 0 without a plan."""
+        if self.answer is None:
+            return 0.0
+        return self.answer.evaluator.batch * self.gpus / self.answer.found.cost.time_s
+
+
+@dataclass(frozen=True, eq=False)
+class Scaling:
+    """The same tables on several numbers of GPUs, fewest first.
+
+    knee  GPUs: see ``knee_of``; None where there is none
+    """
+
+    points: tuple[ScalePoint, ...]
+    knee: int | None
+
+    @property
+    def planned(self) -> list[ScalePoint]:
+        """Those with a plan."""
+        return [point for point in self.points if point.answer is not None]
+
+
+def added_by_gpu(gpus: ArrayLike, samples_per_s: ArrayLike) -> Array:
+    """What each further GPU adds, over what a GPU did on average before [-], shape [n - 1].
+
+        (S_i - S_(i-1)) / (N_i - N_(i-1)) / (S_(i-1) / N_(i-1))               [-]
+
+    gpus  N, increasing [-];  samples_per_s  S
+    Limits: twice the GPUs, twice the samples -> 1;  the same samples -> 0;  fewer -> below 0
+    """
+    N, S = np.asarray(gpus, dtype=np.float64), np.asarray(samples_per_s, dtype=np.float64)
+    return np.asarray(np.diff(S) / np.diff(N) / (S[:-1] / N[:-1]))
+
+
+def knee_of(gpus: Sequence[int], samples_per_s: Sequence[float]) -> int | None:
+    """The number of GPUs after which, for the first time, each further one adds less than ``HALF``.
+
+    gpus  increasing
+    Limits: one number, or every step adds ``HALF`` or more -> None
+    """
+    if len(gpus) < 2:
+        return None
+    low = np.flatnonzero(added_by_gpu(gpus, samples_per_s) < HALF)
+    return gpus[int(low[0])] if low.size else None
+
+
+def scale(
+    question: PlanQuestion,
+    gpus: Sequence[int],
+    tell: Callable[[int, float, float], None] = lambda gpus, best_s, bound_s: None,
+) -> Scaling:
+    """Plans on each number of GPUs; they share the time limit.
+
+    tell  while it searches: GPUs, best plan so far [s], bound [s]
+    Limits: too few GPUs for the tables -> a point without a plan;  no number is enough -> BadInputError
+    """
+    ends = Deadline.after(question.time_limit_s)
+    points: list[ScalePoint] = []
+    wanted = sorted(set(gpus))
+    refusal: BadInputError | None = None
+    for at, count in enumerate(wanted):
+        asked = replace(question, gpus=count, time_limit_s=ends.share(len(wanted) - at))
+        try:
+            answer = asked.answer(lambda best_s, bound_s, n=count: tell(n, best_s, bound_s))  # type: ignore[misc]
+        except BadInputError as error:
+            refusal = refusal or error
+            points.append(ScalePoint(count, None, error.message))
+            continue
+        batch, rate = batch_to_begin_with(asked, answer)
+        points.append(ScalePoint(count, answer, batch=batch, batch_samples_per_s=rate))
+    found = [point for point in points if point.answer is not None]
+    if not found and refusal is not None:
+        raise refusal
+    numbers, rates = [point.gpus for point in found], [point.samples_per_s for point in found]
+    if len(found) > 1:
+        added = dict(zip(numbers[1:], added_by_gpu(numbers, rates).tolist(), strict=True))
+        points = [replace(point, added=added.get(point.gpus)) for point in points]
+    return Scaling(tuple(points), knee_of(numbers, rates))
+
+
+def batch_to_begin_with(question: PlanQuestion, answer: Planned) -> tuple[int, float]:
+    """A batch and its samples a second: see ``ScalePoint``. The plan stays; it is not searched anew.
+
+    Limits: no other batch fits -> the one of the question
+    """
+    e, plan = answer.evaluator, answer.plan
+    now = e.batch * e.gpus / answer.found.cost.time_s
+    rates = {e.batch: now}
+    for batch in _BATCHES:
+        time_s = replace(question, batch=batch).recosted(plan) if batch != e.batch else None
+        if time_s is not None:
+            rates[batch] = batch * e.gpus / time_s
+    most = max(rates.values())
+    batch = min(batch for batch, rate in rates.items() if rate >= NEARLY_ALL * most)
+    return batch, rates[batch]

@@ -1,0 +1,172 @@
+"""Constraints: every placement obeys them, a plan file is held to them, and the bound stays one."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from perfmodel.errors import BadInputError
+from perfmodel.model.exchanges import Exchange
+from perfmodel.plan import Placement, Plan, PlanTables, Scheme
+from perfmodel.plan.question import PlanQuestion
+from perfmodel.schema.constraint_files import TableRule, read_constraints, typed_rules
+from perfmodel.schema.distributions import zipf
+from perfmodel.schema.machine import load_machine
+from perfmodel.schema.workload import Table, TableSet
+
+TABLES = TableSet(
+    "six",
+    (
+        Table("user_a", 4_000_000, 64, 20.0),
+        Table("user_b", 4_000_000, 64, 20.0),
+        Table("item_a", 900_000, 128, 5.0),
+        Table("item_b", 30_000, 32, 1.0),
+        Table("geo", 500, 16, 2.0),
+        Table("deep", 2_000_000, 96, 60.0),
+    ),
+)
+
+
+def question(rules: tuple[TableRule, ...], gpus: int = 16, **more: Any) -> PlanQuestion:
+    tables = PlanTables.of(TABLES, more.pop("ids", zipf(1.05)))
+    machine = load_machine("h100-sxm-ib")
+    options = {"batch": 512, "most_bytes": 1.5e9, "time_limit_s": 1.0, **more}
+    return PlanQuestion(tables=tables, machine=machine, gpus=gpus, rules=rules, **options)
+
+
+def held(plan: Plan, name: str) -> Placement:
+    return plan.placements[plan.tables.names.index(name)]
+
+
+@pytest.mark.parametrize("gpus", [4, 16])
+@pytest.mark.parametrize("training", [False, True])
+def test_a_search_obeys(gpus: int, training: bool) -> None:
+    """Each rule is read off the plan, without the code that applies it."""
+    rules = typed_rules(
+        ["user_a=row-wise", "item_a=column-wise,table-wise", "deep=unique,data-parallel", "user_b=ranks:0-2"],
+        ["geo=data-parallel", "item_*=unique,hot-rows", "item_b=ranks:0+1", "deep=hot-rows"],
+    )
+    plan = question(rules, gpus, training=training).answer().plan
+    a, b, item_a, item_b, geo, deep = (held(plan, name) for name in plan.tables.names)
+    assert (a.scheme.row_parts, a.scheme.col_parts) == (gpus, 1)
+    assert b.ranks.size and set(b.ranks.tolist()) <= {0, 1, 2} and not b.scheme.hot_rows
+    assert item_a.scheme.row_parts == 1 and item_a.scheme.kind not in (Exchange.DP, Exchange.UB)
+    assert item_a.scheme.hot_rows == 0 and item_b.scheme.kind != Exchange.UB
+    assert item_b.ranks.size and not {0, 1} & set(item_b.ranks.tolist())
+    assert geo.scheme.kind != Exchange.DP
+    assert deep.scheme.kind in (Exchange.UB, Exchange.DP) and deep.scheme.hot_rows == 0
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_random_rules_are_obeyed(seed: int) -> None:
+    """Random rules on random tables: what came out is allowed, table by table."""
+    random = np.random.default_rng(seed)
+    shardings = ["data-parallel", "table-wise", "column-wise", "row-wise", "3d"]
+    rules, wanted = [], {}
+    for table in TABLES.tables:
+        some = list(random.choice(shardings, size=2, replace=False))
+        ranks = sorted(random.choice(8, size=3, replace=False).tolist())
+        if random.random() < 0.5:
+            rules += typed_rules([f"{table.name}={','.join(some)}"], [])
+            wanted[table.name] = (some, None)
+        else:
+            rules += typed_rules([f"{table.name}=ranks:{'+'.join(map(str, ranks))}"], [])
+            wanted[table.name] = (None, ranks)
+    plan = question(tuple(rules), 8, seed=seed).answer().plan
+    for name, (some, ranks) in wanted.items():
+        placement = held(plan, name)
+        if some is not None:
+            assert placement.sharding(8, 8) in some
+        else:
+            assert placement.ranks.size and set(placement.ranks.tolist()) <= set(ranks)
+
+
+def test_the_bound_holds_for_every_allowed_plan() -> None:
+    """Brute force: all placements of three tables on three GPUs that the rules allow."""
+    small = TableSet("three", TABLES.tables[2:5])
+    rules = typed_rules(["item_a=table-wise,column-wise"], ["geo=data-parallel", "item_b=ranks:0"])
+    asked = replace(question(rules, 3), tables=PlanTables.of(small), time_limit_s=3.0)
+    found = asked.answer().found
+    cut = [Scheme(Exchange.RB)], [Scheme(Exchange.RB, 1, c) for c in (2, 3)]
+    item_a = [(s, r) for s in (*cut[0], *cut[1]) for r in itertools.combinations(range(3), s.parts)]
+    kinds = [
+        Scheme(kind, r, c, 0)
+        for kind in (Exchange.RB, Exchange.UB, Exchange.SPARSE)
+        for r, c in ((1, 1), (2, 1), (3, 1), (1, 2), (1, 3))
+    ]
+    item_b = [(s, r) for s in kinds for r in itertools.combinations((1, 2), s.parts)]
+    geo = [(s, r) for s in kinds for r in itertools.combinations(range(3), s.parts)]
+    constraints, evaluator = asked.constraints, asked.evaluator
+    assert constraints is not None
+    least = np.inf
+    for parts in itertools.product(item_a, item_b, geo):
+        placements = tuple(Placement.of(scheme, ranks) for scheme, ranks in parts)
+        plan = Plan(constraints.tables, placements, 3, 3)
+        constraints.check(plan)
+        least = min(least, float(evaluator.exact_times(evaluator.loads(plan).most[np.newaxis])[0]))
+    assert found.bound_s <= least * (1 + 1e-9)
+    assert found.cost.time_s <= least * 1.01
+
+
+def test_a_plan_of_a_file_is_held_to_the_rules() -> None:
+    asked = question(())
+    plan = asked.answer().plan
+    name = next(n for n, p in zip(plan.tables.names, plan.placements, strict=True) if p.ranks.size)
+    rank = int(held(plan, name).ranks[0])
+    with pytest.raises(BadInputError, match=f"{name}.*may not be on rank {rank}"):
+        replace(asked, rules=typed_rules([], [f"{name}=ranks:{rank}"])).given(plan)
+    sharding = held(plan, name).sharding(plan.gpus, plan.domain).replace("table-column-wise", "column-wise")
+    with pytest.raises(BadInputError, match=f"{name}.*may not be {sharding}"):
+        replace(asked, rules=typed_rules([], [f"{name}={sharding}"])).given(plan)
+    assert replace(asked, rules=typed_rules([f"{name}={sharding}"], [])).given(plan).constrained
+
+
+def test_parts_that_a_search_does_not_look_at_can_be_named(tmp_path: Path) -> None:
+    path = tmp_path / "rules.toml"
+    path.write_text(
+        '[[tables]]\nname = "user_*"\nrow_parts = 5\ncol_parts = 3\n'
+        '[[tables]]\nname = "deep"\nonly = ["column-wise"]\nleast_columns = 24\nranks = ["0-3", 6]\n'
+    )
+    plan = question(read_constraints(path), 16).answer().plan
+    for name in ("user_a", "user_b"):
+        scheme = held(plan, name).scheme
+        assert (scheme.row_parts, scheme.col_parts) == (5, 3)
+    deep = held(plan, "deep")
+    assert deep.scheme.row_parts == 1 and 96 // deep.scheme.col_parts >= 24
+    assert set(deep.ranks.tolist()) <= {0, 1, 2, 3, 6}
+
+
+@pytest.mark.parametrize(
+    ("only", "without", "words"),
+    [
+        (["users=row-wise"], [], "--only users=row-wise: table 'users' is not known"),
+        (["row"], [], "sharding or exchange 'row' is not known"),
+        (["table-column-wise"], [], "column-wise on ranks of one domain"),
+        (["geo=ranks:99"], [], "rank 99 does not exist"),
+        (["geo=ranks:7-3"], [], "run backwards"),
+        (["geo=ranks:x"], [], "are no ranks"),
+        (["geo="], [], "names nothing"),
+        (["geo=row-wise"], ["geo=row-wise"], "geo.*none is allowed"),
+        (["geo=ranks:0"], ["geo=ranks:0"], "geo.*no rank is left"),
+        (["user_a=two-level,table-wise"], [], "user_a.*none is allowed"),
+    ],
+)
+def test_rules_that_say_nothing(only: list[str], without: list[str], words: str) -> None:
+    with pytest.raises(BadInputError, match=words):
+        question(typed_rules(only, without)).answer()
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['[[tables]]\nnam = "x"\n', '[[tables]]\nonly = "x"\n', "tables = []\n", "[[tables]]\nrow_parts = 0\n"],
+)
+def test_a_file_that_is_none(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "rules.toml"
+    path.write_text(text)
+    with pytest.raises(BadInputError, match=r"rules\.toml is not valid"):
+        read_constraints(path)
