@@ -18,7 +18,10 @@ from perfmodel.resources import kernels_path
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
 """A100, H100 and H200, B200: what every kernel compiles for."""
 
-INSTALL = "pip install 'cuda-bindings>=13' 'nvidia-cuda-nvrtc>=13'"
+ABOUT = ".json"
+"""Suffix of the file that says what the code beside it holds."""
+
+INSTALL = "pip install 'cupy-cuda13x>=14,<15' 'cuda-bindings>=13,<14' 'nvidia-cuda-nvrtc>=13,<14'"
 OPTIONS = ("--std=c++17", "--ptxas-options=-v", "-default-device")
 
 _USAGE = re.compile(
@@ -40,12 +43,18 @@ class Usage:
 class Cubin:
     """Machine code of kernels of one source for one architecture.
 
+    path     the file that holds it
     symbols  name of each kernel in the code;  usage  of each kernel
     """
 
-    code: bytes
+    path: Path
     symbols: Mapping[str, str]
     usage: Mapping[str, Usage]
+
+    @property
+    def code(self) -> bytes:
+        """The machine code, an ELF file."""
+        return self.path.read_bytes()
 
 
 def compile_cubin(kernels: Sequence[Kernel], architecture: str, options: Sequence[str] = ()) -> Cubin:
@@ -60,12 +69,20 @@ def compile_cubin(kernels: Sequence[Kernel], architecture: str, options: Sequenc
     parts = ["nvrtc", version, architecture, source, *OPTIONS, *options, *names]
 
     def make(path: Path) -> None:
-        path.write_bytes(_compiled(nvrtc, source, names, [f"--gpu-architecture={architecture}", *options]))
+        code, about = _compiled(nvrtc, source, names, [f"--gpu-architecture={architecture}", *options])
+        path.write_bytes(code)
+        cached(parts, ABOUT, lambda other: _write(other, about))
 
-    return _unpacked(cached(parts, ".cubin", make).read_bytes())
+    path = cached(parts, ".cubin", make)
+    if not path.with_suffix(ABOUT).is_file():
+        path.unlink(missing_ok=True)
+        path = cached(parts, ".cubin", make)
+    about = json.loads(path.with_suffix(ABOUT).read_text(encoding="utf-8"))
+    return Cubin(path, about["symbols"], {name: Usage(*used) for name, used in about["usage"].items()})
 
 
-def _compiled(nvrtc: Any, source: str, names: Sequence[str], options: Sequence[str]) -> bytes:
+def _compiled(nvrtc: Any, source: str, names: Sequence[str], options: Sequence[str]) -> tuple[bytes, Any]:
+    """Machine code, and what it holds."""
     text = kernels_path(source).read_bytes()
     program = _ok(nvrtc, nvrtc.nvrtcCreateProgram(text, source.encode(), 0, [], []))
     try:
@@ -83,14 +100,11 @@ def _compiled(nvrtc: Any, source: str, names: Sequence[str], options: Sequence[s
         _ok(nvrtc, nvrtc.nvrtcGetCUBIN(program, code))
     finally:
         _ok(nvrtc, nvrtc.nvrtcDestroyProgram(program))
-    head = json.dumps({"symbols": symbols, "usage": _usage(log, symbols)}, sort_keys=True).encode()
-    return head + b"\n" + code
+    return code, {"source": source, "symbols": symbols, "usage": _usage(log, symbols)}
 
 
-def _unpacked(stored: bytes) -> Cubin:
-    head, code = stored.split(b"\n", 1)
-    about = json.loads(head)
-    return Cubin(code, about["symbols"], {name: Usage(*used) for name, used in about["usage"].items()})
+def _write(path: Path, about: Any) -> None:
+    path.write_text(json.dumps(about, sort_keys=True), encoding="utf-8")
 
 
 def _usage(log: str, symbols: Mapping[str, str]) -> dict[str, tuple[int, int]]:

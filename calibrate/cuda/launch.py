@@ -1,16 +1,23 @@
-"""One way to launch a kernel on tensors, on the GPU or the CPU where they lie."""
+"""One way to launch a kernel on tensors, on the GPU or the CPU where they lie.
+
+On a GPU CuPy loads the machine code that ``gpu_build`` made, sets attributes of kernels and launches them, on
+torch's current stream.
+"""
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
-from functools import lru_cache
+import importlib.util
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
+
 from calibrate.cuda.cpu_build import CpuLibrary, build
-from calibrate.cuda.gpu_build import Cubin, compile_cubin
+from calibrate.cuda.gpu_build import INSTALL, Cubin, compile_cubin
 from calibrate.cuda.kernel import Kernel
-from perfmodel.errors import PerfmodelError
+from perfmodel.errors import NoHardwareError, PerfmodelError
 
 CPU_BLOCKS = 3
 """Blocks that a CPU is said to run at once: few, so that blocks which take several turns are exercised."""
@@ -42,23 +49,21 @@ def launch(
     if device.type == "cpu":
         _cpu_library(kernel).launch(kernel, sizes, (block, 1, 1), values, shared_bytes)
         return
-    import torch
-
-    driver = _driver()
-    with torch.cuda.device(device):  # the driver launches in the current context, whatever the stream's is
-        stream = torch.cuda.current_stream(device).cuda_stream
-        function = gpu_function(kernel, device, shared_bytes)
-        packed = packed_values(values)
-        _ok(driver, driver.cuLaunchKernel(function, *sizes, block, 1, 1, shared_bytes, stream, packed, 0))
+    function = gpu_function(kernel, device, shared_bytes)
+    with _on(device) as stream, stream:  # CuPy launches on its current stream
+        function(sizes, (block, 1, 1), tuple(packed(value) for value in values), shared_mem=shared_bytes)
 
 
-def packed_values(values: Sequence[Any]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """ctypes values as cuda-bindings takes a kernel's arguments: numbers, and their types.
+def packed(value: Any) -> Any:
+    """A ctypes value as CuPy takes a kernel's argument: a numpy scalar, or array of one, of as many bytes.
 
-    A null pointer is None to ctypes, which cuda-bindings refuses: it is 0 here.
+    Limits: a null pointer -> 0;  a structure -> its bytes
     """
-    numbers = tuple(0 if value.value is None else value.value for value in values)
-    return numbers, tuple(type(value) for value in values)
+    if isinstance(value, ctypes.Structure):
+        return np.frombuffer(bytes(value), np.dtype((np.void, ctypes.sizeof(value))))
+    if isinstance(value, ctypes.c_void_p):
+        return np.uint64(value.value or 0)
+    return np.dtype(type(value)).type(value.value)
 
 
 def blocks_at_once(kernel: Kernel, device: Any, block: int, shared_bytes: int = 0) -> int:
@@ -67,10 +72,10 @@ def blocks_at_once(kernel: Kernel, device: Any, block: int, shared_bytes: int = 
         return CPU_BLOCKS
     import torch
 
-    driver = _driver()
-    with torch.cuda.device(device):
-        function = gpu_function(kernel, device, shared_bytes)
-        each = _ok(driver, driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(function, block, shared_bytes))
+    function = gpu_function(kernel, device, shared_bytes)
+    with _on(device):
+        occupancy = _cupy().cuda.driver.occupancyMaxActiveBlocksPerMultiprocessor
+        each = occupancy(function.kernel.ptr, block, shared_bytes)
     if each < 1:
         raise PerfmodelError(f"no block of {kernel} fits the GPU.", "this is a defect: report it.")
     return int(each) * int(torch.cuda.get_device_properties(device).multi_processor_count)
@@ -94,7 +99,7 @@ def cpu_order(kernel: Kernel, order: int) -> None:
 
 
 def gpu_function(kernel: Kernel, device: Any, shared_bytes: int = 0) -> Any:
-    """The driver's handle of a kernel, allowed to take ``shared_bytes``; the device is the current one.
+    """CuPy's RawKernel of a kernel, allowed to take ``shared_bytes``.
 
     Without leave a block takes 48 KiB at most, its static shared memory among them: leave is asked for any.
     """
@@ -102,9 +107,8 @@ def gpu_function(kernel: Kernel, device: Any, shared_bytes: int = 0) -> Any:
     if key not in _gpu:
         _load([kernel], device)
     if shared_bytes > _allowed.get(key, 0):
-        driver = _driver()
-        attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-        _ok(driver, driver.cuFuncSetAttribute(_gpu[key], attribute, shared_bytes))
+        with _on(device):
+            _gpu[key].max_dynamic_shared_size_bytes = shared_bytes
         _allowed[key] = shared_bytes
     return _gpu[key]
 
@@ -121,22 +125,16 @@ def forget(kernels: Sequence[Kernel], device: Any) -> None:
             known.pop((_index(device), kernel), None)
 
 
-def load_gpu_functions(kernels: Sequence[Kernel], device: Any, cubin: Cubin) -> Any:
-    """Load machine code on a GPU; returns the driver's handle of it (a CUlibrary)."""
-    import torch
-
-    driver = _driver()
-    with torch.cuda.device(device):
-        torch.cuda.current_stream(device).synchronize()  # the device's context is this thread's from here on
-        library = _ok(driver, driver.cuLibraryLoadData(cubin.code, [], [], 0, [], [], 0))
+def load_gpu_functions(kernels: Sequence[Kernel], device: Any, cubin: Cubin) -> int:
+    """Load machine code on a GPU; returns the driver's handle of it (a CUmodule)."""
+    with _on(device):
+        module = _cupy().RawModule(path=str(cubin.path))
         for kernel in kernels:
-            handle = _ok(driver, driver.cuLibraryGetKernel(library, cubin.symbols[kernel.name].encode()))
-            function = _ok(driver, driver.cuKernelGetFunction(handle))
+            function = module.get_function(cubin.symbols[kernel.name])
             if kernel.sm_shared_bytes:
-                attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT
-                _ok(driver, driver.cuFuncSetAttribute(function, attribute, carveout_percent(kernel, device)))
+                function.preferred_shared_memory_carveout = carveout_percent(kernel, device)
             _gpu[_index(device), kernel] = function
-    return library
+        return int(module.module.ptr)
 
 
 def carveout_percent(kernel: Kernel, device: Any) -> int:
@@ -174,20 +172,24 @@ def _cpu_library(kernel: Kernel) -> CpuLibrary:
 def _value(argument: Any) -> Any:
     if argument is None:
         return ctypes.c_void_p(0)
-    if isinstance(argument, ctypes._SimpleCData):
+    if isinstance(argument, (ctypes._SimpleCData, ctypes.Structure)):
         return argument
     return ctypes.c_void_p(argument.data_ptr())
 
 
-@lru_cache
-def _driver() -> Any:
-    from cuda.bindings import driver
+@contextmanager
+def _on(device: Any) -> Iterator[Any]:
+    """The GPU of ``device`` is CuPy's current one; gives torch's current stream there."""
+    import torch
 
-    return driver
+    cuda = _cupy().cuda
+    with cuda.Device(_index(device)):
+        yield cuda.Stream.from_external(torch.cuda.current_stream(device))
 
 
-def _ok(driver: Any, answer: tuple[Any, ...]) -> Any:
-    result, *values = answer
-    if result != driver.CUresult.CUDA_SUCCESS:
-        raise PerfmodelError(f"the CUDA driver says {result.name}.", "see the launch that is named above.")
-    return values[0] if values else None
+def _cupy() -> Any:
+    if importlib.util.find_spec("cupy") is None:
+        raise NoHardwareError("CuPy, which launches kernels on a GPU, is not installed.", INSTALL)
+    import cupy
+
+    return cupy

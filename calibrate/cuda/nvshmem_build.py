@@ -1,7 +1,7 @@
 """Kernels over NVSHMEM without a compiler and without a GPU: NVRTC, NVSHMEM's device library, and nvJitLink.
 
 The headers come with the wheels nvidia-nvshmem-cu13, nvidia-cuda-runtime and nvidia-cuda-cccl. A cubin that
-is loaded is told to NVSHMEM (nvshmemx_culibrary_init) before its kernels run: it holds NVSHMEM's state.
+is loaded is told to NVSHMEM (nvshmemx_cumodule_init) before its kernels run: it holds NVSHMEM's state.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ INSTALL = (
     "'nvidia-nvjitlink>=13,<14' 'cuda-bindings>=13,<14'"
 )
 
-_loaded: list[tuple[Any, list[Kernel], Any]] = []
+_loaded: list[tuple[int, list[Kernel], Any]] = []
 
 
 @dataclass(frozen=True)
@@ -92,8 +92,7 @@ def build(kernels: Sequence[Kernel], architecture: str) -> Cubin:
     def make(path: Path) -> None:
         path.write_bytes(_linked(compiled.code, architecture, wheels.device_library))
 
-    code = cached(parts, ".cubin", make).read_bytes()
-    return Cubin(code, compiled.symbols, compiled.usage)
+    return Cubin(cached(parts, ".cubin", make), compiled.symbols, compiled.usage)
 
 
 def compile_relocatable(kernels: Sequence[Kernel], architecture: str, wheels: Wheels | None = None) -> Cubin:
@@ -112,20 +111,20 @@ def load(kernels: Sequence[Kernel], device: Any) -> None:
         return
     major, minor = torch.cuda.get_device_capability(device)
     cubin = build(missing, f"sm_{major}{minor}")
-    library = launch.load_gpu_functions(missing, device, cubin)
-    result = host_library().nvshmemx_culibrary_init(ctypes.c_void_p(int(library)))
+    module = launch.load_gpu_functions(missing, device, cubin)
+    result = host_library().nvshmemx_cumodule_init(ctypes.c_void_p(module))
     if result:
         raise PerfmodelError(
             f"NVSHMEM does not take its kernels (status {result}).",
             f"the wheel of NVSHMEM must be the one they were built with: {INSTALL}",
         )
-    _loaded.append((library, missing, device))
+    _loaded.append((module, missing, device))
 
 
 def unload() -> None:
     """Before NVSHMEM is left: it forgets the kernels, and they are not launched again."""
-    for library, kernels, device in _loaded:
-        host_library().nvshmemx_culibrary_finalize(ctypes.c_void_p(int(library)))
+    for module, kernels, device in _loaded:
+        host_library().nvshmemx_cumodule_finalize(ctypes.c_void_p(module))
         launch.forget(kernels, device)
     _loaded.clear()
 

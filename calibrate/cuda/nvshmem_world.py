@@ -106,7 +106,7 @@ class NvshmemWorld:
         import torch
 
         at = self._malloc(count)
-        memory = torch.as_tensor(_DeviceMemory(at, count), device=self.device).zero_()
+        memory = _tensor(at, count, self.device).zero_()
         torch.cuda.synchronize(self.device)
         self.agree("a region is zero")  # before anybody puts into it
         return Region(memory, tuple(self._bases(at)))
@@ -166,17 +166,15 @@ class NvshmemWorld:
         return said
 
 
-class _DeviceMemory:
-    """GPU memory that NVSHMEM owns, as torch takes it."""
+def _tensor(address: int, count: int, device: Any) -> Any:
+    """GPU memory that NVSHMEM owns as uint8 [count] of torch, by way of CuPy."""
+    import cupy
+    import torch
 
-    def __init__(self, address: int, count: int) -> None:
-        self.__cuda_array_interface__ = {
-            "shape": (count,),
-            "typestr": "|u1",
-            "data": (address, False),
-            "version": 3,
-            "strides": None,
-        }
+    with cupy.cuda.Device(torch.empty(0, device=device).device.index):
+        memory = cupy.cuda.UnownedMemory(address, count, owner=None)
+        array = cupy.ndarray((count,), cupy.uint8, cupy.cuda.MemoryPointer(memory, 0))
+        return torch.from_dlpack(array)
 
 
 def _require(status: int, what: str) -> None:

@@ -34,12 +34,14 @@ _OPERATIONS = ("gather_pool", "bucketize", "permute", "partial_sum")
 
 
 def availability() -> Availability:
-    """Whether there is a GPU, PyTorch for it and the CUDA run-time compiler; none of them is started."""
+    """Whether there is a GPU, PyTorch and CuPy for it and the CUDA run-time compiler; none is started."""
     found = torch_with_cuda(_OPERATIONS)
     if not found.usable:
         return found
     if importlib.util.find_spec("cuda") is None or importlib.util.find_spec("cuda.bindings") is None:
         return Availability(False, "cuda-bindings is not installed", INSTALL)
+    if importlib.util.find_spec("cupy") is None:
+        return Availability(False, "CuPy is not installed", INSTALL)
     return replace(found, version=f"perfmodel {version()}", devices=("cuda",))
 
 

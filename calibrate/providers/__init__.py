@@ -37,6 +37,7 @@ PROVIDERS = {
 }
 """Every provider: module, class and, where it is not ``availability``, the function that says if it runs."""
 
+_KERNELS = "import torch, cupy; from cuda.bindings import nvrtc; nvrtc.nvrtcVersion()"
 _TORCH = ("import torch", install_torch)
 IMPORTS: Mapping[str, tuple[str, Callable[[], str]]] = {
     **dict.fromkeys(("nccl", "gloo", "torch", "exchange"), _TORCH),
@@ -45,7 +46,7 @@ IMPORTS: Mapping[str, tuple[str, Callable[[], str]]] = {
     "mpi": ("import mpi4py; mpi4py.rc.initialize = False; from mpi4py import MPI", install_mpi),
     "fbgemm": ("import torch, fbgemm_gpu", install_torchrec),
     "torchrec": ("import torchrec", install_torchrec),
-    "perfmodel": ("import torch; from cuda.bindings import nvrtc; nvrtc.nvrtcVersion()", lambda: INSTALL),
+    "perfmodel": (_KERNELS, lambda: INSTALL),
 }
 """What a provider imports when it opens, and the line that installs that; ``shmem`` needs nothing."""
 

@@ -13,6 +13,7 @@ if not find_gpus():
     pytest.skip("NOT TESTED on a GPU: there is none here", allow_module_level=True)
 torch = pytest.importorskip("torch")
 pytest.importorskip("cuda.bindings")
+pytest.importorskip("cupy")
 
 from oracles.kernels import gather_pool as reference  # noqa: E402
 

@@ -159,11 +159,16 @@ def test_our_own_kernels_are_timed_where_there_is_a_gpu(monkeypatch: pytest.Monk
     assert "no NVIDIA GPU" in own_kernels.availability().why_not
     monkeypatch.setattr(device_collectives, "find_gpus", lambda: ["a GPU"])
     monkeypatch.setattr(device_collectives.importlib.metadata, "version", lambda name: "2.13.0")
+    monkeypatch.setattr(own_kernels.importlib.util, "find_spec", lambda name: 1)
     found = own_kernels.availability()
     assert found.usable and found.devices == ("cuda",) and found.operations == OwnKernels.operations
     assert found.version == f"perfmodel {own_kernels.version()}"
-    monkeypatch.setattr(own_kernels.importlib.util, "find_spec", lambda name: None if "cuda" in name else 1)
-    assert "cuda-bindings" in own_kernels.availability().install
+    for package, name in (("cuda", "cuda-bindings"), ("cupy", "CuPy")):
+        monkeypatch.setattr(
+            own_kernels.importlib.util, "find_spec", lambda name, lost=package: None if lost in name else 1
+        )
+        found = own_kernels.availability()
+        assert not found.usable and name in found.why_not and "cupy-cuda13x" in found.install
 
 
 def test_a_wrong_row_and_a_missing_call_show() -> None:

@@ -1,0 +1,148 @@
+"""CuPy whose GPU is this CPU: machine code is looked at, and its kernels are run from the same sources.
+
+Only what the project uses, named and called as in CuPy 14; anything else is an AttributeError.
+A module of machine code lies beside a file that says which kernels it holds (calibrate.cuda.gpu_build); a
+kernel that is launched is the same kernel, built for this CPU (calibrate.cuda.cpu_build).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+__version__ = "14.0 (rehearsal)"
+MOST_SHARED_BYTES = 227 * 1024
+MOST_THREADS = 1024
+FREE_SHARED_BYTES = 48 * 1024
+"""What a block may take without leave."""
+
+_libraries: dict[Any, Any] = {}
+
+
+class RawKernel:
+    """One kernel of a module."""
+
+    def __init__(self, kernel: Any) -> None:
+        self._kernel = kernel
+        self.kernel = SimpleNamespace(ptr=id(self))
+        self.preferred_shared_memory_carveout = -1
+        self._most = FREE_SHARED_BYTES
+        by_pointer[id(self)] = self
+
+    @property
+    def max_dynamic_shared_size_bytes(self) -> int:
+        """Dynamic shared memory that a block may take."""
+        return self._most
+
+    @max_dynamic_shared_size_bytes.setter
+    def max_dynamic_shared_size_bytes(self, value: int) -> None:
+        if not 0 <= value <= MOST_SHARED_BYTES:
+            raise ValueError(f"CUDA_ERROR_INVALID_VALUE: {value} bytes of shared memory")
+        self._most = value
+
+    def __call__(self, grid: Any, block: Any, args: Any, *, shared_mem: int = 0) -> None:
+        """Launch: three sizes of the grid and of a block, numpy scalars."""
+        if device.current is None or stream.current is None:
+            raise RuntimeError("a launch outside of a device, or of a stream")
+        if min(*grid, *block) < 1 or np.prod(block) > MOST_THREADS or len(grid) != 3 or len(block) != 3:
+            raise ValueError(f"CUDA_ERROR_INVALID_VALUE: grid {grid}, block {block}")
+        if shared_mem > self._most:
+            raise ValueError(f"CUDA_ERROR_INVALID_VALUE: {shared_mem} of {self._most} bytes of shared memory")
+        values = [_c_value(one) for one in args]
+        import stand_in_torch
+
+        def run() -> None:
+            _library(self._kernel).launch(self._kernel, grid, block, values, shared_mem)
+
+        run()
+        if stand_in_torch.capturing:
+            stand_in_torch.capturing[-1].append(run)
+
+
+by_pointer: dict[int, RawKernel] = {}
+
+
+class RawModule:
+    """Machine code from a file."""
+
+    def __init__(self, *, path: str) -> None:
+        if Path(path).read_bytes()[:4] != b"\x7fELF":
+            raise ValueError("CUDA_ERROR_INVALID_IMAGE")
+        from calibrate.cuda.gpu_build import ABOUT
+
+        about = json.loads(Path(path).with_suffix(ABOUT).read_text(encoding="utf-8"))
+        self._source, self._names = about["source"], {s: name for name, s in about["symbols"].items()}
+        self.module = SimpleNamespace(ptr=id(self))
+
+    def get_function(self, name: str) -> RawKernel:
+        """The kernel with this symbol."""
+        if name not in self._names:
+            raise ValueError(f"CUDA_ERROR_NOT_FOUND: {name}")
+        from calibrate.cuda.kernel import Kernel
+
+        return RawKernel(Kernel(self._source, self._names[name]))
+
+
+def _library(kernel: Any) -> Any:
+    from calibrate.cuda.cpu_build import build
+
+    if kernel not in _libraries:
+        _libraries[kernel] = build([kernel])
+    return _libraries[kernel]
+
+
+def _c_value(value: Any) -> Any:
+    """A numpy scalar as the CPU build takes an argument."""
+    if not isinstance(value, (np.generic, np.ndarray)) or value.size != 1:
+        raise TypeError(f"Unsupported type {type(value)}")
+    return (ctypes.c_char * value.nbytes).from_buffer_copy(value.tobytes())
+
+
+class _Current:
+    """What is current, and the context that makes it so."""
+
+    current: Any = None
+
+    def __call__(self, *which: Any) -> _Entered:
+        return _Entered(self, which)
+
+
+class _Entered:
+    def __init__(self, kind: _Current, which: Any) -> None:
+        self._kind, self._which, self._before = kind, which, None
+
+    def __enter__(self) -> _Entered:
+        self._before, self._kind.current = self._kind.current, self._which
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self._kind.current = self._before
+
+
+device, stream = _Current(), _Current()
+
+
+def _from_external(other: Any) -> _Entered:
+    """A stream of torch."""
+    version, pointer = other.__cuda_stream__()
+    return stream(version, pointer)
+
+
+def _occupancy(pointer: int, threads: int, shared_bytes: int) -> int:
+    """Blocks of a multiprocessor at a time."""
+    most = by_pointer[pointer].max_dynamic_shared_size_bytes
+    if shared_bytes > most or threads > MOST_THREADS:
+        return 0
+    return max(0, min(2048 // threads, MOST_SHARED_BYTES // max(1, shared_bytes + 1024), 2))
+
+
+cuda = SimpleNamespace(
+    Device=device,
+    Stream=SimpleNamespace(from_external=_from_external),
+    driver=SimpleNamespace(occupancyMaxActiveBlocksPerMultiprocessor=_occupancy),
+)
