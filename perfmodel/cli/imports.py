@@ -22,9 +22,9 @@ from perfmodel.schema.calibration import Calibration, save_calibration
 from perfmodel.schema.evidence import COLLECTIVES, Backend, Clock
 from perfmodel.schema.files import invalid_fields, unknown_name
 from perfmodel.schema.home import SAMPLES_SUFFIX
-from perfmodel.schema.limits import limits_of
+from perfmodel.schema.limits import far_from_sold, limits_of
 from perfmodel.schema.machine import Machine, list_machines, load_machine
-from perfmodel.schema.samples import far_from_sold, write_samples
+from perfmodel.schema.samples import write_samples
 
 if TYPE_CHECKING:
     import pandas as pd

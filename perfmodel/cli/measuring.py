@@ -42,7 +42,7 @@ from perfmodel.report import run as pages
 from perfmodel.report import run_result as results
 from perfmodel.report.doctor_text import warnings_text
 from perfmodel.schema.calibration import Calibration, read_calibration, save_calibration
-from perfmodel.schema.files import read_bounded
+from perfmodel.schema.files import invalid_fields, read_bounded
 from perfmodel.schema.home import MACHINE_NAME, runs_folder
 from perfmodel.schema.machine import Machine, list_machines, load_machine, read_machine
 from perfmodel.schema.run_files import Run, read_run
@@ -241,6 +241,8 @@ def fitted(asked: Asked, host: Host, outcome: RunOutcome) -> tuple[list[Calibrat
 
     Limits: a functional check -> nothing
     """
+    from pydantic import ValidationError
+
     from perfmodel.fit.runs import calibration_file_name, fit_run
 
     if outcome.header.functional_only:
@@ -251,6 +253,11 @@ def fitted(asked: Asked, host: Host, outcome: RunOutcome) -> tuple[list[Calibrat
         fits = fit_run(found, machine, outcome.plan.points)
     except NoCalibrationError:
         return [], written
+    except ValidationError as error:
+        raise BadInputError(
+            f"no curve or law fits this run: {invalid_fields(error, 'fit', 'of it').message}",
+            f"the samples are kept: {outcome.samples}; look for times that cannot be.",
+        ) from None
     calibrations = []
     for item in fits:
         path = outcome.folder / calibration_file_name(item)

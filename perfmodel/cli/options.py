@@ -19,7 +19,7 @@ from perfmodel.project.inputs import LARGEST
 from perfmodel.schema.calibration import Calibration, list_calibrations, load_calibration
 from perfmodel.schema.evidence import COLLECTIVES, SAMPLES_ONLY, Backend, Clock
 from perfmodel.schema.files import unknown_name
-from perfmodel.schema.machine import Machine, list_machines, load_machine
+from perfmodel.schema.machine import Machine, doubted_values, list_machines, load_machine
 from perfmodel.schema.run_folders import (
     calibration_in,
     calibrations_of,
@@ -82,13 +82,26 @@ ForceOption = Annotated[bool, typer.Option("--force", help="Replace an existing 
 OutOption = Annotated[Path | None, typer.Option("--out", metavar="FILE", help="File to write.")]
 
 _MOST_VALUES = 4096
+_ACCEPTED = "accepted"
 _SHIPPED_LIBRARIES = ("nccl", "nvshmem")
 
 
 def apply_settings(machine: Machine, settings: list[str] | None) -> Machine:
-    """``machine`` with ``--set key=value`` applied; each changed value is marked as assumed."""
+    """``machine`` with ``--set key=value`` applied; each changed value is marked as assumed.
+
+    Limits: a value more than ten times away from everything sold -> BadInputError, unless ``accepted=key``
+    """
     values = settings_of(settings)
-    return machine.with_overrides(dict(values)) if values else machine
+    accepted = values.pop(_ACCEPTED, "").split(",")
+    changed = machine.with_overrides(dict(values))
+    doubted = {key: text for key, text in changed.doubts().items() if key in values}
+    for key in accepted:
+        if key and key not in values:
+            raise BadInputError(f"--set {_ACCEPTED}={key}: {key} is not set.", f"--set {key}=VALUE as well.")
+    if open_ones := {key: text for key, text in doubted.items() if key not in accepted}:
+        names = ",".join([*filter(None, accepted), *open_ones])
+        raise doubted_values("--set ", open_ones, f"--set {_ACCEPTED}={names}")
+    return changed
 
 
 def settings_of(settings: list[str] | None, example: str = "nic_bytes_per_s=100GB/s") -> dict[str, str]:

@@ -45,10 +45,12 @@ def machine_text(run: Run, memory_bytes: float | None = None) -> str:
     backend, clock = _defaults(run)
     cpu = run.header.stack.get("gpu") or run.header.stack.get("cpu", "an unnamed processor")
     title = f"{cpu}, {_per_node(run)} ranks a node"
+    far = list(_machine(run, values).doubts())  # this machine says so itself
     lines = [
         f"name = {_quoted(run.header.machine)}",
         f"title = {_quoted(title)}",
         f"notes = {_quoted('made by perfmodel calibrate; a rank stands for a GPU, a host for a node')}",
+        *([f"accepted = {json.dumps(far)}"] if far else []),
         "",
         "[defaults]",
         f"backend = {_quoted(backend)}",

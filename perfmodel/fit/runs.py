@@ -49,7 +49,7 @@ def fit_run(run: Run, machine: Machine, planned: Iterable[Point] = ()) -> list[C
         (Backend(backend), Clock(clock)): rows
         for (backend, clock), rows in _by_library(known[known["variant"] == DEFAULT_VARIANT])
     }
-    missing = [p for p in (*run.points.values(), *planned) if p.key not in run.finishes]
+    missing = [p for p in (*run.points.values(), *planned) if not run.ended(p.key)]
     if not groups:
         return [_kernels_alone(run, machine, not any(p.kind is PointKind.KERNEL for p in missing))]
     partial = {(p.backend, p.clock) for p in missing if p.kind is PointKind.COLLECTIVE}

@@ -15,6 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from perfmodel import resources
@@ -22,6 +23,7 @@ from perfmodel.errors import BadInputError, NoCalibrationError
 from perfmodel.schema.evidence import COLLECTIVES, Backend, Clock
 from perfmodel.schema.files import first_line, invalid_fields, load_json, read_text, shown, unknown_name
 from perfmodel.schema.home import LATEST
+from perfmodel.schema.limits import far_from_sold, limits_of, within
 from perfmodel.schema.whole_files import cannot_write, write_whole_text
 
 SCHEMA_VERSION = 1
@@ -31,8 +33,12 @@ _FOLDER = "calibrations"
 _SUFFIX = ".json"
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Share = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Whole = Annotated[int, Field(ge=1)]
+Share = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
+LogSd = Annotated[float, Field(ge=0, le=30, allow_inf_nan=False)]
+Whole = Annotated[int, Field(ge=1, le=2**53)]
+Ranks = Annotated[int, Field(ge=1, le=int(limits_of("sample")["gpus"].most))]
+Seconds = Annotated[float, within("sample", "time_s")]
+Bytes = Annotated[float, within("sample", "payload_bytes")]
 _STRICT = ConfigDict(frozen=True, extra="forbid")
 
 
@@ -57,21 +63,28 @@ class Interval(BaseModel):
         return self
 
 
+_MOST_OF_A_CURVE = {
+    "alpha_s": limits_of("sample")["time_s"].most,
+    "beta_bytes_per_s": 1e18,  # where the samples do not tell it, a fit may say any large rate
+    "p": 100.0,
+}
+
+
 class Curve(BaseModel):
     """One measured cell: the fitted curve, its anchors, and how well it predicts sizes left out."""
 
     model_config = _STRICT
 
     collective: str
-    gpus: Annotated[int, Field(ge=2)]
-    domain_gpus: Whole
+    gpus: Annotated[Ranks, Field(ge=2)]
+    domain_gpus: Ranks
     alpha_s: Interval
     beta_bytes_per_s: Interval
     p: Interval
-    anchor_bytes: list[Positive]
-    anchor_times_s: list[Positive]
-    anchor_log_sd: Share
-    left_out_log_sd: list[Share] = []
+    anchor_bytes: list[Bytes]
+    anchor_times_s: list[Seconds]
+    anchor_log_sd: LogSd
+    left_out_log_sd: list[LogSd] = []
     sample_count: Whole
     loo_median: Share | None
     loo_p90: Share | None
@@ -86,6 +99,9 @@ class Curve(BaseModel):
     def _anchors(self) -> Curve:
         if self.collective not in COLLECTIVES:
             raise ValueError(f"unknown collective {self.collective!r}")
+        for name, most in _MOST_OF_A_CURVE.items():
+            if (value := getattr(self, name).value) > most:
+                raise ValueError(f"{name}.value: at most {most:g}, not {value:g}")
         sizes, times = self.anchor_bytes, self.anchor_times_s
         if self.left_out_log_sd and len(self.left_out_log_sd) != len(sizes):
             raise ValueError(f"{len(sizes)} anchor_bytes but {len(self.left_out_log_sd)} left_out_log_sd")
@@ -108,6 +124,7 @@ class Curve(BaseModel):
 
 
 _LONGEST_S = 10.0  # of one step of a collective
+_MOST_VARIANCE = 900.0  # of a logarithm
 _MOST = 1e15  # bytes a second of one link; ratios are far below
 
 
@@ -121,9 +138,9 @@ class Law(BaseModel):
     names: list[str]
     values: list[Positive]
     log_covariance: list[list[float]]
-    residual_log_sd: Share
-    fitted_domains: Whole
-    fitted_gpus: Annotated[int, Field(ge=1)]
+    residual_log_sd: LogSd
+    fitted_domains: Ranks
+    fitted_gpus: Ranks
     sources: list[str]
 
     @model_validator(mode="after")
@@ -137,6 +154,9 @@ class Law(BaseModel):
         if negative := [i for i in range(n) if rows[i][i] < 0]:
             at = negative[0]
             raise ValueError(f"log_covariance[{at}][{at}] is a variance and cannot be {rows[at][at]:g}")
+        if large := [i for i in range(n) if rows[i][i] > _MOST_VARIANCE]:
+            at = large[0]
+            raise ValueError(f"log_covariance[{at}][{at}]: at most {_MOST_VARIANCE:g}, not {rows[at][at]:g}")
         for name, value in zip(self.names, self.values, strict=True):
             most = _LONGEST_S if name.endswith("_s") and not name.endswith("per_s") else _MOST
             if value > most:
@@ -179,12 +199,12 @@ class KernelFit(BaseModel):
 
     model_config = _STRICT
 
-    log_sd: Share
+    log_sd: LogSd
     sample_count: Whole
     loo_median: Share | None
     loo_p90: Share | None
-    low_bytes: Positive
-    high_bytes: Positive
+    low_bytes: Bytes
+    high_bytes: Bytes
 
     @model_validator(mode="after")
     def _ordered(self) -> KernelFit:
@@ -198,9 +218,9 @@ class InPass(BaseModel):
 
     model_config = _STRICT
 
-    factor: Positive
-    more_s: Share
-    log_sd: Share
+    factor: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]
+    more_s: Annotated[float, Field(ge=0, le=limits_of("sample")["time_s"].most, allow_inf_nan=False)]
+    log_sd: LogSd
     passes: Whole
 
 
@@ -219,7 +239,7 @@ class KernelConstants(BaseModel):
 
     values: Mapping[str, Interval]
     fits: Mapping[KernelStep, KernelFit]
-    log_sd: Share
+    log_sd: LogSd
     sample_count: Whole
     loo_median: Share | None
     loo_p90: Share | None
@@ -233,6 +253,10 @@ class KernelConstants(BaseModel):
     def _known(self) -> KernelConstants:
         if unknown := [key for key in (*self.values, *self.at_bound, *self.untold) if key not in KERNEL_KEYS]:
             raise ValueError(f"unknown kernel constants {unknown}")
+        for key, interval in self.values.items():
+            outside = limits_of("machine")[key].refusal(interval.value) if interval.known else ""
+            if outside:
+                raise ValueError(f"values.{key}: {outside}")
         return self
 
 
@@ -254,14 +278,14 @@ class Calibration(BaseModel):
     backend: Backend
     library_version: str
     clock: Clock
-    domain_gpus: Whole
+    domain_gpus: Ranks
     complete: bool
     checked: bool
     preferred: bool = False
     this_cluster: bool = True
     note: str = ""
     accepted: list[str] = []
-    sample_count: Annotated[int, Field(ge=0)]
+    sample_count: Annotated[int, Field(ge=0, le=2**53)]
     samples_sha256: str
     environment: Mapping[str, str] = {}
     curves: list[Curve]
@@ -274,6 +298,11 @@ class Calibration(BaseModel):
     def _distinct(self) -> Calibration:
         if unknown := [name for name in self.handover_s if name not in PASS_STEPS]:
             raise ValueError(f"handover_s: unknown steps {unknown}")
+        if unknown := [name for name in self.accepted if name not in limits_of("sample")]:
+            raise ValueError(f"accepted: unknown names {unknown}")
+        longest = limits_of("sample")["time_s"].most
+        if long := [name for name, interval in self.handover_s.items() if interval.value > longest]:
+            raise ValueError(f"handover_s.{long[0]}.value: at most {longest:g} s")
         for curves in (self.curves, self.after_kernel):
             cells = [(c.collective, c.gpus, min(c.gpus, c.domain_gpus)) for c in curves]
             for cell, count in Counter(cells).items():
@@ -297,6 +326,14 @@ class Calibration(BaseModel):
     def law(self, collective: str) -> Law | None:
         """The law that predicts ``collective`` beyond the measured cells."""
         return next((law for law in self.laws if collective in law.collectives), None)
+
+    def doubts(self) -> dict[str, str]:
+        """What of its anchors is far from anything sold, by limit: why. Without what was accepted."""
+        found: dict[str, str] = {}
+        for curve in (*self.curves, *self.after_kernel):
+            sizes, times = np.asarray(curve.anchor_bytes), np.asarray(curve.anchor_times_s)
+            found = {**far_from_sold(sizes, times, np.asarray([float(curve.gpus)])), **found}
+        return {name: text for name, text in found.items() if name not in self.accepted}
 
     def to_json(self) -> str:
         """The file's text: sorted keys, a line per list, byte for byte the same for the same content."""
@@ -338,9 +375,14 @@ def read_calibration(path: Path) -> Calibration:
             "fit it again from its samples: perfmodel import LOG… --out FILE.",
         )
     try:
-        return Calibration.model_validate(document)
+        found = Calibration.model_validate_json(text, strict=True)
     except ValidationError as error:
         raise invalid_fields(error, "calibration", str(path)) from None
+    if doubted := found.doubts():
+        lines = "\n".join(f"calibration {path}: {name}: {words}" for name, words in doubted.items())
+        step = f'if it is meant: write "accepted": {json.dumps([*found.accepted, *doubted])}'
+        raise BadInputError(lines, f"check the logs that it was made of; {step}.")
+    return found
 
 
 def list_calibrations(machine: str | None = None) -> list[str]:

@@ -8,15 +8,21 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from perfmodel import resources, units
 
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
 FAR = 10.0
 """A value more than this many times away from everything sold is asked about."""
 _LONG = 1e18  # from here on a number is written with its exponent
+_LONG_BYTES = 2**20
+"""From this size on a slow time is that of a slow link, and not of a floor."""
 
 
 class Limit(BaseModel):
@@ -75,3 +81,27 @@ def within(group: Literal["machine", "sample"], key: str) -> Any:
     """The field of a schema that holds a value in the range of its limit: for ``Annotated[float, …]``."""
     limit = limits_of(group)[key]
     return Field(ge=limit.least, le=limit.most, allow_inf_nan=False)
+
+
+def far_from_sold(
+    payload_bytes: NDArray[np.float64], time_s: NDArray[np.float64], gpus: NDArray[np.float64]
+) -> dict[str, str]:
+    """What of some samples is more than ten times away from everything that is sold, by limit: why.
+
+    payload_bytes, time_s, gpus   arrays of one shape
+    A low rate counts from messages of 1 MiB on: below, it is that of a floor.
+    """
+    rate = payload_bytes / time_s
+    long = rate[payload_bytes >= _LONG_BYTES]
+    limits = limits_of("sample")
+    seen = {
+        "time_s": [time_s.min(), time_s.max()],
+        "payload_bytes": [payload_bytes.max()],
+        "gpus": [gpus.max()],
+        "rate_bytes_per_s": [
+            *([long.min()] if len(long) else []),
+            max(rate.max(), limits["rate_bytes_per_s"].sold_least),
+        ],
+    }
+    found = {name: [limits[name].doubt(float(v)) for v in values] for name, values in seen.items()}
+    return {name: next(text for text in texts if text) for name, texts in found.items() if any(texts)}

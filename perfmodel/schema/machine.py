@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -13,6 +14,7 @@ from perfmodel import resources, units
 from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import Backend, Clock, Evidence
 from perfmodel.schema.files import invalid_fields, looks_like_path, read_toml, unknown_name
+from perfmodel.schema.limits import limits_of
 
 OVERRIDE_SOURCE = "--set"
 _FOLDER = "machines"
@@ -66,6 +68,7 @@ KEYS: dict[str, ValueKey] = {
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=2000)]
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]
 _FROZEN = ConfigDict(frozen=True, extra="forbid")
+_NOT_VALUES = ("name", "title", "notes", "defaults", "links", "accepted")
 
 
 class Quantity(BaseModel):
@@ -81,7 +84,7 @@ class Quantity(BaseModel):
     source: Text
     why: Text
     evidence: Evidence
-    log_sd: float | None = Field(default=None, ge=0, le=3, allow_inf_nan=False)
+    log_sd: float | None = Field(default=None, ge=0, le=3, allow_inf_nan=False, strict=True)
 
     def __str__(self) -> str:
         return units.format_quantity(self.value, self.unit)
@@ -102,12 +105,15 @@ class Links(BaseModel):
     model_config = _FROZEN
 
     network: Literal["infiniband", "efa", "slingshot", "ethernet", "none"] = "infiniband"
-    nvls: bool = False
+    nvls: bool = Field(default=False, strict=True)
     like: str = ""
 
 
 class Machine(BaseModel):
-    """A validated, immutable machine. ``machine.value("nic_bytes_per_s")`` is SI."""
+    """A validated, immutable machine. ``machine.value("nic_bytes_per_s")`` is SI.
+
+    accepted   keys whose value is far from anything sold, and meant
+    """
 
     model_config = _FROZEN
 
@@ -116,6 +122,7 @@ class Machine(BaseModel):
     notes: str = ""
     defaults: Defaults = Defaults()
     links: Links = Links()
+    accepted: tuple[str, ...] = ()
     values: Mapping[str, Quantity]
     overrides: frozenset[str] = Field(default=frozenset(), exclude=True)
     originals: Mapping[str, float] = Field(default={}, exclude=True)
@@ -127,8 +134,19 @@ class Machine(BaseModel):
             raise ValueError(f"values: missing {', '.join(missing)}")
         for key, quantity in self.values.items():
             _check_quantity(key, quantity)
+        if unknown := [key for key in self.accepted if key not in KEYS]:
+            raise ValueError(f"accepted: {', '.join(unknown)}: not a machine value")
         _check_domain(self)
         return self
+
+    def doubts(self) -> dict[str, str]:
+        """Values more than ten times away from everything sold, by key: why. Without those accepted."""
+        found = {
+            key: limits_of("machine")[key].doubt(quantity.value)
+            for key, quantity in self.values.items()
+            if quantity.value and key not in self.accepted
+        }
+        return {key: text for key, text in found.items() if text}
 
     def quantity(self, key: str) -> Quantity:
         """The value ``key`` with its source and evidence."""
@@ -200,7 +218,7 @@ class Machine(BaseModel):
             replaced |= {"nvlink_domain_gpus": follows} if follows else {}
         changed = [key for key in replaced if replaced[key] is not self.values[key]]
         before = {**{key: self.value(key) for key in changed}, **self.originals}
-        fields = {name: getattr(self, name) for name in ("name", "title", "notes", "defaults", "links")}
+        fields = {name: getattr(self, name) for name in _NOT_VALUES}
         try:
             return Machine(**fields, values=replaced, overrides=self.overrides | set(given), originals=before)
         except ValidationError as error:
@@ -231,6 +249,9 @@ def _check_quantity(key: str, quantity: Quantity) -> None:
     if key not in KEYS:
         raise ValueError(f"values.{key}: not a machine value; known: {', '.join(KEYS)}")
     KEYS[key].check(key, quantity)
+    outside = limits_of("machine")[key].refusal(quantity.value) if quantity.value else ""
+    if outside:
+        raise ValueError(f"values.{key}.value: {outside}")
 
 
 def _check_domain(machine: Machine) -> None:
@@ -244,6 +265,12 @@ def _check_domain(machine: Machine) -> None:
         )
     if domain % node and node % domain:
         raise ValueError(f"nvlink_domain_gpus {domain} does not fit nodes of {node} GPUs")
+
+
+def doubted_values(where: str, doubted: Mapping[str, str], how: str) -> BadInputError:
+    """The question about values that are far from anything sold; ``how`` accepts them."""
+    lines = "\n".join(f"{where}{key}: {text}" for key, text in doubted.items())
+    return BadInputError(lines, f"check the unit and the number; if it is meant: {how}")
 
 
 def list_machines() -> list[str]:
@@ -282,6 +309,10 @@ def read_machine(path: Path) -> Machine:
         machine = Machine.model_validate(document)
     except ValidationError as error:
         raise invalid_fields(error, "machine file", str(path)) from None
+    if doubted := machine.doubts():
+        raise doubted_values(
+            f"machine file {path}: ", doubted, f"write accepted = {json.dumps([*machine.accepted, *doubted])}"
+        )
     if machine.links.like and machine.links.like not in list_machines():
         raise unknown_name(f"machine file {path}: links.like", machine.links.like, list_machines())
     return machine

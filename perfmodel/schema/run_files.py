@@ -56,9 +56,12 @@ class Run:
     @property
     def complete(self) -> bool:
         """Whether every point that was begun has ended."""
-        return all(
-            (finish := self.finishes.get(key)) is not None and not finish.rank_lost for key in self.points
-        )
+        return all(map(self.ended, self.points))
+
+    def ended(self, key: str) -> bool:
+        """Whether a point has ended; one whose rank died has not: it goes on."""
+        finish = self.finishes.get(key)
+        return finish is not None and not finish.rank_lost
 
     def usable(self, kind: PointKind) -> Iterator[tuple[Point, list[Visit], str]]:
         """Points of a kind whose times count, with their visits and flag (ok, noisy, throttled).

@@ -59,8 +59,6 @@ _REQUIRED_TEXT = ("source_id", "variant", "flag")
 _LARGEST_WHOLE = 2**53
 _LIMITED = {"payload_bytes": "payload_bytes", "gpus": "gpus", "nodes": "gpus", "gpus_per_node": "gpus"}
 """Whole numbers and the limit that each must keep."""
-_LONG_BYTES = 2**20
-"""From this size on a slow time is that of a slow link, and not of a floor."""
 _FOLDER = "measurements"
 _SOURCES = "sources.csv"
 _WHAT = "sample file"
@@ -143,30 +141,6 @@ def write_samples(frame: pd.DataFrame, path: str | Path) -> None:
     text = ordered.to_csv(index=False, lineterminator="\n")
     parse_samples(text, str(path))
     write_whole_text(Path(path), text, _WHAT)
-
-
-def far_from_sold(
-    payload_bytes: NDArray[np.float64], time_s: NDArray[np.float64], gpus: NDArray[np.float64]
-) -> dict[str, str]:
-    """What of some samples is more than ten times away from everything that is sold, by limit: why.
-
-    payload_bytes, time_s, gpus   arrays of one shape
-    A low rate counts from messages of 1 MiB on: below, it is that of a floor.
-    """
-    rate = payload_bytes / time_s
-    long = rate[payload_bytes >= _LONG_BYTES]
-    limits = limits_of("sample")
-    seen = {
-        "time_s": [time_s.min(), time_s.max()],
-        "payload_bytes": [payload_bytes.max()],
-        "gpus": [gpus.max()],
-        "rate_bytes_per_s": [
-            *([long.min()] if len(long) else []),
-            max(rate.max(), limits["rate_bytes_per_s"].sold_least),
-        ],
-    }
-    found = {name: [limits[name].doubt(float(v)) for v in values] for name, values in seen.items()}
-    return {name: next(text for text in texts if text) for name, texts in found.items() if any(texts)}
 
 
 def list_sources() -> list[Source]:

@@ -65,7 +65,7 @@ def alerts(asked: Projection | None, calibration: str | Path | None = None) -> t
 
 def _of_a_run(asked: Projection | None, item: Calibration, run: Run, folder: Path) -> Iterator[str]:
     mine = [point for point in run.points.values() if _is_of(point, item)]
-    open_ones = [point for point in mine if point.key not in run.finishes]
+    open_ones = [point for point in mine if not run.ended(point.key)]
     if open_ones or not item.complete:
         many = f"{counted(len(open_ones), 'point')} of run {run.run_id} {_are(open_ones)} not done"
         first = many if open_ones else f"some planned points of run {run.run_id} were never begun"
