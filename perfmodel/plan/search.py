@@ -22,6 +22,7 @@ from perfmodel.plan.packing import Packing, pack
 from perfmodel.plan.placement import Plan
 from perfmodel.plan.relaxation import Problem, Relaxation, Subspace, least_of
 from perfmodel.plan.schemes import Descent
+from perfmodel.plan.starts import Starts
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -29,7 +30,10 @@ Mask = NDArray[np.bool_]
 
 _TOLERANCE = 0.01
 _SMALL = 30_000  # tables times GPUs: up to here every plan near the best is improved, above the best one
+_FEW = 4_000  # and up to here schemes are improved one by one before they are chosen at prices
 _PATIENCE = 2  # turns of each plan in a row that do not help
+_STARTING = 0.4  # of the time, at most, for plans to begin with
+_DESCENDING = 0.5  # of the time, until when plans are begun from
 _BOUNDING = 0.35  # of the time, before plans are changed at random
 _SHAKES, _SHAKEN = 40, 6  # of a turn; tables of one
 _ROUNDS = 500  # of a turn's annealing
@@ -109,11 +113,17 @@ class Search:
         self.restricted = restrict is not None
         if restrict is not None:
             self.options = self.options.kept(restrict(self.options, evaluator))
-        self.small = self.options.kind_of.size * self.options.gpus <= _SMALL
+        size = self.options.kind_of.size * self.options.gpus
+        self.few, self.small = size <= _FEW, size <= _SMALL
 
     def late(self) -> bool:
         """Whether the time is up."""
         return time.monotonic() >= self.deadline
+
+    def _after(self, share: float) -> Callable[[], bool]:
+        """Whether that share of the time is over."""
+        until = self.began + (self.deadline - self.began) * share
+        return lambda: time.monotonic() >= until
 
     def run(self) -> Found:
         """The best plan.
@@ -126,9 +136,10 @@ class Search:
             self._begin()
             problem = Problem(self.options, StepCurves.of(self.evaluator), self.limit_bytes, self.best_s)
             self.bounding = Bounding(problem, self._near, _TOLERANCE, self.kinds)
-            halfway = self.began + (self.deadline - self.began) * _BOUNDING
-            self.bounding.run(lambda: time.monotonic() >= halfway)
+            self.bounding.run(self._after(_BOUNDING))
             if self.bounding.bound_s < self.best_s * (1 - _TOLERANCE):
+                if self.few:
+                    self._start(_DESCENDING)
                 self._anneal()
                 self.bounding.run(self.late)
             if self.bounding.bound_s >= self.best_s * (1 - _TOLERANCE):
@@ -166,18 +177,31 @@ class Search:
         )
 
     def _begin(self) -> None:
-        """One plan for each kind of exchange alone, and one for all together."""
+        """Plans with one kind of exchange alone, and with several; of few tables each is improved first."""
         o = self.options
-        times: dict[int, float] = {}
         kinds = [int(kind) for kind in np.unique(o.exchange) if kind != Exchange.DP]
+        times = {} if self.few else self._start(_STARTING)
+        early = self._after(_DESCENDING)
         for some in ([], *([kind] for kind in kinds), kinds):
+            if self.best is not None and (not self.small or early()):
+                break
             mask = np.isin(o.exchange, [Exchange.DP, *some])
             start = _leanest(o, mask)
             state = None if start is None else self._try(start, mask)
             if state is not None:
-                times[some[0] if len(some) == 1 else -1] = state.time_s
+                kind = some[0] if len(some) == 1 else -1
+                times[kind] = min(state.time_s, times.get(kind, np.inf))
                 self.families.append(state.copy())
+        if self.best is not None and not self.small:
+            self._try(self.best.option, self._any())
         self.kinds = sorted(kinds, key=lambda kind: times.get(kind, np.inf))
+
+    def _start(self, share: float) -> dict[int, float]:
+        """Plans chosen at prices; the time of the fastest with each kind of exchange alone [s]."""
+        starts = Starts(self.evaluator, self.options, self.limit_bytes, self._keep, self._after(share))
+        starts.run()
+        self.tried += starts.tried
+        return starts.families()
 
     def _near(self, part: Subspace, relaxed: Relaxation) -> float:
         """Plans near the relaxed optimum of a part of all plans."""
@@ -226,7 +250,7 @@ class Search:
             states += sorted(near, key=lambda state: state.time_s)
         every, idle, turn = self._any(), 0, 0
         for state in states:
-            self._keep(improve(state, every, self.late).copy())
+            self._keep(improve(state, every, self.late))
         while states and idle < _PATIENCE * len(states) and not self.late():
             state = states[turn // 2 % len(states)]
             idle = 0 if self._changed(state, every, turn % 2 == 0) else idle + 1
@@ -244,7 +268,7 @@ class Search:
             for count in counts:
                 better |= not self.late() and shake(state, every, self.random, int(count))
         if better:
-            self._keep(improve(state, every, self.late).copy())
+            self._keep(improve(state, every, self.late))
         return better
 
     def _any(self) -> Mask:
@@ -254,7 +278,7 @@ class Search:
     def _keep(self, state: Packing) -> None:
         time_s = state.time_s
         if time_s < self.best_s:
-            self.best, self.best_s = state, time_s
+            self.best, self.best_s = state.copy(), time_s
             if self.bounding is not None:
                 self.bounding.best_s = min(self.bounding.best_s, time_s)
             self.watch(time_s, self.bounding.bound_s if self.bounding else 0.0)
