@@ -10,8 +10,9 @@ from perfmodel.cli.options import advice, calibration_of, check_per_node, librar
 from perfmodel.cli.output import emit, emit_json
 from perfmodel.cli.plan_options import OBJECTIVES, is_training, numbers_of
 from perfmodel.errors import BadInputError
-from perfmodel.plan import Evaluator, PlanTables, read_plan
+from perfmodel.plan import Evaluator, PlanTables
 from perfmodel.plan.explain_plan import explain_plan_step
+from perfmodel.plan.torchrec_files import read_any_plan
 from perfmodel.report.explanation_text import explanation_text
 
 _MEANT = (
@@ -46,7 +47,7 @@ def explain_step_of_plan(context: typer.Context) -> None:
 
     with advice(box, library, asked["clock"]):
         tables = PlanTables.load(numbers["model"], ids_of(asked["alpha"], asked["distribution"]))
-        plan = read_plan(asked["plan_file"], tables)
+        plan, sets = read_any_plan(asked["plan_file"], tables)
         evaluator = Evaluator.on(
             box,
             tables,
@@ -61,6 +62,7 @@ def explain_step_of_plan(context: typer.Context) -> None:
             payload=asked["payload"],
             optimizer=asked["optimizer"] or ("rowwise-adagrad" if training else "none"),
             training=training,
+            sets=sets,
         )
         found = explain_plan_step(evaluator, plan, evaluator.cost(plan), asked["step"])
     if asked["as_json"]:

@@ -72,9 +72,11 @@ from perfmodel.cli.plan_options import (
 from perfmodel.cli.typed_line import TypedLine
 from perfmodel.cli.workload import IdDtypeOption, PayloadOption, ScenarioOption
 from perfmodel.errors import BadInputError
-from perfmodel.plan import Evaluator, PlanTables, read_plan, torchrec, write_plan
+from perfmodel.plan import Evaluator, PlanTables, torchrec, write_plan
+from perfmodel.plan.exchange_sets import ExchangeSets
 from perfmodel.plan.outcome import given_outcome, outcome_of
 from perfmodel.plan.search import Search
+from perfmodel.plan.torchrec_files import plan_of, read_any_plan
 from perfmodel.report.page.plan_page import plan_page
 from perfmodel.report.plan_text import plan_csv, plan_text, progress_text
 from perfmodel.units import format_fraction, format_time
@@ -204,10 +206,14 @@ def _answer(
 ) -> Any:
     """The outcome of a search, or of the plan in a file."""
     tables = PlanTables.load(numbers["model"], numbers["ids"])
-    plan = read_plan(plan_file, tables) if plan_file is not None else None
+    plan, sets = read_any_plan(plan_file, tables) if plan_file is not None else (None, None)
+    if sets is None and file_format == "torchrec":
+        sets = ExchangeSets()
     gpus = numbers["gpus"] or (plan.gpus if plan else 0)
-    evaluator = Evaluator.on(machine, tables, numbers["batch"], gpus, **options)
+    evaluator = Evaluator.on(machine, tables, numbers["batch"], gpus, sets=sets, **options)
     if plan is not None:
+        if sets is not None:  # as TorchRec runs it, if it can
+            plan = plan_of(torchrec.torchrec_plan(evaluator, plan), tables)
         return given_outcome(evaluator, plan, limit_bytes)
     return _search(evaluator, limit_bytes, numbers["time_limit"], seed, file_format)
 
@@ -260,7 +266,7 @@ def _cost_of_torchrec(answer: Any, time_limit_s: float, seed: int) -> str:
     """What a short search among all schemes finds besides."""
     limit, restricted_s = answer.found.limit_bytes, answer.found.cost.time_s
     try:
-        found = Search(answer.evaluator, limit, time_limit_s=time_limit_s, seed=seed).run()
+        found = Search(answer.evaluator.exchanging(None), limit, time_limit_s=time_limit_s, seed=seed).run()
     except BadInputError:  # in so short a time
         return f"no plan without TorchRec's limits was found in {format_time(time_limit_s)}"
     gain = 1 - found.cost.time_s / restricted_s

@@ -42,7 +42,53 @@ class Resource(IntEnum):
     ROW_GRADIENTS_SENT = 31
     ROW_GRADIENTS_RECEIVED = 32
     COPIED_GRADIENTS = 33  # of tables on every rank
+    ROW_WISE_LENGTHS_SENT = 34  # of one sharding type of TorchRec by itself; those of other tables are above
+    ROW_WISE_LENGTHS_RECEIVED = 35
+    ROW_WISE_IDS_SENT = 36
+    ROW_WISE_IDS_RECEIVED = 37
+    TABLE_ROW_WISE_LENGTHS_SENT = 38
+    TABLE_ROW_WISE_LENGTHS_RECEIVED = 39
+    TABLE_ROW_WISE_IDS_SENT = 40
+    TABLE_ROW_WISE_IDS_RECEIVED = 41
+    COLUMN_WISE_LENGTHS_SENT = 42
+    COLUMN_WISE_LENGTHS_RECEIVED = 43
+    COLUMN_WISE_IDS_SENT = 44
+    COLUMN_WISE_IDS_RECEIVED = 45
+    COLUMN_WISE_BAGS_SENT = 46
+    COLUMN_WISE_BAGS_RECEIVED = 47
+    TABLE_COLUMN_WISE_LENGTHS_SENT = 48
+    TABLE_COLUMN_WISE_LENGTHS_RECEIVED = 49
+    TABLE_COLUMN_WISE_IDS_SENT = 50
+    TABLE_COLUMN_WISE_IDS_RECEIVED = 51
+    TABLE_COLUMN_WISE_BAGS_SENT = 52
+    TABLE_COLUMN_WISE_BAGS_RECEIVED = 53
+    GRID_SHARD_LENGTHS_SENT = 54
+    GRID_SHARD_LENGTHS_RECEIVED = 55
+    GRID_SHARD_IDS_SENT = 56
+    GRID_SHARD_IDS_RECEIVED = 57
+    GRID_SHARD_REDUCE_INSIDE = 58
+    GRID_SHARD_ACROSS_SENT = 59
+    GRID_SHARD_ACROSS_RECEIVED = 60
 
+
+TOGETHER = Resource.COPIED_GRADIENTS + 1
+"""Resources of a pass that exchanges all tables together."""
+
+SHARDING_TYPES = ("row_wise", "table_row_wise", "column_wise", "table_column_wise", "grid_shard")
+"""TorchRec's, of tables that may have exchanges of their own beside those of whole tables; those first that
+any plan for it needs."""
+
+
+def _by_type(name: str) -> dict[Resource, Resource]:
+    whole = {each.name: each for each in list(Resource)[:TOGETHER]}
+    named = {own.name.removeprefix(f"{name.upper()}_"): own for own in list(Resource)[TOGETHER:]}
+    return {whole[part]: own for part, own in named.items() if part in whole}
+
+
+BY_TYPE: dict[str, dict[Resource, Resource]] = {name: _by_type(name) for name in SHARDING_TYPES}
+"""For each of ``SHARDING_TYPES`` what its tables have of their own in place of what all tables have."""
+WHOLE: dict[Resource, Resource] = {own: whole for each in BY_TYPE.values() for whole, own in each.items()}
+"""Of what one sharding type has: the same of all tables."""
 
 RESOURCES: tuple[str, ...] = tuple(resource.name.lower() for resource in Resource)
-"""Names of the K resources, in the order of the arrays."""
+"""Names of the resources, in the order of the arrays, of which a pass has the first K."""

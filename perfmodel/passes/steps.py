@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from perfmodel.passes.step_resources import Resource
+from perfmodel.passes.step_resources import BY_TYPE, SHARDING_TYPES, Resource
 from perfmodel.schema.evidence import Clock, Evidence
 
 ALL, INSIDE, ACROSS = "all", "inside", "across"
 """Ranks of a collective: all; those of one NVLink domain; those of the same place in all domains."""
+SPLITS = "all_to_all_splits"
 HANDOVER = "handover"
 """What a pass adds to its collectives, where a calibration measured it."""
 
@@ -24,6 +25,8 @@ class Step:
     splits      a collective of one size, which runs where the resource is in use
     alone       whether a kernel runs on one GPU too
     like        the step of a row-wise pass whose hand-over and kernel constants it has
+    sharding    of TorchRec, where the tables of one sharding type exchange by themselves: that type;  whole
+                the name of the step of all tables
     """
 
     name: str
@@ -33,6 +36,8 @@ class Step:
     splits: bool = False
     alone: bool = False
     like: str = ""
+    sharding: str = ""
+    whole: str = ""
 
     @property
     def is_kernel(self) -> bool:
@@ -54,11 +59,21 @@ class Step:
         """Name of the step of a row-wise pass that it is like."""
         return self.like or self.name
 
+    def of_type(self, sharding: str) -> Step | None:
+        """The same for the tables of one sharding type of TorchRec; None where those have nothing of their
+        own in it."""
+        own = BY_TYPE[sharding]
+        if not self.collective or not set(self.resources) <= set(own):
+            return None
+        resources = tuple(own[each] for each in self.resources)
+        name, like = f"{self.name}_{sharding}", self.alike
+        return replace(self, name=name, resources=resources, like=like, sharding=sharding, whole=self.name)
+
 
 _R = Resource
 FORWARD: tuple[Step, ...] = (
     Step("bucketize", (_R.BUCKETIZE,)),
-    Step("all_to_all_splits", (_R.LENGTHS_SENT,), "all_to_all", splits=True),
+    Step(SPLITS, (_R.LENGTHS_SENT,), "all_to_all", splits=True),
     Step("all_to_all_lengths", (_R.LENGTHS_SENT, _R.LENGTHS_RECEIVED), "all_to_all"),
     Step("all_to_all_ids", (_R.IDS_SENT, _R.IDS_RECEIVED), "all_to_all"),
     Step("deduplicate", (_R.DEDUPLICATE,), like="bucketize"),
@@ -130,7 +145,20 @@ BACKWARD: tuple[Step, ...] = (
 
 EXCHANGE = Step("exchange_bags", (_R.BAGS_SENT, _R.BAGS_RECEIVED), "reduce_scatter or all_to_all")
 """The exchange of bags of two libraries, by whichever is faster."""
-STEPS: dict[str, Step] = {step.name: step for step in (*FORWARD, EXCHANGE, *BACKWARD, Step(HANDOVER, ()))}
+
+
+def by_type(steps: tuple[Step, ...], shardings: tuple[str, ...] = SHARDING_TYPES) -> tuple[Step, ...]:
+    """Steps of TorchRec: after each exchange of all tables those of sharding types that exchange apart."""
+    found: list[Step] = []
+    for step in steps:
+        each = (step.of_type(sharding) for sharding in shardings)
+        found += [step, *(own for own in each if own is not None)]
+    return tuple(found)
+
+
+STEPS: dict[str, Step] = {
+    step.name: step for step in (*by_type((*FORWARD, *BACKWARD)), EXCHANGE, Step(HANDOVER, ()))
+}
 """All steps by name."""
 LABELS = {
     "bucketize": "bucketize indices",
@@ -167,6 +195,11 @@ LABELS = {
     "sort_lookups": "sort look-ups by row",
     "all_reduce_copies": "all-reduce (gradients of copies)",
     "update_rows": "update rows",
+}
+LABELS |= {
+    step.name: f"{LABELS[step.whole][:-1]}, {step.sharding.replace('_', '-')})"
+    for step in STEPS.values()
+    if step.sharding
 }
 """What people read, by the name of a step."""
 

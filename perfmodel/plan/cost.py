@@ -15,6 +15,7 @@ from perfmodel.model.exchanges import Exchange
 from perfmodel.passes.basis import PassBasis
 from perfmodel.passes.settings import CLUSTER, Setting, clock_of, load_setting
 from perfmodel.passes.steps import BACKWARD, FORWARD, HANDOVER, LABELS, STEPS, Step, StepRow
+from perfmodel.plan.exchange_sets import ExchangeSets
 from perfmodel.plan.loads import LoadModel, Loads, Resource, ShardLoads, Training
 from perfmodel.plan.memory import MemoryModel, PlanMemory
 from perfmodel.plan.placement import Plan, Scheme
@@ -53,6 +54,7 @@ class Evaluator:
     id_dtype       of the ids;  payload  dtype of bags in exchanges: None as pooled, else one of ``PAYLOADS``
     optimizer      whose state is kept: a key of ``memory.OPTIMIZERS``
     training       whether a pass is forward and backward, else forward alone
+    sets           which tables exchange together: all, or those of TorchRec's ``ExchangeSets``
     Steps run one after the other; every step waits for its busiest rank. Kernels and collectives take the
     same functions as ``perfmodel.project``: its row-wise pass is one plan here.
     Limits: unknown names, a batch or a number of GPUs below 1 -> BadInputError
@@ -70,6 +72,7 @@ class Evaluator:
         payload: str | None = None,
         optimizer: str = "none",
         training: bool = False,
+        sets: ExchangeSets | None = None,
     ) -> None:
         for name, value in (("batch", batch), ("gpus", gpus)):
             if value < 1 or value != int(value):
@@ -77,6 +80,13 @@ class Evaluator:
         self.setting, self.tables, self.batch, self.gpus = setting, tables, int(batch), int(gpus)
         self.basis = PassBasis(setting, gpus_per_node, payload)
         self.domain = int(self.basis.domain(np.asarray(float(gpus))))
+        self._asked = {
+            "gpus_per_node": gpus_per_node,
+            "id_dtype": id_dtype,
+            "payload": payload,
+            "optimizer": optimizer,
+            "training": training,
+        }
         state = self.basis.constant("optimizer_state_bytes")
         self.memories = MemoryModel(tables, optimizer, state)
         backward = (
@@ -93,8 +103,10 @@ class Evaluator:
             self.basis.sent_element_bytes,
             tables.unique_rows(float(batch)),
             backward,
+            sets,
         )
         steps = (*FORWARD, *BACKWARD) if training else FORWARD
+        steps = sets.steps(steps) if sets else steps
         self.times = PassTimes(self.basis, self.gpus, self.domain, steps)
 
     @staticmethod
@@ -109,6 +121,11 @@ class Evaluator:
         }
         asked = {name: options.pop(name, default) for name, default in picked.items()}
         return Evaluator(load_setting(box, **asked), tables, batch, gpus, **options)
+
+    def exchanging(self, sets: ExchangeSets | None) -> Evaluator:
+        """The same but for which tables exchange together."""
+        asked: dict[str, Any] = {**self._asked, "sets": sets}
+        return Evaluator(self.setting, self.tables, self.batch, self.gpus, **asked)
 
     @property
     def steps(self) -> tuple[Step, ...]:

@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.plan.cost import Evaluator
-from perfmodel.plan.loads import RESOURCES
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -51,11 +50,12 @@ class StepCurves:
                 resource.append(int(name))
                 l2 = gathers and at == 1
                 scale.append(value("l2_bytes_per_s") / value("gather_bytes_per_s") if l2 else 1.0)
-        most = np.zeros((sizes.size, len(RESOURCES)))
+        width = max(resource) + 1
+        most = np.zeros((sizes.size, width))
         for k, factor in zip(resource, scale, strict=True):
             most[:, k] = sizes * factor
         taken = evaluator.parts(most)
-        none = evaluator.parts(np.zeros((1, len(RESOURCES))))
+        none = evaluator.parts(np.zeros((1, width)))
         times = np.zeros((len(waits), sizes.size + 1))
         for found in evaluator.steps:
             if found.name in taken:

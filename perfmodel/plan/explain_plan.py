@@ -15,7 +15,8 @@ from perfmodel.model.exchanges import Exchange
 from perfmodel.passes.equations import Equation
 from perfmodel.passes.explanation import Explanation, Pass, Payload, explained, find_step
 from perfmodel.passes.letters import LETTERS
-from perfmodel.passes.step_resources import Resource
+from perfmodel.passes.step_resources import WHOLE, Resource
+from perfmodel.passes.steps import STEPS, Step
 from perfmodel.passes.terms import Term, plain_term, quantity_term
 from perfmodel.plan.alike import Alike
 from perfmodel.plan.cost import Evaluator, StepCost
@@ -24,7 +25,7 @@ from perfmodel.plan.placement import Plan
 from perfmodel.plan.step_equations import BY_DOMAIN, EVERY_RANK, GATHERS, MEANINGS, side
 from perfmodel.project.explain_step import pass_of
 from perfmodel.project.projection import Projection
-from perfmodel.units import format_bytes, format_number
+from perfmodel.units import format_bytes, format_number, format_time
 
 _R = Resource
 _ALIASES = {
@@ -88,7 +89,7 @@ class _Busiest:
     @property
     def shards(self) -> int:
         """Of the table on the rank; 1 of what every rank has of it."""
-        everywhere = self.resource in EVERY_RANK or self.kind == Exchange.DP
+        everywhere = _whole(self.resource) in EVERY_RANK or self.kind == Exchange.DP
         return 1 if everywhere or self.resource == _R.COPIED_GRADIENTS else int(self._held[self.table])
 
     @cached_property
@@ -139,7 +140,7 @@ class _Busiest:
     def values(self) -> dict[str, float]:
         """Every letter of the equations."""
         e, t, cut = self.evaluator, self.table, self.cut
-        resource, kind, constant = self.resource, self.kind, e.basis.constant
+        resource, kind, constant = _whole(self.resource), self.kind, e.basis.constant
         r, c, elements, v = float(cut.r[0]), float(cut.c[0]), float(cut.elements[0]), cut.v
         L, D, q, index = (float(x[0]) for x in (cut.L, cut.D, cut.q, cut.index))
         if resource == _R.DEDUPLICATE:
@@ -185,12 +186,13 @@ def _explain(whole: Pass, evaluator: Evaluator, plan: Plan, name: str, what: str
     if step.name not in kinds:
         return explained(whole, step, Payload(Equation("0", "", ""), ()))
     kind = kinds[step.name]
+    apart = tuple(_sets_words(evaluator, plan, whole, kind))
     if kind.splits:
         terms = (*_head(whole, step.payload_bytes), *_constants(evaluator, "fields value_bytes"))
-        return explained(whole, step, Payload(Equation.of(eb.splits_bytes), terms))
+        return explained(whole, step, Payload(Equation.of(eb.splits_bytes), terms, apart))
     resource = _larger(evaluator, plan, kind.resources, step.rank, kind.gathers)
     busiest = _Busiest(evaluator, plan, resource, step.rank)
-    equation, symbols = side(resource)
+    equation, symbols = side(_whole(resource))
     own = _gather_terms(busiest) if resource in GATHERS else _letters(busiest, symbols)
     more: tuple[Term, ...] = ()
     if busiest.hot_bytes:
@@ -199,10 +201,29 @@ def _explain(whole: Pass, evaluator: Evaluator, plan: Plan, name: str, what: str
         equation = replace(equation, text=f"{equation.text} + x" if busiest.counted else "x")
     terms = (*_head(whole, step.payload_bytes), *(own if busiest.counted else ()), *more)
     like = kind.alike if not step.collective else ""
-    everywhere = resource in EVERY_RANK or (what == "plan" and step.imbalance < _EVEN)
+    everywhere = _whole(resource) in EVERY_RANK or (what == "plan" and step.imbalance < _EVEN)
     where = "every GPU" if everywhere else f"rank {step.rank}"
-    working = (_sum_words(busiest, where), *(_which_words(busiest) if what == "plan" else ()))
+    working = (_sum_words(busiest, where), *(_which_words(busiest) if what == "plan" else ()), *apart)
     return explained(whole, step, Payload(equation, terms, working, like))
+
+
+def _whole(resource: Resource) -> Resource:
+    """What all tables together have, of what one sharding type has."""
+    return WHOLE.get(resource, resource)
+
+
+def _sets_words(evaluator: Evaluator, plan: Plan, whole: Pass, step: Step) -> Iterator[str]:
+    """Which other sets of exchanges TorchRec runs, beside that of which this step is one."""
+    sets = evaluator.model.sets
+    if sets is None or not step.collective:
+        return
+    sizes = sets.tables_of(plan)
+    listed = ", ".join(f"{name.replace('_', '-')} ({count})" for name, count in sizes.items())
+    alike = [row for row in whole.steps if (STEPS[row.name].whole or row.name) == (step.whole or step.name)]
+    total = format_time(sum(row.time_s for row in alike))
+    yield f"TorchRec runs a set of exchanges for each sharding type in use: tables of {listed}"
+    if len(alike) > 1:
+        yield f"time of this exchange in all {len(alike)} sets: sum over s of t(S_s) = {total}"
 
 
 def _larger(

@@ -81,14 +81,18 @@ def read_plan(path: Path, tables: PlanTables) -> Plan:
 
     Limits: not JSON, unknown fields or names, another version, a plan of other tables -> BadInputError
     """
+    return plan_from(read_document(path), tables, str(path))
+
+
+def read_document(path: Path) -> object:
+    """What the JSON of a plan file holds. Limits: not JSON -> BadInputError"""
     try:
-        document = load_json(read_text(path, _WHAT), f"{_WHAT} {path}")
+        return load_json(read_text(path, _WHAT), f"{_WHAT} {path}")
     except (ValueError, RecursionError) as error:
         raise BadInputError(
             f"{_WHAT} {path} is not valid JSON: {first_line(str(error))}.",
             "the file may have been cut short.",
         ) from None
-    return plan_from(document, tables, str(path))
 
 
 def plan_from(document: object, tables: PlanTables, where: str = "given") -> Plan:

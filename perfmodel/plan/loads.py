@@ -19,51 +19,16 @@ from perfmodel.model import kernels
 from perfmodel.model.exchanges import Exchange
 from perfmodel.model.look_ups import Gather
 from perfmodel.passes.basis import row_penalty
-from perfmodel.passes.step_resources import RESOURCES, Resource
+from perfmodel.passes.step_resources import RESOURCES, TOGETHER, Resource
+from perfmodel.plan.exchange_sets import ExchangeSets
 from perfmodel.plan.placement import Plan, Scheme, check_scheme
+from perfmodel.plan.rank_loads import Loads, ShardLoads
 from perfmodel.plan.skew import AllLookUps
 from perfmodel.plan.tables import PlanTables
 
 Array = NDArray[np.float64]
 
 _SPLIT = (Exchange.RB, Exchange.RS, Exchange.SPARSE, Exchange.TWO_LEVEL)
-
-
-@dataclass(frozen=True)
-class ShardLoads:
-    """What sharding tables in some ways costs; arrays of shape [..., K].
-
-    own         of *one shard*, on the rank that holds it
-    everywhere  of the *whole table*, on every rank: what it does for its own samples
-    """
-
-    own: Array
-    everywhere: Array
-
-    def at(self, index: NDArray[np.int64]) -> ShardLoads:
-        """Those at some positions."""
-        return ShardLoads(self.own[index], self.everywhere[index])
-
-
-@dataclass(frozen=True)
-class Loads:
-    """Loads of a plan, [K, G] bytes."""
-
-    values: Array
-
-    @property
-    def most(self) -> Array:
-        """The busiest rank's, shape [K]: what ``Evaluator.step_times`` takes."""
-        return np.asarray(self.values.max(axis=1))
-
-    @property
-    def mean(self) -> Array:
-        """Mean over ranks, shape [K]: what a perfect balance of the same shards would have."""
-        return np.asarray(self.values.mean(axis=1))
-
-    def of(self, resource: Resource) -> Array:
-        """One resource on every rank, shape [G]."""
-        return np.asarray(self.values[resource])
 
 
 @dataclass(frozen=True)
@@ -100,6 +65,12 @@ class LoadModel:
     payload_bytes: float
     unique: Array  # U of each table for the samples of one rank
     training: Training | None = None
+    sets: ExchangeSets | None = None  # of TorchRec; None: all tables exchange together
+
+    @property
+    def width(self) -> int:
+        """K, resources of a pass."""
+        return self.sets.width if self.sets else TOGETHER
 
     @cached_property
     def look_ups(self) -> AllLookUps:
@@ -121,12 +92,14 @@ class LoadModel:
             np.asarray(table, dtype=np.int64), np.asarray(kind), _array(r), _array(c), _array(hot)
         )
         self._check_parts(t, kinds, rows, cols, head)
-        own, everywhere = (np.moveaxis(np.zeros((len(Resource), *t.shape)), 0, -1) for _ in range(2))
+        own, everywhere = (np.moveaxis(np.zeros((TOGETHER, *t.shape)), 0, -1) for _ in range(2))
         cut = TableCut(self, t, kinds, rows, cols, head)
         for fill in (_input, _look_up, _look_up_hot, _unique, _dense, _two_level, _partial, _convert):
             fill(cut, own, everywhere)
         if self.training is not None:
             _backward(cut, self.training, own, everywhere)
+        if self.sets is not None:
+            own, everywhere = (self.sets.spread(t, kinds, each) for each in (own, everywhere))
         return ShardLoads(own, everywhere)
 
     def _check_parts(self, t: NDArray[np.int64], kind: NDArray[Any], r: Array, c: Array, hot: Array) -> None:
@@ -148,7 +121,7 @@ class LoadModel:
             found = self.shard_loads(t, plan.kinds, plan.row_parts, plan.col_parts, plan.hot_rows)
         values = np.repeat(found.everywhere.sum(axis=0)[:, np.newaxis], plan.gpus, axis=1)
         tables, ranks = plan.shards
-        for k in range(len(Resource)):
+        for k in range(self.width):
             if found.own[:, k].any():
                 values[k] += np.bincount(ranks, weights=found.own[tables, k], minlength=plan.gpus)
         return Loads(values)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from perfmodel.errors import BadInputError
 from perfmodel.model.exchanges import Exchange
 from perfmodel.passes.steps import StepRow
+from perfmodel.plan import torchrec
 from perfmodel.plan.bound import RELAXATION
 from perfmodel.plan.cost import Evaluator, StepCost
 from perfmodel.plan.files import plan_record
@@ -187,7 +188,11 @@ def given_outcome(
             "plan anew (without --plan), or allow more memory (--max-hbm, --reserve).",
         )
     schemes = [placement.scheme for placement in plan.placements]
-    state = Packing(evaluator, options or options_of(evaluator, limit_bytes, schemes), limit_bytes)
+    if options is None:
+        options = options_of(evaluator, limit_bytes, schemes)
+        if evaluator.model.sets is not None:
+            options = options.kept(torchrec.runnable(options, evaluator))
+    state = Packing(evaluator, options, limit_bytes)
     for t, placement in enumerate(plan.placements):
         option = state.options.find(t, placement.scheme)
         assert option is not None

@@ -15,6 +15,7 @@ from perfmodel.passes.settings import CLUSTER, Setting, load_setting
 from perfmodel.plan import torchrec
 from perfmodel.plan.constraints import Constraints
 from perfmodel.plan.cost import Evaluator
+from perfmodel.plan.exchange_sets import ExchangeSets
 from perfmodel.plan.options import options_of
 from perfmodel.plan.outcome import Planned, given_outcome, outcome_of
 from perfmodel.plan.placement import Plan
@@ -86,6 +87,7 @@ class PlanQuestion:
         """Costs plans of the tables. Limits: as ``Evaluator``"""
         tables = self.constraints.tables if self.constraints else self.tables
         rest = {name: value for name, value in self.costs.items() if name not in _OF_SETTING}
+        rest.setdefault("sets", ExchangeSets() if self.for_torchrec else None)
         return Evaluator(self.setting, tables, self.batch, self.gpus, training=self.training, **rest)
 
     def search(self, watch: Watch = _quiet) -> Search:

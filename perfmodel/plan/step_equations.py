@@ -12,7 +12,7 @@ from perfmodel.model import exchanges as ex
 from perfmodel.model import kernels, messages
 from perfmodel.passes.equations import Equation, equation_of
 from perfmodel.passes.letters import LETTERS
-from perfmodel.passes.step_resources import Resource
+from perfmodel.passes.step_resources import WHOLE, Resource
 from perfmodel.passes.steps import FORWARD, Step
 from perfmodel.plan.loads import LoadModel
 
@@ -115,5 +115,6 @@ def bytes_equation(step: Step) -> str:
         return re.sub(r" *\[\w+\]$", "", equation_of(eb.splits_bytes))
     forward = {resource for each in FORWARD for resource in each.resources}
     sides = _sides()
-    known = [resource for resource in step.resources if resource in sides and resource in forward]
+    whole = [WHOLE.get(resource, resource) for resource in step.resources]
+    known = [resource for resource in whole if resource in sides and resource in forward]
     return " or ".join(dict.fromkeys(sides[resource][0].text for resource in known))

@@ -13,7 +13,7 @@ from perfmodel.collectives.library import Timing, nothing, untimed
 from perfmodel.model import embedding_bag as eb
 from perfmodel.passes.basis import PassBasis
 from perfmodel.passes.handover import BETWEEN, Sent
-from perfmodel.passes.steps import ACROSS, ALL, INSIDE, Step
+from perfmodel.passes.steps import ACROSS, ALL, INSIDE, SPLITS, STEPS, Step
 from perfmodel.plan.fast_curve import FastCurve
 
 Array = NDArray[np.float64]
@@ -59,6 +59,11 @@ class PassTimes:
         """Size of a splits all-to-all [bytes]."""
         constant = self.basis.constant
         return float(eb.splits_bytes(self.gpus, constant("splits_per_peer"), constant("split_bytes")))
+
+    def all_splits(self, sets: int) -> float:
+        """Time of one all-to-all with the splits of several sets of exchanges [s]."""
+        step = STEPS[SPLITS]
+        return float(self._collective(step, np.array([sets * self.splits_bytes])).time_s[0])
 
     def group(self, step: Step) -> tuple[float, int | None]:
         """Ranks of a collective, and how many of them are in a node.

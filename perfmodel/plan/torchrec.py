@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
 
@@ -58,8 +59,8 @@ def runnable(options: Options, evaluator: Evaluator) -> NDArray[np.bool_]:
     tables = evaluator.tables
     _, sample = np.unique(options.kind_of, return_index=True)
     dims = tables.dim[sample][options.group]
-    odd = options.domain % _node(evaluator) > 0
-    inside = (options.exchange == Exchange.TWO_LEVEL) & (options.r != options.gpus)
+    odd = options.domain % _node(evaluator) > 0 or options.domain >= options.gpus  # then it is row-wise
+    inside = options.exchange == Exchange.TWO_LEVEL
     mask = np.array(
         [
             not (odd and inside[at])
@@ -88,6 +89,25 @@ def sharding_type(placement: Placement, gpus: int, domain: int) -> ShardingType:
     return "table_row_wise" if scheme.col_parts == 1 else "grid_shard"
 
 
+_WIDER: dict[ShardingType, ShardingType] = {
+    "table_wise": "column_wise",
+    "table_column_wise": "column_wise",
+    "table_row_wise": "grid_shard",
+}
+"""Sharding types that are a case of another: a whole table is one column part."""
+
+
+def merged_types(types: Sequence[ShardingType]) -> list[ShardingType]:
+    """Sharding types of the tables of a plan, as few as say the same.
+
+    Source: TorchRec runs one set of exchanges for each sharding type in use (``ExchangeSets``)
+    Limits: no column part -> table_wise and table_row_wise stay;  one -> column_wise, grid_shard of all alike
+    """
+    cut = {_WIDER.get(name, name) for name in types if name in ("column_wise", "table_column_wise")}
+    cut |= {name for name in types if name == "grid_shard"}
+    return [_WIDER[name] if _WIDER.get(name) in cut else name for name in types]
+
+
 def torchrec_plan(evaluator: Evaluator, plan: Plan, hbm_bytes: float | None = None) -> TorchRecPlan:
     """A plan as TorchRec needs it.
 
@@ -97,6 +117,7 @@ def torchrec_plan(evaluator: Evaluator, plan: Plan, hbm_bytes: float | None = No
             split inside one -> BadInputError that names the table
     """
     machine, gpus, node = evaluator.setting.machine, plan.gpus, _node(evaluator)
+    types = merged_types([_kind(plan, at, node) for at in range(len(plan.tables))])
     return TorchRecPlan(
         schema_version=1,
         kind="torchrec-plan",
@@ -107,7 +128,7 @@ def torchrec_plan(evaluator: Evaluator, plan: Plan, hbm_bytes: float | None = No
         domain_gpus=plan.domain,
         batch=evaluator.batch,
         topology=topology(machine, hbm_bytes),
-        tables=[_table(plan, at, node) for at in range(len(plan.tables))],
+        tables=[_table(plan, at, kind) for at, kind in enumerate(types)],
     )
 
 
@@ -149,8 +170,8 @@ def _kind(plan: Plan, at: int, node: int) -> ShardingType:
     )
 
 
-def _table(plan: Plan, at: int, node: int) -> TorchRecTable:
-    tables, placement, kind = plan.tables, plan.placements[at], _kind(plan, at, node)
+def _table(plan: Plan, at: int, kind: ShardingType) -> TorchRecTable:
+    tables, placement = plan.tables, plan.placements[at]
     rows, dim = int(tables.rows[at]), int(tables.dim[at])
     copies = kind == "data_parallel"
     shards = [] if copies else _shards(placement, rows, dim, whole=kind == "row_wise")

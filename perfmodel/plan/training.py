@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from perfmodel.model import bands
 from perfmodel.model.pipeline import Parts, forward_overlapped, in_line, overlapped
 from perfmodel.model.schedule import Steady, alone, steady
-from perfmodel.passes.steps import StepRow
+from perfmodel.passes.steps import SPLITS, STEPS, StepRow
 from perfmodel.plan.cost import Evaluator, StepCost
 from perfmodel.plan.dense import PARTS as DENSE_PARTS
 from perfmodel.plan.dense import Dense, DenseTime
@@ -96,13 +96,29 @@ class CostedPlan:
         pick  takes a step's time, or an end of its band
         Limits: an evaluator without training -> nothing is backward, updated or reduced
         """
-        times = {row.name: pick(row) for row in self.cost.rows}
+        times = self._times(pick)
         sums = {part: sum(times.get(name, 0.0) for name in names) for part, names in PARTS.items()}
         owned = (("lookup", "gather_pool", "dp_lookup"), ("update", "update_rows", "dp_update"))
         for part, name, own in owned:
             sums[own] = times[name] * self._copied_share(name) if name in times else 0.0
             sums[part] -= sums[own]
         return Parts(**sums, **_dense_times(self.evaluator, dense, self.training))
+
+    def _times(self, pick: Pick) -> dict[str, float]:
+        """Of every step of all tables; TorchRec's of each sharding type are added up, and its pipeline sends
+        the splits of all types in one.
+
+        Source: TorchRec 1.8, ``TrainPipelineSparseDist`` through ``FusedKJTListSplitsAwaitable``
+        """
+        times: dict[str, float] = {}
+        splits = [row for row in self.cost.rows if STEPS[row.name].splits]
+        for row in self.cost.rows:
+            name = STEPS[row.name].whole or row.name
+            times[name] = times.get(name, 0.0) + pick(row)
+        if self.evaluator.model.sets is not None and self.training and len(splits) > 1:
+            fused = self.evaluator.times.all_splits(len(splits)) / sum(row.time_s for row in splits)
+            times[SPLITS] = fused * sum(pick(row) for row in splits)
+        return times
 
     @cached_property
     def _copied(self) -> Array:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.model.exchanges import Exchange
-from perfmodel.passes.steps import StepRow
+from perfmodel.passes.steps import STEPS, StepRow
 from perfmodel.plan.cost import StepCost
 from perfmodel.plan.outcome import AlikeTables, Baseline, Planned
 from perfmodel.plan.placement import Scheme
@@ -268,6 +268,9 @@ def label(row: StepRow) -> str:
 
 def step_label(name: str) -> str:
     """The same of the name of a step."""
+    own = STEPS[name].sharding if name in STEPS else ""
+    if own:
+        return f"{step_label(STEPS[name].whole)[:-1]}, {own.replace('_', '-')})"
     for prefix, words in (
         ("all_to_all_", "all-to-all"),
         ("reduce_scatter_", "reduce-scatter"),

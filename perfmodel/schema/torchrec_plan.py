@@ -131,7 +131,12 @@ def read_torchrec_plan(path: Path) -> TorchRecPlan:
         raise BadInputError(
             f"{WHAT} {path} is not valid JSON: {first_line(str(error))}.", "the file may have been cut short."
         ) from None
+    return torchrec_plan_from(document, str(path))
+
+
+def torchrec_plan_from(document: object, where: str) -> TorchRecPlan:
+    """What the JSON of a file holds. Limits: as ``read_torchrec_plan``"""
     try:
         return TorchRecPlan.model_validate(document)
     except ValidationError as error:
-        raise invalid_fields(error, WHAT, str(path)) from None
+        raise invalid_fields(error, WHAT, where) from None

@@ -123,11 +123,11 @@ def test_types_are_torchrecs() -> None:
     kinds = {entry.table: entry.sharding_type for entry in on_four().tables}
     assert kinds == {
         "copied": "data_parallel",
-        "whole": "table_wise",
+        "whole": "column_wise",
         "columns": "column_wise",
-        "inside": "table_column_wise",
+        "inside": "column_wise",
         "rows": "row_wise",
-        "node": "table_row_wise",
+        "node": "grid_shard",
         "grid": "grid_shard",
     }
 

@@ -221,12 +221,31 @@ def test_a_plan_that_cannot_be_is_refused(
     assert message in " ".join(err.split())
 
 
-def test_a_file_for_torchrec_is_no_plan_to_cost(model: str, tmp_path: Path) -> None:
-    file = tmp_path / "torchrec.json"
-    assert asked("--model", model, "--gpus", "8", "--format", "torchrec", "--out", str(file))[0] == 0
-    code, _, err = asked("--model", model, "--plan", str(file))
-    assert code == 2
-    assert "is for TorchRec" in " ".join(err.split())
+def test_a_file_for_torchrec_costs_what_it_was_written_at(model: str, tmp_path: Path) -> None:
+    """And a plan of two kinds of exchange costs more in TorchRec than where they share their exchanges."""
+    file, own, again = (tmp_path / name for name in ("torchrec.json", "own.json", "again.json"))
+    about = ("--model", model, "--gpus", "8")
+    searched = [*about, "--format", "torchrec", "--out", str(file), "--json"]
+    code, out, _ = asked(*searched)
+    assert code == 0
+    code, read, _ = asked("--model", model, "--plan", str(file), "--json")
+    assert code == 0
+    wrote, found = json.loads(out), json.loads(read)
+    assert found["time_s"] == pytest.approx(wrote["time_s"], rel=1e-9)
+    plan = found["plan"]
+    kinds = (("rb", 1, 1, [3]), ("rs", 8, 1, list(range(8))))
+    for at, entry in enumerate(plan["placements"]):
+        kind, r, c, ranks = kinds[at % 2]
+        entry |= {"sharding": "", "exchange": kind, "row_parts": r, "col_parts": c, "ranks": ranks}
+    own.write_text(json.dumps(plan))
+    times = []
+    for more in ((), ("--format", "torchrec", "--out", str(again))):
+        code, out, _ = asked("--model", model, "--plan", str(own), *more, "--json")
+        assert code == 0
+        times.append(json.loads(out)["time_s"])
+    assert times[1] > times[0] * 1.01
+    code, out, _ = asked("--model", model, "--plan", str(again), "--json")
+    assert json.loads(out)["time_s"] == pytest.approx(times[1], rel=1e-9)
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,7 @@ def test_a_domain_that_is_no_whole_node_holds_no_row_parts() -> None:
     """GPUs that NVLink joins in sixes, in nodes of four: TorchRec knows no group of six."""
     plan = Plan(TABLES, (Placement.of(Scheme(Exchange.TWO_LEVEL, 6), range(6)), _copy()), 12, 6)
     with pytest.raises(BadInputError, match=r"whole nodes of 4 GPUs, not in domains of 6"):
-        torchrec._table(plan, 0, 4)
+        torchrec._kind(plan, 0, 4)
 
 
 def _copy() -> Placement:

@@ -1,0 +1,150 @@
+"""TorchRec's collectives, counted in real modules of 64 and 128 ranks: the steps that plans are costed at."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from oracles import environment
+
+from perfmodel.model.exchanges import Exchange
+from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme, torchrec
+from perfmodel.plan.exchange_sets import ExchangeSets
+from perfmodel.schema.workload import Table, TableSet
+
+pytest.importorskip("torch")
+pytest.importorskip("torchrec")
+
+PROGRAM = Path(__file__).with_name("torchrec_counts.py")
+NODE, BATCH, POOLING, ROWS = 8, 32, 4.0, 1024
+"""A bag's look-ups times the batch divide by 128: every row part is asked for as much."""
+
+
+def placements(gpus: int) -> dict[str, Placement]:
+    """Every way that TorchRec has to cut a table, in nodes of 8 GPUs."""
+    across = [rank for i in range(NODE) for rank in (i, NODE + i)]
+    return {
+        "copied": Placement.of(Scheme(Exchange.DP)),
+        "copied_too": Placement.of(Scheme(Exchange.DP)),
+        "whole": Placement.of(Scheme(Exchange.RB), [3]),
+        "columns": Placement.of(Scheme(Exchange.RB, 1, 4), [2, 0, gpus - 1, 9]),
+        "inside": Placement.of(Scheme(Exchange.RB, 1, 2), [3, 2]),
+        "rows": Placement.of(Scheme(Exchange.RS, gpus), range(gpus)),
+        "node": Placement.of(Scheme(Exchange.TWO_LEVEL, NODE), range(NODE, 2 * NODE)),
+        "grid": Placement.of(Scheme(Exchange.TWO_LEVEL, NODE, 2), across),
+    }
+
+
+def planned(gpus: int, *names: str) -> tuple[PlanTables, Plan]:
+    """Tables of several widths, placed so."""
+    placed = placements(gpus)
+    tables = PlanTables.of(
+        TableSet("mine", tuple(Table(name, ROWS, 16 + 16 * (i % 3), POOLING) for i, name in enumerate(names)))
+    )
+    return tables, Plan(tables, tuple(placed[name] for name in names), gpus, NODE)
+
+
+def evaluator_of(tables: PlanTables, gpus: int, sets: ExchangeSets) -> Evaluator:
+    """Training on nodes of 8 GPUs."""
+    return Evaluator.on("h100-sxm-ib", tables, BATCH, gpus, gpus_per_node=NODE, training=True, sets=sets)
+
+
+def counted(file: Any, folder: Path, ranks: list[int], *words: str) -> list[list[Any]]:
+    """What each rank runs."""
+    path = folder / "plan.json"
+    torchrec.write_torchrec_plan(file, path)
+    command = [sys.executable, str(PROGRAM), str(path), *words, *map(str, ranks)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200, env=environment())
+    assert done.returncode == 0, done.stderr[-3000:]
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[[")]
+
+
+def expected(evaluator: Evaluator, plan: Plan, rank: int) -> Counter[tuple[Any, ...]]:
+    """(name, ranks, bytes sent, bytes received) of the steps that the plan is costed at, on a rank."""
+    loads, times = evaluator.loads(plan), evaluator.times
+    found: Counter[tuple[Any, ...]] = Counter()
+    for step in evaluator.steps:
+        if not step.collective or times.exact(step, loads.most).time_s[0] == 0:
+            continue
+        ranks = int(times.group(step)[0])
+        sides = [float(loads.of(resource)[rank]) for resource in step.resources]
+        if step.splits:
+            sides = [times.splits_bytes] * 2
+        elif step.collective == "reduce_scatter":
+            sides = [sides[0], sides[0] / ranks]
+        elif step.collective == "all_gather":
+            sides = [sides[0] / ranks, sides[0]]
+        found[step.collective, ranks, *(round(side) for side in (*sides, sides[0])[:2])] += 1
+    return found
+
+
+EVERYTHING = tuple(placements(128))
+FEWER = ("copied", "whole", "rows", "node")
+"""One case of each type, as a plan has them that cuts no columns."""
+
+
+@pytest.mark.parametrize(
+    ("gpus", "names"), [(64, EVERYTHING), (128, EVERYTHING), (64, FEWER), (128, ("copied", "node"))]
+)
+def test_an_exported_plan_runs_the_steps_that_it_is_costed_at(
+    gpus: int, names: tuple[str, ...], tmp_path: Path
+) -> None:
+    """Kinds of collective, how many, their ranks and every byte, of busy ranks and of one without shards."""
+    tables, plan = planned(gpus, *names)
+    evaluator = evaluator_of(tables, gpus, ExchangeSets())
+    ranks = [0, 3, 9, gpus - 2]
+    for rank, seen in zip(ranks, counted(_file(evaluator, plan), tmp_path, ranks), strict=True):
+        assert Counter((name, *sizes) for _, name, *sizes in seen) == expected(evaluator, plan, rank), rank
+
+
+@pytest.mark.parametrize("gpus", [64, 128])
+def test_a_plan_with_every_type_runs_a_set_for_each(gpus: int, tmp_path: Path) -> None:
+    """As TorchRec's own planner names them: six types, six sets; gradients of copies in one all-reduce."""
+    tables, plan = planned(gpus, *EVERYTHING)
+    natural = ["data_parallel"] * 2
+    natural += ["table_wise", "column_wise", "table_column_wise", "row_wise", "table_row_wise", "grid_shard"]
+    evaluator = evaluator_of(tables, gpus, ExchangeSets(tuple(natural)))
+    file = _file(evaluator, plan)
+    retyped = [
+        entry.model_copy(update={"sharding_type": kind})
+        for entry, kind in zip(file.tables, natural, strict=True)
+    ]
+    file = file.model_copy(update={"tables": retyped})
+    for rank, seen in zip([1, 9], counted(file, tmp_path, [1, 9]), strict=True):
+        found = Counter((name, *sizes) for _, name, *sizes in seen)
+        assert found == expected(evaluator, plan, rank)
+        assert sum(found[key] for key in found if key[2:] == (gpus * 24,) * 2) == 6  # splits
+        gradients = 4 * sum(float(tables.rows[t] * tables.dim[t]) for t in (0, 1))
+        assert found["all_reduce", gpus, gradients, gradients] == 1
+
+
+def test_the_pipeline_sends_all_splits_in_one(tmp_path: Path) -> None:
+    """``TrainPipelineSparseDist``: the numbers of all types in one all-to-all; all else as without it."""
+    tables, plan = planned(64, "whole", "rows", "node", "grid")
+    evaluator = evaluator_of(tables, 64, ExchangeSets())
+    seen = counted(_file(evaluator, plan), tmp_path, [9], "--pipelined")[0]
+    found = Counter((name, *sizes) for _, name, *sizes in seen)
+    apart = expected(evaluator, plan, 9)
+    splits = int(evaluator.times.splits_bytes)
+    assert apart.pop(("all_to_all", 64, splits, splits)) == 3
+    assert found == apart + Counter({("all_to_all", 64, 3 * splits, 3 * splits): 1})
+
+
+def test_counts_differ_where_sets_do(tmp_path: Path) -> None:
+    """All tables together, as without TorchRec, are fewer collectives than TorchRec runs."""
+    tables, plan = planned(64, *FEWER)
+    together = Evaluator.on("h100-sxm-ib", tables, BATCH, 64, gpus_per_node=NODE, training=True)
+    apart = evaluator_of(tables, 64, ExchangeSets())
+    few, many = (sum(expected(each, plan, 0).values()) for each in (together, apart))
+    assert many == few + 2 * 3  # splits, lengths and ids of two more types
+    seen = counted(_file(apart, plan), tmp_path, [0])[0]
+    assert len(seen) == many
+
+
+def _file(evaluator: Evaluator, plan: Plan) -> Any:
+    return torchrec.torchrec_plan(evaluator, plan)
