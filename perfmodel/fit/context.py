@@ -14,8 +14,9 @@ import numpy.typing as npt
 from perfmodel.collectives.stored import curve_time
 from perfmodel.fit.links import rounded
 from perfmodel.model import embedding_bag
-from perfmodel.schema.calibration import Calibration, Interval
+from perfmodel.schema.calibration import Calibration
 from perfmodel.schema.constants import load_kernel_constants
+from perfmodel.schema.intervals import Interval
 from perfmodel.schema.machine import Machine
 
 if TYPE_CHECKING:

@@ -14,9 +14,10 @@ from perfmodel.fit.hits import miss_ratios
 from perfmodel.fit.links import rounded
 from perfmodel.fit.robust import half_widths, solve
 from perfmodel.model import embedding_bag, kernels
-from perfmodel.schema.calibration import InPass, Interval, KernelConstants, KernelFit, KernelStep
 from perfmodel.schema.constants import Constants, load_kernel_constants, row_widths
 from perfmodel.schema.evidence import Clock
+from perfmodel.schema.intervals import Interval
+from perfmodel.schema.kernel_fits import InPass, KernelConstants, KernelFit, KernelStep
 from perfmodel.schema.machine import Machine
 from perfmodel.schema.workload import dtype_bytes
 

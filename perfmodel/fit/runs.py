@@ -9,13 +9,9 @@ from perfmodel.errors import NoCalibrationError
 from perfmodel.fit.build import Identity, fit_calibration, fit_curves
 from perfmodel.fit.context import handovers, passes_to_fit
 from perfmodel.fit.kernels import fit_kernels
-from perfmodel.schema.calibration import (
-    Calibration,
-    KernelConstants,
-    list_calibrations,
-    shipped_calibration,
-)
+from perfmodel.schema.calibration import Calibration, list_calibrations, shipped_calibration
 from perfmodel.schema.evidence import COLLECTIVES, LAW_BACKENDS, Backend, Clock
+from perfmodel.schema.kernel_fits import KernelConstants
 from perfmodel.schema.machine import Machine
 from perfmodel.schema.run_files import Run
 from perfmodel.schema.run_folders import CLOCK_ORDER, preference

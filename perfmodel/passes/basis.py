@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from perfmodel.collectives.library import Timing, constant
 from perfmodel.model import kernels
 from perfmodel.passes.settings import Setting
-from perfmodel.schema.calibration import KernelFit
 from perfmodel.schema.constants import row_widths
 from perfmodel.schema.evidence import Evidence
+from perfmodel.schema.kernel_fits import KernelFit
 from perfmodel.schema.workload import payload_element_bytes
 
 Array = NDArray[np.float64]

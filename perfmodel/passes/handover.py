@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.collectives.stored import curve_time
-from perfmodel.schema.calibration import Calibration, Curve, Interval
+from perfmodel.schema.calibration import Calibration, Curve
 from perfmodel.schema.evidence import Evidence
+from perfmodel.schema.intervals import Interval
 
 Array = NDArray[np.float64]
 

@@ -13,7 +13,7 @@ from perfmodel.collectives.library import Array, CollectiveTimes, Faster, Librar
 from perfmodel.errors import BadInputError, NoCalibrationError
 from perfmodel.model.collectives import bus_factor
 from perfmodel.passes.handover import Handover
-from perfmodel.schema.calibration import Calibration, KernelConstants, load_calibration
+from perfmodel.schema.calibration import Calibration, load_calibration
 from perfmodel.schema.constants import (
     Constants,
     ScenarioFile,
@@ -23,6 +23,7 @@ from perfmodel.schema.constants import (
 )
 from perfmodel.schema.evidence import Backend, Clock, Evidence
 from perfmodel.schema.files import unknown_name
+from perfmodel.schema.kernel_fits import KernelConstants
 from perfmodel.schema.machine import KEYS, Machine, Quantity
 from perfmodel.units import format_number
 

@@ -12,7 +12,9 @@ import numpy as np
 from perfmodel.model.curves import anchored_time
 from perfmodel.model.differences import log_span
 from perfmodel.report.terminal import facts, paragraph, table
-from perfmodel.schema.calibration import Calibration, Curve, Interval, KernelConstants, Law
+from perfmodel.schema.calibration import Calibration, Curve, Law
+from perfmodel.schema.intervals import Interval
+from perfmodel.schema.kernel_fits import KernelConstants
 from perfmodel.schema.machine import KEYS, Machine, list_machines, load_machine
 from perfmodel.schema.run_folders import calibrate_line
 from perfmodel.units import (

@@ -15,8 +15,9 @@ from perfmodel.report.calibration_text import errors_text, kernels_text, with_in
 from perfmodel.report.doctor_text import numbered
 from perfmodel.report.run import point_name
 from perfmodel.report.terminal import facts, table
-from perfmodel.schema.calibration import Calibration, Curve, Interval
+from perfmodel.schema.calibration import Calibration, Curve
 from perfmodel.schema.evidence import SAMPLES_ONLY
+from perfmodel.schema.intervals import Interval
 from perfmodel.schema.runs import Finish, Point, PointKind, Status
 from perfmodel.units import (
     counted,

@@ -16,14 +16,16 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from perfmodel import resources
 from perfmodel.errors import BadInputError, NoCalibrationError
 from perfmodel.schema.evidence import COLLECTIVES, Backend, Clock
 from perfmodel.schema.files import first_line, invalid_fields, load_json, read_text, shown, unknown_name
 from perfmodel.schema.home import LATEST
-from perfmodel.schema.limits import far_from_sold, limits_of, within
+from perfmodel.schema.intervals import STRICT, Bytes, Interval, LogSd, Positive, Ranks, Seconds, Share, Whole
+from perfmodel.schema.kernel_fits import KernelConstants
+from perfmodel.schema.limits import far_from_sold, limits_of
 from perfmodel.schema.whole_files import cannot_write, write_whole_text
 
 SCHEMA_VERSION = 1
@@ -31,37 +33,6 @@ _OPTIONAL = ("kernels", "after_kernel", "handover_s", "accepted")
 """Fields that a file without them does not mention."""
 _FOLDER = "calibrations"
 _SUFFIX = ".json"
-
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Share = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
-LogSd = Annotated[float, Field(ge=0, le=30, allow_inf_nan=False)]
-Whole = Annotated[int, Field(ge=1, le=2**53)]
-Ranks = Annotated[int, Field(ge=1, le=int(limits_of("sample")["gpus"].most))]
-Seconds = Annotated[float, within("sample", "time_s")]
-Bytes = Annotated[float, within("sample", "payload_bytes")]
-_STRICT = ConfigDict(frozen=True, extra="forbid")
-
-
-class Interval(BaseModel):
-    """A value with its 95 % interval."""
-
-    model_config = _STRICT
-
-    value: Positive
-    low: Positive
-    high: Positive
-
-    @property
-    def known(self) -> bool:
-        """Whether the samples tell the value: half its interval is less than the value itself."""
-        return self.high - self.low < 2 * self.value
-
-    @model_validator(mode="after")
-    def _ordered(self) -> Interval:
-        if not self.low <= self.value <= self.high:
-            raise ValueError(f"interval {self.low} .. {self.high} does not hold its value {self.value}")
-        return self
-
 
 _MOST_OF_A_CURVE = {
     "alpha_s": limits_of("sample")["time_s"].most,
@@ -73,7 +44,7 @@ _MOST_OF_A_CURVE = {
 class Curve(BaseModel):
     """One measured cell: the fitted curve, its anchors, and how well it predicts sizes left out."""
 
-    model_config = _STRICT
+    model_config = STRICT
 
     collective: str
     gpus: Annotated[Ranks, Field(ge=2)]
@@ -131,7 +102,7 @@ _MOST = 1e15  # bytes a second of one link; ratios are far below
 class Law(BaseModel):
     """Fitted unknowns of one law: logarithms with covariance, so that relative errors carry over."""
 
-    model_config = _STRICT
+    model_config = STRICT
 
     law: Literal["ring_tree", "pairwise"]
     collectives: list[str]
@@ -166,21 +137,6 @@ class Law(BaseModel):
         return self
 
 
-KERNEL_KEYS = (
-    "launch_floor_s",
-    "gather_bytes_per_s",
-    "l2_bytes_per_s",
-    "small_row_penalty_32",
-    "small_row_penalty_64",
-    "bucketize_floor_s",
-    "bucketize_bytes_per_s",
-    "local_sum_bytes_per_s",
-)
-"""Machine values that kernel samples can tell."""
-
-KernelStep = Literal["gather_pool", "bucketize", "local_sum"]
-
-
 PASS_STEPS = (
     "all_to_all_splits",
     "all_to_all_lengths",
@@ -189,75 +145,6 @@ PASS_STEPS = (
     "between_steps",
 )
 """Steps of a whole row-wise pass that may take longer there than alone, and the time between steps."""
-
-
-class KernelFit(BaseModel):
-    """How well one kernel of the model fits its samples, and over which bytes (those that the model counts).
-
-    log_sd  of ln t, of samples left out of the fit
-    """
-
-    model_config = _STRICT
-
-    log_sd: LogSd
-    sample_count: Whole
-    loo_median: Share | None
-    loo_p90: Share | None
-    low_bytes: Bytes
-    high_bytes: Bytes
-
-    @model_validator(mode="after")
-    def _ordered(self) -> KernelFit:
-        if self.high_bytes < self.low_bytes:
-            raise ValueError(f"low_bytes {self.low_bytes} is above high_bytes {self.high_bytes}")
-        return self
-
-
-class InPass(BaseModel):
-    """What a whole pass does to a kernel: t_pass = more_s + factor t_loop; ``log_sd`` of what ln t misses."""
-
-    model_config = _STRICT
-
-    factor: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]
-    more_s: Annotated[float, Field(ge=0, le=limits_of("sample")["time_s"].most, allow_inf_nan=False)]
-    log_sd: LogSd
-    passes: Whole
-
-
-class KernelConstants(BaseModel):
-    """Constants of the kernel model, fitted to kernels timed on the machine itself, all ranks at once.
-
-    values     by machine key; they stand for those of the machine file
-    in_pass    by step: from loops of one kernel to a whole pass; in ``values`` already
-    fits       by step of a projection, only for those that were timed
-    log_sd, sample_count, loo_median, loo_p90   of all fits together
-    at_bound   keys whose value ended at a bound: the samples do not tell it
-    untold     keys that the samples do not tell and that are not in ``values``: the machine's are used
-    """
-
-    model_config = _STRICT
-
-    values: Mapping[str, Interval]
-    fits: Mapping[KernelStep, KernelFit]
-    log_sd: LogSd
-    sample_count: Whole
-    loo_median: Share | None
-    loo_p90: Share | None
-    at_bound: list[str] = []
-    untold: list[str] = []
-    in_pass: Mapping[KernelStep, InPass] = {}
-    implementation: str
-    clock: Clock
-
-    @model_validator(mode="after")
-    def _known(self) -> KernelConstants:
-        if unknown := [key for key in (*self.values, *self.at_bound, *self.untold) if key not in KERNEL_KEYS]:
-            raise ValueError(f"unknown kernel constants {unknown}")
-        for key, interval in self.values.items():
-            outside = limits_of("machine")[key].refusal(interval.value) if interval.known else ""
-            if outside:
-                raise ValueError(f"values.{key}: {outside}")
-        return self
 
 
 class Calibration(BaseModel):
@@ -270,7 +157,7 @@ class Calibration(BaseModel):
                   there is one) says; ``between_steps``: what the pass takes beyond its steps
     """
 
-    model_config = _STRICT
+    model_config = STRICT
 
     schema_version: Literal[1]
     calibration_id: str

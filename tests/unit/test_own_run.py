@@ -20,9 +20,10 @@ from perfmodel.fit.runs import fit_run
 from perfmodel.project import project_one
 from perfmodel.project.explain_step import explain_step
 from perfmodel.report.calibration_text import calibration_text
-from perfmodel.schema.calibration import Calibration, KernelConstants, read_calibration, save_calibration
+from perfmodel.schema.calibration import Calibration, read_calibration, save_calibration
 from perfmodel.schema.evidence import Clock, Evidence
 from perfmodel.schema.home import MACHINE_NAME, SAMPLES_NAME
+from perfmodel.schema.kernel_fits import KernelConstants
 from perfmodel.schema.machine import KEYS, Machine, load_machine, read_machine
 from perfmodel.schema.run_files import Run, read_run
 from perfmodel.schema.run_folders import calibration_in

@@ -133,7 +133,8 @@ def test_visits_without_a_time_and_results_nobody_checked(folder: Path, answer: 
 def test_a_floor_that_the_samples_do_not_tell_is_told_for_steps_that_need_it(
     folder: Path, answer: Projection
 ) -> None:
-    from perfmodel.schema.calibration import Interval, read_calibration
+    from perfmodel.schema.calibration import read_calibration
+    from perfmodel.schema.intervals import Interval
 
     vague = Interval(value=2e-6, low=1e-9, high=9e-6)
     curves = [

@@ -17,8 +17,9 @@ from perfmodel.cli.progress import CalibrationProgress
 from perfmodel.report.doctor_text import host_words
 from perfmodel.report.run import clock_words, plan_lines, point_name, progress_text, rate_words, stack_words
 from perfmodel.report.run_result import constants_text, crossovers, fitted_text, measured_here
-from perfmodel.schema.calibration import Calibration, Curve, Interval
+from perfmodel.schema.calibration import Calibration, Curve
 from perfmodel.schema.evidence import Clock
+from perfmodel.schema.intervals import Interval
 from perfmodel.schema.runs import LookupWork, Point, PointKind
 
 HOST = Host("cpu-acme-2", False, "ACME", 2, 2)

@@ -22,7 +22,7 @@ from perfmodel.plan.explain_plan import explain_alike_step
 from perfmodel.plan.loads import LoadModel
 from perfmodel.plan.sizes import by_size
 from perfmodel.project import Projection, project_one
-from perfmodel.schema.calibration import Interval
+from perfmodel.schema.intervals import Interval
 from perfmodel.schema.machine import load_machine
 from perfmodel.schema.workload import Table, TableSet
 

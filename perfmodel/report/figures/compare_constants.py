@@ -22,8 +22,9 @@ from perfmodel.report.figures.row_layout import (
     rows_figure,
 )
 from perfmodel.report.figures.words import collective_name, hover, interval_end, safe, sentence
-from perfmodel.schema.calibration import Calibration, Curve, Interval, Law
+from perfmodel.schema.calibration import Calibration, Curve, Law
 from perfmodel.schema.evidence import COLLECTIVES, Evidence
+from perfmodel.schema.intervals import Interval
 from perfmodel.schema.machine import KEYS
 from perfmodel.units import counted, format_quantity, format_ratio, format_time
 

@@ -1,0 +1,39 @@
+"""Numbers of a calibration with their ranges, and values with their 95 % intervals."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from perfmodel.schema.limits import limits_of, within
+
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Share = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
+LogSd = Annotated[float, Field(ge=0, le=30, allow_inf_nan=False)]
+Whole = Annotated[int, Field(ge=1, le=2**53)]
+Ranks = Annotated[int, Field(ge=1, le=int(limits_of("sample")["gpus"].most))]
+Seconds = Annotated[float, within("sample", "time_s")]
+Bytes = Annotated[float, within("sample", "payload_bytes")]
+STRICT = ConfigDict(frozen=True, extra="forbid")
+
+
+class Interval(BaseModel):
+    """A value with its 95 % interval."""
+
+    model_config = STRICT
+
+    value: Positive
+    low: Positive
+    high: Positive
+
+    @property
+    def known(self) -> bool:
+        """Whether the samples tell the value: half its interval is less than the value itself."""
+        return self.high - self.low < 2 * self.value
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Interval:
+        if not self.low <= self.value <= self.high:
+            raise ValueError(f"interval {self.low} .. {self.high} does not hold its value {self.value}")
+        return self

@@ -1,0 +1,95 @@
+"""What a calibration says of kernels: constants fitted to kernels timed on the machine itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, Field, model_validator
+
+from perfmodel.schema.evidence import Clock
+from perfmodel.schema.intervals import STRICT, Bytes, Interval, LogSd, Share, Whole
+from perfmodel.schema.limits import limits_of
+
+KERNEL_KEYS = (
+    "launch_floor_s",
+    "gather_bytes_per_s",
+    "l2_bytes_per_s",
+    "small_row_penalty_32",
+    "small_row_penalty_64",
+    "bucketize_floor_s",
+    "bucketize_bytes_per_s",
+    "local_sum_bytes_per_s",
+)
+"""Machine values that kernel samples can tell."""
+
+KernelStep = Literal["gather_pool", "bucketize", "local_sum"]
+
+
+class KernelFit(BaseModel):
+    """How well one kernel of the model fits its samples, and over which bytes (those that the model counts).
+
+    log_sd  of ln t, of samples left out of the fit
+    """
+
+    model_config = STRICT
+
+    log_sd: LogSd
+    sample_count: Whole
+    loo_median: Share | None
+    loo_p90: Share | None
+    low_bytes: Bytes
+    high_bytes: Bytes
+
+    @model_validator(mode="after")
+    def _ordered(self) -> KernelFit:
+        if self.high_bytes < self.low_bytes:
+            raise ValueError(f"low_bytes {self.low_bytes} is above high_bytes {self.high_bytes}")
+        return self
+
+
+class InPass(BaseModel):
+    """What a whole pass does to a kernel: t_pass = more_s + factor t_loop; ``log_sd`` of what ln t misses."""
+
+    model_config = STRICT
+
+    factor: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]
+    more_s: Annotated[float, Field(ge=0, le=limits_of("sample")["time_s"].most, allow_inf_nan=False)]
+    log_sd: LogSd
+    passes: Whole
+
+
+class KernelConstants(BaseModel):
+    """Constants of the kernel model, fitted to kernels timed on the machine itself, all ranks at once.
+
+    values     by machine key; they stand for those of the machine file
+    in_pass    by step: from loops of one kernel to a whole pass; in ``values`` already
+    fits       by step of a projection, only for those that were timed
+    log_sd, sample_count, loo_median, loo_p90   of all fits together
+    at_bound   keys whose value ended at a bound: the samples do not tell it
+    untold     keys that the samples do not tell and that are not in ``values``: the machine's are used
+    """
+
+    model_config = STRICT
+
+    values: Mapping[str, Interval]
+    fits: Mapping[KernelStep, KernelFit]
+    log_sd: LogSd
+    sample_count: Whole
+    loo_median: Share | None
+    loo_p90: Share | None
+    at_bound: list[str] = []
+    untold: list[str] = []
+    in_pass: Mapping[KernelStep, InPass] = {}
+    implementation: str
+    clock: Clock
+
+    @model_validator(mode="after")
+    def _known(self) -> KernelConstants:
+        if unknown := [key for key in (*self.values, *self.at_bound, *self.untold) if key not in KERNEL_KEYS]:
+            raise ValueError(f"unknown kernel constants {unknown}")
+        for key, interval in self.values.items():
+            outside = limits_of("machine")[key].refusal(interval.value) if interval.known else ""
+            if outside:
+                raise ValueError(f"values.{key}: {outside}")
+        return self
