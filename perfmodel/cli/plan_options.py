@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from perfmodel.cli.options import check_most
+from perfmodel.cli.options import check_most, count_values
 from perfmodel.cli.output import check_named, check_target
 from perfmodel.cli.workload import reserve_of
 from perfmodel.errors import BadInputError
+from perfmodel.schema.constraint_files import TableRule, read_constraints, typed_rules
 from perfmodel.schema.files import unknown_name
 from perfmodel.units import format_bytes, parse_bytes, parse_count, parse_time
 
@@ -33,7 +34,12 @@ ModelOption = Annotated[
 ]
 GpusOption = Annotated[
     str | None,
-    typer.Option("--gpus", metavar="N", help="GPUs to place the tables on (default: those of --plan)."),
+    typer.Option(
+        "--gpus",
+        metavar="NS",
+        help="GPUs to place the tables on (default: those of --plan); several, 8,16,64 or 8..128: how "
+        "it scales.",
+    ),
 ]
 BatchOption = Annotated[
     str | None, typer.Option("--batch", metavar="N", help=f"Samples per GPU (default {_DEFAULT_BATCH}).")
@@ -112,6 +118,29 @@ SeedOption = Annotated[
 ]
 
 
+ConstraintsOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--constraints",
+        metavar="FILE",
+        help="TOML: shardings, exchanges, parts and ranks that tables must or may not have.",
+    ),
+]
+OnlyOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--only",
+        metavar="RULE",
+        help="What tables may be alone: NAMES, or PATTERN=NAMES of some tables, e.g. "
+        "'user_*=row-wise,unique' or 't0=ranks:0-7'. Repeat for more.",
+    ),
+]
+WithoutOption = Annotated[
+    list[str] | None,
+    typer.Option("--without", metavar="RULE", help="What tables may not be, as --only says it."),
+]
+
+
 def check_out(out: Path | None, file_format: str, *, force: bool) -> None:
     """Limits: an unknown format, one without a file, a file that cannot be written -> BadInputError"""
     if file_format not in FORMATS:
@@ -142,23 +171,42 @@ def check_page(page: Path | None, out: Path | None, *, force: bool) -> None:
 
 
 def numbers_of(plan_file: Path | None, **texts: str | None) -> dict[str, Any]:
-    """Numbers of what was typed; the model stays a name. GPUs may be left to a plan: None."""
+    """Numbers of what was typed; the model stays a name. GPUs may be left to a plan: None; ``many``: all."""
     if texts["model"] is None:
         raise BadInputError(
             "which tables?", "give --model, e.g. --model mlperf-dlrm-dcnv2 (perfmodel models lists them)"
         )
     if texts["gpus"] is None and plan_file is None:
         raise BadInputError("how many GPUs?", "give --gpus, e.g. --gpus 128")
-    gpus = parse_count(texts["gpus"], "--gpus") if texts["gpus"] is not None else None
-    check_most("gpus", gpus or 0, "--gpus")
+    gpus = count_values([texts["gpus"]], "--gpus") if texts["gpus"] is not None else []
+    check_most("gpus", max(gpus, default=0), "--gpus")
     batch = parse_count(texts["batch"] or _DEFAULT_BATCH, "--batch")
     check_most("batch", batch, "--batch")
     return {
         "model": texts["model"],
-        "gpus": gpus,
+        "gpus": gpus[0] if gpus else None,
+        "many": gpus,
         "batch": batch,
         "time_limit": parse_time(texts["time_limit"] or "", "--time-limit"),
     }
+
+
+def rules_of(
+    constraints: Path | None, only: list[str] | None, without: list[str] | None
+) -> tuple[TableRule, ...]:
+    """What ``--constraints``, ``--only`` and ``--without`` say together."""
+    of_file = () if constraints is None else read_constraints(constraints)
+    return (*of_file, *typed_rules(only or [], without or []))
+
+
+def check_one_plan(many: list[int], **others: object) -> None:
+    """Limits: several numbers of GPUs beside an option that is of one plan -> BadInputError"""
+    given = [f"--{name.replace('_', '-')}" for name, value in others.items() if value]
+    if len(many) > 1 and given:
+        raise BadInputError(
+            f"--gpus with {len(many)} numbers and {given[0]} exclude each other.",
+            f"{given[0]} is of one plan: give one number of GPUs, e.g. --gpus {many[-1]}.",
+        )
 
 
 def is_training(objective: str) -> bool:
@@ -168,16 +216,16 @@ def is_training(objective: str) -> bool:
     return objective == "throughput"
 
 
-def limit_of(machine: Machine, max_hbm: str | None, reserve: str | None) -> float:
-    """Bytes of each GPU that tables may use: what is not reserved, and no more than --max-hbm."""
+def limits_of(machine: Machine, max_hbm: str | None, reserve: str | None) -> tuple[float | None, float]:
+    """Bytes of each GPU that tables may use at most, None: all; and the part of it that they may not."""
     if reserve is None:
         reserve = DEFAULT_RESERVE if max_hbm is None else "0"
 
     whole = machine.value("hbm_bytes")
-    limit = whole if max_hbm is None else parse_bytes(max_hbm, "--max-hbm")
-    if limit > whole:
+    most = None if max_hbm is None else parse_bytes(max_hbm, "--max-hbm")
+    if most is not None and most > whole:
         raise BadInputError(
             f"--max-hbm {max_hbm} is more than the {format_bytes(whole, binary=False)} of {machine.name}.",
             f"give less, or change the machine: --set hbm_bytes={max_hbm}",
         )
-    return min(limit, whole * (1 - reserve_of(reserve)))
+    return most, reserve_of(reserve)

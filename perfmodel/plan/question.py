@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -16,11 +16,12 @@ from perfmodel.plan import torchrec
 from perfmodel.plan.constraints import Constraints
 from perfmodel.plan.cost import Evaluator
 from perfmodel.plan.exchange_sets import ExchangeSets
-from perfmodel.plan.options import options_of
+from perfmodel.plan.options import Options, options_of
 from perfmodel.plan.outcome import Planned, given_outcome, outcome_of
-from perfmodel.plan.placement import Plan
+from perfmodel.plan.placement import Plan, Scheme
 from perfmodel.plan.search import Search, Watch
 from perfmodel.plan.tables import PlanTables
+from perfmodel.plan.torchrec_files import plan_of
 from perfmodel.schema.constraint_files import TableRule
 from perfmodel.schema.machine import Machine
 
@@ -39,7 +40,7 @@ class PlanQuestion:
     reserve     part of each GPU's memory that tables may not use;  most_bytes  the most that they may use
     rules       what tables must or may not be;  for_torchrec  whether TorchRec must run the plan
     costs       options of ``Evaluator.on``: backend, clock, scenario, calibration, gpus_per_node, id_dtype,
-                payload, optimizer
+                payload, optimizer, sets
     """
 
     tables: PlanTables
@@ -90,19 +91,25 @@ class PlanQuestion:
         rest.setdefault("sets", ExchangeSets() if self.for_torchrec else None)
         return Evaluator(self.setting, tables, self.batch, self.gpus, training=self.training, **rest)
 
-    def search(self, watch: Watch = _quiet) -> Search:
-        """A search that has not begun. Limits: tables that fit nowhere, or may be nothing -> BadInputError"""
-        options = None
-        if self.constraints is not None:
-            listed = options_of(self.evaluator, self.limit_bytes, named=self.constraints.named())
-            options = self.constraints.applied(listed)
+    def options(self, more: Sequence[Scheme] = ()) -> Options:
+        """What the tables may be, with one scheme more of each that is allowed.
+
+        Limits: tables that fit nowhere, or may be nothing -> BadInputError
+        """
+        if self.constraints is None:
+            return options_of(self.evaluator, self.limit_bytes, more)
+        listed = options_of(self.evaluator, self.limit_bytes, more, self.constraints.named())
+        return self.constraints.applied(listed)
+
+    def search(self, watch: Watch = _quiet, more: Sequence[Scheme] = ()) -> Search:
+        """A search that has not begun. Limits: as ``options``"""
         return Search(
             self.evaluator,
             self.limit_bytes,
             time_limit_s=self.time_limit_s,
             seed=self.seed,
             restrict=torchrec.runnable if self.for_torchrec else None,
-            options=options,
+            options=self.options(more),
             watch=watch,
         )
 
@@ -116,14 +123,14 @@ class PlanQuestion:
 
         Limits: of other tables or GPUs, too large, against the rules -> BadInputError
         """
-        options = None
-        if self.constraints is not None:
-            self.constraints.check(plan)
-            schemes = [placement.scheme for placement in plan.placements]
-            listed = options_of(self.evaluator, self.limit_bytes, schemes, self.constraints.named())
-            options = self.constraints.applied(listed)
-        found = given_outcome(self.evaluator, plan, self.limit_bytes, options)
-        return replace(found, constrained=self.constraints is not None)
+        if self.evaluator.model.sets is not None:  # as TorchRec runs it, if it can
+            plan = plan_of(torchrec.torchrec_plan(self.evaluator, plan), self.tables)
+        if self.constraints is None:
+            return given_outcome(self.evaluator, plan, self.limit_bytes)
+        self.constraints.check(plan)
+        schemes = [placement.scheme for placement in plan.placements]
+        found = given_outcome(self.evaluator, plan, self.limit_bytes, self.options(schemes))
+        return replace(found, constrained=True)
 
     def recosted(self, plan: Plan) -> float | None:
         """Time of a plan of the same tables here [s]; None where it does not fit, or GPUs are others."""

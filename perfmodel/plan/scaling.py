@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,6 +19,11 @@ HALF = 0.5
 """Of what a GPU does on average: a further GPU that adds less is beyond the knee."""
 NEARLY_ALL = 0.9
 """Of the samples a second that any batch reaches: the batch to begin with has as many."""
+_OF_PLAN = (
+    *("time_s", "low_s", "high_s", "samples_per_s", "gpu_samples_per_s", "added", "memory_bytes"),
+    *("memory_limit_bytes", "longest_step", "longest_share", "bound_s", "gap", "batch_to_begin_with"),
+    "batch_samples_per_s",
+)
 _BATCHES = tuple(2**k for k in range(4, 19))
 
 
@@ -46,6 +52,30 @@ class ScalePoint:
             return 0.0
         return self.answer.evaluator.batch * self.gpus / self.answer.found.cost.time_s
 
+    def to_dict(self) -> dict[str, Any]:
+        """A row of the public schema; null where there is no plan."""
+        numbers: dict[str, Any] = dict.fromkeys(_OF_PLAN)
+        if self.answer is not None:
+            found = self.answer.found
+            cost, row = found.cost, found.cost.limiting
+            numbers = {
+                "time_s": cost.time_s,
+                "low_s": cost.low_s,
+                "high_s": cost.high_s,
+                "samples_per_s": self.samples_per_s,
+                "gpu_samples_per_s": self.samples_per_s / self.gpus,
+                "added": self.added,
+                "memory_bytes": float(found.memory.total_bytes.max()),
+                "memory_limit_bytes": found.limit_bytes,
+                "longest_step": row.name,
+                "longest_share": row.time_s / cost.time_s,
+                "bound_s": found.bound_s,
+                "gap": found.gap,
+                "batch_to_begin_with": self.batch,
+                "batch_samples_per_s": self.batch_samples_per_s,
+            }
+        return {"gpus": self.gpus, **numbers, "why_not": self.why or None}
+
 
 @dataclass(frozen=True, eq=False)
 class Scaling:
@@ -61,6 +91,19 @@ class Scaling:
     def planned(self) -> list[ScalePoint]:
         """Those with a plan."""
         return [point for point in self.points if point.answer is not None]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The public schema of ``--json``: SI units."""
+        answer = self.planned[0].answer
+        assert answer is not None
+        kept = ("model", "machine", "backend", "scenario", "objective", "batch", "distribution", "tables")
+        known = answer.to_dict()
+        return {
+            **{name: known[name] for name in kept},
+            "table_bytes": answer.evaluator.tables.total_bytes,
+            "scaling": [point.to_dict() for point in self.points],
+            "knee_gpus": self.knee,
+        }
 
 
 def added_by_gpu(gpus: ArrayLike, samples_per_s: ArrayLike) -> Array:

@@ -6,15 +6,25 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from perfmodel.errors import BadInputError, PerfmodelError
+from perfmodel.model.exchanges import Exchange
 from perfmodel.passes.settings import CLUSTER
+from perfmodel.plan.improve import improve
+from perfmodel.plan.options import Options
 from perfmodel.plan.outcome import Planned
+from perfmodel.plan.packing import pack
+from perfmodel.plan.placement import Plan, Scheme
 from perfmodel.plan.question import Deadline, PlanQuestion
+from perfmodel.plan.schemes import Descent
+from perfmodel.project.understood import exact_text
 from perfmodel.units import format_bytes, format_count
 
 _MORE_SAMPLES = 4
-_SLOWEST_START = 0.5
-"""Of the time of one: where the first plan of the main search took longer, another would not come about."""
+_QUICK_S = 0.3
+_OF_A_SHARE = 0.5
+"""A search whose first plan takes longer than the first, and than this part of its share, is not begun."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,13 +74,14 @@ def _one(
 ) -> WhatIf:
     if isinstance(changed, BadInputError):
         return WhatIf(name, words, option, why=changed.message)
+    ends = Deadline.after(share_s)
     times: list[float] = []
-    why = "not planned: the time was up (a longer --time-limit)"
+    why = "the time was up: a longer --time-limit plans it"
     try:
         same = changed.recosted(answer.plan)
         times += [same] if same is not None else []
-        if first_s <= _SLOWEST_START * share_s:
-            times.append(replace(changed, time_limit_s=share_s).search().run().cost.time_s)
+        if first_s <= max(_OF_A_SHARE * share_s, _QUICK_S):
+            times += _anew(changed, answer.plan, ends)
     except PerfmodelError as error:
         why = error.message
     if not times:
@@ -79,17 +90,66 @@ def _one(
     return WhatIf(name, words, option, time_s, changed.batch * changed.gpus / time_s)
 
 
+def _anew(changed: PlanQuestion, plan: Plan, ends: Deadline) -> Iterator[float]:
+    """Times of plans for a changed question: one that begins with the schemes that were, then a search."""
+    e = changed.evaluator
+    tables = zip(plan.tables.rows.tolist(), plan.placements, strict=True)
+    carried = [
+        _carried(placement.scheme, int(rows), (plan.gpus, plan.domain), (e.gpus, e.domain))
+        for rows, placement in tables
+    ]
+    search = changed.search(more=carried)
+    o = search.options
+    found = [o.find(t, scheme) for t, scheme in enumerate(carried)]
+    option = np.array([_leanest(o, t) if at is None else at for t, at in enumerate(found)])
+    every = np.ones(o.group.size, dtype=bool)
+
+    def late() -> bool:
+        return ends.share(1) <= 0
+
+    better = Descent(e, o, changed.limit_bytes).run(option, every, late)
+    packed = [pack(e, o, each, changed.limit_bytes) for each in (option, better)]
+    states = sorted((state for state in packed if state is not None), key=lambda state: state.time_s)
+    if states:
+        yield e.cost(improve(states[0], every, late).plan()).time_s
+    if not states or not late():
+        search.deadline = max(search.began, ends.at_s)
+        yield search.run().cost.time_s
+
+
+def _carried(scheme: Scheme, rows: int, before: tuple[int, int], now: tuple[int, int]) -> Scheme:
+    """The same scheme on other GPUs in other domains: over all where it was over all.
+
+    before, now  GPUs, and GPUs of a domain
+    """
+    gpus, domain = now
+    kind, r = scheme.kind, scheme.row_parts
+    if kind != Exchange.DP and r == before[0]:
+        r = min(gpus, rows - scheme.hot_rows)
+    if kind == Exchange.TWO_LEVEL and (gpus % domain or r % domain):
+        kind = Exchange.RB
+    if kind == Exchange.RS and r != gpus:
+        kind = Exchange.RB
+    return replace(scheme, kind=kind, row_parts=r)
+
+
+def _leanest(o: Options, table: int) -> int:
+    """The option of a table that needs least memory."""
+    at = o.of(table)
+    return int(at.start + o.average_memory[at].argmin())
+
+
 def _asked(q: PlanQuestion, answer: Planned) -> Iterator[tuple[str, str, str, PlanQuestion | BadInputError]]:
     """Name, words, option and question of every change."""
     e = answer.evaluator
     twice = 2 * q.gpus
     yield (
-        *("cards", f"{format_count(twice)} GPUs instead of {format_count(q.gpus)}", f"--gpus {twice}"),
+        *("cards", f"GPUs {format_count(q.gpus)} → {format_count(twice)}", f"--gpus {twice}"),
         replace(q, gpus=twice),
     )
     if e.domain < e.gpus and q.machine.nvlink_domain_gpus > 1 and e.setting.scenario == CLUSTER:
         wide = -(-q.gpus // q.machine.gpus_per_node) * q.machine.gpus_per_node
-        words = f"NVLink domains of {format_count(wide)} GPUs instead of {format_count(e.domain)}"
+        words = f"NVLink domain {format_count(e.domain)} → {format_count(wide)} GPUs"
         key = f"nvlink_domain_gpus={wide}"
         yield "nvlink-domain", words, f"--set {key}", _with(q, nvlink_domain_gpus=float(wide))
     yield _memory(q)
@@ -97,23 +157,23 @@ def _asked(q: PlanQuestion, answer: Planned) -> Iterator[tuple[str, str, str, Pl
         costs = {**q.costs, "payload": "fp16"}
         yield "payload", "bags as fp16 on the wire", "--payload fp16", replace(q, costs=costs)
     batch = _MORE_SAMPLES * q.batch
-    words = f"{format_count(batch)} samples on each GPU instead of {format_count(q.batch)}"
+    words = f"samples a GPU {format_count(q.batch)} → {format_count(batch)}"
     yield "batch", words, f"--batch {batch}", replace(q, batch=batch)
 
 
 def _memory(q: PlanQuestion) -> tuple[str, str, str, PlanQuestion | BadInputError]:
     """Twice the memory of each GPU, or twice what --max-hbm allows."""
     if q.most_bytes is not None and 2 * q.most_bytes <= q.machine.value("hbm_bytes"):
-        twice = _size(2 * q.most_bytes)
-        words = f"{twice} of each GPU instead of {_size(q.most_bytes)}"
-        return "memory", words, f"--max-hbm {twice.replace(' ', '')}", replace(q, most_bytes=2 * q.most_bytes)
+        words = f"memory {_size(q.most_bytes)} → {_size(2 * q.most_bytes)} a GPU"
+        option = f"--max-hbm {exact_text(2 * q.most_bytes, 'byte')}"
+        return "memory", words, option, replace(q, most_bytes=2 * q.most_bytes)
     whole = q.machine.value("hbm_bytes")
     changed = _with(q, hbm_bytes=2 * whole)
-    option = f"--set hbm_bytes={2 * whole:.0f}B"
+    option = f"--set hbm_bytes={exact_text(2 * whole, 'byte')}"
     if q.most_bytes is not None and not isinstance(changed, BadInputError):
         changed = replace(changed, most_bytes=2 * q.most_bytes)
-        option += f" --max-hbm {2 * q.most_bytes:.0f}B"
-    return "memory", f"{_size(2 * whole)} in each GPU instead of {_size(whole)}", option, changed
+        option += f" --max-hbm {exact_text(2 * q.most_bytes, 'byte')}"
+    return "memory", f"memory {_size(whole)} → {_size(2 * whole)} a GPU", option, changed
 
 
 def _size(value: float) -> str:

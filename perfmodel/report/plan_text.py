@@ -15,9 +15,11 @@ from perfmodel.plan.cost import StepCost
 from perfmodel.plan.outcome import AlikeTables, Baseline, Planned
 from perfmodel.plan.placement import Scheme
 from perfmodel.plan.training import WholeStep
+from perfmodel.plan.what_ifs import WhatIf
 from perfmodel.report.projection_text import band, origin
 from perfmodel.report.terminal import command_lines, facts, paragraph, sides, table, unbroken
 from perfmodel.report.training_text import whole_text
+from perfmodel.report.what_if_text import pass_line, what_if_lines
 from perfmodel.schema.files import cell
 from perfmodel.units import (
     counted,
@@ -62,13 +64,18 @@ def plan_text(
     again: str = "",
     whole: WholeStep | None = None,
     capped: bool = False,
+    other_pass: str = "",
+    changes: Sequence[WhatIf] = (),
 ) -> str:
     """The whole screen; ``again`` is the line that keeps this plan in a file, if it is not kept yet.
 
     whole   the step with its dense layers, if they were given
     capped  whether the memory was said with ``--max-hbm``
+    other_pass  the line that plans the other pass;  changes  that were planned besides
     """
-    parts = [headline(answer), gpu_lines(answer, capped), placements(answer), steps(answer), limits(answer)]
+    parts = [pass_line(answer.training, other_pass)] if other_pass else []
+    parts += [headline(answer), gpu_lines(answer, capped), placements(answer), steps(answer), limits(answer)]
+    parts.append(what_if_lines(changes, answer))
     if whole is not None:
         parts.append(whole_text(whole, answer.evaluator.batch * answer.evaluator.gpus))
     parts.append(footer(answer, calibration_file))
@@ -88,6 +95,7 @@ def headline(answer: Planned) -> str:
     per_s = format_per_second(e.batch * e.gpus / cost.time_s, "samples")
     bound = "This plan was given: without --plan, a search says how much better one can be."
     of_torchrec = " of TorchRec's shardings" if found.restricted else ""
+    of_torchrec += " that the constraints allow" if answer.constrained else ""
     if not answer.given:
         bound = (
             f"No plan{of_torchrec} is faster than {format_time(found.bound_s)}: "

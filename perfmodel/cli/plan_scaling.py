@@ -1,0 +1,50 @@
+"""``perfmodel plan --gpus 8,16,64``: how a plan scales, as a screen, a document or CSV."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from perfmodel.cli.output import emit, emit_json, warn
+from perfmodel.cli.plan_progress import PlanProgress
+from perfmodel.plan.scaling import scale
+
+if TYPE_CHECKING:
+    from perfmodel.cli.typed_line import TypedLine
+    from perfmodel.plan.question import PlanQuestion
+
+
+def print_scaling(
+    question: PlanQuestion,
+    gpus: Sequence[int],
+    typed: TypedLine,
+    other_pass: str,
+    calibration_file: str | None,
+    *,
+    as_json: bool,
+    as_csv: bool,
+) -> None:
+    """Plans on several numbers of GPUs, and what they say together.
+
+    other_pass  the line that asks for the other pass
+    """
+    from perfmodel.report.scaling_text import scaling_csv, scaling_text
+
+    progress = PlanProgress(question.time_limit_s)
+    try:
+        found = scale(question, gpus, progress.of_gpus)
+    finally:
+        progress.clear()
+    if as_json:
+        emit_json("plan", **found.to_dict(), calibration_file=calibration_file)
+    elif as_csv:
+        emit(scaling_csv(found))
+    else:
+
+        def one(gpus: int) -> str:
+            return typed.text(without=["gpus"], more=["--gpus", str(gpus)])
+
+        emit(scaling_text(found, other_pass, one))
+        answer = found.planned[-1].answer
+        for line in answer.evaluator.setting.notes if answer else ():
+            warn(line)

@@ -1,0 +1,134 @@
+"""How a plan scales, as text and as CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable
+
+from perfmodel.plan.scaling import HALF, NEARLY_ALL, ScalePoint, Scaling
+from perfmodel.report.plan_text import step_label
+from perfmodel.report.terminal import command_lines, paragraph, table, unbroken
+from perfmodel.report.what_if_text import pass_line
+from perfmodel.schema.files import cell
+from perfmodel.units import (
+    counted,
+    format_bytes,
+    format_count,
+    format_fraction,
+    format_per_second,
+    format_ratio,
+    format_time,
+)
+
+
+def scaling_text(found: Scaling, other_pass: str, one: Callable[[int], str]) -> str:
+    """The whole screen.
+
+    other_pass  the line that plans the other pass;  one  the line that plans on one number of GPUs
+    """
+    first = found.planned[0].answer
+    assert first is not None
+    e = first.evaluator
+    size = format_bytes(e.tables.total_bytes, binary=False)
+    head = f"{counted(len(e.tables), 'table')} of {size} on {e.setting.machine.name}"
+    title = paragraph(f"{head}, {format_count(e.batch)} samples on each GPU")
+    words = [pass_line(first.training, other_pass), title, scaling_table(found)]
+    refused = [paragraph(f"{counted(each.gpus, 'GPU')}: {each.why}") for each in found.points if each.why]
+    words += [*(["\n".join(refused)] if refused else []), sentences(found)]
+    last = found.planned[-1].gpus if found.knee is None else found.knee
+    words.append(f"One of these plans in full:\n{command_lines(one(last))}")
+    return "\n\n".join(words)
+
+
+def scaling_table(found: Scaling) -> str:
+    """One line a number of GPUs."""
+    headers = ["GPUs", "time", "samples/s", "a GPU", "each more", "memory", "longest step", "", "batch"]
+    return table(headers, [_row(point) for point in found.points], left=(6,), drop=(3, 8, 7))
+
+
+def _row(point: ScalePoint) -> list[str]:
+    answer = point.answer
+    if answer is None:
+        return [format_count(point.gpus), "no plan", *[""] * 7]
+    cost, memory = answer.found.cost, answer.found.memory.total_bytes
+    row = cost.limiting
+    return [
+        format_count(point.gpus),
+        format_time(cost.time_s),
+        _rate(point.samples_per_s),
+        _rate(point.samples_per_s / point.gpus),
+        "" if point.added is None else f"{point.added:.2f}".replace("-", "−"),
+        format_bytes(float(memory.max()), binary=False),
+        unbroken(step_label(row.name)),
+        format_fraction(row.time_s / cost.time_s),
+        "" if point.batch is None else format_count(point.batch),
+    ]
+
+
+def _rate(samples_per_s: float) -> str:
+    return format_per_second(samples_per_s, "samples").removesuffix(" samples/s").removesuffix("samples/s")
+
+
+def sentences(found: Scaling) -> str:
+    """How to read the table; the knee, and the batch to begin with."""
+    each = (
+        "Each more: samples a second that each further GPU adds since the row above, over what one GPU did "
+        "there on average. Memory is of the fullest GPU. Batch: the least power of two with which this plan "
+        f"has {format_fraction(NEARLY_ALL)} of the samples a second that it has with any batch that fits."
+    )
+    return "\n".join([paragraph(knee_words(found)), paragraph(batch_words(found)), paragraph(each)])
+
+
+def knee_words(found: Scaling) -> str:
+    """Where more GPUs stop to pay."""
+    numbers = [point.gpus for point in found.planned]
+    if len(numbers) < 2:
+        return "Knee: a second number of GPUs that fits is needed to see one."
+    half = "half" if HALF == 1 / 2 else format_fraction(HALF)
+    if found.knee is None:
+        most = format_count(numbers[-1])
+        return f"No knee up to {most} GPUs: each further one adds {half} of a GPU before it, or more."
+    at = next(point for point in found.planned if point.gpus == found.knee)
+    after = next(point for point in found.planned if point.gpus > found.knee)
+    words = (
+        f"Knee at {counted(at.gpus, 'GPU')}: up to {format_count(after.gpus)}, each further one adds less "
+        f"than {half} of what one of the {format_count(at.gpus)} does."
+    )
+    best = max(found.planned, key=lambda point: point.samples_per_s)
+    if best.gpus > at.gpus and best.samples_per_s > at.samples_per_s:
+        more = format_ratio(best.samples_per_s / at.samples_per_s)
+        least = format_count(at.gpus)
+        words += f" {format_count(best.gpus)} GPUs have {more} the samples a second of {least}."
+    return words
+
+
+def batch_words(found: Scaling) -> str:
+    """A batch to begin with, at the knee or on the most GPUs."""
+    point = found.planned[-1]
+    if found.knee is not None:
+        point = next(each for each in found.planned if each.gpus == found.knee)
+    assert point.answer is not None and point.batch is not None and point.batch_samples_per_s is not None
+    now = point.answer.evaluator.batch
+    gain = format_ratio(point.batch_samples_per_s / point.samples_per_s)
+    where = f"on {counted(point.gpus, 'GPU')}"
+    if point.batch == now:
+        return f"Batch: {format_count(now)} samples on each GPU are enough {where}."
+    return (
+        f"Batch: {format_count(point.batch)} samples on each GPU to begin with {where}: {gain} the samples a "
+        f"second of {format_count(now)} (--batch {point.batch})."
+    )
+
+
+def scaling_csv(found: Scaling) -> str:
+    """One line a number of GPUs, SI units."""
+    rows = found.to_dict()["scaling"]
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(rows[0])
+    writer.writerows([[_plain(value) for value in row.values()] for row in rows])
+    return out.getvalue()
+
+
+def _plain(value: object) -> object:
+    return "" if value is None else cell(value) if isinstance(value, str) else value

@@ -1,0 +1,156 @@
+"""``plan --gpus 8,16,64``: the table, the knee, the batch; and what would change a plan, planned anew."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from perfmodel.plan import PlanTables
+from perfmodel.plan.question import Deadline, PlanQuestion
+from perfmodel.plan.scaling import NEARLY_ALL, batch_to_begin_with, knee_of, scale
+from perfmodel.plan.what_ifs import what_ifs
+from perfmodel.report.scaling_text import scaling_text
+from perfmodel.schema.machine import load_machine
+
+
+def question(model: str = "criteo-kaggle", gpus: int = 16, **more: Any) -> PlanQuestion:
+    options = {"batch": 1024, "reserve": 0.15, "time_limit_s": 2.0, **more}
+    machine = options.pop("machine", load_machine("h100-sxm-ib"))
+    return PlanQuestion(tables=PlanTables.load(model), machine=machine, gpus=gpus, **options)
+
+
+def slow_knee(gpus: list[int], rates: list[float]) -> int | None:
+    """The definition word by word: walk up until further GPUs add less than half of a GPU before them."""
+    for at in range(1, len(gpus)):
+        a_gpu_before = rates[at - 1] / gpus[at - 1]
+        each_more = (rates[at] - rates[at - 1]) / (gpus[at] - gpus[at - 1])
+        if each_more < 0.5 * a_gpu_before:
+            return gpus[at - 1]
+    return None
+
+
+def test_the_knee_is_what_its_definition_says() -> None:
+    random = np.random.default_rng(7)
+    found = set()
+    for _ in range(2000):
+        gpus = sorted(random.choice(np.arange(1, 300), size=random.integers(1, 7), replace=False).tolist())
+        growth = random.uniform(0.8, 2.2, size=len(gpus))
+        rates = (np.cumprod(growth) * 1e6).tolist()
+        found.add(knee_of(gpus, rates) is None)
+        assert knee_of(gpus, rates) == slow_knee(gpus, rates)
+    assert found == {True, False}
+    assert knee_of([8, 16, 32], [1.0, 2.0, 4.0]) is None
+    assert knee_of([8, 16, 32], [1.0, 1.4, 2.8]) == 8
+    assert knee_of([8, 16, 32], [1.0, 2.0, 2.9]) == 16
+
+
+def test_the_table_is_that_of_the_plans_one_by_one() -> None:
+    """Each row again by itself, and every number from the plan alone."""
+    asked = question(time_limit_s=6.0)
+    found = scale(asked, [16, 2, 4])
+    assert [point.gpus for point in found.points] == [2, 4, 16]
+    rates = []
+    for point in found.points:
+        assert point.answer is not None
+        e, plan = point.answer.evaluator, point.answer.plan
+        cost = e.cost(plan)
+        row = point.to_dict()
+        assert row["time_s"] == cost.time_s and row["bound_s"] <= cost.time_s
+        assert row["samples_per_s"] == pytest.approx(1024 * point.gpus / cost.time_s)
+        assert row["memory_bytes"] == e.memory(plan).total_bytes.max() <= row["memory_limit_bytes"]
+        assert row["longest_share"] == max(each.time_s for each in cost.rows) / cost.time_s
+        rates.append(row["samples_per_s"])
+        again = replace(asked, gpus=point.gpus).answer()
+        assert again.found.cost.time_s == pytest.approx(cost.time_s, rel=0.05)
+    assert found.knee == slow_knee([2, 4, 16], rates)
+
+
+def test_the_batch_is_the_least_that_is_nearly_as_good_as_any() -> None:
+    asked = question("mlperf-dlrm-dcnv2", 8, time_limit_s=1.0, most_bytes=16e9)
+    answer = asked.answer()
+    batch, rate = batch_to_begin_with(asked, answer)
+    rates = {}
+    for power in range(4, 19):
+        e = replace(asked, batch=2**power).evaluator
+        if e.memory(answer.plan).total_bytes.max() <= asked.limit_bytes:
+            rates[2**power] = 2**power * 8 / e.cost(answer.plan).time_s
+    assert rates[batch] == pytest.approx(rate, rel=1e-6)
+    enough = NEARLY_ALL * max(rates.values())
+    assert rate >= enough and all(r < enough for b, r in rates.items() if b < batch)
+    assert len(rates) < 15  # the largest do not fit: their exchange buffers count
+
+
+def test_too_few_gpus_are_a_row_without_a_plan() -> None:
+    found = scale(question("mlperf-dlrm-dcnv2", time_limit_s=1.0), [1, 2])
+    assert found.points[0].answer is None and "more than the" in found.points[0].why
+    assert found.knee is None
+    text = scaling_text(found, "other", lambda gpus: f"one {gpus}")
+    assert "1 GPU: the tables of mlperf-dlrm-dcnv2 need" in text and "no plan" in text and "one 2" in text
+
+
+def test_a_screen_a_document_and_csv(cli: Any) -> None:
+    words = ("plan", "--model", "criteo-kaggle", "--gpus", "2,4,16", "--time-limit", "3s")
+    screen = cli(*words)
+    assert screen.code == 0
+    assert screen.out.startswith("The forward pass is planned, as in inference. A training step:\n")
+    assert "--objective throughput" in screen.out.splitlines()[1]
+    document = json.loads(cli(*words, "--json").out)
+    assert [row["gpus"] for row in document["scaling"]] == [2, 4, 16]
+    assert document["command"] == "plan" and document["objective"] == "latency" and "knee_gpus" in document
+    rows = list(csv.DictReader(io.StringIO(cli(*words, "--csv").out)))
+    assert [row["gpus"] for row in rows] == ["2", "4", "16"] and set(rows[0]) == set(document["scaling"][0])
+    refused = cli(*words, "--out", "plan.json")
+    assert refused.code == 2 and "--out is of one plan" in refused.err
+    none = cli("plan", "--model", "mlperf-dlrm-dcnv2", "--gpus", "1..1", "--time-limit", "1s")
+    assert none.code == 2
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_what_ifs_are_planned_anew(training: bool) -> None:
+    """Never slower than the same plan there, never below the bound there, and the options give them."""
+    asked = question("mlperf-dlrm-dcnv2", 16, time_limit_s=2.0, training=training, most_bytes=20e9, reserve=0)
+    answer = asked.answer()
+    found = {each.name: each for each in what_ifs(asked, answer, Deadline.after(10.0), 0.0)}
+    assert list(found) == ["cards", "nvlink-domain", "memory", "payload", "batch"]
+    fp16 = {**asked.costs, "payload": "fp16"}
+    changed = {
+        "cards": replace(asked, gpus=32),
+        "nvlink-domain": replace(asked, machine=asked.machine.with_overrides({"nvlink_domain_gpus": 16.0})),
+        "memory": replace(asked, most_bytes=40e9),
+        "payload": replace(asked, costs=fp16),
+        "batch": replace(asked, batch=4096),
+    }
+    for name, there in changed.items():
+        time_s = found[name].time_s
+        assert time_s is not None
+        assert found[name].samples_per_s == pytest.approx(there.batch * there.gpus / time_s)
+        bound = replace(there, time_limit_s=1.0).answer().found.bound_s
+        assert time_s >= bound * (1 - 1e-6)
+        same = there.recosted(answer.plan)
+        assert same is None or time_s <= same * (1 + 1e-9)
+    assert found["memory"].option == "--max-hbm 40GB"
+    assert found["nvlink-domain"].time_s < answer.found.cost.time_s  # type: ignore[operator]
+
+
+def test_no_time_is_said() -> None:
+    asked = question("mlperf-dlrm-dcnv2", 16, time_limit_s=1.0)
+    found = {each.name: each for each in what_ifs(asked, asked.answer(), Deadline.after(0.0), 9.0)}
+    assert found["cards"].time_s is None and "the time was up" in found["cards"].why
+    assert found["payload"].time_s is not None  # the same plan there
+
+
+def test_the_plan_says_which_pass_and_what_would_change_it(cli: Any) -> None:
+    words = ("plan", "--model", "criteo-kaggle", "--gpus", "16", "--time-limit", "1s")
+    out = cli(*words, "--objective", "throughput").out
+    first, second = out.splitlines()[:2]
+    assert first == "A training step is planned (forward and backward). The forward pass alone:"
+    assert second.split() == ["perfmodel", "plan", "--objective", "latency", *words[1:]]
+    assert "What would change the plan" in out and "--gpus 32" in out
+    document = json.loads(cli(*words, "--json").out)
+    assert {each["name"] for each in document["changes"]} >= {"cards", "memory", "payload", "batch"}
