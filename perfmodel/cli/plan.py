@@ -145,7 +145,7 @@ def plan(
       perfmodel plan --model mlperf-dlrm-dcnv2 --gpus 64 --objective throughput --dense dlrm-dcnv2
       perfmodel plan --model mlperf-dlrm-dcnv2 --gpus 8,16,64,128
       perfmodel plan --model tables.csv --gpus 16 --machine h200-sxm-ib --out plan.json
-      perfmodel plan --model tables.csv --gpus 16 --only 'user_*=row-wise,unique' --without data-parallel
+      perfmodel plan --model tables.csv --gpus 16 --only 'user_*=row-wise,unique' --out plan.json
       perfmodel plan --model tables.csv --gpus 16 --reserve 20% --format torchrec --out plan.json
       perfmodel plan --model tables.csv --plan plan.json --batch 4096
       perfmodel plan --model mlperf-dlrm-dcnv2 --gpus 128 --report plan.html
