@@ -8,6 +8,7 @@ import json
 import os
 import platform
 import re
+import secrets
 import subprocess
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -33,6 +34,7 @@ _PRIVATE = re.compile(
     r"|OMPI_MCA_(ORTE|PRTE|ESS|PMIX|PLM|MPI_PARAM_FILE|INITIAL_WDIR)",
     re.IGNORECASE,
 )
+_USER_OF_URL = re.compile(r"\b([a-z][a-z0-9+.-]*://)[^/\s]*@", re.IGNORECASE)
 TURNS = "turns"
 """In the stack of a functional check: how many ranks took turns on how many cores."""
 
@@ -106,13 +108,15 @@ def fingerprint(stack: Mapping[str, str], environment: Mapping[str, str]) -> str
 
 
 def allowed_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Variables that change timings and tell nothing private; the home folder in a value is written ``~``.
+    """Variables that change timings and tell nothing private.
+
+    The home folder in a value is written ``~``, the user and the password of a URL ``***``.
 
     Limits: names of hosts, addresses, keys, identifiers of one job, what a launcher sets -> left out
     """
     home = environ.get("HOME", "").rstrip("/")
     return {
-        name: value.replace(home, "~") if home else value
+        name: _USER_OF_URL.sub(r"\1***@", value.replace(home, "~") if home else value)
         for name, value in sorted(environ.items())
         if _ALLOWED.fullmatch(name) and not _PRIVATE.search(name) and not _of_a_launch(name, value)
     }
@@ -124,11 +128,15 @@ def _of_a_launch(name: str, value: str) -> bool:
 
 
 def host_names(world: World, *, keep_hostnames: bool) -> str:
-    """Names of the nodes, as they are or as a hash of eight digits each, with commas between."""
+    """Names of the nodes, as they are or as a hash of eight digits each, with commas between.
+
+    The hashes have a salt that is kept nowhere: they tell the nodes of a run apart, and no name can be tried.
+    """
     names = world.hosts or (platform.node(),)
     if keep_hostnames:
         return ",".join(names)
-    return ",".join(hashlib.sha256(name.encode()).hexdigest()[:8] for name in names)
+    salt = secrets.token_bytes(32)
+    return ",".join(hashlib.sha256(salt + name.encode()).hexdigest()[:8] for name in names)
 
 
 def git_revision(folder: Path) -> str:

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 
 from perfmodel.cli.codes import STOPPED
+from perfmodel.cli.signals import listen
 
 _NEW_OBJECTS = 500_000
 """From how many on Python looks for cycles: what a command loads is half of that and stays, and looking
@@ -19,12 +20,14 @@ through it again and again, 700 new objects at a time, takes a tenth of a short 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run one command and leave with its exit code (see docs of ``perfmodel.errors``)."""
-    gc.set_threshold(_NEW_OBJECTS)
-    atexit.register(gc.freeze)  # what is left then need not be taken apart: the process ends
+    words = list(sys.argv[1:] if argv is None else argv)
     try:
+        listen(words)
+        gc.set_threshold(_NEW_OBJECTS)
+        atexit.register(gc.freeze)  # what is left then need not be taken apart: the process ends
         from perfmodel.cli.running import command
 
-        code = command(list(sys.argv[1:] if argv is None else argv))
+        code = command(words)
     except KeyboardInterrupt:  # while this program was still being loaded, or was leaving
         if sys.stderr is not None:
             sys.stderr.write("\nstopped.\n")

@@ -28,6 +28,7 @@ T = TypeVar("T")
 _INDENT = " " * len("error: ")
 _COMMAND = "  "
 _LONGEST_ERROR_LINES = 24
+_LONGEST_LINE = 1000  # characters
 _MOST_WARNINGS = 8
 
 
@@ -54,7 +55,7 @@ def emit(text: str) -> None:
     """Print the answer."""
     check_stdout()
     try:
-        sys.stdout.write(_encodable(text.rstrip("\n"), sys.stdout.encoding) + "\n")
+        sys.stdout.write(_encodable(printable(text.rstrip("\n")), sys.stdout.encoding) + "\n")
         sys.stdout.flush()
     except OSError as error:
         raise stdout_trouble(error) from None
@@ -76,7 +77,19 @@ def stdout_trouble(error: OSError) -> ReaderLeftError | CannotWriteError:
 def emit_json(command: str, **content: Any) -> None:
     """Print the one JSON document of a command: keys in a fixed order, no NaN (it becomes null)."""
     document = {"schema_version": SCHEMA_VERSION, "command": command, **content}
-    emit(json.dumps(plain(document), indent=2, ensure_ascii=False, allow_nan=False))
+    text = json.dumps(plain(document), indent=2, ensure_ascii=False, allow_nan=False)
+    emit(_CONTROL.sub(lambda found: f"\\u{ord(found.group()):04x}", text))
+
+
+def printable(text: str) -> str:
+    """Text in which no character moves a cursor, changes a colour or turns the order of letters round.
+
+    Limits: line ends and tabs stay; any other such character -> its escape, as ``\\x1b``
+    """
+    return _CONTROL.sub(lambda found: ascii(found.group())[1:-1], text)
+
+
+_CONTROL = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
 def plain(value: Any) -> Any:
@@ -97,7 +110,7 @@ def plain(value: Any) -> Any:
 
 def warn(text: str) -> None:
     """One warning on stderr."""
-    _write_error("\n".join(_wrapped(text.strip().splitlines(), "warning: ")))
+    _write_error("\n".join(_one_screen(_wrapped(text.strip().splitlines(), "warning: "))))
 
 
 def numberless(text: str) -> str:
@@ -127,14 +140,23 @@ def note(text: str) -> None:
 def fail(error: PerfmodelError, *, verbose: bool) -> int:
     """Print an error as UX asks: what, where, what to do; its exit code. An indented line is a command."""
     lines = [*error.message.strip().splitlines(), *error.next_step.rstrip().splitlines()]
-    shown = _wrapped(lines)
-    if len(shown) > _LONGEST_ERROR_LINES:
-        left = len(shown) - _LONGEST_ERROR_LINES
-        shown = [*shown[:_LONGEST_ERROR_LINES], f"{_INDENT}… and {left} more lines"]
+    shown = _one_screen(_wrapped(lines))
     if verbose:
         shown = [*"".join(traceback.format_exception(error)).splitlines(), *shown]
     _write_error("\n".join(shown))
     return error.exit_code
+
+
+def _one_screen(lines: list[str]) -> list[str]:
+    """The first lines, and the beginning of one without end; a command to paste stays whole."""
+    shown = [_cut(line) for line in lines[:_LONGEST_ERROR_LINES]]
+    left = len(lines) - len(shown)
+    return [*shown, f"{_INDENT}… and {left} more lines"] if left else shown
+
+
+def _cut(line: str) -> str:
+    whole = len(line) <= _LONGEST_LINE or line.lstrip().startswith("perfmodel ")
+    return line if whole else line[:_LONGEST_LINE] + "…"
 
 
 def _wrapped(lines: list[str], label: str = "error: ") -> list[str]:
@@ -170,7 +192,7 @@ def report_bug(error: BaseException, arguments: list[str], *, verbose: bool) -> 
 
 def rewrite(text: str, before: str = "") -> None:
     """Progress on a terminal: one line in the place of ``before``; empty text clears it. No escape codes."""
-    _write_error(f"\r{text:<{len(before)}}" + ("" if text else "\r"), end="")
+    _write_error(f"{printable(text):<{len(before)}}", begin="\r", end="" if text else "\r")
 
 
 def on_terminal() -> bool:
@@ -197,11 +219,11 @@ def warn_stopped() -> None:
     _write_error("\nstopped.")
 
 
-def _write_error(text: str, end: str = "\n") -> None:
+def _write_error(text: str, *, begin: str = "", end: str = "\n") -> None:
     if sys.stderr is None:
         return
     try:
-        sys.stderr.write(_encodable(text, sys.stderr.encoding) + end)
+        sys.stderr.write(begin + _encodable(printable(text), sys.stderr.encoding) + end)
         sys.stderr.flush()
     except OSError:
         pass  # nobody is listening

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import traceback
+import warnings
 
 import typer
 
@@ -20,6 +21,7 @@ from perfmodel.cli.output import (
     stdout_trouble,
     warn_stopped,
 )
+from perfmodel.cli.signals import was_asked_to_end
 from perfmodel.errors import BadInputError, PerfmodelError
 from perfmodel.resources import out_of_memory
 
@@ -29,7 +31,10 @@ def command(given: list[str]) -> int:
     options = given[: given.index("--")] if "--" in given else given
     verbose = any(word in ("-v", "--verbose") for word in options)
     arguments = [word for word in options if word not in ("-v", "--verbose")] + given[len(options) :]
-    return run(arguments, verbose=verbose)
+    with warnings.catch_warnings():
+        if not verbose and not sys.warnoptions:
+            warnings.simplefilter("ignore")  # of libraries, about numbers that an error of ours explains
+        return run(arguments, verbose=verbose)
 
 
 def run(arguments: list[str], *, verbose: bool = False) -> int:
@@ -57,6 +62,9 @@ def run(arguments: list[str], *, verbose: bool = False) -> int:
     ):  # typer leaves in this mode only when the reader of the help has left
         return 0
     except Exception as error:  # whatever is left is sorted here: a usage error, no memory, or a bug
+        if was_asked_to_end():  # a library turned the signal into an error of its own
+            warn_stopped()
+            return STOPPED
         if isinstance(error, usage_error):
             return _bad_usage(error, arguments)
         if isinstance(error, OSError) and _while_printing(error):

@@ -111,11 +111,29 @@ def test_a_home_folder_is_written_as_a_tilde() -> None:
     assert stack.allowed_environment(environ) == {"NCCL_TOPO_FILE": "~/topo.xml"}
 
 
+@pytest.mark.parametrize(
+    ("value", "kept"),
+    [
+        ("http://ada:hunter2@proxy:8080/x", "http://***@proxy:8080/x"),
+        ("tcp://hunter2@10.0.0.1", "tcp://***@10.0.0.1"),
+        ("a=1;HTTPS://ada:p@hunter2@h,b=2", "a=1;HTTPS://***@h,b=2"),
+        ("http://proxy:8080/a@b", "http://proxy:8080/a@b"),
+        ("self,sm", "self,sm"),
+    ],
+)
+def test_the_password_of_a_url_is_masked(value: str, kept: str) -> None:
+    assert stack.allowed_environment({"UCX_PROXY": value}) == {"UCX_PROXY": kept}
+
+
 def test_host_names_are_hashed_unless_kept() -> None:
     world = World(2, 2, hosts=("alpha", "beta"))
     hashed = stack.host_names(world, keep_hostnames=False)
     assert re.fullmatch("[0-9a-f]{8},[0-9a-f]{8}", hashed) and "alpha" not in hashed
     assert stack.host_names(world, keep_hostnames=True) == "alpha,beta"
+    again = stack.host_names(world, keep_hostnames=False)
+    assert not {*hashed.split(",")} & {*again.split(",")}, "a hash that can be made again can be tried"
+    same = stack.host_names(World(2, 2, hosts=("alpha", "alpha")), keep_hostnames=False).split(",")
+    assert same[0] == same[1], "but it tells nodes of one run apart"
 
 
 def test_the_header_has_all_of_it() -> None:

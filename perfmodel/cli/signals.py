@@ -1,0 +1,37 @@
+"""Polite requests to end, from the first moment on: each is Ctrl-C until a run takes them over."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Sequence
+from types import FrameType
+
+_NAMES = ("SIGINT", "SIGTERM", "SIGHUP")
+_COMMAND = "calibrate"
+"""Of all commands the only one that schedulers end, and that starts no process by forking."""
+
+_RANKS = ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID")
+
+_seen: list[int] = []
+
+
+def listen(words: Sequence[str]) -> None:
+    """From now on a signal raises KeyboardInterrupt. Limits: a rank that is not the first -> as it was;
+    what is ignored (``nohup``) stays ignored"""
+    if _COMMAND not in words[:1] or any(os.environ.get(name, "0") not in ("", "0") for name in _RANKS):
+        return
+    for name in _NAMES:
+        number = getattr(signal, name, None)
+        if number is not None and signal.getsignal(number) not in (signal.SIG_IGN, None):
+            signal.signal(number, _stop)
+
+
+def was_asked_to_end() -> bool:
+    """Whether a signal came: what failed after it may have failed because of it."""
+    return bool(_seen)
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    _seen.append(number)
+    raise KeyboardInterrupt

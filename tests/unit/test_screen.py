@@ -1,0 +1,75 @@
+"""What reaches the screen: one screen at most, no escape of a file, no warning of a library."""
+
+from __future__ import annotations
+
+import json
+import sys
+import unicodedata
+import warnings
+from pathlib import Path
+
+import pytest
+from cli_calls import called
+
+from perfmodel.cli import output, running
+from perfmodel.errors import BadInputError
+
+CONTROLS = [chr(i) for i in (*range(32), *range(127, 160)) if chr(i) not in "\n\t"]
+TURNING = ["\u202e", "\u2066", "\u200f", "\u2028"]
+
+
+def quiet(text: str) -> bool:
+    """Whether no character of it moves a cursor or turns the order of letters round."""
+    return not any(unicodedata.category(c) in ("Cc", "Cf", "Zl", "Zp") and c not in "\n\t" for c in text)
+
+
+@pytest.mark.parametrize("character", [*CONTROLS, *TURNING])
+def test_no_character_of_a_file_moves_a_cursor(
+    character: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = f"GPU {character}[31m H200"
+    output.emit(text)
+    output.emit_json("x", name=text)
+    output.warn(text)
+    output.note(text)
+    output.fail(BadInputError(text, text), verbose=False)
+    output.report_bug(ValueError(text), [text], verbose=False)
+    out, err = capsys.readouterr()
+    assert quiet(out) and quiet(err)
+    assert json.loads(out[out.index("{") :])["name"] == text, "JSON keeps what the file says, escaped"
+    output.rewrite(text, "before")
+    assert quiet(capsys.readouterr().err[1:])
+
+
+@pytest.mark.parametrize("name", ["\x1b[31mred.csv", "\x9b31mred.json", "a\rb.toml"])
+def test_names_of_files_are_shown_and_not_obeyed(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("\x1b[2J\x07 nothing that is known\n")
+    for words in (
+        ("import", str(tmp_path / name), "--machine", "h200-sxm-ib"),
+        ("show", str(tmp_path / name)),
+        ("machines", str(tmp_path / name)),
+    ):
+        found = called(*words)
+        assert found.code == 2 and quiet(found.err), found.err
+
+
+def test_a_message_stays_on_one_screen(capsys: pytest.CaptureFixture[str]) -> None:
+    for text in ("x" * 10**6, "x " * 10**5, "x\n" * 10**4):
+        output.fail(BadInputError(text, text), verbose=False)
+        output.warn(text)
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) <= 6 * 25 and max(map(len, lines)) < 1100
+
+
+def test_warnings_of_libraries_are_for_those_who_ask(monkeypatch: pytest.MonkeyPatch) -> None:
+    def noisy(arguments: list[str], *, verbose: bool) -> int:
+        warnings.warn("overflow encountered in exp", RuntimeWarning, stacklevel=1)
+        return 0
+
+    monkeypatch.setattr(running, "run", noisy)
+    monkeypatch.setattr(sys, "warnoptions", [])
+    for words, said in (([], False), (["-v"], True)):
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            assert running.command(words) == 0
+        assert bool(seen) == said
