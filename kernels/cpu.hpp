@@ -20,6 +20,7 @@
 #define __device__
 #define __shared__ static thread_local
 #define __launch_bounds__(...)
+#define __grid_constant__
 #define __align__(n) alignas(n)
 
 struct uint2 {

@@ -26,13 +26,21 @@
 // ticket, in one order on all PEs, in which part k's making comes before part k's sum. A block that waits for
 // ids waits for a kernel that ended or will end without anybody's help. Of all sums that wait take the lowest
 // part k: its making was handed out on every PE to a block that waits for no sum.
-#include "rows.cuh"
+#include "runs.cuh"
 #include "symmetric.cuh"
 
 namespace pm {
 
 constexpr int kHead = 4;  // words before the offsets that a PE pushes: batch, and padding to 16 bytes
 constexpr int kLanes = 8;  // lanes that sort the ids of one bag
+
+// Blocks of 256 threads of one multiprocessor that `bags` leaves registers for. Linked with NVSHMEM the compiler needs
+// more of an A100's: two.
+#if PM_NVSHMEM && defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+constexpr int kBlocks = 2;
+#else
+constexpr int kBlocks = 3;
+#endif
 
 struct Split {
   i64 rows;   // E, all PEs together
@@ -44,7 +52,7 @@ struct Status {
   u64 overflow;       // ids for one PE, where they are more than its landing zone takes
   u64 overflow_owner;
   u64 lost;           // 1 + PE that ended the exchange, and a Reason; who waits then gives up
-  u64 foreign;        // ids received that are no rows here
+  Faults foreign;     // ids received that are no rows here, by position in the landing zone of their PE
 };
 enum Reason : u64 {
   kNoIds = 0,               // its ids did not come within the time
@@ -57,7 +65,7 @@ struct Progress {
   u64 tickets[3];  // of bags, by its lowest stage
 };
 
-struct Exchange {
+struct Exchange {  // what a kernel is given, by value: nothing of it is read from memory again
   const Peers* peers;
   const Table* tables;  // the rows that lie here
   const Split* splits;
@@ -77,7 +85,9 @@ struct Exchange {
   i64 capacity;         // ids of one PE for another
   i64 words;            // of the offsets of one PE
   i64 patience_ns;
-  i32 table_count, dim, max_batch, part_bags, parts, pieces, lag, stage_all;
+  i32 me, PEs, table_count, dim, max_batch, part_bags, parts, pieces, lag, stage_all;
+  i32 shared_before;    // of the rows' stream; the ends of bags lie behind it
+  i32 padding;
 };
 
 struct Home {
@@ -111,10 +121,9 @@ __device__ inline i64 bags_of(const Exchange& x, i32 batch) { return i64(x.table
 // Dynamic shared memory: [PE][tile] ints.
 template <class Id>
 __global__ void __launch_bounds__(256, 3)
-    count_ids(const Exchange* at, const Id* ids, i64 id_count, const i64* offsets, i32 batch) {
-  const Exchange& x = *at;
+    count_ids(const __grid_constant__ Exchange x, const Id* ids, i64 id_count, const i64* offsets, i32 batch) {
   PM_DYNAMIC_SHARED(i32, counts);
-  const int PEs = int(x.peers->count), tile = int(blockDim.x) / kLanes;
+  const int PEs = x.PEs, tile = int(blockDim.x) / kLanes;
   const int mine = int(threadIdx.x) / kLanes, lane = int(threadIdx.x) % kLanes;
   const i64 bags = bags_of(x, batch), tiles = (bags + tile - 1) / tile;
   if (blockIdx.x == 0 && threadIdx.x == 0) {
@@ -149,8 +158,7 @@ __global__ void __launch_bounds__(256, 3)
 }
 
 // One block for each owner: tile_sums to where the tile's ids begin, totals, and whether they fit.
-__global__ void __launch_bounds__(1024) scan_counts(const Exchange* at, i32 batch, i32 tile) {
-  const Exchange& x = *at;
+__global__ void __launch_bounds__(1024) scan_counts(const __grid_constant__ Exchange x, i32 batch, i32 tile) {
   __shared__ i64 warp_sum[kWarp];
   __shared__ i64 before_all;
   const i64 tiles = (bags_of(x, batch) + tile - 1) / tile;
@@ -191,10 +199,9 @@ __device__ inline i64 start_of(const Exchange& x, int owner) {
 // Dynamic shared memory: [PE] i64, [PE][tile] ints.
 template <class Id>
 __global__ void __launch_bounds__(256, 3)
-    place_ids(const Exchange* at, const Id* ids, i64 id_count, const i64* offsets, i32 batch) {
-  const Exchange& x = *at;
+    place_ids(const __grid_constant__ Exchange x, const Id* ids, i64 id_count, const i64* offsets, i32 batch) {
   PM_DYNAMIC_SHARED(i64, starts);
-  const int PEs = int(x.peers->count), tile = int(blockDim.x) / kLanes;
+  const int PEs = x.PEs, tile = int(blockDim.x) / kLanes;
   i32* cursor = reinterpret_cast<i32*>(starts + PEs);
   const int mine = int(threadIdx.x) / kLanes, lane = int(threadIdx.x) % kLanes;
   const u32 group = group_mask<kLanes>();
@@ -247,10 +254,9 @@ __device__ inline Span piece_of(i64 bytes, int piece, int pieces) {
 
 // A block for each (PE, piece): offsets and ids into the memory of that PE. Ids that do not fit stay here.
 template <class Id>
-__global__ void __launch_bounds__(256, 3) push_ids(const Exchange* at, i32 batch) {
-  const Exchange& x = *at;
+__global__ void __launch_bounds__(256, 3) push_ids(const __grid_constant__ Exchange x, i32 batch) {
   const Peers& peers = *x.peers;
-  const int PEs = int(peers.count), me = int(peers.me);
+  const int PEs = x.PEs, me = x.me;
   const int owner = (me + 1 + int(blockIdx.x) % PEs) % PEs, piece = int(blockIdx.x) / PEs;
   const u64 call = x.progress->call;
   u64* flags = x.ids_here + i64(me) * 2 * x.pieces + piece;
@@ -267,63 +273,43 @@ __global__ void __launch_bounds__(256, 3) push_ids(const Exchange* at, i32 batch
                    owner);
 }
 
-// Sums of N columns from `column` of the rows of a bag.
-template <class Row, class Id, int N>
-__device__ inline void pool(const Table& table, const Id* ids, i32 begin, i32 end, int column, float (&sum)[N],
-                            Status* status) {
-  constexpr int kFlight = 4, kBytes = N * int(sizeof(Row));
-  for (int n = 0; n < N; ++n) sum[n] = 0;
-  for (i32 j = begin; j < end; j += kFlight) {
-    Words<kBytes> got[kFlight];
-#pragma unroll
-    for (int k = 0; k < kFlight; ++k) {
-      got[k] = Words<kBytes>{};
-      if (j + k >= end) continue;
-      const i64 row = i64(ids[j + k]);
-      if (u64(row) < u64(table.row_count))
-        got[k] = words_of(load_once<kBytes>(table.rows + row * table.row_bytes + i64(column) * i64(sizeof(Row))));
-      else if (column == 0)
-        atomicAdd(&status->foreign, u64(1));
-    }
-#pragma unroll
-    for (int k = 0; k < kFlight; ++k)
-#pragma unroll
-      for (int n = 0; n < N; ++n) sum[n] += element<Row>(got[k], n);
-  }
-}
+struct Part {  // of one PE's bags: what a block makes; in shared memory, not in registers, which the rows need
+  i32 asker, first, count;
+  u64 call;
+  float* landed;  // in the memory of that PE, as an address in the own region
+  float* staged;
+  float* to;      // where the bags are summed: staged, or landed as this process sees it
+  u64* flag;
+};
 
-template <int N>
-__device__ inline void store_sums(float* to, const float (&sum)[N]) {
-  if constexpr (N % 4 == 0) {
-    for (int n = 0; n < N; n += 4) {
-#if PM_GPU
-      *reinterpret_cast<float4*>(to + n) = float4{sum[n], sum[n + 1], sum[n + 2], sum[n + 3]};
-#else
-      for (int i = 0; i < 4; ++i) to[n + i] = sum[n + i];
-#endif
-    }
-  } else {
-    for (int n = 0; n < N; ++n) to[n] = sum[n];
-  }
-}
-
-// One block: the partial bags [first, first + count) of PE `asker`, [count][D] from `to` on. Neighbouring lanes take
-// neighbouring columns of a row; a group of lanes takes a bag.
-template <class Row, class Id, int N>
-__device__ inline void pool_part(const Exchange& x, int asker, i32 first, i32 count, i32 batch, float* to) {
-  const i32* offsets = x.landed_offsets + asker * x.words + kHead;
-  const Id* ids = reinterpret_cast<const Id*>(x.landed_ids) + asker * x.capacity;
-  const bool whole = offsets[bags_of(x, batch)] <= x.capacity;  // else the ids stayed where they were
-  int lanes = 1;
-  while (lanes < kWarp && lanes * N < x.dim) lanes *= 2;
-  const int lane = int(threadIdx.x) % lanes;
-  for (i32 bag = int(threadIdx.x) / lanes; bag < count; bag += int(blockDim.x) / lanes) {
-    const Table& table = x.tables[u32(first + bag) / u32(batch)];
-    const i32 begin = whole ? offsets[first + bag] : 0, end = whole ? offsets[first + bag + 1] : 0;
-    for (int column = lane * N; column < x.dim; column += lanes * N) {
-      float sum[N];
-      pool<Row, Id, N>(table, ids, begin, end, column, sum, x.status);
-      store_sums<N>(to + i64(bag) * x.dim + column, sum);
+// One block: the partial bags of a part, [count][D] from part.to on. A group of lanes takes bags that follow each other,
+// table by table, and rows of more columns than it holds piece by piece.
+template <class Row, class Id, int LANES, int CHUNKS, int WIDTH, int DEPTH>
+__device__ inline void pool_part(const Exchange& x, const Part& part, i32 batch) {
+  constexpr int kColumns = LANES * CHUNKS * WIDTH / int(sizeof(Row));
+  PM_DYNAMIC_SHARED(u8, shared);
+  Run<Id, i32> run{};
+  run.ids = reinterpret_cast<const Id*>(x.landed_ids) + part.asker * x.capacity;
+  run.id_count = x.landed_offsets[part.asker * x.words + kHead + bags_of(x, batch)];
+  if (run.id_count > x.capacity) run.id_count = 0;  // they stayed where they were
+  run.stride = x.dim;
+  run.faults = &x.status->foreign;
+  const i32 each = (part.count * LANES + i32(blockDim.x) - 1) / i32(blockDim.x);
+#pragma unroll 1
+  for (i32 bag = i32(threadIdx.x) / LANES * each;; bag += run.bags) {
+    const i32 left = min((i32(threadIdx.x) / LANES + 1) * each, part.count) - bag;
+    if (left <= 0) break;
+    const i32 table = i32(u32(part.first + bag) / u32(batch));
+    run.mine = x.landed_offsets + part.asker * x.words + kHead + part.first + bag;
+    run.bags = min(left, (table + 1) * batch - (part.first + bag));
+#pragma unroll 1
+    for (int column = 0; column < x.dim; column += kColumns) {
+      Piece piece{x.tables[table], table, 0, column == 0, 0};
+      piece.table.rows += column * i64(sizeof(Row));
+      piece.table.dim = min(kColumns, x.dim - column);
+      float* mine = part.to + i64(bag) * x.dim + column + int(threadIdx.x) % LANES * (WIDTH / int(sizeof(Row)));
+      pool<Row, LANES, CHUNKS, WIDTH, DEPTH, kPlain, false, true>(shared, x.shared_before, piece, run, mine,
+                                                                  x.dim % 4 == 0, false);
     }
   }
 }
@@ -346,31 +332,42 @@ __device__ inline bool wait_block(const Exchange& x, u64* flags, i32 count, i32 
 
 enum Stage : int { kGather = 1, kPush = 2, kAdd = 4 };
 
-// A part of one PE's bags: pooled from what that PE asked for, and brought into its memory.
-template <class Row, class Id, int N, int Stages>
-__device__ inline void make_part(const Exchange& x, int asker, i32 part, i32 batch, u64 call) {
-  const Peers& peers = *x.peers;
-  const i32 first = part * x.part_bags, count = min(x.part_bags, i32(bags_of(x, batch)) - first);
-  const i64 zone = i64(x.table_count) * x.max_batch * x.dim, place = i64(first) * x.dim;
-  float* landed = x.landed_bags + peers.me * zone + place;
-  u64* flag = x.bags_here + peers.me * x.parts + part;
-  float* straight = (Stages & kPush) != 0 && !x.stage_all ? mapped(peers, landed, asker) : nullptr;
-  float* staged = x.staged_bags + asker * zone + place;
+template <int Stages>
+__device__ inline Part part_of(const Exchange& x, int asker, i32 number, i32 batch, u64 call) {
+  const i64 zone = i64(x.table_count) * x.max_batch * x.dim;
+  Part part;
+  part.asker = asker;
+  part.first = number * x.part_bags;
+  part.count = min(x.part_bags, i32(bags_of(x, batch)) - part.first);
+  part.call = call;
+  part.landed = x.landed_bags + x.me * zone + i64(part.first) * x.dim;
+  part.staged = x.staged_bags + asker * zone + i64(part.first) * x.dim;
+  part.flag = x.bags_here + i64(x.me) * x.parts + number;
+  float* straight = (Stages & kPush) != 0 && !x.stage_all ? mapped(*x.peers, part.landed, asker) : nullptr;
+  part.to = straight != nullptr ? straight : part.staged;
+  return part;
+}
+
+// A part is pooled from what its PE asked for, and brought into the memory of that PE.
+template <class Row, class Id, int LANES, int CHUNKS, int WIDTH, int DEPTH, int Stages>
+__device__ inline void make_part(const Exchange& x, const Part& part, i32 batch) {
   if constexpr ((Stages & kGather) != 0) {
-    if (!wait_block(x, x.ids_here + i64(asker) * 2 * x.pieces, 2 * x.pieces, 1, call, 2 * x.pieces, asker, kNoIds))
+    const int asker = part.asker;
+    if (!wait_block(x, x.ids_here + i64(asker) * 2 * x.pieces, 2 * x.pieces, 1, part.call, 2 * x.pieces, asker, kNoIds))
       return;
     if (x.landed_offsets[asker * x.words] != batch) {
       if (threadIdx.x == 0) atomicCAS(&x.status->lost, u64(0), kOtherBatch + u64(1 + asker));
       return;
     }
-    pool_part<Row, Id, N>(x, asker, first, count, batch, straight != nullptr ? straight : staged);
+    pool_part<Row, Id, LANES, CHUNKS, WIDTH, DEPTH>(x, part, batch);
   }
   if constexpr ((Stages & kPush) != 0) {
-    if (straight == nullptr || (Stages & kGather) == 0) {
-      put_signal_block(peers, landed, staged, i64(count) * x.dim * 4, flag, call, asker);
+    if (part.to == part.staged || (Stages & kGather) == 0) {
+      put_signal_block(*x.peers, part.landed, part.staged, i64(part.count) * x.dim * 4, part.flag, part.call,
+                       part.asker);
     } else {
       __syncthreads();
-      if (threadIdx.x == 0) signal(peers, flag, call, asker);
+      if (threadIdx.x == 0) signal(*x.peers, part.flag, part.call, part.asker);
     }
   }
 }
@@ -378,7 +375,7 @@ __device__ inline void make_part(const Exchange& x, int asker, i32 part, i32 bat
 // V columns at a time of the bags of a part: the partial bags of all PEs, in their order.
 template <int V>
 __device__ inline void add_up(const Exchange& x, i32 first, i32 count, i32 batch, float* out) {
-  const int PEs = int(x.peers->count);
+  const int PEs = x.PEs;
   const i64 zone = i64(x.table_count) * x.max_batch * x.dim;
   const u32 each = u32(x.dim) / V;  // accesses of a bag
   for (u32 i = threadIdx.x; i < u32(count) * each; i += blockDim.x) {
@@ -399,28 +396,33 @@ __device__ inline void add_up(const Exchange& x, i32 first, i32 count, i32 batch
 
 // Of the stages that the PE's kernel has: the parts of all PEs are made, its own parts are added up into
 // out [B, T, D]. Any number of blocks. In a fused launch the sum of a part follows `lag` parts behind its making.
-template <class Row, class Id, int N, int Stages>
-__global__ void __launch_bounds__(256, 3) bags(const Exchange* at, i32 batch, float* out) {
-  const Exchange& x = *at;
+template <class Row, class Id, int LANES, int CHUNKS, int WIDTH, int DEPTH, int Stages>
+__global__ void __launch_bounds__(256, kBlocks) bags(const __grid_constant__ Exchange x, i32 batch, float* out) {
   __shared__ u32 ticket;
+  __shared__ Part making;
   constexpr bool kMakes = (Stages & (kGather | kPush)) != 0, kSums = (Stages & kAdd) != 0;
   constexpr int kCounter = (Stages & kGather) != 0 ? 0 : (Stages & kPush) != 0 ? 1 : 2;
-  const int PEs = int(x.peers->count), me = int(x.peers->me);
+  const int PEs = x.PEs, me = x.me;
   const i32 bags = i32(bags_of(x, batch)), parts = (bags + x.part_bags - 1) / x.part_bags;
   const int lag = kMakes && kSums ? x.lag : 0, width = (kMakes ? PEs : 0) + (kSums ? 1 : 0);
-  const u64 call = x.progress->call;
   for (;;) {
     __syncthreads();
-    if (threadIdx.x == 0) ticket = u32(atomicAdd(&x.progress->tickets[kCounter], u64(1)));
+    if (threadIdx.x == 0) {
+      ticket = u32(atomicAdd(&x.progress->tickets[kCounter], u64(1)));
+      if constexpr (kMakes)
+        making = part_of<Stages>(x, (me + 1 + i32(ticket % u32(width))) % PEs, i32(ticket / u32(width)), batch,
+                                 x.progress->call);
+    }
     __syncthreads();
     const i32 round = i32(ticket / u32(width)), turn = i32(ticket % u32(width));
     if (round >= parts + lag) return;
     if (kMakes && turn < PEs) {
-      if (round < parts) make_part<Row, Id, N, Stages>(x, (me + 1 + turn) % PEs, round, batch, call);
+      if (round < parts) make_part<Row, Id, LANES, CHUNKS, WIDTH, DEPTH, Stages>(x, making, batch);
       continue;
     }
     const i32 part = round - lag;
     if (!kSums || part < 0) continue;
+    const u64 call = x.progress->call;
     if (!wait_block(x, x.bags_here + part, PEs, x.parts, call, 1, 0, kNoBags)) continue;
     const i32 first = part * x.part_bags, count = min(x.part_bags, bags - first);
     if (x.dim % 4 == 0)

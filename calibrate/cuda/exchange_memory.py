@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,6 +14,7 @@ from perfmodel.errors import BadInputError
 
 METHODS = ("three", "fused")
 ID_TYPES = {"int32": "int", "int64": "long long"}
+ID_BYTES = {"int32": 4, "int64": 8}
 
 PART_BYTES = {"three": 256 * 1024, "fused": 8 * 1024}
 """Bytes of one put of partial bags, about."""
@@ -29,13 +31,20 @@ _PLACES = (
     *("peers", "tables", "splits", "status", "progress", "tile_sums", "totals", "ids_here", "bags_here"),
     *("landed_offsets", "landed_ids", "landed_bags", "staged_offsets", "staged_ids", "staged_bags"),
 )
-_NUMBERS = ("table_count", "dim", "max_batch", "part_bags", "parts", "pieces", "lag", "stage_all")
-EXCHANGE = np.dtype(
-    [(name, np.uint64) for name in _PLACES]
-    + [(name, np.int64) for name in ("capacity", "words", "patience_ns")]
-    + [(name, np.int32) for name in _NUMBERS]
+_NUMBERS = (
+    *("me", "PEs", "table_count", "dim", "max_batch", "part_bags", "parts", "pieces", "lag", "stage_all"),
+    *("shared_before", "padding"),
 )
-"""``pm::Exchange``."""
+
+
+class Exchange(ctypes.Structure):
+    """``pm::Exchange`` of kernels/exchange.cu, which its kernels take by value."""
+
+    _fields_ = (
+        *((name, ctypes.c_uint64) for name in _PLACES),
+        *((name, ctypes.c_int64) for name in ("capacity", "words", "patience_ns")),
+        *((name, ctypes.c_int32) for name in _NUMBERS),
+    )
 
 
 @dataclass(frozen=True)
@@ -110,13 +119,15 @@ class Launches:
     """How the kernels are launched.
 
     threads  of a block;  scan_threads  of a block of scan_counts;  pieces  puts of ids to one rank
-    blocks   that pool
+    blocks   that pool;  shared_before, shared_bytes  of such a block: of the rows' stream, of all
     """
 
     threads: int
     scan_threads: int
     pieces: int
     blocks: int
+    shared_before: int
+    shared_bytes: int
 
     @property
     def tile(self) -> int:
@@ -155,7 +166,7 @@ class ExchangeMemory:
         self.region: Region = world.allocate(int(begins[-1]))
         base = self.region.memory.data_ptr()
         self.offsets = torch.zeros(sizes.bags + 1, dtype=torch.int64, device=device)
-        self.status = torch.zeros(6, dtype=torch.int64, device=device)
+        self.status = torch.zeros(7, dtype=torch.int64, device=device)
         self.reset_status()
         splits = np.stack([sizes.rows, block_rows(sizes.rows, ranks)], axis=1).astype(np.int64)
         self._kept = {
@@ -167,13 +178,14 @@ class ExchangeMemory:
             "tile_sums": torch.zeros(ranks * tiles, dtype=torch.int32, device=device),
             "totals": torch.zeros(ranks, dtype=torch.int64, device=device),
         }
-        made = np.zeros(1, EXCHANGE)
-        for name, tensor in self._kept.items():
-            made[name] = tensor.data_ptr()
-        for name, begin in zip(lengths, begins, strict=False):
-            made[name] = base + int(begin)
-        made["capacity"], made["words"], made["patience_ns"] = sizes.capacity, _words(sizes), patience_s * 1e9
-        numbers = {
+        numbers = {name: tensor.data_ptr() for name, tensor in self._kept.items()}
+        numbers |= {name: base + int(begin) for name, begin in zip(lengths, begins, strict=False)}
+        numbers |= {
+            "capacity": sizes.capacity,
+            "words": _words(sizes),
+            "patience_ns": int(patience_s * 1e9),
+            "me": world.rank,
+            "PEs": ranks,
             "table_count": len(sizes.rows),
             "dim": sizes.dim,
             "max_batch": sizes.batch,
@@ -182,15 +194,14 @@ class ExchangeMemory:
             "pieces": launches.pieces,
             "lag": lag,
             "stage_all": int(stage_all),
+            "shared_before": launches.shared_before,
         }
-        for name, value in numbers.items():
-            made[name] = value
-        self.exchange = torch.from_numpy(made.view(np.uint8).copy()).to(device)
+        self.exchange = Exchange(**numbers)
 
     def reset_status(self) -> None:
         """Nothing went wrong yet."""
         self.status.zero_()
-        self.status[1] = -1
+        self.status[1] = self.status[6] = -1
 
 
 def _words(sizes: Sizes) -> int:
@@ -199,7 +210,7 @@ def _words(sizes: Sizes) -> int:
 
 def _lengths(sizes: Sizes, ranks: int, pieces: int, staged: bool) -> dict[str, int]:
     """Bytes of each part of a rank's symmetric region."""
-    id_bytes = 4 if sizes.id_type == "int32" else 8
+    id_bytes = ID_BYTES[sizes.id_type]
     bags = 4 * ranks * sizes.bags * sizes.dim
     return {
         "ids_here": 8 * ranks * 2 * pieces,

@@ -17,7 +17,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from calibrate.cuda.device_tables import ROW_TYPES, DeviceTables, make_tables
-from calibrate.cuda.exchange_memory import ID_TYPES, ExchangeMemory, Launches, Sizes, block_rows
+from calibrate.cuda.exchange_memory import ID_BYTES, ID_TYPES, ExchangeMemory, Launches, Sizes, block_rows
+from calibrate.cuda.gather_layout import RowAccess, access_width, shape_of
+from calibrate.cuda.gather_pool import ELEMENT_BYTES, GatherOptions
+from calibrate.cuda.gather_variants import ASSUMED
 from calibrate.cuda.kernel import Kernel
 from calibrate.cuda.launch import blocks_at_once, is_built, launch, prebuild
 from calibrate.cuda.symmetric_worlds import SymmetricWorld
@@ -38,20 +41,26 @@ _REASON = 2**32
 
 
 def kernels(
-    dtype: str, id_type: str, *, wide: bool, method: str = "fused", source: str = SOURCE
+    dtype: str, id_type: str, access: RowAccess, *, method: str = "fused", source: str = SOURCE
 ) -> dict[str, Kernel]:
-    """The kernels of an exchange, by what they do. wide: rows are read 16 bytes at a time."""
+    """The kernels of an exchange, by what they do. access: how rows are read (``row_access``)."""
     row, number = ROW_TYPES[dtype], ID_TYPES[id_type]
-    columns = (4 if dtype == "fp32" else 8) if wide else 1
+    access = ASSUMED.access(access)
+    sizes = f"{access.lanes}, {access.chunks}, {access.width}, {access.depth}"
     names = {kernel: f"{kernel}<{number}>" for kernel in ("count_ids", "place_ids", "push_ids")}
     names["scan_counts"] = "scan_counts"
     stages = [POOL | PUSH | SUM] if method == "fused" else [POOL, PUSH, SUM]
     for stage in stages:
         many = stage & POOL  # who only moves bags does not look at rows or ids
         names[f"bags{stage}"] = (
-            f"bags<{row}, {number}, {columns}, {stage}>" if many else f"bags<float, int, 1, {stage}>"
+            f"bags<{row}, {number}, {sizes}, {stage}>" if many else f"bags<float, int, 1, 1, 16, 4, {stage}>"
         )
     return {does: Kernel(source, f"pm::{name}") for does, name in names.items()}
+
+
+def row_access(dim: int, dtype: str, width: int) -> RowAccess:
+    """How rows of ``dim`` columns are read in accesses of ``width`` bytes; wider rows piece by piece."""
+    return shape_of(dim * ELEMENT_BYTES[dtype], width, ELEMENT_BYTES[dtype])[0]
 
 
 class RowWiseExchange:
@@ -87,16 +96,17 @@ class RowWiseExchange:
             raise BadInputError(f"a rank on a CPU cannot wait {patience_s:g} s for another one.", _PATIENCE)
         self._world, self._sizes = world, sizes
         self._tables = _tables(held, sizes, world)
-        wide = _wide(self._tables)
+        dtype = self._tables.dtype
+        access = row_access(sizes.dim, dtype, _width(self._tables))
         source = SOURCE_NVSHMEM if world.nvshmem else SOURCE
-        self._kernels = kernels(
-            self._tables.dtype, sizes.id_type, wide=wide, method=sizes.method, source=source
-        )
+        self._kernels = kernels(dtype, sizes.id_type, access, method=sizes.method, source=source)
         _build(list(self._kernels.values()), world)
         gpu = world.device.type == "cuda"
         threads = 256 if gpu else 64
-        blocks = blocks or blocks_at_once(self._bags_kernels()[0], world.device, threads)
-        self._launches = Launches(threads, 1024 if gpu else 64, 16 if gpu else 3, blocks)
+        options = GatherOptions(id_bytes=ID_BYTES[sizes.id_type])
+        shared = options.shared_bytes(ASSUMED.access(access), dtype, threads, long=False)
+        blocks = blocks or blocks_at_once(self._bags_kernels()[0], world.device, threads, shared[1])
+        self._launches = Launches(threads, 1024 if gpu else 64, 16 if gpu else 3, blocks, *shared)
         self._memory = ExchangeMemory(world, sizes, self._tables, self._launches, patience_s, stage_all)
         self._broken = ""
         world.agree(f"{sizes} {self._tables.dtype} {stage_all} {self._launches.pieces}")
@@ -128,7 +138,8 @@ class RowWiseExchange:
         self._push(ids, batch)
         for kernel in self._bags_kernels():
             arguments = [memory.exchange, ctypes.c_int32(batch), out]
-            launch(kernel, device, self._launches.blocks, self._launches.threads, arguments)
+            launches = self._launches
+            launch(kernel, device, launches.blocks, launches.threads, arguments, launches.shared_bytes)
         if check:
             self.raise_faults()
         return out
@@ -141,7 +152,7 @@ class RowWiseExchange:
         """
         memory, world = self._memory, self._world
         status = memory.status.tolist()
-        count, first, overflow, owner, lost, foreign = status
+        count, first, overflow, owner, lost, foreign, _ = status
         memory.reset_status()
         if lost:
             self._lost(*divmod(lost, _REASON))
@@ -272,10 +283,7 @@ def _tables(held: Sequence[Any], sizes: Sizes, world: SymmetricWorld) -> DeviceT
     return tables
 
 
-def _wide(tables: DeviceTables) -> bool:
-    """Whether rows can be read 16 bytes at a time."""
-    width = 4 if tables.dtype == "fp32" else 2
-    return all(
-        rows.data_ptr() % 16 == 0 and row_bytes % 16 == 0 and dim * width % 16 == 0
-        for rows, row_bytes, dim in zip(tables.rows, tables.row_bytes, tables.dims, strict=True)
-    )
+def _width(tables: DeviceTables) -> int:
+    """Bytes of the widest access that rows of all tables can be read in."""
+    row = tables.dims[0] * ELEMENT_BYTES[tables.dtype]
+    return access_width(row, *(rows.data_ptr() for rows in tables.rows), *tables.row_bytes)

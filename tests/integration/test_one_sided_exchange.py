@@ -20,7 +20,7 @@ pytest.importorskip("torch")
 import torch
 
 from calibrate.cuda import launch, nvshmem_build
-from calibrate.cuda.row_wise_exchange import kernels
+from calibrate.cuda.row_wise_exchange import kernels, row_access
 from perfmodel.errors import NoHardwareError
 
 PROGRAM = Path(__file__).with_name("one_sided_ranks.py")
@@ -43,8 +43,8 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PERFMODEL_HOME", str(tmp_path_factory.mktemp("home")))
         for method in ("fused", "three"):
-            for dtype, wide in (("fp32", True), ("fp16", False)):
-                variant = kernels(dtype, "int64", wide=wide, method=method)
+            for dtype, width in (("fp32", 16), ("fp16", 8)):  # 12 columns
+                variant = kernels(dtype, "int64", row_access(12, dtype, width), method=method)
                 launch.prebuild(list(variant.values()), torch.device("cpu"))
         yield
         answers.cache_clear()

@@ -21,7 +21,7 @@ import torch
 
 from calibrate.cuda import launch
 from calibrate.cuda.exchange_memory import METHODS
-from calibrate.cuda.row_wise_exchange import kernels
+from calibrate.cuda.row_wise_exchange import kernels, row_access
 
 PROGRAM = Path(__file__).with_name("torchrec_ranks.py")
 NAMES = [
@@ -38,8 +38,8 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PERFMODEL_HOME", str(tmp_path_factory.mktemp("home")))
         for method in METHODS:
-            for dtype, wide in (("fp32", True), ("fp16", False)):  # 12 columns
-                made = kernels(dtype, "int64", wide=wide, method=method)
+            for dtype, width in (("fp32", 16), ("fp16", 8)):  # 12 columns
+                made = kernels(dtype, "int64", row_access(12, dtype, width), method=method)
                 launch.prebuild(list(made.values()), torch.device("cpu"))
         yield
         answers.cache_clear()

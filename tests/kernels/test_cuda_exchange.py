@@ -16,31 +16,51 @@ from oracles.kernels import exchange as reference  # noqa: E402
 from oracles.thread_world import ThreadWorld, threads_of  # noqa: E402
 
 from calibrate.cuda import launch as launching  # noqa: E402
-from calibrate.cuda.exchange_memory import EXCHANGE, Sizes, block_rows  # noqa: E402
-from calibrate.cuda.row_wise_exchange import RowWiseExchange, kernels  # noqa: E402
+from calibrate.cuda.exchange_memory import ID_TYPES, METHODS, Sizes, block_rows  # noqa: E402
+from calibrate.cuda.gather_layout import access_width  # noqa: E402
+from calibrate.cuda.gather_pool import ELEMENT_BYTES  # noqa: E402
+from calibrate.cuda.kernel import Kernel  # noqa: E402
+from calibrate.cuda.row_wise_exchange import RowWiseExchange, kernels, row_access  # noqa: E402
 from perfmodel.errors import BadInputError  # noqa: E402
 
 CPU = torch.device("cpu")
 TYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 POISON = 0xA5
-VARIANTS = [
-    kernels(dtype, id_type, wide=wide, method=method)
-    for method in ("fused", "three")
-    for dtype, id_type, wide in (
-        *(("fp32", id_type, wide) for id_type in ("int32", "int64") for wide in (False, True)),
-        *(("fp16", "int64", wide) for wide in (False, True)),
-        ("bf16", "int32", True),
-    )
-]
 Batch = tuple[Any, Any]
+
+CASES = [  # ranks, rows of each table, D, batch, most ids a bag, type of rows and ids
+    (1, (50,), 4, 3, 5, "fp32", "int64"),
+    (2, (101, 7, 50), 12, 7, 8, "fp32", "int64"),
+    (3, (40, 41), 33, 5, 3, "fp32", "int32"),
+    (4, (3, 1, 200), 8, 9, 20, "fp32", "int32"),  # ranks that hold no row of a table
+    (4, (30, 30), 64, 6, 4, "fp16", "int64"),
+    (3, (30, 29), 7, 6, 40, "fp16", "int64"),
+    (2, (30, 29), 16, 1, 9, "bf16", "int32"),
+    (5, (1,), 1, 1, 3, "fp32", "int64"),
+    (2, (9, 9), 136, 4, 0, "fp32", "int64"),  # bags of nothing; two accesses of a lane to a row
+    (3, (20, 11, 7), 300, 3, 6, "fp32", "int64"),  # rows in two pieces
+    (2, (20, 11, 7), 6, 5, 6, "fp16", "int32"),  # accesses of 4 bytes
+]
+
+
+def variants() -> list[Kernel]:
+    """Kernels of every case, and those of the other tests: 4 columns of fp32."""
+    of_cases = {(dtype, kind, dim) for _, _, dim, _, _, dtype, kind in CASES}
+    more = {("fp32", kind, dim) for kind in ID_TYPES for dim in (4, 12)}
+    made = set[Kernel]()
+    for dtype, kind, dim in of_cases | more:
+        element = ELEMENT_BYTES[dtype]
+        access = row_access(dim, dtype, access_width(dim * element))
+        for method in METHODS:
+            made |= set(kernels(dtype, kind, access, method=method).values())
+    return sorted(made)
 
 
 @pytest.fixture(scope="module", autouse=True)
 def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PERFMODEL_HOME", str(tmp_path_factory.mktemp("home")))
-        every = sorted({kernel for variant in VARIANTS for kernel in variant.values()})
-        launching.prebuild(every, CPU, checked=True)
+        launching.prebuild(variants(), CPU, checked=True)
         yield
 
 
@@ -109,7 +129,7 @@ def want(whole: Sequence[Any], asked: Sequence[Batch], ranks: int) -> list[Any]:
 def symmetric(exchange: RowWiseExchange, name: str) -> Any:
     """The exchange's symmetric memory from one of its parts on, bytes."""
     memory = exchange._memory
-    at = int(memory.exchange.numpy().view(EXCHANGE)[name][0])
+    at = int(getattr(memory.exchange, name))
     return memory.region.memory[at - memory.region.memory.data_ptr() :]
 
 
@@ -124,19 +144,6 @@ def allowed(asked: Sequence[Batch], ranks: int) -> float:
     return (longest + ranks) ** 1.5 * 2.0**-22 + 1e-30
 
 
-CASES = [  # ranks, rows of each table, D, batch, most ids a bag, type of rows and ids
-    (1, (50,), 4, 3, 5, "fp32", "int64"),
-    (2, (101, 7, 50), 12, 7, 8, "fp32", "int64"),
-    (3, (40, 41), 33, 5, 3, "fp32", "int32"),
-    (4, (3, 1, 200), 8, 9, 20, "fp32", "int32"),  # ranks that hold no row of a table
-    (4, (30, 30), 64, 6, 4, "fp16", "int64"),
-    (3, (30, 29), 7, 6, 40, "fp16", "int64"),
-    (2, (30, 29), 16, 1, 9, "bf16", "int32"),
-    (5, (1,), 1, 1, 3, "fp32", "int64"),
-    (2, (9, 9), 136, 4, 0, "fp32", "int64"),  # bags of nothing; columns beyond one pass of a warp
-]
-
-
 @pytest.mark.parametrize("stage_all", [False, True], ids=["mapped", "staged"])
 @pytest.mark.parametrize("method", ["fused", "three"])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(str(x).replace(" ", "") for x in case))
@@ -147,7 +154,7 @@ def test_bags_equal_the_reference(case: Any, method: str, stage_all: bool, rng: 
         rows, dim, batch, len(rows) * batch * max(most, 1), id_type=kind, method=method, part_bags=4
     )
     calls = [batches(rng, rows, max(batch - call, 1), most, kind, ranks) for call in range(3)]
-    launching.cpu_order(VARIANTS[0]["count_ids"], int(rng.integers(0, 100)))
+    launching.cpu_order(variants()[0], int(rng.integers(0, 100)))
 
     def work(world: ThreadWorld) -> list[Any]:
         exchange = RowWiseExchange(world, part(whole, world.rank, ranks), sizes, stage_all=stage_all)
@@ -184,12 +191,12 @@ def test_what_is_pushed_is_what_the_reference_pushes(
     def work(world: ThreadWorld) -> Any:
         exchange = RowWiseExchange(world, part(whole, world.rank, ranks), sizes)
         exchange.run(*asked[world.rank])
-        made = exchange._memory.exchange.numpy().view(EXCHANGE)[0]
-        words, bags = int(made["words"]), len(rows) * batch
+        made = exchange._memory.exchange
+        words, bags = int(made.words), len(rows) * batch
         heads = symmetric(exchange, "landed_offsets").numpy()[: 4 * ranks * words].view(np.int32)
         offsets = heads.reshape(ranks, words)[:, 4 : 5 + bags]
         ids = symmetric(exchange, "landed_ids").numpy()[
-            : ranks * int(made["capacity"]) * np.dtype(kind).itemsize
+            : ranks * int(made.capacity) * np.dtype(kind).itemsize
         ]
         landed = ids.view(kind).reshape(ranks, -1)
         return [(offsets[asker], landed[asker, : offsets[asker, -1]]) for asker in range(ranks)]
@@ -234,10 +241,8 @@ def test_blocks_that_run_side_by_side(stage_all: bool, rng: np.random.Generator)
             torch.cumsum(lengths, 0, out=memory.offsets[1:])
             exchange._push(ids, batch)
             arguments = [memory.exchange, ctypes.c_int32(batch), out]
-            threads = [
-                threading.Thread(target=launching.launch, args=(bags, CPU, 2, 64, arguments))
-                for _ in range(3)
-            ]
+            given = bags, CPU, 2, 64, arguments, exchange._launches.shared_bytes
+            threads = [threading.Thread(target=launching.launch, args=given) for _ in range(3)]
             for thread in threads:
                 thread.start()
             for thread in threads:
@@ -266,6 +271,17 @@ def test_ids_out_of_range_add_nothing_and_are_reported(method: str) -> None:
         return out[0, :, 0].tolist(), exchange.run(good, lengths)[0, :, 0].tolist()
 
     assert on_ranks(2, work) == [([2, 1], [3, 3])] * 2
+
+
+def test_ids_that_are_no_rows_of_the_rank_that_gets_them_are_reported() -> None:
+    """Another rank that splits its tables otherwise: here a rank itself believes in 20 rows, and holds 10."""
+    (world,) = threads_of(1, CPU)
+    exchange = RowWiseExchange(world, [torch.ones(10, 4)], Sizes((10,), 4, 2, 20))
+    exchange._memory._kept["splits"].fill_(20)
+    out = torch.full((2, 1, 4), torch.nan)
+    with pytest.raises(BadInputError, match=r"2 ids that rank 0 received are no rows here"):
+        exchange.run(torch.tensor([3, 10, 9, 19]), torch.tensor([2, 2]), out)
+    assert out[:, 0, 0].tolist() == [1, 1]
 
 
 def test_ids_beyond_a_landing_zone_are_reported_and_stay_where_they_are() -> None:

@@ -12,7 +12,7 @@ from calibrate.cuda import nvshmem_build
 from calibrate.cuda.exchange_memory import ID_TYPES, METHODS
 from calibrate.cuda.gpu_build import compile_cubin
 from calibrate.cuda.kernel import Kernel
-from calibrate.cuda.row_wise_exchange import SOURCE_NVSHMEM, kernels
+from calibrate.cuda.row_wise_exchange import SOURCE_NVSHMEM, kernels, row_access
 from perfmodel.errors import NoHardwareError
 
 
@@ -21,9 +21,9 @@ def all_kernels() -> list[Kernel]:
         kernel
         for dtype in ("fp32", "fp16", "bf16")
         for id_type in ID_TYPES
-        for wide in (False, True)
+        for dim, width in ((32, 16), (128, 16), (300, 4))
         for method in METHODS
-        for kernel in kernels(dtype, id_type, wide=wide, method=method).values()
+        for kernel in kernels(dtype, id_type, row_access(dim, dtype, width), method=method).values()
     }
     return sorted(made)
 
@@ -32,8 +32,8 @@ def all_kernels() -> list[Kernel]:
 def test_it_compiles_for_a_gpu(architecture: str) -> None:
     """Three blocks of 256 threads on an SM: 80 registers at most, none spilled."""
     few = [
-        *kernels("fp32", "int32", wide=True, method="fused").values(),
-        *kernels("fp16", "int64", wide=True, method="three").values(),
+        *kernels("fp32", "int32", row_access(64, "fp32", 16), method="fused").values(),
+        *kernels("fp16", "int64", row_access(64, "fp16", 16), method="three").values(),
     ]
     cubin = compile_cubin(all_kernels() if architecture == "sm_90" else sorted(set(few)), architecture)
     for name, usage in cubin.usage.items():
@@ -46,13 +46,15 @@ def test_it_is_built_with_nvshmem(architecture: str) -> None:
         nvshmem_build.find_wheels()
     except NoHardwareError as error:
         pytest.skip(f"NOT BUILT with NVSHMEM: {error}")
-    one = kernels("fp32", "int64", wide=True, source=SOURCE_NVSHMEM)
+    one = kernels("fp32", "int64", row_access(128, "fp32", 16), source=SOURCE_NVSHMEM)
     cubin = nvshmem_build.build(list(one.values()), architecture)
     assert cubin.code[:4] == b"\x7fELF"
     assert all(cubin.symbols[kernel.name].encode() in cubin.code for kernel in one.values())
     for name in ("device_state", "ibgda_device_state", "device_lib_version"):  # for nvshmemx_culibrary_init
         assert f"\0nvshmemi_{name}_d\0".encode() in cubin.code
-    assert all(usage.spilled_bytes == 0 and usage.registers <= 80 for usage in cubin.usage.values())
+    registers, spilled = (128, 8) if architecture == "sm_80" else (80, 0)  # an A100's blocks are two there
+    for name, usage in cubin.usage.items():
+        assert usage.spilled_bytes <= spilled and usage.registers <= registers, (name, usage)
 
 
 def test_each_part_is_found_wherever_it_lies(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from calibrate.cuda import bucketize, one_core, partial_bags, row_wise_exchange,
 from calibrate.cuda.kernel import Kernel
 from perfmodel.resources import kernels_path
 
-EXCHANGE = row_wise_exchange.kernels("fp32", "int64", wide=True, method="fused")
+EXCHANGE = row_wise_exchange.kernels("fp32", "int64", row_wise_exchange.row_access(128, "fp32", 16))
 KERNELS = {
     "gather_pool": [*variants(), *others()],
     "one_core": one_core.kernels(),
