@@ -49,7 +49,10 @@ class _Units:
 
 
 class Evening:
-    """Changes where the shards of a state are, not how tables are cut."""
+    """Changes where the shards of a state are, not how tables are cut.
+
+    Tables that some ranks may hold nothing of stay where they are.
+    """
 
     def __init__(self, state: Packing, random: np.random.Generator) -> None:
         self.state, self.random = state, random
@@ -57,7 +60,7 @@ class Evening:
         self.cols = np.flatnonzero(state.held.any(axis=0))
         buffers = buffer_bytes((state.base + state.held).T, state.evaluator.times)
         self.room = state.limit_bytes - float(buffers.max())
-        apart = ~o.everywhere_held[state.option]
+        apart = ~o.everywhere_held[state.option] & ~o.bound_to_ranks
         two = o.exchange[state.option] == Exchange.TWO_LEVEL
         self.movable = [(np.flatnonzero(apart & ~two), 1), (np.flatnonzero(apart & two), o.domain)]
 
