@@ -1,7 +1,9 @@
 """Planners side by side: TorchRec's (really run), EMBark's greedy, random search, uniform shardings and ours.
 
-Run:    python benchmarks/planner.py            five table sets at 8, 64 and 128 GPUs (25 min on 2 cores)
+Run:    python benchmarks/planner.py            five table sets at 8, 64 and 128 GPUs, training;
+                                                many different tables on 128 and 512, both passes (an hour)
         python benchmarks/planner.py --quick    one table set on 8 GPUs (15 s)
+        python benchmarks/planner.py --case "distinct-400 forward"    the cases whose names have these words
         python benchmarks/planner.py --models embark-t180 --gpus 128
 
 Every plan is scored twice: by this program's calibrated model ("step ms"), and by TorchRec's own
@@ -27,21 +29,27 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 from planner_baselines import embark, random_search
+from planner_cases import Question, questions, tables_of
+from planner_greedy import per_byte
 from planner_report import (
     BOTH,
     BY_SCORE,
     EMBARK,
     OURS,
+    OURS_SOON,
+    PER_BYTE,
     PLANNERS,
     RANDOM,
     RESTRICTED,
     THEIRS,
     UNIFORM,
     Row,
+    aims,
     summary,
     text,
 )
@@ -51,13 +59,12 @@ from planner_worker import Worker
 from calibrate.passes import torchrec_pass
 from perfmodel.errors import BadInputError
 from perfmodel.model.exchanges import Exchange
-from perfmodel.plan import Evaluator, Loads, Plan, PlanTables, torchrec, uniform_plan
+from perfmodel.plan import Evaluator, Loads, Plan, torchrec, uniform_plan
+from perfmodel.plan import search as plan_search
 from perfmodel.plan.memory import PlanMemory
 from perfmodel.plan.placement import Placement, Scheme
 from perfmodel.plan.search import Restriction, Search
 
-MODELS = ("mlperf-dlrm-dcnv2", "embark-t180", "embark-t200", "embark-t510", "embark-t7")
-"""MLPerf's tables are EMBark's DLRM-DCNv2 as well: embark-dcnv2 has the same."""
 _TO_MS, _TO_GB = 1e3, 1e-9
 _SLACK = 0.01  # of the best score, where TorchRec has no plan
 _SHORT = {Exchange.TWO_LEVEL: "2-level"}
@@ -75,26 +82,26 @@ class Better:
     """When a search had a better plan [s], and its time [s]."""
 
     def __init__(self) -> None:
-        self.began = time.monotonic()
+        self.began = plan_search.time.monotonic()
         self.found: list[tuple[float, float]] = []
 
     def watch(self, best_s: float, bound_s: float) -> None:
         """``Search`` calls it with every plan that it keeps."""
         if not self.found or best_s < self.found[-1][1]:
-            self.found.append((time.monotonic() - self.began, best_s))
+            self.found.append((plan_search.time.monotonic() - self.began, best_s))
 
 
 class Case:
     """One table set on some GPUs."""
 
-    def __init__(self, model: str, gpus: int, asked: argparse.Namespace) -> None:
-        self.model, self.asked = model, asked
-        training = asked.objective == "throughput"
+    def __init__(self, question: Question, asked: argparse.Namespace) -> None:
+        self.question, self.asked = question, asked
+        training = question.training
         self.evaluator = Evaluator.on(
             asked.machine,
-            PlanTables.load(model),
-            max(asked.batch // gpus, 1),
-            gpus,
+            tables_of(question.model),
+            question.batch,
+            question.gpus,
             training=training,
             optimizer="rowwise-adagrad" if training else "none",
         )
@@ -109,13 +116,16 @@ class Case:
             seconds = self._search(OURS)
         except BadInputError as error:
             return [Row(OURS, why=error.message)]
-        self._tried(RESTRICTED, lambda: self._search(RESTRICTED, torchrec.runnable))
+        self._search(OURS_SOON, seconds=self.asked.soon)
+        if not self.question.many:
+            self._tried(RESTRICTED, lambda: self._search(RESTRICTED, torchrec.runnable))
         self._planned(EMBARK, lambda: embark(self.evaluator, self.limit))
+        self._planned(PER_BYTE, lambda: per_byte(self.evaluator, self.limit))
         self._planned(RANDOM, lambda: random_search(self.evaluator, self.limit, seconds))
         for name in UNIFORM:
             self._planned(name, lambda name=name: self._uniform(name))
-        if torchrec_pass.availability().usable:
-            training = self.asked.objective == "throughput"
+        if torchrec_pass.availability().usable and not self.asked.without_torchrec:
+            training = self.question.training
             with Worker(self.evaluator, self._uniform("row-wise"), self.limit, training) as worker:
                 self._torchrec(worker)
         return sorted(self.rows, key=lambda row: PLANNERS.index(row.planner))
@@ -127,9 +137,11 @@ class Case:
         except BadInputError as error:
             self.rows.append(Row(name, why=error.message))
 
-    def _search(self, name: str, restrict: Restriction | None = None) -> float:
+    def _search(
+        self, name: str, restrict: Restriction | None = None, *, seconds: float | None = None
+    ) -> float:
         better = Better()
-        seconds = self.asked.time_limit
+        seconds = seconds or self.asked.time_limit
         search = Search(
             self.evaluator, self.limit, time_limit_s=seconds, restrict=restrict, watch=better.watch
         )
@@ -173,7 +185,8 @@ class Case:
     def _torchrec(self, worker: Worker) -> None:
         """TorchRec's plan, ours by its score, ours by both, and its score of all plans that it could run."""
         worker.score(self._uniform("row-wise"))  # it has imported TorchRec
-        self._tried(BY_SCORE, lambda: self._by_score(worker))
+        if not self.question.many:
+            self._tried(BY_SCORE, lambda: self._by_score(worker))
         self._theirs(worker.planned(self.asked.limit))
         if BY_SCORE in self.plans:
             self._tried(BOTH, self._by_both)
@@ -192,7 +205,7 @@ class Case:
         self.costs = Costs(options, np.array(answer["ms"]), np.array(answer["bytes"]))
         seconds = self.asked.time_limit
         found = search_by_score(self.evaluator, self.costs, self.limit, seconds, better.watch)
-        took = time.monotonic() - better.began
+        took = plan_search.time.monotonic() - better.began
         self._theirs_too(Row(BY_SCORE, took, found=tuple(better.found), torchrec_gap=found.gap), found.plan)
 
     def _by_both(self) -> None:
@@ -249,27 +262,34 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--models", nargs="+", default=MODELS, help="table sets, or files of tables")
-    parser.add_argument("--gpus", nargs="+", type=int, default=(8, 64, 128))
+    parser.add_argument("--models", nargs="+", help="table sets, or files of tables")
+    parser.add_argument("--gpus", nargs="+", type=int)
+    parser.add_argument("--case", default="", help="only cases whose names have all of these words")
     parser.add_argument("--machine", default="h100-sxm-ib")
-    parser.add_argument("--batch", type=int, default=65536, help="samples of all ranks together")
-    parser.add_argument("--objective", choices=("throughput", "latency"), default="throughput")
+    parser.add_argument("--batch", type=int, help="samples of all ranks together")
+    parser.add_argument("--objective", choices=("throughput", "latency"))
     parser.add_argument("--memory", type=float, default=0.85, help="share of a GPU's memory for tables")
     parser.add_argument("--time-limit", type=float, default=10.0, help="seconds of our search")
+    parser.add_argument("--soon", type=float, default=2.0, help="seconds of a second search of ours")
     parser.add_argument("--limit", type=float, default=120.0, help="seconds of TorchRec's planner")
+    parser.add_argument("--without-torchrec", action="store_true", help="do not run TorchRec's planner")
+    parser.add_argument("--cpu-seconds", action="store_true", help="of our search: on a machine that is busy")
     parser.add_argument("--quick", action="store_true", help="one table set on 8 GPUs")
     asked = parser.parse_args()
     if asked.quick:
-        asked.models, asked.gpus, asked.time_limit, asked.limit = ("mlperf-dlrm-dcnv2",), (8,), 1.5, 10.0
+        asked.models, asked.gpus, asked.objective = ("mlperf-dlrm-dcnv2",), (8,), "throughput"
+        asked.time_limit, asked.soon, asked.limit = 1.5, 0.75, 10.0
+    if asked.cpu_seconds:
+        plan_search.time = SimpleNamespace(monotonic=time.process_time)
     if not torchrec_pass.availability().usable:
         print(f"TorchRec is not compared: {torchrec_pass.availability().why_not}.\n")
-    cases = []
-    for model in asked.models:
-        for gpus in asked.gpus:
-            rows = Case(model, gpus, asked).run()
-            print(f"{model}, {gpus} GPUs of {asked.machine}, {asked.objective}\n{text(rows)}\n", flush=True)
-            cases.append(rows)
-    print(summary([rows for rows in cases if rows[0].step_ms]))
+    cases = {}
+    for question in questions(asked.models, asked.gpus, asked.objective, asked.batch, asked.case):
+        rows = Case(question, asked).run()
+        print(f"{question.name}, on {asked.machine}\n{text(rows)}\n", flush=True)
+        cases[question.name] = rows
+    known = {name: rows for name, rows in cases.items() if rows[0].step_ms}
+    print(f"{aims(known)}\n\n{summary(list(known.values()))}")
     return 0
 
 

@@ -9,10 +9,13 @@ from dataclasses import dataclass
 from perfmodel.report.terminal import table
 
 OURS, RESTRICTED, BY_SCORE, BOTH = "ours", "ours for TorchRec", "ours by its score", "ours by both"
-THEIRS, EMBARK, RANDOM = "TorchRec", "EMBark's greedy", "random"
+OURS_SOON = "ours soon"
+THEIRS, EMBARK, PER_BYTE, RANDOM = "TorchRec", "EMBark's greedy", "per-byte greedy", "random"
 UNIFORM = ("row-wise", "table-wise", "table-row-wise")
-PLANNERS = (OURS, RESTRICTED, BY_SCORE, BOTH, THEIRS, EMBARK, RANDOM, *UNIFORM)
+PLANNERS = (OURS, OURS_SOON, RESTRICTED, BY_SCORE, BOTH, THEIRS, EMBARK, PER_BYTE, RANDOM, *UNIFORM)
+OTHERS = (THEIRS, EMBARK, PER_BYTE, RANDOM)
 _TO_MS = 1e3
+_EQUAL = 0.9995  # of a time: as it is printed, less is faster
 
 
 @dataclass
@@ -61,6 +64,32 @@ def text(rows: list[Row]) -> str:
 def mean(ratios: list[float]) -> float:
     """Geometric mean."""
     return math.exp(sum(map(math.log, ratios)) / len(ratios))
+
+
+def aims(cases: dict[str, list[Row]]) -> str:
+    """Case by case: our plan soon and in the end, its gap to the bound, and the plans of other planners."""
+    lines, lost = [], 0
+    for name, rows in cases.items():
+        of = {row.planner: row for row in rows}
+        soon, ours = (of[each].step_ms if each in of else None for each in (OURS_SOON, OURS))
+        others = [of[each].step_ms if each in of else None for each in OTHERS]
+        best = min((ms for ms in others if ms), default=None)
+        lead = "-" if best is None or not soon else f"{best / soon:.2f}"
+        lost += best is not None and soon is not None and best < soon * _EQUAL
+        took, gap = of[OURS_SOON].plan_s if OURS_SOON in of else None, of[OURS].gap
+        lines.append(
+            [
+                name,
+                *("-" if ms is None else f"{ms:#.4g}" for ms in (soon, ours)),
+                "-" if gap is None else f"{100 * gap:.1f}",
+                *("-" if ms is None else f"{ms:#.4g}" for ms in others),
+                lead,
+                "-" if took is None else f"{took:.1f}",
+            ]
+        )
+    heads = ["step ms", "ours soon", "ours", "gap %", *OTHERS, "best / soon", "soon s"]
+    text = f"Ours soon is slower than the best other planner in {lost} of {len(lines)} cases."
+    return f"{table(heads, lines)}\n{text}"
 
 
 def summary(cases: list[list[Row]]) -> str:
