@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from perfmodel.model.exchanges import Exchange
 from perfmodel.passes.steps import STEPS, StepRow
 from perfmodel.plan.cost import StepCost
+from perfmodel.plan.listed import table_records
 from perfmodel.plan.outcome import AlikeTables, Baseline, Planned
 from perfmodel.plan.placement import Scheme
 from perfmodel.plan.training import WholeStep
@@ -341,34 +342,14 @@ def footer(answer: Planned, calibration_file: str | None) -> str:
 
 def plan_csv(answer: Planned) -> str:
     """One line a table, in the order of the model."""
-    e, out = answer.evaluator, io.StringIO()
-    memory = {t: group.memory_bytes for group in answer.groups for t in group.tables}
-    shardings = {t: group.sharding for group in answer.groups for t in group.tables}
+    out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(_COLUMNS)
-    for t, placement in enumerate(answer.plan.placements):
-        scheme = placement.scheme
-        writer.writerow(
-            [
-                cell(e.tables.names[t]),
-                f"{e.tables.rows[t]:.0f}",
-                f"{e.tables.dim[t]:.0f}",
-                shardings[t],
-                scheme.kind.name.lower(),
-                scheme.row_parts,
-                scheme.col_parts,
-                scheme.hot_rows,
-                f"{memory[t]:.0f}",
-                " ".join(str(rank) for rank in placement.ranks),
-            ]
-        )
+    records = table_records(answer)
+    writer.writerow(records[0])
+    for record in records:
+        ranks = " ".join(str(rank) for rank in record["ranks"])
+        writer.writerow({**record, "table": cell(record["table"]), "ranks": ranks}.values())
     return out.getvalue()
-
-
-_COLUMNS: Sequence[str] = (
-    *("table", "rows", "dim", "sharding", "exchange", "row_parts", "col_parts", "hot_rows"),
-    *("shard_bytes", "ranks"),
-)
 
 
 def progress_text(best_s: float, bound_s: float, spent_s: float, limit_s: float, columns: int | None) -> str:

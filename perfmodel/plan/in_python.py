@@ -1,0 +1,252 @@
+"""``perfmodel.plan_tables``: the planner for programs, with tables and answers as pandas frames."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from perfmodel.errors import BadInputError
+from perfmodel.passes.settings import CLUSTER
+from perfmodel.plan.files import write_plan
+from perfmodel.plan.listed import table_records
+from perfmodel.plan.outcome import Planned
+from perfmodel.plan.placement import Plan
+from perfmodel.plan.question import Deadline, PlanQuestion
+from perfmodel.plan.scaling import Scaling, scale
+from perfmodel.plan.tables import PlanTables
+from perfmodel.plan.what_ifs import what_ifs
+from perfmodel.project.understood import DEFAULT_MACHINE
+from perfmodel.schema.constraint_files import TableRule, read_constraints, typed_rules
+from perfmodel.schema.distributions import UNIFORM, Distribution, parse_distribution
+from perfmodel.schema.files import unknown_name
+from perfmodel.schema.machine import Machine, load_machine
+from perfmodel.schema.table_files import load_tables, tables_from_frame
+from perfmodel.schema.workload import TableSet
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+OBJECTIVES = ("latency", "throughput")
+"""The forward pass; forward and backward, as in training."""
+_RESERVE = 0.15
+
+
+@dataclass(frozen=True, eq=False)
+class TablePlan:
+    """A plan and what it costs, as frames.
+
+    answer  with the plan, its cost and bound (``answer.found``)
+    """
+
+    question: PlanQuestion
+    answer: Planned
+
+    @property
+    def plan(self) -> Plan:
+        """Which GPUs hold which part of which table."""
+        return self.answer.plan
+
+    @property
+    def time_s(self) -> float:
+        """Of a pass [s]."""
+        return self.answer.found.cost.time_s
+
+    @property
+    def bound_s(self) -> float:
+        """No plan of these tables takes less [s]."""
+        return self.answer.found.bound_s
+
+    @property
+    def tables(self) -> pd.DataFrame:
+        """One row a table, with the columns of ``perfmodel plan --csv``; ``ranks`` as a list."""
+        import pandas as pd
+
+        return pd.DataFrame(table_records(self.answer))
+
+    @property
+    def steps(self) -> pd.DataFrame:
+        """One row a step of the pass: the ``steps`` of ``--json``."""
+        import pandas as pd
+
+        return pd.DataFrame(self.to_dict()["steps"])
+
+    @property
+    def gpus(self) -> pd.DataFrame:
+        """One row a GPU: rank, and bytes of its memory (rows, optimizer's state, exchange buffers, all)."""
+        import pandas as pd
+
+        memory = self.answer.found.memory
+        return pd.DataFrame(
+            {
+                "rank": range(self.plan.gpus),
+                "rows_bytes": memory.rows_bytes,
+                "optimizer_bytes": memory.optimizer_bytes,
+                "buffer_bytes": memory.buffer_bytes,
+                "memory_bytes": memory.total_bytes,
+            }
+        )
+
+    def what_ifs(self, time_limit_s: float = 5.0) -> pd.DataFrame:
+        """What would change the plan, each planned anew: the ``changes`` of ``--json``.
+
+        time_limit_s  for all of them [s]
+        """
+        import pandas as pd
+
+        found = what_ifs(self.question, self.answer, Deadline.after(time_limit_s), 0.0)
+        return pd.DataFrame([each.to_dict() for each in found])
+
+    def to_dict(self) -> dict[str, Any]:
+        """What ``perfmodel plan --json`` prints of the plan, in SI units."""
+        return self.answer.to_dict()
+
+    def write(self, path: str | Path) -> None:
+        """The plan as a file that ``perfmodel plan --plan`` reads."""
+        write_plan(self.plan, Path(path))
+
+
+@dataclass(frozen=True, eq=False)
+class TableScaling:
+    """The same tables on several numbers of GPUs.
+
+    found  with the plans (``found.points``);  knee  GPUs, None: there is none (``scaling.knee_of``)
+    """
+
+    found: Scaling
+
+    @property
+    def knee(self) -> int | None:
+        """The number of GPUs after which each further one adds less than half of one before."""
+        return self.found.knee
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """One row a number of GPUs: ``scaling`` of ``perfmodel plan --gpus 8,16 --json``."""
+        import pandas as pd
+
+        return pd.DataFrame([point.to_dict() for point in self.found.points])
+
+
+def plan_tables(
+    tables: pd.DataFrame | TableSet | str | Path,
+    gpus: int,
+    machine: str | Machine = DEFAULT_MACHINE,
+    objective: str = "latency",
+    **options: Any,
+) -> TablePlan:
+    """Which sharding for which table on so many GPUs, and what it costs.
+
+    tables     a frame with the columns of a table file (rows, dim; pooling, dtype, weighted, distribution,
+               name, count), a set of tables, the name of a shipped one, or a file
+    gpus       to place them on [-];  machine  a shipped one by name, a file, or a ``Machine``
+    objective  latency: the forward pass; throughput: forward and backward, as in training
+    options    those of ``question_of``, which are those of ``perfmodel plan``
+    Limits: as ``perfmodel plan``: values that cannot be used, tables that do not fit -> BadInputError
+    """
+    question = question_of(tables, gpus, machine, objective, **options)
+    return TablePlan(question, question.answer())
+
+
+def scale_tables(
+    tables: pd.DataFrame | TableSet | str | Path,
+    gpus: Sequence[int],
+    machine: str | Machine = DEFAULT_MACHINE,
+    objective: str = "latency",
+    **options: Any,
+) -> TableScaling:
+    """The same on several numbers of GPUs, which share the time limit: ``perfmodel plan --gpus 8,16,64``.
+
+    Limits: no number, or none that holds the tables -> BadInputError
+    """
+    counts = sorted(set(gpus))
+    if not counts:
+        raise BadInputError("no number of GPUs is given.", "give some, e.g. gpus=[8, 16, 64].")
+    return TableScaling(scale(question_of(tables, counts[0], machine, objective, **options), counts))
+
+
+def question_of(
+    tables: pd.DataFrame | TableSet | str | Path,
+    gpus: int,
+    machine: str | Machine = DEFAULT_MACHINE,
+    objective: str = "latency",
+    *,
+    batch: int = 1024,
+    distribution: str | Distribution = UNIFORM,
+    reserve: float | None = None,
+    max_hbm_bytes: float | None = None,
+    optimizer: str | None = None,
+    payload: str | None = None,
+    id_dtype: str = "int64",
+    only: Sequence[str] = (),
+    without: Sequence[str] = (),
+    constraints: str | Path | Sequence[TableRule] | None = None,
+    backend: str | None = None,
+    clock: str | None = None,
+    gpus_per_node: int | None = None,
+    scenario: str = CLUSTER,
+    overrides: Mapping[str, float | str] | None = None,
+    calibration: str | Path | None = None,
+    for_torchrec: bool = False,
+    time_limit_s: float = 10.0,
+    seed: int = 0,
+) -> PlanQuestion:
+    """The question of ``plan_tables``; each option is the one of ``perfmodel plan`` with its name.
+
+    batch          samples of one GPU;  distribution  of the ids of tables that say none of their own
+    reserve        part of each GPU's memory that tables may not use; None: 15 %, none with max_hbm_bytes
+    max_hbm_bytes  that tables may use of each GPU [bytes]
+    only, without  rules as they are typed: ``"user_*=row-wise"``;  constraints  a TOML file, or rules
+    overrides      machine values to change;  for_torchrec  shardings of TorchRec alone
+    Limits: an unknown objective, a number below 1, values that exclude each other -> BadInputError
+    """
+    if objective not in OBJECTIVES:
+        raise unknown_name("objective", objective, OBJECTIVES)
+    box = load_machine(machine) if isinstance(machine, str) else machine
+    if overrides:
+        box = box.with_overrides(dict(overrides))
+    if reserve is None:
+        reserve = _RESERVE if max_hbm_bytes is None else 0.0
+    whole = box.value("hbm_bytes")
+    if not 0 <= reserve < 1 or (max_hbm_bytes is not None and not 0 < max_hbm_bytes <= whole):
+        raise BadInputError(
+            f"reserve {reserve:g} with max_hbm_bytes {max_hbm_bytes} cannot be used.",
+            f"reserve is at least 0 and below 1; max_hbm_bytes above 0 and at most {whole:.0f}.",
+        )
+    training = objective == OBJECTIVES[1]
+    ids = parse_distribution(distribution) if isinstance(distribution, str) else distribution
+    of_file = constraints or ()
+    if isinstance(of_file, (str, Path)):
+        of_file = read_constraints(Path(of_file))
+    return PlanQuestion(
+        tables=PlanTables.of(_table_set(tables), ids),
+        machine=box,
+        gpus=gpus,
+        batch=batch,
+        training=training,
+        reserve=reserve,
+        most_bytes=max_hbm_bytes,
+        rules=(*of_file, *typed_rules(only, without)),
+        for_torchrec=for_torchrec,
+        time_limit_s=time_limit_s,
+        seed=seed,
+        costs={
+            "backend": backend or box.default_backend,
+            "clock": clock,
+            "scenario": scenario,
+            "calibration": calibration,
+            "gpus_per_node": gpus_per_node,
+            "id_dtype": id_dtype,
+            "payload": payload,
+            "optimizer": optimizer or ("rowwise-adagrad" if training else "none"),
+        },
+    )
+
+
+def _table_set(tables: pd.DataFrame | TableSet | str | Path) -> TableSet:
+    if isinstance(tables, TableSet):
+        return tables
+    if isinstance(tables, (str, Path)):
+        return load_tables(tables)
+    return tables_from_frame(tables)

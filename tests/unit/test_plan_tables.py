@@ -1,0 +1,104 @@
+"""``perfmodel.plan_tables``: what the command prints, as frames, and still a light import."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+import perfmodel
+from perfmodel.errors import BadInputError
+from perfmodel.plan import PlanTables, read_plan
+from perfmodel.schema.table_files import load_tables
+
+FRAME = pd.DataFrame(
+    {
+        "name": ["users", "items", "geo"],
+        "rows": [3_000_000, 40_000, 300],
+        "dim": [64, 32, 16],
+        "pooling": [10.0, 2.0, 1.0],
+        "distribution": ["zipf:1.05", None, None],
+        "weighted": [False, True, False],
+    }
+)
+VARIES = ("search_s", "changes", "dense_step", "calibration_file", "schema_version", "command")
+
+
+@pytest.mark.parametrize("objective", ["latency", "throughput"])
+def test_a_frame_and_a_file_of_it_have_one_answer(cli: Any, tmp_path: Path, objective: str) -> None:
+    path = tmp_path / "tables.csv"
+    FRAME.to_csv(path, index=False)
+    limits = {"max_hbm_bytes": 200e6, "time_limit_s": 30.0, "without": ["geo=data-parallel"]}
+    found = perfmodel.plan_tables(FRAME, 8, objective=objective, batch=512, **limits)
+    words = ["plan", "--model", str(path), "--gpus", "8", "--objective", objective, "--batch", "512"]
+    words += ["--max-hbm", "200MB", "--time-limit", "30s", "--without", "geo=data-parallel"]
+    document = json.loads(cli(*words, "--json").out)
+    own = json.loads(json.dumps(found.to_dict()))
+    assert own["stopped"] != "time", "the search must end by itself to be compared"
+    assert {k: v for k, v in own.items() if k not in VARIES} == {
+        k: v for k, v in document.items() if k not in VARIES
+    }
+    rows = list(csv.DictReader(io.StringIO(cli(*words, "--csv").out)))
+    told = found.tables.assign(ranks=found.tables["ranks"].map(lambda r: " ".join(map(str, r))))
+    assert rows == told.astype(str).to_dict(orient="records")
+
+
+def test_the_frames_add_up() -> None:
+    found = perfmodel.plan_tables("criteo-kaggle", gpus=4, machine="h200-sxm-ib", max_hbm_bytes=1e9)
+    assert found.steps["time_s"].sum() == pytest.approx(found.time_s)
+    assert found.bound_s <= found.time_s
+    parts = found.gpus[["rows_bytes", "optimizer_bytes", "buffer_bytes"]].sum(axis=1)
+    assert parts.to_list() == pytest.approx(found.gpus["memory_bytes"].to_list())
+    assert found.gpus["memory_bytes"].max() <= 1e9 and len(found.gpus) == 4
+    tables = PlanTables.load("criteo-kaggle")
+    held = pd.Series(0.0, index=range(4))
+    for _, row in found.tables.iterrows():
+        held[row["ranks"] or list(range(4))] += row["shard_bytes"]
+    assert held.to_list() == pytest.approx(found.gpus["rows_bytes"].to_list(), rel=1e-6)
+    assert found.tables["table"].tolist() == list(tables.names)
+    assert set(found.what_ifs(2.0)["name"]) >= {"cards", "memory", "payload", "batch"}
+
+
+def test_a_plan_is_written_as_the_command_reads_it(tmp_path: Path) -> None:
+    found = perfmodel.plan_tables(load_tables("criteo-kaggle"), 2, time_limit_s=1.0)
+    found.write(tmp_path / "plan.json")
+    again = read_plan(tmp_path / "plan.json", PlanTables.load("criteo-kaggle"))
+    assert [p.ranks.tolist() for p in again.placements] == [p.ranks.tolist() for p in found.plan.placements]
+
+
+def test_several_numbers_of_gpus() -> None:
+    found = perfmodel.scale_tables("criteo-kaggle", [4, 2, 16], time_limit_s=3.0)
+    assert found.table["gpus"].tolist() == [2, 4, 16]
+    assert found.table["samples_per_s"].tolist() == pytest.approx(
+        [1024 * n / t for n, t in zip([2, 4, 16], found.table["time_s"], strict=True)]
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"objective": "speed"}, "objective 'speed' is not known"),
+        ({"gpus": 0}, "gpus 0 cannot be used"),
+        ({"reserve": 1.0}, "reserve 1"),
+        ({"max_hbm_bytes": 1e15}, "max_hbm_bytes"),
+        ({"only": ["nobody=row-wise"]}, "table 'nobody' is not known"),
+        ({"machine": "h1000"}, "h1000"),
+        ({"distribution": "zip"}, "distribution 'zip' is not known"),
+    ],
+)
+def test_what_cannot_be_asked(change: dict[str, Any], words: str) -> None:
+    with pytest.raises(BadInputError, match=words):
+        perfmodel.plan_tables(**{"tables": FRAME, "gpus": 8, "time_limit_s": 1.0, **change})
+
+
+def test_the_import_stays_light() -> None:
+    heavy = "('numpy', 'pandas', 'scipy', 'pydantic', 'pyarrow', 'typer')"
+    code = f"import sys, perfmodel; dir(perfmodel); assert not [m for m in {heavy} if m in sys.modules]"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
