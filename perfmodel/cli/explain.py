@@ -36,6 +36,7 @@ from perfmodel.cli.question import question_of
 from perfmodel.cli.suggest import Typed, answerable
 from perfmodel.cli.workload import (
     ALL,
+    RESERVE,
     BatchOption,
     DimOption,
     DtypeOption,
@@ -92,7 +93,7 @@ def explain(
     machine: MachineOption = None,
     backend: BackendOption = None,
     clock: ClockOption = None,
-    reserve: ReserveOption = "0",
+    reserve: ReserveOption = RESERVE,
     gpus_per_node: GpusPerNodeOption = None,
     scenario: ScenarioOption = "cluster",
     reduction: ReductionOption = "auto",

@@ -25,6 +25,7 @@ from perfmodel.cli.options import (
 )
 from perfmodel.cli.output import check_target, emit, emit_json
 from perfmodel.cli.workload import (
+    RESERVE,
     BatchOption,
     DimOption,
     DtypeOption,
@@ -70,7 +71,7 @@ def figure(
     machine: MachineOption = None,
     backend: BackendOption = None,
     clock: ClockOption = None,
-    reserve: ReserveOption = "0",
+    reserve: ReserveOption = RESERVE,
     gpus_per_node: GpusPerNodeOption = None,
     scenario: ScenarioOption = "cluster",
     reduction: ReductionOption = "auto",

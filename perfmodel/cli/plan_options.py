@@ -9,7 +9,7 @@ import typer
 
 from perfmodel.cli.options import check_most, count_values
 from perfmodel.cli.output import check_named, check_target
-from perfmodel.cli.workload import reserve_of
+from perfmodel.cli.workload import RESERVE, reserve_of
 from perfmodel.errors import BadInputError
 from perfmodel.schema.constraint_files import TableRule, read_constraints, typed_rules
 from perfmodel.schema.files import unknown_name
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from perfmodel.schema.machine import Machine
 
 _DEFAULT_BATCH = "1024"
-DEFAULT_RESERVE = "15%"
-"""Of a GPU's memory, for what a plan does not count; TorchRec's planner keeps as much."""
 OBJECTIVES = ("latency", "throughput")
 FORMATS = ("plan", "torchrec")
 
@@ -219,7 +217,7 @@ def is_training(objective: str) -> bool:
 def limits_of(machine: Machine, max_hbm: str | None, reserve: str | None) -> tuple[float | None, float]:
     """Bytes of each GPU that tables may use at most, None: all; and the part of it that they may not."""
     if reserve is None:
-        reserve = DEFAULT_RESERVE if max_hbm is None else "0"
+        reserve = RESERVE if max_hbm is None else "0"
 
     whole = machine.value("hbm_bytes")
     most = None if max_hbm is None else parse_bytes(max_hbm, "--max-hbm")

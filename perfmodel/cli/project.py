@@ -26,6 +26,7 @@ from perfmodel.cli.question import question_of
 from perfmodel.cli.suggest import Typed, answerable
 from perfmodel.cli.workload import (
     ALL,
+    RESERVE,
     BatchOption,
     DimOption,
     DtypeOption,
@@ -70,7 +71,7 @@ def project(
     machine: MachineOption = None,
     backend: BackendOption = None,
     clock: ClockOption = None,
-    reserve: ReserveOption = "0",
+    reserve: ReserveOption = RESERVE,
     gpus_per_node: GpusPerNodeOption = None,
     scenario: ScenarioOption = "cluster",
     reduction: ReductionOption = "auto",
@@ -135,11 +136,10 @@ def project(
         measure = vars(experiment) if experiment else None
         emit_json(
             "project",
-            **answer.to_dict(),
+            **{**answer.to_dict(), **(row_wise_cut(answer) if sharding is not None else {})},
             calibration_file=file,
             changes=[vars(c) for c in changes],
             next_experiment=measure,
-            **(row_wise_cut(answer) if sharding is not None else {}),
         )
         return
 

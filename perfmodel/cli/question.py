@@ -14,6 +14,7 @@ from perfmodel.cli.options import advice, calibration_of, check_gpus, library_of
 from perfmodel.cli.workload import local_memory_of, reserve_of, workload_values
 from perfmodel.passes.settings import CLUSTER, Setting, load_setting
 from perfmodel.project import Projection, project_one
+from perfmodel.project.inputs import DEFAULT_RESERVE
 from perfmodel.schema.distributions import Distribution
 from perfmodel.schema.machine import Machine
 
@@ -38,7 +39,7 @@ class Question:
     id_bytes: int | None = None
     clock: str | None = None
     calibration: str | None = None  # a file, or the id of a shipped one
-    reserve: float = 0.0
+    reserve: float = DEFAULT_RESERVE
     gpus_per_node: int | None = None
     scenario: str = CLUSTER
     reduction: str | None = None

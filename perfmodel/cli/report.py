@@ -42,6 +42,7 @@ from perfmodel.cli.pictures import draw_all
 from perfmodel.cli.report_gpus import gpus_page
 from perfmodel.cli.typed_line import TypedLine
 from perfmodel.cli.workload import (
+    RESERVE,
     DtypeOption,
     IdDtypeOption,
     ModelOption,
@@ -74,7 +75,7 @@ def report(
     machine: MachinesOption = None,
     backend: BackendsOption = None,
     clock: ClocksOption = None,
-    reserve: ReserveOption = "0",
+    reserve: ReserveOption = RESERVE,
     gpus_per_node: GpusPerNodeOption = None,
     scenario: ScenarioOption = "cluster",
     reduction: ReductionsOption = None,

@@ -87,8 +87,9 @@ def _with_tables(question: Question, sizes: list[str] | None, numbers: list[int]
             raise BadInputError(
                 "--sharding of which tables?", "give --table-size, --gpus or --model, e.g. --table-size 10TB"
             )
-        usable = question.machine.value("hbm_bytes") * (1 - question.reserve)
-        return replace(question, table_bytes=min(numbers) * usable)
+        with question.advised():
+            filled = replace(question, gpus=min(numbers)).answer().gpu_count
+        return replace(question, table_bytes=filled.table_bytes)
     found = size_values(sizes, "--table-size")
     if len(found) > 1:
         raise BadInputError(
@@ -147,7 +148,7 @@ def _planning(params: Mapping[str, Any], first: Projection) -> str:
     asked = first.question
     given = {**asked.given, "gpus": first.gpus} if asked else {}
     shown = replace(first, question=replace(asked, forward=forward, given=given) if asked else None)
-    kept = () if asked and asked.reserve else ("--reserve", "0")
+    kept = ("--reserve", "0") if asked and not asked.reserve else ()
     return " ".join([typed.line(("perfmodel", "plan"), shown), *kept, "--report", "plan.html"])
 
 

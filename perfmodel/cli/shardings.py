@@ -58,7 +58,7 @@ def print_one(base: Projection, way: str, out: Output) -> None:
         return
     if out.as_json:
         extra = _cut(found)
-        emit_json("project", **answer.to_dict(), calibration_file=out.calibration_file, **extra)
+        emit_json("project", **{**answer.to_dict(), "calibration_file": out.calibration_file, **extra})
         return
     emit(projection_text(answer, (), None, "", out.calibration_file, lambda w: out.again(w, answer)))
     for line in answer.notes:
@@ -82,7 +82,7 @@ def row_wise_cut(base: Projection) -> dict[str, Any]:
     try:
         found = _cut(next(compared(base, [ROW_WISE])))
     except BadInputError:
-        found = _cut(Compared(ROW_WISE, None, base, base.gpu_count.shard_bytes))
+        found = _cut(Compared(ROW_WISE, None, base, base.gpu_count.memory_bytes))
     chosen = _EXCHANGES.get(base.forward.reduction.replace("_", "-"))
     return found | ({"exchange": chosen} if chosen else {})
 
@@ -152,6 +152,7 @@ def record(each: Compared) -> dict[str, Any]:
         "slowdown_low": low,
         "slowdown_high": high,
         "memory_bytes": each.memory_bytes if answer else None,
+        "fits": each.fits and answer is not None,
         "longest_step": longest.name if longest else None,
         "longest_share": longest.share if longest else None,
         "evidence": str(answer.evidence) if answer else None,

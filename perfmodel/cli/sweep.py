@@ -31,7 +31,7 @@ from perfmodel.cli.options import (
 )
 from perfmodel.cli.output import ProgressBar, check_target, emit, emit_json, note, warn
 from perfmodel.cli.question import Question, question_of
-from perfmodel.cli.workload import IdDtypeOption, ReductionOption, ReserveOption, ScenarioOption
+from perfmodel.cli.workload import RESERVE, IdDtypeOption, ReductionOption, ReserveOption, ScenarioOption
 from perfmodel.errors import BadInputError
 from perfmodel.project import project
 from perfmodel.project.grids import GRIDS, feasible, product
@@ -84,7 +84,7 @@ def sweep(
     ] = None,
     backend: BackendOption = None,
     clock: ClockOption = None,
-    reserve: ReserveOption = "0",
+    reserve: ReserveOption = RESERVE,
     gpus_per_node: GpusPerNodeOption = None,
     scenario: ScenarioOption = "cluster",
     reduction: ReductionOption = "auto",

@@ -50,9 +50,13 @@ IdDtypeOption = Annotated[
 ReserveOption = Annotated[
     str,
     typer.Option(
-        "--reserve", metavar="PART", help="Part of each GPU's memory kept for other things, e.g. 15%."
+        "--reserve",
+        metavar="PART",
+        help="Part of each GPU's memory kept for CUDA, NCCL and dense layers.",
     ),
 ]
+RESERVE = "15%"
+"""Where nobody says ``--reserve``."""
 ScenarioOption = Annotated[
     str,
     typer.Option(

@@ -17,6 +17,7 @@ SECTIONS = {
     "perfmodel.model.bands": "bands",
     "perfmodel.model.bounds": "embedding-bag",
     "perfmodel.model.caching": "which-rows-are-asked-for",
+    "perfmodel.model.capacity": "embedding-bag",
     "perfmodel.model.collectives": "rings",
     "perfmodel.model.collectives.bus_factor": "bus-factors",
     "perfmodel.model.collectives.nvls_bus_bandwidth": "all-reduce-across-domains",

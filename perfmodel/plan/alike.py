@@ -104,10 +104,10 @@ class Impossible:
 
 
 def best_alike(evaluator: Evaluator, way: str, usable_bytes: float) -> Alike | Impossible:
-    """All tables sharded in one way: the fastest of its schemes whose rows fit ``usable_bytes`` of each rank.
+    """All tables sharded in one way: the fastest of its schemes that fits ``usable_bytes`` of each rank.
 
-    Of many schemes those four that fit and promise most are dealt out.
-    Optimizer state counts, exchange buffers do not: ``--reserve`` keeps room for them, as in a projection.
+    Of many schemes those four that fit and promise most are dealt out. Rows, optimizer state and exchange
+    buffers count, as in a projection.
     Tables are dealt largest first, by memory and by work, and the faster of the two plans is taken.
     """
     if way in _OF_DOMAINS and evaluator.gpus % evaluator.domain:
@@ -221,7 +221,13 @@ def _costed(
             continue
         shards = shards or evaluator.shard_loads(sample, kinds, r, c)
         loads = evaluator.loads(plan, shards.at(kind_of))
-        yield Alike(way, scheme, plan, evaluator.step(loads), evaluator.memory(plan, loads))
+        memory = evaluator.memory(plan, loads)
+        most = float(memory.total_bytes.max())
+        if most > usable_bytes * (1 + _ROUNDING):
+            need, room = (format_bytes(x, binary=False) for x in (most, usable_bytes))
+            yield most, f"with its exchange buffers a GPU would hold {need}, and has room for {room}"
+            continue
+        yield Alike(way, scheme, plan, evaluator.step(loads), memory)
 
 
 def _cut(scheme: Scheme, rows: int, dim: int) -> Scheme:

@@ -29,6 +29,7 @@ class Compared:
 
     alike  the plan; None where there is none;  answer  of row-wise the projection itself
     memory_bytes  of the fullest GPU: rows and exchange buffers
+    fits  whether that is within the usable memory: only row-wise is answered where it is not
     """
 
     way: str
@@ -36,6 +37,7 @@ class Compared:
     answer: Projection | None
     memory_bytes: float
     why: str = ""
+    fits: bool = True
 
     @property
     def exchange(self) -> str | None:
@@ -98,7 +100,7 @@ def compared(base: Projection, ways: Iterable[str] = WAYS) -> Iterator[Compared]
         found = best_alike(evaluator, way, usable)
         if way == ROW_WISE:
             plan = None if isinstance(found, Impossible) else found
-            yield Compared(way, plan, base, _memory(plan) if plan else base.gpu_count.shard_bytes)
+            yield Compared(way, plan, base, base.gpu_count.memory_bytes, fits=base.gpu_count.fits)
         elif isinstance(found, Impossible):
             yield Compared(way, None, None, float("nan"), found.why)
         else:
@@ -106,9 +108,10 @@ def compared(base: Projection, ways: Iterable[str] = WAYS) -> Iterator[Compared]
 
 
 def winner(found: Iterable[Compared]) -> Compared:
-    """The fastest; the simpler one (earlier in ``WAYS``) of those that are as fast."""
+    """The fastest that fits, or of none that fit the fastest; of equals the simpler (earlier in ``WAYS``)."""
     best: Compared | None = None
-    for each in found:
+    known = list(found)
+    for each in [each for each in known if each.fits and each.answer] or known:
         if each.answer is None:
             continue
         if best is None or best.answer is None or each.answer.time_s < best.answer.time_s * (1 - _SAME):
@@ -128,6 +131,7 @@ def _memory(found: Alike) -> float:
 def projection_of(base: Projection, evaluator: Evaluator, found: Alike) -> Projection:
     """The projection of a plan: slowdown and band against the same local look-up as ``base``."""
     cost, totals = found.cost, base.totals
+    held = int(np.argmax(found.memory.total_bytes))
     local = (totals["baseline_low_s"], totals["baseline_time_s"], totals["baseline_high_s"])
     comm = [row for row in cost.rows if not row.is_kernel]
     kern = [row for row in cost.rows if row.is_kernel]
@@ -147,9 +151,14 @@ def projection_of(base: Projection, evaluator: Evaluator, found: Alike) -> Proje
         "slowdown_bytes_part": (cost.time_s - floor) / local[1],
         "slowdown_light": light / local[1],
         "throughput_ratio": base.gpus * local[1] / cost.time_s,
+        "memory_bytes": float(found.memory.total_bytes[held]),
+        "buffer_bytes": float(found.memory.buffer_bytes[held]),
+        "fits": 1.0,
     }
+    rows, buffers = (float(part[held]) for part in (found.memory.rows_bytes, found.memory.buffer_bytes))
     return replace(
         base,
+        gpu_count=replace(base.gpu_count, rows_bytes=rows, buffer_bytes=buffers, fits=True),
         steps=cost.rows,
         totals={name: value for name, value in totals.items() if not name.endswith("_time_s")}
         | {"baseline_time_s": local[1]}

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from perfmodel.errors import BadInputError
+from perfmodel.model import capacity
 from perfmodel.model import exchanges as ex
 from perfmodel.plan.loads import Loads
 from perfmodel.plan.placement import Plan
@@ -117,12 +118,12 @@ class MemoryModel:
 
 def buffer_bytes(values: Array, times: PassTimes) -> Array:
     """Send and receive buffer of the largest collective on every rank [G], from loads [K, G]."""
-    most = np.zeros(values.shape[-1])
+    exchanges: list[tuple[Array, Array]] = []
     for step in times.steps:
         if not step.collective or step.splits:
             continue
         sides = [values[resource] for resource in step.resources]
         if len(sides) == 1:  # a reduce-scatter leaves each rank its part
             sides.append(sides[0] / times.group(step)[0])
-        most = np.maximum(most, sides[0] + sides[1])
-    return most
+        exchanges.append((sides[0], sides[1]))
+    return np.broadcast_to(capacity.buffer_bytes(*exchanges), values.shape[-1:])

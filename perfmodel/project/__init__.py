@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfmodel.errors import BadInputError, PerfmodelError
+from perfmodel.model import capacity
 from perfmodel.passes.basis import LocalMemory
 from perfmodel.passes.settings import CLUSTER, Setting, list_scenarios, load_setting
 from perfmodel.project import inputs
 from perfmodel.project.costs import AUTO, REDUCTIONS, Forward
+from perfmodel.project.fitting import sized
 from perfmodel.project.grid import Grid, costed, project_grid
-from perfmodel.project.inputs import Configs
+from perfmodel.project.inputs import DEFAULT_RESERVE, Configs
 from perfmodel.project.projection import (
     GpuCount,
     Projection,
@@ -48,7 +50,7 @@ def prepare(
     tables: str | TableSet | None = None,
     backend: str | None = None,
     clock: str | None = None,
-    reserve: float = 0.0,
+    reserve: float = DEFAULT_RESERVE,
     gpus_per_node: int | None = None,
     scenario: str = CLUSTER,
     local_memory: LocalMemory | tuple[float, float] | None = None,
@@ -79,9 +81,11 @@ def prepare(
         payload_element_bytes(payload)  # known
     ids = parse_distribution(distribution) if isinstance(distribution, str) else distribution or UNIFORM
     forward = Forward(chosen, gpus_per_node, payload, way, memory, ids)
-    work = _work(
-        workload, tables, values, chosen.machine, reserve, gpus_per_node or box.gpus_per_node, memory
-    )
+    node = gpus_per_node or box.gpus_per_node
+    work = _work(workload, tables, values, chosen.machine, reserve, node, memory)
+    if memory is None:
+        usable = float(capacity.usable_bytes(chosen.machine.value("hbm_bytes"), reserve))
+        work = sized(forward, replace(work, usable_bytes=usable), node)
     return forward, work
 
 
@@ -215,7 +219,7 @@ def project_each(
 
 
 def _reserve(options: Mapping[str, Any]) -> float:
-    return float(options.get("reserve") or 0.0)
+    return float(options.get("reserve", DEFAULT_RESERVE))
 
 
 def _told(

@@ -175,7 +175,7 @@ class Forward(PassBasis):
 
     def _reduce(self, work: Configs, traffic: Traffic, several: NDArray[np.bool_]) -> list[TimedStep]:
         """Partial bags to bags; where they travel in another precision, that before and after."""
-        G, way, several = work.gpus, self._way(), several & (traffic.bags > 0)
+        G, way, several = work.gpus, self.way, several & (traffic.bags > 0)
         dense = eb.partial_bags_bytes(G, traffic.elements, self.sent_element_bytes)
         sparse = way == SPARSE
         parts = traffic.sparse_elements if sparse else G * traffic.elements
@@ -215,7 +215,9 @@ class Forward(PassBasis):
         timing = self.stream_timing("local_sum", moved, "launch_floor_s", "local_sum_bytes_per_s")
         return [TimedStep(STEPS[name], moved, untimed(timing).where(several))]
 
-    def _way(self) -> str:
+    @property
+    def way(self) -> str:
+        """How partial bags become bags: one of ``REDUCTIONS``, or the better of two with ``best``."""
         if self.reduction != AUTO:
             return self.reduction
         ways = {BEST: BEST, str(Backend.NVSHMEM): ALL_TO_ALL}

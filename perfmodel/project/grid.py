@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from perfmodel.collectives.library import Codes, Timing
 from perfmodel.errors import BadInputError
-from perfmodel.model import bands
+from perfmodel.model import bands, capacity
 from perfmodel.project.costs import Forward
+from perfmodel.project.fitting import gpu_memory
 from perfmodel.project.inputs import Configs
 from perfmodel.project.timed import TimedStep
 from perfmodel.schema.evidence import MAIN_SHARE, Evidence
@@ -38,7 +39,9 @@ class Grid:
 def project_grid(forward: Forward, work: Configs) -> Grid:
     """Cost all configurations. Columns, in SI:
 
-    gpus, gpus_needed, baseline_time_s (_low_s, _high_s), time_s, low_s, high_s, floor_time_s, light_time_s,
+    gpus, gpus_needed, memory_bytes (of a GPU: rows, and buffer_bytes of its largest exchange), fits (whether
+    that is within what the reserve leaves of its memory),
+    baseline_time_s (_low_s, _high_s), time_s, low_s, high_s, floor_time_s, light_time_s,
     slowdown, slowdown_low, slowdown_high, slowdown_floor_part + slowdown_bytes_part = slowdown,
     slowdown_light (the least slowdown that datasheet rates allow: at least 1, at most slowdown),
     throughput_ratio (samples a second of all GPUs over those of one), evidence (rank of the weakest
@@ -89,9 +92,13 @@ def costed(forward: Forward, work: Configs) -> CostedGrid:
     total = totals(base, steps, own_rate=forward.memory is not None)
     time, local = total["time_s"], base.time_s
     light = forward.light_time(work, traffic, steps, local)
+    held = gpu_memory(forward, work)
     columns = {
         "gpus": work.gpus,
         "gpus_needed": work.needed,
+        "memory_bytes": held.total_bytes,
+        "buffer_bytes": held.buffer_bytes,
+        "fits": capacity.fits(held.total_bytes, work.usable_bytes),
         "baseline_time_s": local,
         "baseline_low_s": base.low_s,
         "baseline_high_s": base.high_s,

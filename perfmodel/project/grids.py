@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.project import inputs
+from perfmodel.project.inputs import DEFAULT_RESERVE
 from perfmodel.schema.machine import Machine
 
 Columns = dict[str, NDArray[Any]]
@@ -25,9 +26,13 @@ def product(**axes: Iterable[float]) -> Columns:
 
 
 def feasible(
-    columns: Columns, machine: Machine, reserve: float = 0.0, gpus_per_node: int | None = None, **values: Any
+    columns: Columns,
+    machine: Machine,
+    reserve: float = DEFAULT_RESERVE,
+    gpus_per_node: int | None = None,
+    **values: Any,
 ) -> NDArray[np.bool_]:
-    """Which points of a grid can be projected: tables fit the GPUs, and every GPU gets a row of each.
+    """Which points of a grid can be projected: rows fit the memory, and every GPU gets a row of each table.
 
     values  what the grid does not vary (dtype, ...)
     Limits: 10 TB on 64 GPUs of 80 GB -> False, on 128 -> True

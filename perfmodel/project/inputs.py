@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.errors import BadInputError
-from perfmodel.model import sharding
+from perfmodel.model import capacity, sharding
 from perfmodel.schema.machine import Machine
 from perfmodel.schema.workload import DTYPE_BYTES, ID_DTYPE_BYTES, TableSet, dtype_bytes
 from perfmodel.units import format_bytes
@@ -27,6 +27,9 @@ DEFAULTS: dict[str, Any] = {
     "id_bytes": 8,
 }
 """The configuration of the question as it is usually asked: one table, 1024 samples a GPU, 128-byte rows."""
+
+DEFAULT_RESERVE = 0.15
+"""Part of a GPU's memory for CUDA, NCCL and dense layers; TorchRec's planner keeps as much."""
 
 _WHOLE = ("gpus", "batch", "table_count", "dim")
 _MOST_GPUS = 2**20
@@ -45,7 +48,7 @@ class TableGroup:
     pooling: Array
     element_bytes: Array
 
-    def part(self, span: slice) -> TableGroup:
+    def part(self, span: slice | NDArray[np.int64]) -> TableGroup:
         """The same for some of the configurations."""
         cut = (self.count, self.rows, self.dim, self.pooling, self.element_bytes)
         return TableGroup(*(a[span] if a.ndim else a for a in cut))
@@ -63,6 +66,7 @@ class Configs:
     groups: tuple[TableGroup, ...]
     given_gpus: bool
     filled: bool = False  # no table size was given: the tables fill the memory
+    usable_bytes: float = np.inf  # of a GPU: what tables and exchanges may use
 
     def __len__(self) -> int:
         return self.gpus.size
@@ -86,12 +90,13 @@ class Configs:
             TableGroup(*columns[at : at + each].T[..., np.newaxis]) for at in range(0, len(self.groups), each)
         )
 
-    def part(self, span: slice) -> Configs:
+    def part(self, span: slice | NDArray[np.int64]) -> Configs:
         """Some of the configurations."""
         cut = (a[span] for a in (self.table_bytes, self.gpus, self.needed, self.batch, self.id_bytes))
         table_bytes, gpus, needed, batch, ids = cut
         groups = tuple(group.part(span) for group in self.groups)
-        return Configs(table_bytes, gpus, needed, batch, ids, groups, self.given_gpus, self.filled)
+        kept = (self.given_gpus, self.filled, self.usable_bytes)
+        return Configs(table_bytes, gpus, needed, batch, ids, groups, *kept)
 
 
 def shaped(values: Mapping[str, Any]) -> dict[str, Array]:
@@ -155,7 +160,7 @@ def _element_bytes(value: Any) -> Array:
 def equal_tables(values: Mapping[str, Any], machine: Machine, reserve: float, node: int) -> Configs:
     """Configurations whose tables are all alike; sizes and GPUs follow from one another."""
     a, needed, gpus, row_bytes = _sized(values, machine, reserve, node)
-    _check_fit(a["table_bytes"], gpus, needed, _usable(machine, reserve))
+    _check_fit(a["table_bytes"], gpus, needed, machine, reserve)
     _check_rows(a["table_bytes"] / (a["table_count"] * row_bytes), gpus, row_bytes)
     rows = sharding.rows_per_table(a["table_bytes"], a["table_count"], a["dim"], a["dtype"])
     group = TableGroup(a["table_count"], rows, a["dim"], a["pooling"], a["dtype"])
@@ -164,13 +169,14 @@ def equal_tables(values: Mapping[str, Any], machine: Machine, reserve: float, no
 
 
 def feasible(values: Mapping[str, Any], machine: Machine, reserve: float, node: int) -> NDArray[np.bool_]:
-    """Which configurations of equal tables can be projected: they fit their GPUs, and every GPU gets a row.
+    """Which configurations of equal tables can be projected: their rows fit their GPUs, and each gets a row.
 
     Limits: values that no configuration may have (0, text) -> BadInputError
     """
     a, needed, gpus, row_bytes = _sized(values, machine, reserve, node)
     rows = a["table_bytes"] / (a["table_count"] * row_bytes)
-    return np.asarray((gpus >= needed) & (gpus <= _MOST_GPUS) & (rows >= np.maximum(gpus, 1)))
+    least = sharding.gpus_needed(a["table_bytes"], machine.value("hbm_bytes"), 0.0)
+    return np.asarray((gpus >= least) & (needed <= _MOST_GPUS) & (rows >= np.maximum(gpus, 1)))
 
 
 def _sized(
@@ -210,7 +216,7 @@ def table_set(
     with np.errstate(all="ignore"):
         needed = sharding.gpus_needed(total, machine.value("hbm_bytes"), reserve)
         gpus = a["gpus"] if "gpus" in a else sharding.whole_nodes(needed, np.float64(node))
-    _check_fit(total, gpus, needed, _usable(machine, reserve))
+    _check_fit(total, gpus, needed, machine, reserve)
     return Configs(total, gpus, needed, a["batch"], a["id_bytes"], _groups(tables), "gpus" in a)
 
 
@@ -228,10 +234,12 @@ def _usable(machine: Machine, reserve: float) -> float:
         raise BadInputError(
             f"reserve {reserve:g} cannot be used.", "it is a fraction of the memory: 0 <= reserve < 1."
         )
-    return machine.value("hbm_bytes") * (1 - reserve)
+    return float(capacity.usable_bytes(machine.value("hbm_bytes"), reserve))
 
 
-def _check_fit(table_bytes: Array, gpus: Array, needed: Array, usable: float) -> None:
+def _check_fit(table_bytes: Array, gpus: Array, needed: Array, machine: Machine, reserve: float) -> None:
+    """Refuse rows that no memory holds; what leaves no room for exchanges or the reserve is said later."""
+    usable, hbm = _usable(machine, reserve), machine.value("hbm_bytes")
     if (needed > _MOST_GPUS).any():
         at = int(np.argmax(needed > _MOST_GPUS))
         whole, room = (format_bytes(x, binary=False) for x in (table_bytes.flat[at], usable))
@@ -239,14 +247,15 @@ def _check_fit(table_bytes: Array, gpus: Array, needed: Array, usable: float) ->
             f"{whole} of tables need {needed.flat[at]:.3g} GPUs of {room}.",
             f"this model describes at most {_MOST_GPUS} GPUs: a smaller --table-size, or more hbm_bytes.",
         )
-    small = gpus < needed
+    small = gpus < sharding.gpus_needed(table_bytes, hbm, 0.0)
     if small.any():
         at = int(np.argmax(small))
         size, count = table_bytes.flat[at], gpus.flat[at]
-        sizes = (size, size / count, usable, usable * count)
-        whole, each, room, most = (format_bytes(x, binary=False) for x in sizes)
+        whole, each, room, most = (
+            format_bytes(x, binary=False) for x in (size, size / count, hbm, usable * count)
+        )
         raise BadInputError(
-            f"{whole} of tables over {count:.0f} GPUs is {each} each, above the {room} usable.",
+            f"{whole} of tables over {count:.0f} GPUs is {each} each, above the {room} of a GPU.",
             f"use at least {needed.flat[at]:.0f} GPUs, or tables of at most {most}.",
         )
 

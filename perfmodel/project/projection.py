@@ -10,10 +10,12 @@ import numpy as np
 
 from perfmodel.collectives.library import Crossover, Faster, crossover
 from perfmodel.errors import BadInputError
+from perfmodel.model import capacity, sharding
 from perfmodel.passes.basis import LocalMemory
 from perfmodel.passes.settings import Setting, clock_of
 from perfmodel.passes.steps import LABELS, StepRow
 from perfmodel.project.costs import TWO_LEVEL, Forward
+from perfmodel.project.fitting import gpu_memory
 from perfmodel.project.grid import CostedGrid
 from perfmodel.project.inputs import Configs
 from perfmodel.project.timed import TimedStep
@@ -42,10 +44,32 @@ class GpuCount:
     reserve: float
     gpus_per_node: int
     shard_bytes: float
+    rows_bytes: float = 0.0  # of a GPU: its part of the tables that are cut, and whole ones
+    buffer_bytes: float = 0.0  # of its largest exchange
+    fits: bool = True  # whether both are within the usable memory
+
+    @property
+    def memory_bytes(self) -> float:
+        """What a GPU needs."""
+        return self.rows_bytes + self.buffer_bytes
+
+    def memory_words(self) -> str:
+        """``66.3 GB of 68 GB a GPU: rows 65.8 GB, exchange buffers 541 MB``."""
+        total, usable, rows, buffers = (
+            format_bytes(x, binary=False)
+            for x in (self.memory_bytes, self.usable_bytes, self.rows_bytes, self.buffer_bytes)
+        )
+        parts = f"rows {rows}, exchange buffers {buffers}" if self.buffer_bytes else f"rows {rows}"
+        return f"{total} of {usable} a GPU: {parts}"
 
     def __str__(self) -> str:
-        size, usable = (format_bytes(x, binary=False) for x in (self.table_bytes, self.usable_bytes))
-        ratio = self.table_bytes / self.usable_bytes
+        room = self.usable_bytes
+        size, usable = (format_bytes(x, binary=False) for x in (self.table_bytes, room))
+        alone = sharding.whole_nodes(sharding.gpus_needed(self.table_bytes, room, 0.0), self.gpus_per_node)
+        if self.fits and alone < self.gpus:
+            room = max(room - self.buffer_bytes, 1.0)
+            usable = f"({usable} − {format_bytes(self.buffer_bytes, binary=False)} of buffers)"
+        ratio = self.table_bytes / room
         if self.rule == "given":
             where, least = counted(self.gpus, "GPU"), format_count(self.needed)
             return f"{size} over {where} as given (at least {least} needed)"
@@ -121,6 +145,7 @@ class Projection:
         totals: dict[str, Any] = {
             k: v for k, v in self.totals.items() if not k.endswith("_time_s") or k in _KEPT_TIMES
         }
+        totals["fits"] = self.gpu_count.fits
         return {
             **asked,
             "gpu_count": vars(self.gpu_count) | {"text": str(self.gpu_count)},
@@ -154,18 +179,19 @@ def _projection(forward: Forward, many: Configs, reserve: float, found: CostedGr
     totals = {name: float(values[at]) for name, values in columns.items() if name not in _RANKS}
     steps = tuple(_rows(forward, found.steps, at, totals["time_s"]))
     clocks = tuple(dict.fromkeys(s.clock for s in steps))
+    count = _gpu_count(forward, work, reserve)
     return Projection(
         setting=setting,
         forward=forward,
         work=work,
-        gpu_count=_gpu_count(forward, work, reserve),
+        gpu_count=count,
         steps=steps,
         totals=totals,
         evidence=Evidence.from_rank(int(columns["evidence"][at])),
         baseline_evidence=Evidence.from_rank(int(found.base.evidence[at])),
         clocks=clocks,
         calibrations=setting.links.calibrations,
-        notes=(*setting.notes, *_notes(work, clocks, forward)),
+        notes=(*setting.notes, *_too_much(count, work), *_notes(work, clocks, forward)),
         crossovers=tuple(_crossovers(setting, forward, steps, int(work.gpus[0]))),
     )
 
@@ -207,7 +233,23 @@ def _gpu_count(forward: Forward, work: Configs, reserve: float) -> GpuCount:
         alone = "fits one GPU" if gpus == 1 else "inside one node, not rounded"
         rule = "given" if work.given_gpus else alone if gpus <= node else f"whole nodes of {node}"
     size = float(work.table_bytes[0])
-    return GpuCount(gpus, needed, rule, size, hbm, usable, reserve, node, size / gpus)
+    held = gpu_memory(forward, work)
+    rows, buffers = float(held.rows_bytes[0]), float(held.buffer_bytes[0])
+    good = bool(capacity.fits(rows + buffers, work.usable_bytes))
+    return GpuCount(gpus, needed, rule, size, hbm, usable, reserve, node, size / gpus, rows, buffers, good)
+
+
+def _too_much(count: GpuCount, work: Configs) -> Iterator[str]:
+    """What does not fit, and what would."""
+    if count.fits:
+        return
+    room = count.usable_bytes - count.rows_bytes
+    batch = int(work.batch[0] * room / count.buffer_bytes) if room > 0 and count.buffer_bytes else 0
+    ways = [f"{counted(count.needed, 'GPU')} or more"] if count.needed > count.gpus else []
+    ways += [f"a batch of at most {format_count(batch)}"] if 0 < batch < work.batch[0] else []
+    ways += ["--reserve 0"] if count.memory_bytes <= count.hbm_bytes and count.reserve else []
+    instead = f"; it would with {' or '.join(ways)}" if ways else ""
+    yield f"this does not fit: {count.memory_words()}{instead}"
 
 
 def _notes(work: Configs, clocks: tuple[Clock, ...], forward: Forward) -> Iterator[str]:

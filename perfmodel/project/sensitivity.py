@@ -106,13 +106,15 @@ def _helping(found: Iterator[Sensitivity]) -> list[Sensitivity]:
 
 
 def _result(p: Projection, label: str, option: str, forward: Forward, work: Configs) -> Iterator[Sensitivity]:
-    """The slowdown after one change; nothing when no calibration covers what the change needs."""
+    """The slowdown after one change; nothing when no calibration covers what it needs, or it does not fit."""
     try:
         columns = project_grid(forward, work).columns
     except NoCalibrationError:
         return
     after, low, high = (float(columns[key][0]) for key in ("slowdown", "slowdown_low", "slowdown_high"))
     evidence = Evidence.from_rank(int(columns["evidence"][0]))
+    if p.gpu_count.fits and not columns["fits"][0] and not p.work.filled:
+        return  # tables that fill the memory would be cut
     yield Sensitivity(label, option, p.slowdown, after, low, high, evidence)
 
 

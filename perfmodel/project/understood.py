@@ -14,7 +14,7 @@ from perfmodel.errors import BadInputError
 from perfmodel.passes.basis import LocalMemory
 from perfmodel.passes.settings import CLUSTER
 from perfmodel.project.costs import AUTO, Forward
-from perfmodel.project.inputs import DEFAULTS, Configs
+from perfmodel.project.inputs import DEFAULT_RESERVE, DEFAULTS, Configs
 from perfmodel.schema.machine import Machine, list_machines
 from perfmodel.schema.workload import ID_DTYPE_BYTES, PAYLOADS, TableSet
 from perfmodel.units import parse_quantity
@@ -114,7 +114,7 @@ class Understood:
             yield from ("--backend", setting.backend)
         if self.clock is not None:
             yield from ("--clock", self.clock)
-        if self.reserve:
+        if self.reserve != DEFAULT_RESERVE:
             yield from ("--reserve", _plain(self.reserve))
         if forward.gpus_per_node is not None:
             yield from ("--gpus-per-node", str(forward.gpus_per_node))
@@ -149,7 +149,7 @@ def understood(
     tables = values.pop("tables", None)
     model = tables.name if isinstance(tables, TableSet) else None if tables is None else str(tables)
     clock, calibration = options.get("clock"), options.get("calibration")
-    reserve = float(options.get("reserve") or 0.0)
+    reserve = float(options.get("reserve", DEFAULT_RESERVE))
     return Understood(machine, forward, work, values, model, clock, reserve, calibration)
 
 

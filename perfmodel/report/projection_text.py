@@ -85,8 +85,13 @@ def gpu_line(answer: Projection) -> str:
     count = answer.gpu_count
     shard = f"row-wise shards of {format_bytes(count.shard_bytes, binary=False)}" if answer.gpus > 1 else ""
     shard = answer.shards or shard
-    reserve = f", {format_fraction(count.reserve)} reserved" if count.reserve else ""
-    return sides(f"GPUs     {count}{reserve}", shard, indent=9).rstrip()
+    text = sides(f"GPUs     {count}", shard, indent=9).rstrip()
+    if answer.forward.memory is not None:
+        return text
+    fits = "" if count.fits else "does not fit: "
+    kept = f"; {format_fraction(count.reserve)} of {format_bytes(count.hbm_bytes, binary=False)} kept free"
+    words = facts([("Memory ", f"{fits}{count.memory_words()}{kept if count.reserve else ''}")])
+    return f"{text}\n{words}"
 
 
 def step_table(answer: Projection) -> str:

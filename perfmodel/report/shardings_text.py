@@ -21,7 +21,7 @@ def shardings_text(
 ) -> str:
     """The whole screen; ``base`` is the row-wise projection of the same question."""
     best = winner(found)
-    parts = [headline(base, best), gpu_line(base).split("  row-wise shards")[0].rstrip()]
+    parts = [headline(base, best), gpu_line(base).split("  row-wise shards")[0].split("\nMemory")[0].rstrip()]
     parts.append(sharding_table(found))
     if sizes:
         parts.append(sizes_table(sizes))
@@ -38,6 +38,8 @@ def headline(base: Projection, best: Compared) -> str:
     than = "" if best.way == "row-wise" else f", {format_ratio(ratio)} faster than row-wise"
     where, time = f"{format_count(base.gpus)} GPUs", format_time(best.answer.time_s)
     first = f"{best.way} wins on {where}: {time} per batch{than}."
+    if not best.fits:
+        first = f"No sharding fits {where}: {best.way} would take {time} per batch."
     low, high = best.answer.band
     second = (
         f"     {format_ratio(best.answer.slowdown)} slower than if the tables fitted in one GPU "
@@ -68,7 +70,7 @@ def _row(each: Compared) -> list[str]:
         format_time(answer.time_s),
         format_ratio(answer.slowdown),
         f"{format_ratio(low)} – {format_ratio(high)}",
-        format_bytes(each.memory_bytes, binary=False),
+        format_bytes(each.memory_bytes, binary=False) + ("" if each.fits else " (too much)"),
         f"{short_label(longest)} {format_fraction(longest.share)}",
     ]
 

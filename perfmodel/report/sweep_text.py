@@ -16,17 +16,21 @@ _CONFIGURATION = ("machine", "table_bytes", "gpus", "batch", "table_count", "poo
 
 def sweep_text(frame: pd.DataFrame) -> str:
     """Range and median of the slowdown, then the least and the most slowed configurations."""
-    ordered = frame.sort_values("slowdown", kind="stable")
+    kept = frame[frame["fits"]] if frame["fits"].any() else frame
+    ordered = kept.sort_values("slowdown", kind="stable")
     slowest, fastest = ordered.tail(_SHOWN).iloc[::-1], ordered.head(_SHOWN)
     low, high = (format_ratio(float(ordered["slowdown"].iloc[i])) for i in (0, -1))
     middle = format_ratio(float(ordered["slowdown"].median()))
-    count = format_count(len(frame))
-    head = (
-        f"{count} configuration{'s' if len(frame) != 1 else ''}: slowdown {low} to {high}, median {middle}."
-    )
+    count = format_count(len(kept))
+    head = f"{count} configuration{'s' if len(kept) != 1 else ''}: slowdown {low} to {high}, median {middle}."
+    if len(kept) < len(frame):
+        left = len(frame) - len(kept)
+        head += f" {format_count(left)} more {'do' if left > 1 else 'does'} not fit the GPUs (column fits)."
+    elif not frame["fits"].any():
+        head += " None of them fits the GPUs."
     varying = [name for name in _CONFIGURATION if name in frame.columns and _differs(frame, name)]
     parts = [paragraph(head), "Least slowed\n" + _rows(fastest, varying)]
-    if len(frame) > _SHOWN:
+    if len(kept) > _SHOWN:
         parts.append("Most slowed\n" + _rows(slowest, varying))
     parts.append("All rows: --out sweep.csv (or .parquet), or --csv on stdout.")
     return "\n\n".join(parts)
@@ -42,9 +46,10 @@ def _rows(frame: pd.DataFrame, varying: list[str]) -> str:
         cells = [_cell(name, record[name]) for name in varying]
         ratio, low, high = (float(record[k]) for k in ("slowdown", "slowdown_low", "slowdown_high"))
         band = f"{format_ratio(low)} – {format_ratio(high)}"
-        rows.append([*cells, format_time(float(record["time_s"])), format_ratio(ratio), band])
+        memory = format_bytes(float(record["memory_bytes"]), binary=False)
+        rows.append([*cells, memory, format_time(float(record["time_s"])), format_ratio(ratio), band])
     names = [_HEADERS.get(name, name) for name in varying]
-    return table([*names, "time", "slowdown", "95 % band"], rows, drop=(len(names) + 2,))
+    return table([*names, "memory/GPU", "time", "slowdown", "95 % band"], rows, drop=(len(names) + 3,))
 
 
 _HEADERS = {"table_bytes": "tables' bytes", "table_count": "tables"}

@@ -131,9 +131,9 @@ def test_equal_tables_without_a_size_fill_the_fewest_gpus(
     assert cli("report", *words, "--reduction", "auto", "--out", str(tmp_path / "x.html")).code == 0
     data = content(tmp_path / "x.html")
     heads = data["views"]["0|0|0|0|0|0|0"]["heads"]
-    assert [head["gpus"] for head in heads] == [
-        f"640 GB over {n} GPUs as given (at least 8 needed)" for n in (8, 16)
-    ]
+    for n, head in zip((8, 16), heads, strict=True):
+        assert head["gpus"].startswith(f"544 GB over {n} GPUs as given (at least 8 needed); ")
+    assert not any("does not fit" in head["gpus"] for head in heads)
     assert "per-table" not in {b["name"] for b in data["fixed"]}  # of a model alone
 
 
@@ -156,7 +156,7 @@ def test_numbers_of_gpus_that_are_not_possible_are_left_out(
         (("--model", MODEL, "--table-size", "1TB"), ("--model and --table-size",)),
         (("--model", MODEL, "--pooling", "8"), ("--model and --pooling",)),
         (("--gpus", "8", "--table-size", "1TB,2TB"), ("2 table sizes", "give one --table-size")),
-        (("--gpus", "8,64", "--table-size", "10TB"), ("at least 125 GPUs",)),
+        (("--gpus", "8,64", "--table-size", "10TB"), ("at least 148 GPUs",)),
         (("--gpus", "0"), ("--gpus",)),
         (("--gpus", "8,2000000"), ("--gpus 2 000 000", "at most 1 048 576")),
         (("--sharding", "grid"), ("which tables",)),
@@ -217,4 +217,4 @@ def sooner(found: Any, time_s: float) -> Any:
 
 
 def test_large_numbers_of_gpus_are_written_in_digits() -> None:
-    assert "12 500  →  12 504" in str(project_one(table_bytes=1e15).gpu_count).replace("\u202f", " ")
+    assert "15 148  →  15 152" in str(project_one(table_bytes=1e15).gpu_count).replace("\u202f", " ")

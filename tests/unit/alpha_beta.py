@@ -53,4 +53,4 @@ def setting(times: Any = None, machine: Machine | None = None, backend: str = "n
 
 def one(times: Any = None, machine: Machine | None = None, backend: str = "nccl", **values: Any) -> Any:
     chosen = setting(times, machine, backend)
-    return project_one(None, chosen.machine, setting=chosen, **values)
+    return project_one(None, chosen.machine, setting=chosen, **{"reserve": 0, **values})

@@ -19,9 +19,9 @@ def test_project_answers_first_and_shows_how_it_came_about(cli: Any) -> None:
     outcome = cli("project", "--table-size", "10TB")
     lines = outcome.out.splitlines()
     assert outcome.code == 0
-    assert "slower sharded over 128 GPUs than if the tables fitted in one." in lines[0]
+    assert "slower sharded over 152 GPUs than if the tables fitted in one." in lines[0]
     assert "per batch, instead of" in lines[1] and "the samples per second" in lines[1]
-    assert "10 TB ÷ 80 GB = 125  →  128" in outcome.out
+    assert "10 TB ÷ 68 GB = 147.1  →  152" in outcome.out and "Memory   65.8 GB of 68 GB" in outcome.out
     assert "What would change the answer" in outcome.out
     assert "perfmodel explain" in outcome.out
     assert max(len(line) for line in lines) <= WIDTH
@@ -44,7 +44,7 @@ def test_every_projection_fits_the_page(cli: Any, words: tuple[str, ...]) -> Non
 
 def test_project_json_is_one_document_and_adds_up(cli: Any) -> None:
     answer = json.loads(cli("project", "--table-size", "10TB", "--json").out)
-    assert (answer["schema_version"], answer["command"], answer["gpus"]) == (1, "project", 128)
+    assert (answer["schema_version"], answer["command"], answer["gpus"]) == (1, "project", 152)
     assert sum(step["time_s"] for step in answer["steps"]) == pytest.approx(answer["time_s"])
     assert answer["slowdown"] == pytest.approx(answer["time_s"] / answer["baseline_time_s"])
     assert answer["changes"] and answer["next_experiment"]["share"] > 0

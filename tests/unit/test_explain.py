@@ -14,10 +14,10 @@ from perfmodel.project.explain_step import explain_step
 from perfmodel.units import parse_time
 
 QUESTIONS: list[dict[str, Any]] = [
-    {"table_bytes": 10e12},
+    {"table_bytes": 10e12, "reserve": 0},
     {"gpus": 8},
     {"gpus": 6},
-    {"table_bytes": 10e12, "scenario": "nvlink-everywhere"},
+    {"table_bytes": 10e12, "reserve": 0, "scenario": "nvlink-everywhere"},
     {"gpus": 64, "reduction": "two_level", "gpus_per_node": 4},
     {"gpus": 64, "reduction": "sparse", "pooling": 4},
     {"gpus": 16, "backend": "nvshmem", "machine": "h200-sxm-ib"},
@@ -55,7 +55,7 @@ def test_the_bytes_add_up() -> None:
 
 
 def test_the_latency_of_a_ring_adds_up() -> None:
-    found = explain_step(project_one(table_bytes=10e12), "reduce-scatter")
+    found = explain_step(project_one(table_bytes=10e12, reserve=0), "reduce-scatter")
     names = ("hops_k", "b_k", "base_k", "m", "inside_k", "n", "network_k", "q")
     hops, b, base, m, inside, n, across, q = (value_of(found, name) for name in names)
     assert (m, n) == (112, 15)
@@ -69,7 +69,7 @@ def test_the_latency_of_a_ring_adds_up() -> None:
 
 
 def test_the_floor_of_an_exchange_adds_up() -> None:
-    found = explain_step(project_one(table_bytes=10e12), "ids")
+    found = explain_step(project_one(table_bytes=10e12, reserve=0), "ids")
     alpha, a0, a1, c, b, a2 = (value_of(found, name) for name in ("alpha", "a0", "a1", "c", "b", "a2"))
     assert a0 + 7 * a1 + c + 8 * b + 120 * a2 == pytest.approx(alpha)  # 15 other nodes: one round
     u, half, rho = (value_of(found, name) for name in ("u", "u_half", "rho"))
@@ -114,7 +114,7 @@ def test_two_levels_are_explained_with_their_own_groups() -> None:
     ],
 )
 def test_names_that_mean_one_step(name: str, step: str) -> None:
-    assert find_step(project_one(table_bytes=10e12).steps, name).name == step
+    assert find_step(project_one(table_bytes=10e12, reserve=0).steps, name).name == step
 
 
 def test_best_answers_to_reduce_scatter_too() -> None:
@@ -129,11 +129,11 @@ def test_best_answers_to_reduce_scatter_too() -> None:
 @pytest.mark.parametrize("name", ["", " ", "-", "a", "s", "teleport", "scatter", "bags-of", "o"])
 def test_names_of_no_step(name: str) -> None:
     with pytest.raises(BadInputError, match="no step") as caught:
-        find_step(project_one(table_bytes=10e12).steps, name)
+        find_step(project_one(table_bytes=10e12, reserve=0).steps, name)
     assert "gather-pool" in caught.value.next_step
 
 
 def test_a_name_of_several_steps() -> None:
     with pytest.raises(BadInputError, match="several steps") as caught:
-        find_step(project_one(table_bytes=10e12).steps, "all-to-all")
+        find_step(project_one(table_bytes=10e12, reserve=0).steps, "all-to-all")
     assert "all-to-all-splits, all-to-all-lengths, all-to-all-ids" in caught.value.next_step

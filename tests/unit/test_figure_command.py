@@ -91,7 +91,7 @@ def test_a_page_of_a_partial_calibration_says_so(cli: Cli, tmp_path: Path) -> No
     text = whole.read_text(encoding="utf-8")
     assert '"complete": true' in text
     whole.write_text(text.replace('"complete": true', '"complete": false'), encoding="utf-8")
-    words = ("figure", "roofline", "--calibration", str(whole), "--table-size", "32GB", "--out")
+    words = ("figure", "roofline", "--calibration", str(whole), "--table-size", "27GB", "--out")
     assert cli(*words, str(tmp_path / "a.html")).code == 0
     (alert,) = page_data(tmp_path / "a.html")["alerts"]
     assert "incomplete" in alert

@@ -15,7 +15,7 @@ from perfmodel.report.static import drawn
 from perfmodel.schema.machine import load_machine
 from perfmodel.units import format_ratio
 
-ASKED: dict[str, Any] = {"table_bytes": 10e12}
+ASKED: dict[str, Any] = {"table_bytes": 10e12, "reserve": 0}
 PLANES = (("batch", "pooling"), ("table_count", "dim"))
 
 
@@ -45,7 +45,7 @@ def test_bars_go_from_the_answer_to_what_each_change_leaves(asked: Projection) -
 def test_the_change_in_the_sentence_is_the_one_that_helps_most(asked: Projection) -> None:
     first = block(changes(asked)).title
     box = load_machine("h100-sxm-ib").with_overrides({"nvlink_domain_gpus": 128})
-    wide = project_one(table_bytes=10e12, machine=box)
+    wide = project_one(table_bytes=10e12, reserve=0, machine=box)
     assert first == (
         "NVLink domain 8 → 128 GPUs: this would help most, "
         f"from {asked.slowdown:.0f}× to {wide.slowdown:.1f}×; "
@@ -80,7 +80,7 @@ def test_bars_of_the_tornado_are_the_swings(asked: Projection) -> None:
 
 
 def test_the_value_in_the_sentence_follows_the_machine() -> None:
-    pcie = block(tornado(project_one(table_bytes=10e12, machine="l40s-pcie")))
+    pcie = block(tornado(project_one(table_bytes=10e12, reserve=0, machine="l40s-pcie")))
     assert pcie.title.startswith("PCIe of one GPU")
 
 
@@ -115,7 +115,9 @@ def test_the_asked_cell_is_framed_in_both_pictures(asked: Projection) -> None:
         assert at == words
         assert heat.text[round(frame["y0"] + 0.5)][round(frame["x0"] + 0.5)] == format_ratio(asked.slowdown)
     assert found.figure.layout.shapes[0].x0 == found.switches[0].layout["shapes"][0]["x0"]
-    other = heat_map(project_one(table_bytes=10e12, batch=512), [plane(asked, *names) for names in PLANES])
+    other = heat_map(
+        project_one(table_bytes=10e12, reserve=0, batch=512), [plane(asked, *names) for names in PLANES]
+    )
     assert block(other).switches[0].layout["shapes"] == []  # a sweep of other batches
 
 

@@ -67,7 +67,7 @@ def test_fp32_is_what_no_payload_is(reduction: str) -> None:
 
 def test_bytes_by_hand() -> None:
     """B = 1024, D = 32, G = 128, one table: 16 MiB of fp32 bags; 6 bytes an element to convert to fp16."""
-    asked: dict[str, Any] = {"table_bytes": 10e12}
+    asked: dict[str, Any] = {"table_bytes": 10e12, "reserve": 0}
     full, half, quarter = (steps(project_one(**asked, payload=p)) for p in (None, "fp16", "fp8"))
     sizes = [each["reduce_scatter_bags"].payload_bytes for each in (full, half, quarter)]
     assert sizes == [16 * MIB, 8 * MIB, 4 * MIB]
@@ -84,7 +84,7 @@ def test_bytes_by_hand() -> None:
 
 def test_a_sparse_exchange_keeps_its_positions() -> None:
     """m bags of 32 v + 4 bytes: fp8 is not half of fp16, but for the positions it is."""
-    asked: dict[str, Any] = {"table_bytes": 10e12, "reduction": "sparse"}
+    asked: dict[str, Any] = {"table_bytes": 10e12, "reserve": 0, "reduction": "sparse"}
     full, half, quarter = (
         steps(project_one(**asked, payload=p))["all_to_all_bags"].payload_bytes for p in (None, "fp16", "fp8")
     )
@@ -135,7 +135,7 @@ def product(found: Explanation) -> float:
 
 @pytest.mark.parametrize("reduction", ["auto", "all_to_all", "two_level", "sparse"])
 def test_explained_conversions_multiply_to_their_bytes(reduction: str) -> None:
-    answer = project_one(table_bytes=10e12, payload="fp16", reduction=reduction)
+    answer = project_one(table_bytes=10e12, reserve=0, payload="fp16", reduction=reduction)
     for name in ("convert_out", "convert_in"):
         found = explain_step(answer, name)
         assert product(found) == pytest.approx(found.step.payload_bytes), found.payload_equation

@@ -74,7 +74,7 @@ def test_more_samples_where_latency_rules() -> None:
     p = one(AlphaBeta(alpha=1e-3, beta=1e15), gpus=16, batch=256)
     more = next(s for s in sensitivities(p) if s.option == "--batch 1024")
     larger = one(AlphaBeta(alpha=1e-3, beta=1e15), gpus=16, batch=1024)
-    assert more.after == larger.slowdown
+    assert more.after == pytest.approx(larger.slowdown, rel=1e-6)  # its tables are the same
     gain = 4 * p.time_s / larger.time_s
     assert gain == pytest.approx(4, rel=1e-3)
     assert more.label == "4 times the batch: 4.00× the samples per second"
@@ -134,7 +134,7 @@ def test_next_experiment_names_what_carries_the_time() -> None:
 
 
 def test_sensitivities_of_the_main_question() -> None:
-    p = project_one(table_bytes=10e12)
+    p = project_one(table_bytes=10e12, reserve=0)
     found = {s.option: s for s in sensitivities(p)}
     assert {"--reduction two-level", "--set nvlink_domain_gpus=128", "--local-memory 10TB@3TB/s"} <= set(
         found

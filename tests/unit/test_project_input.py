@@ -55,7 +55,10 @@ def test_which_points_of_a_grid_are_possible() -> None:
     machine = load_machine("h100-sxm-ib")
     columns = grids.product(table_bytes=(1e12, 10e12), gpus=(8, 64, 128))
     assert grids.feasible(columns, machine).tolist() == [False, True, True, False, False, True]
-    assert grids.feasible(columns, machine, reserve=0.5).tolist() == [False, True, True, False, False, False]
+    # what leaves no room for the reserve is answered, and marked
+    assert grids.feasible(columns, machine, reserve=0.5).tolist() == [False, True, True, False, False, True]
+    marked = project({"table_bytes": [1e12, 10e12], "gpus": [64, 128]}, reserve=0.5)
+    assert marked["fits"].tolist() == [True, False]
     # 1000 rows of 128 bytes cannot be cut into 1024 shards
     rows = grids.product(table_bytes=(128_000,), gpus=(512, 1024))
     assert grids.feasible(rows, machine).tolist() == [True, False]
@@ -79,7 +82,9 @@ def test_the_rate_of_a_local_memory_errs_on_its_own() -> None:
 
 
 def test_tables_that_fill_the_memory_are_said() -> None:
-    assert any("assumed to fill the memory, 640 GB" in note for note in project_one(gpus=8).notes)
+    p = project_one(gpus=8, reserve=0)
+    assert any("assumed to fill the memory, 640 GB" in note for note in p.notes)
+    assert p.gpu_count.fits and p.gpu_count.memory_bytes == pytest.approx(80e9)  # with the buffers
     assert not any("fill" in note for note in project_one(gpus=8, table_bytes=640e9).notes)
 
 

@@ -54,7 +54,7 @@ def test_the_least_slowdown_is_a_bound(
 
 
 def test_kernels_follow_the_rate_of_the_memory() -> None:
-    p = with_set(table_bytes=10e12, hbm_bytes_per_s=3.35e11)
+    p = with_set(table_bytes=10e12, reserve=0, hbm_bytes_per_s=3.35e11)
     machine = p.setting.machine
     assert machine.value("gather_bytes_per_s") == pytest.approx(2.077e11)
     assert machine.value("local_sum_bytes_per_s") == pytest.approx(3.015e11)
@@ -62,17 +62,17 @@ def test_kernels_follow_the_rate_of_the_memory() -> None:
     assert machine.quantity("gather_bytes_per_s").evidence is Evidence.ASSUMED
     assert machine.overrides == {"hbm_bytes_per_s"}
     assert any("follow hbm_bytes_per_s, × 0.1" in note for note in p.notes)
-    own = with_set(table_bytes=10e12, hbm_bytes_per_s=3.35e11, gather_bytes_per_s=1e12)
+    own = with_set(table_bytes=10e12, reserve=0, hbm_bytes_per_s=3.35e11, gather_bytes_per_s=1e12)
     assert own.setting.machine.value("gather_bytes_per_s") == 1e12
-    slow = with_set(table_bytes=10e12, scenario="nvlink-everywhere", hbm_bytes_per_s=3.35e11)
+    slow = with_set(table_bytes=10e12, reserve=0, scenario="nvlink-everywhere", hbm_bytes_per_s=3.35e11)
     assert slow.setting.machine.value("gather_bytes_per_s") == pytest.approx(2.6e11)
 
 
 def test_half_the_cards_are_half_the_rate_of_each_gpu() -> None:
-    half = with_set(table_bytes=10e12, nics_per_node=4)
+    half = with_set(table_bytes=10e12, reserve=0, nics_per_node=4)
     assert half.setting.machine.value("nic_bytes_per_s") == 25e9
-    assert half.time_s == with_set(table_bytes=10e12, nic_bytes_per_s=25e9).time_s
-    both = with_set(table_bytes=10e12, nics_per_node=4, nic_bytes_per_s=40e9)
+    assert half.time_s == with_set(table_bytes=10e12, reserve=0, nic_bytes_per_s=25e9).time_s
+    both = with_set(table_bytes=10e12, reserve=0, nics_per_node=4, nic_bytes_per_s=40e9)
     assert both.setting.machine.value("nic_bytes_per_s") == 40e9
 
 
@@ -81,13 +81,13 @@ def idle(answer: Any) -> list[str]:
 
 
 def test_values_that_change_nothing_are_said() -> None:
-    assert idle(with_set(table_bytes=10e12, sm_count=64, nic_bytes_per_s=25e9)) == ["sm_count"]
+    assert idle(with_set(table_bytes=10e12, reserve=0, sm_count=64, nic_bytes_per_s=25e9)) == ["sm_count"]
     assert idle(with_set(gpus=8, nic_bytes_per_s=25e9)) == ["nic_bytes_per_s"]
     assert idle(with_set(gpus=8, nvlink_bytes_per_s=100e9)) == []
 
 
 def test_one_domain_for_all_follows_nvlink_and_no_card() -> None:
-    wide = {"scenario": "nvlink-everywhere", "table_bytes": 10e12}
+    wide = {"scenario": "nvlink-everywhere", "table_bytes": 10e12, "reserve": 0}
     plain, fast = project_one(**wide), with_set(**wide, nvlink_bytes_per_s=900e9)
     step, faster = plain.steps[-1], fast.steps[-1]
     # twice the rate halves the time of the bytes beyond the anchored floor

@@ -26,10 +26,10 @@ ASKED: list[tuple[dict[str, Any], str]] = [
      "--model mlperf-dlrm-dcnv2 --gpus 16 --clock stream"),
     ({"gpus": 16, "machine": "h200-sxm-ib", "backend": "best", "gpus_per_node": 4, "reduction": "two_level"},
      "--gpus 16 --machine h200-sxm-ib --backend best --gpus-per-node 4 --reduction two-level"),
-    ({"table_bytes": 4e12, "reserve": 0.15, "scenario": "nvlink-everywhere",
+    ({"table_bytes": 4e12, "reserve": 0.2, "scenario": "nvlink-everywhere",
       "overrides": {"nvlink_bytes_per_s": "50GB/s", "launch_floor_s": 7.5e-6, "nics_per_node": 4}},
      "--table-size 4TB --set launch_floor_s=7.5us --set nics_per_node=4 --set nvlink_bytes_per_s=50GB/s "
-     "--reserve 0.15 --scenario nvlink-everywhere"),
+     "--reserve 0.2 --scenario nvlink-everywhere"),
     ({"table_bytes": 4e12, "local_memory": (5e12, 3e12)}, "--table-size 4TB --local-memory 5TB@3TB/s"),
 ]  # fmt: skip
 

@@ -28,7 +28,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def answer(folder: Path) -> Projection:
     machine = read_machine(folder / MACHINE_NAME)
     return project_one(
-        table_bytes=32e9, batch=128, machine=machine, backend="mpi", calibration=str(folder / NAME)
+        table_bytes=27e9, batch=128, machine=machine, backend="mpi", calibration=str(folder / NAME)
     )
 
 

@@ -24,11 +24,11 @@ SIZES = np.array([80e9, 640e9, 1 * TB, 10 * TB, 100 * TB])
 
 
 def asked(size: float = 10 * TB) -> Projection:
-    return project_one(table_bytes=size)
+    return project_one(table_bytes=size, reserve=0)
 
 
 def line(label: str = "row-wise", **options: str) -> SlowdownLine:
-    return SlowdownLine(label, project({"table_bytes": SIZES}, **options))
+    return SlowdownLine(label, project({"table_bytes": SIZES}, reserve=0, **options))
 
 
 def drawn(block: Block | Missing) -> Block:
@@ -155,7 +155,7 @@ def test_bars_add_up_to_the_time_of_a_batch() -> None:
 
 @pytest.fixture(scope="module")
 def sizes() -> list[Size]:
-    return list(by_size(lambda size: project_one(table_bytes=size), (80e9, 160e9, 10 * TB)))
+    return list(by_size(lambda size: project_one(table_bytes=size, reserve=0), (80e9, 160e9, 10 * TB)))
 
 
 def test_shardings_say_who_wins_where(sizes: list[Size]) -> None:

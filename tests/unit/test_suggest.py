@@ -52,10 +52,10 @@ def pasted(text: str) -> list[list[str]]:
 @pytest.mark.parametrize(
     ("words", "fitting"),
     [
-        ("project --table-size 10TB --calibration latest", "--table-size 32GB --gpus 4 --calibration latest"),
+        ("project --table-size 10TB --calibration latest", "--table-size 27GB --gpus 4 --calibration latest"),
         ("project --gpus 8 --batch 64 --calibration latest", "--gpus 4 --batch 64 --calibration latest"),
         ("project --table-size 10TB --calibration latest --backend mpi", "--backend mpi"),
-        ("explain reduce-scatter --calibration latest", "reduce-scatter --table-size 32GB --gpus 4"),
+        ("explain reduce-scatter --calibration latest", "reduce-scatter --table-size 27GB --gpus 4"),
         ("project --table-size 10TB --reserve 50% --calibration latest", "--table-size 16GB --gpus 4"),
     ],
 )
@@ -83,7 +83,7 @@ def test_after_a_calibration_comes_a_projection_that_runs(folder: Path, cli: Any
     assert line == "perfmodel project --table-size 1GB --gpus 4 --calibration latest"
     assert cli(*pasted(line)[0]).code == 0
     line = after_calibration(str(folder), str(folder), 10e12, True)
-    assert f"--table-size 32GB --gpus 4 --calibration '{folder}'" in line
+    assert f"--table-size 27GB --gpus 4 --calibration '{folder}'" in line
     assert cli(*pasted(line)[0]).code == 0
 
 
@@ -145,5 +145,5 @@ def test_key_columns_stay_on_a_narrow_terminal(
 def test_tables_that_do_not_fit_are_told_what_would(folder: Path, cli: Any) -> None:
     """2 ranks of 8 GB."""
     refused = cli("project", "--table-size", "10TB", "--gpus", "2", "--calibration", "latest")
-    assert refused.code == 2 and "tables of at most 16 GB" in " ".join(refused.err.split())
-    assert cli("project", "--table-size", "16GB", "--gpus", "2", "--calibration", "latest").code == 0
+    assert refused.code == 2 and "tables of at most 13.6 GB" in " ".join(refused.err.split())
+    assert cli("project", "--table-size", "13GB", "--gpus", "2", "--calibration", "latest").code == 0

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 NAME = "over-gpus"
 _COLUMNS = (
     "gpus", "table_bytes", "batch", "slowdown", "slowdown_low", "slowdown_high", "time_s", "low_s", "high_s",
-    "baseline_time_s",
+    "baseline_time_s", "memory_bytes", "fits",
 )  # fmt: skip
 _MARGIN = {"l": 72, "r": 190, "t": 40, "b": 60}
 _HEIGHT, _WIDTH = 540, 820
@@ -148,14 +148,24 @@ def sentence(lines: Sequence[SlowdownLine], asked: Projection) -> str:
         first += f"; {label} would make it {format_ratio(least)}"
     elif known:
         first += ", and no other way drawn here is faster"
-    return f"{first}. {_most(lines[0].frame)}"
+    return f"{first}{_unfit(asked)}. {_most(lines[0].frame)}"
+
+
+def _unfit(asked: Projection) -> str:
+    if asked.gpu_count.fits:
+        return ""
+    needs, room = asked.gpu_count.memory_bytes, asked.gpu_count.usable_bytes
+    return f", but it does not fit: {format_bytes(needs, binary=False)} of {format_bytes(room, binary=False)}"
 
 
 _SAME = 1e-9
 
 
 def _most(frame: pd.DataFrame) -> str:
-    """Where the first way passes the most samples."""
+    """Where the first way passes the most samples, among the numbers of GPUs that it fits."""
+    frame = frame[frame["fits"].to_numpy() > 0]
+    if frame.empty:
+        return "It fits none of these numbers of GPUs."
     rates = frame["batch"].to_numpy() * frame["gpus"].to_numpy() / frame["time_s"].to_numpy()
     at = int(rates.argmax())
     gpus = int(frame["gpus"].to_numpy()[at])
@@ -221,7 +231,7 @@ def _gpus_axis(left: float, right: float) -> dict[str, Any]:
 _HOVER = (
     "<b>%{fullData.name}</b><br>%{customdata[0]}, tables of %{customdata[1]}<br>%{customdata[2]}, band "
     "%{customdata[3]} – %{customdata[4]}<br>%{customdata[5]} instead of %{customdata[6]}<br>"
-    "%{customdata[7]} samples per second<br>evidence: %{customdata[8]}<extra></extra>"
+    "%{customdata[7]} samples per second<br>%{customdata[9]}<br>evidence: %{customdata[8]}<extra></extra>"
 )
 
 
@@ -236,3 +246,4 @@ def _words(row: Row) -> Iterator[str]:
     yield from (format_time(row[name]) for name in ("time_s", "baseline_time_s"))
     yield _samples(row["samples_per_s"])
     yield evidence_words(row)
+    yield f"{format_bytes(row['memory_bytes'], binary=False)} a GPU{'' if row['fits'] else ': does not fit'}"

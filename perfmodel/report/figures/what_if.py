@@ -212,7 +212,7 @@ def _swing_row(s: Swing, before: float) -> dict[str, Any]:
 def plane(asked: Projection, across: str, up: str) -> pd.DataFrame:
     """``perfmodel.project`` of values around what was asked: two of batch, pooling, table_count, dim.
 
-    Tables keep their bytes and GPUs; combinations that cannot be (fewer rows than GPUs) are left out.
+    Tables keep their bytes and GPUs; what cannot be is left out: fewer rows than GPUs, too little memory.
     Limits: a set of unlike tables -> its batch alone can be changed, and this is not for it
     """
     work, forward = asked.work, asked.forward
@@ -229,11 +229,12 @@ def plane(asked: Projection, across: str, up: str) -> pd.DataFrame:
     )  # fmt: skip
     machine, reserve = asked.setting.machine, asked.gpu_count.reserve
     kept = grids.feasible(columns, machine, dtype=dtype, reserve=reserve, gpus_per_node=forward.gpus_per_node)
-    return project(
+    frame = project(
         {name: column[kept] for name, column in columns.items()}, machine, dtype=dtype, reserve=reserve,
         setting=asked.setting, reduction=forward.reduction, payload=forward.payload,
         distribution=forward.ids, gpus_per_node=forward.gpus_per_node,
     )  # fmt: skip
+    return frame[frame["fits"]] if asked.gpu_count.fits else frame
 
 
 def around(value: float, factor: float, below: int, count: int, *, whole: bool) -> list[float]:

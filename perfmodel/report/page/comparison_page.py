@@ -15,6 +15,7 @@ from perfmodel.collectives.estimate import LARGEST_GPUS
 from perfmodel.errors import NoCalibrationError
 from perfmodel.passes.settings import Setting
 from perfmodel.project import Projection, project, project_one
+from perfmodel.project.inputs import DEFAULT_RESERVE
 from perfmodel.project.needs import needs, ways
 from perfmodel.report.figures.block import Block, Missing
 from perfmodel.report.figures.compare import SLOWDOWN, TIME, Pair, slowdown_title, slowdowns, times
@@ -71,7 +72,7 @@ class Side:
     @property
     def usable_bytes(self) -> float:
         """Tables that one GPU holds."""
-        return self.machine.value("hbm_bytes") * (1 - float(self.options.get("reserve") or 0.0))
+        return self.machine.value("hbm_bytes") * (1 - float(self.options.get("reserve", DEFAULT_RESERVE)))
 
     def with_memory(self, hbm_bytes: float) -> Side:
         """The same with another memory of a GPU."""

@@ -12,6 +12,7 @@ from perfmodel.errors import BadInputError, PerfmodelError
 from perfmodel.passes.settings import CLUSTER
 from perfmodel.plan.as_projection import compared
 from perfmodel.project import Projection, project_each
+from perfmodel.project.inputs import DEFAULT_RESERVE
 from perfmodel.report.figures.block import Missing
 from perfmodel.report.figures.breakdown import breakdown
 from perfmodel.report.figures.line_traces import SlowdownLine
@@ -86,7 +87,7 @@ class GpuLines(Lines):
 
     def grid(self, way: Setup, options: Mapping[str, Any]) -> list[float]:
         """Numbers of GPUs that hold the tables."""
-        least = self.tables.least(way.machine, float(options.get("reserve") or 0.0))
+        least = self.tables.least(way.machine, float(options.get("reserve", DEFAULT_RESERVE)))
         node = options.get("gpus_per_node") or way.machine.gpus_per_node
         asked = [int(number) for number in self._sizes if number >= least]
         return [float(count) for count in numbers_of_gpus(least, node, asked, self.tables.most_gpus)]
@@ -117,7 +118,7 @@ def gpu_view(
 
     own = project_each("gpus", asked.sizes.values, machine, **told)
     answers = tuple(sharded(base, asked.sharding) for base in own)
-    least = asked.tables.least(machine, float(known.get("reserve") or 0.0))
+    least = asked.tables.least(machine, float(known.get("reserve", DEFAULT_RESERVE)))
     node = known.get("gpus_per_node") or machine.gpus_per_node
     numbers = bar_numbers(least, node, asked.sizes.values, asked.tables.most_gpus)
     others = [gpus for gpus in numbers if gpus not in asked.sizes.values]

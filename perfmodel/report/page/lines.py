@@ -12,6 +12,7 @@ import numpy as np
 from perfmodel.errors import NoCalibrationError, PerfmodelError
 from perfmodel.passes.settings import BEST, CLUSTER, Setting
 from perfmodel.project import Projection, prepare, project, project_each, project_grid
+from perfmodel.project.inputs import DEFAULT_RESERVE
 from perfmodel.report.figures.line_traces import SlowdownLine
 from perfmodel.report.figures.style import PALETTE
 from perfmodel.report.figures.words import library_name
@@ -38,13 +39,13 @@ def line_sizes(one_gpu_bytes: float, node: int, sizes: Sequence[float]) -> list[
     low, high = min([one_gpu_bytes, *sizes]), max([_LARGEST_BYTES, *sizes])
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     even = [step * 10.0**power for power in powers for step in _STEPS]
-    full = [count * one_gpu_bytes for count in (1, node)]
-    found = {low, *even, *full, *(_MORE * size for size in full), *map(float, sizes)}
+    full = [one_gpu_bytes, _LESS * node * one_gpu_bytes]
+    found = {low, *even, *full, _MORE * one_gpu_bytes, _MORE * node * one_gpu_bytes, *map(float, sizes)}
     return sorted(float(f"{size:.6g}") for size in found if low <= size <= high)
 
 
 _STEPS = (1.0, 2.0, 3.0, 5.0)
-_MORE = 1.005  # over what is full
+_LESS, _MORE = 0.995, 1.005  # of what is full: just below it there is room for buffers
 
 
 def answerable(
@@ -106,7 +107,7 @@ class Lines:
 
     def grid(self, way: Setup, options: Mapping[str, Any]) -> list[float]:
         """Values of ``axis`` that a line has, increasing."""
-        usable = way.machine.value("hbm_bytes") * (1 - float(options.get("reserve") or 0.0))
+        usable = way.machine.value("hbm_bytes") * (1 - float(options.get("reserve", DEFAULT_RESERVE)))
         return line_sizes(usable, options.get("gpus_per_node") or way.machine.gpus_per_node, self._sizes)
 
     def _ways(self, setup: Setup) -> Iterator[tuple[Setup, str]]:

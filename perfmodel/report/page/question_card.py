@@ -41,11 +41,17 @@ def question_card(answer: Projection) -> Card:
         sentence,
         times,
         sure,
-        "; ".join(filter(None, [str(count), answer.shards])),
+        "; ".join(filter(None, [str(count), answer.shards, _memory(answer)])),
         evidence_bar(answer.evidence_shares()),
         _alert(answer),
         list(answer.notes),
     )
+
+
+def _memory(answer: Projection) -> str:
+    if answer.forward.memory is not None:
+        return ""
+    return f"{'' if answer.gpu_count.fits else 'does not fit: '}{answer.gpu_count.memory_words()}"
 
 
 def _sure(answer: Projection) -> str:

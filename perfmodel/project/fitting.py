@@ -1,0 +1,123 @@
+"""What a GPU of a row-wise pass holds, and the fewest GPUs whose memory it fits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.model import capacity, sharding
+from perfmodel.model import embedding_bag as eb
+from perfmodel.passes.settings import BEST
+from perfmodel.project.costs import ALL_TO_ALL, SPARSE, Forward
+from perfmodel.project.inputs import LARGEST, Configs
+
+Array = NDArray[np.float64]
+_ROUNDS = 64
+"""Of a search for the fewest GPUs, each at least one more; where the curve is nearly flat it gives up."""
+
+
+@dataclass(frozen=True)
+class GpuMemory:
+    """Bytes of a GPU of each configuration: its rows, and the buffers of its largest exchange."""
+
+    rows_bytes: Array
+    buffer_bytes: Array
+
+    @property
+    def total_bytes(self) -> Array:
+        """Both together."""
+        return self.rows_bytes + self.buffer_bytes
+
+
+def gpu_memory(forward: Forward, work: Configs) -> GpuMemory:
+    """What a GPU holds. Of the backend ``best`` the exchange of bags with the larger buffers counts.
+
+    Limits: one GPU, or every table on every GPU -> no buffers;  one memory for all -> all rows, no buffers
+    """
+    rows, bags, lookups, elements, sparse = _sums(forward, work)
+    length, G = forward.constant("length_bytes"), work.gpus
+    dense = eb.partial_bags_bytes(G, elements, forward.sent_element_bytes)
+    way = forward.way
+    received = sparse if way == SPARSE else dense if way in (ALL_TO_ALL, BEST) else dense / G
+    lengths, ids = eb.lengths_bytes(G, bags, length), eb.ids_bytes(lookups, work.id_bytes)
+    largest = capacity.buffer_bytes(
+        (lengths, lengths), (ids, ids), (sparse if way == SPARSE else dense, received)
+    )
+    return GpuMemory(rows, np.where(G > 1, largest, 0.0))
+
+
+def _sums(forward: Forward, work: Configs) -> tuple[Array, Array, Array, Array, Array]:
+    """Bytes of rows; of sharded tables bags, look-ups, elements, bytes of partial bags that are not empty."""
+    shape = work.gpus.shape
+    sums = [np.zeros(shape) for _ in range(5)]
+    for t in work.stacked:
+        sharded = t.rows >= work.gpus
+        shards = np.where(sharded, work.gpus, 1.0)
+        held = t.count * t.rows * t.dim * t.element_bytes / shards
+        bags = work.batch * t.count * sharded
+        sent = t.dim * forward.sent_element_bytes + forward.constant("sparse_bag_index_bytes")
+        some = bags * forward.touched(work, t, shards) * sent if forward.way == SPARSE else bags
+        columns = (held, bags, bags * t.pooling, bags * t.dim, some)
+        for at, column in enumerate(columns):
+            stacked = np.ndim(column) > 1
+            sums[at] = sums[at] + (column.sum(axis=0) if stacked else column)
+    rows, bags, lookups, elements, some = (np.broadcast_to(column, shape) for column in sums)
+    return rows, bags, lookups, elements, some
+
+
+def sized(forward: Forward, work: Configs, node: int) -> Configs:
+    """The configurations with the GPUs that they need, the exchange buffers counted.
+
+    node  GPUs of a node
+    ``needed`` becomes the fewest that fit, where any do; where nobody gave a number of GPUs, that many whole
+    nodes are taken. Tables that fill the memory leave room for the buffers.
+    Limits: no number fits -> as many as the rows alone need
+    """
+    if work.filled:
+        return _filled(forward, work)
+    needed = _fewest(forward, work, node)
+    if work.given_gpus:
+        return replace(work, needed=needed)
+    return replace(work, needed=needed, gpus=sharding.whole_nodes(needed, np.float64(node)))
+
+
+def _filled(forward: Forward, work: Configs) -> Configs:
+    """Equal tables that fill what the buffers leave. Limits: buffers fill all of it -> as without them"""
+    (group,) = work.groups
+    left = 1 - gpu_memory(forward, work).buffer_bytes / work.usable_bytes
+    room = np.where(left > 0, left, 1.0)
+    rows = np.maximum(group.rows * room, work.gpus)
+    return replace(work, table_bytes=work.table_bytes * room, groups=(replace(group, rows=rows),))
+
+
+def _fewest(forward: Forward, work: Configs, node: int) -> Array:
+    """The fewest GPUs that hold rows and buffers, by steps from below.
+
+        n <- ceil(S(n) / (U - b(n')) ), n' = n in whole nodes
+
+    S  bytes of sharded tables;  b  buffers, which grow with n: the steps end at the least n that fits. Where
+    the buffers alone fill U there is none.
+    """
+    needed = np.array(work.needed, dtype=np.float64)
+    open_ = np.ones(needed.shape, dtype=bool)
+    for _ in range(_ROUNDS):
+        at = np.flatnonzero(open_)
+        if not at.size:
+            return needed
+        some = work if at.size == open_.size else work.part(at)
+        taken = needed[at] if work.given_gpus else sharding.whole_nodes(needed[at], np.float64(node))
+        held = gpu_memory(forward, replace(some, gpus=taken))
+        good = capacity.fits(held.total_bytes, work.usable_bytes)
+        room = work.usable_bytes - held.buffer_bytes
+        with np.errstate(all="ignore"):
+            more = np.ceil(taken * held.rows_bytes / room * (1 - 2 * np.finfo(np.float64).eps))
+        step = np.maximum(more, taken + 1)
+        lost = ~good & ((room <= 0) | (step > LARGEST["gpus"]))
+        open_[at[good | lost]] = False
+        needed[at[lost]] = work.needed[at[lost]]
+        going = ~good & ~lost
+        needed[at[going]] = step[going]
+    needed[open_] = work.needed[open_]
+    return needed

@@ -1,0 +1,129 @@
+"""What a GPU holds: rows and buffers as a plan counts them; what does not fit is marked and not advised."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from alpha_beta import AlphaBeta, one
+from cli_calls import Outcome
+
+from perfmodel.model import capacity
+from perfmodel.passes.settings import load_setting
+from perfmodel.plan import Evaluator, PlanTables
+from perfmodel.plan.as_projection import compared, winner
+from perfmodel.plan.placement import uniform_plan
+from perfmodel.project import Projection, prepare, project, project_one
+from perfmodel.project.fitting import gpu_memory
+from perfmodel.project.sensitivity import sensitivities
+from perfmodel.report.figures.line_traces import SlowdownLine
+from perfmodel.report.figures.over_gpus import sentence
+from perfmodel.schema.machine import load_machine
+
+TABLES = Path(__file__).parent / "cases" / "400-tables.csv"
+H200 = "h200-sxm-ib"
+
+
+def asked(**options: Any) -> Projection:
+    return project_one(machine=H200, tables=str(TABLES), **options)
+
+
+def test_limits() -> None:
+    assert capacity.usable_bytes(80e9, 0.15) == pytest.approx(68e9)
+    assert capacity.buffer_bytes() == 0
+    assert capacity.buffer_bytes((8.0, 2.0), ([1, 20], [3, 4])).tolist() == [10, 24]
+    assert capacity.fits([68e9, 68.1e9], 68e9).tolist() == [True, False]
+
+
+@pytest.mark.parametrize("options", [{}, {"payload": "fp16"}])
+@pytest.mark.parametrize("gpus", [1, 24, 40, 64])
+def test_a_projection_holds_what_the_plan_of_it_holds(gpus: int, options: dict[str, Any]) -> None:
+    """Row-wise as a plan, counted rank by rank by the planner: within a row of each table."""
+    p = asked(gpus=max(gpus, 27), batch=4096, reserve=0, **options)
+    box = load_machine(H200)
+    tables = PlanTables.load(str(TABLES))
+    evaluator = Evaluator(load_setting(box, box.default_backend), tables, 4096, p.gpus, **options)
+    memory = evaluator.memory(uniform_plan(tables, "row-wise", p.gpus, evaluator.domain))
+    assert p.gpu_count.rows_bytes == pytest.approx(float(memory.rows_bytes.max()), rel=1e-5)
+    assert p.gpu_count.buffer_bytes == pytest.approx(float(memory.buffer_bytes.max()), rel=1e-9)
+
+
+@pytest.mark.parametrize("batch", [256, 4096, 8192])
+@pytest.mark.parametrize("reduction", ["auto", "all-to-all", "sparse", "two-level"])
+def test_the_default_number_of_gpus_is_the_fewest_whole_nodes_that_fit(batch: int, reduction: str) -> None:
+    forward, work = prepare(None, H200, tables=str(TABLES), batch=batch, reduction=reduction)
+    counts = np.arange(8.0, 1024.0, 8.0)
+    each = {
+        name: np.repeat(getattr(work, name), counts.size) for name in ("table_bytes", "batch", "id_bytes")
+    }
+    held = gpu_memory(forward, replace(work, gpus=counts, needed=counts, **each))
+    good = counts[held.total_bytes <= 0.85 * 141e9]
+    if good.size:
+        assert work.gpus[0] == good[0]
+    else:  # as many as the rows need, and said
+        assert work.gpus[0] == 32
+        assert any("does not fit" in note for note in asked(batch=batch, reduction=reduction).notes)
+
+
+def test_equal_tables_of_many_sizes_get_the_fewest_that_fit() -> None:
+    sizes, batches = np.geomspace(1e11, 1e14, 40), np.repeat([1024, 65536], 20)
+    frame = project(table_bytes=sizes, batch=batches, table_count=64, dim=128)
+    assert frame["fits"].any() and not frame["fits"].all()
+    for row in frame.to_dict("records"):
+        same: dict[str, Any] = {"table_bytes": row["table_bytes"], "batch": row["batch"], "table_count": 64}
+        found = project_one(**same, dim=128, gpus=int(row["gpus"])).gpu_count
+        assert (found.fits, found.memory_bytes) == (row["fits"], row["memory_bytes"])
+        fewer = int(row["gpus"]) - (8 if row["gpus"] > 8 else 1)
+        if row["fits"] and fewer * 80e9 > row["table_bytes"]:
+            less = project_one(**same, dim=128, gpus=fewer)
+            assert not less.gpu_count.fits
+
+
+def test_what_does_not_fit_says_by_how_much_and_what_would() -> None:
+    p = asked(gpus=64, batch=65536)
+    assert p.gpu_count.memory_bytes == pytest.approx(710e9, rel=0.01)
+    assert not p.gpu_count.fits and p.to_dict()["fits"] is False
+    (said,) = [note for note in p.notes if "does not fit" in note]
+    assert "a batch of at most 6 938" in said
+    assert asked(gpus=64, batch=6938).gpu_count.fits and not asked(gpus=64, batch=6939).gpu_count.fits
+    few = asked(gpus=24, batch=4096)
+    (said,) = [note for note in few.notes if "does not fit" in note]
+    assert f"{few.gpu_count.needed} GPUs or more" in said
+    assert asked(gpus=few.gpu_count.needed, batch=4096).gpu_count.fits
+    assert not asked(gpus=few.gpu_count.needed - 1, batch=4096).gpu_count.fits
+
+
+def test_nothing_that_does_not_fit_is_advised() -> None:
+    few = asked(gpus=24, batch=4096)
+    assert not any(way.fits and way.answer for way in compared(few))
+    frame = project(tables=str(TABLES), machine=H200, gpus=[24, 32, 40, 64], batch=4096).assign(batch=4096)
+    assert frame["fits"].tolist() == [False, False, True, True]
+    text = sentence([SlowdownLine("row-wise", frame)], few)
+    assert "does not fit: 149 GB of 120 GB" in text and "on 24 GPUs" not in text.split("Most samples")[1]
+    slow = AlphaBeta(alpha=1e-3, beta=1e15)  # latency rules: four times the batch is four times the samples
+    tight, loose = (
+        one(slow, gpus=16, table_bytes=16 * size, batch=10_000, reserve=0.15) for size in (67.95e9, 60e9)
+    )
+    assert tight.gpu_count.fits and loose.gpu_count.fits
+    assert not any("--batch" in change.option for change in sensitivities(tight))
+    assert any("--batch" in change.option for change in sensitivities(loose))
+    assert winner(compared(asked(gpus=64, batch=4096))).fits
+
+
+def test_a_sweep_has_the_memory_of_a_gpu_and_marks_what_does_not_fit(cli: Any) -> None:
+    words = ("sweep", "--table-size", "1TB", "--batch", "1024,8388608", "--gpus", "64")
+    done: Outcome = cli(*words, "--json")
+    rows = json.loads(done.out)["rows"]
+    assert [row["fits"] for row in rows] == [True, False]
+    assert rows[1]["memory_bytes"] > 68e9 > rows[0]["memory_bytes"] > 1e12 / 64
+    text = cli(*words).out
+    assert "memory/GPU" in text and "1 more does not fit" in " ".join(text.split())
+
+
+def test_reserve_zero_uses_the_whole_memory() -> None:
+    assert project_one(table_bytes=79e9, reserve=0).gpus == 1
+    assert project_one(table_bytes=79e9).gpus == 2
