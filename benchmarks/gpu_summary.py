@@ -46,12 +46,14 @@ def environment() -> dict[str, Any]:
 def summary(out: Path) -> str:
     """Kernels beside copies, the state of the GPU, what did not end well, and what was fitted."""
     from perfmodel.schema.run_files import read_run
+    from perfmodel.schema.runs import functional_reason
 
     folders = sorted(path.parent for path in (out / "runs").glob("*/samples.jsonl"))
     if not folders:
         return "No samples: see calibrate.json.log."
     found = read_run(folders[-1])
-    lines = [f"Run {found.run_id}", *rates(found.kernel_samples()), "", *conditions(found), ""]
+    what = f": {functional_reason(found.header)}" if found.header.functional_only else ""
+    lines = [f"Run {found.run_id}{what}", *rates(found.kernel_samples()), "", *conditions(found), ""]
     lines += [*troubles(found), ""]
     for path in sorted(folders[-1].glob("*.json")):
         lines += fitted(json.loads(path.read_text(encoding="utf-8")))

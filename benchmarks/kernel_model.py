@@ -26,9 +26,12 @@ def judged(folder: Path, seed: int) -> pd.DataFrame:
     from perfmodel.fit.kernels import fit_kernels, gather_times
     from perfmodel.schema.evidence import Clock
     from perfmodel.schema.run_files import read_run
+    from perfmodel.schema.runs import functional_reason
     from perfmodel.validate.own import machine_of_run
 
     run = read_run(folder)
+    if run.header.functional_only:
+        raise SystemExit(f"{folder}: {functional_reason(run.header)}; nothing is judged")
     machine = machine_of_run(run, folder)
     samples = run.kernel_samples()
     samples = samples[(samples["operation"] == "gather_pool") & (samples["flag"] != "throttled")]

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from calibrate.planning.durations import PILOT_CALLS, estimate_point_s, estimate_points_s, guess_call_s
 from calibrate.planning.measurement_plan import MeasurementPlan, make_plan
-from calibrate.planning.world import group_ranks, takes_turns
+from calibrate.planning.world import group_ranks
 from calibrate.running import stack
 from calibrate.running.fold import fold, problem_of, visit_median_s
 from calibrate.running.interfaces import Listener, RunOptions, RunOutcome, Team
@@ -23,7 +23,7 @@ from calibrate.running.interrupts import Interrupts
 from calibrate.running.journal import Journal, PointState
 from calibrate.running.stopping import Summary, Target, calls_for, summarise, verdict
 from perfmodel.errors import PerfmodelError, RankLostError
-from perfmodel.schema.runs import Finish, Point, RunHeader, Status, Visit
+from perfmodel.schema.runs import Finish, Point, RunHeader, Status, Visit, functional_reason
 
 MOST_DROPPED = 3
 """Visits of one point that a jumping clock may spoil before the point fails."""
@@ -134,7 +134,7 @@ class _Session:
         for text in self.journal.notes:
             self._warn(text)
         if self.journal.header.functional_only:
-            self._warn(f"functional check only, not a calibration: {takes_turns(self.world)}.")
+            self._warn(f"functional check only, not a calibration: {functional_reason(self.journal.header)}.")
         stopped, error = "", None
         try:
             with Interrupts() as interrupts:

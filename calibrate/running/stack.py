@@ -35,6 +35,10 @@ _PRIVATE = re.compile(
     re.IGNORECASE,
 )
 _USER_OF_URL = re.compile(r"\b([a-z][a-z0-9+.-]*://)[^/\s]*@", re.IGNORECASE)
+
+REHEARSAL = "(rehearsal)"
+"""In the name of a GPU that is a stand-in."""
+
 TURNS = "turns"
 """In the stack of a functional check: how many ranks took turns on how many cores."""
 
@@ -58,7 +62,7 @@ def make_header(
     """
     environment = allowed_environment(os.environ if environ is None else environ)
     stack = dict(describe(world) if values is None else values)
-    turns = takes_turns(world)
+    turns = takes_turns(world) or rehearsed(stack)
     if turns:  # never in one folder with a calibration
         stack[TURNS] = turns
     return RunHeader(
@@ -73,6 +77,11 @@ def make_header(
         nodes=world.nodes,
         functional_only=bool(turns),
     )
+
+
+def rehearsed(stack: Mapping[str, str]) -> str:
+    """What a run is whose GPU is a stand-in (tests/rehearsal), which says so in its name; else nothing."""
+    return "a rehearsal without a GPU, its times are made up" if REHEARSAL in stack.get("gpu", "") else ""
 
 
 def describe(world: World, host: Host | None = None) -> dict[str, str]:

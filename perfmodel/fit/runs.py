@@ -15,7 +15,7 @@ from perfmodel.schema.kernel_fits import KernelConstants
 from perfmodel.schema.machine import Machine
 from perfmodel.schema.run_files import Run
 from perfmodel.schema.run_folders import CLOCK_ORDER, preference
-from perfmodel.schema.runs import Point, PointKind
+from perfmodel.schema.runs import Point, PointKind, functional_reason
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,8 +36,8 @@ def fit_run(run: Run, machine: Machine, planned: Iterable[Point] = ()) -> list[C
     """
     if run.header.functional_only:
         raise NoCalibrationError(
-            f"run {run.run_id} had more ranks than cores: a functional check, nothing is fitted to it.",
-            "measure without --oversubscribe.",
+            f"run {run.run_id} is a functional check ({functional_reason(run.header)}): nothing is fitted.",
+            "measure on a GPU, or without --oversubscribe.",
         )
     samples = run.collective_samples()
     known = samples[samples["backend"].isin(list(Backend)) & samples["collective"].isin(COLLECTIVES)]

@@ -9,7 +9,7 @@ from perfmodel.model.collectives import bus_factor
 from perfmodel.report.doctor_text import host_words
 from perfmodel.report.terminal import WIDTH, facts, page_width
 from perfmodel.schema.evidence import SAMPLES_ONLY
-from perfmodel.schema.runs import Point, PointKind, RunHeader
+from perfmodel.schema.runs import Point, PointKind, RunHeader, functional_reason
 from perfmodel.units import (
     counted,
     format_bytes,
@@ -43,10 +43,10 @@ def head_text(host: Host, header: RunHeader, plan: MeasurementPlan, seconds: flo
 
 
 def functional_words(header: RunHeader) -> str:
-    """What a run with more ranks than cores is; nothing for any other."""
+    """What a functional check is; nothing for any other run."""
     if not header.functional_only:
         return ""
-    return f"functional check only, not a calibration: {header.stack.get('turns', 'more ranks than cores')}"
+    return f"functional check only, not a calibration: {functional_reason(header)}"
 
 
 def stack_words(stack: Mapping[str, str]) -> str:

@@ -11,6 +11,7 @@ from perfmodel.schema.evidence import Backend, Clock
 from perfmodel.schema.home import LATEST, MACHINE_NAME, SAMPLES_NAME, runs_by_age, runs_folder
 from perfmodel.schema.machine import list_machines
 from perfmodel.schema.run_files import read_header
+from perfmodel.schema.runs import functional_reason
 from perfmodel.units import counted
 
 CLOCK_ORDER = (Clock.STREAM, Clock.GRAPH, Clock.EAGER, Clock.DEVICE)
@@ -149,9 +150,10 @@ def calibration_in(folder: Path, backend: str | None = None, clock: str | None =
 def _refuse_no_run(folder: Path) -> None:
     """An error for a folder that is no run, and for a run of which no calibration is made."""
     if (folder / SAMPLES_NAME).is_file():
-        if read_header(folder).functional_only:
+        header = read_header(folder)
+        if header.functional_only:
             raise NoCalibrationError(
-                f"run {folder.name} is a functional check (more ranks than cores): "
+                f"run {folder.name} is a functional check ({functional_reason(header)}): "
                 "there is no calibration of it.",
                 f"measure this machine:\n  {calibrate_line(folder)}",
             )

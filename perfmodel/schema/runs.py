@@ -132,7 +132,8 @@ class RunHeader(BaseModel):
 
     stack        versions and topology; its hash is the fingerprint
     environment  allow-listed variables only
-    functional_only  ranks took turns on too few cores: it shows that the code works, and is no calibration
+    functional_only  ranks took turns on too few cores, or a GPU was a stand-in: it shows that the code works,
+                     and is no calibration; ``stack["turns"]`` says which
     """
 
     model_config = _STRICT
@@ -149,6 +150,11 @@ class RunHeader(BaseModel):
     ranks: Ranks
     nodes: Ranks
     functional_only: bool = False
+
+
+def functional_reason(header: RunHeader) -> str:
+    """Why a run is a functional check and no calibration; older runs do not say."""
+    return header.stack.get("turns", "more ranks than cores")
 
 
 class PointLine(BaseModel):

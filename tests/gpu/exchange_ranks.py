@@ -11,13 +11,14 @@ import sys
 from typing import Any
 
 import torch
+from sizes import sized
 
 from calibrate.cuda.exchange_memory import METHODS, Sizes, block_rows
 from calibrate.cuda.row_wise_exchange import RowWiseExchange
 from calibrate.cuda.symmetric_worlds import SymmetricWorld
 from perfmodel.errors import RankLostError
 
-ROWS, BATCH, MOST = (1001, 3, 5000), 130, 20
+ROWS, BATCH, MOST = (1001, 3, 5000), sized(130, 17), sized(20, 6)
 SHAPES = ((64, torch.float32), (12, torch.float16), (33, torch.float32), (128, torch.bfloat16))
 SINGLE = 2.0**-24
 

@@ -15,6 +15,11 @@ from calibrate.machine.local_gpus import LocalGpu
 from calibrate.operations import Availability, Place
 from calibrate.planning.world import World
 from calibrate.running import stack, versions
+from perfmodel.errors import NoCalibrationError
+from perfmodel.fit.runs import fit_run
+from perfmodel.schema.machine import load_machine
+from perfmodel.schema.run_files import read_run
+from perfmodel.schema.run_folders import calibration_in
 from perfmodel.schema.runs import RunHeader
 
 HOST = Host(machine="cpu-x-2", shipped=False, cpu="Some CPU", cores=2, cores_online=4, caches={"L2": 1048576})
@@ -156,6 +161,30 @@ def test_ranks_that_take_turns_are_a_functional_check_in_a_folder_of_their_own()
     assert not header(4, nodes=2, cores_per_node=2).functional_only  # 2 on each node
     assert not header(8, device="cuda", cores_per_node=2).functional_only
     assert header(2, cores_per_node=1).stack["turns"] == "2 ranks on 1 core"
+
+
+def test_nothing_is_fitted_to_a_rehearsal(tmp_path: Path) -> None:
+    """The stand-in for a GPU names itself so; its times are in a folder of their own and never load."""
+    smi = Path(__file__).parents[1] / "rehearsal" / "bin" / "nvidia-smi"
+    told = subprocess.run([smi, "--query-gpu=name"], capture_output=True, text=True, check=True).stdout
+    name, real = told.strip(), "NVIDIA H100 80GB HBM3"
+
+    def header(gpu: str) -> RunHeader:
+        values = {"gpu": gpu}
+        return stack.make_header(World(1, device="cuda"), machine="h100-sxm-ib", seed=7, values=values)
+
+    made, measured = header(name), header(real)
+    assert name == f"{real} (rehearsal)" and not measured.functional_only
+    assert made.functional_only and made.fingerprint != measured.fingerprint
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "samples.jsonl").write_text(made.model_dump_json(exclude_none=True) + "\n")
+    for load in (
+        lambda: fit_run(read_run(folder), load_machine("h100-sxm-ib")),
+        lambda: calibration_in(folder),
+    ):
+        with pytest.raises(NoCalibrationError, match="its times are made up"):
+            load()
 
 
 def git(folder: Path, *words: str) -> None:
