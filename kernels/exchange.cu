@@ -42,7 +42,7 @@ constexpr int kBlocks = 2;
 constexpr int kBlocks = 3;
 #endif
 
-struct Split {
+struct OwnerSplit {
   i64 rows;   // E, all PEs together
   i64 block;  // rows of one PE; the last may have fewer
 };
@@ -68,7 +68,7 @@ struct Progress {
 struct Exchange {  // what a kernel is given, by value: nothing of it is read from memory again
   const Peers* peers;
   const Table* tables;  // the rows that lie here
-  const Split* splits;
+  const OwnerSplit* splits;
   Status* status;
   Progress* progress;
   i32* tile_sums;       // [PE][tiles]
@@ -95,7 +95,7 @@ struct Home {
   i64 row;    // of the owner's block
 };
 
-__device__ inline Home home_of(i64 id, const Split& split) {
+__device__ inline Home home_of(i64 id, const OwnerSplit& split) {
   if (id < 0 || id >= split.rows) return {-1, 0};
   if (u64(split.rows) <= 0xffffffffull) {
     const u32 owner = u32(id) / u32(split.block);
@@ -105,12 +105,12 @@ __device__ inline Home home_of(i64 id, const Split& split) {
   return {i32(owner), id - owner * split.block};
 }
 
-struct Span {
+struct IdSpan {
   i64 begin, end;
 };
 
 // The ids of a bag; lengths that do not fit the ids reach no memory outside of them.
-__device__ inline Span span_of(const i64* offsets, i64 bag, i64 ids) {
+__device__ inline IdSpan span_of(const i64* offsets, i64 bag, i64 ids) {
   const i64 begin = max(i64(0), min(offsets[bag], ids));
   return {begin, max(begin, min(offsets[bag + 1], ids))};
 }
@@ -135,8 +135,8 @@ __global__ void __launch_bounds__(256, 3)
     __syncthreads();
     const i64 bag = t * tile + mine;
     if (bag < bags) {
-      const Split split = x.splits[u32(bag) / u32(batch)];
-      const Span span = span_of(offsets, bag, id_count);
+      const OwnerSplit split = x.splits[u32(bag) / u32(batch)];
+      const IdSpan span = span_of(offsets, bag, id_count);
       for (i64 j = span.begin + lane; j < span.end; j += kLanes) {
         const Home home = home_of(i64(ids[j]), split);
         if (home.owner < 0)
@@ -228,8 +228,8 @@ __global__ void __launch_bounds__(256, 3)
     __syncthreads();
     const i64 bag = t * tile + mine;
     if (bag >= bags) continue;
-    const Split split = x.splits[u32(bag) / u32(batch)];
-    const Span span = span_of(offsets, bag, id_count);
+    const OwnerSplit split = x.splits[u32(bag) / u32(batch)];
+    const IdSpan span = span_of(offsets, bag, id_count);
     for (i64 first = span.begin; first < span.end; first += kLanes) {
       const i64 j = first + lane;
       const Home home = j < span.end ? home_of(i64(ids[j]), split) : Home{-1, 0};
@@ -247,7 +247,7 @@ __global__ void __launch_bounds__(256, 3)
 }
 
 // Piece `piece` of `pieces` of `bytes`, in whole 16 bytes.
-__device__ inline Span piece_of(i64 bytes, int piece, int pieces) {
+__device__ inline IdSpan piece_of(i64 bytes, int piece, int pieces) {
   const i64 each = (bytes + 16 * pieces - 1) / (16 * pieces) * 16;
   return {min(bytes, each * piece), min(bytes, each * (piece + 1))};
 }
@@ -260,13 +260,13 @@ __global__ void __launch_bounds__(256, 3) push_ids(const __grid_constant__ Excha
   const int owner = (me + 1 + int(blockIdx.x) % PEs) % PEs, piece = int(blockIdx.x) / PEs;
   const u64 call = x.progress->call;
   u64* flags = x.ids_here + i64(me) * 2 * x.pieces + piece;
-  const Span head = piece_of((kHead + bags_of(x, batch) + 1) * 4, piece, x.pieces);
+  const IdSpan head = piece_of((kHead + bags_of(x, batch) + 1) * 4, piece, x.pieces);
   u8* offsets_to = reinterpret_cast<u8*>(x.landed_offsets + me * x.words);
   const u8* offsets_from = reinterpret_cast<const u8*>(x.staged_offsets + owner * x.words);
   put_signal_block(peers, offsets_to + head.begin, offsets_from + head.begin, head.end - head.begin, flags, call,
                    owner);
   const i64 total = x.totals[owner] <= x.capacity ? x.totals[owner] : 0;
-  const Span part = piece_of(total * i64(sizeof(Id)), piece, x.pieces);
+  const IdSpan part = piece_of(total * i64(sizeof(Id)), piece, x.pieces);
   const u8* ids_from = x.staged_ids + start_of<Id>(x, owner) * i64(sizeof(Id));
   u8* ids_to = x.landed_ids + me * x.capacity * i64(sizeof(Id));
   put_signal_block(peers, ids_to + part.begin, ids_from + part.begin, part.end - part.begin, flags + x.pieces, call,

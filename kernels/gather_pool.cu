@@ -9,7 +9,7 @@
 
 namespace pm {
 
-constexpr int kThreads = 256;
+constexpr int kGatherThreads = 256;
 
 // offsets  of all bags of all tables, and the end of the last one
 // run      bags of a group;  wide  whether bags can be written in wide accesses;  mean  divide by the bags' lengths
@@ -17,7 +17,7 @@ constexpr int kThreads = 256;
 // faults   two: ids out of range (positions in ids), offsets that fall or lie outside (positions in offsets)
 template <class Row, class Id, class Out, int LANES, int CHUNKS, int WIDTH, int DEPTH, int ADDING, bool HOT,
           bool NEAR, int BLOCKS>
-__global__ void __launch_bounds__(kThreads, BLOCKS)
+__global__ void __launch_bounds__(kGatherThreads, BLOCKS)
     gather_pool(const Piece* pieces, i32 piece_count, i32 batch, i32 run, i32 shared_before, const Id* ids, i32 id_count,
                 const Id* offsets, const float* weights, Out* out, i32 wide, i32 mean, u32 hot_rows, Faults* faults) {
   PM_DYNAMIC_SHARED(u8, shared);
@@ -38,7 +38,7 @@ __global__ void __launch_bounds__(kThreads, BLOCKS)
 // Shared memory: that of the stream, then a float for each lane of a group, column and warp, and one more.
 template <class Row, class Id, class Out, int LANES, int CHUNKS, int WIDTH, int DEPTH, int ADDING, bool HOT,
           bool NEAR, int BLOCKS>
-__global__ void __launch_bounds__(kThreads, BLOCKS)
+__global__ void __launch_bounds__(kGatherThreads, BLOCKS)
     gather_pool_long(const Piece* pieces, i32 piece_count, i32 batch, i32, i32 shared_before, const Id* ids, i32 id_count,
                      const Id* offsets, const float* weights, Out* out, i32 wide, i32 mean, u32 hot_rows, Faults* faults) {
   constexpr int kColumns = WIDTH / int(sizeof(Row));

@@ -40,7 +40,7 @@ struct Batch {  // what is the same for every item
   i32 pooling;
 };
 
-constexpr int kThreads = 512;   // of a block, at most
+constexpr int kCoreThreads = 512;   // of a block, at most
 constexpr int kFlight = 4;       // rows that a group of lanes waits for together
 constexpr u32 kNoRow = ~0u;      // tables have fewer rows
 
@@ -375,7 +375,7 @@ __device__ inline void take(Desk& desk, const Item& next, const Table* tables, b
 
 // Block i works through items starts[i] .. starts[i + 1]. Rows that the next item wants too stay where they are.
 template <class T, class Id>
-__global__ void __launch_bounds__(kThreads, 1)
+__global__ void __launch_bounds__(kCoreThreads, 1)
     one_core(const Table* tables, const Item* items, const i32* starts, const Id* ids, const i64* offsets, float* out,
              Faults* faults, i32 samples, i32 pooling) {
   const Batch<Id> batch{ids, offsets, out, faults, samples, pooling};

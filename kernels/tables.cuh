@@ -17,6 +17,6 @@ struct Table {
   i32 padding;
 };
 
-enum Pooling : int { kSum = 0, kMean = 1, kMax = 2 };
+enum Pooling : int { kSum = 0, kMean = 1 };
 
 }  // namespace pm
