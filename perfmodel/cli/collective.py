@@ -141,12 +141,13 @@ def check_alignment(frame: pd.DataFrame, library: str) -> None:
     split = frame[frame["collective"].isin(_PER_PEER) & (frame["gpus"] > 1)]
     short = split[split["payload_bytes"] < least * split["gpus"]]
     if len(short):
-        size, ranks = int(short["payload_bytes"].iloc[0]), int(short["gpus"].iloc[0])
+        worst = short.iloc[int((short["payload_bytes"] / short["gpus"]).to_numpy().argmin())]
+        size, ranks, most = int(worst["payload_bytes"]), int(worst["gpus"]), int(split["gpus"].max())
         limit = f"NCCL's {least} B alignment" if library == "nccl" else "one byte"
         raise BadInputError(
             f"{size} B over {ranks} ranks is {size / ranks:.3g} B per peer, below {limit}: "
             "it would time an empty call.",
-            f"the smallest size here is {least * ranks} B.",
+            f"the smallest size here is {least * most} B" + (f", for {most} ranks." if most > ranks else "."),
         )
 
 
@@ -175,4 +176,7 @@ def _predict(
     alone = answers["gpus"] == 1
     for column in ("algbw_bytes_per_s", "busbw_bytes_per_s"):
         answers.loc[alone, column] = np.nan
+    answers["evidence"] = [
+        None if one else found for one, found in zip(alone, answers["evidence"], strict=True)
+    ]
     return model, answers, missing

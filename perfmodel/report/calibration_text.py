@@ -280,20 +280,22 @@ def comparison(first: Calibration, second: Calibration) -> list[dict[str, Any]]:
         for size in _COMPARED_BYTES:
             a, b = _time(curve, size), _time(other, size)
             row[f"time_{size}_bytes_s"] = [a, b]
-            row[f"ratio_{size}_bytes"] = b / a
+            row[f"ratio_{size}_bytes"] = None if a is None or b is None else b / a
         rows.append(row)
     return rows
 
 
-def _time(curve: Curve, payload_bytes: float) -> float:
-    """Time of one measured cell: anchors inside the measured range, its curve outside."""
+def _time(curve: Curve, payload_bytes: float) -> float | None:
+    """Time of one measured cell by its anchors; None outside the sizes that were measured."""
+    if not curve.anchor_bytes[0] <= payload_bytes <= curve.anchor_bytes[-1]:
+        return None
     anchors = np.asarray(curve.anchor_bytes), np.asarray(curve.anchor_times_s)
     parameters = curve.alpha_s.value, curve.beta_bytes_per_s.value, curve.p.value
     return float(anchored_time(payload_bytes, *parameters, *anchors))
 
 
 def comparison_text(first: Calibration, second: Calibration, rows: Sequence[dict[str, Any]]) -> str:
-    """Times of both at three sizes, and how they differ."""
+    """Times of both at three sizes, where they were measured, and how they differ."""
     head = facts([("A", first.calibration_id), ("B", second.calibration_id)])
     if not rows:
         return head + "\n\nThey have no curve in common."
@@ -302,7 +304,8 @@ def comparison_text(first: Calibration, second: Calibration, rows: Sequence[dict
         cells = [str(row["collective"]), str(row["gpus"])]
         for size in _COMPARED_BYTES:
             a, b = row[f"time_{size}_bytes_s"]
-            cells += [format_time(a), format_time(b), format_ratio(b / a)]
+            cells += ["-" if time is None else format_time(time) for time in (a, b)]
+            cells.append("-" if a is None or b is None else format_ratio(b / a))
         lines.append(cells)
     headers = ["collective", "G"]
     for size in _COMPARED_BYTES:

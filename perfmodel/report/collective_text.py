@@ -27,7 +27,7 @@ def collective_text(answers: pd.DataFrame, calibration_id: str, machine: Machine
                 format_time(float(record["time_s"])),
                 band(float(record["low_s"]), float(record["high_s"])),
                 *(_rate(float(record[f"{kind}_bytes_per_s"])) for kind in ("algbw", "busbw")),
-                str(record["evidence"]),
+                _evidence(record["evidence"]),
             ]
         )
     headers = ["collective", "GPUs", "/node", "size", "time", "95 % band", "algbw", "busbw", "evidence"]
@@ -40,6 +40,11 @@ def collective_text(answers: pd.DataFrame, calibration_id: str, machine: Machine
             paragraph(f"{origin} · calibration {calibration_id}"),
         ]
     )
+
+
+def _evidence(found: object) -> str:
+    """Its word; "-" for one GPU, where nothing is sent and nothing was measured."""
+    return found if isinstance(found, str) else "-"
 
 
 def _rate(bytes_per_s: float) -> str:

@@ -24,6 +24,8 @@ _MOST_NAMED = 3
 _GROWTH_OVER_A_LONG_RANGE = 1.5
 _CONTRADICTION = 3.0
 """Shipped cells agree within 2, but for all-to-alls of a PCIe box and of an NVL72 with an old NCCL."""
+_CONTRADICTION_ELSEWHERE = 4.0
+"""For the only cell of one domain, or of several, which can be compared with the others alone."""
 
 
 def doubts(item: Calibration, machine: Machine | None = None) -> list[str]:
@@ -79,17 +81,20 @@ def neighbour_doubts(item: Calibration, machine: Machine) -> list[str]:
 
     Each cell's time over that of the law before any sample (so that a bad cell cannot bend it) is compared
     with the median of its neighbours: those of the same law, NVSHMEM's of the same collective, of one NVLink
-    domain or of several as the cell.
+    domain or of several as the cell; a cell alone in its place is compared with all of its law.
     Limits: a library without a law, or a cell without neighbours -> nothing
     """
     over = {id(curve): _over_prior(curve, law, machine) for curve, law in _with_laws(item)}
     found = []
     for curve, law in _with_laws(item):
-        near = [c for c, other in _with_laws(item) if c is not curve and _neighbours(curve, law, c, other)]
+        alike = [(c, other) for c, other in _with_laws(item) if c is not curve and other is law]
+        near = [c for c, other in alike if _neighbours(curve, law, c, other)]
+        most = _CONTRADICTION if near else _CONTRADICTION_ELSEWHERE
+        near = near or [c for c, _ in alike]
         if not near:
             continue
         apart = over[id(curve)] - float(np.median([over[id(c)] for c in near]))
-        if abs(apart) > np.log(_CONTRADICTION):
+        if abs(apart) > np.log(most):
             word = "slower" if apart > 0 else "faster"
             names = ", ".join(_name(c) for c in near[:_MOST_NAMED])
             more = f" and {len(near) - _MOST_NAMED} more" if len(near) > _MOST_NAMED else ""

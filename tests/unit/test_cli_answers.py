@@ -11,6 +11,7 @@ import pytest
 from cli_calls import WIDTH, is_an_error
 
 from perfmodel.cli import validate as cli_validate
+from perfmodel.schema.calibration import load_calibration
 
 # --- project, collective, explain, sweep ------------------------------------------------------------------
 
@@ -137,6 +138,32 @@ def test_collective_has_the_public_names(cli: Any) -> None:
     assert answer["algbw_bytes_per_s"] == pytest.approx(2**30 / answer["time_s"])
     assert answer["busbw_bytes_per_s"] == pytest.approx(answer["algbw_bytes_per_s"] * 127 / 128)
     assert answer["results"] == [{name: answer[name] for name in answer["results"][0]}]
+
+
+def test_one_gpu_has_no_evidence(cli: Any) -> None:
+    """Nothing is sent, so nothing was measured."""
+    words = ("collective", "--op", "all_to_all", "--size", "1MiB", "--gpus", "1,8")
+    one, eight = json.loads(cli(*words, "--json").out)["results"]
+    assert (one["time_s"], one["evidence"], eight["evidence"]) == (0.0, None, "measured")
+    assert [row.split()[-1] for row in cli(*words).out.splitlines()[1:3]] == ["-", "measured"]
+    assert "measured" not in cli(*words, "--csv").out.splitlines()[1]
+
+
+def test_the_smallest_size_is_that_of_all_that_was_asked(cli: Any) -> None:
+    refused = cli("collective", "--op", "all", "--size", "8,64", "--gpus", "8,16,64")
+    assert refused.code == 2 and "the smallest size here is 1024 B" in refused.err
+    assert cli("collective", "--op", "all", "--size", "1024", "--gpus", "8,16,64").code == 0
+
+
+def test_comparisons_stay_in_what_both_measured(cli: Any) -> None:
+    pair = ("h200-sxm-ib/nccl-2.30.4-eager", "h200-sxm-ib/nccl-2.29.2-stream")
+    for row in json.loads(cli("show", "--compare", *pair, "--json").out)["curves"]:
+        mine = [load_calibration(name).curve(row["collective"], row["gpus"], 8) for name in pair]
+        for size in (8 * 2**10, 2**20, 2**28):
+            there = [c is not None and c.anchor_bytes[0] <= size <= c.anchor_bytes[-1] for c in mine]
+            assert [time is not None for time in row[f"time_{size}_bytes_s"]] == there
+            assert (row[f"ratio_{size}_bytes"] is not None) == all(there)
+    assert " - " in cli("show", "--compare", *pair).out
 
 
 def test_collective_takes_lists_and_ranges(cli: Any) -> None:

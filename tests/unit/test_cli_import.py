@@ -184,6 +184,9 @@ def test_shipped_cells_that_contradict_their_neighbours_are_known() -> None:
         if (found := neighbour_doubts(item := load_calibration(name), load_machine(item.machine)))
     }
     assert odd == {
+        # one cell in a node and one of two nodes, of one library: compared with each other
+        "h200-sxm-ib/nccl-2.30.4-eager": {"all_to_all on 8 GPUs", "all_to_all on 16 GPUs"},
+        "h200-sxm-ib/nvshmem-3.3.9-graph": {"all_reduce on 8 GPUs", "all_reduce on 16 GPUs"},
         "gb200-nvl72/nccl-2.23-stream": {"all_to_all on 4 GPUs", "all_to_all on 32 GPUs"},
         "l40s-pcie/nccl-2.27.3-stream": {
             f"{c} on 8 GPUs" for c in ("all_gather", "all_to_all", "reduce_scatter")
@@ -212,6 +215,18 @@ def test_contradictions_are_said_aloud_at_import(cli: Any, tmp_path: Path, facto
     assert found.code == 0
     assert f"times {word} than its neighbours let expect" in " ".join(found.err.split())
     assert "all_gather on 8 GPUs" in found.err and "on 4 GPUs: " not in found.err
+
+
+@pytest.mark.parametrize(("factor", "word"), [(5.0, "slower"), (0.2, "faster")])
+def test_the_only_cell_of_several_nodes_is_compared_with_those_of_one(factor: float, word: str) -> None:
+    item = slowed({("all_to_all", 16): factor})
+    (doubted,) = [c for c in item.curves if (c.collective, c.gpus) == ("all_to_all", 16)]
+    beside = [c for c in item.curves if c.collective == "all_to_all" and c.gpus <= 8]
+    found = neighbour_doubts(
+        item.model_copy(update={"curves": [*beside, doubted]}), load_machine("h200-sxm-ib")
+    )
+    (said,) = [doubt for doubt in found if doubt.startswith("all_to_all on 16 GPUs: ")]
+    assert f"times {word} than its neighbours let expect" in said
 
 
 def test_a_log_of_ten_nodes_is_a_cell_of_80_gpus(cli: Any, tmp_path: Path) -> None:
