@@ -65,7 +65,7 @@ def test_a_model_has_an_answer_for_every_number_of_gpus(cli: Callable[..., Outco
         question_card(project_one(tables=MODEL, gpus=64, reduction="sparse"))
     )
     names = [b["name"] for b in (*view["blocks"], *data["fixed"])]
-    assert names == ["over-gpus", "breakdown", "links", "changes", "shardings", "per-table"]
+    assert names == ["over-gpus", "breakdown", "links", "changes", "shardings", "per-table", "plan-scaling"]
     assert names == [name for name in on_more_gpus(model=True) if name in names]
     eight, many = view["titles"]["over-gpus"]
     assert eight.startswith("On 8 GPUs") and many.startswith("On 64 GPUs") and eight != many
@@ -119,7 +119,7 @@ def test_a_picture_of_each(
     words = (*WORDS, "--gpus", "16", "--sharding", "grid", "--format", "svg", "--out", str(tmp_path / "a"))
     done = cli("report", *words)
     assert done.code == 0 and "changes is left out: it is known of row-wise shards alone" in done.err
-    drawn = {"over-gpus", "breakdown", "links", "shardings", "per-table"}
+    drawn = {"over-gpus", "breakdown", "links", "shardings", "per-table", "plan-scaling"}
     assert {path.name for path in (tmp_path / "a").iterdir()} == {f"{name}.svg" for name in drawn}
     is_an_error(cli("report", *words), 2, "over-gpus.svg exists already")
 

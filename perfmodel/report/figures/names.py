@@ -37,6 +37,7 @@ GPUS = Others(
     {
         "over-gpus": "slowdown, time and samples per second over numbers of GPUs",
         "per-table": "a sharding of its own for every table of a model",
+        "plan-scaling": "samples per second of a plan on each number of GPUs, and the knee",
     },
     "perfmodel figure {name} --model mlperf-dlrm-dcnv2",
 )
@@ -44,8 +45,8 @@ GPUS = Others(
 
 def on_more_gpus(*, model: bool) -> list[str]:
     """All figures of that page; model  whether it is of a model's tables."""
-    first, per_table = GPUS.figures
-    return [first, *list(FIGURES)[1:], *([per_table] if model else [])]
+    first, *of_a_model = GPUS.figures
+    return [first, *list(FIGURES)[1:], *(of_a_model if model else [])]
 
 
 COMPARED = Others(

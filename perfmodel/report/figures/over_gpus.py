@@ -55,7 +55,7 @@ class _Quantity:
     axis: Callable[[float, float], dict[str, Any]]
 
 
-def _samples(value: float) -> str:
+def samples_words(value: float) -> str:
     """``12 M``."""
     for factor, unit in ((1e9, " G"), (1e6, " M"), (1e3, " k")):
         if value >= factor:
@@ -63,8 +63,9 @@ def _samples(value: float) -> str:
     return format_number(value)
 
 
-def _samples_tick(value: float) -> str:
-    number, _, unit = _samples(value).partition(" ")
+def samples_tick(value: float) -> str:
+    """``12 M``, on an axis."""
+    number, _, unit = samples_words(value).partition(" ")
     return f"{float(number):g} {unit}".strip()
 
 
@@ -85,7 +86,7 @@ _QUANTITIES = (
         "samples/s",
         Columns("gpus", "samples_per_s", "samples_per_s_low", "samples_per_s_high"),
         lambda row: _rate(row, "baseline_time_s"),
-        lambda low, high: style.log_axis(low, high, _samples_tick, "samples per second"),
+        lambda low, high: style.log_axis(low, high, samples_tick, "samples per second"),
     ),
 )
 
@@ -116,7 +117,7 @@ def over_gpus(lines: Sequence[SlowdownLine], asked: Projection) -> Block | Missi
         height=_HEIGHT,
         margin=_MARGIN,
         meta={"min_width": _WIDTH, "right": _MARGIN["r"]},
-        xaxis=_gpus_axis(left, right),
+        xaxis=gpus_axis(left, right),
         shapes=rules(borders),
         **switches[0].layout,
     )
@@ -169,7 +170,7 @@ def _most(frame: pd.DataFrame) -> str:
     rates = frame["batch"].to_numpy() * frame["gpus"].to_numpy() / frame["time_s"].to_numpy()
     at = int(rates.argmax())
     gpus = int(frame["gpus"].to_numpy()[at])
-    return f"Most samples per second: {_samples(float(rates[at]))}, on {counted(gpus, 'GPU')}."
+    return f"Most samples per second: {samples_words(float(rates[at]))}, on {counted(gpus, 'GPU')}."
 
 
 def _at(frame: pd.DataFrame, gpus: int) -> float | None:
@@ -220,7 +221,7 @@ def _ideal_trace(drawn: Sequence[Drawn], quantity: _Quantity) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _gpus_axis(left: float, right: float) -> dict[str, Any]:
+def gpus_axis(left: float, right: float) -> dict[str, Any]:
     """Ticks at powers of two, or every second or third of them."""
     powers = [2.0**k for k in range(25) if left <= 2**k <= right]
     ticks = powers[:: -(-len(powers) // _TICKS)] if powers else [left, right]
@@ -244,6 +245,6 @@ def _words(row: Row) -> Iterator[str]:
     yield format_bytes(row["table_bytes"], binary=False)
     yield from (format_ratio(row[name]) for name in ("slowdown", "slowdown_low", "slowdown_high"))
     yield from (format_time(row[name]) for name in ("time_s", "baseline_time_s"))
-    yield _samples(row["samples_per_s"])
+    yield samples_words(row["samples_per_s"])
     yield evidence_words(row)
     yield f"{format_bytes(row['memory_bytes'], binary=False)} a GPU{'' if row['fits'] else ': does not fit'}"

@@ -14,6 +14,8 @@ from perfmodel.project import Projection, project_one
 from perfmodel.report.figures.block import Block, Missing
 from perfmodel.report.figures.evidence_figures import EVIDENCE
 from perfmodel.report.figures.over import GPUS
+from perfmodel.report.figures.plan_scaling import NAME as PLAN_SCALING
+from perfmodel.report.figures.plan_scaling import plan_scaling
 from perfmodel.report.figures.planned import NAME as PER_TABLE
 from perfmodel.report.figures.planned import per_table
 from perfmodel.report.figures.sharding_winners import NAME as SHARDINGS
@@ -24,7 +26,7 @@ from perfmodel.report.page.parts import Selector
 from perfmodel.report.page.views import Across
 
 _OF_ROW_WISE = (CHANGES, TORNADO, HEAT_MAP)
-BLOCKS = len(EVIDENCE) + 2
+BLOCKS = len(EVIDENCE) + 3
 """How many blocks ``fixed_gpu_blocks`` gives of a model."""
 
 
@@ -65,7 +67,7 @@ def fixed_gpu_blocks(
             yield build(asked)
     if options.get("reduction", "auto") != "auto":
         why = "an exchange was chosen with --reduction: leave it out to compare them."
-        yield from (Missing(name, why) for name in (SHARDINGS, PER_TABLE))
+        yield from (Missing(name, why) for name in (SHARDINGS, PER_TABLE, PLAN_SCALING))
         return
     machine, known = asked.setting.machine, {**options, "setting": asked.setting}
     found: dict[int, Size] = {}
@@ -83,5 +85,6 @@ def fixed_gpu_blocks(
     own = found[asked.gpus]
     try:
         yield per_table(own.base, winner(own.found), line)
+        yield plan_scaling(list(found.values()), line)
     except NoCalibrationError as error:
-        yield Missing(PER_TABLE, error.message)
+        yield from (Missing(name, error.message) for name in (PER_TABLE, PLAN_SCALING))
