@@ -233,9 +233,10 @@ def _baselines(state: Packing) -> tuple[Baseline, ...]:
     row_wise = uniform_plan(evaluator.tables, "row-wise", evaluator.gpus, evaluator.domain)
     found.append(_baseline(evaluator, "row-wise", row_wise, limit))
     o = state.options
-    whole = [o.find(t, Scheme(Exchange.RB)) for t in range(len(evaluator.tables))]
+    _, sample = np.unique(o.kind_of, return_index=True)
+    whole = [o.find(int(t), Scheme(Exchange.RB)) for t in sample]
     options = np.array([at for at in whole if at is not None])
-    packed = pack(evaluator, o, options, limit) if options.size == len(whole) else None
+    packed = pack(evaluator, o, options[o.kind_of], limit) if options.size == len(whole) else None
     if packed is not None:
         found.append(_baseline(evaluator, "table-wise", packed.plan(), limit))
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -18,6 +19,7 @@ Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 _SHARPNESS = 3  # ranks are compared by the 2^3 th powers of their loads: the busiest ones decide
+_LAST_ROUNDS = 2  # of many equal tables that are placed one by one
 _DUST_BYTES = 1e-3  # what is left of sums of floats that cancel
 
 
@@ -46,8 +48,9 @@ class Packing:
         fixed = o.everywhere_held[option]
         self.base += o.own[option[fixed & (o.parts[option] > 0)]].sum(axis=0)
         self.memory += o.everywhere_memory[option].sum() + o.own_memory[option[fixed]].sum()
-        for table, at, whole in zip(tables, option, fixed, strict=True):
-            self.ranks[table] = on_all(o, int(at)) if whole else None
+        everywhere = {int(at): on_all(o, int(at)) for at in np.unique(option[fixed])}
+        for table, at in zip(np.asarray(tables).tolist(), option.tolist(), strict=True):
+            self.ranks[table] = everywhere.get(at)
 
     def put(self, table: int, ranks: Ints) -> None:
         """The shards of a table on these ranks."""
@@ -111,9 +114,13 @@ class Packing:
     def plan(self) -> Plan:
         """The plan that this is, all of its tables placed."""
         o, placements = self.options, []
-        for at, ranks in zip(self.option, self.ranks, strict=True):
+        made: dict[tuple[int, bytes], Placement] = {}  # equal placements are one object
+        for at, ranks in zip(self.option.tolist(), self.ranks, strict=True):
             assert ranks is not None
-            placements.append(Placement(o.scheme(int(at)), ranks))
+            key = at, ranks.tobytes()
+            if key not in made:
+                made[key] = Placement(o.scheme(at), ranks)
+            placements.append(made[key])
         return Plan(self.evaluator.tables, tuple(placements), o.gpus, o.domain)
 
 
@@ -160,13 +167,52 @@ def pack(evaluator: Evaluator, options: Options, option: Ints, limit_bytes: floa
     state.choose(range(option.size), option)
     scale = Scale.of(evaluator, balance(options, option))
     size = scale.score(options.own[option] + state.base) + 1e-9 * options.own_memory[option] / limit_bytes
-    for table in np.argsort(-size, kind="stable"):
-        if state.ranks[table] is None:
+    order = np.lexsort((option, -size))
+    order = order[~options.everywhere_held[option[order]]]
+    for run in np.split(order, np.flatnonzero(np.diff(option[order])) + 1):
+        for table in run[_in_rounds(state, run, scale) :].tolist():
             ranks = place(state, int(option[table]), scale)
             if ranks is None:
                 return None
-            state.put(int(table), ranks)
+            state.put(table, ranks)
     return state if state.fits else None
+
+
+def _in_rounds(state: Packing, tables: Ints, scale: Scale) -> int:
+    """Deal the first of many equal tables in turn, as many shards to each rank; how many tables.
+
+    As many are left as make ranks even again that were not, and a few rounds more.
+    """
+    o = state.options
+    if not tables.size:
+        return 0
+    at = int(state.option[tables[0]])
+    each, places = int(o.parts[at]), o.gpus
+    if o.exchange[at] == Exchange.TWO_LEVEL:
+        each, places = each // o.domain, o.gpus // o.domain
+    period = places // math.gcd(each, places)  # tables after which all ranks have as many shards
+    shards = period * each // places
+    used = (o.own[at] > 0) & (scale.weight > 0)
+    short = ((state.held.max(axis=0) - state.held)[:, used] / o.own[at][used]).max(axis=1, initial=0)
+    left = int(np.ceil(short.sum() / max(o.parts[at], 1))) + _LAST_ROUNDS * period
+    rounds = (tables.size - left) // period
+    room = state.limit_bytes - float(state.needs().max())
+    if o.own_memory[at] > 0:
+        rounds = min(rounds, int(room / 2 / (o.own_memory[at] * shards)))
+    if rounds <= 0 or (o.barred is not None and o.barred[o.group[at]].any()):
+        return 0
+    turns = [_turn(o, at, n * each, each, places) for n in range(period)]
+    for n, table in enumerate(tables[: rounds * period].tolist()):
+        state.ranks[table] = turns[n % period]
+    state.held += o.own[at] * (rounds * shards)
+    state.memory += o.own_memory[at] * (rounds * shards)
+    return rounds * period
+
+
+def _turn(o: Options, option: int, first: int, each: int, places: int) -> Ints:
+    """Ranks of a table that gets ``each`` of the places in turn, from the ``first``."""
+    chosen = np.sort(np.arange(first, first + each) % places)
+    return in_domains(chosen, o, option) if o.exchange[option] == Exchange.TWO_LEVEL else chosen
 
 
 def place(state: Packing, option: int, scale: Scale) -> Ints | None:

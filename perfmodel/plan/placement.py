@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -253,13 +254,17 @@ def uniform_plan(tables: PlanTables, name: str, gpus: int, domain: int, col_part
     Limits: unknown name -> BadInputError
     """
     placements: list[Placement] = []
-    at = 0
-    for rows in tables.rows:
-        scheme = Scheme.named(name, gpus, domain, col_parts=col_parts)
-        if scheme.row_parts > rows:
-            scheme = Scheme(Exchange.DP)
-        ranks, step = _dealt(name, scheme, at, gpus, domain)
-        placements.append(Placement.of(scheme, ranks))
+    at, again = 0, math.lcm(gpus, max(gpus // domain, 1) * domain)  # turns after which ranks come again
+    usual = Scheme.named(name, gpus, domain, col_parts=col_parts)
+    made: dict[tuple[Scheme, int], tuple[Placement, int]] = {}
+    for rows in tables.rows.tolist():
+        scheme = Scheme(Exchange.DP) if usual.row_parts > rows else usual
+        turn = at % again
+        if (scheme, turn) not in made:
+            ranks, step = _dealt(name, scheme, turn, gpus, domain)
+            made[scheme, turn] = Placement.of(scheme, ranks), step
+        placement, step = made[scheme, turn]
+        placements.append(placement)
         at += step
     return Plan(tables, tuple(placements), gpus, domain)
 

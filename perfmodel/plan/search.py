@@ -35,6 +35,7 @@ _PATIENCE = 2  # turns of each plan in a row that do not help
 _STARTING = 0.4  # of the time, at most, for plans to begin with
 _DESCENDING = 0.5  # of the time, until when plans are begun from
 _BOUNDING = 0.35  # of the time, before plans are changed at random
+_ANSWERING = 0.4  # of the time, at most, is left for the answer
 _SHAKES, _SHAKEN = 40, 6  # of a turn; tables of one
 _ROUNDS = 500  # of a turn's annealing
 _HEAT_LOG10 = (-4.0, -3.0)  # of the step's time, drawn for each turn
@@ -113,6 +114,8 @@ class Search:
         self.restricted = restrict is not None
         if restrict is not None:
             self.options = self.options.kept(restrict(self.options, evaluator))
+        listing_s = time.monotonic() - self.began  # the answer takes about as long again
+        self.deadline -= min(listing_s, time_limit_s * _ANSWERING)
         size = self.options.kind_of.size * self.options.gpus
         self.few, self.small = size <= _FEW, size <= _SMALL
 
@@ -192,7 +195,7 @@ class Search:
                 kind = some[0] if len(some) == 1 else -1
                 times[kind] = min(state.time_s, times.get(kind, np.inf))
                 self.families.append(state.copy())
-        if self.best is not None and not self.small:
+        if self.best is not None and not self.small and not early():
             self._try(self.best.option, self._any())
         self.kinds = sorted(kinds, key=lambda kind: times.get(kind, np.inf))
 

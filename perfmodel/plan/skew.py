@@ -20,11 +20,16 @@ class AllLookUps:
     def __init__(
         self, ids: Sequence[Distribution], rows: Array, pooling: Array, batch: float, gpus: float
     ) -> None:
-        keys = list(zip(ids, rows.tolist(), pooling.tolist(), strict=True))
-        places = {key: at for at, key in enumerate(dict.fromkeys(keys))}
-        self.of: Ints = np.array([places[key] for key in keys], dtype=np.int64)
-        self.kinds = [LookUps(*key, batch, gpus) for key in places]
-        self.skewed = np.array([not key[0].uniform for key in keys])
+        laws = {id(each): each for each in ids}  # few objects, often one for all tables
+        equal = {each: at for at, each in enumerate(dict.fromkeys(laws.values()))}
+        place = {key: equal[each] for key, each in laws.items()}
+        law = np.array([place[id(each)] for each in ids], dtype=np.float64)
+        _, first, of = np.unique(
+            np.stack([law, rows, pooling], axis=1), axis=0, return_index=True, return_inverse=True
+        )
+        self.of: Ints = of.reshape(-1)
+        self.kinds = [LookUps(ids[at], float(rows[at]), float(pooling[at]), batch, gpus) for at in first]
+        self.skewed = np.array([not each.uniform for each in equal])[law.astype(np.int64)]
 
     def groups(self, table: Ints, hot: Array) -> list[tuple[NDArray[np.bool_], LookUps, float]]:
         """(where, look-ups, hot rows) of tables that are not asked for uniformly, or have hot rows; [...]."""

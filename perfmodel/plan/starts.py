@@ -80,7 +80,7 @@ class Starts:
     def _families(self, families: Sequence[tuple[int, ...]], shards: Sequence[float]) -> None:
         for shard in shards:
             for family in families:
-                if self.until():
+                if self.found and self.until():
                     return
                 self._try(family, shard)
 
