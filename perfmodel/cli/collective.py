@@ -31,6 +31,7 @@ from perfmodel.cli.options import (
 from perfmodel.cli.output import emit, emit_json, note, warn
 from perfmodel.collectives.estimate import CollectiveModel
 from perfmodel.errors import BadInputError, NoCalibrationError
+from perfmodel.passes.settings import of_its_file
 from perfmodel.report.collective_text import collective_text
 from perfmodel.report.projection_text import origin
 from perfmodel.schema.evidence import COLLECTIVES
@@ -94,6 +95,8 @@ def collective(
         model, answers, missing = _predict(
             frame, chosen, library, clock, calibration, split_values(op, "--op")
         )
+    for text in of_its_file(chosen):
+        warn(text)
     if missing:
         warn(f"{library} has no {', '.join(missing)} on {chosen.name}: left out")
     if (answers["gpus"] == 1).any():

@@ -19,7 +19,7 @@ from perfmodel.project.inputs import LARGEST
 from perfmodel.schema.calibration import Calibration, list_calibrations, load_calibration
 from perfmodel.schema.evidence import COLLECTIVES, SAMPLES_ONLY, Backend, Clock
 from perfmodel.schema.files import unknown_name
-from perfmodel.schema.machine import Machine, doubted_values, list_machines, load_machine
+from perfmodel.schema.machine import Machine, beside_shipped, doubted_values, list_machines, load_machine
 from perfmodel.schema.run_folders import (
     calibration_in,
     calibrations_of,
@@ -156,7 +156,10 @@ def machine_of(
                 what, folder = f"calibration {calibration}", Path(calibration).parent
                 raise no_machine_file(what, name, folder, "; or name it with --machine PATH")
             name = str(beside)
-    return apply_settings(load_machine(name or DEFAULT_MACHINE), settings)
+    machine = load_machine(name or DEFAULT_MACHINE)
+    if calibration is None or calibration in list_calibrations():  # else it was measured on this very machine
+        machine = beside_shipped(machine)
+    return apply_settings(machine, settings)
 
 
 def library_of(machine: Machine, backend: str | None, calibration: str | None, best: bool = True) -> str:

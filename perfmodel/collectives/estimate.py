@@ -16,9 +16,9 @@ from perfmodel.collectives.time_tables import LIMITS, TimeTable, build_table
 from perfmodel.errors import BadInputError
 from perfmodel.model.collectives import bus_factor
 from perfmodel.model.laws import LAW_UNKNOWNS
-from perfmodel.schema.calibration import Calibration, load_calibration
+from perfmodel.schema.calibration import Calibration, list_calibrations, load_calibration
 from perfmodel.schema.evidence import COLLECTIVES, Backend, Clock, Evidence
-from perfmodel.schema.machine import Machine, list_machines, load_machine
+from perfmodel.schema.machine import Machine, beside_shipped, list_machines, load_machine
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -211,6 +211,8 @@ def predict_collectives(
     collective, a size below one byte a peer; NoCalibrationError where nothing is known.
     """
     where = machine if isinstance(machine, Machine) else load_machine(machine)
+    if calibration is None or str(calibration) in list_calibrations():
+        where = beside_shipped(where)
     return CollectiveModel.load(where.with_overrides(overrides or {}), backend, clock, calibration).answers(
         frame
     )

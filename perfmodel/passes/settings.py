@@ -155,13 +155,15 @@ def load_setting(
     if scenario not in list_scenarios():
         raise unknown_name("scenario", scenario, list_scenarios())
     assumed = None if scenario == CLUSTER else load_scenario_file(scenario)
+    notes = of_its_file(machine)
     machine, models = _with_fewer_cards(machine), models or Models()
     kernels: KernelConstants | None = None
     handover = Handover()
     if backend == BEST:
-        links, notes = _best(machine, clock, calibration, assumed, models)
+        links, compared = _best(machine, clock, calibration, assumed, models)
+        notes = (*notes, *compared)
     else:
-        library, notes = _library(machine, str(backend), clock, calibration, assumed, models), ()
+        library = _library(machine, str(backend), clock, calibration, assumed, models)
         links, own = library, _own_calibration(library.times)
         if own is not None:
             machine, kernels, handover = _with_kernels(machine, own), own.kernels, Handover.of(own)
@@ -171,6 +173,22 @@ def load_setting(
     machine, following = _with_memory_rates(machine, assumed)
     notes = (*notes, *following)
     return Setting(machine, links, constants, scenario, backend, clock, calibration, notes, kernels, handover)
+
+
+def of_its_file(machine: Machine) -> tuple[str, ...]:
+    """What is said of a machine file that keeps the name of a shipped machine and has other values."""
+    keys = sorted(machine.overrides - set(machine.what_ifs))
+    if not keys:
+        return ()
+    words = ", ".join(
+        f"{key} {machine.quantity(key)} and not "
+        f"{machine.quantity(key).model_copy(update={'value': machine.original(key)})}"
+        for key in keys
+    )
+    return (
+        f"the machine file has the name of the shipped {machine.name} and other values ({words}): what was "
+        "measured there is rescaled to them; give the file a name of its own if it is another machine",
+    )
 
 
 def _own_calibration(times: CollectiveTimes) -> Calibration | None:

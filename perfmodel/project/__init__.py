@@ -30,10 +30,11 @@ from perfmodel.project.projection import (
     projections,
 )
 from perfmodel.project.understood import DEFAULT_MACHINE, Understood, understood
+from perfmodel.schema.calibration import list_calibrations
 from perfmodel.schema.distributions import UNIFORM, Distribution, parse_distribution
 from perfmodel.schema.evidence import Evidence
 from perfmodel.schema.files import unknown_name
-from perfmodel.schema.machine import Machine, load_machine
+from perfmodel.schema.machine import Machine, beside_shipped, load_machine
 from perfmodel.schema.table_files import load_tables
 from perfmodel.schema.workload import TableSet, Workload, payload_element_bytes
 
@@ -69,7 +70,7 @@ def prepare(
     way = reduction.replace("-", "_")
     if way not in REDUCTIONS:
         raise unknown_name("reduction", reduction, [name.replace("_", "-") for name in REDUCTIONS])
-    box = _machine(machine, overrides)
+    box = _machine(machine, overrides, setting is None and _is_shipped(calibration))
     if gpus_per_node is not None and not 1 <= gpus_per_node <= box.gpus_per_node:
         raise BadInputError(
             f"gpus_per_node {gpus_per_node} cannot be used.",
@@ -89,8 +90,16 @@ def prepare(
     return forward, work
 
 
-def _machine(machine: str | Machine, overrides: Mapping[str, float | str] | None) -> Machine:
-    return (load_machine(machine) if isinstance(machine, str) else machine).with_overrides(overrides or {})
+def _machine(
+    machine: str | Machine, overrides: Mapping[str, float | str] | None, shipped: bool = False
+) -> Machine:
+    """With what-ifs; where shipped measurements answer, as a change of what they were taken on."""
+    box = load_machine(machine) if isinstance(machine, str) else machine
+    return (beside_shipped(box) if shipped else box).with_overrides(overrides or {})
+
+
+def _is_shipped(calibration: str | Path | None) -> bool:
+    return calibration is None or str(calibration) in list_calibrations()
 
 
 def _work(
@@ -218,6 +227,11 @@ def project_each(
     ]
 
 
+def _asked_machine(machine: str | Machine, options: Mapping[str, Any]) -> Machine:
+    shipped = options.get("setting") is None and _is_shipped(options.get("calibration"))
+    return _machine(machine, options.get("overrides"), shipped)
+
+
 def _reserve(options: Mapping[str, Any]) -> float:
     return float(options.get("reserve", DEFAULT_RESERVE))
 
@@ -230,7 +244,7 @@ def _told(
     tables = options.get("tables") or (workload if isinstance(workload, TableSet) else None)
     given = {} if isinstance(workload, TableSet) else _workload_values(workload)
     given |= {name: value for name, value in options.items() if name in _COLUMNS and value is not None}
-    box = _machine(machine, options.get("overrides"))
+    box = _asked_machine(machine, options)
     asked = understood(box, answer.forward, answer.work, {**given, "tables": tables}, options)
     return replace(answer, notes=(*answer.notes, *idle), question=asked)
 
@@ -239,11 +253,11 @@ def _without_effect(
     workload: Any, machine: str | Machine, options: Mapping[str, Any], answer: Projection
 ) -> Iterator[str]:
     """Overrides without which the answer would be the same, said so that nobody trusts in them."""
-    box = _machine(machine, options.get("overrides"))
+    box = _asked_machine(machine, options)
     if options.get("setting") is not None:
         return
     rest = {name: value for name, value in options.items() if name != "overrides"}
-    for key in sorted(box.overrides):
+    for key in box.what_ifs:
         others = {name: box.value(name) for name in box.overrides - {key}}
         try:
             forward, work = prepare(workload, box.unchanged().with_overrides(others), **rest)

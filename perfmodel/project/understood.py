@@ -105,7 +105,8 @@ class Understood:
         beside = self.calibration is not None and where not in list_machines() and not machine
         if where != DEFAULT_MACHINE and not beside:  # else its file lies beside the calibration
             yield from ("--machine", where)
-        for key, value in self.overrides.items():
+        for key in self.machine.what_ifs:
+            value = self.machine.value(key)
             yield from ("--set", f"{key}={exact_text(value, self.machine.quantity(key).unit)}")
         if self.calibration is not None:
             yield from ("--calibration", calibration or str(self.calibration))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -176,6 +177,11 @@ class Machine(BaseModel):
         return self.model_copy(update={"values": values, "overrides": frozenset(), "originals": {}})
 
     @property
+    def what_ifs(self) -> list[str]:
+        """Overrides that were typed, sorted: without those of a file that keeps a shipped name."""
+        return sorted(key for key in self.overrides if self.quantity(key).source == OVERRIDE_SOURCE)
+
+    @property
     def gpus_per_node(self) -> int:
         """GPUs of one node."""
         return self.count("gpus_per_node")
@@ -296,6 +302,29 @@ def load_machine(name_or_path: str | Path) -> Machine:
 def _shipped(name: str) -> Machine | None:
     known = name in list_machines()
     return read_machine(resources.data_path(_FOLDER, name + _SUFFIX)) if known else None
+
+
+def beside_shipped(machine: Machine) -> Machine:
+    """A machine as a change of the shipped one of its name, whose measurements it is answered with.
+
+    What differs is in ``overrides``, with its own source, and the shipped values are its ``originals``: the
+    shipped cells are then rescaled as by ``--set``.
+    Limits: a name of its own, or no other value -> the machine itself
+    """
+    shipped = _shipped(machine.name)
+    if shipped is None or machine.originals:
+        return machine
+    originals = {
+        key: quantity.value
+        for key, quantity in shipped.values.items()
+        if not math.isclose(quantity.value, machine.value(key), rel_tol=_SAME)
+    }
+    if not originals:
+        return machine
+    return machine.model_copy(update={"overrides": frozenset(originals), "originals": originals})
+
+
+_SAME = 1e-9
 
 
 def read_machine(path: Path) -> Machine:

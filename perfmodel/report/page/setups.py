@@ -206,7 +206,7 @@ def _with_another(wanted: Wanted) -> tuple[Machine, ...]:
         return (asked,)
     other = load_machine(next(name for name in _OTHERS if name != asked.name))
     with contextlib.suppress(PerfmodelError):
-        values = {key: asked.value(key) for key in sorted(asked.overrides)}
+        values = {key: asked.value(key) for key in asked.what_ifs}
         return (asked, other.with_overrides(values) if values else other)
     return (asked,)
 
