@@ -10,8 +10,9 @@ Every plan is scored twice: by this program's calibrated model ("step ms"), and 
 EmbeddingPerfEstimator for the same machine ("theirs ms"; "-": it has no such sharding). All planners get the
 same tables, batch, machine and memory; rows stay in GPU memory, and ids are uniform. "found s" is when our
 search had the plan that it gave; the rest of its time went into the bound and into plans that were no better.
-Without TorchRec its columns and rows are missing, which is said. Three rows are our search kept to what
-TorchRec can run:
+Without TorchRec its columns and rows are missing, which is said. Plans for TorchRec, its planner's and ours,
+are costed as TorchRec runs them: one set of exchanges for each sharding type in use. Three rows are our
+search kept to what TorchRec can run:
 
     ours for TorchRec  the best plan by our model
     ours by its score  the best one by TorchRec's estimator
@@ -27,7 +28,7 @@ import argparse
 import contextlib
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
@@ -61,6 +62,7 @@ from perfmodel.errors import BadInputError
 from perfmodel.model.exchanges import Exchange
 from perfmodel.plan import Evaluator, Loads, Plan, torchrec, uniform_plan
 from perfmodel.plan import search as plan_search
+from perfmodel.plan.exchange_sets import ExchangeSets
 from perfmodel.plan.memory import PlanMemory
 from perfmodel.plan.placement import Placement, Scheme
 from perfmodel.plan.search import Restriction, Search
@@ -105,6 +107,7 @@ class Case:
             training=training,
             optimizer="rowwise-adagrad" if training else "none",
         )
+        self.in_torchrec = self.evaluator.exchanging(ExchangeSets())
         self.limit = asked.memory * self.evaluator.setting.machine.value("hbm_bytes")
         self.plans: dict[str, Plan] = {}
         self.rows: list[Row] = []
@@ -143,7 +146,7 @@ class Case:
         better = Better()
         seconds = seconds or self.asked.time_limit
         search = Search(
-            self.evaluator, self.limit, time_limit_s=seconds, restrict=restrict, watch=better.watch
+            self._model(name), self.limit, time_limit_s=seconds, restrict=restrict, watch=better.watch
         )
         found = search.run()
         self._add(name, found.plan, found.seconds, found.gap)
@@ -169,9 +172,13 @@ class Case:
             self.plans[name] = plan
         self.rows.append(row)
 
-    def _scored(self, row: Row, plan: Plan) -> Row:
-        """With the time and memory of our model."""
-        model = self.evaluator
+    def _model(self, name: str) -> Evaluator:
+        """What costs a planner's plans."""
+        return self.in_torchrec if name in (RESTRICTED, BY_SCORE, BOTH) else self.evaluator
+
+    def _scored(self, row: Row, plan: Plan, types: Sequence[str] | None = None) -> Row:
+        """With the time and memory of our model; ``types`` that TorchRec's planner chose for its tables."""
+        model = self.in_torchrec.exchanging(ExchangeSets(tuple(types))) if types else self._model(row.planner)
         rows = np.maximum(plan.tables.rows, plan.row_parts)  # 3 rows in 8 parts count as 8
         tables = replace(plan.tables, rows=rows)
         loads: Loads = replace(model.model, tables=tables).loads(plan)
@@ -200,11 +207,11 @@ class Case:
     def _by_score(self, worker: Worker) -> None:
         """The best plan by TorchRec's estimators; the time to ask for what shards cost counts."""
         better = Better()
-        options = runnable_options(self.evaluator, self.limit)
-        answer = worker.costs(shards(self.evaluator, options))
+        options = runnable_options(self.in_torchrec, self.limit)
+        answer = worker.costs(shards(self.in_torchrec, options))
         self.costs = Costs(options, np.array(answer["ms"]), np.array(answer["bytes"]))
         seconds = self.asked.time_limit
-        found = search_by_score(self.evaluator, self.costs, self.limit, seconds, better.watch)
+        found = search_by_score(self.in_torchrec, self.costs, self.limit, seconds, better.watch)
         took = plan_search.time.monotonic() - better.began
         self._theirs_too(Row(BY_SCORE, took, found=tuple(better.found), torchrec_gap=found.gap), found.plan)
 
@@ -215,7 +222,7 @@ class Case:
         best = float(self.costs.ranks(self.plans[BY_SCORE])[0].max())
         most_ms = self._row(THEIRS).torchrec_ms or best * (1 + _SLACK)
         seconds = self.asked.time_limit
-        plan = search_within(self.evaluator, self.costs, known, self.limit, most_ms, seconds)
+        plan = search_within(self.in_torchrec, self.costs, known, self.limit, most_ms, seconds)
         if plan is None:
             self.rows.append(Row(BOTH, why="no plan has such a score"))
         else:
@@ -238,7 +245,8 @@ class Case:
         gpus, domain = self.evaluator.gpus, self.evaluator.domain
         names = self.evaluator.tables.names
         placements = tuple(placement_of(planned["tables"][name], gpus, domain) for name in names)
-        self._scored(row, Loose(self.evaluator.tables, placements, gpus, domain))
+        types = [planned["tables"][name]["type"] for name in names]
+        self._scored(row, Loose(self.evaluator.tables, placements, gpus, domain), types)
 
     def _row(self, name: str) -> Row:
         return next(row for row in self.rows if row.planner == name)

@@ -121,12 +121,12 @@ def _against_torchrec(named: list[dict[str, Row]]) -> Iterator[str]:
                 f"TorchRec's own score of {name}: {mean(own):.2f} x that of TorchRec's plan, mean "
                 f"({min(own):.2f} to {max(own):.2f}); more than 1 % worse in {worse} of {len(own)}."
             )
-    slower = [
-        rows[THEIRS].step_ms / rows[BOTH].step_ms for rows in known if BOTH in rows and rows[BOTH].step_ms
-    ]
-    if slower:
-        spread = f"{mean(slower):.2f} x, mean ({min(slower):.2f} to {max(slower):.2f})"
-        yield f"By our model TorchRec's plan takes {spread}, as long as {BOTH}."
+    for name in (RESTRICTED, BOTH):
+        has = [rows for rows in known if name in rows and rows[name].step_ms]
+        slower = [rows[THEIRS].step_ms / rows[name].step_ms for rows in has]
+        if slower:
+            spread = f"{mean(slower):.2f} x, mean ({min(slower):.2f} to {max(slower):.2f})"
+            yield f"By our model TorchRec's plan takes {spread}, as long as {name}."
     for name, score in ((OURS, "step_ms"), (BY_SCORE, "torchrec_ms")):
         yield from _sooner(known, name, score)
 
