@@ -27,6 +27,7 @@ class Step:
     like        the step of a row-wise pass whose hand-over and kernel constants it has
     sharding    of TorchRec, where the tables of one sharding type exchange by themselves: that type;  whole
                 the name of the step of all tables
+    in_place    whether a collective needs no buffers beside what is kept in any case
     """
 
     name: str
@@ -38,6 +39,7 @@ class Step:
     like: str = ""
     sharding: str = ""
     whole: str = ""
+    in_place: bool = False
 
     @property
     def is_kernel(self) -> bool:

@@ -88,9 +88,15 @@ class Evaluator:
             "training": training,
         }
         state = self.basis.constant("optimizer_state_bytes")
-        self.memories = MemoryModel(tables, optimizer, state)
+        self.memories = MemoryModel(tables, optimizer, state, sets is not None, training)
         backward = (
-            Training(*self.memories.state, tables.unique_rows(float(batch) * gpus)) if training else None
+            Training(
+                *self.memories.state,
+                self.memories.copied_state,
+                tables.unique_rows(float(batch) * gpus),
+            )
+            if training
+            else None
         )
         self.model = LoadModel(
             tables,

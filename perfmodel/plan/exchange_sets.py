@@ -11,7 +11,7 @@ Source: TorchRec 1.8, ``ShardedEmbeddingBagCollection`` makes one input dist, on
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -83,8 +83,9 @@ class ExchangeSets:
         return dict(sorted(found.items()))
 
     def steps(self, steps: tuple[Step, ...]) -> tuple[Step, ...]:
-        """The steps of a pass with those of each set."""
-        return by_type(steps, self.shardings)
+        """The steps of a pass with those of each set; gradients of copies are reduced where they are kept."""
+        kept = (replace(step, in_place=step.collective == "all_reduce") for step in steps)
+        return by_type(tuple(kept), self.shardings)
 
 
 _KIND_OF = {name: kind for kind, name in _BY_EXCHANGE.items()}

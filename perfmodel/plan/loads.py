@@ -35,12 +35,13 @@ _SPLIT = (Exchange.RB, Exchange.RS, Exchange.SPARSE, Exchange.TWO_LEVEL)
 class Training:
     """What the backward pass needs.
 
-    per_element, per_row  state of the optimizer [bytes]
+    per_element, per_row  state of the optimizer [bytes];  copied  the same two of copies
     unique_everywhere     U_G, distinct rows that all ranks' samples look up in each table [rows], shape [T]
     """
 
     per_element: float
     per_row: float
+    copied: tuple[float, float]
     unique_everywhere: Array
 
 
@@ -146,6 +147,7 @@ class TableCut:
         self.L = tables.pooling[t] - self.hot_L  # look-ups of a bag that ask for the tail
         self.v, self.pooled = model.payload_bytes, model.constant("pooled_element_bytes")
         self.ids = model.id_bytes + tables.weight_bytes[t]  # of an id with the weight of its row
+        self.gradient = self.w if model.sets else self.pooled  # of an element of a copy
         self.split = np.isin(kind, _SPLIT)  # lengths and ids go to the holders
         self.dp, self.ub = kind == Exchange.DP, kind == Exchange.UB
         self.sparse, self.two = kind == Exchange.SPARSE, kind == Exchange.TWO_LEVEL
@@ -165,8 +167,10 @@ class TableCut:
         held = np.where(self.ub, ex.requested_rows(self.G, self.U, self.r), self.lookups)
         read = np.where(self.dp, self.B * self.L, held)
         touched = np.where(self.dp, self.E, ex.touched_rows(U, self.r))  # a copy's gradient has all rows
-        row = ex.update_row_bytes(self.elements, self.w, training.per_element, training.per_row)
-        return read, touched, row + np.where(self.dp, 2 * self.D * self.pooled, 0)  # dense: written and read
+        own = zip(training.copied, (training.per_element, training.per_row), strict=True)
+        state = (np.where(self.dp, copied, held) for copied, held in own)
+        row = ex.update_row_bytes(self.elements, self.w, *state)
+        return read, touched, row + np.where(self.dp, 2 * self.D * self.gradient, 0)  # written and read
 
     def traffic(
         self,
@@ -335,7 +339,7 @@ def _backward(a: TableCut, training: Training, own: Array, everywhere: Array) ->
         own[..., resource] = size * ~a.dp
         everywhere[..., resource] = size * a.dp
     copied = np.where(a.dp, a.E, a.hot)
-    everywhere[..., Resource.COPIED_GRADIENTS] = ex.copied_gradient_bytes(copied, a.D, a.pooled)
+    everywhere[..., Resource.COPIED_GRADIENTS] = ex.copied_gradient_bytes(copied, a.D, a.gradient)
     _update_hot(a, training, everywhere)
     _unique_gradients(a, own, everywhere)
 

@@ -31,7 +31,10 @@ OPTIMIZERS: dict[str, tuple[int, int]] = {
 
 @dataclass(frozen=True)
 class PlanMemory:
-    """Bytes of every rank, [G]: rows, the optimizer's state, the two buffers of the largest exchange."""
+    """Bytes of every rank, [G]: rows, the optimizer's state, the two buffers of the largest exchange.
+
+    optimizer_bytes  with the gradients of copies, where those are kept from step to step
+    """
 
     rows_bytes: Array
     optimizer_bytes: Array
@@ -63,12 +66,19 @@ class PlanMemory:
 class MemoryModel:
     """Memory of tables under an optimizer; ``state_bytes`` is one number of its state [bytes].
 
+    torchrec  copies are as TorchRec keeps them: one dense parameter of one dimension, whose optimizer has a
+              state for every element (of rowwise Adagrad: Adagrad's), and whose gradient stays where DDP
+              reduces it;  training  whether there are gradients
+    Source: TorchRec 1.8, ``BatchedDenseEmbeddingBag`` in ``DistributedDataParallel`` with
+            ``gradient_as_bucket_view``
     Limits: unknown optimizer -> BadInputError
     """
 
     tables: PlanTables
     optimizer: str
     state_bytes: float
+    torchrec: bool = False
+    training: bool = False
 
     def __post_init__(self) -> None:
         if self.optimizer not in OPTIMIZERS:
@@ -80,21 +90,33 @@ class MemoryModel:
         per_element, per_row = OPTIMIZERS[self.optimizer]
         return per_element * self.state_bytes, per_row * self.state_bytes
 
+    @property
+    def copied_state(self) -> tuple[float, float]:
+        """The same of tables that every rank has a copy of."""
+        per_element, per_row = self.state
+        return (per_element or per_row, 0.0) if self.torchrec else (per_element, per_row)
+
     def shard(self, table: ArrayLike, r: ArrayLike, c: ArrayLike, hot: ArrayLike = 0) -> tuple[Array, Array]:
         """(rows, optimizer's state) of one shard of r x c parts [bytes]; arrays broadcast (dp: r = c = 1).
 
         hot  rows of the table that every rank has a copy of (``copies``): they are not in the parts
         """
         t = np.asarray(table, dtype=np.int64)
-        return self._held(t, self.tables.rows[t] - np.asarray(hot), r, c)
+        return self._held(t, self.tables.rows[t] - np.asarray(hot), r, c, self.state)
 
     def copies(self, table: ArrayLike, hot: ArrayLike) -> tuple[Array, Array]:
-        """(rows, optimizer's state) of the copy of the hot rows on every rank [bytes]. Limits: 0 rows -> 0"""
-        t = np.asarray(table, dtype=np.int64)
-        return self._held(t, np.asarray(hot, dtype=np.float64), 1, 1)
+        """(rows, optimizer's state and kept gradients) of the copy of some rows on every rank [bytes].
 
-    def _held(self, t: NDArray[np.int64], rows: ArrayLike, r: ArrayLike, c: ArrayLike) -> tuple[Array, Array]:
-        per_element, per_row = self.state
+        Limits: 0 rows -> 0;  all rows -> of a table that every rank has
+        """
+        t = np.asarray(table, dtype=np.int64)
+        rows, state = self._held(t, np.asarray(hot, dtype=np.float64), 1, 1, self.copied_state)
+        return rows, state + (rows if self.torchrec and self.training else 0.0)
+
+    def _held(
+        self, t: NDArray[np.int64], rows: ArrayLike, r: ArrayLike, c: ArrayLike, state: tuple[float, float]
+    ) -> tuple[Array, Array]:
+        per_element, per_row = state
         elements = ex.part_elements(self.tables.dim[t], c)
         width = self.tables.element_bytes[t]
         held = ex.shard_bytes(rows, r, elements, width, 0, 0)
@@ -103,12 +125,12 @@ class MemoryModel:
     def held(self, plan: Plan) -> tuple[Array, Array]:
         """(rows, optimizer's state) of every rank of a plan [bytes], each [G]."""
         tables, ranks = plan.shards
-        copies = np.array([p.ranks.size == 0 for p in plan.placements])
+        whole = np.array([p.ranks.size == 0 for p in plan.placements])
         t, sums = np.arange(len(self.tables)), []
         shards = self.shard(t, plan.row_parts, plan.col_parts, plan.hot_rows)
-        for part, hot in zip(shards, self.copies(t, plan.hot_rows), strict=True):
-            held = np.bincount(ranks, weights=part[tables], minlength=plan.gpus)
-            sums.append(held + np.sum(part[copies]) + np.sum(hot))
+        copies = self.copies(t, np.where(whole, self.tables.rows, plan.hot_rows))
+        for part, copied in zip(shards, copies, strict=True):
+            sums.append(np.bincount(ranks, weights=part[tables], minlength=plan.gpus) + np.sum(copied))
         return sums[0], sums[1]
 
     def ranks(self, plan: Plan, loads: Loads, times: PassTimes) -> PlanMemory:
@@ -120,7 +142,7 @@ def buffer_bytes(values: Array, times: PassTimes) -> Array:
     """Send and receive buffer of the largest collective on every rank [G], from loads [K, G]."""
     exchanges: list[tuple[Array, Array]] = []
     for step in times.steps:
-        if not step.collective or step.splits:
+        if not step.collective or step.splits or step.in_place:
             continue
         sides = [values[resource] for resource in step.resources]
         if len(sides) == 1:  # a reduce-scatter leaves each rank its part

@@ -136,9 +136,9 @@ def options_of(
     memory = np.sum(evaluator.shard_memory(sample[group], r, c, hot_of), axis=0)
     loads = evaluator.shard_loads(sample[group], exchange, r, c, hot_of)
     spread, copied = parts / gpus, parts == 0
-    everywhere_memory = np.sum(evaluator.copied_memory(sample[group], hot_of), axis=0)
+    everywhere_rows = np.where(copied, tables.rows[sample[group]], hot_of)
+    everywhere_memory = np.sum(evaluator.copied_memory(sample[group], everywhere_rows), axis=0)
     own_memory = np.where(copied, 0, memory)
-    everywhere_memory = everywhere_memory + np.where(copied, memory, 0)
     found = Options(
         kind_of,
         count,

@@ -146,5 +146,22 @@ def test_counts_differ_where_sets_do(tmp_path: Path) -> None:
     assert len(seen) == many
 
 
+def test_copies_hold_a_dense_gradient_and_a_state_of_every_element(tmp_path: Path) -> None:
+    """One parameter of one dimension for all copied tables: there are no rows for rowwise Adagrad."""
+    tables, plan = planned(64, "copied", "copied_too", "whole")
+    for optimizer in ("rowwise-adagrad", "adagrad"):
+        evaluator = Evaluator.on(
+            *("h100-sxm-ib", tables, BATCH, 64),
+            **{"gpus_per_node": NODE, "training": True, "sets": ExchangeSets(), "optimizer": optimizer},
+        )
+        rows, kept = (part[:2].sum() for part in evaluator.copied_memory([0, 1], [ROWS, ROWS]))
+        seen = counted(_file(evaluator, plan), tmp_path, [9], "--held")[0]
+        assert seen == [["weight", rows, 1], ["gradient", rows, 1], ["state", kept - rows, 1]]
+        memory = evaluator.memory(plan)
+        other = evaluator.shard_memory(2, 1, 1)
+        assert memory.rows_bytes[9] == rows and memory.optimizer_bytes[9] == kept
+        assert memory.rows_bytes[3] == rows + other[0] and memory.optimizer_bytes[3] == kept + other[1]
+
+
 def _file(evaluator: Evaluator, plan: Plan) -> Any:
     return torchrec.torchrec_plan(evaluator, plan)

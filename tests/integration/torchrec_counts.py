@@ -1,8 +1,9 @@
 """Every collective of TorchRec's passes over a plan, of ranks that run alone in a fake process group.
 
-python torchrec_counts.py PLAN.json [--pipelined] RANK ...: one JSON line a rank, of the second of two
-training steps (with --pipelined of a step of TorchRec's own pipeline) the collectives in order, each
-[phase, name, ranks, bytes sent, bytes received].
+python torchrec_counts.py PLAN.json [--pipelined | --held] RANK ...: one JSON line a rank, of the second of
+two training steps (with --pipelined of a step of TorchRec's own pipeline) the collectives in order, each
+[phase, name, ranks, bytes sent, bytes received]. With --held what copies hold after it, each
+[what, bytes, dimensions].
 
 All ranks are given the same batch, whose ids are spread evenly over the rows of their tables. So what another
 rank would send to this one is what this one sends to itself: that is how received buffers are filled.
@@ -143,10 +144,10 @@ def hooked(module: Any, counts: list[Counts], ranks: int) -> None:
             lookup.register_comm_hook(None, hook)
 
 
-def stepped(plan: TorchRecPlan) -> list[Any]:
-    """Collectives of the second of two training steps."""
-    module, batch, counts = sharded(plan), batch_of(plan), []  # type: ignore[var-annotated]
-    counted: list[Counts] = counts
+def stepped(plan: TorchRecPlan, *, held: bool = False) -> list[Any]:
+    """Collectives of the second of two training steps; or what copies hold then, beside Adagrad."""
+    module, batch = sharded(plan), batch_of(plan)
+    counted: list[Counts] = []
     hooked(module, counted, plan.gpus)
     for _ in range(2):
         with Counts() as found:
@@ -154,7 +155,20 @@ def stepped(plan: TorchRecPlan) -> list[Any]:
             bags = module(batch).wait().values()
             found.phase = "backward"
             bags.sum().backward()
-    return counted[-1].seen
+    return copies(module) if held else counted[-1].seen
+
+
+def copies(module: Any) -> list[Any]:
+    """The parameters of copied tables, their gradients and what Adagrad keeps of them."""
+    weights = [weight for each in module._lookups if hasattr(each, "module") for weight in each.parameters()]
+    adagrad = torch.optim.Adagrad(weights, lr=0.1)
+    adagrad.step()
+    found = []
+    for weight in weights:
+        state = adagrad.state[weight]["sum"]
+        for what, each in (("weight", weight), ("gradient", weight.grad), ("state", state)):
+            found.append([what, each.numel() * each.element_size(), each.dim()])
+    return found
 
 
 class Model(torch.nn.Module):
@@ -193,6 +207,7 @@ def main() -> None:
     import torchrec  # noqa: F401  # before the ranks part: it takes seconds
 
     plan, pipelined = torchrec_plan.load(sys.argv[1]), "--pipelined" in sys.argv
+    held = "--held" in sys.argv
     for rank in (int(word) for word in sys.argv[2:] if word.isdigit()):
         child = os.fork()
         if child == 0:
@@ -203,7 +218,7 @@ def main() -> None:
             os.environ.update({name: str(value) for name, value in where.items()})
             torch.set_num_threads(1)
             dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=plan.gpus)
-            print(json.dumps(piped(plan) if pipelined else stepped(plan)), flush=True)
+            print(json.dumps(piped(plan) if pipelined else stepped(plan, held=held)), flush=True)
             os._exit(0)
         _, status = os.waitpid(child, 0)
         if status:

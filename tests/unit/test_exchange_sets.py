@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from perfmodel.model.exchanges import Exchange
-from perfmodel.passes.step_resources import TOGETHER, WHOLE
+from perfmodel.passes.step_resources import TOGETHER, WHOLE, Resource
 from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme, torchrec
 from perfmodel.plan.dense import DenseTime
 from perfmodel.plan.exchange_sets import ExchangeSets
@@ -26,8 +26,8 @@ def tables_of(*shapes: tuple[int, int, float]) -> PlanTables:
 
 
 def evaluator_of(tables: PlanTables, sets: ExchangeSets | None, *, training: bool) -> Evaluator:
-    """On two nodes of two GPUs."""
-    how = {"training": training, "optimizer": "rowwise-adagrad" if training else "none"}
+    """On two nodes of two GPUs; with Adagrad copies have the state that they have everywhere."""
+    how = {"training": training, "optimizer": "adagrad" if training else "none"}
     return Evaluator.on("h100-sxm-ib", tables, 512, 4, gpus_per_node=2, sets=sets, **how)
 
 
@@ -141,3 +141,26 @@ def test_the_search_weighs_a_second_kind() -> None:
             ),
         ).run()
         assert all_kinds.cost.time_s <= one.cost.time_s * 1.005
+
+
+def test_copies_are_one_dense_parameter() -> None:
+    """Of 60 rows of 16 in fp32: a gradient as large as the rows, a state for every element, none for rows;
+    the update moves them all. By itself a copy has rowwise Adagrad's state, and its gradient is a buffer."""
+    tables, copied = tables_of(*SHAPES[2:]), (COPY, PLACED[2])
+    how = {"training": True, "optimizer": "rowwise-adagrad", "gpus_per_node": 2}
+    inside = Evaluator.on("h100-sxm-ib", tables, 512, 4, sets=ExchangeSets(), **how)
+    own = Evaluator.on("h100-sxm-ib", tables, 512, 4, **how)
+    rows = 60 * 16 * 4.0
+    assert [float(part[0]) for part in inside.copied_memory([0], [60])] == [rows, 2 * rows]
+    assert [float(part[0]) for part in own.copied_memory([0], [60])] == [rows, 60 * 4]
+    plan = Plan(tables, copied, 4, 2)
+    updated = [e.loads(plan).of(Resource.UPDATE_L2)[0] for e in (inside, own)]
+    assert updated[0] - updated[1] == pytest.approx(2 * (rows - 60 * 4))
+    halves = PlanTables.of(TableSet("mine", (Table("t0", 60, 16, 1.0, "fp16"), Table("t1", 4000, 16, 4.0))))
+    reduced = [
+        Evaluator.on("h100-sxm-ib", halves, 512, 4, sets=sets, **how)
+        .loads(Plan(halves, copied, 4, 2))
+        .of(Resource.COPIED_GRADIENTS)[0]
+        for sets in (ExchangeSets(), None)
+    ]
+    assert reduced == [60 * 16 * 2, 60 * 16 * 4]  # a parameter's gradient is of its own type

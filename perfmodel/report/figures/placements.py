@@ -148,7 +148,8 @@ def _copies(shown: Shown, rank: int) -> Iterator[GpuPiece]:
     times = shown.shares.copies_s(rank)
     whole = np.array([placement.ranks.size == 0 for placement in plan.placements])
     for name, tables in (("data-parallel", np.flatnonzero(whole)), (HOT, np.flatnonzero(plan.hot_rows > 0))):
-        held = e.shard_memory(tables, 1, 1) if name != HOT else e.copied_memory(tables, plan.hot_rows[tables])
+        rows = e.tables.rows if name != HOT else plan.hot_rows
+        held = e.copied_memory(tables, rows[tables])
         for t, row, more in zip(tables.tolist(), *held, strict=True):
             yield GpuPiece(name, (t,), 0, 0, float(row), float(more), float(times[t]))
 
