@@ -6,24 +6,39 @@ from typing import Annotated
 
 import typer
 
-from perfmodel.cli.options import JsonOption
+from perfmodel.cli.options import JsonOption, one_output
 from perfmodel.cli.output import emit, emit_json
+from perfmodel.errors import BadInputError
 from perfmodel.report import catalogue_text
-from perfmodel.schema.machine import list_machines, load_machine
+from perfmodel.schema.machine import list_machines, load_machine, machine_file
 from perfmodel.schema.table_files import list_models, load_tables
 
+_OWN_NAME = "A start for your own: write a name of its own below, and where you read each number."
 NameArgument = Annotated[str | None, typer.Argument(help="Show this one in full; leave out for the list.")]
 
 
-def machines(name: NameArgument = None, as_json: JsonOption = False) -> None:
+TomlOption = Annotated[
+    bool, typer.Option("--toml", help="The file of a shipped machine: a start for your own.")
+]
+
+
+def machines(name: NameArgument = None, as_json: JsonOption = False, as_toml: TomlOption = False) -> None:
     """The shipped machines; with a name, every value with its source.
 
     \b
     Examples
       perfmodel machines
       perfmodel machines h100-sxm-ib
+      perfmodel machines h100-sxm-ib --toml > my-cluster.toml
       perfmodel machines my-cluster.toml --json
     """
+    one_output(json=as_json, toml=as_toml)
+    if as_toml:
+        if name is None:
+            raise BadInputError("--toml is the file of one machine.", "perfmodel machines h100-sxm-ib --toml")
+        emit(f"# {_OWN_NAME}\n{machine_file(name).rstrip()}")
+        return
+
     chosen = [load_machine(item) for item in ([name] if name else list_machines())]
     if as_json:
         emit_json("machines", machines=[machine.model_dump(mode="json") for machine in chosen])

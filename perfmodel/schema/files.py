@@ -22,7 +22,7 @@ _SHOWN_PROBLEMS = 5
 _LONGEST_VALUE = 60
 _EXPECTED = {
     "machine file": "TOML with name, title and a table [values.KEY] for each value, as in "
-    "perfmodel machines h100-sxm-ib --json",
+    "perfmodel machines h100-sxm-ib --toml",
     "chip file": "TOML with name, title, [buffers] and a table [values.KEY] for each value, as in "
     "perfmodel chips ascend-910 --toml",
     "table file": "a list of tables with rows, dim, pooling and dtype; perfmodel models --help",

@@ -284,6 +284,13 @@ def list_machines() -> list[str]:
     return resources.data_names(_FOLDER, _SUFFIX)
 
 
+def machine_file(name: str) -> str:
+    """The text of a shipped machine's file. Limits: unknown name -> BadInputError listing the known ones"""
+    if name not in list_machines():
+        raise unknown_name("machine", name, list_machines())
+    return resources.data_path(_FOLDER, name + _SUFFIX).read_text(encoding="utf-8")
+
+
 def load_machine(name_or_path: str | Path) -> Machine:
     """A shipped machine by name, or a user's own TOML file by path.
 

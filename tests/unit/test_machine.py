@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -202,3 +203,13 @@ def test_unchanged_undoes_what_followed_an_override() -> None:
     assert (wide.gpus_per_node, wide.nvlink_domain_gpus) == (4, 4)
     assert (wide.unchanged().gpus_per_node, wide.unchanged().nvlink_domain_gpus) == (8, 8)
     assert wide.overrides == {"gpus_per_node"}
+
+
+def test_the_file_of_a_shipped_machine(cli: Any, tmp_path: Path) -> None:
+    """What is printed is a machine file: read back, it is the shipped machine, value by value."""
+    printed = cli("machines", "b200-sxm-ib", "--toml")
+    path = tmp_path / "mine.toml"
+    path.write_text(printed.out, encoding="utf-8")
+    assert load_machine(str(path)) == load_machine("b200-sxm-ib")
+    for words in (("--toml",), ("b200", "--toml"), ("b200-sxm-ib", "--toml", "--json")):
+        assert cli("machines", *words).code == 2
