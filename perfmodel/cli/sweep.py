@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
+from numpy.typing import NDArray
 
 from perfmodel.cli.options import (
     DEFAULT_MACHINE,
@@ -31,13 +33,24 @@ from perfmodel.cli.options import (
 )
 from perfmodel.cli.output import ProgressBar, check_target, emit, emit_json, note, warn
 from perfmodel.cli.question import Question, question_of
-from perfmodel.cli.workload import RESERVE, IdDtypeOption, ReductionOption, ReserveOption, ScenarioOption
+from perfmodel.cli.workload import (
+    RESERVE,
+    IdDtypeOption,
+    ReductionOption,
+    ReserveOption,
+    ScenarioOption,
+    check_model,
+)
 from perfmodel.errors import BadInputError
+from perfmodel.model.sharding import gpus_needed
 from perfmodel.project import project
 from perfmodel.project.grids import GRIDS, feasible, product
+from perfmodel.project.inputs import DEFAULTS
 from perfmodel.report.sweep_text import sweep_text
-from perfmodel.schema.files import unknown_name
+from perfmodel.schema.files import cell, unknown_name
+from perfmodel.schema.table_files import load_tables
 from perfmodel.schema.whole_files import write_whole
+from perfmodel.schema.workload import TableSet
 from perfmodel.units import parse_number
 
 if TYPE_CHECKING:
@@ -57,11 +70,20 @@ GridOption = Annotated[
     ),
 ]
 Many = list[str] | None
+ModelsOption = Annotated[
+    Many,
+    typer.Option(
+        "--model",
+        metavar="NAMES",
+        help="Sets of tables (perfmodel models, or files) instead of equal ones, over --gpus and --batch.",
+    ),
+]
 
 
 def sweep(
     context: typer.Context,
     grid: GridOption = None,
+    model: ModelsOption = None,
     table_size: Annotated[
         Many, typer.Option("--table-size", metavar="SIZE", help="1TB,10TB or 80GB..100TB (doubling).")
     ] = None,
@@ -105,14 +127,19 @@ def sweep(
       perfmodel sweep --grid paper-2 --gpus 128 --scenario nvlink-everywhere --csv
       perfmodel sweep --table-size 1TB..64TB --batch 128..4096 --dim 32,128 --out sweep.parquet
       perfmodel sweep --gpus 16,128 --machine h100-sxm-ib,gb200-nvl72 --csv
+      perfmodel sweep --model mlperf-dlrm-dcnv2,criteo-1tb --gpus 8..128 --batch 512..4096 --csv
     """
     one_output(json=as_json, csv=as_csv, out=out is not None)
     if out is not None:
         _check_kind(out)
         check_target(out, force=force)
-    axes = _axes(grid, {name: context.params[name] for name in _AXES if context.params[name]})
-    dtypes = split_values(dtype, "--dtype") if dtype else ["fp32"]
-    question = question_of({**context.params, **dict.fromkeys((*_AXES, "dtype"))})
+    check_model({name: value or None for name, value in context.params.items()})
+    axes = _axes(grid, {name: context.params[name] for name in _AXES if context.params[name]}, bool(model))
+    what: list[str | TableSet] = list(split_values(dtype, "--dtype") if dtype else ["fp32"])
+    if model:
+        what = [load_tables(name) for name in _models(model)]
+    own = dict.fromkeys((*_AXES, "dtype", "model"))
+    question = question_of({**context.params, **own})
     names = [*dict.fromkeys(split_values(machine, "--machine"))][1:] if machine else []
     questions = [question]
     for name in names:
@@ -121,11 +148,17 @@ def sweep(
         questions.append(replace(question, machine=box, backend=library))
     for one in questions:
         one.check_gpus(*axes.get("table_bytes", []))
-    frame = _run(axes, dtypes, questions)
+    frame = _run(axes, what, questions)
     _deliver(frame, out, as_json=as_json, as_csv=as_csv)
 
 
-def _axes(grid: str | None, given: dict[str, list[str]]) -> dict[str, list[float]]:
+def _models(typed: list[str]) -> list[str]:
+    """Names and files; a file may have a comma in its name."""
+    texts = [[text] if Path(text).is_file() else split_values([text], "--model") for text in typed]
+    return list(dict.fromkeys(text for each in texts for text in each))
+
+
+def _axes(grid: str | None, given: dict[str, list[str]], of_models: bool) -> dict[str, list[float]]:
     """The values of every axis: those of the preset, replaced by the ones that were typed."""
     axes: dict[str, list[float]] = {}
     if grid is not None:
@@ -146,14 +179,20 @@ def _axes(grid: str | None, given: dict[str, list[str]]) -> dict[str, list[float
         ranges = [text for text in texts if ".." in text]
         single = [parse_number(text, "--pooling") for text in texts if ".." not in text]
         axes["pooling"] = single + [float(v) for v in (count_values(ranges, "--pooling") if ranges else [])]
+    if of_models:
+        return axes or {"batch": [DEFAULTS["batch"]]}
     if "gpus" not in axes and "table_bytes" not in axes:
-        raise BadInputError("which tables?", "give --table-size, --gpus or --grid, e.g. --grid paper-1")
+        next_step = "give --table-size, --gpus, --model or --grid, e.g. --grid paper-1"
+        raise BadInputError("which tables?", next_step)
     return axes
 
 
-def _run(axes: dict[str, list[float]], dtypes: list[str], questions: list[Question]) -> pd.DataFrame:
+def _run(
+    axes: dict[str, list[float]], what: Sequence[str | TableSet], questions: list[Question]
+) -> pd.DataFrame:
+    """what  element types of equal tables, or sets of tables"""
     points = math.prod(len(values) for values in axes.values())
-    total = points * len(dtypes) * len(questions)
+    total = points * len(what) * len(questions)
     if total > _MOST:
         raise BadInputError(f"{_count(total)} are too many at once (at most {_MOST}).", "split the grid.")
     columns = product(**axes)
@@ -163,16 +202,18 @@ def _run(axes: dict[str, list[float]], dtypes: list[str], questions: list[Questi
         machine, options = question.machine, question.keywords("machine")
         with question.advised():
             same = _constants(question)
-            for dtype in dtypes:
+            for each in what:
+                own = {"tables": each} if isinstance(each, TableSet) else {"dtype": each}
+                word = {"model": each.name} if isinstance(each, TableSet) else {"dtype": each}
                 for start in range(0, points, _CHUNK):
                     part = {name: column[start : start + _CHUNK] for name, column in columns.items()}
-                    kept = feasible(part, machine, question.reserve, question.gpus_per_node, dtype=dtype)
+                    kept = _possible(part, question, each)
                     bar.advance(kept.size)
                     if not kept.any():
                         continue
                     part = {name: column[kept] for name, column in part.items()}
-                    frames.append(project(part, machine, dtype=dtype, **options))
-                    constants.append({**same, "dtype": dtype, "clock": str(frames[-1]["clock"].iloc[0])})
+                    frames.append(project(part, machine, **own, **options))
+                    constants.append({**same, **word, "clock": str(frames[-1]["clock"].iloc[0])})
     bar.close()
     left_out = total - sum(map(len, frames))
     why = "tables that do not fit the GPUs, or have fewer rows than there are GPUs"
@@ -181,6 +222,18 @@ def _run(axes: dict[str, list[float]], dtypes: list[str], questions: list[Questi
     if left_out:
         warn(f"{left_out} of {_count(total)} left out: {why}.")
     return _joined(frames, constants)
+
+
+def _possible(
+    part: dict[str, NDArray[np.float64]], question: Question, what: str | TableSet
+) -> NDArray[np.bool_]:
+    """Which configurations can be projected."""
+    if isinstance(what, str):
+        return feasible(part, question.machine, question.reserve, question.gpus_per_node, dtype=what)
+    if "gpus" not in part:
+        return np.ones(len(next(iter(part.values()))), dtype=bool)
+    room = question.machine.value("hbm_bytes")
+    return np.asarray(part["gpus"] >= gpus_needed(float(what.total_bytes), room, question.reserve))
 
 
 def _count(number: int) -> str:
@@ -252,10 +305,17 @@ def _write_csv(frame: pd.DataFrame, path: Path) -> None:
         )
 
 
+def _named(frame: pd.DataFrame) -> pd.DataFrame:
+    """With names that no spreadsheet runs."""
+    if "model" not in frame:
+        return frame
+    return frame.assign(model=frame["model"].cat.rename_categories(cell))
+
+
 def _deliver(frame: pd.DataFrame, out: Path | None, *, as_json: bool, as_csv: bool) -> None:
     if out is not None:
         if out.suffix.lower() == ".csv":
-            write_whole(out, lambda path: _write_csv(frame, path))
+            write_whole(out, lambda path: _write_csv(_named(frame), path))
         else:
             write_whole(out, lambda path: _write_parquet(frame, path))
         note(f"{_count(len(frame))} written to {out}")
@@ -265,7 +325,7 @@ def _deliver(frame: pd.DataFrame, out: Path | None, *, as_json: bool, as_csv: bo
             f"{len(frame)} rows are too many to print.", "write them with --out sweep.parquet"
         )
     if as_csv:
-        emit(frame.to_csv(index=False))
+        emit(_named(frame).to_csv(index=False))
     elif as_json:
         words = {name: str for name in frame.columns if frame[name].dtype.kind not in "iufb"}
         emit_json("sweep", rows=frame.astype(words).to_dict(orient="records"))

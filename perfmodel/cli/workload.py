@@ -130,12 +130,14 @@ _NUMBERS: Mapping[str, tuple[Callable[[str, str], float], str]] = {
 
 def check_model(typed: Mapping[str, object]) -> None:
     """Refuse options beside --model that say what tables are. typed  options by name, None: not given"""
+    if not typed.get("model"):
+        return
     clash = [f"--{name.replace('_', '-')}" for name in _OF_A_MODEL if typed.get(name) is not None]
     if clash:
         raise BadInputError(f"--model and {clash[0]} exclude each other.", "a model brings its own tables.")
 
 
-_OF_A_MODEL = ("table_size", "tables", "pooling", "dim", "dtype")
+_OF_A_MODEL = ("table_size", "tables", "pooling", "dim", "dtype", "grid")
 
 
 def not_counted(model: str) -> list[str]:

@@ -11,7 +11,17 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _SHOWN = 5
-_CONFIGURATION = ("machine", "table_bytes", "gpus", "batch", "table_count", "pooling", "dim", "dtype")
+_CONFIGURATION = (
+    "machine",
+    "model",
+    "table_bytes",
+    "gpus",
+    "batch",
+    "table_count",
+    "pooling",
+    "dim",
+    "dtype",
+)
 
 
 def sweep_text(frame: pd.DataFrame) -> str:

@@ -11,6 +11,7 @@ import pytest
 from cli_calls import WIDTH, is_an_error
 
 from perfmodel.cli import validate as cli_validate
+from perfmodel.project import project_one
 from perfmodel.schema.calibration import load_calibration
 
 # --- project, collective, explain, sweep ------------------------------------------------------------------
@@ -231,6 +232,19 @@ def test_sweep_writes_parquet_and_prints_a_summary(cli: Any, tmp_path: Path) -> 
     assert len(rows) == 18 and rows[0]["evidence"]
 
 
+def test_a_sweep_over_sets_of_tables_is_that_of_projections(cli: Any) -> None:
+    words = ("sweep", "--model", "mlperf-dlrm-dcnv2,criteo-kaggle", "--gpus", "1..16", "--batch", "64,256")
+    found = cli(*words, "--json")
+    rows = json.loads(found.out)["rows"]
+    assert "2 of 20 configurations left out" in found.err  # 105 GB fit no single GPU
+    assert len(rows) == 18 and {row["model"] for row in rows} == {"mlperf-dlrm-dcnv2", "criteo-kaggle"}
+    for row in rows[::5]:
+        one = project_one(tables=row["model"], gpus=row["gpus"], batch=row["batch"])
+        assert row["time_s"] == pytest.approx(one.time_s) and row["slowdown"] == pytest.approx(one.slowdown)
+    (alone,) = json.loads(cli("sweep", "--model", "criteo-kaggle", "--json").out)["rows"]
+    assert (alone["gpus"], alone["batch"]) == (project_one(tables="criteo-kaggle").gpus, 1024)
+
+
 @pytest.mark.parametrize(
     ("words", "parts"),
     [
@@ -238,6 +252,10 @@ def test_sweep_writes_parquet_and_prints_a_summary(cli: Any, tmp_path: Path) -> 
         (("--grid", "paper-1", "--out", "x.xlsx"), (".csv or .parquet",)),
         (("--grid", "paper-1", "--out", "nowhere/x.csv"), ("not a folder",)),
         (("--batch", "128"), ("which tables?",)),
+        (("--model", "criteo-kaggle", "--table-size", "1TB"), ("--model and --table-size exclude",)),
+        (("--model", "criteo-kaggle", "--grid", "paper-1"), ("--model and --grid exclude",)),
+        (("--model", "criteo-kagle", "--gpus", "8"), ("did you mean criteo-kaggle",)),
+        (("--model", "mlperf-dlrm-dcnv2", "--gpus", "1"), ("none of 1 configuration is possible",)),
         (("--table-size", "1TB,,2TB"), ("empty",)),
         (("--gpus", "1..1000000000000"), ("gpus",)),
     ],
