@@ -8,7 +8,7 @@ from perfmodel.cli.explain_collective import only_of
 from perfmodel.cli.ids import ids_of
 from perfmodel.cli.options import advice, calibration_of, check_per_node, library_of, machine_of
 from perfmodel.cli.output import emit, emit_json
-from perfmodel.cli.plan_options import OBJECTIVES, is_training, numbers_of
+from perfmodel.cli.plan_options import OBJECTIVES, as_made, is_training, numbers_of
 from perfmodel.errors import BadInputError
 from perfmodel.plan import Evaluator, PlanTables
 from perfmodel.plan.explain_plan import explain_plan_step
@@ -37,11 +37,12 @@ def explain_step_of_plan(context: typer.Context) -> None:
     """
     only_of(context, _MEANT, "a plan")
     asked = context.params
-    texts = {"model": asked["model"], "gpus": asked["gpus"], "batch": asked["batch"], "time_limit": "10s"}
+    machine, batch = as_made(asked["plan_file"], asked["machine"], asked["batch"], asked["calibration"])
+    texts = {"model": asked["model"], "gpus": asked["gpus"], "batch": batch, "time_limit": "10s"}
     numbers = numbers_of(asked["plan_file"], **texts)
     training = is_training(asked["objective"] or OBJECTIVES[0])
     calibration = calibration_of(asked["calibration"], asked["backend"], asked["clock"])
-    box = machine_of(asked["machine"], asked["settings"], calibration)
+    box = machine_of(machine, asked["settings"], calibration)
     check_per_node(asked["gpus_per_node"], box)
     library = library_of(box, asked["backend"], calibration)
 

@@ -63,6 +63,7 @@ from perfmodel.cli.plan_options import (
     PlanOption,
     SeedOption,
     WithoutOption,
+    as_made,
     check_one_plan,
     check_out,
     check_page,
@@ -77,6 +78,7 @@ from perfmodel.cli.typed_line import TypedLine
 from perfmodel.cli.workload import IdDtypeOption, PayloadOption, ScenarioOption
 from perfmodel.errors import BadInputError
 from perfmodel.plan import Plan, PlanTables, torchrec, write_plan
+from perfmodel.plan.files import MadeFor
 from perfmodel.plan.outcome import Planned
 from perfmodel.plan.question import Deadline, PlanQuestion
 from perfmodel.plan.torchrec_files import read_any_plan
@@ -159,6 +161,8 @@ def plan(
     check_page(report, out, force=force)
     typed = TypedLine.of(context)
     texts = {"model": model, "gpus": gpus, "batch": batch, "time_limit": time_limit}
+    machine, batch = as_made(plan_file, machine, batch, calibration)
+    texts["batch"] = batch
     numbers = {**numbers_of(plan_file, **texts), "ids": ids_of(alpha, distribution)}
     of_one = {"plan": plan_file, "out": out, "report": report, "dense": dense}
     check_one_plan(numbers["many"], **of_one)
@@ -260,7 +264,7 @@ def _write(answer: Any, out: Path, file_format: str) -> None:
     if file_format == "torchrec":
         torchrec.write(answer.evaluator, found.plan, out, found.limit_bytes)
     else:
-        write_plan(found.plan, out)
+        write_plan(found.plan, out, MadeFor.of(answer.evaluator))
 
 
 def _write_page(

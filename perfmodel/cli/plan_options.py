@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from perfmodel.cli.options import check_most, count_values
-from perfmodel.cli.output import check_named, check_target
+from perfmodel.cli.options import DEFAULT_MACHINE, check_most, count_values
+from perfmodel.cli.output import check_named, check_target, note
 from perfmodel.cli.workload import RESERVE, reserve_of
 from perfmodel.errors import BadInputError
+from perfmodel.plan.files import read_made_for
+from perfmodel.project.understood import exact_text
 from perfmodel.schema.constraint_files import TableRule, read_constraints, typed_rules
 from perfmodel.schema.files import unknown_name
+from perfmodel.schema.machine import KEYS, list_machines
 from perfmodel.units import format_bytes, parse_bytes, parse_count, parse_time
 
 if TYPE_CHECKING:
@@ -187,6 +192,36 @@ def numbers_of(plan_file: Path | None, **texts: str | None) -> dict[str, Any]:
         "batch": batch,
         "time_limit": parse_time(texts["time_limit"] or "", "--time-limit"),
     }
+
+
+def as_made(
+    plan_file: Path | None, machine: str | None, batch: str | None, calibration: str | None
+) -> tuple[str | None, str | None]:
+    """Machine and batch, of the plan in the file where nobody names any; what it was made for is said."""
+    made = read_made_for(plan_file) if plan_file is not None else None
+    if made is None:
+        return machine, batch
+    options = ["--machine", made.machine, *set_options(made.overrides), "--batch", str(made.batch)]
+    options += ["--objective", OBJECTIVES[1]] if made.training else []
+    ids = made.distribution if isinstance(made.distribution, str) else "uniform"
+    options += ["--distribution", ids] if ids != "uniform" else []
+    asked = [machine or DEFAULT_MACHINE, batch or _DEFAULT_BATCH]
+    if options != ["--machine", asked[0], "--batch", asked[1]]:
+        note(f"{plan_file} was made with {shlex.join(options)}")
+    known = made.machine in list_machines()
+    taken = made.machine if machine is None and calibration is None and known else machine
+    if machine is None and calibration is None and not known:
+        note(f"no machine {made.machine} is shipped: give its file with --machine")
+    return taken, str(made.batch) if batch is None else batch
+
+
+def set_options(overrides: Mapping[str, float]) -> list[str]:
+    """``--set key=value`` of machine values in SI units."""
+    return [
+        word
+        for key, value in overrides.items()
+        for word in ("--set", f"{key}={exact_text(value, KEYS[key].unit)}")
+    ]
 
 
 def rules_of(

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from perfmodel.errors import BadInputError
+from perfmodel.plan.cost import Evaluator
 from perfmodel.plan.placement import EXCHANGES, Placement, Plan, Scheme
 from perfmodel.plan.tables import PlanTables
 from perfmodel.schema.files import first_line, invalid_fields, load_json, read_text, shown
@@ -35,6 +36,34 @@ class _Entry(BaseModel):
     ranks: list[Annotated[int, Field(ge=0, le=_MOST_GPUS)]]
 
 
+class MadeFor(BaseModel):
+    """What a plan was made for.
+
+    machine  its name;  overrides  machine values that were typed [SI];  batch  samples of a GPU
+    training  whether the pass was forward and backward;  distribution  of the ids, or of each table's
+    """
+
+    model_config = _STRICT
+
+    machine: str
+    overrides: dict[str, float] = {}
+    batch: int = Field(ge=1)
+    training: bool = False
+    distribution: str | list[str] = "uniform"
+
+    @staticmethod
+    def of(evaluator: Evaluator) -> MadeFor:
+        """What an evaluator costs plans for."""
+        machine = evaluator.setting.machine
+        return MadeFor(
+            machine=machine.name,
+            overrides={key: machine.value(key) for key in machine.what_ifs},
+            batch=evaluator.batch,
+            training=evaluator.model.training is not None,
+            distribution=evaluator.tables.distribution,
+        )
+
+
 class _File(BaseModel):
     """A whole plan file."""
 
@@ -45,17 +74,19 @@ class _File(BaseModel):
     tables_fingerprint: str
     gpus: int = Field(ge=1, le=_MOST_GPUS)
     domain_gpus: int = Field(ge=1, le=_MOST_GPUS)
+    made_for: MadeFor | None = None
     placements: list[_Entry]
 
 
-def plan_record(plan: Plan) -> dict[str, Any]:
-    """A plan as plain data: what ``write_plan`` writes."""
+def plan_record(plan: Plan, made_for: MadeFor | None = None) -> dict[str, Any]:
+    """A plan as plain data: what ``write_plan`` writes; with what it was made for, where that is known."""
     return {
         "schema_version": SCHEMA_VERSION,
         "model": plan.tables.model,
         "tables_fingerprint": plan.tables.fingerprint,
         "gpus": plan.gpus,
         "domain_gpus": plan.domain,
+        **({"made_for": made_for.model_dump()} if made_for else {}),
         "placements": [
             {
                 "table": name,
@@ -71,9 +102,21 @@ def plan_record(plan: Plan) -> dict[str, Any]:
     }
 
 
-def write_plan(plan: Plan, path: Path) -> None:
+def write_plan(plan: Plan, path: Path, made_for: MadeFor | None = None) -> None:
     """The plan as JSON, whole or not at all. Limits: a path that cannot be written -> BadInputError"""
-    write_whole_text(path, json.dumps(plan_record(plan), indent=1) + "\n", _WHAT)
+    write_whole_text(path, json.dumps(plan_record(plan, made_for), indent=1) + "\n", _WHAT)
+
+
+def read_made_for(path: Path) -> MadeFor | None:
+    """What the plan in a file was made for. Limits: not said there, a plan for TorchRec -> None"""
+    document = read_document(path)
+    said = document.get("made_for") if isinstance(document, dict) else None
+    if said is None:
+        return None
+    try:
+        return MadeFor.model_validate(said)
+    except ValidationError as error:
+        raise invalid_fields(error, _WHAT, f"{path}: made_for") from None
 
 
 def read_plan(path: Path, tables: PlanTables) -> Plan:

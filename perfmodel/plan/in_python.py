@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from perfmodel.errors import BadInputError
 from perfmodel.passes.settings import CLUSTER
-from perfmodel.plan.files import write_plan
+from perfmodel.plan.files import MadeFor, write_plan
 from perfmodel.plan.listed import table_records
 from perfmodel.plan.outcome import Planned
 from perfmodel.plan.placement import Plan
@@ -104,7 +104,7 @@ class TablePlan:
 
     def write(self, path: str | Path) -> None:
         """The plan as a file that ``perfmodel plan --plan`` reads."""
-        write_plan(self.plan, Path(path))
+        write_plan(self.plan, Path(path), MadeFor.of(self.answer.evaluator))
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from perfmodel.passes.steps import StepRow
 from perfmodel.plan import torchrec
 from perfmodel.plan.bound import RELAXATION
 from perfmodel.plan.cost import Evaluator, StepCost
-from perfmodel.plan.files import plan_record
+from perfmodel.plan.files import MadeFor, plan_record
 from perfmodel.plan.options import Options, options_of
 from perfmodel.plan.packing import Packing, pack
 from perfmodel.plan.placement import SHARDINGS, Plan, Scheme, uniform_plan
@@ -24,6 +25,7 @@ from perfmodel.plan.search import Found, Search
 from perfmodel.units import format_bytes
 
 _MOST_REASONS = 400
+_LEAST = 1e-300  # so that nothing is divided by 0
 _OF_STEP = {
     name: name
     for name in ("name", "collective", "time_s", "low_s", "high_s", "floor_s", "evidence", "limit", "library")
@@ -84,6 +86,24 @@ class Planned:
         """Whether the plan was not searched for."""
         return self.found.stopped == "given"
 
+    @cached_property
+    def by_weight(self) -> tuple[AlikeTables, ...]:
+        """The groups by their share of the time or of the bytes, whichever is larger, the largest first.
+
+        The time of a group is what twice its loads, spread evenly, add to a pass that has nothing else.
+        """
+        plan, e, tables = self.plan, self.evaluator, np.arange(len(self.plan.tables))
+        shards = np.array([p.ranks.size for p in plan.placements], dtype=np.float64)
+        each = e.shard_loads(tables, plan.kinds, plan.row_parts, plan.col_parts, plan.hot_rows)
+        own = each.own * (shards / plan.gpus)[:, np.newaxis] + each.everywhere
+        loads = np.stack([own[list(group.tables)].sum(axis=0) for group in self.groups])
+        time = e.exact_times(2 * loads) - e.exact_times(loads)
+        held = np.array(
+            [g.memory_bytes * len(g.tables) * (shards[g.tables[0]] or plan.gpus) for g in self.groups]
+        )
+        weight = np.maximum(time / max(time.sum(), _LEAST), held / max(held.sum(), _LEAST))
+        return tuple(self.groups[at] for at in np.argsort(-weight, kind="stable"))
+
     def ranks(self, group: AlikeTables) -> NDArray[np.int64]:
         """Ranks that hold parts of a group's tables; empty where all do."""
         held = [self.plan.placements[t].ranks for t in group.tables]
@@ -127,7 +147,7 @@ class Planned:
             ],
             "steps": [_step(row) for row in cost.rows],
             "groups": [self._group(group) for group in self.groups],
-            "plan": plan_record(self.plan),
+            "plan": plan_record(self.plan, MadeFor.of(self.evaluator)),
         }
 
     def _group(self, group: AlikeTables) -> dict[str, Any]:

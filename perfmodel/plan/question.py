@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from perfmodel.model import capacity
 from perfmodel.passes.basis import PassBasis
 from perfmodel.passes.settings import CLUSTER, Setting, load_setting
 from perfmodel.plan import torchrec
@@ -60,7 +61,8 @@ class PlanQuestion:
     def limit_bytes(self) -> float:
         """Memory of each GPU that tables may use."""
         whole = self.machine.value("hbm_bytes")
-        return min(whole if self.most_bytes is None else self.most_bytes, whole * (1 - self.reserve))
+        left = float(capacity.usable_bytes(whole, self.reserve))
+        return left if self.most_bytes is None else min(self.most_bytes, left)
 
     @cached_property
     def setting(self) -> Setting:

@@ -56,6 +56,7 @@ STOPPED = {
 }
 """Why a search ended, in words."""
 _MOST_GROUPS = 40
+_FEW = 3  # groups of copies that have a line each
 _UNEVEN = 1.5  # look-ups of the fullest row part over the mean: from there on it is said
 
 
@@ -156,10 +157,13 @@ def kept_words(answer: Planned, capped: bool) -> str:
 
 
 def placements(answer: Planned) -> str:
-    """One line for equal tables that are sharded alike."""
+    """A line for equal tables sharded alike, the largest in time or bytes first; one for all copies."""
     e = answer.evaluator
+    copies = [group for group in answer.by_weight if group.scheme.kind == Exchange.DP]
+    folded = copies if len(copies) > _FEW else []
+    listed = [group for group in answer.by_weight if group not in folded]
     rows = []
-    for group in answer.groups[:_MOST_GROUPS]:
+    for group in listed[:_MOST_GROUPS]:
         t = group.tables[0]
         more = f" +{len(group.tables) - 1}" if len(group.tables) > 1 else ""
         rows.append(
@@ -175,26 +179,47 @@ def placements(answer: Planned) -> str:
                 next_best(group),
             ]
         )
+    rows += [_copies(answer, folded)] if folded else []
     headers = ["table", "rows", "dim", "sharding", "exchange", "parts", "ranks", "a GPU", "next best"]
     text = table(headers, rows, left=(0, 3, 4, 6, 8), drop=(2, 7, 1))
-    left = len(answer.groups) - len(rows)
+    left = max(len(listed) - _MOST_GROUPS, 0)
     used = dict.fromkeys(group.scheme.kind for group in answer.groups)
     words = "; ".join(_LEGEND[kind] for kind in used if kind in _LEGEND)
     shorter = " (−: shorter)" if answer.given else ""
-    nearest = f"The next best scheme of a table makes the plan so much longer{shorter}."
+    nearest = f"The next best scheme of a table makes the plan so much longer{shorter}." if listed else ""
+    nearest += " What each copied table would cost otherwise is in --json." if folded else ""
     shown = [group.scheme for group in answer.groups]
     shown += [g.reason.scheme for g in answer.groups if g.reason and g.reason.scheme]
     if any(scheme.hot_rows for scheme in shown):
         nearest += " * beside a copy of its hottest rows on every GPU."
     text += "\n" + paragraph(f"Parts are rows × columns. {nearest} {words}", 1)
     text += "".join(f"\n{line}" for line in [*hot_lines(answer), *uneven_lines(answer)])
-    return text + (f"\n … and {left} more groups of tables (--csv and --json have all)" if left else "")
+    return text + (f"\n … and {left} more groups of tables (all are in --csv and --json)" if left else "")
+
+
+def _copies(answer: Planned, groups: Sequence[AlikeTables]) -> list[str]:
+    """The line of all tables that every GPU has a copy of."""
+    tables = [t for group in groups for t in group.tables]
+    rows, dims = answer.evaluator.tables.rows[tables], answer.evaluator.tables.dim[tables]
+    held = sum(group.memory_bytes * len(group.tables) for group in groups)
+    least, most = f"{dims.min():.0f}", f"{dims.max():.0f}"
+    return [
+        f"{counted(len(tables), 'table')}",
+        format_count(float(rows.sum())),
+        least if least == most else f"{least}–{most}",
+        groups[0].sharding,
+        EXCHANGE_WORDS[Exchange.DP],
+        "-",
+        "all",
+        format_bytes(held, binary=False),
+        "",
+    ]
 
 
 def hot_lines(answer: Planned) -> list[str]:
     """A line for each group of tables whose hot rows are on every GPU."""
     e, lines = answer.evaluator, []
-    for group in answer.groups[:_MOST_GROUPS]:
+    for group in answer.by_weight[:_MOST_GROUPS]:
         t, hot = group.tables[0], group.scheme.hot_rows
         if hot:
             name = e.tables.names[t] + (f" +{len(group.tables) - 1}" if len(group.tables) > 1 else "")

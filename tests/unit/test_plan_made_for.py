@@ -1,0 +1,88 @@
+"""A plan file says what it was made for; the table of a plan begins with what matters."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli_calls import Outcome
+
+from perfmodel.errors import BadInputError
+from perfmodel.model.exchanges import Exchange
+from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme, write_plan
+from perfmodel.plan.files import MadeFor, read_made_for
+from perfmodel.plan.outcome import given_outcome
+from perfmodel.report.plan_text import placements
+from perfmodel.schema.workload import Table, TableSet
+
+TABLES = "name,rows,dim,pooling\nbig,2000000,64,8\nsmall,5000,32,2\n"
+SHORT = ("--time-limit", "1s", "--json")
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> str:
+    path = tmp_path / "two.csv"
+    path.write_text(TABLES, encoding="utf-8")
+    return str(path)
+
+
+def test_a_plan_is_judged_on_what_it_was_made_for(cli: Any, model: str, tmp_path: Path) -> None:
+    file = tmp_path / "p.json"
+    asked = ("--model", model, "--gpus", "8", "--machine", "h200-sxm-ib", "--batch", "4096")
+    made = cli("plan", *asked, *SHORT, "--out", str(file))
+    assert made.code == 0, made.err
+    planned, said = json.loads(made.out), json.loads(file.read_text(encoding="utf-8"))["made_for"]
+    assert (said["machine"], said["batch"], said["training"]) == ("h200-sxm-ib", 4096, False)
+    again: Outcome = cli("plan", "--model", model, "--plan", str(file), *SHORT)
+    found = json.loads(again.out)
+    assert (found["machine"], found["batch"]) == ("h200-sxm-ib", 4096)
+    assert found["time_s"] == planned["time_s"] and found["plan"] == planned["plan"]
+    assert "was made with --machine h200-sxm-ib --batch 4096" in " ".join(again.err.split())
+    step = found["steps"][0]
+    told = cli("explain", step["name"].replace("_", "-"), "--plan", str(file), "--model", model, "--json")
+    assert json.loads(told.out)["step"]["time_s"] == step["time_s"]
+    other = cli(
+        "plan", "--model", model, "--plan", str(file), *SHORT, "--batch", "64", "--machine", "h100-sxm-ib"
+    )
+    judged = json.loads(other.out)
+    assert (judged["machine"], judged["batch"]) == ("h100-sxm-ib", 64)
+    assert "was made with --machine h200-sxm-ib --batch 4096" in " ".join(other.err.split())
+
+
+def test_what_was_typed_is_repeated(cli: Any, model: str, tmp_path: Path) -> None:
+    file = tmp_path / "p.json"
+    asked = ("--model", model, "--gpus", "8", "--set", "nvlink_bytes_per_s=900GB/s", "--alpha", "1.1")
+    assert cli("plan", *asked, "--objective", "throughput", *SHORT, "--out", str(file)).code == 0
+    again = cli("plan", "--model", model, "--plan", str(file), *SHORT)
+    words = "--machine h100-sxm-ib --set nvlink_bytes_per_s=900GB/s --batch 1024"
+    assert f"{words} --objective throughput --distribution zipf:1.1" in " ".join(again.err.split())
+
+
+def test_files_that_do_not_say_and_files_that_say_nonsense(model: str, tmp_path: Path) -> None:
+    tables, file = PlanTables.load(model), tmp_path / "p.json"
+    plan = Plan(tables, (Placement.of(Scheme(Exchange.DP)),) * 2, 4, 4)
+    write_plan(plan, file)
+    assert read_made_for(file) is None
+    write_plan(plan, file, MadeFor.of(Evaluator.on("h200-sxm-ib", tables, 64, 4)))
+    assert read_made_for(file) == MadeFor(machine="h200-sxm-ib", batch=64)
+    file.write_text(file.read_text(encoding="utf-8").replace('"batch": 64', '"batch": 0'), encoding="utf-8")
+    with pytest.raises(BadInputError, match=r"made_for.*batch"):
+        read_made_for(file)
+
+
+def test_the_table_begins_with_the_largest_and_folds_copies() -> None:
+    """40 tables that are copied, each another; a huge one that is hardly looked up; a busy one."""
+    copied = [Table(f"copy_{n}", 1000 + n, 16, 1.0) for n in range(40)]
+    huge, busy = Table("huge", 100_000_000, 64, 1.0), Table("busy", 2_000_000, 128, 100.0)
+    tables = PlanTables.of(TableSet("many", (*copied, huge, busy)))
+    rows = Placement.of(Scheme(Exchange.RB, 8), range(8))
+    plan = Plan(tables, (*(Placement.of(Scheme(Exchange.DP)),) * 40, rows, rows), 8, 8)
+    answer = given_outcome(Evaluator.on("h100-sxm-ib", tables, 1024, 8), plan, 80e9)
+    first = [tables.names[group.tables[0]] for group in answer.by_weight[:2]]
+    assert sorted(first) == ["busy", "huge"]
+    lines = placements(answer).splitlines()
+    assert {line.split()[0] for line in lines[1:3]} == {"busy", "huge"}
+    assert lines[3].split()[:2] == ["40", "tables"] and "data-parallel" in lines[3]
+    assert not any("copy_" in line for line in lines)
