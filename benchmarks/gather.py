@@ -1,16 +1,18 @@
 """Gather and pool on a GPU: our kernel beside torch's embedding_bag (and FBGEMM's, where installed), one run.
 
 Run:    python benchmarks/gather.py [--minutes 6] [--out gather.csv] [--cells] [--rows 1000000 ...]
-            [--variants gather_variants.csv]
+            [--variants gather_variants.csv] [--more]
 Needs:  a GPU and torch. --cells only lists the cells, anywhere.
 Grid:   NVIDIA cuEmbed's: alpha {0, 1.05, 1.15} x rows {1e6, 1e7} x D {32, 128} x batch {1024, 32768, 131072}
-        x pooling {1, 16, 64}, fp32 rows, int64 ids.
+        x pooling {1, 16, 64}, fp32 rows, int64 ids. --more: D {64, 256}, fp16 rows, tables of 13 and 51 GB.
+        Each table has its share of the time, and its cells come in random order: a cut leaves a sample.
 Goals:  geometric mean at least 1.3x torch's speed and never below 1.0x; uniform ids into tables far larger
         than the L2: at least 90 % of the copy bandwidth for D >= 64, 75 % for D = 32; at most 5 us for a
         captured launch of one bag. Exit code 1 where one is missed, 4 without a GPU.
 How:    every implementation is captured in a CUDA graph that looks up several sets of ids in turn; graphs are
         replayed in turn; the median of the replays counts. bytes = ids and offsets read, 32-byte sectors of
-        the rows read, bags written. The ceiling is the best copy of 1 GiB in the same run, read and written.
+        the rows read, bags written. The ceiling is the best copy of 1 GiB of random data in the
+        same run, read and written.
         --variants times every variant of our kernel too (calibrate/cuda/gather_variants.py) and writes the
         table from which the launcher takes the fastest, after each cell: copy it to $PERFMODEL_HOME.
         Table values are small whole numbers: every implementation must give the same bags, bit for bit.
@@ -20,25 +22,24 @@ from __future__ import annotations
 
 import argparse
 import csv
-import itertools
 import math
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-ALPHAS, ROWS, DIMS, BATCHES, POOLINGS = (
-    (0.0, 1.05, 1.15), (1_000_000, 10_000_000), (32, 128), (1024, 32768, 131072), (1, 16, 64),
-)  # fmt: skip
+from gather_cells import DIMS, ROWS, Cell, cells, draw, make_table
+
 REPLAYS = 11
 LEAST_S = 2e-3
 """Time of one graph: sets of ids are looked up again and again until it lasts so long."""
-SET_BYTES = 512 * 2**20
-"""Rows and ids of all sets together: several times the L2."""
-MOST_SETS, SECTOR, COPY_BYTES = 16, 32, 2**30
+COPY_BYTES = 2**30
+MOST_FBGEMM_BYTES = 2 * 10**10
+"""FBGEMM makes a table of its own before it takes ours."""
+
 GOALS = {"geometric mean": 1.3, "slowest cell": 1.0, 128: 0.90, 32: 0.75, "floor": 5e-6}
 
 OF_VARIANT = "variant "
@@ -50,33 +51,6 @@ LABELS = {"torch": "torch", "perfmodel": "ours", "fbgemm": "fbgemm"}
 Call = Callable[[int], None]
 
 
-@dataclass(frozen=True)
-class Cell:
-    """One shape: E rows of D fp32 columns, B bags of L ids with popularity rank^-alpha."""
-
-    rows: int
-    dim: int
-    alpha: float
-    batch: int
-    pooling: int
-
-    @property
-    def ids(self) -> int:
-        """Look-ups of a call."""
-        return self.batch * self.pooling
-
-    @property
-    def bytes(self) -> int:
-        """Bytes that a call must move when no row is in a cache."""
-        row = -(-self.dim * 4 // SECTOR) * SECTOR
-        return self.ids * (row + 8) + (self.batch + 1) * 8 + self.batch * self.dim * 4
-
-    @property
-    def sets(self) -> int:
-        """Sets of ids that are looked up in turn."""
-        return max(2, min(MOST_SETS, math.ceil(SET_BYTES / (self.ids * (self.dim * 4 + 8)))))
-
-
 @dataclass
 class Seen:
     """What was measured of a cell: seconds of a call in each replay, by implementation."""
@@ -84,6 +58,11 @@ class Seen:
     cell: Cell
     times_s: dict[str, list[float]] = field(default_factory=dict)
     wrong: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def large(self) -> bool:
+        """Whether the table is far larger than any L2."""
+        return self.cell.table_bytes > 10**9
 
     def median_s(self, name: str) -> float:
         """Median of the replays; NaN where it was not measured."""
@@ -95,32 +74,11 @@ class Seen:
         return (high - low) / 2 / self.median_s(name)
 
 
-def cells(rows: list[int]) -> Iterator[Cell]:
-    """All cells, tables one after the other."""
-    for E, D in itertools.product(rows, DIMS):
-        for alpha, B, L in itertools.product(ALPHAS, BATCHES, POOLINGS):
-            yield Cell(E, D, alpha, B, L)
-
-
-def draw(torch: Any, cell: Cell, seed: int) -> Any:
-    """Ids of a call, int64 on the GPU: rank^-alpha by its continuous inverse, ranks scattered."""
-    source = torch.Generator(DEVICE).manual_seed(seed)
-    if cell.alpha == 0:
-        return torch.randint(0, cell.rows, (cell.ids,), device=DEVICE, generator=source)
-    u = torch.rand(cell.ids, device=DEVICE, generator=source, dtype=torch.float64)
-    power = 1 - cell.alpha
-    rank = ((1 + u * ((cell.rows + 1.0) ** power - 1)) ** (1 / power)).long().clamp(1, cell.rows) - 1
-    step = int(cell.rows * 0.6180339887)
-    while math.gcd(step, cell.rows) != 1:
-        step += 1
-    return (rank * step + cell.rows // 3) % cell.rows
-
-
 def implementations(
-    torch: Any, cell: Cell, table: Any, *, variants: bool = False
+    torch: Any, cell: Cell, table: Any, *, variants: Sequence[Any] = ()
 ) -> tuple[dict[str, Call], dict[str, Any]]:
     """Calls of each implementation by the number of the set, and where each leaves its bags."""
-    drawn = [draw(torch, cell, seed) for seed in range(cell.sets)]
+    drawn = [draw(torch, cell, seed, DEVICE) for seed in range(cell.sets)]
     offsets = torch.arange(0, cell.ids + 1, cell.pooling, device=DEVICE)
     out: dict[str, Any] = {}
     calls: dict[str, Call] = {}
@@ -133,12 +91,11 @@ def implementations(
     calls["torch"] = of_torch
     from calibrate.cuda.device_tables import make_tables
     from calibrate.cuda.gather_pool import GatherOptions, GatherPool
-    from calibrate.cuda.gather_variants import VARIANTS
 
-    tables = make_tables([table])
-    wanted = {"perfmodel": None} | {f"{OF_VARIANT}{one.name}": one for one in VARIANTS if variants}
+    tables, options = make_tables([table]), GatherOptions(out_dtype=cell.dtype)
+    wanted = {"perfmodel": None} | {f"{OF_VARIANT}{one.name}": one for one in variants}
     for name, variant in wanted.items():
-        pool = GatherPool(tables, cell.batch, GatherOptions(), float(cell.pooling), variant=variant)
+        pool = GatherPool(tables, cell.batch, options, float(cell.pooling), variant=variant)
         out[name] = pool.new_out()
         calls[name] = lambda number, pool=pool, name=name: pool(drawn[number], offsets, out[name])
     fbgemm = _fbgemm(torch, cell, table)
@@ -160,6 +117,8 @@ def _fbgemm(torch: Any, cell: Cell, table: Any) -> Any:
             SplitTableBatchedEmbeddingBagsCodegen,
         )
     except ImportError:
+        return None
+    if cell.dtype != "fp32" or cell.table_bytes > MOST_FBGEMM_BYTES:
         return None
     spec = [(cell.rows, cell.dim, EmbeddingLocation.DEVICE, ComputeDevice.CUDA)]
     bags = SplitTableBatchedEmbeddingBagsCodegen(spec, device=torch.device(DEVICE))
@@ -193,7 +152,7 @@ def replayed_s(torch: Any, graph: Any) -> float:
     return float(start.elapsed_time(end)) / 1e3
 
 
-def measure(torch: Any, cell: Cell, table: Any, *, variants: bool = False) -> Seen:
+def measure(torch: Any, cell: Cell, table: Any, *, variants: Sequence[Any] = ()) -> Seen:
     """All implementations of a cell, replayed in turn, and compared with each other."""
     seen = Seen(cell)
     calls, out = implementations(torch, cell, table, variants=variants)
@@ -216,13 +175,13 @@ def measure(torch: Any, cell: Cell, table: Any, *, variants: bool = False) -> Se
     return seen
 
 
-def copy_rate(torch: Any) -> float:
-    """Bytes read and written a second by the best of some copies."""
-    source = torch.zeros(COPY_BYTES // 4, device=DEVICE)
+def copy_rate(torch: Any, size: int) -> float:
+    """Bytes read and written a second by the best of some copies of random data."""
+    source = torch.randint(-(2**31), 2**31 - 1, (size // 4,), device=DEVICE, dtype=torch.int32)
     target = torch.empty_like(source)
     graph = graph_of(torch, lambda _: target.copy_(source), 1, 4)
     best = min(replayed_s(torch, graph) for _ in range(9))
-    return 4 * 2 * COPY_BYTES / best
+    return 4 * 2 * size / best
 
 
 def floor_s(torch: Any) -> float:
@@ -245,7 +204,7 @@ def shown(seen: Seen, names: list[str], ceiling: float) -> str:
     ratios = "".join(f"{seen.median_s(name) / ours:>12.2f}" for name in names if name != "perfmodel")
     part = cell.bytes / ours / ceiling
     wrong = "  WRONG" if any(seen.wrong.values()) else ""
-    about = f"{cell.rows:>9}{cell.dim:>5}{cell.alpha:>6.2f}{cell.batch:>8}{cell.pooling:>4}"
+    about = f"{cell.rows:>10}{cell.dim:>5}{cell.dtype:>6}{cell.alpha:>6.2f}{cell.batch:>8}{cell.pooling:>4}"
     return f"{about}{times}{ratios}{100 * part:>8.0f}{100 * seen.spread('perfmodel'):>7.1f}{wrong}"
 
 
@@ -263,7 +222,7 @@ def verdicts(found: list[Seen], names: list[str], ceiling: float, floor: float) 
         print(f"beside {name}: geometric mean {mean:.2f}x, least {least:.2f}x, {lost}")
         good &= least >= GOALS["slowest cell"] and (name != "torch" or mean >= GOALS["geometric mean"])
     for dim in DIMS:
-        large = [one for one in found if one.cell.dim == dim and one.cell.alpha == 0 and one.cell.rows > 5e6]
+        large = [one for one in found if one.cell.row_bytes == 4 * dim and not one.cell.alpha and one.large]
         parts = [one.cell.bytes / one.median_s("perfmodel") / ceiling for one in large if one.cell.ids > 2e5]
         if parts:
             print(
@@ -281,10 +240,10 @@ def variant_lines(gpu: str, found: list[Seen]) -> list[Any]:
     return [
         TimedVariant(
             gpu=gpu,
-            row_type="fp32",
+            row_type=one.cell.dtype,
             id_bytes=8,
-            row_bytes=4 * one.cell.dim,
-            table_bytes=4 * one.cell.dim * one.cell.rows,
+            row_bytes=one.cell.row_bytes,
+            table_bytes=one.cell.table_bytes,
             bags=one.cell.batch,
             pooling=one.cell.pooling,
             alpha=one.cell.alpha,
@@ -297,61 +256,90 @@ def variant_lines(gpu: str, found: list[Seen]) -> list[Any]:
     ]
 
 
+def measured(torch: Any, given: argparse.Namespace, ceiling: float) -> tuple[list[Seen], int]:
+    """Cells, until the time is over: every table has its share of it; and how many were planned."""
+    from calibrate.cuda.gather_variants import VARIANTS
+
+    planned = cells(given.rows, more=given.more, scale=given.scale)
+    total, began_s, done = sum(map(len, planned)), time.monotonic(), 0
+    found: list[Seen] = []
+    variants = VARIANTS[:: 1 if given.scale == 1 else 4] if given.variants else ()
+    for of_table in planned:
+        done += len(of_table)
+        ends_s = began_s + 60 * given.minutes * done / total
+        table = make_table(torch, of_table[0], DEVICE) if time.monotonic() < ends_s else None
+        for cell in of_table if table is not None else ():
+            if time.monotonic() >= ends_s:
+                break
+            found.append(measure(torch, cell, table, variants=variants))
+            if len(found) == 1:
+                print(heading(compared(found)))
+            print(shown(found[-1], compared(found), ceiling), flush=True)
+            keep(torch, given, found, ceiling)
+        del table
+    return found, total
+
+
+def keep(torch: Any, given: argparse.Namespace, found: list[Seen], ceiling: float) -> None:
+    """Write what was measured so far."""
+    from calibrate.cuda.gather_variants import write_table
+
+    if given.variants:
+        write_table(given.variants, variant_lines(torch.cuda.get_device_name(), found))
+    if given.out:
+        write(given.out, found, ceiling, torch.cuda.get_device_name())
+
+
+def compared(found: list[Seen]) -> list[str]:
+    """Implementations that are shown: all but single variants."""
+    return [name for name in found[0].times_s if not name.startswith(OF_VARIANT)] if found else []
+
+
+def heading(names: list[str]) -> str:
+    """Above the lines of ``shown``."""
+    others = "".join(f"{LABELS[name] + '/ours':>12}" for name in names if name != "perfmodel")
+    heads = "".join(f"{LABELS[name] + ' us':>11}" for name in names)
+    shape = f"{'rows':>10}{'D':>5}{'type':>6}{'alpha':>6}{'batch':>8}{'L':>4}"
+    return f"{shape}{heads}{others}{'copy %':>8}{'± %':>7}"
+
+
 def main() -> int:
-    """Exit code 1 where a goal is missed, 4 without a GPU."""
+    """Exit code 1 where bags are wrong, or a goal is missed (not with --report); 4 without a GPU."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--minutes", type=float, default=6)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--variants", type=Path, help="time every variant of our kernel, and write the table")
     parser.add_argument("--cells", action="store_true")
     parser.add_argument("--rows", type=int, nargs="+", default=list(ROWS))
+    parser.add_argument("--more", action="store_true", help="other rows, and tables up to 51 GB")
+    parser.add_argument("--report", action="store_true", help="a missed goal is no failure")
+    parser.add_argument("--scale", type=int, default=1, help="divides sizes, and fewer variants: a rehearsal")
     given = parser.parse_args()
-    planned = list(cells(given.rows))
     if given.cells:
-        for cell in planned:
-            print(cell)
+        for of_table in cells(given.rows, more=given.more, scale=given.scale):
+            print("\n".join(map(str, of_table)))
         return 0
     import torch
-
-    from calibrate.cuda.gather_variants import write_table
 
     if not torch.cuda.is_available():
         print("no GPU: nothing was measured", file=sys.stderr)
         return 4
-    ends_s, ceiling, floor = time.monotonic() + 60 * given.minutes, copy_rate(torch), floor_s(torch)
+    ceiling, floor = copy_rate(torch, COPY_BYTES // given.scale), floor_s(torch)
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, copy {ceiling / 1e12:.3f} TB/s")
-    found: list[Seen] = []
-    names: list[str] = []
-    table, made = None, (0, 0)
-    for cell in planned:
-        if time.monotonic() > ends_s:
-            print(
-                f"out of time: {len(planned) - len(found)} of {len(planned)} cells left out", file=sys.stderr
-            )
-            break
-        if made != (cell.rows, cell.dim):
-            table, made = None, (cell.rows, cell.dim)
-            table = torch.randint(-8, 9, made, device=DEVICE, dtype=torch.int8).float()
-        found.append(measure(torch, cell, table, variants=given.variants is not None))
-        if given.variants:
-            write_table(given.variants, variant_lines(torch.cuda.get_device_name(), found))
-        if not names:
-            names = [name for name in found[0].times_s if not name.startswith(OF_VARIANT)]
-            others = "".join(f"{LABELS[name] + '/ours':>12}" for name in names if name != "perfmodel")
-            heads = "".join(f"{LABELS[name] + ' us':>11}" for name in names)
-            print(
-                f"{'rows':>9}{'D':>5}{'alpha':>6}{'batch':>8}{'L':>4}{heads}{others}{'copy %':>8}{'± %':>7}"
-            )
-        print(shown(found[-1], names, ceiling), flush=True)
-    if given.out:
-        write(given.out, found, ceiling)
-    return 0 if verdicts(found, names, ceiling, floor) and len(found) == len(planned) else 1
+    found, total = measured(torch, given, ceiling)
+    if len(found) < total:
+        print(f"{total - len(found)} of {total} cells left out: no time, or no memory", file=sys.stderr)
+    good = verdicts(found, compared(found), ceiling, floor)
+    if given.report:
+        return int(not found or any(any(one.wrong.values()) for one in found))
+    return 0 if good and len(found) == total else 1
 
 
-def write(path: Path, found: list[Seen], ceiling: float) -> None:
+def write(path: Path, found: list[Seen], ceiling: float, gpu: str) -> None:
     """One row an implementation and cell."""
     rows = [
         {
+            "gpu": gpu,
             "implementation": name,
             **vars(one.cell),
             "time_s": one.median_s(name),
@@ -363,8 +351,6 @@ def write(path: Path, found: list[Seen], ceiling: float) -> None:
         for one in found
         for name in one.times_s
     ]
-    if not rows:
-        return
     with path.open("w", newline="", encoding="utf-8") as file:
         table = csv.DictWriter(file, list(rows[0]))
         table.writeheader()

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import gather_cells
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -26,9 +27,11 @@ def benchmark(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
     made = importlib.util.module_from_spec(spec)
     monkeypatch.setitem(sys.modules, "gather_benchmark", made)
     spec.loader.exec_module(made)
-    small = {"DEVICE": "cpu", "COPY_BYTES": 2**16, "SET_BYTES": 2**12, "LEAST_S": 1e-5, "REPLAYS": 3}
-    for name, value in {**small, "BATCHES": (8,), "POOLINGS": (1, 4), "ALPHAS": (0.0, 1.15)}.items():
+    for name, value in {"DEVICE": "cpu", "COPY_BYTES": 2**16, "LEAST_S": 1e-5, "REPLAYS": 3}.items():
         monkeypatch.setattr(made, name, value)
+    grid = {"SET_BYTES": 2**12, "BATCHES": (8,), "POOLINGS": (1, 4), "ALPHAS": (0.0, 1.15)}
+    for name, value in grid.items():
+        monkeypatch.setattr(gather_cells, name, value)
 
     def graph_of(_: Any, call: Any, sets: int, rounds: int) -> Any:
         return lambda: [call(turn % sets) for turn in range(min(rounds * sets, 4))]
@@ -68,7 +71,7 @@ def test_every_variant_is_timed_for_the_launcher(
 ) -> None:
     path = tmp_path / gather_variants.TABLE_NAME
     for name, value in {"POOLINGS": (4,), "DIMS": (32,)}.items():
-        monkeypatch.setattr(benchmark, name, value)
+        monkeypatch.setattr(gather_cells, name, value)
     monkeypatch.setattr(sys, "argv", ["gather.py", "--rows", "500", "--variants", str(path)])
     benchmark.main()
     assert "WRONG" not in capsys.readouterr().out
@@ -102,3 +105,37 @@ def test_without_a_gpu_nothing_is_claimed(
     monkeypatch.setattr(sys, "argv", ["gather.py"])
     assert benchmark.main() == 4
     assert "nothing was measured" in capsys.readouterr().err
+
+
+def test_a_cut_leaves_a_part_of_every_table(
+    benchmark: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each cell takes a second of a made-up clock; there is time for half of them."""
+    clock = [0.0]
+    monkeypatch.setattr(benchmark.time, "monotonic", lambda: clock[0])
+    real = benchmark.measure
+
+    def slow(*args: Any, **more: Any) -> Any:
+        clock[0] += 1
+        return real(*args, **more)
+
+    monkeypatch.setattr(benchmark, "measure", slow)
+    out = tmp_path / "gather.csv"
+    words = ["gather.py", "--rows", "500", "--report", "--minutes", f"{4 / 60}", "--out", str(out)]
+    monkeypatch.setattr(sys, "argv", words)
+    assert benchmark.main() == 0
+    assert "4 of 8 cells left out" in capsys.readouterr().err
+    with out.open(encoding="utf-8") as file:
+        assert {row["dim"] for row in csv.DictReader(file)} == {"32", "128"}
+
+
+def test_the_grid_reaches_a_shard_of_80_gb_and_both_row_types() -> None:
+    every = [cell for of_table in gather_cells.cells(gather_cells.ROWS, more=True) for cell in of_table]
+    assert len(every) == len(set(every))
+    assert {cell.dim for cell in every} == {32, 64, 128, 256}
+    assert {cell.pooling for cell in every} == {1, 4, 16, 64}
+    assert {cell.dtype for cell in every} == {"fp32", "fp16"}
+    assert max(cell.table_bytes for cell in every) == 51_200_000_000
+    assert sum(map(len, gather_cells.cells(gather_cells.ROWS))) == 108  # cuEmbed's
+    small = gather_cells.cells(gather_cells.ROWS, more=True, scale=10**5)
+    assert max(cell.table_bytes for of_table in small for cell in of_table) < 10**6

@@ -1,20 +1,24 @@
 """Python in a rehearsal: torch gets a GPU that is this CPU as soon as it is imported (``stand_in_torch``).
 
 This folder comes first in PYTHONPATH: every process of a rehearsal runs this file, and ``import cupy`` finds
-the stand-in beside it.
+the stand-in beside it. Packages that the first GPU machine lacks are not found.
 """
 
 import sys
-from importlib.abc import MetaPathFinder
 from importlib.machinery import PathFinder
 
+LACKING = ("fbgemm_gpu", "torchrec")
 
-class _Torch(MetaPathFinder):
-    """Finds the real torch, and changes it when it is loaded."""
 
-    def find_spec(self, name, path=None, target=None):
-        spec = PathFinder.find_spec(name, path, target) if name == "torch" else None
-        if spec is not None:
+class _Finder:
+    """Finds what lies in Python's folders, but for ``LACKING``; changes torch when it is loaded."""
+
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name in LACKING:
+            return None
+        spec = PathFinder.find_spec(name, path, target)
+        if name == "torch" and spec is not None:
             load = spec.loader.exec_module
 
             def load_and_change(module):
@@ -26,5 +30,13 @@ class _Torch(MetaPathFinder):
             spec.loader.exec_module = load_and_change
         return spec
 
+    @staticmethod
+    def find_distributions(*args, **kwargs):
+        return PathFinder.find_distributions(*args, **kwargs)
 
-sys.meta_path.insert(0, _Torch())
+    @staticmethod
+    def invalidate_caches():
+        PathFinder.invalidate_caches()
+
+
+sys.meta_path[:] = [_Finder if finder is PathFinder else finder for finder in sys.meta_path]
