@@ -52,7 +52,8 @@ class LoadModel:
     batch     B, samples of one rank;  gpus  G;  domain  g;  id_bytes  of one id [bytes]
     payload_bytes  v, bytes of a pooled element in an exchange
     The L2 is shared by the shards of a rank. How many those are depends on the whole plan; each is given the
-    share that it has where all tables are cut into as many parts: 1 / max(1, T r c / G).
+    share that it has where all tables are cut into as many parts: 1 / max(1, T r c / G); copies of hot rows
+    1 / T, for every rank has those of all tables.
     Limits: every table on every rank -> 1/T;  few shards -> the whole cache
     """
 
@@ -157,6 +158,7 @@ class TableCut:
         self.lookups = ex.shard_lookups(self.G, self.B, self.L, r)
         parts = np.where(self.dp, self.G, r * c)
         self.shards = np.maximum(len(tables) * parts / self.G, 1)  # that share the L2 of their holder
+        self.copies = len(tables)  # of hot rows: every rank has those of all tables
         self.domains = np.maximum(r / self.g, 1)  # k, domains that hold row parts of one column
 
     def updated(self, training: Training) -> tuple[Array, Array, Array]:
@@ -249,7 +251,7 @@ def _look_up_hot(a: TableCut, own: Array, everywhere: Array) -> None:
         return
     bag = a.D * a.pooled + a.model.constant("offset_bytes")
     rows, n, bags = np.maximum(a.hot, 1), a.B * a.hot_L, np.full(a.hot.shape, a.B)
-    moved = a.traffic(rows, n, a.D, bags, bag, a.shards, a.w, Gather.HOT)
+    moved = a.traffic(rows, n, a.D, bags, bag, a.copies, a.w, Gather.HOT)
     everywhere[..., Resource.GATHER_DRAM] += moved.dram_bytes * hot
     everywhere[..., Resource.GATHER_L2] += moved.l2_bytes * hot
     whole = ex.bags_received_bytes(a.B, 1, 1, a.D, a.pooled, a.c, 0)
@@ -364,7 +366,7 @@ def _update_hot(a: TableCut, training: Training, everywhere: Array) -> None:
         return
     row = ex.update_row_bytes(a.D, a.w, training.per_element, training.per_row) + 2 * a.D * a.pooled
     bags, read = np.full(a.hot.shape, a.B), a.B * a.hot_L
-    moved = a.traffic(bags, read, a.D, a.hot, row, a.shards, a.pooled)
+    moved = a.traffic(bags, read, a.D, a.hot, row, a.copies, a.pooled)
     everywhere[..., Resource.SORT] += ex.deduplicated_bytes(read, 0, a.model.id_bytes) * hot
     everywhere[..., Resource.UPDATE_DRAM] += moved.dram_bytes * hot
     everywhere[..., Resource.UPDATE_L2] += moved.l2_bytes * hot
