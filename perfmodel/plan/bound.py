@@ -16,21 +16,33 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.model.exchanges import Exchange
+from perfmodel.plan.cover import Cover
+from perfmodel.plan.options import Options
 from perfmodel.plan.relaxation import Problem, Relaxation, Subspace, relax
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 RELAXATION = (
-    "linear: shares of the schemes of each table, loads and memory spread evenly over the ranks but for the "
-    "largest shard, convex hulls of the curves; branched on the kinds of exchange in use, the numbers of "
-    "copies, the sizes of exchanges and of the largest shard"
+    "linear: shares of the schemes of each table, of any parts and hot rows in boxes that are split where it "
+    "matters, loads and memory spread evenly over the ranks but for the largest shard, convex hulls of the "
+    "curves; branched on the kinds of exchange in use, the numbers of copies, the sizes of exchanges and of "
+    "the largest shard"
 )
 """What the bound assumes, in words."""
 
+ALL_PLANS = "all plans"
+"""What a bound is over: whatever a plan file can say."""
+
+LISTED = "plans of the schemes that were tried"
+"""Where a search was restricted: row parts in powers of two, whole NVLink domains and all GPUs, column parts
+of four columns or more, hot rows of four shares of the look-ups."""
+
 _SHARE = 1e-6
-_FIRST = 100  # more than there are kinds
+_FIRST = 100  # more than a part is split in
 _WORTH = 1e-4  # of the bound: what a split must promise
+_COLUMNS = 2  # that a search looks at
+_IDLE = 3  # rounds in a row of splitting boxes that do not help
 _SIZE_WORTH = 0.1  # of what the largest shard takes longer than is thought: it may be cut further
 
 
@@ -50,9 +62,9 @@ class Bounding:
     ) -> None:
         self.problem, self.found, self.tolerance = problem, found, tolerance
         self.best_s = problem.most_s
-        parts = by_kinds(Subspace.whole(problem), kinds)
-        self.open = [(problem.least_s(part), i, part) for i, part in enumerate(parts)]
-        heapq.heapify(self.open)
+        whole = Subspace.whole(problem)
+        self.first = by_kinds(whole, kinds)  # what all plans are split in
+        self.open = [(problem.least_s(whole), 0, whole)]
         self.known: Ints = np.zeros(0, dtype=np.int64)
         self.closed_s = np.inf  # least bound of the parts that are not split further
         self.solved = 0
@@ -70,8 +82,7 @@ class Bounding:
             self._solve(*heapq.heappop(self.open), until)
 
     def _solve(self, above_s: float, number: int, part: Subspace, until: Callable[[], bool]) -> None:
-        tolerance, stop_s = self.tolerance / 4, self.best_s * (1 - self.tolerance / 2)
-        relaxed = relax(self.problem, part, self.known, tolerance=tolerance, stop_s=stop_s, until=until)
+        relaxed = self._refined(part, until)
         if relaxed is None:
             return
         self.solved += 1
@@ -80,11 +91,36 @@ class Bounding:
             return
         self.known = np.union1d(self.known, relaxed.chosen[relaxed.share > 0])
         self.best_s = min(self.best_s, self.found(part, relaxed))
-        parts = [] if bound >= self.best_s else split(self.problem, part, relaxed)
+        parts = [] if bound >= self.best_s else self._split(number, part, relaxed)
         if not parts:
             self.closed_s = min(self.closed_s, bound)
         for at, child in enumerate(parts):
-            heapq.heappush(self.open, (bound, _FIRST + 2 * self.solved + at, child))
+            above_s = max(bound, self.problem.least_s(child))
+            heapq.heappush(self.open, (above_s, 1 + _FIRST * self.solved + at, child))
+
+    def _split(self, number: int, part: Subspace, relaxed: Relaxation) -> list[Subspace]:
+        if number == 0 and len(self.first) > 1:
+            return self.first
+        return split(self.problem, part, relaxed)
+
+    def _refined(self, part: Subspace, until: Callable[[], bool]) -> Relaxation | None:
+        """A part relaxed, and boxes of schemes split for as long as that raises the bound."""
+        best, idle = -np.inf, 0
+        while True:
+            stop_s, tolerance = self.best_s * (1 - self.tolerance / 2), self.tolerance / 4
+            relaxed = relax(self.problem, part, self.known, tolerance=tolerance, stop_s=stop_s, until=until)
+            if relaxed is None:
+                return None
+            idle = 0 if relaxed.bound_s > best * (1 + _WORTH) else idle + 1
+            best = relaxed.bound_s = max(best, relaxed.bound_s)
+            if idle >= _IDLE or best >= stop_s or until():
+                return relaxed
+            used = relaxed.chosen[relaxed.share > _SHARE]
+            known = np.union1d(self.known, used)
+            after = self.problem.split(used, known)
+            if after is known:
+                return relaxed
+            self.known = after
 
 
 def by_kinds(whole: Subspace, kinds: Sequence[int]) -> list[Subspace]:
@@ -157,9 +193,8 @@ def _by_size(
         return 0.0, []
     one = np.arange(own.size) == j
     middle = np.sqrt(max(room, own[j] * _SHARE) * own[j])
-    larger = problem.own[:, j][problem.own[:, j] > middle].min()
     small = replace(part, cap=np.where(one, middle, part.cap))
-    large = replace(part, floor=np.where(one, np.maximum(part.floor, larger), part.floor))
+    large = replace(part, floor=np.where(one, np.maximum(part.floor, middle), part.floor))
     return float(more[j]) * _SIZE_WORTH, [small, large]
 
 
@@ -178,3 +213,17 @@ def _by_curve(problem: Problem, part: Subspace, relaxed: Relaxation) -> tuple[fl
     one = np.arange(place.size) == p
     small = replace(part, last=np.where(one, place, part.last))
     return float(more[p]), [small, replace(part, first=np.where(one, place + 1, part.first))]
+
+
+def as_options(relaxed: Relaxation, cover: Cover, options: Options) -> Relaxation:
+    """The same with options that are most like the boxes: where a search begins."""
+    used = relaxed.share > 0
+    chosen, share = relaxed.chosen[used], relaxed.share[used]
+    at, place = np.unique(cover.nearest(options, chosen), return_inverse=True)
+    columns = cover.nearest(options, relaxed.columns[-_COLUMNS:].reshape(-1))
+    return replace(
+        relaxed,
+        chosen=at,
+        share=np.bincount(place, share).astype(np.float64),
+        columns=columns.reshape(-1, relaxed.columns.shape[1]),
+    )

@@ -27,7 +27,8 @@ class StepCurves:
     step, resource   [J] resource ``resource[j]`` is waited for by step ``step[j]``
     scale   [J] bytes of the resource that are as much as one byte of the step's first resource
     Limits: ``times`` at sizes[m] is the step's time at sizes[m - 1] (or above it, where that is less): never
-            more than at any u from there on, 1/256 octave of slack;  u = 0 -> 0, or the launch of the gather
+            more than at any u from there on, 1/256 octave of slack;  u = 0 -> 0, or the launch of the gather;
+            sizes are where ``FastCurve`` is exact
     """
 
     sizes: Array
@@ -39,8 +40,9 @@ class StepCurves:
     @staticmethod
     def of(evaluator: Evaluator) -> StepCurves:
         """Of a pass; a step that never runs here takes no time."""
-        octaves = np.arange(_FIRST_LOG2 * _PIECES, _LAST_LOG2 * _PIECES) / _PIECES
-        sizes = np.concatenate([2.0 ** np.arange(_FIRST_LOG2), 2.0**octaves])
+        within = 1 + np.arange(_PIECES) / _PIECES
+        octaves = np.ldexp(within, np.arange(_FIRST_LOG2, _LAST_LOG2)[:, np.newaxis]).reshape(-1)
+        sizes = np.concatenate([2.0 ** np.arange(_FIRST_LOG2), octaves])
         value = evaluator.setting.machine.value
         step, resource, scale = [], [], []
         waits = list(dict.fromkeys((found.resources, found.gathers) for found in evaluator.steps))
@@ -67,6 +69,10 @@ class StepCurves:
             np.concatenate([[0.0], sizes]), times, np.array(step), np.array(resource), np.array(scale)
         )
 
+    def units(self, loads: Array) -> Array:
+        """Loads [..., K] of all resources as those [..., J] that steps wait for, in their units."""
+        return np.asarray(loads[..., self.resource] / self.scale)
+
     def least(self, slope: Array, first: Ints, last: Ints) -> Array:
         """Of every step the least of time - slope u, shape [P].
 
@@ -82,9 +88,10 @@ class StepCurves:
 
         Limits: u = 0 -> the first of ``times``;  within 0.1 % of ``Evaluator.parts``
         """
-        octave = np.log2(np.maximum(u, 2.0**_FIRST_LOG2)) * _PIECES - _FIRST_LOG2 * _PIECES
-        low = np.minimum(octave.astype(np.int64), self.sizes.size - _HEAD - 3)
-        part = octave - low
+        half, exponent = np.frexp(np.maximum(u, 2.0**_FIRST_LOG2))  # half .. 1 times 2^exponent
+        place = (exponent - 1 - _FIRST_LOG2 + 2 * half - 1) * _PIECES
+        low = np.minimum(place.astype(np.int64), self.sizes.size - _HEAD - 3)
+        part = place - low
         at = low + _HEAD + 1
         line = self.times[step, at] * (1 - part) + self.times[step, at + 1] * part
         small = np.minimum(np.searchsorted(self.sizes, u), _HEAD)

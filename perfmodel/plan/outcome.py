@@ -14,7 +14,7 @@ from perfmodel.errors import BadInputError
 from perfmodel.model.exchanges import Exchange
 from perfmodel.passes.steps import StepRow
 from perfmodel.plan import torchrec
-from perfmodel.plan.bound import RELAXATION
+from perfmodel.plan.bound import ALL_PLANS, LISTED, RELAXATION
 from perfmodel.plan.cost import Evaluator, StepCost
 from perfmodel.plan.files import MadeFor, plan_record
 from perfmodel.plan.options import Options, options_of
@@ -82,6 +82,15 @@ class Planned:
         return self.evaluator.model.training is not None
 
     @property
+    def of_which(self) -> str:
+        """Which plans the bound is over, to follow "no plan": nothing where it is all that a file can say."""
+        if not self.found.listed:
+            return ""
+        whose = " of TorchRec's shardings" if self.found.restricted else ""
+        whose += " that the constraints allow" if self.constrained else ""
+        return f"{whose} in the parts that were tried"
+
+    @property
     def given(self) -> bool:
         """Whether the plan was not searched for."""
         return self.found.stopped == "given"
@@ -133,6 +142,7 @@ class Planned:
             "evidence": str(cost.evidence),
             "bound_s": None if self.given else found.bound_s,
             "gap": None if self.given else found.gap,
+            "bound_over": None if self.given else (LISTED if found.listed else ALL_PLANS),
             "relaxation": RELAXATION,
             "stopped": found.stopped,
             "restricted": found.restricted,

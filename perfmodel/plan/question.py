@@ -112,6 +112,7 @@ class PlanQuestion:
             seed=self.seed,
             restrict=torchrec.runnable if self.for_torchrec else None,
             options=self.options(more),
+            listed=self.for_torchrec or self.constraints is not None,
             watch=watch,
         )
 

@@ -22,49 +22,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.model.exchanges import Exchange
+from perfmodel.plan.cover import Cover
 from perfmodel.plan.curves import StepCurves
 from perfmodel.plan.options import Options
+from perfmodel.plan.tangents import TO_US, Tangents
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
-_TO_US = 1e6
-_SLOPES_LOG2 = np.arange(6, 42, 0.75)
 _MEAN, _FLOOR = -1, -2  # rows of the linear program that are of no kind of table
 _MOST = -1  # and of no tangent: no more than the largest size
+_SLACK = 1e-4  # of the program's value: what a tangent must be above it to count
+_SHARDS = 4  # kinds of table, of each resource, whose shards may count in the next program
+_KEPT = 4  # programs in which a row need not count before it is left out
 _PENALTY_US = 1e7  # of a rank's memory that is too much by all of it
-
-
-class Tangents:
-    """Lines under the curves: time >= slope u + cut, in us; those of each range of sizes are found once."""
-
-    def __init__(self, curves: StepCurves) -> None:
-        self.sizes, self.times = curves.sizes, curves.times * _TO_US
-        at = 2.0**_SLOPES_LOG2
-        place = np.searchsorted(curves.sizes, np.stack([at, 2 * at]))
-        self.chords = np.maximum((self.times[:, place[1]] - self.times[:, place[0]]) / at, 0)
-        self.known: dict[tuple[int, int, int], tuple[Array, Array]] = {}
-
-    def of(self, first: Ints, last: Ints) -> tuple[Array, Array]:
-        """Slopes and cuts [P, I] of curves where u is among the sizes ``first`` .. ``last`` [P]."""
-        found = []
-        for p in range(len(self.times)):
-            key = p, int(first[p]), int(last[p])
-            if key not in self.known:
-                self.known[key] = self._lines(*key)
-            found.append(self.known[key])
-        return np.stack([slope for slope, _ in found]), np.stack([cut for _, cut in found])
-
-    def _lines(self, p: int, first: int, last: int) -> tuple[Array, Array]:
-        here = slice(first, last + 1)
-        line, sizes = self.times[p, here], self.sizes[here]
-        ends = [0.0, 0.0, 0.0]  # flat, and the first and the last edge of the hull
-        if sizes.size > 1:
-            ends[1] = max(np.min((line[1:] - line[0]) / (sizes[1:] - sizes[0])), 0)
-            ends[2] = max(np.max((line[-1] - line[:-1]) / (sizes[-1] - sizes[:-1])), 0)
-        slope = np.concatenate([ends, self.chords[p]])
-        return slope, np.min(line - slope[:, np.newaxis] * sizes, axis=1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,8 +77,11 @@ class Subspace:
 
     def options(self, problem: Problem) -> Mask:
         """[O] options that its plans may use."""
-        o = problem.options
-        fits = (problem.own <= self.cap).all(axis=1)
+        return self.among(problem.options, problem.least)
+
+    def among(self, o: Options | Cover, own: Array) -> Mask:
+        """[O] which of some options its plans may use; own [O, J] of a shard, in units of u."""
+        fits = (own <= self.cap).all(axis=1)
         copied = o.exchange == Exchange.DP
         possible = np.where(copied, self.most[o.group] > 0, self.fewest[o.group] < 1)
         return np.asarray(self.allowed[o.exchange] & fits & possible)
@@ -138,7 +113,7 @@ class Relaxation:
 class Problem:
     """Tables, curves and room of all relaxed problems of one search."""
 
-    options: Options
+    options: Options | Cover
     curves: StepCurves
     limit_bytes: float
     most_s: float  # of a plan that is known: no better one has a step that takes longer
@@ -156,13 +131,30 @@ class Problem:
         self.last = np.minimum(np.array(at), self.curves.sizes.size - 1)
         self.tangents = Tangents(self.curves)
         self.binding = np.zeros((0, 3), dtype=np.int64)  # rows of the last linear program that counted
-        scale = self.curves.scale
+        self.count = self.options.count.astype(np.float64)
+        self._taken()
+
+    def _taken(self) -> None:
+        """[O, J]: of one table in the units of u; own of one shard, everywhere of a table."""
         o = self.options
-        self.count = o.count.astype(np.float64)
-        # [O, J]: of one table in the units of u; own of one shard, everywhere of a table
-        self.own = o.own[:, self.curves.resource] / scale
-        self.everywhere = o.everywhere[:, self.curves.resource] / scale
-        self.average = o.average[:, self.curves.resource] / scale
+        self.own, self.everywhere, self.average = (
+            self.curves.units(loads) for loads in (o.own, o.everywhere, o.average)
+        )
+        self.least = self.curves.units(o.least_own) if isinstance(o, Cover) else self.own
+
+    def split(self, at: Ints, known: Ints) -> Ints:
+        """Split boxes ``at`` of the cover; ``known`` boxes as they are numbered then, and the parts of these.
+
+        Limits: no cover, nothing that can be split -> as it was
+        """
+        if not isinstance(self.options, Cover):
+            return known
+        some = at[self.options.splittable(at)]
+        if not some.size:
+            return known
+        old, new = self.options.split(some)
+        self._taken()
+        return np.asarray(new[np.isin(old, np.union1d(known, some))])
 
     def least_s(self, part: Subspace) -> float:
         """The latency of the steps that every plan of a part has [s]."""
@@ -192,7 +184,9 @@ class Master:
         self.most = problem.curves.sizes[np.maximum(self.last, 1)]
         self.active = np.flatnonzero(problem.average[self.mask].any(axis=0))
         self.chosen = np.zeros(0, dtype=np.int64)
+        self.step_us = self.cut.max(axis=1, where=self.slope == 0, initial=0)  # of the last program
         self.rows = self._usable(problem.binding)  # resource, tangent, and kind of table, _MEAN or _FLOOR
+        self.idle = np.zeros(len(self.rows), dtype=np.int64)  # programs in a row in which a row did not count
 
     def _usable(self, rows: Ints) -> Ints:
         """Rows of another part's program that this one may have too."""
@@ -208,28 +202,38 @@ class Master:
         return self.chosen.size > before
 
     def tighten(self, share: Array) -> bool:
-        """Tangents at the point of these shares [n]; False where all were there."""
+        """Tangents at the point of these shares [n] where it is above the last program's; False: nowhere."""
         problem = self.problem
         at, shards, everywhere = self.sizes(share)
-        kind = shards.argmax(axis=0)
+        slack = _SLACK * float(self.step_us.sum())
         found = []
         for j in self.active:
             p = problem.curves.step[j]
             floor = everywhere[j] + self.part.floor[j] if self.part.floor[j] else 0.0
-            for size, of in ((at[j], _MEAN), (shards[kind[j], j], int(kind[j])), (floor, _FLOOR)):
+            most = np.argsort(-shards[:, j])[:_SHARDS]
+            asked = [(at[j], _MEAN), (floor, _FLOOR), *((shards[q, j], int(q)) for q in most)]
+            for size, of in asked:
                 if of == _MEAN or size > at[j]:
-                    line = int(np.argmax(self.slope[p] * size + self.cut[p]))
-                    found.append((int(j), line, of))
+                    values = self.slope[p] * size + self.cut[p]
+                    line = int(np.argmax(values))
+                    if values[line] > self.step_us[p] + slack:
+                        found.append((int(j), line, of))
             if self.last[p] < problem.last[p]:
                 found.append((int(j), _MOST, _MEAN))
-        rows = np.unique(np.concatenate([self.rows, np.array(found, dtype=np.int64)]), axis=0)
-        more = len(rows) > len(self.rows)
-        self.rows = rows
-        return more
+        known = set(map(tuple, self.rows.tolist()))
+        new = [row for row in dict.fromkeys(found) if row not in known]
+        kept = self.idle < _KEPT
+        self.rows = np.concatenate([self.rows[kept], np.array(new, dtype=np.int64).reshape(-1, 3)])
+        self.idle = np.concatenate([self.idle[kept], np.zeros(len(new), dtype=np.int64)])
+        return bool(new)
 
-    def sizes(self, share: Array) -> tuple[Array, Array, Array]:
-        """Mean loads [J], what the holder of a shard of each kind of table has [Q, J], what all have [J]."""
-        problem, chosen = self.problem, self.chosen
+    def sizes(self, share: Array, chosen: Ints | None = None) -> tuple[Array, Array, Array]:
+        """Mean loads [J], what the holder of a shard of each kind of table has [Q, J], what all have [J].
+
+        chosen  whose shares [n] they are: all that are known, unless given
+        """
+        problem = self.problem
+        chosen = self.chosen if chosen is None else chosen
         group = problem.options.group[chosen]
         tables = share * problem.count[group]
         own = np.zeros((problem.count.size, problem.own.shape[1]))
@@ -245,6 +249,7 @@ class Master:
 
     def solve(self) -> tuple[Array, Array, float, float]:
         """Shares [n], multipliers of the rows [R] and of memory, and the value [us]."""
+        from scipy import sparse
         from scipy.optimize import linprog
 
         problem, chosen, R = self.problem, self.chosen, len(self.rows)
@@ -272,18 +277,20 @@ class Master:
         upper = np.full(lower.size, np.inf)
         copied = np.flatnonzero(problem.options.exchange[chosen] == Exchange.DP)
         lower[copied], upper[copied] = self.part.fewest[group[copied]], self.part.most[group[copied]]
-        whole = np.zeros((problem.count.size, n + steps + 1))
-        whole[group, np.arange(n)] = 1
+        one = np.ones(n), (group, np.arange(n))
+        whole = sparse.csr_array(one, shape=(problem.count.size, n + steps + 1))
         found: Any = linprog(  # type: ignore[call-overload]
             cost,
-            matrix,
+            sparse.csr_array(matrix),
             right,
             whole,
             np.ones(problem.count.size),
             np.stack([lower, upper], axis=1),
             method="highs",
         )
+        self.step_us = found.x[n : n + steps]
         dual = np.maximum(-found.ineqlin.marginals, 0)
+        self.idle = np.where(dual[:R] > 0, 0, self.idle + 1)
         problem.binding = self.rows[dual[:R] > 0]
         return found.x[:n], dual[:R], float(dual[R]), float(found.fun)
 
@@ -311,9 +318,9 @@ class Master:
         price[~self.mask] = np.inf
         least, column = self._cheapest(price)
         slope = np.bincount(problem.curves.step, mean + everywhere, len(problem.curves.times))
-        value = problem.curves.least(slope / _TO_US, self.first, self.last)
+        value = problem.curves.least(slope / TO_US, self.first, self.last)
         constant = float(floor @ self.part.floor) - room
-        return float(value.sum() * _TO_US + least.sum() + constant), column
+        return float(value.sum() * TO_US + least.sum() + constant), column
 
     def _cheapest(self, price: Array) -> tuple[Array, Ints]:
         """Least cost of every kind of table with as many copies as there may be; the options that have it."""
@@ -373,18 +380,15 @@ def relax(
     master.tighten(np.isin(master.chosen, columns[0]).astype(np.float64))
     while True:
         share, dual, room, value = master.solve()
-        while master.tighten(share):
-            share, dual, room, value = master.solve()
         bound, column = master.price(dual, room)
-        best, chosen = max(best, bound), master.chosen
+        chosen, tight = master.chosen, not master.tighten(share)
         columns.append(column)
-        done = best >= value * (1 - tolerance) or best >= stop_s * _TO_US or until()
-        if done or not master.add(column):
-            at, shards, everywhere = master.sizes(share)
-            floor = np.where(part.floor > 0, everywhere + part.floor, 0)
-            sizes = np.maximum(np.maximum(at, shards.max(axis=0)), floor)
-            step_s = master.step_times(sizes) / _TO_US
-            room_s = room / _TO_US
-            return Relaxation(
-                best / _TO_US, chosen, share, np.stack(columns), sizes, everywhere, step_s, room_s
-            )
+        best = max(best, bound)
+        near, more = best >= value * (1 - tolerance), master.add(column)
+        if best >= stop_s * TO_US or until() or (tight and (near or not more)):
+            break
+    at, shards, everywhere = master.sizes(share, chosen)
+    floor = np.where(part.floor > 0, everywhere + part.floor, 0)
+    sizes = np.maximum(np.maximum(at, shards.max(axis=0)), floor)
+    step_s, room_s = master.step_times(sizes) / TO_US, room / TO_US
+    return Relaxation(best / TO_US, chosen, share, np.stack(columns), sizes, everywhere, step_s, room_s)

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from perfmodel.errors import BadInputError
 from perfmodel.model.exchanges import Exchange
 from perfmodel.plan.anneal import Annealing
-from perfmodel.plan.bound import Bounding
+from perfmodel.plan.bound import Bounding, as_options
 from perfmodel.plan.cost import Evaluator, StepCost
+from perfmodel.plan.cover import Cover
 from perfmodel.plan.curves import StepCurves
 from perfmodel.plan.improve import improve, shake
 from perfmodel.plan.memory import PlanMemory
@@ -34,6 +35,7 @@ _FEW = 4_000  # and up to here schemes are improved one by one before they are c
 _PATIENCE = 2  # turns of each plan in a row that do not help
 _STARTING = 0.4  # of the time, at most, for plans to begin with
 _DESCENDING = 0.5  # of the time, until when plans are begun from
+_BOUNDING_LEAST = 0.2  # of the time, however long the first plans took
 _BOUNDING = 0.35  # of the time, before plans are changed at random
 _ANSWERING = 0.4  # of the time, at most, is left for the answer
 _SHAKES, _SHAKEN = 40, 6  # of a turn; tables of one
@@ -56,6 +58,7 @@ class Found:
 
     bound_s   no plan of these tables takes less [s];  stopped  one of ``STOPPED``
     restricted  whether that holds for the plans of a ``Restriction`` alone
+    listed      whether it holds for the schemes that were listed alone (``options_of``), else for all plans
     """
 
     plan: Plan
@@ -67,6 +70,7 @@ class Found:
     seconds: float
     tried: int
     restricted: bool = False
+    listed: bool = False
 
     @property
     def gap(self) -> float:
@@ -83,6 +87,7 @@ class Search:
     """One search; ``run`` gives the answer, and what was best when it is interrupted.
 
     options  that plans may use, with their loads and memory: ``options_of`` all that fit, unless given
+    listed   whether the bound is over those alone, not over all plans: where they are given or restricted
     Source: of ``evaluator`` the search asks ``step_times``, ``tables`` and, of ``times``, the exchanges that
             need buffers; the bound ``parts`` and ``steps``; the answer ``loads``, ``step`` and ``memory``
     """
@@ -96,6 +101,7 @@ class Search:
         seed: int = 0,
         restrict: Restriction | None = None,
         options: Options | None = None,
+        listed: bool | None = None,
         watch: Watch = lambda best_s, bound_s: None,
     ) -> None:
         self.evaluator, self.limit_bytes, self.watch = evaluator, limit_bytes, watch
@@ -110,6 +116,7 @@ class Search:
         self.families: list[Packing] = []
         self.better: dict[tuple[float, bytes, bytes], Ints] = {}  # where schemes lead, by room and mask
         self.packed: dict[bytes, bool] = {}  # whether schemes could be packed
+        self.listed = options is not None or restrict is not None if listed is None else listed
         self.options = options or options_of(evaluator, limit_bytes)
         self.restricted = restrict is not None
         if restrict is not None:
@@ -128,6 +135,12 @@ class Search:
         until = self.began + (self.deadline - self.began) * share
         return lambda: time.monotonic() >= until
 
+    def _soon(self, share: float, least: float) -> Callable[[], bool]:
+        """Whether that share of the time is over, and as much as ``least`` of it from now on."""
+        now, whole = time.monotonic(), self.deadline - self.began
+        until = min(max(self.began + whole * share, now + whole * least), self.deadline)
+        return lambda: time.monotonic() >= until
+
     def run(self) -> Found:
         """The best plan.
 
@@ -137,9 +150,10 @@ class Search:
         stopped = "no improvement"
         try:
             self._begin()
-            problem = Problem(self.options, StepCurves.of(self.evaluator), self.limit_bytes, self.best_s)
+            space = self.options if self.listed else Cover(self.evaluator, self.limit_bytes)
+            problem = Problem(space, StepCurves.of(self.evaluator), self.limit_bytes, self.best_s)
             self.bounding = Bounding(problem, self._near, _TOLERANCE, self.kinds)
-            self.bounding.run(self._after(_BOUNDING))
+            self.bounding.run(self._soon(_BOUNDING, _BOUNDING_LEAST))
             if self.bounding.bound_s < self.best_s * (1 - _TOLERANCE):
                 if self.few:
                     self._start(_DESCENDING)
@@ -176,7 +190,16 @@ class Search:
         seconds = time.monotonic() - self.began
         memory = self.evaluator.memory(plan, loads)
         return Found(
-            plan, cost, memory, self.limit_bytes, bound, stopped, seconds, self.tried, self.restricted
+            plan,
+            cost,
+            memory,
+            self.limit_bytes,
+            bound,
+            stopped,
+            seconds,
+            self.tried,
+            self.restricted,
+            self.listed,
         )
 
     def _begin(self) -> None:
@@ -210,7 +233,10 @@ class Search:
         """Plans near the relaxed optimum of a part of all plans."""
         o = self.options
         assert self.bounding is not None
-        mask = part.options(self.bounding.problem)
+        problem = self.bounding.problem
+        mask = part.among(o, problem.curves.units(o.own))
+        if isinstance(problem.options, Cover):
+            relaxed = as_options(relaxed, problem.options, o)
         for option in _roundings(o, relaxed):
             if self.late():
                 break

@@ -96,11 +96,9 @@ def headline(answer: Planned) -> str:
     compared = ", ".join(compared_with(item, cost.time_s) for item in answer.baselines)
     per_s = format_per_second(e.batch * e.gpus / cost.time_s, "samples")
     bound = "This plan was given: without --plan, a search says how much better one can be."
-    of_torchrec = " of TorchRec's shardings" if found.restricted else ""
-    of_torchrec += " that the constraints allow" if answer.constrained else ""
     if not answer.given:
         bound = (
-            f"No plan{of_torchrec} is faster than {format_time(found.bound_s)}: "
+            f"No plan{answer.of_which} is faster than {format_time(found.bound_s)}: "
             f"at most {format_fraction(found.gap)} is left to gain ({STOPPED[found.stopped]})."
         )
     return "\n".join(

@@ -125,9 +125,8 @@ def _left(answer: Planned) -> str:
     found = answer.found
     if answer.given:
         return "this plan was given: without --plan, a search says how much better one can be"
-    which = " of TorchRec's shardings" if found.restricted else ""
     return (
-        f"no plan{which} is faster than {format_time(found.bound_s)}: at most "
+        f"no plan{answer.of_which} is faster than {format_time(found.bound_s)}: at most "
         f"{format_fraction(found.gap)} is left to gain ({STOPPED[found.stopped]})"
     )
 

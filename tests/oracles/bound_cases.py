@@ -1,0 +1,116 @@
+"""Random small cases of plans, and what a bound says of each: no plan may take less.
+
+Run:    python tests/oracles/bound_cases.py 500     (500 cases, 10 min of one core)
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from oracles.plan_files import Case, any_entry, descended
+from perfmodel.errors import BadInputError
+from perfmodel.plan import Evaluator, PlanTables
+from perfmodel.plan.bound import Bounding
+from perfmodel.plan.cover import Cover
+from perfmodel.plan.curves import StepCurves
+from perfmodel.plan.relaxation import Problem
+from perfmodel.schema.distributions import parse_distribution
+from perfmodel.schema.workload import Table, TableSet
+
+MACHINE = "h100-sxm-ib"
+DISTRIBUTIONS = ("uniform", "uniform", "zipf:1.05", "zipf:0.6", "one-row", "histogram:fbgemm-t856")
+_DIMS = (4, 8, 16, 33, 64, 100, 128, 192)
+_ROUNDING = 1 + 1e-9
+
+
+def random_case(random: np.random.Generator) -> Case:
+    """3 to 6 tables on 4 to 8 GPUs in so much memory that few plans fit, or any."""
+    G, T = int(random.integers(4, 9)), int(random.integers(3, 7))
+    node = int(random.choice([2, 4, 8]))
+    tables = tuple(
+        Table(
+            f"t{at}",
+            int(10 ** random.uniform(0.5, 7)),
+            int(random.choice(_DIMS)),
+            float(random.choice([1, 2, 4, 30, 100])),
+            str(random.choice(["fp32", "fp16"])),
+        )
+        for at in range(T)
+    )
+    ids = [parse_distribution(str(random.choice(DISTRIBUTIONS)))] * T
+    training = bool(random.integers(2))
+    evaluator = Evaluator.on(
+        MACHINE,
+        PlanTables.of(TableSet("random", tables), ids),
+        int(random.choice([64, 1024, 8192])),
+        G,
+        gpus_per_node=node if node < G and G % node == 0 else None,
+        training=training,
+        optimizer=str(random.choice(["none", "rowwise-adagrad", "adam"])) if training else "none",
+        payload=[None, "fp16"][int(random.integers(2))],
+    )
+    free = Case(evaluator, np.inf)
+    needs = [needed_bytes(free, random) for _ in range(15)]
+    tight = float(np.quantile(needs, random.choice([0.02, 0.2, 0.6])))
+    return Case(evaluator, tight * (1 + 1e-9) if random.random() < 0.85 else np.inf)
+
+
+def needed_bytes(case: Case, random: np.random.Generator) -> float:
+    """Memory of the fullest rank of any plan."""
+    entries = [any_entry(case, table, random) for table in range(len(case.tables))]
+    return float(case.needs_bytes(entries).max())
+
+
+def bound_s(case: Case, known_s: float, parts: int = 40, seconds: float = 5.0) -> float:
+    """The bound when a plan of ``known_s`` is known, which it cannot be above [s]."""
+    problem = Problem(
+        Cover(case.evaluator, case.limit_bytes), StepCurves.of(case.evaluator), case.limit_bytes, known_s
+    )
+    bounding = Bounding(problem, lambda part, relaxed: known_s, 0.01)
+    began = time.process_time()
+    bounding.run(lambda: bounding.solved >= parts or time.process_time() > began + seconds)
+    return bounding.bound_s
+
+
+def compared(seed: int, plans: int = 150, steps: int = 500) -> tuple[float, float]:
+    """(bound, time of the best plan that was tried) of a random case [s]; no plan fits: infinite, twice.
+
+    The bound is told of a plan that takes a third longer than the best one: it may be above that.
+    """
+    random = np.random.default_rng(seed)
+    case = random_case(random)
+    best, _ = descended(case, random, plans, steps)
+    if not np.isfinite(best):
+        return np.inf, np.inf
+    try:
+        return bound_s(case, best * 4 / 3), best
+    except BadInputError:  # a table fits nowhere, it says: then no plan may fit
+        return np.inf, best
+
+
+def main() -> int:
+    gaps, wrong = [], 0
+    for seed in range(int(sys.argv[1]) if len(sys.argv) > 1 else 20):
+        bound, best = compared(seed)
+        if not np.isfinite(best):
+            continue
+        gaps.append(1 - bound / best)
+        if bound > best * _ROUNDING:
+            wrong += 1
+            print(f"seed {seed}: bound {bound * 1e6:.3f} us, a plan takes {best * 1e6:.3f} us", flush=True)
+    found = np.quantile(gaps, [0, 0.5, 0.9, 1])
+    print(f"{len(gaps)} cases, {wrong} with a plan below the bound")
+    least, middle, most, worst = (f"{gap:.1%}" for gap in found)
+    print(f"gap to the best plan that was tried: {least} to {worst}, median {middle}, 90 % below {most}")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,210 @@
+"""Plans by trying what a plan file may say: what a bound is judged by.
+
+Nothing of the planner is used: plans are made as documents, read by the reader of plan files, and cost what
+the public evaluation of a plan says. Any row and column parts, any hot rows, any ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations, permutations, product
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.plan import Evaluator, PlanTables, plan_from
+
+Entry = dict[str, Any]
+
+_HOT = ("rb", "sparse", "ub")
+_CUT = ("rb", "rs", "sparse", "two_level", "ub")
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """Tables on GPUs with so much memory; what plans are tried for."""
+
+    evaluator: Evaluator
+    limit_bytes: float
+
+    @property
+    def tables(self) -> PlanTables:
+        """Of the plans."""
+        return self.evaluator.tables
+
+    def document(self, entries: list[Entry]) -> dict[str, Any]:
+        """A plan file that places the tables so."""
+        tables = self.tables
+        return {
+            "schema_version": 1,
+            "model": tables.model,
+            "tables_fingerprint": tables.fingerprint,
+            "gpus": self.evaluator.gpus,
+            "domain_gpus": self.evaluator.domain,
+            "placements": [
+                {"table": name, **entry} for name, entry in zip(tables.names, entries, strict=True)
+            ],
+        }
+
+    def needs_bytes(self, entries: list[Entry]) -> NDArray[np.float64]:
+        """Memory of every rank [G]."""
+        plan = plan_from(self.document(entries), self.tables)
+        return self.evaluator.memory(plan).total_bytes
+
+    def time_s(self, entries: list[Entry]) -> float:
+        """What ``plan --plan`` says that it takes [s]; infinite where it does not fit."""
+        plan = plan_from(self.document(entries), self.tables)
+        loads = self.evaluator.loads(plan)
+        if self.evaluator.memory(plan, loads).total_bytes.max() > self.limit_bytes:
+            return np.inf
+        return self.evaluator.step(loads).time_s
+
+
+def schemes(case: Case, table: int) -> list[tuple[str, int, int]]:
+    """(exchange, row parts, column parts) of a table that a plan file may say."""
+    G, g = case.evaluator.gpus, case.evaluator.domain
+    rows, dim = int(case.tables.rows[table]), int(case.tables.dim[table])
+    found = [("dp", 1, 1)]
+    for r, c in product(range(1, min(G, rows) + 1), range(1, min(G, dim) + 1)):
+        if r * c > G:
+            continue
+        for kind in _CUT:
+            if kind == "rs" and (r, c) != (G, 1):
+                continue
+            if kind == "two_level" and (G % g or r % g):
+                continue
+            found.append((kind, r, c))
+    return found
+
+
+def entry(scheme: tuple[str, int, int], hot: int, ranks: list[int]) -> Entry:
+    """One table of a plan file."""
+    kind, r, c = scheme
+    return {"exchange": kind, "row_parts": r, "col_parts": c, "hot_rows": hot, "ranks": ranks}
+
+
+def any_hot(case: Case, table: int, scheme: tuple[str, int, int], random: np.random.Generator) -> int:
+    """Hot rows that go with a scheme: none, or any number, each size as likely as another."""
+    most = int(case.tables.rows[table]) - scheme[1]
+    if scheme[0] not in _HOT or most < 1 or random.random() < 0.4:
+        return 0
+    return int(np.clip(np.exp(random.uniform(0, np.log(most + 1))), 1, most))
+
+
+def any_ranks(case: Case, scheme: tuple[str, int, int], random: np.random.Generator) -> list[int]:
+    """Ranks for the shards of a scheme."""
+    kind, r, c = scheme
+    G, g = case.evaluator.gpus, case.evaluator.domain
+    if kind == "dp":
+        return []
+    if kind != "two_level":
+        return [int(x) for x in random.permutation(G)[: r * c]]
+    return _in_domains([int(d) for d in random.permutation(G // g)[: r * c // g]], r, c, g)
+
+
+def any_entry(case: Case, table: int, random: np.random.Generator) -> Entry:
+    """Any way to place a table, each exchange as likely as another."""
+    found = schemes(case, table)
+    kinds = sorted({kind for kind, _, _ in found})
+    kind = kinds[int(random.integers(len(kinds)))]
+    of_kind = [scheme for scheme in found if scheme[0] == kind]
+    scheme = of_kind[int(random.integers(len(of_kind)))]
+    return entry(scheme, any_hot(case, table, scheme, random), any_ranks(case, scheme, random))
+
+
+def changed(case: Case, table: int, now: Entry, random: np.random.Generator) -> Entry:
+    """The same table a little otherwise: another exchange, parts, hot rows or ranks."""
+    known = schemes(case, table)
+    scheme = (now["exchange"], now["row_parts"], now["col_parts"])
+    hot, ranks = now["hot_rows"], now["ranks"]
+    what = random.integers(5)
+    if what == 0:
+        return any_entry(case, table, random)
+    if what == 1 and ranks:
+        return entry(scheme, hot, any_ranks(case, scheme, random))
+    if what == 2 and scheme[0] in _HOT:
+        most = int(case.tables.rows[table]) - scheme[1]
+        start = (hot or any_hot(case, table, scheme, random)) * np.exp(random.normal(0, 0.5))
+        return entry(scheme, int(np.clip(round(start), 0, max(most, 0))), ranks)
+    step = [s for s in known if s[0] == scheme[0] and abs(s[1] - scheme[1]) + abs(s[2] - scheme[2]) <= 2]
+    if what == 3:
+        step = [s for s in known if s[1:] == scheme[1:]]
+    if not step:
+        return any_entry(case, table, random)
+    to = step[int(random.integers(len(step)))]
+    hot = min(hot, int(case.tables.rows[table]) - to[1]) if to[0] in _HOT else 0
+    return entry(to, max(hot, 0), any_ranks(case, to, random))
+
+
+def starts(case: Case, random: np.random.Generator, count: int) -> Iterator[list[Entry]]:
+    """Tables alike in every way there is, then any plans."""
+    T = len(case.tables)
+    per_table = [schemes(case, table) for table in range(T)]
+    for scheme in dict.fromkeys(scheme for of_table in per_table for scheme in of_table):
+        at, G, plan = 0, case.evaluator.gpus, []
+        for table in range(T):
+            one = scheme if scheme in per_table[table] else ("dp", 1, 1)
+            ranks = any_ranks(case, one, random)
+            if one[0] not in ("dp", "two_level"):
+                ranks = [(at + i) % G for i in range(len(ranks))]
+                at += len(ranks)
+            plan.append(entry(one, 0, ranks))
+        yield plan
+    for _ in range(count):
+        yield [any_entry(case, table, random) for table in range(T)]
+
+
+def descended(case: Case, random: np.random.Generator, plans: int, steps: int) -> tuple[float, list[Entry]]:
+    """The best plan of a descent from the best few of many: any change of a table that helps.
+
+    plans  that are drawn at random;  steps  changes that are tried
+    Limits: nothing fits -> infinite
+    """
+    drawn = [(case.time_s(plan), plan) for plan in starts(case, random, plans)]
+    best = sorted(drawn, key=lambda pair: pair[0])[:2]
+    for _ in range(steps):
+        at = int(random.integers(len(best)))
+        time_s, plan = best[at]
+        other = list(plan)
+        for table in random.permutation(len(plan))[: random.choice([1, 1, 2, 3])]:
+            other[table] = changed(case, int(table), plan[table], random)
+        tried = case.time_s(other)
+        if tried < time_s:
+            best[at] = tried, other
+    return min(best, key=lambda pair: pair[0])
+
+
+def every_placement(case: Case, table: int, hot: Sequence[int]) -> list[Entry]:
+    """All that a plan file may say of a table, with those numbers of hot rows."""
+    G, g = case.evaluator.gpus, case.evaluator.domain
+    rows, found = int(case.tables.rows[table]), list[Entry]()
+    for scheme in schemes(case, table):
+        kind, r, c = scheme
+        chosen: Iterable[Sequence[int]] = combinations(range(G), r * c)
+        if kind == "dp":
+            chosen = [[]]
+        elif kind == "two_level":
+            picked = permutations(range(G // g), r * c // g)
+            chosen = [_in_domains(domains, r, c, g) for domains in picked]
+        heads = [0, *(hot if kind in _HOT else [])]
+        found += [entry(scheme, h, list(ranks)) for ranks in chosen for h in heads if h <= rows - r]
+    return found
+
+
+def every_plan(case: Case, hot: dict[int, list[int]]) -> tuple[float, list[Entry]]:
+    """The best of *all* plans, but for hot rows: those numbers that are listed for each table.
+
+    Which shard of a table a rank has does not matter: they are alike.
+    Limits: for two or three tables on few GPUs: there are about (2^G)^T
+    """
+    ways = [every_placement(case, table, hot.get(table, [])) for table in range(len(case.tables))]
+    return min(((case.time_s(list(plan)), list(plan)) for plan in product(*ways)), key=lambda pair: pair[0])
+
+
+def _in_domains(domains: Sequence[int], r: int, c: int, g: int) -> list[int]:
+    """Ranks of the parts of a two-level table whose column parts fill these domains."""
+    each = r // g
+    columns = [[d * g + i for d in domains[j * each : (j + 1) * each] for i in range(g)] for j in range(c)]
+    return [columns[j][i] for i in range(r) for j in range(c)]

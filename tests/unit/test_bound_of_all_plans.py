@@ -1,0 +1,126 @@
+"""No plan that a file can say takes less than the bound: any parts, any hot rows, any ranks."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from oracles.bound_cases import bound_s, compared, random_case
+from oracles.plan_files import Case, any_entry, every_plan
+
+from perfmodel.model.exchanges import Exchange
+from perfmodel.plan import EXCHANGES, Evaluator, PlanTables, read_plan
+from perfmodel.plan.cover import ALL_HOT, C1, C2, EXCHANGE, GROUP, H1, H2, NONE_HOT, R1, R2, WHAT, Cover
+from perfmodel.schema.distributions import UNIFORM, parse_distribution
+from perfmodel.schema.workload import Table, TableSet
+
+FAULTS = Path(__file__).parent / "plan_faults"
+MACHINE = "h100-sxm-ib"
+VALUES = ("own", "everywhere", "average", "own_memory", "everywhere_memory", "average_memory")
+
+
+@pytest.mark.parametrize(
+    ("tables", "plan", "ids", "gpus", "limit"),
+    [
+        ("two", "two_rb", "uniform", 6, 300e6),  # three row parts
+        ("seed4", "s4b", "zipf:1.05", 8, 6.45e9),  # 6 865 434 hot rows, eight column parts
+    ],
+)
+def test_a_plan_of_other_parts_or_hot_rows_is_above_the_bound(
+    tables: str, plan: str, ids: str, gpus: int, limit: float
+) -> None:
+    of = PlanTables.load(FAULTS / f"{tables}.csv", parse_distribution(ids))
+    evaluator = Evaluator.on(MACHINE, of, 8192, gpus)
+    read = read_plan(FAULTS / f"{plan}.json", of)
+    time_s = evaluator.cost(read).time_s
+    evaluator.memory(read).check(limit)
+    found = bound_s(Case(evaluator, limit), time_s * 4 / 3, parts=60, seconds=4)
+    assert 0.5 * time_s < found <= time_s
+
+
+@pytest.mark.parametrize("seed", range(100, 106))
+def test_no_plan_that_was_tried_is_below_the_bound(seed: int) -> None:
+    bound, best = compared(seed, plans=60, steps=150)
+    assert bound <= best * (1 + 1e-9)
+
+
+def test_the_bound_is_below_the_best_of_all_plans() -> None:
+    tables = PlanTables.of(TableSet("few", (Table("a", 3 * 10**5, 24, 8), Table("b", 10**4, 12, 3))))
+    case = Case(Evaluator.on(MACHINE, tables, 4096, 3), 25e6)
+    best, plan = every_plan(case, {0: [10**5]})
+    assert plan[0]["exchange"] != "dp"
+    found = bound_s(case, best * 4 / 3)
+    assert 0.8 * best < found <= best
+
+
+def test_the_bound_never_rises_with_memory() -> None:
+    tables = PlanTables.of(TableSet("some", tuple(Table(f"t{i}", 10**6 * i, 32, 5 * i) for i in range(1, 6))))
+    evaluator = Evaluator.on(MACHINE, tables, 2048, 8)
+    limits = tables.total_bytes * np.array([0.18, 0.25, 0.4, 0.7, 1.2])
+    found = [bound_s(Case(evaluator, limit), 1.0, parts=25) for limit in limits]
+    assert all(more <= less * 1.01 for less, more in pairwise(found))
+    assert found[-1] < found[0] * 0.8
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_no_scheme_costs_less_than_the_boxes_that_hold_it(seed: int) -> None:
+    random = np.random.default_rng(1000 + seed)
+    case = random_case(random)
+    cover = Cover(case.evaluator, np.inf)
+    for _ in range(3):
+        for _ in range(40):
+            _check_scheme(case, cover, random)
+        some = np.flatnonzero(cover.splittable(np.arange(len(cover.boxes))))
+        cover.split(np.sort(random.choice(some, min(some.size, 12), replace=False)))
+
+
+def _check_scheme(case: Case, cover: Cover, random: np.random.Generator) -> None:
+    """A scheme of a table by its own loads, and by every box that holds it."""
+    table = int(random.integers(len(case.tables)))
+    asked = any_entry(case, table, random)
+    kind, r, c, hot = (asked[name] for name in ("exchange", "row_parts", "col_parts", "hot_rows"))
+    code, width = EXCHANGES[kind], -(-int(case.tables.dim[table]) // c)
+    least = next(x for x in range(1, c + 1) if -(-int(case.tables.dim[table]) // x) == width)
+    b = cover.boxes
+    inside = (b[:, GROUP] == cover.kind_of[table]) & (b[:, EXCHANGE] == code)
+    for low, high, x in ((R1, R2, r), (C1, C2, least)):
+        inside &= (b[:, low] <= x) & (x <= b[:, high])
+    true = _values(case, table, code, r, c, hot)
+    if hot and case.tables.ids[table] == UNIFORM:
+        share = hot / case.tables.rows[table]
+        none = np.flatnonzero(inside & (b[:, WHAT] == NONE_HOT))
+        none = none if none.size else np.flatnonzero(inside & (b[:, WHAT] < NONE_HOT) & (b[:, H2] == 0))
+        ends = [(int(i), int(j)) for i in none for j in np.flatnonzero(inside & (b[:, WHAT] == ALL_HOT))]
+        found = [
+            {name: (1 - share) * getattr(cover, name)[i] + share * getattr(cover, name)[j] for name in VALUES}
+            for i, j in ends
+        ]
+    else:
+        at = np.flatnonzero(inside & (b[:, H1] <= hot) & (hot <= b[:, H2]) & (b[:, WHAT] < NONE_HOT))
+        found = [{name: getattr(cover, name)[i] for name in VALUES} for i in at]
+    assert found, asked
+    for box in found:
+        for name in VALUES:
+            assert np.all(box[name] <= true[name] * (1 + 1e-9) + 1e-6), (name, asked)
+
+
+def _values(case: Case, table: int, code: Exchange, r: int, c: int, hot: int) -> dict[str, np.ndarray]:
+    e = case.evaluator
+    loads = e.shard_loads([table], [int(code)], r, c, hot)
+    own, everywhere = loads.own[0], loads.everywhere[0]
+    shard = float(np.sum(e.shard_memory(table, r, c, hot)))
+    copies = float(np.sum(e.copied_memory(table, hot)))
+    copied = code == Exchange.DP
+    held = np.array(0.0 if copied else shard)
+    always = np.array(copies + (shard if copied else 0.0))
+    spread = 0 if copied else r * c / e.gpus
+    return {
+        "own": own,
+        "everywhere": everywhere,
+        "average": everywhere + own * spread,
+        "own_memory": held,
+        "everywhere_memory": always,
+        "average_memory": always + held * spread,
+    }
