@@ -11,16 +11,20 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from perfmodel.cli.choices import OF_SELECTORS, other_keywords, texts_of, workload_selectors
+from perfmodel.cli.options import check_most, count_values
 from perfmodel.cli.output import ProgressBar, emit, emit_json
 from perfmodel.cli.page_file import check_place, write
 from perfmodel.cli.pictures import draw
 from perfmodel.cli.question import Question, question_of
 from perfmodel.cli.typed_line import TypedLine
+from perfmodel.cli.workload import check_model
 from perfmodel.collectives.choose import choose_calibration
 from perfmodel.errors import BadInputError, PerfmodelError
 from perfmodel.project.comparison import whole
+from perfmodel.report.figures.compare_axis import BY_GPUS
 from perfmodel.report.figures.names import COMPARED
 from perfmodel.report.page.comparison_card import finding
+from perfmodel.report.page.parts import Selector
 from perfmodel.report.page.views import combinations
 from perfmodel.report.picture_files import PICTURES
 from perfmodel.schema.calibration import list_calibrations
@@ -28,12 +32,12 @@ from perfmodel.schema.evidence import Backend
 from perfmodel.schema.files import unknown_name
 from perfmodel.schema.home import LATEST
 from perfmodel.schema.machine import list_machines, load_machine
-from perfmodel.units import format_bytes
+from perfmodel.units import format_bytes, format_count
 
 if TYPE_CHECKING:
     from perfmodel.report.figures.compare import Pair
     from perfmodel.report.page.comparison_page import Side
-    from perfmodel.report.page.parts import Page, Selector
+    from perfmodel.report.page.parts import Page
 
 _DEFAULTS = {"html": "compare.html", "markdown": "compare.md", **dict.fromkeys(PICTURES, "compare")}
 _NOT_OF_THE_PAGE = ("out", "force", "as_json", "compare")
@@ -50,6 +54,7 @@ def compare_page(context: typer.Context) -> None:
     """
     typed = context.params
     names = typed["compare"]
+    _refuse(names, [_is_machine(name) for name in names], typed)
     file_format = str(typed["file_format"])
     out = typed["out"] or Path(_DEFAULTS[file_format])
     check_place(out, file_format, COMPARED.figures, force=typed["force"])
@@ -78,13 +83,52 @@ def comparison(params: Mapping[str, Any], command: str) -> tuple[Pair, Page]:
     one = _one_each(typed)
     kinds = [_is_machine(name) for name in names]
     _refuse(names, kinds, typed)
+    own = {**typed, **one, "gpus": None}
+    if params["model"] is not None:
+        check_model(typed)
+        own |= dict.fromkeys(("pooling", "dim", "table_size"))
+    questions = [
+        (question_of({**own, "machine" if is_machine else "calibration": name}), is_machine)
+        for name, is_machine in zip(names, kinds, strict=True)
+    ]
+    sides = [_side(*each) for each in questions]
+    if params["model"] is not None:
+        both = tuple(replace(side, axis=BY_GPUS) for side in _told_apart(sides, names))
+        _, (batches, *_) = workload_selectors({**typed, "table_size": None})
+        return _page((both[0], both[1]), _gpus(both, params["gpus"], batches), (batches,), command)
     sizes, workload = workload_selectors(typed)
-    sides: list[Side] = []
-    for name, is_machine in zip(names, kinds, strict=True):
-        question = question_of({**typed, **one, "machine" if is_machine else "calibration": name})
-        sides.append(_side(question, is_machine))
+    for question, _ in questions:
         question.check_gpus(*sizes.values)
     return _page(_told_apart(sides, names), sizes, workload, command)
+
+
+def _gpus(sides: Sequence[Side], typed: str | None, batches: Selector) -> Selector:
+    """The numbers of GPUs to choose from; as many as the tables need on both, unless they are typed.
+
+    Limits: fewer than the tables need on A or on B -> BadInputError
+    """
+    from perfmodel.report.page.comparison_page import least_gpus
+
+    asked = {batches.name: batches.values[batches.start]}
+    least = max(least_gpus(side, asked) for side in sides)
+    numbers = count_values([typed], "--gpus") if typed is not None else [_whole(sides, least)]
+    check_most("gpus", max(numbers), "--gpus")
+    if min(numbers) < least:
+        raise BadInputError(
+            f"--gpus {min(numbers)}: the tables need {least} GPUs on A or on B.", f"at least --gpus {least}."
+        )
+    first = count_values([typed.split(",")[0].partition("..")[0]], "--gpus")[0] if typed else numbers[0]
+    texts = tuple(map(str, numbers))
+    words = tuple(map(format_count, numbers))
+    return Selector(
+        "gpus", "GPUs", tuple(numbers), words, numbers.index(first), "--gpus", texts, typed is not None
+    )
+
+
+def _whole(sides: Sequence[Side], least: int) -> int:
+    """Whole nodes of both."""
+    node = max(side.node for side in sides)
+    return -(-least // node) * node
 
 
 def _one_each(typed: Mapping[str, Any]) -> dict[str, str | None]:

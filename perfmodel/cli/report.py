@@ -148,10 +148,15 @@ def _page(typed: Mapping[str, Any], line: TypedLine) -> Page:
 
 
 def check_compared(params: Mapping[str, Any]) -> None:
-    """Limits: a comparison over numbers of GPUs -> BadInputError"""
-    if params["compare"] is not None and over_gpus(params):
-        name = next(name for name in _FIXED_TABLES if params[name] is not None)
-        raise BadInputError(f"--{name} and --compare exclude each other.", "leave one of them out.")
+    """Limits: a comparison of another sharding, or on numbers of GPUs without a model -> BadInputError"""
+    if params["compare"] is None:
+        return
+    if params["sharding"] is not None:
+        raise BadInputError("--sharding and --compare exclude each other.", "leave one of them out.")
+    if params["gpus"] is not None and params["model"] is None:
+        raise BadInputError(
+            "--compare on numbers of GPUs: of which tables?", "give --model, or leave --gpus out."
+        )
 
 
 def over_gpus(params: Mapping[str, Any]) -> bool:

@@ -130,12 +130,13 @@ def samples_per_s(answer: Projection) -> float:
     return answer.gpus * float(answer.work.batch[0]) / answer.time_s
 
 
-def compared(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
-    """Two frames of ``project`` on the table sizes that both have.
+def compared(a: pd.DataFrame, b: pd.DataFrame, key: str = "table_bytes") -> pd.DataFrame:
+    """Two frames of ``project`` on the table sizes, or the numbers of GPUs, that both have.
 
-    Returns table_bytes, ratio (A over B), ratio_low, ratio_high, verdict, and of both sides ``a_time_s`` ...
+    key  table_bytes or gpus
+    Returns it, ratio (A over B), ratio_low, ratio_high, verdict, and of both sides ``a_time_s`` ...
     """
-    both = a.merge(b, on="table_bytes", suffixes=("_a", "_b"))
+    both = a.merge(b, on=key, suffixes=("_a", "_b"))
     first, second = (_columns(both, side) for side in "ab")
     low, ratio, high = ratio_band(first, second)
     codes = apart(first, second)
@@ -145,11 +146,11 @@ def compared(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
         for code, alike in zip(codes, same, strict=True)
     ]
     columns = {
-        f"{side}_{name}": both[f"{name}_{side}"]
+        f"{side}_{name}": both[name if name == key else f"{name}_{side}"]
         for side in "ab"
         for name in ("time_s", "low_s", "high_s", "gpus", "slowdown")
     }
-    found = {"table_bytes": both["table_bytes"], "ratio": ratio, "ratio_low": low, "ratio_high": high}
+    found = {key: both[key], "ratio": ratio, "ratio_low": low, "ratio_high": high}
     import pandas as pd
 
     return pd.DataFrame({**found, "verdict": [str(word) for word in words], **columns})

@@ -166,7 +166,7 @@ def test_numbers_of_gpus_that_are_not_possible_are_left_out(
             ("--sharding", "grid", "--gpus", "16", "--reduction", "sparse"),
             ("--sharding grid and --reduction",),
         ),
-        (("--model", MODEL, "--compare", "a", "b"), ("--model and --compare",)),
+        (("--gpus", "8", "--compare", "h100-sxm-ib", "h200-sxm-ib"), ("--compare on numbers of GPUs",)),
     ],
 )
 def test_what_no_page_can_be_of(

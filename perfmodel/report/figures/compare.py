@@ -12,6 +12,7 @@ from perfmodel.project import Projection
 from perfmodel.project.comparison import DifferenceVerdict, compared
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Missing
+from perfmodel.report.figures.compare_axis import BY_SIZE, CompareAxis
 from perfmodel.report.figures.line_traces import dash_words, evidence_words, parts_of
 from perfmodel.report.figures.words import hover, interval_end, safe, sentence
 from perfmodel.schema.evidence import Evidence
@@ -47,6 +48,12 @@ class Pair:
     b: Projection
     a_name: str
     b_name: str
+    axis: CompareAxis = BY_SIZE
+
+    @property
+    def what(self) -> str:
+        """What both are asked, in a sentence: ``10 TB``."""
+        return self.axis.what(self.a)
 
     @property
     def sides(self) -> tuple[tuple[str, str, Projection], ...]:
@@ -122,18 +129,17 @@ def times(pair: Pair, frames: tuple[pd.DataFrame, pd.DataFrame]) -> Block | Miss
     frames  of ``perfmodel.project`` for A and for B, sizes increasing
     Limits: no size that both know -> Missing
     """
-    both = compared(*frames)
+    both, axis = compared(*frames, pair.axis.key), pair.axis
     if both.empty:
-        return Missing(
-            TIME, "A and B know no table size in common: ask for smaller tables with --table-size."
-        )
+        why = "A and B know no table size in common: ask for smaller tables with --table-size."
+        return Missing(TIME, why if axis is BY_SIZE else "A and B know no number of GPUs in common.")
     figure = style.new_figure(height=640)
     figure.set_subplots(rows=2, cols=1, shared_xaxes=True, vertical_spacing=0.06, row_heights=[0.64, 0.36])
     rows = _lines(figure, pair, frames, "time_s", ("low_s", "high_s"))
     figure.update_layout(xaxis={"title": {"text": ""}, "showticklabels": False})
-    sizes = both["table_bytes"].tolist()
+    sizes = both[axis.key].tolist()
     bands = list(zip(both["ratio_low"], both["ratio"], both["ratio_high"], strict=True))
-    texts = [_ratio_text(row) for row in both.to_dict(orient="records")]
+    texts = [_ratio_text(row, axis) for row in both.to_dict(orient="records")]
     for trace in verdict_traces(sizes, bands, both["verdict"].tolist(), texts):
         figure.add_trace(trace, row=2, col=1)
     low, high = float(min(f["low_s"].min() for f in frames)), float(max(f["high_s"].max() for f in frames))
@@ -143,8 +149,8 @@ def times(pair: Pair, frames: tuple[pd.DataFrame, pd.DataFrame]) -> Block | Miss
     figure.add_hline(y=1, line={"color": style.RULE, "width": 1}, row=2, col=1)
     return Block(
         TIME,
-        _time_title(both),
-        "Time of a batch on as many GPUs as each size needs; ribbons are 95 % bands. Below: A's time over "
+        _time_title(both, axis),
+        f"Time of a batch {axis.each}; ribbons are 95 % bands. Below: A's time over "
         "B's with its 95 % interval, in the colour of the faster one where that leaves out 1, grey where it "
         f"holds 1. {INDEPENDENT} {_dashes(frames)}",
         figure,
@@ -160,9 +166,7 @@ def slowdowns(pair: Pair, frames: tuple[pd.DataFrame, pd.DataFrame]) -> Block | 
     Limits: no size that needs two GPUs -> Missing
     """
     if not any((frame["gpus"] > 1).any() for frame in frames):
-        return Missing(
-            SLOWDOWN, "no size here needs more than one GPU: ask for larger tables with --table-size."
-        )
+        return Missing(SLOWDOWN, pair.axis.small)
     figure = style.new_figure(height=460)
     rows = _lines(figure, pair, frames, "slowdown", ("slowdown_low", "slowdown_high"))
     top = max(float(frame["slowdown_high"].max()) for frame in frames)
@@ -178,21 +182,20 @@ def slowdowns(pair: Pair, frames: tuple[pd.DataFrame, pd.DataFrame]) -> Block | 
     )
 
 
-def _time_title(both: pd.DataFrame) -> str:
+def _time_title(both: pd.DataFrame, axis: CompareAxis) -> str:
     """Who is the faster where, and at how many sizes that can be said."""
-    sizes, ratios = both["table_bytes"].tolist(), both["ratio"].tolist()
+    sizes, ratios = both[axis.key].tolist(), both["ratio"].tolist()
     verdicts = both["verdict"].tolist()
-    first, last = (format_bytes(sizes[at], binary=False) for at in (0, -1))
-    where = f"from {first} to {last}" if len(sizes) > 1 else f"for {first}"
+    where, last, points = axis.spread(sizes[0], sizes[-1]), axis.words(sizes[-1]), axis.points
     if all(word == DifferenceVerdict.SAME for word in verdicts):
         return f"A and B take the same time {where}."
     said = [word in (DifferenceVerdict.A, DifferenceVerdict.B) for word in verdicts]
     if not any(said):
-        sure = "; the interval of their ratio holds 1 at every size, so this cannot be said for sure"
+        sure = f"; the interval of their ratio holds 1 {axis.everywhere}, so this cannot be said for sure"
     elif all(said):
-        sure = ", beyond the interval at every size"
+        sure = f", beyond the interval {axis.everywhere}"
     else:
-        sure = f"; beyond the interval at {sum(said)} of {len(said)} sizes"
+        sure = f"; beyond the interval at {sum(said)} of {len(said)} {points}"
     winners = [
         ("B" if ratio > 1 else "A", size) for ratio, size in zip(ratios, sizes, strict=True) if ratio != 1
     ]
@@ -204,7 +207,7 @@ def _time_title(both: pd.DataFrame) -> str:
         span = least if least == most else f"{least} to {most}"
         return sentence(f"{winner} is {span} as fast as {'A' if winner == 'B' else 'B'} {where}{sure}")
     if len(runs) == 2:
-        size = format_bytes(runs[1][1], binary=False)
+        size = axis.words(runs[1][1])
         return sentence(f"{runs[0][0]} is faster below {size}, {runs[1][0]} from there on{sure}")
     sides = {word[0] for word, sure_of in zip(verdicts, said, strict=True) if sure_of}
     if len(sides) == 1:
@@ -212,7 +215,7 @@ def _time_title(both: pd.DataFrame) -> str:
         sures = [ratio for ratio, sure_of in zip(ratios, said, strict=True) if sure_of]
         gains = [ratio if winner == "B" else 1 / ratio for ratio in sures]
         return sentence(
-            f"{winner} is faster beyond the interval at {sum(said)} of {len(said)} sizes {where}, up "
+            f"{winner} is faster beyond the interval at {sum(said)} of {len(said)} {points} {where}, up "
             f"to {format_ratio(max(gains))} as fast; at the others it holds 1"
         )
     ratio = ratios[-1]
@@ -225,7 +228,7 @@ def _time_title(both: pd.DataFrame) -> str:
 
 def slowdown_title(pair: Pair) -> str:
     """The sentence of ``slowdowns``, at the table size of a pair."""
-    size = format_bytes(pair.table_bytes, binary=False)
+    size = pair.what
     if max(pair.a.gpus, pair.b.gpus) == 1:
         return f"Tables of {size} fit one GPU of A and of B, so nothing is slower there."
     parts = []
@@ -249,23 +252,26 @@ def _lines(
     """Ribbons and lines of both in the first row of the figure, and its axis of sizes; the rows of data."""
     rows: list[dict[str, Any]] = []
     for index, ((letter, label, _), frame) in enumerate(zip(pair.sides, frames, strict=True)):
-        for trace in _line(frame, label, index, value, ends):
+        for trace in _line(frame, label, index, value, ends, pair.axis.key):
             figure.add_trace(trace)
         rows += [_row(letter, values) for values in frame.to_dict(orient="records")]
-    letters(figure, [(float(f["table_bytes"].iloc[-1]), float(f[value].iloc[-1])) for f in frames])
-    sizes = [size for frame in frames for size in (frame["table_bytes"].min(), frame["table_bytes"].max())]
+    key = pair.axis.key
+    letters(figure, [(float(f[key].iloc[-1]), float(f[value].iloc[-1])) for f in frames])
+    sizes = [size for frame in frames for size in (frame[key].min(), frame[key].max())]
     low, high = float(min(sizes)), float(max(sizes))
     pad = (high / low) ** PAD
-    figure.update_xaxes(style.bytes_axis(low / pad, high * pad, "bytes of all tables"))
+    figure.update_xaxes(pair.axis.axis(low / pad, high * pad))
     return tuple(rows)
 
 
-def _line(frame: pd.DataFrame, label: str, index: int, value: str, ends: tuple[str, str]) -> Iterator[Any]:
+def _line(
+    frame: pd.DataFrame, label: str, index: int, value: str, ends: tuple[str, str], key: str
+) -> Iterator[Any]:
     """The ribbon, then the line in parts of one evidence each."""
     import plotly.graph_objects as go
 
     colour = style.colour(index)
-    x, y, low, high = ([float(v) for v in frame[name]] for name in ("table_bytes", value, *ends))
+    x, y, low, high = ([float(v) for v in frame[name]] for name in (key, value, *ends))
     same = {"name": label, "legendgroup": label}  # the page takes names for plain text
     yield go.Scatter(
         x=[*x, *reversed(x)], y=[*high, *reversed(low)], fill="toself", fillcolor=style.faded(colour, 0.12),
@@ -297,13 +303,13 @@ def _line_text(label: str, row: Mapping[Any, Any]) -> str:
     )
 
 
-def _ratio_text(row: Mapping[Any, Any]) -> str:
+def _ratio_text(row: Mapping[Any, Any], axis: CompareAxis) -> str:
     low, high = (interval_end(float(row[name])) for name in ("ratio_low", "ratio_high"))
     a, b = (format_time(float(row[f"{side}_time_s"])) for side in "ab")
     gpus = " and ".join(format_count(float(row[f"{side}_gpus"])) for side in "ab")
     return hover(
         [
-            f"<b>{format_bytes(float(row['table_bytes']), binary=False)}</b> on {gpus} GPUs",
+            f"<b>{axis.words(float(row[axis.key]))}</b>{f' on {gpus} GPUs' if axis is BY_SIZE else ''}",
             f"A over B {format_ratio(float(row['ratio']))}, interval {low} – {high}",
             f"{a} and {b}",
             str(row["verdict"]),

@@ -30,9 +30,7 @@ def steps(pairs: Sequence[Pair], asked: Pair) -> Block | Missing:
     """
     shown = [pair for pair in pairs if max(pair.a.gpus, pair.b.gpus) > 1]
     if not shown:
-        return Missing(
-            STEPS, "no size here needs more than one GPU: ask for larger tables with --table-size."
-        )
+        return Missing(STEPS, asked.axis.small)
     bars = [(letter, answer) for pair in shown for letter, _, answer in pair.sides]
     names = list(dict.fromkeys(step.name for _, answer in bars for step in answer.steps))
     factor, unit = unit_of(max(answer.time_s for _, answer in bars))
@@ -44,7 +42,7 @@ def steps(pairs: Sequence[Pair], asked: Pair) -> Block | Missing:
         for bases in (own, firsts)
     )
     labels = [
-        [f"{_size(pair.table_bytes)}" for pair in shown for _ in pair.sides],
+        [_place(pair) for pair in shown for _ in pair.sides],
         [_bar_label(letter, answer) for letter, answer in bars],
     ]
     wide = 120 + 90 * len(bars)
@@ -94,7 +92,7 @@ def step_differences(pair: Pair) -> Block | Missing:
     row_rules(figure, len(rows), 0.0)
     return Block(
         DIFFERENCES,
-        _differences_title(found, batch, _size(pair.table_bytes)),
+        _differences_title(found, batch, pair.what),
         "Each bar is a step's time on A less that on B, with the 95 % interval of the difference; "
         f"grey: it holds 0, and which is faster cannot be said. {INDEPENDENT}",
         figure,
@@ -110,7 +108,7 @@ def unit_of(largest_s: float) -> tuple[float, str]:
 
 def steps_title(pair: Pair) -> str:
     """The sentence of ``steps``, at the table size of a pair."""
-    size = _size(pair.table_bytes)
+    size = pair.what
     (_, first), (_, second) = ((letter, _longest(answer)) for letter, _, answer in pair.sides)
     a, b = format_fraction(first.share), format_fraction(second.share)
     if first.name == second.name:
@@ -196,6 +194,12 @@ def _time(answer: Projection, name: str) -> float:
 def _bar_label(letter: str, answer: Projection) -> str:
     many = f"{format_count(answer.gpus)} GPU{'s' if answer.gpus > 1 else ''}"
     return f"{letter}: {many}<br>{format_time(answer.time_s)}"
+
+
+def _place(pair: Pair) -> str:
+    """Where the bars of a pair stand: ``10 TB``, ``64 GPUs``."""
+    known = {"table_bytes": pair.table_bytes, "gpus": float(pair.a.gpus)}
+    return pair.axis.words(known[pair.axis.key])
 
 
 def _size(table_bytes: float) -> str:

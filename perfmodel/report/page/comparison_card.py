@@ -11,7 +11,6 @@ from perfmodel.report.page.question_card import question_card
 from perfmodel.report.projection_text import band
 from perfmodel.units import (
     counted,
-    format_bytes,
     format_fraction,
     format_per_second,
     format_ratio,
@@ -26,7 +25,7 @@ def finding(pair: Pair) -> str:
     """One sentence. Limits: the interval of their ratio holds 1 -> it says so;  the same times -> the same"""
     batch = whole(pair.a, pair.b)
     ratio = batch.ratio[1]
-    size = format_bytes(pair.table_bytes, binary=False)
+    size = pair.what
     if max(ratio, 1 / ratio) < _ALIKE:
         return f"A and B take the same time for {size}: {format_time(pair.a.time_s)}."
     (fast, _, winner), (slow, _, loser) = sorted(pair.sides, key=lambda side: side[2].time_s)

@@ -19,6 +19,7 @@ from perfmodel.project.inputs import DEFAULT_RESERVE
 from perfmodel.project.needs import needs, ways
 from perfmodel.report.figures.block import Block, Missing
 from perfmodel.report.figures.compare import SLOWDOWN, TIME, Pair, slowdown_title, slowdowns, times
+from perfmodel.report.figures.compare_axis import BY_SIZE, CompareAxis
 from perfmodel.report.figures.compare_constants import constants, needed
 from perfmodel.report.figures.compare_curves import curve_blocks
 from perfmodel.report.figures.compare_steps import DIFFERENCES, STEPS, step_differences, steps, steps_title
@@ -47,24 +48,26 @@ class Side:
     machine: Machine
     setting: Setting
     options: Mapping[str, Any]  # of ``perfmodel.project``, without those of the workload and the setting
+    axis: CompareAxis = BY_SIZE
 
-    def answer(self, table_bytes: float, workload: Mapping[str, Any]) -> Projection:
-        """Limits: nothing known for it -> NoCalibrationError"""
-        known = {**self.options, **workload, "setting": self.setting}
-        return project_one(machine=self.machine, table_bytes=table_bytes, **known)
+    def answer(self, value: float, workload: Mapping[str, Any]) -> Projection:
+        """value  a table size, or a number of GPUs. Limits: nothing known for it -> NoCalibrationError"""
+        known = {**self.options, **workload, "setting": self.setting, self.axis.key: value}
+        return project_one(machine=self.machine, **known)
 
     def frame(self, sizes: Sequence[float], workload: Mapping[str, Any]) -> pd.DataFrame | None:
         """Answers at those sizes that the calibration reaches; None where it reaches none."""
         known = {**self.options, **workload, "setting": self.setting}
+        key = self.axis.key
         try:
-            return project({"table_bytes": np.array(sizes)}, self.machine, **known)
+            return project({key: np.array(sizes)}, self.machine, **known)
         except NoCalibrationError:
             reached = [size for size in sizes if self._reaches(size, workload)]
-        return project({"table_bytes": np.array(reached)}, self.machine, **known) if reached else None
+        return project({key: np.array(reached)}, self.machine, **known) if reached else None
 
-    def _reaches(self, table_bytes: float, workload: Mapping[str, Any]) -> bool:
+    def _reaches(self, value: float, workload: Mapping[str, Any]) -> bool:
         try:
-            self.answer(table_bytes, workload)
+            self.answer(value, workload)
         except NoCalibrationError:
             return False
         return True
@@ -93,7 +96,8 @@ def asked_pair(sides: tuple[Side, Side], sizes: Selector, workload: tuple[Select
     asked = {one.name: one.values[one.start] for one in workload}
     pair = _pair(sides, float(sizes.values[sizes.start]), asked)
     if isinstance(pair, NoCalibrationError):
-        raise NoCalibrationError(pair.message, known_size(sides, asked) or pair.next_step)
+        other = known_size(sides, asked) if sides[0].axis is BY_SIZE else ""
+        raise NoCalibrationError(pair.message, other or pair.next_step)
     return pair
 
 
@@ -163,7 +167,8 @@ def _views_of(
     sides: tuple[Side, Side], sizes: Selector, chosen: tuple[int, ...], asked: Mapping[str, Any]
 ) -> Iterator[View]:
     """Of one workload: lines are drawn once, the rest for every table size."""
-    grid = line_sizes(sides, sizes.values)
+    by_size = sides[0].axis is BY_SIZE
+    grid = line_sizes(sides, sizes.values) if by_size else line_gpus(sides, sizes.values, asked)
     a, b = (side.frame(grid, asked) for side in sides)
     found = [_pair(sides, float(size), asked) for size in sizes.values]
     pairs = [pair for pair in found if isinstance(pair, Pair)]
@@ -189,17 +194,15 @@ def _titled(block: Block | Missing, title: str) -> Block | Missing:
     return block if isinstance(block, Missing) else replace(block, title=title)
 
 
-def _pair(
-    sides: tuple[Side, Side], table_bytes: float, asked: Mapping[str, Any]
-) -> Pair | NoCalibrationError:
+def _pair(sides: tuple[Side, Side], value: float, asked: Mapping[str, Any]) -> Pair | NoCalibrationError:
     """Both answers, or which side has none and why."""
     answers = []
     for letter, side in zip("AB", sides, strict=True):
         try:
-            answers.append(side.answer(table_bytes, asked))
+            answers.append(side.answer(value, asked))
         except NoCalibrationError as error:
             return NoCalibrationError(f"{letter}, {side.name}: {error.message}", error.next_step)
-    return Pair(answers[0], answers[1], sides[0].name, sides[1].name)
+    return Pair(answers[0], answers[1], sides[0].name, sides[1].name, sides[0].axis)
 
 
 def line_sizes(sides: Sequence[Side], sizes: Sequence[float]) -> list[float]:
@@ -209,6 +212,24 @@ def line_sizes(sides: Sequence[Side], sizes: Sequence[float]) -> list[float]:
     found = {size for side in sides for size in lines.line_sizes(side.usable_bytes, side.node, sizes)}
     first = min(*(side.usable_bytes for side in sides), *sizes)
     return sorted(size for size in found if float(f"{first:.6g}") <= size <= max(most, *sizes))
+
+
+def line_gpus(sides: Sequence[Side], asked: Sequence[float], workload: Mapping[str, Any]) -> list[float]:
+    """Numbers of GPUs of the lines: powers of two that both can hold the tables on, and those asked for."""
+    least = max(least_gpus(side, workload) for side in sides)
+    most = min(_BEYOND * max(asked), LARGEST_GPUS)
+    powers = {float(2**k) for k in range(21)}
+    return sorted({n for n in powers if least <= n <= most} | {float(n) for n in asked})
+
+
+def least_gpus(side: Side, workload: Mapping[str, Any]) -> int:
+    """GPUs that the tables of a side need."""
+    known = {**side.options, **workload, "setting": side.setting}
+    return project_one(machine=side.machine, **known).gpu_count.needed
+
+
+_BEYOND = 4
+"""Times the most GPUs that were asked for: how far the lines go."""
 
 
 def known_size(sides: tuple[Side, Side], workload: Mapping[str, Any]) -> str:
@@ -253,7 +274,7 @@ def fixed_blocks(sides: tuple[Side, Side], pair: Pair) -> Iterator[Block | Missi
     yield constants(pair)
     slow, fast = sorted(zip(sides, (pair.a, pair.b), strict=True), key=lambda one: -one[1].time_s)
     side, answer, target = slow[0], slow[1], fast[1].time_s
-    asked = _workload(answer)
+    asked = _workload(answer) if side.axis is BY_SIZE else _on_gpus(answer)
 
     def time_of(machine: Machine, **changed: Any) -> float:
         frame = project(asked, machine, **{**side.options, **changed})
@@ -263,6 +284,11 @@ def fixed_blocks(sides: tuple[Side, Side], pair: Pair) -> Iterator[Block | Missi
     free = str(side.options.get("reduction") or "auto") == "auto"
     others = ways(target, lambda name: time_of(side.machine, reduction=name)) if free else ()
     yield needed(pair, found, others)
+
+
+def _on_gpus(answer: Projection) -> dict[str, Any]:
+    """Of a model, whose tables are in the options."""
+    return {"gpus": [float(answer.gpus)], "batch": [float(np.asarray(answer.work.batch).flat[0])]}
 
 
 def _workload(answer: Projection) -> dict[str, Any]:
