@@ -23,7 +23,7 @@ Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 _ROUNDS = 8  # in which slopes are taken
-_TRIALS, _STEP = 30, 16.0  # of the price of memory, and how far they are apart at first
+_TRIALS, _STEP, _NEAR = 30, 1.5, 1.0002  # of the price of memory; how far apart at first, and in the end
 _SLOPE = 0.01  # of a load, to find what more of it costs
 _UNEVEN = 1.1  # loads of shards on the busiest rank over the mean: the side of an exchange that is waited for
 _LEAST = 1e-3  # of the largest load: what is used less is priced as if it were that
@@ -70,6 +70,7 @@ class Choosing:
         self.memory, self.own_memory = o.average_memory[at], o.own_memory[at]
         self.spread = np.where(o.everywhere_held[at], 0, o.parts[at] / o.gpus)
         self.count = o.count.astype(np.float64)
+        self.memory_s = 0.0  # what a byte costs, as it was found last
         self.leanest = _Few(_least(self.memory, self.first), self.count)
 
     def run(
@@ -142,15 +143,23 @@ class Choosing:
         if float(memory[dear] @ self.count) > room:
             return None
         finite = np.where(np.isfinite(price), self.memory, 0)
-        low, high = 0.0, np.inf
-        middle = float(price[free] @ self.count) / room
+        low, high, step = 0.0, np.inf, _STEP
+        middle = self.memory_s or float(price[free] @ self.count) / room
         for _ in range(_TRIALS):
             now = _least(price + middle * finite, self.first)
             if float(self.memory[now] @ self.count) > room:
                 low, free = middle, now
             else:
                 high, dear = middle, now
-            middle = low * _STEP if np.isinf(high) else np.sqrt(max(low, high / _STEP) * high)
+            if low > 0 and high < np.inf and high < low * _NEAR:
+                break
+            if np.isinf(high):
+                middle, step = low * step, step * step
+            elif not low:
+                middle, step = high / step, step * step
+            else:
+                middle = np.sqrt(low * high)
+        self.memory_s = middle
         return self._filled(price, free, dear, room - float(self.memory[dear] @ self.count))
 
     def _filled(self, price: Array, free: Ints, dear: Ints, left: float) -> _Few:

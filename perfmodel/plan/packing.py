@@ -19,6 +19,7 @@ Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 _SHARPNESS = 3  # ranks are compared by the 2^3 th powers of their loads: the busiest ones decide
+_AT_ONCE = 8  # of the ranks, one part gets shards of equal tables at once
 _LAST_ROUNDS = 2  # of many equal tables that are placed one by one
 _DUST_BYTES = 1e-3  # what is left of sums of floats that cancel
 
@@ -170,12 +171,33 @@ def pack(evaluator: Evaluator, options: Options, option: Ints, limit_bytes: floa
     order = np.lexsort((option, -size))
     order = order[~options.everywhere_held[option[order]]]
     for run in np.split(order, np.flatnonzero(np.diff(option[order])) + 1):
-        for table in run[_in_rounds(state, run, scale) :].tolist():
-            ranks = place(state, int(option[table]), scale)
-            if ranks is None:
+        at = _in_rounds(state, run, scale)
+        while at < run.size:
+            placed = _together(state, run[at:], scale)
+            if not placed:
                 return None
-            state.put(table, ranks)
+            at += placed
     return state if state.fits else None
+
+
+def _together(state: Packing, tables: Ints, scale: Scale) -> int:
+    """Place one of several equal tables, or more on as many ranks: how many; 0 where none has room."""
+    o, option = state.options, int(state.option[tables[0]])
+    count = min(tables.size, o.gpus // (_AT_ONCE * int(o.parts[option])))
+    if count < 2 or tables.size < 2 * count:
+        ranks = place(state, option, scale)
+        if ranks is not None:
+            state.put(int(tables[0]), ranks)
+        return int(ranks is not None)
+    order = _emptiest(state, option, scale)
+    each = int(o.parts[option])
+    each = each // o.domain if o.exchange[option] == Exchange.TWO_LEVEL else each
+    count = min(count, order.size // each)
+    for n in range(count):
+        chosen = np.sort(order[n * each : (n + 1) * each])
+        two = o.exchange[option] == Exchange.TWO_LEVEL
+        state.put(int(tables[n]), in_domains(chosen, o, option) if two else chosen)
+    return count
 
 
 def _in_rounds(state: Packing, tables: Ints, scale: Scale) -> int:
@@ -221,6 +243,17 @@ def place(state: Packing, option: int, scale: Scale) -> Ints | None:
     Limits: too few ranks with room -> None
     """
     o = state.options
+    order = _emptiest(state, option, scale)
+    if o.exchange[option] == Exchange.TWO_LEVEL:
+        each = int(o.parts[option]) // o.domain
+        return in_domains(np.sort(order[:each]), o, option) if order.size >= each else None
+    each = int(o.parts[option])
+    return np.asarray(np.sort(order[:each])) if order.size >= each else None
+
+
+def _emptiest(state: Packing, option: int, scale: Scale) -> Ints:
+    """Ranks with room for a shard, or domains, those first that are least full with one."""
+    o = state.options
     loads = state.base + state.held + o.own[option]
     score = scale.score(loads)
     needs = state.memory + o.own_memory[option] + buffer_bytes(loads.T, state.evaluator.times)
@@ -228,19 +261,9 @@ def place(state: Packing, option: int, scale: Scale) -> Ints | None:
     if o.barred is not None:
         score[o.barred[o.group[option]]] = np.inf
     if o.exchange[option] == Exchange.TWO_LEVEL:
-        return _domains(o, option, score)
-    ranks = np.argsort(score, kind="stable")[: o.parts[option]]
-    return None if np.isinf(score[ranks[-1]]) else np.asarray(np.sort(ranks))
-
-
-def _domains(o: Options, option: int, score: Array) -> Ints | None:
-    """Whole domains for the row parts of each column part."""
-    by_domain = score.reshape(-1, o.domain).sum(axis=1)
-    each = int(o.r[option]) // o.domain
-    chosen = np.argsort(by_domain, kind="stable")[: each * int(o.c[option])]
-    if np.isinf(by_domain[chosen[-1]]):
-        return None
-    return in_domains(np.sort(chosen), o, option)
+        score = score.reshape(-1, o.domain).sum(axis=1)
+    order = np.argsort(score, kind="stable")
+    return np.asarray(order[: int(np.isfinite(score).sum())])
 
 
 def on_all(o: Options, option: int) -> Ints:

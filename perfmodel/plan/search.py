@@ -33,7 +33,8 @@ _TOLERANCE = 0.01
 _SMALL = 30_000  # tables times GPUs: up to here every plan near the best is improved, above the best one
 _FEW = 4_000  # and up to here schemes are improved one by one before they are chosen at prices
 _PATIENCE = 2  # turns of each plan in a row that do not help
-_STARTING = 0.4  # of the time, at most, for plans to begin with
+_STARTING = 0.45  # of the time, at most, for plans to begin with
+_EVENING = 0.2  # and more, until when they are made even
 _DESCENDING = 0.5  # of the time, until when plans are begun from
 _BOUNDING_LEAST = 0.2  # of the time, however long the first plans took
 _BOUNDING = 0.35  # of the time, before plans are changed at random
@@ -43,6 +44,7 @@ _ROUNDS = 500  # of a turn's annealing
 _HEAT_LOG10 = (-4.0, -3.0)  # of the step's time, drawn for each turn
 _WORTH_A_FAMILY = 1.3
 """Of the best plan's time: a kind of exchange alone that comes out slower than that is not tried further."""
+_VALLEYS = 4  # of such plans are changed at random beside the best one
 _WORTH_A_TRY = 1.02  # of the best plan's time: what is slower is not improved
 _ROOMS = (1.0, 0.98, 0.95, 0.9, 0.85, 0.8, 0.7, 0.6)
 """Shares of the memory that schemes are chosen for, when shards of uneven size do not fill all of it."""
@@ -218,15 +220,15 @@ class Search:
                 kind = some[0] if len(some) == 1 else -1
                 times[kind] = min(state.time_s, times.get(kind, np.inf))
                 self.families.append(state.copy())
-        if self.best is not None and not self.small and not early():
-            self._try(self.best.option, self._any())
         self.kinds = sorted(kinds, key=lambda kind: times.get(kind, np.inf))
 
     def _start(self, share: float) -> dict[int, float]:
         """Plans chosen at prices; the time of the fastest with each kind of exchange alone [s]."""
-        starts = Starts(self.evaluator, self.options, self.limit_bytes, self._keep, self._after(share))
+        tried, evened = self._after(share), self._after(share + _EVENING)
+        starts = Starts(self.evaluator, self.options, self.limit_bytes, self._keep, tried, evened)
         starts.run()
         self.tried += starts.tried
+        self.families += [state.copy() for state in starts.states()]
         return starts.families()
 
     def _near(self, part: Subspace, relaxed: Relaxation) -> float:
@@ -276,7 +278,7 @@ class Search:
         states = [] if self.best is None else [self.best.copy()]
         if self.small:
             near = [state for state in self.families if state.time_s < _WORTH_A_FAMILY * self.best_s]
-            states += sorted(near, key=lambda state: state.time_s)
+            states += sorted(near, key=lambda state: state.time_s)[:_VALLEYS]
         every, idle, turn = self._any(), 0, 0
         for state in states:
             self._keep(improve(state, every, self.late))

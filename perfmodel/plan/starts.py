@@ -19,6 +19,7 @@ from perfmodel.plan.cost import Evaluator
 from perfmodel.plan.evening import Evening
 from perfmodel.plan.options import Options
 from perfmodel.plan.packing import Packing, pack
+from perfmodel.plan.schemes import Descent
 
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -31,28 +32,35 @@ _ROOMS = (0.985, 0.95, 0.9, 0.8)
 """Shares of the memory that schemes are chosen for, until their shards can be packed."""
 _WORTH = 1.25  # of the best plan's time: slower families are not tried further
 _FAMILIES = 3  # that are tried further, and of whose kinds pairs are made
-_MIXED = 2  # sizes of shards that are tried for families of several kinds
+_IMPROVED = 256  # kinds of table, up to which schemes are also improved one by one
 _EVENED, _WORTH_EVENING = 5, 1.05  # packed plans that are made even: how many, and how far from the best
 
 
 class Starts:
     """All starts of one search.
 
-    keep   is told of every plan;  until  whether to end
+    keep   is told of every plan;  until  whether to try no more;  evened  whether to make no more plans even
     tried  plans that were packed
     """
 
     def __init__(
-        self, evaluator: Evaluator, options: Options, limit_bytes: float, keep: Keep, until: Until
+        self,
+        evaluator: Evaluator,
+        options: Options,
+        limit_bytes: float,
+        keep: Keep,
+        until: Until,
+        evened: Until | None = None,
     ) -> None:
         self.evaluator, self.options, self.limit_bytes = evaluator, options, limit_bytes
-        self.keep, self.until = keep, until
+        self.keep, self.until, self.until_even = keep, until, evened or until
         self.tried = 0
         self.choosing: dict[tuple[int, ...], Choosing | None] = {}
         self.start: dict[tuple[int, ...], Choice] = {}
-        self.found: list[tuple[float, tuple[int, ...], float, Packing]] = []
+        self.found: list[tuple[float, tuple[int, ...], Packing]] = []
         self.evened: set[int] = set()
-        self.seen: set[bytes] = set()
+        self.done: set[tuple[tuple[int, ...], float]] = set()
+        self.seen: dict[bytes, bool] = {}  # whether schemes could be packed
         self.random = np.random.default_rng(0)
 
     def run(self) -> None:
@@ -60,42 +68,46 @@ class Starts:
         kinds = [int(kind) for kind in np.unique(self.options.exchange) if kind != Exchange.DP]
         singles: list[tuple[int, ...]] = [(kind,) for kind in kinds] or [()]
         self._families(singles, _FIRST)
-        best = self._best(singles)
-        self._families(best, _MORE)
+        order = sorted(family[0] for family in self._best(singles) if family)
+        mixed = [some for count in (2, 3) for some in combinations(order, count)]
+        self._families(mixed, _FIRST[::-1])
+        best = self._best([*singles, *mixed])
+        self._families(best[:1], _MORE[:2])
         self._even(1)
-        order = [family[0] for family in best if family]
-        mixed: list[tuple[int, ...]] = [tuple(sorted(pair)) for pair in combinations(order, 2)]
-        mixed += [tuple(kinds)] if len(kinds) > 2 else []
-        self._families(mixed, self._shards())
+        self._families(best, _MORE)
         self._even(_EVENED)
 
     def families(self) -> dict[int, float]:
         """Kinds of exchange that were tried alone, and the time of the fastest plan of each [s]."""
         found: dict[int, float] = {}
-        for time_s, of, _, _ in self.found:
+        for time_s, of, _ in self.found:
             if len(of) == 1:
                 found[of[0]] = min(time_s, found.get(of[0], np.inf))
         return found
+
+    def states(self) -> list[Packing]:
+        """The fastest plan of each family, but for the fastest of all."""
+        best: dict[tuple[int, ...], Packing] = {}
+        for _, family, state in sorted(self.found, key=_time):
+            best.setdefault(family, state)
+        return sorted(best.values(), key=lambda state: state.time_s)[1:]
 
     def _families(self, families: Sequence[tuple[int, ...]], shards: Sequence[float]) -> None:
         for shard in shards:
             for family in families:
                 if self.found and self.until():
                     return
-                self._try(family, shard)
+                if (family, shard) not in self.done:
+                    self.done.add((family, shard))
+                    self._try(family, shard)
 
     def _best(self, families: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
         """The families with the fastest plans, best first; those far behind are left out."""
         time = {
-            family: min((t for t, of, _, _ in self.found if of == family), default=np.inf)
-            for family in families
+            family: min((t for t, of, _ in self.found if of == family), default=np.inf) for family in families
         }
         order = sorted(families, key=lambda family: time[family])[:_FAMILIES]
         return [family for family in order if time[family] < _WORTH * time[order[0]]]
-
-    def _shards(self) -> list[float]:
-        """Largest shards that are worth trying for mixed families: those of the fastest plans."""
-        return list(dict.fromkeys(shard for _, _, shard, _ in sorted(self.found, key=_time)))[:_MIXED]
 
     def _try(self, family: tuple[int, ...], shard: float) -> None:
         """One plan of a family, in less and less of the memory until its shards can be packed."""
@@ -104,24 +116,38 @@ class Starts:
             return
         for room in _ROOMS:
             before = self.start.get(family)
-            choice = choosing.run(
-                room * self.limit_bytes, shard, None if before is None else before.loads, self.until
-            )
-            if choice is None or choice.time_s > _WORTH * self._best_s():
+            room_bytes = room * self.limit_bytes
+            choice = choosing.run(room_bytes, shard, None if before is None else before.loads, self.until)
+            if choice is None:
                 return
             self.start[family] = choice
-            key = choice.option.tobytes()
-            if key in self.seen:
+            packed = self._pack(choice.option, choice.time_s, family)
+            if self.options.count.size <= _IMPROVED:
+                packed |= self._improved(choice.option, room_bytes, family)
+            if packed or self.until():
                 return
-            self.seen.add(key)
-            self.tried += 1
-            state = pack(self.evaluator, self.options, choice.option, self.limit_bytes)
-            if state is not None:
-                self.found.append((state.time_s, family, shard, state))
-                self.keep(state)
-                return
-            if self.until():
-                return
+
+    def _improved(self, option: Ints, room_bytes: float, family: tuple[int, ...]) -> bool:
+        """The same with one scheme after the other changed where that helps; whether that is packed."""
+        descent = Descent(self.evaluator, self.options, room_bytes)
+        mask = np.isin(self.options.exchange, [Exchange.DP, *family])
+        better = descent.run(option, mask, self.until)
+        return self._pack(better, descent.value(better), family)
+
+    def _pack(self, option: Ints, time_s: float, family: tuple[int, ...]) -> bool:
+        """Whether schemes that take ``time_s`` if shards are spread evenly are packed, or not worth it."""
+        key = option.tobytes()
+        if time_s > _WORTH * self._best_s():
+            return True
+        if key in self.seen:
+            return self.seen[key]
+        self.tried += 1
+        state = pack(self.evaluator, self.options, option, self.limit_bytes)
+        self.seen[key] = state is not None
+        if state is not None:
+            self.found.append((state.time_s, family, state))
+            self.keep(state)
+        return state is not None
 
     def _choosing(self, family: tuple[int, ...]) -> Choosing | None:
         """Limits: a kind of table that cannot be exchanged so, nor copied -> None"""
@@ -137,14 +163,14 @@ class Starts:
 
     def _even(self, count: int) -> None:
         """The fastest plans that were packed, made even where that was not done before."""
-        for time_s, _, _, state in sorted(self.found, key=_time)[:count]:
-            if self.until() or time_s > _WORTH_EVENING * self._best_s():
+        for time_s, _, state in sorted(self.found, key=_time)[:count]:
+            if self.until_even() or time_s > _WORTH_EVENING * self._best_s():
                 return
             if id(state) not in self.evened:
                 self.evened.add(id(state))
-                if Evening(state, self.random).run(self.until):
+                if Evening(state, self.random).run(self.until_even):
                     self.keep(state)
 
 
-def _time(found: tuple[float, tuple[int, ...], float, Packing]) -> float:
+def _time(found: tuple[float, tuple[int, ...], Packing]) -> float:
     return found[0]
