@@ -22,7 +22,7 @@ _INSIDE = ("table_row_wise", "grid_shard")
 
 
 @contextlib.contextmanager
-def _quietly() -> Iterator[None]:
+def quietly() -> Iterator[None]:
     """Without what TorchRec prints and warns of when it is imported; NoHardwareError where it is missing."""
     before = logging.root.manager.disable
     try:
@@ -50,7 +50,7 @@ def sharding_plan(plan: TorchRecPlan, module: Any = None, *, path: str = "", dev
     Limits: tables that the plan does not have, or of other rows or dims; a job that runs already, on other
             ranks or nodes than the plan's -> BadInputError
     """
-    with _quietly():
+    with quietly():
         from torchrec.distributed.types import ShardingPlan
     return ShardingPlan(plan={path: module_plan(plan, module, device=device)})
 
@@ -60,7 +60,7 @@ def module_plan(plan: TorchRecPlan, module: Any = None, *, device: str = "cuda")
     if module is not None:
         check(plan, module)
     check_job(plan)
-    with _quietly():
+    with quietly():
         from torchrec.distributed.types import EmbeddingModuleShardingPlan
     return EmbeddingModuleShardingPlan(
         {entry.table: _parameter(entry, plan.gpus_per_node, device) for entry in plan.tables}
@@ -68,7 +68,7 @@ def module_plan(plan: TorchRecPlan, module: Any = None, *, device: str = "cuda")
 
 
 def _parameter(entry: TorchRecTable, node: int, device: str) -> Any:
-    with _quietly():
+    with quietly():
         from torchrec.distributed.sharding_plan import placement
         from torchrec.distributed.types import EnumerableShardingSpec, ParameterSharding, ShardMetadata
     shards = [
@@ -107,7 +107,7 @@ def check_job(plan: TorchRecPlan) -> None:
     Source: TorchRec 1.8 takes ranks of a node from LOCAL_WORLD_SIZE, and nodes of a domain from
             TORCHREC_RESOLVED_POD_SIZE; without them it guesses
     """
-    with _quietly():
+    with quietly():
         import torch.distributed as dist
         from torchrec.distributed.comm import get_local_size, get_topology_group_world_size
 
@@ -136,7 +136,7 @@ def topology(plan: TorchRecPlan, *, device: str = "cuda") -> Any:
 
     Limits: rates are those of a datasheet; host memory is TorchRec's default, for the plan uses none
     """
-    with _quietly():
+    with quietly():
         from torchrec.distributed.planner.types import Topology
 
         rates = plan.topology
@@ -156,7 +156,7 @@ def topology(plan: TorchRecPlan, *, device: str = "cuda") -> Any:
 def constraints(plan: TorchRecPlan) -> dict[str, Any]:
     """TorchRec's ``ParameterConstraints`` by table: its ``EmbeddingShardingPlanner`` keeps to the sharding
     types, column parts and kernels of the plan, knows the pooling factors, and chooses the ranks itself."""
-    with _quietly():
+    with quietly():
         from torchrec.distributed.planner.types import ParameterConstraints
     return {
         entry.table: ParameterConstraints(

@@ -1,0 +1,25 @@
+"""Our times and our plans inside TorchRec's own planner and trainer: the one room that imports TorchRec."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from perfmodel.in_torchrec.estimator import PerfmodelEstimator
+    from perfmodel.in_torchrec.modules import plan_module
+
+__all__ = ["PerfmodelEstimator", "plan_module"]
+
+_FROM = {"PerfmodelEstimator": "estimator", "plan_module": "modules"}
+
+
+def __getattr__(name: str) -> Any:
+    """TorchRec is imported on first use, quietly. Limits: it is not installed -> NoHardwareError"""
+    if name not in _FROM:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
+    from calibrate.torchrec_plan import quietly
+
+    with quietly():
+        return getattr(importlib.import_module(f"{__name__}.{_FROM[name]}"), name)

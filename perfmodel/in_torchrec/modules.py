@@ -1,0 +1,143 @@
+"""A plan by our planner for the EmbeddingBagCollections of a module, as TorchRec's ShardingPlan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch.distributed as dist
+from torch import nn
+from torchrec.distributed.comm import get_local_size
+from torchrec.distributed.types import ShardingPlan
+from torchrec.modules.embedding_modules import EmbeddingBagCollection
+
+from calibrate import torchrec_plan
+from perfmodel.errors import BadInputError
+from perfmodel.plan.in_python import question_of
+from perfmodel.plan.torchrec import torchrec_plan as plan_for_torchrec
+from perfmodel.project.understood import DEFAULT_MACHINE
+from perfmodel.schema.machine import Machine
+from perfmodel.schema.torchrec_plan import TorchRecPlan, torchrec_plan_from
+from perfmodel.schema.torchrec_tables import table_entry
+from perfmodel.schema.workload import Table, TableSet
+
+
+def plan_module(
+    module: nn.Module,
+    machine: str | Machine = DEFAULT_MACHINE,
+    *,
+    batch: int,
+    gpus: int | None = None,
+    gpus_per_node: int | None = None,
+    pooling: float | Mapping[str, float] = 1.0,
+    objective: str = "throughput",
+    device: str = "cuda",
+    **options: Any,
+) -> ShardingPlan:
+    """TorchRec's plan of all ``EmbeddingBagCollection``s in a module, for ``DistributedModelParallel``.
+
+    module   its tables may be on the meta device;  machine  a shipped one by name, a file, or a ``Machine``
+    batch    samples of one GPU;  gpus, gpus_per_node  those of the job that runs, unless given
+    pooling  rows that a bag sums, of all tables or by table name (1 of those without): a module does not say
+    objective  throughput: training;  latency: the forward pass;  device  cuda or cpu, where the shards are
+    options  others of ``perfmodel.plan_tables``: reserve, max_hbm_bytes, only, time_limit_s, seed ...
+    Several collections are planned together, as if they shared their exchanges.
+    In a job that runs on as many ranks, all of them call it: rank 0 plans, the others get its plan.
+    Limits: no collection, a table of several features, tables that do not fit -> BadInputError
+    """
+    found = collections_of(module)
+    if gpus is None:
+        if not dist.is_initialized():
+            raise BadInputError("how many GPUs is not known.", "give gpus=, or initialise torch.distributed.")
+        gpus = dist.get_world_size()
+        gpus_per_node = gpus_per_node or get_local_size(gpus)
+    several = len(found) > 1
+    tables = TableSet("module", tuple(_tables(found, pooling, several=several)))
+    question = question_of(
+        *(tables, gpus, machine, objective),
+        batch=batch,
+        gpus_per_node=gpus_per_node,
+        for_torchrec=True,
+        **options,
+    )
+
+    def made() -> TorchRecPlan:
+        planned = question.answer()
+        return plan_for_torchrec(planned.evaluator, planned.plan, question.limit_bytes)
+
+    file = _agreed(made) if dist.is_initialized() and dist.get_world_size() == gpus else made()
+    parts = {path: _part(file, path, each, several=several) for path, each in found.items()}
+    return ShardingPlan(
+        plan={path: torchrec_plan.module_plan(part, device=device) for path, part in parts.items()}
+    )
+
+
+def collections_of(module: nn.Module) -> dict[str, EmbeddingBagCollection]:
+    """By their path in a module. Limits: there is none -> BadInputError"""
+    found = {path: each for path, each in module.named_modules() if isinstance(each, EmbeddingBagCollection)}
+    if not found:
+        raise BadInputError(
+            f"{type(module).__name__} has no EmbeddingBagCollection.",
+            "give the module that has one, before it is sharded.",
+        )
+    return found
+
+
+def _agreed(make: Callable[[], TorchRecPlan]) -> TorchRecPlan:
+    """What rank 0 makes, on all ranks; its error too, for the others would wait."""
+    sent: list[Any] = [None]
+    if dist.get_rank() == 0:
+        try:
+            sent = [make().model_dump()]
+        except BadInputError as error:
+            sent = [(error.message, error.next_step)]
+    dist.broadcast_object_list(sent, src=0)
+    if isinstance(sent[0], tuple):
+        raise BadInputError(*sent[0])
+    return torchrec_plan_from(sent[0], "of rank 0")
+
+
+def _name(path: str, table: str, *, several: bool) -> str:
+    return f"{path}.{table}" if several else table
+
+
+def _tables(
+    found: Mapping[str, EmbeddingBagCollection], pooling: float | Mapping[str, float], *, several: bool
+) -> list[Table]:
+    tables, known = [], set()
+    for path, each in found.items():
+        for config in each.embedding_bag_configs():
+            name = _name(path, config.name, several=several)
+            factor = pooling
+            if isinstance(pooling, Mapping):
+                known |= {config.name, name}
+                factor = pooling.get(name, pooling.get(config.name, 1.0))
+            entry = table_entry(
+                {
+                    "name": name,
+                    "num_embeddings": config.num_embeddings,
+                    "embedding_dim": config.embedding_dim,
+                    "data_type": config.data_type.value,
+                    "feature_names": list(config.feature_names),
+                    "pooling_factor": factor,
+                },
+                f"the module's {path or 'tables'}",
+            )
+            tables.append(Table(**entry, weighted=each.is_weighted()))
+    unknown = sorted(set(pooling) - known) if isinstance(pooling, Mapping) else []
+    if unknown:
+        raise BadInputError(
+            f"pooling is given for {unknown[0]!r}, which is no table of the module.",
+            f"its tables: {', '.join(table.name for table in tables[:8])}.",
+        )
+    return tables
+
+
+def _part(file: TorchRecPlan, path: str, each: EmbeddingBagCollection, *, several: bool) -> TorchRecPlan:
+    """The tables of one collection, by their own names."""
+    entries = {entry.table: entry for entry in file.tables}
+    own = [
+        entries[_name(path, config.name, several=several)].model_copy(update={"table": config.name})
+        for config in each.embedding_bag_configs()
+    ]
+    return file.model_copy(update={"tables": own})

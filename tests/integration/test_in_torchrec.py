@@ -1,0 +1,218 @@
+"""Our planner and our times inside TorchRec: real modules, real ranks, its own planner."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+from pathlib import Path
+from typing import Any
+
+import forked_ranks
+import numpy as np
+import pytest
+
+from perfmodel.errors import BadInputError
+from perfmodel.model.exchanges import Exchange
+from perfmodel.plan import Evaluator, PlanTables, uniform_plan
+from perfmodel.plan.exchange_sets import ExchangeSets
+from perfmodel.schema.workload import Table, TableSet
+
+pytest.importorskip("torch")
+pytest.importorskip("torchrec")
+
+PROGRAM = Path(__file__).with_name("in_torchrec_ranks.py")
+PAGE = Path(__file__).parents[2] / "docs" / "torchrec.md"
+RULES = ("users.t0=row-wise", "users.t1=table-wise", "items.t0=column-wise", "items.t2=data-parallel")
+
+
+@pytest.mark.parametrize("rules", [(), RULES])
+def test_two_real_ranks_give_the_outputs_of_the_whole_module(rules: tuple[str, ...]) -> None:
+    """Two collections with a table of one name each; both ranks run rank 0's plan."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    codes, said, complaints = forked_ranks.started(PROGRAM, 2, str(port), *rules, timeout_s=150)
+    assert codes == [0, 0], [complaint[-3000:] for complaint in complaints]
+    first, second = (json.loads(text.strip().splitlines()[-1]) for text in said)
+    assert first["types"] == second["types"]
+    assert max(first["error"], second["error"]) < 1e-5
+    if not rules:
+        return
+    assert first["types"] == {
+        "users": {"t0": "row_wise", "t1": "column_wise"},
+        "items": {"t0": "column_wise", "t2": "data_parallel"},
+    }
+    parts = [each["held"] for each in (first, second)]
+    rows = [held["users.embedding_bags.t0.weight"] for held in parts]
+    assert rows == [[[0, 0, 100, 16]], [[100, 0, 100, 16]]]
+    columns = sorted(held["items.embedding_bags.t0.weight"][0][1] for held in parts)
+    assert columns == [0, 16]
+
+
+def bags_of(tables: int, rows: int, dim: int) -> Any:
+    """Alike tables on the meta device."""
+    import torch
+    import torchrec
+
+    return torchrec.EmbeddingBagCollection(
+        device=torch.device("meta"),
+        tables=[
+            torchrec.EmbeddingBagConfig(
+                name=f"t{i}", embedding_dim=dim, num_embeddings=rows, feature_names=[f"f{i}"]
+            )
+            for i in range(tables)
+        ],
+    )
+
+
+def test_a_module_that_cannot_be_planned_is_refused() -> None:
+    import torch
+    import torchrec
+
+    from perfmodel.in_torchrec import plan_module
+
+    with pytest.raises(BadInputError, match="Linear has no EmbeddingBagCollection"):
+        plan_module(torch.nn.Linear(2, 2), batch=8, gpus=8)
+    with pytest.raises(BadInputError, match=r"how many GPUs is not known"):
+        plan_module(bags_of(1, 100, 16), batch=8)
+    with pytest.raises(BadInputError, match=r"pooling is given for 't7', which is no table"):
+        plan_module(bags_of(2, 100, 16), batch=8, gpus=8, pooling={"t7": 3.0})
+    shared = torchrec.EmbeddingBagConfig(
+        name="t", embedding_dim=16, num_embeddings=100, feature_names=["a", "b"]
+    )
+    two = torchrec.EmbeddingBagCollection(device=torch.device("meta"), tables=[shared])
+    with pytest.raises(BadInputError, match=r"looked up by 2 features \(a, b\)"):
+        plan_module(two, batch=8, gpus=8)
+
+
+def topology_of(gpus: int) -> Any:
+    """H100s in nodes of 8, as TorchRec's planner knows them."""
+    from torchrec.distributed.planner.types import Topology
+
+    return Topology(world_size=gpus, compute_device="cuda", local_world_size=8, hbm_cap=80 * 10**9)
+
+
+def enumerated(module: Any, gpus: int, batch: int, constraints: Any, estimator: Any = None) -> Any:
+    """TorchRec's enumerator with our times."""
+    from torchrec.distributed.planner.enumerators import EmbeddingEnumerator
+    from torchrec.distributed.planner.shard_estimators import EmbeddingStorageEstimator
+
+    from perfmodel.in_torchrec import PerfmodelEstimator
+
+    topology = topology_of(gpus)
+    ours = estimator or PerfmodelEstimator(topology, constraints, machine="h100-sxm-ib")
+    storage = EmbeddingStorageEstimator(topology, constraints)
+    return topology, EmbeddingEnumerator(topology, batch, constraints, [ours, storage])
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [("row_wise", "row-wise"), ("table_wise", "table-wise"), ("table_row_wise", "table-row-wise")],
+)
+def test_shards_of_alike_tables_add_up_to_the_pass(kind: str, name: str) -> None:
+    """16 alike tables on 16 GPUs, all cut alike: what TorchRec adds up on a rank is our time of the pass."""
+    from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
+    from torchrec.distributed.planner.types import ParameterConstraints
+
+    rows, dim, pooling, batch, gpus = 500_000, 64, 8.0, 512, 16
+    module = bags_of(16, rows, dim)
+    limits = {
+        f"t{i}": ParameterConstraints(
+            sharding_types=[kind], compute_kernels=["fused"], pooling_factors=[pooling]
+        )
+        for i in range(16)
+    }
+    _, enumerator = enumerated(module, gpus, batch, limits)
+    options = enumerator.enumerate(module, [EmbeddingBagCollectionSharder()])
+    assert {option.sharding_type for option in options} == {kind}
+    total = sum(shard.perf.total for option in options for shard in option.shards)
+    tables = PlanTables.of(TableSet("x", tuple(Table(f"t{i}", rows, dim, pooling) for i in range(16))))
+    evaluator = Evaluator.on(
+        *("h100-sxm-ib", tables, batch, gpus),
+        **{"training": True, "optimizer": "rowwise-adagrad", "sets": ExchangeSets()},
+    )
+    plan = uniform_plan(tables, name, gpus, 8)
+    want = float(evaluator.step_times(evaluator.loads(plan).most))
+    assert total / gpus == pytest.approx(want * 1e3, rel=1e-3)
+
+
+def test_its_planner_plans_with_our_times() -> None:
+    """Fewer milliseconds by our model than the plan of its own estimator, for tables that latency decides."""
+    from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
+    from torchrec.distributed.planner import EmbeddingShardingPlanner
+    from torchrec.distributed.planner.types import ParameterConstraints
+
+    batch, gpus = 512, 64
+    module = bags_of(32, 200_000, 64)
+    limits = {
+        f"t{i}": ParameterConstraints(compute_kernels=["fused", "dense"], pooling_factors=[4.0])
+        for i in range(32)
+    }
+    tables = PlanTables.of(TableSet("x", tuple(Table(f"t{i}", 200_000, 64, 4.0) for i in range(32))))
+    times = {}
+    for name in ("ours", "stock"):
+        estimator = None
+        topology, enumerator = enumerated(module, gpus, batch, limits, estimator)
+        planner = EmbeddingShardingPlanner(
+            topology=topology,
+            batch_size=batch,
+            constraints=limits,
+            enumerator=enumerator if name == "ours" else None,
+            stats=[],
+            timeout_seconds=15,
+        )
+        found = planner.plan(module, [EmbeddingBagCollectionSharder()]).plan[""]
+        times[name] = _costed(tables, found, batch, gpus)
+    assert times["ours"] <= times["stock"]
+
+
+def _costed(tables: PlanTables, found: Any, batch: int, gpus: int) -> float:
+    from planner import Loose, placement_of
+
+    chosen = [found[name] for name in tables.names]
+    placements = [placement_of({"type": each.sharding_type, "ranks": each.ranks}, gpus, 8) for each in chosen]
+    evaluator = Evaluator.on(
+        *("h100-sxm-ib", tables, batch, gpus),
+        **{"training": True, "optimizer": "rowwise-adagrad"},
+        sets=ExchangeSets(tuple(each.sharding_type for each in chosen)),
+    )
+    assert {p.scheme.kind for p in placements} <= set(Exchange)
+    return evaluator.cost(Loose(tables, tuple(placements), gpus, 8)).time_s
+
+
+def test_kernels_outside_gpu_memory_are_not_timed() -> None:
+    from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
+    from torchrec.distributed.planner.types import ParameterConstraints
+
+    limits = {"t0": ParameterConstraints(compute_kernels=["fused", "fused_uvm"], sharding_types=["row_wise"])}
+    module = bags_of(1, 1000, 16)
+    _, enumerator = enumerated(module, 16, 64, limits)
+    options = enumerator.enumerate(module, [EmbeddingBagCollectionSharder()])
+    totals = {option.compute_kernel: option.shards[0].perf.total for option in options}
+    assert np.isinf(totals["fused_uvm"]) and 0 < totals["fused"] < 100
+
+
+def test_a_machine_of_other_domains_is_refused() -> None:
+    from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
+    from torchrec.distributed.planner.types import Topology
+
+    from perfmodel.in_torchrec import PerfmodelEstimator
+
+    pods = Topology(world_size=64, compute_device="cuda", local_world_size=8, pod_size=2)
+    estimator = PerfmodelEstimator(pods, machine="h100-sxm-ib")
+    module = bags_of(1, 1000, 16)
+    _, enumerator = enumerated(module, 64, 64, None, estimator)
+    with pytest.raises(BadInputError, match=r"domains of 16 GPUs, and h100-sxm-ib of 8"):
+        enumerator.enumerate(module, [EmbeddingBagCollectionSharder()])
+
+
+def test_lines_of_the_page_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every Python block of docs/torchrec.md, in order, in one namespace."""
+    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    assert len(blocks) >= 3
+    names: dict[str, Any] = {}
+    for block in blocks:
+        exec(compile(block, str(PAGE), "exec"), names)
+    types = {each.sharding_type for part in names["plan"].plan.values() for each in part.values()}
+    assert types and names["theirs"].plan
