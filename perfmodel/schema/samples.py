@@ -231,9 +231,9 @@ def _reasons(rows: list[list[str]]) -> dict[int, str]:
         ~(np.isfinite(time_s) & (time_s > 0)),
         lambda i: f"time_s must be a positive number, not {shown(columns['time_s'][i])}",
     )
+    most = np.minimum(numbers["nodes"], _LARGEST_WHOLE) * np.minimum(numbers["gpus_per_node"], _LARGEST_WHOLE)
     mark(
-        (numbers["gpus"] > numbers["nodes"] * numbers["gpus_per_node"])
-        | (numbers["nodes"] > numbers["gpus"]),
+        (numbers["gpus"] > most) | (numbers["nodes"] > numbers["gpus"]),
         lambda i: "gpus do not fit nodes x gpus_per_node",
     )
     first: dict[tuple[str, ...], int] = {}

@@ -1,0 +1,361 @@
+"""Damaged files for every reader of the program: small whole files, and ways to damage them at random."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+
+from perfmodel.errors import PerfmodelError
+from perfmodel.resources import data_path
+
+LONGEST_MESSAGE = 20_000
+"""Characters of an error before it is cut to one screen."""
+
+ABSURD = (
+    *("0", "-1", "1e308", "1e400", "1e-320", "-1e300", "nan", "NaN", "inf", "-Infinity", "9" * 30, "0x10"),
+    *("true", "yes", "null", "None", '""', "[]", "{}", "1_000", "１２", "1,5", "\x1b[31m", "\x00", "\u202e"),
+)
+_NUMBER = re.compile(rb"-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
+
+
+@dataclass(frozen=True)
+class Reader:
+    """One reader and the files that it is tried with.
+
+    suffix   of the file that it reads
+    whole    contents that it reads without an error
+    """
+
+    name: str
+    suffix: str
+    whole: tuple[bytes, ...]
+    read: Callable[[Path], object]
+
+
+def damaged(content: bytes, dice: random.Random) -> bytes:
+    """The content after one to three kinds of damage."""
+    for _ in range(dice.choice((1, 1, 1, 2, 3))):
+        content = dice.choice(_DAMAGES)(content, dice)
+    return content
+
+
+def _place(content: bytes, dice: random.Random) -> int:
+    return dice.randrange(len(content) + 1)
+
+
+def _flipped(content: bytes, dice: random.Random) -> bytes:
+    at = _place(content, dice)
+    return content[:at] + bytes([dice.randrange(256)]) + content[at + 1 :]
+
+
+def _cut(content: bytes, dice: random.Random) -> bytes:
+    return content[: _place(content, dice)]
+
+
+def _without_a_piece(content: bytes, dice: random.Random) -> bytes:
+    at = _place(content, dice)
+    return content[:at] + content[at + dice.choice((1, 3, 20, 200)) :]
+
+
+def _with_a_piece_twice(content: bytes, dice: random.Random) -> bytes:
+    at = _place(content, dice)
+    return content[:at] + content[max(0, at - dice.choice((3, 30, 300))) : at] + content[at:]
+
+
+def _with_junk(content: bytes, dice: random.Random) -> bytes:
+    junk = (
+        b"\0" * 16,
+        b"\xff\xfe",
+        b"\n\n",
+        b'"',
+        b",",
+        b"\x1b]0;x\x07",
+        b"[" * 300,
+        b"\r",
+        bytes(dice.randbytes(9)),
+    )
+    at = _place(content, dice)
+    return content[:at] + dice.choice(junk) + content[at:]
+
+
+def _with_an_absurd_number(content: bytes, dice: random.Random) -> bytes:
+    found = list(_NUMBER.finditer(content))
+    if not found:
+        return content
+    one = dice.choice(found)
+    return content[: one.start()] + dice.choice(ABSURD).encode() + content[one.end() :]
+
+
+def _with_lines_moved(content: bytes, dice: random.Random) -> bytes:
+    lines = content.split(b"\n")
+    one, other = dice.randrange(len(lines)), dice.randrange(len(lines))
+    what = dice.randrange(3)
+    if what == 0:
+        lines[one], lines[other] = lines[other], lines[one]
+    elif what == 1:
+        del lines[one]
+    else:
+        lines.insert(other, lines[one])
+    return b"\n".join(lines)
+
+
+_DAMAGES = (
+    *(_flipped, _cut, _without_a_piece, _with_a_piece_twice, _with_junk, _with_lines_moved),
+    *(_with_an_absurd_number, _with_an_absurd_number, _with_an_absurd_number),
+)
+
+
+def tried(reader: Reader, content: bytes, path: Path) -> str:
+    """What is wrong with how a reader takes a file; "" for an answer, or for an error in words."""
+    path.write_bytes(content)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            reader.read(path)
+    except PerfmodelError as error:
+        if len(str(error)) > LONGEST_MESSAGE:
+            return f"a message of {len(str(error))} characters"
+        return "" if error.exit_code in (2, 3) else f"exit code {error.exit_code}"
+    except Exception as error:
+        where = error.__traceback__
+        while where is not None and where.tb_next is not None:
+            where = where.tb_next
+        place = f" at {Path(where.tb_frame.f_code.co_filename).name}:{where.tb_lineno}" if where else ""
+        return f"{type(error).__name__}{place}: {str(error)[:100]}"
+    return ""
+
+
+def failures(readers: list[Reader], tries: int, seed: int, folder: Path) -> Iterator[tuple[str, str, bytes]]:
+    """Of so many damaged files, dealt to the readers in turn: reader, what was wrong, and the file."""
+    for number in range(tries):
+        reader = readers[number % len(readers)]
+        dice = random.Random(f"{seed}:{number}")
+        content = damaged(dice.choice(reader.whole), dice)
+        if wrong := tried(reader, content, folder / f"x{reader.suffix}"):
+            yield reader.name, wrong, content
+
+
+def all_readers() -> list[Reader]:
+    """Every reader of files that users, other programs or machines wrote."""
+    return [*_of_our_files(), *_of_tables(), *_of_plans(), *_of_logs()]
+
+
+def _of_our_files() -> list[Reader]:
+    from perfmodel.schema.calibration import read_calibration
+    from perfmodel.schema.chip import read_chip
+    from perfmodel.schema.dense import load_dense
+    from perfmodel.schema.machine import read_machine
+    from perfmodel.schema.run_files import read_run
+    from perfmodel.schema.samples import load_samples
+
+    measured = data_path("measurements", "nccl").glob("*.csv")
+    samples = min(measured, key=lambda path: path.stat().st_size).read_bytes().splitlines()[:8]
+    return [
+        Reader("machine", ".toml", (_shipped("machines", "h100-sxm-ib.toml"),), read_machine),
+        Reader("chip", ".toml", (_shipped("chips", "h100-sxm.toml"),), read_chip),
+        Reader(
+            "dense layers", ".toml", (_shipped("dense", "dlrm-dcnv2.toml"),), lambda p: load_dense(str(p))
+        ),
+        Reader("calibration", ".json", (_calibration(),), read_calibration),
+        Reader("run", ".jsonl", (run_lines(),), lambda p: read_run(p).collective_samples()),
+        Reader("samples", ".csv", (b"\n".join(samples) + b"\n",), load_samples),
+    ]
+
+
+def _of_tables() -> list[Reader]:
+    from perfmodel.onechip.traces import read_trace
+    from perfmodel.schema.constraint_files import read_constraints
+    from perfmodel.schema.distributions import read_histogram
+    from perfmodel.schema.table_files import read_tables
+
+    tables = [
+        {"name": "users", "rows": 1000, "dim": 32, "pooling": 3.5},
+        {"name": "items", "rows": 9, "dim": 64},
+    ]
+    csv = b"name,rows,dim,pooling,dtype\nusers,1000,32,3.5,fp32\nitems,9,64,1,fp16\n"
+    yaml = (
+        b"tables:\n- {name: users, rows: 1000, dim: 32, pooling: 3.5}\n- name: items\n  rows: 9\n  dim: 64\n"
+    )
+    rules = b'[[tables]]\nname = "u*"\nonly = ["row-wise"]\nranks = [0, "2-3"]\ncol_parts = 2\n'
+    columns = SimpleNamespace(rows=np.array([1000.0, 9.0]), pooling=np.array([2.0, 1.0]))
+    trace = b"table,sample,row\nusers,0,5\nusers,0,7\nitems,0,8\nusers,1,999\nitems,1,0\n"
+    return [
+        Reader("tables, CSV", ".csv", (csv,), read_tables),
+        Reader("tables, JSON", ".json", (json.dumps({"tables": tables}).encode(),), read_tables),
+        Reader("tables, YAML", ".yaml", (yaml,), read_tables),
+        Reader("tables, TOML", ".toml", (_shipped("models", "distemb-tiny.toml")[:3000],), read_tables),
+        Reader("histogram", ".csv", (_shipped("distributions", "reuse-medium.csv"),), read_histogram),
+        Reader("constraints", ".toml", (rules,), read_constraints),
+        Reader("trace", ".csv", (trace,), lambda p: read_trace(p, columns, ("users", "items"))),
+    ]
+
+
+def _of_plans() -> list[Reader]:
+    from perfmodel.plan.files import read_plan
+    from perfmodel.plan.tables import PlanTables
+    from perfmodel.schema.torchrec_plan import read_torchrec_plan
+
+    model = PlanTables.load("criteo-kaggle")
+    entries = [
+        {"table": name, "exchange": "dp", "row_parts": 1, "col_parts": 1, "ranks": []} for name in model.names
+    ]
+    plan = {
+        "schema_version": 1,
+        "model": model.model,
+        "tables_fingerprint": model.fingerprint,
+        "gpus": 8,
+        "domain_gpus": 8,
+        "placements": entries,
+    }
+    table = {
+        "table": "t",
+        "rows": 8,
+        "dim": 4,
+        "element_bytes": 4,
+        "pooling": 1.0,
+        "sharding_type": "row_wise",
+    }
+    shards = {"ranks": [0, 1], "shard_sizes": [[4, 4], [4, 4]], "shard_offsets": [[0, 0], [4, 0]]}
+    rates = ("hbm_bytes_per_s", "intra_bytes_per_s", "inter_bytes_per_s")
+    torchrec = {
+        "schema_version": 1,
+        "kind": "torchrec-plan",
+        "model": "m",
+        "tables_fingerprint": "f",
+        "gpus": 2,
+        "gpus_per_node": 2,
+        "domain_gpus": 2,
+        "batch": 8,
+        "topology": {"hbm_bytes": 10**9, **dict.fromkeys(rates, 1e9)},
+        "tables": [{**table, "compute_kernel": "fused", **shards}],
+    }
+    return [
+        Reader("plan", ".json", (json.dumps(plan, indent=1).encode(),), lambda p: read_plan(p, model)),
+        Reader("TorchRec plan", ".json", (json.dumps(torchrec, indent=1).encode(),), read_torchrec_plan),
+    ]
+
+
+def _of_logs() -> list[Reader]:
+    from calibrate.importers import import_logs
+
+    def asked(path: Path) -> object:
+        return import_logs([path], op="all_gather", gpus=8, gpus_per_node=8)
+
+    rows = [f"nccl,2.29.2,H200,stream,all_gather,{2**k},8,8,{1e-5 + 2**k / 3e11},ok" for k in range(10, 14)]
+    head = "backend,library_version,gpu,clock,collective,payload_bytes,gpus,gpus_per_node,time_s,flag"
+    return [
+        Reader("log, nccl-tests", ".log", (nccl_log(),), lambda p: import_logs([p])),
+        Reader("log, nccl-tests, options", ".log", (nccl_log(),), asked),
+        Reader("log, nccl-tests JSON", ".json", (_nccl_json(),), lambda p: import_logs([p])),
+        Reader("log, NVSHMEM", ".log", (_NVSHMEM, _NVSHMEM_OLD), lambda p: import_logs([p])),
+        Reader("log, CSV", ".csv", ("\n".join([head, *rows]).encode(),), lambda p: import_logs([p])),
+    ]
+
+
+def _shipped(*parts: str) -> bytes:
+    return data_path(*parts).read_bytes()
+
+
+def _calibration() -> bytes:
+    """A shipped one with two of its cells."""
+    item = json.loads(_shipped("calibrations", "h100-sxm-ib", "nccl-2.29.2-stream.json"))
+    return json.dumps({**item, "curves": item["curves"][:2], "laws": item["laws"][:1]}, indent=1).encode()
+
+
+def run_lines(points: int = 3, visits: int = 3) -> bytes:
+    """The file of a run whose points have so many visits each, and an end."""
+    from perfmodel.schema.evidence import Clock
+    from perfmodel.schema.runs import Finish, Point, PointKind, PointLine, RunHeader, Status, Visit
+
+    stack = {"mpi": "5"}
+    header = RunHeader(fingerprint="a" * 64, started_at="now", machine="m", stack=stack, ranks=2, nodes=1)
+    lines: list[RunHeader | PointLine | Visit | Finish] = [header]
+    for number in range(points):
+        point = Point(
+            kind=PointKind.COLLECTIVE,
+            operation="all_to_all",
+            backend="mpi",
+            clock=Clock.EAGER,
+            payload_bytes=1024 << number,
+            gpus=2,
+            gpus_per_node=2,
+        )
+        key, times = point.key, [1e-5, 1.1e-5, 1.2e-5]
+        lines.append(PointLine(key=key, point=point))
+        lines += [
+            Visit(key=key, round=k, at="now", times_s=times, bytes_sent=512, checked=8)
+            for k in range(1, visits + 1)
+        ]
+        lines.append(Finish(key=key, status=Status.OK, median_s=1.1e-5, visits=visits, calls=3 * visits))
+    return b"".join(line.model_dump_json(exclude_none=True).encode() + b"\n" for line in lines)
+
+
+def nccl_log() -> bytes:
+    """What nccl-tests prints of an all-gather on 8 GPUs."""
+    ranks = [
+        f"#  Rank  {r} Group  0 Pid {100 + r} on node-0 device  {r} [0000:0{r}:00] NVIDIA H200"
+        for r in range(8)
+    ]
+    rows = []
+    for k in range(10, 14):
+        time_us, size = 10.0 + 2**k / 3e5, 2**k
+        half = f"{time_us:.2f} {size / time_us / 1e3:.2f} {size / time_us / 1e3 * 7 / 8:.2f}"
+        rows.append(f"{size:12d} {size // 4:10d} float none -1 {half} 0 {half} N/A")
+    columns = "time algbw busbw #wrong"
+    return "\n".join(
+        [
+            "# nccl-tests version 2.18.3 nccl-headers=22907 nccl-library=22907",
+            "# Collective test starting: all_gather_perf",
+            "# nThread 1 nGpus 1 minBytes 8 maxBytes 1024 step: 2(factor) iters: 20 graph: 0",
+            *ranks,
+            f"# size count type redop root {columns} {columns}",
+            *rows,
+            "# Out of bounds values : 0 OK",
+            "# Avg bus bandwidth    : 100.0",
+            "",
+        ]
+    ).encode()
+
+
+def _nccl_json() -> bytes:
+    half = {"time": 80.0, "alg_bw": 100.0, "bus_bw": 87.5, "nwrong": 0.0}
+    device = {"rank": 0, "group": 0, "hostname": "node-0", "device_info": "NVIDIA H200"}
+    result = {
+        "size": 8_000_000,
+        "count": 2,
+        "type": "float",
+        "redop": "none",
+        "out_of_place": half,
+        "in_place": half,
+    }
+    config = {"nthreads": 8, "ngpus": 1, "graph": 0, "devices": [device]}
+    args = ["./build/all_gather_perf"]
+    return json.dumps(
+        {"version": 1, "args": args, "nccl_version": 22907, "config": config, "results": [result]}, indent=1
+    ).encode()
+
+
+_PES = "\n".join(f"mype: {p} mype_node: {p} device name: NVIDIA H200 bus id: {p}" for p in range(8))
+_NVSHMEM = f"""NVSHMEM v3.4.5
+{_PES}
+min_size: 4, max_size: 4194304, step_factor: 2, use_graph: 0, use_mmap: 0
+#alltoall_device
+size(B)     count     type      scope     latency(us)       algbw(GB/s)   busbw(GB/s)
+32          8         32-bit    block     4.000000          0.008         0.007
+4000000     1000000   32-bit    block     40.000000         100.000       87.500
+""".encode()
+_NVSHMEM_OLD = f"""NVSHMEM v2.9.0
+{_PES}
+| alltoall_device        | 32-bit-block         |
+| size (Bytes)           | latency (us)         |
+| 4                      | 5.120000             |
+&&&& PERF alltoall_device___32-bit-block___size__32___latency 4.120000 -us
+""".encode()

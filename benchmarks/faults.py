@@ -1,0 +1,387 @@
+"""What a fault costs: kills, full and read-only folders, damaged journals, damaged files, symbolic links.
+
+Run:    python benchmarks/faults.py [--kills 40] [--inputs 20000] [--seed 1]
+Goal:   no failure at all, and no point lost: a kill costs at most the visit under way.
+About ten minutes on 2 cores; over night: --kills 400 --inputs 200000. Kills are of real calibrations over
+shared memory (`shmem`, numpy alone) in a folder that is removed afterwards. Exit code 1 when anything failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import os
+import random
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fault_inputs import all_readers, damaged, failures, run_lines
+
+from calibrate.running.journal import Journal, require_writable
+from perfmodel.errors import BadInputError, PerfmodelError
+from perfmodel.schema.calibration import save_calibration, shipped_calibration
+from perfmodel.schema.home import SAMPLES_NAME
+from perfmodel.schema.run_lines import DamagedRunError, RunLines, header_of, read_lines
+from perfmodel.schema.runs import PointLine, Visit
+from perfmodel.schema.whole_files import write_whole_text
+
+PROGRAM = (sys.executable, "-c", "from perfmodel.cli import main; main()")
+RUN = ("calibrate", "--device", "cpu", "--ranks", "2", "--only", "shmem:all_to_all,shmem:all_reduce")
+AIM = ("--sizes", "1KiB..64KiB", "--noise", "2%")
+SHIPPED = "h100-sxm-ib/nccl-2.29.2-stream"
+NOBODY = 65534
+
+
+@dataclass
+class Row:
+    """Tries of one kind of fault: what failed, and the points whose visits no longer count."""
+
+    name: str
+    tries: int = 0
+    failed: list[str] = field(default_factory=list)
+    lost: int = 0
+
+    def text(self) -> str:
+        return f" {self.name:<42}{self.tries:>9}{len(self.failed):>10}{self.lost:>13}"
+
+
+def visits_in(found: RunLines) -> Counter[str]:
+    """Visits that count, by point: a second line of a point voids those before."""
+    held: Counter[str] = Counter()
+    for _, line in found.good:
+        if isinstance(line, PointLine):
+            held[line.key] = 0
+        elif isinstance(line, Visit):
+            held[line.key] += 1
+    return held
+
+
+def kept(folder: Path, row: Row) -> Counter[str]:
+    """Visits of the run below a folder; what is wrong with its file is a failure."""
+    held: Counter[str] = Counter()
+    for path in folder.glob(f"*/{SAMPLES_NAME}"):
+        raw = path.read_bytes()
+        if b"\n" in raw:
+            found = read_lines(raw, path)
+            row.failed += [f"line {item.number}: {item.why}" for item in found.damage]
+            held += visits_in(found)
+    return held
+
+
+def lost(before: Counter[str], after: Counter[str]) -> int:
+    """Points with fewer visits than they had."""
+    return sum(after[key] < count for key, count in before.items())
+
+
+def descendants(process: int) -> list[int]:
+    """Processes that a process started, and those that they started."""
+    parents = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            parents[int(path.parent.name)] = int(path.read_text().rpartition(")")[2].split()[1])
+    found, wanted = [], [process]
+    while wanted:
+        mine = [child for child, parent in parents.items() if parent == wanted[0]]
+        found += mine
+        wanted = [*wanted[1:], *mine]
+    return found
+
+
+def begun(folder: Path) -> subprocess.Popen[str]:
+    pipe = subprocess.PIPE
+    words = [*PROGRAM, *RUN, *AIM, "--out", str(folder)]
+    return subprocess.Popen(words, stdout=pipe, stderr=pipe, text=True, start_new_session=True)
+
+
+def gone(processes: list[int], timeout_s: float = 20.0) -> bool:
+    """Whether they end by themselves; those that do not are ended."""
+    until = time.monotonic() + timeout_s
+    while left := [one for one in processes if Path(f"/proc/{one}/cmdline").exists() and alive(one)]:
+        if time.monotonic() > until:
+            for one in left:
+                with contextlib.suppress(OSError):
+                    os.kill(one, signal.SIGKILL)
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def alive(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def killed(one: bool, tries: int, dice: random.Random, base: Path) -> Row:
+    """Calibrations of which all processes, or one rank, are killed; each start goes on, the last one ends."""
+    row, number = Row("one rank killed" if one else "all processes killed"), 0
+    folder = base / "0"
+    while row.tries < tries:
+        before, process = kept(folder, row), begun(folder)
+        time.sleep(dice.uniform(0.3, 6.0))
+        if process.poll() is not None:  # it was faster
+            _, said = process.communicate()
+            row.failed += [] if process.returncode == 0 else [said[-300:]]
+            number += 1
+            folder = base / str(number)
+            continue
+        ranks = descendants(process.pid)
+        if one and not ranks:
+            process.kill()
+            process.communicate()
+            continue
+        victims = [dice.choice(ranks)] if one else [process.pid, *ranks]
+        for victim in victims:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(victim, signal.SIGKILL)
+        row.tries += 1
+        try:
+            _, said = process.communicate(timeout=120)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            row.failed.append("it did not end")
+            continue
+        if one and process.returncode not in (0, 4):
+            row.failed.append(f"exit code {process.returncode}: {said[-300:]}")
+        if not gone(ranks):
+            row.failed.append("a rank outlived the run")
+        row.lost += lost(before, kept(folder, row))
+    before, process = kept(folder, row), begun(folder)
+    _, said = process.communicate(timeout=300)
+    row.failed += [f"the last start: {said[-300:]}"] if process.returncode else []
+    row.lost += lost(before, kept(folder, row))
+    return row
+
+
+@contextlib.contextmanager
+def largest_file(size_bytes: int) -> Iterator[None]:
+    """No file of this process grows beyond so much: what a full disk is, for one process."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def full(tries: int, dice: random.Random, base: Path) -> Row:
+    """Journals and files on a disk that is full after so many bytes, and then has room again."""
+    row, raw = Row("full folder"), run_lines(points=3, visits=4)
+    header, lines = header_of(raw.split(b"\n")[0], base), read_lines(raw, base).good
+    for number in range(tries):
+        folder = base / f"full{number}"
+        whole: list[str] = []
+        limit = largest_file(dice.randrange(1, 2 * len(raw)))
+        with contextlib.suppress(BadInputError), limit, Journal.open(folder, header) as journal:
+            for _, line in lines:
+                journal.begin(line.point) if isinstance(line, PointLine) else journal.add(line)
+                whole += [line.key] if isinstance(line, Visit) else []
+        row.tries += 1
+        try:
+            with Journal.open(folder, header) as journal:
+                held = Counter({key: state.visits for key, state in journal.states.items()})
+                row.failed += ["a note about a cut line"] if journal.notes else []
+        except PerfmodelError as error:
+            row.failed.append(str(error)[:300])
+            continue
+        row.lost += lost(Counter(whole), held)
+        row.failed += unchanged_when_full(folder / "machine.toml", dice)
+    return row
+
+
+def unchanged_when_full(path: Path, dice: random.Random) -> list[str]:
+    write_whole_text(path, "old")
+    try:
+        with largest_file(dice.randrange(1, 500)):
+            write_whole_text(path, "new" * 200)
+    except BadInputError:
+        left = [one.name for one in path.parent.iterdir() if one.name.startswith(".")]
+        return [] if path.read_text() == "old" and not left else [f"{path.name} changed, or left {left}"]
+    return ["a file that did not fit was written"]
+
+
+def read_only(tries: int, dice: random.Random, base: Path) -> Row:
+    """Folders that cannot be written to; the superuser, who may write anywhere, asks as nobody."""
+    row = Row("read-only folder", tries)
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        said = ""
+        try:
+            if os.getuid() == 0:
+                os.setgid(NOBODY)
+                os.setuid(NOBODY)
+            with tempfile.TemporaryDirectory() as name:
+                said = "\n".join(refused(Path(name)) for _ in range(tries)).strip()
+        except BaseException as error:
+            said = repr(error)
+        os.write(writing, said.encode()[:4000])
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as stream:
+        row.failed += list(filter(None, stream.read().split("\n")))
+    os.waitpid(child, 0)
+    return row
+
+
+def refused(folder: Path) -> str:
+    """What does not refuse a folder that cannot be written to, in words."""
+    header = header_of(run_lines().split(b"\n")[0], folder)
+    folder.chmod(0o555)
+    item = shipped_calibration(SHIPPED)
+    wrong = []
+    asked: dict[str, Callable[[], object]] = {
+        "a run": lambda: Journal.open(folder / "run", header),
+        "a check": lambda: require_writable(folder / "run"),
+        "a file": lambda: write_whole_text(folder / "x.toml", "x"),
+        "a calibration": lambda: save_calibration(item, folder / "deep" / "x.json"),
+    }
+    for name, ask in asked.items():
+        try:
+            ask()
+            wrong.append(f"{name} was written")
+        except BadInputError:
+            continue
+    folder.chmod(0o755)
+    return ", ".join(wrong)
+
+
+def journals(tries: int, dice: random.Random, base: Path) -> Row:
+    """Damaged journals: refused as they are or not, they go on without what is damaged, and lose no more."""
+    row, raw = Row("damaged journals"), run_lines(points=5, visits=4)
+    own, header = set(raw.split(b"\n")), header_of(raw.split(b"\n")[0], base)
+    for number in range(tries):
+        content, folder = damaged(raw, dice), base / f"journal{number}"
+        folder.mkdir()
+        path = folder / SAMPLES_NAME
+        path.write_bytes(content)
+        row.tries += 1
+        if content.split(b"\n")[0] != raw.split(b"\n")[0]:
+            continue  # without its header nothing can be used: it is refused, and stays as it is
+        intact = b"\n".join(line for line in content.split(b"\n")[:-1] if line in own) + b"\n"
+        expected = visits_in(read_lines(intact, path))
+        try:
+            with reopened(folder, header, content) as journal:
+                held = Counter({key: state.visits for key, state in journal.states.items()})
+            row.lost += lost(expected, held)
+        except BadInputError as error:
+            row.failed.append(str(error)[:200])
+        except AssertionError as error:
+            row.failed.append(str(error))
+    return row
+
+
+def reopened(folder: Path, header: object, content: bytes) -> Journal:
+    """The run, without what is damaged where it is refused as it is."""
+    try:
+        return Journal.open(folder, header)  # type: ignore[arg-type]
+    except DamagedRunError:
+        if (folder / SAMPLES_NAME).read_bytes() != content:
+            raise AssertionError("a refused file was changed") from None
+        journal = Journal.open(folder, header, drop_damaged=True)  # type: ignore[arg-type]
+        if (folder / "samples.damaged1.jsonl").read_bytes() != content:
+            raise AssertionError("the file as it was is not beside") from None
+        return journal
+
+
+def links(tries: int, dice: random.Random, base: Path) -> Row:
+    """Links in the place of every file of a run: what they name keeps its content."""
+    row, raw = Row("symbolic links"), run_lines()
+    header, item = header_of(raw.split(b"\n")[0], base), shipped_calibration(SHIPPED)
+    names = (
+        "lock",
+        SAMPLES_NAME,
+        "machine.toml",
+        "x.json",
+        f".x.json.{os.getpid()}.tmp",
+        ".machine.toml.part",
+    )
+    contents = ("one line", "one line\n", "", "12\n", raw.decode(), raw.decode()[:-20])
+    for number in range(tries):
+        folder = base / f"links{number}"
+        folder.mkdir()
+        mine, content = folder / "mine", dice.choice(contents)
+        mine.write_text(content)
+        (folder / "run").mkdir()
+        (folder / "run" / dice.choice(names)).symlink_to(mine)
+        with contextlib.suppress(BadInputError), Journal.open(folder / "run", header) as journal:
+            for _, line in read_lines(raw, base).good:
+                journal.begin(line.point) if isinstance(line, PointLine) else journal.add(line)
+        write_whole_text(folder / "run" / "machine.toml", "ours")
+        save_calibration(item, folder / "run" / "x.json")
+        row.tries += 1
+        row.failed += [] if mine.read_text() == content else [f"{content[:20]!r} was written to"]
+    return row
+
+
+def files(tries: int, seed: int, base: Path) -> Row:
+    """Damaged files for every reader."""
+    row = Row("damaged files of every reader", tries)
+    row.failed += [f"{name}: {wrong}" for name, wrong, _ in failures(all_readers(), tries, seed, base)]
+    return row
+
+
+def imports(tries: int, dice: random.Random, base: Path) -> Row:
+    """Damaged logs from the command line to the fitted calibration."""
+    from perfmodel.cli import run
+
+    row, logs = Row("damaged logs, import to the end"), [r for r in all_readers() if r.name.startswith("log")]
+    accept = ("--accept", "time_s,rate_bytes_per_s,gpus,payload_bytes")
+    for number in range(tries):
+        reader = logs[number % len(logs)]
+        path = base / f"all_gather{reader.suffix}"
+        path.write_bytes(damaged(dice.choice(reader.whole), dice))
+        said = io.StringIO()
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(said):
+            code = run(["import", str(path), "--machine", "h200-sxm-ib", "--gpus-per-node", "8", *accept])
+        row.tries += 1
+        row.failed += [] if code in (0, 2, 3) else [said.getvalue()[:300]]
+    return row
+
+
+def main() -> int:
+    """The table; 1 when anything failed or a point was lost."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument(
+        "--kills", type=int, default=40, help="half of them of all processes, half of one rank"
+    )
+    parser.add_argument("--inputs", type=int, default=20_000, help="damaged files for the readers")
+    parser.add_argument("--seed", type=int, default=1)
+    asked = parser.parse_args()
+    dice, few = random.Random(asked.seed), max(asked.inputs // 20, 20)
+    print(f" {'fault':<42}{'tries':>9}{'failures':>10}{'points lost':>13}")
+    wrong: list[str] = []
+    with tempfile.TemporaryDirectory(prefix="faults-") as name:
+        base = Path(name)
+        parts: list[Callable[[Path], Row]] = [
+            lambda at: files(asked.inputs, asked.seed, at),
+            lambda at: imports(few // 2, dice, at),
+            lambda at: journals(few, dice, at),
+            lambda at: links(few // 4, dice, at),
+            lambda at: full(few // 4, dice, at),
+            lambda at: read_only(5, dice, at),
+            lambda at: killed(False, (asked.kills + 1) // 2, dice, at),
+            lambda at: killed(True, asked.kills // 2, dice, at),
+        ]
+        for number, part in enumerate(parts):
+            (at := base / str(number)).mkdir()
+            row = part(at)
+            print(row.text(), flush=True)
+            wrong += [f"{row.name}: {what}" for what in row.failed] + ["points lost"] * bool(row.lost)
+    for what in wrong[:20]:
+        print(f"   {what}", file=sys.stderr)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,34 @@
+"""Thousands of damaged files, for every reader: an answer or an error in words, never a bug or a warning."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from fault_inputs import all_readers, failures, tried
+
+READERS = all_readers()
+TRIES = 5200
+PARTS = 4
+
+
+@pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.name)
+def test_whole_files_are_read(reader: object, tmp_path: Path) -> None:
+    """Else nothing is tried but the first check of each reader."""
+    for content in reader.whole:  # type: ignore[attr-defined]
+        (tmp_path / f"x{reader.suffix}").write_bytes(content)  # type: ignore[attr-defined]
+        reader.read(tmp_path / f"x{reader.suffix}")  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_damaged_files_end_in_words(part: int, tmp_path: Path) -> None:
+    found = [(name, wrong) for name, wrong, _ in failures(READERS, TRIES // PARTS, part, tmp_path)]
+    assert not found, found[:5]
+
+
+def test_a_bug_would_be_seen(tmp_path: Path) -> None:
+    def broken(path: Path) -> object:
+        return 1 / 0
+
+    first = READERS[0]
+    assert "ZeroDivisionError" in tried(type(first)("broken", ".x", (b"x",), broken), b"x", tmp_path / "x.x")
