@@ -23,7 +23,8 @@ SHOWN = (*GOALS, "bias")
 
 def judged(folder: Path, seed: int) -> pd.DataFrame:
     """Each gather cell that no fit has seen, with ``error`` = predicted / measured - 1."""
-    from perfmodel.fit.kernels import fit_kernels, gather_times
+    from perfmodel.fit.implementations import fit_kernels
+    from perfmodel.fit.kernels import gather_times
     from perfmodel.schema.evidence import Clock
     from perfmodel.schema.run_files import read_run
     from perfmodel.schema.runs import functional_reason

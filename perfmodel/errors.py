@@ -37,6 +37,10 @@ class NoCalibrationError(PerfmodelError):
     exit_code = 3
 
 
+class NoKernelsError(NoCalibrationError):
+    """Kernels that were asked for and that nobody has timed there."""
+
+
 class NoHardwareError(PerfmodelError):
     """The hardware or library to measure is not on this machine: exit code 4."""
 

@@ -27,6 +27,7 @@ from perfmodel.cli.options import (
     ClockOption,
     GpusPerNodeOption,
     JsonOption,
+    KernelsOption,
     MachineOption,
     SetOption,
 )
@@ -101,6 +102,7 @@ def explain(
     alpha: AlphaOption = None,
     distribution: DistributionOption = None,
     payload: PayloadOption = None,
+    kernels: KernelsOption = None,
     settings: SetOption = None,
     calibration: CalibrationOption = None,
     as_json: JsonOption = False,

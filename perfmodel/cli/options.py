@@ -14,7 +14,7 @@ import typer
 from perfmodel.cli.output import warn
 from perfmodel.collectives.choose import choose_calibration
 from perfmodel.collectives.estimate import LARGEST_GPUS
-from perfmodel.errors import BadInputError, NoCalibrationError
+from perfmodel.errors import BadInputError, NoCalibrationError, NoKernelsError
 from perfmodel.project.inputs import LARGEST
 from perfmodel.schema.calibration import Calibration, list_calibrations, load_calibration
 from perfmodel.schema.evidence import COLLECTIVES, SAMPLES_ONLY, Backend, Clock
@@ -46,6 +46,15 @@ BackendOption = Annotated[
         "--backend",
         metavar="NAME",
         help="nccl, nvshmem or best (the faster one of each step); any library of your own calibration.",
+    ),
+]
+KernelsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--kernels",
+        metavar="NAME",
+        help="Whose look-up kernels: fbgemm (what TorchRec runs; default where they were timed), torch, "
+        "perfmodel.",
     ),
 ]
 LibraryOption = Annotated[
@@ -201,6 +210,8 @@ def advice(
     """
     try:
         yield
+    except NoKernelsError:
+        raise
     except NoCalibrationError as error:
         lines = instead()
         if lines:

@@ -16,6 +16,7 @@ from perfmodel.cli.options import (
     ForceOption,
     GpusPerNodeOption,
     JsonOption,
+    KernelsOption,
     MachineOption,
     SetOption,
     calibration_file,
@@ -46,6 +47,7 @@ from perfmodel.cli.workload import (
     not_counted,
 )
 from perfmodel.errors import BadInputError
+from perfmodel.project.kernel_choice import other_kernels
 from perfmodel.project.sensitivity import next_experiment, sensitivities
 from perfmodel.report.projection_text import projection_text
 
@@ -79,6 +81,7 @@ def project(
     alpha: AlphaOption = None,
     distribution: DistributionOption = None,
     payload: PayloadOption = None,
+    kernels: KernelsOption = None,
     settings: SetOption = None,
     local_memory: LocalMemoryOption = None,
     calibration: CalibrationOption = None,
@@ -97,10 +100,13 @@ def project(
       perfmodel project --table-size 10TB --set nic_bytes_per_s=100GB/s
       perfmodel project --table-size 10TB --local-memory 10TB@3TB/s
       perfmodel project --table-size 10TB --payload fp16
+      perfmodel project --table-size 10TB --kernels torch
       perfmodel project --table-size 10TB --sharding all
       perfmodel project --table-size 10TB --report out.html
     """
     one_output(json=as_json, csv=as_csv)
+    if report is not None and kernels is not None:
+        raise BadInputError("a page has no --kernels: it shows the default ones.", "leave --report out.")
     if report is not None:
         from perfmodel.cli.report import check_beside, write_beside
 
@@ -132,6 +138,7 @@ def project(
 
     changes = sensitivities(answer)
     experiment = next_experiment(answer) if answer.forward.memory is None else None
+    others = tuple(other_kernels(answer)) if answer.forward.memory is None else ()
     if as_json:
         measure = vars(experiment) if experiment else None
         emit_json(
@@ -140,9 +147,18 @@ def project(
             calibration_file=file,
             changes=[vars(c) for c in changes],
             next_experiment=measure,
+            kernels={
+                "implementation": answer.setting.kernel_library,
+                "timed": answer.setting.kernels is not None,
+                "others": [vars(other) for other in others],
+            },
         )
         return
 
-    emit(projection_text(answer, changes, experiment, typed.machine, file, lambda w: typed.line(w, answer)))
+    emit(
+        projection_text(
+            answer, changes, experiment, typed.machine, file, lambda w: typed.line(w, answer), others
+        )
+    )
     for line in answer.notes:
         warn(line)

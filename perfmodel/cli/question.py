@@ -44,6 +44,7 @@ class Question:
     scenario: str = CLUSTER
     reduction: str | None = None
     payload: str | None = None
+    kernels: str | None = None  # whose: one of ``IMPLEMENTATIONS``
     distribution: Distribution | None = None
     local_memory: tuple[float, float] | None = None  # bytes, bytes per second
 
@@ -58,7 +59,8 @@ class Question:
 
     def setting(self) -> Setting:
         """The machine with curves of its library. Limits: none are known -> NoCalibrationError"""
-        return load_setting(self.machine, self.backend, self.clock, self.scenario, self.calibration)
+        asked = self.machine, self.backend, self.clock, self.scenario, self.calibration
+        return load_setting(*asked, kernels=self.kernels)
 
     def advised(self, instead: Callable[[], str | None] = lambda: None) -> AbstractContextManager[None]:
         """``options.advice`` where nothing is known for it."""
@@ -92,6 +94,7 @@ def question_of(typed: Mapping[str, Any]) -> Question:
         scenario=first["scenario"],
         reduction=first["reduction"],
         payload=first.get("payload"),
+        kernels=first.get("kernels"),
         distribution=ids,
         local_memory=local_memory_of(first.get("local_memory")),
     )

@@ -8,7 +8,7 @@ import tomllib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from perfmodel.fit.kernels import fit_kernels
+from perfmodel.fit.implementations import fit_kernels
 from perfmodel.fit.links import rounded
 from perfmodel.schema.evidence import Backend, Clock, Evidence
 from perfmodel.schema.machine import KEYS, Machine

@@ -32,13 +32,6 @@ _STEPS: dict[str, KernelStep] = {
     "partial_sum": "local_sum",
 }
 """Kernel cells by operation: the step of a projection that they tell about."""
-_IMPLEMENTATIONS = ("torch", "fbgemm", "perfmodel")
-"""Which kernels a calibration is fitted to, where several were timed: the first of these.
-
-torch's are those of the pass that is timed step by step; systems that are projected do not run this project's
-own kernels.
-"""
-
 _FIRST_PENALTY = 1.2
 _LARGEST_PENALTY = 20.0
 _FARTHEST = 1e3
@@ -67,22 +60,24 @@ class _Problem:
     moved_bytes: Callable[[Floats], Floats]
 
 
-def fit_kernels(
-    samples: pd.DataFrame, machine: Machine, clock: Clock, passes: pd.DataFrame | None = None
+def fit_implementation(
+    implementation: str,
+    rows: pd.DataFrame,
+    machine: Machine,
+    clock: Clock,
+    passes: pd.DataFrame | None,
+    known_in_pass: Mapping[KernelStep, InPass],
 ) -> KernelConstants | None:
-    """Constants of the kernel model from kernel samples (``Run.kernel_samples``) at one clock.
+    """Constants of the kernel model of one implementation from its samples (``usable``) on the same ranks.
 
-    Used are samples that are not held out and not throttled, of uniform ids, of the kernels of our own pass
-    (torch) where they were timed, else of FBGEMM, else of this project, on the most ranks at once. Relative
-    residuals, soft-l1 loss. The floor of the local sum is that of the gather, as in a projection.
-    passes   whole passes that a fit may use (``passes_to_fit``): they say by which factor the same kernel is
-             slower there, in caches that another step has left (``in_pass``)
+    Relative residuals, soft-l1 loss. The floor of the local sum is that of the gather, as in a projection.
+    passes   whole passes over these very kernels: they say by which factor the same kernel is slower there,
+             in caches that another step has left (``in_pass``);  known_in_pass  else: that of other kernels
     A constant that the samples do not tell (an interval wider than the value itself) is left to the machine
     file too (``untold``), unless its value there fits clearly worse.
     Limits: fewer samples of a kernel than constants + 1 -> its constants are left to the machine file;
     of all kernels -> None
     """
-    implementation, rows = _usable(samples, clock)
     constants = load_kernel_constants()
     found: dict[str, Interval] = {}
     alone: dict[str, float] = {}  # in loops of one kernel
@@ -96,7 +91,7 @@ def fit_kernels(
             continue
         problem, solution, unseen = _told(problem, _best(problem), machine)
         untold += unseen
-        there = _in_pass(step, passes, machine, constants, solution.x, problem)
+        there = _in_pass(step, passes, machine, constants, solution.x, problem) or known_in_pass.get(step)
         values, at_bound = _fitted(problem, solution, there)
         found |= values
         alone |= dict(zip(problem.keys, np.exp(solution.x).tolist(), strict=True))
@@ -127,25 +122,19 @@ def gather_times(cells: pd.DataFrame, machine: Machine, known: KernelConstants) 
     """Times of gather cells by fitted constants, in loops of one kernel [s].
 
     cells  rows of ``Run.kernel_samples``, of any distribution of ids
-    known  of ``fit_kernels``, to which no passes were given
+    known  of ``fit_implementation``, to which no passes were given
     """
     problem = _gather(cells, machine, load_kernel_constants())
     values = [known.values[key].value if key in known.values else machine.value(key) for key in problem.keys]
     return problem.time(np.array(values), np.ones(len(cells), bool))
 
 
-def _usable(samples: pd.DataFrame, clock: Clock) -> tuple[str, pd.DataFrame]:
-    """The implementation that is used, and its samples that a fit may use."""
+def usable(samples: pd.DataFrame, clock: Clock) -> pd.DataFrame:
+    """Samples that a fit may use."""
     keep = (samples["clock"] == str(clock)) & (samples["distribution"] == "uniform")
     keep &= ~samples["held_out"].astype(bool) & (samples["flag"] != "throttled")
     keep &= samples["operation"].isin(list(_STEPS))
-    rows = samples[keep]
-    if rows.empty:
-        return "", rows
-    names = sorted({str(name) for name in rows["implementation"]})
-    chosen = next((name for name in _IMPLEMENTATIONS if name in names), names[0])
-    rows = rows[rows["implementation"] == chosen]
-    return chosen, rows[rows["gpus"] == rows["gpus"].max()]
+    return samples[keep]
 
 
 def _problem(

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from perfmodel.errors import NoCalibrationError
 from perfmodel.fit.build import Identity, fit_calibration, fit_curves
 from perfmodel.fit.context import handovers, passes_to_fit
-from perfmodel.fit.kernels import fit_kernels
+from perfmodel.fit.implementations import fit_each
 from perfmodel.schema.calibration import Calibration, list_calibrations, shipped_calibration
 from perfmodel.schema.evidence import COLLECTIVES, LAW_BACKENDS, Backend, Clock
-from perfmodel.schema.kernel_fits import KernelConstants
 from perfmodel.schema.machine import Machine
 from perfmodel.schema.run_files import Run
 from perfmodel.schema.run_folders import CLOCK_ORDER, preference
@@ -68,7 +67,7 @@ def fit_run(run: Run, machine: Machine, planned: Iterable[Point] = ()) -> list[C
         calibration = fit_calibration(rows, machine, identity, like=like)
         after = known[(known["backend"] == backend) & (known["clock"] == clock)]
         calibration = _in_use(calibration, after[after["variant"] == AFTER_KERNEL], run, machine, identity)
-        found.append(calibration.model_copy(update={"kernels": _kernels(run, machine, backend, clock)}))
+        found.append(calibration.model_copy(update=_kernels(run, machine, backend, clock)))
     first, *others = sorted(found, key=preference)
     return [first.model_copy(update={"preferred": True}), *others]
 
@@ -76,8 +75,8 @@ def fit_run(run: Run, machine: Machine, planned: Iterable[Point] = ()) -> list[C
 def _kernels_alone(run: Run, machine: Machine, complete: bool) -> Calibration:
     """The shipped collectives of the machine with the run's own kernels."""
     shipped = _shipped(machine, machine.defaults.backend)
-    kernels = _kernels(run, machine, shipped.backend, shipped.clock) if shipped else None
-    if shipped is None or kernels is None:
+    kernels = _kernels(run, machine, shipped.backend, shipped.clock) if shipped else {}
+    if shipped is None or not kernels:
         raise NoCalibrationError(
             f"run {run.run_id} holds no finished point of a collective.",
             "measure some:\n  perfmodel calibrate --quick",
@@ -85,7 +84,7 @@ def _kernels_alone(run: Run, machine: Machine, complete: bool) -> Calibration:
     return shipped.model_copy(
         update={
             "calibration_id": f"{shipped.calibration_id}+{run.run_id}",
-            "kernels": kernels,
+            **kernels,
             "complete": complete,
             "preferred": True,
             "note": f"collectives of {shipped.calibration_id}, kernels of run {run.run_id}",
@@ -131,14 +130,17 @@ def _checked(run: Run, backend: Backend, clock: Clock) -> bool:
     return all(visit.checked > 0 for visit in visits)
 
 
-def _kernels(run: Run, machine: Machine, backend: Backend, clock: Clock) -> KernelConstants | None:
-    """Kernels at the clock of the collectives, as they are in passes over the library; else at another."""
+def _kernels(run: Run, machine: Machine, backend: Backend, clock: Clock) -> dict[str, Any]:
+    """Kernels at the clock of the collectives, as they are in passes over the library; else at another.
+
+    The fields of a calibration; none where nothing was fitted.
+    """
     samples, composed = run.kernel_samples(), run.composed_samples()
     for each in dict.fromkeys((clock, *CLOCK_ORDER)):
-        found = fit_kernels(samples, machine, each, passes_to_fit(composed, str(backend), str(each)))
-        if found is not None:
-            return found
-    return None
+        passes = passes_to_fit(composed, str(backend), str(each))
+        if found := fit_each(samples, machine, each, passes):
+            return {"kernels": found[0], "more_kernels": found[1:]}
+    return {}
 
 
 def _shipped(machine: Machine, backend: Backend) -> Calibration | None:

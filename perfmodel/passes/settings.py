@@ -10,7 +10,7 @@ import numpy as np
 
 from perfmodel.collectives.estimate import CollectiveEstimate, CollectiveModel, Models
 from perfmodel.collectives.library import Array, CollectiveTimes, Faster, Library, Links
-from perfmodel.errors import BadInputError, NoCalibrationError
+from perfmodel.errors import BadInputError, NoCalibrationError, NoKernelsError
 from perfmodel.model.collectives import bus_factor
 from perfmodel.passes.handover import Handover
 from perfmodel.schema.calibration import Calibration, load_calibration
@@ -23,12 +23,13 @@ from perfmodel.schema.constants import (
 )
 from perfmodel.schema.evidence import Backend, Clock, Evidence
 from perfmodel.schema.files import unknown_name
-from perfmodel.schema.kernel_fits import KernelConstants
+from perfmodel.schema.kernel_fits import IMPLEMENTATIONS, KernelConstants
 from perfmodel.schema.machine import KEYS, Machine, Quantity
 from perfmodel.units import format_number
 
 CLUSTER = "cluster"
 BEST = "best"
+TORCH = "torch"
 BACKENDS = (*(str(b) for b in Backend), BEST)
 FOLLOW_MEMORY = ("gather_bytes_per_s", "bucketize_bytes_per_s", "local_sum_bytes_per_s")
 """Rates of kernels that are a part of the memory's rate."""
@@ -116,7 +117,13 @@ class Setting:
     calibration: str | Path | None = None
     notes: tuple[str, ...] = ()
     kernels: KernelConstants | None = None  # of the calibration: they are in ``machine`` already
+    asked_kernels: str | None = None  # one of ``IMPLEMENTATIONS``, as asked for
     handover: Handover = field(default_factory=Handover)
+
+    @property
+    def kernel_library(self) -> str:
+        """Whose kernels the constants are of: timed or asked for ones; else FBGEMM's, which TorchRec runs."""
+        return self.kernels.implementation if self.kernels else self.asked_kernels or IMPLEMENTATIONS[0]
 
     @property
     def kernel_clock(self) -> Clock:
@@ -144,20 +151,24 @@ def load_setting(
     scenario: str = CLUSTER,
     calibration: str | Path | None = None,
     models: Models | None = None,
+    kernels: str | None = None,
 ) -> Setting:
     """The libraries of ``machine`` (as the user changed it) under ``scenario``.
 
-    models  those that other settings have loaded
+    models   those that other settings have loaded
+    kernels  one of ``IMPLEMENTATIONS``; None: the first of them that the calibration has, else the machine's
     Limits: unknown backend or scenario -> BadInputError; no curves for the library -> NoCalibrationError
     """
     if backend not in BACKENDS:
         raise unknown_name("backend", backend, BACKENDS)
     if scenario not in list_scenarios():
         raise unknown_name("scenario", scenario, list_scenarios())
+    if kernels is not None and kernels not in IMPLEMENTATIONS:
+        raise unknown_name("kernels", kernels, IMPLEMENTATIONS)
     assumed = None if scenario == CLUSTER else load_scenario_file(scenario)
     notes = of_its_file(machine)
     machine, models = _with_fewer_cards(machine), models or Models()
-    kernels: KernelConstants | None = None
+    fitted: KernelConstants | None = None
     handover = Handover()
     if backend == BEST:
         links, compared = _best(machine, clock, calibration, assumed, models)
@@ -166,13 +177,29 @@ def load_setting(
         library = _library(machine, str(backend), clock, calibration, assumed, models)
         links, own = library, _own_calibration(library.times)
         if own is not None:
-            machine, kernels, handover = _with_kernels(machine, own), own.kernels, Handover.of(own)
+            fitted, handover = _chosen(own, kernels), Handover.of(own)
+            machine = _with_kernels(machine, own.calibration_id, fitted)
     constants = load_kernel_constants()
+    if fitted is None:
+        machine = _with_published(machine, kernels, constants)
     if assumed is not None:
         machine, constants = _under(assumed, machine), constants.replaced(assumed.constants)
     machine, following = _with_memory_rates(machine, assumed)
     notes = (*notes, *following)
-    return Setting(machine, links, constants, scenario, backend, clock, calibration, notes, kernels, handover)
+    known = (
+        machine,
+        links,
+        constants,
+        scenario,
+        backend,
+        clock,
+        calibration,
+        notes,
+        fitted,
+        kernels,
+        handover,
+    )
+    return Setting(*known)
 
 
 def of_its_file(machine: Machine) -> tuple[str, ...]:
@@ -197,12 +224,56 @@ def _own_calibration(times: CollectiveTimes) -> Calibration | None:
     return model.calibration if isinstance(model, CollectiveModel) and not model.borrowed else None
 
 
-def _with_kernels(machine: Machine, calibration: Calibration) -> Machine:
-    """The machine with the kernel constants that the calibration measured, but for a user's own what-ifs."""
-    fitted = calibration.kernels
+def kernel_choices(setting: Setting) -> list[str]:
+    """Implementations whose kernels a projection on this setting can take, those taken unasked first."""
+    own = None if isinstance(setting.links, Faster) else _own_calibration(setting.links.times)
+    if own is not None and own.kernels is not None:
+        return [name for name in IMPLEMENTATIONS if own.kernels_of(name) is not None]
+    return [IMPLEMENTATIONS[0], *([TORCH] if is_published(setting.machine) else [])]
+
+
+def _chosen(calibration: Calibration, asked: str | None) -> KernelConstants | None:
+    """The kernels of a calibration that are asked for. Limits: others were timed -> NoKernelsError"""
+    found = calibration.kernels_of(asked)
+    if found is None and calibration.kernels is not None:
+        timed = [one.implementation for one in (calibration.kernels, *calibration.more_kernels)]
+        raise NoKernelsError(
+            f"calibration {calibration.calibration_id} has no kernels of {asked}; it has {', '.join(timed)}.",
+            f"--kernels {timed[0]}, or time them: perfmodel calibrate --only kernels",
+        )
+    return found
+
+
+def is_published(machine: Machine) -> bool:
+    """Whether the machine's gather rate stands for what others published of kernels on GPUs."""
+    gather = machine.quantity("gather_bytes_per_s")
+    return gather.evidence is Evidence.TRANSFERRED and "gather_bytes_per_s" not in machine.overrides
+
+
+def _with_published(machine: Machine, asked: str | None, constants: Constants) -> Machine:
+    """The machine with what is published of the kernels that are asked for; its file stands for FBGEMM's.
+
+    Limits: kernels of which nothing is published -> NoKernelsError
+    """
+    if asked in (None, IMPLEMENTATIONS[0]):
+        return machine
+    if asked != TORCH or not is_published(machine):
+        raise NoKernelsError(
+            f"nobody has timed kernels of {asked} on {machine.name}.",
+            "time them there: perfmodel calibrate --only kernels; or --kernels fbgemm.",
+        )
+    part, old = constants.quantity("torch_gather_fraction"), machine.quantity("gather_bytes_per_s")
+    value = part.value * machine.original("hbm_bytes_per_s")
+    known = {"value": value, "source": part.source, "why": f"{part.why}; log_sd is that of all sources"}
+    found = {"gather_bytes_per_s": old.model_copy(update=known)}
+    return machine.model_copy(update={"values": {**machine.values, **found}})
+
+
+def _with_kernels(machine: Machine, calibration_id: str, fitted: KernelConstants | None) -> Machine:
+    """The machine with the kernel constants that a calibration measured, but for a user's own what-ifs."""
     if fitted is None:
         return machine
-    source = f"calibration {calibration.calibration_id}"
+    source = f"calibration {calibration_id}"
     why = f"fitted to {fitted.sample_count} kernels of {fitted.implementation} on the {fitted.clock} clock"
     found = {
         key: Quantity(

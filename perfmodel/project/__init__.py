@@ -60,6 +60,7 @@ def prepare(
     reduction: str = AUTO,
     payload: str | None = None,
     distribution: str | Distribution | None = None,
+    kernels: str | None = None,
     setting: Setting | None = None,
     **values: Any,
 ) -> tuple[Forward, Configs]:
@@ -76,7 +77,8 @@ def prepare(
             f"gpus_per_node {gpus_per_node} cannot be used.",
             f"{box.name} has 1 to {box.gpus_per_node} in a node.",
         )
-    chosen = setting or load_setting(box, backend or box.default_backend, clock, scenario, calibration)
+    library = backend or box.default_backend
+    chosen = setting or load_setting(box, library, clock, scenario, calibration, kernels=kernels)
     memory = LocalMemory(*local_memory) if isinstance(local_memory, tuple) else local_memory
     if payload is not None:
         payload_element_bytes(payload)  # known
@@ -167,7 +169,8 @@ def project(
               length (``grids.product`` makes all combinations); tables (a table set or its name), backend
               (nccl, nvshmem, best), clock, reserve, gpus_per_node, scenario, local_memory (bytes, bytes/s),
               overrides of machine values, calibration, reduction (how partial bags become bags), payload
-              (precision of bags on the wire), distribution (of ids: uniform, zipf:1.05 ...)
+              (precision of bags on the wire), distribution (of ids: uniform, zipf:1.05 ...), kernels (whose:
+              fbgemm, torch, perfmodel)
     Columns: the configuration, those of ``project_grid``, evidence and main_evidence in words, clock.
     """
     import pandas as pd

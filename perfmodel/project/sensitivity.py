@@ -162,7 +162,7 @@ def _doubled(p: Projection, name: str, key: str) -> Iterator[Sensitivity]:
 def _changed(p: Projection, label: str, values: dict[str, float | str], text: str) -> Iterator[Sensitivity]:
     s = p.setting
     machine = s.machine.with_overrides(values)
-    setting = load_setting(machine, s.backend, s.clock, s.scenario, s.calibration)
+    setting = load_setting(machine, s.backend, s.clock, s.scenario, s.calibration, kernels=s.asked_kernels)
     yield from _result(p, label, f"--set {text}", replace(p.forward, setting=setting), p.work)
 
 
@@ -172,7 +172,7 @@ def _libraries(p: Projection) -> Iterator[Sensitivity]:
     if s.backend == BEST or s.calibration is not None:
         return
     try:
-        setting = load_setting(s.machine, BEST, s.clock, s.scenario)
+        setting = load_setting(s.machine, BEST, s.clock, s.scenario, kernels=s.asked_kernels)
     except NoCalibrationError:
         return
     if len(setting.links.clocks) > 1:

@@ -125,6 +125,8 @@ class Understood:
             yield from ("--reduction", forward.reduction.replace("_", "-"))
         if forward.payload not in (None, PAYLOADS[0]):
             yield from ("--payload", str(forward.payload))
+        if setting.asked_kernels is not None:
+            yield from ("--kernels", setting.asked_kernels)
         if self.sharding is not None:
             yield from ("--sharding", self.sharding)
         if forward.ids.skew:

@@ -7,8 +7,10 @@ import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from perfmodel.passes.settings import is_published
 from perfmodel.passes.steps import StepRow
 from perfmodel.project import Projection
+from perfmodel.project.kernel_choice import OtherKernels
 from perfmodel.project.sensitivity import NextExperiment, Sensitivity
 from perfmodel.report.terminal import command_lines, facts, paragraph, sides, table, unbroken
 from perfmodel.schema.evidence import Evidence
@@ -33,14 +35,18 @@ def projection_text(
     machine: str = "",
     calibration_file: str | None = None,
     again: Callable[[Sequence[str]], str] | None = None,
+    others: Sequence[OtherKernels] = (),
 ) -> str:
     """The whole screen.
 
+    others            the answer with other kernels
     machine           as the user gave it, for the commands that are suggested
     calibration_file  the user's own, named at the end
     again             the line that asks another command the same question, as the user typed it
     """
     parts = [headline(answer), gpu_line(answer)]
+    if answer.gpus > 1:
+        parts[-1] += f"\n{kernel_lines(answer, others)}"
     if answer.steps:
         parts.append(step_table(answer))
     if answer.crossovers:
@@ -92,6 +98,31 @@ def gpu_line(answer: Projection) -> str:
     kept = f"; {format_fraction(count.reserve)} of {format_bytes(count.hbm_bytes, binary=False)} kept free"
     words = facts([("Memory ", f"{fits}{count.memory_words()}{kept if count.reserve else ''}")])
     return f"{text}\n{words}"
+
+
+LIBRARY_WORDS = {"fbgemm": "FBGEMM", "torch": "torch", "perfmodel": "perfmodel"}
+
+
+def kernel_lines(answer: Projection, others: Sequence[OtherKernels]) -> str:
+    """Whose look-up kernels the answer is of, and a line down what it is with others."""
+    setting = answer.setting
+    name = LIBRARY_WORDS.get(setting.kernel_library, setting.kernel_library)
+    if setting.kernels is not None:
+        name += ", timed on this machine"
+    else:
+        name = (
+            f"{name}, by published times of others"
+            if is_published(setting.machine)
+            else "of the machine file"
+        )
+    lines = [f"Kernels  {name}: {format_ratio(answer.slowdown)}"]
+    for other in others:
+        word = LIBRARY_WORDS.get(other.implementation, other.implementation)
+        time = f"{format_time(other.time_s)} instead of {format_time(other.baseline_time_s)}"
+        lines.append(
+            f"         {word}: {format_ratio(other.slowdown)}, {time} (--kernels {other.implementation})"
+        )
+    return "\n".join(lines)
 
 
 def step_table(answer: Projection) -> str:

@@ -29,7 +29,7 @@ from perfmodel.schema.limits import far_from_sold, limits_of
 from perfmodel.schema.whole_files import cannot_write, write_whole_text
 
 SCHEMA_VERSION = 1
-_OPTIONAL = ("kernels", "after_kernel", "handover_s", "accepted")
+_OPTIONAL = ("kernels", "more_kernels", "after_kernel", "handover_s", "accepted")
 """Fields that a file without them does not mention."""
 _FOLDER = "calibrations"
 _SUFFIX = ".json"
@@ -152,6 +152,7 @@ class Calibration(BaseModel):
 
     accepted      limits of samples that are far from anything sold, and meant: ``import --accept``
     this_cluster  measured on the cluster that is asked about; false: on another one of this kind (shipped)
+    kernels       of the implementation that is taken where nobody asks for one;  more_kernels  of others
     after_kernel  curves of collectives that were timed right after something that cleared the caches
     handover_s    by step of a whole pass: how much longer it takes there than its curve (after a kernel where
                   there is one) says; ``between_steps``: what the pass takes beyond its steps
@@ -178,6 +179,7 @@ class Calibration(BaseModel):
     curves: list[Curve]
     laws: list[Law]
     kernels: KernelConstants | None = None
+    more_kernels: list[KernelConstants] = []
     after_kernel: list[Curve] = []
     handover_s: Mapping[str, Interval] = {}
 
@@ -187,6 +189,9 @@ class Calibration(BaseModel):
             raise ValueError(f"handover_s: unknown steps {unknown}")
         if unknown := [name for name in self.accepted if name not in limits_of("sample")]:
             raise ValueError(f"accepted: unknown names {unknown}")
+        names = [one.implementation for one in self.more_kernels]
+        if names and (self.kernels is None or len({self.kernels.implementation, *names}) <= len(names)):
+            raise ValueError(f"more_kernels: {names} are of other implementations than kernels, one each")
         longest = limits_of("sample")["time_s"].most
         if long := [name for name, interval in self.handover_s.items() if interval.value > longest]:
             raise ValueError(f"handover_s.{long[0]}.value: at most {longest:g} s")
@@ -209,6 +214,15 @@ class Calibration(BaseModel):
             if (curve.collective, curve.gpus, own) == (collective, gpus, group):
                 return curve
         return None
+
+    def kernels_of(self, implementation: str | None) -> KernelConstants | None:
+        """Constants of the kernels of that name, where they were timed; None: those taken unasked."""
+        if implementation is None:
+            return self.kernels
+        known = [self.kernels] if self.kernels is not None else []
+        return next(
+            (one for one in [*known, *self.more_kernels] if one.implementation == implementation), None
+        )
 
     def law(self, collective: str) -> Law | None:
         """The law that predicts ``collective`` beyond the measured cells."""

@@ -23,6 +23,10 @@ KERNEL_KEYS = (
 )
 """Machine values that kernel samples can tell."""
 
+IMPLEMENTATIONS = ("fbgemm", "torch", "perfmodel")
+"""Whose kernels a projection can be asked for. Unasked it takes the first of these that was timed: FBGEMM's
+are what TorchRec runs."""
+
 KernelStep = Literal["gather_pool", "bucketize", "local_sum"]
 
 
@@ -67,6 +71,7 @@ class KernelConstants(BaseModel):
     fits       by step of a projection, only for those that were timed
     log_sd, sample_count, loo_median, loo_p90   of all fits together
     at_bound   keys whose value ended at a bound: the samples do not tell it
+    of_other   steps that the implementation lacks: whose kernels they are instead
     untold     keys that the samples do not tell and that are not in ``values``: the machine's are used
     """
 
@@ -82,6 +87,7 @@ class KernelConstants(BaseModel):
     untold: list[str] = []
     in_pass: Mapping[KernelStep, InPass] = {}
     implementation: str
+    of_other: Mapping[KernelStep, str] = {}
     clock: Clock
 
     @model_validator(mode="after")

@@ -10,6 +10,7 @@ import numpy as np
 
 from perfmodel.errors import NoCalibrationError
 from perfmodel.fit.context import OWN_PASS, TIMED_AS
+from perfmodel.passes.settings import TORCH
 from perfmodel.project import project
 from perfmodel.schema.home import MACHINE_NAME
 from perfmodel.schema.machine import Machine, list_machines, load_machine
@@ -42,10 +43,10 @@ def compare_run(folder: Path) -> pd.DataFrame:
         )
     machine = machine_of_run(run, folder)
     parts = [
-        _projected(rows.reset_index(drop=True), folder, machine, str(backend))
-        for backend, rows in passes.groupby("backend")
+        _projected(rows, folder, machine)
+        for _, rows in passes.reset_index(drop=True).groupby(["backend", "implementation"])
     ]
-    return pd.concat(parts, ignore_index=True)
+    return pd.concat(parts).sort_index().sort_values("backend", kind="stable", ignore_index=True)
 
 
 def machine_of_run(run: Run, folder: Path) -> Machine:
@@ -59,8 +60,10 @@ def machine_of_run(run: Run, folder: Path) -> Machine:
     return load_machine(own if own.is_file() else name)
 
 
-def _projected(passes: pd.DataFrame, folder: Path, machine: Machine, backend: str) -> pd.DataFrame:
-    """Passes over one library with their projection by its calibration, at their clock where there is one."""
+def _projected(passes: pd.DataFrame, folder: Path, machine: Machine) -> pd.DataFrame:
+    """Passes of one kind over one library with their projection by its calibration, at their clock if there
+    is one, and by the kernels that they run: torch's in our own pass."""
+    backend = str(passes["backend"].iloc[0])
     found = {path: one for path, one in calibrations_of(folder).items() if str(one.backend) == backend}
     if not found:
         raise NoCalibrationError(
@@ -76,7 +79,9 @@ def _projected(passes: pd.DataFrame, folder: Path, machine: Machine, backend: st
     asked["table_bytes"] = (
         passes["tables"].to_numpy() * passes["rows"].to_numpy(float) * passes["dim"] * width
     )
-    frame = project(asked, machine, backend=backend, calibration=path)
+    own = passes["implementation"].iloc[0] == OWN_PASS and found[path].kernels_of(TORCH) is not None
+    kernels = TORCH if own else None
+    frame = project(asked, machine, backend=backend, calibration=path, kernels=kernels)
     measured = passes["time_s"].to_numpy(float)
     projected, low, high = (frame[name].to_numpy(float) for name in ("time_s", "low_s", "high_s"))
     more = {

@@ -15,7 +15,7 @@ from perfmodel.errors import BadInputError, NoCalibrationError
 from perfmodel.fit.build import usable_samples
 from perfmodel.fit.context import median_interval
 from perfmodel.fit.host import machine_from_run, machine_text
-from perfmodel.fit.kernels import fit_kernels
+from perfmodel.fit.implementations import fit_each, fit_kernels
 from perfmodel.fit.runs import fit_run
 from perfmodel.project import project_one
 from perfmodel.project.explain_step import explain_step
@@ -161,27 +161,35 @@ def test_one_calibration_of_measured_cells_and_no_law(folder: Path) -> None:
     assert calibration_in(folder).name == "mpi-5.0.11-eager.json"
 
 
-def test_one_implementation_is_fitted_and_it_is_that_of_the_pass(folder: Path) -> None:
-    """Twice as fast and twice as many samples change nothing; without torch's, FBGEMM's come first."""
+def test_each_implementation_is_fitted_and_fbgemms_come_first(folder: Path) -> None:
+    """Twice as fast is twice the rate; how many samples another has changes nothing."""
     timed = read_run(folder / SAMPLES_NAME).kernel_samples()
     fast = {
         name: timed.assign(implementation=name, time_s=timed["time_s"] / 2)
         for name in ("fbgemm", "perfmodel")
     }
 
-    def fitted(*samples: pd.DataFrame) -> KernelConstants:
-        found = fit_kernels(pd.concat(samples), machine_of(folder), Clock.EAGER)
-        assert found is not None
-        return found
+    def fitted(*samples: pd.DataFrame) -> list[KernelConstants]:
+        return fit_each(pd.concat(samples), machine_of(folder), Clock.EAGER)
 
-    alone = fitted(timed)
-    assert fitted(fast["perfmodel"], fast["perfmodel"], timed) == alone
+    (alone,) = fitted(timed)
     assert alone.implementation == "torch"
-    own = fitted(fast["perfmodel"])
-    assert own.implementation == "perfmodel"
-    ratio = own.values["gather_bytes_per_s"].value / alone.values["gather_bytes_per_s"].value
-    assert ratio == pytest.approx(2, rel=1e-3)
-    assert fitted(fast["perfmodel"], fast["fbgemm"]).implementation == "fbgemm"
+    every = fitted(fast["perfmodel"], fast["perfmodel"], timed, fast["fbgemm"])
+    assert [one.implementation for one in every] == ["fbgemm", "torch", "perfmodel"]
+    assert every[1] == alone
+    for one in (every[0], every[2]):
+        ratio = one.values["gather_bytes_per_s"].value / alone.values["gather_bytes_per_s"].value
+        assert ratio == pytest.approx(2, rel=1e-3)
+    assert fit_kernels(pd.concat([timed, fast["fbgemm"]]), machine_of(folder), Clock.EAGER) == every[0]
+
+
+def test_a_step_that_an_implementation_lacks_is_that_of_the_pass(folder: Path) -> None:
+    timed = read_run(folder / SAMPLES_NAME).kernel_samples()
+    few = timed[timed["operation"] != "partial_sum"].assign(implementation="fbgemm")
+    fbgemm, torch = fit_each(pd.concat([timed, few]), machine_of(folder), Clock.EAGER)
+    assert fbgemm.of_other == {"local_sum": "torch"} and torch.of_other == {}
+    assert fbgemm.values["local_sum_bytes_per_s"] == torch.values["local_sum_bytes_per_s"]
+    assert fbgemm.fits["local_sum"] == torch.fits["local_sum"]
 
 
 def test_constants_survive_noise(noisy: Path) -> None:

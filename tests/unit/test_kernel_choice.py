@@ -1,0 +1,140 @@
+"""Whose look-up kernels an answer is of: FBGEMM's unless another is asked for, and the others a line down."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from cli_calls import Outcome, is_an_error
+
+from perfmodel.errors import BadInputError, NoKernelsError
+from perfmodel.passes.settings import kernel_choices, load_setting
+from perfmodel.project import Projection, project_one
+from perfmodel.project.kernel_choice import other_kernels
+from perfmodel.report.projection_text import kernel_lines
+from perfmodel.schema.calibration import Calibration, save_calibration, shipped_calibration
+from perfmodel.schema.evidence import Clock, Evidence
+from perfmodel.schema.intervals import Interval
+from perfmodel.schema.kernel_fits import KernelConstants, KernelFit
+from perfmodel.schema.machine import load_machine
+
+MACHINE = "h100-sxm-ib"
+ASKED = {"table_bytes": 1e12, "gpus": 16, "table_count": 4, "batch": 4096}
+
+
+def constants(implementation: str, rate: float) -> KernelConstants:
+    interval = Interval(value=rate, low=rate / 2, high=rate * 2)
+    fit = KernelFit(log_sd=0.1, sample_count=9, loo_median=0.1, loo_p90=0.2, low_bytes=1, high_bytes=1e12)
+    return KernelConstants(
+        values={"gather_bytes_per_s": interval},
+        fits={"gather_pool": fit},
+        log_sd=0.1,
+        sample_count=9,
+        loo_median=0.1,
+        loo_p90=0.2,
+        implementation=implementation,
+        clock=Clock.STREAM,
+    )
+
+
+@pytest.fixture
+def timed(tmp_path: Path) -> Path:
+    """A shipped calibration with kernels of FBGEMM at 2 TB/s and of this project at 3."""
+    shipped = shipped_calibration(f"{MACHINE}/nccl-2.29.2-stream")
+    own = shipped.model_copy(
+        update={"kernels": constants("fbgemm", 2e12), "more_kernels": [constants("perfmodel", 3e12)]}
+    )
+    path = tmp_path / "mine.json"
+    save_calibration(own, path)
+    return path
+
+
+def answer(**options: object) -> Projection:
+    return project_one(machine=MACHINE, **ASKED, **options)
+
+
+def gather_rate(p: Projection) -> float:
+    return p.setting.machine.value("gather_bytes_per_s")
+
+
+def test_unasked_it_is_fbgemms_and_the_machine_files() -> None:
+    plain = answer()
+    assert plain.setting.kernel_library == "fbgemm"
+    assert gather_rate(plain) == load_machine(MACHINE).value("gather_bytes_per_s")
+    assert answer(kernels="fbgemm").time_s == plain.time_s
+
+
+def test_torchs_published_rate_is_a_part_of_the_datasheets() -> None:
+    """0.406 of 3.35 TB/s; slower look-ups in local memory too."""
+    torch = answer(kernels="torch")
+    assert gather_rate(torch) == pytest.approx(0.406 * 3.35e12)
+    assert torch.setting.machine.quantity("gather_bytes_per_s").evidence is Evidence.TRANSFERRED
+    assert torch.time_s > answer().time_s and torch.baseline_time_s > answer().baseline_time_s
+
+
+def test_kernels_that_nobody_timed_have_no_answer() -> None:
+    with pytest.raises(NoKernelsError, match=r"nobody has timed kernels of perfmodel on h100-sxm-ib"):
+        answer(kernels="perfmodel")
+    with pytest.raises(BadInputError, match=r"kernels 'cuembed' is not known"):
+        answer(kernels="cuembed")
+
+
+def test_a_calibration_has_those_that_were_timed(timed: Path) -> None:
+    known = {name: answer(calibration=timed, kernels=name) for name in ("fbgemm", "perfmodel")}
+    assert [gather_rate(p) for p in known.values()] == [2e12, 3e12]
+    assert gather_rate(answer(calibration=timed)) == 2e12
+    assert kernel_choices(known["perfmodel"].setting) == ["fbgemm", "perfmodel"]
+    with pytest.raises(NoKernelsError, match=r"has no kernels of torch; it has fbgemm, perfmodel"):
+        answer(calibration=timed, kernels="torch")
+
+
+@pytest.mark.parametrize("name", [None, "torch"])
+def test_the_other_answer_is_what_is_said_when_it_is_asked_for(name: str | None) -> None:
+    (other,) = other_kernels(answer(kernels=name))
+    asked = answer(kernels=other.implementation)
+    assert other.implementation == ("fbgemm" if name else "torch")
+    assert (other.slowdown, other.time_s) == pytest.approx((asked.slowdown, asked.time_s))
+
+
+def test_the_other_answer_of_a_calibration(timed: Path) -> None:
+    (other,) = other_kernels(answer(calibration=timed))
+    asked = answer(calibration=timed, kernels="perfmodel")
+    assert (other.implementation, other.time_s) == ("perfmodel", pytest.approx(asked.time_s))
+
+
+def test_a_what_if_of_the_rate_wins_and_leaves_nothing_to_choose() -> None:
+    box = load_machine(MACHINE).with_overrides({"gather_bytes_per_s": 1e12})
+    setting = load_setting(box, "nccl")
+    assert kernel_choices(setting) == ["fbgemm"]
+    with pytest.raises(NoKernelsError):
+        load_setting(box, "nccl", kernels="torch")
+
+
+def test_two_lines_say_both(timed: Path) -> None:
+    p = answer(calibration=timed)
+    first, second = kernel_lines(p, tuple(other_kernels(p))).splitlines()
+    assert first.startswith("Kernels  FBGEMM, timed on this machine: ")
+    assert second.strip().startswith("perfmodel: ") and second.endswith("(--kernels perfmodel)")
+
+
+def test_a_calibration_has_each_implementation_once() -> None:
+    shipped = shipped_calibration(f"{MACHINE}/nccl-2.29.2-stream").model_dump()
+    two = {"kernels": constants("torch", 1e12), "more_kernels": [constants("torch", 2e12)]}
+    with pytest.raises(ValueError, match="one each"):
+        Calibration.model_validate({**shipped, **two})
+
+
+def test_the_command_takes_the_option_and_explain_too(cli: Callable[..., Outcome]) -> None:
+    words = ["--table-size", "1TB", "--kernels", "torch"]
+    said = json.loads(cli("project", *words, "--json").out)["kernels"]
+    assert said["implementation"] == "torch" and not said["timed"]
+    assert [other["implementation"] for other in said["others"]] == ["fbgemm"]
+    told = cli("explain", "gather", *words)
+    assert told.code == 0 and "2410.22249" in told.out
+    shown = cli("project", *words)
+    assert "FBGEMM: " in shown.out and "explain" in shown.out and shown.out.count("--kernels torch") == 1
+    is_an_error(cli("project", "--table-size", "1TB", "--kernels", "perfmodel"), 3, "perfmodel calibrate")
+    page = cli("project", *words, "--report", "page.html")
+    is_an_error(page, 2, "a page has no --kernels")
