@@ -23,7 +23,7 @@ from perfmodel.report.terminal import table
 from perfmodel.schema.evidence import Backend
 from perfmodel.schema.priors import load_priors
 from perfmodel.units import format_bytes
-from perfmodel.validate import Kind, accuracy, crossover, dlrm, left_out, measured, validate
+from perfmodel.validate import Kind, accuracy, band_parts, crossover, dlrm, left_out, measured, validate
 from perfmodel.validate.measured import summary
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
@@ -132,18 +132,30 @@ def nodes_by_machine(cases: tuple[left_out.NodesLeftOut, ...] = ()) -> str:
 def spreads() -> str:
     """What the two tables say of the spreads in data/priors/collectives.toml, beside what stands there."""
     priors = load_priors()
+    noise, slingshot = priors.uncertainty, priors.network["slingshot"].growth_log_sd or []
     stored = {
-        "in": ("clusters, inside", priors.clusters.inside_log_sd),
-        "across": ("clusters, across", priors.clusters.across_log_sd),
-        "": ("doubling of GPUs", priors.growth.log_sd),
+        "clusters, inside": priors.clusters.inside_log_sd,
+        "clusters, across": priors.clusters.across_log_sd,
+        "doubling of GPUs, others": priors.growth.log_sd,
+        "doubling of GPUs, slingshot": slingshot,
+        "nothing like it, inside": [noise.no_group_inside_log_sd] * 3,
+        "nothing like it, across": [noise.no_group_across_log_sd] * 3,
     }
-    estimated = pd.concat(
-        [left_out.spread_of_clusters(clusters()), left_out.growth_with_gpus(large_groups()).assign(where="")]
-    )
+    parts = {
+        "clusters": band_parts.spread_of_clusters(clusters()),
+        "doubling of GPUs": band_parts.growth_with_gpus(large_groups()),
+        "nothing like it": band_parts.alone(clusters()),
+    }
+    words = {"in": "inside"}
+    named = [
+        found.assign(what=[f"{part}, {words.get(where, where)}" for where in found["where"]])
+        for part, found in parts.items()
+    ]
+    estimated = pd.concat(named)
     rows = []
     for row in estimated.to_dict("records"):
-        what, known = stored[row["where"]]
-        value = known[measured.SIZES.index(row["size"])]
+        what = str(row["what"])
+        value = stored[what][measured.SIZES.index(row["size"])]
         counts = str(row["clusters"]), str(row["cells"])
         rows.append([what, row["size"], *counts, f"{row['log_sd']:.3f}", f"{value:.3f}"])
     return table(

@@ -105,10 +105,12 @@ def cluster_log_sd(calibration: Calibration, *, across: bool) -> Floats:
     return np.interp(GRID_LOG2, np.log2(known.at_bytes), apart)
 
 
-def growth_log_sd() -> Floats:
-    """What each doubling of the GPUs beyond those measured adds: standard deviation of ln t on the grid."""
-    known = load_priors().growth
-    return np.interp(GRID_LOG2, np.log2(known.at_bytes), known.log_sd)
+def growth_log_sd(machine: Machine, payload_bytes: Floats) -> Floats:
+    """What each doubling of the GPUs beyond those measured adds: standard deviation of ln t at each size."""
+    priors = load_priors()
+    network = priors.network.get(str(machine.links.network))
+    log_sd = (network and network.growth_log_sd) or priors.growth.log_sd
+    return np.interp(np.log2(payload_bytes), np.log2(priors.growth.at_bytes), log_sd)
 
 
 def _together(doubts: Sequence[Doubt]) -> Floats:
@@ -152,9 +154,9 @@ def _joined(spread: Spread, law: Spread, edge: int, outside: npt.NDArray[np.bool
     octaves = np.abs(GRID_LOG2 - GRID_LOG2[edge])
     fade = np.exp(-octaves / load_priors().shape.fading_octaves)
     log_time = law.log_time + (spread.log_time[edge] - law.log_time[edge]) * fade
-    log_sd = np.hypot(law.log_sd * (1 - fade), spread.log_sd[edge])
+    log_sd = np.hypot(law.log_sd * (1 - fade), spread.log_sd[edge] * fade)
     joined = np.where(outside, log_time, spread.log_time)
-    kept = [Doubt(d.what, np.where(outside, d.log_sd[edge], d.log_sd)) for d in spread.doubts]
+    kept = [Doubt(d.what, np.where(outside, d.log_sd[edge] * fade, d.log_sd)) for d in spread.doubts]
     more = [Doubt(d.what, np.where(outside, d.log_sd * (1 - fade), 0.0)) for d in law.doubts]
     return Spread(
         joined,
@@ -255,18 +257,19 @@ def from_law(
     basis = f"law of the links ({calibration.calibration_id})"
     stages = [Stage("law of the links", LAW_TIMES[law.law], centre)]
     nearest = _nearest_cells(calibration, collective, group)
-    measured_gpus = np.full(GRID_BYTES.size, float(law.fitted_gpus))
+    measured_gpus, near = np.full(GRID_BYTES.size, float(law.fitted_gpus)), np.zeros(GRID_BYTES.size)
     if nearest:
-        residual, measured_gpus = _carried(nearest, group, lambda which: log_time(unknowns, which))
+        residual, measured_gpus, near = _carried(nearest, group, lambda which: log_time(unknowns, which))
         centre = centre + noise.carry_fraction * residual
         basis += f", corrected by {nearest[0].gpus} measured GPUs"
         stages.append(Stage(f"corrected by {nearest[0].gpus} measured GPUs", from_law, centre))
     farther = np.log2(np.maximum(group.gpus / np.maximum(measured_gpus, 2), 1.0))
+    alone = noise.no_group_inside_log_sd if group.domains == 1 else noise.no_group_across_log_sd
     doubts = (
         Doubt("unknowns of the law", np.sqrt(np.maximum(variance, 0))),
         Doubt("samples about the law", _everywhere(max(law.residual_log_sd, noise.sample_log_sd))),
-        Doubt("more GPUs than were measured", growth_log_sd() * np.sqrt(farther)),
-        Doubt("no such group was measured", _everywhere(0.0 if nearest else noise.unseen_log_sd)),
+        Doubt("more GPUs than were measured", growth_log_sd(machine, GRID_BYTES) * np.sqrt(farther)),
+        Doubt("no such group was measured", alone * (1 - near)),
         Doubt(ANOTHER_CLUSTER, cluster_log_sd(calibration, across=group.domains > 1)),
     )
     known = any((group.domains == 1) == (cell.domain_gpus >= cell.gpus) for cell in nearest)
@@ -289,12 +292,15 @@ def _nearest_cells(calibration: Calibration, collective: str, group: Group) -> l
     return sorted(cells, key=apart)
 
 
-def _carried(cells: Sequence[Curve], group: Group, law: Callable[[Group], Floats]) -> tuple[Floats, Floats]:
-    """ln of measured over law's time at each size, and the GPUs that it was measured on.
+def _carried(
+    cells: Sequence[Curve], group: Group, law: Callable[[Group], Floats]
+) -> tuple[Floats, Floats, Floats]:
+    """ln of measured over law's time at each size, the GPUs that were measured, and how near the sizes are.
 
-    cells  from the nearest on: at each size the nearest one that was measured there; outside the sizes of all
-    of them the value at the nearest size
-    Averaged over about an octave, since single points scatter
+    cells  from the nearest on: at each size the nearest one that was measured there
+    The residual is averaged over about an octave, since single points scatter. Outside the sizes of all cells
+    it fades, and what was measured fades with it: the third array falls from 1 to 0, and the GPUs from those
+    measured to the least that leave a domain, two domains full.
     """
     residual = np.full(GRID_BYTES.size, np.nan)
     gpus = np.full(GRID_BYTES.size, np.nan)
@@ -310,7 +316,8 @@ def _carried(cells: Sequence[Curve], group: Group, law: Callable[[Group], Floats
     near = there[np.argmin(np.abs(np.arange(residual.size)[:, None] - there[None, :]), axis=1)]
     octaves = np.abs(GRID_LOG2 - GRID_LOG2[near])
     fade = np.exp(-octaves / load_priors().shape.fading_octaves)
-    return _smoothed(residual[near] * fade), gpus[near]
+    least = np.minimum(gpus[near], 2 * group.domain_gpus if group.domains > 1 else np.inf)
+    return _smoothed(residual[near] * fade), least * (gpus[near] / least) ** fade, fade
 
 
 def _same_step_shift(collective: str, reference_gpus: int, gpus: int) -> float:

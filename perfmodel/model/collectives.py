@@ -17,7 +17,20 @@ from perfmodel.model.curves import join_power
 Floats = npt.NDArray[np.float64]
 
 PROTOCOLS = ("LL", "LL128", "Simple")
-ALGORITHMS = ("ring LL", "ring LL128", "ring Simple", "tree LL", "tree LL128", "tree Simple", "NVLS")
+RINGS = tuple(f"ring {protocol}" for protocol in PROTOCOLS)
+TREES = tuple(f"tree {protocol}" for protocol in PROTOCOLS)
+
+
+def algorithms_of(collective: str, gpus: int, domains: int) -> tuple[str, ...]:
+    """What NCCL may choose from, in the order of all arrays [k]; NVLS only where the switch has it.
+
+    Source: NVIDIA/nccl src/graph/tuning.cc (PAT: from 2.23, only with one rank a node)
+    Limits: broadcast -> rings;  N = G -> PAT for all_gather and reduce_scatter;  all_reduce -> trees and NVLS
+    """
+    if collective == "all_reduce":
+        return (*RINGS, *TREES, "NVLS")
+    alone = domains == gpus and gpus > 1 and collective in ("all_gather", "reduce_scatter")
+    return (*RINGS, "PAT") if alone else RINGS
 
 
 def bus_factor(collective: str, gpus: npt.ArrayLike) -> Floats:
@@ -53,6 +66,18 @@ def ring_steps(collective: str, gpus: int, domains: int) -> tuple[int, int]:
     """
     passes = 2 if collective == "all_reduce" else 1
     return passes * (gpus - domains), passes * (domains - 1)
+
+
+def pat_hops(domains: int, network_s: float, overlap: float, rank_s: float) -> float:
+    """Dependent steps of PAT, a Bruck exchange by parallel aggregated trees, with one rank a node.
+
+        depth(N) network / o + N p                                                           [s]
+
+    network  one step across [s];  o  how many chunks' steps overlap [-];  p  what each rank adds [s]
+    Source: NVIDIA/nccl src/graph/tuning.cc (NCCL_ALGO_PAT: log2(nNodes) interLat / 3.5 + 2.8 us nRanks)
+    Limits: N = 1 -> p;  large N -> N p, where a ring takes (N - 1) network
+    """
+    return tree_depth(domains) * network_s / overlap + domains * rank_s
 
 
 def tree_depth(domains: int) -> int:

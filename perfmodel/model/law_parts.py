@@ -75,7 +75,7 @@ class Candidate:
 def choices_of(
     log_unknowns: Floats, steps: StepConstants, collective: str, group: Group
 ) -> tuple[Candidate, ...]:
-    """All that ``laws.ring_tree_time`` chooses from, in the order of ``collectives.ALGORITHMS``.
+    """All that ``laws.ring_tree_time`` chooses from, in the order of ``collectives.algorithms_of``.
 
     Limits: each one's parts -> its base and hops by ``laws.ring_tree_candidates``
     """
@@ -86,9 +86,13 @@ def choices_of(
     if collective == "all_reduce":
         made += [_tree(unknown, steps, group, k) for k in range(3)] + [_nvls(unknown, steps, group)]
         functions += [*[collectives.tree_bus_bandwidth] * 3, collectives.nvls_bus_bandwidth]
+    names = collectives.algorithms_of(collective, group.gpus, group.domains)
+    if "PAT" in names:
+        made.append(_pat(unknown, steps, group))
+        functions.append(collectives.ring_bus_bandwidth)
     columns = (arrays.base_s, arrays.hops_s, arrays.bus_bytes_per_s, arrays.sharpness, arrays.choice)
     rows = zip(*(column.tolist() for column in columns), strict=True)
-    found = zip(collectives.ALGORITHMS, rows, made, functions, strict=False)
+    found = zip(names, rows, made, functions, strict=False)
     return tuple(
         Candidate(name, base, hops, wide, q, c, parts, _rates(name, group), _choices(name), function)
         for name, (base, hops, wide, q, c), parts, function in found
@@ -111,10 +115,20 @@ def _ring(
     inside = products[0]
     if len(products) > 1:
         inside = float(join_power(products[0], products[1], steps.choice_sharpness))
+    crossing = steps.ring_network_s if group.domain_gpus > 1 else steps.tree_network_s
     return (
         _product("base_k", 1, unknown, f"{key}_base_ratio", float(steps.ring_base_s[k])),
         Summand("inside_k", m, inside, tuple(made)),
-        _product("network_k", n, unknown, f"{key}_network_ratio", float(steps.ring_network_s[k])),
+        _product("network_k", n, unknown, f"{key}_network_ratio", float(crossing[k])),
+    )
+
+
+def _pat(unknown: dict[str, float], steps: StepConstants, group: Group) -> tuple[Summand, ...]:
+    depth, network = collectives.tree_depth(group.domains), float(steps.ring_network_s[-1])
+    return (
+        _product("base_k", 1, unknown, "simple_base_ratio", steps.pat_base_s),
+        _product("rank_k", group.domains, unknown, "simple_network_ratio", steps.pat_rank_s),
+        _product("network_k", depth, unknown, "simple_network_ratio", network / steps.pat_overlap),
     )
 
 
@@ -153,8 +167,8 @@ def _rates(name: str, group: Group) -> tuple[str, ...]:
 def _choices(name: str) -> tuple[str, ...]:
     """Unknowns of what NCCL expects of an algorithm over what it gets."""
     algorithm, _, protocol = name.partition(" ")
-    if algorithm == "NVLS":
-        return ("nvls_choice_ratio",)
+    if algorithm in ("NVLS", "PAT"):
+        return ("nvls_choice_ratio" if algorithm == "NVLS" else "simple_choice_ratio",)
     own = (f"{protocol.lower()}_choice_ratio",) if protocol != "LL" else ()
     return (*own, "tree_choice_ratio") if algorithm == "tree" else own
 

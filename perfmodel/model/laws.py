@@ -79,6 +79,10 @@ class StepConstants:
     network_overhead_s: Floats
     nvls_s: float
     nvls_tree_step_s: float
+    pat_base_s: float
+    pat_rank_s: float
+    pat_overlap: float
+    pat_fraction: float
     has_nvls: bool
     ring_sharpness: Floats
     rate_sharpness: float
@@ -108,7 +112,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Candidates:
-    """All (algorithm, protocol) that NCCL could choose, as in ``collectives.ALGORITHMS``, arrays [k].
+    """All (algorithm, protocol) that NCCL could choose, ``collectives.algorithms_of``, arrays [k].
 
     base_s, hops_s      launch, and what the dependent steps of one chunk take together [s]
     bus_bytes_per_s     bus bandwidth [bytes/s]
@@ -129,28 +133,32 @@ def ring_tree_candidates(
     """What each (algorithm, protocol) takes on a group of ranks.
 
     Source: NVIDIA/nccl src/graph/tuning.cc; ``ring_tree_latencies``, ``ring_tree_bandwidths``
-    Limits: not all_reduce -> three rings;  no NVLS -> no last candidate
+    Limits: all_gather, several ranks a node -> three rings;  no NVLS -> no last candidate of all_reduce
     """
     base, hops = ring_tree_latencies(log_unknowns, steps, collective, group)
     wide = ring_tree_bandwidths(log_unknowns, steps, collective, group)
     value = np.exp(log_unknowns)
     protocol = np.array([1.0, value[24], value[25]])
     sharp = np.concatenate([steps.ring_sharpness, np.ones(wide.size - 3)])
-    choice = np.concatenate([protocol, protocol * value[26], [value[27]]])[: wide.size]
+    simple = protocol[-1:]
+    more = [protocol * value[26], [value[27]]] if collective == "all_reduce" else [simple]
+    choice = np.concatenate([protocol, *more])[: wide.size]
     return Candidates(base, hops, wide, sharp, choice)
 
 
 def ring_tree_latencies(
     log_unknowns: Floats, steps: StepConstants, collective: str, group: Group
 ) -> tuple[Floats, Floats]:
-    """Launch, and all dependent steps together, of each candidate (``collectives.ALGORITHMS``) [s].
+    """Launch, and all dependent steps together, of each candidate (``collectives.algorithms_of``) [s].
 
         ring:  b_k base_k,   m inside_k + n network_k,   (m, n) = ring_steps(collective, G, N)
         tree:  b_k base_k,   2 [(g - 1) inside_k + depth(N) network_k]         all_reduce only
-        NVLS:  v nvls,       h g  (+ 2 depth(N) w nvls_step across domains)    all_reduce only     [s]
+        NVLS:  v nvls,       h g  (+ 2 depth(N) w nvls_step across domains)    all_reduce only
+        PAT:   b pat_base,   ``collectives.pat_hops`` with Simple's ratios     one rank a node     [s]
 
     b_k and the ratios on inside_k and network_k are unknowns; in a ring over several domains a step inside
     costs at least the network overhead, o_k overhead_k, because the ring turns at the pace of its proxies;
+    with one rank a node a crossing of a ring costs what one of a tree does, as NCCL's table has it;
     h is what one more GPU in the switch's domain adds, where each is the head of a part
     Source: NVIDIA/nccl src/graph/tuning.cc, src/device/all_reduce.h; docs/model.md#rings
     Limits: N = 1 -> no network term;  G = 2, one domain, ring -> base + inside (all_reduce 2 inside)
@@ -163,7 +171,12 @@ def ring_tree_latencies(
     if across:
         step = join_power(step, steps.network_overhead_s * value[18:21], steps.choice_sharpness)
     first = steps.ring_base_s * base
-    ring = steps_inside * step + steps_across * steps.ring_network_s * network
+    crossing = steps.ring_network_s if group.domain_gpus > 1 else steps.tree_network_s
+    ring = steps_inside * step + steps_across * crossing * network
+    if "PAT" in laws.algorithms_of(collective, group.gpus, group.domains):
+        simple = float(steps.ring_network_s[-1])
+        pat = laws.pat_hops(group.domains, simple, steps.pat_overlap, steps.pat_rank_s) * network[-1]
+        return np.append(first, steps.pat_base_s * base[-1]), np.append(ring, pat)
     if collective != "all_reduce":
         return first, ring
     depth = laws.tree_depth(group.domains)
@@ -193,6 +206,8 @@ def ring_tree_bandwidths(log_unknowns: Floats, steps: StepConstants, collective:
     slow = value[14] if group.domains == 1 else laws.join_rates(value[14], value[15] / full, sharp)
     fraction = np.array([float(slow), value[16], 1.0])
     ring = full * fraction
+    if "PAT" in laws.algorithms_of(collective, group.gpus, group.domains):
+        return np.append(ring, full * steps.pat_fraction)
     if collective != "all_reduce":
         return np.asarray(ring)
     args = (group.gpus, cards, group.domains, sharp)

@@ -53,6 +53,7 @@ _PARTS = {
     "base_k": ("base", "launch and first step", ""),
     "inside_k": ("step inside", "steps inside domains", "m"),
     "network_k": ("step across", "steps across domains", "n"),
+    "rank_k": ("each rank's part", "ranks of PAT's exchange", "N"),
 }
 """Of a summand: its words in the working, in the table, and the letter of its count."""
 _PAIRWISE = {
@@ -165,7 +166,7 @@ def _taken(case: LawCase) -> tuple[int, tuple[Candidate, ...], list[float], floa
 def _ring_equations(case: LawCase) -> tuple[Equation, ...]:
     k, found, _, _ = _taken(case)
     parts = {part.symbol for part in found[k].parts}
-    summands = [f"{_PARTS[p][2]} {p}" for p in ("inside_k", "network_k") if p in parts]
+    summands = [f"{_PARTS[p][2]} {p}" for p in ("inside_k", "rank_k", "network_k") if p in parts]
     hops = Equation.of(laws.ring_tree_latencies, f"hops_k = {' + '.join(summands)}")
     return Equation.of(laws.ring_tree_time), hops, Equation.of(found[k].bandwidth, "")
 
@@ -179,8 +180,9 @@ def _ring_terms(case: LawCase) -> Iterator[Term]:
     """Every symbol of the law, for the candidate that NCCL takes here."""
     k, found, _, factor = _taken(case)
     each = found[k]
-    protocol = each.name.split()[-1]
-    among = "LL, LL128, Simple" if len(found) == 3 else ", ".join(other.name for other in found)
+    protocol = "Simple" if each.name == "PAT" else each.name.split()[-1]
+    rings = len(found) == len(collectives.PROTOCOLS)
+    among = ", ".join(collectives.PROTOCOLS if rings else (other.name for other in found))
     rate = each.bus_bytes_per_s
     yield _known("f", factor, f"{factor:.3f}", "bus factor: bytes on the wire over S")
     yield _known("k", k, each.name, f"algorithm and protocol: what NCCL takes of {among}")
@@ -193,12 +195,13 @@ def _ring_terms(case: LawCase) -> Iterator[Term]:
     yield case.fitted(name, "b_k", _meaning(name, protocol))
     for part in others:
         _, meaning, letter = _PARTS[part.symbol]
-        yield _known(letter, part.count, str(part.count), meaning)
+        if letter != "N":  # told above
+            yield _known(letter, part.count, str(part.count), meaning)
         yield _known(part.symbol, part.each_s, format_time(part.each_s), "one of them")
     taken = [part for part in others if part.count or part.symbol == "inside_k"]
     named = [part.made_of[0][0] for part in taken]
     named += [name for part in taken for name, _ in part.made_of[1:]]
-    for name in (*named, *each.rates, *each.choices):
+    for name in dict.fromkeys((*named, *each.rates, *each.choices)):
         yield case.fitted(name, name, _meaning(name, protocol))
 
 
@@ -220,8 +223,8 @@ def _summand_words(case: LawCase, part: Summand) -> str:
 def _ring_working(case: LawCase) -> Iterator[str]:
     """Ratios times constants, launch and hops, the candidate that is taken."""
     k, found, times, factor = _taken(case)
-    each, several = found[k], len(found) > 3
-    protocol = each.name.split()[-1]
+    each, several = found[k], len(found) > len(collectives.PROTOCOLS)
+    protocol = "Simple" if each.name == "PAT" else each.name.split()[-1]
     for part in each.parts:
         if part.symbol != "network_k" or case.group.domains > 1:
             yield f"{protocol} {_PARTS[part.symbol][0]}: {_summand_words(case, part)}"

@@ -34,6 +34,10 @@ class NcclConstants(BaseModel):
     network_overhead_s: Triple
     nvls_s: Positive
     nvls_tree_step_s: Positive
+    pat_base_s: Positive
+    pat_rank_s: Positive
+    pat_overlap: Positive
+    pat_fraction: Positive
 
 
 class Belief(BaseModel):
@@ -62,6 +66,8 @@ class Network(BaseModel):
     why: str
     ring_step_s: Triple | None = None
     tree_step_s: Triple | None = None
+    growth_log_sd: Triple | None = None
+    growth_why: str = ""
     pairwise: Mapping[str, Belief] = {}
 
 
@@ -110,6 +116,8 @@ class Uncertainty(BaseModel):
     sample_log_sd: Positive
     effective_points: Positive
     unseen_log_sd: Positive
+    no_group_inside_log_sd: Positive
+    no_group_across_log_sd: Positive
     sibling_log_sd: Positive
     card_log_sd: Positive
     least_log_sd: Positive

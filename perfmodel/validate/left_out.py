@@ -1,7 +1,7 @@
 """Bands on clusters and node counts that no fit saw: whole clusters left out, and large groups left out.
 
-Both return data frames of points with predictions (``measured.judged``); ``spread_of_clusters`` and
-``growth_with_gpus`` read from them what ``data/priors/collectives.toml`` says of both.
+Both return data frames of points with predictions (``measured.judged``); ``band_parts`` reads from them what
+``data/priors/collectives.toml`` says of the parts of a band.
 """
 
 from __future__ import annotations
@@ -29,8 +29,6 @@ OPERATORS = {"aic_": "aic", "xxrjun_c01_": "xxrjun_c01"}
 """Sources of one cluster, by how they begin; any other source is a cluster of its own."""
 FAMILIES = {"all_gather": "ring", "reduce_scatter": "ring"}
 """Collectives that one law describes are judged together; all others by name."""
-_ONE_SIGMA = 0.683
-"""Share of a normal distribution within one standard deviation."""
 
 
 @dataclass(frozen=True)
@@ -203,48 +201,6 @@ def _doublings(calibration: Calibration, collective: str, gpus: int, domain_gpus
         if c.collective == collective and (c.gpus > c.domain_gpus) == across and c.gpus > 1
     ]
     return float(np.log2(max(gpus / max(seen), 1.0))) if seen else float("nan")
-
-
-def spread_of_clusters(points: pd.DataFrame) -> pd.DataFrame:
-    """How far clusters of one kind are apart: robust standard deviation of ln(predicted / measured).
-
-    points  of ``clusters_left_out``; cells that the calibration has measured count: elsewhere a law errs too
-    One row for "in" and "across" and each class of sizes: clusters, cells, log_sd. Sizes of one cell are
-    wrong together, so each cell is one number, its median |ln|.
-    """
-    known = points[points["known"]]
-    cell = ["where", "size", "machine", "cluster", "collective", "gpus"]
-    medians = known.assign(far=known["log_error"].abs()).groupby(cell, observed=True)["far"].median()
-    groups = medians.reset_index().groupby(["where", "size"], observed=True)
-    found = groups.agg(clusters=("cluster", "nunique"), cells=("far", "size"), log_sd=("far", _robust_sd))
-    return _by_size(found.reset_index())
-
-
-def growth_with_gpus(points: pd.DataFrame) -> pd.DataFrame:
-    """What each doubling of GPUs adds: robust sd of ln(predicted / measured) / sqrt(doublings).
-
-    points  of ``large_left_out``; each cell of each case is one number, its median |ln|
-    One row for each class of sizes: clusters, cells, log_sd. What a law errs by without growth is in it.
-    """
-    far = points[points["doublings"] > 0]
-    far = far.assign(step=far["log_error"].abs() / np.sqrt(far["doublings"]))
-    cell = ["size", "machine", "seen_nodes", "collective", "gpus", "gpus_per_node"]
-    cells = far.groupby(cell, observed=True)["step"].median().reset_index()
-    groups = cells.groupby("size", observed=True)
-    found = groups.agg(clusters=("machine", "nunique"), cells=("step", "size"), log_sd=("step", _robust_sd))
-    return _by_size(found.reset_index())
-
-
-def _robust_sd(distances: pd.Series[float]) -> float:
-    """The distance within which 68.3 % lie: the standard deviation, if they were normal."""
-    return float(distances.quantile(_ONE_SIGMA))
-
-
-def _by_size(rows: pd.DataFrame) -> pd.DataFrame:
-    """Floors first, within what else tells the rows apart."""
-    order = [measured.SIZES.index(size) for size in rows["size"]]
-    more = [name for name in ("where",) if name in rows.columns]
-    return rows.assign(_order=order).sort_values([*more, "_order"]).drop(columns="_order")
 
 
 _COLUMNS = (

@@ -8,12 +8,13 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from perfmodel.fit.shipped import fit_entry
 from perfmodel.schema.calibration import shipped_calibration
-from perfmodel.validate import accuracy, left_out, measured, validate
+from perfmodel.validate import accuracy, band_parts, left_out, measured, validate
 from perfmodel.validate.verdicts import load_bands
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -77,15 +78,21 @@ def test_spreads_are_read_from_cells() -> None:
     }
     rows = [{**cell, "cluster": f"c{i}", "log_error": e} for i, e in enumerate([-0.3, 0.1, 0.2])]
     rows += [{**cell, "cluster": "c9", "known": False, "log_error": 9.0}]
-    (found,) = left_out.spread_of_clusters(pd.DataFrame(rows)).to_dict("records")
+    (found,) = band_parts.spread_of_clusters(pd.DataFrame(rows)).to_dict("records")
     assert (found["clusters"], found["cells"]) == (3, 3)
     assert found["log_sd"] == pytest.approx(0.2 + 0.1 * (2 * 0.683 - 1))
-    far = {"size": "bulk", "machine": "m", "seen_nodes": 2, "collective": "all_gather", "gpus_per_node": 8}
-    steps = [
-        {**far, "gpus": 16 * 2**d, "doublings": float(d), "log_error": 0.1 * d**0.5} for d in (0, 1, 2, 3)
-    ]
-    (growth,) = left_out.growth_with_gpus(pd.DataFrame(steps)).to_dict("records")
-    assert growth["cells"] == 3 and growth["log_sd"] == pytest.approx(0.1)
+
+
+def test_a_part_of_a_band_is_what_the_rest_leaves_outside() -> None:
+    """99 of 100 points at 0.1 and one far out: 95 % are inside with 1.96 sqrt(rest^2 + s^2 times) = 0.1."""
+    errors = np.array([0.1] * 99 + [9.0])
+    none, twice = np.zeros(100), np.full(100, 2.0)
+    assert band_parts.needed_log_sd(errors, none, np.ones(100)) == pytest.approx(0.1 / 1.96, rel=1e-4)
+    assert band_parts.needed_log_sd(errors, none, twice) == pytest.approx(0.1 / 1.96 / 2**0.5, rel=1e-4)
+    assert band_parts.needed_log_sd(errors, np.full(100, 0.06), twice) == 0
+    half = np.full(100, 0.03)
+    left = ((0.1 / 1.96) ** 2 - 0.03**2) ** 0.5
+    assert band_parts.needed_log_sd(errors, half, np.ones(100)) == pytest.approx(left, rel=1e-3)
 
 
 def test_own_bands_hold_on_the_shipped_data() -> None:

@@ -22,6 +22,10 @@ STEPS = StepConstants(
     network_overhead_s=np.array([2, 1, 1]) * US,
     nvls_s=25 * US,
     nvls_tree_step_s=20 * US,
+    pat_base_s=8 * US,
+    pat_rank_s=3 * US,
+    pat_overlap=3.5,
+    pat_fraction=0.75,
     has_nvls=True,
     ring_sharpness=np.array([1.0, 2.0, 1.0]),
     rate_sharpness=6.0,
@@ -132,9 +136,24 @@ def test_ring_hops_are_its_steps() -> None:
     assert two_nodes == pytest.approx(np.array([14 * 2 + 3, 14 * 2 + 4, 14 * 4 + 14]) * US)
 
 
+def test_one_rank_a_node_offers_pat_and_its_crossings_cost_those_of_trees() -> None:
+    alone = Group.of(16, 1)
+    base, hops = laws.ring_tree_latencies(RING, STEPS, "all_gather", alone)
+    assert base == pytest.approx(np.array([6, 14, 8, 8]) * US)
+    assert hops == pytest.approx(np.array([15 * 5, 15 * 8, 15 * 14, 4 * 14 / 3.5 + 16 * 3]) * US)
+    rates = laws.ring_tree_bandwidths(RING, STEPS, "reduce_scatter", alone)
+    assert rates[3] == pytest.approx(0.75 * rates[2])
+    small, large = laws.ring_tree_time(RING, STEPS, "all_gather", Group.of(64, 1), np.array([1.0, 2.0**34]))
+    assert small == pytest.approx((8 + 6 * 4 + 64 * 3) * US, rel=1e-3)
+    assert large == pytest.approx(2.0**34 * 63 / 64 / rates[2], rel=0.01)
+    for other in ("broadcast", "all_reduce"):
+        assert "PAT" not in c.algorithms_of(other, 16, 16)
+    assert "PAT" not in c.algorithms_of("all_gather", 16, 8)
+
+
 def test_all_reduce_offers_trees_and_the_switch() -> None:
     base, hops = laws.ring_tree_latencies(RING, STEPS, "all_reduce", Group.of(32, 8))
-    assert hops.size == len(c.ALGORITHMS)
+    assert hops.size == len(c.algorithms_of("all_reduce", 32, 4))
     assert base[3] + hops[3] == pytest.approx((7 + 2 * (7 * 1 + 2 * 5)) * US)
     assert base[6] + hops[6] == pytest.approx((25 + 0.5 * 8 + 2 * 2 * 20) * US)
 

@@ -23,6 +23,7 @@ GROUPS = [
     Group.of(16, 8),
     Group.of(20, 8),
     Group.of(512, 8),
+    Group.of(16, 1),
 ]
 
 

@@ -1,0 +1,123 @@
+"""What clusters and node counts that no fit saw say of the parts of a band.
+
+Points are those of ``left_out``. A fit errs by itself, and each part adds to that: how far clusters of one
+kind are apart, GPUs beyond those measured, groups of which nothing like was measured.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+from scipy.optimize import brentq
+
+from perfmodel.collectives.spreads import growth_log_sd
+from perfmodel.schema.machine import load_machine
+from perfmodel.schema.priors import load_priors
+from perfmodel.validate import measured
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Floats = npt.NDArray[np.float64]
+
+_ONE_SIGMA = 0.683
+"""Share of a normal distribution within one standard deviation."""
+_INSIDE, _Z95 = 0.95, 1.96
+_LARGEST = 10.0
+
+
+def spread_of_clusters(points: pd.DataFrame) -> pd.DataFrame:
+    """How far clusters of one kind are apart: robust standard deviation of ln(predicted / measured).
+
+    points  of ``clusters_left_out``; cells that the calibration has measured count: elsewhere a law errs too
+    One row for "in" and "across" and each class of sizes: clusters, cells, log_sd. Sizes of one cell are
+    wrong together, so each cell is one number, its median |ln|.
+    """
+    known = points[points["known"]]
+    cell = ["where", "size", "machine", "cluster", "collective", "gpus"]
+    medians = known.assign(far=known["log_error"].abs()).groupby(cell, observed=True)["far"].median()
+    groups = medians.reset_index().groupby(["where", "size"], observed=True)
+    found = groups.agg(clusters=("cluster", "nunique"), cells=("far", "size"), log_sd=("far", _robust_sd))
+    return _by_size(found.reset_index(), ["where"])
+
+
+def growth_with_gpus(points: pd.DataFrame) -> pd.DataFrame:
+    """What each doubling of GPUs beyond those measured adds to what a fit doubts already (``needed_log_sd``).
+
+    points  of ``large_left_out``
+    One row for Slingshot and for all other networks, and each class of sizes: clusters, cells, log_sd.
+    """
+    far = points[points["doublings"] > 0]
+    network = {name: str(load_machine(name).links.network) for name in far["machine"].unique()}
+    has_own = {name for name, known in load_priors().network.items() if known.growth_log_sd is not None}
+    stored = np.concatenate(
+        [
+            growth_log_sd(load_machine(name), np.array([size]))
+            for name, size in zip(far["machine"], far["payload_bytes"], strict=True)
+        ]
+    )
+    far = far.assign(
+        where=[network[name] if network[name] in has_own else "others" for name in far["machine"]],
+        rest=_without(far, stored**2 * far["doublings"].to_numpy(float)),
+        cluster=far["machine"],
+    )
+    return _needed(far, "doublings")
+
+
+def alone(points: pd.DataFrame) -> pd.DataFrame:
+    """What a group adds of which nothing like was measured, inside a domain and across (``needed_log_sd``).
+
+    points  of ``clusters_left_out``
+    One row for "in" and "across" and each class of sizes: clusters, cells, log_sd.
+    """
+    noise = load_priors().uncertainty
+    stored = {"in": noise.no_group_inside_log_sd, "across": noise.no_group_across_log_sd}
+    rows = points[points["doublings"].isna()]
+    own = np.array([stored[where] for where in rows["where"]])
+    return _needed(rows.assign(rest=_without(rows, own**2), once=1.0), "once")
+
+
+def needed_log_sd(log_error: Floats, rest_log_sd: Floats, times: Floats) -> float:
+    """The s with which 95 % of the points are inside: |ln error| <= 1.96 sqrt(rest^2 + s^2 times).
+
+    log_error, rest_log_sd   ln(predicted / measured), and what is doubted without s;  times  multiplies s^2
+    Source: definition of a 95 % band
+    Limits: rest enough -> 0;  rest = 0, times = 1 -> the 95 % quantile of |ln error| over 1.96
+    """
+
+    def excess(s: float) -> float:
+        wide = np.sqrt(rest_log_sd**2 + s**2 * times)
+        return float(np.quantile(np.abs(log_error) / np.maximum(wide, 1e-9), _INSIDE)) - _Z95
+
+    return 0.0 if excess(0.0) <= 0 else float(brentq(excess, 0.0, _LARGEST, xtol=1e-6))
+
+
+def _without(points: pd.DataFrame, variance: Floats) -> Floats:
+    """Standard deviation of ln t of bands without one part."""
+    whole = np.log((points["high_s"] / points["low_s"]).to_numpy(float)) / (2 * _Z95)
+    return np.asarray(np.sqrt(np.maximum(whole**2 - variance, 0.0)))
+
+
+def _needed(points: pd.DataFrame, times: str) -> pd.DataFrame:
+    import pandas as pd
+
+    cell = ["cluster", "collective", "gpus", "gpus_per_node"]
+    rows = []
+    for (where, size), group in points.groupby(["where", "size"], observed=True):
+        columns = (group[name].to_numpy(float) for name in ("log_error", "rest", times))
+        counts = {"clusters": group["cluster"].nunique(), "cells": len(group[cell].drop_duplicates())}
+        rows.append({"where": where, "size": size, **counts, "log_sd": needed_log_sd(*columns)})
+    return _by_size(pd.DataFrame(rows), ["where"])
+
+
+def _robust_sd(distances: pd.Series[float]) -> float:
+    """The distance within which 68.3 % lie: the standard deviation, if they were normal."""
+    return float(distances.quantile(_ONE_SIGMA))
+
+
+def _by_size(rows: pd.DataFrame, first: list[str]) -> pd.DataFrame:
+    """Floors first, within what else tells the rows apart."""
+    order = [measured.SIZES.index(size) for size in rows["size"]]
+    return rows.assign(_order=order).sort_values([*first, "_order"]).drop(columns="_order")
