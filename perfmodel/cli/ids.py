@@ -33,5 +33,11 @@ def ids_of(alpha: str | None, distribution: str | None) -> Distribution:
             f"--alpha {alpha} is --distribution zipf:{alpha}: give one of them.",
         )
     if alpha is not None:
-        return zipf(parse_ratio(alpha, "--alpha", allow_zero=True))
+        try:
+            return zipf(parse_ratio(alpha, "--alpha", allow_zero=True))
+        except BadInputError:
+            raise BadInputError(
+                f"--alpha {alpha} cannot be used.",
+                "it is the exponent of Zipf's law: 0 (uniform ids) or more, e.g. --alpha 1.05.",
+            ) from None
     return UNIFORM if distribution is None else parse_distribution(distribution)

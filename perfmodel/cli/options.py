@@ -319,8 +319,12 @@ def count_values(texts: list[str], option: str, least: int = 1) -> list[int]:
         low, dots, high = (part.strip() for part in text.partition(".."))
         first = parse_count(low, option)
         last = parse_count(high, option) if dots else first
-        if first < least or last < first:
-            raise BadInputError(f"{option} {text}: at least {least}, and a range runs upwards.")
+        if first < least:
+            raise BadInputError(f"{option} {text} is too few.", f"at least {least}.")
+        if last < first:
+            raise BadInputError(
+                f"{option} {text} runs downwards.", f"the smaller number comes first: {option} {high}..{low}."
+            )
         counts += _doubling(first, last)
     return _not_too_many(counts, option)
 

@@ -167,8 +167,13 @@ def _axes(grid: str | None, given: dict[str, list[str]], of_models: bool) -> dic
         preset = GRIDS[grid]()
         axes = {name: [float(v) for v in dict.fromkeys(column.tolist())] for name, column in preset.items()}
     if "table_size" in given:
-        if "gpus" not in given:
-            axes.pop("gpus", None)
+        own = axes.pop("gpus", []) if "gpus" not in given else []
+        if own:
+            numbers = ",".join(f"{count:.0f}" for count in own)
+            note(
+                f"--table-size takes as many GPUs as each size needs, so the {len(own)} numbers of GPUs of "
+                f"{grid} are left out; --gpus {numbers} keeps them"
+            )
         axes["table_bytes"] = [float(v) for v in size_values(given["table_size"], "--table-size")]
     for name in ("gpus", "batch", "tables", "dim"):
         if name in given:

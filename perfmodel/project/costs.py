@@ -241,6 +241,7 @@ class Forward(PassBasis):
         """Least time of the pass at datasheet rates, with no latency (``bounds.sharded_floor_time``) [s].
 
         local  time of the same batch in local memory [s]
+        Where ``best`` chose between two exchanges of bags, the one that runs counts.
         Limits: one GPU -> local;  never above the sum of the steps
         """
         value = self.setting.machine.value
@@ -252,15 +253,21 @@ class Forward(PassBasis):
         inside = value("nvlink_bytes_per_s") or value("pcie_bytes_per_s")
         nic = value("nic_bytes_per_s")
         g = self.domain(work.gpus)
+        own = (step.timing.time_s > 0 for step in steps if step.name == "local_sum")
+        summed = next(own, np.zeros(time.shape, dtype=bool))
         for step in steps:
             time = time + step.timing.time_s
             if not step.collective:
                 continue
             if step.name == "reduce_scatter_across":  # counted with the level inside
                 continue
-            scatter = step.collective != "all_to_all"
-            bound = bounds.reduce_scatter_floor_time if scatter else bounds.all_to_all_floor_time
-            links = links + bound(step.payload_bytes, work.gpus, g, inside, nic)
+            rates = step.payload_bytes, work.gpus, g, inside, nic
+            sent = step.collective == "all_to_all" or (step.name == EXCHANGE.name) & summed
+            scattered, exchanged = (
+                bounds.reduce_scatter_floor_time(*rates),
+                bounds.all_to_all_floor_time(*rates),
+            )
+            links = links + np.where(sent, exchanged, scattered)
         return bounds.sharded_floor_time(time, local, traffic.bare_bytes, hbm, links)
 
 
@@ -268,6 +275,24 @@ class Forward(PassBasis):
 def _missed(ids: Distribution, rows: float, pooling: float, batch: float, shards: float, X: float) -> float:
     """Part of the look-ups of a shard that misses caches of X rows: the same for every way to send."""
     return float(LookUps(ids, rows, pooling, batch, shards).miss(Gather.SHARD, 0, X))
+
+
+def fullest_part(forward: Forward, work: Configs) -> float:
+    """Look-ups of the row shard with the hottest row over those of the mean one, where that is most.
+
+    Of one configuration; of sets of tables those with the most look-ups are asked.
+    Limits: uniform ids -> 1;  one row for all, G GPUs -> G
+    """
+    gpus, batch = float(work.gpus[0]), float(work.batch[0])
+    if forward.ids.uniform or gpus == 1:
+        return 1.0
+    asked = sorted(work.groups, key=lambda t: -float((t.count * t.pooling).flat[0]))[:_ASKED]
+    cut = [(float(t.rows.flat[0]), float(t.pooling.flat[0])) for t in asked]
+    parts = (LookUps(forward.ids, rows, L, batch, gpus).fullest(0, gpus) for rows, L in cut if rows >= gpus)
+    return max(parts, default=1.0)
+
+
+_ASKED = 20
 
 
 @lru_cache(maxsize=2**18)

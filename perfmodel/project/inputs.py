@@ -261,7 +261,14 @@ def _check_fit(table_bytes: Array, gpus: Array, needed: Array, machine: Machine,
 
 
 def _check_rows(rows: Array, gpus: Array, row_bytes: Array) -> None:
-    few = (rows < 1) | (gpus > rows)
+    if (rows < 1).any():
+        at = int(np.argmax(rows < 1))
+        raise BadInputError(
+            f"{format_bytes(rows.flat[at] * row_bytes.flat[at], binary=False)} is less than one row of "
+            f"{row_bytes.flat[at]:.0f} bytes in each table.",
+            "a number without a unit is bytes: give a size like 10GB or 10TB (--table-size).",
+        )
+    few = gpus > rows
     if few.any():
         at = int(np.argmax(few))
         raise BadInputError(

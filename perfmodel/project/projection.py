@@ -14,18 +14,19 @@ from perfmodel.model import capacity, sharding
 from perfmodel.passes.basis import LocalMemory
 from perfmodel.passes.settings import Setting, clock_of
 from perfmodel.passes.steps import LABELS, StepRow
-from perfmodel.project.costs import TWO_LEVEL, Forward
+from perfmodel.project.costs import TWO_LEVEL, Forward, fullest_part
 from perfmodel.project.fitting import gpu_memory
 from perfmodel.project.grid import CostedGrid
 from perfmodel.project.inputs import Configs
 from perfmodel.project.timed import TimedStep
 from perfmodel.project.understood import Understood
 from perfmodel.schema.evidence import Clock, Evidence
-from perfmodel.units import counted, format_bytes, format_count
+from perfmodel.units import counted, format_bytes, format_count, format_ratio
 
 if TYPE_CHECKING:
     import pandas as pd
 
+_UNEVEN = 1.5  # look-ups of the fullest row shard over the mean: from there on it is said
 _MANY = 1000
 """Times from which on their digits are grouped: 1 250, not 1.25e+03."""
 _SMALLEST_CROSSOVER, _LARGEST_CROSSOVER, _CROSSOVER_POINTS = 128.0, 2.0**32, 201
@@ -268,6 +269,12 @@ def _notes(work: Configs, clocks: tuple[Clock, ...], forward: Forward) -> Iterat
     if forward.reduction == TWO_LEVEL and gpus > 1 and (domain in (1, gpus) or gpus % domain):
         why = f"all {gpus:.0f} GPUs are in one domain" if domain == gpus else f"domains of {domain:.0f} GPUs"
         yield f"{why}: the two-level exchange is a flat reduce-scatter here"
+    fullest = fullest_part(forward, work) if forward.memory is None else 1.0
+    if fullest >= _UNEVEN:
+        yield (
+            f"the GPU with the hottest row of a table gets {format_ratio(fullest)} the ids of the mean one, "
+            "whose times these are: all would wait for it; perfmodel plan copies hot rows"
+        )
     if work.filled and forward.memory is None:
         size = format_bytes(float(work.table_bytes[0]), binary=False)
         yield f"no table size is given: the tables are assumed to fill the memory, {size}"

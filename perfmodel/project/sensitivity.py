@@ -64,6 +64,8 @@ class NextExperiment:
     only: tuple[str, ...]  # what to measure, as backend:operation
     nodes: int  # least number of nodes
     where: str  # on what, in words
+    least_bytes: float | None = None  # messages that are missing; None of kernels
+    most_bytes: float | None = None
 
 
 def sensitivities(p: Projection) -> tuple[Sensitivity, ...]:
@@ -232,8 +234,33 @@ def next_experiment(p: Projection) -> NextExperiment | None:
     across = chosen is links and not p.setting.one_domain and domain < p.gpus
     nodes = domain // node + 1 if across else 1
     share = sum(s.share for s in weak if any(n in chosen for n in _experiments(s)))
-    where = _place(p) if chosen is links else "one GPU"
-    return NextExperiment(share, len(chosen), tuple(chosen), nodes, where)
+    if chosen is not links:
+        return NextExperiment(share, len(chosen), tuple(chosen), nodes, "one GPU")
+    nodes, where = _beyond_measured(p, chosen, nodes)
+    sent = [s.payload_bytes for s in weak if any(n in chosen for n in _experiments(s))]
+    return NextExperiment(share, len(chosen), tuple(chosen), nodes, where, min(sent), max(sent))
+
+
+def _beyond_measured(p: Projection, chosen: list[str], nodes: int) -> tuple[int, str]:
+    """(least nodes, where in words), beyond what a calibration of one's own has measured already.
+
+    Limits: a shipped calibration, nothing across domains -> ``_place``;  these very GPUs -> on them, at other
+    sizes;  fewer nodes -> more of them
+    """
+    known = getattr(getattr(p.setting.links, "times", None), "calibration", None)
+    if p.setting.calibration is None or known is None or not known.this_cluster:
+        return nodes, _place(p)
+    names = {name.partition(":")[2] for name in chosen}
+    cells = {(curve.collective, curve.gpus) for curve in known.curves if curve.domain_gpus < curve.gpus}
+    here = -(-p.gpus // p.gpu_count.gpus_per_node)
+    here = -(-p.gpus // p.gpu_count.gpus_per_node)
+    if all((name, p.gpus) in cells for name in names):
+        return here, f"these {p.gpus} GPUs, at sizes that were not measured"
+    most = min((max((g for c, g in cells if c == name), default=0) for name in names), default=0)
+    had = -(-most // p.gpu_count.gpus_per_node)
+    if not 1 < had < here:
+        return nodes, _place(p)
+    return had + 1, f"more than the {had} nodes that were measured, {here} if you can"
 
 
 def _place(p: Projection) -> str:

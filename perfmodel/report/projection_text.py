@@ -235,7 +235,7 @@ def experiment_text(experiment: NextExperiment, machine: str, run: str = "") -> 
         return f"{paragraph(text)}\n{command_lines(run or f'perfmodel calibrate --only {only}')}"
     only = ",".join(f"{library}:{operation}" for library, operation in links)
     lines = [
-        paragraph(f"{first} To replace {them}, run on {experiment.where}"),
+        paragraph(f"{first} To replace {them}, run on {experiment.where}{_messages(experiment)}"),
         command_lines(f"perfmodel calibrate --only {only}"),
     ]
     tests = [_test_name(*link) for link in links if link[0] in _TESTS]
@@ -243,6 +243,14 @@ def experiment_text(experiment: NextExperiment, machine: str, run: str = "") -> 
         words = f"perfmodel import *.log --machine {shlex.quote(machine)} --out {_free_name()}"
         lines += [f"or {', '.join(dict.fromkeys(tests))}, and then", command_lines(words)]
     return "\n".join(lines)
+
+
+def _messages(experiment: NextExperiment) -> str:
+    """``, messages of 3 KiB to 608 MiB``."""
+    if experiment.least_bytes is None or experiment.most_bytes is None:
+        return ""
+    least, most = format_bytes(experiment.least_bytes), format_bytes(experiment.most_bytes)
+    return f", messages of {least}" + (f" to {most}" if most != least else "")
 
 
 def _free_name() -> str:

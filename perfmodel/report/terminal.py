@@ -45,14 +45,18 @@ def table(
     """Rows under a header, columns right-aligned except those named in ``left``.
 
     Empty columns are left out. On a narrow terminal text is folded first; where that is not enough, the
-    columns of ``drop`` go, in that order, and then numbers are folded too, never between one and its unit.
+    columns of ``drop`` go, in that order and named below the table, and then numbers are folded too, never
+    between one and its unit.
     Limits: no rows -> the header alone; a line never ends in spaces and never passes the page
     """
     used = [i for i in range(len(headers)) if headers[i] or any(row[i] for row in rows)]
     room = page_width() - indent
+    out: list[str] = []
     for gone in drop if page_width() < WIDTH else ():
         if _total(_folded(headers, rows, used, left)) > room:
-            used = [i for i in used if i not in (gone if isinstance(gone, tuple) else (gone,))]
+            away = gone if isinstance(gone, tuple) else (gone,)
+            out += [headers[i] for i in used if i in away and headers[i]]
+            used = [i for i in used if i not in away]
     cells = [[headers[i] for i in used], *([row[i] for i in used] for row in rows)]
     if not any(cells[0]):
         cells = cells[1:]
@@ -70,6 +74,8 @@ def table(
             ]
             line = " " * indent + (" " * _GAP).join(texts)
             lines.append(line.replace(_FIXED_SPACE, " ").rstrip())
+    if out:
+        lines.append(paragraph(f"Left out at {page_width()} columns: {', '.join(out)}.", indent))
     return "\n".join(lines)
 
 

@@ -210,7 +210,7 @@ def test_unlike_tables_add_up_and_tiny_ones_are_not_sharded() -> None:
         ({"gpus": []}, "empty"),
         ({}, "neither a table size"),
         ({"table_bytes": 10e12, "gpus": 64}, "above the 80 GB of a GPU"),
-        ({"table_bytes": 100, "table_count": 1}, "cannot be cut into"),
+        ({"table_bytes": 100, "table_count": 1}, "less than one row of 128 bytes"),
         ({"table_bytes": 1280, "gpus": 128}, "cannot be cut into 128 row shards"),
     ],
 )

@@ -71,8 +71,9 @@ def test_row_wise_as_a_plan_is_the_projection(base: Projection) -> None:
     for name, value in answer.totals.items():
         if name.endswith("light") or name == "light_time_s":
             assert value <= base.totals[name] * (1 + 1e-12)
-        else:
-            assert value == pytest.approx(base.totals[name], rel=1e-12), name
+        else:  # a plan cuts whole rows
+            near = 1e-4 if name == "memory_bytes" else 1e-12
+            assert value == pytest.approx(base.totals[name], rel=near), name
     assert [(s.name, s.label, s.clock, s.evidence, s.limit) for s in answer.steps] == [
         (s.name, s.label, s.clock, s.evidence, s.limit) for s in base.steps
     ]
@@ -139,10 +140,12 @@ def test_unlike_tables_are_dealt_evenly() -> None:
     """Tables of 5, 4, 3, 3, 3 rows on 2 GPUs: the largest first, each to the emptier GPU: 8 and 10."""
     shapes = [Table(f"t{i}", rows, 4, 1.0, "fp32") for i, rows in enumerate((3, 5, 3, 4, 3))]
     evaluator = Evaluator.on(MACHINE, PlanTables.of(TableSet("mine", tuple(shapes))), 8, 2)
-    found = best_alike(evaluator, "table-wise", 160.0)
+    found = best_alike(evaluator, "table-wise", np.inf)
     assert isinstance(found, Alike)
     assert sorted(found.memory.rows_bytes) == [8 * 16, 10 * 16]
-    assert isinstance(best_alike(evaluator, "table-wise", 159.0), Impossible)
+    most = float(found.memory.total_bytes.max())  # with the buffers
+    assert isinstance(best_alike(evaluator, "table-wise", most), Alike)
+    assert isinstance(best_alike(evaluator, "table-wise", most - 1), Impossible)
 
 
 def test_grids_fill_whole_domains() -> None:

@@ -9,7 +9,7 @@ from html import escape
 import numpy as np
 
 from perfmodel.model.exchanges import Exchange
-from perfmodel.plan.files import plan_record
+from perfmodel.plan.files import MadeFor, plan_record
 from perfmodel.plan.outcome import Planned
 from perfmodel.plan.training import WholeStep
 from perfmodel.report.figures.block import Block, Missing
@@ -58,13 +58,14 @@ def plan_page(
     """
     e, card = answer.evaluator, plan_card(answer, whole, capped)
     shards = sum(placement.ranks.size for placement in answer.plan.placements)
+    record = plan_record(answer.plan, MadeFor.of(answer.evaluator))
     return Page(
         f"{one_line(e.tables.model)} on {counted(e.gpus, 'GPU')}: {card.sentence}",
         provenance(answer, command, asked),
         (View((), (card,), plan_blocks(answer, whole)),),
         command,
         alerts=tuple(alerts),
-        besides={"plan": plan_record(answer.plan) if shards <= MOST_RANKS else None},
+        besides={"plan": record if shards <= MOST_RANKS else None},
     )
 
 
