@@ -16,7 +16,7 @@ the misses never falls as r grows and is monotone in h; what the L2 saves is mon
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -66,11 +66,14 @@ class Cover:
 
     ``count`` [Q], ``first`` [Q + 1], ``group``, ``exchange`` [O] and the values as in ``Options``
     limit_bytes  of a rank: boxes of which no scheme fits are left out
+    allowed      whether any scheme of boxes [n, 9] may be: those of which none may are left out
     Limits: a kind of table that fits in no way -> BadInputError
     """
 
-    def __init__(self, evaluator: Evaluator, limit_bytes: float) -> None:
-        self.evaluator, self.limit_bytes = evaluator, limit_bytes
+    def __init__(
+        self, evaluator: Evaluator, limit_bytes: float, allowed: Callable[[Ints], Mask] | None = None
+    ) -> None:
+        self.evaluator, self.limit_bytes, self.allowed = evaluator, limit_bytes, allowed
         self.gpus, self.domain = evaluator.gpus, evaluator.domain
         self.sample, self.kind_of, self.count = evaluator.tables.kinds
         tables = evaluator.tables
@@ -90,7 +93,8 @@ class Cover:
     def _fits(self, boxes: Ints, values: Values) -> Mask:
         """[n] whether a scheme of a box may fit; of an end, of any mix of it with the other."""
         needs = values.own_memory + values.everywhere_memory
-        return np.asarray((needs <= self.limit_bytes) | (boxes[:, WHAT] >= NONE_HOT))
+        fits = (needs <= self.limit_bytes) | (boxes[:, WHAT] >= NONE_HOT)
+        return np.asarray(fits if self.allowed is None else fits & self.allowed(boxes))
 
     def _set(self, boxes: Ints, values: Values) -> Ints:
         order = np.argsort(boxes[:, GROUP], kind="stable")

@@ -84,11 +84,14 @@ class Planned:
     @property
     def of_which(self) -> str:
         """Which plans the bound is over, to follow "no plan": nothing where it is all that a file can say."""
-        if not self.found.listed:
-            return ""
         whose = " of TorchRec's shardings" if self.found.restricted else ""
         whose += " that the constraints allow" if self.constrained else ""
-        return f"{whose} in the parts that were tried"
+        return f"{whose} in the parts that were tried" if self.found.listed else whose
+
+    @property
+    def _bound_over(self) -> str:
+        which = LISTED if self.found.listed else ALL_PLANS
+        return f"{which} that the constraints allow" if self.constrained else which
 
     @property
     def given(self) -> bool:
@@ -142,7 +145,7 @@ class Planned:
             "evidence": str(cost.evidence),
             "bound_s": None if self.given else found.bound_s,
             "gap": None if self.given else found.gap,
-            "bound_over": None if self.given else (LISTED if found.listed else ALL_PLANS),
+            "bound_over": None if self.given else self._bound_over,
             "relaxation": RELAXATION,
             "stopped": found.stopped,
             "restricted": found.restricted,

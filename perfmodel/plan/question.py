@@ -112,7 +112,8 @@ class PlanQuestion:
             seed=self.seed,
             restrict=torchrec.runnable if self.for_torchrec else None,
             options=self.options(more),
-            listed=self.for_torchrec or self.constraints is not None,
+            listed=self.for_torchrec,
+            allowed=self.constraints.some_allowed if self.constraints else None,
             watch=watch,
         )
 

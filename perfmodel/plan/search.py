@@ -89,6 +89,7 @@ class Search:
     """One search; ``run`` gives the answer, and what was best when it is interrupted.
 
     options  that plans may use, with their loads and memory: ``options_of`` all that fit, unless given
+    allowed  whether any scheme of boxes may be, of a bound over all plans (``Cover``); None: all may
     listed   whether the bound is over those alone, not over all plans: where they are given or restricted
     Source: of ``evaluator`` the search asks ``step_times``, ``tables`` and, of ``times``, the exchanges that
             need buffers; the bound ``parts`` and ``steps``; the answer ``loads``, ``step`` and ``memory``
@@ -104,6 +105,7 @@ class Search:
         restrict: Restriction | None = None,
         options: Options | None = None,
         listed: bool | None = None,
+        allowed: Callable[[Ints], Mask] | None = None,
         watch: Watch = lambda best_s, bound_s: None,
     ) -> None:
         self.evaluator, self.limit_bytes, self.watch = evaluator, limit_bytes, watch
@@ -118,6 +120,7 @@ class Search:
         self.families: list[Packing] = []
         self.better: dict[tuple[float, bytes, bytes], Ints] = {}  # where schemes lead, by room and mask
         self.packed: dict[bytes, bool] = {}  # whether schemes could be packed
+        self.allowed = allowed
         self.listed = options is not None or restrict is not None if listed is None else listed
         self.options = options or options_of(evaluator, limit_bytes)
         self.restricted = restrict is not None
@@ -152,7 +155,7 @@ class Search:
         stopped = "no improvement"
         try:
             self._begin()
-            space = self.options if self.listed else Cover(self.evaluator, self.limit_bytes)
+            space = self.options if self.listed else Cover(self.evaluator, self.limit_bytes, self.allowed)
             problem = Problem(space, StepCurves.of(self.evaluator), self.limit_bytes, self.best_s)
             self.bounding = Bounding(problem, self._near, _TOLERANCE, self.kinds)
             self.bounding.run(self._soon(_BOUNDING, _BOUNDING_LEAST))
