@@ -19,7 +19,7 @@ DenseOption = Annotated[
         "--dense",
         metavar="VALUE",
         help="Dense layers beside the tables, to show the whole step, overlapped: dlrm-dcnv2 or a TOML file, "
-        "operations of a sample forward (32MFLOP), or the time of a batch on one GPU (3ms).",
+        "operations of a sample forward (32MFLOP), or the time of a batch on one GPU (3ms, 3ms±10%).",
     ),
 ]
 

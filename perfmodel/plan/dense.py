@@ -8,7 +8,7 @@ from perfmodel.errors import BadInputError
 from perfmodel.model.dense import BACKWARD, DenseModel, GivenFlops, Layers, kernels_time, update_bytes
 from perfmodel.model.pipeline import dense_time
 from perfmodel.schema.dense import DenseFile, load_dense, load_rates
-from perfmodel.units import parse_flops, parse_time
+from perfmodel.units import parse_flops, parse_ratio, parse_time
 
 _OPTION = "--dense"
 _HALF_BYTES = 2.0
@@ -61,10 +61,13 @@ class Dense:
 
 @dataclass(frozen=True)
 class DenseTime:
-    """Dense layers of which only the time is known: of one batch on one GPU, forward and backward [s]."""
+    """Dense layers of which only the time is known: of one batch on one GPU, forward and backward [s].
+
+    error  relative, two standard deviations [-]; 0: nobody said it
+    """
 
     time_s: float
-    error = 0.0
+    error: float = 0.0
 
     def times(self, elements: float, batch: float, bytes_per_s: float, floor_s: float) -> dict[str, float]:
         """All after the embeddings, a third of it forward, in each of ``PARTS`` [s]."""
@@ -81,7 +84,8 @@ class DenseTime:
 
 
 def dense_of(text: str, machine: str) -> Dense | DenseTime:
-    """What ``--dense`` says: a name, ``mine.toml``, ``32MFLOP`` (a sample, forward) or ``3ms`` (a batch).
+    """What ``--dense`` says: a name, ``mine.toml``, ``32MFLOP`` (a sample, forward), ``3ms`` or
+    ``3ms±10%`` (a batch).
 
     machine  whose GPU runs them
     Limits: neither a name, a file nor a number with such a unit, or operations on a machine whose GPU has no
@@ -97,13 +101,17 @@ def dense_of(text: str, machine: str) -> Dense | DenseTime:
         flops = parse_flops(plain, _OPTION)
         _check_most(plain, flops, MOST_FLOPS, "1000 PFLOP for a sample")
         return on_machine(GivenFlops(flops), machine, _HALF_BYTES)
+    plain, apart, error_text = plain.replace("+-", "±").partition("±")
     try:
-        time_s = parse_time(plain, _OPTION)
+        time_s = parse_time(plain.strip(), _OPTION)
+        apart_by = parse_ratio(error_text, f"{_OPTION} {text}: the error") if apart else 0.0
     except BadInputError as error:
         step = "write a time of a batch (3ms), operations of a sample (32MFLOP), or a name (dlrm-dcnv2)."
         raise BadInputError(str(error.message), step) from None
     _check_most(plain, time_s, MOST_S, "1h for a batch")
-    return DenseTime(time_s)
+    if apart_by >= 1:
+        raise BadInputError(f"{_OPTION} {text}: an error of all of it.", "less than 100 %, e.g. 3ms±10%.")
+    return DenseTime(time_s, apart_by)
 
 
 def _check_most(text: str, value: float, most: float, limit: str) -> None:

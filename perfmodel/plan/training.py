@@ -141,22 +141,38 @@ class CostedPlan:
     def band(self, dense: Dense | DenseTime, time: float) -> tuple[float, float]:
         """95 % band of the overlapped step [s]: fabric, kernels and dense layers err apart.
 
+        The all-reduce of dense gradients errs with the fabric, their optimizer with the kernels.
+
         time  ``step(dense).step_s``
         """
         ends = []
         for end, other in (("low_s", 1 - dense.error), ("high_s", 1 + dense.error)):
-            moved = [self.step(dense, _one_end(end, comm)).step_s - time for comm in (True, False)]
+            moved = [self._at_end(dense, end, comm) - time for comm in (True, False)]
             moved.append(self._with_dense(dense, other) - time)
             both = bands.quadrature(moved[0], moved[1])
             ends.append(float(bands.quadrature(both, moved[2])))
         return time - ends[0], time + ends[1]
 
+    def _at_end(self, dense: Dense | DenseTime, end: str, communication: bool) -> float:
+        """The overlapped step with the fabric, or the kernels, at an end of their bands [s]."""
+        parts = self.parts(dense, _one_end(end, communication))
+        if self.training:
+            elements = float(self.evaluator.tables.dim.sum())
+            if communication:
+                size = dense.reduced_bytes(elements)
+                parts = replace(parts, dense_reduce=_reduce_time(self.evaluator, size, end))
+            else:
+                parts = replace(parts, dense_update=_update_time(self.evaluator, dense, elements, end))
+        return self._overlapped(parts)
+
+    def _overlapped(self, parts: Parts) -> float:
+        tasks = (overlapped if self.training else forward_overlapped)(parts)
+        return (steady if self.training else alone)(tasks).step_s
+
     def _with_dense(self, dense: Dense | DenseTime, over: float) -> float:
         """The overlapped step with dense layers that take ``over`` times as long [s]."""
         parts = self.parts(dense)
-        moved = replace(parts, **{name: getattr(parts, name) * over for name in DENSE_PARTS})
-        tasks = (overlapped if self.training else forward_overlapped)(moved)
-        return (steady if self.training else alone)(tasks).step_s
+        return self._overlapped(replace(parts, **{name: getattr(parts, name) * over for name in DENSE_PARTS}))
 
 
 def _one_end(end: str, communication: bool) -> Pick:
@@ -284,15 +300,18 @@ def _forward(dense: Dense | DenseTime, times: dict[str, float]) -> dict[str, flo
     return {**times, "bottom_backward": 0.0, "top_backward": 0.0}
 
 
-def _reduce_time(evaluator: Evaluator, size: float) -> float:
-    """All-reduce of the gradients of the dense layers; 0 on one GPU."""
+def _reduce_time(evaluator: Evaluator, size: float, end: str = "time_s") -> float:
+    """All-reduce of the gradients of the dense layers, or an end of its band; 0 on one GPU."""
     if size == 0:
         return 0.0
     node, gpus = evaluator.basis.gpus_per_node, np.array([float(evaluator.gpus)])
-    return float(evaluator.setting.links.timing("all_reduce", np.array([size]), gpus, node).time_s[0])
+    timing = evaluator.setting.links.timing("all_reduce", np.array([size]), gpus, node)
+    return float(getattr(timing, end)[0])
 
 
-def _update_time(evaluator: Evaluator, dense: Dense | DenseTime, elements: float) -> float:
+def _update_time(
+    evaluator: Evaluator, dense: Dense | DenseTime, elements: float, end: str = "time_s"
+) -> float:
     """Optimizer of the dense layers, a kernel like the local sum: that of the tables, with its state for
     every weight (of rowwise Adagrad, Adagrad's)."""
     per_element, per_row = evaluator.memories.state
@@ -300,7 +319,8 @@ def _update_time(evaluator: Evaluator, dense: Dense | DenseTime, elements: float
     if moved == 0:
         return 0.0
     constants = ("launch_floor_s", "local_sum_bytes_per_s")
-    return float(evaluator.basis.stream_timing("local_sum", np.array([moved]), *constants).time_s[0])
+    timing = evaluator.basis.stream_timing("local_sum", np.array([moved]), *constants)
+    return float(getattr(timing, end)[0])
 
 
 def embedding_communication_s(parts: Parts) -> float:

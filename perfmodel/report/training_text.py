@@ -78,7 +78,7 @@ def _dense(whole: WholeStep) -> str:
 def _error(dense: Dense | DenseTime) -> str:
     """What of its error is in the band."""
     if not dense.error:
-        return ". The band leaves its error out."
+        return ". The band leaves its error out: give it, e.g. --dense 3ms±10%."
     return f". The band has an error of {format_fraction(dense.error)} of it."
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from searches import searched_once
 
@@ -96,6 +97,31 @@ def test_the_error_of_the_dense_time_is_in_the_band() -> None:
     assert isinstance(named, Dense) and named.error > 0
     found, exact = whole(True, named), whole(True, replace(named, error=0.0))
     assert found.low_s < exact.low_s and found.high_s > exact.high_s
+
+
+def test_a_given_time_may_have_an_error_and_other_dense_steps_have_theirs() -> None:
+    assert dense_of("3ms±10%", H100) == dense_of("3ms +- 0.1", H100) == DenseTime(0.003, 0.1)
+    exact, given = whole(True, DenseTime(0.003)), whole(True, DenseTime(0.003, 0.1))
+    assert given.low_s < exact.low_s - 1e-4 and given.high_s > exact.high_s + 1e-4
+    for text in ("3ms±200%", "3ms±-5%", "3ms±"):
+        with pytest.raises(BadInputError):
+            dense_of(text, H100)
+
+
+def test_the_all_reduce_of_dense_gradients_errs_too() -> None:
+    """1 GFLOP of a sample are 1 GB of gradients: their exchange is most of the step."""
+    heavy = dense_of("1GFLOP", H100)
+    assert isinstance(heavy, Dense)
+    tables = PlanTables.of(TableSet("mine", (Table("a", 10**6, 64, 10.0, "fp32"),)))
+    evaluator = Evaluator.on(H100, tables, 8, 16, training=True)
+    costed = CostedPlan.of(evaluator, uniform_plan(tables, "row-wise", 16, 8))
+    time = costed.step(heavy).step_s
+    low, high = costed.band(replace(heavy, error=0.0), time)
+    size, gpus = np.array([heavy.reduced_bytes(64)]), np.array([16.0])
+    links = evaluator.setting.links.timing("all_reduce", size, gpus, 8)
+    assert links.time_s[0] > 0.5 * time
+    assert high - time > 0.99 * (links.high_s[0] - links.time_s[0]) > 0.1 * time
+    assert time - low > 0.5 * (links.time_s[0] - links.low_s[0])
 
 
 def whole(training: bool, dense: Dense | DenseTime, gpus: int = 16) -> WholeStep:
