@@ -1,11 +1,13 @@
 """Four ways to look a table up on one core of a GPU, side by side: small tables of a table set, one run.
 
 Run:    python benchmarks/one_core.py [--model mlperf-dlrm-dcnv2] [--batch 4096] [--most-rows 50000]
+            [--out one_core.jsonl]
 On a GPU it times, in CUDA graphs replayed in turn: gather_pool, torch's embedding_bag, every way with a slice
 of every table's batch on every SM (GM where a way does not fit), the cheapest way of each table, and SMs that
 own tables. Uniform ids, and one row only. Median and quartiles of the replays, beside the time that ChipCost
 predicts for the same items with the values of --chip (perfmodel chips h200-sxm has each with its source);
 bytes of the tables, ids and bags as the plan counts them. All bags are compared first.
+--out appends what was measured, with the plan of each: python benchmarks/one_core_fit.py fits a chip to it.
 Elsewhere it prints the plans and what the model predicts, and measures nothing: exit code 4.
 """
 
@@ -16,9 +18,11 @@ import statistics
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
 
 from calibrate.cuda.one_core_plan import (
     WAYS,
@@ -47,6 +51,32 @@ IDS = {"uniform": UNIFORM, "one row": ONE_ROW}
 LAUNCHES, REPLAYS = 20, 15
 OFFSET_BYTES, GLOBAL_ID_BYTES = 8, 8
 OF_WAY = {way.label: way for way in Way}
+
+
+class Sample(BaseModel):
+    """What one plan took on one GPU.
+
+    cache_bytes  of its L2;  local_bytes  of a core's memory for items;  tables  rows, columns, ids of a bag
+    items        of the plan (``items_of``);  time_s  of a launch, the median
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    gpu: str
+    cores: int = Field(ge=1)
+    cache_bytes: int = Field(ge=1)
+    local_bytes: int = Field(ge=1)
+    tables: list[tuple[int, int, float]] = Field(min_length=1)
+    batch: int = Field(ge=1)
+    ids: Literal["uniform", "one row"]
+    plan: str
+    items: list[tuple[int, int, int, int, int]] = Field(min_length=1)
+    time_s: float = Field(gt=0)
+
+    @property
+    def shapes(self) -> list[TableShape]:
+        """The tables, of fp32 rows."""
+        return [TableShape(rows, dim, 4, pooling) for rows, dim, pooling in self.tables]
 
 
 class Predicted:
@@ -86,13 +116,24 @@ class Predicted:
 
         in_order  all cores have slices of all tables, and go through these in one order
         """
-        items = [(core, item) for core, own in enumerate(plan.cores) for item in own]
-        table = np.array([item.table for _, item in items])
-        way = np.array([OF_WAY[item.way] for _, item in items])
-        columns, bags = (np.array([getattr(item, name) for _, item in items]) for name in ("columns", "bags"))
+        return self.items(items_of(plan), in_order=in_order)
+
+    def items(self, items: Sequence[Sequence[int]], *, in_order: bool) -> Batch:
+        """The same of ``items_of`` a plan."""
+        core, table, way, columns, bags = (np.array(column) for column in zip(*items, strict=True))
+        way = np.array([OF_WAY[WAYS[one]] for one in way])
         rows = self.cost.tables.rows[table]
         work = self.cost.work(table, way, rows, columns, bags, local=self.capacity, lockstep=in_order)
-        return self.cost.batch_s([core for core, _ in items], table, work)
+        return self.cost.batch_s(core.tolist(), table, work)
+
+
+def items_of(plan: CorePlan) -> list[tuple[int, int, int, int, int]]:
+    """Core, table, number of the way in ``WAYS``, columns and bags of every item of a plan."""
+    return [
+        (core, item.table, WAYS.index(item.way), item.columns, item.bags)
+        for core, own in enumerate(plan.cores)
+        for item in own
+    ]
 
 
 def row_bytes(shape: TableShape, item: Item) -> int:
@@ -225,15 +266,18 @@ def compare(torch: Any, lookups: dict[str, Any], pool: Any, ids: Any, offsets: A
     return replayed_us(torch, calls)
 
 
-def measure(torch: Any, chip: Chip, shapes: Sequence[TableShape], batch: int) -> None:
-    """Print measured times beside predicted ones of the same plans."""
+def measure(
+    torch: Any, chip: Chip, shapes: Sequence[TableShape], batch: int, path: Path | None = None
+) -> None:
+    """Print measured times beside predicted ones of the same plans, and append them to a file."""
     from calibrate.cuda.device_tables import make_tables
     from calibrate.cuda.gather_pool import GatherOptions, GatherPool
     from calibrate.cuda.one_core import OneCore, core_bytes, cores
 
     gpu = torch.device("cuda")
     name = torch.cuda.get_device_name(gpu)
-    here = chip.with_overrides({"cores": cores(gpu)}, source=name)
+    cache = int(torch.cuda.get_device_properties(gpu).L2_cache_size)  # an H200 has more than its data sheet
+    here = chip.with_overrides({"cores": cores(gpu), "cache_bytes": cache}, source=name)
     rows = [torch.randint(-8, 8, (shape.rows, shape.dim), device=gpu).float() for shape in shapes]
     tables, room = make_tables(rows), core_bytes(gpu)
     predicted = {which: Predicted(here, shapes, batch, room, law) for which, law in IDS.items()}
@@ -249,6 +293,21 @@ def measure(torch: Any, chip: Chip, shapes: Sequence[TableShape], batch: int) ->
             if what in compared:
                 batch_of = predicted[which].plan(compared[what], in_order=what != OWNED)
                 said = f"{1e6 * batch_of.seconds:>10.1f} {batch_of.limit}"
+                if path is not None:
+                    seen = Sample(
+                        gpu=name,
+                        cores=here.cores,
+                        cache_bytes=cache,
+                        local_bytes=room,
+                        tables=[(one.rows, one.dim, one.pooling) for one in shapes],
+                        batch=batch,
+                        ids=which,
+                        plan=what,
+                        items=items_of(compared[what]),
+                        time_s=1e-6 * middle,
+                    )
+                    with path.open("a", encoding="utf-8") as file:
+                        file.write(seen.model_dump_json() + "\n")
             print(f"{which:<8} {what:<14} {middle:>10.1f} {low:>10.1f} {high:>10.1f} {said}", flush=True)
 
 
@@ -258,6 +317,7 @@ def main() -> int:
     parser.add_argument("--model", default="mlperf-dlrm-dcnv2")
     parser.add_argument("--batch", type=int, default=4096)
     parser.add_argument("--most-rows", type=int, default=50_000, help="larger tables are left out")
+    parser.add_argument("--out", type=Path, help="append what was measured, a line a plan and kind of ids")
     parser.add_argument("--chip", default="h200-sxm", help="of the predictions (perfmodel chips), or a file")
     options = parser.parse_args()
     tables, chip = load_tables(options.model).tables, load_chip(options.chip)
@@ -295,7 +355,7 @@ def main() -> int:
     if not torch.cuda.is_available():
         print("NOTHING WAS MEASURED: there is no GPU here. The times above are predictions.", file=sys.stderr)
         return 4
-    measure(torch, chip, shapes, options.batch)
+    measure(torch, chip, shapes, options.batch, options.out)
     return 0
 
 
