@@ -299,12 +299,14 @@ _BATCHES = 27
 def steady(tasks: Sequence[Task], batches: int = _BATCHES) -> Steady:
     """Time of a step when batches follow one another without end.
 
-    The first half of the simulated batches settles, the second half is averaged; two are in flight at a time.
+    The first half of the simulated batches settles, the second half is averaged. Two are in flight at a
+    time, so a schedule may repeat every two batches: a whole number of pairs is averaged.
     Limits: one stream -> the sum of the tasks;  nothing waits for the batch before -> the busiest stream or
             device, or half a batch's critical path;  never less than either
     """
     found = schedule(tasks, batches)
-    count, first, last = len(tasks), batches // 2, batches - 1 - IN_FLIGHT  # what follows the last is there
+    count, last = len(tasks), batches - 1 - IN_FLIGHT  # what follows the last is there
+    first = last - (last - batches // 2 + 1) // IN_FLIGHT * IN_FLIGHT
     ends = [max(span.end_s for span in found.spans[: (batch + 1) * count]) for batch in (first, last)]
     return Steady(found, ends[0], ends[1], last - first)
 

@@ -26,11 +26,11 @@ def slowest_of_alike(mean: ArrayLike, variance: ArrayLike, count: ArrayLike) -> 
     some = many > 0
     m, s = (np.asarray(a, dtype=np.float64)[..., some] for a in (mean, variance))
     s, many = np.sqrt(s), many[some]
-    out = np.max(m, axis=-1, initial=0)
+    out = np.asarray(np.max(m, axis=-1, initial=0))
     varied = np.any(s > 0, axis=-1)
     if varied.any():
         out[varied] = np.maximum(out[varied], _summed(m[varied], s[varied], many))
-    return np.asarray(out)
+    return out
 
 
 def _summed(m: Array, s: Array, count: Array) -> Array:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from perfmodel import resources
 from perfmodel.collectives.estimate import CollectiveModel
 from perfmodel.errors import BadInputError, NoCalibrationError, PerfmodelError
-from perfmodel.fit.build import Identity, fit_calibration
+from perfmodel.fit.build import Identity, _informs, fit_calibration
 from perfmodel.fit.links import LAW_TIMES, Cell, fit_law, step_constants
 from perfmodel.fit.shipped import fit_entry, load_plan
 from perfmodel.model.laws import Group
@@ -58,12 +58,13 @@ def numbers_of(found: object, place: str = "") -> dict[str, object]:
     return {place: found}
 
 
-def test_shipped_calibration_is_rebuilt() -> None:
+@pytest.mark.parametrize("machine", ["rtx-pro-6000-pcie", "gh200-slingshot"])
+def test_shipped_calibration_is_rebuilt(machine: str) -> None:
     """Words exactly, times within 0.01 %, intervals and errors within a unit of the third digit.
 
-    The last digit of a number hangs on how a machine rounds: bytes are not compared.
+    The last digit of a number hangs on how a machine rounds: bytes are not compared. One has a node, one 16.
     """
-    entry = next(e for e in load_plan() if e.machine == "rtx-pro-6000-pcie")
+    entry = next(e for e in load_plan() if e.machine == machine)
     fresh = fit_entry(entry, load_samples(None))
     shipped = load_calibration(fresh.calibration_id)
     found, wanted = (numbers_of(json.loads(each.to_json())) for each in (fresh, shipped))
@@ -75,6 +76,19 @@ def test_shipped_calibration_is_rebuilt() -> None:
         near = 1e-4 if "anchor_times_s" in place or ".value" in place else 1e-2
         noise = 2e-5 if "log_covariance" in place else 0.0
         assert found[place] == pytest.approx(value, rel=near, abs=noise), place
+
+
+def test_pairs_inform_no_law_where_larger_groups_were_measured() -> None:
+    def cell(collective: str, gpus: int, sizes: int = 3) -> Cell:
+        times = np.linspace(1e-5, 2e-5, sizes)
+        return Cell(collective, Group.of(gpus, 8), np.logspace(3, 6, sizes), times, ("x",))
+
+    pair, four, other, short = (
+        cell("all_gather", 2), cell("all_gather", 4), cell("all_reduce", 2), cell("all_gather", 8, 2),
+    )  # fmt: skip
+    cells = [pair, four, other, short]
+    assert [_informs(one, cells) for one in cells] == [False, True, True, False]
+    assert _informs(pair, [pair, other])
 
 
 def test_every_entry_of_the_plan_is_shipped_and_nothing_else() -> None:

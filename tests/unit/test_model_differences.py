@@ -41,6 +41,7 @@ def test_times_are_told_apart_where_the_interval_of_their_ratio_leaves_out_one()
     low, _, high = ratio_band(a, b)
     assert ((low > 1) == [True, False, False]).all() and ((high < 1) == [False, False, True]).all()
     assert int(apart(WIDE, WIDE)) == 0
+    assert int(apart((1.0, 1.0, 1.0), (1.0, 1.0, 1.0))) == 0  # an interval that ends at 0 tells nothing apart
 
 
 def test_an_interval_of_a_logarithm_is_even_in_ratios() -> None:

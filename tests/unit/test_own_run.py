@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 
 from perfmodel.errors import BadInputError, NoCalibrationError
+from perfmodel.fit import host
 from perfmodel.fit.build import usable_samples
 from perfmodel.fit.context import median_interval
 from perfmodel.fit.host import machine_from_run, machine_text
@@ -324,6 +325,34 @@ def test_machine_of_a_run_without_kernels_is_assumed() -> None:
     odd = own_run.HEADER.model_copy(update={"stack": {"cpu": 'a "quoted" \\ µ name'}})
     assert 'a "quoted" \\ µ name' in machine_from_run(Run(odd, {}, {}, {})).title
     assert "[values.hbm_bytes]" in machine_text(Run(odd, {}, {}, {}))
+
+
+@pytest.mark.parametrize(
+    ("caches", "value", "evidence"),
+    [
+        ("L1 49152, L2 3145728, L3 268435456", 3145728, Evidence.DATASHEET),
+        ("L1 49152", 49152, Evidence.DATASHEET),
+        ("", 2**20, Evidence.ASSUMED),
+    ],
+)
+def test_the_cache_of_a_core_is_its_l2_else_the_largest(
+    caches: str, value: float, evidence: Evidence
+) -> None:
+    header = own_run.HEADER.model_copy(update={"stack": {**own_run.HEADER.stack, "caches": caches}})
+    found = machine_from_run(Run(header, {}, {}, {})).quantity("l2_bytes")
+    assert (found.value, found.evidence) == (value, evidence)
+
+
+def test_memory_is_as_fast_as_the_fastest_large_copy_and_the_cache_as_any() -> None:
+    """Large copies of 10 and 20 GB/s, a small one of 80: memory 20, cache 80, whatever comes first."""
+    rows = [("copy", 2**30, 2**30 / 10e9), ("copy", 2**30, 2**30 / 20e9), ("copy", 2**16, 2**16 / 80e9)]
+    kernels = pd.DataFrame(rows, columns=["operation", "payload_bytes", "time_s"])
+    found = dict(host._of_copies(Run(own_run.HEADER, {}, {}, {}), kernels))
+    assert found["hbm_bytes_per_s"].value == pytest.approx(20e9, rel=1e-3)
+    assert found["l2_bytes_per_s"].value == pytest.approx(80e9, rel=1e-3)
+    small = kernels[kernels["payload_bytes"] < 2**20]  # nothing large: the largest there is
+    alone = dict(host._of_copies(Run(own_run.HEADER, {}, {}, {}), small))
+    assert alone["hbm_bytes_per_s"].value == pytest.approx(80e9, rel=1e-3)
 
 
 def test_median_interval() -> None:

@@ -95,6 +95,14 @@ def test_keys_of_the_next_batch_travel_during_this_one() -> None:
     assert steady((work, late)).step_s == pytest.approx(7)
 
 
+def test_two_batches_are_in_flight() -> None:
+    """A chain of three streams, 1 s each: two batches every 3 s, 1.5 s a step; three in flight would be 1."""
+    chain = (Task("a", "x", 1.0), Task("b", "y", 1.0, ("a",)), Task("c", "z", 1.0, ("b",)))
+    assert steady(chain).step_s == 1.5
+    starts = [span.start_s for span in schedule(chain, 5).spans if span.task.name == "a"]
+    assert starts == [0, 1, 3, 4, 6]  # the third begins when the first has ended
+
+
 PARTS = Parts(
     bucketize=1, keys=2, lookup=3, forward=6, backward=6, update=4, top=5, top_backward=10, bottom=2,
     bottom_backward=4, dp_lookup=1, dp_reduce=2, dp_update=1, dense_reduce=3, dense_update=1,

@@ -333,6 +333,13 @@ def test_workload_and_frame_say_the_same() -> None:
 
 def test_the_paper_grids_have_their_sizes() -> None:
     assert [len(grid()["gpus"]) for grid in grids.GRIDS.values()] == [192, 168]
+    axes = {
+        "paper1": [(1, 2, 4, 8), (1,), (128, 256, 512, 1024), (32, 64, 128, 256), (4, 8, 16)],
+        "paper2": [(1, 2, 4, 8), (1, 2, 4, 8, 16, 32, 64), (128, 1024, 4096), (32, 128), (32,)],
+    }
+    names = ("gpus", "table_count", "batch", "dim", "pooling")
+    for grid, values in zip(grids.GRIDS.values(), axes.values(), strict=True):
+        assert [tuple(np.unique(grid()[name])) for name in names] == values
     first = grids.paper_1((128,))
     assert {name: len(np.unique(a)) for name, a in first.items()} == {
         "gpus": 1, "table_count": 1, "batch": 4, "dim": 4, "pooling": 3,

@@ -13,6 +13,7 @@ import pytest
 
 from perfmodel.cli import run
 from perfmodel.errors import BadInputError
+from perfmodel.model.exchanges import Exchange
 from perfmodel.passes.handover import BETWEEN, Handover
 from perfmodel.passes.settings import load_setting
 from perfmodel.plan import Evaluator, PlanTables, alike
@@ -20,6 +21,7 @@ from perfmodel.plan.alike import WAYS, Alike, Impossible, best_alike, schemes_of
 from perfmodel.plan.as_projection import compared, evaluator_of, projection_of, winner
 from perfmodel.plan.explain_plan import explain_alike_step
 from perfmodel.plan.loads import LoadModel
+from perfmodel.plan.placement import Scheme
 from perfmodel.plan.sizes import by_size
 from perfmodel.project import Projection, project_one
 from perfmodel.schema.intervals import Interval
@@ -158,6 +160,8 @@ def test_grids_fill_whole_domains() -> None:
 def test_small_tables_are_copied_and_said() -> None:
     found = next(compared(project_one(tables="mlperf-dlrm-dcnv2", gpus=16), ["row-wise-sparse"]))
     assert found.alike is not None and found.alike.copied == 4  # 3, 10, 4 and 14 rows
+    everywhere = replace(found.alike, scheme=Scheme(Exchange.DP))
+    assert everywhere.copied == 0  # copies are the way itself, no exception to it
     assert found.answer is not None
     assert any("4 tables have fewer rows than 16 row parts" in note for note in found.answer.notes)
 

@@ -1,0 +1,63 @@
+"""Datasheet values of shipped machines against a second copy of the sources: a wrong digit shows here."""
+
+from __future__ import annotations
+
+import tomllib
+
+import pytest
+
+from perfmodel import resources
+from perfmodel.schema.evidence import Evidence
+from perfmodel.schema.machine import list_machines, load_machine
+
+TB, GB, MB = 1e12, 1e9, 1e6
+COLUMNS = ("hbm_bytes", "hbm_bytes_per_s", "l2_bytes", "sm_count", "gpus_per_node", "nvlink_domain_gpus",
+           "nvlink_bytes_per_s", "pcie_bytes_per_s", "nic_bytes_per_s", "nics_per_node")  # fmt: skip
+DATASHEETS = {
+    # NVIDIA A100: 80 GB of HBM2e at 2 039 GB/s, or 40 GB of HBM2 at 1 555; 40 MB of L2, 108 SMs, PCIe 4,
+    # NVLink 600 GB/s both ways; DGX A100: 8 cards of 200 Gbit/s; Polaris: 2 Slingshot 10 cards of 100 Gbit/s
+    "a100-sxm-ib": (80 * GB, 2.039 * TB, 40 * MB, 108, 8, 8, 300 * GB, 32 * GB, 25 * GB, 8),
+    "a100-slingshot": (40 * GB, 1.555 * TB, 40 * MB, 108, 4, 4, 300 * GB, 32 * GB, 12.5 * GB, 2),
+    # NVIDIA H100 SXM: 80 GB at 3.35 TB/s, 50 MB, 132 SMs, NVLink 900 GB/s both ways, PCIe 5;
+    # DGX H100: 8 cards of 400 Gbit/s; p5: 32 interfaces of 100 Gbit/s, four a GPU
+    "h100-sxm-ib": (80 * GB, 3.35 * TB, 50 * MB, 132, 8, 8, 450 * GB, 64 * GB, 50 * GB, 8),
+    "h100-sxm-efa": (80 * GB, 3.35 * TB, 50 * MB, 132, 8, 8, 450 * GB, 64 * GB, 50 * GB, 32),
+    # NVIDIA H200: 141 GB at 4.8 TB/s
+    "h200-sxm-ib": (141 * GB, 4.8 * TB, 50 * MB, 132, 8, 8, 450 * GB, 64 * GB, 50 * GB, 8),
+    # NVIDIA GH200: 96 GB of HBM3 at 4 TB/s; Alps: 4 a node, one Slingshot 11 card of 200 Gbit/s each
+    "gh200-slingshot": (96 * GB, 4.0 * TB, 50 * MB, 132, 4, 4, 450 * GB, 64 * GB, 25 * GB, 4),
+    # NVIDIA B200: 180 GB at 7.7 TB/s, 126 MB, 148 SMs, NVLink 1.8 TB/s both ways; GB200: 186 GB at 8 TB/s
+    "b200-sxm-ib": (180 * GB, 7.7 * TB, 126 * MB, 148, 8, 8, 900 * GB, 64 * GB, 50 * GB, 8),
+    "gb200-nvl72": (186 * GB, 8.0 * TB, 126 * MB, 148, 4, 72, 900 * GB, 64 * GB, 50 * GB, 4),
+    # NVIDIA L40S: 48 GB at 864 GB/s, 96 MB, 142 SMs, PCIe 4
+    # NVIDIA RTX PRO 6000: 96 GB at 1 792 GB/s, 128 MB, 188 SMs, PCIe 5
+    "l40s-pcie": (48 * GB, 864 * GB, 96 * MB, 142, 8, 1, 0, 32 * GB, None, None),
+    "rtx-pro-6000-pcie": (96 * GB, 1.792 * TB, 128 * MB, 188, 8, 1, 0, 64 * GB, None, None),
+}
+DENSE_FLOPS_PER_S = {
+    "a100-sxm-ib": 312e12, "a100-slingshot": 312e12, "h100-sxm-ib": 989.4e12, "h100-sxm-efa": 989.4e12,
+    "h200-sxm-ib": 989.4e12, "gh200-slingshot": 989.4e12, "b200-sxm-ib": 2.25e15, "gb200-nvl72": 2.5e15,
+    "l40s-pcie": 362e12, "rtx-pro-6000-pcie": 500e12,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DATASHEETS)
+def test_values_are_those_of_the_datasheet(name: str) -> None:
+    machine = load_machine(name)
+    for key, value in zip(COLUMNS, DATASHEETS[name], strict=True):
+        if value is None:
+            continue
+        found = machine.quantity(key)
+        assert found.value == pytest.approx(value, rel=1e-9), key
+        assert found.evidence is Evidence.DATASHEET and found.source, key
+
+
+def test_every_shipped_machine_is_here() -> None:
+    assert set(list_machines()) == set(DATASHEETS)
+
+
+def test_dense_rates_are_those_of_the_datasheet() -> None:
+    rates = tomllib.loads(resources.data_path("dlrm", "rates.toml").read_text(encoding="utf-8"))
+    found = {gpu["machine"]: gpu["flops_per_s"] for gpu in rates["gpu"]}
+    assert found == {name: DENSE_FLOPS_PER_S[name] for name in found}
+    assert set(found) >= {"h100-sxm-ib", "h200-sxm-ib", "b200-sxm-ib", "a100-sxm-ib"}
