@@ -25,6 +25,7 @@ from perfmodel.schema.home import SAMPLES_SUFFIX
 from perfmodel.schema.limits import far_from_sold, limits_of
 from perfmodel.schema.machine import Machine, list_machines, load_machine
 from perfmodel.schema.samples import write_samples
+from perfmodel.schema.whole_files import cannot_write, write_whole_bytes
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -285,17 +286,17 @@ def _write(calibration: Calibration, result: ImportResult, out: Path) -> None:
             folder = Path(name)
             write_samples(result.samples.drop_duplicates(), folder / samples.name)
             save_calibration(calibration, folder / out.name)
+            before = samples.read_bytes() if samples.is_file() else None
             os.replace(folder / samples.name, samples)
             try:
                 os.replace(folder / out.name, out)
             except OSError:
                 samples.unlink(missing_ok=True)
+                if before is not None:
+                    write_whole_bytes(samples, before)
                 raise
     except OSError as error:
-        raise BadInputError(
-            f"{out} cannot be written: {error.strerror or error}.",
-            "name another place that you may write to.",
-        ) from None
+        raise cannot_write(out, error) from None
 
 
 def _deliver(

@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 from perfmodel import __version__
 from perfmodel.errors import BadInputError, PerfmodelError
 from perfmodel.report.terminal import page_width, wrapped
+from perfmodel.schema.whole_files import cannot_write
 
 SCHEMA_VERSION = 1
 """Version of every JSON document that the command line prints (docs/commands.md)."""
@@ -266,7 +267,7 @@ def check_target(
         folder, there, parent = path.is_dir(), path.exists(), path.parent.is_dir()
         device = there and not folder and not path.is_file()
     except (OSError, ValueError) as error:
-        raise unwritable(path, error) from None
+        raise cannot_write(path, error) from None
     if folder:
         raise BadInputError(f"{path} is a folder.", f"name a file in it: {path}/…")
     if device:
@@ -298,13 +299,7 @@ def check_folder(path: Path) -> None:
         os.close(handle)
         Path(name).unlink()
     except (OSError, ValueError) as error:
-        raise unwritable(path, error) from None
-
-
-def unwritable(path: Path, error: Exception) -> BadInputError:
-    """The refusal of a place that cannot be written to, with the system's reason."""
-    reason = getattr(error, "strerror", None) or str(error)
-    return BadInputError(f"{path} cannot be written: {reason}.", "name another place that you may write to.")
+        raise cannot_write(path, error) from None
 
 
 class ProgressBar:

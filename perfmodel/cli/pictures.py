@@ -11,12 +11,13 @@ from pathlib import Path
 import typer
 
 from perfmodel.cli.choices import only, other_keywords, page_question
-from perfmodel.cli.output import ProgressBar, check_target, emit, emit_json, unwritable, warn
+from perfmodel.cli.output import ProgressBar, check_target, emit, emit_json, warn
 from perfmodel.errors import BadInputError
 from perfmodel.report.figures.block import Block, Missing
 from perfmodel.report.figures.names import FIGURES
 from perfmodel.report.picture_files import check_kaleido, write_pictures
 from perfmodel.report.static import printed
+from perfmodel.schema.whole_files import cannot_write
 
 FOLDER = "report"
 
@@ -95,7 +96,7 @@ def write_folder(folder: Path, blocks: Sequence[Block], ending: str) -> list[Pat
     try:
         beside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     except (OSError, ValueError) as error:
-        raise unwritable(folder, error) from None
+        raise cannot_write(folder, error) from None
     try:
         drawn = [beside / f"{block.name}.{ending}" for block in blocks]
         write_pictures([(printed(block), path) for block, path in zip(blocks, drawn, strict=True)])
@@ -103,7 +104,7 @@ def write_folder(folder: Path, blocks: Sequence[Block], ending: str) -> list[Pat
         for path in drawn:
             os.replace(path, folder / path.name)
     except OSError as error:
-        raise unwritable(folder, error) from None
+        raise cannot_write(folder, error) from None
     finally:
         shutil.rmtree(beside, ignore_errors=True)
     return [folder / path.name for path in drawn]

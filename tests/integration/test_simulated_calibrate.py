@@ -62,6 +62,24 @@ def test_the_lines_it_prints_next_run(
         assert done.code == 0, (line, done.err)
 
 
+def test_a_damaged_run_goes_on_with_the_line_that_is_offered(ranks: Ranks, cli: Any, tmp_path: Path) -> None:
+    assert cli(*QUICK).code == 0
+    path = folder(tmp_path) / "samples.jsonl"
+    lines = path.read_bytes().splitlines()
+    lines[2] = b'{"type":"visit'
+    path.write_bytes(b"\n".join(lines) + b"\n")
+    for words in (QUICK, (*QUICK, "--plan-only")):
+        refused = cli(*words)
+        assert refused.code == 2 and "line 3: " in refused.err and "2 lines (3, " in refused.err
+        offered = next(line for line in refused.err.splitlines() if "--drop-damaged" in line)
+        assert offered.split()[:2] == ["perfmodel", "calibrate"] and "--plan-only" not in offered
+    assert cli("show", str(folder(tmp_path))).code == 0, "its calibration is whole"
+    done = cli(*shlex.split(offered)[1:])
+    assert done.code == 0 and "samples.damaged1.jsonl" in done.err, done.err
+    assert len(path.read_bytes().splitlines()) == len(lines)
+    assert cli(*QUICK).code == 0
+
+
 def test_a_machine_file_of_ones_own_lies_beside_the_calibration(
     ranks: Ranks, cli: Any, tmp_path: Path
 ) -> None:

@@ -88,6 +88,9 @@ def test_both_files_or_none(cli: Any, tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(imports.os, "replace", broken)
     assert "no space left" in " ".join(cli(*words).err.split())
     assert [p.name for p in tmp_path.iterdir()] == ["ag.csv"]
+    out.write_text("old"), samples.write_text("old samples")
+    assert cli(*words, "--force").code == 2
+    assert (out.read_text(), samples.read_text()) == ("old", "old samples"), "as they were, also with --force"
 
 
 def test_logs_of_another_gpu(cli: Any, tmp_path: Path) -> None:
