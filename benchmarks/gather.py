@@ -34,6 +34,7 @@ from typing import Any
 from gather_cells import DIMS, ROWS, Cell, cells, draw, make_table
 
 REPLAYS = 11
+MOST_ROUNDS = 200
 LEAST_S = 2e-3
 """Time of one graph: sets of ids are looked up again and again until it lasts so long."""
 COPY_BYTES = 2**30
@@ -161,7 +162,7 @@ def measure(torch: Any, cell: Cell, table: Any, *, variants: Sequence[Any] = ())
         for name, call in calls.items():
             once = graph_of(torch, call, cell.sets, 1)
             replayed_s(torch, once)
-            rounds = max(1, min(200, math.ceil(LEAST_S / max(replayed_s(torch, once), 1e-7))))
+            rounds = max(1, min(MOST_ROUNDS, math.ceil(LEAST_S / max(replayed_s(torch, once), 1e-7))))
             graphs[name] = once if rounds == 1 else graph_of(torch, call, cell.sets, rounds)
             counts[name] = rounds * cell.sets
         for turn in range(REPLAYS + 1):
@@ -324,6 +325,9 @@ def main() -> int:
     if not torch.cuda.is_available():
         print("no GPU: nothing was measured", file=sys.stderr)
         return 4
+    if given.scale > 1:
+        global MOST_ROUNDS, REPLAYS
+        MOST_ROUNDS, REPLAYS = 2, 2
     ceiling, floor = copy_rate(torch, COPY_BYTES // given.scale), floor_s(torch)
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, copy {ceiling / 1e12:.3f} TB/s")
     found, total = measured(torch, given, ceiling)

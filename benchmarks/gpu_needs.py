@@ -28,6 +28,9 @@ GLIBC = ("_2_34", "_2_28", "_2_27", "_2_17", "2014")
 CARRIED_BYTES = 64 * 2**20
 """The checkout and the wheels together."""
 
+NOT_IMPORTED = ("cuda-python", "cython")
+"""What nvshmem4py names and does not import: a name for cuda-bindings, and what built it."""
+
 TESTING = ("pytest", "pytest-timeout", "hypothesis")
 TOOLS = {
     "nvidia-smi": "it comes with the driver",
@@ -45,7 +48,7 @@ def missing() -> list[str]:
 
 
 def _packages() -> Iterator[str]:
-    """Packages that pyproject.toml and the tests ask for, and what those of the core ask for in turn."""
+    """Packages that pyproject.toml and the tests ask for, and what those that are carried ask for in turn."""
     if importlib.util.find_spec("packaging") is None:
         yield "packaging: not installed (nothing else could be looked at)"
         return
@@ -53,13 +56,17 @@ def _packages() -> Iterator[str]:
 
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     wanted = [*project["dependencies"], *project["optional-dependencies"]["gpu"], *TESTING]
-    deep = {Requirement(text).name.lower() for text in project["dependencies"]}
+    deep = {line.split("==")[0].lower() for line in CARRIED.read_text(encoding="utf-8").splitlines()}
     seen: set[str] = set()
     queue = [(text, "") for text in wanted]
     while queue:
         text, by = queue.pop(0)
         requirement = Requirement(text)
-        if text in seen or (requirement.marker and not requirement.marker.evaluate({"extra": ""})):
+        if (
+            text in seen
+            or requirement.name.lower() in NOT_IMPORTED
+            or (requirement.marker and not requirement.marker.evaluate({"extra": ""}))
+        ):
             continue
         seen.add(text)
         asked = f"{requirement.name}{requirement.specifier}{by}"
@@ -72,7 +79,6 @@ def _packages() -> Iterator[str]:
             yield f"{asked}: {found.version} is installed"
         if requirement.name.lower() in deep:
             queue += [(one, f" (for {requirement.name})") for one in found.requires or []]
-            deep |= {Requirement(one).name.lower() for one in found.requires or [] if "extra ==" not in one}
 
 
 def _gpu() -> list[str]:

@@ -28,6 +28,7 @@ from perfmodel.errors import BadInputError, PerfmodelError
 from perfmodel.fit.robust import half_widths, solve
 from perfmodel.schema.chip import Chip, chip_file, load_chip, read_chip
 from perfmodel.schema.files import invalid_fields, read_text
+from perfmodel.schema.runs import REHEARSAL
 from perfmodel.units import format_number
 
 RATES = ("row_latency_s", "cache_latency_s", "core_cache_latency_s", "cache_bytes_per_s")
@@ -50,6 +51,8 @@ def read_samples(path: Path) -> list[Sample]:
             found.append(Sample.model_validate_json(line))
         except ValidationError as error:
             raise invalid_fields(error, "samples", f"{path}, line {number}") from None
+    if any(REHEARSAL in one.gpu for one in found):
+        raise BadInputError(f"{path} was written by a rehearsal: its times are made up.", "measure on a GPU.")
     gpus = {(one.gpu, one.cores, one.cache_bytes) for one in found}
     if len(gpus) != 1 or len(found) <= len(RATES):
         raise BadInputError(

@@ -3,14 +3,17 @@
     python benchmarks/one_gpu.py --pack                            # before: the wheels to carry, build/wheels
     python benchmarks/one_gpu.py --check                           # there: what is missing, in 5 s
     python benchmarks/one_gpu.py --out results                     # there: tests, then the first timings
+    python benchmarks/one_gpu.py --out results --sitting timings   # there: all variants, the whole grid
     python benchmarks/one_gpu.py --out results --sitting sanitizer # there: compute-sanitizer's four tools
     python benchmarks/one_gpu.py --out results --rehearse          # anywhere: a stand-in for the GPU
     python benchmarks/one_gpu.py --list                            # parts, their order and their time
 
 Every sitting begins with the check and a smoke test of one kernel, and ends there where one of them fails.
 Sitting "first": functional tests, one process a file, side by side; then one part after the other, for
-timings alone: tests that time something, the calibration, its projection and summary, gather and pool beside
-torch, one core, the kernel model. Sitting "sanitizer": each family of kernels on small cases under each tool.
+timings alone: tests that time something, copies, the L2 cache and launches, the calibration, its projection
+and summary, gather and pool beside torch, one core, the kernel model. Sitting "timings": ids, conversions and
+the exchange; every variant of gather and pool over the whole grid; the calibration once more. Sitting
+"sanitizer": each family of kernels on small cases under each tool.
 The archive, <sitting>.tar.gz, is written anew after each part: a cut loses the part under way. Compiled
 kernels and installed wheels stay outside it, in build/one_gpu, for the next sitting. A part that fails, or
 outlasts its time, ends alone. Works from a checkout that is not installed.
@@ -26,6 +29,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import gpu_needs
@@ -38,11 +42,11 @@ LIMIT_S = 600.0
 MARGIN_S = 60.0
 """What a sitting leaves of the time that a command has."""
 
-CHECK_S, SMOKE_S, TESTS_S, TIMED_TESTS_S = 20.0, 40.0, 150.0, 30.0
-CALIBRATE_S, STARTING_S, AFTER_S = 90.0, 50.0, 20.0
+CHECK_S, SMOKE_S, COMPILE_S, TESTS_S, TIMED_TESTS_S = 10.0, 30.0, 60.0, 140.0, 30.0
+CALIBRATE_S, STARTING_S, AFTER_S = 70.0, 40.0, 20.0
 """Of the calibration: its time limit; its start, the points under way and the fit; what reads it."""
 
-GATHER_S, ONE_CORE_S = 110.0, 40.0
+FLOORS_S, GATHER_S, ONE_CORE_S, STAGES_S, VARIANTS_S = 30.0, 90.0, 40.0, 50.0, 270.0
 TEST_LIMIT_S = 60
 """Of one test."""
 
@@ -55,79 +59,136 @@ TIMED_TESTS = "kernels"
 MAY_SKIP = ("it needs two GPUs", "cannot share the one that is here")
 """Why tests may be skipped on one GPU; any other skip is an error."""
 
+MAY_SKIP_REHEARSED = (*MAY_SKIP, "in a rehearsal", "is built without CUDA")
+"""Beside it, in a rehearsal: NVSHMEM does not start, and torch may be built without CUDA."""
+
 SHOWN_CHARACTERS = 2500
 """Of the summary, and of the benchmark, at the end of the output."""
 
 SANITIZERS = ("memcheck", "racecheck", "initcheck", "synccheck")
 FAMILIES = ("exchange", "gather_pool", "ids", "one_core", "partial_bags")
-SANITIZER_S = 110.0
+SANITIZER_S = 105.0
 """Of one tool: all families side by side."""
 
 Groups = Iterator[tuple[Part, ...]]
 """Parts that run side by side, one group after the other."""
 
 
-def first(results: Path, machine: Sequence[str]) -> Groups:
+@dataclass(frozen=True)
+class Asked:
+    """What a sitting is about.
+
+    results  folder of what its parts answer;  machine  option for perfmodel
+    rehearse whether the GPU is a stand-in: the same parts, of small sizes
+    """
+
+    results: Path
+    machine: tuple[str, ...] = ()
+    rehearse: bool = False
+
+    def sized(self, real: str, rehearsed: str) -> tuple[str, ...]:
+        """Options, by whether this is a rehearsal."""
+        return tuple((rehearsed if self.rehearse else real).split())
+
+    def benchmark(self, name: str, most_s: float, *words: str) -> tuple[Part]:
+        """One script of this folder."""
+        return (Part(f"{name}.txt", (PYTHON, str(ROOT / "benchmarks" / f"{name}.py"), *words), most_s),)
+
+
+def first(asked: Asked) -> Groups:
     """Is everything right, and a first timing of everything."""
-    yield from opening()
-    yield tuple(tests(name) for name in TESTS)
-    yield (Part("tests_timed.txt", (*pytest_line(), "-m", "alone", test_file(TIMED_TESTS)), TIMED_TESTS_S),)
+    results, machine = asked.results, asked.machine
+    yield from opening(asked)
+    yield tuple(tests(asked, name) for name in TESTS)
+    line = (*pytest_line(asked), "-m", "alone", test_file(TIMED_TESTS))
+    yield (Part("tests_timed.txt", line, TIMED_TESTS_S),)
     own = (PYTHON, str(Path(__file__).resolve()))
     yield (
         Part("environment.json", (*own, "--only", "environment"), AFTER_S),
         Part("nvidia-smi.txt", ("nvidia-smi", "-q"), AFTER_S),
         Part("doctor.json", (*PERFMODEL, "doctor", "--json", *machine), AFTER_S),
     )
-    runs = results / "runs"
-    words = ("--device", "cuda", "--ranks", "1", "--out", str(runs), "--time-limit", f"{CALIBRATE_S:.0f}s")
-    most_s = CALIBRATE_S + STARTING_S
-    yield (Part("calibrate.json", (*PERFMODEL, "calibrate", *words, *machine, "--json"), most_s),)
-    asked = ("project", "--table-size", "10TB", *machine)
-    for calibration in sorted(runs.glob("*/*.json"))[:1]:
-        line = (*PERFMODEL, *asked, "--calibration", str(calibration))
-        yield (Part("project.txt", line, AFTER_S),)
+    yield asked.benchmark(
+        "gpu_floors", FLOORS_S, "--out", f"{results}/floors.csv", *asked.sized("", "--scale 20000")
+    )
+    yield calibration(asked, CALIBRATE_S)
+    question = (*PERFMODEL, "project", "--table-size", "10TB", *machine)
+    for path in sorted((results / "runs").glob("*/*.json"))[:1]:
+        yield (Part("project.txt", (*question, "--calibration", str(path)), AFTER_S),)
     yield (Part("summary.txt", (*own, "--only", "summary", "--out", str(results)), AFTER_S),)
-    for name, more, most_s in benchmarks(results):
-        yield (Part(f"{name}.txt", (PYTHON, str(ROOT / "benchmarks" / f"{name}.py"), *more), most_s),)
-
-
-def benchmarks(results: Path) -> Iterator[tuple[str, tuple[str, ...], float]]:
-    """Name, options and time of each benchmark."""
-    minutes = f"{GATHER_S / 60 - 0.3:.2f}"
-    yield "gather", ("--minutes", minutes, "--out", str(results / "gather.csv")), GATHER_S
-    yield "one_core", (), ONE_CORE_S
+    minutes = f"--minutes {GATHER_S / 60 - 0.3:.2f} --report"
+    more = asked.sized(minutes, "--scale 20000 --minutes 0.1 --report")
+    yield asked.benchmark("gather", GATHER_S, "--out", f"{results}/gather.csv", *more)
+    sizes = asked.sized("", "--batch 4 --most-rows 64")
+    yield asked.benchmark("one_core", ONE_CORE_S, "--out", f"{results}/one_core.jsonl", *sizes)
     for folder in sorted(path.parent for path in (results / "runs").glob("*/samples.jsonl")):
-        yield "kernel_model", (str(folder),), AFTER_S
+        if not asked.rehearse:  # nothing is judged by made-up times
+            yield asked.benchmark("kernel_model", AFTER_S, str(folder))
 
 
-def sanitizer(results: Path, machine: Sequence[str]) -> Groups:
+def timings(asked: Asked) -> Groups:
+    """All variants of gather and pool over the whole grid, and what the calibration does not time."""
+    results = asked.results
+    yield from opening(asked)
+    more = asked.sized("", "--scale 1000")
+    yield asked.benchmark("gpu_stages", STAGES_S, "--out", f"{results}/stages.csv", *more)
+    table = (
+        "--out",
+        f"{results}/gather.csv",
+        "--variants",
+        f"{results}/gather_variants.csv",
+        "--more",
+        "--report",
+    )
+    more = asked.sized(f"--minutes {VARIANTS_S / 60 - 0.3:.2f}", "--scale 20000 --minutes 0.1")
+    yield asked.benchmark("gather", VARIANTS_S, *table, *more)
+    yield calibration(asked, CALIBRATE_S)
+
+
+def calibration(asked: Asked, limit_s: float) -> tuple[Part]:
+    """Kernels at every clock, for so long."""
+    words = (
+        "--device",
+        "cuda",
+        "--ranks",
+        "1",
+        "--out",
+        str(asked.results / "runs"),
+        *asked.machine,
+        "--json",
+    )
+    limit = f"--time-limit={limit_s:.0f}s"
+    return (Part("calibrate.json", (*PERFMODEL, "calibrate", *words, limit), limit_s + STARTING_S),)
+
+
+def sanitizer(asked: Asked) -> Groups:
     """Each family of kernels on small cases, under each tool."""
-    yield from opening()
+    yield from opening(asked)
     cases = str(ROOT / "tests" / "gpu" / "small_cases.py")
     yield tuple(Part(f"cases_{family}.txt", (PYTHON, cases, family), SMOKE_S) for family in FAMILIES)
     for tool in SANITIZERS:
-        words = ("--tool", tool, "--error-exitcode", "9")
-        yield tuple(
-            Part(f"{tool}_{family}.txt", ("compute-sanitizer", *words, PYTHON, cases, family), SANITIZER_S)
-            for family in FAMILIES
-        )
+        line = ("compute-sanitizer", "--tool", tool, "--error-exitcode", "9", PYTHON, cases)
+        yield tuple(Part(f"{tool}_{family}.txt", (*line, family), SANITIZER_S) for family in FAMILIES)
 
 
-SITTINGS: dict[str, Callable[[Path, Sequence[str]], Groups]] = {"first": first, "sanitizer": sanitizer}
+SITTINGS: dict[str, Callable[[Asked], Groups]] = {"first": first, "timings": timings, "sanitizer": sanitizer}
 
 
-def opening() -> Groups:
-    """What must be right before anything else is tried."""
+def opening(asked: Asked) -> Groups:
+    """What must be right before anything else is tried, and the kernels, compiled on all cores."""
     yield (Part("check.txt", (PYTHON, str(Path(__file__).resolve()), "--check"), CHECK_S, must=True),)
     smoke = str(ROOT / "tests" / "gpu" / "smoke.py")
     yield (Part("smoke.txt", (PYTHON, smoke), SMOKE_S, must=True),)
+    yield asked.benchmark("gpu_compile", COMPILE_S, *asked.sized("", "--every 40"))
 
 
-def pytest_line() -> tuple[str, ...]:
+def pytest_line(asked: Asked) -> tuple[str, ...]:
     """pytest that names each test as it goes, ends those that hang, and takes no skip for a success."""
     words = ["-vv", "-rfE", "--tb=short", "-p", "no:cacheprovider", "-p", "no:xdist", "--skips-fail"]
-    limits = [f"--timeout={TEST_LIMIT_S}", "--timeout-method=thread"]
-    return (PYTHON, "-m", "pytest", *words, *limits, *(f"--may-skip={reason}" for reason in MAY_SKIP))
+    limit_s = 2 * TEST_LIMIT_S if asked.rehearse else TEST_LIMIT_S
+    limits = [f"--timeout={limit_s}", "--timeout-method=thread"]
+    reasons = MAY_SKIP_REHEARSED if asked.rehearse else MAY_SKIP
+    return (PYTHON, "-m", "pytest", *words, *limits, *(f"--may-skip={reason}" for reason in reasons))
 
 
 def test_file(name: str) -> str:
@@ -135,9 +196,9 @@ def test_file(name: str) -> str:
     return f"tests/gpu/test_gpu_{name}.py"
 
 
-def tests(name: str) -> Part:
+def tests(asked: Asked, name: str) -> Part:
     """One file of tests, but for those that time something."""
-    line = (*pytest_line(), "-m", "not alone", test_file(name))
+    line = (*pytest_line(asked), "-m", "not alone", test_file(name))
     return Part(f"tests_{name}.txt", line, TESTS_S)
 
 
@@ -147,7 +208,7 @@ def sit(sitting: str, out: Path, total_s: float, machine: Sequence[str], *, rehe
     results = WORK / "results" / (f"rehearsal-{sitting}" if rehearse else sitting)
     shutil.rmtree(results, ignore_errors=True)
     session = Session(results, out / f"{results.name}.tar.gz", began_s + total_s, variables(rehearse))
-    for group in SITTINGS[sitting](results, machine):
+    for group in SITTINGS[sitting](Asked(results, tuple(machine), rehearse)):
         if not session.together(*group):
             print("nothing else was tried", flush=True)
             break
@@ -181,7 +242,7 @@ def listed() -> str:
     lines = []
     for name, groups in SITTINGS.items():
         lines.append(f"sitting {name}, at most {LIMIT_S - MARGIN_S:.0f} s")
-        for group in groups(Path("results"), ()):
+        for group in groups(Asked(Path("results"))):
             names = ", ".join(part.name for part in group)
             lines.append(f"  {max(part.most_s for part in group):>5.0f} s  {names}")
     return "\n".join(lines)

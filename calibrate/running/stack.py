@@ -16,7 +16,7 @@ from pathlib import Path
 
 from calibrate.machine.identity import Host, identify
 from calibrate.planning.world import World, takes_turns
-from perfmodel.schema.runs import RunHeader
+from perfmodel.schema.runs import REHEARSAL, RunHeader
 
 _ALLOWED = re.compile(
     r"(NCCL|NVSHMEM|TORCH|OMPI_MCA|GLOO|MALLOC|FI|UCX)_[A-Z0-9_]+|CUDA_VISIBLE_DEVICES",
@@ -36,8 +36,6 @@ _PRIVATE = re.compile(
 )
 _USER_OF_URL = re.compile(r"\b([a-z][a-z0-9+.-]*://)[^/\s]*@", re.IGNORECASE)
 
-REHEARSAL = "(rehearsal)"
-"""In the name of a GPU that is a stand-in."""
 
 TURNS = "turns"
 """In the stack of a functional check: how many ranks took turns on how many cores."""

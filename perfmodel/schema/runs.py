@@ -152,6 +152,10 @@ class RunHeader(BaseModel):
     functional_only: bool = False
 
 
+REHEARSAL = "(rehearsal)"
+"""In the name of a GPU that is a stand-in: its times are made up."""
+
+
 def functional_reason(header: RunHeader) -> str:
     """Why a run is a functional check and no calibration; older runs do not say."""
     return header.stack.get("turns", "more ranks than cores")

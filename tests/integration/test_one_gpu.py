@@ -101,18 +101,19 @@ def test_an_archive_that_would_be_too_large_names_what_it_left_out(tmp_path: Pat
 @pytest.mark.parametrize("sitting", one_gpu.SITTINGS)
 def test_a_sitting_ends_a_minute_before_its_command_does(sitting: str, tmp_path: Path) -> None:
     """Whatever its parts do: check and smoke first, at most so long; nothing else runs while one is timed."""
-    groups = list(one_gpu.SITTINGS[sitting](tmp_path, ()))
+    groups = list(one_gpu.SITTINGS[sitting](one_gpu.Asked(tmp_path)))
     assert [part.name for group in groups[:2] for part in group] == ["check.txt", "smoke.txt"]
     assert all(part.must for group in groups[:2] for part in group)
     most_s = sum(max(part.most_s for part in group) for group in groups)
     assert one_gpu.LIMIT_S - one_gpu.MARGIN_S == 540 and most_s <= 540 + 60
-    timed = ("gather", "one_core", "calibrate", "tests_timed")
+    timed = ("gather", "one_core", "calibrate", "tests_timed", "gpu_")
     assert all(len(group) == 1 for group in groups if group[0].name.startswith(timed))
 
 
 def test_tests_are_one_process_a_file_with_limits_and_no_silent_skip() -> None:
-    groups = list(one_gpu.first(Path("results"), ()))
-    side = groups[2]
+    side = next(
+        group for group in one_gpu.first(one_gpu.Asked(Path("results"))) if group[0].name.startswith("tests_")
+    )
     assert {part.name for part in side} == {f"tests_{name}.txt" for name in one_gpu.TESTS}
     files = {path.name for path in (gpu_session.ROOT / "tests/gpu").glob("test_gpu_*.py")}
     assert {Path(part.command[-1]).name for part in side} == files
@@ -249,12 +250,13 @@ def test_a_sitting_goes_on_when_parts_fail(
     monkeypatch.setattr(one_gpu, "STARTING_S", 1.0)
     monkeypatch.setattr(gpu_needs, "WHEELS", tmp_path / "none")
     nothing = ("sh", "-c", "exit 0")
-    monkeypatch.setattr(one_gpu, "opening", lambda: iter([(Part("check.txt", nothing, 5.0, must=True),)]))
-    monkeypatch.setattr(one_gpu, "tests", lambda name: Part(f"tests_{name}.txt", nothing, 5.0))
-    monkeypatch.setattr(one_gpu, "pytest_line", lambda: nothing)
-    monkeypatch.setattr(one_gpu, "benchmarks", lambda _: iter([("missing", (), 5.0)]))
+    monkeypatch.setattr(one_gpu, "opening", lambda _: iter([(Part("check.txt", nothing, 5.0, must=True),)]))
+    monkeypatch.setattr(one_gpu, "tests", lambda _, name: Part(f"tests_{name}.txt", nothing, 5.0))
+    monkeypatch.setattr(one_gpu, "pytest_line", lambda _: nothing)
+    missing = (Part("missing.txt", ("/no/such/program",), 5.0),)
+    monkeypatch.setattr(one_gpu.Asked, "benchmark", lambda self, name, *_: missing)
     assert one_gpu.main_of(["--out", str(tmp_path / "out"), "--seconds", "60"]) == 1
-    assert "--time-limit 1s --json" in (results / "calibrate.json.log").read_text()
+    assert "--json --time-limit=1s" in (results / "calibrate.json.log").read_text()
     assert "h200-01/nccl-stream.json" in (results / "project.txt").read_text()
     assert json.loads((results / "environment.json").read_text())["python"]
     told = capsys.readouterr().out
@@ -287,7 +289,7 @@ def test_every_family_runs_under_every_tool_and_one_finding_fails(
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     monkeypatch.setattr(one_gpu, "WORK", tmp_path / "work")
     monkeypatch.setattr(gpu_needs, "WHEELS", tmp_path / "none")
-    monkeypatch.setattr(one_gpu, "opening", lambda: iter(()))
+    monkeypatch.setattr(one_gpu, "opening", lambda _: iter(()))
     monkeypatch.setattr(one_gpu, "PYTHON", "true")
     code = one_gpu.main_of(["--out", str(tmp_path / "out"), "--sitting", "sanitizer"])
     assert code == int(finds == "racecheck")

@@ -25,14 +25,16 @@ _libraries: dict[Any, Any] = {}
 
 
 class RawKernel:
-    """One kernel of a module."""
+    """One kernel: of a module, or of a source, which is compiled and never run."""
 
-    def __init__(self, kernel: Any) -> None:
+    def __init__(self, code: str | None, name: str, *, kernel: Any = None) -> None:
         self._kernel = kernel
         self.kernel = SimpleNamespace(ptr=id(self))
         self.preferred_shared_memory_carveout = -1
         self._most = FREE_SHARED_BYTES
         by_pointer[id(self)] = self
+        if code is not None:
+            _compile(code, name)
 
     @property
     def max_dynamic_shared_size_bytes(self) -> int:
@@ -57,6 +59,8 @@ class RawKernel:
         import stand_in_torch
 
         def run() -> None:
+            if self._kernel is None:
+                return
             _library(self._kernel).launch(self._kernel, grid, block, values, shared_mem)
 
         run()
@@ -85,7 +89,21 @@ class RawModule:
             raise ValueError(f"CUDA_ERROR_NOT_FOUND: {name}")
         from calibrate.cuda.kernel import Kernel
 
-        return RawKernel(Kernel(self._source, self._names[name]))
+        return RawKernel(None, name, kernel=Kernel(self._source, self._names[name]))
+
+
+def _compile(code: str, name: str) -> None:
+    """As CuPy does: the name is that of an ``extern "C"`` function."""
+    from cuda.bindings import nvrtc
+
+    _, program = nvrtc.nvrtcCreateProgram(code.encode(), b"kern.cu", 0, [], [])
+    options = [b"-arch=sm_90", b"-std=c++17"]
+    (result,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
+    if result != nvrtc.nvrtcResult.NVRTC_SUCCESS or f" {name}(" not in code:
+        _, size = nvrtc.nvrtcGetProgramLogSize(program)
+        log = b" " * size
+        nvrtc.nvrtcGetProgramLog(program, log)
+        raise RuntimeError(f"CompileException: {log.decode()}")
 
 
 def _library(kernel: Any) -> Any:

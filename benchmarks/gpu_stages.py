@@ -1,0 +1,156 @@
+"""Steps of a pass that the calibration does not time, on one GPU: ids, conversions, the one-sided exchange.
+
+Run:    python benchmarks/gpu_stages.py [--out stages.csv] [--scale 1]
+Needs:  a GPU, torch and CuPy.
+Says:   device time of finding different ids (uniform and skewed), packing partial bags, adding packed ones,
+        converting bags to fp16, bf16 and int8, each in a CUDA graph; of the row-wise exchange of one PE with
+        itself, fused and in its three stages, each launch between two events, and all of them. One PE has no
+        fabric: what it says is what the kernels themselves take. Bags are compared with torch's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import statistics
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from gather import graph_of, replayed_s
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+
+IDS, BUCKETS, BAGS, DIM, RANKS = 4_000_000, 8, 65536, 128, 8
+TABLES, ROWS, BATCH, POOLING = 8, 1_000_000, 4096, 16
+REPLAYS = 9
+
+Row = dict[str, Any]
+
+
+def replayed(torch: Any, what: str, count: int, call: Callable[[], Any]) -> Row:
+    """Median time of a call in a graph; ``count`` says how much it works on."""
+    graph = graph_of(torch, lambda _: call(), 1, 4)
+    took_s = statistics.median(replayed_s(torch, graph) for _ in range(REPLAYS)) / 4
+    return {"what": what, "clock": "graph", "count": count, "time_s": took_s}
+
+
+def kernels(torch: Any, scale: int) -> Iterator[Row]:
+    """Different ids, partial bags, conversions."""
+    from calibrate.cuda.device_tables import to_int8
+    from calibrate.cuda.partial_bags import Packer, SparseSum
+    from calibrate.cuda.unique import Uniquer
+
+    ids_count, bags = max(BUCKETS, IDS // scale), max(8, BAGS // scale)
+    offsets = torch.arange(BUCKETS + 1, device="cuda") * (ids_count // BUCKETS)
+    for law, power in (("uniform", 1), ("skewed", 8)):
+        ids = (torch.rand(int(offsets[-1]), device="cuda", dtype=torch.float64).pow(power) * ROWS).long()
+        made = Uniquer(BUCKETS, ids.numel(), ids.dtype, torch.device("cuda"))
+        yield replayed(
+            torch, f"unique, {law}", ids.numel(), lambda made=made, ids=ids: made.run(ids, offsets)
+        )
+    for share in (0.1, 0.9):
+        lengths = (torch.rand(RANKS, bags, device="cuda") < share).to(torch.int32)
+        parts = torch.randn(RANKS, bags, DIM, device="cuda") * lengths[:, :, None]
+        packer = Packer(RANKS, bags, DIM, parts.dtype, torch.device("cuda"))
+        what = f"{100 * share:.0f} % full"
+        yield replayed(torch, f"pack, {what}", RANKS * bags, lambda p=packer, n=lengths, b=parts: p.run(n, b))
+        packed = packer.packed
+        adder = SparseSum(RANKS, bags, DIM, RANKS * bags, parts.dtype, torch.device("cuda"))
+        call = lambda a=adder, p=packed: a.run(p.rows, p.bag_numbers, p.counts)  # noqa: E731
+        yield replayed(torch, f"add packed, {what}", RANKS * bags, call)
+    rows = torch.randn(bags, DIM, device="cuda")
+    for kind in (torch.float16, torch.bfloat16):
+        there = rows.to(kind)
+        name = str(kind).removeprefix("torch.")
+        yield replayed(torch, f"float32 to {name}", rows.numel(), lambda kind=kind: rows.to(kind))
+        yield replayed(torch, f"{name} to float32", rows.numel(), lambda there=there: there.float())
+    yield replayed(torch, "float32 to int8 rows", rows.numel(), lambda: to_int8(rows))
+
+
+def exchange(torch: Any, scale: int) -> Iterator[Row]:
+    """Both methods of one PE: each launch, and a whole call."""
+    from oracles.thread_world import threads_of
+
+    from calibrate.cuda import row_wise_exchange as exchanging
+    from calibrate.cuda.exchange_memory import METHODS, Sizes
+
+    rows, batch = max(16, ROWS // scale), max(4, BATCH // scale)
+    held = [torch.randint(-8, 9, (rows, DIM), device="cuda").float() for _ in range(TABLES)]
+    ids = torch.randint(0, rows, (TABLES * batch * POOLING,), device="cuda")
+    lengths = torch.full((TABLES * batch,), POOLING, device="cuda")
+    bag, starts = torch.nn.functional.embedding_bag, torch.arange(0, batch * POOLING, POOLING, device="cuda")
+    parts = zip(held, ids.view(TABLES, -1), strict=True)
+    want = torch.stack([bag(some, table, starts, mode="sum") for table, some in parts], 1)
+    launch = exchanging.launch
+    for method in METHODS:
+        (world,) = threads_of(1, torch.device("cuda", 0))
+        sizes = Sizes([rows] * TABLES, DIM, batch, ids.numel(), method=method)
+        made = exchanging.RowWiseExchange(world, held, sizes)
+        out, spans = torch.empty_like(want), defaultdict[str, list[Any]](list)
+
+        def timed(kernel: Any, *arguments: Any, spans: Any = spans) -> None:
+            first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            first.record()
+            launch(kernel, *arguments)
+            last.record()
+            spans[kernel.name.removeprefix("pm::")].append((first, last))
+
+        made.run(ids, lengths, out)
+        if not torch.equal(out, want):
+            raise SystemExit(f"{method}: other bags than torch's")
+        first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        first.record()
+        for _ in range(REPLAYS):
+            made.run(ids, lengths, out, check=False)
+        last.record()
+        last.synchronize()
+        made.raise_faults()
+        whole_s = float(first.elapsed_time(last)) / 1e3 / REPLAYS
+        yield {"what": f"exchange {method}", "clock": "stream", "count": ids.numel(), "time_s": whole_s}
+        exchanging.launch = timed
+        try:
+            for _ in range(REPLAYS):
+                made.run(ids, lengths, out, check=False)
+        finally:
+            exchanging.launch = launch
+        torch.cuda.synchronize()
+        for name, pairs in spans.items():
+            took_s = statistics.median(start.elapsed_time(end) for start, end in pairs) / 1e3
+            yield {
+                "what": f"exchange {method}: {name}",
+                "clock": "stream",
+                "count": ids.numel(),
+                "time_s": took_s,
+            }
+        made.close()
+
+
+def main() -> int:
+    """0 where all was measured, 1 where bags are wrong, 4 without a GPU."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--scale", type=int, default=1, help="divides all sizes, for a rehearsal")
+    asked = parser.parse_args()
+    import torch
+
+    if not torch.cuda.is_available():
+        print("no GPU: nothing was measured", file=sys.stderr)
+        return 4
+    name, rows = torch.cuda.get_device_name(), list[Row]()
+    with torch.no_grad():
+        for row in (*kernels(torch, asked.scale), *exchange(torch, asked.scale)):
+            rows.append({"gpu": name, **row})
+            print(f"{row['what']:<56}{row['count']:>12}{1e6 * row['time_s']:>11.2f} us", flush=True)
+    if asked.out:
+        with asked.out.open("w", newline="", encoding="utf-8") as file:
+            table = csv.DictWriter(file, list(rows[0]))
+            table.writeheader()
+            table.writerows(rows)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
