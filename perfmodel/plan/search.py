@@ -36,6 +36,7 @@ _PATIENCE = 2  # turns of each plan in a row that do not help
 _STARTING = 0.45  # of the time, at most, for plans to begin with
 _EVENING = 0.2  # and more, until when they are made even
 _DESCENDING = 0.5  # of the time, until when plans are begun from
+_GLANCE = 0.1  # of the time: whether the first plans of few tables are the best already
 _BOUNDING_LEAST = 0.2  # of the time, however long the first plans took
 _BOUNDING = 0.35  # of the time, before plans are changed at random
 _ANSWERING = 0.4  # of the time, at most, is left for the answer
@@ -158,13 +159,15 @@ class Search:
             space = self.options if self.listed else Cover(self.evaluator, self.limit_bytes, self.allowed)
             problem = Problem(space, StepCurves.of(self.evaluator), self.limit_bytes, self.best_s)
             self.bounding = Bounding(problem, self._near, _TOLERANCE, self.kinds)
+            if self.few:
+                self.bounding.run(self._after(_GLANCE))
+                if self._open():
+                    self._start(_STARTING)
             self.bounding.run(self._soon(_BOUNDING, _BOUNDING_LEAST))
-            if self.bounding.bound_s < self.best_s * (1 - _TOLERANCE):
-                if self.few:
-                    self._start(_DESCENDING)
+            if self._open():
                 self._anneal()
                 self.bounding.run(self.late)
-            if self.bounding.bound_s >= self.best_s * (1 - _TOLERANCE):
+            if not self._open():
                 stopped = "bound"
         except KeyboardInterrupt:
             if self.best is None:
@@ -173,6 +176,10 @@ class Search:
         if stopped == "no improvement" and self.late():
             stopped = "time"
         return self._answer(stopped)
+
+    def _open(self) -> bool:
+        """Whether a plan may be better than the best by more than the tolerance."""
+        return self.bounding is None or self.bounding.bound_s < self.best_s * (1 - _TOLERANCE)
 
     def constructed(self) -> Plan:
         """The best of the plans that a search begins with: nothing is drawn, so it is the same every time.
@@ -231,7 +238,7 @@ class Search:
         starts = Starts(self.evaluator, self.options, self.limit_bytes, self._keep, tried, evened)
         starts.run()
         self.tried += starts.tried
-        self.families += [state.copy() for state in starts.states()]
+        self.families += [] if self.few else starts.states()
         return starts.families()
 
     def _near(self, part: Subspace, relaxed: Relaxation) -> float:

@@ -86,11 +86,11 @@ class Starts:
         return found
 
     def states(self) -> list[Packing]:
-        """The fastest plan of each family, but for the fastest of all."""
+        """The fastest plan of each family, as it was packed."""
         best: dict[tuple[int, ...], Packing] = {}
         for _, family, state in sorted(self.found, key=_time):
             best.setdefault(family, state)
-        return sorted(best.values(), key=lambda state: state.time_s)[1:]
+        return list(best.values())
 
     def _families(self, families: Sequence[tuple[int, ...]], shards: Sequence[float]) -> None:
         for shard in shards:
@@ -168,8 +168,9 @@ class Starts:
                 return
             if id(state) not in self.evened:
                 self.evened.add(id(state))
-                if Evening(state, self.random).run(self.until_even):
-                    self.keep(state)
+                even = state.copy()  # what is uneven yet may be improved in other ways
+                if Evening(even, self.random).run(self.until_even):
+                    self.keep(even)
 
 
 def _time(found: tuple[float, tuple[int, ...], Packing]) -> float:
