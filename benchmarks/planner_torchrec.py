@@ -16,6 +16,7 @@ import logging
 import sys
 import time
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 warnings.filterwarnings("ignore")
@@ -129,10 +130,13 @@ class Rating:
         found = [option.shards[0] for option in options]
         return {"ms": [shard.perf.total for shard in found], "bytes": [shard.storage.hbm for shard in found]}
 
-    def planned(self, seconds: float) -> dict[str, Any]:
-        """What TorchRec's planner finds for the tables, how long it takes and how it rates it.
+    def planned(
+        self, seconds: float, perf: Callable[..., Any] | None = None, rating: Callable[..., Any] | None = None
+    ) -> dict[str, Any]:
+        """What TorchRec's planner finds for the tables, how long it takes and how its own estimators rate it.
 
         It knows the pooling factors and places tables in GPU memory only; all else is its default.
+        perf  estimates the times of shards in place of TorchRec's estimator;  rating  of it rates whole plans
         """
         limits = {
             entry.table: ParameterConstraints(
@@ -142,7 +146,7 @@ class Rating:
         }
         estimators = [
             estimator(self.topology, limits, is_inference=not self.training)
-            for estimator in (EmbeddingPerfEstimator, EmbeddingStorageEstimator)
+            for estimator in (perf or EmbeddingPerfEstimator, EmbeddingStorageEstimator)
         ]
         enumerator = EmbeddingEnumerator(self.topology, self.plan.batch, limits, estimators)
         began = time.monotonic()
@@ -153,16 +157,17 @@ class Rating:
             enumerator=enumerator,
             storage_reservation=FixedPercentageStorageReservation(0.0),
             stats=[],
+            performance_model=rating(estimators[0]) if rating else None,
             timeout_seconds=max(int(seconds), 1),
         )
         try:
             planner.plan(self.module, [EmbeddingBagCollectionSharder()])
         except PlannerError as error:
             return {"failed": str(error).strip().splitlines()[0], "seconds": time.monotonic() - began}
-        best = planner._best_plan
+        seconds, best = time.monotonic() - began, planner._best_plan
         return {
-            "seconds": time.monotonic() - began,
-            **self._rated(best),
+            "seconds": seconds,
+            **self._rated(self.estimate(best)),
             "tables": {
                 option.name: {
                     "type": option.sharding_type,

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from perfmodel.in_torchrec.estimator import PerfmodelEstimator
     from perfmodel.in_torchrec.modules import plan_module
+    from perfmodel.in_torchrec.rating import PerfmodelRating
 
-__all__ = ["PerfmodelEstimator", "plan_module"]
+__all__ = ["PerfmodelEstimator", "PerfmodelRating", "plan_module"]
 
-_FROM = {"PerfmodelEstimator": "estimator", "plan_module": "modules"}
+_FROM = {"PerfmodelEstimator": "estimator", "PerfmodelRating": "rating", "plan_module": "modules"}
 
 
 def __getattr__(name: str) -> Any:

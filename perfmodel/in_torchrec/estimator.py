@@ -28,7 +28,9 @@ from perfmodel.schema.workload import Table, TableSet
 
 Array = NDArray[np.float64]
 
-_TO_MS = 1e3  # TorchRec counts in milliseconds
+TO_MS = 1e3
+"""TorchRec counts in milliseconds."""
+_EMPTY = 1e-9  # of the bytes of a pass: what is left is latency
 _BACKWARD = {step.name for step in BACKWARD}
 _PARTS = ("fwd_compute", "fwd_comms", "bwd_compute", "bwd_comms")
 _KERNELS = ("dense", "fused")
@@ -47,13 +49,17 @@ class PerfmodelEstimator(ShardEstimator):  # type: ignore[misc]  # TorchRec has 
     machine       a shipped one by name, a file, or a ``Machine``;  is_inference  forward alone
     costs         options of ``Evaluator.on``: calibration, scenario, payload, optimizer ...
     TorchRec adds up what its shards take on each rank, but tables share collectives and kernels. So a shard
-    has its part of a pass of tables that are all cut as its own, spread evenly over the ranks:
+    has its part of what the bytes take in a pass of tables that are all cut as its own and dealt evenly:
 
-        time(shard) = t(T tables of this kind, so cut) G / (T parts)                                  [ms]
+        time(shard) = (t(T e + n s) - t(0)) / n,   n = max(1, T parts / G)                            [ms]
 
-    T tables, G ranks, parts that have a holder each (G of a copy).
-    Limits: all tables alike and so cut -> the sum on a rank is the pass;  a kernel that keeps rows elsewhere
-            than in GPU memory -> infinite: it is not modelled
+    T tables, G ranks, parts that have a holder each (G of a copy); e of a table on every rank and s of one
+    shard [bytes], n shards of a busy rank; t(0) latency and launches, which all plans of that kind have. That
+    is so of copies and of the kind of exchange that is fastest for all tables. A table that is exchanged
+    otherwise pays for exchanges of its own with their latency, t(e + s): TorchRec would run another set of
+    them (``ExchangeSets``). ``PerfmodelRating`` rates whole plans, with all latency.
+    Limits: all tables alike and so cut -> the sum on a rank is the pass less its latency;  a kernel that
+            keeps rows elsewhere than in GPU memory -> infinite: it is not modelled
     """
 
     def __init__(
@@ -66,6 +72,7 @@ class PerfmodelEstimator(ShardEstimator):  # type: ignore[misc]  # TorchRec has 
         **costs: Any,
     ) -> None:
         self.topology, self.machine, self.training = topology, machine, not is_inference
+        self._usual: int | None = None  # kind of exchange; known with the first options
         self.costs: dict[str, Any] = {"optimizer": "rowwise-adagrad" if self.training else "none", **costs}
 
     def estimate(
@@ -82,15 +89,15 @@ class PerfmodelEstimator(ShardEstimator):  # type: ignore[misc]  # TorchRec has 
             for shard in option.shards:
                 shard.perf = Perf(*[float("inf")] * len(_PARTS))
         if options:
-            tables, of = self._tables(sharding_options)
-            evaluator = self._evaluator(tables, sharding_options[0].batch_size)
-            schemes = [self._scheme(option, evaluator) for option in options]
+            tables, of = self.tables_of(sharding_options)
+            evaluator = self.evaluator_of(tables, sharding_options[0].batch_size)
+            schemes = [scheme_of(option, evaluator) for option in options]
             perfs = self._perfs(evaluator, [of[option.fqn] for option in options], schemes)
             for option, perf in zip(options, perfs, strict=True):
                 for shard in option.shards:
                     shard.perf = perf
 
-    def _tables(self, options: Sequence[ShardingOption]) -> tuple[PlanTables, dict[str, int]]:
+    def tables_of(self, options: Sequence[ShardingOption]) -> tuple[PlanTables, dict[str, int]]:
         """Every table once, and which of them each name is; one of fewer rows than ranks has as many."""
         batches = {option.batch_size for option in options}
         if len(batches) > 1:
@@ -107,7 +114,7 @@ class PerfmodelEstimator(ShardEstimator):  # type: ignore[misc]  # TorchRec has 
             name: at for at, name in enumerate(found)
         }
 
-    def _evaluator(self, tables: PlanTables, batch: int) -> Evaluator:
+    def evaluator_of(self, tables: PlanTables, batch: int) -> Evaluator:
         """Of the machine; with the topology's domains where those are smaller."""
         gpus, domain = self.topology.world_size, self.topology.intra_group_size
 
@@ -126,29 +133,58 @@ class PerfmodelEstimator(ShardEstimator):  # type: ignore[misc]  # TorchRec has 
             )
         return found
 
-    @staticmethod
-    def _scheme(option: ShardingOption, evaluator: Evaluator) -> Scheme:
-        kind, shards = option.sharding_type, len(option.shards)
-        if kind == "data_parallel":
-            return Scheme(Exchange.DP)
-        if kind in ("table_row_wise", "grid_shard") and evaluator.domain < evaluator.gpus:
-            return Scheme(Exchange.TWO_LEVEL, evaluator.domain, shards // evaluator.domain)
-        if kind in ("row_wise", "table_row_wise", "grid_shard"):
-            return Scheme(Exchange.RS, evaluator.gpus)
-        return Scheme(Exchange.RB, 1, shards)
-
     def _perfs(self, evaluator: Evaluator, tables: list[int], schemes: list[Scheme]) -> list[Perf]:
         """Of one shard of each table, cut so."""
+        of = np.array(tables)
         kind, r, c = (np.array([getattr(s, n) for s in schemes]) for n in ("kind", "row_parts", "col_parts"))
-        loads = evaluator.shard_loads(np.array(tables), kind, r, c)
+        loads = evaluator.shard_loads(of, kind, r, c)
         G, T = float(evaluator.gpus), float(len(evaluator.tables))
-        parts = np.where(kind == Exchange.DP, G, r * c)
-        most = T * (loads.everywhere + loads.own * (parts / G)[:, np.newaxis])
-        share = _TO_MS * G / (T * parts)
-        sums = {part: np.zeros(len(schemes)) for part in _PARTS}
-        for name, time in evaluator.parts(most).items():
-            step = STEPS.get(name)
-            collective = step is None or bool(step.collective)  # what is between steps is the fabric's
-            direction = "bwd" if name in _BACKWARD or (step and step.whole in _BACKWARD) else "fwd"
-            sums[f"{direction}_{'comms' if collective else 'compute'}"] += time * share
-        return [Perf(**{part: float(each[at]) for part, each in sums.items()}) for at in range(len(schemes))]
+        n = np.maximum(T * np.where(kind == Exchange.DP, G, r * c) / G, 1)
+        together = T * loads.everywhere + loads.own * n[:, np.newaxis]
+        whole, empty = (_added(evaluator.parts(factor * together)) for factor in (1, _EMPTY))
+        found = {part: (whole[part] - empty[part]) / n for part in _PARTS}
+        if self._usual is None:
+            self._usual = _usual(of, kind, sum(whole.values(), np.zeros(of.size)))
+        apart = (kind != Exchange.DP) & (kind != self._usual)
+        alone = _added(evaluator.parts(loads.everywhere + loads.own))
+        for part in ("fwd_comms", "bwd_comms"):
+            found[part] = np.where(apart, alone[part], found[part])
+        found = {part: np.maximum(time, 0) * TO_MS for part, time in found.items()}
+        return [Perf(**{part: float(each[at]) for part, each in found.items()}) for at in range(len(schemes))]
+
+
+def scheme_of(option: ShardingOption, evaluator: Evaluator) -> Scheme:
+    """How a sharding option cuts its table."""
+    kind, shards = option.sharding_type, len(option.shards)
+    if kind == "data_parallel":
+        return Scheme(Exchange.DP)
+    if kind in ("table_row_wise", "grid_shard") and evaluator.domain < evaluator.gpus:
+        return Scheme(Exchange.TWO_LEVEL, evaluator.domain, shards // evaluator.domain)
+    if kind in ("row_wise", "table_row_wise", "grid_shard"):
+        return Scheme(Exchange.RS, evaluator.gpus)
+    return Scheme(Exchange.RB, 1, shards)
+
+
+def _added(times: Mapping[str, Array]) -> dict[str, Array]:
+    """Times of steps [...] by name as those of the parts that TorchRec tells apart."""
+    found = dict.fromkeys(_PARTS, np.zeros(()))
+    for name, time in times.items():
+        step = STEPS.get(name)
+        collective = step is None or bool(step.collective)  # what is between steps is the fabric's
+        direction = "bwd" if name in _BACKWARD or (step and step.whole in _BACKWARD) else "fwd"
+        part = f"{direction}_{'comms' if collective else 'compute'}"
+        found[part] = found[part] + time
+    return {part: np.broadcast_to(time, next(iter(times.values())).shape) for part, time in found.items()}
+
+
+def _usual(table: NDArray[np.int64], kind: NDArray[Any], time: Array) -> int:
+    """The kind of exchange that is fastest where all tables have it, of those that most tables can have.
+
+    time  of a pass where all tables are alike and so cut
+    """
+    totals: dict[int, tuple[int, float]] = {}
+    for each in np.unique(kind[kind != Exchange.DP]):
+        here = kind == each
+        able = np.unique(table[here])
+        totals[int(each)] = -able.size, float(sum(time[here & (table == t)].min() for t in able))
+    return min(totals, key=lambda each: totals[each], default=int(Exchange.DP))

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from perfmodel.errors import BadInputError
-from perfmodel.model.exchanges import Exchange
 from perfmodel.plan import Evaluator, PlanTables, uniform_plan
 from perfmodel.plan.exchange_sets import ExchangeSets
 from perfmodel.schema.workload import Table, TableSet
@@ -111,9 +110,12 @@ def enumerated(module: Any, gpus: int, batch: int, constraints: Any, estimator: 
     [("row_wise", "row-wise"), ("table_wise", "table-wise"), ("table_row_wise", "table-row-wise")],
 )
 def test_shards_of_alike_tables_add_up_to_the_pass(kind: str, name: str) -> None:
-    """16 alike tables on 16 GPUs, all cut alike: what TorchRec adds up on a rank is our time of the pass."""
+    """16 alike tables on 16 GPUs, all cut alike: what TorchRec adds up on a rank is our time of the pass less
+    its latency; and the rating of the whole plan has that too."""
     from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
     from torchrec.distributed.planner.types import ParameterConstraints
+
+    from perfmodel.in_torchrec import PerfmodelEstimator, PerfmodelRating
 
     rows, dim, pooling, batch, gpus = 500_000, 64, 8.0, 512, 16
     module = bags_of(16, rows, dim)
@@ -123,7 +125,9 @@ def test_shards_of_alike_tables_add_up_to_the_pass(kind: str, name: str) -> None
         )
         for i in range(16)
     }
-    _, enumerator = enumerated(module, gpus, batch, limits)
+    topology = topology_of(gpus)
+    ours = PerfmodelEstimator(topology, limits, machine="h100-sxm-ib")
+    _, enumerator = enumerated(module, gpus, batch, limits, ours)
     options = enumerator.enumerate(module, [EmbeddingBagCollectionSharder()])
     assert {option.sharding_type for option in options} == {kind}
     total = sum(shard.perf.total for option in options for shard in option.shards)
@@ -133,52 +137,53 @@ def test_shards_of_alike_tables_add_up_to_the_pass(kind: str, name: str) -> None
         **{"training": True, "optimizer": "rowwise-adagrad", "sets": ExchangeSets()},
     )
     plan = uniform_plan(tables, name, gpus, 8)
-    want = float(evaluator.step_times(evaluator.loads(plan).most))
-    assert total / gpus == pytest.approx(want * 1e3, rel=1e-3)
+    most = evaluator.loads(plan).most
+    want, latency = (float(evaluator.step_times(factor * most)) * 1e3 for factor in (1, 1e-9))
+    assert total / gpus == pytest.approx(want - latency, rel=1e-3)
+    for option, placement in zip(options, plan.placements, strict=True):
+        for shard, rank in zip(option.shards, np.sort(placement.ranks), strict=True):
+            shard.rank = int(rank)
+    assert PerfmodelRating(ours).rate(options) == pytest.approx(want, rel=1e-3)
 
 
 def test_its_planner_plans_with_our_times() -> None:
-    """Fewer milliseconds by our model than the plan of its own estimator, for tables that latency decides."""
+    """Its plan, rated by us, is what it says: our cost of the plan with its sharding types."""
+    from planner import Loose, placement_of
     from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
     from torchrec.distributed.planner import EmbeddingShardingPlanner
     from torchrec.distributed.planner.types import ParameterConstraints
 
-    batch, gpus = 512, 64
-    module = bags_of(32, 200_000, 64)
+    from perfmodel.in_torchrec import PerfmodelEstimator, PerfmodelRating
+
+    batch, gpus, names = 512, 16, [f"t{i}" for i in range(12)]
+    module = bags_of(12, 200_000, 64)
     limits = {
-        f"t{i}": ParameterConstraints(compute_kernels=["fused", "dense"], pooling_factors=[4.0])
-        for i in range(32)
+        name: ParameterConstraints(compute_kernels=["fused", "dense"], pooling_factors=[4.0])
+        for name in names
     }
-    tables = PlanTables.of(TableSet("x", tuple(Table(f"t{i}", 200_000, 64, 4.0) for i in range(32))))
-    times = {}
-    for name in ("ours", "stock"):
-        estimator = None
-        topology, enumerator = enumerated(module, gpus, batch, limits, estimator)
-        planner = EmbeddingShardingPlanner(
-            topology=topology,
-            batch_size=batch,
-            constraints=limits,
-            enumerator=enumerator if name == "ours" else None,
-            stats=[],
-            timeout_seconds=15,
-        )
-        found = planner.plan(module, [EmbeddingBagCollectionSharder()]).plan[""]
-        times[name] = _costed(tables, found, batch, gpus)
-    assert times["ours"] <= times["stock"]
-
-
-def _costed(tables: PlanTables, found: Any, batch: int, gpus: int) -> float:
-    from planner import Loose, placement_of
-
-    chosen = [found[name] for name in tables.names]
-    placements = [placement_of({"type": each.sharding_type, "ranks": each.ranks}, gpus, 8) for each in chosen]
+    topology = topology_of(gpus)
+    ours = PerfmodelEstimator(topology, limits, machine="h100-sxm-ib")
+    rating = PerfmodelRating(ours)
+    planner = EmbeddingShardingPlanner(
+        topology=topology,
+        batch_size=batch,
+        constraints=limits,
+        enumerator=enumerated(module, gpus, batch, limits, ours)[1],
+        performance_model=rating,
+        stats=[],
+        timeout_seconds=15,
+    )
+    found = planner.plan(module, [EmbeddingBagCollectionSharder()]).plan[""]
+    tables = PlanTables.of(TableSet("x", tuple(Table(name, 200_000, 64, 4.0) for name in names)))
+    chosen = [found[name] for name in names]
+    placements = [placement_of({"type": e.sharding_type, "ranks": e.ranks}, gpus, 8) for e in chosen]
     evaluator = Evaluator.on(
         *("h100-sxm-ib", tables, batch, gpus),
         **{"training": True, "optimizer": "rowwise-adagrad"},
         sets=ExchangeSets(tuple(each.sharding_type for each in chosen)),
     )
-    assert {p.scheme.kind for p in placements} <= set(Exchange)
-    return evaluator.cost(Loose(tables, tuple(placements), gpus, 8)).time_s
+    cost = evaluator.cost(Loose(tables, tuple(placements), gpus, 8)).time_s
+    assert rating.rate(planner._best_plan) == pytest.approx(cost * 1e3, rel=2e-3)
 
 
 def test_kernels_outside_gpu_memory_are_not_timed() -> None:

@@ -1,0 +1,62 @@
+"""Whole plans of TorchRec's planner, rated by our model: a ``PerfModel``."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from torchrec.distributed.planner.types import PerfModel, ShardingOption
+
+from perfmodel.in_torchrec.estimator import TO_MS, PerfmodelEstimator, scheme_of
+from perfmodel.model.exchanges import Exchange
+from perfmodel.passes.step_resources import SHARDING_TYPES, Resource
+from perfmodel.plan.cost import Evaluator
+from perfmodel.plan.exchange_sets import ExchangeSets
+
+
+class PerfmodelRating(PerfModel):  # type: ignore[misc]  # TorchRec has no types
+    """The time of a plan: one set of exchanges for each sharding type, every step at its own busiest rank.
+
+        EmbeddingShardingPlanner(..., performance_model=PerfmodelRating(estimator))
+
+    estimator  that rated the shards: its machine, topology and costs
+    TorchRec's own rating is the busiest rank's sum of shards, which sees neither what types share nor what
+    another type costs.
+    Limits: the same plan -> ``Evaluator.cost`` with its sharding types, within 0.1 %;  a table whose rows are
+            not in GPU memory -> infinite, as its shards
+    """
+
+    def __init__(self, estimator: PerfmodelEstimator) -> None:
+        self.estimator = estimator
+        self._known: tuple[tuple[str, ...], int, Evaluator] | None = None
+
+    def rate(self, plan: list[ShardingOption]) -> float:
+        """Milliseconds. Limits: as ``PerfmodelEstimator.estimate``"""
+        if any(not np.isfinite(shard.perf.total) for option in plan for shard in option.shards):
+            return float("inf")
+        evaluator = self._evaluator(plan)
+        at = {name: t for t, name in enumerate(evaluator.tables.names)}
+        plan = sorted(plan, key=lambda option: at[option.fqn])
+        sets = ExchangeSets(tuple(option.sharding_type for option in plan))
+        schemes = [scheme_of(option, evaluator) for option in plan]
+        kind, r, c = (np.array([getattr(s, n) for s in schemes]) for n in ("kind", "row_parts", "col_parts"))
+        loads = replace(evaluator.model, sets=sets).shard_loads(np.arange(len(plan)), kind, r, c)
+        most = np.zeros(len(Resource))
+        most[: loads.own.shape[-1]] = loads.everywhere.sum(axis=0)
+        held = [(t, shard.rank) for t, option in enumerate(plan) for shard in option.shards]
+        tables, ranks = np.array([pair for pair in held if kind[pair[0]] != Exchange.DP] or [(0, 0)]).T
+        own = np.zeros((evaluator.gpus, loads.own.shape[-1]))
+        if (kind != Exchange.DP).any():
+            np.add.at(own, ranks, loads.own[tables])
+        most[: own.shape[1]] += own.max(axis=0)
+        return float(evaluator.step_times(most)) * TO_MS
+
+    def _evaluator(self, plan: list[ShardingOption]) -> Evaluator:
+        """For these tables, with the steps of all sharding types."""
+        names = tuple(sorted(option.fqn for option in plan))
+        batch = plan[0].batch_size
+        if self._known is None or self._known[:2] != (names, batch):
+            tables, _ = self.estimator.tables_of(plan)
+            found = self.estimator.evaluator_of(tables, batch).exchanging(ExchangeSets(SHARDING_TYPES))
+            self._known = names, batch, found
+        return self._known[2]
