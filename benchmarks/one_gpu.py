@@ -119,7 +119,7 @@ def first(asked: Asked) -> Groups:
     minutes = f"--minutes {GATHER_S / 60 - 0.3:.2f} --report"
     more = asked.sized(minutes, "--scale 20000 --minutes 0.1 --report")
     yield asked.benchmark("gather", GATHER_S, "--out", f"{results}/gather.csv", *more)
-    sizes = asked.sized("", "--batch 4 --most-rows 64")
+    sizes = asked.sized("", "--batch 2 --most-rows 10")
     yield asked.benchmark("one_core", ONE_CORE_S, "--out", f"{results}/one_core.jsonl", *sizes)
     for folder in sorted(path.parent for path in (results / "runs").glob("*/samples.jsonl")):
         if not asked.rehearse:  # nothing is judged by made-up times

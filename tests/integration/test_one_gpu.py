@@ -340,3 +340,30 @@ def test_small_cases_say_what_is_wrong(
         monkeypatch.setitem(small_cases.FAMILIES, "ids", lambda device, cases=cases: iter(cases))
         assert small_cases.main() == code
     assert "WRONG ids: two" in capsys.readouterr().out
+
+
+def test_what_is_timed_is_compiled_before() -> None:
+    """Kernels of the grid's cells in every variant, and the sets that an exchange of the tests loads."""
+    torch = pytest.importorskip("torch")
+    import gather_cells
+    import gpu_compile
+
+    from calibrate.cuda.device_tables import make_tables
+    from calibrate.cuda.gather_pool import GatherOptions, GatherPool
+    from calibrate.cuda.gather_variants import VARIANTS
+
+    units = gpu_compile.units()
+    assert len(units) == len(set(units))
+    compiled = {(one.source, one.name) for unit in units for one in unit}
+    kinds = {"fp32": torch.float32, "fp16": torch.float16}
+    rows = {of_table[0].table[1:] for of_table in gather_cells.cells([100], more=True)}
+    for dim, dtype in sorted(rows):
+        tables = make_tables([torch.zeros(100, dim, dtype=kinds[dtype])])
+        for variant in VARIANTS:
+            for pooling in (1.0, 1000.0):
+                pool = GatherPool(tables, 4, GatherOptions(out_dtype=dtype), pooling, variant=variant)
+                assert {(each.kernel.source, each.kernel.name) for each in pool.classes} <= compiled
+    from calibrate.cuda import row_wise_exchange as exchanging
+
+    wide = exchanging.row_access(64, "fp32", 16)
+    assert tuple(exchanging.kernels("fp32", "int64", wide, method="fused").values()) in units

@@ -85,6 +85,7 @@ def test_known_values_come_back(
     [
         (lambda lines: lines[:3], "3 samples of 1 GPUs"),
         (lambda lines: [*lines, lines[0].replace("a GPU", "another")], "17 samples of 2 GPUs"),
+        (lambda lines: [*lines, lines[0].replace("a GPU", "a GPU (rehearsal)")], "its times are made up"),
         (lambda lines: [lines[0], lines[1].replace("uniform", "zipf"), *lines[2:]], "line 2"),
     ],
 )
