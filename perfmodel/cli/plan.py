@@ -97,6 +97,7 @@ _OF_EXPLAIN = (
 """Options that ``perfmodel explain`` has too."""
 _WORTH_SAYING = 0.005  # of the time
 _CHANGES_SHARE = 0.15  # of the time limit, for what would change the plan
+_CHANGES_S = 1.5  # for them where the search took no longer
 _OTHERS_SHARE = 0.1  # of the time limit, for a look at the schemes that a format leaves out
 
 
@@ -252,7 +253,8 @@ def _answer(
         answer = replace(question, time_limit_s=part * question.time_limit_s).answer(progress)
         if not with_changes or answer.found.stopped == "interrupt":
             return answer, ()
-        ends = min(ends, Deadline.after(_CHANGES_SHARE * question.time_limit_s), key=lambda end: end.at_s)
+        share_s = min(_CHANGES_SHARE * question.time_limit_s, max(answer.found.seconds, _CHANGES_S))
+        ends = min(ends, Deadline.after(share_s), key=lambda end: end.at_s)
         progress.tell("what would change it")
         return answer, what_ifs(question, answer, ends, progress.first_s)
     finally:

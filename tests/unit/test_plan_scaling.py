@@ -116,7 +116,7 @@ def test_what_ifs_are_planned_anew(training: bool) -> None:
     """Never slower than the same plan there, never below the bound there, and the options give them."""
     asked = question("mlperf-dlrm-dcnv2", 16, time_limit_s=2.0, training=training, most_bytes=20e9, reserve=0)
     answer = asked.answer()
-    found = {each.name: each for each in what_ifs(asked, answer, Deadline.after(10.0), 0.0)}
+    found = {each.name: each for each in what_ifs(asked, answer, Deadline.after(4.0), 0.0)}
     assert list(found) == ["cards", "nvlink-domain", "memory", "payload", "batch"]
     fp16 = {**asked.costs, "payload": "fp16"}
     changed = {
