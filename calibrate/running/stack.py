@@ -10,12 +10,14 @@ import platform
 import re
 import secrets
 import subprocess
+import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
 from calibrate.machine.identity import Host, identify
 from calibrate.planning.world import World, takes_turns
+from perfmodel.schema.kernel_fits import GPU_L2
 from perfmodel.schema.runs import REHEARSAL, RunHeader
 
 _ALLOWED = re.compile(
@@ -104,8 +106,33 @@ def describe(world: World, host: Host | None = None) -> dict[str, str]:
         found["gpu"] = ", ".join(dict.fromkeys(gpu.name for gpu in host.gpus))
         found["gpus"] = str(len(host.gpus))
         found["driver"] = host.gpus[0].driver
+        found[GPU_L2] = reported_l2_bytes()
     found |= world.versions
     return {name: value for name, value in sorted(found.items()) if value}
+
+
+_ASK_L2 = """
+import ctypes
+driver, value = ctypes.CDLL("libcuda.so.1"), ctypes.c_int()
+assert driver.cuInit(0) == 0 and driver.cuDeviceGetAttribute(ctypes.byref(value), 38, 0) == 0
+print(value.value)
+"""
+"""38: CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE."""
+
+
+def reported_l2_bytes(program: str = _ASK_L2) -> str:
+    """Bytes of the L2 cache as the first GPU reports them; "" where it does not.
+
+    A process of its own asks: ranks that are forked later could not use a driver that was started here.
+    """
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    said = done.stdout.strip()
+    return said if done.returncode == 0 and said.isdigit() and int(said) > 0 else ""
 
 
 def fingerprint(stack: Mapping[str, str], environment: Mapping[str, str]) -> str:

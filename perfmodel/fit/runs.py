@@ -10,7 +10,9 @@ from perfmodel.fit.build import Identity, fit_calibration, fit_curves
 from perfmodel.fit.context import handovers, passes_to_fit
 from perfmodel.fit.implementations import fit_each
 from perfmodel.schema.calibration import Calibration, list_calibrations, shipped_calibration
-from perfmodel.schema.evidence import COLLECTIVES, LAW_BACKENDS, Backend, Clock
+from perfmodel.schema.evidence import COLLECTIVES, LAW_BACKENDS, Backend, Clock, Evidence
+from perfmodel.schema.intervals import Interval
+from perfmodel.schema.kernel_fits import GPU_L2
 from perfmodel.schema.machine import Machine
 from perfmodel.schema.run_files import Run
 from perfmodel.schema.run_folders import CLOCK_ORDER, preference
@@ -136,11 +138,24 @@ def _kernels(run: Run, machine: Machine, backend: Backend, clock: Clock) -> dict
     The fields of a calibration; none where nothing was fitted.
     """
     samples, composed = run.kernel_samples(), run.composed_samples()
+    machine, reported = _with_reported(machine, run)
     for each in dict.fromkeys((clock, *CLOCK_ORDER)):
         passes = passes_to_fit(composed, str(backend), str(each))
         if found := fit_each(samples, machine, each, passes):
-            return {"kernels": found[0], "more_kernels": found[1:]}
+            first, *others = (one.model_copy(update={"values": {**one.values, **reported}}) for one in found)
+            return {"kernels": first, "more_kernels": others}
     return {}
+
+
+def _with_reported(machine: Machine, run: Run) -> tuple[Machine, dict[str, Interval]]:
+    """The machine with the L2 cache that its GPU reported, and that value; a file may say another size."""
+    size = float(run.header.stack.get(GPU_L2) or 0)
+    if not size:
+        return machine, {}
+    known = {"value": size, "source": f"the GPU of run {run.run_id}", "evidence": Evidence.MEASURED}
+    quantity = machine.quantity("l2_bytes").model_copy(update=known)
+    changed = machine.model_copy(update={"values": {**machine.values, "l2_bytes": quantity}})
+    return changed, {"l2_bytes": Interval(value=size, low=size, high=size)}
 
 
 def _shipped(machine: Machine, backend: Backend) -> Calibration | None:

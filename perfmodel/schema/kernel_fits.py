@@ -20,8 +20,12 @@ KERNEL_KEYS = (
     "bucketize_floor_s",
     "bucketize_bytes_per_s",
     "local_sum_bytes_per_s",
+    "l2_bytes",
 )
-"""Machine values that kernel samples can tell."""
+"""Machine values that kernel samples can tell, and the size of the L2 cache, which a GPU reports."""
+
+GPU_L2 = "gpu_l2_bytes"
+"""In the stack of a run: bytes of the L2 cache as the GPU reported them."""
 
 IMPLEMENTATIONS = ("fbgemm", "torch", "perfmodel")
 """Whose kernels a projection can be asked for. Unasked it takes the first of these that was timed: FBGEMM's

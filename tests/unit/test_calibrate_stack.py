@@ -27,6 +27,14 @@ MPI = Availability(True, version="mpi4py 4.1.2")
 GLOO = Availability(True, version="torch 2.13.0")
 
 
+@pytest.mark.parametrize(
+    ("program", "said"),
+    [("print(62914560)", "62914560"), ("print(0)", ""), ("raise OSError", ""), ("print('many')", "")],
+)
+def test_a_gpu_is_asked_for_its_l2_in_a_process_of_its_own(program: str, said: str) -> None:
+    assert stack.reported_l2_bytes(program) == said
+
+
 def test_the_stack_names_versions_and_topology() -> None:
     found = stack.describe(World(8, 2, versions={"mpi": "Open MPI v5.0.11"}), HOST)
     assert found["mpi"] == "Open MPI v5.0.11" and "nccl" not in found

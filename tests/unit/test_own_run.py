@@ -18,13 +18,14 @@ from perfmodel.fit.context import median_interval
 from perfmodel.fit.host import machine_from_run, machine_text
 from perfmodel.fit.implementations import fit_each, fit_kernels
 from perfmodel.fit.runs import fit_run
+from perfmodel.passes.settings import load_setting
 from perfmodel.project import project_one
 from perfmodel.project.explain_step import explain_step
 from perfmodel.report.calibration_text import calibration_text
 from perfmodel.schema.calibration import Calibration, read_calibration, save_calibration
 from perfmodel.schema.evidence import Clock, Evidence
 from perfmodel.schema.home import MACHINE_NAME, SAMPLES_NAME
-from perfmodel.schema.kernel_fits import KernelConstants
+from perfmodel.schema.kernel_fits import GPU_L2, KernelConstants
 from perfmodel.schema.machine import KEYS, Machine, load_machine, read_machine
 from perfmodel.schema.run_files import Run, read_run
 from perfmodel.schema.run_folders import calibration_in
@@ -284,6 +285,21 @@ def test_an_unfinished_run_is_partial_and_an_empty_one_has_nothing(folder: Path)
     assert [c.complete for c in fit_run(found, machine_of(folder))] == [False]
     with pytest.raises(NoCalibrationError, match="no finished point"):
         fit_run(Run(own_run.HEADER, {}, {}, {}), machine_of(folder))
+
+
+def test_the_l2_cache_is_as_large_as_the_gpu_reports(folder: Path) -> None:
+    """60 MiB, where the file of the machine says 50 MB."""
+    run, box = read_run(folder), load_machine("h200-sxm-ib")
+    stack = {**own_run.HEADER.stack, GPU_L2: "62914560"}
+    gpu = own_run.HEADER.model_copy(update={"machine": box.name, "stack": stack})
+    kernels = {key: point for key, point in run.points.items() if point.kind == "kernel"}
+    (found,) = fit_run(Run(gpu, kernels, run.visits, run.finishes), box)
+    assert found.kernels is not None and found.kernels.values["l2_bytes"].value == 62914560
+    path = folder / "reported.json"
+    save_calibration(found, path)
+    setting = load_setting(box, found.backend, calibration=path)
+    assert box.value("l2_bytes") == 50e6 and setting.machine.value("l2_bytes") == 62914560
+    assert str(setting.machine.quantity("l2_bytes").evidence) == "measured"
 
 
 def test_one_gpu_has_its_own_kernels_and_the_shipped_collectives(folder: Path) -> None:
