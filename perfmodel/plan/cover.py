@@ -258,22 +258,22 @@ class Cover:
         return Values(*(np.minimum.reduceat(x, start, axis=0) for x in (own, everywhere, average, *memory)))
 
     def _column_parts(self, boxes: Ints) -> tuple[Ints, Ints]:
-        """(which box, column parts) of all column parts of boxes that are worth a look."""
+        """(which box, column parts) of all column parts of boxes that are worth a look.
+
+        The first are the fewest that leave parts as wide as ``C1`` do, even where those are not in the box.
+        """
         of, parts = [], []
         for D, widths in self.widths.items():
             at = np.flatnonzero(self.dim[boxes[:, GROUP]] == D)
-            low, high = (
-                np.searchsorted(widths, boxes[at, C1]),
-                np.searchsorted(widths, boxes[at, C2], "right"),
-            )
-            low = np.minimum(low, high - 1)
-            n = high - low
+            first, last = boxes[at, C1], boxes[at, C2]
+            low = np.searchsorted(widths, first, "right") - 1
+            n = np.searchsorted(widths, last, "right") - low
             of.append(np.repeat(at, n))
             place = np.arange(int(n.sum())) - np.repeat(np.cumsum(n) - n, n) + np.repeat(low, n)
             parts.append(widths[place])
         which, c = np.concatenate(of), np.concatenate(parts)
         order = np.argsort(which, kind="stable")
-        return which[order], np.maximum(c[order], 1)
+        return which[order], c[order]
 
     def nearest(self, options: Options, at: Ints) -> Ints:
         """Of boxes the options [n] that are most like one of their schemes."""
@@ -293,6 +293,12 @@ class Cover:
         columns = np.bincount(self._column_parts(b)[0], minlength=at.size)
         several = (b[:, R1] < b[:, R2]) | (columns > 1) | (b[:, H2] > b[:, H1] * _FINEST)
         return np.asarray(several & (b[:, WHAT] != REST))
+
+    def alike(self, at: Ints) -> Ints:
+        """These boxes, and those of other exchanges with the same parts of the same kind of table."""
+        ranges = np.ascontiguousarray(self.boxes[:, [GROUP, R1, R2, C1, C2, H1, H2]])
+        keys = ranges.view([("", ranges.dtype)] * ranges.shape[1]).reshape(-1)
+        return np.flatnonzero(np.isin(keys, keys[at]))
 
     def split(self, at: Ints) -> tuple[Ints, Ints]:
         """Split these boxes.
@@ -317,7 +323,7 @@ class Cover:
         """The halves of a box in all that it is wide in."""
         q, kind, r1, r2, c1, c2, h1, h2, what = box
         widths = self.widths[int(self.dim[q])]
-        several = np.sum((widths >= c1) & (widths <= c2)) > 1
+        several = np.searchsorted(widths, c1, "right") < np.searchsorted(widths, c2, "right")
         for a1, a2 in _halves(r1, r2, self._row_step(kind)):
             for b1, b2 in _halves(c1, c2) if several else [(c1, c2)]:
                 for d1, d2 in _touching(h1, h2) if h2 > h1 * _FINEST else [(h1, h2)]:

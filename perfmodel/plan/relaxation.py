@@ -152,6 +152,8 @@ class Problem:
         some = at[self.options.splittable(at)]
         if not some.size:
             return known
+        some = self.options.alike(some)
+        some = some[self.options.splittable(some)]
         old, new = self.options.split(some)
         self._taken()
         return np.asarray(new[np.isin(old, np.union1d(known, some))])
@@ -286,7 +288,8 @@ class Master:
             whole,
             np.ones(problem.count.size),
             np.stack([lower, upper], axis=1),
-            method="highs",
+            method="highs-ds",
+            options={"presolve": False},
         )
         self.step_us = found.x[n : n + steps]
         dual = np.maximum(-found.ineqlin.marginals, 0)

@@ -1,6 +1,6 @@
 """Random small cases of plans, and what a bound says of each: no plan may take less.
 
-Run:    python tests/oracles/bound_cases.py 500     (500 cases, 10 min of one core)
+Run:    python tests/oracles/bound_cases.py 500     (500 cases, 15 min of one core)
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def needed_bytes(case: Case, random: np.random.Generator) -> float:
     return float(case.needs_bytes(entries).max())
 
 
-def bound_s(case: Case, known_s: float, parts: int = 40, seconds: float = 5.0) -> float:
+def bound_s(case: Case, known_s: float, parts: int = 20, seconds: float = 1.5) -> float:
     """The bound when a plan of ``known_s`` is known, which it cannot be above [s]."""
     problem = Problem(
         Cover(case.evaluator, case.limit_bytes), StepCurves.of(case.evaluator), case.limit_bytes, known_s
@@ -79,7 +79,7 @@ def bound_s(case: Case, known_s: float, parts: int = 40, seconds: float = 5.0) -
     return bounding.bound_s
 
 
-def compared(seed: int, plans: int = 150, steps: int = 500) -> tuple[float, float]:
+def compared(seed: int, plans: int = 80, steps: int = 200) -> tuple[float, float]:
     """(bound, time of the best plan that was tried) of a random case [s]; no plan fits: infinite, twice.
 
     The bound is told of a plan that takes a third longer than the best one: it may be above that.

@@ -42,7 +42,7 @@ def test_a_plan_of_other_parts_or_hot_rows_is_above_the_bound(
 
 @pytest.mark.parametrize("seed", range(100, 106))
 def test_no_plan_that_was_tried_is_below_the_bound(seed: int) -> None:
-    bound, best = compared(seed, plans=60, steps=150)
+    bound, best = compared(seed)
     assert bound <= best * (1 + 1e-9)
 
 
@@ -51,8 +51,8 @@ def test_the_bound_is_below_the_best_of_all_plans() -> None:
     case = Case(Evaluator.on(MACHINE, tables, 4096, 3), 25e6)
     best, plan = every_plan(case, {0: [10**5]})
     assert plan[0]["exchange"] != "dp"
-    found = bound_s(case, best * 4 / 3)
-    assert 0.8 * best < found <= best
+    found = bound_s(case, best * 4 / 3, parts=60, seconds=4)
+    assert 0.6 * best < found <= best
 
 
 def test_the_bound_never_rises_with_memory() -> None:
@@ -81,11 +81,9 @@ def _check_scheme(case: Case, cover: Cover, random: np.random.Generator) -> None
     table = int(random.integers(len(case.tables)))
     asked = any_entry(case, table, random)
     kind, r, c, hot = (asked[name] for name in ("exchange", "row_parts", "col_parts", "hot_rows"))
-    code, width = EXCHANGES[kind], -(-int(case.tables.dim[table]) // c)
-    least = next(x for x in range(1, c + 1) if -(-int(case.tables.dim[table]) // x) == width)
-    b = cover.boxes
+    code, b = EXCHANGES[kind], cover.boxes
     inside = (b[:, GROUP] == cover.kind_of[table]) & (b[:, EXCHANGE] == code)
-    for low, high, x in ((R1, R2, r), (C1, C2, least)):
+    for low, high, x in ((R1, R2, r), (C1, C2, c)):
         inside &= (b[:, low] <= x) & (x <= b[:, high])
     true = _values(case, table, code, r, c, hot)
     if hot and case.tables.ids[table] == UNIFORM:
