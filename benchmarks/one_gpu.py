@@ -43,10 +43,10 @@ MARGIN_S = 60.0
 """What a sitting leaves of the time that a command has."""
 
 CHECK_S, SMOKE_S, COMPILE_S, TESTS_S, TIMED_TESTS_S = 10.0, 30.0, 60.0, 140.0, 30.0
-CALIBRATE_S, STARTING_S, AFTER_S = 70.0, 40.0, 20.0
+CALIBRATE_S, STARTING_S, AFTER_S = 60.0, 40.0, 20.0
 """Of the calibration: its time limit; its start, the points under way and the fit; what reads it."""
 
-FLOORS_S, GATHER_S, ONE_CORE_S, STAGES_S, VARIANTS_S = 30.0, 90.0, 40.0, 50.0, 270.0
+DOCTOR_S, FLOORS_S, GATHER_S, ONE_CORE_S, STAGES_S, VARIANTS_S = 40.0, 30.0, 80.0, 60.0, 50.0, 270.0
 TEST_LIMIT_S = 60
 """Of one test."""
 
@@ -106,7 +106,7 @@ def first(asked: Asked) -> Groups:
     yield (
         Part("environment.json", (*own, "--only", "environment"), AFTER_S),
         Part("nvidia-smi.txt", ("nvidia-smi", "-q"), AFTER_S),
-        Part("doctor.json", (*PERFMODEL, "doctor", "--json", *machine), AFTER_S),
+        Part("doctor.json", (*PERFMODEL, "doctor", "--json", *machine), DOCTOR_S),
     )
     yield asked.benchmark(
         "gpu_floors", FLOORS_S, "--out", f"{results}/floors.csv", *asked.sized("", "--scale 20000")

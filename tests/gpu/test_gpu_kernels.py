@@ -22,6 +22,8 @@ if not find_gpus():
     pytest.skip("NOT TESTED on a GPU: there is none here", allow_module_level=True)
 torch = pytest.importorskip("torch")
 
+from sizes import sized  # noqa: E402
+
 from calibrate.passes.pattern_rows import fill_rows  # noqa: E402
 from calibrate.passes.torch_kernels import TorchKernels  # noqa: E402
 
@@ -137,7 +139,9 @@ def calibrate(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_one_rank_calibrates(tmp_path: Path) -> None:
-    done = calibrate(tmp_path, "--ranks", "1", "--time-limit", "20s", "--only", "kernels:launch_floor")
+    done = calibrate(
+        tmp_path, "--ranks", "1", "--time-limit", f"{sized(20, 5)}s", "--only", "kernels:launch_floor"
+    )
     assert done.returncode == 0, done.stderr
     assert "(0 wrong of " in done.stdout
 
