@@ -1,7 +1,8 @@
 """The file of a run: lines are appended and synchronised one by one, and never rewritten.
 
 ``kill -9``, a full disk or a lost machine costs at most the line being written. The next start reads every
-line again, drops one that was cut short at the end, and goes on after it.
+line again, drops one that was cut short at the end, and goes on after it. Only when it is asked to drop
+damaged lines it writes the file anew, in one step, and keeps the one that was. No link is followed.
 """
 
 from __future__ import annotations
