@@ -37,7 +37,7 @@ _NUMBERS = (
 )
 
 
-class Exchange(ctypes.Structure):
+class ExchangeArguments(ctypes.Structure):
     """``pm::Exchange`` of kernels/exchange.cu, which its kernels take by value."""
 
     _fields_ = (
@@ -196,7 +196,7 @@ class ExchangeMemory:
             "stage_all": int(stage_all),
             "shared_before": launches.shared_before,
         }
-        self.exchange = Exchange(**numbers)
+        self.exchange = ExchangeArguments(**numbers)
 
     def reset_status(self) -> None:
         """Nothing went wrong yet."""
