@@ -115,14 +115,13 @@ def kernel_lines(answer: Projection, others: Sequence[OtherKernels]) -> str:
             if is_published(setting.machine)
             else "of the machine file"
         )
-    lines = [f"Kernels  {name}: {format_ratio(answer.slowdown)}"]
+    lines = [("Kernels", f"{name}: {format_ratio(answer.slowdown)}")]
     for other in others:
         word = LIBRARY_WORDS.get(other.implementation, other.implementation)
         time = f"{format_time(other.time_s)} instead of {format_time(other.baseline_time_s)}"
-        lines.append(
-            f"         {word}: {format_ratio(other.slowdown)}, {time} (--kernels {other.implementation})"
-        )
-    return "\n".join(lines)
+        ratio = format_ratio(other.slowdown)
+        lines.append(("", f"{word}: {ratio}, {time} (--kernels {other.implementation})"))
+    return facts(lines)
 
 
 def step_table(answer: Projection) -> str:
