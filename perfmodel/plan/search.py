@@ -131,6 +131,7 @@ class Search:
         self.deadline -= min(listing_s, time_limit_s * _ANSWERING)
         size = self.options.kind_of.size * self.options.gpus
         self.few, self.small = size <= _FEW, size <= _SMALL
+        self.starts = Starts(evaluator, self.options, limit_bytes, self._keep, self.late)
 
     def late(self) -> bool:
         """Whether the time is up."""
@@ -209,16 +210,20 @@ class Search:
             bound,
             stopped,
             seconds,
-            self.tried,
+            self.tried + self.starts.tried,
             self.restricted,
             self.listed,
         )
 
     def _begin(self) -> None:
-        """Plans with one kind of exchange alone, and with several; of few tables each is improved first."""
+        """Plans with one kind of exchange alone, and with several; of few tables each is improved first.
+
+        The quick ones come before all else: bounds, listings and improvements may take all the time there is.
+        """
         o = self.options
         kinds = [int(kind) for kind in np.unique(o.exchange) if kind != Exchange.DP]
-        times = {} if self.few else self._start(_STARTING)
+        self.starts.quick()
+        times = self.starts.families() if self.few else self._start(_STARTING)
         early = self._after(_DESCENDING)
         for some in ([], *([kind] for kind in kinds), kinds):
             if self.best is not None and (not self.small or early()):
@@ -234,10 +239,9 @@ class Search:
 
     def _start(self, share: float) -> dict[int, float]:
         """Plans chosen at prices; the time of the fastest with each kind of exchange alone [s]."""
-        tried, evened = self._after(share), self._after(share + _EVENING)
-        starts = Starts(self.evaluator, self.options, self.limit_bytes, self._keep, tried, evened)
+        starts = self.starts
+        starts.until, starts.until_even = self._after(share), self._after(share + _EVENING)
         starts.run()
-        self.tried += starts.tried
         self.families += [] if self.few else starts.states()
         return starts.families()
 

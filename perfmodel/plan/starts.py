@@ -33,6 +33,7 @@ _ROOMS = (0.985, 0.95, 0.9, 0.8)
 _WORTH = 1.25  # of the best plan's time: slower families are not tried further
 _FAMILIES = 3  # that are tried further, and of whose kinds pairs are made
 _IMPROVED = 256  # kinds of table, up to which schemes are also improved one by one
+_QUICK = 2_000  # tables, up to which each kind of exchange alone is tried whatever the time
 _EVENED, _WORTH_EVENING = 5, 1.05  # packed plans that are made even: how many, and how far from the best
 
 
@@ -63,10 +64,26 @@ class Starts:
         self.seen: dict[bytes, bool] = {}  # whether schemes could be packed
         self.random = np.random.default_rng(0)
 
+    def quick(self) -> None:
+        """One plan with each kind of exchange alone beside copies, however little time there is.
+
+        Limits: very many tables -> those of them that there is time for, one at the least
+        """
+        few = self.options.kind_of.size <= _QUICK
+        for family in self._singles():
+            if not (few or not self.found) and self.until():
+                return
+            self._try(family, _FIRST[0], _never if few else self.until, improved=False)
+            if self.options.count.size > _IMPROVED:  # it would come out the same again
+                self.done.add((family, _FIRST[0]))
+
+    def _singles(self) -> list[tuple[int, ...]]:
+        kinds = [int(kind) for kind in np.unique(self.options.exchange) if kind != Exchange.DP]
+        return [(kind,) for kind in kinds] or [()]
+
     def run(self) -> None:
         """Try families of exchanges, the best of them in more ways, and make the best plans even."""
-        kinds = [int(kind) for kind in np.unique(self.options.exchange) if kind != Exchange.DP]
-        singles: list[tuple[int, ...]] = [(kind,) for kind in kinds] or [()]
+        singles = self._singles()
         self._families(singles, _FIRST)
         order = sorted(family[0] for family in self._best(singles) if family)
         mixed = [some for count in (2, 3) for some in combinations(order, count)]
@@ -99,7 +116,7 @@ class Starts:
                     return
                 if (family, shard) not in self.done:
                     self.done.add((family, shard))
-                    self._try(family, shard)
+                    self._try(family, shard, self.until, improved=self.options.count.size <= _IMPROVED)
 
     def _best(self, families: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
         """The families with the fastest plans, best first; those far behind are left out."""
@@ -109,22 +126,25 @@ class Starts:
         order = sorted(families, key=lambda family: time[family])[:_FAMILIES]
         return [family for family in order if time[family] < _WORTH * time[order[0]]]
 
-    def _try(self, family: tuple[int, ...], shard: float) -> None:
-        """One plan of a family, in less and less of the memory until its shards can be packed."""
+    def _try(self, family: tuple[int, ...], shard: float, until: Until, *, improved: bool) -> None:
+        """One plan of a family, in less and less of the memory until its shards can be packed.
+
+        improved  whether also with schemes improved one by one
+        """
         choosing = self._choosing(family)
         if choosing is None:
             return
         for room in _ROOMS:
             before = self.start.get(family)
             room_bytes = room * self.limit_bytes
-            choice = choosing.run(room_bytes, shard, None if before is None else before.loads, self.until)
+            choice = choosing.run(room_bytes, shard, None if before is None else before.loads, until)
             if choice is None:
                 return
             self.start[family] = choice
             packed = self._pack(choice.option, choice.time_s, family)
-            if self.options.count.size <= _IMPROVED:
+            if improved:
                 packed |= self._improved(choice.option, room_bytes, family)
-            if packed or self.until():
+            if packed or until():
                 return
 
     def _improved(self, option: Ints, room_bytes: float, family: tuple[int, ...]) -> bool:
@@ -171,6 +191,10 @@ class Starts:
                 even = state.copy()  # what is uneven yet may be improved in other ways
                 if Evening(even, self.random).run(self.until_even):
                     self.keep(even)
+
+
+def _never() -> bool:
+    return False
 
 
 def _time(found: tuple[float, tuple[int, ...], Packing]) -> float:

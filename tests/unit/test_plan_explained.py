@@ -13,7 +13,7 @@ from perfmodel.cli import run
 from perfmodel.errors import BadInputError
 from perfmodel.model.exchanges import Exchange
 from perfmodel.passes.steps import LABELS, STEPS
-from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme
+from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme, write_plan
 from perfmodel.plan.explain_plan import explain_plan_step
 from perfmodel.schema.distributions import UNIFORM, zipf
 from perfmodel.schema.workload import Table, TableSet
@@ -69,8 +69,6 @@ def test_what_a_plan_prints_is_what_is_explained(
     rows = "name,rows,dim,pooling\na,10000000,16,60\nb,10000000,16,30\n"
     Path("two.csv").write_text(rows, encoding="utf-8")
     placed = [(Exchange.RB, [0, 1, 2]), (Exchange.RB, [3, 4, 5])]
-    from perfmodel.plan import write_plan
-
     parts = tuple(Placement.of(Scheme(kind, 3), ranks) for kind, ranks in placed)
     write_plan(Plan(PlanTables.load("two.csv"), parts, 6, 6), Path("two.json"))
     words = ["--model", "two.csv", "--plan", "two.json", "--batch", "8192", "--json"]
@@ -92,8 +90,11 @@ def test_what_a_plan_prints_is_what_is_explained(
 
 
 def test_options_of_one_kind_of_explanation_are_refused_by_the_others(
-    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.chdir(tmp_path)
+    tables = PlanTables.of(TableSet("one", (Table("only", 1_000_000, 64, 20, "fp32"),)))
+    write_plan(Plan(tables, (Placement.of(Scheme(Exchange.RB), [0]),), GPUS, DOMAIN), Path("plan.json"))
     for words, said in (
         (["collective", "--op", "all_to_all", "--size", "1GiB"], "a collective needs --gpus"),
         (["collective", "--op", "all_to_all", "--size", "1GiB", "--gpus", "8", "--dim", "3"], "--dim says"),
