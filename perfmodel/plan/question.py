@@ -14,6 +14,7 @@ from perfmodel.model import capacity
 from perfmodel.passes.basis import PassBasis
 from perfmodel.passes.settings import CLUSTER, Setting, load_setting
 from perfmodel.plan import torchrec
+from perfmodel.plan.carried import as_option, carried
 from perfmodel.plan.constraints import Constraints
 from perfmodel.plan.cost import Evaluator
 from perfmodel.plan.exchange_sets import ExchangeSets
@@ -117,9 +118,15 @@ class PlanQuestion:
             watch=watch,
         )
 
-    def answer(self, watch: Watch = _quiet) -> Planned:
-        """The best plan that a search finds. Limits: none fits -> BadInputError"""
-        search = self.search(watch)
+    def answer(self, watch: Watch = _quiet, like: Plan | None = None) -> Planned:
+        """The best plan that a search finds.
+
+        like  a plan of the same tables on other GPUs, whose schemes are tried here too
+        Limits: none fits -> BadInputError
+        """
+        schemes = [] if like is None else carried(like, self.evaluator.gpus, self.evaluator.domain)
+        search = self.search(watch, schemes)
+        search.first = as_option(search.options, schemes) if schemes else None
         return replace(outcome_of(search, search.run()), constrained=self.constraints is not None)
 
     def given(self, plan: Plan) -> Planned:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from perfmodel.errors import BadInputError
 from perfmodel.plan.outcome import Planned
+from perfmodel.plan.placement import Plan
 from perfmodel.plan.question import Deadline, PlanQuestion
 
 Array = NDArray[np.float64]
@@ -19,9 +21,19 @@ HALF = 0.5
 """Of what a GPU does on average: a further GPU that adds less is beyond the knee."""
 NEARLY_ALL = 0.9
 """Of the samples a second that any batch reaches: the batch to begin with has as many."""
+ROUGH = 0.1
+"""Of a plan's time: where more may be left to gain, the plan is rough, and no knee rests on it."""
 _OF_PLAN = (
     *("time_s", "low_s", "high_s", "samples_per_s", "gpu_samples_per_s", "added", "memory_bytes"),
-    *("memory_limit_bytes", "longest_step", "longest_share", "bound_s", "gap", "batch_to_begin_with"),
+    *(
+        "memory_limit_bytes",
+        "longest_step",
+        "longest_share",
+        "bound_s",
+        "gap",
+        "rough",
+        "batch_to_begin_with",
+    ),
     "batch_samples_per_s",
 )
 _BATCHES = tuple(2**k for k in range(4, 19))
@@ -52,6 +64,19 @@ class ScalePoint:
             return 0.0
         return self.answer.evaluator.batch * self.gpus / self.answer.found.cost.time_s
 
+    @property
+    def rough(self) -> bool:
+        """Whether more than ``ROUGH`` of the time may be left to gain."""
+        return self.answer is not None and self.answer.found.gap > ROUGH
+
+    @property
+    def most_samples_per_s(self) -> float:
+        """Of a plan that is not rough those that it has; else those that no plan exceeds."""
+        if self.answer is None or not self.rough:
+            return self.samples_per_s
+        bound_s = self.answer.found.bound_s
+        return self.answer.evaluator.batch * self.gpus / bound_s if bound_s > 0 else np.inf
+
     def to_dict(self) -> dict[str, Any]:
         """A row of the public schema; null where there is no plan."""
         numbers: dict[str, Any] = dict.fromkeys(_OF_PLAN)
@@ -71,6 +96,7 @@ class ScalePoint:
                 "longest_share": row.time_s / cost.time_s,
                 "bound_s": found.bound_s,
                 "gap": found.gap,
+                "rough": self.rough,
                 "batch_to_begin_with": self.batch,
                 "batch_samples_per_s": self.batch_samples_per_s,
             }
@@ -81,11 +107,13 @@ class ScalePoint:
 class Scaling:
     """The same tables on several numbers of GPUs, fewest first.
 
-    knee  GPUs: see ``knee_of``; None where there is none
+    knee    GPUs: see ``knee_of``; None where there is none, or where rough plans leave it open
+    unsure  GPUs whose rough plans leave it open; empty where none does
     """
 
     points: tuple[ScalePoint, ...]
     knee: int | None
+    unsure: tuple[int, ...] = ()
 
     @property
     def planned(self) -> list[ScalePoint]:
@@ -103,6 +131,7 @@ class Scaling:
             "table_bytes": answer.evaluator.tables.total_bytes,
             "scaling": [point.to_dict() for point in self.points],
             "knee_gpus": self.knee,
+            "knee_unsure_gpus": list(self.unsure),
         }
 
 
@@ -130,12 +159,34 @@ def knee_of(gpus: Sequence[int], samples_per_s: Sequence[float]) -> int | None:
     return gpus[int(low[0])] if low.size else None
 
 
+def sure_knee(
+    gpus: Sequence[int], least: Sequence[float], most: Sequence[float]
+) -> tuple[int | None, tuple[int, ...]]:
+    """The knee, whatever the samples a second are from ``least`` to ``most``; else what leaves it open.
+
+    What a GPU adds rises with the samples after it and falls with those before it: the ends decide.
+    least, most  samples a second, of each number of GPUs
+    Limits: least = most -> ``knee_of``;  a step that may add ``HALF`` and may not -> None, the numbers of
+            GPUs at its ends whose samples are not known
+    """
+    for at in range(len(gpus) - 1):
+        here, after = at, at + 1
+        ends = [gpus[here], gpus[after]]
+        highest = added_by_gpu(ends, [least[here], most[after]])[0]
+        lowest = added_by_gpu(ends, [most[here], least[after]])[0] if np.isfinite(most[here]) else -np.inf
+        if highest < HALF:
+            return gpus[here], ()
+        if lowest < HALF:
+            return None, tuple(gpus[each] for each in (here, after) if most[each] > least[each])
+    return None, ()
+
+
 def scale(
     question: PlanQuestion,
     gpus: Sequence[int],
     tell: Callable[[int, float, float], None] = lambda gpus, best_s, bound_s: None,
 ) -> Scaling:
-    """Plans on each number of GPUs; they share the time limit.
+    """Plans on each number of GPUs; they share the time limit, and each begins with the schemes before too.
 
     tell  while it searches: GPUs, best plan so far [s], bound [s]
     Limits: too few GPUs for the tables -> a point without a plan;  no number is enough -> BadInputError
@@ -144,14 +195,16 @@ def scale(
     points: list[ScalePoint] = []
     wanted = sorted(set(gpus))
     refusal: BadInputError | None = None
+    before: Plan | None = None
     for at, count in enumerate(wanted):
         asked = replace(question, gpus=count, time_limit_s=ends.share(len(wanted) - at))
         try:
-            answer = asked.answer(lambda best_s, bound_s, n=count: tell(n, best_s, bound_s))  # type: ignore[misc]
+            answer = asked.answer(partial(tell, count), before)
         except BadInputError as error:
             refusal = refusal or error
             points.append(ScalePoint(count, None, error.message))
             continue
+        before = answer.plan
         batch, rate = batch_to_begin_with(asked, answer)
         points.append(ScalePoint(count, answer, batch=batch, batch_samples_per_s=rate))
     found = [point for point in points if point.answer is not None]
@@ -161,7 +214,8 @@ def scale(
     if len(found) > 1:
         added = dict(zip(numbers[1:], added_by_gpu(numbers, rates).tolist(), strict=True))
         points = [replace(point, added=added.get(point.gpus)) for point in points]
-    return Scaling(tuple(points), knee_of(numbers, rates))
+    knee, unsure = sure_knee(numbers, rates, [point.most_samples_per_s for point in found])
+    return Scaling(tuple(points), knee, unsure)
 
 
 def batch_to_begin_with(question: PlanQuestion, answer: Planned) -> tuple[int, float]:

@@ -120,6 +120,7 @@ class Search:
         self.kinds: list[int] = []
         self.families: list[Packing] = []
         self.better: dict[tuple[float, bytes, bytes], Ints] = {}  # where schemes lead, by room and mask
+        self.first: Ints | None = None  # schemes [T] that are tried besides
         self.packed: dict[bytes, bool] = {}  # whether schemes could be packed
         self.allowed = allowed
         self.listed = options is not None or restrict is not None if listed is None else listed
@@ -223,6 +224,7 @@ class Search:
         o = self.options
         kinds = [int(kind) for kind in np.unique(o.exchange) if kind != Exchange.DP]
         self.starts.quick()
+        self._try_first()
         times = self.starts.families() if self.few else self._start(_STARTING)
         early = self._after(_DESCENDING)
         for some in ([], *([kind] for kind in kinds), kinds):
@@ -236,6 +238,15 @@ class Search:
                 times[kind] = min(state.time_s, times.get(kind, np.inf))
                 self.families.append(state.copy())
         self.kinds = sorted(kinds, key=lambda kind: times.get(kind, np.inf))
+
+    def _try_first(self) -> None:
+        """The schemes that were given, as they are, and their shards moved where that helps."""
+        if self.first is None:
+            return
+        self.tried += 1
+        state = pack(self.evaluator, self.options, self.first, self.limit_bytes)
+        if state is not None:
+            self._keep(improve(state, self._any(), self._after(_GLANCE)))
 
     def _start(self, share: float) -> dict[int, float]:
         """Plans chosen at prices; the time of the fastest with each kind of exchange alone [s]."""

@@ -9,13 +9,12 @@ from typing import Any
 import numpy as np
 
 from perfmodel.errors import BadInputError, PerfmodelError
-from perfmodel.model.exchanges import Exchange
 from perfmodel.passes.settings import CLUSTER
+from perfmodel.plan.carried import as_option, carried
 from perfmodel.plan.improve import improve
-from perfmodel.plan.options import Options
 from perfmodel.plan.outcome import Planned
 from perfmodel.plan.packing import pack
-from perfmodel.plan.placement import Plan, Scheme
+from perfmodel.plan.placement import Plan
 from perfmodel.plan.question import Deadline, PlanQuestion
 from perfmodel.plan.schemes import Descent
 from perfmodel.project.understood import exact_text
@@ -93,15 +92,10 @@ def _one(
 def _anew(changed: PlanQuestion, plan: Plan, ends: Deadline) -> Iterator[float]:
     """Times of plans for a changed question: one that begins with the schemes that were, then a search."""
     e = changed.evaluator
-    tables = zip(plan.tables.rows.tolist(), plan.placements, strict=True)
-    carried = [
-        _carried(placement.scheme, int(rows), (plan.gpus, plan.domain), (e.gpus, e.domain))
-        for rows, placement in tables
-    ]
-    search = changed.search(more=carried)
+    schemes = carried(plan, e.gpus, e.domain)
+    search = changed.search(more=schemes)
     o = search.options
-    found = [o.find(t, scheme) for t, scheme in enumerate(carried)]
-    option = np.array([_leanest(o, t) if at is None else at for t, at in enumerate(found)])
+    option = as_option(o, schemes)
     every = np.ones(o.group.size, dtype=bool)
 
     def late() -> bool:
@@ -115,28 +109,6 @@ def _anew(changed: PlanQuestion, plan: Plan, ends: Deadline) -> Iterator[float]:
     if not states or not late():
         search.deadline = max(search.began, ends.at_s)
         yield search.run().cost.time_s
-
-
-def _carried(scheme: Scheme, rows: int, before: tuple[int, int], now: tuple[int, int]) -> Scheme:
-    """The same scheme on other GPUs in other domains: over all where it was over all.
-
-    before, now  GPUs, and GPUs of a domain
-    """
-    gpus, domain = now
-    kind, r = scheme.kind, scheme.row_parts
-    if kind != Exchange.DP and r == before[0]:
-        r = min(gpus, rows - scheme.hot_rows)
-    if kind == Exchange.TWO_LEVEL and (gpus % domain or r % domain):
-        kind = Exchange.RB
-    if kind == Exchange.RS and r != gpus:
-        kind = Exchange.RB
-    return replace(scheme, kind=kind, row_parts=r)
-
-
-def _leanest(o: Options, table: int) -> int:
-    """The option of a table that needs least memory."""
-    at = o.of(table)
-    return int(at.start + o.average_memory[at].argmin())
 
 
 def _asked(q: PlanQuestion, answer: Planned) -> Iterator[tuple[str, str, str, PlanQuestion | BadInputError]]:

@@ -6,7 +6,7 @@ import csv
 import io
 from collections.abc import Callable
 
-from perfmodel.plan.scaling import HALF, NEARLY_ALL, ScalePoint, Scaling
+from perfmodel.plan.scaling import HALF, NEARLY_ALL, ROUGH, ScalePoint, Scaling
 from perfmodel.report.plan_text import step_label
 from perfmodel.report.terminal import command_lines, paragraph, table, unbroken
 from perfmodel.report.what_if_text import pass_line
@@ -43,25 +43,37 @@ def scaling_text(found: Scaling, other_pass: str, one: Callable[[int], str]) -> 
 
 def scaling_table(found: Scaling) -> str:
     """One line a number of GPUs."""
-    headers = ["GPUs", "time", "samples/s", "a GPU", "each more", "memory", "longest step", "", "batch"]
-    return table(headers, [_row(point) for point in found.points], left=(6,), drop=(3, 8, 7))
+    headers = [
+        "GPUs",
+        "time",
+        "samples/s",
+        "a GPU",
+        "each more",
+        "memory",
+        "longest step",
+        "",
+        "to gain",
+        "batch",
+    ]
+    return table(headers, [_row(point) for point in found.points], left=(6,), drop=(3, 9, 7))
 
 
 def _row(point: ScalePoint) -> list[str]:
     answer = point.answer
     if answer is None:
-        return [format_count(point.gpus), "no plan", *[""] * 7]
+        return [format_count(point.gpus), "no plan", *[""] * 8]
     cost, memory = answer.found.cost, answer.found.memory.total_bytes
     row = cost.limiting
     return [
         format_count(point.gpus),
-        format_time(cost.time_s),
+        f"{'~' if point.rough else ''}{format_time(cost.time_s)}",
         _rate(point.samples_per_s),
         _rate(point.samples_per_s / point.gpus),
         "" if point.added is None else f"{point.added:.2f}".replace("-", "−"),
         format_bytes(float(memory.max()), binary=False),
         unbroken(step_label(row.name)),
         format_fraction(row.time_s / cost.time_s),
+        f"≤ {format_fraction(answer.found.gap)}",
         "" if point.batch is None else format_count(point.batch),
     ]
 
@@ -74,8 +86,10 @@ def sentences(found: Scaling) -> str:
     """How to read the table; the knee, and the batch to begin with."""
     each = (
         "Each more: samples a second that each further GPU adds since the row above, over what one GPU did "
-        "there on average. Memory is of the fullest GPU. Batch: the least power of two with which this plan "
-        f"has {format_fraction(NEARLY_ALL)} of the samples a second that it has with any batch that fits."
+        "there on average. Memory is of the fullest GPU. To gain: what a faster plan may save of the time, "
+        f"at most; ~ marks times of which that is more than {format_fraction(ROUGH)}. "
+        "Batch: the least power of two with which this plan has "
+        f" {format_fraction(NEARLY_ALL)} of the samples a second that it has with any batch that fits."
     )
     return "\n".join([paragraph(knee_words(found)), paragraph(batch_words(found)), paragraph(each)])
 
@@ -86,6 +100,12 @@ def knee_words(found: Scaling) -> str:
     if len(numbers) < 2:
         return "Knee: a second number of GPUs that fits is needed to see one."
     half = "half" if HALF == 1 / 2 else format_fraction(HALF)
+    if found.unsure:
+        where = " and ".join(format_count(gpus) for gpus in found.unsure)
+        return (
+            f"Knee: not known yet, since more than {format_fraction(ROUGH)} may be left to gain on {where} "
+            "GPUs. A longer --time-limit finds faster plans, or shows that there are none."
+        )
     if found.knee is None:
         most = format_count(numbers[-1])
         return f"No knee up to {most} GPUs: each further one adds {half} of a GPU before it, or more."

@@ -6,14 +6,17 @@ import csv
 import io
 import json
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
 import pytest
 
 from perfmodel.plan import PlanTables
+from perfmodel.plan.carried import carried
 from perfmodel.plan.question import Deadline, PlanQuestion
-from perfmodel.plan.scaling import NEARLY_ALL, batch_to_begin_with, knee_of, scale
+from perfmodel.plan.scaling import NEARLY_ALL, batch_to_begin_with, knee_of, scale, sure_knee
+from perfmodel.plan.starts import Starts
 from perfmodel.plan.what_ifs import what_ifs
 from perfmodel.report.scaling_text import scaling_text
 from perfmodel.schema.machine import load_machine
@@ -48,6 +51,50 @@ def test_the_knee_is_what_its_definition_says() -> None:
     assert knee_of([8, 16, 32], [1.0, 2.0, 4.0]) is None
     assert knee_of([8, 16, 32], [1.0, 1.4, 2.8]) == 8
     assert knee_of([8, 16, 32], [1.0, 2.0, 2.9]) == 16
+
+
+def test_a_knee_is_named_only_where_no_plan_down_to_the_bounds_moves_it() -> None:
+    """Against samples a second drawn between the two ends, and the ends themselves."""
+    random = np.random.default_rng(11)
+    kinds = set()
+    for _ in range(400):
+        gpus = sorted(random.choice(np.arange(1, 300), size=random.integers(2, 5), replace=False).tolist())
+        least = np.cumprod(random.uniform(0.8, 2.2, size=len(gpus))) * 1e6
+        most = least * np.where(random.random(len(gpus)) < 0.5, 1, random.uniform(1, 2, size=len(gpus)))
+        knee, unsure = sure_knee(gpus, least.tolist(), most.tolist())
+        ends = [np.where(choice, least, most) for choice in product([True, False], repeat=len(gpus))]
+        drawn = [random.uniform(least, most) for _ in range(20)]
+        possible = {slow_knee(gpus, rates.tolist()) for rates in (*ends, *drawn)}
+        assert bool(unsure) == (len(possible) > 1)
+        assert possible == {knee} or (knee is None and len(possible) > 1)
+        assert all(most[gpus.index(each)] > least[gpus.index(each)] for each in unsure)
+        kinds.add((knee is None, bool(unsure)))
+    assert kinds == {(True, True), (True, False), (False, False)}
+    assert sure_knee([8, 16], [1.0, 1.1], [1.0, np.inf]) == (None, (16,))
+    assert sure_knee([8, 16], [1.0, 1.9], [np.inf, 1.9]) == (None, (8,))
+    assert sure_knee([8, 16], [1.0, 1.1], [np.inf, 1.1]) == (8, ())
+
+
+def test_a_table_without_time_says_what_is_rough_and_names_no_knee() -> None:
+    """The time is up before the first search begins."""
+    found = scale(question("mlperf-dlrm-dcnv2", time_limit_s=0.0), [8, 16, 64, 128])
+    assert all(point.rough and point.to_dict()["rough"] for point in found.planned)
+    assert found.knee is None and found.unsure == (8, 16)
+    assert found.to_dict()["knee_unsure_gpus"] == [8, 16]
+    text = scaling_text(found, "other", lambda gpus: f"one {gpus}")
+    assert "Knee: not known yet" in text and "on 8 and 16 GPUs" in text and text.count("~") == 5
+
+
+def test_a_number_of_gpus_begins_with_the_schemes_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nothing else is tried, their plan is found."""
+    asked = question("mlperf-dlrm-dcnv2", 64, most_bytes=16e9, time_limit_s=0.0)
+    before = asked.answer().plan
+    monkeypatch.setattr(Starts, "quick", lambda self: None)
+    twice = replace(asked, gpus=128)
+    alone, found = twice.answer(), twice.answer(like=before)
+    schemes = carried(before, 128, 8)
+    assert sum(placement.scheme in schemes for placement in found.plan.placements) > len(schemes) / 2
+    assert found.found.cost.time_s < alone.found.cost.time_s
 
 
 def test_the_table_is_that_of_the_plans_one_by_one() -> None:
