@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -10,6 +12,9 @@ from calibrate.passes import id_sets
 from calibrate.planning.kernel_cells import (
     ELEMENT_BYTES,
     EXTENTS,
+    GIB,
+    MIB,
+    WORKING_SETS,
     composed_points,
     kernel_points,
     lookups,
@@ -171,3 +176,22 @@ def test_every_set_has_the_same_number_of_ids_and_enough_rows_are_touched() -> N
     assert id_sets.set_count(big, "fp32") == 4  # 64 MiB a set
     assert np.array_equal(sets[5].ids, id_sets.draw_sets(work, "fp32", seed=3)[5].ids)
     assert not np.array_equal(sets[5].ids, id_sets.draw_sets(work, "fp32", seed=4)[5].ids)
+
+
+@pytest.mark.parametrize("key", sorted(WORKING_SETS))
+def test_working_sets_rise_from_the_cache_to_the_memory_in_even_steps(key: tuple[str, str]) -> None:
+    sizes = WORKING_SETS[key]
+    steps = [large / small for small, large in pairwise(sizes)]
+    assert all(2 < step <= 16 for step in steps) and all(size.bit_count() == 1 for size in sizes)
+    least, most = (8 * MIB, 32 * GIB) if key[0] == "cuda" else (MIB, GIB)
+    assert least <= sizes[0] <= 16 * MIB and sizes[-1] <= most
+    coarser = {"standard": "quick", "rigorous": "standard"}.get(key[1])
+    assert not coarser or sizes[-1] >= WORKING_SETS[key[0], coarser][-1]
+
+
+@pytest.mark.parametrize(("coarse", "fine"), [("quick", "standard"), ("standard", "rigorous")])
+def test_a_finer_preset_measures_more(coarse: str, fine: str) -> None:
+    one, other = EXTENTS[coarse], EXTENTS[fine]
+    assert set(one.dims) < set(other.dims) and list(other.dims) == sorted(other.dims)
+    assert all(dim % 16 == 0 for dim in other.dims)
+    assert one.draws <= other.draws and one.stream_cells <= other.stream_cells and one.passes < other.passes

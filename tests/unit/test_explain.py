@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from perfmodel.errors import BadInputError
+from perfmodel.passes.equations import equation_of, source_of
 from perfmodel.passes.explanation import ALIASES, find_step
 from perfmodel.project import project_one
 from perfmodel.project.explain_step import explain_step
@@ -137,3 +138,27 @@ def test_a_name_of_several_steps() -> None:
     with pytest.raises(BadInputError, match="several steps") as caught:
         find_step(project_one(table_bytes=10e12, reserve=0).steps, "all-to-all")
     assert "all-to-all-splits, all-to-all-lengths, all-to-all-ids" in caught.value.next_step
+
+
+def test_equation_and_source_are_those_lines_of_a_docstring() -> None:
+    def ring(payload: float) -> None:
+        """A ring.
+
+            t = a
+              + b           [s]
+
+        payload  bytes
+
+            not this one
+
+        Source: somebody, a journal,
+          volume 3
+        Limits: nothing
+          of this
+        """
+
+    def bare() -> None:
+        """No formula, and nobody's."""
+
+    assert (equation_of(ring), source_of(ring)) == ("t = a\n+ b [s]", "somebody, a journal, volume 3")
+    assert (equation_of(bare), source_of(bare)) == ("", "")

@@ -13,6 +13,7 @@ from made_logs import HEADER_NEW, HEADER_OLD, NVSHMEM, PES, line, new_log, write
 from calibrate.importers import import_logs, read_text
 from calibrate.importers.logged_rows import infer_gpus, operation_name, parse_printed
 from calibrate.importers.nccl_text import version_from_code
+from calibrate.importers.nvshmem_text import read_nvshmem_text
 from perfmodel.errors import BadInputError, PerfmodelError
 
 
@@ -153,6 +154,20 @@ def test_nvshmem_boxed_and_machine_readable_tables(tmp_path: Path) -> None:
     frame = import_logs([write(tmp_path, "mr.log", machine)]).samples
     assert (frame.variant[0], frame.payload_bytes[0], frame.datatype[0]) == ("device_warp", 64, "32-bit")
     assert frame.time_s[0] == pytest.approx(4.5e-6)
+
+
+def test_nvshmem_rows_are_read_in_the_layout_of_their_header() -> None:
+    boxed = "| fcollect_on_stream | None |\n| size (Bytes) | latency (us) |\n"
+    alone = read_nvshmem_text("| 4 | 5.0 |\n", "log")
+    assert (alone.rows, alone.unread) == ([], [])
+    plain = read_nvshmem_text(f"{boxed}32 8 32-bit block 4.0\n", "log")
+    assert plain.rows == [] and [u.reason for u in plain.unread] == [
+        "no table header with latency(us) before it"
+    ]
+    wide = read_nvshmem_text(f"{boxed}| 4 | 5.0 | 6.0 |\n", "log")
+    assert wide.rows == [] and "not a size and a latency" in wide.unread[0].reason
+    rate = read_nvshmem_text(f"{boxed.replace('us', 'GB/s')}| 4 | 5.0 |\n", "log")
+    assert rate.rows == [] and "not a size and a latency" in rate.unread[0].reason
 
 
 def test_only_sum_is_kept(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from perfmodel.fit.context import median_interval
 from perfmodel.fit.host import machine_from_run, machine_text
 from perfmodel.fit.implementations import fit_each, fit_kernels
 from perfmodel.fit.runs import fit_run
+from perfmodel.passes.basis import PassBasis
 from perfmodel.passes.settings import load_setting
 from perfmodel.project import project_one
 from perfmodel.project.explain_step import explain_step
@@ -285,6 +286,24 @@ def test_an_unfinished_run_is_partial_and_an_empty_one_has_nothing(folder: Path)
     assert [c.complete for c in fit_run(found, machine_of(folder))] == [False]
     with pytest.raises(NoCalibrationError, match="no finished point"):
         fit_run(Run(own_run.HEADER, {}, {}, {}), machine_of(folder))
+
+
+def test_an_empty_run_on_a_shipped_machine_is_no_calibration() -> None:
+    gpu = own_run.HEADER.model_copy(update={"machine": "h100-sxm-ib"})
+    with pytest.raises(NoCalibrationError, match="no finished point"):
+        fit_run(Run(gpu, {}, {}, {}), load_machine("h100-sxm-ib"))
+
+
+def test_kernels_are_known_to_a_thousandth_beyond_the_bytes_that_were_timed(folder: Path) -> None:
+    setting = load_setting(machine_of(folder), "mpi", calibration=calibration_in(folder))
+    basis = PassBasis(setting)
+    fit = basis.kernel_fit("gather_pool")
+    assert fit is not None
+    low, high = fit.low_bytes, fit.high_bytes
+    moved = np.array([0.998 * low, 0.9995 * low, low, high, 1.0005 * high, 1.002 * high])
+    ranks = basis.gather_timing(moved, moved, None).evidence
+    beyond, inside = Evidence.EXTRAPOLATED.rank, Evidence.INTERPOLATED.rank
+    assert ranks.tolist() == [beyond, inside, inside, inside, inside, beyond]
 
 
 def test_the_l2_cache_is_as_large_as_the_gpu_reports(folder: Path) -> None:

@@ -18,6 +18,7 @@ from perfmodel.plan.options import Options, options_of
 from perfmodel.plan.packing import Packing, in_domains
 from perfmodel.plan.relaxation import Problem, Subspace, relax
 from perfmodel.plan.search import Search
+from perfmodel.plan.tangents import TO_US, Tangents
 from perfmodel.schema.workload import Table, TableSet
 
 MACHINE = "h100-sxm-ib"
@@ -136,3 +137,30 @@ def test_too_many_plans_are_refused() -> None:
     tables = PlanTables.load("mlperf-dlrm-dcnv2")
     with pytest.raises(BadInputError, match=r"plans are too many to try"):
         exact(Evaluator.on(MACHINE, tables, 64, 4), 80e9)
+
+
+def hull(sizes: np.ndarray, line: np.ndarray) -> np.ndarray:
+    """The lower convex hull of points, at their sizes."""
+    corners: list[int] = []
+    for at in range(sizes.size):
+        while len(corners) > 1:
+            a, b = corners[-2:]
+            if (line[b] - line[a]) * (sizes[at] - sizes[a]) < (line[at] - line[a]) * (sizes[b] - sizes[a]):
+                break
+            corners.pop()
+        corners.append(at)
+    return np.interp(sizes, sizes[corners], line[corners])
+
+
+@pytest.mark.parametrize(("first", "last"), [(1, 5000), (1000, 6000), (4000, 4001)])
+def test_tangents_are_under_the_curves_and_close_to_their_hull(first: int, last: int) -> None:
+    evaluator = Evaluator.on(MACHINE, random_tables(np.random.default_rng(5), 5), 512, 16)
+    curves = StepCurves.of(evaluator)
+    places = np.ones(len(curves.times), dtype=np.int64)
+    slope, cut = Tangents(curves).of(places * first, places * last)
+    sizes = curves.sizes[first : last + 1]
+    for p, times in enumerate(curves.times):
+        lines = (slope[p][:, np.newaxis] * sizes + cut[p][:, np.newaxis]).max(axis=0)
+        best = hull(sizes, times[first : last + 1] * TO_US)
+        assert (lines <= best * (1 + 1e-9)).all()
+        assert (lines >= best * 0.97).all(), (p, float((lines / best).min()))

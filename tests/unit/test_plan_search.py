@@ -77,6 +77,18 @@ def packed(gpus: int = 8) -> Packing:
     return state
 
 
+def test_shards_that_no_rank_has_room_for_are_not_packed() -> None:
+    """Three tables of 60 % of a rank: three ranks hold them, two do not."""
+    tables = tables_of(*[(10**5, 64, 10)] * 3)
+    limit = float(tables.total_bytes) / 3 / 0.6
+    for gpus in (2, 3):
+        evaluator = Evaluator.on(MACHINE, tables, 16, gpus, gpus_per_node=gpus)
+        o = options_of(evaluator, limit)
+        option = np.array([o.find(t, Scheme(Exchange.RB)) for t in range(3)])
+        state = pack(evaluator, o, option, limit)
+        assert (state is None) == (gpus == 2)
+
+
 def assert_books_are_right(state: Packing) -> None:
     """Loads and memory that are kept up to date are those of the plan."""
     plan = state.plan()

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import perfmodel
+from perfmodel.collectives import spreads
 from perfmodel.collectives.choose import choose_calibration, version_key
 from perfmodel.collectives.estimate import CollectiveModel
 from perfmodel.errors import BadInputError, NoCalibrationError
@@ -17,6 +18,7 @@ from perfmodel.model.laws import Group
 from perfmodel.schema.calibration import list_calibrations
 from perfmodel.schema.evidence import COLLECTIVES, Backend, Clock, Evidence
 from perfmodel.schema.machine import list_machines, load_machine
+from perfmodel.schema.priors import load_priors
 
 NCCL_CALIBRATIONS = [name for name in list_calibrations() if "/nccl-" in name]
 
@@ -292,3 +294,29 @@ def test_nothing_known_is_said() -> None:
     nvshmem = CollectiveModel.load(load_machine("h200-sxm-ib"), "nvshmem", "stream")
     with pytest.raises(NoCalibrationError, match="all_reduce"):
         nvshmem.estimate("all_reduce", [2**20], 8)
+
+
+def test_beyond_its_sizes_a_cell_becomes_the_law_and_so_does_its_band() -> None:
+    """A cell of 1 KiB .. 1 MiB that shows neither floor nor bandwidth, and takes twice the law's time."""
+    known = CollectiveModel.load(load_machine("h100-sxm-ib")).calibration.curve("all_gather", 8, 8)
+    assert known is not None
+    anchors = {
+        "anchor_bytes": [2.0**10, 2.0**20],
+        "anchor_times_s": [1e-5, 1e-5 * 2**5],
+        "left_out_log_sd": [],
+    }
+    curve, grid = known.model_copy(update=anchors), spreads.GRID_LOG2
+    law_doubt = (spreads.Doubt("law", np.full(grid.size, 0.4)),)
+    law = spreads.Spread(
+        0.5 * grid, law_doubt[0].log_sd, np.full(grid.size, 2, np.int8), "law", (), law_doubt
+    )
+    doubt = (spreads.Doubt("cell", np.full(grid.size, 0.1)),)
+    inside = np.full(grid.size, 1, np.int8)
+    cell = spreads.Spread(0.5 * grid + np.log(2), doubt[0].log_sd, inside, "cell", (), doubt)
+    joined = spreads.completed(cell, curve, law)
+    octaves = np.maximum(np.maximum(10 - grid, grid - 20), 0)
+    fade = np.exp(-octaves / load_priors().shape.fading_octaves)
+    np.testing.assert_allclose(joined.log_time, 0.5 * grid + np.log(2) * fade)
+    np.testing.assert_allclose(joined.log_sd, np.sqrt((0.1 * fade) ** 2 + (0.4 * (1 - fade)) ** 2))
+    np.testing.assert_allclose(joined.log_sd, np.sqrt(sum(d.log_sd**2 for d in joined.doubts)))
+    assert joined.evidence.tolist() == np.where(octaves > 0, 2, 1).tolist()
