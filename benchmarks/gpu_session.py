@@ -1,15 +1,18 @@
 """Parts of a session on a GPU: side by side or alone, each with its own time, all in one archive.
 
-The archive is written anew after every part: a session that is cut off loses the part under way. What parts
-keep for later parts (compiled kernels, installed wheels) lies outside it.
+The archive is written anew after every part, also of those that run side by side: a session that is cut off
+loses what was under way. Its parts.txt says how every part ended. What parts keep for later parts (compiled
+kernels, installed wheels) lies outside it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import signal
 import subprocess
+import sys
 import tarfile
 import time
 from collections.abc import Mapping
@@ -23,8 +26,16 @@ ENDING_S = 5.0
 ARCHIVE_BYTES = 15 * 2**20
 """The largest archive: machines that give files back one by one take 16 MiB of each."""
 
+PR_SET_PDEATHSIG = 1
+"""Of prctl(2)."""
+
 LEFT_OUT = "LEFT_OUT.txt"
-OUT_OF_TIME = 124
+PARTS = "parts.txt"
+"""How every part ended, a line each."""
+
+OUT_OF_TIME, CUT = 124, 143
+"""Exit codes of a part that outlasted its time, and of one under way when the session was ended."""
+
 SHOWN_LINES, SHOWN_CHARACTERS = 12, 6500
 
 
@@ -72,15 +83,30 @@ class Session:
         return self.ends_s - time.monotonic()
 
     def together(self, *parts: Part) -> bool:
-        """Run parts side by side, then write the archive; whether the session goes on."""
+        """Run parts side by side; write the archive whenever one ends; whether the session goes on.
+
+        An interruption (KeyboardInterrupt, SystemExit) ends what runs, with all that it started.
+        """
         self.results.mkdir(parents=True, exist_ok=True)
-        running = [one for part in parts if (one := self._start(part)) is not None]
-        while running:
-            ended = [one for one in running if self._ended(one)]
-            running = [one for one in running if one not in ended]
-            if not ended:
-                time.sleep(0.02)
-        write_archive(self.results, self.archive)
+        running: list[_Running] = []
+        try:
+            for part in parts:
+                if (one := self._start(part)) is not None:
+                    running.append(one)
+            while running:
+                ended = [one for one in running if self._ended(one)]
+                running = [one for one in running if one not in ended]
+                if ended:
+                    write_archive(self.results, self.archive)
+                else:
+                    time.sleep(0.02)
+        except BaseException:
+            for one in running:
+                end_group(one.child)
+                self._end(one.part, CUT, time.monotonic() - one.began_s)
+            raise
+        finally:
+            write_archive(self.results, self.archive)
         return not any(part.must and self.codes[part.name] for part in parts)
 
     def _start(self, part: Part) -> _Running | None:
@@ -100,6 +126,7 @@ class Session:
                     cwd=ROOT,
                     env={**os.environ, "PYTHONUNBUFFERED": "1", **self.more},
                     start_new_session=True,
+                    preexec_fn=_end_with_parent,
                 )
         except OSError as error:
             self._log(part).write_text(f"{error}\n", encoding="utf-8")
@@ -120,8 +147,11 @@ class Session:
 
     def _end(self, part: Part, code: int, took_s: float) -> None:
         self.codes[part.name] = code
-        said = "out of time" if code == OUT_OF_TIME else f"exit code {code}"
-        print(f"{part.name}: {said}, {took_s:.1f} s", flush=True)
+        said = {OUT_OF_TIME: "out of time", CUT: "cut off"}.get(code, f"exit code {code}")
+        line = f"{part.name}: {said}, {took_s:.1f} s"
+        with (self.results / PARTS).open("a", encoding="utf-8") as file:
+            file.write(f"{line}\n")
+        print(line, flush=True)
         if code:
             print("\n".join(f"  {line}" for line in self.last_lines(part.name)), flush=True)
 
@@ -147,6 +177,12 @@ class Session:
         return "\n".join(lines)[-SHOWN_CHARACTERS:]
 
 
+def _end_with_parent() -> None:
+    """Let Linux end this process when the one that started it dies: nothing disturbs the next session."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 def end_group(child: subprocess.Popen[bytes]) -> None:
     """End a command with all that it started."""
     for number in (signal.SIGTERM, signal.SIGKILL):
@@ -170,10 +206,12 @@ def write_archive(results: Path, archive: Path, most_bytes: int = ARCHIVE_BYTES)
     while True:
         with tarfile.open(draft, "w:gz", compresslevel=6) as made:
             for path in files:
-                made.add(path, Path(results.name, path.relative_to(results)))
+                with contextlib.suppress(FileNotFoundError):  # a part that runs has taken its draft away
+                    made.add(path, Path(results.name, path.relative_to(results)))
         if draft.stat().st_size <= most_bytes or not files:
             break
-        left.append(max((path for path in files if path != note), key=lambda path: path.stat().st_size))
+        sizes = {path: path.stat().st_size for path in files if path != note and path.is_file()}
+        left.append(max(sizes, key=lambda path: sizes[path]))
         note.write_text("".join(f"{path.relative_to(results)}\n" for path in left), encoding="utf-8")
         files = sorted({*files, note} - {left[-1]})
     os.replace(draft, archive)

@@ -49,6 +49,8 @@ KERNEL_BYTES = 128
 """Of a core's memory that kernels/one_core.cu keeps for itself."""
 IDS = {"uniform": UNIFORM, "one row": ONE_ROW}
 LAUNCHES, REPLAYS = 20, 15
+"""Of one graph; and of each graph, in turn."""
+
 OFFSET_BYTES, GLOBAL_ID_BYTES = 8, 8
 OF_WAY = {way.label: way for way in Way}
 
@@ -210,16 +212,18 @@ def draw(torch: Any, shapes: Sequence[TableShape], batch: int, which: str) -> tu
     return torch.cat(ids), offsets
 
 
-def replayed_us(torch: Any, calls: dict[str, Callable[[], Any]]) -> dict[str, list[float]]:
-    """Time of one launch of each, in graphs that are replayed in turn."""
+def replayed_us(
+    torch: Any, calls: dict[str, Callable[[], Any]], launches: int, replays: int
+) -> dict[str, list[float]]:
+    """Time of one launch of each, in graphs of so many launches that are replayed in turn."""
     graphs: dict[str, Any] = {}
     for name, call in calls.items():
         graphs[name] = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graphs[name]):
-            for _ in range(LAUNCHES):
+            for _ in range(launches):
                 call()
     took: dict[str, list[float]] = {name: [] for name in graphs}
-    for turn in range(REPLAYS + 2):
+    for turn in range(replays + 2):
         for name, graph in graphs.items():
             begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             begin.record()
@@ -227,7 +231,7 @@ def replayed_us(torch: Any, calls: dict[str, Callable[[], Any]]) -> dict[str, li
             end.record()
             torch.cuda.synchronize()
             if turn >= 2:
-                took[name].append(1e3 * begin.elapsed_time(end) / LAUNCHES)
+                took[name].append(1e3 * begin.elapsed_time(end) / launches)
     return took
 
 
@@ -243,8 +247,10 @@ def torch_call(torch: Any, rows: Sequence[Any], ids: Any, offsets: Any, batch: i
     ]
 
 
-def compare(torch: Any, lookups: dict[str, Any], pool: Any, ids: Any, offsets: Any) -> dict[str, list[float]]:
-    """Check that all give the same bags, then time all, torch included [us of a launch]."""
+def compared_calls(
+    torch: Any, lookups: dict[str, Any], pool: Any, ids: Any, offsets: Any
+) -> dict[str, Callable[[], Any]]:
+    """What is timed, torch included, after a check that all give the same bags."""
     tables, batch = pool.tables, pool.batch
     outs = {
         name: torch.full(tables.out_shape(batch), torch.nan, device="cuda")
@@ -263,11 +269,17 @@ def compare(torch: Any, lookups: dict[str, Any], pool: Any, ids: Any, offsets: A
     for name, out in outs.items():
         if not torch.equal(out, outs["gather_pool"]) or faults[0] != 0:
             raise SystemExit(f"{name}: other bags than those of gather_pool, or ids out of range")
-    return replayed_us(torch, calls)
+    return calls
 
 
 def measure(
-    torch: Any, chip: Chip, shapes: Sequence[TableShape], batch: int, path: Path | None = None
+    torch: Any,
+    chip: Chip,
+    shapes: Sequence[TableShape],
+    batch: int,
+    path: Path | None = None,
+    launches: int = LAUNCHES,
+    replays: int = REPLAYS,
 ) -> None:
     """Print measured times beside predicted ones of the same plans, and append them to a file."""
     from calibrate.cuda.device_tables import make_tables
@@ -287,7 +299,8 @@ def measure(
     print(f"measured on {name}: us of a launch, quartiles, predicted with {chip.name} of {here.cores} cores")
     for which in IDS:
         ids, offsets = draw(torch, shapes, batch, which)
-        for what, took in compare(torch, lookups, pool, ids, offsets).items():
+        calls = compared_calls(torch, lookups, pool, ids, offsets)
+        for what, took in replayed_us(torch, calls, launches, replays).items():
             low, middle, high = np.percentile(took, [25, 50, 75])
             said = ""
             if what in compared:
@@ -319,6 +332,8 @@ def main() -> int:
     parser.add_argument("--most-rows", type=int, default=50_000, help="larger tables are left out")
     parser.add_argument("--out", type=Path, help="append what was measured, a line a plan and kind of ids")
     parser.add_argument("--chip", default="h200-sxm", help="of the predictions (perfmodel chips), or a file")
+    parser.add_argument("--launches", type=int, default=LAUNCHES, help="in a graph (less: a rehearsal)")
+    parser.add_argument("--replays", type=int, default=REPLAYS, help="of each graph, two or more")
     options = parser.parse_args()
     tables, chip = load_tables(options.model).tables, load_chip(options.chip)
     shapes = [
@@ -355,7 +370,7 @@ def main() -> int:
     if not torch.cuda.is_available():
         print("NOTHING WAS MEASURED: there is no GPU here. The times above are predictions.", file=sys.stderr)
         return 4
-    measure(torch, chip, shapes, options.batch, options.out)
+    measure(torch, chip, shapes, options.batch, options.out, options.launches, options.replays)
     return 0
 
 

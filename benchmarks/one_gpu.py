@@ -10,22 +10,25 @@
 
 Every sitting begins with the check and a smoke test of one kernel, and ends there where one of them fails.
 Sitting "first": functional tests, one process a file, side by side; then one part after the other, for
-timings alone: tests that time something, copies, the L2 cache and launches, the calibration, its projection
-and summary, gather and pool beside torch, one core, the kernel model. Sitting "timings": ids, conversions and
+timings alone: copies, the L2 cache and launches; gather and pool beside torch; tests that time something; the
+calibration, its projection and summary; one core; the kernel model. Sitting "timings": ids, conversions and
 the exchange; every variant of gather and pool over the whole grid; the calibration once more. Sitting
 "sanitizer": each family of kernels on small cases under each tool.
-The archive, <sitting>.tar.gz, is written anew after each part: a cut loses the part under way. Compiled
-kernels and installed wheels stay outside it, in build/one_gpu, for the next sitting. A part that fails, or
-outlasts its time, ends alone. Works from a checkout that is not installed.
+The archive, <sitting>.tar.gz, is written anew after each part: a cut loses the part under way; parts.txt in
+it says how each part ended. Compiled kernels and installed wheels stay outside it, in build/one_gpu, for the
+next sitting. A part that fails, or outlasts its time, ends alone; the times of all parts add up to less than
+a sitting has. Works from a checkout that is not installed.
 Times of a rehearsal are made up: its archive is called rehearsal-<sitting>.tar.gz, and nothing loads it.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import os
 import shutil
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -42,11 +45,11 @@ LIMIT_S = 600.0
 MARGIN_S = 60.0
 """What a sitting leaves of the time that a command has."""
 
-CHECK_S, SMOKE_S, COMPILE_S, TESTS_S, TIMED_TESTS_S = 10.0, 30.0, 60.0, 140.0, 30.0
-CALIBRATE_S, STARTING_S, AFTER_S = 60.0, 40.0, 20.0
-"""Of the calibration: its time limit; its start, the points under way and the fit; what reads it."""
+CHECK_S, SMOKE_S, COMPILE_S, TESTS_S, TIMED_TESTS_S = 10.0, 30.0, 50.0, 130.0, 25.0
+CALIBRATE_S, CALIBRATE_LONG_S, STARTING_S, AFTER_S = 40.0, 90.0, 30.0, 15.0
+"""Of the calibration: its time limits; its start, the points under way and the fit; what reads it."""
 
-DOCTOR_S, FLOORS_S, GATHER_S, ONE_CORE_S, STAGES_S, VARIANTS_S = 40.0, 30.0, 80.0, 60.0, 50.0, 270.0
+DOCTOR_S, FLOORS_S, GATHER_S, ONE_CORE_S, STAGES_S, VARIANTS_S = 30.0, 30.0, 80.0, 40.0, 50.0, 260.0
 TEST_LIMIT_S = 60
 """Of one test."""
 
@@ -67,7 +70,7 @@ SHOWN_CHARACTERS = 2500
 
 SANITIZERS = ("memcheck", "racecheck", "initcheck", "synccheck")
 FAMILIES = ("exchange", "gather_pool", "ids", "one_core", "partial_bags")
-SANITIZER_S = 105.0
+SANITIZER_S = 100.0
 """Of one tool: all families side by side."""
 
 Groups = Iterator[tuple[Part, ...]]
@@ -100,6 +103,12 @@ def first(asked: Asked) -> Groups:
     results, machine = asked.results, asked.machine
     yield from opening(asked)
     yield tuple(tests(asked, name) for name in TESTS)
+    yield asked.benchmark(
+        "gpu_floors", FLOORS_S, "--out", f"{results}/floors.csv", *asked.sized("", "--scale 20000")
+    )
+    minutes = f"--minutes {GATHER_S / 60 - 0.3:.2f} --report"
+    more = asked.sized(minutes, "--scale 20000 --minutes 0.1 --report")
+    yield asked.benchmark("gather", GATHER_S, "--out", f"{results}/gather.csv", *more)
     line = (*pytest_line(asked), "-m", "alone", test_file(TIMED_TESTS))
     yield (Part("tests_timed.txt", line, TIMED_TESTS_S),)
     own = (PYTHON, str(Path(__file__).resolve()))
@@ -108,18 +117,12 @@ def first(asked: Asked) -> Groups:
         Part("nvidia-smi.txt", ("nvidia-smi", "-q"), AFTER_S),
         Part("doctor.json", (*PERFMODEL, "doctor", "--json", *machine), DOCTOR_S),
     )
-    yield asked.benchmark(
-        "gpu_floors", FLOORS_S, "--out", f"{results}/floors.csv", *asked.sized("", "--scale 20000")
-    )
     yield calibration(asked, CALIBRATE_S)
     question = (*PERFMODEL, "project", "--table-size", "10TB", *machine)
     for path in sorted((results / "runs").glob("*/*.json"))[:1]:
         yield (Part("project.txt", (*question, "--calibration", str(path)), AFTER_S),)
     yield (Part("summary.txt", (*own, "--only", "summary", "--out", str(results)), AFTER_S),)
-    minutes = f"--minutes {GATHER_S / 60 - 0.3:.2f} --report"
-    more = asked.sized(minutes, "--scale 20000 --minutes 0.1 --report")
-    yield asked.benchmark("gather", GATHER_S, "--out", f"{results}/gather.csv", *more)
-    sizes = asked.sized("", "--batch 2 --most-rows 10")
+    sizes = asked.sized("", "--batch 2 --most-rows 10 --launches 2 --replays 2")
     yield asked.benchmark("one_core", ONE_CORE_S, "--out", f"{results}/one_core.jsonl", *sizes)
     for folder in sorted(path.parent for path in (results / "runs").glob("*/samples.jsonl")):
         if not asked.rehearse:  # nothing is judged by made-up times
@@ -142,7 +145,7 @@ def timings(asked: Asked) -> Groups:
     )
     more = asked.sized(f"--minutes {VARIANTS_S / 60 - 0.3:.2f}", "--scale 20000 --minutes 0.1")
     yield asked.benchmark("gather", VARIANTS_S, *table, *more)
-    yield calibration(asked, CALIBRATE_S)
+    yield calibration(asked, CALIBRATE_LONG_S)
 
 
 def calibration(asked: Asked, limit_s: float) -> tuple[Part]:
@@ -158,7 +161,9 @@ def calibration(asked: Asked, limit_s: float) -> tuple[Part]:
         "--json",
     )
     limit = f"--time-limit={limit_s:.0f}s"
-    return (Part("calibrate.json", (*PERFMODEL, "calibrate", *words, limit), limit_s + STARTING_S),)
+    small = (PYTHON, str(ROOT / "tests" / "rehearsal" / "small_calibration.py"))
+    line = (*(small if asked.rehearse else PERFMODEL), "calibrate", *words, limit)
+    return (Part("calibrate.json", line, limit_s + STARTING_S),)
 
 
 def sanitizer(asked: Asked) -> Groups:
@@ -183,10 +188,15 @@ def opening(asked: Asked) -> Groups:
 
 
 def pytest_line(asked: Asked) -> tuple[str, ...]:
-    """pytest that names each test as it goes, ends those that hang, and takes no skip for a success."""
+    """pytest that names each test as it goes, ends those that hang, and takes no skip for a success.
+
+    Without pytest-timeout, a test that hangs says where, and the time of its part ends it.
+    """
     words = ["-vv", "-rfE", "--tb=short", "-p", "no:cacheprovider", "-p", "no:xdist", "--skips-fail"]
     limit_s = 2 * TEST_LIMIT_S if asked.rehearse else TEST_LIMIT_S
-    limits = [f"--timeout={limit_s}", "--timeout-method=thread"]
+    limits = ["-o", f"faulthandler_timeout={limit_s}"]
+    if importlib.util.find_spec("pytest_timeout"):
+        limits = [f"--timeout={limit_s}", "--timeout-method=thread"]
     reasons = MAY_SKIP_REHEARSED if asked.rehearse else MAY_SKIP
     return (PYTHON, "-m", "pytest", *words, *limits, *(f"--may-skip={reason}" for reason in reasons))
 
@@ -287,5 +297,12 @@ def main_of(words: Sequence[str] | None = None) -> int:
     return sit(asked.sitting, out, asked.seconds, machine, rehearse=asked.rehearse)
 
 
+def ended_by_signals(words: Sequence[str] | None = None) -> int:
+    """``main_of``, which ends its parts and writes the archive where it is told to end."""
+    for ending in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(ending, lambda number, _: sys.exit(128 + number))
+    return main_of(words)
+
+
 if __name__ == "__main__":
-    sys.exit(main_of())
+    sys.exit(ended_by_signals())
