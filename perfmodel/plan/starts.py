@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.model.exchanges import Exchange
+from perfmodel.plan.by_saving import by_saving
 from perfmodel.plan.choosing import Choice, Choosing
 from perfmodel.plan.cost import Evaluator
 from perfmodel.plan.evening import Evening
@@ -33,7 +34,8 @@ _ROOMS = (0.985, 0.95, 0.9, 0.8)
 _WORTH = 1.25  # of the best plan's time: slower families are not tried further
 _FAMILIES = 3  # that are tried further, and of whose kinds pairs are made
 _IMPROVED = 256  # kinds of table, up to which schemes are also improved one by one
-_QUICK = 2_000  # tables, up to which each kind of exchange alone is tried whatever the time
+_QUICK = 1_000  # tables, up to which each kind of exchange alone is tried whatever the time
+_SAVING, _SAVING_TRIED = 4, 16  # plans by saving per byte: that are packed, and tried to be
 _EVENED, _WORTH_EVENING = 5, 1.05  # packed plans that are made even: how many, and how far from the best
 
 
@@ -65,7 +67,7 @@ class Starts:
         self.random = np.random.default_rng(0)
 
     def quick(self) -> None:
-        """One plan with each kind of exchange alone beside copies, however little time there is.
+        """One plan with each kind of exchange alone beside copies, and some by saving, whatever the time.
 
         Limits: very many tables -> those of them that there is time for, one at the least
         """
@@ -76,6 +78,24 @@ class Starts:
             self._try(family, _FIRST[0], _never if few else self.until, improved=False)
             if self.options.count.size > _IMPROVED:  # it would come out the same again
                 self.done.add((family, _FIRST[0]))
+        if few:
+            self._by_saving()
+            self._even(1, _never)
+
+    def _by_saving(self) -> None:
+        """Copies that save most per byte beside shards that are small enough."""
+        packed = 0
+        for option in by_saving(self.evaluator, self.options, self.limit_bytes, _SAVING_TRIED):
+            if packed == _SAVING:
+                return
+            self.tried += 1
+            state = pack(self.evaluator, self.options, option, self.limit_bytes)
+            if state is not None:
+                packed += 1
+                kinds = np.unique(self.options.exchange[option])
+                family = tuple(int(kind) for kind in kinds if kind != Exchange.DP)
+                self.found.append((state.time_s, family, state))
+                self.keep(state)
 
     def _singles(self) -> list[tuple[int, ...]]:
         kinds = [int(kind) for kind in np.unique(self.options.exchange) if kind != Exchange.DP]
@@ -90,9 +110,9 @@ class Starts:
         self._families(mixed, _FIRST[::-1])
         best = self._best([*singles, *mixed])
         self._families(best[:1], _MORE[:2])
-        self._even(1)
+        self._even(1, self.until_even)
         self._families(best, _MORE)
-        self._even(_EVENED)
+        self._even(_EVENED, self.until_even)
 
     def families(self) -> dict[int, float]:
         """Kinds of exchange that were tried alone, and the time of the fastest plan of each [s]."""
@@ -181,15 +201,15 @@ class Starts:
     def _best_s(self) -> float:
         return min((found[0] for found in self.found), default=np.inf)
 
-    def _even(self, count: int) -> None:
+    def _even(self, count: int, until: Until) -> None:
         """The fastest plans that were packed, made even where that was not done before."""
         for time_s, _, state in sorted(self.found, key=_time)[:count]:
-            if self.until_even() or time_s > _WORTH_EVENING * self._best_s():
+            if until() or time_s > _WORTH_EVENING * self._best_s():
                 return
             if id(state) not in self.evened:
                 self.evened.add(id(state))
                 even = state.copy()  # what is uneven yet may be improved in other ways
-                if Evening(even, self.random).run(self.until_even):
+                if Evening(even, self.random).run(until):
                     self.keep(even)
 
 
