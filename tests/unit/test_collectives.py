@@ -136,6 +136,13 @@ def test_ring_hops_are_its_steps() -> None:
     assert two_nodes == pytest.approx(np.array([14 * 2 + 3, 14 * 2 + 4, 14 * 4 + 14]) * US)
 
 
+def test_ll_has_a_rate_of_its_own_across_domains_alone() -> None:
+    inside, across = (laws.ring_tree_bandwidths(RING, STEPS, "all_gather", Group.of(n, 8)) for n in (8, 16))
+    assert inside[0] == pytest.approx(0.4 * inside[2])
+    own = c.join_rates(0.4 * across[2], 15e9, STEPS.rate_sharpness)
+    assert across[0] == pytest.approx(float(own)) and across[0] < 15e9
+
+
 def test_one_rank_a_node_offers_pat_and_its_crossings_cost_those_of_trees() -> None:
     alone = Group.of(16, 1)
     base, hops = laws.ring_tree_latencies(RING, STEPS, "all_gather", alone)

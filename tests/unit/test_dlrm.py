@@ -16,6 +16,7 @@ from perfmodel.errors import BadInputError
 from perfmodel.model.dense import (
     DenseKernel,
     DenseModel,
+    GivenFlops,
     chain,
     cross_macs,
     kernels_time,
@@ -243,3 +244,8 @@ def test_what_might_be_missing_is_in_docs() -> None:
     case = dlrm_dense.kinds()[0].case
     usual = dlrm_dense.stored(case).step(dlrm_dense.dense_of(load_inputs(), case.machine, 0.5)).step_s
     assert dlrm_terms.step_s(dlrm_terms.CANDIDATES[0], case, 0.5) == pytest.approx(usual)
+
+
+def test_a_model_of_given_flops_has_a_weight_for_each_multiply_add() -> None:
+    model = GivenFlops(3e9)
+    assert (model.bottom_flops(), model.top_flops(10), model.weights(10)) == (0, 3e9, 1.5e9)

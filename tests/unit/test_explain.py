@@ -55,6 +55,14 @@ def test_the_bytes_add_up() -> None:
         assert value_of(gather, "dram_bytes") == gather.step.payload_bytes
 
 
+def test_only_the_gather_is_compared_with_local_memory() -> None:
+    answer = project_one(**QUESTIONS[0])
+    compared = {
+        s.name for s in answer.steps if "local memory" in " ".join(explain_step(answer, s.name).working)
+    }
+    assert compared == {"gather_pool"}
+
+
 def test_the_latency_of_a_ring_adds_up() -> None:
     found = explain_step(project_one(table_bytes=10e12, reserve=0), "reduce-scatter")
     names = ("hops_k", "b_k", "base_k", "m", "inside_k", "n", "network_k", "q")

@@ -31,6 +31,8 @@ def test_new_layout_gives_all_columns(tmp_path: Path) -> None:
     assert (first.backend, first.library_version, first.gpu) == ("nccl", "2.29.7", "H200")
     assert (first.collective, first.clock, first.variant) == ("all_gather", "stream", "default")
     assert (first.payload_bytes, first.gpus, first.nodes, first.gpus_per_node) == (8_000_000, 16, 2, 8)
+    whole = frame[["payload_bytes", "gpus", "nodes", "gpus_per_node"]]
+    assert {kind.kind for kind in whole.dtypes} == {"i"}  # 2.0 nodes are no number of a samples file
     assert first.time_s == pytest.approx(80e-6)
     assert (first.datatype, bool(first.in_place), first.machine) == ("float", False, "h200-sxm-ib")
     assert str(result.stack[0]) == "nccl 2.29.7 · H200 · stream"
@@ -164,6 +166,8 @@ def test_nvshmem_rows_are_read_in_the_layout_of_their_header() -> None:
     assert plain.rows == [] and [u.reason for u in plain.unread] == [
         "no table header with latency(us) before it"
     ]
+    narrow = read_nvshmem_text("#alltoall_device\nsize(B) count latency(us)\n32 8 4.0\n", "log")
+    assert [(row.payload_bytes, row.time_us and row.time_us.value) for row in narrow.rows] == [(32, 4.0)]
     wide = read_nvshmem_text(f"{boxed}| 4 | 5.0 | 6.0 |\n", "log")
     assert wide.rows == [] and "not a size and a latency" in wide.unread[0].reason
     rate = read_nvshmem_text(f"{boxed.replace('us', 'GB/s')}| 4 | 5.0 |\n", "log")

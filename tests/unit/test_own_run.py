@@ -71,6 +71,12 @@ def test_constants_come_back(folder: Path) -> None:
     assert values["small_row_penalty_64"] == pytest.approx(1.2, rel=1e-3)
     assert found.kernels.loo_p90 == pytest.approx(0, abs=1e-6)
     assert found.kernels.at_bound == []
+    counts = {name: fit.sample_count for name, fit in found.kernels.fits.items()}
+    assert counts == {
+        "bucketize": 5 + 3,
+        "gather_pool": 32 + 3,
+        "local_sum": 5,
+    }  # cells, and passes that time them
 
 
 def untold(factor: float = 1.0) -> Run:
@@ -288,6 +294,22 @@ def test_an_unfinished_run_is_partial_and_an_empty_one_has_nothing(folder: Path)
         fit_run(Run(own_run.HEADER, {}, {}, {}), machine_of(folder))
 
 
+def test_rows_of_the_first_width_tell_its_own_penalty_alone(folder: Path) -> None:
+    """Rows of 32 floats are as long as those that the first penalty was measured with, and not longer."""
+    run = read_run(folder)
+    kept = {
+        key: point
+        for key, point in run.points.items()
+        if point.operation != "gather_pool" or (point.work is not None and point.work.dim == 32)
+    }
+    kernels = {key: point for key, point in kept.items() if point.kind == "kernel"}
+    found = fit_kernels(
+        Run(run.header, kernels, run.visits, run.finishes).kernel_samples(), machine_of(folder), Clock.EAGER
+    )
+    assert found is not None and "small_row_penalty_32" in found.values
+    assert "small_row_penalty_64" not in found.values
+
+
 def test_an_empty_run_on_a_shipped_machine_is_no_calibration() -> None:
     gpu = own_run.HEADER.model_copy(update={"machine": "h100-sxm-ib"})
     with pytest.raises(NoCalibrationError, match="no finished point"):
@@ -340,6 +362,7 @@ def test_machine_file_says_where_each_value_is_from(folder: Path) -> None:
     assert (machine.gpus_per_node, machine.nvlink_domain_gpus, machine.default_backend) == (4, 1, "mpi")
     assert machine.value("hbm_bytes") == 8e9 and machine.value("hbm_bytes_per_s") == 10e9
     assert machine.value("l2_bytes") == 2**20
+    assert [machine.value(key) for key in ("sm_count", "nics_per_node", "nvlink_bytes_per_s")] == [1, 1, 0]
     assert machine.quantity("bucketize_floor_s").evidence is Evidence.MEASURED
     assert machine.quantity("bucketize_floor_s").value == pytest.approx(20e-6, rel=1e-3)
     assert machine.quantity("nic_bytes_per_s").evidence is Evidence.ASSUMED
