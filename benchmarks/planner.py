@@ -3,7 +3,8 @@
 Run:    python benchmarks/planner.py            five table sets at 8, 64 and 128 GPUs, training;
                                                 many different tables on 128 and 512, both passes (an hour)
         python benchmarks/planner.py --quick    one table set on 8 GPUs (15 s)
-        python benchmarks/planner.py --case "distinct-400 forward"    the cases whose names have these words
+        python benchmarks/planner.py --case "distinct-400 forward" colossal    the cases whose names have
+                                                the words of the first, and those of the second
         python benchmarks/planner.py --models embark-t180 --gpus 128
 
 Every plan is scored twice: by this program's calibrated model ("step ms"), and by TorchRec's own
@@ -19,7 +20,8 @@ search kept to what TorchRec can run:
     ours by both       the best one by our model of those that it rates no worse than TorchRec's plan (where
                        that is not known: than ours by its score, and 1 % more)
 
-The last two are in the memory that TorchRec counts, as TorchRec's plan is; "GB" is ours.
+The last two are in the memory that TorchRec counts, as TorchRec's plan is; "GB" is ours. The last line says
+how long our model takes to score every way to shard 1000 different tables on 128 GPUs.
 """
 
 from __future__ import annotations
@@ -55,6 +57,7 @@ from planner_report import (
     text,
 )
 from planner_score import Costs, runnable_options, search_by_score, search_within, shards
+from planner_scoring import scoring
 from planner_worker import Worker
 
 from calibrate.passes import torchrec_pass
@@ -272,7 +275,9 @@ def main() -> int:
     )
     parser.add_argument("--models", nargs="+", help="table sets, or files of tables")
     parser.add_argument("--gpus", nargs="+", type=int)
-    parser.add_argument("--case", default="", help="only cases whose names have all of these words")
+    parser.add_argument(
+        "--case", nargs="+", default=[""], help="only cases whose names have all words of one"
+    )
     parser.add_argument("--machine", default="h100-sxm-ib")
     parser.add_argument("--batch", type=int, help="samples of all ranks together")
     parser.add_argument("--objective", choices=("throughput", "latency"))
@@ -297,7 +302,7 @@ def main() -> int:
         print(f"{question.name}, on {asked.machine}\n{text(rows)}\n", flush=True)
         cases[question.name] = rows
     known = {name: rows for name, rows in cases.items() if rows[0].step_ms}
-    print(f"{aims(known)}\n\n{summary(list(known.values()))}")
+    print(f"{aims(known)}\n\n{summary(list(known.values()))}\n{scoring(asked.machine, asked.memory)}")
     return 0
 
 

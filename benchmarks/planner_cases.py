@@ -62,11 +62,11 @@ def questions(
     gpus: Sequence[int] | None,
     objective: str | None,
     samples: int | None,
-    part: str,
+    parts: Sequence[str],
 ) -> list[Question]:
-    """Those that were asked for, else all; ``part`` has words of their names.
+    """Those that were asked for, else all; ``parts`` have words of their names.
 
-    Limits: no name has all of these words -> none
+    Limits: no name has all words of one of them -> none
     """
     trained = {None: (False, True), "throughput": (True,), "latency": (False,)}[objective]
     shipped = [
@@ -81,4 +81,10 @@ def questions(
         for training in trained
     ]
     found = shipped if models or gpus else [*shipped, *many]
-    return [question for question in found if set(part.split()) <= set(question.name.split())]
+    return [question for question in found if any(set(part.split()) <= _words(question) for part in parts)]
+
+
+def _words(question: Question) -> set[str]:
+    """Of a name: ``distinct-400`` is two, and one as well."""
+    words = question.name.split()
+    return {*words, *(word for name in words for word in name.split("-"))}

@@ -16,6 +16,7 @@ from perfmodel.plan.bound import Bounding, as_options
 from perfmodel.plan.cost import Evaluator, StepCost
 from perfmodel.plan.cover import Cover
 from perfmodel.plan.curves import StepCurves
+from perfmodel.plan.evening import Evening
 from perfmodel.plan.improve import improve, shake
 from perfmodel.plan.memory import PlanMemory
 from perfmodel.plan.options import Options, options_of
@@ -307,6 +308,8 @@ class Search:
         every, idle, turn = self._any(), 0, 0
         for state in states:
             self._keep(improve(state, every, self.late))
+        for state in states:
+            self._settled(state)
         while states and idle < _PATIENCE * len(states) and not self.late():
             state = states[turn // 2 % len(states)]
             idle = 0 if self._changed(state, every, turn % 2 == 0) else idle + 1
@@ -325,7 +328,16 @@ class Search:
                 better |= not self.late() and shake(state, every, self.random, int(count))
         if better:
             self._keep(improve(state, every, self.late))
+            self._settled(state)
         return better
+
+    def _settled(self, state: Packing) -> None:
+        """Make an improved plan even, improve it again, until that does not help; keep the best.
+
+        Other schemes leave ranks uneven, and even ranks leave room for other schemes.
+        """
+        while not self.late() and Evening(state, self.random).run(self.late):
+            self._keep(improve(state, self._any(), self.late))
 
     def _any(self) -> Mask:
         """Every option is allowed."""
