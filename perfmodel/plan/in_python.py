@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,7 @@ from perfmodel.schema.files import unknown_name
 from perfmodel.schema.machine import Machine, load_machine
 from perfmodel.schema.table_files import load_tables, tables_from_frame
 from perfmodel.schema.workload import TableSet
+from perfmodel.units import format_time
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,6 +44,11 @@ class TablePlan:
 
     question: PlanQuestion
     answer: Planned
+
+    def __repr__(self) -> str:
+        """What it is of, its time and its bound, on a line."""
+        of = f"{len(self.plan.tables.names)} tables on {self.plan.gpus} GPUs"
+        return f"<TablePlan of {of}: {format_time(self.time_s)}, none below {format_time(self.bound_s)}>"
 
     @property
     def plan(self) -> Plan:
@@ -214,6 +221,8 @@ def question_of(
             f"reserve {reserve:g} with max_hbm_bytes {max_hbm_bytes} cannot be used.",
             f"reserve is at least 0 and below 1; max_hbm_bytes above 0 and at most {whole:.0f}.",
         )
+    if not 0 < time_limit_s < math.inf:
+        raise BadInputError(f"time_limit_s {time_limit_s:g} cannot be used.", "seconds above 0, such as 10.")
     training = objective == OBJECTIVES[1]
     ids = parse_distribution(distribution) if isinstance(distribution, str) else distribution
     of_file = constraints or ()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -285,10 +286,15 @@ def list_machines() -> list[str]:
 
 
 def machine_file(name: str) -> str:
-    """The text of a shipped machine's file. Limits: unknown name -> BadInputError listing the known ones"""
+    """A start for a machine of one's own: the text of a shipped one's file, whose collectives a copy borrows.
+
+    Limits: unknown name -> BadInputError listing the known ones;  ``links.like`` -> this very machine
+    """
     if name not in list_machines():
         raise unknown_name("machine", name, list_machines())
-    return resources.data_path(_FOLDER, name + _SUFFIX).read_text(encoding="utf-8")
+    text = resources.data_path(_FOLDER, name + _SUFFIX).read_text(encoding="utf-8")
+    alone = re.sub(r"^like = .*\n", "", text, flags=re.MULTILINE)
+    return alone.replace("[links]\n", f'[links]\nlike = "{name}"\n', 1)
 
 
 def load_machine(name_or_path: str | Path) -> Machine:

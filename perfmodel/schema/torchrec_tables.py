@@ -44,7 +44,8 @@ def table_entry(config: Mapping[str, Any], where: str) -> dict[str, Any]:
     """The fields of a table of our own: rows, dim, pooling, dtype, name.
 
     config  fields of an ``EmbeddingBagConfig``. It does not say how many rows a bag sums: ``pooling_factor``
-            does, or ``pooling_factors`` as in TorchRec's ``ParameterConstraints``; without them 1, as there
+            does, or ``pooling_factors`` as in TorchRec's ``ParameterConstraints``, or a number as ``pooling``
+            (TorchRec has SUM or MEAN there); without them 1, as there
     where   names the file in a message
     Limits: a field that neither has, an unknown data_type, several features of one table -> BadInputError
     """
@@ -67,7 +68,7 @@ def table_entry(config: Mapping[str, Any], where: str) -> dict[str, Any]:
 
 
 def _pooling(config: Mapping[str, Any], where: str, name: str) -> Any:
-    value = config.get("pooling_factors", config.get("pooling_factor", 1.0))
+    value = config.get("pooling_factors", config.get("pooling_factor", _number(config.get("pooling"))))
     if isinstance(value, list):
         if len(value) != 1:
             raise BadInputError(
@@ -75,6 +76,14 @@ def _pooling(config: Mapping[str, Any], where: str, name: str) -> Any:
             )
         value = value[0]
     return value
+
+
+def _number(value: object) -> float:
+    """A pooling that is a number, which TorchRec's never is. Limits: SUM, MEAN, nothing -> 1"""
+    try:
+        return float(str(value))
+    except ValueError:
+        return 1.0
 
 
 def _dtype(value: object, where: str, name: str) -> str:

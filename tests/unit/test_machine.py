@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from pathlib import Path
 from typing import Any
 
@@ -206,10 +207,16 @@ def test_unchanged_undoes_what_followed_an_override() -> None:
 
 
 def test_the_file_of_a_shipped_machine(cli: Any, tmp_path: Path) -> None:
-    """What is printed is a machine file: read back, it is the shipped machine, value by value."""
+    """What is printed is a machine file: read back, it is the shipped machine, and borrows from it."""
     printed = cli("machines", "b200-sxm-ib", "--toml")
     path = tmp_path / "mine.toml"
     path.write_text(printed.out, encoding="utf-8")
-    assert load_machine(str(path)) == load_machine("b200-sxm-ib")
+    shipped, links = load_machine("b200-sxm-ib"), load_machine(str(path)).links
+    assert links == shipped.links.model_copy(update={"like": "b200-sxm-ib"})
+    assert load_machine(str(path)).model_copy(update={"links": shipped.links}) == shipped
+    path.write_text(printed.out.replace('name = "b200-sxm-ib"', 'name = "mine"'), encoding="utf-8")
+    asked = ("collective", "--op", "all_reduce", "--size", "1GiB", "--gpus", "16", "--json")
+    one, other = (json.loads(cli(*asked, "--machine", m).out) for m in ("b200-sxm-ib", str(path)))
+    assert one["time_s"] == other["time_s"]
     for words in (("--toml",), ("b200", "--toml"), ("b200-sxm-ib", "--toml", "--json")):
         assert cli("machines", *words).code == 2

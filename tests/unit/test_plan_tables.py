@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -94,6 +95,11 @@ def test_a_plan_is_written_as_the_command_reads_it(tmp_path: Path) -> None:
     assert [p.ranks.tolist() for p in again.placements] == [p.ranks.tolist() for p in found.plan.placements]
 
 
+def test_a_plan_says_itself_on_a_line() -> None:
+    text = repr(perfmodel.plan_tables(FRAME, gpus=2, time_limit_s=0.2))
+    assert re.fullmatch(r"<TablePlan of \d+ tables on 2 GPUs: .*s, none below .*s>", text) and len(text) < 90
+
+
 def test_several_numbers_of_gpus() -> None:
     found = perfmodel.scale_tables("criteo-kaggle", [4, 2, 16], time_limit_s=3.0)
     assert found.table["gpus"].tolist() == [2, 4, 16]
@@ -112,6 +118,8 @@ def test_several_numbers_of_gpus() -> None:
         ({"only": ["nobody=row-wise"]}, "table 'nobody' is not known"),
         ({"machine": "h1000"}, "h1000"),
         ({"distribution": "zip"}, "distribution 'zip' is not known"),
+        ({"time_limit_s": -1.0}, "time_limit_s -1 cannot be used"),
+        ({"time_limit_s": float("nan")}, "time_limit_s nan cannot be used"),
     ],
 )
 def test_what_cannot_be_asked(change: dict[str, Any], words: str) -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from perfmodel.errors import BadInputError
 from perfmodel.schema.table_files import list_models, load_tables
+from perfmodel.schema.torchrec_tables import table_entry
 from perfmodel.schema.workload import DTYPE_BYTES, Table, Workload, dtype_bytes, id_dtype_bytes
 
 SHIPPED = {
@@ -96,6 +97,15 @@ TORCHREC = [
     },
     {"num_embeddings": 2000, "embedding_dim": 32, "name": "items", "feature_names": ["item"]},
 ]
+
+
+@pytest.mark.parametrize(("pooling", "rows"), [(20, 20), ("20", 20), (2.5, 2.5), ("SUM", 1), ("MEAN", 1)])
+def test_a_pooling_that_is_a_number_is_a_factor(pooling: object, rows: float) -> None:
+    config = {"name": "a", "num_embeddings": 10, "embedding_dim": 4, "pooling": pooling}
+    assert float(table_entry(config, "a file")["pooling"]) == rows
+    assert float(table_entry({**config, "pooling_factor": 7}, "a file")["pooling"]) == 7
+
+
 TORCHREC_CSV = """num_embeddings,embedding_dim,name,data_type,feature_names,pooling,pooling_factor
 1000,64,users,FP16,user,SUM,2.5
 2000,32,items,,item,SUM,
