@@ -83,7 +83,12 @@ class Starts:
             self._even(1, _never)
 
     def _by_saving(self) -> None:
-        """Copies that save most per byte beside shards that are small enough."""
+        """Copies that save most per byte beside shards that are small enough.
+
+        Limits: an evaluator of another score, which has no loads of whole tables -> none
+        """
+        if not isinstance(self.evaluator, Evaluator):
+            return
         packed = 0
         for option in by_saving(self.evaluator, self.options, self.limit_bytes, _SAVING_TRIED):
             if packed == _SAVING:
