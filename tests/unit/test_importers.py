@@ -70,6 +70,13 @@ def test_several_runs_in_one_file(tmp_path: Path) -> None:
     assert frame[frame.gpus == 4].time_s.iloc[0] == pytest.approx(40e-6)
 
 
+def test_a_file_is_cut_where_any_of_its_runs_is() -> None:
+    whole, other = new_log([line(8_000_000, 80.0)]), new_log([line(8_000_000, 40.0, 4)], gpus=4)
+    short = "\n".join(other.splitlines()[:-3])
+    cut = {text: read_text(text, "log").cut for text in (whole, f"{whole}\n{short}", short)}
+    assert list(cut.values()) == [False, True, True]
+
+
 def test_graph_and_blocking_change_the_clock(tmp_path: Path) -> None:
     graph = new_log([line(8_000_000, 80.0)], graph=10)
     assert import_logs([write(tmp_path, "g.log", graph)]).stack[0].clock == "graph"

@@ -320,3 +320,16 @@ def test_beyond_its_sizes_a_cell_becomes_the_law_and_so_does_its_band() -> None:
     np.testing.assert_allclose(joined.log_sd, np.sqrt((0.1 * fade) ** 2 + (0.4 * (1 - fade)) ** 2))
     np.testing.assert_allclose(joined.log_sd, np.sqrt(sum(d.log_sd**2 for d in joined.doubts)))
     assert joined.evidence.tolist() == np.where(octaves > 0, 2, 1).tolist()
+
+
+@pytest.mark.parametrize("collective", COLLECTIVES)
+def test_between_two_cells_only_those_of_the_same_collective_count(collective: str) -> None:
+    known = CollectiveModel.load(load_machine("h100-sxm-ib")).calibration
+    curves = [known.curve(collective, gpus, gpus) for gpus in (4, 8)]
+    found = spreads.between_cells(known, collective, Group.of(6, 8))
+    if None in curves:
+        assert found is None or "between 4 and 8" not in found.basis
+        return
+    low, high = (spreads.from_curve(curve, known).log_time for curve in curves if curve is not None)
+    assert found is not None and found.basis == "between 4 and 8 measured GPUs"
+    np.testing.assert_allclose(found.log_time, (low + high) / 2)

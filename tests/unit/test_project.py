@@ -375,3 +375,25 @@ def test_answers_that_are_costed_together_are_those_of_each(monkeypatch: pytest.
 def test_of_answers_costed_together_the_first_that_is_none_says_why() -> None:
     with pytest.raises(BadInputError, match="80 TB of tables over 16 GPUs"):
         project_each("gpus", [1024, 16, 0], table_bytes=80e12)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "reduction", "said"),
+    [
+        (8, "two_level", "in one domain"),
+        (12, "two_level", "domains of 8"),
+        (16, "two_level", ""),
+        (12, "reduce_scatter", ""),
+    ],
+)
+def test_an_exchange_of_two_levels_that_is_flat_here_is_named(gpus: int, reduction: str, said: str) -> None:
+    notes = project_one(table_bytes=10e9, gpus=gpus, reduction=reduction).notes
+    flat = [note for note in notes if "flat reduce-scatter" in note]
+    assert len(flat) == bool(said) and all(said in note for note in flat)
+
+
+def test_only_a_hot_row_makes_a_part_fuller_than_the_mean() -> None:
+    """A row that is asked for always: its part gets all ids, 16 times the mean."""
+    hot, even = (project_one(table_bytes=10e9, gpus=16, distribution=d).notes for d in ("one-row", "uniform"))
+    assert any("hottest row" in note and "16" in note for note in hot)
+    assert not any("hottest row" in note for note in even)
