@@ -149,9 +149,15 @@ def test_sections_of_the_model_that_code_and_pages_name_are_there() -> None:
     assert not named
 
 
-def test_a_line_of_the_changelog_is_a_thing() -> None:
+def test_a_line_of_the_changelog_is_a_change() -> None:
     lines = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").splitlines()
     assert all(len(line) <= 120 and not line.startswith(" ") for line in lines)
+    changes = [line for line in lines if line.startswith("- ")]
+    assert len(changes) == len(set(changes))
+    assert not [line for line in changes if not line.endswith(".")]
+    versions = [line for line in lines if line.startswith("## ")]
+    release = r"## (Unreleased|\d+\.\d+\.\d+ - (unreleased|\d{4}-\d\d-\d\d))"
+    assert versions and all(re.fullmatch(release, line) for line in versions), versions
     assert {line for line in lines if line.startswith("### ")} <= {"### Added", "### Changed", "### Fixed"}
 
 
