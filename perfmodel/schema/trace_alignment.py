@@ -1,0 +1,181 @@
+"""One collective, seen by all its ranks: its time after the last rank arrived, and who waited for whom."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from perfmodel.schema.traces import RankTrace, TracedCollective
+
+
+@dataclass(frozen=True)
+class AlignedCollective:
+    """One collective of one process group, over the ranks whose traces were given.
+
+        time_s = min over ranks of t(r),   wait_s(r) = t(r) - time_s                       [s]
+
+    A collective ends at the same moment on all its ranks, and starts on each when that rank arrives: the
+    shortest duration is the last arrival's, and what another rank took beyond it is its wait.
+
+    parts          what each rank saw, by rank
+    complete       all ranks of the group were seen; if not, the last one may be among those that are missing,
+                   and ``time_s`` is at most the whole wait too long
+    """
+
+    parts: Mapping[int, TracedCollective]
+    complete: bool
+
+    @property
+    def first(self) -> TracedCollective:
+        """What its lowest rank saw: collective, group, bytes, datatype."""
+        return self.parts[min(self.parts)]
+
+    @property
+    def payload_bytes(self) -> int:
+        """The largest buffer of its ranks, as nccl-tests counts it (ranks of an uneven all-to-all differ)."""
+        return max(part.payload_bytes for part in self.parts.values())
+
+    @property
+    def time_s(self) -> float:
+        """After the last rank arrived [s]."""
+        return min(part.time_s for part in self.parts.values())
+
+    @property
+    def last_rank(self) -> int:
+        """The rank that arrived last: the others waited for it."""
+        return min(self.parts, key=lambda rank: (self.parts[rank].time_s, rank))
+
+    @property
+    def wait_s(self) -> dict[int, float]:
+        """By rank: how long it waited for the last one [s]; 0 for the last."""
+        least = self.time_s
+        return {rank: part.time_s - least for rank, part in self.parts.items()}
+
+    @property
+    def overlapped(self) -> bool:
+        """Whether compute ran beside it, on any rank, for a part of it that counts."""
+        return any(part.overlapped for part in self.parts.values())
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """Collectives of several ranks' traces, one entry each; ``left_out`` counts ranks' parts by reason."""
+
+    collectives: tuple[AlignedCollective, ...]
+    left_out: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def skew_inside(self) -> bool:
+        """Whether some time may still hold the wait for a rank whose trace is missing."""
+        return any(not one.complete for one in self.collectives)
+
+
+@dataclass(frozen=True)
+class RankSkew:
+    """How one rank waits, and is waited for, over the collectives in which two ranks or more were seen.
+
+    last           collectives in which it arrived last, of ``seen``
+    caused_s       what the rank that waited longest waited for it, summed over those collectives [s]
+    wait_p50_s, wait_p99_s   what it waited itself [s]
+    """
+
+    rank: int
+    seen: int
+    last: int
+    caused_s: float
+    wait_p50_s: float
+    wait_p99_s: float
+    wait_s: float
+
+
+def align(traces: Sequence[RankTrace]) -> Alignment:
+    """Collectives of all ranks by process group and number within it.
+
+    Where the traces number their collectives, equal numbers are one collective. Where they do not, those of
+    each rank are counted, and ranks whose traces begin at different collectives are moved against the lowest
+    rank until collectives and bytes agree. What then differs between the ranks is left out.
+
+    Limits: one rank -> its own durations, not complete;  equal traces of all ranks -> no wait
+    """
+    left_out: Counter[str] = Counter()
+    by_group: dict[tuple[str, tuple[int, ...]], dict[int, list[TracedCollective]]] = defaultdict(dict)
+    for trace in traces:
+        for one in trace.collectives:
+            by_group[(one.group, one.group_ranks)].setdefault(trace.rank, []).append(one)
+    found: list[AlignedCollective] = []
+    for _, ranks in sorted(by_group.items()):
+        found += _align_group(ranks, left_out)
+    found.sort(key=lambda one: (one.first.start_s, one.first.group, one.first.instance))
+    return Alignment(tuple(found), dict(left_out))
+
+
+def rank_skews(collectives: Iterable[AlignedCollective]) -> list[RankSkew]:
+    """Of each rank, ordered by what it makes others wait, the slowest first.
+
+    Limits: no collective with two ranks -> []
+    """
+    waits: dict[int, list[float]] = defaultdict(list)
+    last: Counter[int] = Counter()
+    caused: dict[int, float] = defaultdict(float)
+    for one in collectives:
+        if len(one.parts) < 2:
+            continue
+        own = one.wait_s
+        for rank, wait in own.items():
+            waits[rank].append(wait)
+        last[one.last_rank] += 1
+        caused[one.last_rank] += max(own.values())
+    skews = [
+        RankSkew(
+            rank, len(own), last[rank], caused[rank],
+            float(np.quantile(own, 0.5)), float(np.quantile(own, 0.99)), sum(own),
+        )
+        for rank, own in waits.items()
+    ]  # fmt: skip
+    return sorted(skews, key=lambda skew: (-skew.caused_s, skew.rank))
+
+
+def _align_group(
+    ranks: Mapping[int, list[TracedCollective]], left_out: Counter[str]
+) -> list[AlignedCollective]:
+    """One group's collectives, by number; parts of one number that differ in the collective are left out."""
+    lowest = min(ranks)
+    shifts = {rank: _shift(ranks[lowest], own) for rank, own in ranks.items()}
+    by_number: dict[int, dict[int, TracedCollective]] = defaultdict(dict)
+    for rank, own in ranks.items():
+        for one in own:
+            by_number[one.instance + shifts[rank]][rank] = one
+    aligned = []
+    for _, parts in sorted(by_number.items()):
+        if len({one.collective for one in parts.values()}) > 1:
+            left_out["ranks disagree on which collective it is"] += len(parts)
+            continue
+        size = next(iter(parts.values())).group_size
+        aligned.append(AlignedCollective(parts, complete=len(parts) == size))
+    return aligned
+
+
+def _shift(reference: Sequence[TracedCollective], own: Sequence[TracedCollective]) -> int:
+    """What to add to a rank's numbers so that most of its collectives and bytes agree with the reference's.
+
+    Limits: numbers of the trace itself -> 0;  equal traces -> 0
+    """
+    if reference is own or (reference[0].numbered and own[0].numbered):
+        return 0
+    theirs = {one.instance: _signature(one) for one in reference}
+    mine = [(one.instance, _signature(one)) for one in own]
+    most = min(len(reference), len(own)) - 1
+
+    def agreeing(shift: int) -> int:
+        return sum(theirs.get(number + shift) == signature for number, signature in mine)
+
+    return max(range(-most, most + 1), key=lambda shift: (agreeing(shift), -abs(shift), shift))
+
+
+def _signature(one: TracedCollective) -> tuple[str, str, int]:
+    """What all ranks agree on; ranks of an uneven all-to-all have different bytes."""
+    uneven = one.collective == "all_to_all" and (one.in_split or one.out_split)
+    return one.collective, one.dtype, 0 if uneven else one.payload_bytes

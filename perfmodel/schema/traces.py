@@ -1,0 +1,176 @@
+"""Traces of a production run: what the profiler of each rank saw, one ``RankTrace`` a rank.
+
+Times are seconds of one rank's own clock since ``RankTrace.origin_ns``. A collective's duration on a GPU, or
+in a worker thread of gloo, holds the wait for the last rank: ``trace_alignment.align`` takes it out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+OVERLAP_SHARE = 0.02
+"""Of a collective's or a kernel's time: with more of it beside work on another stream, both were slowed."""
+
+
+class KernelFamily(StrEnum):
+    """What a kernel does in an embedding pass, or that it is no part of one."""
+
+    GATHER_POOL = "gather_pool"  # FBGEMM's forward, torch's EmbeddingBag
+    BACKWARD = "backward"  # gradients of an embedding, with the update of its rows
+    BUCKETIZE = "bucketize"  # ids to owners: block_bucketize_sparse_features
+    PERMUTE = "permute"  # received ids to table order, bags to sample order
+    DENSE = "dense"  # matrix products and element-wise kernels
+    COPY = "copy"  # memcpy and memset
+    OTHER = "other"
+
+
+class TraceKind(StrEnum):
+    """Which program wrote the trace."""
+
+    KINETO = "kineto"  # torch.profiler, Chrome's trace format
+    INSPECTOR = "nccl-inspector"  # NCCL's profiler plugin, JSON lines
+    NSYS = "nsys"  # nsys export --type sqlite
+
+
+@dataclass(frozen=True, slots=True)
+class TracedCollective:
+    """One collective as one rank ran it.
+
+    collective     as ``schema.evidence.COLLECTIVES`` spells it
+    group          name of the process group; ``group_ranks``: its ranks in the world, () where not recorded
+    group_size     ranks of the group
+    instance       which collective of this group it is: the sequence number that the trace holds
+                   (``numbered``), else counted from 0 in the order of this rank's launches
+    in_bytes, out_bytes   of this rank's send and receive buffer
+    payload_bytes  of one rank's buffer as nccl-tests counts it: the send buffer of an all-to-all and a
+                   reduce-scatter, the receive buffer of an all-gather, the buffer of the others
+    in_split, out_split   elements for and from each rank of an uneven all-to-all; () when even
+    dtype          as the trace spells it: Float, BFloat16, Long, float …
+    stream         CUDA stream, or thread of gloo's worker
+    start_s, time_s   of the kernel, or of gloo's worker; the wait for other ranks is inside
+    launch_s       when the host launched it, on the same clock; None where the trace does not say
+    overlap_s      of time_s: beside kernels of other streams that compute
+    """
+
+    rank: int
+    collective: str
+    group: str
+    group_ranks: tuple[int, ...]
+    group_size: int
+    instance: int
+    numbered: bool
+    in_bytes: int
+    out_bytes: int
+    payload_bytes: int
+    dtype: str
+    stream: int
+    start_s: float
+    time_s: float
+    correlation: int | None = None
+    launch_s: float | None = None
+    overlap_s: float = 0.0
+    in_split: tuple[int, ...] = ()
+    out_split: tuple[int, ...] = ()
+
+    @property
+    def overlapped(self) -> bool:
+        """Whether compute ran beside it for more than ``OVERLAP_SHARE`` of its time."""
+        return self.overlap_s > OVERLAP_SHARE * self.time_s
+
+    @property
+    def end_s(self) -> float:
+        """When it ended, on the clock of ``start_s``."""
+        return self.start_s + self.time_s
+
+
+@dataclass(frozen=True, slots=True)
+class TracedKernel:
+    """One kernel of a GPU that is no collective; in a trace of a CPU, an operator that counts as one.
+
+    op          operator that launched it (``fbgemm::…``, ``aten::embedding_bag``); "" where not recorded
+    shapes      of the operator's inputs, with record_shapes=True; () where not recorded
+    scalars     of the operator's inputs, as text: "" for a tensor; () where not recorded
+    launch_s    seconds of the host's launch call (cudaLaunchKernel); None where not recorded
+    queue_s     from the end of that call to the start of the kernel; None where not recorded
+    overlap_s   of time_s: beside kernels of other streams, collectives among them
+    """
+
+    rank: int
+    name: str
+    family: KernelFamily
+    stream: int
+    start_s: float
+    time_s: float
+    correlation: int | None = None
+    op: str = ""
+    shapes: tuple[tuple[int, ...], ...] = ()
+    scalars: tuple[str, ...] = ()
+    launch_s: float | None = None
+    queue_s: float | None = None
+    overlap_s: float = 0.0
+
+    @property
+    def overlapped(self) -> bool:
+        """Whether work of another stream ran beside it for more than ``OVERLAP_SHARE`` of its time."""
+        return self.overlap_s > OVERLAP_SHARE * self.time_s
+
+
+@dataclass(frozen=True, slots=True)
+class TracedRange:
+    """A named range of the host: ``ProfilerStep#5``, or a record_function of the trainer or of TorchRec."""
+
+    rank: int
+    name: str
+    start_s: float
+    time_s: float
+    thread: int
+
+    @property
+    def step(self) -> int | None:
+        """Number of the training step of a ``ProfilerStep#n``; None for any other range."""
+        head, mark, number = self.name.partition("#")
+        return int(number) if head == "ProfilerStep" and mark and number.isdigit() else None
+
+
+@dataclass(frozen=True)
+class RankTrace:
+    """What one rank's trace holds, and what of it was not used.
+
+    origin_ns   Unix time of 0 s of this trace, by the clock of its host; 0 where the trace has no such clock
+    groups      ranks of each process group by its name, as the trace lists them
+    versions    by name, e.g. ``nccl``, ``cuda_runtime``, ``torch``; "" where the trace does not say
+    events      that the file holds, metadata included
+    unread      communication that is not used: how often, by reason
+    cut         the file ends before its trace does
+    seconds     that reading took
+    """
+
+    file: str
+    kind: TraceKind
+    rank: int
+    world_size: int
+    backend: str
+    device: str
+    host: str
+    origin_ns: int
+    collectives: tuple[TracedCollective, ...]
+    kernels: tuple[TracedKernel, ...]
+    ranges: tuple[TracedRange, ...]
+    events: int
+    unread: Mapping[str, int] = field(default_factory=dict)
+    groups: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
+    cut: bool = False
+    seconds: float = 0.0
+
+    @property
+    def communications(self) -> int:
+        """Communication that the trace holds: what was read and what was not."""
+        return len(self.collectives) + sum(self.unread.values())
+
+    @property
+    def parsed_share(self) -> float:
+        """Share of the communication that was read; 1 without any [-]."""
+        return len(self.collectives) / self.communications if self.communications else 1.0
