@@ -23,7 +23,7 @@ from calibrate.importers.logged_rows import (
 from calibrate.importers.nccl_json import read_nccl_json
 from calibrate.importers.nccl_text import read_nccl_text
 from calibrate.importers.nvshmem_text import buffer_sizes, looks_like_nvshmem, read_nvshmem_text
-from calibrate.importers.samples_csv import foreign_separator, looks_like_csv, read_samples_csv
+from calibrate.importers.samples_csv import REQUIRED, looks_like_csv, read_samples_csv, why_not_ours
 from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import SAMPLE_OPERATIONS, Clock
 from perfmodel.schema.files import read_bounded
@@ -159,9 +159,9 @@ def read_text(text: str, file: str) -> Reading:
         return read_nccl_json(text.lstrip("\ufeff"), file)
     if looks_like_csv(text.lstrip("\ufeff")):
         return read_samples_csv(text, file)
-    if names := foreign_separator(text.lstrip("\ufeff")):
-        return Reading(unread=[UnreadLine(file, 0, "", f"{names} between its fields: write commas")])
     reading = read_nvshmem_text(text, file) if looks_like_nvshmem(text) else read_nccl_text(text, file)
+    if not reading.rows and (reason := why_not_ours(text.lstrip("\ufeff"), Path(file).suffix)):
+        return Reading(unread=[UnreadLine(file, 0, "", reason)])
     for row in reading.rows:
         if not row.run.operation_text:  # the file name is the last resort: all_gather_8x_h100.log
             row.run.operation_text = row.run.operation = _operation_in(file)
@@ -265,16 +265,31 @@ def _how_to(stacks: list[Stack]) -> str:
     return "import them one by one."
 
 
+def reasons_of(unread: Iterable[UnreadLine], most: int = 5) -> list[str]:
+    """Why lines were not used, one line a reason, with how many lines have it."""
+    places: dict[str, list[str]] = {}
+    for line in sorted(set(unread)):
+        places.setdefault(line.reason, []).append(line.place)
+    found = [
+        f"  {where[0]}: {reason}"
+        if len(where) == 1
+        else f"  {len(where)} lines, {where[0]} the first: {reason}"
+        for reason, where in places.items()
+    ]
+    return found if len(found) <= most else [*found[:most], f"  and {len(found) - most} other reasons"]
+
+
 def _nothing_usable(
     paths: Sequence[str | Path], unread: list[UnreadLine], clock: str | None
 ) -> BadInputError:
     names = ", ".join(Path(path).name for path in paths[:3]) + (" …" if len(paths) > 3 else "")
-    lines = [f"  {u.place}: {u.reason}" for u in sorted(set(unread))[:5]]
+    lines = reasons_of(unread)
     with_clock = f" taken with the clock {clock}" if clock else ""
     message = f"no sample{with_clock} in {names}" + (":" if lines else ".")
     return BadInputError(
         "\n".join([message, *lines]),
-        "known formats: nccl-tests text and -J JSON, NVSHMEM perftest text, CSV (perfmodel import --help).",
+        "known formats: nccl-tests text and -J JSON, NVSHMEM perftest text, "
+        f"CSV with the columns {', '.join(REQUIRED[:-1])} and {REQUIRED[-1]}.",
     )
 
 

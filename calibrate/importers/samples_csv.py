@@ -25,6 +25,8 @@ from perfmodel.schema.evidence import Backend, Clock
 from perfmodel.schema.files import SEPARATORS
 
 REQUIRED = ("collective", "payload_bytes", "gpus", "time_s")
+_FEW = 50  # names that are looked at
+_SUFFIXES = (".csv", ".tsv")
 _RUN_COLUMNS = (
     "backend",
     "library_version",
@@ -46,13 +48,26 @@ def looks_like_csv(text: str) -> bool:
     return False
 
 
-def foreign_separator(text: str) -> str:
-    """What our header has between its names instead of commas: ``semicolons``; "" for any other line."""
+def why_not_ours(text: str, suffix: str) -> str:
+    """Why a CSV file is not in our format, by its first line: ``no column time_s; it has size, gpus``.
+
+    suffix   of the file's name: a ``.csv`` is CSV whatever is in it, others where a column of ours is named
+    Limits: text that is no CSV -> ""
+    """
     first = next((line for line in text.splitlines() if line.strip()), "")
-    for sign, names in SEPARATORS.items():
-        if all(name in [part.strip() for part in first.split(sign)] for name in REQUIRED):
-            return names
-    return ""
+    sign = max((",", *SEPARATORS), key=first.count)
+    found = [part.strip().strip('"') for part in first.split(sign)]
+    missing = [name for name in REQUIRED if name not in found]
+    if not first or not (suffix.lower() in _SUFFIXES or len(missing) < len(REQUIRED)):
+        return ""
+    shown = clip(", ".join(found))
+    separated = f"{SEPARATORS[sign]} between its fields" if sign in SEPARATORS else ""
+    if any(parse_printed(name) is not None for name in found[:_FEW]):
+        return " and ".join(filter(None, [separated, f"its first line does not name columns: {shown}"]))
+    if not missing:
+        return f"{separated}: write commas"
+    lacking = f"no column {', '.join(missing)}; it has {shown}"
+    return f"{separated}, and {lacking}" if separated else lacking
 
 
 def read_samples_csv(text: str, file: str) -> Reading:

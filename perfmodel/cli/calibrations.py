@@ -14,7 +14,7 @@ from perfmodel.report import calibration_text as report
 from perfmodel.report.calibration_text import calibration_record, calibrations_text
 from perfmodel.report.doubts import doubts as doubts_of
 from perfmodel.report.doubts import doubts_text
-from perfmodel.schema.calibration import list_calibrations, load_calibration, shipped_calibration
+from perfmodel.schema.calibration import Curve, list_calibrations, load_calibration, shipped_calibration
 from perfmodel.schema.machine import load_machine
 
 
@@ -68,6 +68,10 @@ def _rebuild(folder: Path, as_json: bool) -> None:
         emit(f"Wrote {folder}; {len(differing)} differ from the shipped ones.")
 
 
+def _cell(curve: Curve) -> dict[str, object]:
+    return {"collective": curve.collective, "gpus": curve.gpus, "domain_gpus": curve.domain_gpus}
+
+
 def show(
     name: Annotated[
         str | None, typer.Argument(help="A calibration file, the id of a shipped one, or latest.")
@@ -99,7 +103,9 @@ def show(
         first, second = (load_calibration(calibration_of(item) or item) for item in compare)
         rows = report.comparison(first, second)
         if as_json:
-            emit_json("show", compare=list(compare), curves=rows)
+            pairs = {"a": (first, second), "b": (second, first)}
+            only = {name: [_cell(c) for c in report.only_in(*pair)] for name, pair in pairs.items()}
+            emit_json("show", compare=list(compare), curves=rows, only=only)
         else:
             emit(report.comparison_text(first, second, rows))
         return

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from calibrate.importers import ImportResult, UnreadLine, import_logs
+from calibrate.importers import ImportResult, UnreadLine, import_logs, reasons_of
 from calibrate.machine.identity import gpu_class, shipped_with, words_of
 from perfmodel.cli.options import ClockOption, JsonOption, split_values
 from perfmodel.cli.output import check_target, emit, emit_json, free_name, note, numberless, warn, warn_all
@@ -242,7 +242,7 @@ def _require_fittable(points: pd.DataFrame, result: ImportResult) -> None:
     known, good, outside = points["collective"].isin(COLLECTIVES), points["flag"] == "ok", ~points["in_place"]
     if (known & good & outside).any():
         return
-    reasons = [f"  {line.place}: {line.reason}" for line in result.unread[:_SHOWN_UNREAD]]
+    reasons = reasons_of(result.unread, _SHOWN_UNREAD)
     for bad, what in (
         (~known, "of no collective that is modelled"),
         (~good, "of wrong results or repeated"),
@@ -313,5 +313,15 @@ def _deliver(
         )
         return
 
-    head = f"{len(result.samples)} samples of {result.stack[0]}"
+    head = f"{len(result.samples)} samples of {result.stack[0]}: {_shares(result.samples, calibration)}"
     emit(f"{head}\n\n{calibration_text(calibration, machine)}")
+
+
+def _shares(samples: pd.DataFrame, calibration: Calibration) -> str:
+    """How many samples are in the fit, and why the others are only kept: ``21 fitted, 21 in place``."""
+    good, inside = samples["flag"] == "ok", samples["in_place"]
+    left = {"in place": int((good & inside).sum()), "repeated or wrong": int((~good).sum())}
+    others = len(samples) - calibration.sample_count - sum(left.values())
+    left["of another variant, type or collective"] = others
+    named = [f"{count} {what}" for what, count in left.items() if count]
+    return ", ".join([f"{calibration.sample_count} fitted", *named])

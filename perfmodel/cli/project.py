@@ -45,6 +45,7 @@ from perfmodel.cli.workload import (
     TablesOption,
     checked_sharding,
     not_counted,
+    table_count,
 )
 from perfmodel.errors import BadInputError
 from perfmodel.project.kernel_choice import other_kernels
@@ -112,6 +113,8 @@ def project(
 
         check_beside(report, force, local_memory=local_memory)
     way = checked_sharding(sharding, reduction, local_memory)
+    if tables is not None:
+        table_count(tables)
     if table_size is None and gpus is None and model is None:
         raise BadInputError("which tables?", "give --table-size, --gpus or --model, e.g. --table-size 10TB")
     typed, question = Typed.of(machine, calibration, backend), question_of(context.params)

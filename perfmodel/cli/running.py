@@ -100,5 +100,9 @@ def _bad_usage(error: Exception, arguments: list[str]) -> int:
     if not message or message.startswith("Usage:"):  # a group without a command: its help is the message
         show_help(message)
         return BAD_USAGE
-    fail(BadInputError(message, f"see {command} --help"), verbose=False)
+    step = f"see {command} --help"
+    if getattr(error, "option_name", None) == "--tables":
+        given = arguments[arguments.index("--tables") + 1 :][:1] if "--tables" in arguments else []
+        step = f"tables are --model there: --model {given[0] if given else 'NAME or FILE'}\n{step}"
+    fail(BadInputError(message, step), verbose=False)
     return BAD_USAGE

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -117,11 +118,21 @@ def workload_values(typed: Mapping[str, Any]) -> dict[str, Any]:
     return values
 
 
+_TABLE_SUFFIXES = (".csv", ".gz", ".parquet", ".json", ".yaml", ".yml", ".toml")
+
+
+def table_count(text: str, option: str = "--tables") -> int:
+    """A number of tables. Limits: the name of a file -> BadInputError that names --model"""
+    if Path(text).suffix.lower() in _TABLE_SUFFIXES:
+        raise BadInputError(f"{option} is a number of tables, not a file of them.", f"give --model {text}")
+    return parse_count(text, option)
+
+
 _NUMBERS: Mapping[str, tuple[Callable[[str, str], float], str]] = {
     "table_size": (parse_bytes, "table_bytes"),
     "gpus": (parse_count, "gpus"),
     "batch": (parse_count, "batch"),
-    "tables": (parse_count, "table_count"),
+    "tables": (table_count, "table_count"),
     "pooling": (parse_number, "pooling"),
     "dim": (parse_count, "dim"),
 }

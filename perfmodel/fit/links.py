@@ -10,7 +10,7 @@ import numpy.typing as npt
 from scipy.optimize import least_squares
 
 from perfmodel.collectives.stored import LAW_TIMES, step_constants
-from perfmodel.model.laws import LAW_UNKNOWNS, Group
+from perfmodel.model.laws import LAW_UNKNOWNS, NETWORK_UNKNOWNS, Group
 from perfmodel.schema.calibration import Law
 from perfmodel.schema.machine import Machine
 from perfmodel.schema.priors import Belief, Priors
@@ -20,27 +20,6 @@ Floats = npt.NDArray[np.float64]
 RING_TREE_COLLECTIVES = ("all_gather", "reduce_scatter", "all_reduce", "broadcast")
 _SEVERAL = 2
 _VARIANCE_DECIMALS = 5
-_NETWORK = (
-    "ll_network_ratio",
-    "ll128_network_ratio",
-    "simple_network_ratio",
-    "nvls_tree_ratio",
-    "nic_bytes_per_s",
-    "ll_network_bytes_per_s",
-    "ll_overhead_ratio",
-    "ll128_overhead_ratio",
-    "simple_overhead_ratio",
-    "nvls_tree_fraction",
-    "ll128_choice_ratio",
-    "simple_choice_ratio",
-    "tree_choice_ratio",
-    "nvls_choice_ratio",
-    "network_s",
-    "node_peer_s",
-    "remote_peer_s",
-    "rendezvous_s",
-    "remote_peer_bytes_per_s",
-)
 
 
 @dataclass(frozen=True)
@@ -87,7 +66,7 @@ def sibling_prior(
         return centre, spread
     base, _ = prior_of(law, like_machine, priors)
     for i, name in enumerate(LAW_UNKNOWNS[law]):
-        network = name in _NETWORK and (whole or like.fitted_domains >= _SEVERAL)
+        network = name in NETWORK_UNKNOWNS and (whole or like.fitted_domains >= _SEVERAL)
         if whole or network:
             centre[i] += np.log(like.values[i]) - base[i]
         if network:

@@ -65,6 +65,29 @@ PAIRWISE = (
 LAW_UNKNOWNS = {"ring_tree": RING_TREE, "pairwise": PAIRWISE}
 """Unknowns of each law by its name, in their order."""
 
+NETWORK_UNKNOWNS = (
+    "ll_network_ratio",
+    "ll128_network_ratio",
+    "simple_network_ratio",
+    "nvls_tree_ratio",
+    "nic_bytes_per_s",
+    "ll_network_bytes_per_s",
+    "ll_overhead_ratio",
+    "ll128_overhead_ratio",
+    "simple_overhead_ratio",
+    "nvls_tree_fraction",
+    "ll128_choice_ratio",
+    "simple_choice_ratio",
+    "tree_choice_ratio",
+    "nvls_choice_ratio",
+    "network_s",
+    "node_peer_s",
+    "remote_peer_s",
+    "rendezvous_s",
+    "remote_peer_bytes_per_s",
+)
+"""Those that only samples of several domains tell."""
+
 
 @dataclass(frozen=True)
 class StepConstants:

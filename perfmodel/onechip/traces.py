@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from perfmodel.errors import BadInputError
 from perfmodel.onechip.popular import RowPopularity
 from perfmodel.onechip.work import TableColumns
-from perfmodel.schema.files import expected, read_csv_lines
+from perfmodel.schema.files import expected, first_line, read_csv_lines
 
 Ints = NDArray[np.int64]
 
@@ -154,7 +154,8 @@ def _from_npz(path: Path, names: Sequence[str]) -> list[tuple[Ints, Ints]]:
         with stored:
             arrays = {key: stored[key] for key in stored.files}
     except (OSError, ValueError, EOFError, BadZipFile) as error:
-        raise BadInputError(f"{_WHAT} {path} cannot be read: {error}.", expected(_WHAT)) from None
+        reason = first_line(str(error))
+        raise BadInputError(f"{_WHAT} {path} cannot be read: {reason}.", expected(_WHAT)) from None
     missing = [
         f"{name}.{kind}" for name in names for kind in ("ids", "offsets") if f"{name}.{kind}" not in arrays
     ]

@@ -11,6 +11,7 @@ import numpy as np
 
 from perfmodel.model.curves import anchored_time
 from perfmodel.model.differences import log_span
+from perfmodel.model.laws import NETWORK_UNKNOWNS
 from perfmodel.report.terminal import facts, paragraph, table
 from perfmodel.schema.calibration import Calibration, Curve, Law
 from perfmodel.schema.intervals import Interval
@@ -141,7 +142,7 @@ def _curve_table(curves: Sequence[Curve]) -> str:
     rows = [
         [
             curve.collective,
-            f"{curve.gpus} / {curve.domain_gpus}" if curve.domain_gpus < curve.gpus else str(curve.gpus),
+            _group(curve.gpus, curve.domain_gpus),
             with_interval(curve.alpha_s, format_time),
             with_interval(curve.beta_bytes_per_s, format_rate),
             format_number(curve.p.value),
@@ -213,16 +214,20 @@ def _law_text(law: Law) -> str:
     rows = []
     for i, (name, value) in enumerate(zip(law.names, law.values, strict=True)):
         low, _, high = log_span(value, math.sqrt(max(law.log_covariance[i][i], 0.0)))
-        rows.append([name, _si(name, value), f"{_si(name, float(low))} – {_si(name, float(high))}"])
+        unseen = bool(law.sources) and law.fitted_domains == 1 and name in NETWORK_UNKNOWNS
+        span = f"{_si(name, float(low))} – {_si(name, float(high))}"
+        rows.append([name, _si(name, value), span, "not measured" if unseen else ""])
     scatter = format_fraction(math.expm1(law.residual_log_sd))
     domains = counted(law.fitted_domains, "domain")
     basis = f"fitted on up to {law.fitted_gpus} GPUs in {domains}; scatter {scatter}"
     if not law.sources:
         basis = "not fitted here: starts from what is known of this machine's kind"
+    elif law.fitted_domains == 1:
+        basis += "; not measured: no sample crossed the network, so these are what is known of its kind"
     return (
         paragraph(title)
         + "\n"
-        + table(["constant", "value", "95 % interval"], rows)
+        + table(["constant", "value", "95 % interval", ""], rows, left=(0, 3))
         + "\n"
         + paragraph(basis, indent=1)
     )
@@ -277,6 +282,7 @@ def comparison(first: Calibration, second: Calibration) -> list[dict[str, Any]]:
         if other is None:
             continue
         row: dict[str, Any] = {"collective": curve.collective, "gpus": curve.gpus}
+        row["domain_gpus"] = curve.domain_gpus
         for size in _COMPARED_BYTES:
             a, b = _time(curve, size), _time(other, size)
             row[f"time_{size}_bytes_s"] = [a, b]
@@ -297,11 +303,12 @@ def _time(curve: Curve, payload_bytes: float) -> float | None:
 def comparison_text(first: Calibration, second: Calibration, rows: Sequence[dict[str, Any]]) -> str:
     """Times of both at three sizes, where they were measured, and how they differ."""
     head = facts([("A", first.calibration_id), ("B", second.calibration_id)])
+    left = "".join(f"\n{line}" for line in _not_compared(first, second))
     if not rows:
-        return head + "\n\nThey have no curve in common."
+        return head + "\n\nThey have no curve in common." + left
     lines = []
     for row in rows:
-        cells = [str(row["collective"]), str(row["gpus"])]
+        cells = [str(row["collective"]), _group(row["gpus"], row["domain_gpus"]).replace(" ", "")]
         for size in _COMPARED_BYTES:
             a, b = row[f"time_{size}_bytes_s"]
             cells += ["-" if time is None else format_time(time) for time in (a, b)]
@@ -310,4 +317,30 @@ def comparison_text(first: Calibration, second: Calibration, rows: Sequence[dict
     headers = ["collective", "G"]
     for size in _COMPARED_BYTES:
         headers += [f"A {format_bytes(size)}", "B", "B/A"]
-    return head + "\n\n" + table(headers, lines, drop=((8, 9, 10), (5, 6, 7)))
+    shown = table(headers, lines, drop=((8, 9, 10), (5, 6, 7)))
+    holes = any("-" in cells for cells in lines)
+    return f"{head}\n\n{shown}" + ("\n - outside the sizes that were measured" if holes else "") + left
+
+
+def only_in(first: Calibration, second: Calibration) -> list[Curve]:
+    """Curves of the first for which the second has none."""
+    return [c for c in first.curves if second.curve(c.collective, c.gpus, c.domain_gpus) is None]
+
+
+def _not_compared(first: Calibration, second: Calibration) -> list[str]:
+    """What only one of two calibrations has, by collective."""
+    lines = []
+    for letter, one, other in (("A", first, second), ("B", second, first)):
+        groups: dict[str, list[str]] = {}
+        for curve in only_in(one, other):
+            groups.setdefault(curve.collective, []).append(_group(curve.gpus, curve.domain_gpus))
+        if groups:
+            count = counted(sum(map(len, groups.values())), "cell")
+            names = "; ".join(f"{name} {', '.join(sizes)}" for name, sizes in groups.items())
+            lines.append(paragraph(f"Only {letter} has {count}: {names}.", indent=1))
+    return lines
+
+
+def _group(gpus: int, domain_gpus: int) -> str:
+    """``16 / 8``: ranks, and those that share a domain where there are several domains."""
+    return f"{gpus} / {domain_gpus}" if domain_gpus < gpus else str(gpus)

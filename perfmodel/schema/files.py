@@ -157,8 +157,8 @@ def cell(text: str) -> str:
 
 
 def first_line(text: str) -> str:
-    """First line of a message, cut to one screen width."""
-    line = text.splitlines()[0] if text else ""
+    """First line of a message of a library, cut to one screen width, without the dot at its end."""
+    line = text.splitlines()[0].removesuffix(".") if text else ""
     return line if len(line) <= 2 * _LONGEST_VALUE else line[: 2 * _LONGEST_VALUE] + "…"
 
 

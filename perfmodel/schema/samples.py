@@ -16,7 +16,7 @@ import numpy as np
 from perfmodel import resources
 from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import SAMPLE_OPERATIONS, Backend, Clock
-from perfmodel.schema.files import csv_lines, expected, read_csv_lines, shown, unknown_name
+from perfmodel.schema.files import csv_lines, expected, first_line, read_csv_lines, shown, unknown_name
 from perfmodel.schema.limits import limits_of
 from perfmodel.schema.whole_files import write_whole_text
 
@@ -161,7 +161,9 @@ def _files(path: str | Path | None, backend: str | None) -> list[Path]:
             return [folder]
         files = sorted(folder.rglob("*.csv"))
     except (OSError, ValueError) as error:
-        raise BadInputError(f"{_WHAT} {path!s} cannot be read: {error}.", "check the path.") from None
+        raise BadInputError(
+            f"{_WHAT} {path!s} cannot be read: {first_line(str(error))}.", "check the path."
+        ) from None
     if not files:
         raise BadInputError(f"folder {folder} holds no sample file (*.csv).", expected(_WHAT))
     return files

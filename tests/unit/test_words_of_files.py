@@ -1,0 +1,109 @@
+"""What is said of logs, calibrations and tables that cannot be read as they are, or only in part."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from made_logs import line, new_log, write
+
+from perfmodel.errors import BadInputError
+from perfmodel.report.calibration_text import calibration_text, comparison_text
+from perfmodel.schema.calibration import load_calibration
+from perfmodel.schema.table_files import load_tables
+
+HEAD = "gpu,collective,payload_bytes,gpus,gpus_per_node,time_s"
+BOX = ("--machine", "h200-sxm-ib")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("a.csv", "bytes,n,seconds\n1024,8,1e-5\n", "no column collective, payload_bytes, gpus, time_s"),
+        ("a.csv", "collective,size,gpus,time_s\nall_gather,1024,8,1e-5\n", "no column payload_bytes;"),
+        ("a.csv", "Collective,Payload_bytes,gpus,time_s\n", "no column collective, payload_bytes;"),
+        ("a.csv", "size;gpus;time_s\n1024;8;1e-5\n", "semicolons between its fields, and no column coll"),
+        ("a.csv", "size\tgpus\ttime_s\n", "tabs between its fields, and no column collective, payl"),
+        ("a.csv", "all_gather,1024,8\n", "its first line does not name columns: all_gather, 1024, 8"),
+        ("a.log", "collective,size,gpus,time_s\n", "no column payload_bytes; it has collective, size"),
+        ("a.csv", "hello\n", "no column collective, payload_bytes, gpus, time_s; it has hello"),
+    ],
+)  # fmt: skip
+def test_a_csv_of_other_columns_says_what_it_has_and_what_it_needs(
+    cli: Any, tmp_path: Path, name: str, text: str, said: str
+) -> None:
+    refused = cli("import", str(write(tmp_path, name, text)), *BOX)
+    words = " ".join(refused.err.split())
+    assert refused.code == 2 and f"{name}: {said}" in words
+    assert "CSV with the columns collective, payload_bytes, gpus and time_s" in words
+
+
+def test_one_reason_of_many_lines_is_said_once(cli: Any, tmp_path: Path) -> None:
+    rows = [line(2**k, 20.0, op="alltoall") for k in range(12, 19)]
+    log = write(tmp_path, "x.log", "\n".join(rows))
+    refused = cli("import", str(log), *BOX)
+    words = " ".join(refused.err.split())
+    assert refused.code == 2 and words.count("which collective?") == 1, refused.err
+    assert "7 lines, x.log:1 the first: which collective?" in words
+
+
+@pytest.mark.parametrize("copies", [0, 3])
+def test_samples_that_are_not_fitted_are_counted(cli: Any, tmp_path: Path, copies: int) -> None:
+    """13 sizes out of place, 13 in place, and some once more: the two counts that are printed agree."""
+    rows = [line(2**k, 20 + 2**k / 3e5) for k in range(12, 25)]
+    found = cli("import", str(write(tmp_path, "ag.log", new_log(rows + rows[:copies]))), *BOX)
+    assert found.code == 0, found.err
+    first, total = found.out.splitlines()[0], 26 + 2 * copies
+    repeated = f", {2 * copies} repeated or wrong" if copies else ""
+    assert first.startswith(f"{total} samples of nccl ")
+    assert first.endswith(f": 13 fitted, 13 in place{repeated}")
+    assert "Samples      13" in found.out
+
+
+def test_a_comparison_says_what_it_leaves_out(cli: Any) -> None:
+    names = ("h200-sxm-ib/nvshmem-3.3.9-device", "h200-sxm-ib/nccl-2.29.2-stream")
+    first, second = map(load_calibration, names)
+    cells = [{(c.collective, c.gpus, c.domain_gpus) for c in item.curves} for item in (first, second)]
+    shown = cli("show", "--compare", *names)
+    words = " ".join(shown.out.split())
+    for letter, mine in (("A", cells[0] - cells[1]), ("B", cells[1] - cells[0])):
+        assert mine and f"Only {letter} has {len(mine)} cell" in words
+    assert "- outside the sizes that were measured" in words
+    same = cli("show", "--compare", names[0], names[0]).out
+    assert "Only" not in same
+
+
+def test_cells_of_one_collective_are_told_apart() -> None:
+    found = load_calibration("h200-sxm-ib/nccl-2.29.2-stream")
+    several = next(c for c in found.curves if c.domain_gpus < c.gpus)
+    alone = found.model_copy(update={"curves": []})
+    text = comparison_text(found, alone, [])
+    assert several.collective in text and f", {several.gpus} / {several.domain_gpus}" in text
+    assert "They have no curve in common." in text and f"Only A has {len(found.curves)} cells" in text
+
+
+def test_a_network_that_no_sample_crossed_is_not_said_to_be_fitted() -> None:
+    """8 GPUs of one node say nothing of network cards; 80 of ten nodes do."""
+    inside = calibration_text(load_calibration("l40s-pcie/nccl-2.27.3-stream"))
+    across = calibration_text(load_calibration("h100-sxm-ib/nccl-2.29.2-stream"))
+    cards = [row for row in inside.splitlines() if row.startswith(" nic_bytes_per_s")]
+    links = [row for row in inside.splitlines() if row.startswith(" link_bytes_per_s")]
+    assert len(cards) == 2 and all(row.endswith("not measured") for row in cards)
+    assert len(links) == 2 and not any("not measured" in row for row in links)
+    assert "not measured" not in across
+
+
+def test_reasons_of_libraries_end_with_one_dot(tmp_path: Path) -> None:
+    path = tmp_path / "t.parquet"
+    path.write_bytes(b"PAR0" * 40)
+    with pytest.raises(BadInputError, match="not valid Parquet") as caught:
+        load_tables(str(path))
+    assert caught.value.message.endswith(".") and ".." not in caught.value.message
+
+
+@pytest.mark.parametrize("command", ["project", "plan"])
+def test_a_file_of_tables_is_a_model(cli: Any, tmp_path: Path, command: str) -> None:
+    path = write(tmp_path, "mine.csv", "rows,dim,pooling\n1000,64,2\n")
+    refused = cli(command, "--tables", str(path), "--gpus", "8")
+    assert refused.code == 2 and f"--model {path}" in refused.err.replace("\n       ", " ")
