@@ -4,7 +4,8 @@ Commands are lines that start with ``$ perfmodel`` in console blocks and with ``
 all lines of CONTRIBUTING.md's sh blocks.
 A block after ``<!-- not-run: reason -->`` is left out (it needs a GPU, or the reader's own logs).
 The output shown after ``<!-- checked-output -->`` is compared with what the command prints; ``python
-tests/test_docs.py`` writes it anew.
+tests/test_docs.py`` writes it anew. Links to ``reference/`` lead to pages that the build of the site makes
+and checks (``tests/browser/test_site.py``). A command that several pages show runs once.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -44,7 +46,7 @@ def commands() -> list[tuple[str, str]]:
                 text = line.removeprefix("$ ").strip() if block["kind"] == "console" else line.strip()
                 if text.startswith("perfmodel ") and (block["kind"] == "sh" or line.startswith("$ ")):
                     found.append((page.name, text.split("  #")[0].strip()))
-    return found
+    return [(page, command) for command, page in {line: page for page, line in reversed(found)}.items()]
 
 
 def marked(name: str) -> str:
@@ -79,6 +81,7 @@ def outputs(text: str) -> list[tuple[str, str, str]]:
     return [(m[1], m[2], m[3]) for m in re.finditer(pattern, text, re.DOTALL)]
 
 
+@cache
 def printed(command: str) -> str:
     """What a command prints on stdout."""
     os.environ.pop("COLUMNS", None)
@@ -90,19 +93,19 @@ def printed(command: str) -> str:
 
 
 def test_shown_output_is_what_the_command_prints() -> None:
-    shown = outputs((ROOT / "README.md").read_text(encoding="utf-8"))
-    assert shown
-    for _, command, text in shown:
-        assert text == printed(command), f"run python tests/test_docs.py: {command}"
+    shown = [(page.name, *found) for page in PAGES for found in outputs(page.read_text(encoding="utf-8"))]
+    assert {name for name, *_ in shown} >= {"README.md", "tutorial.md"}
+    for name, _, command, text in shown:
+        assert text == printed(command), f"{name}: run python tests/test_docs.py: {command}"
 
 
 def refresh() -> None:
-    """Write the outputs of the README's checked blocks anew."""
-    page = ROOT / "README.md"
-    text = page.read_text(encoding="utf-8")
-    for block, command, _ in outputs(text):
-        text = text.replace(block, f"```console\n$ {command}\n{printed(command)}```")
-    page.write_text(text, encoding="utf-8")
+    """Write the outputs of the checked blocks of all pages anew."""
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        for block, command, _ in outputs(text):
+            text = text.replace(block, f"```console\n$ {command}\n{printed(command)}```")
+        page.write_text(text, encoding="utf-8")
 
 
 def test_readme_has_commands() -> None:
@@ -127,7 +130,8 @@ def test_test_command_is_one_line_and_pinned() -> None:
 def test_links_between_pages_lead_somewhere() -> None:
     for page in [*PAGES, ROOT / "CHANGELOG.md", ROOT / "benchmarks" / "README.md"]:
         links = re.findall(r"\]\(([^)#\s]+)(?:#[\w-]+)?\)", page.read_text(encoding="utf-8"))
-        lost = [one for one in links if "://" not in one and not (page.parent / one).exists()]
+        here = [one for one in links if "://" not in one and not one.startswith("reference/")]
+        lost = [one for one in here if not (page.parent / one).exists()]
         assert not lost, f"{page.name}: {lost}"
 
 

@@ -16,6 +16,7 @@ PROGRAM = next(
     (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))),
     None,
 )
+_READY = "document.documentElement?.dataset.ready === 'yes'"
 _FLAGS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
     "--disable-background-networking", "--disable-component-update", "--hide-scrollbars",
@@ -90,8 +91,10 @@ class Chromium:
         elif name == "Network.requestWillBeSent":
             self.asked.append(content["request"]["url"])
 
-    def open(self, path: Path, width: int, height: int = 900, *, dark: bool = False) -> float:
-        """Open a page from disk, what others said forgotten; seconds until it says that it is ready."""
+    def open(
+        self, path: Path, width: int, height: int = 900, *, dark: bool = False, ready: str = _READY
+    ) -> float:
+        """Open a page from disk, what others said forgotten; seconds until the condition ``ready`` holds."""
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1,
                   mobile=width < 600)  # fmt: skip
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
@@ -101,7 +104,7 @@ class Chromium:
         self.asked.clear()
         start = time.monotonic()
         self.call("Page.navigate", url=path.resolve().as_uri())
-        self.wait("document.documentElement?.dataset.ready === 'yes'")
+        self.wait(ready)
         return time.monotonic() - start
 
     def left_for(self) -> set[str]:

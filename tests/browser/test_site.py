@@ -1,0 +1,137 @@
+"""The site builds without a warning, asks no network, and has every page, equation and option."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from html import unescape
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+from chromium import PROGRAM, Chromium
+
+import perfmodel
+from perfmodel.cli.app import COMMANDS, app
+from perfmodel.cli.lazy import CommandGroup
+
+pytestmark = pytest.mark.skipif(find_spec("mkdocs") is None, reason="no MkDocs: pip install '.[docs]'")
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = sorted((ROOT / "docs").glob("*.md"))
+SEARCHED = "document.querySelector('.md-search-result__item a')"
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the pages, built by the command that CONTRIBUTING.md names."""
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "WARNING" not in done.stderr, done.stderr
+    return folder
+
+
+@pytest.fixture(scope="module")
+def pages(site: Path) -> dict[str, str]:
+    """HTML by the name of the page."""
+    found = {path.relative_to(site).as_posix(): path for path in site.rglob("*.html")}
+    return {name: path.read_text(encoding="utf-8") for name, path in found.items()}
+
+
+def navigation(html: str) -> set[str]:
+    """Addresses in the navigation of a page of the top folder."""
+    inside = re.findall(r'<nav class="md-nav md-nav--primary.*?</nav>\s*</div>', html, re.DOTALL)
+    return set(re.findall(r'href="([^"#]+)"', inside[0]))
+
+
+def test_every_page_of_docs_is_in_the_navigation(pages: dict[str, str]) -> None:
+    links = navigation(pages["index.html"])
+    assert {f"{path.stem}.html" for path in DOCS} <= {*links, "index.html"}
+    assert set(pages) - {"404.html", "index.html"} <= links
+
+
+def test_no_page_asks_a_network(site: Path, pages: dict[str, str]) -> None:
+    for name, html in pages.items():
+        loading = re.findall(r"<(?:script|link|img|iframe|source|object)\b[^>]*>", html)
+        asked = [tag for tag in loading if re.search(r"""(?:src|href|data)=["']?(?:https?:)?//""", tag)]
+        assert not asked, name
+        assert 'class="mermaid"' not in html, f"{name}: the theme would load Mermaid from a network"
+    for path in site.rglob("*.css"):
+        assert not re.findall(
+            r"""(?:url\(|@import )["']?(?:https?:)?//""", path.read_text(encoding="utf-8")
+        ), path
+
+
+def test_equations_are_rendered(pages: dict[str, str]) -> None:
+    for path in DOCS:
+        written = path.read_text(encoding="utf-8").count("```math\n")
+        drawn = re.findall(r'<div class="equation"><math.*?</math></div>', pages[f"{path.stem}.html"])
+        assert len(drawn) == written, path.name
+        for one in drawn:
+            text = unescape(re.sub(r"<[^>]+>", "", one))
+            assert not re.search(r"[\\&]|aligned|cases", text), (
+                f"{path.name}: LaTeX that was not read: {text}"
+            )
+    assert pages["model.html"].count("<math") > 20
+
+
+def test_equations_of_docs_are_no_plain_text() -> None:
+    """In a block of plain text an equation would stay as it is typed."""
+    plain = [
+        f"{path.name}: {line}"
+        for path in DOCS
+        for line in re.findall(r"^ {4}[\w()*]+ +[=≥≤] .*", path.read_text(encoding="utf-8"), re.MULTILINE)
+        if path.stem in ("model", "torchrec", "accuracy")
+    ]
+    assert not plain
+
+
+def commands(of: Any = COMMANDS, group: Any = app, words: tuple[str, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """(words, command) of all that the help lists."""
+    for name, one in of.items():
+        if isinstance(one, CommandGroup):
+            yield from commands(one.commands, group.commands[name], (*words, name))
+        elif not one.hidden:
+            yield (*words, name), group.commands[name].load()
+
+
+def test_the_reference_has_every_command_and_option(pages: dict[str, str]) -> None:
+    listed = unescape(pages["reference/commands/index.html"])
+    for words, command in commands():
+        assert f"perfmodel {' '.join(words)}" in listed
+        html = unescape(re.sub(r"<[^>]+>", "", pages[f"reference/commands/{'-'.join(words)}.html"]))
+        assert "Examples" in html, words
+        for parameter in command.params:
+            shown = parameter.param_type_name == "option" and not parameter.hidden
+            for spelling in parameter.opts if shown else []:
+                assert re.search(rf"{re.escape(spelling)}(?![\w-])", html), (words, spelling)
+
+
+def test_the_reference_has_the_public_functions(pages: dict[str, str]) -> None:
+    door = pages["reference/python/perfmodel.html"]
+    for name in set(perfmodel.__all__) - {"__version__"}:
+        function = getattr(perfmodel, name)
+        assert f'id="{function.__module__}.{name}"' in door
+    modules = {path.stem for path in (ROOT / "perfmodel" / "model").glob("[a-z]*.py")}
+    for module in modules:
+        assert f'id="perfmodel.model.{module}"' in pages["reference/python/model.html"]
+
+
+@pytest.mark.skipif(PROGRAM is None, reason="no Chromium on this machine: apt install chromium")
+def test_search_works_from_disk_without_a_network(site: Path, browser: Chromium) -> None:
+    browser.open(site / "index.html", 1280, ready="typeof __index === 'object'")
+    browser.run(
+        "(field => { field.focus(); field.value = 'rendezvous';"
+        " field.dispatchEvent(new KeyboardEvent('keyup', {bubbles: true})); })"
+        "(document.querySelector('.md-search__input'))"
+    )
+    browser.wait(f"{SEARCHED} !== null")
+    assert "model.html" in browser.run(f"{SEARCHED}.href")
+    assert {address.partition(":")[0] for address in browser.left_for()} == {"file"}
+    assert browser.said == []
