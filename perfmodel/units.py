@@ -30,7 +30,7 @@ _FLOPS_UNITS = ("FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP")
 _GROUP_GAP = re.compile(r"(?<=\d) (?=\d{3}(?!\d))")
 _LONGEST_TEXT = 60
 
-QUANTITY_UNITS = ("byte", "byte/s", "s", "count", "ratio")
+QUANTITY_UNITS = ("byte", "byte/s", "s", "count", "ratio", "1/s", "W")
 """Units that a machine value may have."""
 
 
@@ -261,7 +261,24 @@ def parse_quantity(text: str, unit: str, name: str = "") -> float:
     if unit == "s":
         plausible = bare is not None and 0 <= bare <= _PLAIN_TIME_AT_MOST
         return bare if bare is not None and plausible else parse_time(text, name, allow_zero=True)
+    if unit in _NAMED:
+        return _named(text, unit, name)
     raise BadInputError(f"{name} unit {unit!r} is not known.".strip(), f"one of {', '.join(QUANTITY_UNITS)}.")
+
+
+_NAMED = {"1/s": ("a rate of reads", ("", "/s", "IOPS"), "8e6 or 8MIOPS"), "W": ("a power", ("W",), "700W")}
+"""Units that a letter of thousands may precede: what is wanted, how it is spelled, an example."""
+
+
+def _named(text: str, unit: str, name: str) -> float:
+    """``8e6``, ``8e6/s``, ``8MIOPS``; ``700W``, ``10.2 kW``. Limits: another unit -> BadInputError"""
+    kind, spellings, example = _NAMED[unit]
+    parts = _split(text, name, kind, example, zero=True)
+    for spelling in spellings:
+        letter = parts.unit.removesuffix(spelling)
+        if parts.unit.endswith(spelling) and letter in ("", "k", "M", "G") and (spelling or not letter):
+            return parts.number * 10.0 ** (3 * _POWERS[letter])
+    raise _unknown_unit(parts, kind, example)
 
 
 def _bare(text: str) -> float | None:
@@ -394,4 +411,8 @@ def format_quantity(value: float, unit: str) -> str:
         return format_rate(value)
     if unit == "s":
         return format_time(value)
+    if unit == "W":
+        return _scaled(value, ("W", "kW", "MW"), 1000)
+    if unit == "1/s":
+        return _scaled(value, ("/s", "k/s", "M/s", "G/s"), 1000)
     return format_count(value) if unit == "count" else format_number(value)

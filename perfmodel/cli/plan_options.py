@@ -17,7 +17,8 @@ from perfmodel.plan.files import read_made_for
 from perfmodel.project.understood import exact_text
 from perfmodel.schema.constraint_files import TableRule, read_constraints, typed_rules
 from perfmodel.schema.files import unknown_name
-from perfmodel.schema.machine import KEYS, list_machines
+from perfmodel.schema.machine import list_machines
+from perfmodel.schema.machine_keys import ALL_KEYS
 from perfmodel.units import format_bytes, parse_bytes, parse_count, parse_time
 
 if TYPE_CHECKING:
@@ -220,7 +221,7 @@ def set_options(overrides: Mapping[str, float]) -> list[str]:
     return [
         word
         for key, value in overrides.items()
-        for word in ("--set", f"{key}={exact_text(value, KEYS[key].unit)}")
+        for word in ("--set", f"{key}={exact_text(value, ALL_KEYS[key].unit)}")
     ]
 
 

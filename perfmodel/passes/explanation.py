@@ -17,7 +17,8 @@ from perfmodel.passes.handover import Handover
 from perfmodel.passes.settings import OneDomain, Setting
 from perfmodel.passes.steps import ACROSS, HANDOVER, INSIDE, LABELS, STEPS, StepRow
 from perfmodel.passes.terms import Term, TimeParts, quantity_term
-from perfmodel.schema.machine import KEYS, Quantity
+from perfmodel.schema.machine import Quantity
+from perfmodel.schema.machine_keys import KEYS
 from perfmodel.units import format_bytes, format_number, format_quantity, format_time
 
 ALIASES = {

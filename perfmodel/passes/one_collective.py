@@ -20,7 +20,8 @@ from perfmodel.passes.equations import Equation, name_of
 from perfmodel.passes.letters import LETTERS
 from perfmodel.passes.terms import Term, TimeParts, quantity_term
 from perfmodel.schema.evidence import Evidence
-from perfmodel.schema.machine import KEYS, Machine
+from perfmodel.schema.machine import Machine
+from perfmodel.schema.machine_keys import KEYS
 from perfmodel.units import format_bytes, format_time
 
 _SAME = 1e-12

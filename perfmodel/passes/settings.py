@@ -24,7 +24,8 @@ from perfmodel.schema.constants import (
 from perfmodel.schema.evidence import Backend, Clock, Evidence
 from perfmodel.schema.files import unknown_name
 from perfmodel.schema.kernel_fits import IMPLEMENTATIONS, KernelConstants
-from perfmodel.schema.machine import KEYS, Machine, Quantity
+from perfmodel.schema.machine import Machine, Quantity
+from perfmodel.schema.machine_keys import KEYS
 from perfmodel.units import format_number
 
 CLUSTER = "cluster"

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from perfmodel.errors import PerfmodelError
 from perfmodel.schema.evidence import Evidence
-from perfmodel.schema.machine import KEYS, Machine
+from perfmodel.schema.machine import Machine
+from perfmodel.schema.machine_keys import KEYS
 
 MOST = 64.0
 """The largest factor that is tried."""

@@ -15,7 +15,7 @@ from perfmodel.project.inputs import LARGEST, Configs
 from perfmodel.project.projection import Projection, local_memory_work
 from perfmodel.project.understood import exact_text, memory_text
 from perfmodel.schema.evidence import Evidence
-from perfmodel.schema.machine import KEYS
+from perfmodel.schema.machine_keys import KEYS
 from perfmodel.units import format_bytes, format_rate, format_ratio
 
 WELL_KNOWN = Evidence.INTERPOLATED

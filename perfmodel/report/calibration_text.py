@@ -16,7 +16,8 @@ from perfmodel.report.terminal import facts, paragraph, table
 from perfmodel.schema.calibration import Calibration, Curve, Law
 from perfmodel.schema.intervals import Interval
 from perfmodel.schema.kernel_fits import KernelConstants
-from perfmodel.schema.machine import KEYS, Machine, list_machines, load_machine
+from perfmodel.schema.machine import Machine, list_machines, load_machine
+from perfmodel.schema.machine_keys import KEYS
 from perfmodel.schema.run_folders import calibrate_line
 from perfmodel.units import (
     counted,

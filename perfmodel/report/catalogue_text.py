@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from perfmodel.report.terminal import facts, paragraph, table
-from perfmodel.schema.machine import KEYS, Machine
+from perfmodel.schema.machine import Machine
+from perfmodel.schema.machine_keys import ALL_KEYS
 from perfmodel.schema.workload import TableSet
 from perfmodel.units import format_bytes, format_count, format_number
 
@@ -47,7 +48,7 @@ def machine_text(machine: Machine) -> str:
     if machine.notes:
         parts.append(paragraph(machine.notes, indent=1))
     rows = []
-    for key in KEYS:
+    for key in filter(machine.knows, ALL_KEYS):
         quantity = machine.quantity(key)
         spread = "" if quantity.log_sd is None else f"×÷ {format_number(math.exp(quantity.log_sd))}"
         words = f"{quantity.source}. {quantity.why}"

@@ -13,7 +13,8 @@ from perfmodel import resources, units
 from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import Evidence
 from perfmodel.schema.files import invalid_fields, looks_like_path, read_toml, unknown_name
-from perfmodel.schema.machine import OVERRIDE_SOURCE, Name, Quantity, Text, ValueKey
+from perfmodel.schema.machine import OVERRIDE_SOURCE, Name, Quantity, Text
+from perfmodel.schema.machine_keys import ValueKey
 
 _FOLDER = "chips"
 _SUFFIX = ".toml"

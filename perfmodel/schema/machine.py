@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
@@ -17,55 +17,12 @@ from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import Backend, Clock, Evidence
 from perfmodel.schema.files import invalid_fields, looks_like_path, read_toml, unknown_name
 from perfmodel.schema.limits import limits_of
+from perfmodel.schema.machine_keys import ALL_KEYS, KEYS, TIER_KEYS
 
 OVERRIDE_SOURCE = "--set"
 _FOLDER = "machines"
 _SUFFIX = ".toml"
 
-
-class ValueKey(NamedTuple):
-    """What a value of a machine or a chip must be: unit, whether 0 is meant as "none", and what it says."""
-
-    unit: str
-    zero: bool
-    meaning: str
-
-    def check(self, key: str, quantity: Quantity) -> None:
-        """Raises ValueError unless the value is one that ``key`` may have."""
-        if quantity.unit != self.unit:
-            raise ValueError(f"values.{key}.unit: must be {self.unit!r}, not {quantity.unit!r}")
-        if quantity.value == 0 and not self.zero:
-            raise ValueError(f"values.{key}.value: must be more than 0")
-        if self.unit == "count" and not quantity.value.is_integer():
-            raise ValueError(f"values.{key}.value: must be a whole number, not {quantity.value:g}")
-        if self.unit == "ratio" and quantity.value < 1:
-            raise ValueError(f"values.{key}.value: a penalty is at least 1, not {quantity.value:g}")
-
-
-KEYS: dict[str, ValueKey] = {
-    "hbm_bytes": ValueKey("byte", False, "memory of one GPU"),
-    "hbm_bytes_per_s": ValueKey("byte/s", False, "datasheet memory bandwidth of one GPU"),
-    "l2_bytes": ValueKey("byte", False, "L2 cache of one GPU"),
-    "l2_bytes_per_s": ValueKey("byte/s", False, "L2 read bandwidth of one GPU"),
-    "sm_count": ValueKey("count", False, "streaming multiprocessors of one GPU"),
-    "gpus_per_node": ValueKey("count", False, "GPUs of one node (one operating system)"),
-    "nvlink_domain_gpus": ValueKey("count", False, "GPUs that reach each other over NVLink; 1 = no NVLink"),
-    "nvlink_bytes_per_s": ValueKey("byte/s", True, "NVLink of one GPU, one direction, datasheet; 0 = none"),
-    "pcie_bytes_per_s": ValueKey("byte/s", False, "PCIe of one GPU, one direction, datasheet"),
-    "nic_bytes_per_s": ValueKey("byte/s", False, "network line rate per GPU, one direction"),
-    "nics_per_node": ValueKey("count", False, "network interfaces of one node"),
-    "gather_bytes_per_s": ValueKey("byte/s", False, "memory bandwidth that a gather of long rows reaches"),
-    "launch_floor_s": ValueKey("s", False, "time of a gather kernel with almost nothing to do"),
-    "sector_bytes": ValueKey("byte", False, "smallest read from memory"),
-    "small_row_penalty_32": ValueKey("ratio", False, "extra traffic of rows of 32 fp32 elements or fewer"),
-    "small_row_penalty_64": ValueKey("ratio", False, "extra traffic of rows of 64 fp32 elements"),
-    "bucketize_floor_s": ValueKey("s", False, "time to sort almost no ids by owner"),
-    "bucketize_bytes_per_s": ValueKey("byte/s", False, "bytes of ids sorted by owner per second"),
-    "local_sum_bytes_per_s": ValueKey(
-        "byte/s", False, "bytes read and written per second by a sum of buffers"
-    ),
-}
-"""Every value that a machine has; a file gives all of them and no other."""
 
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=2000)]
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]
@@ -136,7 +93,7 @@ class Machine(BaseModel):
             raise ValueError(f"values: missing {', '.join(missing)}")
         for key, quantity in self.values.items():
             _check_quantity(key, quantity)
-        if unknown := [key for key in self.accepted if key not in KEYS]:
+        if unknown := [key for key in self.accepted if key not in ALL_KEYS]:
             raise ValueError(f"accepted: {', '.join(unknown)}: not a machine value")
         _check_domain(self)
         return self
@@ -152,9 +109,18 @@ class Machine(BaseModel):
 
     def quantity(self, key: str) -> Quantity:
         """The value ``key`` with its source and evidence."""
-        if key not in KEYS:
-            raise unknown_name("machine value", key, KEYS)
+        if key not in ALL_KEYS:
+            raise unknown_name("machine value", key, ALL_KEYS)
+        if key not in self.values:
+            raise BadInputError(
+                f"machine {self.name} does not say its {key}: {TIER_KEYS[key].meaning}.",
+                f"give it: --set {key}=…, or in a machine file.",
+            )
         return self.values[key]
+
+    def knows(self, *keys: str) -> bool:
+        """Whether it says all of these values."""
+        return all(key in self.values for key in keys)
 
     def value(self, key: str) -> float:
         """The SI value of ``key``."""
@@ -173,7 +139,9 @@ class Machine(BaseModel):
         if not self.originals:
             return self
         values = {
-            key: old.model_copy(update={"value": self.original(key)}) for key, old in self.values.items()
+            key: old.model_copy(update={"value": self.original(key)})
+            for key, old in self.values.items()
+            if key in KEYS or key in self.originals or key not in self.overrides
         }
         return self.model_copy(update={"values": values, "overrides": frozenset(), "originals": {}})
 
@@ -223,7 +191,7 @@ class Machine(BaseModel):
         if "gpus_per_node" in given and "nvlink_domain_gpus" not in given:
             follows = self._domain_following(given["gpus_per_node"])
             replaced |= {"nvlink_domain_gpus": follows} if follows else {}
-        changed = [key for key in replaced if replaced[key] is not self.values[key]]
+        changed = [key for key in self.values if replaced[key] is not self.values[key]]
         before = {**{key: self.value(key) for key in changed}, **self.originals}
         fields = {name: getattr(self, name) for name in _NOT_VALUES}
         try:
@@ -232,15 +200,16 @@ class Machine(BaseModel):
             raise invalid_fields(error, source, " ".join(f"{k}={v}" for k, v in values.items())) from None
 
     def _given(self, key: str, value: float | str, source: str) -> Quantity:
-        old = self.quantity(key)
-        number = units.parse_quantity(value, old.unit, f"{source} {key}") if isinstance(value, str) else value
-        if number == 0 and not KEYS[key].zero:
-            raise BadInputError(
-                f"{source} {key}={value}: it must be more than 0.", f"{KEYS[key].meaning}; here {old}."
-            )
+        if key not in ALL_KEYS:
+            raise unknown_name("machine value", key, ALL_KEYS)
+        unit, meaning = ALL_KEYS[key].unit, ALL_KEYS[key].meaning
+        number = units.parse_quantity(value, unit, f"{source} {key}") if isinstance(value, str) else value
+        if number == 0 and not ALL_KEYS[key].zero:
+            here = f"; here {self.values[key]}" if key in self.values else ""
+            raise BadInputError(f"{source} {key}={value}: it must be more than 0.", f"{meaning}{here}.")
         try:
             return Quantity(
-                value=float(number), unit=old.unit, source=source, why="a what-if", evidence=Evidence.ASSUMED
+                value=float(number), unit=unit, source=source, why="a what-if", evidence=Evidence.ASSUMED
             )
         except ValidationError as error:
             raise invalid_fields(error, source, f"{key}={value}") from None
@@ -253,9 +222,9 @@ class Machine(BaseModel):
 
 
 def _check_quantity(key: str, quantity: Quantity) -> None:
-    if key not in KEYS:
-        raise ValueError(f"values.{key}: not a machine value; known: {', '.join(KEYS)}")
-    KEYS[key].check(key, quantity)
+    if key not in ALL_KEYS:
+        raise ValueError(f"values.{key}: not a machine value; known: {', '.join(ALL_KEYS)}")
+    ALL_KEYS[key].check(key, quantity)
     outside = limits_of("machine")[key].refusal(quantity.value) if quantity.value else ""
     if outside:
         raise ValueError(f"values.{key}.value: {outside}")
@@ -330,7 +299,7 @@ def beside_shipped(machine: Machine) -> Machine:
     originals = {
         key: quantity.value
         for key, quantity in shipped.values.items()
-        if not math.isclose(quantity.value, machine.value(key), rel_tol=_SAME)
+        if machine.knows(key) and not math.isclose(quantity.value, machine.value(key), rel_tol=_SAME)
     }
     if not originals:
         return machine

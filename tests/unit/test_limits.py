@@ -13,7 +13,8 @@ from perfmodel.errors import BadInputError
 from perfmodel.resources import data_path
 from perfmodel.schema.calibration import list_calibrations, read_calibration, shipped_calibration
 from perfmodel.schema.limits import FAR, limits_of
-from perfmodel.schema.machine import KEYS, list_machines, load_machine, read_machine
+from perfmodel.schema.machine import list_machines, load_machine, read_machine
+from perfmodel.schema.machine_keys import ALL_KEYS
 
 ASKED = ("project", "--table-size", "10TB")
 
@@ -33,12 +34,12 @@ def test_ranges_hold_what_is_sold_and_have_two_sources(group: Any) -> None:
 
 
 def test_every_machine_value_has_a_limit_and_every_shipped_machine_is_sold() -> None:
-    assert set(limits_of("machine")) == set(KEYS)
+    assert set(limits_of("machine")) == set(ALL_KEYS)
     for name in list_machines():
         machine = load_machine(name)
         assert machine.doubts() == {}
-        for key, limit in limits_of("machine").items():
-            value = machine.value(key)
+        for key, quantity in machine.values.items():
+            limit, value = limits_of("machine")[key], quantity.value
             assert value == 0 or limit.sold_least <= value <= limit.sold_most, (name, key)
     assert all(shipped_calibration(name).doubts() == {} for name in list_calibrations())
 

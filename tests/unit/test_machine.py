@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from perfmodel import resources
 from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import Evidence
-from perfmodel.schema.machine import KEYS, list_machines, load_machine
+from perfmodel.schema.machine import list_machines, load_machine
+from perfmodel.schema.machine_keys import ALL_KEYS, KEYS
 
 SHIPPED = {
     "a100-slingshot",
@@ -41,9 +42,9 @@ def test_the_ten_machines_are_shipped() -> None:
 @pytest.mark.parametrize("name", sorted(SHIPPED))
 def test_every_value_has_source_why_and_evidence(name: str) -> None:
     machine = load_machine(name)
-    assert machine.name == name and set(machine.values) == set(KEYS)
+    assert machine.name == name and set(KEYS) <= set(machine.values) <= set(ALL_KEYS)
     for key, quantity in machine.values.items():
-        assert quantity.unit == KEYS[key].unit
+        assert quantity.unit == ALL_KEYS[key].unit
         assert quantity.source and quantity.why
         assert quantity.evidence.rank >= Evidence.TRANSFERRED.rank  # no file claims a measurement of its own
     assert machine.value("gather_bytes_per_s") < machine.value("hbm_bytes_per_s")
@@ -220,3 +221,28 @@ def test_the_file_of_a_shipped_machine(cli: Any, tmp_path: Path) -> None:
     assert one["time_s"] == other["time_s"]
     for words in (("--toml",), ("b200", "--toml"), ("b200-sxm-ib", "--toml", "--json")):
         assert cli("machines", *words).code == 2
+
+
+def test_what_is_below_the_hbm_is_said_or_asked_for() -> None:
+    dgx, pcie = load_machine("h100-sxm-ib"), load_machine("l40s-pcie")
+    assert dgx.value("host_bytes") == 2e12 and dgx.knows("host_bytes", "ssd_bytes")
+    assert not pcie.knows("host_bytes")
+    with pytest.raises(BadInputError, match=r"machine l40s-pcie does not say its host_bytes: memory of one"):
+        pcie.value("host_bytes")
+    given = pcie.with_overrides({"host_bytes": "1TB", "ssd_reads_per_s": "7.2MIOPS", "board_w": "0.35kW"})
+    assert (given.value("host_bytes"), given.value("ssd_reads_per_s")) == (1e12, 7.2e6)
+    assert given.value("board_w") == 350
+    assert given.what_ifs == ["board_w", "host_bytes", "ssd_reads_per_s"]
+    assert not given.unchanged().knows("host_bytes")
+    assert given.unchanged().value("board_w") == 350 == pcie.value("board_w")
+    with pytest.raises(BadInputError, match="host_bytes=0"):
+        pcie.with_overrides({"host_bytes": 0})
+
+
+@pytest.mark.parametrize("name", list_machines())
+def test_every_link_and_board_has_a_source(name: str) -> None:
+    machine = load_machine(name)
+    assert machine.knows("host_link_bytes_per_s", "host_latency_s", "board_w")
+    assert machine.value("host_link_bytes_per_s") <= 450e9
+    grace = "NVLink-C2C" in machine.quantity("host_link_bytes_per_s").source
+    assert grace == name.startswith(("gb200", "gh200"))

@@ -27,7 +27,8 @@ from perfmodel.schema.calibration import Calibration, read_calibration, save_cal
 from perfmodel.schema.evidence import Clock, Evidence
 from perfmodel.schema.home import MACHINE_NAME, SAMPLES_NAME
 from perfmodel.schema.kernel_fits import GPU_L2, KernelConstants
-from perfmodel.schema.machine import KEYS, Machine, load_machine, read_machine
+from perfmodel.schema.machine import Machine, load_machine, read_machine
+from perfmodel.schema.machine_keys import KEYS
 from perfmodel.schema.run_files import Run, read_run
 from perfmodel.schema.run_folders import calibration_in
 from perfmodel.schema.runs import PointKind, Status

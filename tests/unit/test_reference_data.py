@@ -13,9 +13,9 @@ FILES = sorted(resources.data_path("reference").glob("*.csv"))
 PAGES = ("reference/SOURCES.md", "measurements/SOURCES.md")
 
 
-def test_the_five_files_are_there() -> None:
-    names = ["deepep", "dlrm_steps", "embedding_kernels", "one_sided", "reuse_histograms"]
-    assert [path.stem for path in FILES] == names
+def test_the_files_are_there() -> None:
+    names = ["deepep", "dlrm_steps", "embedding_kernels", "memory_tiers", "one_sided"]
+    assert [path.stem for path in FILES] == [*names, "reuse_histograms"]
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
@@ -27,7 +27,11 @@ def test_rows_are_whole_and_times_are_seconds(path: object) -> None:
     for row in rows:
         assert "extra" not in row and None not in row.values()
         assert row["source_id"] in pages
-        times = [float(row[name]) for name in ("time_s", "step_time_s") if row.get(name)]
+        times = [
+            float(row[name])
+            for name in ("time_s", "step_time_s", "forward_s", "train_s", "eval_s")
+            if row.get(name)
+        ]
         assert all(1e-7 < time < 10 for time in times)
 
 

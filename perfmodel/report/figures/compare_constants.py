@@ -25,7 +25,7 @@ from perfmodel.report.figures.words import collective_name, hover, interval_end,
 from perfmodel.schema.calibration import Calibration, Curve, Law
 from perfmodel.schema.evidence import COLLECTIVES, Evidence
 from perfmodel.schema.intervals import Interval
-from perfmodel.schema.machine import KEYS
+from perfmodel.schema.machine_keys import KEYS
 from perfmodel.units import counted, format_quantity, format_ratio, format_time
 
 CONSTANTS, NEEDS = "compare-constants", "compare-needs"

@@ -21,7 +21,7 @@ from perfmodel.report.figures.row_layout import (
 )
 from perfmodel.report.figures.words import hover, safe, sentence
 from perfmodel.schema.evidence import Evidence
-from perfmodel.schema.machine import KEYS
+from perfmodel.schema.machine_keys import KEYS
 from perfmodel.schema.workload import DTYPE_BYTES
 from perfmodel.units import format_count, format_quantity, format_ratio
 

@@ -1,0 +1,114 @@
+"""Rows that a set-associative cache misses, batch after batch: FBGEMM's cache of a share of the rows in HBM.
+
+A row's set is drawn by its hash, so the other rows of its set are a Poisson sample of all rows. A batch asks
+for a row once, however often its look-ups have it. Tables that share a cache are bins side by side.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import pdtrc
+
+Array = NDArray[np.float64]
+
+_GAPS = 160
+"""Numbers of batches at which the survival of a row is evaluated, evenly in the logarithm."""
+_MOST_GAPS = 2.0**48
+
+
+def asked_rate(p: ArrayLike, n: ArrayLike) -> Array:
+    """Rate at which batches ask for a row: in k batches it is asked for with chance 1 - exp(-k a).
+
+        a = -n ln(1 - p)                                                      [1/batch]
+
+    p  probability of one draw of the row [-], array [bins];  n  draws of a batch from its table [-], > 0
+    Source: n independent draws; k batches are k n of them
+    Limits: p -> 0 -> n p;  p = 1 -> inf
+    """
+    with np.errstate(divide="ignore"):
+        return -np.asarray(n, dtype=np.float64) * np.log1p(-np.asarray(p, dtype=np.float64))
+
+
+def rows_asked(a: ArrayLike, rows: ArrayLike, k: ArrayLike) -> Array:
+    """Distinct rows that k batches ask for.
+
+        U(k) = sum over bins of rows (1 - exp(-k a))                          [rows]
+
+    a  ``asked_rate`` of each bin [1/batch];  rows  of each bin [rows];  k  batches, any shape
+    Source: ``access.unique_rows`` of k n draws
+    Limits: k = 0 -> 0;  k -> inf -> all rows
+    """
+    with np.errstate(invalid="ignore"):
+        asked = np.multiply.outer(np.asarray(k, dtype=np.float64), np.asarray(a, dtype=np.float64))
+    return np.asarray(-np.expm1(-np.nan_to_num(asked, nan=0.0)) @ np.asarray(rows, dtype=np.float64))
+
+
+def evicted_chance(others: ArrayLike, sets: ArrayLike, ways: float) -> Array:
+    """Chance that a row has left its set after so many other rows were asked for.
+
+        P(Poisson(U / S) >= W)                                                [-]
+
+    others  U, other rows of the whole table asked for since the row was [rows], any shape
+    sets    S, sets of the cache [-];  ways  W, rows of a set [rows]
+    Source: Smith, "A comparative study of set associative memory mapping", IEEE TSE 4 (1978), with the
+    binomial number of others in the set in its Poisson limit: a set has a small part of many rows
+    Limits: U = 0 -> 0;  U -> inf -> 1;  W -> inf at S W = X -> 0 below U = X, 1 above (``caching``)
+    """
+    return np.asarray(pdtrc(ways - 1, np.asarray(others, dtype=np.float64) / np.asarray(sets)))
+
+
+def lru_batch_misses(
+    a: ArrayLike, rows: ArrayLike, sets: float, ways: float, repeat: float = _MOST_GAPS
+) -> float:
+    """Rows that a batch brings into a warm least-recently-used cache of S sets.
+
+        m = sum over bins of rows q sum over k of P(gap = k) P(Poisson(U(k) / S) >= W)       [rows]
+        q = 1 - exp(-a),   P(gap = k) = q (1 - q)^(k - 1)
+
+    a, rows  as in ``rows_asked``;  sets, ways  S, W of the cache
+    repeat   batches after which the same batches come again: no gap is longer [-]
+    Source: ``evicted_chance`` over the gaps between two batches that ask for a row (derived)
+    Limits: batches of one draw -> ``caching.miss_ratio`` as W -> inf;  S -> inf -> 0;  S -> 0 -> U(1)
+    """
+    rate = np.asarray(a, dtype=np.float64)
+    gaps = np.unique(np.round(np.geomspace(1, min(repeat, _MOST_GAPS), _GAPS)))
+    gone = evicted_chance(rows_asked(rate, rows, gaps), sets, ways)
+    middle = np.sqrt(gaps[:-1] * np.maximum(gaps[1:] - 1, gaps[:-1]))
+    later = np.exp(-np.multiply.outer(rate, middle)) @ np.diff(gone)
+    return float(np.sum(np.asarray(rows) * -np.expm1(-rate) * np.clip(gone[0] + later, 0, 1)))
+
+
+def lru_cold_misses(a: ArrayLike, rows: ArrayLike, sets: float, ways: float, batches: int) -> float:
+    """Rows that a batch brings into the cache, mean of the first ones after it was emptied.
+
+        mean over j of sum over bins of rows q [(1 - q)^(j-1) + sum over k < j of P(gap = k) P(evicted | k)]
+
+    batches  j from 1 to that many;  the others as in ``lru_batch_misses``
+    Source: as ``lru_batch_misses``; a row that nobody asked for yet is missed                [rows]
+    Limits: batches = 1 -> U(1);  batches -> inf -> ``lru_batch_misses``
+    """
+    rate = np.asarray(a, dtype=np.float64)
+    chance, gaps = -np.expm1(-rate), np.arange(1.0, batches)
+    gone = evicted_chance(rows_asked(rate, rows, gaps), sets, ways)
+    stays = np.exp(-rate)[:, np.newaxis]
+    first = np.sum(stays ** np.arange(batches), axis=1)
+    again = np.sum((batches - gaps) * gone * chance[:, np.newaxis] * stays ** (gaps - 1), axis=1)
+    return float(np.sum(np.asarray(rows) * chance * (first + again)) / batches)
+
+
+def lfu_batch_misses(a: ArrayLike, rows: ArrayLike, sets: float, ways: float) -> float:
+    """Distinct rows of a batch that a least-frequently-used cache of S sets has not.
+
+        m = sum over bins of rows q P(Poisson(v / S) >= W)                    [rows]
+
+    v  rows that are asked for more often [rows]: a set keeps the W most popular of its own
+    a, rows, sets, ways  as in ``lru_batch_misses``
+    Source: derived; the counts that decide are those of many batches
+    Limits: S W >> rows -> 0;  W -> inf at S W = X -> the rows beyond the X most popular;  S -> 0 -> U(1)
+    """
+    rate, count = np.asarray(a, dtype=np.float64), np.asarray(rows, dtype=np.float64)
+    order = np.argsort(-rate, kind="stable")
+    rate, count = rate[order], count[order]
+    before = np.cumsum(count) - count / 2
+    return float(np.sum(count * -np.expm1(-rate) * evicted_chance(before, sets, ways)))

@@ -1,0 +1,82 @@
+"""What a machine can say of itself: its values by key, with unit and meaning."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+
+class Valued(Protocol):
+    """A number with its unit."""
+
+    @property
+    def value(self) -> float:
+        """In SI."""
+
+    @property
+    def unit(self) -> str:
+        """One of ``units.QUANTITY_UNITS``."""
+
+
+class ValueKey(NamedTuple):
+    """What a value of a machine or a chip must be: unit, whether 0 is meant as "none", and what it says."""
+
+    unit: str
+    zero: bool
+    meaning: str
+
+    def check(self, key: str, quantity: Valued) -> None:
+        """Raises ValueError unless the value is one that ``key`` may have."""
+        if quantity.unit != self.unit:
+            raise ValueError(f"values.{key}.unit: must be {self.unit!r}, not {quantity.unit!r}")
+        if quantity.value == 0 and not self.zero:
+            raise ValueError(f"values.{key}.value: must be more than 0")
+        if self.unit == "count" and not quantity.value.is_integer():
+            raise ValueError(f"values.{key}.value: must be a whole number, not {quantity.value:g}")
+        if self.unit == "ratio" and quantity.value < 1:
+            raise ValueError(f"values.{key}.value: a penalty is at least 1, not {quantity.value:g}")
+
+
+KEYS: dict[str, ValueKey] = {
+    "hbm_bytes": ValueKey("byte", False, "memory of one GPU"),
+    "hbm_bytes_per_s": ValueKey("byte/s", False, "datasheet memory bandwidth of one GPU"),
+    "l2_bytes": ValueKey("byte", False, "L2 cache of one GPU"),
+    "l2_bytes_per_s": ValueKey("byte/s", False, "L2 read bandwidth of one GPU"),
+    "sm_count": ValueKey("count", False, "streaming multiprocessors of one GPU"),
+    "gpus_per_node": ValueKey("count", False, "GPUs of one node (one operating system)"),
+    "nvlink_domain_gpus": ValueKey("count", False, "GPUs that reach each other over NVLink; 1 = no NVLink"),
+    "nvlink_bytes_per_s": ValueKey("byte/s", True, "NVLink of one GPU, one direction, datasheet; 0 = none"),
+    "pcie_bytes_per_s": ValueKey("byte/s", False, "PCIe of one GPU, one direction, datasheet"),
+    "nic_bytes_per_s": ValueKey("byte/s", False, "network line rate per GPU, one direction"),
+    "nics_per_node": ValueKey("count", False, "network interfaces of one node"),
+    "gather_bytes_per_s": ValueKey("byte/s", False, "memory bandwidth that a gather of long rows reaches"),
+    "launch_floor_s": ValueKey("s", False, "time of a gather kernel with almost nothing to do"),
+    "sector_bytes": ValueKey("byte", False, "smallest read from memory"),
+    "small_row_penalty_32": ValueKey("ratio", False, "extra traffic of rows of 32 fp32 elements or fewer"),
+    "small_row_penalty_64": ValueKey("ratio", False, "extra traffic of rows of 64 fp32 elements"),
+    "bucketize_floor_s": ValueKey("s", False, "time to sort almost no ids by owner"),
+    "bucketize_bytes_per_s": ValueKey("byte/s", False, "bytes of ids sorted by owner per second"),
+    "local_sum_bytes_per_s": ValueKey(
+        "byte/s", False, "bytes read and written per second by a sum of buffers"
+    ),
+}
+"""Every value that a machine has; a file gives all of them and no other."""
+
+TIER_KEYS: dict[str, ValueKey] = {
+    "host_bytes": ValueKey("byte", False, "memory of one node's hosts"),
+    "host_bytes_per_s": ValueKey("byte/s", False, "datasheet bandwidth of one node's host memory"),
+    "host_link_bytes_per_s": ValueKey(
+        "byte/s", False, "link from a GPU to its host (PCIe, C2C), one direction, datasheet"
+    ),
+    "host_latency_s": ValueKey("s", False, "from a GPU's read of host memory to its data"),
+    "ssd_bytes": ValueKey("byte", False, "SSDs of one node"),
+    "ssd_bytes_per_s": ValueKey("byte/s", False, "reads from one node's SSDs, one after the other"),
+    "ssd_reads_per_s": ValueKey("1/s", False, "random reads of one block from one node's SSDs, IOPS"),
+    "ssd_block_bytes": ValueKey("byte", False, "smallest read from an SSD"),
+    "ssd_latency_s": ValueKey("s", False, "one random read from an SSD"),
+    "ssd_queue_depth": ValueKey("count", False, "reads under way on one node's SSDs"),
+    "board_w": ValueKey("W", False, "highest power of one GPU's board"),
+}
+"""What a machine may also say: memory below the HBM, and power. A question that needs one says so."""
+
+ALL_KEYS = {**KEYS, **TIER_KEYS}
+"""Both."""

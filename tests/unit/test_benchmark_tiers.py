@@ -1,0 +1,42 @@
+"""``benchmarks/tiers.py``: what is shipped is its fit, and runs that were held out are predicted."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from perfmodel.model import access
+from perfmodel.schema.constants import load_kernel_constants
+
+
+@pytest.fixture(scope="module")
+def tiers(request: pytest.FixtureRequest) -> object:
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
+    request.addfinalizer(lambda: sys.path.pop(0))
+    import tiers
+
+    return tiers
+
+
+def test_distinct_rows_are_those_that_the_benchmark_counted(tiers: object) -> None:
+    """433 722.73 and 350 280.02 a batch of ten tables, in its benchmark_results.json."""
+    for rows, counted in ((26_843_545, 433_722.73), (1_677_721, 350_280.02)):
+        found = access.unique_rows(*tiers.power_law(rows), 104_857)  # type: ignore[attr-defined]
+        assert 10 * float(found) == pytest.approx(counted, rel=1e-4)
+
+
+def test_shipped_constants_are_the_fit_and_held_out_runs_are_near(tiers: object) -> None:
+    constants, table = tiers.judged()  # type: ignore[attr-defined]
+    shipped = load_kernel_constants().value
+    assert {name: constants[name] for name in tiers.LOOK_UP} == pytest.approx(  # type: ignore[attr-defined]
+        {name: shipped(name) for name in tiers.LOOK_UP},  # type: ignore[attr-defined]
+        rel=0.005,
+    )
+    held_out = table[table["half"] == "held_out"]
+    assert len(held_out) == 12
+    for location, most in (("managed", 0.03), ("managed_caching", 0.08)):
+        errors = held_out[held_out["location"] == location][["forward_error", "train_error"]].abs()
+        assert errors.median().max() < most
+        assert errors.max().max() < 0.13

@@ -1,0 +1,126 @@
+"""Misses of a set-associative cache: the limits that docstrings state, and simulated caches of 32 ways."""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from perfmodel.model import access, caching, set_caches
+from perfmodel.model.set_caches import asked_rate
+
+BINS, WAYS, ROWS = 32, 32, 12_000
+
+
+def batches(s: float, n: int, count: int, seed: int) -> Iterator[list[int]]:
+    p = np.arange(1, ROWS + 1, dtype=float) ** -s
+    ids = np.random.default_rng(seed).choice(ROWS, (count, n), p=p / p.sum())
+    return (batch.tolist() for batch in ids)
+
+
+def sets_of(sets: int) -> list[int]:
+    return np.random.default_rng(7).integers(sets, size=ROWS).tolist()
+
+
+def lru_fetched(asked: Iterator[list[int]], sets: int, warm: int) -> float:
+    """Rows a batch that a cache of 32-way sets has to fetch: each row once a batch, the oldest leaves."""
+    place, kept, found = sets_of(sets), [OrderedDict[int, None]() for _ in range(sets)], []
+    for batch in asked:
+        missed = set()
+        for row in batch:
+            ways = kept[place[row]]
+            if row in ways:
+                ways.move_to_end(row)
+                continue
+            missed.add(row)
+            ways[row] = None
+            if len(ways) > WAYS:
+                ways.popitem(last=False)
+        found.append(len(missed))
+    return float(np.mean(found[warm:]))
+
+
+def lfu_missed(asked: list[list[int]], sets: int, warm: int) -> float:
+    """Distinct rows a batch that are not among the 32 rows of their set that were asked for the most."""
+    place = sets_of(sets)
+    seen = Counter(row for batch in asked[:warm] for row in batch)
+    of: dict[int, list[int]] = {}
+    for row, _ in seen.most_common():
+        of.setdefault(place[row], []).append(row)
+    kept = {row for rows in of.values() for row in rows[:WAYS]}
+    return float(np.mean([len(set(batch) - kept) for batch in asked[warm:]]))
+
+
+_CASES = [(s, share, 220) for s in (0.0, 0.8, 1.05, 1.2) for share in (0.05, 0.2)]
+_LARGE = [(1.05, 0.5, 600), (1.2, 0.5, 900)]  # rows that are rare fill a large cache: it is warm late
+
+
+@pytest.mark.parametrize(("n", "cases"), [(1, _CASES), (400, [*_CASES, *_LARGE])])
+def test_a_simulated_cache_of_32_ways_misses_as_often(n: int, cases: list[tuple[float, float, int]]) -> None:
+    errors = []
+    for s, share, count in cases:
+        p, rows = access.zipf_popularity(ROWS, s, BINS)
+        sets, many = int(ROWS * share / WAYS), count * 400 // n
+        seen = lru_fetched(batches(s, n, many, seed=sets), sets, warm=2 * many // 3)
+        errors.append(abs(set_caches.lru_batch_misses(asked_rate(p, n), rows, sets, WAYS) / seen - 1))
+    assert np.median(errors) <= 0.01
+    assert max(errors) <= 0.04
+
+
+def test_a_simulated_cache_of_the_most_frequent_rows_misses_as_often() -> None:
+    errors = []
+    for s in (0.8, 1.05, 1.2):
+        p, rows = access.zipf_popularity(ROWS, s, BINS)
+        asked = list(batches(s, 400, 2000, seed=3))
+        for share in (0.05, 0.2, 0.5):
+            sets = int(ROWS * share / WAYS)
+            found = set_caches.lfu_batch_misses(asked_rate(p, 400), rows, sets, WAYS)
+            errors.append(abs(found / lfu_missed(asked, sets, 1800) - 1))
+    assert np.median(errors) <= 0.05
+    assert max(errors) <= 0.15
+
+
+def test_an_emptied_cache_misses_as_a_simulated_one() -> None:
+    p, rows = access.zipf_popularity(ROWS, 1.05, BINS)
+    for sets in (20, 100):
+        seen = lru_fetched(batches(1.05, 400, 30, seed=5), sets, warm=0)
+        assert set_caches.lru_cold_misses(asked_rate(p, 400), rows, sets, WAYS, 30) == pytest.approx(
+            seen, rel=0.03
+        )
+
+
+def test_many_ways_are_a_cache_without_sets() -> None:
+    p, rows = access.zipf_popularity(ROWS, 1.05, BINS)
+    stays = caching.characteristic_draws(p, rows, 2000)
+    whole = float(caching.miss_ratio(p, rows, stays))
+    assert set_caches.lru_batch_misses(asked_rate(p, 1), rows, 2, 1000) == pytest.approx(whole, rel=0.02)
+    assert set_caches.lru_batch_misses(asked_rate(p, 1), rows, 62.5, 32) > whole
+
+
+def test_limits() -> None:
+    p, rows = access.zipf_popularity(5000, 1.1, BINS)
+    a, asked = asked_rate(p, 300), float(access.unique_rows(p, rows, 300))
+    assert set_caches.rows_asked(a, rows, [0, 1, 1e12]) == pytest.approx([0, asked, 5000])
+    assert set_caches.rows_asked([np.inf], [1], [0, 1]) == pytest.approx([0, 1])
+    for misses in (set_caches.lru_batch_misses, set_caches.lfu_batch_misses):
+        assert misses(a, rows, 1e9, WAYS) == pytest.approx(0, abs=1e-9)
+        assert misses(a, rows, 1e-9, WAYS) == pytest.approx(asked)
+    assert set_caches.evicted_chance([0, 1e9], 10, WAYS) == pytest.approx([0, 1])
+    cold = [set_caches.lru_cold_misses(a, rows, 40, WAYS, batches) for batches in (1, 4000)]
+    assert cold == pytest.approx([asked, set_caches.lru_batch_misses(a, rows, 40, WAYS)], rel=0.01)
+
+
+def test_batches_that_come_again_before_a_row_leaves_miss_nothing() -> None:
+    p, rows = access.zipf_popularity(5000, 1.1, BINS)
+    a = asked_rate(p, 100)
+    assert set_caches.lru_batch_misses(a, rows, 100, WAYS, repeat=3) == pytest.approx(0, abs=1e-6)
+    assert set_caches.lru_batch_misses(a, rows, 100, WAYS) > 1
+
+
+def test_two_tables_that_share_a_cache_are_one_table_of_both() -> None:
+    p, rows = access.zipf_popularity(5000, 1.1, BINS)
+    a = asked_rate(p, 300)
+    both = set_caches.lru_batch_misses(np.concatenate([a, a]), np.concatenate([rows, rows]), 80, WAYS)
+    assert both == pytest.approx(2 * set_caches.lru_batch_misses(a, rows, 40, WAYS))
