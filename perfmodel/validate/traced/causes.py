@@ -1,0 +1,294 @@
+"""Why a step took other than predicted: each reason from numbers alone, with the threshold that makes it one.
+
+Every function returns the reason with the seconds that it explains of one iteration, or None where its
+numbers are below the threshold. ``likeliest`` sorts them by what they explain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+
+from perfmodel.units import counted, format_bytes, format_fraction, format_ratio, format_time
+
+WAIT_SHARE = 0.2
+"""Of a step's time with its wait: less waiting than that is what ranks that run alike have."""
+LAST_SHARE = 0.75
+"""Of the exchanges: a rank that comes last so often is the one that is waited for."""
+SLOWER = 1.4
+"""A rank's kernels over those of the median rank, for the same bytes: cards of one kind differ by a tenth."""
+SLOWER_SHARE = 0.75
+"""Of the kernels of a step that must show it."""
+HALF = (1.7, 2.5)
+"""Times that are called half the rate."""
+ACROSS_SLOWER, INSIDE_ALIKE = 1.5, 1.25
+"""Exchanges across nodes over their prediction, while those inside are at most so far above theirs."""
+IDLE_SHARE = 0.2
+"""Of the pass: nothing runs between its steps for longer than kernels that follow each other leave."""
+OVERLAP_SLOWER = 1.1
+"""A step beside compute over the same step alone."""
+BYTES_APART = 0.1
+"""Bytes that were sent over the plan's, less 1: random ids move them by a few percent."""
+UNEVEN = 1.3
+"""The rank with the most bytes over the mean, over what the plan has there."""
+
+
+class Cause(StrEnum):
+    """What may be the matter."""
+
+    STRAGGLER = "straggler"
+    SKEW = "uneven arrival"
+    SLOW_RANK = "slow rank"
+    SLOW_NETWORK = "network at part of its rate"
+    HOST_BOUND = "host-bound"
+    OVERLAP = "overlap"
+    BYTES = "other bytes"
+    UNEVEN_BYTES = "uneven bytes"
+    RAN_AS = "another algorithm"
+    PROTOCOL = "another protocol"
+    HIDDEN_WAIT = "waits inside"
+    CURVE = "the prediction itself"
+
+
+@dataclass(frozen=True)
+class Reason:
+    """One cause in words, with the seconds of an iteration that it explains; negative: it makes it faster."""
+
+    cause: Cause
+    words: str
+    explains_s: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """The public schema."""
+        return {"cause": str(self.cause), "words": self.words, "explains_s": self.explains_s}
+
+
+def waiting(
+    wait_s: float, own_s: float, last: Mapping[int, int], arrivals: int, over: str = "of its exchanges"
+) -> Reason | None:
+    """Ranks that wait for another.
+
+    wait_s    mean over the ranks;  own_s  after the last arrival [s]
+    last      how often each rank came last, of ``arrivals``
+    Limits: wait_s below ``WAIT_SHARE`` of both -> None;  one rank last in ``LAST_SHARE`` -> that rank;  else
+            uneven arrival of no one rank
+    """
+    if wait_s <= 0 or wait_s < WAIT_SHARE * (wait_s + own_s) or arrivals == 0:
+        return None
+    rank = max(sorted(last), key=lambda each: last[each])
+    share = last[rank] / arrivals
+    waits = f"the others wait {format_time(wait_s)} for it on average"
+    if share >= LAST_SHARE:
+        words = f"rank {rank} comes last in {format_fraction(share)} {over}; {waits}"
+        return Reason(Cause.STRAGGLER, words, wait_s)
+    words = (
+        f"ranks wait {format_time(wait_s)} for the last one, and it is not always the same: rank {rank} in "
+        f"{format_fraction(share)} {over}"
+    )
+    return Reason(Cause.SKEW, words, wait_s)
+
+
+def slow_rank(kernels: Sequence[Mapping[int, float]], shares: Sequence[Mapping[int, float]]) -> Reason | None:
+    """A rank whose kernels all take longer than those of the others, for the bytes that the plan gives it.
+
+    kernels  of each kind the time on every rank [s];  shares  its bytes over the mean rank's [-]
+    Limits: fewer than two ranks, or no kernel -> None;  ``SLOWER`` times the median of the others in
+            ``SLOWER_SHARE`` of the kinds -> that rank, by the excess over it
+    """
+    ranks = sorted(set.intersection(*(set(each) for each in kernels))) if kernels else []
+    if len(ranks) < 2:
+        return None
+    ratios: dict[int, list[float]] = {rank: [] for rank in ranks}
+    excess: dict[int, float] = dict.fromkeys(ranks, 0.0)
+    for times, share in zip(kernels, shares, strict=True):
+        even = {
+            rank: times[rank] / share[rank] for rank in ranks if share.get(rank, 0) > 0 and times[rank] > 0
+        }
+        for rank, time in even.items():
+            others = [other for each, other in even.items() if each != rank]
+            if others:
+                usual = float(np.median(others))
+                ratios[rank].append(time / usual)
+                excess[rank] += times[rank] - usual * share[rank]
+    found = {rank: each for rank, each in ratios.items() if each and _most_above(each)}
+    if not found:
+        return None
+    rank = max(found, key=lambda each: float(np.median(found[each])))
+    ratio = float(np.median(found[rank]))
+    half = (
+        " (half its rate: look at clocks, temperature, MIG and the power cap)"
+        if HALF[0] <= ratio <= HALF[1]
+        else ""
+    )
+    many = sum(each >= SLOWER for each in found[rank])
+    words = (
+        f"rank {rank} takes {format_ratio(ratio)} as long as the median of the other ranks in "
+        f"{many} of {counted(len(found[rank]), 'kind')} of kernels, for as many bytes{half}"
+    )
+    return Reason(Cause.SLOW_RANK, words, excess[rank])
+
+
+def _most_above(ratios: Sequence[float]) -> bool:
+    return sum(ratio >= SLOWER for ratio in ratios) >= SLOWER_SHARE * len(ratios)
+
+
+def slow_network(
+    across: Sequence[tuple[float, float]], inside: Sequence[tuple[float, float]]
+) -> Reason | None:
+    """Links between nodes at part of their rate: exchanges across nodes are too slow, those inside are not.
+
+    across, inside  (measured, predicted) of each exchange, bandwidth-bound ones [s]
+    Limits: none across -> None;  without any inside -> None, for all exchanges may be slow
+    """
+    if not across or not inside:
+        return None
+    ratios = [measured / predicted for measured, predicted in across]
+    near = [measured / predicted for measured, predicted in inside]
+    if min(ratios) < ACROSS_SLOWER or float(np.median(near)) > INSIDE_ALIKE:
+        return None
+    ratio = float(np.median(ratios))
+    words = (
+        f"exchanges across nodes take {format_ratio(ratio)} as long as predicted and those inside a node "
+        f"{format_ratio(float(np.median(near)))}: look for a NIC or a rail at part of its rate"
+    )
+    return Reason(Cause.SLOW_NETWORK, words, sum(measured - predicted for measured, predicted in across))
+
+
+def host_bound(idle_s: float, whole_s: float) -> Reason | None:
+    """Nothing runs between the steps of a pass: the device waits for the host to launch.
+
+    Limits: idle_s below ``IDLE_SHARE`` of the whole -> None
+    """
+    if whole_s <= 0 or idle_s < IDLE_SHARE * whole_s:
+        return None
+    words = (
+        f"nothing runs for {format_time(idle_s)} between the steps, {format_fraction(idle_s / whole_s)} of "
+        "the pass: the host launches too late (CUDA graphs or larger batches help)"
+    )
+    return Reason(Cause.HOST_BOUND, words, idle_s)
+
+
+def overlap(own_s: Sequence[float], beside: Sequence[bool]) -> Reason | None:
+    """Compute beside a step slows it.
+
+    own_s  of each iteration [s];  beside  whether compute ran beside it
+    Limits: never, or less than ``OVERLAP_SLOWER`` times as long as alone -> None;  always -> said, and 0 s
+            are explained, for there is no time to compare with
+    """
+    together = [time for time, over in zip(own_s, beside, strict=True) if over]
+    alone = [time for time, over in zip(own_s, beside, strict=True) if not over]
+    if not together:
+        return None
+    if not alone:
+        words = "compute runs beside it in every iteration and takes a part of its bandwidth"
+        return Reason(Cause.OVERLAP, words, 0.0)
+    slow, fast = float(np.median(together)), float(np.median(alone))
+    if slow < OVERLAP_SLOWER * fast:
+        return None
+    words = (
+        f"compute beside it slows it: {format_time(slow)} with, {format_time(fast)} without "
+        f"({counted(len(together), 'iteration')} of {len(own_s)})"
+    )
+    return Reason(Cause.OVERLAP, words, max(float(np.median(own_s)) - fast, 0.0))
+
+
+def other_bytes(
+    sent: Mapping[int, float],
+    planned: Mapping[int, float],
+    explains_s: float,
+    by_ids: bool,
+    batch: float = 1.0,
+) -> Reason | None:
+    """More or fewer bytes than the plan's.
+
+    sent, planned  of each traced rank;  explains_s  what the prediction is longer at the bytes that were sent
+    by_ids   whether they depend on the ids of a batch
+    batch    bytes over the plan's of exchanges whose bytes only the batch decides (1: as planned)
+    Limits: within ``BYTES_APART`` on the busiest rank and evenly -> None
+    """
+    ranks = [rank for rank in sent if planned.get(rank, 0) > 0]
+    if not ranks:
+        return None
+    most, most_planned = max(sent[rank] for rank in ranks), max(planned[rank] for rank in ranks)
+    mean, mean_planned = (float(np.mean([each[rank] for rank in ranks])) for each in (sent, planned))
+    if mean <= 0:
+        return None
+    ratio, uneven = most / most_planned, (most / mean) / (most_planned / mean_planned)
+    if abs(ratio - 1) < BYTES_APART:
+        return None
+    size = f"{format_bytes(most)} where the plan has {format_bytes(most_planned)}"
+    if len(ranks) > 1 and uneven >= UNEVEN:
+        busiest = max(ranks, key=lambda rank: sent[rank])
+        words = (
+            f"{size}, {format_ratio(uneven)} as uneven: rank {busiest} has the most (skewed ids, a hot table)"
+        )
+        return Reason(Cause.UNEVEN_BYTES, words, explains_s)
+    if abs(batch - 1) >= BYTES_APART and abs(ratio / batch - 1) < BYTES_APART:
+        why = f"all exchanges have {format_ratio(ratio)} the plan's bytes: another batch (--batch)"
+    elif by_ids:
+        why = "other poolings than the tables say, padding, or ids of another width"
+    else:
+        why = "elements of another width (fp16, int32), padding, or another batch"
+    return Reason(Cause.BYTES, f"{size}, {format_ratio(ratio)}: {why}", explains_s)
+
+
+def ran_as(planned: str, seen: str, more_s: float | None) -> Reason | None:
+    """Another collective did the work.
+
+    more_s  predicted time of the one that ran, less that of the plan's [s]; None where it is not known
+    Limits: the plan's own -> None
+    """
+    if planned == seen or not seen:
+        return None
+    known = (
+        ""
+        if more_s is None
+        else f", predicted {format_time(abs(more_s))} {'longer' if more_s >= 0 else 'shorter'}"
+    )
+    words = f"it ran as {seen.replace('_', '-')}, not as {planned.replace('_', '-')}{known}"
+    return Reason(Cause.RAN_AS, words, more_s or 0.0)
+
+
+def other_protocol(expected: str, seen: str, excess_s: float) -> Reason | None:
+    """A kernel of another (algorithm, protocol) than the one that the law takes at this size.
+
+    expected, seen  like ``ring LL128``; "" where not known;  excess_s  measured less predicted [s]
+    Limits: alike, or one not known -> None
+    """
+    if not expected or not seen or expected.lower() == seen.lower():
+        return None
+    words = f"its kernel is {seen}, the prediction is for {expected} (NCCL_ALGO, NCCL_PROTO, a tuner plugin)"
+    return Reason(Cause.PROTOCOL, words, excess_s)
+
+
+def hidden_wait(excess_s: float) -> Reason | None:
+    """Of a trace that lacks ranks of a process group: the last to arrive may be one of them.
+
+    Limits: faster than predicted -> None
+    """
+    if excess_s <= 0:
+        return None
+    words = "waits for the ranks that were not traced are inside its time: give the traces of all ranks"
+    return Reason(Cause.HIDDEN_WAIT, words, 0.0)
+
+
+def the_curve(measured_s: float, predicted_s: float, evidence: str, limit: str) -> Reason:
+    """What is left: the prediction is off, for nothing in the trace explains the difference."""
+    off = format_ratio(measured_s / predicted_s) if predicted_s > 0 else ""
+    rests = f" ({limit})" if limit else ""
+    words = f"nothing in the trace explains {off} the predicted time, which is {evidence}{rests}"
+    return Reason(Cause.CURVE, words, measured_s - predicted_s)
+
+
+def likeliest(found: Iterable[Reason | None], excess_s: float) -> list[Reason]:
+    """Reasons in the direction of the excess (measured less predicted), those that explain most first.
+
+    Limits: none -> []
+    """
+    known = [each for each in found if each is not None]
+    fitting = [each for each in known if each.explains_s == 0 or (each.explains_s > 0) == (excess_s > 0)]
+    return sorted(fitting, key=lambda each: -abs(each.explains_s))

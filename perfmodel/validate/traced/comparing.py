@@ -1,0 +1,254 @@
+"""A traced run beside its prediction: a line a step, the sum, the whole, and the likeliest reasons."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from perfmodel.collectives.library import Timing
+from perfmodel.errors import BadInputError, PerfmodelError
+from perfmodel.model import bands
+from perfmodel.passes.steps import HANDOVER, INSIDE, STEPS, StepRow
+from perfmodel.plan.cost import Evaluator
+from perfmodel.plan.placement import Plan
+from perfmodel.schema.traces import RankTrace
+from perfmodel.validate.traced import causes
+from perfmodel.validate.traced.causes import Reason
+from perfmodel.validate.traced.expected import PlannedExchange, PlannedKernel, planned_pass
+from perfmodel.validate.traced.results import WHOLE, ComparedRun, ComparedStep, PredictedTime
+from perfmodel.validate.traced.seen import PassSeen, StepSeen, seen
+from perfmodel.validate.traced.windows import cut
+
+LATENCY_SHARE = 0.5
+"""Of a predicted time: with more of it latency, a step says nothing about the rate of its links."""
+
+
+def compare(
+    traces: Sequence[RankTrace],
+    evaluator: Evaluator,
+    plan: Plan,
+    *,
+    skip: int | None = None,
+    judged: str = WHOLE,
+) -> ComparedRun:
+    """A traced run of a plan beside what the plan is predicted to take.
+
+    skip  steps of the profiler to leave out at the start (``windows.cut``)
+    Limits: traces of another number of ranks, without steps, or with none of the plan's -> BadInputError
+    """
+    trace = cut(traces, skip)
+    if trace.world_size != evaluator.gpus:
+        raise BadInputError(
+            f"the traces are of a job of {trace.world_size} ranks, and the plan is for {evaluator.gpus}.",
+            "give the plan of this job, or traces of the job of this plan.",
+        )
+    run = seen(trace, planned_pass(evaluator, plan))
+    if not run.steps:
+        raise BadInputError(
+            "nothing in these traces is a step of this plan: " + _seen_instead(run) + ".",
+            "is it the plan, the tables and the batch of this run?",
+        )
+    batch = _batch_ratio(run)
+    lines = [_exchange_line(run, each, batch) for each in run.plan.exchanges if each.name in run.steps]
+    lines += [_kernel_line(run, each) for each in run.plan.kernels if each.name in run.steps]
+    handed = [row for row in run.plan.rest if row.name == HANDOVER]
+    rows = [row for row in (*_rows(run), *handed) if row is not None]
+    absent = [row for row in run.plan.cost.rows if row.name not in {each.name for each in rows}]
+    if any(each.splits > 1 for each in run.plan.exchanges):
+        absent = [row for row in absent if not STEPS[row.name].splits]
+    halves = [
+        np.median([getattr(each, name) for each in run.wholes])
+        for name in ("whole_s", "wait_s", "idle_s", "other_s")
+    ]
+    whole_s, wait_s, idle_s, other_s = map(float, halves)
+    predicted = _sum_of(rows)
+    steps_s = sum(line.own_s for line in lines)
+    measured = whole_s if judged == WHOLE else steps_s
+    why: tuple[Reason, ...] = ()
+    if not predicted.holds(measured):
+        why = _whole_reasons(run, lines, measured - predicted.time_s, wait_s, idle_s, whole_s, judged)
+    return ComparedRun(
+        run, tuple(lines), predicted, steps_s, whole_s, wait_s, idle_s, other_s, tuple(absent), why, judged
+    )
+
+
+def _seen_instead(run: PassSeen) -> str:
+    kinds = Counter(what.why for what, count, _ in run.left_over for _ in range(count))
+    return (
+        "; ".join(why for why, _ in kinds.most_common(3)) or "they have no collective in the profiler's steps"
+    )
+
+
+def _rows(run: PassSeen) -> Iterable[StepRow]:
+    for exchange in run.plan.exchanges:
+        if exchange.name in run.steps:
+            yield exchange.row
+    for kernel in run.plan.kernels:
+        if kernel.name in run.steps:
+            yield from kernel.rows
+
+
+def _sum_of(rows: Sequence[StepRow]) -> PredictedTime:
+    """As ``Evaluator.step`` adds: the fabric's errors have one cause, the kernels' another."""
+    time = sum(row.time_s for row in rows)
+    sides = [[row for row in rows if row.is_kernel is kernel] for kernel in (True, False)]
+    down = [sum(row.time_s - row.low_s for row in side) for side in sides]
+    up = [sum(row.high_s - row.time_s for row in side) for side in sides]
+    return PredictedTime(time, time - float(bands.quadrature(*down)), time + float(bands.quadrature(*up)))
+
+
+def _spread(values: Sequence[float]) -> tuple[float, float]:
+    return float(np.quantile(values, 0.1)), float(np.quantile(values, 0.9))
+
+
+def _payload(step: PlannedExchange, sent: float, received: float) -> float:
+    """Bytes at which its collective takes its curve."""
+    return {"reduce_scatter": sent, "all_gather": received}.get(step.row.collective, max(sent, received))
+
+
+def _sizes(step: PlannedExchange, found: StepSeen) -> tuple[dict[int, float], dict[int, float]]:
+    """Payload of every traced rank: seen, and planned."""
+    ranks = sorted(found.in_bytes)
+    if found.ran_as != step.row.collective:
+        took = {rank: max(found.in_bytes[rank], found.out_bytes[rank]) for rank in ranks}
+    else:
+        took = {rank: _payload(step, found.in_bytes[rank], found.out_bytes[rank]) for rank in ranks}
+    planned = {rank: _payload(step, float(step.sent[rank]), float(step.received[rank])) for rank in ranks}
+    return took, planned
+
+
+def _batch_ratio(run: PassSeen) -> float:
+    """Median of bytes seen over planned, of exchanges whose bytes the batch alone decides; 1 without any."""
+    found = []
+    for step in run.plan.exchanges:
+        if step.name in run.steps and not step.by_ids and not step.splits:
+            took, planned = _sizes(step, run.steps[step.name])
+            found.append(max(took.values()) / max(max(planned.values()), 1.0))
+    return float(np.median(found)) if found else 1.0
+
+
+def _timing(run: PassSeen, step: PlannedExchange, collective: str, payload: float) -> Timing | None:
+    """Of another size or collective in the same process group; None where nothing is known for it."""
+    times = run.plan.evaluator.times
+    ranks, node = times.group(STEPS[step.name])
+    links = run.plan.evaluator.setting.links
+    try:
+        return links.timing(collective, np.array([payload]), np.array([ranks]), node)
+    except PerfmodelError:
+        return None
+
+
+def _more_s(run: PassSeen, step: PlannedExchange, collective: str, payload: float) -> float | None:
+    known = _timing(run, step, collective, payload)
+    return None if known is None else float(known.time_s[0]) - step.row.time_s
+
+
+def _exchange_line(run: PassSeen, step: PlannedExchange, batch: float) -> ComparedStep:
+    found, row = run.steps[step.name], step.row
+    took, planned = _sizes(step, found)
+    own = float(np.median(found.own_s))
+    wait = float(np.median(found.wait_s)) if found.wait_s else 0.0
+    predicted = PredictedTime(row.time_s, row.low_s, row.high_s)
+    why: list[Reason] = []
+    if not predicted.holds(own):
+        most = max(took.values())
+        more = _more_s(run, step, row.collective, most) if not step.splits else None
+        other = _more_s(run, step, found.ran_as, most) if found.ran_as != row.collective else None
+        why = causes.likeliest(
+            [
+                causes.other_bytes(took, planned, more or 0.0, step.by_ids, batch)
+                if not step.splits
+                else None,
+                causes.ran_as(row.collective, found.ran_as, other),
+                causes.overlap(found.own_s, found.overlapped),
+                None if run.trace.complete else causes.hidden_wait(own - row.time_s),
+            ],
+            own - row.time_s,
+        ) or [causes.the_curve(own, row.time_s, str(row.evidence), row.limit)]
+    several = f" of {step.splits} sharding types" if step.splits > 1 else ""
+    return ComparedStep(
+        step.name, row.label + several, row.collective, predicted, str(row.evidence), row.limit,
+        max(planned.values()), max(took.values()), own, _spread(found.own_s), wait, len(found.own_s),
+        step.backward, tuple(why),
+    )  # fmt: skip
+
+
+def _kernel_line(run: PassSeen, kernel: PlannedKernel) -> ComparedStep:
+    found = run.steps[kernel.name]
+    own = float(np.median(found.own_s))
+    predicted = _sum_of(kernel.rows)
+    weakest = max(kernel.rows, key=lambda row: row.evidence.rank)
+    why: list[Reason] = []
+    if not predicted.holds(own):
+        why = causes.likeliest(
+            [
+                causes.slow_rank([found.rank_s], [_shares(kernel, found.rank_s)]),
+                causes.overlap(found.own_s, found.overlapped),
+            ],
+            own - predicted.time_s,
+        ) or [causes.the_curve(own, predicted.time_s, str(weakest.evidence), weakest.limit)]
+    return ComparedStep(
+        kernel.name, kernel.label, "", predicted, str(weakest.evidence), weakest.limit, 0.0, 0.0, own,
+        _spread(found.own_s), 0.0, len(found.own_s), kernel.backward, tuple(why),
+    )  # fmt: skip
+
+
+def _shares(kernel: PlannedKernel, times: Mapping[int, float]) -> dict[int, float]:
+    return {rank: float(kernel.shares[rank]) for rank in times}
+
+
+def _whole_reasons(
+    run: PassSeen,
+    lines: Sequence[ComparedStep],
+    excess_s: float,
+    wait_s: float,
+    idle_s: float,
+    whole_s: float,
+    judged: str,
+) -> tuple[Reason, ...]:
+    """Of the run as a whole; what single steps have is theirs."""
+    found = [each for each in run.steps.values() if each.arrivals]
+    last: Counter[int] = Counter()
+    for each in found:
+        last.update(each.last)
+    kernels = [
+        (kernel, run.steps[kernel.name].rank_s) for kernel in run.plan.kernels if kernel.name in run.steps
+    ]
+    own = sum(line.own_s for line in lines)
+    across, inside = _by_distance(run, lines)
+    waits = idle = None
+    if judged == WHOLE:
+        waits = causes.waiting(wait_s, own, last, sum(each.arrivals for each in found), "of the exchanges")
+        idle = causes.host_bound(idle_s, whole_s)
+    of_steps = [
+        Reason(
+            each.reasons[0].cause,
+            f"{each.label}: {each.reasons[0].words}",
+            each.own_s - each.predicted.time_s,
+        )
+        for each in lines
+        if each.reasons
+    ]
+    slow = causes.slow_rank([times for _, times in kernels], [_shares(*each) for each in kernels])
+    network = causes.slow_network(across, inside)
+    return tuple(causes.likeliest([waits, idle, slow, network, *of_steps], excess_s))
+
+
+def _by_distance(
+    run: PassSeen, lines: Sequence[ComparedStep]
+) -> tuple[list[tuple[float, float]], list[tuple[float, float]]]:
+    """(measured, predicted) of exchanges that wait for their links, across nodes and inside one."""
+    evaluator = run.plan.evaluator
+    node = evaluator.basis.gpus_per_node or evaluator.setting.machine.gpus_per_node
+    across: list[tuple[float, float]] = []
+    inside: list[tuple[float, float]] = []
+    rows = {step.name: step.row for step in run.plan.exchanges}
+    for line in lines:
+        row = rows.get(line.name)
+        if row is None or row.floor_s > LATENCY_SHARE * row.time_s:
+            continue
+        near = STEPS[line.name].ranks == INSIDE or evaluator.gpus <= node
+        (inside if near else across).append((line.own_s, line.predicted.time_s))
+    return across, inside

@@ -1,0 +1,223 @@
+"""What a plan says that every rank runs: exchanges in TorchRec's order with their bytes, and kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.model.exchanges import Exchange
+from perfmodel.passes.steps import ALL, BACKWARD, INSIDE, LABELS, STEPS, Step, StepRow
+from perfmodel.plan.cost import Evaluator, StepCost
+from perfmodel.plan.loads import Loads
+from perfmodel.plan.placement import Plan
+from perfmodel.schema.traces import KernelFamily
+
+Array = NDArray[np.float64]
+Group = tuple[int, ...]
+
+_BACKWARD = frozenset(step.name for step in BACKWARD)
+_BY_IDS = ("ids", "requests", "rows", "sparse")
+_TYPE_OF = {"reduce_scatter_bags": "row_wise", "all_gather_gradients": "row_wise"}
+_INSIDE_TYPE, _WHOLE_TYPE = "table_row_wise", "table_wise"
+_KIND_TYPES = {Exchange.RS: "row_wise", Exchange.TWO_LEVEL: _INSIDE_TYPE, Exchange.RB: _WHOLE_TYPE}
+_INPUT = ("lengths", "ids", "request_splits", "requests")
+KERNELS: dict[KernelFamily, tuple[str, ...]] = {
+    KernelFamily.BUCKETIZE: ("bucketize", "deduplicate"),
+    KernelFamily.GATHER_POOL: ("gather_pool", "pool_unique_rows"),
+    KernelFamily.BACKWARD: ("accumulate_row_gradients", "sort_lookups", "update_rows"),
+}
+"""Steps of a plan that are one family of kernels in a trace: FBGEMM's backward sorts, adds up and updates."""
+
+
+@dataclass(frozen=True, eq=False)
+class PlannedExchange:
+    """A collective of a plan.
+
+    row       what was predicted, at the bytes of its busiest rank
+    groups    ranks of each process group that runs it
+    sent, received  bytes of every rank, [G]
+    splits    sets of splits in it: 0 of any other exchange
+    """
+
+    row: StepRow
+    groups: tuple[Group, ...]
+    sent: Array
+    received: Array
+    splits: int = 0
+
+    @property
+    def name(self) -> str:
+        """Of its step."""
+        return self.row.name
+
+    @property
+    def backward(self) -> bool:
+        """Whether it is of the backward pass."""
+        return is_backward(self.name)
+
+    @property
+    def by_ids(self) -> bool:
+        """Whether its bytes depend on the ids of a batch; else they are exact."""
+        return any(word in self.name.split("_") for word in _BY_IDS)
+
+
+@dataclass(frozen=True, eq=False)
+class PlannedKernel:
+    """The kernels of one family: their predicted times added up.
+
+    shares  bytes of every rank over the mean of all, [G]
+    """
+
+    family: KernelFamily
+    rows: tuple[StepRow, ...]
+    shares: Array
+
+    @property
+    def name(self) -> str:
+        """Of the family."""
+        return str(self.family)
+
+    @property
+    def label(self) -> str:
+        """Its steps, as an answer calls them."""
+        return " + ".join(row.label for row in self.rows)
+
+    @property
+    def backward(self) -> bool:
+        """Whether it is of the backward pass."""
+        return self.family is KernelFamily.BACKWARD
+
+
+@dataclass(frozen=True, eq=False)
+class PlannedPass:
+    """What a plan runs.
+
+    exchanges, kernels  in the order in which TorchRec runs them
+    rest     rows that no event of a trace is: copies to another precision, a hand-over
+    """
+
+    evaluator: Evaluator
+    cost: StepCost
+    exchanges: tuple[PlannedExchange, ...]
+    kernels: tuple[PlannedKernel, ...]
+    rest: tuple[StepRow, ...]
+
+    @cached_property
+    def fused_splits(self) -> PlannedPass:
+        """The same with the splits of all sharding types in one all-to-all, as TorchRec's pipeline sends
+        them; this itself where there is one set."""
+        splits = [each for each in self.exchanges if each.splits]
+        if len(splits) < 2:
+            return self
+        time_s = self.evaluator.times.all_splits(len(splits))
+        factor = time_s / sum(each.row.time_s for each in splits)
+        low, high, floor = (
+            factor * sum(getattr(each.row, end) for each in splits) for end in ("low_s", "high_s", "floor_s")
+        )
+        row = replace(
+            splits[0].row,
+            time_s=time_s,
+            low_s=low,
+            high_s=high,
+            floor_s=floor,
+            payload_bytes=sum(each.row.payload_bytes for each in splits),
+        )
+        sent = np.asarray(sum(each.sent for each in splits))
+        fused = PlannedExchange(row, splits[0].groups, sent, sent, len(splits))
+        rest = tuple(each for each in self.exchanges if not each.splits)
+        return replace(self, exchanges=(fused, *rest))
+
+
+def is_backward(name: str) -> bool:
+    """Whether a step is of the backward pass."""
+    return (STEPS[name].whole or name) in _BACKWARD
+
+
+def planned_pass(evaluator: Evaluator, plan: Plan) -> PlannedPass:
+    """Every step of a plan that takes time, and who runs it.
+
+    Limits: a plan for other GPUs or tables -> BadInputError
+    """
+    loads = evaluator.loads(plan)
+    cost = evaluator.step(loads)
+    rows = {row.name: row for row in cost.rows}
+    steps = {step.name: step for step in evaluator.steps}
+    exchanges = [
+        _exchange(evaluator, steps[name], row, loads) for name, row in rows.items() if row.collective
+    ]
+    order = _order(evaluator, plan, list(rows))
+    exchanges.sort(key=lambda each: order[each.name])
+    kernels = tuple(_kernels(rows, steps, loads))
+    taken = {row.name for kernel in kernels for row in kernel.rows} | {each.name for each in exchanges}
+    rest = tuple(row for name, row in rows.items() if name not in taken)
+    return PlannedPass(evaluator, cost, tuple(exchanges), kernels, rest)
+
+
+def _exchange(evaluator: Evaluator, step: Step, row: StepRow, loads: Loads) -> PlannedExchange:
+    """Source: the buffers that TorchRec gives to its collectives, counted in
+    tests/integration/test_torchrec_counts.py"""
+    gpus, domain = evaluator.gpus, evaluator.domain
+    ranks = int(evaluator.times.group(step)[0])
+    sides = [np.asarray(loads.of(resource), dtype=np.float64) for resource in step.resources]
+    if step.splits:
+        sides = [np.full(gpus, evaluator.times.splits_bytes)] * 2
+    elif step.collective == "reduce_scatter":
+        sides = [sides[0], sides[0] / ranks]
+    elif step.collective == "all_gather":
+        sides = [sides[0] / ranks, sides[0]]
+    if step.ranks == ALL:
+        groups: tuple[Group, ...] = (tuple(range(gpus)),)
+    elif step.ranks == INSIDE:
+        groups = tuple(tuple(range(first, first + domain)) for first in range(0, gpus, domain))
+    else:
+        groups = tuple(tuple(range(place, gpus, domain)) for place in range(domain))
+    return PlannedExchange(row, groups, sides[0], sides[-1], int(step.splits))
+
+
+def _kernels(rows: dict[str, StepRow], steps: dict[str, Step], loads: Loads) -> Iterator[PlannedKernel]:
+    for family, names in KERNELS.items():
+        mine = [name for name in names if name in rows]
+        if not mine:
+            continue
+        each = np.asarray(sum(loads.of(steps[name].resources[0]) for name in mine))
+        mean = float(each.mean())
+        shares = each / mean if mean > 0 else np.ones(each.size)
+        yield PlannedKernel(family, tuple(rows[name] for name in mine), shares)
+
+
+def _order(evaluator: Evaluator, plan: Plan, names: Sequence[str]) -> dict[str, tuple[int, int, int]]:
+    """Where TorchRec runs each exchange: splits of all sharding types, lengths and ids of one type after the
+    other, the bags of each, and in training their gradients, the last type first.
+
+    Source: TorchRec 1.8, ``KJTListSplitsAwaitable``, ``EmbeddingBagCollectionAwaitable``; types in the order
+    of their first table
+    """
+    sets, steps = evaluator.model.sets, [step.name for step in evaluator.steps]
+    types: list[str] = []
+    if sets is not None:
+        types = list(sets.types or [_KIND_TYPES.get(Exchange(kind), "") for kind in plan.kinds.tolist()])
+    places = {name: at for at, name in enumerate(dict.fromkeys(types))}
+    found = {}
+    for at, name in enumerate(steps):
+        if name not in names or not STEPS[name].collective:
+            continue
+        step = STEPS[name]
+        of = step.sharding or _TYPE_OF.get(name) or (_WHOLE_TYPE if step.ranks == ALL else _INSIDE_TYPE)
+        place = places.get(of, len(places)) if sets is not None else 0
+        if is_backward(name):
+            phase, place = 3, -place
+        elif step.splits and sets is not None:
+            phase = 0
+        else:
+            phase = 1 if (step.whole or name).removeprefix("all_to_all_") in _INPUT else 2
+        found[name] = (phase, place, at)
+    return found
+
+
+def label_of(name: str) -> str:
+    """What people read, of a step or of a family of kernels."""
+    return LABELS.get(name, name.replace("_", " "))

@@ -1,0 +1,183 @@
+"""Which collective of a trace is which step of a plan: by kind, process group, bytes and order.
+
+    cost = k + |ln(sent / s planned sent)| / 2 + |ln(received / s planned received)| / 2 + o (p - q)^2     [-]
+
+k is 0 where the event is the step's own collective, ``ANOTHER_KIND`` where it is one that does the same
+work, and else the two cannot be one; p and q are their places in the step of the trace and in that of the
+plan, from 0 to 1, and o is ``ORDER``. Bytes are those of all ranks that were traced, and s is one factor for
+the bytes of all steps but splits: another batch than the plan's. Of all ways to pair events with steps that
+with the least sum is taken; no pair may cost more than ``MOST``, and so much is the price of each event and
+each step that is left over, which are listed with the reason. Names of ranges are not used: trainers rename
+and fuse them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+
+from perfmodel.schema.trace_alignment import AlignedCollective
+from perfmodel.units import format_bytes
+from perfmodel.validate.traced.expected import Group, PlannedExchange, label_of
+
+ANOTHER_KIND = 0.3
+"""What another collective costs that does the same: as much as bytes that are 1.35 times the plan's."""
+ORDER = 0.1
+"""What the first place costs for the last step: as much as bytes that are 1.1 times the plan's. Squares
+keep events of equal bytes in their order."""
+MOST = 2.5
+"""Of a pair: bytes that are 12 times the plan's, or a twelfth of them."""
+BATCH = 0.5
+"""What another batch costs, times |ln s|: with bytes that are as near the plan's, it is the plan's."""
+SAME_WORK: dict[str, tuple[str, ...]] = {
+    "reduce_scatter": ("all_reduce", "all_to_all"),
+    "all_gather": ("all_reduce", "broadcast", "all_to_all"),
+    "all_reduce": ("reduce_scatter", "all_gather"),
+}
+"""Collectives that libraries run in place of one: gloo reduces all for a reduce-scatter."""
+_NEVER = 1e6
+_LEAST_BYTES = 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class Instance:
+    """A step of a plan in one of its process groups."""
+
+    step: PlannedExchange
+    group: Group
+
+
+@dataclass(frozen=True, eq=False)
+class MatchedStep:
+    """An event that is a step, and how far apart they are [-]."""
+
+    event: AlignedCollective
+    instance: Instance
+    cost: float
+
+
+@dataclass(frozen=True)
+class LeftOver:
+    """A collective of the trace that no step is: what, of how many ranks, bytes of a rank, and why."""
+
+    collective: str
+    ranks: int
+    payload_bytes: float
+    why: str
+
+
+@dataclass(frozen=True, eq=False)
+class Matched:
+    """One step of the trace: pairs, events without a step with the reason, and steps without an event."""
+
+    pairs: tuple[MatchedStep, ...]
+    left_over: tuple[tuple[AlignedCollective, LeftOver], ...]
+    missing: tuple[Instance, ...]
+
+    @property
+    def cost(self) -> float:
+        """Of all pairs, and of what is left on either side [-]."""
+        return sum(pair.cost for pair in self.pairs) + MOST * (len(self.left_over) + len(self.missing))
+
+
+def instances(steps: Sequence[PlannedExchange], traced: Sequence[int]) -> list[Instance]:
+    """Steps in the process groups that have a traced rank, in the plan's order."""
+    ranks = set(traced)
+    return [Instance(step, group) for step in steps for group in step.groups if ranks & set(group)]
+
+
+def batches(events: Sequence[AlignedCollective], planned: Sequence[Instance]) -> list[float]:
+    """Factors s that are worth a try: 1, and that of the largest event and step of each kind."""
+    found = [1.0]
+    for kind in sorted({each.step.row.collective for each in planned}):
+        seen = [float(event.payload_bytes) for event in events if event.first.collective == kind]
+        steps = [
+            max(each.step.sent.max(), each.step.received.max())
+            for each in planned
+            if each.step.row.collective == kind and not each.step.splits
+        ]
+        if seen and steps and max(steps) > 0:
+            found.append(max(seen) / float(max(steps)))
+    return found
+
+
+def matched(events: Sequence[AlignedCollective], planned: Sequence[Instance], batch: float = 1.0) -> Matched:
+    """Events of one step of the trace, in the order of their start, with the steps of a plan in its order.
+
+    batch  s, bytes over the plan's
+    Limits: equal sequences -> all pairs, cost 0;  no events -> all missing
+    """
+    if not events or not planned:
+        left = tuple((event, _left_over(event, planned)) for event in events)
+        return Matched((), left, tuple(planned))
+    costs = np.array([[_cost(event, step, batch) for step in planned] for event in events])
+    places = (_places(len(events))[:, np.newaxis] - _places(len(planned))) ** 2
+    costs = np.where(costs >= _NEVER, _NEVER, costs + ORDER * places)
+    open_ended = np.full((len(events), len(events)), 2 * MOST)  # of an event and of a step
+    rows, columns = linear_sum_assignment(np.hstack([np.where(costs > MOST, _NEVER, costs), open_ended]))
+    chosen = {int(row): int(column) for row, column in zip(rows, columns, strict=True)}
+    pairs = [
+        MatchedStep(events[row], planned[column], float(costs[row, column]))
+        for row, column in chosen.items()
+        if column < len(planned)
+    ]
+    taken = {id(pair.event) for pair in pairs}
+    used = {id(pair.instance) for pair in pairs}
+    left = tuple((event, _left_over(event, planned)) for event in events if id(event) not in taken)
+    return Matched(tuple(pairs), left, tuple(each for each in planned if id(each) not in used))
+
+
+def _places(count: int) -> np.ndarray:
+    return np.arange(count) / max(count - 1, 1)
+
+
+def _cost(event: AlignedCollective, instance: Instance, batch: float = 1.0) -> float:
+    """Without the order."""
+    step, first = instance.step, event.first
+    if first.group_size != len(instance.group) or not set(event.parts) <= set(instance.group):
+        return _NEVER
+    own = first.collective == step.row.collective
+    if not own and first.collective not in SAME_WORK.get(step.row.collective, ()):
+        return _NEVER
+    ranks = sorted(event.parts)
+    seen = [(event.parts[rank].in_bytes, event.parts[rank].out_bytes) for rank in ranks]
+    sides = list(zip(*seen, strict=True))
+    factor = 1.0 if step.splits else batch
+    planned = [factor * step.sent[ranks], factor * step.received[ranks]]
+    if not own:  # the larger buffer is that of the whole, whatever its name
+        sides, planned = [tuple(map(max, seen))], [np.maximum(*planned)]
+    apart = [
+        _apart(np.array(side, dtype=np.float64), plan) for side, plan in zip(sides, planned, strict=True)
+    ]
+    return float(np.mean(apart)) + (0.0 if own else ANOTHER_KIND)
+
+
+def _apart(seen: np.ndarray, planned: np.ndarray) -> float:
+    """|ln| of the bytes of all traced ranks over the plan's."""
+    total, expected = max(float(seen.sum()), _LEAST_BYTES), max(float(planned.sum()), _LEAST_BYTES)
+    return abs(float(np.log(total / expected)))
+
+
+def _left_over(event: AlignedCollective, planned: Sequence[Instance]) -> LeftOver:
+    first = event.first
+    size = float(event.payload_bytes)
+
+    def said(why: str) -> LeftOver:
+        return LeftOver(first.collective, first.group_size, size, why)
+
+    what = first.collective.replace("_", "-")
+    alike = [each for each in planned if first.collective == each.step.row.collective]
+    if not alike:
+        return said(f"no step of the plan is {'an' if what[0] == 'a' else 'a'} {what}")
+    of_group = [each for each in alike if len(each.group) == first.group_size]
+    if not of_group:
+        return said(f"the plan has no {what} over {first.group_size} ranks")
+    costs = [_cost(event, each) for each in of_group]
+    near = of_group[int(np.argmin(costs))]
+    if min(costs) > MOST:
+        most = max(near.step.sent.max(), near.step.received.max())
+        return said(f"the nearest step, {label_of(near.step.name)}, has {format_bytes(float(most))}")
+    return said("one more than the plan has of its kind and size")

@@ -1,0 +1,153 @@
+"""What a comparison of a traced run with its prediction says, as plain data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from perfmodel.passes.steps import StepRow
+from perfmodel.validate.traced.causes import Reason
+from perfmodel.validate.traced.seen import PassSeen
+
+WHOLE, STEPS_ALONE = "whole", "steps"
+JUDGED = (WHOLE, STEPS_ALONE)
+"""What a run can be judged by: the pass with its waits and gaps, or its steps' own times."""
+
+
+@dataclass(frozen=True, eq=False)
+class PredictedTime:
+    """A predicted time with its 95 % band [s]."""
+
+    time_s: float
+    low_s: float
+    high_s: float
+
+    def holds(self, measured_s: float) -> bool:
+        """Whether a measured time is inside."""
+        return self.low_s <= measured_s <= self.high_s
+
+
+@dataclass(frozen=True, eq=False)
+class ComparedStep:
+    """One step, predicted beside measured.
+
+    planned_bytes, seen_bytes  of the busiest rank that was traced; 0 of kernels, whose bytes no trace has
+    own_s    median over the iterations;  spread_s  10th and 90th percentile
+    wait_s   median over the iterations of the ranks' mean wait
+    reasons  where it is outside, the likeliest first
+    """
+
+    name: str
+    label: str
+    collective: str
+    predicted: PredictedTime
+    evidence: str
+    limit: str
+    planned_bytes: float
+    seen_bytes: float
+    own_s: float
+    spread_s: tuple[float, float]
+    wait_s: float
+    iterations: int
+    backward: bool
+    reasons: tuple[Reason, ...] = ()
+
+    @property
+    def inside(self) -> bool:
+        """Whether its own time is in the band."""
+        return self.predicted.holds(self.own_s)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The public schema: SI units."""
+        return {
+            "name": self.name,
+            "label": self.label,
+            "collective": self.collective,
+            "predicted_s": self.predicted.time_s,
+            "low_s": self.predicted.low_s,
+            "high_s": self.predicted.high_s,
+            "measured_s": self.own_s,
+            "measured_p10_s": self.spread_s[0],
+            "measured_p90_s": self.spread_s[1],
+            "wait_s": self.wait_s,
+            "iterations": self.iterations,
+            "inside": self.inside,
+            "planned_bytes": self.planned_bytes,
+            "seen_bytes": self.seen_bytes,
+            "evidence": self.evidence,
+            "reasons": [
+                {"cause": str(each.cause), "words": each.words, "explains_s": each.explains_s}
+                for each in self.reasons
+            ],
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class ComparedRun:
+    """All of it.
+
+    predicted   of the steps that were found, with what the calibration adds between them
+    steps_s     sum of the steps' own times
+    whole_s, wait_s, idle_s, other_s  medians over the iterations, of the mean rank: the pass, its waits for
+                other ranks, gaps in which nothing runs, and other kernels in them
+    missing     steps that the trace does not have
+    reasons     of the whole, the likeliest first;  judged  one of ``JUDGED``
+    """
+
+    run: PassSeen
+    lines: tuple[ComparedStep, ...]
+    predicted: PredictedTime
+    steps_s: float
+    whole_s: float
+    wait_s: float
+    idle_s: float
+    other_s: float
+    missing: tuple[StepRow, ...]
+    reasons: tuple[Reason, ...]
+    judged: str = WHOLE
+
+    @property
+    def measured_s(self) -> float:
+        """What is judged."""
+        return self.whole_s if self.judged == WHOLE else self.steps_s
+
+    @property
+    def inside(self) -> bool:
+        """Whether that is in its band."""
+        return self.predicted.holds(self.measured_s)
+
+    @cached_property
+    def outside(self) -> tuple[ComparedStep, ...]:
+        """Steps that are not in theirs."""
+        return tuple(line for line in self.lines if not line.inside)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The public schema of ``--json``: SI units."""
+        trace = self.run.trace
+        return {
+            "ranks": list(trace.ranks),
+            "world_size": trace.world_size,
+            "all_ranks": trace.complete,
+            "iterations": len(trace.steps),
+            "iterations_left_out": trace.skipped,
+            "judged": self.judged,
+            "inside": self.inside,
+            "predicted_s": self.predicted.time_s,
+            "low_s": self.predicted.low_s,
+            "high_s": self.predicted.high_s,
+            "steps_s": self.steps_s,
+            "whole_s": self.whole_s,
+            "wait_s": self.wait_s,
+            "idle_s": self.idle_s,
+            "other_kernels_s": self.other_s,
+            "steps": [line.to_dict() for line in self.lines],
+            "missing": [row.name for row in self.missing],
+            "not_of_the_plan": [
+                {"collective": what.collective, "ranks": what.ranks, "payload_bytes": what.payload_bytes,
+                 "count": count, "time_s": time, "why": what.why}
+                for what, count, time in self.run.left_over
+            ],
+            "other_kernels": dict(self.run.other_kernels),
+            "reasons": [each.to_dict() for each in self.reasons],
+        }  # fmt: skip

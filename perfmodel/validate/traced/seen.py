@@ -1,0 +1,331 @@
+"""What each step of a plan took in a trace: its own time, the wait for other ranks, and what lies between."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from perfmodel.schema.trace_alignment import AlignedCollective
+from perfmodel.schema.traces import KernelFamily, TracedKernel
+from perfmodel.validate.traced.expected import KERNELS, PlannedPass
+from perfmodel.validate.traced.matching import (
+    BATCH,
+    LeftOver,
+    Matched,
+    MatchedStep,
+    batches,
+    instances,
+    matched,
+)
+from perfmodel.validate.traced.windows import CutTrace, TracedStep
+
+_PARTS = (KernelFamily.DENSE,)
+"""Kernels that end a stretch of the pass: a gap with one of them inside is no gap of the tables."""
+
+
+@dataclass(frozen=True)
+class StepSeen:
+    """A step of a plan over the profiler's steps; times in seconds, one value an iteration.
+
+    own_s       after the last rank had arrived; of kernels those of the slowest rank
+    wait_s      for the last rank, mean over the ranks
+    last        how often each rank was the last to arrive, of ``arrivals``
+    in_bytes, out_bytes  of every rank, medians over the iterations;  by rank too ``rank_s``: median times
+    ran_as      collective that did it
+    overlapped  of each iteration, whether compute ran beside it
+    """
+
+    name: str
+    own_s: tuple[float, ...]
+    wait_s: tuple[float, ...] = ()
+    last: Mapping[int, int] = field(default_factory=dict)
+    arrivals: int = 0
+    in_bytes: Mapping[int, float] = field(default_factory=dict)
+    out_bytes: Mapping[int, float] = field(default_factory=dict)
+    rank_s: Mapping[int, float] = field(default_factory=dict)
+    ran_as: str = ""
+    overlapped: tuple[bool, ...] = ()
+
+
+@dataclass(frozen=True)
+class TracedBar:
+    """One event on a rank's timeline [s]; step "" where it is none of the plan's.
+
+    own_s  of its time after the last rank had arrived
+    """
+
+    step: str
+    name: str
+    start_s: float
+    end_s: float
+    own_s: float
+
+
+@dataclass(frozen=True)
+class WholeSeen:
+    """One iteration as a whole, mean over the ranks [s].
+
+    busy_s   some step of the plan runs, waits included;  wait_s  of it, for other ranks
+    idle_s   between two steps of the pass, and nothing runs;  other_s  between them other kernels run
+    """
+
+    busy_s: float
+    wait_s: float
+    idle_s: float
+    other_s: float
+
+    @property
+    def whole_s(self) -> float:
+        """All of the pass."""
+        return self.busy_s + self.idle_s + self.other_s
+
+
+@dataclass(frozen=True, eq=False)
+class PassSeen:
+    """A traced run, matched with a plan.
+
+    plan      as it was matched: the splits of all types in one all-to-all, or apart
+    steps     by name of the step or of the family of kernels
+    missing   steps that no iteration has;  left_over  collectives that no step is, with how often and seconds
+    other_kernels  of no step: by family, seconds of an iteration on the mean rank
+    timeline  of the lowest rank, in the iteration of median length
+    """
+
+    plan: PlannedPass
+    trace: CutTrace
+    steps: Mapping[str, StepSeen]
+    missing: tuple[str, ...]
+    left_over: tuple[tuple[LeftOver, int, float], ...]
+    other_kernels: Mapping[str, float]
+    wholes: tuple[WholeSeen, ...]
+    timeline: tuple[TracedBar, ...]
+
+
+def seen(trace: CutTrace, plan: PlannedPass) -> PassSeen:
+    """The traced steps matched with those of a plan."""
+    chosen, matches = min(_ways(trace, plan), key=lambda way: way[0])[1:]
+    return PassSeen(
+        chosen,
+        trace,
+        {**_exchanges(matches), **_kernels(trace, chosen)},
+        _missing(trace, chosen, matches),
+        _left_over(matches),
+        _other_kernels(trace, chosen),
+        tuple(
+            _whole(step, found, trace.ranks, chosen) for step, found in zip(trace.steps, matches, strict=True)
+        ),
+        _timeline(trace, matches, chosen),
+    )
+
+
+def _ways(trace: CutTrace, plan: PlannedPass) -> Iterator[tuple[float, PlannedPass, list[Matched]]]:
+    """What may have run: splits apart or in one, the plan's batch or another; the cost of the best pairs."""
+    for way in dict.fromkeys((plan, plan.fused_splits)):
+        planned = instances(way.exchanges, trace.ranks)
+        for batch in dict.fromkeys(batches(trace.steps[0].events, planned)):
+            found = [matched(step.events, planned, batch) for step in trace.steps]
+            cost = sum(each.cost for each in found) + BATCH * len(found) * abs(np.log(batch))
+            yield float(cost), way, found
+
+
+def _exchanges(matches: Sequence[Matched]) -> dict[str, StepSeen]:
+    """Each exchange over the iterations; of several process groups the slowest one counts."""
+    by_step: dict[str, list[list[MatchedStep]]] = defaultdict(list)
+    for match in matches:
+        here: dict[str, list[MatchedStep]] = defaultdict(list)
+        for pair in match.pairs:
+            here[pair.instance.step.name].append(pair)
+        for name, pairs in here.items():
+            by_step[name].append(pairs)
+    return {name: _exchange(name, iterations) for name, iterations in by_step.items()}
+
+
+def _exchange(name: str, iterations: Sequence[Sequence[MatchedStep]]) -> StepSeen:
+    own, waits, last, arrivals = [], [], Counter[int](), 0
+    sizes: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    kinds: Counter[str] = Counter()
+    beside = []
+    for pairs in iterations:
+        events = [pair.event for pair in pairs]
+        own.append(max(event.time_s for event in events))
+        waits.append(float(np.mean([wait for event in events for wait in event.wait_s.values()])))
+        beside.append(any(event.overlapped for event in events))
+        for event in events:
+            kinds[event.first.collective] += 1
+            for rank, part in event.parts.items():
+                sizes[rank].append((part.in_bytes, part.out_bytes))
+            if len(event.parts) > 1:
+                last[event.last_rank] += 1
+                arrivals += 1
+    return StepSeen(
+        name,
+        tuple(own),
+        tuple(waits),
+        dict(last),
+        arrivals,
+        {rank: float(np.median([each[0] for each in found])) for rank, found in sizes.items()},
+        {rank: float(np.median([each[1] for each in found])) for rank, found in sizes.items()},
+        ran_as=kinds.most_common(1)[0][0],
+        overlapped=tuple(beside),
+    )
+
+
+def _kernels(trace: CutTrace, plan: PlannedPass) -> dict[str, StepSeen]:
+    """Kernels of each family, added up in an iteration; the slowest rank counts."""
+    found = {}
+    for kernel in plan.kernels:
+        each = [
+            {
+                rank: sum(k.time_s for k in kernels if k.family is kernel.family)
+                for rank, kernels in step.kernels.items()
+            }
+            for step in trace.steps
+        ]
+        if not any(any(times.values()) for times in each):
+            continue
+        found[kernel.name] = StepSeen(
+            kernel.name,
+            tuple(max(times.values()) for times in each),
+            rank_s={rank: float(np.median([times[rank] for times in each])) for rank in trace.ranks},
+            overlapped=tuple(
+                any(
+                    k.overlapped
+                    for kernels in step.kernels.values()
+                    for k in kernels
+                    if k.family is kernel.family
+                )
+                for step in trace.steps
+            ),
+        )
+    return found
+
+
+def _missing(trace: CutTrace, plan: PlannedPass, matches: Sequence[Matched]) -> tuple[str, ...]:
+    found = {pair.instance.step.name for match in matches for pair in match.pairs}
+    families = {k.family for step in trace.steps for kernels in step.kernels.values() for k in kernels}
+    names = [each.name for each in plan.exchanges if each.name not in found]
+    return (*names, *(each.name for each in plan.kernels if each.family not in families))
+
+
+def _left_over(matches: Sequence[Matched]) -> tuple[tuple[LeftOver, int, float], ...]:
+    times: dict[LeftOver, list[float]] = defaultdict(list)
+    for match in matches:
+        for event, why in match.left_over:
+            times[why].append(event.time_s)
+    found = [(why, len(each), sum(each)) for why, each in times.items()]
+    return tuple(sorted(found, key=lambda item: -item[2]))
+
+
+def _other_kernels(trace: CutTrace, plan: PlannedPass) -> dict[str, float]:
+    planned = {kernel.family for kernel in plan.kernels}
+    times: dict[str, float] = defaultdict(float)
+    for step in trace.steps:
+        for kernels in step.kernels.values():
+            for kernel in kernels:
+                if kernel.family not in planned:
+                    times[str(kernel.family)] += kernel.time_s
+    runs = len(trace.steps) * len(trace.ranks)
+    return {name: total / runs for name, total in sorted(times.items())}
+
+
+def _events(
+    step: TracedStep, match: Matched, rank: int, plan: PlannedPass
+) -> tuple[list[TracedBar], list[TracedKernel], list[AlignedCollective]]:
+    """On one rank: what is of the pass, in the order of its start; and other kernels and collectives."""
+    families = {kernel.family for kernel in plan.kernels}
+    bars = [
+        TracedBar(
+            pair.instance.step.name, pair.event.first.collective, part.start_s, part.end_s, pair.event.time_s
+        )
+        for pair in match.pairs
+        if (part := pair.event.parts.get(rank)) is not None
+    ]
+    kernels = step.kernels.get(rank, ())
+    bars += [
+        TracedBar(str(k.family), k.name, k.start_s, k.start_s + k.time_s, k.time_s)
+        for k in kernels
+        if k.family in families
+    ]
+    others = [k for k in kernels if k.family not in families]
+    rest = [event for event, _ in match.left_over if rank in event.parts]
+    return sorted(bars, key=lambda bar: bar.start_s), others, rest
+
+
+def _whole(step: TracedStep, match: Matched, ranks: Sequence[int], plan: PlannedPass) -> WholeSeen:
+    found = [_rank_whole(step, match, rank, plan) for rank in ranks]
+    return WholeSeen(*(float(np.mean(part)) for part in zip(*found, strict=True)))
+
+
+def _rank_whole(
+    step: TracedStep, match: Matched, rank: int, plan: PlannedPass
+) -> tuple[float, float, float, float]:
+    """(busy, wait, idle, other) of one rank [s].
+
+    A gap between two steps of the pass counts where both are of the forward, or of the backward pass, and no
+    dense kernel runs in it; what else runs in it is other, and the rest of it idle.
+    """
+    bars, others, rest = _events(step, match, rank, plan)
+    waits = sum(max(bar.end_s - bar.start_s - bar.own_s, 0.0) for bar in bars if bar.step not in _FAMILIES)
+    runs = [(k.start_s, k.start_s + k.time_s) for k in others]
+    runs += [(e.parts[rank].start_s, e.parts[rank].end_s) for e in rest]
+    dense = [k for k in others if k.family in _PARTS]
+    backward = {each.name for each in plan.exchanges if each.backward}
+    backward |= {each.name for each in plan.kernels if each.backward}
+    busy = idle = other = 0.0
+    end, before = -np.inf, False
+    for bar in bars:
+        after = bar.step in backward
+        if bar.start_s > end > -np.inf and after == before:
+            gap = (end, bar.start_s)
+            if not any(_within((k.start_s, k.start_s + k.time_s), gap) > 0 for k in dense):
+                filled = _union(
+                    [(max(a, gap[0]), min(b, gap[1])) for a, b in runs if _within((a, b), gap) > 0]
+                )
+                other += filled
+                idle += gap[1] - gap[0] - filled
+        busy += max(bar.end_s - max(bar.start_s, end), 0.0)
+        if bar.end_s >= end:
+            end, before = bar.end_s, after
+    return busy, waits, idle, other
+
+
+_FAMILIES = {str(family) for family in KERNELS}
+
+
+def _within(span: tuple[float, float], gap: tuple[float, float]) -> float:
+    return min(span[1], gap[1]) - max(span[0], gap[0])
+
+
+def _union(spans: Sequence[tuple[float, float]]) -> float:
+    total, end = 0.0, -np.inf
+    for first, last in sorted(spans):
+        total += max(last - max(first, end), 0.0)
+        end = max(end, last)
+    return total
+
+
+def _timeline(trace: CutTrace, matches: Sequence[Matched], plan: PlannedPass) -> tuple[TracedBar, ...]:
+    """Of the lowest rank, where the iteration has the median length; it begins at 0."""
+    rank, found = trace.ranks[0], []
+    for step, match in zip(trace.steps, matches, strict=True):
+        bars, others, rest = _events(step, match, rank, plan)
+        if bars:
+            bars += [TracedBar("", k.name, k.start_s, k.start_s + k.time_s, k.time_s) for k in others]
+            bars += [
+                TracedBar("", e.first.collective, e.parts[rank].start_s, e.parts[rank].end_s, e.time_s)
+                for e in rest
+            ]
+            found.append(sorted(bars, key=lambda bar: bar.start_s))
+    if not found:
+        return ()
+    found.sort(key=lambda bars: max(bar.end_s for bar in bars) - bars[0].start_s)
+    middle = found[len(found) // 2]
+    first = next((bar.start_s for bar in middle if bar.step), middle[0].start_s)
+    return tuple(
+        TracedBar(bar.step, bar.name, bar.start_s - first, bar.end_s - first, bar.own_s)
+        for bar in middle
+        if bar.start_s >= first
+    )

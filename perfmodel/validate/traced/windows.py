@@ -1,0 +1,116 @@
+"""A trace cut into the profiler's steps: which collectives and kernels each has, on every rank."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from perfmodel.errors import BadInputError
+from perfmodel.schema.trace_alignment import AlignedCollective, align
+from perfmodel.schema.traces import RankTrace, TracedCollective, TracedKernel
+
+WARM_UP = 1
+"""Steps at the start of a trace that are left out where it has more than two: caches and buffers fill."""
+
+
+@dataclass(frozen=True, eq=False)
+class TracedStep:
+    """One step of the profiler.
+
+    number   as the profiler counts;  events  in the order of their start on the lowest rank
+    kernels  of every traced rank
+    """
+
+    number: int
+    events: tuple[AlignedCollective, ...]
+    kernels: dict[int, tuple[TracedKernel, ...]]
+
+
+@dataclass(frozen=True, eq=False)
+class CutTrace:
+    """The steps that are compared.
+
+    skipped  how many were left out at the start;  outside  collectives that are in no step
+    unaligned  ranks' parts of collectives that the ranks disagree on
+    complete  whether all ranks of every process group were seen
+    """
+
+    ranks: tuple[int, ...]
+    world_size: int
+    steps: tuple[TracedStep, ...]
+    skipped: int
+    outside: int
+    unaligned: int
+    complete: bool
+
+
+def cut(traces: Sequence[RankTrace], skip: int | None = None) -> CutTrace:
+    """The steps of several ranks' traces that every rank has.
+
+    skip  steps at the start to leave out; None: ``WARM_UP``, and none where there are two or fewer
+    A collective is of the step in which its lowest rank launched it, a kernel of that in which its own did.
+    Limits: no profiler's step, no collective, or none left -> BadInputError
+    """
+    ranks = tuple(sorted(trace.rank for trace in traces))
+    spans = {trace.rank: _spans(trace) for trace in traces}
+    common = sorted(set.intersection(*(set(each) for each in spans.values()))) if spans else []
+    if not common:
+        raise BadInputError(
+            "no step of the profiler is in all of these traces.",
+            "call profiler.step() at the end of each training step, on every rank, and trace again.",
+        )
+    left_out = skip if skip is not None else (WARM_UP if len(common) > 2 else 0)
+    used = common[left_out:]
+    if not used:
+        raise BadInputError(
+            f"--skip {left_out} leaves no step of the {len(common)} that were traced.",
+            f"leave out at most {len(common) - 1}.",
+        )
+    alignment = align(traces)
+    if not alignment.collectives:
+        raise BadInputError(
+            "these traces have no collective.", "trace a run on two or more ranks, with torch.distributed."
+        )
+    events: dict[int | None, list[AlignedCollective]] = defaultdict(list)
+    for one in alignment.collectives:
+        events[_step_of(_launched(one.first), spans[one.first.rank])].append(one)
+    kernels: dict[int, dict[int, list[TracedKernel]]] = defaultdict(lambda: defaultdict(list))
+    for trace in traces:
+        for kernel in trace.kernels:
+            number = _step_of(kernel.start_s - (kernel.queue_s or 0.0), spans[trace.rank])
+            if number is not None:
+                kernels[number][trace.rank].append(kernel)
+    steps = tuple(
+        TracedStep(
+            number,
+            tuple(sorted(events[number], key=lambda one: one.first.start_s)),
+            {rank: tuple(kernels[number][rank]) for rank in ranks},
+        )
+        for number in used
+    )
+    return CutTrace(
+        ranks,
+        max(trace.world_size for trace in traces),
+        steps,
+        left_out,
+        len(events[None]),
+        sum(alignment.left_out.values()),
+        not alignment.skew_inside,
+    )
+
+
+def _launched(one: TracedCollective) -> float:
+    return one.start_s if one.launch_s is None else one.launch_s
+
+
+def _spans(trace: RankTrace) -> dict[int, tuple[float, float]]:
+    """Start and end of each step [s]."""
+    numbered = ((each.step, each) for each in trace.ranges)
+    return {
+        number: (each.start_s, each.start_s + each.time_s) for number, each in numbered if number is not None
+    }
+
+
+def _step_of(at_s: float, spans: dict[int, tuple[float, float]]) -> int | None:
+    return next((number for number, (start, end) in spans.items() if start <= at_s < end), None)

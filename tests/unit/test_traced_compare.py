@@ -1,0 +1,197 @@
+"""A whole comparison: a run at the predicted times is inside; each planted cause is found by its name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import pytest
+from made_run import BACKWARD, FORWARD, Event, MadeRun, at_times, evaluator_of, plan_of
+
+from perfmodel.errors import BadInputError
+from perfmodel.plan import Evaluator, Plan
+from perfmodel.schema.traces import KernelFamily
+from perfmodel.validate.traced.causes import Cause
+from perfmodel.validate.traced.comparing import compare
+from perfmodel.validate.traced.expected import planned_pass
+from perfmodel.validate.traced.results import ComparedRun
+
+Change = Callable[[Event], Event]
+Question = tuple[Evaluator, Plan, tuple[Event, ...]]
+
+
+@pytest.fixture(scope="module")
+def question() -> Question:
+    tables, plan = plan_of()
+    evaluator = evaluator_of(tables)
+    planned = planned_pass(evaluator, plan)
+    times = {each.name: each.row.time_s for each in planned.exchanges}
+    kernels = {each.name: sum(row.time_s for row in each.rows) for each in planned.kernels}
+    events = at_times((*FORWARD, *BACKWARD), times, kernels)
+    return evaluator, plan, tuple(replace(event, gap_s=0.1e-6) for event in events)
+
+
+def changed(events: Sequence[Event], change: Change, times: int = 5) -> list[list[Event]]:
+    """So many iterations of changed events."""
+    return [[change(event) for event in events] for _ in range(times)]
+
+
+def compared(
+    question: tuple[Evaluator, Plan, tuple[Event, ...]], change: Change, **options: object
+) -> ComparedRun:
+    evaluator, plan, events = question
+    run = MadeRun(iterations=changed(events, change))
+    return compare(run.traces(), evaluator, plan, **options)
+
+
+def test_a_run_at_the_predicted_times_is_inside(question: Question) -> None:
+    found = compared(question, lambda event: event)
+    assert all(line.inside and not line.reasons for line in found.lines)
+    assert found.steps_s == pytest.approx(found.predicted.time_s)
+    assert found.whole_s == pytest.approx(found.steps_s + found.idle_s) and found.wait_s == pytest.approx(0)
+    assert found.inside and not found.reasons and not found.missing
+    assert found.predicted.time_s == pytest.approx(found.run.plan.cost.time_s)
+    assert found.predicted.low_s == pytest.approx(found.run.plan.cost.low_s)
+    assert (len(found.run.trace.steps), found.run.trace.skipped) == (4, 1)
+
+
+def test_a_rank_that_comes_late(question: Question) -> None:
+    def late(event: Event) -> Event:
+        return replace(event, wait_s=(2e-3, 0.0)) if event.kind else event
+
+    found = compared(question, late)
+    assert not found.inside and found.reasons[0].cause is Cause.STRAGGLER
+    assert found.reasons[0].words.startswith("rank 1 comes last in 100 % of the exchanges")
+    assert all(line.inside for line in found.lines)  # after the last arrival they are as predicted
+    assert found.wait_s == pytest.approx(10 * 1e-3)
+    steps = compared(question, late, judged="steps")
+    assert steps.inside and not steps.reasons
+
+
+def test_a_card_at_half_its_rate(question: Question) -> None:
+    def slow(event: Event) -> Event:
+        return replace(event, rank_s=(event.rank_s[0], 40 * event.rank_s[1])) if event.family else event
+
+    found = compared(question, slow)
+    assert found.reasons[0].cause is Cause.SLOW_RANK
+    gather = next(line for line in found.lines if line.name == "gather_pool")
+    assert not gather.inside and gather.reasons[0].words.startswith("rank 1 takes")
+
+
+def test_a_host_that_launches_late(question: Question) -> None:
+    found = compared(question, lambda event: replace(event, gap_s=100e-6))
+    assert not found.inside and found.reasons[0].cause is Cause.HOST_BOUND
+    # 12 gaps less the one between forward and backward
+    assert found.idle_s == pytest.approx(11 * 100e-6, rel=1e-3)
+
+
+def test_dense_layers_between_two_steps_are_no_gap(question: Question) -> None:
+    evaluator, plan, events = question
+    dense = Event("dense", "", family=KernelFamily.DENSE, rank_s=(5e-3, 5e-3))
+    at = [event.step for event in events].index("all_to_all_bags")
+    with_dense = [*events[:at], dense, *events[at:]]
+    found = compare(MadeRun(iterations=[with_dense] * 4).traces(), evaluator, plan)
+    assert found.inside and found.whole_s < 1.1 * found.steps_s
+    assert found.run.other_kernels == {"dense": pytest.approx(5e-3)}
+
+
+def test_another_batch(question: Question) -> None:
+    def doubled(event: Event) -> Event:
+        if not event.kind or "splits" in event.step:
+            return event
+        twice = replace(event, own_s=8 * event.own_s)
+        return replace(
+            twice, sent=tuple(4 * x for x in event.sent), received=tuple(4 * x for x in event.received)
+        )
+
+    found = compared(question, doubled)
+    line = next(each for each in found.lines if each.name == "all_to_all_bags")
+    assert line.reasons[0].cause is Cause.BYTES and "another batch" in line.reasons[0].words
+    assert line.seen_bytes == 4 * line.planned_bytes
+    assert line.reasons[0].explains_s > 0
+
+
+def test_skewed_ids(question: Question) -> None:
+    def skewed(event: Event) -> Event:
+        if event.step != "all_to_all_ids_row_wise":
+            return event
+        return replace(event, received=(5 * event.received[0], event.received[1] // 8), own_s=9 * event.own_s)
+
+    found = compared(question, skewed)
+    line = next(each for each in found.lines if each.name == "all_to_all_ids_row_wise")
+    assert line.reasons[0].cause is Cause.UNEVEN_BYTES
+    assert "rank 0 has the most" in line.reasons[0].words
+    assert found.outside == (line,)
+
+
+def test_an_all_reduce_in_place_of_a_reduce_scatter(question: Question) -> None:
+    def gloo(event: Event) -> Event:
+        if event.kind != "reduce_scatter":
+            return event
+        return replace(event, kind="all_reduce", received=event.sent, own_s=3 * event.own_s)
+
+    found = compared(question, gloo)
+    line = next(each for each in found.lines if each.name == "reduce_scatter_bags")
+    assert line.reasons[0].cause is Cause.RAN_AS and line.seen_bytes == line.planned_bytes
+
+
+def test_compute_beside_an_exchange(question: Question) -> None:
+    evaluator, plan, events = question
+    slow = [
+        replace(event, own_s=4 * event.own_s, overlap=True) if event.step == "all_to_all_bags" else event
+        for event in events
+    ]
+    found = compare(MadeRun(iterations=[events, slow, slow, slow, events]).traces(), evaluator, plan)
+    line = next(each for each in found.lines if each.name == "all_to_all_bags")
+    assert line.reasons[0].cause is Cause.OVERLAP
+    assert line.reasons[0].explains_s == pytest.approx(3 * line.predicted.time_s)
+
+
+def test_a_step_without_a_cause_says_so(question: Question) -> None:
+    def bags(event: Event) -> Event:
+        return replace(event, own_s=5 * event.own_s) if event.step == "all_to_all_bags" else event
+
+    found = compared(question, bags)
+    line = next(each for each in found.lines if each.name == "all_to_all_bags")
+    assert [each.cause for each in line.reasons] == [Cause.CURVE]
+    assert "5.00×" in line.reasons[0].words
+
+
+def test_what_the_trace_lacks_is_not_compared(question: Question) -> None:
+    evaluator, plan, events = question
+    only = [event for event in events if event.kind]
+    found = compare(MadeRun(iterations=[only] * 4).traces(), evaluator, plan)
+    assert {row.name for row in found.missing} == {"bucketize", "gather_pool", "sort_lookups", "update_rows"}
+    links = sum(row.time_s for row in found.run.plan.cost.rows if row.collective)
+    assert found.predicted.time_s == pytest.approx(links) and found.inside
+
+
+def test_one_rank_says_that_waits_are_inside(question: Question) -> None:
+    evaluator, plan, events = question
+    late = [replace(event, wait_s=(2e-3, 0.0)) if event.kind else event for event in events]
+    found = compare(MadeRun(iterations=[late] * 4).traces(only=[0]), evaluator, plan)
+    assert not found.run.trace.complete and found.wait_s == pytest.approx(0)
+    exchanges = [line for line in found.lines if line.collective]
+    assert all(line.reasons[0].cause is Cause.HIDDEN_WAIT for line in exchanges)
+    with_all = compare(MadeRun(iterations=[late] * 4).traces(), evaluator, plan)
+    assert with_all.run.trace.complete and not any(line.reasons for line in with_all.lines)
+
+
+def test_traces_of_another_job_are_refused(question: Question) -> None:
+    evaluator, plan, events = question
+    run = MadeRun(ranks=2, world_size=8, iterations=[list(events)] * 3)
+    with pytest.raises(BadInputError, match="of a job of 8 ranks, and the plan is for 2"):
+        compare(run.traces(), evaluator, plan)
+    other = [Event("", "all_reduce", (400, 400), (400, 400))]
+    with pytest.raises(
+        BadInputError, match="nothing in these traces is a step of this plan: no step of the plan is an"
+    ):
+        compare(MadeRun(iterations=[other] * 3).traces(), evaluator, plan)
+
+
+def test_the_record_has_what_the_text_says(question: Question) -> None:
+    found = compared(question, lambda event: event)
+    record = found.to_dict()
+    assert record["inside"] and record["steps"][0]["measured_s"] == record["steps"][0]["measured_p10_s"]
+    assert record["iterations"] == 4 and record["iterations_left_out"] == 1
+    assert len(found.run.timeline) == len(question[2]) and found.run.timeline[0].start_s == 0
