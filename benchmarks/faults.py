@@ -125,6 +125,8 @@ def alive(process: int) -> bool:
 def killed(one: bool, tries: int, dice: random.Random, base: Path) -> Row:
     """Calibrations of which all processes, or one rank, are killed; each start goes on, the last one ends."""
     row, number = Row("one rank killed" if one else "all processes killed"), 0
+    if not tries:
+        return row
     folder = base / "0"
     while row.tries < tries:
         before, process = kept(folder, row), begun(folder)
@@ -268,8 +270,8 @@ def journals(tries: int, dice: random.Random, base: Path) -> Row:
         row.tries += 1
         if content.split(b"\n")[0] != raw.split(b"\n")[0]:
             continue  # without its header nothing can be used: it is refused, and stays as it is
-        intact = b"\n".join(line for line in content.split(b"\n")[:-1] if line in own) + b"\n"
-        expected = visits_in(read_lines(intact, path))
+        lines = [line for line in content.split(b"\n")[:-1] if line in own]  # none where the header is cut
+        expected = visits_in(read_lines(b"\n".join(lines) + b"\n", path)) if lines else Counter()
         try:
             with reopened(folder, header, content) as journal:
                 held = Counter({key: state.visits for key, state in journal.states.items()})
@@ -353,7 +355,7 @@ def main() -> int:
     """The table; 1 when anything failed or a point was lost."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument(
-        "--kills", type=int, default=40, help="half of them of all processes, half of one rank"
+        "--kills", type=int, default=40, help="half of them of all processes, half of one rank; 0: none"
     )
     parser.add_argument("--inputs", type=int, default=20_000, help="damaged files for the readers")
     parser.add_argument("--seed", type=int, default=1)

@@ -59,3 +59,17 @@ def test_a_fault_that_costs_something_is_seen(tmp_path: Path, monkeypatch: pytes
     broken = Reader("broken", ".x", (b"1",), lambda path: 1 / 0)
     monkeypatch.setattr(faults, "all_readers", lambda: [broken])
     assert len(faults.files(5, 1, tmp_path).failed) == 5
+
+
+def test_a_journal_of_which_only_the_header_is_left_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cut in the middle of its first line end, it has no line that is whole."""
+    monkeypatch.setattr(faults, "damaged", lambda raw, dice: raw.split(b"\n")[0])
+    row = faults.journals(1, random.Random(1), tmp_path)
+    assert (row.tries, row.failed, row.lost) == (1, [], 0)
+
+
+def test_without_kills_nothing_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(faults, "begun", lambda folder: [][0])
+    assert faults.killed(True, 0, random.Random(1), tmp_path).tries == 0

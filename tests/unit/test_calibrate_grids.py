@@ -15,6 +15,7 @@ from calibrate.planning.kernel_cells import (
     GIB,
     MIB,
     WORKING_SETS,
+    _times,
     composed_points,
     kernel_points,
     lookups,
@@ -195,3 +196,12 @@ def test_a_finer_preset_measures_more(coarse: str, fine: str) -> None:
     assert set(one.dims) < set(other.dims) and list(other.dims) == sorted(other.dims)
     assert all(dim % 16 == 0 for dim in other.dims)
     assert one.draws <= other.draws and one.stream_cells <= other.stream_cells and one.passes < other.passes
+
+
+@pytest.mark.parametrize("memory_bytes", [32, 31])
+def test_fbgemms_tables_take_a_32nd_of_the_memory_at_most(memory_bytes: int) -> None:
+    """Each cell has tables of its own there: those of exactly a 32nd are timed, larger ones are not."""
+    own = world(device="cuda", memory_bytes=memory_bytes * 1e9)
+    largest = LookupWork(batch=1, tables=1, pooling=1, dim=25, rows=10**7)  # of 1 GB
+    assert _times("fbgemm", own, "gather_pool", largest) == (memory_bytes == 32)
+    assert _times("torch", own, "gather_pool", largest)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,6 +11,7 @@ from hypothesis import strategies as st
 
 from perfmodel.errors import BadInputError
 from perfmodel.fit.curves import KNEE_BOUNDS, fit_curve, leave_one_out, local_spread
+from perfmodel.fit.robust import LOG_SCALE, half_widths
 from perfmodel.model.curves import anchored_time, hockney_time, join_power
 
 SIZES = 2.0 ** np.arange(9, 30)
@@ -142,3 +145,19 @@ def test_any_positive_times_give_a_finite_curve(times: list[float]) -> None:
 def test_an_interval_of_as_many_sizes_as_parameters_is_a_factor_of_four() -> None:
     fit = fit_curve([1e3, 1e6], [10e-6, 20e-6])
     assert fit.alpha_interval == pytest.approx((fit.alpha_s / 4, fit.alpha_s * 4))
+
+
+def test_scatter_of_half_widths_is_hubers_by_hand() -> None:
+    """The mean of eight values, two of them a scale off: t(7) K sqrt(scatter / 8), each term by hand.
+
+    z = 1 for those two, so psi^2 = scale^2 / 2 and psi' = 2^-1.5; the others have psi = 0 and psi' = 1.
+    """
+    off = 2**-1.5
+    slopes = np.array([1.0] * 6 + [off] * 2)
+    residuals = np.array([0.0] * 6 + [LOG_SCALE, -LOG_SCALE])
+    jacobian = np.sqrt(slopes)[:, np.newaxis]  # as scipy scales the ones of a mean
+    (half,) = half_widths(SimpleNamespace(fun=residuals, jac=jacobian))
+    mean = (6 + 2 * off) / 8
+    scatter = 2 * (LOG_SCALE**2 / 2) / 7 / mean**2
+    k = 1 + (1 / 8) * (6 * (1 - mean) ** 2 + 2 * (off - mean) ** 2) / 8 / mean**2
+    assert half == pytest.approx(2.364624251592785 * k * (scatter / 8) ** 0.5, rel=1e-6)

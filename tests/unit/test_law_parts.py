@@ -10,7 +10,7 @@ from perfmodel.collectives.stored import step_constants
 from perfmodel.errors import BadInputError
 from perfmodel.model.collectives import bus_factor, pairwise_latency
 from perfmodel.model.law_parts import choices_of, pairwise_parts
-from perfmodel.model.laws import PAIRWISE, RING_TREE, Group, ring_tree_time
+from perfmodel.model.laws import PAIRWISE, RING_TREE, Group, ring_tree_candidates, ring_tree_time
 from perfmodel.passes.one_collective import explain_collective
 from perfmodel.schema.evidence import COLLECTIVES
 from perfmodel.schema.machine import list_machines, load_machine
@@ -84,3 +84,15 @@ def test_one_gpu_has_nothing_to_explain() -> None:
     model = CollectiveModel.load(load_machine("h100-sxm-ib"))
     with pytest.raises(BadInputError, match="sends nothing"):
         explain_collective(model, "all_to_all", 1e6, 1, 8)
+
+
+def test_each_protocol_is_chosen_by_its_own_ratio() -> None:
+    """NCCL takes the least expected: LL as it is, LL128 and Simple by their ratios, each e^its unknown."""
+    steps = step_constants(load_machine("h100-sxm-ib"), load_priors())
+    unknowns = np.zeros(len(RING_TREE))
+    for name, log in (("ll128_choice_ratio", 0.2), ("simple_choice_ratio", 0.7), ("tree_choice_ratio", 1.1)):
+        unknowns[RING_TREE.index(name)] = log
+    ring = [1.0, np.exp(0.2), np.exp(0.7)]
+    for collective, more in (("all_gather", []), ("all_reduce", [each * np.exp(1.1) for each in ring])):
+        found = ring_tree_candidates(unknowns, steps, collective, Group.of(16, 8)).choice
+        assert found[: 3 + len(more)] == pytest.approx([*ring, *more])

@@ -295,6 +295,24 @@ def test_an_unfinished_run_is_partial_and_an_empty_one_has_nothing(folder: Path)
         fit_run(Run(own_run.HEADER, {}, {}, {}), machine_of(folder))
 
 
+@pytest.mark.parametrize(("kinds", "complete"), [("kc", False), ("c", True), ("k", False), ("", True)])
+def test_kernels_alone_are_complete_when_no_kernel_is_missing(
+    folder: Path, kinds: str, complete: bool
+) -> None:
+    """What is missing of collectives, which such a run does not fit, is no part of it."""
+    run, box = read_run(folder), load_machine("h200-sxm-ib")
+    gpu = own_run.HEADER.model_copy(update={"machine": box.name})
+    kernels = {key: point for key, point in run.points.items() if point.kind == "kernel"}
+    alone = Run(gpu, kernels, run.visits, run.finishes)
+    other = {
+        "k": next(iter(kernels.values())),
+        "c": next(p for p in run.points.values() if p.nodes and p.kind == "collective"),
+    }
+    unbegun = [other[kind].model_copy(update={"payload_bytes": 12}) for kind in kinds]
+    (found,) = fit_run(alone, box, unbegun)
+    assert found.complete == complete
+
+
 def test_rows_of_the_first_width_tell_its_own_penalty_alone(folder: Path) -> None:
     """Rows of 32 floats are as long as those that the first penalty was measured with, and not longer."""
     run = read_run(folder)

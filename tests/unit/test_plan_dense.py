@@ -204,8 +204,11 @@ def test_the_document_has_the_schedule(model: str, capsys: pytest.CaptureFixture
         "300ms",
         "--json",
     ]
+    assert run([*words, "--dense", "dlrm-dcnv2"]) == 0
+    assert json.loads(capsys.readouterr().out)["dense_step"]["dense"] == "dlrm-dcnv2"
     assert run([*words, "--objective", "throughput", "--dense", "32MFLOP"]) == 0
     step = json.loads(capsys.readouterr().out)["dense_step"]
+    assert step["dense"] is None
     assert step["step_s"] <= step["serial_s"] and step["low_s"] <= step["step_s"] <= step["high_s"]
     assert step["samples_per_s"] == pytest.approx(1024 * 16 / step["step_s"])
     assert step["serial_share"] == pytest.approx(step["communication_s"] / step["serial_s"])

@@ -51,6 +51,7 @@ def test_the_knee_is_what_its_definition_says() -> None:
     assert knee_of([8, 16, 32], [1.0, 2.0, 4.0]) is None
     assert knee_of([8, 16, 32], [1.0, 1.4, 2.8]) == 8
     assert knee_of([8, 16, 32], [1.0, 2.0, 2.9]) == 16
+    assert knee_of([1, 2], [2.0, 3.0]) is None  # the second adds half of the first, not less
 
 
 def test_a_knee_is_named_only_where_no_plan_down_to_the_bounds_moves_it() -> None:
@@ -183,6 +184,19 @@ def test_what_ifs_are_planned_anew(training: bool) -> None:
         assert same is None or time_s <= same * (1 + 1e-9)
     assert found["memory"].option == "--max-hbm 40GB"
     assert found["nvlink-domain"].time_s < answer.found.cost.time_s  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(
+    ("machine", "gpus", "offered"),
+    [("h100-sxm-ib", 8, False), ("l40s-pcie", 16, False), ("h100-sxm-ib", 16, True)],
+)
+def test_a_larger_domain_is_asked_about_where_there_is_one_to_enlarge(
+    machine: str, gpus: int, offered: bool
+) -> None:
+    """Not on one node, and not where GPUs have no NVLink at all."""
+    asked = question("criteo-kaggle", gpus, machine=load_machine(machine), time_limit_s=0.1)
+    found = [each.name for each in what_ifs(asked, asked.answer(), Deadline.after(0.0), 9.0)]
+    assert ("nvlink-domain" in found) == offered and "cards" in found
 
 
 def test_no_time_is_said() -> None:

@@ -12,6 +12,7 @@ import perfmodel
 from perfmodel.collectives import spreads
 from perfmodel.collectives.choose import choose_calibration, version_key
 from perfmodel.collectives.estimate import CollectiveModel
+from perfmodel.collectives.time_tables import _latency_share
 from perfmodel.errors import BadInputError, NoCalibrationError
 from perfmodel.model.collectives import speed_of_light_time
 from perfmodel.model.laws import Group
@@ -333,3 +334,56 @@ def test_between_two_cells_only_those_of_the_same_collective_count(collective: s
     low, high = (spreads.from_curve(curve, known).log_time for curve in curves if curve is not None)
     assert found is not None and found.basis == "between 4 and 8 measured GPUs"
     np.testing.assert_allclose(found.log_time, (low + high) / 2)
+
+
+def test_between_two_cells_nothing_is_surer_than_the_less_sure_of_them() -> None:
+    """4 GPUs up to 64 KiB, 8 GPUs up to 1 MiB: of 512 KiB on 6 GPUs one of the two is not measured."""
+    known = CollectiveModel.load(load_machine("h100-sxm-ib")).calibration
+    cells = {gpus: known.curve("all_gather", gpus, gpus) for gpus in (4, 8)}
+    cut = []
+    for gpus, most in ((4, 2**16), (8, 2**20)):
+        cell = cells[gpus]
+        assert cell is not None and cell.left_out_log_sd is not None
+        n = sum(size <= most for size in cell.anchor_bytes)
+        names = ("anchor_bytes", "anchor_times_s", "left_out_log_sd")
+        cut.append(cell.model_copy(update={name: getattr(cell, name)[:n] for name in names}))
+    for curves in (cut, cut[::-1]):
+        only = known.model_copy(update={"curves": curves})
+        found = spreads.between_cells(only, "all_gather", Group.of(6, 8))
+        assert found is not None
+        at = {size: int(found.evidence[int(np.log2(size) * spreads.PER_OCTAVE)]) for size in (2**15, 2**19)}
+        assert at == {2**15: Evidence.INTERPOLATED.rank, 2**19: Evidence.EXTRAPOLATED.rank}
+
+
+def test_a_cell_is_measured_from_its_first_size_on() -> None:
+    known = CollectiveModel.load(load_machine("h100-sxm-ib")).calibration
+    cell = known.curve("all_gather", 8, 8)
+    assert cell is not None
+    ends = [int(np.log2(cell.anchor_bytes[at]) * spreads.PER_OCTAVE) for at in (0, -1)]
+    ranks = spreads.from_curve(cell, known).evidence
+    inside = np.arange(ranks.size)
+    measured = (inside >= ends[0]) & (inside <= ends[1])
+    assert np.all((ranks == Evidence.INTERPOLATED.rank) == measured)
+
+
+def test_smoothing_is_a_bell_of_three_widths() -> None:
+    """What an impulse becomes: e^-1/2 of its peak one width away, nothing beyond three, the same sum."""
+    width = load_priors().shape.smoothing_octaves * spreads.PER_OCTAVE
+    impulse = np.zeros(spreads.GRID_LOG2.size)
+    middle = impulse.size // 2
+    impulse[middle] = 1.0
+    found = spreads._smoothed(impulse)
+    away = np.arange(impulse.size) - middle
+    assert found.sum() == pytest.approx(1.0)
+    reach = np.abs(away) <= int(3 * width)
+    np.testing.assert_allclose(found[reach] / found[middle], np.exp(-0.5 * (away[reach] / width) ** 2))
+    assert not found[~reach].any() and reach.sum() > 2 * width
+
+
+@pytest.mark.parametrize(("share", "code"), [(0.52, 1), (0.48, 2)])
+def test_without_a_law_latency_decides_from_half_of_the_time_on(share: float, code: int) -> None:
+    """The smallest message takes 1 µs; one that takes 1 µs / share is so much latency."""
+    log_time = np.log(np.array([1e-6, 1e-6 / share]))
+    group = Group.of(8, 8)
+    found, codes = _latency_share(load_machine("h100-sxm-ib"), None, "all_gather", group, log_time)
+    assert found == pytest.approx([1.0, share]) and codes.tolist() == [1, code]

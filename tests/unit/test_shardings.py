@@ -111,6 +111,8 @@ def test_what_is_impossible_says_why() -> None:
     assert (
         why(big, "table-row-wise") == "8 row parts of one table are 1.25 TB each, larger than a GPU (80 GB)"
     )
+    two = project_one(table_bytes=400e9, dim=2, gpus=8, reserve=0)
+    assert why(two, "column-wise") == "2 column parts of one table are 200 GB each, larger than a GPU (80 GB)"
     nine = project_one(
         table_bytes=600e9, table_count=9, gpus=8, reserve=0
     )  # 66.7 GB each: two of them on one GPU
