@@ -10,6 +10,11 @@ import numpy as np
 
 from perfmodel.schema.traces import RankTrace, TracedCollective
 
+_AGREE = 0.9
+"""Of two ranks' collectives: with more of them the same in the same order, both traces begin at one place."""
+
+_Group = tuple[str, tuple[int, ...], int]
+
 
 @dataclass(frozen=True)
 class AlignedCollective:
@@ -98,13 +103,15 @@ def align(traces: Sequence[RankTrace]) -> Alignment:
     each rank are counted, and ranks whose traces begin at different collectives are moved against the lowest
     rank until collectives and bytes agree. What then differs between the ranks is left out.
 
-    Limits: one rank -> its own durations, not complete;  equal traces of all ranks -> no wait
+    Limits: one rank, or a group whose ranks are not recorded -> its own durations, not complete;
+            equal traces of all ranks -> no wait
     """
     left_out: Counter[str] = Counter()
-    by_group: dict[tuple[str, tuple[int, ...]], dict[int, list[TracedCollective]]] = defaultdict(dict)
+    by_group: dict[_Group, dict[int, list[TracedCollective]]] = defaultdict(dict)
     for trace in traces:
         for one in trace.collectives:
-            by_group[(one.group, one.group_ranks)].setdefault(trace.rank, []).append(one)
+            alone = -1 if one.group_ranks else trace.rank  # nobody knows whose part belongs to it
+            by_group[(one.group, one.group_ranks, alone)].setdefault(trace.rank, []).append(one)
     found: list[AlignedCollective] = []
     for _, ranks in sorted(by_group.items()):
         found += _align_group(ranks, left_out)
@@ -161,18 +168,25 @@ def _align_group(
 def _shift(reference: Sequence[TracedCollective], own: Sequence[TracedCollective]) -> int:
     """What to add to a rank's numbers so that most of its collectives and bytes agree with the reference's.
 
-    Limits: numbers of the trace itself -> 0;  equal traces -> 0
+    Limits: numbers of the trace itself -> 0;  equal traces -> 0;  as many agree at two places -> the nearer
     """
     if reference is own or (reference[0].numbered and own[0].numbered):
         return 0
-    theirs = {one.instance: _signature(one) for one in reference}
-    mine = [(one.instance, _signature(one)) for one in own]
-    most = min(len(reference), len(own)) - 1
-
-    def agreeing(shift: int) -> int:
-        return sum(theirs.get(number + shift) == signature for number, signature in mine)
-
-    return max(range(-most, most + 1), key=lambda shift: (agreeing(shift), -abs(shift), shift))
+    codes: dict[tuple[str, str, int], int] = {}
+    theirs, mine = (
+        np.array([codes.setdefault(_signature(one), len(codes)) for one in many]) for many in (reference, own)
+    )
+    begin = own[0].instance - reference[0].instance
+    if begin == 0 and len(theirs) == len(mine) and (theirs == mine).mean() > _AGREE:
+        return 0
+    wide = 1 << (len(theirs) + len(mine)).bit_length()
+    agreeing = np.zeros(len(theirs) + len(mine) - 1)
+    for code in range(len(codes)):  # how many agree at each shift: a convolution
+        one, other = ((many == code) * 1.0 for many in (theirs, mine[::-1]))
+        agreeing += np.fft.irfft(np.fft.rfft(one, wide) * np.fft.rfft(other, wide), wide)[: len(agreeing)]
+    shifts = np.arange(len(agreeing)) - (len(mine) - 1) - begin
+    best = np.flatnonzero(np.round(agreeing) == np.round(agreeing).max())
+    return int(min(shifts[best], key=abs))
 
 
 def _signature(one: TracedCollective) -> tuple[str, str, int]:

@@ -6,7 +6,7 @@ in a worker thread of gloo, holds the wait for the last rank: ``trace_alignment.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -155,9 +155,9 @@ class RankTrace:
     device: str
     host: str
     origin_ns: int
-    collectives: tuple[TracedCollective, ...]
-    kernels: tuple[TracedKernel, ...]
-    ranges: tuple[TracedRange, ...]
+    collectives: Sequence[TracedCollective]
+    kernels: Sequence[TracedKernel]
+    ranges: Sequence[TracedRange]
     events: int
     unread: Mapping[str, int] = field(default_factory=dict)
     groups: Mapping[str, tuple[int, ...]] = field(default_factory=dict)

@@ -1,0 +1,164 @@
+"""Events of a PyTorch profiler's trace, sorted by what they tell, in little memory."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from calibrate.importers.traces.columns import EMBEDDING, KernelColumns
+from calibrate.importers.traces.names import is_nccl_kernel, kernel_family
+
+US_PER_S = 1e6
+PARAM_COMMS = "record_param_comms"
+_CATEGORIES = {
+    "operator": "cpu_op",
+    "runtime": "cuda_runtime",
+    "memcpy": "gpu_memcpy",
+    "memset": "gpu_memset",
+}
+"""Names of categories in traces of before 2022."""
+
+_ON_GPU = ("kernel", "gpu_memcpy", "gpu_memset")
+_REAL = (int, float)
+_LAUNCHES = ("cuda_runtime", "cuda_driver", "hip_runtime")
+
+
+class HostCall(NamedTuple):
+    """A range of the host: an operator, ``record_param_comms``, or an annotation: ``nccl:all_reduce``."""
+
+    name: str
+    thread: int
+    start_s: float
+    time_s: float
+    args: Mapping[str, Any]
+
+    @property
+    def end_s(self) -> float:
+        """When it ended."""
+        return self.start_s + self.time_s
+
+
+class NcclKernel(NamedTuple):
+    """A kernel of NCCL, with what the trace says of it."""
+
+    name: str
+    stream: int
+    start_s: float
+    time_s: float
+    correlation: int
+    args: Mapping[str, Any]
+
+
+@dataclass
+class KinetoEvents:
+    """What one trace holds that counts, as it was read.
+
+    origin_us     the first event's time on the trace's clock: 0 s
+    launches      of the host, by correlation: column numbers of ``launch_start`` and so on
+    operators     of the host, each with its name's number in ``operator_names``
+    """
+
+    origin_us: float | None = None
+    nccl: list[NcclKernel] = field(default_factory=list)
+    kernels: KernelColumns = field(default_factory=KernelColumns)
+    comms: list[HostCall] = field(default_factory=list)  # record_param_comms
+    marks: list[HostCall] = field(default_factory=list)  # nccl:… annotations
+    gloo: list[HostCall] = field(default_factory=list)  # gloo:… annotations, on its workers
+    c10d: list[HostCall] = field(default_factory=list)
+    embedding: dict[int, HostCall] = field(default_factory=dict)  # operators of an embedding pass, by id
+    ranges: list[HostCall] = field(default_factory=list)
+    launch_correlation: array[int] = field(default_factory=lambda: array("q"))
+    launch_start: array[float] = field(default_factory=lambda: array("d"))
+    launch_time: array[float] = field(default_factory=lambda: array("d"))
+    launch_thread: array[int] = field(default_factory=lambda: array("q"))
+    operator_names: dict[str, int] = field(default_factory=dict)
+    operator_name: array[int] = field(default_factory=lambda: array("i"))
+    operator_thread: array[int] = field(default_factory=lambda: array("q"))
+    operator_id: array[int] = field(default_factory=lambda: array("q"))
+    operator_start: array[float] = field(default_factory=lambda: array("d"))
+    operator_time: array[float] = field(default_factory=lambda: array("d"))
+    malformed: int = 0
+
+    def add(self, event: Mapping[str, Any]) -> None:
+        """One event of any kind; what counts for nothing is let go, a malformed one is counted."""
+        if event.get("ph") != "X":
+            return
+        category = str(event.get("cat", "")).lower()
+        category = _CATEGORIES.get(category, category)
+        name, at_us, time_us = event.get("name"), event.get("ts"), event.get("dur", 0)
+        if not isinstance(name, str) or not isinstance(at_us, _REAL) or not isinstance(time_us, _REAL):
+            self.malformed += 1
+            return
+        args = event.get("args")
+        args = args if isinstance(args, dict) else {}
+        if self.origin_us is None:
+            self.origin_us = float(at_us)
+        start_s = (at_us - self.origin_us) / US_PER_S
+        time_s = max(float(time_us), 0.0) / US_PER_S
+        if category in _ON_GPU:
+            self._on_gpu(name, category, start_s, time_s, args, event)
+        elif category in _LAUNCHES:
+            self._launch(start_s, time_s, args, event)
+        elif category == "cpu_op":
+            self._operator(HostCall(name, whole(event.get("tid")), start_s, time_s, args))
+        elif category == "user_annotation":
+            self._annotation(HostCall(name, whole(event.get("tid")), start_s, time_s, args))
+
+    def _on_gpu(
+        self, name: str, category: str, start_s: float, time_s: float,
+        args: Mapping[str, Any], event: Mapping[str, Any],
+    ) -> None:  # fmt: skip
+        stream = whole(args.get("stream", event.get("tid")))
+        correlation, external = whole(args.get("correlation", -1)), whole(args.get("External id", -1))
+        if category == "kernel" and is_nccl_kernel(name):
+            self.nccl.append(NcclKernel(name, stream, start_s, time_s, correlation, args))
+            return
+        family = kernel_family(name, category)  # names are few: what is met again is not looked at
+        self.kernels.add(name, family, stream, start_s, time_s, correlation, external)
+
+    def _launch(
+        self, start_s: float, time_s: float, args: Mapping[str, Any], event: Mapping[str, Any]
+    ) -> None:
+        correlation = whole(args.get("correlation", 0))
+        if correlation > 0:
+            self.launch_correlation.append(correlation)
+            self.launch_start.append(start_s)
+            self.launch_time.append(time_s)
+            self.launch_thread.append(whole(event.get("tid")))
+
+    def _operator(self, call: HostCall) -> None:
+        if call.name == PARAM_COMMS:
+            self.comms.append(call)
+            return
+        if call.name.startswith("c10d::"):
+            self.c10d.append(call)
+            return
+        identity = whole(call.args.get("External id", -1))
+        if kernel_family(call.name) in EMBEDDING:
+            self.embedding[identity if identity >= 0 else -2 - len(self.embedding)] = call
+        self.operator_name.append(self.operator_names.setdefault(call.name, len(self.operator_names)))
+        self.operator_thread.append(call.thread)
+        self.operator_id.append(identity)
+        self.operator_start.append(call.start_s)
+        self.operator_time.append(call.time_s)
+
+    def _annotation(self, call: HostCall) -> None:
+        if call.name.startswith("gloo:"):
+            self.gloo.append(call)
+        elif call.name.startswith("nccl:"):
+            self.marks.append(call)
+        else:
+            self.ranges.append(call._replace(args={}))
+
+
+def whole(value: object) -> int:
+    """A whole number of a trace; -1 for anything else (threads may have names)."""
+    if isinstance(value, bool):
+        return -1
+    if isinstance(value, int):
+        return value if abs(value) < 2**62 else -1
+    if isinstance(value, str) and value.removeprefix("-").isdigit():
+        return int(value) if len(value) < 19 else -1
+    return -1

@@ -1,0 +1,201 @@
+"""Collectives of gloo in a PyTorch profiler's trace of CPUs.
+
+gloo's workers leave a ``gloo:all_to_all`` range with the shape of the send buffer. The ``c10d::`` operator
+that asked for it has both buffers and the splits, and says when that was. gloo has no reduce-scatter of its
+own: PyTorch runs an all-reduce for it, and the operator tells them apart. A worker belongs to one process
+group, which no event names: it is the one group of the trace whose size fits all that the worker ran. Where
+several are of that size, workers are taken in the order of their threads' numbers and groups in that of the
+trace: each group starts its workers when it is made. There must be as many of the ones as of the others.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from calibrate.importers.traces.kineto_events import HostCall, KinetoEvents, NcclKernel
+from calibrate.importers.traces.kineto_nccl import (
+    Told,
+    TracedWorld,
+    all_to_all_of,
+    numbered,
+    whole_list,
+    why_not_used,
+)
+from calibrate.importers.traces.names import (
+    Datatype,
+    collective_of,
+    datatype_of,
+    elements,
+    received_bytes,
+)
+from perfmodel.schema.traces import TracedCollective
+
+_RUN_AS = {"reduce_scatter": "all_reduce"}
+_SEVERAL = "its process group is not recorded, and several fit"
+
+
+class _Group(NamedTuple):
+    """Of a worker: name and ranks of its process group, "" and () where several of that size fit."""
+
+    name: str
+    ranks: tuple[int, ...]
+    size: int
+
+
+class _Asked(NamedTuple):
+    """A worker's range with the operator that asked for it."""
+
+    ran: HostCall
+    operator: HostCall | None
+    collective: str
+
+
+def gloo_collectives(
+    events: KinetoEvents, world: TracedWorld, unread: Counter[str]
+) -> list[TracedCollective]:
+    """Collectives of gloo's workers in the order of their operators; others are counted by their reason."""
+    asked = _join(events)
+    groups = _groups_of_threads(asked, world)
+    found: list[tuple[NcclKernel, Told, float | None]] = []
+    for one in asked:
+        told: Told | str = "its operator is not in the trace"
+        if one.operator is not None or not events.c10d or not one.collective:
+            told = _told(one, groups[one.ran.thread])
+        if isinstance(told, str):
+            unread[told] += 1
+            continue
+        ran = one.ran
+        as_kernel = NcclKernel(ran.name, ran.thread, ran.start_s, ran.time_s, -1, {})
+        found.append((as_kernel, told, one.operator.start_s if one.operator else None))
+    return numbered(found, world.rank)
+
+
+def _join(events: KinetoEvents) -> list[_Asked]:
+    """Each worker's range with the first operator, not yet taken, that could have asked for it."""
+    open_ones: dict[tuple[str, tuple[int, ...]], list[HostCall]] = defaultdict(list)
+    for call in sorted(events.c10d, key=lambda call: -call.start_s):
+        collective = collective_of(call.name)
+        open_ones[(_RUN_AS.get(collective, collective), _send_shape(call))].append(call)
+    asked = []
+    for ran in sorted(events.gloo, key=lambda call: call.start_s):
+        collective = collective_of(ran.name)
+        waiting = open_ones.get((collective, _shape(ran.args.get("Input Dims"))), [])
+        operator = waiting.pop() if waiting and waiting[-1].start_s <= ran.start_s else None
+        asked.append(_Asked(ran, operator, collective_of(operator.name) if operator else collective))
+    return asked
+
+
+def _send_shape(call: HostCall) -> tuple[int, ...]:
+    """Elements of the send buffer of an operator, as its worker's range has them."""
+    dims = call.args.get("Input Dims")
+    if not isinstance(dims, list) or not dims:
+        return ()
+    has_output = collective_of(call.name) in ("all_to_all", "all_gather", "reduce_scatter")
+    return _shape([dims[1]] if has_output and len(dims) > 1 else [dims[0]])
+
+
+def _shape(dims: object) -> tuple[int, ...]:
+    return (elements(dims),)
+
+
+def _group_size(asked: _Asked) -> int:
+    """Ranks of the process group, from both buffers or the splits; 0 where they do not tell."""
+    operator = asked.operator
+    dims = operator.args.get("Input Dims") if operator else None
+    if operator is None or not isinstance(dims, list) or len(dims) < 2:
+        return 0
+    output, sent = elements(dims[0]), elements(dims[1])
+    if asked.collective == "all_gather" and sent and output % sent == 0:
+        return output // sent
+    if asked.collective == "reduce_scatter" and output and sent % output == 0:
+        return sent // output
+    scalars = operator.args.get("Concrete Inputs")
+    if asked.collective == "all_to_all" and isinstance(scalars, list) and len(scalars) > 4:
+        return len(whole_list(scalars[4]))
+    return 0
+
+
+def _told(asked: _Asked, group: _Group | None) -> Told | str:
+    """What a range and its operator say, or why they do not say enough."""
+    ran = asked.ran
+    if not asked.collective:
+        return f"{ran.name.removeprefix('gloo:')}: no collective that is modelled"
+    count, types = elements(ran.args.get("Input Dims")), ran.args.get("Input type")
+    datatype = datatype_of(str(types[0])) if isinstance(types, list) and types else None
+    if "Input Dims" not in ran.args:
+        return "sizes are not recorded: profile with record_shapes=True"
+    if datatype is None:
+        return f"datatype {str(types)[:20]!r} is not known"
+    if group is None:
+        return _SEVERAL
+    name, ranks, size = group
+    sent = count * datatype.item_bytes
+    received, splits = _received(asked, datatype, sent, size)
+    told = Told(asked.collective, name, ranks, size, None, sent, received, datatype.name, *splits)
+    return why_not_used(told) or told
+
+
+def _received(
+    asked: _Asked, datatype: Datatype, sent: int, ranks: int
+) -> tuple[int, tuple[tuple[int, ...], tuple[int, ...]]]:
+    received = received_bytes(asked.collective, sent, ranks)
+    if asked.collective == "all_to_all" and asked.operator is not None:
+        return all_to_all_of(asked.operator, datatype.item_bytes, received)
+    return received, ((), ())
+
+
+def _groups_of_threads(asked: Sequence[_Asked], world: TracedWorld) -> dict[int, _Group | None]:
+    """The process group of each worker thread; None where several fit."""
+    sizes: dict[int, set[int]] = {one.ran.thread: set() for one in asked}
+    for one in asked:
+        if size := _group_size(one):
+            sizes[one.ran.thread].add(size)
+    groups = {thread: _group(world, shown) for thread, shown in sizes.items()}
+    for size in sorted({group.size for group in groups.values() if group is not None and not group.ranks}):
+        fitting = _fitting(world, {size})
+        workers = _neighbours(sorted(t for t, group in groups.items() if group == _Group("", (), size)))
+        if len(workers) == len(fitting):
+            for threads, (ranks, name) in zip(workers, fitting.items(), strict=True):
+                groups.update(dict.fromkeys(threads, _Group(name, ranks, size)))
+    return groups
+
+
+def _neighbours(threads: Sequence[int]) -> list[list[int]]:
+    """Threads whose numbers follow one another: the workers of one group."""
+    runs: list[list[int]] = []
+    for thread in threads:
+        if runs and thread == runs[-1][-1] + 1:
+            runs[-1].append(thread)
+        else:
+            runs.append([thread])
+    return runs
+
+
+def _fitting(world: TracedWorld, sizes: set[int]) -> dict[tuple[int, ...], str]:
+    """Sets of ranks with this one, of any of the sizes (of all for none), each with a name; in order."""
+    by_ranks: dict[tuple[int, ...], str] = {}
+    for name, several in world.groups.items():
+        for ranks in several:
+            if world.rank in ranks and len(ranks) > 1 and (not sizes or len(ranks) in sizes):
+                by_ranks.setdefault(ranks, name)
+    return by_ranks
+
+
+def _group(world: TracedWorld, sizes: set[int]) -> _Group | None:
+    """The process group that fits; equal groups go by the name of the first.
+
+    sizes  of groups, that collectives of a worker showed
+    Limits: no group listed -> the world;  several fit that are of one size -> that size alone;  else None
+    """
+    if len(sizes) > 1:
+        return None
+    if not world.groups and world.size > 1:
+        return _Group("", tuple(range(world.size)), world.size)
+    fitting = _fitting(world, sizes)
+    if len(fitting) == 1:
+        ((ranks, name),) = fitting.items()
+        return _Group(name, ranks, len(ranks))
+    lengths = {len(ranks) for ranks in fitting}
+    return _Group("", (), lengths.pop()) if len(lengths) == 1 else None

@@ -1,0 +1,172 @@
+"""Kernels of a trace that are no collective: which operator launched each, and how long the host took for it.
+
+A trace of CPUs has no kernels. Its operators stand for them: those of an embedding pass, and the outermost of
+the others. Autograd's nodes are none: they hold operators, or wait for a collective.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from calibrate.importers.traces.columns import EMBEDDING, KernelColumns, OperatorCall, busy_during
+from calibrate.importers.traces.kineto_events import HostCall, KinetoEvents
+from calibrate.importers.traces.names import kernel_family
+from perfmodel.schema.traces import KernelFamily
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_MOST_SCALARS = 64
+_COMPUTES = re.compile(r"(?!autograd::|torch::|c10d::|_c10d|profiler::)\w+::")
+
+
+def join_kernels(events: KinetoEvents) -> None:
+    """Give the kernels of a GPU their operators, launches, waits in the queue and overlaps."""
+    kernels = events.kernels
+    launch, queue, launched_at, thread = _launches(events)
+    calls = {}
+    for place, _, external in kernels.wanted():
+        call = events.embedding.get(external)
+        if call is None or not _holds(call, launched_at[place]):
+            call = _around(events, launched_at[place], int(thread[place]))
+        if call is not None:
+            calls[place] = operator_call(call)
+    kernels.join(calls, launch, queue, _overlaps(events))
+
+
+def operator_call(call: HostCall) -> OperatorCall:
+    """What was recorded of an operator: its name, shapes and scalars."""
+    dims, scalars = call.args.get("Input Dims"), call.args.get("Concrete Inputs")
+    shapes = tuple(_flat(one) for one in dims) if isinstance(dims, list) else ()
+    texts = tuple(str(one) for one in scalars[:_MOST_SCALARS]) if isinstance(scalars, list) else ()
+    return OperatorCall(call.name, shapes, texts)
+
+
+def operators_as_kernels(events: KinetoEvents) -> KernelColumns:
+    """Operators of a CPU as kernels: those of an embedding pass, and the outermost others beside them.
+
+    Of operators inside one another the outermost of an embedding pass counts. One that holds such an operator
+    does not count itself; what it holds does.
+    """
+    names = list(events.operator_names)
+    family = [kernel_family(name) for name in names]
+    kinds = [_kind(name, one) for name, one in zip(names, family, strict=True)]
+    found = KernelColumns()
+    places = []
+    for thread in sorted(set(events.operator_thread)):
+        places += _outermost(events, thread, kinds)
+    calls = {}
+    for place in sorted(places, key=lambda place: events.operator_start[place]):
+        number, identity = events.operator_name[place], events.operator_id[place]
+        call = events.embedding.get(identity)
+        if call is not None and call.name == names[number]:
+            calls[len(found)] = operator_call(call)
+        found.add(
+            names[number], family[number], events.operator_thread[place],
+            events.operator_start[place], events.operator_time[place], external=identity,
+        )  # fmt: skip
+    nothing = np.full(len(found), np.nan)
+    found.join(calls, nothing, nothing, _beside(found.start_s, found.time_s, found.stream))
+    return found
+
+
+def _kind(name: str, family: KernelFamily) -> bool | None:
+    """True for an operator of an embedding pass, False for another that computes, None for no such."""
+    if family in EMBEDDING:
+        return True
+    return False if _COMPUTES.match(name) else None
+
+
+def _outermost(events: KinetoEvents, thread: int, kinds: list[bool | None]) -> list[int]:
+    """Places of a thread's operators that count; see ``operators_as_kernels``."""
+    own = np.flatnonzero(np.array(events.operator_thread) == thread)
+    own = np.array([place for place in own if kinds[events.operator_name[place]] is not None], dtype=int)
+    start, time_s = np.array(events.operator_start)[own], np.array(events.operator_time)[own]
+    order = own[np.lexsort((-time_s, start))]
+    counted: list[int] = []
+    open_ones: list[tuple[float, int, bool]] = []  # end, place, whether it or one around it is of a pass
+    dropped: set[int] = set()
+    for place in order:
+        begin, end = events.operator_start[place], events.operator_start[place] + events.operator_time[place]
+        while open_ones and open_ones[-1][0] <= begin:
+            open_ones.pop()
+        inside = bool(open_ones and open_ones[-1][2])
+        embedding = bool(kinds[events.operator_name[place]])
+        if embedding and not inside:
+            dropped.update(around for _, around, _ in open_ones)
+            counted.append(int(place))
+        elif not inside and (not open_ones or open_ones[-1][1] in dropped):
+            counted.append(int(place))
+        open_ones.append((end, int(place), inside or embedding))
+    return [place for place in counted if place not in dropped]
+
+
+def _flat(dims: object) -> tuple[int, ...]:
+    """A tensor's shape; of a list of tensors, the first one's."""
+    if not isinstance(dims, list):
+        return ()
+    if dims and isinstance(dims[0], list):
+        return _flat(dims[0])
+    return tuple(one for one in dims if isinstance(one, int))
+
+
+def _holds(call: HostCall, launched_at: float) -> bool:
+    """Whether a launch falls into an operator; ids of old traces are of the launch, not of the operator."""
+    return np.isnan(launched_at) or call.start_s <= launched_at <= call.end_s
+
+
+def _around(events: KinetoEvents, launched_at: float, thread: int) -> HostCall | None:
+    """The shortest operator of an embedding pass in which a kernel was launched."""
+    inside = [
+        call
+        for call in events.embedding.values()
+        if call.thread == thread and call.start_s <= launched_at <= call.end_s
+    ]
+    return min(inside, key=lambda call: call.time_s, default=None)
+
+
+def _launches(
+    events: KinetoEvents,
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
+    """Of each kernel: seconds of its launch call, from that to its start, when it was launched, and where."""
+    kernels = events.kernels
+    number = np.array(events.launch_correlation, dtype=np.int64)
+    launch = np.full(len(kernels), np.nan)
+    queue, launched_at = launch.copy(), launch.copy()
+    thread = np.full(len(kernels), -1, dtype=np.int64)
+    if not len(number) or not len(kernels):
+        return launch, queue, launched_at, thread
+    order = np.argsort(number, kind="stable")
+    place = np.minimum(np.searchsorted(number[order], kernels.correlation), len(number) - 1)
+    found = order[place]
+    known = number[found] == kernels.correlation
+    start, time_s = np.array(events.launch_start), np.array(events.launch_time)
+    launch[known] = time_s[found][known]
+    launched_at[known] = start[found][known]
+    queue[known] = kernels.start_s[known] - (start + time_s)[found][known]
+    thread[known] = np.array(events.launch_thread, dtype=np.int64)[found][known]
+    return launch, queue, launched_at, thread
+
+
+def _overlaps(events: KinetoEvents) -> NDArray[np.float64]:
+    """Of each kernel of a GPU: seconds beside work of other streams, collectives among them."""
+    kernels = events.kernels
+    start = np.concatenate([kernels.start_s, [one.start_s for one in events.nccl]])
+    time_s = np.concatenate([kernels.time_s, [one.time_s for one in events.nccl]])
+    stream = np.concatenate([kernels.stream, np.array([one.stream for one in events.nccl], dtype=np.int64)])
+    return _beside(start, time_s, stream)[: len(kernels)]
+
+
+def _beside(
+    start_s: NDArray[np.float64], time_s: NDArray[np.float64], stream: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    overlap = np.zeros(len(start_s))
+    for own in np.unique(stream):
+        mine, others = stream == own, stream != own
+        overlap[mine] = busy_during(
+            start_s[mine], (start_s + time_s)[mine], start_s[others], (start_s + time_s)[others]
+        )
+    return overlap

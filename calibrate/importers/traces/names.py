@@ -1,0 +1,153 @@
+"""What names in a trace mean: collectives of NCCL and gloo, datatypes, kernels of an embedding pass."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+from perfmodel.schema.traces import KernelFamily
+
+
+class Datatype(NamedTuple):
+    """One element: its bytes, and its name as nccl-tests prints it."""
+
+    item_bytes: int
+    name: str
+
+
+_COLLECTIVES = {
+    **dict.fromkeys(("allreduce", "all_reduce", "allreduce_coalesced", "allreduce_"), "all_reduce"),
+    **dict.fromkeys(
+        ("allgather", "all_gather", "allgather_base", "all_gather_base", "all_gather_into_tensor",
+         "allgather_into_tensor_coalesced", "all_gather_into_tensor_coalesced", "allgather_coalesced"),
+        "all_gather",
+    ),
+    **dict.fromkeys(
+        ("reduce_scatter", "reducescatter", "reduce_scatter_base", "reduce_scatter_tensor",
+         "reduce_scatter_tensor_coalesced"),
+        "reduce_scatter",
+    ),
+    **dict.fromkeys(
+        ("alltoall", "all_to_all", "all_to_allv", "alltoallv", "alltoall_base", "all_to_all_single"),
+        "all_to_all",
+    ),
+    **dict.fromkeys(("broadcast", "broadcast_oop"), "broadcast"),
+}  # fmt: skip
+
+_FLOAT, _HALF, _BF16 = Datatype(4, "float"), Datatype(2, "half"), Datatype(2, "bfloat16")
+_INT64, _INT32, _INT16 = Datatype(8, "int64"), Datatype(4, "int32"), Datatype(2, "int16")
+_INT8, _UINT8, _FP8 = Datatype(1, "int8"), Datatype(1, "uint8"), Datatype(1, "fp8")
+_DATATYPES = {
+    **dict.fromkeys(("float", "float32"), _FLOAT),
+    **dict.fromkeys(("half", "float16", "c10::half"), _HALF),
+    **dict.fromkeys(("bfloat16", "c10::bfloat16"), _BF16),
+    **dict.fromkeys(("double", "float64"), Datatype(8, "double")),
+    **dict.fromkeys(("long", "long int", "int64"), _INT64),
+    **dict.fromkeys(("int", "int32"), _INT32),
+    **dict.fromkeys(("short", "short int", "int16"), _INT16),
+    **dict.fromkeys(("char", "signed char", "int8"), _INT8),
+    **dict.fromkeys(("byte", "unsigned char", "uint8", "bool"), _UINT8),
+    **dict.fromkeys(("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz"), _FP8),
+}
+"""PyTorch's names of a type, of its C++ type and of numpy's, in lower case."""
+
+_FAMILIES = (
+    (KernelFamily.BUCKETIZE, re.compile(r"bucketize_sparse_features|bucketize_pos|populate_bucketized")),
+    (
+        KernelFamily.PERMUTE,
+        re.compile(
+            r"permute_(?:1D|2D)_|permute_pooled_embs|permute_embeddings|permute_sequence|recat_embedding|"
+            r"permute_sparse|expand_into_jagged_permute|invert_permute",
+            re.IGNORECASE,
+        ),
+    ),
+    (
+        KernelFamily.BACKWARD,
+        re.compile(
+            r"embedding\w*backward|SplitLookupFunction|embedding_bag_backward|dense_backward|"
+            r"EmbeddingBag_accGradParameters|split_embedding_\w*(?:adagrad|sgd|adam|lamb|lars)\w*(?:_kernel|_cpu)"
+            r"|embedding_dense_backward|linearize_index|transpose_embedding_input",
+            re.IGNORECASE,
+        ),
+    ),
+    (
+        KernelFamily.GATHER_POOL,
+        re.compile(
+            r"embedding\w*forward|embedding_bag|EmbeddingBag_updateOutputKernel|embedding_codegen_lookup|"
+            r"int_nbit_split_embedding|embedding_lookup",
+            re.IGNORECASE,
+        ),
+    ),
+    (
+        KernelFamily.DENSE,
+        re.compile(
+            r"gemm|cutlass|cublas|sm\d+_xmma|ampere_|volta_|aten::(?:addmm|mm|bmm|linear|matmul)|convolve|nvjet",
+            re.IGNORECASE,
+        ),
+    ),
+    (KernelFamily.COPY, re.compile(r"^Mem(?:cpy|set)\b|aten::copy_$")),
+)
+"""First match counts: a backward kernel of FBGEMM has "forward" nowhere, but some of "embedding"."""
+
+_NCCL = re.compile(r"nccl(?:Dev)?Kernel|^rccl|ncclSymk?", re.IGNORECASE)
+_COPIES = ("gpu_memcpy", "gpu_memset", "memcpy", "memset")
+
+
+def collective_of(name: str) -> str:
+    """Our name for ``_allgather_base``, ``nccl:all_reduce``, ``c10d::alltoall_base_`` …; "" for any other."""
+    bare = name.rpartition(":")[2].strip("_").lower()
+    return _COLLECTIVES.get(bare, "")
+
+
+def datatype_of(name: str) -> Datatype | None:
+    """``Float``, ``long int``, ``c10::BFloat16`` …; None for a type that is not known."""
+    return _DATATYPES.get(name.strip().lower())
+
+
+@lru_cache(maxsize=1 << 16)
+def is_nccl_kernel(name: str) -> bool:
+    """Whether a kernel of a GPU is one of NCCL's or RCCL's."""
+    return _NCCL.search(name) is not None
+
+
+@lru_cache(maxsize=1 << 16)
+def kernel_family(name: str, category: str = "kernel") -> KernelFamily:
+    """Family of a kernel of a GPU, or of an operator of PyTorch."""
+    if category in _COPIES:
+        return KernelFamily.COPY
+    for family, pattern in _FAMILIES:
+        if pattern.search(name):
+            return family
+    return KernelFamily.OTHER
+
+
+def payload_bytes(collective: str, in_bytes: int, out_bytes: int) -> int:
+    """Bytes of one rank's buffer as nccl-tests counts it, from what the rank sends and receives.
+
+    Limits: all_gather -> the receive buffer;  any other -> the send buffer
+    """
+    return out_bytes if collective == "all_gather" else in_bytes
+
+
+def received_bytes(collective: str, in_bytes: int, ranks: int) -> int:
+    """Bytes of the receive buffer, where a trace has the send buffer alone and all ranks send as much."""
+    if collective == "all_gather":
+        return in_bytes * ranks
+    return in_bytes // ranks if collective == "reduce_scatter" else in_bytes
+
+
+def elements(shapes: object) -> int:
+    """Numbers in tensors of these shapes: ``[64, 8]``, or a list of such lists, of any depth; [] is a scalar.
+
+    Limits: [] -> 0, since recorded shapes write what is no tensor so
+    """
+    if not isinstance(shapes, Sequence) or isinstance(shapes, str) or not shapes:
+        return 0
+    if all(isinstance(one, int) for one in shapes):
+        product = 1
+        for one in shapes:
+            product *= int(one)
+        return product
+    return sum(elements(one) for one in shapes)
