@@ -7,12 +7,13 @@ from typing import Any
 __version__ = "0.1.0"
 
 _PUBLIC = {
+    "load": "perfmodel.service",
     "plan_tables": "perfmodel.plan.in_python",
     "scale_tables": "perfmodel.plan.in_python",
     "predict_collectives": "perfmodel.collectives.estimate",
     "project": "perfmodel.project",
 }
-__all__ = ["__version__", "plan_tables", "predict_collectives", "project", "scale_tables"]
+__all__ = ["__version__", "load", "plan_tables", "predict_collectives", "project", "scale_tables"]
 
 
 def __getattr__(name: str) -> Any:

@@ -23,9 +23,8 @@ _TIME_SECONDS = {
 _BINARY_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 _DECIMAL_UNITS = ("B", "kB", "MB", "GB", "TB", "PB", "EB")
 _SUPERSCRIPT = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
-_NUMBER = re.compile(r"\s*([+-]?(?:[0-9][0-9_]*\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)\s*(\S*)\s*")
+_NUMBER = re.compile(r"\s*([+-]?(?:[0-9]+(?:_[0-9]+)*\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)\s*(\S*)\s*")
 _AMOUNT = re.compile(r"([kKmMgGtTpPeE]?)(i?)(B|b|bit|bits|byte|bytes|Byte|Bytes|)(ps|/s|)")
-_FLOPS = re.compile(r"([kMGTP]?)FLOPs?")
 _FLOPS_UNITS = ("FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP")
 _GROUP_GAP = re.compile(r"(?<=\d) (?=\d{3}(?!\d))")
 _LONGEST_TEXT = 60
@@ -59,10 +58,7 @@ def _split(text: str, name: str, kind: str, example: str, *, zero: bool) -> _Tex
     if match is None:
         raise BadInputError(f"{subject} is not {kind}.", f"write {kind}, for example {example}.")
     digits, unit = match.group(1), match.group(2)
-    try:
-        number = float(digits)
-    except ValueError:
-        raise BadInputError(f"{subject} is not {kind}.", f"write {kind}, for example {example}.") from None
+    number = float(digits)
     if not math.isfinite(number):
         raise BadInputError(
             f"{subject} is too large to be a number.", f"write {kind}, for example {example}."
@@ -108,8 +104,7 @@ def _unknown_unit(text: _Text, kind: str, example: str) -> BadInputError:
 
 def _amount(text: _Text, *, rate: bool, kind: str, example: str) -> float:
     """Bytes (or bytes per second) of a number with a unit."""
-    match = _AMOUNT.fullmatch(text.unit)
-    if match is None:
+    if (match := _AMOUNT.fullmatch(text.unit)) is None:
         raise _unknown_unit(text, kind, example)
     letter, binary_mark, base, per = match.groups()
     prefix, binary = _prefix(letter), bool(binary_mark)
@@ -225,18 +220,6 @@ def parse_number(text: str, name: str = "") -> float:
     return parts.number
 
 
-def parse_flops(text: str, name: str = "") -> float:
-    """Floating-point operations of ``32MFLOP``, ``1.5 GFLOP`` or ``2e7FLOP``.
-
-    Limits: 1kFLOP -> 1000; no unit, another one, FLOP/s -> BadInputError
-    """
-    parts = _split(text, name, "a number of operations", "32MFLOP", zero=False)
-    match = _FLOPS.fullmatch(parts.unit)
-    if match is None:
-        raise _unknown_unit(parts, "operations", "32MFLOP")
-    return parts.number * 10.0 ** (3 * _POWERS[match.group(1)])
-
-
 _PLAIN_RATE_AT_LEAST = 1e6
 _PLAIN_TIME_AT_MOST = 1.0
 
@@ -261,24 +244,27 @@ def parse_quantity(text: str, unit: str, name: str = "") -> float:
     if unit == "s":
         plausible = bare is not None and 0 <= bare <= _PLAIN_TIME_AT_MOST
         return bare if bare is not None and plausible else parse_time(text, name, allow_zero=True)
-    if unit in _NAMED:
-        return _named(text, unit, name)
+    if unit in QUANTITY_UNITS:
+        return parse_named(text, unit, name)
     raise BadInputError(f"{name} unit {unit!r} is not known.".strip(), f"one of {', '.join(QUANTITY_UNITS)}.")
 
 
-_NAMED = {"1/s": ("a rate of reads", ("", "/s", "IOPS"), "8e6 or 8MIOPS"), "W": ("a power", ("W",), "700W")}
-"""Units that a letter of thousands may precede: what is wanted, how it is spelled, an example."""
+_NAMED = {
+    "1/s": ("a rate of reads", r"|([kMG]?)(?:/s|IOPS)", "8e6 or 8MIOPS"),
+    "W": ("a power", r"([kMG]?)W", "700W"),
+    "FLOP": ("a number of operations", r"([kMGTP]?)FLOPs?", "32MFLOP"),
+    "things/s": ("a number a second", r"([kMG]?)(?:/s)?", "500k or 1.5M/s"),
+}
+"""Units that a letter of thousands may precede: what is wanted, how it is spelled, examples."""
 
 
-def _named(text: str, unit: str, name: str) -> float:
-    """``8e6``, ``8e6/s``, ``8MIOPS``; ``700W``, ``10.2 kW``. Limits: another unit -> BadInputError"""
-    kind, spellings, example = _NAMED[unit]
-    parts = _split(text, name, kind, example, zero=True)
-    for spelling in spellings:
-        letter = parts.unit.removesuffix(spelling)
-        if parts.unit.endswith(spelling) and letter in ("", "k", "M", "G") and (spelling or not letter):
-            return parts.number * 10.0 ** (3 * _POWERS[letter])
-    raise _unknown_unit(parts, kind, example)
+def parse_named(text: str, unit: str, name: str = "") -> float:
+    """``8MIOPS``; ``10.2 kW``; ``500k`` things a second. Limits: another unit -> BadInputError"""
+    kind, spelling, example = _NAMED[unit]
+    parts = _split(text, name, kind, example, zero=unit in QUANTITY_UNITS)
+    if (match := re.fullmatch(spelling, parts.unit)) is None:
+        raise _unknown_unit(parts, kind, example)
+    return parts.number * 10.0 ** (3 * _POWERS[match.group(1) or ""])
 
 
 def _bare(text: str) -> float | None:
@@ -286,11 +272,7 @@ def _bare(text: str) -> float | None:
     match = _NUMBER.fullmatch(text) if len(text) <= _LONGEST_TEXT else None
     if match is None or match.group(2):
         return None
-    try:
-        value = float(match.group(1))
-    except ValueError:
-        return None
-    return value if math.isfinite(value) else None
+    return value if math.isfinite(value := float(match.group(1))) else None
 
 
 def _figures(value: float) -> str:
@@ -361,6 +343,7 @@ def format_time(time_s: float) -> str:
     return f"{_figures(time_s / scale)} {unit}"
 
 
+_SCALED = {"W": ("W", "kW", "MW"), "1/s": ("/s", "k/s", "M/s", "G/s")}
 _TIME_STEPS = (("ns", 1e-9), ("µs", 1e-6), ("ms", 1e-3), ("s", 1.0))
 
 
@@ -407,12 +390,7 @@ def format_quantity(value: float, unit: str) -> str:
     """A machine value as people write it; ``unit`` is one of ``QUANTITY_UNITS``."""
     if unit == "byte":
         return format_bytes(value, binary=value < 1e9)
-    if unit == "byte/s":
-        return format_rate(value)
-    if unit == "s":
-        return format_time(value)
-    if unit == "W":
-        return _scaled(value, ("W", "kW", "MW"), 1000)
-    if unit == "1/s":
-        return _scaled(value, ("/s", "k/s", "M/s", "G/s"), 1000)
-    return format_count(value) if unit == "count" else format_number(value)
+    if unit in _SCALED:
+        return _scaled(value, _SCALED[unit], 1000)
+    known = {"byte/s": format_rate, "s": format_time, "count": format_count}
+    return known.get(unit, format_number)(value)

@@ -43,6 +43,7 @@ SECTIONS = {
     "perfmodel.model.one_core": "one-chip",
     "perfmodel.model.pipeline": "a-training-step",
     "perfmodel.model.popularity": "which-rows-are-asked-for",
+    "perfmodel.model.queueing": "what-a-service-sees",
     "perfmodel.model.schedule": "a-training-step",
     "perfmodel.model.sharding": "embedding-bag",
     "perfmodel.model.set_caches": "memory-tiers",

@@ -8,7 +8,7 @@ from perfmodel.errors import BadInputError
 from perfmodel.model.dense import BACKWARD, DenseModel, GivenFlops, Layers, kernels_time, update_bytes
 from perfmodel.model.pipeline import dense_time
 from perfmodel.schema.dense import DenseFile, load_dense, load_rates
-from perfmodel.units import parse_flops, parse_ratio, parse_time
+from perfmodel.units import parse_named, parse_ratio, parse_time
 
 _OPTION = "--dense"
 _HALF_BYTES = 2.0
@@ -98,7 +98,7 @@ def dense_of(text: str, machine: str) -> Dense | DenseTime:
     if not number or plain.endswith(".toml"):
         return from_file(load_dense(plain), machine)
     if plain.lower().endswith(("flop", "flops")):
-        flops = parse_flops(plain, _OPTION)
+        flops = parse_named(plain, "FLOP", _OPTION)
         _check_most(plain, flops, MOST_FLOPS, "1000 PFLOP for a sample")
         return on_machine(GivenFlops(flops), machine, _HALF_BYTES)
     plain, apart, error_text = plain.replace("+-", "±").partition("±")

@@ -52,11 +52,21 @@ class ScenarioFile(Constants):
 @lru_cache(maxsize=1)
 def load_kernel_constants() -> Constants:
     """The shipped constants of the embedding-bag steps."""
-    path = resources.data_path("kernels", "kernel_model" + _SUFFIX)
+    return _constants("kernels", "kernel_model", "kernel constants")
+
+
+@lru_cache(maxsize=1)
+def load_service_constants() -> Constants:
+    """The shipped constants of what a service waits for beside the pass: slow ranks, the host."""
+    return _constants("service", "service", "service constants")
+
+
+def _constants(folder: str, name: str, what: str) -> Constants:
+    path = resources.data_path(folder, name + _SUFFIX)
     try:
-        return Constants.model_validate(read_toml(path, "kernel constants"))
+        return Constants.model_validate(read_toml(path, what))
     except ValidationError as error:
-        raise invalid_fields(error, "kernel constants", str(path)) from None
+        raise invalid_fields(error, what, str(path)) from None
 
 
 def row_widths(value: Callable[[str], float]) -> tuple[float, float, float]:

@@ -19,7 +19,7 @@ from perfmodel.plan.training import CostedPlan, WholeStep
 from perfmodel.schema.dense import list_dense, load_dense, load_rates
 from perfmodel.schema.machine import list_machines, load_machine
 from perfmodel.schema.workload import Table, TableSet
-from perfmodel.units import format_flops, parse_flops
+from perfmodel.units import format_flops, parse_named
 
 TABLES = "rows,dim,pooling,name\n1000000,64,10,big\n1000,64,2,small\n1000000,64,5,other\n"
 H100 = "h100-sxm-ib"
@@ -33,11 +33,11 @@ def _once() -> Iterator[None]:
 
 
 def test_operations_are_read_and_written() -> None:
-    assert [parse_flops(text) for text in ("32MFLOP", "1.5 GFLOPs", "2e7FLOP")] == [32e6, 1.5e9, 2e7]
+    assert [parse_named(text, "FLOP") for text in ("32MFLOP", "1.5 GFLOPs", "2e7FLOP")] == [32e6, 1.5e9, 2e7]
     assert format_flops(32.1e6) == "32.1 MFLOP" and format_flops(989.4e12) == "989 TFLOP"
     for text in ("32", "32MB", "0FLOP", "-1FLOP", "32mFLOP"):
         with pytest.raises(BadInputError):
-            parse_flops(text, "--dense")
+            parse_named(text, "FLOP", "--dense")
 
 
 def test_a_name_a_file_operations_and_a_time(tmp_path: Path) -> None:

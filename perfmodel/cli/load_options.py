@@ -1,0 +1,178 @@
+"""Options of ``perfmodel load``, and what was typed as a question to a service."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from perfmodel.errors import BadInputError
+from perfmodel.units import counted, parse_count, parse_named, parse_number, parse_time
+
+if TYPE_CHECKING:
+    from perfmodel.service.service_load import ServiceQuestion
+
+QpsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--qps", metavar="N", help="Requests a second, e.g. 500k (default: what one replica carries)."
+    ),
+]
+P99Option = Annotated[
+    str | None,
+    typer.Option("--p99", metavar="TIME", help="Limit of the 99th percentile of the latency, e.g. 10ms."),
+]
+FullBatchOption = Annotated[
+    str | None,
+    typer.Option(
+        "--batch", metavar="N", help="Samples per GPU of a full batch (default: the best that is tried)."
+    ),
+]
+WaitOption = Annotated[
+    str | None,
+    typer.Option(
+        "--wait",
+        metavar="TIME",
+        help="Longest that the first request of a batch waits for others (default: the best that is tried).",
+    ),
+]
+SamplesOption = Annotated[
+    str, typer.Option("--samples", metavar="N", help="Samples of one request: items that are ranked.")
+]
+ReplicasOption = Annotated[
+    str | None,
+    typer.Option(
+        "--replicas", metavar="N", help="Copies of the tables, each with its GPUs (default: as needed)."
+    ),
+]
+OverlapOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--overlap/--no-overlap",
+        help="Whether the steps of two batches overlap (default: the better of the two).",
+        show_default=False,
+    ),
+]
+ArrivalsOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--arrivals",
+        metavar="FILE",
+        help="Times at which requests came, in seconds, one a line (default: Poisson).",
+    ),
+]
+RequestsOption = Annotated[
+    int,
+    typer.Option(
+        "--requests", metavar="N", min=10_000, max=10_000_000, help="Requests that are followed at each load."
+    ),
+]
+LoadSeedOption = Annotated[
+    int, typer.Option("--seed", metavar="N", min=0, help="Of arrivals and of slow ranks.")
+]
+StragglersOption = Annotated[
+    bool,
+    typer.Option(
+        "--stragglers/--no-stragglers",
+        help="Whether some ranks are later than others (default: they are).",
+        show_default=False,
+    ),
+]
+LoadPlanOption = Annotated[
+    Path | None,
+    typer.Option("--plan", metavar="FILE", help="Serve this plan of perfmodel plan --out; with --model."),
+]
+LoadPageOption = Annotated[
+    Path | None, typer.Option("--report", metavar="FILE", help="Also write a page: latency against load.")
+]
+_MOST_REPLICAS, _MOST_SAMPLES = 2**20, 2**20
+
+
+@dataclass(frozen=True, kw_only=True)
+class TypedLoad:
+    """What was typed, in SI units; None: nobody said it."""
+
+    limit_s: float
+    qps: float | None
+    batch: int | None
+    wait_s: float | None
+    samples: float
+    replicas: int | None
+    overlap: bool | None
+    arrivals: Path | None
+    seed: int
+    requests: int
+
+    @staticmethod
+    def of(typed: Mapping[str, Any]) -> TypedLoad:
+        """Limits: no --p99, a wait as long as the limit, numbers that cannot be used -> BadInputError"""
+        if typed["p99"] is None:
+            raise BadInputError("within what time?", "give --p99, e.g. --p99 10ms")
+        limit = parse_time(typed["p99"], "--p99")
+        wait = None if typed["wait"] is None else parse_time(typed["wait"], "--wait", allow_zero=True)
+        if wait is not None and wait >= limit:
+            raise BadInputError(
+                f"--wait {typed['wait']} is no shorter than --p99 {typed['p99']}: a request that comes alone "
+                "is late before its pass begins.",
+                "give a shorter --wait, e.g. --wait 0s.",
+            )
+        replicas = None if typed["replicas"] is None else parse_count(typed["replicas"], "--replicas")
+        samples = parse_number(typed["samples"], "--samples")
+        for option, value, most in (
+            ("replicas", replicas, _MOST_REPLICAS),
+            ("samples", samples, _MOST_SAMPLES),
+        ):
+            if value is not None and value > most:
+                raise BadInputError(
+                    f"--{option} {typed[option]} is more than this model describes.", f"at most {most}."
+                )
+        return TypedLoad(
+            limit_s=limit,
+            qps=None if typed["qps"] is None else parse_named(typed["qps"], "things/s", "--qps"),
+            batch=None if typed["batch"] is None else parse_count(typed["batch"], "--batch"),
+            wait_s=wait,
+            samples=samples,
+            replicas=replicas,
+            overlap=typed["overlap"],
+            arrivals=typed["arrivals"],
+            seed=typed["seed"],
+            requests=typed["requests"],
+        )
+
+    def question(self, served: Any, spread: Any, measured: tuple[int, ...]) -> ServiceQuestion:
+        """For a pass. Limits: a wait for a batch of one, a batch that does not fit -> BadInputError"""
+        from perfmodel.service.arrivals import Poisson, read_arrivals
+        from perfmodel.service.service_load import ServiceQuestion
+
+        arrivals = Poisson(self.seed) if self.arrivals is None else read_arrivals(self.arrivals, self.seed)
+        found = ServiceQuestion(
+            served=served,
+            limit_s=self.limit_s,
+            qps=self.qps,
+            replicas=self.replicas,
+            batch=self.batch,
+            wait_s=self.wait_s,
+            overlap=self.overlap,
+            samples=self.samples,
+            arrivals=arrivals,
+            requests=self.requests,
+            spread=spread,
+            measured=measured,
+        )
+        if self.batch is not None and self.batch > served.most_samples:
+            raise BadInputError(
+                f"--batch {self.batch} does not fit the memory of {served.gpus} GPUs.",
+                f"at most {served.most_samples}, or more --gpus.",
+            )
+        where, size = counted(served.gpus, "GPU"), self.batch
+        if size is not None and self.wait_s and found.replica(1).rule(size, 0.0, False).requests == 1:
+            raise BadInputError(
+                f"--wait without a batch: --batch {self.batch} on {where} is one request.",
+                "leave --wait out, or give a larger --batch.",
+            )
+        if self.qps is None and arrivals.rate_per_s is not None:
+            return replace(found, qps=arrivals.rate_per_s)
+        return found

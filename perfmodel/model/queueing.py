@@ -1,0 +1,156 @@
+"""Requests that wait, form batches and pass: closed forms at the ends, and the slowest of G ranks.
+
+Between the ends a simulation answers (``perfmodel.service``); these are the limits that it must keep.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import digamma, polygamma
+
+Array = NDArray[np.float64]
+
+
+def _array(value: ArrayLike) -> Array:
+    return np.asarray(value, dtype=np.float64)
+
+
+def batch_capacity(B: ArrayLike, gap: ArrayLike) -> Array:
+    """Most requests a second that a server of batches can serve.
+
+        mu = B / gap                                                          [1/s]
+
+    B    requests of a full batch [-];  gap  time from the start of one full batch to that of the next [s]:
+         the whole pass where one follows the other, less where they overlap
+    Source: definition; no rule of batching serves more, for a pass of fewer requests is no faster a request
+    Limits: B = 1 and no overlap -> 1 / pass
+    """
+    return _array(B) / _array(gap)
+
+
+def utilisation(rate: ArrayLike, capacity: ArrayLike) -> Array:
+    """Load of a server.
+
+        rho = lambda / mu                                                     [-]
+
+    rate  lambda, requests that arrive [1/s];  capacity  mu, requests that can be served [1/s]
+    Source: definition
+    Limits: no requests -> 0;  1 or more -> the queue grows without end
+    """
+    return _array(rate) / _array(capacity)
+
+
+def mean_wait(rate: ArrayLike, t: ArrayLike, variance: ArrayLike = 0) -> Array:
+    """Mean time in the queue of requests that are served one at a time (M/G/1; M/D/1 where variance is 0).
+
+        W = lambda (t^2 + s^2) / (2 (1 - rho)),   rho = lambda t              [s]
+
+    rate      lambda, of Poisson arrivals [1/s];  t  mean time of a pass [s];  variance  s^2 of it [s^2]
+    Source: Pollaczek-Khinchine formula (Kleinrock, Queueing Systems 1, 5.6)
+    Limits: rate -> 0 -> 0;  variance 0 -> rho t / (2 (1 - rho));  variance t^2 (exponential) -> twice that;
+            rho >= 1 -> infinite
+    """
+    rate, t, variance = _array(rate), _array(t), _array(variance)
+    rho = rate * t
+    with np.errstate(divide="ignore", invalid="ignore"):
+        wait = rate * (t**2 + variance) / (2 * (1 - rho))
+    return np.where(rho < 1, wait, np.inf)
+
+
+def unlimited_batch_wait(rate: ArrayLike, t: ArrayLike) -> Array:
+    """Mean time in the queue where each pass takes all that wait, however many, and a free server waits for
+    nobody.
+
+        W = (lambda t^2 / 2) / (lambda t + exp(-lambda t))                    [s]
+
+    rate  lambda, of Poisson arrivals [1/s];  t  time of a pass, the same for any number of requests [s]
+    A pass begins when the one before ends, or, after a pass in which nobody came (exp(-lambda t)), with the
+    next request. So a pass serves lambda t + exp(-lambda t) requests on average; the lambda t that came while
+    another ran waited t / 2 on average, the one that found the server free did not wait.
+    Source: derived here (renewal argument); the unlimited case of bulk service (Bailey 1954)
+    Limits: rate -> 0 -> 0;  rate -> infinity -> t / 2: latency is at most 1.5 passes on average, 2 at most
+    """
+    rate, t = _array(rate), _array(t)
+    asked = rate * t
+    return asked * t / 2 / (asked + np.exp(-asked))
+
+
+def fill_time(B: ArrayLike, rate: ArrayLike, wait: ArrayLike) -> Array:
+    """Longest that a batch is collected on average, had Poisson arrivals come evenly.
+
+        f = min((B - 1) / lambda, w)                                          [s]
+
+    B  requests of a full batch [-];  rate  lambda [1/s];  wait  w, longest that the first request waits [s]
+    Source: B - 1 further requests come in (B - 1) / lambda on average
+    Limits: B = 1 -> 0;  rate -> 0 -> w;  rate -> infinity -> 0
+    """
+    B, rate, wait = _array(B), _array(rate), _array(wait)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        filled = np.where(B > 1, (B - 1) / rate, 0)
+    return np.minimum(filled, wait)
+
+
+def light_load_latency(B: ArrayLike, wait: ArrayLike, t: ArrayLike) -> Array:
+    """Latency of a request that comes alone.
+
+        s = w + t (B > 1);   t (B = 1)                                        [s]
+
+    B  requests of a full batch [-];  wait  w, longest that the first request waits for others [s]
+    t  time of a pass of one request [s]
+    Source: nobody else comes, so the batch is closed when the wait ends
+    Limits: w = 0 -> t
+    """
+    B, wait, t = _array(B), _array(wait), _array(t)
+    return np.where(B > 1, wait, 0) + t
+
+
+def requests_inside(rate: ArrayLike, latency: ArrayLike) -> Array:
+    """Requests that wait or are being served, on average.
+
+        N = lambda s                                                          [-]
+
+    rate  lambda, requests that arrive [1/s];  latency  s, mean time from arrival to answer [s]
+    Source: Little's law (Little 1961): for any arrivals, batches and order
+    Limits: no requests -> 0
+    """
+    return _array(rate) * _array(latency)
+
+
+def slowest_delay(scale: ArrayLike, G: ArrayLike) -> Array:
+    """Mean of the largest of G delays that are exponential.
+
+        m = s (1 + 1/2 + ... + 1/G) = s H_G                                   [s]
+
+    scale  s, mean delay of one rank [s];  G  ranks that wait for one another [-]
+    Source: order statistics (Renyi 1953): the gaps between ordered exponentials have means s/G, s/(G-1), ...
+    Limits: G = 1 -> s;  G -> infinity -> s (ln G + 0.577): Gumbel
+    """
+    return _array(scale) * (digamma(_array(G) + 1) + np.euler_gamma)
+
+
+def slowest_quantile(scale: ArrayLike, G: ArrayLike, q: ArrayLike) -> Array:
+    """Quantile of the largest of G delays that are exponential.
+
+        x_q = -s ln(1 - q^(1/G))                                              [s]
+
+    scale  s, mean delay of one rank [s];  G  ranks [-];  q  share of the cases below it, 0 .. 1 [-]
+    Source: P(largest <= x) = (1 - exp(-x / s))^G
+    Limits: G = 1 -> -s ln(1 - q);  G -> infinity -> s (ln G - ln(-ln q)): Gumbel;  q = 0 -> 0
+    """
+    G, q = _array(G), _array(q)
+    with np.errstate(divide="ignore"):
+        return -_array(scale) * np.log(-np.expm1(np.log(q) / G))
+
+
+def delay_scale(sd: ArrayLike, G: ArrayLike) -> Array:
+    """Mean delay of one rank behind the spread that times of G ranks have.
+
+        s = sd / sqrt(1 + 1/4 + ... + 1/G^2)                                  [s]
+
+    sd  standard deviation of times that each end with the slowest of G ranks [s];  G  ranks [-]
+    Source: variance of the largest of G exponentials (Renyi 1953), solved for s
+    Limits: G = 1 -> sd;  G -> infinity -> sd sqrt(6) / pi
+    """
+    G = _array(G)
+    return _array(sd) / np.sqrt(polygamma(1, 1) - polygamma(1, G + 1))

@@ -1,0 +1,193 @@
+"""What a service sees, as a screen: how many GPUs, latencies against load, batches that were tried."""
+
+from __future__ import annotations
+
+from perfmodel.passes.settings import Setting
+from perfmodel.report.terminal import facts, paragraph, sides, table, unbroken
+from perfmodel.schema.evidence import Evidence
+from perfmodel.service.events import WAITS
+from perfmodel.service.highest import P99, Carried
+from perfmodel.service.service_load import LoadRow, ServiceLoad
+from perfmodel.units import (
+    counted,
+    format_count,
+    format_fraction,
+    format_per_second,
+    format_time,
+)
+
+_NEAR = 3  # batch sizes shown on each side of the best
+_ROUGH = "Steps: of two batches, one after the other (in line) or overlapping; ~ from a shorter simulation."
+_IN_LINE, _OVERLAPPED = "in line", "overlap"
+MEANINGS = {
+    "batching": "waits for its batch to fill",
+    "queue": "waits for the batches ahead, and for their steps",
+    "pass": "its own batch, as if it were alone",
+    "stragglers": "the slowest rank of each collective",
+}
+
+
+def load_text(answer: ServiceLoad, setting: Setting, calibration_file: str | None = None) -> str:
+    """The whole screen. calibration_file  the user's own"""
+    parts = [
+        headline(answer),
+        rule_line(answer),
+        load_table(answer),
+        made_of(answer.asked),
+        batch_table(answer),
+        closed_forms(answer),
+        footer(answer, setting, calibration_file),
+    ]
+    return "\n\n".join(parts)
+
+
+def headline(answer: ServiceLoad) -> str:
+    """How many GPUs, at what latency, with the band of both."""
+    q, asked = answer.question, answer.asked
+    load, limit = rate(asked.load_per_s), format_time(q.limit_s)
+    where = counted(answer.gpus, "GPU")
+    if answer.replicas > 1:
+        where += f": {counted(answer.replicas, 'replica')} of {format_count(q.served.gpus)}"
+    first = f"{load} within {limit} (p99) take {where}."
+    times = f"     p99 is {format_time(asked.run.quantile(P99))}, p50 {format_time(asked.run.quantile(0.5))}"
+    most = f"     {most_words(answer)}"
+    return "\n".join([sides(first, band_words(answer)), paragraph(times), paragraph(most)])
+
+
+def band_words(answer: ServiceLoad) -> str:
+    """How many GPUs it would be at the ends of the bands of all times."""
+    if not answer.low_per_s:
+        return "cannot be said to hold: too long at the end of the band"
+    ends = [answer.gpus_for(each) for each in (answer.high_per_s, answer.low_per_s)]
+    if answer.question.replicas is not None:
+        low, high = (answer.replicas * each for each in (answer.low_per_s, answer.high_per_s))
+        return f"at most {rate(low)} – {rate(high)}"
+    return f"band {' – '.join(format_count(each) for each in dict.fromkeys(ends))} GPUs"
+
+
+def most_words(answer: ServiceLoad) -> str:
+    """What the replicas carry at most."""
+    most = answer.best.rate_per_s * answer.replicas
+    who = "they carry" if answer.replicas > 1 else "it carries"
+    share = format_fraction(answer.asked.load_per_s / most)
+    return f"{who} up to {rate(most)} within the limit; the load is {share} of that"
+
+
+def rule_line(answer: ServiceLoad) -> str:
+    """Batch and wait."""
+    best, q = answer.best, answer.question
+    size = f"{format_count(best.batch)} on each GPU"
+    requests = counted(best.rule.requests, "request")
+    each = f", {q.samples:g} samples each" if q.samples != 1 else ""
+    wait = format_time(best.rule.wait_s) if best.rule.wait_s else "for nobody"
+    steps = "steps of two batches overlap" if best.rule.overlap else "one batch after the other"
+    batch = f"up to {size} ({requests}{each}); the first request waits {wait}; {steps}"
+    chosen = [
+        n for n, v in (("--batch", q.batch), ("--wait", q.wait_s), ("--overlap", q.overlap)) if v is not None
+    ]
+    how = f"; as given: {', '.join(chosen)}" if chosen else "; the best of those tried"
+    return facts([("Batch", batch + how)])
+
+
+def rate(per_s: float) -> str:
+    """``500 k requests/s``."""
+    return format_per_second(per_s, "requests")
+
+
+def load_table(answer: ServiceLoad) -> str:
+    """One line a load."""
+    most = answer.best.rate_per_s * answer.replicas
+    rows = [_row(row, answer.asked, most) for row in answer.rows]
+    headers = ["load/s", "used", "batch", *("p50", "p95", "p99"), *WAITS[:-1], "slowest", ""]
+    shown = "Latency against load, and what the p99 is made of"
+    return f"{shown}\n{table(headers, rows, left=(10,), drop=(2, (6, 7, 8, 9)))}"
+
+
+def _row(row: LoadRow, asked: LoadRow, most: float) -> list[str]:
+    parts = row.run.made_of(P99)
+    near = abs(row.load_per_s - most) < 1e-6 * most
+    words = ["asked"] * (row is asked) + ["most"] * near
+    return [
+        rate(row.load_per_s).removesuffix("requests/s").strip(),
+        format_fraction(row.utilisation),
+        format_count(row.run.requests),
+        *(format_time(row.run.quantile(q)) for q in (0.5, 0.95, P99)),
+        *(format_time(max(parts[name], 0.0)) for name in WAITS),
+        unbroken(", ".join(words)),
+    ]
+
+
+def made_of(asked: LoadRow) -> str:
+    """The parts of the 99th percentile at the asked load, in words."""
+    parts, whole = asked.run.made_of(P99), asked.run.quantile(P99)
+    rows = [
+        [
+            name,
+            format_time(max(parts[name], 0.0)),
+            format_fraction(max(parts[name], 0.0) / whole),
+            MEANINGS[name],
+        ]
+        for name in WAITS
+    ]
+    return table(["of the p99 as asked", "time", "share", ""], rows, left=(0, 3), indent=0)
+
+
+def batch_table(answer: ServiceLoad) -> str:
+    """Batch sizes around the best: what each carries."""
+    best = {each.batch: each for each in sorted(answer.tried, key=lambda each: each.rate_per_s)}
+    best[answer.best.batch] = answer.best
+    tried = [best[batch] for batch in sorted(best)]
+    at = next(place for place, each in enumerate(tried) if each is answer.best)
+    shown = tried[max(at - _NEAR, 0) : at + _NEAR + 1]
+    rows = [_tried(answer, each) for each in shown]
+    headers = ["batch/GPU", "pass", "wait", "steps", "most/replica", "no limit", "GPUs", ""]
+    return f"{table(headers, rows, left=(3, 7), drop=(5,))}\n{paragraph(_ROUGH)}"
+
+
+def _tried(answer: ServiceLoad, each: Carried) -> list[str]:
+    return [
+        format_count(each.batch),
+        format_time(each.pass_s),
+        format_time(each.rule.wait_s),
+        _OVERLAPPED if each.rule.overlap else _IN_LINE,
+        ("" if each is answer.best else "~") + rate(each.rate_per_s).removesuffix("requests/s").strip(),
+        rate(each.capacity_per_s).removesuffix("requests/s").strip(),
+        format_count(answer.gpus_for(each.rate_per_s)),
+        "chosen" if each is answer.best else "",
+    ]
+
+
+def closed_forms(answer: ServiceLoad) -> str:
+    """What holds for any simulation."""
+    inside = answer.asked.to_dict()["requests_inside"]
+    capacity = answer.best.capacity_per_s * answer.replicas
+    return paragraph(
+        f"Closed forms: full batches serve {rate(capacity)} at most; a request that comes alone takes "
+        f"{format_time(answer.least_s)} (p99) if it waits for nobody; {format_count(inside)} requests are "
+        "inside on average (Little's law)."
+    )
+
+
+def footer(answer: ServiceLoad, setting: Setting, calibration_file: str | None) -> str:
+    """Where the numbers come from."""
+    q, machine = answer.question, setting.machine
+    assumed = [f"{key} = {machine.quantity(key)}" for key in sorted(machine.overrides)]
+    parts = [
+        f"Machine {machine.name}",
+        *([f"assumed: {', '.join(assumed)}"] if assumed else []),
+        f"calibration {calibration_file or ', '.join(dict.fromkeys(setting.links.calibrations))}",
+        f"times of the pass {q.served.evidence_at(answer.best.batch)}",
+        f"arrivals {q.arrivals.name}, seed {q.arrivals.seed}"
+        + (", dealt to replicas at random" if answer.replicas > 1 else ""),
+    ]
+    return f"{paragraph(' · '.join(parts))}\n{paragraph(stragglers(answer))}"
+
+
+def stragglers(answer: ServiceLoad) -> str:
+    """How much later ranks are, and who says so."""
+    spread = answer.question.spread
+    if not spread.floor_s and not spread.share:
+        return "No rank is later than another (--no-stragglers)."
+    size = f"{format_time(spread.floor_s)} + {format_fraction(spread.share)} of the collective"
+    how = "measured, " if spread.evidence is Evidence.MEASURED else "assumed, after "
+    return f"A rank is {size} late on average, exponentially ({how}{spread.source})."

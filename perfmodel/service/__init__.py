@@ -1,0 +1,82 @@
+"""What a service sees: requests that come, form batches and pass; ``load`` is its door in Python."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from perfmodel.errors import BadInputError
+from perfmodel.service.arrivals import Arrivals, Poisson
+from perfmodel.service.highest import FOLLOWED
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from perfmodel.service.service_load import ServiceLoad
+
+_OF_SERVICE = ("replicas", "batch", "wait_s", "overlap", "samples")
+
+
+def load(
+    qps: float | None = None,
+    p99_s: float | None = None,
+    *,
+    arrivals: Arrivals | None = None,
+    stragglers: bool = True,
+    requests: int = FOLLOWED,
+    **options: Any,
+) -> pd.DataFrame:
+    """Latencies of a service against its load, one row a load up to the highest that keeps the limit.
+
+    qps      requests a second; None: what the replicas carry;  p99_s  limit of the 99th percentile [s]
+    options  replicas, batch (samples of each GPU in a full batch), wait_s, overlap, samples (of a request):
+             left out, the best of those that are tried; all others are those of ``perfmodel.project``
+    arrivals  ``Poisson(seed)`` or ``read_arrivals(path)``;  requests  that are followed at each load
+    Columns: load_per_s, utilisation, requests_per_batch, p50_s, p95_s, p99_s, mean_s, requests_inside, and
+    the parts of p99_s; the whole answer is in ``frame.attrs["answer"]`` as plain data.
+    Limits: no limit, or more than can be carried -> BadInputError that says how much can
+    """
+    answer = answered(qps, p99_s, arrivals, stragglers, requests, **options)
+    frame = answer.to_frame()
+    frame.attrs["answer"] = answer.to_dict()
+    return frame
+
+
+def answered(
+    qps: float | None,
+    p99_s: float | None,
+    arrivals: Arrivals | None,
+    stragglers: bool,
+    requests: int,
+    **options: Any,
+) -> ServiceLoad:
+    """The answer behind ``load``."""
+    from perfmodel.project import project_one
+    from perfmodel.service.served import projected_pass
+    from perfmodel.service.service_load import ServiceQuestion, service_load
+    from perfmodel.service.stragglers import NONE, measured_ranks, spread_of
+
+    if p99_s is None or not p99_s > 0:
+        raise BadInputError(f"p99_s {p99_s} is no limit.", "give a time above 0 s, for example p99_s=10e-3.")
+    if qps is not None and not qps > 0:
+        raise BadInputError(f"qps {qps} is no load.", "give requests a second, above 0.")
+    own = {name: options.pop(name) for name in _OF_SERVICE if options.get(name) is not None}
+    pass_of = {name: value for name, value in options.items() if name not in _OF_SERVICE}
+    first = project_one(**pass_of)
+    keywords = {name: value for name, value in pass_of.items() if name != "gpus"}
+    served = projected_pass(keywords, first.gpus)
+    ranks = [
+        measured_ranks(first.setting, s.collective, served.gpus) if s.collective else 0 for s in served.steps
+    ]
+    calibration = pass_of.get("calibration")
+    return service_load(
+        ServiceQuestion(
+            served=served,
+            limit_s=p99_s,
+            qps=qps,
+            arrivals=arrivals or Poisson(),
+            requests=requests,
+            spread=spread_of(None if calibration is None else str(calibration)) if stragglers else NONE,
+            measured=tuple(ranks),
+            **own,
+        )
+    )

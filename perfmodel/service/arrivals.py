@@ -1,0 +1,122 @@
+"""When requests arrive: Poisson, or as in a file of times; dealt to replicas at random."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.errors import BadInputError
+from perfmodel.schema.files import read_text
+from perfmodel.units import format_count
+
+Array = NDArray[np.float64]
+_WHAT = "arrivals file"
+_FEWEST, _MOST = 100, 20_000_000
+"""Times in a file: with fewer there is no 99th percentile."""
+
+
+@dataclass(frozen=True)
+class Poisson:
+    """Requests that know nothing of one another.
+
+    seed  of the random numbers: the same seed gives the same arrivals, at every rate scaled alike
+    """
+
+    seed: int = 0
+    name: str = "Poisson"
+    rate_per_s: float | None = None  # no rate of its own
+
+    def times(self, rate: float, replicas: int, count: int, grain: int = 1) -> Array:
+        """Times of ``count`` requests at one replica [s], increasing.
+
+            a_n = (E_1 + ... + E_n) / lambda,   E exponential of mean 1
+
+        rate   lambda of one replica [1/s]: random dealing leaves Poisson arrivals Poisson
+        grain  only every so many-th request is followed: the gaps between those are Gamma(grain)
+        """
+        return self._unit(count, grain) / rate
+
+    def _unit(self, count: int, grain: int) -> Array:
+        known = self._drawn
+        if (count, grain) not in known:
+            random = np.random.default_rng([self.seed, grain])
+            gaps = random.standard_exponential(count) if grain == 1 else random.standard_gamma(grain, count)
+            known.clear()
+            known[count, grain] = np.cumsum(gaps)
+        return known[count, grain]
+
+    @cached_property
+    def _drawn(self) -> dict[tuple[int, int], Array]:
+        return {}
+
+
+@dataclass(frozen=True, eq=False)
+class ArrivalTrace:
+    """Requests as they came once; other loads are the same times, closer together or further apart.
+
+    seconds  increasing;  seed  of the dealing to replicas
+    """
+
+    seconds: Array
+    name: str
+    seed: int = 0
+
+    @property
+    def rate_per_s(self) -> float:
+        """Requests a second over the whole trace."""
+        return float((self.seconds.size - 1) / (self.seconds[-1] - self.seconds[0]))
+
+    def times(self, rate: float, replicas: int, count: int, grain: int = 1) -> Array:
+        """Times of the requests that one of the replicas gets [s]; at most ``count`` of them.
+
+        rate  of one replica [1/s];  grain  only every so many-th request is followed
+        """
+        scale = self.rate_per_s / (rate * replicas)
+        mine = self.seconds[self._dealt(replicas) == 0] if replicas > 1 else self.seconds
+        found: Array = (mine[: count * grain][grain - 1 :: grain] - self.seconds[0]) * scale
+        return found
+
+    def _dealt(self, replicas: int) -> NDArray[np.int64]:
+        """Of each request the replica that it goes to."""
+        return np.random.default_rng([self.seed, replicas]).integers(0, replicas, self.seconds.size)
+
+
+Arrivals = Poisson | ArrivalTrace
+
+
+def read_arrivals(path: Path, seed: int = 0) -> ArrivalTrace:
+    """Arrivals of a file: one time in seconds a line, none before the one above it.
+
+    Limits: not a number, too few, backwards -> BadInputError with the line
+    """
+    lines = [line.strip() for line in read_text(path, _WHAT).splitlines()]
+    words = [(at, line) for at, line in enumerate(lines, 1) if line and not line.startswith("#")]
+    if not _FEWEST <= len(words) <= _MOST:
+        raise BadInputError(
+            f"{_WHAT} {path} has {format_count(len(words))} times.",
+            f"one time in seconds a line: from {_FEWEST} to {format_count(_MOST)} of them.",
+        )
+    found = np.empty(len(words))
+    for place, (at, word) in enumerate(words):
+        try:
+            found[place] = float(word)
+        except ValueError:
+            found[place] = np.nan
+        if not np.isfinite(found[place]):
+            raise BadInputError(
+                f"{_WHAT} {path}, line {at}: {word[:40]!r} is no time.", "write seconds, for example 0.0125."
+            )
+    back = np.flatnonzero(np.diff(found) < 0)
+    if back.size:
+        at, word = words[int(back[0]) + 1]
+        raise BadInputError(
+            f"{_WHAT} {path}, line {at}: {word[:40]} s comes before the line above it.",
+            "sort the file: sort -g FILE.",
+        )
+    if found[-1] <= found[0]:
+        raise BadInputError(f"{_WHAT} {path}: all requests come at once.", "give times that differ.")
+    return ArrivalTrace(found, path.name, seed)

@@ -1,0 +1,228 @@
+"""A replica of a service, event by event: requests come, batches are formed, their steps run.
+
+A batch is formed when its first step can begin: at the earliest when it is full or its first request has
+waited long enough. It takes all that have come by then, up to its size. Times are whole picoseconds, so that
+every CPU finds the same batches.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.model.schedule import IN_FLIGHT
+from perfmodel.service.served import ServedPass
+from perfmodel.service.stragglers import Lateness
+
+Array = NDArray[np.float64]
+Whole = NDArray[np.int64]
+_PER_S = 1e12
+_FAR = 2**62
+_WARM = 0.1  # of the requests, while queues fill
+_FEWEST_BATCHES = 20  # in a simulation
+WAITS = ("batching", "queue", "pass", "stragglers")
+"""What the latency of a request is made of, in order."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How requests become batches.
+
+    requests  of a full batch;  wait_s  longest that the first request waits for others [s]
+    samples   of one request;  overlap  whether steps of two batches run at the same time
+    grain     one request in so many is followed
+    """
+
+    requests: int
+    wait_s: float
+    samples: float = 1.0
+    overlap: bool = True
+    grain: int = 1
+
+    @property
+    def followed(self) -> int:
+        """Of a full batch, the requests that are followed."""
+        return max(self.requests // self.grain, 1)
+
+
+@dataclass(frozen=True, eq=False)
+class ServedRequests:
+    """What happened, without the time in which queues filled.
+
+    latency_s  of every request that was followed [n];  parts_s  by ``WAITS``, they add up to it
+    batches    that were served;  requests  of a batch on average;  grain  requests that each one stands for
+    first_s, last_s  when the first and the last of them came
+    """
+
+    latency_s: Array
+    parts_s: dict[str, Array]
+    batches: int
+    requests: float
+    grain: int
+    first_s: float
+    last_s: float
+
+    def quantile(self, q: float) -> float:
+        """Latency that a share q of the requests stays below [s]."""
+        return float(np.quantile(self.latency_s, q, method="inverted_cdf"))
+
+    @property
+    def mean_s(self) -> float:
+        """Mean latency."""
+        return float(self.latency_s.mean())
+
+    def made_of(self, q: float, width: float = 0.005) -> dict[str, float]:
+        """Mean parts of the latencies around a quantile, which add up to it [s]."""
+        whole = self.quantile(q)
+        low, high = self.quantile(q - width), self.quantile(min(q + width, 1 - width / 2))
+        near = (self.latency_s >= low) & (self.latency_s <= high)
+        means = {name: float(part[near].mean()) for name, part in self.parts_s.items()}
+        scale = whole / sum(means.values())
+        return {name: value * scale for name, value in means.items()}
+
+
+def simulate(served: ServedPass, rule: Rule, arrivals: Array, late: Lateness | None = None) -> ServedRequests:
+    """Serve requests that come at ``arrivals`` [s], increasing.
+
+    late  delays of the collectives of each batch; of fewer batches than are served they repeat; None: no rank
+          is slower than another
+    Limits: load -> 0 -> the wait and a pass;  more than can be served -> latencies grow to the end of the run
+    """
+    times = np.rint(arrivals * _PER_S).astype(np.int64)
+    full = min(rule.followed, max(times.size // _FEWEST_BATCHES, 1))  # more never come together
+    counts = np.arange(1, full + 1) * rule.grain * rule.samples / served.gpus
+    steps = np.rint(served.at(np.ceil(counts)) * _PER_S).astype(np.int64)
+    delays = (
+        _Delays(0.0, 0.0, [])
+        if late is None
+        else _Delays(late.floor_s * _PER_S, late.share, late.draws.tolist())
+    )
+    wait = round(rule.wait_s * _PER_S) if rule.requests > 1 else 0
+    if rule.overlap:
+        found = _overlapped(times.tolist(), steps, served, full, wait, delays)
+    else:
+        found = _in_line(times.tolist(), steps, full, wait, delays)
+    return _measured(times, steps.sum(axis=0), found, rule, full)
+
+
+@dataclass(frozen=True, eq=False)
+class _Delays:
+    """What ``Lateness`` has, in picoseconds and as lists."""
+
+    floor: float
+    share: float
+    draws: list[list[float]]
+
+    def row(self, number: int) -> list[float] | None:
+        """Draws of a batch; None where no rank is slower than another."""
+        return self.draws[number % len(self.draws)] if self.draws else None
+
+    def of(self, draw: float, time: int) -> int:
+        """Delay of a step that takes ``time``; of none, where it does not run."""
+        return int((self.floor + self.share * time) * draw) if time and draw else 0
+
+
+@dataclass(frozen=True, eq=False)
+class _Batches:
+    """Of each batch: its first request, the next batch's, when it was closed, formed and ready; delays."""
+
+    first: Whole
+    closed: Whole
+    formed: Whole
+    ready: Whole
+    late: Whole
+    end: int  # requests that were served
+
+
+def _in_line(come: list[int], steps: Whole, full: int, wait: int, delays: _Delays) -> _Batches:
+    """One batch after the other: a recursion over batches, as Lindley's is over requests."""
+    total = [0, *steps.sum(axis=0).tolist()]
+    by_count: list[list[int]] = [[], *steps.T.tolist()]
+    count, at, free, number = len(come), 0, 0, 0
+    out: list[tuple[int, int, int, int, int]] = []
+    while at < count:
+        filled = come[at + full - 1] if at + full <= count else _FAR
+        closed = min(filled, come[at] + wait)
+        formed = closed if closed > free else free
+        after = bisect_right(come, formed, at, min(at + full, count))
+        row = delays.row(number)
+        late = 0 if row is None else sum(map(delays.of, row, by_count[after - at]))
+        free = formed + total[after - at] + late
+        out.append((at, closed, formed, free, late))
+        at, number = after, number + 1
+    return _columns(out, at)
+
+
+def _overlapped(
+    come: list[int], steps: Whole, served: ServedPass, full: int, wait: int, delays: _Delays
+) -> _Batches:
+    """Two batches in flight, as in ``model.schedule``: of the steps that can run next the first begins."""
+    by_count = [[], *steps.T.tolist()]
+    kinds = list(dict.fromkeys(step.device for step in served.steps))
+    device = [kinds.index(step.device) for step in served.steps]
+    last, count, at, number = len(device), len(come), 0, 0
+    free = [0] * len(kinds)
+    out: list[tuple[int, int, int, int, int]] = []
+    flying: list[list[Any]] = []  # [place in out, next step, when it can begin, its times, its delays]
+    while at < count or flying:
+        best, pick = _FAR, -1
+        for place, batch in enumerate(flying):
+            begin, busy = batch[2], free[device[batch[1]]]
+            if busy > begin:
+                begin = busy
+            if begin < best:
+                best, pick = begin, place
+        if len(flying) < IN_FLIGHT and at < count:
+            filled = come[at + full - 1] if at + full <= count else _FAR
+            closed = min(filled, come[at] + wait)
+            room = out[-IN_FLIGHT][3] if len(out) >= IN_FLIGHT else 0
+            formed = max(closed, room, free[device[0]])
+            if formed < best:
+                after = bisect_right(come, formed, at, min(at + full, count))
+                flying.append([len(out), 0, formed, by_count[after - at], delays.row(number)])
+                out.append((at, closed, formed, 0, 0))
+                at, number = after, number + 1
+                pick, best = len(flying) - 1, formed
+        batch = flying[pick]
+        own, time = batch[1], batch[3][batch[1]]
+        late = 0 if batch[4] is None else delays.of(batch[4][own], time)
+        end = best + time + late
+        free[device[own]] = end
+        row = out[batch[0]]
+        out[batch[0]] = (*row[:3], end, row[4] + late)
+        batch[1], batch[2] = own + 1, end
+        if own + 1 == last:
+            del flying[pick]
+    return _columns(out, at)
+
+
+def _columns(rows: list[tuple[int, int, int, int, int]], end: int) -> _Batches:
+    first, closed, formed, ready, late = np.array(rows, dtype=np.int64).T
+    return _Batches(first, closed, formed, ready, late, end)
+
+
+def _measured(times: Whole, alone: Whole, found: _Batches, rule: Rule, full: int) -> ServedRequests:
+    """Latencies of requests and what each waited for, after the time in which queues filled."""
+    counts = np.diff(np.append(found.first, found.end))
+    of = np.repeat(np.arange(counts.size), counts)
+    begin = min(int(_WARM * times.size), times.size - 1)
+    kept = slice(begin, max(found.end - full, begin + 1))
+    came, batch = times[kept], of[kept]
+    formed, late, served = found.formed[batch], found.late[batch], alone[counts - 1][batch]
+    latency = found.ready[batch] - came
+    collected = np.clip(np.minimum(found.closed[batch], formed) - came, 0, None)
+    parts = (collected, latency - collected - served - late, served, late)
+    batches = int(batch[-1] - batch[0] + 1)
+    return ServedRequests(
+        latency / _PER_S,
+        {name: part / _PER_S for name, part in zip(WAITS, parts, strict=True)},
+        batches,
+        came.size / batches * rule.grain,
+        rule.grain,
+        float(came[0] / _PER_S),
+        float(came[-1] / _PER_S),
+    )

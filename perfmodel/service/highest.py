@@ -1,0 +1,170 @@
+"""The highest load that a replica carries within a limit, and the batch and wait that carry it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from perfmodel.model import queueing
+from perfmodel.service.arrivals import Arrivals
+from perfmodel.service.events import Rule, ServedRequests, simulate
+from perfmodel.service.served import MOST_SAMPLES, ServedPass
+from perfmodel.service.stragglers import Lateness
+
+P99 = 0.99
+LOADS = (0.98, 0.95, 0.9, 0.84, 0.76, 0.66, 0.54, 0.4, 0.26, 0.14, 0.06, 0.02)
+"""Shares of the capacity that are tried, from the highest."""
+WAITS = (0.0, 0.05, 0.15, 0.4)
+"""Shares of the limit that the first request of a batch may wait for others."""
+_HALVINGS = 5
+FOLLOWED = 200_000
+"""Requests that are followed at each load."""
+QUICK = (8_000, 20)
+"""Requests that are followed in a simulation of a search, and of them in a batch."""
+_OF_A_BATCH = 1000
+
+
+def effort_of(requests: int) -> tuple[int, int]:
+    """Requests that are followed, and of them in a batch: enough batches for a 99th percentile."""
+    return requests, max(min(requests // _OF_A_BATCH, _OF_A_BATCH), QUICK[1])
+
+
+@dataclass(frozen=True, eq=False)
+class Replica:
+    """What one replica serves, and how requests come to it.
+
+    served  its pass;  arrivals  of the whole service;  late  delays of its collectives
+    limit_s  of the 99th percentile [s];  samples  of a request;  replicas  among which requests are dealt
+    """
+
+    served: ServedPass
+    arrivals: Arrivals
+    limit_s: float
+    late: Lateness | None = None
+    samples: float = 1.0
+    replicas: int = 1
+
+    def rule(self, batch: int, wait_s: float, overlap: bool) -> Rule:
+        """Of full batches of so many samples on each GPU."""
+        requests = max(int(batch * self.served.gpus // self.samples), 1)
+        return Rule(requests, wait_s, self.samples, overlap)
+
+    def capacity(self, rule: Rule) -> float:
+        """Most requests a second in full batches (``queueing.batch_capacity``)."""
+        return float(queueing.batch_capacity(rule.requests, self._gap(rule.requests, rule.overlap)))
+
+    def _gap(self, requests: int, overlap: bool) -> float:
+        return _gap(self.served, requests * self.samples / self.served.gpus, overlap)
+
+    def run(self, rule: Rule, rate: float, effort: tuple[int, int]) -> ServedRequests:
+        """A simulation of so many requests a second at this replica."""
+        count, of_a_batch = effort
+        likely = min(rule.requests, rate * max(self.served.total(1), rule.wait_s))  # or more, when it is busy
+        grained = replace(rule, grain=max(int(likely / of_a_batch), 1))
+        times = self.arrivals.times(rate, self.replicas, count, grained.grain)
+        return simulate(self.served, grained, times, self.late)
+
+    def p99(self, rule: Rule, rate: float, effort: tuple[int, int]) -> float:
+        """99th percentile of the latency [s]."""
+        return self.run(rule, rate, effort).quantile(P99)
+
+    def highest(self, rule: Rule, effort: tuple[int, int], above: float = 0.0) -> float:
+        """Most requests a second of which 99 % are answered within the limit; 0: none above ``above``."""
+        capacity = self.capacity(rule)
+        if capacity <= above or self.served.total(1) > self.limit_s:
+            return 0.0
+        too_much = capacity
+        for share in LOADS:
+            rate = share * capacity
+            if rate <= above:
+                rate = above * (1 + _BETTER)
+            if rate < too_much and self.p99(rule, rate, effort) <= self.limit_s:
+                return self._between(rule, rate, too_much, effort)
+            if share * capacity <= above:
+                return 0.0
+            too_much = min(too_much, rate)
+        return 0.0
+
+    def _between(self, rule: Rule, good: float, bad: float, effort: tuple[int, int]) -> float:
+        for _ in range(_HALVINGS):
+            middle = (good + bad) / 2
+            if self.p99(rule, middle, effort) <= self.limit_s:
+                good = middle
+            else:
+                bad = middle
+        return good
+
+
+_BETTER = 0.01
+_SMALL = 1 / 8
+
+
+@lru_cache(maxsize=4096)
+def _gap(served: ServedPass, samples: float, overlap: bool) -> float:
+    return served.gap(samples, overlap)
+
+
+@dataclass(frozen=True)
+class Carried:
+    """The most that a replica carries with full batches of one size.
+
+    batch  samples of each GPU;  rule  the wait and overlap that carry it;  rate_per_s  requests a second
+    pass_s  time of a full batch alone;  capacity_per_s  without a limit
+    """
+
+    batch: int
+    rule: Rule
+    rate_per_s: float
+    pass_s: float
+    capacity_per_s: float
+
+
+def carried(
+    replica: Replica,
+    batches: Sequence[int],
+    wait_s: float | None = None,
+    overlap: bool | None = None,
+) -> list[Carried]:
+    """Of each batch size the most that is carried, in line and with overlap, each with the best wait.
+
+    wait_s, overlap  as they are given; None: all of ``WAITS``, and both
+    Small ones that serve less than an eighth of that in full batches are not tried: a larger size takes small
+    batches as well.
+    """
+    found: list[Carried] = []
+    for batch in sorted(batches, reverse=True):
+        best = max((each.rate_per_s for each in found), default=0.0)
+        if replica.capacity(replica.rule(batch, 0.0, False)) >= _SMALL * best:
+            found += _of_batch(replica, batch, wait_s, overlap)
+    return sorted(found, key=lambda each: each.batch)
+
+
+def _of_batch(replica: Replica, batch: int, wait_s: float | None, overlap: bool | None) -> Iterator[Carried]:
+    waits = [share * replica.limit_s for share in WAITS] if wait_s is None else [wait_s]
+    for both in (False, True) if overlap is None else (overlap,):
+        best: Rule | None = None
+        most = 0.0
+        for wait in waits:
+            rule = replica.rule(batch, wait, both)
+            if rule.requests == 1 and wait and wait_s is None:
+                continue
+            rate = replica.highest(rule, QUICK, most)
+            if rate > most * (1 + _BETTER):
+                best, most = rule, rate
+        if best is not None:
+            yield Carried(batch, best, most, replica.served.total(batch), replica.capacity(best))
+
+
+def surely(replica: Replica, found: Carried, requests: int) -> Carried:
+    """The same from longer simulations."""
+    return replace(found, rate_per_s=replica.highest(found.rule, effort_of(requests)))
+
+
+def batches_within(served: ServedPass, limit_s: float) -> list[int]:
+    """Powers of two whose pass is no longer than the limit and fits the memory."""
+    found, batch = [], 1
+    while batch <= min(served.most_samples, MOST_SAMPLES) and served.total(batch) <= limit_s:
+        found.append(batch)
+        batch *= 2
+    return found

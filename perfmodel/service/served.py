@@ -1,0 +1,154 @@
+"""The pass of a service: the time of each step by the samples of a GPU, of a projection or of a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.errors import BadInputError
+from perfmodel.model import schedule
+from perfmodel.passes.steps import LABELS
+from perfmodel.plan.cost import Evaluator
+from perfmodel.plan.placement import Plan
+from perfmodel.project import prepare
+from perfmodel.project.grid import costed
+from perfmodel.schema.evidence import Evidence
+
+Array = NDArray[np.float64]
+MOST_SAMPLES = 2**16
+"""Samples on one GPU of a batch that is tried."""
+
+
+@dataclass(frozen=True)
+class ServedStep:
+    """A step of the pass.
+
+    collective  "" for a kernel;  device  ``schedule.COMPUTE`` or ``NETWORK``: what it keeps busy
+    """
+
+    name: str
+    collective: str
+    device: str
+
+    @property
+    def label(self) -> str:
+        """What people read."""
+        return LABELS[self.name]
+
+
+@dataclass(frozen=True, eq=False)
+class ServedPass:
+    """Times of the steps at some batches; between them they are linear.
+
+    samples       of one GPU, n increasing numbers;  gpus  that one pass runs on
+    time_s, low_s, high_s  of each step [S, n]: centre and 95 % interval
+    evidence      of the pass at each of them;  fits  of each, whether memory holds it
+    """
+
+    gpus: int
+    samples: Array
+    steps: tuple[ServedStep, ...]
+    time_s: Array
+    low_s: Array
+    high_s: Array
+    evidence: tuple[Evidence, ...]
+    fits: NDArray[np.bool_]
+
+    @property
+    def most_samples(self) -> int:
+        """Of a GPU: the largest batch that fits."""
+        return int(self.samples[self.fits].max(initial=0))
+
+    def at(self, samples: Any) -> Array:
+        """Times of the steps [s], one row a step, at other numbers of samples on a GPU."""
+        asked = np.atleast_1d(np.asarray(samples, dtype=np.float64))
+        return np.array([np.interp(asked, self.samples, row) for row in self.time_s])
+
+    def total(self, samples: float) -> float:
+        """Time of a pass that is alone [s]."""
+        return float(self.at(samples).sum())
+
+    def tasks(self, samples: float) -> tuple[schedule.Task, ...]:
+        """The steps one after the other, as ``model.schedule`` has them; batches on streams of their own."""
+        times = self.at(samples)[:, 0]
+        found: list[schedule.Task] = []
+        for step, time in zip(self.steps, times, strict=True):
+            after = (found[-1].name,) if found else ()
+            found.append(schedule.Task(step.name, step.name, float(time), after, (), step.device))
+        return tuple(found)
+
+    def gap(self, samples: float, overlap: bool) -> float:
+        """Time from one full batch to the next [s]: the pass, or less where two batches overlap."""
+        return schedule.steady(self.tasks(samples)).step_s if overlap else self.total(samples)
+
+    def changed(self, times: Array) -> ServedPass:
+        """With other times of the steps [S, n]."""
+        return replace(self, time_s=times)
+
+    def evidence_at(self, samples: float) -> Evidence:
+        """How the time of the nearest batch is known."""
+        return self.evidence[int(np.argmin(np.abs(self.samples - samples)))]
+
+
+def sample_grid(most: int = MOST_SAMPLES) -> list[int]:
+    """Numbers of samples at which a pass is timed: all up to 16, from there on eight to an octave."""
+    rough = np.unique(np.round(np.geomspace(16, most, 8 * max(int(np.log2(most / 16)), 1) + 1)).astype(int))
+    return [*range(1, 16), *rough.tolist()] if most > 16 else list(range(1, most + 1))
+
+
+def projected_pass(keywords: dict[str, Any], gpus: int, most: int = MOST_SAMPLES) -> ServedPass:
+    """The row-wise pass that ``perfmodel.project`` answers with.
+
+    keywords  of ``perfmodel.project``;  gpus  of one replica
+    """
+    asked = {**keywords, "gpus": gpus, "batch": sample_grid(most)}
+    forward, work = prepare(None, **asked)
+    found = costed(forward, work)
+    shape = (len(work),)
+    steps = [step for step in found.steps if np.broadcast_to(step.timing.time_s, shape).any()]
+    time, low, high = (
+        np.array([np.broadcast_to(getattr(step.timing, name), shape) for step in steps])
+        for name in ("time_s", "low_s", "high_s")
+    )
+    served = tuple(_served(step.name, step.collective, step.step.is_kernel) for step in steps)
+    evidence = tuple(Evidence.from_rank(int(rank)) for rank in found.grid.columns["main_evidence"])
+    fits = np.asarray(found.grid.columns["fits"], dtype=np.bool_)
+    return ServedPass(gpus, work.batch, served, time, low, high, evidence, fits)
+
+
+def _served(name: str, collective: str, kernel: bool) -> ServedStep:
+    return ServedStep(name, collective, schedule.COMPUTE if kernel else schedule.NETWORK)
+
+
+def planned_pass(
+    evaluator_of: Callable[[int], Evaluator], plan: Plan, limit_bytes: float, batches: Sequence[int]
+) -> ServedPass:
+    """The forward pass of a plan.
+
+    evaluator_of  costs plans at that many samples on a GPU;  batches  at which it is costed, increasing
+    Limits: none of them fits -> BadInputError
+    """
+    costs, fits = [], []
+    for batch in batches:
+        evaluator = evaluator_of(batch)
+        loads = evaluator.loads(plan)
+        costs.append(evaluator.step(loads))
+        fits.append(float(evaluator.memory(plan, loads).total_bytes.max()) <= limit_bytes)
+    if not any(fits):
+        raise BadInputError("the plan does not fit the memory at any batch.", "plan anew with more GPUs.")
+    names = [step.name for step in evaluator_of(batches[0]).steps]
+    seen = {row.name: row for cost in costs for row in cost.rows}
+    order = [*(name for name in names if name in seen), *(name for name in seen if name not in names)]
+    by_name = [{row.name: row for row in cost.rows} for cost in costs]
+    time, low, high = (
+        np.array([[getattr(each[name], key) if name in each else 0.0 for each in by_name] for name in order])
+        for key in ("time_s", "low_s", "high_s")
+    )
+    served = tuple(_served(name, seen[name].collective, seen[name].is_kernel) for name in order)
+    evidence = tuple(cost.evidence for cost in costs)
+    sizes = np.asarray(batches, dtype=np.float64)
+    return ServedPass(plan.gpus, sizes, served, time, low, high, evidence, np.asarray(fits))

@@ -1,0 +1,149 @@
+"""How much later a collective ends than on average: its slowest rank, drawn for every batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import nnls
+
+from perfmodel.collectives.estimate import CollectiveModel
+from perfmodel.collectives.library import CollectiveTimes, Faster, Links
+from perfmodel.model import queueing
+from perfmodel.passes.settings import OneDomain, Setting
+from perfmodel.schema.constants import load_service_constants
+from perfmodel.schema.evidence import Evidence
+from perfmodel.schema.home import SAMPLES_NAME
+from perfmodel.schema.run_files import Run, read_run
+from perfmodel.schema.run_folders import run_folder
+from perfmodel.schema.runs import PointKind
+
+Array = NDArray[np.float64]
+_FEWEST = 8  # calls of a visit that tell a spread
+DRAWS = 2**14
+"""Batches of which the delays are drawn; in longer runs they repeat."""
+
+
+@dataclass(frozen=True)
+class RankDelay:
+    """Mean delay of one rank in a collective of time t, exponential.
+
+        s = a + r t                                                           [s]
+
+    floor_s, floor_low_s, floor_high_s  a, with its 95 % interval [s]: launches, interrupts
+    share, share_low, share_high        r, the same [-]: links and clocks that are not equally fast
+    """
+
+    floor_s: float
+    floor_low_s: float
+    floor_high_s: float
+    share: float
+    share_low: float
+    share_high: float
+    evidence: Evidence
+    source: str
+
+    def end(self, high: bool) -> RankDelay:
+        """With both at one end of their intervals."""
+        a, r = (self.floor_high_s, self.share_high) if high else (self.floor_low_s, self.share_low)
+        return replace(self, floor_s=a, share=r)
+
+
+NONE = RankDelay(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, Evidence.ASSUMED, "no rank is slower than another, as asked")
+
+
+@dataclass(frozen=True, eq=False)
+class Lateness:
+    """Delays of collectives: (a + r t) times a draw for each batch and step, shape [batches, S]."""
+
+    floor_s: float
+    share: float
+    draws: Array
+
+
+def lateness(spread: RankDelay, measured: Sequence[int], gpus: int, seed: int = 0) -> Lateness | None:
+    """Delays of a collective against its mean time, which was measured on fewer ranks.
+
+        d = s (-ln(1 - U^(1/G)) - H_g),   U uniform on 0 .. 1                 [s]
+
+    spread    s of a rank;  gpus  G;  measured  g of each step [S]: ranks that its mean time was measured on,
+              whose own slowest is in it; 0 for a step that waits for nobody
+    Source: ``queueing.slowest_quantile`` at a random q, less ``queueing.slowest_delay`` of g ranks
+    Limits: G = g -> mean 0;  g < G -> mean s (H_G - H_g);  no spread -> None
+    """
+    if not spread.floor_s and not spread.share:
+        return None
+    ranks = np.asarray(measured, dtype=np.float64)
+    random = np.random.default_rng([seed, gpus])
+    uniform = random.random((DRAWS, ranks.size))
+    draws = queueing.slowest_quantile(1.0, gpus, uniform) - queueing.slowest_delay(1.0, ranks)
+    return Lateness(spread.floor_s, spread.share, np.where(ranks > 0, draws, 0.0))
+
+
+def measured_ranks(setting: Setting, collective: str, gpus: int) -> int:
+    """Ranks that the mean time of a collective was measured on: the most, up to ``gpus``; 1 where none."""
+    found = [1]
+    for times in _models(setting.links):
+        known = times.calibration.curves
+        found += [curve.gpus for curve in known if curve.collective == collective and curve.gpus <= gpus]
+    return max(found)
+
+
+def _models(links: Links) -> list[CollectiveModel]:
+    libraries = (links.first, links.second) if isinstance(links, Faster) else (links,)
+    found: list[CollectiveTimes] = [library.times for library in libraries]
+    inner = [times.measured if isinstance(times, OneDomain) else times for times in found]
+    return [times for times in inner if isinstance(times, CollectiveModel)]
+
+
+def spread_of(calibration: str | None) -> RankDelay:
+    """Of the run that a calibration lies in, where its calls tell it; else what others published."""
+    folder = run_folder(calibration) if calibration else None
+    if calibration and folder is None:
+        folder = run_folder(str(calibration).rpartition("/")[0] or ".")
+    if folder is not None and (folder / SAMPLES_NAME).is_file():
+        found = spread_of_run(read_run(folder))
+        if found is not None:
+            return found
+    constants = load_service_constants()
+    floor, share = constants.quantity("rank_delay_floor_s"), constants.quantity("rank_delay_share")
+    quantile = constants.value("normal_quantile_95")
+    ends = [float(np.exp(quantile * (each.log_sd or 0.0))) for each in (floor, share)]
+    return RankDelay(
+        floor.value,
+        floor.value / ends[0],
+        floor.value * ends[0],
+        share.value,
+        share.value / ends[1],
+        share.value * ends[1],
+        floor.evidence,
+        floor.source,
+    )
+
+
+def spread_of_run(run: Run) -> RankDelay | None:
+    """The delay of a rank behind the spread of single calls of a run's collectives.
+
+    Of each visit the standard deviation of its calls, over that of the largest of G exponentials of mean 1;
+    a and r are the non-negative least squares of relative errors. The interval is that of the ratios of the
+    visits to it.
+    Limits: no visit with 8 calls that were timed one by one -> None
+    """
+    rows = [
+        (float(np.median(visit.times_s)), float(np.std(visit.times_s, ddof=1)), point.gpus)
+        for point, visits, _ in run.usable(PointKind.COLLECTIVE)
+        for visit in visits
+        if visit.calls_each == 1 and len(visit.times_s) >= _FEWEST
+    ]
+    rows = [row for row in rows if row[1] > 0]
+    if not rows:
+        return None
+    time, sd, ranks = np.array(rows).T
+    s = queueing.delay_scale(sd, ranks)
+    (a, r), _ = nnls(np.column_stack([1 / s, time / s]), np.ones_like(s))
+    low, high = np.quantile(s / np.maximum(a + r * time, np.finfo(float).tiny), [0.025, 0.975])
+    where = f"run {run.run_id}: {len(rows)} visits of calls that were timed one by one"
+    floor, share = (tuple(float(value * end) for end in (1, low, high)) for value in (a, r))
+    return RankDelay(floor[0], floor[1], floor[2], share[0], share[1], share[2], Evidence.MEASURED, where)

@@ -1,0 +1,290 @@
+"""What a service carries, who is late, and what cannot be carried."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from test_service_events import BAGS, GATHER, IDS, served
+
+from perfmodel.errors import BadInputError
+from perfmodel.model import queueing
+from perfmodel.schema.constants import load_service_constants
+from perfmodel.schema.evidence import Clock, Evidence
+from perfmodel.schema.run_files import Run
+from perfmodel.schema.runs import Finish, Point, PointKind, RunHeader, Status, Visit
+from perfmodel.schema.samples import load_samples
+from perfmodel.service.arrivals import ArrivalTrace, Poisson, read_arrivals
+from perfmodel.service.events import Rule
+from perfmodel.service.highest import Replica, carried
+from perfmodel.service.served import planned_pass, projected_pass
+from perfmodel.service.service_load import ServiceQuestion, service_load
+from perfmodel.service.stragglers import RankDelay, lateness, measured_ranks, spread_of, spread_of_run
+
+ONE = served((IDS, 4e-4, 2e-6), (GATHER, 2e-4, 1e-6), (BAGS, 4e-4, 2e-6), gpus=4)
+
+
+# --- the highest load -------------------------------------------------------------------------------------
+
+
+def test_nothing_of_a_finer_search_carries_much_more() -> None:
+    """The opponent: every batch size of a fine list, many waits, both ways, each load tried upwards."""
+    replica = Replica(ONE, Poisson(1), 3e-3)
+    found = max(each.rate_per_s for each in carried(replica, [2**power for power in range(1, 11)]))
+    best = 0.0
+    for batch in np.unique(np.geomspace(4, 1024, 8).astype(int)):
+        for overlap in (False, True):
+            for wait in (0.0, 2e-4, 1e-3):
+                rule = replica.rule(int(batch), wait, overlap)
+                rate = replica.capacity(rule) * 0.995
+                while rate > best * 1.02 and replica.p99(rule, rate, (8000, 20)) > 3e-3:
+                    rate *= 0.97
+                best = max(best, rate if rate > best * 1.02 else best)
+    assert found >= 0.93 * best
+
+
+def test_the_highest_load_is_within_the_limit_and_a_higher_one_is_not() -> None:
+    answer = service_load(ServiceQuestion(served=ONE, requests=20_000, limit_s=3e-3))
+    replica, best = answer.question.replica(1), answer.best
+    assert replica.run(best.rule, best.rate_per_s, (20_000, 20)).quantile(0.99) <= 3e-3 * 1.01
+    assert (
+        replica.run(
+            best.rule, min(1.06 * best.rate_per_s, 0.999 * best.capacity_per_s), (20_000, 20)
+        ).quantile(0.99)
+        > 3e-3
+    )
+    assert best.capacity_per_s == pytest.approx(
+        float(queueing.batch_capacity(best.rule.requests, ONE.gap(best.batch, best.rule.overlap)))
+    )
+    frame = answer.to_frame()
+    assert frame["p50_s"].is_monotonic_increasing and frame["utilisation"].max() < 1
+    parts = frame[["batching_s", "queue_s", "pass_s", "stragglers_s"]].sum(axis=1)
+    assert parts.to_numpy() == pytest.approx(frame["p99_s"].to_numpy())
+
+
+def test_more_is_carried_by_more_replicas() -> None:
+    one = service_load(ServiceQuestion(served=ONE, requests=20_000, limit_s=3e-3))
+    many = service_load(
+        ServiceQuestion(served=ONE, requests=20_000, limit_s=3e-3, qps=3.5 * one.best.rate_per_s)
+    )
+    assert (one.replicas, many.replicas, many.gpus) == (1, 4, 16)
+    assert many.asked.run.quantile(0.99) <= 3e-3
+    assert many.low_per_s == pytest.approx(many.best.rate_per_s, rel=0.1)  # this pass has no band
+
+
+def test_what_cannot_be_carried_says_what_can() -> None:
+    with pytest.raises(BadInputError) as short:
+        service_load(ServiceQuestion(served=ONE, requests=20_000, limit_s=5e-4))
+    assert "1.01 ms" in short.value.next_step  # 0.4 + 0.2 + 0.4 ms, and 5 us of one sample
+    with pytest.raises(BadInputError) as few:
+        service_load(ServiceQuestion(served=ONE, requests=20_000, limit_s=3e-3, qps=1e9, replicas=2))
+    carries = re.search(r"at most ([\d.]+) k requests/s; it takes ([\d ]+) rep", few.value.next_step)
+    assert carries and 2e9 / float(carries[1]) / 1e3 == pytest.approx(
+        float(carries[2].replace(" ", "")), rel=0.02
+    )
+    with pytest.raises(BadInputError, match="no load is answered"):
+        service_load(ServiceQuestion(served=ONE, requests=20_000, limit_s=1.2e-3, batch=512, wait_s=1.1e-3))
+
+
+# --- arrivals ---------------------------------------------------------------------------------------------
+
+
+def test_a_trace_of_poisson_arrivals_is_poisson() -> None:
+    times = Poisson(11).times(5000.0, 1, 200_000)
+    trace = ArrivalTrace(times, "a trace")
+    rule = Rule(64, 0.0)
+    for replicas in (1, 3):
+        mine = Replica(ONE, trace, 3e-3, replicas=replicas).run(rule, 5000.0, (60_000, 100))
+        other = Replica(ONE, Poisson(2), 3e-3).run(rule, 5000.0, (60_000, 100))
+        assert mine.quantile(0.99) == pytest.approx(other.quantile(0.99), rel=0.03)
+    assert trace.rate_per_s == pytest.approx(5000, rel=0.01)
+
+
+def test_bursts_are_late_where_poisson_arrivals_are_not() -> None:
+    gaps = np.where(np.arange(60_000) % 600 < 1, 0.2, 1e-6)  # 600 at once, then nobody
+    trace = ArrivalTrace(np.cumsum(gaps), "bursts")
+    bursts, even = (
+        Replica(ONE, arrivals, 1.0).run(Rule(32, 0.0), trace.rate_per_s, (60_000, 20)).quantile(0.99)
+        for arrivals in (trace, Poisson(1))
+    )
+    assert bursts > 3 * even
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("1\n2\n", "2 times"),
+        ("\n".join(["0.1"] * 99 + ["soon"]), "line 100: 'soon' is no time"),
+        ("\n".join(map(str, range(100, 0, -1))), "line 2: 99 s comes before"),
+        ("\n".join(["3"] * 200), "all requests come at once"),
+        ("\n".join(["nan"] * 200), "line 1"),
+    ],
+)
+def test_a_file_of_arrivals_that_cannot_be_used(tmp_path: Path, text: str, said: str) -> None:
+    file = tmp_path / "times.txt"
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(BadInputError, match=re.escape(said)):
+        read_arrivals(file)
+
+
+# --- slow ranks -------------------------------------------------------------------------------------------
+
+
+def a_spread(floor_s: float = 0.0, share: float = 1.0) -> RankDelay:
+    return RankDelay(floor_s, floor_s, floor_s, share, share, share, Evidence.ASSUMED, "")
+
+
+def test_delays_have_the_mean_of_more_ranks_than_were_measured() -> None:
+    late = lateness(a_spread(), (8, 64, 0), 64)
+    assert late is not None
+    means = late.draws.mean(axis=0)
+    grown = queueing.slowest_delay(1.0, 64) - queueing.slowest_delay(1.0, 8)
+    assert means == pytest.approx([float(grown), 0.0, 0.0], abs=0.03)
+    quantile = queueing.slowest_quantile(1.0, 64, 0.99) - queueing.slowest_delay(1.0, 8)
+    assert np.quantile(late.draws[:, 0], 0.99) == pytest.approx(float(quantile), rel=0.04)
+    assert lateness(a_spread(0.0, 0.0), (8,), 64) is None
+
+
+def test_shipped_delays_are_those_of_the_samples() -> None:
+    frame = load_samples(backend="nccl")
+    rows = frame[(frame["source_id"] == "pplx_kernels") & frame["note"].str.contains("sd=")]
+    sd = np.array([float(re.search(r"sd=([\d.]+) us", note)[1]) * 1e-6 for note in rows["note"]])  # type: ignore[index]
+    scale = queueing.delay_scale(sd, rows["gpus"].to_numpy())
+    small = rows["payload_bytes"].to_numpy() < 1e7
+    constants = load_service_constants()
+    for key, values in (
+        ("rank_delay_floor_s", scale[small]),
+        ("rank_delay_share", (scale / rows["time_s"].to_numpy())[~small]),
+    ):
+        found = constants.quantity(key)
+        assert values.size == 4
+        assert found.value == pytest.approx(np.exp(np.log(values).mean()), rel=0.02)
+        assert found.log_sd == pytest.approx(np.log(values).std(ddof=1), rel=0.05)
+        assert found.evidence is Evidence.ASSUMED
+
+
+def test_delays_of_a_run_are_those_of_its_calls() -> None:
+    """Calls of 8 ranks whose delays are exponential with mean 3 us + 5 % of the time."""
+    random, visits, points = np.random.default_rng(3), {}, {}
+    for size in range(10, 26):
+        point = Point(
+            kind=PointKind.COLLECTIVE, operation="all_to_all", backend="mpi", clock=Clock.EAGER,
+            payload_bytes=2**size, gpus=8, gpus_per_node=8,
+        )  # fmt: skip
+        time = 20e-6 + 2**size / 10e9
+        late = (3e-6 + 0.05 * time) * random.standard_exponential((40, 8)).max(axis=1)
+        points[point.key] = point
+        visits[point.key] = [
+            Visit(key=point.key, round=1, at="", times_s=(time + late).tolist(), checked=1, bytes_sent=1)
+        ]
+    header = RunHeader(fingerprint="f" * 8, started_at="", machine="m", stack={}, ranks=8, nodes=1)
+    finishes = {key: Finish(key=key, status=Status.OK, median_s=1e-3) for key in points}
+    run = Run(header, points, visits, finishes)
+    found = spread_of_run(run)
+    assert found is not None and found.evidence is Evidence.MEASURED
+    assert found.floor_s == pytest.approx(3e-6, rel=0.25)
+    assert found.share == pytest.approx(0.05, rel=0.25)
+    assert found.share_low < found.share < found.share_high
+    batched = {k: [v[0].model_copy(update={"calls_each": 20})] for k, v in visits.items()}
+    assert spread_of_run(Run(header, points, batched, finishes)) is None  # means of 20 calls tell no call
+
+
+def test_slow_ranks_make_it_later_and_are_said() -> None:
+    late = ServiceQuestion(
+        served=ONE, requests=20_000, limit_s=5e-3, qps=2e5, spread=a_spread(2e-5, 0.02), measured=(4, 0, 4)
+    )
+    quick = ServiceQuestion(served=ONE, requests=20_000, limit_s=5e-3, qps=2e5)
+    a, b = (service_load(each).asked.to_dict() for each in (late, quick))
+    assert a["p99_s"] > b["p99_s"] and a["stragglers_s"] > 0 == b["stragglers_s"]
+
+
+# --- the pass ---------------------------------------------------------------------------------------------
+
+
+def test_a_projected_pass_is_the_projection() -> None:
+    from perfmodel.project import project_one
+
+    found = projected_pass({"table_bytes": 10e12}, 152, 4096)
+    for batch in (1, 100, 1024):
+        answer = project_one(table_bytes=10e12, gpus=152, batch=batch)
+        assert found.total(batch) == pytest.approx(answer.time_s, rel=2e-3)
+    assert [step.device for step in found.steps].count("network") == 4
+    setting = project_one(table_bytes=10e12).setting
+    assert measured_ranks(setting, "reduce_scatter", 152) == 80
+    assert measured_ranks(setting, "reduce_scatter", 4) == 4
+    assert spread_of(None).evidence is Evidence.ASSUMED
+
+
+def test_a_planned_pass_is_the_plan() -> None:
+    from perfmodel.plan import PlanTables
+    from perfmodel.plan.cost import Evaluator
+    from perfmodel.plan.files import read_plan
+
+    tables = PlanTables.load("criteo-kaggle")
+    plan = read_plan(Path(__file__).parents[2] / "docs" / "examples" / "criteo-kaggle.plan.json", tables)
+
+    def evaluator(batch: int) -> Evaluator:
+        return Evaluator.on("h100-sxm-ib", tables, batch, plan.gpus)
+
+    found = planned_pass(evaluator, plan, 80e9, (1, 256, 1024))
+    assert found.total(256) == pytest.approx(evaluator(256).cost(plan).time_s)
+    assert found.gpus == plan.gpus
+    with pytest.raises(BadInputError, match="does not fit"):
+        planned_pass(evaluator, plan, 1e3, (1, 2))
+
+
+# --- the command ------------------------------------------------------------------------------------------
+
+LINE = ("load", "--table-size", "10TB", "--qps", "500k", "--p99", "10ms", "--batch", "64", "--wait", "0s")
+LINE += ("--requests", "10000", "--no-overlap")
+
+
+def test_the_screen_and_the_document(cli: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    text = cli(*LINE)
+    assert text.code == 0, text.err
+    assert text.out.startswith("500 k requests/s within 10.0 ms (p99) take 152 GPUs.")
+    assert max(map(len, text.out.splitlines())) <= 100
+    found = json.loads(cli(*LINE, "--json").out)
+    assert found["gpus"] == found["replicas"] * found["gpus_per_replica"] == 152
+    assert found["asked"]["load_per_s"] == 500e3 and found["batch"] == 64
+    assert found["stragglers"]["evidence"] == "assumed"
+    assert "p99_s" in cli(*LINE, "--csv").out.splitlines()[0]
+
+
+def test_in_python_as_on_the_command_line(cli: Any) -> None:
+    import perfmodel
+
+    options: dict[str, Any] = {"table_bytes": 10e12, "batch": 64, "wait_s": 0.0, "overlap": False}
+    frame = perfmodel.load(500e3, 10e-3, requests=10_000, **options)
+    found = json.loads(cli(*LINE, "--json").out)
+    assert frame["p99_s"].tolist() == pytest.approx([row["p99_s"] for row in found["loads"]])
+    assert frame.attrs["answer"]["gpus"] == 152
+    with pytest.raises(BadInputError, match="p99_s"):
+        perfmodel.load(500e3, table_bytes=10e12)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--table-size", "10TB", "--qps", "500k"), "--p99"),
+        (("--qps", "500k", "--p99", "10ms"), "--table-size"),
+        (("--table-size", "10TB", "--qps", "5x", "--p99", "10ms"), "'x' is not a unit"),
+        (("--table-size", "10TB", "--qps", "5k", "--p99", "10"), "a time needs a unit"),
+        (("--table-size", "10TB", "--p99", "10ms", "--wait", "10ms"), "late before its pass"),
+        (("--table-size", "10TB", "--p99", "100us"), "below what the pass itself takes"),
+        (
+            ("--model", "criteo-kaggle", "--gpus", "1", "--p99", "1ms", "--batch", "1", "--wait", "1us"),
+            "is one request",
+        ),
+        (("--table-size", "10TB", "--p99", "10ms", "--batch", "1000000000"), "does not fit"),
+        (("--table-size", "10TB", "--p99", "10ms", "--plan", "nowhere.json"), "--model"),
+        (("--table-size", "10TB", "--p99", "10ms", "--arrivals", "nowhere.txt"), "nowhere.txt"),
+    ],
+)
+def test_what_cannot_be_asked(cli: Any, words: tuple[str, ...], said: str) -> None:
+    outcome = cli("load", *words)
+    assert outcome.code == 2 and said in outcome.err, outcome.err
