@@ -256,7 +256,7 @@ def _answer(
         share_s = min(_CHANGES_SHARE * question.time_limit_s, max(answer.found.seconds, _CHANGES_S))
         ends = min(ends, Deadline.after(share_s), key=lambda end: end.at_s)
         progress.tell("what would change it")
-        return answer, what_ifs(question, answer, ends, progress.first_s)
+        return answer, what_ifs(question, answer, ends)
     finally:
         progress.clear()
 

@@ -37,13 +37,24 @@ _DUST = 1e-3  # bytes, of loads that were added and taken away again
 
 
 class Annealing:
-    """Changes a state; shards that move together (two_level) or have ranks of their own stay as they are.
+    """Changes a state; shards of tables that have ranks of their own stay as they are.
 
     mask  [O] options that tables may change to
+    domains  whether parts of two_level move, by whole domains; else all other shards, by ranks
     """
 
-    def __init__(self, state: Packing, curves: StepCurves, random: np.random.Generator, mask: Mask) -> None:
+    def __init__(
+        self,
+        state: Packing,
+        curves: StepCurves,
+        random: np.random.Generator,
+        mask: Mask,
+        *,
+        domains: bool = False,
+    ) -> None:
         o = self.options = state.options
+        self.each = o.domain if domains else 1  # ranks of a place
+        self.domains = domains
         self.state, self.curves, self.random = state, curves, random
         self.mask = mask & ~o.bound_to_ranks[np.unique(o.kind_of, return_index=True)[1]][o.group]
         self.option = state.option.copy()
@@ -65,14 +76,14 @@ class Annealing:
         self._index()
 
     def _index(self) -> None:
-        """The shards that may go to any rank: their tables and ranks."""
+        """What may go to any place, shards to ranks or parts to domains: their tables and places."""
         o = self.options
         held = ~o.everywhere_held[self.option]
         together = o.exchange[self.option] == Exchange.TWO_LEVEL
-        tables = np.flatnonzero(held & ~together & ~o.bound_to_ranks)
-        ranks = [self.ranks[table] for table in tables]
-        self.table = np.repeat(tables, [of.size for of in ranks])
-        self.rank = np.concatenate([*ranks, np.zeros(0, dtype=np.int64)])
+        tables = np.flatnonzero(held & (together == self.domains) & ~o.bound_to_ranks)
+        places = [np.unique(self.ranks[table] // self.each) for table in tables]
+        self.table = np.repeat(tables, [of.size for of in places])
+        self.place = np.concatenate([*places, np.zeros(0, dtype=np.int64)])
         self.size, self.weight = self.own[self.option[self.table]], o.own_memory[self.option[self.table]]
         self.holds[:] = False
         for table in np.flatnonzero(held):
@@ -102,8 +113,9 @@ class Annealing:
         """Of every table, as ``Placement.ranks`` orders them."""
         ranks = list(self.ranks)
         tables, first = np.unique(self.table, return_index=True)
-        for table, at in zip(tables, np.split(self.rank, first[1:]), strict=False):
-            ranks[table] = at.copy()
+        for table, at in zip(tables, np.split(self.place, first[1:]), strict=False):
+            own = int(self.option[table])
+            ranks[table] = in_domains(np.sort(at), self.options, own) if self.domains else at.copy()
         return ranks
 
     def time(self) -> float:
@@ -132,26 +144,28 @@ class Annealing:
         self.begin = np.searchsorted(o.group[self.few], np.arange(o.count.size + 1))
 
     def _move(self, now: float, warm: float) -> float:
-        """Shards to other ranks, and exchanged."""
-        random, shards, gpus = self.random, self.table.size, len(self.held)
-        if not shards or gpus < 2:
+        """Shards to other places, and exchanged."""
+        random, shards, places = self.random, self.table.size, len(self.held) // self.each
+        if not shards or places < 2:
             return now
         one = random.integers(shards, size=_MOVES)
         other = np.where(random.random(_MOVES) < _SWAPS, random.integers(shards, size=_MOVES), -1)
-        source = self.rank[one]
-        target = np.where(other >= 0, self.rank[other], random.integers(gpus, size=_MOVES))
-        possible = (source != target) & ~self.holds[self.table[one], target]
-        possible &= (other < 0) | ~self.holds[self.table[other], source]
+        source = self.place[one]
+        target = np.where(other >= 0, self.place[other], random.integers(places, size=_MOVES))
+        possible = (source != target) & ~self.holds[self.table[one], target * self.each]
+        possible &= (other < 0) | ~self.holds[self.table[other], source * self.each]
         one, other, source, target = (x[possible] for x in (one, other, source, target))
         if not one.size:
             return now
         swapped = (other >= 0)[:, np.newaxis]
         change = self.size[one] - self.size[other] * swapped
-        left, right = self.held[source] - change, self.held[target] + change
+        held = self.held.reshape(places, self.each, -1).max(axis=1)
+        memory = self.memory.reshape(places, self.each).max(axis=1)
+        left, right = held[source] - change, held[target] + change
         weight = self.weight[one] - self.weight[other] * swapped[:, 0]
-        fits = (self.memory[target] + weight <= self.room) | (weight <= 0)
-        fits &= (self.memory[source] - weight <= self.room) | (weight >= 0)
-        most = self.base + np.maximum(others(self.held, source, target), np.maximum(left, right))
+        fits = (memory[target] + weight <= self.room) | (weight <= 0)
+        fits &= (memory[source] - weight <= self.room) | (weight >= 0)
+        most = self.base + np.maximum(others(held, source, target), np.maximum(left, right))
         time = np.where(fits, self.times(most), np.inf)
         chosen = self._chosen(time, now, warm, source, target)
         for i in chosen:
@@ -171,22 +185,22 @@ class Annealing:
         return np.flatnonzero(time <= now + warm * self.random.exponential(size=time.size))[:1]
 
     def _apart(self, free: Mask, source: Ints, target: Ints) -> Ints:
-        """Of moves that cost nothing those of different ranks."""
+        """Of moves that cost nothing those of different places."""
         at = np.flatnonzero(free)
-        ranks = np.stack([source[at], target[at]], axis=1).reshape(-1)
-        _, first = np.unique(ranks, return_index=True)
-        alone = np.zeros(ranks.size, dtype=bool)
+        places = np.stack([source[at], target[at]], axis=1).reshape(-1)
+        _, first = np.unique(places, return_index=True)
+        alone = np.zeros(places.size, dtype=bool)
         alone[first] = True
         return at[alone.reshape(-1, 2).all(axis=1)]
 
     def _shift(self, shard: int, source: int, target: int) -> None:
         table = self.table[shard]
-        self.rank[shard] = target
-        self.holds[table, source], self.holds[table, target] = False, True
-        self.held[source] -= self.size[shard]
-        self.held[target] += self.size[shard]
-        self.memory[source] -= self.weight[shard]
-        self.memory[target] += self.weight[shard]
+        self.place[shard] = target
+        for place, sign in ((source, -1), (target, 1)):
+            ranks = slice(place * self.each, (place + 1) * self.each)
+            self.holds[table, ranks] = sign > 0
+            self.held[ranks] += sign * self.size[shard]
+            self.memory[ranks] += sign * self.weight[shard]
 
     def _recut(self, now: float, warm: float) -> float:
         """Tables cut or exchanged otherwise, on ranks that are not full."""

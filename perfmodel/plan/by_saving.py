@@ -27,7 +27,9 @@ _SHARDS = (np.inf, 2.0, 1.0, 0.5, 0.25)
 """Largest work of a shard, over that of a rank in balance."""
 _ROOM = 0.5  # of what copies leave: the largest shard
 _STEP = 0.1  # of a load, to find what a byte costs
-_WORK, _MEMORY = 1e6, 1e12  # parts that a shard with too much work counts as, and one with too many bytes
+_COLUMN = 1e3  # row parts that a column part counts as: few columns, then as few rows as there is room for
+_WORK, _MEMORY = 1e9, 1e18
+"""Row parts that a shard with twice the work counts as, and one with too many bytes."""
 
 
 def by_saving(evaluator: Evaluator, options: Options, limit_bytes: float, count: int) -> list[Ints]:
@@ -48,7 +50,7 @@ def _choices(evaluator: Evaluator, o: Options, limit_bytes: float) -> Iterator[I
     size = np.sum(evaluator.shard_memory(sample, 1, 1), axis=0)
     spread = work / o.gpus + whole.everywhere @ price
     copied, copy = least_of(np.where(o.exchange == Exchange.DP, o.everywhere @ price, np.inf), o.first)
-    each, plain = o.own @ price, o.hot == 0
+    each, plain = work[o.group] / o.c, o.hot == 0
     kinds = [int(kind) for kind in np.unique(o.exchange) if kind != Exchange.DP]
     for share in _COPIES:
         copies = _copies(
@@ -58,7 +60,9 @@ def _choices(evaluator: Evaluator, o: Options, limit_bytes: float) -> Iterator[I
         rest = float((o.count - copies) @ work)
         for shard, kind in product(_SHARDS, kinds):
             mask = plain & ((o.exchange == kind) | ((o.exchange == Exchange.RB) & (o.r == 1)))
-            parts = o.parts + _WORK * (each > shard * rest / o.gpus) + _MEMORY * (o.own_memory > _ROOM * room)
+            most = shard * rest / o.gpus if rest > 0 else np.inf
+            over = _WORK * np.maximum(each / most - 1, 0) + _MEMORY * (o.own_memory > _ROOM * room)
+            parts = _COLUMN * o.c + o.r + over
             least, cut = least_of(np.where(mask, parts, np.inf), o.first)
             if np.isfinite(least[copies < o.count]).all():
                 yield _of_tables(o, copies, copy, cut)

@@ -8,10 +8,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.model.exchanges import Exchange
+from perfmodel.plan.cost import Evaluator
 from perfmodel.plan.options import Options
+from perfmodel.plan.packing import Packing, pack
 from perfmodel.plan.placement import Plan, Scheme
+from perfmodel.plan.schemes import Descent
 
 Ints = NDArray[np.int64]
+
+_ROOMS = (1.0, 0.95, 0.85, 0.7)
+"""Shares of the memory that schemes are changed for until their shards can be packed."""
 
 
 def carried(plan: Plan, gpus: int, domain: int) -> list[Scheme]:
@@ -25,6 +31,20 @@ def as_option(o: Options, schemes: list[Scheme]) -> Ints:
     """The option of every table [T] that is its scheme, or the one that needs least memory where none is."""
     found = [o.find(t, scheme) for t, scheme in enumerate(schemes)]
     return np.array([_leanest(o, t) if at is None else at for t, at in enumerate(found)])
+
+
+def repaired(evaluator: Evaluator, o: Options, option: Ints, limit_bytes: float) -> Packing | None:
+    """These schemes [T] on ranks; where they do not fit, others that need less memory at the least cost.
+
+    Limits: nothing that is tried fits -> None
+    """
+    every = np.ones(o.group.size, dtype=bool)
+    for room in _ROOMS:
+        state = pack(evaluator, o, option, limit_bytes)
+        if state is not None:
+            return state
+        option = Descent(evaluator, o, room * limit_bytes).run(option, every, lambda: False)
+    return pack(evaluator, o, option, limit_bytes)
 
 
 def _carried(scheme: Scheme, rows: int, before: tuple[int, int], now: tuple[int, int]) -> Scheme:

@@ -102,7 +102,7 @@ class TablePlan:
         """
         import pandas as pd
 
-        found = what_ifs(self.question, self.answer, Deadline.after(time_limit_s), 0.0)
+        found = what_ifs(self.question, self.answer, Deadline.after(time_limit_s))
         return pd.DataFrame([each.to_dict() for each in found])
 
     def to_dict(self) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -131,10 +131,12 @@ class Scale:
 
     target  [K] loads of a rank in balance, or of the largest shard
     weight  [K] time that twice as much costs
+    sharpness  squarings of a load: how much more the fullest counts than the others; 0: all alike
     """
 
     target: Array
     weight: Array
+    sharpness: int = _SHARPNESS
 
     @staticmethod
     def of(evaluator: Evaluator, target: Array) -> Scale:
@@ -147,7 +149,7 @@ class Scale:
     def score(self, loads: Array) -> Array:
         """How full ranks are, [...] of loads [..., K]."""
         share: Array = loads / self.target
-        for _ in range(_SHARPNESS):
+        for _ in range(self.sharpness):
             share = share * share
         return np.asarray(share @ self.weight)
 
@@ -159,14 +161,17 @@ def balance(options: Options, option: Ints) -> Array:
     return np.asarray(np.maximum(options.average[option].sum(axis=0), largest))
 
 
-def pack(evaluator: Evaluator, options: Options, option: Ints, limit_bytes: float) -> Packing | None:
+def pack(
+    evaluator: Evaluator, options: Options, option: Ints, limit_bytes: float, sharpness: int = _SHARPNESS
+) -> Packing | None:
     """Tables cut as ``option`` [T] says on the ranks that become fullest least, largest shards first.
 
+    sharpness  as ``Scale.sharpness``
     Limits: no rank has the room for a shard -> None
     """
     state = Packing(evaluator, options, limit_bytes)
     state.choose(range(option.size), option)
-    scale = Scale.of(evaluator, balance(options, option))
+    scale = replace(Scale.of(evaluator, balance(options, option)), sharpness=sharpness)
     size = scale.score(options.own[option] + state.base) + 1e-9 * options.own_memory[option] / limit_bytes
     order = np.lexsort((option, -size))
     order = order[~options.everywhere_held[option[order]]]

@@ -118,15 +118,23 @@ class PlanQuestion:
             watch=watch,
         )
 
+    def search_like(self, plan: Plan, watch: Watch = _quiet) -> Search:
+        """A search that has not begun, and tries the schemes of a plan of the same tables on any GPUs.
+
+        Limits: as ``options``
+        """
+        schemes = carried(plan, self.evaluator.gpus, self.evaluator.domain)
+        search = self.search(watch, schemes)
+        search.first = as_option(search.options, schemes)
+        return search
+
     def answer(self, watch: Watch = _quiet, like: Plan | None = None) -> Planned:
         """The best plan that a search finds.
 
         like  a plan of the same tables on other GPUs, whose schemes are tried here too
         Limits: none fits -> BadInputError
         """
-        schemes = [] if like is None else carried(like, self.evaluator.gpus, self.evaluator.domain)
-        search = self.search(watch, schemes)
-        search.first = as_option(search.options, schemes) if schemes else None
+        search = self.search(watch) if like is None else self.search_like(like, watch)
         return replace(outcome_of(search, search.run()), constrained=self.constraints is not None)
 
     def given(self, plan: Plan) -> Planned:

@@ -13,6 +13,7 @@ from perfmodel.errors import BadInputError
 from perfmodel.model.exchanges import Exchange
 from perfmodel.plan.anneal import Annealing
 from perfmodel.plan.bound import Bounding, as_options
+from perfmodel.plan.carried import repaired
 from perfmodel.plan.cost import Evaluator, StepCost
 from perfmodel.plan.cover import Cover
 from perfmodel.plan.curves import StepCurves
@@ -33,7 +34,7 @@ Mask = NDArray[np.bool_]
 _TOLERANCE = 0.01
 _SMALL = 30_000  # tables times GPUs: up to here every plan near the best is improved, above the best one
 _FEW = 4_000  # and up to here schemes are improved one by one before they are chosen at prices
-_PATIENCE = 2  # turns of each plan in a row that do not help
+_PATIENCE = 3  # turns of each plan in a row that do not help
 _STARTING = 0.45  # of the time, at most, for plans to begin with
 _EVENING = 0.2  # and more, until when they are made even
 _DESCENDING = 0.5  # of the time, until when plans are begun from
@@ -42,8 +43,10 @@ _BOUNDING_LEAST = 0.2  # of the time, however long the first plans took
 _BOUNDING = 0.35  # of the time, before plans are changed at random
 _ANSWERING = 0.4  # of the time, at most, is left for the answer
 _SHAKES, _SHAKEN = 40, 6  # of a turn; tables of one
-_ROUNDS = 500  # of a turn's annealing
-_HEAT_LOG10 = (-4.0, -3.0)  # of the step's time, drawn for each turn
+_RANKS, _DOMAINS, _SHAKE = "ranks", "domains", "shake"
+_ANNEALED = {_RANKS: (500, (-4.0, -3.0)), _DOMAINS: (1000, (-2.0, -0.7))}
+"""Rounds of a turn, and its heat as a share of the step's time, drawn for each turn; a part of two_level is
+the work of many ranks."""
 _WORTH_A_FAMILY = 1.3
 """Of the best plan's time: a kind of exchange alone that comes out slower than that is not tried further."""
 _VALLEYS = 4  # of such plans are changed at random beside the best one
@@ -241,11 +244,11 @@ class Search:
         self.kinds = sorted(kinds, key=lambda kind: times.get(kind, np.inf))
 
     def _try_first(self) -> None:
-        """The schemes that were given, as they are, and their shards moved where that helps."""
+        """The schemes that were given, changed where they do not fit, and shards moved where that helps."""
         if self.first is None:
             return
         self.tried += 1
-        state = pack(self.evaluator, self.options, self.first, self.limit_bytes)
+        state = repaired(self.evaluator, self.options, self.first, self.limit_bytes)
         if state is not None:
             self._keep(improve(state, self._any(), self._after(_GLANCE)))
 
@@ -311,16 +314,19 @@ class Search:
         for state in states:
             self._settled(state)
         while states and idle < _PATIENCE * len(states) and not self.late():
-            state = states[turn // 2 % len(states)]
-            idle = 0 if self._changed(state, every, turn % 2 == 0) else idle + 1
+            state = states[turn % len(states)]
+            ways = _ways(state)
+            idle = 0 if self._changed(state, every, ways[turn // len(states) % len(ways)]) else idle + 1
             turn += 1
 
-    def _changed(self, state: Packing, every: Mask, anneal: bool) -> bool:
+    def _changed(self, state: Packing, every: Mask, way: str) -> bool:
         """One turn; whether it helped."""
         assert self.bounding is not None
-        if anneal:
-            heat, curves = 10 ** self.random.uniform(*_HEAT_LOG10), self.bounding.problem.curves
-            better = Annealing(state, curves, self.random, every).run(_ROUNDS, self.late, heat)
+        if way in _ANNEALED:
+            rounds, heat_log10 = _ANNEALED[way]
+            heat, curves = 10 ** self.random.uniform(*heat_log10), self.bounding.problem.curves
+            annealing = Annealing(state, curves, self.random, every, domains=way == _DOMAINS)
+            better = annealing.run(rounds, self.late, heat)
         else:
             counts = self.random.integers(2, 2 + _SHAKEN, size=_SHAKES)
             better = False
@@ -350,6 +356,13 @@ class Search:
             if self.bounding is not None:
                 self.bounding.best_s = min(self.bounding.best_s, time_s)
             self.watch(time_s, self.bounding.bound_s if self.bounding else 0.0)
+
+
+def _ways(state: Packing) -> list[str]:
+    """How a plan is changed at random in turn: what moves there, and some tables anew."""
+    o = state.options
+    two = o.exchange[state.option[~o.everywhere_held[state.option]]] == Exchange.TWO_LEVEL
+    return [*([] if two.size and two.all() else [_RANKS]), *([_DOMAINS] if two.any() else []), _SHAKE]
 
 
 def _leanest(o: Options, mask: Mask) -> Ints | None:

@@ -19,7 +19,8 @@ from perfmodel.plan.choosing import Choice, Choosing
 from perfmodel.plan.cost import Evaluator
 from perfmodel.plan.evening import Evening
 from perfmodel.plan.options import Options
-from perfmodel.plan.packing import Packing, pack
+from perfmodel.plan.packing import Packing, balance, pack
+from perfmodel.plan.placement import Scheme
 from perfmodel.plan.schemes import Descent
 
 Ints = NDArray[np.int64]
@@ -35,7 +36,9 @@ _WORTH = 1.25  # of the best plan's time: slower families are not tried further
 _FAMILIES = 3  # that are tried further, and of whose kinds pairs are made
 _IMPROVED = 256  # kinds of table, up to which schemes are also improved one by one
 _QUICK = 1_000  # tables, up to which each kind of exchange alone is tried whatever the time
-_SAVING, _SAVING_TRIED = 4, 16  # plans by saving per byte: that are packed, and tried to be
+_SAVING = 16  # plans by saving per byte that are packed, while they may be the best
+_SHARP: tuple[tuple[int, ...], ...] = ((), (0,))  # of packing them: as usual, and by all loads alike
+_EVENED_SOON = 2  # quick plans that are made even
 _EVENED, _WORTH_EVENING = 5, 1.05  # packed plans that are made even: how many, and how far from the best
 
 
@@ -79,8 +82,9 @@ class Starts:
             if self.options.count.size > _IMPROVED:  # it would come out the same again
                 self.done.add((family, _FIRST[0]))
         if few:
+            self._in_turn()
             self._by_saving()
-            self._even(1, _never)
+            self._even(_EVENED_SOON, _never)
 
     def _by_saving(self) -> None:
         """Copies that save most per byte beside shards that are small enough.
@@ -89,18 +93,35 @@ class Starts:
         """
         if not isinstance(self.evaluator, Evaluator):
             return
-        packed = 0
-        for option in by_saving(self.evaluator, self.options, self.limit_bytes, _SAVING_TRIED):
-            if packed == _SAVING:
+        for option in by_saving(self.evaluator, self.options, self.limit_bytes, _SAVING):
+            if float(self.evaluator.step_times(balance(self.options, option))) >= self._best_s():
                 return
-            self.tried += 1
-            state = pack(self.evaluator, self.options, option, self.limit_bytes)
-            if state is not None:
-                packed += 1
-                kinds = np.unique(self.options.exchange[option])
-                family = tuple(int(kind) for kind in kinds if kind != Exchange.DP)
-                self.found.append((state.time_s, family, state))
-                self.keep(state)
+            for sharpness in _SHARP:
+                self.tried += 1
+                state = pack(self.evaluator, self.options, option, self.limit_bytes, *sharpness)
+                if state is not None:
+                    self._found(state)
+
+    def _in_turn(self) -> None:
+        """Each table whole on one GPU after the other. Limits: one that may not be, or no room -> none"""
+        o, whole = self.options, Scheme(Exchange.RB)
+        found = [o.find(t, whole) for t in range(o.kind_of.size)]
+        if None in found or o.barred is not None:
+            return
+        self.tried += 1
+        state = Packing(self.evaluator, o, self.limit_bytes)
+        state.choose(range(o.kind_of.size), np.array(found))
+        for t in range(o.kind_of.size):
+            if state.ranks[t] is None:
+                state.put(t, np.array([t % o.gpus]))
+        if state.fits:
+            self._found(state)
+
+    def _found(self, state: Packing) -> None:
+        kinds = np.unique(self.options.exchange[state.option])
+        family = tuple(int(kind) for kind in kinds if kind != Exchange.DP)
+        self.found.append((state.time_s, family, state))
+        self.keep(state)
 
     def _singles(self) -> list[tuple[int, ...]]:
         kinds = [int(kind) for kind in np.unique(self.options.exchange) if kind != Exchange.DP]

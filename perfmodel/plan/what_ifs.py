@@ -10,20 +10,16 @@ import numpy as np
 
 from perfmodel.errors import BadInputError, PerfmodelError
 from perfmodel.passes.settings import CLUSTER
-from perfmodel.plan.carried import as_option, carried
-from perfmodel.plan.improve import improve
+from perfmodel.plan.carried import as_option, carried, repaired
 from perfmodel.plan.outcome import Planned
-from perfmodel.plan.packing import pack
 from perfmodel.plan.placement import Plan
 from perfmodel.plan.question import Deadline, PlanQuestion
-from perfmodel.plan.schemes import Descent
 from perfmodel.project.understood import exact_text
 from perfmodel.units import format_bytes, format_count
 
 _MORE_SAMPLES = 4
-_QUICK_S = 0.3
-_OF_A_SHARE = 0.5
-"""A search whose first plan takes longer than the first, and than this part of its share, is not begun."""
+_SOON = 1_000  # tables, up to which the plan that is known is costed with a change whatever the time
+_NO_TIME = "the time was up: a longer --time-limit plans it"
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +30,7 @@ class WhatIf:
     words      what changes;  option  that makes the change
     time_s     of the plan with it, a pass; None where there is none, and ``why`` says so
     samples_per_s  of all GPUs
+    planned_anew   whether a search looked for another plan; else tables keep their schemes where they fit
     """
 
     name: str
@@ -42,73 +39,69 @@ class WhatIf:
     time_s: float | None = None
     samples_per_s: float | None = None
     why: str = ""
+    planned_anew: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """SI units."""
         return dict(vars(self))
 
 
-def what_ifs(question: PlanQuestion, answer: Planned, ends: Deadline, first_s: float) -> tuple[WhatIf, ...]:
-    """The changes, each planned anew on what time there is; never slower than the same plan there.
+def what_ifs(question: PlanQuestion, answer: Planned, ends: Deadline) -> tuple[WhatIf, ...]:
+    """The changes: the plan that is known with each, then plans that are searched for on what time there is.
 
-    ends     until when;  first_s  how long the main search took to its first plan [s]
-    Limits: time is up -> ``why``;  one GPU -> no NVLink domain
+    ends  until when
+    Limits: time is up -> the plan that is known, changed where it does not fit; of very many tables ``why``;
+            one GPU -> no NVLink domain
     """
-    asked = list(_asked(question, answer))
-    found = []
-    for at, (name, words, option, changed) in enumerate(asked):
-        share = ends.share(len(asked) - at)
-        found.append(_one(name, words, option, changed, answer, share, first_s))
+    asked, plan = list(_asked(question, answer)), answer.plan
+    soon = len(plan.placements) <= _SOON
+    found = [
+        _known(
+            WhatIf(name, words, option, why=_NO_TIME),
+            changed,
+            plan if soon or ends.share(1) > 0 else None,
+        )
+        for name, words, option, changed in asked
+    ]
+    for at, (*_, changed) in enumerate(asked):
+        share_s = ends.share(len(asked) - at)
+        if share_s > 0 and not isinstance(changed, BadInputError):
+            found[at] = _anew(found[at], replace(changed, time_limit_s=share_s), plan)
     return tuple(found)
 
 
-def _one(
-    name: str,
-    words: str,
-    option: str,
-    changed: PlanQuestion | BadInputError,
-    answer: Planned,
-    share_s: float,
-    first_s: float,
-) -> WhatIf:
+def _known(what: WhatIf, changed: PlanQuestion | BadInputError, plan: Plan | None) -> WhatIf:
+    """The plan itself, or its schemes on the GPUs that there are then; ``plan``: None where time is up."""
     if isinstance(changed, BadInputError):
-        return WhatIf(name, words, option, why=changed.message)
-    ends = Deadline.after(share_s)
-    times: list[float] = []
-    why = "the time was up: a longer --time-limit plans it"
+        return replace(what, why=changed.message)
+    if plan is None:
+        return what
+    time_s = changed.recosted(plan)
+    if time_s is None:
+        try:
+            e, schemes = changed.evaluator, carried(plan, changed.gpus, changed.evaluator.domain)
+            options = changed.options(schemes)
+            state = repaired(e, options, as_option(options, schemes), changed.limit_bytes)
+        except PerfmodelError as error:
+            return replace(what, why=error.message)
+        time_s = None if state is None else e.cost(state.plan()).time_s
+    return _with_time(what, changed, time_s)
+
+
+def _anew(what: WhatIf, changed: PlanQuestion, plan: Plan) -> WhatIf:
+    """The better of what is known and what a search finds, which begins with the schemes of the plan."""
     try:
-        same = changed.recosted(answer.plan)
-        times += [same] if same is not None else []
-        if first_s <= max(_OF_A_SHARE * share_s, _QUICK_S):
-            times += _anew(changed, answer.plan, ends)
+        time_s = changed.search_like(plan).run().cost.time_s
     except PerfmodelError as error:
-        why = error.message
-    if not times:
-        return WhatIf(name, words, option, why=why)
-    time_s = min(times)
-    return WhatIf(name, words, option, time_s, changed.batch * changed.gpus / time_s)
+        return what if what.time_s else replace(what, why=error.message)
+    known = np.inf if what.time_s is None else what.time_s
+    return replace(_with_time(what, changed, min(time_s, known)), planned_anew=True)
 
 
-def _anew(changed: PlanQuestion, plan: Plan, ends: Deadline) -> Iterator[float]:
-    """Times of plans for a changed question: one that begins with the schemes that were, then a search."""
-    e = changed.evaluator
-    schemes = carried(plan, e.gpus, e.domain)
-    search = changed.search(more=schemes)
-    o = search.options
-    option = as_option(o, schemes)
-    every = np.ones(o.group.size, dtype=bool)
-
-    def late() -> bool:
-        return ends.share(1) <= 0
-
-    better = Descent(e, o, changed.limit_bytes).run(option, every, late)
-    packed = [pack(e, o, each, changed.limit_bytes) for each in (option, better)]
-    states = sorted((state for state in packed if state is not None), key=lambda state: state.time_s)
-    if states:
-        yield e.cost(improve(states[0], every, late).plan()).time_s
-    if not states or not late():
-        search.deadline = max(search.began, ends.at_s)
-        yield search.run().cost.time_s
+def _with_time(what: WhatIf, changed: PlanQuestion, time_s: float | None) -> WhatIf:
+    if time_s is None:
+        return what
+    return replace(what, time_s=time_s, samples_per_s=changed.batch * changed.gpus / time_s, why="")
 
 
 def _asked(q: PlanQuestion, answer: Planned) -> Iterator[tuple[str, str, str, PlanQuestion | BadInputError]]:

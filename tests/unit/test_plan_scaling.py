@@ -13,12 +13,14 @@ import numpy as np
 import pytest
 
 from perfmodel.plan import PlanTables
+from perfmodel.plan import what_ifs as of_changes
 from perfmodel.plan.carried import carried
 from perfmodel.plan.question import Deadline, PlanQuestion
 from perfmodel.plan.scaling import NEARLY_ALL, batch_to_begin_with, knee_of, scale, sure_knee
 from perfmodel.plan.starts import Starts
 from perfmodel.plan.what_ifs import what_ifs
 from perfmodel.report.scaling_text import scaling_text
+from perfmodel.report.what_if_text import what_if_lines
 from perfmodel.schema.machine import load_machine
 
 
@@ -164,7 +166,7 @@ def test_what_ifs_are_planned_anew(training: bool) -> None:
     """Never slower than the same plan there, never below the bound there, and the options give them."""
     asked = question("mlperf-dlrm-dcnv2", 16, time_limit_s=2.0, training=training, most_bytes=20e9, reserve=0)
     answer = asked.answer()
-    found = {each.name: each for each in what_ifs(asked, answer, Deadline.after(4.0), 0.0)}
+    found = {each.name: each for each in what_ifs(asked, answer, Deadline.after(1.5))}
     assert list(found) == ["cards", "nvlink-domain", "memory", "payload", "batch"]
     fp16 = {**asked.costs, "payload": "fp16"}
     changed = {
@@ -195,15 +197,51 @@ def test_a_larger_domain_is_asked_about_where_there_is_one_to_enlarge(
 ) -> None:
     """Not on one node, and not where GPUs have no NVLink at all."""
     asked = question("criteo-kaggle", gpus, machine=load_machine(machine), time_limit_s=0.1)
-    found = [each.name for each in what_ifs(asked, asked.answer(), Deadline.after(0.0), 9.0)]
+    found = [each.name for each in what_ifs(asked, asked.answer(), Deadline.after(0.0))]
     assert ("nvlink-domain" in found) == offered and "cards" in found
 
 
-def test_no_time_is_said() -> None:
-    asked = question("mlperf-dlrm-dcnv2", 16, time_limit_s=1.0)
-    found = {each.name: each for each in what_ifs(asked, asked.answer(), Deadline.after(0.0), 9.0)}
-    assert found["cards"].time_s is None and "the time was up" in found["cards"].why
-    assert found["payload"].time_s is not None  # the same plan there
+@pytest.mark.parametrize("training", [False, True])
+def test_what_ifs_without_time_are_the_plan_that_is_known(
+    training: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every change has a time, whatever the clock; those without another plan say so, on the screen too."""
+    asked = question("mlperf-dlrm-dcnv2", 16, time_limit_s=1.0, training=training)
+    answer = asked.answer()
+    found = what_ifs(asked, answer, Deadline.after(0.0))
+    assert [each.name for each in found] == ["cards", "nvlink-domain", "memory", "payload", "batch"]
+    assert not any(each.planned_anew for each in found)
+    time_s = {each.name: each.time_s for each in found}
+    assert time_s["memory"] == pytest.approx(answer.found.cost.time_s)
+    assert None not in time_s.values()
+    text = what_if_lines(found, answer)
+    assert text.count("*") == len(found) + 1 and "A longer --time-limit plans them anew" in text
+    longer = what_ifs(asked, answer, Deadline(1.5, lambda: 0.0))
+    assert all(each.planned_anew for each in longer)
+    for short, long in zip(found, longer, strict=True):
+        assert long.time_s is not None and long.time_s <= time_s[short.name] * (1 + 1e-9)  # type: ignore[operator]
+    assert "*" not in what_if_lines(longer, answer)
+
+    monkeypatch.setattr(of_changes, "_SOON", 3)  # so many tables are very many
+    assert all("the time was up" in each.why for each in what_ifs(asked, answer, Deadline.after(0.0)))
+
+
+def test_more_memory_is_used_where_memory_limits() -> None:
+    """A plan that fills the memory with copies: with twice the memory another one is found."""
+    asked = question("embark-t180", 128, time_limit_s=0.5)
+    answer = asked.answer()
+    assert answer.found.memory.total_bytes.max() > 0.9 * asked.limit_bytes
+    found = {each.name: each for each in what_ifs(asked, answer, Deadline.after(2.0))}
+    assert found["memory"].time_s < 0.98 * answer.found.cost.time_s  # type: ignore[operator]
+
+
+def test_a_batch_that_the_plan_has_no_room_for_is_planned_with_fewer_copies() -> None:
+    asked = question("embark-t180", 8, time_limit_s=0.5)
+    answer = asked.answer()
+    changed = replace(asked, batch=4 * asked.batch)
+    assert changed.recosted(answer.plan) is None
+    found = {each.name: each for each in what_ifs(asked, answer, Deadline.after(0.0))}
+    assert found["batch"].time_s is not None and found["batch"].samples_per_s is not None
 
 
 def test_the_plan_says_which_pass_and_what_would_change_it(cli: Any) -> None:

@@ -208,8 +208,11 @@ def test_the_plan_of_each_kind_alone_is_changed_too_unless_it_is_far_off() -> No
     assert far.best is None
 
 
-def annealed(state: Packing, mask: Mask, rounds: int = 400, heat: float = 1e-3) -> bool:
-    annealing = Annealing(state, StepCurves.of(state.evaluator), np.random.default_rng(0), mask)
+def annealed(
+    state: Packing, mask: Mask, rounds: int = 400, heat: float = 1e-3, *, domains: bool = False
+) -> bool:
+    random, curves = np.random.default_rng(0), StepCurves.of(state.evaluator)
+    annealing = Annealing(state, curves, random, mask, domains=domains)
     return annealing.run(rounds, lambda: False, heat)
 
 
@@ -234,6 +237,24 @@ def test_annealing_finds_the_even_halves_that_the_largest_first_do_not() -> None
     assert_books_are_right(state)
 
 
+def test_annealing_moves_parts_of_two_level_by_whole_domains() -> None:
+    """Loads 30, 30, 20, 20, 20 in two domains of four: the largest first make 70 and 50."""
+    tables = tables_of(*[(10**5, 64, L) for L in (30, 30, 20, 20, 20)])
+    evaluator = Evaluator.on(MACHINE, tables, 4096, 8, gpus_per_node=4)
+    o = options_of(evaluator, 80e9)
+    option = np.array([o.find(t, Scheme(Exchange.TWO_LEVEL, 4)) for t in range(5)])
+    state = pack(evaluator, o, option, 80e9)
+    assert state is not None
+    ids = state.held[:, Resource.IDS_RECEIVED].reshape(2, 4)
+    assert ids.max() / ids.min() == pytest.approx(70 / 50)
+    mask = np.isin(np.arange(o.group.size), option)
+    assert not annealed(state.copy(), mask)
+    assert annealed(state, mask, domains=True)
+    ids = state.held[:, Resource.IDS_RECEIVED]
+    assert ids.max() / ids.min() == pytest.approx(1)
+    assert_books_are_right(state)
+
+
 def test_annealing_cuts_tables_otherwise_where_that_is_faster() -> None:
     state, mask = whole_tables([100], 8)
     assert not annealed(state.copy(), mask)
@@ -245,11 +266,12 @@ def test_annealing_cuts_tables_otherwise_where_that_is_faster() -> None:
     assert_books_are_right(state)
 
 
+@pytest.mark.parametrize("domains", [False, True])
 @pytest.mark.parametrize("heat", [0.0, 1e-3, 0.1])
-def test_annealing_keeps_its_books_and_never_makes_a_plan_slower(heat: float) -> None:
+def test_annealing_keeps_its_books_and_never_makes_a_plan_slower(heat: float, domains: bool) -> None:
     state = packed()
     before = state.copy()
-    helped = annealed(state, np.ones(state.options.group.size, dtype=bool), 150, heat)
+    helped = annealed(state, np.ones(state.options.group.size, dtype=bool), 150, heat, domains=domains)
     assert_books_are_right(state)
     if helped:
         assert state.time_s < before.time_s
@@ -283,10 +305,12 @@ def test_curves_between_their_sizes_are_the_steps_of_the_evaluator(training: boo
         np.testing.assert_allclose(found, list(expected.values()), rtol=2e-3, atol=1e-12)
 
 
-def test_annealing_knows_its_loads_after_every_change() -> None:
+@pytest.mark.parametrize("domains", [False, True])
+def test_annealing_knows_its_loads_after_every_change(domains: bool) -> None:
     state = packed()
     every = np.ones(state.options.group.size, dtype=bool)
-    annealing = Annealing(state, StepCurves.of(state.evaluator), np.random.default_rng(1), every)
+    random, curves = np.random.default_rng(1), StepCurves.of(state.evaluator)
+    annealing = Annealing(state, curves, random, every, domains=domains)
     annealing._price()
     changed = 0
     for turn in range(60):
