@@ -13,6 +13,7 @@ from calibrate.planning.kernel_cells import (
     ELEMENT_BYTES,
     EXTENTS,
     GIB,
+    LOOKUPS,
     MIB,
     WORKING_SETS,
     _times,
@@ -205,3 +206,16 @@ def test_fbgemms_tables_take_a_32nd_of_the_memory_at_most(memory_bytes: int) -> 
     largest = LookupWork(batch=1, tables=1, pooling=1, dim=25, rows=10**7)  # of 1 GB
     assert _times("fbgemm", own, "gather_pool", largest) == (memory_bytes == 32)
     assert _times("torch", own, "gather_pool", largest)
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+@pytest.mark.parametrize("preset", sorted(EXTENTS))
+def test_streams_have_the_ids_that_they_say(device: str, preset: str) -> None:
+    """From the least to the most in equal ratios, to whole samples, one at the least."""
+    low, high = LOOKUPS[device]
+    points = kernel_points(world(device=device), preset)
+    works = list(dict.fromkeys(p.work for p in points if p.operation == "bucketize" and p.work is not None))
+    assert len(works) == EXTENTS[preset].stream_cells
+    for index, work in enumerate(works):
+        wanted, of_sample = low * (high / low) ** (index / (len(works) - 1)), work.tables * work.pooling
+        assert abs(lookups(work) - wanted) <= 0.5 * of_sample + 1 or work.batch == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -302,3 +303,14 @@ def test_a_guess_grows_with_bytes_and_ranks() -> None:
     assert durations.guess_call_s(point(128, 2), "cpu") < durations.guess_call_s(point(128, 8), "cpu")
     assert durations.guess_call_s(point(15 * 10**8, 2), "cpu") == pytest.approx(1.0, rel=0.01)
     assert durations.guess_visit_s(point(15 * 10**6, 2), "cpu", Target(0.02)) == pytest.approx(0.1, rel=0.01)
+
+
+@pytest.mark.parametrize("gloo", [None, {"functional_only": "ranks share a GPU"}, {"usable": False}])
+def test_a_whole_pass_is_not_measured_over_a_library_that_cannot_be(gloo: dict[str, Any] | None) -> None:
+    """Missing, only good for checks, or not usable: TorchRec's pass over it gives no calibration."""
+    providers = {"torch": TORCH, "exchange": TORCH, "torchrec": TORCH}
+    world = cpu(providers=providers | ({"gloo": replace(LIBRARY, **gloo)} if gloo is not None else {}))
+    if gloo is None:
+        world = replace(world, providers={k: v for k, v in world.providers.items() if k != "gloo"})
+    with pytest.raises(NoHardwareError):
+        make_plan(Request("quick", only=["composed:torchrec"]), world)

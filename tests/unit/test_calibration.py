@@ -17,9 +17,9 @@ from perfmodel import resources
 from perfmodel.collectives.estimate import CollectiveModel
 from perfmodel.errors import BadInputError, NoCalibrationError, PerfmodelError
 from perfmodel.fit.build import Identity, _informs, fit_calibration
-from perfmodel.fit.links import LAW_TIMES, Cell, fit_law, step_constants
-from perfmodel.fit.shipped import fit_entry, load_plan
-from perfmodel.model.laws import Group
+from perfmodel.fit.links import LAW_TIMES, Cell, fit_law, prior_of, sibling_prior, step_constants
+from perfmodel.fit.shipped import Selection, fit_entry, load_plan
+from perfmodel.model.laws import NETWORK_UNKNOWNS, Group
 from perfmodel.schema.calibration import (
     Law,
     list_calibrations,
@@ -67,6 +67,7 @@ def test_shipped_calibration_is_rebuilt(machine: str) -> None:
     entry = next(e for e in load_plan() if e.machine == machine)
     fresh = fit_entry(entry, load_samples(None))
     shipped = load_calibration(fresh.calibration_id)
+    assert "-0.0," not in fresh.to_json()  # a covariance of nothing has no sign
     found, wanted = (numbers_of(json.loads(each.to_json())) for each in (fresh, shipped))
     assert found.keys() == wanted.keys()
     for place, value in wanted.items():
@@ -279,3 +280,53 @@ def shipped_law() -> dict[str, Any]:
 
 def pairs(law: dict[str, Any]) -> Iterator[tuple[str, float]]:
     yield from zip(law["names"], law["values"], strict=True)
+
+
+def test_a_curve_has_the_clock_of_its_samples() -> None:
+    """All of one clock: that one, whatever the calibration is of; of several: that of the calibration."""
+    graph = mine().assign(clock="graph")
+    mixed = pd.concat([graph, mine().assign(payload_bytes=lambda frame: frame["payload_bytes"] + 4)])
+    for frame, clock in ((graph, Clock.GRAPH), (mixed, Clock.STREAM)):
+        curves = fit_calibration(frame, load_machine("h100-sxm-ib"), ME).curves
+        assert curves and {curve.clock for curve in curves} == {clock}
+
+
+def test_a_selection_takes_the_rows_that_it_names() -> None:
+    frame = pd.DataFrame(
+        {
+            "source_id": ["a", "a", "a", "b", "a", "a"],
+            "nodes": [1, 2, 4, 2, 2, 2],
+            "variant": ["x", "x", "x", "x", "y", "x"],
+            "collective": ["all_gather"] * 5 + ["broadcast"],
+            "payload_bytes": [64, 64, 64, 64, 64, 8],
+        }
+    )
+    asked = {
+        "nodes": (2, [1, 4, 5]),
+        "smallest_nodes": (2, [1, 2, 4, 5]),
+        "variants": (["y"], [4]),
+        "collectives": (["broadcast"], [5]),
+        "smallest_bytes": (64, [0, 1, 2, 4]),
+    }
+    for name, (value, rows) in asked.items():
+        assert Selection.model_validate({"sources": ["a"], name: value}).rows(frame).index.tolist() == rows
+
+
+def test_a_law_starts_at_what_a_machine_on_the_same_network_tells() -> None:
+    """At another clock or of another machine: the network, where it saw one; this very machine: all of it."""
+    machine, priors = load_machine("h100-sxm-ib"), load_priors()
+    like = load_calibration("h100-sxm-ib/nccl-2.29.2-stream").law("all_to_all")
+    assert like is not None and like.fitted_domains > 1
+    own, spread = prior_of("pairwise", machine, priors)
+    told, network = np.log(like.values), np.array([name in NETWORK_UNKNOWNS for name in like.names])
+    one_domain = like.model_copy(update={"fitted_domains": 1})
+    for law, whole, taken in (
+        (like, False, network),
+        (one_domain, False, ~np.ones_like(network)),
+        (one_domain, True, np.ones_like(network)),
+    ):
+        centre, sd = sibling_prior("pairwise", machine, priors, law, machine, whole)
+        np.testing.assert_allclose(centre, np.where(taken, told, own))
+        assert np.all(sd[~(taken & network)] == spread[~(taken & network)]) and np.all(sd <= spread)
+    for nothing in ((None, machine), (like, None)):
+        np.testing.assert_array_equal(sibling_prior("pairwise", machine, priors, *nothing, True)[0], own)

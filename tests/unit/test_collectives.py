@@ -117,6 +117,8 @@ def test_pairwise_bytes() -> None:
     assert c.pairwise_transfer_time(8e9, 1, 100e9, 1, 1, 8, 8, 1, 6) == pytest.approx(0.07)
     far = c.pairwise_transfer_time(16e9, 1, 1e15, 50e9, 1e15, 16, 8, 2, 6)
     assert far == pytest.approx(16e9 * 8 / 16 / 50e9)
+    near = c.pairwise_transfer_time(16e9, 1, 70e9, 1e15, 1e15, 16, 8, 2, 6)
+    assert near == pytest.approx(16e9 * 7 / 16 / 70e9)
     lone = c.pairwise_transfer_time(2e9, 1, 1e15, 50e9, 10e9, 2, 1, 2, 6)
     assert lone == pytest.approx(1e9 / 10e9, rel=1e-3)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -185,5 +186,13 @@ def test_rates_of_uniform_ids_by_hand() -> None:
     assert rates.unique == pytest.approx(reuse.unique, rel=1e-3)
     assert rates.table_rows == pytest.approx(1000, rel=0.02)
     assert np.sum(rates.rows * rates.rate) == pytest.approx(2000, rel=1e-3)
-    assert counted_rates(reuse).table_rows == pytest.approx(reuse.unique)
+    counted = counted_rates(reuse)
+    assert counted.table_rows == pytest.approx(reuse.unique)
+    for rows, asked in ((0.0, 0.01), (0.01, 0.0), (0.0, 0.0)):  # a share that rounds to nothing: left out
+        more = replace(
+            reuse,
+            low=np.append(reuse.low, 9.0), high=np.append(reuse.high, 9.0),
+            row_share=np.append(reuse.row_share, rows), lookup_share=np.append(reuse.lookup_share, asked),
+        )  # fmt: skip
+        np.testing.assert_array_equal(counted_rates(more).rate, counted.rate)
     assert (rates.rate >= LOWEST_RATE).all()

@@ -70,6 +70,8 @@ def test_the_latency_of_a_ring_adds_up() -> None:
     assert (m, n) == (112, 15)
     assert m * inside + n * across == pytest.approx(hops)
     assert found.working[0].split(": ")[1] == f"{b:.3g} × {base * 1e6:.2f} µs = {b * base * 1e6:.2f} µs"
+    taken_of = next(line for line in found.working if line.startswith("taken: ")).split(";")[0]
+    assert sorted(re.findall(r"[A-Z]\w*(?= )", taken_of)) == ["LL", "LL128", "Simple"], taken_of
     moved = found.step.payload_bytes * value_of(found, "f") / value_of(found, "bandwidth_k")
     taken = b * base + (hops**q + moved**q) ** (1 / q)
     match = re.match(r"t = law (.*) × correction ([\d.]+) = ", found.working[-1])

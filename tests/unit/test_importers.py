@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 from made_logs import HEADER_NEW, HEADER_OLD, NVSHMEM, PES, line, new_log, write
 
 from calibrate.importers import import_logs, read_text
-from calibrate.importers.logged_rows import infer_gpus, operation_name, parse_printed
+from calibrate.importers.logged_rows import (
+    LoggedRow,
+    LoggedRun,
+    Printed,
+    infer_gpus,
+    operation_name,
+    parse_printed,
+    why_unusable,
+)
 from calibrate.importers.nccl_text import version_from_code
 from calibrate.importers.nvshmem_text import read_nvshmem_text
 from perfmodel.errors import BadInputError, PerfmodelError
@@ -371,3 +379,35 @@ _TOKENS = st.sampled_from(
 def test_arbitrary_text_never_raises(text: str, name: str) -> None:
     reading = read_text(text, name)
     assert all(u.reason for u in reading.unread)
+
+
+@pytest.mark.parametrize("threads", ["abc", "9" * 19, "²", "-1", None, True])
+def test_a_number_of_threads_that_is_none_counts_as_one(tmp_path: Path, threads: object) -> None:
+    half = {"time": 80.0, "alg_bw": 100.0, "bus_bw": 50.0, "nwrong": 0.0}
+    devices = [{"rank": rank, "group": 0, "hostname": "a", "device_info": "NVIDIA H200"} for rank in (0, 1)]
+    result = {"size": 8_000_000, "count": 2, "type": "float", "redop": "none", "out_of_place": half}
+    document = {
+        "args": ["all_gather_perf"], "nccl_version": 22907,
+        "config": {"nthreads": threads, "ngpus": 1, "devices": devices}, "results": [result],
+    }  # fmt: skip
+    found = import_logs([write(tmp_path, "x.json", json.dumps(document))]).samples
+    assert found.gpus.tolist() == [2]
+
+
+def test_columns_without_checks_are_not_taken_for_wrong_results(tmp_path: Path) -> None:
+    """A table without ``#wrong``: what stands three columns on is the time in place."""
+    header = "# size count type redop root     time   algbw   busbw     time   algbw   busbw"
+    row = " 8000000 2000000 float none -1   80.00  100.00   87.50   80.00  100.00   87.50"
+    log = new_log([row]).replace(HEADER_NEW, header)
+    found = import_logs([write(tmp_path, "x.log", log)])
+    assert (found.samples.flag.tolist(), found.samples.in_place.tolist()) == (["ok", "ok"], [False, True])
+    assert found.unread == []
+
+
+def test_a_time_of_one_digit_may_be_half_or_three_halves_of_what_it_says() -> None:
+    """Printed as 1 µs: 0.5 to 1.5 µs, so 1 kB may go at 0.67 to 2 GB/s."""
+    run = LoggedRun(operation="all_gather", gpus=8, gpus_per_node=8)
+    for rate, fits in ((1.95, True), (0.7, True), (2.1, False), (0.6, False)):
+        row = LoggedRow("", 1, "", run, 1000, "float", "none", False, Printed(1.0, 0.5))
+        row.algbw, row.busbw = Printed(rate, 0.005), Printed(rate * 7 / 8, 0.005)
+        assert (why_unusable(row) == "") == fits, rate

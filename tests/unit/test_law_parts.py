@@ -80,6 +80,15 @@ def test_stages_end_in_the_answer_and_doubts_make_its_band(machine: str) -> None
                 assert found.speed_of_light_s <= found.time_s * (1 + 1e-9)
 
 
+@pytest.mark.parametrize(("machine", "backend"), [("h100-sxm-ib", "nccl"), ("h200-sxm-ib", "nvshmem")])
+def test_every_time_says_where_its_equation_is_from(machine: str, backend: str) -> None:
+    """Of a cell, between cells, and of the law."""
+    model = CollectiveModel.load(load_machine(machine), backend)
+    for gpus in (2, 6, 8, 16, 100):
+        for collective in ("all_gather", "all_to_all"):
+            assert explain_collective(model, collective, 1e6, gpus, 8).reference, (collective, gpus)
+
+
 def test_one_gpu_has_nothing_to_explain() -> None:
     model = CollectiveModel.load(load_machine("h100-sxm-ib"))
     with pytest.raises(BadInputError, match="sends nothing"):
@@ -96,3 +105,33 @@ def test_each_protocol_is_chosen_by_its_own_ratio() -> None:
     for collective, more in (("all_gather", []), ("all_reduce", [each * np.exp(1.1) for each in ring])):
         found = ring_tree_candidates(unknowns, steps, collective, Group.of(16, 8)).choice
         assert found[: 3 + len(more)] == pytest.approx([*ring, *more])
+
+
+@pytest.mark.parametrize("group", [Group.of(8, 8), Group.of(16, 8), Group.of(24, 8)], ids=str)
+def test_the_rates_of_an_algorithm_are_those_that_move_its_bandwidth(group: Group) -> None:
+    """Each unknown up by one tenth in turn: those that are named change the bandwidth, no others do."""
+    steps = step_constants(load_machine("h100-sxm-ib"), load_priors())
+    law = CollectiveModel.load(load_machine("h100-sxm-ib")).calibration.law("all_reduce")
+    assert law is not None
+    unknowns = np.log(law.values)
+
+    def wide(of: np.ndarray) -> np.ndarray:
+        return ring_tree_candidates(of, steps, "all_reduce", group).bus_bytes_per_s
+
+    moved = {}
+    for at, name in enumerate(RING_TREE):
+        up, down = (wide(unknowns + sign * 2.0 * np.eye(len(RING_TREE))[at]) for sign in (1, -1))
+        moved[name] = np.abs(np.log(up / down)) > 1e-6
+    for k, each in enumerate(choices_of(unknowns, steps, "all_reduce", group)):
+        assert set(each.rates) == {name for name, by in moved.items() if by[k]}, each.name
+
+
+@pytest.mark.parametrize(("at", "named"), [(0, 2), (-1, 2), (3, 2)])
+def test_a_measured_cell_names_the_sizes_on_either_side(at: int, named: int) -> None:
+    model = CollectiveModel.load(load_machine("h100-sxm-ib"))
+    curve = model.calibration.curve("all_gather", 8, 8)
+    assert curve is not None
+    found = explain_collective(model, "all_gather", curve.anchor_bytes[at], 8, 8)
+    times = [term.value for term in found.time.terms if term.symbol in ("t_i", "t_i+1")]
+    assert len(times) == named and curve.anchor_times_s[at] in times
+    assert found.reference.startswith("docs/model.md#curves")

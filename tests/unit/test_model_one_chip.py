@@ -54,6 +54,7 @@ def test_variance_of_gathering_is_that_of_draws() -> None:
     assert one_chip.gather_variance(100, 1, [300, 300], [0.5], 2) == 0
     assert one_chip.gather_variance(100, 1, [300], [], 2) == 0
     assert one_chip.gather_variance(100, 1, [200, 400], [0.5], 2) == pytest.approx(100 * 100**2 / 4)
+    assert one_chip.gather_variance(100, 0.3, [300, 300], [0.5], 2) == pytest.approx(100 * 0.7 * 150**2)
     of, far = [0.7, 0.2, 0.1], np.array([20.0, 200.0, 400.0])
     spread = np.dot(of, far**2) - np.dot(of, far) ** 2
     assert one_chip.gather_variance(9, 1, far, of[:2], 3) == pytest.approx(spread)

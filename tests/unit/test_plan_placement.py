@@ -236,3 +236,10 @@ def test_any_text_is_bad_input(tmp_path: Path, text: str) -> None:
     (tmp_path / "p.json").write_text(text, encoding="utf-8")
     with pytest.raises(BadInputError):
         read_plan(tmp_path / "p.json", TABLES)
+
+
+def test_column_parts_inside_a_node_go_to_neighbours_in_turn() -> None:
+    """Four tables of two column parts on two nodes of four GPUs: nodes in turn, then the next two GPUs."""
+    tables = PlanTables.of(TableSet("mine", tuple(Table(f"t{i}", 100, 8, 1) for i in range(4))))
+    plan = uniform_plan(tables, "table-column-wise", 8, 4, col_parts=2)
+    assert [p.ranks.tolist() for p in plan.placements] == [[0, 1], [4, 5], [2, 3], [6, 7]]

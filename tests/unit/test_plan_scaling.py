@@ -7,6 +7,7 @@ import io
 import json
 from dataclasses import replace
 from itertools import product
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from perfmodel.plan import PlanTables
 from perfmodel.plan import what_ifs as of_changes
 from perfmodel.plan.carried import carried
 from perfmodel.plan.question import Deadline, PlanQuestion
-from perfmodel.plan.scaling import NEARLY_ALL, batch_to_begin_with, knee_of, scale, sure_knee
+from perfmodel.plan.scaling import NEARLY_ALL, ScalePoint, batch_to_begin_with, knee_of, scale, sure_knee
 from perfmodel.plan.starts import Starts
 from perfmodel.plan.what_ifs import what_ifs
 from perfmodel.report.scaling_text import scaling_text
@@ -253,3 +254,11 @@ def test_the_plan_says_which_pass_and_what_would_change_it(cli: Any) -> None:
     assert "What would change the plan" in out and "--gpus 32" in out
     document = json.loads(cli(*words, "--json").out)
     assert {each["name"] for each in document["changes"]} >= {"cards", "memory", "payload", "batch"}
+
+
+@pytest.mark.parametrize(("bound_s", "most"), [(0.5, 1024 * 16 / 0.5), (0.0, np.inf)])
+def test_a_rough_row_has_what_no_plan_exceeds(bound_s: float, most: float) -> None:
+    """Half of the time may be left to gain, or all of it: nothing is known where the bound is 0."""
+    found = SimpleNamespace(gap=0.5, bound_s=bound_s, cost=SimpleNamespace(time_s=1.0))
+    answer = SimpleNamespace(found=found, evaluator=SimpleNamespace(batch=1024))
+    assert ScalePoint(gpus=16, answer=answer).most_samples_per_s == most  # type: ignore[arg-type]

@@ -18,7 +18,7 @@ from perfmodel.plan import search as plan_search
 from perfmodel.plan.anneal import Annealing
 from perfmodel.plan.bound import Bounding
 from perfmodel.plan.curves import StepCurves
-from perfmodel.plan.improve import put_back, shake
+from perfmodel.plan.improve import _recut_one, placed, promising, put_back, shake
 from perfmodel.plan.loads import RESOURCES, Resource
 from perfmodel.plan.moves import Moves
 from perfmodel.plan.options import options_of
@@ -352,3 +352,51 @@ def test_schemes_that_could_not_be_packed_once_are_tried_in_less_memory_again(
     assert search._try(np.full(10, 2), mask) is state  # full again, which is known not to fit
     assert search._try(np.full(10, 2), mask) is None  # packed before
     assert search.tried == 3
+
+
+def test_a_table_cut_anew_is_never_slower() -> None:
+    """Whatever is tried after a scheme that helps a little: the fastest of them stays."""
+    for seed in range(6):
+        state = packed()
+        random = np.random.default_rng(seed)
+        mask = random.random(state.options.group.size) < 0.5
+        for table in random.permutation(10):
+            before, trial = state.time_s, state.copy()
+            trial.clear(int(table))
+            times = []
+            for option in promising(trial, int(table), int(state.option[table]), mask, before):
+                time_s, at = placed(trial, int(table), option)
+                times += [time_s] if at is not None else []
+                trial.clear(int(table))
+            helped = _recut_one(state, int(table), mask)
+            assert state.time_s == pytest.approx(min([before, *times]), rel=1e-5)
+            assert not helped or state.time_s < before
+        assert_books_are_right(state)
+
+
+def test_schemes_take_no_less_than_with_any_of_their_largest_shards() -> None:
+    state = packed()
+    o, evaluator, random = state.options, state.evaluator, np.random.default_rng(2)
+    descent = Descent(evaluator, o, 80e9)
+    by_table = [np.flatnonzero(o.group == q) for q in o.kind_of]
+    for _ in range(20):
+        option = np.array([random.choice(of) for of in by_table])
+        everywhere, value = o.everywhere[option].sum(axis=0), descent.value(option)
+        for at in option:
+            assert value >= float(evaluator.step_times(everywhere + o.own[at])) * (1 - 1e-9)
+
+
+def test_annealing_never_puts_two_shards_of_a_table_on_one_rank() -> None:
+    """Six tables of two parts on three ranks: most swaps would bring a part to the other one of its table."""
+    tables = tables_of(*[(10**5, 64, 10.0 + t) for t in range(6)])
+    evaluator = Evaluator.on(MACHINE, tables, 512, 3)
+    o = options_of(evaluator, 80e9)
+    option = np.array([o.find(t, Scheme(Exchange.SPARSE, 2, 1)) for t in range(6)])
+    state = pack(evaluator, o, option, 80e9)
+    assert state is not None
+    mask = np.isin(np.arange(o.group.size), option)
+    annealing = Annealing(state, StepCurves.of(evaluator), np.random.default_rng(3), mask)
+    now = annealing.time()
+    for _ in range(200):
+        now = annealing._move(now, now)
+        assert all(len(set(ranks.tolist())) == 2 for ranks in annealing._ranks())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from perfmodel.model.exchanges import Exchange
 from perfmodel.plan import Evaluator, PlanTables, Scheme
 from perfmodel.plan.choosing import Choosing
 from perfmodel.plan.evening import Evening
+from perfmodel.plan.improve import put_back
 from perfmodel.plan.loads import Resource
 from perfmodel.plan.memory import buffer_bytes
 from perfmodel.plan.options import Options, options_of
@@ -172,3 +174,33 @@ def test_plans_to_begin_with_fit_and_every_kind_of_exchange_was_tried() -> None:
         Exchange.TWO_LEVEL,
     )
     assert min(found) <= min(families.values())
+
+
+def test_families_are_compared_by_their_fastest_plans() -> None:
+    """One plan of the first kind is slow, another one the fastest of all; the third kind is far behind."""
+    starts = Starts.__new__(Starts)
+    state = heaped(Exchange.RB, 1)
+    starts.found = [(9.0, (1,), state), (1.6, (2,), state), (1.5, (1,), state), (90.0, (3,), state)]
+    assert starts._best([(2,), (3,), (1,)]) == [(1,), (2,)]
+
+
+def test_evening_ends_in_the_fastest_state_that_it_met(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rounds that make a plan slower are taken back: all tables on one rank once more."""
+    state = heaped(Exchange.RB, 1)
+    evening, real, met = Evening(state, np.random.default_rng(0)), Evening._round, []
+
+    def then_heaped(self: Evening, *of: Any) -> int:
+        if len(met) < 3:
+            made = real(self, *of)
+        else:
+            for table in range(24):
+                option = int(state.option[table])
+                state.clear(table)
+                put_back(state, table, option, np.array([0]))
+            made = 24
+        met.append(state.time_s)
+        return made
+
+    monkeypatch.setattr(Evening, "_round", then_heaped)
+    assert evening.run(lambda: len(met) > 4)
+    assert state.time_s == pytest.approx(min(met), rel=1e-9) and met[-1] > 1.2 * min(met)
