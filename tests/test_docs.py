@@ -18,11 +18,14 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tomllib
 from functools import cache
 from pathlib import Path
 
 import pytest
+import yaml
 
+import perfmodel
 from perfmodel.cli import run
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -163,6 +166,22 @@ def test_a_line_of_the_changelog_is_a_change() -> None:
     release = r"## (Unreleased|\d+\.\d+\.\d+ - (unreleased|\d{4}-\d\d-\d\d))"
     assert versions and all(re.fullmatch(release, line) for line in versions), versions
     assert {line for line in lines if line.startswith("### ")} <= {"### Added", "### Changed", "### Fixed"}
+
+
+def test_one_version_everywhere() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    released = re.search(r"^## (\d+\.\d+\.\d+) ", changes, re.MULTILINE)
+    assert released is not None
+    assert project["version"] == perfmodel.__version__ == cited["version"] == released[1]
+    assert f"## {released[1]} - {cited.get('date-released', 'unreleased')}\n" in changes
+
+
+def test_every_extra_is_described() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    page = (ROOT / "docs" / "installing.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)) == set(project["optional-dependencies"])
 
 
 def test_contributing_sets_up_as_the_tests_do() -> None:

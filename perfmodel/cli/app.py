@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, cast
 
 import typer
@@ -39,13 +40,17 @@ _SIMULATED = "What it does, request by request, beside what is predicted."
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        emit(f"perfmodel {__version__}")
+        from calibrate.running.stack import git_revision
+
+        revision = git_revision(Path(__file__).resolve().parents[2])
+        emit(f"perfmodel {__version__}" + (f" (git {revision})" if revision else ""))
         raise typer.Exit
 
 
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print version and commit."),
     ] = False,
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Show the traceback of an error (anywhere on the line).")

@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 from cli_calls import WIDTH, is_an_error
 
+import perfmodel
+from calibrate.running import stack
 from perfmodel import __version__
 from perfmodel.cli import app, lazy, main
 from perfmodel.cli.options import collective_name, count_values, size_values, split_values
@@ -23,8 +25,17 @@ from perfmodel.schema.whole_files import write_whole
 # --- the program itself ---------------------------------------------------------------------------------
 
 
-def test_version_and_help(cli: Any) -> None:
-    assert cli("--version").out.strip() == f"perfmodel {__version__}"
+@pytest.mark.parametrize(("revision", "shown"), [("4f1c2ab", " (git 4f1c2ab)"), ("", "")])
+def test_version_has_the_commit_of_a_checkout(
+    cli: Any, monkeypatch: pytest.MonkeyPatch, revision: str, shown: str
+) -> None:
+    asked: list[Path] = []
+    monkeypatch.setattr(stack, "git_revision", lambda folder: asked.append(folder) or revision)
+    assert cli("--version").out == f"perfmodel {__version__}{shown}\n"
+    assert [folder / "perfmodel" / "__init__.py" for folder in asked] == [Path(perfmodel.__file__)]
+
+
+def test_help_lists_the_commands(cli: Any) -> None:
     shown = cli("--help").out
     for name, command in app.COMMANDS.items():
         hidden = isinstance(command, lazy.Command) and command.hidden

@@ -1,0 +1,100 @@
+"""Wheel and sdist of the last commit, byte for byte the same wherever they are built.
+
+    python benchmarks/release.py --out dist
+
+Files are those of the commit, not of the folder; times are the commit's, or ``SOURCE_DATE_EPOCH``; owners and
+the permissions that this user gives new files are left out. ``--check`` builds twice, in folders and with
+permissions that differ, and fails where a byte does. It needs git and setuptools, and no network.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import hashlib
+import io
+import os
+import subprocess
+import sys
+import tarfile
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+_BUILD = "import setuptools.build_meta as b; b.build_sdist('dist'); b.build_wheel('dist')"
+
+
+def build(out: Path, checkout: Path = ROOT) -> list[Path]:
+    """The two files of the last commit of ``checkout``, in ``out``, by name."""
+    epoch = int(os.environ.get("SOURCE_DATE_EPOCH") or _git(checkout, "log", "-1", "--format=%ct"))
+    out.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder) / "source"
+        with tarfile.open(fileobj=io.BytesIO(_git(checkout, "archive", "HEAD"))) as archive:
+            archive.extractall(source, filter="data")
+        environment = {**os.environ, "SOURCE_DATE_EPOCH": str(epoch), "PYTHONHASHSEED": "0"}
+        done = subprocess.run(
+            [sys.executable, "-c", _BUILD], cwd=source, env=environment, capture_output=True, text=True,
+            check=False, umask=0o022,
+        )  # fmt: skip
+        if done.returncode:
+            sys.exit(done.stderr[-4000:])
+        made = sorted((source / "dist").iterdir())
+        for path in made:
+            data = path.read_bytes()
+            (out / path.name).write_bytes(_same_tar(data, epoch) if path.suffix == ".gz" else data)
+    return [out / path.name for path in made]
+
+
+def _git(checkout: Path, *words: str) -> bytes:
+    done = subprocess.run(["git", "-C", str(checkout), *words], capture_output=True, check=False)
+    if done.returncode:
+        sys.exit(f"{checkout} is not a checkout with a commit: {done.stderr.decode().strip()}")
+    return done.stdout
+
+
+def _same_tar(data: bytes, epoch: int) -> bytes:
+    """The same files in the order of their names, without owners, all of one time."""
+    packed = io.BytesIO()
+    with (
+        tarfile.open(fileobj=io.BytesIO(data)) as given,
+        gzip.GzipFile(filename="", fileobj=packed, mode="wb", mtime=epoch) as unpacked,
+        tarfile.open(fileobj=unpacked, mode="w", format=tarfile.PAX_FORMAT) as written,
+    ):
+        for member in sorted(given.getmembers(), key=lambda one: one.name):
+            run = member.isdir() or bool(member.mode & 0o100)
+            plain = tarfile.TarInfo(member.name)
+            plain.type, plain.size, plain.linkname = member.type, member.size, member.linkname
+            plain.mtime, plain.mode = epoch, 0o755 if run else 0o644
+            written.addfile(plain, given.extractfile(member) if member.isfile() else None)
+    return packed.getvalue()
+
+
+def differences(checkout: Path = ROOT) -> list[str]:
+    """Names of the files that differ between two builds of one commit, the second with another umask."""
+    with tempfile.TemporaryDirectory() as first, tempfile.TemporaryDirectory() as second:
+        made = build(Path(first), checkout)
+        before = os.umask(0o077)
+        try:
+            again = build(Path(second), checkout)
+        finally:
+            os.umask(before)
+        pairs = zip(made, again, strict=True)
+        return [one.name for one, other in pairs if one.read_bytes() != other.read_bytes()]
+
+
+def main() -> None:
+    """Build, or check."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--out", type=Path, default=ROOT / "dist", help="folder of the two files")
+    parser.add_argument("--check", action="store_true", help="build twice and compare, keep nothing")
+    given = parser.parse_args()
+    if given.check:
+        found = differences()
+        sys.exit(f"differ: {', '.join(found)}" if found else 0)
+    for path in build(given.out):
+        print(f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path}")
+
+
+if __name__ == "__main__":
+    main()
