@@ -110,7 +110,7 @@ ClocksOption = Annotated[
     typer.Option(
         "--clock",
         metavar="NAMES",
-        help="Clocks to choose from: device, graph, stream, eager (default: all that there are).",
+        help="Clocks to choose from: device, graph, stream, eager, trace (default: all that there are).",
     ),
 ]
 ReductionsOption = Annotated[

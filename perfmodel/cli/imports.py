@@ -1,4 +1,4 @@
-"""``perfmodel import``: a calibration from logs that people already have."""
+"""``perfmodel import``: a calibration from logs, or traces, that people already have."""
 
 from __future__ import annotations
 
@@ -11,7 +11,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from calibrate.importers import ImportResult, UnreadLine, import_logs, reasons_of
+from calibrate.importers.traces.samples import TraceSamples
 from calibrate.machine.identity import gpu_class, shipped_with, words_of
+from perfmodel.cli.import_traces import (
+    fit_points,
+    holds_traces,
+    read_ranks,
+    refuse_log_options,
+    samples_of,
+    summary_text,
+    trace_records,
+)
 from perfmodel.cli.options import ClockOption, JsonOption, split_values
 from perfmodel.cli.output import check_target, emit, emit_json, free_name, note, numberless, warn, warn_all
 from perfmodel.collectives.choose import choose_calibration
@@ -38,7 +48,8 @@ def import_(
         list[Path],
         typer.Argument(
             help="Logs: nccl-tests text or -J JSON, NVSHMEM perftest, CSV with the columns collective, "
-            "payload_bytes, gpus and time_s."
+            "payload_bytes, gpus and time_s. Or traces of torch.profiler (.json, .json.gz), one a rank, or "
+            "their folder."
         ),
     ],
     machine: Annotated[
@@ -84,7 +95,7 @@ def import_(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Calibrate from logs that people already have. Every line that cannot be used is reported.
+    """Calibrate from logs or traces that people already have. What cannot be used is reported.
 
     Writes the calibration, and the samples beside it (FILE.samples.csv), only with --out.
 
@@ -92,16 +103,25 @@ def import_(
     Examples
       perfmodel import all_gather.log reduce_scatter.log --machine h100-sxm-ib --out mine.json
       perfmodel import alltoall.json --machine h200-sxm-ib --gpus-per-node 8
+      perfmodel import trace_rank*.json.gz --machine h100-sxm-ib --out mine.json
       perfmodel project --table-size 10TB --calibration mine.json
     """
     if out is not None:
         _check_out(out, force=force)
 
-    result = import_logs(
-        logs, gpus_per_node=gpus_per_node, op=op, clock=clock, gpus=gpus, library_version=version, stack=stack
-    )
-    box = _machine_for(machine, result)
-    result.samples["machine"] = box.name
+    result: ImportResult
+    if holds_traces(logs):
+        refuse_log_options(op=op, gpus=gpus, clock=clock, stack=stack)
+        traces = read_ranks(logs)
+        box = _machine_for(machine, traces[0].device)
+        result = samples_of(traces, box, gpus_per_node, version)
+    else:
+        result = import_logs(
+            logs, gpus_per_node=gpus_per_node, op=op, clock=clock, gpus=gpus,
+            library_version=version, stack=stack,
+        )  # fmt: skip
+        box = _machine_for(machine, result.stack[0].gpu)
+        result.samples["machine"] = box.name
     warn_all([*unread_text(result.unread), *result.warnings])
     gpu_doubt = doubt_gpu(result.stack[0].gpu, box, force=force)
     accepted = _doubt_samples(result, split_values(accept, "--accept") if accept else [])
@@ -125,11 +145,10 @@ def _check_out(out: Path, *, force: bool) -> None:
         check_target(path, force=force, free=lambda: free_name(out, _samples_path))
 
 
-def _machine_for(name: str | None, result: ImportResult) -> Machine:
+def _machine_for(name: str | None, gpu: str) -> Machine:
     """The machine that was named, or the only shipped one with this GPU."""
     if name is not None:
         return load_machine(name)
-    gpu = result.stack[0].gpu
     fitting = shipped_with(gpu)
     if len(fitting) == 1:
         note(f"machine: {fitting[0]} (the only shipped one with a {gpu})")
@@ -216,17 +235,24 @@ def _fit(result: ImportResult, machine: Machine, own_name: str, accepted: list[s
     from pydantic import ValidationError
 
     from perfmodel.fit.build import Identity, fit_calibration
+    from perfmodel.fit.traced import fit_traced
 
-    stack, points = result.stack[0], _one_variant(result.samples)
+    traced = isinstance(result, TraceSamples)
+    stack = result.stack[0]
+    points = fit_points(result) if isinstance(result, TraceSamples) else _one_variant(result.samples)
     _require_fittable(points, result)
-    checked = not (points["note"].str.contains("not checked") & ~points["in_place"]).any()
+    checked = not traced and not (points["note"].str.contains("not checked") & ~points["in_place"]).any()
     sources = ", ".join(sorted(set(points["source_id"])))
     identity = Identity(
         machine.name, Backend(stack.backend), stack.library_version, Clock(stack.clock), checked=checked,
-        note=f"imported from {sources}", complete=not result.cut,
+        note=f"imported from {'the traces ' * traced}{sources}", complete=not result.cut,
     )  # fmt: skip
+    like = _shipped_like(machine, identity.backend)
     try:
-        found = fit_calibration(points, machine, identity, like=_shipped_like(machine, identity.backend))
+        if isinstance(result, TraceSamples):
+            found = fit_traced(points, machine, identity, like, result.widened)
+        else:
+            found = fit_calibration(points, machine, identity, like=like)
     except ValidationError as error:
         raise BadInputError(
             f"no curve or law fits these samples: {invalid_fields(error, 'fit', 'of them').message}",
@@ -310,11 +336,13 @@ def _deliver(
             samples=len(result.samples),
             unread=unread,
             warnings=[*result.warnings, *doubtful],
+            **(trace_records(result) if isinstance(result, TraceSamples) else {}),
         )
         return
 
     head = f"{len(result.samples)} samples of {result.stack[0]}: {_shares(result.samples, calibration)}"
-    emit(f"{head}\n\n{calibration_text(calibration, machine)}")
+    before = f"{summary_text(result)}\n\n" if isinstance(result, TraceSamples) else ""
+    emit(f"{before}{head}\n\n{calibration_text(calibration, machine)}")
 
 
 def _shares(samples: pd.DataFrame, calibration: Calibration) -> str:

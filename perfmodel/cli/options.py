@@ -63,7 +63,9 @@ LibraryOption = Annotated[
 ]
 ClockOption = Annotated[
     str | None,
-    typer.Option("--clock", metavar="NAME", help="How times were taken: device, graph, stream or eager."),
+    typer.Option(
+        "--clock", metavar="NAME", help="How times were taken: device, graph, stream, eager or trace."
+    ),
 ]
 CalibrationOption = Annotated[
     str | None,

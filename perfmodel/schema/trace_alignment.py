@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from perfmodel.schema.traces import RankTrace, TracedCollective
+from perfmodel.schema.traces import OVERLAP_SHARE, RankTrace, TracedCollective
 
 _AGREE = 0.9
 """Of two ranks' collectives: with more of them the same in the same order, both traces begin at one place."""
@@ -61,8 +61,14 @@ class AlignedCollective:
 
     @property
     def overlapped(self) -> bool:
-        """Whether compute ran beside it, on any rank, for a part of it that counts."""
-        return any(part.overlapped for part in self.parts.values())
+        """Whether compute surely ran beside it after the last arrival, for a part that counts, on any rank.
+
+        What ran beside the wait alone slows no exchange: overlap_s(r) - wait_s(r) > OVERLAP_SHARE time_s.
+        """
+        time_s = self.time_s
+        return any(
+            part.overlap_s - (part.time_s - time_s) > OVERLAP_SHARE * time_s for part in self.parts.values()
+        )
 
 
 @dataclass(frozen=True)

@@ -76,3 +76,11 @@ def test_numbers_that_hold_different_collectives_are_left_out() -> None:
     ]
     aligned = align(traces)
     assert aligned.collectives == () and aligned.left_out == {"ranks disagree on which collective it is": 2}
+
+
+@pytest.mark.parametrize(("overlap_s", "counts"), [(0.0, False), (4e-5, False), (4.1e-5, True), (5e-5, True)])
+def test_compute_beside_the_wait_alone_does_not_count(overlap_s: float, counts: bool) -> None:
+    """Rank 0 waits 40 us of its 50 us for rank 1."""
+    waits = collective(0, 0, 5e-5, overlap_s=overlap_s)
+    (one,) = align([trace(0, waits), trace(1, collective(1, 0, 1e-5))]).collectives
+    assert one.overlapped is counts

@@ -1,0 +1,206 @@
+"""Collectives of traces as samples: one row each, the time after the last rank arrived."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from calibrate.importers.logged_rows import UnreadLine
+from calibrate.importers.merge import OK, ImportResult, Stack
+from calibrate.importers.traces.reading import check_alignment
+from perfmodel.errors import BadInputError
+from perfmodel.schema.evidence import Backend, Clock
+from perfmodel.schema.samples import COLUMNS
+from perfmodel.schema.trace_alignment import AlignedCollective, Alignment, align
+from perfmodel.schema.traces import RankTrace, TracedCollective
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+DEFAULT, UNEVEN, OVERLAPPED = "default", "uneven", "overlapped"
+WAITED = "waited"
+"""The flag of a sample that may hold a wait for a rank whose trace is missing: kept, not fitted."""
+
+UNEVEN_RATIO = 1.25
+"""The most that a rank sends to one other, over the mean: with more the all-to-all is not the even one."""
+
+LOW_SHARE = 0.2
+"""Of collectives of one kind and size that may hold a wait: the shortest are taken."""
+
+_LEAST_WIDENING = 0.1
+_CELL = ("collective", "gpus", "nodes", "datatype", "variant", "payload_bytes")
+
+
+@dataclass
+class TraceSamples(ImportResult):
+    """Samples of traces, and what else they tell.
+
+    widened  by (collective, ranks): standard deviation of ln t to add, since the samples may hold waits
+    """
+
+    traces: Sequence[RankTrace] = ()
+    alignment: Alignment = field(default_factory=lambda: Alignment(()))
+    widened: Mapping[tuple[str, int], float] = field(default_factory=dict)
+
+
+def traced_samples(
+    traces: Sequence[RankTrace], machine: str, per_node_of: Callable[[], int], version: str = ""
+) -> TraceSamples:
+    """One row a collective: bytes, ranks, nodes, and the time after its last rank arrived.
+
+    machine      name of the machine
+    per_node_of  GPUs in a node, asked for where the traces do not name the host of every rank
+    version      of the library, where the traces do not say
+    Limits: no collective that can be used -> BadInputError with the reasons
+    """
+    aligned = align(traces)
+    warnings = check_alignment(traces, aligned)
+    unread = [
+        UnreadLine(trace.file, 0, "", f"{count} of {trace.communications}: {why}")
+        for trace in traces
+        for why, count in sorted(trace.unread.items())
+    ]
+    first = traces[0]
+    library = version or first.versions.get("nccl", "")
+    rows, uneven_nodes = _rows(aligned, _Placement(traces, per_node_of), traces, machine, library)
+    for count, why in uneven_nodes:
+        warnings.append(f"{count} collectives left out: {why}")
+    frame = _frame(rows)
+    if frame.empty:
+        raise BadInputError(
+            "\n".join(
+                ["no collective in these traces can be used:", *_why_nothing(traces, unread, warnings)]
+            ),
+            "trace at least two ranks with torch.distributed, and ProfilerActivity.CUDA on GPUs.",
+        )
+    frame, widened = _without_waits(frame)
+    frame["note"] = [note.removeprefix("waits inside; ") for note in frame["note"]]
+    stack = Stack(_backend(first.backend), library, first.device, str(Clock.TRACE))
+    cut = [trace.file for trace in traces if trace.cut]
+    warnings += _apart(frame) + [f"{name}: cut; what stands before is read" for name in cut]
+    return TraceSamples(frame, unread, [stack], cut, warnings, traces, aligned, widened)
+
+
+class _Placement:
+    """On which hosts a group of ranks is: by the traces' own words, else so many ranks in a row to a node."""
+
+    def __init__(self, traces: Sequence[RankTrace], per_node_of: Callable[[], int]) -> None:
+        self._hosts = {trace.rank: trace.host for trace in traces if trace.host}
+        self._per_node_of = per_node_of
+
+    def shape(self, one: TracedCollective) -> tuple[int, int]:
+        """Nodes, and ranks in each; (0, 0) when the nodes hold different numbers of them."""
+        ranks = one.group_ranks or tuple(range(one.group_size))
+        if all(rank in self._hosts for rank in ranks):
+            counts = Counter(self._hosts[rank] for rank in ranks)
+        else:
+            counts = Counter(str(rank // self._per_node_of()) for rank in ranks)
+        sizes = set(counts.values())
+        return (len(counts), sizes.pop()) if len(sizes) == 1 else (0, 0)
+
+
+def _rows(
+    aligned: Alignment, placement: _Placement, traces: Sequence[RankTrace], machine: str, library: str
+) -> tuple[list[dict[str, object]], list[tuple[int, str]]]:
+    """Rows, and how many collectives lie on nodes unevenly."""
+    rows: list[dict[str, object]] = []
+    left_out = 0
+    source = _source(traces)
+    backend, gpu = _backend(traces[0].backend), traces[0].device
+    for one in aligned.collectives:
+        first = one.first
+        nodes, per_node = placement.shape(first)
+        if not nodes or one.time_s <= 0:
+            left_out += 1
+            continue
+        where = f"group {first.group or 'of all'} number {first.instance}"
+        rows.append(
+            {
+                "source_id": source, "backend": backend, "library_version": library, "gpu": gpu,
+                "machine": machine, "collective": first.collective, "clock": str(Clock.TRACE),
+                "variant": _variant(one), "payload_bytes": one.payload_bytes, "gpus": first.group_size,
+                "nodes": nodes, "gpus_per_node": per_node, "datatype": first.dtype, "in_place": False,
+                "time_s": one.time_s, "flag": OK,
+                "note": ("" if one.complete else "waits inside; ") + where,
+            }
+        )  # fmt: skip
+    reason = "their ranks do not fill nodes evenly, or they took no time"
+    return rows, [(left_out, reason)] if left_out else []
+
+
+def _variant(one: AlignedCollective) -> str:
+    """What sets a collective apart: compute beside it, or much more for one rank than for the others."""
+    if one.overlapped:
+        return OVERLAPPED
+    splits = [part.in_split for part in one.parts.values() if part.in_split]
+    worst = max((max(split) * len(split) / max(sum(split), 1) for split in splits), default=1.0)
+    return UNEVEN if worst > UNEVEN_RATIO else DEFAULT
+
+
+def _without_waits(frame: pd.DataFrame) -> tuple[pd.DataFrame, dict[tuple[str, int], float]]:
+    """Of collectives that may hold a wait, the shortest of each kind and size; the others are flagged.
+
+    The band grows by half of ln(median / shortest): nobody knows how much of the shortest is a wait, too.
+    """
+    frame = frame.copy()
+    waits = frame["note"].str.startswith("waits inside; ")
+    widened: dict[tuple[str, int], float] = defaultdict(float)
+    for _, cell in frame[waits].groupby(list(_CELL), sort=True):
+        low = float(cell["time_s"].quantile(LOW_SHARE))
+        frame.loc[cell.index[cell["time_s"] > low], "flag"] = WAITED
+        wide = math.log(float(cell["time_s"].median()) / float(cell["time_s"].min())) / 2
+        key = (str(cell["collective"].iloc[0]), int(cell["gpus"].iloc[0]))
+        widened[key] = max(widened[key], wide, _LEAST_WIDENING)
+    return frame, dict(widened)
+
+
+def _apart(frame: pd.DataFrame) -> list[str]:
+    """A line for each kind of sample that is kept and not fitted."""
+    said = []
+    for variant, why in (
+        (OVERLAPPED, "compute ran beside them, which slows both"),
+        (UNEVEN, f"one rank gets over {UNEVEN_RATIO:g} times the mean"),
+    ):
+        count = int((frame["variant"] == variant).sum())
+        if count:
+            said.append(f"{count} of {len(frame)} samples kept apart, not fitted: {why}")
+    waited = int((frame["flag"] == WAITED).sum())
+    if waited:
+        said.append(
+            f"{waited} of {len(frame)} samples not fitted: longer than the shortest of their kind and size"
+        )
+    return said
+
+
+def _frame(rows: list[dict[str, object]]) -> pd.DataFrame:
+    import pandas as pd
+
+    return pd.DataFrame.from_records(rows, columns=list(COLUMNS))
+
+
+def _backend(name: str) -> str:
+    """The library, as a sample names it; a trace may name one for each device."""
+    lowered = name.lower()
+    return next((str(one) for one in (Backend.NCCL, Backend.GLOO, Backend.MPI) if one in lowered), "")
+
+
+def _source(traces: Sequence[RankTrace]) -> str:
+    """The name of the lowest rank's file, without its endings."""
+    name = Path(traces[0].file).name
+    for ending in (".gz", ".json", ".trace", ".pt"):
+        name = name.removesuffix(ending)
+    return name
+
+
+def _why_nothing(
+    traces: Sequence[RankTrace], unread: Sequence[UnreadLine], warnings: Sequence[str]
+) -> list[str]:
+    lines = [f"  {line.file}: {line.reason}" for line in unread[:6]] + [f"  {text}" for text in warnings]
+    silent = [trace.file for trace in traces if not trace.communications]
+    if silent:
+        lines.append(f"  no communication in {', '.join(silent[:3])}{' …' if len(silent) > 3 else ''}")
+    return lines

@@ -1,0 +1,129 @@
+"""``perfmodel import`` of traces: a calibration from what a production run did."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from calibrate.importers.traces import is_trace, read_traces
+from calibrate.importers.traces.samples import DEFAULT, TraceSamples, traced_samples
+from perfmodel.cli.output import note, on_terminal, rewrite, warn
+from perfmodel.errors import BadInputError
+from perfmodel.report.trace_text import skew_record, skew_text, trace_record, traces_text
+from perfmodel.schema.machine import Machine
+from perfmodel.schema.trace_alignment import rank_skews
+from perfmodel.schema.traces import RankTrace
+from perfmodel.units import format_bytes
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_LINE_EVERY_S = 0.2
+_PLAIN_EVERY_S = 10.0
+
+
+class ReadingProgress:
+    """How much of which file was read: a line that is rewritten, or in a pipe one now and then."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock, self._live = clock, on_terminal()
+        self._last_s, self._shown = clock(), ""
+
+    def __call__(self, file: str, done_bytes: int, all_bytes: int) -> None:
+        now = self._clock()
+        if now - self._last_s < (_LINE_EVERY_S if self._live else _PLAIN_EVERY_S):
+            return
+        self._last_s = now
+        share = 100 * done_bytes // max(all_bytes, 1)
+        text = f"reading {file}: {share} % of {format_bytes(all_bytes)}"
+        if self._live:
+            rewrite(text, self._shown)
+            self._shown = text
+        else:
+            note(text)
+
+    def clear(self) -> None:
+        """Take the line away."""
+        if self._shown:
+            rewrite("", self._shown)
+            self._shown = ""
+
+
+def holds_traces(paths: Sequence[Path]) -> bool:
+    """Whether these are traces, and not logs; both at once are refused.
+
+    Limits: a folder with a trace in it, a compressed file -> traces
+    """
+    found = {path: _is_traced(path) for path in paths}
+    if len(set(found.values())) > 1:
+        trace, log = (
+            next(path for path, kind in found.items() if kind is wanted) for wanted in (True, False)
+        )
+        raise BadInputError(
+            f"{trace.name} is a trace and {log.name} is none: times of both are not comparable.",
+            "import traces and logs one by one.",
+        )
+    return any(found.values())
+
+
+def _is_traced(path: Path) -> bool:
+    if path.is_dir():
+        return any(_is_traced(one) for one in sorted(path.iterdir()) if one.is_file())
+    return path.is_file() and (path.suffix == ".gz" or is_trace(path))
+
+
+def read_ranks(paths: Sequence[Path]) -> list[RankTrace]:
+    """The traces, with progress on stderr."""
+    progress = ReadingProgress()
+    try:
+        return read_traces(paths, progress)
+    finally:
+        progress.clear()
+
+
+def refuse_log_options(**given: object) -> None:
+    """Options that say what a log does not: a trace says it."""
+    for name, value in given.items():
+        if value is not None and not (name == "clock" and value == "trace"):
+            option = f"--{name.replace('_', '-')}"
+            raise BadInputError(f"{option} is for logs: a trace says it itself.", f"leave {option} out.")
+
+
+def samples_of(
+    traces: Sequence[RankTrace], machine: Machine, gpus_per_node: int | None, version: str | None
+) -> TraceSamples:
+    """Samples of the traces, on the machine's nodes unless the traces name their hosts."""
+    per_node = gpus_per_node or machine.gpus_per_node
+    if gpus_per_node is not None and gpus_per_node < 1:
+        raise BadInputError(f"--gpus-per-node {gpus_per_node} is not a number of GPUs.", "at least 1.")
+    return traced_samples(traces, machine.name, lambda: per_node, version or "")
+
+
+def fit_points(result: TraceSamples) -> pd.DataFrame:
+    """Samples that may be fitted; an error with what was kept apart when there are none."""
+    good = (result.samples["variant"] == DEFAULT) & (result.samples["flag"] == "ok")
+    if not good.any():
+        raise BadInputError(
+            "\n".join(["nothing in these traces can be fitted:", *(f"  {text}" for text in result.warnings)]),
+            "trace some steps without overlap (one stream), or give the traces of all ranks.",
+        )
+    lost = sorted(set(result.samples["collective"]) - set(result.samples["collective"][good]))
+    if lost:
+        warn(f"no sample that can be fitted: {', '.join(lost)}")
+    return result.samples[good]
+
+
+def trace_records(result: TraceSamples) -> dict[str, Any]:
+    """The same for JSON."""
+    return {
+        "traces": [trace_record(trace) for trace in result.traces],
+        "skew": [skew_record(skew) for skew in rank_skews(result.alignment.collectives)],
+    }
+
+
+def summary_text(result: TraceSamples) -> str:
+    """What was read, and who waits for whom."""
+    parts = [traces_text(result.traces), skew_text(result.alignment)]
+    return "\n\n".join(part for part in parts if part)

@@ -1,0 +1,66 @@
+"""A calibration from samples of traces: few sizes, not thousands, and bands as wide as the waits inside."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from perfmodel.fit.build import Identity, fit_calibration
+from perfmodel.schema.calibration import Calibration
+from perfmodel.schema.machine import Machine
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MOST_SIZES = 48
+"""Of one collective on one number of ranks: production messages have as many sizes as there are batches."""
+
+_BINS_PER_OCTAVE = 8
+
+
+def fit_traced(
+    samples: pd.DataFrame,
+    machine: Machine,
+    identity: Identity,
+    like: Calibration | None,
+    widened: Mapping[tuple[str, int], float],
+) -> Calibration:
+    """``fit_calibration`` of traced samples.
+
+    widened  by (collective, ranks): standard deviation of ln t that the samples' waits add to the band
+    Limits: none widened and few sizes -> ``fit_calibration``
+    """
+    found = fit_calibration(fewer_sizes(samples), machine, identity, like=like)
+    curves = [
+        curve.model_copy(
+            update={"anchor_log_sd": math.hypot(curve.anchor_log_sd, widened[curve.collective, curve.gpus])}
+        )
+        if (curve.collective, curve.gpus) in widened
+        else curve
+        for curve in found.curves
+    ]
+    laws = []
+    for law in found.laws:
+        more = max((sd for (name, _), sd in widened.items() if name in law.collectives), default=0.0)
+        laws.append(law.model_copy(update={"residual_log_sd": math.hypot(law.residual_log_sd, more)}))
+    return found.model_copy(update={"curves": curves, "laws": laws})
+
+
+def fewer_sizes(samples: pd.DataFrame) -> pd.DataFrame:
+    """Samples whose sizes within an eighth of an octave are called by their median, where there are many.
+
+    Limits: at most ``MOST_SIZES`` sizes of a collective, ranks and nodes -> those as they are
+    """
+    cells = ["collective", "gpus", "gpus_per_node"]
+    many = samples.groupby(cells)["payload_bytes"].transform("nunique") > MOST_SIZES
+    if not many.any():
+        return samples
+    samples = samples.copy()
+    place = np.round(np.log2(samples["payload_bytes"].astype(float)) * _BINS_PER_OCTAVE)
+    by_bin = samples.assign(place=place).groupby([*cells, "place"])["payload_bytes"]
+    middle = by_bin.transform("median").round().astype(np.int64)
+    samples["payload_bytes"] = np.where(many, middle, samples["payload_bytes"])
+    return samples

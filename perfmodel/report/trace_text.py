@@ -1,0 +1,83 @@
+"""Text of traces: what was read of each rank's, and who waits for whom."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from perfmodel.report.terminal import table
+from perfmodel.schema.trace_alignment import Alignment, RankSkew, rank_skews
+from perfmodel.schema.traces import RankTrace
+from perfmodel.units import format_bytes, format_fraction, format_time
+
+_MOST_RANKS = 8
+_MOST_REASONS = 4
+
+
+def traces_text(traces: Sequence[RankTrace], memory_bytes: Sequence[int] = ()) -> str:
+    """A row a trace: events, collectives parsed, what was not read and why, seconds.
+
+    memory_bytes  the most that the process had held when each was read; no such column without it
+    """
+    rows = []
+    for i, trace in enumerate(traces):
+        memory = format_bytes(memory_bytes[i]) if memory_bytes else ""
+        rows.append(
+            (
+                str(trace.rank), f"{trace.events:,}".replace(",", " "),
+                f"{len(trace.collectives)} of {trace.communications}", _reasons(trace),
+                format_time(trace.seconds), memory, trace.file,
+            )
+        )  # fmt: skip
+    headers = ("rank", "events", "collectives", "not read", "took", "memory" if memory_bytes else "", "file")
+    return table(headers, rows, left=(3, 6), drop=(6,))
+
+
+def skew_text(aligned: Alignment) -> str:
+    """Who waits for whom: each rank's waits, how often it came last, and what the others waited for it.
+
+    Limits: no collective that two ranks were seen in -> ""
+    """
+    skews = rank_skews(aligned.collectives)
+    if not skews:
+        return ""
+    rows = [
+        (
+            str(skew.rank), format_time(skew.wait_p50_s), format_time(skew.wait_p99_s),
+            f"{skew.last} of {skew.seen}", format_time(skew.caused_s),
+        )
+        for skew in skews[:_MOST_RANKS]
+    ]  # fmt: skip
+    more = f"\n … and {len(skews) - _MOST_RANKS} more ranks" if len(skews) > _MOST_RANKS else ""
+    total = sum(max(one.wait_s.values()) for one in aligned.collectives if len(one.parts) > 1)
+    slowest = skews[0]
+    share = format_fraction(slowest.caused_s / total) if total > 0 else "none"
+    head = f"Who waits for whom: rank {slowest.rank} causes {share} of the longest waits"
+    headers = ("rank", "waits p50", "p99", "comes last", "others waited for it")
+    return f"{head}\n{table(headers, rows, left=())}{more}"
+
+
+def skew_record(skew: RankSkew) -> dict[str, Any]:
+    """A rank's waits, for JSON."""
+    return {
+        "rank": skew.rank, "collectives": skew.seen, "last": skew.last, "caused_s": skew.caused_s,
+        "wait_p50_s": skew.wait_p50_s, "wait_p99_s": skew.wait_p99_s, "wait_s": skew.wait_s,
+    }  # fmt: skip
+
+
+def trace_record(trace: RankTrace) -> dict[str, Any]:
+    """What was read of a trace, for JSON."""
+    return {
+        "file": trace.file, "rank": trace.rank, "ranks": trace.world_size, "backend": trace.backend,
+        "device": trace.device, "events": trace.events, "collectives": len(trace.collectives),
+        "unread": dict(sorted(trace.unread.items())), "kernels": len(trace.kernels), "cut": trace.cut,
+        "versions": dict(trace.versions),
+    }  # fmt: skip
+
+
+def _reasons(trace: RankTrace) -> str:
+    several = sorted(trace.unread.items(), key=lambda item: (-item[1], item[0]))
+    texts = [f"{count} {why}" for why, count in several[:_MOST_REASONS]]
+    if len(several) > _MOST_REASONS:
+        texts.append("…")
+    return "; ".join([*(["cut"] if trace.cut else []), *texts])
