@@ -96,6 +96,10 @@ COMMANDS: dict[str, Command | CommandGroup] = {
     "figure": Command(
         "perfmodel.cli.figure:figure", "One figure of a page: a picture, a page of it alone, or its numbers."
     ),
+    "compare": Command(
+        "perfmodel.cli.compare:compare",
+        "What a traced run did beside what was predicted, and why they differ.",
+    ),
     "validate": Command("perfmodel.cli.validate:validate", "How wrong is it, and what of the paper holds?"),
     "doctor": Command(
         "perfmodel.cli.doctor:doctor", "What can be measured on this machine, and what would be assumed?"

@@ -8,24 +8,28 @@ from perfmodel.validate.traced import causes
 from perfmodel.validate.traced.causes import Cause
 
 
-def test_a_straggler_is_the_rank_that_comes_last() -> None:
-    found = causes.waiting(4e-3, 1e-3, {3: 19, 0: 1}, 20)
+def test_a_straggler_causes_most_of_the_waiting() -> None:
+    found = causes.waiting([{3: 4e-3, 0: 0.2e-3}] * 8, 4.2e-3, 1e-3)
     assert found is not None and found.cause is Cause.STRAGGLER
-    assert found.words.startswith("rank 3 comes last in 95.0 % of its exchanges")
-    assert found.explains_s == 4e-3
+    assert found.words.startswith("rank 3 comes late: the others wait 4.00 ms for it, 95.2 % of all waiting")
+    assert found.explains_s == pytest.approx(4.2e-3)
 
 
 def test_uneven_arrival_names_nobody() -> None:
-    found = causes.waiting(4e-3, 1e-3, {0: 6, 1: 5, 2: 5, 3: 4}, 20)
-    assert found is not None and found.cause is Cause.SKEW
-    assert "not always the same" in found.words
+    by_turns = causes.waiting([{0: 4e-3}, {1: 4e-3}, {2: 4e-3}, {3: 4e-3}], 4e-3, 1e-3)
+    assert by_turns is not None and by_turns.cause is Cause.SKEW
+    assert "not always the same" in by_turns.words
+    once = causes.waiting([{0: 90e-3}, {1: 2e-3}, {2: 2e-3}, {1: 2e-3}], 2e-3, 1e-3)  # one stop is no habit
+    assert once is not None and once.cause is Cause.SKEW
+    shared = causes.waiting([{0: 2e-3, 1: 1.9e-3}] * 4, 3.9e-3, 1e-3)
+    assert shared is not None and shared.cause is Cause.SKEW
 
 
 def test_little_waiting_is_no_reason() -> None:
-    assert causes.waiting(0.1e-3, 1e-3, {3: 20}, 20) is None
-    assert causes.waiting(0.26e-3, 1e-3, {3: 20}, 20) is not None
-    assert causes.waiting(0.0, 1e-3, {}, 0) is None
-    assert causes.waiting(5e-3, 1e-3, {}, 0) is None
+    assert causes.waiting([{3: 0.1e-3}] * 4, 0.1e-3, 1e-3) is None
+    assert causes.waiting([{3: 0.26e-3}] * 4, 0.26e-3, 1e-3) is not None
+    assert causes.waiting([{}] * 4, 0.0, 1e-3) is None
+    assert causes.waiting([], 0.0, 1e-3) is None
 
 
 EVEN = dict.fromkeys(range(4), 1.0)
@@ -122,7 +126,7 @@ def test_another_algorithm_or_protocol() -> None:
 
 
 def test_the_likeliest_explains_most_in_the_right_direction() -> None:
-    slower = causes.waiting(4e-3, 1e-3, {3: 20}, 20)
+    slower = causes.waiting([{3: 4e-3}] * 4, 4e-3, 1e-3)
     little = causes.host_bound(3e-3, 10e-3)
     faster = causes.other_bytes({0: 5e5}, {0: 1e6}, -9e-3, by_ids=False)
     assert causes.likeliest([little, None, slower, faster], 5e-3) == [slower, little]

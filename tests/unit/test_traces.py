@@ -131,6 +131,12 @@ def test_what_is_not_read_is_counted_by_its_reason(
     assert found.unread == {reason: 2} and found.parsed_share == pytest.approx(1 / 3)
 
 
+def test_a_rank_that_only_receives_takes_part(tmp_path: Path) -> None:
+    """Bags of whole tables: a rank without one sends nothing, and its collectives keep their numbers."""
+    (one,) = read(tmp_path, nccl(0, 1, "all_to_allv", sent=0, received=4096)).collectives
+    assert (one.in_bytes, one.out_bytes, one.payload_bytes) == (0, 4096 * 4, 0)
+
+
 def test_elided_ranks_of_a_group_come_from_the_traces_own_list(tmp_path: Path) -> None:
     wide = {"Group size": 64, "Process Group Ranks": "[0, 1, ..., 126]", "Process Group Name": "5"}
     listed = [("0", list(range(128))), ("5", list(range(0, 128, 2)))]

@@ -6,6 +6,7 @@ numbers are below the threshold. ``likeliest`` sorts them by what they explain.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -17,8 +18,10 @@ from perfmodel.units import counted, format_bytes, format_fraction, format_ratio
 
 WAIT_SHARE = 0.2
 """Of a step's time with its wait: less waiting than that is what ranks that run alike have."""
+CAUSED_SHARE = 0.6
+"""Of all waiting: what one rank causes that is waited for; of two ranks that run alike each causes half."""
 LAST_SHARE = 0.75
-"""Of the exchanges: a rank that comes last so often is the one that is waited for."""
+"""Of the iterations, in which it causes more than any other."""
 SLOWER = 1.4
 """A rank's kernels over those of the median rank, for the same bytes: cards of one kind differ by a tenth."""
 SLOWER_SHARE = 0.75
@@ -35,6 +38,9 @@ BYTES_APART = 0.1
 """Bytes that were sent over the plan's, less 1: random ids move them by a few percent."""
 UNEVEN = 1.3
 """The rank with the most bytes over the mean, over what the plan has there."""
+
+
+_NAMED = 3
 
 
 class Cause(StrEnum):
@@ -67,27 +73,34 @@ class Reason:
         return {"cause": str(self.cause), "words": self.words, "explains_s": self.explains_s}
 
 
-def waiting(
-    wait_s: float, own_s: float, last: Mapping[int, int], arrivals: int, over: str = "of its exchanges"
-) -> Reason | None:
+def waiting(caused: Sequence[Mapping[int, float]], wait_s: float, own_s: float) -> Reason | None:
     """Ranks that wait for another.
 
-    wait_s    mean over the ranks;  own_s  after the last arrival [s]
-    last      how often each rank came last, of ``arrivals``
-    Limits: wait_s below ``WAIT_SHARE`` of both -> None;  one rank last in ``LAST_SHARE`` -> that rank;  else
-            uneven arrival of no one rank
+    caused  of each iteration: by rank, for how long the mean rank waited for it, as the last to arrive [s]
+    wait_s  of one iteration, on the mean rank; exchanges that wait side by side count once [s]
+    own_s   what the exchanges take after the last arrival [s]
+    Limits: the waits below ``WAIT_SHARE`` of both -> None;  one rank causes ``CAUSED_SHARE`` of them, and
+            the most in ``LAST_SHARE`` of the iterations -> that rank;  else uneven arrival of no one rank
     """
-    if wait_s <= 0 or wait_s < WAIT_SHARE * (wait_s + own_s) or arrivals == 0:
+    by_rank: dict[int, float] = defaultdict(float)
+    for each in caused:
+        for rank, seconds in each.items():
+            by_rank[rank] += seconds
+    total = sum(by_rank.values())
+    if total <= 0 or wait_s < WAIT_SHARE * (wait_s + own_s):
         return None
-    rank = max(sorted(last), key=lambda each: last[each])
-    share = last[rank] / arrivals
-    waits = f"the others wait {format_time(wait_s)} for it on average"
-    if share >= LAST_SHARE:
-        words = f"rank {rank} comes last in {format_fraction(share)} {over}; {waits}"
+    rank = max(sorted(by_rank), key=lambda each: by_rank[each])
+    share = by_rank[rank] / total
+    most = sum(bool(each) and max(each, key=lambda one: each[one]) == rank for each in caused) / len(caused)
+    if share >= CAUSED_SHARE and most >= LAST_SHARE:
+        words = (
+            f"rank {rank} comes late: the others wait {format_time(share * wait_s)} for it, "
+            f"{format_fraction(share)} of all waiting"
+        )
         return Reason(Cause.STRAGGLER, words, wait_s)
     words = (
-        f"ranks wait {format_time(wait_s)} for the last one, and it is not always the same: rank {rank} in "
-        f"{format_fraction(share)} {over}"
+        f"ranks wait {format_time(wait_s)} for the last one to arrive, and it is not always the same "
+        f"(most for rank {rank}: {format_fraction(share)} of it)"
     )
     return Reason(Cause.SKEW, words, wait_s)
 
@@ -119,16 +132,15 @@ def slow_rank(kernels: Sequence[Mapping[int, float]], shares: Sequence[Mapping[i
         return None
     rank = max(found, key=lambda each: float(np.median(found[each])))
     ratio = float(np.median(found[rank]))
-    half = (
-        " (half its rate: look at clocks, temperature, MIG and the power cap)"
-        if HALF[0] <= ratio <= HALF[1]
-        else ""
-    )
-    many = sum(each >= SLOWER for each in found[rank])
+    many = len(found[rank])
     words = (
-        f"rank {rank} takes {format_ratio(ratio)} as long as the median of the other ranks in "
-        f"{many} of {counted(len(found[rank]), 'kind')} of kernels, for as many bytes{half}"
+        f"rank {rank} takes {format_ratio(ratio)} as long as the median of the other ranks for as many bytes"
     )
+    if many > 1:
+        above = sum(each >= SLOWER for each in found[rank])
+        words += f", in {above} of {many} kinds of kernels"
+        if HALF[0] <= ratio <= HALF[1]:
+            words += ": half its rate (look at clocks, temperature, MIG and the power cap)"
     return Reason(Cause.SLOW_RANK, words, excess[rank])
 
 
@@ -282,6 +294,21 @@ def the_curve(measured_s: float, predicted_s: float, evidence: str, limit: str) 
     rests = f" ({limit})" if limit else ""
     words = f"nothing in the trace explains {off} the predicted time, which is {evidence}{rests}"
     return Reason(Cause.CURVE, words, measured_s - predicted_s)
+
+
+def several_curves(steps: Sequence[tuple[str, float, float]]) -> Reason | None:
+    """The steps for which only ``the_curve`` is left, as one reason of the whole.
+
+    steps  (label, measured, predicted) of each [s]
+    Limits: none -> None
+    """
+    if not steps:
+        return None
+    most = sorted(steps, key=lambda step: -abs(step[1] - step[2]))[:_NAMED]
+    names = ", ".join(f"{label} {format_ratio(own / predicted)}" for label, own, predicted in most)
+    many = counted(len(steps), "step")
+    words = f"{many} without a cause in the traces, so the prediction itself is off: {names}"
+    return Reason(Cause.CURVE, words, sum(own - predicted for _, own, predicted in steps))
 
 
 def likeliest(found: Iterable[Reason | None], excess_s: float) -> list[Reason]:

@@ -53,6 +53,7 @@ def compare(
     batch = _batch_ratio(run)
     lines = [_exchange_line(run, each, batch) for each in run.plan.exchanges if each.name in run.steps]
     lines += [_kernel_line(run, each) for each in run.plan.kernels if each.name in run.steps]
+    lines.sort(key=lambda line: _first(run, line))
     handed = [row for row in run.plan.rest if row.name == HANDOVER]
     rows = [row for row in (*_rows(run), *handed) if row is not None]
     absent = [row for row in run.plan.cost.rows if row.name not in {each.name for each in rows}]
@@ -72,6 +73,12 @@ def compare(
     return ComparedRun(
         run, tuple(lines), predicted, steps_s, whole_s, wait_s, idle_s, other_s, tuple(absent), why, judged
     )
+
+
+def _first(run: PassSeen, line: ComparedStep) -> tuple[bool, float]:
+    """Forward before backward, each in the order of the timeline."""
+    starts = [bar.start_s for bar in run.timeline if bar.step == line.name]
+    return line.backward, min(starts, default=float("inf"))
 
 
 def _seen_instead(run: PassSeen) -> str:
@@ -209,31 +216,35 @@ def _whole_reasons(
     judged: str,
 ) -> tuple[Reason, ...]:
     """Of the run as a whole; what single steps have is theirs."""
-    found = [each for each in run.steps.values() if each.arrivals]
-    last: Counter[int] = Counter()
-    for each in found:
-        last.update(each.last)
     kernels = [
         (kernel, run.steps[kernel.name].rank_s) for kernel in run.plan.kernels if kernel.name in run.steps
     ]
-    own = sum(line.own_s for line in lines)
+    own = sum(line.own_s for line in lines if line.collective)
     across, inside = _by_distance(run, lines)
     waits = idle = None
     if judged == WHOLE:
-        waits = causes.waiting(wait_s, own, last, sum(each.arrivals for each in found), "of the exchanges")
+        waits = causes.waiting(run.caused, wait_s, own)
         idle = causes.host_bound(idle_s, whole_s)
-    of_steps = [
+    of_steps: list[Reason | None] = [
         Reason(
             each.reasons[0].cause,
             f"{each.label}: {each.reasons[0].words}",
             each.own_s - each.predicted.time_s,
         )
         for each in lines
-        if each.reasons
+        if each.reasons and each.reasons[0].cause is not causes.Cause.CURVE
     ]
+    of_steps.append(
+        causes.several_curves([(e.label, e.own_s, e.predicted.time_s) for e in lines if _bare(e)])
+    )
     slow = causes.slow_rank([times for _, times in kernels], [_shares(*each) for each in kernels])
     network = causes.slow_network(across, inside)
     return tuple(causes.likeliest([waits, idle, slow, network, *of_steps], excess_s))
+
+
+def _bare(line: ComparedStep) -> bool:
+    """Whether it is outside without a cause in the traces."""
+    return bool(line.reasons) and line.reasons[0].cause is causes.Cause.CURVE
 
 
 def _by_distance(

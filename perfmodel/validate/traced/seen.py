@@ -22,6 +22,8 @@ from perfmodel.validate.traced.matching import (
 )
 from perfmodel.validate.traced.windows import CutTrace, TracedStep
 
+OVERLAP_LEAST = 0.2
+"""Of an event's time, beside kernels of other streams."""
 _PARTS = (KernelFamily.DENSE,)
 """Kernels that end a stretch of the pass: a gap with one of them inside is no gap of the tables."""
 
@@ -32,17 +34,14 @@ class StepSeen:
 
     own_s       after the last rank had arrived; of kernels those of the slowest rank
     wait_s      for the last rank, mean over the ranks
-    last        how often each rank was the last to arrive, of ``arrivals``
     in_bytes, out_bytes  of every rank, medians over the iterations;  by rank too ``rank_s``: median times
     ran_as      collective that did it
-    overlapped  of each iteration, whether compute ran beside it
+    overlapped  of each iteration, whether compute ran beside it for ``OVERLAP_LEAST`` of its time
     """
 
     name: str
     own_s: tuple[float, ...]
     wait_s: tuple[float, ...] = ()
-    last: Mapping[int, int] = field(default_factory=dict)
-    arrivals: int = 0
     in_bytes: Mapping[int, float] = field(default_factory=dict)
     out_bytes: Mapping[int, float] = field(default_factory=dict)
     rank_s: Mapping[int, float] = field(default_factory=dict)
@@ -92,6 +91,7 @@ class PassSeen:
     missing   steps that no iteration has;  left_over  collectives that no step is, with how often and seconds
     other_kernels  of no step: by family, seconds of an iteration on the mean rank
     timeline  of the lowest rank, in the iteration of median length
+    caused    of each iteration: by rank, for how long the mean rank waited for it [s]
     """
 
     plan: PlannedPass
@@ -102,6 +102,7 @@ class PassSeen:
     other_kernels: Mapping[str, float]
     wholes: tuple[WholeSeen, ...]
     timeline: tuple[TracedBar, ...]
+    caused: tuple[Mapping[int, float], ...]
 
 
 def seen(trace: CutTrace, plan: PlannedPass) -> PassSeen:
@@ -118,7 +119,17 @@ def seen(trace: CutTrace, plan: PlannedPass) -> PassSeen:
             _whole(step, found, trace.ranks, chosen) for step, found in zip(trace.steps, matches, strict=True)
         ),
         _timeline(trace, matches, chosen),
+        tuple(_caused(match) for match in matches),
     )
+
+
+def _caused(match: Matched) -> dict[int, float]:
+    found: dict[int, float] = defaultdict(float)
+    for pair in match.pairs:
+        waits = pair.event.wait_s
+        if len(waits) > 1:
+            found[pair.event.last_rank] += sum(waits.values()) / len(waits)
+    return dict(found)
 
 
 def _ways(trace: CutTrace, plan: PlannedPass) -> Iterator[tuple[float, PlannedPass, list[Matched]]]:
@@ -144,7 +155,7 @@ def _exchanges(matches: Sequence[Matched]) -> dict[str, StepSeen]:
 
 
 def _exchange(name: str, iterations: Sequence[Sequence[MatchedStep]]) -> StepSeen:
-    own, waits, last, arrivals = [], [], Counter[int](), 0
+    own, waits = [], []
     sizes: dict[int, list[tuple[int, int]]] = defaultdict(list)
     kinds: Counter[str] = Counter()
     beside = []
@@ -152,20 +163,16 @@ def _exchange(name: str, iterations: Sequence[Sequence[MatchedStep]]) -> StepSee
         events = [pair.event for pair in pairs]
         own.append(max(event.time_s for event in events))
         waits.append(float(np.mean([wait for event in events for wait in event.wait_s.values()])))
-        beside.append(any(event.overlapped for event in events))
+        parts = [part for event in events for part in event.parts.values()]
+        beside.append(any(part.overlap_s > OVERLAP_LEAST * part.time_s for part in parts))
         for event in events:
             kinds[event.first.collective] += 1
             for rank, part in event.parts.items():
                 sizes[rank].append((part.in_bytes, part.out_bytes))
-            if len(event.parts) > 1:
-                last[event.last_rank] += 1
-                arrivals += 1
     return StepSeen(
         name,
         tuple(own),
         tuple(waits),
-        dict(last),
-        arrivals,
         {rank: float(np.median([each[0] for each in found])) for rank, found in sizes.items()},
         {rank: float(np.median([each[1] for each in found])) for rank, found in sizes.items()},
         ran_as=kinds.most_common(1)[0][0],
@@ -192,7 +199,7 @@ def _kernels(trace: CutTrace, plan: PlannedPass) -> dict[str, StepSeen]:
             rank_s={rank: float(np.median([times[rank] for times in each])) for rank in trace.ranks},
             overlapped=tuple(
                 any(
-                    k.overlapped
+                    k.overlap_s > OVERLAP_LEAST * k.time_s
                     for kernels in step.kernels.values()
                     for k in kernels
                     if k.family is kernel.family
@@ -268,7 +275,8 @@ def _rank_whole(
     dense kernel runs in it; what else runs in it is other, and the rest of it idle.
     """
     bars, others, rest = _events(step, match, rank, plan)
-    waits = sum(max(bar.end_s - bar.start_s - bar.own_s, 0.0) for bar in bars if bar.step not in _FAMILIES)
+    links = [bar for bar in bars if bar.step not in _FAMILIES]
+    waits = _union([(bar.start_s, max(bar.end_s - bar.own_s, bar.start_s)) for bar in links])
     runs = [(k.start_s, k.start_s + k.time_s) for k in others]
     runs += [(e.parts[rank].start_s, e.parts[rank].end_s) for e in rest]
     dense = [k for k in others if k.family in _PARTS]

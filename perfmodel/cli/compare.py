@@ -1,0 +1,258 @@
+"""``perfmodel compare``: a traced run beside what its plan was predicted to take, step by step."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from perfmodel.cli.ids import AlphaOption, DistributionOption, ids_of
+from perfmodel.cli.options import (
+    BackendOption,
+    CalibrationOption,
+    ClockOption,
+    ForceOption,
+    GpusPerNodeOption,
+    JsonOption,
+    MachineOption,
+    SetOption,
+    advice,
+    calibration_file,
+    calibration_of,
+    check_per_node,
+    library_of,
+    machine_of,
+)
+from perfmodel.cli.output import ProgressBar, emit, emit_json, note, warn_all
+from perfmodel.cli.page_file import write
+from perfmodel.cli.plan_options import (
+    BatchOption,
+    OptimizerOption,
+    as_made,
+    check_page,
+    is_training,
+)
+from perfmodel.cli.typed_line import TypedLine
+from perfmodel.cli.workload import IdDtypeOption, PayloadOption
+from perfmodel.errors import BadInputError, OutsideBandError
+from perfmodel.plan import Evaluator, Plan, PlanTables
+from perfmodel.plan.exchange_sets import ExchangeSets
+from perfmodel.plan.files import read_document
+from perfmodel.plan.torchrec_files import plan_of, read_any_plan
+from perfmodel.plan.torchrec_printed import read_printed_plan
+from perfmodel.report.traced_text import traced_text
+from perfmodel.schema.files import unknown_name
+from perfmodel.schema.trace_alignment import align
+from perfmodel.schema.traces import KernelFamily, RankTrace
+from perfmodel.units import parse_count
+from perfmodel.validate.traced.comparing import compare as compare_run
+from perfmodel.validate.traced.results import JUDGED, WHOLE
+
+if TYPE_CHECKING:
+    from perfmodel.schema.machine import Machine
+
+_KILO = 1000
+
+
+def compare(
+    context: typer.Context,
+    traces: Annotated[
+        list[Path],
+        typer.Argument(help="Traces of torch.profiler, .json or .json.gz, one file a rank, or their folder."),
+    ],
+    model: Annotated[
+        str | None,
+        typer.Option("--model", metavar="NAME", help="The tables that ran: as perfmodel plan --model."),
+    ] = None,
+    plan_file: Annotated[
+        Path | None,
+        typer.Option("--plan", metavar="FILE", help="The plan that ran, as perfmodel plan --out wrote it."),
+    ] = None,
+    torchrec_plan: Annotated[
+        Path | None,
+        typer.Option(
+            "--torchrec-plan",
+            metavar="FILE",
+            help="The plan as TorchRec prints it, str(plan), or json.dumps(plan._serialize()).",
+        ),
+    ] = None,
+    batch: BatchOption = None,
+    objective: Annotated[
+        str | None,
+        typer.Option(
+            "--objective",
+            metavar="NAME",
+            help="latency: forward passes ran; throughput: training steps (default: what the traces show).",
+        ),
+    ] = None,
+    skip: Annotated[
+        int | None,
+        typer.Option(
+            "--skip", metavar="N", min=0, help="Steps of the profiler to leave out at the start (default: 1)."
+        ),
+    ] = None,
+    judge: Annotated[
+        str,
+        typer.Option(
+            "--judge",
+            metavar="NAME",
+            help="What must be in its band: whole, the pass with waits and gaps; steps, their own times.",
+        ),
+    ] = WHOLE,
+    report: Annotated[
+        Path | None,
+        typer.Option("--report", metavar="FILE", help="One HTML page too: timeline, steps, reasons."),
+    ] = None,
+    optimizer: OptimizerOption = None,
+    payload: PayloadOption = None,
+    alpha: AlphaOption = None,
+    distribution: DistributionOption = None,
+    id_dtype: IdDtypeOption = "int64",
+    machine: MachineOption = None,
+    backend: BackendOption = None,
+    clock: ClockOption = None,
+    gpus_per_node: GpusPerNodeOption = None,
+    settings: SetOption = None,
+    calibration: CalibrationOption = None,
+    force: ForceOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """What did my cluster do, step by step, beside what was predicted, and why do they differ?
+
+    Exit code 6 where the step is outside its band, 0 inside.
+
+    \b
+    Examples
+      perfmodel compare trace_rank*.json.gz --model tables.csv --plan plan.json
+      perfmodel compare traces/ --model tables.csv --torchrec-plan plan.txt --batch 4096
+      perfmodel compare traces/ --model tables.csv --plan plan.json --calibration mine.json
+      perfmodel compare traces/ --model tables.csv --plan plan.json --report compare.html
+    """
+    if judge not in JUDGED:
+        raise unknown_name("--judge", judge, JUDGED)
+    check_page(report, None, force=force)
+    typed = TypedLine.of(context)
+    _check_plan(model, plan_file, torchrec_plan)
+    machine, batch = as_made(plan_file, machine, batch, calibration)
+    calibration = calibration_of(calibration, backend, clock)
+    box = machine_of(machine, settings, calibration)
+    check_per_node(gpus_per_node, box)
+    library = library_of(box, backend, calibration)
+    read = _read(traces)
+    training = _training(read) if objective is None else is_training(objective)
+    with advice(box, library, clock):
+        tables = PlanTables.load(model or "", ids_of(alpha, distribution))
+        samples = _batch(batch, plan_file)
+        how: dict[str, Any] = {
+            "backend": library, "clock": clock, "calibration": calibration, "gpus_per_node": gpus_per_node,
+            "id_dtype": id_dtype, "payload": payload, "training": training,
+            "optimizer": optimizer or ("rowwise-adagrad" if training else "none"),
+        }  # fmt: skip
+        evaluator, plan = _plan(box, tables, samples, read, plan_file, torchrec_plan, how)
+        found = compare_run(read, evaluator, plan, skip=skip, judged=judge)
+    warn_all([*_unread(read), *evaluator.setting.notes])
+    file = calibration_file(calibration)
+    if report is not None:
+        from perfmodel.report.page.traced_page import traced_page
+
+        write(traced_page(found, typed.text(without=["force", "as_json"])), report, "html")
+    if as_json:
+        emit_json(
+            "compare", **found.to_dict(), training=training, batch=samples, machine=box.name,
+            calibrations=list(evaluator.setting.links.calibrations), calibration_file=file,
+            unread=_counted(read),
+        )  # fmt: skip
+    else:
+        emit(traced_text(found, file))
+    if report is not None:
+        note(f"wrote {report}")
+    if not found.inside:
+        from perfmodel.report.traced_text import outside_line
+
+        raise OutsideBandError(outside_line(found), found.reasons[0].words if found.reasons else "")
+
+
+def _check_plan(model: str | None, plan_file: Path | None, torchrec_plan: Path | None) -> None:
+    if model is None:
+        raise BadInputError("which tables?", "give --model, e.g. --model tables.csv")
+    if (plan_file is None) == (torchrec_plan is None):
+        both = "both of --plan and --torchrec-plan are given." if plan_file else "which plan ran?"
+        raise BadInputError(both, "give --plan FILE, or --torchrec-plan FILE as TorchRec printed it.")
+
+
+def _read(paths: Sequence[Path]) -> list[RankTrace]:
+    """All traces, with a bar; refused where they are not of one run."""
+    from calibrate.importers.traces.reading import check_alignment, read_traces, trace_files
+
+    sizes = {path.name: max(path.stat().st_size, 1) for path in trace_files(paths)}
+    bar, done = ProgressBar(sum(sizes.values()) // _KILO, "reading traces"), dict.fromkeys(sizes, 0)
+
+    def progress(name: str, read: int, total: int) -> None:
+        before = sum(done.values()) // _KILO
+        done[name] = read
+        bar.advance(sum(done.values()) // _KILO - before)
+
+    try:
+        found = read_traces(paths, progress)
+    finally:
+        bar.close()
+    warn_all(check_alignment(found, align(found)))
+    return found
+
+
+def _training(traces: Sequence[RankTrace]) -> bool:
+    """Whether the traces have kernels of a backward pass."""
+    return any(kernel.family is KernelFamily.BACKWARD for trace in traces for kernel in trace.kernels)
+
+
+def _batch(batch: str | None, plan_file: Path | None) -> int:
+    """Samples of a rank: typed, else those that the plan was made for."""
+    if batch is not None:
+        return parse_count(batch, "--batch")
+    document = read_document(plan_file) if plan_file is not None else None
+    said = document.get("batch") if isinstance(document, dict) else None
+    if isinstance(said, int) and said > 0:
+        return said
+    raise BadInputError("how many samples has a rank?", "give --batch, e.g. --batch 4096")
+
+
+def _plan(
+    box: Machine,
+    tables: PlanTables,
+    batch: int,
+    traces: Sequence[RankTrace],
+    plan_file: Path | None,
+    torchrec_plan: Path | None,
+    how: dict[str, Any],
+) -> tuple[Evaluator, Plan]:
+    """The plan that ran, and what costs it."""
+    if plan_file is not None:
+        plan, sets = read_any_plan(plan_file, tables)
+        return Evaluator.on(box, tables, batch, plan.gpus, **how, sets=sets), plan
+    assert torchrec_plan is not None
+    gpus = max(trace.world_size for trace in traces)
+    if gpus < 1:
+        raise BadInputError(
+            "the traces do not say how many ranks ran.", "give --plan with a file that says it."
+        )
+    whole = Evaluator.on(box, tables, batch, gpus, **how)
+    node = min(whole.basis.gpus_per_node or box.gpus_per_node, gpus)
+    file = read_printed_plan(torchrec_plan, tables, gpus, node, whole.domain, batch)
+    types = {entry.table: entry.sharding_type for entry in file.tables}
+    sets = ExchangeSets(tuple(types[name] for name in tables.names))
+    return whole.exchanging(sets), plan_of(file, tables, str(torchrec_plan))
+
+
+def _counted(traces: Sequence[RankTrace]) -> dict[str, int]:
+    found: Counter[str] = Counter()
+    for trace in traces:
+        found.update(trace.unread)
+    return dict(found)
+
+
+def _unread(traces: Sequence[RankTrace]) -> list[str]:
+    cut = [f"{trace.file} was cut: its events before that are compared" for trace in traces if trace.cut]
+    return cut + [f"{count} not read: {why}" for why, count in _counted(traces).items()]

@@ -1,0 +1,255 @@
+"""A traced run beside its prediction: one rank's timeline above the predicted one, and every step's band."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from perfmodel.report.figures import style
+from perfmodel.report.figures.block import Block, Switch
+from perfmodel.report.figures.gpu_columns import time_unit
+from perfmodel.report.figures.words import hover, safe
+from perfmodel.report.projection_text import band
+from perfmodel.units import counted, format_bytes, format_ratio, format_time
+from perfmodel.validate.traced.results import ComparedRun, ComparedStep
+
+TRACED_TIMELINE, TRACED_STEPS = "traced-timeline", "traced-steps"
+EXCHANGE, KERNEL, WAIT, OTHER = (
+    "exchanges",
+    "kernels of the tables",
+    "waits for other ranks",
+    "not of the plan",
+)
+_COLOURS = {
+    EXCHANGE: style.PALETTE[1],
+    KERNEL: style.PALETTE[0],
+    WAIT: style.PALETTE[4],
+    OTHER: style.PALETTE[7],
+}
+_ROWS = (
+    "measured: kernels",
+    "measured: exchanges",
+    "measured: other",
+    "predicted: kernels",
+    "predicted: exchanges",
+)
+_PREDICTED = _ROWS[3:]
+_FAR = 3  # times the predicted end: then there is a closer view of it
+_THICK = 0.55
+_WORST = 3
+
+
+@dataclass(frozen=True)
+class _Drawn:
+    """One bar [s]."""
+
+    row: str
+    kind: str
+    name: str
+    start_s: float
+    end_s: float
+
+
+def traced_timeline(run: ComparedRun) -> Block:
+    """The iteration of median length on the lowest rank, above the predicted steps one after the other."""
+    labels = {line.name: line.label for line in run.lines}
+    bars = [*_measured(run, labels), *_predicted(run)]
+    rank = run.run.trace.ranks[0]
+    how = (
+        f"Above: rank {rank} in the iteration of median length; where it waits in an exchange for others is "
+        "hatched. Below: the steps as they are predicted, one after the other."
+    )
+    data = tuple(
+        {"row": bar.row, "kind": bar.kind, "name": bar.name, "start_s": bar.start_s, "end_s": bar.end_s}
+        for bar in bars
+    )
+    figure, switches = _timeline(bars)
+    return Block(TRACED_TIMELINE, timeline_title(run), how, figure, _source(run), data, switches)
+
+
+def timeline_title(run: ComparedRun) -> str:
+    """The whole, what of it is waiting and gaps, and the prediction."""
+    parts = [f"{format_time(run.wait_s)} of it waiting for other ranks", f"{format_time(run.idle_s)} in gaps"]
+    return (
+        f"The pass took {format_time(run.whole_s)} where {format_time(run.predicted.time_s)} were predicted: "
+        f"{' and '.join(parts)}."
+    )
+
+
+def _measured(run: ComparedRun, labels: Mapping[str, str]) -> list[_Drawn]:
+    found = []
+    links = {line.name for line in run.lines if line.collective}
+    for bar in run.run.timeline:
+        if bar.step in links:
+            name, row = labels[bar.step], _ROWS[1]
+            waited = max(bar.end_s - bar.start_s - bar.own_s, 0.0)
+            if waited > 0:
+                found.append(_Drawn(row, WAIT, name, bar.start_s, bar.start_s + waited))
+            found.append(_Drawn(row, EXCHANGE, name, bar.start_s + waited, bar.end_s))
+        elif bar.step in labels:
+            found.append(_Drawn(_ROWS[0], KERNEL, labels[bar.step], bar.start_s, bar.end_s))
+        else:
+            found.append(_Drawn(_ROWS[2], OTHER, bar.name, bar.start_s, bar.end_s))
+    return found
+
+
+def _predicted(run: ComparedRun) -> list[_Drawn]:
+    found, at = [], 0.0
+    for line in run.lines:
+        end = at + line.predicted.time_s
+        kind, row = (EXCHANGE, _ROWS[4]) if line.collective else (KERNEL, _ROWS[3])
+        found.append(_Drawn(row, kind, line.label, at, end))
+        at = end
+    return found
+
+
+def _timeline(bars: Sequence[_Drawn]) -> tuple[Any, tuple[Switch, ...]]:
+    import plotly.graph_objects as go
+
+    end_s = max((bar.end_s for bar in bars), default=1e-6)
+    factor, unit = time_unit(end_s)
+    rows = [row for row in _ROWS if any(bar.row == row for bar in bars)]
+    figure = style.new_figure(barmode="overlay", height=150 + 58 * len(rows), meta={"min_width": 900})
+    for kind in (KERNEL, EXCHANGE, WAIT, OTHER):
+        mine = [bar for bar in bars if bar.kind == kind]
+        if not mine:
+            continue
+        marker: dict[str, Any] = {
+            "color": _COLOURS[kind], "line": {"color": "rgba(255,255,255,0.7)", "width": 0.6},
+        }  # fmt: skip
+        if kind == WAIT:
+            marker["pattern"] = {
+                "shape": "/", "fillmode": "overlay", "fgcolor": "rgba(255,255,255,0.6)", "size": 7,
+            }  # fmt: skip
+        figure.add_trace(
+            go.Bar(
+                orientation="h",
+                x=[factor * (bar.end_s - bar.start_s) for bar in mine],
+                base=[factor * bar.start_s for bar in mine],
+                y=[rows.index(bar.row) for bar in mine],
+                width=_THICK,
+                name=kind,
+                marker=marker,
+                hovertext=[_bar_hover(bar) for bar in mine],
+                hoverinfo="text",
+            )
+        )
+    axes = [
+        style.axis(f"time ({unit})", range=[0, 1.01 * factor * end])
+        for end in (end_s, max(bar.end_s for bar in bars if bar.row in _PREDICTED))
+    ]
+    figure.update_layout(
+        xaxis=axes[0],
+        yaxis=style.axis(
+            "", tickmode="array", tickvals=list(range(len(rows))), ticktext=rows,
+            range=[len(rows) - 0.4, -0.6], showgrid=False, zeroline=False,
+        ),
+    )  # fmt: skip
+    far = axes[0]["range"][1] > _FAR * axes[1]["range"][1]
+    switches = (Switch("all", {}, {"xaxis": axes[0]}), Switch("as far as predicted", {}, {"xaxis": axes[1]}))
+    return figure, switches if far else ()
+
+
+def _bar_hover(bar: _Drawn) -> str:
+    long = format_time(bar.end_s - bar.start_s)
+    return hover(
+        [f"<b>{safe(bar.name)}</b>", f"{bar.row}, {bar.kind}", f"{long}, from {format_time(bar.start_s)}"]
+    )
+
+
+def traced_steps(run: ComparedRun) -> Block:
+    """Every step: predicted with its band, and what was measured with its spread."""
+    how = (
+        "A line is the predicted 95 % band with its centre; a mark is what was measured, the median of the "
+        "iterations with its 10th and 90th percentile: filled inside the band, open outside."
+    )
+    data = tuple(
+        line.to_dict() | {"reasons": "; ".join(each.words for each in line.reasons)} for line in run.lines
+    )
+    return Block(TRACED_STEPS, steps_title(run), how, _steps(run.lines), _source(run), data)
+
+
+def steps_title(run: ComparedRun) -> str:
+    """How many are inside, and which are the farthest outside."""
+    outside = sorted(run.outside, key=lambda line: -abs(line.own_s - line.predicted.time_s))
+    if not outside:
+        return f"All {counted(len(run.lines), 'step')} are inside their bands."
+    worst = ", ".join(
+        f"{line.label} ({format_ratio(line.own_s / line.predicted.time_s)})" for line in outside[:_WORST]
+    )
+    inside = len(run.lines) - len(outside)
+    verb = "is" if inside == 1 else "are"
+    return f"{inside} of {counted(len(run.lines), 'step')} {verb} inside the band; outside most: {worst}."
+
+
+def _steps(lines: Sequence[ComparedStep]) -> Any:
+    import plotly.graph_objects as go
+
+    ends = [
+        x for line in lines for x in (line.predicted.low_s, line.predicted.high_s, *line.spread_s) if x > 0
+    ]
+    labels = [line.label for line in lines]
+    at = list(range(len(lines)))
+    figure = style.new_figure(height=150 + 34 * len(lines), meta={"min_width": 760})
+    low = [line.predicted.time_s - line.predicted.low_s for line in lines]
+    high = [line.predicted.high_s - line.predicted.time_s for line in lines]
+    figure.add_trace(
+        go.Scatter(
+            x=[line.predicted.time_s for line in lines], y=at, mode="markers", name="predicted, 95 % band",
+            marker={"color": style.PALETTE[0], "symbol": "line-ns-open", "size": 12, "line": {"width": 2}},
+            error_x={"type": "data", "symmetric": False, "array": high, "arrayminus": low, "thickness": 7,
+                     "width": 0, "color": style.faded(style.PALETTE[0], 0.4)},
+            hovertext=[_step_hover(line) for line in lines], hoverinfo="text",
+        )
+    )  # fmt: skip
+    for inside, symbol, name in (
+        (True, "circle", "measured, inside"),
+        (False, "circle-open", "measured, outside"),
+    ):
+        mine = [(y, line) for y, line in zip(at, lines, strict=True) if line.inside is inside]
+        if not mine:
+            continue
+        figure.add_trace(
+            go.Scatter(
+                x=[line.own_s for _, line in mine], y=[y for y, _ in mine], mode="markers", name=name,
+                marker={"color": style.PALETTE[1], "symbol": symbol, "size": 10, "line": {"width": 2}},
+                error_x={"type": "data", "symmetric": False, "thickness": 1.5, "width": 4,
+                         "color": style.PALETTE[1],
+                         "array": [line.spread_s[1] - line.own_s for _, line in mine],
+                         "arrayminus": [line.own_s - line.spread_s[0] for _, line in mine]},
+                hovertext=[_step_hover(line) for _, line in mine], hoverinfo="text",
+            )
+        )  # fmt: skip
+    figure.update_layout(
+        xaxis=style.log_axis(min(ends) / 1.2, max(ends) * 1.2, format_time, "time of one iteration"),
+        yaxis=style.axis(
+            "", tickmode="array", tickvals=at, ticktext=labels, range=[len(lines) - 0.4, -0.6], zeroline=False
+        ),
+    )
+    return figure
+
+
+def _step_hover(line: ComparedStep) -> str:
+    sizes, known = "", line.predicted
+    if line.collective:
+        sizes = f"{format_bytes(line.seen_bytes)} sent, {format_bytes(line.planned_bytes)} planned"
+    return hover(
+        [
+            f"<b>{safe(line.label)}</b>",
+            f"predicted {format_time(known.time_s)}, band {band(known.low_s, known.high_s)}",
+            f"measured {format_time(line.own_s)}, {band(*line.spread_s)} over {line.iterations} iterations",
+            f"waits {format_time(line.wait_s)}" if line.collective else "",
+            sizes,
+            safe(line.reasons[0].words) if line.reasons else "",
+        ]
+    )
+
+
+def _source(run: ComparedRun) -> str:
+    trace = run.run.trace
+    names = ", ".join(run.run.plan.evaluator.setting.links.calibrations)
+    return (
+        f"Traces of {len(trace.ranks)} of {counted(trace.world_size, 'rank')}, "
+        f"{counted(len(trace.steps), 'iteration')}; predicted by {names}."
+    )

@@ -1,0 +1,168 @@
+"""A traced run beside its prediction, as a person reads it: verdict, steps, reasons, what was left out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from perfmodel.report.plan_text import step_label
+from perfmodel.report.projection_text import band
+from perfmodel.report.terminal import facts, paragraph, sides, table
+from perfmodel.units import counted, format_bytes, format_fraction, format_ratio, format_time
+from perfmodel.validate.traced.causes import Cause
+from perfmodel.validate.traced.expected import label_of
+from perfmodel.validate.traced.results import WHOLE, ComparedRun, ComparedStep
+
+_HEADERS = ["step", "planned", "sent", "predicted", "95 % band", "measured", "ratio", "waits", "in band"]
+_MOST_LEFT, _MOST_REASONS = 6, 5
+
+
+def traced_text(run: ComparedRun, calibration_file: str | None = None) -> str:
+    """The whole screen."""
+    parts = [
+        headline(run),
+        _ranks(run),
+        _steps(run),
+        _whole(run),
+        why(run),
+        "\n".join(map(paragraph, left_out(run))),
+    ]
+    names = ", ".join(run.run.plan.evaluator.setting.links.calibrations)
+    machine = run.run.plan.evaluator.setting.machine.name
+    where = f" · {calibration_file}" if calibration_file else ""
+    parts.append(paragraph(f"Machine {machine} · calibration {names}{where}"))
+    return "\n\n".join(part for part in parts if part)
+
+
+def headline(run: ComparedRun) -> str:
+    """Measured against predicted, and whether that is inside."""
+    ratio = format_ratio(run.measured_s / run.predicted.time_s)
+    return sides(headline_words(run), f"{ratio}, band {band(run.predicted.low_s, run.predicted.high_s)}")
+
+
+def headline_words(run: ComparedRun) -> str:
+    """The verdict in a sentence."""
+    what = (
+        "the pass" if run.run.plan.evaluator.model.training is None else "the embeddings of a training step"
+    )
+    judged = "" if run.judged == WHOLE else ", its steps' own times"
+    verdict = "inside its band" if run.inside else "outside its band"
+    measured, predicted = format_time(run.measured_s), format_time(run.predicted.time_s)
+    return f"{measured} for {what}{judged}, predicted {predicted}: {verdict}."
+
+
+def outside_line(run: ComparedRun) -> str:
+    """Of the error that exit code 6 comes with."""
+    return (
+        f"{format_time(run.measured_s)} is outside the band "
+        f"{band(run.predicted.low_s, run.predicted.high_s)} of the prediction."
+    )
+
+
+def _ranks(run: ComparedRun) -> str:
+    trace = run.run.trace
+    ranks = f"{len(trace.ranks)} of {counted(trace.world_size, 'rank')}"
+    steps = counted(len(trace.steps), "step") + " of the profiler, medians over them"
+    if trace.skipped:
+        steps += f"; the first {trace.skipped if trace.skipped > 1 else 'one'} left out as warm-up"
+    rows = [("Traces", f"{ranks}; {steps}")]
+    if not trace.complete:
+        rows.append(("", "ranks are missing: waits for them are inside the times"))
+    return facts(rows)
+
+
+def _steps(run: ComparedRun) -> str:
+    rows = [_row(line) for line in run.lines]
+    rows.append(
+        ["sum of the steps", "", "", format_time(run.predicted.time_s),
+         band(run.predicted.low_s, run.predicted.high_s), format_time(run.steps_s),
+         format_ratio(run.steps_s / run.predicted.time_s), "",
+         _in_band(run.predicted.holds(run.steps_s))],
+    )  # fmt: skip
+    return (
+        table(_HEADERS, rows, left=(0, 8), drop=(1, 4))
+        + "\n"
+        + paragraph(
+            "planned, sent: bytes of the busiest rank. measured: after the last rank arrived; of kernels the "
+            "slowest rank. waits: for the last rank, the mean of all ranks"
+        )
+    )
+
+
+def _row(line: ComparedStep) -> list[str]:
+    sizes = ["", ""]
+    if line.collective:
+        sizes = [format_bytes(line.planned_bytes), format_bytes(line.seen_bytes)]
+    return [
+        line.label, *sizes, format_time(line.predicted.time_s),
+        band(line.predicted.low_s, line.predicted.high_s), format_time(line.own_s),
+        format_ratio(line.own_s / line.predicted.time_s) if line.predicted.time_s > 0 else "",
+        format_time(line.wait_s) if line.collective else "",
+        _in_band(line.inside),
+    ]  # fmt: skip
+
+
+def _in_band(inside: bool) -> str:
+    return "yes" if inside else "no !"
+
+
+def _whole(run: ComparedRun) -> str:
+    """What the pass is made of."""
+    whole = max(run.whole_s, 1e-12)
+    rows = [
+        ("Whole", f"{format_time(run.whole_s)} on the mean rank, forward and backward pass without the rest"),
+        ("waiting", f"{format_time(run.wait_s)} for other ranks ({format_fraction(run.wait_s / whole)})"),
+        ("gaps", f"{format_time(run.idle_s)} in which nothing runs ({format_fraction(run.idle_s / whole)})"),
+    ]
+    if run.other_s > 0:
+        rows.append(("other", f"{format_time(run.other_s)} of kernels that are no step of the plan"))
+    return facts(rows)
+
+
+def why(run: ComparedRun) -> str:
+    """The likeliest reasons of the whole, and that of each step that is outside."""
+    shown = enumerate(run.reasons[:_MOST_REASONS], 1)
+    rows = [(f"{at}.", _reason(each.words, each.explains_s)) for at, each in shown]
+    parts = []
+    if rows:
+        parts.append(paragraph("Why it is outside, the likeliest first") + "\n" + facts(rows, indent=1))
+    told = [line for line in run.outside if line.reasons and line.reasons[0].cause is not Cause.CURVE]
+    if told:
+        lines = [(line.label, line.reasons[0].words) for line in told]
+        parts.append(paragraph("Steps outside their band") + "\n" + facts(lines, indent=1))
+    bare = [line for line in run.outside if line.reasons and line.reasons[0].cause is Cause.CURVE]
+    if bare:
+        named = ", ".join(f"{line.label} {format_ratio(line.own_s / line.predicted.time_s)}" for line in bare)
+        parts.append(
+            paragraph(f"Outside, and nothing in the traces says why, so it is the prediction: {named}")
+            + "\n"
+            + paragraph(
+                "To predict from these traces: perfmodel import TRACES --machine NAME --out mine.json"
+            )
+        )
+    return "\n\n".join(parts)
+
+
+def _reason(words: str, explains_s: float) -> str:
+    sign = "−" if explains_s < 0 else ""
+    return f"{words} [{sign}{format_time(abs(explains_s))}]" if explains_s else words
+
+
+def left_out(run: ComparedRun) -> Iterator[str]:
+    """What of the plan is not in the trace, and of the trace not in the plan."""
+    if run.missing:
+        names = ", ".join(f"{step_label(row.name)} ({format_time(row.time_s)})" for row in run.missing)
+        yield (f"Not in the traces, and not compared: {names}")
+    runs = max(len(run.run.trace.steps), 1)
+    for what, count, time in run.run.left_over[:_MOST_LEFT]:
+        size, name = format_bytes(what.payload_bytes), what.collective.replace("_", "-")
+        kind = f"{name} of {size} over {what.ranks} ranks"
+        each = f"{count / runs:.3g} in a step, {format_time(time / runs)}"
+        yield (f"Not of the plan: {kind} ({each}): {what.why}")
+    if len(run.run.left_over) > _MOST_LEFT:
+        yield (f"and {len(run.run.left_over) - _MOST_LEFT} kinds more that are not of the plan (--json)")
+    others = {name: time for name, time in run.run.other_kernels.items() if time > 0}
+    if others:
+        named = ", ".join(f"{label_of(name)} {format_time(time)}" for name, time in others.items())
+        yield (f"Kernels of no step, in a step of the profiler: {named}")
+    if run.run.trace.unaligned:
+        yield (f"{run.run.trace.unaligned} collectives are left out: the ranks disagree on them")
