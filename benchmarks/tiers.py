@@ -82,9 +82,10 @@ def run_of(row: pd.Series) -> Run:
         by_rows, by_asked = row["cached_part_of_rows"], row["cached_part_of_asked_rows"]
         sets = np.ceil((by_rows * every if by_asked != by_asked else by_asked * asked) / ways)
         a = asked_rate(p, n)
-        crossing = cold = set_caches.lru_batch_misses(a, count * tables, sets, ways, repeat) / tables
+        found = set_caches.lru_batch_misses(a, count * tables, sets, ways, repeat)
+        crossing = cold = float(found.sum()) / tables
         if "empty" in str(row["note"]):
-            cold = set_caches.lru_cold_misses(a, count, sets, ways, int(repeat))
+            cold = float(set_caches.lru_cold_misses(a, count, sets, ways, int(repeat)).sum())
     held = load_machine("h100-sxm-ib").value("l2_bytes") * load_kernel_constants().value("l2_usable_fraction")
     gathered = float(caching.cold_misses(p, count, n, held / row_bytes))
     times = tables * np.array([n, distinct, crossing, cold, gathered])

@@ -52,6 +52,7 @@ from perfmodel.cli.workload import (
     ShardingOption,
     TableSizeOption,
     TablesOption,
+    TierOption,
     checked_sharding,
 )
 from perfmodel.errors import BadInputError
@@ -104,6 +105,7 @@ def explain(
     payload: PayloadOption = None,
     kernels: KernelsOption = None,
     settings: SetOption = None,
+    tier: TierOption = None,
     calibration: CalibrationOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -119,6 +121,7 @@ def explain(
       perfmodel explain all-to-all-ids --gpus 16 --machine h200-sxm-ib --json
       perfmodel explain all-to-all-rows --sharding ub
       perfmodel explain convert-out --payload fp16
+      perfmodel explain fetch-rows --tier uvm-caching:10% --alpha 1.05
       perfmodel explain collective --op all_to_all --size 1GiB --gpus 128
       perfmodel explain gather --plan plan.json --model tables.csv --batch 4096
     """
@@ -134,7 +137,7 @@ def explain(
         explain_step_of_plan(context)
         return
     only_of_plan(objective, optimizer)
-    way = checked_sharding(sharding, reduction)
+    way = checked_sharding(sharding, reduction, tier=tier)
     if way == ALL:
         raise BadInputError(
             "--sharding all has the steps of many shardings.", "name one of them, e.g. --sharding table-wise"

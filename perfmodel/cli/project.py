@@ -43,6 +43,7 @@ from perfmodel.cli.workload import (
     ShardingOption,
     TableSizeOption,
     TablesOption,
+    TierOption,
     checked_sharding,
     not_counted,
     table_count,
@@ -85,6 +86,7 @@ def project(
     kernels: KernelsOption = None,
     settings: SetOption = None,
     local_memory: LocalMemoryOption = None,
+    tier: TierOption = None,
     calibration: CalibrationOption = None,
     as_json: JsonOption = False,
     as_csv: CsvOption = False,
@@ -100,6 +102,7 @@ def project(
       perfmodel project --model mlperf-dlrm-dcnv2 --gpus 16
       perfmodel project --table-size 10TB --set nic_bytes_per_s=100GB/s
       perfmodel project --table-size 10TB --local-memory 10TB@3TB/s
+      perfmodel project --table-size 10TB --tier uvm-caching:10% --alpha 1.05
       perfmodel project --table-size 10TB --payload fp16
       perfmodel project --table-size 10TB --kernels torch
       perfmodel project --table-size 10TB --sharding all
@@ -111,8 +114,8 @@ def project(
     if report is not None:
         from perfmodel.cli.report import check_beside, write_beside
 
-        check_beside(report, force, local_memory=local_memory)
-    way = checked_sharding(sharding, reduction, local_memory)
+        check_beside(report, force, local_memory=local_memory, tier=tier)
+    way = checked_sharding(sharding, reduction, local_memory, tier)
     if tables is not None:
         table_count(tables)
     if table_size is None and gpus is None and model is None:

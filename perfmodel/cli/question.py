@@ -47,6 +47,7 @@ class Question:
     kernels: str | None = None  # whose: one of ``IMPLEMENTATIONS``
     distribution: Distribution | None = None
     local_memory: tuple[float, float] | None = None  # bytes, bytes per second
+    tier: str | None = None
 
     def keywords(self, *without: str) -> dict[str, Any]:
         """Of ``perfmodel.project``: all that was said, but not what is named here."""
@@ -68,7 +69,7 @@ class Question:
 
     def check_gpus(self, *table_bytes: float) -> None:
         """Refuse tables, these or its own, that need more GPUs than the model describes."""
-        if self.local_memory is None:
+        if self.local_memory is None and self.tier is None:
             check_gpus(max(table_bytes, default=self.table_bytes or 0.0), self.machine, self.reserve)
 
 
@@ -97,6 +98,7 @@ def question_of(typed: Mapping[str, Any]) -> Question:
         kernels=first.get("kernels"),
         distribution=ids,
         local_memory=local_memory_of(first.get("local_memory")),
+        tier=first.get("tier"),
     )
 
 

@@ -184,7 +184,7 @@ def check_beside(out: Path, force: bool, **other: object) -> None:
     if given:
         raise BadInputError(
             f"--report and {given[0]} exclude each other.",
-            "a page is of tables that are spread over GPUs, and beside one memory nothing is.",
+            "a page is of tables in the HBM of many GPUs; perfmodel alternatives --report has the others.",
         )
     format_of(out, None, "--report")
     check_target(out, force=force, option="--report")

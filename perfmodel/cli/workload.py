@@ -87,6 +87,16 @@ LocalMemoryOption = Annotated[
     ),
 ]
 
+TierOption = Annotated[
+    str | None,
+    typer.Option(
+        "--tier",
+        metavar="TIER",
+        help="All rows below the HBM: uvm, uvm-caching:10% or ssd:5% (share in a cache in HBM; without one "
+        "as many as fit); then lfu, prefetch: uvm-caching:10%,prefetch.",
+    ),
+]
+
 ShardingOption = Annotated[
     str | None,
     typer.Option(
@@ -183,7 +193,9 @@ def local_memory_of(text: str | None) -> tuple[float, float] | None:
     return parse_bytes(size, "--local-memory"), parse_rate(rate, "--local-memory")
 
 
-def checked_sharding(name: str | None, reduction: str, local_memory: str | None = None) -> str | None:
+def checked_sharding(
+    name: str | None, reduction: str, local_memory: str | None = None, tier: str | None = None
+) -> str | None:
     """The way that was asked for; None: row-wise, as without the option.
 
     Limits: unknown names, and options that mean another sharding or none -> BadInputError
@@ -193,8 +205,10 @@ def checked_sharding(name: str | None, reduction: str, local_memory: str | None 
     from perfmodel.plan.alike import way_named
 
     way = ALL if name.strip().lower() == ALL else way_named(name)
-    clash = "--reduction" if reduction != "auto" else "--local-memory" if local_memory is not None else ""
+    given = {"--reduction": reduction != "auto", "--local-memory": local_memory, "--tier": tier}
+    clash = next((option for option, value in given.items() if value not in (None, False)), "")
     if clash and way != ROW_WISE:
-        why = "a sharding has its own exchange" if clash == "--reduction" else "one memory shards nothing"
+        reasons = {"--reduction": "a sharding has its own exchange", "--tier": "tiers are of row-wise shards"}
+        why = reasons.get(clash, "one memory shards nothing")
         raise BadInputError(f"--sharding {name} and {clash} exclude each other.", f"{why}: leave one out.")
     return None if way == ROW_WISE else way

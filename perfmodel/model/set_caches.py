@@ -60,33 +60,33 @@ def evicted_chance(others: ArrayLike, sets: ArrayLike, ways: float) -> Array:
 
 def lru_batch_misses(
     a: ArrayLike, rows: ArrayLike, sets: float, ways: float, repeat: float = _MOST_GAPS
-) -> float:
-    """Rows that a batch brings into a warm least-recently-used cache of S sets.
+) -> Array:
+    """Rows of each bin that a batch brings into a warm least-recently-used cache of S sets.
 
-        m = sum over bins of rows q sum over k of P(gap = k) P(Poisson(U(k) / S) >= W)       [rows]
+        m = rows q sum over k of P(gap = k) P(Poisson(U(k) / S) >= W)       [rows]
         q = 1 - exp(-a),   P(gap = k) = q (1 - q)^(k - 1)
 
     a, rows  as in ``rows_asked``;  sets, ways  S, W of the cache
     repeat   batches after which the same batches come again: no gap is longer [-]
     Source: ``evicted_chance`` over the gaps between two batches that ask for a row (derived)
-    Limits: batches of one draw -> ``caching.miss_ratio`` as W -> inf;  S -> inf -> 0;  S -> 0 -> U(1)
+    Limits: batches of one draw -> ``caching.miss_ratio`` as W -> inf;  S -> inf -> 0;  S -> 0 -> rows q
     """
     rate = np.asarray(a, dtype=np.float64)
     gaps = np.unique(np.round(np.geomspace(1, min(repeat, _MOST_GAPS), _GAPS)))
     gone = evicted_chance(rows_asked(rate, rows, gaps), sets, ways)
     middle = np.sqrt(gaps[:-1] * np.maximum(gaps[1:] - 1, gaps[:-1]))
     later = np.exp(-np.multiply.outer(rate, middle)) @ np.diff(gone)
-    return float(np.sum(np.asarray(rows) * -np.expm1(-rate) * np.clip(gone[0] + later, 0, 1)))
+    return np.asarray(np.asarray(rows) * -np.expm1(-rate) * np.clip(gone[0] + later, 0, 1))
 
 
-def lru_cold_misses(a: ArrayLike, rows: ArrayLike, sets: float, ways: float, batches: int) -> float:
-    """Rows that a batch brings into the cache, mean of the first ones after it was emptied.
+def lru_cold_misses(a: ArrayLike, rows: ArrayLike, sets: float, ways: float, batches: int) -> Array:
+    """Rows of each bin that a batch brings into the cache, mean of the first ones after it was emptied.
 
-        mean over j of sum over bins of rows q [(1 - q)^(j-1) + sum over k < j of P(gap = k) P(evicted | k)]
+        m = rows q mean over j of [(1 - q)^(j-1) + sum over k < j of P(gap = k) P(evicted | k)]   [rows]
 
     batches  j from 1 to that many;  the others as in ``lru_batch_misses``
-    Source: as ``lru_batch_misses``; a row that nobody asked for yet is missed                [rows]
-    Limits: batches = 1 -> U(1);  batches -> inf -> ``lru_batch_misses``
+    Source: as ``lru_batch_misses``; a row that nobody asked for yet is missed
+    Limits: batches = 1 -> rows q;  batches -> inf -> ``lru_batch_misses``
     """
     rate = np.asarray(a, dtype=np.float64)
     chance, gaps = -np.expm1(-rate), np.arange(1.0, batches)
@@ -94,21 +94,24 @@ def lru_cold_misses(a: ArrayLike, rows: ArrayLike, sets: float, ways: float, bat
     stays = np.exp(-rate)[:, np.newaxis]
     first = np.sum(stays ** np.arange(batches), axis=1)
     again = np.sum((batches - gaps) * gone * chance[:, np.newaxis] * stays ** (gaps - 1), axis=1)
-    return float(np.sum(np.asarray(rows) * chance * (first + again)) / batches)
+    return np.asarray(np.asarray(rows) * chance * (first + again) / batches)
 
 
-def lfu_batch_misses(a: ArrayLike, rows: ArrayLike, sets: float, ways: float) -> float:
-    """Distinct rows of a batch that a least-frequently-used cache of S sets has not.
+def lfu_batch_misses(a: ArrayLike, rows: ArrayLike, sets: float, ways: float) -> Array:
+    """Distinct rows of each bin that a batch asks for and a least-frequently-used cache has not.
 
-        m = sum over bins of rows q P(Poisson(v / S) >= W)                    [rows]
+        m = q integral over the bin of P(Poisson(v / S) >= W) dv              [rows]
+        integral from 0 to x of P(Poisson(t) >= W) dt = x P(Poisson(x) >= W) - W P(Poisson(x) > W)
 
     v  rows that are asked for more often [rows]: a set keeps the W most popular of its own
-    a, rows, sets, ways  as in ``lru_batch_misses``
+    a, rows, sets, ways  as in ``lru_batch_misses``: S sets of W rows
     Source: derived; the counts that decide are those of many batches
-    Limits: S W >> rows -> 0;  W -> inf at S W = X -> the rows beyond the X most popular;  S -> 0 -> U(1)
+    Limits: S W >> rows -> 0;  W -> inf at S W = X -> the rows beyond the X most popular;  S -> 0 -> rows q
     """
     rate, count = np.asarray(a, dtype=np.float64), np.asarray(rows, dtype=np.float64)
     order = np.argsort(-rate, kind="stable")
-    rate, count = rate[order], count[order]
-    before = np.cumsum(count) - count / 2
-    return float(np.sum(count * -np.expm1(-rate) * evicted_chance(before, sets, ways)))
+    x = np.concatenate([[0.0], np.cumsum(count[order])]) / sets
+    left = x * pdtrc(ways - 1, x) - ways * pdtrc(ways, x)
+    missed = np.empty(rate.shape)
+    missed[order] = np.clip(np.diff(left) * sets, 0, count[order])
+    return missed * -np.expm1(-rate)

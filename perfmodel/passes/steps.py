@@ -52,6 +52,11 @@ class Step:
         return not self.collective and len(self.resources) == 2
 
     @property
+    def below_hbm(self) -> bool:
+        """Whether it waits for a tier below the HBM, whose constants err apart from the kernels'."""
+        return self.name in {"cache_lookup", "fetch_rows", "read_ssd", "gather_host"}
+
+    @property
     def always(self) -> bool:
         """Whether it runs in every pass, on one GPU too: the gather."""
         return self.name == "gather_pool"
@@ -145,6 +150,14 @@ BACKWARD: tuple[Step, ...] = (
 )
 """The backward pass of the tables, in order: the forward's exchanges transposed, and the update of rows."""
 
+BELOW_HBM: tuple[Step, ...] = (
+    Step("cache_lookup", ()),
+    Step("fetch_rows", ()),
+    Step("read_ssd", ()),
+    Step("gather_host", ()),
+)
+"""Steps of a look-up whose rows are in a tier below the HBM; ``gather_host`` instead of the gather."""
+
 EXCHANGE = Step("exchange_bags", (_R.BAGS_SENT, _R.BAGS_RECEIVED), "reduce_scatter or all_to_all")
 """The exchange of bags of two libraries, by whichever is faster."""
 
@@ -159,7 +172,7 @@ def by_type(steps: tuple[Step, ...], shardings: tuple[str, ...] = SHARDING_TYPES
 
 
 STEPS: dict[str, Step] = {
-    step.name: step for step in (*by_type((*FORWARD, *BACKWARD)), EXCHANGE, Step(HANDOVER, ()))
+    step.name: step for step in (*by_type((*FORWARD, *BACKWARD)), *BELOW_HBM, EXCHANGE, Step(HANDOVER, ()))
 }
 """All steps by name."""
 LABELS = {
@@ -168,6 +181,10 @@ LABELS = {
     "all_to_all_lengths": "all-to-all (lengths)",
     "all_to_all_ids": "all-to-all (indices)",
     "gather_pool": "gather + pool",
+    "cache_lookup": "find rows in the cache",
+    "fetch_rows": "misses over the link",
+    "read_ssd": "misses from SSDs",
+    "gather_host": "gather + pool (host memory)",
     "reduce_scatter_bags": "reduce-scatter (bags)",
     "all_to_all_bags": "all-to-all (bags)",
     "exchange_bags": "reduce-scatter or all-to-all (bags)",

@@ -29,6 +29,7 @@ from perfmodel.project.projection import (
     local_memory_work,
     projections,
 )
+from perfmodel.project.tier_room import check_tier, placed, without_hbm
 from perfmodel.project.understood import DEFAULT_MACHINE, Understood, understood
 from perfmodel.schema.calibration import list_calibrations
 from perfmodel.schema.distributions import UNIFORM, Distribution, parse_distribution
@@ -36,6 +37,7 @@ from perfmodel.schema.evidence import Evidence
 from perfmodel.schema.files import unknown_name
 from perfmodel.schema.machine import Machine, beside_shipped, load_machine
 from perfmodel.schema.table_files import load_tables
+from perfmodel.schema.tiers import Tier, parse_tier
 from perfmodel.schema.workload import TableSet, Workload, payload_element_bytes
 
 if TYPE_CHECKING:
@@ -60,6 +62,7 @@ def prepare(
     reduction: str = AUTO,
     payload: str | None = None,
     distribution: str | Distribution | None = None,
+    tier: str | Tier | None = None,
     kernels: str | None = None,
     setting: Setting | None = None,
     **values: Any,
@@ -83,8 +86,14 @@ def prepare(
     if payload is not None:
         payload_element_bytes(payload)  # known
     ids = parse_distribution(distribution) if isinstance(distribution, str) else distribution or UNIFORM
-    forward = Forward(chosen, gpus_per_node, payload, way, memory, ids)
+    below = parse_tier(tier) if isinstance(tier, str) else tier
+    forward = Forward(chosen, gpus_per_node, payload, way, memory, ids, below)
     node = gpus_per_node or box.gpus_per_node
+    if below is not None:
+        check_tier(below, memory, {**values, "tables": tables, "workload": workload})
+        work = _work(workload, tables, values, without_hbm(chosen.machine), reserve, node, None)
+        usable = float(capacity.usable_bytes(chosen.machine.value("hbm_bytes"), reserve))
+        return forward, placed(forward, replace(work, usable_bytes=usable), node)
     work = _work(workload, tables, values, chosen.machine, reserve, node, memory)
     if memory is None:
         usable = float(capacity.usable_bytes(chosen.machine.value("hbm_bytes"), reserve))
@@ -169,8 +178,8 @@ def project(
               length (``grids.product`` makes all combinations); tables (a table set or its name), backend
               (nccl, nvshmem, best), clock, reserve, gpus_per_node, scenario, local_memory (bytes, bytes/s),
               overrides of machine values, calibration, reduction (how partial bags become bags), payload
-              (precision of bags on the wire), distribution (of ids: uniform, zipf:1.05 ...), kernels (whose:
-              fbgemm, torch, perfmodel)
+              (precision of bags on the wire), distribution (of ids: uniform, zipf:1.05 ...), tier (below the
+              HBM: uvm, uvm-caching:10%, ssd:5% ...), kernels (whose: fbgemm, torch, perfmodel)
     Columns: the configuration, those of ``project_grid``, evidence and main_evidence in words, clock.
     """
     import pandas as pd

@@ -19,9 +19,11 @@ from perfmodel.passes.handover import Sent
 from perfmodel.passes.settings import BEST
 from perfmodel.passes.steps import EXCHANGE, HANDOVER, STEPS
 from perfmodel.project.inputs import Configs, TableGroup
+from perfmodel.project.tiered import Tiered
 from perfmodel.project.timed import TimedStep, Traffic, either, sum_time
 from perfmodel.schema.distributions import UNIFORM, Distribution
 from perfmodel.schema.evidence import Backend
+from perfmodel.schema.tiers import Tier
 
 Array = NDArray[np.float64]
 
@@ -45,12 +47,13 @@ class Forward(PassBasis):
     """A row-wise forward pass on one setting; ``steps`` and ``baseline`` cost it for any configurations.
 
     reduction  one of ``REDUCTIONS``;  memory  that a rank gathers from, if not its own
-    ids      popularity of the rows of every table
+    ids      popularity of the rows of every table;  tier  below the HBM, that has all rows; None: HBM has
     """
 
     reduction: str = AUTO
     memory: LocalMemory | None = None
     ids: Distribution = UNIFORM
+    tier: Tier | None = None
 
     def traffic(self, work: Configs) -> Traffic:
         """Bytes and counts of all tables together."""
@@ -130,7 +133,12 @@ class Forward(PassBasis):
         gather = self.gather_timing(traffic.dram_bytes, traffic.l2_bytes, self.memory)
         exchange = [step for step in self._permute(work, traffic, several) if step.payload_bytes.any()]
         pool = TimedStep(STEPS["gather_pool"], traffic.dram_bytes, gather)
-        return list(self._with_handover(work, [*exchange, pool, *self._reduce(work, traffic, several)]))
+        reduce = self._reduce(work, traffic, several)
+        if self.tier is None:
+            return list(self._with_handover(work, [*exchange, pool, *reduce]))
+        below = Tiered(self, self.tier, self.ids)
+        found = self._with_handover(work, [*exchange, *below.steps(work, traffic, pool), *reduce])
+        return below.overlapped(list(found))
 
     def _with_handover(self, work: Configs, steps: list[TimedStep]) -> Iterator[TimedStep]:
         """The steps, and what the pass adds to its collectives, where that was measured."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from perfmodel.passes.explanation import Explanation, Pass, Payload, explained, find_step
+from perfmodel.passes.steps import BELOW_HBM
 from perfmodel.project.costs import CONVERT_IN, CONVERT_OUT
 from perfmodel.project.projection import Projection
 from perfmodel.project.step_bytes import payload_equation, payload_terms
+from perfmodel.project.tier_explanation import explain_tier
 
 
 def explain_step(answer: Projection, name: str) -> Explanation:
@@ -14,6 +16,8 @@ def explain_step(answer: Projection, name: str) -> Explanation:
     Limits: as ``passes.explanation.find_step``
     """
     step = find_step(answer.steps, name)
+    if answer.forward.tier is not None and step.name in {below.name for below in BELOW_HBM}:
+        return explain_tier(answer, step, answer.forward.tier)
     like = "local_sum" if step.name in (CONVERT_OUT, CONVERT_IN) else ""
     payload = Payload(payload_equation(answer, step), tuple(payload_terms(answer, step)), like=like)
     return explained(pass_of(answer), step, payload)

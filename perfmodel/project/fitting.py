@@ -20,7 +20,7 @@ _ROUNDS = 64
 
 @dataclass(frozen=True)
 class GpuMemory:
-    """Bytes of a GPU of each configuration: its rows, and the buffers of its largest exchange."""
+    """Bytes of a GPU's HBM of each configuration: rows, and the buffers of its largest exchange."""
 
     rows_bytes: Array
     buffer_bytes: Array
@@ -45,7 +45,8 @@ def gpu_memory(forward: Forward, work: Configs) -> GpuMemory:
     largest = capacity.buffer_bytes(
         (lengths, lengths), (ids, ids), (sparse if way == SPARSE else dense, received)
     )
-    return GpuMemory(rows, np.where(G > 1, largest, 0.0))
+    kept = rows if work.cached is None else rows * work.cached
+    return GpuMemory(kept, np.where(G > 1, largest, 0.0))
 
 
 def _sums(forward: Forward, work: Configs) -> tuple[Array, Array, Array, Array, Array]:
@@ -77,7 +78,7 @@ def sized(forward: Forward, work: Configs, node: int) -> Configs:
     """
     if work.filled:
         return _filled(forward, work)
-    needed = _fewest(forward, work, node)
+    needed = fewest(forward, work, node)
     if work.given_gpus:
         return replace(work, needed=needed)
     return replace(work, needed=needed, gpus=sharding.whole_nodes(needed, np.float64(node)))
@@ -92,7 +93,7 @@ def _filled(forward: Forward, work: Configs) -> Configs:
     return replace(work, table_bytes=work.table_bytes * room, groups=(replace(group, rows=rows),))
 
 
-def _fewest(forward: Forward, work: Configs, node: int) -> Array:
+def fewest(forward: Forward, work: Configs, node: int) -> Array:
     """The fewest GPUs that hold rows and buffers, by steps from below.
 
         n <- ceil(S(n) / (U - b(n')) ), n' = n in whole nodes

@@ -126,7 +126,11 @@ def totals(base: Timing, steps: list[TimedStep], *, own_rate: bool = False) -> d
               the slowdown then has the kernels' error once, instead of an error that cancels
     """
     comm = _sum([step.timing for step in steps if not step.step.is_kernel], base.time_s.shape)
-    kern = _sum([step.timing for step in steps if step.step.is_kernel], base.time_s.shape)
+    own = [step.timing for step in steps if step.step.is_kernel and not step.step.below_hbm]
+    kern = _sum(own, base.time_s.shape)
+    below = [step.timing for step in steps if step.step.below_hbm]
+    if below:
+        comm = _apart(comm, _sum(below, base.time_s.shape))
     time = comm[1] + kern[1]
     local = (base.low_s, base.time_s, base.high_s)
     if own_rate:
@@ -150,6 +154,13 @@ def totals(base: Timing, steps: list[TimedStep], *, own_rate: bool = False) -> d
         "evidence": rank,
         "main_evidence": _main(steps, time),
     }
+
+
+def _apart(a: tuple[Array, Array, Array], b: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+    """Low, centre and high of two sums whose errors have causes of their own."""
+    centre = a[1] + b[1]
+    down, up = (bands.quadrature(a[1] - a[end], b[1] - b[end]) for end in (0, 2))
+    return centre - down, centre, centre + up
 
 
 def _main(steps: list[TimedStep], time: Array) -> Codes:

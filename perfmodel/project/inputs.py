@@ -67,6 +67,7 @@ class Configs:
     given_gpus: bool
     filled: bool = False  # no table size was given: the tables fill the memory
     usable_bytes: float = np.inf  # of a GPU: what tables and exchanges may use
+    cached: Array | None = None  # share of the rows in HBM, where all of them are in a tier below it
 
     def __len__(self) -> int:
         return self.gpus.size
@@ -95,7 +96,8 @@ class Configs:
         cut = (a[span] for a in (self.table_bytes, self.gpus, self.needed, self.batch, self.id_bytes))
         table_bytes, gpus, needed, batch, ids = cut
         groups = tuple(group.part(span) for group in self.groups)
-        kept = (self.given_gpus, self.filled, self.usable_bytes)
+        cached = None if self.cached is None else self.cached[span]
+        kept = (self.given_gpus, self.filled, self.usable_bytes, cached)
         return Configs(table_bytes, gpus, needed, batch, ids, groups, *kept)
 
 

@@ -18,6 +18,8 @@ from perfmodel.project.costs import TWO_LEVEL, Forward, fullest_part
 from perfmodel.project.fitting import gpu_memory
 from perfmodel.project.grid import CostedGrid
 from perfmodel.project.inputs import Configs
+from perfmodel.project.tier_room import tier_bytes
+from perfmodel.project.tiered import misses_words
 from perfmodel.project.timed import TimedStep
 from perfmodel.project.understood import Understood
 from perfmodel.schema.evidence import Clock, Evidence
@@ -48,6 +50,8 @@ class GpuCount:
     rows_bytes: float = 0.0  # of a GPU: its part of the tables that are cut, and whole ones
     buffer_bytes: float = 0.0  # of its largest exchange
     fits: bool = True  # whether both are within the usable memory
+    tier: str = ""  # below the HBM, that holds all rows: host memory, SSDs
+    tier_bytes: float = 0.0  # of a node
 
     @property
     def memory_bytes(self) -> float:
@@ -60,13 +64,17 @@ class GpuCount:
             format_bytes(x, binary=False)
             for x in (self.memory_bytes, self.usable_bytes, self.rows_bytes, self.buffer_bytes)
         )
-        parts = f"rows {rows}, exchange buffers {buffers}" if self.buffer_bytes else f"rows {rows}"
+        named = [("cache" if self.tier else "rows", self.rows_bytes, rows)]
+        named += [("exchange buffers", self.buffer_bytes, buffers)]
+        parts = ", ".join(f"{name} {text}" for name, size, text in named if size) or "no rows, no buffers"
         return f"{total} of {usable} a GPU: {parts}"
 
     def __str__(self) -> str:
         room = self.usable_bytes
         size, usable = (format_bytes(x, binary=False) for x in (self.table_bytes, room))
         alone = sharding.whole_nodes(sharding.gpus_needed(self.table_bytes, room, 0.0), self.gpus_per_node)
+        if self.tier:
+            return self._of_nodes(size)
         if self.fits and alone < self.gpus:
             room = max(room - self.buffer_bytes, 1.0)
             usable = f"({usable} − {format_bytes(self.buffer_bytes, binary=False)} of buffers)"
@@ -78,6 +86,13 @@ class GpuCount:
             return f"{size} ÷ {usable} = {ratio:.3g}  →  1 ({self.rule})"
         times = format_count(ratio) if ratio >= _MANY else f"{ratio:.4g}"
         return f"{size} ÷ {usable} = {times}  →  {format_count(self.gpus)} ({self.rule})"
+
+    def _of_nodes(self, size: str) -> str:
+        """``10 TB ÷ 2 TB of host memory a node = 5  →  40 (whole nodes of 8)``."""
+        each, ratio = format_bytes(self.tier_bytes, binary=False), self.table_bytes / self.tier_bytes
+        where = counted(self.gpus, "GPU") if self.rule == "given" else format_count(self.gpus)
+        rule = "as given" if self.rule == "given" else self.rule
+        return f"{size} ÷ {each} of {self.tier} a node = {ratio:.3g}  →  {where} ({rule})"
 
 
 @dataclass(frozen=True)
@@ -231,13 +246,16 @@ def _gpu_count(forward: Forward, work: Configs, reserve: float) -> GpuCount:
         rule, usable = "one memory holds it", forward.memory.capacity_bytes
     else:
         usable = hbm * (1 - reserve)
-        alone = "fits one GPU" if gpus == 1 else "inside one node, not rounded"
+        alone = "one GPU of a node" if forward.tier else "fits one GPU"
+        alone = alone if gpus == 1 else "inside one node, not rounded"
         rule = "given" if work.given_gpus else alone if gpus <= node else f"whole nodes of {node}"
     size = float(work.table_bytes[0])
     held = gpu_memory(forward, work)
     rows, buffers = float(held.rows_bytes[0]), float(held.buffer_bytes[0])
     good = bool(capacity.fits(rows + buffers, work.usable_bytes))
-    return GpuCount(gpus, needed, rule, size, hbm, usable, reserve, node, size / gpus, rows, buffers, good)
+    below = ("", 0.0) if forward.tier is None else (forward.tier.place, tier_bytes(machine, forward.tier))
+    counts = (gpus, needed, rule, size, hbm, usable, reserve, node, size / gpus)
+    return GpuCount(*counts, rows, buffers, good, *below)
 
 
 def _too_much(count: GpuCount, work: Configs) -> Iterator[str]:
@@ -278,6 +296,8 @@ def _notes(work: Configs, clocks: tuple[Clock, ...], forward: Forward) -> Iterat
     if work.filled and forward.memory is None:
         size = format_bytes(float(work.table_bytes[0]), binary=False)
         yield f"no table size is given: the tables are assumed to fill the memory, {size}"
+    if forward.tier is not None:
+        yield from misses_words(forward, forward.tier, forward.ids, work)
     if forward.memory is not None:
         yield "the memory's rate is a stated one, like the HBM's: a gather reaches the same part of both"
 

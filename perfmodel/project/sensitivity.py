@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from perfmodel.errors import NoCalibrationError
 from perfmodel.passes.basis import LocalMemory
 from perfmodel.passes.settings import BEST, load_setting
-from perfmodel.passes.steps import StepRow
+from perfmodel.passes.steps import STEPS, StepRow
 from perfmodel.project.costs import AUTO, CONVERT_IN, CONVERT_OUT, SPARSE, TWO_LEVEL, Forward
 from perfmodel.project.grid import project_grid
 from perfmodel.project.inputs import LARGEST, Configs
@@ -16,6 +16,7 @@ from perfmodel.project.projection import Projection, local_memory_work
 from perfmodel.project.understood import exact_text, memory_text
 from perfmodel.schema.evidence import Evidence
 from perfmodel.schema.machine_keys import KEYS
+from perfmodel.schema.tiers import SSD, UVM
 from perfmodel.units import format_bytes, format_rate, format_ratio
 
 WELL_KNOWN = Evidence.INTERPOLATED
@@ -72,12 +73,14 @@ def sensitivities(p: Projection) -> tuple[Sensitivity, ...]:
     """The changes worth knowing for this projection, each computed in full; none on one GPU.
 
     Those that help by at least 2 %; of the other exchanges only the best; the appliance always.
-    Limits: one GPU -> nothing to change
+    Limits: one GPU that holds all rows -> nothing to change
     """
+    below = _helping(_below(p))
     if p.gpus == 1:
-        return ()
+        return (*below, *_appliance(p)) if p.forward.tier is not None else ()
     exchanges = sorted(_helping(_exchanges(p)), key=lambda s: s.after)[:1]
-    return (*exchanges, *_helping(_hardware(p)), *_helping(_libraries(p)), *_batch(p), *_appliance(p))
+    links = (*_helping(_hardware(p)), *_helping(_libraries(p)))
+    return (*exchanges, *below, *links, *_batch(p), *_appliance(p))
 
 
 def swings(p: Projection) -> tuple[Swing, ...]:
@@ -154,6 +157,23 @@ def _hardware(p: Projection) -> Iterator[Sensitivity]:
         yield from _changed(p, label, {"nvlink_domain_gpus": wide}, f"nvlink_domain_gpus={wide}")
 
 
+def _below(p: Projection) -> Iterator[Sensitivity]:
+    """Of a tier below the HBM: prefetch, twice its link, twice its reads."""
+    tier, machine = p.forward.tier, p.setting.machine
+    if tier is None:
+        return
+    if tier.kind != UVM and not tier.prefetch:
+        ahead = replace(tier, prefetch=True)
+        label = "the next batch's rows fetched while this one runs"
+        yield from _result(p, label, f"--tier {ahead}", replace(p.forward, tier=ahead), p.work)
+    if tier.kind == SSD:
+        reads = 2 * machine.value("ssd_reads_per_s")
+        text = f"ssd_reads_per_s={reads:.12g}"
+        yield from _changed(p, "SSDs of twice as many reads a second", {"ssd_reads_per_s": reads}, text)
+        return
+    yield from _doubled(p, "host link", "host_link_bytes_per_s")
+
+
 def _doubled(p: Projection, name: str, key: str) -> Iterator[Sensitivity]:
     """Twice a rate of the links."""
     rate = p.setting.machine.value(key)
@@ -206,7 +226,7 @@ def _appliance(p: Projection) -> Iterator[Sensitivity]:
         return
     size, rate = float(p.work.table_bytes[0]), p.forward.constant("appliance_bytes_per_s")
     memory = LocalMemory(size, rate)
-    forward = replace(p.forward, memory=memory)
+    forward = replace(p.forward, memory=memory, tier=None)
     label = f"one memory of {format_bytes(size, binary=False)} at {format_rate(rate)} (appliance)"
     option = f"--local-memory {memory_text(memory)}"
     yield from _result(p, label, option, forward, local_memory_work(p.work, memory))
@@ -276,9 +296,9 @@ def _place(p: Projection) -> str:
 def _experiments(step: StepRow) -> tuple[str, ...]:
     """What to measure for a step: backend:collective, or the kernel (the hand-over counts as one).
 
-    Limits: a conversion of bags -> none, for calibrate has no such kernel
+    Limits: a conversion of bags, a tier below the HBM -> none, for calibrate has no such kernel
     """
-    if step.name in (CONVERT_OUT, CONVERT_IN):
+    if step.name in (CONVERT_OUT, CONVERT_IN) or STEPS[step.name].below_hbm:
         return ()
     if not step.collective:
         return (f"kernel:{step.name}",)

@@ -25,6 +25,7 @@ _SUFFIXES = {
     "byte": ("B", "kB", "MB", "GB", "TB", "PB", "KiB", "MiB", "GiB", "TiB", "PiB"),
     "byte/s": ("B/s", "kB/s", "MB/s", "GB/s", "TB/s", "PB/s"),
     "s": ("s", "ms", "us", "ns"),
+    "W": ("W", "kW"),
 }
 
 
@@ -73,6 +74,7 @@ class Understood:
             "reserve": self.reserve,
             "gpus_per_node": self.forward.gpus_per_node or self.machine.gpus_per_node,
             "local_memory": _memory(memory) if memory else None,
+            "tier": str(self.forward.tier) if self.forward.tier else None,
         }
 
     def arguments(self, machine: str = "", calibration: str = "", backend: str = "") -> list[str]:
@@ -135,6 +137,8 @@ class Understood:
             yield from ("--distribution", forward.ids.name)
         if forward.memory is not None:
             yield from ("--local-memory", memory_text(forward.memory))
+        if forward.tier is not None:
+            yield from ("--tier", str(forward.tier))
 
 
 def understood(

@@ -63,13 +63,17 @@ def projection_text(
 def headline(answer: Projection) -> str:
     """Slowdown in one sentence, with both absolute times, the throughput, the band and the light floor."""
     low, high = answer.band
-    if answer.gpus == 1:
+    tier = answer.forward.tier
+    if answer.gpus == 1 and tier is None:
         size = format_bytes(answer.gpu_count.table_bytes, binary=False)
         where = "one memory" if answer.forward.memory is not None else "one GPU"
         first = f"{format_ratio(answer.slowdown)}: {size} of tables fit {where}, so nothing is sharded."
         return paragraph(f"{first}\n     {format_time(answer.time_s)} per batch")
     ratio = format_ratio(answer.slowdown)
     first = f"{ratio} slower sharded over {format_count(answer.gpus)} GPUs than if the tables fitted in one."
+    if tier is not None:
+        over = f" over {format_count(answer.gpus)} GPUs" if answer.gpus > 1 else " beside one GPU"
+        first = f"{ratio} slower with all rows in {tier.place}{over} than if they fitted in HBM."
     throughput = format_ratio(answer.totals["throughput_ratio"])
     second = (
         f"     {format_time(answer.time_s)} per batch, instead of {format_time(answer.baseline_time_s)}; "
@@ -90,6 +94,9 @@ def gpu_line(answer: Projection) -> str:
     """How the number of GPUs came about."""
     count = answer.gpu_count
     shard = f"row-wise shards of {format_bytes(count.shard_bytes, binary=False)}" if answer.gpus > 1 else ""
+    if count.tier:
+        share = format_fraction(count.rows_bytes / count.shard_bytes)
+        shard = f"{share} of the rows in HBM" if count.rows_bytes else "no rows in HBM"
     shard = answer.shards or shard
     text = sides(f"GPUs     {count}", shard, indent=9).rstrip()
     if answer.forward.memory is not None:
@@ -291,6 +298,8 @@ def footer(
     if memory is not None:
         size, rate = format_bytes(memory.capacity_bytes, binary=False), format_rate(memory.bytes_per_s)
         assumed.append(f"local memory = {size} at {rate}")
+    if answer.forward.tier is not None:
+        parts.append(f"tier {answer.forward.tier} ({answer.forward.tier.kernel})")
     if assumed:
         parts.append("assumed: " + ", ".join(assumed))
     if answer.forward.payload is not None and answer.gpus > 1:

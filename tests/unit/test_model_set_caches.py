@@ -14,6 +14,18 @@ from perfmodel.model.set_caches import asked_rate
 BINS, WAYS, ROWS = 32, 32, 12_000
 
 
+def lru_batch_misses(*of: object, **more: float) -> float:
+    return float(np.sum(set_caches.lru_batch_misses(*of, **more)))  # type: ignore[arg-type]
+
+
+def lfu_batch_misses(*of: object) -> float:
+    return float(np.sum(set_caches.lfu_batch_misses(*of)))  # type: ignore[arg-type]
+
+
+def lru_cold_misses(*of: object) -> float:
+    return float(np.sum(set_caches.lru_cold_misses(*of)))  # type: ignore[arg-type]
+
+
 def batches(s: float, n: int, count: int, seed: int) -> Iterator[list[int]]:
     p = np.arange(1, ROWS + 1, dtype=float) ** -s
     ids = np.random.default_rng(seed).choice(ROWS, (count, n), p=p / p.sum())
@@ -64,7 +76,7 @@ def test_a_simulated_cache_of_32_ways_misses_as_often(n: int, cases: list[tuple[
         p, rows = access.zipf_popularity(ROWS, s, BINS)
         sets, many = int(ROWS * share / WAYS), count * 400 // n
         seen = lru_fetched(batches(s, n, many, seed=sets), sets, warm=2 * many // 3)
-        errors.append(abs(set_caches.lru_batch_misses(asked_rate(p, n), rows, sets, WAYS) / seen - 1))
+        errors.append(abs(lru_batch_misses(asked_rate(p, n), rows, sets, WAYS) / seen - 1))
     assert np.median(errors) <= 0.01
     assert max(errors) <= 0.04
 
@@ -76,7 +88,7 @@ def test_a_simulated_cache_of_the_most_frequent_rows_misses_as_often() -> None:
         asked = list(batches(s, 400, 2000, seed=3))
         for share in (0.05, 0.2, 0.5):
             sets = int(ROWS * share / WAYS)
-            found = set_caches.lfu_batch_misses(asked_rate(p, 400), rows, sets, WAYS)
+            found = lfu_batch_misses(asked_rate(p, 400), rows, sets, WAYS)
             errors.append(abs(found / lfu_missed(asked, sets, 1800) - 1))
     assert np.median(errors) <= 0.05
     assert max(errors) <= 0.15
@@ -86,17 +98,15 @@ def test_an_emptied_cache_misses_as_a_simulated_one() -> None:
     p, rows = access.zipf_popularity(ROWS, 1.05, BINS)
     for sets in (20, 100):
         seen = lru_fetched(batches(1.05, 400, 30, seed=5), sets, warm=0)
-        assert set_caches.lru_cold_misses(asked_rate(p, 400), rows, sets, WAYS, 30) == pytest.approx(
-            seen, rel=0.03
-        )
+        assert lru_cold_misses(asked_rate(p, 400), rows, sets, WAYS, 30) == pytest.approx(seen, rel=0.03)
 
 
 def test_many_ways_are_a_cache_without_sets() -> None:
     p, rows = access.zipf_popularity(ROWS, 1.05, BINS)
     stays = caching.characteristic_draws(p, rows, 2000)
     whole = float(caching.miss_ratio(p, rows, stays))
-    assert set_caches.lru_batch_misses(asked_rate(p, 1), rows, 2, 1000) == pytest.approx(whole, rel=0.02)
-    assert set_caches.lru_batch_misses(asked_rate(p, 1), rows, 62.5, 32) > whole
+    assert lru_batch_misses(asked_rate(p, 1), rows, 2, 1000) == pytest.approx(whole, rel=0.02)
+    assert lru_batch_misses(asked_rate(p, 1), rows, 62.5, 32) > whole
 
 
 def test_limits() -> None:
@@ -104,23 +114,31 @@ def test_limits() -> None:
     a, asked = asked_rate(p, 300), float(access.unique_rows(p, rows, 300))
     assert set_caches.rows_asked(a, rows, [0, 1, 1e12]) == pytest.approx([0, asked, 5000])
     assert set_caches.rows_asked([np.inf], [1], [0, 1]) == pytest.approx([0, 1])
-    for misses in (set_caches.lru_batch_misses, set_caches.lfu_batch_misses):
+    for misses in (lru_batch_misses, lfu_batch_misses):
         assert misses(a, rows, 1e9, WAYS) == pytest.approx(0, abs=1e-9)
         assert misses(a, rows, 1e-9, WAYS) == pytest.approx(asked)
     assert set_caches.evicted_chance([0, 1e9], 10, WAYS) == pytest.approx([0, 1])
-    cold = [set_caches.lru_cold_misses(a, rows, 40, WAYS, batches) for batches in (1, 4000)]
-    assert cold == pytest.approx([asked, set_caches.lru_batch_misses(a, rows, 40, WAYS)], rel=0.01)
+    cold = [lru_cold_misses(a, rows, 40, WAYS, batches) for batches in (1, 4000)]
+    assert cold == pytest.approx([asked, lru_batch_misses(a, rows, 40, WAYS)], rel=0.01)
+
+
+def test_a_cache_of_rows_asked_for_alike_keeps_its_share() -> None:
+    a, whole = asked_rate([1 / ROWS], 100), 100 * (1 - 50 / ROWS)
+    assert lfu_batch_misses(a, [ROWS], ROWS / 2 / WAYS, 1e6) == pytest.approx(0)
+    found = lfu_batch_misses(a, [ROWS], ROWS / 2 / WAYS, WAYS)
+    assert found == pytest.approx(lru_batch_misses(a, [ROWS], ROWS / 2 / WAYS, WAYS), rel=0.01)
+    assert 0.5 * whole < found < 0.51 * whole
 
 
 def test_batches_that_come_again_before_a_row_leaves_miss_nothing() -> None:
     p, rows = access.zipf_popularity(5000, 1.1, BINS)
     a = asked_rate(p, 100)
-    assert set_caches.lru_batch_misses(a, rows, 100, WAYS, repeat=3) == pytest.approx(0, abs=1e-6)
-    assert set_caches.lru_batch_misses(a, rows, 100, WAYS) > 1
+    assert lru_batch_misses(a, rows, 100, WAYS, repeat=3) == pytest.approx(0, abs=1e-6)
+    assert lru_batch_misses(a, rows, 100, WAYS) > 1
 
 
 def test_two_tables_that_share_a_cache_are_one_table_of_both() -> None:
     p, rows = access.zipf_popularity(5000, 1.1, BINS)
     a = asked_rate(p, 300)
-    both = set_caches.lru_batch_misses(np.concatenate([a, a]), np.concatenate([rows, rows]), 80, WAYS)
-    assert both == pytest.approx(2 * set_caches.lru_batch_misses(a, rows, 40, WAYS))
+    both = lru_batch_misses(np.concatenate([a, a]), np.concatenate([rows, rows]), 80, WAYS)
+    assert both == pytest.approx(2 * lru_batch_misses(a, rows, 40, WAYS))

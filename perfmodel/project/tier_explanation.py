@@ -1,0 +1,110 @@
+"""A step of a tier below the HBM, explained: its equation, and every number in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from perfmodel.model import caching, set_caches, tiers
+from perfmodel.passes.equations import Equation
+from perfmodel.passes.explanation import Explanation
+from perfmodel.passes.steps import StepRow
+from perfmodel.passes.terms import Term, TimeParts, plain_term, quantity_term
+from perfmodel.project.projection import Projection
+from perfmodel.project.tiered import CACHE_LOOKUP, GATHER_HOST, READ_SSD, Asked, Tiered
+from perfmodel.schema.machine_keys import ALL_KEYS
+from perfmodel.schema.tiers import LFU, Tier
+from perfmodel.units import format_bytes, format_rate, format_time
+
+
+def explain_tier(answer: Projection, step: StepRow, tier: Tier) -> Explanation:
+    """Of one of ``steps.BELOW_HBM``."""
+    asked = Tiered(answer.forward, tier, answer.forward.ids).asked(answer.work, 0)
+    title = f"{step.label} on {answer.gpus} GPUs of {answer.setting.machine.name}"
+    law = set_caches.lfu_batch_misses if tier.policy == LFU else set_caches.lru_batch_misses
+    bytes_of = Equation.of(caching.cold_misses if step.name == GATHER_HOST else law)
+    if step.name == CACHE_LOOKUP:
+        time, bytes_of = _looked(answer, step, asked), Equation.of(set_caches.rows_asked)
+    elif step.name == READ_SSD:
+        time = _read(answer, step, asked)
+    else:
+        time = _crossing(answer, step, asked)
+    return Explanation(step, title, bytes_of, time, answer.gpus)
+
+
+def _looked(answer: Projection, step: StepRow, asked: Asked) -> TimeParts:
+    floor = answer.forward.constant("cache_floor_s")
+    terms = (
+        plain_term("u", asked.distinct, "different rows of a GPU's batch"),
+        *_constants(answer, t0="cache_floor_s", c="cache_row_s"),
+    )
+    rest = format_time(answer.forward.constant("cache_row_s") * asked.distinct)
+    working = [f"t = {format_time(floor)} + {rest} for the rows = {_whole(floor, answer, asked)}"]
+    return TimeParts((Equation.of(tiers.cache_lookup_time),), terms, (*working, *_prefetched(answer, step)))
+
+
+def _whole(floor: float, answer: Projection, asked: Asked) -> str:
+    return format_time(floor + answer.forward.constant("cache_row_s") * asked.distinct)
+
+
+def _crossing(answer: Projection, step: StepRow, asked: Asked) -> TimeParts:
+    moved = asked.in_place_bytes if step.name == GATHER_HOST else asked.missed_bytes
+    ratio = moved / asked.wire_bytes if asked.wire_bytes else 1.0
+    value, sharers = answer.setting.machine.value, _sharers(answer)
+    link = value("host_link_bytes_per_s") * answer.forward.constant("link_packet_fraction") * ratio
+    memory = value("host_bytes_per_s") / sharers
+    slower = "the link" if link <= memory else "the host memory, shared"
+    bytes_time = format_time(moved / min(link, memory))
+    terms = (
+        Term("x", moved, format_bytes(moved), "", "", "S: rows that cross the link, whole sectors"),
+        Term("b / b_wire", ratio, f"{ratio:.3g}", "", "", "of a row, and with the headers of its packets"),
+        plain_term("g", sharers, "GPUs of a node that read at once"),
+        *_machine(answer, lambda_="host_latency_s", C="host_link_bytes_per_s", M="host_bytes_per_s"),
+        *_constants(answer, f="link_packet_fraction", a="link_request_bytes", h="link_header_bytes"),
+    )
+    working = (
+        f"R = min({format_rate(link)}, {format_rate(memory)}): {slower}",
+        f"t = {format_time(value('host_latency_s'))} + {bytes_time} for the bytes",
+        *_prefetched(answer, step),
+    )
+    return TimeParts((Equation.of(tiers.link_time), Equation.of(tiers.row_rate)), terms, working)
+
+
+def _read(answer: Projection, step: StepRow, asked: Asked) -> TimeParts:
+    value, sharers = answer.setting.machine.value, _sharers(answer)
+    queue = value("ssd_queue_depth"), value("ssd_latency_s"), value("ssd_bytes_per_s")
+    reads = float(tiers.ssd_reads_per_s(value("ssd_reads_per_s"), *queue, value("ssd_block_bytes"))) / sharers
+    terms = (
+        plain_term("n", asked.blocks, "blocks that are read: rows that the cache has not"),
+        plain_term("g", sharers, "GPUs of a node that read at once: each has 1/g of N"),
+        *_machine(answer, IOPS="ssd_reads_per_s", Q="ssd_queue_depth", lambda_="ssd_latency_s"),
+        *_machine(answer, rate="ssd_bytes_per_s", a="ssd_block_bytes"),
+    )
+    rest = format_time(asked.blocks / reads)
+    working = (
+        f"N = {reads:.4g} reads a second and GPU",
+        f"t = {format_time(value('ssd_latency_s'))} + {rest} for the reads; rows cross the link beside them",
+        *_prefetched(answer, step),
+    )
+    return TimeParts((Equation.of(tiers.ssd_time), Equation.of(tiers.ssd_reads_per_s)), terms, working)
+
+
+def _prefetched(answer: Projection, step: StepRow) -> Iterator[str]:
+    tier = answer.forward.tier
+    if tier is not None and tier.prefetch:
+        yield f"of it {format_time(step.time_s)} are left to wait for: the rest runs beside the other steps"
+
+
+def _sharers(answer: Projection) -> float:
+    return float(min(answer.gpus, answer.gpu_count.gpus_per_node))
+
+
+def _machine(answer: Projection, **keys: str) -> Iterator[Term]:
+    for symbol, key in keys.items():
+        quantity = answer.setting.machine.quantity(key)
+        yield quantity_term(symbol.rstrip("_"), quantity, f"{key}: {ALL_KEYS[key].meaning}")
+
+
+def _constants(answer: Projection, **keys: str) -> Iterator[Term]:
+    for symbol, key in keys.items():
+        quantity = answer.setting.constants.quantity(key)
+        yield quantity_term(symbol, quantity, f"{key}: {quantity.why}")

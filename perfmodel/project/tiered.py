@@ -1,0 +1,216 @@
+"""The look-up of a GPU whose rows are in a tier below its HBM: its steps, with times, band and evidence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfmodel.collectives.library import Timing, constant
+from perfmodel.model import kernels, set_caches, tiers
+from perfmodel.model.look_ups import Gather, LookUps
+from perfmodel.model.popularity import popularity_bins
+from perfmodel.passes.basis import KERNEL_LIBRARY, PassBasis
+from perfmodel.passes.steps import STEPS
+from perfmodel.project.inputs import Configs
+from perfmodel.project.timed import TimedStep, Traffic, sum_time
+from perfmodel.schema.distributions import Distribution
+from perfmodel.schema.tiers import LFU, SSD, UVM, Tier
+from perfmodel.units import format_bytes, format_count, format_fraction
+
+Array = NDArray[np.float64]
+
+CACHE_LOOKUP, FETCH_ROWS, GATHER_HOST, READ_SSD = "cache_lookup", "fetch_rows", "gather_host", "read_ssd"
+LINK = ("link_packet_fraction", "host_link_bytes_per_s", "host_bytes_per_s")
+SSDS = ("ssd_reads_per_s", "ssd_bytes_per_s", "ssd_queue_depth")
+CACHE = ("cache_floor_s", "cache_row_s")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a batch asks of one GPU, all tables: rows, in bytes where they cross a link.
+
+    distinct  rows of its shards;  missed, missed_bytes  those that the cache has not, whole sectors
+    blocks    reads of an SSD for them;  in_place_bytes  all reads of rows in place, those under way once
+    """
+
+    distinct: float
+    missed: float
+    missed_bytes: float
+    blocks: float
+    in_place_bytes: float
+    wire_bytes: float  # of the rows that cross, headers counted
+
+
+@dataclass(frozen=True)
+class Tiered:
+    """A look-up through one tier: ``steps`` replaces the gather of a pass whose rows are all in HBM."""
+
+    basis: PassBasis
+    tier: Tier
+    ids: Distribution
+
+    def steps(self, work: Configs, traffic: Traffic, pool: TimedStep) -> list[TimedStep]:
+        """Before and instead of the gather, in order. ``pool``  the gather as from HBM"""
+        asked = [self.asked(work, at) for at in range(len(work))]
+        column = {name: np.array([getattr(one, name) for one in asked]) for name in Asked.__annotations__}
+        sharers = np.minimum(work.gpus, self._node)
+        if self.tier.kind == UVM:
+            return [self._in_place(column, sharers, traffic, pool)]
+        looked = tiers.cache_lookup_time(column["distinct"], *(self._constant(key) for key in CACHE))
+        floor = np.broadcast_to(np.float64(self._constant(CACHE[0])), looked.shape)
+        ids = column["distinct"] * work.id_bytes
+        find = TimedStep(STEPS[CACHE_LOOKUP], ids, self._timing(looked, floor, CACHE))
+        name, keys = (READ_SSD, SSDS) if self.tier.kind == SSD else (FETCH_ROWS, LINK)
+        crossing = self._crossing_time(column, sharers)
+        if self.tier.kind == SSD:
+            crossing = np.maximum(crossing, self._ssd_time(column, sharers))
+        latency = self._value("ssd_latency_s" if self.tier.kind == SSD else "host_latency_s")
+        floor = np.where(column["missed"] > 0, latency, 0.0)
+        fetch = TimedStep(STEPS[name], column["missed_bytes"], self._timing(crossing, floor, keys))
+        return [find, fetch, pool]
+
+    def overlapped(self, steps: list[TimedStep]) -> list[TimedStep]:
+        """The pass, with what brings rows into the cache beside everything else where it is prefetched."""
+        if not self.tier.prefetch:
+            return steps
+        ahead = [step for step in steps if step.name in (CACHE_LOOKUP, FETCH_ROWS, READ_SSD)]
+        whole, other = sum_time(ahead), sum_time([step for step in steps if step not in ahead])
+        left = tiers.exposed_time(whole, other) / whole
+        return [replace(s, timing=_part(s.timing, left)) if s in ahead else s for s in steps]
+
+    @property
+    def _node(self) -> float:
+        return float(self.basis.gpus_per_node or self.basis.setting.machine.gpus_per_node)
+
+    def _value(self, key: str) -> float:
+        return self.basis.setting.machine.value(key)
+
+    def _constant(self, key: str) -> float:
+        return self.basis.constant(key)
+
+    def _crossing_time(self, column: dict[str, Array], sharers: Array) -> Array:
+        """Of the rows that cross the link, at its rate or at this GPU's share of the memory behind it."""
+        moved = column["in_place_bytes"] if self.tier.kind == UVM else column["missed_bytes"]
+        some = moved > 0
+        rate = tiers.row_rate(
+            self._value("host_link_bytes_per_s"),
+            self._constant("link_packet_fraction"),
+            np.where(some, moved, 1.0),
+            np.where(some, column["wire_bytes"], 1.0),
+            self._value("host_bytes_per_s"),
+            sharers,
+        )
+        return tiers.link_time(moved, self._value("host_latency_s"), rate)
+
+    def _ssd_time(self, column: dict[str, Array], sharers: Array) -> Array:
+        block = self._value("ssd_block_bytes")
+        per_node = (self._value("ssd_queue_depth"), self._value("ssd_latency_s"))
+        reads = tiers.ssd_reads_per_s(
+            self._value("ssd_reads_per_s"), *per_node, self._value("ssd_bytes_per_s"), block
+        )
+        return tiers.ssd_time(column["blocks"], reads / sharers, self._value("ssd_latency_s"))
+
+    def _in_place(
+        self, column: dict[str, Array], sharers: Array, traffic: Traffic, pool: TimedStep
+    ) -> TimedStep:
+        """One kernel reads rows over the link and writes bags: the slower of both."""
+        value, own = self._value, pool.timing
+        crossing = self._crossing_time(column, sharers)
+        time = value("launch_floor_s") + np.maximum(crossing, own.time_s - value("launch_floor_s"))
+        floor = np.broadcast_to(value("launch_floor_s") + value("host_latency_s"), time.shape)
+        return TimedStep(STEPS[GATHER_HOST], column["in_place_bytes"], self._timing(time, floor, LINK))
+
+    def _timing(self, time: Array, floor: Array, keys: tuple[str, ...]) -> Timing:
+        """With the spread of the constants' sources as band, and the weakest evidence."""
+        machine, constants = self.basis.setting.machine, self.basis.setting.constants
+        known = [machine.quantity(k) if k in machine.values else constants.quantity(k) for k in keys]
+        z = self._constant("normal_quantile_95")
+        k = np.exp(z * float(np.hypot.reduce([q.log_sd or 0.0 for q in known])))
+        rank = constant(max(q.evidence.rank for q in known), time.shape)
+        code = constant(0, time.shape)
+        weakest = max(known, key=lambda q: q.evidence.rank)
+        name = keys[known.index(weakest)]
+        least = np.minimum(floor, time)
+        return Timing(time, time / k, time * k, least, rank, code, (name,), code, (KERNEL_LIBRARY,))
+
+    def asked(self, work: Configs, at: int) -> Asked:
+        """What a GPU of one configuration is asked."""
+        cached = 0.0 if work.cached is None else float(work.cached[at])
+        gpus, batch = float(work.gpus[at]), float(work.batch[at])
+        columns = ((g.count, g.rows, g.dim * g.element_bytes, g.pooling) for g in work.groups)
+        shape = work.gpus.shape
+        tables = tuple(tuple(float(np.broadcast_to(x, shape)[at]) for x in one) for one in columns)
+        value = self._value
+        link = value("host_latency_s"), value("host_link_bytes_per_s"), value("sector_bytes")
+        packet = self._constant("link_request_bytes"), self._constant("link_header_bytes")
+        block = value("ssd_block_bytes") if self.tier.kind == SSD else 1.0
+        ways = self._constant("cache_ways")
+        return _asked(self.ids, self.tier, tables, gpus, batch, cached, ways, link, packet, block)
+
+
+@lru_cache(maxsize=4096)
+def _asked(
+    ids: Distribution,
+    tier: Tier,
+    tables: tuple[tuple[float, ...], ...],
+    gpus: float,
+    batch: float,
+    cached: float,
+    ways: float,
+    link: tuple[float, float, float],
+    packet: tuple[float, float],
+    block: float,
+) -> Asked:
+    """Of a GPU; ``tables``  (count, rows, bytes of a row, pooling) of each kind."""
+    latency, rate, sector = link
+    crossing, wire, columns = 0.0, 0.0, []
+    for count, rows, row, pooling in tables:
+        parts = gpus if rows >= gpus else 1.0
+        moved = float(kernels.sector_rounded(row, sector))
+        sent = float(tiers.wire_bytes(moved, *packet))
+        if tier.kind == UVM:
+            held = float(tiers.rows_in_flight(latency, rate, moved))
+            looks = LookUps(ids, rows, pooling, batch, parts)
+            missed = float(looks.miss(Gather.SHARD, 0, parts * held if held >= 1 else 0.0))
+            reads = count * batch * pooling * missed
+            crossing, wire = crossing + reads * moved, wire + reads * sent
+        p, many = popularity_bins(ids, rows)
+        rates = set_caches.asked_rate(p, parts * batch * pooling)
+        each = np.array([moved, sent, np.ceil(row / block)])[:, np.newaxis]
+        columns.append(np.vstack([rates, count * many / parts, each + np.zeros(rates.shape)]))
+    a, many, moved_of, sent_of, reads_of = np.hstack(columns)
+    distinct = float(set_caches.rows_asked(a, many, 1.0))
+    if tier.kind == UVM:
+        return Asked(distinct, 0.0, 0.0, 0.0, crossing, wire)
+    sets = max(float(np.ceil(cached * float(np.sum(many)) / ways)), 1e-9)
+    law = set_caches.lfu_batch_misses if tier.policy == LFU else set_caches.lru_batch_misses
+    gone = law(a, many, sets, ways)
+    missed_bytes, sent_bytes = float(gone @ moved_of), float(gone @ sent_of)
+    return Asked(distinct, float(gone.sum()), missed_bytes, float(gone @ reads_of), 0.0, sent_bytes)
+
+
+def _part(timing: Timing, left: Array) -> Timing:
+    """That part of a step's time."""
+    low, time, high, floor = (left * x for x in (timing.low_s, timing.time_s, timing.high_s, timing.floor_s))
+    return replace(timing, low_s=low, time_s=time, high_s=high, floor_s=floor)
+
+
+def misses_words(basis: PassBasis, tier: Tier, ids: Distribution, work: Configs) -> Iterator[str]:
+    """What of the first configuration's look-ups crosses the link, for a person."""
+    asked = Tiered(basis, tier, ids).asked(work, 0)
+    lookups = sum(float(np.max(g.count * g.pooling)) for g in work.groups) * float(work.batch[0])
+    if tier.kind == UVM:
+        size = format_bytes(asked.in_place_bytes)
+        yield f"{size} of rows cross the link; rows that are on their way are read once"
+        return
+    missed, part = asked.missed, asked.missed / asked.distinct if asked.distinct else 0.0
+    yield (
+        f"of {format_count(lookups)} look-ups a GPU {format_count(asked.distinct)} rows are different, and "
+        f"{format_count(missed)} ({format_fraction(part)}) are not in the cache"
+    )
+    if tier.kind == SSD:
+        yield "reads of SSDs are at datasheet rates: what RocksDB or a driver adds comes on top"

@@ -1,0 +1,100 @@
+"""Where rows are kept that the HBM of the GPUs does not hold: what ``--tier`` says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from perfmodel.errors import BadInputError
+from perfmodel.schema.files import shown
+from perfmodel.units import parse_ratio
+
+UVM, UVM_CACHING, SSD = "uvm", "uvm-caching", "ssd"
+_SPELLED = {
+    UVM: UVM,
+    "fused-uvm": UVM,
+    "managed": UVM,
+    UVM_CACHING: UVM_CACHING,
+    "fused-uvm-caching": UVM_CACHING,
+    "managed-caching": UVM_CACHING,
+    SSD: SSD,
+    "key-value": SSD,
+}
+"""As typed, with - for _: our names, TorchRec's compute kernels, FBGEMM's locations."""
+LRU, LFU, PREFETCH = "lru", "lfu", "prefetch"
+EXAMPLE = "uvm, uvm-caching:10%, uvm-caching:10%,lfu,prefetch or ssd:5%"
+
+
+@dataclass(frozen=True)
+class Tier:
+    """All rows of a GPU in one tier below its HBM, and a share of them also in a cache in its HBM.
+
+    kind      uvm: rows of host memory are read in place (fused_uvm); uvm-caching: through a cache in HBM
+              (fused_uvm_caching); ssd: from SSDs, through that cache (key_value)
+    cached    share of the rows that the cache holds [-]; None: as many as fit; 0 of uvm
+    policy    which row leaves the cache: lru, the one not asked for the longest, or lfu, the rarest
+    prefetch  whether the next batch's rows come while this batch runs
+    """
+
+    kind: str
+    cached: float | None = None
+    policy: str = LRU
+    prefetch: bool = False
+
+    @property
+    def kernel(self) -> str:
+        """TorchRec's name: ``EmbeddingComputeKernel``."""
+        return {UVM: "fused_uvm", UVM_CACHING: "fused_uvm_caching", SSD: "key_value"}[self.kind]
+
+    @property
+    def place(self) -> str:
+        """Where the rows are, in words."""
+        return "SSDs" if self.kind == SSD else "host memory"
+
+    def __str__(self) -> str:
+        share = "" if self.cached is None or self.kind == UVM else f":{100 * self.cached:.12g}%"
+        words = [self.kind + share]
+        words += [LFU] if self.policy == LFU else []
+        words += [PREFETCH] if self.prefetch else []
+        return ",".join(words)
+
+
+def parse_tier(text: str) -> Tier:
+    """What ``--tier`` means.
+
+    Limits: an unknown tier or word, two tiers, a share of no cache, a share outside 0 to 100 %, no word
+            -> BadInputError
+    """
+    first, *words = [word.strip().lower().replace("_", "-") for word in text.split(",")]
+    name, colon, share = first.partition(":")
+    if name not in _SPELLED:
+        raise BadInputError(f"tier {shown(text)} is not known.", f"give {EXAMPLE}.")
+    kind = _SPELLED[name]
+    for word in words:
+        if word.partition(":")[0] in _SPELLED:
+            raise BadInputError(
+                f"tier {shown(text)}: {kind} and {word.partition(':')[0]} would both hold all rows.",
+                "one tier below the HBM holds the rows: give one of them.",
+            )
+        if word not in (LRU, LFU, PREFETCH):
+            raise BadInputError(f"tier {shown(text)}: {shown(word)} is not known.", f"give {EXAMPLE}.")
+    if LRU in words and LFU in words:
+        raise BadInputError(f"tier {shown(text)} names two policies.", "give lru or lfu.")
+    if kind == UVM and (colon or words):
+        what = share or ", ".join(words)
+        raise BadInputError(
+            f"tier {shown(text)}: {what} is of a cache, and uvm reads rows in place.",
+            "give --tier uvm, or uvm-caching with a share.",
+        )
+    cached = 0.0 if kind == UVM else _share(text, share) if colon else None
+    return Tier(kind, cached, LFU if LFU in words else LRU, PREFETCH in words)
+
+
+def _share(text: str, share: str) -> float:
+    """Of the rows: ``10%`` or ``0.1``."""
+    value = parse_ratio(share, f"--tier {text}: the share", allow_zero=True)
+    if not 0 < value <= 1:
+        raise BadInputError(
+            f"tier {shown(text)}: a cache of {100 * value:g} % of the rows.",
+            "it holds more than 0 and at most 100 % of them: for example uvm-caching:10%.",
+        )
+    return value

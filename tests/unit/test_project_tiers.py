@@ -1,0 +1,144 @@
+"""Rows below the HBM in ``project``: numbers by hand, limits, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from perfmodel.errors import BadInputError
+from perfmodel.project import Projection, project, project_one
+from perfmodel.project.explain_step import explain_step
+from perfmodel.project.sensitivity import sensitivities
+from perfmodel.schema.tiers import parse_tier
+
+TB = 1e12
+
+
+def one(tier: str, **more: object) -> Projection:
+    asked = {"table_bytes": TB, "tier": tier, **more}
+    return project_one(**asked)  # type: ignore[arg-type]
+
+
+def step(answer: Projection, name: str) -> float:
+    return next(s.time_s for s in answer.steps if s.name == name)
+
+
+def test_rows_in_place_cross_the_link_once_each() -> None:
+    """1024 bags of 32 different rows of 128 B; 146 B each on the wire, 0.909 of 64 GB/s."""
+    answer = one("uvm")
+    by_hand = 4e-6 + 1.3e-6 + 1024 * 32 * 146 / (0.909 * 64e9)
+    assert [s.name for s in answer.steps] == ["gather_host"]
+    assert answer.time_s == pytest.approx(by_hand, rel=1e-3)
+    assert answer.steps[0].payload_bytes == pytest.approx(1024 * 32 * 128, rel=1e-6)
+    assert answer.gpus == 1 and answer.slowdown > 10
+
+
+def test_a_cache_is_looked_through_and_its_misses_cross() -> None:
+    answer = one("uvm-caching:5%")
+    assert [s.name for s in answer.steps] == ["cache_lookup", "fetch_rows", "gather_pool"]
+    assert step(answer, "cache_lookup") == pytest.approx(9.23e-5 + 4.22e-9 * 32768, rel=1e-3)
+    missed = next(s for s in answer.steps if s.name == "fetch_rows").payload_bytes / 128
+    assert missed == pytest.approx(0.95 * 32768, rel=0.01)
+    assert "(95.0 %) are not in the cache" in answer.notes[-1]
+
+
+def test_neighbours_share_the_host_memory() -> None:
+    alone = one("uvm", gpus=1, overrides={"host_bytes_per_s": "100GB/s"})
+    eight = one("uvm", gpus=8, overrides={"host_bytes_per_s": "100GB/s"})
+    moved = 1024 * 32 * 128
+    assert step(eight, "gather_host") == pytest.approx(5.3e-6 + moved / (100e9 / 8), rel=1e-3)
+    assert step(alone, "gather_host") == pytest.approx(5.3e-6 + moved * 146 / 128 / (0.909 * 64e9), rel=1e-3)
+
+
+def test_more_cache_and_more_skew_miss_less_and_prefetch_hides() -> None:
+    times = [one(f"uvm-caching:{share}", distribution="zipf:1.05").time_s for share in ("1%", "3%", "6%")]
+    assert times == sorted(times, reverse=True)
+    assert one("uvm-caching:3%").time_s > times[1]
+    lru, ahead = (one(f"uvm-caching:3%{word}", distribution="zipf:1.05") for word in ("", ",prefetch"))
+    brought = sum(step(lru, name) for name in ("cache_lookup", "fetch_rows"))
+    rest = step(lru, "gather_pool")
+    assert ahead.time_s == pytest.approx(max(brought, rest))
+    assert one("uvm-caching:3%,lfu", distribution="zipf:1.05").time_s < lru.time_s
+
+
+def test_without_a_share_the_cache_fills_what_the_buffers_leave() -> None:
+    answer = project_one(table_bytes=10 * TB, tier="uvm-caching")
+    count = answer.gpu_count
+    assert (answer.gpus, count.needed, count.fits) == (40, 40, True)  # 5 nodes of 2 TB
+    assert count.memory_bytes == pytest.approx(68e9)
+    assert "10 TB ÷ 2 TB of host memory a node = 5  →  40 (whole nodes of 8)" in str(count)
+    assert answer.totals["memory_bytes"] == pytest.approx(68e9)
+
+
+def test_ssds_read_blocks_as_fast_as_they_say() -> None:
+    answer = one("ssd:1%", overrides={"ssd_reads_per_s": "1MIOPS"})
+    missed = next(s for s in answer.steps if s.name == "read_ssd").payload_bytes / 128
+    assert step(answer, "read_ssd") == pytest.approx(90e-6 + missed / 1e6)
+    assert project_one(table_bytes=30 * TB, tier="ssd").gpus == 1
+
+
+def test_configurations_together_are_those_alone() -> None:
+    frame = project(table_bytes=[TB, 4 * TB], tier="uvm-caching:1%")
+    alone = [one("uvm-caching:1%", table_bytes=size).time_s for size in (TB, 4 * TB)]
+    assert frame["time_s"].to_list() == pytest.approx(alone)
+    assert frame["gpus"].to_list() == [1, 16]
+
+
+def test_every_step_is_explained_with_its_numbers() -> None:
+    for tier, names in (
+        ("uvm", ["gather-host"]),
+        ("uvm-caching:1%,lfu,prefetch", ["cache-lookup", "fetch-rows"]),
+        ("ssd:1%", ["read-ssd", "cache-lookup"]),
+    ):
+        answer = one(tier)
+        for name in names:
+            found = explain_step(answer, name)
+            assert all(term.text for term in found.terms) and found.working
+            assert found.equation.startswith("t =")
+
+
+def test_what_would_help_keeps_the_tier_but_for_one_memory() -> None:
+    options = {s.option: s.after for s in sensitivities(one("uvm-caching:1%"))}
+    assert "--tier uvm-caching:1%,prefetch" in options
+    assert "--set host_link_bytes_per_s=128GB/s" in options
+    assert options["--local-memory 1TB@3TB/s"] < 2
+    asked = one("uvm-caching:1%,lfu").question
+    assert asked is not None and asked.arguments() == ["--table-size", "1TB", "--tier", "uvm-caching:1%,lfu"]
+
+
+@pytest.mark.parametrize(
+    ("tier", "words"),
+    [
+        ("uvm-caching:0%", "a cache of 0 % of the rows"),
+        ("uvm-caching:120%", "a cache of 120 % of the rows"),
+        ("uvm,ssd", "uvm and ssd would both hold all rows"),
+        ("uvm:10%", "uvm reads rows in place"),
+        ("uvm-caching:10%,lru,lfu", "two policies"),
+        ("uvm-caching:10%,soon", "'?soon'? is not known"),
+        ("", "is not known"),
+        ("hbm", "is not known"),
+    ],
+)
+def test_a_tier_that_cannot_be_is_refused(tier: str, words: str) -> None:
+    with pytest.raises(BadInputError, match=words):
+        parse_tier(tier)
+
+
+def test_names_of_torchrec_and_fbgemm_are_read() -> None:
+    assert parse_tier("fused_uvm_caching:10%") == parse_tier("MANAGED_CACHING:0.1")
+    assert [parse_tier(t).kernel for t in ("managed", "key_value")] == ["fused_uvm", "key_value"]
+    assert str(parse_tier("uvm_caching:12.5%,prefetch")) == "uvm-caching:12.5%,prefetch"
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({"tier": "uvm-caching:50%"}, r"a cache of 50.0 % of the rows is 500 GB a GPU, above the 68 GB"),
+        ({"tier": "uvm", "gpus": 8, "table_bytes": 10 * TB}, r"need 5 nodes of 2 TB of host memory"),
+        ({"tier": "uvm", "table_bytes": None, "gpus": 8}, r"needs the size of the tables"),
+        ({"tier": "uvm", "local_memory": (TB, 3e12)}, r"would both hold all rows"),
+        ({"tier": "uvm", "machine": "l40s-pcie"}, r"does not say its host_bytes"),
+    ],
+)
+def test_what_has_no_room_is_refused(asked: dict[str, object], words: str) -> None:
+    with pytest.raises(BadInputError, match=words):
+        project_one(**{"table_bytes": TB, "gpus": 1 if asked["tier"] != "uvm" else None, **asked})  # type: ignore[arg-type]
