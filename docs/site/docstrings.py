@@ -81,8 +81,10 @@ def _argument(part: str) -> str:
 
 
 def _text(text: str) -> str:
-    """Words in which nothing is Markdown but code."""
+    """Words whose signs are no HTML, and whose products are no emphasis; code stays as it is."""
     parts = _CODE.split(text)
-    return "".join(
-        part if at % 2 else re.sub(r"([*_|<\[\]\\#])", r"\\\1", part) for at, part in enumerate(parts)
-    )
+    return "".join(part if at % 2 else _plain(part) for at, part in enumerate(parts))
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"(?<=\w)\*(?=\w)", r"\*", text.replace("\\", "\\\\").replace("<", "&lt;"))

@@ -7,22 +7,6 @@ from functools import cache
 
 _FOLDER = "reference/python"
 _DOORS = {
-    "perfmodel.md": (
-        "perfmodel: project, plan, predict",
-        "Functions of the package itself. They return `pandas` frames, or objects that hold some.",
-        {
-            "perfmodel.project": ["project", "project_one", "project_each"],
-            "perfmodel.project.projection": ["Projection"],
-            "perfmodel.collectives.estimate": ["predict_collectives"],
-            "perfmodel.plan.in_python": [
-                "plan_tables",
-                "scale_tables",
-                "question_of",
-                "TablePlan",
-                "TableScaling",
-            ],
-        },
-    ),
     "in-torchrec.md": (
         "perfmodel.in_torchrec",
         "Plans and times inside TorchRec; [how to use them](../../torchrec.md).",
@@ -45,16 +29,39 @@ _DOORS = {
 }
 
 
+_BESIDE = {
+    "perfmodel.project": ["project_one", "project_each"],
+    "perfmodel.project.projection": ["Projection"],
+    "perfmodel.plan.in_python": ["question_of", "TablePlan", "TableScaling"],
+}
+"""What functions of the package return or take, and their neighbours."""
+
+
 @cache
 def pages() -> dict[str, str]:
     """Markdown by the name of the file."""
     from perfmodel import model
 
-    made = {f"{_FOLDER}/{name}": _page(*door) for name, door in _DOORS.items()}
+    made = {f"{_FOLDER}/perfmodel.md": _page(*_package())}
+    made |= {f"{_FOLDER}/{name}": _page(*door) for name, door in _DOORS.items()}
     modules = sorted(each.name for each in pkgutil.iter_modules(model.__path__))
     parts = {f"perfmodel.model.{name}": [] for name in modules}
     about = "One equation a function, with units, limits and source. [The model](../../model.md) joins them."
     return {**made, f"{_FOLDER}/model.md": _page("perfmodel.model", about, parts)}
+
+
+def _package() -> tuple[str, str, dict[str, list[str]]]:
+    """The functions that the package itself offers, by the module that each is in."""
+    import perfmodel
+
+    about = "Functions of the package itself. They return `pandas` frames, or objects that hold some."
+    found: dict[str, list[str]] = {}
+    for name in perfmodel.__all__:
+        if not name.startswith("__"):
+            found.setdefault(getattr(perfmodel, name).__module__, []).append(name)
+    for module, names in _BESIDE.items():
+        found.setdefault(module, []).extend(names)
+    return "perfmodel: project, plan, predict", about, found
 
 
 def _page(title: str, about: str, modules: dict[str, list[str]]) -> str:

@@ -173,14 +173,23 @@ def project(
 ) -> pd.DataFrame:
     """How much slower is each configuration, and which step takes the time? One row a configuration.
 
-    workload  a Workload, a TableSet, a mapping or data frame of arrays, or None with keywords only
-    options   table_bytes, gpus, batch, table_count, pooling, dim, dtype, id_bytes: numbers, or arrays of one
-              length (``grids.product`` makes all combinations); tables (a table set or its name), backend
-              (nccl, nvshmem, best), clock, reserve, gpus_per_node, scenario, local_memory (bytes, bytes/s),
-              overrides of machine values, calibration, reduction (how partial bags become bags), payload
-              (precision of bags on the wire), distribution (of ids: uniform, zipf:1.05 ...), tier (below the
-              HBM: uvm, uvm-caching:10%, ssd:5% ...), kernels (whose: fbgemm, torch, perfmodel)
-    Columns: the configuration, those of ``project_grid``, evidence and main_evidence in words, clock.
+    workload     a Workload, a TableSet, a mapping or data frame of arrays, or None with keywords only
+    machine      a shipped name, the path of a TOML file, or a Machine
+    table_bytes  rows of all tables [bytes];  gpus  ranks [-], None: the fewest whole nodes that hold them
+    batch        samples of one GPU [-];  table_count  equal tables [-];  pooling  rows of a bag [-]
+    dim          elements of a row [-];  dtype  their type;  id_bytes  of one id [bytes]
+    tables       different tables: a TableSet or the name of one, instead of table_count, pooling and dim
+    options      those of ``perfmodel project`` by their names: backend (nccl, nvshmem, best), clock, reserve,
+                 gpus_per_node, scenario, local_memory (bytes, bytes/s), overrides of machine values,
+                 calibration, reduction (how partial bags become bags), payload (precision of bags on the
+                 wire), distribution (of ids: uniform, zipf:1.05 ...), tier (below the HBM: uvm,
+                 uvm-caching:10%, ssd:5% ...), kernels (fbgemm, torch, perfmodel)
+
+    The numbers are scalars, or arrays of one length (``grids.product`` makes all combinations).
+
+    Columns: the configuration, those of ``project_grid`` (times in s, bytes), evidence, main_evidence, clock.
+    Limits: a value that cannot be used, lengths that differ -> BadInputError;  nothing known of the machine
+            or the library -> NoCalibrationError
     """
     import pandas as pd
 
