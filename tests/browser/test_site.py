@@ -83,7 +83,7 @@ def test_equations_are_rendered(pages: dict[str, str]) -> None:
 
 def test_equations_of_docs_are_no_plain_text() -> None:
     """Indented by four blanks an equation would stay as it is typed."""
-    for name in ("model.md", "torchrec.md", "accuracy.md"):
+    for name in ("model.md", "torchrec.md", "accuracy.md", "compare.md"):
         page = re.sub(
             r"^```.*?^```$", "", (ROOT / "docs" / name).read_text(encoding="utf-8"), flags=re.M | re.S
         )
