@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from calibrate.importers.traces.columns import EMBEDDING, KernelColumns
@@ -21,6 +22,11 @@ _CATEGORIES = {
 """Names of categories in traces of before 2022."""
 
 _ON_GPU = ("kernel", "gpu_memcpy", "gpu_memset")
+_TOLD = (
+    "Collective name", "In msg nelems", "Out msg nelems", "Group size", "dtype", "In split size",
+    "Out split size", "Process Group Name", "Process Group ID", "Process Group Ranks", "device",
+)  # fmt: skip
+_HOST_KEYS = ("External id", "Seq", "Input Dims", "Input type", "Concrete Inputs", *_TOLD)
 _REAL = (int, float)
 _LAUNCHES = ("cuda_runtime", "cuda_driver", "hip_runtime")
 
@@ -41,14 +47,15 @@ class HostCall(NamedTuple):
 
 
 class NcclKernel(NamedTuple):
-    """A kernel of NCCL, with what the trace says of it."""
+    """A kernel of NCCL, with what the trace says of it; kernels of which it says the same share ``args``."""
 
-    name: str
     stream: int
     start_s: float
     time_s: float
-    correlation: int
-    args: Mapping[str, Any]
+    correlation: int = -1
+    external: int = -1
+    sequence: int = -1
+    args: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass
@@ -79,6 +86,7 @@ class KinetoEvents:
     operator_id: array[int] = field(default_factory=lambda: array("q"))
     operator_start: array[float] = field(default_factory=lambda: array("d"))
     operator_time: array[float] = field(default_factory=lambda: array("d"))
+    told: dict[object, Mapping[str, Any]] = field(default_factory=dict)
     malformed: int = 0
 
     def add(self, event: Mapping[str, Any]) -> None:
@@ -102,7 +110,7 @@ class KinetoEvents:
         elif category in _LAUNCHES:
             self._launch(start_s, time_s, args, event)
         elif category == "cpu_op":
-            self._operator(HostCall(name, whole(event.get("tid")), start_s, time_s, args))
+            self._operator(name, whole(event.get("tid")), start_s, time_s, args)
         elif category == "user_annotation":
             self._annotation(HostCall(name, whole(event.get("tid")), start_s, time_s, args))
 
@@ -113,10 +121,21 @@ class KinetoEvents:
         stream = whole(args.get("stream", event.get("tid")))
         correlation, external = whole(args.get("correlation", -1)), whole(args.get("External id", -1))
         if category == "kernel" and is_nccl_kernel(name):
-            self.nccl.append(NcclKernel(name, stream, start_s, time_s, correlation, args))
+            sequence = whole(args.get("Seq", -1))
+            told = self._shared(args)
+            self.nccl.append(NcclKernel(stream, start_s, time_s, correlation, external, sequence, told))
             return
         family = kernel_family(name, category)  # names are few: what is met again is not looked at
         self.kernels.add(name, family, stream, start_s, time_s, correlation, external)
+
+    def _shared(self, args: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What is told of a collective, once for all of which the same is told: few say anything new."""
+        values = tuple(args.get(key) for key in _TOLD)
+        told = {key: value for key, value in zip(_TOLD, values, strict=True) if value is not None}
+        try:
+            return self.told.setdefault(values, told)
+        except TypeError:  # a list, where text is usual
+            return self.told.setdefault(str(values), told)
 
     def _launch(
         self, start_s: float, time_s: float, args: Mapping[str, Any], event: Mapping[str, Any]
@@ -128,29 +147,38 @@ class KinetoEvents:
             self.launch_time.append(time_s)
             self.launch_thread.append(whole(event.get("tid")))
 
-    def _operator(self, call: HostCall) -> None:
-        if call.name == PARAM_COMMS:
-            self.comms.append(call)
+    def _operator(
+        self, name: str, thread: int, start_s: float, time_s: float, args: Mapping[str, Any]
+    ) -> None:
+        if name == PARAM_COMMS:
+            self.comms.append(HostCall(name, thread, start_s, time_s, _kept(args)))
             return
-        if call.name.startswith("c10d::"):
-            self.c10d.append(call)
+        if name.startswith("c10d::"):
+            self.c10d.append(HostCall(name, thread, start_s, time_s, _kept(args)))
             return
-        identity = whole(call.args.get("External id", -1))
-        if kernel_family(call.name) in EMBEDDING:
-            self.embedding[identity if identity >= 0 else -2 - len(self.embedding)] = call
-        self.operator_name.append(self.operator_names.setdefault(call.name, len(self.operator_names)))
-        self.operator_thread.append(call.thread)
+        identity = whole(args.get("External id", -1))
+        if kernel_family(name) in EMBEDDING:
+            place = identity if identity >= 0 else -2 - len(self.embedding)
+            self.embedding[place] = HostCall(name, thread, start_s, time_s, _kept(args))
+        self.operator_name.append(self.operator_names.setdefault(name, len(self.operator_names)))
+        self.operator_thread.append(thread)
         self.operator_id.append(identity)
-        self.operator_start.append(call.start_s)
-        self.operator_time.append(call.time_s)
+        self.operator_start.append(start_s)
+        self.operator_time.append(time_s)
 
     def _annotation(self, call: HostCall) -> None:
+        call = call._replace(args=_kept(call.args))
         if call.name.startswith("gloo:"):
             self.gloo.append(call)
         elif call.name.startswith("nccl:"):
             self.marks.append(call)
         else:
             self.ranges.append(call._replace(args={}))
+
+
+def _kept(args: Mapping[str, Any]) -> dict[str, Any]:
+    """What counts of a host's range; the rest of it is let go."""
+    return {key: args[key] for key in _HOST_KEYS if key in args}
 
 
 def whole(value: object) -> int:

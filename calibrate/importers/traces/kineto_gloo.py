@@ -67,7 +67,7 @@ def gloo_collectives(
             unread[told] += 1
             continue
         ran = one.ran
-        as_kernel = NcclKernel(ran.name, ran.thread, ran.start_s, ran.time_s, -1, {})
+        as_kernel = NcclKernel(ran.thread, ran.start_s, ran.time_s)
         found.append((as_kernel, told, one.operator.start_s if one.operator else None))
     return numbered(found, world.rank)
 

@@ -61,18 +61,18 @@ def nccl_collectives(
     """Collectives of the kernels, in the order of their launches; the others are counted by their reason."""
     streams = {kernel.stream for kernel in events.nccl}
     by_id = {whole(call.args.get("External id", -1)): call for call in events.comms if _NAME in call.args}
-    launches = _launches(events)
+    said, launches = _Said(world), _launches(events)
     marks = _Enclosing(events.marks)
     comms = _Enclosing(call for call in events.comms if _NAME in call.args)
     operators = _Enclosing(events.c10d)
     found: list[tuple[NcclKernel, Told, float | None]] = []
     for kernel in events.nccl:
         launch = launches.get(kernel.correlation)
-        told = _told_by_args(kernel.args, world)
-        if told is None and (call := by_id.get(whole(kernel.args.get("External id", -1)))) is not None:
-            told = _told_by_args(call.args, world)
+        told = said.by_args(kernel.args, kernel.sequence)
+        if told is None and (call := by_id.get(kernel.external)) is not None:
+            told = said.by_args(call.args, whole(call.args.get("Seq", -1)))
         if told is None and launch is not None and (call := comms.around(launch)) is not None:
-            told = _told_by_args(call.args, world)
+            told = said.by_args(call.args, whole(call.args.get("Seq", -1)))
         if told is None and launch is not None and (call := marks.around(launch)) is not None:
             told = _told_by_range(call, operators.around(launch), world, len(streams))
         if told is None:
@@ -137,6 +137,21 @@ def whole_list(value: object) -> tuple[int, ...]:
     return tuple(value)
 
 
+class _Said:
+    """What arguments say, looked at once for all the kernels that share them."""
+
+    def __init__(self, world: TracedWorld) -> None:
+        self._world = world
+        self._known: dict[int, Told | str | None] = {}
+
+    def by_args(self, args: Mapping[str, Any], sequence: int) -> Told | str | None:
+        """A collective with its own number; ``args`` live as long as their trace is read."""
+        if id(args) not in self._known:
+            self._known[id(args)] = _told_by_args(args, self._world)
+        told = self._known[id(args)]
+        return told._replace(sequence=sequence) if isinstance(told, Told) and sequence >= 0 else told
+
+
 def _told_by_args(args: Mapping[str, Any], world: TracedWorld) -> Told | str | None:
     """What ``Collective name`` and its companions say; a reason where they do not say enough."""
     name = args.get(_NAME)
@@ -156,9 +171,8 @@ def _told_by_args(args: Mapping[str, Any], world: TracedWorld) -> Told | str | N
     sent, received = (
         max(whole(args.get(f"{way} msg nelems", 0)), 0) * datatype.item_bytes for way in ("In", "Out")
     )
-    sequence = whole(args.get("Seq", -1))
     told = Told(
-        collective, group, ranks, size, sequence if sequence >= 0 else None, sent, received,
+        collective, group, ranks, size, None, sent, received,
         datatype.name, whole_list(args.get("In split size")), whole_list(args.get("Out split size")),
     )  # fmt: skip
     return why_not_used(told) or told

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -49,17 +49,26 @@ def trace_files(paths: Sequence[str | Path]) -> list[Path]:
     return list(dict.fromkeys(found))
 
 
-def read_traces(paths: Sequence[str | Path], progress: Progress | None = None) -> list[RankTrace]:
+def read_traces(
+    paths: Sequence[str | Path],
+    progress: Progress | None = None,
+    read: Callable[[RankTrace], None] = lambda trace: None,
+) -> list[RankTrace]:
     """Traces of the ranks of one run, by rank.
 
     progress  is called while a file is read
+    read      is called with each trace once it is
     Limits: no trace, one that is damaged beyond its first event, two of one rank, ranks of different runs
             -> BadInputError;  a file that is cut -> what stands before
     """
     files = trace_files(paths)
     if not files:
         raise BadInputError("no trace was given.", "perfmodel import trace_rank*.json.gz --machine NAME")
-    traces = sorted((_read(file, progress) for file in files), key=lambda trace: trace.rank)
+    traces = []
+    for file in files:
+        traces.append(_read(file, progress))
+        read(traces[-1])
+    traces.sort(key=lambda trace: trace.rank)
     _require_one_run(traces)
     return traces
 
