@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from perfmodel.model.exchanges import Exchange
 from perfmodel.plan.cover import Cover
 from perfmodel.plan.options import Options
-from perfmodel.plan.relaxation import Problem, Relaxation, Subspace, relax
+from perfmodel.plan.problem import Problem, Relaxation, Subspace
+from perfmodel.plan.relaxation import relax
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -42,9 +43,7 @@ _SHARE = 1e-6
 _FIRST = 100  # more than a part is split in
 _WORTH = 1e-4  # of the bound: what a split must promise
 _COLUMNS = 2  # that a search looks at
-_ROUNDS, _FEW_ROUNDS = 40, 3  # of splitting boxes, of one part; where there are many kinds of table
 _MANY = 150
-_IDLE = 3  # rounds in a row of splitting boxes that do not help
 _SIZE_WORTH = 0.1  # of what the largest shard takes longer than is thought: it may be cut further
 
 
@@ -84,10 +83,10 @@ class Bounding:
             self._solve(*heapq.heappop(self.open), until)
 
     def _solve(self, above_s: float, number: int, part: Subspace, until: Callable[[], bool]) -> None:
-        first = number == 0 and len(self.first) > 1
-        many = self.problem.count.size > _MANY
-        rounds = 0 if first else _FEW_ROUNDS if many else _ROUNDS
-        relaxed, more = self._refined(part, until, rounds)
+        tolerance = self.tolerance if self.problem.count.size > _MANY else self.tolerance / 4
+        stop_s = self.best_s * (1 - self.tolerance / 2)
+        known = self.known[self.problem.alive[self.known]]
+        relaxed = relax(self.problem, part, known, tolerance=tolerance, stop_s=stop_s, until=until)
         if relaxed is None:
             return
         self.solved += 1
@@ -97,8 +96,6 @@ class Bounding:
         self.known = np.union1d(self.known, relaxed.chosen[relaxed.share > 0])
         self.best_s = min(self.best_s, self.found(part, relaxed))
         parts = [] if bound >= self.best_s else self._split(number, part, relaxed)
-        if not parts and more and bound < self.best_s:
-            parts = [part]
         if not parts:
             self.closed_s = min(self.closed_s, bound)
         for at, child in enumerate(parts):
@@ -109,30 +106,6 @@ class Bounding:
         if number == 0 and len(self.first) > 1:
             return self.first
         return split(self.problem, part, relaxed)
-
-    def _refined(
-        self, part: Subspace, until: Callable[[], bool], rounds: int
-    ) -> tuple[Relaxation | None, bool]:
-        """A part relaxed, and boxes of schemes split for as long as that raises the bound; whether it may
-        still rise."""
-        best, idle = -np.inf, 0
-        for left in range(rounds, -1, -1):
-            stop_s = self.best_s * (1 - self.tolerance / 2)
-            tolerance = self.tolerance if self.problem.count.size > _MANY else self.tolerance / 4
-            relaxed = relax(self.problem, part, self.known, tolerance=tolerance, stop_s=stop_s, until=until)
-            if relaxed is None:
-                return None, False
-            idle = 0 if relaxed.bound_s > best * (1 + _WORTH) else idle + 1
-            best = relaxed.bound_s = max(best, relaxed.bound_s)
-            if not left or idle >= _IDLE or best >= stop_s or until():
-                return relaxed, not left and not idle
-            used = relaxed.chosen[relaxed.share > _SHARE]
-            known = np.union1d(self.known, used)
-            after = self.problem.split(used, known)
-            if after is known:
-                return relaxed, False
-            self.known = after
-        return None, False
 
 
 def by_kinds(whole: Subspace, kinds: Sequence[int]) -> list[Subspace]:
@@ -195,7 +168,9 @@ def _by_size(
     problem: Problem, part: Subspace, relaxed: Relaxation, chosen: Ints
 ) -> tuple[float, list[Subspace]]:
     """On the largest shard, where one in use is larger than the optimum allows for; and by how much [s]."""
-    curves, own = problem.curves, problem.own[chosen].max(axis=0)
+    if isinstance(problem.options, Cover):
+        chosen = chosen[~problem.options.mixed[chosen]]
+    curves, own = problem.curves, problem.own[chosen].max(axis=0, initial=0)
     place = np.searchsorted(curves.sizes, np.stack([relaxed.sizes, relaxed.everywhere + own]))
     place = np.minimum(place, curves.sizes.size - 1)
     more = curves.times[curves.step, place[1]] - curves.times[curves.step, place[0]]

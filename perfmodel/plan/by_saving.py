@@ -16,7 +16,7 @@ from perfmodel.model.exchanges import Exchange
 from perfmodel.plan.cost import Evaluator
 from perfmodel.plan.options import Options
 from perfmodel.plan.packing import balance
-from perfmodel.plan.relaxation import least_of
+from perfmodel.plan.problem import least_of
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]

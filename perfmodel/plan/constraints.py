@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from perfmodel.errors import BadInputError
 from perfmodel.model.exchanges import Exchange
-from perfmodel.plan.cover import ALL_HOT
+from perfmodel.plan.hot_ends import NONE_HOT
 from perfmodel.plan.options import Options
 from perfmodel.plan.placement import EXCHANGES, Placement, Plan, Scheme, check_scheme
 from perfmodel.plan.tables import PlanTables
@@ -192,7 +192,7 @@ class Constraints:
         cut = each.row_parts is not None or each.col_parts is not None
         if kind == Exchange.DP:
             return each.copies and not cut and not everywhere
-        if (h1 > 0 or what == ALL_HOT) and (not each.hot or everywhere):
+        if (h1 > 0 or what >= NONE_HOT) and (not each.hot or everywhere):
             return False
         if each.exchanges is not None and kind not in each.exchanges:
             return False

@@ -10,8 +10,9 @@ that matters boxes are split, down to one scheme.
     DRAM       >= the least that passes the L2, less the most that the L2 saves
 
 Column parts are looked at one by one, but for those that leave parts as wide: of equal ceil(D / c) the least
-c costs less in everything. Source: derived from ``model.exchanges`` and ``model.look_ups``: every load but
-the misses never falls as r grows and is monotone in h; what the L2 saves is monotone in each
+c costs less in everything. Hot rows of uniform ids are mixes of a few shares of all rows (``hot_ends``).
+Source: derived from ``model.exchanges`` and ``model.look_ups``: every load but the misses never falls as r
+grows and is monotone in h; what the L2 saves is monotone in each
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,10 +28,9 @@ from numpy.typing import NDArray
 from perfmodel.errors import BadInputError
 from perfmodel.model.exchanges import Exchange
 from perfmodel.plan.cost import Evaluator
-from perfmodel.plan.hot_ends import READ, Tables, all_hot, hot_rows_help, none_hot
-from perfmodel.plan.loads import Resource
+from perfmodel.plan.growing import Growing
+from perfmodel.plan.hot_ends import ALL_HOT, NONE_HOT, READS_KEPT, VERTICES, Tables, vertex, worth_kinks
 from perfmodel.plan.options import Options
-from perfmodel.plan.placement import HOT
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -38,9 +39,9 @@ Mask = NDArray[np.bool_]
 GROUP, EXCHANGE, R1, R2, C1, C2, H1, H2, WHAT = range(9)
 """Columns of boxes: kind of table, exchange, least and largest row parts, column parts and hot rows, and one
 of ``WHATS``."""
-WHATS = SCHEMES, REST, NONE_HOT, ALL_HOT = range(4)
+SCHEMES, REST = range(NONE_HOT)
 """What a box is: schemes; those with so many hot rows that no load of the parts is counted; or, of uniform
-ids, an end of all numbers of hot rows: any scheme between is above a mix of both ends."""
+ids, one of the shares of hot rows of ``hot_ends``, which all numbers of hot rows are above a mix of."""
 
 _ROUNDING = 2e-3  # of what the L2 saves: misses of skewed ids are interpolated
 _FINEST = 1.03  # h2 / h1 of a box that is not split further
@@ -62,9 +63,13 @@ class Values:
 
 
 class Cover:
-    """Boxes [O, 9] that hold every scheme of Q kinds of table, with what they cost: a kind's side by side.
+    """Boxes [O, 9] that hold every scheme of Q kinds of table, with what they cost.
 
-    ``count`` [Q], ``first`` [Q + 1], ``group``, ``exchange`` [O] and the values as in ``Options``
+    Boxes keep their numbers: those that were split are not ``alive``, their parts come behind all others.
+
+    ``count`` [Q], ``group``, ``exchange`` [O] and the values as in ``Options``
+    several, mixed  [O] whether a box holds more than one scheme; whether it is a share of hot rows
+    alike           [O] the same number for the shares of hot rows of one box, which are split together
     limit_bytes  of a rank: boxes of which no scheme fits are left out
     allowed      whether any scheme of boxes [n, 9] may be: those of which none may are left out
     Limits: a kind of table that fits in no way -> BadInputError
@@ -81,48 +86,68 @@ class Cover:
         self.rows, self.dim = (x[self.sample].astype(np.int64) for x in (tables.rows, tables.dim))
         self.widths = {int(D): _widths(int(D)) for D in np.unique(self.dim)}
         self.gathers = [tuple(int(x) for x in step.resources) for step in evaluator.steps if step.gathers]
-        none = np.zeros(self.count.size, dtype=np.int64)
-        self.copies = evaluator.shard_loads(self.sample, none, 1, 1).everywhere
-        at = self.sample
-        shapes = Tables(self.copies, tables.rows[at], tables.dim[at], tables.element_bytes[at])
-        self.helped = hot_rows_help(evaluator, shapes)
-        boxes = [box for q in range(self.count.size) for box in self._first_boxes(q)]
-        self.boxes: Ints = np.array(boxes, dtype=np.int64)
-        self._set(self.boxes, self._values(self.boxes))
+        self.copies = evaluator.shard_loads(self.sample, int(Exchange.DP), 1, 1).everywhere
+        self.worth = worth_kinks(evaluator, Tables.of(tables, self.sample, self.copies))
+        self._kept: dict[str, Growing] = {}
+        self.boxes_known = 0
+        self._add(self._first())
 
     def _fits(self, boxes: Ints, values: Values) -> Mask:
-        """[n] whether a scheme of a box may fit; of an end, of any mix of it with the other."""
+        """[n] whether a scheme of a box may fit; of a share of hot rows, of any mix of it with others."""
         needs = values.own_memory + values.everywhere_memory
         fits = (needs <= self.limit_bytes) | (boxes[:, WHAT] >= NONE_HOT)
         return np.asarray(fits if self.allowed is None else fits & self.allowed(boxes))
 
-    def _set(self, boxes: Ints, values: Values) -> Ints:
-        order = np.argsort(boxes[:, GROUP], kind="stable")
-        order = order[self._fits(boxes, values)[order]]
-        self.boxes = boxes[order]
-        self.values = Values(*(getattr(values, name)[order] for name in _VALUES))
+    def _add(self, boxes: Ints) -> None:
+        """Boxes of which a scheme may fit, behind those that there are."""
+        values = self._values(boxes)
+        fits = self._fits(boxes, values)
+        new: dict[str, NDArray[Any]] = {name: getattr(values, name)[fits] for name in _VALUES}
+        new["boxes"] = boxes[fits]
+        new["alike"] = self.boxes_known + _alike(boxes[fits])
+        self.boxes_known += len(boxes)
+        new["alive"], new["several"] = np.ones(int(fits.sum()), dtype=bool), self._several(boxes[fits])
+        for name, rows in new.items():
+            if name in self._kept:
+                self._kept[name].add(rows)
+            else:
+                self._kept[name] = Growing(rows)
+        for name, kept in self._kept.items():
+            setattr(self, name, kept.rows)
         self.group, self.exchange = self.boxes[:, GROUP], self.boxes[:, EXCHANGE]
-        self.first = np.searchsorted(self.group, np.arange(self.count.size + 1))
-        if (np.diff(self.first) == 0).any():
-            q = int(np.flatnonzero(np.diff(self.first) == 0)[0])
-            name = self.evaluator.tables.names[self.sample[q]]
+        self.mixed = self.boxes[:, WHAT] >= NONE_HOT
+        left = np.bincount(self.group[self.alive], minlength=self.count.size)
+        if (left == 0).any():
+            name = self.evaluator.tables.names[self.sample[int(np.argmin(left))]]
             raise BadInputError(
                 f"table {name!r} fits nowhere.",
                 "use more GPUs (--gpus) or memory (--max-hbm, --reserve).",
             )
-        for name in _VALUES:
-            setattr(self, name, getattr(self.values, name))
-        mixed = (self.boxes[:, WHAT] == NONE_HOT)[:, np.newaxis]
-        self.least_own = np.where(mixed, 0, self.own)
-        return order
 
+    boxes: Ints
+    alike: Ints
+    alive: Mask
+    several: Mask
     own: Array
-    least_own: Array
     everywhere: Array
     average: Array
     own_memory: Array
     everywhere_memory: Array
     average_memory: Array
+
+    def _first(self) -> Ints:
+        """A few boxes for each kind of table; of uniform ids alike for all that are as wide and have as many
+        parts."""
+        found, known = list[Ints](), dict[Any, Ints]()
+        for q in range(self.count.size):
+            rows = min(self.rows[q], 2 * self.gpus) if self.uniform[q] else self.rows[q]
+            key = int(rows), int(self.dim[q]), bool(self.uniform[q]), self.worth[q].tobytes()
+            if key not in known:
+                known[key] = np.array(list(self._first_boxes(q)), dtype=np.int64)
+            boxes = known[key].copy()
+            boxes[:, GROUP] = q
+            found.append(boxes)
+        return np.concatenate(found)
 
     def _first_boxes(self, q: int) -> Iterator[tuple[int, ...]]:
         """A few boxes that hold every scheme of a kind of table."""
@@ -135,8 +160,7 @@ class Cover:
             for c1, c2 in ((1, 1), (2, widest)):
                 for r1, r2 in _row_ranges(min(rows, G), c1):
                     yield from self._legal(q, kind, r1, r2, c1, c2, 0, 0)
-                    if self.uniform[q] and self.helped[q]:
-                        yield from self._end(q, kind, r1, r2, c1, c2, NONE_HOT)
+                    yield from self._shares(q, kind, r1, min(r2, rows - 1), c1, c2)
             yield from self._first_hot(q, kind)
         if G % g == 0:
             N = G // g
@@ -146,25 +170,28 @@ class Cover:
                         yield from self._legal(q, Exchange.TWO_LEVEL, k1 * g, k2 * g, c1, c2, 0, 0)
 
     def _first_hot(self, q: int, kind: int) -> Iterator[tuple[int, ...]]:
-        """Boxes of schemes with hot rows: by their number, or of uniform ids the two ends of all of them."""
+        """Boxes of schemes with hot rows: by their number, or of uniform ids with all of them."""
         G, rows = self.gpus, int(self.rows[q])
         widest = min(int(self.dim[q]), G)
         for r1, r2 in ((1, 1), (2, min(rows - 1, G))):
             if r2 < r1 or rows == 1:
                 continue
             if self.uniform[q]:
-                yield from self._end(q, kind, r1, r2, 1, widest, ALL_HOT)
+                for piece in self._legal(q, kind, r1, r2, 1, widest, 0, 0):
+                    yield (*piece[:WHAT], ALL_HOT)
                 continue
             for c1, c2 in ((1, 1), (2, widest)):
                 for h1, h2 in _hot_ranges(rows - 1):
                     yield from self._legal(q, kind, r1, r2, c1, c2, h1, h2)
 
-    def _end(
-        self, q: int, kind: int, r1: int, r2: int, c1: int, c2: int, what: int
-    ) -> Iterator[tuple[int, ...]]:
-        """A box of schemes without hot rows as an end of all numbers of them."""
-        for piece in self._legal(q, kind, r1, r2, c1, c2, 0, 0):
-            yield (*piece[:WHAT], what)
+    def _shares(self, q: int, kind: int, r1: int, r2: int, c1: int, c2: int) -> Iterator[tuple[int, ...]]:
+        """The shares of hot rows of uniform ids, but for all of them, that are worth a box."""
+        if not self.uniform[q] or r1 > r2:
+            return
+        for what in VERTICES:
+            if what != ALL_HOT and self.worth[q, what] and not (what == READS_KEPT and kind == Exchange.RB):
+                for piece in self._legal(q, kind, r1, r2, c1, c2, 0, 0):
+                    yield (*piece[:WHAT], what)
 
     def _legal(
         self, q: int, kind: int, r1: int, r2: int, c1: int, c2: int, h1: int, h2: int
@@ -213,39 +240,49 @@ class Cover:
         for k, (dram, l2) in enumerate(self.gathers):
             least = np.maximum(total[:, l2] - saved[:, k] * (1 + _ROUNDING), 0)
             total[:, dram] = np.where(one, total[:, dram], np.minimum(least, total[:, dram]))
-        near = self.uniform[b[:, GROUP]]
-        total[near, Resource.GATHER_DRAM] *= READ
-        everywhere[near, Resource.POOL_DRAM] *= READ
         total[rest] = 0
-        self._ends(b, everywhere, total, saved[:, 0])
-        return self._least(of, everywhere, total, total / (r2 * c)[:, np.newaxis], self._memory(b, r1, r2, c))
+        memory = self._memory(b, r1, r2, c)
+        values = self._least(of, everywhere, total, total / (r2 * c)[:, np.newaxis], memory)
+        return self._mixed(boxes, values, of, everywhere, total, r2 * c)
 
-    def _ends(self, b: Ints, everywhere: Array, total: Array, saved: Array) -> None:
-        """The ends of all numbers of hot rows (``hot_ends``), in place."""
-        tables = self.evaluator.tables
-        for what, change in ((NONE_HOT, none_hot), (ALL_HOT, all_hot)):
-            at = np.flatnonzero(b[:, WHAT] == what)
-            if at.size:
-                q = b[at, GROUP]
-                t = self.sample[q]
-                of = Tables(self.copies[q], tables.rows[t], tables.dim[t], tables.element_bytes[t])
-                some, parts = everywhere[at], total[at]
-                change(self.evaluator, b[at, EXCHANGE], of, some, parts, saved[at])
-                everywhere[at], total[at] = some, parts
+    def _mixed(
+        self, boxes: Ints, values: Values, of: Ints, everywhere: Array, total: Array, parts: Ints
+    ) -> Values:
+        """Of boxes that are shares of hot rows (``hot_ends``) what those cost."""
+        at = np.flatnonzero(boxes[:, WHAT] >= NONE_HOT)
+        if not at.size:
+            return values
+        start = np.flatnonzero(np.diff(of, prepend=-1))
+        every = np.minimum.reduceat(everywhere, start, axis=0)[at]
+        least = np.minimum.reduceat(total, start, axis=0)[at]
+        for dram, l2 in self.gathers:
+            saved = np.maximum.reduceat(total[:, l2] - total[:, dram], start)[at]
+            least[:, dram] = least[:, l2] - saved
+        b, q, t = boxes[at], boxes[at, GROUP], self.sample[boxes[at, GROUP]]
+        shapes = Tables.of(self.evaluator.tables, t, self.copies[q])
+        f = vertex(self.evaluator, b[:, WHAT], b[:, EXCHANGE], shapes, self.worth[q], every, least)
+        most = np.maximum.reduceat(parts, start)[at, np.newaxis]
+        values.own[at] = least / np.where(least > 0, most, 1)
+        values.everywhere[at], values.average[at] = every, every + least / self.gpus
+        whole = np.sum(self.evaluator.shard_memory(t, 1, 1), axis=0)
+        values.own_memory[at] *= 1 - f
+        values.everywhere_memory[at] = f * whole
+        values.average_memory[at] = (1 - f) * values.average_memory[at] + f * whole
+        return values
 
     def _memory(self, b: Ints, r1: Ints, r2: Ints, c: Ints) -> tuple[Array, Array, Array]:
         """Memory of one shard, of what every rank has, and of the mean rank [n]."""
-        t, copied = self.sample[b[:, GROUP]], (b[:, EXCHANGE] == Exchange.DP) | (b[:, WHAT] == ALL_HOT)
+        t, copied = self.sample[b[:, GROUP]], b[:, EXCHANGE] == Exchange.DP
         own = np.sum(self.evaluator.shard_memory(t, r2, c, b[:, H2]), axis=0)
         all_rows = np.sum(self.evaluator.shard_memory(t, 1, c, b[:, H2]), axis=0) * c
         hot = np.sum(self.evaluator.copied_memory(t, b[:, H1]), axis=0)
-        ends = self.uniform[b[:, GROUP]] & np.isin(b[:, EXCHANGE], HOT)  # also stand for hot rows
-        one = (r1 == r2) & (b[:, H1] == b[:, H2]) & ~ends
+        mixed = b[:, WHAT] >= NONE_HOT
+        one = (r1 == r2) & (b[:, H1] == b[:, H2]) & ~mixed
         spread = np.where(one, own * r2 * c, all_rows) / self.gpus
         whole = np.sum(self.evaluator.shard_memory(t, 1, 1), axis=0)
         hot, spread = hot + np.where(copied, whole, 0), np.where(copied, 0, spread)
         rows = self.rows[b[:, GROUP]]
-        own *= np.where(ends, rows / r2 / np.ceil(rows / r2), 1)
+        own *= np.where(mixed, rows / r2 / np.ceil(rows / r2), 1)
         own = np.where(copied | (b[:, WHAT] == REST), 0, own)
         return own, hot, hot + spread
 
@@ -287,37 +324,21 @@ class Cover:
             found[i] = of[np.argmin(far + _FAR * (options.exchange[of] != kind))]
         return found
 
-    def splittable(self, at: Ints) -> Mask:
+    def _several(self, b: Ints) -> Mask:
         """[n] whether boxes hold more than one scheme."""
-        b = self.boxes[at]
-        columns = np.bincount(self._column_parts(b)[0], minlength=at.size)
+        columns = np.bincount(self._column_parts(b)[0], minlength=len(b))
         several = (b[:, R1] < b[:, R2]) | (columns > 1) | (b[:, H2] > b[:, H1] * _FINEST)
         return np.asarray(several & (b[:, WHAT] != REST))
 
-    def alike(self, at: Ints) -> Ints:
-        """These boxes, and those of other exchanges with the same parts of the same kind of table."""
-        ranges = np.ascontiguousarray(self.boxes[:, [GROUP, R1, R2, C1, C2, H1, H2]])
-        keys = ranges.view([("", ranges.dtype)] * ranges.shape[1]).reshape(-1)
-        return np.flatnonzero(np.isin(keys, keys[at]))
-
-    def split(self, at: Ints) -> tuple[Ints, Ints]:
-        """Split these boxes.
-
-        Returns (old, new): pairs of a box as it was numbered and one that holds some of its schemes now.
-        """
-        keep = np.ones(len(self.boxes), dtype=bool)
-        keep[at] = False
-        pieces = [(int(i), piece) for i in at for piece in self._pieces(self.boxes[i].tolist())]
-        new = np.array([piece for _, piece in pieces], dtype=np.int64)
-        values = self._values(new)
-        kept = np.flatnonzero(keep)
-        old = np.concatenate([kept, [i for i, _ in pieces]]).astype(np.int64)
-        boxes = np.concatenate([self.boxes[kept], new])
-        merged = Values(
-            *(np.concatenate([getattr(self.values, name)[kept], getattr(values, name)]) for name in _VALUES)
-        )
-        order = self._set(boxes, merged)
-        return old[order], np.arange(order.size)
+    def split(self, at: Ints) -> None:
+        """Split these boxes, and with a share of hot rows the others of the same parts."""
+        found = np.zeros(self.boxes_known, dtype=bool)
+        found[self.alike[at]] = True
+        at = np.flatnonzero(found[self.alike])
+        at = at[self.several[at] & self.alive[at]]
+        if at.size:
+            self.alive[at] = False
+            self._add(np.array([x for i in at for x in self._pieces(self.boxes[i].tolist())], dtype=np.int64))
 
     def _pieces(self, box: list[int]) -> Iterator[tuple[int, ...]]:
         """The halves of a box in all that it is wide in."""
@@ -329,6 +350,14 @@ class Cover:
                 for d1, d2 in _touching(h1, h2) if h2 > h1 * _FINEST else [(h1, h2)]:
                     for piece in self._legal(q, kind, a1, a2, b1, b2, d1, d2):
                         yield (*piece[:WHAT], what or piece[WHAT])
+
+
+def _alike(boxes: Ints) -> Ints:
+    """[n] a number for each box, the same for shares of hot rows of the same parts but for all of them."""
+    own = (boxes[:, WHAT] < NONE_HOT) | (boxes[:, WHAT] == ALL_HOT)
+    parts = np.column_stack([boxes[:, : C2 + 1], np.where(own, np.arange(len(boxes)), -1)])
+    keys = np.ascontiguousarray(parts).view([("", parts.dtype)] * parts.shape[1]).reshape(-1)
+    return np.asarray(np.unique(keys, return_inverse=True)[1], dtype=np.int64)
 
 
 def _halves(low: int, high: int, step: int = 1) -> list[tuple[int, int]]:

@@ -15,17 +15,14 @@ prefer are added; the bound is the Lagrangian's, which holds whatever the multip
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.model.exchanges import Exchange
-from perfmodel.plan.cover import Cover
-from perfmodel.plan.curves import StepCurves
-from perfmodel.plan.options import Options
-from perfmodel.plan.tangents import TO_US, Tangents
+from perfmodel.plan.problem import Problem, Relaxation, Subspace
+from perfmodel.plan.tangents import TO_US
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -33,144 +30,24 @@ Mask = NDArray[np.bool_]
 
 _MEAN, _FLOOR = -1, -2  # rows of the linear program that are of no kind of table
 _MOST = -1  # and of no tangent: no more than the largest size
+_SHARE = 1e-6
 _SLACK = 1e-4  # of the program's value: what a tangent must be above it to count
 _SHARDS = 4  # kinds of table, of each resource, whose shards may count in the next program
+_HALVINGS = 8  # of boxes for one price
+_RISE = 1e-3  # of the value: what halving boxes must have brought to go on
 _KEPT = 4  # programs in which a row need not count before it is left out
 _PENALTY_US = 1e7  # of a rank's memory that is too much by all of it
 
 
-@dataclass(frozen=True, eq=False)
-class Subspace:
-    """Some of all plans.
+class Weights(NamedTuple):
+    """What a byte costs, in the units of u [us], as the mean of the ranks [J], on every rank [J], and at the
+    holder of a shard of each kind of table [Q, J]; all the memory [us]; and what the curves add [us]."""
 
-    allowed, forced  [6] kinds of exchange that a plan may use, and that it does use
-    cap, floor       [J] no shard has more of a resource than ``cap``; some rank has ``floor`` in one shard
-    fewest, most     [Q] share of the tables of each kind that every rank has a copy of
-    first, last      [P] places among ``StepCurves.sizes`` that the busiest rank's loads are at
-    """
-
-    allowed: Mask
-    forced: Mask
-    cap: Array
-    floor: Array
-    fewest: Array
-    most: Array
-    first: Ints
-    last: Ints
-
-    @staticmethod
-    def whole(problem: Problem) -> Subspace:
-        """All plans."""
-        kinds, o = len(Exchange), problem.options
-        used = np.isin(np.arange(kinds), o.exchange)
-        J, Q = problem.own.shape[1], o.count.size
-        return Subspace(
-            used,
-            np.zeros(kinds, dtype=bool),
-            np.full(J, np.inf),
-            np.zeros(J),
-            np.zeros(Q),
-            np.ones(Q),
-            np.zeros(len(problem.curves.times), dtype=np.int64),
-            problem.last,
-        )
-
-    def options(self, problem: Problem) -> Mask:
-        """[O] options that its plans may use."""
-        return self.among(problem.options, problem.least)
-
-    def among(self, o: Options | Cover, own: Array) -> Mask:
-        """[O] which of some options its plans may use; own [O, J] of a shard, in units of u."""
-        fits = (own <= self.cap).all(axis=1)
-        copied = o.exchange == Exchange.DP
-        possible = np.where(copied, self.most[o.group] > 0, self.fewest[o.group] < 1)
-        return np.asarray(self.allowed[o.exchange] & fits & possible)
-
-
-@dataclass(eq=False)
-class Relaxation:
-    """What a relaxed problem came to.
-
-    bound_s  no plan of these kinds of exchange takes less [s]
-    chosen   [n] options that were looked at;  share  [n] of each in the relaxed optimum
-    columns  [m, Q] an option for every kind of table: what the multipliers preferred on the way
-    sizes    [J] largest load of a rank in the relaxed optimum;  everywhere  [J] what all ranks have of it
-    step_s   [P] what each step is thought to take [s]
-    room     what all the memory that there is once more would save [s]
-    """
-
-    bound_s: float
-    chosen: Ints
-    share: Array
-    columns: Ints
-    sizes: Array
+    mean: Array
     everywhere: Array
-    step_s: Array
+    held: Array
     room: float
-
-
-@dataclass(eq=False)
-class Problem:
-    """Tables, curves and room of all relaxed problems of one search."""
-
-    options: Options | Cover
-    curves: StepCurves
-    limit_bytes: float
-    most_s: float  # of a plan that is known: no better one has a step that takes longer
-    last: Ints = field(init=False)
-    tangents: Tangents = field(init=False)
-    binding: Ints = field(init=False)
-
-    def __post_init__(self) -> None:
-        times = self.curves.times
-        rest = times.min(axis=1).sum() - times.min(axis=1)
-        at = [
-            np.searchsorted(line, max(self.most_s - more, 0), "right")
-            for line, more in zip(times, rest, strict=True)
-        ]
-        self.last = np.minimum(np.array(at), self.curves.sizes.size - 1)
-        self.tangents = Tangents(self.curves)
-        self.binding = np.zeros((0, 3), dtype=np.int64)  # rows of the last linear program that counted
-        self.count = self.options.count.astype(np.float64)
-        self._taken()
-
-    def _taken(self) -> None:
-        """[O, J]: of one table in the units of u; own of one shard, everywhere of a table."""
-        o = self.options
-        self.own, self.everywhere, self.average = (
-            self.curves.units(loads) for loads in (o.own, o.everywhere, o.average)
-        )
-        self.least = self.curves.units(o.least_own) if isinstance(o, Cover) else self.own
-
-    def split(self, at: Ints, known: Ints) -> Ints:
-        """Split boxes ``at`` of the cover; ``known`` boxes as they are numbered then, and the parts of these.
-
-        Limits: no cover, nothing that can be split -> as it was
-        """
-        if not isinstance(self.options, Cover):
-            return known
-        some = at[self.options.splittable(at)]
-        if not some.size:
-            return known
-        some = self.options.alike(some)
-        some = some[self.options.splittable(some)]
-        old, new = self.options.split(some)
-        self._taken()
-        return np.asarray(new[np.isin(old, np.union1d(known, some))])
-
-    def least_s(self, part: Subspace) -> float:
-        """The latency of the steps that every plan of a part has [s]."""
-        forced = self.forced_steps(part.forced, part.options(self))
-        return float(np.where(forced, self.curves.times[:, 1], self.curves.times[:, 0]).sum())
-
-    def forced_steps(self, forced: Mask, mask: Mask) -> Mask:
-        """[P] steps that run whenever the kinds of ``forced`` are in use."""
-        steps = np.zeros(len(self.curves.times), dtype=bool)
-        for kind in np.flatnonzero(forced):
-            at = (self.options.exchange == kind) & mask
-            if at.any():
-                steps[self.curves.step[(self.average[at] > 0).all(axis=0)]] = True
-        return steps
+    constant: float
 
 
 class Master:
@@ -197,16 +74,29 @@ class Master:
         kept = ((line != _MOST) | bounded) & ((kind != _FLOOR) | (self.part.floor[j] > 0))
         return np.asarray(rows[kept])
 
+    def begin(self, known: Ints) -> list[Ints] | None:
+        """Options to begin with; [Q] those of least memory, and of least loads; None: a table has none."""
+        problem, o = self.problem, self.problem.options
+        memory = np.where(self.mask, o.average_memory, np.inf)
+        copied = o.exchange == Exchange.DP
+        rest = np.isinf(problem.least(np.where(copied, np.inf, memory))[0])
+        if np.isinf(problem.least(memory)[0]).any() or (rest & (self.part.most < 1)).any():
+            return None
+        loads = np.where(self.mask, problem.average.sum(axis=1), np.inf)
+        columns = [problem.least(memory)[1], problem.least(loads)[1]]
+        self.add(np.concatenate([known[self.mask[known]], np.flatnonzero(copied & self.mask), *columns]))
+        return columns
+
     def add(self, options: Ints) -> bool:
         """More schemes; False where all are known."""
         before = self.chosen.size
         self.chosen = np.union1d(self.chosen, options)
         return self.chosen.size > before
 
-    def tighten(self, share: Array) -> bool:
+    def tighten(self, share: Array, chosen: Ints) -> bool:
         """Tangents at the point of these shares [n] where it is above the last program's; False: nowhere."""
         problem = self.problem
-        at, shards, everywhere = self.sizes(share)
+        at, shards, everywhere = self.sizes(share, chosen)
         slack = _SLACK * float(self.step_us.sum())
         found = []
         for j in self.active:
@@ -229,13 +119,10 @@ class Master:
         self.idle = np.concatenate([self.idle[kept], np.zeros(len(new), dtype=np.int64)])
         return bool(new)
 
-    def sizes(self, share: Array, chosen: Ints | None = None) -> tuple[Array, Array, Array]:
-        """Mean loads [J], what the holder of a shard of each kind of table has [Q, J], what all have [J].
-
-        chosen  whose shares [n] they are: all that are known, unless given
-        """
+    def sizes(self, share: Array, chosen: Ints) -> tuple[Array, Array, Array]:
+        """Mean loads [J], what the holder of a shard of each kind of table has [Q, J], what all have [J], of
+        shares [n] of options."""
         problem = self.problem
-        chosen = self.chosen if chosen is None else chosen
         group = problem.options.group[chosen]
         tables = share * problem.count[group]
         own = np.zeros((problem.count.size, problem.own.shape[1]))
@@ -297,56 +184,72 @@ class Master:
         problem.binding = self.rows[dual[:R] > 0]
         return found.x[:n], dual[:R], float(dual[R]), float(found.fun)
 
-    def price(self, dual: Array, room: float) -> tuple[float, Ints]:
-        """The Lagrangian's value [us] at these multipliers, and the option of each kind that it prefers."""
-        problem, o = self.problem, self.problem.options
+    def weights(self, dual: Array, room: float) -> Weights:
+        """What loads cost at these multipliers."""
+        problem = self.problem
         j, line, kind = self.rows.T
-        weight = dual * np.where(
-            line == _MOST,
-            1 / self.most[problem.curves.step[j]],
-            self.slope[problem.curves.step[j], line],
-        )
-        mean, floor = (
-            np.bincount(j[kind == of], weight[kind == of], problem.curves.step.size) for of in (_MEAN, _FLOOR)
-        )
-        held = np.zeros((o.count.size, problem.curves.step.size))
+        p, J = problem.curves.step[j], problem.curves.step.size
+        weight = dual * np.where(line == _MOST, 1 / self.most[p], self.slope[p, line])
+        mean, floor = np.zeros(J), np.zeros(J)
+        for total, of in ((mean, _MEAN), (floor, _FLOOR)):
+            np.add.at(total, j[kind == of], weight[kind == of])
+        held = np.zeros((problem.count.size, J))
         np.add.at(held, (kind[kind >= 0], j[kind >= 0]), weight[kind >= 0])
         everywhere = held.sum(axis=0) + floor
-        price = problem.average @ mean + room * o.average_memory / problem.limit_bytes
-        if everywhere.any():
-            price += problem.everywhere @ everywhere
-        price *= problem.count[o.group]
-        if everywhere.any():
-            price += np.einsum("oj,oj->o", problem.own, held[o.group])
-        price[~self.mask] = np.inf
-        least, column = self._cheapest(price)
         slope = np.bincount(problem.curves.step, mean + everywhere, len(problem.curves.times))
-        value = problem.curves.least(slope / TO_US, self.first, self.last)
-        constant = float(floor @ self.part.floor) - room
-        return float(value.sum() * TO_US + least.sum() + constant), column
+        value = problem.curves.least(slope / TO_US, self.first, self.last).sum() * TO_US
+        return Weights(mean, everywhere, held, room, float(value + floor @ self.part.floor - room))
+
+    def prices(self, of: Weights, first: int = 0) -> Array:
+        """What all tables of a kind cost with each option from ``first`` on; infinite where it may not be."""
+        problem, o = self.problem, self.problem.options
+        here = slice(first, None)
+        price = problem.average[here] @ of.mean
+        price += of.room * o.average_memory[here] / problem.limit_bytes
+        group = o.group[here]
+        if of.everywhere.any():
+            price += problem.everywhere[here] @ of.everywhere
+        price *= problem.count[group]
+        for q in np.flatnonzero(of.held.any(axis=1)):
+            at = np.flatnonzero(group == q)
+            price[at] += problem.own[here][at] @ of.held[q]
+        price[~self.mask[here]] = np.inf
+        return price
+
+    def price(self, share: Array, dual: Array, room: float, stop_us: float) -> tuple[float, Ints, bool]:
+        """The Lagrangian's value [us] at these multipliers, the option of each kind that it prefers, and
+        whether boxes were split, of those that have a share or are preferred, as long as they hold several.
+        """
+        problem = self.problem
+        weights = self.weights(dual, room)
+        price, used, some = self.prices(weights), self.chosen[share > _SHARE], False
+        best = -np.inf
+        for left in range(_HALVINGS, -1, -1):
+            least, column = self._cheapest(price)
+            value = float(least.sum()) + weights.constant
+            before, rose = price.size, value - best > _RISE * abs(value)
+            best = value
+            if not left or not rose or value >= stop_us or not problem.split(np.union1d(used, column)):
+                break
+            self.mask, some = self.part.options(problem), True
+            price = np.concatenate([price, self.prices(weights, before)])
+            price[~problem.alive] = np.inf
+            self.chosen = self.chosen[problem.alive[self.chosen]]
+        return best, column, some
 
     def _cheapest(self, price: Array) -> tuple[Array, Ints]:
         """Least cost of every kind of table with as many copies as there may be; the options that have it."""
-        o, part = self.problem.options, self.part
-        copied = o.exchange == Exchange.DP
-        least, column = least_of(price, o.first)
+        problem, part = self.problem, self.part
+        copied = problem.options.exchange == Exchange.DP
+        least, column = problem.least(price)
         if not part.fewest.any() and (part.most == 1).all():
             return least, column
-        copy, _ = least_of(np.where(copied, price, np.inf), o.first)
-        other, split = least_of(np.where(copied, np.inf, price), o.first)
+        copy, _ = problem.least(np.where(copied, price, np.inf))
+        other, split = problem.least(np.where(copied, np.inf, price))
         share = np.where(copy < other, part.most, part.fewest)
         cost = np.where(share > 0, share * np.where(share > 0, copy, 0), 0)
         cost += np.where(share < 1, (1 - share) * np.where(share < 1, other, 0), 0)
         return cost, np.where((share == 1) | ~np.isfinite(other), column, split)
-
-
-def least_of(value: Array, first: Ints) -> tuple[Array, Ints]:
-    """Of every kind of table the least value [Q] and the option [Q] that has it; the first of equal ones."""
-    least = np.minimum.reduceat(value, first[:-1])
-    group = np.repeat(np.arange(least.size), np.diff(first))
-    at = np.flatnonzero(value == least[group])
-    _, where = np.unique(group[at], return_index=True)
-    return least, at[where]
 
 
 def relax(
@@ -358,37 +261,27 @@ def relax(
     stop_s: float = np.inf,
     until: Callable[[], bool] = lambda: False,
 ) -> Relaxation | None:
-    """Solve the relaxed problem of one part of all plans.
+    """Solve the relaxed problem of one part of all plans; boxes of schemes are split where that matters.
 
     known      options to begin with;  until  whether to end early
     tolerance  of the bound, as a share;  stop_s  no need to know more than that it is above [s]
     Limits: a table that can be sharded in no way of the part -> None
     """
     master = Master(problem, part)
-    o = problem.options
-    if (np.add.reduceat(master.mask, o.first[:-1]) == 0).any():
+    columns = master.begin(known)
+    if columns is None:
         return None
-    columns = [
-        least_of(np.where(master.mask, value, np.inf), o.first)[1]
-        for value in (o.average_memory, problem.average.sum(axis=1))
-    ]
-    copied = np.flatnonzero((o.exchange == Exchange.DP) & master.mask)
-    split, _ = least_of(
-        np.where(master.mask & (o.exchange != Exchange.DP), o.average_memory, np.inf), o.first
-    )
-    if (np.isinf(split) & (part.most < 1)).any():
-        return None
-    master.add(np.concatenate([known[master.mask[known]], copied, *columns]))
     best = -np.inf
-    master.tighten(np.isin(master.chosen, columns[0]).astype(np.float64))
+    master.tighten(np.isin(master.chosen, columns[0]).astype(np.float64), master.chosen)
     while True:
         share, dual, room, value = master.solve()
-        bound, column = master.price(dual, room)
-        chosen, tight = master.chosen, not master.tighten(share)
+        chosen = master.chosen
+        bound, column, finer = master.price(share, dual, room, stop_s * TO_US)
+        tight = not master.tighten(share, chosen)
         columns.append(column)
         best = max(best, bound)
         near, more = best >= value * (1 - tolerance), master.add(column)
-        if best >= stop_s * TO_US or until() or (tight and (near or not more)):
+        if best >= stop_s * TO_US or until() or (tight and (near or not more) and not finer):
             break
     at, shards, everywhere = master.sizes(share, chosen)
     floor = np.where(part.floor > 0, everywhere + part.floor, 0)

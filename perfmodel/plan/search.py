@@ -23,7 +23,7 @@ from perfmodel.plan.memory import PlanMemory
 from perfmodel.plan.options import Options, options_of
 from perfmodel.plan.packing import Packing, pack
 from perfmodel.plan.placement import Plan
-from perfmodel.plan.relaxation import Problem, Relaxation, Subspace, least_of
+from perfmodel.plan.problem import Problem, Relaxation, Subspace, least_of
 from perfmodel.plan.schemes import Descent
 from perfmodel.plan.starts import Starts
 

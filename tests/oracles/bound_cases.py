@@ -20,7 +20,7 @@ from perfmodel.plan import Evaluator, PlanTables
 from perfmodel.plan.bound import Bounding
 from perfmodel.plan.cover import Cover
 from perfmodel.plan.curves import StepCurves
-from perfmodel.plan.relaxation import Problem
+from perfmodel.plan.problem import Problem
 from perfmodel.schema.distributions import parse_distribution
 from perfmodel.schema.workload import Table, TableSet
 

@@ -16,7 +16,8 @@ from perfmodel.plan.bound import Bounding
 from perfmodel.plan.curves import StepCurves
 from perfmodel.plan.options import Options, options_of
 from perfmodel.plan.packing import Packing, in_domains
-from perfmodel.plan.relaxation import Problem, Subspace, relax
+from perfmodel.plan.problem import Problem, Subspace
+from perfmodel.plan.relaxation import relax
 from perfmodel.plan.search import Search
 from perfmodel.plan.tangents import TO_US, Tangents
 from perfmodel.schema.workload import Table, TableSet

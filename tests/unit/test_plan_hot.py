@@ -24,7 +24,8 @@ from perfmodel.plan.curves import StepCurves
 from perfmodel.plan.dense import dense_of
 from perfmodel.plan.loads import Resource
 from perfmodel.plan.options import HOT_SHARES, hot_rows, options_of
-from perfmodel.plan.relaxation import Problem, Subspace, relax
+from perfmodel.plan.problem import Problem, Subspace
+from perfmodel.plan.relaxation import relax
 from perfmodel.plan.search import Search
 from perfmodel.plan.training import CostedPlan
 from perfmodel.schema.distributions import ONE_ROW, UNIFORM, Distribution, zipf

@@ -23,7 +23,7 @@ from perfmodel.plan.loads import RESOURCES, Resource
 from perfmodel.plan.moves import Moves
 from perfmodel.plan.options import options_of
 from perfmodel.plan.packing import Packing, Scale, pack
-from perfmodel.plan.relaxation import Problem
+from perfmodel.plan.problem import Problem
 from perfmodel.plan.schemes import Descent
 from perfmodel.plan.search import Found, Search
 from perfmodel.schema.workload import Table, TableSet
