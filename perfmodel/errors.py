@@ -6,6 +6,10 @@ Only the command line turns these into text on stderr and an exit code.
 
 from __future__ import annotations
 
+import contextlib
+import re
+from collections.abc import Iterator, Mapping
+
 
 class PerfmodelError(Exception):
     """Base of every error that the program raises on purpose.
@@ -70,3 +74,22 @@ class RankLostError(PerfmodelError):
     def __init__(self, rank: str, what: str = "died", next_step: str = "") -> None:
         super().__init__(f"{rank} {what}.", next_step or "run the same command again: it resumes.")
         self.rank = rank
+
+
+@contextlib.contextmanager
+def naming_arguments(names: Mapping[str, str]) -> Iterator[None]:
+    """Errors name the arguments of a Python function where they name options of a command.
+
+    names  of arguments that are not the option's own, ``--max-hbm`` -> ``max_hbm_bytes``
+    """
+
+    def argument(option: re.Match[str]) -> str:
+        return names.get(option[0], option[1].replace("-", "_"))
+
+    try:
+        yield
+    except PerfmodelError as error:
+        error.message, error.next_step = (
+            re.sub(r"--([a-z]+(?:-[a-z]+)*)", argument, text) for text in (error.message, error.next_step)
+        )
+        raise

@@ -34,7 +34,8 @@ def page_of(
     from perfmodel.report.page.question_page import question_page
 
     chosen = {selector.name: selector.values[selector.start] for selector in workload}
-    known, loaded = question.keywords("machine", *_OF_A_SETUP, sizes.name, *chosen), Loaded()
+    known = question.keywords("machine", *_OF_A_SETUP, sizes.name, *chosen)
+    loaded = Loaded(question.kernels)
     across = across or across_sizes(sizes, OF_SELECTORS)
     room = MOST_VIEWS - len(combinations(workload)) + 1
     offered = offer(asked, loaded, room, across.largest_bytes, question.reserve)

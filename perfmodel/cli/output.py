@@ -278,6 +278,7 @@ def check_target(
     if not parent:
         words = shlex.join(["mkdir", "-p", str(path.parent)])
         raise BadInputError(f"{path.parent} is not a folder.", f"make it first:\n  {words}")
+    _check_writable(path.parent, path)
 
 
 _LONGEST_STEM = 60  # of 4 bytes each, with what follows, within the 255 of a file system
@@ -295,11 +296,19 @@ def check_folder(path: Path) -> None:
     """Make a folder before any work is done; one that cannot be made or written to is refused."""
     try:
         path.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path)
+    except (OSError, ValueError) as error:
+        raise cannot_write(path, error) from None
+    _check_writable(path, path)
+
+
+def _check_writable(folder: Path, named: Path) -> None:
+    """Limits: no file can be made in the folder -> BadInputError that says so of ``named``"""
+    try:
+        handle, name = tempfile.mkstemp(dir=folder)
         os.close(handle)
         Path(name).unlink()
     except (OSError, ValueError) as error:
-        raise cannot_write(path, error) from None
+        raise cannot_write(named, error) from None
 
 
 class ProgressBar:

@@ -25,6 +25,7 @@ from perfmodel.cli.options import (
     ForceOption,
     GpusPerNodeOption,
     JsonOption,
+    KernelsOption,
     MachineOption,
     OutOption,
     SetOption,
@@ -80,7 +81,7 @@ from perfmodel.errors import BadInputError
 from perfmodel.plan import Plan, PlanTables, torchrec, write_plan
 from perfmodel.plan.files import MadeFor
 from perfmodel.plan.outcome import Planned
-from perfmodel.plan.question import Deadline, PlanQuestion
+from perfmodel.plan.question import Deadline, PlanQuestion, costs_of
 from perfmodel.plan.torchrec_files import read_any_plan
 from perfmodel.plan.what_ifs import WhatIf, what_ifs
 from perfmodel.report.page.plan_page import plan_page
@@ -92,7 +93,7 @@ if TYPE_CHECKING:
 
 _OF_EXPLAIN = (
     *("model", "batch", "alpha", "distribution", "payload", "id_dtype", "machine", "backend", "clock"),
-    *("gpus_per_node", "scenario", "settings", "calibration"),
+    *("kernels", "gpus_per_node", "scenario", "settings", "calibration"),
 )
 """Options that ``perfmodel explain`` has too."""
 _WORTH_SAYING = 0.005  # of the time
@@ -121,6 +122,7 @@ def plan(
     machine: MachineOption = None,
     backend: BackendOption = None,
     clock: ClockOption = None,
+    kernels: KernelsOption = None,
     gpus_per_node: GpusPerNodeOption = None,
     scenario: ScenarioOption = "cluster",
     settings: SetOption = None,
@@ -192,17 +194,10 @@ def plan(
             for_torchrec=file_format == "torchrec",
             time_limit_s=numbers["time_limit"],
             seed=seed,
-            costs={
-                "backend": library,
-                "clock": clock,
-                "scenario": scenario,
-                "calibration": calibration,
-                "gpus_per_node": gpus_per_node,
-                "id_dtype": id_dtype,
-                "payload": payload,
-                "optimizer": optimizer or ("rowwise-adagrad" if training else "none"),
-                **({"sets": sets} if sets is not None else {}),
-            },
+            costs=costs_of(
+                {**context.params, "backend": library, "calibration": calibration, "sets": sets},
+                training=training,
+            ),
         )
         try:
             if len(numbers["many"]) > 1:

@@ -109,8 +109,6 @@ def project(
       perfmodel project --table-size 10TB --report out.html
     """
     one_output(json=as_json, csv=as_csv)
-    if report is not None and kernels is not None:
-        raise BadInputError("a page has no --kernels: it shows the default ones.", "leave --report out.")
     if report is not None:
         from perfmodel.cli.report import check_beside, write_beside
 

@@ -34,6 +34,7 @@ from perfmodel.cli.options import (
     ForceOption,
     GpusPerNodeOption,
     JsonOption,
+    KernelsOption,
     SetOption,
 )
 from perfmodel.cli.output import check_target
@@ -83,6 +84,7 @@ def report(
     alpha: AlphaOption = None,
     distribution: DistributionOption = None,
     payload: PayloadOption = None,
+    kernels: KernelsOption = None,
     settings: SetOption = None,
     calibration: CalibrationOption = None,
     compare: CompareOption = None,
@@ -148,11 +150,12 @@ def _page(typed: Mapping[str, Any], line: TypedLine) -> Page:
 
 
 def check_compared(params: Mapping[str, Any]) -> None:
-    """Limits: a comparison of another sharding, or on numbers of GPUs without a model -> BadInputError"""
+    """Limits: a comparison beside what it has not, or on numbers of GPUs without a model -> BadInputError"""
     if params["compare"] is None:
         return
-    if params["sharding"] is not None:
-        raise BadInputError("--sharding and --compare exclude each other.", "leave one of them out.")
+    for name in ("sharding", "kernels"):
+        if params[name] is not None:
+            raise BadInputError(f"--{name} and --compare exclude each other.", "leave one of them out.")
     if params["gpus"] is not None and params["model"] is None:
         raise BadInputError(
             "--compare on numbers of GPUs: of which tables?", "give --model, or leave --gpus out."

@@ -117,13 +117,14 @@ class Evaluator:
 
     @staticmethod
     def on(machine: str | Machine, tables: PlanTables, batch: int, gpus: int, **options: Any) -> Evaluator:
-        """On a machine by name; options: backend, clock, scenario, calibration, those of ``Evaluator``."""
+        """On a machine by name; options: those of ``question.COST_OPTIONS``, training."""
         box = load_machine(machine) if isinstance(machine, str) else machine
         picked = {
             "backend": box.default_backend,
             "clock": None,
             "scenario": CLUSTER,
             "calibration": None,
+            "kernels": None,
         }
         asked = {name: options.pop(name, default) for name, default in picked.items()}
         return Evaluator(load_setting(box, **asked), tables, batch, gpus, **options)

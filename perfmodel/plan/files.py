@@ -15,6 +15,7 @@ from perfmodel.plan.placement import EXCHANGES, Placement, Plan, Scheme
 from perfmodel.plan.tables import PlanTables
 from perfmodel.schema.files import first_line, invalid_fields, load_json, read_text, shown
 from perfmodel.schema.whole_files import write_whole_text
+from perfmodel.units import counted
 
 SCHEMA_VERSION = 1
 _WHAT = "plan file"
@@ -188,5 +189,5 @@ def _difference(file: _File, tables: PlanTables) -> str:
     if file.model != tables.model:
         return ""
     if len(file.placements) != len(tables):
-        return f": {len(file.placements)} tables there, {len(tables)} here"
+        return f": {counted(len(file.placements), 'table')} there, {len(tables)} here"
     return ": same names, other rows or dims"

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.errors import BadInputError
+from perfmodel.errors import BadInputError, naming_arguments
 from perfmodel.passes.settings import CLUSTER
 from perfmodel.plan.files import MadeFor, write_plan
 from perfmodel.plan.listed import table_records
 from perfmodel.plan.outcome import Planned
 from perfmodel.plan.placement import Plan
-from perfmodel.plan.question import Deadline, PlanQuestion
+from perfmodel.plan.question import Deadline, PlanQuestion, costs_of
 from perfmodel.plan.scaling import Scaling, scale
 from perfmodel.plan.tables import PlanTables
 from perfmodel.plan.what_ifs import what_ifs
@@ -25,7 +25,7 @@ from perfmodel.schema.files import unknown_name
 from perfmodel.schema.machine import Machine, load_machine
 from perfmodel.schema.table_files import load_tables, tables_from_frame
 from perfmodel.schema.workload import TableSet
-from perfmodel.units import format_time
+from perfmodel.units import counted, format_time
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,6 +33,11 @@ if TYPE_CHECKING:
 OBJECTIVES = ("latency", "throughput")
 """The forward pass; forward and backward, as in training."""
 _RESERVE = 0.15
+
+
+_in_python = naming_arguments(
+    {"--max-hbm": "max_hbm_bytes", "--time-limit": "time_limit_s", "--set": "overrides", "--model": "tables"}
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +52,7 @@ class TablePlan:
 
     def __repr__(self) -> str:
         """What it is of, its time and its bound, on a line."""
-        of = f"{len(self.plan.tables.names)} tables on {self.plan.gpus} GPUs"
+        of = f"{counted(len(self.plan.tables), 'table')} on {counted(self.plan.gpus, 'GPU')}"
         return f"<TablePlan of {of}: {format_time(self.time_s)}, none below {format_time(self.bound_s)}>"
 
     @property
@@ -95,6 +100,7 @@ class TablePlan:
             }
         )
 
+    @_in_python
     def what_ifs(self, time_limit_s: float = 5.0) -> pd.DataFrame:
         """What would change the plan, each planned anew: the ``changes`` of ``--json``.
 
@@ -136,6 +142,7 @@ class TableScaling:
         return pd.DataFrame([point.to_dict() for point in self.found.points])
 
 
+@_in_python
 def plan_tables(
     tables: pd.DataFrame | TableSet | str | Path,
     gpus: int,
@@ -156,6 +163,7 @@ def plan_tables(
     return TablePlan(question, question.answer())
 
 
+@_in_python
 def scale_tables(
     tables: pd.DataFrame | TableSet | str | Path,
     gpus: Sequence[int],
@@ -186,8 +194,9 @@ def question_of(
     optimizer: str | None = None,
     payload: str | None = None,
     id_dtype: str = "int64",
-    only: Sequence[str] = (),
-    without: Sequence[str] = (),
+    kernels: str | None = None,
+    only: str | Sequence[str] = (),
+    without: str | Sequence[str] = (),
     constraints: str | Path | Sequence[TableRule] | None = None,
     backend: str | None = None,
     clock: str | None = None,
@@ -236,21 +245,29 @@ def question_of(
         training=training,
         reserve=reserve,
         most_bytes=max_hbm_bytes,
-        rules=(*of_file, *typed_rules(only, without)),
+        rules=(*of_file, *typed_rules(_listed(only), _listed(without))),
         for_torchrec=for_torchrec,
         time_limit_s=time_limit_s,
         seed=seed,
-        costs={
-            "backend": backend or box.default_backend,
-            "clock": clock,
-            "scenario": scenario,
-            "calibration": calibration,
-            "gpus_per_node": gpus_per_node,
-            "id_dtype": id_dtype,
-            "payload": payload,
-            "optimizer": optimizer or ("rowwise-adagrad" if training else "none"),
-        },
+        costs=costs_of(
+            {
+                "backend": backend,
+                "clock": clock,
+                "scenario": scenario,
+                "calibration": calibration,
+                "kernels": kernels,
+                "gpus_per_node": gpus_per_node,
+                "id_dtype": id_dtype,
+                "payload": payload,
+                "optimizer": optimizer,
+            },
+            training=training,
+        ),
     )
+
+
+def _listed(rules: str | Sequence[str]) -> Sequence[str]:
+    return [rules] if isinstance(rules, str) else rules
 
 
 def _table_set(tables: pd.DataFrame | TableSet | str | Path) -> TableSet:

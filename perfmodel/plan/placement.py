@@ -14,6 +14,7 @@ from perfmodel.errors import BadInputError
 from perfmodel.model.exchanges import Exchange
 from perfmodel.plan.tables import PlanTables
 from perfmodel.schema.files import unknown_name
+from perfmodel.units import counted
 
 Ranks = NDArray[np.int64]
 
@@ -133,8 +134,8 @@ class Plan:
             )
         if len(self.placements) != len(self.tables):
             raise BadInputError(
-                f"{len(self.placements)} placements are given for the {len(self.tables)} tables of "
-                f"{self.tables.model}.",
+                f"{counted(len(self.placements), 'placement')} for the "
+                f"{counted(len(self.tables), 'table')} of {self.tables.model}.",
                 "give one for every table.",
             )
         checked = set()  # of equal tables that are placed alike, one
@@ -151,7 +152,7 @@ class Plan:
         ranks, scheme = placement.ranks, placement.scheme
         if ranks.shape != (scheme.parts,):
             raise BadInputError(
-                f"table {name!r}: {ranks.size} ranks are given for {scheme.parts} shards.",
+                f"table {name!r}: {counted(ranks.size, 'rank')} for {counted(scheme.parts, 'shard')}.",
                 "give the rank of every shard (none for data-parallel).",
             )
         if ranks.size == 0:

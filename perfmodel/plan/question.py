@@ -27,7 +27,15 @@ from perfmodel.plan.torchrec_files import plan_of
 from perfmodel.schema.constraint_files import TableRule
 from perfmodel.schema.machine import Machine
 
-_OF_SETTING = ("backend", "clock", "scenario", "calibration")
+_OF_SETTING = ("backend", "clock", "scenario", "calibration", "kernels")
+COST_OPTIONS = (*_OF_SETTING, "gpus_per_node", "id_dtype", "payload", "optimizer", "sets")
+"""Options that say what a plan costs, by the names that ``Evaluator.on`` has."""
+
+
+def costs_of(given: Mapping[str, Any], *, training: bool) -> dict[str, Any]:
+    """Those of ``COST_OPTIONS`` that are given; unasked, training keeps the state of row-wise Adagrad."""
+    asked = {name: given[name] for name in COST_OPTIONS if given.get(name) is not None}
+    return {"optimizer": "rowwise-adagrad" if training else "none", **asked}
 
 
 def _quiet(best_s: float, bound_s: float) -> None:
@@ -41,8 +49,7 @@ class PlanQuestion:
     batch       samples of one GPU;  training  whether a pass is forward and backward
     reserve     part of each GPU's memory that tables may not use;  most_bytes  the most that they may use
     rules       what tables must or may not be;  for_torchrec  whether TorchRec must run the plan
-    costs       options of ``Evaluator.on``: backend, clock, scenario, calibration, gpus_per_node, id_dtype,
-                payload, optimizer, sets
+    costs       what a plan costs (``costs_of``)
     """
 
     tables: PlanTables
@@ -75,6 +82,7 @@ class PlanQuestion:
             asked["clock"],
             asked["scenario"] or CLUSTER,
             asked["calibration"],
+            kernels=asked["kernels"],
         )
 
     @cached_property

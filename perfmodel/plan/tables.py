@@ -17,6 +17,7 @@ from perfmodel.model.popularity import popularity
 from perfmodel.schema.distributions import UNIFORM, Distribution
 from perfmodel.schema.table_files import load_tables
 from perfmodel.schema.workload import DTYPE_BYTES, Table, TableSet
+from perfmodel.units import counted
 
 Array = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -58,17 +59,11 @@ class PlanTables:
         """The tables of a set.
 
         ids  one distribution for all that say none of their own, or one for each whatever they say
-        Limits: fewer or more distributions than tables, names that repeat -> BadInputError
+        Limits: fewer or more distributions than tables -> BadInputError
         """
         names = tuple(table.name for table in tables.tables)
         if not names:
             raise BadInputError(f"{tables.name} has no tables.", "give at least one.")
-        if len(set(names)) < len(names):
-            twice = next(name for at, name in enumerate(names) if name in names[:at])
-            raise BadInputError(
-                f"{tables.name} has two tables of the name {twice!r}.",
-                "a plan names its tables: give each its own name.",
-            )
         return PlanTables(
             tables.name,
             names,
@@ -146,7 +141,7 @@ def _for_each(
         return tuple(table.distribution or ids for table in tables)
     if len(ids) != len(tables):
         raise BadInputError(
-            f"{len(ids)} distributions of ids are given for {len(tables)} tables.",
+            f"{counted(len(ids), 'distribution')} of ids for {counted(len(tables), 'table')}.",
             "give one, or one for each table.",
         )
     return tuple(ids)

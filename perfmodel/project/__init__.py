@@ -143,7 +143,7 @@ def _check_beside_one_gpu(given: dict[str, Any], tables: str | TableSet | None) 
     gpus = inputs.shaped({"gpus": given["gpus"]})["gpus"]
     if (gpus > 1).any():
         raise BadInputError(
-            f"--local-memory is beside one GPU and --gpus {gpus.max():.0f} spreads the tables: "
+            f"one local memory is beside one GPU, and {gpus.max():.0f} GPUs spread the tables: "
             "the two contradict each other.",
             "leave one of them out.",
         )

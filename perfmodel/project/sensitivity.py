@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -184,7 +185,9 @@ def _doubled(p: Projection, name: str, key: str) -> Iterator[Sensitivity]:
 def _changed(p: Projection, label: str, values: dict[str, float | str], text: str) -> Iterator[Sensitivity]:
     s = p.setting
     machine = s.machine.with_overrides(values)
-    setting = load_setting(machine, s.backend, s.clock, s.scenario, s.calibration, kernels=s.asked_kernels)
+    said = s.kernels is None and "gather_bytes_per_s" in values  # whose kernels the rate is of is known
+    kernels = None if said else s.asked_kernels
+    setting = load_setting(machine, s.backend, s.clock, s.scenario, s.calibration, kernels=kernels)
     yield from _result(p, label, f"--set {text}", replace(p.forward, setting=setting), p.work)
 
 
@@ -224,12 +227,18 @@ def _appliance(p: Projection) -> Iterator[Sensitivity]:
     """One local memory that holds the tables."""
     if p.forward.memory is not None:
         return
-    size, rate = float(p.work.table_bytes[0]), p.forward.constant("appliance_bytes_per_s")
+    size, rate = _in_few_digits(float(p.work.table_bytes[0])), p.forward.constant("appliance_bytes_per_s")
     memory = LocalMemory(size, rate)
     forward = replace(p.forward, memory=memory, tier=None)
     label = f"one memory of {format_bytes(size, binary=False)} at {format_rate(rate)} (appliance)"
     option = f"--local-memory {memory_text(memory)}"
     yield from _result(p, label, option, forward, local_memory_work(p.work, memory))
+
+
+def _in_few_digits(size_bytes: float) -> float:
+    """As much memory or a little more, in a number that people would type."""
+    one = 10.0 ** (math.floor(math.log10(size_bytes)) - 2)
+    return math.ceil(size_bytes / one * (1 - 1e-12)) * one
 
 
 def next_experiment(p: Projection) -> NextExperiment | None:

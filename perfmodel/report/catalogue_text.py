@@ -10,7 +10,7 @@ from perfmodel.report.terminal import facts, paragraph, table
 from perfmodel.schema.machine import Machine
 from perfmodel.schema.machine_keys import ALL_KEYS
 from perfmodel.schema.workload import TableSet
-from perfmodel.units import format_bytes, format_count, format_number
+from perfmodel.units import counted, format_bytes, format_count, format_number
 
 _MOST_TABLE_ROWS = 40
 
@@ -88,7 +88,7 @@ def model_text(model: TableSet) -> str:
     size = format_bytes(model.total_bytes, binary=False)
     head = facts(
         [
-            (model.name, f"{format_count(len(tables))} tables, {size}"),
+            (model.name, f"{counted(len(tables), 'table')}, {size}"),
             ("source", model.source),
             ("note", model.note),
         ]

@@ -174,7 +174,7 @@ def placements(answer: Planned) -> str:
                 parts_text(group.scheme),
                 ranks_text(answer.ranks(group), e.gpus),
                 format_bytes(group.memory_bytes, binary=False),
-                next_best(group),
+                next_best(answer, group),
             ]
         )
     rows += [_copies(answer, folded)] if folded else []
@@ -246,13 +246,13 @@ def parts_text(scheme: Scheme) -> str:
     return "-" if scheme.kind == Exchange.DP else f"{scheme.row_parts}×{scheme.col_parts}{hot}"
 
 
-def next_best(group: AlikeTables) -> str:
+def next_best(answer: Planned, group: AlikeTables) -> str:
     """``row-wise, unique rows +120 µs``: what the plan takes longer with it."""
     reason = group.reason
     if reason is None:
         return ""
     if reason.scheme is None:
-        return "nothing else fits"
+        return "no other allowed fits" if answer.of_which else "nothing else fits"
     scheme = "copies" if reason.scheme.kind == Exchange.DP else EXCHANGE_WORDS[reason.scheme.kind]
     parts = "" if reason.scheme.parts == 0 else f" {parts_text(reason.scheme)}"
     if format_time(abs(reason.more_s)) == "0 s":

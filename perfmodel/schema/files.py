@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 LARGEST_TEXT_BYTES = 64 * 2**20
 _SHOWN_PROBLEMS = 5
 _LONGEST_VALUE = 60
+_MANY_NAMES = 60  # from here on the nearest are named, not all
 _EXPECTED = {
     "machine file": "TOML with name, title and a table [values.KEY] for each value, as in "
     "perfmodel machines h100-sxm-ib --toml",
@@ -29,6 +30,8 @@ _EXPECTED = {
     "distribution file": "CSV with row_share and lookup_share, a bin of rows a line, each adding up to 1",
     "sample file": "CSV with collective, payload_bytes, gpus, time_s and more; perfmodel import --help",
     "calibration": "a file that perfmodel import wrote; perfmodel import --help",
+    "constraint file": "TOML with [[tables]], name, only, without, ranks, without_ranks, row_parts, "
+    'col_parts, least_columns, for example\n  [[tables]]\n  name = "user_*"\n  only = ["row-wise", "unique"]',
     "page": "HTML as perfmodel report, project --report or plan --report writes it",
 }
 
@@ -37,6 +40,8 @@ def expected(what: str) -> str:
     """What a file of this kind ("machine file") holds, in a few words: the next step of a refusal."""
     text = next((text for kind, text in _EXPECTED.items() if what.startswith(kind)), "")
     instead = f"check {what}." if what.startswith("--") else "check the file."
+    if "\n" in text:  # ends with an example
+        return f"expected: {text}"
     return f"expected: {text}." if text else instead
 
 
@@ -240,6 +245,11 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> BadInputError:
     names = sorted(known)
     close = _closest(name, names)
     hint = f"did you mean {close}? " if close else ""
+    if len(names) > _MANY_NAMES:
+        near = difflib.get_close_matches(name, names, n=3, cutoff=0.0)
+        return BadInputError(
+            f"{kind} {shown(name)} is not known.", f"the nearest of {len(names)}: {', '.join(near)}."
+        )
     return BadInputError(f"{kind} {shown(name)} is not known.", f"{hint}known: {', '.join(names) or 'none'}.")
 
 

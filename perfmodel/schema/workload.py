@@ -77,12 +77,26 @@ class Table:
 
 @dataclass(frozen=True)
 class TableSet:
-    """Named tables that are looked up together, with where the list comes from."""
+    """Named tables that are looked up together, with where the list comes from.
+
+    Limits: two tables of one name -> BadInputError
+    """
 
     name: str
     tables: tuple[Table, ...]
     source: str = ""
     note: str = ""
+
+    def __post_init__(self) -> None:
+        """Every table has a name of its own."""
+        seen: set[str] = set()
+        for table in self.tables:
+            if table.name in seen:
+                raise BadInputError(
+                    f"{self.name} has two tables of the name {table.name!r}.",
+                    "answers name tables: give each its own name.",
+                )
+            seen.add(table.name)
 
     @cached_property
     def total_bytes(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -80,3 +81,85 @@ def test_the_next_experiment_is_not_what_was_just_done(cli: Any, tmp_path: Path)
     assert document["nodes"] == 3 and 0 < document["least_bytes"] < document["most_bytes"]
     near = " ".join(cli(*asked, "--gpus", "16").out.split())
     assert "these 16 GPUs, at sizes that were not measured, messages of 384 B" in near
+
+
+MANY = "name,rows,dim,pooling\n" + "".join(f"user_{at},{1000 + at},16,1\n" for at in range(80))
+TWICE = "name,rows,dim,pooling\na,1000,32,4\na,2000,32,4\n"
+RULE = '[[tables]]\nname = "a"\nshard = "row-wise"\n'
+
+
+@pytest.mark.parametrize(
+    ("files", "words", "parts"),
+    [
+        ({"t.csv": TWICE}, ("project", "--model", "t.csv", "--gpus", "4"), ("two tables of the name 'a'",)),
+        ({"t.csv": TWICE}, ("plan", "--model", "t.csv", "--gpus", "4"), ("two tables of the name 'a'",)),
+        (
+            {"t.csv": MANY},
+            ("plan", "--model", "t.csv", "--gpus", "4", "--only", "user42=row-wise"),
+            ("table 'user42' is not known", "the nearest of 80: user_42, "),
+        ),
+        (
+            {"t.csv": MANY, "c.toml": RULE},
+            ("plan", "--model", "t.csv", "--gpus", "4", "--constraints", "c.toml"),
+            ("tables.0.shard: is not a field", "[[tables]]", 'only = ["row-wise", "unique"]'),
+        ),
+    ],
+)  # fmt: skip
+def test_messages_about_files_name_what_is_wrong(
+    cli: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    files: dict[str, str],
+    words: tuple[str, ...],
+    parts: tuple[str, ...],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, text in files.items():
+        Path(name).write_text(text)
+    done = cli(*words)
+    is_an_error(done, 2, *parts)
+    assert "user_7," not in done.err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("plan", "--model", "criteo-kaggle", "--gpus", "4", "--report", "/proc/page.html"),
+        ("plan", "--model", "criteo-kaggle", "--gpus", "4", "--out", "/proc/plan.json"),
+        ("report", "--out", "/proc/page.html"),
+        ("project", "--table-size", "1TB", "--report", "/proc/page.html"),
+    ],
+)
+def test_a_place_where_nothing_can_be_written_is_refused_before_the_work(
+    cli: Any, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr("perfmodel.plan.question.PlanQuestion.answer", None)
+    monkeypatch.setattr("perfmodel.cli.report.page_of", None)
+    is_an_error(cli(*words), 2, "/proc/", "cannot be written", "check the folder and its permissions")
+
+
+def test_an_appliance_has_a_size_that_people_would_type(cli: Any, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("rows,dim,pooling\n123456789,77,3\n987654321,31,2\n")
+    changes = json.loads(cli("project", "--model", str(tmp_path / "t.csv"), "--gpus", "8", "--json").out)[
+        "changes"
+    ]
+    (option,) = [each["option"] for each in changes if "--local-memory" in each["option"]]
+    assert option == "--local-memory 161GB@3TB/s"  # of 160.49
+
+
+def test_rules_that_leave_one_sharding_are_not_called_a_lack_of_room(cli: Any) -> None:
+    words = ("plan", "--model", "criteo-kaggle", "--gpus", "4", "--time-limit", "300ms")
+    rules = ("--only", "table-wise,bags")
+    assert "no other allowed fits" in re.sub(r"\s+", " ", cli(*words, *rules).out)
+
+
+@pytest.mark.parametrize(("words", "key"), [
+    (("plan", "--model", "criteo-kaggle", "--gpus", "4", "--time-limit", "100ms"), "time_s"),
+    (("project", "--table-size", "1TB"), "time_s"),
+])  # fmt: skip
+def test_whose_kernels_may_be_said(cli: Any, words: tuple[str, ...], key: str) -> None:
+    own, torch = (
+        json.loads(cli(*words, "--kernels", name, "--json").out)[key] for name in ("fbgemm", "torch")
+    )
+    assert torch > own
+    is_an_error(cli(*words, "--kernels", "nobody"), 2, "kernels 'nobody' is not known")

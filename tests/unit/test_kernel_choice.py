@@ -9,10 +9,13 @@ from pathlib import Path
 import pytest
 from cli_calls import Outcome, is_an_error
 
+from perfmodel.cli.question import Question
 from perfmodel.errors import BadInputError, NoKernelsError
 from perfmodel.passes.settings import kernel_choices, load_setting
 from perfmodel.project import Projection, project_one
 from perfmodel.project.kernel_choice import other_kernels
+from perfmodel.project.sensitivity import swings
+from perfmodel.report.page.setups import Curves, Loaded
 from perfmodel.report.projection_text import kernel_lines
 from perfmodel.schema.calibration import Calibration, save_calibration, shipped_calibration
 from perfmodel.schema.evidence import Clock, Evidence
@@ -136,5 +139,27 @@ def test_the_command_takes_the_option_and_explain_too(cli: Callable[..., Outcome
     shown = cli("project", *words)
     assert "FBGEMM: " in shown.out and "explain" in shown.out and shown.out.count("--kernels torch") == 1
     is_an_error(cli("project", "--table-size", "1TB", "--kernels", "perfmodel"), 3, "perfmodel calibrate")
-    page = cli("project", *words, "--report", "page.html")
-    is_an_error(page, 2, "a page has no --kernels")
+
+
+def test_a_page_shows_the_kernels_that_are_asked_for(
+    cli: Callable[..., Outcome], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = Loaded("torch").of(load_machine(MACHINE), Curves("nccl", None, None))
+    assert found.kernel_library == "torch"
+    answer = project_one(table_bytes=1e12, kernels="torch")
+    rate = next(swing for swing in swings(answer) if swing.key == "gather_bytes_per_s")
+    assert rate.value == answer.setting.machine.value("gather_bytes_per_s")
+
+    asked: list[str | None] = []
+
+    def no_page(question: Question, *others: object) -> None:
+        asked.append(question.kernels)
+        raise BadInputError("no page.")
+
+    monkeypatch.setattr("perfmodel.cli.report.page_of", no_page)
+    for command in ("report", "project"):
+        words = ("--report", "page.html") if command == "project" else ()
+        is_an_error(cli(command, "--table-size", "1TB", "--kernels", "torch", *words), 2, "no page")
+    assert asked == ["torch", "torch"]
+    two = cli("report", "--compare", "h100-sxm-ib", "h200-sxm-ib", "--kernels", "torch")
+    is_an_error(two, 2, "exclude each other")

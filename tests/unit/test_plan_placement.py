@@ -56,7 +56,7 @@ def test_unique_rows_of_uniform_and_skewed_ids() -> None:
 
 
 def test_distributions_of_other_tables_are_refused() -> None:
-    with pytest.raises(BadInputError, match="3 distributions of ids are given for 2 tables"):
+    with pytest.raises(BadInputError, match="3 distributions of ids for 2 tables"):
         tables_of((100, 4, 2.0), (100, 4, 2.0), ids=[UNIFORM] * 3)
 
 
@@ -121,8 +121,8 @@ def place(scheme: Scheme, ranks: Any, gpus: int = 16, domain: int = 8) -> Plan:
         (Scheme(Exchange.DP, 2), (), "dp in 2 x 1"),
         (Scheme(Exchange.TWO_LEVEL, 4), range(4), "two_level with 4 row parts"),
         (Scheme(Exchange.TWO_LEVEL, 8), range(4, 12), "4 of the 8 ranks of a domain"),
-        (Scheme(Exchange.RB, 2), (0,), "1 ranks are given for 2 shards"),
-        (Scheme(Exchange.DP), (0,), "1 ranks are given for 0 shards"),
+        (Scheme(Exchange.RB, 2), (0,), "1 rank for 2 shards"),
+        (Scheme(Exchange.DP), (0,), "1 rank for 0 shards"),
         (Scheme(Exchange.RB, 2), (0, 0), "one rank holds two"),
         (Scheme(Exchange.RB, 2), (0, 16), "rank 16 does not exist"),
         (Scheme(Exchange.RB, 2), (0, -1), "rank -1 does not exist"),
@@ -140,7 +140,7 @@ def test_two_level_needs_whole_domains() -> None:
 
 
 def test_placements_for_other_tables_are_refused() -> None:
-    with pytest.raises(BadInputError, match="1 placements are given for the 2 tables of mine"):
+    with pytest.raises(BadInputError, match="1 placement for the 2 tables of mine"):
         Plan(TABLES, (Placement.of(Scheme(Exchange.DP)),), 8, 8)
 
 
@@ -210,7 +210,7 @@ def test_a_table_too_much_is_named() -> None:
         ({"ranks": [-1]}, "placements.0.ranks.0"),
         ({"ranks": [0.5]}, "placements.0.ranks.0"),
         ({"table": "t9"}, "does not place table 't0'"),
-        ({"row_parts": 2}, "1 ranks are given for 2 shards"),
+        ({"row_parts": 2}, "1 rank for 2 shards"),
     ],
 )
 def test_a_damaged_placement_is_refused(change: dict[str, Any], named: str) -> None:

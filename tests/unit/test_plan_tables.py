@@ -9,7 +9,9 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -18,6 +20,7 @@ import pytest
 import perfmodel
 from perfmodel.errors import BadInputError
 from perfmodel.plan import PlanTables, read_plan
+from perfmodel.plan import search as plan_search
 from perfmodel.schema.table_files import load_tables
 
 FRAME = pd.DataFrame(
@@ -30,6 +33,15 @@ FRAME = pd.DataFrame(
         "weighted": [False, True, False],
     }
 )
+
+
+@pytest.fixture(autouse=True)
+def counted_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A search looks at the clock between pieces of work: its seconds are their number, on any machine."""
+    looks = count()
+    monkeypatch.setattr(plan_search, "time", SimpleNamespace(monotonic=lambda: next(looks) * 1e-3))
+
+
 VARIES = ("search_s", "changes", "dense_step", "calibration_file", "schema_version", "command")
 
 
@@ -98,6 +110,9 @@ def test_a_plan_is_written_as_the_command_reads_it(tmp_path: Path) -> None:
 def test_a_plan_says_itself_on_a_line() -> None:
     text = repr(perfmodel.plan_tables(FRAME, gpus=2, time_limit_s=0.2))
     assert re.fullmatch(r"<TablePlan of \d+ tables on 2 GPUs: .*s, none below .*s>", text) and len(text) < 90
+    alone = perfmodel.plan_tables(FRAME[:1], gpus=1, time_limit_s=0.1, kernels="torch")
+    assert "1 table on 1 GPU:" in repr(alone)
+    assert alone.time_s > perfmodel.plan_tables(FRAME[:1], gpus=1, time_limit_s=0.1).time_s
 
 
 def test_several_numbers_of_gpus() -> None:
@@ -116,6 +131,8 @@ def test_several_numbers_of_gpus() -> None:
         ({"reserve": 1.0}, "reserve 1"),
         ({"max_hbm_bytes": 1e15}, "max_hbm_bytes"),
         ({"only": ["nobody=row-wise"]}, "table 'nobody' is not known"),
+        ({"only": "nobody=row-wise"}, "^only nobody=row-wise: table 'nobody' is not known"),
+        ({"max_hbm_bytes": 1e3}, r"\(gpus\) or GPUs with more memory \(max_hbm_bytes, reserve\)"),
         ({"machine": "h1000"}, "h1000"),
         ({"distribution": "zip"}, "distribution 'zip' is not known"),
         ({"time_limit_s": -1.0}, "time_limit_s -1 cannot be used"),

@@ -309,7 +309,7 @@ def _why(shown: Shown, piece: GpuPiece) -> str:
     """What the next best scheme would cost."""
     if len(piece.tables) > 1 or piece.sharding == HOT:
         return ""
-    words = next_best(shown.groups[piece.tables[0]])
+    words = next_best(shown.answer, shown.groups[piece.tables[0]])
     return f"next best: {words}" if words else ""
 
 

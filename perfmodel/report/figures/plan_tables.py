@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from perfmodel.plan.outcome import AlikeTables
+from perfmodel.plan.outcome import AlikeTables, Planned
 from perfmodel.plan.placement import SHARDINGS, Scheme
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Missing, Switch
@@ -150,7 +150,7 @@ def _table_hover(shown: Shown, sharding: str, found: list[tuple[AlikeTables, lis
         parts = parts_text(group.scheme)
         many = f"{len(mine)} " if len(mine) > 1 else ""
         cut = "a copy" if parts == "-" else f"{parts} parts"
-        other = next_best(group)
+        other = next_best(shown.answer, group)
         lines.append(f"{many}{cut} on {where}, {size_words(group.memory_bytes)} on each")
         lines.append(f"next best: {other}" if other else "")
     return hover(lines)
@@ -225,7 +225,7 @@ def others(shown: Shown) -> Block | Missing:
                     textposition=["middle left" if slow[k] > turn else "middle right" for k in at],
                     textfont={"size": 11, "color": style.PALETTE[7]},
                     name=name,
-                    hovertext=[_other_hover(labels[k], drawn[k], time_s) for k in at],
+                    hovertext=[_other_hover(shown.answer, labels[k], drawn[k], time_s) for k in at],
                     hoverinfo="text",
                     marker={
                         "color": colour_of(name),
@@ -305,9 +305,9 @@ def _label(shown: Shown, group: AlikeTables) -> str:
     return name + (f" +{len(group.tables) - 1}" if len(group.tables) > 1 else "")
 
 
-def _other_hover(label: str, group: AlikeTables, time_s: float) -> str:
+def _other_hover(answer: Planned, label: str, group: AlikeTables, time_s: float) -> str:
     reason = group.reason
-    other = f"next best: {reason.sharding}, {next_best(group)}" if reason else ""
+    other = f"next best: {reason.sharding}, {next_best(answer, group)}" if reason else ""
     share = f"{format_fraction(abs(_more(group)) / time_s)} of the time"
     alike = "" if len(group.tables) == 1 else "one of them placed so, the others as they are"
     return hover([f"<b>{label}</b>: {group.sharding}, {parts_text(group.scheme)}", other, share, alike])

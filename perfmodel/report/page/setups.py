@@ -62,9 +62,13 @@ class Wanted:
 
 
 class Loaded:
-    """Libraries of machines under scenarios, loaded once: they keep the tables that they have made."""
+    """Libraries of machines under scenarios, loaded once: they keep the tables that they have made.
 
-    def __init__(self) -> None:
+    kernels  whose look-up kernels; None: as ``load_setting``
+    """
+
+    def __init__(self, kernels: str | None = None) -> None:
+        self._kernels = kernels
         self._known: dict[tuple[Any, ...], Setting | PerfmodelError] = {}
         self._models = Models()
 
@@ -74,7 +78,13 @@ class Loaded:
         if key not in self._known:
             try:
                 self._known[key] = load_setting(
-                    machine, curves.backend, curves.clock, scenario, curves.calibration, self._models
+                    machine,
+                    curves.backend,
+                    curves.clock,
+                    scenario,
+                    curves.calibration,
+                    self._models,
+                    self._kernels,
                 )
             except PerfmodelError as error:
                 self._known[key] = error

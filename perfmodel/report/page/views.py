@@ -120,7 +120,7 @@ def view(
     sizes    bytes of all tables that may be chosen
     options  of ``perfmodel.project``, without the selected ones
     """
-    loaded = Loaded()
+    loaded = Loaded(options.get("kernels"))
     own = Curves(
         str(options.get("backend") or machine.default_backend),
         options.get("clock"),
