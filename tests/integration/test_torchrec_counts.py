@@ -6,7 +6,10 @@ import json
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable, Iterator
+from itertools import takewhile
 from pathlib import Path
+from threading import Timer
 from typing import Any
 
 import pytest
@@ -54,14 +57,38 @@ def evaluator_of(tables: PlanTables, gpus: int, sets: ExchangeSets) -> Evaluator
     return Evaluator.on("h100-sxm-ib", tables, BATCH, gpus, gpus_per_node=NODE, training=True, sets=sets)
 
 
-def counted(file: Any, folder: Path, ranks: list[int], *words: str) -> list[list[Any]]:
-    """What each rank runs."""
-    path = folder / "plan.json"
-    torchrec.write_torchrec_plan(file, path)
-    command = [sys.executable, str(PROGRAM), str(path), *words, *map(str, ranks)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200, env=environment())
-    assert done.returncode == 0, done.stderr[-3000:]
-    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[[")]
+Counted = Callable[..., list[list[Any]]]
+
+
+@pytest.fixture(scope="module")
+def counted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Counted]:
+    """What each rank of a plan runs, by one program: TorchRec is imported once."""
+    folder = tmp_path_factory.mktemp("counts")
+    path, complaints = folder / "plan.json", folder / "complaints"
+    pipe = subprocess.PIPE
+    with (
+        complaints.open("w") as stderr,
+        subprocess.Popen(
+            [sys.executable, str(PROGRAM)], stdin=pipe, stdout=pipe, stderr=stderr, text=True,
+            env=environment(),
+        ) as program,
+    ):  # fmt: skip
+        assert program.stdin is not None and program.stdout is not None
+        said = program.stdout
+
+        def ask(file: Any, ranks: list[int], *words: str) -> list[list[Any]]:
+            torchrec.write_torchrec_plan(file, path)
+            print(json.dumps([str(path), *words, *map(str, ranks)]), file=program.stdin, flush=True)
+            late = Timer(200, program.kill)
+            late.start()
+            lines = list(takewhile(str.strip, said))
+            late.cancel()
+            found = [json.loads(line) for line in lines if line.startswith("[[")]
+            assert len(found) == len(ranks), complaints.read_text()[-3000:]
+            return found
+
+        yield ask
+        program.stdin.close()
 
 
 def expected(evaluator: Evaluator, plan: Plan, rank: int) -> Counter[tuple[Any, ...]]:
@@ -92,18 +119,18 @@ FEWER = ("copied", "whole", "rows", "node")
     ("gpus", "names"), [(64, EVERYTHING), (128, EVERYTHING), (64, FEWER), (128, ("copied", "node"))]
 )
 def test_an_exported_plan_runs_the_steps_that_it_is_costed_at(
-    gpus: int, names: tuple[str, ...], tmp_path: Path
+    gpus: int, names: tuple[str, ...], counted: Counted
 ) -> None:
     """Kinds of collective, how many, their ranks and every byte, of busy ranks and of one without shards."""
     tables, plan = planned(gpus, *names)
     evaluator = evaluator_of(tables, gpus, ExchangeSets())
     ranks = [0, 3, 9, gpus - 2]
-    for rank, seen in zip(ranks, counted(_file(evaluator, plan), tmp_path, ranks), strict=True):
+    for rank, seen in zip(ranks, counted(_file(evaluator, plan), ranks), strict=True):
         assert Counter((name, *sizes) for _, name, *sizes in seen) == expected(evaluator, plan, rank), rank
 
 
 @pytest.mark.parametrize("gpus", [64, 128])
-def test_a_plan_with_every_type_runs_a_set_for_each(gpus: int, tmp_path: Path) -> None:
+def test_a_plan_with_every_type_runs_a_set_for_each(gpus: int, counted: Counted) -> None:
     """As TorchRec's own planner names them: six types, six sets; gradients of copies in one all-reduce."""
     tables, plan = planned(gpus, *EVERYTHING)
     natural = ["data_parallel"] * 2
@@ -115,7 +142,7 @@ def test_a_plan_with_every_type_runs_a_set_for_each(gpus: int, tmp_path: Path) -
         for entry, kind in zip(file.tables, natural, strict=True)
     ]
     file = file.model_copy(update={"tables": retyped})
-    for rank, seen in zip([1, 9], counted(file, tmp_path, [1, 9]), strict=True):
+    for rank, seen in zip([1, 9], counted(file, [1, 9]), strict=True):
         found = Counter((name, *sizes) for _, name, *sizes in seen)
         assert found == expected(evaluator, plan, rank)
         assert sum(found[key] for key in found if key[2:] == (gpus * 24,) * 2) == 6  # splits
@@ -123,11 +150,11 @@ def test_a_plan_with_every_type_runs_a_set_for_each(gpus: int, tmp_path: Path) -
         assert found["all_reduce", gpus, gradients, gradients] == 1
 
 
-def test_the_pipeline_sends_all_splits_in_one(tmp_path: Path) -> None:
+def test_the_pipeline_sends_all_splits_in_one(counted: Counted) -> None:
     """``TrainPipelineSparseDist``: the numbers of all types in one all-to-all; all else as without it."""
     tables, plan = planned(64, "whole", "rows", "node", "grid")
     evaluator = evaluator_of(tables, 64, ExchangeSets())
-    seen = counted(_file(evaluator, plan), tmp_path, [9], "--pipelined")[0]
+    seen = counted(_file(evaluator, plan), [9], "--pipelined")[0]
     found = Counter((name, *sizes) for _, name, *sizes in seen)
     apart = expected(evaluator, plan, 9)
     splits = int(evaluator.times.splits_bytes)
@@ -135,18 +162,18 @@ def test_the_pipeline_sends_all_splits_in_one(tmp_path: Path) -> None:
     assert found == apart + Counter({("all_to_all", 64, 3 * splits, 3 * splits): 1})
 
 
-def test_counts_differ_where_sets_do(tmp_path: Path) -> None:
+def test_counts_differ_where_sets_do(counted: Counted) -> None:
     """All tables together, as without TorchRec, are fewer collectives than TorchRec runs."""
     tables, plan = planned(64, *FEWER)
     together = Evaluator.on("h100-sxm-ib", tables, BATCH, 64, gpus_per_node=NODE, training=True)
     apart = evaluator_of(tables, 64, ExchangeSets())
     few, many = (sum(expected(each, plan, 0).values()) for each in (together, apart))
     assert many == few + 2 * 3  # splits, lengths and ids of two more types
-    seen = counted(_file(apart, plan), tmp_path, [0])[0]
+    seen = counted(_file(apart, plan), [0])[0]
     assert len(seen) == many
 
 
-def test_copies_hold_a_dense_gradient_and_a_state_of_every_element(tmp_path: Path) -> None:
+def test_copies_hold_a_dense_gradient_and_a_state_of_every_element(counted: Counted) -> None:
     """One parameter of one dimension for all copied tables: there are no rows for rowwise Adagrad."""
     tables, plan = planned(64, "copied", "copied_too", "whole")
     for optimizer in ("rowwise-adagrad", "adagrad"):
@@ -155,7 +182,7 @@ def test_copies_hold_a_dense_gradient_and_a_state_of_every_element(tmp_path: Pat
             **{"gpus_per_node": NODE, "training": True, "sets": ExchangeSets(), "optimizer": optimizer},
         )
         rows, kept = (part[:2].sum() for part in evaluator.copied_memory([0, 1], [ROWS, ROWS]))
-        seen = counted(_file(evaluator, plan), tmp_path, [9], "--held")[0]
+        seen = counted(_file(evaluator, plan), [9], "--held")[0]
         assert seen == [["weight", rows, 1], ["gradient", rows, 1], ["state", kept - rows, 1]]
         memory = evaluator.memory(plan)
         other = evaluator.shard_memory(2, 1, 1)

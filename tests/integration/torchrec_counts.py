@@ -1,7 +1,8 @@
 """Every collective of TorchRec's passes over a plan, of ranks that run alone in a fake process group.
 
-python torchrec_counts.py PLAN.json [--pipelined | --held] RANK ...: one JSON line a rank, of the second of
-two training steps (with --pipelined of a step of TorchRec's own pipeline) the collectives in order, each
+python torchrec_counts.py, with lines of words as JSON on its input (the imports take seconds), each PLAN.json
+[--pipelined | --held] RANK ...: one JSON line a rank, then an empty one, of the second of two training steps
+(with --pipelined of a step of TorchRec's own pipeline) the collectives in order, each
 [phase, name, ranks, bytes sent, bytes received]. With --held what copies hold after it, each
 [what, bytes, dimensions].
 
@@ -201,14 +202,10 @@ def piped(plan: TorchRecPlan) -> list[Any]:
     return counts[-1].seen
 
 
-def main() -> None:
-    warnings.filterwarnings("ignore")
-    logging.disable(logging.CRITICAL)
-    import torchrec  # noqa: F401  # before the ranks part: it takes seconds
-
-    plan, pipelined = torchrec_plan.load(sys.argv[1]), "--pipelined" in sys.argv
-    held = "--held" in sys.argv
-    for rank in (int(word) for word in sys.argv[2:] if word.isdigit()):
+def counted(words: list[str]) -> None:
+    """Each rank of a plan becomes a process of its own, which prints what it runs."""
+    plan, pipelined, held = torchrec_plan.load(words[0]), "--pipelined" in words, "--held" in words
+    for rank in (int(word) for word in words[1:] if word.isdigit()):
         child = os.fork()
         if child == 0:
             where = {"LOCAL_WORLD_SIZE": plan.gpus_per_node, "LOCAL_RANK": rank % plan.gpus_per_node}
@@ -223,6 +220,16 @@ def main() -> None:
         _, status = os.waitpid(child, 0)
         if status:
             sys.exit(f"rank {rank} failed")
+    print(flush=True)
+
+
+def main() -> None:
+    warnings.filterwarnings("ignore")
+    logging.disable(logging.CRITICAL)
+    import torchrec  # noqa: F401  # before the ranks part
+
+    for line in sys.stdin:
+        counted(json.loads(line))
 
 
 if __name__ == "__main__":

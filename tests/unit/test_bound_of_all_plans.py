@@ -40,7 +40,7 @@ def test_a_plan_of_other_parts_or_hot_rows_is_above_the_bound(
     assert 0.5 * time_s < found <= time_s
 
 
-@pytest.mark.parametrize("seed", range(100, 106))
+@pytest.mark.parametrize("seed", range(100, 103))
 def test_no_plan_that_was_tried_is_below_the_bound(seed: int) -> None:
     bound, best = compared(seed)
     assert bound <= best * (1 + 1e-9)

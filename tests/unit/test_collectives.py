@@ -113,6 +113,13 @@ def test_rendezvous_share() -> None:
     assert c.rendezvous_share([0, 8 * 65536, 1e30], 8, 65536).tolist() == pytest.approx([0, 0.5, 1])
 
 
+def test_what_nccl_may_choose_from() -> None:
+    """PAT with one rank a node, of which there must be two; trees and NVLS for all_reduce."""
+    assert c.algorithms_of("all_gather", 1, 1) == c.algorithms_of("broadcast", 4, 4) == c.RINGS
+    assert c.algorithms_of("reduce_scatter", 2, 2) == (*c.RINGS, "PAT")
+    assert c.algorithms_of("all_reduce", 2, 2) == (*c.RINGS, *c.TREES, "NVLS")
+
+
 def test_pairwise_bytes() -> None:
     assert c.pairwise_transfer_time(8e9, 1, 100e9, 1, 1, 8, 8, 1, 6) == pytest.approx(0.07)
     far = c.pairwise_transfer_time(16e9, 1, 1e15, 50e9, 1e15, 16, 8, 2, 6)

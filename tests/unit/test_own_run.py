@@ -313,6 +313,34 @@ def test_kernels_alone_are_complete_when_no_kernel_is_missing(
     assert found.complete == complete
 
 
+@pytest.mark.parametrize(("fitted", "factor_alone"), [(3, True), (4, False)])
+def test_three_passes_tell_a_factor_and_four_a_constant_as_well(
+    folder: Path, fitted: int, factor_alone: bool
+) -> None:
+    """Each gather in a pass takes 50 µs longer than 1.1 times what it takes alone."""
+    run = read_run(folder)
+    points, visits = dict(run.points), dict(run.visits)
+    own = [point for point in points.values() if point.kind == "composed"]
+    for at, point in enumerate(own):
+        points[point.key] = point.model_copy(update={"held_out": at >= fitted})
+        visits[point.key] = [
+            visit.model_copy(
+                update={
+                    "steps_s": {**visit.steps_s, "gather_pool": [visit.steps_s["gather_pool"][0] + 50e-6]}
+                }
+            )
+            for visit in visits[point.key]
+        ]
+    (found,) = fit_run(Run(run.header, points, visits, run.finishes), machine_of(folder))
+    assert found.kernels is not None
+    there = found.kernels.in_pass["gather_pool"]
+    assert there.passes == fitted
+    if factor_alone:
+        assert there.more_s == 0 and there.factor > 1.15
+    else:
+        assert (there.factor, there.more_s) == (pytest.approx(1.1, rel=0.01), pytest.approx(50e-6, rel=0.05))
+
+
 def test_rows_of_the_first_width_tell_its_own_penalty_alone(folder: Path) -> None:
     """Rows of 32 floats are as long as those that the first penalty was measured with, and not longer."""
     run = read_run(folder)

@@ -204,3 +204,22 @@ def test_evening_ends_in_the_fastest_state_that_it_met(monkeypatch: pytest.Monke
     monkeypatch.setattr(Evening, "_round", then_heaped)
     assert evening.run(lambda: len(met) > 4)
     assert state.time_s == pytest.approx(min(met), rel=1e-9) and met[-1] > 1.2 * min(met)
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_prices_are_what_one_byte_more_takes(training: bool) -> None:
+    """By the evaluator, a resource at a time: no byte makes a step faster, and some cost something."""
+    tables = distinct(30)
+    evaluator = Evaluator.on(MACHINE, tables, 1024, 16, training=training)
+    o = options_of(evaluator, 80e9)
+    choosing = Choosing(evaluator, o, np.ones(o.group.size, dtype=bool))
+    loads = choosing._loads(choosing.leanest) * np.array([[1.0], [0.0]])
+    loads[0] = np.maximum(loads[0], loads[0].max() / 3)  # no resource is idle
+    prices = choosing._slopes(loads)
+    before = float(evaluator.step_times(choosing._all(loads[:1]))[0])
+    for at, price in enumerate(prices):
+        more = loads[:1].copy()
+        more[0, at] *= 1.05
+        taken = float(evaluator.step_times(choosing._all(more))[0]) - before
+        assert price * 0.05 * loads[0, at] == pytest.approx(taken, rel=0.02, abs=1e-12)
+    assert prices.min() >= 0 and np.sum(prices > 0) > 3
