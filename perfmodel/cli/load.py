@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from perfmodel.cli.host_option import HostOption, check_host
 from perfmodel.cli.ids import AlphaOption, DistributionOption
 from perfmodel.cli.load_options import (
     ArrivalsOption,
@@ -56,10 +57,11 @@ from perfmodel.cli.workload import (
 )
 from perfmodel.errors import BadInputError
 from perfmodel.passes.settings import Setting
+from perfmodel.project.hosted import check_clock
 from perfmodel.report.load_text import load_text
 from perfmodel.schema.distributions import UNIFORM
 from perfmodel.service.highest import FOLLOWED
-from perfmodel.service.served import MOST_SAMPLES, ServedPass, planned_pass, projected_pass
+from perfmodel.service.served import MOST_SAMPLES, ServedPass, hosted_pass, planned_pass, projected_pass
 from perfmodel.service.service_load import service_load
 from perfmodel.service.stragglers import NONE, measured_ranks, spread_of
 
@@ -102,6 +104,7 @@ def load(
     distribution: DistributionOption = None,
     payload: PayloadOption = None,
     kernels: KernelsOption = None,
+    host: HostOption = None,
     settings: SetOption = None,
     calibration: CalibrationOption = None,
     as_json: JsonOption = False,
@@ -116,9 +119,11 @@ def load(
       perfmodel load --table-size 10TB --p99 5ms --batch 64 --wait 200us
       perfmodel load --model mlperf-dlrm-dcnv2 --gpus 16 --qps 2M --p99 2ms
       perfmodel load --model tables.csv --plan plan.json --qps 100k --p99 3ms
+      perfmodel load --table-size 10TB --qps 500k --p99 10ms --host eager
       perfmodel load --table-size 10TB --p99 10ms --arrivals times.txt
     """
     one_output(json=as_json, csv=as_csv)
+    check_host(host)
     asked = TypedLoad.of(context.params)
     if table_size is None and gpus is None and model is None:
         raise BadInputError("which tables?", "give --table-size, --gpus or --model, e.g. --table-size 10TB")
@@ -127,6 +132,9 @@ def load(
     file = calibration_file(question.calibration)
     with question.advised():
         setting, served = _planned(plan, question) if plan else _projected(question)
+        if host is not None:
+            check_clock(setting, host)
+            served = hosted_pass(served, host, file)
         measured = [
             measured_ranks(setting, s.collective, served.gpus) if s.collective else 0 for s in served.steps
         ]
@@ -135,9 +143,9 @@ def load(
     if as_csv:
         emit(answer.to_frame().to_csv(index=False))
     elif as_json:
-        emit_json("load", machine=setting.machine.name, **answer.to_dict(), calibration_file=file)
+        emit_json("load", machine=setting.machine.name, host=host, **answer.to_dict(), calibration_file=file)
     else:
-        emit(load_text(answer, setting, file))
+        emit(load_text(answer, setting, file, host))
         if question.tables is not None and plan is None:
             warn_all(not_counted(question.tables))
         for line in setting.notes:

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from perfmodel.cli.host_option import HostOption, check_host
 from perfmodel.cli.ids import AlphaOption, DistributionOption
 from perfmodel.cli.options import (
     BackendOption,
@@ -49,6 +50,8 @@ from perfmodel.cli.workload import (
     table_count,
 )
 from perfmodel.errors import BadInputError
+from perfmodel.project.hosted import hosted
+from perfmodel.project.ids_ahead import ids_ahead
 from perfmodel.project.kernel_choice import other_kernels
 from perfmodel.project.sensitivity import next_experiment, sensitivities
 from perfmodel.report.projection_text import projection_text
@@ -84,6 +87,7 @@ def project(
     distribution: DistributionOption = None,
     payload: PayloadOption = None,
     kernels: KernelsOption = None,
+    host: HostOption = None,
     settings: SetOption = None,
     local_memory: LocalMemoryOption = None,
     tier: TierOption = None,
@@ -105,6 +109,7 @@ def project(
       perfmodel project --table-size 10TB --tier uvm-caching:10% --alpha 1.05
       perfmodel project --table-size 10TB --payload fp16
       perfmodel project --table-size 10TB --kernels torch
+      perfmodel project --table-size 10TB --host eager
       perfmodel project --table-size 10TB --sharding all
       perfmodel project --table-size 10TB --report out.html
     """
@@ -113,6 +118,7 @@ def project(
         from perfmodel.cli.report import check_beside, write_beside
 
         check_beside(report, force, local_memory=local_memory, tier=tier)
+    check_host(host, as_csv=as_csv, report=report, sharding=sharding, local_memory=local_memory)
     way = checked_sharding(sharding, reduction, local_memory, tier)
     if tables is not None:
         table_count(tables)
@@ -143,6 +149,8 @@ def project(
     changes = sensitivities(answer)
     experiment = next_experiment(answer) if answer.forward.memory is None else None
     others = tuple(other_kernels(answer)) if answer.forward.memory is None else ()
+    issued = None if host is None else hosted(answer, host, file)
+    ahead = ids_ahead(answer) if answer.forward.memory is None else None
     if as_json:
         measure = vars(experiment) if experiment else None
         emit_json(
@@ -151,6 +159,8 @@ def project(
             calibration_file=file,
             changes=[vars(c) for c in changes],
             next_experiment=measure,
+            host=issued.to_dict() if issued else None,
+            ids_ahead=ahead.to_dict() if ahead else None,
             kernels={
                 "implementation": answer.setting.kernel_library,
                 "timed": answer.setting.kernels is not None,
@@ -161,7 +171,15 @@ def project(
 
     emit(
         projection_text(
-            answer, changes, experiment, typed.machine, file, lambda w: typed.line(w, answer), others
+            answer,
+            changes,
+            experiment,
+            typed.machine,
+            file,
+            lambda w: typed.line(w, answer),
+            others,
+            issued,
+            ahead,
         )
     )
     for line in answer.notes:

@@ -27,8 +27,10 @@ MEANINGS = {
 }
 
 
-def load_text(answer: ServiceLoad, setting: Setting, calibration_file: str | None = None) -> str:
-    """The whole screen. calibration_file  the user's own"""
+def load_text(
+    answer: ServiceLoad, setting: Setting, calibration_file: str | None = None, host: str | None = None
+) -> str:
+    """The whole screen. calibration_file  the user's own;  host  whose time is in the pass"""
     parts = [
         headline(answer),
         rule_line(answer),
@@ -36,7 +38,7 @@ def load_text(answer: ServiceLoad, setting: Setting, calibration_file: str | Non
         made_of(answer.asked),
         batch_table(answer),
         closed_forms(answer),
-        footer(answer, setting, calibration_file),
+        footer(answer, setting, calibration_file, host),
     ]
     return "\n\n".join(parts)
 
@@ -168,7 +170,9 @@ def closed_forms(answer: ServiceLoad) -> str:
     )
 
 
-def footer(answer: ServiceLoad, setting: Setting, calibration_file: str | None) -> str:
+def footer(
+    answer: ServiceLoad, setting: Setting, calibration_file: str | None, host: str | None = None
+) -> str:
     """Where the numbers come from."""
     q, machine = answer.question, setting.machine
     assumed = [f"{key} = {machine.quantity(key)}" for key in sorted(machine.overrides)]
@@ -176,6 +180,7 @@ def footer(answer: ServiceLoad, setting: Setting, calibration_file: str | None) 
         f"Machine {machine.name}",
         *([f"assumed: {', '.join(assumed)}"] if assumed else []),
         f"calibration {calibration_file or ', '.join(dict.fromkeys(setting.links.calibrations))}",
+        f"host {host}" if host else "the device alone, no host (--host eager adds it)",
         f"times of the pass {q.served.evidence_at(answer.best.batch)}",
         f"arrivals {q.arrivals.name}, seed {q.arrivals.seed}"
         + (", dealt to replicas at random" if answer.replicas > 1 else ""),

@@ -10,8 +10,11 @@ from pathlib import Path
 from perfmodel.passes.settings import is_published
 from perfmodel.passes.steps import StepRow
 from perfmodel.project import Projection
+from perfmodel.project.hosted import Hosted
+from perfmodel.project.ids_ahead import IdsAhead
 from perfmodel.project.kernel_choice import OtherKernels
 from perfmodel.project.sensitivity import NextExperiment, Sensitivity
+from perfmodel.report.host_text import ahead_line, host_headline, host_table
 from perfmodel.report.terminal import command_lines, facts, paragraph, sides, table, unbroken
 from perfmodel.schema.evidence import Evidence
 from perfmodel.schema.home import SAMPLES_NAME
@@ -36,19 +39,27 @@ def projection_text(
     calibration_file: str | None = None,
     again: Callable[[Sequence[str]], str] | None = None,
     others: Sequence[OtherKernels] = (),
+    host: Hosted | None = None,
+    ahead: IdsAhead | None = None,
 ) -> str:
     """The whole screen.
 
+    host, ahead       with the host that issues the pass; what ids that are sent a batch ahead would hide
     others            the answer with other kernels
     machine           as the user gave it, for the commands that are suggested
     calibration_file  the user's own, named at the end
     again             the line that asks another command the same question, as the user typed it
     """
     parts = [headline(answer), gpu_line(answer)]
+    if host is not None:
+        parts[0] = f"{host_headline(host, answer.gpus)}\n{parts[0]}"
     if answer.gpus > 1:
         parts[-1] += f"\n{kernel_lines(answer, others)}"
     if answer.steps:
         parts.append(step_table(answer))
+        parts[-1] += f"\n{ahead_line(ahead)}" if ahead is not None else ""
+    if host is not None:
+        parts.append(host_table(host))
     if answer.crossovers:
         parts.append(crossover_text(answer))
     if changes:

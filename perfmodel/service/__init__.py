@@ -23,6 +23,7 @@ def load(
     arrivals: Arrivals | None = None,
     stragglers: bool = True,
     requests: int = FOLLOWED,
+    host: str | None = None,
     **options: Any,
 ) -> pd.DataFrame:
     """Latencies of a service against its load, one row a load up to the highest that keeps the limit.
@@ -31,11 +32,12 @@ def load(
     options  replicas, batch (samples of each GPU in a full batch), wait_s, overlap, samples (of a request):
              left out, the best of those that are tried; all others are those of ``perfmodel.project``
     arrivals  ``Poisson(seed)`` or ``read_arrivals(path)``;  requests  that are followed at each load
+    host      eager, compiled or graph: with the host that issues the pass; None: the device alone
     Columns: load_per_s, utilisation, requests_per_batch, p50_s, p95_s, p99_s, mean_s, requests_inside, and
     the parts of p99_s; the whole answer is in ``frame.attrs["answer"]`` as plain data.
     Limits: no limit, or more than can be carried -> BadInputError that says how much can
     """
-    answer = answered(qps, p99_s, arrivals, stragglers, requests, **options)
+    answer = answered(qps, p99_s, arrivals, stragglers, requests, host, **options)
     frame = answer.to_frame()
     frame.attrs["answer"] = answer.to_dict()
     return frame
@@ -47,11 +49,13 @@ def answered(
     arrivals: Arrivals | None,
     stragglers: bool,
     requests: int,
+    host: str | None = None,
     **options: Any,
 ) -> ServiceLoad:
     """The answer behind ``load``."""
     from perfmodel.project import project_one
-    from perfmodel.service.served import projected_pass
+    from perfmodel.project.hosted import check_clock
+    from perfmodel.service.served import hosted_pass, projected_pass
     from perfmodel.service.service_load import ServiceQuestion, service_load
     from perfmodel.service.stragglers import NONE, measured_ranks, spread_of
 
@@ -67,7 +71,10 @@ def answered(
     ranks = [
         measured_ranks(first.setting, s.collective, served.gpus) if s.collective else 0 for s in served.steps
     ]
-    calibration = pass_of.get("calibration")
+    calibration = None if pass_of.get("calibration") is None else str(pass_of["calibration"])
+    if host is not None:
+        check_clock(first.setting, host)
+        served = hosted_pass(served, host, calibration)
     return service_load(
         ServiceQuestion(
             served=served,
@@ -75,7 +82,7 @@ def answered(
             qps=qps,
             arrivals=arrivals or Poisson(),
             requests=requests,
-            spread=spread_of(None if calibration is None else str(calibration)) if stragglers else NONE,
+            spread=spread_of(calibration) if stragglers else NONE,
             measured=tuple(ranks),
             **own,
         )

@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 
 from perfmodel.errors import BadInputError
 from perfmodel.model import schedule
-from perfmodel.passes.steps import LABELS
+from perfmodel.passes.steps import LABELS, STEPS
 from perfmodel.plan.cost import Evaluator
 from perfmodel.plan.placement import Plan
 from perfmodel.project import prepare
 from perfmodel.project.grid import costed
+from perfmodel.project.hosted import host_costs, with_host
 from perfmodel.schema.evidence import Evidence
 
 Array = NDArray[np.float64]
@@ -92,6 +93,17 @@ class ServedPass:
     def evidence_at(self, samples: float) -> Evidence:
         """How the time of the nearest batch is known."""
         return self.evidence[int(np.argmin(np.abs(self.samples - samples)))]
+
+
+def hosted_pass(served: ServedPass, mode: str, calibration: str | None = None) -> ServedPass:
+    """The same with the host that issues it: each step takes as long as the device and what it waits.
+
+    mode  one of ``hosted.MODES``;  calibration  of one's own run, where launches were timed
+    """
+    steps = [STEPS[step.name] for step in served.steps]
+    ends = zip((0, -1, 1), (served.time_s, served.low_s, served.high_s), strict=True)
+    times = [with_host(host_costs(mode, calibration, end), steps, time)[0] for end, time in ends]
+    return replace(served, time_s=times[0], low_s=times[1], high_s=times[2])
 
 
 def sample_grid(most: int = MOST_SAMPLES) -> list[int]:

@@ -1,0 +1,34 @@
+"""``--host``: whether the time that PyTorch adds is in the sum."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from perfmodel.errors import BadInputError
+from perfmodel.project.hosted import MODES
+from perfmodel.schema.files import unknown_name
+
+HostOption = Annotated[
+    str | None,
+    typer.Option(
+        "--host",
+        metavar="NAME",
+        help="With the host that issues the pass: eager, compiled or graph (default: the device alone).",
+    ),
+]
+
+
+def check_host(host: str | None, **others: object) -> None:
+    """Limits: an unknown name, an output or a way to shard that has no host -> BadInputError"""
+    if host is None:
+        return
+    if host not in MODES:
+        raise unknown_name("--host", host, MODES)
+    given = [f"--{name.removeprefix('as_').replace('_', '-')}" for name, value in others.items() if value]
+    if given:
+        raise BadInputError(
+            f"--host and {given[0]} exclude each other.",
+            "the host is counted for the row-wise pass, on the screen and with --json.",
+        )

@@ -1,0 +1,54 @@
+"""The host: how long it takes to issue the work of a device, and which of the two is slower."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Array = NDArray[np.float64]
+
+
+def host_time(
+    operators: ArrayLike,
+    launches: ArrayLike,
+    collectives: ArrayLike,
+    each: tuple[float, float, float],
+) -> Array:
+    """Time in which the host issues some work.
+
+        h = n_o t_o + n_l t_l + n_c t_c                                       [s]
+
+    operators    n_o, calls of the framework's operators, views too [-];  launches  n_l, kernels of them [-]
+    collectives  n_c, collectives of them [-]
+    each         t_o, t_l and t_c: of an operator, a launch and a collective on the host [s]
+    Source: each is work of one thread, so times add; counts by benchmarks/host_time.py
+    Limits: nothing -> 0;  only operators -> n_o t_o
+    """
+    counts = [np.asarray(n, dtype=np.float64) for n in (operators, launches, collectives)]
+    return np.asarray(sum(n * t for n, t in zip(counts, each, strict=True)))
+
+
+def issued_ends(host: ArrayLike, device: ArrayLike, waits: Sequence[bool]) -> tuple[Array, Array]:
+    """When each step ends on the device, and when the host has issued it.
+
+        H_k = (E_(k-1) if the host waits for step k-1, else H_(k-1)) + h_k    [s]
+        E_k = max(E_(k-1), H_k) + d_k                                         [s]
+
+    host    h of each step [s], shape [S, ...];  device  d [s], the same
+    waits   of each step, whether the host reads its result before it goes on, as that of an exchange of sizes
+    Returns E and H, shape [S, ...]; the pass ends at the later of their last ones.
+    Source: an asynchronous stream (CUDA): the host runs ahead until it waits
+    Limits: no host -> E sums d;  no device -> E = H sums h;  it waits for every step -> E sums h + d;
+            it never waits -> at least the larger of the two sums, at most both together
+    """
+    h, d = (np.asarray(x, dtype=np.float64) for x in (host, device))
+    ends, issued = np.zeros_like(h + d), np.zeros_like(h + d)
+    end = free = np.zeros_like(ends[0])
+    for at, wait in enumerate(waits):
+        free = free + h[at]
+        end = np.maximum(end, free) + d[at]
+        ends[at], issued[at] = end, free
+        free = np.maximum(free, end) if wait else free
+    return ends, issued

@@ -1,0 +1,50 @@
+"""What it would hide to send the ids of the next batch during this one, as TorchRec's pipelines do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from perfmodel.model.schedule import COMPUTE, NETWORK, Task, steady
+from perfmodel.project.projection import Projection
+
+_NEXT = "next "
+
+
+@dataclass(frozen=True)
+class IdsAhead:
+    """Batches that follow one another, the ids of the next sent during this one.
+
+    ids_s     of all that comes before the look-up: sorting the ids, and their exchanges
+    step_s    from one batch to the next;  hidden_s  less than one batch after the other
+    hidden_s is what kernels and exchanges of the tables alone hide: two collectives share the links. Behind
+    dense layers of ``ids_s`` or more all of the ids are hidden.
+    """
+
+    ids_s: float
+    step_s: float
+    hidden_s: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers, for JSON."""
+        return vars(self)
+
+
+def ids_ahead(answer: Projection) -> IdsAhead | None:
+    """Of a projection. Limits: no ids are exchanged, or no look-up follows them -> None"""
+    names = [row.name for row in answer.steps]
+    first = names.index("gather_pool") if "gather_pool" in names else 0
+    before, after = answer.steps[:first], answer.steps[first:]
+    if not any(row.collective for row in before):
+        return None
+    tasks: list[Task] = []
+    for stream, rows, prefix in (("tables", after, ""), ("ids", before, _NEXT)):
+        chain: tuple[str, ...] = ()
+        for row in rows:
+            name, device = f"{prefix}{row.name}", COMPUTE if row.is_kernel else NETWORK
+            waits = (f"{_NEXT}{before[-1].name}",) if row is after[0] else ()
+            tasks.append(Task(name, stream, row.time_s, chain, waits, device))
+            chain = (name,)
+    serial = sum(task.duration_s for task in tasks)
+    step = min(steady(tasks).step_s, serial)
+    return IdsAhead(sum(row.time_s for row in before), step, serial - step)

@@ -1,0 +1,62 @@
+"""A projection with the host: the answer first, then which of the two is slower in which part."""
+
+from __future__ import annotations
+
+from perfmodel.project.hosted import Hosted
+from perfmodel.project.ids_ahead import IdsAhead
+from perfmodel.report.terminal import facts, paragraph, sides, table
+from perfmodel.units import counted, format_fraction, format_ratio, format_time
+
+_WORDS = {"eager": "an eager host", "compiled": "a compiled pass", "graph": "CUDA graphs"}
+
+
+def host_headline(found: Hosted, gpus: int) -> str:
+    """The answer with the host; the one without it follows."""
+    what = _WORDS[found.costs.mode]
+    where = counted(gpus, "GPU")
+    first = f"{format_ratio(found.slowdown)} slower sharded over {where}, with {what}."
+    if gpus == 1:
+        first = f"{format_time(found.time_s)} per batch with {what}: nothing is sharded."
+    band = f"band {format_time(found.low_s)} – {format_time(found.high_s)}"
+    instead = f", instead of {format_time(found.baseline_time_s)}" if gpus > 1 else ""
+    second = (
+        f"     {format_time(found.time_s)} per batch{instead}; the host works {format_time(found.host_s)} of "
+        f"that, and the device waits {format_time(found.idle_s)} for it"
+    )
+    return f"{sides(first, band)}\n{paragraph(second)}\nThe device alone:"
+
+
+def host_table(found: Hosted) -> str:
+    """Each step: what the host takes to issue it, and how long the device waits for that."""
+    rows = [
+        [
+            step.label,
+            format_time(step.device_s),
+            format_time(step.host_s),
+            format_time(step.idle_s) if step.host_is_slower else "",
+            "host" if step.host_is_slower else "device",
+        ]
+        for step in found.steps
+    ]
+    total = ["", format_time(found.device_s), format_time(found.host_s), format_time(found.idle_s), ""]
+    headers = ["step with the host", "device", "host", "device waits", "slower"]
+    costs = found.costs
+    each = [
+        ("an operator", costs.operator_s),
+        ("a launch", costs.launch_s),
+        ("a collective", costs.collective_s),
+    ]
+    each.append(("a stretch until the host waits", costs.stretch_s))
+    words = ", ".join(f"{name} {format_time(time)}" for name, time in each if time)
+    said = f"On the host {words} ({costs.evidence}); it waits for the device after the exchange of splits."
+    return f"{table(headers, [*rows, total], left=(0, 4))}\n{paragraph(said)}"
+
+
+def ahead_line(found: IdsAhead) -> str:
+    """What the ids of the next batch would hide."""
+    share = format_fraction(found.hidden_s / (found.step_s + found.hidden_s))
+    text = (
+        f"sent during this batch, as TorchRec's pipelines do, hide {format_time(found.hidden_s)} ({share}); "
+        f"behind dense layers up to {format_time(found.ids_s)}"
+    )
+    return facts([("Next ids", text)])

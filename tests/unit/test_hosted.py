@@ -1,0 +1,171 @@
+"""The host that issues a pass: equations, counts, and what is slower in which part."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from perfmodel.errors import BadInputError
+from perfmodel.model.issuing import host_time, issued_ends
+from perfmodel.passes.steps import FORWARD, STEPS
+from perfmodel.project import project_one
+from perfmodel.project.hosted import MODES, HostCosts, check_clock, host_costs, hosted, with_host
+from perfmodel.project.ids_ahead import ids_ahead
+from perfmodel.schema.evidence import Evidence
+from perfmodel.service.served import hosted_pass, projected_pass
+
+
+def test_time_of_the_host() -> None:
+    assert host_time(0, 0, 0, (1.0, 2.0, 3.0)) == 0
+    assert host_time(5, 0, 0, (1.0, 2.0, 3.0)) == 5
+    assert host_time([1, 2], 1, 1, (1.0, 2.0, 3.0)).tolist() == [6, 7]
+
+
+def test_ends_of_a_stream() -> None:
+    h, d = np.array([1.0, 2.0, 3.0]), np.array([4.0, 1.0, 2.0])
+    none = np.zeros(3)
+    assert issued_ends(none, d, [False] * 3)[0].tolist() == [4, 5, 7]
+    ends, issued = issued_ends(h, none, [False] * 3)
+    assert ends.tolist() == issued.tolist() == [1, 3, 6]
+    assert issued_ends(h, d, [True] * 3)[0][-1] == 13
+    ends, issued = issued_ends(h, d, [False] * 3)
+    assert ends.tolist() == [5, 6, 8] and issued.tolist() == [1, 3, 6]
+    ends, issued = issued_ends(h, d, [True, False, False])
+    assert ends.tolist() == [5, 8, 12] and issued.tolist() == [1, 7, 10]
+
+
+def event_by_event(h: list[float], d: list[float], waits: list[bool]) -> float:
+    """The opponent: a queue of issued work, taken one at a time."""
+    clock, queue = 0.0, []
+    busy_until = 0.0
+    for host, device, wait in zip(h, d, waits, strict=True):
+        clock += host
+        queue.append((clock, device))
+        if wait:
+            while queue:
+                came, work = queue.pop(0)
+                busy_until = max(busy_until, came) + work
+            clock = max(clock, busy_until)
+    for came, work in queue:
+        busy_until = max(busy_until, came) + work
+    return max(busy_until, clock)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_ends_are_those_of_a_queue(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    for _ in range(50):
+        count = int(random.integers(1, 9))
+        h, d = random.exponential(1, (2, count))
+        waits = (random.random(count) < 0.3).tolist()
+        ends, issued = issued_ends(h, d, waits)
+        total = max(float(ends[-1]), float(issued[-1]))
+        assert total == pytest.approx(event_by_event(h.tolist(), d.tolist(), waits))
+        assert max(h.sum(), d.sum()) <= total + 1e-12
+        assert total <= h.sum() + d.sum() + 1e-12
+
+
+def test_an_eager_host_works_three_tenths_of_a_millisecond() -> None:
+    """The published figure that the time of an operator comes from: 31 operators, 9 launches, 4 exchanges."""
+    costs = host_costs("eager")
+    steps = [step for step in FORWARD if step.name in ROW_WISE]
+    assert [step.name for step in steps] == ROW_WISE
+    expected = 31 * costs.operator_s + 9 * costs.launch_s + 4 * costs.collective_s
+    assert costs.of(steps).sum() == pytest.approx(expected) == pytest.approx(0.3e-3, rel=0.01)
+    assert costs.evidence is Evidence.ASSUMED
+    assert host_costs("eager", end=-1).operator_s < costs.operator_s < host_costs("eager", end=1).operator_s
+
+
+ROW_WISE = [
+    "bucketize",
+    "all_to_all_splits",
+    "all_to_all_lengths",
+    "all_to_all_ids",
+    "gather_pool",
+    "reduce_scatter_bags",
+]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_projection_with_its_host(mode: str) -> None:
+    answer = project_one(table_bytes=10e12)
+    found = hosted(answer, mode)
+    assert found.device_s == pytest.approx(answer.time_s)
+    assert max(found.device_s, found.host_s) <= found.time_s <= found.device_s + found.host_s
+    assert sum(step.idle_s for step in found.steps) == pytest.approx(found.idle_s)
+    assert found.low_s < found.time_s < found.high_s
+    assert found.baseline_time_s > answer.baseline_time_s
+    by_mode = [hosted(answer, each).time_s for each in MODES]
+    assert by_mode == sorted(by_mode, reverse=True)
+
+
+def test_a_free_host_is_the_device_and_a_slow_one_is_the_host() -> None:
+    steps = [STEPS[name] for name in ROW_WISE]
+    device = np.full(6, 1e-5)
+    free = HostCosts("eager", 0, 0, 0, 0, Evidence.ASSUMED, "")
+    shown, total = with_host(free, steps, device)
+    assert shown == pytest.approx(device) and total == pytest.approx(6e-5)
+    slow = HostCosts("eager", 1.0, 1.0, 1.0, 0, Evidence.ASSUMED, "")
+    assert with_host(slow, steps, device)[1] == pytest.approx(31 + 9 + 4, abs=1e-3)
+    many = np.repeat(device[:, np.newaxis], 3, axis=1) * np.array([1.0, 2.0, 3.0])
+    assert with_host(free, steps, many)[1].shape == (3,)
+
+
+def test_eager_times_have_the_host_already() -> None:
+    setting = project_one(table_bytes=10e12, machine="h200-sxm-ib", clock="eager").setting
+    with pytest.raises(BadInputError, match="eager clock"):
+        check_clock(setting, "eager")
+    with pytest.raises(BadInputError, match="host"):
+        host_costs("lazy")
+
+
+def test_a_served_pass_with_its_host() -> None:
+    served = projected_pass({"table_bytes": 10e12}, 152, 64)
+    found = hosted_pass(served, "eager")
+    answer = hosted(project_one(table_bytes=10e12, gpus=152, batch=64), "eager")
+    assert found.total(64) == pytest.approx(answer.time_s, rel=2e-3)
+    assert (found.low_s <= found.time_s + 1e-12).all() and (found.time_s <= found.high_s + 1e-12).all()
+
+
+def test_ids_sent_ahead_hide_what_does_not_share_the_links() -> None:
+    answer = project_one(table_bytes=10e12, batch=4096, table_count=8)
+    found = ids_ahead(answer)
+    assert found is not None
+    rows = {row.name: row.time_s for row in answer.steps}
+    links = sum(row.time_s for row in answer.steps if row.collective)
+    kernels = rows["bucketize"] + rows["gather_pool"]
+    assert found.ids_s == pytest.approx(sum(rows[name] for name in ROW_WISE[:4]))
+    assert found.step_s >= links * (1 - 1e-9)
+    assert found.hidden_s == pytest.approx(answer.time_s - found.step_s)
+    assert 0 < found.hidden_s <= kernels * (1 + 1e-9)
+    assert ids_ahead(project_one(table_bytes=10e9)) is None  # one GPU
+
+
+def test_the_screen_and_the_document(cli: Any) -> None:
+    text = cli("project", "--table-size", "10TB", "--host", "eager")
+    assert text.code == 0, text.err
+    first = text.out.splitlines()[0]
+    assert "with an eager host" in first and "The device alone:" in text.out
+    assert max(map(len, text.out.splitlines())) <= 100
+    found = json.loads(cli("project", "--table-size", "10TB", "--host", "compiled", "--json").out)
+    assert found["host"]["mode"] == "compiled" and found["host"]["time_s"] > found["time_s"]
+    assert found["ids_ahead"]["hidden_s"] > 0
+    assert json.loads(cli("project", "--table-size", "10TB", "--json").out)["host"] is None
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--host", "lazy"), "eager"),
+        (("--host", "eager", "--sharding", "all"), "--sharding"),
+        (("--host", "eager", "--csv"), "--csv"),
+        (("--host", "eager", "--local-memory", "10TB@3TB/s"), "--local-memory"),
+        (("--host", "eager", "--machine", "h200-sxm-ib", "--clock", "eager"), "eager clock"),
+    ],
+)
+def test_what_has_no_host(cli: Any, words: tuple[str, ...], said: str) -> None:
+    outcome = cli("project", "--table-size", "10TB", *words)
+    assert outcome.code == 2 and said in outcome.err, outcome.err
