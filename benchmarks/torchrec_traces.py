@@ -3,22 +3,25 @@
 Run:    perfmodel plan --model tables.csv --gpus 2 --format torchrec --out plan.json
         python benchmarks/torchrec_traces.py plan.json --out traces                 forward passes
         python benchmarks/torchrec_traces.py plan.json --out traces --training
+        python benchmarks/torchrec_traces.py plan.json --out traces --batch 64,256,1024     sizes in turn
         python benchmarks/torchrec_traces.py plan.json --out traces --late 1:20ms   rank 1 comes late
         python benchmarks/torchrec_traces.py plan.json --out traces --busy 1:2      rank 1 looks all up twice
 
 Processes of this machine stand for GPUs, one thread each. Ids are uniform over the rows, and every bag sums
-the pooling of its table. Some steps before the traced ones warm up.
+the pooling of its table. Some steps before the traced ones warm up. TorchRec's plan, as it prints it, is in
+plan.txt beside the traces.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import logging
 import os
 import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -83,16 +86,16 @@ def batch_of(plan: TorchRecPlan, batch: int, rank: int) -> Any:
     return torchrec.KeyedJaggedTensor(keys=keys, values=torch.cat(ids), lengths=lengths)
 
 
-def step_of(module: Any, features: Any, *, training: bool) -> Callable[[], None]:
-    """One pass: forward, and in training the gradients of the sum of all bags back."""
+def step_of(module: Any, batches: Iterator[Any], *, training: bool) -> Callable[[], None]:
+    """One pass of the next batch: forward, and in training the gradients of the sum of all bags back."""
     import torch
 
     def forward() -> None:
         with torch.no_grad():
-            module(features).wait().values()
+            module(next(batches)).wait().values()
 
     def train() -> None:
-        module(features).wait().values().sum().backward()
+        module(next(batches)).wait().values().sum().backward()
 
     return train if training else forward
 
@@ -103,13 +106,16 @@ def run(asked: argparse.Namespace, rank: int) -> None:
     from torch.profiler import ProfilerActivity, profile, schedule
 
     plan = torchrec_plan.load(asked.plan)
-    batch = asked.batch or plan.batch
+    if rank == 0:  # as TorchRec prints it
+        printed = torchrec_plan.sharding_plan(plan, module_of(plan, "meta"), device="cpu")
+        (asked.out / "plan.txt").write_text(str(printed))
+    batches = [batch_of(plan, size, rank) for size in asked.batch or [plan.batch]]
     module = sharded_module(plan, training=asked.training)
-    step = step_of(module, batch_of(plan, batch, rank), training=asked.training)
+    step = step_of(module, itertools.cycle(batches), training=asked.training)
     late_s = asked.late[1] if asked.late and asked.late[0] == rank else 0.0
     if asked.busy and asked.busy[0] == rank:
         _look_up_again(module, asked.busy[1])
-    for _ in range(_WARM_UP):
+    for _ in range(_WARM_UP * len(batches)):
         step()
     file = asked.out / f"trace_rank{rank}.json.gz"
     with profile(
@@ -173,6 +179,10 @@ def _late(text: str) -> tuple[int, float]:
     return int(rank), parse_time(by, "--late")
 
 
+def _batches(text: str) -> list[int]:
+    return [int(each) for each in text.split(",")]
+
+
 def _busy(text: str) -> tuple[int, int]:
     rank, _, times = text.partition(":")
     return int(rank), int(times)
@@ -184,7 +194,8 @@ def main() -> int:
     )
     parser.add_argument("plan", type=Path, help="as perfmodel plan --format torchrec wrote it")
     parser.add_argument("--out", type=Path, default=Path("traces"), help="folder of the traces")
-    parser.add_argument("--batch", type=int, help="samples of a rank (default: the plan's)")
+    sizes = "samples of a rank, of several in turn (default: the plan's)"
+    parser.add_argument("--batch", type=_batches, help=sizes)
     parser.add_argument("--steps", type=int, default=10, help="that are traced")
     parser.add_argument("--training", action="store_true", help="forward and backward")
     parser.add_argument("--late", type=_late, help="RANK:TIME that it sleeps before each step")

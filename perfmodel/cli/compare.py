@@ -99,7 +99,8 @@ def compare(
         typer.Option(
             "--judge",
             metavar="NAME",
-            help="What must be in its band: whole, the pass with waits and gaps; steps, their own times.",
+            help="What must be in its band: whole, the pass with waits and gaps; steps, their own times; "
+            "exchanges, those of the collectives.",
         ),
     ] = WHOLE,
     report: Annotated[
@@ -153,7 +154,7 @@ def compare(
         }  # fmt: skip
         evaluator, plan = _plan(box, tables, samples, read, plan_file, torchrec_plan, how)
         found = compare_run(read, evaluator, plan, skip=skip, judged=judge)
-    warn_all([*_unread(read), *evaluator.setting.notes])
+    warn_all([*_unread(read), *_other_library(read, evaluator), *evaluator.setting.notes])
     file = calibration_file(calibration)
     if report is not None:
         from perfmodel.report.page.traced_page import traced_page
@@ -244,6 +245,14 @@ def _plan(
     types = {entry.table: entry.sharding_type for entry in file.tables}
     sets = ExchangeSets(tuple(types[name] for name in tables.names))
     return whole.exchanging(sets), plan_of(file, tables, str(torchrec_plan))
+
+
+def _other_library(traces: Sequence[RankTrace], evaluator: Evaluator) -> list[str]:
+    """Where the collectives of the traces are of another library than the calibration."""
+    ran, known = traces[0].backend, evaluator.setting.backend
+    if not ran or ran == known:
+        return []
+    return [f"the traces are of {ran}, and the prediction is for {known}: give --calibration of {ran}"]
 
 
 def _counted(traces: Sequence[RankTrace]) -> dict[str, int]:

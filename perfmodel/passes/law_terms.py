@@ -118,6 +118,12 @@ class LawCase:
         """Whether it is the law of rings and trees, else that of pairwise exchanges."""
         return self.law.law == "ring_tree"
 
+    def choices(self) -> tuple[str, dict[str, float]]:
+        """Of rings and trees: the (algorithm, protocol) that NCCL takes, and the time of each [s]."""
+        k, found, times, _ = _taken(self)
+        names = [candidate.name for candidate in found]
+        return names[k], dict(zip(names, times, strict=True))
+
     def equations(self) -> tuple[Equation, ...]:
         """The law, and the equations of what it adds up."""
         return _ring_equations(self) if self.rings else _pairwise_equations(self)

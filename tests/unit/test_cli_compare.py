@@ -62,6 +62,7 @@ def asked(tmp_path: Path) -> list[str]:
 def test_all_exchanges_are_found_and_the_slow_rank_is_named(asked: list[str], tmp_path: Path) -> None:
     done = called(*asked)
     assert done.code == 6
+    assert "the traces are of gloo, and the prediction is for nccl" in " ".join(done.err.split())
     assert "outside its band" in done.out and "rank 1 comes late" in done.out
     assert "Not of the plan: all-reduce of 8.25 KiB over 2 ranks (1 in a step" in done.out
     assert "no step of the plan is an all-reduce" in " ".join(done.out.split())

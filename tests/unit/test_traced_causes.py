@@ -112,17 +112,25 @@ def test_skewed_ids() -> None:
     assert causes.other_bytes(uneven_as_planned, uneven_as_planned, 1e-3, by_ids=True) is None
 
 
-def test_another_algorithm_or_protocol() -> None:
+def test_another_collective_does_the_work() -> None:
     found = causes.ran_as("reduce_scatter", "all_reduce", 3e-4)
     assert found is not None and found.cause is Cause.RAN_AS
     assert found.words == "it ran as all-reduce, not as reduce-scatter, predicted 300 µs longer"
     assert causes.ran_as("all_to_all", "all_to_all", None) is None
     unknown = causes.ran_as("reduce_scatter", "all_reduce", None)
     assert unknown is not None and unknown.explains_s == 0
-    protocol = causes.other_protocol("ring Simple", "ring LL", 2e-3)
-    assert protocol is not None and protocol.cause is Cause.PROTOCOL and protocol.explains_s == 2e-3
-    assert causes.other_protocol("ring LL", "RING LL", 2e-3) is None
-    assert causes.other_protocol("", "ring LL", 2e-3) is None
+
+
+def test_another_protocol_by_its_time() -> None:
+    times = {"ring LL": 4e-3, "ring LL128": 1.4e-3, "ring Simple": 1e-3}
+    found = causes.other_protocol(4.2e-3, "ring Simple", times)
+    assert found is not None and found.cause is Cause.PROTOCOL and found.explains_s == pytest.approx(3e-3)
+    assert found.words.startswith(
+        "it takes what ring LL would, 4.00 ms, and the prediction is for ring Simple"
+    )
+    assert causes.other_protocol(1.05e-3, "ring Simple", times) is None  # its own
+    assert causes.other_protocol(2.4e-3, "ring Simple", times) is None  # none takes that long
+    assert causes.other_protocol(4.2e-3, "pairwise", times) is None
 
 
 def test_the_likeliest_explains_most_in_the_right_direction() -> None:

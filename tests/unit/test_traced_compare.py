@@ -9,6 +9,7 @@ import pytest
 from made_run import BACKWARD, FORWARD, Event, MadeRun, at_times, evaluator_of, plan_of
 
 from perfmodel.errors import BadInputError
+from perfmodel.passes.other_choices import choices_at
 from perfmodel.plan import Evaluator, Plan
 from perfmodel.schema.traces import KernelFamily
 from perfmodel.validate.traced.causes import Cause
@@ -66,6 +67,24 @@ def test_a_rank_that_comes_late(question: Question) -> None:
     assert found.wait_s == pytest.approx(10 * 1e-3)
     steps = compared(question, late, judged="steps")
     assert steps.inside and not steps.reasons
+
+
+def test_the_exchanges_alone_can_be_judged(question: Question) -> None:
+    """Kernels that nobody timed do not count then, neither on the one side nor on the other."""
+
+    def slow(event: Event) -> Event:
+        return replace(event, rank_s=(9e-3, 9e-3)) if event.family else event
+
+    assert not compared(question, slow).inside and not compared(question, slow, judged="steps").inside
+    found = compared(question, slow, judged="exchanges")
+    links = [line for line in found.lines if line.collective]
+    assert found.inside and not found.reasons
+    assert found.measured_s == pytest.approx(sum(line.own_s for line in links))
+    assert found.predicted.time_s == pytest.approx(sum(line.predicted.time_s for line in links))
+    assert found.of_steps.time_s == pytest.approx(found.run.plan.cost.time_s)
+    none = [event for event in question[2] if not event.kind or event.step.startswith("all_gather")]
+    only = compare(MadeRun(iterations=[none] * 3).traces(), *question[:2], judged="exchanges")
+    assert [line.name for line in only.lines if line.collective] == ["all_gather_gradients"]
 
 
 def test_a_card_at_half_its_rate(question: Question) -> None:
@@ -133,6 +152,22 @@ def test_an_all_reduce_in_place_of_a_reduce_scatter(question: Question) -> None:
     found = compared(question, gloo)
     line = next(each for each in found.lines if each.name == "reduce_scatter_bags")
     assert line.reasons[0].cause is Cause.RAN_AS and line.seen_bytes == line.planned_bytes
+
+
+def test_a_reduce_scatter_by_another_protocol(question: Question) -> None:
+    """As long as the law says for LL, where NCCL takes another at this size."""
+    evaluator, _, events = question
+    event = next(each for each in events if each.step == "reduce_scatter_bags")
+    found = choices_at(evaluator.setting.links, "reduce_scatter", event.sent[0], 2, 8, event.own_s)
+    assert found is not None and found.times_s[found.taken] == pytest.approx(event.own_s)
+    slow = max(found.times_s, key=lambda name: found.times_s[name])
+    assert found.times_s[slow] > 1.5 * event.own_s
+
+    def slowly(one: Event) -> Event:
+        return replace(one, own_s=1.02 * found.times_s[slow]) if one.step == event.step else one
+
+    line = next(each for each in compared(question, slowly).lines if each.name == event.step)
+    assert line.reasons[0].cause is Cause.PROTOCOL and slow in line.reasons[0].words
 
 
 def test_compute_beside_an_exchange(question: Question) -> None:

@@ -72,7 +72,7 @@ def timeline_title(run: ComparedRun) -> str:
     """The whole, what of it is waiting and gaps, and the prediction."""
     parts = [f"{format_time(run.wait_s)} of it waiting for other ranks", f"{format_time(run.idle_s)} in gaps"]
     return (
-        f"The pass took {format_time(run.whole_s)} where {format_time(run.predicted.time_s)} were predicted: "
+        f"The pass took {format_time(run.whole_s)} where {format_time(run.of_steps.time_s)} were predicted: "
         f"{' and '.join(parts)}."
     )
 

@@ -34,6 +34,8 @@ IDLE_SHARE = 0.2
 """Of the pass: nothing runs between its steps for longer than kernels that follow each other leave."""
 OVERLAP_SLOWER = 1.1
 """A step beside compute over the same step alone."""
+AS_FAST = 0.15
+"""A measured time this near to what another algorithm or protocol is predicted to take."""
 BYTES_APART = 0.1
 """Bytes that were sent over the plan's, less 1: random ids move them by a few percent."""
 UNEVEN = 1.3
@@ -265,16 +267,24 @@ def ran_as(planned: str, seen: str, more_s: float | None) -> Reason | None:
     return Reason(Cause.RAN_AS, words, more_s or 0.0)
 
 
-def other_protocol(expected: str, seen: str, excess_s: float) -> Reason | None:
-    """A kernel of another (algorithm, protocol) than the one that the law takes at this size.
+def other_protocol(own_s: float, taken: str, times_s: Mapping[str, float]) -> Reason | None:
+    """It took what another algorithm or protocol takes, which the library seems to have chosen.
 
-    expected, seen  like ``ring LL128``; "" where not known;  excess_s  measured less predicted [s]
-    Limits: alike, or one not known -> None
+    taken    that the prediction is for, like ``ring Simple``;  times_s  of each that could be chosen [s]
+    NCCL's kernels do not say it: a kernel of one protocol is launched for all (NCCL, src/device/generate.py).
+    Limits: nearest to its own -> None;  not within ``AS_FAST`` of any -> None
     """
-    if not expected or not seen or expected.lower() == seen.lower():
+    if taken not in times_s:
         return None
-    words = f"its kernel is {seen}, the prediction is for {expected} (NCCL_ALGO, NCCL_PROTO, a tuner plugin)"
-    return Reason(Cause.PROTOCOL, words, excess_s)
+    apart = {name: abs(float(np.log(own_s / time))) for name, time in times_s.items() if time > 0}
+    name = min(apart, key=lambda each: apart[each])
+    if name == taken or apart[name] > np.log1p(AS_FAST):
+        return None
+    words = (
+        f"it takes what {name} would, {format_time(times_s[name])}, and the prediction is for {taken}: "
+        "look at NCCL_ALGO, NCCL_PROTO and tuner plugins"
+    )
+    return Reason(Cause.PROTOCOL, words, times_s[name] - times_s[taken])
 
 
 def hidden_wait(excess_s: float) -> Reason | None:

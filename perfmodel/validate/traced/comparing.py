@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from perfmodel.collectives.library import Timing
 from perfmodel.errors import BadInputError, PerfmodelError
 from perfmodel.model import bands
+from perfmodel.passes.other_choices import choices_at
 from perfmodel.passes.steps import HANDOVER, INSIDE, STEPS, StepRow
 from perfmodel.plan.cost import Evaluator
 from perfmodel.plan.placement import Plan
@@ -17,7 +19,7 @@ from perfmodel.schema.traces import RankTrace
 from perfmodel.validate.traced import causes
 from perfmodel.validate.traced.causes import Reason
 from perfmodel.validate.traced.expected import PlannedExchange, PlannedKernel, planned_pass
-from perfmodel.validate.traced.results import WHOLE, ComparedRun, ComparedStep, PredictedTime
+from perfmodel.validate.traced.results import EXCHANGES, WHOLE, ComparedRun, ComparedStep, PredictedTime
 from perfmodel.validate.traced.seen import PassSeen, StepSeen, seen
 from perfmodel.validate.traced.windows import cut
 
@@ -64,15 +66,16 @@ def compare(
         for name in ("whole_s", "wait_s", "idle_s", "other_s")
     ]
     whole_s, wait_s, idle_s, other_s = map(float, halves)
-    predicted = _sum_of(rows)
-    steps_s = sum(line.own_s for line in lines)
-    measured = whole_s if judged == WHOLE else steps_s
-    why: tuple[Reason, ...] = ()
-    if not predicted.holds(measured):
-        why = _whole_reasons(run, lines, measured - predicted.time_s, wait_s, idle_s, whole_s, judged)
-    return ComparedRun(
-        run, tuple(lines), predicted, steps_s, whole_s, wait_s, idle_s, other_s, tuple(absent), why, judged
-    )
+    links = [line for line in lines if line.collective]
+    if judged == EXCHANGES and not links:
+        raise BadInputError("no exchange of the plan is in these traces.", "judge the whole or the steps.")
+    of_steps = _sum_of(rows)
+    judged_rows = [row for row in rows if not row.is_kernel] if judged == EXCHANGES else rows
+    found = ComparedRun(
+        run, tuple(lines), _sum_of(judged_rows), of_steps, sum(line.own_s for line in lines),
+        sum(line.own_s for line in links), whole_s, wait_s, idle_s, other_s, tuple(absent), (), judged,
+    )  # fmt: skip
+    return found if found.inside else replace(found, reasons=_whole_reasons(found))
 
 
 def _first(run: PassSeen, line: ComparedStep) -> tuple[bool, float]:
@@ -147,6 +150,15 @@ def _timing(run: PassSeen, step: PlannedExchange, collective: str, payload: floa
         return None
 
 
+def _protocol(run: PassSeen, step: PlannedExchange, own_s: float) -> Reason | None:
+    evaluator, row = run.plan.evaluator, step.row
+    ranks, node = evaluator.times.group(STEPS[step.name])
+    per_node = evaluator.setting.machine.gpus_per_node if node is None else node
+    links = evaluator.setting.links
+    found = choices_at(links, row.collective, row.payload_bytes, int(ranks), per_node, row.time_s)
+    return None if found is None else causes.other_protocol(own_s, found.taken, found.times_s)
+
+
 def _more_s(run: PassSeen, step: PlannedExchange, collective: str, payload: float) -> float | None:
     known = _timing(run, step, collective, payload)
     return None if known is None else float(known.time_s[0]) - step.row.time_s
@@ -170,6 +182,7 @@ def _exchange_line(run: PassSeen, step: PlannedExchange, batch: float) -> Compar
                 else None,
                 causes.ran_as(row.collective, found.ran_as, other),
                 causes.overlap(found.own_s, found.overlapped),
+                _protocol(run, step, own) if found.ran_as == row.collective else None,
                 None if run.trace.complete else causes.hidden_wait(own - row.time_s),
             ],
             own - row.time_s,
@@ -206,25 +219,19 @@ def _shares(kernel: PlannedKernel, times: Mapping[int, float]) -> dict[int, floa
     return {rank: float(kernel.shares[rank]) for rank in times}
 
 
-def _whole_reasons(
-    run: PassSeen,
-    lines: Sequence[ComparedStep],
-    excess_s: float,
-    wait_s: float,
-    idle_s: float,
-    whole_s: float,
-    judged: str,
-) -> tuple[Reason, ...]:
-    """Of the run as a whole; what single steps have is theirs."""
+def _whole_reasons(found: ComparedRun) -> tuple[Reason, ...]:
+    """Of what is judged; of single steps the first reason of each."""
+    run, lines = found.run, found.lines
+    if found.judged == EXCHANGES:
+        lines = tuple(line for line in lines if line.collective)
     kernels = [
         (kernel, run.steps[kernel.name].rank_s) for kernel in run.plan.kernels if kernel.name in run.steps
     ]
-    own = sum(line.own_s for line in lines if line.collective)
     across, inside = _by_distance(run, lines)
     waits = idle = None
-    if judged == WHOLE:
-        waits = causes.waiting(run.caused, wait_s, own)
-        idle = causes.host_bound(idle_s, whole_s)
+    if found.judged == WHOLE:
+        waits = causes.waiting(run.caused, found.wait_s, found.exchanges_s)
+        idle = causes.host_bound(found.idle_s, found.whole_s)
     of_steps: list[Reason | None] = [
         Reason(
             each.reasons[0].cause,
@@ -237,9 +244,12 @@ def _whole_reasons(
     of_steps.append(
         causes.several_curves([(e.label, e.own_s, e.predicted.time_s) for e in lines if _bare(e)])
     )
-    slow = causes.slow_rank([times for _, times in kernels], [_shares(*each) for each in kernels])
+    slow = None
+    if found.judged != EXCHANGES:
+        slow = causes.slow_rank([times for _, times in kernels], [_shares(*each) for each in kernels])
     network = causes.slow_network(across, inside)
-    return tuple(causes.likeliest([waits, idle, slow, network, *of_steps], excess_s))
+    reasons = [waits, idle, slow, network, *of_steps]
+    return tuple(causes.likeliest(reasons, found.measured_s - found.predicted.time_s))
 
 
 def _bare(line: ComparedStep) -> bool:

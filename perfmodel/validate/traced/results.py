@@ -10,9 +10,9 @@ from perfmodel.passes.steps import StepRow
 from perfmodel.validate.traced.causes import Reason
 from perfmodel.validate.traced.seen import PassSeen
 
-WHOLE, STEPS_ALONE = "whole", "steps"
-JUDGED = (WHOLE, STEPS_ALONE)
-"""What a run can be judged by: the pass with its waits and gaps, or its steps' own times."""
+WHOLE, STEPS_ALONE, EXCHANGES = "whole", "steps", "exchanges"
+JUDGED = (WHOLE, STEPS_ALONE, EXCHANGES)
+"""What a run can be judged by: the pass with waits and gaps, its steps' own times, its exchanges' alone."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,8 +87,9 @@ class ComparedStep:
 class ComparedRun:
     """All of it.
 
-    predicted   of the steps that were found, with what the calibration adds between them
-    steps_s     sum of the steps' own times
+    predicted   of what is judged, with what the calibration adds between the steps
+    of_steps    the same of all steps that were found
+    steps_s     sum of the steps' own times;  exchanges_s  of the exchanges alone
     whole_s, wait_s, idle_s, other_s  medians over the iterations, of the mean rank: the pass, its waits for
                 other ranks, gaps in which nothing runs, and other kernels in them
     missing     steps that the trace does not have
@@ -98,7 +99,9 @@ class ComparedRun:
     run: PassSeen
     lines: tuple[ComparedStep, ...]
     predicted: PredictedTime
+    of_steps: PredictedTime
     steps_s: float
+    exchanges_s: float
     whole_s: float
     wait_s: float
     idle_s: float
@@ -110,7 +113,7 @@ class ComparedRun:
     @property
     def measured_s(self) -> float:
         """What is judged."""
-        return self.whole_s if self.judged == WHOLE else self.steps_s
+        return {WHOLE: self.whole_s, STEPS_ALONE: self.steps_s, EXCHANGES: self.exchanges_s}[self.judged]
 
     @property
     def inside(self) -> bool:
@@ -137,6 +140,7 @@ class ComparedRun:
             "low_s": self.predicted.low_s,
             "high_s": self.predicted.high_s,
             "steps_s": self.steps_s,
+            "exchanges_s": self.exchanges_s,
             "whole_s": self.whole_s,
             "wait_s": self.wait_s,
             "idle_s": self.idle_s,

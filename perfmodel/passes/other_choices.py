@@ -1,0 +1,39 @@
+"""What a collective would take with each algorithm and protocol that its library could choose."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from perfmodel.collectives.estimate import CollectiveModel
+from perfmodel.collectives.library import Library, Links
+from perfmodel.model.laws import Group
+from perfmodel.passes.law_terms import LawCase
+
+
+@dataclass(frozen=True)
+class ProtocolTimes:
+    """By ``algorithm protocol`` the time of each at one size [s]; taken: that which NCCL takes by the law."""
+
+    taken: str
+    times_s: dict[str, float]
+
+
+def choices_at(
+    links: Links, collective: str, payload_bytes: float, gpus: int, gpus_per_node: int, time_s: float
+) -> ProtocolTimes | None:
+    """The law's choices, all scaled by what was answered over the law's own time.
+
+    time_s  of the collective as it was answered, with the corrections of measured cells [s]
+    Limits: two libraries, no law of rings and trees for this collective -> None
+    """
+    if not isinstance(links, Library) or not isinstance(links.times, CollectiveModel):
+        return None
+    model = links.times
+    law = model.calibration.law(collective)
+    if law is None or law.law != "ring_tree":
+        return None
+    group = Group.of(gpus, model.machine.domain_gpus_of(min(gpus_per_node, gpus)))
+    case = LawCase(model, law, collective, group, payload_bytes, time_s, "")
+    taken, times = case.choices()
+    factor = time_s / times[taken]
+    return ProtocolTimes(taken, {name: factor * time for name, time in times.items()})

@@ -1,0 +1,76 @@
+"""TorchRec really run on two ranks under the profiler: all exchanges and kernels of its plan are found.
+
+What is found does not depend on how fast this machine is; the times are not judged here.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from cli_calls import called
+from oracles import environment
+
+from perfmodel.model.exchanges import Exchange
+from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme, torchrec
+from perfmodel.plan.exchange_sets import ExchangeSets
+from perfmodel.schema.workload import Table, TableSet
+
+pytest.importorskip("torch")
+pytest.importorskip("torchrec")
+
+PROGRAM = Path(__file__).resolve().parents[2] / "benchmarks" / "torchrec_traces.py"
+SHAPES = (("users", 4000, 32, 5.0), ("shops", 1000, 32, 2.0), ("days", 60, 16, 1.0))
+BATCH = 64
+
+
+def test_a_traced_training_step_is_found_whole(tmp_path: Path) -> None:
+    """By rows on both ranks, and whole on rank 0 and on rank 1; rank 1 comes late."""
+    tables = PlanTables.of(TableSet("mine", tuple(Table(*each) for each in SHAPES)))
+    placed = [Placement.of(Scheme(Exchange.RS, 2), range(2))]
+    placed += [Placement.of(Scheme(Exchange.RB), [rank]) for rank in (0, 1)]
+    evaluator = Evaluator.on("h100-sxm-ib", tables, BATCH, 2, training=True, sets=ExchangeSets())
+    file = torchrec.torchrec_plan(evaluator, Plan(tables, tuple(placed), 2, 2))
+    torchrec.write_torchrec_plan(file, tmp_path / "plan.json")
+    folder = tmp_path / "traces"
+    words = [
+        str(tmp_path / "plan.json"),
+        "--out",
+        str(folder),
+        "--training",
+        "--steps",
+        "3",
+        "--late",
+        "1:20ms",
+    ]
+    done = subprocess.run(
+        [sys.executable, str(PROGRAM), *words], capture_output=True, text=True, timeout=200, env=environment()
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    (tmp_path / "tables.csv").write_text(
+        "name,rows,dim,pooling\n" + "".join(f"{n},{r},{d},{p}\n" for n, r, d, p in SHAPES)
+    )
+    traces = [str(folder / f"trace_rank{rank}.json.gz") for rank in (0, 1)]
+    ask = ["compare", *traces, "--model", str(tmp_path / "tables.csv"), "--json"]
+    ours = called(*ask, "--plan", str(tmp_path / "plan.json"))
+    theirs = called(*ask, "--torchrec-plan", str(folder / "plan.txt"), "--batch", str(BATCH))
+    assert ours.code in (0, 6) and theirs.code in (0, 6), (ours.err, theirs.err)
+    record = json.loads(ours.out)
+    assert json.loads(theirs.out)["steps"] == record["steps"]
+    assert record["training"] and record["all_ranks"] and not record["missing"]
+    assert not record["not_of_the_plan"]
+    names = {step["name"] for step in record["steps"]}
+    assert names == {
+        "all_to_all_splits", "all_to_all_lengths", "all_to_all_ids", "all_to_all_bags",
+        "all_to_all_gradients",
+        "all_to_all_splits_row_wise", "all_to_all_lengths_row_wise", "all_to_all_ids_row_wise",
+        "reduce_scatter_bags", "all_gather_gradients", "bucketize", "gather_pool", "backward",
+    }  # fmt: skip
+    for step in record["steps"]:
+        near = pytest.approx(step["planned_bytes"], rel=0.2 if "ids" in step["name"] else 0)
+        assert step["seen_bytes"] == near, step["name"]
+        assert step["measured_s"] > 0 and step["iterations"] == 2
+    assert record["wait_s"] > 0 and record["whole_s"] > record["wait_s"]
