@@ -136,7 +136,7 @@ def _most_memory() -> int:
 
 def read(given: argparse.Namespace) -> int:
     """What is read of the traces of each run, a run a folder or the files named; who waits for whom."""
-    from calibrate.importers.traces import check_alignment, read_traces
+    from calibrate.importers.traces import check_alignment, read_traces, without_other_kernels
     from perfmodel.cli.import_traces import ReadingProgress
     from perfmodel.errors import BadInputError
     from perfmodel.report.trace_text import skew_text, traces_text
@@ -146,8 +146,9 @@ def read(given: argparse.Namespace) -> int:
     for paths in runs:
         progress, memory = ReadingProgress(), dict[int, int]()
 
-        def note_memory(trace: RankTrace, memory: dict[int, int] = memory) -> None:
+        def note_memory(trace: RankTrace, memory: dict[int, int] = memory) -> RankTrace:
             memory[trace.rank] = _most_memory()
+            return without_other_kernels(trace)
 
         try:
             traces = read_traces(paths, progress, note_memory)

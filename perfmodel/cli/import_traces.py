@@ -7,12 +7,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from calibrate.importers.traces import is_trace, read_traces
+from calibrate.importers.traces import is_trace, read_traces, without_other_kernels
 from calibrate.importers.traces.samples import DEFAULT, TraceSamples, traced_samples
 from perfmodel.cli.output import note, on_terminal, rewrite, warn
 from perfmodel.errors import BadInputError
-from perfmodel.report.trace_text import skew_record, skew_text, trace_record, traces_text
+from perfmodel.report.trace_text import kernels_text, skew_record, skew_text, trace_record, traces_text
 from perfmodel.schema.machine import Machine
+from perfmodel.schema.table_files import load_tables
 from perfmodel.schema.trace_alignment import rank_skews
 from perfmodel.schema.traces import RankTrace
 from perfmodel.units import format_bytes
@@ -78,7 +79,7 @@ def read_ranks(paths: Sequence[Path]) -> list[RankTrace]:
     """The traces, with progress on stderr."""
     progress = ReadingProgress()
     try:
-        return read_traces(paths, progress)
+        return read_traces(paths, progress, without_other_kernels)
     finally:
         progress.clear()
 
@@ -91,14 +92,36 @@ def refuse_log_options(**given: object) -> None:
             raise BadInputError(f"{option} is for logs: a trace says it itself.", f"leave {option} out.")
 
 
+def refuse_trace_options(*, model: str | None) -> None:
+    """Options that mean something for traces only."""
+    if model is not None:
+        raise BadInputError("--model is for traces: logs hold no tables.", "leave --model out.")
+
+
 def samples_of(
-    traces: Sequence[RankTrace], machine: Machine, gpus_per_node: int | None, version: str | None
+    traces: Sequence[RankTrace],
+    machine: Machine,
+    gpus_per_node: int | None,
+    version: str | None,
+    model: str | None,
 ) -> TraceSamples:
     """Samples of the traces, on the machine's nodes unless the traces name their hosts."""
     per_node = gpus_per_node or machine.gpus_per_node
     if gpus_per_node is not None and gpus_per_node < 1:
         raise BadInputError(f"--gpus-per-node {gpus_per_node} is not a number of GPUs.", "at least 1.")
-    return traced_samples(traces, machine.name, lambda: per_node, version or "")
+    dim = _columns_of(model) if model is not None else None
+    return traced_samples(traces, machine.name, lambda: per_node, version or "", dim)
+
+
+def _columns_of(model: str) -> int:
+    """The columns of every table of a model. Limits: of several numbers -> BadInputError"""
+    found = sorted({int(table.dim) for table in load_tables(model).tables})
+    if len(found) > 1:
+        raise BadInputError(
+            f"--model {model} has tables of {found[0]} to {found[-1]} columns: which were looked up?",
+            "record the traces with PyTorch 2.2 or newer and record_shapes=True, and leave --model out.",
+        )
+    return found[0]
 
 
 def fit_points(result: TraceSamples) -> pd.DataFrame:
@@ -120,10 +143,13 @@ def trace_records(result: TraceSamples) -> dict[str, Any]:
     return {
         "traces": [trace_record(trace) for trace in result.traces],
         "skew": [skew_record(skew) for skew in rank_skews(result.alignment.collectives)],
+        "kernels": [] if result.kernels is None else result.kernels.to_dict("records"),
     }
 
 
 def summary_text(result: TraceSamples) -> str:
     """What was read, and who waits for whom."""
     parts = [traces_text(result.traces), skew_text(result.alignment)]
+    if result.kernels is not None:
+        parts.append(kernels_text(result.kernels, result.kernels_left_out))
     return "\n\n".join(part for part in parts if part)

@@ -18,6 +18,7 @@ from perfmodel.cli.import_traces import (
     holds_traces,
     read_ranks,
     refuse_log_options,
+    refuse_trace_options,
     samples_of,
     summary_text,
     trace_records,
@@ -48,8 +49,8 @@ def import_(
         list[Path],
         typer.Argument(
             help="Logs: nccl-tests text or -J JSON, NVSHMEM perftest, CSV with the columns collective, "
-            "payload_bytes, gpus and time_s. Or traces of torch.profiler (.json, .json.gz), one a rank, or "
-            "their folder."
+            "payload_bytes, gpus and time_s. Or traces of torch.profiler (.json, .json.gz) or of NCCL's "
+            "inspector, one a rank, or their folder."
         ),
     ],
     machine: Annotated[
@@ -76,6 +77,10 @@ def import_(
         typer.Option(
             "--library-version", metavar="VERSION", help="Version of the library, when a log does not say."
         ),
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option("--model", metavar="NAME", help="Tables whose columns a trace does not hold."),
     ] = None,
     clock: ClockOption = None,
     stack: Annotated[
@@ -114,8 +119,9 @@ def import_(
         refuse_log_options(op=op, gpus=gpus, clock=clock, stack=stack)
         traces = read_ranks(logs)
         box = _machine_for(machine, traces[0].device)
-        result = samples_of(traces, box, gpus_per_node, version)
+        result = samples_of(traces, box, gpus_per_node, version, model)
     else:
+        refuse_trace_options(model=model)
         result = import_logs(
             logs, gpus_per_node=gpus_per_node, op=op, clock=clock, gpus=gpus,
             library_version=version, stack=stack,
@@ -250,7 +256,7 @@ def _fit(result: ImportResult, machine: Machine, own_name: str, accepted: list[s
     like = _shipped_like(machine, identity.backend)
     try:
         if isinstance(result, TraceSamples):
-            found = fit_traced(points, machine, identity, like, result.widened)
+            found = fit_traced(points, machine, identity, like, result.widened, result.kernels)
         else:
             found = fit_calibration(points, machine, identity, like=like)
     except ValidationError as error:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from perfmodel.fit.build import Identity, fit_calibration
+from perfmodel.fit.implementations import fit_each
 from perfmodel.schema.calibration import Calibration
 from perfmodel.schema.machine import Machine
 
@@ -27,9 +28,11 @@ def fit_traced(
     identity: Identity,
     like: Calibration | None,
     widened: Mapping[tuple[str, int], float],
+    kernels: pd.DataFrame | None = None,
 ) -> Calibration:
     """``fit_calibration`` of traced samples.
 
+    kernels  look-ups and bucketizations in the columns of ``Run.kernel_samples``
     widened  by (collective, ranks): standard deviation of ln t that the samples' waits add to the band
     Limits: none widened and few sizes -> ``fit_calibration``
     """
@@ -46,7 +49,11 @@ def fit_traced(
     for law in found.laws:
         more = max((sd for (name, _), sd in widened.items() if name in law.collectives), default=0.0)
         laws.append(law.model_copy(update={"residual_log_sd": math.hypot(law.residual_log_sd, more)}))
-    return found.model_copy(update={"curves": curves, "laws": laws})
+    found = found.model_copy(update={"curves": curves, "laws": laws})
+    if kernels is None or kernels.empty:
+        return found
+    told = fit_each(kernels, machine, identity.clock)
+    return found.model_copy(update={"kernels": told[0], "more_kernels": told[1:]}) if told else found
 
 
 def fewer_sizes(samples: pd.DataFrame) -> pd.DataFrame:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from perfmodel.report.terminal import table
 from perfmodel.schema.trace_alignment import Alignment, RankSkew, rank_skews
 from perfmodel.schema.traces import RankTrace
-from perfmodel.units import format_bytes, format_fraction, format_time
+from perfmodel.units import format_bytes, format_fraction, format_number, format_time
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _MOST_RANKS = 8
 _MOST_REASONS = 4
@@ -55,6 +58,31 @@ def skew_text(aligned: Alignment) -> str:
     head = f"Who waits for whom: rank {slowest.rank} causes {share} of the longest waits"
     headers = ("rank", "waits p50", "p99", "comes last", "others waited for it")
     return f"{head}\n{table(headers, rows, left=())}{more}"
+
+
+def kernels_text(kernels: pd.DataFrame, left_out: Mapping[str, int]) -> str:
+    """Look-ups and bucketizations: what each looked up and its median time, the longest first.
+
+    Limits: no kernel and none left out -> ""
+    """
+    if kernels.empty and not left_out:
+        return ""
+    slowest: Any = kernels.sort_values("time_s", ascending=False).head(_MOST_RANKS)
+    rows = [
+        (
+            str(one.operation), str(one.implementation), str(one.tables), str(one.batch),
+            format_number(float(one.pooling)), str(one.dim), str(one.calls), format_time(float(one.time_s)),
+        )
+        for one in slowest.itertuples()
+    ]  # fmt: skip
+    headers = ("kernel", "of", "tables", "samples", "pooling", "columns", "calls", "median")
+    parts = [f"Kernels of an embedding pass\n{table(headers, rows, left=(0, 1))}"] if rows else []
+    if len(kernels) > _MOST_RANKS:
+        parts.append(f" … and {len(kernels) - _MOST_RANKS} more")
+    if rows:
+        parts.append(" ids are taken to be uniform: a trace does not hold them")
+    parts += [f" {count} calls left out: {why}" for why, count in sorted(left_out.items())]
+    return "\n".join(parts)
 
 
 def skew_record(skew: RankSkew) -> dict[str, Any]:

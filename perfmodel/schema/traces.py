@@ -95,6 +95,8 @@ class TracedKernel:
     launch_s    seconds of the host's launch call (cudaLaunchKernel); None where not recorded
     queue_s     from the end of that call to the start of the kernel; None where not recorded
     overlap_s   of time_s: beside kernels of other streams, collectives among them
+    types       of the operator's inputs, as the trace spells them; () where not recorded
+    call        number of the operator's call, the same for all that it launched; None where not recorded
     """
 
     rank: int
@@ -110,6 +112,8 @@ class TracedKernel:
     launch_s: float | None = None
     queue_s: float | None = None
     overlap_s: float = 0.0
+    types: tuple[str, ...] = ()
+    call: int | None = None
 
     @property
     def overlapped(self) -> bool:

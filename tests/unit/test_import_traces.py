@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 from cli_calls import called
-from made_traces import HERE, kernel, nccl, trace, write
+from made_traces import HERE, host, kernel, nccl, trace, write
 
 from calibrate.importers.traces import read_traces
+from calibrate.importers.traces.kernel_samples import kernel_samples
 from calibrate.importers.traces.samples import WAITED, TraceSamples, traced_samples
 from perfmodel.errors import BadInputError
 from perfmodel.fit.traced import MOST_SIZES, fewer_sizes
@@ -166,3 +167,65 @@ def test_a_trace_without_communication_says_so(tmp_path: Path) -> None:
     assert done.code == 2 and "no communication in trace_rank0.json" in done.err
     with pytest.raises(BadInputError, match="no collective in these traces can be used"):
         samples([path])
+
+
+def test_look_ups_say_what_they_looked_up() -> None:
+    """TorchRec row-wise: a rank looks up half of the ids of 2 x 256 samples, in half of 20 000 rows."""
+    frame, left_out = kernel_samples(read_traces(sorted(HERE.glob("row_wise_2_*"))))
+    gathers, buckets = (frame[frame["operation"] == name] for name in ("gather_pool", "bucketize"))
+    assert left_out == {} and len(gathers) == 4
+    fixed = gathers[
+        ["batch", "tables", "dim", "rows", "id_bytes", "dtype", "implementation"]
+    ].drop_duplicates()
+    assert fixed.to_numpy().tolist() == [[512, 2, 32, 10_000, 8, "fp32", "fbgemm"]]
+    assert gathers["pooling"].between(3.8, 4.2).all()
+    (bucket,) = buckets.to_dict("records")
+    assert (bucket["batch"], bucket["tables"], bucket["pooling"], bucket["shards"]) == (256, 2, 8, 2)
+    assert bucket["calls"] == 4
+
+
+def test_columns_that_a_trace_lacks_come_from_the_model() -> None:
+    traces = read_traces(sorted(HERE.glob("dlrm_8_*")))
+    without, left_out = kernel_samples(traces)
+    assert without.empty and left_out == {"the columns of its tables are not recorded: give --model": 16}
+    frame, left_out = kernel_samples(traces, dim=64)
+    assert set(frame["dim"]) == {64} and set(frame["tables"]) == {2, 3}
+    assert left_out == {"work of another stream ran beside it": 7}
+
+
+def test_kernels_of_traces_are_fitted(tmp_path: Path) -> None:
+    """40 look-ups of 5 us and 1 us a 2 MB of rows that miss every cache."""
+    types = ["float", "long int", "int", "", "", "long int", "", "long int", "long int"]
+    events = [nccl(1.0, 20.0)]
+    lookup = "fbgemm::dense_embedding_codegen_lookup_function"
+    forward = "dense_embedding_codegen_forward_unweighted_kernel"
+    for i in range(40):
+        ids = 65536 * (1 + i % 10)
+        dims = [[512_000_000], [2], [3], [], [], [3], [], [ids], [8193]]
+        said = {"External id": i, "Input Dims": dims, "Input type": types}
+        scalars = ["", "", "", "256", "128", "", "31", "", ""]
+        at = 1000.0 * (i + 1)
+        events += [
+            host(lookup, at, 50, **said, **{"Concrete Inputs": scalars}),
+            kernel(forward, at + 60, 5 + ids * 512 / 2e6, 7, **{"External id": i}),
+        ]  # fmt: skip
+    path = write(tmp_path, trace(events))
+    out = tmp_path / "mine.json"
+    done = called("import", str(path), "--machine", "h100-sxm-ib", "--out", str(out))
+    assert done.code == 0, done.err
+    fitted = load_calibration(out).kernels
+    assert fitted is not None and fitted.implementation == "fbgemm" and str(fitted.clock) == "trace"
+    assert fitted.fits["gather_pool"].loo_p90 == pytest.approx(0, abs=0.02)
+    assert fitted.fits["gather_pool"].sample_count == 10  # works, of four calls each
+
+
+def test_model_is_for_traces_with_tables_of_one_width(tmp_path: Path) -> None:
+    log = tmp_path / "all_gather.log"
+    log.write_text("# nThread 1\n", encoding="utf-8")
+    assert "--model is for traces" in called("import", str(log), "--model", "criteo-kaggle").err
+    tables = tmp_path / "two.csv"
+    tables.write_text("name,rows,dim,pooling\na,100,32,1\nb,100,64,1\n", encoding="utf-8")
+    done = called(
+        "import", *map(str, two_ranks(tmp_path)), "--machine", "h100-sxm-ib", "--model", str(tables)
+    )
+    assert done.code == 2 and "32 to 64 columns" in " ".join(done.err.split())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, overload
 
 import numpy as np
@@ -23,6 +23,7 @@ class OperatorCall(NamedTuple):
     op: str = ""
     shapes: tuple[tuple[int, ...], ...] = ()
     scalars: tuple[str, ...] = ()
+    types: tuple[str, ...] = ()
 
 
 NO_CALL = OperatorCall()
@@ -39,6 +40,7 @@ class KernelColumns(Sequence[TracedKernel]):
         self._external = array("q")
         self._start, self._time = array("d"), array("d")
         self._calls: list[OperatorCall] = [NO_CALL]
+        self._calls_made: dict[int, int] = {}
         self._call: NDArray[np.int32] | None = None
         self._launch: NDArray[np.float64] | None = None
         self._queue: NDArray[np.float64] | None = None
@@ -87,24 +89,34 @@ class KernelColumns(Sequence[TracedKernel]):
         """Correlation of each; -1 where there is none."""
         return np.frombuffer(self._correlation, dtype=np.int64) if len(self) else np.empty(0, dtype=np.int64)
 
-    def wanted(self) -> Iterable[tuple[int, int, int]]:
-        """Place, correlation and external id of each kernel that is a part of an embedding pass."""
+    def wanted(self, operators: Container[int] = ()) -> Iterable[tuple[int, int, int]]:
+        """Place, correlation and external id of each kernel that is a part of an embedding pass.
+
+        operators  ids of operators of such a pass: all that they launched counts
+        """
         parts = {i for i, family in enumerate(self._family) if _FAMILIES[family] in EMBEDDING}
         for i, name in enumerate(self._name):
-            if name in parts:
+            if name in parts or self._external[i] in operators:
                 yield i, self._correlation[i], self._external[i]
+
+    def of_embedding(self) -> list[TracedKernel]:
+        """Those of an embedding pass alone, by their own name or their operator's."""
+        parts = {i for i, family in enumerate(self._family) if _FAMILIES[family] in EMBEDDING}
+        called = self._call if self._call is not None else ()
+        return [self[i] for i, call in enumerate(called) if call or self._name[i] in parts]
 
     def join(
         self,
-        calls: dict[int, OperatorCall],
+        calls: Mapping[int, tuple[int, OperatorCall]],
         launch_s: NDArray[np.float64],
         queue_s: NDArray[np.float64],
         overlap_s: NDArray[np.float64],
     ) -> None:
-        """What was found about the kernels: their operators by place, and a value for each of the others."""
+        """What was found about the kernels: number and words of their operators by place, and columns."""
         numbers: dict[OperatorCall, int] = {NO_CALL: 0}
         call = np.zeros(len(self), dtype=np.int32)
-        for place, one in calls.items():
+        for place, (made, one) in calls.items():
+            self._calls_made[place] = made
             number = numbers.setdefault(one, len(numbers))
             if number == len(self._calls):
                 self._calls.append(one)
@@ -131,6 +143,7 @@ class KernelColumns(Sequence[TracedKernel]):
             self._start[place], self._time[place], None if correlation == _NONE else correlation,
             call.op, call.shapes, call.scalars,
             _maybe(self._launch[place]), _maybe(self._queue[place]), float(self._overlap[place]),
+            call.types, self._calls_made.get(place),
         )  # fmt: skip
 
 

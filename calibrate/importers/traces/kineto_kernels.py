@@ -28,12 +28,13 @@ def join_kernels(events: KinetoEvents) -> None:
     kernels = events.kernels
     launch, queue, launched_at, thread = _launches(events)
     calls = {}
-    for place, _, external in kernels.wanted():
+    numbers = {id(call): number for number, call in enumerate(events.embedding.values())}
+    for place, _, external in kernels.wanted(events.embedding):
         call = events.embedding.get(external)
         if call is None or not _holds(call, launched_at[place]):
             call = _around(events, launched_at[place], int(thread[place]))
         if call is not None:
-            calls[place] = operator_call(call)
+            calls[place] = numbers[id(call)], operator_call(call)
     kernels.join(calls, launch, queue, _overlaps(events))
 
 
@@ -42,7 +43,9 @@ def operator_call(call: HostCall) -> OperatorCall:
     dims, scalars = call.args.get("Input Dims"), call.args.get("Concrete Inputs")
     shapes = tuple(_flat(one) for one in dims) if isinstance(dims, list) else ()
     texts = tuple(str(one) for one in scalars[:_MOST_SCALARS]) if isinstance(scalars, list) else ()
-    return OperatorCall(call.name, shapes, texts)
+    types = call.args.get("Input type")
+    kinds = tuple(str(one) for one in types) if isinstance(types, list) else ()
+    return OperatorCall(call.name, shapes, texts, kinds)
 
 
 def operators_as_kernels(events: KinetoEvents) -> KernelColumns:
@@ -63,7 +66,7 @@ def operators_as_kernels(events: KinetoEvents) -> KernelColumns:
         number, identity = events.operator_name[place], events.operator_id[place]
         call = events.embedding.get(identity)
         if call is not None and call.name == names[number]:
-            calls[len(found)] = operator_call(call)
+            calls[len(found)] = len(found), operator_call(call)
         found.add(
             names[number], family[number], events.operator_thread[place],
             events.operator_start[place], events.operator_time[place], external=identity,

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 
+from calibrate.importers.traces.columns import KernelColumns
+from calibrate.importers.traces.inspector import is_inspector, read_inspector
 from calibrate.importers.traces.kineto import read_kineto
 from calibrate.importers.traces.stream import Progress, TraceStream
 from perfmodel.errors import BadInputError
 from perfmodel.schema.trace_alignment import Alignment
-from perfmodel.schema.traces import RankTrace
+from perfmodel.schema.traces import RankTrace, TraceKind
 
 ENDINGS = (".json", ".json.gz")
 MOST_CLOCK_S = 60.0
@@ -27,7 +30,7 @@ _STRAY = 0.2
 """Of the time between two collectives: ends on two ranks that stray further are of different ones.
 Real ones: 0.5 us (NCCL on eight V100) to 80 us (gloo, four processes on two cores), 3 % of that time."""
 
-_TRACES = "traces of torch.profiler (.json, .json.gz), one file a rank"
+_TRACES = "traces of torch.profiler (.json, .json.gz) or of NCCL's inspector (.log), one file a rank"
 
 
 def trace_files(paths: Sequence[str | Path]) -> list[Path]:
@@ -38,7 +41,8 @@ def trace_files(paths: Sequence[str | Path]) -> list[Path]:
     found: list[Path] = []
     for path in map(Path, paths):
         if path.is_dir():
-            inside = sorted(one for one in path.iterdir() if one.name.endswith(ENDINGS))
+            files = sorted(one for one in path.iterdir() if one.is_file())
+            inside = [one for one in files if one.name.endswith(ENDINGS) or is_inspector(one)]
             if not inside:
                 raise BadInputError(f"folder {path} holds no trace.", f"wanted: {_TRACES}.")
             found += inside
@@ -52,12 +56,12 @@ def trace_files(paths: Sequence[str | Path]) -> list[Path]:
 def read_traces(
     paths: Sequence[str | Path],
     progress: Progress | None = None,
-    read: Callable[[RankTrace], None] = lambda trace: None,
+    keep: Callable[[RankTrace], RankTrace] = lambda trace: trace,
 ) -> list[RankTrace]:
     """Traces of the ranks of one run, by rank.
 
     progress  is called while a file is read
-    read      is called with each trace once it is
+    keep      what is kept of each trace once it is read
     Limits: no trace, one that is damaged beyond its first event, two of one rank, ranks of different runs
             -> BadInputError;  a file that is cut -> what stands before
     """
@@ -66,15 +70,22 @@ def read_traces(
         raise BadInputError("no trace was given.", "perfmodel import trace_rank*.json.gz --machine NAME")
     traces = []
     for file in files:
-        traces.append(_read(file, progress))
-        read(traces[-1])
+        traces.append(keep(_read(file, progress)))
     traces.sort(key=lambda trace: trace.rank)
     _require_one_run(traces)
     return traces
 
 
+def without_other_kernels(trace: RankTrace) -> RankTrace:
+    """The trace with kernels of an embedding pass alone: those of gigabytes take hundreds of megabytes."""
+    kernels = trace.kernels
+    return replace(trace, kernels=kernels.of_embedding()) if isinstance(kernels, KernelColumns) else trace
+
+
 def is_trace(path: Path) -> bool:
-    """Whether a file is a trace of torch.profiler, by what it begins with."""
+    """Whether a file is a trace of torch.profiler, or a dump of NCCL's inspector, by what it begins with."""
+    if is_inspector(path):
+        return True
     try:
         stream = TraceStream(path)
     except (OSError, ValueError):
@@ -84,6 +95,8 @@ def is_trace(path: Path) -> bool:
 
 
 def _read(file: Path, progress: Progress | None) -> RankTrace:
+    if is_inspector(file):
+        return read_inspector(file, progress)
     try:
         stream = TraceStream(file, progress)
     except OSError as error:
@@ -132,7 +145,8 @@ def check_alignment(traces: Sequence[RankTrace], aligned: Alignment) -> list[str
     said = []
     by_rank = {trace.rank: trace for trace in traces}
     lowest = min(by_rank)
-    for rank in sorted(set(by_rank) - {lowest}):
+    timed = all(trace.kind is TraceKind.KINETO for trace in traces)  # the inspector says when it wrote
+    for rank in sorted(set(by_rank) - {lowest}) if timed else ():
         ends = _common_ends(aligned, lowest, rank)
         if len(ends) < 2:
             continue

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from calibrate.importers.logged_rows import UnreadLine
 from calibrate.importers.merge import OK, ImportResult, Stack
+from calibrate.importers.traces.kernel_samples import kernel_samples
 from calibrate.importers.traces.reading import check_alignment
 from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import Backend, Clock
@@ -40,21 +41,30 @@ class TraceSamples(ImportResult):
     """Samples of traces, and what else they tell.
 
     widened  by (collective, ranks): standard deviation of ln t to add, since the samples may hold waits
+    kernels  look-ups and bucketizations of an embedding pass, in the columns of a run's kernel samples
+    kernels_left_out  calls that are no sample, by reason
     """
 
     traces: Sequence[RankTrace] = ()
     alignment: Alignment = field(default_factory=lambda: Alignment(()))
     widened: Mapping[tuple[str, int], float] = field(default_factory=dict)
+    kernels: pd.DataFrame | None = None
+    kernels_left_out: Mapping[str, int] = field(default_factory=dict)
 
 
 def traced_samples(
-    traces: Sequence[RankTrace], machine: str, per_node_of: Callable[[], int], version: str = ""
+    traces: Sequence[RankTrace],
+    machine: str,
+    per_node_of: Callable[[], int],
+    version: str = "",
+    dim: int | None = None,
 ) -> TraceSamples:
     """One row a collective: bytes, ranks, nodes, and the time after its last rank arrived.
 
     machine      name of the machine
     per_node_of  GPUs in a node, asked for where the traces do not name the host of every rank
     version      of the library, where the traces do not say
+    dim          columns of every table, for traces that do not hold it
     Limits: no collective that can be used -> BadInputError with the reasons
     """
     aligned = align(traces)
@@ -82,7 +92,8 @@ def traced_samples(
     stack = Stack(_backend(first.backend), library, first.device, str(Clock.TRACE))
     cut = [trace.file for trace in traces if trace.cut]
     warnings += _apart(frame) + [f"{name}: cut; what stands before is read" for name in cut]
-    return TraceSamples(frame, unread, [stack], cut, warnings, traces, aligned, widened)
+    kernels, left_out = kernel_samples(traces, dim)
+    return TraceSamples(frame, unread, [stack], cut, warnings, traces, aligned, widened, kernels, left_out)
 
 
 class _Placement:
