@@ -1,40 +1,94 @@
-"""Ranks that one process becomes after it has imported torch: a start of each rank would take seconds."""
+"""Ranks that one process becomes after it has imported torch: a start of each rank would take seconds.
+
+python forked_ranks.py: a host that imports torch and TorchRec once, for all tests of a worker. Each line on
+its input is a program with its words, as JSON; a copy of the host runs it.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
+import runpy
 import shutil
 import signal
 import subprocess
 import sys
+import traceback
 from pathlib import Path
-from tempfile import mkdtemp
+from tempfile import TemporaryDirectory, mkdtemp
+from threading import Timer
 
 from oracles import environment
+
+
+@functools.cache
+def host() -> subprocess.Popen[str]:
+    """The host of this worker; it ends when its input does, with the worker."""
+    pipe = subprocess.PIPE
+    command = [sys.executable, str(Path(__file__))]
+    return subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=environment())
 
 
 def started(
     program: Path, ranks: int, *words: str, timeout_s: float
 ) -> tuple[list[int], list[str], list[str]]:
     """Exit codes, and what the ranks said and complained of: ``python PROGRAM RANKS WORDS``."""
-    process = subprocess.Popen(
-        [sys.executable, str(program), str(ranks), *words],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        env=environment(),
-    )
-    try:
-        said, complaint = process.communicate(timeout=timeout_s)
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-    assert process.returncode == 0, complaint[-3000:]
-    codes, texts, complaints = json.loads(said)
+    process = host()
+    assert process.stdin is not None and process.stdout is not None
+    with TemporaryDirectory() as folder:
+        said, complaint = Path(folder, "out"), Path(folder, "err")
+        job = [[str(program), str(ranks), *words], environment(), str(said), str(complaint)]
+        print(json.dumps(job), file=process.stdin, flush=True)
+        group = int(process.stdout.readline())
+        late = Timer(timeout_s, _end, [group])
+        late.start()
+        code = process.stdout.readline().strip()
+        late.cancel()
+        _end(group)
+        assert code == "0", complaint.read_text()[-3000:]
+        codes, texts, complaints = json.loads(said.read_text())
     return codes, texts, complaints
+
+
+def _end(group: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(group, signal.SIGKILL)
+
+
+def serve() -> None:
+    """Run each program in a copy of this process: print the copy's number, then how it ended."""
+    import torch  # noqa: F401
+
+    with contextlib.suppress(ImportError):
+        import torchrec  # noqa: F401
+
+    for line in sys.stdin:
+        child = os.fork()
+        if child == 0:
+            _become(*json.loads(line))
+        print(child, flush=True)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+
+
+def _become(words: list[str], variables: dict[str, str], said: str, complaint: str) -> None:
+    os.setsid()
+    for stream, name in enumerate((os.devnull, said, complaint)):
+        os.dup2(os.open(name, os.O_RDWR | os.O_CREAT), stream)
+    os.environ.clear()
+    os.environ.update(variables)
+    sys.argv, code = words, 0
+    try:
+        runpy.run_path(words[0], run_name="__main__")
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def forked(ranks: int) -> int:
@@ -54,3 +108,7 @@ def forked(ranks: int) -> int:
     print(json.dumps([codes, said, complaints]))
     shutil.rmtree(folder)
     sys.exit(0)
+
+
+if __name__ == "__main__":
+    serve()
