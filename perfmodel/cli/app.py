@@ -72,6 +72,10 @@ COMMANDS: dict[str, Command | CommandGroup] = {
     "plan": Command(
         "perfmodel.cli.plan:plan", "Which sharding for which table, and how far from the best there can be?"
     ),
+    "alternatives": Command(
+        "perfmodel.cli.alternatives:alternatives",
+        "Sharding, host memory, SSDs, one large memory: time, GPUs and cost side by side.",
+    ),
     "load": Command("perfmodel.cli.load:load", "What does a service see, and how many GPUs carry it?"),
     "chip": CommandGroup(
         "One chip of many cores: which way to look up which table, and on which core?",

@@ -47,6 +47,7 @@ SECTIONS = {
     "perfmodel.model.queueing": "what-a-service-sees",
     "perfmodel.model.schedule": "a-training-step",
     "perfmodel.model.sharding": "embedding-bag",
+    "perfmodel.model.serving_cost": "memory-tiers",
     "perfmodel.model.set_caches": "memory-tiers",
     "perfmodel.model.slowest": "one-chip",
     "perfmodel.model.tiers": "memory-tiers",

@@ -12,7 +12,9 @@ from perfmodel.model import bands, bounds
 from perfmodel.model.exchanges import Exchange
 from perfmodel.passes.steps import StepRow
 from perfmodel.plan.alike import ROW_WISE, WAYS, Alike, Impossible, best_alike
-from perfmodel.plan.cost import Evaluator
+from perfmodel.plan.cost import Evaluator, StepCost
+from perfmodel.plan.memory import PlanMemory
+from perfmodel.plan.placement import Plan
 from perfmodel.plan.tables import PlanTables
 from perfmodel.project.inputs import Configs
 from perfmodel.project.projection import Projection
@@ -170,6 +172,14 @@ def projection_of(base: Projection, evaluator: Evaluator, found: Alike) -> Proje
         question=replace(base.question, sharding=found.way) if base.question else None,
         shards=f"{found.way}: {shards_text(found)}" if base.gpus > 1 else "",
     )
+
+
+def planned_projection(base: Projection, plan: Plan, cost: StepCost, memory: PlanMemory) -> Projection:
+    """The same of a plan whose tables differ in how they are cut."""
+    alike = Alike("plan", plan.placements[0].scheme, plan, cost, memory)
+    answer = projection_of(base, evaluator_of(base), alike)
+    notes = tuple(base.setting.notes)
+    return replace(answer, question=base.question, shards="planned table by table", notes=notes)
 
 
 def _sum(rows: list[StepRow]) -> tuple[float, float, float]:

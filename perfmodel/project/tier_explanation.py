@@ -10,7 +10,7 @@ from perfmodel.passes.explanation import Explanation
 from perfmodel.passes.steps import StepRow
 from perfmodel.passes.terms import Term, TimeParts, plain_term, quantity_term
 from perfmodel.project.projection import Projection
-from perfmodel.project.tiered import CACHE_LOOKUP, GATHER_HOST, READ_SSD, Asked, Tiered
+from perfmodel.project.tiered import CACHE_LOOKUP, GATHER_HOST, READ_SSD, AskedRows, Tiered
 from perfmodel.schema.machine_keys import ALL_KEYS
 from perfmodel.schema.tiers import LFU, Tier
 from perfmodel.units import format_bytes, format_rate, format_time
@@ -31,7 +31,7 @@ def explain_tier(answer: Projection, step: StepRow, tier: Tier) -> Explanation:
     return Explanation(step, title, bytes_of, time, answer.gpus)
 
 
-def _looked(answer: Projection, step: StepRow, asked: Asked) -> TimeParts:
+def _looked(answer: Projection, step: StepRow, asked: AskedRows) -> TimeParts:
     floor = answer.forward.constant("cache_floor_s")
     terms = (
         plain_term("u", asked.distinct, "different rows of a GPU's batch"),
@@ -42,11 +42,11 @@ def _looked(answer: Projection, step: StepRow, asked: Asked) -> TimeParts:
     return TimeParts((Equation.of(tiers.cache_lookup_time),), terms, (*working, *_prefetched(answer, step)))
 
 
-def _whole(floor: float, answer: Projection, asked: Asked) -> str:
+def _whole(floor: float, answer: Projection, asked: AskedRows) -> str:
     return format_time(floor + answer.forward.constant("cache_row_s") * asked.distinct)
 
 
-def _crossing(answer: Projection, step: StepRow, asked: Asked) -> TimeParts:
+def _crossing(answer: Projection, step: StepRow, asked: AskedRows) -> TimeParts:
     moved = asked.in_place_bytes if step.name == GATHER_HOST else asked.missed_bytes
     ratio = moved / asked.wire_bytes if asked.wire_bytes else 1.0
     value, sharers = answer.setting.machine.value, _sharers(answer)
@@ -69,7 +69,7 @@ def _crossing(answer: Projection, step: StepRow, asked: Asked) -> TimeParts:
     return TimeParts((Equation.of(tiers.link_time), Equation.of(tiers.row_rate)), terms, working)
 
 
-def _read(answer: Projection, step: StepRow, asked: Asked) -> TimeParts:
+def _read(answer: Projection, step: StepRow, asked: AskedRows) -> TimeParts:
     value, sharers = answer.setting.machine.value, _sharers(answer)
     queue = value("ssd_queue_depth"), value("ssd_latency_s"), value("ssd_bytes_per_s")
     reads = float(tiers.ssd_reads_per_s(value("ssd_reads_per_s"), *queue, value("ssd_block_bytes"))) / sharers

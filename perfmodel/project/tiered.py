@@ -30,7 +30,7 @@ CACHE = ("cache_floor_s", "cache_row_s")
 
 
 @dataclass(frozen=True)
-class Asked:
+class AskedRows:
     """What a batch asks of one GPU, all tables: rows, in bytes where they cross a link.
 
     distinct  rows of its shards;  missed, missed_bytes  those that the cache has not, whole sectors
@@ -56,7 +56,7 @@ class Tiered:
     def steps(self, work: Configs, traffic: Traffic, pool: TimedStep) -> list[TimedStep]:
         """Before and instead of the gather, in order. ``pool``  the gather as from HBM"""
         asked = [self.asked(work, at) for at in range(len(work))]
-        column = {name: np.array([getattr(one, name) for one in asked]) for name in Asked.__annotations__}
+        column = {name: np.array([getattr(one, name) for one in asked]) for name in AskedRows.__annotations__}
         sharers = np.minimum(work.gpus, self._node)
         if self.tier.kind == UVM:
             return [self._in_place(column, sharers, traffic, pool)]
@@ -137,7 +137,7 @@ class Tiered:
         least = np.minimum(floor, time)
         return Timing(time, time / k, time * k, least, rank, code, (name,), code, (KERNEL_LIBRARY,))
 
-    def asked(self, work: Configs, at: int) -> Asked:
+    def asked(self, work: Configs, at: int) -> AskedRows:
         """What a GPU of one configuration is asked."""
         cached = 0.0 if work.cached is None else float(work.cached[at])
         gpus, batch = float(work.gpus[at]), float(work.batch[at])
@@ -164,7 +164,7 @@ def _asked(
     link: tuple[float, float, float],
     packet: tuple[float, float],
     block: float,
-) -> Asked:
+) -> AskedRows:
     """Of a GPU; ``tables``  (count, rows, bytes of a row, pooling) of each kind."""
     latency, rate, sector = link
     crossing, wire, columns = 0.0, 0.0, []
@@ -185,12 +185,12 @@ def _asked(
     a, many, moved_of, sent_of, reads_of = np.hstack(columns)
     distinct = float(set_caches.rows_asked(a, many, 1.0))
     if tier.kind == UVM:
-        return Asked(distinct, 0.0, 0.0, 0.0, crossing, wire)
+        return AskedRows(distinct, 0.0, 0.0, 0.0, crossing, wire)
     sets = max(float(np.ceil(cached * float(np.sum(many)) / ways)), 1e-9)
     law = set_caches.lfu_batch_misses if tier.policy == LFU else set_caches.lru_batch_misses
     gone = law(a, many, sets, ways)
     missed_bytes, sent_bytes = float(gone @ moved_of), float(gone @ sent_of)
-    return Asked(distinct, float(gone.sum()), missed_bytes, float(gone @ reads_of), 0.0, sent_bytes)
+    return AskedRows(distinct, float(gone.sum()), missed_bytes, float(gone @ reads_of), 0.0, sent_bytes)
 
 
 def _part(timing: Timing, left: Array) -> Timing:

@@ -1,0 +1,186 @@
+"""``perfmodel alternatives``: what else could one do than shard?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from perfmodel.cli.ids import AlphaOption, DistributionOption
+from perfmodel.cli.options import (
+    BackendOption,
+    CalibrationOption,
+    ClockOption,
+    ForceOption,
+    JsonOption,
+    MachineOption,
+    SetOption,
+)
+from perfmodel.cli.output import emit, emit_json, note
+from perfmodel.cli.plan_options import check_page
+from perfmodel.cli.question import question_of
+from perfmodel.cli.typed_line import TypedLine
+from perfmodel.cli.workload import (
+    RESERVE,
+    BatchOption,
+    DimOption,
+    DtypeOption,
+    GpusOption,
+    IdDtypeOption,
+    ModelOption,
+    PoolingOption,
+    ReductionOption,
+    ReserveOption,
+    TableSizeOption,
+    TablesOption,
+)
+from perfmodel.errors import BadInputError
+from perfmodel.schema.distributions import UNIFORM
+
+if TYPE_CHECKING:
+    from perfmodel.cli.question import Question
+    from perfmodel.plan.alternatives import Alternative
+    from perfmodel.plan.winner_map import Crossing, MapCell
+    from perfmodel.project import Projection
+
+PricesOption = Annotated[
+    Path | None,
+    typer.Option("--prices", metavar="FILE", help="Your prices (TOML): a machine's hour, a TB's month."),
+]
+MapOption = Annotated[
+    bool, typer.Option("--map/--no-map", help="Which wins at which skew, batch and table size.")
+]
+AlternativesPageOption = Annotated[
+    Path | None, typer.Option("--report", metavar="FILE", help="One HTML page too.")
+]
+_PLAN_S = 5.0
+
+
+def alternatives(
+    context: typer.Context,
+    table_size: TableSizeOption = None,
+    gpus: GpusOption = None,
+    model: ModelOption = None,
+    batch: BatchOption = None,
+    tables: TablesOption = None,
+    pooling: PoolingOption = None,
+    dim: DimOption = None,
+    dtype: DtypeOption = None,
+    id_dtype: IdDtypeOption = "int64",
+    machine: MachineOption = None,
+    backend: BackendOption = None,
+    clock: ClockOption = None,
+    reserve: ReserveOption = RESERVE,
+    reduction: ReductionOption = "auto",
+    alpha: AlphaOption = None,
+    distribution: DistributionOption = None,
+    settings: SetOption = None,
+    calibration: CalibrationOption = None,
+    prices: PricesOption = None,
+    with_map: MapOption = True,
+    report: AlternativesPageOption = None,
+    force: ForceOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Sharding, host memory, C2C, SSDs, one large memory: time, GPUs, energy and money side by side.
+
+    \b
+    Examples
+      perfmodel alternatives --table-size 10TB
+      perfmodel alternatives --table-size 10TB --alpha 1.05 --report alternatives.html
+      perfmodel alternatives --model mlperf-dlrm-dcnv2 --gpus 8
+      perfmodel alternatives --table-size 10TB --prices prices.toml
+    """
+    check_page(report, None, force=force)
+    if table_size is None and model is None:
+        raise BadInputError("which tables?", "give --table-size or --model, e.g. --table-size 10TB")
+    from perfmodel.plan.alternatives import alternatives as find
+    from perfmodel.plan.winner_map import crossings, winner_map
+    from perfmodel.schema.prices import read_prices
+
+    known = read_prices(prices) if prices is not None else None
+    question = question_of({**context.params, "scenario": "cluster"})
+    question.check_gpus()
+    options = question.keywords()
+    with question.advised():
+        found = find(options, known, _planner(question) if model is not None else None)
+        cells = winner_map(options) if with_map else []
+    crossed, currency = crossings(cells), known.currency if known else ""
+    if report is not None:
+        _write_page(context, report, found, cells, crossed, currency)
+    if as_json:
+        emit_json("alternatives", **_document(found, cells, crossed, currency))
+    else:
+        from perfmodel.report.alternatives_text import alternatives_text
+
+        emit(alternatives_text(found, cells, crossed, currency))
+    if report is not None:
+        note(f"wrote {report}")
+
+
+def _planner(question: Question) -> Any:
+    """The planner's search for a set of tables, as an answer of a projection's kind."""
+
+    def plan(base: Projection) -> Projection:
+        from perfmodel.plan.as_projection import planned_projection
+        from perfmodel.plan.question import PlanQuestion
+        from perfmodel.plan.tables import PlanTables
+
+        tables = PlanTables.load(str(question.tables), question.distribution or UNIFORM)
+        asked = PlanQuestion(
+            tables=tables,
+            machine=question.machine,
+            gpus=base.gpus,
+            batch=int(base.work.batch[0]),
+            reserve=question.reserve,
+            time_limit_s=_PLAN_S,
+            costs={"backend": question.backend, "clock": question.clock, "calibration": question.calibration},
+        )
+        found = asked.answer().found
+        return planned_projection(base, found.plan, found.cost, found.memory)
+
+    return plan
+
+
+def _write_page(
+    context: typer.Context,
+    out: Path,
+    found: list[Alternative],
+    cells: list[MapCell],
+    crossed: list[Crossing],
+    currency: str,
+) -> None:
+    from perfmodel.cli.page_file import write
+    from perfmodel.report.page.alternatives_page import alternatives_page
+
+    typed = TypedLine.of(context)
+    command = typed.text(without=("report", "force", "as_json"), more=["--report", out.name, "--force"])
+    write(alternatives_page(found, cells, crossed, currency, command), out, "html")
+
+
+def _document(
+    found: list[Alternative], cells: list[MapCell], crossed: list[Crossing], currency: str
+) -> dict[str, Any]:
+    from perfmodel.plan.alternatives import SAMPLES, best_of, needed
+
+    best = best_of(found)
+    needs = {each.name: needed(each, best) for each in found}
+    return {
+        "question": found[0].answer.question.to_dict()
+        if found[0].answer and found[0].answer.question
+        else {},
+        "cost_samples": SAMPLES,
+        "currency": currency or None,
+        "winner": best.name,
+        "alternatives": [{**each.to_dict(), "needed": _needed(needs[each.name])} for each in found],
+        "map": [vars(cell) | {"winner": cell.winner or None} for cell in cells],
+        "crossings": [vars(each) for each in crossed],
+    }
+
+
+def _needed(need: Any) -> dict[str, Any] | None:
+    if need is None:
+        return None
+    factor = need.factor if need.factor != float("inf") else None
+    return {"step": need.step.name, "times_faster": factor, "rest_s": need.rest_s}

@@ -1,0 +1,103 @@
+"""What samples take of GPUs, energy and money, and what would have to change for them to take less."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Array = NDArray[np.float64]
+
+SECONDS_PER_HOUR, WATTS_PER_KILOWATT = 3600.0, 1000.0
+HOURS_PER_MONTH = 8760 / 12
+
+
+def _array(value: ArrayLike) -> Array:
+    return np.asarray(value, dtype=np.float64)
+
+
+def samples_per_s(G: ArrayLike, B: ArrayLike, t: ArrayLike) -> Array:
+    """Samples a second of G GPUs, batch after batch.
+
+        G B / t                                                               [1/s]
+
+    G  GPUs [-];  B  samples of one GPU in a batch [-];  t  time of a batch [s]
+    Source: every GPU brings its own samples (weak scaling); the next batch begins when one ends
+    Limits: t -> inf -> 0;  twice the GPUs at one time -> twice
+    """
+    return _array(G) * _array(B) / _array(t)
+
+
+def gpu_hours(t: ArrayLike, B: ArrayLike, N: ArrayLike) -> Array:
+    """GPU-hours of N samples: how many GPUs share them does not matter but for t.
+
+        N t / (3600 B)                                                        [h]
+
+    t  time of a batch [s];  B  samples of one GPU in it [-];  N  samples [-]
+    Source: N / (G B) batches of t each, G GPUs at work
+    Limits: t = 3600 s, N = B -> 1
+    """
+    return _array(N) * _array(t) / (SECONDS_PER_HOUR * _array(B))
+
+
+def energy_kwh(hours: ArrayLike, power_w: ArrayLike) -> Array:
+    """Energy at most: boards that draw their highest power all the time.
+
+        h P / 1000                                                            [kWh]
+
+    hours  GPU-hours [h];  power_w  P, highest power of a board [W]
+    Source: datasheet power is an upper limit of the board; hosts, network and cooling are not in it
+    Limits: 1 h of 1000 W -> 1
+    """
+    return _array(hours) * _array(power_w) / WATTS_PER_KILOWATT
+
+
+def machine_cost(hours: ArrayLike, g: ArrayLike, price: ArrayLike) -> Array:
+    """Money for whole machines.
+
+        h c / g                                                               [money]
+
+    hours  GPU-hours [h];  g  GPUs that are used of one machine [-];  price  c, of a machine's hour [money/h]
+    Source: a machine is paid for whole, however few of its GPUs are used
+    Limits: g = 1 -> h c;  all 8 used -> an eighth of it
+    """
+    return _array(hours) * _array(price) / _array(g)
+
+
+def storage_cost(x: ArrayLike, hours: ArrayLike, price: ArrayLike) -> Array:
+    """Money for memory that is rented by the month.
+
+        (x / 10^12) (h / 730) c                                               [money]
+
+    x  bytes [bytes];  hours  h, how long they are held [h];  price  c, of a TB for a month [money]
+    Source: a month is a twelfth of 8760 hours
+    Limits: 1 TB for 730 h -> c
+    """
+    return _array(x) / 1e12 * _array(hours) / HOURS_PER_MONTH * _array(price)
+
+
+def speedup_to_match(step: ArrayLike, t: ArrayLike, best: ArrayLike) -> Array:
+    """How much faster one step must be for its pass to take no longer than another.
+
+        f = s / (t* - (t - s)),   inf where t - s >= t*                       [-]
+
+    step  s, time of the step, or the part of it that grows with its bytes [s]
+    t     time of the pass [s];  best  t*, of the other [s]
+    Source: t - s + s/f = t* solved for f: a crossing in closed form, for the time is linear in s
+    Limits: t = t* -> 1;  the rest alone takes t* -> inf
+    """
+    part, left = _array(step), _array(best) - (_array(t) - _array(step))
+    return np.asarray(np.divide(part, left, out=np.full(np.shape(left), np.inf), where=left > 0))
+
+
+def crossing_batch(a: ArrayLike, b: ArrayLike, a2: ArrayLike, b2: ArrayLike) -> Array:
+    """Batch at which two passes take as long, each with a latency and a time a sample.
+
+        a + b B = a' + b' B  ->  B = (a' - a) / (b - b'),   nan where none is above 0      [-]
+
+    a, b    latency [s] and time a sample of one GPU [s] of the one;  a2, b2  a', b' of the other
+    Source: two straight lines
+    Limits: b = b' -> nan;  a = a' -> nan (they meet at no batch above 0)
+    """
+    more, less = _array(a2) - _array(a), _array(b) - _array(b2)
+    found = np.divide(more, less, out=np.full(np.broadcast(more, less).shape, np.nan), where=less != 0)
+    return np.where(found > 0, found, np.nan)

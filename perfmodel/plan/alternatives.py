@@ -1,0 +1,302 @@
+"""What else one could do than shard: host memory, C2C, SSDs and one large memory, beside the shardings."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from perfmodel.errors import PerfmodelError
+from perfmodel.model import serving_cost
+from perfmodel.passes.steps import StepRow
+from perfmodel.plan.as_projection import compared, winner
+from perfmodel.project import Projection, project_one
+from perfmodel.project.understood import DEFAULT_MACHINE
+from perfmodel.schema.machine import Machine, load_machine
+from perfmodel.schema.prices import MEMORY, SSD, Prices
+
+SAMPLES = 1e9
+"""Samples that costs are told for."""
+ROW_WISE, BEST, HOST, GH200, GB200, ON_SSD, ONE_MEMORY = (
+    *("row-wise", "best-plan", "host", "gh200", "gb200", "ssd", "one-memory"),
+)
+_LABELS = {
+    ROW_WISE: "row-wise in HBM",
+    BEST: "best plan in HBM",
+    HOST: "host memory",
+    GH200: "GH200 over C2C",
+    GB200: "GB200 over C2C",
+    ON_SSD: "SSDs",
+    ONE_MEMORY: "one memory",
+}
+_C2C = {GH200: "gh200-slingshot", GB200: "gb200-nvl72"}
+_OF_MACHINE = ("machine", "clock", "calibration", "overrides", "gpus_per_node", "kernels", "scenario")
+_REDUCTIONS = ("auto", "two_level", "sparse")
+IN_PLACE, CACHED, FROM_SSD = "uvm", "uvm-caching", "ssd"
+_STEPS_OF_GPUS = 6
+"""Numbers of GPUs that are tried for host memory, evenly in the logarithm."""
+
+
+@dataclass(frozen=True, eq=False)
+class Alternative:
+    """One way to serve the tables, with what it takes.
+
+    name    a slug;  label  in words;  machine  its name
+    what    how rows are held: uvm-caching, 27 % of the rows in HBM
+    answer  None where it is not possible, then ``why``;  stated  whether its memory is only stated, not sold
+    """
+
+    name: str
+    label: str
+    machine: str
+    what: str = ""
+    answer: Projection | None = None
+    why: str = ""
+    stated: bool = False
+    cost: float | None = None
+
+    @property
+    def time_s(self) -> float:
+        """Of a batch."""
+        return self.answer.time_s if self.answer else float("inf")
+
+    @property
+    def batch(self) -> float:
+        """Samples of one GPU."""
+        return float(self.answer.work.batch[0]) if self.answer else float("nan")
+
+    @property
+    def gpus(self) -> int:
+        """At work."""
+        return self.answer.gpus if self.answer else 0
+
+    @property
+    def samples_per_s(self) -> float:
+        """Of all GPUs."""
+        return float(serving_cost.samples_per_s(self.gpus, self.batch, self.time_s))
+
+    @property
+    def gpu_hours(self) -> float:
+        """Of ``SAMPLES`` samples."""
+        return float(serving_cost.gpu_hours(self.time_s, self.batch, SAMPLES))
+
+    @property
+    def energy_kwh(self) -> float | None:
+        """Of as many, at most: of boards alone. None where the machine does not say their power."""
+        if self.answer is None or not self.answer.setting.machine.knows("board_w"):
+            return None
+        return float(serving_cost.energy_kwh(self.gpu_hours, self.answer.setting.machine.value("board_w")))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers and words."""
+        found: dict[str, Any] = {"name": self.name, "label": self.label, "machine": self.machine}
+        if self.answer is None:
+            return {**found, "why_not": self.why}
+        totals = self.answer.totals
+        return {
+            **found,
+            "what": self.what,
+            "stated": self.stated,
+            "gpus": self.gpus,
+            **{key: totals[key] for key in ("time_s", "low_s", "high_s")},
+            "samples_per_s": self.samples_per_s,
+            "samples_per_s_per_gpu": self.samples_per_s / self.gpus,
+            "gpu_hours": self.gpu_hours,
+            "energy_kwh_at_most": self.energy_kwh,
+            "cost": self.cost,
+            "evidence": str(self.answer.evidence),
+            "main_evidence": str(self.answer.main_evidence),
+            "steps": [step.to_dict() for step in self.answer.steps],
+            "why_not": None,
+        }
+
+
+@dataclass(frozen=True)
+class Needed:
+    """What would have to be true for an alternative to be as fast as the best.
+
+    step    the one that could do it alone, the least faster;  factor  of its rate, inf: none alone
+    """
+
+    step: StepRow
+    factor: float
+    rest_s: float  # of the alternative without that step
+
+
+def alternatives(
+    options: Mapping[str, Any],
+    prices: Prices | None = None,
+    best_plan: Callable[[Projection], Projection] | None = None,
+) -> list[Alternative]:
+    """Every alternative for one question, those that are not possible with why.
+
+    options    of ``project_one``, its machine too;  best_plan  finds it, from the row-wise answer;
+               None: the fastest of all shardings that cut every table alike
+    Limits: a question that the row-wise pass cannot have, for another reason than room -> its error
+    """
+    asked = {**options, "machine": options.get("machine", DEFAULT_MACHINE)}
+    base = project_one(**asked)
+    found = [
+        Alternative(
+            ROW_WISE, _LABELS[ROW_WISE], base.setting.machine.name, "every table over all GPUs", base
+        ),
+        _tried(BEST, base.setting.machine, lambda: _planned(base, best_plan)),
+        _tried(HOST, base.setting.machine, lambda: _in_host(asked, base.gpus)),
+        *(_on(name, machines_of(name, asked)) for name in _C2C),
+        _tried(ON_SSD, base.setting.machine, lambda: _best_of(_as_needed(asked), [None], (FROM_SSD,))),
+        _tried(ONE_MEMORY, base.setting.machine, lambda: _in_one(asked, base)),
+    ]
+    return [replace(each, cost=_cost(each, prices)) for each in found]
+
+
+def machines_of(name: str, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """The question on the machine of an alternative, without what belongs to the one that was asked for."""
+    if name not in _C2C:
+        return dict(asked)
+    kept = {key: value for key, value in asked.items() if key not in (*_OF_MACHINE, "gpus")}
+    return {**kept, "machine": _C2C[name]}
+
+
+def _on(name: str, asked: dict[str, Any]) -> Alternative:
+    machine = load_machine(asked["machine"])
+    return _tried(name, machine, lambda: _best_of(asked, [None], (IN_PLACE, CACHED)))
+
+
+def _tried(name: str, machine: Machine, find: Callable[[], tuple[str, Projection]]) -> Alternative:
+    """An alternative, or why there is none."""
+    label, stated = _LABELS[name], name == ONE_MEMORY
+    try:
+        what, answer = find()
+    except PerfmodelError as error:
+        return Alternative(name, label, machine.name, why=error.message.rstrip("."), stated=stated)
+    return Alternative(name, label, machine.name, what, answer, stated=stated)
+
+
+def _planned(
+    base: Projection, best_plan: Callable[[Projection], Projection] | None
+) -> tuple[str, Projection]:
+    if best_plan is not None:
+        return "planned", best_plan(base)
+    best = winner(compared(base))
+    assert best.answer is not None  # row-wise always has one
+    return best.way, best.answer
+
+
+def _below(asked: Mapping[str, Any], tier: str) -> dict[str, Any]:
+    """The question with its rows in a tier; how bags are reduced stays as asked."""
+    return {**asked, "tier": tier}
+
+
+def _as_needed(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """The question over as many GPUs as its tier needs: fewer than were asked for is the point of one."""
+    return {name: value for name, value in asked.items() if name != "gpus"}
+
+
+def _in_host(asked: dict[str, Any], most: int) -> tuple[str, Projection]:
+    """The number of GPUs and the tier of host memory that take the fewest GPU-hours."""
+    asked = _as_needed(asked)
+    least = project_one(**_below(asked, IN_PLACE)).gpus
+    return _best_of(asked, [None, *_numbers(asked, least, most)], (IN_PLACE, CACHED))
+
+
+def _numbers(asked: Mapping[str, Any], least: int, most: int) -> Iterator[int]:
+    """Whole nodes from ``least`` to ``most`` GPUs."""
+    node = int(asked.get("gpus_per_node") or load_node(asked["machine"]))
+    if most <= least:
+        return
+    ratio = (most / least) ** (1 / (_STEPS_OF_GPUS - 1))
+    seen = {least}
+    for step in range(1, _STEPS_OF_GPUS):
+        gpus = least * ratio**step
+        whole = min(max(round(gpus / node) * node, 1), most) if gpus > node else max(round(gpus), 1)
+        if whole not in seen:
+            seen.add(whole)
+            yield whole
+
+
+def load_node(machine: str | Machine) -> int:
+    """GPUs of a node."""
+    return (load_machine(machine) if isinstance(machine, str) else machine).gpus_per_node
+
+
+def _best_of(
+    asked: dict[str, Any], numbers: list[int | None], tiers: tuple[str, ...]
+) -> tuple[str, Projection]:
+    """The fastest of these. Limits: none is possible -> the error of the last"""
+    best: Projection | None = None
+    last: PerfmodelError | None = None
+    for gpus in numbers:
+        more = {} if gpus is None else {"gpus": gpus}
+        for tier, way in itertools.product(tiers, _ways(asked)):
+            try:
+                answer = project_one(**_below({**asked, **more, "reduction": way}, tier))
+            except PerfmodelError as error:
+                last = error
+                continue
+            if best is None or answer.time_s < best.time_s:
+                best = answer
+    if best is None:
+        assert last is not None
+        raise last
+    return _named(best)
+
+
+def _ways(asked: Mapping[str, Any]) -> tuple[str, ...]:
+    """How partial bags may become bags: as asked, else whichever is the fastest."""
+    given = asked.get("reduction") or "auto"
+    return _REDUCTIONS if given == "auto" else (given,)
+
+
+def _named(answer: Projection) -> tuple[str, Projection]:
+    """``uvm-caching, 27.2 % of the rows in HBM``"""
+    count, tier = answer.gpu_count, answer.forward.tier
+    assert tier is not None
+    way = {"two_level": ", two-level", "sparse": ", sparse"}.get(answer.forward.reduction, "")
+    way = way if answer.gpus > 1 else ""
+    if not count.rows_bytes:
+        return f"{tier.kind}, rows read in place{way}", answer
+    share = 100 * count.rows_bytes / count.shard_bytes
+    return f"{tier.kind}, {share:.3g} % of the rows in HBM{way}", answer
+
+
+def _in_one(asked: dict[str, Any], base: Projection) -> tuple[str, Projection]:
+    size, rate = float(base.work.table_bytes[0]), base.forward.constant("appliance_bytes_per_s")
+    answer = project_one(**{**_as_needed(asked), "local_memory": (size, rate)})
+    return f"beside one GPU, {rate / 1e12:.3g} TB/s", answer
+
+
+def _cost(each: Alternative, prices: Prices | None) -> float | None:
+    """Of ``SAMPLES`` samples; None where a price is missing."""
+    if prices is None or each.answer is None or each.machine not in prices.machine_hour:
+        return None
+    node = load_node(each.answer.setting.machine)
+    used = min(each.gpus, each.answer.gpu_count.gpus_per_node, node)
+    paid = float(serving_cost.machine_cost(each.gpu_hours, used, prices.machine_hour[each.machine]))
+    rented = {ONE_MEMORY: MEMORY, ON_SSD: SSD}.get(each.name)
+    if rented == MEMORY and MEMORY not in prices.tb_month:
+        return None
+    if rented in prices.tb_month:
+        size = float(each.answer.work.table_bytes[0])
+        hours = each.gpu_hours / each.gpus
+        paid += float(serving_cost.storage_cost(size, hours, prices.tb_month[str(rented)]))
+    return paid
+
+
+def best_of(found: list[Alternative], *, sold: bool = True) -> Alternative:
+    """The fewest GPU-hours, which at one batch a GPU is the least time. sold  without memory only stated"""
+    possible = [each for each in found if each.answer and not (sold and each.stated)]
+    return min(possible, key=lambda each: each.time_s)
+
+
+def needed(each: Alternative, best: Alternative) -> Needed | None:
+    """What would make it as fast as the best: the step that must become faster by the least.
+
+    Limits: the best itself, one that is faster, or not possible -> None
+    """
+    if each.answer is None or each is best or each.time_s <= best.time_s:
+        return None
+    t, rows = each.time_s, each.answer.steps
+    factors = [float(serving_cost.speedup_to_match(row.time_s, t, best.time_s)) for row in rows]
+    at = min(range(len(rows)), key=lambda k: (factors[k], -rows[k].time_s))
+    return Needed(rows[at], factors[at], t - rows[at].time_s)

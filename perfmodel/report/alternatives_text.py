@@ -1,0 +1,182 @@
+"""The answer of ``perfmodel alternatives``: side by side, and which wins where."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from perfmodel.passes.steps import StepRow
+from perfmodel.plan.alternatives import Alternative, best_of, needed
+from perfmodel.plan.winner_map import Crossing, MapCell
+from perfmodel.report.projection_text import band
+from perfmodel.report.terminal import facts, paragraph, table
+from perfmodel.units import (
+    format_bytes,
+    format_count,
+    format_number,
+    format_per_second,
+    format_quantity,
+    format_rate,
+    format_ratio,
+    format_time,
+)
+
+_LEGEND = (
+    "host: rows read in place in host memory, as on GH200 and GB200; cached: through a cache in HBM; "
+    "two-level and sparse: exchanges of partial bags."
+)
+_RATE_OF = {
+    "fetch_rows": "host_link_bytes_per_s",
+    "gather_host": "host_link_bytes_per_s",
+    "read_ssd": "ssd_reads_per_s",
+}
+
+
+def alternatives_text(
+    found: Sequence[Alternative], cells: Sequence[MapCell], crossings: Sequence[Crossing], currency: str = ""
+) -> str:
+    """The whole screen."""
+    best = best_of(list(found))
+    parts = [headline(found, best), side_by_side(found, currency), conditions(found, best)]
+    if cells:
+        parts += [map_table(cells), crossing_lines(crossings)]
+    parts.append(_small_print(found, currency))
+    return "\n\n".join(part for part in parts if part)
+
+
+def headline(found: Sequence[Alternative], best: Alternative) -> str:
+    """The winner in a sentence, against row-wise, and how large the tables are."""
+    base = found[0].answer
+    assert base is not None and best.answer is not None
+    size = format_bytes(float(base.work.table_bytes[0]), binary=False)
+    ratio = base.time_s / best.time_s
+    than = "" if best is found[0] else f", {format_ratio(ratio)} faster than row-wise over {base.gpus}"
+    where = f"{format_count(best.gpus)} GPUs" if best.gpus > 1 else "1 GPU"
+    first = f"{best.label} takes the fewest GPU-hours for {size}: {where}, "
+    first += f"{format_time(best.time_s)} per batch{than}."
+    ids = base.forward.ids.name
+    second = f"     {format_count(best.batch)} samples a GPU in a batch, ids {ids}"
+    close = [each.label for each in found if _overlap(each, best)]
+    third = f"     bands overlap, so it is not sure against: {', '.join(close)}" if close else ""
+    lines = (first[0].upper() + first[1:], second, third)
+    return "\n".join(paragraph(line) for line in lines if line)
+
+
+def _overlap(each: Alternative, best: Alternative) -> bool:
+    """Whether an alternative that is sold may be as fast within both bands."""
+    if each is best or each.stated or each.answer is None or best.answer is None:
+        return False
+    return each.answer.totals["low_s"] <= best.answer.totals["high_s"]
+
+
+def side_by_side(found: Sequence[Alternative], currency: str) -> str:
+    """One line an alternative; below them those that are not possible, and why."""
+    headers = ["alternative", "GPUs", "time/batch", "95 % band", "samples/s", "a GPU", "GPU-h", "kWh ≤"]
+    rows = [_row(each, currency) for each in found if each.answer]
+    text = table([*headers, currency], rows, drop=(5, 3))
+    how = [(each.label, f"{each.what}, on {each.machine}; {_known(each)}") for each in found if each.answer]
+    text += f"\n\nHow\n{facts(how, indent=1)}"
+    rest = [[f"{each.label} ({each.machine})", each.why] for each in found if each.answer is None]
+    return text + ("\n\nNot possible\n" + table(["", ""], rest, left=(0, 1)) if rest else "")
+
+
+def rate_text(per_s: float) -> str:
+    """``91.8 M/s``"""
+    return format_per_second(per_s, "").replace(" /s", "/s")
+
+
+def _known(each: Alternative) -> str:
+    return str(each.answer.main_evidence) if each.answer else ""
+
+
+def _row(each: Alternative, currency: str) -> list[str]:
+    assert each.answer is not None
+    totals, energy = each.answer.totals, each.energy_kwh
+    return [
+        each.label,
+        format_count(each.gpus),
+        format_time(each.time_s),
+        band(totals["low_s"], totals["high_s"]),
+        rate_text(each.samples_per_s),
+        rate_text(each.samples_per_s / each.gpus),
+        format_number(each.gpu_hours),
+        format_number(energy) if energy is not None else "-",
+        (format_number(each.cost) if each.cost is not None else "-") if currency else "",
+    ]
+
+
+def conditions(found: Sequence[Alternative], best: Alternative) -> str:
+    """What would have to be true for each of the others to be as fast."""
+    lines = [(each.label, condition(each, best)) for each in found if condition(each, best)]
+    title = f"What would have to be true to be as fast ({format_time(best.time_s)})"
+    return f"{title}\n{facts(lines, indent=1)}" if lines else ""
+
+
+def condition(each: Alternative, best: Alternative) -> str:
+    """In a sentence. Limits: the best, a faster one -> "" """
+    need = needed(each, best)
+    if need is None:
+        return ""
+    step = need.step
+    if math.isinf(need.factor):
+        longest = f"without {step.label} ({format_time(step.time_s)}) it still takes"
+        return f"no single step would do: {longest} {format_time(need.rest_s)}"
+    return f"{step.label} {format_ratio(need.factor)} faster{_as_rate(each, step, need.factor)}"
+
+
+def _as_rate(each: Alternative, step: StepRow, factor: float) -> str:
+    """The machine's value that this means, and the misses that would do as well."""
+    key = _RATE_OF.get(step.name)
+    if key is None or each.answer is None:
+        return ""
+    value = each.answer.setting.machine.value(key) * factor
+    text = format_quantity(value, "1/s") if key == "ssd_reads_per_s" else format_rate(value)
+    less = "" if step.name == "gather_host" else f", or {format_ratio(factor)} fewer misses"
+    return f" (about {key} {text}{less})"
+
+
+def map_table(cells: Sequence[MapCell]) -> str:
+    """Least time of a batch: ids and table sizes down, batches across."""
+    batches = sorted({cell.batch for cell in cells})
+    keys = sorted(dict.fromkeys((cell.table_bytes, cell.ids) for cell in cells), key=lambda key: key[0])
+    of = {(cell.table_bytes, cell.ids, cell.batch): cell for cell in cells}
+    rows = []
+    for size, ids in keys:
+        row = [_cell(of[size, ids, batch]) for batch in batches]
+        rows.append([format_bytes(size, binary=False) if size else "", ids, *row])
+    headers = ["tables", "ids", *(format_count(batch) for batch in batches)]
+    title = "Which wins where: the least time of a batch, by samples of a GPU in a batch"
+    return f"{title}\n{table(headers, rows, left=tuple(range(len(headers))))}\n{paragraph(_LEGEND)}"
+
+
+def _cell(cell: MapCell) -> str:
+    if not cell.winner:
+        return "none"
+    return cell.winner
+
+
+def crossing_lines(found: Sequence[Crossing]) -> str:
+    """Batches at which the winner changes, in closed form."""
+    lines = [crossing_words(each) for each in found]
+    return f"Crossings (a + b B = a′ + b′ B)\n{facts(lines, indent=1)}" if lines else ""
+
+
+def crossing_words(each: Crossing) -> tuple[str, str]:
+    """Where, and who overtakes whom at which batch."""
+    size = f"{format_bytes(each.table_bytes, binary=False)}, " if each.table_bytes else ""
+    low, high = each.between
+    inside = low <= each.batch <= high
+    apart = f"between {format_count(low)} and {format_count(high)}"
+    at = f"at about {format_count(each.batch)}" if inside else apart
+    return f"{size}{each.ids}", f"{each.then} overtakes {each.first} {at} samples"
+
+
+def _small_print(found: Sequence[Alternative], currency: str) -> str:
+    lines = [
+        "GPU-hours, energy and money are for 10⁹ samples. Energy is at most: boards alone, at full power."
+    ]
+    if any(each.stated and each.answer for each in found):
+        lines += ["The one memory is stated, not sold: it is left out of what wins."]
+    if not currency:
+        lines += ["Money: --prices prices.toml, with a machine's hour and a TB's month."]
+    return "\n".join(paragraph(line) for line in lines)

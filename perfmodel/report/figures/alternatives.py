@@ -1,0 +1,251 @@
+"""Alternatives to sharding: where the time of each goes, what it costs, and which wins where."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from perfmodel.passes.steps import STEPS, StepRow
+from perfmodel.plan.alternatives import Alternative, best_of
+from perfmodel.plan.winner_map import MapCell
+from perfmodel.report.alternatives_text import condition
+from perfmodel.report.figures import style
+from perfmodel.report.figures.block import Block, Missing
+from perfmodel.report.figures.words import hover, safe, sentence
+from perfmodel.units import (
+    format_bytes,
+    format_count,
+    format_number,
+    format_per_second,
+    format_ratio,
+    format_time,
+)
+
+TIMES, COSTS, MAP = "alternatives", "costs", "winners"
+_IDS, _LOCAL, _BELOW, _BAGS = (
+    "exchange of ids",
+    "kernels in HBM",
+    "host memory or SSDs",
+    "exchange of bags or rows",
+)
+_PARTS = (_IDS, _LOCAL, _BELOW, _BAGS)
+_LIGHT = ("#63a9d2", "#f0a868", "#74c7a5", "#d9a3c4", "#d9bd6b", "#9fc1cf", "#b9a8e8", "#b5b5b5", "#e88f8f")
+
+
+def steps(found: Sequence[Alternative]) -> Block:
+    """Time of a batch of each alternative, step by step, with its band."""
+    import plotly.graph_objects as go
+
+    shown = [each for each in found if each.answer]
+    figure = style.new_figure(
+        barmode="stack", height=120 + 46 * len(shown), margin={"l": 170, "r": 24, "t": 64, "b": 56}
+    )
+    figure.update_layout(meta={"min_width": 640})
+    for at, part in enumerate(_PARTS):
+        times = [_time(each, part) for each in shown]
+        if not any(times):
+            continue
+        words = [
+            hover([f"<b>{safe(each.label)}</b>", f"{part}: {format_time(time)}"])
+            for each, time in zip(shown, times, strict=True)
+        ]
+        figure.add_trace(
+            go.Bar(
+                y=[each.label for each in shown],
+                x=[1e6 * time for time in times],
+                orientation="h",
+                name=part,
+                hovertext=words,
+                hoverinfo="text",
+                marker={"color": style.colour(at)},
+            )
+        )
+    figure.add_trace(_bands(shown))
+    figure.update_xaxes(title={"text": "time of a batch (µs)"})
+    figure.update_yaxes(autorange="reversed", type="category", showgrid=False)
+    best = best_of(list(found))
+    rows = tuple(row for each in shown for row in _step_rows(each))
+    title = f"{sentence(best.label)[:-1]} is the fastest that is sold: {format_time(best.time_s)} a batch."
+    how = (
+        "A bar is the time of a batch; its steps are in the numbers below. The line is its 95 % band. "
+        "Every GPU brings its own batch, so the fewest GPU-hours are the shortest bar."
+    )
+    return Block(TIMES, title, how, figure, _source(shown), rows)
+
+
+def _time(each: Alternative, part: str) -> float:
+    assert each.answer is not None
+    return sum(row.time_s for row in each.answer.steps if _part(row) == part)
+
+
+def _part(row: StepRow) -> str:
+    """Which of ``_PARTS`` a step is of."""
+    if STEPS[row.name].below_hbm:
+        return _BELOW
+    if not row.collective:
+        return _LOCAL
+    sent = ("splits", "lengths", "ids", "requests")
+    return _IDS if any(word in row.name for word in sent) else _BAGS
+
+
+def _bands(shown: Sequence[Alternative]) -> object:
+    """The band of each time, as a whisker at its end."""
+    import plotly.graph_objects as go
+
+    totals = [each.answer.totals for each in shown if each.answer]
+    return go.Scatter(
+        y=[each.label for each in shown],
+        x=[1e6 * total["time_s"] for total in totals],
+        mode="markers",
+        name="95 % band",
+        marker={"color": style.RULE, "size": 1},
+        error_x={
+            "type": "data",
+            "symmetric": False,
+            "array": [1e6 * (total["high_s"] - total["time_s"]) for total in totals],
+            "arrayminus": [1e6 * (total["time_s"] - total["low_s"]) for total in totals],
+            "color": style.RULE,
+            "thickness": 1.5,
+        },
+        hovertext=[
+            hover([f"<b>{safe(each.label)}</b>", f"{format_time(t['low_s'])} – {format_time(t['high_s'])}"])
+            for each, t in zip(shown, totals, strict=True)
+        ],
+        hoverinfo="text",
+    )
+
+
+def _step_rows(each: Alternative) -> list[dict[str, object]]:
+    assert each.answer is not None
+    return [
+        {
+            "alternative": each.label,
+            "step": row.label,
+            "part": _part(row),
+            "time_s": row.time_s,
+            "evidence": str(row.evidence),
+        }
+        for row in each.answer.steps
+    ]
+
+
+def costs(found: Sequence[Alternative], currency: str) -> Block:
+    """GPU-hours of 10⁹ samples against the samples a second of all GPUs, by alternative."""
+    import plotly.graph_objects as go
+
+    shown = [each for each in found if each.answer]
+    best = best_of(list(found))
+    figure = style.new_figure(height=430, showlegend=False, meta={"min_width": 560})
+    for at, each in enumerate(shown):
+        figure.add_trace(
+            go.Scatter(
+                x=[each.samples_per_s],
+                y=[each.gpu_hours],
+                mode="markers+text",
+                text=[safe(each.label)],
+                textposition="top center" if at % 2 else "bottom center",
+                marker={"size": 12, "color": style.colour(at), "symbol": style.symbol(at)},
+                hovertext=[hover(_cost_words(each, best, currency))],
+                hoverinfo="text",
+                name=each.label,
+            )
+        )
+    figure.update_xaxes(title={"text": "samples a second, all GPUs"}, type="log")
+    figure.update_yaxes(title={"text": "GPU-hours of 10⁹ samples"}, type="log")
+    rows = tuple({**_numbers(each), "needed": condition(each, best)} for each in shown)
+    least = format_number(best.gpu_hours)
+    title = f"10⁹ samples take {least} GPU-hours or more of what is sold ({best.label})."
+    how = (
+        "Lower is cheaper in GPU-hours, further right serves more at once. Hover: GPUs, most energy, money "
+        "where prices were given, and what would have to be true to be as fast."
+    )
+    return Block(COSTS, title, how, figure, _source(shown), rows)
+
+
+def _cost_words(each: Alternative, best: Alternative, currency: str) -> list[str]:
+    energy = each.energy_kwh
+    return [
+        f"<b>{safe(each.label)}</b>: {safe(each.what)}",
+        f"{format_count(each.gpus)} GPUs, {format_time(each.time_s)} a batch",
+        f"{format_per_second(each.samples_per_s, 'samples')}, {format_number(each.gpu_hours)} GPU-hours",
+        f"at most {format_number(energy)} kWh" if energy is not None else "",
+        f"{format_number(each.cost)} {currency}" if each.cost is not None else "",
+        condition(each, best),
+    ]
+
+
+def _numbers(each: Alternative) -> dict[str, object]:
+    found = each.to_dict()
+    kept = ("label", "machine", "what", "gpus", "time_s", "low_s", "high_s", "samples_per_s", "gpu_hours")
+    return {
+        **{key: found[key] for key in kept},
+        "energy_kwh_at_most": found["energy_kwh_at_most"],
+        "cost": found["cost"],
+    }
+
+
+def winners(cells: Sequence[MapCell]) -> Block | Missing:
+    """Which alternative takes the least time at each batch, table size and skew."""
+    import plotly.graph_objects as go
+
+    if not cells:
+        return Missing(MAP, "it was left out with --no-map.")
+    keys = sorted(dict.fromkeys((c.table_bytes, c.ids) for c in cells), key=lambda key: key[0])
+    batches = sorted({c.batch for c in cells})
+    of = {(c.table_bytes, c.ids, c.batch): c for c in cells}
+    ways = list(dict.fromkeys(c.winner for c in cells if c.winner))
+    codes = [[ways.index(w) if (w := of[*key, b].winner) else None for b in batches] for key in keys]
+    labels = [f"{format_bytes(s, binary=False)}, {ids}" if s else ids for s, ids in keys]
+    count = len(ways)
+    scale = [
+        [edge, _LIGHT[at % len(_LIGHT)]] for at in range(count) for edge in (at / count, (at + 1) / count)
+    ]
+    figure = style.new_figure(height=120 + 34 * len(keys), margin={"l": 150, "r": 24, "t": 24, "b": 64})
+    figure.add_trace(
+        go.Heatmap(
+            x=[format_count(b) for b in batches],
+            y=labels,
+            z=codes,
+            zmin=-0.5,
+            zmax=count - 0.5,
+            colorscale=scale,
+            showscale=False,
+            text=[[of[*key, b].winner for b in batches] for key in keys],
+            texttemplate="%{text}",
+            textfont={"color": "#1a1a1a"},
+            hovertext=[[_cell_words(of[*key, b]) for b in batches] for key in keys],
+            hoverinfo="text",
+            xgap=2,
+            ygap=2,
+        )
+    )
+    figure.update_layout(showlegend=False, meta={"min_width": 640})
+    figure.update_xaxes(title={"text": "samples of a GPU in a batch"}, type="category", showgrid=False)
+    figure.update_yaxes(autorange="reversed", type="category", showgrid=False)
+    rows = tuple(
+        {"ids": c.ids, "table_bytes": c.table_bytes, "batch": c.batch, "winner": c.winner, **c.times}
+        for c in cells
+    )
+    most = max(ways, key=lambda way: sum(c.winner == way for c in cells))
+    won = sum(c.winner == most for c in cells)
+    title = f"“{most}” takes the least time in {won} of {len(cells)} cells of skew, batch and table size."
+    how = (
+        "A cell names what takes the least time of a batch there; hover shows all times and GPUs. host: rows "
+        "read in place in host memory, as on GH200 and GB200; cached: through a cache in HBM; two-level and "
+        "sparse: exchanges of partial bags. Best plans and the one large memory are left out here."
+    )
+    return Block(MAP, title, how, figure, "Modelled with the machines' values below; not measured.", rows)
+
+
+def _cell_words(cell: MapCell) -> str:
+    ranked = sorted(cell.times, key=lambda way: cell.times[way])
+    least = cell.times[ranked[0]] if ranked else 1.0
+    return hover(
+        f"{way}: {format_time(cell.times[way])} ({format_ratio(cell.times[way] / least)}), "
+        f"{format_count(cell.gpus[way])} GPUs"
+        for way in ranked
+    )
+
+
+def _source(shown: Sequence[Alternative]) -> str:
+    kinds = sorted({str(each.answer.main_evidence) for each in shown if each.answer})
+    return f"Projections with shipped or given values; most of each time is {', '.join(kinds)}."

@@ -1,0 +1,96 @@
+"""The page of ``perfmodel alternatives``: one card, where the time goes, costs, which wins where."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+
+from perfmodel.plan.alternatives import Alternative, best_of
+from perfmodel.plan.winner_map import Crossing, MapCell
+from perfmodel.report.alternatives_text import condition, crossing_words, headline, rate_text
+from perfmodel.report.figures.alternatives import costs, steps, winners
+from perfmodel.report.page.parts import Card, Page, View
+from perfmodel.report.page.sources import code, folded, named, table, values, versions
+from perfmodel.report.projection_text import band
+from perfmodel.units import format_count, format_number, format_time
+
+_HEAD = ("alternative", "how", "GPUs", "time of a batch", "95 % band", "samples/s", "a GPU", "GPU-hours")
+
+
+def alternatives_page(
+    found: Sequence[Alternative],
+    cells: Sequence[MapCell],
+    crossed: Sequence[Crossing],
+    currency: str,
+    command: str,
+) -> Page:
+    """One card and its figures; the table of all numbers, the conditions and the crossings are its sources.
+
+    command  asks again and writes the page
+    """
+    best = best_of(list(found))
+    words = " ".join(headline(found, best).split())
+    first, _, rest = words.partition(". ")
+    notes = ["The one large memory is only stated, not sold: it is left out of what wins."]
+    notes += [f"{each.label} on {each.machine} is not possible: {each.why}." for each in found if each.why]
+    notes += [
+        "GPU-hours, energy and money are for 10⁹ samples; energy is at most: boards alone, at full power."
+    ]
+    card = Card(f"{first}.", rest, notes=notes)
+    blocks = (steps(found), costs(found, currency), winners(cells))
+    return Page(
+        f"Alternatives to sharding: {first}.",
+        _provenance(found, crossed, currency, command),
+        (View((), (card,), blocks),),
+        command,
+    )
+
+
+def _provenance(
+    found: Sequence[Alternative], crossed: Sequence[Crossing], currency: str, command: str
+) -> str:
+    """HTML of all numbers, conditions, crossings, machines with their values, and the command."""
+    best, shown = best_of(list(found)), [each for each in found if each.answer]
+    machines = {each.machine: each.answer.setting.machine for each in shown if each.answer}
+    head = (*_HEAD, "kWh at most", *([currency] if currency else []), "evidence")
+    needs = [(each.label, condition(each, best)) for each in found if condition(each, best)]
+    lines = [words for words in map(crossing_words, crossed)]
+    return "\n".join(
+        [
+            "<h3>Side by side</h3>",
+            table(head, [_row(each, currency) for each in shown]),
+            f"<h3>What would have to be true to be as fast as {escape(best.label)}</h3>",
+            table(("alternative", "condition"), needs),
+            *(
+                ["<h3>Where the winner changes with the batch</h3>", table(("where", "crossing"), lines)]
+                if lines
+                else []
+            ),
+            "<p>Modelled, not measured: the equations are in docs/model.md#memory-tiers.</p>",
+            *(
+                f"<p>{named('Machine', machine)}.</p>{values(machine, 'machine')}"
+                for machine in machines.values()
+            ),
+            f"<p>{versions()}</p>",
+            folded("This page again", code(command)),
+        ]
+    )
+
+
+def _row(each: Alternative, currency: str) -> list[str]:
+    assert each.answer is not None
+    totals, energy = each.answer.totals, each.energy_kwh
+    money = format_number(each.cost) if each.cost is not None else "-"
+    return [
+        each.label,
+        f"{each.what}, on {each.machine}",
+        format_count(each.gpus),
+        format_time(each.time_s),
+        band(totals["low_s"], totals["high_s"]),
+        rate_text(each.samples_per_s),
+        rate_text(each.samples_per_s / each.gpus),
+        format_number(each.gpu_hours),
+        format_number(energy) if energy is not None else "-",
+        *([money] if currency else []),
+        str(each.answer.main_evidence),
+    ]

@@ -1,0 +1,71 @@
+"""Prices that a user has: of a machine's hour, and of a TB for a month. None is shipped."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from perfmodel.errors import BadInputError
+from perfmodel.schema.files import read_toml, shown, unknown_name
+from perfmodel.schema.machine import list_machines
+
+_WHAT = "price file"
+MEMORY, SSD = "memory", "ssd"
+_TABLES = {"machine_hour": "h", "tb_month": "TB/month"}
+_PRICE = re.compile(r"\s*([0-9][0-9_ ]*(?:\.[0-9]+)?)\s*([A-Z]{3})\s*/\s*(h|TB/month)\s*")
+EXAMPLE = '[machine_hour]\nh100-sxm-ib = "80 EUR/h"\n[tb_month]\nmemory = "3000 EUR/TB/month"'
+
+
+@dataclass(frozen=True)
+class Prices:
+    """In one currency: of a machine's hour by its name; of a TB for a month of ``memory`` and ``ssd``."""
+
+    currency: str
+    machine_hour: Mapping[str, float]
+    tb_month: Mapping[str, float]
+
+
+def read_prices(path: Path) -> Prices:
+    """Prices from a TOML file.
+
+    Limits: a price without currency and unit, two currencies, an unknown table or name -> BadInputError with
+    an example
+    """
+    document: dict[str, Any] = read_toml(path, _WHAT)
+    for name in document:
+        if name not in _TABLES:
+            raise unknown_name(f"{_WHAT} {path}: table", name, _TABLES)
+    found: dict[str, dict[str, float]] = {name: {} for name in _TABLES}
+    currencies: dict[str, str] = {}
+    for table, unit in _TABLES.items():
+        known = list_machines() if table == "machine_hour" else [MEMORY, SSD]
+        values = document.get(table, {})
+        if not isinstance(values, dict):
+            raise BadInputError(f"{_WHAT} {path}: {table} is no table.", f"for example\n{EXAMPLE}")
+        for name, value in values.items():
+            if name not in known:
+                raise unknown_name(f"{_WHAT} {path}: {table}", name, known)
+            where = f"{_WHAT} {path}: {table}.{name}"
+            found[table][name], currency = _price(where, value, unit)
+            currencies[currency] = where
+    if not currencies:
+        raise BadInputError(f"{_WHAT} {path} has no price.", f"for example\n{EXAMPLE}")
+    if len(currencies) > 1:
+        raise BadInputError(
+            f"{_WHAT} {path} has prices in {' and '.join(sorted(currencies))}.", "give all in one currency."
+        )
+    return Prices(next(iter(currencies)), found["machine_hour"], found["tb_month"])
+
+
+def _price(where: str, value: object, unit: str) -> tuple[float, str]:
+    """Number and currency of ``80 EUR/h``."""
+    match = _PRICE.fullmatch(value) if isinstance(value, str) else None
+    if match is None or match.group(3) != unit:
+        raise BadInputError(
+            f"{where} {shown(value)} is no price with its unit.",
+            f'write number, currency and unit, "80 EUR/{unit}"; for example\n{EXAMPLE}',
+        )
+    return float(match.group(1).replace("_", "").replace(" ", "")), match.group(2)

@@ -1,0 +1,139 @@
+"""Alternatives to sharding: the best of what was tried, conditions that hold, money by hand, a map."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perfmodel.errors import BadInputError
+from perfmodel.plan.alternatives import Alternative, alternatives, best_of, needed
+from perfmodel.plan.winner_map import crossings, winner_map
+from perfmodel.project import project, project_one
+from perfmodel.report.alternatives_text import alternatives_text
+from perfmodel.report.page.alternatives_page import alternatives_page
+from perfmodel.report.page.assemble import page_html
+from perfmodel.schema.prices import read_prices
+
+TB = 1e12
+PRICES = '[machine_hour]\nh100-sxm-ib = "80 EUR/h"\n[tb_month]\nmemory = "3_000 EUR/TB/month"\n'
+
+
+def prices(folder: Path, text: str = PRICES) -> Path:
+    path = folder / "prices.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def skewed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Alternative]:
+    known = read_prices(prices(tmp_path_factory.mktemp("prices")))
+    return {a.name: a for a in alternatives({"table_bytes": 10 * TB, "distribution": "zipf:1.05"}, known)}
+
+
+def test_every_alternative_of_10_tb_is_there(skewed: dict[str, Alternative]) -> None:
+    names = ["row-wise", "best-plan", "host", "gh200", "gb200", "ssd", "one-memory"]
+    assert list(skewed) == names
+    assert [skewed[name].gpus for name in names] == [152, 152, 40, 80, 44, 1, 1]
+    best = best_of(list(skewed.values()))
+    assert best.time_s == min(a.time_s for a in skewed.values() if not a.stated)
+    assert skewed["best-plan"].time_s <= skewed["row-wise"].time_s
+    assert best_of(list(skewed.values()), sold=False).name == "one-memory"
+
+
+def test_no_number_of_gpus_of_host_memory_is_much_faster(skewed: dict[str, Alternative]) -> None:
+    """All whole nodes from 40 to 152 GPUs, both tiers, every exchange."""
+    times = []
+    for tier in ("uvm", "uvm-caching"):
+        for way in ("auto", "two_level", "sparse"):
+            gpus = list(range(40, 153, 8))
+            options = {"distribution": "zipf:1.05", "tier": tier, "reduction": way}
+            times += project(table_bytes=10 * TB, gpus=gpus, **options)["time_s"].to_list()
+    assert skewed["host"].time_s <= 1.02 * min(times)
+
+
+def test_what_would_have_to_be_true_makes_it_as_fast(skewed: dict[str, Alternative]) -> None:
+    best = best_of(list(skewed.values()))
+    need = needed(skewed["ssd"], best)
+    assert need is not None and need.step.name == "read_ssd"
+    faster = {
+        "ssd_reads_per_s": 7.2e6 * need.factor,
+        "ssd_queue_depth": "1000000",
+        "ssd_bytes_per_s": "1TB/s",
+    }
+    faster["ssd_latency_s"] = 90e-6 / need.factor
+    answer = project_one(table_bytes=10 * TB, distribution="zipf:1.05", tier="ssd", overrides=faster)
+    assert answer.time_s == pytest.approx(best.time_s, rel=1e-6)
+    row_wise = needed(skewed["row-wise"], best)
+    assert row_wise is not None and math.isinf(row_wise.factor) and row_wise.rest_s > best.time_s
+    assert needed(best, best) is None and needed(skewed["one-memory"], best) is None
+
+
+def test_costs_by_hand(skewed: dict[str, Alternative]) -> None:
+    host, memory = skewed["host"], skewed["one-memory"]
+    hours = 1e9 / (40 * 1024) * host.time_s / 3600 * 40
+    assert host.gpu_hours == pytest.approx(hours)
+    assert host.energy_kwh == pytest.approx(0.7 * hours)
+    assert host.cost == pytest.approx(80 * hours / 8)
+    alone = 1e9 / 1024 * memory.time_s / 3600
+    assert memory.cost == pytest.approx(80 * alone + 10 * 3000 * alone / 730)
+    assert skewed["gb200"].cost is None
+    assert host.samples_per_s == pytest.approx(40 * 1024 / host.time_s)
+
+
+def test_the_map_agrees_with_projections_and_its_crossings_hold(skewed: dict[str, Alternative]) -> None:
+    cells = winner_map({"table_bytes": 10 * TB, "machine": "h100-sxm-ib"})
+    assert len(cells) == 4 * 5 * 3
+    cell = next(c for c in cells if (c.ids, c.batch, c.table_bytes) == ("zipf:1.05", 1024, 10 * TB))
+    assert cell.times["host two-level"] == pytest.approx(skewed["host"].time_s)
+    assert cell.times["SSD"] == pytest.approx(skewed["ssd"].time_s)
+    assert all(c.times[c.winner] == min(c.times.values()) for c in cells)
+    assert len({c.winner for c in cells}) >= 4
+    found = crossings(cells)
+    one = next(c for c in found if (c.ids, c.then) == ("uniform", "two-level"))
+    at = {"table_bytes": one.table_bytes, "batch": round(one.batch)}
+    pair = [project_one(tier="uvm", **at).time_s, project_one(reduction="two_level", **at).time_s]
+    assert pair[0] == pytest.approx(pair[1], rel=0.2)
+
+
+def test_the_page_has_all_of_it(skewed: dict[str, Alternative]) -> None:
+    found = list(skewed.values())
+    page = alternatives_page(found, [], [], "EUR", "perfmodel alternatives --table-size 10TB")
+    assert [block.name for block in page.blocks()] == ["alternatives", "costs", "winners"]
+    html = page_html(page)
+    assert "What would have to be true" in html and "EUR" in html and "gb200-nvl72" in html
+    times = page.block("alternatives").data  # type: ignore[union-attr]
+    assert {row["part"] for row in times} >= {"exchange of ids", "host memory or SSDs", "kernels in HBM"}
+    text = alternatives_text(found, [], [], "EUR")
+    assert max(map(len, text.splitlines())) <= 100 and "bands overlap" in text
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[machine_hour]\nh100-sxm-ib = 80\n", r"machine_hour.h100-sxm-ib 80 is no price with its unit"),
+        ('[machine_hour]\nh100-sxm-ib = "80 EUR"\n', "is no price with its unit"),
+        ('[tb_month]\nmemory = "80 EUR/h"\n', "is no price with its unit"),
+        ('[machine_hour]\nh100-sxm-ib = "1 EUR/h"\nh200-sxm-ib = "1 USD/h"\n', "EUR and USD"),
+        ('[machine_hour]\nmine = "1 EUR/h"\n', "mine"),
+        ('[hours]\nmine = "1 EUR/h"\n', "hours"),
+        ("[tb_month]\n", "has no price"),
+    ],
+)
+def test_prices_without_their_units_are_refused(tmp_path: Path, text: str, words: str) -> None:
+    with pytest.raises(BadInputError, match=words):
+        read_prices(prices(tmp_path, text))
+
+
+def test_the_command_answers_in_text_and_json(cli: Any, tmp_path: Path) -> None:
+    words = ("alternatives", "--table-size", "1TB", "--no-map", "--machine", "l40s-pcie")
+    outcome = cli(*words)
+    assert outcome.code == 0 and "does not say its host_bytes" in outcome.out
+    document = json.loads(cli(*words, "--json", "--prices", str(prices(tmp_path))).out)
+    assert document["currency"] == "EUR" and document["winner"]
+    assert [a["name"] for a in document["alternatives"]][:2] == ["row-wise", "best-plan"]
+    assert cli("alternatives").code == 2
+    assert cli("alternatives", "--table-size", "1TB", "--prices", str(prices(tmp_path, "x=1"))).code == 2
