@@ -4,6 +4,7 @@ Run:    perfmodel plan --model tables.csv --gpus 2 --format torchrec --out plan.
         python benchmarks/torchrec_traces.py plan.json --out traces                 forward passes
         python benchmarks/torchrec_traces.py plan.json --out traces --training
         python benchmarks/torchrec_traces.py plan.json --out traces --batch 64,256,1024     sizes in turn
+        python benchmarks/torchrec_traces.py plan.json --out traces --pipelined        its pipeline
         python benchmarks/torchrec_traces.py plan.json --out traces --late 1:20ms   rank 1 comes late
         python benchmarks/torchrec_traces.py plan.json --out traces --busy 1:2      rank 1 looks all up twice
 
@@ -100,6 +101,25 @@ def step_of(module: Any, batches: Iterator[Any], *, training: bool) -> Callable[
     return train if training else forward
 
 
+def pipelined_step_of(module: Any, batches: Iterator[Any]) -> Callable[[], None]:
+    """One step of TorchRec's pipeline: it sends the ids of the next batch while this one is trained."""
+    import torch
+    from torchrec.distributed.train_pipeline.train_pipelines import TrainPipelineSparseDist
+
+    class Model(torch.nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.bags = module
+
+        def forward(self, batch: Any) -> Any:
+            found = self.bags(batch).values().sum()
+            return found, found.detach()
+
+    dense = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1)
+    pipeline = TrainPipelineSparseDist(Model(), dense, torch.device("cpu"))
+    return lambda: pipeline.progress(batches)
+
+
 def run(asked: argparse.Namespace, rank: int) -> None:
     """A rank: warm up, then the traced steps; its trace as ``trace_rankN.json.gz``."""
     import torch.distributed as dist
@@ -110,8 +130,11 @@ def run(asked: argparse.Namespace, rank: int) -> None:
         printed = torchrec_plan.sharding_plan(plan, module_of(plan, "meta"), device="cpu")
         (asked.out / "plan.txt").write_text(str(printed))
     batches = [batch_of(plan, size, rank) for size in asked.batch or [plan.batch]]
-    module = sharded_module(plan, training=asked.training)
-    step = step_of(module, itertools.cycle(batches), training=asked.training)
+    training = asked.training or asked.pipelined
+    module, turns = sharded_module(plan, training=training), itertools.cycle(batches)
+    step = step_of(module, turns, training=training)
+    if asked.pipelined:
+        step = pipelined_step_of(module, turns)
     late_s = asked.late[1] if asked.late and asked.late[0] == rank else 0.0
     if asked.busy and asked.busy[0] == rank:
         _look_up_again(module, asked.busy[1])
@@ -198,6 +221,7 @@ def main() -> int:
     parser.add_argument("--batch", type=_batches, help=sizes)
     parser.add_argument("--steps", type=int, default=10, help="that are traced")
     parser.add_argument("--training", action="store_true", help="forward and backward")
+    parser.add_argument("--pipelined", action="store_true", help="training steps of TorchRec's pipeline")
     parser.add_argument("--late", type=_late, help="RANK:TIME that it sleeps before each step")
     parser.add_argument("--busy", type=_busy, help="RANK:TIMES that it looks everything up")
     asked = parser.parse_args()

@@ -8,7 +8,7 @@ from perfmodel.report.plan_text import step_label
 from perfmodel.report.projection_text import band
 from perfmodel.report.terminal import facts, paragraph, sides, table
 from perfmodel.units import counted, format_bytes, format_fraction, format_ratio, format_time
-from perfmodel.validate.traced.causes import Cause
+from perfmodel.validate.traced.causes import Cause, Reason
 from perfmodel.validate.traced.expected import label_of
 from perfmodel.validate.traced.results import EXCHANGES, STEPS_ALONE, ComparedRun, ComparedStep
 
@@ -127,6 +127,10 @@ def why(run: ComparedRun) -> str:
     parts = []
     if rows:
         parts.append(paragraph("Why it is outside, the likeliest first") + "\n" + facts(rows, indent=1))
+    besides = findings_besides(run)
+    if besides:
+        lines = [(" ", _reason(each.words, each.explains_s)) for each in besides]
+        parts.append(paragraph("Seen in the traces besides") + "\n" + facts(lines, indent=0))
     told = [line for line in run.outside if line.reasons and line.reasons[0].cause is not Cause.CURVE]
     if told:
         lines = [(line.label, line.reasons[0].words) for line in told]
@@ -142,6 +146,11 @@ def why(run: ComparedRun) -> str:
             )
         )
     return "\n\n".join(parts)
+
+
+def findings_besides(run: ComparedRun) -> list[Reason]:
+    """What the traces show that is no reason for the verdict."""
+    return [each for each in run.findings if each not in run.reasons]
 
 
 def _reason(words: str, explains_s: float) -> str:

@@ -97,6 +97,18 @@ def test_a_card_at_half_its_rate(question: Question) -> None:
     assert not gather.inside and gather.reasons[0].words.startswith("rank 1 takes")
 
 
+def test_a_slow_rank_is_seen_though_its_step_is_inside(question: Question) -> None:
+    def slow(event: Event) -> Event:
+        return replace(event, rank_s=(event.rank_s[0] / 2, event.rank_s[1])) if event.family else event
+
+    found = compared(question, slow)
+    assert found.inside and not found.reasons
+    assert [each.cause for each in found.findings] == [Cause.SLOW_RANK]
+    assert "in 3 of 3 kinds of kernels: half its rate" in found.findings[0].words
+    even = compared(question, lambda event: event)
+    assert not even.findings
+
+
 def test_a_host_that_launches_late(question: Question) -> None:
     found = compared(question, lambda event: replace(event, gap_s=100e-6))
     assert not found.inside and found.reasons[0].cause is Cause.HOST_BOUND

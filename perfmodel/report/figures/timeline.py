@@ -218,7 +218,7 @@ def _drawn(bars: Sequence[Bar], dense: bool) -> Any:
                 marker=marker,
             )
         )
-    _name(figure, bars, rows, factor, end_s)
+    name_bars(figure, bars, rows, factor, end_s)
     if dense:
         figure.add_trace(_critical(go, [bar for bar in bars if bar.row != _IN_LINE], rows, factor))
     figure.update_layout(
@@ -231,7 +231,7 @@ def _drawn(bars: Sequence[Bar], dense: bool) -> Any:
     return figure
 
 
-def _name(figure: Any, bars: Sequence[Bar], rows: Sequence[str], factor: float, end_s: float) -> None:
+def name_bars(figure: Any, bars: Sequence[Bar], rows: Sequence[str], factor: float, end_s: float) -> None:
     """Names above the bars, of the longest first, as far as there is room for them."""
     spans: dict[tuple[str, str, int], tuple[float, float]] = {}
     for bar in bars:

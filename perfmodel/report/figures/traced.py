@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Switch
 from perfmodel.report.figures.gpu_columns import time_unit
+from perfmodel.report.figures.timeline import Bar, name_bars
 from perfmodel.report.figures.words import hover, safe
 from perfmodel.report.projection_text import band
 from perfmodel.units import counted, format_bytes, format_ratio, format_time
@@ -40,17 +40,6 @@ _THICK = 0.55
 _WORST = 3
 
 
-@dataclass(frozen=True)
-class _Drawn:
-    """One bar [s]."""
-
-    row: str
-    kind: str
-    name: str
-    start_s: float
-    end_s: float
-
-
 def traced_timeline(run: ComparedRun) -> Block:
     """The iteration of median length on the lowest rank, above the predicted steps one after the other."""
     labels = {line.name: line.label for line in run.lines}
@@ -77,7 +66,7 @@ def timeline_title(run: ComparedRun) -> str:
     )
 
 
-def _measured(run: ComparedRun, labels: Mapping[str, str]) -> list[_Drawn]:
+def _measured(run: ComparedRun, labels: Mapping[str, str]) -> list[Bar]:
     found = []
     links = {line.name for line in run.lines if line.collective}
     for bar in run.run.timeline:
@@ -85,26 +74,26 @@ def _measured(run: ComparedRun, labels: Mapping[str, str]) -> list[_Drawn]:
             name, row = labels[bar.step], _ROWS[1]
             waited = max(bar.end_s - bar.start_s - bar.own_s, 0.0)
             if waited > 0:
-                found.append(_Drawn(row, WAIT, name, bar.start_s, bar.start_s + waited))
-            found.append(_Drawn(row, EXCHANGE, name, bar.start_s + waited, bar.end_s))
+                found.append(Bar(row, WAIT, name, bar.start_s, bar.start_s + waited))
+            found.append(Bar(row, EXCHANGE, name, bar.start_s + waited, bar.end_s))
         elif bar.step in labels:
-            found.append(_Drawn(_ROWS[0], KERNEL, labels[bar.step], bar.start_s, bar.end_s))
+            found.append(Bar(_ROWS[0], KERNEL, labels[bar.step], bar.start_s, bar.end_s))
         else:
-            found.append(_Drawn(_ROWS[2], OTHER, bar.name, bar.start_s, bar.end_s))
+            found.append(Bar(_ROWS[2], OTHER, bar.name, bar.start_s, bar.end_s))
     return found
 
 
-def _predicted(run: ComparedRun) -> list[_Drawn]:
+def _predicted(run: ComparedRun) -> list[Bar]:
     found, at = [], 0.0
     for line in run.lines:
         end = at + line.predicted.time_s
         kind, row = (EXCHANGE, _ROWS[4]) if line.collective else (KERNEL, _ROWS[3])
-        found.append(_Drawn(row, kind, line.label, at, end))
+        found.append(Bar(row, kind, line.label, at, end))
         at = end
     return found
 
 
-def _timeline(bars: Sequence[_Drawn]) -> tuple[Any, tuple[Switch, ...]]:
+def _timeline(bars: Sequence[Bar]) -> tuple[Any, tuple[Switch, ...]]:
     import plotly.graph_objects as go
 
     end_s = max((bar.end_s for bar in bars), default=1e-6)
@@ -135,6 +124,7 @@ def _timeline(bars: Sequence[_Drawn]) -> tuple[Any, tuple[Switch, ...]]:
                 hoverinfo="text",
             )
         )
+    name_bars(figure, [bar for bar in bars if bar.kind != OTHER], rows, factor, end_s)
     axes = [
         style.axis(f"time ({unit})", range=[0, 1.01 * factor * end])
         for end in (end_s, max(bar.end_s for bar in bars if bar.row in _PREDICTED))
@@ -151,7 +141,7 @@ def _timeline(bars: Sequence[_Drawn]) -> tuple[Any, tuple[Switch, ...]]:
     return figure, switches if far else ()
 
 
-def _bar_hover(bar: _Drawn) -> str:
+def _bar_hover(bar: Bar) -> str:
     long = format_time(bar.end_s - bar.start_s)
     return hover(
         [f"<b>{safe(bar.name)}</b>", f"{bar.row}, {bar.kind}", f"{long}, from {format_time(bar.start_s)}"]

@@ -5,14 +5,15 @@ from __future__ import annotations
 from html import escape
 
 from perfmodel.report.figures.traced import traced_steps, traced_timeline
+from perfmodel.report.figures.words import sentence
 from perfmodel.report.page.parts import Card, Page, View
 from perfmodel.report.page.question_card import evidence_bar
 from perfmodel.report.page.sources import code, folded, named, table, values, versions
 from perfmodel.report.projection_text import band
-from perfmodel.report.traced_text import headline_words, left_out
+from perfmodel.report.traced_text import findings_besides, headline_words, left_out
 from perfmodel.schema.evidence import Evidence
 from perfmodel.units import counted, format_bytes, format_ratio, format_time
-from perfmodel.validate.traced.results import ComparedRun
+from perfmodel.validate.traced.results import EXCHANGES, ComparedRun
 
 _MOST_REASONS = 4
 
@@ -37,7 +38,8 @@ def traced_card(run: ComparedRun) -> Card:
     )
     ranks = f"traces of {len(trace.ranks)} of {counted(trace.world_size, 'rank')}"
     skipped = f", the first {trace.skipped} left out" if trace.skipped else ""
-    why = [f"{each.words[:1].upper()}{each.words[1:]}." for each in run.reasons[:_MOST_REASONS]]
+    why = [sentence(each.words) for each in run.reasons[:_MOST_REASONS]]
+    besides = [sentence(f"seen besides: {each.words}") for each in findings_besides(run)]
     return Card(
         headline_words(run),
         f"{steps}; {format_ratio(run.measured_s / predicted.time_s)} the prediction",
@@ -45,14 +47,15 @@ def traced_card(run: ComparedRun) -> Card:
         f"{ranks}, {counted(len(trace.steps), 'iteration')}{skipped}",
         evidence_bar(_evidence(run)),
         "" if trace.complete else "Ranks are missing in these traces: waits for them are inside the times.",
-        [*why, *left_out(run)],
+        [*why, *besides, *left_out(run)],
     )
 
 
 def _evidence(run: ComparedRun) -> dict[Evidence, float]:
     found: dict[Evidence, float] = {}
-    total = sum(line.predicted.time_s for line in run.lines)
-    for line in run.lines:
+    lines = [line for line in run.lines if line.collective or run.judged != EXCHANGES]
+    total = sum(line.predicted.time_s for line in lines)
+    for line in lines:
         kind = Evidence(line.evidence)
         found[kind] = found.get(kind, 0.0) + line.predicted.time_s / total
     return dict(sorted(found.items(), key=lambda item: item[0].rank))

@@ -17,9 +17,16 @@ from perfmodel.plan.cost import Evaluator
 from perfmodel.plan.placement import Plan
 from perfmodel.schema.traces import RankTrace
 from perfmodel.validate.traced import causes
-from perfmodel.validate.traced.causes import Reason
+from perfmodel.validate.traced.causes import Cause, Reason
 from perfmodel.validate.traced.expected import PlannedExchange, PlannedKernel, planned_pass
-from perfmodel.validate.traced.results import EXCHANGES, WHOLE, ComparedRun, ComparedStep, PredictedTime
+from perfmodel.validate.traced.results import (
+    EXCHANGES,
+    STEPS_ALONE,
+    WHOLE,
+    ComparedRun,
+    ComparedStep,
+    PredictedTime,
+)
 from perfmodel.validate.traced.seen import PassSeen, StepSeen, seen
 from perfmodel.validate.traced.windows import cut
 
@@ -75,6 +82,7 @@ def compare(
         run, tuple(lines), _sum_of(judged_rows), of_steps, sum(line.own_s for line in lines),
         sum(line.own_s for line in links), whole_s, wait_s, idle_s, other_s, tuple(absent), (), judged,
     )  # fmt: skip
+    found = replace(found, findings=_findings(found))
     return found if found.inside else replace(found, reasons=_whole_reasons(found))
 
 
@@ -187,9 +195,9 @@ def _exchange_line(run: PassSeen, step: PlannedExchange, batch: float) -> Compar
             ],
             own - row.time_s,
         ) or [causes.the_curve(own, row.time_s, str(row.evidence), row.limit)]
-    several = f" of {step.splits} sharding types" if step.splits > 1 else ""
+    label = f"all-to-all (splits of {step.splits} sharding types)" if step.splits > 1 else row.label
     return ComparedStep(
-        step.name, row.label + several, row.collective, predicted, str(row.evidence), row.limit,
+        step.name, label, row.collective, predicted, str(row.evidence), row.limit,
         max(planned.values()), max(took.values()), own, _spread(found.own_s), wait, len(found.own_s),
         step.backward, tuple(why),
     )  # fmt: skip
@@ -219,19 +227,32 @@ def _shares(kernel: PlannedKernel, times: Mapping[int, float]) -> dict[int, floa
     return {rank: float(kernel.shares[rank]) for rank in times}
 
 
+def _findings(found: ComparedRun) -> tuple[Reason, ...]:
+    """Who waits for whom, gaps, and ranks that are slow in all kernels or in those of one family."""
+    run = found.run
+    kernels = [(each, run.steps[each.name].rank_s) for each in run.plan.kernels if each.name in run.steps]
+    slow = causes.slow_rank([times for _, times in kernels], [_shares(*each) for each in kernels])
+    one = [
+        replace(reason, words=f"{kernel.label}: {reason.words}")
+        for kernel, times in kernels
+        if (reason := causes.slow_rank([times], [_shares(kernel, times)])) is not None
+    ]
+    waits = causes.waiting(run.caused, found.wait_s, found.exchanges_s)
+    idle = causes.host_bound(found.idle_s, found.whole_s)
+    known = [waits, *([slow] if slow is not None else one), idle]
+    return tuple(each for each in known if each is not None)
+
+
 def _whole_reasons(found: ComparedRun) -> tuple[Reason, ...]:
     """Of what is judged; of single steps the first reason of each."""
     run, lines = found.run, found.lines
+    counts = {
+        WHOLE: (Cause.STRAGGLER, Cause.SKEW, Cause.HOST_BOUND, Cause.SLOW_RANK),
+        STEPS_ALONE: (Cause.SLOW_RANK,),
+        EXCHANGES: (),
+    }[found.judged]
     if found.judged == EXCHANGES:
         lines = tuple(line for line in lines if line.collective)
-    kernels = [
-        (kernel, run.steps[kernel.name].rank_s) for kernel in run.plan.kernels if kernel.name in run.steps
-    ]
-    across, inside = _by_distance(run, lines)
-    waits = idle = None
-    if found.judged == WHOLE:
-        waits = causes.waiting(run.caused, found.wait_s, found.exchanges_s)
-        idle = causes.host_bound(found.idle_s, found.whole_s)
     of_steps: list[Reason | None] = [
         Reason(
             each.reasons[0].cause,
@@ -239,22 +260,19 @@ def _whole_reasons(found: ComparedRun) -> tuple[Reason, ...]:
             each.own_s - each.predicted.time_s,
         )
         for each in lines
-        if each.reasons and each.reasons[0].cause is not causes.Cause.CURVE
+        if each.reasons and each.reasons[0].cause not in (Cause.CURVE, Cause.SLOW_RANK)
     ]
     of_steps.append(
         causes.several_curves([(e.label, e.own_s, e.predicted.time_s) for e in lines if _bare(e)])
     )
-    slow = None
-    if found.judged != EXCHANGES:
-        slow = causes.slow_rank([times for _, times in kernels], [_shares(*each) for each in kernels])
-    network = causes.slow_network(across, inside)
-    reasons = [waits, idle, slow, network, *of_steps]
-    return tuple(causes.likeliest(reasons, found.measured_s - found.predicted.time_s))
+    network = causes.slow_network(*_by_distance(run, lines))
+    shown = [each for each in found.findings if each.cause in counts]
+    return tuple(causes.likeliest([*shown, network, *of_steps], found.measured_s - found.predicted.time_s))
 
 
 def _bare(line: ComparedStep) -> bool:
     """Whether it is outside without a cause in the traces."""
-    return bool(line.reasons) and line.reasons[0].cause is causes.Cause.CURVE
+    return bool(line.reasons) and line.reasons[0].cause is Cause.CURVE
 
 
 def _by_distance(

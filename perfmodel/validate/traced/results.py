@@ -94,6 +94,7 @@ class ComparedRun:
                 other ranks, gaps in which nothing runs, and other kernels in them
     missing     steps that the trace does not have
     reasons     of the whole, the likeliest first;  judged  one of ``JUDGED``
+    findings    what else the traces show, whatever the band: who waits for whom, a slow rank, gaps
     """
 
     run: PassSeen
@@ -109,6 +110,7 @@ class ComparedRun:
     missing: tuple[StepRow, ...]
     reasons: tuple[Reason, ...]
     judged: str = WHOLE
+    findings: tuple[Reason, ...] = ()
 
     @property
     def measured_s(self) -> float:
@@ -154,4 +156,5 @@ class ComparedRun:
             ],
             "other_kernels": dict(self.run.other_kernels),
             "reasons": [each.to_dict() for each in self.reasons],
+            "findings": [each.to_dict() for each in self.findings],
         }  # fmt: skip
