@@ -12,6 +12,7 @@ from perfmodel.cli.ids import AlphaOption, DistributionOption
 from perfmodel.cli.load_options import (
     ArrivalsOption,
     FullBatchOption,
+    LoadPageOption,
     LoadPlanOption,
     LoadSeedOption,
     OverlapOption,
@@ -29,6 +30,7 @@ from perfmodel.cli.options import (
     CalibrationOption,
     ClockOption,
     CsvOption,
+    ForceOption,
     GpusPerNodeOption,
     JsonOption,
     KernelsOption,
@@ -37,8 +39,10 @@ from perfmodel.cli.options import (
     calibration_file,
     one_output,
 )
-from perfmodel.cli.output import emit, emit_json, warn, warn_all
+from perfmodel.cli.output import emit, emit_json, note, warn, warn_all
+from perfmodel.cli.plan_options import check_page
 from perfmodel.cli.question import Question, question_of
+from perfmodel.cli.typed_line import TypedLine
 from perfmodel.cli.workload import (
     RESERVE,
     DimOption,
@@ -62,7 +66,7 @@ from perfmodel.report.load_text import load_text
 from perfmodel.schema.distributions import UNIFORM
 from perfmodel.service.highest import FOLLOWED
 from perfmodel.service.served import MOST_SAMPLES, ServedPass, hosted_pass, planned_pass, projected_pass
-from perfmodel.service.service_load import service_load
+from perfmodel.service.service_load import ServiceLoad, service_load
 from perfmodel.service.stragglers import NONE, measured_ranks, spread_of
 
 if TYPE_CHECKING:
@@ -109,13 +113,15 @@ def load(
     calibration: CalibrationOption = None,
     as_json: JsonOption = False,
     as_csv: CsvOption = False,
+    report: LoadPageOption = None,
+    force: ForceOption = False,
 ) -> None:
     """What does a service see: latencies against load, the best batch and wait, how many GPUs carry it?
 
     \b
     Examples
       perfmodel load --table-size 10TB --qps 500k --p99 10ms
-      perfmodel load --table-size 10TB --qps 500k --p99 10ms --samples 256
+      perfmodel load --table-size 10TB --qps 500k --p99 10ms --samples 256 --report load.html
       perfmodel load --table-size 10TB --p99 5ms --batch 64 --wait 200us
       perfmodel load --model mlperf-dlrm-dcnv2 --gpus 16 --qps 2M --p99 2ms
       perfmodel load --model tables.csv --plan plan.json --qps 100k --p99 3ms
@@ -124,6 +130,7 @@ def load(
     """
     one_output(json=as_json, csv=as_csv)
     check_host(host)
+    check_page(report, None, force=force)
     asked = TypedLoad.of(context.params)
     if table_size is None and gpus is None and model is None:
         raise BadInputError("which tables?", "give --table-size, --gpus or --model, e.g. --table-size 10TB")
@@ -140,6 +147,8 @@ def load(
         ]
         spread = spread_of(question.calibration if file else None) if stragglers else NONE
         answer = service_load(asked.question(served, spread, tuple(measured)))
+    if report is not None:
+        _write_page(context, answer, setting, report, question.calibration)
     if as_csv:
         emit(answer.to_frame().to_csv(index=False))
     elif as_json:
@@ -150,6 +159,20 @@ def load(
             warn_all(not_counted(question.tables))
         for line in setting.notes:
             warn(line)
+
+
+def _write_page(
+    context: typer.Context, answer: ServiceLoad, setting: Setting, path: Path, calibration: str | None
+) -> None:
+    """The page, with the line that makes it again."""
+    from perfmodel.cli.page_file import write
+    from perfmodel.report.page.alerts import alerts
+    from perfmodel.report.page.load_page import load_page
+
+    line = TypedLine.of(context)
+    command = line.text(without=["report", "force", "as_json", "as_csv"], more=["--report", path.name])
+    write(load_page(answer, setting, command, alerts(None, calibration)), path, "html")
+    note(f"wrote {path}")
 
 
 def _projected(question: Question) -> tuple[Setting, ServedPass]:

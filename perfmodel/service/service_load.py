@@ -215,6 +215,23 @@ def _row(replica: Replica, rule: Rule, load: float, requests: int) -> LoadRow:
     return LoadRow(load, used, replica.run(rule, each, effort_of(requests)))
 
 
+PAGE_SHARES = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.95, 1.0)
+"""Of the highest load: those that a figure shows."""
+_BEYOND = (0.97, 0.99)  # of the capacity
+
+
+def curve(answer: ServiceLoad) -> list[LoadRow]:
+    """More loads than ``rows``, up to nearly all that the replicas can serve, increasing."""
+    replica, best = answer.question.replica(answer.replicas), answer.best
+    most, full = best.rate_per_s * answer.replicas, best.capacity_per_s * answer.replicas
+    loads = {share * most for share in PAGE_SHARES} | {
+        share * full for share in _BEYOND if share * full > most
+    }
+    known = {row.load_per_s: row for row in answer.rows}
+    requests = answer.question.requests
+    return [known.get(each) or _row(replica, best.rule, each, requests) for each in sorted({*loads, *known})]
+
+
 def _short(rate: float) -> float:
     """The rate with two digits, not above it."""
     unit = 10.0 ** (math.floor(math.log10(rate)) - 1)

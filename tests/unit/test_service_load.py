@@ -288,3 +288,33 @@ def test_in_python_as_on_the_command_line(cli: Any) -> None:
 def test_what_cannot_be_asked(cli: Any, words: tuple[str, ...], said: str) -> None:
     outcome = cli("load", *words)
     assert outcome.code == 2 and said in outcome.err, outcome.err
+
+
+# --- the page ---------------------------------------------------------------------------------------------
+
+
+def test_the_page_has_what_the_answer_says(tmp_path: Path, cli: Any) -> None:
+    import plotly.graph_objects as go
+
+    from perfmodel.project import project_one
+    from perfmodel.report.figures.block import Block
+    from perfmodel.report.page.load_page import load_page
+
+    answer = service_load(ServiceQuestion(served=ONE, requests=10_000, limit_s=3e-3, qps=2e5))
+    page = load_page(answer, project_one(table_bytes=10e12).setting, "perfmodel load")
+    assert page.card.sentence.startswith("200 k requests/s within 3.00 ms (p99) take 4 GPUs")
+    shown = {block.name: block for block in page.blocks()}
+    assert list(shown) == ["latency", "made-of", "batches"]
+    for block in shown.values():
+        assert isinstance(block, Block)
+        go.Figure(block.figure.to_dict())  # checked by plotly
+    latency = shown["latency"]
+    assert isinstance(latency, Block)
+    assert [row["load_per_s"] for row in latency.data] == sorted(row["load_per_s"] for row in latency.data)
+    assert latency.data[-1]["p99_s"] > 3e-3 > latency.data[0]["p99_s"]  # it shows where the limit is passed
+    limit, asked = latency.figure.layout.shapes
+    assert (limit.y0, asked.x0) == (3e-3, 2e5)
+    target = tmp_path / "load.html"
+    outcome = cli(*LINE, "--report", str(target))
+    assert outcome.code == 0 and target.stat().st_size > 1e5
+    assert cli(*LINE, "--report", str(target)).code == 2  # it exists

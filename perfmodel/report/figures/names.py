@@ -90,6 +90,16 @@ CHIP = Others(
     "perfmodel chip plan --chip ascend-910 --model criteo-kaggle --report cores.html\n"
     "perfmodel figure {name} --page cores.html",
 )
-OTHERS = (GPUS, COMPARED, PLAN, CHIP)
+SERVICE = Others(
+    "a service",
+    {
+        "latency": "latencies against load, with the limit",
+        "made-of": "what the 99th percentile is made of at each load",
+        "batches": "what a replica carries at each batch size",
+    },
+    "perfmodel load --table-size 10TB --qps 500k --p99 10ms --report load.html\n"
+    "perfmodel figure {name} --page load.html",
+)
+OTHERS = (GPUS, COMPARED, PLAN, CHIP, SERVICE)
 EVERY = {**FIGURES, **{name: shows for other in OTHERS for name, shows in other.figures.items()}}
 """Figures of all pages: each name is that of one figure."""

@@ -1,0 +1,65 @@
+"""The page of a service: its card, latency against load, what it is made of, batches, and the sources."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+
+from perfmodel.passes.settings import Setting
+from perfmodel.report.figures.service import blocks
+from perfmodel.report.load_text import band_words, headline, most_words, rule_line, stragglers
+from perfmodel.report.page.parts import Card, Page, View
+from perfmodel.report.page.question_card import evidence_bar
+from perfmodel.report.page.sources import code, named, values, versions
+from perfmodel.service.service_load import ServiceLoad, curve
+from perfmodel.units import format_count
+
+
+def load_page(answer: ServiceLoad, setting: Setting, command: str, alerts: Sequence[str] = ()) -> Page:
+    """One card and its figures. command  makes the page again;  alerts  why to doubt the calibration"""
+    calibrations = ", ".join(dict.fromkeys(setting.links.calibrations))
+    evidence = answer.question.served.evidence_at(answer.best.batch)
+    source = (
+        f"Times of the pass: {calibrations} ({evidence}); simulated, seed {answer.question.arrivals.seed}."
+    )
+    card = load_card(answer, setting)
+    return Page(
+        card.sentence,
+        provenance(answer, setting, command),
+        (View((), (card,), blocks(answer, curve(answer), source)),),
+        command,
+        alerts=tuple(alerts),
+    )
+
+
+def load_card(answer: ServiceLoad, setting: Setting) -> Card:
+    """GPUs in all, latency, band, batch."""
+    first, times, *_ = (" ".join(line.split()) for line in headline(answer).splitlines())
+    q = answer.question
+    replicas = f"{format_count(answer.replicas)} × {format_count(q.served.gpus)}"
+    return Card(
+        first.split(" band ")[0],
+        f"{times}; {most_words(answer)}",
+        band_words(answer),
+        f"{replicas} ({setting.machine.name}); {' '.join(rule_line(answer).split()).removeprefix('Batch ')}",
+        evidence_bar({q.served.evidence_at(answer.best.batch): 1.0}),
+        "",
+        [stragglers(answer), *setting.notes],
+    )
+
+
+def provenance(answer: ServiceLoad, setting: Setting, command: str) -> str:
+    """HTML of machine, calibrations, arrivals, and the command."""
+    names = ", ".join(dict.fromkeys(setting.links.calibrations)) or "none"
+    q = answer.question
+    many = f"{format_count(q.requests)} requests are followed at each load"
+    how = f"Arrivals: {q.arrivals.name}, seed {q.arrivals.seed}; {many}."
+    return "\n".join(
+        [
+            f"<p>{named('Machine', setting.machine)}.</p>",
+            f"<p>Calibrations: {escape(names)}. {versions()}</p>",
+            f"<p>{escape(how)} Equations: docs/model.md, What a service sees.</p>",
+            values(setting.machine, "machine"),
+            f"<p>This page again:</p>{code(command)}",
+        ]
+    )
