@@ -11,7 +11,14 @@ from calibrate.importers.traces import is_trace, read_traces, without_other_kern
 from calibrate.importers.traces.samples import DEFAULT, TraceSamples, traced_samples
 from perfmodel.cli.output import note, on_terminal, rewrite, warn
 from perfmodel.errors import BadInputError
-from perfmodel.report.trace_text import kernels_text, skew_record, skew_text, trace_record, traces_text
+from perfmodel.report.trace_text import (
+    host_text,
+    kernels_text,
+    skew_record,
+    skew_text,
+    trace_record,
+    traces_text,
+)
 from perfmodel.schema.machine import Machine
 from perfmodel.schema.table_files import load_tables
 from perfmodel.schema.trace_alignment import rank_skews
@@ -143,6 +150,7 @@ def trace_records(result: TraceSamples) -> dict[str, Any]:
     return {
         "traces": [trace_record(trace) for trace in result.traces],
         "skew": [skew_record(skew) for skew in rank_skews(result.alignment.collectives)],
+        "host": None if result.host is None else result.host._asdict(),
         "kernels": [] if result.kernels is None else result.kernels.to_dict("records"),
     }
 
@@ -152,4 +160,6 @@ def summary_text(result: TraceSamples) -> str:
     parts = [traces_text(result.traces), skew_text(result.alignment)]
     if result.kernels is not None:
         parts.append(kernels_text(result.kernels, result.kernels_left_out))
+    if (host := result.host) is not None:
+        parts.append(host_text(host.kernels, host.launch_s, host.queue_s, host.dry))
     return "\n\n".join(part for part in parts if part)

@@ -85,6 +85,14 @@ def kernels_text(kernels: pd.DataFrame, left_out: Mapping[str, int]) -> str:
     return "\n".join(parts)
 
 
+def host_text(kernels: int, launch_s: float, queue_s: float, dry: int) -> str:
+    """How long the host takes to launch, and how often the GPU waited for it."""
+    return (
+        f"The host takes {format_time(launch_s)} to launch one (median); it begins {format_time(queue_s)} "
+        f"later. {format_fraction(dry / kernels)} begin\nat once: there the GPU had waited for the host"
+    )
+
+
 def skew_record(skew: RankSkew) -> dict[str, Any]:
     """A rank's waits, for JSON."""
     return {

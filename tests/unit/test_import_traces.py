@@ -229,3 +229,16 @@ def test_model_is_for_traces_with_tables_of_one_width(tmp_path: Path) -> None:
         "import", *map(str, two_ranks(tmp_path)), "--machine", "h100-sxm-ib", "--model", str(tables)
     )
     assert done.code == 2 and "32 to 64 columns" in " ".join(done.err.split())
+
+
+def test_what_the_host_takes_for_launches_is_said(tmp_path: Path) -> None:
+    """Of four launches of 4 us, three kernels begin 2 us later, and one 50 us later."""
+    events = [nccl(1.0, 20.0)]
+    for i, wait in enumerate((2, 2, 50, 2)):
+        events += [
+            host("cudaLaunchKernel", 100.0 * i, 4, "cuda_runtime", correlation=i + 1),
+            kernel("dense_embedding_codegen_forward", 100.0 * i + 4 + wait, 9, 7, correlation=i + 1),
+        ]
+    found = samples([write(tmp_path, trace(events))]).host
+    assert found is not None and (found.kernels, found.dry) == (4, 3)
+    assert (found.launch_s, found.queue_s) == (pytest.approx(4e-6), pytest.approx(2e-6))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import gzip
 import json
+import random
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -14,6 +17,7 @@ from made_traces import HERE, host, kernel, nccl, trace, write
 
 from calibrate.importers.traces import check_alignment, read_traces
 from calibrate.importers.traces.columns import busy_during
+from calibrate.importers.traces.kernel_samples import kernel_samples
 from perfmodel.errors import BadInputError
 from perfmodel.schema.trace_alignment import align, rank_skews
 from perfmodel.schema.traces import KernelFamily, RankTrace
@@ -290,3 +294,42 @@ def test_reading_tells_how_far_it_is(tmp_path: Path) -> None:
     read_traces([path], lambda *words: told.append(words))
     assert told[-1] == (path.name, path.stat().st_size, path.stat().st_size)
     json.loads(gzip.decompress(path.read_bytes()))
+
+
+JUNK = (None, True, -1, 2**70, 1e308, "x", "[0, 1, ..., 5]", [], {}, [[]], [None], {"a": 1}, [[1, [2]]])
+
+
+def changed(document: Any, draw: random.Random) -> Any:
+    """The document with something else, or nothing, at one to six places."""
+    for _ in range(draw.randint(1, 6)):
+        node = document
+        while isinstance(node, (dict, list)) and node:
+            key = draw.choice(list(node) if isinstance(node, dict) else range(len(node)))
+            if isinstance(node[key], (dict, list)) and node[key] and draw.random() < 0.85:
+                node = node[key]
+                continue
+            if draw.random() < 0.7:
+                node[key] = copy.deepcopy(draw.choice(JUNK))
+            else:
+                del node[key]
+            break
+    return document
+
+
+@pytest.mark.parametrize("file", ["dlrm_8_rank0", "resnet_2_rank0", "row_wise_2_rank0"])
+def test_whatever_stands_in_a_trace_it_is_read_or_refused(tmp_path: Path, file: str) -> None:
+    text = gzip.decompress((HERE / f"{file}.json.gz").read_bytes())
+    for seed in range(40):
+        path = write(tmp_path, changed(json.loads(text), random.Random(seed)))
+        with contextlib.suppress(BadInputError):
+            (found,) = read_traces([path])
+            assert len(list(found.kernels)) == len(found.kernels)
+            kernel_samples([found])
+            align([found])
+
+
+def test_a_database_is_refused_by_its_name(tmp_path: Path) -> None:
+    path = tmp_path / "report.sqlite"
+    path.write_bytes(b"SQLite format 3\0" + bytes(200))
+    with pytest.raises(BadInputError, match="nsys export"):
+        read_traces([path])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
 from calibrate.importers.traces.names import datatype_of, kernel_family
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _ID_BYTES = (4, 8)
+_AT_ONCE_S = 10e-6
 _DTYPES = {"float": "fp32", "half": "fp16"}
 """Of tables that the kernel model knows, by the trace's own datatype."""
 
@@ -76,6 +78,34 @@ def kernel_samples(
         for looked, own in sorted(times.items())
     ]  # fmt: skip
     return pd.DataFrame(rows, columns=list(_COLUMNS)), dict(left_out)
+
+
+class HostTimes(NamedTuple):
+    """Medians over kernels of an embedding pass [s]; how many of them began after the queue had run dry.
+
+    launch_s  of the host's launch call;  queue_s  from its end to the kernel's start
+    dry       kernels that began within ``_AT_ONCE_S`` of their launch: the GPU waited for the host
+    """
+
+    kernels: int
+    launch_s: float
+    queue_s: float
+    dry: int
+
+
+def host_times(traces: Sequence[RankTrace]) -> HostTimes | None:
+    """What the host took for launches, and how long they waited. Limits: no launch recorded -> None"""
+    known = [
+        (kernel.launch_s, kernel.queue_s)
+        for trace in traces
+        for kernel in trace.kernels
+        if kernel.launch_s is not None and kernel.queue_s is not None
+    ]
+    if not known:
+        return None
+    launches, queues = zip(*known, strict=True)
+    dry = sum(queue < _AT_ONCE_S for queue in queues)
+    return HostTimes(len(known), median(launches), median(queues), dry)
 
 
 _COLUMNS = (

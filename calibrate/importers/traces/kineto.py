@@ -50,6 +50,7 @@ def read_kineto(stream: TraceStream) -> RankTrace:
     on_gpu = bool(events.nccl or len(events.kernels))
     collectives = nccl_collectives(events, world, unread) + gloo_collectives(events, world, unread)
     if on_gpu:
+        events.forget_operators()
         join_kernels(events)
         kernels = events.kernels
     else:

@@ -114,6 +114,13 @@ class KinetoEvents:
         elif category == "user_annotation":
             self._annotation(HostCall(name, whole(event.get("tid")), start_s, time_s, args))
 
+    def forget_operators(self) -> None:
+        """Let go of operators but for those of an embedding pass: kernels of a GPU stand for the others."""
+        for column in (self.operator_name, self.operator_thread, self.operator_id):
+            del column[:]
+        for times in (self.operator_start, self.operator_time):
+            del times[:]
+
     def _on_gpu(
         self, name: str, category: str, start_s: float, time_s: float,
         args: Mapping[str, Any], event: Mapping[str, Any],

@@ -23,6 +23,7 @@ MOST_CLOCK_S = 60.0
 """Clocks of two hosts that differ by more than this are worth a warning."""
 
 _NS_PER_S = 1e9
+_SQLITE = b"SQLite format 3\0"
 _SURE_S = 2e-4
 _SLICE_S = 4e-3
 """gloo's workers are threads of the host: on a busy one they end a time slice of the scheduler apart."""
@@ -83,7 +84,7 @@ def without_other_kernels(trace: RankTrace) -> RankTrace:
 
 
 def is_trace(path: Path) -> bool:
-    """Whether a file is a trace of torch.profiler, or a dump of NCCL's inspector, by what it begins with."""
+    """Whether a file is read here, by what it begins with, if only to say that it is not."""
     if is_inspector(path):
         return True
     try:
@@ -91,7 +92,7 @@ def is_trace(path: Path) -> bool:
     except (OSError, ValueError):
         return False
     stream.close()
-    return stream.is_trace
+    return stream.is_trace or stream.starts_with(_SQLITE)
 
 
 def _read(file: Path, progress: Progress | None) -> RankTrace:
@@ -102,6 +103,11 @@ def _read(file: Path, progress: Progress | None) -> RankTrace:
     except OSError as error:
         raise BadInputError(f"trace {file} cannot be read: {error.strerror or error}.") from None
     try:
+        if stream.starts_with(_SQLITE):
+            raise BadInputError(
+                f"{file.name} is a database (nsys export?): its tables do not name collectives.",
+                "trace with torch.profiler, or with NCCL's inspector.",
+            )
         if not stream.is_trace:
             empty = "is cut before its first event" if stream.cut else "is no trace: it has no traceEvents"
             raise BadInputError(f"{file.name} {empty}.", f"wanted: {_TRACES}.")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from calibrate.importers.logged_rows import UnreadLine
 from calibrate.importers.merge import OK, ImportResult, Stack
-from calibrate.importers.traces.kernel_samples import kernel_samples
+from calibrate.importers.traces.kernel_samples import HostTimes, host_times, kernel_samples
 from calibrate.importers.traces.reading import check_alignment
 from perfmodel.errors import BadInputError
 from perfmodel.schema.evidence import Backend, Clock
@@ -50,6 +50,7 @@ class TraceSamples(ImportResult):
     widened: Mapping[tuple[str, int], float] = field(default_factory=dict)
     kernels: pd.DataFrame | None = None
     kernels_left_out: Mapping[str, int] = field(default_factory=dict)
+    host: HostTimes | None = None
 
 
 def traced_samples(
@@ -93,7 +94,10 @@ def traced_samples(
     cut = [trace.file for trace in traces if trace.cut]
     warnings += _apart(frame) + [f"{name}: cut; what stands before is read" for name in cut]
     kernels, left_out = kernel_samples(traces, dim)
-    return TraceSamples(frame, unread, [stack], cut, warnings, traces, aligned, widened, kernels, left_out)
+    return TraceSamples(
+        frame, unread, [stack], cut, warnings, traces, aligned, widened, kernels, left_out,
+        host_times(traces),
+    )  # fmt: skip
 
 
 class _Placement:

@@ -53,6 +53,10 @@ class TraceStream:
         self.is_trace = f'"{_EVENTS}"'.encode() in self._head
         self.metadata = _before_events(self._head)
 
+    def starts_with(self, mark: bytes) -> bool:
+        """Whether the file begins so; asked before it is read."""
+        return self._head.startswith(mark)
+
     def close(self) -> None:
         """Close the file."""
         self._raw.close()
