@@ -150,6 +150,11 @@ BACKWARD: tuple[Step, ...] = (
 )
 """The backward pass of the tables, in order: the forward's exchanges transposed, and the update of rows."""
 
+WEIGHTS = Step(
+    "all_to_all_weights", (_R.WEIGHTS_SENT, _R.WEIGHTS_RECEIVED), "all_to_all", like="all_to_all_ids"
+)
+"""Weights of ids, after them: in TorchRec, whose bags are all weighted or none."""
+
 BELOW_HBM: tuple[Step, ...] = (
     Step("cache_lookup", ()),
     Step("fetch_rows", ()),
@@ -172,7 +177,8 @@ def by_type(steps: tuple[Step, ...], shardings: tuple[str, ...] = SHARDING_TYPES
 
 
 STEPS: dict[str, Step] = {
-    step.name: step for step in (*by_type((*FORWARD, *BACKWARD)), *BELOW_HBM, EXCHANGE, Step(HANDOVER, ()))
+    step.name: step
+    for step in (*by_type((*FORWARD, WEIGHTS, *BACKWARD)), *BELOW_HBM, EXCHANGE, Step(HANDOVER, ()))
 }
 """All steps by name."""
 LABELS = {
@@ -180,6 +186,7 @@ LABELS = {
     "all_to_all_splits": "all-to-all (splits)",
     "all_to_all_lengths": "all-to-all (lengths)",
     "all_to_all_ids": "all-to-all (indices)",
+    "all_to_all_weights": "all-to-all (weights)",
     "gather_pool": "gather + pool",
     "cache_lookup": "find rows in the cache",
     "fetch_rows": "misses over the link",

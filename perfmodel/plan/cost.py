@@ -112,7 +112,7 @@ class Evaluator:
             sets,
         )
         steps = (*FORWARD, *BACKWARD) if training else FORWARD
-        steps = sets.steps(steps) if sets else steps
+        steps = sets.steps(steps, weighted=bool(tables.weight_bytes.any())) if sets else steps
         self.times = PassTimes(self.basis, self.gpus, self.domain, steps)
 
     @staticmethod

@@ -1,9 +1,10 @@
 """Which tables exchange together: all of them, or in TorchRec those of each sharding type by themselves.
 
     time of the exchanges = sum over the sharding types s in use of
-                            t_splits(8 k G) + t_lengths(S_s) + t_ids(S_s) + t_bags(S_s)                    [s]
+                            t_splits(8 k G) + t_lengths(S_s) + t_ids(S_s) + t_weights(S_s) + t_bags(S_s)   [s]
 
-    S_s  bytes of the busiest rank in the tables of s alone [bytes];  k G  numbers of a splits exchange [-]
+    S_s  bytes of the busiest rank in the tables of s alone [bytes];  k G  numbers of a splits exchange [-],
+         one number more of each peer where bags are weighted
 Source: TorchRec 1.8, ``ShardedEmbeddingBagCollection`` makes one input dist, one lookup and one output dist
         for each sharding type; tests/integration/test_torchrec_counts.py counts them in real modules
 """
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 
 from perfmodel.model.exchanges import Exchange
 from perfmodel.passes.step_resources import BY_TYPE, SHARDING_TYPES, TOGETHER, Resource
-from perfmodel.passes.steps import Step, by_type
+from perfmodel.passes.steps import STEPS, WEIGHTS, Step, by_type
 from perfmodel.plan.placement import Plan
 
 Array = NDArray[np.float64]
@@ -82,8 +83,14 @@ class ExchangeSets:
         found = Counter(name for name, kind in zip(types, plan.kinds, strict=True) if kind != Exchange.DP)
         return dict(sorted(found.items()))
 
-    def steps(self, steps: tuple[Step, ...]) -> tuple[Step, ...]:
-        """The steps of a pass with those of each set; gradients of copies are reduced where they are kept."""
+    def steps(self, steps: tuple[Step, ...], *, weighted: bool) -> tuple[Step, ...]:
+        """The steps of a pass with those of each set; gradients of copies are reduced where they are kept.
+
+        weighted  whether ids have weights, which are exchanged after them
+        """
+        if weighted:
+            after = steps.index(STEPS["all_to_all_ids"]) + 1
+            steps = (*steps[:after], WEIGHTS, *steps[after:])
         kept = (replace(step, in_place=step.collective == "all_reduce") for step in steps)
         return by_type(tuple(kept), self.shardings)
 

@@ -131,11 +131,16 @@ class _Busiest:
 
     @property
     def id_bytes(self) -> float:
-        """Of one id; with the weight of its row, where that goes along."""
+        """Of one id; with the weight of its row, where that goes along; of a weight in its own exchange."""
+        plain = self.evaluator.model.id_bytes
+        if _whole(self.resource) in (_R.WEIGHTS_SENT, _R.WEIGHTS_RECEIVED):
+            return float(self.cut.ids[0]) - plain
+        if _whole(self.resource) in (_R.IDS_SENT, _R.IDS_RECEIVED) and self.evaluator.model.sets:
+            return plain
         alone = self.resource in _WITHOUT_WEIGHTS or (
             self.kind == Exchange.UB and self.resource == _R.GATHER_DRAM
         )
-        return self.evaluator.model.id_bytes if alone else float(self.cut.ids[0])
+        return plain if alone else float(self.cut.ids[0])
 
     def values(self) -> dict[str, float]:
         """Every letter of the equations."""

@@ -219,11 +219,16 @@ def _input(a: TableCut, own: Array, everywhere: Array) -> None:
     length, ids, plain = a.model.constant("length_bytes"), a.ids, a.model.id_bytes
     sent = eb.lengths_bytes(a.r * a.c, a.B, length) * a.split
     ids_sent = eb.ids_bytes(a.c * a.B * a.L, ids) * a.split
+    apart = (ids - plain if a.model.sets else 0 * ids) * a.split  # of a weight that is exchanged by itself
     everywhere[..., Resource.LENGTHS_SENT] = sent
-    everywhere[..., Resource.IDS_SENT] = ids_sent
+    everywhere[..., Resource.WEIGHTS_SENT] = eb.ids_bytes(a.c * a.B * a.L, apart)
+    own[..., Resource.WEIGHTS_RECEIVED] = eb.ids_bytes(a.lookups, apart)
+    everywhere[..., Resource.IDS_SENT] = ids_sent - everywhere[..., Resource.WEIGHTS_SENT]
     everywhere[..., Resource.BUCKETIZE] = sent + ids_sent + eb.ids_bytes(a.B * a.hot_L, ids) * a.split
     own[..., Resource.LENGTHS_RECEIVED] = ex.holder_lengths_bytes(a.G, a.B, length) * a.split
-    own[..., Resource.IDS_RECEIVED] = eb.ids_bytes(a.lookups, ids) * a.split
+    own[..., Resource.IDS_RECEIVED] = (
+        eb.ids_bytes(a.lookups, ids) * a.split - own[..., Resource.WEIGHTS_RECEIVED]
+    )
     everywhere[..., Resource.DEDUPLICATE] = ex.deduplicated_bytes(a.B * (a.L + a.hot_L), a.U, plain) * a.ub
     everywhere[..., Resource.REQUESTS_SENT] = ex.row_request_bytes(a.U, a.c, plain) * a.ub
     own[..., Resource.REQUESTS_RECEIVED] = ex.requested_rows(a.G, a.U, a.r) * plain * a.ub

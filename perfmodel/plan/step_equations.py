@@ -13,7 +13,7 @@ from perfmodel.model import kernels, messages
 from perfmodel.passes.equations import Equation, equation_of
 from perfmodel.passes.letters import LETTERS
 from perfmodel.passes.step_resources import WHOLE, Resource
-from perfmodel.passes.steps import FORWARD, Step
+from perfmodel.passes.steps import FORWARD, WEIGHTS, Step
 from perfmodel.plan.loads import LoadModel
 
 _R = Resource
@@ -28,7 +28,7 @@ _NAMES = {
 EVERY_RANK = {
     _R.BUCKETIZE, _R.LENGTHS_SENT, _R.IDS_SENT, _R.DEDUPLICATE, _R.REQUESTS_SENT, _R.ROWS_RECEIVED,
     _R.POOL_DRAM, _R.ACROSS_RECEIVED, _R.BAGS_RECEIVED, _R.SPARSE_RECEIVED, _R.CONVERT_IN, _R.LOCAL_SUM,
-    _R.ACCUMULATE_DRAM, _R.ROW_GRADIENTS_SENT, _R.COPIED_GRADIENTS,
+    _R.ACCUMULATE_DRAM, _R.ROW_GRADIENTS_SENT, _R.COPIED_GRADIENTS, _R.WEIGHTS_SENT,
 }  # fmt: skip
 """What every rank has, for its own samples."""
 BY_DOMAIN = (_R.ACROSS_RECEIVED, _R.CONVERT_IN, _R.LOCAL_SUM)
@@ -75,6 +75,8 @@ def _sides() -> dict[Resource, Side]:
         _R.LENGTHS_RECEIVED: _of(ex.holder_lengths_bytes, "G B length_bytes"),
         _R.IDS_SENT: ids,
         _R.IDS_RECEIVED: _of(ex.shard_lookups, "G B L parts id_bytes", "id_bytes"),
+        _R.WEIGHTS_SENT: ids,
+        _R.WEIGHTS_RECEIVED: _of(ex.shard_lookups, "G B L parts id_bytes", "id_bytes"),
         _R.DEDUPLICATE: _of(ex.deduplicated_bytes, "B L U id_bytes"),
         _R.REQUESTS_SENT: _of(ex.row_request_bytes, "columns U id_bytes"),
         _R.REQUESTS_RECEIVED: _of(ex.requested_rows, "G U parts id_bytes", "id_bytes"),
@@ -113,7 +115,7 @@ def bytes_equation(step: Step) -> str:
     """
     if step.splits:
         return re.sub(r" *\[\w+\]$", "", equation_of(eb.splits_bytes))
-    forward = {resource for each in FORWARD for resource in each.resources}
+    forward = {resource for each in (*FORWARD, WEIGHTS) for resource in each.resources}
     sides = _sides()
     whole = [WHOLE.get(resource, resource) for resource in step.resources]
     known = [resource for resource in whole if resource in sides and resource in forward]

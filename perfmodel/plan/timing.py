@@ -13,7 +13,7 @@ from perfmodel.collectives.library import Timing, nothing, untimed
 from perfmodel.model import embedding_bag as eb
 from perfmodel.passes.basis import PassBasis
 from perfmodel.passes.handover import BETWEEN, Sent
-from perfmodel.passes.steps import ACROSS, ALL, INSIDE, SPLITS, STEPS, Step
+from perfmodel.passes.steps import ACROSS, ALL, INSIDE, SPLITS, STEPS, WEIGHTS, Step
 from perfmodel.plan.fast_curve import FastCurve
 
 Array = NDArray[np.float64]
@@ -56,9 +56,10 @@ class PassTimes:
 
     @cached_property
     def splits_bytes(self) -> float:
-        """Size of a splits all-to-all [bytes]."""
+        """Size of a splits all-to-all [bytes]; each tensor that is exchanged has a number for each peer."""
         constant = self.basis.constant
-        return float(eb.splits_bytes(self.gpus, constant("splits_per_peer"), constant("split_bytes")))
+        numbers = constant("splits_per_peer") + (WEIGHTS in self.steps)
+        return float(eb.splits_bytes(self.gpus, numbers, constant("split_bytes")))
 
     def all_splits(self, sets: int) -> float:
         """Time of one all-to-all with the splits of several sets of exchanges [s]."""

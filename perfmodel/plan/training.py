@@ -28,6 +28,7 @@ PARTS: dict[str, tuple[str, ...]] = {
         "all_to_all_splits",
         "all_to_all_lengths",
         "all_to_all_ids",
+        "all_to_all_weights",
         "all_to_all_request_splits",
         "all_to_all_requests",
     ),

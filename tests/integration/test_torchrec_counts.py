@@ -43,12 +43,11 @@ def placements(gpus: int) -> dict[str, Placement]:
     }
 
 
-def planned(gpus: int, *names: str) -> tuple[PlanTables, Plan]:
+def planned(gpus: int, *names: str, weighted: bool = False) -> tuple[PlanTables, Plan]:
     """Tables of several widths, placed so."""
     placed = placements(gpus)
-    tables = PlanTables.of(
-        TableSet("mine", tuple(Table(name, ROWS, 16 + 16 * (i % 3), POOLING) for i, name in enumerate(names)))
-    )
+    mine = [Table(name, ROWS, 16 + 16 * (i % 3), POOLING, weighted=weighted) for i, name in enumerate(names)]
+    tables = PlanTables.of(TableSet("mine", tuple(mine)))
     return tables, Plan(tables, tuple(placed[name] for name in names), gpus, NODE)
 
 
@@ -126,6 +125,17 @@ def test_an_exported_plan_runs_the_steps_that_it_is_costed_at(
     evaluator = evaluator_of(tables, gpus, ExchangeSets())
     ranks = [0, 3, 9, gpus - 2]
     for rank, seen in zip(ranks, counted(_file(evaluator, plan), ranks), strict=True):
+        assert Counter((name, *sizes) for _, name, *sizes in seen) == expected(evaluator, plan, rank), rank
+
+
+def test_weights_of_ids_are_exchanged_after_them_in_each_set(counted: Counted) -> None:
+    """An all-to-all of weights for each type, and their number of each peer among the splits."""
+    tables, plan = planned(64, *FEWER, weighted=True)
+    evaluator = evaluator_of(tables, 64, ExchangeSets())
+    assert evaluator.times.splits_bytes == 64 * 4 * 8
+    assert sum(step.name.startswith("all_to_all_weights") for step in evaluator.steps) == 3
+    ranks = [0, 3, 9]
+    for rank, seen in zip(ranks, counted(_file(evaluator, plan), ranks, "--weighted"), strict=True):
         assert Counter((name, *sizes) for _, name, *sizes in seen) == expected(evaluator, plan, rank), rank
 
 

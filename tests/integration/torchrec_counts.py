@@ -1,10 +1,10 @@
 """Every collective of TorchRec's passes over a plan, of ranks that run alone in a fake process group.
 
 python torchrec_counts.py, with lines of words as JSON on its input (the imports take seconds), each PLAN.json
-[--pipelined | --held] RANK ...: one JSON line a rank, then an empty one, of the second of two training steps
-(with --pipelined of a step of TorchRec's own pipeline) the collectives in order, each
+[--pipelined | --held] [--weighted] RANK ...: one JSON line a rank, then an empty one, of the second of two
+training steps (with --pipelined of a step of TorchRec's own pipeline) the collectives in order, each
 [phase, name, ranks, bytes sent, bytes received]. With --held what copies hold after it, each
-[what, bytes, dimensions].
+[what, bytes, dimensions]. With --weighted ids bring weights.
 
 All ranks are given the same batch, whose ids are spread evenly over the rows of their tables. So what another
 rank would send to this one is what this one sends to itself: that is how received buffers are filled.
@@ -35,6 +35,7 @@ NAMES = {
     "_allgather_base_": "all_gather",
     "allreduce_": "all_reduce",
 }
+WEIGHTED = "--weighted"
 SENT_FIRST = ("allreduce_",)
 """Operations whose first tensor is what is sent; of the others it is what is received."""
 
@@ -108,6 +109,7 @@ def sharded(plan: TorchRecPlan) -> Any:
             )
             for entry in plan.tables
         ],
+        is_weighted=WEIGHTED in sys.argv,
     )
     return EmbeddingBagCollectionSharder().shard(
         module,
@@ -127,7 +129,8 @@ def batch_of(plan: TorchRecPlan) -> Any:
         ids.append(torch.arange(count) * entry.rows // count)
         lengths.append(torch.full((plan.batch,), int(entry.pooling)))
     keys = [f"f_{entry.table}" for entry in plan.tables]
-    return torchrec.KeyedJaggedTensor(keys=keys, values=torch.cat(ids), lengths=torch.cat(lengths))
+    weights = torch.ones(sum(map(len, ids))) if WEIGHTED in sys.argv else None
+    return torchrec.KeyedJaggedTensor(keys, torch.cat(ids), weights, torch.cat(lengths))
 
 
 def hooked(module: Any, counts: list[Counts], ranks: int) -> None:
@@ -204,6 +207,7 @@ def piped(plan: TorchRecPlan) -> list[Any]:
 
 def counted(words: list[str]) -> None:
     """Each rank of a plan becomes a process of its own, which prints what it runs."""
+    sys.argv[1:] = words
     plan, pipelined, held = torchrec_plan.load(words[0]), "--pipelined" in words, "--held" in words
     for rank in (int(word) for word in words[1:] if word.isdigit()):
         child = os.fork()
