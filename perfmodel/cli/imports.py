@@ -29,6 +29,7 @@ from perfmodel.collectives.choose import choose_calibration
 from perfmodel.errors import BadInputError, NoCalibrationError
 from perfmodel.report.calibration_text import calibration_text
 from perfmodel.report.doubts import data_doubts
+from perfmodel.report.terminal import paragraph
 from perfmodel.schema.calibration import Calibration, save_calibration
 from perfmodel.schema.evidence import COLLECTIVES, Backend, Clock
 from perfmodel.schema.files import invalid_fields, unknown_name
@@ -348,7 +349,7 @@ def _deliver(
 
     head = f"{len(result.samples)} samples of {result.stack[0]}: {_shares(result.samples, calibration)}"
     before = f"{summary_text(result)}\n\n" if isinstance(result, TraceSamples) else ""
-    emit(f"{before}{head}\n\n{calibration_text(calibration, machine)}")
+    emit(f"{before}{paragraph(head)}\n\n{calibration_text(calibration, machine)}")
 
 
 def _shares(samples: pd.DataFrame, calibration: Calibration) -> str:

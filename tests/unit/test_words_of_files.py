@@ -61,6 +61,25 @@ def test_samples_that_are_not_fitted_are_counted(cli: Any, tmp_path: Path, copie
     assert "Samples      13" in found.out
 
 
+def test_every_reason_for_not_fitting_a_sample_has_its_number(cli: Any, tmp_path: Path) -> None:
+    """Out of place, in place, once more, and of another variant, which reaches less: on lines of the page."""
+    head = f"{HEAD},in_place,variant,library_version"
+    rows = [
+        f"NVIDIA H200,all_gather,{2**k},8,8,{1e-5 + 2**k / 3e11},{{}},{{}},2.29.7-long-name"
+        for k in range(12, 25)
+    ]
+    lines = [row.format(where, "default") for where in ("false", "true") for row in rows]
+    lines += [rows[0].format("false", "default")] + [row.format("false", "warp") for row in rows[:5]]
+    found = cli("import", str(write(tmp_path, "ag.csv", "\n".join([head, *lines]))), *BOX)
+    assert found.code == 0, found.err
+    first = " ".join(found.out.split("\n\n")[0].split())
+    assert first.startswith("32 samples of nccl")
+    assert first.endswith(
+        "13 fitted, 13 in place, 1 repeated or wrong, 5 of another variant, type or collective"
+    )
+    assert max(map(len, found.out.splitlines())) <= 100
+
+
 def test_a_comparison_says_what_it_leaves_out(cli: Any) -> None:
     names = ("h200-sxm-ib/nvshmem-3.3.9-device", "h200-sxm-ib/nccl-2.29.2-stream")
     first, second = map(load_calibration, names)
