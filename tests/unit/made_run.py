@@ -33,7 +33,7 @@ _GAP_S, _START_S = 1e-6, 1e-3
 class Event:
     """A collective, or kernels of a family where ``family`` is one; bytes and waits by rank.
 
-    step  that it is in truth, "" for none of the plan's
+    step  that it is in truth, "" for none of the plan's;  groups  that run it at once, () for all ranks
     """
 
     step: str
@@ -46,6 +46,7 @@ class Event:
     overlap: bool = False
     family: KernelFamily | None = None
     rank_s: tuple[float, ...] = ()
+    groups: tuple[tuple[int, ...], ...] = ()
 
 
 def _both(step: str, kind: str, sent: int, received: int | None = None) -> Event:
@@ -118,9 +119,11 @@ class MadeRun:
                     at += max(event.rank_s) + event.gap_s
                     continue
                 end = at + event.own_s + max(event.wait_s)
-                for rank in range(self.ranks):
-                    time = event.own_s + event.wait_s[rank]
-                    own[rank][0].append(_collective(event, rank, self.world_size, number, end - time, time))
+                for group in event.groups or (tuple(range(self.world_size)),):
+                    for rank in group:
+                        if rank < self.ranks:
+                            time = event.own_s + event.wait_s[rank]
+                            own[rank][0].append(_collective(event, rank, group, number, end - time, time))
                 number += 1
                 at = end + event.gap_s
             for rank in range(self.ranks):
@@ -130,13 +133,13 @@ class MadeRun:
 
 
 def _collective(
-    event: Event, rank: int, world: int, number: int, start_s: float, time_s: float
+    event: Event, rank: int, group: tuple[int, ...], number: int, start_s: float, time_s: float
 ) -> TracedCollective:
     sent, received = event.sent[rank], event.received[rank]
     payload = received if event.kind == "all_gather" else sent
     return TracedCollective(
-        rank, event.kind, "0", tuple(range(world)), world, number, False, sent, received, payload, "float", 1,
-        start_s, time_s, overlap_s=time_s if event.overlap else 0.0,
+        rank, event.kind, "-".join(map(str, group)), group, len(group), number, True, sent, received, payload,
+        "float", 1, start_s, time_s, overlap_s=time_s if event.overlap else 0.0,
     )  # fmt: skip
 
 

@@ -140,6 +140,8 @@ def test_the_likeliest_explains_most_in_the_right_direction() -> None:
     assert causes.likeliest([little, None, slower, faster], 5e-3) == [slower, little]
     assert causes.likeliest([little, None, slower, faster], -5e-3) == [faster]
     assert causes.likeliest([None], 1.0) == []
+    off = causes.the_curve(9e-3, 1e-3, "measured", "")
+    assert causes.likeliest([off, little], 5e-3) == [little, off]  # that nothing is known comes last
     rest = causes.the_curve(2e-3, 1e-3, "extrapolated", "NIC rate")
     assert (
         rest.words

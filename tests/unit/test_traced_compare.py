@@ -9,9 +9,12 @@ import pytest
 from made_run import BACKWARD, FORWARD, Event, MadeRun, at_times, evaluator_of, plan_of
 
 from perfmodel.errors import BadInputError
+from perfmodel.model.exchanges import Exchange
 from perfmodel.passes.other_choices import choices_at
-from perfmodel.plan import Evaluator, Plan
+from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme
+from perfmodel.plan.exchange_sets import ExchangeSets
 from perfmodel.schema.traces import KernelFamily
+from perfmodel.schema.workload import Table, TableSet
 from perfmodel.validate.traced.causes import Cause
 from perfmodel.validate.traced.comparing import compare
 from perfmodel.validate.traced.expected import planned_pass
@@ -202,6 +205,65 @@ def test_a_step_without_a_cause_says_so(question: Question) -> None:
     line = next(each for each in found.lines if each.name == "all_to_all_bags")
     assert [each.cause for each in line.reasons] == [Cause.CURVE]
     assert "5.00×" in line.reasons[0].words
+
+
+@pytest.fixture(scope="module")
+def two_nodes() -> tuple[Evaluator, Plan, list[Event]]:
+    """Large tables by rows inside each of two nodes of 2 GPUs: exchanges inside, across and of all."""
+    tables = PlanTables.of(TableSet("mine", tuple(Table(f"t{at}", 10**6, 128, 8.0) for at in (0, 1))))
+    placed = (Placement.of(Scheme(Exchange.TWO_LEVEL, 2), (2 * at, 2 * at + 1)) for at in (0, 1))
+    plan = Plan(tables, tuple(placed), 4, 2)
+    sets = ExchangeSets(("table_row_wise",) * 2)
+    evaluator = Evaluator.on("h100-sxm-ib", tables, 65536, 4, gpus_per_node=2, sets=sets)
+    events = []
+    for step in planned_pass(evaluator, plan).exchanges:
+        sent, received = (tuple(int(each) for each in side) for side in (step.sent, step.received))
+        kind, time = step.row.collective, step.row.time_s
+        events.append(Event(step.name, kind, sent, received, time, (0.0,) * 4, 0.0, groups=step.groups))
+    return evaluator, plan, events
+
+
+def test_a_network_at_half_its_rate(two_nodes: tuple[Evaluator, Plan, list[Event]]) -> None:
+    """Exchanges across the nodes take twice as long, those inside a node what is predicted."""
+    evaluator, plan, events = two_nodes
+
+    def run(factor: float, inside: float = 1.0) -> ComparedRun:
+        changed_events = [
+            replace(event, own_s=event.own_s * (inside if event.step.endswith("_inside") else factor))
+            for event in events
+        ]
+        made = MadeRun(4, 4, [changed_events] * 4)
+        return compare(made.traces(), evaluator, plan, judged="exchanges")
+
+    slow = run(2.5)
+    assert not slow.inside and slow.reasons[0].cause is Cause.SLOW_NETWORK
+    assert "2.50× as long as predicted and those inside a node 1.00×" in slow.reasons[0].words
+    assert slow.reasons[-1].cause is Cause.CURVE  # latency-bound ones say nothing about the rate
+    bound = [line for line in slow.lines if line.reasons and line.reasons[0].cause is Cause.SLOW_NETWORK]
+    assert {line.name for line in bound} == {"all_to_all_ids_table_row_wise", "all_to_all_across"}
+    assert slow.reasons[0].explains_s == pytest.approx(1.5 * sum(line.predicted.time_s for line in bound))
+    assert run(1.0).inside
+    both = run(2.5, 2.5)
+    assert not both.inside and Cause.SLOW_NETWORK not in {each.cause for each in both.reasons}
+
+
+def test_of_several_groups_the_slowest_counts(two_nodes: tuple[Evaluator, Plan, list[Event]]) -> None:
+    evaluator, plan, events = two_nodes
+    traces = MadeRun(4, 4, [events] * 4).traces()
+    later = [
+        replace(one, time_s=3 * one.time_s, start_s=one.start_s - 2 * one.time_s)
+        if one.group == "2-3" else one
+        for one in traces[2].collectives
+    ]  # fmt: skip
+    other = [
+        replace(one, time_s=3 * one.time_s, start_s=one.start_s - 2 * one.time_s)
+        if one.group == "2-3" else one
+        for one in traces[3].collectives
+    ]  # fmt: skip
+    slower = [*traces[:2], replace(traces[2], collectives=later), replace(traces[3], collectives=other)]
+    found = compare(slower, evaluator, plan)
+    line = next(each for each in found.lines if each.name == "reduce_scatter_inside")
+    assert line.own_s == pytest.approx(3 * line.predicted.time_s) and found.wait_s == pytest.approx(0)
 
 
 def test_what_the_trace_lacks_is_not_compared(question: Question) -> None:

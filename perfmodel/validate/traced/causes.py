@@ -322,10 +322,11 @@ def several_curves(steps: Sequence[tuple[str, float, float]]) -> Reason | None:
 
 
 def likeliest(found: Iterable[Reason | None], excess_s: float) -> list[Reason]:
-    """Reasons in the direction of the excess (measured less predicted), those that explain most first.
+    """Reasons in the direction of the excess (measured less predicted), those that explain most first; that
+    nothing explains it comes last.
 
     Limits: none -> []
     """
     known = [each for each in found if each is not None]
     fitting = [each for each in known if each.explains_s == 0 or (each.explains_s > 0) == (excess_s > 0)]
-    return sorted(fitting, key=lambda each: -abs(each.explains_s))
+    return sorted(fitting, key=lambda each: (each.cause is Cause.CURVE, -abs(each.explains_s)))

@@ -62,7 +62,7 @@ def compare(
     batch = _batch_ratio(run)
     lines = [_exchange_line(run, each, batch) for each in run.plan.exchanges if each.name in run.steps]
     lines += [_kernel_line(run, each) for each in run.plan.kernels if each.name in run.steps]
-    lines.sort(key=lambda line: _first(run, line))
+    lines = _with_network(run, sorted(lines, key=lambda line: _first(run, line)))
     handed = [row for row in run.plan.rest if row.name == HANDOVER]
     rows = [row for row in (*_rows(run), *handed) if row is not None]
     absent = [row for row in run.plan.cost.rows if row.name not in {each.name for each in rows}]
@@ -260,12 +260,13 @@ def _whole_reasons(found: ComparedRun) -> tuple[Reason, ...]:
             each.own_s - each.predicted.time_s,
         )
         for each in lines
-        if each.reasons and each.reasons[0].cause not in (Cause.CURVE, Cause.SLOW_RANK)
+        if each.reasons and each.reasons[0].cause not in (Cause.CURVE, Cause.SLOW_RANK, Cause.SLOW_NETWORK)
     ]
     of_steps.append(
         causes.several_curves([(e.label, e.own_s, e.predicted.time_s) for e in lines if _bare(e)])
     )
-    network = causes.slow_network(*_by_distance(run, lines))
+    across, inside = _by_distance(run, lines)
+    network = causes.slow_network([_times(line) for line in across], [_times(line) for line in inside])
     shown = [each for each in found.findings if each.cause in counts]
     return tuple(causes.likeliest([*shown, network, *of_steps], found.measured_s - found.predicted.time_s))
 
@@ -275,19 +276,39 @@ def _bare(line: ComparedStep) -> bool:
     return bool(line.reasons) and line.reasons[0].cause is Cause.CURVE
 
 
+def _with_network(run: PassSeen, lines: Sequence[ComparedStep]) -> list[ComparedStep]:
+    """Steps across nodes that are outside without another cause, where links between nodes are slow."""
+    across, inside = _by_distance(run, lines)
+    network = causes.slow_network([_times(line) for line in across], [_times(line) for line in inside])
+    if network is None:
+        return list(lines)
+    slow = {line.name for line in across if _bare(line)}
+    return [
+        replace(line, reasons=(replace(network, explains_s=line.own_s - line.predicted.time_s),))
+        if line.name in slow
+        else line
+        for line in lines
+    ]
+
+
+def _times(line: ComparedStep) -> tuple[float, float]:
+    """(measured, predicted) [s]."""
+    return line.own_s, line.predicted.time_s
+
+
 def _by_distance(
     run: PassSeen, lines: Sequence[ComparedStep]
-) -> tuple[list[tuple[float, float]], list[tuple[float, float]]]:
-    """(measured, predicted) of exchanges that wait for their links, across nodes and inside one."""
+) -> tuple[list[ComparedStep], list[ComparedStep]]:
+    """Exchanges that wait for their links, across nodes and inside one."""
     evaluator = run.plan.evaluator
     node = evaluator.basis.gpus_per_node or evaluator.setting.machine.gpus_per_node
-    across: list[tuple[float, float]] = []
-    inside: list[tuple[float, float]] = []
+    across: list[ComparedStep] = []
+    inside: list[ComparedStep] = []
     rows = {step.name: step.row for step in run.plan.exchanges}
     for line in lines:
         row = rows.get(line.name)
         if row is None or row.floor_s > LATENCY_SHARE * row.time_s:
             continue
         near = STEPS[line.name].ranks == INSIDE or evaluator.gpus <= node
-        (inside if near else across).append((line.own_s, line.predicted.time_s))
+        (inside if near else across).append(line)
     return across, inside

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -53,8 +54,8 @@ def cut(traces: Sequence[RankTrace], skip: int | None = None) -> CutTrace:
     Limits: no profiler's step, no collective, or none left -> BadInputError
     """
     ranks = tuple(sorted(trace.rank for trace in traces))
-    spans = {trace.rank: _spans(trace) for trace in traces}
-    common = sorted(set.intersection(*(set(each) for each in spans.values()))) if spans else []
+    spans = {trace.rank: _Spans.of(trace) for trace in traces}
+    common = sorted(set.intersection(*(set(each.numbers) for each in spans.values()))) if spans else []
     if not common:
         raise BadInputError(
             "no step of the profiler is in all of these traces.",
@@ -74,12 +75,13 @@ def cut(traces: Sequence[RankTrace], skip: int | None = None) -> CutTrace:
         )
     events: dict[int | None, list[AlignedCollective]] = defaultdict(list)
     for one in alignment.collectives:
-        events[_step_of(_launched(one.first), spans[one.first.rank])].append(one)
-    kernels: dict[int, dict[int, list[TracedKernel]]] = defaultdict(lambda: defaultdict(list))
+        events[spans[one.first.rank].at(_launched(one.first))].append(one)
+    wanted = set(used)
+    kernels: dict[int | None, dict[int, list[TracedKernel]]] = defaultdict(lambda: defaultdict(list))
     for trace in traces:
         for kernel in trace.kernels:
-            number = _step_of(kernel.start_s - (kernel.queue_s or 0.0), spans[trace.rank])
-            if number is not None:
+            number = spans[trace.rank].at(kernel.start_s - (kernel.queue_s or 0.0))
+            if number in wanted:
                 kernels[number][trace.rank].append(kernel)
     steps = tuple(
         TracedStep(
@@ -104,13 +106,26 @@ def _launched(one: TracedCollective) -> float:
     return one.start_s if one.launch_s is None else one.launch_s
 
 
-def _spans(trace: RankTrace) -> dict[int, tuple[float, float]]:
-    """Start and end of each step [s]."""
-    numbered = ((each.step, each) for each in trace.ranges)
-    return {
-        number: (each.start_s, each.start_s + each.time_s) for number, each in numbered if number is not None
-    }
+@dataclass(frozen=True)
+class _Spans:
+    """Steps of one rank in the order of their start [s]."""
 
+    numbers: tuple[int, ...]
+    starts: tuple[float, ...]
+    ends: tuple[float, ...]
 
-def _step_of(at_s: float, spans: dict[int, tuple[float, float]]) -> int | None:
-    return next((number for number, (start, end) in spans.items() if start <= at_s < end), None)
+    @staticmethod
+    def of(trace: RankTrace) -> _Spans:
+        """The profiler's."""
+        found = sorted(
+            (each.start_s, each.start_s + each.time_s, each.step)
+            for each in trace.ranges
+            if each.step is not None
+        )
+        starts, ends, numbers = zip(*found, strict=True) if found else ((), (), ())
+        return _Spans(numbers, starts, ends)
+
+    def at(self, at_s: float) -> int | None:
+        """The step at a moment; None between and beside them."""
+        place = bisect_right(self.starts, at_s) - 1
+        return self.numbers[place] if place >= 0 and at_s < self.ends[place] else None
