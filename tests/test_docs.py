@@ -78,10 +78,15 @@ def test_command_succeeds(
     assert captured.out or "--out" in words
 
 
-def outputs(text: str) -> list[tuple[str, str, str]]:
-    """(whole block, command, shown output) of every console block after ``<!-- checked-output -->``."""
-    pattern = r"<!-- checked-output -->\n(```console\n\$ (perfmodel [^\n]*)\n(.*?)```)"
-    return [(m[1], m[2], m[3]) for m in re.finditer(pattern, text, re.DOTALL)]
+def outputs(text: str) -> list[tuple[str, str, str, int | None]]:
+    """(whole block, command, shown output, lines) of every console block after ``<!-- checked-output -->``.
+
+    After ``<!-- checked-output, first 20 lines -->`` only the beginning is shown; else lines is None.
+    """
+    mark = r"<!-- checked-output(?:, first (\d+) lines)? -->"
+    pattern = mark + r"\n(```console\n\$ (perfmodel [^\n]*)\n(.*?)```)"
+    found = re.finditer(pattern, text, re.DOTALL)
+    return [(m[2], m[3], m[4], int(m[1]) if m[1] else None) for m in found]
 
 
 @cache
@@ -98,16 +103,50 @@ def printed(command: str) -> str:
 def test_shown_output_is_what_the_command_prints() -> None:
     shown = [(page.name, *found) for page in PAGES for found in outputs(page.read_text(encoding="utf-8"))]
     assert {name for name, *_ in shown} >= {"README.md", "tutorial.md"}
-    for name, _, command, text in shown:
-        assert text == printed(command), f"{name}: run python tests/test_docs.py: {command}"
+    for name, _, command, text, lines in shown:
+        assert text == beginning(command, lines), f"{name}: run python tests/test_docs.py: {command}"
+
+
+def beginning(command: str, lines: int | None) -> str:
+    """The first lines of what a command prints, or all of them."""
+    return "".join(printed(command).splitlines(keepends=True)[:lines])
+
+
+def test_one_example_everywhere() -> None:
+    """Whoever reads two pages meets one answer, that of the main job."""
+    job = marked("main-command").rpartition("/")[2]
+    answer = printed(job).split(" slower")[0]
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        assert {command for _, command, *_ in outputs(text) if " project " in command} <= {job}, page.name
+        assert set(re.findall(r"([\d.]+×) slower", text)) <= {answer}, page.name
+
+
+def test_readme_leads_to_every_page() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    pages = {f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md")}
+    assert pages <= set(re.findall(r"\]\(([^)#]+)", text))
+    assert text.index("slower sharded over") < text.index("## ")
+    assert len(text.partition("slower sharded over")[0].splitlines()) < 25, (
+        "the answer is on the first screen"
+    )
+
+
+def test_the_picture_of_the_report_is_small() -> None:
+    import report_picture  # of benchmarks/, which only pytest has on its path
+
+    assert report_picture.PICTURE.stat().st_size <= report_picture.MOST_BYTES
+    assert f"](docs/{report_picture.PICTURE.relative_to(ROOT / 'docs')})" in (ROOT / "README.md").read_text(
+        encoding="utf-8"
+    )
 
 
 def refresh() -> None:
     """Write the outputs of the checked blocks of all pages anew."""
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
-        for block, command, _ in outputs(text):
-            text = text.replace(block, f"```console\n$ {command}\n{printed(command)}```")
+        for block, command, _, lines in outputs(text):
+            text = text.replace(block, f"```console\n$ {command}\n{beginning(command, lines)}```")
         page.write_text(text, encoding="utf-8")
 
 
@@ -166,6 +205,19 @@ def test_a_line_of_the_changelog_is_a_change() -> None:
     release = r"## (Unreleased|\d+\.\d+\.\d+ - (unreleased|\d{4}-\d\d-\d\d))"
     assert versions and all(re.fullmatch(release, line) for line in versions), versions
     assert {line for line in lines if line.startswith("### ")} <= {"### Added", "### Changed", "### Fixed"}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_no_line_is_over_120_columns(page: Path) -> None:
+    """But rows of tables, what a program printed, and the set-up in one line: those cannot be wrapped."""
+    long, kind = [], ""
+    for line in page.read_text(encoding="utf-8").splitlines():
+        if line.lstrip().startswith("```"):
+            kind = "" if kind else line.strip().removeprefix("```") or "text"
+        wrappable = kind in ("", "sh", "python", "math") and not line.lstrip().startswith("|")
+        if len(line) > 120 and wrappable and not line.startswith("python3 -m venv"):
+            long.append(line)
+    assert not long
 
 
 def test_one_version_everywhere() -> None:

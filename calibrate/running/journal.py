@@ -384,7 +384,7 @@ def require_writable(folder: Path) -> None:
 def _cannot_write(path: Path, error: OSError | ValueError) -> BadInputError:
     reason = (getattr(error, "strerror", None) or str(error)).lower()
     if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        step = "make room and run the same command again: it goes on from the last line that was written."
+        step = "free some space, then rerun the command to resume; what was written stays."
     else:
         step = "check the folder and its permissions, or give another one with --out."
     return BadInputError(f"{path} cannot be written: {reason}.", step)

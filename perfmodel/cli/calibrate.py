@@ -94,8 +94,8 @@ def calibrate(
 ) -> None:
     """Measure this machine: collectives, kernels and whole passes, every result checked, until noise is low.
 
-    Starts its own ranks, or uses those of torchrun, srun or mpirun. Every sample is on disk at once: Ctrl-C
-    or a crash loses at most one visit, and the same command goes on.
+    Starts its own ranks, or uses those of torchrun, srun or mpirun. Every sample is written to disk at once:
+    Ctrl-C or a crash loses at most one visit. Rerun the command to resume.
 
     \b
     Examples

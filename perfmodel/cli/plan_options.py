@@ -78,7 +78,7 @@ OptimizerOption = Annotated[
     typer.Option(
         "--optimizer",
         metavar="NAME",
-        help="Whose state is kept: none, sgd, rowwise-adagrad, adagrad, adam (default: none; "
+        help="Optimizer whose state is counted: none, sgd, rowwise-adagrad, adagrad, adam (default: none; "
         "rowwise-adagrad for throughput).",
     ),
 ]

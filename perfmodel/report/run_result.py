@@ -270,7 +270,7 @@ def _group_text(
     only = group if len(names) > 1 else f"{group}:{next(iter(names))}"
     reasons = "; ".join(list(dict.fromkeys(finish.reason for _, finish in found if finish.reason))[:2])
     if status is Status.FAILED:
-        step = f"The same line tries again, or:\n{retry(only, False)}"
+        step = f"Rerun the command to try again, or:\n{retry(only, False)}"
         return f"{group}: {many} failed: {reasons}. Not used. {step}"
     if status is Status.THROTTLED:
         return f"{group}: {many} while a clock was held down ({reasons}). Kept, marked."

@@ -121,7 +121,7 @@ def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
     command = [*own, "sh", "-c", FULL, "sh", str(tmp_path), sys.executable, PROGRAM]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environment())
     assert "samples.jsonl cannot be written: no space left on device" in done.stderr
-    assert "make room and run the same command again" in done.stderr
+    assert "free some space, then rerun the command to resume" in done.stderr
     lines = done.stdout.splitlines()
     stopped = next(i for i, line in enumerate(lines) if line.startswith("finished error"))
     kept = int(lines[stopped + 1].removeprefix("kept "))

@@ -250,7 +250,7 @@ def test_a_real_limit_on_the_file(tmp_path: Path) -> None:
         with pytest.raises(BadInputError, match="file too large") as caught:
             for number in range(3, 9):
                 journal.add(visit(number))
-    assert "make room" in caught.value.next_step
+    assert "free some space" in caught.value.next_step
     kept = read_run(tmp_path).visits[POINT.key]
     assert 2 <= len(kept) < 8 and path.read_bytes().endswith(b"\n")
     with Journal.open(tmp_path, header()) as journal:

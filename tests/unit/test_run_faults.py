@@ -92,7 +92,7 @@ def test_a_full_disk_leaves_the_file_as_it_was(tmp_path: Path) -> None:
             write_whole_text(target, "new" * 100, "machine file")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert "make room" in full.value.next_step and "another" not in full.value.next_step
+    assert "free some space" in full.value.next_step and "another" not in full.value.next_step
     assert target.read_text() == "old" and [p.name for p in tmp_path.iterdir()] == ["machine.toml"]
 
 
