@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import sys
 import traceback
 import warnings
@@ -101,8 +102,13 @@ def _bad_usage(error: Exception, arguments: list[str]) -> int:
         show_help(message)
         return BAD_USAGE
     step = f"see {command} --help"
-    if getattr(error, "option_name", None) == "--tables":
+    known = {
+        name for option in (context.command.params if context is not None else ()) for name in option.opts
+    }
+    if getattr(error, "option_name", None) == "--tables" and "--model" in known:
         given = arguments[arguments.index("--tables") + 1 :][:1] if "--tables" in arguments else []
-        step = f"tables are --model there: --model {given[0] if given else 'NAME or FILE'}\n{step}"
+        step = (
+            f"tables are --model there: --model {shlex.quote(given[0]) if given else 'NAME or FILE'}\n{step}"
+        )
     fail(BadInputError(message, step), verbose=False)
     return BAD_USAGE

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -134,7 +135,9 @@ _TABLE_SUFFIXES = (".csv", ".gz", ".parquet", ".json", ".yaml", ".yml", ".toml")
 def table_count(text: str, option: str = "--tables") -> int:
     """A number of tables. Limits: the name of a file -> BadInputError that names --model"""
     if Path(text).suffix.lower() in _TABLE_SUFFIXES:
-        raise BadInputError(f"{option} is a number of tables, not a file of them.", f"give --model {text}")
+        raise BadInputError(
+            f"{option} is a number of tables, not a file of them.", f"give --model {shlex.quote(text)}"
+        )
     return parse_count(text, option)
 
 

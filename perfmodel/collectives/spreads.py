@@ -203,7 +203,7 @@ def inside_bound(calibration: Calibration, collective: str, group: Group) -> tup
 def between_cells(calibration: Calibration, collective: str, group: Group) -> Spread | None:
     """Cells with fewer and with more ranks in one domain: ln t linear in G between them.
 
-    Source: own choice; docs/model.md#how-a-time-is-found
+    Source: docs/model.md#how-a-time-is-found
     """
     if group.domains > 1:
         return None

@@ -126,3 +126,8 @@ def test_a_file_of_tables_is_a_model(cli: Any, tmp_path: Path, command: str) -> 
     path = write(tmp_path, "mine.csv", "rows,dim,pooling\n1000,64,2\n")
     refused = cli(command, "--tables", str(path), "--gpus", "8")
     assert refused.code == 2 and f"--model {path}" in refused.err.replace("\n       ", " ")
+
+
+def test_a_command_without_tables_does_not_speak_of_a_model(cli: Any) -> None:
+    refused = cli("collective", "--op", "all_gather", "--size", "1MiB", "--gpus", "8", "--tables", "x.csv")
+    assert refused.code == 2 and "--model" not in refused.err
