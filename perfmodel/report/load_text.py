@@ -64,7 +64,12 @@ def band_words(answer: ServiceLoad) -> str:
     if answer.question.replicas is not None:
         low, high = (answer.replicas * each for each in (answer.low_per_s, answer.high_per_s))
         return f"at most {rate(low)} – {rate(high)}"
-    return f"band {' – '.join(format_count(each) for each in dict.fromkeys(ends))} GPUs"
+    low, high = ends
+    return (
+        f"band {counted(high, 'GPU')}"
+        if low == high
+        else f"band {format_count(low)} – {counted(high, 'GPU')}"
+    )
 
 
 def most_words(answer: ServiceLoad) -> str:

@@ -17,6 +17,7 @@ Array = NDArray[np.float64]
 _WHAT = "arrivals file"
 _FEWEST, _MOST = 100, 20_000_000
 """Times in a file: with fewer there is no 99th percentile."""
+_ENOUGH = 2000  # requests that are followed at least, where there are as many
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,10 @@ class Poisson:
         grain  only every so many-th request is followed: the gaps between those are Gamma(grain)
         """
         return self._unit(count, grain) / rate
+
+    def most_grain(self, replicas: int) -> int:
+        """Requests of which one may be followed: as many as are wanted, for they never end."""
+        return _MOST
 
     def _unit(self, count: int, grain: int) -> Array:
         known = self._drawn
@@ -79,6 +84,20 @@ class ArrivalTrace:
         mine = self.seconds[self._dealt(replicas) == 0] if replicas > 1 else self.seconds
         found: Array = (mine[: count * grain][grain - 1 :: grain] - self.seconds[0]) * scale
         return found
+
+    def most_grain(self, replicas: int) -> int:
+        """Requests of which one may be followed.
+
+        Limits: too few requests for so many replicas -> BadInputError
+        """
+        each = self.seconds.size // replicas
+        if each < _FEWEST:
+            raise BadInputError(
+                f"{self.name} has {format_count(self.seconds.size)} times: too few for "
+                f"{format_count(replicas)} replicas.",
+                f"give a longer trace, at least {_FEWEST} times a replica, or a smaller --qps.",
+            )
+        return max(each // _ENOUGH, 1)
 
     def _dealt(self, replicas: int) -> NDArray[np.int64]:
         """Of each request the replica that it goes to."""

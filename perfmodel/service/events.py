@@ -21,9 +21,10 @@ from perfmodel.service.stragglers import Lateness
 Array = NDArray[np.float64]
 Whole = NDArray[np.int64]
 _PER_S = 1e12
+_DIGITS = 17  # of a time, at most: in a run of more than a day a unit is more than a picosecond
 _FAR = 2**62
 _WARM = 0.1  # of the requests, while queues fill
-_FEWEST_BATCHES = 20  # in a simulation
+_FEWEST_BATCHES, _AT_ONCE = 20, 4096  # in a simulation; requests that come together in a short one
 WAITS = ("batching", "queue", "pass", "stragglers")
 """What the latency of a request is made of, in order."""
 
@@ -92,21 +93,22 @@ def simulate(served: ServedPass, rule: Rule, arrivals: Array, late: Lateness | N
           is slower than another
     Limits: load -> 0 -> the wait and a pass;  more than can be served -> latencies grow to the end of the run
     """
-    times = np.rint(arrivals * _PER_S).astype(np.int64)
-    full = min(rule.followed, max(times.size // _FEWEST_BATCHES, 1))  # more never come together
+    per_s = min(_PER_S, 10.0 ** np.floor(_DIGITS - np.log10(max(float(arrivals[-1]), 1.0))))
+    times = np.rint(arrivals * per_s).astype(np.int64)
+    full = min(rule.followed, max(times.size // _FEWEST_BATCHES, _AT_ONCE))  # more never come together
     counts = np.arange(1, full + 1) * rule.grain * rule.samples / served.gpus
-    steps = np.rint(served.at(np.ceil(counts)) * _PER_S).astype(np.int64)
+    steps = np.rint(served.at(np.ceil(counts)) * per_s).astype(np.int64)
     delays = (
         _Delays(0.0, 0.0, [])
         if late is None
-        else _Delays(late.floor_s * _PER_S, late.share, late.draws.tolist())
+        else _Delays(late.floor_s * per_s, late.share, late.draws.tolist())
     )
-    wait = round(rule.wait_s * _PER_S) if rule.requests > 1 else 0
+    wait = round(rule.wait_s * per_s) if rule.requests > 1 else 0
     if rule.overlap:
         found = _overlapped(times.tolist(), steps, served, full, wait, delays)
     else:
         found = _in_line(times.tolist(), steps, full, wait, delays)
-    return _measured(times, steps.sum(axis=0), found, rule, full)
+    return _measured(times, steps.sum(axis=0), found, rule, full, per_s)
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,12 +207,14 @@ def _columns(rows: list[tuple[int, int, int, int, int]], end: int) -> _Batches:
     return _Batches(first, closed, formed, ready, late, end)
 
 
-def _measured(times: Whole, alone: Whole, found: _Batches, rule: Rule, full: int) -> ServedRequests:
+def _measured(
+    times: Whole, alone: Whole, found: _Batches, rule: Rule, full: int, per_s: float
+) -> ServedRequests:
     """Latencies of requests and what each waited for, after the time in which queues filled."""
     counts = np.diff(np.append(found.first, found.end))
     of = np.repeat(np.arange(counts.size), counts)
     begin = min(int(_WARM * times.size), times.size - 1)
-    kept = slice(begin, max(found.end - full, begin + 1))
+    kept = slice(begin, max(found.end - min(full, times.size // _FEWEST_BATCHES), begin + 1))
     came, batch = times[kept], of[kept]
     formed, late, served = found.formed[batch], found.late[batch], alone[counts - 1][batch]
     latency = found.ready[batch] - came
@@ -218,11 +222,11 @@ def _measured(times: Whole, alone: Whole, found: _Batches, rule: Rule, full: int
     parts = (collected, latency - collected - served - late, served, late)
     batches = int(batch[-1] - batch[0] + 1)
     return ServedRequests(
-        latency / _PER_S,
-        {name: part / _PER_S for name, part in zip(WAITS, parts, strict=True)},
+        latency / per_s,
+        {name: part / per_s for name, part in zip(WAITS, parts, strict=True)},
         batches,
         came.size / batches * rule.grain,
         rule.grain,
-        float(came[0] / _PER_S),
-        float(came[-1] / _PER_S),
+        float(came[0] / per_s),
+        float(came[-1] / per_s),
     )

@@ -61,7 +61,8 @@ class Replica:
         """A simulation of so many requests a second at this replica."""
         count, of_a_batch = effort
         likely = min(rule.requests, rate * max(self.served.total(1), rule.wait_s))  # or more, when it is busy
-        grained = replace(rule, grain=max(int(likely / of_a_batch), 1))
+        most = self.arrivals.most_grain(self.replicas)
+        grained = replace(rule, grain=max(min(int(likely / of_a_batch), most), 1))
         times = self.arrivals.times(rate, self.replicas, count, grained.grain)
         return simulate(self.served, grained, times, self.late)
 

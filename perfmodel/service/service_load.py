@@ -123,7 +123,7 @@ class ServiceLoad:
 
     def gpus_for(self, rate_per_s: float) -> int:
         """GPUs that the asked load takes where a replica carries so much."""
-        return math.ceil(self.asked.load_per_s / rate_per_s - _SLACK) * self.question.served.gpus
+        return max(math.ceil(self.asked.load_per_s / rate_per_s - _SLACK), 1) * self.question.served.gpus
 
     def to_frame(self) -> pd.DataFrame:
         """One row a load."""
@@ -250,29 +250,46 @@ def least_latency(question: ServiceQuestion) -> float:
 
 
 def _sized(question: ServiceQuestion) -> tuple[int, Carried, tuple[Carried, ...]]:
-    """Replicas that carry what is asked, the best batch, and all that were tried.
+    """The fewest replicas that carry what is asked, the best batch, and all that were tried.
 
-    A trace that is dealt to more replicas comes to each in another way, so that is tried anew.
+    Poisson arrivals that are dealt stay Poisson, so one search tells it. A trace comes to each of more
+    replicas in another way: then the fewest are sought by trying numbers of them.
     """
     replicas = question.replicas or 1
+    best, tried = _best(question, replicas)
+    if question.qps is None or question.replicas is not None:
+        return replicas, best, tried
+    needed = _needed(question, best)
+    if isinstance(question.arrivals, Poisson) or needed <= replicas:
+        return needed, best, tried
+    too_few, enough = replicas, None
     for _ in range(_MOST_ROUNDS):
-        best, tried = _best(question, replicas)
-        if question.qps is None or question.replicas is not None:
-            return replicas, best, tried
-        needed = math.ceil(question.qps / best.rate_per_s - _SLACK)
-        if needed * question.served.gpus > _MOST_GPUS:
-            most = best.rate_per_s * (_MOST_GPUS // question.served.gpus)
-            raise BadInputError(
-                f"{format_per_second(question.qps, 'requests')} need {format_count(needed)} replicas of "
-                f"{format_count(question.served.gpus)} GPUs: more than this model describes.",
-                f"{format_count(_MOST_GPUS)} GPUs carry {format_per_second(most, 'requests')}.",
-            )
-        if isinstance(question.arrivals, Poisson):
-            return needed, best, tried
-        if needed <= replicas:
-            return replicas, best, tried
-        replicas = needed
-    return replicas, best, tried
+        best, tried = _best(question, needed)
+        if _needed(question, best) <= needed:
+            enough = needed, best, tried
+        else:
+            too_few = needed
+        if enough is None:
+            needed = max(_needed(question, best), needed + 1)
+            continue
+        needed = math.isqrt(too_few * enough[0])
+        if not too_few < needed < enough[0]:
+            break
+    return enough or (needed, best, tried)
+
+
+def _needed(question: ServiceQuestion, best: Carried) -> int:
+    """Replicas for the asked load. Limits: more GPUs than the model describes -> BadInputError"""
+    load, gpus = question.qps or 0.0, question.served.gpus
+    needed = max(math.ceil(load / best.rate_per_s - _SLACK), 1)
+    if needed * gpus > _MOST_GPUS:
+        most = best.rate_per_s * (_MOST_GPUS // gpus)
+        raise BadInputError(
+            f"{format_per_second(load, 'requests')} need {counted(needed, 'replica')} of "
+            f"{counted(gpus, 'GPU')}: more than this model describes.",
+            f"{format_count(_MOST_GPUS)} GPUs carry {format_per_second(most, 'requests')}.",
+        )
+    return needed
 
 
 def _best(question: ServiceQuestion, replicas: int) -> tuple[Carried, tuple[Carried, ...]]:
@@ -292,7 +309,7 @@ def _chosen(question: ServiceQuestion, replica: Replica, tried: Sequence[Carried
     within 5 % goes by the load that it carries."""
     if question.qps is None or not tried:
         return max(tried, key=lambda each: (each.rate_per_s, -each.batch), default=None)
-    needed = [math.ceil(question.qps / each.rate_per_s - _SLACK) for each in tried]
+    needed = [max(math.ceil(question.qps / each.rate_per_s - _SLACK), 1) for each in tried]
     fewest = question.replicas or min(needed)
     few = [each for each, count in zip(tried, needed, strict=True) if count <= max(fewest, min(needed))]
     times = [replica.p99(each.rule, question.qps / max(fewest, min(needed)), QUICK) for each in few]

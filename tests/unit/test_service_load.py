@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -318,3 +319,29 @@ def test_the_page_has_what_the_answer_says(tmp_path: Path, cli: Any) -> None:
     outcome = cli(*LINE, "--report", str(target))
     assert outcome.code == 0 and target.stat().st_size > 1e5
     assert cli(*LINE, "--report", str(target)).code == 2  # it exists
+
+
+def test_a_load_however_small_takes_one_replica() -> None:
+    answer = service_load(ServiceQuestion(served=ONE, requests=10_000, limit_s=3e-3, qps=1e-3))
+    assert (answer.replicas, answer.gpus) == (1, 4)
+
+
+def test_the_fewest_replicas_of_a_trace() -> None:
+    gaps = np.random.default_rng(1).standard_exponential(20_000) * (1 + 9 * (np.arange(20_000) % 2000 < 100))
+    trace = ArrivalTrace(np.cumsum(gaps), "a trace")
+    question = ServiceQuestion(
+        served=ONE,
+        requests=10_000,
+        limit_s=3e-3,
+        qps=2e6,
+        arrivals=trace,
+        batch=64,
+        wait_s=0.0,
+        overlap=False,
+    )
+    found = service_load(question)
+    assert found.asked.run.quantile(0.99) <= 3e-3
+    with pytest.raises(BadInputError, match="cannot carry"):
+        service_load(replace(question, replicas=found.replicas - 1))
+    with pytest.raises(BadInputError, match="too few for"):
+        service_load(replace(question, replicas=300))
