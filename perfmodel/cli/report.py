@@ -154,7 +154,7 @@ def check_compared(params: Mapping[str, Any]) -> None:
     if params["compare"] is None:
         return
     for name in ("sharding", "kernels"):
-        if params[name] is not None:
+        if params.get(name) is not None:  # a figure has no --kernels
             raise BadInputError(f"--{name} and --compare exclude each other.", "leave one of them out.")
     if params["gpus"] is not None and params["model"] is None:
         raise BadInputError(
