@@ -22,7 +22,15 @@ SCREENS = {
     "project_fits": ["project", "--table-size", "10GB"],
     "collective": ["collective", "--op", "all", "--size", "1MiB", "--gpus", "128"],
     "sweep": ["sweep", "--grid", "paper-1"],
-    "plan": ["plan", "--model", "criteo-kaggle", "--gpus", "8"],
+    "plan": [
+        "plan",
+        "--model",
+        "criteo-kaggle",
+        "--gpus",
+        "8",
+        "--time-limit",
+        "60s",
+    ],  # ends when it is proven
     "error_ambiguous": ["project", "--table-size", "10Tb"],
     "error_no_tables": ["project"],
 }
