@@ -100,7 +100,7 @@ def compare(
             "--judge",
             metavar="NAME",
             help="What must be in its band: whole, the pass with waits and gaps; steps, their own times; "
-            "exchanges, those of the collectives.",
+            "calibrated, those of the steps that rest on measurements.",
         ),
     ] = WHOLE,
     report: Annotated[

@@ -10,7 +10,7 @@ from perfmodel.report.terminal import facts, paragraph, sides, table
 from perfmodel.units import counted, format_bytes, format_fraction, format_ratio, format_time
 from perfmodel.validate.traced.causes import Cause, Reason
 from perfmodel.validate.traced.expected import label_of
-from perfmodel.validate.traced.results import EXCHANGES, STEPS_ALONE, ComparedRun, ComparedStep
+from perfmodel.validate.traced.results import CALIBRATED, STEPS_ALONE, ComparedRun, ComparedStep
 
 _HEADERS = ["step", "planned", "sent", "predicted", "95 % band", "measured", "ratio", "waits", "in band"]
 _MOST_LEFT, _MOST_REASONS = 6, 5
@@ -44,7 +44,8 @@ def headline_words(run: ComparedRun) -> str:
     what = (
         "the pass" if run.run.plan.evaluator.model.training is None else "the embeddings of a training step"
     )
-    judged = {STEPS_ALONE: ", its steps' own times", EXCHANGES: ", its exchanges alone"}.get(run.judged, "")
+    words = {STEPS_ALONE: ", its steps' own times", CALIBRATED: ", its calibrated steps alone"}
+    judged = words.get(run.judged, "")
     verdict = "inside its band" if run.inside else "outside its band"
     measured, predicted = format_time(run.measured_s), format_time(run.predicted.time_s)
     return f"{measured} for {what}{judged}, predicted {predicted}: {verdict}."
@@ -73,8 +74,8 @@ def _ranks(run: ComparedRun) -> str:
 def _steps(run: ComparedRun) -> str:
     rows = [_row(line) for line in run.lines]
     sums = [("sum of the steps", run.of_steps, run.steps_s)]
-    if run.judged == EXCHANGES:
-        sums.append(("of its exchanges", run.predicted, run.exchanges_s))
+    if run.judged == CALIBRATED:
+        sums.append(("of those calibrated", run.predicted, run.calibrated_s))
     for name, known, measured in sums:
         rows.append(
             [name, "", "", format_time(known.time_s), band(known.low_s, known.high_s), format_time(measured),

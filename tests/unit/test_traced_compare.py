@@ -72,22 +72,20 @@ def test_a_rank_that_comes_late(question: Question) -> None:
     assert steps.inside and not steps.reasons
 
 
-def test_the_exchanges_alone_can_be_judged(question: Question) -> None:
+def test_the_calibrated_steps_alone_can_be_judged(question: Question) -> None:
     """Kernels that nobody timed do not count then, neither on the one side nor on the other."""
 
     def slow(event: Event) -> Event:
         return replace(event, rank_s=(9e-3, 9e-3)) if event.family else event
 
     assert not compared(question, slow).inside and not compared(question, slow, judged="steps").inside
-    found = compared(question, slow, judged="exchanges")
+    found = compared(question, slow, judged="calibrated")
     links = [line for line in found.lines if line.collective]
+    assert [line for line in found.lines if line.calibrated] == links
     assert found.inside and not found.reasons
     assert found.measured_s == pytest.approx(sum(line.own_s for line in links))
     assert found.predicted.time_s == pytest.approx(sum(line.predicted.time_s for line in links))
     assert found.of_steps.time_s == pytest.approx(found.run.plan.cost.time_s)
-    none = [event for event in question[2] if not event.kind or event.step.startswith("all_gather")]
-    only = compare(MadeRun(iterations=[none] * 3).traces(), *question[:2], judged="exchanges")
-    assert [line.name for line in only.lines if line.collective] == ["all_gather_gradients"]
 
 
 def test_a_card_at_half_its_rate(question: Question) -> None:
@@ -233,7 +231,7 @@ def test_a_network_at_half_its_rate(two_nodes: tuple[Evaluator, Plan, list[Event
             for event in events
         ]
         made = MadeRun(4, 4, [changed_events] * 4)
-        return compare(made.traces(), evaluator, plan, judged="exchanges")
+        return compare(made.traces(), evaluator, plan, judged="calibrated")
 
     slow = run(2.5)
     assert not slow.inside and slow.reasons[0].cause is Cause.SLOW_NETWORK

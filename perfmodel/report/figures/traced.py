@@ -13,6 +13,7 @@ from perfmodel.report.figures.words import hover, safe
 from perfmodel.report.projection_text import band
 from perfmodel.units import counted, format_bytes, format_ratio, format_time
 from perfmodel.validate.traced.results import ComparedRun, ComparedStep
+from perfmodel.validate.traced.seen import TracedBar
 
 TRACED_TIMELINE, TRACED_STEPS = "traced-timeline", "traced-steps"
 EXCHANGE, KERNEL, WAIT, OTHER = (
@@ -38,6 +39,7 @@ _PREDICTED = _ROWS[3:]
 _FAR = 3  # times the predicted end: then there is a closer view of it
 _THICK = 0.55
 _WORST = 3
+_FINEST = 1000  # bars that fit beside each other
 
 
 def traced_timeline(run: ComparedRun) -> Block:
@@ -78,6 +80,17 @@ def _measured(run: ComparedRun, labels: Mapping[str, str]) -> list[Bar]:
             found.append(Bar(row, EXCHANGE, name, bar.start_s + waited, bar.end_s))
         elif bar.step in labels:
             found.append(Bar(_ROWS[0], KERNEL, labels[bar.step], bar.start_s, bar.end_s))
+    others = [bar for bar in run.run.timeline if bar.step not in labels]
+    return [*found, *_merged(others, max((bar.end_s for bar in run.run.timeline), default=0.0))]
+
+
+def _merged(others: Sequence[TracedBar], end_s: float) -> list[Bar]:
+    """Those of no step, with neighbours that no eye can tell apart drawn as one."""
+    found: list[Bar] = []
+    for bar in others:
+        if found and bar.start_s - found[-1].end_s < end_s / _FINEST:
+            last = found[-1]
+            found[-1] = Bar(last.row, OTHER, "several", last.start_s, max(last.end_s, bar.end_s))
         else:
             found.append(Bar(_ROWS[2], OTHER, bar.name, bar.start_s, bar.end_s))
     return found

@@ -13,7 +13,7 @@ from perfmodel.report.projection_text import band
 from perfmodel.report.traced_text import findings_besides, headline_words, left_out
 from perfmodel.schema.evidence import Evidence
 from perfmodel.units import counted, format_bytes, format_ratio, format_time
-from perfmodel.validate.traced.results import EXCHANGES, ComparedRun
+from perfmodel.validate.traced.results import CALIBRATED, ComparedRun
 
 _MOST_REASONS = 4
 
@@ -53,7 +53,7 @@ def traced_card(run: ComparedRun) -> Card:
 
 def _evidence(run: ComparedRun) -> dict[Evidence, float]:
     found: dict[Evidence, float] = {}
-    lines = [line for line in run.lines if line.collective or run.judged != EXCHANGES]
+    lines = [line for line in run.lines if line.calibrated or run.judged != CALIBRATED]
     total = sum(line.predicted.time_s for line in lines)
     for line in lines:
         kind = Evidence(line.evidence)

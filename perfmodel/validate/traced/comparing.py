@@ -20,7 +20,7 @@ from perfmodel.validate.traced import causes
 from perfmodel.validate.traced.causes import Cause, Reason
 from perfmodel.validate.traced.expected import PlannedExchange, PlannedKernel, planned_pass
 from perfmodel.validate.traced.results import (
-    EXCHANGES,
+    CALIBRATED,
     STEPS_ALONE,
     WHOLE,
     ComparedRun,
@@ -73,14 +73,18 @@ def compare(
         for name in ("whole_s", "wait_s", "idle_s", "other_s")
     ]
     whole_s, wait_s, idle_s, other_s = map(float, halves)
-    links = [line for line in lines if line.collective]
-    if judged == EXCHANGES and not links:
-        raise BadInputError("no exchange of the plan is in these traces.", "judge the whole or the steps.")
-    of_steps = _sum_of(rows)
-    judged_rows = [row for row in rows if not row.is_kernel] if judged == EXCHANGES else rows
+    of_steps, calibrated = _sum_of(rows), [line for line in lines if line.calibrated]
+    if judged == CALIBRATED and not calibrated:
+        raise BadInputError(
+            "no step of these traces is calibrated.", "give --calibration, or judge the whole or the steps."
+        )
+    names = {line.name for line in calibrated}
+    of_families = {row.name: kernel.name for kernel in run.plan.kernels for row in kernel.rows}
+    kept = [row for row in rows if row.name == HANDOVER or of_families.get(row.name, row.name) in names]
     found = ComparedRun(
-        run, tuple(lines), _sum_of(judged_rows), of_steps, sum(line.own_s for line in lines),
-        sum(line.own_s for line in links), whole_s, wait_s, idle_s, other_s, tuple(absent), (), judged,
+        run, tuple(lines), _sum_of(kept if judged == CALIBRATED else rows), of_steps,
+        sum(line.own_s for line in lines), sum(line.own_s for line in calibrated), whole_s, wait_s, idle_s,
+        other_s, tuple(absent), (), judged,
     )  # fmt: skip
     found = replace(found, findings=_findings(found))
     return found if found.inside else replace(found, reasons=_whole_reasons(found))
@@ -237,7 +241,8 @@ def _findings(found: ComparedRun) -> tuple[Reason, ...]:
         for kernel, times in kernels
         if (reason := causes.slow_rank([times], [_shares(kernel, times)])) is not None
     ]
-    waits = causes.waiting(run.caused, found.wait_s, found.exchanges_s)
+    links_s = sum(line.own_s for line in found.lines if line.collective)
+    waits = causes.waiting(run.caused, found.wait_s, links_s)
     idle = causes.host_bound(found.idle_s, found.whole_s)
     known = [waits, *([slow] if slow is not None else one), idle]
     return tuple(each for each in known if each is not None)
@@ -249,10 +254,10 @@ def _whole_reasons(found: ComparedRun) -> tuple[Reason, ...]:
     counts = {
         WHOLE: (Cause.STRAGGLER, Cause.SKEW, Cause.HOST_BOUND, Cause.SLOW_RANK),
         STEPS_ALONE: (Cause.SLOW_RANK,),
-        EXCHANGES: (),
+        CALIBRATED: (),
     }[found.judged]
-    if found.judged == EXCHANGES:
-        lines = tuple(line for line in lines if line.collective)
+    if found.judged == CALIBRATED:
+        lines = tuple(line for line in lines if line.calibrated)
     of_steps: list[Reason | None] = [
         Reason(
             each.reasons[0].cause,

@@ -20,11 +20,11 @@ Array = NDArray[np.float64]
 Group = tuple[int, ...]
 
 _BACKWARD = frozenset(step.name for step in BACKWARD)
-_BY_IDS = ("ids", "requests", "rows", "sparse")
+_BY_IDS = ("ids", "weights", "requests", "rows", "sparse")
 _TYPE_OF = {"reduce_scatter_bags": "row_wise", "all_gather_gradients": "row_wise"}
 _INSIDE_TYPE, _WHOLE_TYPE = "table_row_wise", "table_wise"
 _KIND_TYPES = {Exchange.RS: "row_wise", Exchange.TWO_LEVEL: _INSIDE_TYPE, Exchange.RB: _WHOLE_TYPE}
-_INPUT = ("lengths", "ids", "request_splits", "requests")
+_INPUT = ("lengths", "ids", "weights", "request_splits", "requests")
 KERNELS: dict[KernelFamily, tuple[str, ...]] = {
     KernelFamily.BUCKETIZE: ("bucketize", "deduplicate"),
     KernelFamily.GATHER_POOL: ("gather_pool", "pool_unique_rows"),

@@ -7,12 +7,13 @@ from functools import cached_property
 from typing import Any
 
 from perfmodel.passes.steps import StepRow
+from perfmodel.schema.evidence import Evidence
 from perfmodel.validate.traced.causes import Reason
 from perfmodel.validate.traced.seen import PassSeen
 
-WHOLE, STEPS_ALONE, EXCHANGES = "whole", "steps", "exchanges"
-JUDGED = (WHOLE, STEPS_ALONE, EXCHANGES)
-"""What a run can be judged by: the pass with waits and gaps, its steps' own times, its exchanges' alone."""
+WHOLE, STEPS_ALONE, CALIBRATED = "whole", "steps", "calibrated"
+JUDGED = (WHOLE, STEPS_ALONE, CALIBRATED)
+"""What a run can be judged by: the pass with its waits and gaps, its steps, those that were calibrated."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +55,11 @@ class ComparedStep:
     reasons: tuple[Reason, ...] = ()
 
     @property
+    def calibrated(self) -> bool:
+        """Whether its time rests on measurements: of this machine, or of one like it."""
+        return Evidence(self.evidence).rank <= Evidence.EXTRAPOLATED.rank
+
+    @property
     def inside(self) -> bool:
         """Whether its own time is in the band."""
         return self.predicted.holds(self.own_s)
@@ -89,7 +95,7 @@ class ComparedRun:
 
     predicted   of what is judged, with what the calibration adds between the steps
     of_steps    the same of all steps that were found
-    steps_s     sum of the steps' own times;  exchanges_s  of the exchanges alone
+    steps_s     sum of the steps' own times;  calibrated_s  of those that were calibrated alone
     whole_s, wait_s, idle_s, other_s  medians over the iterations, of the mean rank: the pass, its waits for
                 other ranks, gaps in which nothing runs, and other kernels in them
     missing     steps that the trace does not have
@@ -102,7 +108,7 @@ class ComparedRun:
     predicted: PredictedTime
     of_steps: PredictedTime
     steps_s: float
-    exchanges_s: float
+    calibrated_s: float
     whole_s: float
     wait_s: float
     idle_s: float
@@ -115,7 +121,7 @@ class ComparedRun:
     @property
     def measured_s(self) -> float:
         """What is judged."""
-        return {WHOLE: self.whole_s, STEPS_ALONE: self.steps_s, EXCHANGES: self.exchanges_s}[self.judged]
+        return {WHOLE: self.whole_s, STEPS_ALONE: self.steps_s, CALIBRATED: self.calibrated_s}[self.judged]
 
     @property
     def inside(self) -> bool:
@@ -142,7 +148,7 @@ class ComparedRun:
             "low_s": self.predicted.low_s,
             "high_s": self.predicted.high_s,
             "steps_s": self.steps_s,
-            "exchanges_s": self.exchanges_s,
+            "calibrated_s": self.calibrated_s,
             "whole_s": self.whole_s,
             "wait_s": self.wait_s,
             "idle_s": self.idle_s,
