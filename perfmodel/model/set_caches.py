@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import pdtrc
 
 Array = NDArray[np.float64]
 
@@ -55,7 +54,7 @@ def evicted_chance(others: ArrayLike, sets: ArrayLike, ways: float) -> Array:
     binomial number of others in the set in its Poisson limit: a set has a small part of many rows
     Limits: U = 0 -> 0;  U -> inf -> 1;  W -> inf at S W = X -> 0 below U = X, 1 above (``caching``)
     """
-    return np.asarray(pdtrc(ways - 1, np.asarray(others, dtype=np.float64) / np.asarray(sets)))
+    return np.asarray(_poisson_above(ways - 1, np.asarray(others, dtype=np.float64) / np.asarray(sets)))
 
 
 def lru_batch_misses(
@@ -111,7 +110,14 @@ def lfu_batch_misses(a: ArrayLike, rows: ArrayLike, sets: float, ways: float) ->
     rate, count = np.asarray(a, dtype=np.float64), np.asarray(rows, dtype=np.float64)
     order = np.argsort(-rate, kind="stable")
     x = np.concatenate([[0.0], np.cumsum(count[order])]) / sets
-    left = x * pdtrc(ways - 1, x) - ways * pdtrc(ways, x)
+    left = x * _poisson_above(ways - 1, x) - ways * _poisson_above(ways, x)
     missed = np.empty(rate.shape)
     missed[order] = np.clip(np.diff(left) * sets, 0, count[order])
     return missed * -np.expm1(-rate)
+
+
+def _poisson_above(k: float, mean: Array) -> Array:
+    """P(Poisson(mean) > k). scipy is imported here: a question without a tier does not wait for it."""
+    from scipy.special import pdtrc
+
+    return np.asarray(pdtrc(k, mean))
