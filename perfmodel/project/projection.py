@@ -19,7 +19,7 @@ from perfmodel.project.fitting import gpu_memory
 from perfmodel.project.grid import CostedGrid
 from perfmodel.project.inputs import Configs
 from perfmodel.project.tier_room import tier_bytes
-from perfmodel.project.tiered import misses_words
+from perfmodel.project.tiered import misses_words, tier_record
 from perfmodel.project.timed import TimedStep
 from perfmodel.project.understood import Understood
 from perfmodel.schema.evidence import Clock, Evidence
@@ -162,9 +162,12 @@ class Projection:
             k: v for k, v in self.totals.items() if not k.endswith("_time_s") or k in _KEPT_TIMES
         }
         totals["fits"] = self.gpu_count.fits
+        tier = self.forward.tier
+        below = tier_record(self.forward, tier, self.forward.ids, self.work) if tier is not None else None
         return {
             **asked,
             "gpu_count": vars(self.gpu_count) | {"text": str(self.gpu_count)},
+            "tier_plan": below,
             **totals,
             **{k: int(totals[k]) for k in _COUNTS},
             "evidence": str(self.evidence),

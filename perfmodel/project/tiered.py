@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -197,6 +198,23 @@ def _part(timing: Timing, left: Array) -> Timing:
     """That part of a step's time."""
     low, time, high, floor = (left * x for x in (timing.low_s, timing.time_s, timing.high_s, timing.floor_s))
     return replace(timing, low_s=low, time_s=time, high_s=high, floor_s=floor)
+
+
+def tier_record(basis: PassBasis, tier: Tier, ids: Distribution, work: Configs) -> dict[str, Any]:
+    """Of the first configuration, for JSON: TorchRec's compute kernel and ``CacheParams``, and what misses.
+
+    ``cache_params`` is None where there is no cache: its fields are those of TorchRec's ``CacheParams``
+    """
+    asked = Tiered(basis, tier, ids).asked(work, 0)
+    share = 0.0 if work.cached is None else float(work.cached[0])
+    cache = {"algorithm": tier.policy.upper(), "load_factor": share, "prefetch_pipeline": tier.prefetch}
+    return {
+        "compute_kernel": tier.kernel,
+        "cache_params": None if tier.kind == UVM else cache,
+        "distinct_rows": asked.distinct,
+        "missed_rows": None if tier.kind == UVM else asked.missed,
+        "link_bytes": asked.in_place_bytes if tier.kind == UVM else asked.missed_bytes,
+    }
 
 
 def misses_words(basis: PassBasis, tier: Tier, ids: Distribution, work: Configs) -> Iterator[str]:

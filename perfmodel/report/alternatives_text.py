@@ -45,7 +45,13 @@ def alternatives_text(
 
 
 def headline(found: Sequence[Alternative], best: Alternative) -> str:
-    """The winner in a sentence, against row-wise, and how large the tables are."""
+    """The winner in a sentence, what was asked, and against what it is not sure."""
+    first, *more = headlines(found, best)
+    return "\n".join([paragraph(first), *(paragraph(f"     {line}") for line in more)])
+
+
+def headlines(found: Sequence[Alternative], best: Alternative) -> list[str]:
+    """The same, a sentence each, the last one only where bands overlap."""
     base = found[0].answer
     assert base is not None and best.answer is not None
     size = format_bytes(float(base.work.table_bytes[0]), binary=False)
@@ -55,11 +61,11 @@ def headline(found: Sequence[Alternative], best: Alternative) -> str:
     first = f"{best.label} takes the fewest GPU-hours for {size}: {where}, "
     first += f"{format_time(best.time_s)} per batch{than}."
     ids = base.forward.ids.name
-    second = f"     {format_count(best.batch)} samples a GPU in a batch, ids {ids}"
+    second = f"{format_count(best.batch)} samples a GPU in a batch, ids {ids}"
     close = [each.label for each in found if _overlap(each, best)]
-    third = f"     bands overlap, so it is not sure against: {', '.join(close)}" if close else ""
+    third = f"bands overlap, so it is not sure against: {', '.join(close)}" if close else ""
     lines = (first[0].upper() + first[1:], second, third)
-    return "\n".join(paragraph(line) for line in lines if line)
+    return [line for line in lines if line]
 
 
 def _overlap(each: Alternative, best: Alternative) -> bool:

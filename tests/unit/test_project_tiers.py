@@ -123,6 +123,17 @@ def test_a_tier_that_cannot_be_is_refused(tier: str, words: str) -> None:
         parse_tier(tier)
 
 
+def test_the_document_has_torchrecs_cache_params() -> None:
+    plan = one("uvm-caching:5%,lfu,prefetch").to_dict()["tier_plan"]
+    params = {"algorithm": "LFU", "load_factor": 0.05, "prefetch_pipeline": True}
+    assert (plan["compute_kernel"], plan["cache_params"]) == ("fused_uvm_caching", params)
+    assert 0.9 * plan["distinct_rows"] < plan["missed_rows"] < plan["distinct_rows"]
+    in_place = one("uvm").to_dict()["tier_plan"]
+    assert (in_place["compute_kernel"], in_place["cache_params"]) == ("fused_uvm", None)
+    assert one("uvm-caching").to_dict()["tier_plan"]["cache_params"]["load_factor"] == pytest.approx(0.068)
+    assert project_one(table_bytes=TB).to_dict()["tier_plan"] is None
+
+
 def test_names_of_torchrec_and_fbgemm_are_read() -> None:
     assert parse_tier("fused_uvm_caching:10%") == parse_tier("MANAGED_CACHING:0.1")
     assert [parse_tier(t).kernel for t in ("managed", "key_value")] == ["fused_uvm", "key_value"]

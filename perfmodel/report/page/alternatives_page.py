@@ -7,7 +7,7 @@ from html import escape
 
 from perfmodel.plan.alternatives import Alternative, best_of
 from perfmodel.plan.winner_map import Crossing, MapCell
-from perfmodel.report.alternatives_text import condition, crossing_words, headline, rate_text
+from perfmodel.report.alternatives_text import condition, crossing_words, headlines, rate_text
 from perfmodel.report.figures.alternatives import costs, steps, winners
 from perfmodel.report.page.parts import Card, Page, View
 from perfmodel.report.page.sources import code, folded, named, table, values, versions
@@ -29,17 +29,16 @@ def alternatives_page(
     command  asks again and writes the page
     """
     best = best_of(list(found))
-    words = " ".join(headline(found, best).split())
-    first, _, rest = words.partition(". ")
+    first, asked, *unsure = headlines(found, best)
     notes = ["The one large memory is only stated, not sold: it is left out of what wins."]
     notes += [f"{each.label} on {each.machine} is not possible: {each.why}." for each in found if each.why]
     notes += [
         "GPU-hours, energy and money are for 10⁹ samples; energy is at most: boards alone, at full power."
     ]
-    card = Card(f"{first}.", rest, notes=notes)
+    card = Card(first, asked, " ".join(unsure), notes=notes)
     blocks = (steps(found), costs(found, currency), winners(cells))
     return Page(
-        f"Alternatives to sharding: {first}.",
+        f"Alternatives to sharding: {first}",
         _provenance(found, crossed, currency, command),
         (View((), (card,), blocks),),
         command,
