@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from perfmodel.passes.settings import Setting
 from perfmodel.report.terminal import facts, paragraph, sides, table, unbroken
-from perfmodel.schema.evidence import Evidence
+from perfmodel.schema.evidence import Clock, Evidence
 from perfmodel.service.events import WAITS
 from perfmodel.service.highest import P99, Carried
 from perfmodel.service.service_load import LoadRow, ServiceLoad
@@ -185,12 +185,21 @@ def footer(
         f"Machine {machine.name}",
         *([f"assumed: {', '.join(assumed)}"] if assumed else []),
         f"calibration {calibration_file or ', '.join(dict.fromkeys(setting.links.calibrations))}",
-        f"host {host}" if host else "the device alone, no host (--host eager adds it)",
+        host_words(setting, host),
         f"times of the pass {q.served.evidence_at(answer.best.batch)}",
         f"arrivals {q.arrivals.name}, seed {q.arrivals.seed}"
         + (", dealt to replicas at random" if answer.replicas > 1 else ""),
     ]
     return f"{paragraph(' · '.join(parts))}\n{paragraph(stragglers(answer))}"
+
+
+def host_words(setting: Setting, host: str | None) -> str:
+    """Whether the time of the host is in the pass."""
+    if host is not None:
+        return f"host {host}"
+    if Clock.EAGER in setting.links.clocks:
+        return "the host is in its times (eager clock)"
+    return "the device alone, no host (--host eager adds it)"
 
 
 def stragglers(answer: ServiceLoad) -> str:

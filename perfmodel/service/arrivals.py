@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,6 +18,7 @@ Array = NDArray[np.float64]
 _WHAT = "arrivals file"
 _FEWEST, _MOST = 100, 20_000_000
 """Times in a file: with fewer there is no 99th percentile."""
+_FEWEST_FULL = 20  # batches that a trace must be able to fill
 _ENOUGH = 2000  # requests that are followed at least, where there are as many
 
 
@@ -44,6 +46,10 @@ class Poisson:
     def most_grain(self, replicas: int) -> int:
         """Requests of which one may be followed: as many as are wanted, for they never end."""
         return _MOST
+
+    def most_together(self, replicas: int) -> float:
+        """Requests of a full batch that can be told: any number."""
+        return math.inf
 
     def _unit(self, count: int, grain: int) -> Array:
         known = self._drawn
@@ -98,6 +104,10 @@ class ArrivalTrace:
                 f"give a longer trace, at least {_FEWEST} times a replica, or a smaller --qps.",
             )
         return max(each // _ENOUGH, 1)
+
+    def most_together(self, replicas: int) -> float:
+        """Requests of a full batch that the trace tells: it must fill some."""
+        return self.seconds.size / replicas / _FEWEST_FULL
 
     def _dealt(self, replicas: int) -> NDArray[np.int64]:
         """Of each request the replica that it goes to."""

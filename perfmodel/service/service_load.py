@@ -294,7 +294,9 @@ def _needed(question: ServiceQuestion, best: Carried) -> int:
 
 def _best(question: ServiceQuestion, replicas: int) -> tuple[Carried, tuple[Carried, ...]]:
     replica = question.replica(replicas)
+    most = question.arrivals.most_together(replicas) * question.samples / question.served.gpus
     fitting = batches_within(question.served, question.limit_s)
+    fitting = [batch for batch in fitting if batch <= most] or fitting[:1]
     batches = fitting if question.batch is None else [question.batch]
     tried = carried(replica, batches, question.wait_s, question.overlap)
     best = _chosen(question, replica, tried)

@@ -77,6 +77,12 @@ def test_more_is_carried_by_more_replicas() -> None:
     assert many.low_per_s == pytest.approx(many.best.rate_per_s, rel=0.1)  # this pass has no band
 
 
+def test_a_trace_tells_no_batch_that_it_cannot_fill() -> None:
+    trace = ArrivalTrace(Poisson(1).times(1e3, 1, 2_000), "a short trace")
+    found = service_load(ServiceQuestion(served=ONE, requests=10_000, limit_s=3e-3, arrivals=trace))
+    assert found.best.rule.requests <= 2_000 / 20
+
+
 def test_what_cannot_be_carried_says_what_can() -> None:
     with pytest.raises(BadInputError) as short:
         service_load(ServiceQuestion(served=ONE, requests=20_000, limit_s=5e-4))
