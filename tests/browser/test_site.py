@@ -54,6 +54,8 @@ def test_every_page_of_docs_is_in_the_navigation(pages: dict[str, str]) -> None:
     links = navigation(pages["index.html"])
     assert {f"{path.stem}.html" for path in DOCS} <= {*links, "index.html"}
     assert set(pages) - {"404.html", "index.html"} <= links
+    named = re.findall(r": (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE)
+    assert len(named) == len(set(named)), "a page is named twice in mkdocs.yml"
 
 
 def test_no_page_asks_a_network(site: Path, pages: dict[str, str]) -> None:
