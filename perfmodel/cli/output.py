@@ -319,6 +319,7 @@ class ProgressBar:
     def __init__(self, total: int, what: str) -> None:
         self.total, self.what, self.done = max(total, 1), what, 0
         self.shown = on_terminal()
+        self.advance(0)
 
     def advance(self, count: int) -> None:
         """``count`` more are done."""

@@ -289,10 +289,14 @@ def _cost_of_torchrec(question: PlanQuestion, answer: Planned, time_limit_s: flo
     """What a short search among all schemes finds besides."""
     costs = {name: value for name, value in question.costs.items() if name != "sets"}
     asked = replace(question, for_torchrec=False, costs=costs, time_limit_s=time_limit_s)
+    progress = PlanProgress(time_limit_s)
     try:
+        progress.tell("without TorchRec's limits")
         found = asked.search().run()
     except BadInputError:  # in so short a time
         return f"no plan without TorchRec's limits was found in {format_time(time_limit_s)}"
+    finally:
+        progress.clear()
     gain = 1 - found.cost.time_s / answer.found.cost.time_s
     if gain < _WORTH_SAYING:
         return f"nothing faster without TorchRec's limits was found in {format_time(found.seconds)}"

@@ -2,54 +2,63 @@
 
 from __future__ import annotations
 
+import math
+import threading
 import time
 
 from perfmodel.cli.output import on_terminal, rewrite, terminal_columns
 from perfmodel.report.plan_text import progress_text
+from perfmodel.units import counted, format_time
 
-_LINE_EVERY_S = 0.2
+_LINE_EVERY_S = 0.5
 
 
 class PlanProgress:
-    """The best plan so far, the bound, the time that is left.
+    """The best plan so far, the bound, the time that goes by, or what is done: drawn anew twice a second.
 
-    first_s  how long it took to the first plan [s]; the whole time while there is none
+    A search says what it has found when it has found it, which may be long ago: a thread draws the line.
     """
 
     def __init__(self, time_limit_s: float) -> None:
         self._limit_s, self._began = time_limit_s, time.monotonic()
-        self._last_s, self._shown, self._live = -1.0, "", on_terminal()
-        self._first_s: float | None = None
-
-    @property
-    def first_s(self) -> float:
-        """Seconds to the first plan."""
-        return time.monotonic() - self._began if self._first_s is None else self._first_s
+        self._best_s, self._bound_s, self._what = math.inf, 0.0, "searching"
+        self._shown, self._live = "", on_terminal()
+        self._ended, self._lock = threading.Event(), threading.Lock()
+        if self._live:
+            threading.Thread(target=self._draw, daemon=True).start()
 
     def __call__(self, best_s: float, bound_s: float, what: str = "") -> None:
-        now = time.monotonic() - self._began
-        self._first_s = now if self._first_s is None else self._first_s
-        if not self._live or now - self._last_s < _LINE_EVERY_S:
-            return
-
-        self._last_s = now
-        text = what + progress_text(best_s, bound_s, now, self._limit_s, terminal_columns())
-        text = text[: (terminal_columns() or len(text) + 1) - 1]
-        rewrite(text, self._shown)
-        self._shown = text
+        self._best_s, self._bound_s, self._what = best_s, bound_s, what
 
     def tell(self, what: str) -> None:
         """What is done now."""
-        if self._live:
-            rewrite(what, self._shown)
-            self._shown = what
+        self._best_s, self._what = math.inf, what
 
     def of_gpus(self, gpus: int, best_s: float, bound_s: float) -> None:
         """The same of one of several numbers of GPUs."""
-        self(best_s, bound_s, f"{gpus} GPUs: ")
+        self(best_s, bound_s, f"{counted(gpus, 'GPU')}: ")
 
     def clear(self) -> None:
-        """Take the line away."""
-        if self._shown:
-            rewrite("", self._shown)
-            self._shown = ""
+        """Take the line away, and draw no more."""
+        with self._lock:
+            self._ended.set()
+            if self._shown:
+                rewrite("", self._shown)
+                self._shown = ""
+
+    def text(self) -> str:
+        """The line now."""
+        spent_s, columns = time.monotonic() - self._began, terminal_columns()
+        if math.isinf(self._best_s):
+            text = f"{self._what}   {spent_s:.0f} s of at most {format_time(self._limit_s)}"
+        else:
+            text = self._what + progress_text(self._best_s, self._bound_s, spent_s, self._limit_s, columns)
+        return text[: (columns or len(text) + 1) - 1]
+
+    def _draw(self) -> None:
+        while not self._ended.wait(_LINE_EVERY_S):
+            with self._lock:
+                if not self._ended.is_set():
+                    text = self.text()
+                    rewrite(text, self._shown)
+                    self._shown = text

@@ -190,9 +190,12 @@ class Search:
     def constructed(self) -> Plan:
         """The best of the plans that a search begins with: nothing is drawn, so it is the same every time.
 
-        Limits: as ``run``; a time limit that is reached -> the best so far
+        Limits: as ``run``; many tables -> the quick ones;  a time limit that is reached -> the best so far
         """
-        self._begin()
+        if self.small:
+            self._begin()
+        else:
+            self.starts.quick()
         return self._answer("given").plan
 
     def _answer(self, stopped: str) -> Found:
@@ -272,6 +275,7 @@ class Search:
             if self.late():
                 break
             self._try(option, mask)
+        self.watch(self.best_s, self.bounding.bound_s)
         return self.best_s
 
     def _try(self, option: Ints, mask: Mask) -> Packing | None:

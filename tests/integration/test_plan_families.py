@@ -1,0 +1,47 @@
+"""In TorchRec's space one kind of sharding beside copies is never better than all together."""
+
+from __future__ import annotations
+
+from itertools import count
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from perfmodel.model.exchanges import Exchange
+from perfmodel.plan import Evaluator, PlanTables, torchrec
+from perfmodel.plan import search as plan_search
+from perfmodel.plan.exchange_sets import ExchangeSets
+from perfmodel.plan.search import Restriction, Search
+
+SAMPLES, LIMIT = 65_536, 68e9
+LOOKS, OF_ONE = 600, 0.15
+"""How often a search looks at the clock: its time, on a machine of any speed; one kind gets 1.5 s of 10."""
+
+
+def alone(kind: Exchange) -> Restriction:
+    """Copies and one kind of sharding, of those that TorchRec runs."""
+    return lambda options, evaluator: (
+        torchrec.runnable(options, evaluator) & np.isin(options.exchange, [Exchange.DP, kind])
+    )
+
+
+@pytest.mark.parametrize(
+    ("model", "gpus"), [("embark-t510", 64), ("mlperf-dlrm-dcnv2", 64), ("mlperf-dlrm-dcnv2", 128)]
+)
+def test_no_kind_of_sharding_alone_beats_the_full_search(
+    model: str, gpus: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evaluator = Evaluator.on(
+        *("h100-sxm-ib", PlanTables.load(model), SAMPLES // gpus, gpus),
+        **{"training": True, "optimizer": "rowwise-adagrad", "sets": ExchangeSets()},
+    )
+
+    def found(restrict: Restriction, looks: float) -> float:
+        clock = count()
+        monkeypatch.setattr(plan_search, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+        return Search(evaluator, LIMIT, time_limit_s=looks, restrict=restrict).run().cost.time_s
+
+    best = found(torchrec.runnable, LOOKS)
+    for kind in (Exchange.RB, Exchange.RS, Exchange.TWO_LEVEL):
+        assert best <= found(alone(kind), OF_ONE * LOOKS), kind.name

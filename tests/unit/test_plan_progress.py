@@ -1,0 +1,66 @@
+"""The line of a search on a terminal: it goes on while nothing new is found, and it ends."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from perfmodel.cli import output, plan_progress
+from perfmodel.cli.output import ProgressBar
+from perfmodel.cli.plan_progress import PlanProgress
+from perfmodel.plan import Evaluator, PlanTables
+from perfmodel.plan.search import Search
+
+
+@pytest.fixture
+def lines(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What is written, with a line a hundredth of a second."""
+    found: list[str] = []
+    monkeypatch.setattr(plan_progress, "on_terminal", lambda: True)
+    monkeypatch.setattr(plan_progress, "terminal_columns", lambda: 100)
+    monkeypatch.setattr(plan_progress, "rewrite", lambda text, before="": found.append(text))
+    monkeypatch.setattr(plan_progress, "_LINE_EVERY_S", 0.01)
+    return found
+
+
+def wait_for(said: Callable[[], bool]) -> None:
+    """Limits: not within ten seconds -> fails"""
+    ends = time.monotonic() + 10
+    while not said():
+        assert time.monotonic() < ends
+        time.sleep(0.005)
+
+
+def test_the_line_is_drawn_whether_or_not_something_is_found(lines: list[str]) -> None:
+    progress = PlanProgress(10.0)
+    wait_for(lambda: len(lines) > 2)
+    assert lines[0] == "searching   0 s of at most 10 s"
+    progress(2e-3, 0.0)
+    progress(1e-3, 5e-4)  # right after the one before: it is not lost
+    wait_for(lambda: lines[-1].startswith("best 1 ms, no plan is below 500 µs"))
+    before = len(lines)
+    wait_for(lambda: len(lines) > before + 2)
+    progress.tell("what would change it")
+    wait_for(lambda: lines[-1].startswith("what would change it   0 s"))
+    progress.clear()
+    ended = len(lines)
+    time.sleep(0.05)
+    assert lines[-1] == "" and len(lines) == ended
+
+
+def test_a_search_tells_of_its_bound_while_its_plan_stays() -> None:
+    told: list[tuple[float, float]] = []
+    evaluator = Evaluator.on("h100-sxm-ib", PlanTables.load("mlperf-dlrm-dcnv2"), 1024, 8)
+    Search(evaluator, 20e9, time_limit_s=0.5, watch=lambda *found: told.append(found)).run()
+    bounds = [bound_s for _, bound_s in told]
+    assert len({best_s for best_s, _ in told}) < len(told) and bounds[-1] > 0
+
+
+def test_a_bar_is_there_from_the_start(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(output, "on_terminal", lambda: True)
+    ProgressBar(4, "report")
+    assert capsys.readouterr().err == f"\r[{'.' * 30}]   0 %  report"
