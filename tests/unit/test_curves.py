@@ -161,3 +161,10 @@ def test_scatter_of_half_widths_is_hubers_by_hand() -> None:
     scatter = 2 * (LOG_SCALE**2 / 2) / 7 / mean**2
     k = 1 + (1 / 8) * (6 * (1 - mean) ** 2 + 2 * (off - mean) ** 2) / 8 / mean**2
     assert half == pytest.approx(2.364624251592785 * k * (scatter / 8) ** 0.5, rel=1e-6)
+
+
+def test_where_the_curve_is_flat_sizes_are_between_by_their_ratio() -> None:
+    """A rate without end: of 8 B in 10 µs and 128 B in 40 µs, 32 B are half-way, in 20 µs; below, 10 µs."""
+    anchors = np.array([8.0, 128.0]), np.array([10e-6, 40e-6])
+    found = anchored_time([1, 8, 32, 128], 10e-6, 1e30, 2.0, *anchors)
+    assert found == pytest.approx([10e-6, 10e-6, 20e-6, 40e-6])

@@ -140,6 +140,12 @@ def test_nvshmem_perftest_of_current_versions(tmp_path: Path) -> None:
     assert set(frame.collective) == {"all_to_all"}
     assert frame.time_s.iloc[1] == pytest.approx(40e-6)
     assert (frame.backend[0], frame.library_version[0], frame.gpus[0]) == ("nvshmem", "3.4.5", 8)
+    assert set(frame.gpus_per_node) == {8}  # mype_node counts up inside a node
+    two = NVSHMEM
+    for pe in range(4, 8):
+        two = two.replace(f"mype_node: {pe} ", f"mype_node: {pe - 4} ")
+    frame = import_logs([write(tmp_path, "two.log", two)]).samples
+    assert (set(frame.gpus), set(frame.gpus_per_node), set(frame.nodes)) == ({8}, {4}, {2})
 
 
 def test_nvshmem_sizes_for_one_peer_become_buffer_sizes(tmp_path: Path) -> None:
@@ -411,3 +417,8 @@ def test_a_time_of_one_digit_may_be_half_or_three_halves_of_what_it_says() -> No
         row = LoggedRow("", 1, "", run, 1000, "float", "none", False, Printed(1.0, 0.5))
         row.algbw, row.busbw = Printed(rate, 0.005), Printed(rate * 7 / 8, 0.005)
         assert (why_unusable(row) == "") == fits, rate
+
+
+def test_a_run_that_names_itself_is_not_named_by_the_command_before_it(tmp_path: Path) -> None:
+    log = "mpirun -np 8 ./build/all_reduce_perf -b 8\n" + new_log([line(8_000_000, 80.0)])
+    assert set(import_logs([write(tmp_path, "x.log", log)]).samples.collective) == {"all_gather"}

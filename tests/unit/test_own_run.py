@@ -313,6 +313,24 @@ def test_kernels_alone_are_complete_when_no_kernel_is_missing(
     assert found.complete == complete
 
 
+@pytest.mark.parametrize("flat", [False, True])
+def test_a_constant_at_the_end_of_its_range_is_said_to_be_there(folder: Path, flat: bool) -> None:
+    """Gathers that all take a millisecond, whatever they read, are as fast as any rate that is looked for."""
+    run = read_run(folder)
+    visits = dict(run.visits)
+    for key, point in run.points.items():
+        if point.kind == "kernel" and point.operation == "gather_pool":
+            visits[key] = [
+                visit.model_copy(update={"times_s": [1e-3 if flat else time for time in visit.times_s]})
+                for visit in visits[key]
+            ]
+    kept = {key: point for key, point in run.points.items() if point.kind != "composed"}
+    (found,) = fit_run(Run(run.header, kept, visits, run.finishes), machine_of(folder))
+    assert found.kernels is not None
+    rates = {"gather_bytes_per_s", "l2_bytes_per_s"}
+    assert rates & set(found.kernels.at_bound) == (rates if flat else set())
+
+
 @pytest.mark.parametrize(("fitted", "factor_alone"), [(3, True), (4, False)])
 def test_three_passes_tell_a_factor_and_four_a_constant_as_well(
     folder: Path, fitted: int, factor_alone: bool

@@ -387,3 +387,9 @@ def test_without_a_law_latency_decides_from_half_of_the_time_on(share: float, co
     group = Group.of(8, 8)
     found, codes = _latency_share(load_machine("h100-sxm-ib"), None, "all_gather", group, log_time)
     assert found == pytest.approx([1.0, share]) and codes.tolist() == [1, code]
+
+
+def test_a_row_without_a_collective_is_named() -> None:
+    frame = pd.DataFrame({"collective": ["all_gather", None], "payload_bytes": 1024, "gpus": 8})
+    with pytest.raises(BadInputError, match="row 1 names no collective"):
+        perfmodel.predict_collectives(frame, machine="h100-sxm-ib")
