@@ -143,7 +143,8 @@ class RankTrace:
     """What one rank's trace holds, and what of it was not used.
 
     origin_ns   Unix time of 0 s of this trace, by the clock of its host; 0 where the trace has no such clock
-    groups      ranks of each process group by its name, as the trace lists them
+    groups      ranks of each process group by its name, as the trace lists them; of a second group of one
+                name by ``name#2``
     versions    by name, e.g. ``nccl``, ``cuda_runtime``, ``torch``; "" where the trace does not say
     events      that the file holds, metadata included
     unread      communication that is not used: how often, by reason

@@ -242,3 +242,14 @@ def test_what_the_host_takes_for_launches_is_said(tmp_path: Path) -> None:
     found = samples([write(tmp_path, trace(events))]).host
     assert found is not None and (found.kernels, found.dry) == (4, 3)
     assert (found.launch_s, found.queue_s) == (pytest.approx(4e-6), pytest.approx(2e-6))
+
+
+def test_the_band_of_one_rank_alone_is_wider(tmp_path: Path) -> None:
+    paths, spreads = two_ranks(tmp_path), []
+    for number, some in enumerate((paths, paths[:1])):
+        out = tmp_path / f"{number}.json"
+        done = called("import", *map(str, some), "--machine", "h100-sxm-ib", "--out", str(out))
+        assert done.code == 0, done.err
+        (curve,) = load_calibration(out).curves
+        spreads.append(curve.anchor_log_sd)
+    assert spreads[1] > spreads[0] + 0.3

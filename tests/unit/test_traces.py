@@ -146,9 +146,12 @@ def test_elided_ranks_of_a_group_come_from_the_traces_own_list(tmp_path: Path) -
     listed = [("0", list(range(128))), ("5", list(range(0, 128, 2)))]
     (one,) = read(tmp_path, nccl(0, 1, **wide), ranks=128, groups=listed).collectives
     assert one.group_ranks == tuple(range(0, 128, 2))
-    twice = [*listed, ("5", list(range(1, 128, 2)))]
-    (one,) = read(tmp_path, nccl(0, 1, **wide), ranks=128, groups=twice).collectives
+    twice = [*listed, ("5", list(range(1, 128, 2))), ("5", [0, 1])]
+    found = read(tmp_path, nccl(0, 1, **wide), ranks=128, groups=twice)
+    (one,) = found.collectives
     assert one.group_ranks == () and one.group_size == 64
+    said = check_alignment([found], align([found]))
+    assert "process groups of one name, told apart by their ranks: 5" in said
 
 
 def test_compute_beside_a_collective_marks_both(tmp_path: Path) -> None:

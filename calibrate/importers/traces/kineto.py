@@ -63,7 +63,7 @@ def read_kineto(stream: TraceStream) -> RankTrace:
         str(said.get("host_name", "")), _origin_ns(said, events),
         _with_overlap(collectives, kernels), kernels,
         tuple(TracedRange(world.rank, r.name, r.start_s, r.time_s, r.thread) for r in events.ranges),
-        stream.events, dict(unread), {name: several[0] for name, several in world.groups.items()},
+        stream.events, dict(unread), _named_groups(world),
         _versions(said, distributed), stream.cut, time.monotonic() - begun,
     )  # fmt: skip
 
@@ -88,6 +88,15 @@ def _world(distributed: Mapping[str, Any], path: Path) -> TracedWorld:
                 groups[str(one.get("pg_name", ""))].append(ranks)
     size = whole(distributed.get("world_size", -1))
     return TracedWorld(rank, size, {name: tuple(several) for name, several in groups.items()})
+
+
+def _named_groups(world: TracedWorld) -> dict[str, tuple[int, ...]]:
+    """Ranks of each group by its name; of several groups of one name the second is ``name#2``."""
+    return {
+        name if not number else f"{name}#{number + 1}": ranks
+        for name, several in world.groups.items()
+        for number, ranks in enumerate(several)
+    }
 
 
 def _device(said: Mapping[str, Any], events: KinetoEvents) -> str:

@@ -203,7 +203,7 @@ def _missing(traces: Sequence[RankTrace]) -> list[str]:
     sets: dict[str, set[tuple[int, ...]]] = defaultdict(set)
     for trace in traces:
         for name, ranks in trace.groups.items():
-            sets[name].add(ranks)
+            sets[name.partition("#")[0]].add(ranks)
     twice = sorted(name for name, several in sets.items() if _overlapping(several))
     if twice:
         said.append(f"process groups of one name, told apart by their ranks: {', '.join(twice)}")
