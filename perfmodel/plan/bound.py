@@ -42,6 +42,7 @@ of four columns or more, hot rows of four shares of the look-ups."""
 _SHARE = 1e-6
 _FIRST = 100  # more than a part is split in
 _WORTH = 1e-4  # of the bound: what a split must promise
+_ROUGH = 0.05
 _COLUMNS = 2  # that a search looks at
 _MANY = 150
 _SIZE_WORTH = 0.1  # of what the largest shard takes longer than is thought: it may be cut further
@@ -84,6 +85,8 @@ class Bounding:
 
     def _solve(self, above_s: float, number: int, part: Subspace, until: Callable[[], bool]) -> None:
         tolerance = self.tolerance if self.problem.count.size > _MANY else self.tolerance / 4
+        if number == 0 and len(self.first) > 1:
+            tolerance = _ROUGH  # all plans at once: their parts are solved next
         stop_s = self.best_s * (1 - self.tolerance / 2)
         known = self.known[self.problem.alive[self.known]]
         relaxed = relax(self.problem, part, known, tolerance=tolerance, stop_s=stop_s, until=until)

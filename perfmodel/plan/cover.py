@@ -386,7 +386,7 @@ def _row_ranges(most: int, columns: int) -> Iterator[tuple[int, int]]:
 
 def _hot_ranges(most: int) -> Iterator[tuple[int, int]]:
     """Hot rows of the first boxes."""
-    edges = [round(most ** (k / 4)) for k in range(5)] if most > 1 else [most]
+    edges = [round(most ** (k / 16)) for k in range(17)] if most > 1 else [most]
     edges = sorted(set(edges))
     if len(edges) == 1 and edges[0] >= 1:
         yield edges[0], edges[0]

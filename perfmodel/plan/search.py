@@ -40,7 +40,8 @@ _EVENING = 0.2  # and more, until when they are made even
 _DESCENDING = 0.5  # of the time, until when plans are begun from
 _GLANCE = 0.1  # of the time: whether the first plans of few tables are the best already
 _BOUNDING_LEAST = 0.2  # of the time, however long the first plans took
-_BOUNDING = 0.35  # of the time, before plans are changed at random
+_BOUNDING = 0.5  # of the time, before plans are changed at random
+_CHANGING, _CHANGING_LEAST = 0.65, 0.15  # until when, and how long, of many tables: the rest is for the bound
 _ANSWERING = 0.4  # of the time, at most, is left for the answer
 _SHAKES, _SHAKEN = 40, 6  # of a turn; tables of one
 _RANKS, _DOMAINS, _SHAKE = "ranks", "domains", "shake"
@@ -134,6 +135,7 @@ class Search:
             self.options = self.options.kept(restrict(self.options, evaluator))
         listing_s = time.monotonic() - self.began  # the answer takes about as long again
         self.deadline -= min(listing_s, time_limit_s * _ANSWERING)
+        self.changed_enough: Callable[[], bool] = self.late
         size = self.options.kind_of.size * self.options.gpus
         self.few, self.small = size <= _FEW, size <= _SMALL
         self.starts = Starts(evaluator, self.options, limit_bytes, self._keep, self.late)
@@ -171,6 +173,8 @@ class Search:
                     self._start(_STARTING)
             self.bounding.run(self._soon(_BOUNDING, _BOUNDING_LEAST))
             if self._open():
+                if not self.small:
+                    self.changed_enough = self._soon(_CHANGING, _CHANGING_LEAST)
                 self._anneal()
                 self.bounding.run(self.late)
             if not self._open():
@@ -264,10 +268,12 @@ class Search:
         return starts.families()
 
     def _near(self, part: Subspace, relaxed: Relaxation) -> float:
-        """Plans near the relaxed optimum of a part of all plans."""
+        """Plans near the relaxed optimum of a part of all plans; of many tables of fewer and fewer parts."""
         o = self.options
         assert self.bounding is not None
-        problem = self.bounding.problem
+        problem, solved = self.bounding.problem, self.bounding.solved
+        if not self.small and solved & (solved - 1):
+            return self.best_s
         mask = part.among(o, problem.curves.units(o.own))
         if isinstance(problem.options, Cover):
             relaxed = as_options(relaxed, problem.options, o)
@@ -314,10 +320,10 @@ class Search:
             states += sorted(near, key=lambda state: state.time_s)[:_VALLEYS]
         every, idle, turn = self._any(), 0, 0
         for state in states:
-            self._keep(improve(state, every, self.late))
+            self._keep(improve(state, every, self.changed_enough))
         for state in states:
             self._settled(state)
-        while states and idle < _PATIENCE * len(states) and not self.late():
+        while states and idle < _PATIENCE * len(states) and not self.changed_enough():
             state = states[turn % len(states)]
             ways = _ways(state)
             idle = 0 if self._changed(state, every, ways[turn // len(states) % len(ways)]) else idle + 1
@@ -330,14 +336,14 @@ class Search:
             rounds, heat_log10 = _ANNEALED[way]
             heat, curves = 10 ** self.random.uniform(*heat_log10), self.bounding.problem.curves
             annealing = Annealing(state, curves, self.random, every, domains=way == _DOMAINS)
-            better = annealing.run(rounds, self.late, heat)
+            better = annealing.run(rounds, self.changed_enough, heat)
         else:
             counts = self.random.integers(2, 2 + _SHAKEN, size=_SHAKES)
             better = False
             for count in counts:
-                better |= not self.late() and shake(state, every, self.random, int(count))
+                better |= not self.changed_enough() and shake(state, every, self.random, int(count))
         if better:
-            self._keep(improve(state, every, self.late))
+            self._keep(improve(state, every, self.changed_enough))
             self._settled(state)
         return better
 
@@ -346,8 +352,8 @@ class Search:
 
         Other schemes leave ranks uneven, and even ranks leave room for other schemes.
         """
-        while not self.late() and Evening(state, self.random).run(self.late):
-            self._keep(improve(state, self._any(), self.late))
+        while not self.changed_enough() and Evening(state, self.random).run(self.changed_enough):
+            self._keep(improve(state, self._any(), self.changed_enough))
 
     def _any(self) -> Mask:
         """Every option is allowed."""
