@@ -15,8 +15,9 @@ from cli_calls import called
 from oracles import environment
 
 from perfmodel.model.exchanges import Exchange
-from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme, torchrec
+from perfmodel.plan import Evaluator, Placement, Plan, PlanTables, Scheme, torchrec, write_plan
 from perfmodel.plan.exchange_sets import ExchangeSets
+from perfmodel.plan.files import MadeFor
 from perfmodel.schema.workload import Table, TableSet
 
 pytest.importorskip("torch")
@@ -33,7 +34,8 @@ def test_a_traced_training_step_is_found_whole(tmp_path: Path) -> None:
     placed = [Placement.of(Scheme(Exchange.RS, 2), range(2))]
     placed += [Placement.of(Scheme(Exchange.RB), [rank]) for rank in (0, 1)]
     evaluator = Evaluator.on("h100-sxm-ib", tables, BATCH, 2, training=True, sets=ExchangeSets())
-    file = torchrec.torchrec_plan(evaluator, Plan(tables, tuple(placed), 2, 2))
+    plan = Plan(tables, tuple(placed), 2, 2)
+    file = torchrec.torchrec_plan(evaluator, plan)
     torchrec.write_torchrec_plan(file, tmp_path / "plan.json")
     folder = tmp_path / "traces"
     words = [
@@ -59,6 +61,10 @@ def test_a_traced_training_step_is_found_whole(tmp_path: Path) -> None:
     theirs = called(*ask, "--torchrec-plan", str(folder / "plan.txt"), "--batch", str(BATCH))
     assert ours.code in (0, 6) and theirs.code in (0, 6), (ours.err, theirs.err)
     record = json.loads(ours.out)
+    write_plan(plan, tmp_path / "own.json", MadeFor.of(evaluator))  # knows one set of exchanges for all
+    plain = called(*ask, "--plan", str(tmp_path / "own.json"))
+    assert "own.json as TorchRec runs it" in plain.err
+    assert json.loads(plain.out)["steps"] == record["steps"]
     assert json.loads(theirs.out)["steps"] == record["steps"]
     assert record["training"] and record["all_ranks"] and not record["missing"]
     assert not record["not_of_the_plan"]

@@ -115,6 +115,18 @@ def test_the_page_has_a_timeline_above_the_predicted_one(asked: list[str], tmp_p
     assert called(*asked, "--report", str(page), "--force").code == 6
 
 
+def test_a_plan_file_of_ours_is_taken_with_its_batch(asked: list[str], tmp_path: Path) -> None:
+    words = ("--model", str(tmp_path / "tables.csv"), "--gpus", "2", "--batch", "256", "--time-limit", "0.2s")
+    rows, whole = ("--only", "t0=row-wise,reduced"), ("--only", "t1=row-wise,reduced")
+    plan = tmp_path / "own.json"
+    assert called("plan", *words, *rows, *whole, "--out", str(plan)).code == 0
+    traces = asked[1:3]
+    done = called("compare", *traces, *words[:2], "--plan", str(plan), "--json")
+    record = json.loads(done.out)
+    assert {step["name"] for step in record["steps"]} >= {"reduce_scatter_bags", "all_gather_gradients"}
+    assert not record["missing"] and len(record["not_of_the_plan"]) == 1
+
+
 @pytest.mark.parametrize(
     ("change", "parts"),
     [

@@ -92,6 +92,7 @@ class PassSeen:
     other_kernels  of no step: by family, seconds of an iteration on the mean rank
     timeline  of the lowest rank, in the iteration of median length
     caused    of each iteration: by rank, for how long the mean rank waited for it [s]
+    cost      of the pairs and of what is left over: how far the traces are from the plan [-]
     """
 
     plan: PlannedPass
@@ -103,11 +104,12 @@ class PassSeen:
     wholes: tuple[WholeSeen, ...]
     timeline: tuple[TracedBar, ...]
     caused: tuple[Mapping[int, float], ...]
+    cost: float
 
 
 def seen(trace: CutTrace, plan: PlannedPass) -> PassSeen:
     """The traced steps matched with those of a plan."""
-    chosen, matches = min(_ways(trace, plan), key=lambda way: way[0])[1:]
+    cost, chosen, matches = min(_ways(trace, plan), key=lambda way: way[0])
     return PassSeen(
         chosen,
         trace,
@@ -120,6 +122,7 @@ def seen(trace: CutTrace, plan: PlannedPass) -> PassSeen:
         ),
         _timeline(trace, matches, chosen),
         tuple(_caused(match) for match in matches),
+        cost,
     )
 
 
