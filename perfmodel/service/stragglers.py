@@ -77,7 +77,8 @@ def lateness(spread: RankDelay, measured: Sequence[int], gpus: int, seed: int = 
         return None
     ranks = np.asarray(measured, dtype=np.float64)
     random = np.random.default_rng([seed, gpus])
-    uniform = random.random((DRAWS, ranks.size))
+    places = random.permuted(np.tile(np.arange(DRAWS)[:, np.newaxis], ranks.size), axis=0)
+    uniform = (places + random.random(places.shape)) / DRAWS  # one in each of so many equal parts of 0 .. 1
     draws = queueing.slowest_quantile(1.0, gpus, uniform) - queueing.slowest_delay(1.0, ranks)
     return Lateness(spread.floor_s, spread.share, np.where(ranks > 0, draws, 0.0))
 
