@@ -18,6 +18,7 @@ from perfmodel import resources
 from perfmodel.collectives.estimate import CollectiveModel
 from perfmodel.errors import BadInputError, NoCalibrationError, PerfmodelError
 from perfmodel.fit.build import Identity, _informs, fit_calibration
+from perfmodel.fit.curves import leave_one_out
 from perfmodel.fit.links import LAW_TIMES, Cell, fit_law, prior_of, sibling_prior, step_constants
 from perfmodel.fit.shipped import Selection, fit_entry, load_plan
 from perfmodel.model.laws import NETWORK_UNKNOWNS, Group
@@ -111,6 +112,12 @@ def test_a_fit_of_own_samples_predicts_them(tmp_path: Path) -> None:
     assert curve.alpha_s.value == pytest.approx(13e-6, rel=0.02)
     assert curve.beta_bytes_per_s.value == pytest.approx(300e9, rel=0.02)
     assert "13 µs" in curve.formula()
+    noisy = mine().assign(time_s=lambda frame: frame["time_s"] * (1 + 0.05 * np.sin(7.0 * frame.index)))
+    (four, _) = fit_calibration(noisy, load_machine("h100-sxm-ib"), ME).curves
+    rows = noisy[noisy["gpus"] == 4]
+    errors = leave_one_out(rows["payload_bytes"].to_numpy(float), rows["time_s"].to_numpy(float))
+    assert four.gpus == 4 and four.loo_median == pytest.approx(np.median(errors), rel=6e-3)
+    assert four.loo_p90 == pytest.approx(np.quantile(errors, 0.9), rel=6e-3)
     save_calibration(calibration, tmp_path / "a" / "mine.json")
     assert read_calibration(tmp_path / "a" / "mine.json") == calibration
     assert [p.name for p in (tmp_path / "a").iterdir()] == ["mine.json"]

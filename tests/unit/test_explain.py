@@ -172,3 +172,13 @@ def test_equation_and_source_are_those_lines_of_a_docstring() -> None:
 
     assert (equation_of(ring), source_of(ring)) == ("t = a\n+ b [s]", "somebody, a journal, volume 3")
     assert (equation_of(bare), source_of(bare)) == ("", "")
+
+
+@pytest.mark.parametrize("rows", [8, 9])
+def test_a_gather_of_as_many_rows_as_gpus_adds_up(rows: int) -> None:
+    """Eight rows on eight GPUs are cut, one each: a bag has a part on each of them."""
+    answer = project_one(table_bytes=rows * 64 * 4, dim=64, gpus=8, batch=64, pooling=2, reserve=0)
+    gather = explain_step(answer, "gather")
+    n, r, ids, bags, o = (value_of(gather, s) for s in ("n", "r", "id", "bags", "o"))
+    assert n * (r + ids) + bags * o == pytest.approx(gather.step.payload_bytes)
+    assert bags == 64 * 8
