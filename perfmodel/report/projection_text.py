@@ -112,7 +112,9 @@ def gpu_line(answer: Projection) -> str:
     text = sides(f"GPUs     {count}", shard, indent=9).rstrip()
     if answer.forward.memory is not None:
         return text
-    fits = "" if count.fits else "does not fit: "
+    given = answer.question is None or "gpus" in answer.question.given
+    no = "does not fit" if given else "fits on no number of GPUs, for more of them leave buffers as large"
+    fits = "" if count.fits else f"{no}: "
     kept = f"; {format_fraction(count.reserve)} of {format_bytes(count.hbm_bytes, binary=False)} kept free"
     words = facts([("Memory ", f"{fits}{count.memory_words()}{kept if count.reserve else ''}")])
     return f"{text}\n{words}"

@@ -163,3 +163,10 @@ def test_whose_kernels_may_be_said(cli: Any, words: tuple[str, ...], key: str) -
     )
     assert torch > own
     is_an_error(cli(*words, "--kernels", "nobody"), 2, "kernels 'nobody' is not known")
+
+
+def test_buffers_that_no_number_of_gpus_has_room_for_are_told(cli: Any) -> None:
+    words = ("project", "--table-size", "10TB", "--tables", "400", "--batch", "65536")
+    out = re.sub(r"\s+", " ", cli(*words).out)
+    assert "Memory fits on no number of GPUs, for more of them leave buffers as large: 579 GB of 68 GB" in out
+    assert "Memory does not fit: " in re.sub(r"\s+", " ", cli(*words, "--gpus", "152").out)
