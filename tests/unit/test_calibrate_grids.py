@@ -217,6 +217,7 @@ def test_streams_have_the_ids_that_they_say(device: str, preset: str) -> None:
     points = kernel_points(world(device=device), preset)
     works = list(dict.fromkeys(p.work for p in points if p.operation == "bucketize" and p.work is not None))
     assert len(works) == EXTENTS[preset].stream_cells
+    assert {work.shards for work in works} == ({2} if device == "cpu" else {2, 8, 64})  # to so many ranks
     for index, work in enumerate(works):
         wanted, of_sample = low * (high / low) ** (index / (len(works) - 1)), work.tables * work.pooling
         assert abs(lookups(work) - wanted) <= 0.5 * of_sample + 1 or work.batch == 1
