@@ -46,15 +46,13 @@ _ANSWERING = 0.4  # of the time, at most, is left for the answer
 _SHAKES, _SHAKEN = 40, 6  # of a turn; tables of one
 _RANKS, _DOMAINS, _SHAKE = "ranks", "domains", "shake"
 _ANNEALED = {_RANKS: (500, (-4.0, -3.0)), _DOMAINS: (1000, (-2.0, -0.7))}
-"""Rounds of a turn, and its heat as a share of the step's time, drawn for each turn; a part of two_level is
-the work of many ranks."""
+"""Rounds of a turn, and its heat as a share of the step's time; a part of two_level is many ranks' work."""
 _WORTH_A_FAMILY = 1.3
 """Of the best plan's time: a kind of exchange alone that comes out slower than that is not tried further."""
 _VALLEYS = 4  # of such plans are changed at random beside the best one
 _WORTH_A_TRY = 1.02  # of the best plan's time: what is slower is not improved
 _ROOMS = (1.0, 0.98, 0.95, 0.9, 0.85, 0.8, 0.7, 0.6)
 """Shares of the memory that schemes are chosen for, when shards of uneven size do not fill all of it."""
-
 
 STOPPED = ("bound", "no improvement", "time", "interrupt", "given")
 """Why a search ended; ``given``: there was none, and ``bound_s`` is 0."""

@@ -57,7 +57,7 @@ def cannot_write(path: Path, error: Exception, what: str = "") -> BadInputError:
     named = f"{what} {path}" if what else str(path)
     if getattr(error, "errno", None) in _FULL:
         return BadInputError(
-            f"{named} cannot be written: {reason}.", "make room there and run the same command again."
+            f"{named} cannot be written: {reason}.", "free some space there, and rerun the command."
         )
     return BadInputError(
         f"{named} cannot be written: {reason}.",
