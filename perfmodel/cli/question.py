@@ -17,6 +17,7 @@ from perfmodel.project import Projection, project_one
 from perfmodel.project.inputs import DEFAULT_RESERVE
 from perfmodel.schema.distributions import Distribution
 from perfmodel.schema.machine import Machine
+from perfmodel.schema.tiers import Tier
 
 LISTS = ("table_size", "batch", "pooling", "dim", "machine", "backend", "clock", "reduction")
 """Options of which a page takes several values: a question has the first of each."""
@@ -47,7 +48,7 @@ class Question:
     kernels: str | None = None  # whose: one of ``IMPLEMENTATIONS``
     distribution: Distribution | None = None
     local_memory: tuple[float, float] | None = None  # bytes, bytes per second
-    tier: str | None = None
+    tier: str | Tier | None = None
 
     def keywords(self, *without: str) -> dict[str, Any]:
         """Of ``perfmodel.project``: all that was said, but not what is named here."""

@@ -12,6 +12,7 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
+from perfmodel.cli.ids import AlphaOption, DistributionOption
 from perfmodel.cli.options import (
     DEFAULT_MACHINE,
     BackendOption,
@@ -43,12 +44,14 @@ from perfmodel.cli.workload import (
 )
 from perfmodel.errors import BadInputError
 from perfmodel.model.sharding import gpus_needed
-from perfmodel.project import project
+from perfmodel.project import feasible_below, project
 from perfmodel.project.grids import GRIDS, feasible, product
 from perfmodel.project.inputs import DEFAULTS
 from perfmodel.report.sweep_text import sweep_text
+from perfmodel.schema.distributions import UNIFORM
 from perfmodel.schema.files import cell, unknown_name
 from perfmodel.schema.table_files import load_tables
+from perfmodel.schema.tiers import HBM, parse_tiers
 from perfmodel.schema.whole_files import write_whole
 from perfmodel.schema.workload import TableSet
 from perfmodel.units import parse_number
@@ -76,6 +79,14 @@ ModelsOption = Annotated[
         "--model",
         metavar="NAMES",
         help="Sets of tables (perfmodel models, or files) instead of equal ones, over --gpus and --batch.",
+    ),
+]
+TiersOption = Annotated[
+    Many,
+    typer.Option(
+        "--tier",
+        metavar="TIERS",
+        help="Tiers below the HBM as in project, and hbm for none of them: hbm,uvm,uvm-caching:10%,lfu,ssd.",
     ),
 ]
 
@@ -110,6 +121,9 @@ def sweep(
     gpus_per_node: GpusPerNodeOption = None,
     scenario: ScenarioOption = "cluster",
     reduction: ReductionOption = "auto",
+    alpha: AlphaOption = None,
+    distribution: DistributionOption = None,
+    tier: TiersOption = None,
     settings: SetOption = None,
     calibration: CalibrationOption = None,
     out: OutOption = None,
@@ -127,6 +141,7 @@ def sweep(
       perfmodel sweep --grid paper-2 --gpus 128 --scenario nvlink-everywhere --csv
       perfmodel sweep --table-size 1TB..64TB --batch 128..4096 --dim 32,128 --out sweep.parquet
       perfmodel sweep --gpus 16,128 --machine h100-sxm-ib,gb200-nvl72 --csv
+      perfmodel sweep --table-size 1TB..8TB --tier hbm,uvm,uvm-caching:1% --alpha 1.05 --csv
       perfmodel sweep --model mlperf-dlrm-dcnv2,criteo-1tb --gpus 8..128 --batch 512..4096 --csv
     """
     one_output(json=as_json, csv=as_csv, out=out is not None)
@@ -138,7 +153,7 @@ def sweep(
     what: list[str | TableSet] = list(split_values(dtype, "--dtype") if dtype else ["fp32"])
     if model:
         what = [load_tables(name) for name in _models(model)]
-    own = dict.fromkeys((*_AXES, "dtype", "model"))
+    own = dict.fromkeys((*_AXES, "dtype", "model", "tier"))
     question = question_of({**context.params, **own})
     names = [*dict.fromkeys(split_values(machine, "--machine"))][1:] if machine else []
     questions = [question]
@@ -146,6 +161,8 @@ def sweep(
         box = machine_of(name, settings, question.calibration)
         library = library_of(box, backend, question.calibration)
         questions.append(replace(question, machine=box, backend=library))
+    tiers = parse_tiers(split_values(tier, "--tier")) if tier else [None]
+    questions = [replace(one, tier=below) for one in questions for below in tiers]
     for one in questions:
         one.check_gpus(*axes.get("table_bytes", []))
     frame = _run(axes, what, questions)
@@ -222,6 +239,8 @@ def _run(
     bar.close()
     left_out = total - sum(map(len, frames))
     why = "tables that do not fit the GPUs, or have fewer rows than there are GPUs"
+    if any(question.tier for question in questions):
+        why += ", or a tier or a cache without room for them"
     if not frames:
         raise BadInputError(f"none of {_count(total)} is possible: {why}.", "use more GPUs.")
     if left_out:
@@ -233,6 +252,9 @@ def _possible(
     part: dict[str, NDArray[np.float64]], question: Question, what: str | TableSet
 ) -> NDArray[np.bool_]:
     """Which configurations can be projected."""
+    if question.tier is not None:
+        own = {"dtype": what} if isinstance(what, str) else {"tables": what}
+        return feasible_below(part, question.machine, **own, **question.keywords("machine"))
     if isinstance(what, str):
         return feasible(part, question.machine, question.reserve, question.gpus_per_node, dtype=what)
     if "gpus" not in part:
@@ -254,6 +276,8 @@ def _constants(question: Question) -> dict[str, str]:
         "backend": question.backend,
         "scenario": question.scenario,
         "reduction": str(question.reduction),
+        "distribution": question.distribution.name if question.distribution else UNIFORM.name,
+        "tier": str(question.tier or HBM),
         "calibration": f"{own} ({names})" if own else names,
         "overrides": " ".join(f"{key}={machine.value(key):.15g}" for key in sorted(machine.overrides)),
     }
@@ -274,7 +298,11 @@ def _joined(frames: list[pd.DataFrame], constants: list[dict[str, str]]) -> pd.D
             if key not in words:
                 columns[key] = frame[key].to_numpy().astype(np.int64) if key in _COUNTS else frame[key]
         parts.append(pd.DataFrame(columns, copy=False))  # the frame's own arrays: nothing is copied
-    return parts[0] if len(parts) == 1 else pd.concat(parts, ignore_index=True)
+    if len(parts) == 1:
+        return parts[0]
+    whole = pd.concat(parts, ignore_index=True)
+    steps = [name for name in whole.columns if name.endswith("_time_s")]
+    return whole.fillna(dict.fromkeys(steps, 0.0))  # a tier, or a library, has steps that others have not
 
 
 def _check_kind(path: Path) -> None:

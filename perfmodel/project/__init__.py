@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from perfmodel.errors import BadInputError, PerfmodelError
 from perfmodel.model import capacity
@@ -29,7 +30,7 @@ from perfmodel.project.projection import (
     local_memory_work,
     projections,
 )
-from perfmodel.project.tier_room import check_tier, placed, without_hbm
+from perfmodel.project.tier_room import check_tier, has_room, placed, without_hbm
 from perfmodel.project.understood import DEFAULT_MACHINE, Understood, understood
 from perfmodel.schema.calibration import list_calibrations
 from perfmodel.schema.distributions import UNIFORM, Distribution, parse_distribution
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
 _COLUMNS = ("table_bytes", "gpus", "batch", "table_count", "pooling", "dim", "dtype", "id_bytes")
 
 
-def prepare(
+def _read(
     workload: Workload | TableSet | Mapping[str, Any] | pd.DataFrame | None = None,
     machine: str | Machine = DEFAULT_MACHINE,
     *,
@@ -66,8 +67,8 @@ def prepare(
     kernels: str | None = None,
     setting: Setting | None = None,
     **values: Any,
-) -> tuple[Forward, Configs]:
-    """Check everything that a user gave; the model and the configurations, ready to be costed."""
+) -> tuple[Forward, Configs, int]:
+    """Check what a user gave: the model, the configurations before memory is looked at, GPUs of a node."""
     unknown = [name for name in values if name not in _COLUMNS]
     if unknown:
         raise unknown_name("argument", unknown[0], _COLUMNS)
@@ -90,15 +91,47 @@ def prepare(
     forward = Forward(chosen, gpus_per_node, payload, way, memory, ids, below)
     node = gpus_per_node or box.gpus_per_node
     if below is not None:
-        check_tier(below, memory, {**values, "tables": tables, "workload": workload})
-        work = _work(workload, tables, values, without_hbm(chosen.machine), reserve, node, None)
-        usable = float(capacity.usable_bytes(chosen.machine.value("hbm_bytes"), reserve))
-        return forward, placed(forward, replace(work, usable_bytes=usable), node)
-    work = _work(workload, tables, values, chosen.machine, reserve, node, memory)
+        check_tier(below, memory, _given(workload, tables, values))
+    seen = chosen.machine if below is None else without_hbm(chosen.machine)
+    work = _work(workload, tables, values, seen, reserve, node, memory)
     if memory is None:
         usable = float(capacity.usable_bytes(chosen.machine.value("hbm_bytes"), reserve))
-        work = sized(forward, replace(work, usable_bytes=usable), node)
-    return forward, work
+        work = replace(work, usable_bytes=usable)
+    return forward, work, node
+
+
+def prepare(
+    workload: Workload | TableSet | Mapping[str, Any] | pd.DataFrame | None = None,
+    machine: str | Machine = DEFAULT_MACHINE,
+    **options: Any,
+) -> tuple[Forward, Configs]:
+    """Check everything that a user gave; the model and the configurations, ready to be costed."""
+    forward, work, node = _read(workload, machine, **options)
+    if forward.tier is not None:
+        return forward, placed(forward, work, node)
+    return forward, work if forward.memory is not None else sized(forward, work, node)
+
+
+def feasible_below(
+    columns: Mapping[str, Any], machine: str | Machine = DEFAULT_MACHINE, **options: Any
+) -> NDArray[np.bool_]:
+    """Which configurations of a grid ``project`` has room for in the tier of ``options``.
+
+    columns  arrays of one length, and ``options``, as for ``project``
+    Limits: more tables than the nodes hold, a cache above the HBM, fewer rows than GPUs -> False
+    """
+    box = load_machine(machine) if isinstance(machine, str) else machine
+    length = max(np.size(column) for column in columns.values())
+    found = np.ones(length, dtype=bool)
+    if options.get("tables") is None:
+        own = {name: options[name] for name in _COLUMNS if name in options}
+        node = options.get("gpus_per_node") or box.gpus_per_node
+        reserve = float(options.get("reserve", DEFAULT_RESERVE))
+        found &= inputs.feasible({**own, **columns}, without_hbm(box), reserve, node)
+    if found.any():
+        kept = {name: np.broadcast_to(column, (length,))[found] for name, column in columns.items()}
+        found[found] = has_room(*_read(kept, box, **options))
+    return found
 
 
 def _machine(
@@ -123,9 +156,8 @@ def _work(
     memory: LocalMemory | None,
 ) -> Configs:
     """The configurations: keywords before the workload's own values before the defaults."""
-    if isinstance(workload, TableSet):
-        tables, workload = workload, None
-    given = {**_workload_values(workload), **{k: v for k, v in values.items() if v is not None}}
+    given = _given(workload, tables, values)
+    tables = given.pop("tables")
     if memory is not None:
         _check_beside_one_gpu(given, tables)
     if tables is not None:
@@ -149,6 +181,14 @@ def _check_beside_one_gpu(given: dict[str, Any], tables: str | TableSet | None) 
         )
     if tables is not None or given.get("table_bytes") is not None:
         del given["gpus"]
+
+
+def _given(workload: Any, tables: str | TableSet | None, values: Mapping[str, Any]) -> dict[str, Any]:
+    """All values, keywords before the workload's own; ``tables`` a set of them, however it was given."""
+    if isinstance(workload, TableSet):
+        tables, workload = workload, None
+    own = {name: value for name, value in values.items() if value is not None}
+    return {**_workload_values(workload), **own, "tables": tables}
 
 
 def _workload_values(workload: Any) -> dict[str, Any]:
@@ -310,6 +350,7 @@ __all__ = [
     "LocalMemory",
     "Projection",
     "Understood",
+    "feasible_below",
     "list_scenarios",
     "prepare",
     "project",

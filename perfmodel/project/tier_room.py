@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -33,7 +33,7 @@ def check_tier(tier: Tier, memory: object, given: Mapping[str, Any]) -> None:
         raise BadInputError(
             f"--tier {tier} and --local-memory would both hold all rows.", "leave one of them out."
         )
-    if all(given.get(name) is None for name in ("table_bytes", "tables", "workload")):
+    if all(given.get(name) is None for name in ("table_bytes", "tables")):
         raise BadInputError(
             f"--tier {tier} needs the size of the tables.", "give --table-size or --model with it."
         )
@@ -53,22 +53,44 @@ def placed(forward: Forward, work: Configs, node: int) -> Configs:
     One node has its whole tier for however few of its GPUs; more tables need more nodes, whole ones.
     Limits: too few GPUs for the tier, a cache that the HBM has no room for -> BadInputError
     """
-    tier, machine = forward.tier, forward.setting.machine
+    tier = forward.tier
     if tier is None:
         return work
-    room = tier_bytes(machine, tier)
-    nodes = np.maximum(np.ceil(work.table_bytes / room * (1 - 2 * np.finfo(np.float64).eps)), 1)
-    needed = np.where(nodes > 1, nodes * node, 1.0)
-    share = np.full(work.gpus.shape, tier.cached or 0.0)
+    room = tier_bytes(forward.setting.machine, tier)
+    nodes = _nodes(work, room)
     if work.given_gpus:
         _check_nodes(work, nodes, node, room, tier)
-        found = replace(work, needed=np.minimum(needed, work.gpus), cached=share)
-    else:
-        start = replace(work, needed=needed, cached=share)
-        needed = fewest(forward, start, node)
-        gpus = np.maximum(sharding.whole_nodes(needed, np.float64(node)), needed)
-        found = replace(start, needed=needed, gpus=gpus)
-    return _cached(forward, found, tier)
+    return _cached(forward, _spread(forward, work, nodes, node), tier)
+
+
+def has_room(forward: Forward, work: Configs, node: int) -> NDArray[np.bool_]:
+    """Which of the configurations ``placed`` would not refuse."""
+    tier = forward.tier
+    if tier is None:
+        return np.ones(len(work), dtype=bool)
+    nodes = _nodes(work, tier_bytes(forward.setting.machine, tier))
+    enough = np.ceil(work.gpus / node) >= nodes if work.given_gpus else np.ones(len(work), dtype=bool)
+    if tier.kind == UVM:
+        return np.asarray(enough)
+    return np.asarray(enough & ~_cache(forward, _spread(forward, work, nodes, node), tier).refused)
+
+
+def _nodes(work: Configs, room: float) -> Array:
+    """Whole nodes that the tables need. room  of the tier of one [bytes]"""
+    return np.maximum(np.ceil(work.table_bytes / room * (1 - 2 * np.finfo(np.float64).eps)), 1)
+
+
+def _spread(forward: Forward, work: Configs, nodes: Array, node: int) -> Configs:
+    """Over as many GPUs as the nodes have, and as the cache and the buffers need where nobody gave any."""
+    needed = np.where(nodes > 1, nodes * node, 1.0)
+    share = np.full(work.gpus.shape, (forward.tier and forward.tier.cached) or 0.0)
+    if work.given_gpus:
+        return replace(work, needed=np.minimum(needed, work.gpus), cached=share)
+    start = replace(work, needed=needed, cached=share)
+    needed = fewest(forward, start, node)
+    return replace(
+        start, needed=needed, gpus=np.maximum(sharding.whole_nodes(needed, np.float64(node)), needed)
+    )
 
 
 def _check_nodes(work: Configs, nodes: Array, node: int, room: float, tier: Tier) -> None:
@@ -84,27 +106,49 @@ def _check_nodes(work: Configs, nodes: Array, node: int, room: float, tier: Tier
         )
 
 
-def _cached(forward: Forward, work: Configs, tier: Tier) -> Configs:
-    """With the share that fits where nobody gave one; else that share, refused where it does not fit."""
+@dataclass(frozen=True)
+class _Cache:
+    """The cache of a GPU, of each configuration.
+
+    share  of the rows;  fits  the most that fit
+    rows, left  all rows, and the HBM that buffers leave [bytes]
+    """
+
+    share: Array
+    fits: Array
+    rows: Array
+    left: Array
+
+    @property
+    def refused(self) -> NDArray[np.bool_]:
+        """Where it has no room."""
+        return (self.fits <= 0) | ~capacity.fits(self.share * self.rows, np.maximum(self.left, 0.0))
+
+
+def _cache(forward: Forward, work: Configs, tier: Tier) -> _Cache:
+    """Of the share that was asked for, else of all that fits."""
     rows = gpu_memory(forward, replace(work, cached=np.ones(work.gpus.shape))).rows_bytes
     left = work.usable_bytes - gpu_memory(forward, work).buffer_bytes
     fits = np.minimum(left / rows, 1.0)
+    return _Cache(fits if tier.cached is None else np.full(rows.shape, tier.cached), fits, rows, left)
+
+
+def _cached(forward: Forward, work: Configs, tier: Tier) -> Configs:
+    """With the share that fits where nobody gave one; else that share, refused where it does not fit."""
     if tier.kind == UVM:
         return work
-    share = fits if tier.cached is None else np.full(rows.shape, tier.cached)
-    none = (fits <= 0) | ~capacity.fits(share * rows, np.maximum(left, 0.0))
-    if none.any():
-        at = int(np.argmax(none))
+    found = _cache(forward, work, tier)
+    if found.refused.any():
+        at = int(np.argmax(found.refused))
+        share, fits = float(found.share[at]), float(found.fits[at])
         cache, usable, buffers = (
             format_bytes(x, binary=False)
-            for x in (share[at] * rows[at], work.usable_bytes, work.usable_bytes - left[at])
+            for x in (share * found.rows[at], work.usable_bytes, work.usable_bytes - found.left[at])
         )
-        most = f"at most {format_fraction(float(np.floor(1000 * fits[at]) / 1000))} fits here"
+        most = f"at most {format_fraction(float(np.floor(1000 * fits) / 1000))} fits here"
         raise BadInputError(
-            f"a cache of {format_fraction(float(share[at]))} of the rows is {cache} a GPU, above the "
+            f"a cache of {format_fraction(share)} of the rows is {cache} a GPU, above the "
             f"{usable} of its HBM less {buffers} of exchange buffers.",
-            f"{most}; or more GPUs, a smaller --batch or --reserve."
-            if fits[at] > 0
-            else "a smaller --batch.",
+            f"{most}; or more GPUs, a smaller --batch or --reserve." if fits > 0 else "a smaller --batch.",
         )
-    return replace(work, cached=share)
+    return replace(work, cached=found.share)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 _SHOWN = 5
 _CONFIGURATION = (
     "machine",
+    "tier",
     "model",
     "table_bytes",
     "gpus",

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from perfmodel.errors import BadInputError
 from perfmodel.schema.files import shown
 from perfmodel.units import parse_ratio
 
-UVM, UVM_CACHING, SSD = "uvm", "uvm-caching", "ssd"
+HBM, UVM, UVM_CACHING, SSD = "hbm", "uvm", "uvm-caching", "ssd"
 _SPELLED = {
     UVM: UVM,
     "fused-uvm": UVM,
@@ -87,6 +88,19 @@ def parse_tier(text: str) -> Tier:
         )
     cached = 0.0 if kind == UVM else _share(text, share) if colon else None
     return Tier(kind, cached, LFU if LFU in words else LRU, PREFETCH in words)
+
+
+def parse_tiers(texts: Iterable[str]) -> list[Tier | None]:
+    """Several tiers, each once; ``hbm``, of which ``--tier`` has no need, is None: no tier below it.
+
+    texts  words as commas separate them: ``lru``, ``lfu`` and ``prefetch`` belong to the tier before them
+    Limits: as ``parse_tier``;  such a word first -> BadInputError
+    """
+    groups: list[str] = []
+    for text in texts:
+        of_last = groups and text.strip().lower() in (LRU, LFU, PREFETCH)
+        groups[-1:] = [f"{groups[-1]},{text}"] if of_last else [*groups[-1:], text]
+    return list(dict.fromkeys(None if text.strip().lower() == HBM else parse_tier(text) for text in groups))
 
 
 def _share(text: str, share: str) -> float:
