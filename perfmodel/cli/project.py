@@ -117,7 +117,7 @@ def project(
     if report is not None:
         from perfmodel.cli.report import check_beside, write_beside
 
-        check_beside(report, force, local_memory=local_memory, tier=tier)
+        check_beside(report, force, local_memory=local_memory)
     check_host(host, as_csv=as_csv, report=report, sharding=sharding, local_memory=local_memory)
     way = checked_sharding(sharding, reduction, local_memory, tier)
     if tables is not None:

@@ -52,6 +52,7 @@ from perfmodel.cli.workload import (
     ScenarioOption,
     ShardingOption,
     TablesOption,
+    TierOption,
 )
 from perfmodel.errors import BadInputError
 from perfmodel.report.figures.names import on_more_gpus
@@ -86,6 +87,7 @@ def report(
     payload: PayloadOption = None,
     kernels: KernelsOption = None,
     settings: SetOption = None,
+    tier: TierOption = None,
     calibration: CalibrationOption = None,
     compare: CompareOption = None,
     file_format: Annotated[
@@ -117,6 +119,7 @@ def report(
       perfmodel report --machine h200-sxm-ib,b200-sxm-ib --backend nccl,nvshmem --out both.html
       perfmodel report --calibration latest --pooling 1,8,64 --force
       perfmodel report --batch 1024 --pooling 32 --dim 32 --format markdown
+      perfmodel report --table-size 10TB --tier uvm-caching --alpha 1.05
       perfmodel report --model mlperf-dlrm-dcnv2 --gpus 8,64,128
       perfmodel report --table-size 10TB --format svg --out figures
     """
@@ -153,7 +156,7 @@ def check_compared(params: Mapping[str, Any]) -> None:
     """Limits: a comparison beside what it has not, or on numbers of GPUs without a model -> BadInputError"""
     if params["compare"] is None:
         return
-    for name in ("sharding", "kernels"):
+    for name in ("sharding", "kernels", "tier"):
         if params.get(name) is not None:  # a figure has no --kernels
             raise BadInputError(f"--{name} and --compare exclude each other.", "leave one of them out.")
     if params["gpus"] is not None and params["model"] is None:

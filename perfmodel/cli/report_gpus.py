@@ -37,7 +37,7 @@ def gpus_page(params: Mapping[str, Any], line: TypedLine) -> Page:
     from perfmodel.report.page.gpu_contents import across_gpus
 
     lists = lists_of(params, line)
-    named = checked_sharding(params["sharding"], (lists["reduction"] or ["auto"])[0])
+    named = checked_sharding(params["sharding"], (lists["reduction"] or ["auto"])[0], tier=params.get("tier"))
     way = None if named == ALL else named
     if params["model"] is not None:
         check_model({**params, **lists})

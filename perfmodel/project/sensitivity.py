@@ -16,7 +16,7 @@ from perfmodel.project.inputs import LARGEST, Configs
 from perfmodel.project.projection import Projection, local_memory_work
 from perfmodel.project.understood import exact_text, memory_text
 from perfmodel.schema.evidence import Evidence
-from perfmodel.schema.machine_keys import KEYS
+from perfmodel.schema.machine_keys import ALL_KEYS, KEYS
 from perfmodel.schema.tiers import SSD, UVM
 from perfmodel.units import format_bytes, format_rate, format_ratio
 
@@ -89,14 +89,15 @@ def swings(p: Projection) -> tuple[Swing, ...]:
 
     Local memory is the same machine: a value that both sides need moves both. The datasheet's rate of the
     memory is left out: the rates of the kernels that follow it are there.
-    Limits: one GPU -> none;  a value that moves the slowdown by less than 2 %, or that no calibration covers
-    when it is changed -> left out
+    Limits: one GPU without a tier -> none;  a value that moves the slowdown by less than 2 %, or that no
+    calibration covers when it is changed -> left out
     """
-    if p.gpus == 1:
+    if p.gpus == 1 and p.forward.tier is None:
         return ()
     machine = p.setting.machine
+    below = {key: kind for key, kind in ALL_KEYS.items() if p.forward.tier is not None and machine.knows(key)}
     found = []
-    for key, kind in KEYS.items():
+    for key, kind in {**KEYS, **below}.items():
         value = machine.value(key)
         if kind.unit not in ("byte/s", "s") or not value or key == "hbm_bytes_per_s":
             continue

@@ -74,17 +74,12 @@ def projection_text(
 def headline(answer: Projection) -> str:
     """Slowdown in one sentence, with both absolute times, the throughput, the band and the light floor."""
     low, high = answer.band
-    tier = answer.forward.tier
-    if answer.gpus == 1 and tier is None:
+    if answer.gpus == 1 and answer.forward.tier is None:
         size = format_bytes(answer.gpu_count.table_bytes, binary=False)
         where = "one memory" if answer.forward.memory is not None else "one GPU"
         first = f"{format_ratio(answer.slowdown)}: {size} of tables fit {where}, so nothing is sharded."
         return paragraph(f"{first}\n     {format_time(answer.time_s)} per batch")
-    ratio = format_ratio(answer.slowdown)
-    first = f"{ratio} slower sharded over {format_count(answer.gpus)} GPUs than if the tables fitted in one."
-    if tier is not None:
-        over = f" over {format_count(answer.gpus)} GPUs" if answer.gpus > 1 else " beside one GPU"
-        first = f"{ratio} slower with all rows in {tier.place}{over} than if they fitted in HBM."
+    first = sentence(answer)
     throughput = format_ratio(answer.totals["throughput_ratio"])
     second = (
         f"     {format_time(answer.time_s)} per batch, instead of {format_time(answer.baseline_time_s)}; "
@@ -99,6 +94,17 @@ def headline(answer: Projection) -> str:
             paragraph(f"     {floor} of it are latency floors, {data} are bytes"),
         ]
     )
+
+
+def sentence(answer: Projection) -> str:
+    """The slowdown in words, of tables that are sharded or in a tier below the HBM."""
+    ratio, tier = format_ratio(answer.slowdown), answer.forward.tier
+    if tier is not None:
+        over = f" over {format_count(answer.gpus)} GPUs" if answer.gpus > 1 else " beside one GPU"
+        return f"{ratio} slower with all rows in {tier.place}{over} than if they fitted in HBM."
+    named = answer.question.sharding if answer.question else None
+    how = f"sharded {named}" if named else "sharded"
+    return f"{ratio} slower {how} over {format_count(answer.gpus)} GPUs than if the tables fitted in one."
 
 
 def gpu_line(answer: Projection) -> str:

@@ -24,7 +24,7 @@ def breakdown(answers: Sequence[Projection], over: Over = SIZES) -> Block | Miss
     answers   of one question at increasing table sizes, or numbers of GPUs;  over  which of the two
     Limits: all fit one GPU -> Missing
     """
-    shown = [answer for answer in answers if answer.gpus > 1]
+    shown = [answer for answer in answers if answer.gpus > 1 or answer.forward.tier is not None]
     if not shown:
         return Missing(NAME, over.none)
     names = list(dict.fromkeys(step.name for answer in shown for step in answer.steps))

@@ -133,7 +133,7 @@ def over_gpus(lines: Sequence[SlowdownLine], asked: Projection) -> Block | Missi
 def sentence(lines: Sequence[SlowdownLine], asked: Projection) -> str:
     """What the lines say at the number of GPUs of ``asked``, and where the most samples pass."""
     low, high = asked.band
-    if asked.gpus == 1:
+    if asked.gpus == 1 and asked.forward.tier is None:
         return f"The tables fit one GPU, so nothing is slower there. {_most(lines[0].frame)}"
     first = f"On {counted(asked.gpus, 'GPU')} a batch takes {format_time(asked.time_s)}, "
     if format_ratio(asked.slowdown) == format_ratio(1.0):

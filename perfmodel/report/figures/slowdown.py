@@ -25,7 +25,7 @@ from perfmodel.report.figures.line_traces import (
     source,
     traces,
 )
-from perfmodel.units import format_bytes, format_count, format_ratio, format_time
+from perfmodel.units import counted, format_bytes, format_count, format_ratio, format_time
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -94,11 +94,13 @@ def sentence(lines: Sequence[SlowdownLine], asked: Projection) -> str:
     """What the lines say at the size of ``asked``, which every line has."""
     low, high = asked.band
     size = format_bytes(asked.gpu_count.table_bytes, binary=False)
-    if asked.gpus == 1:
+    if asked.gpus == 1 and asked.forward.tier is None:
         return f"Tables of {size} fit one GPU, so nothing is slower there."
+    below = f" in {asked.forward.tier.place}" if asked.forward.tier is not None else ""
+    where = f"{size}{below} on {counted(asked.gpus, 'GPU')}"
     first = (
-        f"Tables of {size} on {format_count(asked.gpus)} GPUs are {format_ratio(asked.slowdown)} slower than "
-        f"in one memory ({format_ratio(low)} to {format_ratio(high)})"
+        f"Tables of {where} are {format_ratio(asked.slowdown)} slower than in "
+        f"one memory ({format_ratio(low)} to {format_ratio(high)})"
     )
     others = [
         (_at(line.frame, asked.gpu_count.table_bytes), line.label) for line in lines[1:] if not line.supposed

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfmodel.project import Projection, grids, project
+from perfmodel.project import Projection, feasible_below, grids, project
 from perfmodel.project.sensitivity import Sensitivity, Swing, sensitivities, swings
 from perfmodel.report.figures import style
 from perfmodel.report.figures.block import Block, Missing, Switch
@@ -21,7 +21,7 @@ from perfmodel.report.figures.row_layout import (
 )
 from perfmodel.report.figures.words import hover, safe, sentence
 from perfmodel.schema.evidence import Evidence
-from perfmodel.schema.machine_keys import KEYS
+from perfmodel.schema.machine_keys import ALL_KEYS
 from perfmodel.schema.workload import DTYPE_BYTES
 from perfmodel.units import format_count, format_quantity, format_ratio
 
@@ -40,7 +40,7 @@ _STEPS = {"batch": (4.0, 2, 5), "pooling": (2.0, 3, 6), "table_count": (4.0, 1, 
 
 def changes(asked: Projection) -> Block | Missing:
     """The slowdown after each change that helps, the most helpful first, with its 95 % band."""
-    if asked.gpus == 1:
+    if asked.gpus == 1 and asked.forward.tier is None:
         return Missing(CHANGES, _ONE_GPU)
     found = sorted(sensitivities(asked), key=lambda s: s.after)
     if not found:
@@ -67,7 +67,7 @@ def changes(asked: Projection) -> Block | Missing:
 
 def tornado(asked: Projection) -> Block | Missing:
     """The slowdown with each rate and floor of the machine halved and doubled, the farthest reach first."""
-    if asked.gpus == 1:
+    if asked.gpus == 1 and asked.forward.tier is None:
         return Missing(TORNADO, _ONE_GPU)
     found = swings(asked)
     if not found:
@@ -78,16 +78,16 @@ def tornado(asked: Projection) -> Block | Missing:
     for index, swing in enumerate(found):
         for trace in _swing(swing, asked.slowdown, index):
             figure.add_trace(trace)
-        quantity = format_quantity(swing.value, KEYS[swing.key].unit)
+        quantity = format_quantity(swing.value, ALL_KEYS[swing.key].unit)
         row_words(figure, index, f"{swing.key} = {quantity} ({swing.evidence})")
     for side, words in enumerate(("halved", "doubled")):
         figure.add_trace(legend_mark(words, style.colour(side), style.symbol(side)))
     _ratios(figure, [value for s in found for value in (s.halved, s.doubled)], asked.slowdown, len(found))
-    top = found[0]
+    top, kind = found[0], ALL_KEYS[found[0].key]
     return Block(
         TORNADO,
         sentence(
-            f"{KEYS[top.key].meaning} ({format_quantity(top.value, KEYS[top.key].unit)}, {top.evidence}) "
+            f"{kind.meaning} ({format_quantity(top.value, kind.unit)}, {top.evidence}) "
             f"moves the slowdown most: {format_ratio(top.halved)} with half, {format_ratio(top.doubled)} "
             "with twice of it"
         ),
@@ -148,12 +148,12 @@ def _swing(s: Swing, before: float, index: int) -> Iterator[Any]:
     """A half bar a side, each ending in its mark."""
     import plotly.graph_objects as go
 
-    unit = KEYS[s.key].unit
+    unit = ALL_KEYS[s.key].unit
     for side, (factor, after) in enumerate(((0.5, s.halved), (2.0, s.doubled))):
         colour = style.colour(side)
         text = hover(
             [
-                f"{s.key}: {KEYS[s.key].meaning}",
+                f"{s.key}: {ALL_KEYS[s.key].meaning}",
                 f"{format_quantity(s.value, unit)} → {format_quantity(s.value * factor, unit)}",
                 f"slowdown {format_ratio(before)} → {format_ratio(after)}",
                 f"evidence of the value: {s.evidence}",
@@ -198,7 +198,7 @@ def _swing_row(s: Swing, before: float) -> dict[str, Any]:
     return {
         "value": s.key,
         "asked": s.value,
-        "unit": KEYS[s.key].unit,
+        "unit": ALL_KEYS[s.key].unit,
         "slowdown": before,
         "halved": s.halved,
         "doubled": s.doubled,
@@ -228,12 +228,16 @@ def plane(asked: Projection, across: str, up: str) -> pd.DataFrame:
         **values,
     )  # fmt: skip
     machine, reserve = asked.setting.machine, asked.gpu_count.reserve
-    kept = grids.feasible(columns, machine, dtype=dtype, reserve=reserve, gpus_per_node=forward.gpus_per_node)
-    frame = project(
-        {name: column[kept] for name, column in columns.items()}, machine, dtype=dtype, reserve=reserve,
-        setting=asked.setting, reduction=forward.reduction, payload=forward.payload,
-        distribution=forward.ids, gpus_per_node=forward.gpus_per_node,
-    )  # fmt: skip
+    known: dict[str, Any] = {"dtype": dtype, "reserve": reserve, "gpus_per_node": forward.gpus_per_node}
+    options = {
+        **known, "setting": asked.setting, "reduction": forward.reduction, "payload": forward.payload,
+        "distribution": forward.ids, "tier": forward.tier,
+    }  # fmt: skip
+    if forward.tier is None:
+        kept = grids.feasible(columns, machine, **known)
+    else:
+        kept = feasible_below(columns, machine, **options)
+    frame = project({name: column[kept] for name, column in columns.items()}, machine, **options)
     return frame[frame["fits"]] if asked.gpu_count.fits else frame
 
 
@@ -252,7 +256,7 @@ def heat_map(asked: Projection, frames: Sequence[pd.DataFrame] = ()) -> Block | 
 
     frames  of ``plane`` for ``_PLANES``, or of a sweep with the same columns (default: computed)
     """
-    if asked.gpus == 1:
+    if asked.gpus == 1 and asked.forward.tier is None:
         return Missing(HEAT_MAP, _ONE_GPU)
     if len(asked.work.groups) > 1:
         return Missing(

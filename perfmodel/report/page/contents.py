@@ -57,9 +57,19 @@ def question(asked: Projection) -> str:
     return ", ".join([f"{what} on {where}", *words])
 
 
-def _shardings(asked: Projection, options: Mapping[str, Any]) -> Block | Missing:
+def not_compared(asked: Projection, options: Mapping[str, Any]) -> str:
+    """Why shardings are not compared with this question; "" where they are."""
+    if asked.forward.tier is not None:
+        return "rows in a tier below the HBM are sharded row-wise: leave --tier out."
     if options.get("reduction", "auto") != "auto":
-        return Missing(SHARDINGS, "an exchange was chosen with --reduction: leave it out to compare them.")
+        return "an exchange was chosen with --reduction: leave it out to compare them."
+    return ""
+
+
+def _shardings(asked: Projection, options: Mapping[str, Any]) -> Block | Missing:
+    why = not_compared(asked, options)
+    if why:
+        return Missing(SHARDINGS, why)
     machine, known = asked.setting.machine, {**options, "setting": asked.setting}
     sizes = sorted({*SIZES, *small_sizes(asked)})
     answers = {a.gpu_count.table_bytes: a for a in answerable(machine, known, sizes)}

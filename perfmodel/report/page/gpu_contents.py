@@ -21,6 +21,7 @@ from perfmodel.report.figures.planned import per_table
 from perfmodel.report.figures.sharding_winners import NAME as SHARDINGS
 from perfmodel.report.figures.sharding_winners import shardings
 from perfmodel.report.figures.what_if import CHANGES, HEAT_MAP, TORNADO
+from perfmodel.report.page.contents import not_compared
 from perfmodel.report.page.gpu_views import FixedTables, GpuLines, GpuViewsAsked, bar_numbers, gpu_view
 from perfmodel.report.page.parts import Selector
 from perfmodel.report.page.views import Across
@@ -65,8 +66,8 @@ def fixed_gpu_blocks(
             yield Missing(name, "it is known of row-wise shards alone: leave --sharding out.")
         else:
             yield build(asked)
-    if options.get("reduction", "auto") != "auto":
-        why = "an exchange was chosen with --reduction: leave it out to compare them."
+    why = not_compared(asked, options)
+    if why:
         yield from (Missing(name, why) for name in (SHARDINGS, PER_TABLE, PLAN_SCALING))
         return
     machine, known = asked.setting.machine, {**options, "setting": asked.setting}

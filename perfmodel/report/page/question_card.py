@@ -10,9 +10,9 @@ from perfmodel.project import Projection
 from perfmodel.project.sensitivity import next_experiment
 from perfmodel.report.figures.style import EVIDENCE_COLOURS
 from perfmodel.report.page.parts import Card
-from perfmodel.report.projection_text import experiment_text
+from perfmodel.report.projection_text import experiment_text, sentence
 from perfmodel.schema.evidence import MAIN_SHARE, Evidence
-from perfmodel.units import format_bytes, format_count, format_fraction, format_ratio, format_time
+from perfmodel.units import format_bytes, format_fraction, format_ratio, format_time
 
 
 def question_card(answer: Projection) -> Card:
@@ -21,24 +21,19 @@ def question_card(answer: Projection) -> Card:
     Limits: one GPU -> nothing is sharded, and no evidence bar
     """
     count = answer.gpu_count
-    if answer.gpus == 1:
+    if answer.gpus == 1 and answer.forward.tier is None:
         size = format_bytes(count.table_bytes, binary=False)
-        sentence = f"{format_ratio(answer.slowdown)}: {size} of tables fit one GPU, so nothing is sharded."
+        first = f"{format_ratio(answer.slowdown)}: {size} of tables fit one GPU, so nothing is sharded."
         times, sure = f"{format_time(answer.time_s)} a batch", ""
     else:
-        named = answer.question.sharding if answer.question else None
-        how = f"sharded {named}" if named else "sharded"
-        sentence = (
-            f"{format_ratio(answer.slowdown)} slower {how} over {format_count(answer.gpus)} GPUs than if "
-            "the tables fitted in one."
-        )
+        first = sentence(answer)
         times = (
             f"{format_time(answer.time_s)} a batch, instead of {format_time(answer.baseline_time_s)}; "
             f"{format_ratio(answer.totals['throughput_ratio'])} the samples per second"
         )
         sure = _sure(answer)
     return Card(
-        sentence,
+        first,
         times,
         sure,
         "; ".join(filter(None, [str(count), answer.shards, _memory(answer)])),
