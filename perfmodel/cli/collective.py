@@ -27,6 +27,7 @@ from perfmodel.cli.options import (
     one_output,
     size_values,
     split_values,
+    typed_binary,
 )
 from perfmodel.cli.output import emit, emit_json, note, warn
 from perfmodel.collectives.estimate import CollectiveModel
@@ -118,7 +119,8 @@ def collective(
             results=results,
         )
     else:
-        emit(collective_text(answers, origin(model.calibration_id, calibration_file(calibration)), chosen))
+        shown = origin(model.calibration_id, calibration_file(calibration))
+        emit(collective_text(answers, shown, chosen, binary=typed_binary(size)))
 
 
 def questions(ops: list[str], sizes: list[str], gpus: list[str], per_node: int) -> pd.DataFrame:

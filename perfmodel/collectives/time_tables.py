@@ -36,7 +36,14 @@ from perfmodel.schema.priors import load_priors
 Floats = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.int8]
 
-LIMITS = ("", "α in the domain", "link rate in the domain", "α across nodes", "NIC rate", "protocol rate")
+LIMITS = (
+    "",
+    "latency in the domain",
+    "link rate in the domain",
+    "network latency",
+    "NIC rate",
+    "protocol rate",
+)
 _Z95 = 1.96
 _SHORTEST_S = 1e-12
 

@@ -22,6 +22,7 @@ from perfmodel.schema.machine_keys import KEYS
 from perfmodel.units import format_bytes, format_number, format_quantity, format_time
 
 ALIASES = {
+    "hand_over": "handover",
     "gather": "gather_pool",
     "pool": "gather_pool",
     "lookup": "gather_pool",

@@ -207,7 +207,7 @@ LABELS = {
     "all_to_all_sparse_bags": "all-to-all (non-empty bags)",
     "convert_out": "convert bags to send",
     "convert_in": "convert bags that came",
-    HANDOVER: "hand-over",
+    HANDOVER: "waits between steps",
     "convert_gradients_out": "convert gradients to send",
     "all_to_all_gradients": "all-to-all (gradients)",
     "all_to_all_sparse_gradients": "all-to-all (gradients of non-empty bags)",

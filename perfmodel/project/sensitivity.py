@@ -59,7 +59,7 @@ class Swing:
 
 @dataclass(frozen=True)
 class NextExperiment:
-    """The cheapest measurement that replaces numbers nobody measured here."""
+    """The cheapest measurement that replaces numbers that were not measured here."""
 
     share: float  # of the time that rests on them
     numbers: int  # how many distinct measurements

@@ -33,7 +33,9 @@ def own_run_text(passes: pd.DataFrame, steps: pd.DataFrame, verdicts: Sequence[V
             for row in steps.to_dict("records")
         ]
         parts.append(
-            paragraph("Steps of our own passes: median share of the time, and error without the hand-over")
+            paragraph(
+                "Steps of our own passes: share of the time, and error without waits between steps (medians)"
+            )
             + "\n"
             + table(["step", "n", "share", "error"], named)
         )

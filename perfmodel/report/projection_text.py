@@ -82,16 +82,19 @@ def headline(answer: Projection) -> str:
     first = sentence(answer)
     throughput = format_ratio(answer.totals["throughput_ratio"])
     second = (
-        f"     {format_time(answer.time_s)} per batch, instead of {format_time(answer.baseline_time_s)}; "
-        f"{throughput} the samples per second"
+        f"     {format_time(answer.time_s)} per batch, instead of {format_time(answer.baseline_time_s)} "
+        f"on one GPU; {throughput} its samples per second"
     )
     floor = format_ratio(answer.totals["slowdown_floor_part"])
     data = format_ratio(answer.totals["slowdown_bytes_part"])
     return "\n".join(
         [
             sides(first, f"band {format_ratio(low)} – {format_ratio(high)}"),
-            sides(second, f"speed of light {format_ratio(answer.totals['slowdown_light'])}"),
-            paragraph(f"     {floor} of it are latency floors, {data} are bytes"),
+            paragraph(second),
+            sides(
+                f"     {floor} of it is latency, {data} is bytes",
+                f"speed of light {format_ratio(answer.totals['slowdown_light'])} (all at datasheet rates)",
+            ),
         ]
     )
 
@@ -242,13 +245,13 @@ def run_line(calibration_file: str | None) -> str:
 
 
 def experiment_text(experiment: NextExperiment, machine: str, run: str = "") -> str:
-    """How much of the time nobody measured here, and the cheapest measurement that replaces it.
+    """How much of the time was not measured here, and the cheapest measurement that replaces it.
 
     run   measures kernels too, beside the collectives of a calibration of one's own
     """
     count = experiment.numbers
     numbers = f"{count} number{'s' if count > 1 else ''}"
-    first = f"{format_fraction(experiment.share)} of the time rests on {numbers} nobody measured here."
+    first = f"{format_fraction(experiment.share)} of the time rests on {numbers} not measured here."
     them = "them" if count > 1 else "it"
     links = [name.split(":") for name in experiment.only if not name.startswith("kernel:")]
     if not links:

@@ -174,11 +174,15 @@ def constants_text(calibrations: Sequence[Calibration]) -> str:
         for name, value in item.handover_s.items()
         if value.known
     ]
-    return "\n\n".join([*parts, *([facts(_labelled("Hand-over", lines))] if lines else [])])
+    return "\n\n".join([*parts, *([facts(_labelled("In a pass", lines))] if lines else [])])
 
 
 def _more(step: str) -> str:
-    return "a whole pass" if step == "between_steps" else "more in a whole pass"
+    return (
+        "of waits between the steps of a pass"
+        if step == "between_steps"
+        else "more in a whole pass than alone"
+    )
 
 
 def crossovers(calibrations: Sequence[Calibration]) -> list[dict[str, Any]]:

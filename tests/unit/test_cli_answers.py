@@ -22,7 +22,7 @@ def test_project_answers_first_and_shows_how_it_came_about(cli: Any) -> None:
     lines = outcome.out.splitlines()
     assert outcome.code == 0
     assert "slower sharded over 152 GPUs than if the tables fitted in one." in lines[0]
-    assert "per batch, instead of" in lines[1] and "the samples per second" in lines[1]
+    assert "on one GPU; 0.657× its samples per second" in lines[1] and "speed of light" in lines[2]
     assert "10 TB ÷ 68 GB = 147.1  →  152" in outcome.out and "Memory   65.8 GB of 68 GB" in outcome.out
     assert "What would change the answer" in outcome.out
     assert "perfmodel explain" in outcome.out
@@ -42,6 +42,13 @@ def test_every_projection_fits_the_page(cli: Any, words: tuple[str, ...]) -> Non
     outcome = cli("project", "--table-size", "10TB", *words)
     assert outcome.code == 0, outcome.err
     assert max(len(line) for line in outcome.out.splitlines()) <= WIDTH
+
+
+@pytest.mark.parametrize(
+    ("typed", "shown"), [("1MB", " 1 MB "), ("1MiB", " 1 MiB "), ("1000000", " 977 KiB ")]
+)
+def test_a_size_is_shown_in_the_unit_family_that_was_typed(cli: Any, typed: str, shown: str) -> None:
+    assert shown in cli("collective", "--op", "all_to_all", "--size", typed, "--gpus", "8").out
 
 
 def test_project_json_is_one_document_and_adds_up(cli: Any) -> None:

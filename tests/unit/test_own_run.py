@@ -219,7 +219,7 @@ def test_a_projection_takes_them(folder: Path) -> None:
     assert steps["bucketize"].time_s == pytest.approx(1.5 * (20e-6 + 24_576 / 1e9), rel=1e-3)
     # four exchanges 1.5 us colder, 3 + 1 + 2 + 4 us in a pass, 5 us between the steps
     assert steps["handover"].time_s == pytest.approx(4 * 1.5e-6 + 10e-6 + 5e-6, rel=0.02)
-    assert steps["handover"].label == "hand-over"
+    assert steps["handover"].label == "waits between steps"
     assert {step.clock for step in answer.steps} == {Clock.EAGER}
     assert steps["gather_pool"].evidence is Evidence.INTERPOLATED
     assert sum(step.time_s for step in answer.steps) == pytest.approx(answer.time_s)

@@ -243,9 +243,12 @@ def test_columns_in_a_mapping_will_do() -> None:
 def test_labels_say_what_the_time_rests_on() -> None:
     model = CollectiveModel.load(load_machine("h100-sxm-ib"))
     answer = model.estimate("all_to_all", [2**12, 2**34], 128)
-    assert [answer.limit_names[i] for i in answer.limit] == ["α across nodes", "NIC rate"]
+    assert [answer.limit_names[i] for i in answer.limit] == ["network latency", "NIC rate"]
     inside = model.estimate("all_gather", [2**12, 2**34], 8)
-    assert [inside.limit_names[i] for i in inside.limit] == ["α in the domain", "link rate in the domain"]
+    assert [inside.limit_names[i] for i in inside.limit] == [
+        "latency in the domain",
+        "link rate in the domain",
+    ]
 
 
 def test_borrowed_calibrations_are_transferred() -> None:

@@ -149,7 +149,7 @@ def test_hand_overs() -> None:
     text = constants_text([item])
     assert (
         text.replace("3.00", "3")
-        == "Hand-over  mpi reduce_scatter, eager: 3 µs ± 10.0 % more in a whole pass"
+        == "In a pass  mpi reduce_scatter, eager: 3 µs ± 10.0 % more in a whole pass than alone"
     )
 
 

@@ -28,8 +28,8 @@ def question_card(answer: Projection) -> Card:
     else:
         first = sentence(answer)
         times = (
-            f"{format_time(answer.time_s)} a batch, instead of {format_time(answer.baseline_time_s)}; "
-            f"{format_ratio(answer.totals['throughput_ratio'])} the samples per second"
+            f"{format_time(answer.time_s)} a batch, instead of {format_time(answer.baseline_time_s)} "
+            f"on one GPU; {format_ratio(answer.totals['throughput_ratio'])} its samples per second"
         )
         sure = _sure(answer)
     return Card(
@@ -55,8 +55,8 @@ def _sure(answer: Projection) -> str:
         format_ratio(answer.totals[f"slowdown_{name}"]) for name in ("floor_part", "bytes_part", "light")
     )
     return (
-        f"95 % band {low} – {high}; {floor} of it are latency floors and {data} are bytes; "
-        f"the speed of light allows {light}"
+        f"95 % band {low} – {high}; {floor} of it is latency and {data} is bytes; "
+        f"{light} at the speed of light (all links and memory at datasheet rates)"
     )
 
 
@@ -83,7 +83,7 @@ def _alert(answer: Projection) -> str:
     if experiment is None:
         return f"{rests}something assumed."
     text = _WRAPPED.sub(" ", experiment_text(experiment, answer.setting.machine.name))
-    same = text.startswith(rests)  # what nobody measured here is what is assumed: said once
+    same = text.startswith(rests)  # what was not measured here is what is assumed: said once
     return f"{rests}something assumed{': ' if same else '. '}{text.removeprefix(rests)}"
 
 
