@@ -39,6 +39,7 @@ from perfmodel.cli.workload import (
     PayloadOption,
     PoolingOption,
     ReductionOption,
+    RemoteMemoryOption,
     ReserveOption,
     ScenarioOption,
     ShardingOption,
@@ -90,6 +91,7 @@ def project(
     host: HostOption = None,
     settings: SetOption = None,
     local_memory: LocalMemoryOption = None,
+    remote_memory: RemoteMemoryOption = None,
     tier: TierOption = None,
     calibration: CalibrationOption = None,
     as_json: JsonOption = False,
@@ -106,6 +108,7 @@ def project(
       perfmodel project --model mlperf-dlrm-dcnv2 --gpus 16
       perfmodel project --table-size 10TB --set nic_bytes_per_s=100GB/s
       perfmodel project --table-size 10TB --local-memory 10TB@3TB/s
+      perfmodel project --table-size 10TB --remote-memory 10TB@3TB/s,shared:16,latency:3us
       perfmodel project --table-size 10TB --tier uvm-caching:10% --alpha 1.05
       perfmodel project --table-size 10TB --payload fp16
       perfmodel project --table-size 10TB --kernels torch
@@ -117,9 +120,10 @@ def project(
     if report is not None:
         from perfmodel.cli.report import check_beside, write_beside
 
-        check_beside(report, force, local_memory=local_memory)
-    check_host(host, as_csv=as_csv, report=report, sharding=sharding, local_memory=local_memory)
-    way = checked_sharding(sharding, reduction, local_memory, tier)
+        check_beside(report, force, local_memory=local_memory, remote_memory=remote_memory)
+    memory = {"local_memory": local_memory, "remote_memory": remote_memory}
+    check_host(host, as_csv=as_csv, report=report, sharding=sharding, **memory)
+    way = checked_sharding(sharding, reduction, tier=tier, **memory)
     if tables is not None:
         table_count(tables)
     if table_size is None and gpus is None and model is None:

@@ -11,7 +11,8 @@ from typing import Any
 
 from perfmodel.cli.ids import ids_of
 from perfmodel.cli.options import advice, calibration_of, check_gpus, library_of, machine_of, split_values
-from perfmodel.cli.workload import local_memory_of, reserve_of, workload_values
+from perfmodel.cli.workload import local_memory_of, remote_memory_of, reserve_of, workload_values
+from perfmodel.errors import BadInputError
 from perfmodel.passes.settings import CLUSTER, Setting, load_setting
 from perfmodel.project import Projection, project_one
 from perfmodel.project.inputs import DEFAULT_RESERVE
@@ -47,7 +48,7 @@ class Question:
     payload: str | None = None
     kernels: str | None = None  # whose: one of ``IMPLEMENTATIONS``
     distribution: Distribution | None = None
-    local_memory: tuple[float, float] | None = None  # bytes, bytes per second
+    local_memory: tuple[float, ...] | None = None  # bytes, bytes per second, latency, GPUs that share it
     tier: str | Tier | None = None
 
     def keywords(self, *without: str) -> dict[str, Any]:
@@ -98,9 +99,17 @@ def question_of(typed: Mapping[str, Any]) -> Question:
         payload=first.get("payload"),
         kernels=first.get("kernels"),
         distribution=ids,
-        local_memory=local_memory_of(first.get("local_memory")),
+        local_memory=_memory_of(first.get("local_memory"), first.get("remote_memory")),
         tier=first.get("tier"),
     )
+
+
+def _memory_of(local: str | None, remote: str | None) -> tuple[float, ...] | None:
+    if local is not None and remote is not None:
+        raise BadInputError(
+            "--local-memory and --remote-memory would both hold all rows.", "leave one of them out."
+        )
+    return remote_memory_of(remote) if local is None else local_memory_of(local)
 
 
 def _first(name: str, typed: str | Sequence[str] | None) -> str | None:

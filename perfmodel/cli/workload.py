@@ -13,7 +13,7 @@ from perfmodel.cli.options import check_most
 from perfmodel.errors import BadInputError
 from perfmodel.schema.table_files import load_tables
 from perfmodel.schema.workload import id_dtype_bytes
-from perfmodel.units import parse_bytes, parse_count, parse_number, parse_rate, parse_ratio
+from perfmodel.units import parse_bytes, parse_count, parse_number, parse_rate, parse_ratio, parse_time
 
 TableSizeOption = Annotated[
     str | None,
@@ -85,6 +85,16 @@ LocalMemoryOption = Annotated[
         "--local-memory",
         metavar="SIZE@RATE",
         help="One memory for all tables instead: SIZE@RATE, e.g. 10TB@3TB/s.",
+    ),
+]
+
+RemoteMemoryOption = Annotated[
+    str | None,
+    typer.Option(
+        "--remote-memory",
+        metavar="MEMORY",
+        help="One memory over the network, or parameter servers: SIZE@RATE,shared:GPUS,latency:TIME, "
+        "e.g. 10TB@3TB/s,shared:16,latency:3us.",
     ),
 ]
 
@@ -196,8 +206,37 @@ def local_memory_of(text: str | None) -> tuple[float, float] | None:
     return parse_bytes(size, "--local-memory"), parse_rate(rate, "--local-memory")
 
 
+def remote_memory_of(text: str | None) -> tuple[float, float, float, int] | None:
+    """Bytes, bytes per second, seconds and GPUs of ``10TB@3TB/s,shared:16,latency:3us``.
+
+    Limits: no latency, an unknown or repeated word, a part of a GPU -> BadInputError
+    """
+    if text is None:
+        return None
+    example, name = "for example --remote-memory 10TB@3TB/s,shared:16,latency:3us", "--remote-memory"
+    first, *words = [word.strip() for word in text.split(",")]
+    size, at, rate = first.partition("@")
+    if not at:
+        raise BadInputError(f"{name} {text} does not begin with SIZE@RATE.", example)
+    given: dict[str, str] = {}
+    for word in words:
+        key, _, value = word.partition(":")
+        if key not in ("shared", "latency") or not value or key in given:
+            raise BadInputError(f"{name} {text}: {word!r} is not shared:GPUS or latency:TIME, once.", example)
+        given[key] = value
+    if "latency" not in given:
+        why = "over a network a read takes microseconds; --local-memory has none"
+        raise BadInputError(f"{name} {text} does not say its latency.", f"{example}: {why}.")
+    sharers = parse_count(given.get("shared", "1"), f"{name}: shared")
+    return parse_bytes(size, name), parse_rate(rate, name), parse_time(given["latency"], name), sharers
+
+
 def checked_sharding(
-    name: str | None, reduction: str, local_memory: str | None = None, tier: str | None = None
+    name: str | None,
+    reduction: str,
+    local_memory: str | None = None,
+    tier: str | None = None,
+    remote_memory: str | None = None,
 ) -> str | None:
     """The way that was asked for; None: row-wise, as without the option.
 
@@ -208,7 +247,8 @@ def checked_sharding(
     from perfmodel.plan.alike import way_named
 
     way = ALL if name.strip().lower() == ALL else way_named(name)
-    given = {"--reduction": reduction != "auto", "--local-memory": local_memory, "--tier": tier}
+    memory = {"--local-memory": local_memory, "--remote-memory": remote_memory}
+    given = {"--reduction": reduction != "auto", **memory, "--tier": tier}
     clash = next((option for option, value in given.items() if value not in (None, False)), "")
     if clash and way != ROW_WISE:
         reasons = {"--reduction": "a sharding has its own exchange", "--tier": "tiers are of row-wise shards"}

@@ -58,6 +58,33 @@ def row_rate(
     return np.minimum(_array(f) * _array(C) * _array(row) / _array(wire), _array(M) / _array(g))
 
 
+def shared_rate(R: ArrayLike, n: ArrayLike, C: ArrayLike) -> Array:
+    """Rate at which one GPU reads a memory over the network while others read it too.
+
+        r = min(R / n, C)                                                     [bytes/s]
+
+    R  of the memory, or of all parameter servers together [bytes/s];  n  GPUs that share it [-], >= 1
+    C  of one GPU's network, one direction [bytes/s]
+    Source: derived: the slower of the GPU's share of the memory and of its own card
+    Limits: n = 1, C -> inf -> R, as beside the GPU;  n -> inf -> R / n;  R -> inf -> C
+    """
+    return np.minimum(_array(R) / _array(n), _array(C))
+
+
+def remote_time(t: ArrayLike, t0: float, x: ArrayLike, C: float, latency: float) -> Array:
+    """Gather from a memory over the network: its reads at the memory, or on their way, and the latency.
+
+        t_remote = lambda + max(t, t0 + x / C)                                [s]
+
+    t   of the same gather beside the GPU, from a memory of rate R / n of n GPUs that share it [s]
+    t0  of a gather with almost nothing to do [s];  x  rows, ids and bags, each once [bytes]
+    C   of one GPU's network, one direction [bytes/s];  latency  lambda, from a read to its data [s]
+    Source: alpha-beta model; all reads are independent, so the latency is paid once
+    Limits: C -> inf, lambda = 0 -> t;  C -> inf, n = 1 -> as beside the GPU, and lambda
+    """
+    return latency + np.maximum(_array(t), t0 + _array(x) / C)
+
+
 def link_time(x: ArrayLike, latency: ArrayLike, R: ArrayLike) -> Array:
     """Time to bring x bytes over a link, many reads at once.
 

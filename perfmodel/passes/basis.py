@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfmodel.collectives.library import Timing, constant
-from perfmodel.model import kernels
+from perfmodel.model import kernels, tiers
 from perfmodel.passes.settings import Setting
 from perfmodel.schema.constants import row_widths
 from perfmodel.schema.evidence import Evidence
@@ -32,10 +32,25 @@ def row_penalty(row: Array, machine_value: Value, constant: Value) -> Array:
 
 @dataclass(frozen=True)
 class LocalMemory:
-    """The memory that a rank gathers from, when it is not the machine's own."""
+    """The memory that a rank gathers from, when it is not the machine's own.
+
+    latency_s  from a read to its data, over the network; 0: beside the GPU
+    sharers    GPUs that read it at once, each its own batch
+    """
 
     capacity_bytes: float
     bytes_per_s: float
+    latency_s: float = 0.0
+    sharers: int = 1
+
+    @property
+    def remote(self) -> bool:
+        """Whether it is read over the network: then a read takes time to get there."""
+        return self.latency_s > 0
+
+    def __str__(self) -> str:
+        """``--remote-memory``, or ``--local-memory``: as what the user gave it."""
+        return "--remote-memory" if self.remote else "--local-memory"
 
 
 @dataclass(frozen=True)
@@ -102,19 +117,31 @@ class PassBasis:
         machine = self.setting.machine
         return np.minimum(G, machine.domain_gpus_of(self.gpus_per_node or machine.gpus_per_node))
 
-    def gather_timing(self, dram: Array, l2: Array, memory: LocalMemory | None) -> Timing:
-        """Gather and pool of that many bytes, ``kernels.gather_pool_time``."""
+    def gather_timing(
+        self, dram: Array, l2: Array, memory: LocalMemory | None, bare: Array | None = None
+    ) -> Timing:
+        """Gather and pool of that many bytes, ``kernels.gather_pool_time``. bare  that cross a network"""
         value = self.setting.machine.value
         rate = value("gather_bytes_per_s")
         keys: tuple[str, ...] = _GATHER_KEYS
         if memory is not None:  # the stated rate of the memory compares with the stated rate of the HBM
-            rate = rate / value("hbm_bytes_per_s") * memory.bytes_per_s
+            rate = rate / value("hbm_bytes_per_s") * memory.bytes_per_s / memory.sharers
             keys = ()
-        time = kernels.gather_pool_time(dram, l2, value("launch_floor_s"), rate, value("l2_bytes_per_s"))
+        floor = value("launch_floor_s")
+        time = kernels.gather_pool_time(dram, l2, floor, rate, value("l2_bytes_per_s"))
+        if memory is not None and memory.remote:
+            moved = dram if bare is None else bare
+            time = tiers.remote_time(time, floor, moved, value("nic_bytes_per_s"), memory.latency_s)
+            floor += memory.latency_s
         cached = dram / rate < l2 / value("l2_bytes_per_s")
         slow = "gather_bytes_per_s" if memory is None else _ASSUMED_MEMORY
         names = ("launch_floor_s", slow, "l2_bytes_per_s")
-        return self._kernel("gather_pool", dram, time, value("launch_floor_s"), keys, names, cached)
+        return self._kernel("gather_pool", dram, time, floor, keys, names, cached)
+
+    def memory_rate(self, memory: LocalMemory) -> float:
+        """What one GPU gets of it at most, as stated, and as its network card carries [bytes/s]."""
+        card = self.setting.machine.value("nic_bytes_per_s") if memory.remote else np.inf
+        return float(tiers.shared_rate(memory.bytes_per_s, memory.sharers, card))
 
     def stream_timing(self, step: str, moved: Array, floor: str, rate: str) -> Timing:
         """A kernel that streams ``moved`` bytes, with the machine's constants ``floor`` and ``rate``."""

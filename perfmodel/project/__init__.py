@@ -57,7 +57,7 @@ def _read(
     reserve: float = DEFAULT_RESERVE,
     gpus_per_node: int | None = None,
     scenario: str = CLUSTER,
-    local_memory: LocalMemory | tuple[float, float] | None = None,
+    local_memory: LocalMemory | tuple[float, ...] | None = None,
     overrides: Mapping[str, float | str] | None = None,
     calibration: str | Path | None = None,
     reduction: str = AUTO,
@@ -83,7 +83,7 @@ def _read(
         )
     library = backend or box.default_backend
     chosen = setting or load_setting(box, library, clock, scenario, calibration, kernels=kernels)
-    memory = LocalMemory(*local_memory) if isinstance(local_memory, tuple) else local_memory
+    memory = _memory(local_memory) if isinstance(local_memory, tuple) else local_memory
     if payload is not None:
         payload_element_bytes(payload)  # known
     ids = parse_distribution(distribution) if isinstance(distribution, str) else distribution or UNIFORM
@@ -134,6 +134,19 @@ def feasible_below(
     return found
 
 
+def _memory(values: tuple[float, ...]) -> LocalMemory:
+    """Limits: not 2 to 4 values, none of them above 0, a part of a GPU -> BadInputError"""
+    size, rate, latency, sharers = (
+        (*values, *(0.0, 1)[len(values) - 2 :]) if 2 <= len(values) <= 4 else (0,) * 4
+    )
+    if min(size, rate, sharers) <= 0 or latency < 0 or sharers != int(sharers):
+        raise BadInputError(
+            f"local_memory {values} cannot be used.",
+            "give (bytes, bytes/s), or (bytes, bytes/s, latency in s, GPUs that share it).",
+        )
+    return LocalMemory(size, rate, latency, int(sharers))
+
+
 def _machine(
     machine: str | Machine, overrides: Mapping[str, float | str] | None, shipped: bool = False
 ) -> Machine:
@@ -175,9 +188,9 @@ def _check_beside_one_gpu(given: dict[str, Any], tables: str | TableSet | None) 
     gpus = inputs.shaped({"gpus": given["gpus"]})["gpus"]
     if (gpus > 1).any():
         raise BadInputError(
-            f"one local memory is beside one GPU, and {gpus.max():.0f} GPUs spread the tables: "
+            f"one memory holds the tables whole, and {gpus.max():.0f} GPUs spread them: "
             "the two contradict each other.",
-            "leave one of them out.",
+            "leave one of them out; --remote-memory SIZE@RATE,shared:N is read by N GPUs.",
         )
     if tables is not None or given.get("table_bytes") is not None:
         del given["gpus"]
@@ -220,7 +233,8 @@ def project(
     dim          elements of a row [-];  dtype  their type;  id_bytes  of one id [bytes]
     tables       different tables: a TableSet or the name of one, instead of table_count, pooling and dim
     options      those of ``perfmodel project`` by their names: backend (nccl, nvshmem, best), clock, reserve,
-                 gpus_per_node, scenario, local_memory (bytes, bytes/s), overrides of machine values,
+                 gpus_per_node, scenario, local_memory (bytes, bytes/s; of a remote one also its latency in
+                 s and the GPUs that share it), overrides of machine values,
                  calibration, reduction (how partial bags become bags), payload (precision of bags on the
                  wire), distribution (of ids: uniform, zipf:1.05 ...), tier (below the HBM: uvm,
                  uvm-caching:10%, ssd:5% ...), kernels (fbgemm, torch, perfmodel)

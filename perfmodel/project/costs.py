@@ -130,7 +130,7 @@ class Forward(PassBasis):
     def steps(self, work: Configs, traffic: Traffic) -> list[TimedStep]:
         """All steps in the order in which they run."""
         several = work.gpus > 1
-        gather = self.gather_timing(traffic.dram_bytes, traffic.l2_bytes, self.memory)
+        gather = self.gather_timing(traffic.dram_bytes, traffic.l2_bytes, self.memory, traffic.bare_bytes)
         exchange = [step for step in self._permute(work, traffic, several) if step.payload_bytes.any()]
         pool = TimedStep(STEPS["gather_pool"], traffic.dram_bytes, gather)
         reduce = self._reduce(work, traffic, several)
@@ -255,7 +255,7 @@ class Forward(PassBasis):
         value = self.setting.machine.value
         hbm = max(value("hbm_bytes_per_s"), value("gather_bytes_per_s"))
         if self.memory is not None:
-            hbm *= self.memory.bytes_per_s / value("hbm_bytes_per_s")
+            hbm *= self.memory_rate(self.memory) / value("hbm_bytes_per_s")
         time = np.zeros(work.gpus.shape)
         links = np.zeros(work.gpus.shape)
         inside = value("nvlink_bytes_per_s") or value("pcie_bytes_per_s")

@@ -23,7 +23,7 @@ from perfmodel.project.tiered import misses_words, tier_record
 from perfmodel.project.timed import TimedStep
 from perfmodel.project.understood import Understood
 from perfmodel.schema.evidence import Clock, Evidence
-from perfmodel.units import counted, format_bytes, format_count, format_ratio
+from perfmodel.units import counted, format_bytes, format_count, format_rate, format_ratio
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -301,7 +301,13 @@ def _notes(work: Configs, clocks: tuple[Clock, ...], forward: Forward) -> Iterat
         yield f"no table size is given: the tables are assumed to fill the memory, {size}"
     if forward.tier is not None:
         yield from misses_words(forward, forward.tier, forward.ids, work)
-    if forward.memory is not None:
+    memory = forward.memory
+    if memory is not None and memory.remote:
+        own, share = forward.memory_rate(memory), memory.bytes_per_s / memory.sharers
+        why = "its share of the memory" if own == share else "what its network card carries"
+        got = f"{format_rate(own)} each, {why}"
+        yield f"{counted(memory.sharers, 'GPU')} read the memory at once, each its own batch: {got}"
+    if memory is not None:
         yield "the memory's rate is a stated one, like the HBM's: a gather reaches the same part of both"
 
 
@@ -345,8 +351,6 @@ def local_memory_work(work: Configs, memory: LocalMemory) -> Configs:
     largest = float(work.table_bytes.max())
     if largest > memory.capacity_bytes:
         sizes = [format_bytes(x, binary=False) for x in (largest, memory.capacity_bytes)]
-        raise BadInputError(
-            f"tables of {sizes[0]} do not fit a local memory of {sizes[1]}.", "give a larger one."
-        )
+        raise BadInputError(f"tables of {sizes[0]} do not fit a memory of {sizes[1]}.", "give a larger one.")
     one = np.ones_like(work.gpus)
     return Configs(work.table_bytes, one, one, work.batch, work.id_bytes, work.groups, False)

@@ -30,9 +30,7 @@ def tier_bytes(machine: Machine, tier: Tier) -> float:
 def check_tier(tier: Tier, memory: object, given: Mapping[str, Any]) -> None:
     """Refuse what a tier excludes: one local memory, tables whose size nobody says."""
     if memory is not None:
-        raise BadInputError(
-            f"--tier {tier} and --local-memory would both hold all rows.", "leave one of them out."
-        )
+        raise BadInputError(f"--tier {tier} and {memory} would both hold all rows.", "leave one of them out.")
     if all(given.get(name) is None for name in ("table_bytes", "tables")):
         raise BadInputError(
             f"--tier {tier} needs the size of the tables.", "give --table-size or --model with it."

@@ -73,7 +73,8 @@ class Understood:
             "distribution": self.forward.ids.name,
             "reserve": self.reserve,
             "gpus_per_node": self.forward.gpus_per_node or self.machine.gpus_per_node,
-            "local_memory": _memory(memory) if memory else None,
+            "local_memory": _memory(memory) if memory and not memory.remote else None,
+            "remote_memory": _memory(memory) if memory and memory.remote else None,
             "tier": str(self.forward.tier) if self.forward.tier else None,
         }
 
@@ -136,7 +137,7 @@ class Understood:
         elif not forward.ids.uniform:
             yield from ("--distribution", forward.ids.name)
         if forward.memory is not None:
-            yield from ("--local-memory", memory_text(forward.memory))
+            yield from (str(forward.memory), memory_text(forward.memory))
         if forward.tier is not None:
             yield from ("--tier", str(forward.tier))
 
@@ -181,12 +182,15 @@ def exact_text(value: float, unit: str) -> str:
 
 
 def memory_text(memory: LocalMemory) -> str:
-    """``10TB@3TB/s``."""
-    return f"{exact_text(memory.capacity_bytes, 'byte')}@{exact_text(memory.bytes_per_s, 'byte/s')}"
+    """``10TB@3TB/s``, or ``10TB@3TB/s,shared:16,latency:3us``."""
+    text = f"{exact_text(memory.capacity_bytes, 'byte')}@{exact_text(memory.bytes_per_s, 'byte/s')}"
+    more = f",shared:{memory.sharers},latency:{exact_text(memory.latency_s, 's')}"
+    return text + more if memory.remote else text
 
 
 def _memory(memory: LocalMemory) -> dict[str, float]:
-    return {"bytes": memory.capacity_bytes, "bytes_per_s": memory.bytes_per_s}
+    found = {"bytes": memory.capacity_bytes, "bytes_per_s": memory.bytes_per_s}
+    return {**found, "latency_s": memory.latency_s, "gpus": memory.sharers} if memory.remote else found
 
 
 def _plain(value: float) -> str:

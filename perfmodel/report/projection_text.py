@@ -20,6 +20,7 @@ from perfmodel.schema.evidence import Evidence
 from perfmodel.schema.home import SAMPLES_NAME
 from perfmodel.schema.run_folders import calibrate_line
 from perfmodel.units import (
+    counted,
     format_bytes,
     format_count,
     format_fraction,
@@ -76,7 +77,9 @@ def headline(answer: Projection) -> str:
     low, high = answer.band
     if answer.gpus == 1 and answer.forward.tier is None:
         size = format_bytes(answer.gpu_count.table_bytes, binary=False)
-        where = "one memory" if answer.forward.memory is not None else "one GPU"
+        memory = answer.forward.memory
+        where = "one memory" if memory is not None else "one GPU"
+        where += f" that {counted(memory.sharers, 'GPU')} share" if memory and memory.sharers > 1 else ""
         first = f"{format_ratio(answer.slowdown)}: {size} of tables fit {where}, so nothing is sharded."
         return paragraph(f"{first}\n     {format_time(answer.time_s)} per batch")
     first = sentence(answer)
@@ -319,7 +322,8 @@ def footer(
     assumed = [f"{k} = {machine.quantity(k)}" for k in sorted(machine.overrides)]
     if memory is not None:
         size, rate = format_bytes(memory.capacity_bytes, binary=False), format_rate(memory.bytes_per_s)
-        assumed.append(f"local memory = {size} at {rate}")
+        far = f", {format_time(memory.latency_s)} away" if memory.remote else ""
+        assumed.append(f"{'remote' if far else 'local'} memory = {size} at {rate}{far}")
     if answer.forward.tier is not None:
         parts.append(f"tier {answer.forward.tier} ({answer.forward.tier.kernel})")
     if assumed:
