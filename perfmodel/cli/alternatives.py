@@ -46,13 +46,16 @@ if TYPE_CHECKING:
 
 PricesOption = Annotated[
     Path | None,
-    typer.Option("--prices", metavar="FILE", help="Your prices (TOML): a machine's hour, a TB's month."),
+    typer.Option(
+        "--prices", metavar="FILE", help="TOML file of your prices, per machine-hour and per TB-month."
+    ),
 ]
 MapOption = Annotated[
-    bool, typer.Option("--map/--no-map", help="Which wins at which skew, batch and table size.")
+    bool,
+    typer.Option("--map/--no-map", help="Show which alternative wins at each skew, batch and table size."),
 ]
 AlternativesPageOption = Annotated[
-    Path | None, typer.Option("--report", metavar="FILE", help="One HTML page too.")
+    Path | None, typer.Option("--report", metavar="FILE", help="Also write an HTML page.")
 ]
 _PLAN_S = 5.0
 

@@ -35,7 +35,7 @@ Examples
 
 perfmodel chips lists the chips that are shipped.
 """
-_SIMULATED = "What it does, request by request, beside what is predicted."
+_SIMULATED = "Simulate it request by request, and compare with the prediction."
 
 
 def _print_version(wanted: bool) -> None:
@@ -60,9 +60,9 @@ def _options(
 
 
 COMMANDS: dict[str, Command | CommandGroup] = {
-    "project": Command("perfmodel.cli.project:project", "How much slower, and because of what?"),
+    "project": Command("perfmodel.cli.project:project", "How much slower is it, and why?"),
     "collective": Command(
-        "perfmodel.cli.collective:collective", "What does a collective take, at any number of GPUs?"
+        "perfmodel.cli.collective:collective", "How long does a collective take, on any number of GPUs?"
     ),
     "explain": Command(
         "perfmodel.cli.explain:explain",
@@ -70,23 +70,25 @@ COMMANDS: dict[str, Command | CommandGroup] = {
     ),
     "sweep": Command("perfmodel.cli.sweep:sweep", "A grid of configurations to CSV or Parquet."),
     "plan": Command(
-        "perfmodel.cli.plan:plan", "Which sharding for which table, and how far from the best there can be?"
+        "perfmodel.cli.plan:plan", "Which sharding for which table, and how far from the lower bound?"
     ),
     "alternatives": Command(
         "perfmodel.cli.alternatives:alternatives",
         "Sharding, host memory, SSDs, one large memory: time, GPUs and cost side by side.",
     ),
-    "load": Command("perfmodel.cli.load:load", "What does a service see, and how many GPUs carry it?"),
+    "load": Command(
+        "perfmodel.cli.load:load", "Which latencies does a service have, and how many GPUs does it need?"
+    ),
     "chip": CommandGroup(
         "One chip of many cores: which way to look up which table, and on which core?",
         ON_CHIP,
         {
             "plan": Command(
-                "perfmodel.cli.onechip.plan:plan", "Which way for which table, and which core owns it?"
+                "perfmodel.cli.onechip.plan:plan", "Which way to look up which table, and which core owns it?"
             ),
             "ways": Command(
                 "perfmodel.cli.onechip.ways:ways",
-                "Which way is fastest: rows of a table by look-ups.",
+                "Which way is fastest, by the rows of a table and its look-ups.",
             ),
             "explain": Command(
                 "perfmodel.cli.onechip.explain:explain",
@@ -98,25 +100,26 @@ COMMANDS: dict[str, Command | CommandGroup] = {
     "simulate": Command("perfmodel.cli.onechip.simulate:simulate", _SIMULATED, hidden=True),
     "report": Command("perfmodel.cli.report:report", "One HTML page to send to someone."),
     "figure": Command(
-        "perfmodel.cli.figure:figure", "One figure of a page: a picture, a page of it alone, or its numbers."
+        "perfmodel.cli.figure:figure",
+        "One figure of a page: as a picture, a page of its own, or its numbers.",
     ),
     "compare": Command(
         "perfmodel.cli.compare:compare",
-        "What a traced run did beside what was predicted, and why they differ.",
+        "Compare a traced run with its prediction, and say why they differ.",
     ),
-    "validate": Command("perfmodel.cli.validate:validate", "How wrong is it, and what of the paper holds?"),
+    "validate": Command(
+        "perfmodel.cli.validate:validate", "How accurate is it, and which claims of the paper hold?"
+    ),
     "doctor": Command(
         "perfmodel.cli.doctor:doctor", "What can be measured on this machine, and what would be assumed?"
     ),
-    "calibrate": Command(
-        "perfmodel.cli.calibrate:calibrate", "What does this machine do? Measures it, and fits a calibration."
-    ),
+    "calibrate": Command("perfmodel.cli.calibrate:calibrate", "Measure this machine, and fit a calibration."),
     "import": Command(
         "perfmodel.cli.imports:import_", "Calibrate from nccl-tests or NVSHMEM logs that you already have."
     ),
     "show": Command("perfmodel.cli.calibrations:show", "What is in a calibration?"),
     "calibrations": Command(
-        "perfmodel.cli.calibrations:calibrations", "What is shipped, and how well does it predict?"
+        "perfmodel.cli.calibrations:calibrations", "The shipped calibrations, and how well they predict."
     ),
     "machines": Command("perfmodel.cli.catalogue:machines", "The shipped machines, with sources."),
     "chips": Command("perfmodel.cli.onechip.shipped:chips", "The shipped chips of many cores, with sources."),

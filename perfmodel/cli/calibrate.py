@@ -28,7 +28,8 @@ def calibrate(
         typer.Option(
             "--only",
             metavar="WHAT",
-            help="Only LIBRARY, LIBRARY:COLLECTIVE, kernels, kernels:NAME or composed. Repeat, or commas.",
+            help="Measure only LIBRARY, LIBRARY:COLLECTIVE, kernels, kernels:NAME or composed (whole "
+            "passes). Repeat, or separate with commas.",
         ),
     ] = None,
     quick: Annotated[
@@ -43,7 +44,7 @@ def calibrate(
     ranks: Annotated[
         list[str] | None,
         typer.Option(
-            "--ranks", metavar="N", help="Numbers of ranks, e.g. 2,4,8 (default: up to one a GPU or a core)."
+            "--ranks", metavar="N", help="Numbers of ranks, e.g. 2,4,8 (default: up to one per GPU or core)."
         ),
     ] = None,
     sizes: Annotated[
@@ -55,7 +56,7 @@ def calibrate(
     ] = None,
     clock: Annotated[
         list[str] | None,
-        typer.Option("--clock", metavar="NAME", help="Clocks, of eager, stream, graph and device."),
+        typer.Option("--clock", metavar="NAME", help="Clocks: eager, stream, graph, device."),
     ] = None,
     device: Annotated[
         str, typer.Option("--device", metavar="NAME", help="cuda, cpu, or auto: GPUs where there are any.")
@@ -63,7 +64,7 @@ def calibrate(
     machine: HostMachineOption = None,
     noise: Annotated[
         str | None,
-        typer.Option("--noise", metavar="SHARE", help="Half of the 95 % interval to reach, e.g. 2%."),
+        typer.Option("--noise", metavar="SHARE", help="Noise target: half of the 95 % interval, e.g. 2%."),
     ] = None,
     time_limit: Annotated[
         str | None,
@@ -71,13 +72,16 @@ def calibrate(
     ] = None,
     out: Annotated[
         str | None,
-        typer.Option("--out", metavar="DIR", help="Where runs lie (default: runs in $PERFMODEL_HOME)."),
+        typer.Option("--out", metavar="DIR", help="Folder of the runs (default: runs in $PERFMODEL_HOME)."),
     ] = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Measure again what an earlier start has.")] = False,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Measure again what an earlier run has already measured.")
+    ] = False,
     drop_damaged: Annotated[
         bool,
         typer.Option(
-            "--drop-damaged", help="Go on without lines of the run that cannot be read; the file is kept."
+            "--drop-damaged",
+            help="Continue without lines of the run that cannot be read; a copy of the damaged file is kept.",
         ),
     ] = False,
     strict: Annotated[
@@ -85,17 +89,17 @@ def calibrate(
         typer.Option("--strict", help="Exit code 5 when a point failed, is noisy or was not reached."),
     ] = False,
     keep_hostnames: Annotated[
-        bool, typer.Option("--keep-hostnames", help="Write the names of hosts, not hashes of them.")
+        bool, typer.Option("--keep-hostnames", help="Write host names instead of their hashes.")
     ] = False,
     oversubscribe: Annotated[
         bool, typer.Option("--oversubscribe", help="Allow more ranks than cores: a functional check only.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Measure this machine: collectives, kernels and whole passes, every result checked, until noise is low.
+    """Measure this machine: collectives, kernels and whole passes. Every result is checked.
 
     Starts its own ranks, or uses those of torchrun, srun or mpirun. Every sample is written to disk at once:
-    Ctrl-C or a crash loses at most one visit. Rerun the command to resume.
+    Ctrl-C or a crash loses at most one short series of calls. Rerun the command to resume.
 
     \b
     Examples

@@ -20,7 +20,7 @@ from perfmodel.schema.machine import load_machine
 
 def calibrations(
     machine: Annotated[
-        str | None, typer.Option("--machine", metavar="NAME", help="Only those of this machine.")
+        str | None, typer.Option("--machine", metavar="NAME", help="Show only those of this machine.")
     ] = None,
     rebuild: Annotated[
         Path | None,
@@ -30,7 +30,7 @@ def calibrations(
 ) -> None:
     """The shipped calibrations: machine, library, version, clock, and its error on points left out.
 
-    --rebuild writes them anew, byte for byte those that are shipped (about half a minute).
+    --rebuild fits them again, which takes about half a minute; the files are equal byte for byte.
 
     \b
     Examples
@@ -74,13 +74,16 @@ def _cell(curve: Curve) -> dict[str, object]:
 
 def show(
     name: Annotated[
-        str | None, typer.Argument(help="A calibration file, the id of a shipped one, or latest.")
+        str | None,
+        typer.Argument(
+            help="A calibration file, the id of a shipped calibration, or latest (your newest run)."
+        ),
     ] = None,
-    samples: Annotated[bool, typer.Option("--samples", help="The measured points behind it.")] = False,
-    check: Annotated[bool, typer.Option("--check", help="What to doubt in it.")] = False,
+    samples: Annotated[bool, typer.Option("--samples", help="Show the measured points behind it.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="What is doubtful in it.")] = False,
     compare: Annotated[
         tuple[str, str] | None,
-        typer.Option("--compare", metavar="A B", help="Two calibrations side by side."),
+        typer.Option("--compare", metavar="A B", help="Show two calibrations side by side."),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -14,11 +14,11 @@ from perfmodel.schema.machine import list_machines, load_machine, machine_file
 from perfmodel.schema.table_files import list_models, load_tables
 
 _OWN_NAME = "A start for your own: write a name of its own below, and where you read each number."
-NameArgument = Annotated[str | None, typer.Argument(help="Show this one in full; leave out for the list.")]
+NameArgument = Annotated[str | None, typer.Argument(help="Show this one in full; without a name, list all.")]
 
 
 TomlOption = Annotated[
-    bool, typer.Option("--toml", help="The file of a shipped machine: a start for your own.")
+    bool, typer.Option("--toml", help="Print the file of a shipped machine, as a start for your own.")
 ]
 
 

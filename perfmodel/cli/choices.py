@@ -41,8 +41,8 @@ NumbersOption = Annotated[
     typer.Option(
         "--gpus",
         metavar="NS",
-        help="The same tables on these numbers of GPUs to choose from, e.g. 8,64,128. Without "
-        "--table-size: as much as the fewest of them hold.",
+        help="Numbers of GPUs to choose from, with the same tables on each, e.g. 8,64,128. "
+        "Without --table-size, the tables fill the smallest of them.",
     ),
 ]
 
@@ -57,7 +57,7 @@ def _both(names: tuple[str, str] | None) -> tuple[str, str] | None:
 CompareOption = Annotated[
     tuple[str, str] | None,
     typer.Option(
-        "--compare", metavar="A B", help="Of two calibrations, or of two machines, instead.", callback=_both
+        "--compare", metavar="A B", help="Compare two calibrations or two machines instead.", callback=_both
     ),
 ]
 SizesOption = Annotated[
@@ -65,7 +65,7 @@ SizesOption = Annotated[
     typer.Option(
         "--table-size",
         metavar="SIZES",
-        help="Bytes of all tables together; the first is what is asked, the others can be chosen in the page "
+        help="Total sizes of the tables; the page opens with the first, and the others can be chosen there "
         f"(default {DEFAULTS['table_size']}).",
     ),
 ]
@@ -92,8 +92,8 @@ MachinesOption = Annotated[
     typer.Option(
         "--machine",
         metavar="NAMES",
-        help="Shipped machines or TOML files to choose from; the first is asked (default: h100-sxm-ib, or "
-        "that of --calibration, and another one to compare with).",
+        help="Shipped machines or TOML files to choose from; the page opens with the first "
+        "(default: h100-sxm-ib, or that of --calibration, and another one to compare with).",
     ),
 ]
 BackendsOption = Annotated[
@@ -101,8 +101,8 @@ BackendsOption = Annotated[
     typer.Option(
         "--backend",
         metavar="NAMES",
-        help="Libraries to choose from: nccl, nvshmem, best, or any of your own calibration (default: all "
-        "that there are for the machine).",
+        help="Communication libraries to choose from: nccl, nvshmem, best, or any of your own "
+        "calibration (default: all that are known for the machine).",
     ),
 ]
 ClocksOption = Annotated[
@@ -110,7 +110,7 @@ ClocksOption = Annotated[
     typer.Option(
         "--clock",
         metavar="NAMES",
-        help="Clocks to choose from: device, graph, stream, eager, trace (default: all that there are).",
+        help="Clocks to choose from: device, graph, stream, eager, trace (default: all that are known).",
     ),
 ]
 ReductionsOption = Annotated[
@@ -118,8 +118,8 @@ ReductionsOption = Annotated[
     typer.Option(
         "--reduction",
         metavar="NAMES",
-        help="How partial bags become bags, to choose from: auto, reduce-scatter, all-to-all, two-level, "
-        "sparse (default auto,all-to-all,two-level,sparse).",
+        help="Exchanges of partial bags to choose from: auto, reduce-scatter, all-to-all, "
+        "two-level, sparse (default auto,all-to-all,two-level,sparse).",
     ),
 ]
 

@@ -61,11 +61,13 @@ def compare(
     context: typer.Context,
     traces: Annotated[
         list[Path],
-        typer.Argument(help="Traces of torch.profiler, .json or .json.gz, one file a rank, or their folder."),
+        typer.Argument(
+            help="Traces of torch.profiler, .json or .json.gz, one file per rank, or their folder."
+        ),
     ],
     model: Annotated[
         str | None,
-        typer.Option("--model", metavar="NAME", help="The tables that ran: as perfmodel plan --model."),
+        typer.Option("--model", metavar="NAME", help="The tables that ran, as for perfmodel plan --model."),
     ] = None,
     plan_file: Annotated[
         Path | None,
@@ -85,27 +87,26 @@ def compare(
         typer.Option(
             "--objective",
             metavar="NAME",
-            help="latency: forward passes ran; throughput: training steps (default: what the traces show).",
+            help="latency if forward passes ran, throughput if training steps ran (default: what the "
+            "traces show).",
         ),
     ] = None,
     skip: Annotated[
         int | None,
-        typer.Option(
-            "--skip", metavar="N", min=0, help="Steps of the profiler to leave out at the start (default: 1)."
-        ),
+        typer.Option("--skip", metavar="N", min=0, help="Profiler steps to skip at the start (default: 1)."),
     ] = None,
     judge: Annotated[
         str,
         typer.Option(
             "--judge",
             metavar="NAME",
-            help="What must be in its band: whole, the pass with waits and gaps; steps, their own times; "
-            "calibrated, those of the steps that rest on measurements.",
+            help="What must lie in its band: whole (the pass with waits and gaps), steps (their own "
+            "times) or calibrated (only the steps that rest on measurements).",
         ),
     ] = WHOLE,
     report: Annotated[
         Path | None,
-        typer.Option("--report", metavar="FILE", help="One HTML page too: timeline, steps, reasons."),
+        typer.Option("--report", metavar="FILE", help="Also write an HTML page: timeline, steps, reasons."),
     ] = None,
     optimizer: OptimizerOption = None,
     payload: PayloadOption = None,
@@ -121,7 +122,7 @@ def compare(
     force: ForceOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """What did my cluster do, step by step, beside what was predicted, and why do they differ?
+    """Compare a traced run with its prediction, step by step, and say why they differ.
 
     Exit code 6 where the step is outside its band, 0 inside.
 

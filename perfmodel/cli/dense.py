@@ -18,8 +18,9 @@ DenseOption = Annotated[
     typer.Option(
         "--dense",
         metavar="VALUE",
-        help="Dense layers beside the tables, to show the whole step, overlapped: dlrm-dcnv2 or a TOML file, "
-        "operations of a sample forward (32MFLOP), or the time of a batch on one GPU (3ms, 3ms±10%).",
+        help="Add dense layers and show the whole step with overlap: dlrm-dcnv2, a TOML file, "
+        "operations per sample of the forward pass (32MFLOP), or the time of a batch on one "
+        "GPU (3ms, 3ms±10%).",
     ),
 ]
 

@@ -18,8 +18,8 @@ HostMachineOption = Annotated[
     typer.Option(
         "--machine",
         metavar="NAME",
-        help="What this machine is: a shipped machine, a TOML file, or a name of your own "
-        "(default: by its GPUs, else by its processor).",
+        help="This machine: a shipped one, a TOML file, or a name of your own (default: "
+        "recognized by its GPUs, else by its processor).",
     ),
 ]
 
@@ -29,15 +29,18 @@ def doctor(
     ranks: Annotated[
         int | None,
         typer.Option(
-            "--ranks", metavar="N", min=1, help="Ranks on this node (default: one a GPU, else one a core)."
+            "--ranks",
+            metavar="N",
+            min=1,
+            help="Ranks on this node (default: one per GPU, else one per core).",
         ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """What can be measured here, what a projection from here would rest on, what would spoil a measurement.
+    """What can be measured here, what would a projection rest on, and what would disturb a measurement?
 
-    Reads, asks, and tries each library's import (some seconds); the only thing it times is a 0.3 s loop that
-    looks for noisy neighbours.
+    Inspects the machine and imports each library, which takes some seconds. It times only a 0.3 s loop, to
+    find noisy neighbours.
 
     \b
     Examples

@@ -72,8 +72,8 @@ def explain(
     step: Annotated[
         str,
         typer.Argument(
-            help="A step of perfmodel project: reduce-scatter, gather, all-to-all-ids … "
-            "With --plan a step of that plan. Or collective."
+            help="A step of perfmodel project: reduce-scatter, gather, all-to-all-ids … With --plan, "
+            "a step of that plan. Or collective, for one collective."
         ),
     ],
     chip: OnChipOption = None,

@@ -33,11 +33,13 @@ _EXAMPLE = "perfmodel explain collective --op all_to_all --size 1GiB --gpus 128"
 
 OpOption = Annotated[
     str | None,
-    typer.Option("--op", metavar="NAME", help="Of explain collective: all_to_all, reduce_scatter …"),
+    typer.Option("--op", metavar="NAME", help="For explain collective: all_to_all, reduce_scatter …"),
 ]
 SizeOption = Annotated[
     str | None,
-    typer.Option("--size", metavar="SIZE", help="Of explain collective: bytes of one rank's buffer, 1GiB."),
+    typer.Option(
+        "--size", metavar="SIZE", help="For explain collective: bytes of one rank's buffer, e.g. 1GiB."
+    ),
 ]
 
 

@@ -57,7 +57,7 @@ _PIXELS, _SCALES = (300, 4000), (0.5, 8.0)
 def figure(
     context: typer.Context,
     name: Annotated[
-        str | None, typer.Argument(help="Which figure, e.g. slowdown; leave out for the list.")
+        str | None, typer.Argument(help="Which figure, e.g. slowdown; without a name, list all.")
     ] = None,
     table_size: TableSizeOption = None,
     gpus: NumbersOption = None,
@@ -87,7 +87,8 @@ def figure(
         typer.Option(
             "--page",
             metavar="HTML",
-            help="Of this page, which report, project or plan wrote; --batch … choose in it.",
+            help="Take the figure from this page, written by report, project or plan; options such as "
+            "--batch choose in it.",
         ),
     ] = None,
     draw: Annotated[
@@ -95,13 +96,15 @@ def figure(
         typer.Option(
             "--draw",
             metavar="LABEL",
-            help="Another way to draw it, e.g. linear, ms, tables×dim, '4 GPUs'; may be repeated.",
+            help="Choose a view of the figure, e.g. linear, ms, tables×dim, '4 GPUs'. Repeat for more.",
         ),
     ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out", metavar="FILE", help=f"File to write; its ending says what: {', '.join(_ENDINGS)}."
+            "--out",
+            metavar="FILE",
+            help=f"File to write; its ending sets the format:  {', '.join(_ENDINGS)}.",
         ),
     ] = None,
     file_format: Annotated[
@@ -109,23 +112,23 @@ def figure(
         typer.Option(
             "--format",
             metavar="NAME",
-            help=f"Without a name: all figures, as {', '.join(PICTURES)}, into the folder --out.",
+            help=f"Without a name: write all figures, as {', '.join(PICTURES)}, into the folder --out.",
         ),
     ] = None,
     force: ForceOption = False,
     width: Annotated[
-        int | None, typer.Option("--width", metavar="N", help="Pixels of a picture (default 960).")
+        int | None, typer.Option("--width", metavar="N", help="Width of a picture in pixels (default 960).")
     ] = None,
     height: Annotated[
         int | None,
-        typer.Option("--height", metavar="N", help="Pixels of a picture (default: what it needs)."),
+        typer.Option("--height", metavar="N", help="Height of a picture in pixels (default: what it needs)."),
     ] = None,
     scale: Annotated[
-        float | None, typer.Option("--scale", metavar="X", help="Dots of a PNG for each pixel (default 2).")
+        float | None, typer.Option("--scale", metavar="X", help="Scale of a PNG (default 2).")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """One figure of a page, its finding above and its source below; without a name, the list of them.
+    """Draw one figure of a page, with its finding and its source. Without a name, list all figures.
 
     Takes the options of project (default: --table-size 10TB), --compare as in report, or any page with
     --page. Pictures (svg, png, pdf) need kaleido and a Chrome or Chromium; html, json and csv need neither.

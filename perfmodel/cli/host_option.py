@@ -15,7 +15,8 @@ HostOption = Annotated[
     typer.Option(
         "--host",
         metavar="NAME",
-        help="With the host that issues the pass: eager, compiled or graph (default: the device alone).",
+        help="Include the host that launches the kernels: eager, compiled or graph (default: the "
+        "device alone).",
     ),
 ]
 

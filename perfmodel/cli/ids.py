@@ -12,14 +12,14 @@ from perfmodel.units import parse_ratio
 
 AlphaOption = Annotated[
     str | None,
-    typer.Option("--alpha", metavar="A", help="Skew of the ids, Zipf's exponent: short for zipf:A."),
+    typer.Option("--alpha", metavar="A", help="Zipf exponent of the ids: short for --distribution zipf:A."),
 ]
 DistributionOption = Annotated[
     str | None,
     typer.Option(
         "--distribution",
         metavar="IDS",
-        help="Popularity of the rows: uniform (default), zipf:1.05, one-row, histogram:NAME, "
+        help="Distribution of the ids: uniform (default), zipf:1.05, one-row, histogram:NAME or "
         "histogram:FILE.csv.",
     ),
 ]

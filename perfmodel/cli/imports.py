@@ -57,7 +57,9 @@ def import_(
     machine: Annotated[
         str | None,
         typer.Option(
-            "--machine", metavar="NAME", help="The machine they were taken on (default: by its GPU)."
+            "--machine",
+            metavar="NAME",
+            help="The machine that was measured (default: recognized by its GPU).",
         ),
     ] = None,
     out: Annotated[
@@ -81,27 +83,31 @@ def import_(
     ] = None,
     model: Annotated[
         str | None,
-        typer.Option("--model", metavar="NAME", help="Tables whose columns a trace does not hold."),
+        typer.Option("--model", metavar="NAME", help="The tables, when a trace does not record their dims."),
     ] = None,
     clock: ClockOption = None,
     stack: Annotated[
         str | None,
-        typer.Option("--stack", metavar="WORDS", help='Which of several stacks to take, e.g. "nccl 2.29.2".'),
+        typer.Option(
+            "--stack",
+            metavar="WORDS",
+            help='Which stack to use where the logs have several, e.g. "nccl 2.29.2".',
+        ),
     ] = None,
     accept: Annotated[
         list[str] | None,
         typer.Option(
             "--accept",
             metavar="NAME",
-            help="A value far from anything sold that is meant: rate_bytes_per_s.",
+            help="Accept a value that is far from any known hardware: rate_bytes_per_s.",
         ),
     ] = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Replace existing files; take the logs of another GPU.")
+        bool, typer.Option("--force", help="Replace existing files, and accept logs of another GPU.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Calibrate from logs or traces that people already have. What cannot be used is reported.
+    """Calibrate from logs or traces that you already have. What cannot be used is reported.
 
     Writes the calibration, and the samples beside it (FILE.samples.csv), only with --out.
 

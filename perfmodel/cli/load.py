@@ -116,7 +116,7 @@ def load(
     report: LoadPageOption = None,
     force: ForceOption = False,
 ) -> None:
-    """What does a service see: latencies against load, the best batch and wait, how many GPUs carry it?
+    """Latencies of a service under load, the best batch and wait, and how many GPUs it needs.
 
     \b
     Examples

@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 QpsOption = Annotated[
     str | None,
     typer.Option(
-        "--qps", metavar="N", help="Requests a second, e.g. 500k (default: what one replica carries)."
+        "--qps", metavar="N", help="Requests per second, e.g. 500k (default: what one replica can serve)."
     ),
 ]
 P99Option = Annotated[
     str | None,
-    typer.Option("--p99", metavar="TIME", help="Limit of the 99th percentile of the latency, e.g. 10ms."),
+    typer.Option("--p99", metavar="TIME", help="Limit on the 99th percentile of the latency, e.g. 10ms."),
 ]
 FullBatchOption = Annotated[
     str | None,
     typer.Option(
-        "--batch", metavar="N", help="Samples per GPU of a full batch (default: the best that is tried)."
+        "--batch", metavar="N", help="Samples per GPU in a full batch (default: the best of several)."
     ),
 ]
 WaitOption = Annotated[
@@ -36,16 +36,19 @@ WaitOption = Annotated[
     typer.Option(
         "--wait",
         metavar="TIME",
-        help="Longest that the first request of a batch waits for others (default: the best that is tried).",
+        help="Longest time that the first request of a batch waits for others (default: the best "
+        "of several).",
     ),
 ]
 SamplesOption = Annotated[
-    str, typer.Option("--samples", metavar="N", help="Samples of one request: items that are ranked.")
+    str, typer.Option("--samples", metavar="N", help="Samples per request: the items that it ranks.")
 ]
 ReplicasOption = Annotated[
     str | None,
     typer.Option(
-        "--replicas", metavar="N", help="Copies of the tables, each with its GPUs (default: as needed)."
+        "--replicas",
+        metavar="N",
+        help="Copies of the tables, each on its own GPUs (default: as many as needed).",
     ),
 ]
 OverlapOption = Annotated[
@@ -61,32 +64,35 @@ ArrivalsOption = Annotated[
     typer.Option(
         "--arrivals",
         metavar="FILE",
-        help="Times at which requests came, in seconds, one a line (default: Poisson).",
+        help="File of arrival times in seconds, one per line (default: Poisson arrivals).",
     ),
 ]
 RequestsOption = Annotated[
     int,
     typer.Option(
-        "--requests", metavar="N", min=10_000, max=10_000_000, help="Requests that are followed at each load."
+        "--requests", metavar="N", min=10_000, max=10_000_000, help="Requests simulated at each load."
     ),
 ]
 LoadSeedOption = Annotated[
-    int, typer.Option("--seed", metavar="N", min=0, help="Of arrivals and of slow ranks.")
+    int, typer.Option("--seed", metavar="N", min=0, help="Seed of the arrivals and of the slow ranks.")
 ]
 StragglersOption = Annotated[
     bool,
     typer.Option(
         "--stragglers/--no-stragglers",
-        help="Whether some ranks are later than others (default: they are).",
+        help="Whether some ranks are slower than others (default: yes).",
         show_default=False,
     ),
 ]
 LoadPlanOption = Annotated[
     Path | None,
-    typer.Option("--plan", metavar="FILE", help="Serve this plan of perfmodel plan --out; with --model."),
+    typer.Option(
+        "--plan", metavar="FILE", help="Serve this plan, written by perfmodel plan --out; needs --model."
+    ),
 ]
 LoadPageOption = Annotated[
-    Path | None, typer.Option("--report", metavar="FILE", help="Also write a page: latency against load.")
+    Path | None,
+    typer.Option("--report", metavar="FILE", help="Also write an HTML page: latency against load."),
 ]
 _MOST_REPLICAS, _MOST_SAMPLES = 2**20, 2**20
 

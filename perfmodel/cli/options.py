@@ -45,7 +45,8 @@ BackendOption = Annotated[
     typer.Option(
         "--backend",
         metavar="NAME",
-        help="nccl, nvshmem or best (the faster one of each step); any library of your own calibration.",
+        help="Communication library: nccl, nvshmem, best (the faster one for each step), or any "
+        "library of your own calibration.",
     ),
 ]
 KernelsOption = Annotated[
@@ -53,18 +54,21 @@ KernelsOption = Annotated[
     typer.Option(
         "--kernels",
         metavar="NAME",
-        help="Whose look-up kernels: fbgemm (what TorchRec runs; default where they were timed), torch, "
-        "perfmodel.",
+        help="Look-up kernels: fbgemm (TorchRec's; the default where it was timed), torch or perfmodel.",
     ),
 ]
 LibraryOption = Annotated[
     str | None,
-    typer.Option("--backend", metavar="NAME", help="nccl, nvshmem, or any library of your own calibration."),
+    typer.Option(
+        "--backend",
+        metavar="NAME",
+        help="Communication library: nccl, nvshmem, or any library of your own calibration.",
+    ),
 ]
 ClockOption = Annotated[
     str | None,
     typer.Option(
-        "--clock", metavar="NAME", help="How times were taken: device, graph, stream, eager or trace."
+        "--clock", metavar="NAME", help="How the times were measured: device, graph, stream, eager or trace."
     ),
 ]
 CalibrationOption = Annotated[
@@ -72,7 +76,7 @@ CalibrationOption = Annotated[
     typer.Option(
         "--calibration",
         metavar="FILE",
-        help="A calibration file, the id of a shipped one, or latest: of your newest run.",
+        help="A calibration file, the id of a shipped calibration, or latest (your newest run).",
     ),
 ]
 GpusPerNodeOption = Annotated[
@@ -88,7 +92,7 @@ SetOption = Annotated[
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
-CsvOption = Annotated[bool, typer.Option("--csv", help="Print CSV, SI units.")]
+CsvOption = Annotated[bool, typer.Option("--csv", help="Print CSV in SI units.")]
 ForceOption = Annotated[bool, typer.Option("--force", help="Replace an existing file.")]
 OutOption = Annotated[Path | None, typer.Option("--out", metavar="FILE", help="File to write.")]
 

@@ -139,7 +139,7 @@ def plan(
     as_json: JsonOption = False,
     as_csv: CsvOption = False,
 ) -> None:
-    """Which sharding for which table, what it costs, and how far it is from the best there can be?
+    """Which sharding for which table, what does it cost, and how far is it from the lower bound?
 
     Ctrl-C ends the search and prints the best plan so far; in the first seconds there is none yet.
 

@@ -41,8 +41,8 @@ GpusOption = Annotated[
     typer.Option(
         "--gpus",
         metavar="NS",
-        help="GPUs to place the tables on (default: those of --plan); several, 8,16,64 or 8..128: how "
-        "it scales.",
+        help="Number of GPUs (default: that of --plan). Several numbers, 8,16,64 or 8..128, show "
+        "how the plan scales.",
     ),
 ]
 BatchOption = Annotated[
@@ -61,7 +61,7 @@ MaxHbmOption = Annotated[
     typer.Option(
         "--max-hbm",
         metavar="SIZE",
-        help="Memory of each GPU that tables may use (default: what --reserve leaves).",
+        help="Memory of each GPU that the tables may use (default: what --reserve leaves).",
     ),
 ]
 KeptOption = Annotated[
@@ -69,8 +69,8 @@ KeptOption = Annotated[
     typer.Option(
         "--reserve",
         metavar="PART",
-        help="Part of each GPU's memory kept for CUDA, NCCL and dense layers "
-        "(default: 15%, none with --max-hbm).",
+        help="Share of each GPU's memory reserved for CUDA, NCCL and dense layers (default: 15%; "
+        "none with --max-hbm).",
     ),
 ]
 OptimizerOption = Annotated[
@@ -87,7 +87,7 @@ FormatOption = Annotated[
     typer.Option(
         "--format",
         metavar="NAME",
-        help="Of --out: plan (default), or torchrec, with the shardings alone that TorchRec has.",
+        help="Format of --out: plan, or torchrec, which uses only the shardings that TorchRec has.",
     ),
 ]
 PageOption = Annotated[
@@ -95,19 +95,19 @@ PageOption = Annotated[
     typer.Option(
         "--report",
         metavar="FILE",
-        help="One HTML page too: what each GPU holds, where the time goes.",
+        help="Also write an HTML page: what each GPU holds, where the time goes.",
     ),
 ]
 PlanOption = Annotated[
     Path | None,
-    typer.Option("--plan", metavar="FILE", help="What this plan costs, as --out wrote it; no search."),
+    typer.Option("--plan", metavar="FILE", help="Cost this plan, a file that --out wrote, without a search."),
 ]
 LimitOption = Annotated[
     str,
     typer.Option(
         "--time-limit",
         metavar="TIME",
-        help="Longest search (default: 10s).",
+        help="Time limit of the search (default: 10s).",
         show_default=False,
     ),
 ]
@@ -117,7 +117,7 @@ SeedOption = Annotated[
         "--seed",
         metavar="N",
         min=0,
-        help="Of the random moves of the search; where the time limit ends it, answers may still differ.",
+        help="Seed of the search. Answers may still differ where the time limit ends the search.",
     ),
 ]
 
@@ -127,7 +127,8 @@ ConstraintsOption = Annotated[
     typer.Option(
         "--constraints",
         metavar="FILE",
-        help="TOML: shardings, exchanges, parts and ranks that tables must or may not have.",
+        help="TOML file: the shardings, exchanges, parts and ranks that are allowed or forbidden "
+        "for each table.",
     ),
 ]
 OnlyOption = Annotated[
@@ -135,13 +136,13 @@ OnlyOption = Annotated[
     typer.Option(
         "--only",
         metavar="RULE",
-        help="What tables may be alone: NAMES, or PATTERN=NAMES of some tables, e.g. "
+        help="Allow only these shardings: NAMES for all tables, or PATTERN=NAMES for some, e.g. "
         "'user_*=row-wise,unique' or 't0=ranks:0-7'. Repeat for more.",
     ),
 ]
 WithoutOption = Annotated[
     list[str] | None,
-    typer.Option("--without", metavar="RULE", help="What tables may not be, as --only says it."),
+    typer.Option("--without", metavar="RULE", help="Forbid these shardings, written as for --only."),
 ]
 
 

@@ -61,7 +61,9 @@ _COMMAND = ("perfmodel", "project")
 
 ReportOption = Annotated[
     Path | None,
-    typer.Option("--report", metavar="FILE", help="Also write the page of perfmodel report to this file."),
+    typer.Option(
+        "--report", metavar="FILE", help="Also write an HTML page to this file, as perfmodel report does."
+    ),
 ]
 
 
@@ -99,7 +101,7 @@ def project(
     report: ReportOption = None,
     force: ForceOption = False,
 ) -> None:
-    """How much slower is the embedding bag when its tables are spread over many GPUs, and because of what?
+    """How much slower is an embedding bag when its tables are spread over many GPUs, and why?
 
     \b
     Examples

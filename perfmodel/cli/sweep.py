@@ -102,7 +102,7 @@ def sweep(
     batch: Annotated[Many, typer.Option("--batch", metavar="N", help="Samples per GPU.")] = None,
     tables: Annotated[Many, typer.Option("--tables", metavar="N", help="Numbers of tables.")] = None,
     pooling: Annotated[Many, typer.Option("--pooling", metavar="N", help="Rows summed per bag.")] = None,
-    dim: Annotated[Many, typer.Option("--dim", metavar="N", help="Elements of a row.")] = None,
+    dim: Annotated[Many, typer.Option("--dim", metavar="N", help="Elements per row.")] = None,
     dtype: Annotated[
         Many, typer.Option("--dtype", metavar="TYPE", help="fp64, fp32 (default), fp16, bf16, fp8, int8.")
     ] = None,
@@ -112,7 +112,7 @@ def sweep(
         typer.Option(
             "--machine",
             metavar="NAME",
-            help=f"One or more (default: that of --calibration, else {DEFAULT_MACHINE}).",
+            help=f"One or more machines (default: that of --calibration, else {DEFAULT_MACHINE}).",
         ),
     ] = None,
     backend: BackendOption = None,
@@ -131,7 +131,7 @@ def sweep(
     as_json: JsonOption = False,
     as_csv: CsvOption = False,
 ) -> None:
-    """All combinations of the given values, one row each, in SI units.
+    """Project all combinations of the given values: one row each, in SI units.
 
     Lists are separated by commas, ranges double: 1TB..16TB is 1, 2, 4, 8 and 16 TB.
 

@@ -23,29 +23,33 @@ def validate(
     paper: Annotated[
         bool,
         typer.Option(
-            "--paper", help="Claims of arXiv 2512.05831 and other papers instead of the tool's own bands."
+            "--paper",
+            help="Check the claims of arXiv 2512.05831 and other papers instead of the tool's own bands.",
         ),
     ] = False,
     held_out: Annotated[
-        bool, typer.Option("--held-out", help="Also fits without a part of the samples (about 15 s).")
+        bool,
+        typer.Option(
+            "--held-out", help="Also refit without a part of the samples, and predict that part (about 15 s)."
+        ),
     ] = False,
     run: Annotated[
         str | None,
         typer.Option(
             "--run",
             metavar="FOLDER",
-            help="The whole passes of your own run instead: its folder, or latest.",
+            help="Check the whole passes of your own run instead: its folder, or latest.",
         ),
     ] = None,
     dlrm: Annotated[
         bool,
-        typer.Option("--dlrm", help="Training steps that others measured instead: MLPerf's and EMBark's."),
+        typer.Option("--dlrm", help="Check published training steps instead: MLPerf's and EMBark's."),
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """How wrong is the tool, and what of the paper holds? Exit code 6 when a band is left.
+    """How accurate is the tool, and which claims of the paper hold? Exit code 6 outside a band.
 
-    A claim of the paper that does not hold, and is recorded as such, is a finding and no failure of the tool.
+    A claim of the paper that is recorded as not holding does not make the command fail.
 
     \b
     Examples

@@ -17,10 +17,11 @@ from perfmodel.units import parse_bytes, parse_count, parse_number, parse_rate, 
 
 TableSizeOption = Annotated[
     str | None,
-    typer.Option("--table-size", metavar="SIZE", help="Bytes of all tables together, e.g. 10TB or 10TiB."),
+    typer.Option("--table-size", metavar="SIZE", help="Total size of all tables, e.g. 10TB or 10TiB."),
 ]
 GpusOption = Annotated[
-    str | None, typer.Option("--gpus", metavar="N", help="Spread over this many GPUs (default: as needed).")
+    str | None,
+    typer.Option("--gpus", metavar="N", help="Number of GPUs (default: as many as the tables need)."),
 ]
 ModelOption = Annotated[
     str | None,
@@ -39,11 +40,14 @@ TablesOption = Annotated[
 PoolingOption = Annotated[
     str | None, typer.Option("--pooling", metavar="N", help="Rows summed per bag (default 32).")
 ]
-DimOption = Annotated[str | None, typer.Option("--dim", metavar="N", help="Elements of a row (default 32).")]
+DimOption = Annotated[
+    str | None,
+    typer.Option("--dim", metavar="N", help="Elements per row, the embedding dimension (default 32)."),
+]
 DtypeOption = Annotated[
     str | None,
     typer.Option(
-        "--dtype", metavar="TYPE", help="Element of a row: fp64, fp32 (default), fp16, bf16, fp8 or int8."
+        "--dtype", metavar="TYPE", help="Type of the elements: fp64, fp32 (default), fp16, bf16, fp8 or int8."
     ),
 ]
 IdDtypeOption = Annotated[
@@ -54,7 +58,7 @@ ReserveOption = Annotated[
     typer.Option(
         "--reserve",
         metavar="PART",
-        help="Part of each GPU's memory kept for CUDA, NCCL and dense layers.",
+        help="Share of each GPU's memory reserved for CUDA, NCCL and dense layers.",
     ),
 ]
 RESERVE = "15%"
@@ -72,19 +76,22 @@ ReductionOption = Annotated[
     typer.Option(
         "--reduction",
         metavar="NAME",
-        help="How partial bags become bags: auto, reduce-scatter, all-to-all, two-level or sparse.",
+        help="How partial bags are exchanged and summed: auto, reduce-scatter, all-to-all, "
+        "two-level or sparse.",
     ),
 ]
 PayloadOption = Annotated[
     str | None,
-    typer.Option("--payload", metavar="TYPE", help="Bags on the wire: fp32 (default), fp16, bf16, fp8."),
+    typer.Option(
+        "--payload", metavar="TYPE", help="Type of the bags that are sent: fp32 (default), fp16, bf16 or fp8."
+    ),
 ]
 LocalMemoryOption = Annotated[
     str | None,
     typer.Option(
         "--local-memory",
         metavar="SIZE@RATE",
-        help="One memory for all tables instead: SIZE@RATE, e.g. 10TB@3TB/s.",
+        help="One large memory for all tables instead of many GPUs: SIZE@RATE, e.g. 10TB@3TB/s.",
     ),
 ]
 
@@ -103,8 +110,9 @@ TierOption = Annotated[
     typer.Option(
         "--tier",
         metavar="TIER",
-        help="All rows below the HBM: uvm, uvm-caching:10% or ssd:5% (share in a cache in HBM; without one "
-        "as many as fit); then lfu, prefetch: uvm-caching:10%,prefetch.",
+        help="Keep the rows outside HBM: uvm, uvm-caching:10% or ssd:5% (the share of rows that "
+        "is cached in HBM; without it, as many as fit). Options follow a comma, lfu or "
+        "prefetch: uvm-caching:10%,prefetch.",
     ),
 ]
 
@@ -113,8 +121,9 @@ ShardingOption = Annotated[
     typer.Option(
         "--sharding",
         metavar="NAME",
-        help="Another way than row-wise: data-parallel, table-wise, column-wise, table-row-wise, "
-        "table-column-wise, grid, 3d; row-wise with another exchange: two-level, sparse, ub; all compares.",
+        help="Sharding other than row-wise: data-parallel, table-wise, column-wise, "
+        "table-row-wise, table-column-wise, grid, 3d; or row-wise with another exchange: "
+        "two-level, sparse, ub; all compares them.",
     ),
 ]
 ALL = "all"

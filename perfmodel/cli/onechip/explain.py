@@ -29,7 +29,7 @@ def explain(
     dim: DimOption = None,
     dtype: DtypeOption = None,
     batch: Annotated[
-        str | None, typer.Option("--batch", metavar="N", help="Bags that the core sums (1024).")
+        str | None, typer.Option("--batch", metavar="N", help="Bags that the core sums (default 1024).")
     ] = None,
     pooling: PoolingOption = None,
     alpha: AlphaOption = None,

@@ -13,15 +13,19 @@ if TYPE_CHECKING:
 
 EXAMPLE = "row_latency_s=400ns"
 ChipOption = Annotated[
-    str, typer.Option("--chip", metavar="NAME", help="A chip (perfmodel chips), or a file.")
+    str, typer.Option("--chip", metavar="NAME", help="A shipped chip (perfmodel chips) or a TOML file.")
 ]
 ChipSetOption = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help=f"Change a chip value, e.g. {EXAMPLE}. Repeat for more."),
 ]
-DimOption = Annotated[str | None, typer.Option("--dim", metavar="N", help="Columns of the table (64).")]
-DtypeOption = Annotated[str | None, typer.Option("--dtype", metavar="TYPE", help="Of an element (fp32).")]
-PoolingOption = Annotated[str | None, typer.Option("--pooling", metavar="N", help="Rows summed per bag (1).")]
+DimOption = Annotated[str | None, typer.Option("--dim", metavar="N", help="Elements per row (default 64).")]
+DtypeOption = Annotated[
+    str | None, typer.Option("--dtype", metavar="TYPE", help="Type of the elements (default fp32).")
+]
+PoolingOption = Annotated[
+    str | None, typer.Option("--pooling", metavar="N", help="Rows summed per bag (default 1).")
+]
 
 
 def chip_of(name: str, settings: list[str] | None, example: str = EXAMPLE) -> Chip:

@@ -46,7 +46,11 @@ def plan(
     ] = None,
     robust: Annotated[
         bool,
-        typer.Option("--robust", help="Made for the worst of these ids, uniform, zipf:1.05 and one-row."),
+        typer.Option(
+            "--robust",
+            help="Optimize for the worst of several distributions: the one given, uniform, zipf:1.05 "
+            "and one-row.",
+        ),
     ] = False,
     alpha: AlphaOption = None,
     distribution: DistributionOption = None,
@@ -56,18 +60,18 @@ def plan(
         typer.Option(
             "--time-limit",
             metavar="TIME",
-            help="Longest search (default: 1s, and 5ms for each kind of table beyond 100).",
+            help="Time limit of the search (default: 1s, and 5ms for each kind of table beyond 100).",
         ),
     ] = None,
     seed: SeedOption = 0,
     report: Annotated[
         Path | None,
-        typer.Option("--report", metavar="FILE", help="One HTML page too: cores and tables, buffers."),
+        typer.Option("--report", metavar="FILE", help="Also write an HTML page: cores, tables and buffers."),
     ] = None,
     force: ForceOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Which way to look up which table, and which core owns it: how long a batch takes, and the bound.
+    """Which way to look up which table, which core owns it, how long a batch takes, and its lower bound.
 
     Ctrl-C ends the search and prints the best mapping so far.
 

@@ -13,7 +13,9 @@ from perfmodel.errors import BadInputError
 
 
 def chips(
-    name: Annotated[str | None, typer.Argument(help="Show this one in full; leave out for the list.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="Show this one in full; without a name, list all.")
+    ] = None,
     ways: Annotated[bool, typer.Option("--ways", hidden=True)] = False,
     dim: Annotated[str | None, typer.Option("--dim", hidden=True)] = None,
     dtype: Annotated[str | None, typer.Option("--dtype", hidden=True)] = None,
@@ -23,7 +25,7 @@ def chips(
     settings: ChipSetOption = None,
     as_json: JsonOption = False,
     as_toml: Annotated[
-        bool, typer.Option("--toml", help="The file of a shipped chip: a start for your own.")
+        bool, typer.Option("--toml", help="Print the file of a shipped chip, as a start for your own.")
     ] = False,
 ) -> None:
     """The shipped chips; with a name, every value with its source.

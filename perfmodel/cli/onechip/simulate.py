@@ -34,19 +34,26 @@ def simulate(
     ] = None,
     table: Annotated[
         list[str] | None,
-        typer.Option("--table", metavar="NAME", help="Each way of this table, and no mappings. Repeat."),
+        typer.Option(
+            "--table",
+            metavar="NAME",
+            help="Simulate each way of this table instead of mappings. Repeat for more.",
+        ),
     ] = None,
     way: Annotated[
-        str | None, typer.Option("--way", metavar="WAY", help="With --table: GM, L1, GM-UB or L1-UB (all).")
+        str | None,
+        typer.Option("--way", metavar="WAY", help="With --table: GM, L1, GM-UB or L1-UB (default: all)."),
     ] = None,
     one_core: Annotated[
         bool,
-        typer.Option("--one-core", help="With --table: all of the batch on one core, not a slice on each."),
+        typer.Option("--one-core", help="With --table: the whole batch on one core, not a slice on each."),
     ] = False,
     trace: Annotated[
         Path | None,
         typer.Option(
-            "--trace", metavar="FILE", help="With --table: your own ids, .npz or CSV, instead of drawn ones."
+            "--trace",
+            metavar="FILE",
+            help="With --table: use your own ids, .npz or CSV, instead of random ones.",
         ),
     ] = None,
     alpha: AlphaOption = None,
@@ -54,14 +61,16 @@ def simulate(
     settings: ChipSetOption = None,
     time_limit: Annotated[
         str | None,
-        typer.Option("--time-limit", metavar="TIME", help="Longest search, as chip plan has it."),
+        typer.Option("--time-limit", metavar="TIME", help="Time limit of the search, as in chip plan."),
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Of the ids, and of where tables begin.")] = 0,
+    seed: Annotated[
+        int, typer.Option("--seed", min=0, help="Seed of the ids and of the addresses of the tables.")
+    ] = 0,
     as_json: JsonOption = False,
 ) -> None:
-    """Predicted against simulated times: of the mappings that chip plan compares, or of single tables.
+    """Compare predicted with simulated times, for the mappings of chip plan or for single tables.
 
-    The simulator follows every request through queues, buffers and a cache; it knows no closed form.
+    The simulator follows every request through queues, buffers and a cache. It uses no closed form.
 
     \b
     Examples
