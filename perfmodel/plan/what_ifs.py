@@ -19,7 +19,7 @@ from perfmodel.units import format_bytes, format_count
 
 _MORE_SAMPLES = 4
 _SOON = 1_000  # tables, up to which the plan that is known is costed with a change whatever the time
-_NO_TIME = "the time was up: a longer --time-limit plans it"
+_LONGER = 6  # times the time limit, in which the changes have time too
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,6 +31,7 @@ class WhatIf:
     time_s     of the plan with it, a pass; None where there is none, and ``why`` says so
     samples_per_s  of all GPUs
     planned_anew   whether a search looked for another plan; else tables keep their schemes where they fit
+    longer     the option that leaves time for a search; "" where one looked, or nothing can be searched
     """
 
     name: str
@@ -40,6 +41,7 @@ class WhatIf:
     samples_per_s: float | None = None
     why: str = ""
     planned_anew: bool = False
+    longer: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """SI units."""
@@ -50,14 +52,14 @@ def what_ifs(question: PlanQuestion, answer: Planned, ends: Deadline) -> tuple[W
     """The changes: the plan that is known with each, then plans that are searched for on what time there is.
 
     ends  until when
-    Limits: time is up -> the plan that is known, changed where it does not fit; of very many tables ``why``;
-            one GPU -> no NVLink domain
+    Limits: time is up -> ``longer``, and the plan that is known, changed where it does not fit; of very many
+            tables no time;  one GPU -> no NVLink domain
     """
     asked, plan = list(_asked(question, answer)), answer.plan
-    soon = len(plan.placements) <= _SOON
+    soon, longer = len(plan.placements) <= _SOON, f"--time-limit {_LONGER * question.time_limit_s:g}s"
     found = [
         _known(
-            WhatIf(name, words, option, why=_NO_TIME),
+            WhatIf(name, words, option, longer=longer),
             changed,
             plan if soon or ends.share(1) > 0 else None,
         )
@@ -73,7 +75,7 @@ def what_ifs(question: PlanQuestion, answer: Planned, ends: Deadline) -> tuple[W
 def _known(what: WhatIf, changed: PlanQuestion | BadInputError, plan: Plan | None) -> WhatIf:
     """The plan itself, or its schemes on the GPUs that there are then; ``plan``: None where time is up."""
     if isinstance(changed, BadInputError):
-        return replace(what, why=changed.message)
+        return replace(what, why=changed.message, longer="")
     if plan is None:
         return what
     time_s = changed.recosted(plan)
@@ -93,9 +95,9 @@ def _anew(what: WhatIf, changed: PlanQuestion, plan: Plan) -> WhatIf:
     try:
         time_s = changed.search_like(plan).run().cost.time_s
     except PerfmodelError as error:
-        return what if what.time_s else replace(what, why=error.message)
+        return what if what.time_s else replace(what, why=error.message, longer="")
     known = np.inf if what.time_s is None else what.time_s
-    return replace(_with_time(what, changed, min(time_s, known)), planned_anew=True)
+    return replace(_with_time(what, changed, min(time_s, known)), planned_anew=True, longer="")
 
 
 def _with_time(what: WhatIf, changed: PlanQuestion, time_s: float | None) -> WhatIf:

@@ -9,7 +9,7 @@ from perfmodel.plan.what_ifs import WhatIf
 from perfmodel.report.terminal import command_lines, paragraph, table, unbroken
 from perfmodel.units import format_ratio, format_time
 
-_KEPT = "* Tables keep the schemes of this plan: the time was up. A longer --time-limit plans them anew."
+_NOT_SEARCHED = "not searched: the time was up. {} leaves time for it."
 
 
 def pass_line(training: bool, other: str) -> str:
@@ -22,17 +22,18 @@ def pass_line(training: bool, other: str) -> str:
 
 
 def what_if_lines(changes: Sequence[WhatIf], answer: Planned) -> str:
-    """What would change the plan: each planned anew."""
+    """What would change the plan; a time only where a search looked for the plan with the change."""
     now, rows = answer.evaluator.batch * answer.evaluator.gpus / answer.found.cost.time_s, []
     for change in changes:
-        found, kept = ["no plan", ""], change.time_s is not None and not change.planned_anew
-        if change.time_s is not None and change.samples_per_s is not None:
-            found = [format_time(change.time_s) + "*" * kept, format_ratio(change.samples_per_s / now)]
+        found = ["not searched" if change.longer else "no plan", ""]
+        if not change.longer and change.time_s is not None and change.samples_per_s is not None:
+            found = [format_time(change.time_s), format_ratio(change.samples_per_s / now)]
         rows.append([f" {change.words}", *found, unbroken(change.option)])
     headers = ["What would change the plan", "time", "samples/s", ""]
     if not rows:
         return ""
     why = [paragraph(f"{change.words}: {change.why}", 1) for change in changes if change.why]
-    if any(change.time_s and not change.planned_anew for change in changes):
-        why.append(paragraph(_KEPT, 1))
+    longer = next((change.longer for change in changes if change.longer), "")
+    if longer:
+        why.append(paragraph(_NOT_SEARCHED.format(unbroken(longer)), 1))
     return "\n".join([table(headers, rows, left=(0, 3), indent=0), *why])

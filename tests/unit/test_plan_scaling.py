@@ -206,7 +206,7 @@ def test_a_larger_domain_is_asked_about_where_there_is_one_to_enlarge(
 def test_what_ifs_without_time_are_the_plan_that_is_known(
     training: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every change has a time, whatever the clock; those without another plan say so, on the screen too."""
+    """Every change has a time in --json, whatever the clock; on the screen only where a search looked."""
     asked = question("mlperf-dlrm-dcnv2", 16, time_limit_s=1.0, training=training)
     answer = asked.answer()
     found = what_ifs(asked, answer, Deadline.after(0.0))
@@ -216,15 +216,22 @@ def test_what_ifs_without_time_are_the_plan_that_is_known(
     assert time_s["memory"] == pytest.approx(answer.found.cost.time_s)
     assert None not in time_s.values()
     text = what_if_lines(found, answer)
-    assert text.count("*") == len(found) + 1 and "A longer --time-limit plans them anew" in text
+    rows = text.splitlines()[1 : len(found) + 1]
+    assert len(rows) == len(found) and all("not searched" in row and "×" not in row for row in rows)
+    assert " ".join(text.split()).endswith(
+        "not searched: the time was up. --time-limit 6s leaves time for it."
+    )
+    assert {each.longer for each in found} == {"--time-limit 6s"}
     longer = what_ifs(asked, answer, Deadline(1.5, lambda: 0.0))
     assert all(each.planned_anew for each in longer)
     for short, long in zip(found, longer, strict=True):
         assert long.time_s is not None and long.time_s <= time_s[short.name] * (1 + 1e-9)  # type: ignore[operator]
-    assert "*" not in what_if_lines(longer, answer)
+    assert "not searched" not in what_if_lines(longer, answer)
 
     monkeypatch.setattr(of_changes, "_SOON", 3)  # so many tables are very many
-    assert all("the time was up" in each.why for each in what_ifs(asked, answer, Deadline.after(0.0)))
+    none = what_ifs(asked, answer, Deadline.after(0.0))
+    assert all(each.time_s is None and each.longer for each in none)
+    assert "not searched" in what_if_lines(none, answer)
 
 
 def test_more_memory_is_used_where_memory_limits() -> None:
