@@ -277,7 +277,7 @@ def _group_text(
         step = f"Rerun the command to try again, or:\n{retry(only, False)}"
         return f"{group}: {many} failed: {reasons}. Not used. {step}"
     if status is Status.THROTTLED:
-        return f"{group}: {many} while a clock was held down ({reasons}). Kept, marked."
+        return f"{group}: {many} while the frequency was throttled ({reasons}). Kept, marked."
     worst = format_fraction(max(_halfwidth(finish) for _, finish in found))
     said = f"{group}: {many} stayed noisy, up to ± {worst}. Kept, marked noisy."
     return f"{said} Try:\n{retry(only, True)}"

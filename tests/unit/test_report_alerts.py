@@ -81,7 +81,8 @@ def test_noisy_points_are_counted_with_what_rests_on_them(folder: Path, answer: 
 
 
 @pytest.mark.parametrize(
-    ("status", "words"), [(Status.THROTTLED, "held down"), (Status.FAILED, "their times are not used")]
+    ("status", "words"),
+    [(Status.THROTTLED, "throttled frequency"), (Status.FAILED, "their times are not used")],
 )
 def test_points_that_do_not_count_are_told(
     folder: Path, answer: Projection, status: Status, words: str

@@ -101,7 +101,7 @@ def _of_a_run(asked: Projection | None, item: Calibration, run: Run, folder: Pat
 
 _STATUS_WORDS = {
     Status.NOISY: "stayed noisy: their times count, with wider bands",
-    Status.THROTTLED: "ran on a device that was held down: their times are not used",
+    Status.THROTTLED: "ran at a throttled frequency: their times are not used",
     Status.FAILED: "failed: their times are not used",
 }
 
