@@ -43,10 +43,12 @@ from perfmodel.cli.workload import (
     DtypeOption,
     GpusOption,
     IdDtypeOption,
+    LocalMemoryOption,
     ModelOption,
     PayloadOption,
     PoolingOption,
     ReductionOption,
+    RemoteMemoryOption,
     ReserveOption,
     ScenarioOption,
     ShardingOption,
@@ -105,6 +107,8 @@ def explain(
     payload: PayloadOption = None,
     kernels: KernelsOption = None,
     settings: SetOption = None,
+    local_memory: LocalMemoryOption = None,
+    remote_memory: RemoteMemoryOption = None,
     tier: TierOption = None,
     calibration: CalibrationOption = None,
     as_json: JsonOption = False,
@@ -122,6 +126,7 @@ def explain(
       perfmodel explain all-to-all-rows --sharding ub
       perfmodel explain convert-out --payload fp16
       perfmodel explain fetch-rows --tier uvm-caching:10% --alpha 1.05
+      perfmodel explain gather --remote-memory 10TB@3TB/s,shared:16,latency:3us
       perfmodel explain collective --op all_to_all --size 1GiB --gpus 128
       perfmodel explain gather --plan plan.json --model tables.csv --batch 4096
     """
@@ -137,7 +142,7 @@ def explain(
         explain_step_of_plan(context)
         return
     only_of_plan(objective, optimizer)
-    way = checked_sharding(sharding, reduction, tier=tier)
+    way = checked_sharding(sharding, reduction, local_memory, tier, remote_memory)
     if way == ALL:
         raise BadInputError(
             "--sharding all has the steps of many shardings.", "name one of them, e.g. --sharding table-wise"

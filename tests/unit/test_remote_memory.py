@@ -9,6 +9,7 @@ import pytest
 from perfmodel.errors import BadInputError
 from perfmodel.model.tiers import remote_time, shared_rate
 from perfmodel.project import Projection, project_one
+from perfmodel.project.explain_step import explain_step
 
 TB = 1e12
 FAR = "10TB@3TB/s,shared:16,latency:3us"
@@ -40,6 +41,20 @@ def test_a_card_carries_rows_ids_and_bags_once() -> None:
     assert answer.time_s == pytest.approx(3e-6 + 4e-6 + moved / 50e9, rel=0.01)
     assert [step.name for step in answer.steps] == ["gather_pool"]
     assert "16 GPUs read the memory at once" in answer.notes[0] and "network card" in answer.notes[0]
+
+
+def test_the_gather_is_explained_with_the_numbers_that_make_it(cli: Any) -> None:
+    """Beside the GPU and over the network, at the card and at the memory: the terms give the time again."""
+    for memory in ((10 * TB, 3e12), (10 * TB, 3e12, 3e-6, 16), (10 * TB, 300e9, 3e-6, 16)):
+        answer = one(*memory)
+        found = explain_step(answer, "gather")
+        term = {t.symbol: t.value for t in found.terms}
+        time = term["t0"] + max(term["dram_bytes"] / term["dram_rate"], term["l2_bytes"] / term["l2_rate"])
+        if len(memory) > 2:
+            time = term["lambda"] + max(time, term["t0"] + term["x"] / term["C"])
+        assert time == pytest.approx(answer.time_s)
+    done = cli("explain", "gather", "--remote-memory", FAR)
+    assert "t_remote = 3.00 µs + 95.9 µs = 98.9 µs" in done.out
 
 
 def test_more_sharers_wait_longer_and_no_card_makes_up_for_it() -> None:
