@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -125,7 +126,9 @@ def test_two_levels_are_explained_with_their_own_groups() -> None:
     ],
 )
 def test_names_that_mean_one_step(name: str, step: str) -> None:
-    assert find_step(project_one(table_bytes=10e12, reserve=0).steps, name).name == step
+    steps = project_one(table_bytes=10e12, reserve=0).steps
+    waits = replace(steps[0], name="handover")  # where a calibration timed whole passes
+    assert find_step((*steps, waits), name).name == step
 
 
 def test_best_answers_to_reduce_scatter_too() -> None:
