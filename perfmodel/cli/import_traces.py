@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from calibrate.importers.traces import is_trace, read_traces, without_other_kernels
-from calibrate.importers.traces.samples import DEFAULT, TraceSamples, traced_samples
+from calibrate.importers.traces.samples import DEFAULT, TraceSamples, stem_of, traced_samples
 from perfmodel.cli.output import note, on_terminal, rewrite, warn
-from perfmodel.errors import BadInputError
+from perfmodel.errors import BadInputError, PerfmodelError
 from perfmodel.report.trace_text import (
     host_text,
     kernels_text,
@@ -19,7 +20,9 @@ from perfmodel.report.trace_text import (
     trace_record,
     traces_text,
 )
-from perfmodel.schema.machine import Machine
+from perfmodel.schema.evidence import Backend
+from perfmodel.schema.home import MACHINE_NAME, runs_by_age, runs_folder
+from perfmodel.schema.machine import Machine, read_machine
 from perfmodel.schema.table_files import load_tables
 from perfmodel.schema.trace_alignment import rank_skews
 from perfmodel.schema.traces import RankTrace
@@ -28,6 +31,7 @@ from perfmodel.units import format_bytes
 if TYPE_CHECKING:
     import pandas as pd
 
+_OF_HOSTS = (str(Backend.GLOO), str(Backend.MPI), str(Backend.SHMEM))
 _LINE_EVERY_S = 0.2
 _PLAIN_EVERY_S = 10.0
 
@@ -118,6 +122,53 @@ def samples_of(
         raise BadInputError(f"--gpus-per-node {gpus_per_node} is not a number of GPUs.", "at least 1.")
     dim = _columns_of(model) if model is not None else None
     return traced_samples(traces, machine.name, lambda: per_node, version or "", dim)
+
+
+def of_cpus(result: TraceSamples) -> bool:
+    """Whether traces are of processes on CPUs: a library of hosts, and no GPU and no kernel of one."""
+    launched = (kernel.correlation is not None for trace in result.traces for kernel in trace.kernels)
+    on_gpus = any(trace.device for trace in result.traces) or any(launched)
+    return result.stack[0].backend in _OF_HOSTS and not on_gpus
+
+
+def doubt_cpus(result: TraceSamples, machine: Machine, *, force: bool) -> list[str]:
+    """A warning where traces of CPUs are taken for a machine of GPUs.
+
+    Limits: a machine of CPUs (its library is one of hosts) -> nothing; without ``force`` -> BadInputError
+    """
+    if machine.default_backend in _OF_HOSTS:
+        return []
+    library = result.stack[0].backend
+    text = f"the traces are of CPUs ({library}, no GPU in them), and {machine.name} is a machine of GPUs"
+    if not force:
+        raise BadInputError(f"{text}.", f"{_machine_of_cpus(library)}\nor --force to take them all the same.")
+    return [text]
+
+
+def _machine_of_cpus(library: str) -> str:
+    """What to type instead: the machine file of the youngest run on CPUs, or the command that makes one."""
+    for run in runs_by_age(runs_folder()):
+        path = run / MACHINE_NAME
+        if _is_of_cpus(path):
+            return f"name the machine of the CPUs:\n  --machine {shlex.quote(str(path))}"
+    return (
+        "make a machine file of the CPUs, and name it (machine.toml in the folder that this prints):\n"
+        f"  perfmodel calibrate --quick --backend {library}"
+    )
+
+
+def _is_of_cpus(path: Path) -> bool:
+    """Whether there is a machine file that can be read, of a machine of CPUs."""
+    try:
+        return path.is_file() and read_machine(path).default_backend in _OF_HOSTS
+    except PerfmodelError:
+        return False
+
+
+def source_words(result: TraceSamples) -> str:
+    """Which traces these are, in a few words: ``4 traces, rank0 to rank3``."""
+    names = [stem_of(trace.file) for trace in result.traces]
+    return f"the trace {names[0]}" if len(names) == 1 else f"{len(names)} traces, {names[0]} to {names[-1]}"
 
 
 def _columns_of(model: str) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,17 +13,21 @@ from calibrate.importers import ImportResult, UnreadLine, import_logs, reasons_o
 from calibrate.importers.traces.samples import TraceSamples
 from calibrate.machine.identity import gpu_class, shipped_with, words_of
 from perfmodel.cli.import_traces import (
+    doubt_cpus,
     fit_points,
     holds_traces,
+    of_cpus,
     read_ranks,
     refuse_log_options,
     refuse_trace_options,
     samples_of,
+    source_words,
     summary_text,
     trace_records,
 )
 from perfmodel.cli.options import ClockOption, JsonOption, split_values
 from perfmodel.cli.output import check_target, emit, emit_json, free_name, note, numberless, warn, warn_all
+from perfmodel.cli.suggest import after_import
 from perfmodel.collectives.choose import choose_calibration
 from perfmodel.errors import BadInputError, NoCalibrationError
 from perfmodel.report.calibration_text import calibration_text
@@ -43,6 +46,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _SHOWN_UNREAD = 5
+_ASKED_BYTES = 10e12  # of the projection that comes next
 
 
 def import_(
@@ -136,7 +140,10 @@ def import_(
         box = _machine_for(machine, result.stack[0].gpu)
         result.samples["machine"] = box.name
     warn_all([*unread_text(result.unread), *result.warnings])
-    gpu_doubt = doubt_gpu(result.stack[0].gpu, box, force=force)
+    if isinstance(result, TraceSamples) and of_cpus(result):
+        gpu_doubt = doubt_cpus(result, box, force=force)
+    else:
+        gpu_doubt = doubt_gpu(result.stack[0].gpu, box, force=force)
     accepted = _doubt_samples(result, split_values(accept, "--accept") if accept else [])
     calibration = _fit(result, box, out.stem if out is not None else "own", accepted)
 
@@ -147,8 +154,7 @@ def import_(
     _deliver(calibration, box, result, doubtful, as_json=as_json)
     if out is not None:
         note(f"wrote {out} and {_samples_path(out)}")
-        where = shlex.join(["--machine", machine or box.name, "--calibration", str(out)])
-        note(f"next: perfmodel project --table-size 10TB {where}")
+        note(f"next: {after_import(box, machine or box.name, str(out), _ASKED_BYTES)}")
 
 
 def _check_out(out: Path, *, force: bool) -> None:
@@ -250,15 +256,17 @@ def _fit(result: ImportResult, machine: Machine, own_name: str, accepted: list[s
     from perfmodel.fit.build import Identity, fit_calibration
     from perfmodel.fit.traced import fit_traced
 
-    traced = isinstance(result, TraceSamples)
     stack = result.stack[0]
-    points = fit_points(result) if isinstance(result, TraceSamples) else _one_variant(result.samples)
+    if isinstance(result, TraceSamples):
+        points, sources, traced = fit_points(result), source_words(result), True
+    else:
+        points, traced = _one_variant(result.samples), False
+        sources = ", ".join(sorted(set(points["source_id"])))
     _require_fittable(points, result)
     checked = not traced and not (points["note"].str.contains("not checked") & ~points["in_place"]).any()
-    sources = ", ".join(sorted(set(points["source_id"])))
     identity = Identity(
         machine.name, Backend(stack.backend), stack.library_version, Clock(stack.clock), checked=checked,
-        note=f"imported from {'the traces ' * traced}{sources}", complete=not result.cut,
+        note=f"imported from {sources}", complete=not result.cut,
     )  # fmt: skip
     like = _shipped_like(machine, identity.backend)
     try:

@@ -12,7 +12,7 @@ from perfmodel.cli.question import Question, short_below
 from perfmodel.errors import PerfmodelError
 from perfmodel.project import Projection
 from perfmodel.schema.calibration import load_calibration
-from perfmodel.schema.machine import load_machine
+from perfmodel.schema.machine import Machine, list_machines, load_machine
 from perfmodel.schema.run_folders import measured_groups
 from perfmodel.units import format_bytes
 
@@ -56,7 +56,10 @@ def answerable(
         lines += [f"  {typed.line(words, measured)}"]
     shipped = on_shipped(question, check)
     if shipped is not None:
-        lines += [f"a shipped machine ({shipped.setting.machine.name}) has an answer:"]
+        name = shipped.setting.machine.name
+        own = name == question.machine.name
+        which = f"what is shipped for {name}" if own else f"another machine ({name})"
+        lines += [f"{which} has an answer:"]
         lines += [f"  {Typed().line(words, shipped)}"]
     return "\n".join(lines)
 
@@ -84,11 +87,16 @@ def _fitted(question: Question, gpus: int) -> Question:
 
 
 def on_shipped(question: Question, check: Callable[[Projection], object] = bool) -> Projection | None:
-    """The same question on the shipped machine that is asked when nobody names one."""
-    machine = load_machine(DEFAULT_MACHINE)
-    own: dict[str, Any] = {"machine": machine, "backend": machine.default_backend}
-    own |= dict.fromkeys(("clock", "calibration", "gpus_per_node"))
-    return _answer(replace(question, **own), check)
+    """The same question with what is shipped for its machine, else for the one that nobody has to name."""
+    asked = question.machine.name
+    for name in dict.fromkeys([asked, DEFAULT_MACHINE] if asked in list_machines() else [DEFAULT_MACHINE]):
+        machine = load_machine(name)
+        own: dict[str, Any] = {"machine": machine, "backend": machine.default_backend}
+        own |= dict.fromkeys(("clock", "calibration", "gpus_per_node"))
+        found = _answer(replace(question, **own), check)
+        if found is not None:
+            return found
+    return None
 
 
 def _answer(question: Question, check: Callable[[Projection], object]) -> Projection | None:
@@ -112,7 +120,26 @@ def after_calibration(folder: str, where: str, table_bytes: float, spread: bool)
         backend=str(load_calibration(str(file)).backend),
         calibration=file,
     )
+    return _projection_of(question, Typed(calibration=where), spread)
+
+
+def after_import(machine: Machine, typed: str, file: str, table_bytes: float) -> str:
+    """The projection to make of a calibration that was just imported; where none can be made, ``show``.
+
+    machine  that it is of;  typed  its name or file, as it was given;  file  of the calibration
+    """
+    question = Question(
+        machine=machine,
+        table_bytes=table_bytes,
+        backend=str(load_calibration(file).backend),
+        calibration=file,
+    )
+    return _projection_of(question, Typed(machine=typed, calibration=file), spread=True)
+
+
+def _projection_of(question: Question, typed: Typed, spread: bool) -> str:
+    """The line that asks it, of as many GPUs as it takes (``spread``) or of ranks that were measured."""
     answer = (_answer(question, bool) if spread else None) or within_measured(question)
     if answer is None:
-        return shlex.join(["perfmodel", "show", where])
-    return Typed(calibration=where).line(["perfmodel", "project"], answer)
+        return shlex.join(["perfmodel", "show", typed.calibration])
+    return typed.line(["perfmodel", "project"], answer)

@@ -13,7 +13,7 @@ from perfmodel.errors import BadInputError, NoCalibrationError
 from perfmodel.fit.curves import CurveFit, fit_curve, leave_one_out, local_spread
 from perfmodel.fit.links import RING_TREE_COLLECTIVES, Cell, fit_law, rounded
 from perfmodel.model.laws import Group
-from perfmodel.schema.calibration import Calibration, Curve, Law
+from perfmodel.schema.calibration import UNKNOWN_VERSION, Calibration, Curve, Law
 from perfmodel.schema.evidence import COLLECTIVES, LAW_BACKENDS, Backend, Clock
 from perfmodel.schema.intervals import Interval
 from perfmodel.schema.machine import Machine, load_machine
@@ -44,7 +44,7 @@ class Identity:
     @property
     def calibration_id(self) -> str:
         """``machine/backend-version-clock``; the path of a shipped file below data/calibrations."""
-        return f"{self.machine}/{self.backend}-{self.library_version or 'unknown'}-{self.clock}"
+        return f"{self.machine}/{self.backend}-{self.library_version or UNKNOWN_VERSION}-{self.clock}"
 
 
 def fit_calibration(
@@ -162,7 +162,7 @@ def _curve(cell: Cell, rows: pd.DataFrame, identity: Identity) -> Curve:
         alpha_beta_loo_p90=_quantile(plain, 0.9),
         at_bound=list(fit.at_bound),
         sources=list(cell.source_ids),
-        library_version=" and ".join(v or "unknown" for v in versions),
+        library_version=" and ".join(v or UNKNOWN_VERSION for v in versions),
         clock=Clock(clocks[0]) if len(clocks) == 1 else identity.clock,
     )
 

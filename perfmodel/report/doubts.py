@@ -12,7 +12,7 @@ from perfmodel.fit.links import prior_of
 from perfmodel.model.collectives import domains_of, speed_of_light_time
 from perfmodel.model.laws import Group
 from perfmodel.report.terminal import paragraph
-from perfmodel.schema.calibration import Calibration, Curve, Law
+from perfmodel.schema.calibration import UNKNOWN_VERSION, Calibration, Curve, Law
 from perfmodel.schema.machine import Machine, list_machines, load_machine
 from perfmodel.schema.priors import load_priors
 from perfmodel.units import format_fraction, format_number
@@ -43,7 +43,8 @@ def doubts(item: Calibration, machine: Machine | None = None) -> list[str]:
             found.append(f"{name}: too few points for a leave-one-out error")
         elif curve.loo_median > _DOUBTFUL_MEDIAN:
             found.append(f"{name}: median error {format_fraction(curve.loo_median)} on points left out")
-        if curve.library_version != item.library_version or curve.clock != item.clock:
+        own = item.library_version or UNKNOWN_VERSION
+        if (curve.library_version, curve.clock) != (own, item.clock):
             found.append(
                 f"{name}: from {curve.library_version}, clock {curve.clock}, not the calibration's own"
             )

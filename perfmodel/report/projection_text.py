@@ -140,7 +140,8 @@ def kernel_lines(answer: Projection, others: Sequence[OtherKernels]) -> str:
     setting = answer.setting
     name = LIBRARY_WORDS.get(setting.kernel_library, setting.kernel_library)
     if setting.kernels is not None:
-        name += ", timed on this machine"
+        told = any(interval.known for interval in setting.kernels.values.values())
+        name += ", timed on this machine" if told else ", by a few look-ups that tell no rate"
     else:
         name = (
             f"{name}, by published times of others"

@@ -29,6 +29,7 @@ from perfmodel.schema.limits import far_from_sold, limits_of
 from perfmodel.schema.whole_files import cannot_write, write_whole_text
 
 SCHEMA_VERSION = 1
+UNKNOWN_VERSION = "unknown"  # of a library, where neither the file nor an option says it
 _OPTIONAL = ("kernels", "more_kernels", "after_kernel", "handover_s", "accepted")
 """Fields that a file without them does not mention."""
 _FOLDER = "calibrations"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,9 @@ from calibrate.importers.traces.kernel_samples import kernel_samples
 from calibrate.importers.traces.samples import WAITED, TraceSamples, traced_samples
 from perfmodel.errors import BadInputError
 from perfmodel.fit.traced import MOST_SIZES, fewer_sizes
+from perfmodel.resources import data_path
 from perfmodel.schema.calibration import load_calibration
+from perfmodel.schema.home import HOME_VARIABLE, SAMPLES_NAME
 from perfmodel.schema.samples import load_samples
 
 ARRIVALS_US = np.random.default_rng(5).uniform(0, 300, size=(2, 60))
@@ -134,11 +138,54 @@ def test_json_holds_traces_and_skew(tmp_path: Path) -> None:
     assert sum(one["last"] for one in found["skew"]) == 60
 
 
-def test_a_folder_of_gloo_traces_is_imported_with_its_slow_rank(tmp_path: Path) -> None:
+def gloo_ranks(folder: Path) -> None:
     for path in HERE.glob("table_row_wise_4_*"):
-        (tmp_path / path.name).write_bytes(path.read_bytes())
-    done = called("import", str(tmp_path), "--machine", "h100-sxm-ib")
+        (folder / path.name).write_bytes(path.read_bytes())
+
+
+def cpu_machine(folder: Path) -> Path:
+    """A shipped machine file with the library that calibrate writes for CPUs."""
+    text = data_path("machines", "h100-sxm-ib.toml").read_text(encoding="utf-8")
+    text = text.replace('name = "h100-sxm-ib"', 'name = "cpu-four"')
+    text = re.sub(r"^\[defaults\]\n(?:\w+ = .*\n)*", "", text, flags=re.MULTILINE)
+    path = folder / "machine.toml"
+    path.write_text(text.replace("\n[", '\n[defaults]\nbackend = "gloo"\n\n[', 1), encoding="utf-8")
+    return path
+
+
+def test_traces_of_cpus_are_refused_for_a_machine_of_gpus(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(HOME_VARIABLE, str(tmp_path / "home"))
+    gloo_ranks(tmp_path)
+    words = ("import", str(tmp_path), "--machine", "h200-sxm-ib", "--out", str(tmp_path / "mine.json"))
+    refused = called(*words)
+    assert refused.code == 2 and "the traces are of CPUs (gloo" in refused.err
+    assert "perfmodel calibrate --quick --backend gloo" in refused.err and "--force" in refused.err
+    run = tmp_path / "home" / "runs" / "cpu-four-01234567"
+    run.mkdir(parents=True)
+    (run / SAMPLES_NAME).touch()
+    machine = cpu_machine(run)
+    assert f"--machine {machine}" in called(*words).err
+    forced = called(*words, "--force")
+    assert forced.code == 0 and "warning: the traces are of CPUs (gloo" in forced.err
+
+
+def test_traces_of_cpus_go_in_with_the_machine_of_the_cpus(tmp_path: Path) -> None:
+    gloo_ranks(tmp_path)
+    machine, out = cpu_machine(tmp_path), tmp_path / "mine.json"
+    traces = [str(path) for path in sorted(tmp_path.glob("*.gz"))]
+    done = called("import", *traces, "--machine", str(machine), "--out", str(out))
     assert done.code == 0 and "rank 2 causes" in done.out
+    assert "GPU:" not in done.err
+    assert load_calibration(str(out)).note == (
+        "imported from 4 traces, table_row_wise_4_rank0 to table_row_wise_4_rank3"
+    )
+    line = done.err.split("next: ")[1].strip()
+    answer = called(*shlex.split(line)[1:])
+    assert answer.code == 0, answer.err
+    assert "timed on this machine" not in answer.out and "a few look-ups that tell no rate" in answer.out
+    assert "not the calibration's own" not in called("show", str(out), "--check").out
 
 
 @pytest.mark.parametrize(

@@ -147,3 +147,14 @@ def test_tables_that_do_not_fit_are_told_what_would(folder: Path, cli: Any) -> N
     refused = cli("project", "--table-size", "10TB", "--gpus", "2", "--calibration", "latest")
     assert refused.code == 2 and "tables of at most 13.6 GB" in " ".join(refused.err.split())
     assert cli("project", "--table-size", "13GB", "--gpus", "2", "--calibration", "latest").code == 0
+
+
+def test_a_shipped_machine_of_ones_own_is_suggested_first(cli: Any, tmp_path: Path) -> None:
+    """An all-to-all of gloo, fitted for H200: what is shipped for H200 answers, not another machine."""
+    log, out = tmp_path / "log.csv", tmp_path / "gloo.json"
+    rows = "".join(f"all_to_all,{2**n},4,1,{2e-5 + 2**n / 1e9},gloo\n" for n in range(10, 20))
+    log.write_text("collective,payload_bytes,gpus,nodes,time_s,backend\n" + rows, encoding="utf-8")
+    assert cli("import", str(log), "--machine", "h200-sxm-ib", "--out", str(out)).code == 0
+    refused = cli("project", "--table-size", "10TB", "--machine", "h200-sxm-ib", "--calibration", str(out))
+    assert refused.code == 3 and "what is shipped for h200-sxm-ib has an answer" in refused.err
+    assert pasted(refused.err)[-1] == ["project", "--table-size", "10TB", "--machine", "h200-sxm-ib"]

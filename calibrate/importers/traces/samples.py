@@ -205,7 +205,12 @@ def _backend(name: str) -> str:
 
 def _source(traces: Sequence[RankTrace]) -> str:
     """The name of the lowest rank's file, without its endings."""
-    name = Path(traces[0].file).name
+    return stem_of(traces[0].file)
+
+
+def stem_of(file: str) -> str:
+    """The name of a trace's file without its endings."""
+    name = Path(file).name
     for ending in (".gz", ".json", ".trace", ".pt"):
         name = name.removesuffix(ending)
     return name
