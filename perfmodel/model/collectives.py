@@ -218,8 +218,8 @@ def pairwise_latency(
     """Floor of an exchange with every peer: a cost per peer, and one per round of remote domains.
 
         alpha = a0 + a1 (g - 1)                                           one domain         [s]
-        alpha = a0 + a1 (g - 1) + r (c + b g) + a2 (G - g)                several
-        r = ceil((N - 1) / C)
+        alpha = a0 + a1 (g - 1) + R (c + b g) + a2 (G - g)                several
+        R = ceil((N - 1) / C)
 
     a0  launch;  a1  per peer inside the domain;  a2  per post to a remote peer [s]
     c   once for leaving the domain;  b  per peer of one remote domain: they share a connection [s]

@@ -24,10 +24,11 @@ from perfmodel.passes.terms import Term
 from perfmodel.schema.calibration import Law
 from perfmodel.schema.machine import load_machine
 from perfmodel.schema.priors import load_priors
-from perfmodel.units import format_bytes, format_number, format_rate, format_time
+from perfmodel.units import format_bytes, format_fraction, format_number, format_rate, format_time
 
 _NCCL = "NCCL's own constant (src/graph/tuning.cc)"
 _EXACT = 0.005
+_ALONE = 0.995  # of the weight of the mean that rounds corners, from which on it is one candidate's time
 _UNKNOWNS = {
     "base_ratio": "launch and first step, over NCCL's constant",
     "inside_ratio": "a step inside a domain, over NCCL's constant",
@@ -247,10 +248,26 @@ def _ring_working(case: LawCase) -> Iterator[str]:
     overlap = f"{hops} + {moved}" if each.sharpness == 1 else f"(({hops})^{q} + ({moved})^{q})^(1/{q})"
     yield f"{each.name}: {base} + {overlap} = {format_time(times[k])}"
     names = [other.name if several else other.name.split()[-1] for other in found]
+    yield from _choice_words(case, names, k, times, [other.choice for other in found])
+
+
+def _choice_words(
+    case: LawCase, names: list[str], k: int, times: list[float], ratios: list[float]
+) -> Iterator[str]:
+    """Why this candidate is taken, though another may be faster; and the mean that rounds the corner."""
     pairs = enumerate(zip(names, times, strict=True))
     others = ", ".join(f"{name} {format_time(time)}" for i, (name, time) in pairs if i != k)
-    law = format_time(case.time(case.payload_bytes))
-    yield f"taken: {names[k]} (against {others}); with rounded corners the law says {law}"
+    expected = [time * ratio for time, ratio in zip(times, ratios, strict=True)]
+    said = ", ".join(f"{name} {format_time(time)}" for name, time in zip(names, expected, strict=True))
+    yield f"taken: {names[k]} (against {others})"
+    yield f"NCCL takes what its own table expects to be the fastest, even where it is not: {said}"
+    weight = (np.array(expected) / min(expected)) ** -case.steps.choice_sharpness
+    share = weight / weight.sum()
+    if share[k] < _ALONE:
+        shown = [i for i in np.argsort(-share) if share[i] > 1 - _ALONE]
+        mean = " + ".join(f"{format_fraction(float(share[i]))} × {format_time(times[i])}" for i in shown)
+        law = format_time(case.time(case.payload_bytes))
+        yield f"these are close, so the law is a mean with most weight on the least: {mean} = {law}"
 
 
 # --- pairwise ----------------------------------------------------------------------------------------------
@@ -261,7 +278,7 @@ def _pairwise_equations(case: LawCase) -> tuple[Equation, ...]:
     if case.group.domains == 1:
         alpha, moved = "alpha = a0 + a1 (G - 1)", "bytes = S (G - 1)/G / B_link"
     else:
-        alpha = "alpha = a0 + a1 (g - 1) + r (c + b g) + a2 (G - g)"
+        alpha = "alpha = a0 + a1 (g - 1) + R (c + b g) + a2 (G - g),  R = ceil((N - 1) / C)"
         moved = "bytes = max( S (g - 1)/G / B_link,  S (G - g)/G / min(B_nic, (G - g) B_peer) )"
     return (
         Equation.of(laws.pairwise_time),
@@ -284,6 +301,13 @@ def _pairwise_terms(case: LawCase) -> Iterator[Term]:
     half = case.steps.rendezvous_half_bytes
     peer = case.payload_bytes / case.group.gpus
     yield _known("alpha", alpha, format_time(alpha), "time of an empty message")
+    if case.group.domains > 1:
+        channels = case.steps.p2p_channels
+        rounds = -(-(case.group.domains - 1) // channels)
+        yield _known("R", rounds, str(rounds), "rounds of remote domains")
+        yield _known(
+            "C", channels, str(channels), "channels: remote domains served side by side", "data/priors"
+        )
     yield _known("u", peer, format_bytes(peer), "S/G: bytes for one peer")
     yield _known("u_half", half, format_bytes(half), "u at which half of r shows", "data/priors")
     yield _known("rho", found.rho, f"{found.rho:.3g}", "part of r that these messages pay")
