@@ -28,6 +28,7 @@ _AMOUNT = re.compile(r"([kKmMgGtTpPeE]?)(i?)(B|b|bit|bits|byte|bytes|Byte|Bytes|
 _FLOPS_UNITS = ("FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP", "PFLOP")
 _GROUP_GAP = re.compile(r"(?<=\d) (?=\d{3}(?!\d))")
 _LONGEST_TEXT = 60
+_LONG_COUNT = 1e15
 
 QUANTITY_UNITS = ("byte", "byte/s", "s", "count", "ratio", "1/s", "W")
 """Units that a machine value may have."""
@@ -63,8 +64,9 @@ def _split(text: str, name: str, kind: str, example: str, *, zero: bool) -> _Tex
         raise BadInputError(
             f"{subject} is too large to be a number.", f"write {kind}, for example {example}."
         )
+    least = "0 or more" if zero else "more than 0"
     if number < 0:
-        raise BadInputError(f"{subject} is negative.", f"{kind} is more than 0, for example {example}.")
+        raise BadInputError(f"{subject} is negative.", f"{kind} is {least}, for example {example}.")
     if number == 0 and not zero:
         raise BadInputError(f"{subject} is zero.", f"{kind} is more than 0, for example {example}.")
     return _Text(number, unit, digits, subject)
@@ -366,7 +368,9 @@ def format_fraction(fraction: float) -> str:
 
 
 def format_count(count: float) -> str:
-    """A whole number with thin groups: ``1 000 000``."""
+    """A whole number with thin groups: ``1 000 000``; from 1e15 on with an exponent: ``1.5e28``."""
+    if abs(count) >= _LONG_COUNT and math.isfinite(count):
+        return f"{count:.1e}".replace("e+", "e")
     return _not_a_number(count) or f"{round(count):,}".replace(",", " ")
 
 

@@ -121,7 +121,7 @@ def load(
     \b
     Examples
       perfmodel load --table-size 10TB --qps 500k --p99 10ms
-      perfmodel load --table-size 10TB --qps 500k --p99 10ms --samples 256 --report load.html
+      perfmodel load --table-size 10TB --qps 500k --p99 10ms --report load.html
       perfmodel load --table-size 10TB --p99 5ms --batch 64 --wait 200us
       perfmodel load --model mlperf-dlrm-dcnv2 --gpus 16 --qps 2M --p99 2ms
       perfmodel load --model tables.csv --plan plan.json --qps 100k --p99 3ms

@@ -13,6 +13,7 @@ from perfmodel.units import (
     format_count,
     format_fraction,
     format_per_second,
+    format_ratio,
     format_time,
 )
 
@@ -76,8 +77,8 @@ def most_words(answer: ServiceLoad) -> str:
     """What the replicas carry at most."""
     most = answer.best.rate_per_s * answer.replicas
     who = "they carry" if answer.replicas > 1 else "it carries"
-    share = format_fraction(answer.asked.load_per_s / most)
-    return f"{who} up to {rate(most)} within the limit; the load is {share} of that"
+    times = format_ratio(most / answer.asked.load_per_s)
+    return f"{who} up to {rate(most)} within the limit, {times} this load"
 
 
 def rule_line(answer: ServiceLoad) -> str:
@@ -93,29 +94,56 @@ def rule_line(answer: ServiceLoad) -> str:
         n for n, v in (("--batch", q.batch), ("--wait", q.wait_s), ("--overlap", q.overlap)) if v is not None
     ]
     how = f"; as given: {', '.join(chosen)}" if chosen else "; the best of those tried"
-    return facts([("Batch", batch + how)])
+    return "\n".join([facts([("Batch", batch + how)]), *overlap_words(answer)])
+
+
+def overlap_words(answer: ServiceLoad) -> list[str]:
+    """Why overlap is the slower way at this load, where it was asked for and is."""
+    if answer.in_line is None:
+        return []
+    ours, other = (row.run.quantile(P99) for row in (answer.asked, answer.in_line))
+    if other * (1 + _LATER) >= ours:
+        return []
+    words = (
+        f"At this load one batch after the other is faster (--no-overlap: p99 {format_time(other)}): the "
+        "steps of two batches in flight wait for each other on the GPU and on the links."
+    )
+    return [paragraph(words)]
+
+
+_LATER = 0.02
 
 
 def rate(per_s: float) -> str:
-    """``500 k requests/s``."""
+    """``500 k requests/s``, ``1 request/s``."""
+    if per_s == 1:
+        return "1 request/s"
     return format_per_second(per_s, "requests")
 
 
 def load_table(answer: ServiceLoad) -> str:
     """One line a load."""
     most = answer.best.rate_per_s * answer.replicas
-    rows = [_row(row, answer.asked, most) for row in answer.rows]
+    rows = [_row(row, answer, most) for row in answer.rows]
     headers = ["load/s", "used", "batch", *("p50", "p95", "p99"), *WAITS[:-1], "slowest", ""]
-    shown = "Latency against load, and what the p99 is made of"
+    shown = "Latency against load (used: of what full batches serve), and what the p99 is made of"
     return f"{shown}\n{table(headers, rows, left=(10,), drop=(2, (6, 7, 8, 9)))}"
 
 
-def _row(row: LoadRow, asked: LoadRow, most: float) -> list[str]:
+def _whose(answer: ServiceLoad) -> str:
+    """Whose load the answer is of."""
+    q = answer.question
+    if q.qps is None:
+        return "above"
+    return "of the file" if q.qps == q.arrivals.rate_per_s else "asked"
+
+
+def _row(row: LoadRow, answer: ServiceLoad, most: float) -> list[str]:
     parts = row.run.made_of(P99)
     near = abs(row.load_per_s - most) < 1e-6 * most
-    words = ["asked"] * (row is asked) + ["most"] * near
+    words = [_whose(answer)] * (row is answer.asked) + ["most"] * near
     return [
-        rate(row.load_per_s).removesuffix("requests/s").strip(),
+        rate(row.load_per_s).partition("request")[0].strip(),
         format_fraction(row.utilisation),
         format_count(row.run.requests),
         *(format_time(row.run.quantile(q)) for q in (0.5, 0.95, P99)),
@@ -125,7 +153,7 @@ def _row(row: LoadRow, asked: LoadRow, most: float) -> list[str]:
 
 
 def made_of(asked: LoadRow) -> str:
-    """The parts of the 99th percentile at the asked load, in words."""
+    """The parts of the 99th percentile at the load of the answer, in words."""
     parts, whole = asked.run.made_of(P99), asked.run.quantile(P99)
     rows = [
         [
@@ -136,7 +164,9 @@ def made_of(asked: LoadRow) -> str:
         ]
         for name in WAITS
     ]
-    return table(["of the p99 as asked", "time", "share", ""], rows, left=(0, 3), indent=0)
+    return table(
+        [f"of the p99 at {rate(asked.load_per_s)}", "time", "share", ""], rows, left=(0, 3), indent=0
+    )
 
 
 def batch_table(answer: ServiceLoad) -> str:
@@ -157,8 +187,8 @@ def _tried(answer: ServiceLoad, each: Carried) -> list[str]:
         format_time(each.pass_s),
         format_time(each.rule.wait_s),
         _OVERLAPPED if each.rule.overlap else _IN_LINE,
-        ("" if each is answer.best else "~") + rate(each.rate_per_s).removesuffix("requests/s").strip(),
-        rate(each.capacity_per_s).removesuffix("requests/s").strip(),
+        ("" if each is answer.best else "~") + rate(each.rate_per_s).partition("request")[0].strip(),
+        rate(each.capacity_per_s).partition("request")[0].strip(),
         format_count(answer.gpus_for(each.rate_per_s)),
         "chosen" if each is answer.best else "",
     ]

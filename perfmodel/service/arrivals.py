@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,8 +17,6 @@ Array = NDArray[np.float64]
 _WHAT = "arrivals file"
 _FEWEST, _MOST = 100, 20_000_000
 """Times in a file: with fewer there is no 99th percentile."""
-_FEWEST_FULL = 20  # batches that a trace must be able to fill
-_ENOUGH = 2000  # requests that are followed at least, where there are as many
 
 
 @dataclass(frozen=True)
@@ -43,14 +40,6 @@ class Poisson:
         """
         return self._unit(count, grain) / rate
 
-    def most_grain(self, replicas: int) -> int:
-        """Requests of which one may be followed: as many as are wanted, for they never end."""
-        return _MOST
-
-    def most_together(self, replicas: int) -> float:
-        """Requests of a full batch that can be told: any number."""
-        return math.inf
-
     def _unit(self, count: int, grain: int) -> Array:
         known = self._drawn
         if (count, grain) not in known:
@@ -69,6 +58,9 @@ class Poisson:
 class ArrivalTrace:
     """Requests as they came once; other loads are the same times, closer together or further apart.
 
+    A short trace is repeated, so that a run has as many requests as one of Poisson arrivals: what it tells is
+    the machine, not how soon the trace ends.
+
     seconds  increasing;  seed  of the dealing to replicas
     """
 
@@ -82,36 +74,23 @@ class ArrivalTrace:
         return float((self.seconds.size - 1) / (self.seconds[-1] - self.seconds[0]))
 
     def times(self, rate: float, replicas: int, count: int, grain: int = 1) -> Array:
-        """Times of the requests that one of the replicas gets [s]; at most ``count`` of them.
+        """Times of ``count`` requests at one of the replicas [s], increasing.
 
-        rate  of one replica [1/s];  grain  only every so many-th request is followed
+            t_n = (T floor(n / N) + a_(n mod N)) s,   T = N (a_(N-1) - a_0) / (N - 1)
+
+        a      the N times of the trace, from 0; it is repeated, one mean gap after its end
+        s      factor that turns its rate into ``rate`` of one replica [1/s] times the replicas
+        n      requests that go to this replica and are followed: dealt independently to R replicas, the next
+               but ``grain`` comes after ``grain`` + NegativeBinomial(grain, 1 / R) requests of the service
+        Limits: no more than N requests at one replica -> the trace itself, rescaled
         """
-        scale = self.rate_per_s / (rate * replicas)
-        mine = self.seconds[self._dealt(replicas) == 0] if replicas > 1 else self.seconds
-        found: Array = (mine[: count * grain][grain - 1 :: grain] - self.seconds[0]) * scale
-        return found
-
-    def most_grain(self, replicas: int) -> int:
-        """Requests of which one may be followed.
-
-        Limits: too few requests for so many replicas -> BadInputError
-        """
-        each = self.seconds.size // replicas
-        if each < _FEWEST:
-            raise BadInputError(
-                f"{self.name} has {format_count(self.seconds.size)} times: too few for "
-                f"{format_count(replicas)} replicas.",
-                f"give a longer trace, at least {_FEWEST} times a replica, or a smaller --qps.",
-            )
-        return max(each // _ENOUGH, 1)
-
-    def most_together(self, replicas: int) -> float:
-        """Requests of a full batch that the trace tells: it must fill some."""
-        return self.seconds.size / replicas / _FEWEST_FULL
-
-    def _dealt(self, replicas: int) -> NDArray[np.int64]:
-        """Of each request the replica that it goes to."""
-        return np.random.default_rng([self.seed, replicas]).integers(0, replicas, self.seconds.size)
+        steps = np.full(count, grain, dtype=np.int64)
+        if replicas > 1:
+            random = np.random.default_rng([self.seed, replicas, grain])
+            steps += random.negative_binomial(grain, 1 / replicas, count)
+        turns, place = np.divmod(np.cumsum(steps) - 1, self.seconds.size)
+        found: Array = turns * (self.seconds.size / self.rate_per_s) + (self.seconds[place] - self.seconds[0])
+        return found * (self.rate_per_s / (rate * replicas))
 
 
 Arrivals = Poisson | ArrivalTrace

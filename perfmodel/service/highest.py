@@ -61,8 +61,7 @@ class Replica:
         """A simulation of so many requests a second at this replica."""
         count, of_a_batch = effort
         likely = min(rule.requests, rate * max(self.served.total(1), rule.wait_s))  # or more, when it is busy
-        most = self.arrivals.most_grain(self.replicas)
-        grained = replace(rule, grain=max(min(int(likely / of_a_batch), most), 1))
+        grained = replace(rule, grain=max(int(likely / of_a_batch), 1))
         times = self.arrivals.times(rate, self.replicas, count, grained.grain)
         return simulate(self.served, grained, times, self.late)
 
@@ -157,9 +156,9 @@ def _of_batch(replica: Replica, batch: int, wait_s: float | None, overlap: bool 
             yield Carried(batch, best, most, replica.served.total(batch), replica.capacity(best))
 
 
-def surely(replica: Replica, found: Carried, requests: int) -> Carried:
-    """The same from longer simulations."""
-    return replace(found, rate_per_s=replica.highest(found.rule, effort_of(requests)))
+def surely(replica: Replica, found: Carried, requests: int, above: float = 0.0) -> Carried:
+    """The same from longer simulations; a load of 0 where it does not carry more than ``above``."""
+    return replace(found, rate_per_s=replica.highest(found.rule, effort_of(requests), above))
 
 
 def batches_within(served: ServedPass, limit_s: float) -> list[int]:

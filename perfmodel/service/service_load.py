@@ -104,6 +104,7 @@ class ServiceLoad:
     low_per_s, high_per_s  what a replica carries with all times at the ends of their 95 % bands
     rows      loads up to the highest, and the asked one, increasing;  asked  that one
     least_s   99th percentile of a request that comes alone and waits for nobody
+    in_line   where overlap is asked for: the asked load with one batch after the other; else None
     """
 
     question: ServiceQuestion
@@ -115,6 +116,7 @@ class ServiceLoad:
     rows: tuple[LoadRow, ...]
     asked: LoadRow
     least_s: float
+    in_line: LoadRow | None = None
 
     @property
     def gpus(self) -> int:
@@ -206,7 +208,13 @@ def service_load(question: ServiceQuestion) -> ServiceLoad:
     loads = sorted({*(share * rate for share in SHARES), load})
     rows = tuple(_row(replica, best.rule, each, question.requests) for each in loads)
     asked = next(row for row in rows if row.load_per_s == load)
-    return ServiceLoad(question, replicas, best, tried, ends[0], ends[1], rows, asked, least)
+    other = replace(best.rule, overlap=False)
+    in_line = (
+        _row(replica, other, load, question.requests)
+        if question.overlap and load < replica.capacity(other) * replicas
+        else None
+    )
+    return ServiceLoad(question, replicas, best, tried, ends[0], ends[1], rows, asked, least, in_line)
 
 
 def _row(replica: Replica, rule: Rule, load: float, requests: int) -> LoadRow:
@@ -256,6 +264,13 @@ def _sized(question: ServiceQuestion) -> tuple[int, Carried, tuple[Carried, ...]
     replicas in another way: then the fewest are sought by trying numbers of them.
     """
     replicas = question.replicas or 1
+    gpus = replicas * question.served.gpus
+    if gpus > _MOST_GPUS:
+        raise BadInputError(
+            f"{counted(replicas, 'replica')} of {counted(question.served.gpus, 'GPU')} are "
+            f"{counted(gpus, 'GPU')}: more than this model describes.",
+            f"at most {format_count(_MOST_GPUS)} GPUs.",
+        )
     best, tried = _best(question, replicas)
     if question.qps is None or question.replicas is not None:
         return replicas, best, tried
@@ -294,13 +309,16 @@ def _needed(question: ServiceQuestion, best: Carried) -> int:
 
 def _best(question: ServiceQuestion, replicas: int) -> tuple[Carried, tuple[Carried, ...]]:
     replica = question.replica(replicas)
-    most = question.arrivals.most_together(replicas) * question.samples / question.served.gpus
     fitting = batches_within(question.served, question.limit_s)
-    fitting = [batch for batch in fitting if batch <= most] or fitting[:1]
     batches = fitting if question.batch is None else [question.batch]
     tried = carried(replica, batches, question.wait_s, question.overlap)
     best = _chosen(question, replica, tried)
     sure = None if best is None else surely(replica, best, question.requests)
+    if question.qps is None and best is not None and sure is not None:
+        for each in sorted(tried, key=lambda each: -each.rate_per_s):
+            if each is not best and each.rate_per_s > (1 - _ROUGH) * sure.rate_per_s:
+                better = surely(replica, each, question.requests, sure.rate_per_s)
+                best, sure = (each, better) if better.rate_per_s > sure.rate_per_s else (best, sure)
     if sure is None or not sure.rate_per_s:
         raise _nothing(question)
     return sure, tuple(replace(each, rate_per_s=sure.rate_per_s) if each is best else each for each in tried)
@@ -320,6 +338,7 @@ def _chosen(question: ServiceQuestion, replica: Replica, tried: Sequence[Carried
 
 
 _ALIKE = 0.05
+_ROUGH = 0.1  # of the load that a short simulation finds
 
 
 def _nothing(question: ServiceQuestion) -> BadInputError:

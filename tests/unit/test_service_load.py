@@ -77,10 +77,37 @@ def test_more_is_carried_by_more_replicas() -> None:
     assert many.low_per_s == pytest.approx(many.best.rate_per_s, rel=0.1)  # this pass has no band
 
 
-def test_a_trace_tells_no_batch_that_it_cannot_fill() -> None:
-    trace = ArrivalTrace(Poisson(1).times(1e3, 1, 2_000), "a short trace")
-    found = service_load(ServiceQuestion(served=ONE, requests=10_000, limit_s=3e-3, arrivals=trace))
-    assert found.best.rule.requests <= 2_000 / 20
+def test_a_short_trace_tells_the_machine_and_not_its_own_length() -> None:
+    trace = ArrivalTrace(Poisson(1).times(1e3, 1, 500), "a short trace")
+    question = ServiceQuestion(served=ONE, requests=10_000, limit_s=3e-3)
+    short, endless = (service_load(replace(question, arrivals=each)) for each in (trace, Poisson(2)))
+    assert short.best.rate_per_s == pytest.approx(endless.best.rate_per_s, rel=0.03)
+
+
+def test_no_batch_that_can_be_asked_for_carries_more_than_the_best() -> None:
+    question = ServiceQuestion(served=ONE, requests=10_000, limit_s=3e-3)
+    for arrivals in (Poisson(1), ArrivalTrace(Poisson(1).times(1e3, 1, 500), "a short trace")):
+        free = service_load(replace(question, arrivals=arrivals))
+        for batch in (each.batch for each in free.tried):
+            one = service_load(replace(question, arrivals=arrivals, batch=batch))
+            assert one.best.rate_per_s <= free.best.rate_per_s * 1.01
+
+
+@pytest.mark.parametrize("replicas", [1, 3])
+def test_a_trace_is_repeated_as_a_copy_of_it_would_be(replicas: int) -> None:
+    """The opponent: copies one mean gap apart, of which every request is dealt by hand."""
+    once = np.cumsum(np.random.default_rng(4).standard_exponential(150))
+    gap = (once[-1] - once[0]) / 149
+    copies = np.concatenate([once - once[0] + k * 150 * gap for k in range(40)])
+    trace = ArrivalTrace(once, "a trace")
+    times = trace.times(2.0, replicas, 1200, 2)
+    places = np.searchsorted(copies * trace.rate_per_s / (2.0 * replicas), times * (1 - 1e-12))
+    assert times[times < 5900 / (2.0 * replicas)] == pytest.approx(
+        (copies * trace.rate_per_s / (2.0 * replicas))[places[times < 5900 / (2.0 * replicas)]]
+    )
+    if replicas == 1:
+        assert places.tolist() == list(range(1, 2400, 2))
+    assert 2400 / times[-1] == pytest.approx(2.0, rel=0.08)
 
 
 def test_what_cannot_be_carried_says_what_can() -> None:
@@ -282,6 +309,7 @@ def test_in_python_as_on_the_command_line(cli: Any) -> None:
         (("--table-size", "10TB", "--qps", "5x", "--p99", "10ms"), "'x' is not a unit"),
         (("--table-size", "10TB", "--qps", "5k", "--p99", "10"), "a time needs a unit"),
         (("--table-size", "10TB", "--p99", "10ms", "--wait", "10ms"), "late before its pass"),
+        (("--table-size", "10TB", "--p99", "10ms", "--wait", "-1us"), "a time is 0 or more"),
         (("--table-size", "10TB", "--p99", "100us"), "below what the pass itself takes"),
         (
             ("--model", "criteo-kaggle", "--gpus", "1", "--p99", "1ms", "--batch", "1", "--wait", "1us"),
@@ -349,5 +377,24 @@ def test_the_fewest_replicas_of_a_trace() -> None:
     assert found.asked.run.quantile(0.99) <= 3e-3
     with pytest.raises(BadInputError, match="cannot carry"):
         service_load(replace(question, replicas=found.replicas - 1))
-    with pytest.raises(BadInputError, match="too few for"):
-        service_load(replace(question, replicas=300))
+
+
+def test_replicas_are_within_what_the_model_describes() -> None:
+    question = ServiceQuestion(served=ONE, requests=10_000, limit_s=3e-3, batch=64, replicas=2**18 + 1)
+    with pytest.raises(BadInputError, match="1 048 580 GPUs: more than this model describes"):
+        service_load(question)
+
+
+def test_whose_load_it_is_and_why_overlap_is_slower(cli: Any) -> None:
+    free = cli("load", "--table-size", "10TB", "--p99", "10ms", *LINE[7:]).out
+    assert "asked" not in free and re.search("above$", free, re.MULTILINE)
+    one = cli("load", "--table-size", "10TB", "--qps", "1", "--p99", "10ms", *LINE[7:]).out
+    assert one.startswith("1 request/s within") and "1 requests/s" not in one and "asked" in one
+    words = "one batch after the other is faster (--no-overlap"
+    slow = cli(*LINE[:-1], "--overlap").out
+    assert words in " ".join(slow.split()) and words not in " ".join(cli(*LINE).out.split())
+
+
+def test_examples_of_the_help_are_no_wider_than_a_terminal(cli: Any) -> None:
+    lines = cli("load", "--help").out.splitlines()
+    assert max(len(line.strip(" │|")) for line in lines if "perfmodel load" in line) <= 76

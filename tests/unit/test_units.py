@@ -233,3 +233,5 @@ def test_many_things_are_counted_whole_and_few_in_three_figures() -> None:
     words = [units.format_amount(value) for value in (32_704.4, 1000.0, 12.0, 12.345, 0.5)]
     assert words == ["32 704", "1 000", "12", "12.3", "0.500"]
     assert units.format_amount(float("inf")) == units.format_count(float("inf"))
+    assert units.format_count(14705882352941177127270923370496) == "1.5e31"
+    assert units.format_count(999_999_999_999_999) == "999 999 999 999 999"
