@@ -24,7 +24,9 @@ def pages() -> dict[str, str]:
     rows = [
         f"| [`perfmodel {' '.join(words)}`]({'-'.join(words)}.md) | {one.summary} |" for words, one in _all()
     ]
-    index = "\n".join(["# Every command", "", "| command | answers |", "|---|---|", *rows, "", _codes()])
+    index = "\n".join(
+        ["# Every command and option", "", "| command | answers |", "|---|---|", *rows, "", _codes()]
+    )
     return {f"{_FOLDER}/index.md": index, **made}
 
 

@@ -29,19 +29,22 @@ _LINK = re.compile(r"\]\((?P<target>[^)\s#:]+)(?P<anchor>#[\w-]+)?\)")
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Equations as MathML, and the pages that are made in the navigation."""
+    """Equations as MathML, the navigation with the pages that are made, no page that needs a server."""
+    config.theme.static_templates.discard("404.html")
     fences = [{"name": "math", "class": "equation", "format": equations.fence}]
     config["mdx_configs"].setdefault("pymdownx.superfences", {})["custom_fences"] = fences
     made = {"reference/commands": command_pages.pages(), "reference/python": python_pages.pages()}
     for section in config["nav"]:
-        for title, entries in section.items():
+        for title, entries in section.items() if isinstance(section, dict) else ():
             if isinstance(entries, list):
                 section[title] = [_filled(entry, made) for entry in entries]
     return config
 
 
-def _filled(entry: dict[str, object], made: dict[str, dict[str, str]]) -> dict[str, object]:
+def _filled(entry: dict[str, object] | str, made: dict[str, dict[str, str]]) -> dict[str, object] | str:
     """An entry of the navigation, with the pages of a folder that is made instead of its name."""
+    if isinstance(entry, str):
+        return entry
     ((title, place),) = entry.items()
     return {title: list(made[place])} if isinstance(place, str) and place in made else entry
 

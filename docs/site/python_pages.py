@@ -29,12 +29,59 @@ _DOORS = {
 }
 
 
-_BESIDE = {
-    "perfmodel.project": ["project_one", "project_each"],
-    "perfmodel.project.projection": ["Projection"],
-    "perfmodel.plan.in_python": ["question_of", "TablePlan", "TableScaling"],
+_PACKAGE = {
+    "project": ["perfmodel.project.project_one", "perfmodel.project.project_each"],
+    "plan_tables": ["perfmodel.plan.in_python.question_of", "perfmodel.plan.in_python.TablePlan"],
+    "scale_tables": ["perfmodel.plan.in_python.TableScaling"],
+    "predict_collectives": [],
+    "load": [],
 }
-"""What functions of the package return or take, and their neighbours."""
+"""The functions of the package, the most asked first, each with its neighbours."""
+_LAST = ["perfmodel.project.projection.Projection"]
+EXAMPLES = {
+    "perfmodel.project.project": """\
+frame = perfmodel.project(table_bytes=[1e12, 10e12], batch=1024)
+print(frame[["table_bytes", "gpus", "slowdown", "low_s", "high_s"]])
+""",
+    "perfmodel.project.project_one": """\
+from perfmodel.project import project_one
+
+answer = project_one(table_bytes=10e12)
+print(answer.slowdown, answer.band)
+print(answer.to_frame())  # its steps
+""",
+    "perfmodel.project.project_each": """\
+from perfmodel.project import project_each
+
+for answer in project_each("table_bytes", [1e12, 10e12]):
+    print(answer.gpus, answer.slowdown)
+""",
+    "perfmodel.plan.in_python.plan_tables": """\
+plan = perfmodel.plan_tables("criteo-kaggle", gpus=8, time_limit_s=1)
+print(plan.time_s, plan.bound_s)
+print(plan.tables)
+""",
+    "perfmodel.plan.in_python.question_of": """\
+from perfmodel.plan.in_python import question_of
+
+question = question_of("criteo-kaggle", 8, time_limit_s=1)
+print(question.answer().found.cost.time_s)
+""",
+    "perfmodel.plan.in_python.scale_tables": """\
+scaling = perfmodel.scale_tables("criteo-kaggle", gpus=[8, 16], time_limit_s=1)
+print(scaling.knee)
+print(scaling.table)
+""",
+    "perfmodel.collectives.estimate.predict_collectives": """\
+asked = {"collective": ["all_to_all", "reduce_scatter"], "payload_bytes": [1e6, 1e6], "gpus": [16, 16]}
+print(perfmodel.predict_collectives(asked)[["collective", "time_s", "low_s", "high_s"]])
+""",
+    "perfmodel.service.load": """\
+frame = perfmodel.load(qps=500e3, p99_s=10e-3, table_bytes=10e12)
+print(frame[["load_per_s", "p50_s", "p99_s"]])
+""",
+}
+"""What a page shows below a function; each is run by a test, after ``import perfmodel``."""
 
 
 @cache
@@ -42,7 +89,7 @@ def pages() -> dict[str, str]:
     """Markdown by the name of the file."""
     from perfmodel import model
 
-    made = {f"{_FOLDER}/perfmodel.md": _page(*_package())}
+    made = {f"{_FOLDER}/perfmodel.md": _package()}
     made |= {f"{_FOLDER}/{name}": _page(*door) for name, door in _DOORS.items()}
     modules = sorted(each.name for each in pkgutil.iter_modules(model.__path__))
     parts = {f"perfmodel.model.{name}": [] for name in modules}
@@ -50,26 +97,40 @@ def pages() -> dict[str, str]:
     return {**made, f"{_FOLDER}/model.md": _page("perfmodel.model", about, parts)}
 
 
-def _package() -> tuple[str, str, dict[str, list[str]]]:
-    """The functions that the package itself offers, by the module that each is in."""
+def _package() -> str:
+    """The functions that the package itself offers, each with its neighbours and an example."""
     import perfmodel
 
-    about = "Functions of the package itself. They return `pandas` frames, or objects that hold some."
-    found: dict[str, list[str]] = {}
-    for name in perfmodel.__all__:
-        if not name.startswith("__"):
-            found.setdefault(getattr(perfmodel, name).__module__, []).append(name)
-    for module, names in _BESIDE.items():
-        found.setdefault(module, []).extend(names)
-    return "perfmodel: project, plan, predict", about, found
+    left_out = {name for name in perfmodel.__all__ if not name.startswith("__")} ^ set(_PACKAGE)
+    if left_out:
+        raise ValueError(f"functions of the package and of its page differ: {sorted(left_out)}.")
+    about = (
+        "The functions of `import perfmodel`. They return `pandas` frames, or objects whose properties are "
+        "frames. "
+        "Units stand in brackets, as in `[s]` or `[bytes]`; `[-]` is a number without a unit."
+    )
+    lines = ["# perfmodel: project, plan, predict", "", about, ""]
+    for name, neighbours in _PACKAGE.items():
+        for member in (f"{getattr(perfmodel, name).__module__}.{name}", *neighbours):
+            lines += [*_shown(member), *_example(member)]
+    return "\n".join([*lines, *(line for member in _LAST for line in _shown(member))])
+
+
+def _example(member: str) -> list[str]:
+    if member not in EXAMPLES:
+        return []
+    code = EXAMPLES[member].rstrip()
+    start = "" if code.startswith("from ") else "import perfmodel\n\n"
+    return ["**Example**:", "", "```python", *(start + code).splitlines(), "```", ""]
+
+
+def _shown(member: str) -> list[str]:
+    return [f"::: {member}", "    options:", "      heading_level: 2", ""]
 
 
 def _page(title: str, about: str, modules: dict[str, list[str]]) -> str:
     lines = [f"# {title}", "", about, ""]
     for module, members in modules.items():
-        if members:
-            for member in members:
-                lines += [f"::: {module}.{member}", "    options:", "      heading_level: 2", ""]
-        else:
-            lines += [f"::: {module}", "    options:", "      heading_level: 2", ""]
+        for member in [f"{module}.{each}" for each in members] or [module]:
+            lines += _shown(member)
     return "\n".join(lines)

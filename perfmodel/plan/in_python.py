@@ -44,7 +44,7 @@ _in_python = naming_arguments(
 class TablePlan:
     """A plan and what it costs, as frames.
 
-    answer  with the plan, its cost and bound (``answer.found``)
+    question  what was asked;  answer  the plan, its cost and its bound (``answer.found``)
     """
 
     question: PlanQuestion
@@ -62,7 +62,7 @@ class TablePlan:
 
     @property
     def time_s(self) -> float:
-        """Of a pass [s]."""
+        """Time of a pass [s]."""
         return self.answer.found.cost.time_s
 
     @property
@@ -104,7 +104,7 @@ class TablePlan:
     def what_ifs(self, time_limit_s: float = 5.0) -> pd.DataFrame:
         """What would change the plan, each planned anew: the ``changes`` of ``--json``.
 
-        time_limit_s  for all of them [s]
+        time_limit_s  time for all of them together [s]
         """
         import pandas as pd
 
@@ -154,7 +154,7 @@ def plan_tables(
 
     tables     a frame with the columns of a table file (rows, dim; pooling, dtype, weighted, distribution,
                name, count), a set of tables, the name of a shipped one, or a file
-    gpus       to place them on [-];  machine  a shipped one by name, a file, or a ``Machine``
+    gpus       how many GPUs hold the tables [-];  machine  a shipped one by name, a file, or a ``Machine``
     objective  latency: the forward pass; throughput: forward and backward, as in training
     options    those of ``question_of``, which are those of ``perfmodel plan``
     Limits: as ``perfmodel plan``: values that cannot be used, tables that do not fit -> BadInputError
@@ -171,7 +171,7 @@ def scale_tables(
     objective: str = "latency",
     **options: Any,
 ) -> TableScaling:
-    """The same on several numbers of GPUs, which share the time limit: ``perfmodel plan --gpus 8,16,64``.
+    """Plan the same tables on several numbers of GPUs in one time limit (``perfmodel plan --gpus 8,16``).
 
     Limits: no number, or none that holds the tables -> BadInputError
     """
@@ -210,11 +210,11 @@ def question_of(
 ) -> PlanQuestion:
     """The question of ``plan_tables``; each option is the one of ``perfmodel plan`` with its name.
 
-    batch          samples of one GPU;  distribution  of the ids of tables that say none of their own
+    batch          samples of one GPU;  distribution  of ids, for tables without one of their own
     reserve        part of each GPU's memory that tables may not use; None: 15 %, none with max_hbm_bytes
-    max_hbm_bytes  that tables may use of each GPU [bytes]
+    max_hbm_bytes  memory of each GPU that tables may use [bytes]
     only, without  rules as they are typed: ``"user_*=row-wise"``;  constraints  a TOML file, or rules
-    overrides      machine values to change;  for_torchrec  shardings of TorchRec alone
+    overrides      machine values to change;  for_torchrec  only shardings that TorchRec has
     Limits: an unknown objective, a number below 1, values that exclude each other -> BadInputError
     """
     if objective not in OBJECTIVES:

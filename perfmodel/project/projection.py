@@ -146,7 +146,7 @@ class Projection:
 
     @property
     def main_evidence(self) -> Evidence:
-        """The weakest that much of the time rests on."""
+        """The weakest evidence class that accounts for a large share of the time (``Evidence.main``)."""
         return Evidence.main(self.evidence_shares())
 
     def to_frame(self) -> pd.DataFrame:

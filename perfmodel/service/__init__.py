@@ -28,10 +28,11 @@ def load(
 ) -> pd.DataFrame:
     """Latencies of a service against its load, one row a load up to the highest that keeps the limit.
 
-    qps      requests a second; None: what the replicas carry;  p99_s  limit of the 99th percentile [s]
+    qps      requests a second; None: as many as the replicas carry;  p99_s  limit of the 99th percentile [s]
     options  replicas, batch (samples of each GPU in a full batch), wait_s, overlap, samples (of a request):
              left out, the best of those that are tried; all others are those of ``perfmodel.project``
-    arrivals  ``Poisson(seed)`` or ``read_arrivals(path)``;  requests  that are followed at each load
+    arrivals  ``Poisson(seed)`` or ``read_arrivals(path)``;  requests  number of requests that are
+             simulated at each load
     host      eager, compiled or graph: with the host that issues the pass; None: the device alone
     Columns: load_per_s, utilisation, requests_per_batch, p50_s, p95_s, p99_s, mean_s, requests_inside, and
     the parts of p99_s; the whole answer is in ``frame.attrs["answer"]`` as plain data.

@@ -46,7 +46,7 @@ class ServiceQuestion:
              the replicas carry;  replicas  None: as many as it takes
     batch    samples of each GPU in a full batch, wait_s  of its first request, overlap  whether two batches
              overlap; None: the best that is tried
-    samples  of a request;  requests  that are followed at each load
+    samples  of a request;  requests  number of requests that are simulated at each load
     spread   of ranks;  measured  ranks behind the mean time of each step
     """
 

@@ -22,6 +22,13 @@ from perfmodel.cli.lazy import CommandGroup
 pytestmark = pytest.mark.skipif(find_spec("mkdocs") is None, reason="no MkDocs: pip install '.[docs]'")
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = sorted((ROOT / "docs").glob("*.md"))
+CUT = """(() => {
+    const all = [...document.querySelectorAll(".equation")];
+    const cut = all.filter(one => one.scrollWidth > one.clientWidth + 1);
+    const shadow = one => getComputedStyle(one).backgroundImage.includes("radial-gradient");
+    return [cut.map(one => 1), cut.filter(shadow).filter(one => one.matches(".scrolls")).map(one => 1)];
+})()"""
+"""Equations that are wider than their place, and those of them that show it."""
 SEARCHED = "document.querySelector('.md-search-result__item a')"
 
 
@@ -53,9 +60,27 @@ def navigation(html: str) -> set[str]:
 def test_every_page_of_docs_is_in_the_navigation(pages: dict[str, str]) -> None:
     links = navigation(pages["index.html"])
     assert {f"{path.stem}.html" for path in DOCS} <= {*links, "index.html"}
-    assert set(pages) - {"404.html", "index.html"} <= links
-    named = re.findall(r": (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE)
-    assert len(named) == len(set(named)), "a page is named twice in mkdocs.yml"
+    assert set(pages) - {"index.html"} <= links
+    named = re.findall(
+        r"^ +- (?:.*: )?(\S+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    assert len(DOCS) < len(named) == len(set(named)), "a page is named twice in mkdocs.yml"
+
+
+def test_every_page_works_from_disk(pages: dict[str, str]) -> None:
+    for name, html in pages.items():
+        assert not re.findall(r"""(?:href|src)=["']?/""", html), name
+
+
+def test_a_page_has_the_same_name_in_the_navigation(pages: dict[str, str]) -> None:
+    for path in DOCS:
+        heading = path.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
+        address = "index.html" if path.stem == "index" else f"{path.stem}.html"
+        shown = re.findall(
+            rf'href="{re.escape(address)}" class="md-nav__link">(.*?)</a>', pages["not-known.html"], re.S
+        )
+        shown = [" ".join(re.sub(r"<[^>]+>", "", unescape(each)).split()) for each in shown]
+        assert path.stem == "not-known" or shown == [heading], path.name
 
 
 def test_no_page_asks_a_network(site: Path, pages: dict[str, str]) -> None:
@@ -119,9 +144,26 @@ def test_the_reference_has_the_public_functions(pages: dict[str, str]) -> None:
     for name in set(perfmodel.__all__) - {"__version__"}:
         function = getattr(perfmodel, name)
         assert f'id="{function.__module__}.{name}"' in door
+    order = ("project", "plan_tables", "scale_tables", "predict_collectives", "load")
+    at = [door.index(f'id="{getattr(perfmodel, name).__module__}.{name}"') for name in order]
+    assert at == sorted(at)
+    signature = unescape(re.sub(r"<[^>]+>", "", door)).partition("question_of(")[2].partition(")\n")[0]
+    assert "\n    batch: int = 1024,\n" in signature, "one argument a line, with its default"
     modules = {path.stem for path in (ROOT / "perfmodel" / "model").glob("[a-z]*.py")}
     for module in modules:
         assert f'id="perfmodel.model.{module}"' in pages["reference/python/model.html"]
+
+
+@pytest.mark.skipif(PROGRAM is None, reason="no Chromium on this machine: apt install chromium")
+def test_a_wide_equation_is_drawn_smaller_or_scrolls_visibly(site: Path, browser: Chromium) -> None:
+    wide = {}
+    for width in (1300, 400):
+        browser.open(site / "model.html", width, ready="document.readyState === 'complete'")
+        assert browser.run("document.documentElement.scrollWidth") == width
+        cut, said = (len(found) for found in browser.run(CUT))
+        assert cut == said
+        wide[width] = cut
+    assert wide[1300] < wide[400]
 
 
 @pytest.mark.skipif(PROGRAM is None, reason="no Chromium on this machine: apt install chromium")
