@@ -185,8 +185,8 @@ def explain_plan_step(evaluator: Evaluator, plan: Plan, cost: StepCost, name: st
 
 def _explain(whole: Pass, evaluator: Evaluator, plan: Plan, name: str, what: str) -> Explanation:
     known = {each.name for each in whole.steps}
-    named = (each for each in _ALIASES.get(name.strip().lower(), ()) if each in known)
-    step = find_step(whole.steps, next(named, name), what)
+    also = (each for each in _ALIASES.get(name.strip().lower(), ()) if each in known)
+    step = find_step(whole.steps, next(also, name), what)
     kinds = {each.name: each for each in evaluator.steps}
     if step.name not in kinds:
         return explained(whole, step, Payload(Equation("0", "", ""), ()))
@@ -204,7 +204,14 @@ def _explain(whole: Pass, evaluator: Evaluator, plan: Plan, name: str, what: str
         size = format_bytes(busiest.hot_bytes)
         more = (Term("x", busiest.hot_bytes, size, "", "", "bytes that copies of its hot rows add"),)
         equation = replace(equation, text=f"{equation.text} + x" if busiest.counted else "x")
-    terms = (*_head(whole, step.payload_bytes), *(own if busiest.counted else ()), *more)
+    named = tuple(own) if busiest.counted else ()
+    count = int(np.sum(busiest.by_table > 0))
+    if count > 1:
+        equation = replace(equation, text=f"sum over the {count} tables there of ( {equation.text} )")
+        of = f", of {evaluator.tables.names[busiest.table]}"
+        named, more = (tuple(replace(t, meaning=t.meaning + of) for t in each) for each in (named, more))
+    whole_terms = tuple(_passed(busiest)) if resource in GATHERS else ()
+    terms = (*_head(whole, step.payload_bytes), *named, *more, *whole_terms)
     like = kind.alike if not step.collective else ""
     everywhere = _whole(resource) in EVERY_RANK or (what == "plan" and step.imbalance < _EVEN)
     where = "every GPU" if everywhere else f"rank {step.rank}"
@@ -281,7 +288,7 @@ def _updated(busiest: _Busiest) -> tuple[float, float, float]:
 
 def _gather_terms(busiest: _Busiest) -> Iterator[Term]:
     """Rows looked up and bags written; the bytes of a row are what is left of those that pass DRAM."""
-    values, resource = busiest.values(), busiest.resource
+    values = busiest.values()
     n, bags, width, written = _gathered(busiest, values)
     dram = busiest.shard_bytes
     row = (dram - bags * width) / n - busiest.id_bytes
@@ -290,10 +297,16 @@ def _gather_terms(busiest: _Busiest) -> Iterator[Term]:
     yield plain_term("id", busiest.id_bytes, "bytes of an id, with its weight where it has one")
     yield plain_term("bags", bags, written)
     yield Term("o", width, f"{width:.4g} B", "", "", "bytes of one of them")
-    whole = float(busiest.by_table[busiest.table])
-    yield Term("dram_bytes", whole, format_bytes(whole), "", "", "what misses the L2 cache, of this table")
-    passed = float(busiest.of(Resource(resource + 1))[busiest.table])
-    yield Term("l2_bytes", passed, format_bytes(passed), "", "", "all that passes the L2 cache")
+
+
+def _passed(busiest: _Busiest) -> Iterator[Term]:
+    """What the time of a gather is taken at: the bytes of all tables on the rank."""
+    whole = float(busiest.by_table.sum())
+    yield Term("dram_bytes", whole, format_bytes(whole), "", "", "S: what misses the L2 cache")
+    passed = float(busiest.of(Resource(busiest.resource + 1)).sum())
+    yield Term(
+        "l2_bytes", passed, format_bytes(passed), "", "", "all that passes the L2 cache, of all tables"
+    )
 
 
 def _gathered(busiest: _Busiest, values: dict[str, float]) -> tuple[float, float, float, str]:
