@@ -53,7 +53,10 @@ def _options(
         typer.Option("--version", callback=_print_version, is_eager=True, help="Print version and commit."),
     ] = False,
     verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Show the traceback of an error (anywhere on the line).")
+        bool,
+        typer.Option(
+            "--verbose", "-v", help="Show an error's traceback, an import's constants (anywhere on the line)."
+        ),
     ] = False,
 ) -> None:
     """Options of the program itself; ``--verbose`` is taken out before, in ``perfmodel.cli.main``."""

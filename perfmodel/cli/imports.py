@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -26,7 +27,17 @@ from perfmodel.cli.import_traces import (
     trace_records,
 )
 from perfmodel.cli.options import ClockOption, JsonOption, split_values
-from perfmodel.cli.output import check_target, emit, emit_json, free_name, note, numberless, warn, warn_all
+from perfmodel.cli.output import (
+    check_target,
+    emit,
+    emit_json,
+    free_name,
+    is_verbose,
+    note,
+    numberless,
+    warn,
+    warn_all,
+)
 from perfmodel.cli.suggest import after_import
 from perfmodel.collectives.choose import choose_calibration
 from perfmodel.errors import BadInputError, NoCalibrationError
@@ -154,6 +165,7 @@ def import_(
     _deliver(calibration, box, result, doubtful, as_json=as_json)
     if out is not None:
         note(f"wrote {out} and {_samples_path(out)}")
+        note(f"all constants: perfmodel show {shlex.quote(str(out))}")
         note(f"next: {after_import(box, machine or box.name, str(out), _ASKED_BYTES)}")
 
 
@@ -363,7 +375,7 @@ def _deliver(
 
     head = f"{len(result.samples)} samples of {result.stack[0]}: {_shares(result.samples, calibration)}"
     before = f"{summary_text(result)}\n\n" if isinstance(result, TraceSamples) else ""
-    emit(f"{before}{paragraph(head)}\n\n{calibration_text(calibration, machine)}")
+    emit(f"{before}{paragraph(head)}\n\n{calibration_text(calibration, machine, brief=not is_verbose())}")
 
 
 def _shares(samples: pd.DataFrame, calibration: Calibration) -> str:

@@ -52,6 +52,19 @@ class SaidError(Exception):
         self.exit_code = exit_code
 
 
+_asked = {"verbose": False}
+
+
+def set_verbose(asked: bool) -> None:
+    """Say whether the command that runs now was called with ``-v``."""
+    _asked["verbose"] = asked
+
+
+def is_verbose() -> bool:
+    """Whether the command that runs was called with ``-v``."""
+    return _asked["verbose"]
+
+
 def emit(text: str) -> None:
     """Print the answer."""
     check_stdout()

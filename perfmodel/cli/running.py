@@ -18,6 +18,7 @@ from perfmodel.cli.output import (
     check_stdout,
     fail,
     report_bug,
+    set_verbose,
     show_help,
     stdout_trouble,
     warn_stopped,
@@ -43,6 +44,7 @@ def run(arguments: list[str], *, verbose: bool = False) -> int:
     before = sys.modules.get("perfmodel.cli.options")
     if before is not None:  # a process may run several commands; files change in between
         before.load_calibration_file.cache_clear()
+    set_verbose(verbose)
     usage_error = typer.BadParameter.__mro__[2]  # the base of all errors about the arguments themselves
     try:
         check_stdout()

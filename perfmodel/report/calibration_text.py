@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 _COMPARED_BYTES = (8 * 2**10, 2**20, 256 * 2**20)
 _MOST_SAMPLES = 200
 _MOST_NAMED = 2  # collectives in a line; of more, the whole library
+_LEAST_WIDTH = 5e-4  # of an interval; less is printed as 0 %
 _FEW_SIZES = 10  # the quick preset has more
 
 
@@ -85,12 +86,21 @@ def calibrations_text(found: Sequence[Calibration]) -> str:
     )
 
 
-def calibration_text(item: Calibration, machine: Machine | None = None, run: Path | None = None) -> str:
+def calibration_text(
+    item: Calibration, machine: Machine | None = None, run: Path | None = None, *, brief: bool = False
+) -> str:
     """Head, fitted curves, their formulas, and the laws beyond the measured cells.
 
-    run   folder of the run that measured it: where floors or rates are unknown, the line that tells them
+    run    folder of the run that measured it: where floors or rates are unknown, the line that tells them
+    brief  without formulas and constants: of a law and of kernels only what they rest on
     """
-    state = ("complete" if item.complete else "partial") + ("" if item.checked else ", results not checked")
+    state = "".join(
+        [
+            "complete" if item.complete else "partial",
+            "" if item.checked else ", results not checked",
+            _told_words(item.curves),
+        ]
+    )
     head = facts(
         [
             ("Calibration", item.calibration_id),
@@ -105,19 +115,29 @@ def calibration_text(item: Calibration, machine: Machine | None = None, run: Pat
     if item.curves:
         title = "Fitted   t = (α^p + (S/β)^p)^(1/p), G ranks (/ those that share a domain)"
         parts.append(paragraph(title) + "\n" + _curve_table(item.curves))
-        parts.append("Formulas   S is the payload of one rank\n" + _formulas(item.curves))
+        if not brief:
+            parts.append("Formulas   S is the payload of one rank\n" + _formulas(item.curves))
         parts += _unknown_text(item, run)
-    parts += [_law_text(law) for law in item.laws]
-    parts += [kernels_text(item.kernels)] if item.kernels is not None else []
+    parts += [_law_text(law, brief) for law in item.laws]
+    parts += [kernels_text(item.kernels, brief)] if item.kernels is not None else []
     return "\n\n".join(parts)
 
 
-def kernels_text(constants: KernelConstants) -> str:
+def _told_words(curves: Sequence[Curve]) -> str:
+    """How many floors and rates the samples tell; "" where they tell all."""
+    told = [interval.known for curve in curves for interval in (curve.alpha_s, curve.beta_bytes_per_s)]
+    return "" if all(told) else f"; they tell {sum(told)} of {len(told)} floors and rates"
+
+
+def kernels_text(constants: KernelConstants, brief: bool = False) -> str:
     """The constants of the kernels with their intervals; those that the samples do not tell are unknown."""
     rows = [[key, with_interval(value, _writer(key))] for key, value in constants.values.items()]
     rows += [[key, "unknown: the machine's value is used"] for key in constants.untold]
     errors = errors_text(constants.loo_median, constants.loo_p90)
     title = f"Kernels   {constants.implementation}, {constants.clock}; LOO p50/p90 {errors}"
+    if brief:
+        told = sum(value.known for value in constants.values.values())
+        return paragraph(f"{title}; {told} of {counted(len(rows), 'constant')} known")
     return f"{title}\n" + table(["constant", "value"], rows)
 
 
@@ -144,8 +164,8 @@ def _curve_table(curves: Sequence[Curve]) -> str:
         [
             curve.collective,
             _group(curve.gpus, curve.domain_gpus),
-            with_interval(curve.alpha_s, format_time),
-            with_interval(curve.beta_bytes_per_s, format_rate),
+            _of_sizes(curve, with_interval(curve.alpha_s, format_time)),
+            _of_sizes(curve, with_interval(curve.beta_bytes_per_s, format_rate)),
             format_number(curve.p.value),
             errors_text(curve.loo_median, curve.loo_p90),
             f"{format_bytes(curve.anchor_bytes[0])} – {format_bytes(curve.anchor_bytes[-1])}",
@@ -159,9 +179,18 @@ def _curve_table(curves: Sequence[Curve]) -> str:
 
 
 def with_interval(interval: Interval, write: Callable[[float], str]) -> str:
-    """Value and half the relative width of its 95 % interval; one that the samples do not tell is unknown."""
+    """Value and half the relative width of its 95 % interval; one that the samples do not tell is unknown.
+
+    Limits: an interval of no width (exact numbers, or hardly more samples than parameters) -> the value alone
+    """
     half = (interval.high - interval.low) / (2 * interval.value)
-    return f"{write(interval.value)} ± {format_fraction(half)}" if interval.known else "unknown"
+    width = f" ± {format_fraction(half)}" if half >= _LEAST_WIDTH else ""
+    return f"{write(interval.value)}{width}" if interval.known else "unknown"
+
+
+def _of_sizes(curve: Curve, text: str) -> str:
+    """Why a parameter is unknown, where one size cannot tell it."""
+    return "one size" if text == "unknown" and len(curve.anchor_bytes) == 1 else text
 
 
 def errors_text(middle: float | None, high: float | None) -> str:
@@ -210,7 +239,7 @@ def _ranks(curve: Curve) -> str:
     return f"G={curve.gpus}" + (f" g={curve.domain_gpus}" if curve.domain_gpus < curve.gpus else "")
 
 
-def _law_text(law: Law) -> str:
+def _law_text(law: Law, brief: bool = False) -> str:
     title = f"Beyond the measured cells   {law.law.replace('_', '-')} law for {', '.join(law.collectives)}"
     rows = []
     for i, (name, value) in enumerate(zip(law.names, law.values, strict=True)):
@@ -225,6 +254,8 @@ def _law_text(law: Law) -> str:
         basis = "not fitted here: starts from what is known of this machine's kind"
     elif law.fitted_domains == 1:
         basis += "; not measured: no sample crossed the network, so these are what is known of its kind"
+    if brief:
+        return paragraph(title) + "\n" + paragraph(basis, indent=1)
     return (
         paragraph(title)
         + "\n"

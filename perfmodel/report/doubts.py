@@ -21,6 +21,7 @@ _DOUBTFUL_MEDIAN = 0.1
 _FASTER_THAN_LIGHT = 1.02  # times are printed with three digits
 _LONG_RANGE = 1e6
 _MOST_NAMED = 3
+_REPLACES = "the file replaces the shipped calibration whole, so these bands can be wider than without it"
 _GROWTH_OVER_A_LONG_RANGE = 1.5
 _CONTRADICTION = 3.0
 """Shipped cells agree within 2, but for all-to-alls of a PCIe box and of an NVL72 with an old NCCL."""
@@ -68,11 +69,14 @@ def data_doubts(item: Calibration, machine: Machine | None = None) -> list[str]:
         if sizes[-1] >= _LONG_RANGE * sizes[0] and times[-1] < _GROWTH_OVER_A_LONG_RANGE * times[0]:
             found.append(f"{_name(curve)}: the time hardly grows while the message grows a million times")
     found += neighbour_doubts(item, machine) if machine is not None else []
+    own = item.this_cluster and item.machine in list_machines()
+    replaced = f" ({_REPLACES})" if own else ""
     for law in item.laws:
         if not law.sources:
             names = ", ".join(law.collectives)
             found.append(
-                f"{names}: no sample; beyond measured cells it rests on what is known of the machine's kind"
+                f"{names}: no sample; beyond measured cells it rests on what is known of the "
+                f"machine's kind{replaced}"
             )
     return found
 

@@ -16,8 +16,10 @@ from perfmodel.project.kernel_choice import OtherKernels
 from perfmodel.project.sensitivity import NextExperiment, Sensitivity
 from perfmodel.report.host_text import ahead_line, host_headline, host_table
 from perfmodel.report.terminal import command_lines, facts, paragraph, sides, table, unbroken
-from perfmodel.schema.evidence import Evidence
+from perfmodel.schema.calibration import load_calibration
+from perfmodel.schema.evidence import LAW_BACKENDS, Evidence
 from perfmodel.schema.home import SAMPLES_NAME
+from perfmodel.schema.machine import list_machines
 from perfmodel.schema.run_folders import calibrate_line
 from perfmodel.units import (
     counted,
@@ -312,6 +314,21 @@ def origin(calibration_id: str, calibration_file: str | None) -> str:
     return f"{calibration_file} ({calibration_id})" if calibration_file else f"{calibration_id}, {ANOTHER}"
 
 
+def lacking(answer: Projection) -> str:
+    """The exchanges of a pass that a calibration of one's own has no sample of, and what that means."""
+    if answer.setting.calibration is None or answer.setting.backend not in LAW_BACKENDS:
+        return ""
+    known = {curve.collective for curve in load_calibration(str(answer.setting.calibration)).curves}
+    missing = sorted({step.collective for step in answer.steps if step.collective} - known)
+    if not missing:
+        return ""
+    shipped = answer.setting.machine.name in list_machines()
+    wider = ", with a band that can be wider than without --calibration" if shipped else ""
+    return "\n" + paragraph(
+        f"No sample of {', '.join(missing)} in it: a law of the machine's kind stands in{wider}."
+    )
+
+
 def footer(
     answer: Projection,
     calibration_file: str | None = None,
@@ -337,7 +354,7 @@ def footer(
     shipped = f", {ANOTHER}" if calibration_file is None and answer.gpus > 1 else ""
     parts.append("calibration " + ", ".join(dict.fromkeys(answer.calibrations)) + shipped)
     text = paragraph(" · ".join(parts))
-    text += f"\nCalibration file {calibration_file}" if calibration_file else ""
+    text += f"\nCalibration file {calibration_file}{lacking(answer)}" if calibration_file else ""
     step = max((s for s in answer.steps if s.collective), key=lambda s: s.time_s, default=None)
     if step is None:
         return text

@@ -12,6 +12,7 @@ from made_logs import line, new_log, write
 
 from calibrate.importers.merge import Stack, _how_to, _selected
 from calibrate.machine.identity import gpu_class
+from perfmodel.cli import run
 from perfmodel.cli.imports import doubt_gpu
 from perfmodel.errors import BadInputError
 from perfmodel.report.calibration_text import calibration_text
@@ -254,6 +255,40 @@ def test_a_law_without_samples_says_so() -> None:
     assert "not fitted here: starts from" in calibration_text(bare)
     assert "not fitted here" not in calibration_text(item)
     assert sum("no sample" in d for d in doubts(bare)) == len(item.laws)
+
+
+def test_an_import_prints_curves_and_leaves_constants_to_show(
+    cli: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log, out = csv_log(tmp_path / "ag.csv"), tmp_path / "mine.json"
+    words = ("import", log, "--machine", "h200-sxm-ib")
+    brief = cli(*words, "--out", str(out))
+    assert "all_gather" in brief.out and "400 GB/s" in brief.out
+    assert "ll128_overhead_ratio" not in brief.out and "± 0 %" not in brief.out
+    assert f"perfmodel show {out}" in brief.err
+    assert "ll128_overhead_ratio" in cli("show", str(out)).out
+    run(list(words), verbose=True)
+    assert "ll128_overhead_ratio" in capsys.readouterr().out
+
+
+def test_what_a_log_lacks_is_said_at_import_and_in_the_answer(cli: Any, tmp_path: Path) -> None:
+    out = str(tmp_path / "mine.json")
+    log = tmp_path / "a2a.csv"
+    text = Path(csv_log(tmp_path / "ag.csv")).read_text(encoding="utf-8")
+    log.write_text(text.replace("all_gather", "all_to_all"), encoding="utf-8")
+    made = cli("import", str(log), "--machine", "h200-sxm-ib", "--out", out)
+    told = " ".join(made.err.split())
+    assert "reduce_scatter: no sample;" in told and "the file replaces the shipped calibration whole" in told
+    asked = ("project", "--table-size", "10TB", "--machine", "h200-sxm-ib")
+    assert "No sample of reduce_scatter in it" in cli(*asked, "--calibration", out).out
+    assert "No sample of" not in cli(*asked).out
+
+
+def test_samples_say_how_many_floors_and_rates_they_tell(cli: Any, tmp_path: Path) -> None:
+    log = Path(csv_log(tmp_path / "ag.csv"))
+    log.write_text("\n".join(log.read_text(encoding="utf-8").splitlines()[:2]) + "\n", encoding="utf-8")
+    shown = cli("import", str(log), "--machine", "h200-sxm-ib").out
+    assert "they tell 0 of 2 floors and rates" in shown and "one size" in shown
 
 
 def test_domains_are_named_after_their_links() -> None:
